@@ -189,6 +189,15 @@ static generate_options options_of(const struct generate_arguments *arguments,
     };
 }
 
+/* fail() with a message of tokenizer_encode() about a stop string, whose field "text" is --stop. */
+static _Noreturn void fail_stop(const char *message)
+{
+    static const char argument[] = "text: ";
+    const size_t length = sizeof argument - 1;
+
+    fail("--stop", "%s", strncmp(message, argument, length) == 0 ? message + length : message);
+}
+
 /* fail() for what the model cannot serve, before anything is drawn. */
 static void check_with_model(const struct generate_arguments *arguments, const decoder *model,
                              const token_list *prompt)
@@ -209,7 +218,7 @@ static void check_with_model(const struct generate_arguments *arguments, const d
         }
         if (tokenizer_encode(decoder_tokenizer(model), stop, strlen(stop), false, &ids, &error) !=
             0) {
-            fail("--stop", "%s", error.message);
+            fail_stop(error.message);
         }
     }
     token_list_free(&ids);

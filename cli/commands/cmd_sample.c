@@ -251,6 +251,52 @@ static void draw(const struct sample_options *options, const struct source *sour
     free((void *)sampling.given.data);
 }
 
+/* An option that may name an input file, and its value. */
+struct named_input {
+    const char *option, *name;
+};
+
+/* fail() if an output would replace a file that the draw reads. */
+static void check_outputs_spare_inputs(const struct sample_options *options)
+{
+    const struct request_options *request = &options->request;
+    const struct named_input tensors[] = {
+        {"--weights", options->weights},
+        {"--hidden", options->hidden},
+        {"--bias", options->bias},
+        {"--logits", options->logits},
+    };
+    const struct named_input arrays[] = {
+        {"--temperature", options->temperature},
+        {"--seed", options->seed},
+        {"--position", options->position},
+        {"--first-sample", options->first_sample},
+        {"--given", options->given},
+        {"--top-k", request->top_k},
+        {"--top-p", request->top_p},
+        {"--min-p", request->min_p},
+        {"--repetition-penalty", request->repetition},
+        {"--frequency-penalty", request->frequency},
+        {"--presence-penalty", request->presence},
+        {"--logit-bias", request->logit_bias},
+        {"--allow", request->allowed},
+        {"--ban", request->banned},
+        {"--mask", request->mask},
+        {"--prompt-tokens", request->prompt_tokens},
+        {"--output-tokens", request->output_tokens},
+    };
+
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
+        results_check_input(&options->out, tensors[i].option, tensors[i].name);
+    }
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
+        /* The other values are numbers and lists, and a file may have such a name. */
+        if (arrays[i].name && names_npy(arrays[i].name)) {
+            results_check_input(&options->out, arrays[i].option, arrays[i].name);
+        }
+    }
+}
+
 /* What contradicts something else, before any file is opened. */
 static void check_options(const struct sample_options *options)
 {
@@ -320,6 +366,7 @@ int command_sample(int argc, char **argv)
     parse_arguments(&sample_line, argc, argv, &options);
     json = options.request.common.json || !results_have_path(&options.out);
     results_check_paths(&options.out, json);
+    check_outputs_spare_inputs(&options);
     check_options(&options);
     source = open_source(&options, &files);
     device = open_device(&options.request.common.device);

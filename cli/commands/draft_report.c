@@ -76,16 +76,21 @@ void print_draft_report(const struct draft_report *r)
 {
     const double ms = 1e3;
 
-    fprintf(stderr, "accepted %.2f of %.2f (", r->accepted, r->proposed);
-    for (int32_t i = 0; i < r->tokens; i++) {
-        fprintf(stderr, "%s%.2f", i ? " " : "", r->at_place[i]);
-    }
     fprintf(stderr,
-            " by place), %.2f tokens a cycle (%.2f if all were accepted alike); draft %.1f x %.2f "
-            "ms, target %.1f rows %.2f ms (1 row %.2f): speed-up by model %.2f, measured %.2f; "
-            "best draft length by model %d\n",
-            r->emitted, r->independent, r->proposed, r->draft * ms, r->rows, r->target * ms,
-            r->plain * ms, r->speed_up, r->measured, (int)r->best);
+            "drafts: %.2f of %.2f drafted tokens are accepted a cycle (by depth:", r->accepted,
+            r->proposed);
+    for (int32_t i = 0; i < r->tokens; i++) {
+        fprintf(stderr, " %.2f", r->at_place[i]);
+    }
+    fprintf(stderr, "), %.2f tokens are written (%.2f if each depth had the same rate)\n",
+            r->emitted, r->independent);
+    fprintf(stderr,
+            "times: drafting %.1f x %.2f ms, verifying %.1f rows in %.2f ms; a step without drafts "
+            "takes %.2f ms\n",
+            r->proposed, r->draft * ms, r->rows, r->target * ms, r->plain * ms);
+    fprintf(stderr,
+            "speed-up: predicted %.2f, measured %.2f; best draft length by prediction: %d\n",
+            r->speed_up, r->measured, (int)r->best);
 }
 
 const char *draft_advice(const struct draft_report *r, char text[ADVICE_BYTES])

@@ -71,18 +71,15 @@ uint64_t parse_unsigned(const char *field, const char *text, uint64_t high)
 {
     const int hexadecimal = text[0] == '0' && (text[1] == 'x' || text[1] == 'X');
     const char *digits = hexadecimal ? text + 2 : text;
-    char *end = NULL;
+    const char *allowed = hexadecimal ? "0123456789abcdefABCDEF" : "0123456789";
     unsigned long long value = 0;
 
-    /* strtoull would take a sign and blanks, and wrap "-1" round to 2^64 - 1. */
-    if (!strchr("0123456789abcdefABCDEF", *digits) || !*digits) {
+    /* strtoull() would accept a sign, blanks and a second 0x, and wrap "-1" to 2^64 - 1. */
+    if (!*digits || digits[strspn(digits, allowed)]) {
         fail(field, "'%s' is not a whole number >= 0", text);
     }
     errno = 0;
-    value = strtoull(digits, &end, hexadecimal ? 16 : 10);
-    if (end == digits || *end) {
-        fail(field, "'%s' is not a whole number >= 0", text);
-    }
+    value = strtoull(digits, NULL, hexadecimal ? 16 : 10);
     if (errno == ERANGE || value > high) {
         fail(field, "%s is not in [0, %llu]", text, (unsigned long long)high);
     }

@@ -63,24 +63,27 @@ void served_by(const gumbel_device *device, const gumbel_head *head, const gumbe
     }
 }
 
-/* The rungs of a usual call. No pointer in it is followed. */
+/* The rungs of a usual call. gumbel_explain() reads the row parameters, so these have real values.
+ * It follows no pointer to tensors, counts or outputs: `anything` stands for them. */
 static void served_usual(const gumbel_device *device, const struct usual *call,
                          const struct column *column, char names[SERVED_BYTES])
 {
     static _Alignas(64) char anything[64];
-    const float *floats = (const float *)(const void *)anything;
+    static const int32_t top_k = 50;
+    static const float top_p = 0.9f, min_p = 0.05f, repetition = 1.1f;
     const gumbel_history history = {.struct_size = sizeof history,
                                     .vocab_size = VOCAB,
                                     .prompt = (uint32_t *)(void *)anything,
                                     .output = (uint32_t *)(void *)anything,
                                     .counts = (uint16_t *)(void *)anything};
-    const gumbel_transforms transforms = {
-        .struct_size = sizeof transforms, .repetition = {floats, 0}, .history = &history};
+    const gumbel_transforms transforms = {.struct_size = sizeof transforms,
+                                          .repetition = {&repetition, GUMBEL_SAME},
+                                          .history = &history};
     const gumbel_truncation truncation = {
         .struct_size = sizeof truncation,
-        .top_k = {call->top_k ? (const int32_t *)(const void *)anything : NULL, 0},
-        .top_p = {call->top_p ? floats : NULL, 0},
-        .min_p = {call->min_p ? floats : NULL, 0},
+        .top_k = {call->top_k ? &top_k : NULL, GUMBEL_SAME},
+        .top_p = {call->top_p ? &top_p : NULL, GUMBEL_SAME},
+        .min_p = {call->min_p ? &min_p : NULL, GUMBEL_SAME},
     };
     const gumbel_sampling sampling = {
         .struct_size = sizeof sampling,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "text_writer.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -113,7 +114,8 @@ static void print_complete(struct writer *writer)
         const struct writing *writing = &writer->writings[writer->shown];
 
         progress_clear();
-        printf("--- sample %lld\n", (long long)writer->style.first_sample + writer->shown);
+        /* Sample counters wrap at 2^32, as those of the draws do. */
+        printf("--- sample %" PRIu32 "\n", writer->style.first_sample + (uint32_t)writer->shown);
         if (writer->style.echo) {
             fwrite(writer->prompt, 1, writer->prompt_size, stdout);
         }

@@ -2,11 +2,13 @@
 #include "sample_results.h"
 
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include "decoder/arrays/npy.h"
 #include "decoder/arrays/output_file.h"
 #include "options.h"
 #include "report.h"
+#include "tensor_file.h"
 
 /* An array's name in the JSON, its option, and what is in it. */
 static const struct {
@@ -62,6 +64,23 @@ void results_check_paths(const struct result_paths *paths, bool json)
     }
     for (int i = 0; i < RESULT_COUNT; i++) {
         output_place_clear(&places[i]);
+    }
+}
+
+void results_check_input(const struct result_paths *paths, const char *option, const char *name)
+{
+    struct stat input;
+    struct stat output;
+
+    if (!tensor_file_stat(name, &input) || S_ISCHR(input.st_mode)) {
+        return;
+    }
+    for (int i = 0; i < RESULT_COUNT; i++) {
+        if (paths->of[i] && stat(paths->of[i], &output) == 0 && output.st_dev == input.st_dev &&
+            output.st_ino == input.st_ino) {
+            fail(kinds[i].option, "%s: is the input file %s %s; give another name", paths->of[i],
+                 option, name);
+        }
     }
 }
 

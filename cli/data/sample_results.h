@@ -55,6 +55,10 @@ bool results_have_path(const struct result_paths *paths);
  * it. `json`: the results go to stdout, too. */
 void results_check_paths(const struct result_paths *paths, bool json);
 
+/* fail() if a path leads to the input file `name` of `option`, which would be lost. `name` NULL is
+ * no file. */
+void results_check_input(const struct result_paths *paths, const char *option, const char *name);
+
 struct results results_new(int64_t batch, int64_t samples, const struct results_wanted *wanted);
 void results_free(struct results *results);
 

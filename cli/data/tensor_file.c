@@ -44,6 +44,27 @@ static void split_name(const char *field, const char *name, char **path, char **
     }
 }
 
+bool tensor_file_stat(const char *name, struct stat *found)
+{
+    const char *colon = name ? strrchr(name, ':') : NULL;
+    char *path = NULL;
+    bool there = false;
+
+    if (!name) {
+        return false;
+    }
+    if (reads_stdin(name)) {
+        return fstat(STDIN_FILENO, found) == 0;
+    }
+    if (stat(name, found) == 0) {
+        return true;
+    }
+    path = colon ? strndup(name, (size_t)(colon - name)) : NULL;
+    there = path && stat(path, found) == 0;
+    free(path);
+    return there;
+}
+
 static const tensor_view *pick_tensor(const char *field, const safetensors *checkpoint,
                                       const char *path, const char *tensor)
 {
@@ -192,9 +213,10 @@ static npy *open_column(const char *field, const char *path, int64_t rows)
 
 /* Element `row` of a column of whole numbers, in [0, high]. */
 static uint64_t whole_element(const char *field, const char *path, const tensor_view *view,
-                              int64_t row, int64_t high)
+                              int64_t row, uint64_t high)
 {
     int64_t value = 0;
+    uint64_t natural = 0;
 
     switch (view->dtype) {
     case TENSOR_I32:
@@ -204,17 +226,28 @@ static uint64_t whole_element(const char *field, const char *path, const tensor_
         value = ((const int64_t *)view->data)[row];
         break;
     case TENSOR_U16:
-        value = ((const uint16_t *)view->data)[row];
+        natural = ((const uint16_t *)view->data)[row];
+        break;
+    case TENSOR_U32:
+        natural = ((const uint32_t *)view->data)[row];
+        break;
+    case TENSOR_U64:
+        natural = ((const uint64_t *)view->data)[row];
         break;
     default:
-        fail(field, "%s: the dtype is %s; it must be int64, int32 or uint16", path,
+        fail(field, "%s: the dtype is %s; it must be int32, int64, uint16, uint32 or uint64", path,
              tensor_dtype_name(view->dtype));
     }
-    if (value < 0 || value > high) {
-        fail(field, "%s: value %lld of row %lld is not in [0, %lld]", path, (long long)value,
-             (long long)row, (long long)high);
+    if (value < 0) {
+        fail(field, "%s: value %lld of row %lld is not in [0, %llu]", path, (long long)value,
+             (long long)row, (unsigned long long)high);
     }
-    return (uint64_t)value;
+    natural = value > 0 ? (uint64_t)value : natural;
+    if (natural > high) {
+        fail(field, "%s: value %llu of row %lld is not in [0, %llu]", path,
+             (unsigned long long)natural, (long long)row, (unsigned long long)high);
+    }
+    return natural;
 }
 
 /* Every value must be in [low, high]; NaN is in no range. */
@@ -317,7 +350,7 @@ gumbel_row_u64 read_row_uint64s(const char *field, const char *text, int64_t row
     column = open_column(field, text, rows);
     data = require_memory(field, rows, sizeof *data);
     for (int64_t row = 0; row < rows; row++) {
-        data[row] = whole_element(field, text, npy_tensor(column), row, INT64_MAX);
+        data[row] = whole_element(field, text, npy_tensor(column), row, UINT64_MAX);
     }
     npy_close(column);
     return (gumbel_row_u64){data, 0};

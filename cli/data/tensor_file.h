@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 #include "decoder/arrays/npy.h"
 #include "decoder/files/safetensors.h"
@@ -23,6 +24,10 @@ struct tensor_file {
 
 /* Whether `name`, which may be NULL, is that of stdin: "-", or "-:TENSOR". */
 bool reads_stdin(const char *name);
+
+/* stat() the file that tensor_file_open() would open for `name`; fstat() for stdin. False if there
+ * is none, and if `name` is NULL. */
+bool tensor_file_stat(const char *name, struct stat *found);
 
 /* Open `name`, the value of option `field`; "-" is stdin, a .npy or a safetensors file. A name with
  * a suffix :TENSOR picks that tensor of a safetensors file; without one the file must hold a single
@@ -49,7 +54,7 @@ gumbel_row_i32 read_row_int32s(const char *field, const char *text, int64_t rows
 /* The same of numbers below 2^32. */
 gumbel_row_u32 read_row_uint32s(const char *field, const char *text, int64_t rows);
 
-/* The same of numbers below 2^64; a .npy file has none above 2^63 - 1. */
+/* The same of numbers below 2^64. */
 gumbel_row_u64 read_row_uint64s(const char *field, const char *text, int64_t rows);
 
 #endif

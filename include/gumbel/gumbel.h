@@ -773,8 +773,9 @@ GUMBEL_API uint64_t gumbel_row_seed(uint64_t seed, uint64_t row);
 /* gumbel_explain(): describe which kernels would serve a call with these arguments, and why the
  *                   variants tried before them would not. The lines of text are for people, bug
  *                   reports and tests.
- *  head, logits, sampling, output  as in gumbel_workspace_size(); on a CPU the values of `sampling`
- *           are checked
+ *  head, logits, sampling, output  as in gumbel_workspace_size(). On a CPU the function reads the
+ *           memory behind `sampling` (row parameters, token lists, slots, live_rows) and checks the
+ *           values, so these pointers must be valid. It does not read tensors, histories or outputs
  *  text     [size] receives the text, NUL-terminated, truncated if `size` is too small; 2 KiB is
  *           always enough
  *  threads  re-entrant; nothing is queued

@@ -5,7 +5,7 @@ import json
 import math
 import struct
 
-FORMATS = {"<f4": "f", "<f2": "e", "<i4": "i", "<i8": "q", "<u2": "H"}
+FORMATS = {"<f4": "f", "<f2": "e", "<i4": "i", "<i8": "q", "<u2": "H", "<u4": "I", "<u8": "Q"}
 DTYPES = {"F32": "f", "F16": "e", "I32": "i", "BF16": None}
 
 

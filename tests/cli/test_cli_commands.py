@@ -60,6 +60,14 @@ class Info(Case):
         self.assertRegex(self.succeed("info"), r"(?m)^isa +\w+ \(of reference")
         self.assertRegex(self.succeed("info"), r"(?m)^kernels +(sm_\d+a?( |$)|none: )")
 
+    def test_a_cpu_serves_every_usual_call(self):
+        calls = self.succeed_json("info")["served"]
+        self.assertIn("penalties", calls)
+        for asked, columns in calls.items():
+            for title, names in columns.items():
+                self.assertRegex(names, r"^[a-z-]+(, [a-z-]+)*$", (asked, title))
+        self.assertNotIn("refused", self.succeed("info"))
+
 
 class Verify(SampleCase):
     def outcomes(self, *arguments):

@@ -67,8 +67,9 @@ class Generate(Case):
             drafted = ("--draft", draft, "--draft-tokens", 3, "--check")
             done = gumbel(*rest, "--samples", 2, *drafted)
             self.assertEqual((done.returncode, done.stdout), (0, plain))
-            self.assertRegex(done.stderr, r"^accepted \d.*by place\), [1-4]\.\d\d tokens a cycle .*"
-                             r"speed-up by model \d.*; best draft length by model [0-3]\n"
+            self.assertRegex(done.stderr, r"^drafts: \d.* a cycle \(by depth:.*\), [1-4]\.\d\d tokens .*\n"
+                             r"times: drafting .*\n"
+                             r"speed-up: predicted \d.*; best draft length by prediction: [0-3]\n"
                              r"check passed: the texts are the same with and without drafts; "
                              r"decoding took \d.\d{3} s with them, \d.\d{3} s without\n"
                              r"(drafts .*do not pay here: .*\n)?$")
@@ -136,6 +137,15 @@ class Generate(Case):
         text = self.succeed(*rest, "--samples", 3)
         wanted = "".join(f"--- sample {j}\n{many[j]['text']}\n" for j in range(3))
         self.assertEqual(text, wanted)
+
+    def test_sample_counters_wrap(self):
+        """After 2^32 - 1 comes 0, in the draws and in the numbers of the texts."""
+        rest = ("generate", "--model", self.model, "--prompt", "In the", "--max-tokens", 12,
+                "--seed", 5)
+        first = self.succeed_json(*rest)["samples"][0]["text"]
+        text = self.succeed(*rest, "--samples", 2, "--first-sample", 2**32 - 1)
+        self.assertTrue(text.startswith(f"--- sample {2**32 - 1}\n"), text)
+        self.assertTrue(text.endswith(f"\n--- sample 0\n{first}\n"), text)
 
     def test_stats(self):
         arguments = ("generate", "--model", self.model, "--prompt", "In the", "--max-tokens", 9,

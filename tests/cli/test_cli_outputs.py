@@ -162,6 +162,53 @@ class Output(OutputCase):
             self.assertEqual(file.read(), "old")
         self.write(self.path("a.npy"), self.path("store/a.npy"))
 
+    def test_an_output_to_an_input_is_refused(self):
+        """By every option that reads a file, and by every name of the file."""
+        os.mkdir(self.path("store"))
+        os.symlink("store/../logits.npy", self.path("link"))
+        os.link(self.path("logits.npy"), self.path("hard"))
+        with open(self.path("logits.npy"), "rb") as file:
+            logits = file.read()
+        for name in ("logits.npy", "./logits.npy", "store/../logits.npy", "link", "hard"):
+            with self.subTest(name):
+                message = self.refuse("--out-tokens", *self.draw, "--out-tokens", self.path(name))
+                self.assertIn("--logits", message)
+        with open(self.path("logits.npy"), "rb") as file:
+            done = subprocess.run(
+                [GUMBEL, "sample", "--logits", "-", "--seed", "1", "--out-tokens",
+                 self.path("logits.npy")], stdin=file, capture_output=True, text=True)
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertRegex(done.stderr, "^gumbel sample: --out-tokens: .* --logits -")
+        with open(self.path("logits.npy"), "rb") as file:
+            self.assertEqual(file.read(), logits)
+
+        head = self.path("head.safetensors")
+        before = os.stat(head)
+        for option in ("--weights", "--hidden", "--bias"):
+            self.refuse("--out-lse", "sample", option, head + ":weights", "--out-lse", head)
+            self.refuse("--out-lse", "sample", option, head, "--out-lse", head)
+        self.assertEqual(os.stat(head).st_ino, before.st_ino)
+        other = self.path("other.npy")
+        with open(other, "w") as file:
+            file.write("old")
+        for option in ("temperature", "seed", "position", "first-sample", "given", "top-k", "top-p",
+                       "min-p", "repetition-penalty", "frequency-penalty", "presence-penalty",
+                       "logit-bias", "allow", "ban", "mask", "prompt-tokens", "output-tokens"):
+            with self.subTest(option):
+                message = self.refuse("--out-scores", "sample", "--logits",
+                                      self.path("logits.npy"), f"--{option}", other,
+                                      "--out-scores", other)
+                self.assertIn(f"--{option} ", message)
+        with open(other) as file:
+            self.assertEqual(file.read(), "old")
+
+    def test_a_number_is_no_input_file(self):
+        with open(self.path("0"), "w") as file:
+            file.write("old")
+        subprocess.run([GUMBEL, *self.draw, "--position", "0", "--out-tokens", "0"],
+                       cwd=self.folder, check=True)
+        self.holds_tokens(self.path("0"))
+
     def test_what_is_no_file_is_refused_before_the_work(self):
         os.mkdir(self.path("store"))
         for name in ("store", "store/", "none/", "none/a.npy", "store/.", "store/..", "logits.npy/",

@@ -103,6 +103,34 @@ class Sample(SampleCase):
         self.assertEqual(found["tokens"][4], alone["tokens"][0])
         self.assertEqual(found["lse"][4], alone["lse"][0])
 
+    def test_unsigned_columns(self):
+        """A file of any unsigned dtype gives the draws of its values, the largest ones too."""
+        write_npy(self.path("one.npy"), "<f4", (1, self.V), self.logits[: self.V])
+        write_npy(self.path("two.npy"), "<f4", (2, self.V), self.logits[: self.V] * 2)
+        for option, descr, most in (("--seed", "<u8", 2**64 - 1), ("--seed", "<u4", 2**32 - 1),
+                                    ("--position", "<u8", 2**64 - 1),
+                                    ("--position", "<u4", 2**32 - 1),
+                                    ("--first-sample", "<u4", 2**32 - 1),
+                                    ("--first-sample", "<u8", 2**32 - 1),
+                                    ("--first-sample", "<u2", 2**16 - 1)):
+            with self.subTest(option=option, descr=descr):
+                write_npy(self.path("x.npy"), descr, (2,), [0, most])
+                rest = ("--num-samples", 9)
+                found = self.sample("--logits", self.path("two.npy"), *rest, option,
+                                    self.path("x.npy"),
+                                    *(("--seed", 0) if option != "--seed" else ()))
+                if option == "--seed":  # of rows, each its own
+                    alone = self.sample("--logits", self.path("one.npy"), *rest, option, most)
+                    self.assertEqual(found["tokens"][1], alone["tokens"][0])
+                else:  # one seed for all rows is mixed with the row
+                    same = self.sample("--logits", self.path("two.npy"), *rest, "--seed", 0,
+                                       option, most)
+                    self.assertEqual(found["tokens"][1], same["tokens"][1])
+        write_npy(self.path("x.npy"), "<u8", (2,), [0, 2**64 - 1])
+        message = self.refuse("--first-sample", "sample", "--logits", self.path("two.npy"),
+                              "--first-sample", self.path("x.npy"))
+        self.assertIn(f"value {2**64 - 1} of row 1 is not in [0, {2**32 - 1}]", message)
+
     def test_positions_have_64_bits(self):
         """The upper half h of a position moves the seed: XOR mix(2^64 - 1 - h)."""
         def mix(row):
@@ -267,7 +295,8 @@ class SampleErrors(SampleCase):
     def test_numbers(self):
         for option, values in {
             "--temperature": ("-1", "nan", "inf", "x", "", "1 2"),
-            "--seed": ("nan", "-1", "1.5", str(2**64), "0x", ""),
+            "--seed": ("nan", "-1", "1.5", str(2**64), "0x", "0x0x1", "0X1g",
+                       "0xx1", "a", "+1", " 1", "0x-1", "0x 1", "1 ", hex(2**64), ""),
             "--position": (str(2**64), "-1", "x"),
             "--num-samples": ("0", "65537", "-3", "9" * 40),
             "--first-sample": (str(2**32),),

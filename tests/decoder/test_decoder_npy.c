@@ -35,7 +35,7 @@ static unsigned char *image(int major, const char *dictionary, size_t data, size
 static void arrays_come_back(void **state)
 {
     static const tensor_dtype dtypes[] = {TENSOR_F32, TENSOR_F16, TENSOR_I32, TENSOR_I64,
-                                          TENSOR_U16};
+                                          TENSOR_U16, TENSOR_U32, TENSOR_U64};
     static const struct {
         int rank;
         int64_t shape[TENSOR_MAX_RANK];
@@ -44,7 +44,7 @@ static void arrays_come_back(void **state)
     for (int i = 0; i < 32; i++) {
         data[i] = i * 0x0101010101010101;
     }
-    for (size_t d = 0; d < 5; d++) {
+    for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++) {
         for (size_t s = 0; s < 5; s++) {
             tensor_view array = {.dtype = dtypes[d], .data = data};
             decoder_error error;

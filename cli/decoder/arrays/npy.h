@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * NumPy's .npy files, versions 1.0 and 2.0: C order, little-endian, of dtype float32, float16,
- * int32, int64 or uint16. NumPy has no bfloat16; the caller may read uint16 as its bits.
+ * int32, int64, uint16, uint32 or uint64. NumPy has no bfloat16; the caller may read uint16 as
+ * its bits.
  */
 #ifndef DECODER_NPY_H
 #define DECODER_NPY_H
@@ -30,7 +31,7 @@ const tensor_view *npy_tensor(const npy *file);
 
 /* npy_write(): write an array to what `path` names (decoder/output_file.h): a reader of a regular
  * file sees the old one or the whole new one. One at a time in a process.
- *  array    one of the five dtypes; `bytes` as tensor_set_shape() sets it.
+ *  array    one of these dtypes; `bytes` as tensor_set_shape() sets it.
  *  returns  0; -1 with `error` filled and nothing left behind. */
 int npy_write(const char *path, const tensor_view *array, decoder_error *error);
 

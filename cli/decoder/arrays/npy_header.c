@@ -8,8 +8,8 @@ static const struct {
     const char *descr;
     tensor_dtype dtype;
 } spellings[] = {
-    {"<f4", TENSOR_F32}, {"<f2", TENSOR_F16}, {"<i4", TENSOR_I32},
-    {"<i8", TENSOR_I64}, {"<u2", TENSOR_U16},
+    {"<f4", TENSOR_F32}, {"<f2", TENSOR_F16}, {"<i4", TENSOR_I32}, {"<i8", TENSOR_I64},
+    {"<u2", TENSOR_U16}, {"<u4", TENSOR_U32}, {"<u8", TENSOR_U64},
 };
 
 /* What is left to read, and where to complain. */
@@ -75,7 +75,7 @@ static int read_descr(cursor *c, tensor_view *view)
         }
     }
     return decoder_fail(c->error, c->name, "descr",
-                        "'%s' is not supported; <f4, <f2, <i4, <i8 and <u2 are", descr);
+                        "'%s' is not supported; <f4, <f2, <i4, <i8, <u2, <u4 and <u8 are", descr);
 }
 
 static int read_order(cursor *c)

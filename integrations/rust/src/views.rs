@@ -353,7 +353,8 @@ impl Workspace {
             return Ok(());
         }
         let refused = || {
-            Error::new(Status::Memory, "workspace", format!("{} bytes could not be allocated", bytes))
+            let message = format!("{} bytes could not be allocated", bytes);
+            Error::new(Status::Memory, "workspace", message)
         };
         let layout = Layout::from_size_align(bytes, ffi::GUMBEL_WORKSPACE_ALIGNMENT)
             .map_err(|_| refused())?;

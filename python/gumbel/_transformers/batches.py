@@ -45,13 +45,16 @@ def generate_batch(
     seed         an int, or one for each prompt, in [0, 2**64); None: drawn by torch's generator.
                  Text s of num_return_sequences is sample s of its prompt's seed.
     screen       draw by a screen of the head, as generate() says.
+    max_new_tokens
+                 None: that of the config; without one a text ends at eos_token_id alone.
 
     The others are generate_batch()'s own. The temperature, top_k, top_p and min_p are fused with
     the head; other processors that continuous batching has are given logits.
 
     Returns a GenerationOutput for each text by its request's id, those of a prompt together, in the
     order of `inputs`. Raises TypeError for prompts that are not lists of token ids, ValueError for
-    ids that the model does not have, for a bad seed and for stop_strings, ImportError where psutil
+    ids that the model does not have, for a bad seed, for stop_strings and for texts that have no
+    end, ImportError where psutil
     is needed (on a CPU), and BatchError, a RuntimeError, where a text or the manager failed; its
     `outputs` has the texts that were finished.
     """
@@ -68,6 +71,11 @@ def generate_batch(
         )
     copies = config.num_return_sequences or 1
     most = config.max_new_tokens if max_new_tokens is None else max_new_tokens
+    if most is None and config.eos_token_id is None:
+        raise ValueError(
+            "max_new_tokens: it is not set and neither is eos_token_id, so that no text would end; "
+            "pass generation_config=GenerationConfig(max_new_tokens=...)"
+        )
     hints = WorkloadHints(
         max_prompt_length=max(len(prompt) for prompt in prompts),
         max_generated_length=most or 0,

@@ -168,11 +168,17 @@ def _kept(config: Any) -> Optional[dict[str, list[Any]]]:
 
 def _check(model: Any, config: Any) -> None:
     if config is None:
-        raise TypeError("generate() of a model calls this, as custom_generate=")
+        raise TypeError(
+            "generate() is not called directly: pass it to "
+            "model.generate(..., custom_generate=gumbel.transformers.generate)"
+        )
     if model.config.is_encoder_decoder:
         raise ValueError("model: texts of models with an encoder are not drawn")
     if (config.num_beams or 1) != 1:
-        raise ValueError(f"num_beams: {config.num_beams}; a draw has one")
+        raise ValueError(
+            f"num_beams: {config.num_beams}; beam search is not supported: set num_beams=1, or leave "
+            "out custom_generate"
+        )
     for name in ("output_attentions", "output_hidden_states"):
         if config.return_dict_in_generate and getattr(config, name):
             raise ValueError(f"{name}: not kept; the default decoding method keeps them")

@@ -35,11 +35,17 @@ static int needs_rows(const gumbel_problem *p)
     return !gumbel_rung_serves(&tiles_rung, gumbel_needs_of(p));
 }
 
-/* Whether a call is served by its screen; `more` are needs that the problem does not show. */
-static int is_screened(const cpu_device *cpu, const gumbel_problem *p, uint32_t more)
+/* Whether a screen can serve a call, if few enough rows are live; `more` are needs that the problem
+ * does not show. */
+static int may_be_screened(const gumbel_problem *p, uint32_t more)
 {
-    return p->screen && gumbel_rung_serves(&screen_rung, gumbel_needs_of(p) | more) &&
-           !cpu_screen_refusal(cpu, p);
+    return p->screen && gumbel_rung_serves(&screen_rung, gumbel_needs_of(p) | more);
+}
+
+/* Whether a call of these rows is served by its screen. */
+static int is_screened(const cpu_device *cpu, const gumbel_problem *p)
+{
+    return may_be_screened(p, 0) && !cpu_screen_refusal(cpu, p);
 }
 
 /* Everything that such a request takes behind the plain workspace and its edits. */
@@ -90,7 +96,7 @@ gumbel_status cpu_call_size(const gumbel_device *device, const gumbel_problem *p
     if (cursor.used != SIZE_MAX && needs_rows(problem))
         carve(&r, &cursor, problem, cpu->threads);
     /* Rows that a screen leaves are drawn when it is done. */
-    if (screen.used != SIZE_MAX && is_screened(cpu, problem, more))
+    if (screen.used != SIZE_MAX && may_be_screened(problem, more))
         count(&screen, cpu_screen_size(cpu, problem));
     *bytes = cursor.used > screen.used ? cursor.used : screen.used;
     return GUMBEL_OK;
@@ -289,7 +295,7 @@ gumbel_status cpu_sample(gumbel_device *device, const gumbel_problem *p,
 {
     gumbel_problem_assert(p);
     GUMBEL_ASSERT(p->batch > 0 && output->tokens);
-    if (is_screened((const cpu_device *)device, p, 0))
+    if (is_screened((const cpu_device *)device, p))
         return sample_screened(device, p, output, workspace, error);
     return sample_full(device, p, output, workspace, error);
 }
@@ -298,9 +304,9 @@ gumbel_status cpu_explain(const gumbel_device *device, const gumbel_problem *p, 
                           gumbel_error *error)
 {
     const cpu_device *cpu = (const cpu_device *)device;
-    const gumbel_rung *rung = is_screened(cpu, p, 0) ? &screen_rung
-                              : needs_rows(p)        ? &rows_rung
-                                                     : &tiles_rung;
+    const gumbel_rung *rung = is_screened(cpu, p) ? &screen_rung
+                              : needs_rows(p)     ? &rows_rung
+                                                  : &tiles_rung;
     size_t bytes;
     GUMBEL_FORWARD(cpu_call_size(device, p, 0, &bytes, error));
     gumbel_text_add(text, "rows: %s: %s\n", rung->name, rung->what);

@@ -86,7 +86,8 @@ def _refuse_calls(model: Any, linear: Any) -> str:
     if linear is None:
         return "it has no output embeddings"
     if type(linear) is not torch.nn.Linear:
-        return f"its head is of the type {type(linear).__name__}, not torch.nn.Linear"
+        kind = type(linear)
+        return f"its head is a {kind.__module__}.{kind.__name__}, not a torch.nn.Linear"
     if torch.nn.Linear.forward is not _LINEAR_FORWARD:
         return "torch.nn.Linear.forward was replaced"
     if all_modules._global_forward_hooks or all_modules._global_forward_pre_hooks:

@@ -59,7 +59,8 @@ typedef struct cpu_row_range {
     int64_t first, end;
 } cpu_row_range;
 
-/* Bytes that a draw by a screen takes behind the plain workspace and its edits. */
+/* Bytes that a draw of these rows, or of the first of them, by a screen takes behind the plain
+ * workspace and its edits; 0 if a screen draws no number of them. */
 size_t cpu_screen_size(const cpu_device *cpu, const gumbel_problem *problem);
 
 /* The most of any call with as many rows and samples, or fewer. */

@@ -31,12 +31,24 @@ static void carve(cpu_screen *screen, gumbel_cursor *cursor, const cpu_device *c
     }
 }
 
-size_t cpu_screen_size(const cpu_device *cpu, const gumbel_problem *p)
+static size_t count_bytes(const cpu_device *cpu, const gumbel_problem *p)
 {
     cpu_screen screen;
     gumbel_cursor cursor = {0};
     carve(&screen, &cursor, cpu, p);
     return cursor.used;
+}
+
+size_t cpu_screen_size(const cpu_device *cpu, const gumbel_problem *problem)
+{
+    /* A call draws its live rows alone: a large batch may have few enough of them for a screen. */
+    const int64_t most = CPU_SCREEN_DRAWS_MOST / problem->sampling.num_samples;
+    gumbel_problem p = *problem;
+    if (p.batch > most)
+        p.batch = most;
+    if (p.batch > cpu->screen->batch_most)
+        p.batch = cpu->screen->batch_most;
+    return p.batch > 0 ? count_bytes(cpu, &p) : 0;
 }
 
 size_t cpu_screen_most(const cpu_device *cpu, const gumbel_problem *problem)
@@ -47,7 +59,7 @@ size_t cpu_screen_most(const cpu_device *cpu, const gumbel_problem *problem)
         p.batch = cpu->screen->batch_most;
     if (p.sampling.num_samples > CPU_SCREEN_DRAWS_MOST)
         p.sampling.num_samples = CPU_SCREEN_DRAWS_MOST;
-    return cpu_screen_size(cpu, &p);
+    return count_bytes(cpu, &p);
 }
 
 const char *cpu_screen_refusal(const cpu_device *cpu, const gumbel_problem *p)

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A batch that is too large for a screen, and has few enough live rows for one, stays within the
+ * workspace that its size call counts, and draws the bits of a draw without a screen.
+ */
+#include "gumbel/screen.h"
+#include "fences.h"
+#include "requests.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "screened_draws.h"
+
+enum { VOCAB = 1500, COLUMNS = 96 };
+
+/* Draw into a workspace of just the size that is counted, between pages that end the program. */
+static void draw_fenced(gumbel_device *device, const gumbel_head *head,
+                        const gumbel_sampling *sampling, outcome *into)
+{
+    size_t bytes;
+    assert_int_equal(
+        gumbel_workspace_size(device, head, NULL, sampling, &into->output, &bytes, NULL),
+        GUMBEL_OK);
+    bytes = (bytes + GUMBEL_WORKSPACE_ALIGNMENT - 1) / GUMBEL_WORKSPACE_ALIGNMENT *
+            GUMBEL_WORKSPACE_ALIGNMENT;
+    guarded workspace = guard(NULL, bytes, 0, 1);
+    assert_int_equal(
+        gumbel_sample(device, NULL, head, sampling, &into->output, workspace.data, bytes, NULL),
+        GUMBEL_OK);
+    unguard(&workspace);
+}
+
+static void compare_live(gumbel_device *device, const made_head *made, void *screen, int32_t live,
+                         int32_t samples, const gumbel_truncation *truncation)
+{
+    const int64_t batch = made->hidden.rows;
+    const uint64_t seed = 7;
+    gumbel_head head = {.struct_size = sizeof head,
+                        .hidden = made->hidden,
+                        .weight = made->weight,
+                        .screen = screen};
+    const gumbel_sampling how = {.struct_size = sizeof how,
+                                 .seed = {&seed, GUMBEL_SAME},
+                                 .num_samples = samples,
+                                 .truncation = truncation,
+                                 .live_rows = &live};
+    outcome *screened = plain_outcome(batch, samples), *full = plain_outcome(batch, samples);
+    draw_fenced(device, &head, &how, screened);
+    head.screen = NULL;
+    draw_fenced(device, &head, &how, full);
+    assert_true(outcome_same(full, 0, screened, OUTCOME_TOKENS | OUTCOME_SCORES, "live rows"));
+    assert_memory_equal(full->status, screened->status, (size_t)batch * sizeof *full->status);
+    outcome_free(screened);
+    outcome_free(full);
+}
+
+/* Batches beyond what any kernel takes by a screen; live rows and samples on both sides of that. */
+static void few_live_rows(void **state)
+{
+    static const int64_t batches[] = {16, 66};
+    static const int32_t lives[] = {0, 1, 8, 9, 64}, samples[] = {1, 3, 8};
+    const int32_t top_k = 5;
+    const float top_p = 0.9f;
+    const gumbel_truncation cut = {
+        .struct_size = sizeof cut, .top_k = {&top_k, GUMBEL_SAME}, .top_p = {&top_p, GUMBEL_SAME}};
+    for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
+        made_head made =
+            make_made_head((made_kind)0, GUMBEL_FLOAT32, VOCAB, COLUMNS, batches[i], 21);
+        void *screen = make_screen(*state, &made.weight);
+        for (size_t j = 0; j < 15; j++) {
+            const int32_t live = lives[j % 5], most = (int32_t)batches[i];
+            compare_live(*state, &made, screen, live < most ? live : most, samples[j / 5], NULL);
+            compare_live(*state, &made, screen, live < most ? live : most, samples[j / 5], &cut);
+        }
+        free(screen);
+        free_made_head(&made);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(few_live_rows)};
+    int failures;
+    RUN_ON_EVERY_ISA(tests, failures);
+    return failures;
+}
