@@ -4,16 +4,18 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shlex
 import sys
 import sysconfig
 from pathlib import Path
-from typing import List, NoReturn, Optional
+from typing import Any, List, NoReturn, Optional
 
 from . import __version__
 from ._abi import find
 from ._command import explain, info, verify
+from ._command.output import OutputError, check_output, write_line
 
 DESCRIPTION = """Draw tokens from language models exactly: the command of the Python package.
 
@@ -41,9 +43,9 @@ def _others() -> List[str]:
 
 
 def _print_version() -> None:
-    print(f"gumbel {__version__} (Python package in {Path(__file__).parent})")
+    write_line(f"gumbel {__version__} (Python package in {Path(__file__).parent})")
     for other in _others():
-        print(f"another gumbel: {other}")
+        write_line(f"another gumbel: {other}")
 
 
 def _flags(cflags: bool, libs: bool) -> List[str]:
@@ -57,12 +59,20 @@ def _flags(cflags: bool, libs: bool) -> List[str]:
     return flags
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose help is written as all output is: argparse ignores that a write failed."""
+
+    def print_help(self, file: Any = None) -> None:
+        check_output()
+        write_line(self.format_help().rstrip("\n"))
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="gumbel",
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="Exit codes: 0 done, 1 a check failed, 2 wrong input or usage.",
+        epilog="Exit codes: 0 done, 1 a check or the output failed, 2 wrong input or usage.",
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     parser.add_argument("--cflags", action="store_true", help="print the flags to compile C with")
@@ -73,35 +83,52 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _refuse(command: str, error: Exception) -> NoReturn:
-    print(f"gumbel {command}: {error}", file=sys.stderr)
-    sys.exit(2)
+def _complain(text: str) -> None:
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError):
+            sys.stderr.write(text)
 
 
-def main(arguments: Optional[List[str]] = None) -> None:
-    arguments = sys.argv[1:] if arguments is None else arguments
+def _run(arguments: List[str]) -> int:
+    """The exit code of a command line."""
     if arguments[:1] and arguments[0] in FULL:
-        sys.stderr.write(BUILD.format(command=arguments[0]))
-        sys.exit(2)
+        _complain(BUILD.format(command=arguments[0]))
+        return 2
     parser = _parser()
     given = parser.parse_args(arguments)
+    check_output()
     if given.version:
         _print_version()
     elif given.command:
-        try:
-            code = given.run(given)
-            sys.stdout.flush()
-            sys.exit(code)
-        except KeyboardInterrupt:
-            sys.exit(130)
-        except BrokenPipeError:  # the reader has gone: nothing is flushed at exit
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        except (TypeError, ValueError, RuntimeError, OSError, MemoryError) as error:
-            _refuse(given.command, error)
+        code: int = given.run(given)
+        return code
     elif given.cflags or given.libs:
-        print(shlex.join(_flags(given.cflags, given.libs)))
+        write_line(shlex.join(_flags(given.cflags, given.libs)))
     else:
         parser.error("a command, --cflags, --libs or --version is missing (see gumbel --help)")
+    return 0
+
+
+def main(arguments: Optional[List[str]] = None) -> NoReturn:
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        try:
+            code = _run(arguments)
+        except SystemExit as ended:  # of argparse
+            code = int(ended.code or 0)
+        if code == 0:
+            check_output()
+    except KeyboardInterrupt:
+        code = 130
+    except OutputError as error:
+        code = 1
+        if not error.reader_left:
+            _complain(f"gumbel: {error}\n")
+    except (TypeError, ValueError, RuntimeError, OSError, MemoryError) as error:
+        code = 2
+        command = arguments[0] if arguments else ""
+        _complain(f"gumbel {command}: {error}\n")
+    sys.exit(code)
 
 
 if __name__ == "__main__":

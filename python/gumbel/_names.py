@@ -31,6 +31,7 @@ _STRUCTS = re.compile(
     r"((transforms|truncation)\.)?"
 )
 _FIELD = re.compile(r"\b(draft|head|logits|sampling|output|options|step|verified)(\.[a-z_]+)+")
+_ROW_SLOT = re.compile(r"\bof_row\[")
 _OTHER_NAMES = re.compile(r"\b(soft_cap|num_top)\b")
 
 
@@ -52,4 +53,5 @@ def parameter_of(field: str) -> str:
 def in_python(message: str) -> str:
     """A message about arguments, with the names that they have in Python."""
     message = _FIELD.sub(lambda found: parameter_of(found[0]), message)
+    message = _ROW_SLOT.sub("slots[", message)
     return _OTHER_NAMES.sub(lambda found: _PARAMETERS[found[0]], message)

@@ -134,7 +134,7 @@ def test_refusals():
         (lambda: history.start(outputs=["a"] * 5), TypeError, r"outputs\[0\]: "),
         (lambda: history.start(slots=3), ValueError, "slots: expected a list of 5 slots at most"),
         (lambda: history.start(slots=range(2**62)), ValueError, "slots: expected a list"),
-        (lambda: history.start(slots=[0, SLOTS]), ValueError, r"slots: of_row\[1\] is 5"),
+        (lambda: history.start(slots=[0, SLOTS]), ValueError, r"slots: slots\[1\] is 5"),
         (lambda: history.start(slots=[-1]), ValueError, r"slots\[0\]: "),
         (lambda: history.update([1]), ValueError, r"tokens: expected the shape \(5,\) or \(5, "),
         (lambda: history.update([0.5], slots=[1]), TypeError, "tokens: "),

@@ -13,6 +13,7 @@ from .._inputs.arguments import row_integers
 from .._inputs.arrays import NumpyArrays, address, arrays_of, layout
 from .._inputs.common import Request
 from .._inputs.numbers import length
+from .._inputs.row_state import check_call_slots
 from .._inputs.tensors import is_tensor
 from .history import History
 
@@ -78,7 +79,7 @@ def advance(
     position     uint64 or int64 [B], or [num_slots] with `slots`: an array, or a tensor, without
                  gaps.
     slots        int32 [B]: row b's position is position[slots[b]]; a slot is that of one row at
-                 most. None: row b's is position[b].
+                 most, and a list on the CPU is checked. None: row b's is position[b].
     live_rows    as in sample(): other rows keep their positions.
 
     On CUDA the call is queued on the current stream, and a captured graph advances the positions at
@@ -102,6 +103,8 @@ def advance(
         of_row, stride = row_integers("slots", slots, batch, np.int32, arrays)
         if stride == _abi.SAME and batch != 1:
             raise ValueError(f"slots: expected the shape ({batch},), one a row")
+        if arrays.name == "cpu":
+            check_call_slots(slots, count, live_rows)
         step.batch, step.slots = batch, _abi.Slots(address(of_row), count)
         held.append(of_row)
     if live_rows is not None:

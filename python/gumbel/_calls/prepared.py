@@ -25,7 +25,7 @@ from .ways import (
     scratch_of,
 )
 from .._inputs.common import Common, Request, takes_common
-from .._inputs.fresh_seeds import fresh_seed
+from .._inputs.fresh_seeds import forks, fresh_seed
 from .._inputs.tensors import is_tensor
 
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ class PreparedCall:
     += 1` or gumbel.advance(); a call of Sampler.prepare_sample() does so by itself. **Without a
     seed every call has a seed of its own**: one is drawn from the operating system at preparation,
     and every call adds one to it, on the device, in a captured graph, too; `output.seed` is an
-    array without axes that holds the seed of the latest call.
+    array without axes that holds the seed of the latest call. A child of fork() draws another seed
+    at its first call.
     """
 
     output: SampleOutput  #: what the latest call has drawn
@@ -129,7 +130,21 @@ class PreparedCall:
         self._tensor.data, self._inputs = place, inputs
 
 
-def _seed_of_calls(request: Request, first: Optional[int]) -> Optional[Advance]:
+class _NextSeed:
+    """Gives every call the next seed; the first one in a child of fork() is a fresh seed."""
+
+    def __init__(self, advance: Advance, seed: Any) -> None:
+        self._advance, self._seed, self._forks = advance, seed, forks()
+
+    def __call__(self, stream: Optional[int]) -> None:
+        if self._forks != forks():
+            self._seed[0], self._forks = fresh_seed(), forks()
+        self._advance(stream)
+
+
+def _seed_of_calls(
+    request: Request, first: Optional[int]
+) -> Optional[Callable[[Optional[int]], None]]:
     """What gives every call of a request without a seed its own; None: there is nothing to do."""
     if request.seed is not None or request.sampling.given.data:
         return None
@@ -138,7 +153,9 @@ def _seed_of_calls(request: Request, first: Optional[int]) -> Optional[Advance]:
     request.sampling.seed = _abi.Rows(address(data), _abi.SAME)
     request.seed = arrays.unsigned(data).reshape(())
     request.held.append(data)
-    return advance_one(arrays, data)
+    advance = advance_one(arrays, data)
+    # No child of fork() can use a GPU of its parent.
+    return _NextSeed(advance, data) if first is None and arrays.name == "cpu" else advance
 
 
 def _kind(inputs: Any) -> Any:

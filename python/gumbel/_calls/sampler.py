@@ -10,16 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _abi
-from .._inputs.arrays import Array, arrays_of, layout, taken
+from .._inputs.arrays import Array, TorchArrays, arrays_of, layout, taken
 from .._inputs.common import Common, Request, RowIntegers, takes_common
 from .._inputs.fresh_seeds import fresh_seed
-from .._inputs.numbers import integer, length
+from .._inputs.numbers import integer, length, shown
 from .._inputs.row_state import (
+    check_call_slots,
+    check_writable,
     distinct_slots,
     integers_of,
     rows_of,
     seeds_of_rows,
     uint64_numbers,
+    write_rows,
 )
 from .._inputs.tensors import is_tensor
 from .advance import RowsStep
@@ -58,7 +61,9 @@ class Sampler:
     like         an array of the device that the sampler is for. None: that of the first call.
 
     `seed` and `position` are uint64 [B], or [num_slots]; on CUDA int64 tensors, whose bits count.
-    They are None while the number of rows is unknown. Both may be written between calls.
+    They are None while the number of rows is unknown. Both may be written between calls, in place
+    or by assignment: `sampler.position = 40`, or one number a row. Assignment copies the values
+    into the same array, so that prepared calls and captured graphs use them.
 
     Calls take what sample() and sample_logits() take, but `seed`, `position`, `num_slots` and
     `given`. A `history` counts the tokens that were drawn; with num_samples > 1, where the caller
@@ -66,13 +71,13 @@ class Sampler:
     advances nothing. A row whose status is not 0 advances, unless it is not one of `live_rows`.
 
     On CUDA the positions lie on the device: a captured graph advances them at every replay. Give
-    `like`, or make one call, before a graph is captured.
+    `batch` and `like`, or make one call, before a graph is captured.
+
+    A fork copies a sampler with its seeds: the child draws the same tokens as its parent. Give the
+    child a sampler of its own.
 
     One sampler serves one thread at a time. Several threads need a sampler each, or a lock.
     """
-
-    seed: Optional[NDArray[np.uint64]]  #: each row's own seed
-    position: Optional[NDArray[np.uint64]]  #: the position of each row's next draw
 
     def __init__(
         self,
@@ -89,27 +94,56 @@ class Sampler:
         rows = None if count is None else integer(name, count, 1, 2**31 - 1)
         self._of_slots = num_slots is not None
         seed = fresh_seed() if seed is None else seed
-        rows = rows_of(seed) if rows is None else rows
-        rows = rows_of(position) if rows is None else rows
-        if rows == 0:
-            raise ValueError("seed: a sampler has at least one row")
+        rows = rows_of("seed", seed) if rows is None else rows
+        rows = rows_of("position", position) if rows is None else rows
         seeds = uint64_numbers("seed", seed, rows)
         self._start = uint64_numbers("position", position, rows)
         self._root = None if seeds.ndim else int(seeds)  # the one seed of all sequences
         self._sequences = 0  # that had a seed of it
         self.device: Optional[str] = None
-        self.seed = self.position = None
+        self._seed: Any = None  # uint64 array, or int64 tensor on CUDA
+        self._position: Any = None
+        self._place: Any = None  # torch's device of `like`
         if rows is not None:
             own = seeds if seeds.ndim else seeds_of_rows(int(seeds), range(rows))
             self._keep(own, np.array(np.broadcast_to(self._start, (rows,))))
-        if like is not None and self.seed is not None:
-            arrays = arrays_of({"like": like}, None, None)
-            self._keep(*self._on(arrays), arrays.name)
+        if like is not None:
+            arrays = arrays_of({"like": taken("like", like)}, None, None)
+            if self._seed is not None:
+                self._keep(*self._on(arrays))
+            self.device, self._place = arrays.name, getattr(arrays, "place", None)
+
+    @property
+    def seed(self) -> Optional[NDArray[np.uint64]]:
+        """Each row's own seed. One number is mixed with each row's number, as in Sampler(seed=)."""
+        found: Optional[NDArray[np.uint64]] = self._seed
+        return found
+
+    @seed.setter
+    def seed(self, value: RowIntegers) -> None:
+        rows = self._known_rows("seed")
+        if rows_of("seed", value) is None:  # one number, which gives each row its own
+            root = int(uint64_numbers("seed", value, rows))
+            write_rows("seed", self._seed, seeds_of_rows(root, range(rows)))
+            self._root, self._sequences = root, rows
+        else:
+            write_rows("seed", self._seed, value)
+
+    @property
+    def position(self) -> Optional[NDArray[np.uint64]]:
+        """The position of each row's next draw."""
+        found: Optional[NDArray[np.uint64]] = self._position
+        return found
+
+    @position.setter
+    def position(self, value: RowIntegers) -> None:
+        self._known_rows("position")
+        write_rows("position", self._position, value)
 
     def __repr__(self) -> str:
-        rows = None if self.seed is None else len(self.seed)
-        seed = repr(self._root) if self._root is not None else shown_array(self.seed)
-        position = shown_array(self._start if rows is None else self.position)
+        rows = None if self._seed is None else len(self._seed)
+        seed = repr(self._root) if self._root is not None else shown_array(self._seed)
+        position = shown_array(self._start if rows is None else self._position)
         name = "num_slots" if self._of_slots else "batch"
         return f"Sampler(seed={seed}, {name}={rows}, position={position}, device={self.device!r})"
 
@@ -210,9 +244,9 @@ class Sampler:
 
         On CUDA this is queued on the current stream.
         """
-        if self.seed is None:
+        if self._seed is None:
             raise ValueError("slots: there are none yet; make the sampler with batch or num_slots")
-        rows, root, sequences = len(self.seed), self._root, self._sequences
+        rows, root, sequences = len(self._seed), self._root, self._sequences
         where = np.arange(rows) if slots is None else distinct_slots(slots, rows)
         count = len(where)
         if seed is not None:
@@ -235,14 +269,14 @@ class Sampler:
 
         Python's json and pickle keep it. On CUDA this waits for the device.
         """
-        unknown = self.seed is None
+        unknown = self._seed is None
         return {
             "version": VERSION,
             "root": self._root,
             "sequences": self._sequences,
             "of_slots": self._of_slots,
-            "seed": None if unknown else integers_of(self.seed),
-            "position": int(self._start) if unknown else integers_of(self.position),
+            "seed": None if unknown else integers_of(self._seed),
+            "position": int(self._start) if unknown else integers_of(self._position),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -252,18 +286,20 @@ class Sampler:
         """
         if not isinstance(state, Mapping) or set(state) != set(_FIELDS):
             raise ValueError(f"state: expected a dict with the keys {', '.join(_FIELDS)}")
-        if state["version"] != VERSION:
-            raise ValueError(f"state: version {state['version']!r} is unknown; this is {VERSION}")
+        if not isinstance(state["version"], int) or state["version"] != VERSION:
+            found = shown(state["version"])
+            raise ValueError(f"state: version {found} is unknown; this is {VERSION}")
         if state["of_slots"] is not self._of_slots:
             raise ValueError("state: one of the two samplers has slots, the other has rows")
         sequences = integer("state.sequences", state["sequences"], 0, 2**64 - 1)
         root = state["root"]
         root = None if root is None else integer("state.root", root, 0, 2**64 - 1)
-        rows = length(state["seed"]) if self.seed is None else len(self.seed)
-        if rows == 0 or (rows is None and root is None):
+        rows = rows_of("state.seed", state["seed"]) if self._seed is None else len(self._seed)
+        if rows is None and (root is None or state["seed"] is not None):
             raise ValueError("state: it has neither rows nor a seed that gives them")
         if rows is None:  # neither has rows yet
-            start = uint64_numbers("state.position", state["position"], None)
+            position = integer("state.position", state["position"], 0, 2**64 - 1)
+            start = np.array(position, np.uint64)
         elif state["seed"] is None:
             raise ValueError(f"state: it has no rows yet, the sampler has {rows}")
         else:
@@ -271,8 +307,11 @@ class Sampler:
             start = uint64_numbers("state.position", state["position"], rows)
             if own.ndim == 0 or start.ndim == 0:
                 raise TypeError("state: seed and position are lists, of a number a row each")
-            if self.seed is None:
-                self._keep(own.copy(), start.copy())
+            if self._seed is None:
+                if self._place is not None:
+                    put = TorchArrays(self._place, None, None).put
+                    own, start = put(own), put(start)
+                self._keep(own, start)
             else:
                 self._write(np.arange(rows), own, start)
         self._start, self._root, self._sequences = start, root, sequences
@@ -282,25 +321,27 @@ class Sampler:
     def _keep(self, seed: Any, position: Any, device: Optional[str] = None) -> None:
         if len(seed) == 0:  # an empty batch does not say how many rows there are
             return
-        if self.seed is None:
+        if self._seed is None:
             self._sequences = len(seed)
-        self.seed, self.position, self.device = seed, position, device or self.device
+        self._seed, self._position, self.device = seed, position, device or self.device
 
     def _on(self, arrays: Any, rows: int = 0) -> tuple[Any, Any]:
         """The seeds and positions on a device; new ones of `rows` rows, where there are none."""
-        found = self.seed, self.position
-        if self.device == arrays.name:
-            return found
-        if self.device is not None:
+        found = self._seed, self._position
+        if self.device not in (None, arrays.name):
             raise ValueError(f"sampler: it is on {self.device}, the call on {arrays.name}")
-        if self.seed is None:
+        if self._seed is not None and self.device == arrays.name:
+            return found
+        if self._seed is None:
             assert self._root is not None
             start = np.array(np.broadcast_to(self._start, (rows,)))
             found = seeds_of_rows(self._root, range(rows)), start
         if arrays.name == "cpu":
             return found
         if arrays.is_capturing():
-            raise RuntimeError("sampler: give like=, or make a call, before a graph is captured")
+            raise RuntimeError(
+                "sampler: give batch= and like=, or make a call, before a graph is captured"
+            )
         return arrays.put(found[0]), arrays.put(found[1])
 
     def _state(self, name: str, inputs: Any, common: Any) -> dict[str, Any]:
@@ -308,7 +349,7 @@ class Sampler:
         inputs = taken(name, inputs)
         if len(layout(name, inputs).shape) != 2:
             return dict(common)  # which the call refuses by name
-        rows = len(inputs) if self.seed is None else len(self.seed)
+        rows = len(inputs) if self._seed is None else len(self._seed)
         slots = common.get("slots")
         if self._of_slots and slots is None:
             raise ValueError(
@@ -327,7 +368,12 @@ class Sampler:
                 "num_samples: a history cannot tell which of the samples the text goes on with; "
                 "draw without it and call history.update()"
             )
-        seed, position = self._on(arrays_of({name: inputs}, None, None), rows)
+        arrays = arrays_of({name: inputs}, None, None)
+        if arrays.name == "cpu":
+            check_writable("position", self._position)
+            if slots is not None and length(slots) == len(inputs):  # else the call refuses them
+                check_call_slots(slots, rows, common.get("live_rows"))
+        seed, position = self._on(arrays, rows)
         state = {**common, "seed": seed, "position": position}
         return {**state, "num_slots": rows} if self._of_slots else state
 
@@ -346,9 +392,18 @@ class Sampler:
         self._keep(state["seed"], state["position"], request.arrays.name)
         return made
 
+    def _known_rows(self, name: str) -> int:
+        if self._seed is None:
+            raise ValueError(
+                f"{name}: the number of rows is unknown; make the sampler with batch or num_slots"
+            )
+        return len(self._seed)
+
     def _write(self, where: Any, seeds: Any, positions: Any) -> None:
         """Set the seeds and positions of some rows, in place."""
-        for array, values in ((self.seed, seeds), (self.position, positions)):
+        check_writable("seed", self._seed)
+        check_writable("position", self._position)
+        for array, values in ((self._seed, seeds), (self._position, positions)):
             if is_tensor(array):
                 put = arrays_of({"sampler": array}, None, None).put
                 array[put(where.astype(np.int64))] = put(np.ascontiguousarray(values))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .. import explain
+from .output import write_line
 
 DESCRIPTION = """Print which kernels serve a call of these sizes, and why the kernels that come
 before them in the order of preference do not. Nothing is drawn."""
@@ -73,6 +74,6 @@ def run(given: argparse.Namespace) -> int:
             empty_array(given.device, given.vocab, given.hidden_size, given.dtype),
             empty_array(given.device, given.batch, given.hidden_size, given.dtype),
         ]
-    print(f"sizes: {_sizes(given)}")
-    print(explain(*first, **how).rstrip())
+    write_line(f"sizes: {_sizes(given)}")
+    write_line(explain(*first, **how).rstrip())
     return 0

@@ -9,6 +9,7 @@ import json
 from typing import Any
 
 from .. import _device
+from .output import write_line
 
 
 def add_to(commands: Any) -> None:
@@ -34,17 +35,17 @@ def run(given: argparse.Namespace) -> int:
     about = _device.info(device=given.device, isa=given.isa, threads=given.threads)
     if given.json:
         found = {**dataclasses.asdict(about), "cuda_kernels": about.cuda_kernels}
-        print(json.dumps(found, indent=1))
+        write_line(json.dumps(found, indent=1))
         return 0
     kernels = " ".join(about.cuda_architectures) or "none: this build is for CPUs alone"
-    print(f"version   {about.version} (Python package)")
-    print(f"kernels   {kernels}")
+    write_line(f"version   {about.version} (Python package)")
+    write_line(f"kernels   {kernels}")
     if about.device != "cpu":
-        print(f"gpu       {about.description}, {about.threads} multiprocessors")
+        write_line(f"gpu       {about.description}, {about.threads} multiprocessors")
         return 0
-    print(f"cpu       {about.description or 'unknown'}")
-    print(f"isa       {about.isa} (of {' '.join(about.isas)})")
-    print(f"threads   {about.threads}")
-    print(f"tile      {about.tile} vocabulary rows")
-    print(f"gpu       {gpu_text()}")
+    write_line(f"cpu       {about.description or 'unknown'}")
+    write_line(f"isa       {about.isa} (of {' '.join(about.isas)})")
+    write_line(f"threads   {about.threads}")
+    write_line(f"tile      {about.tile} vocabulary rows")
+    write_line(f"gpu       {gpu_text()}")
     return 0

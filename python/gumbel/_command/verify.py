@@ -12,6 +12,7 @@ import numpy as np
 
 from .. import SampleOutput, finish, info, partial, sample, sample_logits
 from .chi_squared import ChiSquared, compare_counts
+from .output import write_line
 
 DESCRIPTION = """Check the draws on this machine: chi-squared of many draws of one row, the power of
 that test, and equal bits from every instruction set, thread count and batch. The full command,
@@ -48,7 +49,7 @@ class Verdicts:
     def add(self, result: str, name: str, text: str) -> None:
         self.checks.append({"check": name, "result": result, "details": text})
         if not self.quiet:
-            print(f"{result:8} {name:30} {text}", flush=True)
+            write_line(f"{result:8} {name:30} {text}")
 
     def count(self, result: str) -> int:
         return sum(check["result"] == result for check in self.checks)
@@ -216,7 +217,7 @@ def run(given: argparse.Namespace) -> int:
     check_bits(given, arrays, found)
     totals = {result.lower(): found.count(result) for result in ("passed", "FAILED", "skipped")}
     if given.json:
-        print(json.dumps({"checks": found.checks, **totals}, indent=1))
+        write_line(json.dumps({"checks": found.checks, **totals}, indent=1))
     else:
-        print(", ".join(f"{count} {result}" for result, count in totals.items()))
+        write_line(", ".join(f"{count} {result}" for result, count in totals.items()))
     return 1 if totals["failed"] else 0

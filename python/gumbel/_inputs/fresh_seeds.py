@@ -8,6 +8,23 @@ import os
 from .. import _abi
 
 
+_forks = 0  # between the process that first imported this and the present one
+
+
+def forks() -> int:
+    """Another number in a child of fork() than in its parent."""
+    return _forks
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_count_fork)
+
+
 def fresh_seed() -> int:
     """64 random bits of the operating system."""
     return int.from_bytes(os.urandom(8), "little")

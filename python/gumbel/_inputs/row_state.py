@@ -10,22 +10,47 @@ import numpy as np
 
 from .. import _abi
 from .arguments import row_integers
-from .arrays import NumpyArrays
+from .arrays import NumpyArrays, arrays_of
 from .fresh_seeds import seed_of_row
 from .numbers import is_list, length
-from .tensors import to_numpy
+from .tensors import is_tensor, to_numpy
+
+ROWS_MOST = 2**31 - 1  # of a sampler
 
 
-def rows_of(value: Any) -> Optional[int]:
+def rows_of(name: str, value: Any) -> Optional[int]:
     """How many rows a list or an array has a number for; None: it is one number."""
-    value = to_numpy("seed", value)
-    return len(value) if is_list(value) or getattr(value, "ndim", 0) == 1 else None
+    if not is_list(value) and getattr(value, "ndim", 0) != 1:
+        return None
+    rows = length(value)
+    assert rows is not None
+    if not 1 <= rows <= ROWS_MOST:
+        raise ValueError(f"{name}: expected 1 to {ROWS_MOST} rows, got {rows}")
+    return rows
 
 
 def uint64_numbers(name: str, value: Any, rows: Optional[int]) -> Any:
     """uint64 numbers: without axes one for all rows, else [rows]."""
     found, stride = row_integers(name, value, rows or 1, np.uint64, NumpyArrays(None, None))
     return found.reshape(()) if stride == _abi.SAME else found.copy()
+
+
+def check_writable(name: str, kept: Any) -> None:
+    """The library would write a NumPy array that its owner has made read-only."""
+    if isinstance(kept, np.ndarray) and not kept.flags.writeable:
+        raise ValueError(f"{name}: its array is read-only; set flags.writeable = True")
+
+
+def write_rows(name: str, kept: Any, value: Any) -> None:
+    """Copy one number, or one a row, into `kept`, in place; on CUDA on the current stream."""
+    if value is kept:  # of `sampler.position += 1`
+        return
+    check_writable(name, kept)
+    arrays = arrays_of({name: kept}, None, None)
+    if arrays.is_capturing() and not (is_tensor(value) and value.is_cuda):
+        raise RuntimeError(f"{name}: give a tensor on the GPU while a CUDA graph is captured")
+    found, _ = row_integers(name, value, len(kept), np.uint64, arrays)
+    kept[...] = found
 
 
 def seeds_of_rows(seed: int, rows: Iterable[int]) -> Any:
@@ -38,8 +63,31 @@ def integers_of(array: Any) -> list[int]:
     return found
 
 
+def check_call_slots(slots: Any, rows: int, live_rows: Optional[Any]) -> None:
+    """Refuse slots of a call that are not there, or that two of the drawn rows share."""
+    found, arrays = _slots_there(slots, rows), NumpyArrays(None, None)
+    if live_rows is not None:
+        found = found[: int(row_integers("live_rows", live_rows, 1, np.int32, arrays)[0][0])]
+    _refuse_repeated(found)
+
+
+def _refuse_repeated(slots: Any) -> None:
+    ordered = np.sort(slots)
+    repeated = ordered[1:] == ordered[:-1]
+    if repeated.any():
+        slot = ordered[1:][repeated][0]
+        raise ValueError(f"slots: slot {slot} is in the list twice; give each slot once")
+
+
 def distinct_slots(slots: Any, rows: int) -> Any:
     """Slots of reset(), after a look at whether they are there, once each."""
+    found = _slots_there(slots, rows)
+    _refuse_repeated(found)
+    return found
+
+
+def _slots_there(slots: Any, rows: int) -> Any:
+    """Slots as int32, all of them in [0, rows)."""
     count = length(slots)
     if count is None:
         raise TypeError(f"slots: expected a list of slots, got {type(slots).__name__}")
@@ -47,6 +95,4 @@ def distinct_slots(slots: Any, rows: int) -> Any:
     bad = found >= rows
     if bad.any():
         raise ValueError(f"slots[{int(np.argmax(bad))}]: {found[bad][0]} is not in [0, {rows - 1}]")
-    if len(np.unique(found)) != count:
-        raise ValueError("slots: a slot is in the list twice")
     return found

@@ -136,10 +136,35 @@ def test_version_says_which_command_it_is(tmp_path):
     assert f"another gumbel: {full}" in others
 
 
-def test_a_closed_pipe_is_no_traceback():
-    line = f"{sys.executable} -m gumbel explain | true"
+def redirected(arguments, target):
+    """The exit code and the errors of a command whose output goes to `target`, in a shell."""
+    line = f'exec "{sys.executable}" -m gumbel {arguments} {target}'
     done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=60)
-    assert done.stderr == ""
+    return done.returncode, done.stderr
+
+
+OUTPUTS = ["--version", "--cflags", "--help", "info", "info --json", "explain", "info --help"]
+
+
+@pytest.mark.parametrize("arguments", OUTPUTS)
+def test_output_that_cannot_be_written_fails(arguments):
+    if os.path.exists("/dev/full"):
+        text = "gumbel: cannot write to standard output: No space left on device\n"
+        assert redirected(arguments, "> /dev/full") == (1, text)
+    text = "gumbel: cannot write to standard output: it is closed\n"
+    assert redirected(arguments, ">&-") == (1, text)
+
+
+@pytest.mark.parametrize("arguments", [*OUTPUTS, "verify"])
+def test_a_closed_pipe_fails_without_a_message(arguments):
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "gumbel", *arguments.split()],
+        stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60,
+    )  # fmt: skip
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 def test_the_test_itself():

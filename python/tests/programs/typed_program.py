@@ -105,6 +105,8 @@ def sampled(hidden: Floats, weight: Floats) -> Ints:
     assert (output.status == gumbel.RowStatus.OK).all()
     position: Optional[NDArray[np.uint64]] = sampler.position
     assert position is not None and position.tolist() == [0, 6, 0, 6]
+    sampler.position, sampler.seed = 40, [1, 2, 3, 4]
+    assert position.tolist() == [40] * 4
     gumbel.advance(position, slots=[0])
     return call().tokens
 

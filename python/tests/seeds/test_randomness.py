@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Without a seed every call draws a fresh one and reports it; names of arguments and statuses."""
 
+import os
 import re
 import threading
 
@@ -87,6 +88,27 @@ def test_every_prepared_call_without_a_seed_has_its_own(more):
     assert int(other().seed) not in seeds
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_child_has_a_prepared_call_with_another_seed():
+    call = gumbel.prepare_sample_logits(LOGITS)
+    first, children = int(call().seed), []
+    for _ in range(3):
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:  # pragma: no cover
+            seeds = [int(call().seed) for _ in range(2)]
+            os.write(writer, " ".join(map(str, seeds)).encode())
+            os._exit(0)
+        os.close(writer)
+        with os.fdopen(reader) as pipe:
+            children.append([int(seed) for seed in pipe.read().split()])
+        assert os.waitpid(child, 0)[1] == 0
+    assert int(call().seed) == (first + 1) % 2**64
+    starts = {start for start, _ in children}
+    assert len(starts | {first + 1}) == 4
+    assert all(after == (start + 1) % 2**64 for start, after in children)
+
+
 def test_a_prepared_call_with_a_seed_keeps_it():
     position = np.zeros(B, np.uint64)
     call = gumbel.prepare_sample_logits(LOGITS, seed=5, position=position)
@@ -141,7 +163,7 @@ def test_advance(dtype):
         (np.zeros((2, 2), np.uint64), {}, ValueError, "position: expected one axis"),
         (np.zeros(4, np.uint64)[::2], {}, ValueError, "position: expected one axis without gaps"),
         (np.frombuffer(bytes(16), np.uint64), {}, ValueError, "position: it is read-only"),
-        (np.zeros(4, np.uint64), {"slots": [4]}, ValueError, r"slots: of_row\[0\] is 4"),
+        (np.zeros(4, np.uint64), {"slots": [4]}, ValueError, r"slots\[0\]: 4 is not in \[0, 3\]"),
         (np.zeros(4, np.uint64), {"slots": [0] * 5}, ValueError, "slots: expected a list of 4"),
         (np.zeros(4, np.uint64), {"slots": 3}, ValueError, "slots: expected a list of 4"),
         (np.zeros(4, np.uint64), {"live_rows": 5}, ValueError, "live_rows: it is 5"),

@@ -260,7 +260,10 @@ def test_odd_seeds_are_refused_by_name(seed, error, text):
         ({"batch": None, "num_slots": 2.0}, TypeError, "num_slots: expected an integer"),
         ({"like": [1]}, TypeError, "like: expected a NumPy array"),
         ({"seed": [1, 2], "position": [1, 2, 3]}, ValueError, "position: expected one value"),
-        ({"seed": []}, ValueError, "seed: a sampler has at least one row"),
+        ({"seed": []}, ValueError, "seed: expected 1 to 2147483647 rows, got 0"),
+        ({"seed": range(2**40)}, ValueError, "seed: expected 1 to 2147483647 rows, got 10995"),
+        ({"batch": None, "position": []}, ValueError, "position: expected 1 to .* rows, got 0"),
+        ({"batch": None, "like": "x"}, TypeError, "like: expected a NumPy array"),
     ],
 )
 def test_odd_samplers_are_refused_by_name(made, error, text):
@@ -273,7 +276,7 @@ def test_odd_samplers_are_refused_by_name(made, error, text):
     [
         ([6], ValueError, r"slots\[0\]: 6 is not in \[0, 5\]"),
         ([-1], ValueError, r"slots\[0\]: -1 is not in"),
-        ([1, 1], ValueError, "slots: a slot is in the list twice"),
+        ([1, 1], ValueError, "slots: slot 1 is in the list twice"),
         ([1.5], TypeError, r"slots\[0\]: expected an integer"),
         (3, TypeError, "slots: expected a list"),
         ("3", TypeError, "slots: expected"),
@@ -337,11 +340,34 @@ def test_a_state_that_is_none_is_refused(change, error):
     assert sampler.state_dict() == before
 
 
-@pytest.mark.parametrize("change", [{"seed": []}, {"seed": None, "root": None}])
-def test_a_state_without_rows_is_refused(change):
+@pytest.mark.parametrize(
+    "change, error, text",
+    [
+        ({"seed": []}, ValueError, "state.seed: expected 1 to 2147483647 rows, got 0"),
+        ({"seed": range(2**40)}, ValueError, "state.seed: expected 1 to 2147483647 rows"),
+        ({"seed": None, "root": None}, ValueError, "state: it has neither rows nor a seed"),
+        ({"seed": 7}, ValueError, "state: it has neither rows nor a seed"),
+        ({"seed": None, "position": [5]}, TypeError, "state.position: expected an integer"),
+        ({"seed": None, "position": [5, 6, 7]}, TypeError, "state.position: expected an integer"),
+        ({"version": np.ones(2)}, ValueError, "state: version array.* is unknown; this is 1"),
+    ],
+)
+def test_a_state_that_fits_no_sampler_is_refused(change, error, text):
     state = {**gumbel.Sampler(seed=7, batch=B).state_dict(), **change}
-    with pytest.raises(ValueError, match="^state: it has neither rows nor a seed"):
-        gumbel.Sampler().load_state_dict(state)
+    sampler = gumbel.Sampler()
+    before = sampler.state_dict()
+    with pytest.raises(error, match=f"^{text}"):
+        sampler.load_state_dict(state)
+    assert sampler.state_dict() == before
+
+
+def test_a_device_is_known_before_the_rows_are():
+    sampler = gumbel.Sampler(seed=7, like=LOGITS[0])
+    assert (sampler.device, sampler.seed) == ("cpu", None)
+    assert drawn(sampler) == wanted(7)
+    other = copy.deepcopy(gumbel.Sampler(like=LOGITS[0]))
+    other.load_state_dict(sampler.state_dict())
+    assert other.state_dict() == sampler.state_dict()
 
 
 def test_an_empty_batch_does_not_fix_the_rows():
@@ -354,6 +380,105 @@ def test_positions_may_be_written():
     sampler = gumbel.Sampler(seed=7, batch=B)
     sampler.position[:] = 40
     assert drawn(sampler) == wanted(7, first=40)
+
+
+POSITIONS = [
+    40,
+    [40, 41, 42, 43],
+    range(40, 44),
+    np.arange(40, 44, dtype=np.int32),
+    np.arange(40, 48, dtype=np.uint64)[::2],
+    np.arange(40, 44, dtype=">u8"),
+]
+
+
+@pytest.mark.parametrize("value", POSITIONS, ids=str)
+@pytest.mark.parametrize("prepared", [False, True])
+def test_assigned_positions_are_copied_and_advance(value, prepared):
+    sampler, seeds = gumbel.Sampler(seed=7, batch=B), gumbel.Sampler(seed=7, batch=B).seed
+    call = sampler.prepare_sample_logits(LOGITS[0]) if prepared else sampler.sample_logits
+    kept = sampler.position
+    sampler.position = value
+    start = np.array(np.broadcast_to(np.asarray(value), (B,)), np.uint64)
+    for t in range(3):
+        same = gumbel.sample_logits(LOGITS[0], seed=seeds, position=start + np.uint64(t))
+        assert tokens(call(LOGITS[0])) == tokens(same)
+    assert sampler.position is kept and kept.dtype == np.uint64
+    assert sampler.state_dict()["position"] == (start + np.uint64(3)).tolist()
+
+
+def test_positions_are_assigned_by_an_update_and_from_themselves():
+    sampler = gumbel.Sampler(seed=7, batch=B)
+    sampler.position += 5
+    assert sampler.position.tolist() == [5] * B
+    sampler.position = [1, 2, 3, 4]
+    sampler.position = sampler.position[::-1]
+    assert sampler.position.tolist() == [4, 3, 2, 1]
+
+
+def test_assigned_seeds_are_copied():
+    sampler = gumbel.Sampler(seed=7, batch=B)
+    call, kept = sampler.prepare_sample_logits(LOGITS[0]), sampler.seed
+    sampler.seed = [1, 2, 3, 2**64 - 1]
+    assert tokens(call()) == tokens(gumbel.sample_logits(LOGITS[0], seed=[1, 2, 3, 2**64 - 1]))
+    assert sampler.seed is kept and sampler.state_dict()["seed"] == [1, 2, 3, 2**64 - 1]
+    sampler.seed = 9
+    assert sampler.seed is kept and sampler.state_dict()["root"] == 9
+    np.testing.assert_array_equal(kept, gumbel.Sampler(seed=9, batch=B).seed)
+    sampler.reset(slots=[0])
+    assert sampler.seed[0] == gumbel_row_seed(9, B)
+
+
+@pytest.mark.parametrize("name", ["seed", "position"])
+@pytest.mark.parametrize("value, error, text", [*BAD_SEEDS, (None, TypeError, "seed: ")])
+def test_odd_assignments_are_refused_by_name(name, value, error, text):
+    sampler = gumbel.Sampler(seed=7, batch=B)
+    before = sampler.state_dict()
+    with pytest.raises(error, match=f"^{text}".replace("seed", name)):
+        setattr(sampler, name, value)
+    assert sampler.state_dict() == before
+
+
+@pytest.mark.parametrize("name", ["seed", "position"])
+def test_rows_that_are_unknown_cannot_be_assigned(name):
+    with pytest.raises(ValueError, match=f"^{name}: the number of rows is unknown; make the"):
+        setattr(gumbel.Sampler(seed=7), name, [1, 2])
+
+
+def test_a_read_only_position_is_not_written():
+    sampler = gumbel.Sampler(seed=7, batch=B)
+    sampler.position.flags.writeable, before = False, sampler.state_dict()
+    for change in (
+        lambda: sampler.sample_logits(LOGITS[0]),
+        lambda: sampler.prepare_sample_logits(LOGITS[0]),
+        lambda: setattr(sampler, "position", 3),
+        sampler.reset,
+    ):
+        with pytest.raises(ValueError, match="array is read-only; set flags.writeable"):
+            change()
+        assert sampler.state_dict() == before
+
+
+def test_a_slot_serves_one_row_of_a_call():
+    sampler = gumbel.Sampler(seed=7, num_slots=5)
+    rows, position = LOGITS[0][:3], np.zeros(5, np.uint64)
+    for slots in ([0, 0, 1], np.array([2, 1, 2], np.int32)):
+        for call in (sampler.sample_logits, sampler.prepare_sample_logits):
+            with pytest.raises(ValueError, match="^slots: slot [02] is in the list twice"):
+                call(rows, slots=slots)
+        with pytest.raises(ValueError, match="^slots: slot [02] is in the list twice"):
+            gumbel.advance(position, slots=slots)
+    assert sampler.position.tolist() == position.tolist() == [0] * 5
+    sampler.sample_logits(rows, slots=[3, 0, 0], live_rows=2)  # a row that is not drawn
+    gumbel.advance(position, slots=[3, 0, 0], live_rows=2)
+    assert sampler.position.tolist() == position.tolist() == [1, 0, 0, 1, 0]
+    with pytest.raises(ValueError, match=r"^slots\[1\]: 5 is not in \[0, 4\]"):
+        sampler.sample_logits(rows, slots=[0, 5, 1])
+    with pytest.raises(ValueError, match=r"^slots: slots\[1\] is 5; it must be in 0..4"):
+        gumbel.sample_logits(rows, slots=[0, 5, 1], num_slots=5)
+    for slots in (range(2**62), [0, 1], [0] * 4):
+        with pytest.raises(ValueError, match=r"^slots: expected .* the shape \(3,\)"):
+            sampler.sample_logits(rows, slots=slots)
 
 
 def test_tensors():
@@ -406,6 +531,34 @@ def test_a_captured_graph_advances_its_positions(cuda):
         sampler.load_state_dict(first)
         sampler.reset(slots=[0], position=9, seed=[2**63])
         assert sampler.state_dict()["seed"][0] == 2**63
+
+
+def test_a_graph_sees_assigned_positions(cuda):
+    torch = cuda
+    inputs = torch.from_numpy(LOGITS[0]).cuda()
+    sampler = gumbel.Sampler(seed=7, batch=B, like=inputs)
+    call, kept = sampler.prepare_sample_logits(inputs), sampler.position
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+        with pytest.raises(RuntimeError, match="^position: give a tensor on the GPU while"):
+            sampler.position = 3
+    for value in (40, [1, 2, 3, 4], torch.tensor([5, 6, 7, 8], device="cuda")):
+        sampler.position, sampler.seed = value, [1, 2, 3, 2**64 - 1]
+        graph.replay()
+        same = gumbel.sample_logits(inputs, seed=[1, 2, 3, 2**64 - 1], position=value)
+        assert call.output.tokens.tolist() == same.tokens.tolist()
+    assert sampler.position is kept and kept.tolist() == [6, 7, 8, 9]
+    sampler.seed = sampler.seed.clone()  # whose bits count
+    assert sampler.state_dict()["seed"][3] == 2**64 - 1
+
+
+def test_a_state_is_loaded_on_the_device_of_like(cuda):
+    sampler = gumbel.Sampler(seed=7)
+    drawn(sampler, range(2))
+    other = gumbel.Sampler(like=cuda.zeros(1, device="cuda"))
+    other.load_state_dict(sampler.state_dict())
+    assert other.position.is_cuda and other.state_dict() == sampler.state_dict()
 
 
 def test_a_state_moves_between_devices(cuda):

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Standard output of the command. A failed write differs from a file that cannot be read."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+class OutputError(Exception):
+    """Standard output cannot be written. `reader_left`: it is a pipe that its reader closed."""
+
+    def __init__(self, problem: str, reader_left: bool = False) -> None:
+        super().__init__(f"cannot write to standard output: {problem}")
+        self.reader_left = reader_left
+
+
+def write_line(line: str) -> None:
+    """Print a line at once."""
+    try:
+        print(line, flush=True)
+    except OSError as error:
+        raise _failure(error) from None
+
+
+def check_output() -> None:
+    """Raise OutputError if standard output is closed, or if what was printed cannot be written."""
+    if sys.stdout is None:
+        raise OutputError("it is closed")
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        raise _failure(error) from None
+
+
+def _failure(error: OSError) -> OutputError:
+    """The error of a write; Python writes no rest of it at exit, where it would fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return OutputError(error.strerror or str(error), isinstance(error, BrokenPipeError))
