@@ -301,10 +301,9 @@ template <int n> struct shared_sm90 {
             gumbel_summary_empty(&s);
             if (p.with_mass()) {
                 float2 m = masses[warp * n + column];
-                if (m.y > 0.0f) {
-                    s.max_z = m.x;
+                s.max_z = m.x;
+                if (m.y > 0.0f) /* 0 or NaN if z is too large for exp(z - m.x) to be exact */
                     gumbel_mass_add_block(&s, m.x, m.y);
-                }
                 merge_masses_of_lanes<SM90_WARPS>(&s);
             }
             if (i >= draws || warp != 0)
