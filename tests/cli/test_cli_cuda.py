@@ -98,7 +98,7 @@ class Cuda(Case):
         self.assertRegex(done.stderr, r"head and sampling on cuda:0 \(.+\): [\d.]+% of the time")
 
     def test_wrong_input(self):
-        self.refuse("options.isa", "bench", *DEVICE, "--isa", "reference")
+        self.refuse("--isa", "bench", *DEVICE, "--isa", "reference")
         self.refuse("--device", "verify", *DEVICE)
         self.refuse("--model", "generate", "--model", self.path("none"), *DEVICE)
 

@@ -7,6 +7,7 @@ import difflib
 import functools
 import inspect
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Callable, Optional, TypeVar
 
@@ -48,13 +49,14 @@ def take_keywords(
         own = [p for p in found.parameters.values() if p.kind is not p.VAR_KEYWORD]
         signature = found.replace(parameters=own + [p for p in shared if p.name not in but])
         known = frozenset(signature.parameters)
+        call = _Untraced(function)
 
         @functools.wraps(function)
         def taker(*args: Any, **keywords: Any) -> Any:
             if not keywords.keys() <= known:
                 _refuse_unknown(function, known, but, reasons, keywords)
             try:
-                return function(*args, **keywords)
+                return call.choose()(*args, **keywords)
             except ValueError as error:
                 _name_scalar(error, keywords)
                 raise
@@ -65,6 +67,23 @@ def take_keywords(
         return made
 
     return taking
+
+
+class _Untraced:
+    """A function that torch.compile calls as it is: PyTorch 2.11 cannot trace ctypes structs."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.disabled: Optional[Callable[..., Any]] = None
+
+    def choose(self) -> Callable[..., Any]:
+        """The function to call: the plain one where nothing can trace it."""
+        if self.disabled is None:
+            disable = getattr(sys.modules.get("torch._dynamo"), "disable", None)
+            if disable is None:
+                return self.function
+            self.disabled = disable(self.function)
+        return self.disabled
 
 
 def _name_scalar(error: ValueError, given: Mapping[str, Any]) -> None:
