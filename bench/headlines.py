@@ -135,7 +135,7 @@ def ranks():
 MEASURED = [
     ("cpu-logits-peers", "CPU, one thread: 1 to 64 rows of logits, vs "
      "`torch.multinomial(softmax)`", cpu_logits, "2 cores of a Xeon"),
-    ("cpu-bf16-d4096", "CPU: head and draw of 1 to 16 rows, vs the product alone",
+    ("cpu-bf16-d4096", "CPU: head and draw of 1 to 16 rows, D = 4096, vs the product alone",
      cpu_product, "2 cores of a Xeon"),
     ("cpu-screen-amx-d4096", "CPU: head and draw of one row with a screen, vs without",
      cpu_screen, "2 cores of a Xeon, AMX"),

@@ -171,18 +171,17 @@ def peers_source():
             "microseconds.\n")
 
 
-def requests():
-    """One row a request, flat rows / peaked rows, from bench_requests."""
+def requests(way):
+    """One row a request of a way in, flat rows / peaked rows, from bench_requests."""
     points = [point for point in load("cuda-h200-requests")["requests"]
-              if point["table"] == "requests"]
-    times = {(p["way"], p["asked"], p["batch"], p["rows"]): median(p) for p in points}
+              if point["table"] == "requests" and point["way"] == way]
+    times = {(p["asked"], p["batch"], p["rows"]): median(p) for p in points}
     batches = sorted({point["batch"] for point in points})
     kinds = list(dict.fromkeys(point["rows"] for point in points))
-    rows = [[asked, *(" / ".join(f"{times[way, asked, batch, kind]:.0f}" for kind in kinds)
-                      for way in ("logits", "fused") for batch in batches)]
+    rows = [[asked, *(" / ".join(f"{times[asked, batch, kind]:.0f}" for kind in kinds)
+                      for batch in batches)]
             for asked in dict.fromkeys(point["asked"] for point in points)]
-    return table(["request", *(f"B = {batch}" for batch in batches),
-                  *(f"fused, {batch}" for batch in batches)], rows)
+    return table(["request", *(f"B = {batch}" for batch in batches)], rows)
 
 
 def over_plain():
@@ -251,37 +250,32 @@ def verify_peers_source():
             f"{results['draft_hidden']}; graph replays, medians of {results['rounds']}.\n")
 
 
-def end_to_end():
-    """What transformers gains, from bench_transformers: one row a model, request and batch."""
+CONTESTANTS = {"stock": "stock", "logits": "from logits", "fused": "fused"}
+
+
+def transformers(way, contestants):
+    """A way to write texts, from bench_transformers: one row a model, request and batch."""
     results = newest("transformers")
     if results is None:
         return ""
-    points = {(p["model"], p["asked"], p["batch"], p["way"]): p for p in results["transformers"]}
-    ways = {"step": ("stock", "logits", "fused"), "generate": ("stock", "logits", "fused"),
-            "generate_batch": ("stock", "fused")}
     rows = []
-    for place in sorted({key[:3] for key in points}, key=lambda key: (key[0], key[1], key[2])):
-        row = list(place)
-        for way, contestants in ways.items():
-            point = points.get((*place, way), {})
-            row += [f"{median(point[name]) / 1e3:.2f}" if name in point else ""
-                    for name in contestants]
-            ratio = point.get("fused_vs_stock")
-            row.append(f"{100 * (ratio - 1):+.1f}%" if ratio else "")
-            if way == "step":
-                shares = [point.get(f"{name}_percent_of_head_and_draw")
-                          for name in ("stock", "fused")]
-                row.append(" / ".join(f"{share:.0f}%" for share in shares if share is not None))
+    points = [point for point in results["transformers"] if point["way"] == way]
+    for point in sorted(points, key=lambda p: (p["model"], p["asked"], p["batch"])):
+        row = [point["model"], point["asked"], point["batch"]]
+        row += [f"{median(point[name]) / 1e3:.2f}" if name in point else ""
+                for name in contestants]
+        ratio = point.get("fused_vs_stock")
+        row.append(f"{100 * (ratio - 1):+.1f}%" if ratio else "")
+        if way == "step":
+            shares = [point.get(f"{name}_percent_of_head_and_draw") for name in ("stock", "fused")]
+            row.append(" / ".join(f"{share:.0f}%" for share in shares if share is not None))
         rows.append(row)
-    heads = ["model", "request", "sequences"]
-    for way, contestants in ways.items():
-        heads += [f"{way}, {contestants[0]}", *contestants[1:], "saved"]
-        heads += ["head and draw, stock / fused"] if way == "step" else []
-    heads = [{"logits": "from logits", "saved": "fused over stock"}.get(h, h) for h in heads]
-    return table(heads, rows)
+    heads = ["model", "request", "sequences", *(CONTESTANTS[name] for name in contestants),
+             "fused over stock"]
+    return table(heads + ["head and draw, stock / fused"] * (way == "step"), rows)
 
 
-def end_to_end_source():
+def transformers_source():
     results = newest("transformers")
     if results is None:
         return ""
@@ -466,11 +460,16 @@ PAGES = {
     f"{PERFORMANCE}/cuda.md": {
         "h200": lambda: on_gpu("cuda-h200"), "h200-source": lambda: on_gpu_source("cuda-h200"),
         "h100": lambda: on_gpu("cuda-h100"), "h100-source": lambda: on_gpu_source("cuda-h100"),
-        "requests": requests, "over-plain": over_plain, "requests-source": requests_source},
+        "requests-logits": lambda: requests("logits"),
+        "requests-fused": lambda: requests("fused"),
+        "over-plain": over_plain, "requests-source": requests_source},
     f"{PERFORMANCE}/peers.md": {"peers": peers, "peers-source": peers_source, "post": post,
                                 "post-source": post_source},
-    f"{PERFORMANCE}/engines.md": {"end-to-end": end_to_end,
-                                  "end-to-end-source": end_to_end_source},
+    f"{PERFORMANCE}/engines.md": {
+        "step": lambda: transformers("step", ("stock", "logits", "fused")),
+        "generate": lambda: transformers("generate", ("stock", "logits", "fused")),
+        "generate_batch": lambda: transformers("generate_batch", ("stock", "fused")),
+        "transformers-source": transformers_source},
     "findings/drafts.md": {"drafts": drafts, "drafts-source": drafts_source,
                            "verify-peers": verify_peers,
                            "verify-peers-source": verify_peers_source},

@@ -82,11 +82,11 @@ def flashinfer(logits):
 
 
 def contestants(device: str) -> list[Contestant]:
-    few_bits = "the softmax, but what is far rarer than 2^-24"
+    few_bits = "the softmax, except tokens far rarer than 2^-24"
     found: list[Any] = [
         ("multinomial", "softmax, torch.multinomial", few_bits, True,
          prepare(softmax_multinomial)),
-        ("noise made once", "argmax of logits + noise, made once, as the post does",
+        ("noise made once", "argmax of logits + noise made once, reused",
          "nothing: one token for the same logits, at every step", False, noise_once),
         ("fresh noise", "the same, noise made at each step", few_bits, True,
          prepare(fresh_noise)),
