@@ -53,7 +53,7 @@ problem_plan plan_of(int index, bool plain, uint64_t *random)
         plan.vocab_size = plan.first_token + plan.vocab - random_below(random, 140);
     plan.temperature = one_in(random, 6) ? 0.002f : -0.8f; /* masses far apart, or each its own */
     if (one_in(random, 8))
-        plan.temperature = 1e-31f; /* z beyond what a mass can hold: its logarithm is the largest z */
+        plan.temperature = 1e-31f; /* z beyond what a mass can hold: lse is the largest z */
     plan.seed = random_bits(random) >> 20;
     return plan;
 }
