@@ -236,7 +236,7 @@ class Readme(Case):
             self.assertEqual(done.returncode, 0, (line, done.stderr))
             if "--check" in line:
                 self.assertIn("check passed: the text is the same", done.stderr)
-                accepted = [float(x) for x in re.search(r"accepted (\S+) of (\S+) ",
+                accepted = [float(x) for x in re.search(r"drafts: (\S+) of (\S+) ",
                                                         done.stderr).groups()]
                 self.assertGreater(accepted[0] / accepted[1], 0.8)
             if line[0] == "verify":
