@@ -52,7 +52,7 @@ def rank(
     """
     found = _by_list(drawn)
     if found is None and len(inputs) > 1:  # hidden states and a head
-        found = drawn.ranks.view(-1)
+        found = drawn.ranks.view(-1).clone()  # the next draw writes the same array
     if found is not None:
         return found
     out = sample(
