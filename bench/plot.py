@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Draw the measurements in bench/results/ as SVG into docs/plots/. Needs matplotlib, but not to
-check.
+"""Draw the measurements in bench/results/ as SVG into docs/plots/. Drawing needs matplotlib.
 
 usage: bench/plot.py [--check]
 
-Three plots a device: time over the batch, share of the read bandwidth over the batch, and the
+Three plots a device: time over the batch, percent of the read bandwidth over the batch, and the
 roofline; from a file of contestants one, their times over that of the fused draw; from one of
-requests one, their times over batch, k and p; from one of texts one, what a token takes; and
-overview.svg, the README's chart, which headlines.py defines. --check draws nothing: it exits 1 if
-a plot in docs/plots/ is missing, left over, or not of today's results and today's script, which
-each plot names by a digest. If matplotlib is the version that drew a plot, --check also compares
-every byte.
+requests one, their times over batch, k and p; from one of texts one, the time of a token; and
+overview.svg, the README's chart, which headlines.py defines. Git tracks the plots that pages show
+in the repository (TRACKED); script/docs draws all of them for the site.
+
+--check draws nothing: it exits 1 if a tracked plot is missing, or does not match today's results
+and script, which each plot names by a digest, or if a plot has no results. If matplotlib is the
+version that drew a tracked plot, --check also compares every byte.
 """
 
 import dataclasses
@@ -27,9 +28,10 @@ import headlines
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
 PLOTS = ROOT / "docs" / "plots"
+TRACKED = ("overview", "cuda-h200-time")
 
 ELEMENT_BYTES = {"bf16": 2, "f16": 2, "f32": 4}
-# What a series is called in the files: what it is called here.
+# A name of a series in the files, and its name here.
 NAMES = {"fused draw": "fused", "cuBLAS alone": "gemm"}
 LEGEND = {
     "fused": "fused draw",
@@ -42,7 +44,7 @@ LEGEND = {
 # Not of a product: what only reads, and what starts from logits.
 ELSEWHERE = {"read weights", "from logits", "from logits, 1 thread"}
 
-# Okabe and Ito's colours, which the colour-blind can tell apart; ours first.
+# Okabe and Ito's colours, distinct to the colour-blind; ours first.
 OURS = {"fused": "#D55E00", "fused_with_logprobs": "#E69F00"}
 OTHERS = ["#0072B2", "#009E73", "#CC79A7", "#56B4E9", "#000000", "#8C6D1F", "#7F7F7F", "#882255"]
 SHAPES = ["#D55E00", "#0072B2", "#009E73", "#CC79A7"]
@@ -58,14 +60,14 @@ class Requests:
 
     machine: str
     commit: str
-    points: list  # {way, table, asked, rows, top_k, top_p, batch, median_us}
+    points: list  # {way, table, request, rows, top_k, top_p, batch, median_us}
 
-    def line(self, key, **wanted):
+    def line(self, key, **conditions):
         """[values of key], [microseconds] of the points that have what is wanted."""
         found = [
             (point[key], point["median_us"])
             for point in self.points
-            if all(point[name] == value for name, value in wanted.items())
+            if all(point[name] == value for name, value in conditions.items())
         ]
         return zip(*sorted(found))
 
@@ -76,7 +78,7 @@ class Texts:
 
     machine: str
     commit: str
-    points: list  # {model, batch, way, asked, fused_vs_stock}
+    points: list  # {model, batch, way, request, fused_vs_stock}
 
 
 @dataclasses.dataclass
@@ -120,7 +122,7 @@ def rows_of(data):
 
 
 def peak_of(data):
-    """Operations a second: measured, or what the ceiling in words says."""
+    """Operations a second: measured, or as the text of the ceiling states."""
     words = re.search(r"([\d.]+) TFLOP/s", data.get("ceiling", ""))
     return data.get("float_operations_per_second") or (float(words[1]) * 1e12 if words else None)
 
@@ -277,12 +279,12 @@ def draw_requests(pyplot, results):
     each = results[0]
     rows = list(dict.fromkeys(point["rows"] for point in each.points))
     batches = sorted({point["batch"] for point in each.points})
-    asked = list(dict.fromkeys(p["asked"] for p in each.points if p["table"] == "requests"))
+    requests = list(dict.fromkeys(p["request"] for p in each.points if p["table"] == "requests"))
     figure, (over_batch, over_k, over_p) = pyplot.subplots(1, 3, figsize=(13.2, 5.4), sharey=True)
     colours = [*OURS.values(), *OTHERS, GREY]
-    for i, name in enumerate(asked):
+    for i, name in enumerate(requests):
         style = {"color": colours[i % len(colours)], "marker": "os^v"[i // 4], "markersize": 3}
-        line = each.line("batch", way="logits", table="requests", asked=name, rows=rows[0])
+        line = each.line("batch", way="logits", table="requests", request=name, rows=rows[0])
         over_batch.plot(*line, label=name, **style)
     for axes, table, key in ((over_k, "k", "top_k"), (over_p, "p", "top_p")):
         for colour, batch in zip(SHAPES, batches):
@@ -308,19 +310,19 @@ def draw_texts(pyplot, results):
     """What a fused draw's token takes over a stock one, over the number of sequences."""
     points = results[0].points
     models = sorted({point["model"] for point in points})
-    kinds = sorted({(point["way"], point["asked"]) for point in points})
+    kinds = sorted({(point["way"], point["request"]) for point in points})
     figure, panels = pyplot.subplots(
         1, len(models), figsize=(4.4 * len(models), 4.6), squeeze=False, sharey=True
     )
     for axes, model in zip(panels[0], models):
-        for i, (way, asked) in enumerate(kinds):
+        for i, (way, request) in enumerate(kinds):
             line = sorted(
                 (point["batch"], 100 * (point["fused_vs_stock"] - 1))
                 for point in points
-                if (point["model"], point["way"], point["asked"]) == (model, way, asked)
+                if (point["model"], point["way"], point["request"]) == (model, way, request)
             )
             style = {"color": [*OURS.values(), *OTHERS][i], "marker": "o", "markersize": 3}
-            axes.plot(*zip(*line), label=f"{way}, {asked}", **style)
+            axes.plot(*zip(*line), label=f"{way}, {request}", **style)
         axes.axhline(0, color=GREY, linestyle="--")
         axes.set_title(model)
         set_batches(axes, sorted({point["batch"] for point in points}))
@@ -332,7 +334,7 @@ def draw_texts(pyplot, results):
 
 def draw_bandwidth(pyplot, results):
     """The bytes that must be read, over the time, as a share of the bandwidth measured in the same
-    run. It falls where multiplying, not reading, takes the time."""
+    run. The share falls where the product is limited by multiply-adds."""
     figure, axes = pyplot.subplots(figsize=(6.4, 4.6))
     batches = set()
     for colour, (each, shape) in zip(SHAPES, shapes_of(results)):
@@ -399,10 +401,11 @@ def draw_roofline(pyplot, results):
 
 
 def digest_of(paths):
-    """Of the script and the results that a plot shows."""
+    """Digest of the script and of the results that a plot shows, whatever their layout."""
     found = hashlib.sha256(pathlib.Path(__file__).read_bytes())
     for path in paths:
-        found.update(path.read_bytes())
+        text = path.read_text(encoding="utf-8")
+        found.update((json.dumps(json.loads(text)) if path.suffix == ".json" else text).encode())
     return found.hexdigest()
 
 
@@ -444,12 +447,12 @@ def matplotlib_version():
 
 
 def faults(plots):
-    """What is wrong with the plots in docs/plots/, a line each."""
+    """Lines about plots in docs/plots/ that are missing, outdated or without results."""
     for path in sorted(PLOTS.glob("*.svg")):
         if path.stem not in plots:
             yield f"{path.name}: no results that it could be of"
-    for name, plot in plots.items():
-        path = PLOTS / f"{name}.svg"
+    for name in TRACKED:
+        plot, path = plots[name], PLOTS / f"{name}.svg"
         text = path.read_text(encoding="utf-8") if path.is_file() else ""
         drawn_by = re.search(r"Matplotlib v([\w.]+)", text)
         if not text:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The directive `command-help`: what the built command says with --help."""
+"""The directive `command-help`: the --help of the built command."""
 
 import subprocess
 
@@ -14,8 +14,8 @@ class CommandHelp(SphinxDirective):
 
     def run(self):
         command = [self.config.gumbel_command, *self.arguments, "--help"]
-        said = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
-        return [nodes.literal_block(said.stdout, said.stdout, language="text")]
+        done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+        return [nodes.literal_block(done.stdout, done.stdout, language="text")]
 
 
 def setup(app):

@@ -21,7 +21,7 @@ release = version = ".".join(
     re.search(rf"^#define GUMBEL_VERSION_{part} (\d+)$", HEADER, re.M)[1]
     for part in ("MAJOR", "MINOR", "PATCH")
 )
-extensions = ["myst_parser", "sphinx.ext.autodoc", "c_header", "command_help"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "c_header", "command_help", "result_plots"]
 root_doc = "index"
 exclude_patterns = ["README.md", "CONTRIBUTING.md", "reference/README.md", "examples", "site"]
 html_theme = "furo"

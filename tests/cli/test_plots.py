@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plots in docs/plots/ and the tables of the pages are of the results in bench/results/;
-checking needs no matplotlib."""
+"""The tracked plots in docs/plots/ and the tables of the pages show the results in bench/results/,
+whose files have one line a point; these checks need no matplotlib."""
 
 import json
 import pathlib
@@ -12,6 +12,8 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bench"))
+import result_lines  # noqa: E402
 
 
 def check(root):
@@ -42,12 +44,12 @@ class Tables(unittest.TestCase):
         subprocess.run(tables, check=True)
         self.assertNotIn("| Qwen3-1.7B |", page.read_text())
         self.assertNotIn("transformers", self.headlines(root))
-        point = {"model": "Qwen3-1.7B", "batch": 64, "asked": "plain", "way": "generate",
+        point = {"model": "Qwen3-1.7B", "batch": 64, "request": "plain", "way": "generate",
                  "stock": {"median_us": 8000}, "fused": {"median_us": 6000},
                  "fused_vs_stock": 0.75}
         results = {"commit": "c", "date": "2026-11-26", "gpu": "g",
                    "versions": {"torch": "2", "transformers": "5"},
-                   "asked": {"top_k, top_p": {"temperature": 1, "top_k": 2, "top_p": 1}},
+                   "request_parameters": {"top_k, top_p": {"temperature": 1, "top_k": 2, "top_p": 1}},
                    "skipped": [], "transformers": [point]}
         file = root / "bench" / "results" / "cuda-g-transformers.json"
         file.write_text(json.dumps(results))
@@ -117,19 +119,44 @@ class Plots(unittest.TestCase):
         self.assertEqual(check(ROOT), (0, []))
         self.assertEqual(check(self.root), (0, []))
 
-    def test_faults_are_told(self):
+    def test_faults(self):
         plots, results = self.root / "docs" / "plots", self.root / "bench" / "results"
         file = results / "cuda-h200.json"
         file.write_text(file.read_text().replace('"median_us": 2', '"median_us": 3', 1))
-        (plots / "cpu-bf16-time.svg").unlink()
-        (plots / "left-over.svg").write_text("<svg/>")
+        (plots / "overview.svg").unlink()
+        (plots / "without-results.svg").write_text("<svg/>")
         (results / "another-question.json").write_text('{"question": "none of a product"}')
         code, faults = check(self.root)
         self.assertEqual(code, 1)
-        told = [fault.partition(":")[0] for fault in faults]
-        self.assertEqual(sorted(told), ["cpu-bf16-time.svg", "cuda-h200-bandwidth.svg",
-                                        "cuda-h200-roofline.svg", "cuda-h200-time.svg",
-                                        "left-over.svg"])
+        names = [fault.partition(":")[0] for fault in faults]
+        self.assertEqual(sorted(names), ["cuda-h200-time.svg", "overview.svg",
+                                         "without-results.svg"])
+
+    def test_layout_does_not_change_a_plot(self):
+        file = self.root / "bench" / "results" / "cuda-h200.json"
+        file.write_text(json.dumps(json.loads(file.read_text()), indent=2))
+        self.assertEqual(check(self.root), (0, []))
+
+
+class Results(unittest.TestCase):
+    def test_one_line_a_point(self):
+        for file in sorted((ROOT / "bench" / "results").glob("*.json")):
+            report = json.loads(file.read_text())
+            lines = len(result_lines.to_text(report).splitlines())
+            self.assertLessEqual(len(file.read_text().splitlines()), lines, file.name)
+
+    def test_layout(self):
+        point = {"batch": 1, "us": {"median": 2.5, "each": [2, 3]}}
+        report = {"commit": "c", "load": [1.5, 2], "none": [], "results": [point, point],
+                  "rules": {"coupled": [point], "sizes": {"D": 64}}}
+        text = result_lines.to_text(report)
+        self.assertEqual(json.loads(text), report)
+        self.assertEqual(text.splitlines(), [
+            "{", ' "commit": "c",', ' "load": [1.5, 2],', ' "none": [],', ' "results": [',
+            '  {"batch": 1, "us": {"median": 2.5, "each": [2, 3]}},',
+            '  {"batch": 1, "us": {"median": 2.5, "each": [2, 3]}}', " ],", ' "rules": {',
+            '  "coupled": [', '   {"batch": 1, "us": {"median": 2.5, "each": [2, 3]}}', "  ],",
+            '  "sizes": {"D": 64}', " }", "}"])
 
 
 if __name__ == "__main__":
