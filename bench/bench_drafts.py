@@ -7,7 +7,7 @@ usage: bench/bench_drafts.py GUMBEL [--json FILE] [--samples N]
 GUMBEL is a release build of the command. Texts of 64 tokens behind short prompts, at temperature
 0.8: chains by the small model of 1 to 8 tokens, with a sibling beside each or none, and n-grams on
 greedy texts, which soon repeat. Texts are compared with those written without drafts first. Then
-chains by the rules that weigh probabilities, whose texts are others.
+chains by the rules that compare probabilities, whose texts differ.
 """
 
 import argparse
@@ -16,8 +16,10 @@ import pathlib
 import platform
 import subprocess
 
+import result_lines
+
 MODELS = pathlib.Path(__file__).resolve().parent.parent / "tests" / "models"
-PROMPTS = ("And God said", "In the beginning", "The LORD is", "Blessed are", "And it came to pass")
+PROMPTS = ("And God saw", "In the beginning", "The LORD is", "Blessed are", "And it came to pass")
 
 
 def generate(gumbel, prompt, *arguments):
@@ -32,11 +34,11 @@ def mean(drafts, name):
 
 
 def measure(gumbel, draft, tokens, *arguments):
-    """Means over the prompts."""
-    asked = ("--draft", draft, "--draft-tokens", tokens, *arguments)
+    """Means over the prompts of each figure that --stats reports."""
+    arguments_of_draft = ("--draft", draft, "--draft-tokens", tokens, *arguments)
     if "--draft-rule" not in arguments:
-        generate(gumbel, PROMPTS[0], *asked, "--samples", 1, "--check")
-    found = [generate(gumbel, prompt, *asked) for prompt in PROMPTS]
+        generate(gumbel, PROMPTS[0], *arguments_of_draft, "--samples", 1, "--check")
+    found = [generate(gumbel, prompt, *arguments_of_draft) for prompt in PROMPTS]
     names = [name for name in found[0] if name != "accepted_by_place"]
     row = {"draft_tokens": tokens, **{name: round(mean(found, name), 6) for name in names}}
     places = [found_one["accepted_by_place"] for found_one in found]
@@ -91,7 +93,7 @@ def main():
         **rules,
     }
     if options.json:
-        pathlib.Path(options.json).write_text(json.dumps(result, indent=1) + "\n")
+        result_lines.write(options.json, result)
 
 
 if __name__ == "__main__":

@@ -4,17 +4,16 @@
  *
  * usage: bench_fused_vs_gemm [--json FILE] [--commit TEXT]; script/bench-gpu builds and runs it.
  *
- * Tokens are compared with the CPU's before anything is timed. A time is that of one of 5 calls in
- * a captured graph, so that neither side pays for its host code, over 30 replays. Product and draws
- * take turns, replay by replay, so that they have the same clocks: without pauses, which brings the
- * GPU to its power limit from 64 rows on, and "rested", with a pause before each replay, as in a
- * decode step, most of which is other work.
+ * Tokens are compared with the CPU's before anything is timed. A captured graph holds 5 calls, so
+ * that host code is not timed; a time is that of one call, over 30 replays. Product and draws take
+ * turns, replay by replay, at the same clocks: without pauses, which reaches the GPU's power limit
+ * from 64 rows on, and "rested", with a pause before each replay, as in a decode step.
  *
- * A draw of up to 64 rows starts while what comes before it ends, which in such a graph is another
- * draw. So both are timed once more, without pauses, behind a kernel that writes the hidden states,
- * as a norm does; its own time is in both.
+ * A draw of up to 64 rows starts while the previous kernel ends, which in these graphs is another
+ * draw. Both are therefore timed again, without pauses, behind a kernel that writes the hidden
+ * states, as a norm does; the kernel's time is included in both.
  *
- * The share of the draw is what the fused draw takes beyond the same kernel with its draw off.
+ * The draw's share is the fused draw's time beyond that of the same kernel without the draw.
  */
 #define GUMBEL_EXPERIMENTAL
 #include <cuda_bf16.h>
@@ -243,8 +242,8 @@ static void measure(const bench &b, report &r)
 
 static void write_spread(FILE *file, const char *name, const spread &s, const char *after)
 {
-    fprintf(file, "      \"%s\": {\"median_us\": %.3f, \"p10_us\": %.3f, \"p90_us\": %.3f}%s\n",
-            name, s.median, s.p10, s.p90, after);
+    fprintf(file, "\"%s\": {\"median_us\": %.3f, \"p10_us\": %.3f, \"p90_us\": %.3f}%s", name,
+            s.median, s.p10, s.p90, after);
 }
 
 static void write_json(const char *path, const report &r)
@@ -262,31 +261,30 @@ static void write_json(const char *path, const report &r)
     fprintf(file, "  \"calls_a_replay\": %d,\n  \"replays\": %d,\n  \"fused\": [", CALLS, REPLAYS);
     for (size_t i = 0; i < r.fused.size(); i++) {
         const fused_row &row = r.fused[i];
-        fprintf(file, "%s\n    {\n      \"vocab\": %lld,\n      \"hidden\": %lld,\n", i ? "," : "",
+        fprintf(file, "%s\n    {\"vocab\": %lld, \"hidden\": %lld, ", i ? "," : "",
                 (long long)row.V, (long long)row.D);
-        fprintf(file, "      \"batch\": %lld,\n      \"floor_us\": %.3f,\n", (long long)row.B,
-                row.floor_us);
-        write_spread(file, "gemm", row.gemm, ",");
-        write_spread(file, "fused", row.fused, ",");
-        write_spread(file, "fused_with_logprobs", row.logprobs, ",");
-        write_spread(file, "product_alone", row.alone, ",");
-        write_spread(file, "gemm_rested", row.gemm_rested, ",");
-        write_spread(file, "fused_rested", row.fused_rested, ",");
-        write_spread(file, "fused_with_logprobs_rested", row.logprobs_rested, ",");
-        write_spread(file, "gemm_behind_norm", row.gemm_behind, ",");
-        write_spread(file, "fused_behind_norm", row.fused_behind, ",");
-        write_spread(file, "fused_with_logprobs_behind_norm", row.logprobs_behind, ",");
-        fprintf(file, "      \"fused_vs_gemm\": %.5f,\n      \"percent_of_ceiling\": %.2f,\n",
-                row.ratio, row.percent);
-        fprintf(file, "      \"percent_of_draw\": %.2f\n    }", row.share);
+        fprintf(file, "\"batch\": %lld, \"floor_us\": %.3f, ", (long long)row.B, row.floor_us);
+        write_spread(file, "gemm", row.gemm, ", ");
+        write_spread(file, "fused", row.fused, ", ");
+        write_spread(file, "fused_with_logprobs", row.logprobs, ", ");
+        write_spread(file, "product_alone", row.alone, ", ");
+        write_spread(file, "gemm_rested", row.gemm_rested, ", ");
+        write_spread(file, "fused_rested", row.fused_rested, ", ");
+        write_spread(file, "fused_with_logprobs_rested", row.logprobs_rested, ", ");
+        write_spread(file, "gemm_behind_norm", row.gemm_behind, ", ");
+        write_spread(file, "fused_behind_norm", row.fused_behind, ", ");
+        write_spread(file, "fused_with_logprobs_behind_norm", row.logprobs_behind, ", ");
+        fprintf(file, "\"fused_vs_gemm\": %.5f, \"percent_of_ceiling\": %.2f, ", row.ratio,
+                row.percent);
+        fprintf(file, "\"percent_of_draw\": %.2f}", row.share);
     }
     fprintf(file, "\n  ],\n  \"from_float32_logits\": [");
     for (size_t i = 0; i < r.logits.size(); i++) {
-        fprintf(file, "%s\n    {\n      \"vocab\": %lld,\n      \"batch\": %lld,\n", i ? "," : "",
+        fprintf(file, "%s\n    {\"vocab\": %lld, \"batch\": %lld, ", i ? "," : "",
                 (long long)r.logits[i].V, (long long)r.logits[i].B);
-        fprintf(file, "      \"samples\": %d,\n", r.logits[i].samples);
+        fprintf(file, "\"samples\": %d, ", r.logits[i].samples);
         write_spread(file, "draw", r.logits[i].draw, "");
-        fprintf(file, "    }");
+        fprintf(file, "}");
     }
     fprintf(file, "\n  ]\n}\n");
     bool failed = ferror(file);

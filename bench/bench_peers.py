@@ -10,16 +10,15 @@ wrongly are reported as skipped. Needs PyTorch on an NVIDIA GPU and the package 
 """
 
 import argparse
-import json
 import math
 import platform
-import re
 import subprocess
 import sys
 from importlib import metadata
 
 import gumbel
 import numpy as np
+import result_lines
 import torch
 from bench_peers_contestants import Contestants, reason
 
@@ -233,13 +232,6 @@ def machine():
     }
 
 
-def write_json(path, report):
-    """Indented, each spread on a line of its own."""
-    text = json.dumps(report, indent=2)
-    flat = re.sub(r'\{\s*"median_us"[^{}]*\}', lambda spread: " ".join(spread[0].split()), text)
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(flat + "\n")
-
 
 def pair(text):
     vocab, width = (int(part) for part in text.split(","))
@@ -259,7 +251,7 @@ def parse():
     if any(V < 1 or D < 8 or D % 8 for V, D in arguments.shape or []):
         parser.error("--shape: V must be at least 1 and D a multiple of 8")
     if not torch.cuda.is_available():
-        parser.error("no NVIDIA GPU is to be had")
+        parser.error("no NVIDIA GPU is available")
     return arguments
 
 
@@ -293,7 +285,7 @@ def main():
     for entry in bench.skipped:
         print("skipped:", ", ".join(f"{key} {value}" for key, value in entry.items()))
     if arguments.json:
-        write_json(
+        result_lines.write(
             arguments.json,
             {**head, "skipped": bench.skipped, "fused": fused, "from_float32_logits": logits},
         )

@@ -142,7 +142,7 @@ def torch_draws():
 
 
 def flashinfer_draws():
-    """Seed and offset in device memory, which FlashInfer asks of calls in a graph."""
+    """Seed and offset in device memory, as FlashInfer requires of calls in a graph."""
     from flashinfer import sampling
 
     state = {

@@ -22,7 +22,7 @@ constexpr int LIMITED = 4;
 /* One measurement; the plain draw is one of a question without parameters. */
 struct point {
     const char *way, *table;
-    question asked;
+    question request;
     shape rows;
     int64_t B;
     spread draw;
@@ -44,8 +44,8 @@ static double measure(const bench &b, const char *table, const question &q, shap
 
 static const int64_t BATCHES[] = {1, 8, 32, 64, 256};
 
-/* What a question costs behind the product over a plain draw, in percent, the two in turns: each
- * call behind a norm, since draws that follow each other overlap, and an engine's do not. */
+/* Time of a request behind the product over that of a plain draw, in percent, timed in turns. Each
+ * call follows a norm, as in an engine: adjacent draws would overlap. */
 static double measure_over_plain(const bench &b, const question &q, shape s, int64_t B)
 {
     set_parameters(b, q);
@@ -53,11 +53,11 @@ static double measure_over_plain(const bench &b, const question &q, shape s, int
         normalise(b.rows.stream, b.hidden, B * HIDDEN);
         draw_fused(b, PLAIN, s, B);
     });
-    const captured asked(b.rows.stream, [&] {
+    const captured requested(b.rows.stream, [&] {
         normalise(b.rows.stream, b.hidden, B * HIDDEN);
         draw_fused(b, q, s, B);
     });
-    const captured *const ways[] = {&drawn, &asked};
+    const captured *const ways[] = {&drawn, &requested};
     const auto times = time_in_turns(b.rows.stream, ways);
     points.push_back({"fused", "over plain", q, s, B, times[1], times[0].median});
     return 100 * (times[1].median / times[0].median - 1);
@@ -120,14 +120,14 @@ static void write_json(const char *path, const char *commit)
     fprintf(file, "  \"requests\": [");
     for (size_t i = 0; i < points.size(); i++) {
         const point &at = points[i];
-        fprintf(file, "%s\n    {\"way\": \"%s\", \"table\": \"%s\", \"asked\": \"%s\",",
-                i ? "," : "", at.way, at.table, at.asked.name);
+        fprintf(file, "%s\n    {\"way\": \"%s\", \"table\": \"%s\", \"request\": \"%s\",",
+                i ? "," : "", at.way, at.table, at.request.name);
         fprintf(file, " \"rows\": \"%s\", \"top_k\": %d, \"top_p\": %g, \"batch\": %lld,",
-                SHAPE_NAMES[at.rows], at.asked.k, at.asked.p, (long long)at.B);
+                SHAPE_NAMES[at.rows], at.request.k, at.request.p, (long long)at.B);
         if (at.plain_us > 0)
             fprintf(file, " \"plain_us\": %.3f,", at.plain_us);
-        fprintf(file, "\n     \"median_us\": %.3f, \"p10_us\": %.3f, \"p90_us\": %.3f}",
-                at.draw.median, at.draw.p10, at.draw.p90);
+        fprintf(file, " \"median_us\": %.3f, \"p10_us\": %.3f, \"p90_us\": %.3f}", at.draw.median,
+                at.draw.p10, at.draw.p90);
     }
     fprintf(file, "\n  ]\n}\n");
     close_results(file, path);

@@ -4,15 +4,15 @@
  *
  * usage: bench_rungs [--json FILE] [--commit TEXT]
  *
- * script/bench-gpu --rungs builds and runs it. A rung is measured in turns with what serves the
- * same call where it is left out. GPUs without clusters, or without the Hopper kernel, are stood in
- * for by this one with rungs left out: the kernels are theirs, bandwidth and clocks are not.
+ * script/bench-gpu --rungs builds and runs it. A rung is timed in turns with the rung that serves
+ * the same call where the first is disabled. For GPUs without clusters, or without the Hopper
+ * kernel, this GPU runs their kernels; bandwidth and clocks are its own.
  */
 #include "request_calls.cuh"
 
 static const char QUESTION_OF_RUNGS[] = "what is each rung worth on an NVIDIA GPU?";
 
-/* A device that leaves out rungs. */
+/* A device with rungs disabled. */
 static gumbel_device *open_without(const char *rungs)
 {
     gumbel_device *device;
@@ -28,10 +28,10 @@ static const bool FUSED = true, LOGITS = false;
 
 /* ------------------------------------------------------------------ a rung, and without it ---- */
 
-/* What shows what a rung is worth: a call that it serves among those that `given` leaves. */
+/* Calls that `rung` serves on a device opened with the rungs `given`, timed against `without`. */
 static const struct comparison {
     const char *rung, *given, *without;
-    question asked;
+    question request;
     bool fused;
     std::vector<int64_t> batches;
 } COMPARISONS[] = {
@@ -76,8 +76,8 @@ struct rung_point {
 
 static std::vector<rung_point> rung_points;
 
-static void ask_once(const bench &b, gumbel_device *device, const question &q, int64_t B,
-                     bool fused)
+static void queue_call(const bench &b, gumbel_device *device, const question &q, int64_t B,
+                       bool fused)
 {
     bench on = b;
     on.rows.gpu = device;
@@ -87,25 +87,26 @@ static void ask_once(const bench &b, gumbel_device *device, const question &q, i
 static void compare(const bench &b, const comparison &c)
 {
     gumbel_device *with = open_without(c.given), *without = open_without(c.without);
-    set_parameters(b, c.asked);
+    set_parameters(b, c.request);
     for (int64_t B : c.batches) {
-        ask_once(b, with, c.asked, B, c.fused);
+        queue_call(b, with, c.request, B, c.fused);
         CHECKED(cudaStreamSynchronize, b.rows.stream);
         const auto expected = copy_out(b.rows.tokens, B);
-        const captured ours(b.rows.stream, [&] { ask_once(b, with, c.asked, B, c.fused); });
-        const captured theirs(b.rows.stream, [&] { ask_once(b, without, c.asked, B, c.fused); });
+        const captured ours(b.rows.stream, [&] { queue_call(b, with, c.request, B, c.fused); });
+        const captured theirs(b.rows.stream,
+                              [&] { queue_call(b, without, c.request, B, c.fused); });
         const auto tokens = copy_out(b.rows.tokens, B);
-        /* Products of two kernels round otherwise, which may move a token now and then. */
+        /* Products of two kernels round differently, which can change a token. */
         int64_t differ = 0;
         for (int64_t row = 0; row < B; row++)
             differ += tokens[row] != expected[row];
         if (differ > (c.fused ? 1 + B / 16 : 0))
-            die("%s: %lld of %lld tokens are others without it", c.rung, (long long)differ,
+            die("%s: %lld of %lld tokens differ without it", c.rung, (long long)differ,
                 (long long)B);
         const captured *const ways[] = {&ours, &theirs};
         const auto times = time_in_turns(b.rows.stream, ways);
         rung_points.push_back({&c, B, times[0], times[1]});
-        printf("%-10s %-32s %-7s B = %3lld %9.1f us, without %9.1f us\n", c.rung, c.asked.name,
+        printf("%-10s %-32s %-7s B = %3lld %9.1f us, without %9.1f us\n", c.rung, c.request.name,
                c.fused ? "fused" : "logits", (long long)B, times[0].median, times[1].median);
         fflush(stdout);
     }
@@ -124,7 +125,7 @@ static const struct stand_in {
 };
 
 struct other_point {
-    const char *gpu, *asked;
+    const char *gpu, *request;
     bool fused;
     int64_t B;
     spread times;
@@ -136,7 +137,7 @@ static std::vector<other_point> other_points;
 static spread time_of(const bench &b, gumbel_device *device, const question &q, int64_t B,
                       bool fused)
 {
-    const captured calls(b.rows.stream, [&] { ask_once(b, device, q, B, fused); });
+    const captured calls(b.rows.stream, [&] { queue_call(b, device, q, B, fused); });
     std::vector<double> times = {calls.time(b.rows.stream)};
     for (int i = 1; i < (times[0] > 1000 ? 5 : REPLAYS); i++)
         times.push_back(calls.time(b.rows.stream));
@@ -173,8 +174,8 @@ static void write_json(const char *path, const char *commit)
     for (const rung_point &at : rung_points) {
         fprintf(file, "%s\n    {\"rung\": \"%s\", \"given\": \"%s\", \"without\": \"%s\",", comma,
                 at.of->rung, at.of->given, at.of->without);
-        fprintf(file, " \"asked\": \"%s\", \"way\": \"%s\", \"batch\": %lld,\n     ",
-                at.of->asked.name, at.of->fused ? "fused" : "logits", (long long)at.B);
+        fprintf(file, " \"request\": \"%s\", \"way\": \"%s\", \"batch\": %lld, ",
+                at.of->request.name, at.of->fused ? "fused" : "logits", (long long)at.B);
         write_spread(file, "with_it", at.with);
         fprintf(file, ", ");
         write_spread(file, "without_it", at.without);
@@ -184,8 +185,8 @@ static void write_json(const char *path, const char *commit)
     fprintf(file, "\n  ],\n  \"gpus\": [");
     comma = "";
     for (const other_point &at : other_points) {
-        fprintf(file, "%s\n    {\"gpu\": \"%s\", \"asked\": \"%s\", \"way\": \"%s\",", comma,
-                at.gpu, at.asked, at.fused ? "fused" : "logits");
+        fprintf(file, "%s\n    {\"gpu\": \"%s\", \"request\": \"%s\", \"way\": \"%s\",", comma,
+                at.gpu, at.request, at.fused ? "fused" : "logits");
         fprintf(file, " \"batch\": %lld, ", (long long)at.B);
         write_spread(file, "time", at.times);
         fprintf(file, "}");

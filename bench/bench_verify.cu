@@ -5,10 +5,10 @@
  * usage: bench_verify [--json FILE] [--commit TEXT]
  *
  * script/bench-gpu --verify builds and runs it. R requests of G drafts each are verified from the
- * hidden states or the logits of n = R (G + 1) rows: by the coupled rule, which is a draw and a
- * walk, and by rejection and blocks, for which the draft's own rows are read, too. Behind a head
- * these are made by the draft's head or, as `kept`, are logits that the drafter has left; as `told`
- * the drafter has left log-normalisers and log-probabilities, and its head is not multiplied.
+ * hidden states or the logits of n = R (G + 1) rows: by the coupled rule, a draw and a walk, and by
+ * rejection and blocks, which also read the draft's rows. With a head, the draft's rows are the
+ * product of the draft's head; as `kept`, logits that the drafter stored; as `supplied`, the
+ * drafter stored log-normalisers and log-probabilities, and its head is not multiplied.
  */
 #include "gumbel/drafts.h"
 
@@ -30,7 +30,7 @@ struct cycle {
     int64_t rows() const { return R * M; }
 };
 
-/* What drew the drafts. */
+/* The model that drew the drafts. */
 struct drafter {
     gumbel_head head;
     gumbel_logits logits;
@@ -58,8 +58,8 @@ static void free_cycle(const cycle &c)
     CHECKED(cudaFree, c.logprobs);
 }
 
-/* What a rule finds of the draft's rows, where its model has a head. */
-enum way { MULTIPLIED, KEPT, TOLD };
+/* Form of the draft's rows where its model has a head. */
+enum way { MULTIPLIED, KEPT, SUPPLIED };
 
 static gumbel_head describe_head(const bench &b, shape s, int64_t rows, int64_t size)
 {
@@ -81,7 +81,7 @@ static drafter describe_drafter(const bench &b, int64_t rows)
 }
 
 static void verify_drafts(const bench &b, const cycle &c, gumbel_rule rule, bool fused,
-                          bool with_rows, way left = MULTIPLIED)
+                          bool with_rows, way rows_from = MULTIPLIED)
 {
     const drafter by = describe_drafter(b, c.rows());
     gumbel_sampling sampling = make_sampling(b.rows.temperature, b.rows.seed, b.rows.position);
@@ -93,11 +93,11 @@ static void verify_drafts(const bench &b, const cycle &c, gumbel_rule rule, bool
     draft.rule = rule;
     draft.tokens = c.drafted;
     if (rule != GUMBEL_RULE_COUPLED) {
-        const bool has_head = fused && left != KEPT;
+        const bool has_head = fused && rows_from != KEPT;
         draft.head = has_head ? &by.head : nullptr;
         draft.logits = has_head ? nullptr : &by.logits;
-        draft.lse = left == TOLD ? c.lse : nullptr;
-        draft.logprobs = left == TOLD ? c.logprobs : nullptr;
+        draft.lse = rows_from == SUPPLIED ? c.lse : nullptr;
+        draft.logprobs = rows_from == SUPPLIED ? c.logprobs : nullptr;
         draft.sampling = &by.sampling;
     }
     gumbel_verified verified = {};
@@ -115,7 +115,7 @@ static void verify_drafts(const bench &b, const cycle &c, gumbel_rule rule, bool
                 &verified, c.workspace, VERIFY_WORKSPACE, &error);
 }
 
-/* Draft four of five tokens as the target draws them, and check that so many are emitted. */
+/* Drafts four of five tokens as the target draws them, and checks the numbers emitted. */
 static void make_drafts(const bench &b, const cycle &c, bool fused)
 {
     std::vector<int32_t> drafted(c.rows(), -1);
@@ -143,8 +143,8 @@ static void make_drafts(const bench &b, const cycle &c, bool fused)
     }
 }
 
-/* Have the draft's call tell how likely its drafts were. */
-static void tell_drafts(const bench &b, const cycle &c)
+/* Writes the log-normaliser and log-probability of each draft, as the drafter's call does. */
+static void supply_drafts(const bench &b, const cycle &c)
 {
     const drafter by = describe_drafter(b, c.rows());
     std::vector<int32_t> given = copy_out(c.drafted, c.rows());
@@ -166,8 +166,8 @@ struct verify_point {
     int64_t R, M;
     bool fused;
     spread plain, coupled, rejection;
-    spread other; /* from a head rejection by logits that are kept, from logits block */
-    spread told;  /* from a head alone */
+    spread other;    /* with a head, rejection by stored logits; from logits, block */
+    spread supplied; /* from a head alone */
 };
 
 static verify_point measure(const bench &b, int64_t R, int64_t M, bool fused, void *workspace)
@@ -187,11 +187,11 @@ static verify_point measure(const bench &b, int64_t R, int64_t M, bool fused, vo
               : by(GUMBEL_RULE_BLOCK);
     });
     if (fused)
-        tell_drafts(b, c);
-    const captured told(stream, [&] {
-        verify_drafts(b, c, GUMBEL_RULE_REJECTION, fused, false, fused ? TOLD : MULTIPLIED);
+        supply_drafts(b, c);
+    const captured supplied(stream, [&] {
+        verify_drafts(b, c, GUMBEL_RULE_REJECTION, fused, false, fused ? SUPPLIED : MULTIPLIED);
     });
-    const captured *const ways[] = {&plain, &coupled, &rejection, &other, &told};
+    const captured *const ways[] = {&plain, &coupled, &rejection, &other, &supplied};
     const auto times = time_in_turns(stream, ways);
     free_cycle(c);
     return {R, M, fused, times[0], times[1], times[2], times[3], times[4]};
@@ -209,7 +209,7 @@ static void print(const verify_point &at)
            at.rejection.median / at.plain.median);
     printf(", %s %8.1f (%.2f)", other_name(at), at.other.median, at.other.median / at.plain.median);
     if (at.fused)
-        printf(", told %8.1f (%.2f)", at.told.median, at.told.median / at.plain.median);
+        printf(", supplied %8.1f (%.2f)", at.supplied.median, at.supplied.median / at.plain.median);
     printf("\n");
     fflush(stdout);
 }
@@ -228,11 +228,11 @@ static void write_json(const char *path, const char *commit,
                     {"coupled", at.coupled},
                     {"rejection", at.rejection},
                     {other_name(at), at.other},
-                    {"told", at.told}};
+                    {"supplied", at.supplied}};
         fprintf(file, "%s\n    {\"requests\": %lld, \"drafts\": %lld, \"way\": \"%s\"", comma,
                 (long long)at.R, (long long)at.M - 1, at.fused ? "fused" : "logits");
         for (size_t i = 0; i < (at.fused ? 5 : 4); i++) {
-            fprintf(file, ",\n     ");
+            fprintf(file, ", ");
             write_spread(file, ways[i].name, ways[i].times);
         }
         fprintf(file, "}");

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What benches on an NVIDIA GPU share: checked calls, random data on the GPU, rows to draw for, the
- * time of a call and the bandwidth of reading. Every failure is one line on stderr and exit status
- * 1.
+ * Shared by the benches on an NVIDIA GPU: checked calls, random data on the GPU, rows to draw for,
+ * the time of a call and the read bandwidth. A failure prints one line on stderr and exits with 1.
  */
 #pragma once
 
@@ -64,23 +63,23 @@ static void check(gumbel_status result, const char *call)
 
 template <class T> static T *make(size_t count)
 {
-    void *made;
-    CHECKED(cudaMalloc, &made, count * sizeof(T));
-    return static_cast<T *>(made);
+    void *data;
+    CHECKED(cudaMalloc, &data, count * sizeof(T));
+    return static_cast<T *>(data);
 }
 
 template <class T> static T *copy_in(const std::vector<T> &host)
 {
-    T *made = make<T>(host.size());
-    CHECKED(cudaMemcpy, made, host.data(), host.size() * sizeof(T), cudaMemcpyHostToDevice);
-    return made;
+    T *data = make<T>(host.size());
+    CHECKED(cudaMemcpy, data, host.data(), host.size() * sizeof(T), cudaMemcpyHostToDevice);
+    return data;
 }
 
 template <class T> static std::vector<T> copy_out(const T *from, size_t count)
 {
-    std::vector<T> made(count);
-    CHECKED(cudaMemcpy, made.data(), from, count * sizeof(T), cudaMemcpyDeviceToHost);
-    return made;
+    std::vector<T> data(count);
+    CHECKED(cudaMemcpy, data.data(), from, count * sizeof(T), cudaMemcpyDeviceToHost);
+    return data;
 }
 
 /* 64 random bits: the i-th of SplitMix64. */
@@ -267,9 +266,8 @@ struct captured {
     }
 };
 
-/* How long REPLAYS replays of each way take, which come in turns, since they share the GPU's power:
- * where the tensor cores are busy it comes to its limit, and its clocks fall. Before each replay it
- * rests for so many microseconds. */
+/* Times of REPLAYS replays of each way, in turns: the GPU lowers its clocks at its power limit, and
+ * turns give each way the same clocks. The GPU pauses for `rest_us` before each replay. */
 template <size_t count>
 static std::array<spread, count>
 time_in_turns(cudaStream_t stream, const captured *const (&ways)[count], useconds_t rest_us = 0)

@@ -102,7 +102,7 @@ def gpu_fused():
 
 def gpu_screen():
     rows = [r for r in load("cuda-h100-screen")["rows"]
-            if not r["cut"] and not r["masked"] and r["s"] == 1]  # fmt: skip
+            if not r["truncation"] and not r["masked"] and r["s"] == 1]  # fmt: skip
     return of([r["screened"][1] / r["full"][1] for r in rows]) + " of its time"
 
 
@@ -115,7 +115,7 @@ def gpu_flashinfer():
 def text_points():
     """Those of generate() with top_k and top_p."""
     return [p for p in load("cuda-h100-transformers")["transformers"]
-            if (p["way"], p["asked"]) == ("generate", "top_k, top_p")]  # fmt: skip
+            if (p["way"], p["request"]) == ("generate", "top_k, top_p")]  # fmt: skip
 
 
 def texts():

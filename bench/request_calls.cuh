@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What benches of requests on an NVIDIA GPU share: questions, the calls that ask them of random
- * rows on the GPU, and the head of their results.
+ * Shared by the benches of requests on an NVIDIA GPU: the requests, their calls for random rows on
+ * the GPU, and the first fields of the results.
  */
 #pragma once
 
@@ -13,7 +13,7 @@ constexpr int64_t VOCAB = 151936, HIDDEN = 4096, MAX_BATCH = 256, MASK_WORDS = V
 constexpr int PROMPT = 500, OUTPUT = 100, TOP = 20;
 constexpr size_t WORKSPACE = size_t(256) << 20;
 
-/* What is asked for. */
+/* The parameters of a request. */
 struct question {
     const char *name;
     int32_t k;
@@ -48,7 +48,7 @@ static const question QUESTIONS[] = {
     {"penalties, log-probabilities", 0, 1, 0, {}, false, true, false, false, true},
 };
 
-/* What rows are like. */
+/* The distribution of the logits of a row. */
 enum shape { GAUSSIAN, PEAKED, SHAPES };
 static const char *const SHAPE_NAMES[SHAPES] = {"Gaussian, sd 2.5", "Zipf, 3.2 nats"};
 
@@ -179,7 +179,7 @@ struct call {
     gumbel_output output;
 };
 
-static void ask(const bench &b, const question &q, call &c)
+static void fill_call(const bench &b, const question &q, call &c)
 {
     c = {};
     c.sampling = make_sampling(q.greedy ? b.zero : b.one, b.rows.seed, b.rows.position);
@@ -231,7 +231,7 @@ static gumbel_logits describe_logits(const float *data, int64_t B)
 static void draw_logits(const bench &b, const question &q, shape s, int64_t B)
 {
     call c;
-    ask(b, q, c);
+    fill_call(b, q, c);
     gumbel_logits logits = describe_logits(b.logits[s], B);
     CHECKED(gumbel_sample_logits, b.rows.gpu, b.rows.stream, &logits, &c.sampling, &c.output,
             b.workspace, WORKSPACE, &error);
@@ -240,7 +240,7 @@ static void draw_logits(const bench &b, const question &q, shape s, int64_t B)
 static void draw_fused(const bench &b, const question &q, shape s, int64_t B)
 {
     call c;
-    ask(b, q, c);
+    fill_call(b, q, c);
     gumbel_head head = {};
     head.struct_size = sizeof head;
     head.hidden = {b.hidden, GUMBEL_BFLOAT16, B, HIDDEN, 0};
@@ -268,7 +268,7 @@ static void verify(const bench &b, shape s)
     size_t bytes;
     std::vector<int32_t> expected(B);
     call c;
-    ask(b, q, c);
+    fill_call(b, q, c);
     gumbel_logits logits = describe_logits(values.data(), B);
     c.sampling.temperature.data = one.data();
     c.sampling.seed.data = seed.data();
@@ -292,7 +292,7 @@ static void verify(const bench &b, shape s)
 
 /* --------------------------------------------------------------------------------- results ---- */
 
-/* A file of results, begun: what was asked, of what, and where. */
+/* Opens a file of results and writes its first fields: question, commit, machine and sizes. */
 static FILE *open_results(const char *path, const char *question, const char *commit)
 {
     cudaDeviceProp gpu;
@@ -324,7 +324,7 @@ static void close_results(FILE *file, const char *path)
         die("%s: writing failed", path);
 }
 
-/* What a bench of requests is told; other words end the program. */
+/* Command line of a bench of requests; an unknown option ends the program. */
 struct bench_options {
     const char *json, *commit;
     bool quick;

@@ -117,10 +117,10 @@ def cpu_source():
     """Where the CPU's table is from, and against what."""
     runs = [load(name) for name in ("cpu-bf16-d2048", "cpu-bf16-d4096")]
     reads = " and ".join(f"{run['read_bytes_per_second'] / 1e9:.1f}" for run in runs)
-    peaks = " and ".join(f"{run['float_operations_per_second'] / 1e12:.2f}" for run in runs)
+    multiply_adds = " and ".join(f"{run['float_operations_per_second'] / 1e12:.2f}" for run in runs)
     return (f"{stamp(runs[0])}, {runs[0]['cpu']}, {runs[0]['threads']} threads, medians of "
             f"{runs[0]['rounds']} rounds in turns. The best plain read\nof the same runs has "
-            f"{reads} GB/s (D = 2048 and 4096), the peak of multiply-adds is {peaks} TFLOP/s.\n")
+            f"{reads} GB/s (D = 2048 and 4096), the peak of multiply-adds is {multiply_adds} TFLOP/s.\n")
 
 
 def on_gpu(name):
@@ -175,12 +175,12 @@ def requests(way):
     """One row a request of a way in, flat rows / peaked rows, from bench_requests."""
     points = [point for point in load("cuda-h200-requests")["requests"]
               if point["table"] == "requests" and point["way"] == way]
-    times = {(p["asked"], p["batch"], p["rows"]): median(p) for p in points}
+    times = {(p["request"], p["batch"], p["rows"]): median(p) for p in points}
     batches = sorted({point["batch"] for point in points})
     kinds = list(dict.fromkeys(point["rows"] for point in points))
-    rows = [[asked, *(" / ".join(f"{times[asked, batch, kind]:.0f}" for kind in kinds)
+    rows = [[request, *(" / ".join(f"{times[request, batch, kind]:.0f}" for kind in kinds)
                       for batch in batches)]
-            for asked in dict.fromkeys(point["asked"] for point in points)]
+            for request in dict.fromkeys(point["request"] for point in points)]
     return table(["request", *(f"B = {batch}" for batch in batches)], rows)
 
 
@@ -188,10 +188,10 @@ def over_plain():
     """One row a request and kind of rows: what it adds to the plain draw, from bench_requests."""
     points = [point for point in load("cuda-h200-requests")["requests"]
               if point["table"] == "over plain"]
-    over = {(p["asked"], p["rows"], p["batch"]): 100 * (median(p) / p["plain_us"] - 1)
+    over = {(p["request"], p["rows"], p["batch"]): 100 * (median(p) / p["plain_us"] - 1)
             for p in points}
     batches = sorted({point["batch"] for point in points})
-    kinds = dict.fromkeys((point["asked"], point["rows"]) for point in points)
+    kinds = dict.fromkeys((point["request"], point["rows"]) for point in points)
     rows = [[*kind, *(f"{over[*kind, batch]:+.1f}%" for batch in batches)] for kind in kinds]
     return table(["request", "rows", *(f"B = {batch}" for batch in batches)], rows)
 
@@ -201,14 +201,14 @@ def drafts():
     rows = []
     for point in load("cuda-h100-drafts")["results"]:
         cells = [f"{median(point[way]):.0f}" if way in point else ""
-                 for way in ("plain", "coupled", "rejection", "kept", "told", "block")]
+                 for way in ("plain", "coupled", "rejection", "kept", "supplied", "block")]
         ratio = median(point["coupled"]) / median(point["plain"])
         requests, drafts = point["requests"], point["drafts"]
         rows.append(["head" if point["way"] == "fused" else "logits", requests, drafts,
                      requests * (drafts + 1), *cells[:2], f"{ratio:.2f}", *cells[2:]])
     return table(["from", "requests", "drafts", "rows", "plain draw", "coupled",
                   "coupled / plain", "rejection", "logits kept",
-                  "told", "block"], rows)
+                  "supplied", "block"], rows)
 
 
 def drafts_source():
@@ -217,7 +217,7 @@ def drafts_source():
             f"draft's D = {results['draft_hidden']}, medians in microseconds.\n")
 
 
-VERIFIERS = {"plain": "plain draw", "coupled": "coupled", "told": "told", "kept": "logits kept",
+VERIFIERS = {"plain": "plain draw", "coupled": "coupled", "supplied": "supplied", "kept": "logits kept",
              "head": "the draft's head", "torch": "PyTorch, compiled", "flashinfer": "FlashInfer"}
 
 
@@ -231,12 +231,12 @@ def verify_peers():
         found = point["contestants"]
         cells = [f"{median(found[name]['time']):.0f}" if name in found else ""
                  for name in VERIFIERS]
-        over = [point[f"fastest_peer_vs_{name}"] for name in ("coupled", "told")]
+        over = [point[f"fastest_peer_vs_{name}"] for name in ("coupled", "supplied")]
         rows.append([point["requests"], point["drafts"], point["rows"], *cells,
                      *("" if ratio is None else f"{ratio:.2f}" for ratio in over)])
     return ("From hidden states to emitted tokens, microseconds:\n\n" +
             table(["requests", "drafts", "rows", *VERIFIERS.values(), "fastest peer / coupled",
-                   "fastest peer / told"], rows))
+                   "fastest peer / supplied"], rows))
 
 
 def verify_peers_source():
@@ -260,8 +260,8 @@ def transformers(way, contestants):
         return ""
     rows = []
     points = [point for point in results["transformers"] if point["way"] == way]
-    for point in sorted(points, key=lambda p: (p["model"], p["asked"], p["batch"])):
-        row = [point["model"], point["asked"], point["batch"]]
+    for point in sorted(points, key=lambda p: (p["model"], p["request"], p["batch"])):
+        row = [point["model"], point["request"], point["batch"]]
         row += [f"{median(point[name]) / 1e3:.2f}" if name in point else ""
                 for name in contestants]
         ratio = point.get("fused_vs_stock")
@@ -279,15 +279,15 @@ def transformers_source():
     results = newest("transformers")
     if results is None:
         return ""
-    versions, asked = results["versions"], results["asked"]["top_k, top_p"]
+    versions, drawn_with = results["versions"], results["request_parameters"]["top_k, top_p"]
     lacking = len(results["skipped"])
-    told = [p for p in results["transformers"]
+    with_memory = [p for p in results["transformers"]
             if {"stock_peak_bytes", "fused_peak_bytes"} <= p.keys()]
-    most = max(told, key=lambda p: p["stock_peak_bytes"], default=None)
+    most = max(with_memory, key=lambda p: p["stock_peak_bytes"], default=None)
     commits = sorted({p.get("commit", results["commit"]) for p in results["transformers"]})
     text = (f"{stamp(results, commits)}, one {results['gpu']}, torch {versions['torch']}, "
             f"transformers {versions['transformers']}; medians.\n\"top_k, top_p\" is "
-            f"T = {asked['temperature']}, k = {asked['top_k']}, p = {asked['top_p']}; \"plain\" is "
+            f"T = {drawn_with['temperature']}, k = {drawn_with['top_k']}, p = {drawn_with['top_p']}; \"plain\" is "
             "T = 1.\n")
     if most:
         stock, fused = (most[f"{name}_peak_bytes"] >> 20 for name in ("stock", "fused"))
@@ -407,13 +407,13 @@ def worth(name):
     for point in load("cuda-h200-rungs")["rungs"]:
         if point["rung"] == name:
             way = "head" if point["way"] == "fused" else "logits"
-            cells.append(((point["asked"], way),
+            cells.append(((point["request"], way),
                           f"B = {point['batch']}: {median(point['with_it']):.0f} for "
                           f"{median(point['without_it']):.0f}"))
     groups = {}
     for key, cell in cells:
         groups.setdefault(key, []).append(cell)
-    return "; ".join(f"{asked}, {way}: " + ", ".join(cells) for (asked, way), cells
+    return "; ".join(f"{request}, {way}: " + ", ".join(cells) for (request, way), cells
                      in groups.items()) or "-"
 
 
@@ -434,15 +434,15 @@ def rows_ladder():
 def other_gpus():
     """Times of what GPUs run that lack the first rungs, on this one."""
     points = load("cuda-h200-rungs")["gpus"]
-    times = {(p["gpu"], p["asked"], p["way"], p["batch"]): median(p["time"]) for p in points}
+    times = {(p["gpu"], p["request"], p["way"], p["batch"]): median(p["time"]) for p in points}
     gpus = list(dict.fromkeys(p["gpu"] for p in points))
     batches = sorted({p["batch"] for p in points})
-    rows = [[asked, "head" if way == "fused" else "logits",
-             *(" / ".join(f"{times[gpu, asked, way, batch]:.0f}" for batch in batches)
+    rows = [[request, "head" if way == "fused" else "logits",
+             *(" / ".join(f"{times[gpu, request, way, batch]:.0f}" for batch in batches)
                for gpu in gpus)]
-            for way in ("logits", "fused") for asked in dict.fromkeys(p["asked"] for p in points)]
+            for way in ("logits", "fused") for request in dict.fromkeys(p["request"] for p in points)]
     heads = [f"{gpu}, B = {' / '.join(map(str, batches))}" for gpu in gpus]
-    return table(["asked", "from", *heads], rows)
+    return table(["request", "from", *heads], rows)
 
 
 def rungs_source():

@@ -11,18 +11,21 @@ other inputs, and sample_logits(), in turns; CPU time of the thread.
 
 import argparse
 import ctypes
-import json
 import pathlib
 import platform
 import statistics
+import sys
 import time
 
 import gumbel
 import numpy as np
 from gumbel import _abi
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import result_lines  # noqa: E402
+
 ROUNDS, CALLS = 41, 500
-ASKED = {
+REQUESTS = {
     "plain": {"seed": 3},
     "plain, fresh seeds": {},
     "five parameters": {"temperature": 0.8, "top_k": 50, "top_p": 0.9, "seed": 3, "position": 7},
@@ -79,17 +82,17 @@ def main():
     options = parser.parse_args()
     rows = []
     for kind, logits in kinds():
-        for asked, parameters in ASKED.items():
+        for name, parameters in REQUESTS.items():
             found = measure(ways(logits, parameters))
-            rows.append({"arrays": kind, "asked": asked, "us": found})
+            rows.append({"arrays": kind, "request": name, "us": found})
             over = {name: us - found["C call"] for name, us in found.items()}
-            print(f"{kind}, {asked}: the C call {found['C call']:.1f} us; over it " +
-                  ", ".join(f"{name} {us:.1f}" for name, us in over.items() if us))
+            print(f"{kind}, {name}: the C call {found['C call']:.1f} us; over it " +
+                  ", ".join(f"{way} {us:.1f}" for way, us in over.items() if us))
     if options.json:
         about = {"question": "what does a call from Python cost beyond the draw?",
                  "version": gumbel.__version__, "commit": options.commit, "cpu": processor(),
                  "python": platform.python_version(), "results": rows}
-        pathlib.Path(options.json).write_text(json.dumps(about, indent=1) + "\n")
+        result_lines.write(options.json, about)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 usage: bench/calls/bench_flashinfer_calls.py [--json FILE] [--commit TEXT] [--batch B]...
 
 Both draw from the same float32 rows, V = 151936, a Gaussian of deviation 2.5, with seed and offset
-in tensors, as graphs ask for it. On an NVIDIA GPU each call is captured into a graph, and replays
+in tensors, as graphs require. On an NVIDIA GPU each call is captured into a graph, and replays
 of both take turns; beside them stands what the call costs its thread, which queues and does not
 wait. Answers are checked first: ours against gumbel.sample_logits(), both for what may be drawn and
 by their mean log-probability. Whoever cannot be imported, fails or answers wrongly is reported as
@@ -25,7 +25,8 @@ import torch
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from bench_calls import processor  # noqa: E402
-from bench_peers import capture, describe, machine, measure, write_json  # noqa: E402
+import result_lines  # noqa: E402
+from bench_peers import capture, describe, machine, measure  # noqa: E402
 
 VOCAB, SMALL = 151936, 64
 BATCHES = [1, 8, 64, 256]
@@ -62,7 +63,7 @@ def modules(skipped):
     """Who takes part, by name."""
     found = {OURS: gumbel.flashinfer.sampling}
     if not torch.cuda.is_available():
-        skipped.append({"contestant": THEIRS, "reason": "no NVIDIA GPU is to be had"})
+        skipped.append({"contestant": THEIRS, "reason": "no NVIDIA GPU is available"})
         return found
     try:
         from flashinfer import sampling
@@ -200,7 +201,7 @@ def main():
     for entry in skipped:
         print("skipped:", ", ".join(f"{key} {value}" for key, value in entry.items()))
     if options.json:
-        write_json(options.json, {**head, "skipped": skipped, "entries": entries})
+        result_lines.write(options.json, {**head, "skipped": skipped, "entries": entries})
 
 
 if __name__ == "__main__":

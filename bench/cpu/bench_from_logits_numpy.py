@@ -8,13 +8,16 @@ it, and float64, in which Generator.choice() computes.
 
 import argparse
 import functools
-import json
+import pathlib
 import platform
 import sys
 import time
 
 import gumbel
 import numpy as np
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import result_lines  # noqa: E402
 
 
 def inverse_cdf(logits, rng):
@@ -92,7 +95,7 @@ def main():
         "shape": f"B = 1, V = {arguments.vocab}, float32, threads = {arguments.threads}",
     }
     if arguments.json:
-        print(json.dumps({**head, "rows": rows}, indent=2))
+        print(result_lines.to_text({**head, "rows": rows}))
     else:
         print_table(head, rows)
 

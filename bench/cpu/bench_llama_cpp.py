@@ -21,7 +21,9 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "integrations" / "llama.cpp"))
+sys.path.insert(0, str(ROOT / "bench"))
 import llama_harness as harness  # noqa: E402
+import result_lines  # noqa: E402
 
 ROWS = 151936
 RATIOS = {
@@ -80,7 +82,7 @@ def main():
             "cpu": processor(), "weights": arguments.dtype, "times": "median, p10, p90",
             **measured, "ratios": ratios,
         }
-        arguments.json.write_text(json.dumps(result, indent=1) + "\n")
+        result_lines.write(arguments.json, result)
 
 
 if __name__ == "__main__":

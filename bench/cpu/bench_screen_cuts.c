@@ -13,7 +13,7 @@
  * any time counts. Wall clock, medians and p10..p90 of the ratios.
  *
  * Rows that take the full pass are counted apart: a token that a bias keeps from winning has its
- * weights spoilt once the screen is made, so that a full pass says NaN, and a screen nothing.
+ * weights spoilt once the screen is made, so that a full pass gives NaN, and a screen no fault.
  */
 #include <gumbel/screen.h>
 
@@ -277,7 +277,7 @@ static void print_line(const char *name, int64_t batch, const variant *v, const 
     for (int i = 0; i < bench.rounds; i++)
         ratios[i] = full[i] / screened[i];
     if (bench.commit)
-        printf("%s    {\"head\": \"%s\", \"batch\": %d, \"cut\": \"%s\", \"full_ms\": %.2f, "
+        printf("%s    {\"head\": \"%s\", \"batch\": %d, \"truncation\": \"%s\", \"full_ms\": %.2f, "
                "\"screened_ms\": %.2f, \"ratio\": %.2f, \"ratio_p10\": %.2f, \"ratio_p90\": %.2f, "
                "\"full_passes\": %.4f}",
                bench.printed++ ? ",\n" : "", name, (int)batch, v->name, quantile(full, 0.5),

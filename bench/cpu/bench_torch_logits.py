@@ -11,15 +11,18 @@ usage: python bench/cpu/bench_torch_logits.py [--json FILE --commit TEXT --date 
 """
 
 import argparse
-import json
 import os
 import platform
+import sys
 import time
 from pathlib import Path
 
 import gumbel
 import numpy as np
 import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import result_lines  # noqa: E402
 
 VOCAB = 151936
 TEMPERATURE = 0.8
@@ -55,7 +58,7 @@ CONTESTANTS = {
 
 
 def verify(logits):
-    """The draw is the argmax of logits / T + noise, as the contract says."""
+    """The draw is the argmax of logits / T + noise, as the contract defines."""
     for position in range(8):
         token = int(by_gumbel(logits[:1], 1, position)[0, 0])
         score = logits[0].double().numpy() / TEMPERATURE
@@ -152,8 +155,7 @@ def main():
         "results": points,
     }
     if arguments.json:
-        text = json.dumps(results, indent=1)
-        Path(arguments.json).write_text(text + "\n")
+        result_lines.write(arguments.json, results)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ typedef struct variant {
     float min_p, top_p;
     int32_t top_k, num_top;
     gumbel_order order;
-    int kept; /* asked for */
+    int kept; /* an output: the number of tokens kept */
 } variant;
 
 static const variant variants[] = {
@@ -168,21 +168,21 @@ static int rising(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* How many tokens of a row without ties the rules keep, by a sort. */
+/* Number of tokens of a row without ties that the rules keep, by a sort. */
 static int count_kept(const float *row, const variant *v)
 {
     static double z[V];
     double mass = 0, above = 0;
-    int count = 0, kept = 0, k = v->top_k > 0 ? v->top_k : V, weighed;
+    int count = 0, kept = 0, k = v->top_k > 0 ? v->top_k : V, summed;
     for (int i = 0; i < V; i++)
         z[i] = -row[i];
     qsort(z, V, sizeof *z, rising);
     while (count < V && count < k && (v->min_p == 0 || -z[count] >= -z[0] + log(v->min_p)))
         count++;
-    weighed = v->order == GUMBEL_ORDER_JOINT               ? V
-              : v->order == GUMBEL_ORDER_MIN_P_TOP_K_TOP_P ? count
-                                                           : k;
-    for (int i = 0; i < weighed; i++)
+    summed = v->order == GUMBEL_ORDER_JOINT               ? V
+             : v->order == GUMBEL_ORDER_MIN_P_TOP_K_TOP_P ? count
+                                                          : k;
+    for (int i = 0; i < summed; i++)
         mass += exp(z[0] - z[i]);
     for (; kept < count && (v->top_p == 1 || above < v->top_p * mass); kept++)
         above += exp(z[0] - z[kept]);
@@ -191,10 +191,10 @@ static int count_kept(const float *row, const variant *v)
 
 static void check(gumbel_device *device, const gumbel_logits *logits, const variant *v)
 {
-    variant asked = *v;
-    asked.kept = 1;
+    variant with_count = *v;
+    with_count.kept = 1;
     call c = {.device = device, .logits = logits};
-    prepare(&c, &asked);
+    prepare(&c, &with_count);
     run(&c);
     int expected = count_kept(logits->logits.data, v);
     if (abs(c.kept - expected) > expected / 10000 + (v->top_p > 0.9999f ? expected : 0))

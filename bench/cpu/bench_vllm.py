@@ -25,10 +25,13 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import result_lines  # noqa: E402
+
 MODEL = pathlib.Path(__file__).resolve().parents[2] / "tests" / "models" / "kjv-target"
 TOKENS, VOCAB, LARGE = 32, 8192, 151936
 REQUESTS = (1, 8, 64)
-ASKED = {
+REQUEST_KINDS = {
     "greedy": {"temperature": 0},
     "temperature, seeds": {"temperature": 0.8, "seed": 1},
     "top_k 50, top_p 0.95": {"temperature": 0.8, "top_k": 50, "top_p": 0.95},
@@ -37,7 +40,7 @@ ASKED = {
 
 
 def write():
-    """Write texts as lines of the input ask for, one line of output each."""
+    """Write texts as the lines of the input request, one line of output each."""
     os.environ.update(
         VLLM_CPU_KVCACHE_SPACE="1", VLLM_ENABLE_V1_MULTIPROCESSING="0", HF_HUB_OFFLINE="1",
         VLLM_NO_USAGE_STATS="1", DO_NOT_TRACK="1", VLLM_LOGGING_LEVEL="ERROR",
@@ -49,9 +52,9 @@ def write():
     counts = "gumbel.vllm" in sys.modules and sys.modules["gumbel.vllm"].counts()
     print("READY", flush=True)
     for line in sys.stdin:
-        requests, asked = json.loads(line)
+        requests, parameters = json.loads(line)
         prompts = [{"prompt_token_ids": [0, 5 + row, 100, 300]} for row in range(requests)]
-        how = SamplingParams(max_tokens=TOKENS, ignore_eos=True, detokenize=False, **asked)
+        how = SamplingParams(max_tokens=TOKENS, ignore_eos=True, detokenize=False, **parameters)
         before = dict(vars(counts), steps=counts.steps) if counts else {}
         wall, own = time.perf_counter(), time.process_time()
         written = engine.generate(prompts, how, use_tqdm=False)
@@ -82,8 +85,8 @@ class Engine:
                 return line[len(start) :]
         raise RuntimeError(f"the engine ended: {self.process.wait()}")
 
-    def write(self, requests, asked):
-        self.process.stdin.write(json.dumps([requests, asked]) + "\n")
+    def write(self, requests, parameters):
+        self.process.stdin.write(json.dumps([requests, parameters]) + "\n")
         self.process.stdin.flush()
         return json.loads(self.answer("FOUND"))
 
@@ -109,15 +112,15 @@ def with_vocabulary(folder, vocab):
     return folder
 
 
-def measure(engines, requests, asked, rounds):
+def measure(engines, requests, parameters, rounds):
     """Medians of rounds in turns."""
     times = {name: [] for name in engines}
     for _ in range(rounds):
         for name, engine in engines.items():
-            times[name].append(engine.write(requests, asked))
-    made = requests * TOKENS
+            times[name].append(engine.write(requests, parameters))
+    tokens = requests * TOKENS
     speeds = {
-        name: statistics.median(made / found["wall"] for found in each)
+        name: statistics.median(tokens / found["wall"] for found in each)
         for name, each in times.items()
     }
 
@@ -145,7 +148,7 @@ def ended(engines):
 
 def same_texts(engines):
     """How many of 8 greedy texts are the same."""
-    one, other = (engine.write(8, ASKED["greedy"])["ids"] for engine in engines.values())
+    one, other = (engine.write(8, REQUEST_KINDS["greedy"])["ids"] for engine in engines.values())
     return sum(a == b for a, b in zip(one, other))
 
 
@@ -160,15 +163,15 @@ def check(threads):
 def compare(model, vocab, options, rows):
     engines = started(model, "bfloat16", options.threads)
     print(f"V = {vocab}: {same_texts(engines)} of 8 greedy texts in bfloat16 are the same")
-    for name, asked in ASKED.items():
+    for name, parameters in REQUEST_KINDS.items():
         for requests in options.requests:
             for engine in engines.values():  # warm, for this kind
-                engine.write(requests, asked)
-            found = measure(engines, requests, asked, options.rounds)
-            rows.append({"vocab": vocab, "asked": name, "requests": requests, **found})
+                engine.write(requests, parameters)
+            found = measure(engines, requests, parameters, options.rounds)
+            rows.append({"vocab": vocab, "request": name, "requests": requests, **found})
             if options.json:  # what is measured stays, if the rest is not
                 result = {**about(options), "results": rows}
-                pathlib.Path(options.json).write_text(json.dumps(result, indent=1) + "\n")
+                result_lines.write(options.json, result)
             speeds = found["tokens_per_s"]
             print(f"V = {vocab}, {name}, {requests}: {speeds['plugin']:.0f} tokens/s, stock "
                   f"{speeds['stock']:.0f}; x {found['faster']:.2f}, CPU x "

@@ -13,7 +13,6 @@ too.
 """
 
 import argparse
-import json
 import os
 import pathlib
 import statistics
@@ -22,7 +21,10 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from bench_vllm import ASKED, LARGE, MODEL, TOKENS, VOCAB, with_vocabulary  # noqa: E402
+from bench_vllm import REQUESTS, LARGE, MODEL, TOKENS, VOCAB, with_vocabulary  # noqa: E402
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import result_lines  # noqa: E402
 
 KINDS = ("greedy", "temperature, seeds", "top_k 50, top_p 0.95")
 
@@ -57,25 +59,25 @@ def started(model, dtype):
     )
 
 
-def write(engine, requests, asked, served):
-    """Seconds of texts, and those."""
+def write(engine, requests, parameters, served):
+    """Seconds that the texts take, and the texts' token ids."""
     from vllm import SamplingParams
 
     prompts = [{"prompt_token_ids": [0, 5 + row, 100, 300]} for row in range(requests)]
-    how = SamplingParams(max_tokens=TOKENS, ignore_eos=True, detokenize=False, **asked)
+    how = SamplingParams(max_tokens=TOKENS, ignore_eos=True, detokenize=False, **parameters)
     engine.collective_rpc("gumbel_serve", args=(served,))
     begin = time.perf_counter()
     written = engine.generate(prompts, how, use_tqdm=False)
     return time.perf_counter() - begin, [text.outputs[0].token_ids for text in written]
 
 
-def measure(engine, requests, asked, rounds):
+def measure(engine, requests, parameters, rounds):
     """Milliseconds a step, of each the median and the tenths, and the median of ratios."""
     times = {True: [], False: []}
     before = engine.collective_rpc("gumbel_counted")[0]
     for turn in range(rounds + 1):
         for served in times:
-            seconds = write(engine, requests, asked, served)[0]
+            seconds = write(engine, requests, parameters, served)[0]
             if turn > 0:  # the first is to warm up
                 times[served].append(1000 * seconds / TOKENS)
     after = engine.collective_rpc("gumbel_counted")[0]
@@ -91,7 +93,7 @@ def measure(engine, requests, asked, rounds):
 
 
 def same_texts(engine):
-    one, other = (write(engine, 8, ASKED["greedy"], served)[1] for served in (True, False))
+    one, other = (write(engine, 8, REQUESTS["greedy"], served)[1] for served in (True, False))
     return sum(a == b for a, b in zip(one, other))
 
 
@@ -115,8 +117,8 @@ def main():
                 raise SystemExit(f"only {same} of 8 greedy texts in float32 are the same")
             for name in KINDS:
                 for requests in options.requests:
-                    found = measure(engine, requests, ASKED[name], options.rounds)
-                    rows.append({"vocab": vocab, "asked": name, "requests": requests, **found})
+                    found = measure(engine, requests, REQUESTS[name], options.rounds)
+                    rows.append({"vocab": vocab, "request": name, "requests": requests, **found})
                     print(f"V = {vocab}, {name}, {requests}: ms a step, plugin {found['plugin']}, "
                           f"stock {found['stock']}; x {found['faster']}; {found['counts']}",
                           flush=True)
@@ -130,8 +132,7 @@ def main():
             "commit": options.commit, "dtype": options.dtype, "rounds": options.rounds,
             "vllm": vllm.__version__, "torch": torch.__version__,
         }
-        text = json.dumps({**about, "results": rows}, indent=1)
-        pathlib.Path(options.json).write_text(text + "\n")
+        result_lines.write(options.json, {**about, "results": rows})
 
 
 if __name__ == "__main__":

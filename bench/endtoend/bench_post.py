@@ -5,7 +5,7 @@ Rows and vocabularies of a well-known post, float32 and bfloat16 logits: softmax
 torch.multinomial; the post's sampler, whose noise is made once and used at every step; the same
 with fresh noise at each step; FlashInfer where it can be imported; and the library. Tokens are
 checked before anything is timed: by their mean log-probability, and by whether two steps on the
-same logits draw anew, which tells a sampler from a constant. Graphs of each take turns. Behind
+same logits draw anew, which a constant would not. Graphs of each take turns. Behind
 that, how often each draws tokens that are rare.
 Needs torch and the package gumbel, built with the CUDA kernels: script/bench-gpu --post builds and
 runs it.

@@ -7,8 +7,8 @@ as one CUDA graph; stock, with our draw from logits, and fused. Answers are chec
 is timed, and who fails is named and left out. Each model and number of sequences has a process of
 its own; they prepare side by side and measure one at a time, the contestants in turns.
 
-Takes 250 seconds. What no time is left for is named; run again with --way, --model or --batch,
-which adds to the same file; each point has its commit. Needs torch, transformers and the package
+Takes 250 seconds, and names each measurement that no time remained for; run again with --way,
+--model or --batch to add to the same file. Each point has its commit. Needs torch, transformers and the package
 gumbel, built with the CUDA kernels: script/bench-gpu --transformers builds and runs all of it.
 """
 
@@ -23,7 +23,7 @@ import threading
 import time
 
 import torch
-from qwen_shapes import ASKED, LOGIT_DEVIATION, SHAPES, TINY
+from qwen_shapes import LOGIT_DEVIATION, REQUESTS, SHAPES, TINY
 from report import machine, write_json
 
 BATCHES = [1, 64, 8, 32]  # the first ones are those that bars stand for
@@ -70,12 +70,12 @@ class Worker:
             raise RuntimeError(f"its process ended: {last}"[:200])
         return found
 
-    def ask(self, **command):
+    def send(self, **command):
         try:
             self.process.stdin.write(json.dumps(command) + "\n")
             self.process.stdin.flush()
         except OSError:
-            pass  # it ended, which answer() tells
+            pass  # answer() reports that the process ended
 
     def end(self):
         self.process.kill()
@@ -100,14 +100,14 @@ class Bench:
 
     def run(self):
         """Waves of as many workers as the GPU has room for."""
-        left = [
+        waiting = [
             {"model": model, "batch": batch}
             for batch in self.arguments.batch or BATCHES
             for model in self.arguments.model or SHAPES
         ]
-        while left:
-            wave, left = self._fitting(left)
-            if self._left() < 50:
+        while waiting:
+            wave, waiting = self._fitting(waiting)
+            if self._seconds_left() < 50:
                 for place in wave:
                     self.skip_ways(place, self.ways, LEFT_OUT)
             else:
@@ -132,30 +132,30 @@ class Bench:
         os.environ["TORCHINDUCTOR_COMPILE_THREADS"], os.environ["OMP_NUM_THREADS"] = threads, "1"
         workers = [Worker(place, options) for place in places]
         try:
-            left = self._answers(workers, self.ways)
-            for worker, answer in left.items():
+            running = self._answers(workers, self.ways)
+            for worker, answer in running.items():
                 self.entropies[worker.place["model"]] = answer["entropy"]
             for at, way in enumerate(self.ways):
-                for worker in left:
-                    worker.ask(prepare=way)
-                left = self._answers(left, self.ways[at:])
-                took = max((answer["seconds"] for answer in left.values()), default=0)
-                print(f"{way}: {len(left)} prepared in {took:.0f} s, {self._left():.0f} s are left")
-                for worker, answer in left.items():
+                for worker in running:
+                    worker.send(prepare=way)
+                running = self._answers(running, self.ways[at:])
+                took = max((answer["seconds"] for answer in running.values()), default=0)
+                print(f"{way}: {len(running)} prepared in {took:.0f} s, {self._seconds_left():.0f} s remain")
+                for worker, answer in running.items():
                     self._skip_all(worker.place, answer)
-                left = [each for each in left if self._measure(each, self.ways[at:])]
+                running = [each for each in running if self._measure(each, self.ways[at:])]
         finally:
             for worker in workers:
                 worker.end()
                 if any(worker.place.items() <= entry.items() for entry in self.skipped):
                     print(worker.place, *worker.log, sep="\n", file=sys.stderr)
 
-    def _left(self):
+    def _seconds_left(self):
         return self.end - time.time()
 
     def _answers(self, workers, ways):
         """The answers of those that give one in time; the others have ended."""
-        found, until = {}, time.time() + PREPARING * self._left()
+        found, until = {}, time.time() + PREPARING * self._seconds_left()
         for worker in workers:
             try:
                 found[worker] = worker.answer(until - time.time())
@@ -172,34 +172,34 @@ class Bench:
         """Measure the first of these ways; whether the worker still answers."""
         way = ways[0]
         place = {**worker.place, "way": way}
-        if self._left() < 0:
+        if self._seconds_left() < 0:
             self.skip(place, LEFT_OUT)
             return True
-        worker.ask(measure=way, rounds=self.arguments.rounds or ROUNDS[way])
+        worker.send(measure=way, rounds=self.arguments.rounds or ROUNDS[way])
         try:
-            answer = worker.answer(min(MOST, self._left() + 10))
+            answer = worker.answer(min(MOST, self._seconds_left() + 10))
         except RuntimeError as error:
             self.skip_ways(worker.place, ways, str(error))
             return False
         self._skip_all(worker.place, answer)
-        for asked in ASKED:
-            point = point_of(answer["times"], answer["peak_bytes"], asked)
+        for request in REQUESTS:
+            point = point_of(answer["times"], answer["peak_bytes"], request)
             if point:
                 commit = {"commit": self.arguments.commit}
-                self.points.append({**place, "asked": asked, **commit, **point})
+                self.points.append({**place, "request": request, **commit, **point})
                 print_point(self.points[-1])
         return True
 
 
-def point_of(times, peaks, asked):
+def point_of(times, peak_bytes, request):
     """The spreads of one way to draw, what ours save, and what head and draw take of the step."""
     point = {}
     for name in ("stock", "logits", "fused"):
-        key = f"{name}, {asked}"
+        key = f"{name}, {request}"
         if key in times:
             point[name] = times[key]
-            if peaks.get(key):
-                point[f"{name}_peak_bytes"] = peaks[key]
+            if peak_bytes.get(key):
+                point[f"{name}_peak_bytes"] = peak_bytes[key]
     for name in ("logits", "fused"):
         if name in point and "stock" in point:
             ratio = point[name]["median_us"] / point["stock"]["median_us"]
@@ -216,7 +216,7 @@ def point_of(times, peaks, asked):
 
 
 def print_point(point):
-    place = f"{point['model']:10} {point['batch']:3} {point['way']:14} {point['asked']:12}"
+    place = f"{point['model']:10} {point['batch']:3} {point['way']:14} {point['request']:12}"
     cells = []
     for name in ("trunk", "head", "stock", "logits", "fused"):
         if name in point:
@@ -225,7 +225,7 @@ def print_point(point):
             cells.append(f"{name} {spread['median_us']:.0f} ({low:.0f}..{high:.0f})")
     for name in ("stock", "fused"):
         if f"{name}_peak_bytes" in point:
-            cells.append(f"{name} peaks at {point[f'{name}_peak_bytes'] >> 20} MiB")
+            cells.append(f"{name} needs {point[f'{name}_peak_bytes'] >> 20} MiB")
     for name in ("logits", "fused"):
         if f"{name}_vs_stock" in point:
             cells.append(f"{name}/stock {point[f'{name}_vs_stock']:.3f}")
@@ -249,7 +249,7 @@ def merged(path, head, points, skipped):
         points = [p for p in old["transformers"] if key_of(p) not in measured] + points
         skipped = [s for s in old["skipped"] if key_of(s) not in tried] + skipped
         head = {**head, "entropy_nats": {**old["entropy_nats"], **head["entropy_nats"]}}
-    points = sorted(points, key=lambda p: (p["way"], p["model"], p["asked"], p["batch"]))
+    points = sorted(points, key=lambda p: (p["way"], p["model"], p["request"], p["batch"]))
     return {**head, "skipped": skipped, "transformers": points}
 
 
@@ -268,7 +268,7 @@ def parse():
     if min(arguments.batch or [1]) < 1 or (arguments.rounds or 1) < 1:
         parser.error("--batch and --rounds must be at least 1")
     if arguments.device == "cuda" and not torch.cuda.is_available():
-        parser.error("no NVIDIA GPU is to be had")
+        parser.error("no NVIDIA GPU is available")
     return arguments
 
 
@@ -281,7 +281,7 @@ def main():
         "dtype": "bf16",
         "models": {name: vars(shape) for name, shape in SHAPES.items()},
         "logit_deviation": LOGIT_DEVIATION,
-        "asked": ASKED,
+        "request_parameters": REQUESTS,
     }
     for key, value in head.items():
         print(f"{key}: {value}")

@@ -2,15 +2,15 @@
 """What does verifying drafts cost beside what PyTorch engines do today, in one run on one GPU?
 
 From hidden states of n = R (G + 1) rows to emitted tokens, for R requests with chains of G drafts:
-the library by its coupled rule, and by rejection, told what the drafter's draws had, by logits that
-it has kept, and by its head alone; a rejection sampler as engines have it, compiled, on
+the library by its coupled rule, and by rejection with the log-normalisers that the drafter
+supplies, with logits that it stored, and with its head alone; a rejection sampler as engines have it, compiled, on
 probabilities that it forms; and FlashInfer's chain_speculative_sampling where it is installed. A
-plain fused draw of n rows stands beside them. What is emitted is checked before anything is timed:
+plain fused draw of n rows is timed beside them. Emitted tokens are checked before anything is timed:
 coupled tokens against that plain draw, the others by how many drafts they accept. Graphs of each
 take turns.
 Needs torch and the package gumbel, built with the CUDA kernels: script/bench-gpu --verify-peers
-builds and runs it, in two minutes on an H100. What many requests take is measured first, and
-written after each shape: a run that is cut short keeps it.
+builds and runs it, in two minutes on an H100. The shapes with most requests are measured
+first, and the file is written after each shape, so that a run that ends early keeps them.
 """
 
 import sys
@@ -131,13 +131,13 @@ def ratios(found):
 def print_table(entries):
     """One row a shape, medians in microseconds."""
     heads = ["R", "G", "rows", *(c.column for c in CONTESTANTS), "coupled / plain",
-             "peer / coupled", "peer / told"]
+             "peer / coupled", "peer / supplied"]
     rows = [heads]
     for entry in entries:
         found = entry["contestants"]
         cells = [f"{found[c.name]['time']['median_us']:.0f}" if c.name in found else "skipped"
                  for c in CONTESTANTS]
-        over = [entry[f"fastest_peer_vs_{name}"] for name in ("coupled", "told")]
+        over = [entry[f"fastest_peer_vs_{name}"] for name in ("coupled", "supplied")]
         rows.append([str(entry["requests"]), str(entry["drafts"]), str(entry["rows"]), *cells,
                      f"{entry['coupled_vs_plain']:.3f}",
                      *("-" if ratio is None else f"{ratio:.2f}" for ratio in over)])

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A whole decode step as one CUDA graph: trunk, head, draw, and the positions counted on.
 
-No host is in the way, so what the ways to draw differ by is what an engine would gain. On a CPU the
-step is called instead.
+The host does not take part, so that the difference between two ways to draw is what an engine would
+gain. On a CPU the step is called instead.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 
 import gumbel.torch  # noqa: F401, registers torch.ops.gumbel
 import torch
-from qwen_shapes import ASKED, prompts
+from qwen_shapes import REQUESTS, prompts
 from spread import describe, in_turns
 from transformers import StaticCache
 from transformers.generation import logits_process
@@ -21,15 +21,15 @@ START = 48  # where each turn begins
 REPLAYS = 4  # a turn
 
 
-def stock_draw(asked):
+def stock_draw(request):
     """As transformers draws: a float32 copy, its processors, softmax and multinomial."""
     chain = []
-    if asked["temperature"] != 1:
-        chain.append(logits_process.TemperatureLogitsWarper(asked["temperature"]))
-    if asked["top_k"]:
-        chain.append(logits_process.TopKLogitsWarper(asked["top_k"]))
-    if asked["top_p"] < 1:
-        chain.append(logits_process.TopPLogitsWarper(asked["top_p"]))
+    if request["temperature"] != 1:
+        chain.append(logits_process.TemperatureLogitsWarper(request["temperature"]))
+    if request["top_k"]:
+        chain.append(logits_process.TopKLogitsWarper(request["top_k"]))
+    if request["top_p"] < 1:
+        chain.append(logits_process.TopPLogitsWarper(request["top_p"]))
 
     def draw(step, hidden):
         scores = step.logits(hidden).to(copy=True, dtype=torch.float32)
@@ -40,27 +40,27 @@ def stock_draw(asked):
     return draw
 
 
-def parameters(asked, device):
-    """What the library takes for it, in tensors."""
+def parameters(request, device):
+    """The request as parameters of the library, in tensors."""
     dtypes = {"temperature": torch.float32, "top_k": torch.int32, "top_p": torch.float32}
     off = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
     tensors = {
-        name: torch.tensor(asked[name], dtype=dtype, device=device)
+        name: torch.tensor(request[name], dtype=dtype, device=device)
         for name, dtype in dtypes.items()
-        if asked[name] != off[name]
+        if request[name] != off[name]
     }
     return {"order": "hf", "logprobs": None, **tensors}
 
 
-def logits_draw(asked, device):
-    common = parameters(asked, device)
+def logits_draw(request, device):
+    common = parameters(request, device)
     return lambda step, hidden: torch.ops.gumbel.sample_logits(
         step.logits(hidden), seed=step.seed, position=step.position, **common
     )[0]
 
 
-def fused_draw(asked, device):
-    common = parameters(asked, device)
+def fused_draw(request, device):
+    common = parameters(request, device)
     return lambda step, hidden: torch.ops.gumbel.sample(
         hidden, step.weight, seed=step.seed, position=step.position, **common
     )[0]
@@ -120,10 +120,10 @@ class Step:
 def ways(device):
     """name -> how it draws; "trunk" and "head" draw nothing."""
     found = {"trunk": lambda step, hidden: None, "head": head_alone}
-    for name, asked in ASKED.items():
-        found[f"stock, {name}"] = stock_draw(asked)
-        found[f"logits, {name}"] = logits_draw(asked, device)
-        found[f"fused, {name}"] = fused_draw(asked, device)
+    for name, request in REQUESTS.items():
+        found[f"stock, {name}"] = stock_draw(request)
+        found[f"logits, {name}"] = logits_draw(request, device)
+        found[f"fused, {name}"] = fused_draw(request, device)
     return found
 
 
@@ -169,7 +169,7 @@ class Steps:
 
     def _check(self, batch):
         """Tokens are ids; fused ones are those from logits, up to near ties in bfloat16."""
-        for name in ASKED:
+        for name in REQUESTS:
             names = [f"{way}, {name}" for way in ("logits", "fused", "stock")]
             drawn = {each: self._drawn(each) for each in names if each in self.graphs}
             if names[0] in drawn and names[1] in drawn:

@@ -13,7 +13,7 @@ import transformers
 from decode_steps import parameters
 from gumbel._transformers.decoding import _decode
 from gumbel._transformers.texts import Texts
-from qwen_shapes import ASKED, PROMPT, prompts
+from qwen_shapes import PROMPT, REQUESTS, prompts
 from spread import describe, in_turns
 from transformers.generation import ContinuousBatchingConfig, StoppingCriteria
 from transformers.generation.continuous_batching.cache import PagedAttentionCache
@@ -24,7 +24,7 @@ NEAR_TIE = 2**-6  # of a logit in bfloat16: four roundings
 
 
 class Clock(StoppingCriteria):
-    """Never stops a text; notes when each token was asked after: of its step, or of the last."""
+    """Never stops a text; notes the time of each call, one a token."""
 
     def __init__(self):
         self.times = []
@@ -40,11 +40,11 @@ class Clock(StoppingCriteria):
 
 
 class LogitsDraw:
-    """What a decoding method draws by: our operator, on the logits that the model's head forms."""
+    """Draws of a decoding method: our operator, on the logits that the model's head computes."""
 
-    def __init__(self, asked, texts):
+    def __init__(self, request, texts):
         self.texts = texts
-        self.common = parameters(asked, texts.seed.device)
+        self.common = parameters(request, texts.seed.device)
         self.seed = texts.seed.view(torch.int64)
 
     def rows(self, out):
@@ -57,7 +57,7 @@ class LogitsDraw:
         return drawn[0][:, 0].long()
 
 
-def from_logits(asked):
+def from_logits(request):
     """A decoding method for generate(custom_generate=...)."""
 
     @torch.no_grad()
@@ -65,7 +65,7 @@ def from_logits(asked):
         model, input_ids, logits_processor=None, stopping_criteria=None, generation_config=None,
         synced_gpus=False, streamer=None, **kwargs
     ):
-        draw = LogitsDraw(asked, Texts(input_ids, kwargs.get("attention_mask"), 1, 1))
+        draw = LogitsDraw(request, Texts(input_ids, kwargs.get("attention_mask"), 1, 1))
         given = (stopping_criteria, generation_config, synced_gpus, streamer, kwargs)
         return _decode(model, input_ids, None, draw, *given)[0]
 
@@ -89,11 +89,11 @@ class Generate:
         self.ids = prompts(batch, shape, device)
         self.ways, self.skipped, self.peak_bytes = {}, {}, {}
         self._check_greedy()
-        for name, asked in ASKED.items():
-            given = {"do_sample": True, **asked}
+        for name, request in REQUESTS.items():
+            given = {"do_sample": True, **request}
             fused = {"custom_generate": gumbel.transformers.generate, "seed": 1}
             self._add(f"stock, {name}", given)
-            self._add(f"logits, {name}", {**given, "custom_generate": from_logits(asked)})
+            self._add(f"logits, {name}", {**given, "custom_generate": from_logits(request)})
             self._add(f"fused, {name}", {**given, **fused})
 
     def run(self, tokens=TOKENS, **given):
@@ -178,9 +178,9 @@ class GenerateBatch:
         self.model, self.shape, self.batch, self.device = model, shape, batch, device
         self.prompts = prompts(batch, shape, "cpu").tolist()
         self.ways, self.skipped, self.peak_bytes = {}, {}, {}
-        for name, asked in ASKED.items():
+        for name, request in REQUESTS.items():
             config = transformers.GenerationConfig(
-                max_new_tokens=TOKENS, eos_token_id=-1, pad_token_id=0, do_sample=True, **asked
+                max_new_tokens=TOKENS, eos_token_id=-1, pad_token_id=0, do_sample=True, **request
             )
             for way in ("stock", "fused"):
                 self.ways[f"{way}, {name}"] = lambda way=way, config=config: self._time(way, config)
@@ -188,8 +188,8 @@ class GenerateBatch:
     def _batching(self):
         """Room for these texts alone, so that several workers share a GPU.
 
-        Steps are CUDA graphs, of which transformers makes none without flash attention unless it
-        is asked to; eager steps of the 1.7B shape took the host 100 ms and more.
+        Steps are CUDA graphs; without flash attention, transformers captures them only with
+        use_cuda_graph=True. Eager steps of the 1.7B shape took the host 100 ms and more.
         """
         return ContinuousBatchingConfig(
             use_cuda_graph=self.device == "cuda",

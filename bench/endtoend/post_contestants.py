@@ -66,7 +66,7 @@ def ours(logits):
 
 
 def flashinfer(logits):
-    """Seed and offset in device memory, which FlashInfer asks of calls in a graph."""
+    """Seed and offset in device memory, as FlashInfer requires of calls in a graph."""
     from flashinfer import sampling
 
     state = {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models of Qwen3's shapes with random weights, made where they run, and what is asked of them."""
+"""Models of Qwen3's shapes with random weights, made where they run, and the requests."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import transformers
 LOGIT_DEVIATION = 4.0  # of Gaussian logits with an entropy of some 4 nats, as texts have
 PROMPT = 16  # tokens
 
-# What a text is drawn with, in the terms of generate().
-ASKED = {
+# Parameters of generate(), by the request's name.
+REQUESTS = {
     "top_k, top_p": {"temperature": 0.8, "top_k": 50, "top_p": 0.95},
     "plain": {"temperature": 1.0, "top_k": 0, "top_p": 1.0},
 }

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What benches of PyTorch write about the machine, and how they write it."""
+"""Describes the machine in results of the PyTorch benches, and writes them."""
 
-import json
+import pathlib
 import platform
-import re
 import subprocess
+import sys
 from importlib import metadata
 
 import gumbel
 import torch
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from result_lines import write as write_json  # noqa: E402, F401
 
 PACKAGES = ("torch", "transformers", "triton", "flashinfer-python")
 
@@ -31,11 +34,3 @@ def machine(device):
         found["multiprocessors"] = properties.multi_processor_count
         found["memory_bytes"] = properties.total_memory
     return found
-
-
-def write_json(path, report):
-    """Indented, each spread on a line of its own."""
-    text = json.dumps(report, indent=2)
-    flat = re.sub(r'\{\s*"median_us"[^{}]*\}', lambda spread: " ".join(spread[0].split()), text)
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(flat + "\n")

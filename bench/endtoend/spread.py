@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What contestants took, in turns."""
+"""Times of contestants that take turns."""
 
 import argparse
 import time
@@ -9,7 +9,7 @@ import torch
 
 
 def parser_of(question, rounds):
-    """A parser of what benches in turns take; `question` is what this one asks."""
+    """A parser of the options that these benches share; `question` is the bench's."""
     parser = argparse.ArgumentParser(description=question)
     parser.add_argument("--json", metavar="FILE", help="write the measurements to FILE")
     parser.add_argument("--commit", default="unknown", help="that they are of")
@@ -25,7 +25,7 @@ def parse(parser):
     if arguments.rounds < 1:
         parser.error("--rounds must be at least 1")
     if arguments.device == "cuda" and not torch.cuda.is_available():
-        parser.error("no NVIDIA GPU is to be had")
+        parser.error("no NVIDIA GPU is available")
     return arguments
 
 

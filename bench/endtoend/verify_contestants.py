@@ -93,7 +93,7 @@ def verify(case, **rule):
     ).tokens
 
 
-def told(case):
+def supplied(case):
     drew = gumbel.proposal(
         case.draft_hidden, case.draft_weight, drawn_lse=case.lse, drawn_logprobs=case.logprobs
     )
@@ -141,7 +141,7 @@ def by_torch(case):
 
 
 def by_flashinfer(case):
-    """Seed and offset in device memory, which FlashInfer asks of calls in a graph."""
+    """Seed and offset in device memory, as FlashInfer requires of calls in a graph."""
     from flashinfer import sampling
 
     state = {
@@ -166,8 +166,8 @@ CONTESTANTS = [
     Contestant("plain", "plain draw", "the library's fused draw of as many rows", True, "", plain),
     Contestant("coupled", "coupled", "the library, coupled", True, "coupled", verify),
     Contestant(
-        "told", "told", "the library's rejection by the draft's head, with lse and logprobs of its "
-        "draws", True, "rejection", told,
+        "supplied", "supplied", "the library's rejection by the draft's head, with lse and logprobs "
+        "of its draws", True, "rejection", supplied,
     ),
     Contestant(
         "kept", "logits kept", "the library's rejection by the draft's logits, bfloat16", True,

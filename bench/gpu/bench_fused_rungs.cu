@@ -2,11 +2,11 @@
  *
  * What does each rung of the fused draw take on an NVIDIA GPU?
  *
- * usage: bench_fused_rungs; script/bench-gpu says how benches are built.
+ * usage: bench_fused_rungs; script/bench-gpu shows how benches are built.
  *
- * One LM head, on which each rung is made to serve by what only it serves: rows that are not whole
- * 16 bytes apart go to the naive kernel, a V that is no multiple of 16 to the portable one, the
- * rest to the one for Hopper where the GPU is one. Tokens of the rungs are compared before anything
+ * One LM head, whose layout selects the rung: rows that are not a multiple of 16 bytes apart are
+ * served by the naive kernel, a V that is no multiple of 16 by the portable one, the rest by the
+ * Hopper kernel on a Hopper GPU. Tokens of the rungs are compared before anything
  * is timed. Times as in bench_fused_vs_gemm.cu; the naive kernel, which takes milliseconds, only up
  * to 8 rows.
  */

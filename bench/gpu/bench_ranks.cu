@@ -3,9 +3,9 @@
  * What does a draw over ranks cost beyond the draw of one rank's shard?
  *
  * usage: bench_ranks [RANKS] [--parts] [--one] [--tokens] [--json FILE] [--commit TEXT];
- *        script/bench-gpu --ranks builds it. --parts: what a plain draw by NCCL is made of, and
- *        what a rank does for k, p by lists, alone. --one: D = 4096 alone. --tokens: draws, the
- *        shard's, too, are asked for tokens alone; else for log-probabilities beside them.
+ *        script/bench-gpu --ranks builds it. --parts: times of the steps of a plain draw by NCCL,
+ *        and of the local top-64 candidates for k, p. --one: D = 4096 alone. --tokens: draws,
+ *        the shard's included, return tokens alone; by default log-probabilities, too.
  *
  * A process a GPU, V = 151936 split evenly, D = 4096; and V = 128256, D = 8192. Ways take turns,
  * replay by replay, each of 5 calls in a captured graph: the fused draw of the shard alone; the
@@ -32,7 +32,7 @@ constexpr int RANKS_MOST = 8;
 
 struct board {
     char ids[8][GUMBEL_NCCL_ID_BYTES];
-    volatile int made;
+    volatile int ids_written;
 };
 
 struct ranks_bench : gpu_rows {
@@ -54,9 +54,9 @@ static gumbel_group *open_group(ranks_bench &b, board *shared, int which, int ra
     if (rank == 0) {
         CHECKED(gumbel_nccl_id, shared->ids[which], &error);
         __sync_synchronize();
-        shared->made = which + 1;
+        shared->ids_written = which + 1;
     }
-    while (shared->made <= which)
+    while (shared->ids_written <= which)
         usleep(1000);
     CHECKED(gumbel_nccl_transport, NULL, shared->ids[which], rank, ranks, 0, &transport, &error);
     gumbel_group_options options = {};
@@ -181,7 +181,7 @@ static void measure(const ranks_bench &b, int64_t B, int rank, FILE *file, const
                 "\"gather_us\": %.2f",
                 *separator, (long long)b.of.vocab, (long long)b.of.hidden, (long long)B,
                 t[0].median, t[1].median);
-    *separator = ", ";
+    *separator = ",\n";
     for (int i = 0; i < 4; i++) {
         if (rank == 0)
             printf("  %-14s %6.1f (%.1f..%.1f)  +%.1f\n", ways[i].name, t[2 + i].median,
@@ -195,7 +195,7 @@ static void measure(const ranks_bench &b, int64_t B, int rank, FILE *file, const
     fflush(stdout); /* a rank's process ends without it */
 }
 
-/* What a plain draw by NCCL is made of: the shard's summaries, their gather, and the end. */
+/* Times of the steps of a plain draw by NCCL: the shard's summaries, their gather, the finish. */
 static void measure_parts(const ranks_bench &b, int64_t B, int rank)
 {
     size_t bytes;
@@ -240,8 +240,8 @@ static void measure_parts(const ranks_bench &b, int64_t B, int rank)
     fflush(stdout);
 }
 
-/* What a rank does for k = 50, p = .95 by lists: 64 tokens of its rows are listed, from stored
- * logits as ranks do, and by the request that also multiplies; and a draw of no row at all. */
+/* Times of a rank's top-64 candidates for k = 50, p = .95: from stored logits, as ranks take them,
+ * and from the request that also multiplies; and of a draw of no row. */
 static void measure_lists(const ranks_bench &b, int64_t B, int rank)
 {
     const float one = 1, zero = 0;
@@ -322,7 +322,7 @@ static int run_rank(board *shared, int rank, int ranks, int parts, int shapes, c
     for (int turn = 0; turn < shapes; turn++) {
         ranks_bench b = open_bench(shared, turn, rank, ranks);
         if (file && turn == 0)
-            fprintf(file, "{\"commit\": \"%s\", \"machine\": \"%s\", \"ranks\": %d, \"rows\": [",
+            fprintf(file, "{\"commit\": \"%s\", \"machine\": \"%s\", \"ranks\": %d, \"rows\": [\n",
                     commit, gpu.name, ranks);
         for (int64_t B : {1, 8, 16, 64, 256})
             if (parts) {
@@ -336,7 +336,7 @@ static int run_rank(board *shared, int rank, int ranks, int parts, int shapes, c
         CHECKED(cudaFree, b.weight);
     }
     if (file) {
-        fprintf(file, "]}\n");
+        fprintf(file, "\n]}\n");
         fclose(file);
     }
     return 0;

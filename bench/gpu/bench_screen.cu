@@ -180,13 +180,14 @@ static void write_all(const char *path, const char *commit, const char *gpu, con
     fprintf(file, " \"unit\": \"microseconds of a call behind a norm: [p10, median, p90]\",\n"
                   " \"rows\": [\n");
     for (size_t i = 0; i < all.size(); i++)
-        fprintf(file,
-                "  {\"d\": %lld, \"b\": %lld, \"s\": %d, \"masked\": %d, \"cut\": %d, \"full\": "
-                "[%.1f, %.1f, %.1f], \"screened\": [%.1f, %.1f, %.1f], \"prepare\": %.0f}%s\n",
-                (long long)all[i].hidden_size, (long long)all[i].of.batch, all[i].of.samples,
-                (int)all[i].of.masked, (int)all[i].of.cut, all[i].full.p10, all[i].full.median,
-                all[i].full.p90, all[i].screened.p10, all[i].screened.median, all[i].screened.p90,
-                all[i].prepared, i + 1 < all.size() ? "," : "");
+        fprintf(
+            file,
+            "  {\"d\": %lld, \"b\": %lld, \"s\": %d, \"masked\": %d, \"truncation\": %d, \"full\": "
+            "[%.1f, %.1f, %.1f], \"screened\": [%.1f, %.1f, %.1f], \"prepare\": %.0f}%s\n",
+            (long long)all[i].hidden_size, (long long)all[i].of.batch, all[i].of.samples,
+            (int)all[i].of.masked, (int)all[i].of.cut, all[i].full.p10, all[i].full.median,
+            all[i].full.p90, all[i].screened.p10, all[i].screened.median, all[i].screened.p90,
+            all[i].prepared, i + 1 < all.size() ? "," : "");
     fprintf(file, " ]}\n");
     fclose(file);
 }
@@ -227,7 +228,7 @@ int main(int argc, char **argv)
     m.masks = make_masks();
     m.top_k = copy_in(std::vector<int32_t>{50});
     m.top_p = copy_in(std::vector<float>{0.95f});
-    /* For logits that are stored, and what tells which of them matter. */
+    /* Room for stored logits and the flags of those that may win. */
     m.rows.workspace_bytes += MAX_BATCH * VOCAB * sizeof(float) + (8 << 20);
     CHECKED(cudaFree, m.rows.workspace);
     m.rows.workspace = make<char>(m.rows.workspace_bytes);

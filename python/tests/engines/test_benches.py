@@ -32,7 +32,7 @@ def test_texts_of_transformers(tmp_path):
     assert first["skipped"] == [] and first["entropy_nats"].keys() == {"Qwen3-1.7B"}
     both = run(*patient, "--batch", "1", "--model", "Qwen3-8B", "--way", "generate_batch")
     assert both["skipped"] == []
-    places = [(p["model"], p["batch"], p["way"], p["asked"]) for p in both["transformers"]]
+    places = [(p["model"], p["batch"], p["way"], p["request"]) for p in both["transformers"]]
     asked = ("plain", "top_k, top_p")
     wanted = [("Qwen3-1.7B", 2, way, a) for way in ("generate", "generate_batch", "step")
               for a in asked]
@@ -72,7 +72,7 @@ def test_drafts_beside_peers(tmp_path):
     assert [(e["requests"], e["drafts"]) for e in entries] == [
         (requests, drafts) for requests in (16, 1) for drafts in (3, 7)
     ]
-    accepted = dict.fromkeys(("coupled", "told", "kept", "head", "torch"), 0.0)
+    accepted = dict.fromkeys(("coupled", "supplied", "kept", "head", "torch"), 0.0)
     for entry in entries:
         contestants = entry["contestants"]
         assert contestants.keys() >= {"plain", *accepted}
@@ -80,8 +80,8 @@ def test_drafts_beside_peers(tmp_path):
             accepted[name] += contestants[name]["accepted"]
         times = {name: one["time"]["median_us"] for name, one in contestants.items()}
         peer = min(times[name] for name in ("torch", "flashinfer") if name in times)
-        assert entry["fastest_peer_vs_told"] == pytest.approx(peer / times["told"], abs=2e-3)
-    assert accepted["told"] == accepted["head"] > 0 and accepted["torch"] > 0
+        assert entry["fastest_peer_vs_supplied"] == pytest.approx(peer / times["supplied"], abs=2e-3)
+    assert accepted["supplied"] == accepted["head"] > 0 and accepted["torch"] > 0
 
 
 def test_shapes_that_were_measured_are_kept(benches, monkeypatch, tmp_path):
@@ -161,7 +161,7 @@ def test_chains_that_are_wrong_are_left_out(benches, monkeypatch):
     assert set(wrong) == set(skipped) - {"flashinfer"} and "torch" in found
     assert all("were over" in why for _, why in late) and ("torch" in dict(late))
     monkeypatch.setattr(bench, "CONTESTANTS", [peers.CONTESTANTS[0], peers.Contestant(
-        "coupled", "", "", True, "coupled", lambda case: lambda: peers.told(case)()
+        "coupled", "", "", True, "coupled", lambda case: lambda: peers.supplied(case)()
     )])
     with torch.no_grad(), pytest.raises(ValueError, match="not those of a plain draw"):
         bench.compete(case, arguments, math.inf, None)
