@@ -12,13 +12,44 @@
 
 #include "failure.h"
 
-void print_json(json_t *value)
+/* Prints a value on one line. */
+static void print_flat(const json_t *value)
 {
-    if (json_dumpf(value, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) != 0) {
+    if (json_dumpf(value, stdout, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9)) != 0) {
         fail_late("stdout", "the result could not be written");
     }
-    putchar('\n');
-    json_decref(value);
+}
+
+static void print_entries(const json_t *entries)
+{
+    size_t i;
+    json_t *entry;
+
+    putchar('[');
+    json_array_foreach (entries, i, entry) {
+        fputs(i > 0 ? ",\n  " : "\n  ", stdout);
+        print_flat(entry);
+    }
+    fputs("\n ]", stdout);
+}
+
+void print_json(json_t *object)
+{
+    const char *key, *separator = "";
+    json_t *value;
+
+    putchar('{');
+    json_object_foreach (object, key, value) {
+        printf("%s\n \"%s\": ", separator, key);
+        if (json_is_object(json_array_get(value, 0))) {
+            print_entries(value);
+        } else {
+            print_flat(value);
+        }
+        separator = ",";
+    }
+    puts("\n}");
+    json_decref(object);
 }
 
 json_t *json_number(double value) { return isfinite(value) ? json_real(value) : json_null(); }

@@ -9,9 +9,9 @@
 #include <jansson.h>
 #include <stdint.h>
 
-/* Print `value` on stdout, indented, with nine digits (float32 survives the trip), and release it.
- */
-void print_json(json_t *value);
+/* Prints an object on stdout, a line a field and a line an element of an array of objects, with nine
+ * digits (float32 survives the round trip), and releases it. */
+void print_json(json_t *object);
 
 /* A JSON number, or null where `value` is not finite, since JSON has no NaN. */
 json_t *json_number(double value);
