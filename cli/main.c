@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * gumbel: draw tokens from language models exactly. Finds the command and hands over to it.
+ * gumbel: draw tokens from language models exactly. Finds and runs the command.
  */
 #include <stdio.h>
 #include <string.h>

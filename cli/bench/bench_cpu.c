@@ -10,7 +10,7 @@
 
 #include "bench.h"
 #include "head_screen.h"
-#include "machine_peaks.h"
+#include "machine_ceilings.h"
 #include "materialised.h"
 #include "number_pages.h"
 #include "source.h"
@@ -19,7 +19,7 @@ struct cpu_data {
     gumbel_device *single;         /* one thread, the same ISA */
     void *weights;                 /* [V, D] */
     void *hidden;                  /* [most_rows, D] */
-    float *logits;                 /* [most_rows, V] those of weights and hidden */
+    float *logits;                 /* [most_rows, V] of `weights` and `hidden` */
     float *stored, *probabilities; /* [most_rows, V] */
     struct head_screen screen;
 };
@@ -47,7 +47,7 @@ static struct source logits_source(const struct bench *bench, int64_t batch)
 
 /* ------------------------------------------------------------------------ opening, ceiling ---- */
 
-/* 1 GiB or twice the last cache, whichever is more, but a quarter of the memory at most. */
+/* The larger of 1 GiB and twice the last-level cache, at most a quarter of the memory. */
 static size_t choose_buffer_bytes(void)
 {
     const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
@@ -73,7 +73,7 @@ static struct ceiling measure_ceiling(const gumbel_device_info *info, int64_t bu
         measure_read_bandwidth(buffer, ceiling.buffer_bytes, info->threads, info->isa);
     unmap_pages(buffer, ceiling.buffer_bytes);
     progress_show("measuring the multiply-add peak");
-    ceiling.peak = measure_float_peak(info->threads, info->isa);
+    ceiling.flops = measure_flops(info->threads, info->isa);
     return ceiling;
 }
 
@@ -156,7 +156,6 @@ static int64_t check_cpu(const struct bench *bench)
 
 /* ------------------------------------------------------------------------------ one batch ---- */
 
-/* A workspace. */
 struct room {
     void *bytes;
     size_t size;
@@ -174,7 +173,7 @@ struct cpu_stage {
     const struct bench *bench;
     struct source fused, screened, logits;
     struct room fused_room, screened_room, logits_room,
-        single_room; /* the last is of the device of one thread */
+        single_room; /* single_room: for the device of one thread */
     gumbel_output output;
     double *uniforms;       /* [B] */
     double product_seconds; /* of this round */
@@ -205,7 +204,7 @@ static void *new_stage(const struct bench *bench, int64_t batch, size_t *workspa
         stage->output.logprobs = require_memory("logprobs", batch, sizeof(float));
     }
     *workspace_bytes = stage->fused_room.size;
-    served_by(bench->device, &stage->fused.head, NULL, NULL, &stage->output, served);
+    find_rungs(bench->device, &stage->fused.head, NULL, NULL, &stage->output, served);
     return stage;
 }
 
@@ -312,7 +311,7 @@ static double time_way(void *timed, enum way way, uint32_t round)
 
 /* --------------------------------------------------------------------------------- report ---- */
 
-static void describe(const struct bench *bench, char *line, size_t size)
+static void describe_machine(const struct bench *bench, char *line, size_t size)
 {
     snprintf(line, size, "%s, isa %s, %d threads, tile %d", bench->info.description,
              gumbel_isa_name(bench->info.isa), bench->info.threads, bench->info.tile);
@@ -327,16 +326,16 @@ static void describe_json(const struct bench *bench, json_t *root)
 }
 
 const struct bench_machine bench_cpu = {
-    .materialised_is =
+    .materialised_label =
         "the product's time, then [B, V] float32 stores, softmax and inverse CDF in plain vector C",
-    .peak_is = "float32",
-    .check_is = "fused tokens and scores, by a screen where there is one, are those from logits",
+    .flops_label = "float32",
+    .check_label = "fused tokens and scores, by a screen where there is one, are those from logits",
     .open = open_cpu,
     .close = close_cpu,
     .check = check_cpu,
     .stage_new = new_stage,
     .stage_free = free_stage,
     .time_way = time_way,
-    .describe = describe,
+    .describe = describe_machine,
     .describe_json = describe_json,
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The ways to draw on an NVIDIA GPU: replays of graphs, timed by the GPU. Every replay reads the
- * position of its round from device memory.
+ * Times the ways to draw on an NVIDIA GPU: replays of graphs, timed by GPU events. Every replay reads
+ * the position of its round from device memory.
  */
 #define _GNU_SOURCE
 #define GUMBEL_EXPERIMENTAL
@@ -23,8 +23,8 @@
 enum {
     CHECK_ROWS = 8,
     CHECK_TOKENS = 8192,
-    SQUARE = 8192,           /* rows and columns of the product that the peak is measured with */
-    RANDOM_BYTES = 64 << 20, /* of a large buffer; the rest are copies of them */
+    SQUARE = 8192,           /* rows and columns of the product that measures FLOP/s */
+    RANDOM_BYTES = 64 << 20, /* random bytes of a large buffer, repeated to fill it */
 };
 
 struct cuda_data {
@@ -33,7 +33,7 @@ struct cuda_data {
     gumbel_tensor weight;     /* [V, D] */
     gumbel_tensor hidden;     /* [most_rows, D] */
     gumbel_tensor logits;     /* [most_rows, V] float32, near-normal */
-    gumbel_tensor stored;     /* [most_rows, V] what cuBLAS writes; data NULL without it */
+    gumbel_tensor stored;     /* [most_rows, V], written by cuBLAS; data NULL without cuBLAS */
     uint64_t *position;       /* [1] */
 };
 
@@ -41,39 +41,39 @@ struct cuda_data {
 
 static int32_t host_threads(void) { return (int32_t)sysconf(_SC_NPROCESSORS_ONLN); }
 
-/* [rows, cols] random numbers in device memory. */
-static gumbel_tensor random_matrix(const char *what, int64_t rows, int64_t cols, gumbel_dtype dtype,
-                                   int exponent, uint64_t stream)
+/* Allocates [rows, cols] random numbers in device memory. */
+static gumbel_tensor upload_random_matrix(const char *what, int64_t rows, int64_t cols,
+                                          gumbel_dtype dtype, int exponent, uint64_t stream)
 {
     const size_t bytes = matrix_bytes(rows, cols, dtype);
     void *pages = map_pages(what, bytes);
-    gumbel_tensor made = {.dtype = dtype, .rows = rows, .cols = cols};
+    gumbel_tensor matrix = {.dtype = dtype, .rows = rows, .cols = cols};
 
     fill_numbers(pages, bytes, dtype, exponent, stream, host_threads());
-    made.data = device_memory_copy(pages, bytes);
+    matrix.data = device_memory_copy(pages, bytes);
     unmap_pages(pages, bytes);
-    return made;
+    return matrix;
 }
 
-/* Logits as spread as those of trained heads. */
-static gumbel_tensor normal_logits(int64_t rows, int64_t cols)
+/* Logits with the standard deviation of trained heads. */
+static gumbel_tensor upload_normal_logits(int64_t rows, int64_t cols)
 {
     const size_t bytes = matrix_bytes(rows, cols, GUMBEL_FLOAT32);
     float *pages = map_pages("logits", bytes);
-    gumbel_tensor made = {.dtype = GUMBEL_FLOAT32, .rows = rows, .cols = cols};
+    gumbel_tensor matrix = {.dtype = GUMBEL_FLOAT32, .rows = rows, .cols = cols};
 
     fill_normal(pages, rows * cols, 2.5f, 2, host_threads());
-    made.data = device_memory_copy(pages, bytes);
+    matrix.data = device_memory_copy(pages, bytes);
     unmap_pages(pages, bytes);
-    return made;
+    return matrix;
 }
 
 static double measure_bandwidth(struct device_reader *reader, size_t bytes)
 {
     const size_t random = bytes < RANDOM_BYTES ? bytes : RANDOM_BYTES;
     const gumbel_tensor part =
-        random_matrix("bandwidth buffer", 1, (int64_t)(random / 4), GUMBEL_FLOAT32, 0, 3);
-    char *buffer = device_memory_make(bytes);
+        upload_random_matrix("bandwidth buffer", 1, (int64_t)(random / 4), GUMBEL_FLOAT32, 0, 3);
+    char *buffer = device_memory_new(bytes);
     double bandwidth = 0;
 
     for (size_t done = 0; done < bytes; done += random) {
@@ -89,7 +89,7 @@ static double measure_bandwidth(struct device_reader *reader, size_t bytes)
     return bandwidth;
 }
 
-/* A square product that is large enough for every unit to be busy. */
+/* A square product, large enough to occupy every multiprocessor. */
 struct square {
     struct device_gemm *gemm;
     gumbel_tensor matrix;
@@ -103,11 +103,11 @@ static void queue_square(void *argument, void *stream)
     device_gemm_queue(square->gemm, square->matrix, square->matrix, square->out, stream);
 }
 
-static double measure_peak(struct device_gemm *gemm, gumbel_dtype dtype)
+static double measure_cublas_flops(struct device_gemm *gemm, gumbel_dtype dtype)
 {
     enum { REPLAYS = 3 };
-    struct square square = {gemm, random_matrix("matrix", SQUARE, SQUARE, dtype, -6, 4),
-                            device_memory_make(matrix_bytes(SQUARE, SQUARE, dtype))};
+    struct square square = {gemm, upload_random_matrix("matrix", SQUARE, SQUARE, dtype, -6, 4),
+                            device_memory_new(matrix_bytes(SQUARE, SQUARE, dtype))};
     const double seconds = device_call_best(queue_square, &square, REPLAYS);
 
     device_memory_free(square.matrix.data);
@@ -139,17 +139,17 @@ static void open_cuda(struct bench *bench)
                                   << 20;
     progress_show("measuring read bandwidth and multiply-add peak");
     bench->ceiling.bandwidth = measure_bandwidth(&data->reader, bench->ceiling.buffer_bytes);
-    bench->ceiling.peak = data->gemm ? measure_peak(data->gemm, bench->dtype) : 0;
+    bench->ceiling.flops = data->gemm ? measure_cublas_flops(data->gemm, bench->dtype) : 0;
     progress_show("making a head");
-    data->weight = random_matrix("weights", V, D, bench->dtype, -5, 0);
-    data->hidden = random_matrix("hidden states", B, D, bench->dtype, 0, 1);
-    data->logits = normal_logits(B, V);
+    data->weight = upload_random_matrix("weights", V, D, bench->dtype, -5, 0);
+    data->hidden = upload_random_matrix("hidden states", B, D, bench->dtype, 0, 1);
+    data->logits = upload_normal_logits(B, V);
     if (data->gemm) {
         data->stored = data->logits;
         data->stored.dtype = bench->dtype;
-        data->stored.data = device_memory_make(matrix_bytes(B, V, bench->dtype));
+        data->stored.data = device_memory_new(matrix_bytes(B, V, bench->dtype));
     }
-    data->position = device_memory_make(sizeof *data->position);
+    data->position = device_memory_new(sizeof *data->position);
 }
 
 static void close_cuda(struct bench *bench)
@@ -166,13 +166,13 @@ static void close_cuda(struct bench *bench)
     free(data);
 }
 
-/* A copy of a matrix of the GPU, in host memory that the caller frees. */
+/* Copies a matrix from the GPU into host memory, which the caller frees. */
 static gumbel_tensor fetch_tensor(gumbel_tensor matrix)
 {
     const size_t bytes = (size_t)matrix.rows * (size_t)matrix.cols * dtype_size(matrix.dtype);
     void *copy = require_memory("check", (int64_t)bytes, 1);
 
-    device_memory_fetch(copy, matrix.data, bytes);
+    device_memory_download(copy, matrix.data, bytes);
     matrix.data = copy;
     return matrix;
 }
@@ -292,13 +292,13 @@ static void *new_stage(const struct bench *bench, int64_t batch, size_t *workspa
     require_ok(gumbel_workspace_most(bench->device, &limits, &stage->workspace_bytes, &error),
                &error);
     *workspace_bytes = stage->workspace_bytes;
-    stage->workspace = device_memory_make(stage->workspace_bytes);
-    stage->output.tokens = device_memory_make((size_t)batch * sizeof(int32_t));
+    stage->workspace = device_memory_new(stage->workspace_bytes);
+    stage->output.tokens = device_memory_new((size_t)batch * sizeof(int32_t));
     if (bench->logprobs) {
-        stage->output.logprobs = device_memory_make((size_t)batch * sizeof(float));
+        stage->output.logprobs = device_memory_new((size_t)batch * sizeof(float));
     }
-    device_memory_put(data->position, &stage->round, sizeof stage->round);
-    served_by(bench->device, &stage->head, NULL, &stage->sampling, &stage->output, served);
+    device_memory_upload(data->position, &stage->round, sizeof stage->round);
+    find_rungs(bench->device, &stage->head, NULL, &stage->sampling, &stage->output, served);
     for (int way = 0; way < WAYS; way++) {
         if (bench->has[way]) {
             stage->graphs[way] =
@@ -328,14 +328,14 @@ static double time_way(void *timed, enum way way, uint32_t round)
 
     if (stage->round != round) {
         stage->round = round;
-        device_memory_put(data->position, &stage->round, sizeof stage->round);
+        device_memory_upload(data->position, &stage->round, sizeof stage->round);
     }
     return device_graph_time(stage->graphs[way]);
 }
 
 /* --------------------------------------------------------------------------------- report ---- */
 
-/* The kernel module's version and the CUDA that the driver speaks. */
+/* Writes the driver's version and the CUDA version that it supports. */
 static void describe_driver(char *into, size_t size)
 {
     FILE *file = fopen("/proc/driver/nvidia/version", "r");
@@ -354,7 +354,7 @@ static void describe_driver(char *into, size_t size)
     snprintf(into, size, "%s (CUDA %d.%d)", module, cuda / 1000, cuda % 1000 / 10);
 }
 
-static void describe(const struct bench *bench, char *line, size_t size)
+static void describe_machine(const struct bench *bench, char *line, size_t size)
 {
     char driver[64];
 
@@ -377,15 +377,16 @@ static void describe_json(const struct bench *bench, json_t *root)
 }
 
 const struct bench_machine bench_cuda = {
-    .materialised_is = "cuBLAS writes [B, V] logits in the weights' dtype, then the draw from them",
-    .peak_is = "of cuBLAS at 8192 cubed",
-    .check_is = "the GPU's tokens are the CPU's, of 8192 tokens at most",
+    .materialised_label =
+        "cuBLAS writes [B, V] logits in the weights' dtype, then the draw from them",
+    .flops_label = "of cuBLAS at 8192 cubed",
+    .check_label = "the GPU's tokens are the CPU's, of 8192 tokens at most",
     .open = open_cuda,
     .close = close_cuda,
     .check = check_cuda,
     .stage_new = new_stage,
     .stage_free = free_stage,
     .time_way = time_way,
-    .describe = describe,
+    .describe = describe_machine,
     .describe_json = describe_json,
 };

@@ -18,13 +18,14 @@ static const char *dtype_name(gumbel_dtype dtype)
     return dtype == GUMBEL_BFLOAT16 ? "bf16" : dtype == GUMBEL_FLOAT16 ? "f16" : "f32";
 }
 
-/* Seconds under which a way cannot go; 0 from logits, which may lie in a cache. */
-static double way_floor(const struct bench *bench, const struct bench_result *result, enum way way)
+/* The least seconds of a way, by the ceiling; 0 from logits, which a cache may hold. */
+static double find_least_seconds(const struct bench *bench, const struct bench_result *result,
+                                 enum way way)
 {
     const struct ceiling *ceiling = &result->ceiling;
     const double reading = bench_way_bytes(bench, result->batch, way) / ceiling->bandwidth;
     const double operations = bench_way_operations(bench, result->batch, way);
-    const double computing = ceiling->peak > 0 ? operations / ceiling->peak : 0;
+    const double computing = ceiling->flops > 0 ? operations / ceiling->flops : 0;
 
     if (way == WAY_LOGITS || way == WAY_LOGITS_ONE) {
         return 0;
@@ -44,13 +45,13 @@ void bench_print_head(const struct bench *bench, int rounds)
     printf("machine: %s, gumbel %s, commit %s\n", machine, gumbel_version_string(), GUMBEL_COMMIT);
     printf("ceiling: max(bytes / %.2f GB/s read from %.0f MiB", ceiling->bandwidth / 1e9,
            (double)ceiling->buffer_bytes / 0x1p20);
-    if (ceiling->peak > 0) {
-        printf(", operations / %.1f GFLOP/s %s", ceiling->peak / 1e9, bench->machine->peak_is);
+    if (ceiling->flops > 0) {
+        printf(", operations / %.1f GFLOP/s %s", ceiling->flops / 1e9, bench->machine->flops_label);
     }
     printf("), each raised to the best round below\ncheck: %s, %lld rows\n",
-           bench->machine->check_is, (long long)bench->checked_rows);
+           bench->machine->check_label, (long long)bench->checked_rows);
     if (bench->has[WAY_MATERIALISED]) {
-        printf("materialised: %s\n", bench->machine->materialised_is);
+        printf("materialised: %s\n", bench->machine->materialised_label);
     }
     if (bench->screen_bytes) {
         printf("screen: %.0f MiB, made in %.3f s\n", (double)bench->screen_bytes / 0x1p20,
@@ -72,18 +73,18 @@ void bench_print_head(const struct bench *bench, int rounds)
 static void print_way(const struct bench *bench, const struct bench_result *result, enum way way)
 {
     const struct spread seconds = result->seconds[way];
-    const double bound = way_floor(bench, result, way);
-    char share[16] = "-";
+    const double bound = find_least_seconds(bench, result, way);
+    char percent[16] = "-";
     char range[48];
 
     if (bound > 0) {
-        snprintf(share, sizeof share, "%.1f", 100 * bound / seconds.median);
+        snprintf(percent, sizeof percent, "%.1f", 100 * bound / seconds.median);
     }
     snprintf(range, sizeof range, "%.1f .. %.1f", seconds.p10 * 1e6, seconds.p90 * 1e6);
     printf("%7lld %5lld %3lld  %-21s %9.1f %19s %7.2f %6s", (long long)bench->vocab,
            (long long)bench->hidden_size, (long long)result->batch, way_names[way],
            seconds.median * 1e6, range,
-           bench_way_bytes(bench, result->batch, way) / seconds.median / 1e9, share);
+           bench_way_bytes(bench, result->batch, way) / seconds.median / 1e9, percent);
     for (int base = 0; base < BASES; base++) {
         if (bench->has[base_ways[base]]) {
             printf(" %12.3f", result->ratios[way][base]);
@@ -104,8 +105,8 @@ void bench_print_result(const struct bench *bench, const struct bench_result *re
            "", "", "", result->served, (double)result->workspace_bytes / 1024,
            4.0 * (double)result->batch * (double)bench->vocab / 1024,
            result->ceiling.bandwidth / 1e9);
-    if (result->ceiling.peak > 0) {
-        printf(", %.1f GFLOP/s", result->ceiling.peak / 1e9);
+    if (result->ceiling.flops > 0) {
+        printf(", %.1f GFLOP/s", result->ceiling.flops / 1e9);
     }
     printf("\n\n");
     fflush(stdout);
@@ -117,7 +118,7 @@ static json_t *way_to_json(const struct bench *bench, const struct bench_result 
                            enum way way)
 {
     const struct spread seconds = result->seconds[way];
-    const double bound = way_floor(bench, result, way);
+    const double bound = find_least_seconds(bench, result, way);
     json_t *entry = json_object();
 
     json_put(entry, "median_us", json_number(seconds.median * 1e6));
@@ -144,12 +145,12 @@ json_t *bench_result_to_json(const struct bench *bench, const struct bench_resul
         }
     }
     json_put(root, "batch", json_integer(result->batch));
-    json_put(root, "served_by", json_string(result->served));
+    json_put(root, "find_rungs", json_string(result->served));
     json_put(root, "workspace_bytes", json_integer((json_int_t)result->workspace_bytes));
     json_put(root, "logits_bytes", json_integer((json_int_t)(4 * result->batch * bench->vocab)));
     json_put(root, "ceiling_bytes_per_second", json_number(result->ceiling.bandwidth));
     json_put(root, "ceiling_float_operations_per_second",
-             result->ceiling.peak > 0 ? json_number(result->ceiling.peak) : json_null());
+             result->ceiling.flops > 0 ? json_number(result->ceiling.flops) : json_null());
     json_put(root, "ways", ways);
     return root;
 }
@@ -165,10 +166,10 @@ json_t *bench_head_to_json(const struct bench *bench, int rounds)
     bench->machine->describe_json(bench, root);
     json_put(root, "read_bytes_per_second", json_number(ceiling->bandwidth));
     json_put(root, "float_operations_per_second",
-             ceiling->peak > 0 ? json_number(ceiling->peak) : json_null());
+             ceiling->flops > 0 ? json_number(ceiling->flops) : json_null());
     json_put(root, "bandwidth_buffer_bytes", json_integer((json_int_t)ceiling->buffer_bytes));
     if (bench->has[WAY_MATERIALISED]) {
-        json_put(root, "materialised", json_string(bench->machine->materialised_is));
+        json_put(root, "materialised", json_string(bench->machine->materialised_label));
     }
     if (bench->screen_bytes) {
         json_put(root, "screen_bytes", json_integer((json_int_t)bench->screen_bytes));

@@ -30,7 +30,7 @@ double bench_way_operations(const struct bench *bench, int64_t batch, enum way w
     return 2.0 * (double)bench->vocab * (double)bench->hidden_size * (double)batch;
 }
 
-/* The ceiling of a result: no round of a way that reads the head is above it. */
+/* The ceiling of a result: at least the rate of every round of a way that reads the head. */
 static struct ceiling raise_ceiling(const struct bench *bench, const struct bench_result *result)
 {
     struct ceiling ceiling = bench->ceiling;
@@ -44,8 +44,8 @@ static struct ceiling raise_ceiling(const struct bench *bench, const struct benc
             continue;
         }
         ceiling.bandwidth = bandwidth > ceiling.bandwidth ? bandwidth : ceiling.bandwidth;
-        if (ceiling.peak > 0 && rate > ceiling.peak) {
-            ceiling.peak = rate;
+        if (ceiling.flops > 0 && rate > ceiling.flops) {
+            ceiling.flops = rate;
         }
     }
     return ceiling;
@@ -60,12 +60,12 @@ static double median_ratio(const double *times, int rounds, enum way way, enum w
     for (int round = 0; round < rounds; round++) {
         ratios[round] = times[way * rounds + round] / times[base * rounds + round];
     }
-    median = spread_of(ratios, rounds).median;
+    median = compute_spread(ratios, rounds).median;
     free(ratios);
     return median;
 }
 
-static void take_round(const struct bench *bench, void *stage, double *times, int round, int rounds)
+static void time_round(const struct bench *bench, void *stage, double *times, int round, int rounds)
 {
     for (int way = 0; way < WAYS; way++) {
         const double seconds =
@@ -85,7 +85,7 @@ struct bench_result bench_rounds(const struct bench *bench, int64_t batch, int r
     double *times = require_memory("times", (int64_t)WAYS * rounds, sizeof *times);
 
     for (int round = -1; round < rounds; round++) {
-        take_round(bench, stage, times, round, rounds);
+        time_round(bench, stage, times, round, rounds);
         progress_update(round + 1, rounds);
     }
     for (int way = 0; way < WAYS; way++) {
@@ -94,7 +94,7 @@ struct bench_result bench_rounds(const struct bench *bench, int64_t batch, int r
         }
     }
     for (int way = 0; way < WAYS; way++) {
-        result.seconds[way] = spread_of(times + way * rounds, rounds);
+        result.seconds[way] = compute_spread(times + way * rounds, rounds);
     }
     result.ceiling = raise_ceiling(bench, &result);
     free(times);

@@ -12,14 +12,14 @@
 #include <math.h>
 #include <string.h>
 
-#include "team.h"
+#include "thread_ranges.h"
 #include "vectors.h"
 
 typedef int32_t ints16 __attribute__((vector_size(16)));
 typedef int32_t ints32 __attribute__((vector_size(32)));
 typedef int32_t ints64 __attribute__((vector_size(64)));
 
-/* The passes work on whole blocks of the widest register; a row need not be aligned. */
+/* Passes process whole blocks of the widest register; rows may be unaligned. */
 enum { BLOCK = 16 };
 
 typedef float (*find_max)(const float *logits, int64_t count);
@@ -115,7 +115,7 @@ static struct passes passes_of(gumbel_isa isa)
     }
 }
 
-/* The first index at which the running sum exceeds `target`; the last one if rounding hides it. */
+/* The first index at which the running sum exceeds `target`; the last index if none does. */
 static int64_t find_token(const float *weights, int64_t count, double target)
 {
     double sum = 0;
@@ -161,14 +161,14 @@ static int32_t draw_row(const struct materialised *work, int64_t b)
     return (int32_t)find_token(probabilities, work->vocab, work->uniforms[b] * total);
 }
 
-static void draw_share(void *argument, int32_t member, int32_t size)
+static void draw_rows(void *argument, int32_t index, int32_t threads)
 {
     const struct materialised *work = argument;
 
-    for (int64_t b = member; b < work->batch; b += size) {
+    for (int64_t b = index; b < work->batch; b += threads) {
         float *stored = work->stored + b * work->vocab;
 
-        /* What the product stores; the values do not matter to the time. */
+        /* Stores as the product does; the values do not affect the time. */
         for (int64_t i = 0; i < work->vocab; i++) {
             stored[i] = (float)b;
         }
@@ -178,7 +178,7 @@ static void draw_share(void *argument, int32_t member, int32_t size)
 
 void materialised_draw(const struct materialised *work)
 {
-    const int32_t members = work->batch < work->threads ? (int32_t)work->batch : work->threads;
+    const int32_t threads = work->batch < work->threads ? (int32_t)work->batch : work->threads;
 
-    team_run(members, draw_share, (void *)work);
+    run_on_threads(threads, draw_rows, (void *)work);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Vectors of floats as the compiler knows them, and the targets that hold the wider ones in a
- * register. A function for a target must run only where its CPU feature is there.
+ * The compiler's vectors of floats, and targets with registers of their width. A function for a
+ * target must run only on CPUs that have its feature.
  */
 #ifndef CLI_VECTORS_H
 #define CLI_VECTORS_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * gumbel bench: what a draw costs beside what this machine can do.
+ * gumbel bench: the time of a draw, compared with the machine's ceilings.
  */
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +13,7 @@ enum { MOST_BATCHES = 16 };
 
 struct batch_list {
     int64_t sizes[MOST_BATCHES];
-    int count; /* 0: those of the device */
+    int count; /* 0: the device's defaults */
 };
 
 struct bench_options {
@@ -66,7 +66,7 @@ static const struct argument accepted[] = {
      100000},
     {"buffer", 'b', "MIB", "Buffer to read for the bandwidth (default: far more than the caches)",
      ARGUMENT_INT64, AT(buffer_mib), 1, 1 << 20},
-    {"logprobs", 'l', NULL, "Ask for log-probabilities too", ARGUMENT_FLAG, AT(logprobs)},
+    {"logprobs", 'l', NULL, "Return log-probabilities, too", ARGUMENT_FLAG, AT(logprobs)},
     {"screen", 0, NULL, "Time draws by a screen of the head, too: at half the bytes, on a CPU",
      ARGUMENT_FLAG, AT(screen)},
     {0},
@@ -104,7 +104,7 @@ static struct bench open_bench(struct bench_options *options)
     return bench;
 }
 
-static void run(struct bench_options *options)
+static void run_batches(struct bench_options *options)
 {
     struct bench bench = open_bench(options);
     const bool json = options->common.json;
@@ -116,7 +116,7 @@ static void run(struct bench_options *options)
     progress_clear();
     if (wrong >= 0) {
         fail_late("check", "row %lld: not so that %s; nothing timed", (long long)wrong,
-                  bench.machine->check_is);
+                  bench.machine->check_label);
     }
     if (!json) {
         bench_print_head(&bench, options->rounds);
@@ -166,6 +166,6 @@ int command_bench(int argc, char **argv)
     };
 
     parse_arguments(&bench_line, argc, argv, &options);
-    run(&options);
+    run_batches(&options);
     return 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * gumbel completion: scripts by which bash, zsh and fish complete commands, options and values,
- * made of the argument tables.
+ * gumbel completion: scripts for bash, zsh and fish that complete commands, options and values,
+ * generated from the argument tables.
  */
 #include <stdio.h>
 #include <string.h>
@@ -24,7 +24,7 @@ const struct command_line completion_line = {
                 .offset = offsetof(struct completion_options, shell), .choices = "bash zsh fish"},
 };
 
-/* How a value is completed. */
+/* The kind of completion of a value. */
 enum completed { AS_NOTHING, AS_CHOICES, AS_FILE, AS_FOLDER };
 
 static enum completed completed_as(const struct argument *argument)
@@ -40,8 +40,8 @@ static enum completed completed_as(const struct argument *argument)
                                                       : AS_NOTHING;
 }
 
-/* Print `text` with a backslash before each of `special`, and a quote so that the text may stand
- * within single quotes of a POSIX shell. */
+/* Prints `text` for use within single quotes of a POSIX shell, with a backslash before each character
+ * of `special`. */
 static void print_escaped(const char *text, const char *special)
 {
     for (; *text; text++) {
@@ -64,7 +64,7 @@ static void print_bash_name(void *context, const struct argument *argument)
     printf(" --%s", argument->name);
 }
 
-/* A branch that completes the values of one option. */
+/* Prints the branch that completes the values of one option. */
 static void print_bash_value(void *context, const struct argument *argument)
 {
     const struct command *command = context;

@@ -43,7 +43,7 @@ static const struct argument accepted[] = {
      ARGUMENT_TEXT, AT(model)},
     {"prompt", 'p', "TEXT", "Prompt; without it stdin is read, less one newline at its end",
      ARGUMENT_TEXT, AT(prompt)},
-    {"bos", 0, NULL, "Begin with the model's bos token (default: as its tokenizer says)",
+    {"bos", 0, NULL, "Begin with the model's bos token (default: as its tokenizer does)",
      ARGUMENT_FLAG, AT(bos)},
     {"no-bos", 0, NULL, "Put no special tokens around the prompt", ARGUMENT_FLAG, AT(no_bos)},
     {.help = "The draw:"},
@@ -96,7 +96,7 @@ static const struct argument accepted[] = {
 
 /* ------------------------------------------------------------------------------- output ---- */
 
-/* What a command has written. */
+/* The texts of a command, their seed, times and checks. */
 struct written {
     const struct writer *writer;
     const token_list *prompt;
@@ -106,8 +106,8 @@ struct written {
     struct drafts_check check;
 };
 
-static void report(const struct generate_arguments *arguments, const struct written *written,
-                   decoder *model, gumbel_device *device)
+static void print_written(const struct generate_arguments *arguments, const struct written *written,
+                          decoder *model, gumbel_device *device)
 {
     const struct writer *writer = written->writer;
     const token_list *prompt = written->prompt;
@@ -123,7 +123,7 @@ static void report(const struct generate_arguments *arguments, const struct writ
     }
     if (arguments->draft.from) {
         const struct draft_report drafts =
-            draft_report_of(&written->drafts, arguments->draft.tokens);
+            make_draft_report(&written->drafts, arguments->draft.tokens);
         char advice[ADVICE_BYTES];
 
         if (root) {
@@ -166,10 +166,10 @@ static void report(const struct generate_arguments *arguments, const struct writ
 
 /* ------------------------------------------------------------------------------ command ---- */
 
-/* The draw that the arguments ask for; `request` is theirs. */
-static generate_options options_of(const struct generate_arguments *arguments,
-                                   const token_list *prompt, const struct request *request,
-                                   uint64_t seed)
+/* The options of generate() for the arguments; `request` was read from them. */
+static generate_options fill_options(const struct generate_arguments *arguments,
+                                     const token_list *prompt, const struct request *request,
+                                     uint64_t seed)
 {
     return (generate_options){
         .prompt = prompt->ids,
@@ -189,7 +189,7 @@ static generate_options options_of(const struct generate_arguments *arguments,
     };
 }
 
-/* fail() with a message of tokenizer_encode() about a stop string, whose field "text" is --stop. */
+/* fail() with a message of tokenizer_encode() about a stop string, naming --stop as the field. */
 static _Noreturn void fail_stop(const char *message)
 {
     static const char argument[] = "text: ";
@@ -198,7 +198,7 @@ static _Noreturn void fail_stop(const char *message)
     fail("--stop", "%s", strncmp(message, argument, length) == 0 ? message + length : message);
 }
 
-/* fail() for what the model cannot serve, before anything is drawn. */
+/* fail() for arguments that the model does not support, before anything is drawn. */
 static void check_with_model(const struct generate_arguments *arguments, const decoder *model,
                              const token_list *prompt)
 {
@@ -224,7 +224,7 @@ static void check_with_model(const struct generate_arguments *arguments, const d
     token_list_free(&ids);
 }
 
-/* The seed: random where --seed is absent, which print_texts_seed() then says. */
+/* The value of --seed, or a random seed, which print_texts_seed() reports. */
 static uint64_t choose_seed(const struct generate_arguments *arguments)
 {
     return arguments->seed ? parse_unsigned("--seed", arguments->seed, UINT64_MAX) : draw_seed();
@@ -237,7 +237,7 @@ static void print_texts_seed(const struct generate_arguments *arguments, uint64_
     }
 }
 
-/* Tokens that may be drawn: rows of the head behind the tokenizer's last token are padding. */
+/* Number of tokens that may be drawn. Rows of the head after the tokenizer's last token are padding. */
 static int64_t count_tokens(const decoder *model)
 {
     const int64_t rows = decoder_head(model).rows;
@@ -246,15 +246,15 @@ static int64_t count_tokens(const decoder *model)
     return known < rows ? known : rows;
 }
 
-/* What draws. */
+/* The models and devices of a command. */
 struct engine {
     decoder *model;
     gumbel_device *device;
-    gumbel_device *host; /* the device, or the CPU where that is a GPU: keeps the histories */
+    gumbel_device *host; /* keeps the histories: the device, or the CPU if the device is a GPU */
     struct cuda_head *head;
     struct rank_group *ranks;
     struct head_screen screen;
-    decoder *draft; /* the model that drafts; NULL: none, or n-grams */
+    decoder *draft; /* the draft model; NULL: no drafts, or n-grams */
 };
 
 static struct engine engine_new(const struct generate_arguments *arguments, decoder *model,
@@ -290,9 +290,9 @@ static void engine_free(struct engine *engine)
     }
 }
 
-/* Write the texts as `options` say, and check them. */
-static void run(const struct generate_arguments *arguments, const struct engine *engine,
-                const generate_options *options, struct written *written)
+/* Writes the texts, and checks drafted texts if the arguments request it. */
+static void write_and_check(const struct generate_arguments *arguments, const struct engine *engine,
+                            const generate_options *options, struct written *written)
 {
     decoder_error error = {""};
 
@@ -308,7 +308,7 @@ static void run(const struct generate_arguments *arguments, const struct engine 
     if (arguments->draft.check) {
         written->check = check_drafted_texts(engine->model, engine->host, options, written->writer);
         written->check.with_drafts = written->drafts.drafting + written->drafts.verifying;
-        /* A whole text tells more than the few steps that were timed before. */
+        /* A whole text gives a better time than the few steps timed before. */
         if (written->check.texts == 1) {
             written->drafts.plain = written->check.without / written->check.steps;
         }
@@ -328,7 +328,7 @@ static void write_texts(const struct generate_arguments *arguments, decoder *mod
 
     check_with_model(arguments, model, &prompt);
     struct engine engine = engine_new(arguments, model, device, &written.seed);
-    generate_options options = options_of(arguments, &prompt, &request, written.seed);
+    generate_options options = fill_options(arguments, &prompt, &request, written.seed);
 
     if (rank_group_writes(engine.ranks)) {
         print_texts_seed(arguments, written.seed);
@@ -346,21 +346,21 @@ static void write_texts(const struct generate_arguments *arguments, decoder *mod
                                           .num_top = options.num_top,
                                       });
     written.writer = &writer;
-    options.on_token = writer_take;
+    options.on_token = writer_add_token;
     options.context = &writer;
     options.screen = engine.screen.bytes;
     options.draw = engine.head ? cuda_head_draw : engine.ranks ? rank_group_draw : NULL;
     options.draw_context = engine.head ? (void *)engine.head : (void *)engine.ranks;
-    run(arguments, &engine, &options, &written);
-    report(arguments, &written, model, device);
+    write_and_check(arguments, &engine, &options, &written);
+    print_written(arguments, &written, model, device);
     writer_free(&writer);
     token_list_free(&prompt);
     request_free(&request);
     engine_free(&engine);
 }
 
-/* The CPU draws on the decoder's threads; a GPU has its own. */
-static gumbel_device *open_for(const struct generate_arguments *arguments, decoder *model)
+/* A CPU device uses the decoder's threads. */
+static gumbel_device *open_device_for(const struct generate_arguments *arguments, decoder *model)
 {
     struct device_choice choice = arguments->request.common.device;
 
@@ -385,7 +385,7 @@ const struct command_line generate_line = {
                 "  $ echo \"In the beginning\" | gumbel generate --model DIR --json\n"
                 "  $ gumbel generate --model DIR --prompt And --draft ngram --check\n"};
 
-/* What contradicts something else, before anything is loaded. */
+/* Rejects contradictory arguments before anything is loaded. */
 static void check_arguments(const struct generate_arguments *arguments)
 {
     const struct request_options *request = &arguments->request;
@@ -437,12 +437,12 @@ int command_generate(int argc, char **argv)
     parse_arguments(&generate_line, argc, argv, &arguments);
     arguments.draft.threads = arguments.request.common.device.threads;
     check_arguments(&arguments);
-    gumbel_close(open_for(&arguments, NULL)); /* a wrong device is told before loading */
+    gumbel_close(open_device_for(&arguments, NULL)); /* reports an unknown device before loading */
     if (decoder_open(arguments.model, arguments.request.common.device.threads, &model, &error) !=
         0) {
         fail("--model", "%s", error.message);
     }
-    device = open_for(&arguments, model);
+    device = open_device_for(&arguments, model);
     struct prompt_text text = prompt_read(arguments.prompt);
 
     write_texts(&arguments, model, device, &text);

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * gumbel info: what this build and this machine offer.
+ * gumbel info: the features of this build and this machine.
  */
 #include <stdio.h>
 
 #include "arguments.h"
 #include "commands.h"
 #include "report.h"
-#include "served.h"
+#include "rung_names.h"
 
 static const gumbel_isa all_isas[] = {GUMBEL_ISA_REFERENCE, GUMBEL_ISA_AVX2, GUMBEL_ISA_AVX512,
                                       GUMBEL_ISA_NEON};
 enum { ISAS = sizeof all_isas / sizeof all_isas[0] };
 
-/* What the first CUDA device is, or why there is none. */
+/* The description of the first CUDA device, or the reason why there is none. */
 static const char *describe_cuda(void)
 {
     static gumbel_device_info info;

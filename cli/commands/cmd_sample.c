@@ -76,8 +76,8 @@ static const struct argument accepted[] = {
     {"prompt-tokens", 0, "ID,..",
      "The prompt that penalties count, the same for every row; or a .npy file as for --ban",
      ARGUMENT_TEXT, AT(request.prompt_tokens)},
-    {"output-tokens", 0, "ID,..", "The output that penalties count, likewise", ARGUMENT_TEXT,
-     AT(request.output_tokens)},
+    {"output-tokens", 0, "ID,..", "The output that penalties count, as --prompt-tokens",
+     ARGUMENT_TEXT, AT(request.output_tokens)},
     {"num-best", 0, "N",
      "List the N best scores of each draw, 0 to 16: draws without replacement (default 0)",
      ARGUMENT_INT32, AT(num_best), 0, GUMBEL_BEST_MOST},
@@ -161,7 +161,7 @@ static struct source open_source(const struct sample_options *options, struct sa
 
 /* ------------------------------------------------------------------------------ command ---- */
 
-/* Tokens to score, S a row or for all rows. */
+/* Reads tokens to score: S for each row, or S for all rows. */
 static gumbel_row_i32 read_given(const char *path, int64_t rows, int32_t samples, int64_t vocab)
 {
     npy *array = NULL;
@@ -187,8 +187,8 @@ static gumbel_row_i32 read_given(const char *path, int64_t rows, int32_t samples
 /* The seed of all rows. */
 struct row_seed {
     uint64_t value;
-    bool random; /* --seed is absent */
-    bool same;   /* one value serves all rows; else a file has them */
+    bool random; /* without --seed */
+    bool same;   /* one value for all rows; else a file has one for each */
 };
 
 static struct row_seed choose_seed(const struct sample_options *options)
@@ -209,13 +209,13 @@ static gumbel_row_u64 read_seeds(const struct sample_options *options, const str
                       : read_row_uint64s("--seed", options->seed, rows);
 }
 
-static void draw(const struct sample_options *options, const struct source *source,
-                 const struct row_seed *seed, gumbel_device *device, struct rank_group *ranks,
-                 const gumbel_output *output)
+static void draw_source(const struct sample_options *options, const struct source *source,
+                        const struct row_seed *seed, gumbel_device *device,
+                        struct rank_group *ranks, const gumbel_output *output)
 {
     const int64_t batch = source_batch(source);
     const int64_t width = options->first_token + source_vocab(source);
-    /* A shard may be drawn with tokens of others banned: --vocab-size says how many there are. */
+    /* Token ids of the whole vocabulary are allowed for a shard: --vocab-size is their number. */
     const int64_t vocab = options->vocab_size ? options->vocab_size : width;
     struct request request = request_read(&options->request, batch, width, vocab);
     gumbel_sampling sampling = {
@@ -256,7 +256,7 @@ struct named_input {
     const char *option, *name;
 };
 
-/* fail() if an output would replace a file that the draw reads. */
+/* fail() if an output would replace an input file. */
 static void check_outputs_spare_inputs(const struct sample_options *options)
 {
     const struct request_options *request = &options->request;
@@ -290,14 +290,14 @@ static void check_outputs_spare_inputs(const struct sample_options *options)
         results_check_input(&options->out, tensors[i].option, tensors[i].name);
     }
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
-        /* The other values are numbers and lists, and a file may have such a name. */
+        /* Other values are numbers and lists, which may also be names of files. */
         if (arrays[i].name && names_npy(arrays[i].name)) {
             results_check_input(&options->out, arrays[i].option, arrays[i].name);
         }
     }
 }
 
-/* What contradicts something else, before any file is opened. */
+/* Rejects contradictory options before any file is opened. */
 static void check_options(const struct sample_options *options)
 {
     const struct request_options *request = &options->request;
@@ -308,10 +308,11 @@ static void check_options(const struct sample_options *options)
     }
     if ((out[RESULT_TOP_IDS] || out[RESULT_TOP_LOGPROBS]) && request->num_top == 0) {
         fail("--top-logprobs",
-             "missing; it says how many --out-top-ids and --out-top-logprobs get");
+             "missing; it is the number of columns of --out-top-ids and --out-top-logprobs");
     }
     if ((out[RESULT_BEST_IDS] || out[RESULT_BEST_SCORES]) && options->num_best == 0) {
-        fail("--num-best", "missing; it says how many --out-best-ids and --out-best-scores get");
+        fail("--num-best",
+             "missing; it is the number of columns of --out-best-ids and --out-best-scores");
     }
     if (options->num_best && (options->num_samples > 1 || options->given || options->chunk)) {
         fail("--num-best", "it lists the scores of one draw: not with --num-samples, --given or "
@@ -320,7 +321,7 @@ static void check_options(const struct sample_options *options)
     if (options->chunk &&
         (request->top_k || request->top_p || request->min_p || request->num_top || request->raw ||
          request->ranks || request->kept || out[RESULT_RANKS] || out[RESULT_KEPT])) {
-        fail("--chunk", "no part of the vocabulary can tell what the whole keeps: not with top-k, "
+        fail("--chunk", "truncation depends on the whole vocabulary: not with top-k, "
                         "top-p, min-p, --top-logprobs, --raw-logprobs, ranks or kept counts");
     }
     if (options->group && (options->chunk || (request->common.device.device &&
@@ -371,7 +372,7 @@ int command_sample(int argc, char **argv)
     source = open_source(&options, &files);
     device = open_device(&options.request.common.device);
     results = results_new(source_batch(&source), options.num_samples,
-                          &(struct results_wanted){
+                          &(struct result_choice){
                               .ranks = options.request.ranks || options.out.of[RESULT_RANKS],
                               .kept = options.request.kept || options.out.of[RESULT_KEPT],
                               .num_top = options.request.num_top,
@@ -382,7 +383,7 @@ int command_sample(int argc, char **argv)
     ranks = options.group ? rank_group_open(options.group, device, options.first_token,
                                             source_vocab(&source), &seed.value)
                           : NULL;
-    draw(&options, &source, &seed, device, ranks, &results.output);
+    draw_source(&options, &source, &seed, device, ranks, &results.output);
     if (rank_group_writes(ranks)) {
         results_write(&results, &options.out);
     }

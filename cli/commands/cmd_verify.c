@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * gumbel verify: proves the draws exact, on the user's machine and, if they like, on their weights.
+ * gumbel verify: checks that draws are exact, on the user's machine and optionally with their model.
  */
 #define _GNU_SOURCE
 #include <float.h>
@@ -52,10 +52,10 @@ static const struct argument accepted[] = {
 
 /* -------------------------------------------------------------------------------- inputs ---- */
 
-/* Whatever the source borrows from. Start from {0}. */
+/* Owner of the data of a source. Start from {0}. */
 struct verify_rows {
     decoder *model;
-    void *hidden; /* [B, D], of the model or synthetic */
+    void *hidden; /* [B, D], by the model or synthetic */
     void *weights;
     struct tensor_file hidden_file, weights_file, logits_file;
     float *logits; /* [B, V] of a head */
@@ -123,7 +123,7 @@ static void rows_of_files(const struct verify_options *options, struct verify_ro
     snprintf(rows->description, sizeof rows->description, "weights %s", options->weights);
 }
 
-/* A head of the size of a small model's, logits with a standard deviation of 4.5. */
+/* A head as large as a small model's; its logits have a standard deviation of 4.5. */
 static void synthetic_rows(struct verify_rows *rows, struct source *source)
 {
     enum { VOCAB = 8192, WIDTH = 256, ROWS = 8 };
@@ -167,7 +167,7 @@ static void open_rows(const struct verify_options *options, struct verify_rows *
     }
 }
 
-/* The rows' logits, bit for bit as the fused draw has them. */
+/* Computes the rows' logits with the bits of the fused draw. */
 static void add_logits(struct verify_rows *rows, struct verify_input *input)
 {
     const int64_t batch = source_batch(&input->source);
@@ -183,9 +183,9 @@ static void add_logits(struct verify_rows *rows, struct verify_input *input)
         .data = rows->logits, .dtype = GUMBEL_FLOAT32, .rows = batch, .cols = vocab});
 }
 
-/* Choose the row whose draws are counted, keep it and at most seven beside it, which are enough for
- * every check, and make their logits. Of a model it is one of the prompt's last eight, that which
- * shows a wrong temperature soonest. */
+/* Chooses the row whose draws are counted, keeps at most eight rows with it, and computes their
+ * logits. With a model, the row is the one of the prompt's last eight that shows a wrong temperature
+ * with the fewest draws. */
 static void choose_row(const struct verify_options *options, struct verify_rows *rows,
                        struct verify_input *input)
 {
@@ -244,7 +244,7 @@ const struct command_line verify_line = {
         "count, chunk size and way in. Exit code 1 where a check fails.",
     .arguments = accepted,
     .examples = "  $ gumbel verify\n"
-                "  $ gumbel verify --model DIR --prompt \"And God said\"\n"
+                "  $ gumbel verify --model DIR --prompt \"In the beginning\"\n"
                 "  $ gumbel verify --logits logits.npy --row 3 --draws 1000000\n"};
 
 int command_verify(int argc, char **argv)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The commands of `gumbel`. Each reads its own arguments (argv[0] is the command's name), prints
- * its result on stdout and returns the exit code: 0, or EXIT_FAILED if a check failed. Wrong input
- * ends the program with EXIT_INPUT (options.h).
+ * The commands of `gumbel`. Each parses its arguments (argv[0] is the command's name), prints its
+ * result on stdout and returns the exit code: 0, or EXIT_FAILED if a check failed. Wrong input ends
+ * the program with EXIT_INPUT (options.h).
  */
 #ifndef GUMBEL_CLI_COMMANDS_H
 #define GUMBEL_CLI_COMMANDS_H

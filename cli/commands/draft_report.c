@@ -6,23 +6,23 @@
 
 #include "report.h"
 
-static double ratio(double of, double over) { return over > 0 ? of / over : 0; }
+static double divide_or_zero(double of, double over) { return over > 0 ? of / over : 0; }
 
-/* The speed-up of drafts of g tokens at most: a plain step's time for as many tokens as a cycle
- * emits, over the cycle's. It emits one token, and a draft's where that is offered and accepted. */
-static double speed_up_at(const struct draft_report *r, int32_t g)
+/* The predicted speed-up of drafts of at most g tokens: the time of plain steps for the tokens that a
+ * cycle emits, over the cycle's time. A cycle emits one token and the accepted drafts. */
+static double predict_speed_up(const struct draft_report *r, int32_t g)
 {
-    double emitted = 1, seconds = r->plain, rows = ratio(r->rows - 1, r->proposed);
+    double emitted = 1, seconds = r->plain, rows = divide_or_zero(r->rows - 1, r->proposed);
 
     for (int32_t i = 0; i < g; i++) {
         emitted += r->offered[i] * r->at_place[i];
         seconds += r->offered[i] * (r->draft + rows * r->row);
     }
-    return ratio(emitted * r->plain, seconds);
+    return divide_or_zero(emitted * r->plain, seconds);
 }
 
-/* (1 - a^(g + 1)) / (1 - a), a the share of drafts that are accepted of those that were reached. */
-static double emitted_if_alike(const draft_stats *stats, int32_t tokens)
+/* (1 - a^(g + 1)) / (1 - a), with a = accepted drafts / drafts whose predecessors were accepted. */
+static double predict_emitted(const draft_stats *stats, int32_t tokens)
 {
     int64_t reached = stats->proposed[0], accepted = 0;
     double a = 0;
@@ -34,38 +34,40 @@ static double emitted_if_alike(const draft_stats *stats, int32_t tokens)
                                                                    : stats->proposed[i];
         }
     }
-    a = ratio((double)accepted, (double)reached);
+    a = divide_or_zero((double)accepted, (double)reached);
     return a < 1 ? (1 - pow(a, tokens + 1)) / (1 - a) : tokens + 1;
 }
 
-struct draft_report draft_report_of(const draft_stats *stats, int32_t tokens)
+struct draft_report make_draft_report(const draft_stats *stats, int32_t tokens)
 {
     const double cycles = (double)stats->cycles;
     double proposed = 0, accepted = 0;
     struct draft_report r = {.tokens = tokens};
 
     for (int32_t i = 0; i < DRAFT_TOKENS_MOST; i++) {
-        r.at_place[i] = ratio((double)stats->accepted[i], (double)stats->proposed[i]);
-        r.offered[i] = ratio((double)stats->proposed[i], cycles);
+        r.at_place[i] = divide_or_zero((double)stats->accepted[i], (double)stats->proposed[i]);
+        r.offered[i] = divide_or_zero((double)stats->proposed[i], cycles);
         proposed += (double)stats->proposed[i];
         accepted += (double)stats->accepted[i];
     }
-    r.accepted = ratio(accepted, cycles);
-    r.proposed = ratio(proposed, cycles);
-    r.emitted = ratio((double)stats->emitted, cycles);
-    r.draft = ratio(stats->drafting, proposed);
-    r.target = ratio(stats->verifying, cycles);
-    r.rows = ratio((double)stats->rows, cycles);
+    r.accepted = divide_or_zero(accepted, cycles);
+    r.proposed = divide_or_zero(proposed, cycles);
+    r.emitted = divide_or_zero((double)stats->emitted, cycles);
+    r.draft = divide_or_zero(stats->drafting, proposed);
+    r.target = divide_or_zero(stats->verifying, cycles);
+    r.rows = divide_or_zero((double)stats->rows, cycles);
     r.plain = stats->plain;
     r.row = r.rows > 1 ? (r.target - r.plain) / (r.rows - 1) : 0;
     r.row = r.row > 0 ? r.row : 0;
-    r.independent = emitted_if_alike(stats, tokens);
-    r.speed_up = speed_up_at(&r, tokens);
-    r.measured = ratio((double)stats->emitted * r.plain, stats->drafting + stats->verifying);
-    r.accept_rate = ratio(accepted, proposed);
-    r.break_even = ratio(r.draft + ratio(r.rows - 1, r.proposed) * r.row, r.plain);
+    r.independent = predict_emitted(stats, tokens);
+    r.speed_up = predict_speed_up(&r, tokens);
+    r.measured =
+        divide_or_zero((double)stats->emitted * r.plain, stats->drafting + stats->verifying);
+    r.accept_rate = divide_or_zero(accepted, proposed);
+    r.break_even =
+        divide_or_zero(r.draft + divide_or_zero(r.rows - 1, r.proposed) * r.row, r.plain);
     for (int32_t g = 1; g <= tokens; g++) {
-        if (speed_up_at(&r, g) > fmax(1, r.best > 0 ? speed_up_at(&r, r.best) : 0)) {
+        if (predict_speed_up(&r, g) > fmax(1, r.best > 0 ? predict_speed_up(&r, r.best) : 0)) {
             r.best = g;
         }
     }

@@ -9,13 +9,13 @@
 #include "options.h"
 #include "report.h"
 
-/* Texts that are compared with those that were written, token by token. */
+/* Compares texts with those written before, token by token. */
 struct comparison {
     const struct writer *writer;
     size_t *seen; /* [samples] tokens */
 };
 
-static generate_next compare_take(void *context, const generate_token *token)
+static generate_next compare_token(void *context, const generate_token *token)
 {
     struct comparison *comparison = context;
     const struct writing *writing = &comparison->writer->writings[token->sample];
@@ -43,7 +43,7 @@ struct drafts_check check_drafted_texts(decoder *model, gumbel_device *device,
     for (int32_t j = 0; j < writer->samples; j++) {
         comparison.seen[j] = 0;
     }
-    again.on_token = compare_take;
+    again.on_token = compare_token;
     again.context = &comparison;
     if (generate(model, device, &again, &times, &error) != 0) {
         fail_message("--check", error.message);
@@ -77,8 +77,8 @@ json_t *drafts_check_to_json(const struct drafts_check *check)
     return root;
 }
 
-/* That of --draft-rule. */
-static gumbel_rule rule_of(const struct draft_choice *choice)
+/* The rule named by --draft-rule. */
+static gumbel_rule find_rule(const struct draft_choice *choice)
 {
     static const char *const names[] = {
         [GUMBEL_RULE_COUPLED] = "coupled",
@@ -117,7 +117,7 @@ draft_stats write_drafted_texts(const struct draft_choice *choice, decoder *smal
                            .tokens = choice->tokens,
                            .siblings = choice->siblings,
                            .temperature = choice->temperature,
-                           .rule = rule_of(choice),
+                           .rule = find_rule(choice),
                            .verify = verify};
     draft_stats stats;
     decoder_error error = {""};
@@ -136,10 +136,10 @@ void check_draft_choice(const struct draft_choice *choice)
     if (choice->from && strcmp(choice->from, "ngram") == 0 && choice->siblings) {
         fail("--draft-siblings", "n-grams have none");
     }
-    if (rule_of(choice) != GUMBEL_RULE_COUPLED && choice->siblings) {
+    if (find_rule(choice) != GUMBEL_RULE_COUPLED && choice->siblings) {
         fail("--draft-siblings", "the rule '%s' takes chains alone", choice->rule);
     }
-    if (rule_of(choice) != GUMBEL_RULE_COUPLED && choice->check) {
+    if (find_rule(choice) != GUMBEL_RULE_COUPLED && choice->check) {
         fail("--check", "by the rule '%s' texts have the same law, and are others", choice->rule);
     }
 }

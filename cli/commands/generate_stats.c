@@ -20,8 +20,8 @@ struct step_states {
     float *hidden;
 };
 
-/* Feed the prompt and all drawn tokens but the last of sample `sample`; the hidden states that the
- * last `steps` tokens were drawn from go to [steps, D] at `hidden`. */
+/* Feeds the prompt and all drawn tokens of sample `sample` except the last; writes the hidden states
+ * that the last `steps` tokens were drawn from to [steps, D] at `hidden`. */
 static void feed_text(decoder *model, const struct written_texts *texts, int32_t sample,
                       int64_t steps, float *hidden)
 {
@@ -114,7 +114,7 @@ static void time_steps(struct timing *timing, const struct step_states *states,
 {
     double fused[MOST_STEPS + 1], product[MOST_STEPS + 1], materialised[MOST_STEPS + 1];
 
-    /* The first step warms the caches and does not count. */
+    /* The first step warms the caches and is not timed. */
     for (int64_t step = -1; step < states->steps; step++) {
         const int64_t first = (step < 0 ? 0 : step) * states->rows;
         const struct source source = source_rows(all, first, states->rows);
@@ -122,9 +122,9 @@ static void time_steps(struct timing *timing, const struct step_states *states,
         time_step(timing, &source, &fused[step + 1], &product[step + 1], &materialised[step + 1]);
     }
     stats->step_rows = states->rows;
-    stats->step_fused = spread_of(fused + 1, (int)states->steps).median;
-    stats->step_product = spread_of(product + 1, (int)states->steps).median;
-    stats->step_materialised = spread_of(materialised + 1, (int)states->steps).median;
+    stats->step_fused = compute_spread(fused + 1, (int)states->steps).median;
+    stats->step_product = compute_spread(product + 1, (int)states->steps).median;
+    stats->step_materialised = compute_spread(materialised + 1, (int)states->steps).median;
 }
 
 static void compare_routes(decoder *model, gumbel_device *device, const struct step_states *states,
@@ -177,7 +177,7 @@ struct generate_stats measure_generate_stats(decoder *model, gumbel_device *devi
     struct generate_stats stats = {
         .times = *times,
         .tokens_per_second = decode > 0 ? (double)times->drawn / decode : 0,
-        .head_share = decode > 0 ? times->head / decode : 0,
+        .head_fraction = decode > 0 ? times->head / decode : 0,
     };
 
     stats.where = describe_device(device);
@@ -199,12 +199,12 @@ void print_generate_stats(const struct generate_stats *stats)
         fprintf(stderr,
                 "head and sampling on %s (%s): %.1f%% of the time; %.0f us a step, copies to and "
                 "from it included\n",
-                stats->where.name, stats->where.description, 100 * stats->head_share,
+                stats->where.name, stats->where.description, 100 * stats->head_fraction,
                 stats->times.head / stats->times.steps * 1e6);
         return;
     }
     fprintf(stderr, "head and sampling, fused: %.1f%% of the time; %.0f us a step of %lld row%s\n",
-            100 * stats->head_share, stats->step_fused * 1e6, (long long)stats->step_rows,
+            100 * stats->head_fraction, stats->step_fused * 1e6, (long long)stats->step_rows,
             stats->step_rows == 1 ? "" : "s");
     fprintf(stderr,
             "materialised route beside it: %.0f us a step, %.2f times as much "
@@ -223,7 +223,7 @@ json_t *generate_stats_to_json(const struct generate_stats *stats)
     json_put(root, "trunk_seconds", json_number(stats->times.trunk));
     json_put(root, "head_seconds", json_number(stats->times.head));
     json_put(root, "tokens_per_second", json_number(stats->tokens_per_second));
-    json_put(root, "head_share", json_number(stats->head_share));
+    json_put(root, "head_share", json_number(stats->head_fraction));
     json_put(root, "device", json_string(stats->where.name));
     if (stats->step_rows == 0) {
         return root;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * libgumbel_mpi is opened at run time, so that the command runs where there is no MPI.
+ * libgumbel_mpi is loaded at run time, so that the command also runs without MPI.
  */
 #define _GNU_SOURCE
 #include "rank_group.h"
@@ -20,14 +20,14 @@ enum { BLOCK = 64 };
 
 struct rank_group {
     gumbel_group *group;
-    int64_t begin, end; /* this rank's tokens, counted from the first of all */
+    int64_t begin, end; /* this rank's tokens, relative to the first token of the head */
     int32_t rank;
     void (*leave)(void);
     void *workspace;
     size_t workspace_bytes;
 };
 
-static void *find(void *library, const char *name)
+static void *find_symbol(void *library, const char *name)
 {
     void *found = dlsym(library, name);
 
@@ -37,8 +37,8 @@ static void *find(void *library, const char *name)
     return found;
 }
 
-/* Give all ranks the seed of rank 0. */
-static void share_seed(const gumbel_transport *transport, uint64_t *seed)
+/* Sets the seed of all ranks to that of rank 0. */
+static void broadcast_seed(const gumbel_transport *transport, uint64_t *seed)
 {
     enum { TIMEOUT_MS = 60000 };
     uint64_t *seeds = require_memory("--group", transport->ranks, sizeof *seeds);
@@ -46,7 +46,7 @@ static void share_seed(const gumbel_transport *transport, uint64_t *seed)
 
     if (transport->all_gather(transport->context, NULL, seed, seeds, sizeof *seed, TIMEOUT_MS,
                               why) != 0) {
-        fail("--group", "the seed did not reach all ranks: %s", why);
+        fail("--group", "the seed could not be sent to all ranks: %s", why);
     }
     *seed = seeds[0];
     free(seeds);
@@ -55,7 +55,7 @@ static void share_seed(const gumbel_transport *transport, uint64_t *seed)
 struct rank_group *rank_group_open(const char *kind, gumbel_device *device, int64_t first_token,
                                    int64_t vocab, uint64_t *seed)
 {
-    struct rank_group *made = calloc(1, sizeof *made);
+    struct rank_group *g = calloc(1, sizeof *g);
     gumbel_status (*world)(gumbel_transport *, gumbel_error *);
     gumbel_transport transport;
     gumbel_error error = {"", ""};
@@ -63,26 +63,26 @@ struct rank_group *rank_group_open(const char *kind, gumbel_device *device, int6
     if (strcmp(kind, "mpi") != 0) {
         fail("--group", "'%s' is not known; 'mpi' is", kind);
     }
-    /* Parts of an MPI look for others of it among all symbols. */
+    /* RTLD_GLOBAL: libraries of an MPI find each other's symbols. */
     void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_GLOBAL);
     if (!library) {
         fail("--group", "%s", dlerror());
     }
-    if (!made) {
+    if (!g) {
         fail("--group", "not enough memory");
     }
-    void *symbol = find(library, "gumbel_mpi_world");
+    void *symbol = find_symbol(library, "gumbel_mpi_world");
     memcpy(&world, &symbol, sizeof world);
-    symbol = find(library, "gumbel_mpi_world_end");
-    memcpy(&made->leave, &symbol, sizeof made->leave);
+    symbol = find_symbol(library, "gumbel_mpi_world_end");
+    memcpy(&g->leave, &symbol, sizeof g->leave);
     if (world(&transport, &error) != GUMBEL_OK) {
         fail("--group", "%s: %s", error.field, error.message);
     }
-    share_seed(&transport, seed);
+    broadcast_seed(&transport, seed);
     if (transport.rank > 0 && !freopen("/dev/null", "w", stdout)) {
-        fail("--group", "rank %d cannot be silent", (int)transport.rank);
+        fail("--group", "rank %d: stdout cannot be redirected to /dev/null", (int)transport.rank);
     }
-    /* Whole blocks of 64 tokens, by their ids, so that what travels is small. */
+    /* Whole blocks of 64 tokens, by their ids, so that the exchange is small. */
     const int64_t low = first_token / BLOCK, high = (first_token + vocab + BLOCK - 1) / BLOCK;
     int64_t ends[2];
     for (int i = 0; i < 2; i++) {
@@ -90,16 +90,16 @@ struct rank_group *rank_group_open(const char *kind, gumbel_device *device, int6
             (low + (high - low) * (transport.rank + i) / transport.ranks) * BLOCK - first_token;
         ends[i] = at < 0 ? 0 : at < vocab ? at : vocab;
     }
-    made->rank = transport.rank;
-    made->begin = ends[0];
-    made->end = ends[1];
+    g->rank = transport.rank;
+    g->begin = ends[0];
+    g->end = ends[1];
     const gumbel_group_options options = {.struct_size = sizeof options,
-                                          .first_token = first_token + made->begin,
-                                          .rows = made->end - made->begin};
-    if (gumbel_group_open(&transport, device, &options, &made->group, &error) != GUMBEL_OK) {
+                                          .first_token = first_token + g->begin,
+                                          .rows = g->end - g->begin};
+    if (gumbel_group_open(&transport, device, &options, &g->group, &error) != GUMBEL_OK) {
         fail("--group", "%s: %s", error.field, error.message);
     }
-    return made;
+    return g;
 }
 
 void rank_group_close(struct rank_group *group)
@@ -115,29 +115,29 @@ void rank_group_close(struct rank_group *group)
 
 bool rank_group_writes(const struct rank_group *group) { return !group || group->rank == 0; }
 
-/* This rank's part of a draw. */
-static gumbel_status draw(struct rank_group *g, const struct source *whole,
-                          const gumbel_sampling *sampling, const gumbel_output *output,
-                          gumbel_error *error)
+/* Draws from this rank's shard, together with the other ranks. */
+static gumbel_status draw_shard(struct rank_group *g, const struct source *whole,
+                                const gumbel_sampling *sampling, const gumbel_output *output,
+                                gumbel_error *error)
 {
     const struct source shard = source_shard(whole, g->begin, g->end);
     const gumbel_head *head = shard.from_logits ? NULL : &shard.head;
     const gumbel_logits *logits = shard.from_logits ? &shard.logits : NULL;
-    gumbel_sampling asked = *sampling;
+    gumbel_sampling shard_sampling = *sampling;
     gumbel_transforms transforms;
     size_t bytes = 0;
 
-    if (asked.transforms) { /* a row of a mask is as wide as the whole's */
+    if (shard_sampling.transforms) { /* a row of a mask has the width of the whole vocabulary */
         const int64_t first =
             whole->from_logits ? whole->logits.first_token : whole->head.first_token;
-        transforms = *asked.transforms;
+        transforms = *shard_sampling.transforms;
         if (transforms.mask.data && transforms.mask.stride == 0) {
             transforms.mask.stride = (first + source_vocab(whole) + 31) / 32;
         }
-        asked.transforms = &transforms;
+        shard_sampling.transforms = &transforms;
     }
     gumbel_status status =
-        gumbel_group_workspace_size(g->group, head, logits, &asked, output, &bytes, error);
+        gumbel_group_workspace_size(g->group, head, logits, &shard_sampling, output, &bytes, error);
 
     if (status != GUMBEL_OK) {
         return status;
@@ -147,10 +147,10 @@ static gumbel_status draw(struct rank_group *g, const struct source *whole,
         free(g->workspace);
         g->workspace = aligned_alloc(64, g->workspace_bytes);
     }
-    return head ? gumbel_group_sample(g->group, NULL, head, &asked, output, g->workspace, bytes,
-                                      error)
-                : gumbel_group_sample_logits(g->group, NULL, logits, &asked, output, g->workspace,
-                                             bytes, error);
+    return head ? gumbel_group_sample(g->group, NULL, head, &shard_sampling, output, g->workspace,
+                                      bytes, error)
+                : gumbel_group_sample_logits(g->group, NULL, logits, &shard_sampling, output,
+                                             g->workspace, bytes, error);
 }
 
 gumbel_status rank_group_draw(void *context, const gumbel_head *head,
@@ -159,7 +159,7 @@ gumbel_status rank_group_draw(void *context, const gumbel_head *head,
 {
     const struct source whole = {.head = *head};
 
-    return draw(context, &whole, sampling, output, error);
+    return draw_shard(context, &whole, sampling, output, error);
 }
 
 void rank_group_sample(struct rank_group *group, const struct source *source,
@@ -167,7 +167,7 @@ void rank_group_sample(struct rank_group *group, const struct source *source,
 {
     gumbel_error error = {"", ""};
 
-    if (draw(group, source, sampling, output, &error) != GUMBEL_OK) {
+    if (draw_shard(group, source, sampling, output, &error) != GUMBEL_OK) {
         fail_field(error.field, error.message);
     }
 }

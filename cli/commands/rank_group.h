@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An LM head whose rows are split over processes that mpirun has started: each draws from its own,
- * and all get the same tokens. Everything else of a model is the same on all of them.
+ * An LM head whose rows are split over the processes started by mpirun: each draws from its shard,
+ * and all receive the same tokens. The rest of the model is replicated.
  */
 #ifndef GUMBEL_CLI_RANK_GROUP_H
 #define GUMBEL_CLI_RANK_GROUP_H
@@ -11,17 +11,17 @@
 
 struct rank_group;
 
-/* Join the processes by `kind`, which is "mpi", for `vocab` tokens from `first_token` on; a failure
- * ends the command. `seed` becomes that of the first rank. Ranks but the first have nowhere to
- * print to from then on. Leave with rank_group_close(), where NULL is allowed. */
+/* Joins the processes by `kind`, which is "mpi", for `vocab` tokens from `first_token` on; fail() on
+ * an error. Sets `seed` to that of the first rank, and redirects the stdout of other ranks to
+ * /dev/null. Release it with rank_group_close(), where NULL is allowed. */
 struct rank_group *rank_group_open(const char *kind, gumbel_device *device, int64_t first_token,
                                    int64_t vocab, uint64_t *seed);
 void rank_group_close(struct rank_group *group);
 
-/* Whether this process is the one that writes results. */
+/* True for the process that writes the results. */
 bool rank_group_writes(const struct rank_group *group);
 
-/* Draw from this rank's part of `source`; fail() on an error. */
+/* Draws from this rank's shard of `source`; fail() on an error. */
 void rank_group_sample(struct rank_group *group, const struct source *source,
                        const gumbel_sampling *sampling, const gumbel_output *output);
 

@@ -34,8 +34,7 @@ static void read_order(const char *field, const char *text, void *into)
             return;
         }
     }
-    fail(field,
-         "'%s' is none of vllm, hf, llama.cpp, sglang, mlx, or of the orders that --help tells",
+    fail(field, "'%s' is none of vllm, hf, llama.cpp, sglang, mlx, or an order that --help lists",
          text);
 }
 
@@ -61,8 +60,9 @@ const struct argument request_arguments[] = {
      "min_p,top_k,top_p, before_temperature, top_k,top_p,min_p, top_k,top_p,min_p,temperature, "
      "joint or joint,temperature",
      ARGUMENT_OTHER, AT(order), .read = read_order, .choices = "vllm hf llama.cpp sglang mlx"},
-    {"ties", 0, "NAME", "At a cut keep all of equal likelihood, or exact: lower ids first",
-     ARGUMENT_OTHER, AT(ties), .read = read_ties, .choices = "all exact"},
+    {"ties", 0, "NAME",
+     "At the limit keep all tokens of equal probability, or exact: lower ids first", ARGUMENT_OTHER,
+     AT(ties), .read = read_ties, .choices = "all exact"},
     {"mask", 0, "FILE.npy", "int32 words, one row or one for each: bit t & 31 of word t >> 5 is t",
      ARGUMENT_TEXT, AT(mask)},
     {"allow", 0, "ID,..",
@@ -93,10 +93,10 @@ const struct argument request_arguments[] = {
 
 /* ---------------------------------------------------------------------------- reading ---- */
 
-static void read_truncation(struct request *made, const struct request_options *options,
+static void read_truncation(struct request *request, const struct request_options *options,
                             int64_t rows)
 {
-    gumbel_truncation *into = &made->truncation;
+    gumbel_truncation *into = &request->truncation;
 
     into->struct_size = sizeof *into;
     into->top_k = read_row_int32s("--top-k", options->top_k, rows);
@@ -104,10 +104,10 @@ static void read_truncation(struct request *made, const struct request_options *
     into->top_p = read_row_floats("--top-p", options->top_p, FLT_TRUE_MIN, 1, rows);
     into->order = options->order;
     into->ties = options->ties;
-    made->truncated = into->min_p.data || into->top_k.data || into->top_p.data;
+    request->truncated = into->min_p.data || into->top_k.data || into->top_p.data;
 }
 
-static void read_mask(struct request *made, const char *path, int64_t rows, int64_t width)
+static void read_mask(struct request *request, const char *path, int64_t rows, int64_t width)
 {
     const int64_t words = (width + 31) / 32;
     npy *array = NULL;
@@ -118,19 +118,20 @@ static void read_mask(struct request *made, const char *path, int64_t rows, int6
     }
     array = open_int32_rows("--mask", path, rows, words);
     view = npy_tensor(array);
-    made->mask = require_memory("--mask", 1, view->bytes);
-    memcpy(made->mask, view->data, view->bytes);
-    made->transforms.mask = (gumbel_row_i32){made->mask, view->rank == 2 ? words : GUMBEL_SAME};
+    request->mask = require_memory("--mask", 1, view->bytes);
+    memcpy(request->mask, view->data, view->bytes);
+    request->transforms.mask =
+        (gumbel_row_i32){request->mask, view->rank == 2 ? words : GUMBEL_SAME};
     npy_close(array);
 }
 
-static void read_transforms(struct request *made, const struct request_options *options,
+static void read_transforms(struct request *request, const struct request_options *options,
                             int64_t rows, int64_t width, int64_t vocab)
 {
-    gumbel_transforms *into = &made->transforms;
+    gumbel_transforms *into = &request->transforms;
 
     into->struct_size = sizeof *into;
-    read_mask(made, options->mask, rows, width);
+    read_mask(request, options->mask, rows, width);
     into->allowed = read_token_rows("--allow", options->allowed, rows, vocab);
     into->banned = read_token_rows("--ban", options->banned, rows, vocab);
     into->bias = read_value_rows("--logit-bias", options->logit_bias, rows, vocab);
@@ -142,20 +143,20 @@ static void read_transforms(struct request *made, const struct request_options *
         read_row_floats("--frequency-penalty", options->frequency, -FLT_MAX, FLT_MAX, rows);
     into->presence =
         read_row_floats("--presence-penalty", options->presence, -FLT_MAX, FLT_MAX, rows);
-    made->transformed = into->mask.data || into->allowed.offsets || into->banned.offsets ||
-                        into->bias.offsets || into->prompt_tokens.offsets ||
-                        into->output_tokens.offsets || into->repetition.data ||
-                        into->frequency.data || into->presence.data;
+    request->transformed = into->mask.data || into->allowed.offsets || into->banned.offsets ||
+                           into->bias.offsets || into->prompt_tokens.offsets ||
+                           into->output_tokens.offsets || into->repetition.data ||
+                           into->frequency.data || into->presence.data;
 }
 
 struct request request_read(const struct request_options *options, int64_t rows, int64_t width,
                             int64_t vocab)
 {
-    struct request made = {.mask = NULL};
+    struct request request = {.mask = NULL};
 
-    read_truncation(&made, options, rows);
-    read_transforms(&made, options, rows, width, vocab);
-    return made;
+    read_truncation(&request, options, rows);
+    read_transforms(&request, options, rows, width, vocab);
+    return request;
 }
 
 void request_free(struct request *request)

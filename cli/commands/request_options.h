@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a draw is asked for beside temperature, seed and position: options that `sample` and
- * `generate` share, and what the library takes for them. Wrong values end the program (options.h).
+ * Parameters of a draw beside temperature, seed and position: the options that `sample` and
+ * `generate` share, and the structs of the library. Wrong values end the program (options.h).
  */
 #ifndef GUMBEL_CLI_REQUEST_OPTIONS_H
 #define GUMBEL_CLI_REQUEST_OPTIONS_H
@@ -9,7 +9,7 @@
 #include "arguments.h"
 #include "gumbel/gumbel.h"
 
-/* Both commands' options begin with it. Texts are a number, or a .npy file with one a row. */
+/* The first member of both commands' options. A text is a number, or a .npy file of one a row. */
 struct request_options {
     struct common_options common;
     const char *top_k, *top_p, *min_p;
@@ -34,14 +34,14 @@ struct request {
     bool truncated;   /* there is a truncation */
 };
 
-/* The request of `rows` rows. Release it with request_free().
- *  width  tokens that a mask has bits for: first_token and V together
- *  vocab  token ids that options name are below it */
+/* Reads the request of `rows` rows. Release it with request_free().
+ *  width  number of bits of a mask: first_token + V
+ *  vocab  upper bound of the token ids in options */
 struct request request_read(const struct request_options *options, int64_t rows, int64_t width,
                             int64_t vocab);
 void request_free(struct request *request);
 
-/* Point `sampling` to what there is of a request, which must outlive it. */
+/* Sets the transforms and truncation of `sampling`; the request must outlive it. */
 void request_attach(const struct request *request, gumbel_sampling *sampling);
 
 #endif

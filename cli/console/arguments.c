@@ -12,9 +12,9 @@
 
 enum {
     MOST_OPTIONS = 80,     /* of a command, headings and the common ones included */
-    FIRST_KEY = 256,       /* keys of options without a letter begin behind all letters */
+    FIRST_KEY = 256,       /* keys of options without a letter, above all letters */
     MOST_FIELD_BYTES = 64, /* "--" and a name */
-    MOST_DOC_BYTES = 4096, /* what --help says before and after the options */
+    MOST_DOC_BYTES = 4096, /* text of --help before and after the options */
 };
 
 static void read_isa(const char *field, const char *text, void *into)
@@ -45,7 +45,7 @@ static const struct argument common[] = {
 static const struct argument help_option = {
     .name = "help", .letter = 'h', .help = "Print this list"};
 
-/* Argp's form of all tables, and where an option came from. */
+/* Argp's form of all tables, and the argument of each of its options. */
 struct parsing {
     struct argp_option options[MOST_OPTIONS];
     const struct argument *arguments[MOST_OPTIONS];
@@ -87,7 +87,7 @@ static void append_text(const char *field, const char *text, struct text_list *l
     list->items = grown;
 }
 
-static void store(const struct argument *argument, const char *text, void *options)
+static void store_value(const struct argument *argument, const char *text, void *options)
 {
     void *into = (char *)options + argument->offset;
     char field[MOST_FIELD_BYTES];
@@ -126,7 +126,7 @@ static void store(const struct argument *argument, const char *text, void *optio
 
 /* ------------------------------------------------------------------- what getopt refuses ---- */
 
-/* A long option that getopt did not take: not known, ambiguous, or with or without a value. */
+/* Reports a long option that getopt rejected: unknown, ambiguous, or with a wrong number of values. */
 static _Noreturn void refuse_long(const struct parsing *parsing, const char *text,
                                   const char *program)
 {
@@ -151,7 +151,9 @@ static _Noreturn void refuse_long(const struct parsing *parsing, const char *tex
             used += (size_t)snprintf(candidates + used, sizeof candidates - used, "%s--%s",
                                      matches ? ", " : "", option->name);
         }
-        match = matches++ && option->name[size] ? match : option; /* a whole name, or the first */
+        match = matches++ && option->name[size]
+                    ? match
+                    : option; /* prefers the complete name, else the first match */
     }
     if (match && (matches == 1 || !match->name[size])) {
         if (match->arg) {
@@ -183,7 +185,7 @@ static _Noreturn void refuse_option(const struct parsing *parsing, const char *t
     fail(text, "is not an option of %s (see %s --help)", program, program);
 }
 
-/* The argument that getopt stopped at: it is behind where it stands within a group of letters. */
+/* The argument that getopt stopped at, which is the next one within a group of letters. */
 static const char *refused_text(const struct argp_state *state)
 {
     const char *text = state->argv[state->next > 1 ? state->next - 1 : 0];
@@ -191,7 +193,7 @@ static const char *refused_text(const struct argp_state *state)
     return *text != '-' && state->next < state->argc ? state->argv[state->next] : text;
 }
 
-static void take_operand(struct parsing *parsing, const char *text, const char *program)
+static void store_operand(struct parsing *parsing, const char *text, const char *program)
 {
     const struct argument *operand = &parsing->line->operand;
 
@@ -213,14 +215,14 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
         finish_stdout();
         exit(0);
     case ARGP_KEY_ARG:
-        take_operand(parsing, text, state->name);
+        store_operand(parsing, text, state->name);
         return 0;
     case ARGP_KEY_ERROR:
         refuse_option(parsing, refused_text(state), state->name);
     default:
         for (int i = 0; i < parsing->count; i++) {
             if (parsing->options[i].name && parsing->options[i].key == key) {
-                store(parsing->arguments[i], text, parsing->into);
+                store_value(parsing->arguments[i], text, parsing->into);
                 return 0;
             }
         }
@@ -230,7 +232,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
 
 static struct parsing command_parsing;
 
-/* Whether the command has an option, "--name". */
+/* True if the command has the option "--name". */
 static bool has_option(const char *option)
 {
     for (int i = 0; i < command_parsing.count; i++) {
@@ -243,7 +245,7 @@ static bool has_option(const char *option)
     return false;
 }
 
-/* What --help says: `doc`, the options, the examples. */
+/* The text of --help: `doc`, the options, the examples. */
 static const char *compose_doc(const struct command_line *line)
 {
     static char doc[MOST_DOC_BYTES];
@@ -276,8 +278,7 @@ void parse_arguments(const struct command_line *line, int argc, char **argv, voi
         help_option.name, help_option.letter, 0, 0, help_option.help, parsing->group};
     snprintf(name, sizeof name, "gumbel %s", argv[0]);
     argv[0] = name;
-    /* Argp would print two lines for an error, and without errors no help: parse_option does both.
-     */
+    /* parse_option prints errors and help: Argp would print two lines for an error. */
     if (argp_parse(&argp, argc, argv, ARGP_NO_ERRS | ARGP_NO_HELP, NULL, parsing) != 0) {
         fail("arguments", "not understood (see %s --help)", name);
     }

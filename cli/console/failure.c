@@ -17,9 +17,9 @@ void set_has_option(bool (*has_option)(const char *option)) { command_has_option
 
 void set_before_failure(void (*clear)(void)) { before_line = clear; }
 
-/* Buffers are flushed, but nothing is freed on the way out: whatever was open ends with the
- * process. */
-static _Noreturn void end(int code, const char *field, const char *format, va_list arguments)
+/* Flushes stdout and exits without freeing: the process ends. */
+static _Noreturn void end_program(int code, const char *field, const char *format,
+                                  va_list arguments)
 {
     char line[1024];
     int used = snprintf(line, sizeof line, "gumbel%s%s: %s: ", *command ? " " : "", command, field);
@@ -45,13 +45,13 @@ void fail(const char *field, const char *format, ...)
     va_list arguments;
 
     va_start(arguments, format);
-    end(EXIT_INPUT, field, format, arguments);
+    end_program(EXIT_INPUT, field, format, arguments);
 }
 
 /* ------------------------------------------------------------------ fields of the library ---- */
 
-/* The option that sets a field, by the end of the field's path. The first match counts of which the
- * command has the option. */
+/* The option that sets a field, by the end of the field's path: the first match whose option the
+ * command has. */
 static const struct {
     const char *path, *option;
 } options_of_fields[] = {
@@ -101,7 +101,7 @@ static const struct {
     {"draft", "--draft"},
 };
 
-/* The command's option that sets field[0..size); NULL if there is none. */
+/* The command's option that sets field[0..size); NULL: none. */
 static const char *find_option(const char *field, size_t size)
 {
     for (size_t i = 0; i < sizeof options_of_fields / sizeof *options_of_fields; i++) {
@@ -137,5 +137,5 @@ void fail_late(const char *field, const char *format, ...)
     va_list arguments;
 
     va_start(arguments, format);
-    end(EXIT_FAILED, field, format, arguments);
+    end_program(EXIT_FAILED, field, format, arguments);
 }

@@ -126,15 +126,15 @@ double seconds_now(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static int compare_doubles(const void *left, const void *right)
+static int compare_doubles(const void *first, const void *second)
 {
-    const double a = *(const double *)left;
-    const double b = *(const double *)right;
+    const double a = *(const double *)first;
+    const double b = *(const double *)second;
 
     return (a > b) - (a < b);
 }
 
-struct spread spread_of(double *values, int count)
+struct spread compute_spread(double *values, int count)
 {
     qsort(values, (size_t)count, sizeof *values, compare_doubles);
     return (struct spread){

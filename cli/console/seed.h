@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The seed of a command's draws where the command line gives none.
+ * The seed of a command without --seed.
  */
 #ifndef GUMBEL_CLI_SEED_H
 #define GUMBEL_CLI_SEED_H
@@ -8,13 +8,13 @@
 #include <jansson.h>
 #include <stdint.h>
 
-/* 64 random bits from the operating system; fail()s if it has none. */
+/* 64 random bits of the operating system; fail() on an error. */
 uint64_t draw_seed(void);
 
-/* One line on stderr: the seed, and that --seed with it "repeats `what`". */
+/* Prints one line on stderr: the seed, and that --seed with it "repeats `what`". */
 void print_seed(uint64_t seed, const char *what);
 
-/* The seed in decimal digits, as a string: readers of JSON round numbers above 2^53. */
+/* The seed as a string of decimal digits: readers of JSON round numbers above 2^53. */
 json_t *seed_to_json(uint64_t seed);
 
 #endif

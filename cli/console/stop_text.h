@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Strings that end a text. A string may span tokens; it is found in the text, byte by byte.
+ * Strings that end a text. They are compared with its bytes, so a string may span tokens.
  */
 #ifndef GUMBEL_CLI_STOP_TEXT_H
 #define GUMBEL_CLI_STOP_TEXT_H
@@ -10,14 +10,14 @@
 
 #include "arguments.h"
 
-/* Find the first place at which a stop string begins. No string may be empty.
- *  known    text[0..known) was searched before, and holds no stop string
- *  at       receives where it begins
- *  returns  the string; of several that begin there, the first of the list. NULL: there is none. */
+/* Finds the first occurrence of a stop string. No string may be empty.
+ *  known    text[0..known) holds no stop string
+ *  at       receives the offset where it begins
+ *  returns  the string, the first of the list if several begin there; NULL: none. */
 const char *find_stop_text(const struct text_list *stops, const char *text, size_t size,
                            size_t known, size_t *at);
 
-/* Bytes at the end of a text without stop strings that may be the beginning of one. */
+/* Number of bytes at the end of a text that may be the beginning of a stop string. */
 size_t count_held_bytes(const struct text_list *stops, const char *text, size_t size);
 
 #endif

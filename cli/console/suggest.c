@@ -3,12 +3,12 @@
 
 #include <string.h>
 
-static int least(int a, int b) { return a < b ? a : b; }
+static int find_smaller(int a, int b) { return a < b ? a : b; }
 
 int edit_distance(const char *a, size_t a_size, const char *b)
 {
     const size_t b_size = strlen(b);
-    /* cost[i][j]: edits of the first i letters of `a` into the first j of `b`. */
+    /* cost[i][j]: number of edits from the first i letters of `a` to the first j of `b`. */
     int cost[SUGGEST_BYTES + 1][SUGGEST_BYTES + 1];
 
     if (a_size > SUGGEST_BYTES || b_size > SUGGEST_BYTES) {
@@ -20,10 +20,10 @@ int edit_distance(const char *a, size_t a_size, const char *b)
                 cost[i][j] = (int)(i + j);
                 continue;
             }
-            cost[i][j] = least(least(cost[i - 1][j] + 1, cost[i][j - 1] + 1),
-                               cost[i - 1][j - 1] + (a[i - 1] != b[j - 1]));
+            cost[i][j] = find_smaller(find_smaller(cost[i - 1][j] + 1, cost[i][j - 1] + 1),
+                                      cost[i - 1][j - 1] + (a[i - 1] != b[j - 1]));
             if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
-                cost[i][j] = least(cost[i][j], cost[i - 2][j - 2] + 1);
+                cost[i][j] = find_smaller(cost[i][j], cost[i - 2][j - 2] + 1);
             }
         }
     }

@@ -10,7 +10,7 @@
 #include "report.h"
 #include "stop_text.h"
 
-/* A single text shows by itself how far it is. */
+/* A single text is its own progress. */
 static bool shows_progress(const struct writer *writer)
 {
     return (writer->style.quiet || writer->samples > 1) && writer->shown < writer->samples;
@@ -58,22 +58,22 @@ void writer_free(struct writer *writer)
     free(writer->writings);
 }
 
-static void append_piece(struct writing *writing, const token_text *piece)
+static void append_text(struct writing *writing, const token_text *added)
 {
-    char *grown = realloc(writing->text, writing->size + piece->size + 1);
+    char *grown = realloc(writing->text, writing->size + added->size + 1);
 
     if (!grown) {
         fail("text", "not enough memory");
     }
-    memcpy(grown + writing->size, piece->bytes, piece->size);
+    memcpy(grown + writing->size, added->bytes, added->size);
     writing->text = grown;
-    writing->size += piece->size;
+    writing->size += added->size;
     grown[writing->size] = '\0';
 }
 
-/* Add a piece to a text, and end the text before a stop string that is complete with it. */
-static void take_piece(const struct writer *writer, struct writing *writing, int status,
-                       token_text *piece)
+/* Appends `added` to a text, and ends the text before a stop string. */
+static void add_text(const struct writer *writer, struct writing *writing, int status,
+                     token_text *added)
 {
     const size_t known = writing->size;
     size_t at = 0;
@@ -81,8 +81,8 @@ static void take_piece(const struct writer *writer, struct writing *writing, int
     if (status != 0) {
         fail("text", "not enough memory");
     }
-    append_piece(writing, piece);
-    free(piece->bytes);
+    append_text(writing, added);
+    free(added->bytes);
     writing->stop = find_stop_text(writer->style.stops, writing->text, writing->size, known, &at);
     if (writing->stop) {
         writing->size = at;
@@ -90,7 +90,7 @@ static void take_piece(const struct writer *writer, struct writing *writing, int
     }
 }
 
-/* Print what is certain of a single text. */
+/* Prints a single text except bytes that may begin a stop string. */
 static void print_text(const struct writer *writer, struct writing *writing)
 {
     const size_t held =
@@ -104,7 +104,7 @@ static void print_text(const struct writer *writer, struct writing *writing)
     writing->printed = writing->size - held;
 }
 
-/* Texts that are complete and whose turn it is, each under a line with its number. */
+/* Prints complete texts in order, each under a line with its number. */
 static void print_complete(struct writer *writer)
 {
     if (writer->style.quiet || writer->samples == 1) {
@@ -114,7 +114,7 @@ static void print_complete(struct writer *writer)
         const struct writing *writing = &writer->writings[writer->shown];
 
         progress_clear();
-        /* Sample counters wrap at 2^32, as those of the draws do. */
+        /* Sample counters wrap at 2^32, as in draws. */
         printf("--- sample %" PRIu32 "\n", writer->style.first_sample + (uint32_t)writer->shown);
         if (writer->style.echo) {
             fwrite(writer->prompt, 1, writer->prompt_size, stdout);
@@ -153,7 +153,7 @@ static void keep_token(struct writing *writing, const generate_token *token, int
         fail("text", "not enough memory");
     }
     writing->logprobs[writing->ids.count - 1] = token->logprob;
-    /* Where there is no array, jansson frees the value. */
+    /* Without an array, jansson frees the value. */
     json_array_append_new(writing->ranks, json_integer(token->rank));
     json_array_append_new(writing->kept, json_integer(token->kept));
     json_array_append_new(writing->top, top_to_json(token, num_top));
@@ -169,32 +169,32 @@ static bool is_eos(const decoder_info *info, int32_t id)
     return false;
 }
 
-/* End a text after its last token. */
+/* Ends a text after its last token. */
 static void end_text(struct writer *writer, struct writing *writing, int32_t id)
 {
     const bool by_eos = !writer->style.ignore_eos && is_eos(decoder_describe(writer->model), id);
-    token_text piece = {0};
+    token_text added = {0};
 
     if (!writing->stop) {
-        take_piece(writer, writing, tokenizer_stream_end(&writing->stream, &piece), &piece);
+        add_text(writer, writing, tokenizer_stream_end(&writing->stream, &added), &added);
     }
     writing->ended = true;
     writing->ended_by = writing->stop ? "stop" : by_eos ? "eos" : "max-tokens";
     writer->drawn += writer->style.max_tokens - (int64_t)writing->ids.count;
 }
 
-generate_next writer_take(void *context, const generate_token *token)
+generate_next writer_add_token(void *context, const generate_token *token)
 {
     struct writer *writer = context;
     struct writing *writing = &writer->writings[token->sample];
-    token_text piece = {0};
+    token_text added = {0};
 
     keep_token(writing, token, writer->style.num_top);
     writer->drawn++;
-    take_piece(writer, writing,
-               tokenizer_stream(decoder_tokenizer(writer->model), &writing->stream, token->id, true,
-                                &piece),
-               &piece);
+    add_text(writer, writing,
+             tokenizer_stream(decoder_tokenizer(writer->model), &writing->stream, token->id, true,
+                              &added),
+             &added);
     if (token->last || writing->stop) {
         end_text(writer, writing, token->id);
     }
@@ -236,7 +236,7 @@ json_t *writer_to_json(const struct writer *writer, const token_list *prompt)
         if (writing->stop) {
             json_put(entry, "stop", json_string(writing->stop));
         }
-        /* What was not kept is left out. */
+        /* json_object_set() ignores NULL. */
         json_object_set(entry, "ranks", writing->ranks);
         json_object_set(entry, "kept", writing->kept);
         json_object_set(entry, "top", writing->top);

@@ -10,10 +10,10 @@
 struct head_screen {
     void *bytes; /* for gumbel_head's field `screen` */
     size_t size;
-    double seconds; /* that making it took */
+    double seconds; /* to prepare it */
 };
 
-/* Make one; a failure ends the command, and is told of --screen. Free with head_screen_free(). */
+/* Prepares a screen; fail() naming --screen on an error. Release it with head_screen_free(). */
 struct head_screen head_screen_new(gumbel_device *device, const gumbel_tensor *weight);
 void head_screen_free(struct head_screen *screen);
 

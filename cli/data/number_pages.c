@@ -6,7 +6,7 @@
 
 #include "options.h"
 #include "source.h"
-#include "team.h"
+#include "thread_ranges.h"
 
 void *map_pages(const char *what, size_t bytes)
 {
@@ -44,10 +44,10 @@ struct fill_work {
     float deviation; /* of normal numbers */
 };
 
-static void fill_words(void *argument, int32_t member, int32_t size)
+static void fill_words(void *argument, int32_t index, int32_t threads)
 {
     const struct fill_work *work = argument;
-    const struct team_part part = team_share(work->count, 4096, member, size);
+    const struct item_range part = find_thread_range(work->count, 4096, index, threads);
     uint64_t *words = work->into;
 
     for (int64_t i = part.begin; i < part.end; i++) {
@@ -75,13 +75,13 @@ void fill_numbers(void *pages, size_t bytes, gumbel_dtype dtype, int exponent, u
         work.keep = 0x807FFFFF * every32;
         work.set = (uint64_t)((exponent + 127) << 23) * every32;
     }
-    team_run(threads, fill_words, &work);
+    run_on_threads(threads, fill_words, &work);
 }
 
-static void fill_floats(void *argument, int32_t member, int32_t size)
+static void fill_floats(void *argument, int32_t index, int32_t threads)
 {
     const struct fill_work *work = argument;
-    const struct team_part part = team_share(work->count, 4096, member, size);
+    const struct item_range part = find_thread_range(work->count, 4096, index, threads);
     float *numbers = work->into;
 
     for (int64_t i = part.begin; i < part.end; i++) {
@@ -98,5 +98,5 @@ void fill_normal(float *numbers, int64_t count, float deviation, uint64_t stream
     struct fill_work work = {
         .into = numbers, .count = count, .first = stream << 48, .deviation = deviation};
 
-    team_run(threads, fill_floats, &work);
+    run_on_threads(threads, fill_floats, &work);
 }

@@ -10,7 +10,7 @@
 #include "report.h"
 #include "tensor_file.h"
 
-/* An array's name in the JSON, its option, and what is in it. */
+/* Name of an array in the JSON, its option, and its elements. */
 static const struct {
     const char *name, *option;
     tensor_dtype dtype;
@@ -99,23 +99,23 @@ static int64_t columns_of(const struct results *results, int i)
     }
 }
 
-struct results results_new(int64_t batch, int64_t samples, const struct results_wanted *wanted)
+struct results results_new(int64_t batch, int64_t samples, const struct result_choice *wanted)
 {
-    struct results made = {.batch = batch, .samples = samples};
-    void **arrays = made.arrays;
+    struct results results = {.batch = batch, .samples = samples};
+    void **arrays = results.arrays;
 
-    made.output.num_top = wanted->num_top;
-    made.output.num_best = wanted->num_best;
+    results.output.num_top = wanted->num_top;
+    results.output.num_best = wanted->num_best;
     for (int i = 0; i < RESULT_COUNT; i++) {
         if ((i == RESULT_RANKS && !wanted->ranks) || (i == RESULT_KEPT && !wanted->kept) ||
             (kinds[i].shape == PER_TOP && wanted->num_top == 0) ||
             (kinds[i].shape == PER_BEST && wanted->num_best == 0)) {
             continue;
         }
-        arrays[i] = require_memory(kinds[i].name, batch * columns_of(&made, i),
+        arrays[i] = require_memory(kinds[i].name, batch * columns_of(&results, i),
                                    tensor_element_size(kinds[i].dtype));
     }
-    made.output = (gumbel_output){
+    results.output = (gumbel_output){
         .struct_size = sizeof(gumbel_output),
         .tokens = arrays[RESULT_TOKENS],
         .logprobs = arrays[RESULT_LOGPROBS],
@@ -132,7 +132,7 @@ struct results results_new(int64_t batch, int64_t samples, const struct results_
         .num_best = wanted->num_best,
         .logprobs_of = wanted->raw ? GUMBEL_RAW : GUMBEL_PROCESSED,
     };
-    return made;
+    return results;
 }
 
 void results_free(struct results *results)

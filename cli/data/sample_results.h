@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What `gumbel sample` gives: B rows of S draws, as .npy files or JSON.
+ * Results of `gumbel sample`: B rows of S draws, as .npy files or JSON.
  */
 #ifndef GUMBEL_CLI_SAMPLE_RESULTS_H
 #define GUMBEL_CLI_SAMPLE_RESULTS_H
@@ -27,42 +27,42 @@ enum result {
     RESULT_COUNT,
 };
 
-/* What is wanted beside the first five arrays, which always are. */
-struct results_wanted {
+/* The arrays to compute beside the first five. */
+struct result_choice {
     bool ranks;
     bool kept;
     int32_t num_top;  /* 0: no top arrays */
     int32_t num_best; /* 0: no arrays of best scores */
-    bool raw;         /* log-probabilities of the logits as they are */
+    bool raw;         /* log-probabilities of the raw logits */
 };
 
 /* Release it with results_free(). */
 struct results {
     int64_t batch;
     int64_t samples;
-    void *arrays[RESULT_COUNT]; /* NULL: not wanted */
+    void *arrays[RESULT_COUNT]; /* NULL: not computed */
     gumbel_output output;       /* the same arrays */
 };
 
-/* The .npy files to write; NULL for those not wanted. */
+/* Paths of the .npy files to write, or NULL. */
 struct result_paths {
     const char *of[RESULT_COUNT];
 };
 
 bool results_have_path(const struct result_paths *paths);
 
-/* fail() where a path cannot be written, or two lead to the same file: before the work, not after
- * it. `json`: the results go to stdout, too. */
+/* fail() if a path cannot be written, or two paths name one file; called before the work. `json`:
+ * results are also printed on stdout. */
 void results_check_paths(const struct result_paths *paths, bool json);
 
-/* fail() if a path leads to the input file `name` of `option`, which would be lost. `name` NULL is
- * no file. */
+/* fail() if a path names the input file `name` of `option`, which would be overwritten. NULL: no
+ * file. */
 void results_check_input(const struct result_paths *paths, const char *option, const char *name);
 
-struct results results_new(int64_t batch, int64_t samples, const struct results_wanted *wanted);
+struct results results_new(int64_t batch, int64_t samples, const struct result_choice *wanted);
 void results_free(struct results *results);
 
-/* Write the files that are wanted; each appears complete or not at all (decoder/output_file.h). */
+/* Writes the files; each appears complete or not at all (decoder/output_file.h). */
 void results_write(const struct results *results, const struct result_paths *paths);
 
 json_t *results_to_json(const struct results *results);

@@ -8,7 +8,7 @@
 
 #include "options.h"
 #include "report.h"
-#include "team.h"
+#include "thread_ranges.h"
 
 struct source source_from_head(gumbel_tensor hidden, gumbel_tensor weight)
 {
@@ -147,8 +147,7 @@ void source_sample(const struct source *source, gumbel_device *device,
 
 /* -------------------------------------------------------------------- chunk after chunk ---- */
 
-/* Give the pages of `weight` back: all that begin in it. Clean pages of a mapped file are only
- * forgotten; a later read finds them in the file again. */
+/* Releases the pages of `weight`. A later read loads clean pages of a mapped file again. */
 static void drop_pages(const gumbel_tensor *weight)
 {
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
@@ -215,14 +214,14 @@ struct logits_work {
     float *out; /* [B, V] */
 };
 
-/* Greedy draws from one vocabulary row at a time: the score of the only token is its logit. */
-static void logits_share(void *argument, int32_t member, int32_t size)
+/* Greedy draws from one vocabulary row each: the score of the only token is its logit. */
+static void compute_logits(void *argument, int32_t index, int32_t threads)
 {
     static const float greedy = 0.0f;
     const struct logits_work *work = argument;
     const int64_t vocab = source_vocab(&work->source);
     const int64_t batch = source_batch(&work->source);
-    const struct team_part part = team_share(vocab, 64, member, size);
+    const struct item_range part = find_thread_range(vocab, 64, index, threads);
     const gumbel_sampling sampling = {.struct_size = sizeof sampling,
                                       .temperature = {&greedy, GUMBEL_SAME}};
     const gumbel_output output = {
@@ -257,5 +256,5 @@ void source_logits(const struct source *source, gumbel_device *device, float *ou
     work.source.head.scale = 1;
     work.source.head.soft_cap = 0;
     work.source.head.vocab_size = 0;
-    team_run(info.threads, logits_share, &work);
+    run_on_threads(info.threads, compute_logits, &work);
 }

@@ -26,8 +26,8 @@ bool reads_stdin(const char *name)
 
 bool names_npy(const char *name) { return ends_in(name, ".npy"); }
 
-/* Split FILE:TENSOR at the last colon, unless a file has that very name. Both parts are copies; the
- * tensor's is NULL where none is named. */
+/* Splits FILE:TENSOR at the last colon, unless a file has the whole name. Both results are copies;
+ * `tensor` is NULL without a colon. */
 static void split_name(const char *field, const char *name, char **path, char **tensor)
 {
     const char *colon = strrchr(name, ':');
@@ -100,7 +100,7 @@ static npy *open_array(const char *field, const char *path)
     return array;
 }
 
-/* What stands on stdin: a .npy file by its first bytes, or else a safetensors file. */
+/* Opens stdin: a .npy file by its first bytes, otherwise a safetensors file. */
 static void open_stdin(struct tensor_file *file, const char *field)
 {
     static const char magic[] = "\x93NUMPY";
@@ -197,7 +197,7 @@ npy *open_int32_rows(const char *field, const char *path, int64_t rows, int64_t 
 
 /* ---------------------------------------------------------------- one value for each row ---- */
 
-/* Open a .npy file that must hold `rows` values. */
+/* Opens a .npy file that must hold `rows` values. */
 static npy *open_column(const char *field, const char *path, int64_t rows)
 {
     npy *array = open_array(field, path);
@@ -211,7 +211,7 @@ static npy *open_column(const char *field, const char *path, int64_t rows)
     return array;
 }
 
-/* Element `row` of a column of whole numbers, in [0, high]. */
+/* Element `row` of a column of integers, in [0, high]. */
 static uint64_t whole_element(const char *field, const char *path, const tensor_view *view,
                               int64_t row, uint64_t high)
 {
@@ -250,7 +250,7 @@ static uint64_t whole_element(const char *field, const char *path, const tensor_
     return natural;
 }
 
-/* Every value must be in [low, high]; NaN is in no range. */
+/* fail() if a value is outside [low, high] or NaN. */
 static void check_floats(const char *field, const char *path, const float *values, int64_t rows,
                          float low, float high)
 {

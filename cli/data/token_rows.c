@@ -18,8 +18,8 @@ void require_token(const char *field, int64_t id, int64_t vocab)
     }
 }
 
-/* Lists in the making. */
-struct building {
+/* Lists being filled. */
+struct list_builder {
     int64_t *offsets; /* [rows + 1] */
     int32_t *ids;     /* [rows, count] at most */
     float *values;    /* the same, or NULL */
@@ -27,7 +27,8 @@ struct building {
     int64_t count;
 };
 
-static struct building begin(const char *field, int64_t rows, int64_t count, bool with_values)
+static struct list_builder allocate_lists(const char *field, int64_t rows, int64_t count,
+                                          bool with_values)
 {
     int64_t all = 0;
 
@@ -35,7 +36,7 @@ static struct building begin(const char *field, int64_t rows, int64_t count, boo
         fail(field, "%lld ids for each of %lld rows are too many", (long long)count,
              (long long)rows);
     }
-    return (struct building){
+    return (struct list_builder){
         .offsets = require_memory(field, rows + 1, sizeof(int64_t)),
         .ids = require_memory(field, all, sizeof(int32_t)),
         .values = with_values ? require_memory(field, all, sizeof(float)) : NULL,
@@ -44,26 +45,28 @@ static struct building begin(const char *field, int64_t rows, int64_t count, boo
     };
 }
 
-/* The lists, once the first row's are there: every other row has the same. */
-static gumbel_token_lists repeat_first(const struct building *made)
+/* Copies the list of the first row to every other row. */
+static gumbel_token_lists repeat_first(const struct list_builder *lists)
 {
-    const size_t count = (size_t)made->count;
+    const size_t count = (size_t)lists->count;
 
-    for (int64_t row = 0; row <= made->rows; row++) {
-        made->offsets[row] = row * made->count;
+    for (int64_t row = 0; row <= lists->rows; row++) {
+        lists->offsets[row] = row * lists->count;
     }
-    for (int64_t row = 1; row < made->rows; row++) {
-        memcpy(made->ids + row * made->count, made->ids, count * sizeof *made->ids);
-        if (made->values) {
-            memcpy(made->values + row * made->count, made->values, count * sizeof *made->values);
+    for (int64_t row = 1; row < lists->rows; row++) {
+        memcpy(lists->ids + row * lists->count, lists->ids, count * sizeof *lists->ids);
+        if (lists->values) {
+            memcpy(lists->values + row * lists->count, lists->values,
+                   count * sizeof *lists->values);
         }
     }
-    return (gumbel_token_lists){.offsets = made->offsets, .ids = made->ids, .values = made->values};
+    return (gumbel_token_lists){
+        .offsets = lists->offsets, .ids = lists->ids, .values = lists->values};
 }
 
-/* A list on the command line, with or without values, for every row. */
-static gumbel_token_lists read_text(const char *field, const char *text, int64_t rows,
-                                    int64_t vocab, bool with_values)
+/* Parses a list of the command line, with or without values, for every row. */
+static gumbel_token_lists parse_lists(const char *field, const char *text, int64_t rows,
+                                      int64_t vocab, bool with_values)
 {
     int64_t count = *text ? 1 : 0;
     char *copy = strdup(text);
@@ -75,8 +78,8 @@ static gumbel_token_lists read_text(const char *field, const char *text, int64_t
     for (const char *next = text; *next; next++) {
         count += *next == ',';
     }
-    /* One row at least, to read the list into. */
-    struct building made = begin(field, rows > 0 ? rows : 1, count, with_values);
+    /* At least one row, which receives the list. */
+    struct list_builder lists = allocate_lists(field, rows > 0 ? rows : 1, count, with_values);
 
     for (int64_t i = 0; i < count; i++) {
         char *item = strsep(&rest, ",");
@@ -87,20 +90,20 @@ static gumbel_token_lists read_text(const char *field, const char *text, int64_t
         }
         if (value) {
             *value++ = '\0';
-            made.values[i] = strcmp(value, "-inf") == 0
-                                 ? -__builtin_inff()
-                                 : parse_float(field, value, -FLT_MAX, FLT_MAX);
+            lists.values[i] = strcmp(value, "-inf") == 0
+                                  ? -__builtin_inff()
+                                  : parse_float(field, value, -FLT_MAX, FLT_MAX);
         }
-        made.ids[i] = (int32_t)parse_integer(field, item, 0, INT32_MAX);
-        require_token(field, made.ids[i], vocab);
+        lists.ids[i] = (int32_t)parse_integer(field, item, 0, INT32_MAX);
+        require_token(field, lists.ids[i], vocab);
     }
     free(copy);
-    return repeat_first(&made);
+    return repeat_first(&lists);
 }
 
-/* Ids of one row of a file, up to its first -1; how many there are. */
-static int64_t take_row(const char *field, const char *path, const int32_t *from, int64_t count,
-                        int64_t vocab, int32_t *ids)
+/* Copies the ids of one row of a file, up to its first -1; returns their number. */
+static int64_t read_row_ids(const char *field, const char *path, const int32_t *from, int64_t count,
+                            int64_t vocab, int32_t *ids)
 {
     for (int64_t i = 0; i < count; i++) {
         if (from[i] == -1) {
@@ -115,24 +118,25 @@ static int64_t take_row(const char *field, const char *path, const int32_t *from
     return count;
 }
 
-static gumbel_token_lists read_file(const char *field, const char *path, int64_t rows,
-                                    int64_t vocab)
+static gumbel_token_lists read_lists(const char *field, const char *path, int64_t rows,
+                                     int64_t vocab)
 {
     npy *array = open_int32_rows(field, path, rows, -1);
     const tensor_view *view = npy_tensor(array);
     const int64_t count = view->shape[view->rank - 1];
     const int64_t step = view->rank == 2 ? count : 0;
-    struct building made = begin(field, rows, count, false);
+    struct list_builder lists = allocate_lists(field, rows, count, false);
 
-    made.offsets[0] = 0;
+    lists.offsets[0] = 0;
     for (int64_t row = 0; row < rows; row++) {
-        const int64_t at = made.offsets[row];
+        const int64_t at = lists.offsets[row];
 
-        made.offsets[row + 1] = at + take_row(field, path, (const int32_t *)view->data + row * step,
-                                              count, vocab, made.ids + at);
+        lists.offsets[row + 1] =
+            at + read_row_ids(field, path, (const int32_t *)view->data + row * step, count, vocab,
+                              lists.ids + at);
     }
     npy_close(array);
-    return (gumbel_token_lists){.offsets = made.offsets, .ids = made.ids};
+    return (gumbel_token_lists){.offsets = lists.offsets, .ids = lists.ids};
 }
 
 gumbel_token_lists read_token_rows(const char *field, const char *text, int64_t rows, int64_t vocab)
@@ -140,13 +144,13 @@ gumbel_token_lists read_token_rows(const char *field, const char *text, int64_t 
     if (!text) {
         return (gumbel_token_lists){0};
     }
-    return names_npy(text) ? read_file(field, text, rows, vocab)
-                           : read_text(field, text, rows, vocab, false);
+    return names_npy(text) ? read_lists(field, text, rows, vocab)
+                           : parse_lists(field, text, rows, vocab, false);
 }
 
 gumbel_token_lists read_value_rows(const char *field, const char *text, int64_t rows, int64_t vocab)
 {
-    return text ? read_text(field, text, rows, vocab, true) : (gumbel_token_lists){0};
+    return text ? parse_lists(field, text, rows, vocab, true) : (gumbel_token_lists){0};
 }
 
 void token_rows_free(gumbel_token_lists *lists)

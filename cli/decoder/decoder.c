@@ -23,7 +23,7 @@ struct decoder_sequence {
     int32_t length;
 };
 
-static void describe(decoder *d)
+static void fill_info(decoder *d)
 {
     const model_config *c = &d->model.config;
     d->info = (decoder_info){.model_type = c->model_type,
@@ -52,7 +52,7 @@ int decoder_open(const char *folder, int32_t threads, decoder **result, decoder_
         decoder_close(d);
         return -1;
     }
-    describe(d);
+    fill_info(d);
     *result = d;
     return 0;
 }
@@ -79,7 +79,7 @@ void decoder_parallel_for(void *context, int32_t count, gumbel_task task, void *
     pool_run(((decoder *)context)->pool, count, task, argument);
 }
 
-/* Floats between the layers of a cache, and of a position within one. */
+/* Floats between the layers of a cache, and between the positions of a layer. */
 static size_t position_size(const decoder *d)
 {
     return (size_t)d->model.config.kv_heads * (size_t)d->model.config.head_dim;
@@ -144,7 +144,7 @@ void decoder_sequence_truncate(decoder_sequence *sequence, int32_t length)
     }
 }
 
-/* Whether `count` tokens may follow what the sequence holds. */
+/* Checks that `count` tokens fit behind the sequence. */
 static int check_tokens(const decoder *d, const decoder_sequence *sequence, const int32_t *tokens,
                         int32_t count, decoder_error *error)
 {
@@ -164,8 +164,8 @@ static int check_tokens(const decoder *d, const decoder_sequence *sequence, cons
     return 0;
 }
 
-/* A token at a position that is its place in the cache, as are those before it. */
-static trunk_row row_at(decoder_sequence *s, int32_t position, int32_t token, float *hidden)
+/* A token whose position, like all positions before it, is its place in the cache. */
+static trunk_row make_row(decoder_sequence *s, int32_t position, int32_t token, float *hidden)
 {
     return (trunk_row){.cache = &s->cache,
                        .position = position,
@@ -191,7 +191,7 @@ int decoder_feed(decoder *d, decoder_sequence *sequence, const int32_t *tokens, 
         for (int32_t i = 0; i < n; i++) {
             int64_t wanted = (int64_t)first + i - skip;
             float *to = wanted >= 0 ? hidden + wanted * d->info.hidden_size : NULL;
-            rows[i] = row_at(sequence, sequence->length + i, tokens[first + i], to);
+            rows[i] = make_row(sequence, sequence->length + i, tokens[first + i], to);
         }
         trunk_run(d->trunk, rows, n);
         sequence->length += n;
@@ -199,11 +199,11 @@ int decoder_feed(decoder *d, decoder_sequence *sequence, const int32_t *tokens, 
     return 0;
 }
 
-/* A tree's nodes: how deep each is, and the places of those that lead to it. */
+/* The depth of each node of a tree, and the cache places of its ancestors. */
 typedef struct tree_paths {
     int32_t deepest;
     int32_t *depth;  /* [count] */
-    int32_t *places; /* [count, deepest + 1]: those of its ancestors, the root first, and its own */
+    int32_t *places; /* [count, deepest + 1]: of its ancestors, the root first, and its own */
 } tree_paths;
 
 static int tree_paths_new(tree_paths *t, const int32_t *parents, int32_t count, int32_t length,
@@ -242,7 +242,7 @@ static void tree_paths_free(tree_paths *t)
     free(t->places);
 }
 
-/* Feed the nodes of a tree whose paths are known. */
+/* Feeds the nodes of a tree. */
 static void feed_nodes(decoder *d, decoder_sequence *s, const int32_t *tokens, int32_t count,
                        const tree_paths *t, float *hidden)
 {
@@ -317,8 +317,8 @@ int decoder_step(decoder *d, decoder_sequence *const *sequences, const int32_t *
         int32_t n = count - first < TRUNK_MAX_ROWS ? count - first : TRUNK_MAX_ROWS;
         for (int32_t i = 0; i < n; i++) {
             decoder_sequence *s = sequences[first + i];
-            rows[i] = row_at(s, s->length, tokens[first + i],
-                             hidden + (int64_t)(first + i) * d->info.hidden_size);
+            rows[i] = make_row(s, s->length, tokens[first + i],
+                               hidden + (int64_t)(first + i) * d->info.hidden_size);
         }
         trunk_run(d->trunk, rows, n);
         for (int32_t i = 0; i < n; i++) {
@@ -337,7 +337,7 @@ int decoder_logits(decoder *d, const float *hidden, int32_t count, float *logits
     if (!scratch) {
         return decoder_fail(error, NULL, "logits", "out of memory for %d rows", count);
     }
-    linear(d->pool, &output, 1, hidden, count, scratch);
+    linear_multiply(d->pool, &output, 1, hidden, count, scratch);
     free(scratch);
     return 0;
 }

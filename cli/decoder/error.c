@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-/* Append `text` and ": " where they fit; returns the new length. */
+/* Appends `text` and ": " if they fit; returns the new length. */
 static size_t append_part(decoder_error *error, size_t length, const char *text)
 {
     size_t room = sizeof error->message - length;

@@ -12,7 +12,7 @@
 #define SAMPLES_MAX 1024
 #define TOP_MAX     128
 
-/* A sequence that is still being written. Ended ones leave the front of the list to the others. */
+/* A sequence being written. Unfinished sequences are at the front of the list. */
 typedef struct writer {
     decoder_sequence *sequence;
     int32_t sample;
@@ -43,14 +43,14 @@ typedef struct loop {
     size_t workspace_bytes;
 } loop;
 
-static double now(void)
+static double seconds_now(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static int check(const decoder *d, const generate_options *o, decoder_error *error)
+static int check_options(const decoder *d, const generate_options *o, decoder_error *error)
 {
     int32_t limit = decoder_describe(d)->max_positions;
     if (o->prompt_count < 1 || !o->prompt) {
@@ -80,7 +80,7 @@ static int fail_gumbel(const loop *l, const gumbel_error *problem)
     return decoder_fail(l->error, NULL, problem->field, "%s", problem->message);
 }
 
-static int allocate(loop *l)
+static int allocate_loop(loop *l)
 {
     const generate_options *o = l->options;
     size_t n = (size_t)l->samples;
@@ -109,7 +109,7 @@ static int allocate(loop *l)
                              l->error);
 }
 
-static void release(loop *l)
+static void free_loop(loop *l)
 {
     for (int32_t i = 0; l->writers && i < l->samples; i++) {
         decoder_sequence_free(l->writers[i].sequence);
@@ -128,8 +128,8 @@ static void release(loop *l)
     free(l->hidden);
 }
 
-/* Feed the prompt once and copy the outcome to the other samples. */
-static int prefill(loop *l)
+/* Feeds the prompt once and copies the result to the other samples. */
+static int feed_prompt(loop *l)
 {
     const generate_options *o = l->options;
     /* The last token of a text is drawn but never fed. */
@@ -141,7 +141,7 @@ static int prefill(loop *l)
             return -1;
         }
     }
-    double start = now();
+    double start = seconds_now();
     decoder_sequence *first = l->writers[0].sequence;
     if (decoder_feed(l->d, first, o->prompt, o->prompt_count, o->prompt_count - 1, l->hidden,
                      l->error) != 0) {
@@ -154,13 +154,13 @@ static int prefill(loop *l)
         memcpy(l->hidden + (size_t)i * d, l->hidden, d * sizeof *l->hidden);
     }
     l->active = l->samples;
-    l->times.prefill = now() - start;
+    l->times.prefill = seconds_now() - start;
     return 0;
 }
 
-/* One call of gumbel_sample(), with a workspace that grows to the largest. */
-static gumbel_status sample(loop *l, const gumbel_head *head, const gumbel_sampling *sampling,
-                            const gumbel_output *output, gumbel_error *problem)
+/* Calls gumbel_sample(), with a workspace that grows to the largest. */
+static gumbel_status sample_rows(loop *l, const gumbel_head *head, const gumbel_sampling *sampling,
+                                 const gumbel_output *output, gumbel_error *problem)
 {
     size_t bytes = 0;
     gumbel_status status =
@@ -176,8 +176,8 @@ static gumbel_status sample(loop *l, const gumbel_head *head, const gumbel_sampl
     return gumbel_sample(l->device, NULL, head, sampling, output, l->workspace, bytes, problem);
 }
 
-/* Where a call writes that draws for the writers from `first` on. */
-static gumbel_output output_of(loop *l, int32_t first)
+/* The output of a call that draws for the writers from `first` on. */
+static gumbel_output make_output(loop *l, int32_t first)
 {
     const generate_options *o = l->options;
     return (gumbel_output){.struct_size = sizeof(gumbel_output),
@@ -192,7 +192,7 @@ static gumbel_output output_of(loop *l, int32_t first)
                            .logprobs_of = o->logprobs_of};
 }
 
-/* Draw for `count` neighbouring writers in one call, which reads the head once. */
+/* Draws for `count` adjacent writers in one call, which reads the head once. */
 static int draw_group(loop *l, int32_t first, int32_t count)
 {
     const generate_options *o = l->options;
@@ -225,10 +225,10 @@ static int draw_group(loop *l, int32_t first, int32_t count)
                                 .num_samples = 1,
                                 .transforms = o->transforms ? &transforms : NULL,
                                 .truncation = o->truncation ? &l->truncation : NULL};
-    gumbel_output output = output_of(l, first);
+    gumbel_output output = make_output(l, first);
     gumbel_error problem;
     gumbel_status status = o->draw ? o->draw(o->draw_context, &head, &sampling, &output, &problem)
-                                   : sample(l, &head, &sampling, &output, &problem);
+                                   : sample_rows(l, &head, &sampling, &output, &problem);
     if (status != GUMBEL_OK) {
         return fail_gumbel(l, &problem);
     }
@@ -238,17 +238,17 @@ static int draw_group(loop *l, int32_t first, int32_t count)
     return 0;
 }
 
-/* Draw the next token of every active writer. */
-static int draw(loop *l)
+/* Draws the next token of every active writer. */
+static int draw_tokens(loop *l)
 {
-    double start = now();
+    double start = seconds_now();
     for (int32_t first = 0, count; first < l->active; first += count) {
         count = l->active - first < GENERATE_GROUP ? l->active - first : GENERATE_GROUP;
         if (draw_group(l, first, count) != 0) {
             return -1;
         }
     }
-    l->times.head += now() - start;
+    l->times.head += seconds_now() - start;
     l->times.steps++;
     for (int32_t i = 0; i < l->active; i++) {
         if (l->status[i] != GUMBEL_ROW_OK) {
@@ -270,8 +270,8 @@ static bool ends_text(const loop *l, int32_t id)
     return false;
 }
 
-/* Report the drawn tokens, keep the writers that go on. False if the callback stops the call. */
-static bool report(loop *l)
+/* Reports the drawn tokens and keeps the unfinished writers. False if the callback stops the call. */
+static bool report_tokens(loop *l)
 {
     const generate_options *o = l->options;
     int32_t kept = 0;
@@ -304,31 +304,31 @@ static bool report(loop *l)
     return more;
 }
 
-/* Feed the drawn tokens. */
-static int step(loop *l)
+/* Feeds the drawn tokens. */
+static int feed_tokens(loop *l)
 {
-    double start = now();
+    double start = seconds_now();
     for (int32_t i = 0; i < l->active; i++) {
         l->stepped[i] = l->writers[i].sequence;
     }
     int result = decoder_step(l->d, l->stepped, l->tokens, l->active, l->hidden, l->error);
-    l->times.trunk += now() - start;
+    l->times.trunk += seconds_now() - start;
     return result;
 }
 
-static int run(loop *l)
+static int run_loop(loop *l)
 {
-    if (allocate(l) != 0 || prefill(l) != 0) {
+    if (allocate_loop(l) != 0 || feed_prompt(l) != 0) {
         return -1;
     }
     while (l->active > 0) {
-        if (draw(l) != 0) {
+        if (draw_tokens(l) != 0) {
             return -1;
         }
-        if (!report(l)) {
+        if (!report_tokens(l)) {
             return 0;
         }
-        if (l->active > 0 && step(l) != 0) {
+        if (l->active > 0 && feed_tokens(l) != 0) {
             return -1;
         }
     }
@@ -340,8 +340,8 @@ int generate(decoder *d, gumbel_device *device, const generate_options *options,
 {
     loop l = {.d = d, .device = device, .options = options, .error = error};
     l.samples = options->num_samples > 0 ? options->num_samples : 1;
-    int result = check(d, options, error) == 0 ? run(&l) : -1;
-    release(&l);
+    int result = check_options(d, options, error) == 0 ? run_loop(&l) : -1;
+    free_loop(&l);
     if (times) {
         *times = l.times;
     }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The decode loop: a prompt in, tokens out, every one drawn by gumbel_sample().
+ * The decode loop: a prompt in, tokens out, each drawn by gumbel_sample().
  *
- * Sample j of a call is a sequence of its own, and draws with sample counter first_sample + j; all
- * share the seed. The position counter of a draw is the index of the token that it is drawn behind,
- * as it is in other engines. So a text depends on (model, prompt, seed, temperature, sample
- * counter) alone, not on how many samples run beside it. Rows of the head behind the tokenizer's
- * last token are padding and never drawn.
+ * Sample j of a call is a separate sequence, drawn with sample counter first_sample + j; all samples
+ * use one seed. The position counter of a draw is the index of the previous token, as in other
+ * engines. A text therefore depends on (model, prompt, seed, temperature, sample counter) only, not
+ * on the number of samples. Rows of the head after the tokenizer's last token are padding and never
+ * drawn.
  */
 #ifndef DECODER_GENERATE_H
 #define DECODER_GENERATE_H
@@ -18,64 +18,64 @@
 /* One drawn token. */
 typedef struct generate_token {
     int32_t sample;   /* 0 .. num_samples - 1 */
-    int32_t position; /* its index in its sequence, the prompt included */
+    int32_t position; /* its index in the sequence, including the prompt */
     int32_t id;
-    float logprob; /* natural logarithm, of the distribution that the options name */
-    bool last;     /* this sequence ends with it: an eos token, or the limit */
-    int32_t rank;  /* as in gumbel_output, where the options ask for it; else 0, as `kept` */
+    float logprob; /* natural logarithm, of the distribution in the options */
+    bool last;     /* the sequence ends with it: an eos token, or the limit */
+    int32_t rank;  /* as in gumbel_output if the options request it, else 0; `kept` also */
     int32_t kept;
-    const int32_t *top_ids;    /* [num_top] the likeliest tokens, until the callback returns */
-    const float *top_logprobs; /* [num_top] theirs */
+    const int32_t *top_ids;    /* [num_top] the likeliest tokens, valid during the callback */
+    const float *top_logprobs; /* [num_top] */
 } generate_token;
 
-/* How a call goes on after a token. */
+/* The continuation of a call after a token. */
 typedef enum generate_next {
     GENERATE_STOP,     /* the whole call ends, and succeeds */
-    GENERATE_CONTINUE, /* the sequence goes on, unless the token was its last */
-    GENERATE_END_TEXT, /* the sequence ends; the others go on */
+    GENERATE_CONTINUE, /* the sequence continues, unless the token was its last */
+    GENERATE_END_TEXT, /* the sequence ends; others continue */
 } generate_next;
 
-/* Called for every token as it is drawn, samples in order within a step. */
+/* Called for every token after its draw, in the order of samples within a step. */
 typedef generate_next (*generate_callback)(void *context, const generate_token *token);
 
-/* Rows of one call of gumbel_sample() or a generate_draw at most. */
+/* Largest number of rows of a call of gumbel_sample() or a generate_draw. */
 #define GENERATE_GROUP 8
 
-/* Draws in place of gumbel_sample(), for an engine that keeps the head elsewhere. All pointers are
- * to host memory; `head->weight` is decoder_head(), the same in every call, the hidden states are
- * float32 without gaps. Seeds and sample counters are contiguous, other row parameters have stride
- * GUMBEL_SAME; num_samples is 1; lists and a history have at most GENERATE_GROUP rows. `context` is
- * the pointer that the engine gave. Returns what gumbel_sample() would. */
+/* Replaces gumbel_sample() in an engine that keeps the head in other memory. All pointers are to host
+ * memory; `head->weight` is decoder_head() in every call, hidden states are contiguous float32. Seeds
+ * and sample counters are contiguous, other row parameters have stride GUMBEL_SAME; num_samples is 1;
+ * lists and a history have at most GENERATE_GROUP rows. `context` is draw_context of the options.
+ * Returns the status of gumbel_sample(). */
 typedef gumbel_status (*generate_draw)(void *context, const gumbel_head *head,
                                        const gumbel_sampling *sampling, const gumbel_output *output,
                                        gumbel_error *error);
 
-/* Zero in any field but `prompt` and `max_tokens` is its default. */
+/* Zero is the default of every field except `prompt` and `max_tokens`. */
 typedef struct generate_options {
     const int32_t *prompt; /* [prompt_count] token ids */
     int32_t prompt_count;  /* >= 1 */
-    int32_t max_tokens;  /* drawn for each sample, >= 1; prompt and these fit into max_positions */
-    int32_t num_samples; /* 1..1024; 0: 1 */
+    int32_t max_tokens;    /* for each sample, >= 1; with the prompt at most max_positions */
+    int32_t num_samples;   /* 1..1024; 0: 1 */
     uint32_t first_sample;
     float temperature; /* finite, >= 0; 0 is greedy */
     uint64_t seed;
-    bool ignore_eos;            /* draw max_tokens tokens whatever they are */
+    bool ignore_eos;            /* draw max_tokens tokens, also after an eos token */
     generate_callback on_token; /* NULL is allowed */
     void *context;
     generate_draw draw; /* NULL: gumbel_sample() on the device */
     void *draw_context;
-    const gumbel_transforms *transforms; /* of one row, for every sample; strides are not read, and
-                                            what penalties count is kept here; NULL: none */
-    const gumbel_truncation *truncation; /* likewise; NULL: none */
-    bool ranks;                          /* tell `rank` of every token */
-    bool kept;                           /* tell `kept` */
-    int32_t num_top;                     /* 0..128: tell so many of the likeliest tokens */
+    const gumbel_transforms *transforms; /* of one row, for every sample; strides and the history
+                                            are not read: generate() has its own; NULL: none */
+    const gumbel_truncation *truncation; /* of one row, for every sample; NULL: none */
+    bool ranks;                          /* report `rank` of every token */
+    bool kept;                           /* report `kept` */
+    int32_t num_top;                     /* 0..128: number of likeliest tokens to report */
     gumbel_distribution logprobs_of;     /* of logprob and top_logprobs */
-    const void *screen; /* of decoder_head(), as in gumbel_head; with it no log-probabilities are
-                           told: `logprob` is NaN. NULL: none */
+    const void *screen; /* of decoder_head(), as in gumbel_head; there are no log-probabilities
+                           then: `logprob` is NaN. NULL: none */
 } generate_options;
 
-/* Where the time went, in seconds, and how many tokens there were. */
+/* Times in seconds, and the number of tokens. */
 typedef struct generate_times {
     double prefill; /* trunk, the prompt */
     double trunk;   /* trunk, one token a sample and step */
@@ -84,13 +84,13 @@ typedef struct generate_times {
     int32_t steps;  /* in which every unfinished sample drew a token */
 } generate_times;
 
-/* generate(): draw texts.
- *  device   of host memory; makes the draws where options->draw does not, and keeps the histories
- *           that penalties count. It may run on the decoder's threads (decoder_parallel_for()).
- *           NULL where neither is asked for.
- *  times    filled on success, and with what had passed on an error; NULL is allowed.
- *  returns  0; -1 with `error` filled: an option out of range, memory, or a row whose logits were
- * not finite. Tokens that the callback has seen by then are right. */
+/* generate(): draws texts.
+ *  device   of host memory; draws unless options->draw is set, and stores the histories that penalties
+ *           count. The device may use the decoder's threads (decoder_parallel_for()). NULL if it would do
+ *           neither.
+ *  times    filled, also after an error; NULL is allowed.
+ *  returns  0; -1 with `error` filled: an option out of range, memory, or a row whose logits are not
+ *           finite. Tokens already reported to the callback are valid. */
 int generate(decoder *d, gumbel_device *device, const generate_options *options,
              generate_times *times, decoder_error *error);
 

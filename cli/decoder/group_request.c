@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* GENERATE_GROUP times the list of the first row. */
-static int repeat_lists(const gumbel_token_lists *one, gumbel_token_lists *made,
+/* Repeats the list of the first row GENERATE_GROUP times. */
+static int repeat_lists(const gumbel_token_lists *one, gumbel_token_lists *copies,
                         decoder_error *error)
 {
     if (!one->offsets) {
@@ -16,7 +16,7 @@ static int repeat_lists(const gumbel_token_lists *one, gumbel_token_lists *made,
     int64_t *offsets = calloc(GENERATE_GROUP + 1, sizeof *offsets);
     int32_t *ids = calloc(GENERATE_GROUP * count + 1, sizeof *ids);
     float *values = one->values ? calloc(GENERATE_GROUP * count + 1, sizeof *values) : NULL;
-    *made = (gumbel_token_lists){.offsets = offsets, .ids = ids, .values = values};
+    *copies = (gumbel_token_lists){.offsets = offsets, .ids = ids, .values = values};
     if (!offsets || !ids || (one->values && !values)) {
         return decoder_fail(error, NULL, "transforms", "out of memory for lists of %zu", count);
     }
@@ -44,7 +44,7 @@ static int fail_gumbel(const gumbel_error *problem, decoder_error *error)
     return decoder_fail(error, NULL, problem->field, "%s", problem->message);
 }
 
-/* The prompt is counted once; the other samples get copies. */
+/* Counts the prompt once and copies the counts to the other samples. */
 static int start_history(group_request *r, const generate_options *options, int64_t vocab,
                          int32_t samples, decoder_error *error)
 {

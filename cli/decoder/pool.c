@@ -11,27 +11,26 @@
 #include <unistd.h>
 
 struct pool {
-    pid_t process;      /* which has the threads */
+    pid_t process;      /* the owner of the threads */
     pthread_t *threads; /* [started] */
     int32_t started;
     pthread_mutex_t lock;
     pthread_cond_t job_given;
     pthread_cond_t job_done;
     /* The job, under `lock` but for `next`. */
-    uint64_t job; /* counts jobs, so that no thread takes part in one twice */
+    uint64_t job; /* number of jobs, so that a thread runs each job once */
     int32_t busy; /* threads that have not finished the job */
     bool closing;
     int32_t count;
     gumbel_task task;
     void *argument;
-    atomic_int next; /* the first item that nobody has taken */
+    atomic_int next; /* the next item to run */
 };
 
-/* Whether this is a child of fork(), which has no threads but its own, and locks that may be held
- * for good. */
+/* True in a child of fork(), which has only the calling thread, and locks that may stay locked. */
 static bool is_orphaned(const pool *p) { return getpid() != p->process; }
 
-static void take_items(pool *p)
+static void run_items(pool *p)
 {
     for (;;) {
         int32_t item = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
@@ -42,7 +41,7 @@ static void take_items(pool *p)
     }
 }
 
-static void *work(void *argument)
+static void *run_jobs(void *argument)
 {
     pool *p = argument;
     uint64_t done = 0;
@@ -56,7 +55,7 @@ static void *work(void *argument)
         }
         done = p->job;
         pthread_mutex_unlock(&p->lock);
-        take_items(p);
+        run_items(p);
         pthread_mutex_lock(&p->lock);
         if (--p->busy == 0) {
             pthread_cond_signal(&p->job_done);
@@ -91,7 +90,7 @@ int pool_new(int32_t threads, pool **result, decoder_error *error)
     pthread_cond_init(&p->job_given, NULL);
     pthread_cond_init(&p->job_done, NULL);
     while (p->started < wanted) {
-        int problem = pthread_create(&p->threads[p->started], NULL, work, p);
+        int problem = pthread_create(&p->threads[p->started], NULL, run_jobs, p);
         if (problem != 0) {
             pool_free(p);
             return decoder_fail(error, NULL, "threads", "cannot start: %s", strerror(problem));
@@ -147,7 +146,7 @@ void pool_run(pool *p, int32_t count, gumbel_task task, void *argument)
     p->job++;
     pthread_cond_broadcast(&p->job_given);
     pthread_mutex_unlock(&p->lock);
-    take_items(p);
+    run_items(p);
     pthread_mutex_lock(&p->lock);
     while (p->busy > 0) {
         pthread_cond_wait(&p->job_done, &p->lock);

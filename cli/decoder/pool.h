@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A handful of threads that share the items of one job.
+ * A thread pool that runs the items of one job.
  */
 #ifndef DECODER_POOL_H
 #define DECODER_POOL_H
@@ -14,20 +14,20 @@
 
 typedef struct pool pool;
 
-/* pool_new(): start `threads` - 1 threads; the caller of pool_run() is the last one.
- *  threads  1..POOL_MAX_THREADS; 0: the CPUs that this process may use
+/* pool_new(): starts `threads` - 1 threads; the caller of pool_run() is the last one.
+ *  threads  1..POOL_MAX_THREADS; 0: the CPUs available to the process
  *  returns  0; -1 with `error` filled. Release it with pool_free(). */
 int pool_new(int32_t threads, pool **result, decoder_error *error);
 
-/* Stop the threads and free. NULL is allowed. */
+/* Stops the threads and frees. NULL is allowed. */
 void pool_free(pool *p);
 
-/* How many threads share a job, the caller's included. */
+/* Number of threads of a job, including the caller's. */
 int32_t pool_threads(const pool *p);
 
-/* pool_run(): call task(argument, i) for each i in [0, count), in any order, and return when all
+/* pool_run(): calls task(argument, i) for each i in [0, count), in any order, and returns when all
  * have returned. One call at a time, and none from within a task. In a child of fork() the caller's
- * thread does it all. */
+ * thread runs all items. */
 void pool_run(pool *p, int32_t count, gumbel_task task, void *argument);
 
 #endif /* DECODER_POOL_H */

@@ -12,7 +12,7 @@
 
 enum { MOST_ROWS = GENERATE_GROUP, MOST_TOP = MOST_ROWS * 128 };
 
-/* The row parameters of a step, as one copy takes them. */
+/* The row parameters of a step, copied to the GPU at once. */
 struct step_input {
     uint64_t seed[MOST_ROWS];
     float temperature[MOST_ROWS];
@@ -20,7 +20,7 @@ struct step_input {
     uint32_t first_sample[MOST_ROWS];
 };
 
-/* Its results, likewise; the last two are copied where they are asked for. */
+/* The results of a step, copied to the host at once; the last two if requested. */
 struct step_output {
     int32_t tokens[MOST_ROWS];
     float logprobs[MOST_ROWS];
@@ -33,9 +33,9 @@ struct step_output {
 
 struct cuda_head {
     gumbel_device *device;
-    gumbel_tensor weight;       /* on the GPU, as the pointers below */
-    const void *other;          /* a copy of another head's weights; or NULL */
-    const void *other_of;       /* whose copy it is, in host memory */
+    gumbel_tensor weight;       /* on the GPU, as the next pointers */
+    const void *other;          /* a copy of the draft head's weights; or NULL */
+    const void *other_of;       /* the original of `other`, in host memory */
     float *hidden;              /* [MOST_ROWS, D] */
     struct step_input *input;   /* [1] */
     struct step_output *output; /* [1] */
@@ -45,18 +45,18 @@ struct cuda_head {
 
 struct cuda_head *cuda_head_new(gumbel_device *device, gumbel_tensor weight)
 {
-    struct cuda_head *made = require_memory("head", 1, sizeof *made);
+    struct cuda_head *copy = require_memory("head", 1, sizeof *copy);
     const gumbel_device_info info = describe_device(device);
 
     device_driver_use(info.name);
-    *made = (struct cuda_head){
+    *copy = (struct cuda_head){
         .device = device,
         .weight = device_memory_copy_tensor(weight),
-        .hidden = device_memory_make(MOST_ROWS * (size_t)weight.cols * sizeof *made->hidden),
-        .input = device_memory_make(sizeof *made->input),
-        .output = device_memory_make(sizeof *made->output),
+        .hidden = device_memory_new(MOST_ROWS * (size_t)weight.cols * sizeof *copy->hidden),
+        .input = device_memory_new(sizeof *copy->input),
+        .output = device_memory_new(sizeof *copy->output),
     };
-    return made;
+    return copy;
 }
 
 void cuda_head_free(struct cuda_head *head)
@@ -72,9 +72,9 @@ void cuda_head_free(struct cuda_head *head)
     }
 }
 
-/* A row parameter, contiguous or of one value, to `to`; what stands for it on the GPU. */
-static const void *pack(void *to, const void *values, int64_t stride, int64_t rows, size_t size,
-                        const void *there)
+/* Copies a row parameter, contiguous or one value, to `to`; returns its address on the GPU. */
+static const void *pack_rows(void *to, const void *values, int64_t stride, int64_t rows,
+                             size_t size, const void *there)
 {
     if (values) {
         memcpy(to, values, (size_t)(stride == GUMBEL_SAME ? 1 : rows) * size);
@@ -82,27 +82,28 @@ static const void *pack(void *to, const void *values, int64_t stride, int64_t ro
     return values ? there : NULL;
 }
 
-static gumbel_sampling put_step(const struct cuda_head *on, const gumbel_head *head,
-                                const gumbel_sampling *sampling)
+static gumbel_sampling upload_step(const struct cuda_head *on, const gumbel_head *head,
+                                   const gumbel_sampling *sampling)
 {
     const int64_t rows = head->hidden.rows;
-    gumbel_sampling made = *sampling;
+    gumbel_sampling copy = *sampling;
     struct step_input input = {.seed = {0}};
 
-    made.temperature.data =
-        pack(input.temperature, sampling->temperature.data, sampling->temperature.stride, rows,
-             sizeof *input.temperature, on->input->temperature);
-    made.seed.data = pack(input.seed, sampling->seed.data, sampling->seed.stride, rows,
-                          sizeof *input.seed, on->input->seed);
-    made.position.data = pack(input.position, sampling->position.data, sampling->position.stride,
-                              rows, sizeof *input.position, on->input->position);
-    made.first_sample.data =
-        pack(input.first_sample, sampling->first_sample.data, sampling->first_sample.stride, rows,
-             sizeof *input.first_sample, on->input->first_sample);
-    device_memory_put(on->input, &input, sizeof input);
-    device_memory_put(on->hidden, head->hidden.data,
-                      (size_t)rows * (size_t)head->hidden.cols * sizeof *on->hidden);
-    return made;
+    copy.temperature.data =
+        pack_rows(input.temperature, sampling->temperature.data, sampling->temperature.stride, rows,
+                  sizeof *input.temperature, on->input->temperature);
+    copy.seed.data = pack_rows(input.seed, sampling->seed.data, sampling->seed.stride, rows,
+                               sizeof *input.seed, on->input->seed);
+    copy.position.data =
+        pack_rows(input.position, sampling->position.data, sampling->position.stride, rows,
+                  sizeof *input.position, on->input->position);
+    copy.first_sample.data =
+        pack_rows(input.first_sample, sampling->first_sample.data, sampling->first_sample.stride,
+                  rows, sizeof *input.first_sample, on->input->first_sample);
+    device_memory_upload(on->input, &input, sizeof input);
+    device_memory_upload(on->hidden, head->hidden.data,
+                         (size_t)rows * (size_t)head->hidden.cols * sizeof *on->hidden);
+    return copy;
 }
 
 gumbel_device *cuda_head_device(const struct cuda_head *head) { return head->device; }
@@ -124,16 +125,16 @@ void *cuda_head_workspace(struct cuda_head *head, size_t bytes)
 {
     if (!head->workspace || bytes > head->workspace_bytes) {
         device_memory_free(head->workspace);
-        head->workspace = device_memory_make(bytes);
+        head->workspace = device_memory_new(bytes);
         head->workspace_bytes = bytes;
     }
     return head->workspace;
 }
 
-/* One call on the GPU, with a workspace that grows to the largest. */
-static gumbel_status sample(struct cuda_head *on, const gumbel_head *head,
-                            const gumbel_sampling *sampling, const gumbel_output *output,
-                            gumbel_error *error)
+/* Calls gumbel_sample() on the GPU, with a workspace that grows to the largest. */
+static gumbel_status sample_rows(struct cuda_head *on, const gumbel_head *head,
+                                 const gumbel_sampling *sampling, const gumbel_output *output,
+                                 gumbel_error *error)
 {
     size_t bytes = 0;
     const gumbel_status status =
@@ -146,14 +147,14 @@ static gumbel_status sample(struct cuda_head *on, const gumbel_head *head,
                          bytes, error);
 }
 
-/* The results that `output` has room for, from the GPU. */
-static void fetch_step(const struct cuda_head *on, const gumbel_output *output, size_t rows)
+/* Copies the results that `output` has pointers for from the GPU. */
+static void download_step(const struct cuda_head *on, const gumbel_output *output, size_t rows)
 {
     const size_t top = rows * (size_t)output->num_top;
     struct step_output results;
 
-    device_memory_fetch(&results, on->output,
-                        top ? sizeof results : offsetof(struct step_output, top_ids));
+    device_memory_download(&results, on->output,
+                           top ? sizeof results : offsetof(struct step_output, top_ids));
     memcpy(output->tokens, results.tokens, rows * sizeof *results.tokens);
     memcpy(output->logprobs, results.logprobs, rows * sizeof *results.logprobs);
     memcpy(output->status, results.status, rows * sizeof *results.status);
@@ -175,7 +176,7 @@ gumbel_status cuda_head_draw(void *context, const gumbel_head *head,
 {
     struct cuda_head *on = context;
     const size_t rows = (size_t)head->hidden.rows;
-    gumbel_sampling put = put_step(on, head, sampling);
+    gumbel_sampling put = upload_step(on, head, sampling);
     gumbel_output there = *output;
     gumbel_head copied = *head;
     struct cuda_uploads uploads;
@@ -190,10 +191,10 @@ gumbel_status cuda_head_draw(void *context, const gumbel_head *head,
     there.top_logprobs = output->num_top ? on->output->top_logprobs : NULL;
     copied.weight.data = on->weight.data;
     copied.hidden.data = on->hidden;
-    cuda_uploads_put(&uploads, &put, head->hidden.rows, head->weight.rows);
-    status = sample(on, &copied, &put, &there, error);
+    cuda_uploads_copy(&uploads, &put, head->hidden.rows, head->weight.rows);
+    status = sample_rows(on, &copied, &put, &there, error);
     if (status == GUMBEL_OK) {
-        fetch_step(on, output, rows);
+        download_step(on, output, rows);
     }
     cuda_uploads_free(&uploads);
     return status;

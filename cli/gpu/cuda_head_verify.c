@@ -7,14 +7,14 @@
 #include "cuda_uploads.h"
 #include "device_memory.h"
 
-/* A model as a call has it: one of its two ways in, the other NULL, and its draws. */
+/* A model of a call: head or logits, the other NULL, and its sampling. */
 struct model {
     const gumbel_head *head;
     const gumbel_logits *logits;
     const gumbel_sampling *sampling;
 };
 
-/* The same on the GPU; the pointers in `as` are to what stands beside it. */
+/* A model on the GPU; the pointers in `as` are to the other fields. */
 struct model_there {
     struct model as;
     gumbel_head head;
@@ -31,11 +31,10 @@ struct cycle_there {
     gumbel_verified verified;
 };
 
-/* A result that is copied where it is asked for: of each node, or of the one request; all have
- * elements of 4 bytes. */
+/* The optional results: of each node, or of the single request; elements have 4 bytes. */
 enum { ELEMENT_BYTES = 4 };
 static const struct verified_array {
-    size_t at; /* of its pointer in a gumbel_verified */
+    size_t at; /* offset of its pointer in a gumbel_verified */
     enum { PER_REQUEST, PER_NODE } per;
 } verified_arrays[] = {
     {offsetof(gumbel_verified, tokens), PER_NODE},
@@ -47,7 +46,7 @@ static const struct verified_array {
 };
 enum { VERIFIED_ARRAYS = sizeof verified_arrays / sizeof *verified_arrays };
 
-static void *pointer_of(const gumbel_verified *verified, int i)
+static void *read_pointer(const gumbel_verified *verified, int i)
 {
     void *pointer = NULL;
 
@@ -55,15 +54,16 @@ static void *pointer_of(const gumbel_verified *verified, int i)
     return pointer;
 }
 
-static size_t bytes_of(const gumbel_draft *draft, int i)
+static size_t count_bytes(const gumbel_draft *draft, int i)
 {
     return ELEMENT_BYTES * (verified_arrays[i].per == PER_NODE ? (size_t)draft->max_nodes : 1);
 }
 
-/* ------------------------------------------------------------------------- what goes in ---- */
+/* ------------------------------------------------------------------------- inputs ---- */
 
-/* Parameters of one row, of a vocabulary of so many tokens. */
-static void put_sampling(struct model_there *there, const gumbel_sampling *sampling, int64_t tokens)
+/* Uploads the parameters of one row; `tokens` is the vocabulary size. */
+static void upload_sampling(struct model_there *there, const gumbel_sampling *sampling,
+                            int64_t tokens)
 {
     gumbel_sampling *put = &there->sampling;
 
@@ -75,29 +75,29 @@ static void put_sampling(struct model_there *there, const gumbel_sampling *sampl
         device_memory_copy(sampling->position.data, sizeof *sampling->position.data);
     put->first_sample.data =
         device_memory_copy(sampling->first_sample.data, sizeof *sampling->first_sample.data);
-    cuda_uploads_put(&there->uploads, put, 1, tokens);
+    cuda_uploads_copy(&there->uploads, put, 1, tokens);
     there->as.sampling = put;
 }
 
-/* `weight` is that of the model's head on the GPU. */
-static void put_model(struct model_there *there, const struct model *model,
-                      const gumbel_tensor *weight)
+/* Uploads a model; `weight` is its head's on the GPU. */
+static void upload_model(struct model_there *there, const struct model *model,
+                         const gumbel_tensor *weight)
 {
     if (model->head) {
         there->head = *model->head;
         there->head.weight.data = weight->data;
         there->head.hidden = device_memory_copy_tensor(model->head->hidden);
         there->as.head = &there->head;
-        put_sampling(there, model->sampling, model->head->weight.rows);
+        upload_sampling(there, model->sampling, model->head->weight.rows);
     } else if (model->logits) {
         there->logits = *model->logits;
         there->logits.logits = device_memory_copy_tensor(model->logits->logits);
         there->as.logits = &there->logits;
-        put_sampling(there, model->sampling, model->logits->logits.cols);
+        upload_sampling(there, model->sampling, model->logits->logits.cols);
     }
 }
 
-static void put_draft(struct cycle_there *cycle, struct cuda_head *on, const gumbel_draft *draft)
+static void upload_draft(struct cycle_there *cycle, struct cuda_head *on, const gumbel_draft *draft)
 {
     const size_t nodes = (size_t)draft->max_nodes;
     const struct model drafter = {draft->head, draft->logits, draft->sampling};
@@ -107,7 +107,7 @@ static void put_draft(struct cycle_there *cycle, struct cuda_head *on, const gum
     if (draft->head) {
         weight = cuda_head_other(on, draft->head->weight);
     }
-    put_model(&cycle->drafter, &drafter, &weight);
+    upload_model(&cycle->drafter, &drafter, &weight);
     *there = *draft;
     there->head = cycle->drafter.as.head;
     there->logits = cycle->drafter.as.logits;
@@ -120,34 +120,34 @@ static void put_draft(struct cycle_there *cycle, struct cuda_head *on, const gum
     there->stop = cuda_uploads_lists(&draft->stop, draft->requests);
 }
 
-static void make_results(struct cycle_there *there, const gumbel_verified *verified)
+static void allocate_results(struct cycle_there *there, const gumbel_verified *verified)
 {
-    there->rows = cuda_output_make(verified->rows, there->draft.max_nodes, 1);
+    there->rows = cuda_output_new(verified->rows, there->draft.max_nodes, 1);
     there->verified =
         (gumbel_verified){.struct_size = sizeof there->verified, .rows = &there->rows};
     for (int i = 0; i < VERIFIED_ARRAYS; i++) {
         void *memory =
-            pointer_of(verified, i) ? device_memory_make(bytes_of(&there->draft, i)) : NULL;
+            read_pointer(verified, i) ? device_memory_new(count_bytes(&there->draft, i)) : NULL;
 
         memcpy((char *)&there->verified + verified_arrays[i].at, &memory, sizeof memory);
     }
 }
 
-/* ------------------------------------------------------------------------ what comes out ---- */
+/* ------------------------------------------------------------------------ outputs ---- */
 
-static void fetch(const struct cycle_there *there, const gumbel_verified *verified)
+static void download_results(const struct cycle_there *there, const gumbel_verified *verified)
 {
     for (int i = 0; i < VERIFIED_ARRAYS; i++) {
-        if (pointer_of(verified, i)) {
-            device_memory_fetch(pointer_of(verified, i), pointer_of(&there->verified, i),
-                                bytes_of(&there->draft, i));
-            device_memory_free(pointer_of(&there->verified, i));
+        if (read_pointer(verified, i)) {
+            device_memory_download(read_pointer(verified, i), read_pointer(&there->verified, i),
+                                   count_bytes(&there->draft, i));
+            device_memory_free(read_pointer(&there->verified, i));
         }
     }
-    cuda_output_fetch(verified->rows, &there->rows, there->draft.max_nodes, 1);
+    cuda_output_download(verified->rows, &there->rows, there->draft.max_nodes, 1);
 }
 
-static void release_model(const struct model_there *there)
+static void free_model(const struct model_there *there)
 {
     device_memory_free(there->head.hidden.data);
     device_memory_free(there->logits.logits.data);
@@ -158,10 +158,10 @@ static void release_model(const struct model_there *there)
     cuda_uploads_free(&there->uploads);
 }
 
-static void release(const struct cycle_there *there)
+static void free_cycle(const struct cycle_there *there)
 {
-    release_model(&there->target);
-    release_model(&there->drafter);
+    free_model(&there->target);
+    free_model(&there->drafter);
     device_memory_free(there->draft.tokens);
     device_memory_free(there->draft.parents);
     device_memory_free(there->draft.limit);
@@ -172,8 +172,8 @@ static void release(const struct cycle_there *there)
 
 /* ----------------------------------------------------------------------------- the call ---- */
 
-static gumbel_status call(const struct cycle_there *there, struct cuda_head *on,
-                          gumbel_error *error)
+static gumbel_status call_verify(const struct cycle_there *there, struct cuda_head *on,
+                                 gumbel_error *error)
 {
     gumbel_device *device = cuda_head_device(on);
     const struct model *by = &there->target.as;
@@ -201,11 +201,11 @@ gumbel_status cuda_head_verify(void *context, const gumbel_head *head, const gum
     struct cycle_there there = {.draft = {0}};
     gumbel_status status = GUMBEL_OK;
 
-    put_model(&there.target, &target, &weight);
-    put_draft(&there, on, draft);
-    make_results(&there, verified);
-    status = call(&there, on, error);
-    fetch(&there, verified);
-    release(&there);
+    upload_model(&there.target, &target, &weight);
+    upload_draft(&there, on, draft);
+    allocate_results(&there, verified);
+    status = call_verify(&there, on, error);
+    download_results(&there, verified);
+    free_cycle(&there);
     return status;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Drafts verified by an LM head that stays in the memory of an NVIDIA GPU.
+ * Verifies drafts by an LM head in the memory of an NVIDIA GPU.
  */
 #ifndef GUMBEL_CLI_CUDA_HEAD_VERIFY_H
 #define GUMBEL_CLI_CUDA_HEAD_VERIFY_H

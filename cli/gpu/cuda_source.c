@@ -9,37 +9,37 @@
 #include "options.h"
 #include "report.h"
 
-/* What of a call is in device memory from its beginning to its end. */
+/* The device memory of a call. */
 struct uploaded {
     gumbel_tensor hidden;
     gumbel_sampling sampling;
     struct cuda_uploads request;
-    gumbel_summary *summaries; /* NULL: not chunk by chunk */
+    gumbel_summary *summaries; /* NULL: not in chunks */
     void *workspace;
     size_t workspace_bytes;
 };
 
-static int32_t samples_of(const gumbel_sampling *sampling)
+static int32_t count_samples(const gumbel_sampling *sampling)
 {
     return sampling->num_samples ? sampling->num_samples : 1;
 }
 
-/* Upload what `source` and `sampling` have but the weights; `output` is NULL for chunks. */
-static void upload(struct uploaded *made, const struct source *source, gumbel_device *device,
-                   const gumbel_sampling *sampling, const gumbel_output *output, int64_t draws)
+/* Uploads `source` and `sampling` except the weights; `output` is NULL for chunks. */
+static void upload_call(struct uploaded *call, const struct source *source, gumbel_device *device,
+                        const gumbel_sampling *sampling, const gumbel_output *output, int64_t draws)
 {
     const int64_t batch = source_batch(source);
     const int64_t first =
         source->from_logits ? source->logits.first_token : source->head.first_token;
-    gumbel_sampling *rows = &made->sampling;
+    gumbel_sampling *rows = &call->sampling;
     gumbel_error error = {"", ""};
 
-    *made = (struct uploaded){.sampling = *sampling};
+    *call = (struct uploaded){.sampling = *sampling};
     require_ok(gumbel_workspace_size(device, source->from_logits ? NULL : &source->head,
                                      source->from_logits ? &source->logits : NULL, sampling, output,
-                                     &made->workspace_bytes, &error),
+                                     &call->workspace_bytes, &error),
                &error);
-    made->workspace = device_memory_make(made->workspace_bytes);
+    call->workspace = device_memory_new(call->workspace_bytes);
     rows->temperature.data = cuda_uploads_rows(rows->temperature.data, rows->temperature.stride, 1,
                                                batch, sizeof *rows->temperature.data);
     rows->seed.data =
@@ -48,32 +48,32 @@ static void upload(struct uploaded *made, const struct source *source, gumbel_de
                                             sizeof *rows->position.data);
     rows->first_sample.data = cuda_uploads_rows(rows->first_sample.data, rows->first_sample.stride,
                                                 1, batch, sizeof *rows->first_sample.data);
-    rows->given.data = cuda_uploads_rows(rows->given.data, rows->given.stride, samples_of(sampling),
-                                         batch, sizeof *rows->given.data);
-    cuda_uploads_put(&made->request, rows, batch, first + source_vocab(source));
+    rows->given.data = cuda_uploads_rows(rows->given.data, rows->given.stride,
+                                         count_samples(sampling), batch, sizeof *rows->given.data);
+    cuda_uploads_copy(&call->request, rows, batch, first + source_vocab(source));
     if (!source->from_logits) {
-        made->hidden = device_memory_copy_tensor(source->head.hidden);
+        call->hidden = device_memory_copy_tensor(source->head.hidden);
     }
-    made->summaries = output ? NULL : device_memory_make((size_t)draws * sizeof *made->summaries);
+    call->summaries = output ? NULL : device_memory_new((size_t)draws * sizeof *call->summaries);
 }
 
-static void free_uploaded(const struct uploaded *made)
+static void free_uploaded(const struct uploaded *call)
 {
-    device_memory_free(made->sampling.temperature.data);
-    device_memory_free(made->sampling.seed.data);
-    device_memory_free(made->sampling.position.data);
-    device_memory_free(made->sampling.first_sample.data);
-    device_memory_free(made->sampling.given.data);
-    cuda_uploads_free(&made->request);
-    device_memory_free(made->hidden.data);
-    device_memory_free(made->workspace);
-    device_memory_free(made->summaries);
+    device_memory_free(call->sampling.temperature.data);
+    device_memory_free(call->sampling.seed.data);
+    device_memory_free(call->sampling.position.data);
+    device_memory_free(call->sampling.first_sample.data);
+    device_memory_free(call->sampling.given.data);
+    cuda_uploads_free(&call->request);
+    device_memory_free(call->hidden.data);
+    device_memory_free(call->workspace);
+    device_memory_free(call->summaries);
 }
 
-/* One call on `part` of the vocabulary, in GPU memory: a draw where there is an output, else the
- * summaries of a chunk. */
-static void call(const struct source *part, gumbel_device *device, const struct uploaded *on,
-                 const gumbel_output *output)
+/* Uploads the weights of `part` of the vocabulary and calls the library: a draw if there is an
+ * output, else the summaries of a chunk. */
+static void sample_part(const struct source *part, gumbel_device *device, const struct uploaded *on,
+                        const gumbel_output *output)
 {
     gumbel_error error = {"", ""};
     gumbel_status status = GUMBEL_OK;
@@ -104,7 +104,7 @@ static void call(const struct source *part, gumbel_device *device, const struct 
     }
 }
 
-/* Chunk after chunk; the host merges. */
+/* Samples in chunks, which the host merges. */
 static void sample_chunks(const struct source *source, gumbel_device *device,
                           const gumbel_sampling *sampling, const gumbel_output *output,
                           int64_t chunk, int32_t samples)
@@ -116,15 +116,15 @@ static void sample_chunks(const struct source *source, gumbel_device *device,
     gumbel_error error = {"", ""};
     struct uploaded on;
 
-    upload(&on, source, device, sampling, NULL, draws);
+    upload_call(&on, source, device, sampling, NULL, draws);
     gumbel_summary_clear(merged, draws);
     progress_start("sampling");
     for (int64_t begin = 0, end; begin < vocab; begin = end) {
         end = vocab - begin > chunk ? begin + chunk : vocab;
         const struct source shard = source_shard(source, begin, end);
 
-        call(&shard, device, &on, NULL);
-        device_memory_fetch(part, on.summaries, (size_t)draws * sizeof *part);
+        sample_part(&shard, device, &on, NULL);
+        device_memory_download(part, on.summaries, (size_t)draws * sizeof *part);
         require_ok(gumbel_merge(NULL, NULL, merged, part, draws, &error), &error);
         progress_update(end, vocab);
     }
@@ -140,7 +140,7 @@ void cuda_source_sample(const struct source *source, gumbel_device *device, cons
                         const gumbel_sampling *sampling, const gumbel_output *output, int64_t chunk)
 {
     const int64_t batch = source_batch(source);
-    const int32_t samples = samples_of(sampling);
+    const int32_t samples = count_samples(sampling);
 
     device_driver_use(name);
     if (chunk) {
@@ -149,10 +149,10 @@ void cuda_source_sample(const struct source *source, gumbel_device *device, cons
         gumbel_output there;
         struct uploaded on;
 
-        upload(&on, source, device, sampling, output, batch * samples);
-        there = cuda_output_make(output, batch, samples);
-        call(source, device, &on, &there);
-        cuda_output_fetch(output, &there, batch, samples);
+        upload_call(&on, source, device, sampling, output, batch * samples);
+        there = cuda_output_new(output, batch, samples);
+        sample_part(source, device, &on, &there);
+        cuda_output_download(output, &there, batch, samples);
         free_uploaded(&on);
     }
 }

@@ -7,8 +7,8 @@
 
 #include "source.h"
 
-/* source_sample() on a CUDA device, or source_sample_chunks() where `chunk` is not 0: everything is
- * copied there, and the results back. `name` is that of the device, "cuda:N". */
+/* source_sample() on a CUDA device, or source_sample_chunks() if `chunk` is not 0: copies all
+ * inputs to the GPU, and the results back. `name` is the device's, "cuda:N". */
 void cuda_source_sample(const struct source *source, gumbel_device *device, const char *name,
                         const gumbel_sampling *sampling, const gumbel_output *output,
                         int64_t chunk);

@@ -5,7 +5,7 @@
 
 #include "device_memory.h"
 
-/* ------------------------------------------------------------------------- what goes in ---- */
+/* ------------------------------------------------------------------------- inputs ---- */
 
 const void *cuda_uploads_rows(const void *data, int64_t stride, int64_t width, int64_t batch,
                               size_t size)
@@ -15,7 +15,7 @@ const void *cuda_uploads_rows(const void *data, int64_t stride, int64_t width, i
     return device_memory_copy(data, (size_t)(batch ? (batch - 1) * step + width : 0) * size);
 }
 
-/* A row parameter of one value a row. */
+/* Copies a row parameter of one value a row. */
 #define COPY_ROWS(rows) cuda_uploads_rows((rows).data, (rows).stride, 1, batch, sizeof *(rows).data)
 
 gumbel_token_lists cuda_uploads_lists(const gumbel_token_lists *lists, int64_t batch)
@@ -33,20 +33,20 @@ static gumbel_history copy_history(const gumbel_history *from, int64_t batch)
 {
     const size_t rows = (size_t)batch;
     const size_t words = (size_t)(from->vocab_size + 31) / 32;
-    gumbel_history made = *from;
+    gumbel_history copies = *from;
 
-    made.prompt = device_memory_copy(from->prompt, rows * words * sizeof *from->prompt);
-    made.output = device_memory_copy(from->output, rows * words * sizeof *from->output);
-    made.counts =
+    copies.prompt = device_memory_copy(from->prompt, rows * words * sizeof *from->prompt);
+    copies.output = device_memory_copy(from->output, rows * words * sizeof *from->output);
+    copies.counts =
         device_memory_copy(from->counts, rows * (size_t)from->vocab_size * sizeof(uint16_t));
-    return made;
+    return copies;
 }
 
-static void put_transforms(struct cuda_uploads *made, const gumbel_transforms *from, int64_t batch,
-                           int64_t tokens)
+static void copy_transforms(struct cuda_uploads *copies, const gumbel_transforms *from,
+                            int64_t batch, int64_t tokens)
 {
     const int64_t words = (tokens + 31) / 32;
-    gumbel_transforms *into = &made->transforms;
+    gumbel_transforms *into = &copies->transforms;
 
     *into = *from;
     into->mask.data = cuda_uploads_rows(from->mask.data, from->mask.stride, words, batch,
@@ -60,27 +60,27 @@ static void put_transforms(struct cuda_uploads *made, const gumbel_transforms *f
     into->frequency.data = COPY_ROWS(from->frequency);
     into->presence.data = COPY_ROWS(from->presence);
     if (from->history) {
-        made->history = copy_history(from->history, batch);
-        into->history = &made->history;
+        copies->history = copy_history(from->history, batch);
+        into->history = &copies->history;
     }
 }
 
-void cuda_uploads_put(struct cuda_uploads *made, gumbel_sampling *sampling, int64_t batch,
-                      int64_t tokens)
+void cuda_uploads_copy(struct cuda_uploads *copies, gumbel_sampling *sampling, int64_t batch,
+                       int64_t tokens)
 {
-    const gumbel_truncation *cut = sampling->truncation;
+    const gumbel_truncation *truncation = sampling->truncation;
 
-    *made = (struct cuda_uploads){.transforms = {0}};
+    *copies = (struct cuda_uploads){.transforms = {0}};
     if (sampling->transforms) {
-        put_transforms(made, sampling->transforms, batch, tokens);
-        sampling->transforms = &made->transforms;
+        copy_transforms(copies, sampling->transforms, batch, tokens);
+        sampling->transforms = &copies->transforms;
     }
-    if (cut) {
-        made->truncation = *cut;
-        made->truncation.min_p.data = COPY_ROWS(cut->min_p);
-        made->truncation.top_k.data = COPY_ROWS(cut->top_k);
-        made->truncation.top_p.data = COPY_ROWS(cut->top_p);
-        sampling->truncation = &made->truncation;
+    if (truncation) {
+        copies->truncation = *truncation;
+        copies->truncation.min_p.data = COPY_ROWS(truncation->min_p);
+        copies->truncation.top_k.data = COPY_ROWS(truncation->top_k);
+        copies->truncation.top_p.data = COPY_ROWS(truncation->top_p);
+        sampling->truncation = &copies->truncation;
     }
 }
 
@@ -91,9 +91,9 @@ void cuda_uploads_free_lists(const gumbel_token_lists *lists)
     device_memory_free(lists->values);
 }
 
-void cuda_uploads_free(const struct cuda_uploads *made)
+void cuda_uploads_free(const struct cuda_uploads *copies)
 {
-    const gumbel_transforms *transforms = &made->transforms;
+    const gumbel_transforms *transforms = &copies->transforms;
 
     device_memory_free(transforms->mask.data);
     cuda_uploads_free_lists(&transforms->allowed);
@@ -104,20 +104,20 @@ void cuda_uploads_free(const struct cuda_uploads *made)
     device_memory_free(transforms->repetition.data);
     device_memory_free(transforms->frequency.data);
     device_memory_free(transforms->presence.data);
-    device_memory_free(made->history.prompt);
-    device_memory_free(made->history.output);
-    device_memory_free(made->history.counts);
-    device_memory_free(made->truncation.min_p.data);
-    device_memory_free(made->truncation.top_k.data);
-    device_memory_free(made->truncation.top_p.data);
+    device_memory_free(copies->history.prompt);
+    device_memory_free(copies->history.output);
+    device_memory_free(copies->history.counts);
+    device_memory_free(copies->truncation.min_p.data);
+    device_memory_free(copies->truncation.top_k.data);
+    device_memory_free(copies->truncation.top_p.data);
 }
 
-/* ------------------------------------------------------------------------ what comes out ---- */
+/* ------------------------------------------------------------------------ outputs ---- */
 
-/* Every array has elements of 4 bytes; how many, `per` says. */
+/* The arrays of an output: elements have 4 bytes, and `per` gives their number. */
 enum { ELEMENT_BYTES = 4 };
 static const struct output_array {
-    size_t at; /* of its pointer in a gumbel_output */
+    size_t at; /* offset of its pointer in a gumbel_output */
     enum { PER_ROW, PER_DRAW, PER_TOP, PER_BEST } per;
 } output_arrays[] = {
     {offsetof(gumbel_output, tokens), PER_DRAW},      {offsetof(gumbel_output, logprobs), PER_DRAW},
@@ -129,7 +129,7 @@ static const struct output_array {
 };
 enum { OUTPUT_ARRAYS = sizeof output_arrays / sizeof *output_arrays };
 
-static void *pointer_of(const gumbel_output *output, int i)
+static void *read_pointer(const gumbel_output *output, int i)
 {
     void *pointer = NULL;
 
@@ -137,7 +137,7 @@ static void *pointer_of(const gumbel_output *output, int i)
     return pointer;
 }
 
-static size_t bytes_of(const gumbel_output *output, int i, int64_t batch, int64_t samples)
+static size_t count_bytes(const gumbel_output *output, int i, int64_t batch, int64_t samples)
 {
     const int64_t columns[] = {[PER_ROW] = 1,
                                [PER_DRAW] = samples,
@@ -147,29 +147,29 @@ static size_t bytes_of(const gumbel_output *output, int i, int64_t batch, int64_
     return (size_t)(batch * columns[output_arrays[i].per]) * ELEMENT_BYTES;
 }
 
-gumbel_output cuda_output_make(const gumbel_output *host, int64_t batch, int64_t samples)
+gumbel_output cuda_output_new(const gumbel_output *host, int64_t batch, int64_t samples)
 {
-    gumbel_output made = *host;
+    gumbel_output copies = *host;
 
     for (int i = 0; i < OUTPUT_ARRAYS; i++) {
         void *memory = NULL;
 
-        if (pointer_of(host, i)) {
-            memory = device_memory_make(bytes_of(host, i, batch, samples));
-            memcpy((char *)&made + output_arrays[i].at, &memory, sizeof memory);
+        if (read_pointer(host, i)) {
+            memory = device_memory_new(count_bytes(host, i, batch, samples));
+            memcpy((char *)&copies + output_arrays[i].at, &memory, sizeof memory);
         }
     }
-    return made;
+    return copies;
 }
 
-void cuda_output_fetch(const gumbel_output *host, const gumbel_output *there, int64_t batch,
-                       int64_t samples)
+void cuda_output_download(const gumbel_output *host, const gumbel_output *there, int64_t batch,
+                          int64_t samples)
 {
     for (int i = 0; i < OUTPUT_ARRAYS; i++) {
-        if (pointer_of(host, i)) {
-            device_memory_fetch(pointer_of(host, i), pointer_of(there, i),
-                                bytes_of(host, i, batch, samples));
-            device_memory_free(pointer_of(there, i));
+        if (read_pointer(host, i)) {
+            device_memory_download(read_pointer(host, i), read_pointer(there, i),
+                                   count_bytes(host, i, batch, samples));
+            device_memory_free(read_pointer(there, i));
         }
     }
 }

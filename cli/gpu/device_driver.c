@@ -17,7 +17,7 @@ void require_driver(int result, const char *what)
         return;
     }
     device_driver.error_string(result, &words);
-    fail("--device", "%s: the CUDA driver says: %s", what, words ? words : "an unknown error");
+    fail("--device", "%s: the CUDA driver reports: %s", what, words ? words : "an unknown error");
 }
 
 const char *load_functions(void *library, const char *const *names, void *const *functions,

@@ -8,7 +8,7 @@
 #include "device_memory.h"
 #include "options.h"
 
-/* As cublas_v2.h and library_types.h have them. */
+/* Constants of cublas_v2.h and library_types.h. */
 enum {
     KEPT = 0,          /* CUBLAS_OP_N */
     TRANSPOSED = 1,    /* CUBLAS_OP_T */
@@ -38,7 +38,7 @@ static void require_cublas(int status, const char *call)
     }
 }
 
-static bool load(struct device_gemm *gemm, const char *name)
+static bool load_cublas(struct device_gemm *gemm, const char *name)
 {
     static const char *const names[] = {"cublasCreate_v2", "cublasDestroy_v2", "cublasSetStream_v2",
                                         "cublasSetWorkspace_v2", "cublasGemmEx"};
@@ -54,12 +54,12 @@ struct device_gemm *device_gemm_open(void)
 {
     struct device_gemm *gemm = require_memory("cuBLAS", 1, sizeof *gemm);
 
-    if (!load(gemm, "libcublas.so.13") && !load(gemm, "libcublas.so.12")) {
+    if (!load_cublas(gemm, "libcublas.so.13") && !load_cublas(gemm, "libcublas.so.12")) {
         free(gemm);
         return NULL;
     }
     require_cublas(gemm->create(&gemm->handle), "cublasCreate");
-    gemm->workspace = device_memory_make(WORKSPACE_BYTES);
+    gemm->workspace = device_memory_new(WORKSPACE_BYTES);
     return gemm;
 }
 
@@ -88,11 +88,11 @@ void device_gemm_queue(struct device_gemm *gemm, gumbel_tensor hidden, gumbel_te
     const int V = (int)weight.rows, B = (int)hidden.rows, D = (int)weight.cols;
     const int type = type_of(weight.dtype);
 
-    /* A new stream brings cuBLAS back to a workspace of its own. */
+    /* cuBLAS resets its workspace when the stream is set. */
     require_cublas(gemm->set_stream(gemm->handle, stream), "cublasSetStream");
     require_cublas(gemm->set_workspace(gemm->handle, gemm->workspace, WORKSPACE_BYTES),
                    "cublasSetWorkspace");
-    /* cuBLAS counts by columns: there [B, V] is V x B, and weight is to be transposed. */
+    /* cuBLAS is column-major: [B, V] is V x B, and weight is transposed. */
     require_cublas(gemm->multiply(gemm->handle, TRANSPOSED, KEPT, V, B, D, &one, weight.data, type,
                                   D, hidden.data, type, D, &zero, out, type, V, SUM_FLOAT32,
                                   ALGORITHM_ANY),

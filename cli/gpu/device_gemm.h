@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cuBLAS, loaded at run time where it is installed: the product that writes logits, for comparison
- * alone. device_driver_use() comes first; what cuBLAS refuses ends the program (options.h).
+ * cuBLAS, loaded at run time if installed: the product that writes logits, for comparison. Call
+ * device_driver_use() first; an error of cuBLAS ends the program (options.h).
  */
 #ifndef GUMBEL_CLI_DEVICE_GEMM_H
 #define GUMBEL_CLI_DEVICE_GEMM_H
@@ -10,15 +10,15 @@
 
 struct device_gemm;
 
-/* NULL where there is no cuBLAS. */
+/* NULL without cuBLAS. */
 struct device_gemm *device_gemm_open(void);
 void device_gemm_close(struct device_gemm *gemm);
 
-/* The file that was loaded, as "libcublas.so.13". */
+/* The name of the loaded file, such as "libcublas.so.13". */
 const char *device_gemm_library(const struct device_gemm *gemm);
 
-/* Queue out[b, i] = dot(weight[i], hidden[b]), summed in float32; all three of one dtype, rows
- * without gaps, in device memory; out is [hidden.rows, weight.rows]. */
+/* Queues out[b, i] = dot(weight[i], hidden[b]), summed in float32; all three have one dtype,
+ * contiguous rows and device memory; out is [hidden.rows, weight.rows]. */
 void device_gemm_queue(struct device_gemm *gemm, gumbel_tensor hidden, gumbel_tensor weight,
                        void *out, void *stream);
 

@@ -7,7 +7,7 @@
 #include "options.h"
 
 enum {
-    CALLS = 5,               /* a graph: a launch costs a few microseconds, once for all of them */
+    CALLS = 5,               /* of a graph, to divide the cost of its launch */
     STREAM_NON_BLOCKING = 1, /* CU_STREAM_NON_BLOCKING */
     CAPTURE_THREAD_LOCAL = 1 /* CU_STREAM_CAPTURE_MODE_THREAD_LOCAL */
 };
@@ -18,22 +18,22 @@ struct device_graph {
 
 struct device_graph *device_graph_new(device_call call, void *argument)
 {
-    struct device_graph *made = require_memory("graph", 1, sizeof *made);
+    struct device_graph *result = require_memory("graph", 1, sizeof *result);
     void *graph = NULL;
 
-    require_driver(device_driver.stream_new(&made->stream, STREAM_NON_BLOCKING), "stream");
-    call(argument, made->stream);
-    require_driver(device_driver.stream_wait(made->stream), "a first call");
-    require_driver(device_driver.capture_begin(made->stream, CAPTURE_THREAD_LOCAL), "capture");
+    require_driver(device_driver.stream_new(&result->stream, STREAM_NON_BLOCKING), "stream");
+    call(argument, result->stream);
+    require_driver(device_driver.stream_wait(result->stream), "a first call");
+    require_driver(device_driver.capture_begin(result->stream, CAPTURE_THREAD_LOCAL), "capture");
     for (int i = 0; i < CALLS; i++) {
-        call(argument, made->stream);
+        call(argument, result->stream);
     }
-    require_driver(device_driver.capture_end(made->stream, &graph), "capture");
-    require_driver(device_driver.graph_instantiate(&made->executable, graph, 0), "graph");
+    require_driver(device_driver.capture_end(result->stream, &graph), "capture");
+    require_driver(device_driver.graph_instantiate(&result->executable, graph, 0), "graph");
     device_driver.graph_free(graph);
-    require_driver(device_driver.event_new(&made->begin, 0), "event");
-    require_driver(device_driver.event_new(&made->end, 0), "event");
-    return made;
+    require_driver(device_driver.event_new(&result->begin, 0), "event");
+    require_driver(device_driver.event_new(&result->end, 0), "event");
+    return result;
 }
 
 void device_graph_free(struct device_graph *graph)

@@ -6,12 +6,12 @@
 #include "device_driver.h"
 #include "source.h"
 
-void *device_memory_make(size_t bytes)
+void *device_memory_new(size_t bytes)
 {
-    device_address made = 0;
+    device_address memory = 0;
 
-    require_driver(device_driver.allocate(&made, bytes ? bytes : 1), "memory");
-    return (void *)(uintptr_t)made;
+    require_driver(device_driver.allocate(&memory, bytes ? bytes : 1), "memory");
+    return (void *)(uintptr_t)memory;
 }
 
 void device_memory_free(const void *memory)
@@ -21,23 +21,23 @@ void device_memory_free(const void *memory)
     }
 }
 
-void device_memory_put(void *to, const void *from, size_t bytes)
+void device_memory_upload(void *to, const void *from, size_t bytes)
 {
     require_driver(device_driver.upload((uintptr_t)to, from, bytes), "copy to the GPU");
 }
 
 void *device_memory_copy(const void *from, size_t bytes)
 {
-    void *made = NULL;
+    void *memory = NULL;
 
     if (from) {
-        made = device_memory_make(bytes);
-        device_memory_put(made, from, bytes);
+        memory = device_memory_new(bytes);
+        device_memory_upload(memory, from, bytes);
     }
-    return made;
+    return memory;
 }
 
-void device_memory_fetch(void *to, const void *from, size_t bytes)
+void device_memory_download(void *to, const void *from, size_t bytes)
 {
     require_driver(device_driver.download(to, (uintptr_t)from, bytes), "copy from the GPU");
 }

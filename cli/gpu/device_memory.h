@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory of an NVIDIA GPU, for data that a CUDA device is to draw from. device_driver_use() comes
- * first; whatever the driver refuses ends the program (options.h).
+ * Memory of an NVIDIA GPU, for the inputs of a CUDA device. Call device_driver_use() first; an error
+ * of the driver ends the program (options.h).
  */
 #ifndef GUMBEL_CLI_DEVICE_MEMORY_H
 #define GUMBEL_CLI_DEVICE_MEMORY_H
@@ -10,20 +10,20 @@
 
 #include "gumbel/gumbel.h"
 
-/* Memory of `bytes`, or of one byte; release it with device_memory_free(). */
-void *device_memory_make(size_t bytes);
+/* Allocates `bytes`, at least one; release with device_memory_free(). */
+void *device_memory_new(size_t bytes);
 void device_memory_free(const void *memory);
 
-/* A copy of host memory; NULL for NULL. */
+/* Allocates a copy of host memory; NULL for NULL. */
 void *device_memory_copy(const void *from, size_t bytes);
 
-/* Copy host memory into `to`. */
-void device_memory_put(void *to, const void *from, size_t bytes);
+/* Copies host memory to `to`. */
+void device_memory_upload(void *to, const void *from, size_t bytes);
 
-/* Wait for the default stream, then copy to host memory. */
-void device_memory_fetch(void *to, const void *from, size_t bytes);
+/* Waits for the default stream, then copies to host memory. */
+void device_memory_download(void *to, const void *from, size_t bytes);
 
-/* The same matrix with a copy of its data, which device_memory_free() releases. */
+/* Copies the data of a matrix; release them with device_memory_free(). */
 gumbel_tensor device_memory_copy_tensor(gumbel_tensor tensor);
 
 #endif

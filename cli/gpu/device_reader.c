@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   Every thread reads 16 bytes at a time, its neighbours the next 16, the grid side by side.
+ * WHAT   Every thread reads 16 bytes at a time; the grid reads contiguous memory.
  * COST   4 loads in flight a thread; at 2048 threads a multiprocessor 128 KiB, more than latency
  *        times bandwidth (0.7 us * 4.8 TB/s / 132 = 25 KiB) of any GPU here.
- * BUILD  PTX, so that a build of the command needs no nvcc; the driver compiles it for its GPU. The
- *        store, which needs a sum that random data do not have, keeps the loads.
+ * BUILD  PTX, which the driver compiles for its GPU, so that a build of the command needs no nvcc. A
+ *        store that random data never reach prevents removal of the loads.
  */
 #include "device_reader.h"
 
@@ -82,7 +82,7 @@ struct device_reader device_reader_new(int device)
     require_driver(device_driver.device_attribute(&count, MULTIPROCESSOR_COUNT, device),
                    "the number of multiprocessors");
     reader.multiprocessors = (unsigned)count;
-    reader.never = device_memory_make(16);
+    reader.never = device_memory_new(16);
     return reader;
 }
 

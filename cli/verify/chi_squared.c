@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdbool.h>
 
-/* Both expansions need about sqrt(a) terms near x = a; 10^7 terms serve a up to 10^12. */
+/* Both expansions need about sqrt(a) terms near x = a: 10^7 terms suffice for a up to 10^12. */
 enum { MOST_TERMS = 10000000 };
 
 /* P(a, x) = x^a e^-x / Gamma(a + 1) * sum of x^n / ((a + 1) .. (a + n)), for x < a + 1. */
@@ -62,16 +62,18 @@ double upper_gamma(double a, double x)
 
 static const double least_expected = 5;
 
-/* Twice the log of how much likelier a Poisson count is if just that was expected. */
-static double deviance(double expected, double observed)
+/* Deviance of a Poisson count: 2 * log(likelihood with mean `observed` / likelihood with mean
+ * `expected`). */
+static double compute_deviance(double expected, double observed)
 {
     const double logarithm = observed > 0 ? observed * log(observed / expected) : 0;
 
     return 2 * (logarithm - (observed - expected));
 }
 
-/* What it is on average: 1.05 for 5, towards 1 for more. Thousands of cells would show the rest. */
-static double mean_deviance(double expected)
+/* The mean of the deviance: 1.05 for an expected count of 5, towards 1 for more. The difference from 1
+ * matters for thousands of cells. */
+static double find_mean_deviance(double expected)
 {
     double mean = 0;
     double probability = exp(-expected);
@@ -80,19 +82,19 @@ static double mean_deviance(double expected)
         return 1 + 1 / (6 * expected) + 1 / (6 * expected * expected);
     }
     for (int count = 0; count < 120; count++) {
-        mean += probability * deviance(expected, count);
+        mean += probability * compute_deviance(expected, count);
         probability *= expected / (count + 1);
     }
     return mean;
 }
 
-/* One cell's share of the statistic. */
-static double cell_term(double expected, double observed)
+/* One cell's term of the statistic. */
+static double compute_cell_term(double expected, double observed)
 {
-    return deviance(expected, observed) / mean_deviance(expected);
+    return compute_deviance(expected, observed) / find_mean_deviance(expected);
 }
 
-/* A cell, or several in one. */
+/* A cell, or several pooled cells. */
 struct cell {
     double expected, observed;
 };
@@ -115,17 +117,17 @@ struct chi_squared chi_squared_test(const double *probability, const double *obs
             continue;
         }
         least = cell.expected < least.expected ? cell : least;
-        result.statistic += cell_term(cell.expected, cell.observed);
+        result.statistic += compute_cell_term(cell.expected, cell.observed);
         result.tested_mass += probability[i];
         result.degrees++;
     }
     if (pooled.expected >= least_expected) {
-        result.statistic += cell_term(pooled.expected, pooled.observed);
+        result.statistic += compute_cell_term(pooled.expected, pooled.observed);
         result.degrees++;
     } else if (pooled.expected > 0 && result.degrees >= 0) {
-        result.statistic -= cell_term(least.expected, least.observed);
+        result.statistic -= compute_cell_term(least.expected, least.observed);
         result.statistic +=
-            cell_term(least.expected + pooled.expected, least.observed + pooled.observed);
+            compute_cell_term(least.expected + pooled.expected, least.observed + pooled.observed);
     }
     if (impossible) {
         result.statistic = INFINITY;

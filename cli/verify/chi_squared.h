@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A chi-squared test of counts against probabilities, whose p-value holds far out in the tail.
- * There Pearson's statistic, of cells that expect 5, is too large 70 times as often as it says.
+ * A chi-squared test of counts against probabilities, with a p-value that is accurate far out in the
+ * tail. There Pearson's statistic, with cells of expected count 5, rejects 70 times too often.
  */
 #ifndef GUMBEL_CLI_CHI_SQUARED_H
 #define GUMBEL_CLI_CHI_SQUARED_H
@@ -10,15 +10,15 @@
 
 struct chi_squared {
     double statistic;   /* the likelihood ratio's */
-    int64_t degrees;    /* cells - 1; 0 where there is nothing to compare */
+    int64_t degrees;    /* cells - 1; 0 if there is nothing to compare */
     double p_value;     /* probability of a statistic at least as large if the counts are right */
-    double tested_mass; /* probability of the cells that stand alone */
+    double tested_mass; /* probability of the cells that are not pooled */
 };
 
-/* Test observed[0..cells), which sum to `draws`, against probability[0..cells), which sum to 1.
+/* Tests observed[0..cells), which sum to `draws`, against probability[0..cells), which sum to 1.
  * Cells whose expected count is under 5 are pooled into one; if that one too expects less than 5,
- * it joins the smallest of the others. P-values from 1e-8 up are at most twice too small, with two
- * cells alone ten times. A draw of what has probability 0 gives p = 0. */
+ * it joins the smallest of the others. P-values from 1e-8 up are at most twice too small, for
+ * two cells at most ten times. A count of a cell with probability 0 gives p = 0. */
 struct chi_squared chi_squared_test(const double *probability, const double *observed,
                                     int64_t cells, double draws);
 

@@ -5,8 +5,8 @@
 #include "report.h"
 #include "verify.h"
 
-void verdict(struct verdicts *verdicts, enum outcome outcome, const char *name, json_t *details,
-             const char *format, ...)
+void record_verdict(struct verdicts *verdicts, enum outcome outcome, const char *name,
+                    json_t *details, const char *format, ...)
 {
     static const char *const words[] = {"passed", "FAILED", "skipped"};
     char text[256];

@@ -8,7 +8,7 @@
 
 enum { MOST_ROWS = 8, MOST_SAMPLES = 16 };
 
-/* Everything that a call gives for some rows, and what it was asked. */
+/* The arguments and outputs of a call for some rows. */
 struct draws {
     int64_t rows;
     int32_t samples;
@@ -63,9 +63,10 @@ static void draw_all(const struct verify_input *input, const struct source *sour
     source_sample(source, device, &sampling, &output);
 }
 
-/* How `found` differs from `wanted`: NULL where it does not. `exact_lse` false lets log-normalisers
- * and log-probabilities move in their last place, as the header allows for odd chunk borders. */
-static const char *difference(const struct draws *wanted, const struct draws *found, bool exact_lse)
+/* The first difference of `found` from `wanted`; NULL: none. Without `exact_lse`, log-normalisers and
+ * log-probabilities may differ in the last place, as the header allows for unaligned chunks. */
+static const char *find_difference(const struct draws *wanted, const struct draws *found,
+                                   bool exact_lse)
 {
     const size_t rows = (size_t)wanted->rows;
     const size_t all = rows * (size_t)wanted->samples;
@@ -88,16 +89,16 @@ static const char *difference(const struct draws *wanted, const struct draws *fo
     return NULL;
 }
 
-static void compare(struct verdicts *verdicts, const char *name, const struct draws *wanted,
-                    const struct draws *found, bool exact_lse)
+static void compare_draws(struct verdicts *verdicts, const char *name, const struct draws *wanted,
+                          const struct draws *found, bool exact_lse)
 {
-    const char *differs = difference(wanted, found, exact_lse);
+    const char *differs = find_difference(wanted, found, exact_lse);
 
-    verdict(verdicts, differs ? FAILED : PASSED, name, NULL, "%s (%lld rows, %d draws each)",
-            differs     ? differs
-            : exact_lse ? "the same bits in every output"
-                        : "the same tokens and scores",
-            (long long)wanted->rows, wanted->samples);
+    record_verdict(verdicts, differs ? FAILED : PASSED, name, NULL, "%s (%lld rows, %d draws each)",
+                   differs     ? differs
+                   : exact_lse ? "the same bits in every output"
+                               : "the same tokens and scores",
+                   (long long)wanted->rows, wanted->samples);
 }
 
 /* ------------------------------------------------------------------------------ checks ---- */
@@ -111,7 +112,7 @@ static void compare_device(const struct verify_input *input, const struct source
 
     draw_all(input, source, device, &found);
     gumbel_close(device);
-    compare(verdicts, name, wanted, &found, true);
+    compare_draws(verdicts, name, wanted, &found, true);
 }
 
 static void compare_devices(const struct verify_input *input, const struct source *source,
@@ -148,7 +149,7 @@ static void compare_chunks(const struct verify_input *input, const struct source
 
         source_sample_chunks(source, input->device, &sampling, &output, chunks[i], false, NULL);
         snprintf(name, sizeof name, "chunks of %lld", (long long)chunks[i]);
-        compare(verdicts, name, wanted, &found, chunks[i] % 64 == 0);
+        compare_draws(verdicts, name, wanted, &found, chunks[i] % 64 == 0);
     }
 }
 
@@ -164,10 +165,10 @@ static void compare_rows_alone(const struct verify_input *input, const struct so
 
         source_sample(&alone, input->device, &sampling, &output);
     }
-    compare(verdicts, "each row alone", wanted, &found, true);
+    compare_draws(verdicts, "each row alone", wanted, &found, true);
 }
 
-static int64_t clamp(int64_t value, int64_t low, int64_t high)
+static int64_t clamp_value(int64_t value, int64_t low, int64_t high)
 {
     return value < low ? low : value > high ? high : value;
 }
@@ -178,10 +179,10 @@ void verify_agreement(const struct verify_input *input, struct verdicts *verdict
     const int64_t vocab = source_vocab(&input->source);
     const int64_t width = source_hidden_size(&input->source) + 1;
     const int64_t batch = source_batch(&input->source);
-    const int64_t fitting = clamp((1 << 28) / vocab / width, 1, MOST_ROWS);
+    const int64_t fitting = clamp_value((1 << 28) / vocab / width, 1, MOST_ROWS);
     const int64_t rows = fitting < batch ? fitting : batch;
-    const int64_t first = clamp(input->row, 0, batch - rows);
-    const int32_t samples = (int32_t)clamp((1 << 23) / vocab / rows, 2, MOST_SAMPLES);
+    const int64_t first = clamp_value(input->row, 0, batch - rows);
+    const int32_t samples = (int32_t)clamp_value((1 << 23) / vocab / rows, 2, MOST_SAMPLES);
     const struct source source = source_rows(&input->source, first, rows);
     struct draws wanted = new_draws(input, first, rows, samples);
 
@@ -192,7 +193,7 @@ void verify_agreement(const struct verify_input *input, struct verdicts *verdict
         struct draws found = wanted;
 
         draw_all(input, &logits, input->device, &found);
-        compare(verdicts, "from logits", &wanted, &found, true);
+        compare_draws(verdicts, "from logits", &wanted, &found, true);
     }
     compare_chunks(input, &source, &wanted, verdicts);
     compare_rows_alone(input, &source, &wanted, verdicts);

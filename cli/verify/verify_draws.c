@@ -8,16 +8,16 @@
 #include "report.h"
 #include "verify.h"
 
-/* A right sampler fails once in a million runs at most: there are two tests, and a p-value may be
- * ten times too small (chi_squared.h). A wrong temperature passes as seldom. */
+/* A correct sampler fails at most once in a million runs: there are two tests, and a p-value may be
+ * ten times too small (chi_squared.h). A wrong temperature passes equally seldom. */
 static const double least_p_value = 5e-8;
 static const float wrong_temperature = 1.02f;
 
 enum {
     DRAWS_A_CALL = 4096,
     MOST_DRAWS = 1 << 20,
-    MOST_NEEDED = 1 << 22, /* that are looked for */
-    MOST_TIMES = 16,       /* the default number of draws may be so many times what fits */
+    MOST_NEEDED = 1 << 22, /* upper bound of the search */
+    MOST_TIMES = 16,       /* upper bound of the default draws over those that fit the time */
     LEAST_DRAWS = 1 << 13,
 };
 static const double seconds_wanted = 5;
@@ -38,7 +38,7 @@ static double half_to_double(uint16_t bits)
     return bits & 0x8000 ? -magnitude : magnitude;
 }
 
-static double element(const gumbel_tensor *matrix, int64_t row, int64_t col)
+static double read_element(const gumbel_tensor *matrix, int64_t row, int64_t col)
 {
     const int64_t index = row * (matrix->stride ? matrix->stride : matrix->cols) + col;
     uint32_t bits = 0;
@@ -56,7 +56,7 @@ static double element(const gumbel_tensor *matrix, int64_t row, int64_t col)
     }
 }
 
-/* Logits of the row into out[0..V), products summed in float64. */
+/* Writes the row's logits to out[0..V), products summed in float64. */
 static void exact_logits(const struct verify_input *input, double *out)
 {
     const struct source *source = &input->source;
@@ -66,23 +66,23 @@ static void exact_logits(const struct verify_input *input, double *out)
     double *hidden = require_memory("hidden", width, sizeof *hidden);
 
     for (int64_t d = 0; d < width; d++) {
-        hidden[d] = element(&head->hidden, input->row, d);
+        hidden[d] = read_element(&head->hidden, input->row, d);
     }
     for (int64_t i = 0; i < vocab; i++) {
         if (source->from_logits) {
-            out[i] = element(&source->logits.logits, input->row, i);
+            out[i] = read_element(&source->logits.logits, input->row, i);
             continue;
         }
-        out[i] = head->bias.data ? element(&head->bias, 0, i) : 0;
+        out[i] = head->bias.data ? read_element(&head->bias, 0, i) : 0;
         for (int64_t d = 0; d < width; d++) {
-            out[i] += element(&head->weight, i, d) * hidden[d];
+            out[i] += read_element(&head->weight, i, d) * hidden[d];
         }
     }
     free(hidden);
 }
 
-/* softmax(logits / temperature). */
-static void softmax(const double *logits, int64_t vocab, double temperature, double *out)
+/* compute_softmax(logits / temperature). */
+static void compute_softmax(const double *logits, int64_t vocab, double temperature, double *out)
 {
     double max = -INFINITY;
     double sum = 0;
@@ -113,7 +113,7 @@ static gumbel_sampling sampling_at(const struct verify_input *input, const uint6
     };
 }
 
-/* Draws that take about seconds_wanted, by the fastest of some trials. */
+/* Number of draws that take about seconds_wanted, by the fastest of some trials. */
 static double measure_fitting(const struct verify_input *input, const struct source *row)
 {
     enum { TRIAL = 1024, TRIALS = 3 };
@@ -131,8 +131,8 @@ static double measure_fitting(const struct verify_input *input, const struct sou
     return seconds_wanted / least * TRIAL;
 }
 
-/* As many draws as take about seconds_wanted, a power of two so that small changes of speed do not
- * change the result; or as many as the power check requires, if that is within MOST_TIMES. */
+/* The number of draws that take about seconds_wanted, a power of two so that small changes of speed do
+ * not change the result; or the number that the power check requires, within MOST_TIMES. */
 static int64_t choose_draws(const struct verify_input *input, const struct source *row,
                             int64_t needed)
 {
@@ -145,7 +145,7 @@ static int64_t choose_draws(const struct verify_input *input, const struct sourc
     return needed > draws && (double)needed <= fitting * MOST_TIMES ? needed : draws;
 }
 
-/* Draw `draws` tokens of one row into observed[0..V), which counts them. */
+/* Draws `draws` tokens of one row and counts them in observed[0..V). */
 static void count_draws(const struct verify_input *input, const struct source *row, uint64_t seed,
                         int64_t draws, double *observed)
 {
@@ -189,7 +189,7 @@ static json_t *chi_squared_json(const struct chi_squared *test, int64_t draws)
     return details;
 }
 
-/* The row's distributions and the work arrays, each [V]. */
+/* The row's distributions and counts, each [V]. */
 struct truth {
     int64_t vocab;
     double *right;    /* probabilities at the row's temperature */
@@ -197,9 +197,9 @@ struct truth {
     double *observed; /* counts */
 };
 
-/* Whether `draws` draws show the difference: the mean of the statistic, under the right temperature
- * but tested against the wrong one, must lie well (5 of its standard deviations) beyond what is
- * rejected. */
+/* True if `draws` draws detect the difference: the mean of the statistic, drawn at the right
+ * temperature and tested against the wrong one, must exceed the rejection limit by 5 of its standard
+ * deviations. */
 static bool is_testable(const struct truth *truth, int64_t draws)
 {
     double *expected = require_memory("expected", truth->vocab, sizeof *expected);
@@ -217,7 +217,7 @@ static bool is_testable(const struct truth *truth, int64_t draws)
     return degrees > 0 && upper_gamma(0.5 * degrees, 0.5 * low) < least_p_value;
 }
 
-/* The fewest draws, a power of two, that show the difference; 0: even MOST_NEEDED do not. */
+/* The smallest number of draws, a power of two, that detects the difference; 0: above MOST_NEEDED. */
 static int64_t count_needed_draws(const struct truth *truth)
 {
     for (int64_t draws = LEAST_DRAWS; draws <= MOST_NEEDED; draws *= 2) {
@@ -240,8 +240,9 @@ static struct truth new_truth(int64_t vocab)
 
 static void set_truth(struct truth *truth, const double *logits, float temperature)
 {
-    softmax(logits, truth->vocab, (double)temperature, truth->right);
-    softmax(logits, truth->vocab, (double)temperature * (double)wrong_temperature, truth->wrong);
+    compute_softmax(logits, truth->vocab, (double)temperature, truth->right);
+    compute_softmax(logits, truth->vocab, (double)temperature * (double)wrong_temperature,
+                    truth->wrong);
 }
 
 static void free_truth(struct truth *truth)
@@ -260,7 +261,7 @@ int64_t verify_choose_row(const struct verify_input *input)
 
     for (int64_t row = 0; row < rows; row++) {
         for (int64_t i = 0; i < truth.vocab; i++) {
-            logits[i] = element(&input->logits.logits.logits, row, i);
+            logits[i] = read_element(&input->logits.logits.logits, row, i);
         }
         set_truth(&truth, logits, input->temperature);
         const int64_t needed = count_needed_draws(&truth);
@@ -288,14 +289,14 @@ static void test_power(const struct truth *truth, int64_t draws, struct verdicts
         if (needed > 0) {
             snprintf(advice, sizeof advice, "--draws %lld do", (long long)needed);
         }
-        verdict(verdicts, SKIPPED, name, chi_squared_json(&test, draws),
-                "%lld draws of this row do not show it; %s", (long long)draws, advice);
+        record_verdict(verdicts, SKIPPED, name, chi_squared_json(&test, draws),
+                       "%lld draws of this row do not show it; %s", (long long)draws, advice);
         return;
     }
-    verdict(verdicts, test.p_value < least_p_value ? PASSED : FAILED, name,
-            chi_squared_json(&test, draws), "%s: chi-squared %.1f, %lld degrees, p = %.3g",
-            test.p_value < least_p_value ? "rejected, as it must be" : "NOT rejected",
-            test.statistic, (long long)test.degrees, test.p_value);
+    record_verdict(verdicts, test.p_value < least_p_value ? PASSED : FAILED, name,
+                   chi_squared_json(&test, draws), "%s: chi-squared %.1f, %lld degrees, p = %.3g",
+                   test.p_value < least_p_value ? "rejected, as it must be" : "NOT rejected",
+                   test.statistic, (long long)test.degrees, test.p_value);
 }
 
 static void test_way(const struct verify_input *input, const struct source *row, const char *name,
@@ -306,16 +307,17 @@ static void test_way(const struct verify_input *input, const struct source *row,
     count_draws(input, row, seed, draws, truth->observed);
     test = chi_squared_test(truth->right, truth->observed, truth->vocab, (double)draws);
     if (test.degrees < 1 && test.p_value > 0) {
-        verdict(verdicts, SKIPPED, name, chi_squared_json(&test, draws),
-                "%lld draws are too few to judge this row by; take a row less sure or more --draws",
-                (long long)draws);
+        record_verdict(
+            verdicts, SKIPPED, name, chi_squared_json(&test, draws),
+            "%lld draws are too few to judge this row by; take a row less sure or more --draws",
+            (long long)draws);
         return;
     }
-    verdict(verdicts, test.p_value >= least_p_value ? PASSED : FAILED, name,
-            chi_squared_json(&test, draws),
-            "%.1f, %lld degrees of freedom, p = %.4g (%lld draws, tested mass %.4f)",
-            test.statistic, (long long)test.degrees, test.p_value, (long long)draws,
-            test.tested_mass);
+    record_verdict(verdicts, test.p_value >= least_p_value ? PASSED : FAILED, name,
+                   chi_squared_json(&test, draws),
+                   "%.1f, %lld degrees of freedom, p = %.4g (%lld draws, tested mass %.4f)",
+                   test.statistic, (long long)test.degrees, test.p_value, (long long)draws,
+                   test.tested_mass);
 }
 
 void verify_draws(const struct verify_input *input, struct verdicts *verdicts)

@@ -29,7 +29,7 @@ static void draw_at(const struct verify_input *input, const struct source *sourc
     source_sample(source, input->device, &sampling, &output);
 }
 
-/* Draws that differ of all rows at POSITIONS positions. */
+/* Number of different draws of all rows at POSITIONS positions. */
 static int64_t count_different(const struct verify_input *input, const struct source *screened)
 {
     const size_t draws = (size_t)source_batch(screened) * SAMPLES;
@@ -62,21 +62,22 @@ void verify_screen(const struct verify_input *input, struct verdicts *verdicts)
     gumbel_error error = {"", ""};
 
     if (screened.from_logits) {
-        verdict(verdicts, SKIPPED, names[0], NULL, "there is no head");
-        verdict(verdicts, SKIPPED, names[1], NULL, "there is no head");
+        record_verdict(verdicts, SKIPPED, names[0], NULL, "there is no head");
+        record_verdict(verdicts, SKIPPED, names[1], NULL, "there is no head");
         return;
     }
     struct head_screen screen = head_screen_new(input->device, &screened.head.weight);
     gumbel_status status =
         gumbel_screen_verify(input->device, NULL, &screened.head.weight, screen.bytes, &error);
 
-    verdict(verdicts, status == GUMBEL_OK ? PASSED : FAILED, names[0], NULL, "%s",
-            status == GUMBEL_OK ? "holds of every row, computed again in float64" : error.message);
+    record_verdict(verdicts, status == GUMBEL_OK ? PASSED : FAILED, names[0], NULL, "%s",
+                   status == GUMBEL_OK ? "holds of every row, computed again in float64"
+                                       : error.message);
     screened.head.screen = screen.bytes;
     const int64_t different = count_different(input, &screened);
 
-    verdict(verdicts, different ? FAILED : PASSED, names[1], NULL,
-            "%lld of %lld tokens and scores differ from those without", (long long)different,
-            (long long)(source_batch(&screened) * SAMPLES * POSITIONS));
+    record_verdict(verdicts, different ? FAILED : PASSED, names[1], NULL,
+                   "%lld of %lld tokens and scores differ from those without", (long long)different,
+                   (long long)(source_batch(&screened) * SAMPLES * POSITIONS));
     head_screen_free(&screen);
 }

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   Two tokens of different blocks, the rare one `gap` nats under the dominant one. The rare
- *        one wins if g2 - gap > g1, so that, the dominant noise g1 integrated out,
+ * WHAT   Two tokens of different blocks, the rare one `gap` nats below the dominant one. The rare
+ *        one wins if g2 - gap > g1. With the dominant noise g1 integrated out,
  *            P = sum over noise values g2 of P(g2) * exp(-exp(gap - g2)),
- *        and the truth is 1 / (1 + e^gap).
+ *        and the exact value is 1 / (1 + e^gap).
  * HOW    One token of 64 has the least exponential m of its block, by two words: -log(m) is its g2.
- *        Philox is a bijection, so a counter can be found whose block of words holds any that one
- *        likes: gumbel_noise() at that counter shows the library's. The 58 bits that decide m are
- *        cut into strata that are finer the smaller m is; in each the words at a Gauss rule's two
- *        points stand for all. The other tokens of a block have exponentials m + e, where e is one
- *        more standard exponential and is integrated out, too: their part is exp(-m e^gap) / (1 +
- *        e^gap), 10^-3 of P at gap 11 and less beyond.
- * COST   17,000 places, 512 tries each: 0.4 s.
+ *        Philox is a bijection, so that a counter exists for any block of words; gumbel_noise() at
+ *        that counter gives the library's noise. The 58 bits that determine m are split into strata,
+ *        finer for smaller m; in each, the words at the two points of a Gauss rule represent all.
+ *        The other tokens of a block have exponentials m + e, where e is a standard exponential and
+ *        is integrated out, too: their part is exp(-m e^gap) / (1 + e^gap), 10^-3 of P at gap 11 and
+ *        less beyond.
+ * COST   17,000 points, 512 tries each: 0.4 s.
  */
 #include <math.h>
 #include <stdio.h>
@@ -25,10 +25,10 @@ enum {
     LAST_GAP = 30,
     GAP_STEP = 2,
     BLOCK = 64,     /* tokens that share a least exponential */
-    TAIL_BITS = 26, /* of the second word, which count where the first is below TAIL_WORDS */
+    TAIL_BITS = 26, /* bits of the second word that are used if the first is below TAIL_WORDS */
     TAIL_WORDS = 256,
-    STRATA = 128,     /* from each power of two to the next */
-    UPPER_STRATA = 16, /* the same from the largest word down, where nothing changes fast */
+    STRATA = 128,      /* from each power of two to the next */
+    UPPER_STRATA = 16, /* from the largest word down, where the function is smooth */
     MOST_LEASTS = 2 * (STRATA * (TAIL_BITS + 8 + 23) + UPPER_STRATA * 32) + 4096,
 };
 static const double tolerance = 1e-6; /* float32 noise near 30 is rounded to 10^-6, at random */
@@ -36,7 +36,7 @@ static const double tolerance = 1e-6; /* float32 noise near 30 is rounded to 10^
 /* --------------------------------------------------------------- counters for given words ---- */
 
 /* The inverse of an odd number modulo 2^32: each step of Newton's doubles the right bits. */
-static uint32_t inverse_of(uint32_t odd)
+static uint32_t invert_odd(uint32_t odd)
 {
     uint32_t inverse = odd;
 
@@ -51,7 +51,7 @@ static void invert_philox(const uint32_t block[4], uint64_t seed, uint32_t count
 {
     const uint32_t multiplier[2] = {0xD2511F53, 0xCD9E8D57};
     const uint32_t weyl[2] = {0x9E3779B9, 0xBB67AE85};
-    const uint32_t inverse[2] = {inverse_of(multiplier[0]), inverse_of(multiplier[1])};
+    const uint32_t inverse[2] = {invert_odd(multiplier[0]), invert_odd(multiplier[1])};
     uint32_t x[4] = {block[0], block[1], block[2], block[3]};
 
     for (uint32_t round = 10; round-- > 0;) {
@@ -77,7 +77,7 @@ static void invert_philox(const uint32_t block[4], uint64_t seed, uint32_t count
 /* A block's words, and the noise of the token that has its least exponential. */
 struct least {
     uint32_t words[2];
-    double weight; /* its stratum's share of all blocks */
+    double weight; /* its stratum's fraction of all blocks */
     float noise;
 };
 
@@ -86,10 +86,10 @@ struct leasts {
     int64_t count;
 };
 
-/* The library's noise of that token at a place whose block has these words. The other two words of
- * the call of Philox, taken from *spare on, are free: one in 512 gives a token below 2^31 and sets
- * bit 31 of the domain, as words of blocks have it. */
-static float noise_of_words(const uint32_t words[2], uint64_t seed, uint64_t *spare)
+/* The library's noise of that token at the counter whose block has these words. The other two words of
+ * the Philox block, counted from *spare on, are free: one in 512 gives a token below 2^31 and sets bit
+ * 31 of the domain, as in words of blocks. */
+static float find_noise_of_words(const uint32_t words[2], uint64_t seed, uint64_t *spare)
 {
     uint32_t counter[4];
     gumbel_error error = {"", ""};
@@ -115,10 +115,10 @@ static void add_least(struct leasts *leasts, uint32_t first, uint32_t second, do
     leasts->count++;
 }
 
-/* How an index of a stratum is one of words. */
+/* Converts an index of a stratum to words. */
 typedef void (*add_index)(struct leasts *leasts, uint64_t index, double weight);
 
-/* The second word's last bits name the token, which is any. */
+/* The second word's last bits are the token, which may be any. */
 static void add_tail(struct leasts *leasts, uint64_t index, double weight)
 {
     const uint64_t bits = index * BLOCK + leasts->count % BLOCK;
@@ -136,7 +136,7 @@ static void add_upper_word(struct leasts *leasts, uint64_t index, double weight)
     add_word(leasts, UINT32_MAX - index, weight);
 }
 
-/* The indices of [start, 2 * start), a power of two, by `strata`; of few indices, each. */
+/* Adds the indices of [start, 2 * start), a power of two, by `strata`; if they are few, each. */
 static void add_octave(struct leasts *leasts, uint64_t start, int strata, add_index add)
 {
     const double width = start > (uint64_t)strata ? (double)start / strata : 1;
@@ -153,7 +153,7 @@ static void add_octave(struct leasts *leasts, uint64_t start, int strata, add_in
     }
 }
 
-/* The leasts that stand for all, with the library's noise. */
+/* Enumerates the representatives, with the library's noise. */
 static struct leasts enumerate_leasts(uint64_t seed)
 {
     struct leasts leasts = {require_memory("noise", MOST_LEASTS, sizeof *leasts.list), 0};
@@ -172,7 +172,7 @@ static struct leasts enumerate_leasts(uint64_t seed)
     }
     progress_start("enumerating the noise");
     for (int64_t i = 0; i < leasts.count; i++) {
-        leasts.list[i].noise = noise_of_words(leasts.list[i].words, seed, &spare);
+        leasts.list[i].noise = find_noise_of_words(leasts.list[i].words, seed, &spare);
         progress_update(i, leasts.count);
     }
     progress_clear();
@@ -181,11 +181,11 @@ static struct leasts enumerate_leasts(uint64_t seed)
 
 /* ----------------------------------------------------------------------------------- sums ---- */
 
-/* The rare token's rate where exp(-m e^gap) is `race`, as the token that has the least and as one
- * of the other 63. */
-static double rate_of(double race, double gap)
+/* The rare token's rate if exp(-m e^gap) is `survival`, as the token with the least exponential and as
+ * one of the other 63. */
+static double find_rate(double survival, double gap)
 {
-    return race / BLOCK * (1 + (BLOCK - 1) / (1 + exp(gap)));
+    return survival / BLOCK * (1 + (BLOCK - 1) / (1 + exp(gap)));
 }
 
 static double rare_rate(double gap, const struct leasts *leasts)
@@ -195,13 +195,13 @@ static double rare_rate(double gap, const struct leasts *leasts)
     for (int64_t i = 0; i < leasts->count; i++) {
         const struct least least = leasts->list[i];
 
-        sum += least.weight * rate_of(exp(-exp(gap - (double)least.noise)), gap);
+        sum += least.weight * find_rate(exp(-exp(gap - (double)least.noise)), gap);
     }
     return sum;
 }
 
-/* The same if the first word alone decided m. */
-static double rate_of_one_word(double gap, const struct leasts *leasts)
+/* The rate if the first word alone determined m. */
+static double find_rate_of_one_word(double gap, const struct leasts *leasts)
 {
     double sum = 0;
 
@@ -209,7 +209,7 @@ static double rate_of_one_word(double gap, const struct leasts *leasts)
         const struct least least = leasts->list[i];
         const double least_of_word = -log1p(-((double)least.words[0] + 0.5) * 0x1p-32) / BLOCK;
 
-        sum += least.weight * rate_of(exp(-exp(gap) * least_of_word), gap);
+        sum += least.weight * find_rate(exp(-exp(gap) * least_of_word), gap);
     }
     return sum;
 }
@@ -221,7 +221,7 @@ void verify_tail(uint64_t seed, struct verdicts *verdicts)
     for (int gap = FIRST_GAP; gap <= LAST_GAP; gap += GAP_STEP) {
         const double truth = 1 / (1 + exp(gap));
         const double relative = rare_rate(gap, &leasts) / truth;
-        const double short_word = rate_of_one_word(gap, &leasts) / truth;
+        const double short_word = find_rate_of_one_word(gap, &leasts) / truth;
         const enum outcome outcome = fabs(relative - 1) <= tolerance ? PASSED : FAILED;
         json_t *details = json_object();
         char name[32];
@@ -231,9 +231,9 @@ void verify_tail(uint64_t seed, struct verdicts *verdicts)
         json_put(details, "truth", json_number(truth));
         json_put(details, "relative_rate", json_number(relative));
         json_put(details, "relative_rate_with_32_bits", json_number(short_word));
-        verdict(verdicts, outcome, name, details,
-                "drawn at %.7f of the true rate %.3e (%.4f with 32 bits alone)", relative, truth,
-                short_word);
+        record_verdict(verdicts, outcome, name, details,
+                       "drawn at %.7f of the true rate %.3e (%.4f with 32 bits alone)", relative,
+                       truth, short_word);
     }
     free(leasts.list);
 }

@@ -30,7 +30,7 @@ static void drafts_that_pay_get_no_advice(void **state)
 {
     (void)state;
     const draft_stats stats = stats_of(80, 60, 0.1, 0.1);
-    const struct draft_report r = draft_report_of(&stats, 2);
+    const struct draft_report r = make_draft_report(&stats, 2);
     char text[ADVICE_BYTES];
 
     assert_null(draft_advice(&r, text));
@@ -59,7 +59,7 @@ static void drafts_that_do_not_pay_are_advised_against(void **state)
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const struct draft_report r = draft_report_of(&cases[i].stats, 2);
+        const struct draft_report r = make_draft_report(&cases[i].stats, 2);
         char text[ADVICE_BYTES] = "";
 
         assert_non_null(draft_advice(&r, text));

@@ -67,7 +67,7 @@ static void check_product(pool *p, gumbel_dtype dtype, int64_t rows, int64_t col
         x[i] = next_value(&seed);
     }
     linear_output output = {&weight, out};
-    linear(p, &output, 1, x, n, scratch);
+    linear_multiply(p, &output, 1, x, n, scratch);
     for (int32_t i = 0; i < n; i++) {
         for (int64_t r = 0; r < rows; r++) {
             double sum = 0, size = 0;
@@ -81,7 +81,7 @@ static void check_product(pool *p, gumbel_dtype dtype, int64_t rows, int64_t col
             assert_true(fabs(out[i * rows + r] - sum) <= bound);
         }
         linear_output alone = {&weight, single};
-        linear(p, &alone, 1, x + i * cols, 1, scratch);
+        linear_multiply(p, &alone, 1, x + i * cols, 1, scratch);
         assert_memory_equal(single, out + i * rows, (size_t)rows * sizeof *single);
     }
     free((void *)(uintptr_t)weight.data);
@@ -159,14 +159,14 @@ static void attention_is_a_weighted_mean(void **state)
                 sum[i] += weight * values[j * STRIDE + i];
             }
         }
-        attention(&(attention_query){.query = query,
-                                     .keys = keys,
-                                     .values = values,
-                                     .stride = STRIDE,
-                                     .count = count,
-                                     .head_dim = DIM,
-                                     .moved = count,
-                                     .out = out});
+        attention_mix(&(attention_query){.query = query,
+                                         .keys = keys,
+                                         .values = values,
+                                         .stride = STRIDE,
+                                         .count = count,
+                                         .head_dim = DIM,
+                                         .moved = count,
+                                         .out = out});
         for (int i = 0; i < DIM; i++) {
             assert_true(fabs(out[i] - sum[i] / mass) < 1e-5);
         }

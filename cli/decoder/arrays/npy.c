@@ -12,7 +12,7 @@ struct npy {
     tensor_view tensor;
 };
 
-/* The header's text and where the data begins. */
+/* Finds the header's text and the beginning of the data. */
 static int find_header(const unsigned char *bytes, size_t size, const char *name, const char **text,
                        size_t *length, decoder_error *error)
 {
@@ -31,8 +31,9 @@ static int find_header(const unsigned char *bytes, size_t size, const char *name
         count |= (uint32_t)field[2] << 16 | (uint32_t)field[3] << 24;
     }
     if (count > size - NPY_MAGIC_SIZE - width) {
-        return decoder_fail(error, name, "header length", "is %u, with %zu bytes left in the file",
-                            (unsigned)count, size - NPY_MAGIC_SIZE - width);
+        return decoder_fail(error, name, "header length",
+                            "is %u, with %zu bytes size_of_data in the file", (unsigned)count,
+                            size - NPY_MAGIC_SIZE - width);
     }
     *text = (const char *)field + width;
     *length = count;
@@ -49,11 +50,11 @@ static int read_array(const unsigned char *bytes, size_t size, const char *name,
         return -1;
     }
     tensor->data = text + length;
-    size_t left = size - (size_t)((const unsigned char *)tensor->data - bytes);
-    if (left != tensor->bytes) {
+    size_t size_of_data = size - (size_t)((const unsigned char *)tensor->data - bytes);
+    if (size_of_data != tensor->bytes) {
         return decoder_fail(error, name, "shape",
                             "descr and shape need %zu bytes, the file has %zu", tensor->bytes,
-                            left);
+                            size_of_data);
     }
     if ((uintptr_t)tensor->data % tensor_element_size(tensor->dtype) != 0) {
         return decoder_fail(error, name, "header length", "leaves the data unaligned");

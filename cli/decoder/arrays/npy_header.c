@@ -12,7 +12,7 @@ static const struct {
     {"<u2", TENSOR_U16}, {"<u4", TENSOR_U32}, {"<u8", TENSOR_U64},
 };
 
-/* What is left to read, and where to complain. */
+/* The unread text, and the error to fill. */
 typedef struct cursor {
     const char *at;
     const char *end;
@@ -27,8 +27,8 @@ static void skip_spaces(cursor *c)
     }
 }
 
-/* Step over `symbol`, with spaces before it, if it comes next. */
-static bool take(cursor *c, char symbol)
+/* Skips spaces and `symbol`, if it comes next. */
+static bool skip_symbol(cursor *c, char symbol)
 {
     skip_spaces(c);
     if (c->at < c->end && *c->at == symbol) {
@@ -38,8 +38,8 @@ static bool take(cursor *c, char symbol)
     return false;
 }
 
-/* Step over the word if it comes next. */
-static bool take_word(cursor *c, const char *word)
+/* Skips the word, if it comes next. */
+static bool skip_word(cursor *c, const char *word)
 {
     size_t length = strlen(word);
     skip_spaces(c);
@@ -50,10 +50,10 @@ static bool take_word(cursor *c, const char *word)
     return false;
 }
 
-/* A string literal without escapes, at most `size` - 1 bytes. */
-static bool take_string(cursor *c, char *text, size_t size)
+/* Reads a string literal without escapes, of at most `size` - 1 bytes. */
+static bool read_string(cursor *c, char *text, size_t size)
 {
-    char quote = take(c, '\'') ? '\'' : take(c, '"') ? '"' : '\0';
+    char quote = skip_symbol(c, '\'') ? '\'' : skip_symbol(c, '"') ? '"' : '\0';
     size_t length = 0;
     while (quote && c->at < c->end && *c->at != quote && *c->at != '\\' && length < size - 1) {
         text[length++] = *c->at++;
@@ -65,7 +65,7 @@ static bool take_string(cursor *c, char *text, size_t size)
 static int read_descr(cursor *c, tensor_view *view)
 {
     char descr[32];
-    if (!take_string(c, descr, sizeof descr)) {
+    if (!read_string(c, descr, sizeof descr)) {
         return decoder_fail(c->error, c->name, "descr", "is not a short string");
     }
     for (size_t i = 0; i < sizeof spellings / sizeof spellings[0]; i++) {
@@ -80,13 +80,13 @@ static int read_descr(cursor *c, tensor_view *view)
 
 static int read_order(cursor *c)
 {
-    if (take_word(c, "False")) {
+    if (skip_word(c, "False")) {
         return 0;
     }
     return decoder_fail(c->error, c->name, "fortran_order", "is not False: only C order is read");
 }
 
-static bool take_size(cursor *c, int64_t *size)
+static bool read_size(cursor *c, int64_t *size)
 {
     skip_spaces(c);
     const char *first = c->at;
@@ -104,19 +104,19 @@ static bool take_size(cursor *c, int64_t *size)
 static int read_shape(cursor *c, int *rank, int64_t *shape)
 {
     *rank = 0;
-    bool open = take(c, '(');
-    while (open && !take(c, ')')) {
+    bool open = skip_symbol(c, '(');
+    while (open && !skip_symbol(c, ')')) {
         if (*rank == TENSOR_MAX_RANK) {
             return decoder_fail(c->error, c->name, "shape", "has more than %d sizes",
                                 TENSOR_MAX_RANK);
         }
-        if (!take_size(c, &shape[*rank])) {
+        if (!read_size(c, &shape[*rank])) {
             return decoder_fail(c->error, c->name, "shape", "entry %d is not a size", *rank);
         }
         (*rank)++;
-        /* "(3)" is no tuple in Python: one size needs its comma. */
-        bool comma = take(c, ',');
-        if (!comma && (*rank == 1 || !take(c, ')'))) {
+        /* "(3)" is no tuple in Python: a single size has a comma. */
+        bool comma = skip_symbol(c, ',');
+        if (!comma && (*rank == 1 || !skip_symbol(c, ')'))) {
             open = false;
         } else if (!comma) {
             return 0;
@@ -133,12 +133,12 @@ int npy_header_read(const char *text, size_t length, const char *name, tensor_vi
     unsigned seen = 0;
     int rank = 0;
     int64_t shape[TENSOR_MAX_RANK] = {0};
-    if (!take(&c, '{')) {
+    if (!skip_symbol(&c, '{')) {
         return decoder_fail(error, name, "header", "is not a dictionary");
     }
-    while (!take(&c, '}')) {
+    while (!skip_symbol(&c, '}')) {
         char key[32];
-        if (!take_string(&c, key, sizeof key) || !take(&c, ':')) {
+        if (!read_string(&c, key, sizeof key) || !skip_symbol(&c, ':')) {
             return decoder_fail(error, name, "header", "has an entry that is not 'key': value");
         }
         unsigned which = 0;
@@ -155,7 +155,7 @@ int npy_header_read(const char *text, size_t length, const char *name, tensor_vi
         if (result != 0) {
             return -1;
         }
-        if (!take(&c, ',') && (c.at == c.end || *c.at != '}')) {
+        if (!skip_symbol(&c, ',') && (c.at == c.end || *c.at != '}')) {
             return decoder_fail(error, name, "header", "lacks a comma after '%s'", key);
         }
     }

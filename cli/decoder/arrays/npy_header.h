@@ -13,17 +13,17 @@
 /* The magic string and the two version bytes that follow it. */
 #define NPY_MAGIC      "\x93NUMPY\x01\x00"
 #define NPY_MAGIC_SIZE 8
-/* A header of version 1.0 that is written here, with magic and length, always fits. */
+/* Upper bound of the headers written here, version 1.0 with magic and length. */
 #define NPY_HEADER_MAX 320
 
-/* npy_header_read(): dtype, shape and bytes of `view` from the dictionary's text.
- *  name     stands for the file in messages.
+/* npy_header_read(): reads dtype, shape and bytes of `view` from the dictionary's text.
+ *  name     replaces the path in messages.
  *  returns  0; -1 with `error` filled. */
 int npy_header_read(const char *text, size_t length, const char *name, tensor_view *view,
                     decoder_error *error);
 
-/* npy_header_write(): magic, version 1.0, length and dictionary, padded to a multiple of 64 bytes.
- *  returns  the bytes written to `out`; 0 where the dtype has no npy spelling here. */
+/* npy_header_write(): writes magic, version 1.0, length and dictionary, padded to a multiple of 64.
+ *  returns  the bytes written to `out`; 0 if .npy has no name for the dtype. */
 size_t npy_header_write(const tensor_view *view, char out[NPY_HEADER_MAX]);
 
 #endif /* DECODER_NPY_HEADER_H */

@@ -11,7 +11,7 @@
 
 #include "decoder/arrays/output_signals.h"
 
-/* A file without a name gets one by this link; without /proc it never would. */
+/* An unnamed file is linked by its path here; without /proc, files are named from the start. */
 #define OWN_DESCRIPTORS "/proc/self/fd"
 
 static int open_unnamed(const char *folder)
@@ -29,14 +29,14 @@ static int link_unnamed(int descriptor, const char *path)
     return linkat(AT_FDCWD, own, AT_FDCWD, path, AT_SYMLINK_FOLLOW);
 }
 
-/* The length of the folder in a path, its last slash included; 0: there is none. */
+/* Length of the folder in a path, including its last slash; 0: none. */
 static size_t folder_length(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash ? (size_t)(slash - path) + 1 : 0;
 }
 
-/* Give the file a name in its folder, for a moment: to one that has none, or by making it. */
+/* Gives the file a temporary name in its folder: links an unnamed file, or creates one. */
 static int name_temporary(output_file *file)
 {
     const char *path = file->place.path;
@@ -65,7 +65,7 @@ static int name_temporary(output_file *file)
     return -1;
 }
 
-/* The mode, and the owner as far as this user may. */
+/* Copies the mode, and the owner if the user may. */
 static int keep_mode(int descriptor, const struct stat *old)
 {
     const bool kept = fchown(descriptor, old->st_uid, old->st_gid) == 0 ||
@@ -96,7 +96,7 @@ static bool is_stdout(const struct stat *found)
            own.st_ino == found->st_ino;
 }
 
-/* By its descriptor stdout is written on where it stands, and has not to be opened again. */
+/* The descriptor of stdout keeps its position. */
 static int open_in_place(const output_place *place)
 {
     if (is_stdout(&place->stat)) {
@@ -131,7 +131,7 @@ int output_open(const char *name, output_file *file, decoder_error *error)
 
 int output_write(output_file *file, const void *bytes, size_t size)
 {
-    enum { MOST_AT_ONCE = 1 << 23 }; /* so that a signal does not wait long */
+    enum { MOST_AT_ONCE = 1 << 23 }; /* limits the delay of a signal */
     const char *at = bytes;
     while (size > 0) {
         if (output_signals_waiting()) {
@@ -150,8 +150,8 @@ int output_write(output_file *file, const void *bytes, size_t size)
     return 0;
 }
 
-/* A new name can be given at once. What exists can be replaced only by what has a name. */
-static int appear(output_file *file)
+/* Links a new file; replaces an existing file by rename(), which requires a temporary name. */
+static int link_or_rename(output_file *file)
 {
     const char *path = file->place.path;
     if (!file->temporary[0]) {
@@ -173,7 +173,7 @@ static int appear(output_file *file)
 
 int output_commit(output_file *file)
 {
-    int result = file->place.in_place ? 0 : appear(file);
+    int result = file->place.in_place ? 0 : link_or_rename(file);
     if (result == 0 && file->descriptor >= 0) {
         result = close(file->descriptor);
         file->descriptor = -1;

@@ -17,7 +17,7 @@ static const char *base_name(const char *path)
     return slash ? slash + 1 : path;
 }
 
-/* A new file can be made beside `path`, and take its name. Its folder's stat; -1 with errno set. */
+/* stat() of the folder of `path`, in which a file can be created and renamed; -1 with errno set. */
 static int check_folder(const char *path, struct stat *found)
 {
     const size_t length = (size_t)(base_name(path) - path);
@@ -34,7 +34,7 @@ static bool same_file(const struct stat *a, const struct stat *b)
     return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
-/* The name leads to a file, place->stat. */
+/* Resolves the name of an existing file. */
 static int find_existing(const char *name, output_place *place)
 {
     struct stat folder, behind, own;
@@ -47,7 +47,7 @@ static int find_existing(const char *name, output_place *place)
         return -1;
     }
     place->path = realpath(name, NULL);
-    /* What has lost its name, and is still open somewhere, can be reached but not replaced. */
+    /* A deleted file that is still open can be written but not replaced. */
     place->in_place = !S_ISREG(place->stat.st_mode) || !place->path ||
                       stat(place->path, &behind) != 0 || !same_file(&place->stat, &behind) ||
                       (fstat(STDOUT_FILENO, &own) == 0 && same_file(&place->stat, &own));
@@ -59,8 +59,8 @@ static int find_existing(const char *name, output_place *place)
     return check_folder(place->path, &folder);
 }
 
-/* Replace the last part of a path by what the link of that name says; -1 where it is no link. */
-static int follow(char path[PATH_MAX])
+/* Replaces the last part of a path by the target of the link of that name; -1 if it is no link. */
+static int follow_link(char path[PATH_MAX])
 {
     char target[PATH_MAX];
     const ssize_t size = readlink(path, target, sizeof target - 1);
@@ -76,7 +76,7 @@ static int follow(char path[PATH_MAX])
     return 0;
 }
 
-/* The name leads nowhere yet, through links maybe. */
+/* Resolves the name of a file that does not exist, possibly through links. */
 static int find_new(const char *name, output_place *place)
 {
     char path[PATH_MAX];
@@ -84,7 +84,7 @@ static int find_new(const char *name, output_place *place)
         errno = ENAMETOOLONG;
         return -1;
     }
-    for (int i = 0; i < MOST_LINKS && follow(path) == 0; i++) {
+    for (int i = 0; i < MOST_LINKS && follow_link(path) == 0; i++) {
     }
     if (!*base_name(path)) {
         errno = *path ? EISDIR : ENOENT;

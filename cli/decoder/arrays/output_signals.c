@@ -8,23 +8,23 @@
 enum { HELD = 4 };
 static const int numbers[HELD] = {SIGINT, SIGTERM, SIGHUP, SIGXFSZ};
 static struct sigaction before[HELD];
-static volatile sig_atomic_t waiting; /* the first that came; 0: none */
+static volatile sig_atomic_t waiting; /* the first signal received; 0: none */
 
-static void remember(int number)
+static void record_signal(int number)
 {
     if (!waiting) {
         waiting = number;
     }
 }
 
-/* A handler and no mask: a mask would be this thread's alone, and others would end the process. */
+/* A handler, not a mask: a mask applies to one thread, and another would end the process. */
 void output_signals_hold(void)
 {
     struct sigaction held = {.sa_flags = SA_RESTART};
     sigemptyset(&held.sa_mask);
     for (int i = 0; i < HELD; i++) {
         sigaction(numbers[i], NULL, &before[i]);
-        held.sa_handler = numbers[i] == SIGXFSZ ? SIG_IGN : remember;
+        held.sa_handler = numbers[i] == SIGXFSZ ? SIG_IGN : record_signal;
         if (before[i].sa_handler != SIG_IGN) {
             sigaction(numbers[i], &held, NULL);
         }

@@ -11,14 +11,14 @@ struct drafter {
     decoder *model; /* NULL: n-grams */
     gumbel_rule rule;
     decoder_sequence *sequence;
-    int32_t *fed;  /* [capacity] tokens that the sequence holds */
+    int32_t *fed;  /* [capacity] tokens fed to the sequence */
     float *hidden; /* [tokens + 1, D] */
     int32_t hidden_size;
-    float *lse, *logprobs; /* [tokens + 1] of the draws; NULL: nobody asks */
+    float *lse, *logprobs; /* [tokens + 1] of the draws; NULL: not stored */
     text_draws draws;
 };
 
-/* Keep what the draws had, where the rule is served elsewhere. */
+/* Allocates lse and logprobs of the draws, for a rule that another device verifies. */
 static int keep_draws(drafter *d, const draft_options *draft, decoder_error *error)
 {
     size_t places = (size_t)draft->tokens + 1;
@@ -27,7 +27,7 @@ static int keep_draws(drafter *d, const draft_options *draft, decoder_error *err
     }
     d->lse = calloc(places, sizeof *d->lse);
     d->logprobs = calloc(places, sizeof *d->logprobs);
-    d->draws.tells = true;
+    d->draws.keep_lse = true;
     return d->lse && d->logprobs ? 0 : decoder_fail(error, NULL, "drafts", "out of memory");
 }
 
@@ -75,7 +75,7 @@ void drafter_free(drafter *d)
 
 /* ------------------------------------------------------------------------------ n-grams ---- */
 
-/* Where the last `length` tokens of a text stood last before its end; -1: nowhere. */
+/* The last earlier occurrence of the last `length` tokens of a text; -1: none. */
 static int32_t find_suffix(const int32_t *text, int32_t count, int32_t length)
 {
     const int32_t *suffix = text + count - length;
@@ -102,18 +102,19 @@ static int32_t propose_ngram(const int32_t *text, int32_t count, int32_t most, i
 
 /* -------------------------------------------------------------------------------- model ---- */
 
-/* The hidden state that the i-th token of a draft is drawn from. */
-static float *hidden_of(const drafter *d, int32_t i) { return d->hidden + i * d->hidden_size; }
+/* The hidden state of the draw of the i-th token of a draft. */
+static float *find_hidden(const drafter *d, int32_t i) { return d->hidden + i * d->hidden_size; }
 
-/* Feed tokens, the last one's hidden state to that of draft i. */
-static int feed(drafter *d, const int32_t *tokens, int32_t count, int32_t i, decoder_error *error)
+/* Feeds tokens; writes the hidden state of the last as that of draft i. */
+static int feed_tokens(drafter *d, const int32_t *tokens, int32_t count, int32_t i,
+                       decoder_error *error)
 {
     int32_t length = decoder_sequence_length(d->sequence);
     memcpy(d->fed + length, tokens, (size_t)count * sizeof *tokens);
-    return decoder_feed(d->model, d->sequence, tokens, count, count - 1, hidden_of(d, i), error);
+    return decoder_feed(d->model, d->sequence, tokens, count, count - 1, find_hidden(d, i), error);
 }
 
-/* Forget what was fed and is not of the text, and feed what it lacks. */
+/* Removes fed tokens that differ from the text, and feeds the missing ones. */
 static int catch_up(drafter *d, const int32_t *text, int32_t count, decoder_error *error)
 {
     int32_t length = decoder_sequence_length(d->sequence), same = 0;
@@ -121,15 +122,15 @@ static int catch_up(drafter *d, const int32_t *text, int32_t count, decoder_erro
         same++;
     }
     decoder_sequence_truncate(d->sequence, same);
-    return feed(d, text + same, count - same, 0, error);
+    return feed_tokens(d, text + same, count - same, 0, error);
 }
 
-/* Draw the i-th token of a draft, behind the token at `position`, and its siblings, and count the
- * former. */
-static int draw(drafter *d, int32_t i, uint64_t position, int32_t *token, int32_t *siblings,
-                int32_t width, decoder_error *error)
+/* Draws the i-th token of a draft, behind the token at `position`, and its siblings; counts the
+ * token. */
+static int draw_token(drafter *d, int32_t i, uint64_t position, int32_t *token, int32_t *siblings,
+                      int32_t width, decoder_error *error)
 {
-    gumbel_head head = text_draws_head(d->model, hidden_of(d, i), 1);
+    gumbel_head head = text_draws_head(d->model, find_hidden(d, i), 1);
     int32_t best[GUMBEL_BEST_MOST];
     if (d->rule != GUMBEL_RULE_COUPLED) {
         d->draws.domain = GUMBEL_DRAFT_DOMAIN(d->rule == GUMBEL_RULE_BLOCK ? i : 0);
@@ -155,9 +156,9 @@ static int32_t propose_by_model(drafter *d, const int32_t *text, int32_t count,
         return -1;
     }
     for (int32_t i = 0; i < most; i++) {
-        if ((i > 0 && feed(d, drafts + i - 1, 1, i, error) != 0) ||
-            draw(d, i, (uint64_t)(count - 1 + i), drafts + i, siblings + i * width, width, error) !=
-                0) {
+        if ((i > 0 && feed_tokens(d, drafts + i - 1, 1, i, error) != 0) ||
+            draw_token(d, i, (uint64_t)(count - 1 + i), drafts + i, siblings + i * width, width,
+                       error) != 0) {
             return -1;
         }
     }

@@ -9,10 +9,10 @@
 #include <string.h>
 #include <time.h>
 
-#define PLAIN_STEPS 9 /* whose median is what a step takes */
+#define PLAIN_STEPS 9 /* the median is the time of a step */
 
-/* The nodes of a cycle, and what became of them, [most] each: the root, the chain, then the
- * siblings of its tokens. */
+/* The nodes of a cycle and their results, [most] each: the root, the chain, then the siblings of its
+ * tokens. */
 typedef struct cycle {
     int32_t nodes, chain;
     int32_t *drafted, *parents, *siblings;
@@ -21,10 +21,10 @@ typedef struct cycle {
     float *logprobs;
     int32_t *row_tokens, *ranks, *kept;
     int32_t *top_ids;    /* [most, num_top] */
-    float *top_logprobs; /* likewise */
+    float *top_logprobs; /* [most, num_top] */
 } cycle;
 
-/* A text in the making. */
+/* A text being written. */
 typedef struct text {
     decoder *d;
     gumbel_device *device;
@@ -34,7 +34,7 @@ typedef struct text {
     draft_stats *stats;
     generate_times *times;
     decoder_error *error;
-    decoder_sequence *sequence; /* holds all tokens but the last, which is the root */
+    decoder_sequence *sequence; /* holds all tokens except the last, which is the root */
     drafter *drafter;
     text_draws draws;
     int32_t *tokens; /* [prompt_count + max_tokens] */
@@ -42,20 +42,20 @@ typedef struct text {
     int32_t drawn;
     int32_t most;  /* nodes of a cycle */
     float *hidden; /* [most, D] */
-    float *logits; /* [2, most, V] of target and draft, where blocks are verified */
+    float *logits; /* [2, most, V] of target and draft, for the block rule */
     cycle cycle;
     void *memory; /* of the cycle */
 } text;
 
-static double now(void)
+static double seconds_now(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static int check(const decoder *d, const generate_options *o, const draft_options *draft,
-                 decoder_error *error)
+static int check_options(const decoder *d, const generate_options *o, const draft_options *draft,
+                         decoder_error *error)
 {
     const decoder_info *info = decoder_describe(d);
     if (o->prompt_count < 1 || !o->prompt) {
@@ -105,12 +105,12 @@ static int check(const decoder *d, const generate_options *o, const draft_option
 
 /* ------------------------------------------------------------------------------ a cycle ---- */
 
-/* Propose behind the root, no more than may still be drawn. */
-static int propose(text *t, cycle *c)
+/* Proposes drafts behind the root, within the limit of tokens. */
+static int propose_drafts(text *t, cycle *c)
 {
-    double start = now();
-    int32_t left = t->options->max_tokens - t->drawn - 1, width = t->draft->siblings;
-    int32_t most = t->draft->tokens < left ? t->draft->tokens : left;
+    double start = seconds_now();
+    int32_t remaining = t->options->max_tokens - t->drawn - 1, width = t->draft->siblings;
+    int32_t most = t->draft->tokens < remaining ? t->draft->tokens : remaining;
     int32_t found = drafter_propose(t->drafter, t->tokens, t->count, &t->draws, most,
                                     c->drafted + 1, c->siblings, width, t->error);
     if (found < 0) {
@@ -128,20 +128,20 @@ static int propose(text *t, cycle *c)
             c->drafted[c->nodes++] = c->siblings[i];
         }
     }
-    t->stats->drafting += now() - start;
+    t->stats->drafting += seconds_now() - start;
     return 0;
 }
 
-/* What a rule but the coupled one is told of a cycle. */
-typedef struct weighing {
+/* The drafter's rows of a cycle, for rules that compare probabilities. */
+typedef struct drafter_rows {
     gumbel_sampling sampling;
     gumbel_head head;
     gumbel_logits target, draft;
-    const gumbel_logits *logits; /* the target's; NULL: hidden states serve */
-} weighing;
+    const gumbel_logits *logits; /* the target's; NULL: hidden states are used */
+} drafter_rows;
 
-/* Say what drew the drafts, where the rule asks. */
-static int weigh(const text *t, const cycle *c, weighing *by, gumbel_draft *draft)
+/* Fills the drafter's rows of `draft`, if the rule reads them. */
+static int describe_drafter(const text *t, const cycle *c, drafter_rows *by, gumbel_draft *draft)
 {
     decoder *model = t->draft->model;
     int32_t n = c->nodes;
@@ -149,7 +149,7 @@ static int weigh(const text *t, const cycle *c, weighing *by, gumbel_draft *draf
     if (draft->rule == GUMBEL_RULE_COUPLED || !model) {
         return 0;
     }
-    by->sampling = text_draws_drafted(&t->draws, drafter_draws(t->drafter));
+    by->sampling = text_draws_of_draft(&t->draws, drafter_draws(t->drafter));
     draft->sampling = &by->sampling;
     draft->lse = drafter_lse(t->drafter);
     draft->logprobs = drafter_logprobs(t->drafter);
@@ -170,19 +170,19 @@ static int weigh(const text *t, const cycle *c, weighing *by, gumbel_draft *draf
     return 0;
 }
 
-/* Feed root and drafts, and verify them. */
-static int verify(text *t, cycle *c)
+/* Feeds root and drafts, and verifies them. */
+static int verify_drafts(text *t, cycle *c)
 {
     const generate_options *o = t->options;
     const decoder_info *info = decoder_describe(t->d);
     const int64_t stops[2] = {0, o->ignore_eos ? 0 : info->eos_count};
     int32_t limit = o->max_tokens - t->drawn;
-    double start = now();
+    double start = seconds_now();
     if (decoder_feed_tree(t->d, t->sequence, c->drafted, c->parents, c->nodes, t->hidden,
                           t->error) != 0) {
         return -1;
     }
-    double fed = now();
+    double fed = seconds_now();
     gumbel_head head = text_draws_screened(t->d, t->hidden, c->nodes, o->screen);
     gumbel_draft draft = {.struct_size = sizeof draft,
                           .requests = 1,
@@ -208,23 +208,23 @@ static int verify(text *t, cycle *c)
                                 .status = &c->status,
                                 .logprobs = o->screen ? NULL : c->logprobs,
                                 .rows = &rows};
-    weighing by;
-    if (weigh(t, c, &by, &draft) != 0 ||
+    drafter_rows by;
+    if (describe_drafter(t, c, &by, &draft) != 0 ||
         text_draws_verify(&t->draws, by.logits ? NULL : &head, by.logits, (uint64_t)t->count - 1,
                           &draft, &verified, t->error) != 0) {
         return -1;
     }
     decoder_sequence_keep(t->sequence, t->count - 1, c->path, c->emitted);
     t->times->trunk += fed - start;
-    t->times->head += now() - fed;
+    t->times->head += seconds_now() - fed;
     t->times->steps++;
-    t->stats->verifying += now() - start;
+    t->stats->verifying += seconds_now() - start;
     t->stats->rows += c->nodes;
     return 0;
 }
 
-/* Count what was proposed at each place, and what of it was accepted. */
-static void count(text *t, const cycle *c)
+/* Counts proposed and accepted drafts at each place. */
+static void count_cycle(text *t, const cycle *c)
 {
     t->stats->cycles++;
     t->stats->emitted += c->emitted;
@@ -234,8 +234,8 @@ static void count(text *t, const cycle *c)
     }
 }
 
-/* Report the emitted tokens, up to one after which the callback does not continue. */
-static generate_next report(text *t, const cycle *c)
+/* Reports the emitted tokens until the callback ends the text or the call. */
+static generate_next report_tokens(text *t, const cycle *c)
 {
     const generate_options *o = t->options;
     for (int32_t i = 0; i < c->emitted; i++) {
@@ -262,7 +262,7 @@ static generate_next report(text *t, const cycle *c)
 
 /* ------------------------------------------------------------------------------- a text ---- */
 
-/* Lay out the arrays of a cycle. */
+/* Allocates the arrays of a cycle. */
 static int allocate_cycle(text *t)
 {
     cycle *c = &t->cycle;
@@ -283,7 +283,7 @@ static int allocate_cycle(text *t)
     return 0;
 }
 
-static int allocate(text *t)
+static int allocate_text(text *t)
 {
     const generate_options *o = t->options;
     int32_t length = o->prompt_count + o->max_tokens, limit = decoder_describe(t->d)->max_positions;
@@ -316,7 +316,7 @@ static int allocate(text *t)
     return drafter_new(t->draft, t->device, o, t->sample, vocab, length, &t->drafter, t->error);
 }
 
-static void release(text *t)
+static void free_text(text *t)
 {
     drafter_free(t->drafter);
     text_draws_free(&t->draws);
@@ -327,18 +327,18 @@ static void release(text *t)
     free(t->logits);
 }
 
-/* Feed the prompt but for its last token, the first root. */
-static int prefill(text *t)
+/* Feeds the prompt except its last token, which is the first root. */
+static int feed_prompt(text *t)
 {
     const generate_options *o = t->options;
-    double start = now();
+    double start = seconds_now();
     memcpy(t->tokens, o->prompt, (size_t)o->prompt_count * sizeof *t->tokens);
     t->count = o->prompt_count;
     if (t->count > 1 && decoder_feed(t->d, t->sequence, t->tokens, t->count - 1, t->count - 1, NULL,
                                      t->error) != 0) {
         return -1;
     }
-    t->times->prefill += now() - start;
+    t->times->prefill += seconds_now() - start;
     return 0;
 }
 
@@ -348,40 +348,40 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* What a step without a draft takes, on the last token of a text that is written. */
+/* Times steps without drafts on the last token of a finished text. */
 static int time_plain_steps(text *t)
 {
     double taken[PLAIN_STEPS];
     int32_t last = decoder_sequence_length(t->sequence) - 1, token;
     for (int i = 0; i < PLAIN_STEPS; i++) {
-        double start = now();
+        double start = seconds_now();
         decoder_sequence_truncate(t->sequence, last);
         gumbel_head head = text_draws_screened(t->d, t->hidden, 1, t->options->screen);
         if (decoder_feed(t->d, t->sequence, t->tokens + last, 1, 0, t->hidden, t->error) != 0 ||
             text_draws_sample(&t->draws, &head, (uint64_t)last, &token, NULL, 0, t->error) != 0) {
             return -1;
         }
-        taken[i] = now() - start;
+        taken[i] = seconds_now() - start;
     }
     qsort(taken, PLAIN_STEPS, sizeof *taken, by_value);
     t->stats->plain = taken[PLAIN_STEPS / 2];
     return 0;
 }
 
-/* Write a text; `more` becomes false if the callback stops the call. */
+/* Writes a text; `more` becomes false if the callback stops the call. */
 static int write_text(text *t, bool *more)
 {
     cycle *c = &t->cycle;
     generate_next next;
-    if (allocate(t) != 0 || prefill(t) != 0) {
+    if (allocate_text(t) != 0 || feed_prompt(t) != 0) {
         return -1;
     }
     do {
-        if (propose(t, c) != 0 || verify(t, c) != 0) {
+        if (propose_drafts(t, c) != 0 || verify_drafts(t, c) != 0) {
             return -1;
         }
-        count(t, c);
-        next = report(t, c);
+        count_cycle(t, c);
+        next = report_tokens(t, c);
     } while (next == GENERATE_CONTINUE);
     *more = next != GENERATE_STOP;
     return time_plain_steps(t);
@@ -393,7 +393,7 @@ int generate_drafted(decoder *d, gumbel_device *device, const generate_options *
 {
     int32_t samples = options->num_samples > 0 ? options->num_samples : 1;
     bool more = true;
-    int result = check(d, options, draft, error);
+    int result = check_options(d, options, draft, error);
     generate_times spent = {0};
     *stats = (draft_stats){0};
     for (int32_t i = 0; i < samples && more && result == 0; i++) {
@@ -407,7 +407,7 @@ int generate_drafted(decoder *d, gumbel_device *device, const generate_options *
                   .times = &spent,
                   .error = error};
         result = write_text(&t, &more);
-        release(&t);
+        free_text(&t);
     }
     if (times) {
         *times = spent;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Speculative decoding: what a drafter proposes is fed to the target at once, and
- * gumbel_verify() says how far it is what the target draws. By the coupled rule the texts are those
- * of generate(), byte for byte, whatever is proposed; by the others they have the same law.
+ * Speculative decoding: the target is fed all proposed tokens at once, and gumbel_verify() accepts a
+ * prefix. By the coupled rule the texts are those of generate(), byte for byte, whatever is proposed;
+ * by other rules they have the same distribution.
  */
 #ifndef DECODER_GENERATE_DRAFTED_H
 #define DECODER_GENERATE_DRAFTED_H
@@ -10,25 +10,24 @@
 #include "decoder/drafts/drafter.h"
 #include "decoder/generate.h"
 
-/* What the drafts of a call were worth, and where its time went, in seconds. */
+/* Numbers of proposed and accepted drafts of a call, and its times in seconds. */
 typedef struct draft_stats {
     int64_t cycles;
     int64_t proposed[DRAFT_TOKENS_MOST]; /* cycles with a draft at this place */
-    int64_t accepted[DRAFT_TOKENS_MOST]; /* in how many of them it or a sibling was accepted */
+    int64_t accepted[DRAFT_TOKENS_MOST]; /* cycles in which it or a sibling was accepted */
     int64_t emitted;                     /* tokens */
-    double drafting;                     /* making drafts */
+    double drafting;                     /* proposing drafts */
     double verifying;                    /* trunk, head and draws of the target */
-    double plain;                        /* of a step of the target on one token, measured behind */
-    int64_t rows;                        /* that the target was fed in cycles */
+    double plain; /* a step of the target on one token, measured at the end */
+    int64_t rows; /* fed to the target in cycles */
 } draft_stats;
 
-/* generate_drafted(): write texts as generate() does, one after the other. The callback may see
- * some tokens at once. Rules but the coupled one take neither siblings, nor ranks, nor raw
- * log-probabilities.
+/* generate_drafted(): writes texts as generate() does, one after the other. The callback may receive
+ * several tokens at once. Siblings, ranks and raw log-probabilities require the coupled rule.
  *  device   of host memory
- *  options  as of generate(); a `draw` where draft->verify is, and there alone
- *  stats    filled on success, and with what had passed on an error
- *  returns  as generate(); refused are drafts of another vocabulary. */
+ *  options  as in generate(); `draw` is set exactly if draft->verify is
+ *  stats    filled, also after an error
+ *  returns  as generate(); -1 for a draft model with another vocabulary. */
 int generate_drafted(decoder *d, gumbel_device *device, const generate_options *options,
                      const draft_options *draft, draft_stats *stats, generate_times *times,
                      decoder_error *error);

@@ -45,8 +45,8 @@ void text_draws_copy_history(text_draws *to, const text_draws *from)
     }
 }
 
-/* Tokens that a head and its tokenizer have. */
-static int64_t tokens_of(const decoder *d)
+/* Number of tokens of both the head and the tokenizer. */
+static int64_t count_vocab(const decoder *d)
 {
     int64_t known = tokenizer_size(decoder_tokenizer(d)), rows = decoder_head(d).rows;
     return known < rows ? known : rows;
@@ -55,7 +55,7 @@ static int64_t tokens_of(const decoder *d)
 gumbel_head text_draws_head(const decoder *d, const float *hidden, int32_t rows)
 {
     gumbel_tensor weight = decoder_head(d);
-    weight.rows = tokens_of(d);
+    weight.rows = count_vocab(d);
     return (gumbel_head){.struct_size = sizeof(gumbel_head),
                          .hidden = {.data = hidden,
                                     .dtype = GUMBEL_FLOAT32,
@@ -68,7 +68,7 @@ gumbel_head text_draws_screened(const decoder *d, const float *hidden, int32_t r
                                 const void *screen)
 {
     gumbel_head head = text_draws_head(d, hidden, rows);
-    if (screen) { /* it is of all rows of the weights */
+    if (screen) { /* a screen covers all rows of the weights */
         head.vocab_size = head.weight.rows;
         head.weight = decoder_head(d);
         head.screen = screen;
@@ -82,7 +82,7 @@ gumbel_logits text_draws_logits(const decoder *d, const float *logits, int32_t r
                            .logits = {.data = logits,
                                       .dtype = GUMBEL_FLOAT32,
                                       .rows = rows,
-                                      .cols = tokens_of(d),
+                                      .cols = count_vocab(d),
                                       .stride = decoder_head(d).rows}};
 }
 
@@ -101,7 +101,7 @@ static gumbel_sampling sampling_of(const text_draws *draws, const uint64_t *posi
     return sampling;
 }
 
-gumbel_sampling text_draws_drafted(const text_draws *text, const text_draws *by)
+gumbel_sampling text_draws_of_draft(const text_draws *text, const text_draws *by)
 {
     gumbel_sampling sampling = sampling_of(text, NULL);
     sampling.temperature.data = &by->temperature;
@@ -109,7 +109,7 @@ gumbel_sampling text_draws_drafted(const text_draws *text, const text_draws *by)
     return sampling;
 }
 
-static gumbel_status grow(text_draws *draws, size_t bytes, gumbel_error *error)
+static gumbel_status grow_workspace(text_draws *draws, size_t bytes, gumbel_error *error)
 {
     if (!draws->workspace || bytes > draws->workspace_bytes) {
         draws->workspace_bytes = (bytes + 64) / 64 * 64;
@@ -123,9 +123,9 @@ static gumbel_status grow(text_draws *draws, size_t bytes, gumbel_error *error)
     return GUMBEL_OK;
 }
 
-/* Count the tokens of the one row; `counts` says how many, NULL: one. */
-static int count(text_draws *draws, const int32_t *tokens, int64_t stride, const int32_t *counts,
-                 decoder_error *error)
+/* Counts the tokens of the single row; `counts` is their number, NULL: one. */
+static int count_tokens(text_draws *draws, const int32_t *tokens, int64_t stride,
+                        const int32_t *counts, decoder_error *error)
 {
     gumbel_error problem;
     if (draws->history.counts &&
@@ -142,7 +142,7 @@ static int fail_row(int32_t status, decoder_error *error)
                         gumbel_row_status_string((gumbel_row_status)status));
 }
 
-/* Calls of the library on the draws' device. */
+/* Calls the library on the draws' device. */
 static gumbel_status sample_here(text_draws *draws, const gumbel_head *head,
                                  const gumbel_sampling *sampling, const gumbel_output *output,
                                  gumbel_error *error)
@@ -151,7 +151,7 @@ static gumbel_status sample_here(text_draws *draws, const gumbel_head *head,
     gumbel_status status =
         gumbel_workspace_size(draws->device, head, NULL, sampling, output, &bytes, error);
     if (status == GUMBEL_OK) {
-        status = grow(draws, bytes, error);
+        status = grow_workspace(draws, bytes, error);
     }
     return status != GUMBEL_OK ? status
                                : gumbel_sample(draws->device, NULL, head, sampling, output,
@@ -167,7 +167,7 @@ static gumbel_status verify_here(text_draws *draws, const gumbel_head *head,
     gumbel_status status = gumbel_verify_workspace_size(draws->device, head, logits, sampling,
                                                         draft, verified, &bytes, error);
     if (status == GUMBEL_OK) {
-        status = grow(draws, bytes, error);
+        status = grow_workspace(draws, bytes, error);
     }
     if (status != GUMBEL_OK) {
         return status;
@@ -187,9 +187,9 @@ int text_draws_sample(text_draws *draws, const gumbel_head *head, uint64_t posit
     int32_t status = GUMBEL_ROW_OK;
     gumbel_output output = {.struct_size = sizeof output,
                             .tokens = token,
-                            /* A generate_draw has them. */
-                            .logprobs = draws->verify || draws->tells ? &draws->logprob : NULL,
-                            .lse = draws->tells ? &draws->lse : NULL,
+                            /* Required by a generate_draw. */
+                            .logprobs = draws->verify || draws->keep_lse ? &draws->logprob : NULL,
+                            .lse = draws->keep_lse ? &draws->lse : NULL,
                             .status = &status,
                             .best_ids = num_best > 0 ? best : NULL,
                             .num_best = num_best};
@@ -197,7 +197,8 @@ int text_draws_sample(text_draws *draws, const gumbel_head *head, uint64_t posit
                        : sample_here(draws, head, &sampling, &output, &problem)) != GUMBEL_OK) {
         return fail_gumbel(&problem, error);
     }
-    return status == GUMBEL_ROW_OK ? count(draws, token, 0, NULL, error) : fail_row(status, error);
+    return status == GUMBEL_ROW_OK ? count_tokens(draws, token, 0, NULL, error)
+                                   : fail_row(status, error);
 }
 
 int text_draws_verify(text_draws *draws, const gumbel_head *head, const gumbel_logits *logits,
@@ -215,5 +216,5 @@ int text_draws_verify(text_draws *draws, const gumbel_head *head, const gumbel_l
     if (*verified->emitted == 0) {
         return fail_row(*verified->status, error);
     }
-    return count(draws, verified->tokens, draft->max_nodes, verified->emitted, error);
+    return count_tokens(draws, verified->tokens, draft->max_nodes, verified->emitted, error);
 }

@@ -30,7 +30,7 @@ static bool plain_shard_name(const char *name)
            !strchr(name, '/') && !strchr(name, '\\');
 }
 
-/* The number of shard `name`, opened if it is new; -1 with the error filled. */
+/* The number of shard `name`, which is opened at its first use; -1 with the error filled. */
 static int64_t shard_number(checkpoint *weights, const char *folder, const char *name,
                             const json_place *place, const char *tensor)
 {

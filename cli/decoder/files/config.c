@@ -8,7 +8,7 @@
 #include "decoder/files/json_file.h"
 #include "decoder/files/mapping.h"
 
-/* What to do about a model that the decoder does not run. */
+/* Advice for a model that the decoder does not support. */
 #define ELSEWHERE "gumbel.transformers of the Python package draws from other models"
 
 static const struct {
@@ -20,7 +20,7 @@ static const struct {
     {"llama", "LlamaForCausalLM", false},
 };
 
-/* A required integer that fits a model_config field; bounds keep every product below 2^63. */
+/* A required integer of a model_config field; the bounds keep every product below 2^63. */
 static int size_field(const json_place *place, const char *key, int64_t hi, int32_t *value)
 {
     int64_t number = 0;
@@ -91,7 +91,7 @@ static int read_sizes(const json_place *place, model_config *config)
     return 0;
 }
 
-/* Fields that would change the result in a way that the decoder does not compute. */
+/* Rejects fields that change the result and are not supported. */
 static int refuse_unsupported(const json_place *place)
 {
     static const char *const flags[] = {"attention_bias", "mlp_bias", "use_sliding_window"};
@@ -152,7 +152,7 @@ static int read_llama3(const json_place *place, rope_config *rope)
     return 0;
 }
 
-/* The object under `key`: a type, its parameters and, in newer files, theta. */
+/* Reads the object under `key`: a type, its parameters and, in newer files, theta. */
 static int read_rope_object(const json_place *root, const char *key, rope_config *rope)
 {
     json_place place = {root->file, key, json_value(root, key), root->error};
@@ -303,8 +303,8 @@ void rope_frequencies(const rope_config *rope, int32_t head_dim, float *out)
     for (int32_t i = 0; i < head_dim / 2; i++) {
         double frequency = 1 / pow(rope->theta, 2.0 * i / head_dim);
         if (rope->llama3) {
-            /* Turns over the original context decide: many keep their frequency, few are stretched
-             * by the whole factor, and between the two bounds the share moves linearly. */
+            /* By the number of turns over the original context: frequencies with many turns are
+             * kept, those with few are divided by the factor, with linear interpolation between. */
             double turns = rope->original_positions * frequency / turn;
             double keep =
                 (turns - rope->low_freq_factor) / (rope->high_freq_factor - rope->low_freq_factor);

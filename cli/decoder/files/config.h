@@ -12,12 +12,12 @@
 #include "decoder/decoder.h"
 #include "decoder/error.h"
 
-/* Rotary position embedding: frequency i of head_dim / 2 is theta^(-2i / head_dim), stretched by
- * Llama 3's rule where `llama3` is set. */
+/* Rotary position embedding: frequency i of head_dim / 2 is theta^(-2i / head_dim), scaled by
+ * Llama 3's rule if `llama3` is set. */
 typedef struct rope_config {
     double theta;
     bool llama3;
-    double factor; /* llama3 only, as are the next three */
+    double factor; /* llama3 only, as the next three */
     double low_freq_factor;
     double high_freq_factor;
     double original_positions; /* original_max_position_embeddings */
@@ -42,21 +42,21 @@ typedef struct model_config {
     int32_t eos_ids[DECODER_MAX_EOS];
 } model_config;
 
-/* config_load(): config.json of a folder, and generation_config.json where it is there: its eos
- * tokens replace the others. What would change the result and is not supported (other families,
- * biases, sliding windows, quantised weights, other rope types) is refused by name.
+/* config_load(): reads config.json of a folder, and generation_config.json if present, whose eos
+ * tokens replace the others. Fields that are not supported and would change the result (other
+ * families, biases, sliding windows, quantised weights, other rope types) are errors.
  *  returns  0; -1 with `error` filled. */
 int config_load(const char *folder, model_config *config, decoder_error *error);
 
-/* config_parse(): the bytes of a config.json. `name` stands for the path in messages. */
+/* config_parse(): parses the bytes of a config.json. `name` replaces the path in messages. */
 int config_parse(const void *bytes, size_t size, const char *name, model_config *config,
                  decoder_error *error);
 
-/* config_parse_generation(): take over the eos tokens of a generation_config.json, if any. */
+/* config_parse_generation(): replaces the eos tokens by those of a generation_config.json, if any. */
 int config_parse_generation(const void *bytes, size_t size, const char *name, model_config *config,
                             decoder_error *error);
 
-/* rope_frequencies(): radians a position, float32 as the reference implementation rounds them.
+/* rope_frequencies(): radians a position, float32, rounded as in the reference implementation.
  *  head_dim   even
  *  out        [head_dim / 2] */
 void rope_frequencies(const rope_config *rope, int32_t head_dim, float *out);

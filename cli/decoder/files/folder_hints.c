@@ -34,7 +34,7 @@ int hint_check_bytes(const char *path, const unsigned char *bytes, size_t size,
                             "Face format, a folder with config.json, safetensors and "
                             "tokenizer.json");
     }
-    /* As the length that a safetensors file begins with, these bytes would be followed by zeros. */
+    /* In the length at the start of a safetensors file, zeros would follow these bytes. */
     if (begins_with(bytes, size, "PK\x03\x04") && size >= 8 &&
         memcmp(bytes + 4, "\0\0\0", 4) != 0) {
         return decoder_fail(error, path, NULL,
@@ -46,7 +46,7 @@ int hint_check_bytes(const char *path, const unsigned char *bytes, size_t size,
 
 /* ------------------------------------------------------------------------------ folders ---- */
 
-/* The first entry of a folder, in the order of the alphabet, whose name ends in `suffix`. */
+/* The first entry of a folder, alphabetically, whose name ends in `suffix`. */
 static bool find_entry(const char *folder, const char *suffix, char name[NAME_BYTES])
 {
     DIR *entries = opendir(folder);
@@ -75,7 +75,7 @@ static bool has_entry(const char *folder, const char *name)
     return length > 0 && (size_t)length < sizeof path && stat(path, &status) == 0;
 }
 
-/* Whether a name is of the form OWNER/MODEL. */
+/* True if a name has the form OWNER/MODEL. */
 static bool is_hub_id(const char *name)
 {
     const char *slash = strchr(name, '/');

@@ -46,8 +46,8 @@ int json_refuse(const json_place *place, const char *key, const char *format, ..
     return decoder_fail(place->error, place->file, field, "%s", text);
 }
 
-/* 1 where `key` has a value, 0 where it has none and need not, -1 with the error filled. */
-static int present(const json_place *place, const char *key, bool required, json_t **value)
+/* 1 if `key` has a value, 0 if an optional value is absent, -1 with the error filled. */
+static int find_value(const json_place *place, const char *key, bool required, json_t **value)
 {
     *value = json_value(place, key);
     if (*value) {
@@ -60,7 +60,7 @@ int json_integer_in(const json_place *place, const char *key, bool required, int
                     int64_t *value)
 {
     json_t *found;
-    int state = present(place, key, required, &found);
+    int state = find_value(place, key, required, &found);
     if (state <= 0) {
         return state;
     }
@@ -80,7 +80,7 @@ int json_number_in(const json_place *place, const char *key, bool required, doub
                    double *value)
 {
     json_t *found;
-    int state = present(place, key, required, &found);
+    int state = find_value(place, key, required, &found);
     if (state <= 0) {
         return state;
     }
@@ -98,7 +98,7 @@ int json_number_in(const json_place *place, const char *key, bool required, doub
 int json_flag(const json_place *place, const char *key, bool required, bool *value)
 {
     json_t *found;
-    int state = present(place, key, required, &found);
+    int state = find_value(place, key, required, &found);
     if (state <= 0) {
         return state;
     }
@@ -112,7 +112,7 @@ int json_flag(const json_place *place, const char *key, bool required, bool *val
 int json_text(const json_place *place, const char *key, bool required, const char **value)
 {
     json_t *found;
-    int state = present(place, key, required, &found);
+    int state = find_value(place, key, required, &found);
     if (state <= 0) {
         return state;
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading fields of a JSON document with their types and ranges, on top of Jansson.
+ * Reads fields of a JSON document with their types and ranges, by Jansson.
  */
 #ifndef DECODER_JSON_FILE_H
 #define DECODER_JSON_FILE_H
@@ -12,34 +12,34 @@
 
 #include "decoder/error.h"
 
-/* An object within a document, and where it is, for messages. */
+/* An object within a document, and its path for messages. */
 typedef struct json_place {
     const char *file;     /* the file's name */
-    const char *path;     /* "" for the root, else the object's own place, as in "model" */
+    const char *path;     /* "" for the root, else the object's path, such as "model" */
     const json_t *object; /* borrowed */
     decoder_error *error;
 } json_place;
 
 typedef enum json_numbers { JSON_NUMBERS_EXACT, JSON_NUMBERS_REAL } json_numbers;
 
-/* json_document(): parse `size` bytes whose root must be an object. Refused: anything after the
- * document, duplicate keys, NUL in strings, invalid UTF-8, numbers that overflow, nesting deeper
+/* json_document(): parses `size` bytes whose root must be an object. Errors are text after the
+ * document, duplicate keys, NUL in strings, invalid UTF-8, numbers that overflow, and nesting deeper
  * than 2048.
- *  numbers  JSON_NUMBERS_EXACT, or JSON_NUMBERS_REAL: integers are read as reals, so that ones past
- *           63 bits are no error (tokenizer_config.json writes 10^30 for "no limit")
- *  returns  a reference that the caller drops with json_decref(); NULL with `error` filled. */
+ *  numbers  JSON_NUMBERS_EXACT, or JSON_NUMBERS_REAL: integers are read as reals, so that numbers
+ *           above 63 bits are allowed (tokenizer_config.json has 10^30 for "no limit")
+ *  returns  a reference to release with json_decref(); NULL with `error` filled. */
 json_t *json_document(const void *bytes, size_t size, json_numbers numbers, const char *file,
                       decoder_error *error);
 
-/* The value of `key`; NULL where it is absent or null. */
+/* The value of `key`; NULL if it is absent or null. */
 json_t *json_value(const json_place *place, const char *key);
 
-/* Fill the place's error about `key` and return -1. `key` NULL: about the place itself. */
+/* Fills the error about `key` of the place and returns -1. `key` NULL: about the place itself. */
 int json_refuse(const json_place *place, const char *key, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* json_integer_in(): an integer with lo <= value <= hi. Absent or null: *value stays as it is where
- * `required` is false, and is an error where it is true. The next three work alike.
+/* json_integer_in(): an integer with lo <= value <= hi. If it is absent or null, the call fails if
+ * `required`, and else leaves *value unchanged; so do the next three functions.
  *  returns  0; -1 with the error filled. */
 int json_integer_in(const json_place *place, const char *key, bool required, int64_t lo, int64_t hi,
                     int64_t *value);

@@ -40,7 +40,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const entry *)a)->name, ((const entry *)b)->name);
 }
 
-/* "dtype" and "shape", and with them view.bytes. */
+/* Reads "dtype" and "shape", and sets view.bytes. */
 static int read_type(const json_place *place, tensor_view *view)
 {
     const char *dtype;
@@ -69,7 +69,7 @@ static int read_type(const json_place *place, tensor_view *view)
     return 0;
 }
 
-/* "data_offsets", against the type and the data section. */
+/* Reads "data_offsets" and checks them against the type and the data section. */
 static int read_offsets(const json_place *place, const unsigned char *data, size_t data_size,
                         entry *tensor)
 {
@@ -128,7 +128,7 @@ static int read_entries(safetensors *file, const unsigned char *data, size_t dat
     return 0;
 }
 
-/* Sorted by offset, each tensor must begin where the one before it ends. */
+/* In the order of offsets, each tensor must begin at the end of the previous one. */
 static int check_cover(safetensors *file, size_t data_size, decoder_error *error)
 {
     qsort(file->entries, file->count, sizeof *file->entries, by_offset);

@@ -42,7 +42,7 @@ bool tensor_set_shape(tensor_view *view, int rank, const int64_t *shape)
     if (rank < 0 || rank > TENSOR_MAX_RANK) {
         return false;
     }
-    /* A size of 0 must not hide an overflow of the others, so zeros count as ones on the way. */
+    /* Zeros count as ones here, so that they hide no overflow of the other sizes. */
     int64_t bytes = (int64_t)tensor_element_size(view->dtype);
     bool empty = false;
     view->rank = rank;

@@ -5,10 +5,10 @@
 
 #include "decoder/model/lanes.h"
 
-/* Positions between two looks at the running maximum. */
+/* Positions between two updates of the running maximum. */
 #define BLOCK 32
 
-LANES_INLINE float dot(const float *a, const float *b, int32_t size)
+LANES_INLINE float dot_product(const float *a, const float *b, int32_t size)
 {
     lanes sum = {0}, x = {0}, y = {0};
     int32_t at = 0;
@@ -24,8 +24,8 @@ LANES_INLINE float dot(const float *a, const float *b, int32_t size)
     return lanes_sum(&sum) + rest;
 }
 
-/* Where position j is. */
-LANES_INLINE int64_t row_of(const attention_query *q, int32_t j)
+/* The row of position j. */
+LANES_INLINE int64_t find_row(const attention_query *q, int32_t j)
 {
     return (j < q->moved ? j : q->rows[j - q->moved]) * q->stride;
 }
@@ -42,7 +42,7 @@ LANES_INLINE void attention_run_body(const attention_query *q, int registers)
         float score[BLOCK];
         float top = largest;
         for (int32_t j = 0; j < count; j++) {
-            score[j] = scale * dot(q->query, q->keys + row_of(q, first + j), q->head_dim);
+            score[j] = scale * dot_product(q->query, q->keys + find_row(q, first + j), q->head_dim);
             top = score[j] > top ? score[j] : top;
         }
         float shrink = expf(largest - top);
@@ -51,7 +51,7 @@ LANES_INLINE void attention_run_body(const attention_query *q, int registers)
             sum[i] *= shrink;
         }
         for (int32_t j = 0; j < count; j++) {
-            const float *value = q->values + row_of(q, first + j);
+            const float *value = q->values + find_row(q, first + j);
             float weight = expf(score[j] - top);
             mass += weight;
             for (int32_t i = 0; i < q->head_dim; i++) {
@@ -67,4 +67,4 @@ LANES_INLINE void attention_run_body(const attention_query *q, int registers)
 
 LANES_DISPATCH(attention_run, attention_query)
 
-void attention(const attention_query *q) { attention_run(q); }
+void attention_mix(const attention_query *q) { attention_run(q); }

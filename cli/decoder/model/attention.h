@@ -11,18 +11,18 @@
 
 typedef struct attention_query {
     const float *query;  /* [head_dim] */
-    const float *keys;   /* rows `stride` apart: position j is row j, but from `moved` on row */
-    const float *values; /* rows[j - moved]; the same */
+    const float *keys;   /* rows `stride` apart: position j is row j; from `moved` on, row */
+    const float *values; /* rows[j - moved]; as keys */
     int64_t stride;
-    int32_t count; /* positions that it sees, its own last; >= 1 */
-    int32_t moved; /* positions before it are at their own rows; `count`: all */
+    int32_t count; /* positions attended to, its own last; >= 1 */
+    int32_t moved; /* positions before it are at rows of their number; `count`: all */
     const int32_t *rows;
     int32_t head_dim;
     float *out; /* [head_dim] */
 } attention_query;
 
-/* attention(): out = sum_j softmax_j(query . key_j / sqrt(head_dim)) value_j, in one pass over the
- * positions, in blocks that are counted from position 0: the bits depend on the operands alone. */
-void attention(const attention_query *q);
+/* attention_mix(): out = sum_j softmax_j(query . key_j / sqrt(head_dim)) value_j, in one pass over
+ * blocks of positions that start at position 0: the bits depend on the operands only. */
+void attention_mix(const attention_query *q);
 
 #endif /* DECODER_ATTENTION_H */

@@ -18,7 +18,7 @@
 typedef float lanes __attribute__((vector_size(4 * LANES)));
 typedef uint32_t lanes_bits __attribute__((vector_size(4 * LANES)));
 
-/* Lanes travel by pointer: passing them by value has no ABI without AVX-512. */
+/* Lanes are passed by pointer: by value they have no ABI without AVX-512. */
 
 /* Widen 16-bit floats, one in the low half of each lane (the high half is ignored), exactly. */
 LANES_INLINE void lanes_widen(lanes *out, const lanes_bits *half, gumbel_dtype dtype)
@@ -29,8 +29,8 @@ LANES_INLINE void lanes_widen(lanes *out, const lanes_bits *half, gumbel_dtype d
         memcpy(out, &bits, sizeof bits);
         return;
     }
-    /* float16: exponent and fraction move to their places and 2^112 mends the exponent's bias, also
-     * for subnormals; infinity and NaN get the exponent of all ones back. */
+    /* float16: shifts exponent and fraction; the factor 2^112 corrects the exponent's bias, also of
+     * subnormals. Infinity and NaN get an exponent of all ones. */
     lanes_bits magnitude = (bits & 0x7fff) << 13;
     lanes_bits special = (lanes_bits)((bits & 0x7c00) == 0x7c00) & 0x7f800000;
     lanes scaled;
@@ -54,9 +54,8 @@ LANES_INLINE float lanes_sum(const lanes *value)
     return part[0];
 }
 
-/* LANES_DISPATCH(): define `void name(const type *task)` from `name_body`, a LANES_INLINE function
- * of the same signature, compiled for each instruction set and picked by the processor at each
- * call. */
+/* LANES_DISPATCH(): defines `void name(const type *task)` from `name_body`, a LANES_INLINE function of
+ * the same signature: compiled for each instruction set, and selected at each call. */
 #if defined(__x86_64__)
 #define LANES_DISPATCH(name, type)                                                                 \
     __attribute__((target("avx512f,avx2,fma"))) static void name##_avx512(const type *task)        \

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Decode (one row of x) multiplies 16-bit weights as it reads them, once: the speed is that of the
- * memory. Prefill widens four rows of weights into scratch that stays in the cache, and multiplies
- * them with four rows of x at a time, so that a load serves four products.
- * Both sum in the order of lanes.h, over rows packed alike, so the bits do not depend on the path.
+ * Decode (one row of x) multiplies 16-bit weights as it reads them: the speed is that of the memory.
+ * Prefill widens four rows of weights into scratch that stays in the cache, and multiplies them with
+ * four rows of x at a time, so that a load serves four products. Both sum in the order of lanes.h over
+ * packed rows, so that the bits do not depend on the path.
  *
- * Packed: of each 32 elements the 16 even ones, then the 16 odd ones; the last 32 filled up with
- * zeros. That is how 16-bit weights fall out of 32-bit lanes without a shuffle.
+ * Packed: of each 32 elements the 16 even ones, then the 16 odd ones; the last 32 are padded with
+ * zeros. 16-bit weights load into 32-bit lanes in this order without a shuffle.
  */
 #include "decoder/model/linear.h"
 
@@ -16,20 +16,20 @@
 
 #define BLOCK 4
 #define PACK  (2 * LANES)
-/* More pieces than threads, so that a thread that was held up leaves its share to the others. */
-#define PIECES_PER_THREAD 4
-/* Below about this many products, waking threads costs more than they save. */
+/* More tiles than threads, to balance the load. */
+#define TILES_PER_THREAD 4
+/* For fewer products, waking threads costs more than it saves. */
 #define SERIAL_PRODUCTS (1 << 16)
 
 typedef struct linear_call {
     const linear_output *outputs;
     int32_t count;
-    int32_t pieces;
+    int32_t tiles;
     const float *x; /* [n, padded], packed */
     int32_t n;
     int64_t cols;
     int64_t padded;
-    float *scratch; /* [pieces, BLOCK, padded] */
+    float *scratch; /* [tiles, BLOCK, padded] */
 } linear_call;
 
 /* Rows [first, last) of one output. */
@@ -50,7 +50,7 @@ static const void *weight_row(const gumbel_tensor *weight, int64_t row)
     return (const char *)weight->data + row * weight->cols * size;
 }
 
-/* The even and the odd ones of up to 32 16-bit elements; zeros behind `count`. */
+/* Loads the even and the odd of up to 32 16-bit elements; zeros from `count` on. */
 LANES_INLINE void load_halves(const uint16_t *row, int64_t count, gumbel_dtype dtype, lanes *even,
                               lanes *odd)
 {
@@ -85,7 +85,7 @@ LANES_INLINE void pack_halves(const uint16_t *row, int64_t cols, gumbel_dtype dt
 }
 
 /* out[i * stride + r] = dot(w[r], x[i]), all packed. `rows` and `inputs`, up to BLOCK, are
- * constants wherever this is inlined, so that `sum` is registers. */
+ * constants where this is inlined, so that `sum` is in registers. */
 LANES_INLINE void multiply_packed(const float *w, int rows, const float *x, int inputs,
                                   int64_t padded, float *out, int64_t stride)
 {
@@ -131,7 +131,7 @@ LANES_INLINE void multiply_step(const uint16_t *w, int64_t cols, gumbel_dtype dt
     }
 }
 
-/* out[r] = dot(w[r], x) for one packed x and 16-bit weights where they lie. */
+/* out[r] = dot(w[r], x) for one packed x and 16-bit weights in place. */
 LANES_INLINE void multiply_halves(const uint16_t *w, int64_t cols, gumbel_dtype dtype, int rows,
                                   const float *x, float *out)
 {
@@ -163,7 +163,7 @@ LANES_INLINE void direct_part(const linear_part *part, gumbel_dtype dtype)
     }
 }
 
-/* `rows` packed rows in scratch against all of x, as many at a time as there are registers for. */
+/* Multiplies `rows` packed rows in scratch with all of x, by as many as registers allow. */
 LANES_INLINE void multiply_all(const linear_part *part, int rows, int registers, float *out)
 {
     const linear_call *call = part->call;
@@ -198,7 +198,7 @@ LANES_INLINE void packed_part(const linear_part *part, int registers)
         if (count == BLOCK) {
             multiply_all(part, BLOCK, registers, part->out + row);
         } else {
-            /* The last rows of a matrix: the scratch rows behind them are not used. */
+            /* The last rows of a matrix: scratch rows from `count` on are unused. */
             for (int64_t r = 0; r < count; r++) {
                 linear_part one = *part;
                 one.scratch += r * part->call->padded;
@@ -221,15 +221,15 @@ LANES_INLINE void linear_rows_body(const linear_part *part, int registers)
 
 LANES_DISPATCH(linear_rows, linear_part)
 
-/* Piece `index`: its share of the rows of every output. */
-static void linear_piece(void *argument, int32_t index)
+/* Multiplies tile `index`: a range of rows of every output. */
+static void multiply_tile(void *argument, int32_t index)
 {
     const linear_call *call = argument;
     for (int32_t o = 0; o < call->count; o++) {
         const gumbel_tensor *weight = call->outputs[o].weight;
         int64_t blocks = (weight->rows + BLOCK - 1) / BLOCK;
-        int64_t first = blocks * index / call->pieces * BLOCK;
-        int64_t last = blocks * (index + 1) / call->pieces * BLOCK;
+        int64_t first = blocks * index / call->tiles * BLOCK;
+        int64_t last = blocks * (index + 1) / call->tiles * BLOCK;
         linear_part part = {.call = call,
                             .weight = weight,
                             .first = first,
@@ -242,12 +242,12 @@ static void linear_piece(void *argument, int32_t index)
 
 size_t linear_scratch(const pool *p, int64_t cols, int32_t n)
 {
-    size_t rows = (size_t)pool_threads(p) * PIECES_PER_THREAD * BLOCK + (size_t)n;
+    size_t rows = (size_t)pool_threads(p) * TILES_PER_THREAD * BLOCK + (size_t)n;
     return rows * (size_t)padded_size(cols);
 }
 
-void linear(pool *p, const linear_output *outputs, int32_t count, const float *x, int32_t n,
-            float *scratch)
+void linear_multiply(pool *p, const linear_output *outputs, int32_t count, const float *x,
+                     int32_t n, float *scratch)
 {
     int64_t cols = outputs[0].weight->cols;
     int64_t padded = padded_size(cols);
@@ -261,13 +261,13 @@ void linear(pool *p, const linear_output *outputs, int32_t count, const float *x
     bool serial = rows * cols < SERIAL_PRODUCTS / n;
     linear_call call = {.outputs = outputs,
                         .count = count,
-                        .pieces = serial ? 1 : pool_threads(p) * PIECES_PER_THREAD,
+                        .tiles = serial ? 1 : pool_threads(p) * TILES_PER_THREAD,
                         .x = scratch,
                         .n = n,
                         .cols = cols,
                         .padded = padded,
                         .scratch = scratch + n * padded};
-    pool_run(p, call.pieces, linear_piece, &call);
+    pool_run(p, call.tiles, multiply_tile, &call);
 }
 
 void linear_widen(const void *row, gumbel_dtype dtype, int64_t count, float *out)

@@ -9,15 +9,15 @@
 #include "decoder/files/folder_hints.h"
 #include "decoder/model/linear.h"
 
-/* Where weights are bound to, and the layer that is being bound. */
+/* The model and the layer whose weights are being bound. */
 typedef struct binding {
     model *m;
     int32_t layer;
     decoder_error *error;
 } binding;
 
-/* The full name of a weight; one within a layer has a number in it. */
-static void full_name(const binding *b, const char *name, char *text, size_t size)
+/* The full name of a weight, with the number of its layer. */
+static void write_full_name(const binding *b, const char *name, char *text, size_t size)
 {
     if (b->layer >= 0) {
         snprintf(text, size, "model.layers.%d.%s.weight", b->layer, name);
@@ -26,13 +26,13 @@ static void full_name(const binding *b, const char *name, char *text, size_t siz
     }
 }
 
-/* The tensor called `name`, of rank 1 ([cols], rows = 1) or 2, as a matrix. */
-static int bind(const binding *b, const char *name, int rank, int64_t rows, int64_t cols,
-                gumbel_tensor *matrix)
+/* Finds the tensor called `name`, of rank 1 ([cols], rows = 1) or 2, as a matrix. */
+static int bind_matrix(const binding *b, const char *name, int rank, int64_t rows, int64_t cols,
+                       gumbel_tensor *matrix)
 {
     char full[96], shape[96];
     const char *path;
-    full_name(b, name, full, sizeof full);
+    write_full_name(b, name, full, sizeof full);
     const tensor_view *view = checkpoint_find(b->m->weights, full, &path);
     if (!view) {
         return decoder_fail(b->error, path, full, "is missing%s",
@@ -60,7 +60,7 @@ static int bind(const binding *b, const char *name, int rank, int64_t rows, int6
 static int bind_vector(const binding *b, const char *name, int64_t size, float **vector)
 {
     gumbel_tensor row;
-    if (bind(b, name, 1, 1, size, &row) != 0) {
+    if (bind_matrix(b, name, 1, 1, size, &row) != 0) {
         return -1;
     }
     *vector = malloc((size_t)size * sizeof **vector);
@@ -77,14 +77,14 @@ static int bind_layer(const binding *b, model_layer *layer)
     int64_t d = c->hidden_size, inner = c->intermediate_size;
     int64_t h = (int64_t)c->heads * c->head_dim, k = (int64_t)c->kv_heads * c->head_dim;
     if (bind_vector(b, "input_layernorm", d, &layer->attention_norm) != 0 ||
-        bind(b, "self_attn.q_proj", 2, h, d, &layer->query) != 0 ||
-        bind(b, "self_attn.k_proj", 2, k, d, &layer->key) != 0 ||
-        bind(b, "self_attn.v_proj", 2, k, d, &layer->value) != 0 ||
-        bind(b, "self_attn.o_proj", 2, d, h, &layer->merge) != 0 ||
+        bind_matrix(b, "self_attn.q_proj", 2, h, d, &layer->query) != 0 ||
+        bind_matrix(b, "self_attn.k_proj", 2, k, d, &layer->key) != 0 ||
+        bind_matrix(b, "self_attn.v_proj", 2, k, d, &layer->value) != 0 ||
+        bind_matrix(b, "self_attn.o_proj", 2, d, h, &layer->merge) != 0 ||
         bind_vector(b, "post_attention_layernorm", d, &layer->mlp_norm) != 0 ||
-        bind(b, "mlp.gate_proj", 2, inner, d, &layer->gate) != 0 ||
-        bind(b, "mlp.up_proj", 2, inner, d, &layer->up) != 0 ||
-        bind(b, "mlp.down_proj", 2, d, inner, &layer->down) != 0) {
+        bind_matrix(b, "mlp.gate_proj", 2, inner, d, &layer->gate) != 0 ||
+        bind_matrix(b, "mlp.up_proj", 2, inner, d, &layer->up) != 0 ||
+        bind_matrix(b, "mlp.down_proj", 2, d, inner, &layer->down) != 0) {
         return -1;
     }
     if (!c->head_norm) {
@@ -104,12 +104,13 @@ static int bind_all(model *m, decoder_error *error)
     if (!m->layers) {
         return decoder_fail(error, NULL, "num_hidden_layers", "out of memory");
     }
-    if (bind(&b, "model.embed_tokens", 2, c->vocab_size, c->hidden_size, &m->embedding) != 0 ||
+    if (bind_matrix(&b, "model.embed_tokens", 2, c->vocab_size, c->hidden_size, &m->embedding) !=
+            0 ||
         bind_vector(&b, "model.norm", c->hidden_size, &m->norm) != 0) {
         return -1;
     }
     m->head = m->embedding;
-    if (!c->tied && bind(&b, "lm_head", 2, c->vocab_size, c->hidden_size, &m->head) != 0) {
+    if (!c->tied && bind_matrix(&b, "lm_head", 2, c->vocab_size, c->hidden_size, &m->head) != 0) {
         return -1;
     }
     for (b.layer = 0; b.layer < c->layers; b.layer++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The weights of a Qwen3 or Llama model by their places, with shapes checked.
+ * The weights of a Qwen3 or Llama model, with shapes checked.
  */
 #ifndef DECODER_MODEL_H
 #define DECODER_MODEL_H
@@ -29,20 +29,20 @@ typedef struct model {
     model_config config;
     checkpoint *weights;
     gumbel_tensor embedding; /* [V, D] */
-    gumbel_tensor head;      /* [V, D]; the embedding where tied */
+    gumbel_tensor head;      /* [V, D]; the embedding if tied */
     float *norm;             /* [D] */
     model_layer *layers;     /* [config.layers] */
     int64_t parameters;      /* elements of all of them */
 } model;
 
-/* model_open(): read the config and find every weight. Matrices stay in the mapped files; norms are
- * widened to float32. A tied model may repeat its head; it is not used.
+/* model_open(): reads the config and finds every weight. Matrices stay in the mapped files; norms are
+ * widened to float32. A second head of a tied model is ignored.
  *  m        filled on success, zeroed on error. Release it with model_close().
- *  returns  0; -1 with `error` filled: what config_load() and checkpoint_open() refuse, a missing
+ *  returns  0; -1 with `error` filled: an error of config_load() or checkpoint_open(), a missing
  *           tensor, a wrong shape, a dtype other than F32, F16, BF16. */
 int model_open(const char *folder, model *m, decoder_error *error);
 
-/* Free everything and zero it. A zeroed model is allowed. */
+/* Frees everything and zeroes the struct. A zeroed model is allowed. */
 void model_close(model *m);
 
 #endif /* DECODER_MODEL_H */

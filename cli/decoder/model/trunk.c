@@ -20,21 +20,21 @@ struct trunk {
     float *query;       /* query_size */
     float *key;         /* kv_size */
     float *value;       /* kv_size */
-    float *mixed;       /* query_size: what attention gives */
+    float *mixed;       /* query_size: the output of attention */
     float *gate;        /* intermediate_size */
     float *up;          /* intermediate_size */
     float *cosines;     /* head_dim / 2 */
     float *sines;       /* head_dim / 2 */
     float *frequencies; /* [head_dim / 2] */
-    float *scratch;     /* of linear() */
-    /* The pass that is running. */
+    float *scratch;     /* of linear_multiply() */
+    /* Of the current pass. */
     const trunk_row *rows;
     int32_t count;
     int32_t layer;
 };
 
-/* Give each array its place. With memory NULL it only counts: returns the floats needed. */
-static size_t carve(trunk *t)
+/* Assigns each array its part of `memory`; returns the floats used. With memory NULL it only counts. */
+static size_t carve_arrays(trunk *t)
 {
     const model_config *c = &t->m->config;
     int64_t widest = c->hidden_size > c->intermediate_size ? c->hidden_size : c->intermediate_size;
@@ -71,12 +71,12 @@ int trunk_new(const model *m, pool *p, trunk **result, decoder_error *error)
     t->pool = p;
     t->query_size = (int64_t)m->config.heads * m->config.head_dim;
     t->kv_size = (int64_t)m->config.kv_heads * m->config.head_dim;
-    t->memory = malloc(carve(t) * sizeof *t->memory);
+    t->memory = malloc(carve_arrays(t) * sizeof *t->memory);
     if (!t->memory) {
         free(t);
         return decoder_fail(error, NULL, "trunk", "out of memory for activations");
     }
-    carve(t);
+    carve_arrays(t);
     rope_frequencies(&m->config.rope, m->config.head_dim, t->frequencies);
     *result = t;
     return 0;
@@ -111,8 +111,8 @@ static void norm_rows(const trunk *t, const float *weight)
     }
 }
 
-/* The angles of a row's position, once for all layers. The product is rounded to float32 before the
- * cosine, as the reference implementation does: far out, that rounding shows. */
+/* Sets the angles of a row's position, for all layers. The product is rounded to float32 before the
+ * cosine, as in the reference implementation: at large positions the rounding matters. */
 static void set_angles(const trunk *t, int32_t row)
 {
     int32_t half = t->m->config.head_dim / 2;
@@ -123,7 +123,7 @@ static void set_angles(const trunk *t, int32_t row)
     }
 }
 
-/* Norm (where the family has one) and rotation of every head of a row, in place. */
+/* Normalises (if the family does) and rotates every head of a row, in place. */
 static void place_heads(const trunk *t, int32_t row, float *heads, int32_t count, const float *norm)
 {
     int32_t dim = t->m->config.head_dim, half = dim / 2;
@@ -141,8 +141,8 @@ static void place_heads(const trunk *t, int32_t row, float *heads, int32_t count
     }
 }
 
-/* Where a place of the cache is in this layer. */
-static size_t cache_offset(const trunk *t, const trunk_cache *cache, int32_t place)
+/* The offset of a place of the cache in this layer. */
+static size_t find_cache_offset(const trunk *t, const trunk_cache *cache, int32_t place)
 {
     return ((size_t)t->layer * (size_t)cache->capacity + (size_t)place) * (size_t)t->kv_size;
 }
@@ -156,19 +156,19 @@ static void store_row(void *argument, int32_t row)
     float *key = t->key + row * t->kv_size;
     place_heads(t, row, t->query + row * t->query_size, c->heads, layer->query_norm);
     place_heads(t, row, key, c->kv_heads, layer->key_norm);
-    size_t at = cache_offset(t, r->cache, r->place);
+    size_t at = find_cache_offset(t, r->cache, r->place);
     memcpy(r->cache->keys + at, key, (size_t)t->kv_size * sizeof *key);
     memcpy(r->cache->values + at, t->value + row * t->kv_size, (size_t)t->kv_size * sizeof *key);
 }
 
-/* Item = row * heads + head. */
-static void attend(void *argument, int32_t item)
+/* item = row * heads + head. */
+static void attend_head(void *argument, int32_t item)
 {
     const trunk *t = argument;
     const model_config *c = &t->m->config;
     int32_t row = item / c->heads, head = item % c->heads;
     const trunk_row *r = &t->rows[row];
-    size_t at = cache_offset(t, r->cache, 0) +
+    size_t at = find_cache_offset(t, r->cache, 0) +
                 (size_t)(head / (c->heads / c->kv_heads)) * (size_t)c->head_dim;
     int64_t own = row * t->query_size + (int64_t)head * c->head_dim;
     attention_query q = {.query = t->query + own,
@@ -180,7 +180,7 @@ static void attend(void *argument, int32_t item)
                          .rows = r->places,
                          .head_dim = c->head_dim,
                          .out = t->mixed + own};
-    attention(&q);
+    attention_mix(&q);
 }
 
 /* gate = silu(gate) * up, silu(x) = x / (1 + exp(-x)) */
@@ -195,12 +195,12 @@ static void activate_row(void *argument, int32_t row)
     }
 }
 
-/* x += weight . in, by way of `normed`, which is free then. */
+/* x += weight . in, with `normed` as scratch. */
 static void add_product(trunk *t, const gumbel_tensor *weight, const float *in)
 {
     int64_t size = t->count * (int64_t)t->m->config.hidden_size;
     linear_output output = {weight, t->normed};
-    linear(t->pool, &output, 1, in, t->count, t->scratch);
+    linear_multiply(t->pool, &output, 1, in, t->count, t->scratch);
     for (int64_t i = 0; i < size; i++) {
         t->x[i] += t->normed[i];
     }
@@ -212,13 +212,13 @@ static void run_layer(trunk *t)
     norm_rows(t, layer->attention_norm);
     linear_output attention_in[] = {
         {&layer->query, t->query}, {&layer->key, t->key}, {&layer->value, t->value}};
-    linear(t->pool, attention_in, 3, t->normed, t->count, t->scratch);
+    linear_multiply(t->pool, attention_in, 3, t->normed, t->count, t->scratch);
     pool_run(t->pool, t->count, store_row, t);
-    pool_run(t->pool, t->count * t->m->config.heads, attend, t);
+    pool_run(t->pool, t->count * t->m->config.heads, attend_head, t);
     add_product(t, &layer->merge, t->mixed);
     norm_rows(t, layer->mlp_norm);
     linear_output mlp_in[] = {{&layer->gate, t->gate}, {&layer->up, t->up}};
-    linear(t->pool, mlp_in, 2, t->normed, t->count, t->scratch);
+    linear_multiply(t->pool, mlp_in, 2, t->normed, t->count, t->scratch);
     pool_run(t->pool, t->count, activate_row, t);
     add_product(t, &layer->down, t->gate);
 }

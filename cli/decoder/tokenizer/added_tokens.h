@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Added tokens: contents that are cut out of a text before anything else looks at it.
+ * Added tokens: strings that are matched in a text before it is split into words.
  */
 #ifndef DECODER_ADDED_TOKENS_H
 #define DECODER_ADDED_TOKENS_H
@@ -14,7 +14,7 @@ typedef struct added_token {
     size_t size;
     int32_t id;
     bool special;
-    bool normalized; /* looked for in the normalised text, not in the text itself */
+    bool normalized; /* matched in the normalised text, not in the original */
 } added_token;
 
 typedef struct added_tokens {
@@ -23,20 +23,20 @@ typedef struct added_tokens {
     size_t first[257]; /* once sorted: tokens that begin with byte c are first[c] .. first[c+1] */
 } added_tokens;
 
-/* Put the tokens in matching order: by first byte, longer ones first. */
+/* Sorts the tokens for matching: by first byte, longer ones first. */
 void added_tokens_sort(added_tokens *added);
 
-/* added_tokens_next(): the leftmost token at or after `from`, of those at that place the longest.
- *  normalized  which of the two kinds to look for
- *  at          receives where it begins
- *  returns     NULL where there is none. */
+/* added_tokens_next(): the leftmost token at or after `from`, and the longest at that offset.
+ *  normalized  the kind of tokens to match
+ *  at          receives the offset where it begins
+ *  returns     NULL if there is none. */
 const added_token *added_tokens_next(const added_tokens *added, bool normalized, const char *text,
                                      size_t size, size_t from, size_t *at);
 
-/* The token with this id; NULL where there is none. */
+/* The token with this id; NULL: none. */
 const added_token *added_tokens_by_id(const added_tokens *added, int32_t id);
 
-/* Free the contents and empty the list. */
+/* Frees the contents and empties the list. */
 void added_tokens_free(added_tokens *added);
 
 #endif /* DECODER_ADDED_TOKENS_H */

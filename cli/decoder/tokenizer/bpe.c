@@ -10,8 +10,8 @@ typedef struct token_bytes {
 } token_bytes;
 
 typedef struct merge {
-    int32_t left; /* -1: an empty slot */
-    int32_t right;
+    int32_t first; /* -1: an empty slot */
+    int32_t second;
     int32_t result;
     uint32_t rank; /* the order in which merges were added */
 } merge;
@@ -23,12 +23,12 @@ struct bpe {
     int32_t size;
     int32_t *index; /* hash table: bytes -> id, -1 empty; [index_mask + 1] */
     size_t index_mask;
-    merge *merges; /* hash table: (left, right) -> merge; [merge_mask + 1] */
+    merge *merges; /* hash table: (first, second) -> merge; [merge_mask + 1] */
     size_t merge_mask;
     uint32_t merge_count;
 };
 
-/* A power of two that leaves a hash table of `count` entries at most half full. */
+/* Size of a hash table of `count` entries: a power of two, at most half full. */
 static size_t table_size(size_t count)
 {
     size_t size = 16;
@@ -47,7 +47,7 @@ bpe *bpe_new(int32_t size, size_t bytes, size_t merges)
     b->size = size;
     b->index_mask = table_size((size_t)size) - 1;
     b->merge_mask = table_size(merges) - 1;
-    b->arena = malloc(3 * bytes + 1); /* behind the tokens, room to join any two */
+    b->arena = malloc(3 * bytes + 1); /* room behind the tokens to join any two */
     b->tokens = calloc((size_t)size + 1, sizeof *b->tokens);
     b->index = malloc((b->index_mask + 1) * sizeof *b->index);
     b->merges = malloc((b->merge_mask + 1) * sizeof *b->merges);
@@ -71,7 +71,7 @@ void bpe_free(bpe *b)
     }
 }
 
-static uint64_t mix(uint64_t x)
+static uint64_t mix_bits(uint64_t x)
 {
     x = (x ^ x >> 32) * 0xd6e8feb86659fd93u;
     return x ^ x >> 32;
@@ -83,7 +83,7 @@ static uint64_t hash_bytes(const unsigned char *bytes, size_t size)
     for (size_t i = 0; i < size; i++) {
         hash = (hash ^ bytes[i]) * 0x100000001b3u;
     }
-    return mix(hash);
+    return mix_bits(hash);
 }
 
 const unsigned char *bpe_token(const bpe *b, int32_t id, size_t *size)
@@ -96,8 +96,8 @@ const unsigned char *bpe_token(const bpe *b, int32_t id, size_t *size)
     return b->arena + b->tokens[id].offset;
 }
 
-/* The slot of these bytes in the index: where they are, or the empty slot where they would go. */
-static size_t index_slot(const bpe *b, const unsigned char *bytes, size_t size)
+/* The slot of these bytes in the index, or the empty slot for them. */
+static size_t find_index_slot(const bpe *b, const unsigned char *bytes, size_t size)
 {
     size_t slot = hash_bytes(bytes, size) & b->index_mask;
     while (b->index[slot] >= 0) {
@@ -112,7 +112,7 @@ static size_t index_slot(const bpe *b, const unsigned char *bytes, size_t size)
 
 void bpe_add_token(bpe *b, int32_t id, const unsigned char *bytes, size_t size, bool indexed)
 {
-    size_t slot = index_slot(b, bytes, size);
+    size_t slot = find_index_slot(b, bytes, size);
     b->tokens[id] = (token_bytes){(uint32_t)b->arena_used, (uint32_t)size};
     memcpy(b->arena + b->arena_used, bytes, size);
     b->arena_used += size;
@@ -123,42 +123,42 @@ void bpe_add_token(bpe *b, int32_t id, const unsigned char *bytes, size_t size, 
 
 int32_t bpe_find(const bpe *b, const unsigned char *bytes, size_t size)
 {
-    return b->index[index_slot(b, bytes, size)];
+    return b->index[find_index_slot(b, bytes, size)];
 }
 
-static merge *merge_slot(const bpe *b, int32_t left, int32_t right)
+static merge *find_merge_slot(const bpe *b, int32_t first, int32_t second)
 {
-    size_t slot = mix((uint64_t)(uint32_t)left << 32 | (uint32_t)right) & b->merge_mask;
-    while (b->merges[slot].left >= 0 &&
-           (b->merges[slot].left != left || b->merges[slot].right != right)) {
+    size_t slot = mix_bits((uint64_t)(uint32_t)first << 32 | (uint32_t)second) & b->merge_mask;
+    while (b->merges[slot].first >= 0 &&
+           (b->merges[slot].first != first || b->merges[slot].second != second)) {
         slot = (slot + 1) & b->merge_mask;
     }
     return &b->merges[slot];
 }
 
-int bpe_add_merge(bpe *b, int32_t left, int32_t right)
+int bpe_add_merge(bpe *b, int32_t first, int32_t second)
 {
-    token_bytes x = b->tokens[left], y = b->tokens[right];
+    token_bytes x = b->tokens[first], y = b->tokens[second];
     unsigned char *joined = b->arena + b->arena_used;
     memcpy(joined, b->arena + x.offset, x.size);
     memcpy(joined + x.size, b->arena + y.offset, y.size);
     int32_t result = bpe_find(b, joined, (size_t)x.size + y.size);
-    merge *slot = merge_slot(b, left, right);
+    merge *slot = find_merge_slot(b, first, second);
     if (result < 0) {
         return -1;
     }
-    *slot = (merge){left, right, result, b->merge_count++};
+    *slot = (merge){first, second, result, b->merge_count++};
     return 0;
 }
 
-/* A symbol of the word while it is merged; a doubly linked list in an array. */
+/* A symbol of the word being merged: an element of a doubly linked list in an array. */
 typedef struct symbol {
     int32_t id; /* -1: merged into the one before it */
     int32_t previous;
     int32_t next;
 } symbol;
 
-/* A merge that may be done: at symbol `at`, if the pair there still makes `result`. */
+/* A possible merge at symbol `at`, valid while the pair there gives `result`. */
 typedef struct candidate {
     uint32_t rank;
     int32_t at;
@@ -172,31 +172,31 @@ typedef struct merging {
     size_t count;
 } merging;
 
-static bool before(candidate a, candidate b)
+static bool is_better(candidate a, candidate b)
 {
     return a.rank != b.rank ? a.rank < b.rank : a.at < b.at;
 }
 
-static void push(merging *m, candidate item)
+static void push_candidate(merging *m, candidate item)
 {
     size_t at = m->count++;
-    while (at > 0 && before(item, m->heap[(at - 1) / 2])) {
+    while (at > 0 && is_better(item, m->heap[(at - 1) / 2])) {
         m->heap[at] = m->heap[(at - 1) / 2];
         at = (at - 1) / 2;
     }
     m->heap[at] = item;
 }
 
-static candidate pop(merging *m)
+static candidate pop_candidate(merging *m)
 {
     candidate best = m->heap[0];
     candidate item = m->heap[--m->count];
     size_t at = 0;
     for (size_t child = 1; child < m->count; child = 2 * at + 1) {
-        if (child + 1 < m->count && before(m->heap[child + 1], m->heap[child])) {
+        if (child + 1 < m->count && is_better(m->heap[child + 1], m->heap[child])) {
             child++;
         }
-        if (!before(m->heap[child], item)) {
+        if (!is_better(m->heap[child], item)) {
             break;
         }
         m->heap[at] = m->heap[child];
@@ -206,32 +206,32 @@ static candidate pop(merging *m)
     return best;
 }
 
-/* The merge of the symbol at `at` with the next one, NULL where there is none. */
-static const merge *merge_at(const merging *m, int32_t at)
+/* The merge of the symbol at `at` with the next one; NULL: none. */
+static const merge *find_merge(const merging *m, int32_t at)
 {
     const symbol *s = &m->symbols[at];
     if (s->id < 0 || s->next < 0) {
         return NULL;
     }
-    const merge *found = merge_slot(m->b, s->id, m->symbols[s->next].id);
-    return found->left >= 0 ? found : NULL;
+    const merge *found = find_merge_slot(m->b, s->id, m->symbols[s->next].id);
+    return found->first >= 0 ? found : NULL;
 }
 
 static void push_at(merging *m, int32_t at)
 {
-    const merge *found = at >= 0 ? merge_at(m, at) : NULL;
+    const merge *found = at >= 0 ? find_merge(m, at) : NULL;
     if (found) {
-        push(m, (candidate){found->rank, at, found->result});
+        push_candidate(m, (candidate){found->rank, at, found->result});
     }
 }
 
 static void merge_all(merging *m)
 {
     while (m->count > 0) {
-        candidate best = pop(m);
-        const merge *found = merge_at(m, best.at);
+        candidate best = pop_candidate(m);
+        const merge *found = find_merge(m, best.at);
         if (!found || found->result != best.result) {
-            continue; /* an earlier merge took one of the two symbols */
+            continue; /* an earlier merge used one of the two symbols */
         }
         symbol *s = &m->symbols[best.at];
         symbol *gone = &m->symbols[s->next];
@@ -246,8 +246,8 @@ static void merge_all(merging *m)
     }
 }
 
-/* Each of the at most n - 1 merges pushes at most two candidates, after n - 1 at the start. */
-static int reserve(bpe_scratch *scratch, size_t size, merging *m)
+/* There are n - 1 candidates at the start; each of at most n - 1 merges pushes at most two. */
+static int reserve_scratch(bpe_scratch *scratch, size_t size, merging *m)
 {
     size_t needed = size * sizeof *m->symbols + 3 * size * sizeof *m->heap;
     if (needed > scratch->bytes) {
@@ -271,7 +271,7 @@ int bpe_encode(const bpe *b, const unsigned char *word, size_t size, bool ignore
         return token_list_append(list, &whole, 1);
     }
     merging m = {.b = b};
-    if (reserve(scratch, size, &m) != 0) {
+    if (reserve_scratch(scratch, size, &m) != 0) {
         return -1;
     }
     int32_t count = (int32_t)size;

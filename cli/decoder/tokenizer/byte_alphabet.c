@@ -3,8 +3,8 @@
 
 #include <stdint.h>
 
-/* The byte of a character, -1 where it is not of the alphabet. */
-static int byte_of(uint32_t character)
+/* The byte of a character; -1 if it is not in the alphabet. */
+static int find_byte(uint32_t character)
 {
     if ((character >= 0x21 && character <= 0x7e) || (character >= 0xa1 && character <= 0xac) ||
         (character >= 0xae && character <= 0xff)) {
@@ -34,7 +34,7 @@ bool alphabet_to_bytes(const char *spelling, size_t size, unsigned char *out, si
             }
             character = (character & 0x1f) << 6 | (*at++ & 0x3f);
         }
-        int byte = byte_of(character);
+        int byte = find_byte(character);
         if (byte < 0) {
             return false;
         }

@@ -10,11 +10,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* alphabet_to_bytes(): the bytes that a token's spelling stands for.
+/* alphabet_to_bytes(): converts a token's spelling to bytes.
  *  spelling  [size] valid UTF-8
  *  out       [size] room; the result is never longer than the spelling
  *  written   receives the number of bytes
- *  returns   false where a character is not of the alphabet. */
+ *  returns   false if a character is not in the alphabet. */
 bool alphabet_to_bytes(const char *spelling, size_t size, unsigned char *out, size_t *written);
 
 #endif /* DECODER_BYTE_ALPHABET_H */

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Steps that one match may take: patterns in use need a few for each byte that they look at; one
- * that backtracks without end is stopped after a time linear in the text. */
+/* Limit of the steps of one match, linear in the text: patterns in use take a few for each byte, and
+ * one that backtracks exponentially is stopped. */
 #define STEPS_FIXED    65536
 #define STEPS_PER_BYTE 32
 /* Compiled patterns of tokenizers take a few KiB. */
@@ -20,7 +20,7 @@ struct pretokenizer {
     size_t count;
 };
 
-/* What one call of pretokenizer_split() carries through the chain. */
+/* The state of one call of pretokenizer_split(). */
 typedef struct split {
     const pretokenizer *chain;
     pcre2_match_data *data;
@@ -45,10 +45,10 @@ void pretokenizer_free(pretokenizer *p)
 
 /* White space as Unicode defines it. PCRE2's own \s also takes U+180E, which is none any more. */
 #define SPACES "\\x09-\\x0d\\x{85}\\p{Z}"
-/* A pattern grows at most this much: \s, 2 bytes, becomes a class. */
+/* Largest growth of a pattern: \s, 2 bytes, becomes a class. */
 #define SPACES_GROWTH (sizeof "[^" SPACES "]" / 2 + 1)
 
-/* Spell \s and \S out, also within a class ([^\s...]; \S has no such spelling there and stays).
+/* Expands \s and \S to classes, \s also within a class ([^\s...]).
  * `out` has room for SPACES_GROWTH * size bytes; returns the bytes written. */
 static size_t spell_out_spaces(const char *pattern, size_t size, char *out)
 {
@@ -77,7 +77,8 @@ static size_t spell_out_spaces(const char *pattern, size_t size, char *out)
     return used;
 }
 
-static pcre2_code *compile(const char *pattern, size_t size, int *problem, PCRE2_SIZE *offset)
+static pcre2_code *compile_pattern(const char *pattern, size_t size, int *problem,
+                                   PCRE2_SIZE *offset)
 {
     char *spelled = malloc(SPACES_GROWTH * size + sizeof SPACES);
     pcre2_compile_context *context = pcre2_compile_context_create(NULL);
@@ -85,7 +86,7 @@ static pcre2_code *compile(const char *pattern, size_t size, int *problem, PCRE2
     *problem = PCRE2_ERROR_NOMEMORY;
     *offset = 0;
     if (spelled && context) {
-        /* As the reference implementation: ^ and $ are for lines, and lines end with LF. */
+        /* As in the reference implementation: ^ and $ match at lines, which end with LF. */
         pcre2_set_newline(context, PCRE2_NEWLINE_LF);
         uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
         code = pcre2_compile((PCRE2_SPTR)spelled, spell_out_spaces(pattern, size, spelled), options,
@@ -105,22 +106,22 @@ int pretokenizer_add(pretokenizer *p, const char *pattern, size_t size, const ch
     }
     int problem;
     PCRE2_SIZE offset;
-    pcre2_code *code = compile(pattern, size, &problem, &offset);
+    pcre2_code *code = compile_pattern(pattern, size, &problem, &offset);
     if (!code) {
         PCRE2_UCHAR text[128] = "";
         pcre2_get_error_message(problem, text, sizeof text);
         return decoder_fail(error, file, field, "%s, near byte %zu of the pattern",
                             (const char *)text, (size_t)offset);
     }
-    /* Where the machine forbids fresh machine code, the interpreter does the same, slower. */
+    /* If the system forbids JIT code, the interpreter is used. */
     (void)pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
     p->patterns[p->count++] = code;
     return 0;
 }
 
-/* The next match at or after `from`: 1 with its ends, 0 where there is none, -1 on an error. */
-static int find(const split *s, size_t pattern, const char *text, size_t size, size_t from,
-                size_t *begin, size_t *end)
+/* Finds the next match at or after `from`: returns 1 with its bounds, 0 if none, -1 on an error. */
+static int find_match(const split *s, size_t pattern, const char *text, size_t size, size_t from,
+                      size_t *begin, size_t *end)
 {
     const pcre2_code *code = s->chain->patterns[pattern];
     uint64_t steps = STEPS_FIXED + (uint64_t)STEPS_PER_BYTE * size;
@@ -150,15 +151,15 @@ static int find(const split *s, size_t pattern, const char *text, size_t size, s
     return 1;
 }
 
-static int apply(const split *s, size_t pattern, const char *text, size_t size);
+static int apply_pattern(const split *s, size_t pattern, const char *text, size_t size);
 
-/* Hand a piece to the next pattern, or out. */
+/* Splits a word by the next pattern, or reports it after the last. */
 static int pass_on(const split *s, size_t pattern, const char *text, size_t size)
 {
     if (size == 0) {
         return 0;
     }
-    return pattern < s->chain->count ? apply(s, pattern, text, size)
+    return pattern < s->chain->count ? apply_pattern(s, pattern, text, size)
                                      : s->word(s->context, text, size);
 }
 
@@ -171,11 +172,11 @@ static size_t next_character(const char *text, size_t size, size_t at)
     return at;
 }
 
-static int apply(const split *s, size_t pattern, const char *text, size_t size)
+static int apply_pattern(const split *s, size_t pattern, const char *text, size_t size)
 {
     size_t done = 0, from = 0, begin = 0, end = 0;
     while (from < size) {
-        int found = find(s, pattern, text, size, from, &begin, &end);
+        int found = find_match(s, pattern, text, size, from, &begin, &end);
         if (found < 0) {
             return -1;
         }
@@ -188,7 +189,7 @@ static int apply(const split *s, size_t pattern, const char *text, size_t size)
             return result;
         }
         done = end;
-        /* An empty match cuts the text there; the search goes on behind the next character. */
+        /* An empty match splits the text; the search continues behind the next character. */
         from = end > begin ? end : next_character(text, size, end);
     }
     return pass_on(s, pattern + 1, text + done, size - done);

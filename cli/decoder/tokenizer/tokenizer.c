@@ -37,7 +37,7 @@ int32_t tokenizer_find(const tokenizer *t, const char *content)
     return bpe_find(t->bpe, (const unsigned char *)content, size);
 }
 
-/* One call of tokenizer_encode(). */
+/* The state of one call of tokenizer_encode(). */
 typedef struct encoding {
     const tokenizer *t;
     token_list *list;
@@ -65,11 +65,11 @@ static int encode_plain(encoding *e, const char *text, size_t size)
     return pretokenizer_split(e->t->pretokenizer, text, size, encode_word, e, e->t->path, e->error);
 }
 
-typedef int (*encode_piece)(encoding *e, const char *text, size_t size);
+typedef int (*encode_span)(encoding *e, const char *text, size_t size);
 
-/* Added tokens of one kind become their ids; `between` takes what lies between them. */
-static int cut_added(encoding *e, bool normalized, const char *text, size_t size,
-                     encode_piece between)
+/* Encodes added tokens of one kind as their ids, and the text between them by `between`. */
+static int split_at_added(encoding *e, bool normalized, const char *text, size_t size,
+                          encode_span between)
 {
     size_t done = 0, at = 0;
     const added_token *token;
@@ -87,7 +87,7 @@ static int cut_added(encoding *e, bool normalized, const char *text, size_t size
 
 static int encode_normalized(encoding *e, const char *text, size_t size)
 {
-    return cut_added(e, true, text, size, encode_plain);
+    return split_at_added(e, true, text, size, encode_plain);
 }
 
 static bool is_ascii(const char *text, size_t size)
@@ -99,7 +99,7 @@ static bool is_ascii(const char *text, size_t size)
     return any < 0x80;
 }
 
-static int normalize(encoding *e, const char *text, size_t size)
+static int normalize_and_encode(encoding *e, const char *text, size_t size)
 {
     if (!e->t->nfc || is_ascii(text, size)) {
         return encode_normalized(e, text, size);
@@ -115,7 +115,7 @@ static int normalize(encoding *e, const char *text, size_t size)
     return result;
 }
 
-/* The offset of the first byte that is not UTF-8; `size` where all are. */
+/* The offset of the first byte that is not UTF-8; `size` if there is none. */
 static size_t utf8_prefix(const char *text, size_t size)
 {
     size_t at = 0;
@@ -148,7 +148,7 @@ int tokenizer_encode(const tokenizer *t, const char *text, size_t size, bool spe
         result = out_of_memory(&e);
     }
     if (result == 0) {
-        result = cut_added(&e, false, text, size, normalize);
+        result = split_at_added(&e, false, text, size, normalize_and_encode);
     }
     if (result == 0 && special && token_list_append(list, t->after.ids, t->after.count) != 0) {
         result = out_of_memory(&e);

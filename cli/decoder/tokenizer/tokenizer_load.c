@@ -11,21 +11,21 @@
 #include "decoder/tokenizer/tokenizer_load.h"
 #include "decoder/tokenizer/tokenizer_parts.h"
 
-/* The object under `key` of `place` as a place of its own. */
-static int enter(const json_place *place, const char *key, json_place *inner)
+/* Finds the object under `key` of `place`. */
+static int enter_object(const json_place *place, const char *key, json_place *inner)
 {
     *inner = (json_place){place->file, key, json_value(place, key), place->error};
     return json_is_object(inner->object) ? 0 : json_refuse(place, key, "is not a JSON object");
 }
 
-/* A field that must be absent, null or false. */
+/* Rejects a field that is not absent, null or false. */
 static int refuse_set(const json_place *place, const char *key)
 {
     const json_t *value = json_value(place, key);
     return value && !json_is_false(value) ? json_refuse(place, key, "is not supported") : 0;
 }
 
-/* Form C of a normalised token's content: the form of the text that it is looked for in. */
+/* Copies a token's content; in form C for a normalised token, as the text that it is matched with. */
 static char *copy_content(const char *content, bool form_c)
 {
     return form_c ? (char *)utf8proc_NFC((const utf8proc_uint8_t *)content) : strdup(content);
@@ -109,7 +109,7 @@ static int check_added(const tokenizer *t, const json_place *root, const json_t 
     return 0;
 }
 
-/* NFC, alone or as the only step of a sequence. */
+/* Reads NFC, alone or as the only step of a sequence. */
 static int read_normalizer(tokenizer *t, const json_place *root)
 {
     json_place place;
@@ -117,7 +117,7 @@ static int read_normalizer(tokenizer *t, const json_place *root)
     if (!json_value(root, "normalizer")) {
         return 0;
     }
-    if (enter(root, "normalizer", &place) != 0) {
+    if (enter_object(root, "normalizer", &place) != 0) {
         return -1;
     }
     const json_t *steps = json_value(&place, "normalizers");
@@ -155,7 +155,7 @@ static int read_split(tokenizer *t, const json_place *place)
                             place->error);
 }
 
-/* One step: Split, or ByteLevel, which must come last. */
+/* Reads one step: Split, or ByteLevel, which must be the last. */
 static int read_pre_step(tokenizer *t, const json_place *place, bool last)
 {
     const char *type = "";
@@ -183,7 +183,7 @@ static int read_pre_step(tokenizer *t, const json_place *place, bool last)
 static int read_pre_tokenizer(tokenizer *t, const json_place *root)
 {
     json_place place;
-    if (enter(root, "pre_tokenizer", &place) != 0) {
+    if (enter_object(root, "pre_tokenizer", &place) != 0) {
         return -1;
     }
     const json_t *steps = json_value(&place, "pretokenizers");
@@ -203,7 +203,7 @@ static int read_pre_tokenizer(tokenizer *t, const json_place *root)
     return 0;
 }
 
-/* The tokens of one special entry of a template. */
+/* Appends the tokens of one special entry of a template. */
 static int append_special(token_list *list, const json_place *place, const char *name)
 {
     const json_t *known = json_object_get(json_value(place, "special_tokens"), name);
@@ -226,23 +226,23 @@ static int append_special(token_list *list, const json_place *place, const char 
     return 0;
 }
 
-/* "single": special tokens around one sequence, "A". */
+/* Reads "single": special tokens around one sequence, "A". */
 static int read_template(tokenizer *t, const json_place *place)
 {
     size_t index, sequences = 0;
-    const json_t *piece, *single = json_value(place, "single");
+    const json_t *entry, *single = json_value(place, "single");
     if (t->before.count + t->after.count > 0) {
         return json_refuse(place, "type", "a second TemplateProcessing is not supported");
     }
-    json_array_foreach (single, index, piece) {
-        const json_t *special = json_object_get(piece, "SpecialToken");
+    json_array_foreach (single, index, entry) {
+        const json_t *special = json_object_get(entry, "SpecialToken");
         const char *name = json_string_value(json_object_get(special, "id"));
         if (name) {
             token_list *list = sequences == 0 ? &t->before : &t->after;
             if (append_special(list, place, name) != 0) {
                 return -1;
             }
-        } else if (json_object_get(piece, "Sequence")) {
+        } else if (json_object_get(entry, "Sequence")) {
             sequences++;
         } else {
             return json_refuse(place, "single", "entry %zu is of no known kind", index);
@@ -260,7 +260,7 @@ static int read_post_step(tokenizer *t, const json_place *place)
     if (strcmp(type, "TemplateProcessing") == 0) {
         return read_template(t, place);
     }
-    /* ByteLevel as a post-processor moves offsets alone, which nobody asks for here. */
+    /* ByteLevel as a post-processor only changes offsets, which are not computed here. */
     return strcmp(type, "ByteLevel") == 0
                ? 0
                : json_refuse(place, "type", "\"%.64s\" is not supported", type);
@@ -272,7 +272,7 @@ static int read_post_processor(tokenizer *t, const json_place *root)
     if (!json_value(root, "post_processor")) {
         return 0;
     }
-    if (enter(root, "post_processor", &place) != 0) {
+    if (enter_object(root, "post_processor", &place) != 0) {
         return -1;
     }
     const json_t *steps = json_value(&place, "processors");
@@ -294,7 +294,7 @@ static int read_decoder(const json_place *root)
 {
     json_place place;
     const char *type = "";
-    if (enter(root, "decoder", &place) != 0 || json_text(&place, "type", true, &type) != 0) {
+    if (enter_object(root, "decoder", &place) != 0 || json_text(&place, "type", true, &type) != 0) {
         return -1;
     }
     return strcmp(type, "ByteLevel") == 0
@@ -305,8 +305,8 @@ static int read_decoder(const json_place *root)
 static int read_document(tokenizer *t, const json_place *root)
 {
     json_place model;
-    /* The kind of model first: others have normalizers and decoders of their own. */
-    if (enter(root, "model", &model) != 0 || tokenizer_refuse_variants(&model) != 0 ||
+    /* The kind of model first: other kinds have other normalizers and decoders. */
+    if (enter_object(root, "model", &model) != 0 || tokenizer_refuse_variants(&model) != 0 ||
         refuse_set(root, "truncation") != 0 || refuse_set(root, "padding") != 0 ||
         read_normalizer(t, root) != 0 || read_added(t, root) != 0 ||
         read_pre_tokenizer(t, root) != 0 || read_post_processor(t, root) != 0 ||

@@ -8,12 +8,12 @@
 #include "decoder/files/json_file.h"
 #include "decoder/tokenizer/tokenizer.h"
 
-/* tokenizer_refuse_variants(): whether the object is of a byte-level BPE: such tokenizers use no
- * other kind of model, no byte fallback, dropout, prefix and suffix.
+/* tokenizer_refuse_variants(): accepts byte-level BPE only: no other kind of model, no byte fallback,
+ * dropout, prefix or suffix.
  *  returns  0; -1 with the place's error filled. */
 int tokenizer_refuse_variants(const json_place *model);
 
-/* tokenizer_load_model(): fill t->bpe and t->ignore_merges, and raise t->size where needed.
+/* tokenizer_load_model(): fills t->bpe and t->ignore_merges, and raises t->size if needed.
  *  model    the object
  *  returns  0; -1 with the place's error filled. */
 int tokenizer_load_model(tokenizer *t, const json_place *model);

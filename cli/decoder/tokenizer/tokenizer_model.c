@@ -68,7 +68,7 @@ static int add_token(const json_place *model, bpe *b, const char *spelling, int3
     if (bpe_token(b, id, &taken)) {
         return json_refuse(model, "vocab", "gives id %d to two tokens", id);
     }
-    /* A spelling outside the alphabet can come from no word; it stands for its own characters. */
+    /* No word becomes a spelling outside the alphabet, which stands for its own characters. */
     bool indexed = alphabet_to_bytes(spelling, size, bytes, &written);
     if (indexed) {
         bpe_add_token(b, id, bytes, written, true);
@@ -103,14 +103,14 @@ static int read_vocab(const json_place *model, json_t *vocab, bpe *b, size_t byt
     return result;
 }
 
-/* The id of a spelling of `size` bytes, -1 where no word can become it. */
+/* The id of a spelling of `size` bytes; -1 if no word becomes it. */
 static int32_t find_spelling(const bpe *b, const char *spelling, size_t size, unsigned char *bytes)
 {
     size_t written;
     return alphabet_to_bytes(spelling, size, bytes, &written) ? bpe_find(b, bytes, written) : -1;
 }
 
-/* "left right" or ["left", "right"]. */
+/* "FIRST SECOND" or ["FIRST", "SECOND"]. */
 static bool merge_parts(const json_t *entry, const char *parts[2], size_t sizes[2])
 {
     if (json_is_string(entry)) {
@@ -145,14 +145,14 @@ static int read_merges(const json_place *model, const json_t *merges, bpe *b, si
     json_array_foreach (merges, index, entry) {
         const char *parts[2];
         size_t sizes[2];
-        /* No token is longer than all together; what is longer is no token. */
+        /* A part longer than all tokens together is no token. */
         if (!merge_parts(entry, parts, sizes) || sizes[0] > bytes || sizes[1] > bytes) {
             result = json_refuse(model, "merges", "entry %zu is not a pair of tokens", index);
             break;
         }
-        int32_t left = find_spelling(b, parts[0], sizes[0], buffer);
-        int32_t right = find_spelling(b, parts[1], sizes[1], buffer);
-        if (left < 0 || right < 0 || bpe_add_merge(b, left, right) != 0) {
+        int32_t first = find_spelling(b, parts[0], sizes[0], buffer);
+        int32_t second = find_spelling(b, parts[1], sizes[1], buffer);
+        if (first < 0 || second < 0 || bpe_add_merge(b, first, second) != 0) {
             result = json_refuse(model, "merges",
                                  "entry %zu is of tokens that the vocabulary lacks", index);
             break;

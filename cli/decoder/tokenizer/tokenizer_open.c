@@ -7,7 +7,7 @@
 #include "decoder/tokenizer/tokenizer.h"
 #include "decoder/tokenizer/tokenizer_parts.h"
 
-/* The bos token, where the config names one and does not say to leave it out. */
+/* Reads the bos token, unless add_bos_token is false. */
 static int read_bos(tokenizer *t, const json_place *config)
 {
     bool add = true;
@@ -15,7 +15,7 @@ static int read_bos(tokenizer *t, const json_place *config)
         return -1;
     }
     const json_t *bos = json_value(config, "bos_token");
-    /* Older files write an added-token object in place of its content. */
+    /* Older files have an added-token object instead of its content. */
     const char *content =
         json_string_value(json_is_object(bos) ? json_object_get(bos, "content") : bos);
     if (!bos || !add) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a tokenizer is made of; shared by the files that load it, encode and decode.
+ * The fields of a tokenizer, for the sources that load, encode and decode.
  */
 #ifndef DECODER_TOKENIZER_PARTS_H
 #define DECODER_TOKENIZER_PARTS_H
@@ -14,11 +14,11 @@ struct tokenizer {
     char *path; /* of tokenizer.json, for messages */
     int32_t size;
     added_tokens added;
-    bool nfc; /* texts are brought to Unicode normalisation form C */
+    bool nfc; /* texts are converted to Unicode normalisation form C */
     pretokenizer *pretokenizer;
     bpe *bpe;
     bool ignore_merges;
-    token_list before; /* special tokens that stand around a prompt */
+    token_list before; /* special tokens around a prompt */
     token_list after;
 };
 

@@ -5,14 +5,14 @@
 #include "decoder/tokenizer/tokenizer.h"
 #include "decoder/tokenizer/tokenizer_parts.h"
 
-/* Bytes of a character that can wait for the rest of it. */
+/* Largest number of bytes of an incomplete character. */
 #define PENDING_MAX 3
 
 static const char replacement[] = "\xef\xbf\xbd"; /* U+FFFD */
 
-/* The bytes that a token id stands for. */
-static const unsigned char *bytes_of(const tokenizer *t, int32_t id, bool skip_special,
-                                     size_t *size)
+/* The bytes of a token id. */
+static const unsigned char *find_bytes(const tokenizer *t, int32_t id, bool skip_special,
+                                       size_t *size)
 {
     const added_token *added = added_tokens_by_id(&t->added, id);
     if (!added) {
@@ -22,10 +22,10 @@ static const unsigned char *bytes_of(const tokenizer *t, int32_t id, bool skip_s
     return (const unsigned char *)added->content;
 }
 
-/* What the bytes of a character that came so far are. */
+/* State of the pending bytes of a character. */
 typedef enum utf8_state { UTF8_COMPLETE, UTF8_PREFIX, UTF8_INVALID } utf8_state;
 
-/* Whether `second` may follow `lead`: no overlong forms, surrogates, numbers past U+10FFFF. */
+/* True if `second` may follow `lead`: no overlong forms, surrogates, numbers above U+10FFFF. */
 static bool second_byte_fits(unsigned char lead, unsigned char second)
 {
     unsigned char lo = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
@@ -52,60 +52,60 @@ static utf8_state utf8_check(const unsigned char *bytes, size_t count)
     return count == length ? UTF8_COMPLETE : UTF8_PREFIX;
 }
 
-static void put(token_text *text, const void *bytes, size_t size)
+static void put_bytes(token_text *text, const void *bytes, size_t size)
 {
     memcpy(text->bytes + text->size, bytes, size);
     text->size += size;
 }
 
-/* One more byte of the stream. */
-static void take_byte(token_stream *stream, unsigned char byte, token_text *text)
+/* Adds a byte to the stream. */
+static void add_byte(token_stream *stream, unsigned char byte, token_text *text)
 {
     stream->pending[stream->count++] = byte;
     utf8_state state = utf8_check(stream->pending, stream->count);
     if (state == UTF8_INVALID && stream->count > 1) {
-        /* What came before is a broken character; this byte may begin another. */
-        put(text, replacement, 3);
+        /* The pending bytes are a broken character; this byte may begin another. */
+        put_bytes(text, replacement, 3);
         stream->pending[0] = byte;
         stream->count = 1;
         state = utf8_check(stream->pending, 1);
     }
     if (state == UTF8_INVALID) {
-        put(text, replacement, 3);
+        put_bytes(text, replacement, 3);
         stream->count = 0;
     } else if (state == UTF8_COMPLETE) {
-        put(text, stream->pending, stream->count);
+        put_bytes(text, stream->pending, stream->count);
         stream->count = 0;
     }
 }
 
-/* Room for the text of `count` bytes of input and of what is pending, and for a NUL. */
-static int reserve(token_text *text, size_t count)
+/* Allocates room for the text of `count` bytes of input and the pending bytes, and a NUL. */
+static int reserve_text(token_text *text, size_t count)
 {
     *text = (token_text){0};
     if (count > SIZE_MAX / 4 - PENDING_MAX) {
         return -1;
     }
-    /* A byte that is not UTF-8 becomes three, also one that waited. */
+    /* An invalid byte, also a pending one, becomes three. */
     text->bytes = malloc(3 * (count + PENDING_MAX) + 1);
     return text->bytes ? 0 : -1;
 }
 
-static void take_token(const tokenizer *t, token_stream *stream, int32_t id, bool skip_special,
-                       token_text *text)
+static void add_token(const tokenizer *t, token_stream *stream, int32_t id, bool skip_special,
+                      token_text *text)
 {
     size_t size;
-    const unsigned char *bytes = bytes_of(t, id, skip_special, &size);
+    const unsigned char *bytes = find_bytes(t, id, skip_special, &size);
     for (size_t i = 0; i < size; i++) {
-        take_byte(stream, bytes[i], text);
+        add_byte(stream, bytes[i], text);
     }
     text->bytes[text->size] = '\0';
 }
 
-static void take_end(token_stream *stream, token_text *text)
+static void add_end(token_stream *stream, token_text *text)
 {
     if (stream->count > 0) {
-        put(text, replacement, 3);
+        put_bytes(text, replacement, 3);
         stream->count = 0;
     }
     text->bytes[text->size] = '\0';
@@ -115,20 +115,20 @@ int tokenizer_stream(const tokenizer *t, token_stream *stream, int32_t id, bool 
                      token_text *text)
 {
     size_t size;
-    bytes_of(t, id, skip_special, &size);
-    if (reserve(text, size) != 0) {
+    find_bytes(t, id, skip_special, &size);
+    if (reserve_text(text, size) != 0) {
         return -1;
     }
-    take_token(t, stream, id, skip_special, text);
+    add_token(t, stream, id, skip_special, text);
     return 0;
 }
 
 int tokenizer_stream_end(token_stream *stream, token_text *text)
 {
-    if (reserve(text, 0) != 0) {
+    if (reserve_text(text, 0) != 0) {
         return -1;
     }
-    take_end(stream, text);
+    add_end(stream, text);
     return 0;
 }
 
@@ -138,17 +138,17 @@ int tokenizer_decode(const tokenizer *t, const int32_t *ids, size_t count, bool 
     token_stream stream = {0};
     size_t total = 0, size;
     for (size_t i = 0; i < count; i++) {
-        bytes_of(t, ids[i], skip_special, &size);
+        find_bytes(t, ids[i], skip_special, &size);
         if (__builtin_add_overflow(total, size, &total)) {
             return -1;
         }
     }
-    if (reserve(text, total) != 0) {
+    if (reserve_text(text, total) != 0) {
         return -1;
     }
     for (size_t i = 0; i < count; i++) {
-        take_token(t, &stream, ids[i], skip_special, text);
+        add_token(t, &stream, ids[i], skip_special, text);
     }
-    take_end(&stream, text);
+    add_end(&stream, text);
     return 0;
 }

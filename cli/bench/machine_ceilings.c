@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   Two loops with nothing to wait for but the memory, or but the multiply-add units.
- * COST   Read pass: 64 bytes an add, 8 adds in flight. Peak: 16 chains of multiply-adds, more than
- *        latency (4 cycles) times units (2) of any core here, 2 * lanes * 16 operations a round.
+ * WHAT   Two loops: one limited by memory bandwidth, one by the multiply-add units.
+ * COST   Read pass: 64 bytes an add, 8 adds in flight. Multiply-adds: 16 independent chains, more
+ *        than latency (4 cycles) times units (2) of a core; 2 * lanes * 16 operations a round.
  * BUILD  This file is compiled with -ffp-contract=fast, so that a * x + y is one fused operation
  *        where the target has it.
  */
-#include "machine_peaks.h"
+#include "machine_ceilings.h"
 
 #include "report.h"
-#include "team.h"
+#include "thread_ranges.h"
 #include "vectors.h"
 
 typedef uint64_t words16 __attribute__((vector_size(16)));
@@ -97,7 +97,7 @@ static struct unit unit_of(gumbel_isa isa)
     }
 }
 
-/* What the loops compute goes here, so that no compiler may drop them. */
+/* Results of the loops, stored so that the compiler keeps the loops. */
 static _Atomic uint64_t sink_words;
 static _Atomic float sink_floats;
 
@@ -108,10 +108,10 @@ struct read_work {
     sum_lines sum;
 };
 
-static void read_share(void *argument, int32_t member, int32_t size)
+static void read_lines(void *argument, int32_t index, int32_t threads)
 {
     const struct read_work *work = argument;
-    const struct team_part part = team_share(work->lines, 64, member, size);
+    const struct item_range part = find_thread_range(work->lines, 64, index, threads);
     const size_t lines = (size_t)((part.end - part.begin) / work->streams);
 
     sink_words = work->sum(work->data + part.begin * 64, lines, work->streams);
@@ -123,7 +123,7 @@ static double time_read(const void *buffer, size_t bytes, int32_t threads, gumbe
     struct read_work work = {buffer, (int64_t)(bytes / 64), streams, unit_of(isa).sum};
     const double start = seconds_now();
 
-    team_run(threads, read_share, &work);
+    run_on_threads(threads, read_lines, &work);
     return seconds_now() - start;
 }
 
@@ -158,17 +158,17 @@ struct chain_work {
     int64_t rounds;
 };
 
-static void chain_share(void *argument, int32_t member, int32_t size)
+static void run_chains(void *argument, int32_t index, int32_t threads)
 {
     const struct chain_work *work = argument;
 
-    (void)member;
-    (void)size;
-    /* |x| < 1: every chain settles at y / (1 - x), never at a slow subnormal. */
+    (void)index;
+    (void)threads;
+    /* |x| < 1: every chain converges to y / (1 - x), never to a slow subnormal. */
     sink_floats = work->chain(work->rounds, 0.5f, 0.25f);
 }
 
-double measure_float_peak(int32_t threads, gumbel_isa isa)
+double measure_flops(int32_t threads, gumbel_isa isa)
 {
     enum { PASSES = 5 };
     const struct unit unit = unit_of(isa);
@@ -180,7 +180,7 @@ double measure_float_peak(int32_t threads, gumbel_isa isa)
         double operations = 0;
         double rate = 0;
 
-        team_run(threads, chain_share, &work);
+        run_on_threads(threads, run_chains, &work);
         operations = 2.0 * CHAINS * unit.lanes * (double)work.rounds * threads;
         rate = operations / (seconds_now() - start);
         best = rate > best ? rate : best;

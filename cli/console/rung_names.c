@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "served.h"
+#include "rung_names.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -7,27 +7,27 @@
 
 #include "report.h"
 
-/* Of a head whose rows are aligned, in bfloat16. */
+/* Sizes of a bfloat16 head with aligned rows. */
 enum { VOCAB = 151936, HIDDEN = 4096 };
 
-/* What usual calls ask for. */
+/* Usual calls: a name, and the parameters they have. */
 static const struct usual {
-    const char *asked;
+    const char *name;
     bool top_k, top_p, min_p, penalties, logprobs, ranks;
 } usual[] = {
-    {.asked = "plain draw"},
-    {.asked = "log-probabilities", .logprobs = true},
-    {.asked = "top_k", .top_k = true},
-    {.asked = "top_k, top_p", .top_k = true, .top_p = true},
-    {.asked = "top_p", .top_p = true},
-    {.asked = "min_p", .min_p = true},
-    {.asked = "penalties", .penalties = true},
-    {.asked = "top_k, top_p, penalties", .top_k = true, .top_p = true, .penalties = true},
-    {.asked = "ranks", .ranks = true},
+    {.name = "plain draw"},
+    {.name = "log-probabilities", .logprobs = true},
+    {.name = "top_k", .top_k = true},
+    {.name = "top_k, top_p", .top_k = true, .top_p = true},
+    {.name = "top_p", .top_p = true},
+    {.name = "min_p", .min_p = true},
+    {.name = "penalties", .penalties = true},
+    {.name = "top_k, top_p, penalties", .top_k = true, .top_p = true, .penalties = true},
+    {.name = "ranks", .ranks = true},
 };
 enum { USUAL = sizeof usual / sizeof usual[0] };
 
-/* The ways in and batches of a line. */
+/* The inputs and batches of a line. */
 static const struct column {
     bool head;
     int64_t batch;
@@ -38,9 +38,9 @@ static const struct column {
 };
 enum { COLUMNS = sizeof columns / sizeof columns[0] };
 
-void served_by(const gumbel_device *device, const gumbel_head *head, const gumbel_logits *logits,
-               const gumbel_sampling *sampling, const gumbel_output *output,
-               char names[SERVED_BYTES])
+void find_rungs(const gumbel_device *device, const gumbel_head *head, const gumbel_logits *logits,
+                const gumbel_sampling *sampling, const gumbel_output *output,
+                char names[SERVED_BYTES])
 {
     char text[4096] = "";
     gumbel_error error = {"", ""};
@@ -51,7 +51,7 @@ void served_by(const gumbel_device *device, const gumbel_head *head, const gumbe
         snprintf(names, SERVED_BYTES, "refused: %.40s", error.field);
         return;
     }
-    /* Lines "draw: NAME: ...", "logits: NAME: ..." and "rows: NAME: ..." tell what serves. */
+    /* Lines "draw: NAME: ...", "logits: NAME: ..." and "rows: NAME: ..." name the rungs. */
     for (const char *line = text; line; line = strchr(line, '\n')) {
         char role[16], name[32];
         size_t used = strlen(names);
@@ -63,10 +63,10 @@ void served_by(const gumbel_device *device, const gumbel_head *head, const gumbe
     }
 }
 
-/* The rungs of a usual call. gumbel_explain() reads the row parameters, so these have real values.
- * It follows no pointer to tensors, counts or outputs: `anything` stands for them. */
-static void served_usual(const gumbel_device *device, const struct usual *call,
-                         const struct column *column, char names[SERVED_BYTES])
+/* Names the rungs of a usual call. gumbel_explain() reads row parameters but not tensors, counts or
+ * outputs, whose pointers all are `anything`. */
+static void find_rungs_of_usual(const gumbel_device *device, const struct usual *call,
+                                const struct column *column, char names[SERVED_BYTES])
 {
     static _Alignas(64) char anything[64];
     static const int32_t top_k = 50;
@@ -108,8 +108,8 @@ static void served_usual(const gumbel_device *device, const struct usual *call,
         .logprobs = call->logprobs ? (float *)(void *)anything : NULL,
         .ranks = call->ranks ? (int32_t *)(void *)anything : NULL,
     };
-    served_by(device, column->head ? &head : NULL, column->head ? NULL : &logits, &sampling,
-              &output, names);
+    find_rungs(device, column->head ? &head : NULL, column->head ? NULL : &logits, &sampling,
+               &output, names);
 }
 
 void print_served(const gumbel_device *device)
@@ -122,9 +122,9 @@ void print_served(const gumbel_device *device)
     }
     printf("\n");
     for (int i = 0; i < USUAL; i++) {
-        printf("%-25s", usual[i].asked);
+        printf("%-25s", usual[i].name);
         for (int j = 0; j < COLUMNS; j++) {
-            served_usual(device, &usual[i], &columns[j], names);
+            find_rungs_of_usual(device, &usual[i], &columns[j], names);
             printf(" %-18s", names);
         }
         printf("\n");
@@ -140,10 +140,10 @@ json_t *served_to_json(const gumbel_device *device)
         json_t *ways = json_object();
 
         for (int j = 0; j < COLUMNS; j++) {
-            served_usual(device, &usual[i], &columns[j], names);
+            find_rungs_of_usual(device, &usual[i], &columns[j], names);
             json_put(ways, columns[j].title, json_string(names));
         }
-        json_put(calls, usual[i].asked, ways);
+        json_put(calls, usual[i].name, ways);
     }
     return calls;
 }
