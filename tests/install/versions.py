@@ -50,9 +50,9 @@ def of_pages(prefix):
         print("no manual pages, as help2man is not installed")
     elif len(pages) != 7:
         raise AssertionError(f"manual pages: {pages}")
-    for page in pages:
+    for page in [*pages, one_of(prefix, "man3/gumbel.3*")]:
         text = (gzip.decompress if page.suffix == ".gz" else bytes)(page.read_bytes()).decode()
-        yield page.name, re.search(r'^\.TH \S+ "1" "[^"]*" "libgumbel ([^"]*)"', text, re.M)[1]
+        yield page.name, re.search(r'^\.TH \S+ "?[13]"? "[^"]*" "libgumbel ([^"]*)"', text, re.M)[1]
 
 
 def main():
