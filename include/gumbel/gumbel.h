@@ -282,6 +282,12 @@ typedef struct gumbel_tensor {
     int64_t reserved[2];
 } gumbel_tensor;
 
+/* A screen: a quantized copy of an LM head (screen.h), in memory of the caller. */
+typedef struct gumbel_screen {
+    void *data;   /* [bytes], aligned to GUMBEL_WORKSPACE_ALIGNMENT; NULL means no screen */
+    size_t bytes; /* at least gumbel_screen_size() */
+} gumbel_screen;
+
 /* Input of a fused call: hidden states and the LM head. Their dtypes are independent. */
 typedef struct gumbel_head {
     size_t struct_size;
@@ -292,7 +298,7 @@ typedef struct gumbel_head {
     float soft_cap;       /* finite, >= 0; 0 means off */
     int64_t first_token;  /* global id of weight row 0; first_token + V <= 2^31 */
     int64_t vocab_size;   /* ids >= vocab_size are padding, not tokens; 0 means first_token + V */
-    const void *screen;   /* screen of `weight` (screen.h), or NULL; changes no bit of any output */
+    gumbel_screen screen; /* screen of `weight`, or {NULL, 0}; changes no bit of any output */
 } gumbel_head;
 
 /* Input of a call from logits that the engine has computed. */

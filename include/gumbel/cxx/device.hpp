@@ -120,27 +120,26 @@ template <class Policy> class basic_device
         return Policy::template give<std::size_t>(failure, std::move(bytes));
     }
 
-    /* `into` is aligned as a workspace; its address is the value for head::screen. */
-    returned<void> screen_prepare(const tensor &weight, span<unsigned char> into,
+    /* `into` is memory of screen_size() bytes, aligned as a workspace; the value of head::screen. */
+    returned<void> screen_prepare(const tensor &weight, const gumbel_screen &into,
                                   stream on = nullptr) const
     {
         error failure;
         detail::lowering to(failure, host_);
         const gumbel_tensor lowered = to.lower("weight", weight);
         if (!failure)
-            failure.set(gumbel_screen_prepare(device_, on, &lowered, into.data(), into.size(),
-                                              failure.strings()));
+            failure.set(gumbel_screen_prepare(device_, on, &lowered, &into, failure.strings()));
         return Policy::give(failure);
     }
 
-    returned<void> screen_verify(const tensor &weight, const void *screen,
+    returned<void> screen_verify(const tensor &weight, const gumbel_screen &screen,
                                  stream on = nullptr) const
     {
         error failure;
         detail::lowering to(failure, host_);
         const gumbel_tensor lowered = to.lower("weight", weight);
         if (!failure)
-            failure.set(gumbel_screen_verify(device_, on, &lowered, screen, failure.strings()));
+            failure.set(gumbel_screen_verify(device_, on, &lowered, &screen, failure.strings()));
         return Policy::give(failure);
     }
 

@@ -44,8 +44,8 @@ struct head {
     float scale = 1;
     float soft_cap = 0;
     std::int64_t first_token = 0;
-    std::int64_t vocab_size = 0;  /* 0: first_token + V */
-    const void *screen = nullptr; /* screen of `weight` (screen.h) */
+    std::int64_t vocab_size = 0; /* 0: first_token + V */
+    gumbel_screen screen{};      /* screen of `weight` (screen.h) */
 };
 
 struct logits {

@@ -136,7 +136,7 @@ static both_outputs make_both(const gumbel_head *head, const row_rules *rules, i
     outcome_widen(generated.by, TOP, GUMBEL_PROCESSED);
     outcome_widen(generated.without, TOP, GUMBEL_PROCESSED);
     generated.out = gpu_output_make(generated.by);
-    plain.screen = NULL;
+    plain.screen = (gumbel_screen){NULL, 0};
     for (int masked = 0; masked < 2; masked++)
         for (int screened = 0; screened < 2; screened++) {
             truncated_call req = ask(rules, 4, samples);
@@ -213,7 +213,7 @@ static int draws_same(const gumbel_head *head, const truncated_call *req, both_o
                       const char *what)
 {
     gumbel_head without = *head;
-    without.screen = NULL;
+    without.screen = (gumbel_screen){NULL, 0};
     sample(&without, req, both, both->without);
     sample(head, req, both, both->by);
     draws += both->by->batch * both->by->samples;
@@ -308,10 +308,10 @@ void screen_cuts_odd(void)
         row_rules rules = make_rules(192 + vocab);
         if (odd == 0) {
             gumbel_screen_header header;
-            gpu_fetch(&header, h.screen, sizeof header);
+            gpu_fetch(&header, h.screen.data, sizeof header);
             header.list_most = 20;
             header.check = gumbel_screen_check_of(&header);
-            gpu_put(h.screen, &header, sizeof header);
+            gpu_put(h.screen.data, &header, sizeof header);
         }
         if (odd == 2) {
             h.head.first_token = 192;
@@ -341,7 +341,7 @@ void screen_cuts_replays(void)
     truncated_call req = ask(&rules, 0, 1);
     const gumbel_output out = output_of(&both, &req);
     bind(&req, 0);
-    without.screen = NULL;
+    without.screen = (gumbel_screen){NULL, 0};
     gpu_graph graph = gpu_graph_begin();
     if (gumbel_sample(gpu, graph.stream, &head, &req.how, &out, both.workspace, both.bytes, &error))
         die("%s", error.message);

@@ -57,7 +57,7 @@ static int draws_same(const gumbel_head *head, const gumbel_sampling *sampling, 
     screened_draw plain = {0}, by = {0};
     outcome *a = outcome_make(head->hidden.rows, 1), *b = outcome_make(head->hidden.rows, 1);
     int same = 1;
-    without.screen = NULL;
+    without.screen = (gumbel_screen){NULL, 0};
     draw_by(&without, sampling, a, &plain);
     draw_by(head, sampling, b, &by);
     for (int64_t row = 0; row < a->batch && same; row++) {
@@ -139,10 +139,10 @@ static void draw_generated(head_kind kind, gumbel_dtype dtype, int64_t vocab, in
              list_most ? ", short lists" : "");
     if (list_most) {
         gumbel_screen_header header;
-        gpu_fetch(&header, h.screen, sizeof header);
+        gpu_fetch(&header, h.screen.data, sizeof header);
         header.list_most = list_most;
         header.check = gumbel_screen_check_of(&header);
-        gpu_put(h.screen, &header, sizeof header);
+        gpu_put(h.screen.data, &header, sizeof header);
     }
     draw_many(&h, count, hot, what);
     print_counts(what);
@@ -258,7 +258,7 @@ static void screen_replays(void)
     if (gumbel_workspace_size(gpu, &h.head, NULL, &how, &out, &bytes, &error))
         die("%s", error.message);
     void *workspace = gpu_hostile(bytes);
-    without.screen = NULL;
+    without.screen = (gumbel_screen){NULL, 0};
     gpu_graph graph = gpu_graph_begin();
     if (gumbel_sample(gpu, graph.stream, &h.head, &how, &out, workspace, bytes, &error))
         die("%s", error.message);
