@@ -15,6 +15,7 @@
  * Rows that take the full pass are counted apart: a token that a bias keeps from winning has its
  * weights spoilt once the screen is made, so that a full pass says NaN, and a screen nothing.
  */
+#define GUMBEL_UNSTABLE 1
 #include <gumbel/screen.h>
 
 #include <math.h>

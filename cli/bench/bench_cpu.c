@@ -3,7 +3,6 @@
  * The ways to draw on a CPU, timed by the wall clock.
  */
 #define _GNU_SOURCE
-#define GUMBEL_EXPERIMENTAL
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>

@@ -22,6 +22,13 @@
  * Most engines need only the sections before "advanced calls". Drafts are in drafts.h, screens in
  * screen.h, ranks in dist.h.
  *
+ * Stable and unstable
+ *   From 1.0 on, later versions of a major number only add to the declarations of this header and
+ *   of drafts.h. Unstable are screens (screen.h), ranks (dist.h), the rejection and block rules of
+ *   drafts, and gumbel_multiply(): a minor version may change or remove them, with a line in the
+ *   changelog. A program that uses them defines GUMBEL_UNSTABLE before it includes a header.
+ *   Unstable calls are exact, as all calls are; only their declarations may change.
+ *
  * Letters, used in every signature, table and test:
  *   B batch rows     V vocabulary rows of `weight` (of this shard)     D hidden size
  *   S samples a row  T temperature                                      g standard Gumbel noise
@@ -792,7 +799,7 @@ GUMBEL_CALL gumbel_explain(const gumbel_device *device, const gumbel_head *head,
                            const gumbel_output *output, char *text, size_t size,
                            gumbel_error *error);
 
-#ifdef GUMBEL_EXPERIMENTAL
+#ifdef GUMBEL_UNSTABLE
 /* gumbel_multiply(): compute the product of gumbel_sample() without the draw. Every tile of logits
  *  is computed on chip and discarded. For measuring the cost of the draw; not for engines.
  *  workspace  gumbel_workspace_most() bytes for its batch and hidden size              since 0.1 */

@@ -68,6 +68,11 @@
 #ifndef GUMBEL_SCREEN_H
 #define GUMBEL_SCREEN_H
 
+#ifndef GUMBEL_UNSTABLE
+#error                                                                                             \
+    "gumbel/screen.h is unstable (gumbel.h says what that means): define GUMBEL_UNSTABLE to use it"
+#endif
+
 #include <gumbel/gumbel.h>
 
 #ifdef __cplusplus

@@ -107,6 +107,7 @@ template <class Policy> class basic_device
         return Policy::template give<std::size_t>(failure, std::move(bytes));
     }
 
+#ifdef GUMBEL_UNSTABLE
     /* -------------------------------------------------------------------------- screens ---- */
 
     returned<std::size_t> screen_size(const tensor &weight) const
@@ -120,7 +121,7 @@ template <class Policy> class basic_device
         return Policy::template give<std::size_t>(failure, std::move(bytes));
     }
 
-    /* `into` is memory of screen_size() bytes, aligned as a workspace; the value of head::screen. */
+    /* `into`: screen_size() bytes, aligned as a workspace; then the value of head::screen. */
     returned<void> screen_prepare(const tensor &weight, const gumbel_screen &into,
                                   stream on = nullptr) const
     {
@@ -142,6 +143,7 @@ template <class Policy> class basic_device
             failure.set(gumbel_screen_verify(device_, on, &lowered, &screen, failure.strings()));
         return Policy::give(failure);
     }
+#endif
 
     template <class In>
     returned<std::size_t> verify_workspace_size(const In &in, const sampling &how,
@@ -378,7 +380,7 @@ template <class Policy> class basic_device
         return Policy::template give<std::string>(failure, std::string(text));
     }
 
-#ifdef GUMBEL_EXPERIMENTAL
+#ifdef GUMBEL_UNSTABLE
     returned<void> multiply(const head &in, memory space, stream on = nullptr)
     {
         error failure;

@@ -8,7 +8,9 @@
 
 #include <gumbel/cxx/views.hpp>
 #include <gumbel/drafts.h>
+#ifdef GUMBEL_UNSTABLE
 #include <gumbel/screen.h>
+#endif
 
 namespace gumbel
 {
@@ -215,8 +217,10 @@ struct step {
 
 enum class rule : int {
     coupled = GUMBEL_RULE_COUPLED,
+#ifdef GUMBEL_UNSTABLE
     rejection = GUMBEL_RULE_REJECTION,
     block = GUMBEL_RULE_BLOCK,
+#endif
 };
 
 /* R requests, at most M nodes each, n rows. */
