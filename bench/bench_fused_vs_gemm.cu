@@ -15,7 +15,6 @@
  *
  * The draw's share is the fused draw's time beyond that of the same kernel without the draw.
  */
-#define GUMBEL_EXPERIMENTAL
 #include <cuda_bf16.h>
 
 #include "cuda_measure.cuh"

@@ -8,9 +8,8 @@
 #include "gumbel/gumbel.h"
 
 struct head_screen {
-    void *bytes; /* for gumbel_head's field `screen` */
-    size_t size;
-    double seconds; /* to prepare it */
+    gumbel_screen copy; /* for gumbel_head's field `screen`; data NULL: none */
+    double seconds;     /* to prepare it */
 };
 
 /* Prepares a screen; fail() naming --screen on an error. Release it with head_screen_free(). */

@@ -71,8 +71,8 @@ typedef struct generate_options {
     bool kept;                           /* report `kept` */
     int32_t num_top;                     /* 0..128: number of likeliest tokens to report */
     gumbel_distribution logprobs_of;     /* of logprob and top_logprobs */
-    const void *screen; /* of decoder_head(), as in gumbel_head; there are no log-probabilities
-                           then: `logprob` is NaN. NULL: none */
+    gumbel_screen screen; /* of decoder_head(), as in gumbel_head; with a screen there are no
+                             log-probabilities: `logprob` is NaN. Data NULL: none */
 } generate_options;
 
 /* Times in seconds, and the number of tokens. */
