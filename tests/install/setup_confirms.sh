@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# usage: setup_asks.sh SOURCES
+# usage: setup_confirms.sh SOURCES
 #
-# `script/setup --ask` and script/demo install no package without a yes: stand-ins for the programs
+# `script/setup --confirm` and script/demo install no package without a yes: stand-ins for the programs
 # of Debian say that all packages are missing, and note what would be installed.
 set -eu
 folder=$(mktemp -d)
@@ -21,7 +21,7 @@ run() {
     env -u CI PATH="$folder/bin:$PATH" "$@" </dev/null >"$folder/log" 2>&1
 }
 
-for program in "$1/script/setup --ask" "$1/script/demo"; do
+for program in "$1/script/setup --confirm" "$1/script/demo"; do
     if run $program; then
         echo "$program ended well without a yes"
         exit 1
