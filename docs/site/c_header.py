@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The directive `c-header`: the reference of a header, by what libclang reads in it.
 
-Each function, struct, enumeration, type and macro stands with its comment; of structs and
-enumerations the source follows, whose fields explain themselves there. Two declarations without a
+Shows each function, struct, enumeration, type and macro with its comment, and the source of structs
+and enumerations, whose fields have comments. Two declarations without a
 blank line between them share the comment above the first.
 """
 
@@ -59,7 +59,7 @@ def declarations(header):
         kind, name = kinds[cursor.kind], cursor.spelling
         if kind == "macro" and NO_MACROS.match(name):
             continue
-        # `typedef struct x {...} x;` is a struct; the typedef of it says nothing more.
+        # `typedef struct x {...} x;` is a struct; its typedef adds nothing.
         if (cursor.extent.start.line, name) not in found:
             extent = cursor.extent.start.line, cursor.extent.end.line
             found[extent[0], name] = (*extent, kind, name)
@@ -67,7 +67,7 @@ def declarations(header):
 
 
 def signature(lines, first, last, kind, name):
-    """What the C domain of Sphinx reads; its own macros are spelled out."""
+    """The signature for the C domain of Sphinx, with macros expanded."""
     if kind in ("struct", "enum"):
         return name
     text = " ".join(part.strip() for part in lines[first - 1 : last])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check a built site: every link and anchor in it leads somewhere, and nothing public is missing.
+"""Check a built site: every link and anchor in it has a target, and every public name has an entry.
 
 usage: docs/site/check_site.py SITE
 """
@@ -28,7 +28,7 @@ class Page(html.parser.HTMLParser):
 
 
 def broken(site, pages):
-    """A line for each link within the site that leads nowhere."""
+    """A line for each link within the site without a target."""
     for path, page in pages.items():
         for link in page.links:
             parts = urllib.parse.urlsplit(link)

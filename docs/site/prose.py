@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Comments and docstrings as the library writes them, turned into reStructuredText.
 
-A name, two spaces or more and what is said of it, on lines that stand further in, is a definition:
+A name, two spaces or more and its text, continued on indented lines, is a definition:
 
     hidden       [B, D] and weight [V, D]: float32, float16.
                  Rows may lie any distance apart.
 
-So is a name alone with what is said of it further in on the next line. All else are paragraphs.
+A name alone, with its text indented on the next line, is also a definition. Other lines are paragraphs.
 """
 
 import re

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The stand-alone pieces of docs/pieces.md, as engines that compose their own sampler call them:
+ * The stand-alone pieces of docs/standalone_calls.md, as engines that compose their own sampler call them:
  * argmax, top-k, masks, penalties and temperature in place, softmax, and what truncation leaves of
  * it. Against plain loops, on every instruction set.
  */

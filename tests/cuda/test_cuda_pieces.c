@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The stand-alone pieces of docs/pieces.md on a GPU against the CPU: softmax, with requests and in
+ * The stand-alone pieces of docs/standalone_calls.md on a GPU against the CPU: softmax, with requests and in
  * place; top-k with its values.
  */
 #include "cuda_requests.h"
