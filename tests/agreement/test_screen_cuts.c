@@ -25,8 +25,8 @@
 
 static struct {
     const cpu_kernels *kernels;
-    _Atomic int64_t rows, tiles; /* products of one row of weights, which a screen asks for, and of
-                                    several, of which the full pass is made */
+    _Atomic int64_t rows, tiles; /* products of one row of weights, by a screen, and of several, by
+                                    the full pass */
 } counted;
 
 static void count_product(const cpu_product *product)
@@ -64,7 +64,7 @@ static float one_of(const float *values, int count, uint64_t *random)
     return values[random_below(random, (uint32_t)count)];
 }
 
-/* Rules as engines are asked for them, or hostile ones. */
+/* Rules as users of engines set them, or hostile ones. */
 static void make_rules(rules *r, int64_t vocab, int hostile, uint64_t *random)
 {
     static const float top_ps[] = {0.95f, 0.9f, 0.5f, 1.0f, 0.99f, 0.3f};
@@ -186,7 +186,8 @@ static void bundled_model(void **state)
 
 /* ------------------------------------------------------------------------- what it reads ---- */
 
-/* What one rule reads: all rows have it, at temperatures that leave entropies of some nats. */
+/* Measures the weights that one rule reads: all rows have the rule, at temperatures with entropies of
+ * some nats. */
 static void reads_little(gumbel_device *device, const gumbel_head *head, const rules *r,
                          const char *name)
 {
@@ -210,7 +211,7 @@ static void reads_little(gumbel_device *device, const gumbel_head *head, const r
     assert_true(passes < 0.1 * (double)calls);
 }
 
-/* Rules that engines ask for are served by the ends, and few rows of weights are read. */
+/* Bounds determine the usual rules, and few rows of weights are read. */
 static void few_rows_are_read(void **state)
 {
     static const rules each[] = {
@@ -244,7 +245,7 @@ static void few_rows_are_read(void **state)
     }
 }
 
-/* Outputs that the ends do not tell take the full pass, which is said. */
+/* Calls for outputs that bounds do not determine take the full pass; explain() reports it. */
 static void kept_counts_take_the_full_pass(void **state)
 {
     generated_head generated = generate_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 300, 64, BATCH, 8);

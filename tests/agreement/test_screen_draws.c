@@ -412,7 +412,7 @@ static void changed_weights_are_found(void **state)
     free_generated_head(&generated);
 }
 
-/* What a screen does not serve says so. */
+/* explain() reports why a screen does not serve a call. */
 static void explained(void **state)
 {
     generated_head generated = generate_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 300, 64, 2, 8);

@@ -3,8 +3,8 @@
 #
 # usage: setup_confirms.sh SOURCES
 #
-# `script/setup --confirm` and script/demo install no package without a yes: stand-ins for the programs
-# of Debian say that all packages are missing, and note what would be installed.
+# `script/setup --confirm` and script/demo install no package without a yes: stand-ins for Debian's
+# programs report all packages as missing, and record what would be installed.
 set -eu
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

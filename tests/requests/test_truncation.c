@@ -65,8 +65,8 @@ static outcome *draw_row(gumbel_device *device, const truncation_case *a, gumbel
     return drawn;
 }
 
-/* What is kept is `expected` tokens: by the count that the draw gives, and by processed logits,
- * where moreover no removed token is larger than a kept one, nor, among equals, has a lower id. */
+/* The kept set has `expected` tokens, by the kept count of the draw and by processed logits. No
+ * removed token is larger than a kept one, nor, among equals, has a lower id. */
 static void assert_keeps(gumbel_device *device, const truncation_case *a, int64_t expected)
 {
     static float processed[V_MOST];
@@ -98,7 +98,7 @@ static void assert_keeps(gumbel_device *device, const truncation_case *a, int64_
     outcome_free(drawn);
 }
 
-/* What is kept, as probabilities [V]. */
+/* Probabilities [V] of the kept set. */
 static void make_softmax(gumbel_device *device, const truncation_case *a, float *generated)
 {
     gumbel_sampling sampling;
@@ -140,7 +140,7 @@ static void equal_tokens(void **state)
             a.top_p = nextafterf(nextafterf(a.top_p, 0), 0);
             assert_keeps(*state, &a, j);
         }
-        truncation_case a = {.name = "all but 2^-24", .logits = row, .vocab = vocab};
+        truncation_case a = {.name = "1 - 2^-24", .logits = row, .vocab = vocab};
         a.ties = GUMBEL_TIES_EXACT;
         a.top_p = 1 - 0x1p-24f;
         assert_keeps(*state, &a, vocab);
@@ -256,13 +256,14 @@ static void distinct_tokens(void **state)
 }
 
 /* One token a block above equals: the lowest of the blocks' largest is no bound for the k-th. */
-static void peaks_above_a_plain(void **state)
+static void few_large_above_equal_logits(void **state)
 {
     static float row[640];
     fill(row, 640, -2);
     for (int i = 0; i < 10; i++)
         row[i * 64 + i] = (float)i;
-    truncation_case a = {.name = "peaks above a plain", .logits = row, .vocab = 640, .top_k = 11};
+    truncation_case a = {
+        .name = "few large above equal logits", .logits = row, .vocab = 640, .top_k = 11};
     assert_keeps(*state, &a, 640);
     a.ties = GUMBEL_TIES_EXACT;
     for (a.top_k = 1; a.top_k < 640; a.top_k += 9)
@@ -347,7 +348,7 @@ static void orders(void **state)
     assert_keeps(*state, &a, 3); /* 1/4 < 0.4 */
 }
 
-/* A lone survivor is certain whatever its noise, and what the list says of the next is nothing. */
+/* A lone survivor is drawn with any noise, and the list has no second token. */
 static void lone_survivor(void **state)
 {
     static float row[777];
@@ -375,11 +376,16 @@ static void lone_survivor(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(equal_tokens),        cmocka_unit_test(ties_at_the_least_float),
-        cmocka_unit_test(tail_without_mass),   cmocka_unit_test(light_tail),
-        cmocka_unit_test(misleading_sample),   cmocka_unit_test(distinct_tokens),
-        cmocka_unit_test(peaks_above_a_plain), cmocka_unit_test(zeros_of_both_signs),
-        cmocka_unit_test(ends_of_min_p),       cmocka_unit_test(orders),
+        cmocka_unit_test(equal_tokens),
+        cmocka_unit_test(ties_at_the_least_float),
+        cmocka_unit_test(tail_without_mass),
+        cmocka_unit_test(light_tail),
+        cmocka_unit_test(misleading_sample),
+        cmocka_unit_test(distinct_tokens),
+        cmocka_unit_test(few_large_above_equal_logits),
+        cmocka_unit_test(zeros_of_both_signs),
+        cmocka_unit_test(ends_of_min_p),
+        cmocka_unit_test(orders),
         cmocka_unit_test(lone_survivor),
     };
     int failures;

@@ -108,7 +108,7 @@ static void take_data(soak_call *call, uint64_t *random)
 
 /* --------------------------------------------------------------------------------- outputs ---- */
 
-static void lay_out(soak_call *call)
+static void place_arrays(soak_call *call)
 {
     const request_plan *req = &call->plan.req;
     int outputs = call->plan.outputs;
@@ -199,7 +199,7 @@ static void queue_draw(const soak_call *call, const gumbel_output *out, CUstream
         die("%s: %s: %s", call->text, error.field, error.message);
 }
 
-/* What ends a step: its tokens are counted, and positions move on. */
+/* Ends a step: counts its tokens and advances positions. */
 static void queue_end(const soak_call *call, const gumbel_output *out, CUstream stream)
 {
     const request *r = &call->on_gpu->req;
@@ -319,7 +319,7 @@ soak_call *soak_call_make(const soak_plan *plan, uint64_t seed)
         position[b] &= INT32_MAX; /* so that a ring's slots are written in turn */
     call->on_gpu = gpu_request_make(call->req);
     take_data(call, &seed);
-    lay_out(call);
+    place_arrays(call);
     make_room(call);
     gumbel_output out = output_at(call, 0);
     if (plan->nodes)

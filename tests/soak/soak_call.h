@@ -17,7 +17,7 @@ typedef struct soak_place {
     int is_float;
 } soak_place;
 
-/* Those of rows, then those of requests. */
+/* Arrays of rows, then arrays of requests. */
 enum { SOAK_OF_ROWS = 10, SOAK_PLACES = 19 };
 
 typedef struct soak_call {

@@ -249,7 +249,7 @@ static void check_most(const gumbel_device *device, const gumbel_head *head,
     if (gumbel_workspace_most(device, &limits, &most, &error) != GUMBEL_OK)
         die("gumbel_workspace_most: %s: %s", error.field, error.message);
     if (bytes > most)
-        die("a call takes %zu bytes, %zu are said to be the most", bytes, most);
+        die("a call takes %zu bytes, gumbel_workspace_most() is %zu", bytes, most);
 }
 
 void *call_workspace(const gumbel_device *device, const gumbel_head *head,

@@ -14,7 +14,7 @@ static gumbel_error error;
 
 /* -------------------------------------------------------------------------- certificates ---- */
 
-/* Of a row, by the bytes of the copy as they lie: what the header's text says of places. */
+/* Byte of a row by its place in the copy, as screen_params.h documents the layout. */
 static int8_t byte_of(const int8_t *copy, int64_t depths, int64_t row, int64_t column)
 {
     int64_t in = row % 128, half = in / 64, warp = in % 64 / 16, g = in % 16 / 2, f = in % 2;
@@ -91,8 +91,8 @@ void screen_certificates(void)
     }
 }
 
-/* What gumbel_screen_verify() says of a head's screen: the row at fault, -1 for none, -2 for a
- * screen of another head. */
+/* The result of gumbel_screen_verify() for a head's screen: the stale row, -1 for none, -2 for a screen
+ * of another head. */
 static int64_t verify(const gpu_head *h)
 {
     const char *row;
@@ -169,7 +169,7 @@ static float rounding_weight(int kind, int64_t i, uint64_t *state)
 static float rounding_hidden(int kind, int64_t row, int64_t i, int64_t columns, uint64_t *state)
 {
     switch (kind) {
-    case 0: /* pairs that cancel all but the last bits */
+    case 0: /* pairs of which only the last bits do not cancel */
         return i % 2 ? -1.0f + (float)row / 128 : 1.0f + (float)row / 128;
     case 1:
         return i == 0 ? 1.0f + (float)row / 128 : 1.9921875f;

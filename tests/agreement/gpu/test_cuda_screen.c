@@ -20,7 +20,7 @@ static gumbel_error error;
 static int64_t calls, fallen, candidates, rows_drawn;
 
 /* Of a row that differs, what the screen made of the token that it should have drawn. */
-static void tell_row(const screened_draw *d, int64_t row, int32_t token)
+static void print_row(const screened_draw *d, int64_t row, int32_t token)
 {
     const int64_t group = row / CUDA_SCREEN_GROUP;
     uint32_t listed = d->state.listed[group], most = CUDA_SCREEN_LISTED_MOST;
@@ -69,7 +69,7 @@ static int draws_same(const gumbel_head *head, const gumbel_sampling *sampling, 
                   what, (long long)row, (long long)a->batch, b->tokens[row], (double)b->scores[row],
                   b->status[row], a->tokens[row], (double)a->scores[row], a->status[row]);
         if (!same)
-            tell_row(&by, row, a->tokens[row]);
+            print_row(&by, row, a->tokens[row]);
     }
     calls++;
     fallen += by.state.again != 0;
@@ -98,7 +98,7 @@ static const float temperatures[] = {0.8f, 0.0f, 0.3f, 1.0f, 3.0f, 100.0f};
 
 static int nightly(void) { return getenv("GUMBEL_NIGHTLY") != NULL; }
 
-/* So many calls of all rows, each at another position; the first `hot` temperatures in turns. */
+/* `count` calls of all rows, each at another position; the first `hot` temperatures in turns. */
 static void draw_many(const gpu_head *h, int count, int hot, const char *what)
 {
     const int64_t batch = h->head.hidden.rows;
