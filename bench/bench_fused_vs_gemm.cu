@@ -42,11 +42,11 @@ static bench open_bench()
     bench b = {open_rows(MAX_BATCH, MAX_HIDDEN)};
     CHECKED(cublasCreate, &b.blas);
     CHECKED(cublasSetStream, b.blas, b.stream);
-    CHECKED(cublasSetWorkspace, b.blas, make<char>(BLAS_WORKSPACE), BLAS_WORKSPACE);
-    b.weight = make<__nv_bfloat16>(WEIGHTS);
-    b.hidden = make<__nv_bfloat16>(MAX_BATCH * MAX_HIDDEN);
-    b.product = make<__nv_bfloat16>(MAX_BATCH * MAX_VOCAB);
-    b.logits = make<float>(MAX_BATCH * MAX_VOCAB);
+    CHECKED(cublasSetWorkspace, b.blas, allocate<char>(BLAS_WORKSPACE), BLAS_WORKSPACE);
+    b.weight = allocate<__nv_bfloat16>(WEIGHTS);
+    b.hidden = allocate<__nv_bfloat16>(MAX_BATCH * MAX_HIDDEN);
+    b.product = allocate<__nv_bfloat16>(MAX_BATCH * MAX_VOCAB);
+    b.logits = allocate<float>(MAX_BATCH * MAX_VOCAB);
     make_random(b.hidden, MAX_BATCH * MAX_HIDDEN, 1, 1);
     make_random(b.logits, MAX_BATCH * MAX_VOCAB, 2, 2.5f);
     return b;
@@ -70,9 +70,9 @@ static gumbel_head make_head(const void *hidden, const void *weight, int64_t B, 
     return head;
 }
 
-static void draw(const bench &b, int64_t B, int64_t V, int64_t D, float *logprobs)
+static void queue_draw(const bench &b, int64_t B, int64_t V, int64_t D, float *logprobs)
 {
-    draw(b, make_head(b.hidden, b.weight, B, V, D), logprobs);
+    queue_draw(b, make_head(b.hidden, b.weight, B, V, D), logprobs);
 }
 
 static void multiply_alone(const bench &b, int64_t B, int64_t V, int64_t D)
@@ -94,7 +94,7 @@ static void draw_from_logits(const bench &b, int64_t B, int64_t V, int samples)
 }
 
 /* [B, V] bfloat16 logits, summed in float32: the least that a route with logits writes. */
-static void multiply(const bench &b, int64_t B, int64_t V, int64_t D)
+static void queue_gemm(const bench &b, int64_t B, int64_t V, int64_t D)
 {
     float one = 1, zero = 0;
     CHECKED(cublasGemmEx, b.blas, CUBLAS_OP_T, CUBLAS_OP_N, int(V), int(B), int(D), &one, b.weight,
@@ -103,11 +103,11 @@ static void multiply(const bench &b, int64_t B, int64_t V, int64_t D)
 }
 
 /* The GPU's tokens are the CPU's, at V = 8192, D = 256. */
-static void verify(const bench &b)
+static void verify_tokens(const bench &b)
 {
     const int64_t B = 8, V = 8192, D = 256;
     make_weight(b, V, D);
-    draw(b, B, V, D, nullptr);
+    queue_draw(b, B, V, D, nullptr);
     CHECKED(cudaStreamSynchronize, b.stream);
     auto tokens = copy_out(b.tokens, B);
     auto weight = copy_out(b.weight, V * D), hidden = copy_out(b.hidden, B * D);
@@ -160,21 +160,21 @@ struct report {
 
 static fused_row measure_fused(const bench &b, int64_t V, int64_t D, int64_t B)
 {
-    const captured gemm(b.stream, [&] { multiply(b, B, V, D); });
-    const captured fused(b.stream, [&] { draw(b, B, V, D, nullptr); });
-    const captured logprobs(b.stream, [&] { draw(b, B, V, D, b.logprobs); });
+    const captured gemm(b.stream, [&] { queue_gemm(b, B, V, D); });
+    const captured fused(b.stream, [&] { queue_draw(b, B, V, D, nullptr); });
+    const captured logprobs(b.stream, [&] { queue_draw(b, B, V, D, b.logprobs); });
     const captured alone(b.stream, [&] { multiply_alone(b, B, V, D); });
     const captured gemm_behind(b.stream, [&] {
-        normalise(b.stream, b.hidden, B * D);
-        multiply(b, B, V, D);
+        queue_norm(b.stream, b.hidden, B * D);
+        queue_gemm(b, B, V, D);
     });
     const captured fused_behind(b.stream, [&] {
-        normalise(b.stream, b.hidden, B * D);
-        draw(b, B, V, D, nullptr);
+        queue_norm(b.stream, b.hidden, B * D);
+        queue_draw(b, B, V, D, nullptr);
     });
     const captured logprobs_behind(b.stream, [&] {
-        normalise(b.stream, b.hidden, B * D);
-        draw(b, B, V, D, b.logprobs);
+        queue_norm(b.stream, b.hidden, B * D);
+        queue_draw(b, B, V, D, b.logprobs);
     });
     const captured *const ways[] = {&gemm, &fused, &logprobs, &alone};
     const captured *const ways_rested[] = {&gemm, &fused, &logprobs};
@@ -204,7 +204,7 @@ static fused_row measure_fused(const bench &b, int64_t V, int64_t D, int64_t B)
     return row;
 }
 
-static void measure(const bench &b, report &r)
+static void measure_shapes(const bench &b, report &r)
 {
     const int64_t shapes[][2] = {{151936, 4096}, {128256, 8192}, {151936, 2048}};
     printf("\n%7s %5s %4s %10s %9s %9s %15s %11s %10s %8s %12s %7s\n", "V", "D", "B", "floor us",
@@ -232,7 +232,7 @@ static void measure(const bench &b, report &r)
     for (auto &a : draws) {
         std::vector<double> times;
         time_call(b.stream, times, [&] { draw_from_logits(b, a.B, MAX_VOCAB, a.samples); });
-        logits_row row = {MAX_VOCAB, a.B, a.samples, describe(times)};
+        logits_row row = {MAX_VOCAB, a.B, a.samples, make_spread(times)};
         printf("%7lld %4lld %7d %9.1f\n", (long long)row.V, (long long)row.B, row.samples,
                row.draw.median);
         r.logits.push_back(row);
@@ -310,7 +310,7 @@ int main(int argc, char **argv)
     bench b = open_bench();
     CHECKED(cudaGetDeviceProperties, &r.gpu, 0);
     find_driver(r.driver, sizeof r.driver);
-    verify(b);
+    verify_tokens(b);
     make_random(b.weight, WEIGHTS, 3, 1);
     r.bytes_per_us = measure_reading(b.stream, r.gpu.multiProcessorCount, b.weight,
                                      WEIGHTS * sizeof *b.weight, b.product);
@@ -319,7 +319,7 @@ int main(int argc, char **argv)
     printf("machine: %s, driver %s, %d SMs, reads %.2f TB/s\n", r.gpu.name, r.driver,
            r.gpu.multiProcessorCount, r.bytes_per_us / 1e6);
     printf("ceiling: %s\n", CEILING);
-    measure(b, r);
+    measure_shapes(b, r);
     if (json)
         write_json(json, r);
     gumbel_close(b.gpu);

@@ -54,7 +54,7 @@ def check_fused(library, hidden, weight, logits):
 
 
 class Expected:
-    """What exact samples of softmax(logits) look like: the mean of their log-probabilities."""
+    """The mean log-probability of exact samples of softmax(logits)."""
 
     def __init__(self, logits):
         self.logp = torch.log_softmax(logits, -1)

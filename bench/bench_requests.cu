@@ -31,14 +31,14 @@ struct point {
 
 static std::vector<point> points;
 
-static double measure(const bench &b, const char *table, const question &q, shape s, int64_t B,
-                      bool fused)
+static double measure_request(const bench &b, const char *table, const question &q, shape s,
+                              int64_t B, bool fused)
 {
     std::vector<double> times;
     set_parameters(b, q);
     time_call(b.rows.stream, times,
               [&] { fused ? draw_fused(b, q, s, B) : draw_logits(b, q, s, B); });
-    points.push_back({fused ? "fused" : "logits", table, q, s, B, describe(times), 0});
+    points.push_back({fused ? "fused" : "logits", table, q, s, B, make_spread(times), 0});
     return points.back().draw.median;
 }
 
@@ -50,11 +50,11 @@ static double measure_over_plain(const bench &b, const question &q, shape s, int
 {
     set_parameters(b, q);
     const captured drawn(b.rows.stream, [&] {
-        normalise(b.rows.stream, b.hidden, B * HIDDEN);
+        queue_norm(b.rows.stream, b.hidden, B * HIDDEN);
         draw_fused(b, PLAIN, s, B);
     });
     const captured requested(b.rows.stream, [&] {
-        normalise(b.rows.stream, b.hidden, B * HIDDEN);
+        queue_norm(b.rows.stream, b.hidden, B * HIDDEN);
         draw_fused(b, q, s, B);
     });
     const captured *const ways[] = {&drawn, &requested};
@@ -68,7 +68,7 @@ static void measure_line(const bench &b, const char *table, const question &q, s
 {
     printf("%-60s %-18s", q.name, SHAPE_NAMES[s]);
     for (int64_t B : BATCHES)
-        printf(" %8.1f", measure(b, table, q, s, B, fused));
+        printf(" %8.1f", measure_request(b, table, q, s, B, fused));
     printf("\n");
     fflush(stdout);
 }
@@ -138,7 +138,7 @@ int main(int argc, char **argv)
     const bench_options options = read_options(argc, argv);
     bench b = open_bench();
     for (int s = 0; s < SHAPES; s++)
-        verify(b, shape(s));
+        verify_tokens(b, shape(s));
     printf("question: %s\n", QUESTION);
     measure_questions(b, false);
     measure_questions(b, true);

@@ -84,7 +84,7 @@ static void queue_call(const bench &b, gumbel_device *device, const question &q,
     fused ? draw_fused(on, q, GAUSSIAN, B) : draw_logits(on, q, GAUSSIAN, B);
 }
 
-static void compare(const bench &b, const comparison &c)
+static void measure_rung(const bench &b, const comparison &c)
 {
     gumbel_device *with = open_without(c.given), *without = open_without(c.without);
     set_parameters(b, c.request);
@@ -141,7 +141,7 @@ static spread time_of(const bench &b, gumbel_device *device, const question &q, 
     std::vector<double> times = {calls.time(b.rows.stream)};
     for (int i = 1; i < (times[0] > 1000 ? 5 : REPLAYS); i++)
         times.push_back(calls.time(b.rows.stream));
-    return describe(times);
+    return make_spread(times);
 }
 
 static void measure_stand_in(const bench &b, const stand_in &other, bool fused)
@@ -200,10 +200,10 @@ int main(int argc, char **argv)
 {
     const bench_options options = read_options(argc, argv);
     bench b = open_bench();
-    verify(b, GAUSSIAN);
+    verify_tokens(b, GAUSSIAN);
     printf("question: %s\n", QUESTION_OF_RUNGS);
     for (const comparison &c : COMPARISONS)
-        compare(b, c);
+        measure_rung(b, c);
     for (const stand_in &other : STAND_INS)
         for (bool fused : {LOGITS, FUSED})
             measure_stand_in(b, other, fused);

@@ -41,11 +41,11 @@ static cycle make_cycle(int64_t R, int64_t M, void *workspace)
 {
     cycle c = {R, M};
     c.drafted = copy_in(std::vector<int32_t>(R * M, -1));
-    c.row_tokens = make<int32_t>(R * M);
-    c.tokens = make<int32_t>(R * M);
-    c.emitted = make<int32_t>(R);
-    c.lse = make<float>(R * M);
-    c.logprobs = make<float>(R * M);
+    c.row_tokens = allocate<int32_t>(R * M);
+    c.tokens = allocate<int32_t>(R * M);
+    c.emitted = allocate<int32_t>(R);
+    c.lse = allocate<float>(R * M);
+    c.logprobs = allocate<float>(R * M);
     c.workspace = workspace;
     return c;
 }
@@ -170,7 +170,7 @@ struct verify_point {
     spread supplied; /* from a head alone */
 };
 
-static verify_point measure(const bench &b, int64_t R, int64_t M, bool fused, void *workspace)
+static verify_point measure_rules(const bench &b, int64_t R, int64_t M, bool fused, void *workspace)
 {
     const cycle c = make_cycle(R, M, workspace);
     cudaStream_t stream = b.rows.stream;
@@ -199,7 +199,7 @@ static verify_point measure(const bench &b, int64_t R, int64_t M, bool fused, vo
 
 static const char *other_name(const verify_point &at) { return at.fused ? "kept" : "block"; }
 
-static void print(const verify_point &at)
+static void print_point(const verify_point &at)
 {
     printf("%-7s R = %2lld, %lld drafts, n = %3lld: plain %8.1f us, coupled %8.1f (%.3f), "
            "rejection %8.1f (%.2f)",
@@ -247,15 +247,15 @@ int main(int argc, char **argv)
     const bench_options options = read_options(argc, argv);
     bench b = open_bench();
     std::vector<verify_point> points;
-    void *workspace = make<char>(VERIFY_WORKSPACE);
+    void *workspace = allocate<char>(VERIFY_WORKSPACE);
     printf("question: %s\n", QUESTION_OF_DRAFTS);
     set_parameters(b, PLAIN);
     for (bool fused : {true, false})
         for (int64_t M : {4, 8})
             for (int64_t R : {1, 8, 16, 64})
                 if (R * M <= MAX_BATCH) {
-                    points.push_back(measure(b, R, M, fused, workspace));
-                    print(points.back());
+                    points.push_back(measure_rules(b, R, M, fused, workspace));
+                    print_point(points.back());
                 }
     if (options.json)
         write_json(options.json, options.commit, points);

@@ -61,7 +61,7 @@ static void check(gumbel_status result, const char *call)
 
 /* ------------------------------------------------------------------------------------ data ---- */
 
-template <class T> static T *make(size_t count)
+template <class T> static T *allocate(size_t count)
 {
     void *data;
     CHECKED(cudaMalloc, &data, count * sizeof(T));
@@ -70,7 +70,7 @@ template <class T> static T *make(size_t count)
 
 template <class T> static T *copy_in(const std::vector<T> &host)
 {
-    T *data = make<T>(host.size());
+    T *data = allocate<T>(host.size());
     CHECKED(cudaMemcpy, data, host.data(), host.size() * sizeof(T), cudaMemcpyHostToDevice);
     return data;
 }
@@ -93,7 +93,8 @@ __device__ inline uint64_t random_bits(uint64_t i)
 
 /* Near-normal values: the sum of four uniforms, which are the parts of a SplitMix64 of the place.
  * Zeros would draw less power and so flatter the clocks. */
-template <class T> __global__ void fill(T *into, size_t count, uint64_t seed, float deviation)
+template <class T>
+__global__ void fill_random(T *into, size_t count, uint64_t seed, float deviation)
 {
     size_t step = size_t(gridDim.x) * blockDim.x;
     for (size_t i = size_t(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
@@ -106,7 +107,7 @@ template <class T> __global__ void fill(T *into, size_t count, uint64_t seed, fl
 
 template <class T> static void make_random(T *into, size_t count, uint64_t seed, float deviation)
 {
-    fill<<<1024, 256>>>(into, count, seed, deviation);
+    fill_random<<<1024, 256>>>(into, count, seed, deviation);
     CHECKED(cudaGetLastError);
     CHECKED(cudaDeviceSynchronize);
 }
@@ -158,9 +159,9 @@ static gpu_rows open_rows(int64_t batch, int64_t hidden_size)
     CHECKED(gumbel_open, &options, &r.gpu, &error);
     CHECKED(cudaStreamCreate, &r.stream);
     r.workspace_bytes = most_bytes(r.gpu, batch, hidden_size);
-    r.workspace = make<char>(r.workspace_bytes);
-    r.tokens = make<int32_t>(batch);
-    r.logprobs = make<float>(batch);
+    r.workspace = allocate<char>(r.workspace_bytes);
+    r.tokens = allocate<int32_t>(batch);
+    r.logprobs = allocate<float>(batch);
     r.temperature = copy_in(temperature);
     r.seed = copy_in(seed);
     r.position = copy_in(position);
@@ -188,7 +189,7 @@ static gumbel_output make_output(int32_t *tokens, float *logprobs)
 }
 
 /* Queue the draw of the head's rows; logprobs NULL: tokens alone. */
-static void draw(const gpu_rows &r, const gumbel_head &head, float *logprobs)
+static void queue_draw(const gpu_rows &r, const gumbel_head &head, float *logprobs)
 {
     gumbel_sampling sampling = make_sampling(r.temperature, r.seed, r.position);
     gumbel_output output = make_output(r.tokens, logprobs);
@@ -204,7 +205,7 @@ __global__ void write_again(__nv_bfloat16 *hidden, int64_t count)
         hidden[i] = __float2bfloat16(__bfloat162float(hidden[i]) * 1.0f);
 }
 
-[[maybe_unused]] static void normalise(cudaStream_t stream, __nv_bfloat16 *hidden, int64_t count)
+[[maybe_unused]] static void queue_norm(cudaStream_t stream, __nv_bfloat16 *hidden, int64_t count)
 {
     write_again<<<unsigned((count + 255) / 256), 256, 0, stream>>>(hidden, count);
     CHECKED(cudaGetLastError);
@@ -216,7 +217,7 @@ struct spread {
     double p10, median, p90; /* microseconds of a call */
 };
 
-static spread describe(std::vector<double> times)
+static spread make_spread(std::vector<double> times)
 {
     std::sort(times.begin(), times.end());
     size_t last = times.size() - 1;
@@ -281,7 +282,7 @@ time_in_turns(cudaStream_t stream, const captured *const (&ways)[count], usecond
         }
     std::array<spread, count> spreads;
     for (size_t way = 0; way < count; way++)
-        spreads[way] = describe(times[way]);
+        spreads[way] = make_spread(times[way]);
     return spreads;
 }
 
@@ -327,7 +328,7 @@ static double measure_reading(cudaStream_t stream, int processors, const void *f
                     static_cast<uint4 *>(never));
                 CHECKED(cudaGetLastError);
             });
-            best = std::min(best, describe(times).median);
+            best = std::min(best, make_spread(times).median);
         }
     return double(bytes) / best;
 }

@@ -113,7 +113,7 @@ def gpu_flashinfer():
 
 
 def text_points():
-    """Those of generate() with top_k and top_p."""
+    """Points of generate() with top_k and top_p."""
     return [p for p in load("cuda-h100-transformers")["transformers"]
             if (p["way"], p["request"]) == ("generate", "top_k, top_p")]  # fmt: skip
 

@@ -307,7 +307,7 @@ def draw_requests(pyplot, results):
 
 
 def draw_texts(pyplot, results):
-    """What a fused draw's token takes over a stock one, over the number of sequences."""
+    """Time a token of fused draws relative to stock, over the number of sequences."""
     points = results[0].points
     models = sorted({point["model"] for point in points})
     kinds = sorted({(point["way"], point["request"]) for point in points})
@@ -361,7 +361,7 @@ def draw_bandwidth(pyplot, results):
 
 
 def draw_roof(axes, each, at_most):
-    """What the bandwidth allows up to the ridge, and the arithmetic from there on."""
+    """The roof: bandwidth up to the ridge, multiply-adds from there on."""
     ridge = each.peak / each.bandwidth if each.peak else at_most
     intensities = [1, ridge, max(ridge, at_most)]
     speeds = [min(x, ridge) * each.bandwidth / 1e12 for x in intensities]

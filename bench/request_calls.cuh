@@ -121,9 +121,9 @@ static void make_history(bench &b)
     b.history = {};
     b.history.struct_size = sizeof b.history;
     b.history.vocab_size = VOCAB;
-    b.history.prompt = make<uint32_t>(MAX_BATCH * MASK_WORDS);
-    b.history.output = make<uint32_t>(MAX_BATCH * MASK_WORDS);
-    b.history.counts = make<uint16_t>(MAX_BATCH * VOCAB);
+    b.history.prompt = allocate<uint32_t>(MAX_BATCH * MASK_WORDS);
+    b.history.output = allocate<uint32_t>(MAX_BATCH * MASK_WORDS);
+    b.history.counts = allocate<uint16_t>(MAX_BATCH * VOCAB);
     CHECKED(gumbel_history_start, b.rows.gpu, b.rows.stream, &b.history, MAX_BATCH, nullptr,
             &prompts, &outputs, &error);
     CHECKED(cudaStreamSynchronize, b.rows.stream);
@@ -143,29 +143,29 @@ static bench open_bench()
     bench b = {};
     b.rows = open_rows(MAX_BATCH, HIDDEN);
     for (int s = 0; s < SHAPES; s++) {
-        b.logits[s] = make<float>(MAX_BATCH * VOCAB);
-        b.weight[s] = make<__nv_bfloat16>(VOCAB * HIDDEN);
+        b.logits[s] = allocate<float>(MAX_BATCH * VOCAB);
+        b.weight[s] = allocate<__nv_bfloat16>(VOCAB * HIDDEN);
         make_random(b.weight[s], VOCAB * HIDDEN, 3, (s == GAUSSIAN ? 2.5f : 0.1f) / sqrtf(HIDDEN));
     }
     make_normal(b.logits[GAUSSIAN], MAX_BATCH * VOCAB, 2.5f);
     make_zipf(b.logits[PEAKED], MAX_BATCH);
-    b.bias = make<float>(VOCAB);
+    b.bias = allocate<float>(VOCAB);
     make_zipf(b.bias, 1);
-    b.hidden = make<__nv_bfloat16>(MAX_BATCH * HIDDEN);
+    b.hidden = allocate<__nv_bfloat16>(MAX_BATCH * HIDDEN);
     make_random(b.hidden, MAX_BATCH * HIDDEN, 1, 1);
     b.one = make_constant(1);
     b.zero = make_constant(0);
     b.repetition = make_constant(1.1f);
     b.frequency = make_constant(0.2f);
-    b.p = make<float>(MAX_BATCH);
-    b.min_p = make<float>(MAX_BATCH);
-    b.k = make<int32_t>(MAX_BATCH);
+    b.p = allocate<float>(MAX_BATCH);
+    b.min_p = allocate<float>(MAX_BATCH);
+    b.k = allocate<int32_t>(MAX_BATCH);
     b.mask = make_mask();
-    b.ranks = make<int32_t>(MAX_BATCH);
-    b.top_ids = make<int32_t>(MAX_BATCH * TOP);
-    b.top_logprobs = make<float>(MAX_BATCH * TOP);
+    b.ranks = allocate<int32_t>(MAX_BATCH);
+    b.top_ids = allocate<int32_t>(MAX_BATCH * TOP);
+    b.top_logprobs = allocate<float>(MAX_BATCH * TOP);
     make_history(b);
-    b.workspace = make<char>(WORKSPACE);
+    b.workspace = allocate<char>(WORKSPACE);
     return b;
 }
 
@@ -252,7 +252,7 @@ static void draw_fused(const bench &b, const question &q, shape s, int64_t B)
 }
 
 /* The GPU's tokens of the first question are the CPU's. */
-static void verify(const bench &b, shape s)
+static void verify_tokens(const bench &b, shape s)
 {
     const int64_t B = 4;
     const question &q = QUESTIONS[0];

@@ -120,7 +120,8 @@ def cpu_source():
     multiply_adds = " and ".join(f"{run['float_operations_per_second'] / 1e12:.2f}" for run in runs)
     return (f"{stamp(runs[0])}, {runs[0]['cpu']}, {runs[0]['threads']} threads, medians of "
             f"{runs[0]['rounds']} rounds in turns. The best plain read\nof the same runs has "
-            f"{reads} GB/s (D = 2048 and 4096), the peak of multiply-adds is {multiply_adds} TFLOP/s.\n")
+            f"{reads} GB/s (D = 2048 and 4096), the peak of multiply-adds is {multiply_adds} "
+            "TFLOP/s.\n")
 
 
 def on_gpu(name):
@@ -217,8 +218,9 @@ def drafts_source():
             f"draft's D = {results['draft_hidden']}, medians in microseconds.\n")
 
 
-VERIFIERS = {"plain": "plain draw", "coupled": "coupled", "supplied": "supplied", "kept": "logits kept",
-             "head": "the draft's head", "torch": "PyTorch, compiled", "flashinfer": "FlashInfer"}
+VERIFIERS = {"plain": "plain draw", "coupled": "coupled", "supplied": "supplied",
+             "kept": "logits kept", "head": "the draft's head", "torch": "PyTorch, compiled",
+             "flashinfer": "FlashInfer"}
 
 
 def verify_peers():
@@ -279,7 +281,7 @@ def transformers_source():
     results = newest("transformers")
     if results is None:
         return ""
-    versions, drawn_with = results["versions"], results["request_parameters"]["top_k, top_p"]
+    versions, request = results["versions"], results["request_parameters"]["top_k, top_p"]
     lacking = len(results["skipped"])
     with_memory = [p for p in results["transformers"]
             if {"stock_peak_bytes", "fused_peak_bytes"} <= p.keys()]
@@ -287,8 +289,8 @@ def transformers_source():
     commits = sorted({p.get("commit", results["commit"]) for p in results["transformers"]})
     text = (f"{stamp(results, commits)}, one {results['gpu']}, torch {versions['torch']}, "
             f"transformers {versions['transformers']}; medians.\n\"top_k, top_p\" is "
-            f"T = {drawn_with['temperature']}, k = {drawn_with['top_k']}, p = {drawn_with['top_p']}; \"plain\" is "
-            "T = 1.\n")
+            f"T = {request['temperature']}, k = {request['top_k']}, p = {request['top_p']}; "
+            "\"plain\" is T = 1.\n")
     if most:
         stock, fused = (most[f"{name}_peak_bytes"] >> 20 for name in ("stock", "fused"))
         text += (f"Beside the weights {most['batch']} texts of {most['model']} need at most "
@@ -402,7 +404,7 @@ def rungs():
 
 
 def worth(name):
-    """What the rung takes, and what takes over where it is left out, in us."""
+    """Times with the rung, and without it, in us."""
     cells = []
     for point in load("cuda-h200-rungs")["rungs"]:
         if point["rung"] == name:
@@ -440,7 +442,8 @@ def other_gpus():
     rows = [[request, "head" if way == "fused" else "logits",
              *(" / ".join(f"{times[gpu, request, way, batch]:.0f}" for batch in batches)
                for gpu in gpus)]
-            for way in ("logits", "fused") for request in dict.fromkeys(p["request"] for p in points)]
+            for way in ("logits", "fused")
+            for request in dict.fromkeys(p["request"] for p in points)]
     heads = [f"{gpu}, B = {' / '.join(map(str, batches))}" for gpu in gpus]
     return table(["request", "from", *heads], rows)
 

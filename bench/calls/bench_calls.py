@@ -44,7 +44,7 @@ def kinds():
 
 
 def ways(logits, parameters):
-    """What is timed; the first is the C call, by a function pointer without conversions."""
+    """The contestants; the first is the C call, by a function pointer without conversions."""
     call = gumbel.prepare_sample_logits(logits, threads=1, **parameters)
     function = ctypes.CDLL(_abi.lib._name).gumbel_sample_logits
     arguments = (call._arrays.device, None, *call._arguments)

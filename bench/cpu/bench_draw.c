@@ -40,7 +40,7 @@ typedef struct place {
 
 static const place places[] = {{"L2", 1, 201}, {"L3", 16, 21}, {"memory", ROWS_MOST, 5}};
 
-static double now(void)
+static double seconds_now(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
@@ -48,7 +48,7 @@ static double now(void)
 }
 
 /* A sum of twelve uniform numbers, which is near enough to a Gaussian here. */
-static float normal(uint64_t *state)
+static float next_normal(uint64_t *state)
 {
     float sum = -6;
     for (int i = 0; i < 12; i++) {
@@ -85,8 +85,8 @@ static gumbel_device *open_isa(gumbel_isa isa)
     return gumbel_open(&options, &device, &error) == GUMBEL_OK ? device : NULL;
 }
 
-static void draw(gumbel_device *device, const route *r, const float *row, uint64_t position,
-                 int32_t tokens[8])
+static void draw_row(gumbel_device *device, const route *r, const float *row, uint64_t position,
+                     int32_t tokens[8])
 {
     static _Alignas(64) char workspace[1 << 20];
     float temperature = r->greedy ? 0.0f : 0.8f, lse;
@@ -103,45 +103,46 @@ static void draw(gumbel_device *device, const route *r, const float *row, uint64
         fail(&error);
 }
 
-static void check(gumbel_device *device, gumbel_device *reference, const route *r, const float *row)
+static void compare_draws(gumbel_device *device, gumbel_device *reference, const route *r,
+                          const float *row)
 {
     int32_t tokens[8] = {0}, expected[8] = {0};
     for (uint64_t position = 0; position < 3; position++) {
-        draw(device, r, row, position, tokens);
-        draw(reference, r, row, position, expected);
+        draw_row(device, r, row, position, tokens);
+        draw_row(reference, r, row, position, expected);
         if (memcmp(tokens, expected, sizeof tokens) != 0)
             fail(&(gumbel_error){"token", "it is not the reference's"});
     }
 }
 
-static int rising(const void *a, const void *b)
+static int compare_doubles(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-static void measure(const place *at, const route *routes, int count, gumbel_device *const *devices,
-                    const float *logits, int json)
+static void measure_place(const place *at, const route *routes, int count,
+                          gumbel_device *const *devices, const float *logits, int json)
 {
     static double times[16][ROUNDS_MOST];
     volatile float sink = 0;
     for (int round = -1; round < at->rounds; round++)
         for (int i = 0; i < count; i++) {
             int32_t tokens[8];
-            double start = now();
+            double start = seconds_now();
             for (int row = 0; row < at->rows; row++) {
                 const float *y = logits + (size_t)row * V;
                 if (routes[i].isa == GUMBEL_ISA_AUTO)
                     sink = bare_maximum(y);
                 else
-                    draw(devices[routes[i].isa], &routes[i], y, (uint64_t)round + 1, tokens);
+                    draw_row(devices[routes[i].isa], &routes[i], y, (uint64_t)round + 1, tokens);
             }
             if (round >= 0)
-                times[i][round] = (now() - start) / at->rows;
+                times[i][round] = (seconds_now() - start) / at->rows;
         }
     (void)sink;
     for (int i = 0; i < count; i++) {
-        qsort(times[i], (size_t)at->rounds, sizeof **times, rising);
+        qsort(times[i], (size_t)at->rounds, sizeof **times, compare_doubles);
         double median = times[i][at->rounds / 2], of = median / times[0][at->rounds / 2];
         double low = times[i][at->rounds / 10], high = times[i][at->rounds * 9 / 10];
         const char *isa = routes[i].isa == GUMBEL_ISA_AUTO ? "" : gumbel_isa_name(routes[i].isa);
@@ -166,7 +167,7 @@ int main(int argc, char **argv)
     route routes[16] = {{"bare maximum", GUMBEL_ISA_AUTO, 1, 0, 0}};
     uint64_t state = 1;
     for (size_t i = 0; i < (size_t)ROWS_MOST * V; i++)
-        logits[i] = 2.5f * normal(&state);
+        logits[i] = 2.5f * next_normal(&state);
     for (int isa = GUMBEL_ISA_REFERENCE; isa <= GUMBEL_ISA_NEON; isa++) {
         devices[isa] = open_isa((gumbel_isa)isa);
         if (!devices[isa] || isa == GUMBEL_ISA_REFERENCE)
@@ -178,14 +179,14 @@ int main(int argc, char **argv)
         routes[count++] = (route){"draw, log-normaliser", (gumbel_isa)isa, 1, 0, 1};
         routes[count++] = (route){"greedy", (gumbel_isa)isa, 1, 1, 0};
         for (int i = count - 4; i < count; i++)
-            check(devices[isa], devices[GUMBEL_ISA_REFERENCE], &routes[i], logits);
+            compare_draws(devices[isa], devices[GUMBEL_ISA_REFERENCE], &routes[i], logits);
     }
     if (json)
         printf("{\n  \"commit\": \"%s\",\n  \"machine\": \"%s\",\n"
                "  \"shape\": \"one thread, float32, V = %d, T = 0.8\",\n  \"rows\": [",
                argv[2], info.description, V);
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
-        measure(&places[i], routes, count, devices, logits, json);
+        measure_place(&places[i], routes, count, devices, logits, json);
     if (json)
         printf("\n  ]\n}\n");
     for (int isa = 0; isa < 8; isa++)

@@ -40,7 +40,7 @@ static const char *const names[WAYS] = {"llama_sampler_sample, llama.cpp's chain
                                         "llama_decode, ours fused"};
 static double times[WAYS][STEPS_MOST];
 
-static double now(void)
+static double seconds_now(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
@@ -110,10 +110,10 @@ static struct llama_context *context_of(struct llama_model *model, struct llama_
 
 static double time_decode(struct llama_context *context, llama_token token)
 {
-    const double start = now();
+    const double start = seconds_now();
     if (llama_decode(context, llama_batch_get_one(&token, 1)) != 0)
         fail("llama_decode");
-    return now() - start;
+    return seconds_now() - start;
 }
 
 /* A chain's apply() on a fresh array. */
@@ -123,9 +123,9 @@ static double time_apply(struct llama_sampler *chain, const float *logits,
     for (size_t i = 0; i < array->size; i++)
         array->data[i] = (llama_token_data){(llama_token)i, logits[i], 0};
     llama_token_data_array candidates = *array;
-    const double start = now();
+    const double start = seconds_now();
     llama_sampler_apply(chain, &candidates);
-    const double taken = now() - start;
+    const double taken = seconds_now() - start;
     *token = candidates.data[candidates.selected].id;
     return taken;
 }
@@ -146,7 +146,7 @@ struct bench {
 };
 
 /* One step: its times into place `at`; returns the next token. */
-static llama_token step(struct bench *b, llama_token token, int at)
+static llama_token run_step(struct bench *b, llama_token token, int at)
 {
     times[DECODE][at] = time_decode(b->stock, token);
     times[DECODE_IN_GRAPH][at] = time_decode(b->graph, token);
@@ -156,15 +156,15 @@ static llama_token step(struct bench *b, llama_token token, int at)
 
     times[THEIRS_APPLY][at] = time_apply(b->theirs, logits, &b->array, &drawn[THEIRS_APPLY]);
     times[OURS_APPLY][at] = time_apply(b->apply, logits, &b->array, &drawn[OURS_APPLY]);
-    double start = now();
+    double start = seconds_now();
     drawn[THEIRS_SAMPLE] = llama_sampler_sample(b->theirs, b->stock, -1);
-    times[THEIRS_SAMPLE][at] = now() - start;
-    start = now();
+    times[THEIRS_SAMPLE][at] = seconds_now() - start;
+    start = seconds_now();
     drawn[OURS_SAMPLE] = llama_sampler_sample(b->sample, b->stock, -1);
-    times[OURS_SAMPLE][at] = now() - start;
-    start = now();
+    times[OURS_SAMPLE][at] = seconds_now() - start;
+    start = seconds_now();
     drawn[OURS_ROW] = gumbel_llama_sample(b->row, b->stock, -1);
-    times[OURS_ROW][at] = now() - start;
+    times[OURS_ROW][at] = seconds_now() - start;
     llama_sampler_accept(b->apply, drawn[OURS_ROW]);
     llama_sampler_accept(b->in_graph, drawn[OURS_ROW]);
     llama_sampler_accept(b->fused, drawn[OURS_ROW]);
@@ -185,7 +185,7 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static void report(const struct bench *b, int steps)
+static void print_report(const struct bench *b, int steps)
 {
     struct gumbel_llama_report fused = {0};
     if (!gumbel_llama_describe(b->fused, &fused) || fused.fused != steps + WARM || fused.failed)
@@ -226,9 +226,9 @@ int main(int argc, char **argv)
     b.array.selected = -1;
     llama_token token = 0;
     for (int i = 0; i < WARM; i++)
-        token = step(&b, token, 0);
+        token = run_step(&b, token, 0);
     for (int i = 0; i < steps; i++)
-        token = step(&b, token, i);
-    report(&b, steps);
+        token = run_step(&b, token, i);
+    print_report(&b, steps);
     return 0;
 }

@@ -64,9 +64,9 @@ static uint64_t next_random(void)
     return x ^ (x >> 31);
 }
 
-static double uniform(void) { return ((double)(next_random() >> 11) + 0.5) * 0x1p-53; }
+static double next_uniform(void) { return ((double)(next_random() >> 11) + 0.5) * 0x1p-53; }
 
-static float normal(void) { return bench.table[next_random() % TABLE]; }
+static float next_normal(void) { return bench.table[next_random() % TABLE]; }
 
 static uint16_t to_bf16(float x)
 {
@@ -83,7 +83,7 @@ static float from_bf16(uint16_t x)
     return value;
 }
 
-static double now(void)
+static double seconds_now(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -118,10 +118,10 @@ static void fill_weights(int structured)
     float *common = make_room((size_t)bench.columns * sizeof *common);
     float size = 1.0f / sqrtf((float)bench.columns);
     for (int64_t i = 0; i < bench.columns; i++)
-        common[i] = normal();
+        common[i] = next_normal();
     for (int64_t row = 0; row < V; row++) {
         uint64_t at = next_random();
-        float own = structured ? size * expf(0.25f * normal()) : size;
+        float own = structured ? size * expf(0.25f * next_normal()) : size;
         for (int64_t i = 0; i < bench.columns; i++, at = at * 6364136223846793005u + 1) {
             float x = bench.table[at >> 48];
             if (structured)
@@ -139,7 +139,7 @@ static void fill_hidden(int structured)
     for (int64_t b = 0; b < rows; b++) {
         const uint16_t *token = bench.weight + (int64_t)(next_random() % V) * bench.columns;
         for (int64_t i = 0; i < bench.columns; i++) {
-            float x = 3.2f * normal();
+            float x = 3.2f * next_normal();
             x += structured ? 9.0f * from_bf16(token[i]) : 0.0f;
             bench.hidden[b * bench.columns + i] = to_bf16(x);
         }
@@ -168,8 +168,8 @@ typedef struct result {
 } result;
 
 /* Draw; the milliseconds. `workspace` holds what any variant needs. */
-static double draw(const gumbel_head *head, const variant *v, uint64_t position, void *workspace,
-                   size_t bytes, result *into)
+static double draw_rows(const gumbel_head *head, const variant *v, uint64_t position,
+                        void *workspace, size_t bytes, result *into)
 {
     static const float temperature = 0.8f;
     gumbel_error error;
@@ -188,10 +188,10 @@ static double draw(const gumbel_head *head, const variant *v, uint64_t position,
                             .tokens = into->tokens,
                             .scores = into->scores,
                             .status = into->status};
-    double start = now();
+    double start = seconds_now();
     check(gumbel_sample(bench.device, NULL, head, &sampling, &output, workspace, bytes, &error),
           &error);
-    return now() - start;
+    return seconds_now() - start;
 }
 
 static void *workspace_of(int64_t batch, size_t *bytes)
@@ -209,7 +209,7 @@ static void *workspace_of(int64_t batch, size_t *bytes)
 }
 
 /* Mean surprise of tokens that are drawn, in nats. */
-static double entropy(void)
+static double find_entropy(void)
 {
     enum { SAMPLES = 64 };
     static const float temperature = 0.8f;
@@ -246,7 +246,7 @@ static double full_passes(int64_t batch, const variant *v, void *workspace, size
     for (int round = 1; round <= bench.rounds; round++) {
         gumbel_head head = head_of(batch, round, 1);
         head.bias = (gumbel_tensor){.data = bias, .dtype = GUMBEL_FLOAT32, .rows = 1, .cols = V};
-        draw(&head, v, (uint64_t)round, workspace, bytes, &r);
+        draw_rows(&head, v, (uint64_t)round, workspace, bytes, &r);
         for (int64_t b = 0; b < batch; b++)
             full += r.status[b] != GUMBEL_ROW_OK;
     }
@@ -257,17 +257,17 @@ static double full_passes(int64_t batch, const variant *v, void *workspace, size
 
 /* --------------------------------------------------------------------------------- rounds ---- */
 
-static int rising(const void *a, const void *b)
+static int compare_doubles(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-static double quantile(const double *of, double q)
+static double find_quantile(const double *of, double q)
 {
     double sorted[ROUNDS_MOST];
     memcpy(sorted, of, (size_t)bench.rounds * sizeof *sorted);
-    qsort(sorted, (size_t)bench.rounds, sizeof *sorted, rising);
+    qsort(sorted, (size_t)bench.rounds, sizeof *sorted, compare_doubles);
     return sorted[(int)(q * (bench.rounds - 1) + 0.5)];
 }
 
@@ -281,18 +281,19 @@ static void print_line(const char *name, int64_t batch, const variant *v, const 
         printf("%s    {\"head\": \"%s\", \"batch\": %d, \"truncation\": \"%s\", \"full_ms\": %.2f, "
                "\"screened_ms\": %.2f, \"ratio\": %.2f, \"ratio_p10\": %.2f, \"ratio_p90\": %.2f, "
                "\"full_passes\": %.4f}",
-               bench.printed++ ? ",\n" : "", name, (int)batch, v->name, quantile(full, 0.5),
-               quantile(screened, 0.5), quantile(ratios, 0.5), quantile(ratios, 0.1),
-               quantile(ratios, 0.9), left);
+               bench.printed++ ? ",\n" : "", name, (int)batch, v->name, find_quantile(full, 0.5),
+               find_quantile(screened, 0.5), find_quantile(ratios, 0.5), find_quantile(ratios, 0.1),
+               find_quantile(ratios, 0.9), left);
     else
         printf("%-11s B = %2d  %-12s full %7.2f ms  screened %7.2f ms  ratio %.2f "
                "(%.2f .. %.2f)  full passes %.4f of rows\n",
-               name, (int)batch, v->name, quantile(full, 0.5), quantile(screened, 0.5),
-               quantile(ratios, 0.5), quantile(ratios, 0.1), quantile(ratios, 0.9), left);
+               name, (int)batch, v->name, find_quantile(full, 0.5), find_quantile(screened, 0.5),
+               find_quantile(ratios, 0.5), find_quantile(ratios, 0.1), find_quantile(ratios, 0.9),
+               left);
     fflush(stdout);
 }
 
-static void measure(const char *name, int64_t batch)
+static void measure_calls(const char *name, int64_t batch)
 {
     static double times[2][VARIANTS][ROUNDS_MOST];
     size_t bytes;
@@ -302,7 +303,8 @@ static void measure(const char *name, int64_t batch)
             result r[2];
             for (int way = 0; way < 2; way++) {
                 gumbel_head head = head_of(batch, round, way);
-                double ms = draw(&head, &variants[v], (uint64_t)round, workspace, bytes, &r[way]);
+                double ms =
+                    draw_rows(&head, &variants[v], (uint64_t)round, workspace, bytes, &r[way]);
                 if (round > 0)
                     times[way][v][round - 1] = ms;
             }
@@ -329,9 +331,9 @@ static void measure_head(const char *name, int structured)
     bench.screen.data = make_room(bench.screen.bytes);
     check(gumbel_screen_prepare(bench.device, NULL, &weight, &bench.screen, &error), &error);
     if (!bench.commit)
-        printf("%s: %.1f nats\n", name, entropy());
+        printf("%s: %.1f nats\n", name, find_entropy());
     for (size_t i = 0; i < sizeof batches / sizeof batches[0]; i++)
-        measure(name, batches[i]);
+        measure_calls(name, batches[i]);
     free(bench.screen.data);
 }
 
@@ -350,7 +352,8 @@ int main(int argc, char **argv)
         return 1;
     }
     for (int i = 0; i < TABLE; i++)
-        bench.table[i] = (float)(sqrt(-2 * log(uniform())) * cos(6.283185307179586 * uniform()));
+        bench.table[i] =
+            (float)(sqrt(-2 * log(next_uniform())) * cos(6.283185307179586 * next_uniform()));
     check(gumbel_open(&options, &bench.device, &error), &error);
     check(gumbel_describe(bench.device, &info), &error);
     bench.weight = make_room((size_t)(V * bench.columns) * 2);

@@ -49,7 +49,7 @@ static const variant variants[] = {
 };
 #define VARIANTS ((int)(sizeof variants / sizeof variants[0]))
 
-static double now(void)
+static double seconds_now(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
@@ -58,7 +58,7 @@ static double now(void)
 
 static uint64_t state = 1;
 
-static double uniform(void)
+static double next_uniform(void)
 {
     uint64_t x = state += 0x9E3779B97F4A7C15u;
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
@@ -66,9 +66,9 @@ static double uniform(void)
     return ((double)((x ^ (x >> 31)) >> 11) + 0.5) * 0x1p-53;
 }
 
-static double normal(void)
+static double next_normal(void)
 {
-    return sqrt(-2 * log(uniform())) * cos(6.283185307179586 * uniform());
+    return sqrt(-2 * log(next_uniform())) * cos(6.283185307179586 * next_uniform());
 }
 
 static double zipf_entropy(double s)
@@ -93,7 +93,7 @@ static void fill_peaked(float *row)
     for (int i = 0; i < V; i++)
         row[i] = (float)(-low * log(i + 1));
     for (int i = V - 1; i > 0; i--) {
-        int j = (int)(uniform() * (i + 1));
+        int j = (int)(next_uniform() * (i + 1));
         float swapped = row[i];
         row[i] = row[j];
         row[j] = swapped;
@@ -103,7 +103,7 @@ static void fill_peaked(float *row)
 static void fill_gaussian(float *row)
 {
     for (int i = 0; i < V; i++)
-        row[i] = (float)(2.5 * normal());
+        row[i] = (float)(2.5 * next_normal());
 }
 
 static void fail(const gumbel_error *error)
@@ -126,7 +126,7 @@ typedef struct call {
     size_t bytes;
 } call;
 
-static void prepare(call *c, const variant *v)
+static void prepare_call(call *c, const variant *v)
 {
     gumbel_error error;
     c->truncation = (gumbel_truncation){.struct_size = sizeof c->truncation,
@@ -149,7 +149,7 @@ static void prepare(call *c, const variant *v)
     memset(c->workspace, 0, c->bytes);
 }
 
-static void run(call *c)
+static void run_call(call *c)
 {
     gumbel_error error;
     gumbel_status status = c->head
@@ -162,7 +162,7 @@ static void run(call *c)
     c->position++;
 }
 
-static int rising(const void *a, const void *b)
+static int compare_doubles(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
@@ -176,7 +176,7 @@ static int count_kept(const float *row, const variant *v)
     int count = 0, kept = 0, k = v->top_k > 0 ? v->top_k : V, summed;
     for (int i = 0; i < V; i++)
         z[i] = -row[i];
-    qsort(z, V, sizeof *z, rising);
+    qsort(z, V, sizeof *z, compare_doubles);
     while (count < V && count < k && (v->min_p == 0 || -z[count] >= -z[0] + log(v->min_p)))
         count++;
     summed = v->order == GUMBEL_ORDER_JOINT               ? V
@@ -189,13 +189,13 @@ static int count_kept(const float *row, const variant *v)
     return kept;
 }
 
-static void check(gumbel_device *device, const gumbel_logits *logits, const variant *v)
+static void compare_kept(gumbel_device *device, const gumbel_logits *logits, const variant *v)
 {
     variant with_count = *v;
     with_count.kept = 1;
     call c = {.device = device, .logits = logits};
-    prepare(&c, &with_count);
-    run(&c);
+    prepare_call(&c, &with_count);
+    run_call(&c);
     int expected = count_kept(logits->logits.data, v);
     if (abs(c.kept - expected) > expected / 10000 + (v->top_p > 0.9999f ? expected : 0))
         fprintf(stderr, "bench_truncation: %s keeps %d, not %d\n", v->name, (int)c.kept, expected);
@@ -203,8 +203,8 @@ static void check(gumbel_device *device, const gumbel_logits *logits, const vari
 }
 
 /* Time all variants in turn. */
-static void measure(const char *name, gumbel_device *device, const gumbel_head *head,
-                    const gumbel_logits *logits, int rounds)
+static void measure_variants(const char *name, gumbel_device *device, const gumbel_head *head,
+                             const gumbel_logits *logits, int rounds)
 {
     static double times[VARIANTS][ROUNDS_MOST];
     call calls[VARIANTS];
@@ -213,19 +213,19 @@ static void measure(const char *name, gumbel_device *device, const gumbel_head *
         calls[v].device = device;
         calls[v].head = head;
         calls[v].logits = logits;
-        prepare(&calls[v], &variants[v]);
-        run(&calls[v]);
+        prepare_call(&calls[v], &variants[v]);
+        run_call(&calls[v]);
     }
     for (int i = 0; i < rounds; i++)
         for (int v = 0; v < VARIANTS; v++) {
-            double start = now();
-            run(&calls[v]);
-            times[v][i] = now() - start;
+            double start = seconds_now();
+            run_call(&calls[v]);
+            times[v][i] = seconds_now() - start;
         }
     printf("\n%s\n%-34s %10s %19s %8s\n", name, "", "median us", "p10..p90", "ratio");
     double plain = 0;
     for (int v = 0; v < VARIANTS; v++) {
-        qsort(times[v], (size_t)rounds, sizeof **times, rising);
+        qsort(times[v], (size_t)rounds, sizeof **times, compare_doubles);
         double median = times[v][rounds / 2];
         plain = v == 0 ? median : plain;
         printf("%-34s %10.0f %9.0f..%-8.0f %8.3f\n", variants[v].name, median,
@@ -243,11 +243,11 @@ static void measure_fused(gumbel_device *device, int64_t hidden_size, int rounds
         weight[i] = (uint16_t)(0x3c00 | (state >> 48 & 0x807f)); /* +-2^-7 .. 2^-6 */
     }
     for (int64_t i = 0; i < hidden_size; i++)
-        hidden[i] = (float)(normal() * 220 / sqrt((double)hidden_size));
+        hidden[i] = (float)(next_normal() * 220 / sqrt((double)hidden_size));
     gumbel_head head = {.struct_size = sizeof head,
                         .hidden = {hidden, GUMBEL_FLOAT32, 1, hidden_size, 0},
                         .weight = {weight, GUMBEL_BFLOAT16, V, hidden_size, 0}};
-    measure("fused, bfloat16", device, &head, NULL, rounds);
+    measure_variants("fused, bfloat16", device, &head, NULL, rounds);
     free(weight);
     free(hidden);
 }
@@ -271,9 +271,9 @@ int main(int argc, char **argv)
     for (int kind = 0; kind < 2; kind++) {
         kind == 0 ? fill_peaked(row) : fill_gaussian(row);
         for (int v = 0; v < VARIANTS; v++)
-            check(device, &logits, &variants[v]);
-        measure(kind == 0 ? "from logits, Zipf of 3 nats" : "from logits, Gaussian of 2.5", device,
-                NULL, &logits, rounds);
+            compare_kept(device, &logits, &variants[v]);
+        measure_variants(kind == 0 ? "from logits, Zipf of 3 nats" : "from logits, Gaussian of 2.5",
+                         device, NULL, &logits, rounds);
     }
     if (argc > 2)
         measure_fused(device, atoll(argv[2]), rounds < 15 ? rounds : 15);

@@ -30,7 +30,7 @@ KINDS = ("greedy", "temperature, seeds", "top_k 50, top_p 0.95")
 
 
 class Extension:
-    """What workers get: a switch, and what they counted."""
+    """Methods of the workers: a switch of the plugin, and its counts."""
 
     def gumbel_serve(self, served):
         """Draw by the plugin from now on, or as vLLM does."""

@@ -8,8 +8,9 @@ is timed, and who fails is named and left out. Each model and number of sequence
 its own; they prepare side by side and measure one at a time, the contestants in turns.
 
 Takes 250 seconds, and names each measurement that no time remained for; run again with --way,
---model or --batch to add to the same file. Each point has its commit. Needs torch, transformers and the package
-gumbel, built with the CUDA kernels: script/bench-gpu --transformers builds and runs all of it.
+--model or --batch to add to the same file. Each point has its commit. Needs torch, transformers
+and the package gumbel, built with the CUDA kernels: script/bench-gpu --transformers builds and runs
+all of it.
 """
 
 import argparse
@@ -140,7 +141,8 @@ class Bench:
                     worker.send(prepare=way)
                 running = self._answers(running, self.ways[at:])
                 took = max((answer["seconds"] for answer in running.values()), default=0)
-                print(f"{way}: {len(running)} prepared in {took:.0f} s, {self._seconds_left():.0f} s remain")
+                remaining = self._seconds_left()
+                print(f"{way}: {len(running)} prepared in {took:.0f} s, {remaining:.0f} s remain")
                 for worker, answer in running.items():
                     self._skip_all(worker.place, answer)
                 running = [each for each in running if self._measure(each, self.ways[at:])]

@@ -3,11 +3,11 @@
 
 From hidden states of n = R (G + 1) rows to emitted tokens, for R requests with chains of G drafts:
 the library by its coupled rule, and by rejection with the log-normalisers that the drafter
-supplies, with logits that it stored, and with its head alone; a rejection sampler as engines have it, compiled, on
-probabilities that it forms; and FlashInfer's chain_speculative_sampling where it is installed. A
-plain fused draw of n rows is timed beside them. Emitted tokens are checked before anything is timed:
-coupled tokens against that plain draw, the others by how many drafts they accept. Graphs of each
-take turns.
+supplies, with logits that it stored, and with its head alone; a rejection sampler as engines have
+it, compiled, on probabilities that it forms; and FlashInfer's chain_speculative_sampling if
+installed. A plain fused draw of n rows is timed beside them. Emitted tokens are checked before
+anything is timed: coupled tokens against that plain draw, the others by how many drafts they
+accept. Graphs of each take turns.
 Needs torch and the package gumbel, built with the CUDA kernels: script/bench-gpu --verify-peers
 builds and runs it, in two minutes on an H100. The shapes with most requests are measured
 first, and the file is written after each shape, so that a run that ends early keeps them.
@@ -72,7 +72,7 @@ def check(contestant, tokens, case, drawn, expected):
 
 
 def peak_of(step, device):
-    """What a step gives, and bytes that it takes beside what is there."""
+    """The result of a step, and the largest number of bytes that it allocates."""
     if device == "cpu":
         return step(), None
     torch.cuda.synchronize()
@@ -159,7 +159,7 @@ def shapes_of(arguments):
 
 
 def describe_run(arguments, size):
-    """What all shapes of a run have in common."""
+    """Fields that all shapes of a run share."""
     return {
         "question": __doc__.splitlines()[0],
         "commit": arguments.commit,

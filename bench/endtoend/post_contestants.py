@@ -48,7 +48,7 @@ def prepare(function):
 
 
 def compiled(function):
-    """The same as one function that PyTorch compiles, for each shape."""
+    """A contestant compiled by PyTorch, for each shape."""
     return prepare(torch.compile(function, dynamic=False))
 
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """One model and number of sequences of bench_transformers.py, in a process of its own.
 
-The worker takes commands as lines of JSON on standard input: {"prepare": way}, which compiles for a minute
-and which several workers do side by side, then {"measure": way, "rounds": ...}, which one does at a
-time. Each has one line of JSON as its answer, on standard output. All else that is written goes to
-standard error.
+The worker takes commands as lines of JSON on standard input: {"prepare": way}, which compiles for a
+minute and which several workers do side by side, then {"measure": way, "rounds": ...}, which one
+does at a time. Each answer is one line of JSON on standard output; other output goes to standard
+error.
 """
 
 from __future__ import annotations

@@ -166,8 +166,9 @@ CONTESTANTS = [
     Contestant("plain", "plain draw", "the library's fused draw of as many rows", True, "", plain),
     Contestant("coupled", "coupled", "the library, coupled", True, "coupled", verify),
     Contestant(
-        "supplied", "supplied", "the library's rejection by the draft's head, with lse and logprobs "
-        "of its draws", True, "rejection", supplied,
+        "supplied", "supplied",
+        "the library's rejection by the draft's head, with lse and logprobs of its draws",
+        True, "rejection", supplied,
     ),
     Contestant(
         "kept", "logits kept", "the library's rejection by the draft's logits, bfloat16", True,

@@ -27,7 +27,7 @@ template <class T> struct tensors {
 
 template <class T> static tensors<T> make_tensors(gumbel_dtype dtype)
 {
-    tensors<T> t = {make<T>(WEIGHTS), make<T>(MAX_BATCH * (MAX_HIDDEN + 1)), dtype};
+    tensors<T> t = {allocate<T>(WEIGHTS), allocate<T>(MAX_BATCH * (MAX_HIDDEN + 1)), dtype};
     make_random(t.hidden, MAX_BATCH * (MAX_HIDDEN + 1), 1, 1);
     make_random(t.weight, WEIGHTS, 3, 2.5f / sqrtf(float(MAX_HIDDEN)));
     return t;
@@ -43,20 +43,20 @@ static gumbel_head make_head(const tensors<T> &t, int64_t B, int64_t V, int64_t 
     return head;
 }
 
-static void multiply(const gpu_rows &b, const gumbel_head &head)
+static void queue_product(const gpu_rows &b, const gumbel_head &head)
 {
     CHECKED(gumbel_multiply, b.gpu, b.stream, &head, b.workspace, b.workspace_bytes, &error);
 }
 
 /* One token of V is not drawn from by the portable rung; no row may prefer it. */
-template <class T> static void verify(const gpu_rows &b, const tensors<T> &t)
+template <class T> static void verify_tokens(const gpu_rows &b, const tensors<T> &t)
 {
     const int64_t B = 64, D = 256;
     int differing = 0;
-    draw(b, make_head(t, B, VOCAB, D, 0), nullptr);
+    queue_draw(b, make_head(t, B, VOCAB, D, 0), nullptr);
     CHECKED(cudaStreamSynchronize, b.stream);
     auto whole = copy_out(b.tokens, B);
-    draw(b, make_head(t, B, VOCAB - 1, D, 0), nullptr);
+    queue_draw(b, make_head(t, B, VOCAB - 1, D, 0), nullptr);
     CHECKED(cudaStreamSynchronize, b.stream);
     auto portable = copy_out(b.tokens, B);
     for (int row = 0; row < B; row++)
@@ -69,21 +69,22 @@ template <class F> static double time_of(const gpu_rows &b, F call)
 {
     std::vector<double> times;
     time_call(b.stream, times, call);
-    return describe(times).median;
+    return make_spread(times).median;
 }
 
 /* One line: every rung on one shape. */
-template <class T> static void measure(const gpu_rows &b, const tensors<T> &t, int64_t D, int64_t B)
+template <class T>
+static void measure_rungs(const gpu_rows &b, const tensors<T> &t, int64_t D, int64_t B)
 {
     bool sixteen = sizeof(T) == 2;
     gumbel_head naive = make_head(t, B, VOCAB, D, 1), portable = make_head(t, B, VOCAB - 1, D, 0),
                 whole = make_head(t, B, VOCAB, D, 0);
     double floor = double(sizeof(T)) * D * (VOCAB + B) / b.bytes_per_us;
-    double first = B <= 8 ? time_of(b, [&] { draw(b, naive, nullptr); }) : NAN;
-    double bare = time_of(b, [&] { multiply(b, portable); });
-    double second = time_of(b, [&] { draw(b, portable, nullptr); });
-    double logprobs = time_of(b, [&] { draw(b, portable, b.logprobs); });
-    double third = sixteen ? time_of(b, [&] { draw(b, whole, nullptr); }) : NAN;
+    double first = B <= 8 ? time_of(b, [&] { queue_draw(b, naive, nullptr); }) : NAN;
+    double bare = time_of(b, [&] { queue_product(b, portable); });
+    double second = time_of(b, [&] { queue_draw(b, portable, nullptr); });
+    double logprobs = time_of(b, [&] { queue_draw(b, portable, b.logprobs); });
+    double third = sixteen ? time_of(b, [&] { queue_draw(b, whole, nullptr); }) : NAN;
     printf("%5s %5lld %4lld %9.1f %9.1f %9.1f %9.1f %9.1f %9.1f %8.1f\n", sixteen ? "bf16" : "f32",
            (long long)D, (long long)B, floor, first, bare, second, logprobs, third,
            100 * floor / second);
@@ -93,10 +94,10 @@ template <class T> static void measure(const gpu_rows &b, const tensors<T> &t, i
 template <class T> static void measure_all(const gpu_rows &b, gumbel_dtype dtype)
 {
     tensors<T> t = make_tensors<T>(dtype);
-    verify(b, t);
+    verify_tokens(b, t);
     for (int64_t D : {4096, 2048})
         for (int64_t B : {1, 8, 16, 32, 64, 128})
-            measure(b, t, D, B);
+            measure_rungs(b, t, D, B);
     CHECKED(cudaFree, t.weight);
     CHECKED(cudaFree, t.hidden);
 }
@@ -108,7 +109,7 @@ int main()
     gpu_rows b = open_rows(MAX_BATCH, MAX_HIDDEN);
     CHECKED(cudaGetDeviceProperties, &gpu, 0);
     find_driver(driver, sizeof driver);
-    auto *bytes = make<__nv_bfloat16>(WEIGHTS);
+    auto *bytes = allocate<__nv_bfloat16>(WEIGHTS);
     make_random(bytes, WEIGHTS, 3, 1);
     b.bytes_per_us = measure_reading(b.stream, gpu.multiProcessorCount, bytes,
                                      WEIGHTS * sizeof *bytes, b.tokens);

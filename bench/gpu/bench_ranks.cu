@@ -82,15 +82,15 @@ static ranks_bench open_bench(board *shared, int turn, int rank, int ranks)
     b.rows = blocks * (rank + 1) / ranks * 64 - b.first;
     CHECKED(cublasCreate, &b.blas);
     CHECKED(cublasSetStream, b.blas, b.stream);
-    CHECKED(cublasSetWorkspace, b.blas, make<char>(64 << 20), 64 << 20);
-    b.weight = make<__nv_bfloat16>(size_t(b.rows) * of.hidden);
-    b.hidden = make<__nv_bfloat16>(BATCH * of.hidden);
-    b.product = make<__nv_bfloat16>(size_t(BATCH) * (of.vocab / ranks + 64));
-    b.gathered = make<__nv_bfloat16>(size_t(BATCH) * (of.vocab / ranks + 64) * ranks);
+    CHECKED(cublasSetWorkspace, b.blas, allocate<char>(64 << 20), 64 << 20);
+    b.weight = allocate<__nv_bfloat16>(size_t(b.rows) * of.hidden);
+    b.hidden = allocate<__nv_bfloat16>(BATCH * of.hidden);
+    b.product = allocate<__nv_bfloat16>(size_t(BATCH) * (of.vocab / ranks + 64));
+    b.gathered = allocate<__nv_bfloat16>(size_t(BATCH) * (of.vocab / ranks + 64) * ranks);
     make_random(b.hidden, BATCH * of.hidden, 1, 1);
     make_random(b.weight, size_t(b.rows) * of.hidden, 3 + rank, 2.5f / sqrtf(float(of.hidden)));
-    b.top_k = make<int32_t>(1);
-    b.top_p = make<float>(1);
+    b.top_k = allocate<int32_t>(1);
+    b.top_p = allocate<float>(1);
     const int32_t k = 50;
     const float p = .95f;
     CHECKED(cudaMemcpy, b.top_k, &k, sizeof k, cudaMemcpyHostToDevice);
@@ -146,7 +146,8 @@ static void gather_logits(const ranks_bench &b, int64_t B)
 }
 
 /* The ways of one batch. */
-static void measure(const ranks_bench &b, int64_t B, int rank, FILE *file, const char **separator)
+static void measure_draws(const ranks_bench &b, int64_t B, int rank, FILE *file,
+                          const char **separator)
 {
     struct way {
         const char *name;
@@ -160,9 +161,9 @@ static void measure(const ranks_bench &b, int64_t B, int rank, FILE *file, const
                 {"peers_k50_p95", b.peers, 1}};
     for (way &w : ways) {
         draw_ranks(b, w.group, B, w.cut, NULL, &w.bytes);
-        w.workspace = make<char>(w.bytes);
+        w.workspace = allocate<char>(w.bytes);
     }
-    const captured shard(b.stream, [&] { draw(b, head_of(b, B), b.logprobs); });
+    const captured shard(b.stream, [&] { queue_draw(b, head_of(b, B), b.logprobs); });
     const captured logits(b.stream, [&] { gather_logits(b, B); });
     auto queue = [&](way &w) { draw_ranks(b, w.group, B, w.cut, w.workspace, &w.bytes); };
     const captured nccl(b.stream, [&] { queue(ways[0]); });
@@ -204,8 +205,9 @@ static void measure_parts(const ranks_bench &b, int64_t B, int rank)
     gumbel_sampling sampling = make_sampling(b.temperature, b.seed, b.position);
     gumbel_output output = make_output(b.tokens, b.logprobs);
     CHECKED(gumbel_workspace_size, b.gpu, &head, NULL, &sampling, NULL, &bytes, &error);
-    char *workspace = make<char>(bytes);
-    gumbel_summary *own = make<gumbel_summary>(B), *all = make<gumbel_summary>(B * RANKS_MOST);
+    char *workspace = allocate<char>(bytes);
+    gumbel_summary *own = allocate<gumbel_summary>(B),
+                   *all = allocate<gumbel_summary>(B * RANKS_MOST);
     auto part = [&] {
         CHECKED(gumbel_partial, b.gpu, b.stream, &head, &sampling, own, workspace, bytes, &error);
     };
@@ -219,7 +221,7 @@ static void measure_parts(const ranks_bench &b, int64_t B, int rank)
     auto finish = [&] {
         CHECKED(gumbel_finish, b.gpu, b.stream, all, b.transport.ranks, B, 1, &output, &error);
     };
-    const captured whole(b.stream, [&] { draw(b, head, b.logprobs); });
+    const captured whole(b.stream, [&] { queue_draw(b, head, b.logprobs); });
     const captured parts(b.stream, part);
     const captured gathers(b.stream, gather);
     const captured ends(b.stream, [&] { gather(), finish(); });
@@ -246,8 +248,9 @@ static void measure_lists(const ranks_bench &b, int64_t B, int rank)
 {
     const float one = 1, zero = 0;
     const int32_t k = 64, none = 0;
-    float *logits = make<float>(size_t(B) * b.of.vocab), *values = make<float>(B * k);
-    int32_t *most = make<int32_t>(1), *live = make<int32_t>(1), *ids = make<int32_t>(B * k);
+    float *logits = allocate<float>(size_t(B) * b.of.vocab), *values = allocate<float>(B * k);
+    int32_t *most = allocate<int32_t>(1), *live = allocate<int32_t>(1),
+            *ids = allocate<int32_t>(B * k);
     CHECKED(cudaMemcpy, most, &k, sizeof k, cudaMemcpyHostToDevice);
     CHECKED(cudaMemcpy, live, &none, sizeof none, cudaMemcpyHostToDevice);
     for (int64_t at = 0; at + b.rows <= b.of.vocab; at += b.rows)
@@ -282,8 +285,8 @@ static void measure_lists(const ranks_bench &b, int64_t B, int rank)
     count(&head, NULL, &listing, &output);
     count(NULL, &shard, &listing, &output);
     count(NULL, &whole, &empty, &drawn);
-    char *workspace = make<char>(most_bytes);
-    const captured draws(b.stream, [&] { draw(b, head, b.logprobs); });
+    char *workspace = allocate<char>(most_bytes);
+    const captured draws(b.stream, [&] { queue_draw(b, head, b.logprobs); });
     const captured multiplied(b.stream, [&] {
         CHECKED(gumbel_sample, b.gpu, b.stream, &head, &listing, &output, workspace, most_bytes,
                 &error);
@@ -329,7 +332,7 @@ static int run_rank(board *shared, int rank, int ranks, int parts, int shapes, c
                 measure_parts(b, B, rank);
                 measure_lists(b, B, rank);
             } else {
-                measure(b, B, rank, file, &separator);
+                measure_draws(b, B, rank, file, &separator);
             }
         gumbel_group_close(b.nccl);
         gumbel_group_close(b.peers);

@@ -57,7 +57,7 @@ static gumbel_head make_head(const machine &m, int64_t batch, int64_t hidden_siz
     return head;
 }
 
-static void draw(const machine &m, const shape &of, int64_t hidden_size, bool screened)
+static void queue_draw(const machine &m, const shape &of, int64_t hidden_size, bool screened)
 {
     const gumbel_head head = make_head(m, of.batch, hidden_size, screened);
     gumbel_sampling sampling = make_sampling(m.rows.temperature, m.rows.seed, m.rows.position);
@@ -91,10 +91,10 @@ static int count_differing(const machine &m, const shape &of, int64_t hidden_siz
     int differing = 0;
     for (int i = 0; i < POSITIONS; i++) {
         move_on(m, uint64_t(1000 * i));
-        draw(m, of, hidden_size, false);
+        queue_draw(m, of, hidden_size, false);
         CHECKED(cudaStreamSynchronize, m.rows.stream);
         auto full = copy_out(m.rows.tokens, draws);
-        draw(m, of, hidden_size, true);
+        queue_draw(m, of, hidden_size, true);
         CHECKED(cudaStreamSynchronize, m.rows.stream);
         auto screened = copy_out(m.rows.tokens, draws);
         for (int64_t b = 0; b < draws; b++)
@@ -114,7 +114,7 @@ static int32_t *make_masks()
     return copy_in(masks);
 }
 
-static double prepare(const machine &m, int64_t hidden_size)
+static double prepare_screen(const machine &m, int64_t hidden_size)
 {
     const gumbel_head head = make_head(m, 1, hidden_size, false);
     std::vector<double> times;
@@ -136,10 +136,11 @@ static double prepare(const machine &m, int64_t hidden_size)
         CHECKED(cudaEventDestroy, begin);
         CHECKED(cudaEventDestroy, end);
     }
-    return describe(times).median;
+    return make_spread(times).median;
 }
 
-static measured measure(const machine &m, int64_t hidden_size, const shape &of, double prepared)
+static measured measure_draws(const machine &m, int64_t hidden_size, const shape &of,
+                              double prepared)
 {
     const gpu_rows &r = m.rows;
     measured found = {};
@@ -148,12 +149,12 @@ static measured measure(const machine &m, int64_t hidden_size, const shape &of, 
     found.prepared = prepared;
     found.differing = count_differing(m, of, hidden_size);
     const captured full(r.stream, [&] {
-        normalise(r.stream, m.hidden, of.batch * hidden_size);
-        draw(m, of, hidden_size, false);
+        queue_norm(r.stream, m.hidden, of.batch * hidden_size);
+        queue_draw(m, of, hidden_size, false);
     });
     const captured screened(r.stream, [&] {
-        normalise(r.stream, m.hidden, of.batch * hidden_size);
-        draw(m, of, hidden_size, true);
+        queue_norm(r.stream, m.hidden, of.batch * hidden_size);
+        queue_draw(m, of, hidden_size, true);
     });
     std::vector<double> times[2];
     for (int i = 0; i < REPLAYS; i++) {
@@ -161,8 +162,8 @@ static measured measure(const machine &m, int64_t hidden_size, const shape &of, 
         times[0].push_back(full.time(r.stream));
         times[1].push_back(screened.time(r.stream));
     }
-    found.full = describe(times[0]);
-    found.screened = describe(times[1]);
+    found.full = make_spread(times[0]);
+    found.screened = make_spread(times[1]);
     found.ratio = found.screened.median / found.full.median;
     return found;
 }
@@ -218,10 +219,10 @@ int main(int argc, char **argv)
     m.rows = open_rows(MAX_BATCH, most);
     CHECKED(cudaGetDeviceProperties, &gpu, 0);
     find_driver(driver, sizeof driver);
-    m.weight = make<__nv_bfloat16>(VOCAB * most);
-    m.hidden = make<__nv_bfloat16>(MAX_BATCH * most);
+    m.weight = allocate<__nv_bfloat16>(VOCAB * most);
+    m.hidden = allocate<__nv_bfloat16>(MAX_BATCH * most);
     m.screen.bytes = size_t(VOCAB) * size_t(most + 256) + (1 << 20);
-    m.screen.data = make<char>(m.screen.bytes);
+    m.screen.data = allocate<char>(m.screen.bytes);
     make_random(m.hidden, MAX_BATCH * most, 1, 1);
     m.masks = make_masks();
     m.top_k = copy_in(std::vector<int32_t>{50});
@@ -229,7 +230,7 @@ int main(int argc, char **argv)
     /* Room for stored logits and the flags of those that may win. */
     m.rows.workspace_bytes += MAX_BATCH * VOCAB * sizeof(float) + (8 << 20);
     CHECKED(cudaFree, m.rows.workspace);
-    m.rows.workspace = make<char>(m.rows.workspace_bytes);
+    m.rows.workspace = allocate<char>(m.rows.workspace_bytes);
     printf("question: what does a draw by a screen take beside the full pass?\n");
     printf("machine: %s, driver %s, V = %lld; microseconds behind a norm, p10 / median / p90\n\n",
            gpu.name, driver, (long long)VOCAB);
@@ -237,11 +238,11 @@ int main(int argc, char **argv)
            "screened", "ratio", "prepare", "differing");
     for (int64_t size : sizes) {
         make_random(m.weight, size_t(VOCAB * size), 3, 2.5f / sqrtf(float(size)));
-        const double prepared = prepare(m, size);
+        const double prepared = prepare_screen(m, size);
         for (const shape &of : SHAPES) {
             if (only_cut && !of.cut)
                 continue;
-            const measured f = measure(m, size, of, prepared);
+            const measured f = measure_draws(m, size, of, prepared);
             printf("%5lld %4lld %2d %4d %3d %9.1f%9.1f%9.1f %9.1f%9.1f%9.1f %7.3f %9.0f %9d\n",
                    (long long)size, (long long)of.batch, of.samples, (int)of.masked, (int)of.cut,
                    f.full.p10, f.full.median, f.full.p90, f.screened.p10, f.screened.median,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Shared by the sources of `gumbel bench`: a synthetic head, the ways to draw from it, and rounds that
- * time every way once, so that a slow moment of the machine affects all ways.
+ * Shared by the sources of `gumbel bench`: a synthetic head, the ways to draw from it, and rounds
+ * that time every way once, so that a slow moment of the machine affects all ways.
  */
 #ifndef GUMBEL_CLI_BENCH_H
 #define GUMBEL_CLI_BENCH_H
@@ -71,7 +71,8 @@ struct bench_machine {
     void (*close)(struct bench *bench);
     /* The first row whose token differs between two ways; -1 if none does. */
     int64_t (*check)(const struct bench *bench);
-    /* Allocates the buffers of one batch size; receives the workspace and rungs of its fused draw. */
+    /* Allocates the buffers of one batch size; receives the workspace and rungs of its fused
+     * draw. */
     void *(*stage_new)(const struct bench *bench, int64_t batch, size_t *workspace_bytes,
                        char served[SERVED_BYTES]);
     void (*stage_free)(void *stage);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Times the ways to draw on an NVIDIA GPU: replays of graphs, timed by GPU events. Every replay reads
- * the position of its round from device memory.
+ * Times the ways to draw on an NVIDIA GPU: replays of graphs, timed by GPU events. Every replay
+ * reads the position of its round from device memory.
  */
 #define _GNU_SOURCE
 #include <stdio.h>

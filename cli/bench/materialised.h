@@ -24,9 +24,9 @@ struct materialised {
     gumbel_isa isa;  /* widest registers to use */
 };
 
-/* All of the baseline except the product: the stores of [B, V] logits, one read for the maximum, one
- * read and one write for exp and its sum, half a read to find the token. The caller adds the time of
- * gumbel_multiply() for the product. */
+/* All of the baseline except the product: the stores of [B, V] logits, one read for the maximum,
+ * one read and one write for exp and its sum, half a read to find the token. The caller adds the
+ * time of gumbel_multiply() for the product. */
 void materialised_draw(const struct materialised *work);
 
 #endif

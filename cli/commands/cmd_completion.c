@@ -40,8 +40,8 @@ static enum completed completed_as(const struct argument *argument)
                                                       : AS_NOTHING;
 }
 
-/* Prints `text` for use within single quotes of a POSIX shell, with a backslash before each character
- * of `special`. */
+/* Prints `text` for use within single quotes of a POSIX shell, with a backslash before each
+ * character of `special`. */
 static void print_escaped(const char *text, const char *special)
 {
     for (; *text; text++) {

@@ -237,7 +237,8 @@ static void print_texts_seed(const struct generate_arguments *arguments, uint64_
     }
 }
 
-/* Number of tokens that may be drawn. Rows of the head after the tokenizer's last token are padding. */
+/* Number of tokens that may be drawn. Rows of the head after the tokenizer's last token are
+ * padding. */
 static int64_t count_tokens(const decoder *model)
 {
     const int64_t rows = decoder_head(model).rows;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * gumbel verify: checks that draws are exact, on the user's machine and optionally with their model.
+ * gumbel verify: checks that draws are exact, on the user's machine and optionally with their
+ * model.
  */
 #define _GNU_SOURCE
 #include <float.h>
@@ -184,8 +185,8 @@ static void add_logits(struct verify_rows *rows, struct verify_input *input)
 }
 
 /* Chooses the row whose draws are counted, keeps at most eight rows with it, and computes their
- * logits. With a model, the row is the one of the prompt's last eight that shows a wrong temperature
- * with the fewest draws. */
+ * logits. With a model, the row is the one of the prompt's last eight that shows a wrong
+ * temperature with the fewest draws. */
 static void choose_row(const struct verify_options *options, struct verify_rows *rows,
                        struct verify_input *input)
 {

@@ -8,8 +8,8 @@
 
 static double divide_or_zero(double of, double over) { return over > 0 ? of / over : 0; }
 
-/* The predicted speed-up of drafts of at most g tokens: the time of plain steps for the tokens that a
- * cycle emits, over the cycle's time. A cycle emits one token and the accepted drafts. */
+/* The predicted speed-up of drafts of at most g tokens: the time of plain steps for the tokens that
+ * a cycle emits, over the cycle's time. A cycle emits one token and the accepted drafts. */
 static double predict_speed_up(const struct draft_report *r, int32_t g)
 {
     double emitted = 1, seconds = r->plain, rows = divide_or_zero(r->rows - 1, r->proposed);

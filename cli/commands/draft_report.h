@@ -9,8 +9,8 @@
 
 #include "decoder/drafts/generate_drafted.h"
 
-/* Seconds and rates computed from the stats of a call. A cycle drafts n - 1 tokens, each in T_draft,
- * and feeds the target n rows in T(n) = T(1) + (n - 1) * `row`. */
+/* Seconds and rates computed from the stats of a call. A cycle drafts n - 1 tokens, each in
+ * T_draft, and feeds the target n rows in T(n) = T(1) + (n - 1) * `row`. */
 struct draft_report {
     int32_t tokens;                     /* of a draft, as requested */
     double at_place[DRAFT_TOKENS_MOST]; /* accepted / proposed drafts at a place */

@@ -39,7 +39,8 @@ struct drafts_check {
     int32_t steps; /* of decoding without drafts */
 };
 
-/* Writes all texts again without drafts; fail() if a text differs. The caller sets `with_drafts`. */
+/* Writes all texts again without drafts; fail() if a text differs. The caller sets
+ * `with_drafts`. */
 struct drafts_check check_drafted_texts(decoder *model, gumbel_device *device,
                                         const generate_options *options,
                                         const struct writer *writer);

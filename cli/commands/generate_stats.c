@@ -19,8 +19,8 @@ struct step_states {
     float *hidden;
 };
 
-/* Feeds the prompt and all drawn tokens of sample `sample` except the last; writes the hidden states
- * that the last `steps` tokens were drawn from to [steps, D] at `hidden`. */
+/* Feeds the prompt and all drawn tokens of sample `sample` except the last; writes the hidden
+ * states that the last `steps` tokens were drawn from to [steps, D] at `hidden`. */
 static void feed_text(decoder *model, const struct written_texts *texts, int32_t sample,
                       int64_t steps, float *hidden)
 {

@@ -11,8 +11,8 @@
 
 struct rank_group;
 
-/* Joins the processes by `kind`, which is "mpi", for `vocab` tokens from `first_token` on; fail() on
- * an error. Sets `seed` to that of the first rank, and redirects the stdout of other ranks to
+/* Joins the processes by `kind`, which is "mpi", for `vocab` tokens from `first_token` on; fail()
+ * on an error. Sets `seed` to that of the first rank, and redirects the stdout of other ranks to
  * /dev/null. Release it with rank_group_close(), where NULL is allowed. */
 struct rank_group *rank_group_open(const char *kind, gumbel_device *device, int64_t first_token,
                                    int64_t vocab, uint64_t *seed);

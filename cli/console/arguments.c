@@ -126,7 +126,8 @@ static void store_value(const struct argument *argument, const char *text, void 
 
 /* ------------------------------------------------------------------- what getopt refuses ---- */
 
-/* Reports a long option that getopt rejected: unknown, ambiguous, or with a wrong number of values. */
+/* Reports a long option that getopt rejected: unknown, ambiguous, or with a wrong number of
+ * values. */
 static _Noreturn void refuse_long(const struct parsing *parsing, const char *text,
                                   const char *program)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The arguments of a command: a table of its options and of the fields that store their values. Argp
- * parses the command line and prints --help; every failure ends the program (options.h).
+ * The arguments of a command: a table of its options and of the fields that store their values.
+ * Argp parses the command line and prints --help; every failure ends the program (options.h).
  */
 #ifndef GUMBEL_CLI_ARGUMENTS_H
 #define GUMBEL_CLI_ARGUMENTS_H

@@ -28,8 +28,8 @@ void set_has_option(bool (*has_option)(const char *option));
  * option for the field, such as --device for "options.device", or else the field. */
 _Noreturn void fail_field(const char *field, const char *message);
 
-/* Fails with a message of the decoder. The line names the command's option for the field at the start
- * of the message, such as --max-tokens for "max_tokens: ...", or else `option`. */
+/* Fails with a message of the decoder. The line names the command's option for the field at the
+ * start of the message, such as --max-tokens for "max_tokens: ...", or else `option`. */
 _Noreturn void fail_message(const char *option, const char *message);
 
 /* fail() with exit code EXIT_FAILED, for errors that are not the user's (a full disk). */

@@ -50,8 +50,8 @@ bool device_is_cuda(const gumbel_device *device);
 /* gumbel_describe() of an open device. */
 gumbel_device_info describe_device(const gumbel_device *device);
 
-/* Opens the selected device; fail() with the library's message on an error. open_device_on() runs on
- * an engine's threads; `context` must outlive the device. */
+/* Opens the selected device; fail() with the library's message on an error. open_device_on() runs
+ * on an engine's threads; `context` must outlive the device. */
 gumbel_device *open_device(const struct device_choice *choice);
 gumbel_device *open_device_on(const struct device_choice *choice, gumbel_parallel_for parallel_for,
                               void *context);

@@ -9,8 +9,8 @@
 #include <jansson.h>
 #include <stdint.h>
 
-/* Prints an object on stdout, a line a field and a line an element of an array of objects, with nine
- * digits (float32 survives the round trip), and releases it. */
+/* Prints an object on stdout, a line a field and a line an element of an array of objects, with
+ * nine digits (float32 survives the round trip), and releases it. */
 void print_json(json_t *object);
 
 /* A JSON number, or null if `value` is not finite. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Decodes the tokens of a generate() call: prints texts as tokens arrive, and stores them for JSON and
- * statistics.
+ * Decodes the tokens of a generate() call: prints texts as tokens arrive, and stores them for JSON
+ * and statistics.
  */
 #ifndef GUMBEL_CLI_TEXT_WRITER_H
 #define GUMBEL_CLI_TEXT_WRITER_H
@@ -60,9 +60,10 @@ struct writer writer_new(const decoder *model, const char *prompt, size_t prompt
                          int32_t samples, struct writer_style style);
 void writer_free(struct writer *writer);
 
-/* A generate_callback; `context` is a struct writer. Prints a single text at once, except bytes that
- * may begin a stop string. Prints several texts in order, each when it is complete, under a line with
- * its number; until then there is progress on stderr. Stops the call if stdout cannot be written. */
+/* A generate_callback; `context` is a struct writer. Prints a single text at once, except bytes
+ * that may begin a stop string. Prints several texts in order, each when it is complete, under a
+ * line with its number; until then there is progress on stderr. Stops the call if stdout cannot be
+ * written. */
 generate_next writer_add_token(void *context, const generate_token *token);
 
 /* {"prompt", "prompt_ids", "samples": [{"ids", "logprobs", "text", "ended_by"}]}, and of a sample

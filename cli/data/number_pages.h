@@ -25,7 +25,8 @@ uint64_t random_word(uint64_t index);
 void fill_numbers(void *pages, size_t bytes, gumbel_dtype dtype, int exponent, uint64_t stream,
                   int32_t threads);
 
-/* Fills numbers[0..count) with near-normal numbers, sums of four uniforms, of the given deviation. */
+/* Fills numbers[0..count) with near-normal numbers, sums of four uniforms, of the given
+ * deviation. */
 void fill_normal(float *numbers, int64_t count, float deviation, uint64_t stream, int32_t threads);
 
 #endif

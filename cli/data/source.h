@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Input of a draw: hidden states and an LM head, or logits; and calls of the library on all of it, on
- * rows, on vocabulary ranges and in chunks.
+ * Input of a draw: hidden states and an LM head, or logits; and calls of the library on all of it,
+ * on rows, on vocabulary ranges and in chunks.
  */
 #ifndef GUMBEL_CLI_SOURCE_H
 #define GUMBEL_CLI_SOURCE_H
@@ -49,9 +49,9 @@ void *source_call_workspace(const struct source *source, gumbel_device *device,
 void source_sample(const struct source *source, gumbel_device *device,
                    const gumbel_sampling *sampling, const gumbel_output *output);
 
-/* source_sample() by gumbel_partial(), gumbel_merge() and gumbel_finish(), `chunk` vocabulary rows at
- * a time. `drop_weights`, for weights in a mapped file, releases their pages after use, so that a file
- * may exceed the memory. `label` is shown as progress; NULL: none. */
+/* source_sample() by gumbel_partial(), gumbel_merge() and gumbel_finish(), `chunk` vocabulary rows
+ * at a time. `drop_weights`, for weights in a mapped file, releases their pages after use, so that
+ * a file may exceed the memory. `label` is shown as progress; NULL: none. */
 void source_sample_chunks(const struct source *source, gumbel_device *device,
                           const gumbel_sampling *sampling, const gumbel_output *output,
                           int64_t chunk, bool drop_weights, const char *label);

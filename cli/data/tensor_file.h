@@ -25,8 +25,8 @@ struct tensor_file {
 /* True if `name` is "-" or "-:TENSOR", which is stdin; NULL is allowed. */
 bool reads_stdin(const char *name);
 
-/* stat() of the file that tensor_file_open() would open for `name`; fstat() for stdin. False if there
- * is none, or `name` is NULL. */
+/* stat() of the file that tensor_file_open() would open for `name`; fstat() for stdin. False if
+ * there is none, or `name` is NULL. */
 bool tensor_file_stat(const char *name, struct stat *found);
 
 /* Opens `name`, the value of option `field`; "-" is stdin, a .npy or a safetensors file. The suffix

@@ -14,8 +14,8 @@ typedef void (*thread_function)(void *argument, int32_t index, int32_t threads);
  * call. Starting a thread takes about 20 microseconds. */
 void run_on_threads(int32_t threads, thread_function function, void *argument);
 
-/* The range [begin, end) of [0, count) for thread `index` of `threads`: ranges begin at multiples of
- * `grain`, and their lengths differ by at most `grain`. */
+/* The range [begin, end) of [0, count) for thread `index` of `threads`: ranges begin at multiples
+ * of `grain`, and their lengths differ by at most `grain`. */
 struct item_range {
     int64_t begin;
     int64_t end;

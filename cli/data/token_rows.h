@@ -13,9 +13,9 @@
 /* fail() unless `id` is below `vocab`, the number of tokens. */
 void require_token(const char *field, int64_t id, int64_t vocab);
 
-/* Reads the lists of `rows` rows, of ids below `vocab`. `text` is "ID,ID,.." for every row, or a .npy
- * file of int32: [N] for every row, or [rows, N]; a row ends before its first -1. NULL: no lists.
- * Release them with token_rows_free(). */
+/* Reads the lists of `rows` rows, of ids below `vocab`. `text` is "ID,ID,.." for every row, or a
+ * .npy file of int32: [N] for every row, or [rows, N]; a row ends before its first -1. NULL: no
+ * lists. Release them with token_rows_free(). */
 gumbel_token_lists read_token_rows(const char *field, const char *text, int64_t rows,
                                    int64_t vocab);
 

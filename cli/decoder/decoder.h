@@ -60,8 +60,8 @@ const tokenizer *decoder_tokenizer(const decoder *d);
 gumbel_tensor decoder_head(const decoder *d);
 
 /* decoder_parallel_for(): the decoder's threads for gumbel_device_options: parallel_for =
- * decoder_parallel_for, parallel_context = the decoder. Trunk and head then use one pool. Calls from
- * one thread at a time. */
+ * decoder_parallel_for, parallel_context = the decoder. Trunk and head then use one pool. Calls
+ * from one thread at a time. */
 void decoder_parallel_for(void *context, int32_t count, gumbel_task task, void *argument);
 
 /* decoder_sequence_new(): an empty sequence.
@@ -93,8 +93,8 @@ void decoder_sequence_truncate(decoder_sequence *sequence, int32_t length);
 int decoder_feed(decoder *d, decoder_sequence *sequence, const int32_t *tokens, int32_t count,
                  int32_t skip, float *hidden, decoder_error *error);
 
-/* decoder_feed_tree(): appends the nodes of a tree. A node attends to the sequence, its ancestors and
- * itself; its depth gives its position. decoder_sequence_keep() then keeps one path.
+/* decoder_feed_tree(): appends the nodes of a tree. A node attends to the sequence, its ancestors
+ * and itself; its depth gives its position. decoder_sequence_keep() then keeps one path.
  *  tokens   [count], count >= 1; the root first
  *  parents  [count] the parent of node i > 0 is a node before it; the root's entry is not read
  *  hidden   [count, D] float32, with the bits of feeding each path alone
@@ -116,7 +116,8 @@ void decoder_sequence_keep(decoder_sequence *sequence, int32_t first, const int3
 int decoder_step(decoder *d, decoder_sequence *const *sequences, const int32_t *tokens,
                  int32_t count, float *hidden, decoder_error *error);
 
-/* decoder_logits(): the head's logits of hidden states, for rules that read the logits of two models.
+/* decoder_logits(): the head's logits of hidden states, for rules that read the logits of two
+ * models.
  *  hidden   [count, D] float32
  *  logits   [count, V]
  *  returns  0; -1 with `error` filled (memory). One call at a time on a decoder. */

@@ -270,7 +270,8 @@ static bool ends_text(const loop *l, int32_t id)
     return false;
 }
 
-/* Reports the drawn tokens and keeps the unfinished writers. False if the callback stops the call. */
+/* Reports the drawn tokens and keeps the unfinished writers. False if the callback stops the
+ * call. */
 static bool report_tokens(loop *l)
 {
     const generate_options *o = l->options;

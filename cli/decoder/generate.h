@@ -2,11 +2,11 @@
  *
  * The decode loop: a prompt in, tokens out, each drawn by gumbel_sample().
  *
- * Sample j of a call is a separate sequence, drawn with sample counter first_sample + j; all samples
- * use one seed. The position counter of a draw is the index of the previous token, as in other
- * engines. A text therefore depends on (model, prompt, seed, temperature, sample counter) only, not
- * on the number of samples. Rows of the head after the tokenizer's last token are padding and never
- * drawn.
+ * Sample j of a call is a separate sequence, drawn with sample counter first_sample + j; all
+ * samples use one seed. The position counter of a draw is the index of the previous token, as in
+ * other engines. A text therefore depends on (model, prompt, seed, temperature, sample counter)
+ * only, not on the number of samples. Rows of the head after the tokenizer's last token are padding
+ * and never drawn.
  */
 #ifndef DECODER_GENERATE_H
 #define DECODER_GENERATE_H
@@ -41,11 +41,11 @@ typedef generate_next (*generate_callback)(void *context, const generate_token *
 /* Largest number of rows of a call of gumbel_sample() or a generate_draw. */
 #define GENERATE_GROUP 8
 
-/* Replaces gumbel_sample() in an engine that keeps the head in other memory. All pointers are to host
- * memory; `head->weight` is decoder_head() in every call, hidden states are contiguous float32. Seeds
- * and sample counters are contiguous, other row parameters have stride GUMBEL_SAME; num_samples is 1;
- * lists and a history have at most GENERATE_GROUP rows. `context` is draw_context of the options.
- * Returns the status of gumbel_sample(). */
+/* Replaces gumbel_sample() in an engine that keeps the head in other memory. All pointers are to
+ * host memory; `head->weight` is decoder_head() in every call, hidden states are contiguous
+ * float32. Seeds and sample counters are contiguous, other row parameters have stride GUMBEL_SAME;
+ * num_samples is 1; lists and a history have at most GENERATE_GROUP rows. `context` is draw_context
+ * of the options. Returns the status of gumbel_sample(). */
 typedef gumbel_status (*generate_draw)(void *context, const gumbel_head *head,
                                        const gumbel_sampling *sampling, const gumbel_output *output,
                                        gumbel_error *error);
@@ -85,12 +85,12 @@ typedef struct generate_times {
 } generate_times;
 
 /* generate(): draws texts.
- *  device   of host memory; draws unless options->draw is set, and stores the histories that penalties
- *           count. The device may use the decoder's threads (decoder_parallel_for()). NULL if it would do
- *           neither.
+ *  device   of host memory; draws unless options->draw is set, and stores the histories that
+ *           penalties count. The device may use the decoder's threads (decoder_parallel_for()).
+ *           NULL if it would do neither.
  *  times    filled, also after an error; NULL is allowed.
- *  returns  0; -1 with `error` filled: an option out of range, memory, or a row whose logits are not
- *           finite. Tokens already reported to the callback are valid. */
+ *  returns  0; -1 with `error` filled: an option out of range, memory, or a row whose logits are
+ *           not finite. Tokens already reported to the callback are valid. */
 int generate(decoder *d, gumbel_device *device, const generate_options *options,
              generate_times *times, decoder_error *error);
 

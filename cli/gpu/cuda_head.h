@@ -19,7 +19,8 @@ gumbel_status cuda_head_draw(void *context, const gumbel_head *head,
                              const gumbel_sampling *sampling, const gumbel_output *output,
                              gumbel_error *error);
 
-/* The weights of the draft model's head, on the GPU: copied at the first call, and owned by `head`. */
+/* The weights of the draft model's head, on the GPU: copied at the first call, and owned by
+ * `head`. */
 gumbel_tensor cuda_head_other(struct cuda_head *head, gumbel_tensor weight);
 
 /* The device; the weights on the GPU; and a GPU workspace of at least `bytes`, valid until the next

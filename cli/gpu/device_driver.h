@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The functions of the CUDA driver that the command calls, loaded at run time, so that a build needs
- * no CUDA. Types are those of cuda.h: a result of 0 is success, a device is an int, a handle a
- * pointer, an address 64 bits. An error of the driver ends the program (options.h).
+ * The functions of the CUDA driver that the command calls, loaded at run time, so that a build
+ * needs no CUDA. Types are those of cuda.h: a result of 0 is success, a device is an int, a handle
+ * a pointer, an address 64 bits. An error of the driver ends the program (options.h).
  */
 #ifndef GUMBEL_CLI_DEVICE_DRIVER_H
 #define GUMBEL_CLI_DEVICE_DRIVER_H
@@ -57,15 +57,15 @@ struct device_driver {
 /* Set by device_driver_use(). */
 extern struct device_driver device_driver;
 
-/* Loads libcuda and makes the primary context of "cuda:N" current in the calling thread. Returns the
- * driver's handle of the GPU. */
+/* Loads libcuda and makes the primary context of "cuda:N" current in the calling thread. Returns
+ * the driver's handle of the GPU. */
 int device_driver_use(const char *device);
 
 /* fail() with the driver's message unless `result` is 0; `what` names the operation. */
 void require_driver(int result, const char *what);
 
-/* Sets functions[0..count) to the symbols of `library`, a handle of dlopen(), by name. Returns NULL,
- * or the first name that is missing. */
+/* Sets functions[0..count) to the symbols of `library`, a handle of dlopen(), by name. Returns
+ * NULL, or the first name that is missing. */
 const char *load_functions(void *library, const char *const *names, void *const *functions,
                            int count);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory of an NVIDIA GPU, for the inputs of a CUDA device. Call device_driver_use() first; an error
- * of the driver ends the program (options.h).
+ * Memory of an NVIDIA GPU, for the inputs of a CUDA device. Call device_driver_use() first; an
+ * error of the driver ends the program (options.h).
  */
 #ifndef GUMBEL_CLI_DEVICE_MEMORY_H
 #define GUMBEL_CLI_DEVICE_MEMORY_H

@@ -3,8 +3,8 @@
  * WHAT   Every thread reads 16 bytes at a time; the grid reads contiguous memory.
  * COST   4 loads in flight a thread; at 2048 threads a multiprocessor 128 KiB, more than latency
  *        times bandwidth (0.7 us * 4.8 TB/s / 132 = 25 KiB) of any GPU here.
- * BUILD  PTX, which the driver compiles for its GPU, so that a build of the command needs no nvcc. A
- *        store that random data never reach prevents removal of the loads.
+ * BUILD  PTX, which the driver compiles for its GPU, so that a build of the command needs no nvcc.
+ *        A store that random data never reach prevents removal of the loads.
  */
 #include "device_reader.h"
 

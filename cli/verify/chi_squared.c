@@ -71,8 +71,8 @@ static double compute_deviance(double expected, double observed)
     return 2 * (logarithm - (observed - expected));
 }
 
-/* The mean of the deviance: 1.05 for an expected count of 5, towards 1 for more. The difference from 1
- * matters for thousands of cells. */
+/* The mean of the deviance: 1.05 for an expected count of 5, towards 1 for more. The difference
+ * from 1 matters for thousands of cells. */
 static double find_mean_deviance(double expected)
 {
     double mean = 0;

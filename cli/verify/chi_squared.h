@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A chi-squared test of counts against probabilities, with a p-value that is accurate far out in the
- * tail. There Pearson's statistic, with cells of expected count 5, rejects 70 times too often.
+ * A chi-squared test of counts against probabilities, with a p-value that is accurate far out in
+ * the tail. There Pearson's statistic, with cells of expected count 5, rejects 70 times too often.
  */
 #ifndef GUMBEL_CLI_CHI_SQUARED_H
 #define GUMBEL_CLI_CHI_SQUARED_H

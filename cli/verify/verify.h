@@ -33,16 +33,16 @@ struct verdicts {
     int count[3];   /* of each outcome */
 };
 
-/* Records a check: its name, outcome and one line of detail. `details`, an object or NULL, is added to
- * the JSON and released. */
+/* Records a check: its name, outcome and one line of detail. `details`, an object or NULL, is added
+ * to the JSON and released. */
 void record_verdict(struct verdicts *verdicts, enum outcome outcome, const char *name,
                     json_t *details, const char *format, ...) __attribute__((format(printf, 5, 6)));
 
 /* The row of `input->logits` that shows a wrong temperature with the fewest draws. */
 int64_t verify_choose_row(const struct verify_input *input);
 
-/* Chi-squared of many draws of one row, fused and from logits, against probabilities in float64; and
- * the power of that test: against a temperature 2% off, the same draws must fail. */
+/* Chi-squared of many draws of one row, fused and from logits, against probabilities in float64;
+ * and the power of that test: against a temperature 2% off, the same draws must fail. */
 void verify_draws(const struct verify_input *input, struct verdicts *verdicts);
 
 /* Equal bits from every ISA, with 1 to 4 threads, from logits, in chunks and for single rows. */
@@ -52,8 +52,8 @@ void verify_agreement(const struct verify_input *input, struct verdicts *verdict
  * compared with those without. Skipped from logits. */
 void verify_screen(const struct verify_input *input, struct verdicts *verdicts);
 
-/* The rate of a token `gap` nats below a dominant one, relative to the exact rate, by enumeration of
- * the library's noise. */
+/* The rate of a token `gap` nats below a dominant one, relative to the exact rate, by enumeration
+ * of the library's noise. */
 void verify_tail(uint64_t seed, struct verdicts *verdicts);
 
 #endif

@@ -63,8 +63,8 @@ static void draw_all(const struct verify_input *input, const struct source *sour
     source_sample(source, device, &sampling, &output);
 }
 
-/* The first difference of `found` from `wanted`; NULL: none. Without `exact_lse`, log-normalisers and
- * log-probabilities may differ in the last place, as the header allows for unaligned chunks. */
+/* The first difference of `found` from `wanted`; NULL: none. Without `exact_lse`, log-normalisers
+ * and log-probabilities may differ in the last place, as the header allows for unaligned chunks. */
 static const char *find_difference(const struct draws *wanted, const struct draws *found,
                                    bool exact_lse)
 {

@@ -131,8 +131,8 @@ static double measure_fitting(const struct verify_input *input, const struct sou
     return seconds_wanted / least * TRIAL;
 }
 
-/* The number of draws that take about seconds_wanted, a power of two so that small changes of speed do
- * not change the result; or the number that the power check requires, within MOST_TIMES. */
+/* The number of draws that take about seconds_wanted, a power of two so that small changes of speed
+ * do not change the result; or the number that the power check requires, within MOST_TIMES. */
 static int64_t choose_draws(const struct verify_input *input, const struct source *row,
                             int64_t needed)
 {
@@ -198,8 +198,8 @@ struct truth {
 };
 
 /* True if `draws` draws detect the difference: the mean of the statistic, drawn at the right
- * temperature and tested against the wrong one, must exceed the rejection limit by 5 of its standard
- * deviations. */
+ * temperature and tested against the wrong one, must exceed the rejection limit by 5 of its
+ * standard deviations. */
 static bool is_testable(const struct truth *truth, int64_t draws)
 {
     double *expected = require_memory("expected", truth->vocab, sizeof *expected);
@@ -217,7 +217,8 @@ static bool is_testable(const struct truth *truth, int64_t draws)
     return degrees > 0 && upper_gamma(0.5 * degrees, 0.5 * low) < least_p_value;
 }
 
-/* The smallest number of draws, a power of two, that detects the difference; 0: above MOST_NEEDED. */
+/* The smallest number of draws, a power of two, that detects the difference; 0: above
+ * MOST_NEEDED. */
 static int64_t count_needed_draws(const struct truth *truth)
 {
     for (int64_t draws = LEAST_DRAWS; draws <= MOST_NEEDED; draws *= 2) {

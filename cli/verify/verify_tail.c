@@ -6,11 +6,11 @@
  *        and the exact value is 1 / (1 + e^gap).
  * HOW    One token of 64 has the least exponential m of its block, by two words: -log(m) is its g2.
  *        Philox is a bijection, so that a counter exists for any block of words; gumbel_noise() at
- *        that counter gives the library's noise. The 58 bits that determine m are split into strata,
- *        finer for smaller m; in each, the words at the two points of a Gauss rule represent all.
- *        The other tokens of a block have exponentials m + e, where e is a standard exponential and
- *        is integrated out, too: their part is exp(-m e^gap) / (1 + e^gap), 10^-3 of P at gap 11 and
- *        less beyond.
+ *        that counter gives the library's noise. The 58 bits that determine m are split into
+ *        strata, finer for smaller m; in each, the words at the two points of a Gauss rule
+ *        represent all. The other tokens of a block have exponentials m + e, where e is a standard
+ *        exponential and is integrated out, too: their part is exp(-m e^gap) / (1 + e^gap), 10^-3
+ *        of P at gap 11 and less beyond.
  * COST   17,000 points, 512 tries each: 0.4 s.
  */
 #include <math.h>
@@ -86,9 +86,9 @@ struct leasts {
     int64_t count;
 };
 
-/* The library's noise of that token at the counter whose block has these words. The other two words of
- * the Philox block, counted from *spare on, are free: one in 512 gives a token below 2^31 and sets bit
- * 31 of the domain, as in words of blocks. */
+/* The library's noise of that token at the counter whose block has these words. The other two words
+ * of the Philox block, counted from *spare on, are free: one in 512 gives a token below 2^31 and
+ * sets bit 31 of the domain, as in words of blocks. */
 static float find_noise_of_words(const uint32_t words[2], uint64_t seed, uint64_t *spare)
 {
     uint32_t counter[4];
@@ -181,8 +181,8 @@ static struct leasts enumerate_leasts(uint64_t seed)
 
 /* ----------------------------------------------------------------------------------- sums ---- */
 
-/* The rare token's rate if exp(-m e^gap) is `survival`, as the token with the least exponential and as
- * one of the other 63. */
+/* The rare token's rate if exp(-m e^gap) is `survival`, as the token with the least exponential and
+ * as one of the other 63. */
 static double find_rate(double survival, double gap)
 {
     return survival / BLOCK * (1 + (BLOCK - 1) / (1 + exp(gap)));

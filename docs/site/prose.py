@@ -6,7 +6,8 @@ A name, two spaces or more and its text, continued on indented lines, is a defin
     hidden       [B, D] and weight [V, D]: float32, float16.
                  Rows may lie any distance apart.
 
-A name alone, with its text indented on the next line, is also a definition. Other lines are paragraphs.
+A name alone, with its text indented on the next line, is also a definition. Other lines are
+paragraphs.
 """
 
 import re

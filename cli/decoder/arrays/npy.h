@@ -29,8 +29,8 @@ void npy_close(npy *file);
 /* The array; valid until the file is closed. */
 const tensor_view *npy_tensor(const npy *file);
 
-/* npy_write(): writes an array to `path` (decoder/output_file.h): a reader of a regular file sees the
- * old file or the complete new one. One call at a time in a process.
+/* npy_write(): writes an array to `path` (decoder/output_file.h): a reader of a regular file sees
+ * the old file or the complete new one. One call at a time in a process.
  *  array    one of these dtypes; `bytes` as set by tensor_set_shape().
  *  returns  0; -1 with `error` filled and no file written. */
 int npy_write(const char *path, const tensor_view *array, decoder_error *error);

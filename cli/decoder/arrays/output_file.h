@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Files that are written completely or not at all. A regular file is created beside its destination,
- * unnamed if the filesystem supports that, and renamed when complete; a replaced file's mode is kept.
- * Links are followed. Devices and FIFOs are written in place.
+ * Files that are written completely or not at all. A regular file is created beside its
+ * destination, unnamed if the filesystem supports that, and renamed when complete; a replaced
+ * file's mode is kept. Links are followed. Devices and FIFOs are written in place.
  */
 #ifndef DECODER_OUTPUT_FILE_H
 #define DECODER_OUTPUT_FILE_H
@@ -30,7 +30,8 @@ void output_place_clear(output_place *place);
 /* The destination of stdout, for output_places_clash(). */
 output_place output_place_of_stdout(void);
 
-/* True if the second of two outputs would damage the first. A terminal and /dev/null take several. */
+/* True if the second of two outputs would damage the first. A terminal and /dev/null take
+ * several. */
 bool output_places_clash(const output_place *a, const output_place *b);
 
 /* A file being written. */
@@ -40,8 +41,8 @@ typedef struct output_file {
     char temporary[4096]; /* its temporary name; "": unnamed */
 } output_file;
 
-/* output_open(): begins a file that will be `name`. One file at a time in a process: SIGINT, SIGTERM
- * and SIGHUP are held until its end, so that no temporary file remains.
+/* output_open(): begins a file that will be `name`. One file at a time in a process: SIGINT,
+ * SIGTERM and SIGHUP are held until its end, so that no temporary file remains.
  *  returns  0, and output_commit() or output_abandon() must follow; -1 with `error` filled. */
 int output_open(const char *name, output_file *file, decoder_error *error);
 

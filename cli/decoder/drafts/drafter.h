@@ -24,10 +24,10 @@ typedef struct draft_options {
     text_verify verify; /* set if the options have a `draw` */
 } draft_options;
 
-/* drafter_new(): a drafter. For the coupled rule a model draws with the text's noise, and so proposes
- * the target's token wherever the two agree; for other rules, with the noise of the draft domain.
- * Without a model it finds the last 4, else 3, else 2 tokens earlier in the text; without a match
- * there is no draft.
+/* drafter_new(): a drafter. For the coupled rule a model draws with the text's noise, and so
+ * proposes the target's token wherever the two agree; for other rules, with the noise of the draft
+ * domain. Without a model it finds the last 4, else 3, else 2 tokens earlier in the text; without a
+ * match there is no draft.
  *  draft    the caller owns its model, as device and options; it has the target's tokens
  *  vocab    tokens that the target's penalties count
  *  capacity tokens of the longest text
@@ -39,8 +39,8 @@ int drafter_new(const draft_options *draft, gumbel_device *device, const generat
 /* NULL is allowed. */
 void drafter_free(drafter *d);
 
-/* drafter_propose(): proposes a chain of tokens behind text[count - 1], and siblings of each: the next
- * best scores of its draw.
+/* drafter_propose(): proposes a chain of tokens behind text[count - 1], and siblings of each: the
+ * next best scores of its draw.
  *  text      [count]; texts of one drafter grow from call to call
  *  draws     the target's, whose history the drafter starts from
  *  drafts    [most] the chain
@@ -51,8 +51,8 @@ int32_t drafter_propose(drafter *d, const int32_t *text, int32_t count, const te
                         int32_t most, int32_t *drafts, int32_t *siblings, int32_t width,
                         decoder_error *error);
 
-/* The hidden states [tokens + 1, D] of the last proposal of a model, one a token of the chain and an
- * unused one behind them; and the draws. */
+/* The hidden states [tokens + 1, D] of the last proposal of a model, one a token of the chain and
+ * an unused one behind them; and the draws. */
 const float *drafter_hidden(const drafter *d);
 const text_draws *drafter_draws(const drafter *d);
 

@@ -11,8 +11,8 @@
 
 #define PLAIN_STEPS 9 /* the median is the time of a step */
 
-/* The nodes of a cycle and their results, [most] each: the root, the chain, then the siblings of its
- * tokens. */
+/* The nodes of a cycle and their results, [most] each: the root, the chain, then the siblings of
+ * its tokens. */
 typedef struct cycle {
     int32_t nodes, chain;
     int32_t *drafted, *parents, *siblings;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Speculative decoding: the target is fed all proposed tokens at once, and gumbel_verify() accepts a
- * prefix. By the coupled rule the texts are those of generate(), byte for byte, whatever is proposed;
- * by other rules they have the same distribution.
+ * Speculative decoding: the target is fed all proposed tokens at once, and gumbel_verify() accepts
+ * a prefix. By the coupled rule the texts are those of generate(), byte for byte, whatever is
+ * proposed; by other rules they have the same distribution.
  */
 #ifndef DECODER_GENERATE_DRAFTED_H
 #define DECODER_GENERATE_DRAFTED_H
@@ -22,8 +22,9 @@ typedef struct draft_stats {
     int64_t rows; /* fed to the target in cycles */
 } draft_stats;
 
-/* generate_drafted(): writes texts as generate() does, one after the other. The callback may receive
- * several tokens at once. Siblings, ranks and raw log-probabilities require the coupled rule.
+/* generate_drafted(): writes texts as generate() does, one after the other. The callback may
+ * receive several tokens at once. Siblings, ranks and raw log-probabilities require the coupled
+ * rule.
  *  device   of host memory
  *  options  as in generate(); `draw` is set exactly if draft->verify is
  *  stats    filled, also after an error

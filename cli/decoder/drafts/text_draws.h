@@ -9,11 +9,11 @@
 #include "decoder/group_request.h"
 #include "gumbel/drafts.h"
 
-/* Replaces gumbel_verify(), or gumbel_verify_logits() for the rule BLOCK, in an engine that keeps the
- * head in other memory; one of `head` and `logits` is NULL. All pointers are to host memory; there is
- * one request, with the row parameters of a generate_draw. The draft has its head or logits, and `lse`
- * and `logprobs`; its weights are the same in all calls of a text. `context` is that of the options'
- * draw. Returns the status of the library's call. */
+/* Replaces gumbel_verify(), or gumbel_verify_logits() for the rule BLOCK, in an engine that keeps
+ * the head in other memory; one of `head` and `logits` is NULL. All pointers are to host memory;
+ * there is one request, with the row parameters of a generate_draw. The draft has its head or
+ * logits, and `lse` and `logprobs`; its weights are the same in all calls of a text. `context` is
+ * that of the options' draw. Returns the status of the library's call. */
 typedef gumbel_status (*text_verify)(void *context, const gumbel_head *head,
                                      const gumbel_logits *logits, const gumbel_sampling *sampling,
                                      const gumbel_draft *draft, const gumbel_verified *verified,

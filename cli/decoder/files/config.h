@@ -52,7 +52,8 @@ int config_load(const char *folder, model_config *config, decoder_error *error);
 int config_parse(const void *bytes, size_t size, const char *name, model_config *config,
                  decoder_error *error);
 
-/* config_parse_generation(): replaces the eos tokens by those of a generation_config.json, if any. */
+/* config_parse_generation(): replaces the eos tokens by those of a generation_config.json, if
+ * any. */
 int config_parse_generation(const void *bytes, size_t size, const char *name, model_config *config,
                             decoder_error *error);
 

@@ -23,8 +23,8 @@ typedef struct json_place {
 typedef enum json_numbers { JSON_NUMBERS_EXACT, JSON_NUMBERS_REAL } json_numbers;
 
 /* json_document(): parses `size` bytes whose root must be an object. Errors are text after the
- * document, duplicate keys, NUL in strings, invalid UTF-8, numbers that overflow, and nesting deeper
- * than 2048.
+ * document, duplicate keys, NUL in strings, invalid UTF-8, numbers that overflow, and nesting
+ * deeper than 2048.
  *  numbers  JSON_NUMBERS_EXACT, or JSON_NUMBERS_REAL: integers are read as reals, so that numbers
  *           above 63 bits are allowed (tokenizer_config.json has 10^30 for "no limit")
  *  returns  a reference to release with json_decref(); NULL with `error` filled. */

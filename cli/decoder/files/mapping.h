@@ -17,8 +17,8 @@ typedef struct file_mapping {
 
 /* file_map(): maps a regular file. The file must not shrink while it is mapped: a read past the new
  * end raises SIGBUS.
- *  returns  0; -1 with `error` filled: not found, no permission, not a regular file, or another kind
- *           of file, such as a Git LFS pointer. */
+ *  returns  0; -1 with `error` filled: not found, no permission, not a regular file, or another
+ *           kind of file, such as a Git LFS pointer. */
 int file_map(const char *path, file_mapping *mapping, decoder_error *error);
 
 /* Unmaps and clears. A zeroed mapping is allowed. */

@@ -13,15 +13,15 @@
 /* An open file, immutable: any thread may read it. */
 typedef struct safetensors safetensors;
 
-/* safetensors_open(): maps a file and validates its header: lengths, names, dtypes, shapes, and that
- * the tensors cover the data without gap or overlap, aligned to their element size. The data are not
- * read.
+/* safetensors_open(): maps a file and validates its header: lengths, names, dtypes, shapes, and
+ * that the tensors cover the data without gap or overlap, aligned to their element size. The data
+ * are not read.
  *  file     receives the open file, NULL on error. Release it with safetensors_close().
  *  returns  0; -1 with `error` filled. */
 int safetensors_open(const char *path, safetensors **file, decoder_error *error);
 
-/* safetensors_parse(): safetensors_open() from memory. `bytes` (8-byte aligned, `size` of them) must outlive
- * the file; `name` replaces the path in messages and is copied. */
+/* safetensors_parse(): safetensors_open() from memory. `bytes` (8-byte aligned, `size` of them)
+ * must outlive the file; `name` replaces the path in messages and is copied. */
 int safetensors_parse(const void *bytes, size_t size, const char *name, safetensors **file,
                       decoder_error *error);
 

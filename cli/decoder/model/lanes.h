@@ -54,8 +54,8 @@ LANES_INLINE float lanes_sum(const lanes *value)
     return part[0];
 }
 
-/* LANES_DISPATCH(): defines `void name(const type *task)` from `name_body`, a LANES_INLINE function of
- * the same signature: compiled for each instruction set, and selected at each call. */
+/* LANES_DISPATCH(): defines `void name(const type *task)` from `name_body`, a LANES_INLINE function
+ * of the same signature: compiled for each instruction set, and selected at each call. */
 #if defined(__x86_64__)
 #define LANES_DISPATCH(name, type)                                                                 \
     __attribute__((target("avx512f,avx2,fma"))) static void name##_avx512(const type *task)        \

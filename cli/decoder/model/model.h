@@ -35,8 +35,8 @@ typedef struct model {
     int64_t parameters;      /* elements of all of them */
 } model;
 
-/* model_open(): reads the config and finds every weight. Matrices stay in the mapped files; norms are
- * widened to float32. A second head of a tied model is ignored.
+/* model_open(): reads the config and finds every weight. Matrices stay in the mapped files; norms
+ * are widened to float32. A second head of a tied model is ignored.
  *  m        filled on success, zeroed on error. Release it with model_close().
  *  returns  0; -1 with `error` filled: an error of config_load() or checkpoint_open(), a missing
  *           tensor, a wrong shape, a dtype other than F32, F16, BF16. */

@@ -33,7 +33,8 @@ struct trunk {
     int32_t layer;
 };
 
-/* Assigns each array its part of `memory`; returns the floats used. With memory NULL it only counts. */
+/* Assigns each array its part of `memory`; returns the floats used. With memory NULL it only
+ * counts. */
 static size_t carve_arrays(trunk *t)
 {
     const model_config *c = &t->m->config;

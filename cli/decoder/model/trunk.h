@@ -20,8 +20,8 @@ typedef struct trunk_cache {
     float *values;
 } trunk_cache;
 
-/* One token. The cache holds all positions before its own, or earlier rows of the pass add them. In a
- * tree, branches repeat positions, so that positions from `moved` on have their own places. */
+/* One token. The cache holds all positions before its own, or earlier rows of the pass add them. In
+ * a tree, branches repeat positions, so that positions from `moved` on have their own places. */
 typedef struct trunk_row {
     trunk_cache *cache;
     int32_t position;

@@ -16,8 +16,8 @@
 
 typedef struct bpe bpe;
 
-/* bpe_new(): allocates ids [0, size), `bytes` bytes of all tokens together and `merges` merges, which
- * the caller must not exceed. Release it with bpe_free().
+/* bpe_new(): allocates ids [0, size), `bytes` bytes of all tokens together and `merges` merges,
+ * which the caller must not exceed. Release it with bpe_free().
  *  returns  NULL when memory runs out. */
 bpe *bpe_new(int32_t size, size_t bytes, size_t merges);
 
@@ -28,8 +28,8 @@ void bpe_free(bpe *b);
  *  indexed  words can become this token; false for tokens that are only matched by name. */
 void bpe_add_token(bpe *b, int32_t id, const unsigned char *bytes, size_t size, bool indexed);
 
-/* bpe_add_merge(): indexed tokens `first` and `second`, adjacent, become one; merges added earlier go
- * first. A pair that is added again gets the later rank.
+/* bpe_add_merge(): indexed tokens `first` and `second`, adjacent, become one; merges added earlier
+ * go first. A pair that is added again gets the later rank.
  *  returns  0; -1 if their joined bytes are no indexed token. */
 int bpe_add_merge(bpe *b, int32_t first, int32_t second);
 

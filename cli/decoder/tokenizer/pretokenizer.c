@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Limit of the steps of one match, linear in the text: patterns in use take a few for each byte, and
- * one that backtracks exponentially is stopped. */
+/* Limit of the steps of one match, linear in the text: patterns in use take a few for each byte,
+ * and one that backtracks exponentially is stopped. */
 #define STEPS_FIXED    65536
 #define STEPS_PER_BYTE 32
 /* Compiled patterns of tokenizers take a few KiB. */

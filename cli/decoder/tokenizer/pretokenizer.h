@@ -37,8 +37,8 @@ typedef int (*pretokenizer_word)(void *context, const char *word, size_t size);
 /* pretokenizer_split(): calls `word` for the words of a text in order; joined they are the text.
  *  text     [size] valid UTF-8
  *  file     for messages
- *  returns  0; the result of `word` if not 0; -1 with `error` filled if a pattern exceeds its limit of
- *           steps (about 32 a byte) or memory runs out. */
+ *  returns  0; the result of `word` if not 0; -1 with `error` filled if a pattern exceeds its limit
+ *           of steps (about 32 a byte) or memory runs out. */
 int pretokenizer_split(const pretokenizer *p, const char *text, size_t size, pretokenizer_word word,
                        void *context, const char *file, decoder_error *error);
 

@@ -21,8 +21,8 @@ typedef struct tokenizer tokenizer;
  *  returns  0; -1 with `error` filled. */
 int tokenizer_open(const char *folder, tokenizer **result, decoder_error *error);
 
-/* tokenizer_parse(): tokenizer_open() from the bytes of a tokenizer.json, which need not outlive the
- * call. `name` replaces the path in messages, also later ones, and is copied. */
+/* tokenizer_parse(): tokenizer_open() from the bytes of a tokenizer.json, which need not outlive
+ * the call. `name` replaces the path in messages, also later ones, and is copied. */
 int tokenizer_parse(const void *bytes, size_t size, const char *name, tokenizer **result,
                     decoder_error *error);
 
@@ -65,10 +65,12 @@ typedef struct token_text {
 int tokenizer_stream(const tokenizer *t, token_stream *stream, int32_t id, bool skip_special,
                      token_text *text);
 
-/* Ends a stream: U+FFFD for an incomplete character, else no text. Returns as tokenizer_stream(). */
+/* Ends a stream: U+FFFD for an incomplete character, else no text. Returns as
+ * tokenizer_stream(). */
 int tokenizer_stream_end(token_stream *stream, token_text *text);
 
-/* tokenizer_decode(): the text of `count` ids, as a stream gives it. Returns as tokenizer_stream(). */
+/* tokenizer_decode(): the text of `count` ids, as a stream gives it. Returns as
+ * tokenizer_stream(). */
 int tokenizer_decode(const tokenizer *t, const int32_t *ids, size_t count, bool skip_special,
                      token_text *text);
 

@@ -25,7 +25,8 @@ static int refuse_set(const json_place *place, const char *key)
     return value && !json_is_false(value) ? json_refuse(place, key, "is not supported") : 0;
 }
 
-/* Copies a token's content; in form C for a normalised token, as the text that it is matched with. */
+/* Copies a token's content; in form C for a normalised token, as the text that it is matched
+ * with. */
 static char *copy_content(const char *content, bool form_c)
 {
     return form_c ? (char *)utf8proc_NFC((const utf8proc_uint8_t *)content) : strdup(content);

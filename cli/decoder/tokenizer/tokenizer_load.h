@@ -8,8 +8,8 @@
 #include "decoder/files/json_file.h"
 #include "decoder/tokenizer/tokenizer.h"
 
-/* tokenizer_refuse_variants(): accepts byte-level BPE only: no other kind of model, no byte fallback,
- * dropout, prefix or suffix.
+/* tokenizer_refuse_variants(): accepts byte-level BPE only: no other kind of model, no byte
+ * fallback, dropout, prefix or suffix.
  *  returns  0; -1 with the place's error filled. */
 int tokenizer_refuse_variants(const json_place *model);
 
