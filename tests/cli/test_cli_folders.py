@@ -20,7 +20,7 @@ class Folder(Case):
         self.model = self.path("model")
         shutil.copytree(TARGET, self.model)
 
-    def refuse(self, *words, model=None):
+    def refuse_folder(self, *words, model=None):
         message = self.refuse("--model", "generate", "--model", model or self.model, "--prompt",
                               "a")
         for word in words:
@@ -47,52 +47,53 @@ class Folder(Case):
 class NoModelFolder(Folder):
     def test_a_gguf_file(self):
         self.write("m.gguf", b"GGUF\3\0\0\0")
-        self.refuse("m.gguf", "GGUF", "Hugging Face", model=self.inside("m.gguf"))
+        self.refuse_folder("m.gguf", "GGUF", "Hugging Face", model=self.inside("m.gguf"))
         os.unlink(self.inside("model.safetensors"))
-        self.refuse("m.gguf", "GGUF", "safetensors")
+        self.refuse_folder("m.gguf", "GGUF", "safetensors")
         os.unlink(self.inside("config.json"))
-        self.refuse("m.gguf", "GGUF", "config.json")
+        self.refuse_folder("m.gguf", "GGUF", "config.json")
 
     def test_a_hub_id(self):
-        message = self.refuse("Qwen/Qwen3-0.6B: no such folder", model="Qwen/Qwen3-0.6B")
+        message = self.refuse_folder("Qwen/Qwen3-0.6B: no such folder", model="Qwen/Qwen3-0.6B")
         self.assertIn("`hf download Qwen/Qwen3-0.6B --local-dir Qwen3-0.6B`", message)
         for name in ("./none/there", "/none/there", "none", "a/b/c", "a/", "a b/c", ""):
-            self.assertNotIn("hub", self.refuse("No such file", model=name or "none"))
+            self.assertNotIn("hub", self.refuse_folder("No such file", model=name or "none"))
 
     def test_another_file_or_folder(self):
-        self.refuse("is a file; give the folder", model=self.inside("config.json"))
+        self.refuse_folder("is a file; give the folder", model=self.inside("config.json"))
         empty = self.path("empty")
         os.mkdir(empty)
-        self.refuse("config.json: is missing", model=empty)
+        self.refuse_folder("config.json: is missing", model=empty)
         os.mkdir(os.path.join(empty, "snapshots"))
-        self.refuse("Hugging Face cache", "snapshots/", model=empty)
+        self.refuse_folder("Hugging Face cache", "snapshots/", model=empty)
         os.rename(self.inside("config.json"), self.inside("adapter_config.json"))
-        self.refuse("adapter_config.json", "merge")
+        self.refuse_folder("adapter_config.json", "merge")
 
     def test_weights(self):
         os.unlink(self.inside("model.safetensors"))
-        self.refuse("model.safetensors: is missing", "download")
+        self.refuse_folder("model.safetensors: is missing", "download")
         self.write("pytorch_model.bin", b"PK\3\4")
-        self.refuse("pytorch_model.bin", "safetensors")
+        self.refuse_folder("pytorch_model.bin", "safetensors")
         index = {"weight_map": {"model.norm.weight": "model-00001-of-00002.safetensors"}}
         self.write("model.safetensors.index.json", json.dumps(index).encode())
-        self.refuse("index.json", "model-00001-of-00002.safetensors is not in the folder", "download")
+        self.refuse_folder("index.json",
+                           "model-00001-of-00002.safetensors is not in the folder", "download")
 
     def test_a_file_cut_short(self):
         size = os.path.getsize(self.inside("model.safetensors"))
         os.truncate(self.inside("model.safetensors"), size - 100)
-        self.refuse("model.safetensors", "may be incomplete")
+        self.refuse_folder("model.safetensors", "may be incomplete")
 
     def test_git_lfs_pointers(self):
         for name in ("tokenizer.json", "model.safetensors", "config.json"):
             self.write(name, POINTER)
-            self.refuse(name, "Git LFS pointer", "git lfs pull")
+            self.refuse_folder(name, "Git LFS pointer", "git lfs pull")
 
     def test_no_fast_tokenizer(self):
         os.unlink(self.inside("tokenizer.json"))
-        self.refuse("tokenizer.json: is missing", "download")
+        self.refuse_folder("tokenizer.json: is missing", "download")
         self.write("tokenizer.model", b"\0")
-        self.refuse("tokenizer.json: is missing", "AutoTokenizer")
+        self.refuse_folder("tokenizer.json: is missing", "AutoTokenizer")
 
 
 class NotSupported(Folder):
@@ -112,13 +113,13 @@ class NotSupported(Folder):
             with self.subTest(**values):
                 shutil.copy(os.path.join(TARGET, "config.json"), self.model)
                 self.edit("config.json", **values)
-                self.refuse("config.json", *words)
+                self.refuse_folder("config.json", *words)
 
     def test_a_head_that_is_missing(self):
         self.edit("config.json", tie_word_embeddings=False)
-        self.refuse("lm_head.weight: is missing", "tie_word_embeddings")
+        self.refuse_folder("lm_head.weight: is missing", "tie_word_embeddings")
         self.edit("config.json", tie_word_embeddings=True, num_hidden_layers=5)
-        self.refuse("model.layers.4.", "is missing", "incomplete")
+        self.refuse_folder("model.layers.4.", "is missing", "incomplete")
 
     def test_logits_that_are_no_numbers(self):
         """The model is at fault: `generate` has no --logits."""
@@ -136,9 +137,9 @@ class NotSupported(Folder):
         self.edit("tokenizer.json", model={"byte_fallback": True},
                   normalizer={"type": "Sequence", "normalizers": [{"type": "Prepend"}]},
                   decoder={"type": "Sequence"}, pre_tokenizer=None)
-        self.refuse("tokenizer.json", "byte_fallback", "SentencePiece", "byte-level BPE")
+        self.refuse_folder("tokenizer.json", "byte_fallback", "SentencePiece", "byte-level BPE")
         self.edit("tokenizer.json", model={"type": "Unigram"})
-        self.refuse("model.type", "Unigram", "byte-level BPE")
+        self.refuse_folder("model.type", "Unigram", "byte-level BPE")
 
     def test_a_draft_is_recognized(self):
         self.edit("config.json", attention_bias=True)
