@@ -81,8 +81,8 @@ class Expected:
 
 
 def capture(calls):
-    """A graph of `calls` in a row, replayed once, and what the last of them returned."""
-    for _ in range(2):  # what is compiled, tuned and allocated the first time is so now
+    """A graph of `calls` in a row, replayed once, and the result of the last."""
+    for _ in range(2):  # compilation, tuning and allocation happen in the first calls
         calls[0]()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):

@@ -194,7 +194,7 @@ def prepare(draw, product=None):
 
 
 class Contestants:
-    """All that can be imported here; what cannot is in `skipped`, with the reason."""
+    """The contestants that can be imported; `skipped` has the others, with the reason."""
 
     def __init__(self):
         self.library = Library()
@@ -244,5 +244,5 @@ class Contestants:
 
 
 def reason(error):
-    """One line of what went wrong."""
+    """One line of an error."""
     return f"{type(error).__name__}: {error}".strip().splitlines()[0][:200]

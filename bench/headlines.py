@@ -131,7 +131,7 @@ def ranks():
     return of([r["peers_us"] - r["shard_us"] for r in rows], "{:.0f}") + " us more"
 
 
-# A file of results, what is compared in it, the result, and the machine.
+# A file of results, the comparison in it, the result, and the machine.
 MEASURED = [
     ("cpu-logits-peers", "CPU, one thread: 1 to 64 rows of logits, vs "
      "`torch.multinomial(softmax)`", cpu_logits, "2 cores of a Xeon"),

@@ -41,7 +41,7 @@ LEGEND = {
     "flashsampling": "FlashSampling (Triton)",
     "materialised": "product, stored logits, draw from them",
 }
-# Not of a product: what only reads, and what starts from logits.
+# Series without a product: reading only, and draws from logits.
 ELSEWHERE = {"read weights", "from logits", "from logits, 1 thread"}
 
 # Okabe and Ito's colours, distinct to the colour-blind; ours first.
@@ -56,14 +56,14 @@ GREY = "#999999"
 
 @dataclasses.dataclass
 class Requests:
-    """A file of what requests cost."""
+    """A file of times of requests."""
 
     machine: str
     commit: str
     points: list  # {way, table, request, rows, top_k, top_p, batch, median_us}
 
     def line(self, key, **conditions):
-        """[values of key], [microseconds] of the points that have what is wanted."""
+        """[values of key], [microseconds] of the points that meet the conditions."""
         found = [
             (point[key], point["median_us"])
             for point in self.points
@@ -74,7 +74,7 @@ class Requests:
 
 @dataclasses.dataclass
 class Texts:
-    """A file of what a token of texts takes: stock, from logits and fused."""
+    """A file of times a token of texts: stock, from logits and fused."""
 
     machine: str
     commit: str
@@ -108,9 +108,8 @@ class Results:
 
 
 def rows_of(data):
-    """(V, D, B, series, microseconds) of each form that a file has: what a bench program wrote,
-    one entry a shape and batch; or what `gumbel bench --json` wrote, one file a shape. Nothing
-    from a file that answers another question."""
+    """(V, D, B, series, microseconds) of a file by a bench program, one entry a shape and batch,
+    or by `gumbel bench --json`, one file a shape. Nothing from files of other questions."""
     for entry in data.get("fused", []):
         for series, spread in entry.items():
             if isinstance(spread, dict) and "median_us" in spread:
@@ -460,7 +459,7 @@ def faults(plots):
         elif f"sha256 {digest_of(plot[2])}" not in text:
             yield f"{path.name}: not of today's results and script"
         elif drawn_by and drawn_by[1] == matplotlib_version() and text != render(*plot):
-            yield f"{path.name}: not what bench/plot.py draws"
+            yield f"{path.name}: differs from what bench/plot.py draws"
 
 
 def main():

@@ -114,7 +114,7 @@ def cpu_draw_source():
 
 
 def cpu_source():
-    """Where the CPU's table is from, and against what."""
+    """Source and ceilings of the CPU's table."""
     runs = [load(name) for name in ("cpu-bf16-d2048", "cpu-bf16-d4096")]
     reads = " and ".join(f"{run['read_bytes_per_second'] / 1e9:.1f}" for run in runs)
     multiply_adds = " and ".join(f"{run['float_operations_per_second'] / 1e12:.2f}" for run in runs)
@@ -151,7 +151,7 @@ def on_gpu_source(name):
 
 
 def peers():
-    """Ours beside what PyTorch engines use, from bench_peers.py."""
+    """Our draws beside those of PyTorch engines, from bench_peers.py."""
     wanted = {"gemm": "GEMM alone", "fused": "fused draw", "flashsampling": "FlashSampling",
               "gemm_flashinfer": "GEMM + FlashInfer",
               "gemm_softmax_multinomial_compiled": "GEMM + softmax + multinomial, compiled"}
@@ -186,7 +186,7 @@ def requests(way):
 
 
 def over_plain():
-    """One row a request and kind of rows: what it adds to the plain draw, from bench_requests."""
+    """One row a request and kind of rows: percent over the plain draw, from bench_requests."""
     points = [point for point in load("cuda-h200-requests")["requests"]
               if point["table"] == "over plain"]
     over = {(p["request"], p["rows"], p["batch"]): 100 * (median(p) / p["plain_us"] - 1)
@@ -376,7 +376,7 @@ def joined(literals):
 
 
 def rungs():
-    """Name, what it is, kernels and refusals of each rung, by tables."""
+    """Name, description, kernels and refusals of each rung, by tables."""
     text = RUNGS.read_text()
     products, rows = text.split("cuda_products[CUDA_PRODUCTS]")[1].split(
         "cuda_row_rungs[CUDA_ROW_RUNGS]")
@@ -434,7 +434,7 @@ def rows_ladder():
 
 
 def other_gpus():
-    """Times of what GPUs run that lack the first rungs, on this one."""
+    """Times of the rungs of other GPUs, on this one."""
     points = load("cuda-h200-rungs")["gpus"]
     times = {(p["gpu"], p["request"], p["way"], p["batch"]): median(p["time"]) for p in points}
     gpus = list(dict.fromkeys(p["gpu"] for p in points))

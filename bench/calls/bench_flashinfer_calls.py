@@ -5,11 +5,12 @@
 usage: bench/calls/bench_flashinfer_calls.py [--json FILE] [--commit TEXT] [--batch B]...
 
 Both draw from the same float32 rows, V = 151936, a Gaussian of deviation 2.5, with seed and offset
-in tensors, as graphs require. On an NVIDIA GPU each call is captured into a graph, and replays
-of both take turns; beside them stands what the call costs its thread, which queues and does not
-wait. Answers are checked first: ours against gumbel.sample_logits(), both for what may be drawn and
-by their mean log-probability. Whoever cannot be imported, fails or answers wrongly is reported as
-skipped; without a GPU our calls' cost for the thread is measured on a tiny row of the CPU.
+in tensors, as graphs require. On an NVIDIA GPU each call is captured into a graph, and replays of
+both take turns; the time of the calling thread, which only queues, is measured, too. Answers are
+checked first: ours against gumbel.sample_logits(), both for the tokens that may be drawn and by
+their mean log-probability. A contestant that cannot be imported, fails or answers wrongly is
+reported as skipped; without a GPU our calls' cost for the thread is measured on a tiny row of the
+CPU.
 """
 
 import argparse

@@ -60,14 +60,16 @@ static const struct argument accepted[] = {
     {"hidden", 'D', "N", "Hidden size (default 2048)", ARGUMENT_INT64, AT(hidden_size), 1, 1 << 20},
     {"dtype", 'T', "TYPE", "Of weights and hidden states: bf16, f16 or f32 (bf16)", ARGUMENT_OTHER,
      AT(dtype), .read = read_dtype, .choices = "bf16 f16 f32"},
-    {"batch", 'B', "N,N,..", "Batch sizes (default 1,2,4,8,16, on a GPU doubled on to 512)",
-     ARGUMENT_OTHER, AT(batches), .read = read_batches},
+    {"batch", 'B', "N,N,..", "Batch sizes (default 1,2,4,8,16; on a GPU up to 512)", ARGUMENT_OTHER,
+     AT(batches), .read = read_batches},
     {"rounds", 'r', "N", "Timed rounds of each (default 21)", ARGUMENT_INT32, AT(rounds), 1,
      100000},
-    {"buffer", 'b', "MIB", "Buffer to read for the bandwidth (default: far more than the caches)",
-     ARGUMENT_INT64, AT(buffer_mib), 1, 1 << 20},
+    {"buffer", 'b', "MIB",
+     "Buffer that measures the bandwidth (default: far larger than the caches)", ARGUMENT_INT64,
+     AT(buffer_mib), 1, 1 << 20},
     {"logprobs", 'l', NULL, "Return log-probabilities, too", ARGUMENT_FLAG, AT(logprobs)},
-    {"screen", 0, NULL, "Time draws by a screen of the head, too: at half the bytes, on a CPU",
+    {"screen", 0, NULL,
+     "Also time draws with a quantized copy of the head, at half the bytes; on a CPU",
      ARGUMENT_FLAG, AT(screen)},
     {0},
 };
@@ -88,7 +90,7 @@ static struct bench open_bench(struct bench_options *options)
     const bool cuda = device_is_cuda(bench.device);
 
     if (options->screen && (cuda || options->logprobs)) {
-        fail("--screen", "it serves on a CPU, and without --logprobs");
+        fail("--screen", "requires a CPU, and no --logprobs");
     }
     bench.info = describe_device(bench.device);
     bench.machine = cuda ? &bench_cuda : &bench_cpu;
@@ -148,9 +150,10 @@ static void run_batches(struct bench_options *options)
 }
 
 const struct command_line bench_line = {
-    .doc = "Measure this machine's read bandwidth and multiply-add peak, then the fused draw, the "
-           "product alone, the materialised route and the draw from logits. On a GPU cuBLAS stands "
-           "for the product that writes logits, where it is installed.",
+    .doc =
+        "Measure this machine's read bandwidth and multiply-adds a second, then the fused draw, "
+        "the product alone, the materialised baseline and the draw from logits. On a GPU cuBLAS, if "
+        "installed, is the product that writes logits.",
     .arguments = accepted,
     .examples = "  $ gumbel bench --batch 1,4\n"
                 "  $ gumbel bench --vocab 128256 --hidden 4096 --dtype f16 --json\n"

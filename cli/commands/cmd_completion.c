@@ -15,7 +15,7 @@ struct completion_options {
 
 static const struct argument accepted[] = {{0}};
 const struct command_line completion_line = {
-    .doc = "Print a script by which a shell completes commands, options and their values.",
+    .doc = "Print a script for completion of commands, options and values in a shell.",
     .arguments = accepted,
     .examples = "  $ source <(gumbel completion bash)\n"
                 "  $ gumbel completion zsh > \"${fpath[1]}/_gumbel\"\n"

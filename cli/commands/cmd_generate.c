@@ -41,55 +41,54 @@ static const struct argument accepted[] = {
     {"model", 'm', "DIR",
      "Hugging Face folder of a Qwen3 or Llama model: config.json, safetensors, tokenizer.json",
      ARGUMENT_TEXT, AT(model)},
-    {"prompt", 'p', "TEXT", "Prompt; without it stdin is read, less one newline at its end",
-     ARGUMENT_TEXT, AT(prompt)},
+    {"prompt", 'p', "TEXT", "Prompt (default: stdin, without its last newline)", ARGUMENT_TEXT,
+     AT(prompt)},
     {"bos", 0, NULL, "Begin with the model's bos token (default: as its tokenizer does)",
      ARGUMENT_FLAG, AT(bos)},
-    {"no-bos", 0, NULL, "Put no special tokens around the prompt", ARGUMENT_FLAG, AT(no_bos)},
+    {"no-bos", 0, NULL, "Add no special tokens to the prompt", ARGUMENT_FLAG, AT(no_bos)},
     {.help = "The draw:"},
-    {"max-tokens", 0, "N", "Tokens to draw at most (default 100)", ARGUMENT_INT32, AT(max_tokens),
-     1, INT32_MAX},
+    {"max-tokens", 0, "N", "Largest number of tokens to draw (default 100)", ARGUMENT_INT32,
+     AT(max_tokens), 1, INT32_MAX},
     {"temperature", 0, "X", "Temperature >= 0; 0 is greedy (default 1)", ARGUMENT_FLOAT,
      AT(temperature), .most = FLT_MAX},
-    {"seed", 0, "N", "64-bit seed (default: random, and printed on stderr)", ARGUMENT_TEXT,
-     AT(seed)},
+    {"seed", 0, "N", "64-bit seed (default: random, printed on stderr)", ARGUMENT_TEXT, AT(seed)},
     {"samples", 0, "N", "Independent texts, 1 to 1024 (default 1)", ARGUMENT_INT32, AT(samples), 1,
      1024},
     {"first-sample", 0, "N", "Sample counter of the first text (default 0)", ARGUMENT_UINT32,
      AT(first_sample)},
-    {"stop", 0, "TEXT",
-     "End a text before this string, which is not printed; may be given more than once",
+    {"stop", 0, "TEXT", "End a text before this string, which is not printed; may be repeated",
      ARGUMENT_LIST, AT(stops)},
     {"ignore-eos", 0, NULL, "Do not stop at the model's end tokens", ARGUMENT_FLAG, AT(ignore_eos)},
     {"group", 0, "KIND",
-     "Split the head over the processes of a group: 'mpi', those that mpirun has started. The "
-     "first one prints the text, which is the same for any number of them",
+     "Split the head over the processes of a group: 'mpi' for those started by mpirun. The first "
+     "process prints the text, which does not depend on their number",
      ARGUMENT_TEXT, AT(group), .choices = "mpi"},
     {"screen", 0, NULL,
-     "Draw by a screen of the head: the same text, the head read at half the bytes. On a CPU, "
-     "without --json, which shows log-probabilities",
+     "Draw with a quantized copy of the head: the same text, half the bytes read. On a CPU only, "
+     "and without --json, which includes log-probabilities",
      ARGUMENT_FLAG, AT(screen)},
     {.help = "Speculative decoding:"},
     {"draft", 0, "DIR",
-     "Draft with this model folder, or with 'ngram': what followed the last "
-     "tokens earlier in the text",
+     "Draft with this model folder, or with 'ngram': the tokens that followed "
+     "the last ones earlier in the text",
      ARGUMENT_TEXT, AT(draft.from)},
     {"draft-tokens", 0, "N", "Tokens of a draft, 1 to 63 (default 4)", ARGUMENT_INT32,
      AT(draft.tokens), 1, DRAFT_TOKENS_MOST},
     {"draft-siblings", 0, "N",
-     "Siblings of each token of a draft, 0 to 15: the next best of its draw (default 0)",
+     "Alternatives to each token of a draft, 0 to 15: the next best of its draw (default 0)",
      ARGUMENT_INT32, AT(draft.siblings), 0, DRAFT_SIBLINGS_MOST},
     {"draft-rule", 0, "NAME",
-     "How drafts are accepted: 'coupled', while they are what the model draws, so that the text is "
-     "the same (default); 'rejection' or 'block', by probabilities: another text of the same law",
+     "How drafts are accepted: 'coupled', while they equal the model's own draws, so that the text "
+     "is the same (default); 'rejection' or 'block', by probabilities: another text of the same "
+     "distribution",
      ARGUMENT_TEXT, AT(draft.rule), .choices = "coupled rejection block"},
-    {"draft-temperature", 0, "X", "A factor on the temperature of the draft's draws (default 1)",
+    {"draft-temperature", 0, "X", "Factor of the temperature of the draft's draws (default 1)",
      ARGUMENT_FLOAT, AT(draft.temperature), .least = FLT_TRUE_MIN, .most = FLT_MAX},
-    {"check", 0, NULL, "Write all once more without drafts, and fail if a text differs",
+    {"check", 0, NULL, "Write all texts again without drafts, and fail if one differs",
      ARGUMENT_FLAG, AT(draft.check)},
     {.help = "Output:"},
     {"echo", 0, NULL, "Print the prompt before each text", ARGUMENT_FLAG, AT(echo)},
-    {"stats", 0, NULL, "Say on stderr how long it took, and what other ways take", ARGUMENT_FLAG,
+    {"stats", 0, NULL, "Print times on stderr, also of other ways to draw", ARGUMENT_FLAG,
      AT(stats)},
     {0},
 };
@@ -375,9 +374,8 @@ static gumbel_device *open_device_for(const struct generate_arguments *arguments
 
 const struct command_line generate_line = {
     .doc =
-        "Write text with a model folder, every token drawn by the fused sampler. One text is "
-        "printed as it comes; several are printed one after another, each when it and those before "
-        "it are complete.",
+        "Write text with a model folder; every token is drawn by the fused sampler. A single text "
+        "is printed token by token; several texts are printed in order, each when it is complete.",
     .arguments = accepted,
     .shared = request_arguments,
     .examples = "  $ gumbel generate --model DIR --prompt \"In the beginning\" --echo\n"

@@ -89,7 +89,7 @@ static json_t *to_json(const gumbel_device *device, const gumbel_device_info *in
 static const struct argument accepted[] = {{0}};
 const struct command_line info_line = {
     .doc =
-        "Show the version, the processor, the instruction sets, the devices and what serves calls.",
+        "Show the version, the processor, instruction sets, devices, and the rungs of usual calls.",
     .arguments = accepted,
     .examples = "  $ gumbel info\n"
                 "  $ gumbel info --device cuda:0 --json\n"};

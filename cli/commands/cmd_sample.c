@@ -32,19 +32,19 @@ struct sample_options {
 
 #define AT(member) .offset = offsetof(struct sample_options, member)
 static const struct argument accepted[] = {
-    {.help = "What to draw from. FILE is .safetensors, FILE:TENSOR or .npy, or - for stdin:"},
+    {.help = "Inputs. FILE is .safetensors, FILE:TENSOR or .npy, or - for stdin:"},
     {"weights", 0, "FILE", "LM head [V, D], float32, float16 or bfloat16", ARGUMENT_TEXT,
      AT(weights)},
     {"hidden", 0, "FILE", "Hidden states [B, D]", ARGUMENT_TEXT, AT(hidden)},
     {"bias", 0, "FILE", "Bias of the head [V]", ARGUMENT_TEXT, AT(bias)},
-    {"logits", 0, "FILE", "Logits [B, V], in place of weights and hidden states", ARGUMENT_TEXT,
+    {"logits", 0, "FILE", "Logits [B, V], instead of weights and hidden states", ARGUMENT_TEXT,
      AT(logits)},
     {.help = "The logits:"},
     {"scale", 0, "X", "Factor of the logits, not 0 (default 1)", ARGUMENT_FLOAT, AT(scale),
      .least = -FLT_MAX, .most = FLT_MAX},
     {"soft-cap", 0, "X", "cap * tanh(logit / cap); 0 is off (default 0)", ARGUMENT_FLOAT,
      AT(soft_cap), .most = FLT_MAX},
-    {"vocab-size", 0, "N", "Tokens from N on never count (default: all count)", ARGUMENT_INT64,
+    {"vocab-size", 0, "N", "Ids from N on are padding (default: none)", ARGUMENT_INT64,
      AT(vocab_size), 1, INT64_C(1) << 31},
     {"first-token", 0, "N", "Token id of the first weight row (default 0)", ARGUMENT_INT64,
      AT(first_token), 0, INT32_MAX},
@@ -52,7 +52,7 @@ static const struct argument accepted[] = {
     {"temperature", 0, "X", "Temperature >= 0; 0 is greedy (default 1)", ARGUMENT_TEXT,
      AT(temperature)},
     {"seed", 0, "X",
-     "64-bit seed; one for all rows is mixed with the row (default: random, and printed)",
+     "64-bit seed; a seed for all rows is mixed with the row number (default: random, printed)",
      ARGUMENT_TEXT, AT(seed)},
     {"position", 0, "X", "Step of the row in its sequence (default 0)", ARGUMENT_TEXT,
      AT(position)},
@@ -60,28 +60,28 @@ static const struct argument accepted[] = {
      AT(num_samples), 1, 65536},
     {"first-sample", 0, "X", "Sample counter of a row's first draw (default 0)", ARGUMENT_TEXT,
      AT(first_sample)},
-    {"domain", 0, "N", "Stream of randomness, below 2^31 (default 0)", ARGUMENT_UINT32, AT(domain),
-     .high = INT32_MAX},
+    {"domain", 0, "N", "Number of the random stream, below 2^31 (default 0)", ARGUMENT_UINT32,
+     AT(domain), .high = INT32_MAX},
     {"group", 0, "KIND",
-     "Split the vocabulary over the processes of a group: 'mpi', those that mpirun has started. "
-     "The first one writes the results, which are the same for any number of them",
+     "Split the vocabulary over the processes of a group: 'mpi' for those started by mpirun. The "
+     "first process writes the results, which do not depend on their number",
      ARGUMENT_TEXT, AT(group), .choices = "mpi"},
     {"chunk", 0, "ROWS",
-     "Stream the vocabulary, ROWS at a time; the tokens stay the same, and with multiples of 64 so "
-     "does every bit",
+     "Stream the vocabulary, ROWS at a time. Tokens do not change; with a multiple of 64 no bit "
+     "does",
      ARGUMENT_INT64, AT(chunk), 1, INT64_C(1) << 31},
     {"given", 0, "FILE.npy",
-     "Score these tokens instead of drawing: int32 [B, S], or [S] for every row; -1 is no token",
+     "Score these tokens instead of drawing: int32 [B, S], or [S] for every row; -1: none",
      ARGUMENT_TEXT, AT(given)},
     {"prompt-tokens", 0, "ID,..",
-     "The prompt that penalties count, the same for every row; or a .npy file as for --ban",
+     "Prompt tokens that penalties count, for every row; or a .npy file as for --ban",
      ARGUMENT_TEXT, AT(request.prompt_tokens)},
-    {"output-tokens", 0, "ID,..", "The output that penalties count, as --prompt-tokens",
+    {"output-tokens", 0, "ID,..", "Output tokens that penalties count, as --prompt-tokens",
      ARGUMENT_TEXT, AT(request.output_tokens)},
     {"num-best", 0, "N",
-     "List the N best scores of each draw, 0 to 16: draws without replacement (default 0)",
+     "Number of best scores of each draw, 0 to 16: draws without replacement (default 0)",
      ARGUMENT_INT32, AT(num_best), 0, GUMBEL_BEST_MOST},
-    {.help = "Results. Without any of these JSON goes to stdout; --json prints it beside them:"},
+    {.help = "Results. Without any of these, and with --json, JSON is printed on stdout:"},
     {"out-tokens", 0, "FILE.npy", "Tokens, int32 [B, S]", ARGUMENT_TEXT, AT(out.of[RESULT_TOKENS])},
     {"out-logprobs", 0, "FILE.npy", "Log-probabilities, float32 [B, S]", ARGUMENT_TEXT,
      AT(out.of[RESULT_LOGPROBS])},
@@ -89,11 +89,11 @@ static const struct argument accepted[] = {
      AT(out.of[RESULT_SCORES])},
     {"out-lse", 0, "FILE.npy", "Log-normalisers, float32 [B]", ARGUMENT_TEXT,
      AT(out.of[RESULT_LSE])},
-    {"out-status", 0, "FILE.npy", "Row statuses, int32 [B]; 0 is good", ARGUMENT_TEXT,
+    {"out-status", 0, "FILE.npy", "Row statuses, int32 [B]; 0 is OK", ARGUMENT_TEXT,
      AT(out.of[RESULT_STATUS])},
     {"out-ranks", 0, "FILE.npy", "Ranks of the tokens, int32 [B, S]", ARGUMENT_TEXT,
      AT(out.of[RESULT_RANKS])},
-    {"out-kept", 0, "FILE.npy", "How many tokens could be drawn, int32 [B]", ARGUMENT_TEXT,
+    {"out-kept", 0, "FILE.npy", "Number of tokens that truncation keeps, int32 [B]", ARGUMENT_TEXT,
      AT(out.of[RESULT_KEPT])},
     {"out-top-ids", 0, "FILE.npy", "The likeliest tokens, int32 [B, N]", ARGUMENT_TEXT,
      AT(out.of[RESULT_TOP_IDS])},
@@ -127,7 +127,7 @@ static struct source open_source(const struct sample_options *options, struct sa
 
     if (options->logits) {
         if (options->weights || options->hidden || options->bias) {
-            fail("--logits", "stands in place of --weights, --hidden and --bias");
+            fail("--logits", "replaces --weights, --hidden and --bias; give one or the other");
         }
         tensor_file_open(&files->logits, "--logits", options->logits);
         source = source_from_logits(files->logits.matrix);
@@ -345,7 +345,7 @@ static void check_options(const struct sample_options *options)
 const struct command_line sample_line = {
     .doc =
         "Draw tokens from weights and hidden states, or from logits, in safetensors or .npy files. "
-        "The files are mapped, not read; with --chunk they may be larger than the memory.",
+        "Files are mapped; with --chunk they may be larger than the memory.",
     .arguments = accepted,
     .shared = request_arguments,
     .examples = "  $ gumbel sample --logits logits.npy --temperature 0.8 --top-k 40\n"

@@ -30,24 +30,27 @@ struct verify_options {
 
 #define AT(member) .offset = offsetof(struct verify_options, member)
 static const struct argument accepted[] = {
-    {.help = "What to draw from (default: a synthetic head):"},
+    {.help = "Inputs (default: a synthetic head):"},
     {"model", 'm', "DIR", "Hugging Face folder; the rows are the positions of the prompt",
      ARGUMENT_TEXT, AT(model)},
     {"prompt", 'p', "TEXT", "Prompt (default: In the beginning God created)", ARGUMENT_TEXT,
      AT(prompt)},
     {"weights", 0, "FILE", "LM head [V, D], as for `gumbel sample`", ARGUMENT_TEXT, AT(weights)},
     {"hidden", 0, "FILE", "Hidden states [B, D]", ARGUMENT_TEXT, AT(hidden)},
-    {"logits", 0, "FILE", "Logits [B, V], in place of these", ARGUMENT_TEXT, AT(logits)},
-    {"row", 0, "N", "Row to count draws of (default: of a prompt the one that shows most, else 0)",
+    {"logits", 0, "FILE", "Logits [B, V], instead of weights and hidden states", ARGUMENT_TEXT,
+     AT(logits)},
+    {"row", 0, "N",
+     "Row whose draws are counted (default: with a prompt the most sensitive one, else 0)",
      ARGUMENT_INT64, AT(row), 0, INT64_MAX},
     {.help = "The draws:"},
     {"temperature", 0, "X", "Temperature > 0 (default 1)", ARGUMENT_FLOAT, AT(temperature),
      .least = FLT_TRUE_MIN, .most = FLT_MAX},
     {"seed", 0, "N", "64-bit seed (default 0)", ARGUMENT_UINT64, AT(seed)},
-    {"draws", 0, "N", "Draws each way (default: as many as take some seconds)", ARGUMENT_INT64,
-     AT(draws), 1, INT64_C(1) << 32},
-    {"screen", 0, NULL, "Draw by a screen of the head, too: its certificate, and the same tokens",
-     ARGUMENT_FLAG, AT(screen)},
+    {"draws", 0, "N", "Draws each way (default: those of some seconds)", ARGUMENT_INT64, AT(draws),
+     1, INT64_C(1) << 32},
+    {"screen", 0, NULL,
+     "Also verify a quantized copy of the head: its error bounds, and equal tokens", ARGUMENT_FLAG,
+     AT(screen)},
     {0},
 };
 
@@ -240,9 +243,9 @@ static void print_summary(const struct verify_options *options, struct verdicts 
 
 const struct command_line verify_line = {
     .doc =
-        "Prove the draws exact on this machine: chi-squared of many draws of one row, the power of "
-        "that test, the tail of the noise, and the same bits from every instruction set, thread "
-        "count, chunk size and way in. Exit code 1 where a check fails.",
+        "Check that draws are exact on this machine: chi-squared of many draws of one row, the "
+        "power of that test, the tail of the noise, and equal bits from every instruction set, thread "
+        "count, chunk size and input. Exit code 1 if a check fails.",
     .arguments = accepted,
     .examples = "  $ gumbel verify\n"
                 "  $ gumbel verify --model DIR --prompt \"In the beginning\"\n"
@@ -261,7 +264,7 @@ int command_verify(int argc, char **argv)
     input.choice = options.common.device;
     input.device = open_device(&options.common.device);
     if (device_is_cuda(input.device)) {
-        fail("--device", "verify draws on the CPU alone");
+        fail("--device", "verify supports the CPU only");
     }
     input.temperature = options.temperature;
     input.seed = options.seed;

@@ -2,12 +2,12 @@
 #include "commands.h"
 
 const struct command commands[] = {
-    {"info", command_info, &info_line, "show what this build and this machine offer"},
+    {"info", command_info, &info_line, "show the features of this build and this machine"},
     {"generate", command_generate, &generate_line, "write text with a model folder"},
     {"sample", command_sample, &sample_line,
      "draw tokens from weights and hidden states, or from logits"},
-    {"verify", command_verify, &verify_line, "prove the draws exact on this machine"},
-    {"bench", command_bench, &bench_line, "measure the draw against this machine's limits"},
+    {"verify", command_verify, &verify_line, "check that draws are exact on this machine"},
+    {"bench", command_bench, &bench_line, "compare draws with this machine's limits"},
     {"completion", command_completion, &completion_line,
      "print a script that completes commands and options in a shell"},
     {0},

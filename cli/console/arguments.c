@@ -36,9 +36,9 @@ static const struct argument common[] = {
     {"isa", 'i', "ISA", "auto, reference, avx2, avx512 or neon; all give the same bits",
      ARGUMENT_OTHER, AT(device.isa), .read = read_isa,
      .choices = "auto reference avx2 avx512 neon"},
-    {"threads", 't', "N", "Threads, 1 to 1024 (default: the CPUs this process may use)",
-     ARGUMENT_INT32, AT(device.threads), 1, 1024},
-    {.help = "Every command has:"},
+    {"threads", 't', "N", "Threads, 1 to 1024 (default: the available CPUs)", ARGUMENT_INT32,
+     AT(device.threads), 1, 1024},
+    {.help = "Common to all commands:"},
     {"json", 'j', NULL, "Print one JSON object", ARGUMENT_FLAG, AT(json)},
     {0},
 };

@@ -116,7 +116,7 @@ void print_served(const gumbel_device *device)
 {
     char names[SERVED_BYTES];
 
-    printf("\nwhat serves calls of V = %d, D = %d, bfloat16\n%-25s", VOCAB, HIDDEN, "");
+    printf("\nrungs of calls of V = %d, D = %d, bfloat16\n%-25s", VOCAB, HIDDEN, "");
     for (int i = 0; i < COLUMNS; i++) {
         printf(" %-18s", columns[i].title);
     }
