@@ -152,8 +152,8 @@ static void run_batches(struct bench_options *options)
 const struct command_line bench_line = {
     .doc =
         "Measure this machine's read bandwidth and multiply-adds a second, then the fused draw, "
-        "the product alone, the materialised baseline and the draw from logits. On a GPU cuBLAS, if "
-        "installed, is the product that writes logits.",
+        "the product alone, the materialised baseline and the draw from logits. On a GPU cuBLAS, "
+        "if installed, is the product that writes logits.",
     .arguments = accepted,
     .examples = "  $ gumbel bench --batch 1,4\n"
                 "  $ gumbel bench --vocab 128256 --hidden 4096 --dtype f16 --json\n"

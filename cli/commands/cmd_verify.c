@@ -242,10 +242,9 @@ static void print_summary(const struct verify_options *options, struct verdicts 
 }
 
 const struct command_line verify_line = {
-    .doc =
-        "Check that draws are exact on this machine: chi-squared of many draws of one row, the "
-        "power of that test, the tail of the noise, and equal bits from every instruction set, thread "
-        "count, chunk size and input. Exit code 1 if a check fails.",
+    .doc = "Check that draws are exact on this machine: chi-squared of many draws of one row, the "
+           "power of that test, the tail of the noise, and equal bits from every instruction set, "
+           "thread count, chunk size and input. Exit code 1 if a check fails.",
     .arguments = accepted,
     .examples = "  $ gumbel verify\n"
                 "  $ gumbel verify --model DIR --prompt \"In the beginning\"\n"
