@@ -34,14 +34,15 @@ def mean(drafts, name):
 
 
 def measure(gumbel, draft, tokens, *arguments):
-    """Means over the prompts of each figure that --stats reports."""
+    """Means over the prompts of each figure of --stats that every prompt's report has."""
     arguments_of_draft = ("--draft", draft, "--draft-tokens", tokens, *arguments)
     if "--draft-rule" not in arguments:
         generate(gumbel, PROMPTS[0], *arguments_of_draft, "--samples", 1, "--check")
     found = [generate(gumbel, prompt, *arguments_of_draft) for prompt in PROMPTS]
-    names = [name for name in found[0] if name != "accepted_by_place"]
+    names = [name for name in found[0]
+             if all(isinstance(one.get(name), (int, float)) for one in found)]
     row = {"draft_tokens": tokens, **{name: round(mean(found, name), 6) for name in names}}
-    places = [found_one["accepted_by_place"] for found_one in found]
+    places = [one["accepted_by_place"] for one in found]
     row["accepted_by_place"] = [round(sum(place) / len(place), 3) for place in zip(*places)]
     print(f"{tokens:2} tokens: {row['tokens_a_cycle']:.2f} a cycle, speed-up by model "
           f"{row['speed_up_by_model']:.2f}, measured {row['speed_up']:.2f}")
