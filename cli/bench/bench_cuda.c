@@ -127,7 +127,7 @@ static void open_cuda(struct bench *bench)
     bench->data = data;
     if (!data->gemm) {
         fprintf(stderr, "gumbel bench: no cuBLAS (libcublas.so.13 or .12) here: neither it nor the "
-                        "materialised route is measured\n");
+                        "materialised baseline is measured\n");
     }
     for (int way = 0; way < WAYS; way++) {
         bench->has[way] = way != WAY_LOGITS_ONE && way != WAY_SCREENED &&

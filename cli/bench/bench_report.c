@@ -4,7 +4,7 @@
 #include "bench.h"
 
 static const char question[] =
-    "what does drawing tokens cost beside the product alone, and beside the materialised route?";
+    "what does drawing tokens cost beside the product alone, and beside the materialised baseline?";
 static const char *const way_names[WAYS] = {
     "read weights", "product",      "fused draw",  "screened draw",
     "cuBLAS alone", "materialised", "from logits", "from logits, 1 thread"};

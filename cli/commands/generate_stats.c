@@ -59,7 +59,7 @@ static struct step_states gather_states(decoder *model, const struct written_tex
     }
     states.hidden = require_memory("hidden states", states.steps * states.rows * states.width,
                                    sizeof *states.hidden);
-    progress_start("measuring the materialised route");
+    progress_start("timing the materialised baseline");
     for (int64_t j = 0; j < states.rows; j++) {
         feed_text(model, texts, (int32_t)j, states.steps, text);
         for (int64_t step = 0; step < states.steps; step++) {
@@ -206,7 +206,7 @@ void print_generate_stats(const struct generate_stats *stats)
             100 * stats->head_fraction, stats->step_fused * 1e6, (long long)stats->step_rows,
             stats->step_rows == 1 ? "" : "s");
     fprintf(stderr,
-            "materialised route beside it: %.0f us a step, %.2f times as much "
+            "materialised baseline beside it: %.0f us a step, %.2f times as much "
             "(product %.0f us; [B, V] stores, softmax and inverse CDF %.0f us)\n",
             stats->step_materialised * 1e6, stats->step_materialised / stats->step_fused,
             stats->step_product * 1e6, (stats->step_materialised - stats->step_product) * 1e6);

@@ -155,7 +155,7 @@ class Generate(Case):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertRegex(done.stderr, r"18 tokens, [\d.]+ tokens/s")
         self.assertIn("head and sampling", done.stderr)
-        self.assertIn("materialised route", done.stderr)
+        self.assertIn("materialised baseline", done.stderr)
         stats = json.loads(gumbel(*arguments, "--json").stdout)["stats"]
         self.assertTrue(0 < stats["head_share"] < 1)
         self.assertEqual((stats["tokens"], stats["steps"], stats["step_rows"]), (18, 9, 2))

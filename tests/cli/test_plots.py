@@ -49,7 +49,8 @@ class Tables(unittest.TestCase):
                  "fused_vs_stock": 0.75}
         results = {"commit": "c", "date": "2026-11-26", "gpu": "g",
                    "versions": {"torch": "2", "transformers": "5"},
-                   "request_parameters": {"top_k, top_p": {"temperature": 1, "top_k": 2, "top_p": 1}},
+                   "request_parameters": {
+                       "top_k, top_p": {"temperature": 1, "top_k": 2, "top_p": 1}},
                    "skipped": [], "transformers": [point]}
         file = root / "bench" / "results" / "cuda-g-transformers.json"
         file.write_text(json.dumps(results))

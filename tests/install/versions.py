@@ -62,7 +62,8 @@ def main():
     found = {
         "installed header": of_header(prefix / "include" / "gumbel" / "gumbel.h"),
         "command": output_of(prefix / "bin" / "gumbel", "--version").partition(" ")[2],
-        "pkg-config": output_of("pkg-config", "--modversion", "gumbel", PKG_CONFIG_PATH=str(pkgconfig)),
+        "pkg-config": output_of("pkg-config", "--modversion", "gumbel",
+                                PKG_CONFIG_PATH=str(pkgconfig)),
         "CMake": re.search(r'^set\(PACKAGE_VERSION "([^"]*)"', config.read_text(), re.M)[1],
         "library": one_of(prefix, "libgumbel.so.*.*.*").name.partition(".so.")[2],
         "pyproject.toml": of_pyproject(),
