@@ -99,13 +99,13 @@ const char *draft_advice(const struct draft_report *r, char text[ADVICE_BYTES])
 {
     char costs[160];
 
-    if (r->measured > 1) {
-        return NULL;
-    }
     if (r->proposed == 0) {
         snprintf(text, ADVICE_BYTES,
                  "drafts do not pay here: none was found; n-grams need a text that repeats itself");
         return text;
+    }
+    if (r->measured > 1) {
+        return NULL;
     }
     snprintf(costs, sizeof costs,
              "%.0f%% of the drafted tokens are accepted, and one costs %.2f of a step without "
