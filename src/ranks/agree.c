@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ranks/agree.h"
+
+#include "core/fail.h"
+#include "core/row.h"
+
+#define MAGIC 0x67726b32u
+
+uint64_t dist_digest(uint64_t digest, const void *data, size_t bytes)
+{
+    const unsigned char *at = data;
+    for (size_t i = 0; i < bytes; i++)
+        digest = (digest ^ at[i]) * UINT64_C(0x100000001b3);
+    return digest;
+}
+
+#define ADD(field, value)                                                                          \
+    header->digests[field] = dist_digest(header->digests[field], &(value), sizeof(value))
+
+/* What row b is drawn by: the values, however they are laid out. */
+static void describe_row(dist_header *header, const gumbel_problem *p, int64_t b)
+{
+    int64_t slot = gumbel_problem_slot(p, b);
+    float temperature = gumbel_temperature_at(p, slot);
+    gumbel_row row = gumbel_problem_row(p, b);
+    ADD(DIST_TEMPERATURE, temperature);
+    ADD(DIST_SEED, row.stream.seed);
+    ADD(DIST_POSITION, row.stream.position);
+    ADD(DIST_FIRST_SAMPLE, row.stream.sample);
+    if (p->request & GUMBEL_REQUEST_PENALTIES) {
+        gumbel_penalties penalties = gumbel_problem_penalties(p, b);
+        ADD(DIST_TRANSFORMS, penalties);
+    }
+    if (p->request & GUMBEL_REQUEST_ALLOWED) {
+        const gumbel_token_lists *lists = &p->transforms.allowed;
+        int64_t list = gumbel_problem_list(p, b);
+        int64_t count = lists->offsets[list + 1] - lists->offsets[list];
+        ADD(DIST_TRANSFORMS, count);
+        header->digests[DIST_TRANSFORMS] =
+            dist_digest(header->digests[DIST_TRANSFORMS], lists->ids + lists->offsets[list],
+                        (size_t)count * sizeof *lists->ids);
+    }
+    if (p->request & GUMBEL_REQUEST_TRUNCATION) {
+        gumbel_problem whole = *p;
+        whole.vocab = INT64_C(1) << 32; /* no top_k is more than that */
+        gumbel_rules rules = gumbel_problem_rules(&whole, b, row.greedy);
+        ADD(DIST_TRUNCATION, rules.min_p);
+        ADD(DIST_TRUNCATION, rules.top_k);
+        ADD(DIST_TRUNCATION, rules.top_p);
+    }
+    const gumbel_row_i32 *given = &p->sampling.given;
+    if (given->data)
+        header->digests[DIST_GIVEN] = dist_digest(
+            header->digests[DIST_GIVEN], given->data + (p->first_row + b) * given->stride,
+            (size_t)p->sampling.num_samples * sizeof *given->data);
+}
+
+/* Which outputs there are. */
+static void describe_output(dist_header *header, const gumbel_output *out)
+{
+    const void *const pointers[] = {
+        out->logprobs, out->scores,       out->lse,        out->ranks,    out->kept,
+        out->top_ids,  out->top_logprobs, out->top_logits, out->best_ids, out->best_scores};
+    uint64_t there = 0;
+    for (int i = 0; i < 10; i++)
+        there |= (uint64_t)(pointers[i] != NULL) << i;
+    ADD(DIST_OUTPUT, there);
+    ADD(DIST_OUTPUT, out->num_top);
+    ADD(DIST_OUTPUT, out->num_best);
+    ADD(DIST_OUTPUT, out->logprobs_of);
+}
+
+/* Which transforms there are; what belongs to a shard may be absent where it has none. */
+#define SHARED_TRANSFORMS (GUMBEL_REQUEST_PENALTIES | GUMBEL_REQUEST_ALLOWED)
+
+void dist_describe_host(dist_header *header, const gumbel_problem *p, const gumbel_output *output)
+{
+    uint32_t transforms = p->request & SHARED_TRANSFORMS;
+    int noise = p->sampling.noise != NULL;
+    int given = p->sampling.given.data != NULL;
+    for (int i = 0; i < DIST_FIELDS; i++)
+        header->digests[i] = DIST_DIGEST_START;
+    ADD(DIST_BATCH, p->batch);
+    ADD(DIST_BATCH, p->first_row);
+    ADD(DIST_INPUT, p->hidden_size);
+    ADD(DIST_INPUT, p->scale);
+    ADD(DIST_INPUT, p->soft_cap);
+    ADD(DIST_SAMPLES, p->sampling.num_samples);
+    ADD(DIST_DOMAIN, p->sampling.domain);
+    ADD(DIST_NOISE, noise);
+    ADD(DIST_GIVEN, given);
+    ADD(DIST_TRANSFORMS, transforms);
+    ADD(DIST_TRUNCATION, p->truncation.order);
+    ADD(DIST_TRUNCATION, p->truncation.ties);
+    describe_output(header, output);
+}
+
+void dist_describe(dist_header *header, const gumbel_problem *p, const gumbel_output *output)
+{
+    dist_describe_host(header, p, output);
+    for (int64_t b = 0; b < p->batch; b++)
+        describe_row(header, p, b);
+}
+#undef ADD
+
+static const char *const names[DIST_FIELDS] = {
+    [DIST_CALL] = "group",
+    [DIST_BATCH] = "batch",
+    [DIST_INPUT] = "head",
+    [DIST_VOCAB_SIZE] = "vocab_size",
+    [DIST_SAMPLES] = "sampling.num_samples",
+    [DIST_TEMPERATURE] = "sampling.temperature",
+    [DIST_SEED] = "sampling.seed",
+    [DIST_POSITION] = "sampling.position",
+    [DIST_FIRST_SAMPLE] = "sampling.first_sample",
+    [DIST_DOMAIN] = "sampling.domain",
+    [DIST_TRANSFORMS] = "sampling.transforms",
+    [DIST_TRUNCATION] = "sampling.truncation",
+    [DIST_GIVEN] = "sampling.given",
+    [DIST_NOISE] = "sampling.noise",
+    [DIST_OUTPUT] = "output",
+    [DIST_DRAFT] = "draft",
+};
+
+gumbel_status dist_agree(const void *headers, size_t stride, int32_t ranks, gumbel_error *error)
+{
+    const dist_header *first = headers;
+#define HEADER(rank) ((const dist_header *)((const unsigned char *)headers + (rank)*stride))
+    for (int32_t r = 0; r < ranks; r++)
+        if (HEADER(r)->magic != MAGIC || HEADER(r)->step != first->step)
+            return gumbel_fail(error, GUMBEL_ERROR_GROUP, "group",
+                               "ranks 0 and %d are at different calls", (int)r);
+    for (int32_t r = 0; r < ranks; r++)
+        if (HEADER(r)->status != GUMBEL_OK) {
+            char field[sizeof HEADER(r)->field];
+            memcpy(field, HEADER(r)->field, sizeof field);
+            field[sizeof field - 1] = '\0';
+            return gumbel_fail(error, GUMBEL_ERROR_GROUP, field, "rank %d: %s", (int)r,
+                               gumbel_status_string((gumbel_status)HEADER(r)->status));
+        }
+    for (int i = 0; i < DIST_FIELDS; i++)
+        for (int32_t r = 1; r < ranks; r++)
+            GUMBEL_FORWARD(HEADER(r)->digests[i] == first->digests[i]
+                               ? GUMBEL_OK
+                               : gumbel_fail(error, GUMBEL_ERROR_GROUP, names[i],
+                                             "ranks 0 and %d pass different ones", (int)r));
+#undef HEADER
+    return GUMBEL_OK;
+}
+
+dist_header dist_header_at(uint64_t step)
+{
+    dist_header header = {.magic = MAGIC, .step = step};
+    return header;
+}

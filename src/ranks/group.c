@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Groups: opened on all ranks at once, with one exchange that says who holds what; exchanges.
+ */
+#include "ranks/group.h"
+
+#include "core/fail.h"
+#include "ranks/transports/bridge.h"
+#include "maths/noise.h"
+#include "validate/validate.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#define TIMEOUT_MS  30000
+#define FRAME_BYTES 4096
+#define FRAME_MOST  (INT64_C(1) << 30)
+
+#define PEER_BYTES      ((size_t)3 << 20)
+#define PEER_BYTES_MOST ((size_t)1 << 30)
+
+_Static_assert(GUMBEL_PEERS_MOST == GUMBEL_PEERS_RANKS, "dist.h says so");
+
+#define HELLO UINT64_C(0x67726f7570000000)
+
+/* What a rank says of itself as a group is opened. */
+typedef struct hello {
+    uint64_t version;
+    uint64_t frame_bytes, peer_bytes;
+    dist_shard shard;
+    int32_t rank;
+    int32_t status; /* whether it can take part */
+    int32_t host_memory, peer_memory;
+    int32_t queues; /* whether its transport exchanges device memory */
+    int32_t reserved;
+} hello;
+
+gumbel_status dist_gather(gumbel_group *group, const void *send, void *receive, size_t bytes,
+                          gumbel_error *error)
+{
+    char why[GUMBEL_WHY_BYTES] = "";
+    void *context = group->transport.context;
+    group->traffic.exchanges++;
+    group->traffic.bytes += (int64_t)bytes;
+    if (group->transport.all_gather(context, NULL, send, receive, bytes, group->timeout_ms, why) ==
+        0)
+        return GUMBEL_OK;
+    group->broken = 1;
+    why[sizeof why - 1] = '\0';
+    return gumbel_fail(error, GUMBEL_ERROR_GROUP, "group",
+                       "an exchange failed within %" PRId64 " ms: %s", group->timeout_ms,
+                       why[0] ? why : "a rank does not answer");
+}
+
+gumbel_status dist_queue(gumbel_group *group, void *stream, const void *send, void *receive,
+                         size_t bytes, gumbel_error *error)
+{
+    char why[GUMBEL_WHY_BYTES] = "";
+    const gumbel_transport *t = &group->transport;
+    group->traffic.exchanges++;
+    group->traffic.bytes += (int64_t)bytes;
+    if (t->queue(t->context, stream, send, receive, bytes, group->timeout_ms, why) == 0)
+        return GUMBEL_OK;
+    group->broken = 1;
+    why[sizeof why - 1] = '\0';
+    return gumbel_fail(error, GUMBEL_ERROR_GROUP, "group", "an exchange cannot be queued: %s", why);
+}
+
+gumbel_status gumbel_group_wait(gumbel_group *group, void *stream, gumbel_error *error)
+{
+    char why[GUMBEL_WHY_BYTES] = "";
+    GUMBEL_REFUSE_IF(!group, error, "group", "group is NULL");
+    const gumbel_transport *t = &group->transport;
+    if (group->broken)
+        return gumbel_fail(error, GUMBEL_ERROR_GROUP, "group", "an earlier exchange failed");
+    if (group->bridge)
+        return dist_wait_stream(group, group->bridge->gpu, stream, error);
+    if (group->peers.ranks)
+        return dist_wait_stream(group, group->device, stream, error);
+    if (group->device->backend->host_memory)
+        return GUMBEL_OK;
+    if (t->wait(t->context, stream, group->timeout_ms, why) == 0)
+        return dist_check_errands(group, error);
+    group->broken = 1;
+    why[sizeof why - 1] = '\0';
+    return gumbel_fail(error, GUMBEL_ERROR_GROUP, "group", "within %" PRId64 " ms: %s",
+                       group->timeout_ms, why);
+}
+
+const dist_header *dist_header_of(const gumbel_group *group, int32_t rank)
+{
+    return (const dist_header *)(group->frames + (size_t)rank * group->frame_bytes);
+}
+
+gumbel_status dist_exchange(gumbel_group *group, const dist_header *own, const void *payload,
+                            void *received, size_t bytes, void *rest, gumbel_error *error)
+{
+    size_t room = group->frame_bytes - sizeof *own, first = bytes < room ? bytes : room;
+    int32_t ranks = group->transport.ranks;
+    group->step++;
+    group->entered = 1;
+    group->traffic.calls++;
+    memset(group->frame, 0, group->frame_bytes);
+    memcpy(group->frame, own, sizeof *own);
+    if (first > 0)
+        memcpy(group->frame + sizeof *own, payload, first);
+    GUMBEL_FORWARD(dist_gather(group, group->frame, group->frames, group->frame_bytes, error));
+    GUMBEL_FORWARD(dist_agree(group->frames, group->frame_bytes, ranks, error));
+    for (int32_t r = 0; r < ranks && first > 0; r++)
+        memcpy((unsigned char *)received + (size_t)r * bytes,
+               group->frames + (size_t)r * group->frame_bytes + sizeof *own, first);
+    if (first == bytes)
+        return GUMBEL_OK;
+    size_t left = bytes - first;
+    GUMBEL_FORWARD(dist_gather(group, (const unsigned char *)payload + first, rest, left, error));
+    for (int32_t r = 0; r < ranks; r++)
+        memcpy((unsigned char *)received + (size_t)r * bytes + first,
+               (unsigned char *)rest + (size_t)r * left, left);
+    return GUMBEL_OK;
+}
+
+static gumbel_status read_transport(gumbel_transport *into, const gumbel_transport *transport,
+                                    gumbel_error *error)
+{
+    *into = (gumbel_transport){0};
+    GUMBEL_REFUSE_IF(!transport, error, "transport", "transport is NULL");
+    GUMBEL_FORWARD(gumbel_read_options(into, sizeof *into, transport, "transport", error));
+    GUMBEL_REFUSE_IF(into->ranks < 1 || into->ranks > GUMBEL_RANKS_MOST, error, "transport.ranks",
+                     "ranks is %d; it must be in 1..%d", (int)into->ranks, GUMBEL_RANKS_MOST);
+    GUMBEL_REFUSE_IF(into->rank < 0 || into->rank >= into->ranks, error, "transport.rank",
+                     "rank is %d; it must be in 0..%d", (int)into->rank, (int)into->ranks - 1);
+    GUMBEL_REFUSE_IF(!into->all_gather, error, "transport.all_gather", "all_gather is NULL");
+    return GUMBEL_OK;
+}
+
+static gumbel_status read_group_options(gumbel_group_options *into,
+                                        const gumbel_group_options *options, gumbel_error *error)
+{
+    *into = (gumbel_group_options){0};
+    GUMBEL_REFUSE_IF(!options, error, "options", "options is NULL");
+    GUMBEL_FORWARD(gumbel_read_options(into, sizeof *into, options, "options", error));
+    into->timeout_ms = into->timeout_ms ? into->timeout_ms : TIMEOUT_MS;
+    into->frame_bytes = into->frame_bytes ? into->frame_bytes : FRAME_BYTES;
+    GUMBEL_REFUSE_IF(
+        into->first_token < 0 || into->rows < 0 || into->first_token > (INT64_C(1) << 31) ||
+            into->rows > (INT64_C(1) << 31) - into->first_token,
+        error, "options.rows", "tokens %" PRId64 " .. + %" PRId64 " do not fit in 0..2^31",
+        into->first_token, into->rows);
+    GUMBEL_REFUSE_IF(into->timeout_ms < 1 || into->timeout_ms > INT64_C(1) << 31, error,
+                     "options.timeout_ms", "timeout_ms is %" PRId64 "; it must be in 1..2^31",
+                     into->timeout_ms);
+    GUMBEL_REFUSE_IF(into->reserved, error, "options.reserved", "it is not 0");
+    into->peer_bytes = into->peer_bytes ? into->peer_bytes : PEER_BYTES;
+    GUMBEL_REFUSE_IF(
+        into->peer_memory < GUMBEL_PEERS_OFF || into->peer_memory > GUMBEL_PEERS_REQUIRE, error,
+        "options.peer_memory", "peer_memory is %d; it must be in 0..2", (int)into->peer_memory);
+    GUMBEL_REFUSE_IF(
+        into->peer_bytes % sizeof(gumbel_summary) != 0 || into->peer_bytes > PEER_BYTES_MOST, error,
+        "options.peer_bytes", "peer_bytes is %zu; it must be a multiple of 48, and 2^30 at most",
+        into->peer_bytes);
+    GUMBEL_REFUSE_IF(into->frame_bytes < sizeof(dist_header) || into->frame_bytes > FRAME_MOST,
+                     error, "options.frame_bytes", "frame_bytes is %zu; it must be in 256..2^30",
+                     into->frame_bytes);
+    return GUMBEL_OK;
+}
+
+/* The group's tokens, from all shards: a walk from the first on that finds each next one. */
+static gumbel_status tile(gumbel_group *group, gumbel_error *error)
+{
+    int64_t rows = 0, end = INT64_C(1) << 31;
+    group->first_token = end;
+    group->aligned = 1;
+    for (int32_t r = 0; r < group->transport.ranks; r++) {
+        const dist_shard *s = &group->shards[r];
+        rows += s->rows;
+        group->rows_most = s->rows > group->rows_most ? s->rows : group->rows_most;
+        if (s->rows > 0 && s->first_token < group->first_token)
+            group->first_token = s->first_token;
+    }
+    if (rows == 0)
+        return gumbel_fail(error, GUMBEL_ERROR_GROUP, "options.rows", "no rank holds a token");
+    group->end_token = group->first_token + rows;
+    for (int64_t at = group->first_token; at < group->end_token;) {
+        int32_t r = 0;
+        while (r < group->transport.ranks &&
+               (group->shards[r].rows == 0 || group->shards[r].first_token != at))
+            r++;
+        if (r == group->transport.ranks)
+            return gumbel_fail(error, GUMBEL_ERROR_GROUP, "options.first_token",
+                               "no rank's shard begins with token %" PRId64, at);
+        if (at > group->first_token && at % GUMBEL_BLOCK != 0)
+            group->aligned = 0;
+        at += group->shards[r].rows;
+    }
+    return GUMBEL_OK;
+}
+
+/* The first exchange: who holds what. */
+static gumbel_status meet(gumbel_group *group, const hello *own, hello *all, gumbel_error *error)
+{
+    GUMBEL_FORWARD(dist_gather(group, own, all, sizeof *own, error));
+    for (int32_t r = 0; r < group->transport.ranks; r++) {
+        if (all[r].version != own->version || all[r].rank != r)
+            return gumbel_fail(error, GUMBEL_ERROR_GROUP, "transport",
+                               "place %d answers as rank %d of another version or group", (int)r,
+                               (int)all[r].rank);
+        if (all[r].status != GUMBEL_OK)
+            return gumbel_fail(error, GUMBEL_ERROR_GROUP, "group", "rank %d cannot take part: %s",
+                               (int)r, gumbel_status_string((gumbel_status)all[r].status));
+        if (all[r].frame_bytes != all[0].frame_bytes)
+            return gumbel_fail(error, GUMBEL_ERROR_GROUP, "options.frame_bytes",
+                               "ranks 0 and %d pass different ones", (int)r);
+        if (all[r].peer_memory != all[0].peer_memory || all[r].peer_bytes != all[0].peer_bytes)
+            return gumbel_fail(error, GUMBEL_ERROR_GROUP, "options.peer_memory",
+                               "ranks 0 and %d pass different ones, or of other sizes", (int)r);
+        group->shards[r] = all[r].shard;
+    }
+    return tile(group, error);
+}
+
+static gumbel_status check_device(const gumbel_device *device, const gumbel_group_options *o,
+                                  gumbel_error *error)
+{
+    GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
+    if (gumbel_version() != GUMBEL_VERSION)
+        return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "device",
+                           "libgumbel is version %s, and libgumbel_dist of another",
+                           gumbel_version_string());
+    if (device->backend->host_memory)
+        return GUMBEL_OK;
+    GUMBEL_REFUSE_IF(o->rows == 0, error, "options.rows", "a rank on a GPU has a row or more");
+    return GUMBEL_OK;
+}
+
+/* A group's memory; `all` has room for what its ranks say as they meet. */
+static gumbel_group *allocate(const gumbel_transport *t, size_t frame_bytes, hello **all)
+{
+    size_t ranks = (size_t)t->ranks;
+    gumbel_group *group = calloc(1, sizeof *group);
+    *all = calloc(ranks, sizeof **all);
+    if (group) {
+        group->shards = calloc(ranks, sizeof *group->shards);
+        group->frame = calloc(1, frame_bytes);
+        group->frames = calloc(ranks, frame_bytes);
+    }
+    return group;
+}
+
+/* Have ranks on GPUs bring what they say to the host, where a rank is on a CPU, or one on a GPU has
+ * neither peer memory nor a transport of device memory. All ranks decide alike. */
+static gumbel_status bridge(gumbel_group *group, const hello *own, hello *all,
+                            const gumbel_group_options *o, gumbel_error *error)
+{
+    int32_t ranks = group->transport.ranks, hosts = 0, queues = 1;
+    gumbel_error found = {"", ""};
+    for (int32_t r = 0; r < ranks; r++) {
+        hosts += all[r].host_memory;
+        queues &= all[r].queues | all[r].host_memory;
+    }
+    if (hosts == ranks)
+        return GUMBEL_OK;
+    if (hosts > 0 && o->peer_memory == GUMBEL_PEERS_REQUIRE)
+        return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "options.peer_memory",
+                           "%d of %d ranks are on CPUs", (int)hosts, (int)ranks);
+    if (hosts == 0 && o->peer_memory != GUMBEL_PEERS_OFF)
+        GUMBEL_FORWARD(dist_meet_peers(group, o, error));
+    if (hosts == 0 && group->peers.ranks)
+        return GUMBEL_OK;
+    if (hosts == 0 && queues)
+        return dist_start_errands(group, error);
+    hello told = *own;
+    if (!own->host_memory)
+        told.status = dist_bridge_open(&group->bridge, group, group->device, &found);
+    GUMBEL_FORWARD(dist_gather(group, &told, all, sizeof told, error));
+    for (int32_t r = 0; r < ranks; r++)
+        if (all[r].status != GUMBEL_OK)
+            return gumbel_fail(error, GUMBEL_ERROR_GROUP, "device", "rank %d: %s", (int)r,
+                               r == own->rank ? found.message
+                                              : gumbel_status_string((gumbel_status)all[r].status));
+    if (group->bridge)
+        group->device = &group->bridge->base;
+    return GUMBEL_OK;
+}
+
+static void release(gumbel_group *group)
+{
+    dist_stop_errands(group);
+    if (group->peers.ranks)
+        group->device->backend->ranks->part(group->device, &group->peers);
+    dist_bridge_close(group->bridge);
+    free(group->shards);
+    free(group->frame);
+    free(group->frames);
+    free(group);
+}
+
+gumbel_status gumbel_group_open(const gumbel_transport *transport, gumbel_device *device,
+                                const gumbel_group_options *options, gumbel_group **group,
+                                gumbel_error *error)
+{
+    gumbel_transport t;
+    gumbel_group_options o = {0};
+    hello *all = NULL;
+    GUMBEL_REFUSE_IF(!group, error, "group", "group is NULL");
+    *group = NULL;
+    GUMBEL_FORWARD(read_transport(&t, transport, error));
+    gumbel_error refused = {"", ""};
+    gumbel_status status = read_group_options(&o, options, &refused);
+    if (status == GUMBEL_OK)
+        status = check_device(device, &o, &refused);
+    gumbel_group *made = allocate(&t, status == GUMBEL_OK ? o.frame_bytes : FRAME_BYTES, &all);
+    if (!made || !all || !made->shards || !made->frame || !made->frames) {
+        if (made)
+            release(made);
+        free(all);
+        return gumbel_fail(error, GUMBEL_ERROR_MEMORY, "group", "out of memory");
+    }
+    made->transport = t;
+    made->timeout_ms = o.timeout_ms > 0 ? o.timeout_ms : TIMEOUT_MS;
+    made->frame_bytes = o.frame_bytes;
+    made->device = device;
+    made->traffic.struct_size = sizeof made->traffic;
+    const hello own = {.version = HELLO | GUMBEL_VERSION,
+                       .frame_bytes = o.frame_bytes,
+                       .peer_bytes = o.peer_bytes,
+                       .shard = {o.first_token, o.rows},
+                       .rank = t.rank,
+                       .status = (int32_t)status,
+                       .host_memory = device && device->backend->host_memory,
+                       .peer_memory = (int32_t)o.peer_memory,
+                       .queues = t.queue && t.wait};
+    gumbel_status met = meet(made, &own, all, status == GUMBEL_OK ? error : NULL);
+    if (met == GUMBEL_OK)
+        met = bridge(made, &own, all, &o, error);
+    free(all);
+    if (status != GUMBEL_OK && error)
+        *error = refused;
+    status = status == GUMBEL_OK ? met : status;
+    if (status != GUMBEL_OK) {
+        release(made);
+        return status;
+    }
+    made->table = dist_table(made->device);
+    made->base.backend = &made->table;
+    *group = made;
+    return GUMBEL_OK;
+}
+
+void gumbel_group_close(gumbel_group *group)
+{
+    if (!group)
+        return;
+    dist_stop_errands(group);
+    if (group->transport.destroy)
+        group->transport.destroy(group->transport.context);
+    release(group);
+}
+
+gumbel_status gumbel_group_traffic(const gumbel_group *group, gumbel_traffic *traffic)
+{
+    if (!group || !traffic || traffic->struct_size < sizeof traffic->struct_size)
+        return GUMBEL_ERROR_ARGUMENT;
+    size_t size = traffic->struct_size, known = sizeof *traffic;
+    memcpy(traffic, &group->traffic, size < known ? size : known);
+    traffic->struct_size = size;
+    return GUMBEL_OK;
+}

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Draws on GPUs by whole rows: every rank makes its part of y, what z is before the temperature,
+ * which its own masks, histories and lists have edited; parts are gathered some rows at a time,
+ * laid side by side, and drawn from as from the logits of a GPU that holds all. All of it is
+ * queued.
+ */
+#include "ranks/rows/device_rows.h"
+
+#include "core/fail.h"
+#include "core/output.h"
+
+/* Bytes that all ranks' rows of one exchange take at most, if there are several rows. Each piece of
+ * a batch reads all weights again. */
+#define PIECE_BYTES (INT64_C(192) << 20)
+
+/* What makes y of rows [first, first + count). */
+static gumbel_problem editing(const gumbel_problem *p, int64_t first, int64_t count)
+{
+    gumbel_problem q = gumbel_problem_slice(p, first, count);
+    q.request &= GUMBEL_REQUEST_TRANSFORMS;
+    q.sampling.given = (gumbel_row_i32){0};
+    q.sampling.num_samples = 1;
+    q.with_mass = 0;
+    return q;
+}
+
+gumbel_problem dist_device_rows_whole(const dist_device_rows *d, int64_t first, int64_t count)
+{
+    const gumbel_group *group = d->draw->group;
+    gumbel_problem w = gumbel_problem_slice(d->draw->p, first, count);
+    w.request &= ~(uint32_t)GUMBEL_REQUEST_TRANSFORMS;
+    w.vocab = d->vocab;
+    w.hidden_size = 0;
+    w.hidden = w.weight = w.bias = (gumbel_tensor){0};
+    w.logits = (gumbel_tensor){d->whole, GUMBEL_FLOAT32, count, d->vocab, d->vocab, {0, 0}};
+    w.scale = 1.0f;
+    w.soft_cap = 0.0f;
+    w.first_token = group->first_token;
+    w.end_token = group->vocab_size && group->vocab_size < group->end_token ? group->vocab_size
+                                                                            : group->end_token;
+    w.with_path = 0;
+    return w;
+}
+
+/* What groups on GPUs do not serve; NULL: all of it. */
+static const char *refused(const gumbel_problem *p)
+{
+    const uint32_t raw = GUMBEL_REQUEST_RAW | GUMBEL_REQUEST_LOGITS;
+    if (p->sampling.noise)
+        return "sampling.noise";
+    if (gumbel_problem_edits(p) && (p->request & raw))
+        return p->request & GUMBEL_REQUEST_RAW ? "output.logprobs_of" : "output.top_logits";
+    return NULL;
+}
+
+dist_device_rows dist_device_rows_of(dist_draw *draw, gumbel_cursor *cursor, int64_t piece)
+{
+    const gumbel_group *group = draw->group;
+    size_t rows = (size_t)piece, others = group->peers.ranks ? 0 : (size_t)group->transport.ranks;
+    dist_device_rows d = {.draw = draw,
+                          .stride = (group->rows_most + 3) / 4 * 4,
+                          .vocab = group->end_token - group->first_token,
+                          .piece = piece};
+    d.own = gumbel_carve(cursor, rows, (size_t)d.stride, sizeof *d.own);
+    d.all = gumbel_carve(cursor, others * rows, (size_t)d.stride, sizeof *d.all);
+    d.whole = gumbel_carve(cursor, rows, (size_t)d.vocab, sizeof *d.whole);
+    return d;
+}
+
+gumbel_status dist_device_rows_count(const dist_device_rows *d, size_t *most, gumbel_error *error)
+{
+    const gumbel_group *group = d->draw->group;
+    gumbel_problem q = editing(d->draw->p, 0, d->piece);
+    GUMBEL_FORWARD(dist_count(group, &q, GUMBEL_NEED_PART, most, error));
+    if (q.hidden_size > 0) {
+        q.request = 0;
+        q.with_path = 0;
+        GUMBEL_FORWARD(dist_count(group, &q, GUMBEL_NEED_PRODUCT, most, error));
+    }
+    q = dist_device_rows_whole(d, 0, d->piece);
+    return dist_count(group, &q, 0, most, error);
+}
+
+gumbel_status dist_device_rows_make(const dist_device_rows *d, int64_t first, int64_t count,
+                                    gumbel_error *error)
+{
+    gumbel_device *device = d->draw->group->device;
+    gumbel_problem q = editing(d->draw->p, first, count);
+    return device->backend->ranks->edit(device, &q, d->own, d->stride, d->draw->local, error);
+}
+
+/* How many ranks from `first` on one exchange lays side by side. */
+static int32_t ranks_from(const gumbel_group *group, int32_t first)
+{
+    int32_t ranks = group->transport.ranks - first;
+    return ranks < GUMBEL_PEERS_RANKS ? ranks : GUMBEL_PEERS_RANKS;
+}
+
+gumbel_peer_rows dist_device_rows_exchange(const dist_device_rows *d, int64_t count, int32_t first)
+{
+    const gumbel_group *group = d->draw->group;
+    gumbel_peer_rows rows = {.words = (const uint32_t *)d->own,
+                             .rows = count,
+                             .width = d->stride,
+                             .received = (uint32_t *)d->whole,
+                             .received_width = d->vocab};
+    for (int32_t r = 0; r < ranks_from(group, first); r++) {
+        const dist_shard *shard = &group->shards[first + r];
+        rows.begins[r] = shard->first_token - group->first_token;
+        rows.widths[r] = shard->rows;
+    }
+    return rows;
+}
+
+gumbel_gathered_rows dist_device_rows_gathered(const dist_device_rows *d, int64_t count,
+                                               int32_t first)
+{
+    const gumbel_group *group = d->draw->group;
+    return (gumbel_gathered_rows){.rows = dist_device_rows_exchange(d, count, first),
+                                  .rank = group->transport.rank,
+                                  .ranks = ranks_from(group, first),
+                                  .gathered = (uint32_t *)d->all + first * count * d->stride};
+}
+
+/* Rows of all ranks side by side. */
+static gumbel_status gather(const dist_device_rows *d, int64_t count, gumbel_error *error)
+{
+    gumbel_group *group = d->draw->group;
+    gumbel_device *device = group->device;
+    void *stream = d->draw->p->stream;
+    size_t bytes = (size_t)(count * d->stride) * sizeof *d->own;
+    if (group->peers.ranks) {
+        gumbel_peer_rows rows = dist_device_rows_exchange(d, count, 0);
+        return dist_queue_rows(group, stream, &rows, error);
+    }
+    GUMBEL_FORWARD(dist_queue(group, stream, d->own, d->all, bytes, error));
+    for (int32_t r = 0; r < group->transport.ranks; r += GUMBEL_PEERS_RANKS) {
+        gumbel_gathered_rows rows = dist_device_rows_gathered(d, count, r);
+        GUMBEL_FORWARD(device->backend->ranks->lay(device, stream, &rows, error));
+    }
+    return GUMBEL_OK;
+}
+
+gumbel_status dist_draw_device_rows(dist_draw *draw, gumbel_cursor *cursor, gumbel_error *error)
+{
+    gumbel_group *group = draw->group;
+    const gumbel_problem *p = draw->p;
+    const char *field = refused(p);
+    size_t local = 0;
+    if (field)
+        return gumbel_fail(
+            error, GUMBEL_ERROR_UNSUPPORTED, field,
+            p->sampling.noise
+                ? "ranks on GPUs do not support given noise"
+                : "ranks on GPUs do not support it with transforms, scale or soft-cap");
+    int64_t row = (group->rows_most + 3) / 4 * 4 * group->transport.ranks * (int64_t)sizeof(float);
+    int64_t piece = PIECE_BYTES / row < 1 ? 1 : PIECE_BYTES / row;
+    dist_device_rows d = dist_device_rows_of(draw, cursor, piece < p->batch ? piece : p->batch);
+    if (!draw->output) {
+        GUMBEL_FORWARD(dist_device_rows_count(&d, &local, error));
+        gumbel_carve(cursor, local, 1, 1);
+        return GUMBEL_OK;
+    }
+    draw->local = cursor->base + cursor->used;
+    group->traffic.rows_by_rows += p->batch;
+    for (int64_t first = 0; first < p->batch; first += d.piece) {
+        int64_t rows = p->batch - first < d.piece ? p->batch - first : d.piece;
+        gumbel_output out = gumbel_output_slice(draw->output, first, p->sampling.num_samples);
+        gumbel_problem whole = dist_device_rows_whole(&d, first, rows);
+        GUMBEL_FORWARD(dist_device_rows_make(&d, first, rows, error));
+        GUMBEL_FORWARD(gather(&d, rows, error));
+        GUMBEL_FORWARD(
+            group->device->backend->sample(group->device, &whole, &out, draw->local, error));
+    }
+    return GUMBEL_OK;
+}

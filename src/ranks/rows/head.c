@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ranks/rows/head.h"
+
+#include "core/fail.h"
+
+#include <stdlib.h>
+
+dist_scale dist_scale_of(const gumbel_problem *whole, int64_t b)
+{
+    gumbel_row row = gumbel_problem_row(whole, b);
+    gumbel_rules rules = gumbel_problem_rules(whole, b, row.greedy);
+    int before = rules.before && gumbel_rules_cut(&rules);
+    dist_scale scale = {before ? 1.0f : row.inverse_temperature, row.inverse_temperature};
+    return scale;
+}
+
+/* ------------------------------------------------------------------------------- lists ---- */
+
+static int by_entry(const void *a, const void *b)
+{
+    const dist_entry *x = a, *y = b;
+    return gumbel_entry_before(y, x) - gumbel_entry_before(x, y);
+}
+
+static void sift(dist_entry *heap, int32_t count, int32_t at)
+{
+    for (int32_t child; (child = 2 * at + 1) < count; at = child) {
+        if (child + 1 < count && by_entry(&heap[child + 1], &heap[child]) > 0)
+            child++;
+        if (by_entry(&heap[child], &heap[at]) <= 0)
+            return;
+        dist_entry moved = heap[at];
+        heap[at] = heap[child];
+        heap[child] = moved;
+    }
+}
+
+int32_t dist_list_tokens(const float *y, int64_t count, int64_t first, dist_scale scale,
+                         int32_t most, dist_entry *heap, dist_token *list, int32_t *finite,
+                         int32_t *more, uint32_t *flags)
+{
+    int32_t listed = 0, with_z = 0;
+    int64_t with_value = 0;
+    float last = -INFINITY; /* the value of the heap's first, which is last in order */
+    for (int64_t i = 0; i < count; i++) {
+        float value = y[i] * scale.value, z = y[i] * scale.z;
+        with_z += z > -INFINITY;
+        with_value += value > -INFINITY;
+        if (z == INFINITY || value == INFINITY)
+            *flags |= GUMBEL_FLAG_INFINITE;
+        /* Ids rise, so an equal of the last comes behind it. */
+        if (!(value > last) || most == 0)
+            continue;
+        const dist_entry e = {.value = value, .z = y[i], .id = (int32_t)(first + i)};
+        int full = listed == most;
+        heap[full ? 0 : listed++] = e;
+        for (int32_t at = most / 2; !full && listed == most && at >= 0; at--)
+            sift(heap, most, at);
+        if (full)
+            sift(heap, most, 0);
+        if (listed == most)
+            last = heap[0].value;
+    }
+    for (int32_t i = 0; i < listed; i++)
+        list[i] = (dist_token){heap[i].z, heap[i].id};
+    *finite = with_z;
+    *more = with_value > listed;
+    return listed;
+}
+
+void dist_head_begin(dist_head *head)
+{
+    head->count = 0;
+    head->complete = 1;
+}
+
+void dist_head_add(dist_head *head, int32_t *count, const dist_token *tokens, int32_t listed,
+                   int more, int32_t from, dist_scale scale)
+{
+    dist_entry last = {.value = INFINITY, .id = -1};
+    for (int32_t i = 0; i < listed; i++) {
+        const dist_entry e = {.value = tokens[i].y * scale.value,
+                              .z = tokens[i].y * scale.z,
+                              .id = tokens[i].id,
+                              .from = from + i};
+        if (by_entry(&e, &last) > 0)
+            last = e;
+        head->at[(*count)++] = e;
+    }
+    /* What a rank has not listed comes behind all that it has. */
+    if (more && (head->complete || by_entry(&last, &head->end) < 0)) {
+        head->end = last;
+        head->complete = 0;
+    }
+}
+
+void dist_head_end(dist_head *head, int32_t count)
+{
+    qsort(head->at, (size_t)count, sizeof *head->at, by_entry);
+    while (!head->complete && count > 0 && by_entry(&head->at[count - 1], &head->end) > 0)
+        count--;
+    head->count = count;
+}
+
+/* --------------------------------------------------------------------------------- cuts ---- */
+
+gumbel_wide dist_weigh(const float *y, int64_t count, float factor, float bound, float largest)
+{
+    gumbel_wide mass = 0;
+    for (int64_t i = 0; i < count; i++) {
+        float value = y[i] * factor;
+        if (value >= bound && value >= largest - GUMBEL_MASS_REACH)
+            mass += gumbel_token_mass(gumbel_exp(value - largest));
+    }
+    return mass;
+}
+
+int32_t dist_cut_head(const gumbel_rules *r, dist_head *h, gumbel_wide mass)
+{
+    GUMBEL_ASSERT(h->count > 0);
+    for (int32_t i = 0; i < h->count && r->top_p < 1.0f; i++)
+        h->at[i].mass = gumbel_token_mass(gumbel_exp(h->at[i].value - h->at[0].value));
+    return gumbel_entries_cut(r, h->at, h->count, h->complete, mass);
+}
+
+/* --------------------------------------------------------------------------------- draw ---- */
+
+static int by_id(const void *a, const void *b)
+{
+    const dist_entry *x = a, *y = b;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+/* The mass of a block of which z has some tokens: (8) of docs/maths.md, in its order. */
+static void add_block(gumbel_summary *s, const float z[GUMBEL_BLOCK])
+{
+    float largest = -INFINITY, lanes[16];
+    for (int i = 0; i < GUMBEL_BLOCK; i++)
+        largest = z[i] > largest ? z[i] : largest;
+    if (!(largest > -INFINITY))
+        return;
+    for (int j = 0; j < 16; j++)
+        lanes[j] = (gumbel_exp(z[j] - largest) + gumbel_exp(z[j + 16] - largest)) +
+                   (gumbel_exp(z[j + 32] - largest) + gumbel_exp(z[j + 48] - largest));
+    for (int half = 8; half > 0; half /= 2)
+        for (int j = 0; j < half; j++)
+            lanes[j] += lanes[j + half];
+    s->max_z = largest > s->max_z ? largest : s->max_z;
+    gumbel_mass_add_block(s, largest, lanes[0]);
+}
+
+void dist_draw_head(const gumbel_problem *whole, int64_t b, const dist_head *head, int32_t kept,
+                    dist_entry *room, gumbel_summary *summaries)
+{
+    gumbel_row row = gumbel_problem_row(whole, b);
+    float z[GUMBEL_BLOCK];
+    memcpy(room, head->at, (size_t)kept * sizeof *room);
+    qsort(room, (size_t)kept, sizeof *room, by_id);
+    for (int32_t i = 0, end; i < kept; i = end) {
+        int32_t block = room[i].id / GUMBEL_BLOCK;
+        for (int k = 0; k < GUMBEL_BLOCK; k++)
+            z[k] = -INFINITY;
+        for (end = i; end < kept && room[end].id / GUMBEL_BLOCK == block; end++)
+            z[room[end].id % GUMBEL_BLOCK] = room[end].z;
+        add_block(&summaries[0], z);
+    }
+    for (int32_t s = 0; s < whole->sampling.num_samples; s++) {
+        gumbel_stream stream = row.stream;
+        stream.sample += (uint32_t)s;
+        for (int32_t i = 0; i < kept; i++)
+            if (room[i].z > -INFINITY)
+                gumbel_summary_offer(&summaries[s],
+                                     room[i].z + gumbel_of_token(stream, (uint32_t)room[i].id),
+                                     room[i].z, room[i].id);
+    }
+}

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A row, by what all ranks said of it: read out of their messages, cut, drawn, and written.
+ */
+#include "core/output.h"
+#include "ranks/rows/candidates.h"
+
+size_t dist_message_of(const dist_candidates *c, const unsigned char *at, dist_message *m)
+{
+    const gumbel_problem *p = c->draw->p;
+    size_t batch = (size_t)p->batch, samples = (size_t)p->sampling.num_samples, used = 0;
+#define PART(field, there, count)                                                                  \
+    m->field = (const void *)(at + used);                                                          \
+    used += (there) ? (count) * sizeof *m->field : 0
+    PART(raw, p->request & GUMBEL_REQUEST_RAW, batch);
+    PART(summaries, 1, (size_t)c->uncut * samples);
+    PART(notes, 1, batch);
+    PART(tokens, 1, batch * (size_t)c->most);
+    PART(logits, c->rows.raw, batch * (size_t)c->most);
+#undef PART
+    return used;
+}
+
+size_t dist_more_bytes(const dist_candidates *c)
+{
+    size_t each = sizeof(int32_t) + sizeof(float);
+    size_t numbers = (size_t)c->draw->p->sampling.num_samples * each;
+    return sizeof(dist_row_more) + (numbers + 7) / 8 * 8;
+}
+
+int dist_row_is_cut(const dist_candidates *c, int64_t b, gumbel_rules *rules)
+{
+    gumbel_row row = gumbel_problem_row(&c->whole, b);
+    *rules = gumbel_problem_rules(&c->whole, b, row.greedy);
+    return gumbel_rules_cut(rules);
+}
+
+dist_known_row dist_read_row(const dist_candidates *c, int64_t b, int64_t uncut)
+{
+    const gumbel_group *group = c->draw->group;
+    const gumbel_output *out = c->draw->output;
+    int32_t ranks = group->transport.ranks, samples = c->whole.sampling.num_samples;
+    dist_known_row row = {.b = b, .head.at = c->listed, .best = c->row};
+    row.cut = dist_row_is_cut(c, b, &row.rules);
+    row.flags = gumbel_problem_row_flags(&c->whole, b);
+    gumbel_summaries_clear(row.best, samples);
+    int32_t count = 0;
+    dist_scale scale = dist_scale_of(&c->whole, b);
+    dist_head_begin(&row.head);
+    for (int32_t r = 0; r < ranks; r++) {
+        dist_message m;
+        dist_message_of(c, c->received + (size_t)r * c->bytes, &m);
+        const dist_row_note *note = &m.notes[b];
+        row.flags |= note->flags;
+        row.finite += note->finite;
+        dist_head_add(&row.head, &count, m.tokens + b * c->most, note->listed, note->more,
+                      r * c->most, scale);
+        if (!row.cut)
+            gumbel_summaries_merge(row.best, m.summaries + uncut * samples, samples);
+    }
+    dist_head_end(&row.head, count);
+    for (int32_t s = 0; s < samples; s++)
+        row.best[s].flags |= row.flags;
+    int empty = row.head.count == 0 && row.head.complete;
+    row.status = gumbel_summary_status(row.best);
+    if (row.cut && row.status == GUMBEL_ROW_EMPTY && !empty)
+        row.status = GUMBEL_ROW_OK; /* it is drawn once it is cut */
+    row.needs = row.status == GUMBEL_ROW_OK && row.cut && row.head.count > 0 &&
+                gumbel_rules_need_mass(&row.rules, row.head.at[0].value, &row.bound);
+    if (row.status == GUMBEL_ROW_OK && !row.cut)
+        row.needs = out->ranks || (c->rows.raw && out->logprobs && out->logprobs_of == GUMBEL_RAW);
+    return row;
+}
+
+const dist_row_more *dist_more_of(const dist_known_more *k, int32_t rank)
+{
+    size_t each = dist_more_bytes(k->c);
+    return (const void *)(k->c->received_more +
+                          ((size_t)rank * (size_t)k->needy + (size_t)k->place) * each);
+}
+
+static int32_t rank_of(const dist_known_more *k, int32_t s)
+{
+    int32_t above = 0;
+    for (int32_t r = 0; r < k->c->draw->group->transport.ranks; r++)
+        above += ((const int32_t *)(dist_more_of(k, r) + 1))[s];
+    return above + 1;
+}
+
+static float logit_of(const dist_known_more *k, int32_t s, int32_t id)
+{
+    const gumbel_group *group = k->c->draw->group;
+    int32_t samples = k->c->whole.sampling.num_samples, r = 0;
+    while (id < group->shards[r].first_token ||
+           id >= group->shards[r].first_token + group->shards[r].rows)
+        r++;
+    return ((const float *)((const int32_t *)(dist_more_of(k, r) + 1) + samples))[s];
+}
+
+/* ------------------------------------------------------------------------- the outputs ---- */
+
+/* The logit as it is of a token of the head. */
+static float listed_logit(const dist_candidates *c, const dist_known_row *row, const dist_entry *e)
+{
+    dist_message m;
+    dist_message_of(c, c->received + (size_t)(e->from / c->most) * c->bytes, &m);
+    return m.logits[row->b * c->most + e->from % c->most];
+}
+
+/* A token's place in the head; -1 where it is not in it. */
+static int32_t find(const dist_head *head, int32_t id)
+{
+    for (int32_t i = 0; i < head->count; i++)
+        if (head->at[i].id == id)
+            return i;
+    return -1;
+}
+
+static float raw_normaliser(const dist_candidates *c, const dist_known_row *row)
+{
+    gumbel_summary raw;
+    gumbel_summary_empty(&raw);
+    for (int32_t r = 0; r < c->draw->group->transport.ranks; r++) {
+        dist_message m;
+        dist_message_of(c, c->received + (size_t)r * c->bytes, &m);
+        gumbel_summary_merge_any(&raw, &m.raw[row->b]);
+    }
+    return raw.flags ? NAN : gumbel_summary_lse(&raw);
+}
+
+/* Sort a head by z, lower ids first among equals: rules before the temperature have another order.
+ * 0 where one that is not in the head may belong to its first `n`. */
+static int sort_by_z(dist_head *head, int32_t n, dist_entry *into)
+{
+    memcpy(into, head->at, (size_t)head->count * sizeof *into);
+    for (int32_t i = 1; i < head->count; i++) {
+        dist_entry e = into[i];
+        int32_t at = i;
+        for (; at > 0 && into[at - 1].z == e.z && into[at - 1].id > e.id; at--)
+            into[at] = into[at - 1];
+        into[at] = e;
+    }
+    if (head->complete)
+        return 1;
+    if (n > head->count)
+        return 0;
+    /* Values and z differ: an unlisted token may have the z of the last listed one. */
+    float last = into[head->count - 1].z;
+    int same = into[head->count - 1].value == last;
+    return n == 0 || same || into[n - 1].z > last;
+}
+
+static void write_list(const dist_candidates *c, const dist_known_row *row,
+                       const dist_entry *sorted, float lse)
+{
+    const gumbel_output *out = c->draw->output;
+    int ok = row->status == GUMBEL_ROW_OK, raw = out->logprobs_of == GUMBEL_RAW;
+    for (int32_t i = 0; i < out->num_top; i++) {
+        int64_t at = row->b * out->num_top + i;
+        const dist_entry *e = &sorted[i];
+        int there = ok && i < row->head.count && e->z > -INFINITY;
+        float logprob = ok ? -INFINITY : NAN, logit = logprob;
+        int stays = there && (!row->cut || find(&row->head, e->id) < row->kept);
+        if (there && (raw || stays) && out->top_logprobs)
+            logprob = gumbel_logprob(raw ? listed_logit(c, row, e) : e->z, lse);
+        if (there && out->top_logits)
+            logit = listed_logit(c, row, e);
+        if (out->top_ids)
+            out->top_ids[at] = there ? e->id : -1;
+        if (out->top_logprobs)
+            out->top_logprobs[at] = logprob;
+        if (out->top_logits)
+            out->top_logits[at] = logit;
+    }
+}
+
+/* The best scores of a row that is cut: all its tokens are in the head. */
+static void write_best(const dist_candidates *c, const dist_known_row *row)
+{
+    const gumbel_output *out = c->draw->output;
+    int32_t n = out->num_best, count = 0;
+    gumbel_row drawn = gumbel_problem_row(&c->whole, row->b);
+    dist_entry best[GUMBEL_BEST_MOST];
+    for (int32_t i = 0; i < row->kept && row->status == GUMBEL_ROW_OK; i++) {
+        dist_entry e = row->head.at[i];
+        if (!(e.z > -INFINITY))
+            continue;
+        e.value = e.z + gumbel_of_token(drawn.stream, (uint32_t)e.id);
+        int32_t at = count < n ? count++ : n;
+        for (; at > 0 && (best[at - 1].value < e.value ||
+                          (best[at - 1].value == e.value && best[at - 1].id > e.id));
+             at--)
+            if (at < n)
+                best[at] = best[at - 1];
+        if (at < n)
+            best[at] = e;
+    }
+    for (int32_t i = 0; i < n; i++) {
+        float none = row->status == GUMBEL_ROW_OK ? -INFINITY : NAN;
+        if (out->best_ids)
+            out->best_ids[row->b * n + i] = i < count ? best[i].id : -1;
+        if (out->best_scores)
+            out->best_scores[row->b * n + i] = i < count ? best[i].value : none;
+    }
+}
+
+static void write_samples(const dist_candidates *c, const dist_known_row *row,
+                          const dist_known_more *more, float lse)
+{
+    const gumbel_output *out = c->draw->output;
+    int32_t samples = c->whole.sampling.num_samples;
+    for (int32_t s = 0; s < samples; s++) {
+        const gumbel_summary *best = &row->best[s];
+        int64_t at = row->b * samples + s;
+        int ok = row->status == GUMBEL_ROW_OK && best->best_id >= 0;
+        int32_t place = ok && row->cut ? find(&row->head, best->best_id) : -1, above = 0;
+        float z = best->best_z;
+        while (place >= 0 && row->head.at[above].z > z)
+            above++;
+        if (ok && out->logprobs_of == GUMBEL_RAW && out->logprobs)
+            z = row->cut ? listed_logit(c, row, &row->head.at[place])
+                         : logit_of(more, s, best->best_id);
+        out->tokens[at] = ok ? best->best_id : -1;
+        if (out->logprobs)
+            out->logprobs[at] = ok ? gumbel_logprob(z, lse) : NAN;
+        if (out->scores)
+            out->scores[at] = ok ? best->best_score : NAN;
+        if (out->ranks)
+            out->ranks[at] = !ok ? -1 : row->cut ? above + 1 : rank_of(more, s);
+    }
+}
+
+int dist_write_row(const dist_candidates *c, dist_known_row *row, const dist_known_more *more)
+{
+    const gumbel_output *out = c->draw->output;
+    const gumbel_group *group = c->draw->group;
+    int raw = out->logprobs_of == GUMBEL_RAW, weighed = !raw && (out->lse || out->logprobs);
+    int listed = out->num_top > 0 && (out->top_ids || out->top_logprobs || out->top_logits);
+    int64_t kept = row->finite;
+    weighed |= !raw && listed && out->top_logprobs;
+    if (row->status == GUMBEL_ROW_OK) {
+        if (!row->cut && ((weighed && !group->aligned) || gumbel_output_has_best(out)))
+            return 0;
+        if (listed && !sort_by_z(&row->head, out->num_top, c->sorted))
+            return 0;
+        if (row->cut && row->head.count == 0)
+            return 0;
+        if (row->cut) {
+            row->kept = dist_cut_head(&row->rules, &row->head, more->mass);
+            if (row->kept < 0)
+                return 0;
+            gumbel_summaries_clear(row->best, c->whole.sampling.num_samples);
+            dist_draw_head(&c->whole, row->b, &row->head, row->kept, c->room, row->best);
+            row->status = gumbel_summary_status(row->best);
+            kept = 0;
+            for (int32_t i = 0; i < row->kept; i++)
+                kept += row->head.at[i].z > -INFINITY;
+        }
+    }
+    int ok = row->status == GUMBEL_ROW_OK;
+    float lse = NAN;
+    if (ok && raw && (out->lse || out->logprobs || (listed && out->top_logprobs)))
+        lse = raw_normaliser(c, row);
+    if (ok && !raw)
+        lse = gumbel_summary_lse(row->best);
+    write_samples(c, row, more, lse);
+    if (listed)
+        write_list(c, row, c->sorted, lse);
+    if (gumbel_output_has_best(out))
+        write_best(c, row);
+    if (out->lse)
+        out->lse[row->b] = lse;
+    if (out->status)
+        out->status[row->b] = (int32_t)row->status;
+    if (out->kept)
+        out->kept[row->b] = ok ? (int32_t)kept : 0;
+    return 1;
+}

@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Draws by whole rows. Every rank makes its processed logits y, which its own masks, histories and
+ * lists have edited; they are gathered some rows at a time, and the rank's device draws from them
+ * as from the logits of one that holds all: by (2) of gumbel.h with y for l, to the bit. Logits as
+ * they are travel beside them where they count, and are scored as given tokens are.
+ */
+#include "ranks/rows/rows.h"
+
+#include "core/fail.h"
+#include "core/output.h"
+#include "maths/summary.h"
+
+/* Bytes that all ranks' rows of one exchange take at most, if there are several rows. */
+#define PIECE_BYTES (INT64_C(64) << 20)
+
+/* Rows first .. + count of the batch, which lie from row `at` on among those of a piece. */
+typedef struct row_run {
+    int64_t first, count, at;
+} row_run;
+
+/* The rank's part of a problem, as what makes its processed logits. */
+static gumbel_problem processing(const gumbel_problem *p)
+{
+    gumbel_problem q = *p;
+    q.request &= GUMBEL_REQUEST_TRANSFORMS;
+    q.sampling.temperature = (gumbel_row_f32){0};
+    q.sampling.given = (gumbel_row_i32){0};
+    q.sampling.noise = NULL;
+    q.sampling.noise_stride = 0;
+    q.sampling.num_samples = 1;
+    q.with_mass = 0;
+    return q;
+}
+
+/* What makes its logits as they are. */
+static gumbel_problem storing(const gumbel_problem *p)
+{
+    gumbel_problem q = processing(p);
+    q.request = 0;
+    q.with_path = 0;
+    q.scale = 1.0f;
+    q.soft_cap = 0.0f;
+    q.end_token = q.first_token + q.vocab;
+    return q;
+}
+
+/* Rows first .. of the whole, of which `logits` has [count, V]. */
+static gumbel_problem gathered(const dist_rows *c, row_run run, const float *logits)
+{
+    const gumbel_group *group = c->draw->group;
+    gumbel_problem w = *c->draw->p;
+    w.vocab = c->vocab;
+    w.hidden_size = 0;
+    w.hidden = w.weight = w.bias = (gumbel_tensor){0};
+    w.logits = (gumbel_tensor){
+        .dtype = GUMBEL_FLOAT32, .rows = w.batch, .cols = c->vocab, .stride = c->vocab};
+    w.scale = 1.0f;
+    w.soft_cap = 0.0f;
+    w.first_token = group->first_token;
+    w.end_token = c->draw->end_token;
+    w.with_path = 0;
+    w.sampling.noise = NULL;
+    w.sampling.noise_stride = 0;
+    w = gumbel_problem_slice(&w, run.first, run.count);
+    w.logits.data = logits;
+    return w;
+}
+
+/* The draw of a piece. */
+static gumbel_problem drawing(const dist_rows *c, row_run run, uint32_t outputs)
+{
+    gumbel_problem w = gathered(c, run, c->whole ? c->whole + run.at * c->vocab : NULL);
+    w.request &= GUMBEL_REQUEST_TRUNCATION | GUMBEL_REQUEST_GIVEN;
+    w.request |= outputs;
+    w.with_mass = 1;
+    if (c->noise) {
+        int64_t at = (1 + c->raw) * c->piece + run.at * w.sampling.num_samples;
+        w.sampling.noise = c->whole ? c->whole + at * c->vocab : NULL;
+        w.sampling.noise_stride = c->vocab;
+    }
+    return w;
+}
+
+/* Tokens scored by the logits as they are, `each` a row. */
+static gumbel_problem scoring(const dist_rows *c, row_run run, const int32_t *ids, int32_t each)
+{
+    const float *raw = c->whole ? c->whole + (c->piece + run.at) * c->vocab : NULL;
+    gumbel_problem w = gathered(c, run, raw);
+    w.first_row = 0;
+    w.request = GUMBEL_REQUEST_GIVEN | GUMBEL_REQUEST_RAW;
+    w.sampling = (gumbel_sampling){.num_samples = each, .given = {ids, each}};
+    w.position_by_row = w.mask_by_row = 0;
+    w.list_of_row = NULL;
+    w.with_mass = 1;
+    return w;
+}
+
+/* The most that calls of the rank's device take. */
+gumbel_status dist_rows_count(const dist_rows *c, size_t *most, gumbel_error *error)
+{
+    const row_run all = {0, c->piece, 0};
+    const gumbel_group *group = c->draw->group;
+    const gumbel_problem *p = c->draw->p;
+    gumbel_problem q = processing(p);
+    const uint32_t outputs = GUMBEL_REQUEST_RANKS | GUMBEL_REQUEST_KEPT | GUMBEL_REQUEST_BEST;
+    if (dist_own(group)->rows > 0) {
+        GUMBEL_FORWARD(dist_count(group, &q, GUMBEL_NEED_ROWS, most, error));
+        GUMBEL_FORWARD(dist_count(group, &q, GUMBEL_NEED_PART, most, error));
+        q = storing(p);
+        GUMBEL_FORWARD(dist_count(group, &q, GUMBEL_NEED_ROWS, most, error));
+    }
+    q = drawing(c, all, (p->request & outputs) | GUMBEL_REQUEST_TOP);
+    GUMBEL_FORWARD(dist_count(group, &q, 0, most, error));
+    if (!c->raw)
+        return GUMBEL_OK;
+    static const int32_t none;
+    q = scoring(c, all, &none, p->sampling.num_samples);
+    GUMBEL_FORWARD(dist_count(group, &q, 0, most, error));
+    q = scoring(c, all, &none, GUMBEL_TOP_MOST);
+    return dist_count(group, &q, 0, most, error);
+}
+
+static void carve(dist_rows *c, gumbel_cursor *cursor)
+{
+    const gumbel_group *group = c->draw->group;
+    const gumbel_problem *p = c->draw->p;
+    size_t batch = (size_t)p->batch, own = (size_t)dist_own(group)->rows, size = sizeof(float);
+    size_t most = (size_t)group->rows_most, ranks = (size_t)group->transport.ranks;
+    size_t samples = (size_t)p->sampling.num_samples, piece = (size_t)c->piece;
+    size_t moving = (size_t)c->kinds * piece,
+           wide = samples > GUMBEL_TOP_MOST ? samples : GUMBEL_TOP_MOST;
+    c->y = gumbel_carve(cursor, batch, own, size);
+    c->logits = gumbel_carve(cursor, c->raw ? batch : 0, own, size);
+    c->sent = gumbel_carve(cursor, moving, most, size);
+    c->received = gumbel_carve(cursor, ranks * moving, most, size);
+    c->whole = gumbel_carve(cursor, moving, (size_t)c->vocab, size);
+    c->tokens = gumbel_carve(cursor, piece, samples, size);
+    c->top_ids = gumbel_carve(cursor, piece, GUMBEL_TOP_MOST, size);
+    c->status = gumbel_carve(cursor, piece, 1, size);
+    c->scratch = gumbel_carve(cursor, piece, wide + 1, size);
+    c->scores = gumbel_carve(cursor, piece, wide, size);
+    c->lse = gumbel_carve(cursor, piece, 1, size);
+}
+
+gumbel_status dist_rows_make(const dist_rows *c, gumbel_error *error)
+{
+    const dist_draw *draw = c->draw;
+    gumbel_device *device = draw->group->device;
+    gumbel_problem q = processing(draw->p);
+    const int64_t vocab = q.vocab;
+    if (dist_own(draw->group)->rows == 0)
+        return GUMBEL_OK;
+    GUMBEL_FORWARD(device->backend->process(device, &q, c->y, vocab, draw->local, error));
+    for (int64_t b = 0; b < q.batch; b++) {
+        gumbel_summary found;
+        float *row = c->y + b * vocab;
+        if (row[0] == row[0])
+            continue;
+        gumbel_problem one = gumbel_problem_slice(&q, b, 1);
+        GUMBEL_FORWARD(device->backend->partial(device, &one, &found, draw->local, error));
+        for (int64_t i = 0; i < vocab && found.flags == GUMBEL_FLAG_INFINITE; i++)
+            row[i] = INFINITY;
+    }
+    q = storing(draw->p);
+    return c->raw ? device->backend->store(device, &q, c->logits, vocab, draw->local, error)
+                  : GUMBEL_OK;
+}
+
+/* Row `kind` of row b, of this rank. */
+static const float *own_row(const dist_rows *c, int64_t b, int64_t kind)
+{
+    const gumbel_problem *p = c->draw->p;
+    if (kind == 0)
+        return c->y + b * p->vocab;
+    if (kind == 1 && c->raw)
+        return c->logits + b * p->vocab;
+    int64_t sample = kind - 1 - c->raw;
+    return p->sampling.noise + (b * p->sampling.num_samples + sample) * p->sampling.noise_stride;
+}
+
+/* Where a row of kind `kind` lies among `piece` rows: noise goes by rows, then samples. */
+static int64_t place_of(const dist_rows *c, int64_t kind, int64_t row)
+{
+    int64_t before = 1 + c->raw, samples = c->kinds - before;
+    return kind < before ? kind * c->piece + row
+                         : before * c->piece + row * samples + (kind - before);
+}
+
+/* Gather `count` rows and lay them side by side. */
+static gumbel_status gather(const dist_rows *c, const int64_t *which, int64_t count,
+                            gumbel_error *error)
+{
+    gumbel_group *group = c->draw->group;
+    int64_t most = group->rows_most, moving = c->kinds * c->piece;
+    int64_t own = dist_own(group)->rows;
+    for (int64_t kind = 0; kind < c->kinds; kind++)
+        for (int64_t b = 0; b < count; b++) {
+            float *to = c->sent + place_of(c, kind, b) * most;
+            if (own > 0)
+                memcpy(to, own_row(c, which[b], kind), (size_t)own * sizeof *to);
+            memset(to + own, 0, (size_t)(most - own) * sizeof *to);
+        }
+    GUMBEL_FORWARD(
+        dist_gather(group, c->sent, c->received, (size_t)(moving * most) * sizeof(float), error));
+    for (int32_t r = 0; r < group->transport.ranks; r++) {
+        const dist_shard *s = &group->shards[r];
+        for (int64_t at = 0; at < moving && s->rows > 0; at++)
+            memcpy(c->whole + at * c->vocab + (s->first_token - group->first_token),
+                   c->received + (r * moving + at) * most, (size_t)s->rows * sizeof(float));
+    }
+    return GUMBEL_OK;
+}
+
+/* Log-probabilities of ids [count, each] by the logits as they are, to `into`, and the rows'
+ * log-normalisers. */
+static gumbel_status score(const dist_rows *c, row_run run, const int32_t *ids, int32_t each,
+                           float *into, gumbel_error *error)
+{
+    gumbel_device *device = c->draw->group->device;
+    gumbel_problem w = scoring(c, run, ids, each);
+    const gumbel_output out = {.struct_size = sizeof out,
+                               .tokens = c->scratch,
+                               .logprobs = into,
+                               .lse = c->lse,
+                               .logprobs_of = GUMBEL_RAW};
+    return device->backend->sample(device, &w, &out, c->draw->local, error);
+}
+
+/* Write what logits as they are tell of a piece that is drawn. */
+static gumbel_status read_raw(const dist_rows *c, row_run run, const gumbel_output *out,
+                              const gumbel_output *drawn, gumbel_error *error)
+{
+    const int64_t count = run.count;
+    const gumbel_group *group = c->draw->group;
+    int32_t samples = c->draw->p->sampling.num_samples, n = out->num_top;
+    int raw = out->logprobs_of == GUMBEL_RAW;
+    if (raw && (out->logprobs || out->lse))
+        GUMBEL_FORWARD(score(c, run, drawn->tokens, samples, c->scores, error));
+    for (int64_t b = 0; b < count; b++) {
+        int ok = drawn->status[b] == GUMBEL_ROW_OK;
+        for (int32_t s = 0; s < samples && raw && out->logprobs; s++)
+            out->logprobs[b * samples + s] = ok ? c->scores[b * samples + s] : NAN;
+        if (raw && out->lse)
+            out->lse[b] = ok ? c->lse[b] : NAN;
+    }
+    if (raw && out->top_logprobs && n > 0)
+        GUMBEL_FORWARD(score(c, run, drawn->top_ids, n, c->scores, error));
+    for (int64_t at = 0; at < count * n; at++) {
+        int32_t id = drawn->top_ids[at];
+        float none = drawn->status[at / n] == GUMBEL_ROW_OK ? -INFINITY : NAN;
+        if (raw && out->top_logprobs)
+            out->top_logprobs[at] = id < 0 ? none : c->scores[at];
+        if (out->top_logits)
+            out->top_logits[at] =
+                id < 0
+                    ? none
+                    : c->whole[(c->piece + run.at + at / n) * c->vocab + (id - group->first_token)];
+    }
+    return GUMBEL_OK;
+}
+
+/* Draw rows that are gathered. */
+static gumbel_status draw_run(const dist_rows *c, row_run run, gumbel_error *error)
+{
+    const gumbel_problem *p = c->draw->p;
+    gumbel_device *device = c->draw->group->device;
+    gumbel_output out = gumbel_output_slice(c->draw->output, run.first, p->sampling.num_samples);
+    gumbel_output drawn = out;
+    drawn.top_logits = NULL;
+    if (c->raw) {
+        drawn.top_ids = out.top_ids ? out.top_ids : c->top_ids;
+        drawn.status = out.status ? out.status : c->status;
+    }
+    if (out.logprobs_of == GUMBEL_RAW) {
+        drawn.logprobs = drawn.lse = drawn.top_logprobs = NULL;
+        drawn.logprobs_of = GUMBEL_PROCESSED;
+    }
+    uint32_t outputs = (out.ranks ? GUMBEL_REQUEST_RANKS : 0) |
+                       (out.kept ? GUMBEL_REQUEST_KEPT : 0) |
+                       (gumbel_output_has_best(&out) ? GUMBEL_REQUEST_BEST : 0);
+    if (out.num_top > 0 && (drawn.top_ids || drawn.top_logprobs))
+        outputs |= GUMBEL_REQUEST_TOP;
+    gumbel_problem w = drawing(c, run, outputs);
+    w.with_mass = drawn.lse || drawn.logprobs;
+    GUMBEL_FORWARD(device->backend->sample(device, &w, &drawn, c->draw->local, error));
+    return c->raw ? read_raw(c, run, &out, &drawn, error) : GUMBEL_OK;
+}
+
+gumbel_problem dist_rows_problem(const dist_rows *c, const float *values)
+{
+    gumbel_problem q = *c->draw->p;
+    q.hidden_size = 0;
+    q.hidden = q.weight = q.bias = (gumbel_tensor){0};
+    q.logits = (gumbel_tensor){values, GUMBEL_FLOAT32, q.batch, q.vocab, q.vocab, {0, 0}};
+    q.scale = 1.0f;
+    q.soft_cap = 0.0f;
+    q.request = 0;
+    q.with_path = 0;
+    q.with_mass = 1;
+    return q;
+}
+
+dist_rows dist_rows_of(dist_draw *draw, gumbel_cursor *cursor)
+{
+    const gumbel_group *group = draw->group;
+    const gumbel_problem *p = draw->p;
+    dist_rows c = {.draw = draw,
+                   .raw = (p->request & (GUMBEL_REQUEST_RAW | GUMBEL_REQUEST_LOGITS)) != 0,
+                   .noise = p->sampling.noise != NULL,
+                   .vocab = group->end_token - group->first_token};
+    c.kinds = 1 + c.raw + (c.noise ? p->sampling.num_samples : 0);
+    c.piece = PIECE_BYTES / (c.kinds * group->rows_most * group->transport.ranks * 4);
+    c.piece = c.piece < 1 ? 1 : c.piece > p->batch ? p->batch : c.piece;
+    carve(&c, cursor);
+    return c;
+}
+
+gumbel_status dist_rows_serve(const dist_rows *c, const int64_t *which, int64_t count,
+                              gumbel_error *error)
+{
+    c->draw->group->traffic.rows_by_rows += count;
+    for (int64_t done = 0; done < count; done += c->piece) {
+        int64_t rows = count - done < c->piece ? count - done : c->piece;
+        GUMBEL_FORWARD(gather(c, which + done, rows, error));
+        for (int64_t at = 0; at < rows;) {
+            row_run run = {which[done + at], 1, at};
+            while (at + run.count < rows && which[done + at + run.count] == run.first + run.count)
+                run.count++;
+            GUMBEL_FORWARD(draw_run(c, run, error));
+            at += run.count;
+        }
+    }
+    return GUMBEL_OK;
+}

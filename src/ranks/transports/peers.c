@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Exchanges of device memory by mailboxes, among ranks of one host whose GPUs reach each other's
+ * memory.
+ */
+#define _POSIX_C_SOURCE 199309L
+#include "core/fail.h"
+#include "core/output.h"
+#include "ranks/group.h"
+#include "ranks/transports/clock.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+_Static_assert(sizeof(gumbel_peer_card) <= sizeof(dist_header), "a card fits into a frame");
+
+#define SLEEP_NS 20000
+/* Beyond the time-out of an exchange, in which its kernel says which rank was missing. */
+#define GRACE_MS 200
+
+size_t gumbel_peer_mailbox_bytes(int32_t ranks, size_t peer_bytes)
+{
+    if (ranks < 1 || ranks > GUMBEL_PEERS_RANKS || peer_bytes % sizeof(gumbel_summary) != 0)
+        return 0;
+    return gumbel_mailbox_bytes(ranks, peer_bytes / sizeof(uint32_t));
+}
+
+/* Whether all ranks came through, told to each. */
+static gumbel_status all_came(gumbel_group *group, gumbel_peer_card *cards,
+                              const gumbel_peer_card *own, int *all, gumbel_error *error)
+{
+    GUMBEL_FORWARD(dist_gather(group, own, cards, sizeof *own, error));
+    *all = 1;
+    for (int32_t r = 0; r < group->transport.ranks; r++)
+        *all &= cards[r].status == GUMBEL_OK;
+    return GUMBEL_OK;
+}
+
+/* Make, tell, reach, and tell again. */
+static gumbel_status connect(gumbel_group *group, void *const *mailboxes, gumbel_peer_card *cards,
+                             int *all, gumbel_error *found, gumbel_error *error)
+{
+    const gumbel_rank_calls *calls = group->device->backend->ranks;
+    gumbel_peers *peers = &group->peers;
+    gumbel_peer_card own = {.status = GUMBEL_OK};
+    if (peers->ranks > GUMBEL_PEERS_RANKS)
+        own.status = gumbel_fail(found, GUMBEL_ERROR_UNSUPPORTED, "options.peer_memory",
+                                 "there are more than %d ranks", GUMBEL_PEERS_RANKS);
+    if (mailboxes && own.status == GUMBEL_OK)
+        memcpy(peers->mailboxes, mailboxes, (size_t)peers->ranks * sizeof *mailboxes);
+    if (own.status == GUMBEL_OK)
+        own.status = calls->make(group->device, peers, &own, found);
+    GUMBEL_FORWARD(all_came(group, cards, &own, all, error));
+    if (!*all)
+        return GUMBEL_OK;
+    if (!mailboxes)
+        own.status = calls->join(group->device, peers, cards, found);
+    return all_came(group, cards, &own, all, error);
+}
+
+gumbel_status dist_meet_peers(gumbel_group *group, const gumbel_group_options *options,
+                              gumbel_error *error)
+{
+    int32_t ranks = group->transport.ranks;
+    int all = 0;
+    gumbel_error found = {"", ""};
+    /* What ranks say of themselves is no larger than a frame. */
+    gumbel_peer_card *cards = (gumbel_peer_card *)(void *)group->frames;
+    group->peers = (gumbel_peers){.rank = group->transport.rank,
+                                  .ranks = ranks,
+                                  .words = options->peer_bytes / sizeof(uint32_t),
+                                  .timeout_ms = group->timeout_ms};
+    gumbel_status status = connect(group, options->peer_mailboxes, cards, &all, &found, error);
+    int32_t missing = 0;
+    while (missing + 1 < ranks && cards[missing].status == GUMBEL_OK)
+        missing++;
+    if (status != GUMBEL_OK || all)
+        return status;
+    group->device->backend->ranks->part(group->device, &group->peers);
+    group->peers.ranks = 0;
+    if (options->peer_memory == GUMBEL_PEERS_ALLOW)
+        return GUMBEL_OK;
+    return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "options.peer_memory",
+                       "rank %d does not reach all others%s%.160s", (int)missing,
+                       found.message[0] ? "; of this one: " : "", found.message);
+}
+
+gumbel_status dist_check_peers(gumbel_group *group, gumbel_error *error)
+{
+    const volatile gumbel_peer_report *report = group->peers.report;
+    uint32_t failed = group->peers.ranks ? report->failed : 0;
+    if (!failed)
+        return GUMBEL_OK;
+    group->broken = 1;
+    char begun[96] = "";
+    for (int32_t r = 0, used = 0; r < group->peers.ranks && used < (int32_t)sizeof begun; r++)
+        used += snprintf(begun + used, sizeof begun - (size_t)used, " %" PRIu64, report->begun[r]);
+    return gumbel_fail(error, GUMBEL_ERROR_GROUP, "group",
+                       "rank %d did not answer within %" PRId64 " ms, in exchange %" PRIu32
+                       " of call %" PRId64 "; begun by ranks 0 to %d:%s",
+                       (int)failed - 1, group->timeout_ms, report->exchange, group->traffic.calls,
+                       (int)group->peers.ranks - 1, begun);
+}
+
+gumbel_status dist_finish_peers(gumbel_group *group, void *stream, const gumbel_finish_call *call,
+                                gumbel_error *error)
+{
+    const size_t each = sizeof *call->summaries / sizeof(uint32_t);
+    int64_t most = (int64_t)(group->peers.words / each) / call->num_samples;
+    if (most == 0)
+        return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "options.peer_bytes",
+                           "%d samples of a row do not fit into a mailbox", (int)call->num_samples);
+    for (int64_t done = 0; done < call->batch; done += most) {
+        int64_t rows = call->batch - done < most ? call->batch - done : most;
+        gumbel_output output = gumbel_output_slice(call->output, done, call->num_samples);
+        gumbel_finish_call part = *call;
+        part.summaries += done * call->num_samples;
+        part.batch = rows;
+        part.output = &output;
+        group->traffic.exchanges++;
+        group->traffic.bytes += rows * call->num_samples * (int64_t)sizeof *call->summaries;
+        GUMBEL_FORWARD(group->device->backend->ranks->exchange(group->device, stream, &group->peers,
+                                                               &part, error));
+    }
+    return GUMBEL_OK;
+}
+
+gumbel_status dist_queue_rows(gumbel_group *group, void *stream, const gumbel_peer_rows *rows,
+                              gumbel_error *error)
+{
+    int64_t words = rows->rows * rows->width, room = (int64_t)group->peers.words / 2;
+    if (!rows->chosen) { /* how many others are is not known here */
+        group->traffic.exchanges += (words + room - 1) / room;
+        group->traffic.bytes += words * (int64_t)sizeof(uint32_t);
+    }
+    return group->device->backend->ranks->exchange_rows(group->device, stream, &group->peers, rows,
+                                                        error);
+}
+
+gumbel_status dist_wait_stream(gumbel_group *group, gumbel_device *device, void *stream,
+                               gumbel_error *error)
+{
+    const struct timespec pause = {0, SLEEP_NS};
+    int64_t end = dist_now_ms() + group->timeout_ms + GRACE_MS;
+    for (int done = 0; !done;) {
+        gumbel_status status = device->backend->ranks->look(device, stream, &done, error);
+        if (status == GUMBEL_OK)
+            status = dist_check_peers(group, error);
+        if (status == GUMBEL_OK && !done && dist_now_ms() >= end)
+            status =
+                gumbel_fail(error, GUMBEL_ERROR_GROUP, "group",
+                            "what is queued is not done within %" PRId64 " ms", group->timeout_ms);
+        group->broken |= status != GUMBEL_OK;
+        GUMBEL_FORWARD(status);
+        if (!done)
+            nanosleep(&pause, NULL);
+    }
+    return dist_check_peers(group, error);
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Calls of other libraries' that may wait for ever, made on a thread that can be left behind.
+ */
+#ifndef GUMBEL_RANKS_WITHIN_H
+#define GUMBEL_RANKS_WITHIN_H
+
+#include <pthread.h>
+#include <stdint.h>
+
+typedef enum dist_ended {
+    DIST_ENDED,     /* the work is done, and what it wrote can be read */
+    DIST_LEFT,      /* it goes on: its argument is the thread's, which drops it in the end */
+    DIST_NOT_BEGUN, /* there is no thread */
+} dist_ended;
+
+/* Of both threads; it lies in what the argument points at, and needs not be set. */
+typedef struct dist_work {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    void (*work)(void *argument), (*drop)(void *argument);
+    void *argument;
+    int done, left;
+} dist_work;
+
+/* Run `work` on a thread that gets no signals of the program's, and wait for it `timeout_ms` at
+ * most. Work that is left calls `drop` with its argument when it is done, and before touches
+ * nothing but that. */
+dist_ended dist_within(dist_work *shared, int64_t timeout_ms, void (*work)(void *argument),
+                       void (*drop)(void *argument), void *argument);
+
+#endif
