@@ -86,12 +86,6 @@ typedef struct gumbel_rank_calls {
     void (*part)(gumbel_device *device, gumbel_peers *peers);
     /* At once: whether all that is queued on a stream is done, 0 or 1. */
     gumbel_status (*look)(gumbel_device *device, void *stream, int *done, gumbel_error *error);
-    /* Queue a copy of `bytes` to host memory, or from there. Where that is not page-locked it is
-     * done on return, or read. */
-    gumbel_status (*bring)(gumbel_device *device, void *stream, void *to, const void *from,
-                           size_t bytes, gumbel_error *error);
-    gumbel_status (*put)(gumbel_device *device, void *stream, void *to, const void *from,
-                         size_t bytes, gumbel_error *error);
     /* Exchange with peers: a draw's summaries, merged over all ranks and written out as finish()
      * does; rows. */
     gumbel_status (*exchange)(gumbel_device *device, void *stream, const gumbel_peers *peers,

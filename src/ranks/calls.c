@@ -5,7 +5,6 @@
  */
 #include "core/fail.h"
 #include "ranks/group.h"
-#include "ranks/transports/bridge.h"
 #include "validate/validate.h"
 
 #include <inttypes.h>
@@ -161,10 +160,7 @@ static gumbel_status draw(gumbel_group *group, void *stream, const gumbel_head *
     gumbel_error found = {"", ""};
     GUMBEL_FORWARD(begin(group, error));
     gumbel_status status = fit(group, &f, head, logits, sampling, &group->vocab_size, &found);
-    if (status == GUMBEL_OK && group->bridge)
-        status = dist_bridge_draw(group->bridge, stream, f.with_head, f.with_logits, sampling,
-                                  output, workspace, workspace_bytes, &found);
-    else if (status == GUMBEL_OK)
+    if (status == GUMBEL_OK)
         status = head ? gumbel_sample(&group->base, stream, &f.head, f.with_sampling, output,
                                       workspace, workspace_bytes, &found)
                       : gumbel_sample_logits(&group->base, stream, &f.logits, f.with_sampling,
@@ -185,9 +181,6 @@ gumbel_status gumbel_group_workspace_size(const gumbel_group *group, const gumbe
     GUMBEL_REFUSE_IF(!output, error, "output", "output is NULL");
     GUMBEL_FORWARD(fit(group, &f, head, logits, sampling, &vocab_size, error));
     GUMBEL_REFUSE_IF(!bytes, error, "bytes", "bytes is NULL");
-    if (group->bridge)
-        return dist_bridge_size(group->bridge, f.with_head, f.with_logits, sampling, output, bytes,
-                                error);
     return gumbel_workspace_size(device_of(group), f.with_head, f.with_logits, f.with_sampling,
                                  output, bytes, error);
 }
@@ -252,24 +245,12 @@ static gumbel_status verify(gumbel_group *group, void *stream, const gumbel_head
 {
     fitted f;
     size_t needed;
-    dist_bridged brought;
     gumbel_error found = {"", ""};
     GUMBEL_FORWARD(begin(group, error));
     gumbel_status status = fit(group, &f, head, logits, sampling, &group->vocab_size, &found);
     sampling = f.with_sampling;
     if (status == GUMBEL_OK)
         status = read_draft(draft, &group->drafted, &found);
-    if (status == GUMBEL_OK && group->bridge) {
-        status =
-            dist_bridge_verify_begin(group->bridge, stream, f.with_head, f.with_logits, sampling,
-                                     draft, verified, workspace, workspace_bytes, &brought, &found);
-        stream = NULL;
-        sampling = &brought.sampling;
-        draft = &brought.draft;
-        verified = &brought.verified;
-        workspace = brought.workspace;
-        workspace_bytes = brought.bytes;
-    }
     if (status == GUMBEL_OK)
         status = gumbel_verify_workspace_size(&group->base, f.with_head, f.with_logits, sampling,
                                               draft, verified, &needed, &found);
@@ -281,8 +262,6 @@ static gumbel_status verify(gumbel_group *group, void *stream, const gumbel_head
                       : gumbel_verify_logits(&group->base, stream, &f.logits, sampling, draft,
                                              verified, workspace, workspace_bytes, &found);
     }
-    if (status == GUMBEL_OK && group->bridge)
-        status = dist_bridge_end(group->bridge, &found);
     return settle(group, status, &found, error);
 }
 
@@ -321,9 +300,6 @@ gumbel_status gumbel_group_verify_workspace_size(const gumbel_group *group, cons
     GUMBEL_FORWARD(fit(group, &f, head, logits, sampling, &vocab_size, error));
     GUMBEL_FORWARD(read_draft(draft, &digest, error));
     GUMBEL_REFUSE_IF(!bytes, error, "bytes", "bytes is NULL");
-    if (group->bridge)
-        return dist_bridge_verify_size(group->bridge, f.with_head, f.with_logits, sampling, draft,
-                                       verified, bytes, error);
     return gumbel_verify_workspace_size(device_of(group), f.with_head, f.with_logits,
                                         f.with_sampling, draft, verified, bytes, error);
 }

@@ -5,7 +5,6 @@
 #include "ranks/group.h"
 
 #include "core/fail.h"
-#include "ranks/transports/bridge.h"
 #include "maths/noise.h"
 #include "validate/validate.h"
 
@@ -73,10 +72,8 @@ gumbel_status gumbel_group_wait(gumbel_group *group, void *stream, gumbel_error 
     const gumbel_transport *t = &group->transport;
     if (group->broken)
         return gumbel_fail(error, GUMBEL_ERROR_GROUP, "group", "an earlier exchange failed");
-    if (group->bridge)
-        return dist_wait_stream(group, group->bridge->gpu, stream, error);
     if (group->peers.ranks)
-        return dist_wait_stream(group, group->device, stream, error);
+        return dist_wait_stream(group, stream, error);
     if (group->device->backend->host_memory)
         return GUMBEL_OK;
     if (t->wait(t->context, stream, group->timeout_ms, why) == 0)
@@ -246,40 +243,33 @@ static gumbel_group *allocate(const gumbel_transport *t, size_t frame_bytes, hel
     return group;
 }
 
-/* Have ranks on GPUs bring what they say to the host, where a rank is on a CPU, or one on a GPU has
- * neither peer memory nor a transport of device memory. All ranks decide alike. */
-static gumbel_status bridge(gumbel_group *group, const hello *own, hello *all,
-                            const gumbel_group_options *o, gumbel_error *error)
+/* Connect ranks on GPUs by peer memory, or by a transport of device memory. All ranks decide
+ * alike. */
+static gumbel_status connect_devices(gumbel_group *group, const hello *all,
+                                     const gumbel_group_options *o, gumbel_error *error)
 {
-    int32_t ranks = group->transport.ranks, hosts = 0, queues = 1;
-    gumbel_error found = {"", ""};
+    int32_t ranks = group->transport.ranks, on_cpus = 0, queueing = 0;
     for (int32_t r = 0; r < ranks; r++) {
-        hosts += all[r].host_memory;
-        queues &= all[r].queues | all[r].host_memory;
+        on_cpus += all[r].host_memory;
+        queueing += all[r].queues;
     }
-    if (hosts == ranks)
+    if (on_cpus == ranks)
         return GUMBEL_OK;
-    if (hosts > 0 && o->peer_memory == GUMBEL_PEERS_REQUIRE)
-        return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "options.peer_memory",
-                           "%d of %d ranks are on CPUs", (int)hosts, (int)ranks);
-    if (hosts == 0 && o->peer_memory != GUMBEL_PEERS_OFF)
+    if (on_cpus > 0)
+        return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "device",
+                           "%d of %d ranks are on CPUs and the others on GPUs; open the group with "
+                           "all ranks on CPUs, or all on GPUs",
+                           (int)on_cpus, (int)ranks);
+    if (o->peer_memory != GUMBEL_PEERS_OFF)
         GUMBEL_FORWARD(dist_meet_peers(group, o, error));
-    if (hosts == 0 && group->peers.ranks)
+    if (group->peers.ranks)
         return GUMBEL_OK;
-    if (hosts == 0 && queues)
+    if (queueing == ranks)
         return dist_start_errands(group, error);
-    hello told = *own;
-    if (!own->host_memory)
-        told.status = dist_bridge_open(&group->bridge, group, group->device, &found);
-    GUMBEL_FORWARD(dist_gather(group, &told, all, sizeof told, error));
-    for (int32_t r = 0; r < ranks; r++)
-        if (all[r].status != GUMBEL_OK)
-            return gumbel_fail(error, GUMBEL_ERROR_GROUP, "device", "rank %d: %s", (int)r,
-                               r == own->rank ? found.message
-                                              : gumbel_status_string((gumbel_status)all[r].status));
-    if (group->bridge)
-        group->device = &group->bridge->base;
-    return GUMBEL_OK;
+    return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "transport",
+                       "it exchanges host memory only, and the ranks are on GPUs%s; use "
+                       "gumbel_nccl_transport(), or GUMBEL_PEERS_REQUIRE on one host",
+                       o->peer_memory == GUMBEL_PEERS_OFF ? "" : " that do not reach each other");
 }
 
 static void release(gumbel_group *group)
@@ -287,7 +277,6 @@ static void release(gumbel_group *group)
     dist_stop_errands(group);
     if (group->peers.ranks)
         group->device->backend->ranks->part(group->device, &group->peers);
-    dist_bridge_close(group->bridge);
     free(group->shards);
     free(group->frame);
     free(group->frames);
@@ -331,7 +320,7 @@ gumbel_status gumbel_group_open(const gumbel_transport *transport, gumbel_device
                        .queues = t.queue && t.wait};
     gumbel_status met = meet(made, &own, all, status == GUMBEL_OK ? error : NULL);
     if (met == GUMBEL_OK)
-        met = bridge(made, &own, all, &o, error);
+        met = connect_devices(made, all, &o, error);
     free(all);
     if (status != GUMBEL_OK && error)
         *error = refused;

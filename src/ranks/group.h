@@ -30,7 +30,7 @@ typedef struct dist_errands {
 struct gumbel_group {
     gumbel_device base; /* first: a pointer to the group is one to a device */
     gumbel_backend table;
-    gumbel_device *device; /* of this rank, or the bridge to it */
+    gumbel_device *device; /* of this rank */
     gumbel_transport transport;
     int64_t timeout_ms;
     size_t frame_bytes;
@@ -47,7 +47,6 @@ struct gumbel_group {
     uint64_t drafted;               /* digest of the call's draft */
     uint64_t agreed;    /* of a CUDA device's call: digest of what ranks compared last */
     gumbel_peers peers; /* whose memory this rank's device reaches; no ranks where it does not */
-    struct dist_bridge *bridge; /* where the rank is on a GPU, and messages lie in host memory */
     dist_errands errands;
     gumbel_traffic traffic;
 };
@@ -81,9 +80,8 @@ gumbel_status dist_finish_peers(gumbel_group *group, void *stream, const gumbel_
 gumbel_status dist_queue_rows(gumbel_group *group, void *stream, const gumbel_peer_rows *rows,
                               gumbel_error *error);
 
-/* Wait for what is queued on a GPU's stream, within the time-out; with mailboxes, or a bridge. */
-gumbel_status dist_wait_stream(gumbel_group *group, gumbel_device *device, void *stream,
-                               gumbel_error *error);
+/* Wait, within the time-out, for what is queued on a GPU's stream; with mailboxes. */
+gumbel_status dist_wait_stream(gumbel_group *group, void *stream, gumbel_error *error);
 
 /* Have a thread run this rank's errands, where those of all ranks can; end it, where it runs, and
  * what it is asked by. All ranks start them at once. */

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Drafts that ranks verify, some of which have memory that the host cannot read: the text is the
- * one that one device decodes step by step.
+ * Drafts that ranks verify: the text is the one that one device decodes step by step.
  */
 #include "draft_cycles.h"
-#include "far_device.h"
 #include "shards.h"
 #include "thread_ranks.h"
 
@@ -20,8 +18,6 @@
 typedef struct shared_cycle {
     thread_ranks *place;
     gumbel_device **devices;
-    gumbel_device *far_one;
-    uint32_t far_ranks; /* bits */
     const cycle *asked;
     const int32_t *progress;
     shard_cut cut;
@@ -29,12 +25,6 @@ typedef struct shared_cycle {
     _Atomic int wrong;
     int32_t emitted[64]; /* as rank 0 has it */
 } shared_cycle;
-
-/* A rank without tokens is one on a CPU. */
-static int is_far(const shared_cycle *c, int32_t rank)
-{
-    return c->cut.rows[rank] > 0 && (c->far_ranks >> rank & 1);
-}
 
 static gumbel_status verify(gumbel_group *group, const shared_cycle *c, int32_t rank,
                             const gumbel_draft *draft, verified_arrays *into, gumbel_error *error)
@@ -56,9 +46,6 @@ static gumbel_status verify(gumbel_group *group, const shared_cycle *c, int32_t 
         head = shards_head(&whole, &c->cut, rank);
     else
         logits = shards_logits(&whole, &c->cut, rank);
-    if (is_far(c, rank))
-        return far_verify(group, fused ? &head : NULL, fused ? NULL : &logits, &sampling, draft,
-                          &into->to, error);
     gumbel_status status =
         gumbel_group_verify_workspace_size(group, fused ? &head : NULL, fused ? NULL : &logits,
                                            &sampling, draft, &into->to, &bytes, error);
@@ -89,8 +76,7 @@ static void one_rank(void *argument, int32_t rank)
         draft.tokens = tokens;
     }
     verified_arrays *found = verified_make(requests, c->asked->max_nodes, requests + 3);
-    gumbel_device *device = is_far(c, rank) ? c->far_one : c->devices[rank];
-    if (gumbel_group_open(&transport, device, &options, &group, &error) != GUMBEL_OK)
+    if (gumbel_group_open(&transport, c->devices[rank], &options, &group, &error) != GUMBEL_OK)
         c->wrong = 1;
     gumbel_status status = c->wrong ? GUMBEL_OK : verify(group, c, rank, &draft, found, &error);
     if (c->odd >= 0)
@@ -113,7 +99,6 @@ static void texts_are_the_targets(void **state)
     (void)state;
     for (int i = 0; i < 4; i++)
         devices[i] = open_device(GUMBEL_ISA_AUTO, 1, 0);
-    far_device *far_one = far_device_make(devices[0]);
     for (int index = 0; index < (TEST_SANITIZED ? 6 : 24); index++) {
         const texts_plan plan = texts_plan_at_random(index);
         texts *of = texts_make(&plan, devices[0]);
@@ -124,8 +109,6 @@ static void texts_are_the_targets(void **state)
             cycle *asked = cycle_make(of, progress, &random);
             shared_cycle call = {.place = thread_ranks_make(ranks),
                                  .devices = devices,
-                                 .far_one = far_device_of(far_one),
-                                 .far_ranks = index % 2 ? random_below(&random, 16) : 0,
                                  .asked = asked,
                                  .progress = progress,
                                  .cut = shards_cut(0, plan.vocab, ranks, 0, &random),
@@ -150,7 +133,6 @@ static void texts_are_the_targets(void **state)
         texts_free(of);
     }
     assert_true(emitted > cycles * 3 / 2); /* drafts do get accepted */
-    far_device_free(far_one);
     for (int i = 0; i < 4; i++)
         gumbel_close(devices[i]);
 }

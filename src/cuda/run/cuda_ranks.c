@@ -149,34 +149,6 @@ static gumbel_status look(gumbel_device *device, void *stream, int *done, gumbel
                : cuda_driver_fail(&cuda->driver, result, "cuStreamQuery", error);
 }
 
-static gumbel_status bring(gumbel_device *device, void *stream, void *to, const void *from,
-                           size_t bytes, gumbel_error *error)
-{
-    cuda_device *cuda = (cuda_device *)device;
-    CUcontext popped;
-    GUMBEL_FORWARD(cuda_enter(cuda, error));
-    CUresult result =
-        cuda->driver.cuMemcpyDtoHAsync(to, (CUdeviceptr)(uintptr_t)from, bytes, stream);
-    cuda->driver.cuCtxPopCurrent(&popped);
-    return result == CUDA_SUCCESS
-               ? GUMBEL_OK
-               : cuda_driver_fail(&cuda->driver, result, "cuMemcpyDtoHAsync", error);
-}
-
-static gumbel_status put(gumbel_device *device, void *stream, void *to, const void *from,
-                         size_t bytes, gumbel_error *error)
-{
-    cuda_device *cuda = (cuda_device *)device;
-    CUcontext popped;
-    GUMBEL_FORWARD(cuda_enter(cuda, error));
-    CUresult result =
-        cuda->driver.cuMemcpyHtoDAsync((CUdeviceptr)(uintptr_t)to, from, bytes, stream);
-    cuda->driver.cuCtxPopCurrent(&popped);
-    return result == CUDA_SUCCESS
-               ? GUMBEL_OK
-               : cuda_driver_fail(&cuda->driver, result, "cuMemcpyHtoDAsync", error);
-}
-
 /* A request that has the first tokens of rows listed: its cut is what lets few blocks serve it. */
 static gumbel_problem listing(const cuda_device *cuda, const gumbel_problem *rows)
 {
@@ -336,8 +308,6 @@ const gumbel_rank_calls cuda_rank_calls = {
     .join = cuda_peers_join,
     .part = cuda_peers_part,
     .look = look,
-    .bring = bring,
-    .put = put,
     .exchange = exchange,
     .exchange_rows = exchange_rows,
     .list_size = list_size,

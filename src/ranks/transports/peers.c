@@ -138,9 +138,9 @@ gumbel_status dist_queue_rows(gumbel_group *group, void *stream, const gumbel_pe
                                                         error);
 }
 
-gumbel_status dist_wait_stream(gumbel_group *group, gumbel_device *device, void *stream,
-                               gumbel_error *error)
+gumbel_status dist_wait_stream(gumbel_group *group, void *stream, gumbel_error *error)
 {
+    gumbel_device *device = group->device;
     const struct timespec pause = {0, SLEEP_NS};
     int64_t end = dist_now_ms() + group->timeout_ms + GRACE_MS;
     for (int done = 0; !done;) {
