@@ -24,7 +24,7 @@ static_assert(2 * sizeof(uint32_t) <= sizeof *shortlist_bench::keys, "keys have 
 
 /* Link the first `count` tokens, whose blocks are there, by all warps but the first one; before a
  * barrier. What lies behind them may be linked to. */
-__device__ __forceinline__ void link_blocks(int count)
+__device__ __forceinline__ void link_same_blocks(int count)
 {
 #pragma unroll 1
     for (int i = (int)threadIdx.x - 32; i < count; i += kThreads - 32) {
@@ -49,7 +49,7 @@ __device__ __forceinline__ void link_blocks(int count)
 }
 
 /* ln of the mass of the first `head` tokens, which are linked, by a warp. */
-__device__ __forceinline__ float lse_of_linked(request_values values, int head)
+__device__ __forceinline__ float lse_of_blocks(request_values values, int head)
 {
     team_mass mass = team_mass::none();
     auto z_at = [&](int at) { return values.z(shared().bench.list[at].y); };
@@ -75,7 +75,7 @@ __device__ __forceinline__ float lse_of_linked(request_values values, int head)
 /* Draw the samples of a row of which the first r.kept of `count` tokens in order stay, and the
  * scores of the first sample are there: a warp finds what is drawn while another one weighs the
  * row, if it `weighs`, and hands it over by `lse`, which is shared. For all threads. */
-__device__ __forceinline__ void end_listed(request_values values, int64_t b, int count,
+__device__ __forceinline__ void draw_samples(request_values values, int64_t b, int count,
                                            request_result &r, bool weighs, float &lse)
 {
     const cuda_request_params &p = shared().call;
@@ -90,7 +90,7 @@ __device__ __forceinline__ void end_listed(request_values values, int64_t b, int
             best = best_of_shortlist(values, r.kept);
             rank = p.output.ranks ? rank_in_shortlist(values, count, best.z) : 1;
         } else if (weighs_now && warp == 1) {
-            const float own = lse_of_linked(values, r.kept);
+            const float own = lse_of_blocks(values, r.kept);
             if (threadIdx.x % 32 == 0)
                 lse = own;
         }

@@ -3,7 +3,7 @@
  * WHAT   behind a product that stores its logits and leaves the peaks of their blocks: the first
  *        CUDA_LISTED tokens of each row of a shard, from few blocks (request_blocks.cuh), said in
  *        words; or told by mailboxes to all other ranks, and the row of the whole drawn from theirs
- *        (listed_row.cuh), in one launch. A row that few blocks do not serve is left.
+ *        (top64_row.cuh), in one launch. A row that few blocks do not serve is left.
  * COST   a row's peaks and some 70 strips or blocks; then as candidates.cu.
  * MAP    a CTA a row.
  * SMEM   as request_blocks.cu, and 12 KB for lists.
@@ -11,7 +11,7 @@
  *        of its CTAs has waited for what was queued before, the last exchange, too.
  */
 #include "cuda/request/blocks/request_blocks.cuh"
-#include "cuda/step/ranks/listed_row.cuh"
+#include "cuda/step/ranks/top64_row.cuh"
 
 namespace
 {
@@ -46,12 +46,12 @@ __device__ __forceinline__ blocks_found find_first(int64_t b)
 
 /* List the row's first tokens, for all threads; what there is to say of the place in the list that
  * is this thread's number's. */
-__device__ __forceinline__ said_words list_row(int64_t b)
+__device__ __forceinline__ top64_words list_row(int64_t b)
 {
     const blocks_found found = find_first(b);
     const int count = max(found.count, 0), place = (int)threadIdx.x % CUDA_LISTED;
     put_in_order(kByY, count);
-    said_words own = {GUMBEL_ROW_OK, ~0u, __float_as_uint(-INFINITY)};
+    top64_words own = {GUMBEL_ROW_OK, ~0u, __float_as_uint(-INFINITY)};
     if (place < count) {
         const cuda_candidate token = shared().bench.list[shortlist().order[place].token];
         own.id = (uint32_t)token.id;
@@ -60,7 +60,7 @@ __device__ __forceinline__ said_words list_row(int64_t b)
     if (count == 0)
         own.status = found.flags & GUMBEL_FLAG_NAN ? GUMBEL_ROW_NAN
                      : found.flags                 ? GUMBEL_ROW_INFINITE
-                     : found.count < 0             ? CUDA_ROW_UNLISTED
+                     : found.count < 0             ? CUDA_ROW_NOT_SELECTED
                                                    : GUMBEL_ROW_EMPTY;
     return own;
 }
@@ -75,7 +75,7 @@ __device__ __forceinline__ void end_product(const cuda_request_params &p)
 } // namespace
 
 extern "C" __global__ void __launch_bounds__(kThreads)
-    gumbel_list_rows(const __grid_constant__ cuda_listed_params p)
+    gumbel_select_top64(const __grid_constant__ cuda_top64_params p)
 {
     const int64_t b = blockIdx.x, batch = p.request.problem.batch;
     const cuda_request_params &call = bring_call(p.request);
@@ -85,7 +85,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     ptx_wait_for_launch();
     ptx_allow_launch();
     end_product(call);
-    const said_words own = list_row(b);
+    const top64_words own = list_row(b);
     uint32_t *ids = p.said + batch + b * CUDA_LISTED;
     if (threadIdx.x == 0)
         p.said[b] = own.status;
@@ -96,12 +96,12 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads)
-    gumbel_tell_rows(const __grid_constant__ cuda_told_params p)
+    gumbel_select_exchange_top64(const __grid_constant__ cuda_top64_exchange_params p)
 {
     const int64_t b = blockIdx.x;
     const cuda_request_params &call = bring_call(p.draw.request);
     __syncthreads();
-    start_listed(call.problem, b);
+    begin_top64_row(call.problem, b);
     start_list(call.problem, b);
     exchange e(p.exchange);
     __syncthreads();
@@ -109,8 +109,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     e.read_ns = ptx_now_ns();
     end_product(call);
     if (threadIdx.x == kThreads - 1)
-        doubt_row(p.draw, b);
-    heard_lists lists{e, list_row(b)};
+        mark_fallback_unknown(p.draw, b);
+    received_top64 lists{e, list_row(b)};
     if (!e.failed)
         lists.say(b);
     draw_listed(p.draw, lists, b);

@@ -10,8 +10,8 @@
 #define GUMBEL_CUDA_LISTED_ROW_CUH
 
 #include "cuda/step/ranks/exchange.cuh"
-#include "cuda/step/ranks/listed_end.cuh"
-#include "cuda/step/ranks/listed_params.h"
+#include "cuda/step/ranks/top64_sample.cuh"
+#include "cuda/step/ranks/top64_params.h"
 
 namespace
 {
@@ -19,7 +19,7 @@ namespace
 constexpr int kMost = CUDA_LISTED * GUMBEL_PEERS_RANKS;
 
 /* What a CTA knows of its row's lists, behind what serves it from few blocks. */
-struct __align__(16) listed_row
+struct __align__(16) top64_row
 {
     uint64_t keys[kMost]; /* larger ones come before; those of no token come last */
     float y[kMost];
@@ -28,15 +28,15 @@ struct __align__(16) listed_row
     int complete, unlisted;
     float lse;
 };
-static_assert(sizeof(listed_row) <= CUDA_LISTED_BYTES, "the launcher reserves that");
+static_assert(sizeof(top64_row) <= CUDA_LISTED_BYTES, "the launcher reserves that");
 
-__device__ __forceinline__ listed_row &listed()
+__device__ __forceinline__ top64_row &listed()
 {
-    return *(listed_row *)(memory_of_cta() + CUDA_LISTED_OFFSET((int)shared().call.blocks));
+    return *(top64_row *)(memory_of_cta() + CUDA_LISTED_OFFSET((int)shared().call.blocks));
 }
 
 /* Describe row b and begin with its lists, by three warps side by side; before a barrier. */
-__device__ __forceinline__ void start_listed(const gumbel_problem &q, int64_t b)
+__device__ __forceinline__ void begin_top64_row(const gumbel_problem &q, int64_t b)
 {
     request_row &row = shared().row;
     if (threadIdx.x == 0)
@@ -55,9 +55,9 @@ __device__ __forceinline__ void start_listed(const gumbel_problem &q, int64_t b)
 
 /* Rows that are left are told while others are still drawn from: until then a row is in doubt. By a
  * thread, before the next launch may start. */
-__device__ __forceinline__ void doubt_row(const cuda_listed_params &p, int64_t b)
+__device__ __forceinline__ void mark_fallback_unknown(const cuda_top64_params &p, int64_t b)
 {
-    *(volatile int32_t *)&p.left[b] = CUDA_LEFT_IN_DOUBT;
+    *(volatile int32_t *)&p.left[b] = CUDA_FALLBACK_UNKNOWN;
     if (b == 0)
         p.left[p.request.problem.batch] = 0; /* what counts the CTAs of the next launch */
     __threadfence();
@@ -66,12 +66,12 @@ __device__ __forceinline__ void doubt_row(const cuda_listed_params &p, int64_t b
 /* ---------------------------------------------------------------------------- what is said ---- */
 
 /* Of one place in a rank's list. */
-struct said_words {
+struct top64_words {
     uint32_t status, id, y;
 };
 
 /* A rank's words in memory: [B] status, [B, CUDA_LISTED] ids, [B, CUDA_LISTED] y. */
-__device__ __forceinline__ said_words words_at(const uint32_t *words, int64_t batch, int64_t b,
+__device__ __forceinline__ top64_words words_at(const uint32_t *words, int64_t batch, int64_t b,
                                                int place)
 {
     const uint32_t *ids = words + batch + b * CUDA_LISTED;
@@ -79,10 +79,10 @@ __device__ __forceinline__ said_words words_at(const uint32_t *words, int64_t ba
 }
 
 /* Those of all ranks, gathered. */
-struct gathered_lists {
-    const cuda_listed_params &p;
+struct gathered_top64 {
+    const cuda_top64_params &p;
 
-    __device__ said_words at(int32_t r, int64_t b, int place)
+    __device__ top64_words at(int32_t r, int64_t b, int place)
     {
         return words_at(p.received + r * p.stride, p.request.problem.batch, b, place);
     }
@@ -92,9 +92,9 @@ struct gathered_lists {
 
 /* Those of others as they come into this rank's mailbox, a row's one behind the other: status, ids,
  * y. Of its own list this thread has the place that is its number's. */
-struct heard_lists {
+struct received_top64 {
     exchange &e;
-    said_words own;
+    top64_words own;
 
     /* Say row b, by all threads. */
     __device__ void say(int64_t b)
@@ -107,7 +107,7 @@ struct heard_lists {
             e.say(first, own.status);
     }
 
-    __device__ said_words at(int32_t r, int64_t b, int place)
+    __device__ top64_words at(int32_t r, int64_t b, int place)
     {
         static_assert(kThreads % CUDA_LISTED == 0, "a thread's places are one");
         if (r == e.p.rank)
@@ -125,7 +125,7 @@ struct heard_lists {
 __device__ __forceinline__ uint32_t flags_of_status(int32_t status)
 {
     return status == GUMBEL_ROW_INFINITE ? GUMBEL_FLAG_INFINITE
-           : status == GUMBEL_ROW_OK || status == GUMBEL_ROW_EMPTY || status == CUDA_ROW_UNLISTED
+           : status == GUMBEL_ROW_OK || status == GUMBEL_ROW_EMPTY || status == CUDA_ROW_NOT_SELECTED
                ? 0
                : GUMBEL_FLAG_NAN;
 }
@@ -140,14 +140,14 @@ __device__ __forceinline__ uint64_t key_of(float value, int32_t id)
 
 /* Bring what ranks list of row b, by all threads. Ends with a barrier. */
 template <class lists>
-__device__ __forceinline__ void bring_tokens(lists &from, int64_t b, int32_t ranks,
+__device__ __forceinline__ void load_top64(lists &from, int64_t b, int32_t ranks,
                                              request_values values)
 {
-    listed_row &row = listed();
+    top64_row &row = listed();
 #pragma unroll 1
     for (int i = threadIdx.x; i < ranks * CUDA_LISTED; i += kThreads) {
         const int32_t r = i / CUDA_LISTED, place = i % CUDA_LISTED;
-        const said_words said = from.at(r, b, place);
+        const top64_words said = from.at(r, b, place);
         const int32_t id = (int32_t)said.id;
         const float y = id < 0 ? -INFINITY : __uint_as_float(said.y);
         const float value = y * values.scale();
@@ -158,7 +158,7 @@ __device__ __forceinline__ void bring_tokens(lists &from, int64_t b, int32_t ran
             found |= GUMBEL_FLAG_INFINITE;
         if (found)
             atomicOr(&row.flags, found);
-        if (place == 0 && said.status == CUDA_ROW_UNLISTED)
+        if (place == 0 && said.status == CUDA_ROW_NOT_SELECTED)
             row.unlisted = 1; /* by any number of threads */
         if (place == CUDA_LISTED - 1) {
             row.end[r] = value;
@@ -173,9 +173,9 @@ __device__ __forceinline__ void bring_tokens(lists &from, int64_t b, int32_t ran
 
 /* Put them in order, a few lanes a token: the first ones of the row's list are in their places, and
  * so are their blocks. How many of these are known. For all threads; ends with a barrier. */
-__device__ __forceinline__ int order_tokens(int32_t ranks, request_values values)
+__device__ __forceinline__ int order_top64(int32_t ranks, request_values values)
 {
-    const listed_row &row = listed();
+    const top64_row &row = listed();
     const int all = ranks * CUDA_LISTED;
     const shortlist_lanes lanes(all);
     float end = -INFINITY;
@@ -211,7 +211,7 @@ __device__ __forceinline__ int order_tokens(int32_t ranks, request_values values
 
 /* How many of the first tokens in order the rules keep, of which `count` are known, and if
  * `complete` nothing lies behind them; -1 where that is not told. By a warp. */
-__device__ __forceinline__ int cut_listed(int count, bool complete, bool weighs)
+__device__ __forceinline__ int truncate_top64(int count, bool complete, bool weighs)
 {
     const request_row &row = shared().row;
     const gumbel_rules &r = row.rules;
@@ -253,16 +253,16 @@ __device__ __noinline__ void fill_row(int64_t b)
 /* Draw row b, which is described, from what ranks list of it, and say whether it is left; for all
  * threads. */
 template <class lists>
-__device__ __forceinline__ void draw_listed(const cuda_listed_params &p, lists &from, int64_t b)
+__device__ __forceinline__ void draw_listed(const cuda_top64_params &p, lists &from, int64_t b)
 {
     const gumbel_output &out = shared().call.output;
     const int samples = shared().call.problem.sampling.num_samples;
     const request_row &row = shared().row;
     const request_values values = {row.draw.inverse_temperature, row.rules.before != 0};
-    bring_tokens(from, b, p.ranks, values);
+    load_top64(from, b, p.ranks, values);
     ptx_allow_launch(); /* nothing of others is waited for any more */
     const bool complete = listed().complete && p.ranks * CUDA_LISTED <= kShortlist;
-    int count = order_tokens(p.ranks, values);
+    int count = order_top64(p.ranks, values);
     const bool weighs = (uintptr_t)out.lse | (uintptr_t)out.logprobs;
     gumbel_summary seen;
     gumbel_summary_empty(&seen);
@@ -273,13 +273,13 @@ __device__ __forceinline__ void draw_listed(const cuda_listed_params &p, lists &
     if (threadIdx.x < 32) {
         const int kept = seen.flags          ? 0
                          : listed().unlisted ? -1
-                                             : cut_listed(count, complete, weighs || out.kept);
+                                             : truncate_top64(count, complete, weighs || out.kept);
         if (threadIdx.x == 0) {
             shortlist().kept = kept;
             *(volatile int32_t *)&p.left[b] = kept < 0;
         }
     } else if (weighs) {
-        link_blocks(count);
+        link_same_blocks(count);
     }
     score_shortlist(count, b * samples, 0);
     __syncthreads();
@@ -288,7 +288,7 @@ __device__ __forceinline__ void draw_listed(const cuda_listed_params &p, lists &
         fill_row(b);
         return;
     }
-    end_listed(values, b, count, r, weighs && r.status == GUMBEL_ROW_OK, listed().lse);
+    draw_samples(values, b, count, r, weighs && r.status == GUMBEL_ROW_OK, listed().lse);
 }
 
 } // namespace

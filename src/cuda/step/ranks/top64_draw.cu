@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * WHAT   rows of a request that are split over ranks, by the first CUDA_LISTED tokens of each
- *        rank's part: cut, drawn from, and written (listed_row.cuh). A row that these do not tell
+ *        rank's part: cut, drawn from, and written (top64_row.cuh). A row that these do not tell
  *        is left. Where ranks have mailboxes, they tell each other these tokens in the same launch.
  *        Behind it, rows that were left and drawn from whole are put in their places.
  * COST   a row of R ranks reads 520 R bytes; the order of 64 R tokens by counting, the end of a row
@@ -10,42 +10,42 @@
  * MAP    a CTA a row, a thread a token; a warp cuts.
  * SMEM   33 KB as a team's (request_shared.cuh), and 12 for lists.
  * SYNC   barriers of the CTA. With mailboxes as in exchange.cu: a CTA says its row before it looks
- *        for others', there are GUMBEL_PEERS_TOLD at most, which run at once, and waits are counted
+ *        for others', there are GUMBEL_PEERS_TOP64_ROWS at most, which run at once, and waits are counted
  *        in time. The next launch may start when all have come, and is told of each row whether it
  *        is left as soon as that is known.
  */
-#include "cuda/step/ranks/listed_row.cuh"
+#include "cuda/step/ranks/top64_row.cuh"
 
 extern "C" __global__ void __launch_bounds__(kThreads)
-    gumbel_draw_candidates(const __grid_constant__ cuda_listed_params p)
+    gumbel_draw_top64(const __grid_constant__ cuda_top64_params p)
 {
     const int64_t b = blockIdx.x;
     const cuda_request_params &call = bring_call(p.request);
     __syncthreads();
     ptx_wait_for_launch();
-    start_listed(call.problem, b);
+    begin_top64_row(call.problem, b);
     if (threadIdx.x == kThreads - 1)
-        doubt_row(p, b);
+        mark_fallback_unknown(p, b);
     __syncthreads();
-    gathered_lists lists{p};
+    gathered_top64 lists{p};
     draw_listed(p, lists, b);
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads)
-    gumbel_tell_candidates(const __grid_constant__ cuda_told_params p)
+    gumbel_exchange_top64(const __grid_constant__ cuda_top64_exchange_params p)
 {
     const int64_t b = blockIdx.x;
     const cuda_request_params &call = bring_call(p.draw.request);
     __syncthreads();
     ptx_wait_for_launch();
     exchange e(p.exchange);
-    heard_lists lists{
+    received_top64 lists{
         e, words_at(p.draw.received, call.problem.batch, b, (int)threadIdx.x % CUDA_LISTED)};
     if (!e.failed)
         lists.say(b);
-    start_listed(call.problem, b);
+    begin_top64_row(call.problem, b);
     if (threadIdx.x == kThreads - 1)
-        doubt_row(p.draw, b);
+        mark_fallback_unknown(p.draw, b);
     __syncthreads();
     draw_listed(p.draw, lists, b);
     if (threadIdx.x / 32 == kWarps - 1)
@@ -54,7 +54,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 
 /* A CTA puts a row in its place; those behind *p.count have none. */
 extern "C" __global__ void __launch_bounds__(CUDA_SPREAD_THREADS)
-    gumbel_spread_rows(const __grid_constant__ cuda_spread_params p)
+    gumbel_scatter_outputs(const __grid_constant__ cuda_spread_params p)
 {
     ptx_allow_launch();
     ptx_wait_for_launch();
@@ -67,4 +67,4 @@ extern "C" __global__ void __launch_bounds__(CUDA_SPREAD_THREADS)
 }
 
 /* What is asked of each row where its first tokens are listed. */
-extern "C" __device__ const int32_t gumbel_listed_tokens = CUDA_LISTED;
+extern "C" __device__ const int32_t gumbel_top64_limit = CUDA_LISTED;
