@@ -185,6 +185,21 @@ gumbel_status gumbel_group_workspace_size(const gumbel_group *group, const gumbe
                                  output, bytes, error);
 }
 
+gumbel_status gumbel_group_explain(const gumbel_group *group, const gumbel_head *head,
+                                   const gumbel_logits *logits, const gumbel_sampling *sampling,
+                                   const gumbel_output *output, char *text, size_t size,
+                                   gumbel_error *error)
+{
+    fitted f;
+    int64_t vocab_size;
+    GUMBEL_REFUSE_IF(!group, error, "group", "group is NULL");
+    GUMBEL_REFUSE_IF(!head == !logits, error, "head", "one of head and logits must be given");
+    GUMBEL_REFUSE_IF(!output, error, "output", "output is NULL");
+    GUMBEL_FORWARD(fit(group, &f, head, logits, sampling, &vocab_size, error));
+    return gumbel_explain(device_of(group), f.with_head, f.with_logits, f.with_sampling, output,
+                          text, size, error);
+}
+
 gumbel_status gumbel_group_sample(gumbel_group *group, void *stream, const gumbel_head *head,
                                   const gumbel_sampling *sampling, const gumbel_output *output,
                                   void *workspace, size_t workspace_bytes, gumbel_error *error)

@@ -6,6 +6,7 @@
 
 #include "core/fail.h"
 #include "maths/noise.h"
+#include "ranks/rank_methods.h"
 #include "validate/validate.h"
 
 #include <inttypes.h>

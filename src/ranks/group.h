@@ -103,7 +103,4 @@ gumbel_status ranks_exchange_headers(gumbel_group *group, const ranks_header *ow
 /* The header of rank r, after an exchange. */
 const ranks_header *ranks_header_of(const gumbel_group *group, int32_t rank);
 
-/* The table of a group on `device`. */
-gumbel_backend ranks_backend_of(const gumbel_device *device);
-
 #endif

@@ -11,14 +11,6 @@
 
 #include "core/fail.h"
 
-/* From so many rows on this is faster than whole rows, where there are no mailboxes: a row that
- * lists do not tell takes an errand. */
-#define ROWS_LEAST 8
-
-#define SERVED                                                                                     \
-    ((uint32_t)(GUMBEL_REQUEST_TRUNCATION | GUMBEL_REQUEST_TRANSFORMS | GUMBEL_REQUEST_RANKS |     \
-                GUMBEL_REQUEST_KEPT))
-
 typedef struct device_lists {
     ranks_device_rows rows;
     uint32_t *said;   /* [words_of(B)] of this rank */
@@ -27,20 +19,6 @@ typedef struct device_lists {
     int32_t *list, *slots, *listed; /* which these are, their slots, how many */
     gumbel_output whole;            /* what is drawn of these, one behind the other */
 } device_lists;
-
-int ranks_can_list(const gumbel_group *group, const gumbel_problem *p)
-{
-    int peers = group->peers.ranks > 0;
-    int cuts = p->truncation.top_k.data || p->truncation.min_p.data;
-    for (int32_t r = 0; r < group->transport.ranks; r++)
-        if (group->shards[r].rows < GUMBEL_RANK_TOP)
-            return 0;
-    return (peers || (group->errands.run && group->transport.ranks <= GUMBEL_PEERS_RANKS)) &&
-           (p->request & GUMBEL_REQUEST_TRUNCATION) && !(p->request & ~SERVED) &&
-           !p->sampling.noise && p->batch >= (peers && cuts ? 1 : ROWS_LEAST) &&
-           p->batch <= GUMBEL_PEERS_CHOSEN_ROWS && p->first_row == 0 && !p->position_by_row &&
-           !p->mask_by_row && !p->list_of_row && !p->with_path;
-}
 
 /* Everything that a row may be asked for: what the outputs are is not known as this is counted. */
 static gumbel_output carve_output(gumbel_cursor *cursor, const gumbel_output *wanted, size_t batch,

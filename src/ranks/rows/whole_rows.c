@@ -335,3 +335,23 @@ gumbel_status ranks_draw_gathered_rows(const ranks_whole_rows *c, const int64_t 
     }
     return GUMBEL_OK;
 }
+
+gumbel_status ranks_draw_whole_rows(ranks_draw *draw, gumbel_cursor *cursor, gumbel_error *error)
+{
+    const gumbel_problem *p = draw->p;
+    ranks_whole_rows rows = ranks_carve_whole_rows(draw, cursor);
+    int64_t *which = gumbel_carve(cursor, (size_t)p->batch, 1, sizeof *which);
+    if (!draw->output) {
+        size_t local = 0;
+        draw->end_token = draw->group->end_token;
+        GUMBEL_FORWARD(ranks_count_whole_rows(&rows, &local, error));
+        gumbel_carve(cursor, local, 1, 1);
+        return GUMBEL_OK;
+    }
+    draw->local = cursor->base + cursor->used;
+    GUMBEL_FORWARD(ranks_make_shard_rows(&rows, error));
+    GUMBEL_FORWARD(ranks_begin_exchange(draw, NULL, NULL, 0, NULL, error));
+    for (int64_t b = 0; b < p->batch; b++)
+        which[b] = b;
+    return ranks_draw_gathered_rows(&rows, which, p->batch, error);
+}
