@@ -17,8 +17,8 @@ uint64_t ranks_add_digest(uint64_t digest, const void *data, size_t bytes)
 #define ADD(field, value)                                                                          \
     header->digests[field] = ranks_add_digest(header->digests[field], &(value), sizeof(value))
 
-/* What row b is drawn by: the values, however they are laid out. */
-static void describe_row(ranks_header *header, const gumbel_problem *p, int64_t b)
+/* Adds the parameters of row b: their values, independent of their layout. */
+static void digest_row(ranks_header *header, const gumbel_problem *p, int64_t b)
 {
     int64_t slot = gumbel_problem_slot(p, b);
     float temperature = gumbel_temperature_at(p, slot);
@@ -42,7 +42,7 @@ static void describe_row(ranks_header *header, const gumbel_problem *p, int64_t 
     }
     if (p->request & GUMBEL_REQUEST_TRUNCATION) {
         gumbel_problem whole = *p;
-        whole.vocab = INT64_C(1) << 32; /* no top_k is more than that */
+        whole.vocab = INT64_C(1) << 32; /* above every top_k */
         gumbel_rules rules = gumbel_problem_rules(&whole, b, row.greedy);
         ADD(RANKS_TRUNCATION, rules.min_p);
         ADD(RANKS_TRUNCATION, rules.top_k);
@@ -55,22 +55,22 @@ static void describe_row(ranks_header *header, const gumbel_problem *p, int64_t 
             (size_t)p->sampling.num_samples * sizeof *given->data);
 }
 
-/* Which outputs there are. */
-static void describe_output(ranks_header *header, const gumbel_output *out)
+/* Adds which outputs are requested. */
+static void digest_output(ranks_header *header, const gumbel_output *out)
 {
     const void *const pointers[] = {
         out->logprobs, out->scores,       out->lse,        out->ranks,    out->kept,
         out->top_ids,  out->top_logprobs, out->top_logits, out->best_ids, out->best_scores};
-    uint64_t there = 0;
+    uint64_t requested = 0;
     for (int i = 0; i < 10; i++)
-        there |= (uint64_t)(pointers[i] != NULL) << i;
-    ADD(RANKS_OUTPUT, there);
+        requested |= (uint64_t)(pointers[i] != NULL) << i;
+    ADD(RANKS_OUTPUT, requested);
     ADD(RANKS_OUTPUT, out->num_top);
     ADD(RANKS_OUTPUT, out->num_best);
     ADD(RANKS_OUTPUT, out->logprobs_of);
 }
 
-/* Which transforms there are; what belongs to a shard may be absent where it has none. */
+/* Transforms that all ranks pass; those of a shard may be absent on some. */
 #define SHARED_TRANSFORMS (GUMBEL_REQUEST_PENALTIES | GUMBEL_REQUEST_ALLOWED)
 
 void ranks_digest_host_arguments(ranks_header *header, const gumbel_problem *p,
@@ -93,7 +93,7 @@ void ranks_digest_host_arguments(ranks_header *header, const gumbel_problem *p,
     ADD(RANKS_TRANSFORMS, transforms);
     ADD(RANKS_TRUNCATION, p->truncation.order);
     ADD(RANKS_TRUNCATION, p->truncation.ties);
-    describe_output(header, output);
+    digest_output(header, output);
 }
 
 void ranks_digest_arguments(ranks_header *header, const gumbel_problem *p,
@@ -101,7 +101,7 @@ void ranks_digest_arguments(ranks_header *header, const gumbel_problem *p,
 {
     ranks_digest_host_arguments(header, p, output);
     for (int64_t b = 0; b < p->batch; b++)
-        describe_row(header, p, b);
+        digest_row(header, p, b);
 }
 #undef ADD
 
@@ -146,7 +146,7 @@ gumbel_status ranks_compare_headers(const void *headers, size_t stride, int32_t 
             GUMBEL_FORWARD(HEADER(r)->digests[i] == first->digests[i]
                                ? GUMBEL_OK
                                : gumbel_fail(error, GUMBEL_ERROR_GROUP, names[i],
-                                             "ranks 0 and %d pass different ones", (int)r));
+                                             "ranks 0 and %d pass different values", (int)r));
 #undef HEADER
     return GUMBEL_OK;
 }

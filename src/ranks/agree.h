@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What ranks compare before they draw: digests of what each was given, a field each, so that an
- * error has a name.
+ * Headers that ranks compare before they draw: a digest of the arguments for each field, so that an
+ * error names the field.
  */
 #ifndef GUMBEL_RANKS_AGREE_H
 #define GUMBEL_RANKS_AGREE_H
@@ -31,33 +31,35 @@ typedef enum ranks_field {
 /* The first bytes of a call's first exchange. */
 typedef struct ranks_header {
     uint32_t magic;
-    int32_t status;    /* what this rank's call came to before the exchange */
-    uint64_t step;     /* which call of the group this is */
-    int64_t end_token; /* of what counts in its shard; its first token where nothing does */
+    int32_t status;    /* of this rank's call before the exchange */
+    uint64_t step;     /* number of the group's call */
+    int64_t end_token; /* end of the shard's tokens without padding; the shard's first token if it
+                        * has none */
     uint64_t digests[RANKS_FIELDS];
-    char field[48];    /* the argument at fault, where status is an error */
+    char field[48];    /* the argument at fault, if status is an error */
     char reserved[56]; /* 0 */
 } ranks_header;
 
-_Static_assert(sizeof(ranks_header) == 256, "dist.h says so");
+_Static_assert(sizeof(ranks_header) == 256, "as in dist.h");
 
-/* FNV-1a of `bytes`, going on from `digest`. */
+/* FNV-1a of `bytes`, starting from `digest`. */
 uint64_t ranks_add_digest(uint64_t digest, const void *data, size_t bytes);
 #define RANKS_DIGEST_START UINT64_C(0xcbf29ce484222325)
 
-/* A header of a call that has nothing yet. */
+/* A header without digests. */
 ranks_header ranks_new_header(uint64_t step);
 
-/* Fill the digests of a header from what the host knows of a call whose parameters lie on a GPU. */
+/* Fills a header's digests from the arguments in host memory, of a call whose parameters are on a
+ * GPU. */
 void ranks_digest_host_arguments(ranks_header *header, const gumbel_problem *problem,
                                  const gumbel_output *output);
 
-/* Fill the digests of a header from a checked problem and what is asked of it. */
+/* Fills a header's digests from a checked problem and its outputs. */
 void ranks_digest_arguments(ranks_header *header, const gumbel_problem *problem,
                             const gumbel_output *output);
 
-/* Compare the headers of all ranks: GUMBEL_OK, or what is wrong, the same on each. `headers` lie
- * `stride` bytes apart. */
+/* Compares the headers of all ranks, which are `stride` bytes apart. Returns the same error on each
+ * rank. */
 gumbel_status ranks_compare_headers(const void *headers, size_t stride, int32_t ranks,
                                     gumbel_error *error);
 

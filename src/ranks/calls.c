@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The calls of a group. The library's own entry points check them and come to the group's table; a
- * call that ends before it does so joins the exchange to tell the other ranks.
+ * The calls of a group: arguments of the shard are adapted to the rank's device, and the library's
+ * own entry points check them and call the group's backend table. On CPUs a call that ends before
+ * its exchange joins that of the other ranks, so that these get its error.
  */
 #include "core/fail.h"
 #include "ranks/group.h"
@@ -10,17 +11,17 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-static const uint32_t no_element; /* stands for the data of what has none; it is not read */
+static const uint32_t no_element; /* data of empty tensors; never read */
 
 static gumbel_device *device_of(const gumbel_group *group)
 {
     return (gumbel_device *)(uintptr_t)&group->base;
 }
 
-/* A range of tokens as the group's options say; a rank without tokens has one that does not
- * count. */
-static gumbel_status fit_range(const gumbel_group *group, int64_t *first_token, int64_t *vocab_size,
-                               int64_t rows, const char *name, gumbel_error *error)
+/* Checks that a range is the rank's shard. A rank without tokens gets one token of padding. */
+static gumbel_status adapt_range(const gumbel_group *group, int64_t *first_token,
+                                 int64_t *vocab_size, int64_t rows, const char *name,
+                                 gumbel_error *error)
 {
     const ranks_shard *own = ranks_own_shard(group);
     char field[48];
@@ -36,15 +37,15 @@ static gumbel_status fit_range(const gumbel_group *group, int64_t *first_token, 
     return GUMBEL_OK;
 }
 
-static gumbel_status fit_head(const gumbel_group *group, gumbel_head *h, const gumbel_head *head,
-                              gumbel_error *error)
+static gumbel_status adapt_head(const gumbel_group *group, gumbel_head *h, const gumbel_head *head,
+                                gumbel_error *error)
 {
     GUMBEL_REFUSE_IF(!head, error, "head", "head is NULL");
     *h = (gumbel_head){0};
     GUMBEL_FORWARD(gumbel_read_options(h, sizeof *h, head, "head", error));
     h->struct_size = sizeof *h;
     GUMBEL_FORWARD(
-        fit_range(group, &h->first_token, &h->vocab_size, h->weight.rows, "head", error));
+        adapt_range(group, &h->first_token, &h->vocab_size, h->weight.rows, "head", error));
     if (h->weight.rows == 0) {
         h->weight = (gumbel_tensor){&no_element, GUMBEL_FLOAT32, 1, h->hidden.cols, 0, {0, 0}};
         h->bias = (gumbel_tensor){0};
@@ -52,23 +53,22 @@ static gumbel_status fit_head(const gumbel_group *group, gumbel_head *h, const g
     return GUMBEL_OK;
 }
 
-static gumbel_status fit_logits(const gumbel_group *group, gumbel_logits *l,
-                                const gumbel_logits *logits, gumbel_error *error)
+static gumbel_status adapt_logits(const gumbel_group *group, gumbel_logits *l,
+                                  const gumbel_logits *logits, gumbel_error *error)
 {
     GUMBEL_REFUSE_IF(!logits, error, "logits", "logits is NULL");
     *l = (gumbel_logits){0};
     GUMBEL_FORWARD(gumbel_read_options(l, sizeof *l, logits, "logits", error));
     l->struct_size = sizeof *l;
     GUMBEL_FORWARD(
-        fit_range(group, &l->first_token, &l->vocab_size, l->logits.cols, "logits", error));
+        adapt_range(group, &l->first_token, &l->vocab_size, l->logits.cols, "logits", error));
     if (l->logits.cols == 0)
         l->logits = (gumbel_tensor){&no_element, GUMBEL_FLOAT32, l->logits.rows, 1, 0, {0, 0}};
     return GUMBEL_OK;
 }
 
-/* The call's arguments in the shape of the rank's own device, and what all ranks compare of them
- * beside the problem that they become. */
-typedef struct fitted {
+/* A call's arguments, adapted to the rank's own device. */
+typedef struct adapted_call {
     gumbel_head head;
     gumbel_logits logits;
     gumbel_sampling sampling;
@@ -76,12 +76,11 @@ typedef struct fitted {
     const gumbel_head *with_head; /* NULL: logits */
     const gumbel_logits *with_logits;
     const gumbel_sampling *with_sampling;
-} fitted;
+} adapted_call;
 
-/* Drop the mask of a rank without rows: no token of its is masked, and the shape of its mask is not
- * that of the row which stands for none. */
-static gumbel_status fit_sampling(const gumbel_group *group, fitted *f,
-                                  const gumbel_sampling *sampling, gumbel_error *error)
+/* Drops the mask of a rank without rows: its shape is not that of the padding token. */
+static gumbel_status adapt_sampling(const gumbel_group *group, adapted_call *f,
+                                    const gumbel_sampling *sampling, gumbel_error *error)
 {
     gumbel_sampling *s = &f->sampling;
     gumbel_transforms *t = &f->transforms;
@@ -99,73 +98,73 @@ static gumbel_status fit_sampling(const gumbel_group *group, fitted *f,
     return GUMBEL_OK;
 }
 
-static gumbel_status fit(const gumbel_group *group, fitted *f, const gumbel_head *head,
-                         const gumbel_logits *logits, const gumbel_sampling *sampling,
-                         int64_t *vocab_size, gumbel_error *error)
+static gumbel_status adapt_call(const gumbel_group *group, adapted_call *f, const gumbel_head *head,
+                                const gumbel_logits *logits, const gumbel_sampling *sampling,
+                                int64_t *vocab_size, gumbel_error *error)
 {
     *vocab_size = 0;
     f->with_sampling = sampling;
     f->with_head = head ? &f->head : NULL;
     f->with_logits = head ? NULL : &f->logits;
-    GUMBEL_FORWARD(head ? fit_head(group, &f->head, head, error)
-                        : fit_logits(group, &f->logits, logits, error));
-    GUMBEL_FORWARD(fit_sampling(group, f, sampling, error));
-    /* A shorter struct of an older caller has these, too. */
+    GUMBEL_FORWARD(head ? adapt_head(group, &f->head, head, error)
+                        : adapt_logits(group, &f->logits, logits, error));
+    GUMBEL_FORWARD(adapt_sampling(group, f, sampling, error));
+    /* Structs of older callers have these fields, too. */
     *vocab_size = head ? head->vocab_size : logits->vocab_size;
     return GUMBEL_OK;
 }
 
-/* The end of a call that came to `status`: where it did not come to its exchange, join one. */
-static gumbel_status settle(gumbel_group *group, gumbel_status status, gumbel_error *found,
-                            gumbel_error *error)
+/* Ends a call with `status`. A call on CPUs that did not come to its exchange joins it here. */
+static gumbel_status end_call(gumbel_group *group, gumbel_status status, gumbel_error *own_error,
+                              gumbel_error *error)
 {
-    /* On a GPU a call that is refused is this rank's alone to know. */
-    if (!group->entered && group->table.host_memory) {
+    /* On GPUs the error is returned on this rank alone. */
+    if (!group->exchanged && group->table.host_memory) {
         ranks_header header = ranks_new_header(group->step + 1);
         header.status = (int32_t)status;
-        memcpy(header.field, found->field, sizeof header.field);
+        memcpy(header.field, own_error->field, sizeof header.field);
         for (int i = 0; i < RANKS_FIELDS; i++)
             header.digests[i] = RANKS_DIGEST_START;
         gumbel_error joined = {"", ""};
         gumbel_status other = ranks_exchange_headers(group, &header, NULL, NULL, 0, NULL, &joined);
         if (status == GUMBEL_OK && other != GUMBEL_OK) {
-            *found = joined;
+            *own_error = joined;
             status = other;
         }
     }
     if (status != GUMBEL_OK && error)
-        *error = *found;
+        *error = *own_error;
     return status;
 }
 
-/* Begin a call. */
-static gumbel_status begin(gumbel_group *group, gumbel_error *error)
+static gumbel_status begin_call(gumbel_group *group, gumbel_error *error)
 {
     GUMBEL_REFUSE_IF(!group, error, "group", "group is NULL");
     if (group->broken)
         return gumbel_fail(error, GUMBEL_ERROR_GROUP, "group", "an earlier exchange failed");
     GUMBEL_FORWARD(ranks_check_peers(group, error));
     GUMBEL_FORWARD(ranks_check_host_worker(group, error));
-    group->entered = 0;
-    group->drafted = RANKS_DIGEST_START;
+    group->exchanged = 0;
+    group->draft_digest = RANKS_DIGEST_START;
     return GUMBEL_OK;
 }
 
-static gumbel_status draw(gumbel_group *group, void *stream, const gumbel_head *head,
-                          const gumbel_logits *logits, const gumbel_sampling *sampling,
-                          const gumbel_output *output, void *workspace, size_t workspace_bytes,
-                          gumbel_error *error)
+static gumbel_status sample_shard(gumbel_group *group, void *stream, const gumbel_head *head,
+                                  const gumbel_logits *logits, const gumbel_sampling *sampling,
+                                  const gumbel_output *output, void *workspace,
+                                  size_t workspace_bytes, gumbel_error *error)
 {
-    fitted f;
-    gumbel_error found = {"", ""};
-    GUMBEL_FORWARD(begin(group, error));
-    gumbel_status status = fit(group, &f, head, logits, sampling, &group->vocab_size, &found);
+    adapted_call f;
+    gumbel_error own_error = {"", ""};
+    GUMBEL_FORWARD(begin_call(group, error));
+    gumbel_status status =
+        adapt_call(group, &f, head, logits, sampling, &group->vocab_size, &own_error);
     if (status == GUMBEL_OK)
         status = head ? gumbel_sample(&group->base, stream, &f.head, f.with_sampling, output,
-                                      workspace, workspace_bytes, &found)
+                                      workspace, workspace_bytes, &own_error)
                       : gumbel_sample_logits(&group->base, stream, &f.logits, f.with_sampling,
-                                             output, workspace, workspace_bytes, &found);
-    return settle(group, status, &found, error);
+                                             output, workspace, workspace_bytes, &own_error);
+    return end_call(group, status, &own_error, error);
 }
 
 gumbel_status gumbel_group_workspace_size(const gumbel_group *group, const gumbel_head *head,
@@ -174,12 +173,12 @@ gumbel_status gumbel_group_workspace_size(const gumbel_group *group, const gumbe
                                           const gumbel_output *output, size_t *bytes,
                                           gumbel_error *error)
 {
-    fitted f;
+    adapted_call f;
     int64_t vocab_size;
     GUMBEL_REFUSE_IF(!group, error, "group", "group is NULL");
     GUMBEL_REFUSE_IF(!head == !logits, error, "head", "one of head and logits must be given");
     GUMBEL_REFUSE_IF(!output, error, "output", "output is NULL");
-    GUMBEL_FORWARD(fit(group, &f, head, logits, sampling, &vocab_size, error));
+    GUMBEL_FORWARD(adapt_call(group, &f, head, logits, sampling, &vocab_size, error));
     GUMBEL_REFUSE_IF(!bytes, error, "bytes", "bytes is NULL");
     return gumbel_workspace_size(device_of(group), f.with_head, f.with_logits, f.with_sampling,
                                  output, bytes, error);
@@ -190,12 +189,12 @@ gumbel_status gumbel_group_explain(const gumbel_group *group, const gumbel_head 
                                    const gumbel_output *output, char *text, size_t size,
                                    gumbel_error *error)
 {
-    fitted f;
+    adapted_call f;
     int64_t vocab_size;
     GUMBEL_REFUSE_IF(!group, error, "group", "group is NULL");
     GUMBEL_REFUSE_IF(!head == !logits, error, "head", "one of head and logits must be given");
     GUMBEL_REFUSE_IF(!output, error, "output", "output is NULL");
-    GUMBEL_FORWARD(fit(group, &f, head, logits, sampling, &vocab_size, error));
+    GUMBEL_FORWARD(adapt_call(group, &f, head, logits, sampling, &vocab_size, error));
     return gumbel_explain(device_of(group), f.with_head, f.with_logits, f.with_sampling, output,
                           text, size, error);
 }
@@ -205,8 +204,8 @@ gumbel_status gumbel_group_sample(gumbel_group *group, void *stream, const gumbe
                                   void *workspace, size_t workspace_bytes, gumbel_error *error)
 {
     gumbel_head nothing = {.struct_size = sizeof nothing, .weight.rows = -1};
-    return draw(group, stream, head ? head : &nothing, NULL, sampling, output, workspace,
-                workspace_bytes, error);
+    return sample_shard(group, stream, head ? head : &nothing, NULL, sampling, output, workspace,
+                        workspace_bytes, error);
 }
 
 gumbel_status gumbel_group_sample_logits(gumbel_group *group, void *stream,
@@ -215,12 +214,13 @@ gumbel_status gumbel_group_sample_logits(gumbel_group *group, void *stream,
                                          const gumbel_output *output, void *workspace,
                                          size_t workspace_bytes, gumbel_error *error)
 {
-    return draw(group, stream, NULL, logits, sampling, output, workspace, workspace_bytes, error);
+    return sample_shard(group, stream, NULL, logits, sampling, output, workspace, workspace_bytes,
+                        error);
 }
 
 /* ------------------------------------------------------------------------- verification ---- */
 
-/* What only a rule but COUPLED looks at, and what all ranks must have alike. */
+/* Refuses all rules but COUPLED, and adds sizes, which must be equal on all ranks, to *digest. */
 static gumbel_status read_draft(const gumbel_draft *draft, uint64_t *digest, gumbel_error *error)
 {
     gumbel_draft d = {0};
@@ -235,13 +235,14 @@ static gumbel_status read_draft(const gumbel_draft *draft, uint64_t *digest, gum
     return GUMBEL_OK;
 }
 
-/* The same of what the draft's arrays hold, of `rows` rows, once they are known to be sound. */
-static void read_drafted(gumbel_group *group, const gumbel_draft *d, int64_t rows)
+/* Adds the draft's arrays, of `rows` rows, which were checked. */
+static void digest_draft(gumbel_group *group, const gumbel_draft *d, int64_t rows)
 {
     size_t n = (size_t)rows, requests = (size_t)d->requests;
 #define ADD(field, count)                                                                          \
     if (d->field)                                                                                  \
-    group->drafted = ranks_add_digest(group->drafted, d->field, (count) * sizeof *d->field)
+    group->draft_digest =                                                                          \
+        ranks_add_digest(group->draft_digest, d->field, (count) * sizeof *d->field)
     ADD(tokens, n);
     ADD(parents, n);
     ADD(offsets, requests + 1);
@@ -249,35 +250,37 @@ static void read_drafted(gumbel_group *group, const gumbel_draft *d, int64_t row
     ADD(limit, requests);
 #undef ADD
     if (d->stop.offsets)
-        group->drafted = ranks_add_digest(group->drafted, d->stop.ids,
-                                          (size_t)d->stop.offsets[requests] * sizeof *d->stop.ids);
+        group->draft_digest =
+            ranks_add_digest(group->draft_digest, d->stop.ids,
+                             (size_t)d->stop.offsets[requests] * sizeof *d->stop.ids);
 }
 
-static gumbel_status verify(gumbel_group *group, void *stream, const gumbel_head *head,
-                            const gumbel_logits *logits, const gumbel_sampling *sampling,
-                            const gumbel_draft *draft, const gumbel_verified *verified,
-                            void *workspace, size_t workspace_bytes, gumbel_error *error)
+static gumbel_status verify_shard(gumbel_group *group, void *stream, const gumbel_head *head,
+                                  const gumbel_logits *logits, const gumbel_sampling *sampling,
+                                  const gumbel_draft *draft, const gumbel_verified *verified,
+                                  void *workspace, size_t workspace_bytes, gumbel_error *error)
 {
-    fitted f;
+    adapted_call f;
     size_t needed;
-    gumbel_error found = {"", ""};
-    GUMBEL_FORWARD(begin(group, error));
-    gumbel_status status = fit(group, &f, head, logits, sampling, &group->vocab_size, &found);
+    gumbel_error own_error = {"", ""};
+    GUMBEL_FORWARD(begin_call(group, error));
+    gumbel_status status =
+        adapt_call(group, &f, head, logits, sampling, &group->vocab_size, &own_error);
     sampling = f.with_sampling;
     if (status == GUMBEL_OK)
-        status = read_draft(draft, &group->drafted, &found);
+        status = read_draft(draft, &group->draft_digest, &own_error);
     if (status == GUMBEL_OK)
         status = gumbel_verify_workspace_size(&group->base, f.with_head, f.with_logits, sampling,
-                                              draft, verified, &needed, &found);
+                                              draft, verified, &needed, &own_error);
     if (status == GUMBEL_OK) {
         if (group->table.host_memory)
-            read_drafted(group, draft, head ? f.head.hidden.rows : f.logits.logits.rows);
+            digest_draft(group, draft, head ? f.head.hidden.rows : f.logits.logits.rows);
         status = head ? gumbel_verify(&group->base, stream, &f.head, sampling, draft, verified,
-                                      workspace, workspace_bytes, &found)
+                                      workspace, workspace_bytes, &own_error)
                       : gumbel_verify_logits(&group->base, stream, &f.logits, sampling, draft,
-                                             verified, workspace, workspace_bytes, &found);
+                                             verified, workspace, workspace_bytes, &own_error);
     }
-    return settle(group, status, &found, error);
+    return end_call(group, status, &own_error, error);
 }
 
 gumbel_status gumbel_group_verify(gumbel_group *group, void *stream, const gumbel_head *head,
@@ -286,8 +289,8 @@ gumbel_status gumbel_group_verify(gumbel_group *group, void *stream, const gumbe
                                   size_t workspace_bytes, gumbel_error *error)
 {
     gumbel_head nothing = {.struct_size = sizeof nothing, .weight.rows = -1};
-    return verify(group, stream, head ? head : &nothing, NULL, sampling, draft, verified, workspace,
-                  workspace_bytes, error);
+    return verify_shard(group, stream, head ? head : &nothing, NULL, sampling, draft, verified,
+                        workspace, workspace_bytes, error);
 }
 
 gumbel_status gumbel_group_verify_logits(gumbel_group *group, void *stream,
@@ -296,8 +299,8 @@ gumbel_status gumbel_group_verify_logits(gumbel_group *group, void *stream,
                                          const gumbel_verified *verified, void *workspace,
                                          size_t workspace_bytes, gumbel_error *error)
 {
-    return verify(group, stream, NULL, logits, sampling, draft, verified, workspace,
-                  workspace_bytes, error);
+    return verify_shard(group, stream, NULL, logits, sampling, draft, verified, workspace,
+                        workspace_bytes, error);
 }
 
 gumbel_status gumbel_group_verify_workspace_size(const gumbel_group *group, const gumbel_head *head,
@@ -307,12 +310,12 @@ gumbel_status gumbel_group_verify_workspace_size(const gumbel_group *group, cons
                                                  const gumbel_verified *verified, size_t *bytes,
                                                  gumbel_error *error)
 {
-    fitted f;
+    adapted_call f;
     int64_t vocab_size;
     uint64_t digest;
     GUMBEL_REFUSE_IF(!group, error, "group", "group is NULL");
     GUMBEL_REFUSE_IF(!head == !logits, error, "head", "one of head and logits must be given");
-    GUMBEL_FORWARD(fit(group, &f, head, logits, sampling, &vocab_size, error));
+    GUMBEL_FORWARD(adapt_call(group, &f, head, logits, sampling, &vocab_size, error));
     GUMBEL_FORWARD(read_draft(draft, &digest, error));
     GUMBEL_REFUSE_IF(!bytes, error, "bytes", "bytes is NULL");
     return gumbel_verify_workspace_size(device_of(group), f.with_head, f.with_logits,

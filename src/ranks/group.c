@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Groups: opened on all ranks at once, with one exchange that says who holds what; exchanges.
+ * Opens groups, by an exchange of the shards of all ranks, and exchanges host memory.
  */
 #include "ranks/group.h"
 
@@ -19,19 +19,19 @@
 #define PEER_BYTES      ((size_t)3 << 20)
 #define PEER_BYTES_MOST ((size_t)1 << 30)
 
-_Static_assert(GUMBEL_PEERS_MOST == GUMBEL_PEERS_RANKS, "dist.h says so");
+_Static_assert(GUMBEL_PEERS_MOST == GUMBEL_PEERS_RANKS, "as in dist.h");
 
 #define HELLO UINT64_C(0x67726f7570000000)
 
-/* What a rank says of itself as a group is opened. */
+/* A rank's message as a group is opened. */
 typedef struct hello {
     uint64_t version;
     uint64_t frame_bytes, peer_bytes;
     ranks_shard shard;
     int32_t rank;
-    int32_t status; /* whether it can take part */
+    int32_t status; /* of its arguments */
     int32_t host_memory, peer_memory;
-    int32_t queues; /* whether its transport exchanges device memory */
+    int32_t queues; /* whether the transport exchanges device memory */
     int32_t reserved;
 } hello;
 
@@ -97,24 +97,26 @@ gumbel_status ranks_exchange_headers(gumbel_group *group, const ranks_header *ow
     size_t room = group->frame_bytes - sizeof *own, first = bytes < room ? bytes : room;
     int32_t ranks = group->transport.ranks;
     group->step++;
-    group->entered = 1;
+    group->exchanged = 1;
     group->traffic.calls++;
-    memset(group->frame, 0, group->frame_bytes);
-    memcpy(group->frame, own, sizeof *own);
+    memset(group->sent_frame, 0, group->frame_bytes);
+    memcpy(group->sent_frame, own, sizeof *own);
     if (first > 0)
-        memcpy(group->frame + sizeof *own, payload, first);
-    GUMBEL_FORWARD(ranks_gather(group, group->frame, group->frames, group->frame_bytes, error));
+        memcpy(group->sent_frame + sizeof *own, payload, first);
+    GUMBEL_FORWARD(
+        ranks_gather(group, group->sent_frame, group->frames, group->frame_bytes, error));
     GUMBEL_FORWARD(ranks_compare_headers(group->frames, group->frame_bytes, ranks, error));
     for (int32_t r = 0; r < ranks && first > 0; r++)
         memcpy((unsigned char *)received + (size_t)r * bytes,
                group->frames + (size_t)r * group->frame_bytes + sizeof *own, first);
     if (first == bytes)
         return GUMBEL_OK;
-    size_t left = bytes - first;
-    GUMBEL_FORWARD(ranks_gather(group, (const unsigned char *)payload + first, rest, left, error));
+    size_t remaining = bytes - first;
+    GUMBEL_FORWARD(
+        ranks_gather(group, (const unsigned char *)payload + first, rest, remaining, error));
     for (int32_t r = 0; r < ranks; r++)
         memcpy((unsigned char *)received + (size_t)r * bytes + first,
-               (unsigned char *)rest + (size_t)r * left, left);
+               (unsigned char *)rest + (size_t)r * remaining, remaining);
     return GUMBEL_OK;
 }
 
@@ -148,14 +150,14 @@ static gumbel_status read_group_options(gumbel_group_options *into,
     GUMBEL_REFUSE_IF(into->timeout_ms < 1 || into->timeout_ms > INT64_C(1) << 31, error,
                      "options.timeout_ms", "timeout_ms is %" PRId64 "; it must be in 1..2^31",
                      into->timeout_ms);
-    GUMBEL_REFUSE_IF(into->reserved, error, "options.reserved", "it is not 0");
+    GUMBEL_REFUSE_IF(into->reserved, error, "options.reserved", "reserved is not 0");
     into->peer_bytes = into->peer_bytes ? into->peer_bytes : PEER_BYTES;
     GUMBEL_REFUSE_IF(
         into->peer_memory < GUMBEL_PEERS_OFF || into->peer_memory > GUMBEL_PEERS_REQUIRE, error,
         "options.peer_memory", "peer_memory is %d; it must be in 0..2", (int)into->peer_memory);
     GUMBEL_REFUSE_IF(
         into->peer_bytes % sizeof(gumbel_summary) != 0 || into->peer_bytes > PEER_BYTES_MOST, error,
-        "options.peer_bytes", "peer_bytes is %zu; it must be a multiple of 48, and 2^30 at most",
+        "options.peer_bytes", "peer_bytes is %zu; it must be a multiple of 48 and at most 2^30",
         into->peer_bytes);
     GUMBEL_REFUSE_IF(into->frame_bytes < sizeof(ranks_header) || into->frame_bytes > FRAME_MOST,
                      error, "options.frame_bytes", "frame_bytes is %zu; it must be in 256..2^30",
@@ -163,8 +165,8 @@ static gumbel_status read_group_options(gumbel_group_options *into,
     return GUMBEL_OK;
 }
 
-/* The group's tokens, from all shards: a walk from the first on that finds each next one. */
-static gumbel_status tile(gumbel_group *group, gumbel_error *error)
+/* Sets the group's range, which the shards must cover without gaps or overlaps. */
+static gumbel_status join_shards(gumbel_group *group, gumbel_error *error)
 {
     int64_t rows = 0, end = INT64_C(1) << 31;
     group->first_token = end;
@@ -172,12 +174,12 @@ static gumbel_status tile(gumbel_group *group, gumbel_error *error)
     for (int32_t r = 0; r < group->transport.ranks; r++) {
         const ranks_shard *s = &group->shards[r];
         rows += s->rows;
-        group->rows_most = s->rows > group->rows_most ? s->rows : group->rows_most;
+        group->rows_max = s->rows > group->rows_max ? s->rows : group->rows_max;
         if (s->rows > 0 && s->first_token < group->first_token)
             group->first_token = s->first_token;
     }
     if (rows == 0)
-        return gumbel_fail(error, GUMBEL_ERROR_GROUP, "options.rows", "no rank holds a token");
+        return gumbel_fail(error, GUMBEL_ERROR_GROUP, "options.rows", "all shards are empty");
     group->end_token = group->first_token + rows;
     for (int64_t at = group->first_token; at < group->end_token;) {
         int32_t r = 0;
@@ -194,27 +196,28 @@ static gumbel_status tile(gumbel_group *group, gumbel_error *error)
     return GUMBEL_OK;
 }
 
-/* The first exchange: who holds what. */
-static gumbel_status meet(gumbel_group *group, const hello *own, hello *all, gumbel_error *error)
+/* The first exchange: what each rank holds. */
+static gumbel_status exchange_shards(gumbel_group *group, const hello *own, hello *all,
+                                     gumbel_error *error)
 {
     GUMBEL_FORWARD(ranks_gather(group, own, all, sizeof *own, error));
     for (int32_t r = 0; r < group->transport.ranks; r++) {
         if (all[r].version != own->version || all[r].rank != r)
             return gumbel_fail(error, GUMBEL_ERROR_GROUP, "transport",
-                               "place %d answers as rank %d of another version or group", (int)r,
-                               (int)all[r].rank);
+                               "in place of rank %d rank %d answers, of another version or group",
+                               (int)r, (int)all[r].rank);
         if (all[r].status != GUMBEL_OK)
-            return gumbel_fail(error, GUMBEL_ERROR_GROUP, "group", "rank %d cannot take part: %s",
-                               (int)r, gumbel_status_string((gumbel_status)all[r].status));
+            return gumbel_fail(error, GUMBEL_ERROR_GROUP, "group", "rank %d: %s", (int)r,
+                               gumbel_status_string((gumbel_status)all[r].status));
         if (all[r].frame_bytes != all[0].frame_bytes)
             return gumbel_fail(error, GUMBEL_ERROR_GROUP, "options.frame_bytes",
-                               "ranks 0 and %d pass different ones", (int)r);
+                               "ranks 0 and %d pass different values", (int)r);
         if (all[r].peer_memory != all[0].peer_memory || all[r].peer_bytes != all[0].peer_bytes)
             return gumbel_fail(error, GUMBEL_ERROR_GROUP, "options.peer_memory",
-                               "ranks 0 and %d pass different ones, or of other sizes", (int)r);
+                               "ranks 0 and %d pass different modes or sizes", (int)r);
         group->shards[r] = all[r].shard;
     }
-    return tile(group, error);
+    return join_shards(group, error);
 }
 
 static gumbel_status check_device(const gumbel_device *device, const gumbel_group_options *o,
@@ -223,23 +226,24 @@ static gumbel_status check_device(const gumbel_device *device, const gumbel_grou
     GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
     if (gumbel_version() != GUMBEL_VERSION)
         return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "device",
-                           "libgumbel is version %s, and libgumbel_dist of another",
+                           "libgumbel is version %s, libgumbel_dist another",
                            gumbel_version_string());
     if (device->backend->host_memory)
         return GUMBEL_OK;
-    GUMBEL_REFUSE_IF(o->rows == 0, error, "options.rows", "a rank on a GPU has a row or more");
+    GUMBEL_REFUSE_IF(o->rows == 0, error, "options.rows",
+                     "rows is 0; a rank on a GPU must hold a row");
     return GUMBEL_OK;
 }
 
-/* A group's memory; `all` has room for what its ranks say as they meet. */
-static gumbel_group *allocate(const gumbel_transport *t, size_t frame_bytes, hello **all)
+/* Allocates a group, and the [ranks] that exchange_shards() receives. */
+static gumbel_group *allocate_group(const gumbel_transport *t, size_t frame_bytes, hello **all)
 {
     size_t ranks = (size_t)t->ranks;
     gumbel_group *group = calloc(1, sizeof *group);
     *all = calloc(ranks, sizeof **all);
     if (group) {
         group->shards = calloc(ranks, sizeof *group->shards);
-        group->frame = calloc(1, frame_bytes);
+        group->sent_frame = calloc(1, frame_bytes);
         group->frames = calloc(ranks, frame_bytes);
     }
     return group;
@@ -274,43 +278,45 @@ static gumbel_status connect_devices(gumbel_group *group, const hello *all,
                        o->peer_memory == GUMBEL_PEERS_OFF ? "" : " that do not reach each other");
 }
 
-static void release(gumbel_group *group)
+static void release_group(gumbel_group *group)
 {
     ranks_stop_host_worker(group);
     if (group->peers.ranks)
         group->device->backend->ranks->part(group->device, &group->peers);
     free(group->shards);
-    free(group->frame);
+    free(group->sent_frame);
     free(group->frames);
     free(group);
 }
 
 gumbel_status gumbel_group_open(const gumbel_transport *transport, gumbel_device *device,
-                                const gumbel_group_options *options, gumbel_group **group,
+                                const gumbel_group_options *options, gumbel_group **opened,
                                 gumbel_error *error)
 {
     gumbel_transport t;
     gumbel_group_options o = {0};
     hello *all = NULL;
-    GUMBEL_REFUSE_IF(!group, error, "group", "group is NULL");
-    *group = NULL;
+    GUMBEL_REFUSE_IF(!opened, error, "group", "group is NULL");
+    *opened = NULL;
     GUMBEL_FORWARD(read_transport(&t, transport, error));
-    gumbel_error refused = {"", ""};
-    gumbel_status status = read_group_options(&o, options, &refused);
+    /* A rank whose arguments have an error joins the exchange, so that the others get one, too. */
+    gumbel_error own_error = {"", ""};
+    gumbel_status status = read_group_options(&o, options, &own_error);
     if (status == GUMBEL_OK)
-        status = check_device(device, &o, &refused);
-    gumbel_group *made = allocate(&t, status == GUMBEL_OK ? o.frame_bytes : FRAME_BYTES, &all);
-    if (!made || !all || !made->shards || !made->frame || !made->frames) {
-        if (made)
-            release(made);
+        status = check_device(device, &o, &own_error);
+    gumbel_group *group =
+        allocate_group(&t, status == GUMBEL_OK ? o.frame_bytes : FRAME_BYTES, &all);
+    if (!group || !all || !group->shards || !group->sent_frame || !group->frames) {
+        if (group)
+            release_group(group);
         free(all);
         return gumbel_fail(error, GUMBEL_ERROR_MEMORY, "group", "out of memory");
     }
-    made->transport = t;
-    made->timeout_ms = o.timeout_ms > 0 ? o.timeout_ms : TIMEOUT_MS;
-    made->frame_bytes = o.frame_bytes;
-    made->device = device;
-    made->traffic.struct_size = sizeof made->traffic;
+    group->transport = t;
+    group->timeout_ms = o.timeout_ms > 0 ? o.timeout_ms : TIMEOUT_MS;
+    group->frame_bytes = o.frame_bytes;
+    group->device = device;
+    group->traffic.struct_size = sizeof group->traffic;
     const hello own = {.version = HELLO | GUMBEL_VERSION,
                        .frame_bytes = o.frame_bytes,
                        .peer_bytes = o.peer_bytes,
@@ -320,20 +326,20 @@ gumbel_status gumbel_group_open(const gumbel_transport *transport, gumbel_device
                        .host_memory = device && device->backend->host_memory,
                        .peer_memory = (int32_t)o.peer_memory,
                        .queues = t.queue && t.wait};
-    gumbel_status met = meet(made, &own, all, status == GUMBEL_OK ? error : NULL);
-    if (met == GUMBEL_OK)
-        met = connect_devices(made, all, &o, error);
+    gumbel_status joined = exchange_shards(group, &own, all, status == GUMBEL_OK ? error : NULL);
+    if (joined == GUMBEL_OK)
+        joined = connect_devices(group, all, &o, error);
     free(all);
     if (status != GUMBEL_OK && error)
-        *error = refused;
-    status = status == GUMBEL_OK ? met : status;
+        *error = own_error;
+    status = status == GUMBEL_OK ? joined : status;
     if (status != GUMBEL_OK) {
-        release(made);
+        release_group(group);
         return status;
     }
-    made->table = ranks_backend_of(made->device);
-    made->base.backend = &made->table;
-    *group = made;
+    group->table = ranks_backend_of(group->device);
+    group->base.backend = &group->table;
+    *opened = group;
     return GUMBEL_OK;
 }
 
@@ -344,7 +350,7 @@ void gumbel_group_close(gumbel_group *group)
     ranks_stop_host_worker(group);
     if (group->transport.destroy)
         group->transport.destroy(group->transport.context);
-    release(group);
+    release_group(group);
 }
 
 gumbel_status gumbel_group_traffic(const gumbel_group *group, gumbel_traffic *traffic)

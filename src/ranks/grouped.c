@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The paper's grouped draws (maths/part_draw.h), on the host; a GPU has a kernel for each.
+ * Grouped draws of the FlashSampling paper (maths/part_draw.h), on the host. A GPU has a kernel for
+ * each.
  */
 #include "core/backend.h"
 #include "core/fail.h"
@@ -14,13 +15,13 @@
 
 #define STREAM_PARTS_MOST (INT32_C(1) << 30)
 
-/* The device of a call, or NULL where that is the host. */
+/* The GPU of a call; NULL: the call is made on the host. */
 static gumbel_device *gpu_of(gumbel_device *device)
 {
     return device && !device->backend->host_memory ? device : NULL;
 }
 
-/* Where rows are drawn: the checked part of `sampling`. */
+/* Fills the problem from the checked `sampling`. */
 static gumbel_status read_rows(gumbel_problem *p, const gumbel_device *gpu, void *stream,
                                int64_t batch, const gumbel_sampling *sampling, uint32_t domain,
                                gumbel_error *error)
@@ -49,17 +50,17 @@ static gumbel_status check_parts(int32_t parts, const gumbel_problem *p, const f
     return gumbel_check_aligned(tokens, sizeof *tokens, "tokens", error);
 }
 
-/* Have a GPU's backend make a call. */
-static gumbel_status queue(gumbel_device *gpu, const gumbel_parts_call *call, gumbel_error *error)
+/* Queues a call on a GPU. */
+static gumbel_status queue_parts(gumbel_device *gpu, const gumbel_parts_call *call, gumbel_error *error)
 {
     if (!gpu->backend->ranks || !gpu->backend->ranks->draw_parts)
-        return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "device", "it draws no parts");
+        return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "device", "the device has no grouped draws");
     return call->problem->batch == 0 ? GUMBEL_OK
                                      : gpu->backend->ranks->draw_parts(gpu, call, error);
 }
 
-/* What all masses of a row come to, as a summary without a token. */
-static gumbel_row_status weigh_row(int32_t parts, int64_t batch, int64_t b, const float *log_masses,
+/* Sums the masses of a row to *log_mass; the status of their sum. */
+static gumbel_row_status sum_row_masses(int32_t parts, int64_t batch, int64_t b, const float *log_masses,
                                    double *log_mass)
 {
     gumbel_summary row;
@@ -73,13 +74,13 @@ static gumbel_row_status weigh_row(int32_t parts, int64_t batch, int64_t b, cons
     return gumbel_summary_status(&row);
 }
 
-static void draw_rows(const gumbel_parts_call *c)
+static void draw_parts_on_host(const gumbel_parts_call *c)
 {
     const gumbel_problem *p = c->problem;
     int32_t samples = p->sampling.num_samples;
     for (int64_t b = 0; b < p->batch; b++) {
         double log_mass;
-        gumbel_row_status found = weigh_row(c->parts, p->batch, b, c->log_masses, &log_mass);
+        gumbel_row_status found = sum_row_masses(c->parts, p->batch, b, c->log_masses, &log_mass);
         gumbel_stream stream = gumbel_problem_row(p, b).stream;
         for (int32_t s = 0; s < samples; s++, stream.sample++) {
             gumbel_summary best;
@@ -120,8 +121,8 @@ gumbel_status gumbel_draw_group(gumbel_device *device, void *stream, int32_t par
                                     .lse = lse,
                                     .status = status};
     if (gpu)
-        return queue(gpu, &call, error);
-    draw_rows(&call);
+        return queue_parts(gpu, &call, error);
+    draw_parts_on_host(&call);
     return GUMBEL_OK;
 }
 
@@ -131,7 +132,7 @@ void gumbel_stream_draw_clear(gumbel_stream_draw *draws, int64_t count)
         draws[i] = (gumbel_stream_draw){.log_mass = -INFINITY, .token = -1};
 }
 
-/* Add a part to one draw of a row. */
+/* Adds a part to one draw of a row. */
 static void add_part(gumbel_stream_draw *d, gumbel_stream stream, int32_t part, float log_mass,
                      int32_t token)
 {
@@ -164,7 +165,7 @@ gumbel_status gumbel_stream_draw_add(gumbel_device *device, void *stream, int32_
                                         .log_masses = log_masses,
                                         .tokens = tokens,
                                         .draws = draws};
-        return queue(gpu, &call, error);
+        return queue_parts(gpu, &call, error);
     }
     int32_t samples = p.sampling.num_samples;
     for (int64_t b = 0; b < batch; b++) {

@@ -34,7 +34,7 @@ gumbel_status ranks_begin_exchange(ranks_draw *draw, const void *payload, void *
     ranks_digest_arguments(&header, p, draw->output);
     header.end_token = own->rows > 0 ? p->end_token : own->first_token;
     add_group_digests(&header, group);
-    header.digests[RANKS_DRAFT] = group->drafted;
+    header.digests[RANKS_DRAFT] = group->draft_digest;
     GUMBEL_FORWARD(ranks_exchange_headers(group, &header, payload, received, bytes, rest, error));
     draw->end_token = group->first_token;
     for (int32_t r = 0; r < group->transport.ranks; r++) {
@@ -55,15 +55,15 @@ gumbel_status ranks_compare_device_call(ranks_draw *draw, gumbel_error *error)
     add_group_digests(&header, group);
     uint64_t digest = ranks_add_digest(RANKS_DIGEST_START, header.digests, sizeof header.digests);
     group->traffic.rows += p->batch;
-    group->entered = 1;
-    if (group->agreed == digest) {
+    group->exchanged = 1;
+    if (group->compared_digest == digest) {
         group->traffic.calls++;
         return GUMBEL_OK;
     }
     header.end_token = p->end_token;
-    group->agreed = 0;
+    group->compared_digest = 0;
     GUMBEL_FORWARD(ranks_exchange_headers(group, &header, NULL, NULL, 0, NULL, error));
-    group->agreed = digest;
+    group->compared_digest = digest;
     return GUMBEL_OK;
 }
 

@@ -35,15 +35,15 @@ static const char *refuse_candidates(const gumbel_group *group, const gumbel_pro
 static const char *refuse_top64(const gumbel_group *group, const gumbel_problem *p)
 {
     int peers = group->peers.ranks > 0;
-    int cuts_by_value = p->truncation.top_k.data || p->truncation.min_p.data;
+    int keeps_few = p->truncation.top_k.data || p->truncation.min_p.data;
     for (int32_t r = 0; r < group->transport.ranks; r++)
         if (group->shards[r].rows < GUMBEL_RANK_TOP)
             return "a shard has fewer than 64 tokens";
-    if (!peers && !group->errands.run)
-        return "there is neither peer memory nor a transport with `aside`";
+    if (!peers && !group->worker.runs)
+        return "there is neither peer memory nor a transport of host collectives";
     if (!peers && group->transport.ranks > GUMBEL_PEERS_RANKS)
         return "there are more than 16 ranks";
-    if (p->batch < (peers && cuts_by_value ? 1 : TOP64_ROWS_MIN))
+    if (p->batch < (peers && keeps_few ? 1 : TOP64_ROWS_MIN))
         return "fewer than 8 rows, without peer memory or with top_p alone, are faster whole";
     if (p->batch > GUMBEL_PEERS_CHOSEN_ROWS)
         return "there are more than 1024 rows";

@@ -91,7 +91,7 @@ static int ask_often(gumbel_group *group, const shared_errands *c, int32_t rank)
         const uint32_t words = turn * (WORDS / TURNS);
         for (uint32_t i = 0; i < words; i++)
             own[i] = turn << 20 | (uint32_t)rank << 16 | i;
-        wrong += ask(group->errands.there, own, all, words * sizeof *own) != 0;
+        wrong += ask(group->worker.there, own, all, words * sizeof *own) != 0;
         for (uint32_t r = 0; r < (uint32_t)c->ranks; r++)
             for (uint32_t i = 0; i < words; i++)
                 wrong += all[r * words + i] != (turn << 20 | r << 16 | i);
@@ -108,7 +108,7 @@ static int ask_in_vain(gumbel_group *group, rank_member *member, int refuses)
     gumbel_error error = {"", ""};
     group->timeout_ms = 300;
     __atomic_store_n(&member->refuses, refuses, __ATOMIC_RELEASE);
-    int wrong = ask(group->errands.there, &word, all, sizeof word) == 0;
+    int wrong = ask(group->worker.there, &word, all, sizeof word) == 0;
     wrong += ranks_check_host_worker(group, &error) != GUMBEL_ERROR_GROUP || !group->broken;
     return wrong;
 }
@@ -130,7 +130,7 @@ static void one_rank(void *argument, int32_t rank)
     group.transport.context = &member;
     group.transport.aside = rank == c->cannot ? NULL : aside;
     int wrong = ranks_start_host_worker(&group, &error) != GUMBEL_OK;
-    wrong += group.errands.run != (c->cannot < 0);
+    wrong += group.worker.run != (c->cannot < 0);
     if (!wrong && c->cannot < 0) {
         wrong += ask_often(&group, c, rank);
         wrong += ranks_check_host_worker(&group, &error) != GUMBEL_OK;

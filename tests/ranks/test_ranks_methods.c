@@ -73,7 +73,7 @@ static int wait_for_nothing(void *context, void *stream, int64_t timeout_ms, cha
 
 typedef struct group_case {
     const char *name;
-    int on_gpu, collective; /* `collective`: the transport has `aside` */
+    int on_gpu, collective; /* `collective`: the transport runs host collectives */
     int64_t batch, border;  /* `border`: the second rank's first token */
     int truncated, given, logprobs;
     const char *chosen, *refusal; /* lines that the explanation has; refusal NULL: none */
@@ -148,7 +148,7 @@ static void the_cheapest_method_serves(void **state)
         {"GPU: a short shard", 1, 1, 8, 32, 1, 0, 0,
          "ranks: whole rows: ", "  not top64: a shard has fewer than 64 tokens"},
         {"GPU: no side channel", 1, 0, 8, 512, 1, 0, 0, "ranks: whole rows: ",
-         "  not top64: there is neither peer memory nor a transport with `aside`"},
+         "  not top64: there is neither peer memory nor a transport of host collectives"},
     };
     shared_case shared = {.place = NULL};
     (void)state;

@@ -1,77 +1,81 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Draws that a few tokens of each rank tell. Exchange 1: the first tokens of each rank's rows, and
- * summaries of rows that nothing cuts. All ranks then have the head of each row, and find the same
- * cuts in it. Exchange 2, where a rule weighs more than a head, or a token's rank or logit is asked
- * for that may lie outside: a mass and some numbers of each rank. Exchange 3: rows of which a head
- * does not tell the cut are gathered whole. Every rank decides alike, by what all have.
+ * Draws from the leading tokens of each rank, in up to three exchanges.
+ *
+ *   1. The leading tokens of each rank's rows, and summaries of rows without truncation. All ranks
+ *      then have the leading tokens of the whole, and find the same kept set among them.
+ *   2. If top_p requires the mass of other tokens, or the rank or logit of a token that may be
+ *      another one is requested: a mass, counts and logits of each rank.
+ *   3. Fallback rows, which their leading tokens do not determine, are gathered whole.
+ *
+ * All ranks decide alike, by data that all of them have.
  */
 #include "ranks/rows/candidates.h"
 
 #include "core/fail.h"
 
-/* Tokens that a rank lists of a row: beside those that are sure to be needed some more, which tell
- * that none of equal value is missing; and where nobody says how many, this many. */
-#define SPARE_TOKENS 14
-#define USUAL_TOKENS 128
-#define MOST_TOKENS  1024
+/* Tokens that a rank sends of a row: top_k or num_top, and spare tokens, by which ranks detect
+ * whether one of equal value is missing. The default applies to rows without top_k. */
+#define SPARE_TOKENS   14
+#define DEFAULT_TOKENS 128
+#define TOKENS_MAX     1024
 
-/* How many tokens a rank lists of each row: enough for lists, and for every top_k. */
-static void count_tokens(ranks_candidates *c, int32_t num_top)
+/* Sets how many tokens a rank sends of each row: enough for num_top and for every top_k. */
+static void set_tokens_max(ranks_candidates *c, int32_t num_top)
 {
     const gumbel_problem *p = c->draw->p;
     int64_t most = num_top, spare = num_top > 0 ? SPARE_TOKENS : 0;
-    c->uncut = 0;
+    c->untruncated = 0;
     for (int64_t b = 0; b < p->batch; b++) {
         gumbel_rules rules;
         if (!ranks_row_is_truncated(c, b, &rules)) {
-            c->uncut++;
+            c->untruncated++;
             continue;
         }
-        int64_t own = rules.top_k > 0 ? rules.top_k : USUAL_TOKENS;
+        int64_t own = rules.top_k > 0 ? rules.top_k : DEFAULT_TOKENS;
         most = own > most ? own : most;
         spare = SPARE_TOKENS;
     }
     most = (most + spare + 1) / 2 * 2;
-    most = most < c->draw->group->rows_most ? most : (c->draw->group->rows_most + 1) / 2 * 2;
-    c->most = (int32_t)(most < MOST_TOKENS ? most : MOST_TOKENS);
+    most = most < c->draw->group->rows_max ? most : (c->draw->group->rows_max + 1) / 2 * 2;
+    c->tokens_max = (int32_t)(most < TOKENS_MAX ? most : TOKENS_MAX);
 }
 
-static void carve(ranks_candidates *c, gumbel_cursor *cursor, int counting)
+static void carve_candidates(ranks_candidates *c, gumbel_cursor *cursor, int counting)
 {
     const gumbel_problem *p = c->draw->p;
     size_t batch = (size_t)p->batch, samples = (size_t)p->sampling.num_samples;
     size_t ranks = (size_t)c->draw->group->transport.ranks;
     ranks_message none;
-    if (counting) { /* rows' parameters are not read before the call, nor is num_top known */
-        int64_t often = p->request & GUMBEL_REQUEST_TRUNCATION ? MOST_TOKENS
+    if (counting) { /* neither parameters of rows nor num_top are known before the call */
+        int64_t often = p->request & GUMBEL_REQUEST_TRUNCATION ? TOKENS_MAX
                                                                : GUMBEL_TOP_MOST + SPARE_TOKENS + 2;
-        int64_t shard = (c->draw->group->rows_most + 1) / 2 * 2;
-        c->most = (int32_t)(often < shard ? often : shard);
-        c->uncut = p->batch;
+        int64_t shard = (c->draw->group->rows_max + 1) / 2 * 2;
+        c->tokens_max = (int32_t)(often < shard ? often : shard);
+        c->untruncated = p->batch;
     }
-    size_t most = (size_t)c->most;
+    size_t most = (size_t)c->tokens_max;
     c->bytes = ranks_carve_message(c, NULL, &none);
     c->summaries = gumbel_carve(cursor, batch, samples, sizeof *c->summaries);
     c->raw = gumbel_carve(cursor, batch, 1, sizeof *c->raw);
     c->sent = gumbel_carve(cursor, c->bytes, 1, 1);
     c->received = gumbel_carve(cursor, ranks, c->bytes, 1);
     c->rest = gumbel_carve(cursor, ranks, c->bytes, 1);
-    c->sent_more = gumbel_carve(cursor, batch, ranks_extra_bytes(c), 1);
-    c->received_more = gumbel_carve(cursor, ranks * batch, ranks_extra_bytes(c), 1);
+    c->sent_extra = gumbel_carve(cursor, batch, ranks_extra_bytes(c), 1);
+    c->received_extra = gumbel_carve(cursor, ranks * batch, ranks_extra_bytes(c), 1);
     c->listed = gumbel_carve(cursor, ranks, most, sizeof *c->listed);
     c->sorted = gumbel_carve(cursor, ranks, most, sizeof *c->sorted);
     c->room = gumbel_carve(cursor, ranks, most, sizeof *c->room);
     c->heap = gumbel_carve(cursor, most, 1, sizeof *c->heap);
-    c->left = gumbel_carve(cursor, batch, 1, sizeof *c->left);
-    c->needy = gumbel_carve(cursor, batch, 1, sizeof *c->needy);
+    c->fallback = gumbel_carve(cursor, batch, 1, sizeof *c->fallback);
+    c->extra = gumbel_carve(cursor, batch, 1, sizeof *c->extra);
     c->row = gumbel_carve(cursor, samples, 1, sizeof *c->row);
 }
 
-/* ------------------------------------------------------------------- this rank's part ---- */
+/* ------------------------------------------------------------------------- messages sent ---- */
 
-/* Summaries of this rank's rows, by y and by the logits as they are. */
-static gumbel_status summarise(const ranks_candidates *c, gumbel_error *error)
+/* Summarises this rank's rows, by y and by the unmodified logits. */
+static gumbel_status summarise_rows(const ranks_candidates *c, gumbel_error *error)
 {
     const gumbel_problem *p = c->draw->p;
     gumbel_device *device = c->draw->group->device;
@@ -79,7 +83,7 @@ static gumbel_status summarise(const ranks_candidates *c, gumbel_error *error)
     gumbel_summaries_clear(c->raw, p->batch);
     if (ranks_own_shard(c->draw->group)->rows == 0)
         return GUMBEL_OK;
-    if (c->uncut > 0) {
+    if (c->untruncated > 0) {
         gumbel_problem q = ranks_shard_problem(&c->rows, c->rows.y);
         GUMBEL_FORWARD(device->backend->partial(device, &q, c->summaries, c->draw->local, error));
     }
@@ -93,13 +97,13 @@ static gumbel_status summarise(const ranks_candidates *c, gumbel_error *error)
     return GUMBEL_OK;
 }
 
-/* The ranks_message of exchange 1. */
+/* Writes this rank's message of exchange 1. */
 static void write_message(const ranks_candidates *c)
 {
     const gumbel_problem *p = c->draw->p;
     const ranks_shard *own = ranks_own_shard(c->draw->group);
     int32_t samples = p->sampling.num_samples;
-    int64_t uncut = 0;
+    int64_t untruncated = 0;
     ranks_message m;
     memset(c->sent, 0, c->bytes);
     ranks_carve_message(c, c->sent, &m);
@@ -108,43 +112,43 @@ static void write_message(const ranks_candidates *c)
         memcpy(OF(m.raw), c->raw, (size_t)p->batch * sizeof *c->raw);
     for (int64_t b = 0; b < p->batch; b++) {
         gumbel_rules rules;
-        ranks_row_report *note = (ranks_row_report *)OF(&m.notes[b]);
-        ranks_token *tokens = (ranks_token *)OF(m.tokens + b * c->most);
+        ranks_row_report *report = (ranks_row_report *)OF(&m.reports[b]);
+        ranks_token *tokens = (ranks_token *)OF(m.tokens + b * c->tokens_max);
         const float *y = c->rows.y + b * p->vocab;
         if (!ranks_row_is_truncated(c, b, &rules))
-            memcpy((gumbel_summary *)OF(m.summaries) + uncut++ * samples,
+            memcpy((gumbel_summary *)OF(m.summaries) + untruncated++ * samples,
                    c->summaries + b * samples, (size_t)samples * sizeof *c->summaries);
         if (own->rows == 0)
             continue;
-        note->flags = y[0] != y[0] ? GUMBEL_FLAG_NAN : 0;
-        note->listed = ranks_select_leading(y, p->vocab, p->first_token,
-                                            ranks_row_scale(&c->whole, b), c->most, c->heap, tokens,
-                                            &note->finite, &note->more, &note->flags);
-        float *logits = (float *)OF(m.logits + b * c->most);
-        for (int32_t i = 0; i < note->listed && c->rows.raw; i++)
+        report->flags = y[0] != y[0] ? GUMBEL_FLAG_NAN : 0;
+        report->listed = ranks_select_leading(
+            y, p->vocab, p->first_token, ranks_row_scale(&c->whole, b), c->tokens_max, c->heap,
+            tokens, &report->finite, &report->more, &report->flags);
+        float *logits = (float *)OF(m.logits + b * c->tokens_max);
+        for (int32_t i = 0; i < report->listed && c->rows.raw; i++)
             logits[i] = c->rows.logits[b * p->vocab + (tokens[i].id - p->first_token)];
     }
 #undef OF
 }
 
-/* This rank's part of exchange 2 for a row. */
-static void write_more(const ranks_candidates *c, const ranks_merged_row *row, unsigned char *to)
+/* Writes a row of this rank's message of exchange 2. */
+static void write_extra(const ranks_candidates *c, const ranks_merged_row *row, unsigned char *to)
 {
     const gumbel_problem *p = c->draw->p;
     const ranks_shard *own = ranks_own_shard(c->draw->group);
     int32_t samples = p->sampling.num_samples;
     ranks_scale scale = ranks_row_scale(&c->whole, row->b);
-    ranks_row_extra *more = (ranks_row_extra *)(void *)to;
-    int32_t *above = (int32_t *)(void *)(more + 1);
+    ranks_row_extra *extra = (ranks_row_extra *)(void *)to;
+    int32_t *above = (int32_t *)(void *)(extra + 1);
     float *logits = (float *)(void *)(above + samples);
     const float *y = c->rows.y + row->b * p->vocab;
-    if (row->cut && own->rows > 0) {
+    if (row->truncated && own->rows > 0) {
         gumbel_wide mass =
-            ranks_sum_masses(y, own->rows, scale.value, row->bound, row->head.at[0].value);
-        more->mass[0] = (uint64_t)(mass >> 64);
-        more->mass[1] = (uint64_t)mass;
+            ranks_sum_masses(y, own->rows, scale.value, row->bound, row->leading.at[0].value);
+        extra->mass[0] = (uint64_t)(mass >> 64);
+        extra->mass[1] = (uint64_t)mass;
     }
-    for (int32_t s = 0; s < samples && !row->cut; s++) {
+    for (int32_t s = 0; s < samples && !row->truncated; s++) {
         int64_t at = row->best[s].best_id - own->first_token;
         for (int64_t i = 0; i < own->rows && c->draw->output->ranks; i++)
             above[s] += y[i] * scale.z > row->best[s].best_z;
@@ -153,27 +157,27 @@ static void write_more(const ranks_candidates *c, const ranks_merged_row *row, u
     }
 }
 
-/* Exchange 2, if any row has a need: how many do, or an error in *status. */
-static int64_t ask_more(const ranks_candidates *c, gumbel_status *status, gumbel_error *error)
+/* Makes exchange 2, if any row takes part; returns how many do, and an error in *status. */
+static int64_t exchange_extra(const ranks_candidates *c, gumbel_status *status, gumbel_error *error)
 {
     const gumbel_problem *p = c->draw->p;
-    int64_t needy = 0, uncut = 0;
+    int64_t rows = 0, untruncated = 0;
     size_t each = ranks_extra_bytes(c);
     for (int64_t b = 0; b < p->batch; b++) {
-        ranks_merged_row row = ranks_merge_row(c, b, uncut);
-        uncut += !row.cut;
-        if (!row.needs)
+        ranks_merged_row row = ranks_merge_row(c, b, untruncated);
+        untruncated += !row.truncated;
+        if (!row.in_extra)
             continue;
-        unsigned char *to = c->sent_more + (size_t)needy * each;
+        unsigned char *to = c->sent_extra + (size_t)rows * each;
         memset(to, 0, each);
-        write_more(c, &row, to);
-        c->needy[needy++] = b;
+        write_extra(c, &row, to);
+        c->extra[rows++] = b;
     }
     *status = GUMBEL_OK;
-    if (needy > 0)
-        *status = ranks_gather(c->draw->group, c->sent_more, c->received_more, (size_t)needy * each,
-                               error);
-    return needy;
+    if (rows > 0)
+        *status = ranks_gather(c->draw->group, c->sent_extra, c->received_extra,
+                               (size_t)rows * each, error);
+    return rows;
 }
 
 gumbel_status ranks_draw_candidates(ranks_draw *draw, gumbel_cursor *cursor, gumbel_error *error)
@@ -184,8 +188,8 @@ gumbel_status ranks_draw_candidates(ranks_draw *draw, gumbel_cursor *cursor, gum
     c.whole.vocab = draw->group->end_token - draw->group->first_token;
     c.rows = ranks_carve_whole_rows(draw, cursor);
     if (draw->output)
-        count_tokens(&c, draw->output->num_top);
-    carve(&c, cursor, draw->output == NULL);
+        set_tokens_max(&c, draw->output->num_top);
+    carve_candidates(&c, cursor, draw->output == NULL);
     if (!draw->output) {
         size_t local = 0;
         draw->end_token = draw->group->end_token;
@@ -195,24 +199,25 @@ gumbel_status ranks_draw_candidates(ranks_draw *draw, gumbel_cursor *cursor, gum
     }
     draw->local = cursor->base + cursor->used;
     GUMBEL_FORWARD(ranks_make_shard_rows(&c.rows, error));
-    GUMBEL_FORWARD(summarise(&c, error));
+    GUMBEL_FORWARD(summarise_rows(&c, error));
     write_message(&c);
     GUMBEL_FORWARD(ranks_begin_exchange(draw, c.sent, c.received, c.bytes, c.rest, error));
-    ranks_merged_extra more = {.c = &c};
-    more.needy = ask_more(&c, &status, error);
+    ranks_merged_extra extra = {.c = &c};
+    extra.rows = exchange_extra(&c, &status, error);
     GUMBEL_FORWARD(status);
-    int64_t uncut = 0, left = 0;
+    int64_t untruncated = 0, fallback = 0;
     for (int64_t b = 0; b < p->batch; b++) {
-        ranks_merged_row row = ranks_merge_row(&c, b, uncut);
-        uncut += !row.cut;
-        more.mass = 0;
-        for (int32_t r = 0; r < draw->group->transport.ranks && row.needs; r++) {
-            const ranks_row_extra *of = ranks_extra_of(&more, r);
-            more.mass += (gumbel_wide)of->mass[0] << 64 | of->mass[1];
+        ranks_merged_row row = ranks_merge_row(&c, b, untruncated);
+        untruncated += !row.truncated;
+        extra.mass = 0;
+        for (int32_t r = 0; r < draw->group->transport.ranks && row.in_extra; r++) {
+            const ranks_row_extra *of = ranks_extra_of(&extra, r);
+            extra.mass += (gumbel_wide)of->mass[0] << 64 | of->mass[1];
         }
-        if (!ranks_write_row(&c, &row, &more))
-            c.left[left++] = b;
-        more.place += row.needs;
+        if (!ranks_write_row(&c, &row, &extra))
+            c.fallback[fallback++] = b;
+        extra.place += row.in_extra;
     }
-    return left > 0 ? ranks_draw_gathered_rows(&c.rows, c.left, left, error) : GUMBEL_OK;
+    return fallback > 0 ? ranks_draw_gathered_rows(&c.rows, c.fallback, fallback, error)
+                        : GUMBEL_OK;
 }

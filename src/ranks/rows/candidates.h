@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What ranks say of a draw's rows, and what is known of a row by what all said.
+ * Messages that ranks on CPUs exchange about the rows of a draw, and a row merged from the messages
+ * of all ranks.
  */
 #ifndef GUMBEL_RANKS_CANDIDATES_H
 #define GUMBEL_RANKS_CANDIDATES_H
 
+#include "maths/summary.h"
 #include "ranks/rows/leading.h"
 #include "ranks/rows/whole_rows.h"
-#include "maths/summary.h"
 
-/* What a rank says of a row beside its tokens. */
+/* A rank's report of a row in exchange 1, beside its tokens. */
 typedef struct ranks_row_report {
     uint32_t flags;
-    int32_t listed, more;
-    int32_t finite; /* tokens with a z above -inf */
+    int32_t listed, more; /* tokens in the message; whether the shard has others */
+    int32_t finite;       /* tokens with z above -inf */
 } ranks_row_report;
 
-/* What a rank says of a row in exchange 2; S numbers of each kind follow. */
+/* A row in exchange 2; S counts and S logits follow. */
 typedef struct ranks_row_extra {
     uint64_t mass[2];
 } ranks_row_extra;
@@ -24,69 +25,70 @@ typedef struct ranks_row_extra {
 typedef struct ranks_candidates {
     ranks_draw *draw;
     ranks_whole_rows rows;
-    gumbel_problem whole;            /* as rows' parameters see it */
-    int32_t most;                    /* tokens that a rank lists of a row */
-    int64_t uncut;                   /* rows that nothing cuts */
-    size_t bytes;                    /* of exchange 1 */
+    gumbel_problem whole;            /* the problem that parameters of rows refer to */
+    int32_t tokens_max;              /* tokens that a rank sends of a row */
+    int64_t untruncated;             /* rows without truncation */
+    size_t bytes;                    /* of a message of exchange 1 */
     gumbel_summary *summaries, *raw; /* [B, S] and [B] of this rank */
     unsigned char *sent, *received, *rest;
-    unsigned char *sent_more, *received_more;
-    ranks_entry *listed, *sorted, *room; /* [R * most] */
-    ranks_entry *heap;                   /* [most] */
-    int64_t *left;                      /* [B] rows for exchange 3 */
-    int64_t *needy;                     /* [B] rows of exchange 2 */
-    gumbel_summary *row;                /* [S] */
+    unsigned char *sent_extra, *received_extra;
+    ranks_entry *listed, *sorted, *room; /* [R * tokens_max] */
+    ranks_entry *heap;                   /* [tokens_max] */
+    int64_t *fallback;                   /* [B] rows of exchange 3 */
+    int64_t *extra;                      /* [B] rows of exchange 2 */
+    gumbel_summary *row;                 /* [S] */
 } ranks_candidates;
 
-/* Where parts of a rank's ranks_message of exchange 1 lie. */
+/* The arrays of a message of exchange 1. */
 typedef struct ranks_message {
-    const gumbel_summary *raw;       /* [B] where raw logits are weighed */
-    const gumbel_summary *summaries; /* [uncut, S] */
-    const ranks_row_report *notes;   /* [B] */
-    const ranks_token *tokens;       /* [B, most] */
-    const float *logits;             /* [B, most] where logits as they are count */
+    const gumbel_summary *raw;       /* [B] if raw log-normalisers are required */
+    const gumbel_summary *summaries; /* [untruncated, S] */
+    const ranks_row_report *reports; /* [B] */
+    const ranks_token *tokens;       /* [B, tokens_max] */
+    const float *logits;             /* [B, tokens_max] if unmodified logits are required */
 } ranks_message;
 
-/* Find a ranks_message's parts; its bytes. */
+/* Finds the arrays of a message that begins at `at`; returns its bytes. */
 size_t ranks_carve_message(const ranks_candidates *c, const unsigned char *at, ranks_message *m);
 
 /* Bytes of a row in exchange 2. */
 size_t ranks_extra_bytes(const ranks_candidates *c);
 
-/* Whether rules cut row b, and which. */
+/* Whether truncation applies to row b; its rules. */
 int ranks_row_is_truncated(const ranks_candidates *c, int64_t b, gumbel_rules *rules);
 
-/* A row by what all ranks said of it. */
+/* A row, from the messages of all ranks. */
 typedef struct ranks_merged_row {
     int64_t b;
-    int cut; /* whether rules cut it */
+    int truncated;
     gumbel_rules rules;
     uint32_t flags;
     int64_t finite;
-    ranks_leading head;
-    int32_t kept;         /* of the head, where it is cut; -1: unknown */
+    ranks_leading leading;
+    int32_t kept;         /* kept set of a truncated row, among `leading`; -1: unknown */
     gumbel_summary *best; /* [S] */
     gumbel_row_status status;
-    int needs; /* whether exchange 2 has something of it */
+    int in_extra; /* whether the row takes part in exchange 2 */
     float bound;
 } ranks_merged_row;
 
-/* What all ranks say in exchange 2: a mass, and of each sample a count and a logit. */
+/* A row of exchange 2, from all ranks. */
 typedef struct ranks_merged_extra {
     gumbel_wide mass;
     const ranks_candidates *c;
-    int64_t place; /* among needy rows */
-    int64_t needy; /* how many there are */
+    int64_t place; /* of the row among the rows of exchange 2 */
+    int64_t rows;  /* of exchange 2 */
 } ranks_merged_extra;
 
-/* Read row b of all messages; `uncut` is how many rows before it nothing cuts. */
-ranks_merged_row ranks_merge_row(const ranks_candidates *c, int64_t b, int64_t uncut);
+/* Reads row b from all messages. `untruncated` is the number of rows before it without
+ * truncation. */
+ranks_merged_row ranks_merge_row(const ranks_candidates *c, int64_t b, int64_t untruncated);
 
-/* What rank r says of a row in exchange 2. */
-const ranks_row_extra *ranks_extra_of(const ranks_merged_extra *known, int32_t rank);
+/* Rank r's message about a row in exchange 2. */
+const ranks_row_extra *ranks_extra_of(const ranks_merged_extra *extra, int32_t rank);
 
-/* Draw and write a row; 0 where its head does not tell it. */
+/* Draws a row and writes its outputs. Returns 0 if the leading tokens do not determine the row. */
 int ranks_write_row(const ranks_candidates *c, ranks_merged_row *row,
-                    const ranks_merged_extra *more);
+                    const ranks_merged_extra *extra);
 
 #endif

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Draws on GPUs by whole rows: every rank makes its part of y, what z is before the temperature,
- * which its own masks, histories and lists have edited; parts are gathered some rows at a time,
- * laid side by side, and drawn from as from the logits of a GPU that holds all. All of it is
- * queued.
+ * Draws on GPUs by whole rows. Every rank writes its part of y, the value of z before the
+ * temperature, which its own masks, histories and lists have edited. The ranks gather a slice of
+ * the batch at a time, scatter the parts into whole rows, and draw from them as from logits. All
+ * work is queued.
  */
 #include "ranks/rows/device_rows.h"
 
 #include "core/fail.h"
 #include "core/output.h"
 
-/* Bytes that all ranks' rows of one exchange take at most, if there are several rows. Each piece of
- * a batch reads all weights again. */
-#define PIECE_BYTES (INT64_C(192) << 20)
+/* Bytes of all ranks' rows in one exchange, unless one row takes more. Each slice of a batch reads
+ * all weights again. */
+#define SLICE_BYTES (INT64_C(192) << 20)
 
-/* What makes y of rows [first, first + count). */
-static gumbel_problem editing(const gumbel_problem *p, int64_t first, int64_t count)
+/* The problem whose y is written, for rows [first, first + count). */
+static gumbel_problem slice_shard(const gumbel_problem *p, int64_t first, int64_t count)
 {
     gumbel_problem q = gumbel_problem_slice(p, first, count);
     q.request &= GUMBEL_REQUEST_TRANSFORMS;
@@ -43,8 +43,8 @@ gumbel_problem ranks_problem_of_whole(const ranks_device_rows *d, int64_t first,
     return w;
 }
 
-/* What groups on GPUs do not serve; NULL: all of it. */
-static const char *refused(const gumbel_problem *p)
+/* The field of a request that groups on GPUs do not support; NULL: they support the call. */
+static const char *find_unsupported(const gumbel_problem *p)
 {
     const uint32_t raw = GUMBEL_REQUEST_RAW | GUMBEL_REQUEST_LOGITS;
     if (p->sampling.noise)
@@ -54,14 +54,14 @@ static const char *refused(const gumbel_problem *p)
     return NULL;
 }
 
-ranks_device_rows ranks_carve_device_rows(ranks_draw *draw, gumbel_cursor *cursor, int64_t piece)
+ranks_device_rows ranks_carve_device_rows(ranks_draw *draw, gumbel_cursor *cursor, int64_t slice)
 {
     const gumbel_group *group = draw->group;
-    size_t rows = (size_t)piece, others = group->peers.ranks ? 0 : (size_t)group->transport.ranks;
+    size_t rows = (size_t)slice, others = group->peers.ranks ? 0 : (size_t)group->transport.ranks;
     ranks_device_rows d = {.draw = draw,
-                           .stride = (group->rows_most + 3) / 4 * 4,
+                           .stride = (group->rows_max + 3) / 4 * 4,
                            .vocab = group->end_token - group->first_token,
-                           .piece = piece};
+                           .slice = slice};
     d.own = gumbel_carve(cursor, rows, (size_t)d.stride, sizeof *d.own);
     d.all = gumbel_carve(cursor, others * rows, (size_t)d.stride, sizeof *d.all);
     d.whole = gumbel_carve(cursor, rows, (size_t)d.vocab, sizeof *d.whole);
@@ -71,14 +71,14 @@ ranks_device_rows ranks_carve_device_rows(ranks_draw *draw, gumbel_cursor *curso
 gumbel_status ranks_count_device_rows(const ranks_device_rows *d, size_t *most, gumbel_error *error)
 {
     const gumbel_group *group = d->draw->group;
-    gumbel_problem q = editing(d->draw->p, 0, d->piece);
+    gumbel_problem q = slice_shard(d->draw->p, 0, d->slice);
     GUMBEL_FORWARD(ranks_count_call(group, &q, GUMBEL_NEED_PART, most, error));
     if (q.hidden_size > 0) {
         q.request = 0;
         q.with_path = 0;
         GUMBEL_FORWARD(ranks_count_call(group, &q, GUMBEL_NEED_PRODUCT, most, error));
     }
-    q = ranks_problem_of_whole(d, 0, d->piece);
+    q = ranks_problem_of_whole(d, 0, d->slice);
     return ranks_count_call(group, &q, 0, most, error);
 }
 
@@ -86,12 +86,12 @@ gumbel_status ranks_make_device_rows(const ranks_device_rows *d, int64_t first, 
                                      gumbel_error *error)
 {
     gumbel_device *device = d->draw->group->device;
-    gumbel_problem q = editing(d->draw->p, first, count);
+    gumbel_problem q = slice_shard(d->draw->p, first, count);
     return device->backend->ranks->edit(device, &q, d->own, d->stride, d->draw->local, error);
 }
 
-/* How many ranks from `first` on one exchange lays side by side. */
-static int32_t ranks_from(const gumbel_group *group, int32_t first)
+/* How many ranks from `first` on take part in one exchange. */
+static int32_t count_ranks_from(const gumbel_group *group, int32_t first)
 {
     int32_t ranks = group->transport.ranks - first;
     return ranks < GUMBEL_PEERS_RANKS ? ranks : GUMBEL_PEERS_RANKS;
@@ -105,7 +105,7 @@ gumbel_peer_rows ranks_peer_rows_of(const ranks_device_rows *d, int64_t count, i
                              .width = d->stride,
                              .received = (uint32_t *)d->whole,
                              .received_width = d->vocab};
-    for (int32_t r = 0; r < ranks_from(group, first); r++) {
+    for (int32_t r = 0; r < count_ranks_from(group, first); r++) {
         const ranks_shard *shard = &group->shards[first + r];
         rows.begins[r] = shard->first_token - group->first_token;
         rows.widths[r] = shard->rows;
@@ -119,12 +119,12 @@ gumbel_gathered_rows ranks_gathered_rows_of(const ranks_device_rows *d, int64_t 
     const gumbel_group *group = d->draw->group;
     return (gumbel_gathered_rows){.rows = ranks_peer_rows_of(d, count, first),
                                   .rank = group->transport.rank,
-                                  .ranks = ranks_from(group, first),
+                                  .ranks = count_ranks_from(group, first),
                                   .gathered = (uint32_t *)d->all + first * count * d->stride};
 }
 
-/* Rows of all ranks side by side. */
-static gumbel_status gather(const ranks_device_rows *d, int64_t count, gumbel_error *error)
+/* Queues the exchange of `count` rows into the whole. */
+static gumbel_status queue_exchange(const ranks_device_rows *d, int64_t count, gumbel_error *error)
 {
     gumbel_group *group = d->draw->group;
     gumbel_device *device = group->device;
@@ -146,7 +146,7 @@ gumbel_status ranks_queue_whole_rows(ranks_draw *draw, gumbel_cursor *cursor, gu
 {
     gumbel_group *group = draw->group;
     const gumbel_problem *p = draw->p;
-    const char *field = refused(p);
+    const char *field = find_unsupported(p);
     size_t local = 0;
     if (field)
         return gumbel_fail(
@@ -154,10 +154,10 @@ gumbel_status ranks_queue_whole_rows(ranks_draw *draw, gumbel_cursor *cursor, gu
             p->sampling.noise
                 ? "ranks on GPUs do not support given noise"
                 : "ranks on GPUs do not support it with transforms, scale or soft-cap");
-    int64_t row = (group->rows_most + 3) / 4 * 4 * group->transport.ranks * (int64_t)sizeof(float);
-    int64_t piece = PIECE_BYTES / row < 1 ? 1 : PIECE_BYTES / row;
+    int64_t row = (group->rows_max + 3) / 4 * 4 * group->transport.ranks * (int64_t)sizeof(float);
+    int64_t slice = SLICE_BYTES / row < 1 ? 1 : SLICE_BYTES / row;
     ranks_device_rows d =
-        ranks_carve_device_rows(draw, cursor, piece < p->batch ? piece : p->batch);
+        ranks_carve_device_rows(draw, cursor, slice < p->batch ? slice : p->batch);
     if (!draw->output) {
         GUMBEL_FORWARD(ranks_count_device_rows(&d, &local, error));
         gumbel_carve(cursor, local, 1, 1);
@@ -165,12 +165,12 @@ gumbel_status ranks_queue_whole_rows(ranks_draw *draw, gumbel_cursor *cursor, gu
     }
     draw->local = cursor->base + cursor->used;
     group->traffic.rows_by_rows += p->batch;
-    for (int64_t first = 0; first < p->batch; first += d.piece) {
-        int64_t rows = p->batch - first < d.piece ? p->batch - first : d.piece;
+    for (int64_t first = 0; first < p->batch; first += d.slice) {
+        int64_t rows = p->batch - first < d.slice ? p->batch - first : d.slice;
         gumbel_output out = gumbel_output_slice(draw->output, first, p->sampling.num_samples);
         gumbel_problem whole = ranks_problem_of_whole(&d, first, rows);
         GUMBEL_FORWARD(ranks_make_device_rows(&d, first, rows, error));
-        GUMBEL_FORWARD(gather(&d, rows, error));
+        GUMBEL_FORWARD(queue_exchange(&d, rows, error));
         GUMBEL_FORWARD(
             group->device->backend->sample(group->device, &whole, &out, draw->local, error));
     }

@@ -1,31 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Draws on GPUs that the first tokens of each rank tell: they are listed, exchanged, cut and drawn
- * from on every rank alike. Rows that these do not tell, as one that nothing cuts, or a top_p of
- * all tokens, are chosen on the GPU, exchanged whole and drawn from; where there are none, a few
- * launches find that out. All of it is queued. Peers' mailboxes exchange what is chosen by
- * themselves; a transport's collectives take the same bytes always, so that these rows go on an
- * errand of the host's, for which the GPU waits.
+ * Draws on GPUs from the top-64 candidates of each rank, which all ranks exchange, truncate and
+ * draw from alike. Rows that the candidates do not determine, such as rows without truncation or
+ * with a top_p of all tokens, are fallback rows: the GPUs find them, exchange them whole and draw
+ * from them. Without fallback rows a few launches end at once. All work is queued. Kernels with
+ * peer memory exchange fallback rows alone. A transport's collective has a fixed size, so that
+ * without peer memory a host collective gathers them, while the GPU waits.
  */
 #include "ranks/rows/device_rows.h"
 
 #include "core/fail.h"
 
-typedef struct device_lists {
+typedef struct device_top64 {
     ranks_device_rows rows;
-    uint32_t *said;   /* [words_of(B)] of this rank */
-    uint32_t *heard;  /* the same of all */
-    int32_t *left;    /* [B + 1]: 1 for rows that are drawn whole, and 0: CTAs that have ended */
-    int32_t *list, *slots, *listed; /* which these are, their slots, how many */
-    gumbel_output whole;            /* what is drawn of these, one behind the other */
-} device_lists;
+    uint32_t *own;      /* [count_words(B)] candidates of this rank */
+    uint32_t *gathered; /* [ranks, count_words(B)] */
+    int32_t *fallback;  /* [B + 1]: 1 for a fallback row; last: how many CTAs have ended */
+    int32_t *list, *slots, *listed; /* the fallback rows, their slots, how many */
+    gumbel_output drawn;            /* outputs of fallback rows, in the order of `list` */
+} device_top64;
 
-/* Everything that a row may be asked for: what the outputs are is not known as this is counted. */
-static gumbel_output carve_output(gumbel_cursor *cursor, const gumbel_output *wanted, size_t batch,
-                                  size_t samples)
+/* Reserves every output of a row: which are requested is not known as the workspace is counted. */
+static gumbel_output carve_output(gumbel_cursor *cursor, const gumbel_output *requested,
+                                  size_t batch, size_t samples)
 {
     gumbel_output out = {.struct_size = sizeof out};
-    const gumbel_output all = wanted ? *wanted : out;
+    const gumbel_output all = requested ? *requested : out;
 #define CARVE(field, each)                                                                         \
     out.field = gumbel_carve(cursor, batch, each, sizeof *out.field);                              \
     out.field = all.field ? out.field : NULL
@@ -41,38 +41,38 @@ static gumbel_output carve_output(gumbel_cursor *cursor, const gumbel_output *wa
     return out;
 }
 
-/* Words that a rank says of a batch, in whole 16 bytes. */
-static int64_t words_of(int64_t batch) { return (batch * GUMBEL_RANK_WORDS + 3) / 4 * 4; }
+/* Words of a rank's candidates for a batch, in whole 16 bytes. */
+static int64_t count_words(int64_t batch) { return (batch * GUMBEL_RANK_WORDS + 3) / 4 * 4; }
 
-static device_lists carve(ranks_draw *draw, gumbel_cursor *cursor)
+static device_top64 carve_top64(ranks_draw *draw, gumbel_cursor *cursor)
 {
     const gumbel_problem *p = draw->p;
     size_t batch = (size_t)p->batch, ranks = (size_t)draw->group->transport.ranks;
-    device_lists d = {.rows = ranks_carve_device_rows(draw, cursor, p->batch)};
-    size_t words = (size_t)words_of(p->batch);
-    d.said = gumbel_carve(cursor, words, 1, sizeof *d.said);
-    d.heard = gumbel_carve(cursor, ranks, words, sizeof *d.heard);
-    d.left = gumbel_carve(cursor, batch + 1, 1, sizeof *d.left);
+    device_top64 d = {.rows = ranks_carve_device_rows(draw, cursor, p->batch)};
+    size_t words = (size_t)count_words(p->batch);
+    d.own = gumbel_carve(cursor, words, 1, sizeof *d.own);
+    d.gathered = gumbel_carve(cursor, ranks, words, sizeof *d.gathered);
+    d.fallback = gumbel_carve(cursor, batch + 1, 1, sizeof *d.fallback);
     d.list = gumbel_carve(cursor, batch, 1, sizeof *d.list);
     d.slots = gumbel_carve(cursor, batch, 1, sizeof *d.slots);
     d.listed = gumbel_carve(cursor, 1, 1, sizeof *d.listed);
-    d.whole = carve_output(cursor, draw->output, batch, (size_t)p->sampling.num_samples);
+    d.drawn = carve_output(cursor, draw->output, batch, (size_t)p->sampling.num_samples);
     return d;
 }
 
-/* Whether tokens are listed as the product stores its logits, since nothing edits these: it knows
- * which blocks hold the first ones. */
-static int lists_product(const device_lists *d)
+/* Whether the product that stores the logits also selects candidates: nothing edits its logits, and
+ * it knows which blocks hold the largest ones. */
+static int product_selects(const device_top64 *d)
 {
     const gumbel_problem *p = d->rows.draw->p;
     return p->hidden_size > 0 && !gumbel_problem_edits(p);
 }
 
-/* That product; else this rank's y as logits, of which tokens are listed. */
-static gumbel_problem listing(const device_lists *d)
+/* The problem from which candidates are selected: that product, or this rank's y as logits. */
+static gumbel_problem find_selection(const device_top64 *d)
 {
     gumbel_problem q = *d->rows.draw->p;
-    if (lists_product(d))
+    if (product_selects(d))
         return q;
     q.hidden_size = 0;
     q.hidden = q.weight = q.bias = (gumbel_tensor){0};
@@ -83,8 +83,8 @@ static gumbel_problem listing(const device_lists *d)
     return q;
 }
 
-/* Rows that are drawn whole: those that are chosen, as slots of the batch. */
-static gumbel_problem drawing(const device_lists *d)
+/* The problem that draws fallback rows, which are slots of the batch. */
+static gumbel_problem find_fallback_draw(const device_top64 *d)
 {
     gumbel_problem w = ranks_problem_of_whole(&d->rows, 0, d->rows.draw->p->batch);
     if (!w.sampling.slots.of_row)
@@ -94,10 +94,10 @@ static gumbel_problem drawing(const device_lists *d)
     return w;
 }
 
-static gumbel_status count(const device_lists *d, size_t *most, gumbel_error *error)
+static gumbel_status count_local(const device_top64 *d, size_t *most, gumbel_error *error)
 {
     const gumbel_device *device = d->rows.draw->group->device;
-    gumbel_problem q = listing(d);
+    gumbel_problem q = find_selection(d);
     size_t bytes;
     GUMBEL_FORWARD(ranks_count_device_rows(&d->rows, most, error));
     GUMBEL_FORWARD(device->backend->ranks->list_size(device, &q, &bytes, error));
@@ -105,94 +105,93 @@ static gumbel_status count(const device_lists *d, size_t *most, gumbel_error *er
     return GUMBEL_OK;
 }
 
-/* Have all ranks' lists, one behind the other. */
-static gumbel_status tell(const device_lists *d, int64_t words, gumbel_error *error)
+/* Gathers the candidates of all ranks. */
+static gumbel_status gather_candidates(const device_top64 *d, int64_t words, gumbel_error *error)
 {
     const ranks_draw *draw = d->rows.draw;
     gumbel_group *group = draw->group;
-    gumbel_peer_rows told = {.words = d->said,
+    gumbel_peer_rows rows = {.words = d->own,
                              .rows = 1,
                              .width = words,
-                             .received = d->heard,
+                             .received = d->gathered,
                              .received_width = words * group->transport.ranks};
     if (!group->peers.ranks)
-        return ranks_queue_gather(group, draw->p->stream, d->said, d->heard,
-                                  (size_t)words * sizeof *d->said, error);
+        return ranks_queue_gather(group, draw->p->stream, d->own, d->gathered,
+                                  (size_t)words * sizeof *d->own, error);
     for (int32_t r = 0; r < group->transport.ranks; r++) {
-        told.begins[r] = r * words;
-        told.widths[r] = words;
+        rows.begins[r] = r * words;
+        rows.widths[r] = words;
     }
-    return ranks_exchange_rows(group, draw->p->stream, &told, error);
+    return ranks_exchange_rows(group, draw->p->stream, &rows, error);
 }
 
-/* List, tell, and draw what is told. */
-static gumbel_status draw_told(const device_lists *d, gumbel_error *error)
+/* Selects, exchanges and draws, in one launch if the batch is small and there is peer memory. */
+static gumbel_status draw_candidates(const device_top64 *d, gumbel_error *error)
 {
     const ranks_draw *draw = d->rows.draw;
     gumbel_group *group = draw->group;
     const gumbel_rank_calls *calls = group->device->backend->ranks;
-    const int64_t batch = draw->p->batch, words = words_of(batch);
-    const gumbel_problem q = listing(d), whole = ranks_problem_of_whole(&d->rows, 0, batch);
-    const gumbel_listing l = {&q,          &whole,         draw->output, d->said,
-                              d->rows.own, d->rows.stride, draw->local,  d->left};
-    if (!lists_product(d))
+    const int64_t batch = draw->p->batch, words = count_words(batch);
+    const gumbel_problem q = find_selection(d), whole = ranks_problem_of_whole(&d->rows, 0, batch);
+    const gumbel_listing call = {&q,          &whole,         draw->output, d->own,
+                                 d->rows.own, d->rows.stride, draw->local,  d->fallback};
+    if (!product_selects(d))
         GUMBEL_FORWARD(ranks_make_device_rows(&d->rows, 0, batch, error));
     if (group->peers.ranks && batch <= GUMBEL_PEERS_TOP64_ROWS &&
         batch * GUMBEL_RANK_WORDS <= (int64_t)group->peers.words) {
         group->traffic.exchanges++;
-        group->traffic.bytes += batch * GUMBEL_RANK_WORDS * (int64_t)sizeof *d->said;
-        return calls->tell_listed(group->device, &l, &group->peers, error);
+        group->traffic.bytes += batch * GUMBEL_RANK_WORDS * (int64_t)sizeof *d->own;
+        return calls->tell_listed(group->device, &call, &group->peers, error);
     }
-    GUMBEL_FORWARD(calls->list(group->device, &l, error));
-    GUMBEL_FORWARD(tell(d, words, error));
-    return calls->draw_listed(group->device, &l, d->heard, words, group->transport.ranks, error);
+    GUMBEL_FORWARD(calls->list(group->device, &call, error));
+    GUMBEL_FORWARD(gather_candidates(d, words, error));
+    return calls->draw_listed(group->device, &call, d->gathered, words, group->transport.ranks,
+                              error);
 }
 
-/* Exchange the rows that are left, by mailboxes or on an errand. */
-static gumbel_status fetch_left(const device_lists *d, gumbel_error *error)
+/* Exchanges the fallback rows, by peer memory or by a host collective. */
+static gumbel_status exchange_fallback(const device_top64 *d, gumbel_error *error)
 {
     const ranks_draw *draw = d->rows.draw;
     gumbel_group *group = draw->group;
     gumbel_device *device = group->device;
-    gumbel_gathered_rows left = ranks_gathered_rows_of(&d->rows, draw->p->batch, 0);
-    left.rows.chosen = d->left;
-    left.rows.of_row = draw->p->sampling.slots.of_row;
-    left.rows.list = d->list;
-    left.rows.slots = d->slots;
-    left.rows.listed = d->listed;
+    gumbel_gathered_rows gathered = ranks_gathered_rows_of(&d->rows, draw->p->batch, 0);
+    gathered.rows.chosen = d->fallback;
+    gathered.rows.of_row = draw->p->sampling.slots.of_row;
+    gathered.rows.list = d->list;
+    gathered.rows.slots = d->slots;
+    gathered.rows.listed = d->listed;
     if (group->peers.ranks)
-        return ranks_exchange_rows(group, draw->p->stream, &left.rows, error);
-    left.errand = ranks_host_request(group, &left.timeout_ms);
-    left.ended = (uint32_t *)d->left + draw->p->batch;
-    GUMBEL_FORWARD(device->backend->ranks->ask(device, draw->p->stream, &left, error));
-    return device->backend->ranks->lay(device, draw->p->stream, &left, error);
+        return ranks_exchange_rows(group, draw->p->stream, &gathered.rows, error);
+    gathered.errand = ranks_get_collective(group, &gathered.timeout_ms);
+    gathered.ended = (uint32_t *)d->fallback + draw->p->batch;
+    GUMBEL_FORWARD(device->backend->ranks->ask(device, draw->p->stream, &gathered, error));
+    return device->backend->ranks->lay(device, draw->p->stream, &gathered, error);
 }
 
-/* Draw what is left. */
-static gumbel_status draw_left(const device_lists *d, gumbel_error *error)
+static gumbel_status draw_fallback(const device_top64 *d, gumbel_error *error)
 {
     const ranks_draw *draw = d->rows.draw;
-    gumbel_group *group = draw->group;
-    gumbel_device *device = group->device;
-    gumbel_problem whole = drawing(d);
-    GUMBEL_FORWARD(fetch_left(d, error));
+    gumbel_device *device = draw->group->device;
+    gumbel_problem whole = find_fallback_draw(d);
+    GUMBEL_FORWARD(exchange_fallback(d, error));
     GUMBEL_FORWARD(
-        device->backend->ranks->draw_left(device, &whole, &d->whole, draw->local, error));
-    return device->backend->ranks->spread(device, draw->p->stream, &d->whole, draw->output,
+        device->backend->ranks->draw_left(device, &whole, &d->drawn, draw->local, error));
+    return device->backend->ranks->spread(device, draw->p->stream, &d->drawn, draw->output,
                                           draw->p->batch, draw->p->sampling.num_samples, d->list,
                                           d->listed, error);
 }
 
 gumbel_status ranks_queue_top64(ranks_draw *draw, gumbel_cursor *cursor, gumbel_error *error)
 {
-    device_lists d = carve(draw, cursor);
+    device_top64 d = carve_top64(draw, cursor);
     size_t local = 0;
     if (!draw->output) {
-        GUMBEL_FORWARD(count(&d, &local, error));
+        GUMBEL_FORWARD(count_local(&d, &local, error));
         gumbel_carve(cursor, local, 1, 1);
         return GUMBEL_OK;
     }
     draw->local = cursor->base + cursor->used;
-    GUMBEL_FORWARD(draw_told(&d, error));
-    return draw_left(&d, error);
+    GUMBEL_FORWARD(draw_candidates(&d, error));
+    return draw_fallback(&d, error);
 }

@@ -14,20 +14,20 @@ ranks_scale ranks_row_scale(const gumbel_problem *whole, int64_t b)
     return scale;
 }
 
-/* ------------------------------------------------------------------------------- lists ---- */
+/* --------------------------------------------------------------------------- selection ---- */
 
-static int by_entry(const void *a, const void *b)
+static int compare_entries(const void *a, const void *b)
 {
     const ranks_entry *x = a, *y = b;
     return gumbel_entry_before(y, x) - gumbel_entry_before(x, y);
 }
 
-static void sift(ranks_entry *heap, int32_t count, int32_t at)
+static void sift_heap(ranks_entry *heap, int32_t count, int32_t at)
 {
     for (int32_t child; (child = 2 * at + 1) < count; at = child) {
-        if (child + 1 < count && by_entry(&heap[child + 1], &heap[child]) > 0)
+        if (child + 1 < count && compare_entries(&heap[child + 1], &heap[child]) > 0)
             child++;
-        if (by_entry(&heap[child], &heap[at]) <= 0)
+        if (compare_entries(&heap[child], &heap[at]) <= 0)
             return;
         ranks_entry moved = heap[at];
         heap[at] = heap[child];
@@ -41,23 +41,23 @@ int32_t ranks_select_leading(const float *y, int64_t count, int64_t first, ranks
 {
     int32_t listed = 0, with_z = 0;
     int64_t with_value = 0;
-    float last = -INFINITY; /* the value of the heap's first, which is last in order */
+    float last = -INFINITY; /* value of the heap's root, the last in order */
     for (int64_t i = 0; i < count; i++) {
         float value = y[i] * scale.value, z = y[i] * scale.z;
         with_z += z > -INFINITY;
         with_value += value > -INFINITY;
         if (z == INFINITY || value == INFINITY)
             *flags |= GUMBEL_FLAG_INFINITE;
-        /* Ids rise, so an equal of the last comes behind it. */
+        /* Ids rise, so a token of equal value comes after the last. */
         if (!(value > last) || most == 0)
             continue;
         const ranks_entry e = {.value = value, .z = y[i], .id = (int32_t)(first + i)};
         int full = listed == most;
         heap[full ? 0 : listed++] = e;
         for (int32_t at = most / 2; !full && listed == most && at >= 0; at--)
-            sift(heap, most, at);
+            sift_heap(heap, most, at);
         if (full)
-            sift(heap, most, 0);
+            sift_heap(heap, most, 0);
         if (listed == most)
             last = heap[0].value;
     }
@@ -68,13 +68,13 @@ int32_t ranks_select_leading(const float *y, int64_t count, int64_t first, ranks
     return listed;
 }
 
-void ranks_leading_begin(ranks_leading *head)
+void ranks_leading_begin(ranks_leading *leading)
 {
-    head->count = 0;
-    head->complete = 1;
+    leading->count = 0;
+    leading->complete = 1;
 }
 
-void ranks_leading_add(ranks_leading *head, int32_t *count, const ranks_token *tokens,
+void ranks_leading_add(ranks_leading *leading, int32_t *count, const ranks_token *tokens,
                        int32_t listed, int more, int32_t from, ranks_scale scale)
 {
     ranks_entry last = {.value = INFINITY, .id = -1};
@@ -83,26 +83,27 @@ void ranks_leading_add(ranks_leading *head, int32_t *count, const ranks_token *t
                                .z = tokens[i].y * scale.z,
                                .id = tokens[i].id,
                                .from = from + i};
-        if (by_entry(&e, &last) > 0)
+        if (compare_entries(&e, &last) > 0)
             last = e;
-        head->at[(*count)++] = e;
+        leading->at[(*count)++] = e;
     }
-    /* What a rank has not listed comes behind all that it has. */
-    if (more && (head->complete || by_entry(&last, &head->end) < 0)) {
-        head->end = last;
-        head->complete = 0;
+    /* Tokens that a rank did not send come after those that it sent. */
+    if (more && (leading->complete || compare_entries(&last, &leading->end) < 0)) {
+        leading->end = last;
+        leading->complete = 0;
     }
 }
 
-void ranks_leading_end(ranks_leading *head, int32_t count)
+void ranks_leading_end(ranks_leading *leading, int32_t count)
 {
-    qsort(head->at, (size_t)count, sizeof *head->at, by_entry);
-    while (!head->complete && count > 0 && by_entry(&head->at[count - 1], &head->end) > 0)
+    qsort(leading->at, (size_t)count, sizeof *leading->at, compare_entries);
+    while (!leading->complete && count > 0 &&
+           compare_entries(&leading->at[count - 1], &leading->end) > 0)
         count--;
-    head->count = count;
+    leading->count = count;
 }
 
-/* --------------------------------------------------------------------------------- cuts ---- */
+/* -------------------------------------------------------------------------- truncation ---- */
 
 gumbel_wide ranks_sum_masses(const float *y, int64_t count, float factor, float bound,
                              float largest)
@@ -116,24 +117,25 @@ gumbel_wide ranks_sum_masses(const float *y, int64_t count, float factor, float 
     return mass;
 }
 
-int32_t ranks_truncate_leading(const gumbel_rules *r, ranks_leading *h, gumbel_wide mass)
+int32_t ranks_truncate_leading(const gumbel_rules *r, ranks_leading *leading, gumbel_wide mass)
 {
-    GUMBEL_ASSERT(h->count > 0);
-    for (int32_t i = 0; i < h->count && r->top_p < 1.0f; i++)
-        h->at[i].mass = gumbel_token_mass(gumbel_exp(h->at[i].value - h->at[0].value));
-    return gumbel_entries_cut(r, h->at, h->count, h->complete, mass);
+    GUMBEL_ASSERT(leading->count > 0);
+    for (int32_t i = 0; i < leading->count && r->top_p < 1.0f; i++)
+        leading->at[i].mass =
+            gumbel_token_mass(gumbel_exp(leading->at[i].value - leading->at[0].value));
+    return gumbel_entries_cut(r, leading->at, leading->count, leading->complete, mass);
 }
 
 /* --------------------------------------------------------------------------------- draw ---- */
 
-static int by_id(const void *a, const void *b)
+static int compare_ids(const void *a, const void *b)
 {
     const ranks_entry *x = a, *y = b;
     return (x->id > y->id) - (x->id < y->id);
 }
 
-/* The mass of a block of which z has some tokens: (8) of docs/maths.md, in its order. */
-static void add_block(gumbel_summary *s, const float z[GUMBEL_BLOCK])
+/* Adds the mass of a block, some tokens of which are in z: (8) of docs/maths.md, in its order. */
+static void add_block_mass(gumbel_summary *s, const float z[GUMBEL_BLOCK])
 {
     float largest = -INFINITY, lanes[16];
     for (int i = 0; i < GUMBEL_BLOCK; i++)
@@ -150,20 +152,20 @@ static void add_block(gumbel_summary *s, const float z[GUMBEL_BLOCK])
     gumbel_mass_add_block(s, largest, lanes[0]);
 }
 
-void ranks_draw_leading(const gumbel_problem *whole, int64_t b, const ranks_leading *head,
+void ranks_draw_leading(const gumbel_problem *whole, int64_t b, const ranks_leading *leading,
                         int32_t kept, ranks_entry *room, gumbel_summary *summaries)
 {
     gumbel_row row = gumbel_problem_row(whole, b);
     float z[GUMBEL_BLOCK];
-    memcpy(room, head->at, (size_t)kept * sizeof *room);
-    qsort(room, (size_t)kept, sizeof *room, by_id);
+    memcpy(room, leading->at, (size_t)kept * sizeof *room);
+    qsort(room, (size_t)kept, sizeof *room, compare_ids);
     for (int32_t i = 0, end; i < kept; i = end) {
         int32_t block = room[i].id / GUMBEL_BLOCK;
         for (int k = 0; k < GUMBEL_BLOCK; k++)
             z[k] = -INFINITY;
         for (end = i; end < kept && room[end].id / GUMBEL_BLOCK == block; end++)
             z[room[end].id % GUMBEL_BLOCK] = room[end].z;
-        add_block(&summaries[0], z);
+        add_block_mass(&summaries[0], z);
     }
     for (int32_t s = 0; s < whole->sampling.num_samples; s++) {
         gumbel_stream stream = row.stream;

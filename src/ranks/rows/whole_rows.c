@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Draws by whole rows. Every rank makes its processed logits y, which its own masks, histories and
- * lists have edited; they are gathered some rows at a time, and the rank's device draws from them
- * as from the logits of one that holds all: by (2) of gumbel.h with y for l, to the bit. Logits as
- * they are travel beside them where they count, and are scored as given tokens are.
+ * Draws on CPUs by whole rows. Every rank writes its processed logits y, which its own masks,
+ * histories and lists have edited. The ranks gather a slice of the batch at a time, and the rank's
+ * device draws from it as from logits: by (2) of gumbel.h with y for l, to the bit. Unmodified
+ * logits travel beside y if an output requires them, and are scored as given tokens are.
  */
 #include "ranks/rows/whole_rows.h"
 
@@ -11,16 +11,16 @@
 #include "core/output.h"
 #include "maths/summary.h"
 
-/* Bytes that all ranks' rows of one exchange take at most, if there are several rows. */
-#define PIECE_BYTES (INT64_C(64) << 20)
+/* Bytes of all ranks' rows in one exchange, unless one row takes more. */
+#define SLICE_BYTES (INT64_C(64) << 20)
 
-/* Rows first .. + count of the batch, which lie from row `at` on among those of a piece. */
+/* Rows [first, first + count) of the batch, which begin at row `at` of a slice. */
 typedef struct row_run {
     int64_t first, count, at;
 } row_run;
 
-/* The rank's part of a problem, as what makes its processed logits. */
-static gumbel_problem processing(const gumbel_problem *p)
+/* The problem whose y is written. */
+static gumbel_problem drop_draw(const gumbel_problem *p)
 {
     gumbel_problem q = *p;
     q.request &= GUMBEL_REQUEST_TRANSFORMS;
@@ -33,10 +33,10 @@ static gumbel_problem processing(const gumbel_problem *p)
     return q;
 }
 
-/* What makes its logits as they are. */
-static gumbel_problem storing(const gumbel_problem *p)
+/* The problem whose unmodified logits are written. */
+static gumbel_problem drop_edits(const gumbel_problem *p)
 {
-    gumbel_problem q = processing(p);
+    gumbel_problem q = drop_draw(p);
     q.request = 0;
     q.with_path = 0;
     q.scale = 1.0f;
@@ -45,8 +45,8 @@ static gumbel_problem storing(const gumbel_problem *p)
     return q;
 }
 
-/* Rows first .. of the whole, of which `logits` has [count, V]. */
-static gumbel_problem gathered(const ranks_whole_rows *c, row_run run, const float *logits)
+/* A run of rows of the whole, from `logits` [count, V]. */
+static gumbel_problem view_gathered(const ranks_whole_rows *c, row_run run, const float *logits)
 {
     const gumbel_group *group = c->draw->group;
     gumbel_problem w = *c->draw->p;
@@ -67,27 +67,27 @@ static gumbel_problem gathered(const ranks_whole_rows *c, row_run run, const flo
     return w;
 }
 
-/* The draw of a piece. */
-static gumbel_problem drawing(const ranks_whole_rows *c, row_run run, uint32_t outputs)
+/* The problem that draws a run of rows. */
+static gumbel_problem plan_draw(const ranks_whole_rows *c, row_run run, uint32_t outputs)
 {
-    gumbel_problem w = gathered(c, run, c->whole ? c->whole + run.at * c->vocab : NULL);
+    gumbel_problem w = view_gathered(c, run, c->whole ? c->whole + run.at * c->vocab : NULL);
     w.request &= GUMBEL_REQUEST_TRUNCATION | GUMBEL_REQUEST_GIVEN;
     w.request |= outputs;
     w.with_mass = 1;
     if (c->noise) {
-        int64_t at = (1 + c->raw) * c->piece + run.at * w.sampling.num_samples;
+        int64_t at = (1 + c->raw) * c->slice + run.at * w.sampling.num_samples;
         w.sampling.noise = c->whole ? c->whole + at * c->vocab : NULL;
         w.sampling.noise_stride = c->vocab;
     }
     return w;
 }
 
-/* Tokens scored by the logits as they are, `each` a row. */
-static gumbel_problem scoring(const ranks_whole_rows *c, row_run run, const int32_t *ids,
-                              int32_t each)
+/* The problem that scores `each` tokens a row by the unmodified logits. */
+static gumbel_problem plan_score(const ranks_whole_rows *c, row_run run, const int32_t *ids,
+                                 int32_t each)
 {
-    const float *raw = c->whole ? c->whole + (c->piece + run.at) * c->vocab : NULL;
-    gumbel_problem w = gathered(c, run, raw);
+    const float *raw = c->whole ? c->whole + (c->slice + run.at) * c->vocab : NULL;
+    gumbel_problem w = view_gathered(c, run, raw);
     w.first_row = 0;
     w.request = GUMBEL_REQUEST_GIVEN | GUMBEL_REQUEST_RAW;
     w.sampling = (gumbel_sampling){.num_samples = each, .given = {ids, each}};
@@ -97,59 +97,58 @@ static gumbel_problem scoring(const ranks_whole_rows *c, row_run run, const int3
     return w;
 }
 
-/* The most that calls of the rank's device take. */
 gumbel_status ranks_count_whole_rows(const ranks_whole_rows *c, size_t *most, gumbel_error *error)
 {
-    const row_run all = {0, c->piece, 0};
+    const row_run all = {0, c->slice, 0};
     const gumbel_group *group = c->draw->group;
     const gumbel_problem *p = c->draw->p;
-    gumbel_problem q = processing(p);
+    gumbel_problem q = drop_draw(p);
     const uint32_t outputs = GUMBEL_REQUEST_RANKS | GUMBEL_REQUEST_KEPT | GUMBEL_REQUEST_BEST;
     if (ranks_own_shard(group)->rows > 0) {
         GUMBEL_FORWARD(ranks_count_call(group, &q, GUMBEL_NEED_ROWS, most, error));
         GUMBEL_FORWARD(ranks_count_call(group, &q, GUMBEL_NEED_PART, most, error));
-        q = storing(p);
+        q = drop_edits(p);
         GUMBEL_FORWARD(ranks_count_call(group, &q, GUMBEL_NEED_ROWS, most, error));
     }
-    q = drawing(c, all, (p->request & outputs) | GUMBEL_REQUEST_TOP);
+    q = plan_draw(c, all, (p->request & outputs) | GUMBEL_REQUEST_TOP);
     GUMBEL_FORWARD(ranks_count_call(group, &q, 0, most, error));
     if (!c->raw)
         return GUMBEL_OK;
     static const int32_t none;
-    q = scoring(c, all, &none, p->sampling.num_samples);
+    q = plan_score(c, all, &none, p->sampling.num_samples);
     GUMBEL_FORWARD(ranks_count_call(group, &q, 0, most, error));
-    q = scoring(c, all, &none, GUMBEL_TOP_MOST);
+    q = plan_score(c, all, &none, GUMBEL_TOP_MOST);
     return ranks_count_call(group, &q, 0, most, error);
 }
 
-static void carve(ranks_whole_rows *c, gumbel_cursor *cursor)
+static void carve_rows(ranks_whole_rows *c, gumbel_cursor *cursor)
 {
     const gumbel_group *group = c->draw->group;
     const gumbel_problem *p = c->draw->p;
     size_t batch = (size_t)p->batch, own = (size_t)ranks_own_shard(group)->rows,
            size = sizeof(float);
-    size_t most = (size_t)group->rows_most, ranks = (size_t)group->transport.ranks;
-    size_t samples = (size_t)p->sampling.num_samples, piece = (size_t)c->piece;
-    size_t moving = (size_t)c->kinds * piece,
+    size_t most = (size_t)group->rows_max, ranks = (size_t)group->transport.ranks;
+    size_t samples = (size_t)p->sampling.num_samples, slice = (size_t)c->slice;
+    size_t moving = (size_t)c->kinds * slice,
            wide = samples > GUMBEL_TOP_MOST ? samples : GUMBEL_TOP_MOST;
     c->y = gumbel_carve(cursor, batch, own, size);
     c->logits = gumbel_carve(cursor, c->raw ? batch : 0, own, size);
     c->sent = gumbel_carve(cursor, moving, most, size);
     c->received = gumbel_carve(cursor, ranks * moving, most, size);
     c->whole = gumbel_carve(cursor, moving, (size_t)c->vocab, size);
-    c->tokens = gumbel_carve(cursor, piece, samples, size);
-    c->top_ids = gumbel_carve(cursor, piece, GUMBEL_TOP_MOST, size);
-    c->status = gumbel_carve(cursor, piece, 1, size);
-    c->scratch = gumbel_carve(cursor, piece, wide + 1, size);
-    c->scores = gumbel_carve(cursor, piece, wide, size);
-    c->lse = gumbel_carve(cursor, piece, 1, size);
+    c->tokens = gumbel_carve(cursor, slice, samples, size);
+    c->top_ids = gumbel_carve(cursor, slice, GUMBEL_TOP_MOST, size);
+    c->status = gumbel_carve(cursor, slice, 1, size);
+    c->scratch = gumbel_carve(cursor, slice, wide + 1, size);
+    c->scores = gumbel_carve(cursor, slice, wide, size);
+    c->lse = gumbel_carve(cursor, slice, 1, size);
 }
 
 gumbel_status ranks_make_shard_rows(const ranks_whole_rows *c, gumbel_error *error)
 {
     const ranks_draw *draw = c->draw;
     gumbel_device *device = draw->group->device;
-    gumbel_problem q = processing(draw->p);
+    gumbel_problem q = drop_draw(draw->p);
     const int64_t vocab = q.vocab;
     if (ranks_own_shard(draw->group)->rows == 0)
         return GUMBEL_OK;
@@ -164,13 +163,13 @@ gumbel_status ranks_make_shard_rows(const ranks_whole_rows *c, gumbel_error *err
         for (int64_t i = 0; i < vocab && found.flags == GUMBEL_FLAG_INFINITE; i++)
             row[i] = INFINITY;
     }
-    q = storing(draw->p);
+    q = drop_edits(draw->p);
     return c->raw ? device->backend->store(device, &q, c->logits, vocab, draw->local, error)
                   : GUMBEL_OK;
 }
 
-/* Row `kind` of row b, of this rank. */
-static const float *own_row(const ranks_whole_rows *c, int64_t b, int64_t kind)
+/* This rank's row of kind `kind`, for row b. */
+static const float *find_own_row(const ranks_whole_rows *c, int64_t b, int64_t kind)
 {
     const gumbel_problem *p = c->draw->p;
     if (kind == 0)
@@ -181,26 +180,26 @@ static const float *own_row(const ranks_whole_rows *c, int64_t b, int64_t kind)
     return p->sampling.noise + (b * p->sampling.num_samples + sample) * p->sampling.noise_stride;
 }
 
-/* Where a row of kind `kind` lies among `piece` rows: noise goes by rows, then samples. */
-static int64_t place_of(const ranks_whole_rows *c, int64_t kind, int64_t row)
+/* The place of a row of kind `kind` in a slice: noise is ordered by rows, then samples. */
+static int64_t find_place(const ranks_whole_rows *c, int64_t kind, int64_t row)
 {
     int64_t before = 1 + c->raw, samples = c->kinds - before;
-    return kind < before ? kind * c->piece + row
-                         : before * c->piece + row * samples + (kind - before);
+    return kind < before ? kind * c->slice + row
+                         : before * c->slice + row * samples + (kind - before);
 }
 
-/* Gather `count` rows and lay them side by side. */
-static gumbel_status gather(const ranks_whole_rows *c, const int64_t *which, int64_t count,
-                            gumbel_error *error)
+/* Gathers `count` rows into whole rows. */
+static gumbel_status gather_rows(const ranks_whole_rows *c, const int64_t *which, int64_t count,
+                                 gumbel_error *error)
 {
     gumbel_group *group = c->draw->group;
-    int64_t most = group->rows_most, moving = c->kinds * c->piece;
+    int64_t most = group->rows_max, moving = c->kinds * c->slice;
     int64_t own = ranks_own_shard(group)->rows;
     for (int64_t kind = 0; kind < c->kinds; kind++)
         for (int64_t b = 0; b < count; b++) {
-            float *to = c->sent + place_of(c, kind, b) * most;
+            float *to = c->sent + find_place(c, kind, b) * most;
             if (own > 0)
-                memcpy(to, own_row(c, which[b], kind), (size_t)own * sizeof *to);
+                memcpy(to, find_own_row(c, which[b], kind), (size_t)own * sizeof *to);
             memset(to + own, 0, (size_t)(most - own) * sizeof *to);
         }
     GUMBEL_FORWARD(
@@ -214,13 +213,13 @@ static gumbel_status gather(const ranks_whole_rows *c, const int64_t *which, int
     return GUMBEL_OK;
 }
 
-/* Log-probabilities of ids [count, each] by the logits as they are, to `into`, and the rows'
+/* Writes log-probabilities of ids [count, each] by the unmodified logits to `into`, and the rows'
  * log-normalisers. */
-static gumbel_status score(const ranks_whole_rows *c, row_run run, const int32_t *ids, int32_t each,
-                           float *into, gumbel_error *error)
+static gumbel_status score_ids(const ranks_whole_rows *c, row_run run, const int32_t *ids,
+                               int32_t each, float *into, gumbel_error *error)
 {
     gumbel_device *device = c->draw->group->device;
-    gumbel_problem w = scoring(c, run, ids, each);
+    gumbel_problem w = plan_score(c, run, ids, each);
     const gumbel_output out = {.struct_size = sizeof out,
                                .tokens = c->scratch,
                                .logprobs = into,
@@ -229,16 +228,17 @@ static gumbel_status score(const ranks_whole_rows *c, row_run run, const int32_t
     return device->backend->sample(device, &w, &out, c->draw->local, error);
 }
 
-/* Write what logits as they are tell of a piece that is drawn. */
-static gumbel_status read_raw(const ranks_whole_rows *c, row_run run, const gumbel_output *out,
-                              const gumbel_output *drawn, gumbel_error *error)
+/* Writes the outputs that unmodified logits determine, of a run that is drawn. */
+static gumbel_status write_raw_outputs(const ranks_whole_rows *c, row_run run,
+                                       const gumbel_output *out, const gumbel_output *drawn,
+                                       gumbel_error *error)
 {
     const int64_t count = run.count;
     const gumbel_group *group = c->draw->group;
     int32_t samples = c->draw->p->sampling.num_samples, n = out->num_top;
     int raw = out->logprobs_of == GUMBEL_RAW;
     if (raw && (out->logprobs || out->lse))
-        GUMBEL_FORWARD(score(c, run, drawn->tokens, samples, c->scores, error));
+        GUMBEL_FORWARD(score_ids(c, run, drawn->tokens, samples, c->scores, error));
     for (int64_t b = 0; b < count; b++) {
         int ok = drawn->status[b] == GUMBEL_ROW_OK;
         for (int32_t s = 0; s < samples && raw && out->logprobs; s++)
@@ -247,7 +247,7 @@ static gumbel_status read_raw(const ranks_whole_rows *c, row_run run, const gumb
             out->lse[b] = ok ? c->lse[b] : NAN;
     }
     if (raw && out->top_logprobs && n > 0)
-        GUMBEL_FORWARD(score(c, run, drawn->top_ids, n, c->scores, error));
+        GUMBEL_FORWARD(score_ids(c, run, drawn->top_ids, n, c->scores, error));
     for (int64_t at = 0; at < count * n; at++) {
         int32_t id = drawn->top_ids[at];
         float none = drawn->status[at / n] == GUMBEL_ROW_OK ? -INFINITY : NAN;
@@ -257,12 +257,11 @@ static gumbel_status read_raw(const ranks_whole_rows *c, row_run run, const gumb
             out->top_logits[at] =
                 id < 0
                     ? none
-                    : c->whole[(c->piece + run.at + at / n) * c->vocab + (id - group->first_token)];
+                    : c->whole[(c->slice + run.at + at / n) * c->vocab + (id - group->first_token)];
     }
     return GUMBEL_OK;
 }
 
-/* Draw rows that are gathered. */
 static gumbel_status draw_run(const ranks_whole_rows *c, row_run run, gumbel_error *error)
 {
     const gumbel_problem *p = c->draw->p;
@@ -283,10 +282,10 @@ static gumbel_status draw_run(const ranks_whole_rows *c, row_run run, gumbel_err
                        (gumbel_output_has_best(&out) ? GUMBEL_REQUEST_BEST : 0);
     if (out.num_top > 0 && (drawn.top_ids || drawn.top_logprobs))
         outputs |= GUMBEL_REQUEST_TOP;
-    gumbel_problem w = drawing(c, run, outputs);
+    gumbel_problem w = plan_draw(c, run, outputs);
     w.with_mass = drawn.lse || drawn.logprobs;
     GUMBEL_FORWARD(device->backend->sample(device, &w, &drawn, c->draw->local, error));
-    return c->raw ? read_raw(c, run, &out, &drawn, error) : GUMBEL_OK;
+    return c->raw ? write_raw_outputs(c, run, &out, &drawn, error) : GUMBEL_OK;
 }
 
 gumbel_problem ranks_shard_problem(const ranks_whole_rows *c, const float *values)
@@ -312,9 +311,9 @@ ranks_whole_rows ranks_carve_whole_rows(ranks_draw *draw, gumbel_cursor *cursor)
                           .noise = p->sampling.noise != NULL,
                           .vocab = group->end_token - group->first_token};
     c.kinds = 1 + c.raw + (c.noise ? p->sampling.num_samples : 0);
-    c.piece = PIECE_BYTES / (c.kinds * group->rows_most * group->transport.ranks * 4);
-    c.piece = c.piece < 1 ? 1 : c.piece > p->batch ? p->batch : c.piece;
-    carve(&c, cursor);
+    c.slice = SLICE_BYTES / (c.kinds * group->rows_max * group->transport.ranks * 4);
+    c.slice = c.slice < 1 ? 1 : c.slice > p->batch ? p->batch : c.slice;
+    carve_rows(&c, cursor);
     return c;
 }
 
@@ -322,9 +321,9 @@ gumbel_status ranks_draw_gathered_rows(const ranks_whole_rows *c, const int64_t 
                                        int64_t count, gumbel_error *error)
 {
     c->draw->group->traffic.rows_by_rows += count;
-    for (int64_t done = 0; done < count; done += c->piece) {
-        int64_t rows = count - done < c->piece ? count - done : c->piece;
-        GUMBEL_FORWARD(gather(c, which + done, rows, error));
+    for (int64_t done = 0; done < count; done += c->slice) {
+        int64_t rows = count - done < c->slice ? count - done : c->slice;
+        GUMBEL_FORWARD(gather_rows(c, which + done, rows, error));
         for (int64_t at = 0; at < rows;) {
             row_run run = {which[done + at], 1, at};
             while (at + run.count < rows && which[done + at + run.count] == run.first + run.count)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The clock by which transports wait no longer than they may. Whoever includes it asks for POSIX of
- * 1993 or later first.
+ * The clock of time-outs. A file that includes it defines _POSIX_C_SOURCE as 199309L or later.
  */
 #ifndef GUMBEL_RANKS_CLOCK_H
 #define GUMBEL_RANKS_CLOCK_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * All-gathers over MPI that end. A collective that a dead rank holds up cannot be taken back: its
- * buffers are copies, which are then left to MPI.
+ * All-gathers over MPI with a time-out. A collective that waits for a dead rank cannot be cancelled:
+ * its buffers are copies, which MPI then keeps.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "gumbel/dist_mpi.h"
@@ -13,23 +13,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Looks at a pending exchange before its thread sleeps between two: some 20 us. */
-#define EAGER_LOOKS 200
+/* Polls of a pending exchange before its thread sleeps between two polls: some 20 us. */
+#define EAGER_POLLS 200
 #define SLEEP_NS    50000
 
-/* Whether gumbel_mpi_world() initialised MPI, and whether it can be finalised in order. MPI itself
- * is one to a process. */
-static int world_made, world_spent;
+/* Whether gumbel_mpi_world() initialised MPI, of which a process has one, and whether an abandoned
+ * exchange keeps it from being finalised. */
+static int world_initialised, world_abandoned;
 
 typedef struct mpi_context {
     MPI_Comm communicator;
     int ranks;
     size_t room;
     unsigned char *send; /* [room], then [ranks, room] received */
-    int spent;           /* an exchange was left behind, with its memory */
+    int abandoned;       /* an exchange goes on, and MPI keeps its memory */
 } mpi_context;
 
-static int failed(char *why, const char *what, int code)
+static int report_error(char *why, const char *what, int code)
 {
     char text[MPI_MAX_ERROR_STRING] = "";
     int length = 0;
@@ -38,27 +38,27 @@ static int failed(char *why, const char *what, int code)
     return 1;
 }
 
-/* Look until the request is done or time is over. */
-static int await(MPI_Request *request, int64_t timeout_ms, char *why)
+/* Polls until the request is done or timed out. */
+static int wait_for_request(MPI_Request *request, int64_t timeout_ms, char *why)
 {
     const struct timespec pause = {0, SLEEP_NS};
     int64_t end = ranks_now_ms() + timeout_ms;
-    for (int64_t looks = 0;; looks++) {
+    for (int64_t polls = 0;; polls++) {
         int done = 0, code = MPI_Test(request, &done, MPI_STATUS_IGNORE);
         if (code != MPI_SUCCESS)
-            return failed(why, "MPI_Test", code);
+            return report_error(why, "MPI_Test", code);
         if (done)
             return 0;
         if (ranks_now_ms() >= end) {
             snprintf(why, GUMBEL_WHY_BYTES, "a rank does not answer");
             return 1;
         }
-        if (looks > EAGER_LOOKS)
+        if (polls > EAGER_POLLS)
             nanosleep(&pause, NULL);
     }
 }
 
-static int reserve(mpi_context *c, size_t bytes, char *why)
+static int reserve_buffer(mpi_context *c, size_t bytes, char *why)
 {
     if (bytes <= c->room)
         return 0;
@@ -75,35 +75,35 @@ static int reserve(mpi_context *c, size_t bytes, char *why)
     return 0;
 }
 
-static int all_gather(void *context, void *stream, const void *send, void *receive, size_t bytes,
-                      int64_t timeout_ms, char *why)
+static int gather_by_mpi(void *context, void *stream, const void *send, void *receive, size_t bytes,
+                         int64_t timeout_ms, char *why)
 {
     mpi_context *c = context;
     MPI_Request request;
     (void)stream;
-    if (c->spent || bytes > INT_MAX || reserve(c, bytes, why))
+    if (c->abandoned || bytes > INT_MAX || reserve_buffer(c, bytes, why))
         return 1;
     memcpy(c->send, send, bytes);
     int code = MPI_Iallgather(c->send, (int)bytes, MPI_BYTE, c->send + bytes, (int)bytes, MPI_BYTE,
                               c->communicator, &request);
     if (code != MPI_SUCCESS) {
-        c->spent = 1;
-        return failed(why, "MPI_Iallgather", code);
+        c->abandoned = 1;
+        return report_error(why, "MPI_Iallgather", code);
     }
-    if (await(&request, timeout_ms, why)) {
-        c->spent = 1;
+    if (wait_for_request(&request, timeout_ms, why)) {
+        c->abandoned = 1;
         return 1;
     }
     memcpy(receive, c->send + bytes, bytes * (size_t)c->ranks);
     return 0;
 }
 
-static void destroy(void *context)
+static void destroy_transport(void *context)
 {
     mpi_context *c = context;
     int finalised = 1;
-    if (c->spent) { /* MPI may still write to its memory, and freeing the communicator would wait */
-        world_spent = 1;
+    if (c->abandoned) { /* MPI may still write to the buffers, and freeing the communicator would wait */
+        world_abandoned = 1;
         return;
     }
     MPI_Finalized(&finalised);
@@ -113,8 +113,8 @@ static void destroy(void *context)
     free(c);
 }
 
-static gumbel_status refuse(gumbel_error *error, gumbel_status status, const char *field,
-                            const char *message)
+static gumbel_status set_error(gumbel_error *error, gumbel_status status, const char *field,
+                               const char *message)
 {
     if (error) {
         snprintf(error->field, sizeof error->field, "%s", field);
@@ -128,17 +128,18 @@ gumbel_status gumbel_mpi_transport(MPI_Comm communicator, gumbel_transport *tran
 {
     int initialised = 0, rank = 0;
     if (!transport)
-        return refuse(error, GUMBEL_ERROR_ARGUMENT, "transport", "transport is NULL");
+        return set_error(error, GUMBEL_ERROR_ARGUMENT, "transport", "transport is NULL");
     MPI_Initialized(&initialised);
     if (!initialised || communicator == MPI_COMM_NULL)
-        return refuse(error, GUMBEL_ERROR_ARGUMENT, "communicator",
-                      initialised ? "it is MPI_COMM_NULL" : "MPI is not initialised");
+        return set_error(error, GUMBEL_ERROR_ARGUMENT, "communicator",
+                         initialised ? "communicator is MPI_COMM_NULL" : "MPI is not initialised");
     mpi_context *c = calloc(1, sizeof *c);
     if (!c)
-        return refuse(error, GUMBEL_ERROR_MEMORY, "transport", "out of memory");
+        return set_error(error, GUMBEL_ERROR_MEMORY, "transport", "out of memory");
     if (MPI_Comm_dup(communicator, &c->communicator) != MPI_SUCCESS) {
         free(c);
-        return refuse(error, GUMBEL_ERROR_GROUP, "communicator", "it cannot be duplicated");
+        return set_error(error, GUMBEL_ERROR_GROUP, "communicator",
+                         "the communicator cannot be duplicated");
     }
     MPI_Comm_set_errhandler(c->communicator, MPI_ERRORS_RETURN);
     MPI_Comm_rank(c->communicator, &rank);
@@ -146,8 +147,8 @@ gumbel_status gumbel_mpi_transport(MPI_Comm communicator, gumbel_transport *tran
     *transport = (gumbel_transport){.struct_size = sizeof *transport,
                                     .rank = rank,
                                     .ranks = c->ranks,
-                                    .all_gather = all_gather,
-                                    .destroy = destroy,
+                                    .all_gather = gather_by_mpi,
+                                    .destroy = destroy_transport,
                                     .context = c};
     return GUMBEL_OK;
 }
@@ -158,9 +159,9 @@ gumbel_status gumbel_mpi_world(gumbel_transport *transport, gumbel_error *error)
     MPI_Initialized(&initialised);
     if (!initialised) {
         if (MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS)
-            return refuse(error, GUMBEL_ERROR_UNSUPPORTED, "transport",
-                          "MPI cannot be initialised");
-        world_made = 1;
+            return set_error(error, GUMBEL_ERROR_UNSUPPORTED, "transport",
+                             "MPI cannot be initialised");
+        world_initialised = 1;
     }
     return gumbel_mpi_transport(MPI_COMM_WORLD, transport, error);
 }
@@ -169,6 +170,6 @@ void gumbel_mpi_world_end(void)
 {
     int finalised = 1;
     MPI_Finalized(&finalised);
-    if (world_made && !world_spent && !finalised)
+    if (world_initialised && !world_abandoned && !finalised)
         MPI_Finalize();
 }

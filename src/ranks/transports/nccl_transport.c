@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * All-gathers over NCCL: of device memory, queued on the caller's stream, or at once beside it; and
- * of host memory, by way of a buffer on the GPU. The latter two have streams of the transport's
- * own, which are looked at until time is over. Neither NCCL's headers nor CUDA's are needed to
- * build it: what it calls is declared here, as their stable ABIs have it.
+ * All-gathers over NCCL: of device memory, queued on the caller's stream; of device memory by the
+ * group's worker (host collectives); and of host memory, by way of a buffer on the GPU. The last two
+ * have streams of their own, which are polled until they time out. The build requires neither NCCL's
+ * headers nor CUDA's: the functions are declared here, by their stable ABIs.
  */
 #define _GNU_SOURCE
 #include "gumbel/dist.h"
@@ -21,23 +21,23 @@
 #define NOT_READY 600 /* CUDA_ERROR_NOT_READY */
 #define SLEEP_NS  20000
 
-/* What errands are tried with. */
+/* Bytes of the first host collective, for which NCCL allocates. */
 #define WARM_BYTES ((size_t)1 << 20)
 
-/* How long ranks may take to come, and NCCL to make what it first uses. */
+/* Time-out for all ranks to arrive and for NCCL's set-up. */
 #define CONNECT_MS 60000
 
 typedef struct nccl_id {
     char bytes[GUMBEL_NCCL_ID_BYTES];
 } nccl_id;
 
-/* What is called, by the symbol's name. */
+/* Functions, by their symbols. */
 #define NCCL_FUNCTIONS(F)                                                                          \
     F(get_id, "ncclGetUniqueId", (nccl_id *))                                                      \
     F(init, "ncclCommInitRank", (void **, int, nccl_id, int))                                      \
     F(split, "ncclCommSplit", (void *, int, int, void **, void *))                                 \
     F(destroy, "ncclCommDestroy", (void *))                                                        \
-    F(give_up, "ncclCommAbort", (void *))                                                          \
+    F(abort, "ncclCommAbort", (void *))                                                            \
     F(async_error, "ncclCommGetAsyncError", (void *, int *))                                       \
     F(count, "ncclCommCount", (void *, int *))                                                     \
     F(rank, "ncclCommUserRank", (void *, int *))                                                   \
@@ -72,21 +72,21 @@ typedef struct nccl_context {
     nccl_library nccl;
     cuda_library cuda;
     void *communicator;
-    void *side;  /* one of its own for host memory: exchanges of different calls must not meet */
-    int owned;   /* the communicator is the transport's to destroy */
-    int aborted; /* nothing more can be sent */
+    void *host_communicator; /* for host memory, so that exchanges of different calls do not meet */
+    int owned;               /* the transport destroys the communicator */
+    int aborted;             /* both communicators: no exchange is possible */
     int ranks, rank, ordinal;
     void *context, *stream;
-    void *beside, *beside_stream; /* of errands, by another thread; */
-    int beside_aborted;           /* theirs alone */
-    uint64_t buffer;              /* on the GPU: [1 + ranks, room] */
+    void *worker_communicator, *worker_stream; /* of host collectives, on another thread */
+    int worker_aborted;                        /* that communicator alone */
+    uint64_t buffer;                           /* on the GPU: [1 + ranks, room] */
     size_t room;
     void *given; /* the caller's communicator, or NULL */
-    nccl_id id;  /* else what one is made of */
+    nccl_id id;  /* of a new communicator otherwise */
     gumbel_status status;
-    gumbel_error error; /* what connecting came to */
+    gumbel_error error; /* result of connecting */
     ranks_timed_call connecting;
-    int late; /* connected when nobody waited any more */
+    int abandoned; /* connected after the time-out */
 } nccl_context;
 
 static void *open_library(const char *name, gumbel_error *error, gumbel_status *status)
@@ -97,7 +97,7 @@ static void *open_library(const char *name, gumbel_error *error, gumbel_status *
     return library;
 }
 
-static gumbel_status load(nccl_library *nccl, cuda_library *cuda, gumbel_error *error)
+static gumbel_status load_libraries(nccl_library *nccl, cuda_library *cuda, gumbel_error *error)
 {
     gumbel_status status = GUMBEL_OK;
     void *found, *library = open_library("libnccl.so.2", error, &status);
@@ -123,26 +123,26 @@ static gumbel_status load(nccl_library *nccl, cuda_library *cuda, gumbel_error *
     return GUMBEL_OK;
 }
 
-static int failed(char *why, const char *call, int code)
+static int report_error(char *why, const char *call, int code)
 {
     snprintf(why, GUMBEL_WHY_BYTES, "%s gives error %d", call, code);
     return 1;
 }
 
-/* Give the communicator up: its kernels end, on every rank that does so. */
-static int give_up(nccl_context *c, char *why, const char *words)
+/* Aborts both communicators: their kernels end, on every rank that does so. */
+static int abort_communicators(nccl_context *c, char *why, const char *words)
 {
     snprintf(why, GUMBEL_WHY_BYTES, "%s", words);
-    c->nccl.give_up(c->communicator);
-    c->nccl.give_up(c->side);
+    c->nccl.abort(c->communicator);
+    c->nccl.abort(c->host_communicator);
     c->aborted = 1;
     return 1;
 }
 
-/* Look at a stream, in the context, until it is done or time is over: then *why says so, and the
- * communicator of what is queued there must be given up. A driver's error goes to *code. */
-static int look(const nccl_context *c, void *stream, void *used, int64_t timeout_ms, int *code,
-                const char **why)
+/* Polls a stream, in the context, until it is done; 0 on success. On a time-out or an error of NCCL
+ * *why is set, and the caller must abort the communicator; a driver's error goes to *code. */
+static int poll_stream(const nccl_context *c, void *stream, void *used, int64_t timeout_ms,
+                       int *code, const char **why)
 {
     const struct timespec pause = {0, SLEEP_NS};
     int64_t end = ranks_now_ms() + timeout_ms;
@@ -162,93 +162,94 @@ static int look(const nccl_context *c, void *stream, void *used, int64_t timeout
     return 1;
 }
 
-static int await(nccl_context *c, void *stream, int64_t timeout_ms, char *why)
+static int wait_for_stream(nccl_context *c, void *stream, int64_t timeout_ms, char *why)
 {
     int code;
     const char *words;
-    void *used = stream == c->stream ? c->side : c->communicator;
-    if (look(c, stream, used, timeout_ms, &code, &words) == 0)
+    void *used = stream == c->stream ? c->host_communicator : c->communicator;
+    if (poll_stream(c, stream, used, timeout_ms, &code, &words) == 0)
         return 0;
-    return words ? give_up(c, why, words) : failed(why, "cuStreamQuery", code);
+    return words ? abort_communicators(c, why, words) : report_error(why, "cuStreamQuery", code);
 }
 
-static int queue(void *context, void *stream, const void *send, void *receive, size_t bytes,
-                 int64_t timeout_ms, char *why)
+static int queue_gather(void *context, void *stream, const void *send, void *receive, size_t bytes,
+                        int64_t timeout_ms, char *why)
 {
     nccl_context *c = context;
     void *popped;
     int code;
     (void)timeout_ms;
     if (c->aborted)
-        return failed(why, "an earlier exchange", 0);
+        return report_error(why, "an earlier exchange", 0);
     if ((code = c->cuda.push(c->context)) != 0)
-        return failed(why, "cuCtxPushCurrent", code);
+        return report_error(why, "cuCtxPushCurrent", code);
     code = c->nccl.all_gather(send, receive, bytes, NCCL_INT8, c->communicator, stream);
     c->cuda.pop(&popped);
-    return code ? failed(why, "ncclAllGather", code) : 0;
+    return code ? report_error(why, "ncclAllGather", code) : 0;
 }
 
-static int wait_for(void *context, void *stream, int64_t timeout_ms, char *why)
+static int wait_for_caller(void *context, void *stream, int64_t timeout_ms, char *why)
 {
     nccl_context *c = context;
     void *popped;
     int code;
     if (c->aborted)
-        return failed(why, "an earlier exchange", 0);
+        return report_error(why, "an earlier exchange", 0);
     if ((code = c->cuda.push(c->context)) != 0)
-        return failed(why, "cuCtxPushCurrent", code);
-    code = await(c, stream, timeout_ms, why);
+        return report_error(why, "cuCtxPushCurrent", code);
+    code = wait_for_stream(c, stream, timeout_ms, why);
     c->cuda.pop(&popped);
     return code;
 }
 
-/* The gather of errands, in the context. */
-static int gather_beside(nccl_context *c, const void *send, void *receive, size_t bytes,
-                         int64_t timeout_ms, char *why)
+/* Runs the gather of a host collective, in the context. */
+static int gather_in_worker(nccl_context *c, const void *send, void *receive, size_t bytes,
+                            int64_t timeout_ms, char *why)
 {
     const char *words;
-    int code = c->nccl.all_gather(send, receive, bytes, NCCL_INT8, c->beside, c->beside_stream);
+    int code = c->nccl.all_gather(send, receive, bytes, NCCL_INT8, c->worker_communicator,
+                                  c->worker_stream);
     if (code != 0)
-        return failed(why, "ncclAllGather", code);
-    if (look(c, c->beside_stream, c->beside, timeout_ms, &code, &words) == 0)
+        return report_error(why, "ncclAllGather", code);
+    if (poll_stream(c, c->worker_stream, c->worker_communicator, timeout_ms, &code, &words) == 0)
         return 0;
     if (!words)
-        return failed(why, "cuStreamQuery", code);
+        return report_error(why, "cuStreamQuery", code);
     snprintf(why, GUMBEL_WHY_BYTES, "%s", words);
-    c->nccl.give_up(c->beside);
-    c->beside_aborted = 1;
+    c->nccl.abort(c->worker_communicator);
+    c->worker_aborted = 1;
     return 1;
 }
 
-static int aside(void *context, void *stream, const void *send, void *receive, size_t bytes,
-                 int64_t timeout_ms, char *why)
+static int run_host_collective(void *context, void *stream, const void *send, void *receive,
+                               size_t bytes, int64_t timeout_ms, char *why)
 {
     nccl_context *c = context;
     void *popped;
     int code;
     (void)stream;
-    if (c->beside_aborted)
-        return failed(why, "an earlier exchange", 0);
+    if (c->worker_aborted)
+        return report_error(why, "an earlier exchange", 0);
     if ((code = c->cuda.push(c->context)) != 0)
-        return failed(why, "cuCtxPushCurrent", code);
-    /* Else looking at a stream would spoil what other threads capture. */
+        return report_error(why, "cuCtxPushCurrent", code);
+    /* In another mode, polling a stream would invalidate captures of other threads. */
     int mode = 2 /* CU_STREAM_CAPTURE_MODE_RELAXED */;
     code = c->cuda.capture_mode(&mode);
-    code = code ? failed(why, "cuThreadExchangeStreamCaptureMode", code)
-                : gather_beside(c, send, receive, bytes, timeout_ms, why);
+    code = code ? report_error(why, "cuThreadExchangeStreamCaptureMode", code)
+                : gather_in_worker(c, send, receive, bytes, timeout_ms, why);
     c->cuda.capture_mode(&mode);
     c->cuda.pop(&popped);
     return code;
 }
 
-static int reserve(nccl_context *c, size_t bytes, char *why)
+static int reserve_buffer(nccl_context *c, size_t bytes, char *why)
 {
     uint64_t more = 0;
     int code;
     if (bytes <= c->room)
         return 0;
     if ((code = c->cuda.make(&more, bytes * ((size_t)c->ranks + 1))) != 0)
-        return failed(why, "cuMemAlloc", code);
+        return report_error(why, "cuMemAlloc", code);
     if (c->buffer)
         c->cuda.drop(c->buffer);
     c->buffer = more;
@@ -256,97 +257,98 @@ static int reserve(nccl_context *c, size_t bytes, char *why)
     return 0;
 }
 
-/* The gather of host memory, in the context. */
-static int gather_inside(nccl_context *c, const void *send, void *receive, size_t bytes,
-                         int64_t timeout_ms, char *why)
+/* Runs a gather of host memory, in the context. */
+static int gather_host_memory(nccl_context *c, const void *send, void *receive, size_t bytes,
+                              int64_t timeout_ms, char *why)
 {
     int code;
-    if (reserve(c, bytes, why))
+    if (reserve_buffer(c, bytes, why))
         return 1;
     uint64_t all = c->buffer + bytes;
     if ((code = c->cuda.put(c->buffer, send, bytes, c->stream)) != 0)
-        return failed(why, "cuMemcpyHtoDAsync", code);
+        return report_error(why, "cuMemcpyHtoDAsync", code);
     code = c->nccl.all_gather((const void *)(uintptr_t)c->buffer, (void *)(uintptr_t)all, bytes,
-                              NCCL_INT8, c->side, c->stream);
+                              NCCL_INT8, c->host_communicator, c->stream);
     if (code != 0)
-        return failed(why, "ncclAllGather", code);
-    if (await(c, c->stream, timeout_ms, why))
+        return report_error(why, "ncclAllGather", code);
+    if (wait_for_stream(c, c->stream, timeout_ms, why))
         return 1;
     if ((code = c->cuda.fetch(receive, all, bytes * (size_t)c->ranks, c->stream)) != 0)
-        return failed(why, "cuMemcpyDtoHAsync", code);
-    return await(c, c->stream, timeout_ms, why);
+        return report_error(why, "cuMemcpyDtoHAsync", code);
+    return wait_for_stream(c, c->stream, timeout_ms, why);
 }
 
-static int all_gather(void *context, void *stream, const void *send, void *receive, size_t bytes,
-                      int64_t timeout_ms, char *why)
+static int gather_by_nccl(void *context, void *stream, const void *send, void *receive,
+                          size_t bytes, int64_t timeout_ms, char *why)
 {
     nccl_context *c = context;
     void *popped;
     int code;
     (void)stream;
     if (c->aborted)
-        return failed(why, "an earlier exchange", 0);
+        return report_error(why, "an earlier exchange", 0);
     if ((code = c->cuda.push(c->context)) != 0)
-        return failed(why, "cuCtxPushCurrent", code);
-    code = gather_inside(c, send, receive, bytes, timeout_ms, why);
+        return report_error(why, "cuCtxPushCurrent", code);
+    code = gather_host_memory(c, send, receive, bytes, timeout_ms, why);
     c->cuda.pop(&popped);
     return code;
 }
 
-static void destroy(void *context)
+static void destroy_transport(void *context)
 {
     nccl_context *c = context;
     void *popped;
     if (c->context && c->cuda.push(c->context) == 0) {
-        /* Where a rank is gone, the end of a communicator might wait for it. */
-        int lost = c->aborted || c->beside_aborted || c->late;
-        int (*end)(void *) = lost ? c->nccl.give_up : c->nccl.destroy;
-        if (c->beside && !c->beside_aborted)
-            end(c->beside);
-        if (c->side && !c->aborted)
-            end(c->side);
+        /* Destroying a communicator could wait for a lost rank; aborting it does not. */
+        int lost = c->aborted || c->worker_aborted || c->abandoned;
+        int (*end)(void *) = lost ? c->nccl.abort : c->nccl.destroy;
+        if (c->worker_communicator && !c->worker_aborted)
+            end(c->worker_communicator);
+        if (c->host_communicator && !c->aborted)
+            end(c->host_communicator);
         if (c->owned && c->communicator && !c->aborted)
             end(c->communicator);
         if (c->buffer)
             c->cuda.drop(c->buffer);
         if (c->stream)
             c->cuda.end_stream(c->stream);
-        if (c->beside_stream)
-            c->cuda.end_stream(c->beside_stream);
+        if (c->worker_stream)
+            c->cuda.end_stream(c->worker_stream);
         c->cuda.pop(&popped);
         c->cuda.release(c->ordinal);
     }
     free(c);
 }
 
-/* A communicator and a stream for errands. What NCCL makes as it is first used it makes here, since
- * it might wait for a GPU that waits for an errand: for messages short and long. */
-static gumbel_status connect_beside(nccl_context *c, gumbel_error *error)
+/* Creates the communicator and the stream of host collectives. Two gathers make NCCL allocate here
+ * for short and long messages: later it could wait for a GPU that waits for a host collective. */
+static gumbel_status connect_worker(nccl_context *c, gumbel_error *error)
 {
     static const size_t lengths[] = {256, WARM_BYTES};
     char why[GUMBEL_WHY_BYTES] = "";
-    int least, greatest, code = c->nccl.split(c->communicator, 0, c->rank, &c->beside, NULL);
+    int least, greatest,
+        code = c->nccl.split(c->communicator, 0, c->rank, &c->worker_communicator, NULL);
     if (code != 0)
         return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport", "ncclCommSplit gives error %d",
                            code);
-    /* A GPU has few queues for streams. Those of another priority have queues of their own, where
-     * an errand is not put behind what waits for it. */
+    /* A GPU has few queues for streams. Streams of another priority have queues of their own, where
+     * a host collective is not queued after the launches that wait for it. */
     code = c->cuda.priorities(&least, &greatest);
     if (code == 0)
-        code = c->cuda.urgent_stream(&c->beside_stream, 1 /* CU_STREAM_NON_BLOCKING */, greatest);
+        code = c->cuda.urgent_stream(&c->worker_stream, 1 /* CU_STREAM_NON_BLOCKING */, greatest);
     if (code != 0)
         return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport",
                            "cuStreamCreateWithPriority gives error %d", code);
-    int lost = reserve(c, WARM_BYTES, why);
+    int failed = reserve_buffer(c, WARM_BYTES, why);
     const void *send = (const void *)(uintptr_t)c->buffer;
     void *receive = (void *)(uintptr_t)(c->buffer + WARM_BYTES);
-    for (int i = 0; i < 2 && !lost; i++)
-        lost = gather_beside(c, send, receive, lengths[i], CONNECT_MS, why);
-    return lost ? gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport", "%.100s", why) : GUMBEL_OK;
+    for (int i = 0; i < 2 && !failed; i++)
+        failed = gather_in_worker(c, send, receive, lengths[i], CONNECT_MS, why);
+    return failed ? gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport", "%.100s", why) : GUMBEL_OK;
 }
 
-/* The communicator, and a stream, with the GPU's context current. */
-static gumbel_status connect(nccl_context *c, gumbel_error *error)
+/* Creates the communicators and their streams, with the GPU's context current. */
+static gumbel_status connect_ranks(nccl_context *c, gumbel_error *error)
 {
     int code = 0;
     if (c->given) {
@@ -358,7 +360,7 @@ static gumbel_status connect(nccl_context *c, gumbel_error *error)
     if (code != 0)
         return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport",
                            "ncclCommInitRank gives error %d", code);
-    code = c->nccl.split(c->communicator, 0, c->rank, &c->side, NULL);
+    code = c->nccl.split(c->communicator, 0, c->rank, &c->host_communicator, NULL);
     if (code != 0)
         return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport", "ncclCommSplit gives error %d",
                            code);
@@ -366,7 +368,7 @@ static gumbel_status connect(nccl_context *c, gumbel_error *error)
     if (code != 0)
         return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport", "cuStreamCreate gives error %d",
                            code);
-    return c->ranks <= GUMBEL_PEERS_MOST ? connect_beside(c, error) : GUMBEL_OK;
+    return c->ranks <= GUMBEL_PEERS_MOST ? connect_worker(c, error) : GUMBEL_OK;
 }
 
 static gumbel_status enter_and_connect(nccl_context *c, gumbel_error *error)
@@ -376,7 +378,8 @@ static gumbel_status enter_and_connect(nccl_context *c, gumbel_error *error)
     if (c->given &&
         (c->nccl.count(c->given, &c->ranks) != 0 || c->nccl.rank(c->given, &c->rank) != 0 ||
          c->nccl.ordinal(c->given, &c->ordinal) != 0))
-        return gumbel_fail(error, GUMBEL_ERROR_ARGUMENT, "communicator", "NCCL does not know it");
+        return gumbel_fail(error, GUMBEL_ERROR_ARGUMENT, "communicator",
+                           "NCCL does not know the communicator");
     if (code == 0)
         code = c->cuda.retain(&c->context, c->ordinal);
     if (code != 0)
@@ -386,7 +389,7 @@ static gumbel_status enter_and_connect(nccl_context *c, gumbel_error *error)
     if (code != 0)
         return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport",
                            "GPU %d cannot be used: error %d", c->ordinal, code);
-    gumbel_status status = connect(c, error);
+    gumbel_status status = connect_ranks(c, error);
     c->cuda.pop(&popped);
     return status;
 }
@@ -397,43 +400,44 @@ static void connect_work(void *context)
     c->status = enter_and_connect(c, &c->error);
 }
 
-static void drop_late(void *context)
+static void drop_abandoned(void *context)
 {
     nccl_context *c = context;
-    c->late = 1;
-    destroy(c);
+    c->abandoned = 1;
+    destroy_transport(c);
 }
 
-/* Connect on another thread, as NCCL waits for ranks without end. Where it is left behind, the
- * context is its own. */
+/* Connects on another thread, as NCCL waits for ranks without end. A thread that is abandoned owns
+ * the context. */
 static gumbel_status connect_within(nccl_context *c, gumbel_error *error)
 {
     ranks_call_end ended =
-        ranks_call_within(&c->connecting, CONNECT_MS, connect_work, drop_late, c);
+        ranks_call_within(&c->connecting, CONNECT_MS, connect_work, drop_abandoned, c);
     if (ended == RANKS_CALL_ABANDONED)
         return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport",
-                           "NCCL has not connected within %d ms: a rank does not come", CONNECT_MS);
+                           "NCCL has not connected within %d ms: a rank did not arrive",
+                           CONNECT_MS);
     gumbel_status status = c->status;
     if (ended == RANKS_CALL_NOT_STARTED)
-        status = gumbel_fail(error, GUMBEL_ERROR_MEMORY, "transport", "no thread can be made");
+        status = gumbel_fail(error, GUMBEL_ERROR_MEMORY, "transport", "no thread can be created");
     else if (status != GUMBEL_OK && error)
         *error = c->error;
     if (status != GUMBEL_OK)
-        destroy(c);
+        destroy_transport(c);
     return status;
 }
 
 gumbel_status gumbel_nccl_id(char id[GUMBEL_NCCL_ID_BYTES], gumbel_error *error)
 {
     nccl_library nccl;
-    nccl_id made;
+    nccl_id created;
     GUMBEL_REFUSE_IF(!id, error, "id", "id is NULL");
-    GUMBEL_FORWARD(load(&nccl, NULL, error));
-    int code = nccl.get_id(&made);
+    GUMBEL_FORWARD(load_libraries(&nccl, NULL, error));
+    int code = nccl.get_id(&created);
     if (code != 0)
         return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "id", "ncclGetUniqueId gives error %d",
                            code);
-    memcpy(id, made.bytes, sizeof made.bytes);
+    memcpy(id, created.bytes, sizeof created.bytes);
     return GUMBEL_OK;
 }
 
@@ -458,20 +462,20 @@ gumbel_status gumbel_nccl_transport(void *communicator, const char *id, int32_t 
     c->given = communicator;
     if (id)
         memcpy(c->id.bytes, id, sizeof c->id.bytes);
-    gumbel_status status = load(&c->nccl, &c->cuda, error);
+    gumbel_status status = load_libraries(&c->nccl, &c->cuda, error);
     if (status != GUMBEL_OK) {
-        destroy(c);
+        destroy_transport(c);
         return status;
     }
     GUMBEL_FORWARD(connect_within(c, error));
     *transport = (gumbel_transport){.struct_size = sizeof *transport,
                                     .rank = c->rank,
                                     .ranks = c->ranks,
-                                    .all_gather = all_gather,
-                                    .destroy = destroy,
+                                    .all_gather = gather_by_nccl,
+                                    .destroy = destroy_transport,
                                     .context = c,
-                                    .queue = queue,
-                                    .wait = wait_for,
-                                    .aside = c->beside ? aside : NULL};
+                                    .queue = queue_gather,
+                                    .wait = wait_for_caller,
+                                    .aside = c->worker_communicator ? run_host_collective : NULL};
     return GUMBEL_OK;
 }

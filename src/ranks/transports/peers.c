@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Exchanges of device memory by mailboxes, among ranks of one host whose GPUs reach each other's
+ * Exchanges of device memory by peer buffers, among ranks of one host whose GPUs reach each other's
  * memory.
  */
 #define _POSIX_C_SOURCE 199309L
@@ -13,10 +13,11 @@
 #include <stdio.h>
 #include <string.h>
 
-_Static_assert(sizeof(gumbel_peer_handle) <= sizeof(ranks_header), "a card fits into a frame");
+_Static_assert(sizeof(gumbel_peer_handle) <= sizeof(ranks_header), "a handle fits into a frame");
 
 #define SLEEP_NS 20000
-/* Beyond the time-out of an exchange, in which its kernel says which rank was missing. */
+/* The host waits longer than the exchange's time-out, so that its kernel can report which rank is
+ * missing. */
 #define GRACE_MS 200
 
 size_t gumbel_peer_mailbox_bytes(int32_t ranks, size_t peer_bytes)
@@ -26,37 +27,38 @@ size_t gumbel_peer_mailbox_bytes(int32_t ranks, size_t peer_bytes)
     return gumbel_peer_buffer_bytes(ranks, peer_bytes / sizeof(uint32_t));
 }
 
-/* Whether all ranks came through, told to each. */
-static gumbel_status all_came(gumbel_group *group, gumbel_peer_handle *cards,
-                              const gumbel_peer_handle *own, int *all, gumbel_error *error)
+/* Exchanges the handles of all ranks; *all: whether all of them are valid. */
+static gumbel_status gather_handles(gumbel_group *group, gumbel_peer_handle *handles,
+                                    const gumbel_peer_handle *own, int *all, gumbel_error *error)
 {
-    GUMBEL_FORWARD(ranks_gather(group, own, cards, sizeof *own, error));
+    GUMBEL_FORWARD(ranks_gather(group, own, handles, sizeof *own, error));
     *all = 1;
     for (int32_t r = 0; r < group->transport.ranks; r++)
-        *all &= cards[r].status == GUMBEL_OK;
+        *all &= handles[r].status == GUMBEL_OK;
     return GUMBEL_OK;
 }
 
-/* Make, tell, reach, and tell again. */
-static gumbel_status connect(gumbel_group *group, void *const *mailboxes, gumbel_peer_handle *cards,
-                             int *all, gumbel_error *found, gumbel_error *error)
+/* Creates the own buffer, maps those of the other ranks, and sets *all to whether all ranks did. */
+static gumbel_status connect_buffers(gumbel_group *group, void *const *buffers,
+                                     gumbel_peer_handle *handles, int *all, gumbel_error *own_error,
+                                     gumbel_error *error)
 {
     const gumbel_rank_calls *calls = group->device->backend->ranks;
     gumbel_peers *peers = &group->peers;
     gumbel_peer_handle own = {.status = GUMBEL_OK};
     if (peers->ranks > GUMBEL_PEERS_RANKS)
-        own.status = gumbel_fail(found, GUMBEL_ERROR_UNSUPPORTED, "options.peer_memory",
+        own.status = gumbel_fail(own_error, GUMBEL_ERROR_UNSUPPORTED, "options.peer_memory",
                                  "there are more than %d ranks", GUMBEL_PEERS_RANKS);
-    if (mailboxes && own.status == GUMBEL_OK)
-        memcpy(peers->mailboxes, mailboxes, (size_t)peers->ranks * sizeof *mailboxes);
+    if (buffers && own.status == GUMBEL_OK)
+        memcpy(peers->mailboxes, buffers, (size_t)peers->ranks * sizeof *buffers);
     if (own.status == GUMBEL_OK)
-        own.status = calls->make(group->device, peers, &own, found);
-    GUMBEL_FORWARD(all_came(group, cards, &own, all, error));
+        own.status = calls->make(group->device, peers, &own, own_error);
+    GUMBEL_FORWARD(gather_handles(group, handles, &own, all, error));
     if (!*all)
         return GUMBEL_OK;
-    if (!mailboxes)
-        own.status = calls->join(group->device, peers, cards, found);
-    return all_came(group, cards, &own, all, error);
+    if (!buffers)
+        own.status = calls->join(group->device, peers, handles, own_error);
+    return gather_handles(group, handles, &own, all, error);
 }
 
 gumbel_status ranks_connect_peers(gumbel_group *group, const gumbel_group_options *options,
@@ -64,16 +66,17 @@ gumbel_status ranks_connect_peers(gumbel_group *group, const gumbel_group_option
 {
     int32_t ranks = group->transport.ranks;
     int all = 0;
-    gumbel_error found = {"", ""};
-    /* What ranks say of themselves is no larger than a frame. */
-    gumbel_peer_handle *cards = (gumbel_peer_handle *)(void *)group->frames;
+    gumbel_error own_error = {"", ""};
+    /* The handles of all ranks fit into their frames. */
+    gumbel_peer_handle *handles = (gumbel_peer_handle *)(void *)group->frames;
     group->peers = (gumbel_peers){.rank = group->transport.rank,
                                   .ranks = ranks,
                                   .words = options->peer_bytes / sizeof(uint32_t),
                                   .timeout_ms = group->timeout_ms};
-    gumbel_status status = connect(group, options->peer_mailboxes, cards, &all, &found, error);
+    gumbel_status status =
+        connect_buffers(group, options->peer_mailboxes, handles, &all, &own_error, error);
     int32_t missing = 0;
-    while (missing + 1 < ranks && cards[missing].status == GUMBEL_OK)
+    while (missing + 1 < ranks && handles[missing].status == GUMBEL_OK)
         missing++;
     if (status != GUMBEL_OK || all)
         return status;
@@ -83,7 +86,7 @@ gumbel_status ranks_connect_peers(gumbel_group *group, const gumbel_group_option
         return GUMBEL_OK;
     return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "options.peer_memory",
                        "rank %d does not reach all others%s%.160s", (int)missing,
-                       found.message[0] ? "; of this one: " : "", found.message);
+                       own_error.message[0] ? "; on this rank: " : "", own_error.message);
 }
 
 gumbel_status ranks_check_peers(gumbel_group *group, gumbel_error *error)
@@ -110,7 +113,8 @@ gumbel_status ranks_exchange_summaries(gumbel_group *group, void *stream,
     int64_t most = (int64_t)(group->peers.words / each) / call->num_samples;
     if (most == 0)
         return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "options.peer_bytes",
-                           "%d samples of a row do not fit into a mailbox", (int)call->num_samples);
+                           "%d samples of a row do not fit into a peer buffer",
+                           (int)call->num_samples);
     for (int64_t done = 0; done < call->batch; done += most) {
         int64_t rows = call->batch - done < most ? call->batch - done : most;
         gumbel_output output = gumbel_output_slice(call->output, done, call->num_samples);
@@ -130,7 +134,7 @@ gumbel_status ranks_exchange_rows(gumbel_group *group, void *stream, const gumbe
                                   gumbel_error *error)
 {
     int64_t words = rows->rows * rows->width, room = (int64_t)group->peers.words / 2;
-    if (!rows->chosen) { /* how many others are is not known here */
+    if (!rows->chosen) { /* the host does not know how many rows are chosen */
         group->traffic.exchanges += (words + room - 1) / room;
         group->traffic.bytes += words * (int64_t)sizeof(uint32_t);
     }
@@ -150,7 +154,7 @@ gumbel_status ranks_wait_stream(gumbel_group *group, void *stream, gumbel_error 
         if (status == GUMBEL_OK && !done && ranks_now_ms() >= end)
             status =
                 gumbel_fail(error, GUMBEL_ERROR_GROUP, "group",
-                            "what is queued is not done within %" PRId64 " ms", group->timeout_ms);
+                            "queued work is not done within %" PRId64 " ms", group->timeout_ms);
         group->broken |= status != GUMBEL_OK;
         GUMBEL_FORWARD(status);
         if (!done)

@@ -1,32 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Calls of other libraries' that may wait for ever, made on a thread that can be left behind.
+ * Calls with a time-out, of functions of other libraries that may wait without end: they run on a
+ * thread that can be abandoned.
  */
-#ifndef GUMBEL_RANKS_WITHIN_H
-#define GUMBEL_RANKS_WITHIN_H
+#ifndef GUMBEL_RANKS_TIMED_CALL_H
+#define GUMBEL_RANKS_TIMED_CALL_H
 
 #include <pthread.h>
 #include <stdint.h>
 
 typedef enum ranks_call_end {
-    RANKS_CALL_DONE,      /* the work is done, and what it wrote can be read */
-    RANKS_CALL_ABANDONED, /* it goes on: its argument is the thread's, which drops it in the end */
-    RANKS_CALL_NOT_STARTED, /* there is no thread */
+    RANKS_CALL_DONE,        /* the call is done; its results can be read */
+    RANKS_CALL_ABANDONED,   /* the call goes on, and its thread owns the argument */
+    RANKS_CALL_NOT_STARTED, /* no thread could be created */
 } ranks_call_end;
 
-/* Of both threads; it lies in what the argument points at, and needs not be set. */
+/* State of both threads, as a part of the argument; no initialisation is required. */
 typedef struct ranks_timed_call {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     void (*work)(void *argument), (*drop)(void *argument);
     void *argument;
-    int done, left;
+    int done, abandoned;
 } ranks_timed_call;
 
-/* Run `work` on a thread that gets no signals of the program's, and wait for it `timeout_ms` at
- * most. Work that is left calls `drop` with its argument when it is done, and before touches
- * nothing but that. */
-ranks_call_end ranks_call_within(ranks_timed_call *shared, int64_t timeout_ms,
+/* Runs `work` on a thread that gets none of the program's signals, and waits for it at most
+ * timeout_ms. Abandoned work calls `drop` with its argument when it is done; until then it may only
+ * use the argument. */
+ranks_call_end ranks_call_within(ranks_timed_call *call, int64_t timeout_ms,
                                  void (*work)(void *argument), void (*drop)(void *argument),
                                  void *argument);
 
