@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Errands without a GPU: a rank's thread gathers what is asked for, again and again; one that fails
- * is told of on all ranks, and nothing runs behind it; where one rank cannot run any, none does.
- * Work that waits for too long is left behind, and drops what it has when it is done.
+ * Host collectives without a GPU. A rank's worker gathers what is requested, many times; a failure is
+ * an error on all ranks, and ends the workers; if one rank cannot run a worker, no rank does. Calls
+ * that time out are abandoned, and drop their argument when they are done.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "ranks/group.h"
@@ -28,11 +28,12 @@ typedef struct rank_member {
     int refuses;
 } rank_member;
 
-typedef struct shared_errands {
-    int32_t ranks, refuses, cannot; /* ranks that do not run the last one, or any; -1: none */
+typedef struct shared_collectives {
+    int32_t ranks, refuses,
+        cannot; /* the rank that refuses the last gather; that cannot run a worker; -1: none */
     thread_ranks *called, *beside;
     _Atomic int wrong;
-} shared_errands;
+} shared_collectives;
 
 static int all_gather(void *context, void *stream, const void *send, void *receive, size_t bytes,
                       int64_t timeout_ms, char *why)
@@ -51,22 +52,22 @@ static int aside(void *context, void *stream, const void *send, void *receive, s
     return t->all_gather(t->context, stream, send, receive, bytes, timeout_ms, why);
 }
 
-static gumbel_status make_errand(gumbel_device *device, gumbel_host_collective **here,
-                                 gumbel_host_collective **there, gumbel_error *error)
+static gumbel_status create_collective(gumbel_device *device, gumbel_host_collective **here,
+                                       gumbel_host_collective **there, gumbel_error *error)
 {
     (void)device, (void)error;
     *here = *there = make_zeroed(1, sizeof **here);
     return GUMBEL_OK;
 }
 
-static void free_errand(gumbel_device *device, gumbel_host_collective *here)
+static void free_collective(gumbel_device *device, gumbel_host_collective *here)
 {
     (void)device;
     free(here);
 }
 
-/* As a GPU asks; 0 where it is done. */
-static int ask(gumbel_host_collective *e, const void *send, void *receive, size_t bytes)
+/* Requests a gather as a GPU does; 0 on success. */
+static int request_gather(gumbel_host_collective *e, const void *send, void *receive, size_t bytes)
 {
     const struct timespec pause = {0, 10000};
     uint64_t number = e->asked + 1;
@@ -82,8 +83,8 @@ static int ask(gumbel_host_collective *e, const void *send, void *receive, size_
     return 0;
 }
 
-/* Ask so many times, for more each time; the number of words that are not what they must be. */
-static int ask_often(gumbel_group *group, const shared_errands *c, int32_t rank)
+/* Requests TURNS gathers of increasing size; returns how many words are wrong. */
+static int request_repeatedly(gumbel_group *group, const shared_collectives *c, int32_t rank)
 {
     uint32_t *own = make_zeroed(WORDS, sizeof *own), *all = make_zeroed(WORDS, 4 * sizeof *all);
     int wrong = 0;
@@ -91,7 +92,7 @@ static int ask_often(gumbel_group *group, const shared_errands *c, int32_t rank)
         const uint32_t words = turn * (WORDS / TURNS);
         for (uint32_t i = 0; i < words; i++)
             own[i] = turn << 20 | (uint32_t)rank << 16 | i;
-        wrong += ask(group->worker.there, own, all, words * sizeof *own) != 0;
+        wrong += request_gather(group->worker.device, own, all, words * sizeof *own) != 0;
         for (uint32_t r = 0; r < (uint32_t)c->ranks; r++)
             for (uint32_t i = 0; i < words; i++)
                 wrong += all[r * words + i] != (turn << 20 | r << 16 | i);
@@ -101,22 +102,23 @@ static int ask_often(gumbel_group *group, const shared_errands *c, int32_t rank)
     return wrong;
 }
 
-/* The errand that one rank does not run. */
-static int ask_in_vain(gumbel_group *group, rank_member *member, int refuses)
+/* Requests a gather that one rank refuses. */
+static int request_refused_gather(gumbel_group *group, rank_member *member, int refuses)
 {
     uint32_t word = 0, all[4];
     gumbel_error error = {"", ""};
     group->timeout_ms = 300;
     __atomic_store_n(&member->refuses, refuses, __ATOMIC_RELEASE);
-    int wrong = ask(group->worker.there, &word, all, sizeof word) == 0;
+    int wrong = request_gather(group->worker.device, &word, all, sizeof word) == 0;
     wrong += ranks_check_host_worker(group, &error) != GUMBEL_ERROR_GROUP || !group->broken;
     return wrong;
 }
 
 static void one_rank(void *argument, int32_t rank)
 {
-    shared_errands *c = argument;
-    static const gumbel_rank_calls calls = {.make_errand = make_errand, .free_errand = free_errand};
+    shared_collectives *c = argument;
+    static const gumbel_rank_calls calls = {.make_errand = create_collective,
+                                            .free_errand = free_collective};
     static const gumbel_backend backend = {.ranks = &calls};
     gumbel_device device = {.backend = &backend};
     rank_member member = {.called = thread_ranks_transport(c->called, rank),
@@ -130,24 +132,24 @@ static void one_rank(void *argument, int32_t rank)
     group.transport.context = &member;
     group.transport.aside = rank == c->cannot ? NULL : aside;
     int wrong = ranks_start_host_worker(&group, &error) != GUMBEL_OK;
-    wrong += group.worker.run != (c->cannot < 0);
+    wrong += group.worker.runs != (c->cannot < 0);
     if (!wrong && c->cannot < 0) {
-        wrong += ask_often(&group, c, rank);
+        wrong += request_repeatedly(&group, c, rank);
         wrong += ranks_check_host_worker(&group, &error) != GUMBEL_OK;
     }
     if (!wrong && c->refuses >= 0)
-        wrong += ask_in_vain(&group, &member, rank == c->refuses);
+        wrong += request_refused_gather(&group, &member, rank == c->refuses);
     ranks_stop_host_worker(&group);
     c->wrong += wrong;
 }
 
 static void run(int32_t ranks, int32_t refuses, int32_t cannot)
 {
-    shared_errands c = {.ranks = ranks,
-                        .refuses = refuses,
-                        .cannot = cannot,
-                        .called = thread_ranks_make(ranks),
-                        .beside = thread_ranks_make(ranks)};
+    shared_collectives c = {.ranks = ranks,
+                            .refuses = refuses,
+                            .cannot = cannot,
+                            .called = thread_ranks_make(ranks),
+                            .beside = thread_ranks_make(ranks)};
     thread_ranks_run(ranks, one_rank, &c);
     thread_ranks_free(c.called);
     thread_ranks_free(c.beside);
@@ -161,7 +163,7 @@ static void words_come(void **state)
         run(ranks, -1, -1);
 }
 
-static void a_failure_is_told(void **state)
+static void a_failure_is_reported(void **state)
 {
     (void)state;
     for (int32_t ranks = 1; ranks <= 4; ranks++)
@@ -217,7 +219,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(words_come),
-        cmocka_unit_test(a_failure_is_told),
+        cmocka_unit_test(a_failure_is_reported),
         cmocka_unit_test(all_run_them_or_none),
         cmocka_unit_test(work_is_waited_for_or_left),
     };

@@ -19,7 +19,7 @@
 
 enum { RANKS = 3, ODD = 1, VOCAB = 300, BATCH = 4, WORKSPACE = 1 << 20 };
 
-/* What the odd rank does otherwise than the rest. */
+/* How the odd rank differs from the others. */
 typedef struct fault {
     const char *field; /* that every rank's error names */
     void (*apply)(gumbel_logits *logits, gumbel_sampling *sampling, gumbel_output *output);
@@ -32,7 +32,7 @@ static const int32_t given[BATCH] = {1, 2, 3, 4};
 static const float cold = -1;
 static gumbel_truncation cut_odd = {.struct_size = sizeof cut_odd, .ties = GUMBEL_TIES_EXACT};
 static int32_t top_ids[RANKS][BATCH * 2];
-static float asked[RANKS][BATCH];
+static float req[RANKS][BATCH];
 
 static void temperature(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
 {
@@ -120,13 +120,13 @@ static void listed(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
 static void logprobs(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
 {
     (void)l, (void)s;
-    o->logprobs = asked[ODD];
+    o->logprobs = req[ODD];
 }
 
 static void lse(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
 {
     (void)l, (void)s;
-    o->lse = asked[ODD];
+    o->lse = req[ODD];
 }
 
 static void refused(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
@@ -179,7 +179,7 @@ typedef struct scene {
     const fault *odd;          /* NULL: all agree */
     int absent;                /* the odd rank does not come */
     int64_t timeout_ms;
-    int32_t tokens[RANKS][2 * BATCH]; /* the odd rank may ask for two samples */
+    int32_t tokens[RANKS][2 * BATCH]; /* the odd rank may request two samples */
     gumbel_status status[RANKS];
     gumbel_error error[RANKS];
 } scene;

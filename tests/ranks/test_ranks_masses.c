@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ranks make the masses of their shards where an output needs them, and nowhere else; tokens and
- * scores have the same bits either way.
+ * Ranks sum the masses of their shards only if an output requires them; tokens and scores have the
+ * same bits with and without.
  */
 #include "core/backend.h"
 #include "shards.h"
@@ -22,14 +22,14 @@ typedef struct counted_device {
     gumbel_device base; /* first */
     gumbel_backend table;
     gumbel_device *cpu;
-    int parts, weighed;
+    int parts, with_mass;
 } counted_device;
 
 typedef struct shared_draws {
     thread_ranks *place;
     gumbel_device *cpu[RANKS];
     const float *logits; /* [BATCH, VOCAB] */
-    int parts[RANKS][WAYS], weighed[RANKS][WAYS];
+    int parts[RANKS][WAYS], with_mass[RANKS][WAYS];
     int32_t tokens[RANKS][WAYS][DRAWS];
     float scores[RANKS][DRAWS], logprobs[RANKS][DRAWS], lse[RANKS][BATCH];
 } shared_draws;
@@ -46,7 +46,7 @@ static gumbel_status partial(gumbel_device *device, const gumbel_problem *p,
 {
     counted_device *counted = (counted_device *)device;
     counted->parts++;
-    counted->weighed += p->with_mass != 0;
+    counted->with_mass += p->with_mass != 0;
     return counted->cpu->backend->partial(counted->cpu, p, summaries, workspace, error);
 }
 
@@ -96,15 +96,15 @@ static void one_rank(void *argument, int32_t r)
     if (gumbel_group_open(&transport, &counted.base, &options, &group, &error) != GUMBEL_OK)
         die("%s", error.message);
     for (int way = 0; way < WAYS; way++) {
-        counted.parts = counted.weighed = 0;
+        counted.parts = counted.with_mass = 0;
         draw_part(c, r, group, way);
         c->parts[r][way] = counted.parts;
-        c->weighed[r][way] = counted.weighed;
+        c->with_mass[r][way] = counted.with_mass;
     }
     gumbel_group_close(group);
 }
 
-/* What one device draws of the whole. */
+/* Draws from the whole on one device. */
 static void draw_whole(const shared_draws *c, gumbel_output output)
 {
     static const float temperature = 0.9f;
@@ -125,7 +125,7 @@ static void draw_whole(const shared_draws *c, gumbel_output output)
     free(workspace);
 }
 
-static void masses_where_they_are_asked_for(void **state)
+static void masses_if_requested(void **state)
 {
     int32_t tokens[DRAWS];
     float scores[DRAWS], logprobs[DRAWS], lse[BATCH];
@@ -145,9 +145,9 @@ static void masses_where_they_are_asked_for(void **state)
     thread_ranks_run(RANKS, one_rank, &c);
     for (int r = 0; r < RANKS; r++) {
         for (int way = 0; way < WAYS; way++) {
-            int asked = way == LOGPROBS || way == LSE;
+            int req = way == LOGPROBS || way == LSE;
             assert_true(c.parts[r][way] > 0);
-            assert_int_equal(c.weighed[r][way], asked ? c.parts[r][way] : 0);
+            assert_int_equal(c.with_mass[r][way], req ? c.parts[r][way] : 0);
             assert_memory_equal(c.tokens[r][way], tokens, sizeof tokens);
         }
         assert_memory_equal(c.scores[r], scores, sizeof scores);
@@ -161,6 +161,6 @@ static void masses_where_they_are_asked_for(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(masses_where_they_are_asked_for)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(masses_if_requested)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

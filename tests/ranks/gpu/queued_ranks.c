@@ -11,19 +11,19 @@
 
 typedef struct member {
     queued_ranks *place;
-    gumbel_transport host, beside; /* of calls, and of errands, which threads of their own run */
+    gumbel_transport host, beside; /* of calls, and of host collectives, which other threads run */
     CUevent came, left;            /* in an exchange that is queued */
-    CUstream stream;               /* of errands */
+    CUstream stream;               /* of host collectives */
 } member;
 
 struct queued_ranks {
     int32_t ranks, refuses;
-    _Atomic int errands;
-    thread_ranks *called, *errand;
+    _Atomic int collectives;
+    thread_ranks *called, *collective;
     member members[THREAD_RANKS_MOST];
 };
 
-/* What a rank tells the others of an exchange. */
+/* Message of a rank as an exchange begins. */
 typedef struct offer {
     const void *send;
     CUevent came, left;
@@ -43,7 +43,7 @@ static int all_gather(void *context, void *stream, const void *send, void *recei
     return meet(&m->host, send, receive, bytes, timeout_ms, why);
 }
 
-/* Copy what all ranks offer; a rank that offers what is in its place already needs no copy. */
+/* Copies the data of all ranks. Data of a rank that are in their place already need no copy. */
 static void copy_all(const offer *all, int32_t ranks, void *receive, size_t bytes, CUstream stream)
 {
     for (int32_t r = 0; r < ranks; r++) {
@@ -54,7 +54,7 @@ static void copy_all(const offer *all, int32_t ranks, void *receive, size_t byte
     }
 }
 
-/* Streams wait for each other, hosts until all have queued that. */
+/* Queues an exchange: streams wait for each other, and hosts until all ranks have queued theirs. */
 static int queue(void *context, void *stream, const void *send, void *receive, size_t bytes,
                  int64_t timeout_ms, char *why)
 {
@@ -82,7 +82,7 @@ static int wait_for(void *context, void *stream, int64_t timeout_ms, char *why)
     (void)context;
     for (int64_t waited = 0; gpu_runs(stream); waited++) {
         if (waited / 10 > timeout_ms) {
-            snprintf(why, GUMBEL_WHY_BYTES, "what is queued does not end");
+            snprintf(why, GUMBEL_WHY_BYTES, "queued work does not end");
             return 1;
         }
         nanosleep(&pause, NULL);
@@ -105,7 +105,7 @@ static int aside(void *context, void *stream, const void *send, void *receive, s
         return 1;
     copy_all(all, place->ranks, receive, bytes, m->stream);
     GPU(cuStreamSynchronize, m->stream);
-    place->errands += m == place->members;
+    place->collectives += m == place->members;
     return meet(&m->beside, &own, all, sizeof own, timeout_ms, why);
 }
 
@@ -116,13 +116,13 @@ queued_ranks *queued_ranks_make(int32_t ranks)
     p->ranks = ranks;
     p->refuses = THREAD_RANKS_MOST - 1;
     p->called = thread_ranks_make(ranks);
-    p->errand = thread_ranks_make(ranks);
+    p->collective = thread_ranks_make(ranks);
     GPU(cuCtxGetStreamPriorityRange, &least, &greatest);
     for (int32_t r = 0; r < ranks; r++) {
         member *m = &p->members[r];
         m->place = p;
         m->host = thread_ranks_transport(p->called, r);
-        m->beside = thread_ranks_transport(p->errand, r);
+        m->beside = thread_ranks_transport(p->collective, r);
         GPU(cuEventCreate, &m->came, CU_EVENT_DISABLE_TIMING);
         GPU(cuEventCreate, &m->left, CU_EVENT_DISABLE_TIMING);
         GPU(cuStreamCreateWithPriority, &m->stream, CU_STREAM_NON_BLOCKING, greatest);
@@ -138,7 +138,7 @@ void queued_ranks_free(queued_ranks *p)
         GPU(cuStreamDestroy, p->members[r].stream);
     }
     thread_ranks_free(p->called);
-    thread_ranks_free(p->errand);
+    thread_ranks_free(p->collective);
     free(p);
 }
 
@@ -156,4 +156,4 @@ gumbel_transport queued_ranks_transport(queued_ranks *p, int32_t rank)
 
 void queued_ranks_refuse(queued_ranks *p, int32_t rank) { p->refuses = rank; }
 
-int queued_ranks_errands(const queued_ranks *p) { return p->errands; }
+int queued_ranks_collectives(const queued_ranks *p) { return p->collectives; }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ranks that are threads of one process and share a GPU: the transport of thread_ranks.h, and
- * exchanges of device memory beside, as NCCL would make them among several GPUs.
+ * Ranks that are threads of one process and share a GPU: the transport of thread_ranks.h, with
+ * exchanges of device memory, as NCCL has them among several GPUs.
  */
 #ifndef TESTS_QUEUED_RANKS_H
 #define TESTS_QUEUED_RANKS_H
@@ -17,10 +17,10 @@ void queued_ranks_free(queued_ranks *place);
 /* The transport of one rank. */
 gumbel_transport queued_ranks_transport(queued_ranks *place, int32_t rank);
 
-/* Have a rank refuse all errands from now on. */
+/* From now on the rank refuses all host collectives. */
 void queued_ranks_refuse(queued_ranks *place, int32_t rank);
 
-/* How many errands rank 0 has run. */
-int queued_ranks_errands(const queued_ranks *place);
+/* How many host collectives rank 0 has run. */
+int queued_ranks_collectives(const queued_ranks *place);
 
 #endif

@@ -24,7 +24,7 @@ typedef struct parts_case {
     gumbel_sampling sampling;
 } parts_case;
 
-/* What it writes. */
+/* Outputs of a case. */
 typedef struct parts_found {
     int32_t *drawn, *which, *status;
     float *lse;
@@ -33,7 +33,7 @@ typedef struct parts_found {
 
 static size_t draws_of(const parts_case *c) { return (size_t)(c->batch * c->samples); }
 
-/* One mass in so many is none, and rows that no mass or a bad one spoils. */
+/* Some parts are empty, some rows have no mass, and some a NaN or +inf. */
 static float mass_at(uint64_t *random, int64_t row)
 {
     if (row % 13 == 5)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ranks on one GPU, which are threads of one process with a stream each and exchange by peer
- * memory, or by a transport's queue: every request draws what it draws from the whole, drafts are
- * verified as by one rank; a rank that does not come is an error on the others, in time. Ranks on
- * several GPUs: ranks/gpu/ranks_gpu.c.
+ * Ranks on one GPU: threads of one process, with a stream each, that exchange by peer memory or by
+ * a transport's queue. Every request draws the tokens that one device draws from the whole, and
+ * drafts are verified as by one device. If a rank makes no call, the others get an error in time.
+ * Ranks on several GPUs: ranks/gpu/ranks_gpu.c.
  */
 #define _GNU_SOURCE
 #include "gpu_shards.h"
@@ -18,7 +18,7 @@
 
 enum { RANKS_MOST = 4, TURNS = 3, TIMEOUT = 100000, SHORT_TIMEOUT = 500, LATE_US = 2000 };
 
-/* What a rank's thread does: a failure prints that of all ranks. */
+/* Step of a rank's thread; a failure prints the steps of all ranks. */
 typedef enum rank_step { RANK_OPENS, RANK_MEETS, RANK_QUEUES, RANK_WAITS, RANK_ENDS } rank_step;
 
 /* One call that all ranks make. */
@@ -26,11 +26,11 @@ typedef struct shared_call {
     thread_ranks *place;  /* by peer memory; or NULL, */
     queued_ranks *queued; /* by its queue */
     pthread_barrier_t together;
-    const gpu_request *asked;
+    const gpu_request *req;
     const outcome *expected;
     const shard_cut *cut;
     int fused, bare;
-    int silent; /* the last rank does not come to the second call, or to an errand */
+    int silent; /* the last rank makes no second call, or refuses a host collective */
     int64_t timeout_ms;
     _Atomic int wrong, served, refused;  /* ranks whose group does not serve the request */
     _Atomic int turns[RANKS_MOST];       /* which draw a rank's thread is in */
@@ -106,17 +106,17 @@ static void draw_turns(shared_call *c, int32_t rank, const gpu_shard *s, CUstrea
 
 static void compare_shard(shared_call *c, const gpu_shard *s, int32_t rank)
 {
-    outcome *found = request_outcome(&c->asked->asked);
+    outcome *found = request_outcome(&c->req->req);
     gpu_output_fetch(&s->out, found);
     const outcome_parts parts = c->bare ? OUTCOME_TOKENS | OUTCOME_SCORES : OUTCOME_ALL;
     if (!outcome_same(c->expected, 0, found, parts, "ranks")) {
-        printf("rank %d: %s\n", (int)rank, request_describe(&c->asked->asked.plan));
+        printf("rank %d: %s\n", (int)rank, request_describe(&c->req->req.plan));
         c->wrong = 1;
     }
     outcome_free(found);
 }
 
-/* Whether a rank makes no second call: by a queue all make it, and an errand is refused. */
+/* Whether a rank makes no second call: by a queue all make it, and a host collective is refused. */
 static int is_absent(const shared_call *c, int32_t rank)
 {
     return c->silent && c->place && rank + 1 == c->cut->ranks;
@@ -146,7 +146,7 @@ static void one_rank(void *argument, int32_t rank)
     GPU(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
     gumbel_group *group = open_group(c, rank);
     gumbel_status status =
-        gpu_shard_make(&s, group, c->asked, c->cut, rank, c->fused, c->bare, c->expected, &error);
+        gpu_shard_make(&s, group, c->req, c->cut, rank, c->fused, c->bare, c->expected, &error);
     c->steps[rank] = RANK_MEETS;
     pthread_barrier_wait(&c->together);
     if (status == GUMBEL_OK) {
@@ -161,7 +161,7 @@ static void one_rank(void *argument, int32_t rank)
     if (status == GUMBEL_OK && !c->silent)
         compare_shard(c, &s, rank);
     if (status == GUMBEL_OK && c->silent && !is_absent(c, rank)) {
-        outcome *found = request_outcome(&c->asked->asked);
+        outcome *found = request_outcome(&c->req->req);
         gpu_output_fetch(&s.out, found);
         for (int64_t i = 0; i < found->batch * found->samples; i++)
             c->wrong |= found->tokens[i] != -1;
@@ -189,9 +189,9 @@ static void part(shared_call *c)
         queued_ranks_free(c->queued);
 }
 
-/* How ranks exchange in the tests to come, whether heads are of one 16-bit type, whether tokens and
- * scores alone are asked for; and errands that were run. */
-static int by_queue, narrow, bare, errands;
+/* How ranks exchange in the next tests, whether heads have one 16-bit type, whether tokens and scores
+ * only are requested; and how many host collectives were run. */
+static int by_queue, narrow, bare, collectives;
 
 /* Have float32 be the bfloat16 of its upper halves, in place. */
 static void make_narrow(gumbel_tensor *t)
@@ -214,10 +214,10 @@ static int draw_request(const request_plan *plan, int32_t ranks, int fused, int 
         make_narrow(&host->head.hidden);
         make_narrow(&host->head.weight);
     }
-    gpu_request *asked = gpu_request_make(host);
+    gpu_request *req = gpu_request_make(host);
     outcome *expected = request_outcome(host);
     shard_cut cut = shards_cut_tokens(plan, ranks, random_below(random, 2) == 0 || narrow, random);
-    shared_call c = {.asked = asked,
+    shared_call c = {.req = req,
                      .expected = expected,
                      .cut = &cut,
                      .fused = fused,
@@ -225,16 +225,16 @@ static int draw_request(const request_plan *plan, int32_t ranks, int fused, int 
                      .bare = bare,
                      .timeout_ms = silent ? SHORT_TIMEOUT : TIMEOUT};
     meet(&c, ranks, by_queue);
-    gpu_request_draw(asked, fused, expected);
+    gpu_request_draw(req, fused, expected);
     thread_ranks_run(ranks, one_rank, &c);
     CHECK(!c.wrong, "%d ranks: %s", (int)ranks, request_describe(plan));
     CHECK(c.refused == 0 || c.refused == ranks, "%d of %d ranks refuse: %s", c.refused, (int)ranks,
           request_describe(plan));
     draws_compared += c.served ? expected->batch * expected->samples : 0;
-    errands += c.queued ? queued_ranks_errands(c.queued) : 0;
+    collectives += c.queued ? queued_ranks_collectives(c.queued) : 0;
     part(&c);
     outcome_free(expected);
-    gpu_request_free(asked);
+    gpu_request_free(req);
     request_free(host);
     return c.served;
 }
@@ -292,7 +292,7 @@ static void ranks_bare(void)
     bare = by_queue = narrow = 0;
 }
 
-/* As engines ask; batches of more than a few rows are drawn by what ranks list. */
+/* Requests as engines make them; batches of 8 rows or more are drawn from top-64 candidates. */
 static void draw_usual(int count, int32_t ranks, int64_t vocab)
 {
     uint64_t random = 3;
@@ -345,19 +345,19 @@ static void ranks_silent(void)
     }
 }
 
-/* The same by a queue, as NCCL's: rows that lists do not tell are fetched on errands. */
+/* Requests by a queue, as NCCL's: host collectives gather fallback rows. */
 static void ranks_queued(void)
 {
     by_queue = 1;
     draw_requests(30, RANKS_MOST, 6);
-    errands = 0;
+    collectives = 0;
     draw_usual(12, 0, 6000);
-    CHECK(errands > 0, "no errand was run");
+    CHECK(collectives > 0, "no host collective was run");
     by_queue = 0;
 }
 
-/* From products that tell which blocks hold a row's first tokens: told by 64 of them a rank, and
- * not, where a row keeps more. */
+/* Products that know which blocks hold a row's leading tokens: rows that 64 candidates a rank
+ * determine, and rows that keep more. */
 static void ranks_products(void)
 {
     uint64_t random = 9;
@@ -377,7 +377,7 @@ static void ranks_products(void)
     by_queue = narrow = 0;
 }
 
-/* One rank refuses an errand: it is an error on all, and nothing is drawn. */
+/* One rank refuses a host collective: all ranks get an error, and nothing is drawn. */
 static void ranks_refused(void)
 {
     const request_plan plan = {.batch = 20,
@@ -398,23 +398,23 @@ static void ranks_refused(void)
 /* A cycle of drafts that all ranks verify. */
 typedef struct shared_cycle {
     shared_call call;
-    const gpu_cycle *asked;
+    const gpu_cycle *req;
     const verified_arrays *expected; /* as one rank has it */
 } shared_cycle;
 
 static void verify_one_rank(void *argument, int32_t rank)
 {
     shared_cycle *c = argument;
-    const cycle *asked = &c->asked->asked;
-    const int32_t requests = asked->of->plan.requests;
+    const cycle *req = &c->req->req;
+    const int32_t requests = req->of->plan.requests;
     gumbel_error error = {"", ""};
     gpu_shard_cycle s;
     CUstream stream;
     GPU(cuCtxSetCurrent, gpu_context());
     GPU(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
     gumbel_group *group = open_group(&c->call, rank);
-    verified_arrays *found = verified_make(requests, asked->max_nodes, requests + 3);
-    gpu_shard_cycle_make(&s, group, c->asked, c->call.cut, rank, found);
+    verified_arrays *found = verified_make(requests, req->max_nodes, requests + 3);
+    gpu_shard_cycle_make(&s, group, c->req, c->call.cut, rank, found);
     pthread_barrier_wait(&c->call.together);
     gumbel_status status = gpu_shard_cycle_verify(&s, stream, &error);
     if (status == GUMBEL_OK)
@@ -436,12 +436,12 @@ static void verify_one_rank(void *argument, int32_t rank)
 static void verify_cycle(const cycle *host, int32_t *progress, int32_t ranks, uint64_t *random)
 {
     const texts_plan *plan = &host->of->plan;
-    gpu_cycle *asked = gpu_cycle_make(host);
-    verified_arrays *expected = gpu_cycle_outcome(asked);
+    gpu_cycle *req = gpu_cycle_make(host);
+    verified_arrays *expected = gpu_cycle_outcome(req);
     const request_plan whole = {.vocab = plan->vocab};
     shard_cut cut = shards_cut_tokens(&whole, ranks, 0, random);
     shared_cycle c = {
-        .call = {.cut = &cut, .timeout_ms = TIMEOUT}, .asked = asked, .expected = expected};
+        .call = {.cut = &cut, .timeout_ms = TIMEOUT}, .req = req, .expected = expected};
     meet(&c.call, ranks, by_queue);
     CHECK(cycle_agrees(host, progress, expected, 1e-5f), "one GPU");
     thread_ranks_run(ranks, verify_one_rank, &c);
@@ -453,7 +453,7 @@ static void verify_cycle(const cycle *host, int32_t *progress, int32_t ranks, ui
     }
     part(&c.call);
     verified_free(expected);
-    gpu_cycle_free(asked);
+    gpu_cycle_free(req);
 }
 
 static void ranks_drafts(void)
