@@ -185,8 +185,8 @@ static gumbel_status listed_params(gumbel_device *device, const gumbel_listing *
     *p = (cuda_top64_params){.request = {.problem = *l->whole, .output = *l->output},
                              .received = l->said,
                              .ranks = ranks,
-                             .said = l->said,
-                             .left = l->left};
+                             .candidates = l->said,
+                             .fallback = l->left};
     p->request.problem.logits = (gumbel_tensor){0};
     return cuda_lists_blocks(device, &q)
                ? cuda_find_listed(device, &q, l->own, l->stride, l->workspace, &p->request, error)

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   rows of a request that are split over ranks, by the first CUDA_LISTED tokens of each
- *        rank's part: cut, drawn from, and written (top64_row.cuh). A row that these do not tell
- *        is left. Where ranks have mailboxes, they tell each other these tokens in the same launch.
- *        Behind it, rows that were left and drawn from whole are put in their places.
- * COST   a row of R ranks reads 520 R bytes; the order of 64 R tokens by counting, the end of a row
- *        of few tokens; by mailboxes 1032 bytes a row and pair of ranks over the link, and one
- *        latency of it.
- * MAP    a CTA a row, a thread a token; a warp cuts.
- * SMEM   33 KB as a team's (request_shared.cuh), and 12 for lists.
- * SYNC   barriers of the CTA. With mailboxes as in exchange.cu: a CTA says its row before it looks
- *        for others', there are GUMBEL_PEERS_TOP64_ROWS at most, which run at once, and waits are counted
- *        in time. The next launch may start when all have come, and is told of each row whether it
- *        is left as soon as that is known.
+ * WHAT   Draws rows from the top-64 candidates of all ranks: truncates, draws, writes outputs
+ *        (top64_row.cuh). A row that they do not determine becomes a fallback row. With peer
+ *        buffers, one launch exchanges the candidates and draws. A later launch scatters the outputs
+ *        of fallback rows, which are drawn from whole rows.
+ * COST   A row of R ranks reads 520 R bytes, and sorts 64 R tokens by counting. With peer buffers
+ *        1032 bytes a row and pair of ranks over the link, and one latency of it.
+ * MAP    A CTA a row, a thread a token; a warp truncates.
+ * SMEM   33 KB (request_shared.cuh), and 12 KB for candidates.
+ * SYNC   Barriers of the CTA. With peer buffers as in exchange.cu: a CTA sends its row before it
+ *        polls for those of others. At most GUMBEL_PEERS_TOP64_ROWS CTAs run, all at once, and
+ *        waits are limited in time. The next launch may start when all words have arrived; each
+ *        row's fallback flag is published as soon as it is known.
  */
 #include "cuda/step/ranks/top64_row.cuh"
 
@@ -27,8 +26,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     if (threadIdx.x == kThreads - 1)
         mark_fallback_unknown(p, b);
     __syncthreads();
-    gathered_top64 lists{p};
-    draw_listed(p, lists, b);
+    gathered_top64 candidates{p};
+    draw_row(p, candidates, b);
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads)
@@ -39,20 +38,20 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     __syncthreads();
     ptx_wait_for_launch();
     exchange e(p.exchange);
-    received_top64 lists{
+    received_top64 candidates{
         e, words_at(p.draw.received, call.problem.batch, b, (int)threadIdx.x % CUDA_LISTED)};
     if (!e.failed)
-        lists.say(b);
+        candidates.send_row(b);
     begin_top64_row(call.problem, b);
     if (threadIdx.x == kThreads - 1)
         mark_fallback_unknown(p.draw, b);
     __syncthreads();
-    draw_listed(p.draw, lists, b);
+    draw_row(p.draw, candidates, b);
     if (threadIdx.x / 32 == kWarps - 1)
-        e.leave();
+        e.end_by_warp();
 }
 
-/* A CTA puts a row in its place; those behind *p.count have none. */
+/* A CTA scatters a row of outputs; CTAs from *p.count on have none. */
 extern "C" __global__ void __launch_bounds__(CUDA_SPREAD_THREADS)
     gumbel_scatter_outputs(const __grid_constant__ cuda_spread_params p)
 {
@@ -66,5 +65,5 @@ extern "C" __global__ void __launch_bounds__(CUDA_SPREAD_THREADS)
             p.of[i].to[to * p.of[i].width + w] = p.of[i].from[blockIdx.x * p.of[i].width + w];
 }
 
-/* What is asked of each row where its first tokens are listed. */
+/* The top_k of each row whose candidates are selected. */
 extern "C" __device__ const int32_t gumbel_top64_limit = CUDA_LISTED;

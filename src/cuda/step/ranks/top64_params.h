@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What kernels get by which a rank lists the first tokens of its rows, says them, hears those of
- * all others, and draws.
+ * Kernel arguments of a draw from the top-64 candidates of all ranks.
  */
 #ifndef GUMBEL_CUDA_LISTED_PARAMS_H
 #define GUMBEL_CUDA_LISTED_PARAMS_H
@@ -10,27 +9,28 @@
 #include "cuda/common/cuda_params.h"
 #include "cuda/common/cuda_request.h"
 
-/* As the status of a row that a rank could not list. */
+/* Status of a row whose candidates a rank could not select. */
 #define CUDA_ROW_NOT_SELECTED 64
 
-/* A row of which it is not known yet whether it is left. */
+/* A row that may still become a fallback row. */
 #define CUDA_FALLBACK_UNKNOWN (-1)
 
 typedef struct cuda_top64_params {
-    /* What is asked of rows of the whole, no edits; the logits are those of the shard that a
-     * product has stored, if one has, and blocks, peaks, strips and floors what it left. */
+    /* The request of rows of the whole, without edits. Logits, blocks, block maxima, stored subtiles
+     * and thresholds are those of the shard, if a product has stored them. */
     cuda_request_params request;
-    /* What ranks say, each at `stride` words; or this one alone: status, ids and y of each row. */
+    /* Candidates of all ranks, `stride` words apart, or of this rank alone: status, ids and y of each
+     * row. */
     const uint32_t *received;
     int64_t stride;
     int32_t ranks;
-    uint32_t *said; /* where this one's are written that a launch lists alone */
-    int32_t *left; /* [B + 1]: 1 where a row is not told, and 0 */
+    uint32_t *candidates; /* output of a launch that selects alone */
+    int32_t *fallback;    /* [B + 1]: 1 for a fallback row; then a 0 */
 } cuda_top64_params;
 
 typedef struct cuda_top64_exchange_params {
     cuda_top64_params draw;
-    cuda_exchange_params exchange; /* between whom, alone */
+    cuda_exchange_params exchange; /* ranks and buffers; without data */
 } cuda_top64_exchange_params;
 
 #endif

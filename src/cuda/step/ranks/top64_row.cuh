@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A row that is split over ranks, by a CTA: what ranks list of it put in order, cut, drawn from,
- * and written. A row that lists do not tell is left.
+ * A row that is split over ranks, by a CTA: the candidates of all ranks are sorted, truncated and
+ * drawn from, and the outputs written. A row that they do not determine becomes a fallback row.
  *
- * Lists are by y: of equal values one with a lower id may be missing behind a list's end. So tokens
- * above the ends of all lists are known, and they are a head of the row.
+ * A rank selects candidates by y: of tokens with equal values one with a lower id may be missing.
+ * Therefore the leading tokens of the row are those above the last candidate of every rank.
  */
 #ifndef GUMBEL_CUDA_LISTED_ROW_CUH
 #define GUMBEL_CUDA_LISTED_ROW_CUH
@@ -16,26 +16,26 @@
 namespace
 {
 
-constexpr int kMost = CUDA_LISTED * GUMBEL_PEERS_RANKS;
+constexpr int kMax = CUDA_LISTED * GUMBEL_PEERS_RANKS;
 
-/* What a CTA knows of its row's lists, behind what serves it from few blocks. */
+/* A CTA's candidates, in shared memory after the data of request_blocks.cuh. */
 struct __align__(16) top64_row
 {
-    uint64_t keys[kMost]; /* larger ones come before; those of no token come last */
-    float y[kMost];
-    float end[GUMBEL_PEERS_RANKS]; /* what a rank has not listed is not above this value */
+    uint64_t keys[kMax]; /* larger keys come first; keys without a token come last */
+    float y[kMax];
+    float end[GUMBEL_PEERS_RANKS]; /* other tokens of a rank have no larger value */
     uint32_t flags;
-    int complete, unlisted;
+    int complete, not_selected;
     float lse;
 };
-static_assert(sizeof(top64_row) <= CUDA_LISTED_BYTES, "the launcher reserves that");
+static_assert(sizeof(top64_row) <= CUDA_LISTED_BYTES, "bytes that the launcher reserves");
 
-__device__ __forceinline__ top64_row &listed()
+__device__ __forceinline__ top64_row &candidates_of_cta()
 {
     return *(top64_row *)(memory_of_cta() + CUDA_LISTED_OFFSET((int)shared().call.blocks));
 }
 
-/* Describe row b and begin with its lists, by three warps side by side; before a barrier. */
+/* Loads the parameters of row b and initialises its candidates, by three warps; before a barrier. */
 __device__ __forceinline__ void begin_top64_row(const gumbel_problem &q, int64_t b)
 {
     request_row &row = shared().row;
@@ -47,135 +47,136 @@ __device__ __forceinline__ void begin_top64_row(const gumbel_problem &q, int64_t
         set_rules(row, greedy ? without_cuts(rules) : rules);
     }
     if (threadIdx.x == 64) {
-        listed().flags = 0;
-        listed().complete = 1;
-        listed().unlisted = 0;
+        candidates_of_cta().flags = 0;
+        candidates_of_cta().complete = 1;
+        candidates_of_cta().not_selected = 0;
     }
 }
 
-/* Rows that are left are told while others are still drawn from: until then a row is in doubt. By a
- * thread, before the next launch may start. */
+/* Marks row b as unknown, until its fallback flag is published; by a thread, before the next launch
+ * may start. */
 __device__ __forceinline__ void mark_fallback_unknown(const cuda_top64_params &p, int64_t b)
 {
-    *(volatile int32_t *)&p.left[b] = CUDA_FALLBACK_UNKNOWN;
+    *(volatile int32_t *)&p.fallback[b] = CUDA_FALLBACK_UNKNOWN;
     if (b == 0)
-        p.left[p.request.problem.batch] = 0; /* what counts the CTAs of the next launch */
+        p.fallback[p.request.problem.batch] = 0; /* the counter of CTAs of the next launch */
     __threadfence();
 }
 
-/* ---------------------------------------------------------------------------- what is said ---- */
+/* ------------------------------------------------------------------------------ candidates ---- */
 
-/* Of one place in a rank's list. */
+/* One candidate of a rank, and the row's status. */
 struct top64_words {
     uint32_t status, id, y;
 };
 
 /* A rank's words in memory: [B] status, [B, CUDA_LISTED] ids, [B, CUDA_LISTED] y. */
 __device__ __forceinline__ top64_words words_at(const uint32_t *words, int64_t batch, int64_t b,
-                                               int place)
+                                                int place)
 {
     const uint32_t *ids = words + batch + b * CUDA_LISTED;
     return {words[b], ids[place], ids[batch * CUDA_LISTED + place]};
 }
 
-/* Those of all ranks, gathered. */
+/* Candidates of all ranks, gathered in memory. */
 struct gathered_top64 {
     const cuda_top64_params &p;
 
-    __device__ top64_words at(int32_t r, int64_t b, int place)
+    __device__ top64_words load_candidate(int32_t r, int64_t b, int place)
     {
         return words_at(p.received + r * p.stride, p.request.problem.batch, b, place);
     }
 
-    __device__ bool failed() const { return false; }
+    __device__ bool has_failed() const { return false; }
 };
 
-/* Those of others as they come into this rank's mailbox, a row's one behind the other: status, ids,
- * y. Of its own list this thread has the place that is its number's. */
+/* Candidates that arrive in this rank's peer buffer, row by row: status, ids, y. Of its own rank's
+ * candidates a thread holds the one of its number. */
 struct received_top64 {
     exchange &e;
     top64_words own;
 
-    /* Say row b, by all threads. */
-    __device__ void say(int64_t b)
+    /* Sends row b, by all threads. */
+    __device__ void send_row(int64_t b)
     {
         const int thread = threadIdx.x;
         const int64_t first = b * GUMBEL_RANK_WORDS;
         if (thread < 2 * CUDA_LISTED)
-            e.say(first + 1 + thread, thread < CUDA_LISTED ? own.id : own.y);
+            e.send_word(first + 1 + thread, thread < CUDA_LISTED ? own.id : own.y);
         if (thread == 2 * CUDA_LISTED)
-            e.say(first, own.status);
+            e.send_word(first, own.status);
     }
 
-    __device__ top64_words at(int32_t r, int64_t b, int place)
+    __device__ top64_words load_candidate(int32_t r, int64_t b, int place)
     {
-        static_assert(kThreads % CUDA_LISTED == 0, "a thread's places are one");
+        static_assert(kThreads % CUDA_LISTED == 0, "a thread has one place");
         if (r == e.p.rank)
             return own;
         const int64_t first = b * GUMBEL_RANK_WORDS;
         const int64_t which[3] = {first, first + 1 + place, first + 1 + CUDA_LISTED + place};
         uint32_t words[3];
-        e.hear(r, which, words);
+        e.receive_words(r, which, words);
         return {words[0], words[1], words[2]};
     }
 
-    __device__ bool failed() const { return e.failed; }
+    __device__ bool has_failed() const { return e.failed; }
 };
 
 __device__ __forceinline__ uint32_t flags_of_status(int32_t status)
 {
     return status == GUMBEL_ROW_INFINITE ? GUMBEL_FLAG_INFINITE
-           : status == GUMBEL_ROW_OK || status == GUMBEL_ROW_EMPTY || status == CUDA_ROW_NOT_SELECTED
+           : status == GUMBEL_ROW_OK || status == GUMBEL_ROW_EMPTY ||
+                   status == CUDA_ROW_NOT_SELECTED
                ? 0
                : GUMBEL_FLAG_NAN;
 }
 
-/* ----------------------------------------------------------------------------------- order ---- */
+/* --------------------------------------------------------------------------------- sorting ---- */
 
-/* Tokens as numbers that are larger for those that come before; others are below all of them. */
+/* The key of a token: larger keys come first. */
 __device__ __forceinline__ uint64_t key_of(float value, int32_t id)
 {
     return (uint64_t)gumbel_key(value) << 32 | ~(uint32_t)id;
 }
 
-/* Bring what ranks list of row b, by all threads. Ends with a barrier. */
-template <class lists>
-__device__ __forceinline__ void load_top64(lists &from, int64_t b, int32_t ranks,
-                                             request_values values)
+/* Loads the candidates of row b, by all threads. Ends with a barrier. */
+template <class ranks_top64>
+__device__ __forceinline__ void load_top64(ranks_top64 &from, int64_t b, int32_t ranks,
+                                           request_values values)
 {
-    top64_row &row = listed();
+    top64_row &row = candidates_of_cta();
 #pragma unroll 1
     for (int i = threadIdx.x; i < ranks * CUDA_LISTED; i += kThreads) {
         const int32_t r = i / CUDA_LISTED, place = i % CUDA_LISTED;
-        const top64_words said = from.at(r, b, place);
-        const int32_t id = (int32_t)said.id;
-        const float y = id < 0 ? -INFINITY : __uint_as_float(said.y);
+        const top64_words words = from.load_candidate(r, b, place);
+        const int32_t id = (int32_t)words.id;
+        const float y = id < 0 ? -INFINITY : __uint_as_float(words.y);
         const float value = y * values.scale();
         row.keys[i] = values.z(y) > -INFINITY ? key_of(value, id) : (uint32_t)i;
         row.y[i] = y;
-        uint32_t found = place == 0 ? flags_of_status((int32_t)said.status) : 0;
+        uint32_t found = place == 0 ? flags_of_status((int32_t)words.status) : 0;
         if (value == INFINITY || values.z(y) == INFINITY)
             found |= GUMBEL_FLAG_INFINITE;
         if (found)
             atomicOr(&row.flags, found);
-        if (place == 0 && said.status == CUDA_ROW_NOT_SELECTED)
-            row.unlisted = 1; /* by any number of threads */
+        if (place == 0 && words.status == CUDA_ROW_NOT_SELECTED)
+            row.not_selected = 1; /* any number of threads writes it */
         if (place == CUDA_LISTED - 1) {
             row.end[r] = value;
             if (id >= 0)
                 row.complete = 0;
         }
     }
-    if (from.failed()) /* this thread may have missed what the others have */
+    if (from.has_failed()) /* this thread may lack words that other threads have */
         atomicOr(&row.flags, (uint32_t)GUMBEL_FLAG_NAN);
     __syncthreads();
 }
 
-/* Put them in order, a few lanes a token: the first ones of the row's list are in their places, and
- * so are their blocks. How many of these are known. For all threads; ends with a barrier. */
+/* Sorts the candidates, with a few lanes a token, into the row's short list, with their blocks.
+ * Returns how many are leading tokens of the row. For all threads; ends with a barrier. */
 __device__ __forceinline__ int order_top64(int32_t ranks, request_values values)
 {
-    const top64_row &row = listed();
+    const top64_row &row = candidates_of_cta();
     const int all = ranks * CUDA_LISTED;
     const shortlist_lanes lanes(all);
     float end = -INFINITY;
@@ -207,33 +208,36 @@ __device__ __forceinline__ int order_top64(int32_t ranks, request_values values)
     return min(known, kShortlist);
 }
 
-/* ------------------------------------------------------------------------------------- cut ---- */
+/* ------------------------------------------------------------------------------ truncation ---- */
 
-/* How many of the first tokens in order the rules keep, of which `count` are known, and if
- * `complete` nothing lies behind them; -1 where that is not told. By a warp. */
-__device__ __forceinline__ int truncate_top64(int count, bool complete, bool weighs)
+/* Size of the kept set among `count` leading tokens, which are all tokens if `complete`; -1 if they
+ * do not determine it. By a warp. */
+__device__ __forceinline__ int truncate_top64(int count, bool complete, bool with_lse)
 {
     const request_row &row = shared().row;
     const gumbel_rules &r = row.rules;
     if (count == 0)
         return complete ? 0 : -1;
     if (row.draw.greedy)
-        return weighs ? -1 : count;
-    const bool of_all = r.top_p < 1.0f && (r.joint || r.top_k == 0); /* a mass is */
+        return with_lse ? -1 : count;
+    const bool of_all =
+        r.top_p < 1.0f && (r.joint || r.top_k == 0); /* top_p of all tokens requires their mass */
     if (!gumbel_rules_cut(&r) || of_all)
         return -1;
-    bool told = complete;
-    if (!told && r.top_k > 0 && r.top_k <= count)
-        told = r.exact || with_ties((int)r.top_k, count) < count;
-    if (!told && r.min_p > 0.0f && !r.last) /* else a nucleus is of more than min_p leaves */
-        told = kept_by_min_p(count, gumbel_of_key(shortlist().order[0].key), row.log_min_p) < count;
-    return told ? cut_shortlist(r, count, nullptr) : -1;
+    bool determined = complete;
+    if (!determined && r.top_k > 0 && r.top_k <= count)
+        determined = r.exact || with_ties((int)r.top_k, count) < count;
+    if (!determined && r.min_p > 0.0f &&
+        !r.last) /* else top_p applies to more tokens than min_p keeps */
+        determined =
+            kept_by_min_p(count, gumbel_of_key(shortlist().order[0].key), row.log_min_p) < count;
+    return determined ? cut_shortlist(r, count, nullptr) : -1;
 }
 
 /* --------------------------------------------------------------------------------- the row ---- */
 
-/* Make a row whole of which a product has stored some strips: what it has left out cannot matter,
- * and lies below all that can. */
+/* Completes a row of which a product has stored some subtiles: the logits that it left out cannot
+ * win, and are below all that can. */
 __device__ __noinline__ void fill_row(int64_t b)
 {
     const cuda_request_params &p = shared().call;
@@ -243,42 +247,42 @@ __device__ __noinline__ void fill_row(int64_t b)
     if (!p.stored_strips)
         return;
     for (int64_t token = q.first_token + threadIdx.x; token < q.end_token; token += kThreads) {
-        const int64_t strip = (token - origin) / CUDA_REQUEST_STRIP;
-        const uint32_t stored = load_stored(p, b, strip / CUDA_REQUEST_STRIPS);
-        if (!(stored >> strip % CUDA_REQUEST_STRIPS & 1))
+        const int64_t subtile = (token - origin) / CUDA_REQUEST_STRIP;
+        const uint32_t stored = load_stored(p, b, subtile / CUDA_REQUEST_STRIPS);
+        if (!(stored >> subtile % CUDA_REQUEST_STRIPS & 1))
             row[token] = -INFINITY;
     }
 }
 
-/* Draw row b, which is described, from what ranks list of it, and say whether it is left; for all
- * threads. */
-template <class lists>
-__device__ __forceinline__ void draw_listed(const cuda_top64_params &p, lists &from, int64_t b)
+/* Draws row b from the candidates of all ranks, and publishes its fallback flag; for all threads. */
+template <class ranks_top64>
+__device__ __forceinline__ void draw_row(const cuda_top64_params &p, ranks_top64 &from, int64_t b)
 {
     const gumbel_output &out = shared().call.output;
     const int samples = shared().call.problem.sampling.num_samples;
     const request_row &row = shared().row;
     const request_values values = {row.draw.inverse_temperature, row.rules.before != 0};
     load_top64(from, b, p.ranks, values);
-    ptx_allow_launch(); /* nothing of others is waited for any more */
-    const bool complete = listed().complete && p.ranks * CUDA_LISTED <= kShortlist;
+    ptx_allow_launch(); /* no words of other ranks are awaited any more */
+    const bool complete = candidates_of_cta().complete && p.ranks * CUDA_LISTED <= kShortlist;
     int count = order_top64(p.ranks, values);
-    const bool weighs = (uintptr_t)out.lse | (uintptr_t)out.logprobs;
+    const bool with_lse = (uintptr_t)out.lse | (uintptr_t)out.logprobs;
     gumbel_summary seen;
     gumbel_summary_empty(&seen);
-    seen.flags = listed().flags | row.flags;
+    seen.flags = candidates_of_cta().flags | row.flags;
     seen.best_id = count > 0 ? 0 : -1;
     request_result r = {seen, NAN, 0, gumbel_summary_status(&seen)};
     count = seen.flags ? 0 : count;
     if (threadIdx.x < 32) {
-        const int kept = seen.flags          ? 0
-                         : listed().unlisted ? -1
-                                             : truncate_top64(count, complete, weighs || out.kept);
+        const int kept = seen.flags ? 0
+                         : candidates_of_cta().not_selected
+                             ? -1
+                             : truncate_top64(count, complete, with_lse || out.kept);
         if (threadIdx.x == 0) {
             shortlist().kept = kept;
-            *(volatile int32_t *)&p.left[b] = kept < 0;
+            *(volatile int32_t *)&p.fallback[b] = kept < 0;
         }
-    } else if (weighs) {
+    } else if (with_lse) {
         link_same_blocks(count);
     }
     score_shortlist(count, b * samples, 0);
@@ -288,7 +292,8 @@ __device__ __forceinline__ void draw_listed(const cuda_top64_params &p, lists &f
         fill_row(b);
         return;
     }
-    draw_samples(values, b, count, r, weighs && r.status == GUMBEL_ROW_OK, listed().lse);
+    draw_samples(values, b, count, r, with_lse && r.status == GUMBEL_ROW_OK,
+                 candidates_of_cta().lse);
 }
 
 } // namespace

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   behind a product that stores its logits and leaves the peaks of their blocks: the first
- *        CUDA_LISTED tokens of each row of a shard, from few blocks (request_blocks.cuh), said in
- *        words; or told by mailboxes to all other ranks, and the row of the whole drawn from theirs
- *        (top64_row.cuh), in one launch. A row that few blocks do not serve is left.
- * COST   a row's peaks and some 70 strips or blocks; then as candidates.cu.
- * MAP    a CTA a row.
- * SMEM   as request_blocks.cu, and 12 KB for lists.
- * SYNC   as candidates.cu. All that does not need the product's logits comes before its end: each
- *        of its CTAs has waited for what was queued before, the last exchange, too.
+ * WHAT   Selects the top-64 candidates of each row of a shard, from few blocks (request_blocks.cuh),
+ *        after a product that stores its logits and the maxima of their blocks. With peer buffers,
+ *        the same launch exchanges the candidates and draws (top64_row.cuh). A row that few blocks
+ *        do not serve becomes a fallback row.
+ * COST   A row's block maxima and some 70 subtiles or blocks; then as top64_draw.cu.
+ * MAP    A CTA a row.
+ * SMEM   As request_blocks.cu, and 12 KB for candidates.
+ * SYNC   As top64_draw.cu. Work that does not depend on the product's logits comes before the
+ *        product's end: each of the product's CTAs has waited for the previous launches, which
+ *        include the last exchange.
  */
 #include "cuda/request/blocks/request_blocks.cuh"
 #include "cuda/step/ranks/top64_row.cuh"
@@ -16,22 +17,22 @@
 namespace
 {
 
-/* The order of a list. */
+/* The order of candidates. */
 constexpr request_values kByY = {1.0f, false};
 
-/* Begin with the list of row b, by two warps side by side; before a barrier. */
-__device__ __forceinline__ void start_list(const gumbel_problem &q, int64_t b)
+/* Initialises the selection of row b, by two warps; before a barrier. */
+__device__ __forceinline__ void begin_selection(const gumbel_problem &q, int64_t b)
 {
     if (threadIdx.x == 96) {
         start_row();
         shared_of_blocks().wanted = {CUDA_LISTED, -INFINITY, false};
     }
-    if (threadIdx.x == 128) /* there are none */
+    if (threadIdx.x == 128) /* no edits */
         set_edits(shared().row, q, b);
 }
 
-/* Find the row's first tokens; for all threads. */
-__device__ __forceinline__ blocks_found find_first(int64_t b)
+/* Finds the row's leading tokens; for all threads. */
+__device__ __forceinline__ blocks_found find_leading(int64_t b)
 {
     row_blocks blocks(b, (int)shared().call.blocks);
     blocks.values = kByY;
@@ -44,11 +45,10 @@ __device__ __forceinline__ blocks_found find_first(int64_t b)
                : find_by_bound(blocks, loaded, bound);
 }
 
-/* List the row's first tokens, for all threads; what there is to say of the place in the list that
- * is this thread's number's. */
-__device__ __forceinline__ top64_words list_row(int64_t b)
+/* Selects the row's candidates; for all threads. Returns the candidate of this thread's number. */
+__device__ __forceinline__ top64_words select_row(int64_t b)
 {
-    const blocks_found found = find_first(b);
+    const blocks_found found = find_leading(b);
     const int count = max(found.count, 0), place = (int)threadIdx.x % CUDA_LISTED;
     put_in_order(kByY, count);
     top64_words own = {GUMBEL_ROW_OK, ~0u, __float_as_uint(-INFINITY)};
@@ -65,7 +65,7 @@ __device__ __forceinline__ top64_words list_row(int64_t b)
     return own;
 }
 
-/* Clear what counted the product's CTAs, for a replay. */
+/* Resets the counter of the product's CTAs, for replays. */
 __device__ __forceinline__ void end_product(const cuda_request_params &p)
 {
     if (blockIdx.x == 0 && threadIdx.x == 0 && p.stored_strips)
@@ -80,15 +80,15 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     const int64_t b = blockIdx.x, batch = p.request.problem.batch;
     const cuda_request_params &call = bring_call(p.request);
     __syncthreads();
-    start_list(call.problem, b);
+    begin_selection(call.problem, b);
     __syncthreads();
     ptx_wait_for_launch();
     ptx_allow_launch();
     end_product(call);
-    const top64_words own = list_row(b);
-    uint32_t *ids = p.said + batch + b * CUDA_LISTED;
+    const top64_words own = select_row(b);
+    uint32_t *ids = p.candidates + batch + b * CUDA_LISTED;
     if (threadIdx.x == 0)
-        p.said[b] = own.status;
+        p.candidates[b] = own.status;
     if (threadIdx.x < CUDA_LISTED) {
         ids[threadIdx.x] = own.id;
         ids[batch * CUDA_LISTED + threadIdx.x] = own.y;
@@ -102,7 +102,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     const cuda_request_params &call = bring_call(p.draw.request);
     __syncthreads();
     begin_top64_row(call.problem, b);
-    start_list(call.problem, b);
+    begin_selection(call.problem, b);
     exchange e(p.exchange);
     __syncthreads();
     ptx_wait_for_launch();
@@ -110,10 +110,10 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     end_product(call);
     if (threadIdx.x == kThreads - 1)
         mark_fallback_unknown(p.draw, b);
-    received_top64 lists{e, list_row(b)};
+    received_top64 candidates{e, select_row(b)};
     if (!e.failed)
-        lists.say(b);
-    draw_listed(p.draw, lists, b);
+        candidates.send_row(b);
+    draw_row(p.draw, candidates, b);
     if (threadIdx.x / 32 == kWarps - 1)
-        e.leave();
+        e.end_by_warp();
 }
