@@ -115,6 +115,10 @@
 #ifndef GUMBEL_DIST_H
 #define GUMBEL_DIST_H
 
+#ifndef GUMBEL_UNSTABLE
+#error "gumbel/dist.h is unstable, as explained in gumbel.h: define GUMBEL_UNSTABLE to use it"
+#endif
+
 #include <gumbel/drafts.h>
 
 #ifdef __cplusplus
