@@ -21,7 +21,7 @@ for target in "${targets[@]}"; do
     generate+=(-gencode "arch=compute_${target#*_},code=$target")
 done
 for architecture in $(printf '%s\n' "${targets[@]#*_}" | sort -u); do
-    "$@" -E -DGUMBEL_SHARED "-gencode=arch=compute_$architecture,code=compute_$architecture" \
+    "$@" -E -DGUMBEL_SHARED -DGUMBEL_UNSTABLE "-gencode=arch=compute_$architecture,code=compute_$architecture" \
         "$source"
 done >"$work/text"
 
@@ -48,7 +48,7 @@ mkdir -p "$store"
 if [ -f "$kept" ]; then
     touch "$kept"
 else
-    "$@" "${generate[@]}" --threads ${#targets[@]} -fatbin -o "$kept.$$" "$source"
+    "$@" -DGUMBEL_UNSTABLE "${generate[@]}" --threads ${#targets[@]} -fatbin -o "$kept.$$" "$source"
     mv "$kept.$$" "$kept"
 fi
 if ! cmp -s "$kept" "$image"; then
