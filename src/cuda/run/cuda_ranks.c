@@ -24,7 +24,7 @@ static cuda_exchange_params exchange_of(const gumbel_peers *peers)
         .timeout_ns = (uint64_t)peers->timeout_ms * 1000000,
     };
     for (int32_t r = 0; r < peers->ranks; r++)
-        p.mailboxes[r] = peers->mailboxes[r];
+        p.mailboxes[r] = peers->buffers[r];
     return p;
 }
 
@@ -131,7 +131,7 @@ static gumbel_status lay(gumbel_device *device, void *stream, const gumbel_gathe
     int64_t turns = p.rows.rows * p.ranks * pieces;
     GUMBEL_ASSERT(turns > 0 && p.ranks <= GUMBEL_PEERS_RANKS);
     /* Behind an errand there mostly is nothing to lay: as many CTAs as run at once. */
-    int64_t most = p.errand ? LAY_CTAS * (int64_t)job.cuda->multiprocessors : CUDA_LAY_CTAS;
+    int64_t most = p.collective ? LAY_CTAS * (int64_t)job.cuda->multiprocessors : CUDA_LAY_CTAS;
     cuda_shape shape = {turns < most ? turns : most, CUDA_EXCHANGE_THREADS, 0, 1};
     return cuda_launch_alone(&job, job.cuda->lay_rows, shape, &p);
 }

@@ -163,7 +163,7 @@ static gumbel_status exchange_fallback(const device_top64 *d, gumbel_error *erro
     gathered.rows.listed = d->listed;
     if (group->peers.ranks)
         return ranks_exchange_rows(group, draw->p->stream, &gathered.rows, error);
-    gathered.errand = ranks_get_collective(group, &gathered.timeout_ms);
+    gathered.collective = ranks_get_collective(group, &gathered.timeout_ms);
     gathered.ended = (uint32_t *)d->fallback + draw->p->batch;
     GUMBEL_FORWARD(device->backend->ranks->ask(device, draw->p->stream, &gathered, error));
     return device->backend->ranks->lay(device, draw->p->stream, &gathered, error);

@@ -38,7 +38,7 @@ static void *run_worker(void *argument)
     struct timespec pause = {0, SLEEP_NS_MIN};
     uint64_t done = 0;
     while (!__atomic_load_n(&group->worker.stop, __ATOMIC_ACQUIRE)) {
-        uint64_t requested = __atomic_load_n(&c->asked, __ATOMIC_ACQUIRE);
+        uint64_t requested = __atomic_load_n(&c->requested, __ATOMIC_ACQUIRE);
         if (requested == done) {
             nanosleep(&pause, NULL);
             pause.tv_nsec = 2 * pause.tv_nsec < SLEEP_NS_MAX ? 2 * pause.tv_nsec : SLEEP_NS_MAX;

@@ -50,7 +50,7 @@ static gumbel_status connect_buffers(gumbel_group *group, void *const *buffers,
         own.status = gumbel_fail(own_error, GUMBEL_ERROR_UNSUPPORTED, "options.peer_memory",
                                  "there are more than %d ranks", GUMBEL_PEERS_RANKS);
     if (buffers && own.status == GUMBEL_OK)
-        memcpy(peers->mailboxes, buffers, (size_t)peers->ranks * sizeof *buffers);
+        memcpy(peers->buffers, buffers, (size_t)peers->ranks * sizeof *buffers);
     if (own.status == GUMBEL_OK)
         own.status = calls->make(group->device, peers, &own, own_error);
     GUMBEL_FORWARD(gather_handles(group, handles, &own, all, error));

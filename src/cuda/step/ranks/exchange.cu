@@ -113,15 +113,15 @@ __device__ void skip_exchange(const cuda_exchange_params &p)
  * when all CTAs have written their words. */
 __device__ void request_gather(const gumbel_gathered_rows &p, int64_t words)
 {
-    gumbel_host_collective *c = p.errand;
-    const uint64_t number = ptx_hear_8(&c->asked) + 1, begun = ptx_now_ns();
+    gumbel_host_collective *c = p.collective;
+    const uint64_t number = ptx_hear_8(&c->requested) + 1, begun = ptx_now_ns();
     if (ptx_hear_8(&c->failed))
         return;
     ptx_tell_8(&c->send, (uint64_t)(p.gathered + p.rank * words));
     ptx_tell_8(&c->receive, (uint64_t)p.gathered);
     ptx_tell_8(&c->bytes, (uint64_t)words * sizeof(uint32_t));
     __threadfence_system();
-    ptx_tell_8(&c->asked, number);
+    ptx_tell_8(&c->requested, number);
     while (ptx_hear_8(&c->done) != number && !ptx_hear_8(&c->failed))
         if (ptx_now_ns() - begun > (uint64_t)p.timeout_ms * 1000000)
             ptx_tell_8(&c->failed, 1);
@@ -218,11 +218,11 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     const int64_t width = p.rows.width, slices = (width + CUDA_LAY_PIECE - 1) / CUDA_LAY_PIECE;
     ptx_allow_launch();
     ptx_wait_for_launch();
-    const int64_t rows = p.errand ? *p.rows.listed : p.rows.rows;
+    const int64_t rows = p.collective ? *p.rows.listed : p.rows.rows;
     if (rows == 0)
         return;
     if (threadIdx.x == 0)
-        failed = p.errand && ptx_hear_8(&p.errand->failed);
+        failed = p.collective && ptx_hear_8(&p.collective->failed);
     __syncthreads();
     for (int64_t turn = blockIdx.x; turn < rows * p.ranks * slices; turn += gridDim.x) {
         const int64_t slice = turn % slices, row = turn / slices % rows, r = turn / slices / rows;
