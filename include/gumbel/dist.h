@@ -72,8 +72,8 @@
  * Groups on CPUs and on GPUs. The ranks of a group are all on CPUs, or all on GPUs.
  *
  *   property          on CPUs                       on GPUs
- *   transport         any                           with peer memory any; else one of device memory,
- *                                                     such as gumbel_nccl_transport()
+ *   transport         any                           any with peer memory; else one of device
+ *                                                     memory, such as gumbel_nccl_transport()
  *   rows of a shard   0 or more                     1 or more
  *   a call            returns when it is done       queues its work and its exchanges on `stream`
  *   streams           none                          one; or several that wait for each other
@@ -96,11 +96,11 @@
  *   other threads from launching, as a copy to pageable memory does. Call gumbel_group_wait()
  *   first; otherwise the exchange of fallback rows times out.
  *
- * Agreement. Before a draw, all ranks compare digests of their arguments. If one rank passes other
- *   parameters than the rest, or on CPUs its call has an error, every rank gets an error that names
- *   the field and the rank; the group stays usable. The arguments of a shard are not compared: tensors,
- *   masks, histories, banned tokens, biases, token lists of penalties. Hidden states, which must be
- *   equal on all ranks, are not compared either.
+ * Agreement. Before a draw, all ranks compare digests of their arguments. If one rank passes
+ *   other parameters than the rest, or on CPUs its call has an error, every rank gets an error that
+ *   names the field and the rank; the group stays usable. The arguments of a shard are not
+ *   compared: tensors, masks, histories, banned tokens, biases, token lists of penalties. Hidden
+ *   states, which must be equal on all ranks, are not compared either.
  *
  * Time-outs. An exchange ends within the group's time-out. If a rank died, hangs, or made another
  *   call, the call fails on all other ranks, and the group is broken: every further call on it

@@ -75,7 +75,7 @@ const ranks_header *ranks_header_of(const gumbel_group *group, int32_t rank);
 gumbel_status ranks_queue_gather(gumbel_group *group, void *stream, const void *send, void *receive,
                                  size_t bytes, gumbel_error *error);
 
-/* ------------------------------------------------------------------------------ peer memory ---- */
+/* ---------------------------------------------------------------------------- peer memory ---- */
 
 /* Connects peer memory if the options allow it and all ranks support it. All ranks call it, with
  * equal options. */
@@ -95,7 +95,7 @@ gumbel_status ranks_exchange_rows(gumbel_group *group, void *stream, const gumbe
 /* Waits for the work queued on a stream, within the time-out. */
 gumbel_status ranks_wait_stream(gumbel_group *group, void *stream, gumbel_error *error);
 
-/* ------------------------------------------------------------------------- host collectives ---- */
+/* ----------------------------------------------------------------------- host collectives ---- */
 
 /* Starts the worker if all ranks can. All ranks call it at once. */
 gumbel_status ranks_start_host_worker(gumbel_group *group, gumbel_error *error);

@@ -51,17 +51,19 @@ static gumbel_status check_parts(int32_t parts, const gumbel_problem *p, const f
 }
 
 /* Queues a call on a GPU. */
-static gumbel_status queue_parts(gumbel_device *gpu, const gumbel_parts_call *call, gumbel_error *error)
+static gumbel_status queue_parts(gumbel_device *gpu, const gumbel_parts_call *call,
+                                 gumbel_error *error)
 {
     if (!gpu->backend->ranks || !gpu->backend->ranks->draw_parts)
-        return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "device", "the device has no grouped draws");
+        return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "device",
+                           "the device has no grouped draws");
     return call->problem->batch == 0 ? GUMBEL_OK
                                      : gpu->backend->ranks->draw_parts(gpu, call, error);
 }
 
 /* Sums the masses of a row to *log_mass; the status of their sum. */
-static gumbel_row_status sum_row_masses(int32_t parts, int64_t batch, int64_t b, const float *log_masses,
-                                   double *log_mass)
+static gumbel_row_status sum_row_masses(int32_t parts, int64_t batch, int64_t b,
+                                        const float *log_masses, double *log_mass)
 {
     gumbel_summary row;
     gumbel_summary_empty(&row);

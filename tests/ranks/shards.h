@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Shards of a request, and the outputs of ranks: poisoned before a draw, and then compared bit by bit
- * with the outputs of one device.
+ * Shards of a request, and the outputs of ranks: poisoned before a draw, and then compared bit by
+ * bit with the outputs of one device.
  */
 #ifndef TESTS_SHARDS_H
 #define TESTS_SHARDS_H

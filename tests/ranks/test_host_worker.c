@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Host collectives without a GPU. A rank's worker gathers what is requested, many times; a failure is
- * an error on all ranks, and ends the workers; if one rank cannot run a worker, no rank does. Calls
- * that time out are abandoned, and drop their argument when they are done.
+ * Host collectives without a GPU. A rank's worker gathers what is requested, many times; a failure
+ * is an error on all ranks, and ends the workers; if one rank cannot run a worker, no rank does.
+ * Calls that time out are abandoned, and drop their argument when they are done.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "ranks/group.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ranks draw the tokens of one device, to the bit: 1 to 8 ranks as threads, every request, shards of
- * any size and order, empty shards.
+ * Ranks draw the tokens of one device, to the bit: 1 to 8 ranks as threads, every request, shards
+ * of any size and order, empty shards.
  */
 #include "shards.h"
 #include "thread_ranks.h"

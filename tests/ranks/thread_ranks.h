@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ranks that are threads of one process, and their all-gather, in the form that an engine passes its
- * own.
+ * Ranks that are threads of one process, and their all-gather, in the form that an engine passes
+ * its own.
  */
 #ifndef TESTS_THREAD_RANKS_H
 #define TESTS_THREAD_RANKS_H

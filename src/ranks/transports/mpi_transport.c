@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * All-gathers over MPI with a time-out. A collective that waits for a dead rank cannot be cancelled:
- * its buffers are copies, which MPI then keeps.
+ * All-gathers over MPI with a time-out. A collective that waits for a dead rank cannot be
+ * cancelled: its buffers are copies, which MPI then keeps.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "gumbel/dist_mpi.h"
@@ -102,7 +102,7 @@ static void destroy_transport(void *context)
 {
     mpi_context *c = context;
     int finalised = 1;
-    if (c->abandoned) { /* MPI may still write to the buffers, and freeing the communicator would wait */
+    if (c->abandoned) { /* MPI may write to the buffers; freeing would wait */
         world_abandoned = 1;
         return;
     }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * All-gathers over NCCL: of device memory, queued on the caller's stream; of device memory by the
- * group's worker (host collectives); and of host memory, by way of a buffer on the GPU. The last two
- * have streams of their own, which are polled until they time out. The build requires neither NCCL's
- * headers nor CUDA's: the functions are declared here, by their stable ABIs.
+ * group's worker (host collectives); and of host memory, by way of a buffer on the GPU. The last
+ * two have streams of their own, which are polled until they time out. The build requires neither
+ * NCCL's headers nor CUDA's: the functions are declared here, by their stable ABIs.
  */
 #define _GNU_SOURCE
 #include "gumbel/dist.h"
@@ -37,7 +37,7 @@ typedef struct nccl_id {
     F(init, "ncclCommInitRank", (void **, int, nccl_id, int))                                      \
     F(split, "ncclCommSplit", (void *, int, int, void **, void *))                                 \
     F(destroy, "ncclCommDestroy", (void *))                                                        \
-    F(abort, "ncclCommAbort", (void *))                                                            \
+    F(abort_communicator, "ncclCommAbort", (void *))                                               \
     F(async_error, "ncclCommGetAsyncError", (void *, int *))                                       \
     F(count, "ncclCommCount", (void *, int *))                                                     \
     F(rank, "ncclCommUserRank", (void *, int *))                                                   \
@@ -133,8 +133,8 @@ static int report_error(char *why, const char *call, int code)
 static int abort_communicators(nccl_context *c, char *why, const char *words)
 {
     snprintf(why, GUMBEL_WHY_BYTES, "%s", words);
-    c->nccl.abort(c->communicator);
-    c->nccl.abort(c->host_communicator);
+    c->nccl.abort_communicator(c->communicator);
+    c->nccl.abort_communicator(c->host_communicator);
     c->aborted = 1;
     return 1;
 }
@@ -216,7 +216,7 @@ static int gather_in_worker(nccl_context *c, const void *send, void *receive, si
     if (!words)
         return report_error(why, "cuStreamQuery", code);
     snprintf(why, GUMBEL_WHY_BYTES, "%s", words);
-    c->nccl.abort(c->worker_communicator);
+    c->nccl.abort_communicator(c->worker_communicator);
     c->worker_aborted = 1;
     return 1;
 }
@@ -301,7 +301,7 @@ static void destroy_transport(void *context)
     if (c->context && c->cuda.push(c->context) == 0) {
         /* Destroying a communicator could wait for a lost rank; aborting it does not. */
         int lost = c->aborted || c->worker_aborted || c->abandoned;
-        int (*end)(void *) = lost ? c->nccl.abort : c->nccl.destroy;
+        int (*end)(void *) = lost ? c->nccl.abort_communicator : c->nccl.destroy;
         if (c->worker_communicator && !c->worker_aborted)
             end(c->worker_communicator);
         if (c->host_communicator && !c->aborted)

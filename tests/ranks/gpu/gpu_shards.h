@@ -21,9 +21,9 @@ typedef struct gpu_shard {
     size_t bytes;
 } gpu_shard;
 
-/* Rank r's part; outputs are those of `like`, poisoned; `bare`: only tokens, scores and statuses are
- * requested. GUMBEL_ERROR_UNSUPPORTED if the group does not serve the request; other errors end the
- * program. */
+/* Rank r's part; outputs are those of `like`, poisoned; `bare`: only tokens, scores and statuses
+ * are requested. GUMBEL_ERROR_UNSUPPORTED if the group does not serve the request; other errors end
+ * the program. */
 gumbel_status gpu_shard_make(gpu_shard *generated, gumbel_group *group, const gpu_request *whole,
                              const shard_cut *cut, int32_t rank, int fused, int bare,
                              const outcome *like, gumbel_error *error);

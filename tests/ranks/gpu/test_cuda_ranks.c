@@ -189,8 +189,8 @@ static void part(shared_call *c)
         queued_ranks_free(c->queued);
 }
 
-/* How ranks exchange in the next tests, whether heads have one 16-bit type, whether tokens and scores
- * only are requested; and how many host collectives were run. */
+/* How ranks exchange in the next tests, whether heads have one 16-bit type, whether tokens and
+ * scores only are requested; and how many host collectives were run. */
 static int by_queue, narrow, bare, collectives;
 
 /* Have float32 be the bfloat16 of its upper halves, in place. */

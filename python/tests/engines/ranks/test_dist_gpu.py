@@ -169,7 +169,8 @@ def test_two_gpus(peers, case):
 
 @pytest.mark.skipif(gpus() < 1, reason="no GPU")
 @pytest.mark.parametrize(
-    "way, words", [("host", "transport: .*gumbel_nccl_transport"), ("mixed", "device: 1 of 2 ranks")]
+    "way, words",
+    [("host", "transport: .*gumbel_nccl_transport"), ("mixed", "device: 1 of 2 ranks")],
 )
 def test_groups_that_cannot_exchange_device_memory(way, words):
     for message in ran(way):

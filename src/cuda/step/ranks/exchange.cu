@@ -43,8 +43,8 @@ struct word_place {
     }
 };
 
-/* Back-off sleep in nanoseconds between two polls of a row's flag, and how many polls: 1 ms in all, a
- * hundred times as long as the flags are usually unknown. */
+/* Back-off sleep in nanoseconds between two polls of a row's flag, and how many polls: 1 ms in all,
+ * a hundred times as long as the flags are usually unknown. */
 constexpr int kSleepNs = 100, kPollsMax = 10000;
 
 /* Whether a row is chosen. If the previous launch does not publish the flag in 1 ms, waits for its

@@ -156,7 +156,8 @@ struct exchange {
             count_exchange();
     }
 
-    /* Ends the exchange, by one warp of each CTA, which has received all words that it waits for. */
+    /* Ends the exchange, by one warp of each CTA, which has received all words that it waits
+     * for. */
     __device__ void end_by_warp()
     {
         const int lane = threadIdx.x % 32;

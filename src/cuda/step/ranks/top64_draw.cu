@@ -2,8 +2,8 @@
  *
  * WHAT   Draws rows from the top-64 candidates of all ranks: truncates, draws, writes outputs
  *        (top64_row.cuh). A row that they do not determine becomes a fallback row. With peer
- *        buffers, one launch exchanges the candidates and draws. A later launch scatters the outputs
- *        of fallback rows, which are drawn from whole rows.
+ *        buffers, one launch exchanges the candidates and draws. A later launch scatters the
+ *        outputs of fallback rows, which are drawn from whole rows.
  * COST   A row of R ranks reads 520 R bytes, and sorts 64 R tokens by counting. With peer buffers
  *        1032 bytes a row and pair of ranks over the link, and one latency of it.
  * MAP    A CTA a row, a thread a token; a warp truncates.

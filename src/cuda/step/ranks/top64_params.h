@@ -16,11 +16,11 @@
 #define CUDA_FALLBACK_UNKNOWN (-1)
 
 typedef struct cuda_top64_params {
-    /* The request of rows of the whole, without edits. Logits, blocks, block maxima, stored subtiles
-     * and thresholds are those of the shard, if a product has stored them. */
+    /* The request of rows of the whole, without edits. Logits, blocks, block maxima, stored
+     * subtiles and thresholds are those of the shard, if a product has stored them. */
     cuda_request_params request;
-    /* Candidates of all ranks, `stride` words apart, or of this rank alone: status, ids and y of each
-     * row. */
+    /* Candidates of all ranks, `stride` words apart, or of this rank alone: status, ids and y of
+     * each row. */
     const uint32_t *received;
     int64_t stride;
     int32_t ranks;

@@ -35,7 +35,8 @@ __device__ __forceinline__ top64_row &candidates_of_cta()
     return *(top64_row *)(memory_of_cta() + CUDA_LISTED_OFFSET((int)shared().call.blocks));
 }
 
-/* Loads the parameters of row b and initialises its candidates, by three warps; before a barrier. */
+/* Loads the parameters of row b and initialises its candidates, by three warps; before a
+ * barrier. */
 __device__ __forceinline__ void begin_top64_row(const gumbel_problem &q, int64_t b)
 {
     request_row &row = shared().row;
@@ -254,7 +255,8 @@ __device__ __noinline__ void fill_row(int64_t b)
     }
 }
 
-/* Draws row b from the candidates of all ranks, and publishes its fallback flag; for all threads. */
+/* Draws row b from the candidates of all ranks, and publishes its fallback flag; for all
+ * threads. */
 template <class ranks_top64>
 __device__ __forceinline__ void draw_row(const cuda_top64_params &p, ranks_top64 &from, int64_t b)
 {

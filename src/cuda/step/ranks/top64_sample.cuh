@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Samples of a row from its candidates, which are sorted and truncated, and their mass. A row runs
- * this code once, and fetching the instructions takes longer than running them. Therefore one warp sums the
- * masses, a token a lane, while another draws. Which tokens are in one block of 64 does not depend
- * on the truncation, and is found at the same time. The sum of one or two tokens has one order
- * (eq. 8).
+ * this code once, and fetching the instructions takes longer than running them. Therefore one warp
+ * sums the masses, a token a lane, while another draws. Which tokens are in one block of 64 does
+ * not depend on the truncation, and is found at the same time. The sum of one or two tokens has one
+ * order (eq. 8).
  */
 #ifndef GUMBEL_CUDA_LISTED_END_CUH
 #define GUMBEL_CUDA_LISTED_END_CUH
@@ -73,9 +73,9 @@ __device__ __forceinline__ float lse_of_blocks(request_values values, int kept)
     return gumbel_summary_lse(&mass.of);
 }
 
-/* Draws the samples of a row, whose kept set is the first r.kept of `count` sorted tokens, and whose
- * scores of the first sample are computed. One warp draws; if `with_lse`, another one sums the
- * masses, and passes the result by `lse`, in shared memory. For all threads. */
+/* Draws the samples of a row, whose kept set is the first r.kept of `count` sorted tokens, and
+ * whose scores of the first sample are computed. One warp draws; if `with_lse`, another one sums
+ * the masses, and passes the result by `lse`, in shared memory. For all threads. */
 __device__ __forceinline__ void draw_samples(request_values values, int64_t b, int count,
                                              request_result &r, bool with_lse, float &lse)
 {

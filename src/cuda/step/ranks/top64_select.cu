@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   Selects the top-64 candidates of each row of a shard, from few blocks (request_blocks.cuh),
- *        after a product that stores its logits and the maxima of their blocks. With peer buffers,
- *        the same launch exchanges the candidates and draws (top64_row.cuh). A row that few blocks
- *        do not serve becomes a fallback row.
+ * WHAT   Selects the top-64 candidates of each row of a shard, from few blocks
+ *        (request_blocks.cuh), after a product that stores its logits and the maxima of their
+ *        blocks. With peer buffers, the same launch exchanges the candidates and draws
+ *        (top64_row.cuh). A row that few blocks do not serve becomes a fallback row.
  * COST   A row's block maxima and some 70 subtiles or blocks; then as top64_draw.cu.
  * MAP    A CTA a row.
  * SMEM   As request_blocks.cu, and 12 KB for candidates.
