@@ -21,8 +21,8 @@ for target in "${targets[@]}"; do
     generate+=(-gencode "arch=compute_${target#*_},code=$target")
 done
 for architecture in $(printf '%s\n' "${targets[@]#*_}" | sort -u); do
-    "$@" -E -DGUMBEL_SHARED -DGUMBEL_UNSTABLE \
-        "-gencode=arch=compute_$architecture,code=compute_$architecture" "$source"
+    "$@" -E -DGUMBEL_SHARED "-gencode=arch=compute_$architecture,code=compute_$architecture" \
+        "$source"
 done >"$work/text"
 
 # Line markers tell the files; a prototype begins with its attribute, as GUMBEL_SHARED has it.
@@ -48,7 +48,7 @@ mkdir -p "$store"
 if [ -f "$kept" ]; then
     touch "$kept"
 else
-    "$@" -DGUMBEL_UNSTABLE "${generate[@]}" --threads ${#targets[@]} -fatbin -o "$kept.$$" "$source"
+    "$@" "${generate[@]}" --threads ${#targets[@]} -fatbin -o "$kept.$$" "$source"
     mv "$kept.$$" "$kept"
 fi
 if ! cmp -s "$kept" "$image"; then
