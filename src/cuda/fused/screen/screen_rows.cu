@@ -58,7 +58,7 @@ struct told_row {
 
 /* Put the tokens that may matter in the list, and tell whether one is infinite; for all threads.
  * Behind a barrier, and ends with one. */
-__device__ __forceinline__ bool load_top64(const cuda_screen_rows &p, const told_row &told)
+__device__ __forceinline__ bool bring_tokens(const cuda_screen_rows &p, const told_row &told)
 {
     const float least = told.least >> FLOOR_BITS == p.tag ? floor_unpack(told.least) : -INFINITY;
     const request_row &row = shared().row;
@@ -102,7 +102,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
     ptx_wait_for_launch();
     const told_row told(p, b);
     __syncthreads();
-    const bool infinite = load_top64(p, told);
+    const bool infinite = bring_tokens(p, told);
     const int count = (int)shared().count;
     const bool left = told.again || told.scored() > CUDA_SCREEN_EXACT_MOST || count > kShortlist;
     if (threadIdx.x == 0)
