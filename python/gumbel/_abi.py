@@ -8,8 +8,20 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from ctypes import POINTER, Structure, c_char, c_char_p, c_float, c_int, c_int32, c_int64
-from ctypes import c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import (
+    POINTER,
+    Structure,
+    c_char,
+    c_char_p,
+    c_float,
+    c_int,
+    c_int32,
+    c_int64,
+    c_size_t,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
 from pathlib import Path
 from typing import Any
 
@@ -284,15 +296,15 @@ _LOGITS_TO_ROWS = [
 ]
 
 
-def _to_summaries(way_in: type) -> list[Any]:
+def _to_summaries(source: type) -> list[Any]:
     """Arguments of a call that makes summaries from a Head or from Logits."""
     sampling, workspace = POINTER(Sampling), [c_void_p, c_size_t]
-    return [c_void_p, c_void_p, POINTER(way_in), sampling, c_void_p, *workspace, POINTER(Error)]
+    return [c_void_p, c_void_p, POINTER(source), sampling, c_void_p, *workspace, POINTER(Error)]
 
 
-def _to_verified(way_in: type) -> list[Any]:
+def _to_verified(source: type) -> list[Any]:
     """Arguments of a call that verifies drafts by a Head or by Logits."""
-    what = [POINTER(way_in), POINTER(Sampling), POINTER(Draft), POINTER(Verified)]
+    what = [POINTER(source), POINTER(Sampling), POINTER(Draft), POINTER(Verified)]
     return [c_void_p, c_void_p, *what, c_void_p, c_size_t, POINTER(Error)]
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Optional, Tuple
 
 from . import _abi
-from ._inputs.numbers import integer, shown
+from ._inputs.numbers import format_value, read_integer
 
 _devices: dict[tuple[str, int, int], ctypes.c_void_p] = {}
 _lock = threading.Lock()
@@ -47,11 +47,11 @@ def open_device(name: str, isa: Optional[str], threads: Optional[int]) -> ctypes
     if isa is not None and not isinstance(isa, str):
         raise TypeError(f"isa: expected a name or None, got {type(isa).__name__}")
     if isa is not None and isa not in _ISAS:
-        raise ValueError(f"isa: {shown(isa)} is none of {', '.join(_ISAS)}")
+        raise ValueError(f"isa: {format_value(isa)} is none of {', '.join(_ISAS)}")
     key = (
         name,
         _ISAS["auto" if isa is None else isa],
-        0 if threads is None else integer("threads", threads, 1, _abi.THREADS_MOST),
+        0 if threads is None else read_integer("threads", threads, 1, _abi.THREADS_MOST),
     )
     with _lock:
         if key not in _devices:
@@ -83,9 +83,7 @@ class Info:
         return bool(self.cuda_architectures)
 
 
-def info(
-    *, device: str = "cpu", isa: Optional[str] = None, threads: Optional[int] = None
-) -> Info:
+def info(*, device: str = "cpu", isa: Optional[str] = None, threads: Optional[int] = None) -> Info:
     """Describe the library, its build, and the device that a call runs on.
 
     device       "cpu", or "cuda:N" for a GPU.
@@ -98,7 +96,7 @@ def info(
     if not isinstance(device, str):
         raise TypeError(f"device: expected a name, got {type(device).__name__}")
     if not re.fullmatch(r"cpu|cuda:[0-9]{1,4}", device):
-        raise ValueError(f"device: {shown(device)} is none of cpu, cuda:0, cuda:1, ...")
+        raise ValueError(f"device: {format_value(device)} is none of cpu, cuda:0, cuda:1, ...")
     about = _abi.DeviceInfo()
     _abi.check(_abi.lib.gumbel_describe(open_device(device, isa, threads), about))
     available = (n for n, v in _ISAS.items() if n != "auto" and _abi.lib.gumbel_isa_available(v))

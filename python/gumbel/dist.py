@@ -14,21 +14,20 @@ from ctypes import c_void_p
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from . import _abi
-from ._calls.drafts import draft_of, requests_of, verify_by
+from ._calls.drafts import count_requests, read_draft, verify_draft
+from ._calls.library_call import Callee, LogitsSource, draw
 from ._calls.outputs import SampleOutput, VerifyOutput
 from ._calls.prepared import PreparedCall, check_in_place
-from ._calls.sample_calls import score_by
-from ._calls.ways import Callee, WayIn, draw
+from ._calls.sample_calls import score_tokens
 from ._device import open_device
-from ._dist.abi import Options, Traffic
-from ._dist.abi import lib as _lib
+from ._dist.abi import Options, Traffic, lib as _lib
 from ._dist.exchanges import AllGather, OverTorch, seed_of_all
 from ._dist.shards import OfHead, OfLogits, Shard
 from ._dist.transports import destroy, device_name, peers_of, transport_of
-from ._inputs.arrays import Array, taken
+from ._inputs.arrays import Array, import_array
 from ._inputs.common import Common, Request, Tokens, takes_common
-from ._inputs.numbers import integer, number
 from ._inputs.fresh_seeds import seed_of_row
+from ._inputs.numbers import read_integer, read_number
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -114,13 +113,13 @@ class Group:
     ) -> None:
         self._group, self._entered = c_void_p(), False
         over = OverTorch(process_group) if all_gather is None else None
-        self._first = integer("first_token", first_token, 0, 2**31)
+        self._first = read_integer("first_token", first_token, 0, 2**31)
         self._device = device_name(device, over)
         options = Options(
             first_token=self._first,
-            rows=integer("rows", rows, 0, 2**31),
-            timeout_ms=max(1, int(1000 * number("timeout", timeout))),
-            frame_bytes=integer("frame_bytes", frame_bytes, 256, 2**30),
+            rows=read_integer("rows", rows, 0, 2**31),
+            timeout_ms=max(1, int(1000 * read_number("timeout", timeout))),
+            frame_bytes=read_integer("frame_bytes", frame_bytes, 256, 2**30),
             peer_memory=peers_of(peer_memory),
         )
         self._on = {"isa": isa, "threads": threads}
@@ -209,8 +208,9 @@ class Group:
         """The same by this rank's columns [B, rows] of the logits."""
         return self._score(OfLogits(logits, scale, softcap, vocab_size), tokens, common)
 
-    @takes_common("isa", "threads", "num_samples", "given", "top_logprobs", "ranks", "kept",
-                  "num_best")
+    @takes_common(
+        "isa", "threads", "num_samples", "given", "top_logprobs", "ranks", "kept", "num_best"
+    )
     def verify(
         self,
         hidden: Array,
@@ -234,8 +234,9 @@ class Group:
         draft = (tokens, offsets, max_nodes, nodes, parents, limit, stop)
         return self._verify(by, draft, common)
 
-    @takes_common("isa", "threads", "num_samples", "given", "top_logprobs", "ranks", "kept",
-                  "num_best")
+    @takes_common(
+        "isa", "threads", "num_samples", "given", "top_logprobs", "ranks", "kept", "num_best"
+    )
     def verify_logits(
         self,
         logits: Array,
@@ -330,7 +331,7 @@ class Group:
 
     def _made(
         self, by: Shard, common: Any, batch: Optional[int] = None
-    ) -> tuple[WayIn, Request]:
+    ) -> tuple[LogitsSource, Request]:
         """What a call takes, which is refused where its arrays are not on the group's device."""
         self._opened()
         made = by.made(self._first, {**common, **self._on}, batch)
@@ -347,16 +348,16 @@ class Group:
     def _score(self, by: Shard, tokens: Any, common: Any) -> SampleOutput:
         with self._calling(common):
             made = self._made(by, common)
-            return score_by(self._call(by.sample), *made, tokens, self._callee)
+            return score_tokens(self._call(by.sample), *made, tokens, self._callee)
 
     def _verify(self, by: Shard, draft: tuple[Any, ...], common: Any) -> VerifyOutput:
         with self._calling(common):
-            made = self._made(by, self._seeded(common), requests_of(*draft[:2]))
-            read = draft_of(made[1], len(by.inputs), *draft)
-            return verify_by(self._call(by.verify), *made, read, self._callee)
+            made = self._made(by, self._seeded(common), count_requests(*draft[:2]))
+            read = read_draft(made[1], len(by.inputs), *draft)
+            return verify_draft(self._call(by.verify), *made, read, self._callee)
 
     def _prepare(self, by: Shard, common: Any) -> PreparedCall:
-        by.inputs = taken(by.name, by.inputs)
+        by.inputs = import_array(by.name, by.inputs)
         made = self._made(by, common)
         check_in_place(made[1], common)
         self._prepared += 1
@@ -414,10 +415,16 @@ class _PreparedCall(PreparedCall):
     """A prepared call of a group."""
 
     def __init__(
-        self, group: Group, by: Shard, way_in: WayIn, request: Request, common: Any, seed: int
+        self,
+        group: Group,
+        by: Shard,
+        source: LogitsSource,
+        request: Request,
+        common: Any,
+        seed: int,
     ) -> None:
         self._of, self._common = group, common
-        super().__init__(by.sample, by.name, by.inputs, way_in, request, group._callee, seed)
+        super().__init__(by.sample, by.name, by.inputs, source, request, group._callee, seed)
 
     def __call__(self, inputs: Optional[Array] = None) -> SampleOutput:
         with self._of._calling(self._common):

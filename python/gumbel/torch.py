@@ -40,13 +40,16 @@ OLDEST = (2, 9)  # of which the operators' registration and fake kernels are kno
 if tuple(int(part) for part in torch.__version__.split(".")[:2]) < OLDEST:
     raise ImportError(f"gumbel.torch knows PyTorch from 2.9 on, not {torch.__version__}")
 
-from ._calls import drafts as _drafts, sample_calls as _sampling  # noqa: E402
-from ._inputs import proposals  # noqa: E402
-from ._inputs.arguments import TokenTensors  # noqa: E402
+from ._calls import (  # noqa: E402
+    drafts as _drafts,
+    proposals,  # noqa: E402
+    sample_calls as _sampling,
+)
 from ._calls.advance import advance as _advance_positions  # noqa: E402
 from ._calls.outputs import SampleOutput  # noqa: E402
-from ._calls.history import History  # noqa: E402
 from ._calls.screens import Screen, Weights  # noqa: E402
+from ._inputs.arguments import TokenTensors  # noqa: E402
+from ._inputs.history import History  # noqa: E402
 
 _HEAD = "Tensor hidden, Tensor weight"
 _LOGITS = "Tensor logits"
@@ -340,9 +343,7 @@ _define(
 # ------------------------------------------------------------------------ history, positions
 
 
-def _history_start(
-    prompt: Any, output: Any, counts: Any, slots: Any, **arguments: Any
-) -> None:
+def _history_start(prompt: Any, output: Any, counts: Any, slots: Any, **arguments: Any) -> None:
     common = {name: value for name, value in arguments.items() if value is not None}
     _lists(common, "prompt", "prompts")
     _lists(common, "output", "outputs")

@@ -248,7 +248,7 @@ class Taken:
 
 def told_structs(monkeypatch):
     """What calls from now on hand to the library as the draft's lse and logprobs, copied."""
-    handed, call = [], gumbel._calls.drafts.verify_by
+    handed, call = [], gumbel._calls.drafts.verify_draft
 
     def read(place, count):
         floats = ctypes.c_float * count
@@ -259,7 +259,7 @@ def told_structs(monkeypatch):
         handed.append([read(getattr(draft.struct, name), count) for name in ("lse", "logprobs")])
         return call(function, way_in, request, draft)
 
-    monkeypatch.setattr(gumbel._calls.drafts, "verify_by", spy)
+    monkeypatch.setattr(gumbel._calls.drafts, "verify_draft", spy)
     return handed
 
 

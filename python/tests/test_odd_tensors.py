@@ -92,13 +92,13 @@ def test_what_a_gpu_adopts():
     arrays = object.__new__(TorchArrays)
     arrays.torch, arrays.place = sys.modules["torch"], SimpleNamespace(type="cuda", index=0)
     arrays.on_host = False
-    assert arrays.adopt("seed", Tensor(kind="cuda", dtype="int64"), np.uint64) is LOGITS
+    assert arrays.adopt_tensor("seed", Tensor(kind="cuda", dtype="int64"), np.uint64) is LOGITS
     for dtype in NO_NUMBERS:
         with pytest.raises(TypeError, match=f"^seed: expected numbers, got torch.{dtype}"):
-            arrays.adopt("seed", Tensor(kind="cuda", dtype=dtype), np.uint64)
+            arrays.adopt_tensor("seed", Tensor(kind="cuda", dtype=dtype), np.uint64)
     for odd, text in ODD.values():
         with pytest.raises(TypeError, match=f"^seed: the tensor {text}"):
-            arrays.adopt("seed", Tensor(kind="cuda", **odd), np.uint64)
+            arrays.adopt_tensor("seed", Tensor(kind="cuda", **odd), np.uint64)
 
 
 def test_operators_say_what_to_install(monkeypatch):

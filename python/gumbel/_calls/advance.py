@@ -9,13 +9,13 @@ from typing import Any, Optional
 import numpy as np
 
 from .. import _abi
-from .._inputs.arguments import row_integers
+from .._inputs.arguments import read_row_integers
 from .._inputs.arrays import NumpyArrays, address, arrays_of, layout
 from .._inputs.common import Request
-from .._inputs.numbers import length
+from .._inputs.history import History
+from .._inputs.numbers import get_length
 from .._inputs.row_state import check_call_slots
 from .._inputs.tensors import is_tensor
-from .history import History
 
 
 class Advance:
@@ -97,10 +97,10 @@ def advance(
     count, held = found.shape[0], [position]
     step = _abi.Step(batch=count, position=found.address)
     if slots is not None:
-        batch = length(slots)
+        batch = get_length(slots)
         if batch is None or batch > count:
             raise ValueError(f"slots: expected a list of {count} slots at most")
-        of_row, stride = row_integers("slots", slots, batch, np.int32, arrays)
+        of_row, stride = read_row_integers("slots", slots, batch, np.int32, arrays)
         if stride == _abi.SAME and batch != 1:
             raise ValueError(f"slots: expected the shape ({batch},), one a row")
         if arrays.name == "cpu":
@@ -108,7 +108,7 @@ def advance(
         step.batch, step.slots = batch, _abi.Slots(address(of_row), count)
         held.append(of_row)
     if live_rows is not None:
-        live, _ = row_integers("live_rows", live_rows, 1, np.int32, arrays)
+        live, _ = read_row_integers("live_rows", live_rows, 1, np.int32, arrays)
         step.live_rows = address(live)
         held.append(live)
     Advance(arrays, step, held)(arrays.stream)

@@ -10,14 +10,21 @@ from typing import TYPE_CHECKING, Any, Optional
 import numpy as np
 
 from .. import _abi
-from .._inputs.arguments import INT32_MAX, row_integers, row_tokens, token_lists
+from .._inputs.arguments import read_row_integers, read_row_tokens, read_token_lists
 from .._inputs.arrays import Array, NumpyArrays, address, layout, workspace
+from .._inputs.common import DISTRIBUTIONS, Common, Request, Tokens, read_choice, takes_common
+from .._inputs.numbers import read_integer
+from .library_call import (
+    Callee,
+    LogitsSource,
+    read_head,
+    read_logit_options,
+    read_logits,
+    resolve_callee,
+)
 from .outputs import VerifyOutput
+from .proposals import Proposal
 from .screens import Weights
-from .ways import Callee, WayIn, callee_of, from_head, from_logits, of_logits
-from .._inputs.common import DISTRIBUTIONS, Common, Request, Tokens, pick, takes_common
-from .._inputs.numbers import integer
-from .._inputs.proposals import Proposal
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -93,13 +100,13 @@ def verify(
     Penalties count the drafts from the root to the node beside what `history` counts; the root is
     in that.
     """
-    shared = of_logits(scale, softcap, vocab_size)
-    requests = requests_of(tokens, offsets)
-    made = from_head(hidden, weight, bias, shared, common, batch=requests)
+    shared = read_logit_options(scale, softcap, vocab_size)
+    requests = count_requests(tokens, offsets)
+    made = read_head(hidden, weight, bias, shared, common, batch=requests)
     rows = len(hidden)
-    draft = draft_of(made[1], rows, tokens, offsets, max_nodes, nodes, parents, limit, stop)
-    _propose(draft, made[1], rows, rule, proposal, common)
-    return verify_by(_abi.lib.gumbel_verify, *made, draft)
+    draft = read_draft(made[1], rows, tokens, offsets, max_nodes, nodes, parents, limit, stop)
+    _set_proposal(draft, made[1], rows, rule, proposal, common)
+    return verify_draft(_abi.lib.gumbel_verify, *made, draft)
 
 
 @takes_common("num_samples", "given", "top_logprobs", "ranks", "kept", "num_best")
@@ -121,16 +128,16 @@ def verify_logits(
     **common: Unpack[Common],
 ) -> VerifyOutput:
     """Verify drafts by logits [n, V] that are there already; else as verify()."""
-    shared = of_logits(scale, softcap, vocab_size)
-    requests = requests_of(tokens, offsets)
-    made = from_logits(logits, shared, common, batch=requests)
+    shared = read_logit_options(scale, softcap, vocab_size)
+    requests = count_requests(tokens, offsets)
+    made = read_logits(logits, shared, common, batch=requests)
     rows = len(logits)
-    draft = draft_of(made[1], rows, tokens, offsets, max_nodes, nodes, parents, limit, stop)
-    _propose(draft, made[1], rows, rule, proposal, common)
-    return verify_by(_abi.lib.gumbel_verify_logits, *made, draft)
+    draft = read_draft(made[1], rows, tokens, offsets, max_nodes, nodes, parents, limit, stop)
+    _set_proposal(draft, made[1], rows, rule, proposal, common)
+    return verify_draft(_abi.lib.gumbel_verify_logits, *made, draft)
 
 
-def requests_of(tokens: Any, offsets: Any) -> int:
+def count_requests(tokens: Any, offsets: Any) -> int:
     """R."""
     if offsets is None:
         shape = layout("tokens", tokens).shape
@@ -149,7 +156,7 @@ def _most_nodes(offsets: Any, arrays: NumpyArrays) -> int:
     return max(1, int(np.diff(np.asarray(offsets)).max(initial=1)))
 
 
-def draft_of(
+def read_draft(
     request: Request,
     rows: int,
     tokens: Any,
@@ -166,24 +173,24 @@ def draft_of(
         shape = layout("tokens", tokens).shape
         if max_nodes is not None and max_nodes != shape[1]:
             raise ValueError(f"max_nodes: tokens have {shape[1]}")
-        most = integer("tokens", shape[1], 1, _abi.NODES_MOST)
+        most = read_integer("tokens", shape[1], 1, _abi.NODES_MOST)
         if requests * most != rows:
             raise ValueError(f"tokens: {requests} x {most} nodes, and there are {rows} rows")
     else:
         shape = (rows,)
         most = _most_nodes(offsets, arrays) if max_nodes is None else max_nodes
-        most = integer("max_nodes", most, 1, _abi.NODES_MOST)
+        most = read_integer("max_nodes", most, 1, _abi.NODES_MOST)
     struct = _abi.Draft(requests=requests, max_nodes=most)
     held: list[Any] = []
 
     def point(name: str, value: Any, shape: tuple[int, ...]) -> None:
         if value is not None:
-            held.append(row_tokens(name, value, (shape,), arrays))
+            held.append(read_row_tokens(name, value, (shape,), arrays))
             setattr(struct, name, address(held[-1]))
 
     def count(name: str, value: Any) -> None:
         if value is not None:
-            made, stride = row_integers(name, value, requests, np.int32, arrays)
+            made, stride = read_row_integers(name, value, requests, np.int32, arrays)
             if stride == _abi.SAME and requests != 1:
                 raise ValueError(f"{name}: expected the shape ({requests},), one a request")
             held.append(made)
@@ -195,12 +202,12 @@ def draft_of(
     count("nodes", nodes)
     count("limit", limit)
     if stop is not None:
-        struct.stop, lists = token_lists("stop", stop, requests, arrays)
+        struct.stop, lists = read_token_lists("stop", stop, requests, arrays)
         held += lists
     return Draft(struct, held)
 
 
-def _propose(
+def _set_proposal(
     draft: Draft,
     request: Request,
     rows: int,
@@ -209,7 +216,7 @@ def _propose(
     common: Any,
 ) -> None:
     """Say how drafts are accepted, and what drew them."""
-    draft.struct.rule = pick("rule", rule, RULES)
+    draft.struct.rule = read_choice("rule", rule, RULES)
     if proposal is None:
         return
     if not isinstance(proposal, Proposal):
@@ -236,8 +243,8 @@ def _propose(
         setattr(draft.struct, name, address(array))
 
 
-def verify_by(
-    call: Any, way_in: WayIn, request: Request, draft: Draft, callee: Optional[Callee] = None
+def verify_draft(
+    call: Any, source: LogitsSource, request: Request, draft: Draft, callee: Optional[Callee] = None
 ) -> VerifyOutput:
     """Verify a draft by one call of the library."""
     arrays, requests, most = request.arrays, request.batch, draft.struct.max_nodes
@@ -258,26 +265,26 @@ def verify_by(
         logprobs=make((requests, most), np.float32) if request.logprobs else None,
     )
     verified = _abi.Verified(**{name: address(array) for name, array in made.items()})
-    rows_tokens = _raw_tokens(request, way_in, verified)
+    rows_tokens = _raw_tokens(request, source, verified)
     size, error = ctypes.c_size_t(), _abi.Error()
     what = (request.sampling, draft.struct, verified)
-    called = callee_of(arrays, callee)
-    status = called.verify_workspace_size(called.handle, *way_in, *what, size, error)
+    called = resolve_callee(arrays, callee)
+    status = called.verify_workspace_size(called.handle, *source, *what, size, error)
     _abi.check(status, error)
     scratch = workspace(arrays, size.value)
     where = (called.handle, arrays.stream)
-    head = way_in[0] or way_in[1]
+    head = source[0] or source[1]
     status = call(*where, head, *what, scratch.address, scratch.size, error)
     _abi.check(status, error)
     del rows_tokens  # until here it was written to
     return VerifyOutput(**made, seed=request.seed)
 
 
-def _raw_tokens(request: Request, way_in: WayIn, verified: _abi.Verified) -> Any:
+def _raw_tokens(request: Request, source: LogitsSource, verified: _abi.Verified) -> Any:
     """What rows are asked for where log-probabilities are of the raw logits; None: nothing."""
     if request.logprobs != "raw":
         return None
-    head, logits = way_in
+    head, logits = source
     rows = head.hidden.rows if head else logits.logits.rows if logits else 0
     tokens = request.arrays.empty((rows,), np.int32)
     output = _abi.Output(tokens=address(tokens), logprobs_of=DISTRIBUTIONS["raw"])

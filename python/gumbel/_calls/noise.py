@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from .. import _abi
 from .._inputs.arrays import address
-from .._inputs.numbers import integer, is_list, length, refuse_masked
+from .._inputs.numbers import get_length, is_list, read_integer, refuse_masked
 from .._inputs.tensors import to_numpy
 
 UINT32_MAX, UINT64_MAX = 2**32 - 1, 2**64 - 1
@@ -27,14 +27,14 @@ def noise(
     sample       < 2**32: which of the row's draws.
     domain       < 2**31: which stream of randomness; draws use 0.
     """
-    count = integer("vocab_size", vocab_size, 0, 2**31)
+    count = read_integer("vocab_size", vocab_size, 0, 2**31)
     out = np.empty(count, dtype=np.float32)
     error = _abi.Error()
     status = _abi.lib.gumbel_noise(
-        integer("seed", seed, 0, UINT64_MAX),
-        integer("position", position, 0, UINT64_MAX),
-        integer("sample", sample, 0, UINT32_MAX),
-        integer("domain", domain, 0, UINT32_MAX),
+        read_integer("seed", seed, 0, UINT64_MAX),
+        read_integer("position", position, 0, UINT64_MAX),
+        read_integer("sample", sample, 0, UINT32_MAX),
+        read_integer("domain", domain, 0, UINT32_MAX),
         0,
         count,
         address(out),
@@ -52,13 +52,13 @@ def philox4x32(counter: Sequence[int], key: Sequence[int], rounds: int = 10) -> 
         refuse_masked(name, values)
         if not is_list(values) and not (isinstance(values, np.ndarray) and values.ndim):
             raise TypeError(f"{name}: expected {count} words, got {type(values).__name__}")
-        if length(values) != count:
-            raise ValueError(f"{name}: expected {count} words, got {length(values)}")
-        numbers = [integer(f"{name}[{i}]", v, 0, UINT32_MAX) for i, v in enumerate(values)]
+        if get_length(values) != count:
+            raise ValueError(f"{name}: expected {count} words, got {get_length(values)}")
+        numbers = [read_integer(f"{name}[{i}]", v, 0, UINT32_MAX) for i, v in enumerate(values)]
         return (ctypes.c_uint32 * count)(*numbers)
 
     out = (ctypes.c_uint32 * 4)()
-    rounds = integer("rounds", rounds, 0, 16)
+    rounds = read_integer("rounds", rounds, 0, 16)
     _abi.check(
         _abi.lib.gumbel_philox4x32(words("counter", counter, 4), words("key", key, 2), rounds, out)
     )

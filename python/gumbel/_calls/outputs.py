@@ -37,14 +37,14 @@ class Shown:
 
     def __repr__(self) -> str:
         parts = [
-            f"{name}={_status(value) if name == 'status' else shown_array(value)}"
+            f"{name}={_status(value) if name == 'status' else format_array(value)}"
             for name, value in vars(self).items()
             if value is not None
         ]
         return f"{type(self).__name__}({', '.join(parts)})"
 
 
-def shown_array(value: Any) -> str:
+def format_array(value: Any) -> str:
     """The dtype, shape and values of an array; the repr of anything else."""
     if not hasattr(value, "shape"):
         return repr(value)

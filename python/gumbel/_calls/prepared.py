@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING, Any, Callable, Optional
 import numpy as np
 
 from .. import _abi
-from .._inputs.arguments import matrix
-from .._inputs.arrays import Array, address, layout, taken
-from .screens import Weights
-from .advance import Advance, advance_one
-from .outputs import SampleOutput
-from .ways import (
-    Callee,
-    WayIn,
-    callee_of,
-    from_head,
-    from_logits,
-    of_logits,
-    output_of,
-    scratch_of,
-)
+from .._inputs.arguments import read_matrix
+from .._inputs.arrays import Array, address, import_array, layout
 from .._inputs.common import Common, Request, takes_common
 from .._inputs.fresh_seeds import forks, fresh_seed
 from .._inputs.tensors import is_tensor
+from .advance import Advance, advance_one
+from .library_call import (
+    Callee,
+    LogitsSource,
+    make_output,
+    make_workspace,
+    read_head,
+    read_logit_options,
+    read_logits,
+    resolve_callee,
+)
+from .outputs import SampleOutput
+from .screens import Weights
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -78,22 +78,22 @@ class PreparedCall:
         call: Any,
         name: str,
         inputs: Any,
-        way_in: WayIn,
+        source: LogitsSource,
         request: Request,
         callee: Optional[Callee] = None,
         seed: Optional[int] = None,
     ) -> None:
         """`seed` is the one to count from where the request has none; None: a fresh one."""
-        head, logits = way_in
+        head, logits = source
         self._reseed = _seed_of_calls(request, seed)
-        self.output, self._struct = output_of(request)
-        scratch = scratch_of(way_in, request, self._struct, kept=False, callee=callee)
+        self.output, self._struct = make_output(request)
+        scratch = make_workspace(source, request, self._struct, kept=False, callee=callee)
         self._call, self._error = call, _abi.Error()
-        self._handle = callee_of(request.arrays, callee).handle
+        self._handle = resolve_callee(request.arrays, callee).handle
         self._name, self._inputs, self._arrays = name, inputs, request.arrays
         self._kind, self._itemsize = _kind(inputs), layout(name, inputs).itemsize
         self._tensor = head.hidden if head else logits.logits  # type: ignore[union-attr]
-        self._held = (way_in, request, scratch)
+        self._held = (source, request, scratch)
         structs = (head or logits, request.sampling, self._struct)
         self._arguments = (
             *map(ctypes.byref, structs),
@@ -117,7 +117,7 @@ class PreparedCall:
         return self.output
 
     def _point_to(self, inputs: Any) -> None:
-        inputs = taken(self._name, inputs)
+        inputs = import_array(self._name, inputs)
         known = type(inputs) is np.ndarray or is_tensor(inputs)
         if not known or _kind(inputs) != self._kind:
             raise ValueError(
@@ -126,7 +126,7 @@ class PreparedCall:
             )
         place: Any = address(inputs)
         if place % self._itemsize:
-            matrix(self._name, inputs)  # says what is wrong
+            read_matrix(self._name, inputs)  # says what is wrong
         self._tensor.data, self._inputs = place, inputs
 
 
@@ -149,7 +149,7 @@ def _seed_of_calls(
     if request.seed is not None or request.sampling.given.data:
         return None
     arrays = request.arrays
-    data = arrays.put(np.array([fresh_seed() if first is None else first], np.uint64))
+    data = arrays.to_device(np.array([fresh_seed() if first is None else first], np.uint64))
     request.sampling.seed = _abi.Rows(address(data), _abi.SAME)
     request.seed = arrays.unsigned(data).reshape(())
     request.held.append(data)
@@ -188,11 +188,11 @@ def prepare_sample(
     uint64 or int64 for seeds and positions, uint32 or int32 for first_sample, int32 for the rest,
     and no gaps. Numbers and lists are taken as they are now. Else as sample().
     """
-    shared = of_logits(scale, softcap, vocab_size)
-    hidden = taken("hidden", hidden)
-    way_in, request = from_head(hidden, weight, bias, shared, common)
+    shared = read_logit_options(scale, softcap, vocab_size)
+    hidden = import_array("hidden", hidden)
+    source, request = read_head(hidden, weight, bias, shared, common)
     check_in_place(request, common)
-    return PreparedCall(_abi.lib.gumbel_sample, "hidden", hidden, way_in, request)
+    return PreparedCall(_abi.lib.gumbel_sample, "hidden", hidden, source, request)
 
 
 @takes_common()
@@ -209,11 +209,11 @@ def prepare_sample_logits(
     **Write `logits` in place. Every call returns the same arrays and overwrites them: copy what you
     keep.**
     """
-    shared = of_logits(scale, softcap, vocab_size)
-    logits = taken("logits", logits)
-    way_in, request = from_logits(logits, shared, common)
+    shared = read_logit_options(scale, softcap, vocab_size)
+    logits = import_array("logits", logits)
+    source, request = read_logits(logits, shared, common)
     check_in_place(request, common)
-    return PreparedCall(_abi.lib.gumbel_sample_logits, "logits", logits, way_in, request)
+    return PreparedCall(_abi.lib.gumbel_sample_logits, "logits", logits, source, request)
 
 
 def check_in_place(request: Request, common: Any) -> None:

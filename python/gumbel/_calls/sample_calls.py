@@ -10,22 +10,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _abi
-from .._inputs.arguments import row_tokens
+from .._inputs.arguments import read_row_tokens
 from .._inputs.arrays import Array, address
-from .outputs import SampleOutput
-from .screens import Weights
-from .ways import (
+from .._inputs.common import Common, Request, takes_common
+from .._inputs.numbers import read_integer
+from .library_call import (
     Callee,
-    WayIn,
+    LogitsSource,
     call_library,
     draw,
-    from_head,
-    from_logits,
-    of_logits,
-    output_of,
+    make_output,
+    read_head,
+    read_logit_options,
+    read_logits,
 )
-from .._inputs.common import Common, Request, takes_common
-from .._inputs.numbers import integer
+from .outputs import SampleOutput
+from .screens import Weights
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -64,8 +64,8 @@ def sample(
     Raises TypeError or ValueError naming the argument, and RuntimeError for what this machine
     lacks.
     """
-    shared = of_logits(scale, softcap, vocab_size)
-    return draw(_abi.lib.gumbel_sample, *from_head(hidden, weight, bias, shared, common))
+    shared = read_logit_options(scale, softcap, vocab_size)
+    return draw(_abi.lib.gumbel_sample, *read_head(hidden, weight, bias, shared, common))
 
 
 @takes_common()
@@ -81,8 +81,8 @@ def sample_logits(
 
     Equal logits give the tokens that sample() gives.
     """
-    shared = of_logits(scale, softcap, vocab_size)
-    return draw(_abi.lib.gumbel_sample_logits, *from_logits(logits, shared, common))
+    shared = read_logit_options(scale, softcap, vocab_size)
+    return draw(_abi.lib.gumbel_sample_logits, *read_logits(logits, shared, common))
 
 
 @takes_common("given", "num_samples", "ranks", "num_best")
@@ -106,9 +106,9 @@ def score(
     -inf. Rows are served a few hundred at a time, so that thousands take no more memory. Else as
     sample().
     """
-    shared = of_logits(scale, softcap, vocab_size)
-    way_in, request = from_head(hidden, weight, bias, shared, common)
-    return score_by(_abi.lib.gumbel_sample, way_in, request, tokens)
+    shared = read_logit_options(scale, softcap, vocab_size)
+    source, request = read_head(hidden, weight, bias, shared, common)
+    return score_tokens(_abi.lib.gumbel_sample, source, request, tokens)
 
 
 @takes_common("given", "num_samples", "ranks", "num_best")
@@ -122,20 +122,20 @@ def score_logits(
     **common: Unpack[Common],
 ) -> SampleOutput:
     """Log-probabilities and ranks of tokens by logits [B, V]; else as score()."""
-    way_in, request = from_logits(logits, of_logits(scale, softcap, vocab_size), common)
-    return score_by(_abi.lib.gumbel_sample_logits, way_in, request, tokens)
+    source, request = read_logits(logits, read_logit_options(scale, softcap, vocab_size), common)
+    return score_tokens(_abi.lib.gumbel_sample_logits, source, request, tokens)
 
 
-def score_by(
-    call: Any, way_in: WayIn, request: Request, tokens: Any, callee: Optional[Callee] = None
+def score_tokens(
+    call: Any, source: LogitsSource, request: Request, tokens: Any, callee: Optional[Callee] = None
 ) -> SampleOutput:
     """Score `tokens` [B] or [B, S] by one call of the library."""
     rows = (request.batch,)
-    found = row_tokens("tokens", tokens, (rows, (*rows, None)), request.arrays)
+    found = read_row_tokens("tokens", tokens, (rows, (*rows, None)), request.arrays)
     request.sampling.num_samples = 1 if len(found.shape) == 1 else found.shape[1]
     request.give(found, 0)
     request.ranks = True
-    return draw(call, way_in, request, callee)
+    return draw(call, source, request, callee)
 
 
 @takes_common()
@@ -153,7 +153,7 @@ def process_logits(
     with a NaN or +inf is NaN throughout. Noise, samples and further outputs play no part. Else as
     sample_logits().
     """
-    shared = of_logits(scale, softcap, vocab_size)
+    shared = read_logit_options(scale, softcap, vocab_size)
     return _rows(_abi.lib.gumbel_process_logits, logits, shared, common)
 
 
@@ -172,7 +172,7 @@ def softmax(
     top_k, top_p and min_p give renormalised probabilities; greedy rows give those of temperature 1.
     A row with a NaN or +inf, or without a token, is NaN throughout. Else as process_logits().
     """
-    shared = of_logits(scale, softcap, vocab_size)
+    shared = read_logit_options(scale, softcap, vocab_size)
     return _rows(_abi.lib.gumbel_softmax, logits, shared, common)
 
 
@@ -182,8 +182,8 @@ def top_k(logits: Array, k: int) -> tuple[NDArray[np.float32], NDArray[np.int32]
     Larger ones first, then lower ids; -inf and -1 after the last that is above -inf. A row with a
     NaN or +inf has NaN and -1 throughout.
     """
-    count = integer("k", k, 1, 128)
-    way_in, request = from_logits(logits, {}, {})
+    count = read_integer("k", k, 1, 128)
+    source, request = read_logits(logits, {}, {})
     arrays = request.arrays
     greedy = arrays.empty((1,), np.float32)
     greedy[:] = 0  # a token is drawn, too: greedily it needs no noise
@@ -195,15 +195,15 @@ def top_k(logits: Array, k: int) -> tuple[NDArray[np.float32], NDArray[np.int32]
     output = _abi.Output(
         tokens=address(tokens), top_ids=address(ids), top_logits=address(values), num_top=count
     )
-    call_library(_abi.lib.gumbel_sample_logits, way_in, request, [output], output)
+    call_library(_abi.lib.gumbel_sample_logits, source, request, [output], output)
     return values, ids
 
 
 def _rows(call: Any, logits: Any, shared: dict[str, Any], common: Any) -> Any:
     """One float32 row [V] for each row of logits, by process_logits() or softmax()."""
-    way_in, request = from_logits(logits, shared, common)
+    source, request = read_logits(logits, shared, common)
     made = request.arrays.empty(tuple(logits.shape), np.float32)
-    call_library(call, way_in, request, (address(made), 0))
+    call_library(call, source, request, (address(made), 0))
     return made
 
 
@@ -223,13 +223,13 @@ def explain(
     """
     name = "weight_or_logits"
     if hidden is None:
-        way_in, request = from_logits(weight_or_logits, {}, common, name)
+        source, request = read_logits(weight_or_logits, {}, common, name)
     else:
-        way_in, request = from_head(hidden, weight_or_logits, None, {}, common, name)
-    _, output = output_of(request)
+        source, request = read_head(hidden, weight_or_logits, None, {}, common, name)
+    _, output = make_output(request)
     text, error = ctypes.create_string_buffer(TEXT_BYTES), _abi.Error()
     status = _abi.lib.gumbel_explain(
-        request.arrays.device, *way_in, request.sampling, output, text, TEXT_BYTES, error
+        request.arrays.device, *source, request.sampling, output, text, TEXT_BYTES, error
     )
     _abi.check(status, error, {"weight": name, "logits": name})
     return _abi.text(text.value)

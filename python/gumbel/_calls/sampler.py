@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _abi
-from .._inputs.arrays import Array, TorchArrays, arrays_of, layout, taken
+from .._inputs.arrays import Array, TorchArrays, arrays_of, import_array, layout
 from .._inputs.common import Common, Request, RowIntegers, takes_common
 from .._inputs.fresh_seeds import fresh_seed
-from .._inputs.numbers import integer, length, shown
+from .._inputs.numbers import format_value, get_length, read_integer
 from .._inputs.row_state import (
     check_call_slots,
     check_writable,
@@ -26,10 +26,10 @@ from .._inputs.row_state import (
 )
 from .._inputs.tensors import is_tensor
 from .advance import RowsStep
-from .outputs import SampleOutput, shown_array
+from .library_call import LogitsSource, draw, read_head, read_logit_options, read_logits
+from .outputs import SampleOutput, format_array
 from .prepared import PreparedCall, check_in_place
 from .screens import Weights
-from .ways import WayIn, draw, from_head, from_logits, of_logits
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -91,7 +91,7 @@ class Sampler:
         if batch is not None and num_slots is not None:
             raise ValueError("batch: a sampler has rows or slots; give batch or num_slots")
         name, count = ("batch", batch) if num_slots is None else ("num_slots", num_slots)
-        rows = None if count is None else integer(name, count, 1, 2**31 - 1)
+        rows = None if count is None else read_integer(name, count, 1, 2**31 - 1)
         self._of_slots = num_slots is not None
         seed = fresh_seed() if seed is None else seed
         rows = rows_of("seed", seed) if rows is None else rows
@@ -108,7 +108,7 @@ class Sampler:
             own = seeds if seeds.ndim else seeds_of_rows(int(seeds), range(rows))
             self._keep(own, np.array(np.broadcast_to(self._start, (rows,))))
         if like is not None:
-            arrays = arrays_of({"like": taken("like", like)}, None, None)
+            arrays = arrays_of({"like": import_array("like", like)}, None, None)
             if self._seed is not None:
                 self._keep(*self._on(arrays))
             self.device, self._place = arrays.name, getattr(arrays, "place", None)
@@ -142,8 +142,8 @@ class Sampler:
 
     def __repr__(self) -> str:
         rows = None if self._seed is None else len(self._seed)
-        seed = repr(self._root) if self._root is not None else shown_array(self._seed)
-        position = shown_array(self._start if rows is None else self._position)
+        seed = repr(self._root) if self._root is not None else format_array(self._seed)
+        position = format_array(self._start if rows is None else self._position)
         name = "num_slots" if self._of_slots else "batch"
         return f"Sampler(seed={seed}, {name}={rows}, position={position}, device={self.device!r})"
 
@@ -162,8 +162,11 @@ class Sampler:
         **common: Unpack[Common],
     ) -> SampleOutput:
         """gumbel.sample() at the rows' positions, which then advance by one."""
-        shared, state = of_logits(scale, softcap, vocab_size), self._state("hidden", hidden, common)
-        made = from_head(hidden, weight, bias, shared, state)
+        shared, state = (
+            read_logit_options(scale, softcap, vocab_size),
+            self._state("hidden", hidden, common),
+        )
+        made = read_head(hidden, weight, bias, shared, state)
         return self._draw(_abi.lib.gumbel_sample, *made, state)
 
     @takes_common(*_REASONS, reasons=_REASONS)
@@ -177,8 +180,11 @@ class Sampler:
         **common: Unpack[Common],
     ) -> SampleOutput:
         """gumbel.sample_logits() at the rows' positions, which then advance by one."""
-        shared, state = of_logits(scale, softcap, vocab_size), self._state("logits", logits, common)
-        made = from_logits(logits, shared, state)
+        shared, state = (
+            read_logit_options(scale, softcap, vocab_size),
+            self._state("logits", logits, common),
+        )
+        made = read_logits(logits, shared, state)
         return self._draw(_abi.lib.gumbel_sample_logits, *made, state)
 
     @takes_common(*_REASONS, reasons=_REASONS)
@@ -198,9 +204,12 @@ class Sampler:
         **Write `hidden` in place. Every call returns the same arrays and overwrites them: copy what
         you keep.**
         """
-        shared, hidden = of_logits(scale, softcap, vocab_size), taken("hidden", hidden)
+        shared, hidden = (
+            read_logit_options(scale, softcap, vocab_size),
+            import_array("hidden", hidden),
+        )
         state = self._state("hidden", hidden, common)
-        made = from_head(hidden, weight, bias, shared, state)
+        made = read_head(hidden, weight, bias, shared, state)
         return self._prepare(_abi.lib.gumbel_sample, "hidden", hidden, *made, state)
 
     @takes_common(*_REASONS, reasons=_REASONS)
@@ -218,9 +227,12 @@ class Sampler:
         **Write `logits` in place. Every call returns the same arrays and overwrites them: copy what
         you keep.**
         """
-        shared, logits = of_logits(scale, softcap, vocab_size), taken("logits", logits)
+        shared, logits = (
+            read_logit_options(scale, softcap, vocab_size),
+            import_array("logits", logits),
+        )
         state = self._state("logits", logits, common)
-        made = from_logits(logits, shared, state)
+        made = read_logits(logits, shared, state)
         return self._prepare(_abi.lib.gumbel_sample_logits, "logits", logits, *made, state)
 
     # ------------------------------------------------------------------------------- state ----
@@ -287,18 +299,18 @@ class Sampler:
         if not isinstance(state, Mapping) or set(state) != set(_FIELDS):
             raise ValueError(f"state: expected a dict with the keys {', '.join(_FIELDS)}")
         if not isinstance(state["version"], int) or state["version"] != VERSION:
-            found = shown(state["version"])
+            found = format_value(state["version"])
             raise ValueError(f"state: version {found} is unknown; this is {VERSION}")
         if state["of_slots"] is not self._of_slots:
             raise ValueError("state: one of the two samplers has slots, the other has rows")
-        sequences = integer("state.sequences", state["sequences"], 0, 2**64 - 1)
+        sequences = read_integer("state.sequences", state["sequences"], 0, 2**64 - 1)
         root = state["root"]
-        root = None if root is None else integer("state.root", root, 0, 2**64 - 1)
+        root = None if root is None else read_integer("state.root", root, 0, 2**64 - 1)
         rows = rows_of("state.seed", state["seed"]) if self._seed is None else len(self._seed)
         if rows is None and (root is None or state["seed"] is not None):
             raise ValueError("state: it has neither rows nor a seed that gives them")
         if rows is None:  # neither has rows yet
-            position = integer("state.position", state["position"], 0, 2**64 - 1)
+            position = read_integer("state.position", state["position"], 0, 2**64 - 1)
             start = np.array(position, np.uint64)
         elif state["seed"] is None:
             raise ValueError(f"state: it has no rows yet, the sampler has {rows}")
@@ -309,8 +321,8 @@ class Sampler:
                 raise TypeError("state: seed and position are lists, of a number a row each")
             if self._seed is None:
                 if self._place is not None:
-                    put = TorchArrays(self._place, None, None).put
-                    own, start = put(own), put(start)
+                    to_device = TorchArrays(self._place, None, None).to_device
+                    own, start = to_device(own), to_device(start)
                 self._keep(own, start)
             else:
                 self._write(np.arange(rows), own, start)
@@ -342,11 +354,11 @@ class Sampler:
             raise RuntimeError(
                 "sampler: give batch= and like=, or make a call, before a graph is captured"
             )
-        return arrays.put(found[0]), arrays.put(found[1])
+        return arrays.to_device(found[0]), arrays.to_device(found[1])
 
     def _state(self, name: str, inputs: Any, common: Any) -> dict[str, Any]:
         """A call's parameters, with those that the sampler has."""
-        inputs = taken(name, inputs)
+        inputs = import_array(name, inputs)
         if len(layout(name, inputs).shape) != 2:
             return dict(common)  # which the call refuses by name
         rows = len(inputs) if self._seed is None else len(self._seed)
@@ -362,7 +374,7 @@ class Sampler:
                 f"{name}: it has {len(inputs)} rows, the sampler {rows}, and a sampler keeps its "
                 "number of rows; make another, or one with num_slots= for batches that change"
             )
-        samples = integer("num_samples", common.get("num_samples", 1), 1, _abi.SAMPLES_MOST)
+        samples = read_integer("num_samples", common.get("num_samples", 1), 1, _abi.SAMPLES_MOST)
         if common.get("history") is not None and samples != 1:
             raise ValueError(
                 "num_samples: a history cannot tell which of the samples the text goes on with; "
@@ -371,23 +383,23 @@ class Sampler:
         arrays = arrays_of({name: inputs}, None, None)
         if arrays.name == "cpu":
             check_writable("position", self._position)
-            if slots is not None and length(slots) == len(inputs):  # else the call refuses them
+            if slots is not None and get_length(slots) == len(inputs):  # else the call refuses them
                 check_call_slots(slots, rows, common.get("live_rows"))
         seed, position = self._on(arrays, rows)
         state = {**common, "seed": seed, "position": position}
         return {**state, "num_slots": rows} if self._of_slots else state
 
-    def _draw(self, call: Any, way_in: WayIn, request: Request, state: Any) -> SampleOutput:
-        out = draw(call, way_in, request)
+    def _draw(self, call: Any, source: LogitsSource, request: Request, state: Any) -> SampleOutput:
+        out = draw(call, source, request)
         RowsStep(request, out.tokens, state.get("history"))(request.arrays.stream)
         self._keep(state["seed"], state["position"], request.arrays.name)
         return out
 
     def _prepare(
-        self, call: Any, name: str, inputs: Any, way_in: WayIn, request: Request, state: Any
+        self, call: Any, name: str, inputs: Any, source: LogitsSource, request: Request, state: Any
     ) -> PreparedCall:
         check_in_place(request, state)
-        made = PreparedCall(call, name, inputs, way_in, request)
+        made = PreparedCall(call, name, inputs, source, request)
         made.after = RowsStep(request, made.output.tokens, state.get("history"))
         self._keep(state["seed"], state["position"], request.arrays.name)
         return made
@@ -405,7 +417,7 @@ class Sampler:
         check_writable("position", self._position)
         for array, values in ((self._seed, seeds), (self._position, positions)):
             if is_tensor(array):
-                put = arrays_of({"sampler": array}, None, None).put
-                array[put(where.astype(np.int64))] = put(np.ascontiguousarray(values))
+                to_device = arrays_of({"sampler": array}, None, None).to_device
+                array[to_device(where.astype(np.int64))] = to_device(np.ascontiguousarray(values))
             else:
                 array[where] = values

@@ -9,8 +9,8 @@ from typing import Any, Optional, Union
 import numpy as np
 
 from .. import _abi
-from .._inputs.arguments import matrix
-from .._inputs.arrays import Array, address, arrays_of, layout, taken, workspace
+from .._inputs.arguments import read_matrix
+from .._inputs.arrays import Array, address, arrays_of, import_array, layout, workspace
 from .._inputs.tensors import is_tensor
 
 
@@ -57,7 +57,7 @@ class Screen:
     def __init__(
         self, weight: Array, *, isa: Optional[str] = None, threads: Optional[int] = None
     ) -> None:
-        self._open(taken("weight", weight), isa, threads)
+        self._open(import_array("weight", weight), isa, threads)
         room = workspace(self._arrays, self.nbytes, kept=False)
         block: Any = room.block
         start = room.address - (address(block) or 0)
@@ -74,7 +74,7 @@ class Screen:
         status = _abi.lib.gumbel_screen_prepare(
             self._arrays.device,
             self._arrays.current_stream(),
-            matrix("weight", self.weight),
+            read_matrix("weight", self.weight),
             self.address,
             self.nbytes,
             error,
@@ -88,7 +88,7 @@ class Screen:
         self._arrays = arrays_of({"weight": weight}, isa, threads)
         size, error = ctypes.c_size_t(), _abi.Error()
         status = _abi.lib.gumbel_screen_size(
-            self._arrays.device, matrix("weight", weight), size, error
+            self._arrays.device, read_matrix("weight", weight), size, error
         )
         _abi.check(status, error)
         self.nbytes = size.value
@@ -103,8 +103,8 @@ class Screen:
         Whether they are of these very weights verify() tells.
         """
         found = cls.__new__(cls)
-        found._open(taken("weight", weight), None, None)
-        found.bytes = taken("screen", screen)
+        found._open(import_array("weight", weight), None, None)
+        found.bytes = import_array("screen", screen)
         arrays_of({"weight": found.weight, "screen": found.bytes}, None, None)
         lies = layout("screen", found.bytes)
         if lies.dtype != "uint8":
@@ -136,7 +136,7 @@ class Screen:
         status = _abi.lib.gumbel_screen_verify(
             self._arrays.device,
             self._arrays.stream,
-            matrix("weight", self.weight),
+            read_matrix("weight", self.weight),
             self.address,
             error,
         )

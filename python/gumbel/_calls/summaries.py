@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from .. import _abi
 from .._inputs.arrays import Array, NumpyArrays, address, arrays_of, layout
-from .screens import Weights
-from .outputs import SampleOutput
-from .ways import WayIn, call_library, from_head, from_logits, of_logits
 from .._inputs.common import Common, Request, takes_common
 from .._inputs.tensors import is_tensor
+from .library_call import LogitsSource, call_library, read_head, read_logit_options, read_logits
+from .outputs import SampleOutput
+from .screens import Weights
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -55,8 +55,8 @@ def partial(
     and gathered. Merge or gather those of every shard, with the same parameters, and finish() gives
     what sample() gives of the whole. Else as sample().
     """
-    shared = of_logits(scale, softcap, vocab_size, first_token)
-    made = from_head(hidden, weight, bias, shared, common, shard=True)
+    shared = read_logit_options(scale, softcap, vocab_size, first_token)
+    made = read_head(hidden, weight, bias, shared, common, shard=True)
     return _partial(_abi.lib.gumbel_partial, *made)
 
 
@@ -71,15 +71,15 @@ def partial_logits(
     **common: Unpack[Common],
 ) -> NDArray[Any]:
     """The same of a shard's logits [B, V], whose column 0 is token `first_token`."""
-    shared = of_logits(scale, softcap, vocab_size, first_token)
-    made = from_logits(logits, shared, common, shard=True)
+    shared = read_logit_options(scale, softcap, vocab_size, first_token)
+    made = read_logits(logits, shared, common, shard=True)
     return _partial(_abi.lib.gumbel_partial_logits, *made)
 
 
-def _partial(call: Any, way_in: WayIn, request: Request) -> Any:
+def _partial(call: Any, source: LogitsSource, request: Request) -> Any:
     request.draw_seed()
-    made = request.arrays.records((request.batch, request.sampling.num_samples), SUMMARY)
-    call_library(call, way_in, request, [address(made)])
+    made = request.arrays.empty_records((request.batch, request.sampling.num_samples), SUMMARY)
+    call_library(call, source, request, [address(made)])
     return made
 
 

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Optional
 
 import numpy as np
 
-from .._calls.ways import WayIn, from_head, from_logits, of_logits
-from .._inputs.arrays import layout, taken
+from .._calls.library_call import LogitsSource, read_head, read_logit_options, read_logits
+from .._inputs.arrays import import_array, layout
 from .._inputs.common import Request
 from .._inputs.tensors import is_tensor
 from .abi import lib
@@ -29,11 +29,11 @@ class Shard:
 
     def shared(self, first: int) -> dict[str, Any]:
         """The fields that both ways in have, of a shard that begins with token `first`."""
-        return of_logits(self.scale, self.softcap, self.vocab_size, first)
+        return read_logit_options(self.scale, self.softcap, self.vocab_size, first)
 
     def made(
         self, first: int, common: dict[str, Any], batch: Optional[int] = None
-    ) -> tuple[WayIn, Request]:
+    ) -> tuple[LogitsSource, Request]:
         """What a call takes; `batch` as from_head() has it."""
         raise NotImplementedError
 
@@ -48,10 +48,10 @@ class OfHead(Shard):
 
     def made(
         self, first: int, common: dict[str, Any], batch: Optional[int] = None
-    ) -> tuple[WayIn, Request]:
+    ) -> tuple[LogitsSource, Request]:
         shared = self.shared(first)
         inputs = self.inputs, self.weight, self.bias
-        return from_head(*inputs, shared, common, batch=batch, shard=True)
+        return read_head(*inputs, shared, common, batch=batch, shard=True)
 
 
 @dataclass
@@ -62,15 +62,15 @@ class OfLogits(Shard):
 
     def made(
         self, first: int, common: dict[str, Any], batch: Optional[int] = None
-    ) -> tuple[WayIn, Request]:
-        shared, logits = self.shared(first), taken("logits", self.inputs)
+    ) -> tuple[LogitsSource, Request]:
+        shared, logits = self.shared(first), import_array("logits", self.inputs)
         if layout("logits", logits).shape[1:] != (0,):
-            return from_logits(logits, shared, common, batch=batch, shard=True)
+            return read_logits(logits, shared, common, batch=batch, shard=True)
         # A rank without tokens has no element to point to, and none that a mask could allow.
         shape = (len(logits), 1)
         none = logits.new_zeros(shape) if is_tensor(logits) else np.zeros(shape, np.float32)
         common = {**common, "mask": None}
-        made = from_logits(none, shared, common, batch=batch, shard=True)
-        way_in: Any = made[0][1]
-        way_in.logits.cols = 0
+        made = read_logits(none, shared, common, batch=batch, shard=True)
+        source: Any = made[0][1]
+        source.logits.cols = 0
         return made

@@ -9,7 +9,7 @@ from typing import Any, Optional
 
 from .. import _abi
 from .._device import open_device
-from .._inputs.numbers import integer
+from .._inputs.numbers import read_integer
 from .abi import GATHER, NCCL_ID_BYTES, PEERS, Transport, lib
 from .exchanges import AllGather, Exchange, OverTorch, by_arrays, callback
 
@@ -82,7 +82,7 @@ def transport_of(
     ranks: int,
 ) -> Transport:
     """The transport that a group of a rank on `device` is asked for."""
-    rank, ranks = integer("rank", rank, 0, 65535), integer("ranks", ranks, 1, 65536)
+    rank, ranks = read_integer("rank", rank, 0, 65535), read_integer("ranks", ranks, 1, 65536)
     if over is None:
         if nccl or all_gather is None:
             raise ValueError("nccl: it takes a process group")

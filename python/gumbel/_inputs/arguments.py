@@ -13,8 +13,17 @@ from typing import Any, NamedTuple, Optional, Tuple
 import numpy as np
 
 from .. import _abi
-from .arrays import Layout, NumpyArrays, address, device_of, layout, taken
-from .numbers import TEXTS, integer, is_list, length, number, refuse_masked, scalar, scalars
+from .arrays import Layout, NumpyArrays, address, device_of, import_array, layout
+from .numbers import (
+    TEXTS,
+    get_length,
+    is_list,
+    read_integer,
+    read_number,
+    read_scalar,
+    read_scalars,
+    refuse_masked,
+)
 from .tensors import is_tensor, to_numpy
 
 INT32_MAX = 2**31 - 1
@@ -74,7 +83,7 @@ def _row_stride(name: str, found: Layout) -> int:
     return stride
 
 
-def gapless(name: str, array: Any) -> Layout:
+def read_gapless(name: str, array: Any) -> Layout:
     """The layout of a [rows, cols] array whose elements lie side by side."""
     found = _dense(name, array, 2)
     if _row_stride(name, found) != found.shape[1]:
@@ -82,7 +91,7 @@ def gapless(name: str, array: Any) -> Layout:
     return found
 
 
-def matrix(name: str, array: Any) -> _abi.Tensor:
+def read_matrix(name: str, array: Any) -> _abi.Tensor:
     """A [rows, cols] array with a contiguous last axis; rows may lie any distance >= cols apart."""
     found = _dense(name, array, 2)
     dtype = _dtype(name, found, array)
@@ -91,13 +100,13 @@ def matrix(name: str, array: Any) -> _abi.Tensor:
     return _abi.Tensor(found.address, dtype, *found.shape, _row_stride(name, found))
 
 
-def vector(name: str, array: Any) -> _abi.Tensor:
+def read_vector(name: str, array: Any) -> _abi.Tensor:
     """A contiguous [cols] array as a tensor of one row."""
     found = _dense(name, array, 1)
     return _abi.Tensor(found.address, _dtype(name, found, array), 1, found.shape[0], 0)
 
 
-def bitmask(name: str, array: Any, batch: int, vocab: int) -> Tuple[int, int]:
+def read_bitmask(name: str, array: Any, batch: int, vocab: int) -> Tuple[int, int]:
     """A mask [words] or [B, words] of 32 bits each: its address and stride."""
     words = (vocab + 31) // 32
     found = _dense(name, array, 1 if len(layout(name, array).shape) == 1 else 2)
@@ -110,13 +119,13 @@ def bitmask(name: str, array: Any, batch: int, vocab: int) -> Tuple[int, int]:
     return found.address, _row_stride(name, found) if len(found.shape) == 2 else _abi.SAME
 
 
-def row_floats(name: str, value: Any, batch: int, arrays: NumpyArrays) -> Tuple[Any, int]:
+def read_row_floats(name: str, value: Any, batch: int, arrays: NumpyArrays) -> Tuple[Any, int]:
     """A number, or [B] numbers, as float32 and their stride."""
-    there = arrays.adopt(name, value, np.float32)
+    there = arrays.adopt_tensor(name, value, np.float32)
     if there is not None:
         return _rows(name, there, batch)
     rows, stride = _rows(name, _floats(name, _row_values(name, value, batch, "a number")), batch)
-    return arrays.put(_float32(rows)), stride
+    return arrays.to_device(_float32(rows)), stride
 
 
 def _floats(name: str, value: Any) -> np.ndarray:
@@ -136,7 +145,7 @@ def _float32(numbers: np.ndarray) -> np.ndarray:
 
 
 @functools.lru_cache(maxsize=1024)
-def one_number(name: str, value: Any, dtype: type) -> Tuple[np.ndarray, int]:
+def read_one_number(name: str, value: Any, dtype: type) -> Tuple[np.ndarray, int]:
     """One int or float for all rows, in memory of the host, and its address.
 
     It is kept, as most callers come with the same numbers again.
@@ -144,16 +153,16 @@ def one_number(name: str, value: Any, dtype: type) -> Tuple[np.ndarray, int]:
     if dtype is np.float32:
         found = _float32(_floats(name, value).reshape(1))
     else:
-        found = np.array([integer(name, value, 0, int(np.iinfo(dtype).max))], dtype)
+        found = np.array([read_integer(name, value, 0, int(np.iinfo(dtype).max))], dtype)
     found.flags.writeable = False
     return found, found.ctypes.data
 
 
-def row_integers(
+def read_row_integers(
     name: str, value: Any, batch: int, dtype: type, arrays: NumpyArrays
 ) -> Tuple[Any, int]:
     """An integer >= 0, or [B] of them, as `dtype` and their stride, as row_floats()."""
-    there = arrays.adopt(name, value, dtype)
+    there = arrays.adopt_tensor(name, value, dtype)
     if there is not None:
         if value.is_floating_point():
             raise TypeError(f"{name}: expected integers, got {value.dtype}")
@@ -165,26 +174,26 @@ def row_integers(
         bad = (value < 0) | (value > high)
         if bad.any():
             row = int(np.argmax(bad))
-            integer(f"{name}[{row}]", value[row], 0, high)
+            read_integer(f"{name}[{row}]", value[row], 0, high)
         same = value.dtype.isnative and value.itemsize == np.dtype(dtype).itemsize
         numbers: Any = value.view(dtype) if same else value.astype(dtype)
     elif isinstance(value, list):
         numbers = np.array(
-            [integer(f"{name}[{row}]", v, 0, high) for row, v in enumerate(value)], dtype=dtype
+            [read_integer(f"{name}[{row}]", v, 0, high) for row, v in enumerate(value)], dtype=dtype
         )
     else:
-        numbers = np.array(integer(name, value, 0, high), dtype=dtype)
+        numbers = np.array(read_integer(name, value, 0, high), dtype=dtype)
     rows, stride = _rows(name, numbers, batch)
-    return arrays.put(np.ascontiguousarray(rows)), stride
+    return arrays.to_device(np.ascontiguousarray(rows)), stride
 
 
 def _row_values(name: str, value: Any, batch: int, wanted: str) -> Any:
     """One scalar(), a list of [B] of them, or an array."""
     value = to_numpy(name, value)
     if is_list(value):
-        _check_rows(name, (length(value),), batch)
-        return scalars(name, value, wanted)
-    return scalar(name, value, wanted)
+        _check_rows(name, (get_length(value),), batch)
+        return read_scalars(name, value, wanted)
+    return read_scalar(name, value, wanted)
 
 
 def _rows(name: str, array: Any, batch: int) -> Tuple[Any, int]:
@@ -200,9 +209,9 @@ def _check_rows(name: str, shape: Tuple[Optional[int], ...], batch: int) -> None
         raise ValueError(f"{name}: expected one value or the shape ({batch},), got {shape}")
 
 
-def row_tokens(name: str, value: Any, shapes: Sequence[Shape], arrays: NumpyArrays) -> Any:
+def read_row_tokens(name: str, value: Any, shapes: Sequence[Shape], arrays: NumpyArrays) -> Any:
     """Token ids of one of these shapes, where None is any number of samples, as int32; -1: none."""
-    there = arrays.adopt(name, value, np.int32)
+    there = arrays.adopt_tensor(name, value, np.int32)
     if there is not None and value.is_floating_point():
         raise TypeError(f"{name}: expected integers, got {value.dtype}")
     if there is None:
@@ -215,13 +224,13 @@ def row_tokens(name: str, value: Any, shapes: Sequence[Shape], arrays: NumpyArra
     if isinstance(there, np.ndarray):
         if there.size and not -1 <= there.min() <= there.max() <= INT32_MAX:
             raise ValueError(f"{name}: token ids are in [0, {INT32_MAX}], and -1 for none")
-        there = arrays.put(np.require(there, np.int32, ["C", "ALIGNED"]))
+        there = arrays.to_device(np.require(there, np.int32, ["C", "ALIGNED"]))
     return there
 
 
-def row_float32(name: str, value: Any, shapes: Sequence[Shape], arrays: NumpyArrays) -> Any:
+def read_row_float32(name: str, value: Any, shapes: Sequence[Shape], arrays: NumpyArrays) -> Any:
     """float32 results of another call, of one of these shapes, in memory that the library reads."""
-    value = taken(name, value)
+    value = import_array(name, value)
     refuse_masked(name, value)
     found = layout(name, value)
     if found.dtype != "float32":
@@ -229,9 +238,9 @@ def row_float32(name: str, value: Any, shapes: Sequence[Shape], arrays: NumpyArr
     if found.shape not in shapes:
         wanted = " or ".join(map(str, shapes))
         raise ValueError(f"{name}: expected the shape {wanted}, got {found.shape}")
-    there = arrays.adopt(name, value, np.float32)
+    there = arrays.adopt_tensor(name, value, np.float32)
     if there is None:
-        there = arrays.put(np.require(to_numpy(name, value), np.float32, ["C", "ALIGNED"]))
+        there = arrays.to_device(np.require(to_numpy(name, value), np.float32, ["C", "ALIGNED"]))
     return there
 
 
@@ -253,7 +262,7 @@ def _token_array(name: str, value: Any) -> np.ndarray:
     if any(is_list(row) or getattr(row, "ndim", 0) for row in rows):
         rows = [_token_array(f"{name}[{b}]", to_numpy(name, row)) for b, row in enumerate(rows)]
     else:
-        rows = scalars(name, rows, "a token id")
+        rows = read_scalars(name, rows, "a token id")
     try:
         return np.asarray(rows)
     except (TypeError, ValueError, OverflowError):  # rows of several lengths, very large integers
@@ -284,7 +293,7 @@ class TokenTensors(NamedTuple):
         return _abi.TokenLists(*(address(part) for part in self))
 
 
-def token_lists(
+def read_token_lists(
     name: str, value: Any, batch: int, arrays: NumpyArrays, end: Optional[int] = None
 ) -> Tuple[_abi.TokenLists, list[Any]]:
     """Token ids for every row, or a list of lists, one a row; and the arrays that hold them.
@@ -310,7 +319,7 @@ def _listed(name: str, value: Any, wanted: str) -> Iterable[Any]:
     """`value` if it can be a list, or a set, or whatever gives token ids one by one."""
     if isinstance(value, (*TEXTS, Mapping)) or not isinstance(value, Iterable):
         raise TypeError(f"{name}: expected {wanted}, got {type(value).__name__}")
-    entries = length(value)
+    entries = get_length(value)
     if entries is not None and entries > INT32_MAX:  # an array or a range of them takes no memory
         raise ValueError(f"{name}: {entries} entries are too many; a list has at most {INT32_MAX}")
     return value
@@ -323,7 +332,7 @@ def _array_rows(name: str, ids: np.ndarray, batch: int, end: Optional[int]) -> l
     return [_ids(f"{name}[{b}]", row, end) for b, row in enumerate(_one_a_row(name, ids, batch))]
 
 
-def token_values(
+def read_token_values(
     name: str, value: Any, batch: int, arrays: NumpyArrays, end: Optional[int] = None
 ) -> Tuple[_abi.TokenLists, list[Any]]:
     """{id: value} for every row, or a list of such, one a row; and the arrays that hold them.
@@ -341,7 +350,7 @@ def token_values(
     else:
         raise TypeError(f"{name}: expected {{id: value}}, or a list of them, one a row")
     ids = [_ids(name, list(row), end) for row in rows]
-    values = [number(f"{name}[{i}]", v) for row in rows for i, v in row.items()]
+    values = [read_number(f"{name}[{i}]", v) for row in rows for i, v in row.items()]
     return _lists(ids, values, arrays)
 
 
@@ -357,7 +366,7 @@ def _ids(name: str, ids: Any, end: Optional[int] = None) -> np.ndarray:
     refuse_masked(name, ids)
     ids = _listed(name, ids, "token ids")
     if not isinstance(ids, np.ndarray):
-        ids = scalars(name, ids, "a token id")
+        ids = read_scalars(name, ids, "a token id")
     try:
         found = np.asarray(ids)
     except (TypeError, ValueError, OverflowError):  # a list with arrays or very large integers
@@ -379,7 +388,10 @@ def _lists(
     rows: Sequence[np.ndarray], values: Optional[list[float]], arrays: NumpyArrays
 ) -> Tuple[_abi.TokenLists, list[Any]]:
     offsets = np.cumsum([0] + [len(row) for row in rows], dtype=np.int64)
-    held = [arrays.put(offsets), arrays.put(np.concatenate([np.empty(0, np.int32), *rows]))]
+    held = [
+        arrays.to_device(offsets),
+        arrays.to_device(np.concatenate([np.empty(0, np.int32), *rows])),
+    ]
     if values is not None:
-        held.append(arrays.put(np.array(values, dtype=np.float32)))
+        held.append(arrays.to_device(np.array(values, dtype=np.float32)))
     return _abi.TokenLists(*(address(array) for array in held)), held

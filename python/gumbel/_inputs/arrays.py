@@ -16,7 +16,7 @@ from .fresh_seeds import fresh_seed
 from .tensors import check_memory, check_numbers, is_tensor
 
 
-class SpeaksDLPack(Protocol):
+class SupportsDLPack(Protocol):
     """A tensor of torch, or an array of any library that speaks DLPack."""
 
     @property
@@ -26,7 +26,7 @@ class SpeaksDLPack(Protocol):
     def __dlpack_device__(self) -> Any: ...
 
 
-Array = Union[NDArray[Any], SpeaksDLPack]
+Array = Union[NDArray[Any], SupportsDLPack]
 
 
 class Layout(NamedTuple):
@@ -76,7 +76,7 @@ def layout(name: str, array: Any) -> Layout:
 DLPACK_CPU, DLPACK_CUDA_HOST = 1, 3  # device types by its specification
 
 
-def taken(name: str, value: Any) -> Any:
+def import_array(name: str, value: Any) -> Any:
     """`value`, as an array or a tensor on the same memory where it is neither but speaks DLPack.
 
     On the CPU that is a NumPy array, on a GPU a tensor, for which the caller must have torch.
@@ -112,11 +112,11 @@ class NumpyArrays:
         """`stream`, of a call that is made now."""
         return None
 
-    def put(self, array: np.ndarray) -> Any:
+    def to_device(self, array: np.ndarray) -> Any:
         """`array` in memory that the library reads."""
         return array
 
-    def adopt(self, name: str, value: Any, dtype: type) -> Any:
+    def adopt_tensor(self, name: str, value: Any, dtype: type) -> Any:
         """`value` in that memory and in `dtype` if it is a tensor where this call is; else None."""
         return None
 
@@ -133,13 +133,13 @@ class NumpyArrays:
     def fresh_seed(self) -> Tuple[Any, Any]:
         """64 random bits of the operating system, and an array [1] that holds them."""
         seed = fresh_seed()
-        return seed, self.put(np.array([seed], np.uint64))
+        return seed, self.to_device(np.array([seed], np.uint64))
 
     def unsigned(self, seeds: Any) -> Any:
         """Seeds whose bits count, as uint64."""
         return seeds
 
-    def records(self, shape: Tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    def empty_records(self, shape: Tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         """Structs, as bytes on a last axis of its own where there is no such dtype."""
         return np.empty(shape, dtype=dtype)
 
@@ -177,14 +177,14 @@ class TorchArrays(NumpyArrays):
     def _dtype(self, dtype: type) -> Any:
         return getattr(self.torch, _BITS[dtype].__name__)
 
-    def put(self, array: np.ndarray) -> Any:
+    def to_device(self, array: np.ndarray) -> Any:
         if self.on_host:
             return array
         bits = {"uint64": np.int64, "uint32": np.int32}.get(array.dtype.name, array.dtype)
         # From pageable memory such a copy does not wait for the stream, and has read its source.
         return self.torch.tensor(array.view(bits)).to(self.place, non_blocking=True)
 
-    def adopt(self, name: str, value: Any, dtype: type) -> Any:
+    def adopt_tensor(self, name: str, value: Any, dtype: type) -> Any:
         if not is_tensor(value):
             return None
         if self.on_host:
@@ -238,7 +238,7 @@ class TorchArrays(NumpyArrays):
             return seeds  # NumPy's, as put() leaves it
         return seeds.view(getattr(self.torch, "uint64", self.torch.int64))
 
-    def records(self, shape: Tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    def empty_records(self, shape: Tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         return self.empty((*shape, dtype.itemsize), np.uint8)
 
 

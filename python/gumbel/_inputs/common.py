@@ -14,18 +14,18 @@ from numpy.typing import NDArray
 
 from .. import _abi
 from .arguments import (
-    bitmask,
-    one_number,
-    row_floats,
-    row_integers,
-    row_tokens,
-    token_lists,
-    token_values,
+    read_bitmask,
+    read_one_number,
+    read_row_floats,
+    read_row_integers,
+    read_row_tokens,
+    read_token_lists,
+    read_token_values,
 )
 from .arrays import NumpyArrays, address
-from .._calls.history import History
+from .history import History
 from .keywords import Function, take_keywords
-from .numbers import integer, shown
+from .numbers import format_value, read_integer
 
 RowFloats = Union[float, Sequence[float], NDArray[Any], Any]
 RowIntegers = Union[int, Sequence[int], NDArray[Any], Any]
@@ -196,13 +196,13 @@ class Request:
         if _is_off(value, off):
             return False
         if type(value) in _NUMBERS_FOR[dtype] and self.arrays.name == "cpu":
-            data, place = one_number(name, value, dtype)
+            data, place = read_one_number(name, value, dtype)
             setattr(struct, field, _abi.Rows(place, _abi.SAME))
         else:
             if dtype is np.float32:
-                data, stride = row_floats(name, value, self.places, self.arrays)
+                data, stride = read_row_floats(name, value, self.places, self.arrays)
             else:
-                data, stride = row_integers(name, value, self.places, dtype, self.arrays)
+                data, stride = read_row_integers(name, value, self.places, dtype, self.arrays)
             setattr(struct, field, _abi.Rows(address(data), stride))
         self.held.append(data)
         return True
@@ -268,12 +268,12 @@ def read_common(
     """
     request = Request(arrays, batch, batch, seed=seed, tokens_end=tokens_end)
     sampling = request.sampling
-    sampling.num_samples = integer("num_samples", num_samples, 1, 2**31 - 1)
-    sampling.domain = integer("domain", domain, 0, 2**32 - 1)
+    sampling.num_samples = read_integer("num_samples", num_samples, 1, 2**31 - 1)
+    sampling.domain = read_integer("domain", domain, 0, 2**32 - 1)
     _place(request, slots, num_slots, live_rows)
     if given is not None:
         shape = (batch, sampling.num_samples)
-        tokens = row_tokens("given", given, (shape, shape[1:]), arrays)
+        tokens = read_row_tokens("given", given, (shape, shape[1:]), arrays)
         request.give(tokens, 0 if len(tokens.shape) == 2 else _abi.SAME)
     request.rows(sampling, "temperature", "temperature", temperature, 1.0, np.float32)
     if seed is not None:
@@ -285,14 +285,14 @@ def read_common(
     penalties = (repetition_penalty, frequency_penalty, presence_penalty)
     if mask is not None:
         rows = request.places if masked is None else masked
-        mask = _abi.Rows(*bitmask("mask", mask, rows, vocab))
+        mask = _abi.Rows(*read_bitmask("mask", mask, rows, vocab))
     _transform(request, mask, edits, counted, history, penalties)
     _truncate(request, min_p, top_k, top_p, order, ties)
-    pick("logprobs", logprobs, DISTRIBUTIONS)
+    read_choice("logprobs", logprobs, DISTRIBUTIONS)
     request.logprobs = logprobs
-    request.top_logprobs = integer("top_logprobs", top_logprobs, 0, 128)
-    request.ranks, request.kept = flag("ranks", ranks), flag("kept", kept)
-    request.num_best = integer("num_best", num_best, 0, 16)
+    request.top_logprobs = read_integer("top_logprobs", top_logprobs, 0, 128)
+    request.ranks, request.kept = read_flag("ranks", ranks), read_flag("kept", kept)
+    request.num_best = read_integer("num_best", num_best, 0, 16)
     return request
 
 
@@ -306,15 +306,15 @@ def _place(
             raise ValueError("num_slots: it needs slots=[...], the slot of each row")
         raise ValueError("slots: it needs num_slots, the number of all slots")
     if slots is not None:
-        count = integer("num_slots", num_slots, 1, 2**31 - 1)
-        of_row, stride = row_integers("slots", slots, request.batch, np.int32, arrays)
+        count = read_integer("num_slots", num_slots, 1, 2**31 - 1)
+        of_row, stride = read_row_integers("slots", slots, request.batch, np.int32, arrays)
         if stride == _abi.SAME and request.batch != 1:
             raise ValueError(f"slots: expected the shape ({request.batch},), one a row")
         request.places = count
         request.sampling.slots = _abi.Slots(address(of_row), count)
         request.held.append(of_row)
     if live_rows is not None:
-        live, _ = row_integers("live_rows", live_rows, 1, np.int32, arrays)
+        live, _ = read_row_integers("live_rows", live_rows, 1, np.int32, arrays)
         request.sampling.live_rows = address(live)
         request.held.append(live)
 
@@ -334,10 +334,13 @@ def _transform(
         return
     transforms = _abi.Transforms()
     listed = [
-        request.lists(transforms, "allowed", "allowed", token_lists, edits["allowed"]),
-        request.lists(transforms, "banned", "banned", token_lists, edits["banned"]),
-        request.lists(transforms, "bias", "logit_bias", token_values, edits["bias"]),
-        *(request.lists(transforms, name, name, token_lists, counted[name]) for name in counted),
+        request.lists(transforms, "allowed", "allowed", read_token_lists, edits["allowed"]),
+        request.lists(transforms, "banned", "banned", read_token_lists, edits["banned"]),
+        request.lists(transforms, "bias", "logit_bias", read_token_values, edits["bias"]),
+        *(
+            request.lists(transforms, name, name, read_token_lists, counted[name])
+            for name in counted
+        ),
     ]
     penalised = [
         request.rows(transforms, field, name, value, off, np.float32)
@@ -379,7 +382,7 @@ def _truncate(
     ties: str,
 ) -> None:
     """Point the request to its truncation, if there is any."""
-    picked = pick("order", order, ORDERS), pick("ties", ties, TIES)
+    picked = read_choice("order", order, ORDERS), read_choice("ties", ties, TIES)
     if _is_off(min_p, 0.0) and _is_off(top_k, 0) and _is_off(top_p, 1.0):
         return
     truncation = _abi.Truncation(order=picked[0], ties=picked[1])
@@ -392,14 +395,14 @@ def _truncate(
         request.sampling.truncation = ctypes.pointer(truncation)
 
 
-def pick(name: str, value: Any, names: Mapping[Any, int]) -> int:
+def read_choice(name: str, value: Any, names: Mapping[Any, int]) -> int:
     if not isinstance(value, (str, type(None))) or value not in names:
         expected = ", ".join(map(repr, names))
-        raise ValueError(f"{name}: {shown(value)} is none of {expected}")
+        raise ValueError(f"{name}: {format_value(value)} is none of {expected}")
     return names[value]
 
 
-def flag(name: str, value: Any) -> bool:
+def read_flag(name: str, value: Any) -> bool:
     if not isinstance(value, (bool, np.bool_)):
         raise TypeError(f"{name}: expected True or False, got {type(value).__name__}")
     return bool(value)

@@ -7,7 +7,6 @@ import os
 
 from .. import _abi
 
-
 _forks = 0  # between the process that first imported this and the present one
 
 

@@ -21,7 +21,7 @@ _NUMBERS = (int, float, np.number)
 _NO_NUMBERS = (bool, np.bool_, np.datetime64, np.timedelta64, Sequence, Set, Mapping)
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """`value` as an error shows it: short, and whatever it is."""
     try:
         text = "" if isinstance(value, int) and value.bit_length() > 4096 else repr(value)
@@ -43,7 +43,7 @@ def is_list(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, TEXTS)
 
 
-def length(value: Any) -> Optional[int]:
+def get_length(value: Any) -> Optional[int]:
     """How many elements `value` has, None where it does not say."""
     try:
         return len(value)
@@ -53,7 +53,7 @@ def length(value: Any) -> Optional[int]:
         return sys.maxsize
 
 
-def scalar(name: str, value: Any, wanted: str) -> Any:
+def read_scalar(name: str, value: Any, wanted: str) -> Any:
     """`value`, taken out of an array or a tensor without axes, if it can be a single number."""
     if type(value) in (int, float):
         return value
@@ -66,34 +66,34 @@ def scalar(name: str, value: Any, wanted: str) -> Any:
     return value
 
 
-def scalars(name: str, values: Iterable[Any], wanted: str) -> list[Any]:
+def read_scalars(name: str, values: Iterable[Any], wanted: str) -> list[Any]:
     """The elements of a list, as scalar()."""
     values = list(values)
     kinds = set(map(type, values))  # lists may be long
     if all(issubclass(k, _NUMBERS) and not issubclass(k, _NO_NUMBERS) for k in kinds):
         return values
-    return [scalar(f"{name}[{i}]", value, wanted) for i, value in enumerate(values)]
+    return [read_scalar(f"{name}[{i}]", value, wanted) for i, value in enumerate(values)]
 
 
-def integer(name: str, value: Any, low: int, high: int) -> int:
+def read_integer(name: str, value: Any, low: int, high: int) -> int:
     """A Python int in [low, high]; ctypes alone would wrap what is outside."""
     if type(value) is int and low <= value <= high:
         return value
-    value = scalar(name, value, "an integer")
+    value = read_scalar(name, value, "an integer")
     try:
         number = operator.index(value)
     except TypeError:
         raise TypeError(f"{name}: expected an integer, got {type(value).__name__}") from None
     if not low <= number <= high:
-        raise ValueError(f"{name}: {shown(number)} is not in [{low}, {high}]")
+        raise ValueError(f"{name}: {format_value(number)} is not in [{low}, {high}]")
     return number
 
 
-def number(name: str, value: Any) -> float:
+def read_number(name: str, value: Any) -> float:
     """A Python float that is what float32 makes of `value`."""
     if type(value) is float and value in (0.0, 1.0):
         return value
-    value = scalar(name, value, "a number")
+    value = read_scalar(name, value, "a number")
     if not isinstance(value, (int, float, np.floating, np.integer)):
         raise TypeError(f"{name}: expected a number, got {type(value).__name__}")
     try:
@@ -101,7 +101,7 @@ def number(name: str, value: Any) -> float:
     except OverflowError:  # of an integer
         rounded = math.inf
     if math.isinf(rounded) and value not in (math.inf, -math.inf):
-        raise ValueError(f"{name}: {shown(value)} is too large for float32")
+        raise ValueError(f"{name}: {format_value(value)} is too large for float32")
     if rounded == 0 and value != 0:
-        raise ValueError(f"{name}: {shown(value)} is too small for float32")
+        raise ValueError(f"{name}: {format_value(value)} is too small for float32")
     return rounded

@@ -9,10 +9,10 @@ from typing import Any, Optional
 import numpy as np
 
 from .. import _abi
-from .arguments import row_integers
+from .arguments import read_row_integers
 from .arrays import NumpyArrays, arrays_of
 from .fresh_seeds import seed_of_row
-from .numbers import is_list, length
+from .numbers import get_length, is_list
 from .tensors import is_tensor, to_numpy
 
 ROWS_MOST = 2**31 - 1  # of a sampler
@@ -22,7 +22,7 @@ def rows_of(name: str, value: Any) -> Optional[int]:
     """How many rows a list or an array has a number for; None: it is one number."""
     if not is_list(value) and getattr(value, "ndim", 0) != 1:
         return None
-    rows = length(value)
+    rows = get_length(value)
     assert rows is not None
     if not 1 <= rows <= ROWS_MOST:
         raise ValueError(f"{name}: expected 1 to {ROWS_MOST} rows, got {rows}")
@@ -31,7 +31,7 @@ def rows_of(name: str, value: Any) -> Optional[int]:
 
 def uint64_numbers(name: str, value: Any, rows: Optional[int]) -> Any:
     """uint64 numbers: without axes one for all rows, else [rows]."""
-    found, stride = row_integers(name, value, rows or 1, np.uint64, NumpyArrays(None, None))
+    found, stride = read_row_integers(name, value, rows or 1, np.uint64, NumpyArrays(None, None))
     return found.reshape(()) if stride == _abi.SAME else found.copy()
 
 
@@ -49,7 +49,7 @@ def write_rows(name: str, kept: Any, value: Any) -> None:
     arrays = arrays_of({name: kept}, None, None)
     if arrays.is_capturing() and not (is_tensor(value) and value.is_cuda):
         raise RuntimeError(f"{name}: give a tensor on the GPU while a CUDA graph is captured")
-    found, _ = row_integers(name, value, len(kept), np.uint64, arrays)
+    found, _ = read_row_integers(name, value, len(kept), np.uint64, arrays)
     kept[...] = found
 
 
@@ -67,7 +67,7 @@ def check_call_slots(slots: Any, rows: int, live_rows: Optional[Any]) -> None:
     """Refuse slots of a call that are not there, or that two of the drawn rows share."""
     found, arrays = _slots_there(slots, rows), NumpyArrays(None, None)
     if live_rows is not None:
-        found = found[: int(row_integers("live_rows", live_rows, 1, np.int32, arrays)[0][0])]
+        found = found[: int(read_row_integers("live_rows", live_rows, 1, np.int32, arrays)[0][0])]
     _refuse_repeated(found)
 
 
@@ -88,10 +88,10 @@ def distinct_slots(slots: Any, rows: int) -> Any:
 
 def _slots_there(slots: Any, rows: int) -> Any:
     """Slots as int32, all of them in [0, rows)."""
-    count = length(slots)
+    count = get_length(slots)
     if count is None:
         raise TypeError(f"slots: expected a list of slots, got {type(slots).__name__}")
-    found, _ = row_integers("slots", slots, count, np.int32, NumpyArrays(None, None))
+    found, _ = read_row_integers("slots", slots, count, np.int32, NumpyArrays(None, None))
     bad = found >= rows
     if bad.any():
         raise ValueError(f"slots[{int(np.argmax(bad))}]: {found[bad][0]} is not in [0, {rows - 1}]")

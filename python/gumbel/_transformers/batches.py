@@ -101,9 +101,7 @@ def generate_batch(
 
 
 @contextmanager
-def _manager(
-    model: Any, config: Any, batching: Any, hints: Any, screen: bool
-) -> Iterator[Any]:
+def _manager(model: Any, config: Any, batching: Any, hints: Any, screen: bool) -> Iterator[Any]:
     """A manager that draws by the library, and has ended behind it. One that fails before it starts
     would leave the model with paged attention."""
     attention = model.config._attn_implementation

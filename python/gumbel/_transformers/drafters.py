@@ -53,9 +53,7 @@ class ModelDrafter:
     ) -> None:
         ids = ids.to(model.device)
         self.model, self.target, self.texts = model, texts, texts.apart(model.device)
-        head, self.draw = draw_of(
-            model, processors, greedy, self.texts, ids, screen=screen
-        )
+        head, self.draw = draw_of(model, processors, greedy, self.texts, ids, screen=screen)
         self.count = model.generation_config.num_assistant_tokens or DRAFT_TOKENS
         of_prompt = {
             name: kwargs[name].to(model.device)

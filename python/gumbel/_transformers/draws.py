@@ -8,7 +8,7 @@ from typing import Any, Optional, Union
 import torch
 
 from .._calls import drafts as _drafts, prepared as _prepared, sample_calls as _sampling
-from .._calls.history import History
+from .._inputs.history import History
 from .heads import Head, head_of
 from .rules import Rules, rules_of
 from .texts import Texts
@@ -161,9 +161,7 @@ class ProcessedDraw:
         count = len(rows)
         length = candidates.shape[1] - count + 1
         before = 0 if self.kept is None else len(self.kept["scores"])
-        scores = [
-            self._process(rows[j : j + 1], candidates[:, : length + j]) for j in range(count)
-        ]
+        scores = [self._process(rows[j : j + 1], candidates[:, : length + j]) for j in range(count)]
         found = _drafts.verify_logits(
             torch.cat(scores),
             candidates[:, -count:].int().contiguous(),

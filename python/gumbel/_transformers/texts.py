@@ -8,7 +8,7 @@ from typing import Any, Optional, Sequence, Union
 
 import torch
 
-from .._inputs.numbers import integer
+from .._inputs.numbers import read_integer
 
 SEED_END = 2**64
 
@@ -24,8 +24,8 @@ def seeds_of(seed: Union[None, int, Sequence[int]], prompts: int) -> list[int]:
     if isinstance(seed, (list, tuple)):
         if len(seed) != prompts:
             raise ValueError(f"seed: expected one, or {prompts}, one a prompt, got {len(seed)}")
-        return [integer(f"seed[{i}]", s, 0, SEED_END - 1) for i, s in enumerate(seed)]
-    return [integer("seed", seed, 0, SEED_END - 1)] * prompts
+        return [read_integer(f"seed[{i}]", s, 0, SEED_END - 1) for i, s in enumerate(seed)]
+    return [read_integer("seed", seed, 0, SEED_END - 1)] * prompts
 
 
 class Texts:
@@ -62,9 +62,7 @@ class Texts:
             return rows
         kept = self.mask.bool().tolist()
         width = self.mask.shape[1]
-        return [
-            [t for t, k in zip(row, keep) if k] + row[width:] for row, keep in zip(rows, kept)
-        ]
+        return [[t for t, k in zip(row, keep) if k] + row[width:] for row, keep in zip(rows, kept)]
 
     def apart(self, device: Any) -> Texts:
         """The same, on a device, with places of its own: for a draft."""

@@ -8,7 +8,7 @@ from typing import Any, Optional
 import torch
 
 from .._calls.drafts import verify_logits
-from .._inputs.proposals import proposal_logits
+from .._calls.proposals import proposal_logits
 from .._calls.sample_calls import sample_logits
 from .seeds import Seed, get_seed_and_offset, seeds_of
 

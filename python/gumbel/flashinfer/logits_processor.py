@@ -16,10 +16,10 @@ from typing import Any, Optional, Union
 
 import torch
 
+from .. import _abi
 from .calls import JOINT, PLAIN, rows_of, transformed
 from .limits import limits_of
 from .sampling import ROUNDS, draw_rows, told
-from .. import _abi
 
 LIMITS = ("min_p", "top_k", "top_p")
 # The orders in which one call truncates.

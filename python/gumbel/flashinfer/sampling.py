@@ -40,6 +40,7 @@ from typing import Any, Optional, Union
 import torch
 
 from .calls import JOINT, PLAIN, drawn, rows_of
+from .chains import chain_speculative_sampling
 from .limits import limits_of
 from .renormalised import (
     softmax,
@@ -49,7 +50,6 @@ from .renormalised import (
     top_p_renorm_prob,
     top_p_renorm_probs,
 )
-from .chains import chain_speculative_sampling
 from .seeds import Seed, get_seed_and_offset, seeds_of
 from .watch import Watch, settle
 
@@ -114,9 +114,7 @@ def draw_rows(
     return drawn(logits, given, options)
 
 
-def told(
-    found: tuple[torch.Tensor, torch.Tensor], indices: Optional[torch.Tensor]
-) -> torch.Tensor:
+def told(found: tuple[torch.Tensor, torch.Tensor], indices: Optional[torch.Tensor]) -> torch.Tensor:
     """Tokens as they are given: a row without one must not end its caller's gather."""
     tokens = settle(WATCH, found)
     return tokens if indices is None else tokens.to(indices.dtype)

@@ -46,11 +46,31 @@ def generated(prompt, seed):
     if COMMAND is None:
         pytest.skip("the command is not built; GUMBEL_CLI names one")
     done = subprocess.run(
-        [COMMAND, "generate", "--model", TARGET, "--prompt", prompt, "--seed", str(seed),
-         "--temperature", str(HOW["temperature"]), "--top-k", str(HOW["top_k"]),
-         "--top-p", str(HOW["top_p"]), "--max-tokens", str(TOKENS), "--ignore-eos", "--json",
-         "--raw-logprobs", "--top-logprobs", str(HOW["top_k"])],
-        check=True, capture_output=True,
+        [
+            COMMAND,
+            "generate",
+            "--model",
+            TARGET,
+            "--prompt",
+            prompt,
+            "--seed",
+            str(seed),
+            "--temperature",
+            str(HOW["temperature"]),
+            "--top-k",
+            str(HOW["top_k"]),
+            "--top-p",
+            str(HOW["top_p"]),
+            "--max-tokens",
+            str(TOKENS),
+            "--ignore-eos",
+            "--json",
+            "--raw-logprobs",
+            "--top-logprobs",
+            str(HOW["top_k"]),
+        ],
+        check=True,
+        capture_output=True,
     )
     found = json.loads(done.stdout)
     sample = found["samples"][0]

@@ -29,9 +29,7 @@ PROMPTS = ["In the beginning", "And the LORD said unto Moses", "Blessed are", "T
 DRAWN = {"do_sample": True, "temperature": 0.8, "top_k": 50, "top_p": 0.95}
 DEVICES = [
     "cpu",
-    pytest.param(
-        "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-    ),
+    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")),
 ]
 
 
@@ -52,8 +50,11 @@ def model(request):
         made.forwards += 1
 
     made.base_model.register_forward_hook(count_forwards)
-    made.generate(torch.tensor([[5]], device=made.device), max_new_tokens=1,
-                  custom_generate=gumbel.transformers.generate)  # tries the head, once
+    made.generate(
+        torch.tensor([[5]], device=made.device),
+        max_new_tokens=1,
+        custom_generate=gumbel.transformers.generate,
+    )  # tries the head, once
     torch.nn.functional.linear = count  # a hook on the head would have it called
     yield made
     torch.nn.functional.linear = product
@@ -91,10 +92,30 @@ def written(tokenizer, prompt, seed, sequences=1):
     if COMMAND is None:
         pytest.skip("the command is not built; GUMBEL_CLI names one")
     done = subprocess.run(
-        [COMMAND, "generate", "--model", TARGET, "--prompt", prompt, "--seed", str(seed),
-         "--samples", str(sequences), "--temperature", "0.8", "--top-k", "50",
-         "--top-p", "0.95", "--max-tokens", "16", "--ignore-eos", "--json"],
-        check=True, capture_output=True,
+        [
+            COMMAND,
+            "generate",
+            "--model",
+            TARGET,
+            "--prompt",
+            prompt,
+            "--seed",
+            str(seed),
+            "--samples",
+            str(sequences),
+            "--temperature",
+            "0.8",
+            "--top-k",
+            "50",
+            "--top-p",
+            "0.95",
+            "--max-tokens",
+            "16",
+            "--ignore-eos",
+            "--json",
+        ],
+        check=True,
+        capture_output=True,
     )
     ids = [0, *tokenizer(prompt)["input_ids"]]
     return ids, [sample["ids"] for sample in json.loads(done.stdout)["samples"]]

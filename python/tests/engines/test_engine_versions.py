@@ -38,7 +38,10 @@ def test_import_tells_what_is_wrong(module, stubs, text, tmp_path):
     path = os.pathsep.join([str(tmp_path), str(PACKAGE)])
     done = subprocess.run(
         [sys.executable, "-c", f"import gumbel.{module}"],
-        env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=120,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     last = done.stderr.splitlines()[-1]
     assert done.returncode == 1 and last.startswith("ImportError: ") and text in last

@@ -12,7 +12,6 @@ import pytest
 from golden_texts import EXAMPLES, GREEDY, HOW, TARGET, TOKENS, assert_one_text
 
 
-
 @pytest.fixture
 def examples(monkeypatch):
     monkeypatch.syspath_prepend(str(EXAMPLES))

@@ -312,10 +312,16 @@ def test_seeds_that_are_refused(text):
 
 PROBS = torch.full((3, V), 1 / V)
 REFUSED = [
-    (lambda: fi.top_k_top_p_sampling_from_logits(PROBS, 5, 0.9, filter_apply_order="first"),
-     ValueError, "Invalid filter_apply_order: first"),
-    (lambda: fi.top_k_top_p_sampling_from_probs(PROBS, 5, 0.9, None, ""),
-     ValueError, "Invalid filter_apply_order"),
+    (
+        lambda: fi.top_k_top_p_sampling_from_logits(PROBS, 5, 0.9, filter_apply_order="first"),
+        ValueError,
+        "Invalid filter_apply_order: first",
+    ),
+    (
+        lambda: fi.top_k_top_p_sampling_from_probs(PROBS, 5, 0.9, None, ""),
+        ValueError,
+        "Invalid filter_apply_order",
+    ),
     (lambda: fi.top_p_sampling_from_probs(PROBS, torch.tensor(0.5)), ValueError, "top_p: "),
     (lambda: fi.top_p_sampling_from_probs(PROBS, torch.ones(2)), ValueError, "top_p: .*3"),
     (lambda: fi.top_p_sampling_from_probs(PROBS, 1.5), ValueError, "top_p: "),
@@ -334,26 +340,50 @@ REFUSED = [
     (lambda: fi.softmax(PROBS, True), TypeError, "temperature: "),
     (lambda: fi.softmax(PROBS, "1"), TypeError, "temperature: "),
     (lambda: fi.softmax(PROBS, 0.0), ValueError, r"temperature: is 0.0; must be in \(0, "),
-    (lambda: fi.softmax(PROBS, torch.tensor([1.0, 0.0, 1.0])), ValueError,
-     r"temperature\[1\]: is 0.0; must be in \(0, "),
-    (lambda: fi.softmax(PROBS, torch.tensor([1.0, 1.0, math.nan])), ValueError,
-     r"temperature\[2\]: is nan"),
-    (lambda: fi.top_k_sampling_from_probs(PROBS, torch.tensor([3, 0, 3])), ValueError,
-     r"top_k\[1\]: is 0; must be at least 1"),
-    (lambda: fi.top_k_mask_logits(PROBS, torch.tensor([3, 3, -1], dtype=torch.int32)),
-     ValueError, r"top_k\[2\]: is -1; must be at least 1"),
-    (lambda: fi.top_p_renorm_probs(PROBS, torch.tensor([0.0, 1.0, 1.0])), ValueError,
-     r"top_p\[0\]: is 0.0; must be in \(0, 1\]"),
-    (lambda: fi.top_p_renorm_probs(PROBS, torch.tensor([1.0, 1.0000002, 1.0])), ValueError,
-     r"top_p\[1\]: is 1.00000023"),
-    (lambda: fi.min_p_sampling_from_probs(PROBS, torch.tensor([0.0, 1.0, 2.0])), ValueError,
-     r"min_p\[2\]: is 2.0; must be in \[0, 1\]"),
+    (
+        lambda: fi.softmax(PROBS, torch.tensor([1.0, 0.0, 1.0])),
+        ValueError,
+        r"temperature\[1\]: is 0.0; must be in \(0, ",
+    ),
+    (
+        lambda: fi.softmax(PROBS, torch.tensor([1.0, 1.0, math.nan])),
+        ValueError,
+        r"temperature\[2\]: is nan",
+    ),
+    (
+        lambda: fi.top_k_sampling_from_probs(PROBS, torch.tensor([3, 0, 3])),
+        ValueError,
+        r"top_k\[1\]: is 0; must be at least 1",
+    ),
+    (
+        lambda: fi.top_k_mask_logits(PROBS, torch.tensor([3, 3, -1], dtype=torch.int32)),
+        ValueError,
+        r"top_k\[2\]: is -1; must be at least 1",
+    ),
+    (
+        lambda: fi.top_p_renorm_probs(PROBS, torch.tensor([0.0, 1.0, 1.0])),
+        ValueError,
+        r"top_p\[0\]: is 0.0; must be in \(0, 1\]",
+    ),
+    (
+        lambda: fi.top_p_renorm_probs(PROBS, torch.tensor([1.0, 1.0000002, 1.0])),
+        ValueError,
+        r"top_p\[1\]: is 1.00000023",
+    ),
+    (
+        lambda: fi.min_p_sampling_from_probs(PROBS, torch.tensor([0.0, 1.0, 2.0])),
+        ValueError,
+        r"min_p\[2\]: is 2.0; must be in \[0, 1\]",
+    ),
     (lambda: fi.top_k_renorm_probs(PROBS.double(), 3), AssertionError, "Unsupported dtype"),
     (lambda: fi.top_k_mask_logits(PROBS.double(), 3), AssertionError, "Unsupported dtype"),
     (lambda: flashinfer.top_k(PROBS, 0), ValueError, "k: "),
     (lambda: flashinfer.top_k(PROBS, V + 1), ValueError, "k: "),
-    (lambda: flashinfer.cake_top_k_top_p_sampling_from_probs(PROBS, 3, 0.9, philox_seed=1),
-     ValueError, "given together"),
+    (
+        lambda: flashinfer.cake_top_k_top_p_sampling_from_probs(PROBS, 3, 0.9, philox_seed=1),
+        ValueError,
+        "given together",
+    ),
 ]
 
 

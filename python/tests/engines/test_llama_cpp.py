@@ -68,8 +68,10 @@ def test_with_a_model(programs, models, dtype):
 
 def test_quantised_weights_are_drawn_from_logits(programs, models):
     """The product is ggml's, in the graph, too, so that every way draws the same tokens."""
-    text = [run(programs("test_llama_model"), models("q8_0"), way, "3", "48", "0", "1204")
-            for way in ("sample", "row", "graph", "fused")]
+    text = [
+        run(programs("test_llama_model"), models("q8_0"), way, "3", "48", "0", "1204")
+        for way in ("sample", "row", "graph", "fused")
+    ]
     assert len(text[0].split()) == 48 and len(set(text)) == 1
 
 

@@ -206,4 +206,3 @@ def test_other_versions_are_refused(version, text, monkeypatch):
     monkeypatch.setattr(gumbel.sglang.metadata, "version", lambda _: version)
     with pytest.raises(ImportError, match=text):
         gumbel.sglang._check_version()
-

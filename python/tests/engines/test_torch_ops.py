@@ -16,9 +16,7 @@ ops = torch.ops.gumbel
 B, V, D = 4, 515, 32
 DEVICES = [
     "cpu",
-    pytest.param(
-        "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-    ),
+    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")),
 ]
 NAMES = "tokens status logprobs lse ranks kept top_ids top_logprobs best_ids best_scores".split()
 
@@ -174,8 +172,11 @@ def chains_of_another_model(device):
     lse, logprobs = torch.full((2, B, 3), float("nan"), device=device)
     for step in range(2):
         drawn = gumbel.sample(
-            other[step::3], weight, seed=torch.arange(B, device=device) * 7,
-            position=5 + step, domain=gumbel.draft_domain(),
+            other[step::3],
+            weight,
+            seed=torch.arange(B, device=device) * 7,
+            position=5 + step,
+            domain=gumbel.draft_domain(),
         )
         tokens[:, step + 1] = drawn.tokens[:, 0]
         lse[:, step], logprobs[:, step] = drawn.lse, drawn.logprobs[:, 0]
@@ -193,8 +194,10 @@ def test_drafts_with_what_their_draws_had(device):
     # The product of both models' rows, in one order or another.
     torch.testing.assert_close(found[-1], alone[-1], rtol=0, atol=1e-4, equal_nan=True)
     drew = gumbel.proposal(
-        draft["draft_hidden"], weight,
-        drawn_lse=told["draft_lse"].ravel(), drawn_logprobs=told["draft_logprobs"].ravel(),
+        draft["draft_hidden"],
+        weight,
+        drawn_lse=told["draft_lse"].ravel(),
+        drawn_logprobs=told["draft_logprobs"].ravel(),
     )
     wanted = gumbel.verify(rows, weight, tokens, rule="rejection", proposal=drew, **made)
     assert torch.equal(found[0], wanted.tokens)

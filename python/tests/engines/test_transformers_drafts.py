@@ -140,6 +140,7 @@ def test_padding_and_stopping_criteria(model, draft, tokenizer):
 
 def test_windows_that_slide(model, tokenizer):
     """Over models whose every other layer sees 8 tokens: caches go back beyond what they hold."""
+
     def sliding(path):
         config = transformers.AutoConfig.from_pretrained(path)
         config.use_sliding_window, config.sliding_window = True, 8

@@ -17,12 +17,8 @@ LOGITS = np.zeros((B, V), np.float32)  # every token is as likely: no two draws 
 CALLS = {
     "sample": lambda **how: gumbel.sample(0 * HIDDEN, WEIGHT, **how),
     "sample_logits": lambda **how: gumbel.sample_logits(LOGITS, **how),
-    "verify": lambda **how: gumbel.verify(
-        0 * HIDDEN, WEIGHT, np.zeros((B, 1), np.int32), **how
-    ),
-    "verify_logits": lambda **how: gumbel.verify_logits(
-        LOGITS, np.zeros((B, 1), np.int32), **how
-    ),
+    "verify": lambda **how: gumbel.verify(0 * HIDDEN, WEIGHT, np.zeros((B, 1), np.int32), **how),
+    "verify_logits": lambda **how: gumbel.verify_logits(LOGITS, np.zeros((B, 1), np.int32), **how),
 }
 
 

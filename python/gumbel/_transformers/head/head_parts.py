@@ -128,6 +128,4 @@ def _refuse_tensor(name: str, tensor: torch.Tensor, axes: int) -> str:
 
 
 def _describe(tensor: torch.Tensor) -> Any:
-    return (
-        tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device
-    )
+    return (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)

@@ -34,7 +34,11 @@ def greedy(model, ours, tokens=6, **more):
     if ours:
         more["custom_generate"] = gumbel.transformers.generate
     out = model.generate(
-        PROMPT, attention_mask=torch.ones_like(PROMPT), max_new_tokens=tokens, do_sample=False,
-        pad_token_id=0, **more,
+        PROMPT,
+        attention_mask=torch.ones_like(PROMPT),
+        max_new_tokens=tokens,
+        do_sample=False,
+        pad_token_id=0,
+        **more,
     )
     return out[0, PROMPT.shape[1] :].tolist()

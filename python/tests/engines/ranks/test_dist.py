@@ -53,8 +53,15 @@ def run_ranks(body):
     def run(rank):
         first, end = CUTS[rank]
         try:
-            with dist.Group(first, end - first, all_gather=meeting.of(rank), rank=rank,
-                            ranks=len(CUTS), timeout=20, threads=1) as group:
+            with dist.Group(
+                first,
+                end - first,
+                all_gather=meeting.of(rank),
+                rank=rank,
+                ranks=len(CUTS),
+                timeout=20,
+                threads=1,
+            ) as group:
                 found[rank] = body(rank, group)
         except Exception as problem:
             found[rank] = problem

@@ -34,15 +34,25 @@ def per_row(*numbers, dtype=torch.float32):
     return torch.tensor(numbers, dtype=dtype)
 
 
-SEEDS = {"seed": per_row(1, 2, 2**62, 4, 5, dtype=torch.int64),
-         "position": per_row(0, 17, 9, 2**40, 3, dtype=torch.int64)}
-TEXTS = {"prompt_tokens": [[1, 2, 699], [3], [], [650, 650], [99, 100]],
-         "output_tokens": [[5, 650], [], [384, 384, 383], [7], [101]]}
-PENALTIES = {"repetition_penalty": 1.3, "frequency_penalty": per_row(0, 0.5, 0.4, -0.2, 1),
-             "presence_penalty": 0.3}
+SEEDS = {
+    "seed": per_row(1, 2, 2**62, 4, 5, dtype=torch.int64),
+    "position": per_row(0, 17, 9, 2**40, 3, dtype=torch.int64),
+}
+TEXTS = {
+    "prompt_tokens": [[1, 2, 699], [3], [], [650, 650], [99, 100]],
+    "output_tokens": [[5, 650], [], [384, 384, 383], [7], [101]],
+}
+PENALTIES = {
+    "repetition_penalty": 1.3,
+    "frequency_penalty": per_row(0, 0.5, 0.4, -0.2, 1),
+    "presence_penalty": 0.3,
+}
 TOLD = {"logprobs": "processed", "top_logprobs": 6, "ranks": True, "kept": True}
-CUT = {"top_k": per_row(50, 0, 3, 1, 700, dtype=torch.int32), "top_p": per_row(0.9, 0.5, 1, 1, 0.3),
-       "min_p": per_row(0, 0.01, 0, 0.2, 0.001)}
+CUT = {
+    "top_k": per_row(50, 0, 3, 1, 700, dtype=torch.int32),
+    "top_p": per_row(0.9, 0.5, 1, 1, 0.3),
+    "min_p": per_row(0, 0.01, 0, 0.2, 0.001),
+}
 ASKED = {
     "greedy": {"temperature": 0.0, "logprobs": None},
     "greedy, told": {"temperature": 0.0, **TOLD},
@@ -55,17 +65,29 @@ ASKED = {
     "allowed": {"allowed": [[3, 520], [], [0, 1, 2], [529], [383, 384]], **TOLD, **SEEDS},
     "penalties": {**PENALTIES, **TEXTS, **TOLD, **SEEDS},
     "best": {"num_best": 5, **SEEDS},
-    "slots": {"slots": per_row(4, 2, 0, 6, 1, dtype=torch.int32), "num_slots": 7,
-              "temperature": torch.linspace(0, 1.2, 7)},
+    "slots": {
+        "slots": per_row(4, 2, 0, 6, 1, dtype=torch.int32),
+        "num_slots": 7,
+        "temperature": torch.linspace(0, 1.2, 7),
+    },
     "live rows": {"live_rows": 3, **TOLD},
     "domain": {"domain": 1, **SEEDS},
     "top_k": {"top_k": 50, **TOLD, **SEEDS},
     "top_p": {"top_p": 0.95, **TOLD, **SEEDS},
     "min_p": {"min_p": 0.02, **TOLD, **SEEDS},
-    "cut, penalised, biased, told raw": {**CUT, **PENALTIES, **TEXTS, **TOLD, **SEEDS,
-                                         "logit_bias": {520: 2.0}, "logprobs": "raw"},
-    **{f"cut, {order}": {**CUT, **TOLD, **SEEDS, "order": order}
-       for order in ("vllm", "hf", "llama.cpp", "sglang", "mlx", "before_temperature")},
+    "cut, penalised, biased, told raw": {
+        **CUT,
+        **PENALTIES,
+        **TEXTS,
+        **TOLD,
+        **SEEDS,
+        "logit_bias": {520: 2.0},
+        "logprobs": "raw",
+    },
+    **{
+        f"cut, {order}": {**CUT, **TOLD, **SEEDS, "order": order}
+        for order in ("vllm", "hf", "llama.cpp", "sglang", "mlx", "before_temperature")
+    },
     "cut, exact ties": {**CUT, **TOLD, "ties": "exact"},
 }
 SHAPES = ({}, {"softcap": 5.0, "scale": 0.5})
@@ -73,9 +95,7 @@ GIVEN = [[1, 699], [5, -1], [384, 383], [650, 0], [100, 99]]
 
 
 def arrays(output):
-    return {
-        name: np.asarray(value) for name, value in vars(output).items() if value is not None
-    }
+    return {name: np.asarray(value) for name, value in vars(output).items() if value is not None}
 
 
 class Alone:
@@ -154,8 +174,12 @@ def drafts(by, vocab):
     asked = {"seed": SEEDS["seed"][:2], "temperature": 0.7, "vocab_size": vocab}
     each = [0, 1, 2, 3] * 2
     drawn = gumbel.sample(
-        rows, weight, vocab_size=vocab, temperature=0.7,
-        seed=SEEDS["seed"][:2].repeat_interleave(4), position=torch.tensor(each) + 11,
+        rows,
+        weight,
+        vocab_size=vocab,
+        temperature=0.7,
+        seed=SEEDS["seed"][:2].repeat_interleave(4),
+        position=torch.tensor(each) + 11,
     ).tokens.view(2, 4)
     chains = torch.tensor([[9, *drawn[0, :3]], [9, drawn[1, 0], 5, 6]], dtype=torch.int32)
     asked["position"] = per_row(11, 11, dtype=torch.int64)
@@ -217,14 +241,25 @@ def test_all_that_can_be_asked(cut):
 
 # What rank 1 passes otherwise, and what both are told then.
 DIFFERENT = {
-    "seed": {"seed": 6}, "position": {"position": 1}, "temperature": {"temperature": 0.5},
-    "truncation": {"top_k": 7}, "vocab_size": {"vocab_size": V - 1}, "head": {"scale": 0.5},
-    "output": {"ranks": True}, "num_samples": {"num_samples": 2}, "domain": {"domain": 1},
+    "seed": {"seed": 6},
+    "position": {"position": 1},
+    "temperature": {"temperature": 0.5},
+    "truncation": {"top_k": 7},
+    "vocab_size": {"vocab_size": V - 1},
+    "head": {"scale": 0.5},
+    "output": {"ranks": True},
+    "num_samples": {"num_samples": 2},
+    "domain": {"domain": 1},
     "transforms": {"allowed": [1, 2]},
 }
 # What rank 1 is refused: by the package, by the library, and before the library counts its memory.
-REFUSED = ({"temperature": "hot"}, {"temperature": -1.0}, {"top_logprobs": 500}, {"mask": [1]},
-           {"min_p": per_row(0, 0, 0, 0, 2)})
+REFUSED = (
+    {"temperature": "hot"},
+    {"temperature": -1.0},
+    {"top_logprobs": 500},
+    {"mask": [1]},
+    {"min_p": per_row(0, 0, 0, 0, 2)},
+)
 
 
 def told(call):

@@ -50,7 +50,8 @@ def told(drawn):
 def alike(one, other):
     return one.keys() == other.keys() and all(
         torch.equal(one[name].nan_to_num(9e9), other[name].nan_to_num(9e9))
-        if one[name].is_floating_point() else torch.equal(one[name], other[name])
+        if one[name].is_floating_point()
+        else torch.equal(one[name], other[name])
         for name in one
     )
 
@@ -146,9 +147,7 @@ def _one_gpu(rank, mixed):
             asked = {"seed": 5, "position": 9, **asked}
             shard = whole_logits[:, first:end].to(device)
             drawn = told(group.sample_logits(shard, **asked))
-            found["logits", name] = alike(
-                drawn, told(gumbel.sample_logits(whole_logits, **asked))
-            )
+            found["logits", name] = alike(drawn, told(gumbel.sample_logits(whole_logits, **asked)))
             drawn = told(group.sample(hidden, weight[first:end], **asked))
             found["head", name] = {key: value.tolist() for key, value in drawn.items()}
         tokens = torch.tensor([[7, 1, 2], [7, 3, 4]], dtype=torch.int32, device=device)

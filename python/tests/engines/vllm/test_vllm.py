@@ -29,9 +29,7 @@ OTHERS = [
 ]
 SHORT = 6
 GREEDY = [request(prompt, 24) for prompt in PROMPTS]
-ALONE = [
-    [request(prompt, SHORT, seed=seed, **HOW)] for prompt, seed in zip(PROMPTS, SEEDS)
-]
+ALONE = [[request(prompt, SHORT, seed=seed, **HOW)] for prompt, seed in zip(PROMPTS, SEEDS)]
 AMONG = [
     [
         *(request(PROMPTS[row % 3], SHORT, **OTHERS[row % 4]) for row in range(17)),
@@ -115,9 +113,14 @@ def test_transformers_writes_the_same_texts(runner):
         ids = generated(prompt, seed)[0]
         inputs = torch.tensor([ids])
         made = model.generate(
-            inputs, attention_mask=torch.ones_like(inputs), do_sample=True, seed=seed,
-            max_new_tokens=TOKENS, eos_token_id=None,
-            custom_generate=gumbel.transformers.generate, **HOW,
+            inputs,
+            attention_mask=torch.ones_like(inputs),
+            do_sample=True,
+            seed=seed,
+            max_new_tokens=TOKENS,
+            eos_token_id=None,
+            custom_generate=gumbel.transformers.generate,
+            **HOW,
         )
         same += made[0, len(ids) :].tolist() == found
     assert same >= len(TEXTS) - PARTED_MOST

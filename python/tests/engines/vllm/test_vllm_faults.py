@@ -23,7 +23,10 @@ BAD = [
 # A penalty that is inf in float32: vLLM applies it, and the engine goes on.
 ODD = [request(PROMPTS[1], 8, repetition_penalty=1e39)]
 NGRAMS = {
-    "method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 2, "prompt_lookup_min": 1,
+    "method": "ngram",
+    "num_speculative_tokens": 3,
+    "prompt_lookup_max": 2,
+    "prompt_lookup_min": 1,
 }
 # What drafts are verified with: a grammar, and a token that it does not allow.
 APART = {"allowed_token_ids": [5], "structured_outputs": {"choice": ["the LORD said", "and he"]}}
@@ -33,7 +36,7 @@ WITH_DRAFTS = [
 
 
 def check(bad, **settings):
-    job = run([[*(asked for asked, _ in bad), *GOOD], ODD, GOOD], **settings)
+    job = run([[*(parameters for parameters, _ in bad), *GOOD], ODD, GOOD], **settings)
     found = job.rounds[0]["requests"]
     assert job.ids(0)[len(bad) :] == job.ids(2)
     for (_, reason), failed in zip(bad, found):
@@ -49,8 +52,12 @@ def check(bad, **settings):
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"runner": "V2"}, {"processes": True},
-     {"processes": True, "distributed_executor_backend": "uni"}],
+    [
+        {},
+        {"runner": "V2"},
+        {"processes": True},
+        {"processes": True, "distributed_executor_backend": "uni"},
+    ],
     ids=str,
 )
 def test_a_request_without_a_token_ends_with_an_error(settings):

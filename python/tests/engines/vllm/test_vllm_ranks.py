@@ -11,7 +11,14 @@ from vllm_jobs import PROMPTS, RUNNERS, need_vllm, request, run
 need_vllm()
 
 from test_vllm_requests import (  # noqa: E402
-    DRAWN, NAMES, NGRAMS, WITHOUT_DRAFTS, alike, rounds, way_of, written,
+    DRAWN,
+    NAMES,
+    NGRAMS,
+    WITHOUT_DRAFTS,
+    alike,
+    rounds,
+    way_of,
+    written,
 )
 
 if len(os.sched_getaffinity(0)) < 2:

@@ -29,13 +29,21 @@ ASKED = {
 }
 NAMES = list(ASKED)
 # How the steps of each kind of request are drawn; of the rest all are fused.
-FROM_LOGITS = {"penalties and logprobs": "logits", "grammar and logprobs": "logits",
-               "many logprobs": "processed"}
-BY_V2 = dict.fromkeys(["penalties", "penalties and logprobs", "bad_words", "min_tokens"],
-                      "processed")
+FROM_LOGITS = {
+    "penalties and logprobs": "logits",
+    "grammar and logprobs": "logits",
+    "many logprobs": "processed",
+}
+BY_V2 = dict.fromkeys(
+    ["penalties", "penalties and logprobs", "bad_words", "min_tokens"], "processed"
+)
 DRAWN = {"temperature": 0.8, "top_k": 20, "top_p": 0.95, "seed": 5}
-NGRAMS = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3,
-          "prompt_lookup_min": 1}
+NGRAMS = {
+    "method": "ngram",
+    "num_speculative_tokens": 3,
+    "prompt_lookup_max": 3,
+    "prompt_lookup_min": 1,
+}
 # vLLM does not do these with drafts, and says so.
 WITHOUT_DRAFTS = ("logit_bias", "prompt_logprobs", "many logprobs")
 

@@ -50,24 +50,24 @@ def lazily(monkeypatch, layer, head, hidden):
     monkeypatch.setattr(
         lazy, "_stock", lambda _, head, hidden, bias: hidden.float() @ head.weight.float().T
     )
-    with lazy.put_off():
+    with lazy.defer_products():
         return lazy._forward(layer, head, hidden)
 
 
 @pytest.fixture
-def asked(monkeypatch):
-    from gumbel._vllm import screened
+def enabled(monkeypatch):
+    from gumbel._vllm import head_screens
 
     config = types.SimpleNamespace(additional_config={"gumbel": {"screen": True}})
-    screened.ask(config)
+    head_screens.configure(config)
     yield
-    screened.ask(types.SimpleNamespace(additional_config={}))
+    head_screens.configure(types.SimpleNamespace(additional_config={}))
 
 
-def test_rows_of_16_bits_are_put_off_for_a_screen(monkeypatch, asked):
+def test_rows_of_16_bits_are_put_off_for_a_screen(monkeypatch, enabled):
     import gumbel
     from gumbel._vllm import lazy
-    from gumbel._vllm.drawer import Asks, Drawer, Likeliest
+    from gumbel._vllm.drawer import DrawParameters, Drawer, LogprobsRequest
 
     layer, head = layer_and_head(torch.bfloat16)
     hidden = torch.randn(5, 96).to(torch.bfloat16)
@@ -86,10 +86,10 @@ def test_rows_of_16_bits_are_put_off_for_a_screen(monkeypatch, asked):
     wanted = gumbel.sample(
         hidden, head.weight, logprobs=None, **{**rows, "seed": rows["seed"].view(torch.uint64)}
     ).tokens
-    assert torch.equal(Drawer().draw(logits, Asks(rows)).tokens, wanted)
+    assert torch.equal(Drawer().draw(logits, DrawParameters(rows)).tokens, wanted)
     assert lazy.is_lazy(logits)
     # Of log-probabilities a screen knows nothing, and vLLM multiplies faster.
-    Drawer().draw(logits, Asks(rows), Likeliest(2, True))
+    Drawer().draw(logits, DrawParameters(rows), LogprobsRequest(2, True))
     assert not lazy.is_lazy(logits)
 
 

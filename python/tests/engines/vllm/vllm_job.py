@@ -78,16 +78,16 @@ def main():
 
             change(engine, *job["changes"][str(at)])
         prompts, parameters = [], []
-        for ids, asked in requests:
-            asked = dict(asked)
-            if "structured_outputs" in asked:
-                asked["structured_outputs"] = StructuredOutputsParams(
-                    **asked["structured_outputs"]
+        for ids, enabled in requests:
+            enabled = dict(enabled)
+            if "structured_outputs" in enabled:
+                enabled["structured_outputs"] = StructuredOutputsParams(
+                    **enabled["structured_outputs"]
                 )
-            if "logit_bias" in asked:
-                asked["logit_bias"] = {int(t): v for t, v in asked["logit_bias"].items()}
+            if "logit_bias" in enabled:
+                enabled["logit_bias"] = {int(t): v for t, v in enabled["logit_bias"].items()}
             prompts.append({"prompt_token_ids": ids})
-            parameters.append(SamplingParams(detokenize=True, **asked))
+            parameters.append(SamplingParams(detokenize=True, **enabled))
         written = engine.generate(prompts, parameters, use_tqdm=False)
         if len(ranks) > 1:
             told = engine.collective_rpc("gumbel_told")

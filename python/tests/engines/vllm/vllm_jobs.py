@@ -67,26 +67,44 @@ class Job:
 def run(rounds, runner="V1", plugin=True, processes=False, ranks=1, changes={}, **engine):
     """Have vLLM write the rounds: lists of (token ids, parameters)."""
     small = {"max_num_seqs": 8, "max_num_batched_tokens": 512} if runner == "V2" else {}
-    settings = {"model": str(TARGET), "dtype": "float32", "max_model_len": 256, "max_num_seqs": 64,
-                "max_logprobs": 300, **small, **engine}
+    settings = {
+        "model": str(TARGET),
+        "dtype": "float32",
+        "max_model_len": 256,
+        "max_num_seqs": 64,
+        "max_logprobs": 300,
+        **small,
+        **engine,
+    }
     variables = {**os.environ, "OMP_NUM_THREADS": "1"}
     variables.pop("VLLM_PLUGINS", None)
     if not plugin:
         variables["VLLM_PLUGINS"] = "none"
     here = str(JOB.parent)
     variables["PYTHONPATH"] = os.pathsep.join([here, *variables.get("PYTHONPATH", "").split(":")])
-    job = {"engine": settings, "runner": runner, "processes": processes, "ranks": ranks,
-           "plugin": plugin, "rounds": rounds, "changes": changes}
+    job = {
+        "engine": settings,
+        "runner": runner,
+        "processes": processes,
+        "ranks": ranks,
+        "plugin": plugin,
+        "rounds": rounds,
+        "changes": changes,
+    }
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "rounds.json"
         done = subprocess.run(
-            [sys.executable, JOB, out], input=json.dumps(job), text=True, capture_output=True,
-            env=variables, timeout=LIMIT,
+            [sys.executable, JOB, out],
+            input=json.dumps(job),
+            text=True,
+            capture_output=True,
+            env=variables,
+            timeout=LIMIT,
         )
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
         return Job(json.loads(out.read_text()), done.stdout + done.stderr)
 
 
-def request(prompt, tokens=16, **asked):
+def request(prompt, tokens=16, **enabled):
     """A request for a text of `tokens`; greedy unless it asks for a temperature."""
-    return [prompt, {"temperature": 0, "max_tokens": tokens, "ignore_eos": True, **asked}]
+    return [prompt, {"temperature": 0, "max_tokens": tokens, "ignore_eos": True, **enabled}]

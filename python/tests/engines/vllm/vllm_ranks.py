@@ -41,18 +41,20 @@ def _watch(weight):
         finally:
             drawer.counts = ours
 
-    def drawn(self, logits, asks, likeliest=None, took="logits"):
-        found = draw(self, logits, asks, likeliest, took)
+    def drawn(self, logits, parameters, requested=None, counted_as="logits"):
+        found = draw(self, logits, parameters, requested, counted_as)
         if is_lazy(logits) and logits.shard is not None and logits.columns is None:
             held = tuple(None if part is None else part.clone() for part in vars(found).values())
-            whole = again(lambda *a: draw(drawer.Drawer(), *a), logits, asks, likeliest, took)
+            whole = again(
+                lambda *a: draw(drawer.Drawer(), *a), logits, parameters, requested, counted_as
+            )
             _compare("draw", held, vars(whole).values())
         return found
 
-    def verified(logits, asks, *rest):
-        found = verify(logits, asks, *rest)
+    def verified(logits, parameters, *rest):
+        found = verify(logits, parameters, *rest)
         if is_lazy(logits) and logits.shard is not None and logits.columns is None:
-            _compare("verify", found, again(verify, logits, asks, *rest))
+            _compare("verify", found, again(verify, logits, parameters, *rest))
         return found
 
     drawer.Drawer.draw = drawn

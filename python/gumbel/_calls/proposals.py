@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from .. import _abi
-from .._calls.ways import WayIn, from_head, from_logits, of_logits
-from .arguments import Shape, row_float32
-from .arrays import Array, NumpyArrays
-from .common import Common, Request, takes_common
-from .numbers import integer
+from .._inputs.arguments import Shape, read_row_float32
+from .._inputs.arrays import Array, NumpyArrays
+from .._inputs.common import Common, Request, takes_common
+from .._inputs.numbers import read_integer
+from .library_call import LogitsSource, read_head, read_logit_options, read_logits
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -43,18 +43,18 @@ def draft_domain(step: int = 0) -> int:
     step         for "block": which token of its draft is drawn, 0 to 1022. A place that is drafted
                  again, after a block was cut short, must not meet noise that was used.
     """
-    return _abi.DOMAIN_DRAFT | integer("step", step, 0, _abi.NODES_MOST - 2) << 8
+    return _abi.DOMAIN_DRAFT | read_integer("step", step, 0, _abi.NODES_MOST - 2) << 8
 
 
 @dataclass(frozen=True, eq=False)
 class Proposal:
     """What drew drafts: made by proposal() and proposal_logits(), taken by verify()."""
 
-    make: Callable[..., tuple[WayIn, Request]]
+    make: Callable[..., tuple[LogitsSource, Request]]
     common: dict[str, Any]
     drawn: dict[str, Any]  # drawn_lse and drawn_logprobs, or None both
 
-    def read(self, requests: int, slots: dict[str, Any]) -> tuple[WayIn, Request]:
+    def read(self, requests: int, slots: dict[str, Any]) -> tuple[LogitsSource, Request]:
         """The structs that it is; row parameters are of `requests` rows, or of slots."""
         try:
             return self.make({"domain": _abi.DOMAIN_DRAFT, **self.common, **slots}, requests)
@@ -64,7 +64,7 @@ class Proposal:
     def told(self, shapes: Sequence[Shape], arrays: NumpyArrays) -> dict[str, Any]:
         """What its draws had, by its name in the struct and in memory that the library reads."""
         return {
-            name[len("drawn_") :]: row_float32(f"proposal.{name}", value, shapes, arrays)
+            name[len("drawn_") :]: read_row_float32(f"proposal.{name}", value, shapes, arrays)
             for name, value in self.drawn.items()
             if value is not None
         }
@@ -104,10 +104,10 @@ def proposal(
 
     Row parameters are of R requests, as verify() has them. `domain` is by default draft_domain().
     """
-    shared = of_logits(scale, softcap, vocab_size)
+    shared = read_logit_options(scale, softcap, vocab_size)
 
-    def make(rest: dict[str, Any], requests: int) -> tuple[WayIn, Request]:
-        return from_head(hidden, weight, bias, shared, rest, batch=requests)
+    def make(rest: dict[str, Any], requests: int) -> tuple[LogitsSource, Request]:
+        return read_head(hidden, weight, bias, shared, rest, batch=requests)
 
     return Proposal(make, dict(common), _drawn(drawn_lse, drawn_logprobs))
 
@@ -124,9 +124,9 @@ def proposal_logits(
     **common: Unpack[Common],
 ) -> Proposal:
     """Say that drafts were drawn from logits [n, V], by sample_logits(); else as proposal()."""
-    shared = of_logits(scale, softcap, vocab_size)
+    shared = read_logit_options(scale, softcap, vocab_size)
 
-    def make(rest: dict[str, Any], requests: int) -> tuple[WayIn, Request]:
-        return from_logits(logits, shared, rest, batch=requests)
+    def make(rest: dict[str, Any], requests: int) -> tuple[LogitsSource, Request]:
+        return read_logits(logits, shared, rest, batch=requests)
 
     return Proposal(make, dict(common), _drawn(drawn_lse, drawn_logprobs))

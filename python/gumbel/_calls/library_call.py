@@ -9,17 +9,17 @@ from typing import Any, NamedTuple, Optional, Sequence, Tuple
 import numpy as np
 
 from .. import _abi
-from .._inputs.arguments import INT32_MAX, matrix, vector
-from .._inputs.arrays import NumpyArrays, Workspace, address, arrays_of, taken, workspace
+from .._inputs.arguments import INT32_MAX, read_matrix, read_vector
+from .._inputs.arrays import NumpyArrays, Workspace, address, arrays_of, import_array, workspace
 from .._inputs.common import DISTRIBUTIONS, Request, read_common
-from .._inputs.numbers import integer, number
+from .._inputs.numbers import read_integer, read_number
 from .outputs import SampleOutput
 from .screens import Screen
 
 INT64_MAX = 2**63 - 1
 
 # A head or logits, and None for the other.
-WayIn = Tuple[Optional[_abi.Head], Optional[_abi.Logits]]
+LogitsSource = Tuple[Optional[_abi.Head], Optional[_abi.Logits]]
 
 
 class Callee(NamedTuple):
@@ -30,7 +30,7 @@ class Callee(NamedTuple):
     verify_workspace_size: Any
 
 
-def callee_of(arrays: NumpyArrays, callee: Optional[Callee]) -> Callee:
+def resolve_callee(arrays: NumpyArrays, callee: Optional[Callee]) -> Callee:
     """Who is called: `callee`, or the device of these arrays."""
     if callee is not None:
         return callee
@@ -42,23 +42,25 @@ def open_arrays(inputs: dict[str, Any], common: Any) -> tuple[NumpyArrays, dict[
     """The arrays of a call, on the device that it asks for; the other parameters."""
     rest = dict(common)
     if rest.get("mask") is not None:
-        rest["mask"] = inputs["mask"] = taken("mask", rest["mask"])
+        rest["mask"] = inputs["mask"] = import_array("mask", rest["mask"])
     isa, threads = rest.pop("isa", None), rest.pop("threads", None)
     return arrays_of(inputs, isa, threads), rest
 
 
-def of_logits(
+def read_logit_options(
     scale: float, softcap: float, vocab_size: Optional[int], first_token: int = 0
 ) -> dict[str, Any]:
     """The fields that both ways in share."""
-    factor = number("scale", scale)
+    factor = read_number("scale", scale)
     if factor == 0:  # which the library reads as its default, 1
         raise ValueError("scale: 0 would make every token equally likely; expected another number")
     return {
         "scale": factor,
-        "soft_cap": number("softcap", softcap),
-        "vocab_size": 0 if vocab_size is None else integer("vocab_size", vocab_size, 1, INT64_MAX),
-        "first_token": integer("first_token", first_token, 0, INT32_MAX),
+        "soft_cap": read_number("softcap", softcap),
+        "vocab_size": 0
+        if vocab_size is None
+        else read_integer("vocab_size", vocab_size, 1, INT64_MAX),
+        "first_token": read_integer("first_token", first_token, 0, INT32_MAX),
     }
 
 
@@ -80,7 +82,7 @@ def _request(
     return read_common(arrays, batch, end, rows, whole, **rest)
 
 
-def from_head(
+def read_head(
     hidden: Any,
     weight: Any,
     bias: Any,
@@ -89,7 +91,7 @@ def from_head(
     name: str = "weight",
     batch: Optional[int] = None,
     shard: bool = False,
-) -> tuple[WayIn, Request]:
+) -> tuple[LogitsSource, Request]:
     """What a call takes from hidden states and an LM head.
 
     `shared` is of_logits(), `name` the argument that the weights came as, `batch` how many rows
@@ -100,11 +102,17 @@ def from_head(
     if screen is not None:
         screen.check_weight()
         weight = screen.weight
-    hidden, weight, bias = taken("hidden", hidden), taken(name, weight), taken("bias", bias)
+    hidden, weight, bias = (
+        import_array("hidden", hidden),
+        import_array(name, weight),
+        import_array("bias", bias),
+    )
     arrays, rest = open_arrays({"hidden": hidden, name: weight, "bias": bias}, common)
-    head = _abi.Head(hidden=matrix("hidden", hidden), weight=matrix(name, weight), **shared)
+    head = _abi.Head(
+        hidden=read_matrix("hidden", hidden), weight=read_matrix(name, weight), **shared
+    )
     if bias is not None:
-        head.bias = vector("bias", bias)
+        head.bias = read_vector("bias", bias)
     if screen is not None:
         head.screen = screen.address
     request = _request(arrays, len(hidden), batch, shared, len(weight), shard, rest)
@@ -113,26 +121,26 @@ def from_head(
     return (head, None), request
 
 
-def from_logits(
+def read_logits(
     logits: Any,
     shared: dict[str, Any],
     common: Any,
     name: str = "logits",
     batch: Optional[int] = None,
     shard: bool = False,
-) -> tuple[WayIn, Request]:
+) -> tuple[LogitsSource, Request]:
     """As from_head(), from logits; `name` is the argument that they came as."""
-    logits = taken(name, logits)
+    logits = import_array(name, logits)
     arrays, rest = open_arrays({name: logits}, common)
-    head = _abi.Logits(logits=matrix(name, logits), **shared)
+    head = _abi.Logits(logits=read_matrix(name, logits), **shared)
     rows, vocab = logits.shape
     request = _request(arrays, rows, batch, shared, vocab, shard, rest)
     request.held += [logits, rest.get("mask")]
     return (None, head), request
 
 
-def scratch_of(
-    way_in: WayIn,
+def make_workspace(
+    source: LogitsSource,
     request: Request,
     output: Optional[_abi.Output],
     kept: bool = True,
@@ -140,13 +148,13 @@ def scratch_of(
 ) -> Workspace:
     """The workspace of a call, which others of this thread may have had, if `kept`."""
     size, error = ctypes.c_size_t(), _abi.Error()
-    called = callee_of(request.arrays, callee)
-    status = called.workspace_size(called.handle, *way_in, request.sampling, output, size, error)
+    called = resolve_callee(request.arrays, callee)
+    status = called.workspace_size(called.handle, *source, request.sampling, output, size, error)
     _abi.check(status, error)
     return workspace(request.arrays, size.value, kept)
 
 
-def output_of(request: Request) -> tuple[SampleOutput, _abi.Output]:
+def make_output(request: Request) -> tuple[SampleOutput, _abi.Output]:
     """The arrays of a request's results, and the struct that points to them."""
     arrays, batch = request.arrays, request.batch
     draws, tops = (batch, request.sampling.num_samples), (batch, request.top_logprobs)
@@ -181,18 +189,18 @@ def output_of(request: Request) -> tuple[SampleOutput, _abi.Output]:
 
 
 def draw(
-    call: Any, way_in: WayIn, request: Request, callee: Optional[Callee] = None
+    call: Any, source: LogitsSource, request: Request, callee: Optional[Callee] = None
 ) -> SampleOutput:
     """Draw by one call of the library."""
     request.draw_seed()
-    result, output = output_of(request)
-    call_library(call, way_in, request, [output], output, callee)
+    result, output = make_output(request)
+    call_library(call, source, request, [output], output, callee)
     return result
 
 
 def call_library(
     call: Any,
-    way_in: WayIn,
+    source: LogitsSource,
     request: Request,
     results: Sequence[Any],
     output: Optional[_abi.Output] = None,
@@ -200,8 +208,8 @@ def call_library(
 ) -> None:
     """Call the library; `results` is where it shall write, `output` what its workspace goes by."""
     arrays = request.arrays
-    scratch = scratch_of(way_in, request, output, callee=callee)
-    head, error = way_in[0] or way_in[1], _abi.Error()
-    where = (callee_of(arrays, callee).handle, arrays.stream, head, request.sampling)
+    scratch = make_workspace(source, request, output, callee=callee)
+    head, error = source[0] or source[1], _abi.Error()
+    where = (resolve_callee(arrays, callee).handle, arrays.stream, head, request.sampling)
     status = call(*where, *results, scratch.address, scratch.size, error)
     _abi.check(status, error)

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _abi
-from .._inputs.arguments import INT32_MAX, gapless, row_integers, row_tokens, token_lists
-from .._inputs.arrays import NumpyArrays, TorchArrays, address, arrays_of
-from .._inputs.numbers import integer, length
+from .arguments import INT32_MAX, read_gapless, read_row_integers, read_row_tokens, read_token_lists
+from .arrays import NumpyArrays, TorchArrays, address, arrays_of
+from .numbers import get_length, read_integer
 
 _COUNTS = {16: np.uint16, 32: np.int32}
 
@@ -45,9 +45,9 @@ class History:
     def __init__(
         self, num_slots: int, vocab_size: int, *, count_bits: int = 16, like: Optional[Any] = None
     ) -> None:
-        self.num_slots = integer("num_slots", num_slots, 1, INT32_MAX)
-        self.vocab_size = integer("vocab_size", vocab_size, 1, 2**31)
-        self.count_bits = integer("count_bits", count_bits, 16, 32)
+        self.num_slots = read_integer("num_slots", num_slots, 1, INT32_MAX)
+        self.vocab_size = read_integer("vocab_size", vocab_size, 1, 2**31)
+        self.count_bits = read_integer("count_bits", count_bits, 16, 32)
         if self.count_bits not in _COUNTS:
             raise ValueError(f"count_bits: {self.count_bits} is neither 16 nor 32")
         arrays = arrays_of({"like": np.empty(0) if like is None else like}, None, None)
@@ -70,7 +70,7 @@ class History:
         for name, array in named.items():
             if array is None:
                 raise ValueError(f"{name}: a history has prompt, output and counts, all or none")
-        found = {name: gapless(name, array) for name, array in named.items()}
+        found = {name: read_gapless(name, array) for name, array in named.items()}
         made.num_slots, made.vocab_size = found["history_counts"].shape
         made.count_bits = 8 * found["history_counts"].itemsize
         if made.count_bits not in _COUNTS:
@@ -102,7 +102,7 @@ class History:
             if value is None:
                 lists.append(_abi.TokenLists())
                 continue
-            made, arrays_held = token_lists(name, value, batch, arrays)
+            made, arrays_held = read_token_lists(name, value, batch, arrays)
             lists.append(made)
             held += arrays_held
         error = _abi.Error()
@@ -121,13 +121,13 @@ class History:
         slots        as in start(); each is that of one row at most.
         """
         arrays, batch, places, held = self._rows(slots)
-        found = row_tokens("tokens", tokens, ((batch,), (batch, None)), arrays)
+        found = read_row_tokens("tokens", tokens, ((batch,), (batch, None)), arrays)
         width = 1 if len(found.shape) == 1 else found.shape[1]
         if counts is None and width != 1:
             counts = np.full(batch, width, np.int32)
         more = None
         if counts is not None:
-            more, stride = row_integers("counts", counts, batch, np.int32, arrays)
+            more, stride = read_row_integers("counts", counts, batch, np.int32, arrays)
             if stride == _abi.SAME and batch != 1:
                 raise ValueError(f"counts: expected the shape ({batch},), one a row")
         if width == 0:
@@ -157,8 +157,8 @@ class History:
         arrays = arrays_of({"history": self.prompt}, None, None)
         if slots is None:
             return arrays, self.num_slots, None, []
-        batch = length(slots)
+        batch = get_length(slots)
         if batch is None or batch > self.num_slots:
             raise ValueError(f"slots: expected a list of {self.num_slots} slots at most")
-        of_row, _ = row_integers("slots", slots, batch, np.int32, arrays)
+        of_row, _ = read_row_integers("slots", slots, batch, np.int32, arrays)
         return arrays, batch, _abi.Slots(address(of_row), self.num_slots), [of_row]
