@@ -97,8 +97,8 @@ def test_explain():
 @pytest.mark.parametrize(
     "keywords, error, text",
     [
-        ({"slots": [0, 1, 2, 3]}, ValueError, "slots: it needs num_slots"),
-        ({"num_slots": 4}, ValueError, "num_slots: it needs slots"),
+        ({"slots": [0, 1, 2, 3]}, ValueError, "slots: requires num_slots"),
+        ({"num_slots": 4}, ValueError, "num_slots: requires slots"),
         ({"slots": [0, 1, 2, 4], "num_slots": 4}, ValueError, "slots: "),
         ({"slots": 0, "num_slots": 4}, ValueError, "slots: expected the shape"),
         ({"live_rows": B + 1}, ValueError, "live_rows: "),

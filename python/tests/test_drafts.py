@@ -317,8 +317,8 @@ def test_wrong_results_of_the_drafters_draws_are_refused_by_name(target, name):
     refuse(TypeError, rf"proposal\.{name}: ", good.tolist())
     refuse(TypeError, rf"proposal\.{name}: a masked", np.ma.masked_invalid(good))
     other_name = {"drawn_lse": "drawn_logprobs", "drawn_logprobs": "drawn_lse"}[name]
-    refuse(ValueError, f"^{other_name}: it goes with {name}, both or neither", None)
-    with pytest.raises(ValueError, match=f"^{name}: it goes with {other_name}"):
+    refuse(ValueError, f"^{other_name}: requires {name}", None)
+    with pytest.raises(ValueError, match=f"^{name}: requires {other_name}"):
         gumbel.proposal_logits(other, **{name: good})
 
 

@@ -132,7 +132,7 @@ def test_refusals():
     calls = [
         (lambda: history.start([[1]]), ValueError, "prompts: expected 5 lists"),
         (lambda: history.start(outputs=["a"] * 5), TypeError, r"outputs\[0\]: "),
-        (lambda: history.start(slots=3), ValueError, "slots: expected a list of 5 slots at most"),
+        (lambda: history.start(slots=3), ValueError, "slots: expected a list of at most 5 slots"),
         (lambda: history.start(slots=range(2**62)), ValueError, "slots: expected a list"),
         (lambda: history.start(slots=[0, SLOTS]), ValueError, r"slots: slots\[1\] is 5"),
         (lambda: history.start(slots=[-1]), ValueError, r"slots\[0\]: "),

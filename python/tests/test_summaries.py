@@ -81,7 +81,7 @@ def test_they_are_plain_data():
     sent = b"".join(part.tobytes() for part in of_logits())
     gathered = np.frombuffer(sent, gumbel.SUMMARY).reshape(len(SHARDS), B, S)
     equal(gumbel.finish(gathered), whole()[0])
-    with pytest.raises(ValueError, match="^into: it is read-only"):
+    with pytest.raises(ValueError, match="^into: the array is read-only"):
         gumbel.merge(gathered[0], gathered[1])
 
 

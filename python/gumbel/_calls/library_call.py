@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What public functions share: one call of the library, its workspace and its results."""
+"""Common parts of the public functions: a call of the library, its workspace and its results."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .screens import Screen
 
 INT64_MAX = 2**63 - 1
 
-# A head or logits, and None for the other.
+# The source of the logits: a head or logits, and None for the other.
 LogitsSource = Tuple[Optional[_abi.Head], Optional[_abi.Logits]]
 
 
 class Callee(NamedTuple):
-    """Whose calls are made: those of a group of ranks, in place of the device's own."""
+    """The handle of a device or of a group of ranks, and the functions that size its workspaces."""
 
     handle: Any
     workspace_size: Any
@@ -31,7 +31,7 @@ class Callee(NamedTuple):
 
 
 def resolve_callee(arrays: NumpyArrays, callee: Optional[Callee]) -> Callee:
-    """Who is called: `callee`, or the device of these arrays."""
+    """`callee`, or the device of these arrays if it is None."""
     if callee is not None:
         return callee
     lib = _abi.lib
@@ -39,7 +39,7 @@ def resolve_callee(arrays: NumpyArrays, callee: Optional[Callee]) -> Callee:
 
 
 def open_arrays(inputs: dict[str, Any], common: Any) -> tuple[NumpyArrays, dict[str, Any]]:
-    """The arrays of a call, on the device that it asks for; the other parameters."""
+    """The arrays of a call, by their device and the call's isa and threads; other parameters."""
     rest = dict(common)
     if rest.get("mask") is not None:
         rest["mask"] = inputs["mask"] = import_array("mask", rest["mask"])
@@ -50,9 +50,9 @@ def open_arrays(inputs: dict[str, Any], common: Any) -> tuple[NumpyArrays, dict[
 def read_logit_options(
     scale: float, softcap: float, vocab_size: Optional[int], first_token: int = 0
 ) -> dict[str, Any]:
-    """The fields that both ways in share."""
+    """The fields that the structs of heads and logits share."""
     factor = read_number("scale", scale)
-    if factor == 0:  # which the library reads as its default, 1
+    if factor == 0:  # the library reads 0 as its default, 1
         raise ValueError("scale: 0 would make every token equally likely; expected another number")
     return {
         "scale": factor,
@@ -92,11 +92,12 @@ def read_head(
     batch: Optional[int] = None,
     shard: bool = False,
 ) -> tuple[LogitsSource, Request]:
-    """What a call takes from hidden states and an LM head.
+    """The source and the request of a call on hidden states and an LM head.
 
-    `shared` is of_logits(), `name` the argument that the weights came as, `batch` how many rows
-    have parameters if not as many as there are hidden states, `shard` whether other calls have
-    more of the vocabulary.
+    shared       of read_logit_options().
+    name         the name of the weight argument in errors.
+    batch        number of rows of row parameters. None: as many as hidden states.
+    shard        whether `weight` is a part of the vocabulary.
     """
     screen = weight if isinstance(weight, Screen) else None
     if screen is not None:
@@ -129,7 +130,7 @@ def read_logits(
     batch: Optional[int] = None,
     shard: bool = False,
 ) -> tuple[LogitsSource, Request]:
-    """As from_head(), from logits; `name` is the argument that they came as."""
+    """As read_head(), from logits; `name` is the name of their argument in errors."""
     logits = import_array(name, logits)
     arrays, rest = open_arrays({name: logits}, common)
     head = _abi.Logits(logits=read_matrix(name, logits), **shared)
@@ -146,7 +147,7 @@ def make_workspace(
     kept: bool = True,
     callee: Optional[Callee] = None,
 ) -> Workspace:
-    """The workspace of a call, which others of this thread may have had, if `kept`."""
+    """The workspace of a call; with `kept`, one that calls of this thread share."""
     size, error = ctypes.c_size_t(), _abi.Error()
     called = resolve_callee(request.arrays, callee)
     status = called.workspace_size(called.handle, *source, request.sampling, output, size, error)
@@ -161,12 +162,12 @@ def make_output(request: Request) -> tuple[SampleOutput, _abi.Output]:
     bests = (batch, request.num_best)
 
     output = _abi.Output(logprobs_of=DISTRIBUTIONS[request.logprobs])
-    made: dict[str, Any] = dict(logprobs=None, lse=None)
-    made["seed"] = None if request.sampling.given.data else request.seed
+    results: dict[str, Any] = dict(logprobs=None, lse=None)
+    results["seed"] = None if request.sampling.given.data else request.seed
 
     def make(name: str, shape: tuple[int, ...], dtype: type) -> None:
-        made[name] = arrays.empty(shape, dtype)
-        setattr(output, name, address(made[name]))
+        results[name] = arrays.empty(shape, dtype)
+        setattr(output, name, address(results[name]))
 
     make("tokens", draws, np.int32)
     make("status", (batch,), np.int32)
@@ -185,7 +186,7 @@ def make_output(request: Request) -> tuple[SampleOutput, _abi.Output]:
         output.num_best = request.num_best
         make("best_ids", bests, np.int32)
         make("best_scores", bests, np.float32)
-    return SampleOutput(**made), output
+    return SampleOutput(**results), output
 
 
 def draw(
@@ -206,7 +207,7 @@ def call_library(
     output: Optional[_abi.Output] = None,
     callee: Optional[Callee] = None,
 ) -> None:
-    """Call the library; `results` is where it shall write, `output` what its workspace goes by."""
+    """Call the library; `results` are its output arguments, `output` determines its workspace."""
     arrays = request.arrays
     scratch = make_workspace(source, request, output, callee=callee)
     head, error = source[0] or source[1], _abi.Error()

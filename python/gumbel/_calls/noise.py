@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The noise that draws add, and the generator that it comes from."""
+"""The Gumbel noise of draws, and its random-number generator."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ UINT32_MAX, UINT64_MAX = 2**32 - 1, 2**64 - 1
 def noise(
     seed: int, position: int, vocab_size: int, *, sample: int = 0, domain: int = 0
 ) -> NDArray[np.float32]:
-    """The Gumbel noise [vocab_size] that draw number `sample` of a row adds to its logits.
+    """The Gumbel noise [vocab_size] that a draw adds to a row's transformed logits.
 
     seed         the row's own seed, < 2**64.
-    position     < 2**64: the step in the row's sequence.
-    sample       < 2**32: which of the row's draws.
-    domain       < 2**31: which stream of randomness; draws use 0.
+    position     the step in the row's sequence, < 2**64.
+    sample       the sample counter of the draw, < 2**32.
+    domain       the random stream, < 2**31; texts use 0.
     """
     count = read_integer("vocab_size", vocab_size, 0, 2**31)
     out = np.empty(count, dtype=np.float32)
@@ -45,7 +45,7 @@ def noise(
 
 
 def philox4x32(counter: Sequence[int], key: Sequence[int], rounds: int = 10) -> NDArray[np.uint32]:
-    """One block [4] of Philox4x32 from `counter`, 4 words, and `key`, 2 words; rounds 0 to 16."""
+    """One block [4] of Philox4x32 from `counter` (4 words) and `key` (2 words); 0 to 16 rounds."""
 
     def words(name: str, values: Sequence[int], count: int) -> ctypes.Array:
         values = to_numpy(name, values)

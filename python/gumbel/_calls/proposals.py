@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What drew drafts at random, for the rules that weigh its probabilities."""
+"""The distributions that drew drafts, for the verification rules "rejection" and "block"."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .library_call import LogitsSource, read_head, read_logit_options, read_logi
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-# What a draft has from the target's call, or has none of.
+# Parameters that a proposal takes from the target's call, or does not have.
 NOT_OF_DRAFTS = (
     "seed",
     "position",
@@ -38,31 +38,36 @@ NOT_OF_DRAFTS = (
 
 
 def draft_domain(step: int = 0) -> int:
-    """The `domain` that drafts are drawn with for the rules "rejection" and "block".
+    """The `domain` to draw drafts with for the rules "rejection" and "block".
 
-    step         for "block": which token of its draft is drawn, 0 to 1022. A place that is drafted
-                 again, after a block was cut short, must not meet noise that was used.
+    step         for "block": the index of the token in its draft, 0 to 1022. A position that is
+                 drafted again, after a shortened block, then gets unused noise.
+
+    Unstable: may change in a minor release; see docs/compatibility.md.
     """
     return _abi.DOMAIN_DRAFT | read_integer("step", step, 0, _abi.NODES_MOST - 2) << 8
 
 
 @dataclass(frozen=True, eq=False)
 class Proposal:
-    """What drew drafts: made by proposal() and proposal_logits(), taken by verify()."""
+    """The distributions that drew drafts, for verify(); built by proposal() or proposal_logits().
+
+    Unstable: may change in a minor release; see docs/compatibility.md.
+    """
 
     make: Callable[..., tuple[LogitsSource, Request]]
     common: dict[str, Any]
-    drawn: dict[str, Any]  # drawn_lse and drawn_logprobs, or None both
+    drawn: dict[str, Any]  # drawn_lse and drawn_logprobs, or both None
 
     def read(self, requests: int, slots: dict[str, Any]) -> tuple[LogitsSource, Request]:
-        """The structs that it is; row parameters are of `requests` rows, or of slots."""
+        """The C structs; row parameters have `requests` rows, or one for each slot."""
         try:
             return self.make({"domain": _abi.DOMAIN_DRAFT, **self.common, **slots}, requests)
         except (TypeError, ValueError) as wrong:
             raise type(wrong)(f"proposal.{wrong}") from wrong
 
-    def told(self, shapes: Sequence[Shape], arrays: NumpyArrays) -> dict[str, Any]:
-        """What its draws had, by its name in the struct and in memory that the library reads."""
+    def read_drawn(self, shapes: Sequence[Shape], arrays: NumpyArrays) -> dict[str, Any]:
+        """{field of the C struct: array} of drawn_lse and drawn_logprobs."""
         return {
             name[len("drawn_") :]: read_row_float32(f"proposal.{name}", value, shapes, arrays)
             for name, value in self.drawn.items()
@@ -73,7 +78,7 @@ class Proposal:
 def _drawn(lse: Optional[Array], logprobs: Optional[Array]) -> dict[str, Any]:
     if (lse is None) != (logprobs is None):
         given, other = ("drawn_lse", "drawn_logprobs")[:: 1 if logprobs is None else -1]
-        raise ValueError(f"{given}: it goes with {other}, both or neither")
+        raise ValueError(f"{given}: requires {other}")
     return {"drawn_lse": lse, "drawn_logprobs": logprobs}
 
 
@@ -90,19 +95,20 @@ def proposal(
     vocab_size: Optional[int] = None,
     **common: Unpack[Common],
 ) -> Proposal:
-    """Say that drafts were drawn by sample() with these arguments, for verify().
+    """Describe drafts that sample() drew with these arguments, for verify().
 
-    hidden       [n, D]: as many rows as the target's; row j of a request drew node j + 1, and the
-                 row of its last node may hold anything.
+    hidden       [n, D]: as many rows as the target's. Row j of a request drew node j + 1; the row
+                 of its last node is ignored.
     weight       [V, D]: the draft's own head, over the target's tokens.
     drawn_lse, drawn_logprobs
-                 float32 [n], or [R, M] where verify() has `tokens` so: `lse` and `logprobs` as
-                 sample() gave them when row j drew node j + 1; of a request's last row anything.
-                 Both or neither. Nothing checks them: other numbers make another law, and where
-                 one is NaN q counts as unknown. They save a GPU most of the work on the draft's
-                 rows, and it then multiplies `weight` by few tokens; a CPU has no use for them.
+                 float32 [n], or [R, M] if `tokens` of verify() is [R, M]: `lse` and `logprobs` of
+                 the call of sample() in which row j drew node j + 1. The entries of a request's
+                 last row are ignored. Pass both or neither. The values are not checked: wrong
+                 ones change the distribution of the emitted tokens, and NaN means unknown. They
+                 save a GPU most of the product with `weight`; a CPU ignores them.
 
-    Row parameters are of R requests, as verify() has them. `domain` is by default draft_domain().
+    Row parameters have one entry for each of the R requests, as in verify(). The default `domain`
+    is draft_domain(). Unstable: may change in a minor release; see docs/compatibility.md.
     """
     shared = read_logit_options(scale, softcap, vocab_size)
 
@@ -123,7 +129,10 @@ def proposal_logits(
     vocab_size: Optional[int] = None,
     **common: Unpack[Common],
 ) -> Proposal:
-    """Say that drafts were drawn from logits [n, V], by sample_logits(); else as proposal()."""
+    """Describe drafts that sample_logits() drew from logits [n, V]; otherwise as proposal().
+
+    Unstable: may change in a minor release; see docs/compatibility.md.
+    """
     shared = read_logit_options(scale, softcap, vocab_size)
 
     def make(rest: dict[str, Any], requests: int) -> tuple[LogitsSource, Request]:

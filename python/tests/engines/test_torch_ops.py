@@ -227,7 +227,7 @@ def test_wrong_results_of_the_drafters_draws_are_refused_by_name(device):
         refuse(ValueError, shape, **{f"draft_{name}": value.T})
         refuse(TypeError, rf"drawn_{name}: expected float32", **{f"draft_{name}": value.half()})
         refuse(ValueError, "both or neither", **{f"draft_{name}": None})
-    refuse(ValueError, "^draft_lse: it goes with", draft={})
+    refuse(ValueError, "^draft_lse: requires", draft={})
 
 
 def test_a_history_is_written_in_place(device):

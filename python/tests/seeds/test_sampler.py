@@ -181,13 +181,13 @@ def test_rows_that_do_not_live_stand_still():
 
 BAD_CALLS = [
     ({"top_p": 2.0}, ValueError, r"top_p: it is 2"),
-    ({"banned": [V]}, ValueError, f"banned: {V} is no token; the vocabulary has {V} tokens"),
+    ({"banned": [V]}, ValueError, f"banned: {V} is not in the vocabulary of {V} tokens"),
     ({"seed": 1}, TypeError, r"Sampler.sample_logits\(\) takes no .* 'seed': .*Sampler\(seed="),
     ({"position": 1}, TypeError, r".* takes no argument 'position': the sampler counts .*reset\("),
     ({"num_slots": 4}, TypeError, r".* 'num_slots': .*Sampler\(num_slots=...\)"),
     ({"rng": 1}, TypeError, r".* has no argument 'rng': the sampler has the seeds; use Sampler\("),
     ({"topk": 1}, TypeError, r"Sampler.sample_logits\(\) has no argument 'topk'; .* 'top_k'\?"),
-    ({"slots": [0]}, ValueError, "slots: the sampler has rows; make it with num_slots"),
+    ({"slots": [0]}, ValueError, "slots: the sampler has rows; create it with num_slots"),
     ({"history": 3}, TypeError, "history: expected a gumbel.History"),
     ({"history": gumbel.History(B, V), "num_samples": 2}, ValueError, "num_samples: a history"),
     ({"history": gumbel.History(B, V), "num_samples": [1]}, TypeError, "num_samples: expected"),
@@ -304,9 +304,9 @@ def test_samplers_have_a_readable_repr():
 def test_what_is_missing_is_named():
     with pytest.raises(ValueError, match=r"^slots: the sampler has slots; .* slots=\[\.\.\.\]"):
         gumbel.Sampler(num_slots=4).sample_logits(LOGITS[0])
-    with pytest.raises(ValueError, match="^slots: there are none yet; make the sampler with"):
+    with pytest.raises(ValueError, match="^slots: there are none yet; create the sampler with"):
         gumbel.Sampler().reset()
-    with pytest.raises(ValueError, match="^seed: the sampler has a seed for each row; give"):
+    with pytest.raises(ValueError, match="^seed: the sampler has a seed for each row; pass"):
         gumbel.Sampler(seed=[1, 2]).reset(slots=[0])
     gumbel.Sampler(seed=[1, 2]).reset(slots=[0], seed=[3])
     gumbel.Sampler(num_slots=4).reset(slots=[])
@@ -345,8 +345,8 @@ def test_a_state_that_is_none_is_refused(change, error):
     [
         ({"seed": []}, ValueError, "state.seed: expected 1 to 2147483647 rows, got 0"),
         ({"seed": range(2**40)}, ValueError, "state.seed: expected 1 to 2147483647 rows"),
-        ({"seed": None, "root": None}, ValueError, "state: it has neither rows nor a seed"),
-        ({"seed": 7}, ValueError, "state: it has neither rows nor a seed"),
+        ({"seed": None, "root": None}, ValueError, "state: it has neither rows nor one seed"),
+        ({"seed": 7}, ValueError, "state: it has neither rows nor one seed"),
         ({"seed": None, "position": [5]}, TypeError, "state.position: expected an integer"),
         ({"seed": None, "position": [5, 6, 7]}, TypeError, "state.position: expected an integer"),
         ({"version": np.ones(2)}, ValueError, "state: version array.* is unknown; this is 1"),
@@ -441,7 +441,7 @@ def test_odd_assignments_are_refused_by_name(name, value, error, text):
 
 @pytest.mark.parametrize("name", ["seed", "position"])
 def test_rows_that_are_unknown_cannot_be_assigned(name):
-    with pytest.raises(ValueError, match=f"^{name}: the number of rows is unknown; make the"):
+    with pytest.raises(ValueError, match=f"^{name}: the number of rows is unknown; create the"):
         setattr(gumbel.Sampler(seed=7), name, [1, 2])
 
 
