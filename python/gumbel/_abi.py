@@ -478,7 +478,7 @@ lib = _load()
 
 
 def text(found: bytes) -> str:
-    """A text of the library as str. The text may quote the environment, which can hold any bytes."""
+    """A text of the library, which may quote arbitrary bytes of the environment, as str."""
     return found.decode(errors="surrogateescape")
 
 

@@ -76,16 +76,16 @@ class Group:
 
     **Seeds.** Rank 0 draws a seed from the operating system when the group is constructed. Calls
     without a seed use that seed plus the number of the call, and return it as `seed` of the output.
-    While a CUDA graph is captured, pass a seed or capture a prepared call.
+    During CUDA graph capture, pass a seed or capture a prepared call.
 
     **Errors.** If parameters differ between ranks, or a rank's call is invalid, the call fails on
     all ranks; the error names the parameter or the rank, and the group stays usable. If a rank
     does not respond within the time-out, the call raises RuntimeError on all other ranks, and the
     group is unusable. Make one call at a time.
 
-    **GPUs.** With NCCL or peer memory a call is queued on the current stream. It can be captured
-    after an equal call has run, with capture_error_mode="thread_local", as NCCL's threads use the
-    GPU. A queued call does not report a lost rank; wait() does, and with peer memory each later
+    **GPUs.** With NCCL or peer memory a call is queued on the current stream, and can be captured
+    after an equal call has run, with capture_error_mode="thread_local" because NCCL's threads use
+    the GPU. A queued call does not report a lost rank; wait() does, and with peer memory each later
     call. Through host memory a call waits for its stream. Over NCCL without peer memory, so does a
     call with min_p, top_k or top_p that is not captured. After launching a graph with such a call,
     call wait() before `.cpu()` or `.item()`: a copy to pageable memory prevents other threads from

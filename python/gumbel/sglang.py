@@ -35,10 +35,17 @@ try:
 except ImportError as missing:
     raise ImportError(f"gumbel.sglang needs SGLang: {_INSTALL} ({missing})") from missing
 
-from .flashinfer.calls import JOINT, Parameters, drawn, number, rows_of, transformed
+from .flashinfer.calls import (
+    JOINT,
+    Parameters,
+    draw_tokens,
+    rows_of,
+    scalar_parameter,
+    transform_rows,
+)
 from .flashinfer.limits import unchecked_limits
 from .flashinfer.seeds import seeds_of
-from .flashinfer.watch import Watch, settle
+from .flashinfer.watch import Watch, replace_missing
 
 __all__ = ["GumbelSampler", "register"]
 
@@ -127,11 +134,11 @@ class GumbelSampler(stock.Sampler):  # type: ignore[misc, unused-ignore]
         logits = rows_of("next_token_logits", logits)
         rows, place = len(logits), logits.device
         if info.is_all_greedy:
-            greedy = {"temperature": number(0.0, torch.float32, place)}
-            return settle(WATCH, drawn(logits, greedy))
+            greedy = {"temperature": scalar_parameter(0.0, torch.float32, place)}
+            return replace_missing(WATCH, draw_tokens(logits, greedy))
         given = unchecked_limits(rows, place, None, **_limits(info, True))
         given.update(_noise(info, positions, place, rows))
-        return settle(WATCH, drawn(logits, given, JOINT))
+        return replace_missing(WATCH, draw_tokens(logits, given, JOINT))
 
     @staticmethod
     def _logprobs(logits: torch.Tensor, info: Any) -> torch.Tensor:
@@ -156,14 +163,14 @@ class GumbelSampler(stock.Sampler):  # type: ignore[misc, unused-ignore]
             limits["temperature"] = (info.top_ks != 1).float()
         given = unchecked_limits(len(logs), logs.device, None, **limits)
         given.update(_noise(info, positions, logs.device, len(logs)))
-        tokens = settle(WATCH, drawn(logs, given, JOINT))
+        tokens = replace_missing(WATCH, draw_tokens(logs, given, JOINT))
         if captured is None:
             return tokens, None
         limits.pop("temperature", None)
         limits = {name: value.index_select(0, captured) for name, value in limits.items()}
         some = logs.index_select(0, captured)
         given = unchecked_limits(len(some), some.device, None, **limits)
-        weights = transformed("softmax", some, given, JOINT)
+        weights = transform_rows("softmax", some, given, JOINT)
         chosen = tokens.index_select(0, captured).long().view(-1, 1)
         selected = weights.gather(1, chosen).squeeze(1)
         return tokens, stock._SamplingMaskCapture(weights, None, selected, captured)
@@ -174,7 +181,7 @@ class GumbelSampler(stock.Sampler):  # type: ignore[misc, unused-ignore]
         """Tokens from log-probabilities in a trainer's dtype."""
         logs = rows_of("logprobs", logprobs)
         noise = _noise(sampling_info, positions, logs.device, len(logs))
-        return settle(WATCH, drawn(logs, noise))
+        return replace_missing(WATCH, draw_tokens(logs, noise))
 
 
 def _noise(info: Any, positions: torch.Tensor, place: torch.device, rows: int) -> Parameters:

@@ -25,10 +25,10 @@ GUMBEL_VLLM_GPU_RANKS=1 makes GPU ranks draw from shards by NCCL, which no test 
 lost rank is an error of the step within VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS. The log states why
 the logits of a head are gathered.
 
-**Screens.** On a CPU `--additional-config '{"gumbel": {"screen": true}}'` draws steps of up to eight
-rows without log-probabilities by a screen of the head (gumbel.Screen): the same tokens at half the
-bytes read, for half as much additional memory as the head takes, which the log reports. Shards have
-no screens. Unstable: may change in a minor release; see docs/compatibility.md.
+**Screens.** On a CPU `--additional-config '{"gumbel": {"screen": true}}'` draws steps of up to
+eight rows without log-probabilities by a screen of the head (gumbel.Screen): the same tokens with
+half the bytes read, for half as much additional memory, which the log reports. Shards have no
+screens. Unstable: may change in a minor release; see docs/compatibility.md.
 
 **Changing weights.** Weights may change while the engine runs, as in reinforcement learning and
 sleep mode, because draws read the head in place. A screen is checked, and built again if it does
@@ -38,8 +38,8 @@ wake_up, apply_model, functions of collective_rpc). Code that writes weights in 
 example through `.data` from its own thread, must then call weights_changed() in the worker's
 process.
 
-**Errors.** A request whose row has no token to draw, as its logits are NaN or +inf or all tokens are
-excluded, ends with finish_reason "error"; stop_reason names the cause, and the log has the counts.
+**Errors.** A request whose row has no token to draw (NaN or +inf logits, or all tokens excluded)
+ends with finish_reason "error"; stop_reason names the cause, and the log has the counts.
 
 **Versions.** vLLM 0.32 and 0.33 are supported. Other versions, watermarks and replayed traces keep
 vLLM's draws, and the log states the reason.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sampling contract in plain NumPy, float64 throughout. It shares no code with the package."""
+"""The sampling contract in plain NumPy, float64 throughout; shares no code with the package."""
 
 import numpy as np
 

@@ -202,7 +202,7 @@ def test_info_and_version():
     assert all(re.fullmatch(r"(sm|compute)_\d+a?", each) for each in about.cuda_architectures)
 
 
-def test_info_of_a_gpu_describes_it_or_says_what_is_missing():
+def test_info_of_a_gpu_describes_it_or_names_what_is_missing():
     try:
         about = gumbel.info(device="cuda:0")
     except RuntimeError as error:

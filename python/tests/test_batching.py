@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What engines with continuous batching ask for: slots, live rows, given and allowed tokens."""
+"""Parameters for engines with continuous batching: slots, live rows, given and allowed tokens."""
 
 import gumbel
 import numpy as np
@@ -55,7 +55,7 @@ def test_live_rows():
 
 
 @pytest.mark.parametrize("common", [{}, {"temperature": 0.6}, {"top_k": 30, "logprobs": "raw"}])
-def test_given_tokens_have_what_a_draw_says_of_them(common):
+def test_given_tokens_have_the_outputs_of_a_draw(common):
     wanted = {**common, "num_samples": S, "ranks": True, "kept": True, "top_logprobs": 4}
     drawn = gumbel.sample(HIDDEN, WEIGHT, seed=5, **wanted)
     equal(drawn, gumbel.sample(HIDDEN, WEIGHT, given=drawn.tokens, **wanted))

@@ -246,7 +246,7 @@ class Taken:
         return self.array.__dlpack_device__()
 
 
-def told_structs(monkeypatch):
+def record_structs(monkeypatch):
     """What calls from now on hand to the library as the draft's lse and logprobs, copied."""
     handed, call = [], gumbel._calls.drafts.verify_draft
 
@@ -266,7 +266,7 @@ def told_structs(monkeypatch):
 def test_what_the_drafters_draws_had_reaches_the_library(target, monkeypatch):
     weight, _ = target
     rows, other, drafts, seed, lse, logprobs = chains_of_another_model(target)
-    handed = told_structs(monkeypatch)
+    handed = record_structs(monkeypatch)
 
     def verify(tokens=drafts, **drawn):
         parts = {} if tokens.ndim == 2 else {"offsets": np.arange(0, len(rows) + 1, 4, np.int32)}
@@ -279,14 +279,14 @@ def test_what_the_drafters_draws_had_reaches_the_library(target, monkeypatch):
     assert handed.pop() == [None, None]
     assert 0 < alone.accepted.mean() < 3
     wide = np.stack([lse, logprobs], -1)  # in which neither is contiguous
-    for tokens, told in (
+    for tokens, drawn_by in (
         (drafts, (lse, logprobs)),
         (drafts, (lse.ravel(), logprobs.ravel())),
         (drafts, (wide[..., 0], wide[..., 1])),
         (drafts, (Taken(lse), Taken(logprobs))),
         (drafts.ravel(), (lse.ravel(), logprobs.ravel())),
     ):
-        found = verify(tokens, drawn_lse=told[0], drawn_logprobs=told[1])
+        found = verify(tokens, drawn_lse=drawn_by[0], drawn_logprobs=drawn_by[1])
         assert (found.tokens == alone.tokens).all() and (found.accepted == alone.accepted).all()
         for there, wanted in zip(handed.pop(), (lse, logprobs)):
             np.testing.assert_array_equal(there, wanted.ravel())

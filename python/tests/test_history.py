@@ -122,7 +122,7 @@ def test_no_rows():
         ({"like": [1.0]}, TypeError, "like: expected a NumPy array or a torch tensor"),
     ],
 )
-def test_what_cannot_be_made(keywords, error, text):
+def test_invalid_constructor_arguments(keywords, error, text):
     with pytest.raises(error, match=f"^{text}"):
         gumbel.History(**{"num_slots": 2, "vocab_size": V, **keywords})
 

@@ -14,7 +14,7 @@ LOGITS = np.zeros((2, 40), np.float32)
 
 
 class Tensor:
-    """What the package asks of a torch.Tensor before it reads one."""
+    """A stand-in with the attributes of a torch.Tensor that the package reads first."""
 
     def __init__(self, array=LOGITS, dtype="float32", kind="cpu", **odd):
         self.array, self.dtype, self.shape = array, f"torch.{dtype}", array.shape
@@ -88,7 +88,7 @@ def test_dtypes_of_no_numbers_are_refused_by_name(dtype):
 
 
 def test_what_a_gpu_adopts():
-    """Parameters that are there already are not read on the way: nothing else would tell."""
+    """Parameters on the right device are not copied; only this test would notice."""
     arrays = object.__new__(TorchArrays)
     arrays.torch, arrays.place = sys.modules["torch"], SimpleNamespace(type="cuda", index=0)
     arrays.on_host = False

@@ -237,7 +237,7 @@ def test_lists_of_every_kind():
     np.testing.assert_array_equal(gumbel.process_logits(LOGITS, logit_bias={}), LOGITS)
 
 
-def test_what_is_not_asked_for_is_none():
+def test_unrequested_outputs_are_none():
     out = gumbel.sample_logits(LOGITS, top_k=3)
     assert out.ranks is None and out.kept is None
     assert out.top_ids is None and out.top_logprobs is None

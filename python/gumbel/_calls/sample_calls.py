@@ -134,7 +134,7 @@ def score_tokens(
     rows = (request.batch,)
     found = read_row_tokens("tokens", tokens, (rows, (*rows, None)), request.arrays)
     request.sampling.num_samples = 1 if len(found.shape) == 1 else found.shape[1]
-    request.give(found, 0)
+    request.set_given(found, 0)
     request.ranks = True
     return draw(call, source, request, callee)
 

@@ -260,7 +260,9 @@ class Sampler:
         argument.
         """
         if self._seed is None:
-            raise ValueError("slots: there are none yet; create the sampler with batch or num_slots")
+            raise ValueError(
+                "slots: there are none yet; create the sampler with batch or num_slots"
+            )
         rows, root, sequences = len(self._seed), self._root, self._sequences
         where = np.arange(rows) if slots is None else distinct_slots(slots, rows)
         count = len(where)
@@ -368,9 +370,7 @@ class Sampler:
         rows = len(inputs) if self._seed is None else len(self._seed)
         slots = common.get("slots")
         if self._of_slots and slots is None:
-            raise ValueError(
-                "slots: the sampler has slots; pass slots=[...], the slot of each row"
-            )
+            raise ValueError("slots: the sampler has slots; pass slots=[...], the slot of each row")
         if not self._of_slots and slots is not None:
             raise ValueError("slots: the sampler has rows; create it with num_slots")
         if not self._of_slots and len(inputs) != rows:

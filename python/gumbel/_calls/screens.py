@@ -19,8 +19,7 @@ def _place_of(weight: Any) -> tuple[Any, ...]:
 
 
 def _version_of(weight: Any) -> Optional[int]:
-    """torch's version counter of a tensor, which in-place operations advance; None if it has none.
-    """
+    """torch's version counter of a tensor, or None; in-place operations advance it."""
     if not is_tensor(weight) or weight.is_inference():
         return None
     return int(weight._version)

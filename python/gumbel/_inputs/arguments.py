@@ -77,8 +77,8 @@ def _row_stride(name: str, found: Layout) -> int:
         return cols
     if rest or stride < cols:
         raise ValueError(
-            f"{name}: the row stride of {found.strides[0]} bytes is negative, smaller than a row or "
-            "no multiple of the element size; copy it first"
+            f"{name}: the row stride of {found.strides[0]} bytes is negative, smaller than a row, "
+            "or no multiple of the element size; copy it first"
         )
     return stride
 

@@ -245,8 +245,7 @@ class TorchArrays(NumpyArrays):
 def arrays_of(
     inputs: dict[str, Any], isa: Optional[str], threads: Optional[int]
 ) -> Union[NumpyArrays, TorchArrays]:
-    """NumpyArrays or TorchArrays of a call's inputs {name: array}; only the first must not be None.
-    """
+    """The kind of arrays of a call's inputs {name: array}; every one except the first may be None."""
     first = next(iter(inputs))
     given = {n: array for n, array in inputs.items() if n == first or array is not None}
     if not is_tensor(given[first]):
@@ -306,7 +305,7 @@ _kept = _Kept()
 
 
 def workspace(arrays: NumpyArrays, size: int, kept: bool = True) -> Workspace:
-    """At least `size` aligned bytes: new ones, or with `kept` a small CPU workspace of the thread."""
+    """At least `size` aligned bytes; with `kept`, memory that the thread reuses if it is small."""
     room = size + _abi.WORKSPACE_ALIGNMENT
     if not kept or arrays.name != "cpu" or size > KEPT_MOST:
         return _aligned(arrays.empty((room,), np.uint8))

@@ -219,7 +219,7 @@ class Request:
         self.held += held
         return True
 
-    def give(self, tokens: Any, stride: int) -> None:
+    def set_given(self, tokens: Any, stride: int) -> None:
         """Score these tokens instead of drawing."""
         self.sampling.given = _abi.Rows(address(tokens), stride)
         self.held.append(tokens)
@@ -277,7 +277,7 @@ def read_common(
     if given is not None:
         shape = (batch, sampling.num_samples)
         tokens = read_row_tokens("given", given, (shape, shape[1:]), arrays)
-        request.give(tokens, 0 if len(tokens.shape) == 2 else _abi.SAME)
+        request.set_given(tokens, 0 if len(tokens.shape) == 2 else _abi.SAME)
     request.rows(sampling, "temperature", "temperature", temperature, 1.0, np.float32)
     if seed is not None:
         request.rows(sampling, "seed", "seed", seed, 0, np.uint64)

@@ -42,9 +42,9 @@ def reference(row, **rules):
 
 
 def rows_for(name, device, rows=3, dtype=torch.float32):
-    made = torch.from_numpy(weights(rows))
-    made = made.log() if name.endswith("logits") else made / made.sum(-1, keepdim=True)
-    return made.to(device, dtype)
+    inputs = torch.from_numpy(weights(rows))
+    inputs = inputs.log() if name.endswith("logits") else inputs / inputs.sum(-1, keepdim=True)
+    return inputs.to(device, dtype)
 
 
 def chi_squared(tokens, probs):

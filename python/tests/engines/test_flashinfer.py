@@ -63,7 +63,7 @@ SIGNATURES = {
     "cake_top_k_top_p_sampling_from_probs": CAKE,
 }
 DRAWS = 20_000
-# What each call takes besides its rows, and the same for the reference.
+# Arguments of each call besides its rows, and those of the reference.
 CALLS = {
     "sampling_from_logits": ((), {}),
     "sampling_from_probs": ((), {}),
@@ -132,7 +132,7 @@ def test_support_and_law(name, order, device):
 
 
 def test_the_two_orders_differ():
-    """Else the test above could not tell them apart."""
+    """Otherwise the test above could not distinguish them."""
     for row in weights():
         first, joint = (kept(row, top_k=12, top_p=0.73, joint=joint) for joint in (False, True))
         assert first.sum() < joint.sum()
@@ -223,7 +223,7 @@ def test_rows_that_cannot_be_drawn_from(device):
 
 
 def test_rows_without_a_token_are_counted_in_the_log(device, caplog, monkeypatch):
-    """A line names the reasons, unless return_valid tells the caller which rows they are."""
+    """A line names the reasons, unless return_valid returns which rows they are."""
     monkeypatch.setattr(fi, "WATCH", fi.Watch("gumbel.flashinfer", "and so on", every=True))
     logits = rows_for("logits", device, 3)
     logits[0] = -math.inf
@@ -273,14 +273,14 @@ def test_generators(name, device):
     def series(generator):
         return [draw(rows, *more, generator=generator).tolist() for _ in range(3)]
 
-    made = series(torch.Generator(device).manual_seed(4))
-    assert made == series(torch.Generator(device).manual_seed(4))
-    assert made[0] != made[1] != made[2]
-    assert made != series(torch.Generator(device).manual_seed(5))
+    drawn_series = series(torch.Generator(device).manual_seed(4))
+    assert drawn_series == series(torch.Generator(device).manual_seed(4))
+    assert drawn_series[0] != drawn_series[1] != drawn_series[2]
+    assert drawn_series != series(torch.Generator(device).manual_seed(5))
     torch.manual_seed(4)
-    assert made == series(None)
+    assert drawn_series == series(None)
     torch.manual_seed(4)  # a seed without an offset comes from the generator, too
-    assert made[0] == draw(rows, *more, seed=9).tolist()
+    assert drawn_series[0] == draw(rows, *more, seed=9).tolist()
 
 
 def test_seed_and_offset_of_generators(device):

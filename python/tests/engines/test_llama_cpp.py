@@ -105,7 +105,7 @@ def test_the_example_runs(programs, models):
     assert "12 in the graph" in lines[1]
 
 
-def test_the_guide_says_what_its_program_prints(models, tmp_path):
+def test_the_guide_shows_what_its_program_prints(models, tmp_path):
     _, text, printed = program_of(ROOT / "docs/guides/llama.cpp.md")
     (tmp_path / "program.c").write_text(text)
     harness.build(tmp_path / "program.c", tmp_path / "program")

@@ -229,9 +229,11 @@ def test_texts_end(model, tokenizer):
 
 @pytest.mark.parametrize("more", [{}, {"eos_token_id": 269}, {"stop": ["the", "And"]}], ids=str)
 def test_texts_that_are_stopped_a_step_late_are_the_same(model, tokenizer, more, monkeypatch):
-    asked = {"pad_token_id": 0, "tokens": 24, **more, **DRAWN}
-    if "stop" in asked:
-        asked["stopping_criteria"] = [transformers.StopStringCriteria(tokenizer, asked.pop("stop"))]
+    arguments = {"pad_token_id": 0, "tokens": 24, **more, **DRAWN}
+    if "stop" in arguments:
+        arguments["stopping_criteria"] = [
+            transformers.StopStringCriteria(tokenizer, arguments.pop("stop"))
+        ]
     alone = tokenizer(PROMPTS[0], return_tensors="pt")
     batch = tokenizer(PROMPTS, return_tensors="pt", padding=True)
     found, forwards = {}, {}
@@ -243,7 +245,7 @@ def test_texts_that_are_stopped_a_step_late_are_the_same(model, tokenizer, more,
         streamers, found[late], forwards[late] = [Streamer(), Streamer()], [], []
         for inputs, streamer in zip((alone, batch), streamers):
             before = model.forwards
-            found[late].append(texts(model, inputs, seed=4, token_streamer=streamer, **asked))
+            found[late].append(texts(model, inputs, seed=4, token_streamer=streamer, **arguments))
             forwards[late].append(model.forwards - before)
             streamed = torch.tensor(streamer.tokens[inputs["input_ids"].numel() :])
             drawn = found[late][-1][:, inputs["input_ids"].shape[1] :].cpu()
@@ -297,10 +299,10 @@ def test_prompts_of_which_a_cache_or_embeddings_hold_a_part(model, tokenizer):
         held = copy.deepcopy(cache)
         assert torch.equal(texts(model, more, past_key_values=held, **by, **given), whole)
     embeds = model.get_input_embeddings()(inputs["input_ids"].to(model.device)).detach()
-    asked = {"inputs_embeds": embeds, "attention_mask": inputs["attention_mask"]}
-    assert torch.equal(texts(model, asked, **given), whole[:, -24:-8])
+    arguments = {"inputs_embeds": embeds, "attention_mask": inputs["attention_mask"]}
+    assert torch.equal(texts(model, arguments, **given), whole[:, -24:-8])
     with pytest.raises(ValueError, match="input_ids: drafts need"):
-        texts(model, asked, prompt_lookup_num_tokens=4, **given)
+        texts(model, arguments, prompt_lookup_num_tokens=4, **given)
 
 
 def test_refusals(model, tokenizer):

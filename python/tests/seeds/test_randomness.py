@@ -160,7 +160,12 @@ def test_advance(dtype):
         (np.zeros(4, np.uint64)[::2], {}, ValueError, "position: expected one axis without gaps"),
         (np.frombuffer(bytes(16), np.uint64), {}, ValueError, "position: the array is read-only"),
         (np.zeros(4, np.uint64), {"slots": [4]}, ValueError, r"slots\[0\]: 4 is not in \[0, 3\]"),
-        (np.zeros(4, np.uint64), {"slots": [0] * 5}, ValueError, "slots: expected a list of at most 4"),
+        (
+            np.zeros(4, np.uint64),
+            {"slots": [0] * 5},
+            ValueError,
+            "slots: expected a list of at most 4",
+        ),
         (np.zeros(4, np.uint64), {"slots": 3}, ValueError, "slots: expected a list of at most 4"),
         (np.zeros(4, np.uint64), {"live_rows": 5}, ValueError, "live_rows: it is 5"),
     ],

@@ -60,9 +60,9 @@ def test_without_a_seed_no_two_samplers_agree():
 
 
 @pytest.mark.parametrize("way", ["json", "pickle", "copy", "pickled sampler"])
-@pytest.mark.parametrize("made", [{}, {"batch": B}])
-def test_a_text_goes_on_after_it_was_saved(way, made):
-    sampler = gumbel.Sampler(seed=2**63 + 5, **made)
+@pytest.mark.parametrize("arguments", [{}, {"batch": B}])
+def test_a_text_goes_on_after_it_was_saved(way, arguments):
+    sampler = gumbel.Sampler(seed=2**63 + 5, **arguments)
     begun = drawn(sampler, range(2))
     if way == "pickled sampler":
         other = pickle.loads(pickle.dumps(sampler))
@@ -73,7 +73,7 @@ def test_a_text_goes_on_after_it_was_saved(way, made):
             "copy": copy.deepcopy,
         }
         state = through[way](sampler.state_dict())
-        other = gumbel.Sampler(**made)
+        other = gumbel.Sampler(**arguments)
         other.load_state_dict(state)
     rest = drawn(sampler, range(2, STEPS))
     assert begun + rest == wanted(2**63 + 5)
@@ -144,8 +144,8 @@ def gumbel_row_seed(seed, row):
 @pytest.mark.parametrize("slots", [None, [5, 0, 3, 1]])
 @pytest.mark.parametrize("prepared", [False, True])
 def test_a_history_counts_what_was_drawn(slots, prepared):
-    made = {"batch": B} if slots is None else {"num_slots": 6}
-    sampler = gumbel.Sampler(seed=7, **made)
+    arguments = {"batch": B} if slots is None else {"num_slots": 6}
+    sampler = gumbel.Sampler(seed=7, **arguments)
     history, other = gumbel.History(6, V), gumbel.History(6, V)
     where = {} if slots is None else {"slots": np.array(slots, np.int32)}
     penalties = {"presence_penalty": 30.0, "top_k": 40}
@@ -253,7 +253,7 @@ def test_odd_seeds_are_refused_by_name(seed, error, text):
 
 
 @pytest.mark.parametrize(
-    "made, error, text",
+    "arguments, error, text",
     [
         ({"batch": 0}, ValueError, "batch: 0 is not in"),
         ({"batch": 2, "num_slots": 2}, ValueError, "batch: a sampler has rows or slots"),
@@ -266,9 +266,9 @@ def test_odd_seeds_are_refused_by_name(seed, error, text):
         ({"batch": None, "like": "x"}, TypeError, "like: expected a NumPy array"),
     ],
 )
-def test_odd_samplers_are_refused_by_name(made, error, text):
+def test_odd_samplers_are_refused_by_name(arguments, error, text):
     with pytest.raises(error, match=f"^{text}"):
-        gumbel.Sampler(**{"batch": None if "seed" in made else 2, **made})
+        gumbel.Sampler(**{"batch": None if "seed" in arguments else 2, **arguments})
 
 
 @pytest.mark.parametrize(
@@ -503,12 +503,12 @@ def cuda():
 def test_a_captured_graph_advances_its_positions(cuda):
     torch = cuda
     inputs = torch.from_numpy(LOGITS[0]).cuda()
-    for made in ({"batch": B}, {"num_slots": 6}):
+    for arguments in ({"batch": B}, {"num_slots": 6}):
         where = {}
-        if "num_slots" in made:
+        if "num_slots" in arguments:
             where = {"slots": torch.tensor([5, 0, 3, 1], dtype=torch.int32, device="cuda")}
         history = gumbel.History(6, V, like=inputs)
-        sampler = gumbel.Sampler(seed=7, like=inputs, **made)
+        sampler = gumbel.Sampler(seed=7, like=inputs, **arguments)
         call = sampler.prepare_sample_logits(
             inputs, history=history, presence_penalty=30.0, **where
         )
@@ -522,7 +522,7 @@ def test_a_captured_graph_advances_its_positions(cuda):
             graph.replay()
             found.append(call.output.tokens.tolist())
         assert history.counts.sum() == STEPS * B
-        eager = gumbel.Sampler(seed=7, like=inputs, **made)
+        eager = gumbel.Sampler(seed=7, like=inputs, **arguments)
         history = gumbel.History(6, V, like=inputs)
         for tokens_ in found:
             out = eager.sample_logits(inputs, history=history, presence_penalty=30.0, **where)

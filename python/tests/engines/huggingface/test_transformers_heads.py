@@ -49,8 +49,8 @@ def tie(model):
 
 
 def assign_state(model):
-    made = {name: torch.randn_like(value) for name, value in model.state_dict().items()}
-    model.load_state_dict(made, assign=True)
+    state = {name: torch.randn_like(value) for name, value in model.state_dict().items()}
+    model.load_state_dict(state, assign=True)
 
 
 def load_state(model):
@@ -187,7 +187,7 @@ def test_every_change_of_a_row_is_seen_but_a_few_through_data():
     assert stale and drawn(heads.head_of(model).weights(True)) == drawn(weight.detach())
 
 
-def test_a_screen_made_again_serves_prepared_calls():
+def test_a_rebuilt_screen_serves_prepared_calls():
     weight, states = torch.randn(512, SIZE), torch.randn(4, SIZE)
     screen = gumbel.Screen(weight)
     call = gumbel.prepare_sample(states, screen, logprobs=None, temperature=0.0)
@@ -209,9 +209,9 @@ def test_drafts_come_from_the_head_as_it_is():
 
 
 def everywhere():
-    made = transformers.CompileConfig(backend="eager", mode=None)
-    made._compile_all_devices = True
-    return made
+    state = transformers.CompileConfig(backend="eager", mode=None)
+    state._compile_all_devices = True
+    return state
 
 
 def hook_layer(model):
@@ -362,7 +362,7 @@ class Odd(transformers.Qwen3ForCausalLM):
     ],
     ids=["cap", "clamp", "multiplier", "norm", "token", "bias", "sum"],
 )
-def test_heads_that_do_more_are_called_and_the_log_says_so_once(change, dtype, caplog):
+def test_heads_that_do_more_are_called_and_logged_once(change, dtype, caplog):
     model = make(dtype=dtype, spread=0.02)
     model.__class__, model.change = Odd, change
     with caplog.at_level(logging.WARNING, "gumbel.transformers"):

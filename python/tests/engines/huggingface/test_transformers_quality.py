@@ -94,15 +94,15 @@ def measures(model, tokenizer, found):
     likely, beyond = likelihoods(model, tokenizer, found)
     lengths = sums([len(text) for text in found])
     groups = [found[at : at + len(STARTS)] for at in range(0, COUNT, len(STARTS))]
-    made = {
+    statistics = {
         "likelihood": (sums(likely), lengths),
         "beyond its expectation": (sums(beyond), lengths),
         "length": (lengths, np.full(len(groups), len(STARTS))),
     }
     for n in (1, 2, 3):
         grams = sums([max(0, len(text) - n + 1) for text in found])
-        made[f"distinct {n}-grams"] = np.array([distinct(g, n) for g in groups]), grams
-    return made
+        statistics[f"distinct {n}-grams"] = np.array([distinct(g, n) for g in groups]), grams
+    return statistics
 
 
 def differences(one, other):

@@ -14,20 +14,20 @@ import tempfile
 import time
 
 LIMIT = 240  # seconds, of all; spawned processes import torch on a busy machine
-PHASE_LIMIT = 120  # seconds until any rank says something
+PHASE_LIMIT = 120  # seconds until any rank sends a message
 
-_say = None  # of a rank: what tells the test
+_report = None  # in a rank: sends a phase to the test
 
 
 def reach(phase):
-    """Tell the test that this rank is about to begin a phase."""
-    if _say:
-        _say(phase)
+    """Report to the test that this rank is about to begin a phase."""
+    if _report:
+        _report(phase)
 
 
 def _run(body, rank, store, results, backend, arguments):
-    global _say
-    _say = lambda phase: results.put((rank, "reached", phase))  # noqa: E731
+    global _report
+    _report = lambda phase: results.put((rank, "reached", phase))  # noqa: E731
     reach("import of torch")
     import torch
 
@@ -60,7 +60,7 @@ def die():
 
 
 def _answers(results, count):
-    """The first answers of so many ranks, by rank; what they reach before is told."""
+    """The first results of `count` ranks, by rank; phases that they reach are reported."""
     found, reached, begun = {}, {}, time.monotonic()
     while len(found) < count:
         spent = time.monotonic() - begun

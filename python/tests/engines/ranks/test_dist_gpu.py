@@ -41,7 +41,7 @@ def problem(device):
     return hidden.to(device), weight.to(device)
 
 
-def told(drawn):
+def outputs_of(drawn):
     """What a draw gave, on the CPU."""
     found = {name: getattr(drawn, name) for name in FIELDS}
     return {name: value.cpu() for name, value in found.items() if value is not None}
@@ -61,17 +61,17 @@ def _cases(group, device, first, end):
     hidden, weight = problem(device)
     logits = torch.randn(B, V, generator=torch.Generator().manual_seed(5)).to(device) * 3
     found = {}
-    for name, asked in CASES.items():
+    for name, arguments in CASES.items():
         reach(name)
-        asked = {"seed": 5, "position": 9, **asked}
-        drawn = told(group.sample(hidden, weight[first:end], **asked))
-        found["head", name] = alike(drawn, told(gumbel.sample(hidden, weight, **asked)))
-        drawn = told(group.sample_logits(logits[:, first:end], **asked))
-        found["logits", name] = alike(drawn, told(gumbel.sample_logits(logits, **asked)))
+        arguments = {"seed": 5, "position": 9, **arguments}
+        drawn = outputs_of(group.sample(hidden, weight[first:end], **arguments))
+        found["head", name] = alike(drawn, outputs_of(gumbel.sample(hidden, weight, **arguments)))
+        drawn = outputs_of(group.sample_logits(logits[:, first:end], **arguments))
+        found["logits", name] = alike(drawn, outputs_of(gumbel.sample_logits(logits, **arguments)))
     given = [1, 30, 600, 899, 384, 383, 0, 2, 700, 5]
     given = torch.tensor(given, dtype=torch.int32, device=device)
-    drawn = told(group.score(hidden, weight[first:end], given))
-    found["head", "score"] = alike(drawn, told(gumbel.score(hidden, weight, given)))
+    drawn = outputs_of(group.score(hidden, weight[first:end], given))
+    found["head", "score"] = alike(drawn, outputs_of(gumbel.score(hidden, weight, given)))
     return found
 
 
@@ -80,9 +80,9 @@ def _verified(group, device, first, end):
     hidden, weight = problem(device)
     tokens = torch.tensor([7, 1, 2, 7, 3, 4], dtype=torch.int32, device=device)
     offsets = torch.tensor([0, 3, 6], dtype=torch.int32, device=device)
-    asked = {"offsets": offsets, "max_nodes": 3, "seed": [1, 2], "position": [4, 8]}
-    ours = group.verify(hidden[:6], weight[first:end], tokens, **asked)
-    whole = gumbel.verify(hidden[:6], weight, tokens, **asked)
+    arguments = {"offsets": offsets, "max_nodes": 3, "seed": [1, 2], "position": [4, 8]}
+    ours = group.verify(hidden[:6], weight[first:end], tokens, **arguments)
+    whole = gumbel.verify(hidden[:6], weight, tokens, **arguments)
     return torch.equal(ours.tokens, whole.tokens) and torch.equal(ours.emitted, whole.emitted)
 
 
@@ -142,18 +142,20 @@ def _one_gpu(rank, mixed):
     hidden, weight = problem(device)
     found = {}
     with dist.Group(first, end - first, device=device, timeout=60) as group:
-        for name, asked in CASES.items():
+        for name, arguments in CASES.items():
             reach(name)
-            asked = {"seed": 5, "position": 9, **asked}
+            arguments = {"seed": 5, "position": 9, **arguments}
             shard = whole_logits[:, first:end].to(device)
-            drawn = told(group.sample_logits(shard, **asked))
-            found["logits", name] = alike(drawn, told(gumbel.sample_logits(whole_logits, **asked)))
-            drawn = told(group.sample(hidden, weight[first:end], **asked))
+            drawn = outputs_of(group.sample_logits(shard, **arguments))
+            found["logits", name] = alike(
+                drawn, outputs_of(gumbel.sample_logits(whole_logits, **arguments))
+            )
+            drawn = outputs_of(group.sample(hidden, weight[first:end], **arguments))
             found["head", name] = {key: value.tolist() for key, value in drawn.items()}
         tokens = torch.tensor([[7, 1, 2], [7, 3, 4]], dtype=torch.int32, device=device)
-        asked = {"seed": [1, 2], "position": [4, 8]}
-        ours = group.verify_logits(whole_logits[:6, first:end].to(device), tokens, **asked)
-        whole = gumbel.verify_logits(whole_logits[:6], tokens.cpu(), **asked)
+        arguments = {"seed": [1, 2], "position": [4, 8]}
+        ours = group.verify_logits(whole_logits[:6, first:end].to(device), tokens, **arguments)
+        whole = gumbel.verify_logits(whole_logits[:6], tokens.cpu(), **arguments)
         found["logits", "verified"] = torch.equal(ours.tokens.cpu(), whole.tokens)
     return found
 

@@ -71,7 +71,7 @@ def test_greedy_texts_are_stock_texts_without_logits(runner):
 
 @pytest.mark.parametrize("processes", [False, True], ids=["one process", "processes"])
 @pytest.mark.parametrize("runner", RUNNERS)
-def test_the_log_says_which_runner_draws_and_how(runner, processes):
+def test_the_log_names_the_runner_and_the_counts(runner, processes):
     log = written(runner, processes).log
     assert f"draws are libgumbel's, by the {runner} runner" in log
     assert "steps drawn without logits" in log
@@ -112,7 +112,7 @@ def test_transformers_writes_the_same_texts(runner):
     for (prompt, seed), found in zip(TEXTS, of_texts(runner)):
         ids = generated(prompt, seed)[0]
         inputs = torch.tensor([ids])
-        made = model.generate(
+        generated = model.generate(
             inputs,
             attention_mask=torch.ones_like(inputs),
             do_sample=True,
@@ -122,7 +122,7 @@ def test_transformers_writes_the_same_texts(runner):
             custom_generate=gumbel.transformers.generate,
             **HOW,
         )
-        same += made[0, len(ids) :].tolist() == found
+        same += generated[0, len(ids) :].tolist() == found
     assert same >= len(TEXTS) - PARTED_MOST
 
 

@@ -28,7 +28,7 @@ NGRAMS = {
     "prompt_lookup_max": 2,
     "prompt_lookup_min": 1,
 }
-# What drafts are verified with: a grammar, and a token that it does not allow.
+# Parameters of requests with drafts: a grammar, and a token that it does not allow.
 APART = {"allowed_token_ids": [5], "structured_outputs": {"choice": ["the LORD said", "and he"]}}
 WITH_DRAFTS = [
     (request([0, 7, 77, 7, 77], 8, temperature=0.8, seed=3, **APART), "no token has a finite logit")
@@ -78,8 +78,8 @@ def test_rows_whose_tokens_are_discarded_are_no_fault(monkeypatch):
         faults.note(torch.tensor(status, dtype=torch.int32))
         names = ["a", "b", "c"]
         places = {name: at for at, name in enumerate(names)}
-        made = ModelRunnerOutput(names, places, sampled_token_ids=tokens)
-        return getattr(faults.report(made), faults._FAILED, None)
+        output = ModelRunnerOutput(names, places, sampled_token_ids=tokens)
+        return getattr(faults.report(output), faults._FAILED, None)
 
     assert reported([0, 1, 3], [[5], [0], []]) == {"b": 1}
     assert reported([0, 0, 3], [[5], [0], []]) is None

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plugin's pieces, without an engine: what it serves and what it leaves to vLLM, logits that
-are put off, heads in vLLM's order, masks."""
+"""Parts of the plug-in without an engine: supported configurations, deferred logits, heads with
+vLLM's scale and cap, masks."""
 
 import os
 import subprocess
@@ -73,7 +73,7 @@ def make_output(program, **variables):
     return done.stdout + done.stderr
 
 
-def test_without_vllm_the_module_says_what_to_install():
+def test_without_vllm_the_error_names_what_to_install():
     assert "pip install 'vllm>=0.32,<0.34'" in make_output(MISSING)
 
 
@@ -131,7 +131,7 @@ def configuration(model=(), parallel=(), drafts=None, **more):
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "options",
     [
         {
             "parallel": {
@@ -160,7 +160,7 @@ def test_ranks_of_tensor_parallelism_are_served():
 
 
 def test_seeds_of_ranks_are_not_those_of_torchs_generator():
-    """Ranks have the same ones, whatever else of a process draws from that."""
+    """Seeds are equal on all ranks, even if other code of a process uses its generator."""
 
     def runner(ranks, seed):
         config = configuration(parallel={"tensor_parallel_size": ranks}, model={"seed": seed})
@@ -194,7 +194,7 @@ class Head(UnquantizedEmbeddingMethod):
 
 @pytest.fixture
 def layers(monkeypatch):
-    """A LogitsProcessor by its arguments, whose products can be put off; and a head, and rows."""
+    """A LogitsProcessor by its arguments, with products that can be deferred, a head, and rows."""
     monkeypatch.setattr(LogitsProcessor, "forward", lazy._forward)
     generator = torch.Generator().manual_seed(1)
     head = types.SimpleNamespace(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vLLM with the plugin and screens of heads, where its configuration asks for them: the same texts,
+"""vLLM with the plugin and screens of heads, if its configuration enables them: the same texts,
 and no product of vLLM's where it would be slower."""
 
 import types
@@ -16,12 +16,12 @@ DRAWN = [
     request(prompt, 12, seed=seed, temperature=0.8, top_k=50, top_p=0.95)
     for prompt, seed in zip(PROMPTS, (7, 2**63 - 1, -3))
 ]
-ASKED = {"additional_config": {"gumbel": {"screen": True}}}
+WITH_SCREEN = {"additional_config": {"gumbel": {"screen": True}}}
 
 
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_texts_by_screens_are_texts_without(runner):
-    without, job = run([GREEDY, DRAWN], runner), run([GREEDY, DRAWN], runner, **ASKED)
+    without, job = run([GREEDY, DRAWN], runner), run([GREEDY, DRAWN], runner, **WITH_SCREEN)
     assert [job.ids(0), job.ids(1)] == [without.ids(0), without.ids(1)]
     assert job.counts(0)["fused"] == 24 and job.counts(0)["materialised"] == 0
     assert job.log.count("a screen of the head takes") == 1
@@ -64,7 +64,7 @@ def enabled(monkeypatch):
     head_screens.configure(types.SimpleNamespace(additional_config={}))
 
 
-def test_rows_of_16_bits_are_put_off_for_a_screen(monkeypatch, enabled):
+def test_rows_of_16_bits_are_deferred_for_a_screen(monkeypatch, enabled):
     import gumbel
     from gumbel._vllm import lazy
     from gumbel._vllm.drawer import DrawParameters, Drawer, LogprobsRequest
@@ -93,7 +93,7 @@ def test_rows_of_16_bits_are_put_off_for_a_screen(monkeypatch, enabled):
     assert not lazy.is_lazy(logits)
 
 
-def test_no_screen_where_none_is_asked_for(monkeypatch):
+def test_no_screen_unless_enabled(monkeypatch):
     from gumbel._vllm import lazy
 
     layer, head = layer_and_head(torch.float32)

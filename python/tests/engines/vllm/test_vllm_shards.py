@@ -68,7 +68,7 @@ def read_parameters(vocab):
 
 
 def drawn(logits, vocab, raw):
-    """What a drawer makes of logits, by what is asked; twice, as prepared calls are kept."""
+    """Results of a drawer for all parameters; twice, as prepared calls are kept."""
     from gumbel._vllm.drawer import Drawer, LogprobsRequest, verify
 
     drawer, found = Drawer(), {}
@@ -132,21 +132,21 @@ def _heads(rank, folder):
         for name, (vocab, arguments, biased) in HEADS.items():
             layer, head, hidden = sharded(vocab, arguments, biased)
 
-            def defer_products():
+            def deferred():
                 with lazy.defer_products():
                     return layer(head, hidden, head.bias)
 
-            found[name] = drawn(defer_products, vocab, not arguments)
+            found[name] = drawn(deferred, vocab, not arguments)
             assert counts.materialised == 0 and counts.logits == 0
-            # Whoever looks finds the whole, gathered.
-            found[name]["gathered"] = [(defer_products() + 0).numpy()]
+            # Reading the logits gathers all of them.
+            found[name]["gathered"] = [(deferred() + 0).numpy()]
             assert counts.materialised == 1
             counts.materialised = 0
         return found
 
 
 def whole(vocab, arguments, biased):
-    """The same by one process, whose logits are put off or formed."""
+    """The same by one process, with deferred or computed logits."""
     from gumbel._vllm.lazy import LazyLogits
 
     weight, bias, hidden = head_of(vocab)
@@ -158,7 +158,7 @@ def whole(vocab, arguments, biased):
         "vocab_size": vocab,
     }
     defer_products = functools.partial(LazyLogits, hidden, weight, given, None)
-    found = drawn(defer_products, vocab, not arguments)
+    found = drawn(deferred, vocab, not arguments)
     logits = hidden @ weight.T + (bias if biased else 0)
     if cap:
         logits = torch.tanh(logits / cap) * cap
@@ -175,9 +175,9 @@ def test_shards_draw_what_the_whole_draws():
             gathered = ranks[rank][name].pop("gathered")[0]
             np.testing.assert_allclose(gathered, logits, rtol=0, atol=1e-5)
             assert ranks[rank][name].keys() == wanted.keys()
-            for enabled, parts in wanted.items():
-                for found, part in zip(ranks[rank][name][enabled], parts):
-                    np.testing.assert_array_equal(found, part, f"{name}, {enabled}")
+            for options, parts in wanted.items():
+                for found, part in zip(ranks[rank][name][options], parts):
+                    np.testing.assert_array_equal(found, part, f"{name}, {options}")
 
 
 def _multiplied(rank, folder):
@@ -188,12 +188,12 @@ def _multiplied(rank, folder):
     with ranked(rank, folder):
         layer, head, hidden = sharded(1000, {"scale": 0.5, "soft_cap": 4.0}, False, SHORT)
 
-        def defer_products():
+        def deferred():
             with lazy.defer_products():
                 return layer(head, hidden)
 
         assert defer_products().columns is not None and counts.fused == 0
-        found = drawn(defer_products, 1000, False)
+        found = drawn(deferred, 1000, False)
         assert counts.fused == 0 and counts.logits > 0 and counts.materialised == 0
         return found, layer(head, hidden).float().numpy()
 
@@ -205,9 +205,9 @@ def test_rows_of_16_bits_are_drawn_from_columns():
         assert not isinstance(ranks[rank], str), ranks[rank]
         found, logits = ranks[rank]
         wanted = drawn(lambda: torch.from_numpy(logits).to(SHORT), 1000, False)
-        for enabled, parts in wanted.items():
-            for one, part in zip(found[enabled], parts):
-                np.testing.assert_array_equal(one, part, enabled)
+        for options, parts in wanted.items():
+            for one, part in zip(found[options], parts):
+                np.testing.assert_array_equal(one, part, options)
 
 
 def _left_to_vllm(rank, folder):
@@ -245,26 +245,26 @@ def _dying(rank, folder):
         step()
         if rank == 1:
             die()
-        begin, told = time.monotonic(), []
+        begin, errors = time.monotonic(), []
         for _ in range(2):
             try:
                 step()
             except RuntimeError as problem:
-                told.append(str(problem))
-        return told, time.monotonic() - begin
+                errors.append(str(problem))
+        return errors, time.monotonic() - begin
 
 
 def test_a_dead_rank_is_an_error_of_the_step():
     with tempfile.TemporaryDirectory() as folder:
         found = on_two_ranks(_dying, folder, answers=1)
     assert not isinstance(found[0], str), found[0]
-    told, waited = found[0]
-    assert told[0].startswith("group: an exchange failed within 5000 ms")
-    assert told[1] == "group: an earlier exchange failed" and waited < 15
+    errors, waited = found[0]
+    assert errors[0].startswith("group: an exchange failed within 5000 ms")
+    assert errors[1] == "group: an earlier exchange failed" and waited < 15
 
 
 class OnGpu:
-    """What a weight on a GPU tells of itself."""
+    """A stand-in for a weight on a GPU."""
 
     is_cpu, is_cuda, device = False, True, torch.device("cuda:1")
 
@@ -276,16 +276,16 @@ def _other_meetings(rank, folder):
     """On GPUs ranks meet by NCCL; and if one could not make its part, none has one."""
     from gumbel._vllm import groups
 
-    enabled, closed = [], []
+    options, closed = [], []
 
     class Group:
         def __init__(self, *places, **named):
-            enabled.append((places, named["device"], named["nccl"], named["peer_memory"]))
-            if len(enabled) == 2 and rank == 1:
+            options.append((places, named["device"], named["nccl"], named["peer_memory"]))
+            if len(options) == 2 and rank == 1:
                 raise RuntimeError("nccl: rank 0 has none")
 
         def close(self):
-            closed.append(len(enabled))
+            closed.append(len(options))
 
     with ranked(rank, folder):
         real, groups._dist.Group = groups._dist.Group, Group
@@ -293,7 +293,7 @@ def _other_meetings(rank, folder):
             found = [groups._open_shard(64, OnGpu()), groups._open_shard(64, OnGpu())]
         finally:
             groups._dist.Group = real
-        words = [made and made.words for made in found]
+        words = [shard and shard.words for shard in found]
         kinds = [groups.can_draw_together(kind) for kind in ("cpu", "xpu")]
         for lacks in (None, "there is no such library"):
             for wanted in ("0", "1"):
@@ -301,7 +301,7 @@ def _other_meetings(rank, folder):
                 groups.missing_nccl = lambda lacks=lacks: lacks
                 groups.can_draw_together.cache_clear()
                 kinds.append(groups.can_draw_together("cuda"))
-        return words, enabled, closed, kinds
+        return words, options, closed, kinds
 
 
 def test_ranks_on_gpus_meet_by_nccl_or_not_at_all():
@@ -309,7 +309,7 @@ def test_ranks_on_gpus_meet_by_nccl_or_not_at_all():
         ranks = on_two_ranks(_other_meetings, folder)
     for rank in (0, 1):
         assert not isinstance(ranks[rank], str), ranks[rank]
-        words, enabled, closed, kinds = ranks[rank]
+        words, options, closed, kinds = ranks[rank]
         assert words == [3, None] and closed == ([2] if rank == 0 else [])
-        assert enabled == 2 * [((64, 32), OnGpu.device, True, "allow")]
+        assert options == 2 * [((64, 32), OnGpu.device, True, "allow")]
         assert kinds == [True, False, False, True, False, False]

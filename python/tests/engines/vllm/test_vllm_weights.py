@@ -48,8 +48,8 @@ def test_texts_are_those_of_the_weights_of_the_moment(other, settings):
         assert job.ids(1 + at) == [wanted, first][at % 2], way
         assert job.counts(1 + at)["materialised"] == 0
     assert job.ids(len(WAYS) + 1) == job.ids(len(WAYS))
-    made = len(WAYS) if settings else 0
-    assert job.log.count("made again, as the weights have changed") == made
+    rebuilds = len(WAYS) if settings else 0
+    assert job.log.count("made again, as the weights have changed") == rebuilds
 
 
 def test_prepared_calls_follow_weights_and_biases():

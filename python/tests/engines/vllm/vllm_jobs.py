@@ -105,6 +105,6 @@ def run(rounds, runner="V1", plugin=True, processes=False, ranks=1, changes={}, 
         return Job(json.loads(out.read_text()), done.stdout + done.stderr)
 
 
-def request(prompt, tokens=16, **enabled):
-    """A request for a text of `tokens`; greedy unless it asks for a temperature."""
-    return [prompt, {"temperature": 0, "max_tokens": tokens, "ignore_eos": True, **enabled}]
+def request(prompt, tokens=16, **options):
+    """A request for a text of `tokens`; greedy unless a temperature is passed."""
+    return [prompt, {"temperature": 0, "max_tokens": tokens, "ignore_eos": True, **options}]
