@@ -115,7 +115,7 @@ def read_head(
     if bias is not None:
         head.bias = read_vector("bias", bias)
     if screen is not None:
-        head.screen = screen.address
+        head.screen = screen.memory()
     request = _request(arrays, len(hidden), batch, shared, len(weight), shard, rest)
     request.held += [screen]
     request.held += [hidden, weight, bias, rest.get("mask")]

@@ -76,8 +76,7 @@ class Screen:
             self._arrays.device,
             self._arrays.current_stream(),
             read_matrix("weight", self.weight),
-            self.address,
-            self.nbytes,
+            self.memory(),
             error,
         )
         _abi.check(status, error)
@@ -116,6 +115,10 @@ class Screen:
         found.address = lies.address
         return found
 
+    def memory(self) -> _abi.ScreenMemory:
+        """The screen's memory as C takes it; this Screen keeps it."""
+        return _abi.ScreenMemory(self.address, self.nbytes)
+
     def _check_memory(self) -> None:
         if _place_of(self.weight) != self._place:
             raise ValueError(
@@ -139,7 +142,7 @@ class Screen:
             self._arrays.device,
             self._arrays.stream,
             read_matrix("weight", self.weight),
-            self.address,
+            self.memory(),
             error,
         )
         _abi.check(status, error)

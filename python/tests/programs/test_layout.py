@@ -17,6 +17,7 @@ STRUCTS = {
     "gumbel_device_options": _abi.DeviceOptions,
     "gumbel_device_info": _abi.DeviceInfo,
     "gumbel_tensor": _abi.Tensor,
+    "gumbel_screen": _abi.ScreenMemory,
     "gumbel_head": _abi.Head,
     "gumbel_logits": _abi.Logits,
     "gumbel_row_f32": _abi.Rows,
