@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is refused, by name, and what the C structs must look like."""
+"""Invalid arguments, whose errors name them, and the layout of C structs."""
 
 import os
 import re

@@ -30,7 +30,7 @@ def how(places=R):
 
 
 def logits_of(rows, weight):
-    """The same of a row whatever others there are."""
+    """Logits [B, V]; those of a row do not depend on other rows."""
     return (rows.astype(np.float64) @ weight.T.astype(np.float64)).astype(np.float32)
 
 
@@ -247,7 +247,7 @@ class Taken:
 
 
 def record_structs(monkeypatch):
-    """What calls from now on hand to the library as the draft's lse and logprobs, copied."""
+    """Record copies of the draft's lse and logprobs that later calls pass to the library."""
     handed, call = [], gumbel._calls.drafts.verify_draft
 
     def read(place, count):

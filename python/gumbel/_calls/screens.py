@@ -116,7 +116,7 @@ class Screen:
         return found
 
     def memory(self) -> _abi.ScreenMemory:
-        """The screen's memory as C takes it; this Screen keeps it."""
+        """The C struct of the screen's memory, which this Screen owns."""
         return _abi.ScreenMemory(self.address, self.nbytes)
 
     def _check_memory(self) -> None:

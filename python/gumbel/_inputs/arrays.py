@@ -245,7 +245,7 @@ class TorchArrays(NumpyArrays):
 def arrays_of(
     inputs: dict[str, Any], isa: Optional[str], threads: Optional[int]
 ) -> Union[NumpyArrays, TorchArrays]:
-    """The kind of arrays of a call's inputs {name: array}; every one except the first may be None."""
+    """The arrays of a call by its inputs {name: array}; only the first must not be None."""
     first = next(iter(inputs))
     given = {n: array for n, array in inputs.items() if n == first or array is not None}
     if not is_tensor(given[first]):

@@ -140,7 +140,7 @@ def _advice(name: str, known: Sequence[str], reasons: Mapping[str, str]) -> str:
 
 
 def _nearest(name: str, known: Sequence[str]) -> Optional[str]:
-    """The known argument with equal letters, else one that starts with `name`, else a similar one."""
+    """The known argument with equal letters, else one that `name` begins, else a similar one."""
     plain = name.replace("_", "").lower()
     letters = {each.replace("_", ""): each for each in known}
     longer = (letters[each] for each in letters if len(plain) > 2 and each.startswith(plain))

@@ -60,7 +60,7 @@ class _ExtraCriteria:
         self.criteria, self.exist = criteria, any(type(c) not in known for c in criteria)
 
     def apply(self, ids: torch.Tensor, length: int) -> tuple[torch.Tensor, bool]:
-        """The text up to the first new token (from `length` on) that ends it, and whether one does."""
+        """The text up to the first new token (from `length`) that ends it, and whether one does."""
         if self.exist:
             for end in range(length + 1, ids.shape[1] + 1):
                 if bool(self.criteria(ids[:, :end], None).all()):

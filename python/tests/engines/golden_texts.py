@@ -93,7 +93,7 @@ def margin(prompt, seed, place, token):
 
 
 def assert_one_text(write):
-    """What `write(prompt ids, seed)` gives, TOKENS ids drawn by HOW, is what the command writes.
+    """Check that `write(prompt ids, seed)`, TOKENS ids drawn by HOW, writes the command's texts.
 
     Where a text parts, the two tokens there were a tie up to the rounding of hidden states.
     """

@@ -85,7 +85,7 @@ def texts(model, inputs, ours=True, **parameters):
 
 
 def written(tokenizer, prompt, seed, sequences=1):
-    """What `gumbel generate` writes by DRAWN, 16 tokens a text: the prompt's ids, and each text's.
+    """Texts of `gumbel generate` with DRAWN, 16 tokens each: the prompt's ids, and those of each text.
 
     Its products round in another order; its prompts begin with token 0.
     """
@@ -122,7 +122,7 @@ def written(tokenizer, prompt, seed, sequences=1):
 
 
 class Streamer:
-    """What a text is streamed to."""
+    """A streamer that collects tokens."""
 
     def __init__(self):
         self.tokens, self.ended = [], False

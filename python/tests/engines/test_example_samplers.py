@@ -61,7 +61,7 @@ def test_its_program(onnx):
 
 
 class Base:
-    """What of exllamav3's Sampler its generator reads; the package itself needs CUDA."""
+    """The attributes of exllamav3's Sampler that its generator reads; the package requires CUDA."""
 
     def __init__(self):
         self.reqs_past_ids = self.reqs_torch_seed = False

@@ -105,7 +105,7 @@ def test_places_of_the_names():
 @pytest.mark.parametrize("order", ["top_k_first", "joint"])
 @pytest.mark.parametrize("name", CALLS)
 def test_support_and_law(name, order, device):
-    """What is drawn is what the rules keep, to the token; and by chi-squared, which probabilities
+    """Drawn tokens are exactly those that the rules keep; and by chi-squared, which probabilities
     of a temperature wrong by 25% fail."""
     more, rules = CALLS[name]
     keywords = {}

@@ -137,7 +137,7 @@ def test_cake(device):
 
 
 def chains(device, requests=REQUESTS):
-    """The same target and draft rows for all requests; drafts drawn from the draft's."""
+    """Equal target and draft rows for all requests; drafts drawn from the draft's."""
     generator = np.random.default_rng(8)
     target = generator.integers(1, 9, (DRAFTS + 1, 6)).astype(np.float64)
     draft = generator.integers(1, 9, (DRAFTS, 6)).astype(np.float64)

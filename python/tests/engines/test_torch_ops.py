@@ -65,7 +65,7 @@ def everything(device):
 
 
 def as_package(arguments):
-    """The same for the package's own call."""
+    """The arguments of the package's own call."""
     rest = {name: value for name, value in arguments.items()}
     rest.pop("bias_offsets", None)
     if rest.pop("bias_ids", None) is not None:

@@ -46,7 +46,7 @@ def skip_without(module):
 
 
 def compiled(text, folder):
-    """A program in C, built by the commands of the page; headers of other projects may be missing."""
+    """A program in C, built as on its page; headers of other projects may be missing."""
     if not shutil.which("cc"):
         pytest.skip("no C compiler")
     (folder / "program.c").write_text(text)

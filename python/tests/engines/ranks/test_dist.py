@@ -144,7 +144,7 @@ def test_without_a_seed_ranks_share_a_fresh_one():
 
 
 def test_a_rank_that_fails():
-    """What the all-gather raises is the call's error, and the group is spent."""
+    """An exception of the all-gather is the call's error, and the group is unusable."""
     hidden, weight = problem()
 
     def gather(own, seconds):

@@ -128,7 +128,7 @@ def mask_of(end):
 
 
 def everything(by, vocab):
-    """What calls of every kind come to, by name."""
+    """Results of calls of every kind, by name."""
     found = {}
     hidden, weight, bias = problem()
     for name, arguments in CASES.items():

@@ -42,7 +42,7 @@ def problem(device):
 
 
 def outputs_of(drawn):
-    """What a draw gave, on the CPU."""
+    """Outputs of a draw, on the CPU."""
     found = {name: getattr(drawn, name) for name in FIELDS}
     return {name: value.cpu() for name, value in found.items() if value is not None}
 
@@ -162,7 +162,7 @@ def _one_gpu(rank, mixed):
 
 @functools.cache
 def ran(way):
-    """What both ranks found, or why they did not answer: no case waits for that again."""
+    """Results of both ranks, or the reason why there are none: no case waits again."""
     try:
         if way in ("off", "require"):
             return on_two_ranks(_two_gpus, way, backend="nccl")

@@ -29,7 +29,7 @@ def test_texts_by_screens_are_texts_without(runner):
 
 
 def layer_and_head(dtype, rows=3000):
-    """What the hook is called with, but for vLLM's own classes."""
+    """Arguments of the hook, with stand-ins for vLLM's classes."""
     from vllm.model_executor.layers.logits_processor import LogitsProcessor
     from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod
 
@@ -44,7 +44,7 @@ def layer_and_head(dtype, rows=3000):
 
 
 def lazily(monkeypatch, layer, head, hidden):
-    """What the hook makes of hidden states, where vLLM's own product would count."""
+    """Results of the hook on hidden states; vLLM's own product would be counted."""
     from gumbel._vllm import lazy
 
     monkeypatch.setattr(

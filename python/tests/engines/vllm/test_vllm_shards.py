@@ -146,7 +146,7 @@ def _heads(rank, folder):
 
 
 def whole(vocab, arguments, biased):
-    """The same by one process, with deferred or computed logits."""
+    """Results of one process, with deferred or computed logits."""
     from gumbel._vllm.lazy import LazyLogits
 
     weight, bias, hidden = head_of(vocab)

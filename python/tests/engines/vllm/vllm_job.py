@@ -3,8 +3,8 @@
 
 Reads a job in JSON from its input: {"engine": arguments of LLM, "runner": "V1" or "V2",
 "processes": whether the engine has one of its own, "ranks": processes that share the model,
-"rounds": [[[token ids, parameters], …], …], "changes": {round: [kind, folder]} of weights before
-a round (vllm_changes.py)}.
+"rounds": [[[token ids, parameters], …], …], "changes": {round: [kind, folder]}, changes of
+weights before a round (vllm_changes.py)}.
 Writes to the file that it is given what came of each round: of each request its texts, each with
 ids and log-probabilities, and the plugin's counts after it, where they are this process's or
 those of ranks; for ranks also the report of each (vllm_ranks.py).

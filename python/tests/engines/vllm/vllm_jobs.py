@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of the vLLM plugin share: jobs for vllm_job.py, each in a process of its own."""
+"""Jobs of the vLLM plug-in's tests, run by vllm_job.py in processes of their own."""
 
 import importlib.metadata
 import json
@@ -41,7 +41,7 @@ def need_vllm():
 
 
 class Job:
-    """What vLLM wrote: rounds, and what it logged."""
+    """Results of vLLM: the texts of each round, and the log."""
 
     def __init__(self, rounds, log):
         self.rounds, self.log = rounds, log
