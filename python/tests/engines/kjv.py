@@ -85,7 +85,7 @@ def texts(model, inputs, ours=True, **parameters):
 
 
 def written(tokenizer, prompt, seed, sequences=1):
-    """Texts of `gumbel generate` with DRAWN, 16 tokens each: the prompt's ids, and those of each text.
+    """Texts of `gumbel generate` with DRAWN, 16 tokens each: ids of the prompt and of each text.
 
     Its products round in another order; its prompts begin with token 0.
     """
