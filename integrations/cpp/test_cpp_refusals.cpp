@@ -254,7 +254,7 @@ static void devices()
     CHECK(reinterpret_cast<std::uintptr_t>(space.data()) % GUMBEL_WORKSPACE_ALIGNMENT == 0);
 }
 
-/* What a GPU would refuse, without one: a value of a row parameter, which is in host memory. */
+/* An error of GPUs, tested without one: the value of a row parameter is in host memory. */
 static void memory_of_another_device()
 {
     const float there = 1; /* nothing follows the pointer */

@@ -92,7 +92,7 @@ static void steps(gumbel::values::device &device)
     CHECK(ring == std::vector<std::int32_t>{0, 0, 5, 6, 0, 0});
 }
 
-/* What a verification of one request, whose nodes the rows follow, emits. */
+/* The tokens that a verification of one request emits; row j follows node j. */
 template <class In>
 static std::vector<std::int32_t> verify(gumbel::values::device &device, const In &in,
                                         const gumbel::draft &drafted)

@@ -311,7 +311,7 @@ def test_parameters_of_pipes_that_are_refused():
     pipe = pipes.LogitsPipe([pipes.Temperature(), pipes.Softmax(), pipes.MinP()])
     logits = torch.zeros(2, V)
     for given, text in (
-        ({"temperature": 1.0}, "min_p: MinP needs it"),
+        ({"temperature": 1.0}, "min_p: MinP requires it"),
         ({"min_p": 0.1}, "temperature: "),
         ({"min_p": 0.1, "temperature": 1}, "temperature: "),
         ({"min_p": 0.0, "temperature": 1.0}, "min_p: "),
