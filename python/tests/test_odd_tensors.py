@@ -47,12 +47,12 @@ class Tensor:
 
 
 ODD = {
-    "negative": ({"neg": True}, "waits to be negated"),
-    "conjugate": ({"conj": True, "dtype": "complex64"}, "waits to be conjugated"),
+    "negative": ({"neg": True}, "has a pending negation"),
+    "conjugate": ({"conj": True, "dtype": "complex64"}, "has a pending conjugation"),
     "sparse": ({"layout": "torch.sparse_coo"}, "is not dense"),
     "compressed": ({"layout": "torch.sparse_csr"}, "is not dense"),
     "nested": ({"nested": True}, "is not dense"),
-    "meta": ({"meta": True}, "is on meta"),
+    "meta": ({"meta": True}, "is on the meta device"),
 }
 NO_NUMBERS = ("bool", "complex64", "quint8", "float8_e4m3fn", "bits8")
 

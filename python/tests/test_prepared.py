@@ -186,7 +186,7 @@ def test_what_dlpack_does_not_hand_over():
 
 def test_dlpack_of_other_devices_needs_torch(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "torch", None)
-    with pytest.raises(TypeError, match="logits: is on a GPU, which is taken by way of torch"):
+    with pytest.raises(TypeError, match="logits: is on a GPU, which requires torch"):
         gumbel.sample_logits(Foreign(LOGITS[0], device=(2, 0)))
 
 

@@ -371,7 +371,7 @@ def test_other_heads_are_multiplied_at_once(layers, change):
     make, head, hidden = layers
     for name, value in change.items():
         setattr(head, name, value)
-    assert lazy._head(make(), head, None) is None
+    assert lazy._read_head(make(), head, None) is None
 
 
 def test_masks_are_bits():
