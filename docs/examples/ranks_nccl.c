@@ -19,10 +19,10 @@
 
 enum { ROWS = 4, VOCAB = 32000, WIDTH = 256, STEPS = 3 };
 
-/* Memory shared by the processes: the id of their communicator. */
+/* Memory of all processes: the id of their communicator. */
 typedef struct board {
     char id[GUMBEL_NCCL_ID_BYTES];
-    volatile int ready;
+    volatile int id_is_set;
 } board;
 
 static void require(gumbel_status status, const gumbel_error *error)
@@ -68,9 +68,9 @@ static int run_rank(board *shared, int rank, int ranks)
     require(gumbel_open(&which, &device, &error), &error);
     if (rank == 0) {
         require(gumbel_nccl_id(shared->id, &error), &error);
-        shared->ready = 1;
+        shared->id_is_set = 1;
     }
-    while (!shared->ready)
+    while (!shared->id_is_set)
         usleep(1000);
     require(gumbel_nccl_transport(NULL, shared->id, rank, ranks, rank, &transport, &error), &error);
 
@@ -101,7 +101,7 @@ static int run_rank(board *shared, int rank, int ranks)
         cudaMemcpy(position, &step, sizeof step, cudaMemcpyHostToDevice);
         require(gumbel_group_sample(group, NULL, &head, &how, &out, workspace, bytes, &error),
                 &error);
-        require(gumbel_group_wait(group, NULL, &error), &error); /* sees a rank that is gone */
+        require(gumbel_group_wait(group, NULL, &error), &error); /* detects a lost rank */
         cudaMemcpy(drawn, tokens, sizeof drawn, cudaMemcpyDeviceToHost);
         for (int b = 0; b < ROWS && rank == 0; b++)
             printf("step %d row %d: token %d\n", (int)step, b, (int)drawn[b]);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Token histories: what penalties count, updated from step to step."""
+"""Token histories: the tokens that penalties count, updated from step to step."""
 
 from __future__ import annotations
 
