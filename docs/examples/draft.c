@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Speculative decoding with libgumbel: drafts the tokens that followed the last time, runs the target
- * on all drafts at once, and accepts by gumbel_verify() those that equal the target's own draws. The
- * text is the one of plain decoding, for any drafts. The model is that of engine.c: a token's hidden
- * state is its embedding.
+ * Speculative decoding with libgumbel: drafts the tokens that followed the last time, runs the
+ * target on all drafts at once, and accepts by gumbel_verify() those that equal the target's own
+ * draws. The text is the one of plain decoding, for any drafts. The model is that of engine.c: a
+ * token's hidden state is its embedding.
  */
 #include <gumbel/drafts.h>
 #include <stdio.h>

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The layout that this file fills: twelve callbacks, copy_state() the last. The size detects a header
- * with fewer callbacks, which the offset and the compiler would not. */
+/* The layout that this file fills: twelve callbacks, copy_state() the last. The size detects a
+ * header with fewer callbacks, which the offset and the compiler would not. */
 #define OTHER_LAYOUT                                                                               \
     "this llama.h has another struct llama_sampler_i than llama.cpp 0c1e57098, which "             \
     "gumbel_llama.c fits"

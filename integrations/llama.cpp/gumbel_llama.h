@@ -7,12 +7,13 @@
  * Three ways to draw with one sampler; equal logits give equal tokens:
  *   llama_sampler_sample()  as any sampler of a chain, from an array of candidates
  *   gumbel_llama_sample()   from the context's row of logits, without an array of candidates
- *   in the graph            with the chain in llama_context_params.samplers the token is drawn while
- *                           llama_decode() runs, from ggml's logits. With `fused` it is drawn from
- *                           the hidden state and the LM head's weights, without logits; this
- *                           requires one output, and F32, F16 or BF16 weights in host memory. A
- *                           fused draw does not round hidden states to the weights' type, as ggml's
- *                           product does: logits are more exact, with other bits.
+ *   in the graph            with the chain in llama_context_params.samplers: the token is drawn
+ *                           while llama_decode() runs, from ggml's logits. With `fused` it is
+ *                           drawn from the hidden state and the LM head's weights, without
+ *                           logits; this requires one output, and F32, F16 or BF16 weights in
+ *                           host memory. A fused draw does not round hidden states to the
+ *                           weights' type, as ggml's product does: logits are more exact, with
+ *                           other bits.
  *
  * Compile gumbel_llama*.c with the engine, against the llama.h of the linked library. The layout of
  * its struct llama_sampler_i is not stable; another layout is a compile-time error.
@@ -95,8 +96,8 @@ bool gumbel_llama_describe(const struct llama_sampler *sampler, struct gumbel_ll
 bool gumbel_llama_set_position(struct llama_sampler *sampler, int64_t position);
 
 /* gumbel_llama_sample(): draw from row i of the context's outputs, as llama_sampler_sample() does,
- *  and accept the token. If the token was drawn in the graph, it is returned; for a chain with other
- *  samplers llama_sampler_sample() is called.
+ *  and accept the token. If the token was drawn in the graph, it is returned; for a chain with
+ *  other samplers llama_sampler_sample() is called.
  *  returns  the token; -1 if `sampler` is neither, or there are no logits. */
 llama_token gumbel_llama_sample(struct llama_sampler *sampler, struct llama_context *context,
                                 int32_t i);
@@ -118,8 +119,9 @@ struct gumbel_llama_draft {
  *  llama_memory_seq_rm().
  *  tokens   [count + 1] receives the emitted tokens
  *  emitted  their number, accepted drafts + 1; one less if a row has no token to draw
- *  returns  GUMBEL_OK or an error; GUMBEL_ERROR_UNSUPPORTED for drafts with a mask, or with a window
- *           of penalties that would move within them. On an error no token has been accepted. */
+ *  returns  GUMBEL_OK or an error; GUMBEL_ERROR_UNSUPPORTED for drafts with a mask, or with a
+ *           window of penalties that would move within them. On an error no token has been
+ *           accepted. */
 gumbel_status gumbel_llama_verify(struct llama_sampler *sampler, struct llama_context *context,
                                   const struct gumbel_llama_draft *draft, llama_token *tokens,
                                   int32_t *emitted, gumbel_error *error);

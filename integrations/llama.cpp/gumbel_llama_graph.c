@@ -4,9 +4,9 @@
  *
  * While llama.cpp builds the graph, it passes a sampler a view of one row of the logits:
  *     VIEW <- PAD <- MUL_MAT 'result_output' (weight of the LM head, hidden states)
- * If the graph has exactly this shape, a fused draw reads weight and hidden state, and the product is
- * not computed. llama.cpp does not guarantee the shape. A batch of several outputs, which share one
- * product, is drawn from its logits, and any other graph from the view.
+ * If the graph has exactly this shape, a fused draw reads weight and hidden state, and the product
+ * is not computed. llama.cpp does not guarantee the shape. A batch of several outputs, which share
+ * one product, is drawn from its logits, and any other graph from the view.
  *
  * The decision to skip the product is taken for each batch: before computing, llama.cpp calls only
  * the samplers of the batch's sequences. If it calls this sampler, the one row belongs to it and

@@ -9,8 +9,8 @@
 
 #include <stdatomic.h>
 
-/* Tasks of a library call for ggml's threads. `ticket` is one atomic word, so that a thread can only
- * claim a task of the job that it has read: job number, number of tasks, next task. */
+/* Tasks of a library call for ggml's threads. `ticket` is one atomic word, so that a thread can
+ * only claim a task of the job that it has read: job number, number of tasks, next task. */
 struct gumbel_llama_job {
     _Atomic uint64_t ticket; /* number << 32 | tasks << 16 | next task */
     _Atomic int32_t done;    /* number of finished tasks */

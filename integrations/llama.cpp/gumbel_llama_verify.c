@@ -16,8 +16,8 @@ static gumbel_status return_error(gumbel_status status, gumbel_error *error, con
     return status;
 }
 
-/* Check the arguments. A mask, and a full window of penalties, would change with each accepted draft,
- * which one call of the library cannot express. */
+/* Check the arguments. A mask, and a full window of penalties, would change with each accepted
+ * draft, which one call of the library cannot express. */
 static gumbel_status check_draft(const struct gumbel_llama_state *state,
                                  const struct gumbel_llama_draft *draft, gumbel_error *error)
 {

@@ -5,7 +5,7 @@
 use std::env;
 use std::process::Command;
 
-/// The library must have the crate's minor version, for which src/ffi.rs declares structs and calls.
+/// The library must have the crate's minor version, whose structs and calls src/ffi.rs declares.
 fn versions() -> (String, String) {
     let number = |name| env::var(name).unwrap().parse::<u32>().unwrap();
     let (major, minor) = (number("CARGO_PKG_VERSION_MAJOR"), number("CARGO_PKG_VERSION_MINOR"));
