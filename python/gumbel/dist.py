@@ -69,10 +69,11 @@ class Group:
     isa, threads   CPU instruction set and thread count of all calls of the group.
     device         this rank's device, as torch names it; arrays of calls must be on it. None: the
                    CPU, or the current GPU if the process group does not support CPU tensors.
-    nccl           on a GPU, True: ranks communicate by NCCL, with the group's own communicator;
-                   False: through host memory. None: True if the process group uses NCCL.
-    peer_memory    whether GPUs of one host exchange through each other's memory: "off", "allow",
-                   "require". `nccl` and `peer_memory` must be equal on all ranks.
+    nccl           on a GPU: whether ranks communicate by NCCL, with the group's own communicator.
+                   None: True if the process group uses NCCL. A group of GPUs requires NCCL or peer
+                   memory. The ranks of a group are all on CPUs, or all on GPUs.
+    peer_memory    whether GPUs of one host exchange through each other's memory: "off", "allow" (if
+                   all ranks can), "require". `nccl` and `peer_memory` must be equal on all ranks.
 
     **Seeds.** Rank 0 draws a seed from the operating system when the group is constructed. Calls
     without a seed use that seed plus the number of the call, and return it as `seed` of the output.
@@ -86,11 +87,10 @@ class Group:
     **GPUs.** With NCCL or peer memory a call is queued on the current stream, and can be captured
     after an equal call has run, with capture_error_mode="thread_local" because NCCL's threads use
     the GPU. A queued call does not report a lost rank; wait() does, and with peer memory each later
-    call. Through host memory a call waits for its stream. Over NCCL without peer memory, so does a
-    call with min_p, top_k or top_p that is not captured. After launching a graph with such a call,
-    call wait() before `.cpu()` or `.item()`: a copy to pageable memory prevents other threads from
-    launching kernels that the call may wait for. gumbel/dist.h lists calls that GPUs do not
-    support.
+    call. Over NCCL without peer memory a call with min_p, top_k or top_p waits for its stream,
+    unless it is captured. After launching a graph with such a call, call wait() before `.cpu()` or
+    `.item()`: a copy to pageable memory prevents other threads from launching kernels that the call
+    may wait for. gumbel/dist.h lists calls that GPUs do not support.
 
     **Token lists.** Masks, `logit_bias`, `banned` and counted tokens use global ids, and only those
     of this rank's shard have an effect. Masks and histories end where the shard ends; lists may
