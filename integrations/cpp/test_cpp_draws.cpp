@@ -238,7 +238,7 @@ static void transforms(const problem &of, gumbel::values::device &device)
     }
 }
 
-/* Rows by stride, by a pointer for all, and by views of every kind. */
+/* Row parameters by stride, by one pointer for all rows, and by views of every kind. */
 static void views(const problem &of, gumbel::values::device &device)
 {
     const float wide[] = {0.5f, 9, 0.6f, 9, 0.7f, 9, 0.8f}, one = 0.8f;

@@ -21,7 +21,7 @@ def equal(one, other, rows=slice(None)):
 
 
 def test_slots():
-    """Row parameters and masks in slots draw what they draw in rows."""
+    """Row parameters and masks in slots draw the same tokens as in rows."""
     slots, count = np.array([5, 0, 3, 1], np.int32), 6
     rows = {
         "temperature": np.array([0.5, 1.0, 2.0, 0.0]),

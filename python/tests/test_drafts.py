@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verified drafts: texts are those that are decoded step by step, whatever was drafted."""
+"""Verification of drafts: texts equal those of plain decoding, for any drafts."""
 
 import ctypes
 
@@ -96,7 +96,7 @@ def test_trees_stops_and_limits(target):
     first = gumbel.sample(states[0, [1]], weight, **common).tokens[0, 0]
     second = gumbel.sample(states[1, [first]], weight, **{**common, "position": 1}).tokens[0, 0]
     other = (first + 1) % V
-    # Root, a wrong child, the right one, and behind that the second token, which nothing follows.
+    # Root, a wrong child, the right child, and its child: the second token, a leaf.
     tokens = np.array([1, other, first, second], np.int32)
     parents = np.array([0, 0, 0, 2], np.int32)
     rows = states[[0, 1, 1, 2], tokens]
@@ -215,7 +215,7 @@ def test_a_draft_with_its_own_head_is_accepted_where_it_is_the_target(target):
 
 
 def chains_of_another_model(target, requests=40, most=4):
-    """Chains that a model near the target drew from its head; and what it knew of its draws."""
+    """Chains that a model close to the target drew from its head, with lse and logprobs."""
     weight, states = target
     random = np.random.default_rng(11)
     rows = np.concatenate([states[place, :requests] for place in range(most)])

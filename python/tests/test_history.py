@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Histories count what lists of tokens say, in rows and in slots, from step to step."""
+"""Histories count as lists of tokens do, in rows and in slots, from step to step."""
 
 import gumbel
 import numpy as np

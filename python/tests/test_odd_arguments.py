@@ -375,7 +375,7 @@ def test_words_that_are_none(words):
 
 
 def test_an_environment_of_any_bytes():
-    """The library quotes it, and what it quotes may be no UTF-8."""
+    """The library quotes the environment, which may not be UTF-8."""
     code = "import gumbel\ntry: gumbel.info()\nexcept ValueError as e: print(ascii(str(e))[1:])"
     for value, shown in ((b"\xff", r"\udcff"), ("\u00e9".encode() * 300, r"\xe9")):
         done = subprocess.run(

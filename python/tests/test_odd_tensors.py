@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors whose memory is not what it seems, with a stand-in for torch, which need not be there."""
+"""Tensors with unusual memory, by a stand-in for torch, which need not be installed."""
 
 import importlib
 import sys

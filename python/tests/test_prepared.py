@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prepared calls draw what plain calls draw; arrays of other libraries are taken by DLPack."""
+"""Prepared calls draw the tokens of plain calls; DLPack imports arrays of other libraries."""
 
 import gumbel
 import numpy as np

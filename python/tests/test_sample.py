@@ -94,7 +94,7 @@ def test_parameters_of_each_row():
 
 
 def test_first_sample_of_each_row():
-    """A row's draws use the counters from its own first_sample on, whatever they are given as."""
+    """A row's draws use the counters from its own first_sample on, for all types of arguments."""
     hidden, weight, _ = problem()
     logits = product(hidden, weight).astype(np.float32)
     counters = [0, 7, 2**32 - 1, 1, 2**31]

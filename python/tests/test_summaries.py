@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of a vocabulary, merged in any order, draw what the whole draws."""
+"""Shards of a vocabulary, merged in any order, draw the tokens of the whole."""
 
 import gumbel
 import numpy as np

@@ -19,7 +19,7 @@ EXAMPLES = ROOT / "docs/examples"
 GREEDY = json.loads((ROOT / "tests/models/golden.json").read_text())["target"]["greedy"]
 HOW = {"temperature": 0.8, "top_k": 50, "top_p": 0.95}
 TOKENS = 24  # a text
-# (prompt, seed): what all engines write.
+# (prompt, seed): the text of all engines.
 TEXTS = [
     ("In the beginning", 3),
     ("In the beginning", 2**64 - 3),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gumbel.flashinfer: FlashInfer's signatures, dtypes and errors, and exact samples behind them."""
+"""gumbel.flashinfer: FlashInfer's signatures, dtypes and errors, with exact samples."""
 
 import concurrent.futures
 import inspect

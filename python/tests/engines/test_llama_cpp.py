@@ -67,7 +67,7 @@ def test_with_a_model(programs, models, dtype):
 
 
 def test_quantised_weights_are_drawn_from_logits(programs, models):
-    """The product is ggml's, in the graph, too, so that every way draws the same tokens."""
+    """ggml computes the product in all three ways, so that all draw the same tokens."""
     text = [
         run(programs("test_llama_model"), models("q8_0"), way, "3", "48", "0", "1204")
         for way in ("sample", "row", "graph", "fused")

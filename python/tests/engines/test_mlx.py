@@ -52,7 +52,7 @@ def test_greedy_texts(model, golden):
 
 
 def test_texts_are_those_of_seed_and_position(model):
-    """Each token is drawn from the logits behind the text so far, at the last input token."""
+    """Each token is drawn from the logits after the text so far, at the last input token."""
     prompt = GREEDY[0]["prompt_ids"]
     loaded = text(model, prompt, seed=5, **HOW)
     assert loaded == text(model, prompt, seed=5, **HOW)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.ops.gumbel.*: what the package's calls give, under compilation, in graphs, on streams."""
+"""torch.ops.gumbel.* equal the package's calls, compiled, in graphs and on streams."""
 
 import functools
 import threading
@@ -271,7 +271,7 @@ def test_operators_are_registered_as_they_should_be(device):
         (ops.process_logits, (logits,), rows),
         (ops.softmax, (logits,), rows),
         (ops.top_k, (logits, 3), {}),
-        # Log-probabilities are NaN behind the last.
+        # Log-probabilities are NaN after the last.
         (ops.verify, drafts(device), {"logprobs": None, "seed": rows["seed"]}),
         (
             ops.history_update,

@@ -182,7 +182,7 @@ def test_its_rules_keep_what_its_processors_keep(model, tokenizer, top_k):
 
 
 def chi_squared(drawn, probs):
-    """Standard deviations from what is expected, over cells of at least 10."""
+    """Deviation from the expectation in standard deviations, over cells of at least 10."""
     counts = torch.bincount(drawn, minlength=len(probs)).double()
     expected = probs * len(drawn)
     if bool((counts[expected == 0] > 0).any()):

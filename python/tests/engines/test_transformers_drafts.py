@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Assisted texts of transformers: those that are drawn a token a step, by fewer forwards."""
+"""Assisted generation equals generation step by step, with fewer forward passes."""
 
 import contextlib
 
@@ -139,7 +139,7 @@ def test_padding_and_stopping_criteria(model, draft, tokenizer):
 
 
 def test_windows_that_slide(model, tokenizer):
-    """Over models whose every other layer sees 8 tokens: caches go back beyond what they hold."""
+    """Models in which every other layer sees 8 tokens: caches are cropped beyond their window."""
 
     def sliding(path):
         config = transformers.AutoConfig.from_pretrained(path)

@@ -19,7 +19,7 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 
 
 def program_of(page):
-    """(language, program, what it prints or None): the first block of each kind."""
+    """(language, program, its output or None): the first block of each kind."""
     blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
     programs = [at for at, block in enumerate(blocks) if block[0] in ("c", "python")]
     if not programs:

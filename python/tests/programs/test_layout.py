@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ctypes structs have the sizes and offsets that a C compiler gives those of the header."""
+"""The ctypes structs have the sizes and offsets of the header's structs in a C compiler."""
 
 import ctypes
 import shutil

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Sampler draws what calls with explicit seeds and positions draw, and keeps count itself."""
+"""A Sampler draws as calls with explicit seeds and positions, and advances positions itself."""
 
 import copy
 import json
@@ -105,7 +105,7 @@ def test_prepared_calls_advance_the_same_positions():
 
 
 def test_slots_join_and_leave():
-    """Rows that come and go, in any place of a batch, have the texts that they have alone."""
+    """Rows that join and leave, at any index of a batch, have the texts of rows alone."""
     sampler = gumbel.Sampler(seed=7, num_slots=6)
     place = {"num_slots": 6, "seed": sampler.seed.copy()}
     position = np.zeros(6, np.uint64)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments of generate() and generate_batch(): those that transformers drops, and bad prompts."""
+"""Arguments of generate() and generate_batch() that transformers drops; invalid prompts."""
 
 import functools
 import threading

@@ -120,7 +120,7 @@ def differences(one, other):
 
 @pytest.mark.parametrize("given", [DRAWN, PLAIN] if NIGHTLY else [PLAIN], ids=str)
 def test_texts_are_as_good_as_stock_ones(model, tokenizer, given):
-    """The measure that shows a wrong temperature in few texts is one of plain draws alone."""
+    """A statistic that detects a wrong temperature in few texts; valid for plain draws only."""
     stock = measures(model, tokenizer, continuations(model, tokenizer, False, **given))
     ours = measures(model, tokenizer, continuations(model, tokenizer, True, **given))
     hot = {**given, "temperature": 1.05 * given["temperature"]}

@@ -34,7 +34,7 @@ def generated(model, prompts, copies, seed, **more):
 
 
 def draw_all(model, text, length, seed, processed):
-    """Each token of a text [L] behind its prompt as the S-th of S samples of its row."""
+    """Each token of a text [L] after its prompt, drawn as the S-th of S samples of its row."""
     head = heads.head_of(model)
     with torch.no_grad():
         hidden = head.base(input_ids=text[None]).last_hidden_state[0, length - 1 : -1]

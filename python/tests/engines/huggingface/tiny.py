@@ -30,7 +30,7 @@ def make(kind="qwen3", dtype=torch.float32, seed=0, spread=0.1, **more):
 
 
 def greedy(model, ours, tokens=6, **more):
-    """The tokens behind the prompt."""
+    """The tokens after the prompt."""
     if ours:
         more["custom_generate"] = gumbel.transformers.generate
     out = model.generate(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two processes of torch.distributed, for tests of what they draw together.
+"""Two processes of torch.distributed, for tests of their draws.
 
 They say which phase they have reached, on standard error, too; one that takes too long fails.
 """
@@ -82,7 +82,7 @@ def _answers(results, count):
 
 
 def on_two_ranks(body, *arguments, answers=2, backend="gloo"):
-    """body(rank, *arguments) in two processes: what each returned, or its error, by rank."""
+    """Run body(rank, *arguments) in two processes; returns results or errors, by rank."""
     context = multiprocessing.get_context("spawn")
     results, found = context.Queue(), {}
     with tempfile.TemporaryDirectory() as folder:

@@ -47,7 +47,7 @@ class Meeting:
 
 
 def run_ranks(body):
-    """body(rank, group) on a thread for each rank; what each returned or raised."""
+    """Run body(rank, group) on a thread for each rank; returns each result or exception."""
     meeting, found = Meeting(len(CUTS)), [None] * len(CUTS)
 
     def run(rank):

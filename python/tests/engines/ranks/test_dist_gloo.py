@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two processes draw together what one draws, to the bit, for all parameters; and what they do when
+"""Two processes draw the tokens of one, bit by bit, for all parameters; and their errors when
 they differ, when one dies, and when one does not come."""
 
 import time
@@ -111,7 +111,7 @@ class Alone:
 
 
 class Ranked:
-    """A shard, whose calls are those of a group."""
+    """A shard, with the calls of a group."""
 
     def __init__(self, group, first, end):
         self.group, self.first, self.end = group, first, end
@@ -121,7 +121,7 @@ class Ranked:
 
 
 def mask_of(end):
-    """Allows all tokens but some third of them, in words up to `end`."""
+    """A mask that allows two thirds of the tokens, in words up to `end`."""
     allowed = (np.arange(B)[:, None] * 7 + np.arange(32 * ((V + 31) // 32))) % 3 > 0
     words = np.packbits(allowed, axis=1, bitorder="little").view(np.int32)
     return torch.from_numpy(words[:, : (end + 31) // 32].copy())
@@ -158,7 +158,7 @@ def everything(by, vocab):
 
 
 def histories(by, hidden, shard, vocab):
-    """Steps whose penalties count what each rank keeps of its shard alone."""
+    """Steps with penalties; each rank keeps a history of its own shard."""
     history, found = gumbel.History(B, by.end, like=hidden), {}
     below = [[token for token in text if token < by.end] for text in TEXTS["prompt_tokens"]]
     history.start(below)
@@ -177,7 +177,7 @@ def histories(by, hidden, shard, vocab):
 
 
 def drafts(by, vocab):
-    """Two chains of three drafts; the first drafts what will be drawn."""
+    """Two chains of three drafts; the first one drafts the tokens that will be drawn."""
     hidden, weight, _ = problem()
     rows = hidden[torch.tensor([0, 1, 2, 3, 1, 2, 3, 4])]
     arguments = {"seed": SEEDS["seed"][:2], "temperature": 0.7, "vocab_size": vocab}

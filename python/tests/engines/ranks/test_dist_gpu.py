@@ -77,7 +77,7 @@ def _cases(group, device, first, end):
 
 
 def _verified(group, device, first, end):
-    """A draft, of which what is drawn is accepted by all and by one."""
+    """A group and one process accept the same drafts."""
     hidden, weight = problem(device)
     tokens = torch.tensor([7, 1, 2, 7, 3, 4], dtype=torch.int32, device=device)
     offsets = torch.tensor([0, 3, 6], dtype=torch.int32, device=device)

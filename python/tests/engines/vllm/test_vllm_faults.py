@@ -70,7 +70,7 @@ def test_so_it_does_where_drafts_are_verified(runner):
 
 
 def test_rows_whose_tokens_are_discarded_are_no_fault(monkeypatch):
-    """As those of a prompt that is read in chunks; and an output of no step stays as it is."""
+    """Rows of a prompt that is read in chunks; an output without a step is not changed."""
     from gumbel._vllm import faults
     from vllm.v1.outputs import ModelRunnerOutput
 

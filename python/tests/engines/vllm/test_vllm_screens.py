@@ -88,7 +88,7 @@ def test_rows_of_16_bits_are_deferred_for_a_screen(monkeypatch, enabled):
     ).tokens
     assert torch.equal(Drawer().draw(logits, DrawParameters(rows)).tokens, wanted)
     assert lazy.is_lazy(logits)
-    # Of log-probabilities a screen knows nothing, and vLLM multiplies faster.
+    # A screen has no log-probabilities, and vLLM's product is faster.
     Drawer().draw(logits, DrawParameters(rows), LogprobsRequest(2, True))
     assert not lazy.is_lazy(logits)
 

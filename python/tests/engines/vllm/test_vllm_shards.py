@@ -181,7 +181,7 @@ def test_shards_draw_what_the_whole_draws():
 
 
 def _multiplied(rank, folder):
-    """In 16 bits, rows that torch multiplies: what ranks draw from their columns, and columns."""
+    """16-bit rows that torch multiplies: ranks draw from their columns of the logits."""
     from gumbel._vllm import lazy
     from gumbel._vllm.counts import counts
 

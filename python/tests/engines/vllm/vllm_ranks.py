@@ -72,7 +72,7 @@ class Extension:
         _watch(tensors["model.embed_tokens.weight"].float())
 
     def gumbel_report(self):
-        """How steps were drawn, and what was compared."""
+        """The counts of steps, and the results of comparisons."""
         import gumbel.vllm
 
         return {"counts": dict(vars(gumbel.vllm.counts())), **compared}
