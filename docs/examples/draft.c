@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Speculative decoding with libgumbel: what followed a token last time is drafted, the target is
- * fed the drafts at once, and gumbel_verify() says how far they are the target's own draws. The
- * text is the one that steps would write, whatever is drafted. The trunk is that of engine.c: a
+ * Speculative decoding with libgumbel: drafts the tokens that followed the last time, runs the
+ * target on all drafts at once, and accepts by gumbel_verify() those that equal the target's own
+ * draws. The text is the one of plain decoding, for any drafts. The model is that of engine.c: a
  * token's hidden state is its embedding.
  */
 #include <gumbel/drafts.h>
@@ -59,7 +59,7 @@ int main(void)
         fprintf(stderr, "draft: %s: %s\n", error.field, error.message);
         return 1;
     }
-    size_t bytes = 1 << 20; /* gumbel_verify_workspace_size() says how much is enough */
+    size_t bytes = 1 << 20; /* gumbel_verify_workspace_size() returns the size that is required */
     void *workspace = aligned_alloc(64, bytes);
     int32_t tokens[M], root = 0, cycles = 0, written = 0, emitted = workspace != NULL;
     uint64_t position = 0;

@@ -45,7 +45,7 @@ int main(void)
         fprintf(stderr, "engine: %s: %s\n", error.field, error.message);
         return 1;
     }
-    bytes = (bytes + 63) / 64 * 64; /* aligned_alloc() wants a multiple of the alignment */
+    bytes = (bytes + 63) / 64 * 64; /* aligned_alloc() requires a multiple of the alignment */
     void *workspace = aligned_alloc(64, bytes);
     int failed = workspace == NULL;
 

@@ -10,10 +10,10 @@ import numpy as np
 
 
 def sampler(prompt_tokens, seed=0, **how):
-    """What mlx_lm's generate_step() takes as `sampler`, for one text of this many prompt tokens.
+    """A `sampler` for mlx_lm's generate_step(), for one text with this many prompt tokens.
 
-    `how` is that of gumbel.sample_logits(). The position of a draw is the index of the input token
-    whose logits are drawn from, so that a seed and a prompt give the text that other engines give.
+    `how` are parameters of gumbel.sample_logits(). The position of a draw is the index of the input
+    token whose logits are drawn from, as in other engines, which give the same text.
     """
     positions = itertools.count(prompt_tokens - 1)
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the tests of gumbel.hpp share: checks that are counted, and the problem that they draw from.
+ * Common parts of the tests of gumbel.hpp: counted checks, and the problem that they draw from.
  */
 #ifndef CHECK_HPP
 #define CHECK_HPP
@@ -24,7 +24,7 @@ inline void check(bool holds, const char *text, const char *file, int line)
 
 constexpr int B = 4, V = 1000, D = 64;
 
-/* Numbers in [-0.5, 0.5] that look like nothing. */
+/* Pseudo-random numbers in [-0.5, 0.5]. */
 inline std::vector<float> values(std::size_t count)
 {
     std::vector<float> into(count);

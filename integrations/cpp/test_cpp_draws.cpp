@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is drawn through gumbel.hpp is what the C interface draws, bit by bit.
+ * Draws through gumbel.hpp equal those of the C interface, bit by bit.
  */
 #include "check.hpp"
 
@@ -49,8 +49,8 @@ static void screened(const problem &of, gumbel::values::device &device)
     const std::size_t bytes = *device.screen_size(in.weight);
     std::vector<unsigned char> room(bytes + GUMBEL_WORKSPACE_ALIGNMENT);
     void *at = room.data();
-    std::size_t left = room.size();
-    CHECK(std::align(GUMBEL_WORKSPACE_ALIGNMENT, bytes, at, left) != nullptr);
+    std::size_t available = room.size();
+    CHECK(std::align(GUMBEL_WORKSPACE_ALIGNMENT, bytes, at, available) != nullptr);
     const gumbel_screen screen{at, bytes};
     CHECK(device.screen_prepare(in.weight, screen));
     CHECK(device.screen_verify(in.weight, screen));
@@ -61,7 +61,7 @@ static void screened(const problem &of, gumbel::values::device &device)
     CHECK(tokens == by_screen);
 }
 
-/* The same draw by the C interface, without the wrapper. */
+/* A draw by the C interface, without the wrapper. */
 static drawn draw_by_c(const problem &of, gumbel::values::device &device, int samples)
 {
     const auto draws = static_cast<std::size_t>(B * samples);
@@ -238,7 +238,7 @@ static void transforms(const problem &of, gumbel::values::device &device)
     }
 }
 
-/* Rows by stride, by a pointer for all, and by views of every kind. */
+/* Row parameters by stride, by one pointer for all rows, and by views of every kind. */
 static void views(const problem &of, gumbel::values::device &device)
 {
     const float wide[] = {0.5f, 9, 0.6f, 9, 0.7f, 9, 0.8f}, one = 0.8f;

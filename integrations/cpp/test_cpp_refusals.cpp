@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Wrong sizes, strides and null pointers are errors that name the argument; no output is touched.
+ * Wrong sizes, strides and null pointers are errors that name the argument; outputs are unchanged.
  */
 #include "check.hpp"
 
@@ -11,7 +11,7 @@ using gumbel::status;
 
 static const problem input;
 
-/* Whether a draw is refused for `field`, with its output as it was. */
+/* Whether a draw returns an error for `field`, with its output unchanged. */
 template <class In>
 static bool refused(const char *field, const In &in, const sampling &how, int tokens_less = 0)
 {
@@ -254,7 +254,7 @@ static void devices()
     CHECK(reinterpret_cast<std::uintptr_t>(space.data()) % GUMBEL_WORKSPACE_ALIGNMENT == 0);
 }
 
-/* What a GPU would refuse, without one: a value of a row parameter, which is in host memory. */
+/* An error of GPUs, tested without one: the value of a row parameter is in host memory. */
 static void memory_of_another_device()
 {
     const float there = 1; /* nothing follows the pointer */

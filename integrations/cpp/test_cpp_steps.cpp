@@ -92,7 +92,7 @@ static void steps(gumbel::values::device &device)
     CHECK(ring == std::vector<std::int32_t>{0, 0, 5, 6, 0, 0});
 }
 
-/* What a verification of one request, whose nodes the rows follow, emits. */
+/* The tokens that a verification of one request emits; row j follows node j. */
 template <class In>
 static std::vector<std::int32_t> verify(gumbel::values::device &device, const In &in,
                                         const gumbel::draft &drafted)
@@ -105,7 +105,7 @@ static std::vector<std::int32_t> verify(gumbel::values::device &device, const In
     gumbel::verified out;
     out.tokens = tokens;
     out.emitted = emitted;
-    out.position = position; /* moves on */
+    out.position = position; /* advanced by the call */
     out.histogram = histogram;
     gumbel::workspace space = space_of(*device.verify_workspace_size(in, s, drafted, out));
     if constexpr (std::is_same_v<In, gumbel::head>)
@@ -135,7 +135,7 @@ template <class In> static void chains(gumbel::values::device &device, const In 
     CHECK(verify(device, in, draft) == std::vector<std::int32_t>{own[0], own[1]});
 }
 
-/* Where draft and target are one distribution, every draft is accepted with chance 1. */
+/* If draft and target are one distribution, every draft is accepted with probability 1. */
 static void rejection(const problem &of, gumbel::values::device &device)
 {
     sampling by;

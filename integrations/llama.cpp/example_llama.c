@@ -2,8 +2,8 @@
  *
  * usage: example_llama MODEL.gguf SEED COUNT TOKEN...
  *
- * Write COUNT tokens behind these, each drawn while the model's graph is computed. On another
- * machine, in another engine with libgumbel, the same seed and tokens give the same text.
+ * Write COUNT tokens after these, each drawn while the model's graph is computed. Equal seeds and
+ * tokens give equal texts on other machines, and in other engines with libgumbel.
  */
 #include "gumbel_llama.h"
 
@@ -19,7 +19,7 @@ static void quiet(enum ggml_log_level level, const char *text, void *context)
         fputs(text, stderr);
 }
 
-/* A chain of our sampler alone; NULL, with a word on stderr, if its parameters are refused. */
+/* A chain with only our sampler; NULL, with a message on stderr, if its parameters are invalid. */
 static struct llama_sampler *make_chain(const struct llama_model *model, uint64_t seed,
                                         int32_t prompt_length)
 {

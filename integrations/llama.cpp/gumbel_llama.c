@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The sampler: its state, and what llama.cpp calls outside the graph.
+ * The sampler: its state, and the callbacks of llama.cpp outside the graph.
  */
 #include "gumbel_llama_state.h"
 
@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The layout that this file fills: twelve callbacks, copy_state() the last. The first assertion
- * speaks where a header lacks one that the second and the compiler would miss. */
+/* The layout that this file fills: twelve callbacks, copy_state() the last. The size detects a
+ * header with fewer callbacks, which the offset and the compiler would not. */
 #define OTHER_LAYOUT                                                                               \
     "this llama.h has another struct llama_sampler_i than llama.cpp 0c1e57098, which "             \
     "gumbel_llama.c fits"
@@ -28,7 +28,7 @@ struct gumbel_llama_params gumbel_llama_default_params(void)
                                         .threads = 1};
 }
 
-/* --------------------------------------------------------------- what llama.cpp calls ---- */
+/* -------------------------------------------------------------------------- callbacks ---- */
 
 static const char *sampler_name(const struct llama_sampler *sampler)
 {
@@ -43,8 +43,8 @@ static void sampler_accept(struct llama_sampler *sampler, llama_token token)
     state->report.position++;
 }
 
-/* The place of a token among candidates, whose usual one is that of its id; -1 without. */
-static int64_t place_of(const llama_token_data_array *candidates, llama_token token)
+/* Index of a token among candidates, usually its id; -1 if it is not among them. */
+static int64_t find_candidate(const llama_token_data_array *candidates, llama_token token)
 {
     if (token >= 0 && (size_t)token < candidates->size && candidates->data[token].id == token)
         return token;
@@ -69,7 +69,8 @@ static void sampler_apply(struct llama_sampler *sampler, llama_token_data_array 
     state->report.candidates++;
     if (token < 0)
         state->report.failed++;
-    candidates->selected = place_of(candidates, token < 0 ? state->params.failed_token : token);
+    const llama_token selected = token < 0 ? state->params.failed_token : token;
+    candidates->selected = find_candidate(candidates, selected);
     if (candidates->selected < 0)
         candidates->selected = 0;
 }
@@ -96,7 +97,7 @@ static void state_free(struct gumbel_llama_state *state)
 
 static void sampler_free(struct llama_sampler *sampler) { state_free(sampler->ctx); }
 
-/* Copies what draws have changed; the graph's tensors stay those of `to`. */
+/* Copies the state that draws change; the graph's tensors remain those of `to`. */
 static void sampler_copy_state(const struct llama_sampler *from, struct llama_sampler *to)
 {
     const struct gumbel_llama_state *source = from->ctx;
@@ -131,7 +132,7 @@ static struct llama_sampler_i interface = {
 
 /* ------------------------------------------------------------------------- init, clone ---- */
 
-/* Copies of the caller's arrays, and room for a row. */
+/* Copies the caller's arrays, and allocates a row of logits. */
 static bool state_allocate(struct gumbel_llama_state *state,
                            const struct gumbel_llama_params *params)
 {
@@ -150,8 +151,8 @@ static bool state_allocate(struct gumbel_llama_state *state,
     return true;
 }
 
-/* Open the device and have the library judge the parameters, by one draw that nobody sees: a mask
- * is not asked, and where bias bans all the row is empty, which is no error. */
+/* Open the device, and have the library check the parameters by one draw without a result. The mask
+ * is not called; a bias that bans all tokens makes the row empty, which is no error. */
 static gumbel_status state_open(struct gumbel_llama_state *state, gumbel_error *error)
 {
     struct gumbel_llama_request r;
@@ -166,12 +167,12 @@ static gumbel_status state_open(struct gumbel_llama_state *state, gumbel_error *
     if (status != GUMBEL_OK)
         return status;
     memset(state->row, 0, (size_t)state->n_vocab * sizeof *state->row);
-    gumbel_llama_request_of(state, false, &r);
+    gumbel_llama_fill_request(state, false, &r);
     status =
         gumbel_workspace_size(state->device, NULL, &logits, &r.sampling, &output, &bytes, error);
     if (status != GUMBEL_OK)
         return status;
-    if (!gumbel_llama_workspace(state, bytes)) {
+    if (!gumbel_llama_reserve_workspace(state, bytes)) {
         gumbel_llama_set_error(error, "n_vocab", "there is no memory for a workspace");
         return GUMBEL_ERROR_MEMORY;
     }
@@ -179,9 +180,9 @@ static gumbel_status state_open(struct gumbel_llama_state *state, gumbel_error *
                                 state->workspace, bytes, error);
 }
 
-/* What the library does not see as it is; the field at fault, or NULL. */
-static const char *refused(int32_t n_vocab, const struct gumbel_llama_params *p,
-                           const char **message)
+/* Check parameters that are not passed to the library; returns the invalid field, or NULL. */
+static const char *find_invalid_field(int32_t n_vocab, const struct gumbel_llama_params *p,
+                                      const char **message)
 {
     *message = "is not in [1, 2^31)";
     if (n_vocab < 1)
@@ -191,7 +192,7 @@ static const char *refused(int32_t n_vocab, const struct gumbel_llama_params *p,
         return "position";
     if (p->penalty_last_n < -1)
         return "penalty_last_n";
-    *message = "is negative, or the list is missing";
+    *message = "is negative, or bias is NULL";
     if (p->bias_count < 0 || (p->bias_count > 0 && !p->bias))
         return "bias_count";
     *message = "is not in [0, n_vocab)";
@@ -208,7 +209,7 @@ struct llama_sampler *gumbel_llama_init(int32_t n_vocab, const struct gumbel_lla
 {
     const struct gumbel_llama_params defaults = gumbel_llama_default_params();
     const struct gumbel_llama_params *p = params ? params : &defaults;
-    const char *message, *field = refused(n_vocab, p, &message);
+    const char *message, *field = find_invalid_field(n_vocab, p, &message);
 
     if (field) {
         gumbel_llama_set_error(error, field, message);
@@ -224,11 +225,11 @@ struct llama_sampler *gumbel_llama_init(int32_t n_vocab, const struct gumbel_lla
     state->params.bias = NULL;
     state->report.position = p->position;
     atomic_store(&state->job.closed, 1);
-    bool made = state_allocate(state, p);
-    if (!made)
+    bool ready = state_allocate(state, p);
+    if (!ready)
         gumbel_llama_set_error(error, "n_vocab", "there is no memory for a row of logits");
-    made = made && state_open(state, error) == GUMBEL_OK;
-    struct llama_sampler *sampler = made ? llama_sampler_init(&interface, state) : NULL;
+    ready = ready && state_open(state, error) == GUMBEL_OK;
+    struct llama_sampler *sampler = ready ? llama_sampler_init(&interface, state) : NULL;
     if (!sampler)
         state_free(state);
     return sampler;
@@ -261,7 +262,7 @@ static struct gumbel_llama_state *own_state(const struct llama_sampler *sampler)
 struct gumbel_llama_state *gumbel_llama_state_of(const struct llama_sampler *sampler)
 {
     struct gumbel_llama_state *state = own_state(sampler);
-    /* Only reads; llama.h asks for a sampler that is not const. */
+    /* llama.h takes a sampler that is not const, but the calls below only read it. */
     struct llama_sampler *chain = (struct llama_sampler *)sampler;
 
     if (state || !chain || !llama_sampler_chain_get(chain, -1))

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A sampler of llama.cpp that draws with libgumbel: exact, by noise that is a function of (seed,
- * position, token) alone. It stands at the end of a chain, takes what the samplers before it left,
- * and does temperature, truncation, penalties, bias and masks by itself where it stands alone.
+ * A llama.cpp sampler that draws with libgumbel: exact, with noise that is a function of (seed,
+ * position, token) only. The sampler is the last of its chain: it draws from the candidates that
+ * earlier samplers keep, and applies temperature, truncation, penalties, bias and masks itself.
  *
- * Three ways to draw with one sampler; all give one token for equal logits:
- *   llama_sampler_sample()  as any sampler of a chain, from its array of candidates
+ * Three ways to draw with one sampler; equal logits give equal tokens:
+ *   llama_sampler_sample()  as any sampler of a chain, from an array of candidates
  *   gumbel_llama_sample()   from the context's row of logits, without an array of candidates
- *   in the graph            the chain is given to llama_context_params.samplers: the token is drawn
- *                           while llama_decode() runs, from ggml's logits; or, with `fused`, from
- *                           the hidden state and the LM head's weights, and no logits are formed:
- *                           of one output, with weights of F32, F16 or BF16 in host memory. Hidden
- *                           states are then not rounded to the weights' type, as ggml's product
- *                           rounds them: logits are more exact, and not the same bits.
+ *   in the graph            with the chain in llama_context_params.samplers: the token is drawn
+ *                           while llama_decode() runs, from ggml's logits. With `fused` it is
+ *                           drawn from the hidden state and the LM head's weights, without
+ *                           logits; this requires one output, and F32, F16 or BF16 weights in
+ *                           host memory. A fused draw does not round hidden states to the
+ *                           weights' type, as ggml's product does: logits are more exact, with
+ *                           other bits.
  *
- * Compile gumbel_llama*.c with the engine, against the llama.h of the library that is linked: its
- * struct llama_sampler_i has no stable layout, and a header that does not fit is refused there.
+ * Compile gumbel_llama*.c with the engine, against the llama.h of the linked library. The layout of
+ * its struct llama_sampler_i is not stable; another layout is a compile-time error.
  */
 #ifndef GUMBEL_LLAMA_H
 #define GUMBEL_LLAMA_H
@@ -27,19 +28,19 @@
 extern "C" {
 #endif
 
-/* Which tokens may come next. `words` holds ceil(n_vocab / 32) words, all ones: bit t & 31 of word
- * t >> 5 allows token t. Clear bits, and return true; or return false, and all are allowed. It is
- * called before each draw, in the graph on a thread of llama_decode(). */
+/* Determines the tokens that may be drawn next. `words` has ceil(n_vocab / 32) words, all ones: bit
+ * t & 31 of word t >> 5 allows token t. Clear bits and return true, or return false to allow all.
+ * Called before each draw; in the graph on a thread of llama_decode(). */
 typedef bool (*gumbel_llama_mask)(void *context, int64_t position, uint32_t *words,
                                   int32_t n_vocab);
 
 /* Begin with gumbel_llama_default_params(). Arrays are copied. */
 struct gumbel_llama_params {
     uint64_t seed;      /* default 0 */
-    int64_t position;   /* of the first draw, and after a reset: the index in its text of the token
-                        * whose logits are drawn from. A prompt of n tokens: n - 1; or -1 if
-                        * its tokens are given to llama_sampler_accept(), each of which moves on
-                        * by one. Default 0 */
+    int64_t position;   /* position of the first draw, also after a reset: the index in the text of
+                        * the token whose logits are drawn from. n - 1 for a prompt of n tokens, or
+                        * -1 if its tokens are passed to llama_sampler_accept(), which advances
+                        * the position by one each. Default 0 */
     float temperature;  /* >= 0; 0 is greedy; default 1 */
     int32_t top_k;      /* 0: off, the default */
     float top_p;        /* in (0, 1]; 1: off, the default */
@@ -49,19 +50,19 @@ struct gumbel_llama_params {
     float repetition;       /* > 0; 1: off, the default */
     float frequency;        /* default 0 */
     float presence;         /* default 0 */
-    int32_t penalty_last_n; /* accepted tokens that penalties count: the last so many; -1: all since
+    int32_t penalty_last_n; /* number of last accepted tokens that penalties count; -1: all since
                              * the last reset, the default; 0: none */
-    const llama_logit_bias *bias; /* [bias_count] added before all else; -INFINITY bans */
+    const llama_logit_bias *bias; /* [bias_count] added first; -INFINITY bans */
     int32_t bias_count;
     gumbel_llama_mask mask; /* NULL: none. Clones call it with the same context */
     void *mask_context;
-    llama_token failed_token; /* stands for what cannot be drawn (NaN, nothing allowed), since
-                               * llama.cpp ends the process where no token is chosen; in an array
-                               * without it the first candidate does. gumbel_llama_describe() counts
-                               * these. Default 0 */
-    bool fused; /* in the graph, draw from weights and hidden state where it can be, without logits;
+    llama_token failed_token; /* the token of a row without one to draw (NaN, nothing allowed), as
+                               * llama.cpp ends the process if no token is selected. If it is not
+                               * among the candidates, the first candidate is used.
+                               * gumbel_llama_describe() counts these. Default 0 */
+    bool fused; /* in the graph, draw from weights and hidden state if possible, without logits;
                  * default false: from ggml's logits */
-    int32_t threads; /* of draws outside the graph; default 1. In the graph llama.cpp's own serve */
+    int32_t threads; /* of draws outside the graph; default 1. In the graph llama.cpp's threads */
 };
 
 struct gumbel_llama_params gumbel_llama_default_params(void);
@@ -69,56 +70,58 @@ struct gumbel_llama_params gumbel_llama_default_params(void);
 /* gumbel_llama_init(): a sampler for llama_sampler_chain_add(), which then owns it.
  *  n_vocab  llama_vocab_n_tokens(), V
  *  params   NULL for defaults
- *  error    names the field at fault; may be NULL
- *  threads  one sampler a sequence; a sampler is used by one thread at a time
- *  returns  NULL on an error. Free with llama_sampler_free() what no chain owns. */
+ *  error    names the invalid field; may be NULL
+ *  threads  use one sampler for each sequence, from one thread at a time
+ *  returns  NULL on an error. Free a sampler that no chain owns with llama_sampler_free(). */
 struct llama_sampler *gumbel_llama_init(int32_t n_vocab, const struct gumbel_llama_params *params,
                                         gumbel_error *error);
 
-/* What a sampler has done since it was made or reset. */
+/* Counts of a sampler since it was created or reset. */
 struct gumbel_llama_report {
-    int64_t position;   /* of the next draw */
+    int64_t position;   /* position of the next draw */
     int64_t candidates; /* draws from arrays of candidates */
     int64_t rows;       /* draws from the context's rows of logits */
     int64_t in_graph;   /* draws in the graph, from logits */
     int64_t fused;      /* draws in the graph, without logits */
-    int64_t failed;     /* draws that gave failed_token */
-    gumbel_error error; /* why the last of these did; empty strings before */
+    int64_t failed;     /* draws that returned failed_token */
+    gumbel_error error; /* the cause of the last of these; empty strings before */
 };
 
-/* In all calls below `sampler` is one of ours, or a chain that holds one. */
+/* In all calls below `sampler` is one of gumbel_llama_init(), or a chain that contains one. */
 
-/* Fill the report; false where there is no sampler of ours. */
+/* Fill the report; false if `sampler` is neither. */
 bool gumbel_llama_describe(const struct llama_sampler *sampler, struct gumbel_llama_report *report);
 
-/* Set the position of the next draw; false where there is no sampler of ours. */
+/* Set the position of the next draw; false if `sampler` is neither. */
 bool gumbel_llama_set_position(struct llama_sampler *sampler, int64_t position);
 
 /* gumbel_llama_sample(): draw from row i of the context's outputs, as llama_sampler_sample() does,
- *  and accept the token. A token drawn in the graph is taken as it is; a chain with other samplers
- *  goes the way of llama_sampler_sample().
- *  returns  the token, or -1 where there is neither a sampler of ours nor logits. */
+ *  and accept the token. If the token was drawn in the graph, it is returned; for a chain with
+ *  other samplers llama_sampler_sample() is called.
+ *  returns  the token; -1 if `sampler` is neither, or there are no logits. */
 llama_token gumbel_llama_sample(struct llama_sampler *sampler, struct llama_context *context,
                                 int32_t i);
 
-/* Drafts of one sequence: the batch just decoded held the last token that is certain, and behind it
- * the drafts, each with logits. */
+/* Drafts of one sequence: the batch just decoded has the last token of the text, followed by the
+ * drafts, each with logits. */
 struct gumbel_llama_draft {
     const llama_token *tokens; /* [count] */
     int32_t count;             /* 0..1023 */
     int32_t first;             /* index in the batch of the token before the first draft */
-    const gumbel_head *head;   /* NULL: from logits. Else its weight [V, D] multiplies the rows of
-                                * llama_get_embeddings_ith(); its `hidden` is not read */
+    const gumbel_head *head;   /* NULL: draw from logits. Else draw from its weight [V, D] and the
+                                * rows of llama_get_embeddings_ith(); its `hidden` is not read */
 };
 
-/* gumbel_llama_verify(): draw behind the last token and behind each draft, and keep drafts as long
- *  as they are what is drawn (GUMBEL_RULE_COUPLED): the text is the one without drafts. The emitted
- *  tokens are accepted by the sampler, or its chain, whose other samplers do nothing else. What is
- *  behind position + emitted has to leave the context's memory: llama_memory_seq_rm().
- *  tokens   [count + 1] receives what is emitted
- *  emitted  how many, accepted drafts + 1; one less if a row could not be drawn
- *  returns  GUMBEL_OK, or why not: GUMBEL_ERROR_UNSUPPORTED with drafts where there is a mask, or a
- *           penalty's window that they would move. On an error nothing has been accepted. */
+/* gumbel_llama_verify(): draw after the last token and after each draft, and accept drafts while
+ *  they equal the drawn tokens (GUMBEL_RULE_COUPLED): the text is the one without drafts. The
+ *  sampler, or its chain, accepts the emitted tokens; other samplers of the chain are not applied.
+ *  The caller must remove later tokens from the context's memory, from position + emitted on:
+ *  llama_memory_seq_rm().
+ *  tokens   [count + 1] receives the emitted tokens
+ *  emitted  their number, accepted drafts + 1; one less if a row has no token to draw
+ *  returns  GUMBEL_OK or an error; GUMBEL_ERROR_UNSUPPORTED for drafts with a mask, or with a
+ *           window of penalties that would move within them. On an error no token has been
+ *           accepted. */
 gumbel_status gumbel_llama_verify(struct llama_sampler *sampler, struct llama_context *context,
                                   const struct gumbel_llama_draft *draft, llama_token *tokens,
                                   int32_t *emitted, gumbel_error *error);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One draw: its parameters in the library's words, what has been accepted, a row of candidates.
+ * One draw: its parameters, the history of accepted tokens, and a row of candidates.
  */
 #include "gumbel_llama_state.h"
 
@@ -52,7 +52,7 @@ bool gumbel_llama_history_grow(struct gumbel_llama_state *state, int64_t room)
     return true;
 }
 
-/* Where the window is full the oldest token gives way: penalties ask for counts, not for order. */
+/* In a full window the oldest token is replaced in place: penalties do not depend on the order. */
 void gumbel_llama_history_push(struct gumbel_llama_state *state, llama_token token)
 {
     const int64_t window = state->params.penalty_last_n;
@@ -72,8 +72,8 @@ void gumbel_llama_history_push(struct gumbel_llama_state *state, llama_token tok
 
 /* -------------------------------------------------------------------------------- draws ---- */
 
-/* Ask the mask which tokens may come; the words, or NULL for all. */
-static const int32_t *masked_words(struct gumbel_llama_state *state)
+/* Call the mask; returns its words, or NULL if all tokens are allowed. */
+static const int32_t *call_mask(struct gumbel_llama_state *state)
 {
     const struct gumbel_llama_params *params = &state->params;
     if (!params->mask)
@@ -84,8 +84,8 @@ static const int32_t *masked_words(struct gumbel_llama_state *state)
     return (const int32_t *)state->words;
 }
 
-void gumbel_llama_request_of(struct gumbel_llama_state *state, bool masked,
-                             struct gumbel_llama_request *r)
+void gumbel_llama_fill_request(struct gumbel_llama_state *state, bool masked,
+                               struct gumbel_llama_request *r)
 {
     const struct gumbel_llama_params *p = &state->params;
     *r = (struct gumbel_llama_request){.temperature = p->temperature,
@@ -107,7 +107,7 @@ void gumbel_llama_request_of(struct gumbel_llama_state *state, bool masked,
                                         .ties = p->ties};
     r->transforms = (gumbel_transforms){.struct_size = sizeof r->transforms};
     if (masked)
-        r->transforms.mask.data = masked_words(state);
+        r->transforms.mask.data = call_mask(state);
     if (p->bias_count > 0)
         r->transforms.bias = (gumbel_token_lists){
             .offsets = r->bias_offsets, .ids = state->bias_ids, .values = state->bias_values};
@@ -126,7 +126,7 @@ void gumbel_llama_request_of(struct gumbel_llama_state *state, bool masked,
                                     .truncation = &r->truncation};
 }
 
-bool gumbel_llama_workspace(struct gumbel_llama_state *state, size_t bytes)
+bool gumbel_llama_reserve_workspace(struct gumbel_llama_state *state, size_t bytes)
 {
     const size_t unit = GUMBEL_WORKSPACE_ALIGNMENT;
     if (state->workspace && bytes <= state->workspace_bytes)
@@ -156,10 +156,10 @@ llama_token gumbel_llama_draw(struct gumbel_llama_state *state, gumbel_device *d
 
     if (state->report.position < 0)
         return gumbel_llama_fail(state, "position", "no token has been accepted yet");
-    gumbel_llama_request_of(state, true, &r);
+    gumbel_llama_fill_request(state, true, &r);
     gumbel_status status =
         gumbel_workspace_size(device, head, logits, &r.sampling, &output, &bytes, &error);
-    if (status == GUMBEL_OK && !gumbel_llama_workspace(state, bytes))
+    if (status == GUMBEL_OK && !gumbel_llama_reserve_workspace(state, bytes))
         return gumbel_llama_fail(state, "n_vocab", "there is no memory for a workspace");
     if (status == GUMBEL_OK)
         status = head ? gumbel_sample(device, NULL, head, &r.sampling, &output, state->workspace,
@@ -173,9 +173,10 @@ llama_token gumbel_llama_draw(struct gumbel_llama_state *state, gumbel_device *d
     return token;
 }
 
-/* What no sampler has touched lies there by id: lay it out, a block at a time, without a branch a
- * token; false at the first block that is otherwise. */
-static bool copy_by_id(float *row, const char *id, const char *logit, size_t stride, size_t count)
+/* Candidates that no sampler has reordered are sorted by id: copy them in blocks, without a branch
+ * for each token. False at the first block in another order. */
+static bool copy_sorted_candidates(float *row, const char *id, const char *logit, size_t stride,
+                                   size_t count)
 {
     enum { BLOCK = 256 };
     for (size_t start = 0; start < count; start += BLOCK) {
@@ -197,14 +198,14 @@ bool gumbel_llama_scatter(struct gumbel_llama_state *state, const void *ids, con
     const char *id = ids, *logit = logits;
     const size_t n = (size_t)state->n_vocab;
 
-    if (count == n && copy_by_id(state->row, id, logit, stride, n))
+    if (count == n && copy_sorted_candidates(state->row, id, logit, stride, n))
         return true;
     for (size_t j = 0; j < n; j++)
         state->row[j] = -INFINITY;
     for (size_t j = 0; j < count; j++) {
         const llama_token token = *(const llama_token *)(id + j * stride);
         if (token < 0 || token >= state->n_vocab) {
-            gumbel_llama_fail(state, "candidates", "an id is none of the vocabulary's n_vocab");
+            gumbel_llama_fail(state, "candidates", "an id is not in [0, n_vocab)");
             return false;
         }
         state->row[token] = *(const float *)(logit + j * stride);

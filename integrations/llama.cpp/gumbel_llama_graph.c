@@ -2,16 +2,15 @@
  *
  * The draw inside the graph that llama_decode() computes, on ggml's threads.
  *
- * llama.cpp hands a sampler a view of one row of the logits, while it builds the graph:
+ * While llama.cpp builds the graph, it passes a sampler a view of one row of the logits:
  *     VIEW <- PAD <- MUL_MAT 'result_output' (weight of the LM head, hidden states)
- * Where that is so to the letter, a fused draw takes weight and hidden state, and the product is
- * left out. That leans on the graph's shape and not on a promise, so that every batch of several
- * outputs, whose product is one for all, is drawn from its logits, and anything else from the view.
+ * If the graph has exactly this shape, a fused draw reads weight and hidden state, and the product
+ * is not computed. llama.cpp does not guarantee the shape. A batch of several outputs, which share
+ * one product, is drawn from its logits, and any other graph from the view.
  *
- * Whether the product may be left out shows when a batch comes: llama.cpp calls the samplers of its
- * sequences, and of these alone, before it computes. If it calls ours, the one row is ours, and
- * nobody else reads the logits. A graph that is computed for another sequence, whose row ours only
- * seems to view, has its product.
+ * The decision to skip the product is taken for each batch: before computing, llama.cpp calls only
+ * the samplers of the batch's sequences. If it calls this sampler, the one row belongs to it and
+ * nothing else reads the logits. A graph that is computed for another sequence keeps its product.
  */
 #include "gumbel_llama_state.h"
 
@@ -25,7 +24,7 @@
 #define TICKET(number, tasks, next)                                                                \
     ((uint64_t)(number) << 32 | (uint64_t)(tasks) << 16 | (uint64_t)(next))
 
-static void relax(void)
+static void pause_cpu(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
@@ -34,7 +33,7 @@ static void relax(void)
 #endif
 }
 
-/* Run one task, if there is one that nobody has claimed. */
+/* Run one task, if there is an unclaimed one. */
 static bool run_task(struct gumbel_llama_job *job)
 {
     uint64_t ticket = atomic_load_explicit(&job->ticket, memory_order_acquire);
@@ -42,14 +41,14 @@ static bool run_task(struct gumbel_llama_job *job)
 
     if (next >= tasks || !atomic_compare_exchange_strong(&job->ticket, &ticket, ticket + 1))
         return false;
-    /* The job stays as it is for as long as a claimed task has not ended. */
+    /* The job does not change while a claimed task runs. */
     job->task(job->argument, next);
     atomic_fetch_add_explicit(&job->done, 1, memory_order_release);
     return true;
 }
 
-/* A gumbel_parallel_for: the caller runs what the others have not claimed, so that it waits for
- * nobody who has not come. */
+/* A gumbel_parallel_for. The caller runs all unclaimed tasks, so it never waits for a thread that
+ * has not claimed one. */
 static void run_job(void *context, int32_t count, gumbel_task task, void *argument)
 {
     struct gumbel_llama_job *job = context;
@@ -62,7 +61,7 @@ static void run_job(void *context, int32_t count, gumbel_task task, void *argume
     while (run_task(job))
         continue;
     while (atomic_load_explicit(&job->done, memory_order_acquire) < count)
-        relax(); /* tasks that run already, on threads that the graph holds */
+        pause_cpu(); /* the remaining tasks are running on threads of the graph */
 }
 
 /* A device that splits calls over ggml's threads; NULL, and a failure, if there is none. */
@@ -103,7 +102,7 @@ static gumbel_tensor tensor_of(const struct ggml_tensor *t)
                            .stride = (int64_t)(t->nb[1] / ggml_type_size(t->type))};
 }
 
-/* From weight and hidden state, which are dst's sources. */
+/* Draw from weight and hidden state, the sources of `dst`. */
 static llama_token draw_fused(struct gumbel_llama_state *state, gumbel_device *device,
                               const struct ggml_tensor *dst)
 {
@@ -114,18 +113,18 @@ static llama_token draw_fused(struct gumbel_llama_state *state, gumbel_device *d
     return gumbel_llama_draw(state, device, &head, NULL);
 }
 
-/* From logits, dst's first source, of all tokens or of the candidates that are the second. */
+/* Draw from logits, the first source of `dst`; the second, if any, has the ids of candidates. */
 static llama_token draw_from_logits(struct gumbel_llama_state *state, gumbel_device *device,
                                     const struct ggml_tensor *dst)
 {
     const struct ggml_tensor *logits = dst->src[0], *ids = dst->src[1];
     const float *row = logits->data;
-    const int64_t count = ggml_nelements(logits); /* a row or, behind other samplers, a column */
+    const int64_t count = ggml_nelements(logits); /* a row; after other samplers, a column */
 
     state->report.in_graph++;
     if (ids) {
         if (ids->type != GGML_TYPE_I32 || ggml_nelements(ids) != count)
-            return gumbel_llama_fail(state, "candidates", "the graph has others than llama_token");
+            return gumbel_llama_fail(state, "candidates", "their type in the graph is not int32");
         if (!gumbel_llama_scatter(state, ids->data, row, sizeof *row, (size_t)count))
             return -1;
         row = state->row;
@@ -136,14 +135,14 @@ static llama_token draw_from_logits(struct gumbel_llama_state *state, gumbel_dev
     return gumbel_llama_draw(state, device, NULL, &from);
 }
 
-/* A ggml_custom_op_t: thread 0 draws, the others take tasks of its call. */
+/* A ggml_custom_op_t: thread 0 draws, the others run tasks of its call. */
 static void run_draw(struct gumbel_llama_state *state, struct ggml_tensor *dst, int ith, int nth,
                      bool fused)
 {
     if (ith > 0) {
         while (atomic_load_explicit(&state->job.closed, memory_order_acquire) == 0)
             if (!run_task(&state->job))
-                relax();
+                pause_cpu();
         return;
     }
     llama_token token = -1;
@@ -175,7 +174,7 @@ static bool is_matrix(const struct ggml_tensor *t, int64_t cols, int64_t rows)
     return t->ne[0] == cols && t->ne[1] == rows && t->ne[2] == 1 && t->ne[3] == 1;
 }
 
-/* Whether the library can read it where it lies: plain numbers, whole rows, host memory. */
+/* Whether the library can read the weight in place: plain numbers, whole rows, host memory. */
 static bool is_plain_weight(const struct ggml_tensor *t)
 {
     return (t->type == GGML_TYPE_F32 || t->type == GGML_TYPE_F16 || t->type == GGML_TYPE_BF16) &&
@@ -184,10 +183,10 @@ static bool is_plain_weight(const struct ggml_tensor *t)
            ggml_backend_buffer_is_host(t->buffer);
 }
 
-/* The logits of all outputs, of which data->logits is row *row behind llama.cpp's padding; NULL if
- * it is something else, as behind another sampler. */
-static struct ggml_tensor *unpadded(const struct gumbel_llama_state *state,
-                                    const struct llama_sampler_data *data, int64_t *row)
+/* The logits of all outputs before llama.cpp's padding, of which data->logits is row *row; NULL if
+ * data->logits is something else, as after another sampler. */
+static struct ggml_tensor *find_unpadded_logits(const struct gumbel_llama_state *state,
+                                                const struct llama_sampler_data *data, int64_t *row)
 {
     const struct ggml_tensor *view = data->logits, *pad = view->view_src;
     if (data->candidates || view->op != GGML_OP_VIEW || !pad || pad->op != GGML_OP_PAD)
@@ -202,7 +201,7 @@ static struct ggml_tensor *unpadded(const struct gumbel_llama_state *state,
     return *row < logits->ne[1] ? logits : NULL;
 }
 
-/* Whether `logits` is the LM head's product alone, of the one output. */
+/* Whether `logits` is the plain product of the LM head with one output. */
 static bool is_product(const struct gumbel_llama_state *state, const struct ggml_tensor *logits)
 {
     const struct ggml_tensor *weight = logits->src[0], *hidden = logits->src[1];
@@ -217,8 +216,8 @@ bool gumbel_llama_backend_init(struct llama_sampler *sampler, ggml_backend_buffe
 {
     ggml_backend_dev_t device = ggml_backend_buft_get_device(type);
     (void)sampler;
-    /* Of several outputs of a sequence the sampler would not know which stands where; and functions
-     * of a program run as operations of the CPU alone. */
+    /* With several outputs of a sequence the sampler could not determine their order; and ggml runs
+     * custom operations only on a CPU. */
     return outputs <= 1 &&
            (!device || ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_CPU);
 }
@@ -235,7 +234,7 @@ void gumbel_llama_backend_apply(struct llama_sampler *sampler, struct ggml_conte
     struct gumbel_llama_state *state = sampler->ctx;
     struct ggml_tensor *arguments[2] = {data->logits, data->candidates};
     int64_t row = 0;
-    struct ggml_tensor *logits = unpadded(state, data, &row);
+    struct ggml_tensor *logits = find_unpadded_logits(state, data, &row);
     (void)graph;
 
     state->product = logits && state->params.fused && is_product(state, logits) ? logits : NULL;
@@ -243,7 +242,7 @@ void gumbel_llama_backend_apply(struct llama_sampler *sampler, struct ggml_conte
         arguments[0] = logits->src[0];
         arguments[1] = logits->src[1];
     } else if (logits) {
-        /* The padding, which takes longer than a draw, is not computed if nobody reads it. */
+        /* Reading before the padding spares computing it, which takes longer than a draw. */
         arguments[0] = ggml_view_1d(context, logits, logits->ne[0], (size_t)row * logits->nb[1]);
     } else {
         if (arguments[0]->type != GGML_TYPE_F32)

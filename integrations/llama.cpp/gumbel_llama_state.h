@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the files of the sampler share. Private to this folder.
+ * Private declarations of the sampler's files.
  */
 #ifndef GUMBEL_LLAMA_STATE_H
 #define GUMBEL_LLAMA_STATE_H
@@ -9,11 +9,11 @@
 
 #include <stdatomic.h>
 
-/* A part of the library's call that waits for a thread of ggml. `ticket` is one word, so that a
- * thread claims a task of the job that it has looked at: its number, its tasks, the next task. */
+/* Tasks of a library call for ggml's threads. `ticket` is one atomic word, so that a thread can
+ * only claim a task of the job that it has read: job number, number of tasks, next task. */
 struct gumbel_llama_job {
     _Atomic uint64_t ticket; /* number << 32 | tasks << 16 | next task */
-    _Atomic int32_t done;    /* tasks that have ended */
+    _Atomic int32_t done;    /* number of finished tasks */
     _Atomic int32_t closed;  /* 1: no more jobs in this run of the graph */
     gumbel_task task;
     void *argument;
@@ -29,18 +29,18 @@ struct gumbel_llama_state {
     uint32_t *words; /* [ceil(n_vocab / 32)] with a mask, else NULL */
     int32_t *bias_ids;
     float *bias_values;
-    int32_t *history; /* accepted tokens, a ring where a window is full */
+    int32_t *history; /* accepted tokens; a ring buffer once a window is full */
     int64_t history_room, history_count;
     struct gumbel_llama_report report;
 
-    /* In the graph that llama.cpp built last. */
-    struct ggml_tensor *product; /* the LM head's, if a draw is fused with it; else NULL */
-    gumbel_device *graph_device; /* split over graph_threads by `job` */
+    /* State of the graph that llama.cpp built last. */
+    struct ggml_tensor *product; /* the LM head's product if the draw is fused with it; else NULL */
+    gumbel_device *graph_device; /* splits calls over graph_threads by `job` */
     int32_t graph_threads;
     struct gumbel_llama_job job;
 };
 
-/* The parameters of one draw, in the library's words. */
+/* The parameters of one draw, as the library takes them. */
 struct gumbel_llama_request {
     float temperature, top_p, min_p, repetition, frequency, presence;
     int32_t top_k;
@@ -51,38 +51,42 @@ struct gumbel_llama_request {
     gumbel_sampling sampling;
 };
 
-/* The state of a sampler of ours, or of the first in a chain; NULL without. */
+/* The state of a sampler of gumbel_llama_init(), or of the first one in a chain; NULL without. */
 struct gumbel_llama_state *gumbel_llama_state_of(const struct llama_sampler *sampler);
 
 void gumbel_llama_set_error(gumbel_error *error, const char *field, const char *message);
 
-/* Whether there are penalties; accepted tokens that they count; room for more; one more. */
+/* Whether any penalty is on. */
 bool gumbel_llama_is_penalised(const struct gumbel_llama_params *params);
+/* Number of accepted tokens that penalties count. */
 int64_t gumbel_llama_history_length(const struct gumbel_llama_state *state);
+/* Reserve room for accepted tokens; false without memory. */
 bool gumbel_llama_history_grow(struct gumbel_llama_state *state, int64_t room);
+/* Add an accepted token. */
 void gumbel_llama_history_push(struct gumbel_llama_state *state, llama_token token);
 
-/* Fill `request` for a draw at the report's position; `masked` asks the mask, too. */
-void gumbel_llama_request_of(struct gumbel_llama_state *state, bool masked,
-                             struct gumbel_llama_request *request);
+/* Fill `request` for a draw at the report's position; `masked` also calls the mask. */
+void gumbel_llama_fill_request(struct gumbel_llama_state *state, bool masked,
+                               struct gumbel_llama_request *request);
 
-/* Room for `bytes` of workspace; false without memory. */
-bool gumbel_llama_workspace(struct gumbel_llama_state *state, size_t bytes);
+/* Reserve `bytes` of workspace; false without memory. */
+bool gumbel_llama_reserve_workspace(struct gumbel_llama_state *state, size_t bytes);
 
-/* Draw by one of head and logits. -1 on a failure, which the report then tells. */
+/* Draw from `head` or from `logits`; the other is NULL. -1 on a failure, with its cause in the
+ * report. */
 llama_token gumbel_llama_draw(struct gumbel_llama_state *state, gumbel_device *device,
                               const gumbel_head *head, const gumbel_logits *logits);
 
-/* Note a failed draw; returns -1. */
+/* Report a failed draw; returns -1. */
 llama_token gumbel_llama_fail(struct gumbel_llama_state *state, const char *field,
                               const char *message);
 
-/* Lay candidates out by id in state->row, -inf where there is none; false, and a failure, if an id
- * is none. ids and logits have `stride` bytes from one to the next. */
+/* Scatter the logits of candidates into state->row by id; other tokens get -inf. `stride` is the
+ * distance of two ids, and of two logits, in bytes. False, and a failed draw, for an invalid id. */
 bool gumbel_llama_scatter(struct gumbel_llama_state *state, const void *ids, const void *logits,
                           size_t stride, size_t count);
 
-/* Logits of n_vocab tokens at `data`. */
+/* `rows` rows of n_vocab logits at `data`. */
 gumbel_logits gumbel_llama_logits(const struct gumbel_llama_state *state, const float *data,
                                   int64_t rows);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Drafts verified behind a decoded batch.
+ * Verification of the drafts in a decoded batch.
  */
 #include "gumbel_llama_state.h"
 
@@ -9,57 +9,61 @@
 #include <stdlib.h>
 #include <string.h>
 
-static gumbel_status refuse(gumbel_status status, gumbel_error *error, const char *field,
-                            const char *message)
+static gumbel_status return_error(gumbel_status status, gumbel_error *error, const char *field,
+                                  const char *message)
 {
     gumbel_llama_set_error(error, field, message);
     return status;
 }
 
-/* Whether drafts that are accepted change what a draw behind them is asked for otherwise than the
- * library sees. */
-static gumbel_status check(const struct gumbel_llama_state *state,
-                           const struct gumbel_llama_draft *draft, gumbel_error *error)
+/* Check the arguments. A mask, and a full window of penalties, would change with each accepted
+ * draft, which one call of the library cannot express. */
+static gumbel_status check_draft(const struct gumbel_llama_state *state,
+                                 const struct gumbel_llama_draft *draft, gumbel_error *error)
 {
     const int32_t window = state->params.penalty_last_n;
 
     if (draft->count < 0 || draft->count >= GUMBEL_NODES_MOST || (draft->count && !draft->tokens))
-        return refuse(GUMBEL_ERROR_ARGUMENT, error, "draft.count",
-                      "is not in [0, 1023], or the tokens are missing");
+        return return_error(GUMBEL_ERROR_ARGUMENT, error, "draft.count",
+                            "is not in [0, 1023], or tokens is NULL");
     if (draft->first < 0)
-        return refuse(GUMBEL_ERROR_ARGUMENT, error, "draft.first", "is negative");
+        return return_error(GUMBEL_ERROR_ARGUMENT, error, "draft.first", "is negative");
     if (draft->head && draft->head->weight.cols < 1)
-        return refuse(GUMBEL_ERROR_ARGUMENT, error, "draft.head", "has a weight without columns");
+        return return_error(GUMBEL_ERROR_ARGUMENT, error, "draft.head",
+                            "has a weight without columns");
     if (state->report.position < 0)
-        return refuse(GUMBEL_ERROR_ARGUMENT, error, "position", "no token has been accepted yet");
+        return return_error(GUMBEL_ERROR_ARGUMENT, error, "position",
+                            "no token has been accepted yet");
     if (draft->count > 0 && state->params.mask)
-        return refuse(GUMBEL_ERROR_UNSUPPORTED, error, "mask", "cannot be asked behind a draft");
+        return return_error(GUMBEL_ERROR_UNSUPPORTED, error, "mask",
+                            "is not supported with drafts");
     if (gumbel_llama_is_penalised(&state->params) && window > 0 &&
         state->history_count + draft->count > window)
-        return refuse(GUMBEL_ERROR_UNSUPPORTED, error, "penalty_last_n",
-                      "the window would move within the draft");
+        return return_error(GUMBEL_ERROR_UNSUPPORTED, error, "penalty_last_n",
+                            "the window would move within the draft");
     return GUMBEL_OK;
 }
 
-static const float *row_at(struct llama_context *context, const gumbel_head *head, int32_t i)
+static const float *get_row(struct llama_context *context, const gumbel_head *head, int32_t i)
 {
     return head ? llama_get_embeddings_ith(context, i) : llama_get_logits_ith(context, i);
 }
 
-/* Rows first .. first + count - 1 of the context's outputs, `cols` wide: where they lie if they lie
- * together, else in *copy, which the caller frees. NULL with an error. */
-static const float *gather(struct llama_context *context, const gumbel_head *head, int32_t first,
-                           int32_t count, int64_t cols, float **copy, gumbel_error *error)
+/* Rows first .. first + count - 1 of the context's outputs, `cols` wide: in place if they are
+ * contiguous, else in *copy, which the caller frees. NULL with an error. */
+static const float *gather_rows(struct llama_context *context, const gumbel_head *head,
+                                int32_t first, int32_t count, int64_t cols, float **copy,
+                                gumbel_error *error)
 {
-    const float *start = row_at(context, head, first);
+    const float *start = get_row(context, head, first);
     bool together = true;
 
     *copy = NULL;
     for (int32_t j = 0; j < count; j++) {
-        const float *row = row_at(context, head, first + j);
+        const float *row = get_row(context, head, first + j);
         if (!row) {
-            refuse(GUMBEL_ERROR_ARGUMENT, error, "draft.first",
-                   "a row of the draft has no logits, or with a head no embeddings");
+            return_error(GUMBEL_ERROR_ARGUMENT, error, "draft.first",
+                         "a row of the draft has no logits, or with a head no embeddings");
             return NULL;
         }
         together = together && row == start + j * cols;
@@ -68,29 +72,29 @@ static const float *gather(struct llama_context *context, const gumbel_head *hea
         return start;
     *copy = malloc((size_t)count * (size_t)cols * sizeof **copy);
     if (!*copy) {
-        refuse(GUMBEL_ERROR_MEMORY, error, "draft.count", "there is no memory for its rows");
+        return_error(GUMBEL_ERROR_MEMORY, error, "draft.count", "there is no memory for its rows");
         return NULL;
     }
     for (int32_t j = 0; j < count; j++)
-        memcpy(*copy + j * cols, row_at(context, head, first + j), (size_t)cols * sizeof **copy);
+        memcpy(*copy + j * cols, get_row(context, head, first + j), (size_t)cols * sizeof **copy);
     return *copy;
 }
 
-/* The library's call. nodes: [count + 1], tokens by node. */
-static gumbel_status verify(struct gumbel_llama_state *state, const gumbel_head *head,
-                            const gumbel_logits *logits, const gumbel_draft *draft,
-                            const gumbel_verified *verified, gumbel_error *error)
+/* Call the library with a workspace. */
+static gumbel_status call_verify(struct gumbel_llama_state *state, const gumbel_head *head,
+                                 const gumbel_logits *logits, const gumbel_draft *draft,
+                                 const gumbel_verified *verified, gumbel_error *error)
 {
     struct gumbel_llama_request r;
     size_t bytes = 0;
 
-    gumbel_llama_request_of(state, draft->max_nodes == 1, &r);
+    gumbel_llama_fill_request(state, draft->max_nodes == 1, &r);
     gumbel_status status = gumbel_verify_workspace_size(state->device, head, logits, &r.sampling,
                                                         draft, verified, &bytes, error);
     if (status != GUMBEL_OK)
         return status;
-    if (!gumbel_llama_workspace(state, bytes))
-        return refuse(GUMBEL_ERROR_MEMORY, error, "draft.count", "there is no memory for it");
+    if (!gumbel_llama_reserve_workspace(state, bytes))
+        return return_error(GUMBEL_ERROR_MEMORY, error, "draft.count", "there is no memory for it");
     return head ? gumbel_verify(state->device, NULL, head, &r.sampling, draft, verified,
                                 state->workspace, bytes, error)
                 : gumbel_verify_logits(state->device, NULL, logits, &r.sampling, draft, verified,
@@ -103,15 +107,16 @@ gumbel_status gumbel_llama_verify(struct llama_sampler *sampler, struct llama_co
 {
     struct gumbel_llama_state *state = gumbel_llama_state_of(sampler);
     if (!state)
-        return refuse(GUMBEL_ERROR_ARGUMENT, error, "sampler", "is none of gumbel_llama_init()");
-    gumbel_status status = check(state, draft, error);
+        return return_error(GUMBEL_ERROR_ARGUMENT, error, "sampler",
+                            "is not one of gumbel_llama_init()");
+    gumbel_status status = check_draft(state, draft, error);
     if (status != GUMBEL_OK)
         return status;
 
     const int32_t n = draft->count + 1;
     const int64_t cols = draft->head ? draft->head->weight.cols : state->n_vocab;
     float *copy;
-    const float *rows = gather(context, draft->head, draft->first, n, cols, &copy, error);
+    const float *rows = gather_rows(context, draft->head, draft->first, n, cols, &copy, error);
     if (!rows)
         return GUMBEL_ERROR_ARGUMENT;
     int32_t nodes[GUMBEL_NODES_MOST] = {-1}, row = GUMBEL_ROW_OK;
@@ -124,8 +129,8 @@ gumbel_status gumbel_llama_verify(struct llama_sampler *sampler, struct llama_co
         .struct_size = sizeof drafted, .requests = 1, .max_nodes = n, .tokens = nodes};
     const gumbel_verified verified = {
         .struct_size = sizeof verified, .tokens = tokens, .emitted = emitted, .status = &row};
-    status = verify(state, draft->head ? &head : NULL, draft->head ? NULL : &logits, &drafted,
-                    &verified, error);
+    status = call_verify(state, draft->head ? &head : NULL, draft->head ? NULL : &logits, &drafted,
+                         &verified, error);
     free(copy);
     if (status != GUMBEL_OK)
         return status;

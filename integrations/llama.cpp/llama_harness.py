@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the sampler's tests and its bench share: the bundled models as GGUF, and C programs built
+"""Common parts of the sampler's tests and bench: the bundled models as GGUF, and C programs built
 against an installed llama-cpp-python (or LLAMA_PREFIX, which has include/ and lib/) and gumbel."""
 
 import importlib.util
@@ -35,7 +35,7 @@ def llama_folders():
 
 
 def gumbel_flags(*options):
-    """What `python -m gumbel --cflags` or --libs says, or GUMBEL_FLAGS for both."""
+    """The output of `python -m gumbel --cflags` or --libs, or GUMBEL_FLAGS for both."""
     if os.environ.get("GUMBEL_FLAGS"):
         return shlex.split(os.environ["GUMBEL_FLAGS"])
     command = [sys.executable, "-m", "gumbel", *options]
@@ -98,7 +98,7 @@ def padded(words, rows):
 
 
 def write_tokenizer(writer, folder):
-    """That of a bundled model, which cuts texts as Qwen2's does."""
+    """The tokenizer of a bundled model, which splits texts as Qwen2's does."""
     import gguf
 
     found = json.loads((folder / "tokenizer.json").read_text())

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a test program checks, counted; what fails is printed, with a format for the values.
+ * Counted checks of a test program; failures are printed, with a format for their values.
  */
 #ifndef TEST_CHECK_H
 #define TEST_CHECK_H

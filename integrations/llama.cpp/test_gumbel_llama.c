@@ -34,7 +34,7 @@ static llama_token_data_array make_array(const float *logits, llama_token_data *
     return (llama_token_data_array){.data = data, .size = V, .selected = -1};
 }
 
-static struct llama_sampler *made(const struct gumbel_llama_params *params)
+static struct llama_sampler *make_sampler(const struct gumbel_llama_params *params)
 {
     gumbel_error error = {"", ""};
     struct llama_sampler *sampler = gumbel_llama_init(V, params, &error);
@@ -88,18 +88,18 @@ static void test_equals_the_librarys_draw(void)
     static const struct {
         float temperature, top_p, min_p;
         int32_t top_k;
-    } asked[] = {{0, 1, 0, 0}, {1, 1, 0, 0}, {.8f, .95f, .05f, 40}, {1.5f, .5f, 0, 0}};
+    } cases[] = {{0, 1, 0, 0}, {1, 1, 0, 0}, {.8f, .95f, .05f, 40}, {1.5f, .5f, 0, 0}};
     float logits[V];
 
-    for (size_t a = 0; a < sizeof asked / sizeof *asked; a++) {
+    for (size_t a = 0; a < sizeof cases / sizeof *cases; a++) {
         struct gumbel_llama_params params = gumbel_llama_default_params();
         params.seed = 7 + a;
         params.position = 3;
-        params.temperature = asked[a].temperature;
-        params.top_k = asked[a].top_k;
-        params.top_p = asked[a].top_p;
-        params.min_p = asked[a].min_p;
-        struct llama_sampler *sampler = made(&params);
+        params.temperature = cases[a].temperature;
+        params.top_k = cases[a].top_k;
+        params.top_p = cases[a].top_p;
+        params.min_p = cases[a].min_p;
+        struct llama_sampler *sampler = make_sampler(&params);
         for (int step = 0; step < STEPS; step++) {
             make_logits(step, logits);
             const llama_token wanted =
@@ -122,7 +122,7 @@ static int by_hash(const void *a, const void *b)
 
 static void test_order_of_candidates_does_not_show(void)
 {
-    struct llama_sampler *sampler = made(NULL);
+    struct llama_sampler *sampler = make_sampler(NULL);
     llama_token_data data[V];
     float logits[V];
 
@@ -150,13 +150,13 @@ static void test_behind_llamas_own_samplers(void)
     params.seed = 11;
     llama_sampler_chain_add(chain, llama_sampler_init_top_k(40));
     llama_sampler_chain_add(chain, llama_sampler_init_temp(.5f));
-    llama_sampler_chain_add(chain, made(&params));
+    llama_sampler_chain_add(chain, make_sampler(&params));
     for (int step = 0; step < STEPS; step++) {
         make_logits(step, logits);
         const uint64_t position = (uint64_t)step;
         const llama_token token = drawn(chain, logits);
-        const llama_token cut = direct(logits, position, .5f, 40, 1, 0, 11);
-        CHECK(token == cut, "step %d: %d, not %d", step, token, cut);
+        const llama_token top40 = direct(logits, position, .5f, 40, 1, 0, 11);
+        CHECK(token == top40, "step %d: %d, not %d", step, token, top40);
         const llama_token whole = direct(logits, position, .5f, 0, 1, 0, 11);
         int larger = 0;
         for (int i = 0; i < V; i++)
@@ -182,7 +182,7 @@ static void test_penalties_are_llamas_own(void)
         params.frequency = .9f;
         params.presence = .4f;
         params.penalty_last_n = window;
-        struct llama_sampler *ours = made(&params);
+        struct llama_sampler *ours = make_sampler(&params);
         struct llama_sampler *theirs =
             llama_sampler_chain_init(llama_sampler_chain_default_params());
         llama_sampler_chain_add(
@@ -212,7 +212,7 @@ static void test_bias(void)
 
     params.bias = bias;
     params.bias_count = 3;
-    struct llama_sampler *sampler = made(&params), *clone = llama_sampler_clone(sampler);
+    struct llama_sampler *sampler = make_sampler(&params), *clone = llama_sampler_clone(sampler);
     make_logits(0, logits);
     CHECK(drawn(sampler, logits) == 5, "the token with the largest bias");
     llama_sampler_free(sampler);
@@ -222,8 +222,8 @@ static void test_bias(void)
 
 static bool allow_position(void *context, int64_t position, uint32_t *words, int32_t n_vocab)
 {
-    int *asked = context;
-    ++*asked;
+    int *calls = context;
+    ++*calls;
     if (position == 1)
         return false;
     memset(words, 0, ((size_t)n_vocab + 31) / 32 * sizeof *words);
@@ -235,11 +235,11 @@ static void test_mask(void)
 {
     struct gumbel_llama_params params = gumbel_llama_default_params();
     float logits[V];
-    int asked = 0;
+    int mask_calls = 0;
 
     params.mask = allow_position;
-    params.mask_context = &asked;
-    struct llama_sampler *sampler = made(&params);
+    params.mask_context = &mask_calls;
+    struct llama_sampler *sampler = make_sampler(&params);
     for (int step = 0; step < 8; step++) {
         make_logits(step, logits);
         const llama_token token = drawn(sampler, logits);
@@ -248,7 +248,7 @@ static void test_mask(void)
         CHECK(token == wanted, "step %d: %d", step, token);
         llama_sampler_accept(sampler, token);
     }
-    CHECK(asked == 8, "asked %d times", asked);
+    CHECK(mask_calls == 8, "called %d times", mask_calls);
     llama_sampler_free(sampler);
 }
 
@@ -272,7 +272,8 @@ static void test_clone_reset_and_copy(void)
     params.frequency = .2f;
     params.penalty_last_n = 13;
     params.position = 9;
-    struct llama_sampler *sampler = made(&params), *clone = NULL, *copy = made(&params);
+    struct llama_sampler *sampler = make_sampler(&params), *clone = NULL,
+                         *copy = make_sampler(&params);
     for (int step = 0; step < STEPS; step++) {
         make_logits(step % 2, logits);
         if (step == STEPS / 2) {
@@ -309,7 +310,7 @@ static void test_positions(void)
 
     make_logits(0, logits);
     params.position = -1;
-    struct llama_sampler *sampler = made(&params);
+    struct llama_sampler *sampler = make_sampler(&params);
     drawn(sampler, logits);
     CHECK(report_of(sampler).failed == 1, "no token has come yet");
     CHECK(strcmp(report_of(sampler).error.field, "position") == 0, "the field is named");
@@ -331,7 +332,7 @@ static void test_what_cannot_be_drawn(void)
     llama_token_data_array odd = {.data = data, .size = 2, .selected = -1}, empty = {0};
 
     params.failed_token = 17;
-    struct llama_sampler *sampler = made(&params);
+    struct llama_sampler *sampler = make_sampler(&params);
     make_logits(0, logits);
     logits[5] = NAN;
     CHECK(drawn(sampler, logits) == 17, "NaN");
@@ -339,10 +340,10 @@ static void test_what_cannot_be_drawn(void)
         logits[i] = -INFINITY;
     CHECK(drawn(sampler, logits) == 17, "nothing allowed");
     CHECK(report_of(sampler).failed == 2, "both are counted");
-    CHECK(report_of(sampler).error.message[0] != '\0', "and told");
+    CHECK(report_of(sampler).error.message[0] != '\0', "and reported");
     llama_sampler_apply(sampler, &odd);
     CHECK(odd.selected == 0, "an id out of range: the first candidate");
-    CHECK(strcmp(report_of(sampler).error.field, "candidates") == 0, "and told");
+    CHECK(strcmp(report_of(sampler).error.field, "candidates") == 0, "and reported");
     empty.selected = -1;
     llama_sampler_apply(sampler, &empty);
     CHECK(empty.selected == -1, "no candidates");
@@ -397,7 +398,7 @@ static void test_bad_parameters(void)
     refuses(V, &p, "bias");
 }
 
-static void test_other_samplers_are_told_apart(void)
+static void test_other_samplers_are_distinguished(void)
 {
     struct llama_sampler *greedy = llama_sampler_init_greedy();
     struct llama_sampler *chain = llama_sampler_chain_init(llama_sampler_chain_default_params());
@@ -407,7 +408,7 @@ static void test_other_samplers_are_told_apart(void)
     CHECK(!gumbel_llama_describe(chain, &report), "a chain without ours");
     CHECK(!gumbel_llama_describe(NULL, &report), "none");
     CHECK(!gumbel_llama_set_position(chain, 3), "a chain without ours");
-    llama_sampler_chain_add(chain, made(NULL));
+    llama_sampler_chain_add(chain, make_sampler(NULL));
     CHECK(gumbel_llama_describe(chain, &report), "a chain with ours");
     llama_sampler_free(chain);
 }
@@ -417,13 +418,13 @@ static void refuses_draft(const struct gumbel_llama_params *params, int32_t coun
 {
     const llama_token drafts[4] = {1, 2, 3, 4};
     const struct gumbel_llama_draft draft = {.tokens = drafts, .count = count, .first = first};
-    struct llama_sampler *sampler = made(params);
+    struct llama_sampler *sampler = make_sampler(params);
     llama_token tokens[5];
     int32_t emitted = -7;
     gumbel_error error = {"", ""};
     for (int32_t i = 0; i < 4; i++)
         llama_sampler_accept(sampler, i);
-    /* It is refused before the context is looked at. */
+    /* The error is returned before the context is read. */
     const gumbel_status status =
         gumbel_llama_verify(sampler, NULL, &draft, tokens, &emitted, &error);
     CHECK(status == wanted && strcmp(error.field, field) == 0, "%s: %d, '%s' '%s'", field, status,
@@ -435,7 +436,7 @@ static void refuses_draft(const struct gumbel_llama_params *params, int32_t coun
 static void test_refused_drafts(void)
 {
     struct gumbel_llama_params params = gumbel_llama_default_params();
-    int asked = 0, emitted;
+    int mask_calls = 0, emitted;
 
     refuses_draft(&params, -1, 0, GUMBEL_ERROR_ARGUMENT, "draft.count");
     refuses_draft(&params, 1024, 0, GUMBEL_ERROR_ARGUMENT, "draft.count");
@@ -445,7 +446,7 @@ static void test_refused_drafts(void)
     refuses_draft(&params, 4, 0, GUMBEL_ERROR_UNSUPPORTED, "penalty_last_n");
     params = gumbel_llama_default_params();
     params.mask = allow_position;
-    params.mask_context = &asked;
+    params.mask_context = &mask_calls;
     refuses_draft(&params, 1, 0, GUMBEL_ERROR_UNSUPPORTED, "mask");
     CHECK(gumbel_llama_verify(NULL, NULL, NULL, NULL, &emitted, NULL) == GUMBEL_ERROR_ARGUMENT,
           "no sampler");
@@ -463,7 +464,7 @@ int main(void)
     test_positions();
     test_what_cannot_be_drawn();
     test_bad_parameters();
-    test_other_samplers_are_told_apart();
+    test_other_samplers_are_distinguished();
     test_refused_drafts();
     printf("%d checks, %d failed\n", checks, failures);
     return failures > 0;

@@ -229,11 +229,11 @@ struct watch {
 
 /* A ggml_backend_sched_eval_callback. When the scheduler comes to the product, all before it has
  * been computed, so that its place holds nothing that is still needed. */
-static bool watch_product(struct ggml_tensor *tensor, bool ask, void *context)
+static bool watch_product(struct ggml_tensor *tensor, bool is_query, void *context)
 {
     struct watch *watch = context;
     const bool product = strcmp(tensor->name, "result_output") == 0;
-    if (ask && product) {
+    if (is_query && product) {
         ((float *)tensor->data)[7] = poison;
         watch->poisoned++;
     } else if (product) {
@@ -394,10 +394,10 @@ static int drafted_text(const llama_token *known, llama_token *text, bool hidden
 }
 
 /* Takes the LM head from the graph. */
-static bool take_head(struct ggml_tensor *tensor, bool ask, void *context)
+static bool take_head(struct ggml_tensor *tensor, bool is_query, void *context)
 {
     gumbel_head *head = context;
-    if (ask && strcmp(tensor->name, "result_output") == 0 && tensor->op == GGML_OP_MUL_MAT)
+    if (is_query && strcmp(tensor->name, "result_output") == 0 && tensor->op == GGML_OP_MUL_MAT)
         head->weight = (gumbel_tensor){
             .data = tensor->src[0]->data,
             .dtype = tensor->src[0]->type == GGML_TYPE_F32 ? GUMBEL_FLOAT32 : GUMBEL_BFLOAT16,

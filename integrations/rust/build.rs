@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Finds an installed libgumbel by the command pkg-config; PKG_CONFIG names another command, and
-// PKG_CONFIG_PATH where to look. Tests and examples of this package find the library where it is.
+// Finds an installed libgumbel by the command pkg-config. PKG_CONFIG names another command, and
+// PKG_CONFIG_PATH more folders. Tests and examples of this package record the library's folder.
 use std::env;
 use std::process::Command;
 
-/// The library's minor version is the crate's: its structs and functions are those of src/ffi.rs.
+/// The library must have the crate's minor version, whose structs and calls src/ffi.rs declares.
 fn versions() -> (String, String) {
     let number = |name| env::var(name).unwrap().parse::<u32>().unwrap();
     let (major, minor) = (number("CARGO_PKG_VERSION_MAJOR"), number("CARGO_PKG_VERSION_MINOR"));
@@ -36,7 +36,7 @@ fn find() -> Result<(), String> {
             println!("cargo:rustc-link-lib={}", library);
         }
     }
-    // What the test of the layouts compiles against.
+    // The include path for the test of layouts.
     let include = pkg_config(&["--variable=includedir", "gumbel"])?;
     println!("cargo:rustc-env=GUMBEL_INCLUDE={}", include.trim());
     println!("cargo:include={}", include.trim());

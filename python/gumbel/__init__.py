@@ -17,14 +17,12 @@ All work is done by libgumbel, a C library; any number of threads may call at th
 """
 
 from ._abi import lib as _lib
-from ._calls.outputs import RowStatus, SampleOutput, VerifyOutput
-from ._device import Info, info
 from ._calls.advance import advance
 from ._calls.drafts import verify, verify_logits
-from ._calls.history import History
 from ._calls.noise import noise, philox4x32
+from ._calls.outputs import RowStatus, SampleOutput, VerifyOutput
 from ._calls.prepared import PreparedCall, prepare_sample, prepare_sample_logits
-from ._inputs.proposals import Proposal, draft_domain, proposal, proposal_logits
+from ._calls.proposals import Proposal, draft_domain, proposal, proposal_logits
 from ._calls.sample_calls import (
     explain,
     process_logits,
@@ -38,7 +36,9 @@ from ._calls.sample_calls import (
 from ._calls.sampler import Sampler
 from ._calls.screens import Screen
 from ._calls.summaries import SUMMARY, finish, merge, partial, partial_logits
+from ._device import Info, info
 from ._import_name import warn_of_others as _warn_of_others
+from ._inputs.history import History
 
 _warn_of_others()
 

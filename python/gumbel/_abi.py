@@ -8,8 +8,20 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from ctypes import POINTER, Structure, c_char, c_char_p, c_float, c_int, c_int32, c_int64
-from ctypes import c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import (
+    POINTER,
+    Structure,
+    c_char,
+    c_char_p,
+    c_float,
+    c_int,
+    c_int32,
+    c_int64,
+    c_size_t,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +42,11 @@ DOMAIN_DRAFT = 1
 WORKSPACE_ALIGNMENT = 64
 NODES_MOST = 1024
 SAMPLES_MOST, PARTS_MOST, THREADS_MOST = 65536, 65536, 1024
-SAME = -1  #: a row parameter's stride: one value serves all rows
+SAME = -1  #: the stride of a row parameter with one value for all rows
 
 
 class Sized(Structure):
-    """A struct whose first field is `struct_size`, filled in when it is made."""
+    """A struct whose first field, `struct_size`, is set by the constructor."""
 
     def __init__(self, **fields) -> None:
         super().__init__(struct_size=ctypes.sizeof(self), **fields)
@@ -274,7 +286,7 @@ class Step(Sized):
     ]
 
 
-# Arguments of a call that makes rows [B, V] of logits: device, stream, ...
+# Arguments of a call that transforms rows [B, V] of logits: device, stream, ...
 _LOGITS_TO_ROWS = [
     c_void_p,
     c_void_p,
@@ -288,19 +300,19 @@ _LOGITS_TO_ROWS = [
 ]
 
 
-def _to_summaries(way_in: type) -> list[Any]:
-    """Arguments of a call that makes summaries from a Head or from Logits."""
+def _to_summaries(source: type) -> list[Any]:
+    """Arguments of a call that computes summaries from `source`: Head or Logits."""
     sampling, workspace = POINTER(Sampling), [c_void_p, c_size_t]
-    return [c_void_p, c_void_p, POINTER(way_in), sampling, c_void_p, *workspace, POINTER(Error)]
+    return [c_void_p, c_void_p, POINTER(source), sampling, c_void_p, *workspace, POINTER(Error)]
 
 
-def _to_verified(way_in: type) -> list[Any]:
-    """Arguments of a call that verifies drafts by a Head or by Logits."""
-    what = [POINTER(way_in), POINTER(Sampling), POINTER(Draft), POINTER(Verified)]
-    return [c_void_p, c_void_p, *what, c_void_p, c_size_t, POINTER(Error)]
+def _to_verified(source: type) -> list[Any]:
+    """Arguments of a call that verifies drafts by `source`: Head or Logits."""
+    structs = [POINTER(source), POINTER(Sampling), POINTER(Draft), POINTER(Verified)]
+    return [c_void_p, c_void_p, *structs, c_void_p, c_size_t, POINTER(Error)]
 
 
-# name: (result, arguments). Devices are opaque, hence void pointers.
+# Name: (result, arguments). Devices are opaque, hence void pointers.
 _PROTOTYPES = {
     "gumbel_version_string": (c_char_p, []),
     "gumbel_status_string": (c_char_p, [c_int]),
@@ -446,8 +458,8 @@ _PROTOTYPES = {
 
 
 def find(name: str) -> Path:
-    """A file of the package that is no Python source."""
-    # An editable install has two folders: the sources and what the build made.
+    """The path of a file of the package that is not a Python source."""
+    # An editable install has two folders: the sources, and the results of the build.
     folders = [Path(folder) for folder in sys.modules[__package__].__path__]
     for folder in folders:
         if (folder / name).is_file():
@@ -470,17 +482,16 @@ lib = _load()
 
 
 def text(found: bytes) -> str:
-    """What the library says. It may quote the environment, which can hold any bytes."""
+    """A text of the library, which may quote arbitrary bytes of the environment, as str."""
     return found.decode(errors="surrogateescape")
 
 
 def check(status: int, error: Error | None = None, renamed: dict[str, str] | None = None) -> None:
-    """Raise what a status other than OK means, as "argument: message".
+    """Raise the exception of a status that is not OK, with the message "argument: text".
 
-    `renamed` has arguments that the caller knows by another name.
-
-    ValueError: an argument; RuntimeError: not supported by this device or build, or refused by its
-    driver; MemoryError.
+    ValueError: an argument is invalid. RuntimeError: the device or build does not support the call,
+    or the driver failed. MemoryError: out of memory.
+    `renamed` maps names of arguments to the names that the caller uses.
     """
     if status == OK:
         return

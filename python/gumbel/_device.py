@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices: opened once for each (name, isa, threads) and kept until the process ends.
+"""Devices: opened once for each (name, isa, threads) and never closed.
 
-They are never closed: a daemon thread may still be inside a call when the interpreter exits.
+A daemon thread may still be inside a call when the interpreter exits.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from typing import Optional, Tuple
 
 from . import _abi
-from ._inputs.numbers import integer, shown
+from ._inputs.numbers import format_value, read_integer
 
 _devices: dict[tuple[str, int, int], ctypes.c_void_p] = {}
 _lock = threading.Lock()
 
 
 def _forget() -> None:
-    """After a fork the child has the devices' memory but not their threads: it opens its own."""
+    """In a child of fork(), which has no threads of the devices: it opens devices of its own."""
     global _lock
     _devices.clear()
     _lock = threading.Lock()
@@ -32,7 +32,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _isa_values() -> dict[str, int]:
-    """Every ISA by name, "auto" included, as the library lists them: 0, 1, ... up to "unknown"."""
+    """{name: value} of every ISA of the library, "auto" included."""
     values: dict[str, int] = {}
     while (name := _abi.lib.gumbel_isa_name(len(values)).decode()) != "unknown":
         values[name] = len(values)
@@ -43,15 +43,15 @@ _ISAS = _isa_values()
 
 
 def open_device(name: str, isa: Optional[str], threads: Optional[int]) -> ctypes.c_void_p:
-    """The device "cpu" or "cuda:N" of this ISA and thread count; None: the library's own choice."""
+    """The device "cpu" or "cuda:N"; `isa` and `threads` None are the library's defaults."""
     if isa is not None and not isinstance(isa, str):
         raise TypeError(f"isa: expected a name or None, got {type(isa).__name__}")
     if isa is not None and isa not in _ISAS:
-        raise ValueError(f"isa: {shown(isa)} is none of {', '.join(_ISAS)}")
+        raise ValueError(f"isa: {format_value(isa)} is none of {', '.join(_ISAS)}")
     key = (
         name,
         _ISAS["auto" if isa is None else isa],
-        0 if threads is None else integer("threads", threads, 1, _abi.THREADS_MOST),
+        0 if threads is None else read_integer("threads", threads, 1, _abi.THREADS_MOST),
     )
     with _lock:
         if key not in _devices:
@@ -66,16 +66,16 @@ def open_device(name: str, isa: Optional[str], threads: Optional[int]) -> ctypes
 class Info:
     """Description of the library, of its build and of one device."""
 
-    version: str  #: of the library, "MAJOR.MINOR.PATCH"
+    version: str  #: version of the library, "MAJOR.MINOR.PATCH"
     isa: str  #: the instruction set in use; "" for a CUDA device
-    isas: Tuple[str, ...]  #: every instruction set that can be requested on this machine's CPU
-    threads: int  #: threads that a call is split into; a CUDA device's multiprocessors
-    tile: int  #: vocabulary rows a tile
+    isas: Tuple[str, ...]  #: all instruction sets that this machine's CPU supports
+    threads: int  #: number of threads of a call; of multiprocessors for a CUDA device
+    tile: int  #: number of vocabulary rows of a tile
     device: str  #: "cpu" or "cuda:N"
-    description: str  #: the name that the processor or GPU has for itself, "" if unknown
+    description: str  #: model name of the processor or GPU, "" if unknown
     cuda_architectures: Tuple[str, ...]
     """GPU architectures of the build's kernels, as in ("sm_80", "sm_90", "sm_90a", "compute_90");
-    compute_NN is PTX, which the driver compiles for later GPUs. A build without kernels has ()."""
+    compute_NN is PTX, which the driver compiles for later GPUs. () for a build without kernels."""
 
     @property
     def cuda_kernels(self) -> bool:
@@ -83,22 +83,20 @@ class Info:
         return bool(self.cuda_architectures)
 
 
-def info(
-    *, device: str = "cpu", isa: Optional[str] = None, threads: Optional[int] = None
-) -> Info:
+def info(*, device: str = "cpu", isa: Optional[str] = None, threads: Optional[int] = None) -> Info:
     """Describe the library, its build, and the device that a call runs on.
 
     device       "cpu", or "cuda:N" for a GPU.
-    isa          an instruction set of the CPU, as in "avx2"; None: the best of this machine.
-    threads      threads of the CPU; None: the CPUs that this process may use.
+    isa          an instruction set of the CPU, such as "avx2"; None: the best of this machine.
+    threads      number of CPU threads; None: the CPUs that this process may use.
 
-    Raises RuntimeError if the device is not available: the message says whether the build has no
-    kernels, or the machine has no driver or no such GPU.
+    Raises RuntimeError if the device is not available; the message states whether kernels, the
+    driver or the GPU are missing.
     """
     if not isinstance(device, str):
         raise TypeError(f"device: expected a name, got {type(device).__name__}")
     if not re.fullmatch(r"cpu|cuda:[0-9]{1,4}", device):
-        raise ValueError(f"device: {shown(device)} is none of cpu, cuda:0, cuda:1, ...")
+        raise ValueError(f"device: {format_value(device)} is none of cpu, cuda:0, cuda:1, ...")
     about = _abi.DeviceInfo()
     _abi.check(_abi.lib.gumbel_describe(open_device(device, isa, threads), about))
     available = (n for n, v in _ISAS.items() if n != "auto" and _abi.lib.gumbel_isa_available(v))

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names that arguments have in the C library, and their names in Python."""
+"""Names of arguments in Python, by their names in the C library."""
 
 from __future__ import annotations
 
 import re
 
-# Fields of the library that have another name in Python, by the end of their names.
+# Fields of the library with another name in Python, by the ends of their names.
 _PARAMETERS = {
     "soft_cap": "softcap",
     "transforms.bias": "logit_bias",
@@ -16,7 +16,7 @@ _PARAMETERS = {
     "logprobs_of": "logprobs",
     "from": "other",
 }
-# Fields of a draft: those of `proposal`, and `requests`, which the shape of `tokens` tells.
+# Fields of a draft. The shape of `tokens` determines `requests`.
 _OF_DRAFTS = {
     "head": "proposal",
     "logits": "proposal",
@@ -25,7 +25,7 @@ _OF_DRAFTS = {
     "logprobs": "proposal.drawn_logprobs",
     "requests": "tokens",
 }
-# The structs that fields are in.
+# Prefixes of fields: the structs that contain them.
 _STRUCTS = re.compile(
     r"(verified\.rows\.|(head|logits|sampling|output|options|step|verified)\.)?"
     r"((transforms|truncation)\.)?"
@@ -36,7 +36,7 @@ _OTHER_NAMES = re.compile(r"\b(soft_cap|num_top)\b")
 
 
 def parameter_of(field: str) -> str:
-    """The Python parameter that a field of the library comes from."""
+    """The Python parameter of a field of the library."""
     path, bracket, index = field.partition("[")
     if path.startswith("draft."):
         of_draft = path[len("draft.") :]
@@ -51,7 +51,7 @@ def parameter_of(field: str) -> str:
 
 
 def in_python(message: str) -> str:
-    """A message about arguments, with the names that they have in Python."""
+    """An error message with the names of arguments in Python."""
     message = _FIELD.sub(lambda found: parameter_of(found[0]), message)
     message = _ROW_SLOT.sub("slots[", message)
     return _OTHER_NAMES.sub(lambda found: _PARAMETERS[found[0]], message)

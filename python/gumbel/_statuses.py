@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows that have no token to draw: counted by status, and logged at most once a minute.
+"""Counts rows without a token to draw by status, and logs the counts at most once a minute.
 
-The count at the end of a process is logged, too, if it is above that of the last line.
+At the end of the process the counts are logged again if they have changed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Optional, Union
 
 from . import _abi
 
-SECONDS = 60.0  # between two lines of a log
+SECONDS = 60.0  # minimum time between two lines of the log
 _UNUSED = 6  # GUMBEL_ROW_UNUSED: the caller left the row out
 
 Logger = Union[logging.Logger, "logging.LoggerAdapter[logging.Logger]"]
@@ -34,9 +34,9 @@ def name_of(status: int) -> str:
 class StatusCount:
     """Counts rows without a token.
 
-    logger       receives a warning for the first such row, and then at most one every SECONDS, with
-                 the count of each status so far.
-    outcome      the end of the warning: what happens to such a row.
+    logger       receives a warning for the first such row, and later at most one every SECONDS,
+                 with the total count of each status.
+    outcome      the end of the warning: the handling of such rows.
     """
 
     def __init__(self, logger: Logger, outcome: str) -> None:
@@ -45,10 +45,10 @@ class StatusCount:
         self._logged: Optional[float] = None
         self._unlogged = False
         self._lock = threading.Lock()
-        self._process = 0  # the one whose end flushes
+        self._process = 0  # the process that flushes at its end
 
     def add(self, statuses: Iterable[int]) -> None:
-        """Count the statuses that are neither 0 nor those of unused rows."""
+        """Count the statuses, except 0 and that of unused rows."""
         bad = [status for status in statuses if status not in (0, _UNUSED)]
         if not bad:
             return
@@ -65,7 +65,7 @@ class StatusCount:
         self.flush()
 
     def flush(self) -> None:
-        """Log the count, unless a line had it before."""
+        """Log the counts if they have changed since the last line."""
         with self._lock:
             line, unlogged, self._unlogged = self.line(), self._unlogged, False
         if unlogged:

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks: a vocabulary split over processes, one token.
+"""Draws over a vocabulary that is split across ranks (processes).
 
-Every rank holds some rows of the LM head, or some columns of the logits, makes the same call with
-its own, and gets the answer: to the bit the tokens, scores and log-probabilities of one process
-that holds all. Not imported by `import gumbel`.
+Each rank holds some rows of the LM head, or some columns of the logits, and all ranks make the same
+calls with their own parts. Every rank gets the results: bit for bit the tokens, scores and
+log-probabilities of one process with the whole vocabulary. Not imported by `import gumbel`.
+
+Unstable: may change in a minor release; see docs/compatibility.md.
 """
 
 from __future__ import annotations
@@ -14,85 +16,87 @@ from ctypes import c_void_p
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from . import _abi
-from ._calls.drafts import draft_of, requests_of, verify_by
+from ._calls.drafts import count_requests, read_draft, verify_draft
+from ._calls.library_call import Callee, LogitsSource, draw
 from ._calls.outputs import SampleOutput, VerifyOutput
 from ._calls.prepared import PreparedCall, check_in_place
-from ._calls.sample_calls import score_by
-from ._calls.ways import Callee, WayIn, draw
+from ._calls.sample_calls import score_tokens
 from ._device import open_device
-from ._dist.abi import Options, Traffic
-from ._dist.abi import lib as _lib
+from ._dist.abi import Options, Traffic, lib as _lib
 from ._dist.exchanges import AllGather, OverTorch, seed_of_all
 from ._dist.shards import OfHead, OfLogits, Shard
 from ._dist.transports import destroy, device_name, peers_of, transport_of
-from ._inputs.arrays import Array, taken
+from ._inputs.arrays import Array, import_array
 from ._inputs.common import Common, Request, Tokens, takes_common
-from ._inputs.numbers import integer, number
 from ._inputs.fresh_seeds import seed_of_row
+from ._inputs.numbers import read_integer, read_number
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 __all__ = ["AllGather", "Group"]
 
-# What cuts a draw, so that over NCCL a thread of the group's may have to launch for it.
-_CUTS = ("min_p", "top_k", "top_p")
+# Parameters that truncate. Over NCCL a truncated draw may need a host-assisted collective.
+_TRUNCATION = ("min_p", "top_k", "top_p")
 
 
-def _sizes(function: Any) -> Any:
-    """A count of workspace that leaves it to the call to say what is wrong, and to all ranks."""
+def _ignore_errors(size_function: Any) -> Any:
+    """A workspace-size function without errors: the call itself raises them, on all ranks."""
 
-    def counted(*arguments: Any) -> int:
-        if function(*arguments) != _abi.OK:
+    def get_size(*arguments: Any) -> int:
+        if size_function(*arguments) != _abi.OK:
             arguments[-2].value = 0
         return _abi.OK
 
-    return counted
+    return get_size
 
 
 class Group:
-    """Ranks that draw together; all make it, and its calls, in the same order.
+    """Ranks that draw together. All ranks construct it and make its calls in the same order.
 
     first_token, rows
-                   this rank's shard: its rows of the head. Shards tile the vocabulary, in any order
-                   of ranks; `rows` may be 0. Where they meet at multiples of 64 tokens, a plain
-                   draw sends 48 bytes a row.
-    process_group  of torch.distributed; None: the default one
-    all_gather     instead of that, with rank and ranks: takes the bytes of this rank and seconds,
-                   returns those of all ranks, one behind the other, or raises
-    timeout        seconds that an exchange may take
-    frame_bytes    what a call's first exchange carries, the same on all ranks: 256 and 48 a row of
-                   a plain draw, or as gumbel/dist.h tells for others. What does not fit goes with
-                   an exchange more.
-    isa, threads   of the CPU that every call of the group runs on
-    device         of this rank, as torch names it; arrays of its calls lie there. None: the CPU, or
-                   where the process group moves no CPU tensors the current GPU
-    nccl           on a GPU: ranks reach each other by NCCL, with a communicator of the group's own.
-                   None: if the process group uses NCCL for GPUs. A group of GPUs requires NCCL or
-                   peer memory; all ranks of a group are on CPUs, or all on GPUs
-    peer_memory    whether GPUs of one host exchange by each other's memory: "off", "allow" (if all
-                   ranks can), "require". `nccl` and this are the same on all ranks
+                   this rank's shard: its rows of the head. The shards of all ranks cover the
+                   vocabulary without overlap, in any order of ranks; `rows` may be 0. If shards
+                   begin at multiples of 64 tokens, a plain draw sends 48 bytes a row.
+    process_group  a torch.distributed process group; None: the default one.
+    all_gather     a function to use instead of a process group, with rank and ranks: takes this
+                   rank's bytes and a time-out in seconds, and returns the bytes of all ranks,
+                   concatenated in rank order, or raises an exception.
+    timeout        time-out of an exchange, in seconds.
+    frame_bytes    size of a call's first exchange, equal on all ranks. A plain draw needs 256 bytes
+                   and 48 for each row; gumbel/dist.h lists other calls. Larger messages take
+                   another exchange.
+    isa, threads   CPU instruction set and thread count of all calls of the group.
+    device         this rank's device, as torch names it; arrays of calls must be on it. None: the
+                   CPU, or the current GPU if the process group does not support CPU tensors.
+    nccl           on a GPU: whether ranks communicate by NCCL, with the group's own communicator.
+                   None: True if the process group uses NCCL. A group of GPUs requires NCCL or peer
+                   memory. The ranks of a group are all on CPUs, or all on GPUs.
+    peer_memory    whether GPUs of one host exchange through each other's memory: "off", "allow" (if
+                   all ranks can), "require". `nccl` and `peer_memory` must be equal on all ranks.
 
-    Without a seed a call draws with one that all ranks know: rank 0 draws a seed from the operating
-    system when the group is made, and every call counts on from it. `seed` of the output is it. In
-    a CUDA graph give a seed, or capture a prepared call.
+    **Seeds.** Rank 0 draws a seed from the operating system when the group is constructed. Calls
+    without a seed use that seed plus the number of the call, and return it as `seed` of the output.
+    During CUDA graph capture, pass a seed or capture a prepared call.
 
-    A rank that passes other parameters than the rest, or a call that is refused, is an error on
-    all, which names the parameter or the rank; the group serves on. One that does not answer within
-    the time-out is a RuntimeError on all others, and then the group is spent. One call at a time.
+    **Errors.** If parameters differ between ranks, or a rank's call is invalid, the call fails on
+    all ranks; the error names the parameter or the rank, and the group stays usable. If a rank
+    does not respond within the time-out, the call raises RuntimeError on all other ranks, and the
+    group is unusable. Make one call at a time.
 
-    On GPUs that reach each other by NCCL or peer memory a call is queued on the current stream, and
-    can be captured once it was made before (with capture_error_mode="thread_local", as NCCL's own
-    threads look at the GPU): it does not see that a rank is gone, as wait() does, and each later
-    call with peer memory. Over NCCL without peer memory a call with min_p, top_k or top_p waits for
-    its stream, unless it is captured. Behind a
-    graph of such a call wait() comes before `.cpu()` or `.item()`: a copy to pageable memory keeps
-    other threads from launching what that call may wait for. gumbel/dist.h tells what is not to be
-    had on GPUs.
+    **GPUs.** With NCCL or peer memory a call is queued on the current stream, and can be captured
+    after an equal call has run, with capture_error_mode="thread_local" because NCCL's threads use
+    the GPU. A queued call does not report a lost rank; wait() does, and with peer memory each later
+    call. Over NCCL without peer memory a call with min_p, top_k or top_p waits for its stream,
+    unless it is captured. After launching a graph with such a call, call wait() before `.cpu()` or
+    `.item()`: a copy to pageable memory prevents other threads from launching kernels that the call
+    may wait for. gumbel/dist.h lists calls that GPUs do not support.
 
-    Masks, `logit_bias`, `banned` and what penalties count are looked at for this rank's tokens
-    alone, by their ids in the whole: a mask has bits, and a History tokens, up to where the shard
-    ends, of which those of the shard count. Lists may be whole.
+    **Token lists.** Masks, `logit_bias`, `banned` and counted tokens use global ids, and only those
+    of this rank's shard have an effect. Masks and histories end where the shard ends; lists may
+    contain all ids.
+
+    Unstable: may change in a minor release; see docs/compatibility.md.
     """
 
     def __init__(
@@ -114,13 +118,13 @@ class Group:
     ) -> None:
         self._group, self._entered = c_void_p(), False
         over = OverTorch(process_group) if all_gather is None else None
-        self._first = integer("first_token", first_token, 0, 2**31)
+        self._first = read_integer("first_token", first_token, 0, 2**31)
         self._device = device_name(device, over)
         options = Options(
             first_token=self._first,
-            rows=integer("rows", rows, 0, 2**31),
-            timeout_ms=max(1, int(1000 * number("timeout", timeout))),
-            frame_bytes=integer("frame_bytes", frame_bytes, 256, 2**30),
+            rows=read_integer("rows", rows, 0, 2**31),
+            timeout_ms=max(1, int(1000 * read_number("timeout", timeout))),
+            frame_bytes=read_integer("frame_bytes", frame_bytes, 256, 2**30),
             peer_memory=peers_of(peer_memory),
         )
         self._on = {"isa": isa, "threads": threads}
@@ -132,8 +136,8 @@ class Group:
             destroy(self._transport)
             raise
         self._calls = self._prepared = 0
-        queues = self._device != "cpu" and bool(self._transport.aside)
-        self._runs_errands = queues and peer_memory != "require"
+        has_side_channel = self._device != "cpu" and bool(self._transport.side_channel)
+        self._may_need_host = has_side_channel and peer_memory != "require"
         error, opened = _abi.Error(), open_device(self._device, isa, threads)
         status = _lib.gumbel_group_open(self._transport, opened, options, self._group, error)
         if status != _abi.OK:
@@ -141,8 +145,8 @@ class Group:
         _abi.check(status, error)
         self._callee = Callee(
             self._group,
-            _sizes(_lib.gumbel_group_workspace_size),
-            _sizes(_lib.gumbel_group_verify_workspace_size),
+            _ignore_errors(_lib.gumbel_group_workspace_size),
+            _ignore_errors(_lib.gumbel_group_verify_workspace_size),
         )
 
     # ------------------------------------------------------------------------------- calls ----
@@ -159,9 +163,9 @@ class Group:
         vocab_size: Optional[int] = None,
         **common: Unpack[Common],
     ) -> SampleOutput:
-        """gumbel.sample() of the whole vocabulary, of which `weight` [rows, D] is this rank's.
+        """gumbel.sample() over the whole vocabulary; `weight` [rows, D] is this rank's shard.
 
-        vocab_size  of the whole; None: where the last shard ends.
+        vocab_size  size of the whole vocabulary; None: the end of the last shard.
         """
         return self._draw(OfHead(hidden, scale, softcap, vocab_size, weight, bias), common)
 
@@ -175,7 +179,7 @@ class Group:
         vocab_size: Optional[int] = None,
         **common: Unpack[Common],
     ) -> SampleOutput:
-        """The same from this rank's columns [B, rows] of the logits."""
+        """As sample(), from this rank's columns [B, rows] of the logits."""
         return self._draw(OfLogits(logits, scale, softcap, vocab_size), common)
 
     @takes_common("isa", "threads", "given", "num_samples", "ranks", "num_best")
@@ -191,7 +195,10 @@ class Group:
         vocab_size: Optional[int] = None,
         **common: Unpack[Common],
     ) -> SampleOutput:
-        """gumbel.score() of the whole vocabulary; `tokens` are of that. Ranks send whole rows."""
+        """gumbel.score() over the whole vocabulary; `tokens` are global ids.
+
+        Ranks send whole rows of logits.
+        """
         by = OfHead(hidden, scale, softcap, vocab_size, weight, bias)
         return self._score(by, tokens, common)
 
@@ -206,11 +213,12 @@ class Group:
         vocab_size: Optional[int] = None,
         **common: Unpack[Common],
     ) -> SampleOutput:
-        """The same by this rank's columns [B, rows] of the logits."""
+        """As score(), from this rank's columns [B, rows] of the logits."""
         return self._score(OfLogits(logits, scale, softcap, vocab_size), tokens, common)
 
-    @takes_common("isa", "threads", "num_samples", "given", "top_logprobs", "ranks", "kept",
-                  "num_best")
+    @takes_common(
+        "isa", "threads", "num_samples", "given", "top_logprobs", "ranks", "kept", "num_best"
+    )
     def verify(
         self,
         hidden: Array,
@@ -229,13 +237,17 @@ class Group:
         vocab_size: Optional[int] = None,
         **common: Unpack[Common],
     ) -> VerifyOutput:
-        """gumbel.verify() of the whole vocabulary, by its rule "coupled". All pass one draft."""
+        """gumbel.verify() over the whole vocabulary, with the rule "coupled".
+
+        All ranks pass the same draft.
+        """
         by = OfHead(hidden, scale, softcap, vocab_size, weight, bias)
         draft = (tokens, offsets, max_nodes, nodes, parents, limit, stop)
         return self._verify(by, draft, common)
 
-    @takes_common("isa", "threads", "num_samples", "given", "top_logprobs", "ranks", "kept",
-                  "num_best")
+    @takes_common(
+        "isa", "threads", "num_samples", "given", "top_logprobs", "ranks", "kept", "num_best"
+    )
     def verify_logits(
         self,
         logits: Array,
@@ -252,7 +264,7 @@ class Group:
         vocab_size: Optional[int] = None,
         **common: Unpack[Common],
     ) -> VerifyOutput:
-        """The same by this rank's columns [n, rows] of the logits."""
+        """As verify(), from this rank's columns [n, rows] of the logits."""
         draft = (tokens, offsets, max_nodes, nodes, parents, limit, stop)
         return self._verify(OfLogits(logits, scale, softcap, vocab_size), draft, common)
 
@@ -270,9 +282,9 @@ class Group:
         vocab_size: Optional[int] = None,
         **common: Unpack[Common],
     ) -> PreparedCall:
-        """gumbel.prepare_sample() of the whole vocabulary; the call is one of the group's.
+        """gumbel.prepare_sample() over the whole vocabulary; its calls are calls of the group.
 
-        Nothing is exchanged before it is called, and what is wrong with it is said then.
+        Preparation exchanges nothing; errors are raised by the calls.
         """
         return self._prepare(OfHead(hidden, scale, softcap, vocab_size, weight, bias), common)
 
@@ -286,16 +298,16 @@ class Group:
         vocab_size: Optional[int] = None,
         **common: Unpack[Common],
     ) -> PreparedCall:
-        """The same from this rank's columns [B, rows] of the logits."""
+        """As prepare_sample(), from this rank's columns [B, rows] of the logits."""
         return self._prepare(OfLogits(logits, scale, softcap, vocab_size), common)
 
     # -------------------------------------------------------------------------------- rest ----
 
     def wait(self) -> None:
-        """Wait until all that is queued on the current stream is done, within the time-out.
+        """Wait for all work queued on the current stream, at most for the time-out.
 
-        RuntimeError where it is not, as another rank did not come: then the group is spent, and no
-        kernel of this rank hangs. On a CPU there is nothing to wait for.
+        Raises RuntimeError if another rank did not take part: no kernel of this rank then hangs,
+        but the group is unusable. Returns at once on a CPU.
         """
         stream, error = None, _abi.Error()
         if self._device != "cpu":
@@ -306,13 +318,13 @@ class Group:
 
     @property
     def traffic(self) -> dict[str, int]:
-        """Calls, exchanges, bytes that this rank sent, rows drawn, and rows sent whole."""
+        """Counts of calls, exchanges, bytes sent by this rank, rows drawn, and rows sent whole."""
         found = Traffic()
         _abi.check(_lib.gumbel_group_traffic(self._opened(), found))
         return {name: getattr(found, name) for name, _ in Traffic._fields_[1:]}
 
     def close(self) -> None:
-        """Free it; no exchange is made. Calls that were prepared are refused from now on."""
+        """Free the group, without an exchange. Later prepared calls raise an error."""
         if self._group:
             _lib.gumbel_group_close(self._group)
             self._group.value = None
@@ -328,42 +340,43 @@ class Group:
             raise ValueError("group: it is closed")
         return self._group
 
-    def _made(
+    def _read(
         self, by: Shard, common: Any, batch: Optional[int] = None
-    ) -> tuple[WayIn, Request]:
-        """What a call takes, which is refused where its arrays are not on the group's device."""
+    ) -> tuple[LogitsSource, Request]:
+        """The source and the request of a call; ValueError if it is not on the group's device."""
         self._opened()
-        made = by.made(self._first, {**common, **self._on}, batch)
-        place = made[1].arrays.name
+        source, request = by.read(self._first, {**common, **self._on}, batch)
+        place = request.arrays.name
         if place != self._device:
             raise ValueError(f"{by.name}: is on {place}, the group on {self._device}")
-        return made
+        return source, request
 
     def _draw(self, by: Shard, common: Any) -> SampleOutput:
         with self._calling(common):
-            made = self._made(by, self._seeded(common))
-            return draw(self._call(by.sample), *made, self._callee)
+            source, request = self._read(by, self._seeded(common))
+            return draw(self._call(by.sample), source, request, self._callee)
 
     def _score(self, by: Shard, tokens: Any, common: Any) -> SampleOutput:
         with self._calling(common):
-            made = self._made(by, common)
-            return score_by(self._call(by.sample), *made, tokens, self._callee)
+            source, request = self._read(by, common)
+            return score_tokens(self._call(by.sample), source, request, tokens, self._callee)
 
     def _verify(self, by: Shard, draft: tuple[Any, ...], common: Any) -> VerifyOutput:
         with self._calling(common):
-            made = self._made(by, self._seeded(common), requests_of(*draft[:2]))
-            read = draft_of(made[1], len(by.inputs), *draft)
-            return verify_by(self._call(by.verify), *made, read, self._callee)
+            source, request = self._read(by, self._seeded(common), count_requests(*draft[:2]))
+            struct = read_draft(request, len(by.inputs), *draft)
+            return verify_draft(self._call(by.verify), source, request, struct, self._callee)
 
     def _prepare(self, by: Shard, common: Any) -> PreparedCall:
-        by.inputs = taken(by.name, by.inputs)
-        made = self._made(by, common)
-        check_in_place(made[1], common)
+        by.inputs = import_array(by.name, by.inputs)
+        source, request = self._read(by, common)
+        check_in_place(request, common)
         self._prepared += 1
-        return _PreparedCall(self, by, *made, common, seed_of_row(self._seed, self._prepared))
+        seed = seed_of_row(self._seed, self._prepared)
+        return _PreparedCall(self, by, source, request, common, seed)
 
     def _seeded(self, common: Any) -> Any:
-        """The parameters of a call, with the next seed of all ranks where they have none."""
+        """The parameters of a call, with the group's next seed if they have none."""
         if common.get("seed") is not None:
             return common
         if self._device != "cpu":
@@ -377,6 +390,8 @@ class Group:
         return {**common, "seed": (self._seed + self._calls) % 2**64}
 
     def _call(self, function: Any) -> Callable[..., int]:
+        """`function`, which records that the library was called."""
+
         def call(*arguments: Any) -> int:
             self._entered = True
             found: int = function(*arguments)
@@ -386,8 +401,11 @@ class Group:
 
     @contextlib.contextmanager
     def _calling(self, common: Any) -> Iterator[None]:
-        """Around a call: tell the other ranks where it ends before the library has seen it, and
-        wait where its stream may wait for this host."""
+        """Context of a call.
+
+        If the call fails before the library is called, fails it on the other ranks, too. If its
+        stream may wait for this host, waits for it.
+        """
         self._opened()
         self._entered = False
         self._calls += 1
@@ -398,11 +416,11 @@ class Group:
                 nothing = [None] * 5
                 _lib.gumbel_group_sample_logits(self._group, *nothing, 0, None)
             raise
-        self._end_errands(common)
+        self._finish_host_collectives(common)
 
-    def _end_errands(self, common: Any) -> None:
-        """Wait for a call that its stream may wait for this host in, but where it is captured."""
-        if not self._runs_errands or all(common.get(name) is None for name in _CUTS):
+    def _finish_host_collectives(self, common: Any) -> None:
+        """Wait for a truncated call that may need host-assisted collectives, unless captured."""
+        if not self._may_need_host or all(common.get(name) is None for name in _TRUNCATION):
             return
         import torch
 
@@ -411,13 +429,19 @@ class Group:
 
 
 class _PreparedCall(PreparedCall):
-    """A prepared call of a group."""
+    """A PreparedCall of a group."""
 
     def __init__(
-        self, group: Group, by: Shard, way_in: WayIn, request: Request, common: Any, seed: int
+        self,
+        group: Group,
+        by: Shard,
+        source: LogitsSource,
+        request: Request,
+        common: Any,
+        seed: int,
     ) -> None:
         self._of, self._common = group, common
-        super().__init__(by.sample, by.name, by.inputs, way_in, request, group._callee, seed)
+        super().__init__(by.sample, by.name, by.inputs, source, request, group._callee, seed)
 
     def __call__(self, inputs: Optional[Array] = None) -> SampleOutput:
         with self._of._calling(self._common):

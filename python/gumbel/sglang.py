@@ -1,24 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tokens of SGLang, drawn by libgumbel: a sampling backend.
+"""SGLang sampling backend: tokens are drawn by libgumbel.
 
     python -m sglang.launch_server --sampling-backend gumbel ...
 
-SGLang finds register() by itself where this package is installed, by the entry point group
-"sglang.srt.plugins". The backend draws from logits in one call, without probabilities; temperature,
-top_k, top_p and min_p are SGLang's own of each request, the last three jointly, each counted on the
-whole distribution. Greedy requests, those with top_k 1, get the first of the likeliest tokens.
+SGLang finds register() through the entry point group "sglang.srt.plugins" if this package is
+installed. The backend draws from logits in one call and forms no probabilities. Each request's
+temperature, top_k, top_p and min_p apply; the last three truncate jointly, each by the whole
+distribution. Greedy requests, those with top_k 1, get the likeliest token with the lowest id.
 
-With --enable-deterministic-inference a request's `sampling_seed` is the library's seed, and the
-position that of the input token whose logits are drawn from: its text depends on neither its batch
-nor its place there, with top_k, top_p and min_p, too. Without it the seed comes from torch's
-generator of the device, so that ranks of a tensor-parallel group draw alike.
+With --enable-deterministic-inference the seed is the request's `sampling_seed`, and the position is
+the index of the input token whose logits are drawn from. A text then does not depend on its batch
+or its row, even with top_k, top_p and min_p. Otherwise the seed comes from torch's generator of the
+device, so that all ranks of a tensor-parallel group draw the same tokens.
 
-SGLang's sampler cannot end a request. A row that has NaN or +inf even after SGLang's own repair, or
-no token left, gets token 0; the log "gumbel.sglang" has a warning with the counts of such rows by
+SGLang's sampler cannot end a request. A row gets token 0 if it has NaN or +inf after SGLang's own
+repair, or no token to draw; the log "gumbel.sglang" has a warning with the counts of such rows by
 reason, at most once a minute.
 
-Log-probabilities and the masks of kept tokens are made by SGLang, as its other backends' are. Knows
-SGLang 0.5.22 and 0.5.23; others are refused by name.
+SGLang computes log-probabilities and masks of kept tokens itself, as for its other backends.
+Supports SGLang 0.5.22 and 0.5.23; the import of this module fails with other versions.
 """
 
 from __future__ import annotations
@@ -35,10 +35,17 @@ try:
 except ImportError as missing:
     raise ImportError(f"gumbel.sglang needs SGLang: {_INSTALL} ({missing})") from missing
 
-from .flashinfer.calls import JOINT, Parameters, drawn, number, rows_of, transformed
+from .flashinfer.calls import (
+    JOINT,
+    Parameters,
+    draw_tokens,
+    rows_of,
+    scalar_parameter,
+    transform_rows,
+)
 from .flashinfer.limits import unchecked_limits
 from .flashinfer.seeds import seeds_of
-from .flashinfer.watch import Watch, settle
+from .flashinfer.watch import Watch, replace_missing
 
 __all__ = ["GumbelSampler", "register"]
 
@@ -57,15 +64,18 @@ _check_version()
 
 
 def register() -> None:
-    """Make "gumbel" a sampling backend of this process; again changes nothing."""
+    """Register the sampling backend "gumbel" in this process. Safe to call again."""
     if BACKEND not in stock._CUSTOM_SAMPLER_FACTORIES:
         stock.register_sampler_backend(BACKEND, GumbelSampler)
 
 
 def _limits(info: Any, greedy: bool) -> dict[str, torch.Tensor]:
-    """What the requests ask for, of SGLang's SamplingBatchInfo, by the library's names."""
+    """Parameters of the requests in SGLang's SamplingBatchInfo, by the library's names.
+
+    `greedy`: temperature 0 for greedy requests.
+    """
     temperatures = info.temperatures.view(-1)
-    if greedy and info.is_any_greedy:  # SGLang tells it by top_k alone
+    if greedy and info.is_any_greedy:  # SGLang marks greedy requests by top_k 1
         temperatures = temperatures.where(info.top_ks != 1, 0.0)
     limits = {"temperature": temperatures}
     if info.need_top_k_sampling:
@@ -78,7 +88,7 @@ def _limits(info: Any, greedy: bool) -> dict[str, torch.Tensor]:
 
 
 class GumbelSampler(stock.Sampler):  # type: ignore[misc, unused-ignore]
-    """SGLang's sampler, whose tokens the library draws."""
+    """SGLang's sampler with the library's draws."""
 
     def forward(
         self,
@@ -91,11 +101,10 @@ class GumbelSampler(stock.Sampler):  # type: ignore[misc, unused-ignore]
         *,
         logprob_logits: Optional[torch.Tensor] = None,
     ) -> torch.Tensor:
-        """Tokens [B] from logits_output.next_token_logits [B, V]; else as SGLang's sampler.
+        """Tokens [B] from logits_output.next_token_logits [B, V]; otherwise as SGLang's sampler.
 
-        What SGLang keeps of probabilities beside the token, a request's mask of kept tokens or
-        log-probabilities in the dtype of a trainer, needs its own way through them: then
-        _sample_from_probs() draws.
+        If a request needs the mask of its kept tokens, or log-probabilities in a trainer's dtype,
+        SGLang's own forward() computes probabilities and _sample_from_probs() draws.
         """
         info = sampling_info
         masks = getattr(info, "sampling_mask_batch_indices", None)
@@ -125,15 +134,15 @@ class GumbelSampler(stock.Sampler):  # type: ignore[misc, unused-ignore]
         logits = rows_of("next_token_logits", logits)
         rows, place = len(logits), logits.device
         if info.is_all_greedy:
-            greedy = {"temperature": number(0.0, torch.float32, place)}
-            return settle(WATCH, drawn(logits, greedy))
+            greedy = {"temperature": scalar_parameter(0.0, torch.float32, place)}
+            return replace_missing(WATCH, draw_tokens(logits, greedy))
         given = unchecked_limits(rows, place, None, **_limits(info, True))
         given.update(_noise(info, positions, place, rows))
-        return settle(WATCH, drawn(logits, given, JOINT))
+        return replace_missing(WATCH, draw_tokens(logits, given, JOINT))
 
     @staticmethod
     def _logprobs(logits: torch.Tensor, info: Any) -> torch.Tensor:
-        """Of the distribution before truncation, as SGLang's other backends have them."""
+        """Log-probabilities before truncation, as in SGLang's other backends."""
         if not (info.is_all_greedy or stock.SGLANG_RETURN_ORIGINAL_LOGPROB):
             logits = logits / info.temperatures
         return torch.log_softmax(logits, dim=-1)
@@ -145,7 +154,7 @@ class GumbelSampler(stock.Sampler):  # type: ignore[misc, unused-ignore]
         positions: torch.Tensor,
         simple_sampling_case: bool,
     ) -> tuple[torch.Tensor, Any]:
-        """Tokens from probabilities at the requests' temperatures, and what the masks are of."""
+        """Tokens from probabilities at the requests' temperatures, and the masks of kept tokens."""
         info, captured = sampling_info, sampling_info.sampling_mask_batch_indices
         logs = rows_of("probs", probs).float().log()
         limits = _limits(info, False)
@@ -154,29 +163,29 @@ class GumbelSampler(stock.Sampler):  # type: ignore[misc, unused-ignore]
             limits["temperature"] = (info.top_ks != 1).float()
         given = unchecked_limits(len(logs), logs.device, None, **limits)
         given.update(_noise(info, positions, logs.device, len(logs)))
-        tokens = settle(WATCH, drawn(logs, given, JOINT))
+        tokens = replace_missing(WATCH, draw_tokens(logs, given, JOINT))
         if captured is None:
             return tokens, None
         limits.pop("temperature", None)
         limits = {name: value.index_select(0, captured) for name, value in limits.items()}
         some = logs.index_select(0, captured)
         given = unchecked_limits(len(some), some.device, None, **limits)
-        weights = transformed("softmax", some, given, JOINT)
-        taken = tokens.index_select(0, captured).long().view(-1, 1)
-        selected = weights.gather(1, taken).squeeze(1)
+        weights = transform_rows("softmax", some, given, JOINT)
+        chosen = tokens.index_select(0, captured).long().view(-1, 1)
+        selected = weights.gather(1, chosen).squeeze(1)
         return tokens, stock._SamplingMaskCapture(weights, None, selected, captured)
 
     def _sample_from_logprobs(
         self, logprobs: torch.Tensor, sampling_info: Any, positions: torch.Tensor
     ) -> torch.Tensor:
-        """Tokens from log-probabilities in the dtype of a trainer."""
+        """Tokens from log-probabilities in a trainer's dtype."""
         logs = rows_of("logprobs", logprobs)
         noise = _noise(sampling_info, positions, logs.device, len(logs))
-        return settle(WATCH, drawn(logs, noise))
+        return replace_missing(WATCH, draw_tokens(logs, noise))
 
 
 def _noise(info: Any, positions: torch.Tensor, place: torch.device, rows: int) -> Parameters:
-    """Seeds and positions: the requests' own, or one for all from torch's generator."""
+    """Seeds and positions of the requests; or one seed for all, from torch's generator."""
     seeds = info.sampling_seed
     if seeds is not None:
         return seeds_of(seeds, positions.to(torch.int64), None, place, rows, 0)

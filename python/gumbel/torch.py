@@ -1,29 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The calls as operators of PyTorch: torch.ops.gumbel.*, for the CPU and for CUDA.
+"""The calls as PyTorch operators, torch.ops.gumbel.*, for the CPU and CUDA.
 
 >>> import gumbel.torch
 >>> tokens, status = torch.ops.gumbel.sample(hidden, weight, temperature=t, seed=s, position=p,
 ...                                          logprobs=None)
 
-Operators take tensors where the package takes one value a row: float32, int32 for top_k, int64 for
-seeds and positions and int32 for first_sample, whose bits count; without axes one value for all
-rows, else [B]. On CUDA nothing is copied and nothing waits. So they hold under
+Row parameters are tensors: 0-d for one value for all rows, or [B]. Their dtypes are float32; int32
+for top_k; int64 for seeds and positions and int32 for first_sample, which hold the bits of unsigned
+integers. On CUDA nothing is copied and no call waits, so operators work under
 torch.compile(fullgraph=True), in CUDA graphs and on any stream. With a seed they are pure functions
-of their arguments, but for history_start(), history_update() and advance(), which write into their
+of their arguments, except history_start(), history_update() and advance(), which write to their
 arguments. **Equal seed and position give equal tokens: advance the position by one at every step**,
-as advance(position) does on the device. Without a seed every call draws a fresh one when it runs,
-not when it is traced: from the operating system, and in a captured CUDA graph, for every replay,
-from torch's generator of the device.
+for example by advance(position) on the device. Without a seed every call draws a fresh one when it
+runs, not when it is traced: from the operating system, or, at every replay of a captured CUDA
+graph, from torch's generator of the device.
 
-An operator returns a list of tensors. Of sample(), sample_logits(), score() and score_logits():
-tokens, status, and those that are asked for of logprobs, lse, ranks, kept, top_ids, top_logprobs,
-best_ids, best_scores, in this order. Of verify() and verify_logits(): tokens, emitted, accepted,
-path, last_row, position, finished, status, and logprobs if asked for.
+Operators return a list of tensors:
 
-Lists of tokens are two or three tensors: offsets int64 [B + 1], ids int32, and for biases values
-float32. A history is three: prompt and output int32 [slots, ceil(V / 32)], counts int16 or int32
-[slots, V]. A `screen` of sample() and verify() is the bytes of one: gumbel.Screen(weight).bytes.
-Needs torch 2.9 or later.
+- sample(), sample_logits(), score(), score_logits(): tokens, status, and the requested ones of
+  logprobs, lse, ranks, kept, top_ids, top_logprobs, best_ids, best_scores, in this order.
+- verify(), verify_logits(): tokens, emitted, accepted, path, last_row, position, finished, status,
+  and logprobs if requested.
+
+Lists of tokens are passed as two or three tensors: offsets int64 [B + 1], ids int32, and values
+float32 for biases. A history is three tensors: prompt and output int32 [slots, ceil(V / 32)],
+counts int16 or int32 [slots, V]. `screen` of sample() and verify() is gumbel.Screen(weight).bytes;
+screens and the rules "rejection" and "block" are unstable: they may change in a minor release; see
+docs/compatibility.md. Requires torch 2.9 or later.
 """
 
 from __future__ import annotations
@@ -35,18 +38,21 @@ try:
 except ImportError as missing:
     raise ImportError("gumbel.torch needs PyTorch: pip install 'torch>=2.9'") from missing
 
-OLDEST = (2, 9)  # of which the operators' registration and fake kernels are known
+OLDEST = (2, 9)  # the oldest version on which the registration of operators is tested
 
 if tuple(int(part) for part in torch.__version__.split(".")[:2]) < OLDEST:
-    raise ImportError(f"gumbel.torch knows PyTorch from 2.9 on, not {torch.__version__}")
+    raise ImportError(f"gumbel.torch supports PyTorch 2.9 or later, not {torch.__version__}")
 
-from ._calls import drafts as _drafts, sample_calls as _sampling  # noqa: E402
-from ._inputs import proposals  # noqa: E402
-from ._inputs.arguments import TokenTensors  # noqa: E402
+from ._calls import (  # noqa: E402
+    drafts as _drafts,
+    proposals,  # noqa: E402
+    sample_calls as _sampling,
+)
 from ._calls.advance import advance as _advance_positions  # noqa: E402
 from ._calls.outputs import SampleOutput  # noqa: E402
-from ._calls.history import History  # noqa: E402
 from ._calls.screens import Screen, Weights  # noqa: E402
+from ._inputs.arguments import TokenTensors  # noqa: E402
+from ._inputs.history import History  # noqa: E402
 
 _HEAD = "Tensor hidden, Tensor weight"
 _LOGITS = "Tensor logits"
@@ -59,7 +65,7 @@ _ROWS = """Tensor? temperature=None, Tensor? top_k=None, Tensor? top_p=None, Ten
     Tensor? presence_penalty=None, Tensor? seed=None, Tensor? position=None,
     Tensor? first_sample=None, int domain=0, Tensor? slots=None, SymInt? num_slots=None,
     Tensor? live_rows=None"""
-_ASKED = """str? logprobs="processed", int top_logprobs=0, bool ranks=False, bool kept=False,
+_OUTPUTS = """str? logprobs="processed", int top_logprobs=0, bool ranks=False, bool kept=False,
     int num_best=0"""
 _DRAFT = """Tensor tokens, *, Tensor? offsets=None, SymInt? max_nodes=None, Tensor? nodes=None,
     Tensor? parents=None, Tensor? limit=None, Tensor? stop_offsets=None, Tensor? stop_ids=None,
@@ -74,7 +80,7 @@ library = torch.library.Library("gumbel", "DEF")
 def _define(
     schema: str, function: Callable[..., Any], fake: Callable[..., Any], draws: bool = False
 ) -> None:
-    """Register an operator. Of those that draw, compilers must not merge two equal calls."""
+    """Register an operator; `draws`: compilers must not merge two equal calls of it."""
     name = schema.partition("(")[0]
     library.define(schema, tags=(torch.Tag.nondeterministic_seeded,) if draws else ())
     for place in ("CPU", "CUDA"):
@@ -86,16 +92,16 @@ def _define(
 
 
 def _lists(common: dict[str, Any], name: str, as_name: str) -> None:
-    """Put the tensors of a list of tokens into one argument."""
+    """Combine the tensors of a list of tokens into one argument."""
     offsets, ids = common.pop(f"{name}_offsets", None), common.pop(f"{name}_ids", None)
     values = common.pop(f"{name}_values", None)
     if (offsets is None) != (ids is None):
-        raise ValueError(f"{name}_offsets: they go with {name}_ids, both or neither")
+        raise ValueError(f"{name}_offsets: pass it with {name}_ids, both or neither")
     if offsets is not None:
         common[as_name] = TokenTensors(offsets, ids, values)
 
 
-# Parameters that are unsigned, the dtype whose bits they may come in, and their own.
+# Unsigned parameters: the dtype that may hold their bits, and their own dtype.
 _UNSIGNED = (
     ("seed", torch.int64, torch.uint64),
     ("position", torch.int64, torch.uint64),
@@ -104,9 +110,9 @@ _UNSIGNED = (
 
 
 def _common(arguments: dict[str, Any]) -> dict[str, Any]:
-    """What of an operator's arguments the package takes under its own names.
+    """The arguments of an operator as keyword arguments of the package.
 
-    PyTorch leaves out those that have their default.
+    PyTorch omits arguments that have their default.
     """
     common = {name: value for name, value in arguments.items() if value is not None}
     if arguments.get("logprobs", "processed") is None:
@@ -148,18 +154,18 @@ def _fake_draw(
         return rows.new_empty(shape, dtype=dtype)
 
     integers, floats = torch.int32, torch.float32
-    made = [make(integers, batch, samples), make(integers, batch)]
+    found = [make(integers, batch, samples), make(integers, batch)]
     if logprobs is not None:
-        made += [make(floats, batch, samples), make(floats, batch)]
+        found += [make(floats, batch, samples), make(floats, batch)]
     if ranks:
-        made.append(make(integers, batch, samples))
+        found.append(make(integers, batch, samples))
     if kept:
-        made.append(make(integers, batch))
+        found.append(make(integers, batch))
     if top_logprobs:
-        made += [make(integers, batch, top_logprobs), make(floats, batch, top_logprobs)]
+        found += [make(integers, batch, top_logprobs), make(floats, batch, top_logprobs)]
     if num_best:
-        made += [make(integers, batch, num_best), make(floats, batch, num_best)]
-    return made
+        found += [make(integers, batch, num_best), make(floats, batch, num_best)]
+    return found
 
 
 def _samples_of(tokens: torch.Tensor) -> Any:
@@ -169,14 +175,14 @@ def _samples_of(tokens: torch.Tensor) -> Any:
 # ------------------------------------------------------------------------ draws and scores
 
 
-def _screened(weight: Any, arguments: dict[str, Any]) -> Weights:
-    """The weights of a head, or their screen, whose bytes are taken out of the arguments."""
+def _use_screen(weight: Any, arguments: dict[str, Any]) -> Weights:
+    """The weights of a head, or the Screen of the argument `screen`, which is removed."""
     screen = arguments.pop("screen", None)
     return weight if screen is None else Screen.of_bytes(weight, screen)
 
 
 def _sample(hidden: Any, weight: Any, **arguments: Any) -> list[torch.Tensor]:
-    weights = _screened(weight, arguments)
+    weights = _use_screen(weight, arguments)
     return _listed(_sampling.sample(hidden, weights, **_common(arguments)))
 
 
@@ -196,7 +202,7 @@ def _score_logits(logits: Any, tokens: Any, **arguments: Any) -> list[torch.Tens
     return _listed(_sampling.score_logits(logits, tokens, **common))
 
 
-_SAMPLED = f"{_SCALED}, {_ROWS}, SymInt num_samples=1, {_ASKED}) -> Tensor[]"
+_SAMPLED = f"{_SCALED}, {_ROWS}, SymInt num_samples=1, {_OUTPUTS}) -> Tensor[]"
 _SCORED = f"""{_SCALED}, {_ROWS}, str? logprobs="processed", int top_logprobs=0,
     bool kept=False) -> Tensor[]"""
 
@@ -243,8 +249,8 @@ def _fake_top_k(logits: Any, k: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 def _rows_by(function: Callable[..., Any]) -> Callable[..., torch.Tensor]:
     def rows(logits: Any, **arguments: Any) -> torch.Tensor:
-        made: torch.Tensor = function(logits, **_common(arguments))
-        return made
+        transformed: torch.Tensor = function(logits, **_common(arguments))
+        return transformed
 
     return rows
 
@@ -273,22 +279,22 @@ def _verified(verify: Callable[..., Any], *inputs: Any, **arguments: Any) -> lis
     hidden, weight, logits = (given.pop(name, None) for name in ("hidden", "weight", "logits"))
     proposal = None
     if (hidden is None) != (weight is None):
-        raise ValueError("draft_hidden: it goes with draft_weight, both or neither")
+        raise ValueError("draft_hidden: pass it with draft_weight, both or neither")
     if hidden is not None and logits is not None:
-        raise ValueError("draft_logits: drafts have a head or logits, not both")
+        raise ValueError("draft_logits: pass draft_logits or draft_hidden, not both")
     if hidden is not None:
         proposal = proposals.proposal(hidden, weight, **given)
     elif logits is not None:
         proposal = proposals.proposal_logits(logits, **given)
     elif given.keys() & {"drawn_lse", "drawn_logprobs"}:
-        raise ValueError("draft_lse: it goes with draft_logits, or with draft_hidden")
+        raise ValueError("draft_lse: requires draft_logits or draft_hidden")
     out = verify(*inputs, proposal=proposal, **_common(arguments))
     found = (value for name, value in vars(out).items() if name != "seed")
     return [tensor for tensor in found if tensor is not None]
 
 
 def _verify(hidden: Any, weight: Any, tokens: Any, **arguments: Any) -> list[torch.Tensor]:
-    weights = _screened(weight, arguments)
+    weights = _use_screen(weight, arguments)
     return _verified(_drafts.verify, hidden, weights, tokens, **arguments)
 
 
@@ -306,20 +312,20 @@ def _fake_verify(
     **_: Any,
 ) -> list[torch.Tensor]:
     if offsets is not None and max_nodes is None:
-        raise ValueError("max_nodes: offsets in a tensor do not tell it")
+        raise ValueError("max_nodes: required with offsets")
     requests = tokens.shape[0] if offsets is None else offsets.shape[0] - 1
     most = tokens.shape[1] if offsets is None else max_nodes
 
     def make(*shape: Any, dtype: torch.dtype = torch.int32) -> torch.Tensor:
         return rows.new_empty(shape, dtype=dtype)
 
-    made = [make(requests, most), make(requests), make(requests)]
-    made += [make(requests, most), make(requests)]
-    made.append(make(requests if num_slots is None else num_slots, dtype=torch.int64))
-    made += [make(requests), make(requests)]
+    found = [make(requests, most), make(requests), make(requests)]
+    found += [make(requests, most), make(requests)]
+    found.append(make(requests if num_slots is None else num_slots, dtype=torch.int64))
+    found += [make(requests), make(requests)]
     if logprobs is not None:
-        made.append(make(requests, most, dtype=torch.float32))
-    return made
+        found.append(make(requests, most, dtype=torch.float32))
+    return found
 
 
 _VERIFIED = f'{_SCALED}, {_ROWS}, str? logprobs="processed") -> Tensor[]'
@@ -340,9 +346,7 @@ _define(
 # ------------------------------------------------------------------------ history, positions
 
 
-def _history_start(
-    prompt: Any, output: Any, counts: Any, slots: Any, **arguments: Any
-) -> None:
+def _history_start(prompt: Any, output: Any, counts: Any, slots: Any, **arguments: Any) -> None:
     common = {name: value for name, value in arguments.items() if value is not None}
     _lists(common, "prompt", "prompts")
     _lists(common, "output", "outputs")

@@ -1,44 +1,48 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vLLM's tokens drawn by libgumbel: a plugin that vLLM loads by itself where both are installed.
+"""vLLM plug-in: tokens are drawn by libgumbel. vLLM loads it by itself if both are installed.
 
-$ pip install './[vllm]'      # at the root of libgumbel's source tree
-$ vllm serve …              # draws are libgumbel's; VLLM_PLUGINS="" leaves them to vLLM
+$ pip install './[vllm]'    # at the root of libgumbel's source tree
+$ vllm serve …              # VLLM_PLUGINS="" disables the plug-in
 
-The LM head and the draw are one pass, and no logits are formed: for greedy requests, temperature,
-top_k, top_p, min_p, logit_bias, allowed tokens, log-probabilities and grammars; on the V1 runner
-also for penalties, bad_words and min_tokens. What else a request asks for vLLM does on logits, from
-which the library draws, as it does where a head is quantised, and on a CPU where the head has 16
-bits, which vLLM multiplies faster, but for one or two rows of a head that no cache holds. Drafts
-that were not drawn at random, as those of n-grams, are accepted while they are what is drawn.
-counts() tells which it was, and the log, too.
+**Fused draws.** The LM head and the draw are one pass, without logits, for greedy requests,
+temperature, top_k, top_p, min_p, logit_bias, allowed tokens, log-probabilities and grammars; on the
+V1 runner also for penalties, bad_words and min_tokens.
 
-One (seed, prompt) gives one text: on the V1 and the V2 runner, alone or in a batch, by drafts or
-without, and the one that gumbel.transformers and `gumbel generate` write, up to the rounding of
-hidden states. Of `n` texts of a prompt each has a seed of its own from vLLM.
+**Draws from logits.** vLLM computes the logits and applies all other parameters, and the library
+draws from the result. Quantised heads are also drawn from logits. On a CPU, so are 16-bit heads, as
+vLLM's product is faster there, except for one or two rows of a head larger than the caches. Drafts
+that were not drawn at random, such as n-grams, are accepted while they equal the drawn tokens.
+counts() and the log report how many steps were drawn in each way.
 
-With tensor parallelism each rank draws from its shard of the head, and they agree on the token by
-some bytes a row (gumbel.dist, over gloo): on a CPU no logits are gathered where one rank would form
-none. What is drawn from logits is drawn from those that vLLM gathers, which is all of it where the
-head is on GPUs; GUMBEL_VLLM_GPU_RANKS=1 has ranks there draw from shards by NCCL, too, which no
-test has seen vLLM do. A rank that is gone is an error of the step within
-VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS; what keeps a head's logits gathered a line of the log tells.
+**Reproducibility.** One (seed, prompt) gives one text, on the V1 and the V2 runner, alone or in a
+batch, with drafts or without; gumbel.transformers and `gumbel generate` write the same text, up to
+the rounding of hidden states. Each of the `n` texts of a prompt has its own seed, from vLLM.
 
-On a CPU `--additional-config '{"gumbel": {"screen": true}}'` has steps of up to eight rows without
-log-probabilities drawn by a screen of the head (gumbel.Screen): the same tokens at half the head's
-bytes, for half as much memory again, which a line of the log tells. Shards do without.
+**Tensor parallelism.** On CPUs each rank draws from its shard of the head, and the ranks agree on
+the token by exchanging some bytes a row (gumbel.dist, over gloo). Logits that a single rank would
+not form are not gathered. On GPUs vLLM gathers the logits and the library draws from them;
+GUMBEL_VLLM_GPU_RANKS=1 makes GPU ranks draw from shards by NCCL, which no test covers with vLLM. A
+lost rank is an error of the step within VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS. The log states why
+the logits of a head are gathered.
 
-Weights may change while the engine runs, as in reinforcement learning and sleep mode: draws read
-the head in place. A screen is checked, and made again if it does not match, after each of these: a
-new tensor or address, an in-place operation of torch, and any call of a worker but those of steps
-(reload_weights, update_weights, sleep, wake_up, apply_model, functions of collective_rpc), and
-load_weights() of the model. Code that writes by other ways, as through `.data` from a thread of its
-own, calls weights_changed() after it, in the worker's process.
+**Screens.** On a CPU `--additional-config '{"gumbel": {"screen": true}}'` draws steps of up to
+eight rows without log-probabilities by a screen of the head (gumbel.Screen): the same tokens with
+half the bytes read, for half as much additional memory, which the log reports. Shards have no
+screens. Unstable: may change in a minor release; see docs/compatibility.md.
 
-A request whose row has no token to draw, as its logits are NaN or +inf or all tokens are excluded,
-ends with finish_reason "error", and stop_reason says why; the log has a counted line.
+**Changing weights.** Weights may change while the engine runs, as in reinforcement learning and
+sleep mode, because draws read the head in place. A screen is checked, and built again if it does
+not match, after a new tensor or address, an in-place operation of torch, load_weights() of the
+model, and any call of a worker that is not part of a step (reload_weights, update_weights, sleep,
+wake_up, apply_model, functions of collective_rpc). Code that writes weights in other ways, for
+example through `.data` from its own thread, must then call weights_changed() in the worker's
+process.
 
-Versions 0.32 and 0.33 are served. Others, watermarks and replayed traces keep vLLM's draws, and a
-line of the log says so.
+**Errors.** A request whose row has no token to draw (NaN or +inf logits, or all tokens excluded)
+ends with finish_reason "error"; stop_reason names the cause, and the log has the counts.
+
+**Versions.** vLLM 0.32 and 0.33 are supported. Other versions, watermarks and replayed traces keep
+vLLM's draws, and the log states the reason.
 """
 
 try:
@@ -49,21 +53,24 @@ except ImportError as missing:
     ) from missing
 
 from ._vllm.counts import Counts
-from ._vllm.support import register
+from ._vllm.vllm_hooks import register
 
 
 def counts() -> Counts:
-    """How this process's steps were drawn so far, where its workers run in this process."""
+    """The number of this process's steps so far, by how they were drawn.
+
+    Only workers that run in this process are counted.
+    """
     from ._vllm.counts import counts as found
 
     return found
 
 
 def weights_changed() -> None:
-    """Tell the plugin that weights of this process's workers have changed.
+    """Notify the plug-in that weights of this process's workers have changed.
 
-    For code that changes weights by none of the ways that the plugin detects, which the module's
-    text lists. Costs one pass over a head that has a screen, and nothing without screens.
+    Needed only after changes that the plug-in does not detect; the module's documentation lists
+    those that it does. Costs one pass over each head with a screen, and nothing without screens.
     """
     from ._vllm.weights import changed
 

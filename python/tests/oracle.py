@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sampling contract in plain NumPy, float64 throughout. It shares no code with the package."""
+"""The sampling contract in plain NumPy, float64 throughout; shares no code with the package."""
 
 import numpy as np
 
@@ -131,7 +131,7 @@ def keep(z, min_p=0.0, top_k=0, top_p=1.0, joint=False, last=False, exact=False)
 
 
 def process(y, temperature, order="min_p,top_k,top_p", ties="all", **rules):
-    """What the draw of one row sees: y is edit()'s; -inf where a rule removed a token."""
+    """Transformed logits of one row: y is edit()'s; -inf where a rule removed a token."""
     z = y if temperature == 0 else y / temperature
     if temperature == 0:
         return z

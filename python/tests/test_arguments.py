@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is refused, by name, and what the C structs must look like."""
+"""Invalid arguments, whose errors name them, and the layout of C structs."""
 
 import os
 import re
@@ -36,14 +36,14 @@ UNALIGNED = np.zeros(2 * 16 * 4 + 1, dtype=np.uint8)[1:].view(np.float32).reshap
 @pytest.mark.parametrize(
     "logits, text",
     [
-        (LOGITS[0], r"expected two axes, got .*; for one row give logits\[None\]$"),
+        (LOGITS[0], r"expected two axes, got .*; for one row pass logits\[None\]$"),
         (LOGITS[None], "expected two axes"),
         (np.zeros((2**40, 0), np.float32), r"the shape \(1099511627776, 0\) has no columns"),
-        (LOGITS[:, ::2], r"last axis is not contiguous; give np.ascontiguousarray\(logits\)$"),
+        (LOGITS[:, ::2], r"last axis is not contiguous; pass np.ascontiguousarray\(logits\)$"),
         (np.asfortranarray(LOGITS), "last axis is not contiguous"),
-        (LOGITS[::-1], "rows -64 bytes apart"),
-        (np.broadcast_to(LOGITS[:1], (2, 16)), "rows 0 bytes apart"),
-        (np.lib.stride_tricks.as_strided(LOGITS, (2, 9), (4, 4)), "rows 4 bytes apart"),
+        (LOGITS[::-1], "row stride of -64 bytes"),
+        (np.broadcast_to(LOGITS[:1], (2, 16)), "row stride of 0 bytes"),
+        (np.lib.stride_tricks.as_strided(LOGITS, (2, 9), (4, 4)), "row stride of 4 bytes"),
         (UNALIGNED, "not aligned"),
     ],
 )
@@ -127,17 +127,17 @@ def test_layouts_of_one_row_or_column():
         ({"banned": [1.5]}, TypeError, "banned: "),
         ({"banned": [[1], [[2]]]}, TypeError, r"banned\[1\]\[0\]: "),
         ({"banned": [1, [2]]}, TypeError, r"banned\[0\]: "),
-        ({"banned": [[1], [-2]]}, ValueError, r"banned\[1\]: -2 is no token id"),
-        ({"banned": [2**31]}, ValueError, "banned: 2147483648 is no token id"),
+        ({"banned": [[1], [-2]]}, ValueError, r"banned\[1\]: -2 is not a token id"),
+        ({"banned": [2**31]}, ValueError, "banned: 2147483648 is not a token id"),
         ({"banned": [[1], [2], [3]]}, ValueError, "banned: expected 2 lists"),
         ({"logit_bias": [1]}, TypeError, "logit_bias: "),
         ({"logit_bias": {1: "x"}}, TypeError, r"logit_bias\[1\]: "),
-        ({"logit_bias": {-1: 2.0}}, ValueError, "logit_bias: -1 is no token id"),
+        ({"logit_bias": {-1: 2.0}}, ValueError, "logit_bias: -1 is not a token id"),
         ({"logit_bias": [{}, {}, {}]}, ValueError, "logit_bias: expected 2 lists"),
         ({"prompt_tokens": [[1]]}, ValueError, "prompt_tokens: expected 2 lists"),
         ({"output_tokens": [[1], ["a"]]}, TypeError, r"output_tokens\[1\]\[0\]: "),
-        ({"repetition_penalty": 1.5}, ValueError, "repetition_penalty: needs prompt_tokens or "),
-        ({"presence_penalty": [1, 0]}, ValueError, "presence_penalty: needs prompt_tokens or "),
+        ({"repetition_penalty": 1.5}, ValueError, "repetition_penalty: requires prompt_tokens, "),
+        ({"presence_penalty": [1, 0]}, ValueError, "presence_penalty: requires prompt_tokens, "),
         ({"top_p": 0}, ValueError, "top_p: it is 0"),  # no index for one number
         ({"top_p": [0, 1]}, ValueError, r"top_p\[0\]: it is 0"),
         ({"top_p": [0.5, 1.5]}, ValueError, r"top_p\[1\]: "),
@@ -202,7 +202,7 @@ def test_info_and_version():
     assert all(re.fullmatch(r"(sm|compute)_\d+a?", each) for each in about.cuda_architectures)
 
 
-def test_info_of_a_gpu_describes_it_or_says_what_is_missing():
+def test_info_of_a_gpu_describes_it_or_names_what_is_missing():
     try:
         about = gumbel.info(device="cuda:0")
     except RuntimeError as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What engines with continuous batching ask for: slots, live rows, given and allowed tokens."""
+"""Parameters for engines with continuous batching: slots, live rows, given and allowed tokens."""
 
 import gumbel
 import numpy as np
@@ -21,7 +21,7 @@ def equal(one, other, rows=slice(None)):
 
 
 def test_slots():
-    """Row parameters and masks in slots draw what they draw in rows."""
+    """Row parameters and masks in slots draw the same tokens as in rows."""
     slots, count = np.array([5, 0, 3, 1], np.int32), 6
     rows = {
         "temperature": np.array([0.5, 1.0, 2.0, 0.0]),
@@ -55,7 +55,7 @@ def test_live_rows():
 
 
 @pytest.mark.parametrize("common", [{}, {"temperature": 0.6}, {"top_k": 30, "logprobs": "raw"}])
-def test_given_tokens_have_what_a_draw_says_of_them(common):
+def test_given_tokens_have_the_outputs_of_a_draw(common):
     wanted = {**common, "num_samples": S, "ranks": True, "kept": True, "top_logprobs": 4}
     drawn = gumbel.sample(HIDDEN, WEIGHT, seed=5, **wanted)
     equal(drawn, gumbel.sample(HIDDEN, WEIGHT, given=drawn.tokens, **wanted))
@@ -97,8 +97,8 @@ def test_explain():
 @pytest.mark.parametrize(
     "keywords, error, text",
     [
-        ({"slots": [0, 1, 2, 3]}, ValueError, "slots: it needs num_slots"),
-        ({"num_slots": 4}, ValueError, "num_slots: it needs slots"),
+        ({"slots": [0, 1, 2, 3]}, ValueError, "slots: requires num_slots"),
+        ({"num_slots": 4}, ValueError, "num_slots: requires slots"),
         ({"slots": [0, 1, 2, 4], "num_slots": 4}, ValueError, "slots: "),
         ({"slots": 0, "num_slots": 4}, ValueError, "slots: expected the shape"),
         ({"live_rows": B + 1}, ValueError, "live_rows: "),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verified drafts: texts are those that are decoded step by step, whatever was drafted."""
+"""Verification of drafts: texts equal those of plain decoding, for any drafts."""
 
 import ctypes
 
@@ -30,7 +30,7 @@ def how(places=R):
 
 
 def logits_of(rows, weight):
-    """The same of a row whatever others there are."""
+    """Logits [B, V]; those of a row do not depend on other rows."""
     return (rows.astype(np.float64) @ weight.T.astype(np.float64)).astype(np.float32)
 
 
@@ -96,7 +96,7 @@ def test_trees_stops_and_limits(target):
     first = gumbel.sample(states[0, [1]], weight, **common).tokens[0, 0]
     second = gumbel.sample(states[1, [first]], weight, **{**common, "position": 1}).tokens[0, 0]
     other = (first + 1) % V
-    # Root, a wrong child, the right one, and behind that the second token, which nothing follows.
+    # Root, a wrong child, the right child, and its child: the second token, a leaf.
     tokens = np.array([1, other, first, second], np.int32)
     parents = np.array([0, 0, 0, 2], np.int32)
     rows = states[[0, 1, 1, 2], tokens]
@@ -215,7 +215,7 @@ def test_a_draft_with_its_own_head_is_accepted_where_it_is_the_target(target):
 
 
 def chains_of_another_model(target, requests=40, most=4):
-    """Chains that a model near the target drew from its head; and what it knew of its draws."""
+    """Chains that a model close to the target drew from its head, with lse and logprobs."""
     weight, states = target
     random = np.random.default_rng(11)
     rows = np.concatenate([states[place, :requests] for place in range(most)])
@@ -246,9 +246,9 @@ class Taken:
         return self.array.__dlpack_device__()
 
 
-def told_structs(monkeypatch):
-    """What calls from now on hand to the library as the draft's lse and logprobs, copied."""
-    handed, call = [], gumbel._calls.drafts.verify_by
+def record_structs(monkeypatch):
+    """Record copies of the draft's lse and logprobs that later calls pass to the library."""
+    handed, call = [], gumbel._calls.drafts.verify_draft
 
     def read(place, count):
         floats = ctypes.c_float * count
@@ -259,14 +259,14 @@ def told_structs(monkeypatch):
         handed.append([read(getattr(draft.struct, name), count) for name in ("lse", "logprobs")])
         return call(function, way_in, request, draft)
 
-    monkeypatch.setattr(gumbel._calls.drafts, "verify_by", spy)
+    monkeypatch.setattr(gumbel._calls.drafts, "verify_draft", spy)
     return handed
 
 
 def test_what_the_drafters_draws_had_reaches_the_library(target, monkeypatch):
     weight, _ = target
     rows, other, drafts, seed, lse, logprobs = chains_of_another_model(target)
-    handed = told_structs(monkeypatch)
+    handed = record_structs(monkeypatch)
 
     def verify(tokens=drafts, **drawn):
         parts = {} if tokens.ndim == 2 else {"offsets": np.arange(0, len(rows) + 1, 4, np.int32)}
@@ -279,14 +279,14 @@ def test_what_the_drafters_draws_had_reaches_the_library(target, monkeypatch):
     assert handed.pop() == [None, None]
     assert 0 < alone.accepted.mean() < 3
     wide = np.stack([lse, logprobs], -1)  # in which neither is contiguous
-    for tokens, told in (
+    for tokens, drawn_by in (
         (drafts, (lse, logprobs)),
         (drafts, (lse.ravel(), logprobs.ravel())),
         (drafts, (wide[..., 0], wide[..., 1])),
         (drafts, (Taken(lse), Taken(logprobs))),
         (drafts.ravel(), (lse.ravel(), logprobs.ravel())),
     ):
-        found = verify(tokens, drawn_lse=told[0], drawn_logprobs=told[1])
+        found = verify(tokens, drawn_lse=drawn_by[0], drawn_logprobs=drawn_by[1])
         assert (found.tokens == alone.tokens).all() and (found.accepted == alone.accepted).all()
         for there, wanted in zip(handed.pop(), (lse, logprobs)):
             np.testing.assert_array_equal(there, wanted.ravel())
@@ -317,8 +317,8 @@ def test_wrong_results_of_the_drafters_draws_are_refused_by_name(target, name):
     refuse(TypeError, rf"proposal\.{name}: ", good.tolist())
     refuse(TypeError, rf"proposal\.{name}: a masked", np.ma.masked_invalid(good))
     other_name = {"drawn_lse": "drawn_logprobs", "drawn_logprobs": "drawn_lse"}[name]
-    refuse(ValueError, f"^{other_name}: it goes with {name}, both or neither", None)
-    with pytest.raises(ValueError, match=f"^{name}: it goes with {other_name}"):
+    refuse(ValueError, f"^{other_name}: requires {name}", None)
+    with pytest.raises(ValueError, match=f"^{name}: requires {other_name}"):
         gumbel.proposal_logits(other, **{name: good})
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Histories count what lists of tokens say, in rows and in slots, from step to step."""
+"""Histories count as lists of tokens do, in rows and in slots, from step to step."""
 
 import gumbel
 import numpy as np
@@ -122,7 +122,7 @@ def test_no_rows():
         ({"like": [1.0]}, TypeError, "like: expected a NumPy array or a torch tensor"),
     ],
 )
-def test_what_cannot_be_made(keywords, error, text):
+def test_invalid_constructor_arguments(keywords, error, text):
     with pytest.raises(error, match=f"^{text}"):
         gumbel.History(**{"num_slots": 2, "vocab_size": V, **keywords})
 
@@ -132,7 +132,7 @@ def test_refusals():
     calls = [
         (lambda: history.start([[1]]), ValueError, "prompts: expected 5 lists"),
         (lambda: history.start(outputs=["a"] * 5), TypeError, r"outputs\[0\]: "),
-        (lambda: history.start(slots=3), ValueError, "slots: expected a list of 5 slots at most"),
+        (lambda: history.start(slots=3), ValueError, "slots: expected a list of at most 5 slots"),
         (lambda: history.start(slots=range(2**62)), ValueError, "slots: expected a list"),
         (lambda: history.start(slots=[0, SLOTS]), ValueError, r"slots: slots\[1\] is 5"),
         (lambda: history.start(slots=[-1]), ValueError, r"slots\[0\]: "),

@@ -283,7 +283,7 @@ CASES = [
     for name in parameters
 ]
 
-# Sizes that contradict each other may be told by either name.
+# Sizes that contradict each other may be reported by either name.
 PARTNERS = {
     "hidden": "(weight|mask|weight_or_logits|given|slots|live_rows|tokens)",
     "weight": "(hidden|bias|mask)",
@@ -363,7 +363,7 @@ def test_odd_things_are_refused_by_name(function, name):
         ({"top_p": 2}, ValueError, r"top_p: it is 2"),
     ],
 )
-def test_what_they_are_told(keywords, error, text):
+def test_error_texts(keywords, error, text):
     with pytest.raises(error, match=f"^{text}"):
         gumbel.sample_logits(LOGITS, **keywords)
 
@@ -375,7 +375,7 @@ def test_words_that_are_none(words):
 
 
 def test_an_environment_of_any_bytes():
-    """The library quotes it, and what it quotes may be no UTF-8."""
+    """The library quotes the environment, which may not be UTF-8."""
     code = "import gumbel\ntry: gumbel.info()\nexcept ValueError as e: print(ascii(str(e))[1:])"
     for value, shown in ((b"\xff", r"\udcff"), ("\u00e9".encode() * 300, r"\xe9")):
         done = subprocess.run(

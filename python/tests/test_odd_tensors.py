@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors whose memory is not what it seems, with a stand-in for torch, which need not be there."""
+"""Tensors with unusual memory, by a stand-in for torch, which need not be installed."""
 
 import importlib
 import sys
@@ -14,7 +14,7 @@ LOGITS = np.zeros((2, 40), np.float32)
 
 
 class Tensor:
-    """What the package asks of a torch.Tensor before it reads one."""
+    """A stand-in with the attributes of a torch.Tensor that the package reads first."""
 
     def __init__(self, array=LOGITS, dtype="float32", kind="cpu", **odd):
         self.array, self.dtype, self.shape = array, f"torch.{dtype}", array.shape
@@ -47,12 +47,12 @@ class Tensor:
 
 
 ODD = {
-    "negative": ({"neg": True}, "waits to be negated"),
-    "conjugate": ({"conj": True, "dtype": "complex64"}, "waits to be conjugated"),
+    "negative": ({"neg": True}, "has a pending negation"),
+    "conjugate": ({"conj": True, "dtype": "complex64"}, "has a pending conjugation"),
     "sparse": ({"layout": "torch.sparse_coo"}, "is not dense"),
     "compressed": ({"layout": "torch.sparse_csr"}, "is not dense"),
     "nested": ({"nested": True}, "is not dense"),
-    "meta": ({"meta": True}, "is on meta"),
+    "meta": ({"meta": True}, "is on the meta device"),
 }
 NO_NUMBERS = ("bool", "complex64", "quint8", "float8_e4m3fn", "bits8")
 
@@ -88,17 +88,17 @@ def test_dtypes_of_no_numbers_are_refused_by_name(dtype):
 
 
 def test_what_a_gpu_adopts():
-    """Parameters that are there already are not read on the way: nothing else would tell."""
+    """Parameters on the right device are not copied; only this test would notice."""
     arrays = object.__new__(TorchArrays)
     arrays.torch, arrays.place = sys.modules["torch"], SimpleNamespace(type="cuda", index=0)
     arrays.on_host = False
-    assert arrays.adopt("seed", Tensor(kind="cuda", dtype="int64"), np.uint64) is LOGITS
+    assert arrays.adopt_tensor("seed", Tensor(kind="cuda", dtype="int64"), np.uint64) is LOGITS
     for dtype in NO_NUMBERS:
         with pytest.raises(TypeError, match=f"^seed: expected numbers, got torch.{dtype}"):
-            arrays.adopt("seed", Tensor(kind="cuda", dtype=dtype), np.uint64)
+            arrays.adopt_tensor("seed", Tensor(kind="cuda", dtype=dtype), np.uint64)
     for odd, text in ODD.values():
         with pytest.raises(TypeError, match=f"^seed: the tensor {text}"):
-            arrays.adopt("seed", Tensor(kind="cuda", **odd), np.uint64)
+            arrays.adopt_tensor("seed", Tensor(kind="cuda", **odd), np.uint64)
 
 
 def test_operators_say_what_to_install(monkeypatch):

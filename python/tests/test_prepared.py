@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prepared calls draw what plain calls draw; arrays of other libraries are taken by DLPack."""
+"""Prepared calls draw the tokens of plain calls; DLPack imports arrays of other libraries."""
 
 import gumbel
 import numpy as np
@@ -180,13 +180,13 @@ def test_what_dlpack_does_not_hand_over():
         def __dlpack_device__(self):
             raise RuntimeError("no such device")
 
-    with pytest.raises(TypeError, match="logits: DLPack does not hand it over: no such device"):
+    with pytest.raises(TypeError, match="logits: cannot be imported by DLPack: no such device"):
         gumbel.sample_logits(Broken(LOGITS[0]))
 
 
 def test_dlpack_of_other_devices_needs_torch(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "torch", None)
-    with pytest.raises(TypeError, match="logits: is on a GPU, which is taken by way of torch"):
+    with pytest.raises(TypeError, match="logits: is on a GPU, which requires torch"):
         gumbel.sample_logits(Foreign(LOGITS[0], device=(2, 0)))
 
 

@@ -181,7 +181,7 @@ FIVE = np.log(np.array([[0.30, 0.25, 0.24, 0.11, 0.10]], dtype=np.float32))
     "order, kept", [("min_p,top_k,top_p", 1), ("joint", 2), ("before_temperature", 1)]
 )
 def test_orders_differ(order, kept):
-    """Of 3 tokens with 0.79 of the mass, the largest alone has 0.35 of it; of all, two have."""
+    """Of 3 tokens with mass 0.79 the likeliest has 0.35 of it; of all mass, only two have that."""
     out = gumbel.sample_logits(FIVE, top_k=3, top_p=0.35, order=order, kept=True)
     assert out.kept.tolist() == [kept]
 
@@ -237,7 +237,7 @@ def test_lists_of_every_kind():
     np.testing.assert_array_equal(gumbel.process_logits(LOGITS, logit_bias={}), LOGITS)
 
 
-def test_what_is_not_asked_for_is_none():
+def test_unrequested_outputs_are_none():
     out = gumbel.sample_logits(LOGITS, top_k=3)
     assert out.ranks is None and out.kept is None
     assert out.top_ids is None and out.top_logprobs is None

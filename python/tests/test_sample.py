@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import oracle
 import pytest
-from gumbel._inputs.arguments import row_integers
+from gumbel._inputs.arguments import read_row_integers
 from gumbel._inputs.arrays import NumpyArrays
 
 B, V, D = 5, 515, 48
@@ -94,7 +94,7 @@ def test_parameters_of_each_row():
 
 
 def test_first_sample_of_each_row():
-    """A row's draws use the counters from its own first_sample on, whatever they are given as."""
+    """A row's draws use the counters from its own first_sample on, for all types of arguments."""
     hidden, weight, _ = problem()
     logits = product(hidden, weight).astype(np.float32)
     counters = [0, 7, 2**32 - 1, 1, 2**31]
@@ -123,7 +123,7 @@ def test_first_sample_of_each_row():
 def test_first_sample_is_read_where_it_lies():
     for dtype in (np.int32, np.uint32):
         values = np.arange(B, dtype=dtype)
-        found, _ = row_integers("first_sample", values, B, np.uint32, NumpyArrays(None, None))
+        found, _ = read_row_integers("first_sample", values, B, np.uint32, NumpyArrays(None, None))
         assert np.shares_memory(found, values)
 
 
@@ -143,7 +143,7 @@ def test_positions_of_64_bits():
 @pytest.mark.parametrize("dtype", [np.int64, np.uint64])
 def test_seeds_and_positions_are_read_where_they_lie(dtype):
     values = np.arange(B, dtype=dtype)
-    found, _ = row_integers("seed", values, B, np.uint64, NumpyArrays(None, None))
+    found, _ = read_row_integers("seed", values, B, np.uint64, NumpyArrays(None, None))
     assert np.shares_memory(found, values)
 
 

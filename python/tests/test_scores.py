@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""score() and score_logits() against NumPy: what tokens have that nobody drew."""
+"""score() and score_logits() against NumPy: log-probabilities and ranks of given tokens."""
 
 import gumbel
 import numpy as np
@@ -76,7 +76,7 @@ def test_no_tokens():
 
 
 def test_a_prompt_of_many_rows():
-    """More rows than the library serves at a time, each as it is scored alone."""
+    """More rows than the library processes at a time; each row equals its score alone."""
     rows = 700
     hidden = RNG.normal(size=(rows, D)).astype(np.float32)
     tokens = RNG.integers(0, V, size=rows)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of a vocabulary, merged in any order, draw what the whole draws."""
+"""Shards of a vocabulary, merged in any order, draw the tokens of the whole."""
 
 import gumbel
 import numpy as np
@@ -81,7 +81,7 @@ def test_they_are_plain_data():
     sent = b"".join(part.tobytes() for part in of_logits())
     gathered = np.frombuffer(sent, gumbel.SUMMARY).reshape(len(SHARDS), B, S)
     equal(gumbel.finish(gathered), whole()[0])
-    with pytest.raises(ValueError, match="^into: it is read-only"):
+    with pytest.raises(ValueError, match="^into: the array is read-only"):
         gumbel.merge(gathered[0], gathered[1])
 
 

@@ -289,7 +289,7 @@ def test_what_does_not_go_together_is_named():
         gumbel.sample_logits(torch.empty((B, V), device="meta"))
     with pytest.raises(TypeError, match="^logits: dtype float64 "):
         gumbel.sample_logits(torch.tensor(LOGITS).double())
-    with pytest.raises(ValueError, match=r"^logits: .* give logits.contiguous\(\)$"):
+    with pytest.raises(ValueError, match=r"^logits: .* pass logits.contiguous\(\)$"):
         gumbel.sample_logits(torch.tensor(LOGITS).T)
     with pytest.raises(ValueError, match=r"^temperature: .*got \(2,\)"):
         gumbel.sample_logits(torch.tensor(LOGITS), temperature=torch.ones(2))

@@ -11,10 +11,10 @@ use std::mem::size_of;
 use std::os::raw::{c_char, c_void};
 use std::ptr::{self, NonNull};
 
-/// A summary of a part of a vocabulary, plain data that may be copied, sent and stored.
+/// The partial result of a draw over a shard: plain data that may be copied, sent and stored.
 pub type Summary = ffi::gumbel_summary;
 
-/// The stream of a GPU that a call is queued on. Default: none, as on a CPU.
+/// The GPU stream on which a call is queued. Default: none, as on a CPU.
 #[derive(Clone, Copy, Debug)]
 pub struct Stream(pub(crate) *mut c_void);
 
@@ -25,43 +25,43 @@ impl Default for Stream {
 }
 
 impl Stream {
-    /// The default stream, and the only one of a CPU.
+    /// The default stream; required on a CPU.
     pub const NONE: Stream = Stream(ptr::null_mut());
 
-    /// A `CUstream` or `cudaStream_t`.
+    /// A stream from a `CUstream` or `cudaStream_t`.
     ///
     /// # Safety
-    /// It is one, of the GPU that every call with it is made for, and lives until it has passed
-    /// those calls.
+    /// The pointer must be a stream of the GPU of every call that uses it. The stream must exist
+    /// until it has executed those calls.
     pub unsafe fn from_raw(stream: *mut c_void) -> Self {
         Stream(stream)
     }
 }
 
-/// A CPU, or a GPU, that samples. Calls may run side by side, on any threads.
+/// A CPU or a GPU on which calls run. Threads may make calls concurrently.
 ///
-/// A call on a CPU is done when it returns. On a GPU it is queued: its views are made by unsafe
-/// functions, whose callers promise that the memory outlives the stream's work.
+/// A call on a CPU is complete when it returns. On a GPU it is queued; its views come from unsafe
+/// functions, whose callers guarantee that the memory outlives the stream's work.
 pub struct Device {
     raw: NonNull<ffi::gumbel_device>,
     host: bool,
-    // The pool that the device calls, behind a thin pointer that C can hold; dropped after it.
+    // The pool that the device calls, boxed for a thin pointer in C; dropped after the device.
     _pool: Option<Box<Box<dyn ParallelFor>>>,
 }
 
 // SAFETY: "Calls on one device may run at the same time if their outputs and workspaces differ"
-// (gumbel.h); both are behind &mut. Nothing is bound to the thread that opened it.
+// (gumbel.h); both are behind &mut. A device is not bound to the thread that opened it.
 unsafe impl Send for Device {}
 unsafe impl Sync for Device {}
 
 impl Drop for Device {
     fn drop(&mut self) {
-        // SAFETY: it is open, and no call runs, as calls borrow it.
+        // SAFETY: the device is open, and no call runs, as calls borrow the device.
         unsafe { ffi::gumbel_close(self.raw.as_ptr()) }
     }
 }
 
-/// Hand a call's pieces to the engine's pool. A panic must not pass through C.
+/// Run a call's tasks on the engine's pool. A panic must not unwind through C.
 unsafe extern "C" fn run_pool(
     context: *mut c_void,
     count: i32,
@@ -69,7 +69,7 @@ unsafe extern "C" fn run_pool(
     argument: *mut c_void,
 ) {
     struct Argument(*mut c_void);
-    // SAFETY: the library calls its own task with it from any threads.
+    // SAFETY: the library allows its tasks to run on any threads.
     unsafe impl Sync for Argument {}
     impl Argument {
         fn get(&self) -> *mut c_void {
@@ -80,7 +80,7 @@ unsafe extern "C" fn run_pool(
     // SAFETY: `context` is the box that Device::open() made, which outlives the device.
     let pool: &dyn ParallelFor = unsafe { &**context.cast::<Box<dyn ParallelFor>>() };
     let run = std::panic::AssertUnwindSafe(|| {
-        // SAFETY: the pool's promise is the library's: each index once, while this call runs.
+        // SAFETY: a ThreadPool guarantees what the library requires: each index once, in this call.
         pool.run(count, &|index| unsafe { task(argument.get(), index) })
     });
     if std::panic::catch_unwind(run).is_err() {
@@ -89,7 +89,7 @@ unsafe extern "C" fn run_pool(
 }
 
 fn c_string(field: &str, text: Option<&str>) -> Result<Option<CString>> {
-    text.map(CString::new).transpose().map_err(|_| Error::argument(field, "it has a NUL in it"))
+    text.map(CString::new).transpose().map_err(|_| Error::argument(field, "it contains a NUL"))
 }
 
 fn c_pointer(text: &Option<CString>) -> *const c_char {
@@ -100,7 +100,7 @@ impl Device {
     /// Open a device.
     ///
     /// # Errors
-    /// Options out of range, a device that is not available, no memory, a driver that refuses.
+    /// Options are out of range, the device is not available, memory is short, or the driver fails.
     pub fn open(options: DeviceOptions<'_>) -> Result<Device> {
         let name = c_string("options.device", options.device)?;
         let rungs = c_string("options.rungs", options.rungs)?;
@@ -125,12 +125,12 @@ impl Device {
         Ok(device)
     }
 
-    /// The C interface's device, which stays this one's.
+    /// The device of the C interface, which this one still owns.
     pub fn as_raw(&self) -> *mut ffi::gumbel_device {
         self.raw.as_ptr()
     }
 
-    /// Whether data are in host memory, and not on a GPU.
+    /// Whether the device's data are in host memory.
     pub fn in_host_memory(&self) -> bool {
         self.host
     }
@@ -143,13 +143,13 @@ impl Device {
         Check { host: self.host, reads: false }
     }
 
-    /// What this device is.
+    /// A description of this device.
     pub fn describe(&self) -> Result<DeviceInfo> {
         let mut info = ffi::gumbel_device_info {
             struct_size: size_of::<ffi::gumbel_device_info>(),
             ..Default::default()
         };
-        // SAFETY: the device is open, the struct has its size.
+        // SAFETY: the device is open, and the struct has its size set.
         call(|_| unsafe { ffi::gumbel_describe(self.as_raw(), &mut info) })?;
         Ok(DeviceInfo {
             isa: Isa::from_raw(info.isa),
@@ -162,8 +162,8 @@ impl Device {
 
     // ------------------------------------------------------------------------- workspaces ----
 
-    /// Bytes of workspace that one call with these arguments takes; without an output, the most of
-    /// every call that takes the others. No data are read.
+    /// Workspace size of a call with these arguments, in bytes; without an output, the largest of
+    /// all calls with the other arguments. Reads no data.
     pub fn workspace_size(
         &self,
         input: &impl Input,
@@ -187,7 +187,7 @@ impl Device {
         Ok(bytes)
     }
 
-    /// Bytes that every call within these limits has enough with.
+    /// Workspace size sufficient for every call within these limits, in bytes.
     pub fn workspace_most(&self, limits: &Limits) -> Result<usize> {
         let to = ffi::gumbel_limits {
             struct_size: size_of::<ffi::gumbel_limits>(),
@@ -205,7 +205,7 @@ impl Device {
         Ok(bytes)
     }
 
-    /// Bytes of workspace that a verification with these arguments takes. No data are read.
+    /// Workspace size of a verification with these arguments, in bytes. Reads no data.
     pub fn verify_workspace_size(
         &self,
         input: &impl Input,
@@ -231,7 +231,7 @@ impl Device {
         Ok(bytes)
     }
 
-    /// Which kernels would serve a call with these arguments, and why others would not.
+    /// Explains which kernels serve a call with these arguments, and why others do not.
     pub fn explain(
         &self,
         input: &impl Input,
@@ -241,7 +241,7 @@ impl Device {
         let mut to = CallC::new(&self.sizes_alone(), input, how, out)?;
         let at = to.link();
         let mut text: [c_char; 2048] = [0; 2048];
-        // SAFETY: as in workspace_size(); the text is cut where the array ends.
+        // SAFETY: as in workspace_size(); the library truncates the text to the array.
         call(|error| unsafe {
             ffi::gumbel_explain(
                 self.as_raw(),

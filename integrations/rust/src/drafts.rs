@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a verification of drafts is given, as plain structs; `drafts.h` says what each field means.
+//! Parameters and results of the verification of drafts; `drafts.h` documents each field.
 use crate::enums::Rule;
 use crate::parameters::{Head, Logits, Output, Sampling, TokenLists};
 use crate::views::{View, ViewMut};
 
-/// What was drafted, for R requests of M nodes at most, in n rows.
+/// Drafts of R requests with at most M nodes each, in n rows.
 #[derive(Clone, Copy, Debug)]
 pub struct Draft<'a> {
     /// R
     pub requests: usize,
     /// M
     pub max_nodes: usize,
-    /// How drafts are accepted.
+    /// The rule of acceptance.
     pub rule: Rule,
     /// `[n]`
     pub tokens: View<'a, i32>,
@@ -25,15 +25,15 @@ pub struct Draft<'a> {
     pub limit: View<'a, i32>,
     /// R lists
     pub stop: TokenLists<'a>,
-    /// What drew the drafts, of a rule that asks.
+    /// The head that drew the drafts, for rules that use it.
     pub head: Option<Head<'a>>,
-    /// The same from logits.
+    /// The logits from which the drafts were drawn, instead of a head.
     pub logits: Option<Logits<'a>>,
-    /// By which parameters it did.
+    /// The parameters of the draft's draws.
     pub sampling: Option<Sampling<'a>>,
-    /// `[n]` or absent: log-normalisers of the draws that it was drafted by.
+    /// `[n]` or absent: log-normalisers of the draft's draws.
     pub lse: View<'a, f32>,
-    /// `[n]` or absent: log-probabilities of those.
+    /// `[n]` or absent: log-probabilities of the draft's draws.
     pub logprobs: View<'a, f32>,
 }
 
@@ -58,7 +58,7 @@ impl Default for Draft<'_> {
     }
 }
 
-/// Where a verification's results go; all but `tokens` and `emitted` may be absent.
+/// Results of a verification; only `tokens` and `emitted` are required.
 #[derive(Debug, Default)]
 pub struct Verified<'a> {
     /// `[R, M]`
@@ -83,6 +83,6 @@ pub struct Verified<'a> {
     pub scores: ViewMut<'a, f32>,
     /// `[M]`
     pub histogram: ViewMut<'a, u64>,
-    /// Of n rows.
+    /// Outputs of the n rows.
     pub rows: Option<Output<'a>>,
 }

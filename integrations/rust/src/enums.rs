@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Choices of the C interface, with its values.
+//! Enums of the C interface, with its values.
 
 /// Declare enums of the C interface.
 macro_rules! c_enums {
@@ -10,7 +10,7 @@ macro_rules! c_enums {
         pub enum $name { $($(#[$on])* $item = $value,)* }
 
         impl $name {
-            /// The one with this value of the C interface.
+            /// The variant with this value of the C interface.
             pub fn from_raw(value: i32) -> Option<Self> {
                 match value {
                     $($value => Some($name::$item),)*
@@ -35,7 +35,7 @@ c_enums! {
         /// AArch64 Advanced SIMD.
         Neon = 4,
     }
-    /// In which order the rules of truncation apply.
+    /// The order in which truncation rules apply.
     Order {
         /// vLLM.
         MinPTopKTopP = 0,
@@ -50,11 +50,11 @@ c_enums! {
         /// mlx.
         JointTemperature = 5,
     }
-    /// What happens to equals at a cut.
+    /// Handling of ties at the end of the kept set.
     Ties {
-        /// They stay together.
+        /// All ties are kept.
         All = 0,
-        /// Lower ids first.
+        /// Only as many as needed, lower ids first.
         Exact = 1,
     }
     /// Whether the fixed operations bind the mass.
@@ -64,14 +64,14 @@ c_enums! {
         /// Permission for what gains by it.
         Fast = 1,
     }
-    /// Which distribution log-probabilities are of.
+    /// The distribution of log-probabilities.
     Distribution {
-        /// That of the draw.
+        /// The distribution that is drawn from.
         Processed = 0,
-        /// The softmax of the logits as they are.
+        /// The softmax of the unmodified logits.
         Raw = 1,
     }
-    /// What a row's data showed.
+    /// The status of a row.
     RowStatus {
         /// A token was drawn.
         Ok = 0,
@@ -83,48 +83,48 @@ c_enums! {
         Empty = 3,
         /// On a GPU: the temperature is negative or not finite.
         Temperature = 4,
-        /// On a GPU: its slot is none.
+        /// On a GPU: the slot does not exist.
         Slot = 5,
-        /// It is none of the live rows.
+        /// The row is not a live row.
         Unused = 6,
         /// On a GPU: the draft is not valid.
         Draft = 7,
     }
-    /// How drafts are accepted; all rules are exact.
+    /// The rule by which drafts are accepted; all rules are exact.
     Rule {
-        /// While they are the target's own draws.
+        /// While they equal the target's own draws.
         Coupled = 0,
-        /// Each with chance min(1, p / q).
+        /// Each with probability min(1, p / q). Unstable: may change in a minor release.
         Rejection = 1,
-        /// Jointly.
+        /// Jointly. Unstable: may change in a minor release.
         Block = 2,
     }
-    /// Why a request has ended.
+    /// The reason why a request has ended.
     FinishReason {
-        /// It has not.
+        /// The request has not ended.
         None = 0,
-        /// It emitted a token of `stop`.
+        /// A token of `stop` was emitted.
         Stop = 1,
-        /// It emitted as many as `limit`.
+        /// `limit` tokens were emitted.
         Limit = 2,
     }
 }
 
-/// Streams of randomness that never overlap: values of [`Sampling::domain`].
+/// Independent random streams: values of [`Sampling::domain`].
 pub mod domain {
-    /// The model's own draws.
+    /// Draws of the model.
     pub const TARGET: u32 = 0;
-    /// A drafter's.
+    /// Draws of a drafter.
     pub const DRAFT: u32 = 1;
     /// The acceptance of drafts.
     pub const ACCEPT: u32 = 2;
-    /// What is drawn where a draft was not accepted.
+    /// Draws in place of rejected drafts.
     pub const RESIDUAL: u32 = 3;
-    /// Groups.
+    /// Grouped draws.
     pub const GROUP: u32 = 4;
-    /// Streams.
+    /// Streamed draws.
     pub const STREAM: u32 = 5;
-    /// That of token `step` of a draft under [`Rule::Block`](super::Rule::Block).
+    /// The domain of token `step` of a draft under [`Rule::Block`](super::Rule::Block).
     pub const fn draft(step: u32) -> u32 {
         DRAFT | step << 8
     }

@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::fmt;
 use std::os::raw::c_char;
 
-/// What kind of error a call had.
+/// The kind of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Status {
@@ -16,7 +16,7 @@ pub enum Status {
     Unsupported,
     /// No memory, or no threads.
     Memory,
-    /// The device's driver refused.
+    /// The device's driver failed.
     Device,
     /// A status that this crate does not know.
     Other(i32),
@@ -35,7 +35,7 @@ impl Status {
     }
 }
 
-/// Why a call failed. On an error no output has been touched.
+/// An error of a call, which has then written no output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     status: Status,
@@ -43,7 +43,7 @@ pub struct Error {
     message: String,
 }
 
-/// What a call returns.
+/// The result of a call.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
@@ -55,17 +55,17 @@ impl Error {
         Error::new(Status::Argument, field, message)
     }
 
-    /// Its kind.
+    /// The kind of the error.
     pub fn status(&self) -> Status {
         self.status
     }
 
-    /// The argument at fault, as in `sampling.temperature[3]`.
+    /// The invalid argument, such as `sampling.temperature[3]`.
     pub fn field(&self) -> &str {
         &self.field
     }
 
-    /// One sentence, with the value found and the range.
+    /// One sentence, with the value and its range.
     pub fn message(&self) -> &str {
         &self.message
     }
@@ -83,7 +83,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// The text that a C array holds, up to its NUL or its end.
+/// The text in a C array, up to its NUL or its end.
 pub(crate) fn text_of(characters: &[c_char]) -> String {
     let bytes: Vec<u8> = characters.iter().take_while(|&&c| c != 0).map(|&c| c as u8).collect();
     String::from_utf8_lossy(&bytes).into_owned()
@@ -95,11 +95,11 @@ pub(crate) fn static_text(text: *const c_char) -> &'static str {
     unsafe { CStr::from_ptr(text) }.to_str().unwrap_or("unknown")
 }
 
-/// Make a call that takes a `gumbel_error`, and turn what it says into a result.
+/// Make a call that takes a `gumbel_error`, and convert its status to a result.
 pub(crate) fn call(make: impl FnOnce(*mut ffi::gumbel_error) -> i32) -> Result<()> {
     let mut strings = std::mem::MaybeUninit::<ffi::gumbel_error>::uninit();
     let strings_at = strings.as_mut_ptr();
-    // SAFETY: the two bytes are in the struct; they make both strings empty.
+    // SAFETY: the two bytes are in the struct; writing them makes both strings empty.
     unsafe {
         std::ptr::addr_of_mut!((*strings_at).field).cast::<c_char>().write(0);
         std::ptr::addr_of_mut!((*strings_at).message).cast::<c_char>().write(0);
@@ -120,7 +120,7 @@ fn failed(code: i32, strings: *const ffi::gumbel_error) -> Error {
     };
     let mut message = message.to_string_lossy().into_owned();
     if message.is_empty() {
-        // SAFETY: any value may be asked for.
+        // SAFETY: the function accepts any value.
         message = static_text(unsafe { ffi::gumbel_status_string(code) }).to_owned();
     }
     Error::new(Status::of(code), &field.to_string_lossy(), message)

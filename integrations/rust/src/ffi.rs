@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The C interface as it is: `gumbel/gumbel.h` and `gumbel/drafts.h`, which document every item.
-//! Enums are `i32` here, as C hands them over. A struct's first field `struct_size` is its size.
+//! The unchanged C interface: `gumbel/gumbel.h` and `gumbel/drafts.h`, which document every item.
+//! Enums are `i32`, as in the C ABI. A struct's first field `struct_size` is its size.
 #![allow(non_camel_case_types, missing_docs)]
 
 use std::mem::size_of;
@@ -10,13 +10,13 @@ pub const GUMBEL_OK: i32 = 0;
 pub const GUMBEL_SAME: i64 = -1;
 pub const GUMBEL_WORKSPACE_ALIGNMENT: usize = 64;
 
-/// An open device, which is known by its pointer alone.
+/// An open device, an opaque type.
 #[repr(C)]
 pub struct gumbel_device {
     _opaque: [u8; 0],
 }
 
-/// Declare C structs; all are plain data, for which zero is the default.
+/// Declares C structs: plain data, whose default is zero.
 macro_rules! c_structs {
     ($($name:ident, $bytes:literal { $($field:ident: $type:ty,)* })*) => {
         $(

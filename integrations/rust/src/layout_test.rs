@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Every struct of `ffi` against the C compiler's view of the installed header.
+//! Compares every struct of `ffi` with the C compiler's layout of the installed header.
 use crate::ffi;
 use std::fmt::Write as _;
 use std::process::Command;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Exact token sampling by libgumbel: the LM-head product and the draw are one pass, and a token is
-//! a function of seed, position, sample and what the model says.
+//! a function of seed, position, sample and the model's logits.
 //!
 //! ```no_run
 //! use gumbel::{Device, DeviceOptions, Head, Output, Sampling, Stream, Tensor, Workspace};
@@ -18,11 +18,11 @@
 //! # }
 //! ```
 //!
-//! What a call means stands in `gumbel/gumbel.h` and `gumbel/drafts.h`, which it follows name by
-//! name. Slices are refused before the C call where they hold less than its shapes say. On a GPU,
-//! device "cuda:N", host memory is refused; views of device memory and streams are made by unsafe
-//! functions ([`View::device`], [`ViewMut::device`], [`Space::device`], [`Stream::from_raw`]), and
-//! calls with them are queued. [`ffi`] is the C interface as it is.
+//! `gumbel/gumbel.h` and `gumbel/drafts.h` document the calls; names are the same. A slice that is
+//! smaller than its shape is an error before the C call. On a GPU, device "cuda:N", host memory is
+//! an error; views of device memory and streams come from unsafe functions ([`View::device`],
+//! [`ViewMut::device`], [`Space::device`], [`Stream::from_raw`]), and calls with them are queued.
+//! [`ffi`] is the unchanged C interface.
 #![warn(missing_docs)]
 #![deny(unsafe_op_in_unsafe_fn)]
 
@@ -53,64 +53,64 @@ pub use parameters::{
 };
 pub use views::{Dtype, MatrixMut, Rows, Space, Tensor, View, ViewMut, Workspace};
 
-/// The version of the library that is linked: 10000 major + 100 minor + patch.
+/// The version of the linked library: 10000 major + 100 minor + patch.
 pub fn version() -> i32 {
-    // SAFETY: it takes and keeps nothing.
+    // SAFETY: the function has no pointer arguments.
     unsafe { ffi::gumbel_version() }
 }
 
-/// The same as text.
+/// The version of the linked library as text.
 pub fn version_string() -> &'static str {
-    // SAFETY: it takes and keeps nothing.
+    // SAFETY: the function has no pointer arguments.
     error::static_text(unsafe { ffi::gumbel_version_string() })
 }
 
-/// The GPU architectures of the linked library's kernels, in nvcc's names, as in
+/// The GPU architectures of the linked library's kernels, by nvcc's names, such as
 /// "sm_80 sm_90 sm_90a compute_90"; "" if it has none.
 pub fn cuda_architectures() -> &'static str {
-    // SAFETY: the function takes nothing and returns static storage.
+    // SAFETY: the function has no arguments and returns static storage.
     error::static_text(unsafe { ffi::gumbel_cuda_architectures() })
 }
 
 impl RowStatus {
-    /// One English phrase.
+    /// The status in English.
     pub fn phrase(self) -> &'static str {
-        // SAFETY: any value may be asked for.
+        // SAFETY: the function accepts any value.
         error::static_text(unsafe { ffi::gumbel_row_status_string(self as i32) })
     }
 }
 
 impl Isa {
-    /// As in "avx2".
+    /// The name, such as "avx2".
     pub fn name(self) -> &'static str {
-        // SAFETY: any value may be asked for.
+        // SAFETY: the function accepts any value.
         error::static_text(unsafe { ffi::gumbel_isa_name(self as i32) })
     }
 
-    /// Whether the build has it, and this machine supports it.
+    /// Whether the build and this machine support it.
     pub fn is_available(self) -> bool {
-        // SAFETY: any value may be asked for.
+        // SAFETY: the function accepts any value.
         unsafe { ffi::gumbel_isa_available(self as i32) != 0 }
     }
 }
 
-/// The seed of row `row` where one seed serves the batch.
+/// The seed of row `row` if one seed serves the batch.
 pub fn row_seed(seed: u64, row: u64) -> u64 {
-    // SAFETY: it takes and keeps nothing.
+    // SAFETY: the function has no pointer arguments.
     unsafe { ffi::gumbel_row_seed(seed, row) }
 }
 
-/// One block of Philox4x32; rounds 0 to 16, 10 is the library's own.
+/// One block of Philox4x32 with 0 to 16 rounds; the library uses 10.
 pub fn philox4x32(counter: [u32; 4], key: [u32; 2], rounds: i32) -> Result<[u32; 4]> {
     let mut out = [0; 4];
-    // SAFETY: the arrays have the sizes that it reads and writes.
+    // SAFETY: the arrays have the sizes that the function reads and writes.
     error::call(|_| unsafe {
         ffi::gumbel_philox4x32(counter.as_ptr(), key.as_ptr(), rounds, out.as_mut_ptr())
     })?;
     Ok(out)
 }
 
-/// The noise of as many tokens as `out` holds, from `first_token` on.
+/// The noise of `out.len()` tokens, from `first_token` on.
 pub fn noise(
     seed: u64,
     position: u64,
@@ -121,7 +121,7 @@ pub fn noise(
 ) -> Result<()> {
     let first = lowering::int64("first_token", first_token)?;
     let count = lowering::int64("out", out.len())?;
-    // SAFETY: it writes `count` elements.
+    // SAFETY: the function writes `count` elements.
     error::call(|error| unsafe {
         let to = out.as_mut_ptr();
         ffi::gumbel_noise(seed, position, sample, domain, first, count, to, error)
@@ -130,17 +130,17 @@ pub fn noise(
 
 /// Empty summaries, for merging.
 pub fn clear(summaries: &mut [Summary]) {
-    // SAFETY: it writes as many as there are; no slice has more than i64 holds.
+    // SAFETY: the function writes the slice's elements, whose number fits in i64.
     unsafe { ffi::gumbel_summary_clear(summaries.as_mut_ptr(), summaries.len() as i64) }
 }
 
-/// [`Device::merge`] in host memory, whatever device made the summaries.
+/// [`Device::merge`] in host memory, for summaries of any device.
 pub fn merge(into: &mut [Summary], from: &[Summary]) -> Result<()> {
     let (into, from) = (into.into(), from.into());
     steps::merge_by(std::ptr::null_mut(), HOST, &into, &from, Stream::NONE)
 }
 
-/// [`Device::finish`] in host memory, whatever device made the summaries.
+/// [`Device::finish`] in host memory, for summaries of any device.
 pub fn finish(
     summaries: &[Summary],
     parts: usize,

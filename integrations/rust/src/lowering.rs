@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The structs of the C interface, filled from those of Rust. What a call would read or write
-//! beyond a view's end is refused here, and so is memory of the other kind of device; ranges and
-//! all else by the C call itself.
+//! Conversion of Rust's structs to those of the C interface. Views that are smaller than a call
+//! requires, and memory of the wrong kind of device, are errors here; the C call checks ranges and
+//! everything else.
 use crate::error::{Error, Result};
 use crate::ffi;
 use crate::parameters::*;
@@ -59,7 +59,7 @@ impl Shape {
     }
 }
 
-/// B, or slots where there are.
+/// The number of slots, or B without slots.
 pub(crate) fn places_of(slots: &Slots<'_>, batch: usize) -> usize {
     match slots.of_row.place() {
         Place::Absent => batch,
@@ -67,7 +67,7 @@ pub(crate) fn places_of(slots: &Slots<'_>, batch: usize) -> usize {
     }
 }
 
-/// What a device's calls take: memory of the host or of a GPU, and whether they follow pointers.
+/// Checks for a device's calls: host or GPU memory, and whether the calls follow pointers.
 #[derive(Clone, Copy)]
 pub struct Check {
     pub host: bool,
@@ -78,20 +78,20 @@ impl Check {
     pub fn need(&self, field: &str, place: Place, has: usize, needed: usize) -> Result<()> {
         match (place, self.host) {
             (Place::Host, false) => {
-                Err(Error::argument(field, "it is in host memory, and this device is a GPU"))
+                Err(Error::argument(field, "in host memory, but this device is a GPU"))
             }
             (Place::Device, true) => {
-                Err(Error::argument(field, "it is in a GPU's memory, and this device is a CPU"))
+                Err(Error::argument(field, "in GPU memory, but this device is a CPU"))
             }
             _ if self.reads && has < needed => Err(Error::argument(
                 field,
-                format!("it has {} elements, {} are needed", has, needed),
+                format!("it has {} elements, {} are required", has, needed),
             )),
             _ => Ok(()),
         }
     }
 
-    /// What must be there where it has elements.
+    /// The pointer of a view that must be present if it has elements.
     pub fn required<T>(&self, field: &str, view: &View<'_, T>, needed: usize) -> Result<*const T> {
         self.need(field, view.place(), view.len(), needed)?;
         Ok(view.pointer())
@@ -106,7 +106,7 @@ impl Check {
         Ok(view.pointer())
     }
 
-    /// What may be absent.
+    /// The pointer of a view that may be absent.
     pub fn view<T>(&self, field: &str, view: &View<'_, T>, needed: usize) -> Result<*const T> {
         match view.place() {
             Place::Absent => Ok(ptr::null()),
@@ -138,7 +138,7 @@ impl Check {
         })
     }
 
-    /// Pointer and stride of a row parameter of `places` rows or slots.
+    /// Pointer and stride of a row parameter with `places` rows or slots.
     fn rows<T>(&self, field: &str, rows: &Rows<'_, T>, places: usize) -> Result<(*const T, i64)> {
         match rows {
             Rows::Default => Ok((ptr::null(), 0)),

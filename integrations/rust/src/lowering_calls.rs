@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whole calls as structs of the C interface.
+//! Conversion of whole calls to structs of the C interface.
 use crate::drafts::{Draft, Verified};
 use crate::error::Result;
 use crate::ffi;
@@ -8,8 +8,8 @@ use crate::parameters::*;
 use std::mem::size_of;
 use std::ptr;
 
-/// Which rows a sampling's parameters are of: `batch` rows with lists, `places` where it has no
-/// slots itself, a mask of `mask_rows`, or where that is absent of the places.
+/// Numbers of rows of a sampling's parameters: `batch` rows of lists, `places` row parameters if it
+/// has no slots, and `mask_rows` rows of a mask; absent: as many as places.
 #[derive(Clone, Copy)]
 pub(crate) struct RowsOf {
     pub batch: usize,
@@ -17,7 +17,7 @@ pub(crate) struct RowsOf {
     pub mask_rows: Option<usize>,
 }
 
-/// A sampling's structs, which link() makes point at each other where they lie.
+/// A sampling's structs; link() sets their pointers to each other.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct SamplingC {
     sampling: ffi::gumbel_sampling,
@@ -27,7 +27,7 @@ pub(crate) struct SamplingC {
 }
 
 impl SamplingC {
-    /// `sizes` gains samples and places.
+    /// Sets the samples and places of `sizes`.
     pub fn new(to: &Check, how: &Sampling<'_>, sizes: &mut Shape, of: RowsOf) -> Result<Self> {
         sizes.samples = how.num_samples.max(1);
         sizes.places = places_of(&how.slots, of.places);
@@ -69,7 +69,7 @@ impl SamplingC {
         Ok(into)
     }
 
-    /// The C struct, valid while this one stays where it is.
+    /// The C struct, valid until this one is moved.
     pub fn link(&mut self) -> *const ffi::gumbel_sampling {
         if let Some(transforms) = &mut self.transforms {
             if let Some(history) = &self.history {
@@ -129,14 +129,14 @@ fn truncation_of(to: &Check, t: &Truncation<'_>, places: usize) -> Result<ffi::g
     })
 }
 
-/// The way into a call.
+/// The source of a call's logits.
 pub enum WayIn {
     Head(ffi::gumbel_head),
     Logits(ffi::gumbel_logits),
 }
 
 impl WayIn {
-    /// The C struct that it is and the other one, which is null.
+    /// Pointers to a head and to logits; one of them is null.
     pub fn pointers(&self) -> (*const ffi::gumbel_head, *const ffi::gumbel_logits) {
         match self {
             WayIn::Head(head) => (head, ptr::null()),
@@ -145,7 +145,7 @@ impl WayIn {
     }
 }
 
-/// A way into a call: a [`Head`] or [`Logits`].
+/// The source of a call's logits: a [`Head`] or [`Logits`].
 pub trait Input: sealed::Sealed {}
 impl Input for Head<'_> {}
 impl Input for Logits<'_> {}
@@ -169,7 +169,7 @@ pub(crate) mod sealed {
     }
 }
 
-/// What a call that draws is given.
+/// The structs of a call that draws.
 pub(crate) struct CallC {
     way_in: WayIn,
     sampling: SamplingC,
@@ -199,7 +199,7 @@ impl CallC {
         Ok(CallC { way_in, sampling, output, sizes })
     }
 
-    /// Valid while this call stays where it is.
+    /// Pointers that are valid until this call is moved.
     pub fn link(&mut self) -> CallPointers {
         let (head, logits) = self.way_in.pointers();
         CallPointers {
@@ -211,7 +211,7 @@ impl CallC {
     }
 }
 
-/// What a verification is given.
+/// The structs of a verification.
 pub(crate) struct VerifyC {
     way_in: WayIn,
     sampling: SamplingC,
@@ -270,7 +270,7 @@ impl VerifyC {
         })
     }
 
-    /// Valid while this call stays where it is.
+    /// Pointers that are valid until this call is moved.
     pub fn link(&mut self) -> VerifyPointers {
         if let Some(head) = &self.head {
             self.draft.head = head;

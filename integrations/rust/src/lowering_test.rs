@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What only a device with the other kind of memory would show, without a GPU.
+//! Errors for memory of the wrong kind of device, tested without a GPU.
 use crate::lowering::Check;
 use crate::{History, Rows, Sampling, Stream, Tensor, View};
 
@@ -13,16 +13,16 @@ fn a_gpu_takes_no_memory_of_the_host() {
     for rows in [Rows::Value(0.8), Rows::Each((&values).into()), Rows::Same((&values).into())] {
         assert!(GPU.rows_f32("sampling.temperature", &rows, 4).is_err());
     }
-    // SAFETY: nothing follows the pointer.
+    // SAFETY: no call follows the pointer.
     let there = unsafe { View::device(values.as_ptr(), 3) };
     assert!(GPU.rows_f32("sampling.temperature", &Rows::Each(there), 4).is_err());
     let taken = GPU.rows_f32("sampling.temperature", &Rows::Each(there), 3).unwrap();
     assert_eq!(taken.data, values.as_ptr());
 }
 
-/// Whether a type may be used by several threads, and a device be shared: known as this compiles.
+/// Compiles only if the types are `Send` and `Sync` as documented.
 #[test]
-fn threads_may_share_what_they_may() {
+fn types_are_send_and_sync() {
     fn shared<T: Send + Sync>() {}
     shared::<crate::Device>();
     shared::<crate::Workspace>();

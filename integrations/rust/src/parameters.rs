@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a call is given, as plain structs whose defaults are those of the C interface; `gumbel.h`
-//! and `drafts.h` say what each field means. Views that hold less than the shapes here say are
-//! refused.
+//! Parameters of calls, as plain structs with the defaults of the C interface; `gumbel.h` and
+//! `drafts.h` document each field. A view that is smaller than the shape given here is an error.
 use crate::enums::{domain, Distribution, Isa, Math, Order, Ties};
 use crate::views::{MatrixMut, Rows, Tensor, View, ViewMut};
 use std::os::raw::c_void;
@@ -12,43 +11,43 @@ use std::os::raw::c_void;
 /// `run` calls `task(i)` once for each `i` in `0..count`, on any threads, and returns when all have
 /// returned; nothing calls `task` with another `i`, or later.
 pub unsafe trait ParallelFor: Send + Sync {
-    /// Do so. A panic in it ends the process.
+    /// Runs the tasks. A panic in a task ends the process.
     fn run(&self, count: i32, task: &(dyn Fn(i32) + Sync));
 }
 
-/// What [`Device::open`](crate::Device::open) takes.
+/// Options of [`Device::open`](crate::Device::open).
 #[derive(Default)]
 pub struct DeviceOptions<'a> {
-    /// "cpu" where it is absent, or "cuda:N".
+    /// "cpu" or "cuda:N"; absent: "cpu".
     pub device: Option<&'a str>,
     /// Absent: [`Isa::Auto`].
     pub isa: Option<Isa>,
-    /// 1..=1024 ways to split a call; 0: the CPUs of this process.
+    /// Number of threads, 1..=1024; 0: the CPUs of this process.
     pub threads: i32,
-    /// Vocabulary rows a tile; 0: chosen.
+    /// Vocabulary rows of a tile; 0: automatic.
     pub tile: i32,
-    /// Absent: the device starts threads of its own.
+    /// The engine's thread pool; absent: the device starts its own threads.
     pub parallel_for: Option<Box<dyn ParallelFor>>,
-    /// On a GPU, which ways to serve a call may be used.
+    /// On a GPU, the kernel variants that may be used.
     pub rungs: Option<&'a str>,
 }
 
-/// What [`Device::describe`](crate::Device::describe) tells.
+/// Result of [`Device::describe`](crate::Device::describe).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
-    /// The one in use.
+    /// The instruction set in use.
     pub isa: Option<Isa>,
-    /// Ways a call is split; of a GPU its multiprocessors.
+    /// Number of threads of a call; of multiprocessors on a GPU.
     pub threads: i32,
-    /// Vocabulary rows a tile.
+    /// Vocabulary rows of a tile.
     pub tile: i32,
     /// "cpu" or "cuda:N".
     pub name: String,
-    /// The processor's own name, "" where unknown.
+    /// Model name of the processor or GPU; "" if unknown.
     pub description: String,
 }
 
-/// Hidden states and LM head: the fused way in.
+/// Hidden states and LM head, for fused draws.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
 pub struct Head<'a> {
@@ -65,7 +64,7 @@ pub struct Head<'a> {
     pub vocab_size: usize,
 }
 
-/// Logits that are there already.
+/// Precomputed logits.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
 pub struct Logits<'a> {
@@ -78,7 +77,7 @@ pub struct Logits<'a> {
 }
 
 impl<'a> Head<'a> {
-    /// Of these tensors, with nothing else.
+    /// A head with these tensors and default options.
     pub fn new(hidden: Tensor<'a>, weight: Tensor<'a>) -> Self {
         Head {
             hidden,
@@ -93,51 +92,51 @@ impl<'a> Head<'a> {
 }
 
 impl<'a> Logits<'a> {
-    /// Of these values, with nothing else.
+    /// Logits with these values and default options.
     pub fn new(values: Tensor<'a>) -> Self {
         Logits { values, scale: 1.0, soft_cap: 0.0, first_token: 0, vocab_size: 0 }
     }
 }
 
-/// Where what belongs to a row lies.
+/// The slot of each row, which selects its parameters.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Slots<'a> {
     /// `[B]`, each below `count`, or absent
     pub of_row: View<'a, i32>,
-    /// Slots that there are.
+    /// Number of slots.
     pub count: usize,
 }
 
-/// Lists of tokens: row b's are `ids[offsets[b]..offsets[b + 1]]`.
+/// Lists of tokens: row b has `ids[offsets[b]..offsets[b + 1]]`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TokenLists<'a> {
     /// `[B + 1]` or absent
     pub offsets: View<'a, i64>,
     /// Global ids.
     pub ids: View<'a, i32>,
-    /// One an id, of a bias alone.
+    /// One value for each id, for biases only.
     pub values: View<'a, f32>,
 }
 
-/// How often tokens occur.
+/// Counts of tokens.
 #[derive(Debug)]
 pub enum Counts<'a> {
-    /// In 16 bits each.
+    /// Counts of 16 bits.
     Bits16(ViewMut<'a, u16>),
-    /// In 32 bits each, never negative.
+    /// Counts of 32 bits, never negative.
     Bits32(ViewMut<'a, i32>),
 }
 
-/// What penalties count, `[B or slots]` rows.
+/// Token histories that penalties count, one row for each row or slot.
 #[derive(Debug)]
 pub struct History<'a> {
-    /// Tokens below are counted.
+    /// Only token ids below are counted.
     pub vocab_size: usize,
-    /// `ceil(vocab_size / 32)` words a row
+    /// `ceil(vocab_size / 32)` words for each row
     pub prompt: ViewMut<'a, u32>,
-    /// the same
+    /// As `prompt`.
     pub output: ViewMut<'a, u32>,
-    /// `vocab_size` a row
+    /// `vocab_size` counts for each row
     pub counts: Counts<'a>,
 }
 
@@ -150,18 +149,18 @@ impl History<'_> {
     }
 }
 
-/// A bit for each token of each row: those that are set may be drawn.
+/// A bit for each token of each row: set bits allow tokens.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mask<'a> {
-    /// `ceil((first_token + V) / 32)` words a row, or absent
+    /// `ceil((first_token + V) / 32)` words for each row, or absent
     pub words: View<'a, i32>,
-    /// Words from one row to the next; 0: without a gap.
+    /// Words from one row to the next; 0: contiguous.
     pub stride: usize,
-    /// One row for all.
+    /// One mask row serves all rows.
     pub same: bool,
 }
 
-/// What is done to a logit before the temperature.
+/// Edits of logits before the temperature.
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs)]
 pub struct Transforms<'a> {
@@ -177,7 +176,7 @@ pub struct Transforms<'a> {
     pub output_tokens: TokenLists<'a>,
 }
 
-/// Which tokens may be drawn.
+/// Truncation: the tokens that may be drawn.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
 pub struct Truncation<'a> {
@@ -205,9 +204,9 @@ impl Default for Truncation<'_> {
 pub struct Sampling<'a> {
     /// Default 1; 0 is greedy.
     pub temperature: Rows<'a, f32>,
-    /// Default 0, of all rows.
+    /// Default 0, for all rows.
     pub seed: Rows<'a, u64>,
-    /// The step in its sequence; default 0.
+    /// The step in the row's sequence; default 0.
     pub position: Rows<'a, u64>,
     /// Sample counter of draw 0; default 0. Draw j uses `first_sample + j`, mod 2^32.
     pub first_sample: Rows<'a, u32>,
@@ -217,19 +216,19 @@ pub struct Sampling<'a> {
     pub transforms: Option<Transforms<'a>>,
     /// Absent: none.
     pub truncation: Option<Truncation<'a>>,
-    /// Absent: row b is row b.
+    /// Absent: row b uses entry b of row parameters.
     pub slots: Slots<'a>,
     /// `[1]`, or absent: all rows are live.
     pub live_rows: View<'a, i32>,
     /// `[B, S]` tokens to score instead of drawing, or absent
     pub given: View<'a, i32>,
-    /// Elements from one row of these to the next; 0: S.
+    /// Elements from one row of `given` to the next; 0: S.
     pub given_stride: usize,
-    /// `[B, S, V]` made ahead of time, or absent
+    /// `[B, S, V]` precomputed noise, or absent
     pub noise: View<'a, f32>,
-    /// Elements from one draw's to the next; 0: V.
+    /// Elements from one draw's noise to the next; 0: V.
     pub noise_stride: usize,
-    /// Of [`domain`](crate::domain).
+    /// A value of [`domain`](crate::domain).
     pub domain: u32,
     /// What the call may do.
     pub math: Math,
@@ -257,7 +256,7 @@ impl Default for Sampling<'_> {
     }
 }
 
-/// What calls stay within, for one workspace that serves them all.
+/// Limits of calls, for one workspace that is sufficient for all of them.
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs)]
 pub struct Limits {
@@ -269,7 +268,7 @@ pub struct Limits {
     pub requests: bool,
 }
 
-/// Where results go; all but `tokens` may be absent.
+/// Results; only `tokens` is required.
 #[derive(Debug)]
 pub struct Output<'a> {
     /// `[B, S]`
@@ -292,15 +291,15 @@ pub struct Output<'a> {
     pub top_logprobs: ViewMut<'a, f32>,
     /// `[B, num_top]`
     pub top_logits: ViewMut<'a, f32>,
-    /// Most likely tokens to list.
+    /// Number of likeliest tokens to return.
     pub num_top: usize,
-    /// Of all log-probabilities and log-normalisers.
+    /// The distribution of log-probabilities and log-normalisers.
     pub logprobs_of: Distribution,
     /// `[B, num_best]`
     pub best_ids: ViewMut<'a, i32>,
     /// `[B, num_best]`
     pub best_scores: ViewMut<'a, f32>,
-    /// Best scores to list.
+    /// Number of best scores to return.
     pub num_best: usize,
 }
 
@@ -333,17 +332,17 @@ pub struct Step<'a> {
     pub batch: usize,
     /// S; 0: 1
     pub num_samples: usize,
-    /// `[B, S]`, just drawn
+    /// `[B, S]`, the tokens of this step
     pub tokens: View<'a, i32>,
     /// `[B or slots]`
     pub position: ViewMut<'a, u64>,
-    /// Elements between rows; 0: 1.
+    /// Elements from one row to the next; 0: 1.
     pub position_stride: usize,
     /// One position serves all rows.
     pub position_same: bool,
     /// `[ring_length, B or slots, S]` or absent
     pub ring: ViewMut<'a, i32>,
-    /// Places of the ring.
+    /// Number of steps that the ring holds.
     pub ring_length: usize,
     /// As in [`Sampling`].
     pub slots: Slots<'a>,
@@ -351,7 +350,7 @@ pub struct Step<'a> {
     pub live_rows: View<'a, i32>,
 }
 
-/// Logits that are processed in place.
+/// Logits to process in place.
 #[derive(Debug)]
 #[allow(missing_docs)]
 pub struct LogitsMut<'a> {
@@ -364,7 +363,7 @@ pub struct LogitsMut<'a> {
 }
 
 impl<'a> LogitsMut<'a> {
-    /// Of these values, with nothing else.
+    /// Logits with these values and default options.
     pub fn new(values: MatrixMut<'a>) -> Self {
         LogitsMut { values, scale: 1.0, soft_cap: 0.0, first_token: 0, vocab_size: 0 }
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Calls of a device that draw, and what a draw sees.
+//! Calls of a device that draw or transform logits.
 use crate::device::{Device, Stream, Summary};
 use crate::drafts::{Draft, Verified};
 use crate::error::{call, Result};
@@ -25,11 +25,11 @@ type CFill = unsafe extern "C" fn(
 impl Device {
     // --------------------------------------------------------------------------- sampling ----
 
-    /// Draw tokens, from hidden states and LM head by one pass, or from logits.
+    /// Draw tokens from hidden states and an LM head in one pass, or from logits.
     ///
     /// # Errors
-    /// An argument out of range or a view that is too small, a workspace that is, or what a GPU's
-    /// driver says; no output has been touched then.
+    /// An argument is out of range, a view or the workspace is too small, or a GPU's driver fails.
+    /// On an error no output has been written.
     pub fn sample<'s>(
         &self,
         input: &impl Input,
@@ -42,8 +42,8 @@ impl Device {
         check.space(&space)?;
         let mut to = CallC::new(&check, input, how, Some(out))?;
         let at = to.link();
-        // SAFETY: every view has at least the elements that the shapes say, in this device's
-        // memory; outputs and workspace are borrowed for writing.
+        // SAFETY: every view has at least the elements of its shape, in this device's memory;
+        // outputs and workspace are borrowed for writing.
         call(|error| unsafe {
             let (device, on) = (self.as_raw(), stream.0);
             let (data, bytes) = (space.data, space.bytes);
@@ -64,7 +64,7 @@ impl Device {
         })
     }
 
-    /// Summaries `[B, S]` of one shard or chunk of the vocabulary, from hidden states or logits.
+    /// Summaries `[B, S]` of one shard of the vocabulary, from hidden states or logits.
     pub fn partial<'a, 's>(
         &self,
         input: &impl Input,
@@ -99,7 +99,7 @@ impl Device {
         })
     }
 
-    /// What the draw sees: transformed logits, -inf where removed.
+    /// The transformed logits of a draw, -inf for removed tokens.
     pub fn process_logits<'s>(
         &self,
         logits: &Logits<'_>,
@@ -112,7 +112,7 @@ impl Device {
         self.fill(call, "processed", logits, how, into, space.into(), stream)
     }
 
-    /// The probabilities that the draw draws with.
+    /// The probabilities of a draw.
     pub fn softmax<'s>(
         &self,
         logits: &Logits<'_>,
@@ -183,7 +183,7 @@ impl Device {
     /// Draw from n rows of hidden states or logits, and accept drafts.
     ///
     /// # Errors
-    /// As [`sample`](Device::sample); and where a rule is not supported.
+    /// As [`sample`](Device::sample); or the rule is not supported.
     pub fn verify<'s>(
         &self,
         input: &impl Input,

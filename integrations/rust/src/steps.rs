@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Calls of a device around the draw: decode steps, summaries, noise.
+//! Other calls of a device: decode steps, summaries, noise.
 use crate::device::{Device, Stream, Summary};
 use crate::error::{call, Result};
 use crate::ffi;
@@ -11,14 +11,14 @@ use crate::views::{View, ViewMut};
 impl Device {
     // ----------------------------------------------------------------------- decode steps ----
 
-    /// Store the tokens just drawn in the ring, and move positions on.
+    /// Store a step's tokens in the ring buffer, and advance positions.
     pub fn advance(&self, step: &mut Step<'_>, stream: Stream) -> Result<()> {
         let to = self.check().step(step)?;
-        // SAFETY: every view has at least the elements that the shapes say.
+        // SAFETY: every view has at least the elements of its shape.
         call(|error| unsafe { ffi::gumbel_advance(self.as_raw(), stream.0, &to, error) })
     }
 
-    /// Forget everything of `batch` rows, and count prompts and outputs.
+    /// Clear the histories of `batch` rows, then count prompts and outputs.
     pub fn history_start(
         &self,
         history: &mut History<'_>,
@@ -34,7 +34,7 @@ impl Device {
         let before = check.lists("prompts", prompts, batch)?;
         let after = check.lists("outputs", outputs, batch)?;
         let rows = int64("batch", batch)?;
-        // SAFETY: every view has at least the elements that the shapes say.
+        // SAFETY: every view has at least the elements of its shape.
         call(|error| unsafe {
             ffi::gumbel_history_start(
                 self.as_raw(),
@@ -49,8 +49,8 @@ impl Device {
         })
     }
 
-    /// Count more tokens of output: of each of `batch` rows of `tokens`, `stride` apart, the first
-    /// `counts`; absent: one.
+    /// Count further output tokens: the first `counts` (absent: one) of each of `batch` rows of
+    /// `tokens`, which are `stride` apart.
     #[allow(clippy::too_many_arguments)]
     pub fn history_update<'a, 'b>(
         &self,
@@ -70,7 +70,7 @@ impl Device {
         let width = if many.is_null() { 1 } else { stride };
         let of = check.required("tokens", &tokens, extent(batch, width, stride))?;
         let (rows, stride) = (int64("batch", batch)?, int64("stride", stride)?);
-        // SAFETY: every view has at least the elements that the shapes say.
+        // SAFETY: every view has at least the elements of its shape.
         call(|error| unsafe {
             ffi::gumbel_history_update(
                 self.as_raw(),
@@ -88,7 +88,7 @@ impl Device {
 
     // -------------------------------------------------------------------------- summaries ----
 
-    /// `into[i] = merge(into[i], from[i])`, in this device's memory; both are of one size.
+    /// `into[i] = merge(into[i], from[i])`, in this device's memory; both have equal sizes.
     pub fn merge<'a, 'b>(
         &self,
         into: impl Into<ViewMut<'a, Summary>>,
@@ -99,7 +99,7 @@ impl Device {
         merge_by(self.as_raw(), check, &into.into(), &from.into(), stream)
     }
 
-    /// Turn the summaries `[parts, B, S]` of all parts of a vocabulary into outputs.
+    /// Convert the summaries `[parts, B, S]` of all shards of a vocabulary to outputs.
     pub fn finish<'a>(
         &self,
         summaries: impl Into<View<'a, Summary>>,
@@ -113,7 +113,8 @@ impl Device {
         finish_by(self.as_raw(), self.check(), &summaries.into(), shape, out, stream)
     }
 
-    /// The noise `[B, S, count]` of a coming step, at `stride` elements a draw, 0: `count`.
+    /// Precompute the noise `[B, S, count]` of a step, with `stride` elements for each draw; 0:
+    /// `count`.
     #[allow(clippy::too_many_arguments)]
     pub fn prepare_noise<'a>(
         &self,
@@ -134,7 +135,7 @@ impl Device {
         let (rows, count) = (int64("batch", batch)?, int64("count", count)?);
         let (first, stride) = (int64("first_token", first_token)?, int64("stride", stride)?);
         let sampling = to.link();
-        // SAFETY: every view has at least the elements that the shapes say.
+        // SAFETY: every view has at least the elements of its shape.
         call(|error| unsafe {
             ffi::gumbel_prepare_noise(
                 self.as_raw(),
@@ -162,7 +163,7 @@ pub(crate) fn merge_by(
     let to = check.required_mut("into", into, from.len())?;
     let of = check.required("from", from, into.len())?;
     let count = int64("into", into.len())?;
-    // SAFETY: both have as many elements, in the device's memory.
+    // SAFETY: both have equally many elements, in the device's memory.
     call(|error| unsafe { ffi::gumbel_merge(device, stream.0, to, of, count, error) })
 }
 
@@ -181,7 +182,7 @@ pub(crate) fn finish_by(
     let to = check.output(out, &sizes)?;
     let parts = int32("parts", parts)?;
     let (rows, samples) = (int64("batch", batch)?, int32("num_samples", num_samples)?);
-    // SAFETY: every view has at least the elements that the shapes say.
+    // SAFETY: every view has at least the elements of its shape.
     call(|error| unsafe {
         ffi::gumbel_finish(device, stream.0, of, parts, rows, samples, &to, error)
     })

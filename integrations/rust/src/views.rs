@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::os::raw::c_void;
 use std::ptr;
 
-/// Where what a view shows lies.
+/// The memory of a view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     Absent,
@@ -14,7 +14,7 @@ pub enum Place {
     Device,
 }
 
-/// Elements that a call reads: a slice, or memory of a GPU. Default: none.
+/// Elements that a call reads: a slice or GPU memory. Default: absent.
 #[derive(Debug)]
 pub struct View<'a, T> {
     data: *const T,
@@ -23,9 +23,9 @@ pub struct View<'a, T> {
     lives: PhantomData<&'a [T]>,
 }
 
-/// Elements that a call writes: a slice, or memory of a GPU. Default: none.
+/// Elements that a call writes: a slice or GPU memory. Default: absent.
 ///
-/// The data that it shows must outlive it, and cannot be borrowed beside it:
+/// The data must outlive the view, and cannot be borrowed at the same time:
 ///
 /// ```compile_fail,E0597
 /// let mut out = gumbel::Output::default();
@@ -49,7 +49,7 @@ pub struct ViewMut<'a, T> {
     lives: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: they are what the slices would be; memory of a GPU is touched by calls alone.
+// SAFETY: a view is Send and Sync as its slice is; only calls access GPU memory.
 unsafe impl<T: Sync> Send for View<'_, T> {}
 unsafe impl<T: Sync> Sync for View<'_, T> {}
 unsafe impl<T: Send> Send for ViewMut<'_, T> {}
@@ -94,11 +94,11 @@ impl<'a, T, S: AsMut<[T]> + ?Sized> From<&'a mut S> for ViewMut<'a, T> {
 }
 
 impl<'a, T> View<'a, T> {
-    /// `len` elements in the memory of a GPU.
+    /// A view of `len` elements in GPU memory.
     ///
     /// # Safety
-    /// They are memory of the GPU that every call with this view is made for, and stay so,
-    /// unwritten by others, until the call's stream has passed it.
+    /// The memory must belong to the GPU of every call with this view, and must stay allocated and
+    /// unwritten by others until the call's stream has executed the call.
     pub unsafe fn device(data: *const T, len: usize) -> Self {
         View { data, len, place: Place::Device, lives: PhantomData }
     }
@@ -112,10 +112,10 @@ impl<'a, T> View<'a, T> {
     pub(crate) fn place(&self) -> Place {
         self.place
     }
-    /// The slice, of what is in host memory.
+    /// The slice of a view in host memory.
     pub(crate) fn on_host(&self) -> Option<&[T]> {
         match self.place {
-            // SAFETY: it was made of a slice that lives for 'a.
+            // SAFETY: the view comes from a slice that lives for 'a.
             Place::Host => Some(unsafe { std::slice::from_raw_parts(self.data, self.len) }),
             _ => None,
         }
@@ -123,10 +123,10 @@ impl<'a, T> View<'a, T> {
 }
 
 impl<'a, T> ViewMut<'a, T> {
-    /// `len` elements in the memory of a GPU.
+    /// A view of `len` elements in GPU memory.
     ///
     /// # Safety
-    /// As for [`View::device`]; neither read nor written by others until the stream has passed.
+    /// As for [`View::device`]; others must neither read nor write until the call is executed.
     pub unsafe fn device(data: *mut T, len: usize) -> Self {
         ViewMut { data, len, place: Place::Device, lives: PhantomData }
     }
@@ -142,7 +142,7 @@ impl<'a, T> ViewMut<'a, T> {
     }
 }
 
-/// Elements that a tensor may have.
+/// Types of a tensor's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Dtype {
@@ -151,7 +151,7 @@ pub enum Dtype {
     Bfloat16 = 3,
 }
 
-/// A row-major matrix that a call reads. Default: none.
+/// A row-major matrix that a call reads. Default: absent.
 #[derive(Clone, Copy, Debug)]
 pub struct Tensor<'a> {
     pub(crate) data: *const c_void,
@@ -188,7 +188,7 @@ impl<'a> Tensor<'a> {
         }
     }
 
-    /// What a call overwrites as it reads it: pointers alone, used while `of` is borrowed.
+    /// A matrix that a call reads and overwrites: pointers that are used while `of` is borrowed.
     pub(crate) fn in_place(of: &MatrixMut<'_>) -> Self {
         Tensor {
             data: of.data.data as *const c_void,
@@ -207,17 +207,17 @@ impl<'a> Tensor<'a> {
         Tensor::of(data.into(), Dtype::Float32, rows, cols)
     }
 
-    /// A float16 matrix, of the elements' bits.
+    /// A float16 matrix, from the bits of its elements.
     pub fn float16(bits: impl Into<View<'a, u16>>, rows: usize, cols: usize) -> Self {
         Tensor::of(bits.into(), Dtype::Float16, rows, cols)
     }
 
-    /// A bfloat16 matrix, of the elements' bits.
+    /// A bfloat16 matrix, from the bits of its elements.
     pub fn bfloat16(bits: impl Into<View<'a, u16>>, rows: usize, cols: usize) -> Self {
         Tensor::of(bits.into(), Dtype::Bfloat16, rows, cols)
     }
 
-    /// The same with rows `stride` elements apart, `cols` or more.
+    /// Sets the row stride in elements, `cols` or more.
     pub fn strided(mut self, stride: usize) -> Self {
         self.stride = stride;
         self
@@ -239,26 +239,26 @@ impl<'a> MatrixMut<'a> {
         MatrixMut { data: data.into(), rows, cols, stride: 0 }
     }
 
-    /// The same with rows `stride` elements apart, `cols` or more.
+    /// Sets the row stride in elements, `cols` or more.
     pub fn strided(mut self, stride: usize) -> Self {
         self.stride = stride;
         self
     }
 }
 
-/// A row parameter, or with slots a slot's.
+/// A parameter of rows, or of slots.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Rows<'a, T> {
-    /// What the field says.
+    /// The default of the field.
     #[default]
     Default,
-    /// One value for all; in host memory, so not for a GPU.
+    /// One value for all rows; in host memory, so not for a GPU.
     Value(T),
-    /// One each.
+    /// One value for each row.
     Each(View<'a, T>),
-    /// One value in memory for all.
+    /// One value in memory, for all rows.
     Same(View<'a, T>),
-    /// One each, so many elements apart, 1 or more.
+    /// One value for each row, at a stride in elements, 1 or more.
     Strided(View<'a, T>, usize),
 }
 
@@ -279,7 +279,7 @@ impl<'a, T, S: AsRef<[T]> + ?Sized> From<&'a S> for Rows<'a, T> {
     }
 }
 
-/// The workspace of a call: a [`Workspace`], bytes aligned to 64, or memory of a GPU.
+/// The workspace of a call: a [`Workspace`], bytes aligned to 64, or GPU memory.
 #[derive(Debug)]
 pub struct Space<'a> {
     pub(crate) data: *mut c_void,
@@ -289,7 +289,7 @@ pub struct Space<'a> {
 }
 
 impl<'a> Space<'a> {
-    /// `bytes` in the memory of a GPU.
+    /// A workspace of `bytes` in GPU memory.
     ///
     /// # Safety
     /// As for [`ViewMut::device`].
@@ -320,15 +320,14 @@ impl<'a> From<&'a mut Workspace> for Space<'a> {
     }
 }
 
-/// Aligned host memory, which grows when [`reserve`](Workspace::reserve) asks for more and at no
-/// other time.
+/// Aligned host memory, which grows only in [`reserve`](Workspace::reserve).
 #[derive(Debug)]
 pub struct Workspace {
     data: *mut u8,
     bytes: usize,
 }
 
-// SAFETY: it owns its memory, and gives it out by &mut alone.
+// SAFETY: a workspace owns its memory, and lends it only by &mut.
 unsafe impl Send for Workspace {}
 unsafe impl Sync for Workspace {}
 
@@ -339,15 +338,15 @@ impl Default for Workspace {
 }
 
 impl Workspace {
-    /// An empty one.
+    /// An empty workspace.
     pub const fn new() -> Self {
         Workspace { data: ptr::null_mut(), bytes: 0 }
     }
 
-    /// Have `bytes` or more; what was there is lost where it grows.
+    /// Grows to `bytes`, if it is smaller; its contents are then lost.
     ///
     /// # Errors
-    /// [`Status::Memory`], and then all is as before.
+    /// [`Status::Memory`]; the workspace is then unchanged.
     pub fn reserve(&mut self, bytes: usize) -> Result<()> {
         if bytes <= self.bytes {
             return Ok(());
@@ -369,7 +368,7 @@ impl Workspace {
         Ok(())
     }
 
-    /// Bytes that it has.
+    /// Its size in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }

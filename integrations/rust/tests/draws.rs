@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is drawn through the crate is what the C interface draws, bit by bit.
+//! Draws through the crate equal those of the C interface, bit by bit.
 mod problem;
 
 use gumbel::{
@@ -28,7 +28,7 @@ fn tokens_are_the_known_ones() {
     assert_eq!(tokens, [269, 983]); // the first line that docs/examples/engine.c prints
 }
 
-/// The same draw by the C interface, without the crate.
+/// A draw by the C interface, without the crate.
 fn draw_by_c(device: &Device, problem: &Problem, samples: i32) -> (Vec<i32>, Vec<f32>) {
     let draws = B * samples as usize;
     let (mut tokens, mut logprobs) = (vec![0; draws], vec![0.0f32; draws]);
@@ -222,7 +222,7 @@ fn given_tokens_score_what_a_draw_scored() {
 }
 
 #[test]
-fn noise_made_ahead_is_the_draws() {
+fn precomputed_noise_is_the_draws() {
     let (problem, device) = (Problem::new(), open());
     let mut ahead = vec![0.0; B * V];
     device.prepare_noise(&how(), B, 0, V, &mut ahead, 0, Stream::NONE).unwrap();
@@ -254,7 +254,7 @@ fn masks_bans_and_biases_count() {
     assert_eq!(draw(&device, &problem.head(), &how).0, ids);
 }
 
-/// Runs the pieces on two threads, from the last to the first.
+/// Runs the tasks on two threads, from the last to the first.
 struct Pool;
 
 // SAFETY: each index once; the scope waits for its threads.
@@ -299,7 +299,7 @@ fn rows_may_be_strided_or_the_same() {
 }
 
 #[test]
-fn a_device_tells_what_it_is() {
+fn a_device_describes_itself() {
     let (problem, device) = (Problem::new(), open());
     let info = device.describe().unwrap();
     assert_eq!(info.name, "cpu");

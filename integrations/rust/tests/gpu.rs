@@ -16,7 +16,7 @@ extern "C" {
     fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
 }
 
-/// What the test takes of the CUDA driver.
+/// Functions of the CUDA driver.
 struct Driver {
     library: *mut c_void,
     stream: *mut c_void,
@@ -67,7 +67,7 @@ impl Driver {
         at.cast()
     }
 
-    /// What lies there once the stream has passed.
+    /// The contents after the stream's work.
     fn download<T>(&self, into: &mut [T], from: *const T) {
         type Synchronize = unsafe extern "C" fn(*mut c_void) -> c_int;
         type Copy = unsafe extern "C" fn(*mut c_void, u64, usize) -> c_int;

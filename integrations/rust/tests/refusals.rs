@@ -194,7 +194,7 @@ fn memory_of_another_device() {
 }
 
 #[test]
-fn other_calls_look_at_sizes_too() {
+fn other_calls_check_sizes() {
     let (problem, device) = (Problem::new(), open());
     let (logits, how) = (problem.logits(), Sampling::default());
     let mut room = space(1 << 22);
@@ -240,7 +240,7 @@ fn other_calls_look_at_sizes_too() {
 }
 
 #[test]
-fn histories_look_at_sizes_too() {
+fn histories_check_sizes() {
     let device = open();
     let (mut prompt, mut output, mut counts) = ([0u32; 128], [0u32; 127], vec![0u16; B * V]);
     let (rows, none) = (Slots::default(), TokenLists::default());
@@ -265,7 +265,7 @@ fn histories_look_at_sizes_too() {
 }
 
 #[test]
-fn drafts_look_at_sizes_too() {
+fn drafts_check_sizes() {
     let (problem, device) = (Problem::new(), open());
     let (logits, how, mut room) = (problem.logits(), Sampling::default(), space(1 << 20));
     let (drafted, short) = ([0; B], [0; B - 1]);
@@ -281,16 +281,16 @@ fn drafts_look_at_sizes_too() {
         done.map_err(|error| error.field().to_owned())
     };
     assert_eq!(field(&draft, 1).unwrap_err(), "verified.tokens");
-    let cut = Draft { tokens: (&short).into(), ..draft };
-    assert_eq!(field(&cut, 0).unwrap_err(), "draft.tokens");
-    let cut = Draft { parents: (&short).into(), ..draft };
-    assert_eq!(field(&cut, 0).unwrap_err(), "draft.parents");
-    let cut = Draft { offsets: (&[0]).into(), ..draft };
-    assert_eq!(field(&cut, 0).unwrap_err(), "draft.offsets");
-    let cut = Draft { offsets: (&[0, 5]).into(), ..draft };
-    assert_eq!(field(&cut, 0).unwrap_err(), "draft.offsets");
-    let cut = Draft { requests: usize::MAX, ..draft };
-    assert!(field(&cut, 0).is_err());
+    let bad = Draft { tokens: (&short).into(), ..draft };
+    assert_eq!(field(&bad, 0).unwrap_err(), "draft.tokens");
+    let bad = Draft { parents: (&short).into(), ..draft };
+    assert_eq!(field(&bad, 0).unwrap_err(), "draft.parents");
+    let bad = Draft { offsets: (&[0]).into(), ..draft };
+    assert_eq!(field(&bad, 0).unwrap_err(), "draft.offsets");
+    let bad = Draft { offsets: (&[0, 5]).into(), ..draft };
+    assert_eq!(field(&bad, 0).unwrap_err(), "draft.offsets");
+    let bad = Draft { requests: usize::MAX, ..draft };
+    assert!(field(&bad, 0).is_err());
     field(&draft, 0).unwrap();
 }
 

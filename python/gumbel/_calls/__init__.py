@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The calls of the library, a file a subject; what they share is in ways.py."""
+"""The public functions, one module for each subject; library_call.py has their common parts."""

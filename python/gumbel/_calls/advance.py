@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The end of a decode step: positions move on by one, on the device that holds them."""
+"""The end of a decode step: advances positions by one, on the device that holds them."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any, Optional
 import numpy as np
 
 from .. import _abi
-from .._inputs.arguments import row_integers
+from .._inputs.arguments import read_row_integers
 from .._inputs.arrays import NumpyArrays, address, arrays_of, layout
 from .._inputs.common import Request
-from .._inputs.numbers import length
+from .._inputs.history import History
+from .._inputs.numbers import get_length
 from .._inputs.row_state import check_call_slots
 from .._inputs.tensors import is_tensor
-from .history import History
 
 
 class Advance:
-    """Adds one to counters of 64 bits, by gumbel_advance(). It keeps its structs for later calls.
+    """Adds one to 64-bit counters by gumbel_advance(), with structs that are built once.
 
-    On CUDA a call is queued on `stream`, and can be captured.
+    On CUDA a call is queued on `stream`, and can be captured in a CUDA graph.
     """
 
     def __init__(self, arrays: NumpyArrays, step: _abi.Step, held: Any) -> None:
@@ -35,13 +35,13 @@ class Advance:
 
 
 def advance_one(arrays: NumpyArrays, counter: Any) -> Advance:
-    """Advances a single counter."""
+    """An Advance of a single counter."""
     step = _abi.Step(batch=1, position=address(counter), position_stride=_abi.SAME)
     return Advance(arrays, step, counter)
 
 
 class RowsStep:
-    """The end of a request's step: the history counts its tokens, and its positions advance."""
+    """The end of a call's step: counts its tokens in the history and advances its positions."""
 
     def __init__(self, request: Request, tokens: Any, history: Optional[History]) -> None:
         sampling = request.sampling
@@ -61,7 +61,7 @@ class RowsStep:
             self._update = struct, request.batch, slots, address(tokens), 1, None, self._error
 
     def __call__(self, stream: Optional[int]) -> None:
-        """The tokens of a row that was not drawn are -1, which the history does not count."""
+        """Queue both updates; tokens of rows that were not drawn are -1 and are not counted."""
         if self._update is not None:
             status = _abi.lib.gumbel_history_update(self._device, stream, *self._update)
             _abi.check(status, self._error)
@@ -76,14 +76,13 @@ def advance(
 ) -> None:
     """Add one to the positions of the rows that were drawn, in place.
 
-    position     uint64 or int64 [B], or [num_slots] with `slots`: an array, or a tensor, without
-                 gaps.
-    slots        int32 [B]: row b's position is position[slots[b]]; a slot is that of one row at
-                 most, and a list on the CPU is checked. None: row b's is position[b].
+    position     uint64 or int64 [B], or [num_slots] with `slots`: a contiguous array or tensor.
+    slots        int32 [B]: row b's position is position[slots[b]]. No two rows may have one slot;
+                 this is checked on the CPU only. None: row b's position is position[b].
     live_rows    as in sample(): other rows keep their positions.
 
     On CUDA the call is queued on the current stream, and a captured graph advances the positions at
-    every replay.
+    every replay. Raises TypeError or ValueError naming the argument.
     """
     arrays = arrays_of({"position": position}, None, None)
     found = layout("position", position)
@@ -93,14 +92,14 @@ def advance(
     if len(found.shape) != 1 or not dense:
         raise ValueError(f"position: expected one axis without gaps, got the shape {found.shape}")
     if isinstance(position, np.ndarray) and not position.flags.writeable:
-        raise ValueError("position: it is read-only")
+        raise ValueError("position: the array is read-only")
     count, held = found.shape[0], [position]
     step = _abi.Step(batch=count, position=found.address)
     if slots is not None:
-        batch = length(slots)
+        batch = get_length(slots)
         if batch is None or batch > count:
-            raise ValueError(f"slots: expected a list of {count} slots at most")
-        of_row, stride = row_integers("slots", slots, batch, np.int32, arrays)
+            raise ValueError(f"slots: expected a list of at most {count} slots")
+        of_row, stride = read_row_integers("slots", slots, batch, np.int32, arrays)
         if stride == _abi.SAME and batch != 1:
             raise ValueError(f"slots: expected the shape ({batch},), one a row")
         if arrays.name == "cpu":
@@ -108,7 +107,7 @@ def advance(
         step.batch, step.slots = batch, _abi.Slots(address(of_row), count)
         held.append(of_row)
     if live_rows is not None:
-        live, _ = row_integers("live_rows", live_rows, 1, np.int32, arrays)
+        live, _ = read_row_integers("live_rows", live_rows, 1, np.int32, arrays)
         step.live_rows = address(live)
         held.append(live)
     Advance(arrays, step, held)(arrays.stream)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drafts verified, for speculative decoding."""
+"""Verification of drafted tokens, for speculative decoding."""
 
 from __future__ import annotations
 
@@ -10,14 +10,21 @@ from typing import TYPE_CHECKING, Any, Optional
 import numpy as np
 
 from .. import _abi
-from .._inputs.arguments import INT32_MAX, row_integers, row_tokens, token_lists
+from .._inputs.arguments import read_row_integers, read_row_tokens, read_token_lists
 from .._inputs.arrays import Array, NumpyArrays, address, layout, workspace
+from .._inputs.common import DISTRIBUTIONS, Common, Request, Tokens, read_choice, takes_common
+from .._inputs.numbers import read_integer
+from .library_call import (
+    Callee,
+    LogitsSource,
+    read_head,
+    read_logit_options,
+    read_logits,
+    resolve_callee,
+)
 from .outputs import VerifyOutput
+from .proposals import Proposal
 from .screens import Weights
-from .ways import Callee, WayIn, callee_of, from_head, from_logits, of_logits
-from .._inputs.common import DISTRIBUTIONS, Common, Request, Tokens, pick, takes_common
-from .._inputs.numbers import integer
-from .._inputs.proposals import Proposal
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -32,7 +39,7 @@ RULES = {
 
 @dataclass
 class Draft:
-    """A draft's struct, and the arrays that it points to."""
+    """The C struct of a draft, and the arrays that it points to."""
 
     struct: _abi.Draft
     held: list[Any]
@@ -58,48 +65,53 @@ def verify(
     vocab_size: Optional[int] = None,
     **common: Unpack[Common],
 ) -> VerifyOutput:
-    """Draw from the rows behind drafted tokens, and accept drafts while they are what is drawn.
+    """Verify drafted tokens: accept a prefix of each draft and draw one token after it.
 
-    hidden       [n, D]: row j of a request is what follows its node j.
-    tokens       int32 [R, M], n being R * M, or [n] with `offsets`: the token of each node. Node 0
-                 of a request, its root, is its last certain token; the others are drafts. What is
-                 outside of the vocabulary is no draft, and nothing behind it is accepted.
+    hidden       [n, D]: row j of a request is the hidden state after its node j.
+    tokens       int32 [R, M] with n = R * M, or [n] with `offsets`: the token of each node. Node 0
+                 of a request, its root, is the last token of its text; the others are drafts. A
+                 token outside the vocabulary is not accepted, nor are the nodes after it.
     offsets      int32 [R + 1]: request r has rows offsets[r] to offsets[r + 1] - 1.
-    max_nodes    M, with `offsets`: at most 1024. None: the most that a request has, which tensors
-                 on a GPU do not tell.
-    nodes        [R]: how many of its rows a request uses; with 0 it emits nothing. None: all.
-    parents      int32 [n] or [R, M]: of node j > 0 a node of the request before it, so that drafts
-                 are trees. None: j - 1, chains.
-    limit        [R]: tokens to emit at most. None: no limit; a call emits at most M.
-    stop         token ids behind which a request ends: one list, or a list of lists, one each.
+    max_nodes    M, with `offsets`: at most 1024. None: the largest number of nodes of a request;
+                 required if `offsets` is on a GPU.
+    nodes        [R]: number of rows that a request uses; 0: it emits nothing. None: all rows.
+    parents      int32 [n] or [R, M]: the parent of node j > 0, an earlier node of its request, so
+                 that drafts are trees. None: j - 1, chains.
+    limit        [R]: largest number of tokens to emit. None: M.
+    stop         token ids that end a request: one list for all requests, or one list each.
 
-    rule         "coupled": drafts are accepted while they are what is drawn. For chains also:
-                 "rejection", each with chance min(1, p / q), p the target's and q the
-                 draft's probability of it, the first that is not replaced by a draw from
-                 max(p - q, 0); "block", from logits alone, jointly, which accepts more.
-    proposal     of these two: what drew the drafts, as proposal() or proposal_logits() say it, n
-                 rows; row j of a request drew node j + 1. None: drafts were not drawn at random.
+    rule         "coupled": a draft is accepted if it equals the drawn token. For chains also
+                 "rejection": a draft is accepted with probability min(1, p / q), where p is the
+                 target's and q the draft's probability of it; the first rejected draft is replaced
+                 by a draw from max(p - q, 0). "block", from logits only: accepts drafts jointly,
+                 and more of them. "rejection" and "block" are unstable: they may change in a minor
+                 release; see docs/compatibility.md.
+    proposal     for these two rules, the distributions that drew the drafts: proposal() or
+                 proposal_logits() with n rows; row j of a request drew node j + 1. None: the drafts
+                 were not drawn at random.
 
-    By "coupled", draft with sample() itself: with the seed and position of the target a draft is
-    accepted as often as the two models' distributions allow; any other draft serves, too. **Pass
-    the seed that the draft was drawn with**: with seed=None, a fresh one, the tokens are as exact,
-    but a drawn draft is accepted by chance alone. What is emitted are the tokens that sample()
-    draws step by step, bit for bit, whatever was drafted.
-    By the others, draft with domain=draft_domain(), for "block" draft_domain(step): the texts have
-    the target's law.
+    With "coupled", draft with sample() at the seed and position of the target: then the two models
+    agree as often as coupling their noise allows. Drafts from elsewhere are valid, too. **Pass the
+    seed that the draft was drawn with**: with a fresh seed (seed=None) the tokens are equally
+    exact, but a draft is accepted only by chance. The emitted tokens are, bit for bit, those that
+    sample() draws step by step, whatever the drafts were.
+    With the other rules, draft with domain=draft_domain(), or draft_domain(step) for "block": the
+    emitted tokens have the target's distribution.
 
-    Row parameters, slots, lists of tokens and the history are those of R requests, a mask is of n
-    rows. `position` is that of the token behind the root: node j is drawn at position + its depth.
-    Penalties count the drafts from the root to the node beside what `history` counts; the root is
-    in that.
+    Row parameters, slots, lists of tokens and the history have one entry for each of the R
+    requests; a mask has n rows. `position` is the position of the token after the root: node j is
+    drawn at position + its depth. Penalties count the tokens of `history`, which include the root,
+    and the drafts from the root to the node.
+
+    Raises TypeError or ValueError naming the argument.
     """
-    shared = of_logits(scale, softcap, vocab_size)
-    requests = requests_of(tokens, offsets)
-    made = from_head(hidden, weight, bias, shared, common, batch=requests)
+    shared = read_logit_options(scale, softcap, vocab_size)
+    requests = count_requests(tokens, offsets)
+    source, request = read_head(hidden, weight, bias, shared, common, batch=requests)
     rows = len(hidden)
-    draft = draft_of(made[1], rows, tokens, offsets, max_nodes, nodes, parents, limit, stop)
-    _propose(draft, made[1], rows, rule, proposal, common)
-    return verify_by(_abi.lib.gumbel_verify, *made, draft)
+    draft = read_draft(request, rows, tokens, offsets, max_nodes, nodes, parents, limit, stop)
+    _set_proposal(draft, request, rows, rule, proposal, common)
+    return verify_draft(_abi.lib.gumbel_verify, source, request, draft)
 
 
 @takes_common("num_samples", "given", "top_logprobs", "ranks", "kept", "num_best")
@@ -120,18 +132,18 @@ def verify_logits(
     vocab_size: Optional[int] = None,
     **common: Unpack[Common],
 ) -> VerifyOutput:
-    """Verify drafts by logits [n, V] that are there already; else as verify()."""
-    shared = of_logits(scale, softcap, vocab_size)
-    requests = requests_of(tokens, offsets)
-    made = from_logits(logits, shared, common, batch=requests)
+    """Verify drafts with precomputed logits [n, V]; otherwise as verify()."""
+    shared = read_logit_options(scale, softcap, vocab_size)
+    requests = count_requests(tokens, offsets)
+    source, request = read_logits(logits, shared, common, batch=requests)
     rows = len(logits)
-    draft = draft_of(made[1], rows, tokens, offsets, max_nodes, nodes, parents, limit, stop)
-    _propose(draft, made[1], rows, rule, proposal, common)
-    return verify_by(_abi.lib.gumbel_verify_logits, *made, draft)
+    draft = read_draft(request, rows, tokens, offsets, max_nodes, nodes, parents, limit, stop)
+    _set_proposal(draft, request, rows, rule, proposal, common)
+    return verify_draft(_abi.lib.gumbel_verify_logits, source, request, draft)
 
 
-def requests_of(tokens: Any, offsets: Any) -> int:
-    """R."""
+def count_requests(tokens: Any, offsets: Any) -> int:
+    """The number of requests, R."""
     if offsets is None:
         shape = layout("tokens", tokens).shape
         if len(shape) != 2:
@@ -143,13 +155,13 @@ def requests_of(tokens: Any, offsets: Any) -> int:
     return shape[0] - 1
 
 
-def _most_nodes(offsets: Any, arrays: NumpyArrays) -> int:
+def _max_nodes(offsets: Any, arrays: NumpyArrays) -> int:
     if arrays.name != "cpu":
-        raise ValueError("max_nodes: offsets on a GPU do not tell it")
+        raise ValueError("max_nodes: required, as offsets are on a GPU")
     return max(1, int(np.diff(np.asarray(offsets)).max(initial=1)))
 
 
-def draft_of(
+def read_draft(
     request: Request,
     rows: int,
     tokens: Any,
@@ -160,47 +172,47 @@ def draft_of(
     limit: Any,
     stop: Any,
 ) -> Draft:
-    """What verify() takes of a draft, as the library does."""
+    """The draft arguments of verify() as a C struct."""
     arrays, requests = request.arrays, request.batch
     if offsets is None:
         shape = layout("tokens", tokens).shape
         if max_nodes is not None and max_nodes != shape[1]:
-            raise ValueError(f"max_nodes: tokens have {shape[1]}")
-        most = integer("tokens", shape[1], 1, _abi.NODES_MOST)
+            raise ValueError(f"max_nodes: expected {shape[1]}, as tokens have, got {max_nodes}")
+        most = read_integer("tokens", shape[1], 1, _abi.NODES_MOST)
         if requests * most != rows:
             raise ValueError(f"tokens: {requests} x {most} nodes, and there are {rows} rows")
     else:
         shape = (rows,)
-        most = _most_nodes(offsets, arrays) if max_nodes is None else max_nodes
-        most = integer("max_nodes", most, 1, _abi.NODES_MOST)
+        most = _max_nodes(offsets, arrays) if max_nodes is None else max_nodes
+        most = read_integer("max_nodes", most, 1, _abi.NODES_MOST)
     struct = _abi.Draft(requests=requests, max_nodes=most)
     held: list[Any] = []
 
-    def point(name: str, value: Any, shape: tuple[int, ...]) -> None:
+    def set_tokens(name: str, value: Any, shape: tuple[int, ...]) -> None:
         if value is not None:
-            held.append(row_tokens(name, value, (shape,), arrays))
+            held.append(read_row_tokens(name, value, (shape,), arrays))
             setattr(struct, name, address(held[-1]))
 
-    def count(name: str, value: Any) -> None:
+    def set_counts(name: str, value: Any) -> None:
         if value is not None:
-            made, stride = row_integers(name, value, requests, np.int32, arrays)
+            array, stride = read_row_integers(name, value, requests, np.int32, arrays)
             if stride == _abi.SAME and requests != 1:
                 raise ValueError(f"{name}: expected the shape ({requests},), one a request")
-            held.append(made)
-            setattr(struct, name, address(made))
+            held.append(array)
+            setattr(struct, name, address(array))
 
-    point("tokens", tokens, shape)
-    point("parents", parents, shape)
-    point("offsets", offsets, (requests + 1,))
-    count("nodes", nodes)
-    count("limit", limit)
+    set_tokens("tokens", tokens, shape)
+    set_tokens("parents", parents, shape)
+    set_tokens("offsets", offsets, (requests + 1,))
+    set_counts("nodes", nodes)
+    set_counts("limit", limit)
     if stop is not None:
-        struct.stop, lists = token_lists("stop", stop, requests, arrays)
+        struct.stop, lists = read_token_lists("stop", stop, requests, arrays)
         held += lists
     return Draft(struct, held)
 
 
-def _propose(
+def _set_proposal(
     draft: Draft,
     request: Request,
     rows: int,
@@ -208,23 +220,23 @@ def _propose(
     proposal: Optional[Proposal],
     common: Any,
 ) -> None:
-    """Say how drafts are accepted, and what drew them."""
-    draft.struct.rule = pick("rule", rule, RULES)
+    """Set the rule and the proposal of a draft."""
+    draft.struct.rule = read_choice("rule", rule, RULES)
     if proposal is None:
         return
     if not isinstance(proposal, Proposal):
         found = type(proposal).__name__
-        raise TypeError(f"proposal: expected what gumbel.proposal() gives, got {found}")
+        raise TypeError(f"proposal: expected a gumbel.Proposal, got {found}")
     if rule == "coupled":
-        raise ValueError('proposal: the rule "coupled" weighs no probabilities')
+        raise ValueError('proposal: the rule "coupled" uses no draft probabilities')
     slots = {name: common.get(name) for name in ("slots", "num_slots")}
     (head, logits), drew = proposal.read(request.batch, slots)
     drew.sampling.slots = _abi.Slots()
     shapes: list[tuple[int, ...]] = [(rows,)]
     if draft.struct.offsets is None:
         shapes.append((request.batch, draft.struct.max_nodes))
-    told = proposal.told(shapes, request.arrays)
-    draft.held += [head, logits, drew, told]
+    drawn = proposal.read_drawn(shapes, request.arrays)
+    draft.held += [head, logits, drew, drawn]
     if drew.arrays.name != request.arrays.name:
         raise ValueError(f"proposal: is on {drew.arrays.name}, the call on {request.arrays.name}")
     if head is not None:
@@ -232,12 +244,12 @@ def _propose(
     if logits is not None:
         draft.struct.logits = ctypes.pointer(logits)
     draft.struct.sampling = ctypes.pointer(drew.sampling)
-    for name, array in told.items():
+    for name, array in drawn.items():
         setattr(draft.struct, name, address(array))
 
 
-def verify_by(
-    call: Any, way_in: WayIn, request: Request, draft: Draft, callee: Optional[Callee] = None
+def verify_draft(
+    call: Any, source: LogitsSource, request: Request, draft: Draft, callee: Optional[Callee] = None
 ) -> VerifyOutput:
     """Verify a draft by one call of the library."""
     arrays, requests, most = request.arrays, request.batch, draft.struct.max_nodes
@@ -246,7 +258,7 @@ def verify_by(
         return arrays.zeros(shape, dtype)
 
     request.draw_seed()
-    made = dict(
+    results = dict(
         tokens=make((requests, most), np.int32),
         emitted=make((requests,), np.int32),
         accepted=make((requests,), np.int32),
@@ -257,27 +269,27 @@ def verify_by(
         status=make((requests,), np.int32),
         logprobs=make((requests, most), np.float32) if request.logprobs else None,
     )
-    verified = _abi.Verified(**{name: address(array) for name, array in made.items()})
-    rows_tokens = _raw_tokens(request, way_in, verified)
+    verified = _abi.Verified(**{name: address(array) for name, array in results.items()})
+    rows_tokens = _request_raw_logprobs(request, source, verified)
     size, error = ctypes.c_size_t(), _abi.Error()
-    what = (request.sampling, draft.struct, verified)
-    called = callee_of(arrays, callee)
-    status = called.verify_workspace_size(called.handle, *way_in, *what, size, error)
+    structs = (request.sampling, draft.struct, verified)
+    called = resolve_callee(arrays, callee)
+    status = called.verify_workspace_size(called.handle, *source, *structs, size, error)
     _abi.check(status, error)
     scratch = workspace(arrays, size.value)
     where = (called.handle, arrays.stream)
-    head = way_in[0] or way_in[1]
-    status = call(*where, head, *what, scratch.address, scratch.size, error)
+    head = source[0] or source[1]
+    status = call(*where, head, *structs, scratch.address, scratch.size, error)
     _abi.check(status, error)
-    del rows_tokens  # until here it was written to
-    return VerifyOutput(**made, seed=request.seed)
+    del rows_tokens  # the call writes to it
+    return VerifyOutput(**results, seed=request.seed)
 
 
-def _raw_tokens(request: Request, way_in: WayIn, verified: _abi.Verified) -> Any:
-    """What rows are asked for where log-probabilities are of the raw logits; None: nothing."""
+def _request_raw_logprobs(request: Request, source: LogitsSource, verified: _abi.Verified) -> Any:
+    """If log-probabilities are of the raw logits, request them by row outputs, and return these."""
     if request.logprobs != "raw":
         return None
-    head, logits = way_in
+    head, logits = source
     rows = head.hidden.rows if head else logits.logits.rows if logits else 0
     tokens = request.arrays.empty((rows,), np.int32)
     output = _abi.Output(tokens=address(tokens), logprobs_of=DISTRIBUTIONS["raw"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results of the calls, and the names of what can be wrong with a row."""
+"""Results of the calls, and the status values of rows."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from .._inputs.tensors import to_numpy
 
-_ROWS_NAMED = 8  # rows whose status a repr names one by one
+_ROWS_NAMED = 8  # a repr lists the statuses of this many rows, and counts those of more
 
 
 class RowStatus(enum.IntEnum):
-    """Values of `status`, one a row. A row that is not OK has no token.
+    """Values of `status`, one for each row. A row whose status is not OK has no token.
 
     >>> out.status == gumbel.RowStatus.NAN      # which rows have a NaN logit
     """
@@ -25,26 +25,26 @@ class RowStatus(enum.IntEnum):
     OK = 0  #: the row has its tokens
     NAN = 1  #: a logit is NaN
     INFINITE = 2  #: a logit is +inf
-    EMPTY = 3  #: every logit is -inf: there is no token to draw
+    EMPTY = 3  #: all logits are -inf: there is no token to draw
     TEMPERATURE = 4  #: on a GPU: the temperature is negative or not finite
     SLOT = 5  #: on a GPU: the slot does not exist
-    UNUSED = 6  #: the row is not one of `live_rows`, or a request without nodes
+    UNUSED = 6  #: the row is beyond `live_rows`, or its request has no nodes
     DRAFT = 7  #: on a GPU: the draft is not valid
 
 
-class Shown:
-    """A repr with the dtype, shape and values of each array; fields that are None are left out."""
+class ArrayRepr:
+    """A repr with the dtype, shape and values of each array; fields that are None are omitted."""
 
     def __repr__(self) -> str:
         parts = [
-            f"{name}={_status(value) if name == 'status' else shown_array(value)}"
+            f"{name}={_format_status(value) if name == 'status' else format_array(value)}"
             for name, value in vars(self).items()
             if value is not None
         ]
         return f"{type(self).__name__}({', '.join(parts)})"
 
 
-def shown_array(value: Any) -> str:
+def format_array(value: Any) -> str:
     """The dtype, shape and values of an array; the repr of anything else."""
     if not hasattr(value, "shape"):
         return repr(value)
@@ -55,23 +55,23 @@ def shown_array(value: Any) -> str:
     return f"{array.dtype}{list(array.shape)} {' '.join(values.split())}"
 
 
-def _status(value: Any) -> str:
-    names = [_name(int(row)) for row in np.asarray(to_numpy("status", value)).ravel()]
+def _format_status(value: Any) -> str:
+    names = [_status_name(int(row)) for row in np.asarray(to_numpy("status", value)).ravel()]
     if len(names) <= _ROWS_NAMED:
         return f"[{', '.join(names)}]"
     return f"[{', '.join(f'{count} x {name}' for name, count in Counter(names).items())}]"
 
 
-def _name(status: int) -> str:
+def _status_name(status: int) -> str:
     try:
         return RowStatus(status).name
-    except ValueError:  # a status of a later version, or memory that no call has written yet
+    except ValueError:  # a status of a later version, or memory that no call has written to yet
         return str(status)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SampleOutput(Shown):
-    """Results of a draw: NumPy arrays, or torch tensors where the inputs are tensors.
+class SampleOutput(ArrayRepr):
+    """Results of a draw: NumPy arrays, or torch tensors if the inputs are tensors.
 
     A row whose status is not 0 has token -1 and NaN in its float arrays. Outputs that were not
     requested are None.
@@ -81,34 +81,35 @@ class SampleOutput(Shown):
     logprobs: Optional[NDArray[np.float32]]  #: [B, num_samples] log-probability of each token
     lse: Optional[NDArray[np.float32]]  #: [B] log-normaliser: ln(sum of exp(transformed logits))
     status: NDArray[np.int32]  #: [B] a RowStatus: 0 is OK
-    ranks: Optional[NDArray[np.int32]] = None  #: [B, num_samples] 1 + how many are likelier
-    kept: Optional[NDArray[np.int32]] = None  #: [B] how many tokens truncation kept
+    ranks: Optional[NDArray[np.int32]] = None  #: [B, num_samples] 1 + number of likelier tokens
+    kept: Optional[NDArray[np.int32]] = None  #: [B] number of tokens that truncation kept
     top_ids: Optional[NDArray[np.int32]] = None  #: [B, top_logprobs] the likeliest tokens, best
     #: first; -1 after the last that can be drawn without truncation
-    top_logprobs: Optional[NDArray[np.float32]] = None  #: theirs; -inf where truncated
-    best_ids: Optional[NDArray[np.int32]] = None  #: [B, num_best] the tokens of the best scores of
-    #: the draw, best first: draws without replacement; -1 after the last that can be drawn
-    best_scores: Optional[NDArray[np.float32]] = None  #: their scores; -inf after the last
-    seed: Optional[Any] = None  #: the seed of the draw, as `seed=` takes it: the one that was
-    #: passed, or the fresh one. None where nothing was drawn
+    top_logprobs: Optional[NDArray[np.float32]] = None  #: [B, top_logprobs] log-probabilities of
+    #: top_ids; -inf for truncated tokens
+    best_ids: Optional[NDArray[np.int32]] = None  #: [B, num_best] the tokens with the best scores
+    #: of the draw, best first: draws without replacement; -1 after the last that can be drawn
+    best_scores: Optional[NDArray[np.float32]] = None  #: [B, num_best] scores; -inf after the last
+    seed: Optional[Any] = None  #: the seed of the draw, passed or fresh, as `seed=` takes it; None
+    #: if nothing was drawn
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class VerifyOutput(Shown):
-    """Results of verified drafts, as arrays of the kind that the call was given.
+class VerifyOutput(ArrayRepr):
+    """Results of verify(): NumPy arrays, or torch tensors if the inputs are tensors.
 
-    R requests, of M nodes at most.
+    R requests with at most M nodes each.
     """
 
-    tokens: NDArray[np.int32]  #: [R, M] what is emitted; -1 behind the last
-    emitted: NDArray[np.int32]  #: [R] how many; the last of them is the next call's root
-    accepted: NDArray[np.int32]  #: [R] drafts among them: emitted - 1, or 0
-    path: NDArray[np.int32]  #: [R, M] rows of the root and of accepted drafts, whose keys and
-    #: values stay in a cache; -1 behind the last
-    last_row: NDArray[np.int32]  #: [R] the last of these, or -1
-    position: NDArray[np.uint64]  #: [R, or slots] for the next call; int64 in torch. Of slots,
-    #: those of live requests alone are written
-    finished: NDArray[np.int32]  #: [R] 0, 1: a stop token was emitted, 2: the limit was reached
-    status: NDArray[np.int32]  #: [R] a RowStatus, of the row at which a request stopped
+    tokens: NDArray[np.int32]  #: [R, M] emitted tokens; -1 after the last
+    emitted: NDArray[np.int32]  #: [R] their number; the last of them is the root of the next call
+    accepted: NDArray[np.int32]  #: [R] number of accepted drafts: emitted - 1, or 0
+    path: NDArray[np.int32]  #: [R, M] rows of the root and of the accepted drafts, whose keys and
+    #: values stay in the KV cache; -1 after the last
+    last_row: NDArray[np.int32]  #: [R] the last row of `path`, or -1
+    position: NDArray[np.uint64]  #: [R] or [num_slots], for the next call; int64 in torch. Only
+    #: slots of live requests are written
+    finished: NDArray[np.int32]  #: [R] 0: not finished; 1: stop token emitted; 2: limit reached
+    status: NDArray[np.int32]  #: [R] a RowStatus: that of the row at which the request stopped
     logprobs: Optional[NDArray[np.float32]] = None  #: [R, M] of the emitted tokens
     seed: Optional[Any] = None  #: as SampleOutput.seed

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls that are made ready once and run step after step: structs, results, workspace are kept."""
+"""Prepared calls: structs, results and workspace are built once and used step after step."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from typing import TYPE_CHECKING, Any, Callable, Optional
 import numpy as np
 
 from .. import _abi
-from .._inputs.arguments import matrix
-from .._inputs.arrays import Array, address, layout, taken
-from .screens import Weights
-from .advance import Advance, advance_one
-from .outputs import SampleOutput
-from .ways import (
-    Callee,
-    WayIn,
-    callee_of,
-    from_head,
-    from_logits,
-    of_logits,
-    output_of,
-    scratch_of,
-)
+from .._inputs.arguments import read_matrix
+from .._inputs.arrays import Array, address, import_array, layout
 from .._inputs.common import Common, Request, takes_common
 from .._inputs.fresh_seeds import forks, fresh_seed
 from .._inputs.tensors import is_tensor
+from .advance import Advance, advance_one
+from .library_call import (
+    Callee,
+    LogitsSource,
+    make_output,
+    make_workspace,
+    read_head,
+    read_logit_options,
+    read_logits,
+    resolve_callee,
+)
+from .outputs import SampleOutput
+from .screens import Weights
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-# Parameters that a row has one number of.
+# Parameters with one value for each row.
 ROW_PARAMETERS = (
     "temperature",
     "top_k",
@@ -50,50 +50,51 @@ ROW_PARAMETERS = (
 
 
 class PreparedCall:
-    """What prepare_sample() and prepare_sample_logits() give.
+    """A prepared draw, returned by prepare_sample() and prepare_sample_logits().
 
     >>> call = gumbel.prepare_sample(hidden, weight, position=positions)
-    >>> out = call()                # draws from what `hidden` and `positions` hold now
+    >>> out = call()                # draws from the present values of `hidden` and `positions`
     >>> positions += 1
-    >>> out = call(other_hidden)    # the same shape, dtype and strides, somewhere else
+    >>> out = call(other_hidden)    # another array with equal shape, dtype and strides
 
     **Every call returns the same arrays, `output`, and overwrites them: copy what you keep.** Write
-    inputs in place, or pass others. One call at a time; on CUDA all on one stream, as results and
-    workspace are shared. It can be captured in a CUDA graph, for as long as this object lives.
+    inputs in place, or pass other arrays. Calls share results and workspace: make one call at a
+    time, and on CUDA all calls on one stream. A call can be captured in a CUDA graph; the graph is
+    valid while this object exists.
 
-    **A seed that is given stays: advance `position` by one at every step, or every call draws the
-    same tokens.** Pass it as an array, and in a CUDA graph advance it on the device, by `position
-    += 1` or gumbel.advance(); a call of Sampler.prepare_sample() does so by itself. **Without a
-    seed every call has a seed of its own**: one is drawn from the operating system at preparation,
-    and every call adds one to it, on the device, in a captured graph, too; `output.seed` is an
-    array without axes that holds the seed of the latest call. A child of fork() draws another seed
-    at its first call.
+    **A seed that was passed does not change: advance `position` by one at every step, or every call
+    draws the same tokens.** Pass `position` as an array and advance it in place, in a CUDA graph on
+    the device: by `position += 1` or gumbel.advance(). Calls of Sampler.prepare_sample() advance
+    it themselves. **Without a seed every call has its own**: preparation draws a seed from the
+    operating system, and every call adds one to it, on the device and in captured graphs, too;
+    `output.seed` is a 0-d array with the seed of the latest call. A child of fork() draws another
+    seed at its first call.
     """
 
-    output: SampleOutput  #: what the latest call has drawn
-    after: Optional[Callable[[Optional[int]], None]] = None  # called on the stream behind a draw
+    output: SampleOutput  #: results of the latest call
+    after: Optional[Callable[[Optional[int]], None]] = None  # called with the stream after a draw
 
     def __init__(
         self,
         call: Any,
         name: str,
         inputs: Any,
-        way_in: WayIn,
+        source: LogitsSource,
         request: Request,
         callee: Optional[Callee] = None,
         seed: Optional[int] = None,
     ) -> None:
-        """`seed` is the one to count from where the request has none; None: a fresh one."""
-        head, logits = way_in
+        """`seed`: the first seed if the request has none; None: a fresh one."""
+        head, logits = source
         self._reseed = _seed_of_calls(request, seed)
-        self.output, self._struct = output_of(request)
-        scratch = scratch_of(way_in, request, self._struct, kept=False, callee=callee)
+        self.output, self._struct = make_output(request)
+        scratch = make_workspace(source, request, self._struct, kept=False, callee=callee)
         self._call, self._error = call, _abi.Error()
-        self._handle = callee_of(request.arrays, callee).handle
+        self._handle = resolve_callee(request.arrays, callee).handle
         self._name, self._inputs, self._arrays = name, inputs, request.arrays
-        self._kind, self._itemsize = _kind(inputs), layout(name, inputs).itemsize
+        self._kind, self._itemsize = _describe_inputs(inputs), layout(name, inputs).itemsize
         self._tensor = head.hidden if head else logits.logits  # type: ignore[union-attr]
-        self._held = (way_in, request, scratch)
+        self._held = (source, request, scratch)
         structs = (head or logits, request.sampling, self._struct)
         self._arguments = (
             *map(ctypes.byref, structs),
@@ -103,7 +104,7 @@ class PreparedCall:
         )
 
     def __call__(self, inputs: Optional[Array] = None) -> SampleOutput:
-        """Draw; from `inputs` from now on, if they are given: hidden states, or logits."""
+        """Draw. `inputs`, hidden states or logits, replace those of earlier calls."""
         if inputs is not None:
             self._point_to(inputs)
         stream = self._arrays.current_stream()
@@ -117,21 +118,21 @@ class PreparedCall:
         return self.output
 
     def _point_to(self, inputs: Any) -> None:
-        inputs = taken(self._name, inputs)
+        inputs = import_array(self._name, inputs)
         known = type(inputs) is np.ndarray or is_tensor(inputs)
-        if not known or _kind(inputs) != self._kind:
+        if not known or _describe_inputs(inputs) != self._kind:
             raise ValueError(
                 f"{self._name}: expected the kind, shape, dtype and strides that the call was "
                 "prepared for"
             )
         place: Any = address(inputs)
         if place % self._itemsize:
-            matrix(self._name, inputs)  # says what is wrong
+            read_matrix(self._name, inputs)  # raises the error
         self._tensor.data, self._inputs = place, inputs
 
 
 class _NextSeed:
-    """Gives every call the next seed; the first one in a child of fork() is a fresh seed."""
+    """Advances the seed of a prepared call; the first seed in a child of fork() is fresh."""
 
     def __init__(self, advance: Advance, seed: Any) -> None:
         self._advance, self._seed, self._forks = advance, seed, forks()
@@ -145,21 +146,21 @@ class _NextSeed:
 def _seed_of_calls(
     request: Request, first: Optional[int]
 ) -> Optional[Callable[[Optional[int]], None]]:
-    """What gives every call of a request without a seed its own; None: there is nothing to do."""
+    """The function that advances the seed of a request without one; None: the request has one."""
     if request.seed is not None or request.sampling.given.data:
         return None
     arrays = request.arrays
-    data = arrays.put(np.array([fresh_seed() if first is None else first], np.uint64))
+    data = arrays.to_device(np.array([fresh_seed() if first is None else first], np.uint64))
     request.sampling.seed = _abi.Rows(address(data), _abi.SAME)
     request.seed = arrays.unsigned(data).reshape(())
     request.held.append(data)
     advance = advance_one(arrays, data)
-    # No child of fork() can use a GPU of its parent.
+    # A child of fork() cannot use a GPU of its parent, so only the CPU needs _NextSeed.
     return _NextSeed(advance, data) if first is None and arrays.name == "cpu" else advance
 
 
-def _kind(inputs: Any) -> Any:
-    """What a call is prepared for; a single row has no stride."""
+def _describe_inputs(inputs: Any) -> Any:
+    """The properties of inputs that a call is prepared for; the stride of a single row is none."""
     first = 1 if inputs.shape[0:1] == (1,) else 0
     if type(inputs) is np.ndarray:
         return inputs.dtype, inputs.shape, inputs.strides[first:]
@@ -178,21 +179,22 @@ def prepare_sample(
     vocab_size: Optional[int] = None,
     **common: Unpack[Common],
 ) -> PreparedCall:
-    """Make a sample() ready, for a PreparedCall to run step after step.
+    """Prepare a call of sample() that runs step after step; returns a PreparedCall.
 
     **Write inputs in place: `hidden[:] = ...`. Every call returns the same arrays and overwrites
     them: copy what you keep.**
 
-    Inputs and parameters that are arrays are read in place by every call: what is written into them
-    is seen by the next. So a parameter that is an array has the dtype of the library, float32,
-    uint64 or int64 for seeds and positions, uint32 or int32 for first_sample, int32 for the rest,
-    and no gaps. Numbers and lists are taken as they are now. Else as sample().
+    Every call reads inputs and array parameters in place, so it sees what was written to them
+    before. Array parameters must therefore be contiguous and have the library's dtype: uint64 or
+    int64 for seeds and positions, uint32 or int32 for first_sample, float32 for other floats and
+    int32 for other integers. Numbers and lists keep their values of preparation. Otherwise as
+    sample().
     """
-    shared = of_logits(scale, softcap, vocab_size)
-    hidden = taken("hidden", hidden)
-    way_in, request = from_head(hidden, weight, bias, shared, common)
+    shared = read_logit_options(scale, softcap, vocab_size)
+    hidden = import_array("hidden", hidden)
+    source, request = read_head(hidden, weight, bias, shared, common)
     check_in_place(request, common)
-    return PreparedCall(_abi.lib.gumbel_sample, "hidden", hidden, way_in, request)
+    return PreparedCall(_abi.lib.gumbel_sample, "hidden", hidden, source, request)
 
 
 @takes_common()
@@ -204,20 +206,20 @@ def prepare_sample_logits(
     vocab_size: Optional[int] = None,
     **common: Unpack[Common],
 ) -> PreparedCall:
-    """Make a sample_logits() ready, as prepare_sample() does a sample().
+    """Prepare a call of sample_logits() on logits [B, V]; otherwise as prepare_sample().
 
     **Write `logits` in place. Every call returns the same arrays and overwrites them: copy what you
     keep.**
     """
-    shared = of_logits(scale, softcap, vocab_size)
-    logits = taken("logits", logits)
-    way_in, request = from_logits(logits, shared, common)
+    shared = read_logit_options(scale, softcap, vocab_size)
+    logits = import_array("logits", logits)
+    source, request = read_logits(logits, shared, common)
     check_in_place(request, common)
-    return PreparedCall(_abi.lib.gumbel_sample_logits, "logits", logits, way_in, request)
+    return PreparedCall(_abi.lib.gumbel_sample_logits, "logits", logits, source, request)
 
 
 def check_in_place(request: Request, common: Any) -> None:
-    """Refuse an array of which the library would read a copy."""
+    """Raise TypeError for a parameter array that would be copied instead of read in place."""
     places = {address(held) for held in request.held if hasattr(held, "dtype")}
     for name in ROW_PARAMETERS:
         value = common.get(name)
@@ -226,5 +228,5 @@ def check_in_place(request: Request, common: Any) -> None:
         if value.ndim > 0 and address(value) not in places:
             raise TypeError(
                 f"{name}: a prepared call reads it in place, and this array would be copied; "
-                f"expected the library's dtype and no gaps, got {value.dtype}"
+                f"expected a contiguous array of the library's dtype, got {value.dtype}"
             )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The calls: arguments in, one call of the library, arrays out."""
+"""Draws, scores and transformed rows: sample(), score(), softmax(), top_k() and their kin."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _abi
-from .._inputs.arguments import row_tokens
+from .._inputs.arguments import read_row_tokens
 from .._inputs.arrays import Array, address
-from .outputs import SampleOutput
-from .screens import Weights
-from .ways import (
+from .._inputs.common import Common, Request, takes_common
+from .._inputs.numbers import read_integer
+from .library_call import (
     Callee,
-    WayIn,
+    LogitsSource,
     call_library,
     draw,
-    from_head,
-    from_logits,
-    of_logits,
-    output_of,
+    make_output,
+    read_head,
+    read_logit_options,
+    read_logits,
 )
-from .._inputs.common import Common, Request, takes_common
-from .._inputs.numbers import integer
+from .outputs import SampleOutput
+from .screens import Weights
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-TEXT_BYTES = 4096  # what an explanation has room for
+TEXT_BYTES = 4096  # size of the buffer of an explanation
 
 
 @takes_common()
@@ -46,26 +46,27 @@ def sample(
 ) -> SampleOutput:
     """Draw tokens from hidden states; the product with the LM head is fused with the draw.
 
-    hidden       [B, D] and weight [V, D]: float32, float16, bfloat16 (ml_dtypes), or uint16, which
-                 means bfloat16 bits. Dtypes are independent. The last axis must be contiguous; rows
-                 may lie any distance apart. Nothing is copied.
+    hidden, weight
+                 [B, D] and [V, D]: float32, float16, bfloat16 (ml_dtypes), or uint16 holding
+                 bfloat16 bits. Their dtypes may differ. The last axis must be contiguous; rows may
+                 have any stride >= D. Nothing is copied.
     bias         [V], contiguous, added to the logits.
     scale        multiplies the logits; not 0.
-    softcap      then y = softcap * tanh(y / softcap); 0: off.
-    vocab_size   token ids from here on never count (padding rows of `weight`); None: V.
+    softcap      applied after scale: y = softcap * tanh(y / softcap); 0: off.
+    vocab_size   token ids >= vocab_size are never drawn (padding rows of `weight`); None: V.
 
-    hidden, weight, bias and mask are NumPy arrays, or torch tensors of one device, or arrays of any
-    library that speaks DLPack, which are taken as one of these two. Tensors on CUDA are drawn from
-    on the current stream, without waiting for it; a parameter that is a tensor there in the
-    library's dtype, or in int64 for seeds and positions and int32 for first_sample, is not copied
-    and not looked at: a bad temperature is a status of its row.
+    hidden, weight, bias and mask are NumPy arrays, torch tensors on one device, or arrays that
+    support DLPack, which are used as one of the other two. A draw from CUDA tensors is queued on
+    the current stream and does not wait for it. A parameter that is a CUDA tensor of the library's
+    dtype (or int64 for seeds and positions, int32 for first_sample) is not copied, and its values
+    are not checked on the host: an invalid temperature sets the status of its row.
 
-    The same (seed, position) and logits give the same token whatever the batch, threads or ISA.
-    Raises TypeError or ValueError naming the argument, and RuntimeError for what this machine
-    lacks.
+    Equal (seed, position) and logits give equal tokens for every batch size, thread count and ISA.
+    Raises TypeError or ValueError naming the argument, and RuntimeError if the device or build does
+    not support the call.
     """
-    shared = of_logits(scale, softcap, vocab_size)
-    return draw(_abi.lib.gumbel_sample, *from_head(hidden, weight, bias, shared, common))
+    shared = read_logit_options(scale, softcap, vocab_size)
+    return draw(_abi.lib.gumbel_sample, *read_head(hidden, weight, bias, shared, common))
 
 
 @takes_common()
@@ -77,12 +78,12 @@ def sample_logits(
     vocab_size: Optional[int] = None,
     **common: Unpack[Common],
 ) -> SampleOutput:
-    """Draw tokens from logits [B, V] that are there already; else as sample().
+    """Draw tokens from precomputed logits [B, V]; otherwise as sample().
 
-    Equal logits give the tokens that sample() gives.
+    Equal logits and seeds give the tokens of sample().
     """
-    shared = of_logits(scale, softcap, vocab_size)
-    return draw(_abi.lib.gumbel_sample_logits, *from_logits(logits, shared, common))
+    shared = read_logit_options(scale, softcap, vocab_size)
+    return draw(_abi.lib.gumbel_sample_logits, *read_logits(logits, shared, common))
 
 
 @takes_common("given", "num_samples", "ranks", "num_best")
@@ -97,18 +98,18 @@ def score(
     vocab_size: Optional[int] = None,
     **common: Unpack[Common],
 ) -> SampleOutput:
-    """Log-probabilities and ranks of tokens that are there already; nothing is drawn.
+    """Log-probabilities and ranks of given tokens; nothing is drawn.
 
-    tokens       int32 [B] or [B, S]: prompts, or what another model drew; -1 is no token, and has
-                 NaN and rank -1.
+    tokens       int32 [B] or [B, S], such as a prompt; -1 stands for no token and gives NaN and
+                 rank -1.
 
-    `logprobs` and `ranks` are [B, S], S being 1 for tokens [B]; a token that could not be drawn has
-    -inf. Rows are served a few hundred at a time, so that thousands take no more memory. Else as
-    sample().
+    `logprobs` and `ranks` are [B, S], with S = 1 for tokens [B]; a token that cannot be drawn has
+    -inf. Rows are processed a few hundred at a time, which bounds the memory for any B. Otherwise
+    as sample().
     """
-    shared = of_logits(scale, softcap, vocab_size)
-    way_in, request = from_head(hidden, weight, bias, shared, common)
-    return score_by(_abi.lib.gumbel_sample, way_in, request, tokens)
+    shared = read_logit_options(scale, softcap, vocab_size)
+    source, request = read_head(hidden, weight, bias, shared, common)
+    return score_tokens(_abi.lib.gumbel_sample, source, request, tokens)
 
 
 @takes_common("given", "num_samples", "ranks", "num_best")
@@ -121,21 +122,21 @@ def score_logits(
     vocab_size: Optional[int] = None,
     **common: Unpack[Common],
 ) -> SampleOutput:
-    """Log-probabilities and ranks of tokens by logits [B, V]; else as score()."""
-    way_in, request = from_logits(logits, of_logits(scale, softcap, vocab_size), common)
-    return score_by(_abi.lib.gumbel_sample_logits, way_in, request, tokens)
+    """Log-probabilities and ranks of given tokens from logits [B, V]; otherwise as score()."""
+    source, request = read_logits(logits, read_logit_options(scale, softcap, vocab_size), common)
+    return score_tokens(_abi.lib.gumbel_sample_logits, source, request, tokens)
 
 
-def score_by(
-    call: Any, way_in: WayIn, request: Request, tokens: Any, callee: Optional[Callee] = None
+def score_tokens(
+    call: Any, source: LogitsSource, request: Request, tokens: Any, callee: Optional[Callee] = None
 ) -> SampleOutput:
     """Score `tokens` [B] or [B, S] by one call of the library."""
     rows = (request.batch,)
-    found = row_tokens("tokens", tokens, (rows, (*rows, None)), request.arrays)
+    found = read_row_tokens("tokens", tokens, (rows, (*rows, None)), request.arrays)
     request.sampling.num_samples = 1 if len(found.shape) == 1 else found.shape[1]
-    request.give(found, 0)
+    request.set_given(found, 0)
     request.ranks = True
-    return draw(call, way_in, request, callee)
+    return draw(call, source, request, callee)
 
 
 @takes_common()
@@ -147,14 +148,13 @@ def process_logits(
     vocab_size: Optional[int] = None,
     **common: Unpack[Common],
 ) -> NDArray[np.float32]:
-    """What the draw from logits [B, V] sees: transformed logits, float32 [B, V].
+    """The transformed logits that a draw from logits [B, V] uses: float32 [B, V].
 
-    -inf stands for what does not count, is masked or banned, or was removed by truncation; a row
-    with a NaN or +inf is NaN throughout. Noise, samples and further outputs play no part. Else as
-    sample_logits().
+    Padding, masked, banned and truncated tokens are -inf; a row with a NaN or +inf is all NaN.
+    Parameters of noise, samples and outputs are ignored. Otherwise as sample_logits().
     """
-    shared = of_logits(scale, softcap, vocab_size)
-    return _rows(_abi.lib.gumbel_process_logits, logits, shared, common)
+    shared = read_logit_options(scale, softcap, vocab_size)
+    return _transform_rows(_abi.lib.gumbel_process_logits, logits, shared, common)
 
 
 @takes_common()
@@ -166,27 +166,27 @@ def softmax(
     vocab_size: Optional[int] = None,
     **common: Unpack[Common],
 ) -> NDArray[np.float32]:
-    """The probabilities that the draw from logits [B, V] draws with: float32 [B, V].
+    """The probabilities with which a draw from logits [B, V] draws: float32 [B, V].
 
-    0 stands for what does not count, is masked or banned, or was removed by truncation, so that
-    top_k, top_p and min_p give renormalised probabilities; greedy rows give those of temperature 1.
-    A row with a NaN or +inf, or without a token, is NaN throughout. Else as process_logits().
+    Padding, masked, banned and truncated tokens have 0, and the others are renormalised. Greedy
+    rows (temperature 0) have the probabilities of temperature 1. A row with a NaN or +inf, or
+    without a token, is all NaN. Otherwise as process_logits().
     """
-    shared = of_logits(scale, softcap, vocab_size)
-    return _rows(_abi.lib.gumbel_softmax, logits, shared, common)
+    shared = read_logit_options(scale, softcap, vocab_size)
+    return _transform_rows(_abi.lib.gumbel_softmax, logits, shared, common)
 
 
 def top_k(logits: Array, k: int) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
     """The k largest logits of every row and their ids: float32 and int32 [B, k], k <= 128.
 
-    Larger ones first, then lower ids; -inf and -1 after the last that is above -inf. A row with a
-    NaN or +inf has NaN and -1 throughout.
+    Sorted by logit, largest first, ties by lower id; -inf and -1 after the last logit above -inf.
+    A row with a NaN or +inf is all NaN and -1.
     """
-    count = integer("k", k, 1, 128)
-    way_in, request = from_logits(logits, {}, {})
+    count = read_integer("k", k, 1, 128)
+    source, request = read_logits(logits, {}, {})
     arrays = request.arrays
     greedy = arrays.empty((1,), np.float32)
-    greedy[:] = 0  # a token is drawn, too: greedily it needs no noise
+    greedy[:] = 0  # the call also draws a token; a greedy one computes no noise
     request.sampling.temperature = _abi.Rows(address(greedy), _abi.SAME)
     tokens, ids, values = (
         arrays.empty((request.batch, width), dtype)
@@ -195,16 +195,16 @@ def top_k(logits: Array, k: int) -> tuple[NDArray[np.float32], NDArray[np.int32]
     output = _abi.Output(
         tokens=address(tokens), top_ids=address(ids), top_logits=address(values), num_top=count
     )
-    call_library(_abi.lib.gumbel_sample_logits, way_in, request, [output], output)
+    call_library(_abi.lib.gumbel_sample_logits, source, request, [output], output)
     return values, ids
 
 
-def _rows(call: Any, logits: Any, shared: dict[str, Any], common: Any) -> Any:
-    """One float32 row [V] for each row of logits, by process_logits() or softmax()."""
-    way_in, request = from_logits(logits, shared, common)
-    made = request.arrays.empty(tuple(logits.shape), np.float32)
-    call_library(call, way_in, request, (address(made), 0))
-    return made
+def _transform_rows(call: Any, logits: Any, shared: dict[str, Any], common: Any) -> Any:
+    """float32 [B, V] by gumbel_process_logits() or gumbel_softmax()."""
+    source, request = read_logits(logits, shared, common)
+    rows = request.arrays.empty(tuple(logits.shape), np.float32)
+    call_library(call, source, request, (address(rows), 0))
+    return rows
 
 
 @takes_common()
@@ -213,23 +213,23 @@ def explain(
     hidden: Optional[Array] = None,
     **common: Unpack[Common],
 ) -> str:
-    """Which kernels would serve a call, and why those that come before them would not.
+    """Explain which kernels serve a call, and why the preferred ones before them do not.
 
     weight_or_logits, hidden
-                 weight [V, D] with hidden [B, D], as in sample(); or logits [B, V] alone.
+                 weight [V, D] with hidden [B, D], as in sample(); or logits [B, V] only.
 
-    Lines of text for people and bug reports; nothing is drawn. Arguments that the call would
-    refuse are refused. Else as sample().
+    Returns lines of text for people and bug reports; nothing is drawn. Raises the errors that the
+    call would raise. Otherwise as sample().
     """
     name = "weight_or_logits"
     if hidden is None:
-        way_in, request = from_logits(weight_or_logits, {}, common, name)
+        source, request = read_logits(weight_or_logits, {}, common, name)
     else:
-        way_in, request = from_head(hidden, weight_or_logits, None, {}, common, name)
-    _, output = output_of(request)
+        source, request = read_head(hidden, weight_or_logits, None, {}, common, name)
+    _, output = make_output(request)
     text, error = ctypes.create_string_buffer(TEXT_BYTES), _abi.Error()
     status = _abi.lib.gumbel_explain(
-        request.arrays.device, *way_in, request.sampling, output, text, TEXT_BYTES, error
+        request.arrays.device, *source, request.sampling, output, text, TEXT_BYTES, error
     )
     _abi.check(status, error, {"weight": name, "logits": name})
     return _abi.text(text.value)

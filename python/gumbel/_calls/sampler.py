@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sampler that keeps the seed and the position of every row, and advances them by itself."""
+"""Sampler: keeps the seed and the position of every row, and advances the positions."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _abi
-from .._inputs.arrays import Array, TorchArrays, arrays_of, layout, taken
+from .._inputs.arrays import Array, TorchArrays, arrays_of, import_array, layout
 from .._inputs.common import Common, Request, RowIntegers, takes_common
 from .._inputs.fresh_seeds import fresh_seed
-from .._inputs.numbers import integer, length, shown
+from .._inputs.numbers import format_value, get_length, read_integer
 from .._inputs.row_state import (
     check_call_slots,
     check_writable,
@@ -26,15 +26,15 @@ from .._inputs.row_state import (
 )
 from .._inputs.tensors import is_tensor
 from .advance import RowsStep
-from .outputs import SampleOutput, shown_array
+from .library_call import LogitsSource, draw, read_head, read_logit_options, read_logits
+from .outputs import SampleOutput, format_array
 from .prepared import PreparedCall, check_in_place
 from .screens import Weights
-from .ways import WayIn, draw, from_head, from_logits, of_logits
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-VERSION = 1  # of the dict that state_dict() gives
+VERSION = 1  # of the dict of state_dict()
 _REASONS = {
     "seed": "the sampler has the seeds; use Sampler(seed=...) or reset(seed=...)",
     "position": "the sampler counts positions; use Sampler(position=...) or reset(position=...)",
@@ -45,7 +45,7 @@ _FIELDS = ("version", "root", "sequences", "of_slots", "seed", "position")
 
 
 class Sampler:
-    """Draws of decode loops: every call advances the position of the rows that it draws.
+    """Draws in decode loops: every call advances the positions of the rows that it draws.
 
     >>> sampler = gumbel.Sampler(seed=7)
     >>> out = sampler.sample(hidden, weight, temperature=0.8)    # position 0
@@ -53,30 +53,31 @@ class Sampler:
 
     seed         < 2**64. One seed serves all rows: row b, or slot b, has gumbel_row_seed(seed, b),
                  so that the tokens are those of sample(seed=seed, position=...). A list or array
-                 gives each row its own. None: a fresh seed from the operating system.
-    batch        rows of every call. None: those of the first call, or of a list of seeds.
-    num_slots    instead of `batch`, for continuous batching: calls then take `slots`, each of one
-                 row at most, and the positions are those of slots.
-    position     < 2**64, one or one a row: where the rows start.
-    like         an array of the device that the sampler is for. None: that of the first call.
+                 sets each row's own seed. None: a fresh seed from the operating system.
+    batch        number of rows of every call. None: that of the first call or of a list of seeds.
+    num_slots    instead of `batch`, for continuous batching: calls then take `slots`, with at most
+                 one row for each slot, and positions belong to slots.
+    position     first position, < 2**64: one, or one for each row.
+    like         an array on the sampler's device. None: the device of the first call.
 
-    `seed` and `position` are uint64 [B], or [num_slots]; on CUDA int64 tensors, whose bits count.
-    They are None while the number of rows is unknown. Both may be written between calls, in place
-    or by assignment: `sampler.position = 40`, or one number a row. Assignment copies the values
-    into the same array, so that prepared calls and captured graphs use them.
+    The attributes `seed` and `position` are uint64 [B] or [num_slots]; on CUDA, int64 tensors with
+    the same bits. They are None while the number of rows is unknown. Both may be written between
+    calls, in place or by assignment: `sampler.position = 40`, or one number for each row.
+    Assignment copies the values into the existing array, so that prepared calls and captured graphs
+    use them.
 
-    Calls take what sample() and sample_logits() take, but `seed`, `position`, `num_slots` and
-    `given`. A `history` counts the tokens that were drawn; with num_samples > 1, where the caller
-    chooses which sample the text goes on with, update the history yourself. A call that raises
-    advances nothing. A row whose status is not 0 advances, unless it is not one of `live_rows`.
+    Calls take the arguments of sample() and sample_logits() except `seed`, `position`, `num_slots`
+    and `given`. They add the drawn tokens to a `history`; with num_samples > 1 the caller chooses a
+    sample and must update the history. A call that raises an exception advances no position. A row
+    whose status is not 0 advances, unless it is beyond `live_rows`.
 
-    On CUDA the positions lie on the device: a captured graph advances them at every replay. Give
-    `batch` and `like`, or make one call, before a graph is captured.
+    On CUDA the positions are on the device, and a captured graph advances them at every replay.
+    Pass `batch` and `like`, or make one call, before capturing a graph.
 
-    A fork copies a sampler with its seeds: the child draws the same tokens as its parent. Give the
-    child a sampler of its own.
+    A fork copies a sampler with its seeds: the child draws the same tokens as its parent. Create
+    another sampler in the child.
 
-    One sampler serves one thread at a time. Several threads need a sampler each, or a lock.
+    A sampler must not be used by two threads at a time.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class Sampler:
         if batch is not None and num_slots is not None:
             raise ValueError("batch: a sampler has rows or slots; give batch or num_slots")
         name, count = ("batch", batch) if num_slots is None else ("num_slots", num_slots)
-        rows = None if count is None else integer(name, count, 1, 2**31 - 1)
+        rows = None if count is None else read_integer(name, count, 1, 2**31 - 1)
         self._of_slots = num_slots is not None
         seed = fresh_seed() if seed is None else seed
         rows = rows_of("seed", seed) if rows is None else rows
@@ -99,7 +100,7 @@ class Sampler:
         seeds = uint64_numbers("seed", seed, rows)
         self._start = uint64_numbers("position", position, rows)
         self._root = None if seeds.ndim else int(seeds)  # the one seed of all sequences
-        self._sequences = 0  # that had a seed of it
+        self._sequences = 0  # number of sequences that got a seed from it
         self.device: Optional[str] = None
         self._seed: Any = None  # uint64 array, or int64 tensor on CUDA
         self._position: Any = None
@@ -108,21 +109,21 @@ class Sampler:
             own = seeds if seeds.ndim else seeds_of_rows(int(seeds), range(rows))
             self._keep(own, np.array(np.broadcast_to(self._start, (rows,))))
         if like is not None:
-            arrays = arrays_of({"like": taken("like", like)}, None, None)
+            arrays = arrays_of({"like": import_array("like", like)}, None, None)
             if self._seed is not None:
                 self._keep(*self._on(arrays))
             self.device, self._place = arrays.name, getattr(arrays, "place", None)
 
     @property
     def seed(self) -> Optional[NDArray[np.uint64]]:
-        """Each row's own seed. One number is mixed with each row's number, as in Sampler(seed=)."""
+        """Each row's own seed. Assigning one number sets seeds as Sampler(seed=...) does."""
         found: Optional[NDArray[np.uint64]] = self._seed
         return found
 
     @seed.setter
     def seed(self, value: RowIntegers) -> None:
         rows = self._known_rows("seed")
-        if rows_of("seed", value) is None:  # one number, which gives each row its own
+        if rows_of("seed", value) is None:  # one number, from which each row's seed is derived
             root = int(uint64_numbers("seed", value, rows))
             write_rows("seed", self._seed, seeds_of_rows(root, range(rows)))
             self._root, self._sequences = root, rows
@@ -142,8 +143,8 @@ class Sampler:
 
     def __repr__(self) -> str:
         rows = None if self._seed is None else len(self._seed)
-        seed = repr(self._root) if self._root is not None else shown_array(self._seed)
-        position = shown_array(self._start if rows is None else self._position)
+        seed = repr(self._root) if self._root is not None else format_array(self._seed)
+        position = format_array(self._start if rows is None else self._position)
         name = "num_slots" if self._of_slots else "batch"
         return f"Sampler(seed={seed}, {name}={rows}, position={position}, device={self.device!r})"
 
@@ -162,9 +163,12 @@ class Sampler:
         **common: Unpack[Common],
     ) -> SampleOutput:
         """gumbel.sample() at the rows' positions, which then advance by one."""
-        shared, state = of_logits(scale, softcap, vocab_size), self._state("hidden", hidden, common)
-        made = from_head(hidden, weight, bias, shared, state)
-        return self._draw(_abi.lib.gumbel_sample, *made, state)
+        shared, state = (
+            read_logit_options(scale, softcap, vocab_size),
+            self._state("hidden", hidden, common),
+        )
+        source, request = read_head(hidden, weight, bias, shared, state)
+        return self._draw(_abi.lib.gumbel_sample, source, request, state)
 
     @takes_common(*_REASONS, reasons=_REASONS)
     def sample_logits(
@@ -177,9 +181,12 @@ class Sampler:
         **common: Unpack[Common],
     ) -> SampleOutput:
         """gumbel.sample_logits() at the rows' positions, which then advance by one."""
-        shared, state = of_logits(scale, softcap, vocab_size), self._state("logits", logits, common)
-        made = from_logits(logits, shared, state)
-        return self._draw(_abi.lib.gumbel_sample_logits, *made, state)
+        shared, state = (
+            read_logit_options(scale, softcap, vocab_size),
+            self._state("logits", logits, common),
+        )
+        source, request = read_logits(logits, shared, state)
+        return self._draw(_abi.lib.gumbel_sample_logits, source, request, state)
 
     @takes_common(*_REASONS, reasons=_REASONS)
     def prepare_sample(
@@ -193,15 +200,18 @@ class Sampler:
         vocab_size: Optional[int] = None,
         **common: Unpack[Common],
     ) -> PreparedCall:
-        """gumbel.prepare_sample(), whose every call advances the positions; in CUDA graphs, too.
+        """gumbel.prepare_sample() with calls that advance the positions, also in CUDA graphs.
 
         **Write `hidden` in place. Every call returns the same arrays and overwrites them: copy what
         you keep.**
         """
-        shared, hidden = of_logits(scale, softcap, vocab_size), taken("hidden", hidden)
+        shared, hidden = (
+            read_logit_options(scale, softcap, vocab_size),
+            import_array("hidden", hidden),
+        )
         state = self._state("hidden", hidden, common)
-        made = from_head(hidden, weight, bias, shared, state)
-        return self._prepare(_abi.lib.gumbel_sample, "hidden", hidden, *made, state)
+        source, request = read_head(hidden, weight, bias, shared, state)
+        return self._prepare(_abi.lib.gumbel_sample, "hidden", hidden, source, request, state)
 
     @takes_common(*_REASONS, reasons=_REASONS)
     def prepare_sample_logits(
@@ -213,15 +223,19 @@ class Sampler:
         vocab_size: Optional[int] = None,
         **common: Unpack[Common],
     ) -> PreparedCall:
-        """gumbel.prepare_sample_logits(), else as Sampler.prepare_sample().
+        """gumbel.prepare_sample_logits(); otherwise as Sampler.prepare_sample().
 
         **Write `logits` in place. Every call returns the same arrays and overwrites them: copy what
         you keep.**
         """
-        shared, logits = of_logits(scale, softcap, vocab_size), taken("logits", logits)
+        shared, logits = (
+            read_logit_options(scale, softcap, vocab_size),
+            import_array("logits", logits),
+        )
         state = self._state("logits", logits, common)
-        made = from_logits(logits, shared, state)
-        return self._prepare(_abi.lib.gumbel_sample_logits, "logits", logits, *made, state)
+        source, request = read_logits(logits, shared, state)
+        call = _abi.lib.gumbel_sample_logits
+        return self._prepare(call, "logits", logits, source, request, state)
 
     # ------------------------------------------------------------------------------- state ----
 
@@ -235,17 +249,20 @@ class Sampler:
         """Start a new sequence in each of `slots`.
 
         slots        int32 [n]: slots, or rows of a sampler with `batch`. None: all.
-        position     one or [n]: where these sequences start.
-        seed         one or [n]. A list gives each slot its own seed, so that the text does not
-                     depend on the slot: `reset(slots=[5], seed=[7])`. One number is mixed with the
-                     number of each slot, as in Sampler(seed=...). None: the next seeds that the
-                     sampler's one seed gives, so that no two sequences have the same noise; a
-                     sampler that was made with a list needs a seed here.
+        position     first position of the sequences: one or [n].
+        seed         one or [n]. A list sets each slot's own seed, so that the text does not depend
+                     on the slot: `reset(slots=[5], seed=[7])`. From one number each slot's seed is
+                     derived, as in Sampler(seed=...). None: the next seeds derived from the
+                     sampler's one seed, so that no two sequences have equal noise; required if the
+                     sampler was created with a list of seeds.
 
-        On CUDA this is queued on the current stream.
+        On CUDA this is queued on the current stream. Raises TypeError or ValueError naming the
+        argument.
         """
         if self._seed is None:
-            raise ValueError("slots: there are none yet; make the sampler with batch or num_slots")
+            raise ValueError(
+                "slots: there are none yet; create the sampler with batch or num_slots"
+            )
         rows, root, sequences = len(self._seed), self._root, self._sequences
         where = np.arange(rows) if slots is None else distinct_slots(slots, rows)
         count = len(where)
@@ -256,7 +273,7 @@ class Sampler:
                     root, sequences = int(own), count
                 own = seeds_of_rows(int(own), where)
         elif root is None:
-            raise ValueError("seed: the sampler has a seed for each row; give one for each slot")
+            raise ValueError("seed: the sampler has a seed for each row; pass one for each slot")
         else:
             own = seeds_of_rows(root, range(sequences, sequences + count))
             sequences += count
@@ -265,9 +282,9 @@ class Sampler:
         self._root, self._sequences = root, sequences
 
     def state_dict(self) -> dict[str, Any]:
-        """The whole state, as ints and lists of ints; load_state_dict() takes it.
+        """The whole state as a dict of ints and lists of ints, for load_state_dict().
 
-        Python's json and pickle keep it. On CUDA this waits for the device.
+        The dict can be stored as JSON. On CUDA this waits for the device.
         """
         unknown = self._seed is None
         return {
@@ -280,25 +297,26 @@ class Sampler:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from where state_dict() was made; calls that are prepared do so, too.
+        """Restore the state of state_dict(); prepared calls use it, too.
 
-        The sampler has as many rows or slots as the one that was saved, or none yet.
+        The sampler must have as many rows or slots as the saved one, or none yet. Raises TypeError
+        or ValueError naming the entry.
         """
         if not isinstance(state, Mapping) or set(state) != set(_FIELDS):
             raise ValueError(f"state: expected a dict with the keys {', '.join(_FIELDS)}")
         if not isinstance(state["version"], int) or state["version"] != VERSION:
-            found = shown(state["version"])
+            found = format_value(state["version"])
             raise ValueError(f"state: version {found} is unknown; this is {VERSION}")
         if state["of_slots"] is not self._of_slots:
             raise ValueError("state: one of the two samplers has slots, the other has rows")
-        sequences = integer("state.sequences", state["sequences"], 0, 2**64 - 1)
+        sequences = read_integer("state.sequences", state["sequences"], 0, 2**64 - 1)
         root = state["root"]
-        root = None if root is None else integer("state.root", root, 0, 2**64 - 1)
+        root = None if root is None else read_integer("state.root", root, 0, 2**64 - 1)
         rows = rows_of("state.seed", state["seed"]) if self._seed is None else len(self._seed)
         if rows is None and (root is None or state["seed"] is not None):
-            raise ValueError("state: it has neither rows nor a seed that gives them")
+            raise ValueError("state: it has neither rows nor one seed for all rows")
         if rows is None:  # neither has rows yet
-            position = integer("state.position", state["position"], 0, 2**64 - 1)
+            position = read_integer("state.position", state["position"], 0, 2**64 - 1)
             start = np.array(position, np.uint64)
         elif state["seed"] is None:
             raise ValueError(f"state: it has no rows yet, the sampler has {rows}")
@@ -306,11 +324,11 @@ class Sampler:
             own = uint64_numbers("state.seed", state["seed"], rows)
             start = uint64_numbers("state.position", state["position"], rows)
             if own.ndim == 0 or start.ndim == 0:
-                raise TypeError("state: seed and position are lists, of a number a row each")
+                raise TypeError("state: seed and position are lists of one number for each row")
             if self._seed is None:
                 if self._place is not None:
-                    put = TorchArrays(self._place, None, None).put
-                    own, start = put(own), put(start)
+                    to_device = TorchArrays(self._place, None, None).to_device
+                    own, start = to_device(own), to_device(start)
                 self._keep(own, start)
             else:
                 self._write(np.arange(rows), own, start)
@@ -319,14 +337,14 @@ class Sampler:
     # ----------------------------------------------------------------------------- helpers ----
 
     def _keep(self, seed: Any, position: Any, device: Optional[str] = None) -> None:
-        if len(seed) == 0:  # an empty batch does not say how many rows there are
+        if len(seed) == 0:  # an empty batch does not determine the number of rows
             return
         if self._seed is None:
             self._sequences = len(seed)
         self._seed, self._position, self.device = seed, position, device or self.device
 
     def _on(self, arrays: Any, rows: int = 0) -> tuple[Any, Any]:
-        """The seeds and positions on a device; new ones of `rows` rows, where there are none."""
+        """The seeds and positions on a device; new ones for `rows` rows if there are none."""
         found = self._seed, self._position
         if self.device not in (None, arrays.name):
             raise ValueError(f"sampler: it is on {self.device}, the call on {arrays.name}")
@@ -340,62 +358,60 @@ class Sampler:
             return found
         if arrays.is_capturing():
             raise RuntimeError(
-                "sampler: give batch= and like=, or make a call, before a graph is captured"
+                "sampler: pass batch= and like=, or make a call, before a graph is captured"
             )
-        return arrays.put(found[0]), arrays.put(found[1])
+        return arrays.to_device(found[0]), arrays.to_device(found[1])
 
     def _state(self, name: str, inputs: Any, common: Any) -> dict[str, Any]:
-        """A call's parameters, with those that the sampler has."""
-        inputs = taken(name, inputs)
+        """A call's parameters, with the sampler's seed, position and num_slots added."""
+        inputs = import_array(name, inputs)
         if len(layout(name, inputs).shape) != 2:
-            return dict(common)  # which the call refuses by name
+            return dict(common)  # the call raises the error
         rows = len(inputs) if self._seed is None else len(self._seed)
         slots = common.get("slots")
         if self._of_slots and slots is None:
-            raise ValueError(
-                "slots: the sampler has slots; a call needs to say which: slots=[...], one a row"
-            )
+            raise ValueError("slots: the sampler has slots; pass slots=[...], the slot of each row")
         if not self._of_slots and slots is not None:
-            raise ValueError("slots: the sampler has rows; make it with num_slots")
+            raise ValueError("slots: the sampler has rows; create it with num_slots")
         if not self._of_slots and len(inputs) != rows:
             raise ValueError(
                 f"{name}: it has {len(inputs)} rows, the sampler {rows}, and a sampler keeps its "
-                "number of rows; make another, or one with num_slots= for batches that change"
+                "number of rows; create another, or one with num_slots= for batches that change"
             )
-        samples = integer("num_samples", common.get("num_samples", 1), 1, _abi.SAMPLES_MOST)
+        samples = read_integer("num_samples", common.get("num_samples", 1), 1, _abi.SAMPLES_MOST)
         if common.get("history") is not None and samples != 1:
             raise ValueError(
-                "num_samples: a history cannot tell which of the samples the text goes on with; "
-                "draw without it and call history.update()"
+                "num_samples: a history needs the one sample that continues the text; draw without "
+                "it and call history.update()"
             )
         arrays = arrays_of({name: inputs}, None, None)
         if arrays.name == "cpu":
             check_writable("position", self._position)
-            if slots is not None and length(slots) == len(inputs):  # else the call refuses them
+            if slots is not None and get_length(slots) == len(inputs):  # else the call refuses them
                 check_call_slots(slots, rows, common.get("live_rows"))
         seed, position = self._on(arrays, rows)
         state = {**common, "seed": seed, "position": position}
         return {**state, "num_slots": rows} if self._of_slots else state
 
-    def _draw(self, call: Any, way_in: WayIn, request: Request, state: Any) -> SampleOutput:
-        out = draw(call, way_in, request)
+    def _draw(self, call: Any, source: LogitsSource, request: Request, state: Any) -> SampleOutput:
+        out = draw(call, source, request)
         RowsStep(request, out.tokens, state.get("history"))(request.arrays.stream)
         self._keep(state["seed"], state["position"], request.arrays.name)
         return out
 
     def _prepare(
-        self, call: Any, name: str, inputs: Any, way_in: WayIn, request: Request, state: Any
+        self, call: Any, name: str, inputs: Any, source: LogitsSource, request: Request, state: Any
     ) -> PreparedCall:
         check_in_place(request, state)
-        made = PreparedCall(call, name, inputs, way_in, request)
-        made.after = RowsStep(request, made.output.tokens, state.get("history"))
+        prepared = PreparedCall(call, name, inputs, source, request)
+        prepared.after = RowsStep(request, prepared.output.tokens, state.get("history"))
         self._keep(state["seed"], state["position"], request.arrays.name)
-        return made
+        return prepared
 
     def _known_rows(self, name: str) -> int:
         if self._seed is None:
             raise ValueError(
-                f"{name}: the number of rows is unknown; make the sampler with batch or num_slots"
+                f"{name}: the number of rows is unknown; create the sampler with batch or num_slots"
             )
         return len(self._seed)
 
@@ -405,7 +421,7 @@ class Sampler:
         check_writable("position", self._position)
         for array, values in ((self._seed, seeds), (self._position, positions)):
             if is_tensor(array):
-                put = arrays_of({"sampler": array}, None, None).put
-                array[put(where.astype(np.int64))] = put(np.ascontiguousarray(values))
+                to_device = arrays_of({"sampler": array}, None, None).to_device
+                array[to_device(where.astype(np.int64))] = to_device(np.ascontiguousarray(values))
             else:
                 array[where] = values

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Screens: copies of LM heads by which draws read half of them."""
+"""Screens: quantized copies of LM heads with which draws read half the bytes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, Optional, Union
 import numpy as np
 
 from .. import _abi
-from .._inputs.arguments import matrix
-from .._inputs.arrays import Array, address, arrays_of, layout, taken, workspace
+from .._inputs.arguments import read_matrix
+from .._inputs.arrays import Array, address, arrays_of, import_array, layout, workspace
 from .._inputs.tensors import is_tensor
 
 
@@ -19,45 +19,46 @@ def _place_of(weight: Any) -> tuple[Any, ...]:
 
 
 def _version_of(weight: Any) -> Optional[int]:
-    """How many in-place changes torch has counted of a tensor; None where nobody counts."""
+    """torch's version counter of a tensor, or None; in-place operations advance it."""
     if not is_tensor(weight) or weight.is_inference():
         return None
     return int(weight._version)
 
 
 class Screen:
-    """The weights of an LM head rounded to a byte each, with bounds of what that loses.
+    """A quantized copy of LM-head weights: one byte for each weight, with error bounds.
 
     >>> screen = gumbel.Screen(weight)
     >>> gumbel.sample(hidden, screen, logprobs=None, temperature=0.8).tokens
 
-    weight       [V, D] as in sample(), D <= 65535, on the CPU or on a GPU, where plain draws alone
-                 go by a screen (gumbel/screen.h). After a write into it call update(); until then
-                 draws may give wrong tokens.
-    isa, threads as in sample(); the screen is the same for all of them, and serves all.
+    weight       [V, D] as in sample(), D <= 65535, on the CPU or on a GPU. On a GPU only plain
+                 draws use a screen (gumbel/screen.h). Call update() after writing to the weights;
+                 until then draws may give wrong tokens.
+    isa, threads as in sample(). They do not affect the screen, which serves all of them.
 
-    A screen stands for its weights in every call that takes weights, and changes the time of a
-    call, never a bit of its results. What it cannot serve takes the full pass as if it were not
-    there: log-probabilities (so logprobs=None), ranks, kept counts, lists; gumbel.explain() tells.
-    It takes half as much memory as bfloat16 weights do. Threads may share it.
+    Pass a screen in place of its weights to any call. A screen changes the time of a call, never
+    its results. Calls that it cannot serve use the full pass over the weights: log-probabilities
+    (hence logprobs=None), ranks, kept counts, lists of tokens; gumbel.explain() reports which. A
+    screen takes half as much memory as bfloat16 weights. Threads may share it.
 
-    A Screen keeps the array and its memory. Weights that were changed make it stale. A call by a
-    stale screen raises ValueError if the change can be seen: the array has other memory (a
-    Parameter's `.data` was set, an array was resized), or torch counted an in-place change (an
-    optimizer's step, copy_()). Changes of a NumPy array's elements, changes through a tensor's
-    `.data` and changes under a prepared call are not seen by a call; verify() finds them. Binding
-    a name anew, as in `model.weight = other`, does not reach the Screen: it draws from the array
-    that it was made of.
+    A Screen keeps a reference to the weights. Changed weights make it stale. A call with a stale
+    screen raises ValueError if it detects the change: the array has other memory (a Parameter's
+    `.data` was set, an array was resized), or torch's version counter has advanced (an optimizer's
+    step, copy_()). Writes to a NumPy array, writes through a tensor's `.data` and writes between
+    prepared calls are not detected; verify() finds them. Rebinding a name, as in
+    `model.weight = other`, does not affect the Screen, which draws from its own array.
+
+    Unstable: may change in a minor release; see docs/compatibility.md.
     """
 
-    weight: Array  #: what it was made of
-    bytes: Array  #: the copy and its bounds, as gumbel/screen.h has them: uint8 [nbytes]
-    nbytes: int  #: of them
+    weight: Array  #: the weights
+    bytes: Array  #: uint8 [nbytes]: the copy and its bounds, in the format of gumbel/screen.h
+    nbytes: int  #: size of `bytes`
 
     def __init__(
         self, weight: Array, *, isa: Optional[str] = None, threads: Optional[int] = None
     ) -> None:
-        self._open(taken("weight", weight), isa, threads)
+        self._open(import_array("weight", weight), isa, threads)
         room = workspace(self._arrays, self.nbytes, kept=False)
         block: Any = room.block
         start = room.address - (address(block) or 0)
@@ -65,16 +66,16 @@ class Screen:
         self.update()
 
     def update(self) -> None:
-        """Make the copy again, in place, of weights that were written in place.
+        """Rebuild the copy in place, after the weights were written in place.
 
-        Prepared calls, operators and CUDA graphs that use `bytes` use the new copy from then on.
+        Prepared calls, operators and CUDA graphs that use `bytes` then use the new copy.
         """
         self._check_memory()
         error = _abi.Error()
         status = _abi.lib.gumbel_screen_prepare(
             self._arrays.device,
             self._arrays.current_stream(),
-            matrix("weight", self.weight),
+            read_matrix("weight", self.weight),
             self.memory(),
             error,
         )
@@ -82,28 +83,29 @@ class Screen:
         self._version = _version_of(self.weight)
 
     def _open(self, weight: Array, isa: Optional[str], threads: Optional[int]) -> None:
-        """The weights, their device, and how many bytes their screen has."""
+        """Set the weights, their device, and the size of their screen."""
         self.weight = weight
         self._arrays = arrays_of({"weight": weight}, isa, threads)
         size, error = ctypes.c_size_t(), _abi.Error()
         status = _abi.lib.gumbel_screen_size(
-            self._arrays.device, matrix("weight", weight), size, error
+            self._arrays.device, read_matrix("weight", weight), size, error
         )
         _abi.check(status, error)
         self.nbytes = size.value
-        self._memory = weight.detach() if is_tensor(weight) else weight  # prepared calls read it
+        # Keeps the memory that prepared calls read.
+        self._memory = weight.detach() if is_tensor(weight) else weight
         self._place, self._version = _place_of(weight), _version_of(weight)
 
     @classmethod
     def of_bytes(cls, weight: Array, screen: Array) -> Screen:
-        """The screen of `weight` that these bytes are, the `bytes` of one; they are not copied.
+        """A Screen of `weight` that uses `screen`, the `bytes` of another one, without a copy.
 
-        Raises ValueError for an array of another size, TypeError for one of another dtype or place.
-        Whether they are of these very weights verify() tells.
+        Raises ValueError if the size is wrong, and TypeError if the dtype or device is wrong. Call
+        verify() to check that the bytes match the weights.
         """
         found = cls.__new__(cls)
-        found._open(taken("weight", weight), None, None)
-        found.bytes = taken("screen", screen)
+        found._open(import_array("weight", weight), None, None)
+        found.bytes = import_array("screen", screen)
         arrays_of({"weight": found.weight, "screen": found.bytes}, None, None)
         lies = layout("screen", found.bytes)
         if lies.dtype != "uint8":
@@ -114,32 +116,32 @@ class Screen:
         return found
 
     def memory(self) -> _abi.ScreenMemory:
-        """The screen's memory as C takes it; this Screen keeps it."""
+        """The C struct of the screen's memory, which this Screen owns."""
         return _abi.ScreenMemory(self.address, self.nbytes)
 
     def _check_memory(self) -> None:
         if _place_of(self.weight) != self._place:
             raise ValueError(
-                "weight: its memory was replaced after the Screen was made; make a new Screen"
+                "weight: its memory was replaced after the Screen was built; build a new Screen"
             )
 
     def check_weight(self) -> None:
-        """Raise ValueError if a change of the weights can be seen, as every call does."""
+        """Raise ValueError if a change of the weights is detected; every call does this check."""
         self._check_memory()
         if _version_of(self.weight) != self._version:
             raise ValueError(
-                "weight: it was changed in place after the Screen was made; call the Screen's "
-                "update(), or verify() if the values are the same"
+                "weight: it was changed in place after the Screen was built; call the Screen's "
+                "update(), or verify() if the values are equal"
             )
 
     def verify(self) -> None:
-        """Compute all bounds again; ValueError names the first row whose weights have changed."""
+        """Check the screen against all weights; ValueError names the first row that differs."""
         self._check_memory()
         error = _abi.Error()
         status = _abi.lib.gumbel_screen_verify(
             self._arrays.device,
             self._arrays.stream,
-            matrix("weight", self.weight),
+            read_matrix("weight", self.weight),
             self.memory(),
             error,
         )
@@ -151,4 +153,4 @@ class Screen:
         return np.asarray(self.bytes, *args, **kwargs)
 
 
-Weights = Union[Array, Screen]  # of a head
+Weights = Union[Array, Screen]  # a head's weights, or their screen

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Summaries of parts of a vocabulary: made, merged and finished where the parts lie."""
+"""Summaries of shards of a vocabulary: computed, merged and finished on the shards' devices."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from numpy.typing import NDArray
 
 from .. import _abi
 from .._inputs.arrays import Array, NumpyArrays, address, arrays_of, layout
-from .screens import Weights
-from .outputs import SampleOutput
-from .ways import WayIn, call_library, from_head, from_logits, of_logits
 from .._inputs.common import Common, Request, takes_common
 from .._inputs.tensors import is_tensor
+from .library_call import LogitsSource, call_library, read_head, read_logit_options, read_logits
+from .outputs import SampleOutput
+from .screens import Weights
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-#: A summary, 48 bytes. Arrays of them are of this dtype; tensors are uint8 [..., 48].
+#: dtype of a summary, 48 bytes: the dtype of arrays of summaries; tensors are uint8 [..., 48].
 SUMMARY: np.dtype[Any] = np.dtype(_abi.Summary)
 
-# What no part of a vocabulary can tell, and what finish() gives without being asked.
-_NOT_OF_PARTS = (
+# Parameters that need the whole vocabulary, and outputs that finish() always returns.
+_NOT_OF_SHARDS = (
     *("top_k", "top_p", "min_p", "order", "ties", "given"),
     *("logprobs", "top_logprobs", "ranks", "kept", "num_best"),
 )
 
 
-@takes_common(*_NOT_OF_PARTS)
+@takes_common(*_NOT_OF_SHARDS)
 def partial(
     hidden: Array,
     weight: Weights,
@@ -41,26 +41,27 @@ def partial(
     vocab_size: Optional[int] = None,
     **common: Unpack[Common],
 ) -> NDArray[Any]:
-    """What the tokens of one shard, or of one chunk, come to in a draw: summaries [B, num_samples].
+    """The partial results of a draw over one shard of the vocabulary: summaries [B, num_samples].
 
-    weight       [V, D] of the shard, whose row 0 is token `first_token`; bias [V] likewise.
-    vocab_size   of all shards, the same for each; None: first_token + V.
-    mask         [B, ceil((first_token + V) / 32)]. It and lists of tokens go by global ids. Ids of
-                 other shards are passed over; with `vocab_size` an id beyond it is an error.
-    seed         **pass the same seed and position for every shard**. None gives each shard a seed
-                 of its own: the token is drawn as exactly, as every token has noise of its own, but
-                 is not that of sample(), and the draw cannot be repeated.
+    weight       [V, D] of the shard; row 0 is token `first_token`. bias is [V] of the shard.
+    vocab_size   size of the whole vocabulary, equal for all shards; None: first_token + V.
+    mask         [B, ceil((first_token + V) / 32)]. The mask and lists of tokens use global ids. Ids
+                 of other shards are skipped; with `vocab_size` an id beyond it is an error.
+    seed         **pass equal seeds and positions for all shards**. None gives each shard a seed of
+                 its own: the draw is still exact, as the noise of tokens is independent, but its
+                 token is not that of sample(), and the draw cannot be repeated.
 
-    An array of dtype SUMMARY, or a uint8 tensor [B, num_samples, 48]: plain data, which may be sent
-    and gathered. Merge or gather those of every shard, with the same parameters, and finish() gives
-    what sample() gives of the whole. Else as sample().
+    Returns an array of dtype SUMMARY, or a uint8 tensor [B, num_samples, 48]: plain data that can
+    be sent to other processes. Merge or gather the summaries of all shards, computed with equal
+    parameters; finish() then returns the results of sample() over the whole vocabulary. Otherwise
+    as sample().
     """
-    shared = of_logits(scale, softcap, vocab_size, first_token)
-    made = from_head(hidden, weight, bias, shared, common, shard=True)
-    return _partial(_abi.lib.gumbel_partial, *made)
+    shared = read_logit_options(scale, softcap, vocab_size, first_token)
+    source, request = read_head(hidden, weight, bias, shared, common, shard=True)
+    return _summarise(_abi.lib.gumbel_partial, source, request)
 
 
-@takes_common(*_NOT_OF_PARTS)
+@takes_common(*_NOT_OF_SHARDS)
 def partial_logits(
     logits: Array,
     *,
@@ -70,31 +71,31 @@ def partial_logits(
     vocab_size: Optional[int] = None,
     **common: Unpack[Common],
 ) -> NDArray[Any]:
-    """The same of a shard's logits [B, V], whose column 0 is token `first_token`."""
-    shared = of_logits(scale, softcap, vocab_size, first_token)
-    made = from_logits(logits, shared, common, shard=True)
-    return _partial(_abi.lib.gumbel_partial_logits, *made)
+    """As partial(), from a shard's logits [B, V]; column 0 is token `first_token`."""
+    shared = read_logit_options(scale, softcap, vocab_size, first_token)
+    source, request = read_logits(logits, shared, common, shard=True)
+    return _summarise(_abi.lib.gumbel_partial_logits, source, request)
 
 
-def _partial(call: Any, way_in: WayIn, request: Request) -> Any:
+def _summarise(call: Any, source: LogitsSource, request: Request) -> Any:
     request.draw_seed()
-    made = request.arrays.records((request.batch, request.sampling.num_samples), SUMMARY)
-    call_library(call, way_in, request, [address(made)])
-    return made
+    summaries = request.arrays.empty_records((request.batch, request.sampling.num_samples), SUMMARY)
+    call_library(call, source, request, [address(summaries)])
+    return summaries
 
 
 def merge(into: Array, other: Array) -> None:
-    """Merge the summaries of `other` into those of `into`, one by one, where they lie.
+    """Merge the summaries of `other` into those of `into`, element by element and in place.
 
-    Both are of one shape, as [B, num_samples] of partial(), and lie on one device. Any order and
-    any tree give the same bits.
+    Both have one shape, such as [B, num_samples] of partial(), and are on one device. Every order
+    of merges gives the same bits.
     """
     arrays = arrays_of({"into": into, "other": other}, None, None)
     shape = _shape("into", into)
     if _shape("other", other) != shape:
         raise ValueError(f"other: expected the shape of into, got {tuple(other.shape)}")
     if isinstance(into, np.ndarray) and not into.flags.writeable:
-        raise ValueError("into: it is read-only")
+        raise ValueError("into: the array is read-only")
     error = _abi.Error()
     where, count = (arrays.device, arrays.stream), int(np.prod(shape))
     status = _abi.lib.gumbel_merge(*where, address(into), address(other), count, error)
@@ -102,10 +103,10 @@ def merge(into: Array, other: Array) -> None:
 
 
 def finish(summaries: Array) -> SampleOutput:
-    """What summaries [B, num_samples] of a whole vocabulary say: tokens, logprobs, lse and status.
+    """The tokens, logprobs, lse and status of summaries [B, num_samples] of a whole vocabulary.
 
-    Those of several parts may come as [parts, B, num_samples], as ranks gather them: they are
-    merged first. Results lie where the summaries lie.
+    Summaries [parts, B, num_samples], as gathered from ranks, are merged first. Results are on the
+    device of the summaries.
     """
     arrays = arrays_of({"summaries": summaries}, None, None)
     shape = _shape("summaries", summaries)
@@ -127,8 +128,8 @@ def _finish(arrays: NumpyArrays, summaries: Any, parts: int, batch: int, samples
         lse=arrays.empty((batch,), np.float32),
         status=arrays.empty((batch,), np.int32),
     )
-    made = {name: address(array) for name, array in vars(result).items() if array is not None}
-    output = _abi.Output(**made)
+    places = {name: address(array) for name, array in vars(result).items() if array is not None}
+    output = _abi.Output(**places)
     error = _abi.Error()
     where = (arrays.device, arrays.stream)
     found = address(summaries)
@@ -138,7 +139,7 @@ def _finish(arrays: NumpyArrays, summaries: Any, parts: int, batch: int, samples
 
 
 def _shape(name: str, array: Any) -> tuple[int, ...]:
-    """The shape of an array of summaries, which has no gaps."""
+    """The shape of a contiguous array of summaries."""
     found = layout(name, array)
     if is_tensor(array):
         if found.dtype != "uint8" or found.shape[-1:] != (SUMMARY.itemsize,):

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The subcommands of `gumbel`, the command of the Python package."""
+"""Subcommands of the Python package's command `gumbel`."""

@@ -49,7 +49,7 @@ def empty_array(device: str, rows: int, cols: int, dtype: str) -> Any:
 
 
 def _sizes(given: argparse.Namespace) -> str:
-    """The sizes of the call, of which some may be defaults."""
+    """The sizes of the call, defaults included."""
     hidden = "from logits" if given.logits else f"D = {given.hidden_size}"
     samples = f"S = {given.num_samples}"
     return f"B = {given.batch}, V = {given.vocab}, {hidden}, {samples}, {given.dtype}"

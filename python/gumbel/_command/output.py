@@ -8,7 +8,7 @@ import sys
 
 
 class OutputError(Exception):
-    """Standard output cannot be written. `reader_left`: it is a pipe that its reader closed."""
+    """Standard output cannot be written. `reader_left`: its pipe was closed by the reader."""
 
     def __init__(self, problem: str, reader_left: bool = False) -> None:
         super().__init__(f"cannot write to standard output: {problem}")
@@ -24,7 +24,7 @@ def write_line(line: str) -> None:
 
 
 def check_output() -> None:
-    """Raise OutputError if standard output is closed, or if what was printed cannot be written."""
+    """Raise OutputError if standard output is closed, or if printed text cannot be written."""
     if sys.stdout is None:
         raise OutputError("it is closed")
     try:
@@ -34,6 +34,6 @@ def check_output() -> None:
 
 
 def _failure(error: OSError) -> OutputError:
-    """The error of a write; Python writes no rest of it at exit, where it would fail again."""
+    """The error of a write; discards buffered output, which would fail again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return OutputError(error.strerror or str(error), isinstance(error, BrokenPipeError))

@@ -17,7 +17,7 @@ from .output import write_line
 DESCRIPTION = """Check the draws on this machine: chi-squared of many draws of one row, the power of
 that test, and equal bits from every instruction set, thread count and batch. The full command,
 which is written in C, also checks rare tokens, models and GPUs. Exit code 1 if a check fails."""
-# A right sampler fails one run in a million at most; a wrong temperature passes as rarely.
+# A correct sampler fails at most one run in a million; a wrong temperature passes as rarely.
 LEAST_P_VALUE = 1e-7
 WRONG_TEMPERATURE = 1.02
 DRAWS_A_CALL = 4096
@@ -93,7 +93,7 @@ def exact_logits(hidden: Any, weight: Any, logits: Any, row: int) -> Any:
 
 
 def softmax(logits: Any, temperature: float) -> Any:
-    """[V], float64; NaN if the row has NaN, +inf or nothing to draw."""
+    """Probabilities [V], float64; NaN if the row has NaN, +inf or no token to draw."""
     with np.errstate(invalid="ignore"):
         powers = np.exp((logits - logits.max()) / temperature)
         return powers / powers.sum()
@@ -102,7 +102,7 @@ def softmax(logits: Any, temperature: float) -> Any:
 def counted(
     draw: Callable[..., SampleOutput], given: argparse.Namespace, seed: int, vocab: int
 ) -> Any:
-    """How often each token is drawn in `given.draws` draws."""
+    """The number of times that each token is drawn in `given.draws` draws."""
     counts = np.zeros(vocab, np.int64)
     for first in range(0, given.draws, DRAWS_A_CALL):
         out = draw(
@@ -158,7 +158,7 @@ def check_draws(given: argparse.Namespace, arrays: Tuple[Any, Any, Any], found: 
 
 
 def check_bits(given: argparse.Namespace, arrays: Tuple[Any, Any, Any], found: Verdicts) -> None:
-    """Equal bits whatever computes a draw."""
+    """Check that all instruction sets, thread counts, batches and shards give equal bits."""
     weight, logits = arrays[1], arrays[2][:8]
     hidden = None if arrays[0] is None else arrays[0][:8]
     rows = len(logits)

@@ -1,3 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What gumbel.dist is made of: libgumbel_dist's structs (abi), and how ranks reach each other
-(exchanges)."""
+"""The parts of gumbel.dist: C structs (abi), exchanges and transports, a rank's shard (shards)."""

@@ -26,7 +26,7 @@ class Transport(_abi.Sized):
         ("context", c_void_p),
         ("queue", c_void_p),
         ("wait", c_void_p),
-        ("aside", c_void_p),
+        ("side_channel", c_void_p),
     ]
 
 
@@ -40,7 +40,7 @@ class Options(_abi.Sized):
         ("peer_memory", c_int),
         ("reserved", c_int32),
         ("peer_bytes", c_size_t),
-        ("peer_mailboxes", c_void_p),
+        ("peer_buffers", c_void_p),
     ]
 
 
@@ -51,7 +51,7 @@ class Traffic(_abi.Sized):
     ]
 
 
-# Calls of a group take what the library's own take, and the group where those take a device.
+# Calls of a group have the signatures of the library's calls, with a group in place of the device.
 _CALLS = (
     "workspace_size",
     "sample",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How ranks reach each other: an all-gather that a caller has, or torch.distributed's."""
+"""Exchanges between ranks: a caller's all-gather, or that of torch.distributed."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from numpy.typing import NDArray
 from .._inputs.fresh_seeds import fresh_seed
 from .abi import WHY_BYTES
 
-#: bytes of this rank, seconds -> those of all ranks, in their order; raises where time is over.
+#: (bytes of this rank, time-out in seconds) -> bytes of all ranks in rank order; raises on time-out
 AllGather = Callable[[NDArray[np.uint8], float], NDArray[np.uint8]]
-#: The same by addresses: from where, to where, how many bytes, within how many milliseconds.
+#: An all-gather by addresses: (send, receive, bytes of a rank, time-out in milliseconds).
 Exchange = Callable[[int, int, int, int], None]
 
 _SIZES_KEPT = 16
 
 
 def by_arrays(all_gather: AllGather, ranks: int) -> Exchange:
-    """An exchange by a caller's all-gather of arrays."""
+    """An Exchange by a caller's all-gather of arrays."""
 
     def exchange(send: int, receive: int, size: int, ms: int) -> None:
         own = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(send)).copy()
         found = np.ascontiguousarray(all_gather(own, ms / 1000), np.uint8)
         if found.size != ranks * size:
-            raise ValueError(f"{found.size} bytes came, not {ranks} times {size}")
+            raise ValueError(f"received {found.size} bytes, not {ranks} times {size}")
         ctypes.memmove(receive, found.ctypes.data, found.size)
 
     return exchange
@@ -41,23 +41,23 @@ def seed_of_all(
     device: str,
     timeout: float,
 ) -> int:
-    """Rank 0's fresh seed, by one exchange where there are more ranks."""
+    """Rank 0's fresh seed, on all ranks; one exchange if there is more than one rank."""
     own = fresh_seed().to_bytes(8, "little")
     if over is not None and over.ranks > 1:
         return int.from_bytes(over.gather(own, device)[0], "little")
     if all_gather is not None and ranks > 1:
         found = np.ascontiguousarray(all_gather(np.frombuffer(own, np.uint8), timeout), np.uint8)
         if found.size != ranks * len(own):
-            raise ValueError(f"{found.size} bytes came, not {ranks} times {len(own)}")
+            raise ValueError(f"received {found.size} bytes, not {ranks} times {len(own)}")
         return int.from_bytes(bytes(found.ravel()[: len(own)]), "little")
     return int.from_bytes(own, "little")
 
 
 class OverTorch:
-    """Exchanges of a torch.distributed group, of CPU tensors if it moves them, as gloo does.
+    """Exchanges by a torch.distributed group, of CPU tensors if it supports them, as gloo does.
 
-    Its tensors are kept from one exchange of a size to the next. They are torch's, so that an
-    exchange that is late writes into nobody else's memory.
+    The tensors of each size are kept for later exchanges. torch owns them, so that an exchange
+    that completes after its time-out writes into no freed memory.
     """
 
     def __init__(self, process_group: Any) -> None:
@@ -75,11 +75,11 @@ class OverTorch:
         self._kept: dict[int, tuple[Any, Any, list[Any]]] = {}
 
     def moves(self, kind: str) -> bool:
-        """Whether it moves tensors of devices of this kind, "cpu" or "cuda"."""
+        """Whether the group supports tensors on devices of this kind: "cpu" or "cuda"."""
         return kind in self.backends
 
     def gather(self, own: bytes, device: str) -> list[bytes]:
-        """Bytes of each rank, as many on all: once, by torch, within the time-out of its group."""
+        """An all-gather of bytes, equally many on all ranks, with the group's own time-out."""
         import torch
 
         place = "cpu" if self.moves("cpu") else device
@@ -104,14 +104,14 @@ class OverTorch:
         """An Exchange."""
         own, everyone, parts = self._tensors(size)
         ctypes.memmove(own.data_ptr(), send, size)
-        # The limit is of the exchange itself, so that none is left behind that waits for longer.
+        # A time-out of the exchange itself, so that no exchange stays queued after it.
         self._options.timeout = datetime.timedelta(milliseconds=ms)
         self.group.allgather([parts], [own], self._options).wait()
         ctypes.memmove(receive, everyone.data_ptr(), size * self.ranks)
 
 
 def callback(exchange: Exchange) -> Callable[..., int]:
-    """What the library calls: an exchange that raises is an error of the call that asked for it."""
+    """The C callback of an exchange; an exception becomes an error of the library's call."""
 
     def gather(_: Any, __: Any, send: int, receive: int, size: int, ms: int, why: int) -> int:
         try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a rank's call is made by: its rows of a head, or its columns of the logits."""
+"""The inputs of a rank's call: its rows of a head, or its columns of the logits."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Optional
 
 import numpy as np
 
-from .._calls.ways import WayIn, from_head, from_logits, of_logits
-from .._inputs.arrays import layout, taken
+from .._calls.library_call import LogitsSource, read_head, read_logit_options, read_logits
+from .._inputs.arrays import import_array, layout
 from .._inputs.common import Request
 from .._inputs.tensors import is_tensor
 from .abi import lib
@@ -17,24 +17,24 @@ from .abi import lib
 
 @dataclass
 class Shard:
-    """One way in; `inputs` are hidden states or logits, by the name that their argument has."""
+    """Inputs of a rank's call; `name` is the argument name of `inputs`."""
 
     inputs: Any
     scale: float
     softcap: float
     vocab_size: Optional[int]
     name: ClassVar[str]
-    sample: ClassVar[Any]  #: the calls of the library
+    sample: ClassVar[Any]  #: the functions of the library
     verify: ClassVar[Any]
 
     def shared(self, first: int) -> dict[str, Any]:
-        """The fields that both ways in have, of a shard that begins with token `first`."""
-        return of_logits(self.scale, self.softcap, self.vocab_size, first)
+        """The fields shared by heads and logits, for a shard that begins with token `first`."""
+        return read_logit_options(self.scale, self.softcap, self.vocab_size, first)
 
-    def made(
+    def read(
         self, first: int, common: dict[str, Any], batch: Optional[int] = None
-    ) -> tuple[WayIn, Request]:
-        """What a call takes; `batch` as from_head() has it."""
+    ) -> tuple[LogitsSource, Request]:
+        """The source and the request of a call; `batch` as in read_head()."""
         raise NotImplementedError
 
 
@@ -46,12 +46,12 @@ class OfHead(Shard):
     sample = lib.gumbel_group_sample
     verify = lib.gumbel_group_verify
 
-    def made(
+    def read(
         self, first: int, common: dict[str, Any], batch: Optional[int] = None
-    ) -> tuple[WayIn, Request]:
+    ) -> tuple[LogitsSource, Request]:
         shared = self.shared(first)
         inputs = self.inputs, self.weight, self.bias
-        return from_head(*inputs, shared, common, batch=batch, shard=True)
+        return read_head(*inputs, shared, common, batch=batch, shard=True)
 
 
 @dataclass
@@ -60,17 +60,17 @@ class OfLogits(Shard):
     sample = lib.gumbel_group_sample_logits
     verify = lib.gumbel_group_verify_logits
 
-    def made(
+    def read(
         self, first: int, common: dict[str, Any], batch: Optional[int] = None
-    ) -> tuple[WayIn, Request]:
-        shared, logits = self.shared(first), taken("logits", self.inputs)
+    ) -> tuple[LogitsSource, Request]:
+        shared, logits = self.shared(first), import_array("logits", self.inputs)
         if layout("logits", logits).shape[1:] != (0,):
-            return from_logits(logits, shared, common, batch=batch, shard=True)
-        # A rank without tokens has no element to point to, and none that a mask could allow.
+            return read_logits(logits, shared, common, batch=batch, shard=True)
+        # A rank without tokens: read one column, which the struct then does not count.
         shape = (len(logits), 1)
-        none = logits.new_zeros(shape) if is_tensor(logits) else np.zeros(shape, np.float32)
+        column = logits.new_zeros(shape) if is_tensor(logits) else np.zeros(shape, np.float32)
         common = {**common, "mask": None}
-        made = from_logits(none, shared, common, batch=batch, shard=True)
-        way_in: Any = made[0][1]
-        way_in.logits.cols = 0
-        return made
+        source, request = read_logits(column, shared, common, batch=batch, shard=True)
+        struct: Any = source[1]
+        struct.logits.cols = 0
+        return source, request

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transports of a group: exchanges of host memory by a callback, or NCCL's of device memory."""
+"""Transports of a group: a callback that exchanges host memory, or NCCL for device memory."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import Any, Optional
 
 from .. import _abi
 from .._device import open_device
-from .._inputs.numbers import integer
+from .._inputs.numbers import read_integer
 from .abi import GATHER, NCCL_ID_BYTES, PEERS, Transport, lib
 from .exchanges import AllGather, Exchange, OverTorch, by_arrays, callback
 
 
 def device_name(device: Any, over: Optional[OverTorch]) -> str:
-    """The library's name of a group's device; None: the CPU, if the ranks' messages can lie there.
+    """The library's name of a group's device.
 
-    over    what moves them, None: a caller's all-gather
+    device None is the CPU, or the current GPU if `over` does not support CPU tensors.
+    over    the exchanges of a process group; None: a caller's all-gather.
     """
     if device is None and (over is None or over.moves("cpu")):
         return "cpu"
@@ -32,45 +33,45 @@ def device_name(device: Any, over: Optional[OverTorch]) -> str:
 
 
 def peers_of(value: Any) -> int:
-    """What the library takes for peer_memory."""
+    """The gumbel_peer_memory value of the argument peer_memory."""
     if value not in PEERS:
         raise ValueError(f"peer_memory: {value!r} is none of {', '.join(PEERS)}")
     return PEERS.index(value)
 
 
 def _by_callback(exchange: Exchange, rank: int, ranks: int) -> Transport:
-    """A transport of host memory; it keeps what is called."""
+    """A transport of host memory; it keeps the callback alive."""
     return Transport(rank=rank, ranks=ranks, all_gather=GATHER(callback(exchange)))
 
 
-def has_nccl() -> Optional[str]:
-    """Why NCCL is not available here; None: it is available."""
+def missing_nccl() -> Optional[str]:
+    """The reason why NCCL is not available; None: it is available."""
     error = _abi.Error()
     status = lib.gumbel_nccl_id(ctypes.create_string_buffer(NCCL_ID_BYTES), error)
     return None if status == _abi.OK else _abi.text(error.message)
 
 
 def _by_nccl(over: OverTorch, name: str) -> Transport:
-    """A transport over NCCL, by a communicator of the group's own on this rank's GPU."""
+    """A transport over NCCL with its own communicator, on this rank's GPU."""
     own, error, problem = ctypes.create_string_buffer(NCCL_ID_BYTES), _abi.Error(), None
     try:
         open_device(name, None, None)
         _abi.check(lib.gumbel_nccl_id(own, error), error)
     except RuntimeError as found:
         problem = found
-    # All ranks learn whether one lacks GPU or NCCL before any waits in NCCL for the rest.
-    told = over.gather(bytes([problem is None]) + own.raw, name)
+    # All ranks learn whether one lacks a GPU or NCCL before any rank blocks in NCCL.
+    gathered = over.gather(bytes([problem is None]) + own.raw, name)
     if problem is not None:
         raise problem
-    lacking = [rank for rank, said in enumerate(told) if not said[0]]
+    lacking = [rank for rank, message in enumerate(gathered) if not message[0]]
     if lacking:
         raise RuntimeError(f"nccl: rank {lacking[0]} has no GPU, or no NCCL")
-    made, ordinal = Transport(), int(name.partition(":")[2])
+    transport, ordinal = Transport(), int(name.partition(":")[2])
     status = lib.gumbel_nccl_transport(
-        None, told[0][1:], over.rank, over.ranks, ordinal, made, error
+        None, gathered[0][1:], over.rank, over.ranks, ordinal, transport, error
     )
     _abi.check(status, error)
-    return made
+    return transport
 
 
 def transport_of(
@@ -81,24 +82,24 @@ def transport_of(
     rank: int,
     ranks: int,
 ) -> Transport:
-    """The transport that a group of a rank on `device` is asked for."""
-    rank, ranks = integer("rank", rank, 0, 65535), integer("ranks", ranks, 1, 65536)
+    """The transport of a rank on `device`, by the arguments of Group."""
+    rank, ranks = read_integer("rank", rank, 0, 65535), read_integer("ranks", ranks, 1, 65536)
     if over is None:
         if nccl or all_gather is None:
-            raise ValueError("nccl: it takes a process group")
+            raise ValueError("nccl: requires a process group")
         return _by_callback(by_arrays(all_gather, ranks), rank, ranks)
     if nccl is None:
         nccl = device != "cpu" and over.backends.get("cuda") == "nccl"
     if nccl and device == "cpu":
-        raise ValueError("nccl: it takes a GPU")
+        raise ValueError("nccl: requires a GPU")
     if nccl:
         return _by_nccl(over, device)
     if not over.moves("cpu"):
-        raise ValueError("process_group: it moves no CPU tensors, and nccl is off")
+        raise ValueError("process_group: it does not support CPU tensors, and nccl is off")
     return _by_callback(over.exchange, over.rank, over.ranks)
 
 
 def destroy(transport: Transport) -> None:
-    """End a transport that came to be no group's."""
+    """Destroy a transport that no group has taken over."""
     if transport.destroy:
         ctypes.CFUNCTYPE(None, ctypes.c_void_p)(transport.destroy)(transport.context)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What comes from Python, read: numbers, arrays, lists of tokens, the parameters of every call."""
+"""Conversion of Python arguments to C: numbers, arrays, lists of tokens, common parameters."""

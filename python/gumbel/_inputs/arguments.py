@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python arguments to C arguments. Every error names the argument; large arrays are never copied.
+"""Conversion of arrays and lists to C. Every error names the argument; matrices are not copied.
 
-The C structs hold addresses only: the caller keeps the arrays alive for as long as the call runs.
+The C structs hold addresses only: the caller must keep the arrays alive while the call runs.
 """
 
 from __future__ import annotations
@@ -13,15 +13,24 @@ from typing import Any, NamedTuple, Optional, Tuple
 import numpy as np
 
 from .. import _abi
-from .arrays import Layout, NumpyArrays, address, device_of, layout, taken
-from .numbers import TEXTS, integer, is_list, length, number, refuse_masked, scalar, scalars
+from .arrays import Layout, NumpyArrays, address, device_of, import_array, layout
+from .numbers import (
+    TEXTS,
+    get_length,
+    is_list,
+    read_integer,
+    read_number,
+    read_scalar,
+    read_scalars,
+    refuse_masked,
+)
 from .tensors import is_tensor, to_numpy
 
 INT32_MAX = 2**31 - 1
 Shape = Tuple[Optional[int], ...]
 
 
-# uint16 is the bits of bfloat16, which plain NumPy lacks.
+# uint16 holds the bits of bfloat16, which NumPy lacks.
 _DTYPES = {
     "float32": _abi.FLOAT32,
     "float16": _abi.FLOAT16,
@@ -34,9 +43,9 @@ def _dtype(name: str, found: Layout, array: Any) -> int:
     if found.dtype not in _DTYPES:
         advice = ""
         if is_tensor(array):
-            advice = f"; give {name}.float()"
+            advice = f"; pass {name}.float()"
         elif array.dtype.kind in "fiu":
-            advice = f"; give {name}.astype(np.float32)"
+            advice = f"; pass {name}.astype(np.float32)"
         raise TypeError(
             f"{name}: dtype {found.dtype} is not float32, float16, bfloat16 or uint16 "
             f"(bfloat16 bits){advice}"
@@ -45,60 +54,60 @@ def _dtype(name: str, found: Layout, array: Any) -> int:
 
 
 def _dense(name: str, array: Any, axes: int) -> Layout:
-    """The layout of an array whose last axis has no gaps."""
+    """The layout of an array whose last axis is contiguous."""
     found = layout(name, array)
     if len(found.shape) != axes:
         expected = "one axis" if axes == 1 else "two axes"
         one_row = axes == 2 and len(found.shape) == 1 and name in ("hidden", "logits")
-        advice = f"; for one row give {name}[None]" if one_row else ""
+        advice = f"; for one row pass {name}[None]" if one_row else ""
         raise ValueError(f"{name}: expected {expected}, got the shape {found.shape}{advice}")
     if found.address % found.itemsize:
         raise ValueError(f"{name}: the data is not aligned to its element size; copy it first")
     if 0 not in found.shape and found.shape[-1] > 1 and found.strides[-1] != found.itemsize:
         copy = f"{name}.contiguous()" if is_tensor(array) else f"np.ascontiguousarray({name})"
-        raise ValueError(f"{name}: the last axis is not contiguous; give {copy}")
+        raise ValueError(f"{name}: the last axis is not contiguous; pass {copy}")
     return found
 
 
 def _row_stride(name: str, found: Layout) -> int:
-    """Elements from a row of a matrix to the next; at least a row."""
+    """Elements from one row of a matrix to the next; at least the number of columns."""
     rows, cols = found.shape
     stride, rest = divmod(found.strides[0], found.itemsize)
-    if rows <= 1 or cols == 0:  # then any strides may be given
+    if rows <= 1 or cols == 0:  # the stride is not used, so any value is valid
         return cols
     if rest or stride < cols:
         raise ValueError(
-            f"{name}: rows {found.strides[0]} bytes apart overlap, run backwards or fall between "
-            "elements; copy it first"
+            f"{name}: the row stride of {found.strides[0]} bytes is negative, smaller than a row, "
+            "or no multiple of the element size; copy it first"
         )
     return stride
 
 
-def gapless(name: str, array: Any) -> Layout:
-    """The layout of a [rows, cols] array whose elements lie side by side."""
+def read_gapless(name: str, array: Any) -> Layout:
+    """The layout of a contiguous [rows, cols] array."""
     found = _dense(name, array, 2)
     if _row_stride(name, found) != found.shape[1]:
-        raise ValueError(f"{name}: expected an array without gaps between its rows")
+        raise ValueError(f"{name}: expected a contiguous array")
     return found
 
 
-def matrix(name: str, array: Any) -> _abi.Tensor:
-    """A [rows, cols] array with a contiguous last axis; rows may lie any distance >= cols apart."""
+def read_matrix(name: str, array: Any) -> _abi.Tensor:
+    """A [rows, cols] array with a contiguous last axis and any row stride >= cols."""
     found = _dense(name, array, 2)
     dtype = _dtype(name, found, array)
-    if found.shape[1] == 0:  # then rows take no memory, and there may be any number of them
+    if found.shape[1] == 0:  # rows without memory would allow any number of them
         raise ValueError(f"{name}: the shape {found.shape} has no columns")
     return _abi.Tensor(found.address, dtype, *found.shape, _row_stride(name, found))
 
 
-def vector(name: str, array: Any) -> _abi.Tensor:
+def read_vector(name: str, array: Any) -> _abi.Tensor:
     """A contiguous [cols] array as a tensor of one row."""
     found = _dense(name, array, 1)
     return _abi.Tensor(found.address, _dtype(name, found, array), 1, found.shape[0], 0)
 
 
-def bitmask(name: str, array: Any, batch: int, vocab: int) -> Tuple[int, int]:
-    """A mask [words] or [B, words] of 32 bits each: its address and stride."""
+def read_bitmask(name: str, array: Any, batch: int, vocab: int) -> Tuple[int, int]:
+    """The address and the row stride of a mask [words] or [B, words] of 32-bit words."""
     words = (vocab + 31) // 32
     found = _dense(name, array, 1 if len(layout(name, array).shape) == 1 else 2)
     if found.dtype not in ("int32", "uint32"):
@@ -110,13 +119,13 @@ def bitmask(name: str, array: Any, batch: int, vocab: int) -> Tuple[int, int]:
     return found.address, _row_stride(name, found) if len(found.shape) == 2 else _abi.SAME
 
 
-def row_floats(name: str, value: Any, batch: int, arrays: NumpyArrays) -> Tuple[Any, int]:
-    """A number, or [B] numbers, as float32 and their stride."""
-    there = arrays.adopt(name, value, np.float32)
+def read_row_floats(name: str, value: Any, batch: int, arrays: NumpyArrays) -> Tuple[Any, int]:
+    """One number or [B] numbers as float32, and their stride."""
+    there = arrays.adopt_tensor(name, value, np.float32)
     if there is not None:
         return _rows(name, there, batch)
     rows, stride = _rows(name, _floats(name, _row_values(name, value, batch, "a number")), batch)
-    return arrays.put(_float32(rows)), stride
+    return arrays.to_device(_float32(rows)), stride
 
 
 def _floats(name: str, value: Any) -> np.ndarray:
@@ -126,34 +135,31 @@ def _floats(name: str, value: Any) -> np.ndarray:
     except (TypeError, ValueError, OverflowError):  # a list with arrays or very large integers
         real = False
     if not real:
-        raise TypeError(f"{name}: expected a number, or an array of one number a row")
+        raise TypeError(f"{name}: expected a number, or an array of one number for each row")
     return array
 
 
 def _float32(numbers: np.ndarray) -> np.ndarray:
-    with np.errstate(over="ignore"):  # too large becomes inf, which the library refuses by name
+    with np.errstate(over="ignore"):  # large numbers become inf, for which the library has an error
         return np.ascontiguousarray(numbers, dtype=np.float32)
 
 
 @functools.lru_cache(maxsize=1024)
-def one_number(name: str, value: Any, dtype: type) -> Tuple[np.ndarray, int]:
-    """One int or float for all rows, in memory of the host, and its address.
-
-    It is kept, as most callers come with the same numbers again.
-    """
+def read_one_number(name: str, value: Any, dtype: type) -> Tuple[np.ndarray, int]:
+    """One int or float for all rows, in host memory, and its address; cached for later calls."""
     if dtype is np.float32:
         found = _float32(_floats(name, value).reshape(1))
     else:
-        found = np.array([integer(name, value, 0, int(np.iinfo(dtype).max))], dtype)
+        found = np.array([read_integer(name, value, 0, int(np.iinfo(dtype).max))], dtype)
     found.flags.writeable = False
     return found, found.ctypes.data
 
 
-def row_integers(
+def read_row_integers(
     name: str, value: Any, batch: int, dtype: type, arrays: NumpyArrays
 ) -> Tuple[Any, int]:
-    """An integer >= 0, or [B] of them, as `dtype` and their stride, as row_floats()."""
-    there = arrays.adopt(name, value, dtype)
+    """One integer >= 0 or [B] of them as `dtype`, and their stride."""
+    there = arrays.adopt_tensor(name, value, dtype)
     if there is not None:
         if value.is_floating_point():
             raise TypeError(f"{name}: expected integers, got {value.dtype}")
@@ -165,26 +171,26 @@ def row_integers(
         bad = (value < 0) | (value > high)
         if bad.any():
             row = int(np.argmax(bad))
-            integer(f"{name}[{row}]", value[row], 0, high)
+            read_integer(f"{name}[{row}]", value[row], 0, high)
         same = value.dtype.isnative and value.itemsize == np.dtype(dtype).itemsize
         numbers: Any = value.view(dtype) if same else value.astype(dtype)
     elif isinstance(value, list):
         numbers = np.array(
-            [integer(f"{name}[{row}]", v, 0, high) for row, v in enumerate(value)], dtype=dtype
+            [read_integer(f"{name}[{row}]", v, 0, high) for row, v in enumerate(value)], dtype=dtype
         )
     else:
-        numbers = np.array(integer(name, value, 0, high), dtype=dtype)
+        numbers = np.array(read_integer(name, value, 0, high), dtype=dtype)
     rows, stride = _rows(name, numbers, batch)
-    return arrays.put(np.ascontiguousarray(rows)), stride
+    return arrays.to_device(np.ascontiguousarray(rows)), stride
 
 
 def _row_values(name: str, value: Any, batch: int, wanted: str) -> Any:
-    """One scalar(), a list of [B] of them, or an array."""
+    """A scalar, a list of B scalars, or an array."""
     value = to_numpy(name, value)
     if is_list(value):
-        _check_rows(name, (length(value),), batch)
-        return scalars(name, value, wanted)
-    return scalar(name, value, wanted)
+        _check_rows(name, (get_length(value),), batch)
+        return read_scalars(name, value, wanted)
+    return read_scalar(name, value, wanted)
 
 
 def _rows(name: str, array: Any, batch: int) -> Tuple[Any, int]:
@@ -200,28 +206,31 @@ def _check_rows(name: str, shape: Tuple[Optional[int], ...], batch: int) -> None
         raise ValueError(f"{name}: expected one value or the shape ({batch},), got {shape}")
 
 
-def row_tokens(name: str, value: Any, shapes: Sequence[Shape], arrays: NumpyArrays) -> Any:
-    """Token ids of one of these shapes, where None is any number of samples, as int32; -1: none."""
-    there = arrays.adopt(name, value, np.int32)
+def read_row_tokens(name: str, value: Any, shapes: Sequence[Shape], arrays: NumpyArrays) -> Any:
+    """Token ids as int32, of one of these shapes; None in a shape is any number of samples.
+
+    An id of -1 stands for no token.
+    """
+    there = arrays.adopt_tensor(name, value, np.int32)
     if there is not None and value.is_floating_point():
         raise TypeError(f"{name}: expected integers, got {value.dtype}")
     if there is None:
         there = _token_array(name, to_numpy(name, value))
         if there.size and there.dtype.kind not in "iu":
-            raise TypeError(f"{name}: expected token ids, integers all of them")
+            raise TypeError(f"{name}: expected token ids, all integers")
     if not any(_fits(tuple(there.shape), shape) for shape in shapes):
         wanted = " or ".join(str(shape).replace("None", "num_samples") for shape in shapes)
         raise ValueError(f"{name}: expected the shape {wanted}, got {tuple(there.shape)}")
     if isinstance(there, np.ndarray):
         if there.size and not -1 <= there.min() <= there.max() <= INT32_MAX:
-            raise ValueError(f"{name}: token ids are in [0, {INT32_MAX}], and -1 for none")
-        there = arrays.put(np.require(there, np.int32, ["C", "ALIGNED"]))
+            raise ValueError(f"{name}: token ids are in [0, {INT32_MAX}], or -1 for no token")
+        there = arrays.to_device(np.require(there, np.int32, ["C", "ALIGNED"]))
     return there
 
 
-def row_float32(name: str, value: Any, shapes: Sequence[Shape], arrays: NumpyArrays) -> Any:
-    """float32 results of another call, of one of these shapes, in memory that the library reads."""
-    value = taken(name, value)
+def read_row_float32(name: str, value: Any, shapes: Sequence[Shape], arrays: NumpyArrays) -> Any:
+    """float32 results of another call, of one of these shapes, on the call's device."""
+    value = import_array(name, value)
     refuse_masked(name, value)
     found = layout(name, value)
     if found.dtype != "float32":
@@ -229,21 +238,22 @@ def row_float32(name: str, value: Any, shapes: Sequence[Shape], arrays: NumpyArr
     if found.shape not in shapes:
         wanted = " or ".join(map(str, shapes))
         raise ValueError(f"{name}: expected the shape {wanted}, got {found.shape}")
-    there = arrays.adopt(name, value, np.float32)
+    there = arrays.adopt_tensor(name, value, np.float32)
     if there is None:
-        there = arrays.put(np.require(to_numpy(name, value), np.float32, ["C", "ALIGNED"]))
+        there = arrays.to_device(np.require(to_numpy(name, value), np.float32, ["C", "ALIGNED"]))
     return there
 
 
 def _fits(found: Tuple[int, ...], wanted: Shape) -> bool:
     samples = range(1, _abi.SAMPLES_MOST + 1)
     return len(found) == len(wanted) and all(
-        size in samples if asked is None else size == asked for size, asked in zip(found, wanted)
+        size in samples if expected is None else size == expected
+        for size, expected in zip(found, wanted)
     )
 
 
 def _token_array(name: str, value: Any) -> np.ndarray:
-    """Token ids as NumPy takes them from an array, a list, or a list of lists."""
+    """Token ids of an array, a list, or a list of lists, as an array."""
     refuse_masked(name, value)
     if isinstance(value, np.ndarray):
         return value
@@ -253,7 +263,7 @@ def _token_array(name: str, value: Any) -> np.ndarray:
     if any(is_list(row) or getattr(row, "ndim", 0) for row in rows):
         rows = [_token_array(f"{name}[{b}]", to_numpy(name, row)) for b, row in enumerate(rows)]
     else:
-        rows = scalars(name, rows, "a token id")
+        rows = read_scalars(name, rows, "a token id")
     try:
         return np.asarray(rows)
     except (TypeError, ValueError, OverflowError):  # rows of several lengths, very large integers
@@ -261,11 +271,11 @@ def _token_array(name: str, value: Any) -> np.ndarray:
 
 
 class TokenTensors(NamedTuple):
-    """Token lists as the library takes them: tensors on the call's device, which are not copied."""
+    """Token lists in the library's format: tensors on the call's device, which are not copied."""
 
     offsets: Any  # int64 [B + 1]
     ids: Any  # int32
-    values: Any = None  # float32, as many
+    values: Any = None  # float32, one for each id
 
     def lists(self, name: str, batch: int, arrays: NumpyArrays) -> _abi.TokenLists:
         for part, wanted in (("offsets", "int64"), ("ids", "int32"), ("values", "float32")):
@@ -284,12 +294,12 @@ class TokenTensors(NamedTuple):
         return _abi.TokenLists(*(address(part) for part in self))
 
 
-def token_lists(
+def read_token_lists(
     name: str, value: Any, batch: int, arrays: NumpyArrays, end: Optional[int] = None
 ) -> Tuple[_abi.TokenLists, list[Any]]:
-    """Token ids for every row, or a list of lists, one a row; and the arrays that hold them.
+    """One list of token ids for all rows, or one for each row; and the arrays that hold them.
 
-    `end` is the size of the vocabulary: an id from there on is an error. None: it is unknown.
+    `end` is the size of the vocabulary, from which on ids are errors; None: unknown.
     """
     if isinstance(value, TokenTensors):
         return value.lists(name, batch, arrays), list(value)
@@ -307,28 +317,28 @@ def token_lists(
 
 
 def _listed(name: str, value: Any, wanted: str) -> Iterable[Any]:
-    """`value` if it can be a list, or a set, or whatever gives token ids one by one."""
+    """`value` if it is an iterable of token ids, such as a list or a set."""
     if isinstance(value, (*TEXTS, Mapping)) or not isinstance(value, Iterable):
         raise TypeError(f"{name}: expected {wanted}, got {type(value).__name__}")
-    entries = length(value)
+    entries = get_length(value)
     if entries is not None and entries > INT32_MAX:  # an array or a range of them takes no memory
-        raise ValueError(f"{name}: {entries} entries are too many; a list has at most {INT32_MAX}")
+        raise ValueError(f"{name}: {entries} entries; a list has at most {INT32_MAX}")
     return value
 
 
 def _array_rows(name: str, ids: np.ndarray, batch: int, end: Optional[int]) -> list[np.ndarray]:
-    """Token ids in one array, looked at by its shape and dtype before its elements."""
+    """Token ids of one array [n] or [B, n], as one array for each row."""
     if ids.ndim != 2:
         return [_ids(name, ids, end)] * batch
     return [_ids(f"{name}[{b}]", row, end) for b, row in enumerate(_one_a_row(name, ids, batch))]
 
 
-def token_values(
+def read_token_values(
     name: str, value: Any, batch: int, arrays: NumpyArrays, end: Optional[int] = None
 ) -> Tuple[_abi.TokenLists, list[Any]]:
-    """{id: value} for every row, or a list of such, one a row; and the arrays that hold them.
+    """One {id: value} for all rows, or one for each row; and the arrays that hold them.
 
-    `end` as in token_lists().
+    `end` as in read_token_lists().
     """
     if isinstance(value, TokenTensors):
         if value.values is None:
@@ -341,7 +351,7 @@ def token_values(
     else:
         raise TypeError(f"{name}: expected {{id: value}}, or a list of them, one a row")
     ids = [_ids(name, list(row), end) for row in rows]
-    values = [number(f"{name}[{i}]", v) for row in rows for i, v in row.items()]
+    values = [read_number(f"{name}[{i}]", v) for row in rows for i, v in row.items()]
     return _lists(ids, values, arrays)
 
 
@@ -352,24 +362,24 @@ def _one_a_row(name: str, rows: Sequence[Any], batch: int) -> Sequence[Any]:
 
 
 def _ids(name: str, ids: Any, end: Optional[int] = None) -> np.ndarray:
-    """Token ids in a list or an array as int32."""
+    """The token ids of a list or an array, as int32."""
     ids = to_numpy(name, ids)
     refuse_masked(name, ids)
     ids = _listed(name, ids, "token ids")
     if not isinstance(ids, np.ndarray):
-        ids = scalars(name, ids, "a token id")
+        ids = read_scalars(name, ids, "a token id")
     try:
         found = np.asarray(ids)
     except (TypeError, ValueError, OverflowError):  # a list with arrays or very large integers
         found = np.array(None)
     if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
-        raise TypeError(f"{name}: expected token ids, integers all of them")
+        raise TypeError(f"{name}: expected token ids, all integers")
     bad = (found < 0) | (found > INT32_MAX)
     if bad.any():
-        raise ValueError(f"{name}: {found[bad][0]} is no token id; they are in [0, {INT32_MAX}]")
+        raise ValueError(f"{name}: {found[bad][0]} is not a token id in [0, {INT32_MAX}]")
     if end is not None and found.size and found.max() >= end:
         raise ValueError(
-            f"{name}: {found[found >= end][0]} is no token; the vocabulary has {end} tokens, "
+            f"{name}: {found[found >= end][0]} is not in the vocabulary of {end} tokens, "
             f"0 to {end - 1}"
         )
     return found.astype(np.int32)
@@ -379,7 +389,10 @@ def _lists(
     rows: Sequence[np.ndarray], values: Optional[list[float]], arrays: NumpyArrays
 ) -> Tuple[_abi.TokenLists, list[Any]]:
     offsets = np.cumsum([0] + [len(row) for row in rows], dtype=np.int64)
-    held = [arrays.put(offsets), arrays.put(np.concatenate([np.empty(0, np.int32), *rows]))]
+    held = [
+        arrays.to_device(offsets),
+        arrays.to_device(np.concatenate([np.empty(0, np.int32), *rows])),
+    ]
     if values is not None:
-        held.append(arrays.put(np.array(values, dtype=np.float32)))
+        held.append(arrays.to_device(np.array(values, dtype=np.float32)))
     return _abi.TokenLists(*(address(array) for array in held)), held

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arrays that a call reads and makes: NumPy's, or torch's tensors on the CPU or on CUDA."""
+"""Arrays of a call: of NumPy, or torch tensors on the CPU or on CUDA."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .fresh_seeds import fresh_seed
 from .tensors import check_memory, check_numbers, is_tensor
 
 
-class SpeaksDLPack(Protocol):
-    """A tensor of torch, or an array of any library that speaks DLPack."""
+class SupportsDLPack(Protocol):
+    """A torch tensor, or an array of another library that supports DLPack."""
 
     @property
     def shape(self) -> Any: ...
@@ -26,11 +26,11 @@ class SpeaksDLPack(Protocol):
     def __dlpack_device__(self) -> Any: ...
 
 
-Array = Union[NDArray[Any], SpeaksDLPack]
+Array = Union[NDArray[Any], SupportsDLPack]
 
 
 class Layout(NamedTuple):
-    """Where an array's elements lie; strides in bytes."""
+    """Address, dtype, shape and strides (in bytes) of an array."""
 
     address: int
     dtype: str
@@ -39,7 +39,7 @@ class Layout(NamedTuple):
     itemsize: int
 
 
-# NumPy makes the name of a dtype anew each time, in 5 us.
+# A cache: NumPy takes 5 us to build the name of a dtype.
 _NAMES: dict[Any, str] = {}
 
 
@@ -73,17 +73,17 @@ def layout(name: str, array: Any) -> Layout:
     )
 
 
-DLPACK_CPU, DLPACK_CUDA_HOST = 1, 3  # device types by its specification
+DLPACK_CPU, DLPACK_CUDA_HOST = 1, 3  # device types of the DLPack specification
 
 
-def taken(name: str, value: Any) -> Any:
-    """`value`, as an array or a tensor on the same memory where it is neither but speaks DLPack.
+def import_array(name: str, value: Any) -> Any:
+    """`value`; an array of another library that supports DLPack is converted without a copy.
 
-    On the CPU that is a NumPy array, on a GPU a tensor, for which the caller must have torch.
+    The result is a NumPy array on the CPU, and a torch tensor on a GPU, which requires torch.
     """
     if type(value) is np.ndarray or is_tensor(value) or not hasattr(value, "__dlpack__"):
         return value
-    if isinstance(value, (np.ndarray, np.generic)):  # layout() says what they lack
+    if isinstance(value, (np.ndarray, np.generic)):  # layout() raises their errors
         return value
     torch = sys.modules.get("torch")
     try:
@@ -94,30 +94,30 @@ def taken(name: str, value: Any) -> Any:
         if torch is not None:
             return torch.from_dlpack(value)
     except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as problem:
-        raise TypeError(f"{name}: DLPack does not hand it over: {problem}") from None
-    what = "bfloat16" if host else "on a GPU"
-    raise TypeError(f"{name}: is {what}, which is taken by way of torch; import torch first")
+        raise TypeError(f"{name}: cannot be imported by DLPack: {problem}") from None
+    kind = "bfloat16" if host else "on a GPU"
+    raise TypeError(f"{name}: is {kind}, which requires torch; import torch first")
 
 
 class NumpyArrays:
-    """Arrays of a call on NumPy arrays."""
+    """Memory, device and stream of a call on NumPy arrays."""
 
-    name = "cpu"  #: of the device
-    stream: Optional[int] = None  #: to queue the call on
+    name = "cpu"  #: name of the device
+    stream: Optional[int] = None  #: the stream on which the call is queued
 
     def __init__(self, isa: Optional[str], threads: Optional[int]) -> None:
         self.device = open_device("cpu", isa, threads)
 
     def current_stream(self) -> Optional[int]:
-        """`stream`, of a call that is made now."""
+        """The stream of a call that is made now."""
         return None
 
-    def put(self, array: np.ndarray) -> Any:
-        """`array` in memory that the library reads."""
+    def to_device(self, array: np.ndarray) -> Any:
+        """`array` on the call's device."""
         return array
 
-    def adopt(self, name: str, value: Any, dtype: type) -> Any:
-        """`value` in that memory and in `dtype` if it is a tensor where this call is; else None."""
+    def adopt_tensor(self, name: str, value: Any, dtype: type) -> Any:
+        """`value` as a tensor of `dtype` if it is a tensor on the call's device; else None."""
         return None
 
     def empty(self, shape: Tuple[int, ...], dtype: type) -> Any:
@@ -127,24 +127,24 @@ class NumpyArrays:
         return np.zeros(shape, dtype=dtype)
 
     def is_capturing(self) -> bool:
-        """Whether calls go to a CUDA graph now."""
+        """Whether a CUDA graph is being captured."""
         return False
 
     def fresh_seed(self) -> Tuple[Any, Any]:
-        """64 random bits of the operating system, and an array [1] that holds them."""
+        """A seed of 64 random bits from the operating system, and an array [1] with it."""
         seed = fresh_seed()
-        return seed, self.put(np.array([seed], np.uint64))
+        return seed, self.to_device(np.array([seed], np.uint64))
 
     def unsigned(self, seeds: Any) -> Any:
-        """Seeds whose bits count, as uint64."""
+        """`seeds` with their bits as uint64."""
         return seeds
 
-    def records(self, shape: Tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-        """Structs, as bytes on a last axis of its own where there is no such dtype."""
+    def empty_records(self, shape: Tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        """An uninitialised array of structs; a tensor has their bytes as its last axis."""
         return np.empty(shape, dtype=dtype)
 
 
-# torch hardly knows unsigned integers; it is given their bits.
+# torch has few operations on unsigned integers, so tensors are signed and hold the same bits.
 _BITS: dict[Any, type] = {
     np.float32: np.float32,
     np.uint64: np.int64,
@@ -157,7 +157,7 @@ _BITS: dict[Any, type] = {
 
 
 class TorchArrays(NumpyArrays):
-    """Arrays of a call on tensors of one device; on CUDA it is queued on the current stream."""
+    """Memory, device and stream of a call on tensors; on CUDA, torch's current stream."""
 
     def __init__(self, place: Any, isa: Optional[str], threads: Optional[int]) -> None:
         self.torch, self.place = sys.modules["torch"], place
@@ -177,18 +177,18 @@ class TorchArrays(NumpyArrays):
     def _dtype(self, dtype: type) -> Any:
         return getattr(self.torch, _BITS[dtype].__name__)
 
-    def put(self, array: np.ndarray) -> Any:
+    def to_device(self, array: np.ndarray) -> Any:
         if self.on_host:
             return array
         bits = {"uint64": np.int64, "uint32": np.int32}.get(array.dtype.name, array.dtype)
-        # From pageable memory such a copy does not wait for the stream, and has read its source.
+        # This copy from pageable memory reads its source before it returns, and does not wait.
         return self.torch.tensor(array.view(bits)).to(self.place, non_blocking=True)
 
-    def adopt(self, name: str, value: Any, dtype: type) -> Any:
+    def adopt_tensor(self, name: str, value: Any, dtype: type) -> Any:
         if not is_tensor(value):
             return None
         if self.on_host:
-            return value if self._lies_there(name, value, dtype) else None
+            return value if self._is_readable(name, value, dtype) else None
         if not value.is_cuda:
             return None
         check_numbers(name, value)
@@ -198,8 +198,8 @@ class TorchArrays(NumpyArrays):
         return value.to(self.place, wanted).contiguous()
 
     @staticmethod
-    def _lies_there(name: str, value: Any, dtype: type) -> bool:
-        """Whether the library can read a tensor on the CPU as it is."""
+    def _is_readable(name: str, value: Any, dtype: type) -> bool:
+        """Whether the library can read a tensor on the CPU without a copy."""
         kind = str(value.dtype)
         same = kind == f"torch.{dtype.__name__}"
         if not (same or kind == f"torch.{_BITS[dtype].__name__}") or value.device.type != "cpu":
@@ -221,31 +221,31 @@ class TorchArrays(NumpyArrays):
         return not self.on_host and bool(self.torch.cuda.is_current_stream_capturing())
 
     def fresh_seed(self) -> Tuple[Any, Any]:
-        """As NumpyArrays.fresh_seed(), but in a CUDA graph of torch's generator of the device.
+        """As NumpyArrays.fresh_seed(); during capture, from torch's generator of the device.
 
-        A captured copy from the host would give every replay the same seed; the generator's kernel
-        gives each its own.
+        A captured copy from the host would repeat its seed at every replay; the generator's kernel
+        draws a new one.
         """
         if not self.is_capturing():
             return super().fresh_seed()
         int64 = self.torch.int64
-        made = self.torch.randint(-(2**63), 2**63 - 1, (1,), dtype=int64, device=self.place)
-        return self.unsigned(made[0]), made
+        seed = self.torch.randint(-(2**63), 2**63 - 1, (1,), dtype=int64, device=self.place)
+        return self.unsigned(seed[0]), seed
 
     def unsigned(self, seeds: Any) -> Any:
-        """As uint64 where this torch has it: a large seed is then no negative number."""
+        """`seeds` as uint64, if this torch has the dtype."""
         if self.on_host:
-            return seeds  # NumPy's, as put() leaves it
+            return seeds  # to_device() returns NumPy's uint64
         return seeds.view(getattr(self.torch, "uint64", self.torch.int64))
 
-    def records(self, shape: Tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    def empty_records(self, shape: Tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         return self.empty((*shape, dtype.itemsize), np.uint8)
 
 
 def arrays_of(
     inputs: dict[str, Any], isa: Optional[str], threads: Optional[int]
 ) -> Union[NumpyArrays, TorchArrays]:
-    """The kind of a call's inputs, by name; all but the first may be None."""
+    """The arrays of a call by its inputs {name: array}; only the first must not be None."""
     first = next(iter(inputs))
     given = {n: array for n, array in inputs.items() if n == first or array is not None}
     if not is_tensor(given[first]):
@@ -280,11 +280,11 @@ def address(array: Any) -> Optional[int]:
     return array.data_ptr() if is_tensor(array) else array.ctypes.data
 
 
-KEPT_MOST = 64 << 20  # bytes of a workspace that a thread keeps
+KEPT_MOST = 64 << 20  # bytes of the largest workspace that a thread keeps
 
 
 class Workspace(NamedTuple):
-    """Bytes that start on the alignment that the library asks for, and what keeps them."""
+    """Aligned memory of `size` bytes; `block` owns it."""
 
     address: int
     size: int
@@ -305,7 +305,7 @@ _kept = _Kept()
 
 
 def workspace(arrays: NumpyArrays, size: int, kept: bool = True) -> Workspace:
-    """At least `size` bytes: new ones, or on the CPU those that the thread has kept, if few."""
+    """At least `size` aligned bytes; with `kept`, memory that the thread reuses if it is small."""
     room = size + _abi.WORKSPACE_ALIGNMENT
     if not kept or arrays.name != "cpu" or size > KEPT_MOST:
         return _aligned(arrays.empty((room,), np.uint8))

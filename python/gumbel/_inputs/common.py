@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parameters that every call takes, from Python to the structs of the C ABI."""
+"""The parameters of every call, and their conversion to structs of the C ABI."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from numpy.typing import NDArray
 
 from .. import _abi
 from .arguments import (
-    bitmask,
-    one_number,
-    row_floats,
-    row_integers,
-    row_tokens,
-    token_lists,
-    token_values,
+    read_bitmask,
+    read_one_number,
+    read_row_floats,
+    read_row_integers,
+    read_row_tokens,
+    read_token_lists,
+    read_token_values,
 )
 from .arrays import NumpyArrays, address
-from .._calls.history import History
+from .history import History
 from .keywords import Function, take_keywords
-from .numbers import integer, shown
+from .numbers import format_value, read_integer
 
 RowFloats = Union[float, Sequence[float], NDArray[Any], Any]
 RowIntegers = Union[int, Sequence[int], NDArray[Any], Any]
@@ -39,7 +39,7 @@ ORDERS = {
     "top_k,top_p,min_p": _abi.ORDER_TOP_K_TOP_P_MIN_P,
     "top_k,top_p,min_p,temperature": _abi.ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE,
     "joint,temperature": _abi.ORDER_JOINT_TEMPERATURE,
-    # Engines, by the order that they go in.
+    # The orders of engines.
     "vllm": _abi.ORDER_MIN_P_TOP_K_TOP_P,
     "hf": _abi.ORDER_TOP_K_TOP_P_MIN_P,
     "llama.cpp": _abi.ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE,
@@ -47,7 +47,7 @@ ORDERS = {
     "mlx": _abi.ORDER_JOINT_TEMPERATURE,
 }
 TIES = {"all": _abi.TIES_ALL, "exact": _abi.TIES_EXACT}
-# Fields of the C struct: the parameter, and what turns it off.
+# Field of the C struct: (parameter, the value that turns it off).
 PENALTIES = {
     "repetition": ("repetition_penalty", 1.0),
     "frequency": ("frequency_penalty", 0.0),
@@ -57,65 +57,67 @@ DISTRIBUTIONS = {None: _abi.PROCESSED, "processed": _abi.PROCESSED, "raw": _abi.
 
 
 class Common(TypedDict, total=False):
-    """Parameters of every call; those that are "one or [B]" are a value for all rows, or one a row.
+    """Parameters of every call. "one or [B]" is one value for all rows, or one for each row.
 
     temperature  >= 0, one or [B]; 0 is greedy. Rounded to float32. Default 1.
-    top_k        one or [B]: draw from the k likeliest alone; 0: off.
-    top_p        in (0, 1], one or [B]: from the likeliest that hold this share; 1: off.
-    min_p        in [0, 1], one or [B]: from those at least so likely as this share of the likeliest
-                 one's likelihood; 0: off.
-    order        how these three combine, which an engine's name says, too: "min_p,top_k,top_p"
-                 ("vllm") and "top_k,top_p,min_p" ("hf"), each on what the one before it left;
-                 "joint" ("sglang"), each on the whole distribution. On the distribution at
-                 temperature 1: "before_temperature", as the first; "top_k,top_p,min_p,temperature"
-                 ("llama.cpp"), "joint,temperature" ("mlx").
-    ties         at a cut: "all" of equal likelihood stay, or "exact": lower ids first.
+    top_k        one or [B]: keep the k likeliest tokens; 0: off.
+    top_p        in (0, 1], one or [B]: keep the smallest set of likeliest tokens whose probability
+                 is at least top_p; 1: off.
+    min_p        in [0, 1], one or [B]: keep tokens whose probability is at least min_p times that
+                 of the likeliest token; 0: off.
+    order        how these three combine. An engine's name selects its order.
+                 "min_p,top_k,top_p" ("vllm"), "top_k,top_p,min_p" ("hf"): one after the other, each
+                 on the renormalised kept set of the one before.
+                 "joint" ("sglang"): each on the whole distribution.
+                 "before_temperature": as the first, on the distribution at temperature 1; so do
+                 "top_k,top_p,min_p,temperature" ("llama.cpp") and "joint,temperature" ("mlx").
+    ties         tokens with a probability equal to the last kept one: "all" are kept, or "exact":
+                 only as many as needed, lower ids first.
     mask         int32 [B, ceil(V / 32)], or one row for all: bit t & 31 of word t >> 5 allows t.
-    allowed      the only token ids that may be drawn, as `banned`; an empty list allows all.
-    banned       token ids never drawn: one list, or a list of lists, one a row. An id that is no
-                 token of the vocabulary is an error, here, in `allowed` and in `logit_bias`.
-    logit_bias   {id: value} added to the logits, or a list of such, one a row; -inf bans.
+    allowed      the only token ids that may be drawn, as lists like `banned`; empty: all.
+    banned       token ids that are never drawn: one list for all rows, or one list for each row. An
+                 id outside the vocabulary is an error, also in `allowed` and `logit_bias`.
+    logit_bias   {id: value} to add to the logits, one for all rows or one for each; -inf bans.
     prompt_tokens, output_tokens
-                 what the penalties count: token ids, one list a row. Ids beyond the vocabulary are
-                 not counted.
-    history      what they count instead: a History, kept from one step to the next.
+                 the tokens that penalties count: one list of ids for each row. Ids outside the
+                 vocabulary are not counted.
+    history      a History to count instead, which is updated from step to step.
     repetition_penalty
                  > 0, one or [B], for tokens of prompt and output: divides positive logits,
-                 multiplies others; 1: off.
+                 multiplies other ones; 1: off.
     frequency_penalty, presence_penalty
-                 one or [B], for tokens of the output: taken off the logit for each time that the
-                 token is there, and once; 0: off.
+                 one or [B], for tokens of the output: subtracted from the logit once for each
+                 occurrence of the token, and once if it occurs at all; 0: off.
     seed         < 2**64. None, the default: every call draws a fresh seed from the operating
-                 system, and `seed` of the output is it. An array [B] gives each row its own seed;
-                 one seed for the batch is mixed with the row number (gumbel_row_seed), and row 0
-                 uses it as it is. **Equal seed and position give equal tokens. Advance `position`
-                 by one at every step**, or let a gumbel.Sampler do so.
+                 system and returns it as `seed` of the output. An array [B] sets each row's own
+                 seed. From one seed for the batch each row's seed is derived by its row number
+                 (gumbel_row_seed); row 0 uses the seed unchanged. **Equal seed and position give
+                 equal tokens. Advance `position` by one at every step**, or use a gumbel.Sampler.
     position     < 2**64, one or [B]: the step in the row's sequence. Default 0.
     first_sample < 2**32, one or [B]: the sample counter of the row's first draw; draw j has
                  first_sample + j (mod 2**32). Rows with equal seed and position and different
                  counters draw independently, as the samples of one row do. Default 0.
-    domain       < 2**32, which noise is drawn with: 0, that of a text; draft_domain(), that of
-                 drafts. Default 0.
-    num_samples  independent draws a row, 1 to 65536. Default 1.
-    given        int32 [B, num_samples], or [num_samples] for every row: tokens to score instead of
-                 drawing. The results are those of a draw that they won, without [B, V] for any B:
-                 log-probabilities and ranks of prompts, of other models' tokens; -1 is no token.
-    slots        int32 [B]: the row parameters, the mask and the history have a row for each slot,
-                 and row b's are those of slots[b]. What is "[B]" above is then [num_slots], but not
-                 lists of tokens.
-    num_slots    how many slots there are; with `slots` alone.
-    live_rows    rows from here on are not drawn, and get token -1 and status 6: a number, or on
+    domain       < 2**32, the random stream: 0 for texts, draft_domain() for drafts. Default 0.
+    num_samples  independent draws for each row, 1 to 65536. Default 1.
+    given        int32 [B, num_samples], or [num_samples] for all rows: tokens to score instead of
+                 drawing. Outputs are those of a draw of these tokens, such as log-probabilities and
+                 ranks of a prompt, without a [B, V] array; -1 is no token.
+    slots        int32 [B]: row parameters, mask and history have an entry for each slot, and row b
+                 uses entry slots[b]. "[B]" above then means [num_slots], except for lists of
+                 tokens.
+    num_slots    the number of slots; required with `slots`.
+    live_rows    rows from this one on are not drawn, and get token -1 and status 6: a number, or on
                  CUDA an int32 tensor of one element, which is read when the call runs. None: all.
-    logprobs     of what distribution `logprobs`, `lse` and `top_logprobs` are: "processed", the one
-                 that is drawn from; "raw", the softmax of the logits as they are; None: `logprobs`
-                 and `lse` are None and their time is saved.
-    top_logprobs how many of the likeliest tokens to give, 0 to 128. Default 0.
-    ranks        True: give `ranks`.
-    kept         True: give `kept`.
-    num_best     how many of the best scores of the draw to give, 0 to 16, with num_samples 1: as
-                 many draws without replacement. Default 0.
+    logprobs     the distribution of `logprobs`, `lse` and `top_logprobs`: "processed", the one that
+                 is drawn from; "raw", the softmax of the unmodified logits. None: do not compute
+                 `logprobs` and `lse`, which saves time.
+    top_logprobs number of likeliest tokens to return, 0 to 128. Default 0.
+    ranks        True: return `ranks`.
+    kept         True: return `kept`.
+    num_best     number of best scores of the draw to return, 0 to 16, with num_samples 1: draws
+                 without replacement. Default 0.
     isa          None, "reference", "avx2", "avx512" or "neon"; all give the same bits.
-    threads      None: the CPUs this process may use. The result is the same for every count.
+    threads      None: the CPUs that this process may use. All counts give the same bits.
     """
 
     temperature: RowFloats
@@ -152,11 +154,11 @@ class Common(TypedDict, total=False):
     threads: Optional[int]
 
 
-# What one_number() takes for a dtype of row parameters.
+# Types that read_one_number() accepts for a dtype of row parameters.
 _NUMBERS_FOR = {np.float32: (int, float), np.int32: (int,), np.uint32: (int,), np.uint64: (int,)}
 
 
-# Lists whose ids must be tokens; those that are only counted may hold others.
+# Lists whose ids must be in the vocabulary; lists that are only counted may hold other ids.
 _OF_THE_VOCABULARY = ("allowed", "banned", "logit_bias")
 
 
@@ -167,11 +169,11 @@ def _is_off(value: Any, off: Any) -> bool:
 
 @dataclass
 class Request:
-    """What `sampling` points to lives in `held`, as long as this."""
+    """The common parameters of a call; `held` owns the memory that `sampling` points to."""
 
     arrays: NumpyArrays
     batch: int
-    places: int  # rows of row parameters: slots, where there are any
+    places: int  # entries of row parameters: the number of slots if there are slots, else batch
     sampling: _abi.Sampling = field(default_factory=_abi.Sampling)
     held: list[Any] = field(default_factory=list)
     logprobs: Optional[str] = None
@@ -179,11 +181,11 @@ class Request:
     ranks: bool = False
     kept: bool = False
     num_best: int = 0
-    seed: Any = None  # what was passed or drawn
-    tokens_end: Optional[int] = None  # tokens of the whole vocabulary, None: unknown
+    seed: Any = None  # passed or fresh
+    tokens_end: Optional[int] = None  # size of the whole vocabulary; None: unknown
 
     def draw_seed(self) -> None:
-        """Give a draw that has no seed a fresh one."""
+        """Draw a fresh seed if the call has none."""
         if self.seed is None and not self.sampling.given.data:
             self.seed, data = self.arrays.fresh_seed()
             self.sampling.seed = _abi.Rows(address(data), _abi.SAME)
@@ -192,23 +194,23 @@ class Request:
     def rows(
         self, struct: ctypes.Structure, field: str, name: str, value: Any, off: Any, dtype: type
     ) -> bool:
-        """Set a row parameter of `struct`; False, and nothing is copied, where it is just `off`."""
+        """Set a row parameter of `struct`; if the value is `off`, set nothing and return False."""
         if _is_off(value, off):
             return False
         if type(value) in _NUMBERS_FOR[dtype] and self.arrays.name == "cpu":
-            data, place = one_number(name, value, dtype)
+            data, place = read_one_number(name, value, dtype)
             setattr(struct, field, _abi.Rows(place, _abi.SAME))
         else:
             if dtype is np.float32:
-                data, stride = row_floats(name, value, self.places, self.arrays)
+                data, stride = read_row_floats(name, value, self.places, self.arrays)
             else:
-                data, stride = row_integers(name, value, self.places, dtype, self.arrays)
+                data, stride = read_row_integers(name, value, self.places, dtype, self.arrays)
             setattr(struct, field, _abi.Rows(address(data), stride))
         self.held.append(data)
         return True
 
     def lists(self, struct: ctypes.Structure, field: str, name: str, read: Any, value: Any) -> bool:
-        """Set lists of `struct` to what read() makes of `value`; False where there are none."""
+        """Set lists of `struct` by read(); if `value` is None, set nothing and return False."""
         if value is None:
             return False
         end = self.tokens_end if name in _OF_THE_VOCABULARY else None
@@ -217,7 +219,7 @@ class Request:
         self.held += held
         return True
 
-    def give(self, tokens: Any, stride: int) -> None:
+    def set_given(self, tokens: Any, stride: int) -> None:
         """Score these tokens instead of drawing."""
         self.sampling.given = _abi.Rows(address(tokens), stride)
         self.held.append(tokens)
@@ -261,20 +263,21 @@ def read_common(
     kept: bool = False,
     num_best: int = 0,
 ) -> Request:
-    """The request of a call on `batch` rows of `vocab` tokens; what is off is left out of it.
+    """The request of a call on `batch` rows of `vocab` tokens; parameters that are off stay unset.
 
-    Masks are of `masked` rows, a row a node where drafts are verified; None: as row parameters.
-    `tokens_end` is the size of the whole vocabulary; None: unknown.
+    masked       number of mask rows: one for each node when drafts are verified. None: as many as
+                 row parameters.
+    tokens_end   size of the whole vocabulary; None: unknown.
     """
     request = Request(arrays, batch, batch, seed=seed, tokens_end=tokens_end)
     sampling = request.sampling
-    sampling.num_samples = integer("num_samples", num_samples, 1, 2**31 - 1)
-    sampling.domain = integer("domain", domain, 0, 2**32 - 1)
-    _place(request, slots, num_slots, live_rows)
+    sampling.num_samples = read_integer("num_samples", num_samples, 1, 2**31 - 1)
+    sampling.domain = read_integer("domain", domain, 0, 2**32 - 1)
+    _set_slots(request, slots, num_slots, live_rows)
     if given is not None:
         shape = (batch, sampling.num_samples)
-        tokens = row_tokens("given", given, (shape, shape[1:]), arrays)
-        request.give(tokens, 0 if len(tokens.shape) == 2 else _abi.SAME)
+        tokens = read_row_tokens("given", given, (shape, shape[1:]), arrays)
+        request.set_given(tokens, 0 if len(tokens.shape) == 2 else _abi.SAME)
     request.rows(sampling, "temperature", "temperature", temperature, 1.0, np.float32)
     if seed is not None:
         request.rows(sampling, "seed", "seed", seed, 0, np.uint64)
@@ -285,41 +288,41 @@ def read_common(
     penalties = (repetition_penalty, frequency_penalty, presence_penalty)
     if mask is not None:
         rows = request.places if masked is None else masked
-        mask = _abi.Rows(*bitmask("mask", mask, rows, vocab))
-    _transform(request, mask, edits, counted, history, penalties)
-    _truncate(request, min_p, top_k, top_p, order, ties)
-    pick("logprobs", logprobs, DISTRIBUTIONS)
+        mask = _abi.Rows(*read_bitmask("mask", mask, rows, vocab))
+    _set_transforms(request, mask, edits, counted, history, penalties)
+    _set_truncation(request, min_p, top_k, top_p, order, ties)
+    read_choice("logprobs", logprobs, DISTRIBUTIONS)
     request.logprobs = logprobs
-    request.top_logprobs = integer("top_logprobs", top_logprobs, 0, 128)
-    request.ranks, request.kept = flag("ranks", ranks), flag("kept", kept)
-    request.num_best = integer("num_best", num_best, 0, 16)
+    request.top_logprobs = read_integer("top_logprobs", top_logprobs, 0, 128)
+    request.ranks, request.kept = read_flag("ranks", ranks), read_flag("kept", kept)
+    request.num_best = read_integer("num_best", num_best, 0, 16)
     return request
 
 
-def _place(
+def _set_slots(
     request: Request, slots: Optional[Any], num_slots: Optional[int], live_rows: Optional[Any]
 ) -> None:
-    """Where rows find their parameters, and how many rows are drawn."""
+    """Set the slots and the number of live rows."""
     arrays = request.arrays
     if (slots is None) != (num_slots is None):
         if slots is None:
-            raise ValueError("num_slots: it needs slots=[...], the slot of each row")
-        raise ValueError("slots: it needs num_slots, the number of all slots")
+            raise ValueError("num_slots: requires slots=[...], the slot of each row")
+        raise ValueError("slots: requires num_slots, the number of all slots")
     if slots is not None:
-        count = integer("num_slots", num_slots, 1, 2**31 - 1)
-        of_row, stride = row_integers("slots", slots, request.batch, np.int32, arrays)
+        count = read_integer("num_slots", num_slots, 1, 2**31 - 1)
+        of_row, stride = read_row_integers("slots", slots, request.batch, np.int32, arrays)
         if stride == _abi.SAME and request.batch != 1:
             raise ValueError(f"slots: expected the shape ({request.batch},), one a row")
         request.places = count
         request.sampling.slots = _abi.Slots(address(of_row), count)
         request.held.append(of_row)
     if live_rows is not None:
-        live, _ = row_integers("live_rows", live_rows, 1, np.int32, arrays)
+        live, _ = read_row_integers("live_rows", live_rows, 1, np.int32, arrays)
         request.sampling.live_rows = address(live)
         request.held.append(live)
 
 
-def _transform(
+def _set_transforms(
     request: Request,
     mask: Optional[_abi.Rows],
     edits: dict[str, Any],
@@ -327,17 +330,20 @@ def _transform(
     history: Optional[History],
     penalties: tuple[RowFloats, RowFloats, RowFloats],
 ) -> None:
-    """Point the request to its transforms, if there are any."""
+    """Set the transforms of the request, if there are any."""
     offs = (off for _, off in PENALTIES.values())
     given = [mask, history, *edits.values(), *counted.values()]
     if all(x is None for x in given) and all(map(_is_off, penalties, offs)):
         return
     transforms = _abi.Transforms()
     listed = [
-        request.lists(transforms, "allowed", "allowed", token_lists, edits["allowed"]),
-        request.lists(transforms, "banned", "banned", token_lists, edits["banned"]),
-        request.lists(transforms, "bias", "logit_bias", token_values, edits["bias"]),
-        *(request.lists(transforms, name, name, token_lists, counted[name]) for name in counted),
+        request.lists(transforms, "allowed", "allowed", read_token_lists, edits["allowed"]),
+        request.lists(transforms, "banned", "banned", read_token_lists, edits["banned"]),
+        request.lists(transforms, "bias", "logit_bias", read_token_values, edits["bias"]),
+        *(
+            request.lists(transforms, name, name, read_token_lists, counted[name])
+            for name in counted
+        ),
     ]
     penalised = [
         request.rows(transforms, field, name, value, off, np.float32)
@@ -345,17 +351,17 @@ def _transform(
     ]
     if any(penalised) and history is None and all(lists is None for lists in counted.values()):
         name, _ = list(PENALTIES.values())[penalised.index(True)]
-        raise ValueError(f"{name}: needs prompt_tokens or output_tokens or a history to count")
+        raise ValueError(f"{name}: requires prompt_tokens, output_tokens or a history")
     if history is not None:
-        transforms.history = _history(request, history)
+        transforms.history = _check_history(request, history)
     if mask is not None:
         transforms.mask = mask
     if any(listed) or any(penalised) or history is not None or mask is not None:
         request.sampling.transforms = ctypes.pointer(transforms)
 
 
-def _history(request: Request, history: History) -> int:
-    """The address of a history's struct, after a look at whether it serves the request."""
+def _check_history(request: Request, history: History) -> int:
+    """The address of a history's struct; raises an error if it does not fit the request."""
     if not isinstance(history, History):
         raise TypeError(f"history: expected a gumbel.History, got {type(history).__name__}")
     if history.device != request.arrays.name:
@@ -370,7 +376,7 @@ def _history(request: Request, history: History) -> int:
     return ctypes.addressof(struct)
 
 
-def _truncate(
+def _set_truncation(
     request: Request,
     min_p: RowFloats,
     top_k: RowIntegers,
@@ -378,8 +384,8 @@ def _truncate(
     order: str,
     ties: str,
 ) -> None:
-    """Point the request to its truncation, if there is any."""
-    picked = pick("order", order, ORDERS), pick("ties", ties, TIES)
+    """Set the truncation of the request, if there is any."""
+    picked = read_choice("order", order, ORDERS), read_choice("ties", ties, TIES)
     if _is_off(min_p, 0.0) and _is_off(top_k, 0) and _is_off(top_p, 1.0):
         return
     truncation = _abi.Truncation(order=picked[0], ties=picked[1])
@@ -392,14 +398,14 @@ def _truncate(
         request.sampling.truncation = ctypes.pointer(truncation)
 
 
-def pick(name: str, value: Any, names: Mapping[Any, int]) -> int:
+def read_choice(name: str, value: Any, names: Mapping[Any, int]) -> int:
     if not isinstance(value, (str, type(None))) or value not in names:
         expected = ", ".join(map(repr, names))
-        raise ValueError(f"{name}: {shown(value)} is none of {expected}")
+        raise ValueError(f"{name}: {format_value(value)} is none of {expected}")
     return names[value]
 
 
-def flag(name: str, value: Any) -> bool:
+def read_flag(name: str, value: Any) -> bool:
     if not isinstance(value, (bool, np.bool_)):
         raise TypeError(f"{name}: expected True or False, got {type(value).__name__}")
     return bool(value)
@@ -408,9 +414,9 @@ def flag(name: str, value: Any) -> bool:
 def takes_common(
     *but: str, reasons: Optional[Mapping[str, str]] = None
 ) -> Callable[[Function], Function]:
-    """Show what stands behind **common in a function's signature and documentation.
+    """Decorator: list the parameters of **common in a function's signature and docstring.
 
-    Parameters named in `but` are refused, with the reason in `reasons` where there is one.
+    Parameters named in `but` are errors, with a text in `reasons` if there is one.
     """
     common = [
         p for p in inspect.signature(read_common).parameters.values() if p.kind is p.KEYWORD_ONLY

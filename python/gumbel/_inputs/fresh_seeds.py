@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Seeds: fresh ones, and those of rows."""
+"""Fresh seeds, and the seeds of rows."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ import os
 
 from .. import _abi
 
-
-_forks = 0  # between the process that first imported this and the present one
+_forks = 0  # number of forks since the process that imported this module
 
 
 def forks() -> int:
-    """Another number in a child of fork() than in its parent."""
+    """A number that differs between a child of fork() and its parent."""
     return _forks
 
 
@@ -26,11 +25,11 @@ if hasattr(os, "register_at_fork"):
 
 
 def fresh_seed() -> int:
-    """64 random bits of the operating system."""
+    """64 random bits from the operating system."""
     return int.from_bytes(os.urandom(8), "little")
 
 
 def seed_of_row(seed: int, row: int) -> int:
-    """The seed of a row where one seed serves the batch: gumbel_row_seed()."""
+    """The seed of a row if one seed serves the batch: gumbel_row_seed()."""
     mixed: int = _abi.lib.gumbel_row_seed(seed, row)
     return mixed

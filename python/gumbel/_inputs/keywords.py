@@ -16,7 +16,7 @@ import numpy as np
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _ONE_TOKEN = "a call draws one token a row; the loop over tokens is the caller's"
-# Arguments of other libraries, the argument here or None, and what to know about it.
+# Arguments of other libraries: the corresponding argument here or None, and a note.
 _OTHER_LIBRARIES: dict[str, tuple[Optional[str], str]] = {
     "generator": ("seed", "gumbel.Sampler counts positions"),
     "rng": ("seed", "gumbel.Sampler counts positions"),
@@ -29,7 +29,7 @@ _OTHER_LIBRARIES: dict[str, tuple[Optional[str], str]] = {
     "num_return_sequences": ("num_samples", ""),
     "repeat_penalty": ("repetition_penalty", ""),
     "allowed_token_ids": ("allowed", ""),
-    "bad_words_ids": ("banned", "it takes single tokens"),
+    "bad_words_ids": ("banned", "which bans single tokens"),
     "max_tokens": (None, _ONE_TOKEN),
     "max_new_tokens": (None, _ONE_TOKEN),
     "max_length": (None, _ONE_TOKEN),
@@ -42,7 +42,7 @@ def take_keywords(
     but: Sequence[str],
     reasons: Mapping[str, str],
 ) -> Callable[[Function], Function]:
-    """Decorator: replace **keywords in signature and documentation by `shared`, less `but`."""
+    """Decorator: replace **keywords in signature and docstring by `shared`, without `but`."""
 
     def taking(function: Function) -> Function:
         found = inspect.signature(function)
@@ -63,21 +63,21 @@ def take_keywords(
 
         taker.__signature__ = signature  # type: ignore[attr-defined]
         taker.__doc__ = f"{inspect.getdoc(function)}\n\n{_without(explained, but)}"
-        made: Any = taker
-        return made
+        decorated: Any = taker
+        return decorated
 
     return taking
 
 
 class _Untraced:
-    """A function that torch.compile calls as it is: PyTorch 2.11 cannot trace ctypes structs."""
+    """A function that torch.compile does not trace: PyTorch 2.11 cannot trace ctypes structs."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
         self.disabled: Optional[Callable[..., Any]] = None
 
     def choose(self) -> Callable[..., Any]:
-        """The function to call: the plain one where nothing can trace it."""
+        """The function to call: the plain one if torch._dynamo is not imported."""
         if self.disabled is None:
             disable = getattr(sys.modules.get("torch._dynamo"), "disable", None)
             if disable is None:
@@ -87,7 +87,7 @@ class _Untraced:
 
 
 def _name_scalar(error: ValueError, given: Mapping[str, Any]) -> None:
-    """Take the index off "top_p[0]: ..." where `top_p` is one number for all rows."""
+    """Remove the index from the error "top_p[0]: ..." if `top_p` is one number for all rows."""
     text = str(error)
     name, index, rest = text.partition("[0]: ")
     if index and isinstance(given.get(name), (int, float, np.generic)):
@@ -95,9 +95,9 @@ def _name_scalar(error: ValueError, given: Mapping[str, Any]) -> None:
 
 
 def _without(explained: str, but: Sequence[str]) -> str:
-    """The documentation of arguments, without the entries of those in `but`.
+    """The documentation of arguments without the entries of those in `but`.
 
-    An entry starts with its names, in the first column of a line; a blank line ends the heading.
+    A blank line ends the heading. An entry starts with its names in the first column of a line.
     """
     heading, blank, entries = explained.partition("\n\n")
     kept = []
@@ -125,7 +125,7 @@ def _refuse_unknown(
 
 
 def _advice(name: str, known: Sequence[str], reasons: Mapping[str, str]) -> str:
-    """The end of the message: the argument that is meant."""
+    """The end of the error message: the argument that was probably meant."""
     argument, note = _OTHER_LIBRARIES.get(name, (None, ""))
     if name not in _OTHER_LIBRARIES:
         argument = _nearest(name, known)
@@ -140,7 +140,7 @@ def _advice(name: str, known: Sequence[str], reasons: Mapping[str, str]) -> str:
 
 
 def _nearest(name: str, known: Sequence[str]) -> Optional[str]:
-    """The argument that is meant: the same letters, else a longer name, else a similar one."""
+    """The known argument with equal letters, else one that `name` begins, else a similar one."""
     plain = name.replace("_", "").lower()
     letters = {each.replace("_", ""): each for each in known}
     longer = (letters[each] for each in letters if len(plain) > 2 and each.startswith(plain))

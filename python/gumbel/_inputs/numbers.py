@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers, one or a list of them, and what only passes for one. Every error names the argument."""
+"""Numbers, and lists of numbers. Every error names the argument."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ import numpy as np
 
 from .tensors import to_numpy
 
-# Python counts them among its sequences; no list of numbers is meant by them.
+# Sequences of Python that are not accepted as lists of numbers.
 TEXTS = (str, bytes, bytearray, memoryview)
 _NUMBERS = (int, float, np.number)
-# What Python or NumPy would take for a number, or for several where one is asked for.
+# Types that Python or NumPy would convert to a number, but that are not accepted as one.
 _NO_NUMBERS = (bool, np.bool_, np.datetime64, np.timedelta64, Sequence, Set, Mapping)
 
 
-def shown(value: Any) -> str:
-    """`value` as an error shows it: short, and whatever it is."""
+def format_value(value: Any) -> str:
+    """`value` for an error message: a short repr."""
     try:
         text = "" if isinstance(value, int) and value.bit_length() > 4096 else repr(value)
     except Exception:
@@ -33,9 +33,9 @@ def shown(value: Any) -> str:
 
 
 def refuse_masked(name: str, value: Any) -> None:
-    """A masked array holds values that are none, and the library would take them."""
+    """TypeError for a masked array: the library would read its masked values."""
     if isinstance(value, np.ma.MaskedArray):
-        raise TypeError(f"{name}: a masked array's mask would be lost; give its .filled()")
+        raise TypeError(f"{name}: a masked array's mask would be lost; pass its .filled()")
 
 
 def is_list(value: Any) -> bool:
@@ -43,8 +43,8 @@ def is_list(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, TEXTS)
 
 
-def length(value: Any) -> Optional[int]:
-    """How many elements `value` has, None where it does not say."""
+def get_length(value: Any) -> Optional[int]:
+    """The length of `value`; None if it has none."""
     try:
         return len(value)
     except TypeError:
@@ -53,8 +53,8 @@ def length(value: Any) -> Optional[int]:
         return sys.maxsize
 
 
-def scalar(name: str, value: Any, wanted: str) -> Any:
-    """`value`, taken out of an array or a tensor without axes, if it can be a single number."""
+def read_scalar(name: str, value: Any, wanted: str) -> Any:
+    """`value` if it can be a single number; 0-d arrays and tensors are unpacked."""
     if type(value) in (int, float):
         return value
     value = to_numpy(name, value)
@@ -66,34 +66,34 @@ def scalar(name: str, value: Any, wanted: str) -> Any:
     return value
 
 
-def scalars(name: str, values: Iterable[Any], wanted: str) -> list[Any]:
-    """The elements of a list, as scalar()."""
+def read_scalars(name: str, values: Iterable[Any], wanted: str) -> list[Any]:
+    """The elements of a list, as read_scalar()."""
     values = list(values)
     kinds = set(map(type, values))  # lists may be long
     if all(issubclass(k, _NUMBERS) and not issubclass(k, _NO_NUMBERS) for k in kinds):
         return values
-    return [scalar(f"{name}[{i}]", value, wanted) for i, value in enumerate(values)]
+    return [read_scalar(f"{name}[{i}]", value, wanted) for i, value in enumerate(values)]
 
 
-def integer(name: str, value: Any, low: int, high: int) -> int:
-    """A Python int in [low, high]; ctypes alone would wrap what is outside."""
+def read_integer(name: str, value: Any, low: int, high: int) -> int:
+    """A Python int in [low, high]; ctypes would wrap values outside silently."""
     if type(value) is int and low <= value <= high:
         return value
-    value = scalar(name, value, "an integer")
+    value = read_scalar(name, value, "an integer")
     try:
         number = operator.index(value)
     except TypeError:
         raise TypeError(f"{name}: expected an integer, got {type(value).__name__}") from None
     if not low <= number <= high:
-        raise ValueError(f"{name}: {shown(number)} is not in [{low}, {high}]")
+        raise ValueError(f"{name}: {format_value(number)} is not in [{low}, {high}]")
     return number
 
 
-def number(name: str, value: Any) -> float:
-    """A Python float that is what float32 makes of `value`."""
+def read_number(name: str, value: Any) -> float:
+    """`value` rounded to float32, as a Python float."""
     if type(value) is float and value in (0.0, 1.0):
         return value
-    value = scalar(name, value, "a number")
+    value = read_scalar(name, value, "a number")
     if not isinstance(value, (int, float, np.floating, np.integer)):
         raise TypeError(f"{name}: expected a number, got {type(value).__name__}")
     try:
@@ -101,7 +101,7 @@ def number(name: str, value: Any) -> float:
     except OverflowError:  # of an integer
         rounded = math.inf
     if math.isinf(rounded) and value not in (math.inf, -math.inf):
-        raise ValueError(f"{name}: {shown(value)} is too large for float32")
+        raise ValueError(f"{name}: {format_value(value)} is too large for float32")
     if rounded == 0 and value != 0:
-        raise ValueError(f"{name}: {shown(value)} is too small for float32")
+        raise ValueError(f"{name}: {format_value(value)} is too small for float32")
     return rounded

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Seeds and positions of rows, as a Sampler is given them and keeps them."""
+"""Seeds and positions of rows, for Sampler."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any, Optional
 import numpy as np
 
 from .. import _abi
-from .arguments import row_integers
+from .arguments import read_row_integers
 from .arrays import NumpyArrays, arrays_of
 from .fresh_seeds import seed_of_row
-from .numbers import is_list, length
+from .numbers import get_length, is_list
 from .tensors import is_tensor, to_numpy
 
 ROWS_MOST = 2**31 - 1  # of a sampler
 
 
 def rows_of(name: str, value: Any) -> Optional[int]:
-    """How many rows a list or an array has a number for; None: it is one number."""
+    """The number of rows of a list or an array of numbers; None: `value` is one number."""
     if not is_list(value) and getattr(value, "ndim", 0) != 1:
         return None
-    rows = length(value)
+    rows = get_length(value)
     assert rows is not None
     if not 1 <= rows <= ROWS_MOST:
         raise ValueError(f"{name}: expected 1 to {ROWS_MOST} rows, got {rows}")
@@ -30,26 +30,26 @@ def rows_of(name: str, value: Any) -> Optional[int]:
 
 
 def uint64_numbers(name: str, value: Any, rows: Optional[int]) -> Any:
-    """uint64 numbers: without axes one for all rows, else [rows]."""
-    found, stride = row_integers(name, value, rows or 1, np.uint64, NumpyArrays(None, None))
+    """uint64 numbers: a 0-d array for all rows, or [rows]."""
+    found, stride = read_row_integers(name, value, rows or 1, np.uint64, NumpyArrays(None, None))
     return found.reshape(()) if stride == _abi.SAME else found.copy()
 
 
 def check_writable(name: str, kept: Any) -> None:
-    """The library would write a NumPy array that its owner has made read-only."""
+    """ValueError for a read-only NumPy array, to which the library would write."""
     if isinstance(kept, np.ndarray) and not kept.flags.writeable:
         raise ValueError(f"{name}: its array is read-only; set flags.writeable = True")
 
 
 def write_rows(name: str, kept: Any, value: Any) -> None:
-    """Copy one number, or one a row, into `kept`, in place; on CUDA on the current stream."""
-    if value is kept:  # of `sampler.position += 1`
+    """Copy one number, or one for each row, into `kept` in place; on CUDA on the current stream."""
+    if value is kept:  # after `sampler.position += 1`
         return
     check_writable(name, kept)
     arrays = arrays_of({name: kept}, None, None)
     if arrays.is_capturing() and not (is_tensor(value) and value.is_cuda):
-        raise RuntimeError(f"{name}: give a tensor on the GPU while a CUDA graph is captured")
-    found, _ = row_integers(name, value, len(kept), np.uint64, arrays)
+        raise RuntimeError(f"{name}: pass a tensor on the GPU while a CUDA graph is captured")
+    found, _ = read_row_integers(name, value, len(kept), np.uint64, arrays)
     kept[...] = found
 
 
@@ -58,16 +58,16 @@ def seeds_of_rows(seed: int, rows: Iterable[int]) -> Any:
 
 
 def integers_of(array: Any) -> list[int]:
-    """What an array holds; the bits of a tensor's int64."""
+    """The uint64 values of an array, or of the bits of an int64 tensor."""
     found: list[int] = to_numpy("state", array).view(np.uint64).tolist()
     return found
 
 
 def check_call_slots(slots: Any, rows: int, live_rows: Optional[Any]) -> None:
-    """Refuse slots of a call that are not there, or that two of the drawn rows share."""
-    found, arrays = _slots_there(slots, rows), NumpyArrays(None, None)
+    """ValueError for slots of a call that do not exist or that two of the drawn rows share."""
+    found, arrays = _read_slots(slots, rows), NumpyArrays(None, None)
     if live_rows is not None:
-        found = found[: int(row_integers("live_rows", live_rows, 1, np.int32, arrays)[0][0])]
+        found = found[: int(read_row_integers("live_rows", live_rows, 1, np.int32, arrays)[0][0])]
     _refuse_repeated(found)
 
 
@@ -76,22 +76,22 @@ def _refuse_repeated(slots: Any) -> None:
     repeated = ordered[1:] == ordered[:-1]
     if repeated.any():
         slot = ordered[1:][repeated][0]
-        raise ValueError(f"slots: slot {slot} is in the list twice; give each slot once")
+        raise ValueError(f"slots: slot {slot} is in the list twice; pass each slot once")
 
 
 def distinct_slots(slots: Any, rows: int) -> Any:
-    """Slots of reset(), after a look at whether they are there, once each."""
-    found = _slots_there(slots, rows)
+    """Slots of reset(), which must exist and not repeat."""
+    found = _read_slots(slots, rows)
     _refuse_repeated(found)
     return found
 
 
-def _slots_there(slots: Any, rows: int) -> Any:
+def _read_slots(slots: Any, rows: int) -> Any:
     """Slots as int32, all of them in [0, rows)."""
-    count = length(slots)
+    count = get_length(slots)
     if count is None:
         raise TypeError(f"slots: expected a list of slots, got {type(slots).__name__}")
-    found, _ = row_integers("slots", slots, count, np.int32, NumpyArrays(None, None))
+    found, _ = read_row_integers("slots", slots, count, np.int32, NumpyArrays(None, None))
     bad = found >= rows
     if bad.any():
         raise ValueError(f"slots[{int(np.argmax(bad))}]: {found[bad][0]} is not in [0, {rows - 1}]")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch's tensors. torch is never imported here: a caller who hands over a tensor has done that."""
+"""torch tensors. This module never imports torch: a caller with a tensor has imported it."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ def is_tensor(value: Any) -> bool:
 
 
 def check_memory(name: str, tensor: Any) -> None:
-    """TypeError for a tensor whose elements do not lie in memory as they are."""
-    what = ""
+    """TypeError for a tensor whose values are not in memory as the library reads them."""
+    problem = ""
     if str(tensor.layout) != "torch.strided" or tensor.is_nested:
-        what = "is not dense"
+        problem = "is not dense"
     elif tensor.is_meta:
-        what = "is on meta, where it has no elements"
+        problem = "is on the meta device and has no elements"
     elif tensor.is_neg():
-        what = "waits to be negated; give its .resolve_neg()"
+        problem = "has a pending negation; pass its .resolve_neg()"
     elif tensor.is_conj():
-        what = "waits to be conjugated; give its .resolve_conj()"
-    if what:
-        raise TypeError(f"{name}: the tensor {what}")
+        problem = "has a pending conjugation; pass its .resolve_conj()"
+    if problem:
+        raise TypeError(f"{name}: the tensor {problem}")
 
 
 def check_numbers(name: str, tensor: Any) -> None:
-    """TypeError for a tensor of which no plain numbers can be read."""
+    """TypeError for a tensor that does not hold plain numbers."""
     check_memory(name, tensor)
     if not _NUMBERS.fullmatch(str(tensor.dtype)):
         raise TypeError(f"{name}: expected numbers, got {tensor.dtype}")
 
 
 def to_numpy(name: str, value: Any) -> Any:
-    """The numbers of a tensor as a NumPy array, which has no bfloat16; other values as they are."""
+    """A tensor as a NumPy array, with bfloat16 as float32; other values unchanged."""
     if not is_tensor(value):
         return value
     check_numbers(name, value)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What gumbel.transformers is made of; which versions it knows is checked here, before all else."""
+"""The parts of gumbel.transformers. This file checks the version of transformers first."""
 
 try:
     import torch  # noqa: F401
@@ -14,6 +14,6 @@ SUPPORTED = ("5.16", "5.17")
 
 if ".".join(transformers.__version__.split(".")[:2]) not in SUPPORTED:
     raise ImportError(
-        f"gumbel.transformers knows transformers {' and '.join(SUPPORTED)}, "
+        f"gumbel.transformers supports transformers {' and '.join(SUPPORTED)}, "
         f"not {transformers.__version__}"
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts by drafts: several tokens a forward of the model, and the text that it writes alone."""
+"""Speculative decoding: several tokens for each forward pass, with the text of plain decoding."""
 
 from __future__ import annotations
 
@@ -26,42 +26,42 @@ def decode_assisted(
     drafter: Callable[[torch.Tensor, int], torch.Tensor],
     kwargs: dict[str, Any],
 ) -> tuple[torch.Tensor, Any]:
-    """A text [1, L] and the cache; drafter(ids, most) gives tokens [1, n] that may follow."""
+    """Decode a text [1, L]; returns it and the cache. drafter(ids, most) returns drafts [1, n]."""
     trunk = Trunk(model, head, kwargs)
     stop = [t for c in criteria if isinstance(c, EosTokenCriteria) for t in c.eos_token_id.tolist()]
-    ends, done = _Ends(criteria), False
+    ends, done = _ExtraCriteria(criteria), False
     while model._has_unfinished_sequences(done, synced_gpus, device=ids.device):
         length = ids.shape[1]
         room = config.max_length - length
         drafts = ids[:, :0] if done else drafter(ids, room - 1)
         candidates = torch.cat([ids, drafts], -1)
         rows = trunk.rows(candidates, drafts.shape[1] + 1, draw)
-        if done:  # the others are not, and run with this one
+        if done:  # other processes are not, and their forward passes are synchronised with this one
             trunk.forget(length - 1)
             continue
         found = draw.verify(rows, candidates, room, stop)
         emitted = found.tokens[:, : int(found.emitted)].long()
         if not emitted.shape[1]:
             check_drawn(torch.tensor([-1]))
-        ids, cut = ends.cut(torch.cat([ids, emitted], -1), length)
+        ids, ended = ends.apply(torch.cat([ids, emitted], -1), length)
         draw.texts.position += ids.shape[1] - length
         trunk.forget(ids.shape[1] - 1)
         if streamer is not None:
             streamer.put(ids[0, length:].cpu())
-        done = cut or bool(found.finished)
+        done = ended or bool(found.finished)
     return ids, trunk.cache
 
 
-class _Ends:
-    """Stopping criteria beyond those that verification has: its limit and its stop tokens."""
+class _ExtraCriteria:
+    """Stopping criteria besides stop tokens and the length limit, which verification applies."""
 
     def __init__(self, criteria: Any) -> None:
         known = (EosTokenCriteria, MaxLengthCriteria)
-        self.criteria, self.asked = criteria, any(type(c) not in known for c in criteria)
+        self.criteria, self.exist = criteria, any(type(c) not in known for c in criteria)
 
-    def cut(self, ids: torch.Tensor, length: int) -> tuple[torch.Tensor, bool]:
-        """The text behind which a token from `length` on ends it, and whether one does."""
-        if self.asked:
+    def apply(self, ids: torch.Tensor, length: int) -> tuple[torch.Tensor, bool]:
+        """The text up to the first new token (from `length`) that ends it, and whether one does."""
+        if self.exist:
             for end in range(length + 1, ids.shape[1] + 1):
                 if bool(self.criteria(ids[:, :end], None).all()):
                     return ids[:, :end], True

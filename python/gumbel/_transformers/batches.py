@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts of many prompts by continuous batching, with a seed a prompt."""
+"""generate_batch(): texts of many prompts by continuous batching, with a seed for each prompt."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any, Iterator, Optional, Sequence, Union
 import torch
 from transformers.generation.continuous_batching.utils import WorkloadHints
 
-from .batching import check_psutil, find_head_of_paged, give
+from .batching import check_psutil, find_head_of_paged, set_draw
 from .prompts import check_prompts
 from .requests import CHILD
 from .texts import seeds_of
 
-STOP_SECONDS = 5.0  # that a manager has to end
+STOP_SECONDS = 5.0  # time-out for the end of a manager
 
 
 class BatchError(RuntimeError):
-    """A batch of which a text failed. `outputs` has the texts that were finished, by their ids."""
+    """A text of a batch failed. `outputs` has the finished texts by request id."""
 
     def __init__(self, message: str, outputs: dict[str, Any]) -> None:
         super().__init__(message)
@@ -38,25 +38,24 @@ def generate_batch(
     warmup: bool = True,
     screen: bool = False,
 ) -> dict[str, Any]:
-    """generate_batch() of a model by the library, with a seed a prompt; no logits are formed.
+    """Generate texts of many prompts by continuous batching, with fused draws.
 
-    inputs       a list of token ids for each prompt, as tokenizer(prompts).input_ids has them;
-                 the lists have any lengths.
+    inputs       one list of token ids for each prompt, such as tokenizer(prompts).input_ids; the
+                 lists may have different lengths.
     seed         an int, or one for each prompt, in [0, 2**64); None: drawn by torch's generator.
                  Text s of num_return_sequences is sample s of its prompt's seed.
-    screen       draw by a screen of the head, as generate() says.
+    screen       draw by a screen of the head; see generate().
     max_new_tokens
-                 None: that of the config; without one a text ends at eos_token_id alone.
+                 None: the config's value; without one a text ends only at eos_token_id.
 
-    The others are generate_batch()'s own. The temperature, top_k, top_p and min_p are fused with
-    the head; other processors that continuous batching has are given logits.
+    Other arguments are those of the model's generate_batch(). Temperature, top_k, top_p and min_p
+    are fused with the head; with other processors tokens are drawn from the processed logits.
 
-    Returns a GenerationOutput for each text by its request's id, those of a prompt together, in the
-    order of `inputs`. Raises TypeError for prompts that are not lists of token ids, ValueError for
-    ids that the model does not have, for a bad seed, for stop_strings and for texts that have no
-    end, ImportError where psutil
-    is needed (on a CPU), and BatchError, a RuntimeError, where a text or the manager failed; its
-    `outputs` has the texts that were finished.
+    Returns {request id: GenerationOutput}, in the order of `inputs`, with the texts of a prompt one
+    after another. Raises TypeError for prompts that are not lists of token ids; ValueError for ids
+    outside the vocabulary, an invalid seed, stop_strings, and settings without an end of texts;
+    ImportError if psutil is missing (on a CPU); and BatchError, a RuntimeError, if a text or the
+    manager failed.
     """
     prompts = check_prompts(inputs, model.get_input_embeddings().weight.shape[0])
     if not prompts:
@@ -67,7 +66,7 @@ def generate_batch(
     if config.stop_strings is not None:
         raise ValueError(
             "generation_config.stop_strings: continuous batching does not stop at strings; "
-            "set it to None and cut the texts, or call generate()"
+            "set it to None and shorten the texts, or call generate()"
         )
     copies = config.num_return_sequences or 1
     most = config.max_new_tokens if max_new_tokens is None else max_new_tokens
@@ -85,7 +84,7 @@ def generate_batch(
         if warmup:
             manager.warmup()
         manager.start()
-        # Prompts that begin alike come one behind the other, and share blocks of the cache.
+        # Sorted, so that prompts with a common prefix are adjacent and share blocks of the cache.
         for at in sorted(range(len(prompts)), key=lambda at: prompts[at], reverse=True):
             manager.add_request(
                 prompts[at],
@@ -101,16 +100,13 @@ def generate_batch(
 
 
 @contextmanager
-def _manager(
-    model: Any, config: Any, batching: Any, hints: Any, screen: bool
-) -> Iterator[Any]:
-    """A manager that draws by the library, and has ended behind it. One that fails before it starts
-    would leave the model with paged attention."""
+def _manager(model: Any, config: Any, batching: Any, hints: Any, screen: bool) -> Iterator[Any]:
+    """Context with a manager that draws by the library; then restores the model's attention."""
     attention = model.config._attn_implementation
     found, manager = find_head_of_paged(model), None
     try:
         manager = model.init_continuous_batching(config, batching, hints)
-        give(manager, found, screen)
+        set_draw(manager, found, screen)
         yield manager
     finally:
         if manager is not None:
@@ -121,7 +117,7 @@ def _manager(
 
 
 def _results(manager: Any, count: int) -> dict[str, Any]:
-    """The texts of `count` requests by id. Raises BatchError where one fails."""
+    """The texts of `count` requests by id. Raises BatchError if one fails."""
     found: dict[str, Any] = {}
     while len(found) < count:
         output = manager.get_result(timeout=1)
@@ -136,7 +132,7 @@ def _results(manager: Any, count: int) -> dict[str, Any]:
 
 
 def _read_cause(manager: Any) -> str:
-    """The error that ended a manager's thread. transformers 5.16 keeps it in another place."""
+    """The error that ended a manager's thread; transformers 5.16 stores it in another attribute."""
     status = getattr(manager, "background_thread_status", manager)
     error = getattr(status, "fatal_error", None)
     return "" if error is None else f": {type(error).__name__}: {error}"

@@ -24,9 +24,9 @@ from .requests import add_lines, seeds_in
 from .rules import Rules, rules_of
 from .stops import check_drawn
 
-# What a step has besides what a decoder's forward takes.
+# Inputs of a step that a decoder's forward does not take.
 NOT_OF_DECODERS = ("logits_to_keep", "logits_indices", "logits_processor_args")
-# Processors with a value a request, and the parameter that it is.
+# Processors with a value for each request: the parameter that they hold.
 PER_REQUEST: dict[type, str] = {
     ContinuousBatchingTemperatureLogitsWarper: "temperature",
     ContinuousBatchingTopKLogitsWarper: "top_k",
@@ -58,16 +58,16 @@ class BatchDraw:
         self.first = add_lines(processors)
 
     def _use_head(self, found: Found) -> None:
-        """Draw by this head from now on; from logits where there is none."""
+        """Draw by this head from now on; from logits if there is none."""
         self.found = found
         self.head: Optional[Head] = None if self.fused is None else found.head
         self.weights = self.head.weights(self.by_screen) if self.head is not None else None
         self.screen = self.weights.bytes if isinstance(self.weights, Screen) else None
 
     def follow_model(self, in_graphs: bool) -> None:
-        """Take up what changed of the model's head since the last step.
+        """Use the model's present head, if it has changed since the last step.
 
-        Raises RuntimeError where steps are CUDA graphs (`in_graphs`), which read the old weights.
+        Raises RuntimeError if steps are CUDA graphs (`in_graphs`), which read the old weights.
         """
         if self.fused is None:
             return
@@ -78,7 +78,7 @@ class BatchDraw:
         elif in_graphs:
             raise RuntimeError(
                 "model: its head was replaced while continuous batching runs it in CUDA graphs; "
-                "make another manager, or write new weights in place"
+                "create another manager, or write new weights in place"
             )
         else:
             self._use_head(found)
@@ -86,7 +86,7 @@ class BatchDraw:
     def __call__(
         self, runner: Any, model: Any, batch: dict[str, Any], output: torch.Tensor
     ) -> None:
-        """Run the model on a step, and write what is drawn into `output` [1 or 2, more than n]."""
+        """Run the model on a step, and write the drawn tokens into `output` [1 or 2, >= n]."""
         lines, indices = batch["logits_processor_args"], batch["logits_indices"]
         count = indices.shape[0]
         parameters = self.processed if self.head is None else self.fused or self.processed
@@ -115,7 +115,7 @@ class BatchDraw:
 
 
 class _Parameters:
-    """The temperature and the cuts of a draw: `lines` of a step, or the same for all requests."""
+    """Temperature and truncation of a draw: from lines of a step, or constant for all requests."""
 
     def __init__(self, rules: Rules, greedy: bool, lines: dict[str, int], device: Any) -> None:
         values = rules.parameters(greedy)
@@ -127,24 +127,24 @@ class _Parameters:
         }
 
     def read(self, lines: torch.Tensor) -> dict[str, Any]:
-        """What an operator takes for them."""
+        """The keyword arguments of an operator."""
         own = {name: lines[line].view(DTYPES[name]) for name, line in self.lines.items()}
         return {**own, **self.constants}
 
 
 def _lines_of(processors: Any) -> dict[str, int]:
-    """Which line holds a parameter's value of each request."""
+    """{parameter: index of the line with its value for each request}."""
     own = [p for p in processors if isinstance(p, ContinuousBatchingLogitsProcessor)]
     return {PER_REQUEST[type(p)]: line for line, p in enumerate(own) if type(p) in PER_REQUEST}
 
 
 def _constant(name: str, value: Any, device: Any) -> Any:
-    """A parameter that all requests share, where the operators read it."""
+    """A parameter of all requests, as the operators take it."""
     return torch.tensor(value, dtype=DTYPES[name], device=device) if name in DTYPES else value
 
 
 def _processed(runner: Any, model: Any, batch: dict[str, Any]) -> torch.Tensor:
-    """Processed logits [n, V] of the tokens that are drawn behind."""
+    """Processed logits [n, V] after the input tokens from which tokens are drawn."""
     indices = batch["logits_indices"]
     logits = model(**batch).logits[0]
     if "logits_to_keep" not in batch:
@@ -168,7 +168,7 @@ def _step(
     prev_output_ids: torch.Tensor,
     output_ids: torch.Tensor,
 ) -> None:
-    """A step of a model runner: by the library where its manager was given to it."""
+    """A step of a model runner; draws by the library if set_draw() was called for its manager."""
     draw = getattr(self.logit_processor, "gumbel_draw", None)
     if draw is None:
         _stock_step(self, model, batch_data, carry_over_ids, prev_output_ids, output_ids)
@@ -180,7 +180,7 @@ def _step(
 
 
 def _compute(self: Any, model: Any, batch_data: dict[str, Any]) -> None:
-    """What runs on the host before each step, and is not compiled or captured."""
+    """Follow changes of the head before each step, on the host: not compiled, not captured."""
     draw = getattr(self.logit_processor, "gumbel_draw", None)
     if draw is not None:
         stream = self.inputs_and_outputs.compute_stream
@@ -195,7 +195,7 @@ ModelRunner.compute_batch = _compute
 
 @torch.no_grad()
 def find_head_of_paged(model: Any) -> Found:
-    """The head of a model that may be loaded for paged attention, which no plain forward has."""
+    """find_head() for a model with paged attention, which is disabled for the plain forward."""
     attention = model.config._attn_implementation
     if not attention.startswith("paged|"):
         return find_head(model)
@@ -206,20 +206,20 @@ def find_head_of_paged(model: Any) -> Found:
         model.set_attn_implementation(attention)
 
 
-def give(manager: Any, found: Found, screen: bool) -> None:
-    """Have the library draw for a manager that has not begun, by a screen of the head or not."""
+def set_draw(manager: Any, found: Found, screen: bool) -> None:
+    """Have the library draw for a manager that has not started; `screen`: by a screen."""
     if hasattr(manager.logit_processor, "gumbel_draw"):
         return
     if manager.batch_processor is not None:
         raise RuntimeError(
-            "model: its cached manager draws by itself; "
+            "model: its cached manager uses the draws of transformers; call "
             "destroy_cached_continuous_batching_manager() first"
         )
     manager.logit_processor.gumbel_draw = BatchDraw(manager, found, screen)
 
 
 def check_psutil(model: Any) -> None:
-    """Raise ImportError where transformers lacks what measures the memory of the host."""
+    """Raise ImportError if psutil is missing, which transformers needs to measure host memory."""
     if model.device.type == "cpu" and not is_psutil_available():
         raise ImportError("continuous batching on a CPU needs psutil: pip install psutil")
 
@@ -228,21 +228,20 @@ def _init(self: Any, model: Any, *arguments: Any, **named: Any) -> None:
     check_psutil(model)
     found = find_head_of_paged(model)
     _stock_init(self, model, *arguments, **named)
-    give(self, found, _patched["screen"])
+    set_draw(self, found, _patched["screen"])
 
 
 _patched = {"screen": False}
 
 
 def patch_continuous_batching(*, screen: bool = False) -> None:
-    """From now on have the library draw for every manager of continuous batching in this process.
+    """Have the library draw for every later continuous-batching manager of this process.
 
-    add_request() of a manager then takes `seed`, an int of which the low 64 bits count; without one
-    torch's generator makes one. Further texts of a prompt, num_return_sequences, are further
-    samples of its seed. Steps form no logits, as CUDA graphs, compiled or not. For a single batch
-    generate_batch() does without this.
+    add_request() of a manager then takes `seed`, an int whose low 64 bits are used; without one,
+    torch's generator draws a seed. The texts of num_return_sequences are the samples of the seed.
+    Steps form no logits, also in CUDA graphs and if compiled. generate_batch() does not need this.
 
-    screen       draw by screens of heads, as generate() says.
+    screen       draw by screens of heads; see generate().
     """
     _patched["screen"] = screen
     ContinuousBatchingManager.__init__ = _init

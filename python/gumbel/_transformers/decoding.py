@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The decoding method: what generate(custom_generate=...) calls, a token a step or by drafts."""
+"""The decoding method of generate(custom_generate=...): step by step, or by drafts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .mode_arguments import takes_mode_arguments
 from .stops import stops_of
 from .texts import Texts
 
-# Ways to draft that a GenerationConfig names and that are not served.
+# Settings of a GenerationConfig for other kinds of drafts, which are not supported.
 OTHER_DRAFTS = ("assistant_early_exit", "use_mtp", "speculation_type", "assistant_ensemble_weight")
 
 
@@ -39,35 +39,36 @@ def generate(
     tokenizer: Any = None,
     **model_kwargs: Any,
 ) -> Any:
-    """A decoding method for generate(custom_generate=...), which makes all arguments but four.
+    """Decoding method for model.generate(custom_generate=...), which passes the other arguments.
 
     seed         an int, or one for each prompt, in [0, 2**64); None: drawn by torch's generator.
                  Sequence s of a prompt is sample s of its seed.
     token_streamer, draft_model
-                 other names of generate()'s `streamer` and `assistant_model`. A model drafts as
-                 many tokens at once as its generation_config.num_assistant_tokens says, or 4.
-    screen       draw by a screen of the head (gumbel.Screen), made at the first text of a model and
-                 kept with it: the same texts, at half the bytes of a step's head, for half as much
-                 memory again as the head takes. On a GPU plain draws alone take it, where that is
-                 faster (gumbel/screen.h). It is made again where the head changed; forget() says
-                 what of a change is seen.
-    tokenizer    of stop_strings, as generate() takes it.
+                 other names of generate()'s `streamer` and `assistant_model`. The draft model
+                 drafts generation_config.num_assistant_tokens tokens at once, by default 4.
+    screen       draw by a screen of the head (gumbel.Screen), built at the first text of a model
+                 and kept: the same texts, with half the bytes of the head read at each step, for
+                 half as much additional memory. On a GPU only plain draws use it, and only if it is
+                 faster (gumbel/screen.h). A screen is built again after the head has changed;
+                 forget() documents which changes are detected. Unstable: may change in a minor
+                 release; see docs/compatibility.md.
+    tokenizer    the tokenizer for stop_strings.
 
-    The head, its parameters and hooks are read anew at each call: a model whose head was replaced,
-    resized, cast, adapted or hooked is drawn from as it is. They must not change during a call. A
-    head that does more than the library computes is called, and tokens are drawn from its logits;
-    a line of the log `gumbel.transformers` says why, once.
+    Each call reads the head, its parameters and hooks again, so a head may be replaced, resized,
+    cast, adapted or hooked between calls, but not during a call. If the logits are more than the
+    library computes, the model's head is called and tokens are drawn from its logits; a line of the
+    log `gumbel.transformers` states the reason once.
 
-    By drafts, of a draft_model or of generate(prompt_lookup_num_tokens=), a single text is drawn,
-    the same as without: drafts are kept while they are what is drawn.
+    Drafts, from a draft_model or generate(prompt_lookup_num_tokens=), are supported for one text at
+    a time, and do not change the text: they are accepted while they equal the drawn tokens.
 
-    On a GPU a step is queued before it is known whether the one before ended all texts, unless
-    generate() returns or was given the cache: criteria are asked, and a streamer is told, a step
+    On a GPU the next step is queued before the host knows whether all texts have ended, except if
+    generate() returns the cache or received one. Stopping criteria and streamers then run one step
     late.
 
-    Returns what generate() returns: token ids [B, L], or a GenerateDecoderOnlyOutput. Raises
-    ValueError for what no text can be drawn with: encoders, beams, attentions and hidden states as
-    outputs; several texts, or a static cache, by drafts.
+    Returns the result of generate(): token ids [B, L], or a GenerateDecoderOnlyOutput. Raises
+    ValueError for unsupported settings: encoders, beams, attentions and hidden states as outputs;
+    with drafts also several texts and static caches.
     """
     config = generation_config
     _check(model, config)
@@ -99,7 +100,7 @@ def generate(
     if not config.return_dict_in_generate:
         return ids
     for each in (kept or {}).values():
-        del each[ids.shape[1] - input_ids.shape[1] :]  # of drafts behind the end
+        del each[ids.shape[1] - input_ids.shape[1] :]  # scores of drafts after the end
     return GenerateDecoderOnlyOutput(
         sequences=ids,
         scores=tuple(kept["scores"]) if kept and config.output_scores else None,
@@ -119,7 +120,7 @@ def _decode(
     streamer: Any,
     kwargs: dict[str, Any],
 ) -> tuple[torch.Tensor, Any]:
-    """Texts [B, L], a token a step, and the cache."""
+    """Decode texts [B, L] step by step; returns them and the cache."""
     unfinished = torch.ones(len(ids), dtype=torch.long, device=ids.device)
     ends = any(hasattr(criterion, "eos_token_id") for criterion in criteria)
     cache = kwargs.get("past_key_values")
@@ -145,14 +146,16 @@ def _decode(
         if ends:
             pad = config._pad_token_tensor.to(ids.device)
             tokens = tokens * unfinished + pad * (1 - unfinished)
-        ids = torch.cat([ids, tokens[:, None].clamp(min=0)], -1)  # `stops` refuses -1, maybe late
+        ids = torch.cat(
+            [ids, tokens[:, None].clamp(min=0)], -1
+        )  # `stops` raises for -1, maybe late
         unfinished = unfinished & ~criteria(ids, None)
         done = stops(unfinished, tokens, ids.shape[1])
     return ids[:, : ids.shape[1] - stops.finish()], kwargs.get("past_key_values")
 
 
 def _unseen(ids: torch.Tensor, kwargs: dict[str, Any]) -> Optional[int]:
-    """How many of the prompt's ids a cache that came with it lacks; None: all that are given."""
+    """The number of the prompt's ids that a passed cache lacks; None: all ids."""
     cache, mask = kwargs.get("past_key_values"), kwargs.get("attention_mask")
     if cache is None or mask is None or mask.shape != ids.shape:
         return None
@@ -160,7 +163,7 @@ def _unseen(ids: torch.Tensor, kwargs: dict[str, Any]) -> Optional[int]:
 
 
 def _kept(config: Any) -> Optional[dict[str, list[Any]]]:
-    """Where scores and logits are kept, if they are asked for."""
+    """Lists for scores and logits, if they are requested."""
     if config.return_dict_in_generate and (config.output_scores or config.output_logits):
         return {"scores": [], "logits": []}
     return None
@@ -173,7 +176,7 @@ def _check(model: Any, config: Any) -> None:
             "model.generate(..., custom_generate=gumbel.transformers.generate)"
         )
     if model.config.is_encoder_decoder:
-        raise ValueError("model: texts of models with an encoder are not drawn")
+        raise ValueError("model: models with an encoder are not supported")
     if (config.num_beams or 1) != 1:
         raise ValueError(
             f"num_beams: {config.num_beams}; beam search is not supported: set num_beams=1, or "
@@ -181,10 +184,10 @@ def _check(model: Any, config: Any) -> None:
         )
     for name in ("output_attentions", "output_hidden_states"):
         if config.return_dict_in_generate and getattr(config, name):
-            raise ValueError(f"{name}: not kept; the default decoding method keeps them")
+            raise ValueError(f"{name}: not supported; use the default decoding method")
     for name in OTHER_DRAFTS:
         if getattr(config, name, None):
-            raise ValueError(f"{name}: not served; draft_model or prompt_lookup_num_tokens drafts")
+            raise ValueError(f"{name}: not supported; use draft_model or prompt_lookup_num_tokens")
 
 
 def _check_drafts(ids: torch.Tensor, draft_model: Any, kwargs: dict[str, Any]) -> None:
@@ -193,12 +196,12 @@ def _check_drafts(ids: torch.Tensor, draft_model: Any, kwargs: dict[str, Any]) -
             f"draft_model, prompt_lookup_num_tokens: one text at a time, not {len(ids)}"
         )
     if draft_model is not None and draft_model.config.is_encoder_decoder:
-        raise ValueError("draft_model: it has an encoder; a decoder drafts")
+        raise ValueError("draft_model: models with an encoder are not supported")
     mask = kwargs.get("attention_mask")
     if mask is not None and mask.shape != ids.shape:
-        raise ValueError("input_ids: drafts need all ids of the prompt")
+        raise ValueError("input_ids: drafts require all ids of the prompt")
     cache = kwargs.get("past_key_values")
     if not kwargs["use_cache"] or cache is None:
-        raise ValueError("use_cache: drafts need it")
+        raise ValueError("use_cache: drafts require a cache")
     if isinstance(cache, StaticCache):
-        raise ValueError("cache_implementation: a static one forgets no refused drafts")
+        raise ValueError("cache_implementation: a static cache cannot drop rejected drafts")

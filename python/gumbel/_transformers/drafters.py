@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What drafts the coming tokens of a text: a smaller model, or the text itself."""
+"""Drafters: a smaller model, or n-grams of the text itself."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .draws import draw_of
 from .texts import Texts
 from .trunk import Trunk
 
-DRAFT_TOKENS = 4  # the best length of a chain where a draft's step costs 5 to 15% of the target's
+DRAFT_TOKENS = 4  # the best length if a step of the draft model costs 5 to 15% of the target's
 
 
 class NgramDrafter:
-    """Drafts what followed the last few tokens where they stood before."""
+    """Drafts the tokens that followed an earlier occurrence of the last few tokens."""
 
     def __init__(self, config: Any) -> None:
         self.lookup = PromptLookupCandidateGenerator(
@@ -35,10 +35,10 @@ class NgramDrafter:
 
 
 class ModelDrafter:
-    """Drafts with the target's own noise, so that it draws what the target will, if it can.
+    """Drafts by a model with the target's seeds and positions, which makes equal tokens likely.
 
-    kwargs       what the target takes for the prompt.
-    screen       whether it draws by a screen of its head.
+    kwargs       the target's arguments for the prompt.
+    screen       whether to draw by a screen of the draft model's head.
     """
 
     def __init__(
@@ -53,16 +53,14 @@ class ModelDrafter:
     ) -> None:
         ids = ids.to(model.device)
         self.model, self.target, self.texts = model, texts, texts.apart(model.device)
-        head, self.draw = draw_of(
-            model, processors, greedy, self.texts, ids, screen=screen
-        )
+        head, self.draw = draw_of(model, processors, greedy, self.texts, ids, screen=screen)
         self.count = model.generation_config.num_assistant_tokens or DRAFT_TOKENS
         of_prompt = {
             name: kwargs[name].to(model.device)
             for name in ("attention_mask", "position_ids", "token_type_ids")
             if kwargs.get(name) is not None
         }
-        cache = DynamicCache()  # of all tokens: one that slides cannot go several steps back
+        cache = DynamicCache()  # a sliding cache cannot go back several steps
         given = {"past_key_values": cache, "use_cache": True, **of_prompt}
         if model._supports_logits_to_keep():
             given["logits_to_keep"] = 1

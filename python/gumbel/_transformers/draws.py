@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws from what a model's forward gives: hidden states, or logits that others process."""
+"""Draws from the output of a model's forward: hidden states, or processed logits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Optional, Union
 import torch
 
 from .._calls import drafts as _drafts, prepared as _prepared, sample_calls as _sampling
-from .._calls.history import History
+from .._inputs.history import History
 from .heads import Head, head_of
 from .rules import Rules, rules_of
 from .texts import Texts
@@ -17,7 +17,7 @@ from .texts import Texts
 class FusedDraw:
     """Draws from hidden states, step after step; no logits are formed.
 
-    screen       whether by a screen of the head.
+    screen       whether to draw by a screen of the head.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class FusedDraw:
     ) -> None:
         self.head, self.rules, self.texts = head, rules, texts
         self.weights = head.weights(screen)
-        self._masks(input_ids.device)
+        self._build_masks(input_ids.device)
         self.history: Optional[History] = None
         self.parameters = rules.parameters(greedy)
         if rules.repetition != 1:
@@ -40,8 +40,8 @@ class FusedDraw:
         self.restart(input_ids)
         self.call: Optional[_prepared.PreparedCall] = None
 
-    def _masks(self, device: Any) -> None:
-        """What may be drawn from the least length on, and before."""
+    def _build_masks(self, device: Any) -> None:
+        """Build masks of tokens allowed before (`early`) and from the minimum length (`late`)."""
         self.late = self.mask = self.early = None
         if not self.rules.suppressed and not self.rules.early:
             return
@@ -52,17 +52,17 @@ class FusedDraw:
         self.mask, self.is_early = self.late.clone(), False
 
     def restart(self, input_ids: torch.Tensor) -> None:
-        """Have the penalties count these texts [B, L], and nothing else."""
+        """Reset the history of the penalties to these texts [B, L]."""
         if self.history is not None:
             self.history.start(self.texts.unpadded(input_ids))
 
     def rows(self, out: Any, count: int = 1) -> torch.Tensor:
-        """The last rows of a forward's output: [B, D], or of a single text [count, D]."""
+        """The last rows of a forward's output: [B, D], or [count, D] for a single text."""
         hidden: torch.Tensor = out.last_hidden_state
         return (hidden[:, -1] if count == 1 else hidden[0, -count:]).contiguous()
 
     def __call__(self, rows: torch.Tensor, input_ids: torch.Tensor) -> torch.Tensor:
-        """The tokens [B] behind texts [B, L]."""
+        """The next tokens [B] of texts [B, L]."""
         early = input_ids.shape[1] < self.rules.least
         if self.mask is not None and early != self.is_early:
             self.mask.copy_(self.early if early else self.late)
@@ -89,7 +89,7 @@ class FusedDraw:
     def verify(
         self, rows: torch.Tensor, candidates: torch.Tensor, limit: int, stop: list[int]
     ) -> _drafts.VerifyOutput:
-        """Verify that `candidates` [1, L + n - 1] are what is drawn; row 0 follows its token L."""
+        """Verify the drafts in `candidates` [1, L + n - 1]; row 0 is the row after token L."""
         count = len(rows)
         found = _drafts.verify(
             rows,
@@ -117,9 +117,9 @@ class FusedDraw:
 
 
 class ProcessedDraw:
-    """Draws from what transformers makes of the logits.
+    """Draws from logits after the logits processors of transformers.
 
-    kept         "scores" and "logits": what transformers would return of them; None: nothing.
+    kept         lists for "scores" and "logits" to return; None: they are not requested.
     """
 
     def __init__(
@@ -129,10 +129,10 @@ class ProcessedDraw:
         self.temperature = 0.0 if greedy else 1.0
 
     def restart(self, input_ids: torch.Tensor) -> None:
-        """Nothing is counted from step to step."""
+        """Do nothing: processors keep no state from step to step."""
 
     def rows(self, out: Any, count: int = 1) -> torch.Tensor:
-        """The last rows of a forward's output: [B, V], or of a single text [count, V]."""
+        """The last rows of a forward's output: [B, V], or [count, V] for a single text."""
         logits: torch.Tensor = out.logits
         return logits[:, -1] if count == 1 else logits[0, -count:]
 
@@ -145,7 +145,7 @@ class ProcessedDraw:
         return scores.contiguous()
 
     def __call__(self, rows: torch.Tensor, input_ids: torch.Tensor) -> torch.Tensor:
-        """The tokens [B] behind texts [B, L]."""
+        """The next tokens [B] of texts [B, L]."""
         drawn = _sampling.sample_logits(
             self._process(rows, input_ids),
             temperature=self.temperature,
@@ -157,13 +157,11 @@ class ProcessedDraw:
     def verify(
         self, rows: torch.Tensor, candidates: torch.Tensor, limit: int, stop: list[int]
     ) -> _drafts.VerifyOutput:
-        """Verify that `candidates` [1, L + n - 1] are what is drawn; row 0 follows its token L."""
+        """Verify the drafts in `candidates` [1, L + n - 1]; row 0 is the row after token L."""
         count = len(rows)
         length = candidates.shape[1] - count + 1
         before = 0 if self.kept is None else len(self.kept["scores"])
-        scores = [
-            self._process(rows[j : j + 1], candidates[:, : length + j]) for j in range(count)
-        ]
+        scores = [self._process(rows[j : j + 1], candidates[:, : length + j]) for j in range(count)]
         found = _drafts.verify_logits(
             torch.cat(scores),
             candidates[:, -count:].int().contiguous(),
@@ -191,7 +189,7 @@ def draw_of(
     kept: Optional[dict[str, list[Any]]] = None,
     screen: bool = False,
 ) -> tuple[Optional[Head], Draw]:
-    """The head of a model and a fused draw, where that serves; or None and one from its logits."""
+    """The head of a model and a fused draw if that is possible; else None and a ProcessedDraw."""
     rules = rules_of(processors)
     head = None if rules is None or kept else head_of(model)
     if head is None or rules is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Heads: how a model's logits come from hidden states. Found once, and again where it changed."""
+"""Finds how a model computes logits from hidden states: once, and again after changes."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ log = logging.getLogger("gumbel.transformers")
 
 @dataclass(frozen=True)
 class Head:
-    """How a model's logits come from the last hidden state of its decoder."""
+    """How a model computes logits from the last hidden state of its decoder."""
 
-    base: Any  # the decoder, which gives hidden states
+    base: Any  # the decoder, which returns hidden states
     weight: torch.Tensor  # [V, D]
     bias: Optional[torch.Tensor]  # [V]
     scale: float
@@ -34,11 +34,11 @@ class Head:
     _screens: list[KeptScreen] = field(default_factory=list, repr=False)  # one at most
 
     def arguments(self) -> dict[str, Any]:
-        """What a call of the library takes of it, beside the weight."""
+        """Keyword arguments of a call of the library, without the weight."""
         return {"bias": self.bias, "scale": self.scale, "softcap": self.softcap}
 
     def weights(self, screen: bool) -> Weights:
-        """What a call takes for weights: them, or their screen, which is as they are now."""
+        """The weights, or with `screen` their up-to-date screen."""
         if not screen:
             return self.weight
         if not self._screens:
@@ -46,46 +46,46 @@ class Head:
         return self._screens[0].refresh()
 
     def refresh_screen(self) -> None:
-        """Make the screen again where the version counter of the weights has moved."""
+        """Rebuild the screen if the version counter of the weights has advanced."""
         for screen in self._screens:
             screen.refresh(compare=False)
 
     def get_compiled_call(self, config: Optional[CompileConfig]) -> Callable[..., Any]:
         """The decoder's forward, compiled once.
 
-        A decoder's own get_compiled_call() looks into a generation_config that it does not have.
+        A decoder's own get_compiled_call() reads a generation_config, which decoders do not have.
         """
         return self.compiled.get_call(config)
 
 
 @dataclass(frozen=True)
 class Found:
-    """What was found of a model: its head, or why there is none that the library can use."""
+    """The result of find_head(): a head, or the reason why the library cannot use the model's."""
 
     parts: Any  # Parts or Unfit
     head: Optional[Head]
     reason: str
-    running: bool  # whether the decoder could not be tried
+    running: bool  # the model was running, so its decoder was not probed
 
     def holds(self, parts: Any) -> bool:
-        """Whether this is what would be found of these parts."""
+        """Whether this result is valid for these parts."""
         if isinstance(parts, Unfit) or isinstance(self.parts, Unfit):
             return bool(parts == self.parts)
         return self.parts.is_same(parts)
 
 
-_probing = threading.Lock()  # a probe stands in for the decoder of a model
+_probing = threading.Lock()  # a probe replaces the forward of a model's decoder
 _found: weakref.WeakKeyDictionary[Any, Found] = weakref.WeakKeyDictionary()
 
 
 def head_of(model: Any) -> Optional[Head]:
-    """The head of a model as it is now; None: its logits are more than the library computes."""
+    """The present head of a model; None: its logits are more than the library computes."""
     return find_head(model).head
 
 
 @torch.no_grad()
 def find_head(model: Any) -> Found:
-    """What is found of a model as it is now. Costs 0.1 ms where that is known."""
+    """The present head of a model, as Found. Takes 0.1 ms if nothing has changed."""
     parts, before = find_parts(model), _found.get(model)
     if before is not None and not before.running and before.holds(parts):
         if before.head is not None:
@@ -96,7 +96,7 @@ def find_head(model: Any) -> Found:
 
 @torch.no_grad()
 def follow_head(model: Any, before: Found) -> Found:
-    """The same of a model that is run step after step, so that its decoder cannot be tried."""
+    """As find_head(), for a model that is running, so that its decoder cannot be probed."""
     parts = find_parts(model)
     if before.holds(parts):
         return before
@@ -113,13 +113,12 @@ def _keep(model: Any, before: Optional[Found], found: Found) -> Found:
 
 
 def forget(model: Any) -> None:
-    """Forget what is kept of a model: its head and the screen of it.
+    """Drop the cached head of a model and its screen, and free their memory.
 
-    The next call finds them anew, as each call does by itself where a parameter, a module or a hook
-    of the head was replaced. A screen (`screen=True`) is made again where the version counter of
-    the weight has moved or one of 4096 weights spread over it differs. forget() is for the rest:
-    a screen whose weight was written through `.data` or from outside PyTorch in a few places.
-    It also frees their memory.
+    The next call builds them again. Calls detect by themselves that a parameter, module or hook of
+    the head was replaced. They rebuild a screen (`screen=True`) if the version counter of the
+    weight has advanced, or if one of 4096 weights spread over it differs. Call forget() after other
+    changes: a few weights written through `.data` or from outside PyTorch.
     """
     _found.pop(model, None)
 
@@ -149,9 +148,9 @@ def _find(model: Any, parts: Any, before: Optional[Found], running: bool) -> Fou
 
 
 def _try_decoders(model: Any, parts: Parts, forward: bool) -> tuple[Any, Any, str]:
-    """The decoder whose states the head is given and the factors of logits; else None, and why.
+    """The decoder whose states the head reads, and the factors of the logits; or None and a reason.
 
-    `forward` says whether to compare the decoder's own hidden states, too.
+    `forward`: also compare the decoder's own hidden states.
     """
     reasons = []
     for base in parts.bases:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments of generate() that transformers does not hand to a decoding method from outside.
+"""Passes arguments of generate() to a custom decoding method.
 
-GenerationMixin.generate() takes `tokenizer`, `streamer`, `assistant_model` and `synced_gpus`, and
-drops them where `custom_generate` is a function: stop_strings find no tokenizer, and a streamer
-waits for ever behind the prompt. For methods that are marked here it keeps them.
+GenerationMixin.generate() drops `tokenizer`, `streamer`, `assistant_model` and `synced_gpus` if
+`custom_generate` is a function, so that stop_strings have no tokenizer and a streamer never ends.
+The patch in this module keeps them for methods marked by takes_mode_arguments().
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _extract(
         return _stock_extract(self, custom_generate, kwargs, synced_gpus, assistant_model, streamer)
     given = {"tokenizer": kwargs.get("tokenizer"), "draft_model": assistant_model}
     given = {name: value for name, value in given.items() if value is not None}
-    # What it makes for its own methods: whether GPUs have to step together, for one.
+    # Values that generate() computes for its own methods, such as synced_gpus.
     usual = _stock_extract(self, None, dict(kwargs), synced_gpus, None, streamer)
     own = _stock_extract(self, custom_generate, kwargs, synced_gpus, None, streamer)
     kept = {name: usual[name] for name in ("streamer", "synced_gpus") if name in usual}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of the prompts of a batch, before a thread of its own takes them up."""
+"""Checks the prompts of a batch, before another thread reads them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ EXPECTED = "expected a list of token ids for each prompt: tokenizer(prompts).inp
 def check_prompts(inputs: Any, vocab: int) -> list[list[int]]:
     """The prompts as lists of ids in [0, vocab).
 
-    Raises TypeError for what is not a list of lists of integers, and ValueError for a prompt that
-    has no tokens or an id that the model does not have.
+    Raises TypeError if `inputs` is not a list of lists of integers, and ValueError for an empty
+    prompt or an id outside the vocabulary.
     """
     if not isinstance(inputs, (list, tuple)):
         raise TypeError(f"inputs: got {_name(inputs)}; {EXPECTED}")
@@ -35,7 +35,7 @@ def _check_prompt(name: str, prompt: Any, vocab: int) -> list[int]:
 
 
 def _name(value: Any) -> str:
-    """What a value is, as an error says it."""
+    """The type of a value, with its article, for an error message."""
     if value is None:
         return "None"
     kind = type(value).__name__

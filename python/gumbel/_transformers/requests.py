@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a request of continuous batching is drawn with, on its way to the device.
+"""Passes the seeds and samples of continuous-batching requests to the device.
 
-transformers keeps one int32 tensor [lines, requests] for what logits processors have a value a
-request of, fills it on the host at each step and copies it to the device: so it holds for CUDA
-graphs, compiled steps and overlapped ones. Three processors that change no scores add lines: two
-words of a seed, and which sample of it a request is.
+transformers keeps an int32 tensor [lines, requests] with the per-request values of logits
+processors, fills it on the host at each step and copies it to the device; this works with CUDA
+graphs, compiled and overlapped steps. Three processors that change no scores add lines to it: the
+two words of a seed, and the index of the sample.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from transformers.generation.continuous_batching.cb_logits_processors import (
     ContinuousBatchingLogitsProcessorList,
 )
 
-CHILD = "__child#"  # between the id of a request and the number of a further text of it
+CHILD = "__child#"  # separates the id of a request from the number of one of its further texts
 
 
 class Line(ContinuousBatchingLogitsProcessor):
-    """A number of each request, which scores pass by."""
+    """A processor that stores a number for each request and leaves scores unchanged."""
 
     supported_kwargs = {"seed": int}
     ignored_kwargs = ()
@@ -41,7 +41,7 @@ class Line(ContinuousBatchingLogitsProcessor):
 
 
 def seed_of(state: Any) -> int:
-    """The seed of a request, of which the low 64 bits count; made by torch where none was given."""
+    """The seed of a request, whose low 64 bits are used; drawn by torch if none was passed."""
     given = state.logit_processor_kwargs
     if "seed" not in given:
         given["seed"] = int(torch.randint(0, 2**63 - 1, ()))
@@ -50,13 +50,13 @@ def seed_of(state: Any) -> int:
 
 
 def sample_of(state: Any) -> int:
-    """Which text of its prompt a request writes; further ones come of the first."""
+    """The index of a request's text among the texts of its prompt."""
     _, child, number = state.request_id.rpartition(CHILD)
     return int(number) + 1 if child else 0
 
 
 def add_lines(processors: ContinuousBatchingLogitsProcessorList) -> int:
-    """Add the lines of seeds and samples; the index of the first."""
+    """Add the lines of seeds and samples; returns the index of the first line."""
     first: int = processors.tensors_required
     lines = [
         Line(lambda state: seed_of(state) & 0xFFFFFFFF),
@@ -71,6 +71,6 @@ def add_lines(processors: ContinuousBatchingLogitsProcessorList) -> int:
 
 
 def seeds_in(lines: torch.Tensor, first: int) -> torch.Tensor:
-    """The seeds that lines [lines, n] hold from `first` on: int64 [n], whose bits count."""
+    """The seeds int64 [n] of the requests, from lines `first` and first + 1."""
     low, high = lines[first].long(), lines[first + 1].long()
     return high << 32 | low & 0xFFFFFFFF

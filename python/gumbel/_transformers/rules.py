@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Logits processors in the library's terms, as far as it has them."""
+"""Converts logits processors of transformers to parameters of the library."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from transformers.generation.continuous_batching.cb_logits_processors import (
 
 @dataclass
 class Rules:
-    """What logits processors ask for, in the library's terms."""
+    """The parameters of a list of logits processors."""
 
     truncation: dict[str, Any] = field(default_factory=dict)
     repetition: float = 1.0
     suppressed: list[int] = field(default_factory=list)
-    least: int = 0  # length before which `early` may not be drawn
+    least: int = 0  # minimum length, before which the tokens `early` may not be drawn
     early: list[int] = field(default_factory=list)
 
     def take(self, processor: Any) -> bool:
-        """Whether one more processor can be served, which is then among the rules."""
+        """Add a processor's parameters; False if the library lacks them."""
         reader = _READERS.get(type(processor))
         return reader is not None and reader(self, processor)
 
     def parameters(self, greedy: bool) -> dict[str, Any]:
-        """What a call of the library takes for the temperature and the cuts."""
+        """The library's arguments for temperature and truncation."""
         return {"temperature": 0.0} if greedy else {"order": "hf", **self.truncation}
 
     def edit_logits(self) -> bool:
-        """Whether anything is asked for but a temperature and cuts."""
+        """Whether there are parameters besides temperature and truncation."""
         return self.repetition != 1 or bool(self.suppressed) or bool(self.early)
 
 
 def _temperature(rules: Rules, processor: Any) -> bool:
-    if rules.truncation:  # behind a cut it would be another distribution
+    if rules.truncation:  # the library applies the temperature first
         return False
     rules.truncation["temperature"] = float(processor.temperature)
     return True
 
 
-def _cut(name: str, *before: str) -> Callable[[Rules, Any], bool]:
-    """A cut that may stand behind the temperature and those of `before`."""
+def _truncation(name: str, *before: str) -> Callable[[Rules, Any], bool]:
+    """A reader of a truncation that may follow the temperature and the truncations `before`."""
 
     def read(rules: Rules, processor: Any) -> bool:
         value = getattr(processor, name)
@@ -72,7 +72,7 @@ def _suppress(rules: Rules, processor: Any) -> bool:
 
 
 def _least_length(rules: Rules, processor: Any) -> bool:
-    """A length, of the whole text or behind the prompt, before which a text does not end."""
+    """A minimum length of the whole text, or of its new tokens."""
     if hasattr(processor, "min_new_tokens"):
         least = processor.prompt_length_to_skip + processor.min_new_tokens
     else:
@@ -84,16 +84,16 @@ def _least_length(rules: Rules, processor: Any) -> bool:
     return True
 
 
-# Processors come in the order that generate() gives them, which is the library's "hf".
+# generate() orders processors as the library's order "hf".
 _READERS: dict[type, Callable[[Rules, Any], bool]] = {
     logits_process.TemperatureLogitsWarper: _temperature,
-    logits_process.TopKLogitsWarper: _cut("top_k"),
-    logits_process.TopPLogitsWarper: _cut("top_p", "top_k"),
-    # The same, with a value a request; theirs is the default.
+    logits_process.TopKLogitsWarper: _truncation("top_k"),
+    logits_process.TopPLogitsWarper: _truncation("top_p", "top_k"),
+    # Warpers with a value for each request; their attributes hold the default.
     ContinuousBatchingTemperatureLogitsWarper: _temperature,
-    ContinuousBatchingTopKLogitsWarper: _cut("top_k"),
-    ContinuousBatchingTopPLogitsWarper: _cut("top_p", "top_k"),
-    logits_process.MinPLogitsWarper: _cut("min_p", "top_k", "top_p"),
+    ContinuousBatchingTopKLogitsWarper: _truncation("top_k"),
+    ContinuousBatchingTopPLogitsWarper: _truncation("top_p", "top_k"),
+    logits_process.MinPLogitsWarper: _truncation("min_p", "top_k", "top_p"),
     logits_process.RepetitionPenaltyLogitsProcessor: _repetition,
     logits_process.SuppressTokensLogitsProcessor: _suppress,
     logits_process.MinLengthLogitsProcessor: _least_length,
@@ -102,6 +102,6 @@ _READERS: dict[type, Callable[[Rules, Any], bool]] = {
 
 
 def rules_of(processors: Sequence[Any]) -> Optional[Rules]:
-    """What all these processors ask for; None where the library lacks one of it."""
+    """The parameters of all these processors; None if the library lacks one of them."""
     rules = Rules()
     return rules if all(rules.take(processor) for processor in processors) else None

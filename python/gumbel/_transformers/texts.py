@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Seeds, samples and places of the texts of a batch."""
+"""Seeds, samples and positions of the texts of a batch."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from typing import Any, Optional, Sequence, Union
 
 import torch
 
-from .._inputs.numbers import integer
+from .._inputs.numbers import read_integer
 
 SEED_END = 2**64
 
 
 def seeds_of(seed: Union[None, int, Sequence[int]], prompts: int) -> list[int]:
-    """A seed a prompt; where none is given torch's generator makes them.
+    """One seed for each prompt; `seed` None: drawn by torch's generator.
 
-    Raises ValueError for a list of another length, and for what is not in [0, 2**64).
+    Raises ValueError for a list of another length, and for seeds outside [0, 2**64).
     """
     if seed is None:
-        made: list[int] = torch.randint(0, 2**63 - 1, (prompts,)).tolist()
-        return made
+        drawn: list[int] = torch.randint(0, 2**63 - 1, (prompts,)).tolist()
+        return drawn
     if isinstance(seed, (list, tuple)):
         if len(seed) != prompts:
             raise ValueError(f"seed: expected one, or {prompts}, one a prompt, got {len(seed)}")
-        return [integer(f"seed[{i}]", s, 0, SEED_END - 1) for i, s in enumerate(seed)]
-    return [integer("seed", seed, 0, SEED_END - 1)] * prompts
+        return [read_integer(f"seed[{i}]", s, 0, SEED_END - 1) for i, s in enumerate(seed)]
+    return [read_integer("seed", seed, 0, SEED_END - 1)] * prompts
 
 
 class Texts:
-    """What the noise of B rows goes by: `copies` rows a prompt, row s of them its sample s.
+    """Seed, sample and position of B rows: `copies` rows for each prompt, its samples 0, 1, ...
 
     seed         uint64 [B].
-    sample       int32 [B], the first_sample of a draw; None where each is 0.
-    position     int64 [B]: the index of each row's last token, which is the input that the next
-                 token's logits come from; padding does not count. Callers count it on.
+    sample       int32 [B], the first_sample of a draw; None: all 0.
+    position     int64 [B]: the index of each row's last token, from whose logits the next token is
+                 drawn, without padding. Callers advance it.
     """
 
     def __init__(self, input_ids: torch.Tensor, mask: Any, seed: Any, copies: int) -> None:
@@ -47,11 +47,11 @@ class Texts:
             self.sample = torch.arange(rows, dtype=torch.int32, device=input_ids.device) % copies
         if mask is None or mask.ndim != 2:
             self.position = torch.full((rows,), length - 1, device=input_ids.device)
-        else:  # which is of all of the prompt, where the ids are of a part of it, or of none
+        else:  # the mask covers the whole prompt, and the ids may be a part of it
             self.position = mask.long().sum(1) - 1
 
     def counters(self) -> dict[str, torch.Tensor]:
-        """What a call of the library takes of it. Row b draws sample `sample[b]` of its seed."""
+        """The library's arguments for the noise. Row b draws sample `sample[b]` of its seed."""
         given = {"seed": self.seed, "position": self.position}
         return given if self.sample is None else {**given, "first_sample": self.sample}
 
@@ -62,12 +62,10 @@ class Texts:
             return rows
         kept = self.mask.bool().tolist()
         width = self.mask.shape[1]
-        return [
-            [t for t, k in zip(row, keep) if k] + row[width:] for row, keep in zip(rows, kept)
-        ]
+        return [[t for t, k in zip(row, keep) if k] + row[width:] for row, keep in zip(rows, kept)]
 
     def apart(self, device: Any) -> Texts:
-        """The same, on a device, with places of its own: for a draft."""
+        """A copy on a device with its own positions, for a draft model."""
         other = copy.copy(self)
         other.seed = self.seed.to(device)
         other.sample = None if self.sample is None else self.sample.to(device)

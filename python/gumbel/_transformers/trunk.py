@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model that is run on one text, of which its cache holds a beginning."""
+"""Runs a model on one text, with a cache of the text's first tokens."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from transformers.generation import candidate_generator
 from .draws import Draw
 from .heads import Head
 
-# How what a model takes beside the ids grows with the text.
+# Functions that extend a model's other inputs to the length of the text.
 _GROW = (
     lambda kwargs, length: candidate_generator._prepare_attention_mask(kwargs, length, False),
     lambda kwargs, length: candidate_generator._prepare_position_ids(kwargs, length, False),
@@ -23,7 +23,7 @@ _GROW = (
 class Trunk:
     """A model's forward on the tokens that its cache lacks.
 
-    kwargs       what the model takes for the prompt, its cache among it.
+    kwargs       the model's arguments for the prompt, including its cache.
     """
 
     def __init__(self, model: Any, head: Optional[Head], kwargs: dict[str, Any]) -> None:
@@ -33,7 +33,7 @@ class Trunk:
         self.first = True
 
     def rows(self, ids: torch.Tensor, count: int, draw: Draw) -> torch.Tensor:
-        """What `draw` draws from: the last `count` rows of ids [1, L]."""
+        """The last `count` rows of ids [1, L], from which `draw` draws."""
         kwargs = copy.copy(self.kwargs)
         for grow in _GROW:
             kwargs = grow(kwargs, ids.shape[1])
@@ -50,6 +50,6 @@ class Trunk:
         return draw.rows(run(**inputs, return_dict=True), count)
 
     def forget(self, length: int) -> None:
-        """Have the cache hold the first `length` tokens at most."""
-        if not self.first:  # layers that slide have nothing to crop before
+        """Crop the cache to the first `length` tokens."""
+        if not self.first:  # sliding layers have nothing to crop before the first forward
             self.cache.crop(-max(0, self.cache.get_seq_length() - length))

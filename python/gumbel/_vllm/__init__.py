@@ -1,18 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What gumbel.vllm is made of.
+"""The parts of gumbel.vllm.
 
-register() waits for a worker to be made, and then hooks the runners (support). From then on a step
-goes through the hooks of its kind (runner_v1, runner_v2): the LM head's product is put off (lazy),
-what requests ask for is said in the library's terms (requests_v1, requests_v2; masks), and draws
-are made from hidden states where nobody has looked at the logits, else from those (drawer, on
-the threads that vLLM has: threads), and counted (counts). Of a head that is split over ranks each
-draws its part, by a group (groups).
+| module | content |
+|---|---|
+| support | versions and configurations that are supported |
+| vllm_hooks | register(), which installs the hooks of the modules below |
+| runner_v1, runner_v2 | hooks of the two model runners: steps, samplers, drafts, grammars |
+| lazy | logits that are multiplied only when vLLM reads them |
+| requests_v1, requests_v2, masks | sampling parameters of requests, as the library takes them |
+| drawer | draws from hidden states if the logits were not read, else from logits |
+| ranks | vLLM's ranks of tokens |
+| groups | draws over the shards of a head under tensor parallelism |
+| head_screens, weights | screens of heads on a CPU; detection of changed weights |
+| faults, counts, threads | rows without a token; counts of steps; threads of the library |
 
-Every draw of a runner that is served is the library's own, with the noise of its seed and position,
-however much of vLLM's code has changed the logits before: so what one request asks for changes no
-other's text. Hooks replace functions of vLLM by name, once a process, and ask of each runner
-whether its configuration is served; where it is not, they call what they replaced.
+Every draw of a supported runner is the library's, with the noise of its seed and position, even if
+vLLM has changed the logits before. Parameters of one request therefore change no other request's
+text. Hooks replace functions of vLLM by name, once a process. A hook checks whether the runner's
+configuration is supported and otherwise calls the function that it replaced.
 
-Position is the index of the input token whose logits are drawn from, counted from 0 at the prompt's
-first token. Seeds are those of the requests; those without one get theirs from vLLM or from torch.
+The position of a draw is the index of the input token whose logits are drawn from, counted from 0
+at the prompt's first token. Requests without a seed get one from vLLM or from torch.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How steps were drawn, counted."""
+"""Counts of steps, by how their tokens were drawn."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ class Counts:
     """Steps of this process's workers, each counted once by how its tokens were drawn."""
 
     fused: int = 0  #: from hidden states; no logits were formed
-    logits: int = 0  #: from logits, all of the request served by the library
+    logits: int = 0  #: from logits, with all parameters applied by the library
     processed: int = 0  #: from logits that vLLM's own processors changed first
     stock: int = 0  #: by vLLM
-    materialised: int = 0  #: how often a product that was put off was needed after all
+    materialised: int = 0  #: deferred products that were computed after all
 
     @property
     def steps(self) -> int:
-        """All of them."""
+        """The number of all steps."""
         return self.fused + self.logits + self.processed + self.stock
 
     def add(self, name: Optional[str]) -> None:
-        """Count one of `name`, or nothing."""
+        """Add one to the count `name`; None: to none."""
         if name is not None:
             setattr(self, name, getattr(self, name) + 1)
 
@@ -43,8 +43,8 @@ counts = Counts()
 _logged = [0]  # steps at the last line
 
 
-def tell() -> None:
-    """Log the counts of this process, if it drew anything since it last did."""
+def log_counts() -> None:
+    """Log the counts of this process if a step was drawn since the last line."""
     if counts.steps != _logged[0]:
         _logged[0] = counts.steps
         logger.info("gumbel: %s", counts.line())

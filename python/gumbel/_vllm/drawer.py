@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws from hidden states where logits were put off, else from logits."""
+"""Draws from hidden states if the logits are deferred (lazy.py), else from logits."""
 
 from __future__ import annotations
 
@@ -12,40 +12,41 @@ from .._calls import drafts as _drafts, prepared as _prepared, sample_calls as _
 from .._calls.screens import Screen
 from . import faults, weights
 from .counts import counts
-from .lazy import LazyLogits, is_lazy, looked_at
-from .masks import both
+from .lazy import LazyLogits, is_lazy, materialise
+from .masks import intersect_masks
 from .ranks import listed, rank
 from .threads import threads_for
 
-TOP_MOST = 128  # of the likeliest tokens, that the library gives
-_CHANGING = ("seed", "position")  # of the rows of one batch of requests
-CALLS_KEPT = 32  # that are prepared; a batch of another size is another call
+TOP_MOST = 128  # largest top_logprobs of the library
+_CHANGING = ("seed", "position")  # parameters that change from step to step of one batch
+CALLS_KEPT = 32  # prepared calls; each batch size has its own
 
 
 @dataclass
-class Asks:
-    """What the requests of a step ask for, in the library's terms.
+class DrawParameters:
+    """Parameters of a step's requests, as the library takes them.
 
-    rows         a number a request, [B]: temperature, seed, position, top_k, top_p, min_p; of
-                 greedy ones the first alone.
-    more         what else a call takes: logit_bias, banned, allowed, penalties and their texts.
-    mask         int32 [n, words], a row of each row of logits: tokens that may be drawn.
-    settled      while this is the same object, so are the rows, seed and position apart.
+    rows         [B] tensors: temperature, seed, position, top_k, top_p, min_p; if all requests
+                 are greedy, temperature only.
+    more         other arguments of a call: logit_bias, banned, allowed, penalties and their lists
+                 of tokens.
+    mask         int32 [n, words], one row for each row of logits: tokens that may be drawn.
+    batch_key    while this is the same object, `rows` is unchanged except for seed and position.
     """
 
     rows: dict[str, torch.Tensor]
     more: dict[str, Any] = field(default_factory=dict)
     mask: Optional[torch.Tensor] = None
-    settled: Any = None
+    batch_key: Any = None
 
     def edit_logits(self) -> bool:
-        """Whether anything is asked for but a temperature and cuts."""
+        """Whether there are parameters besides temperature and truncation."""
         return bool(self.more) or self.mask is not None
 
 
 @dataclass
-class Likeliest:
-    """What log-probabilities are asked for: of how many tokens, and by which logits."""
+class LogprobsRequest:
+    """The requested log-probabilities: for how many tokens, and whether of the raw logits."""
 
     count: int
     raw: bool
@@ -53,23 +54,23 @@ class Likeliest:
 
 @dataclass
 class Drawn:
-    """Tokens int32 [B, 1], and of those and the likeliest ones ids, log-probabilities, ranks."""
+    """Drawn tokens; ids and log-probabilities of the drawn token, then of the likeliest tokens."""
 
-    tokens: torch.Tensor
+    tokens: torch.Tensor  # int32 [B, 1]
     ids: Optional[torch.Tensor] = None  # int32 [B, 1 + count]
     logprobs: Optional[torch.Tensor] = None  # float32 [B, 1 + count]
     ranks: Optional[torch.Tensor] = None  # int32 [B]
 
 
-def _masked(logits: Any, asks: Asks) -> Asks:
-    """What is asked, with the mask that the logits would have had."""
+def _add_mask(logits: Any, parameters: DrawParameters) -> DrawParameters:
+    """`parameters` with the mask of deferred logits."""
     if not is_lazy(logits) or logits.mask is None:
-        return asks
-    return replace(asks, mask=both(asks.mask, logits.mask))
+        return parameters
+    return replace(parameters, mask=intersect_masks(parameters.mask, logits.mask))
 
 
 class Calls(NamedTuple):
-    """Calls of one way in."""
+    """The library's calls for one kind of input: a head, logits, or a shard of either."""
 
     sample: Callable[..., Any]
     score: Callable[..., Any]
@@ -86,10 +87,10 @@ _LOGITS = Calls(
 )
 
 
-def source(logits: Any) -> tuple[Calls, tuple[Any, ...], dict[str, Any]]:
-    """Which calls take these logits, what those take first, and what else of them."""
+def calls_for(logits: Any) -> tuple[Calls, tuple[Any, ...], dict[str, Any]]:
+    """The calls for these logits, their first arguments, and their keyword arguments."""
     if not is_lazy(logits):
-        logits = looked_at(logits)
+        logits = materialise(logits)
         return _LOGITS, (logits,), threads_for(logits)
     if logits.shard is None:
         given = {**logits.head, **threads_for(logits.hidden)}
@@ -104,139 +105,155 @@ def source(logits: Any) -> tuple[Calls, tuple[Any, ...], dict[str, Any]]:
     return calls, (logits.columns(),), {"vocab_size": logits.head["vocab_size"]}
 
 
-def _of_shard(logits: Any, asks: Asks) -> Asks:
-    """What is asked of the rank that draws from these logits."""
-    if asks.mask is None or not is_lazy(logits) or logits.shard is None:
-        return asks
-    return replace(asks, mask=logits.shard.mask(asks.mask))
+def _cut_mask_to_shard(logits: Any, parameters: DrawParameters) -> DrawParameters:
+    """`parameters` with the mask of this rank's shard."""
+    if parameters.mask is None or not is_lazy(logits) or logits.shard is None:
+        return parameters
+    return replace(parameters, mask=logits.shard.mask(parameters.mask))
 
 
-def _took(logits: Any, otherwise: Optional[str]) -> Optional[str]:
-    """How a draw from these logits is counted."""
+def _count_name(logits: Any, otherwise: Optional[str]) -> Optional[str]:
+    """The count (Counts) of a draw from these logits."""
     if not is_lazy(logits):
         return otherwise
     return "fused" if logits.columns is None else "logits"
 
 
 @dataclass
-class _Ready:
-    """A prepared call."""
+class _PreparedDraw:
+    """A prepared call and the row parameters that it reads in place."""
 
     call: _prepared.PreparedCall
-    held: dict[str, torch.Tensor]  # the row parameters that it reads in place
-    settled: Any = None  # Asks.settled when `held` was written
+    held: dict[str, torch.Tensor]
+    batch_key: Any = None  # DrawParameters.batch_key when `held` was written
 
 
 class Drawer:
-    """Draws of a runner, step after step; calls that come again are kept ready."""
+    """Draws of a runner, step after step; prepared calls are kept for later steps."""
 
     def __init__(self) -> None:
-        self.ready: dict[Any, _Ready] = {}
+        self.prepared: dict[Any, _PreparedDraw] = {}
         weights.hold(self)
 
     def forget(self) -> None:
-        """Drop the prepared calls, and with them references to weights and workspaces."""
-        self.ready.clear()
+        """Drop the prepared calls and their references to weights and workspaces."""
+        self.prepared.clear()
 
     def draw(
         self,
         logits: Any,
-        asks: Asks,
-        likeliest: Optional[Likeliest] = None,
-        took: Optional[str] = "logits",
+        parameters: DrawParameters,
+        requested: Optional[LogprobsRequest] = None,
+        counted_as: Optional[str] = "logits",
     ) -> Drawn:
-        """Draw a token of each row; `took` says how one from logits is counted, None: not."""
-        asks = _masked(logits, asks)
-        twice = likeliest is not None and likeliest.raw and asks.edit_logits()
-        if likeliest is not None and likeliest.raw and isinstance(logits, LazyLogits):
-            # Raw logits are those behind scale, cap and grammar here, not the product alone.
+        """Draw a token for each row.
+
+        `counted_as` is the count of a draw from logits; None: it is not counted.
+        """
+        parameters = _add_mask(logits, parameters)
+        twice = requested is not None and requested.raw and parameters.edit_logits()
+        if requested is not None and requested.raw and isinstance(logits, LazyLogits):
+            # vLLM's raw logits include scale, soft-cap and grammar mask.
             if twice or not logits.is_plain:
                 logits = logits.get()
-        if likeliest is not None and is_lazy(logits) and logits.by_screen:
-            logits = logits.get()  # of log-probabilities a screen knows nothing
-        counts.add(_took(logits, took))
-        asks = _of_shard(logits, asks)
-        if not asks.edit_logits():
-            return self._ready(logits, asks, likeliest)
-        calls, inputs, given = source(logits)
+        if requested is not None and is_lazy(logits) and logits.screen_only:
+            logits = logits.get()  # a screen has no log-probabilities
+        counts.add(_count_name(logits, counted_as))
+        parameters = _cut_mask_to_shard(logits, parameters)
+        if not parameters.edit_logits():
+            return self._draw_prepared(logits, parameters, requested)
+        calls, inputs, given = calls_for(logits)
         place = inputs[0].device
-        wanted = {} if likeliest is None or twice else _wanted(likeliest, place)
-        out = calls.sample(*inputs, **given, **arguments(asks), **{"logprobs": None, **wanted})
+        wanted = {} if requested is None or twice else _logprobs_arguments(requested, place)
+        out = calls.sample(
+            *inputs, **given, **call_arguments(parameters), **{"logprobs": None, **wanted}
+        )
         faults.note(out.status)
-        # A row without a token gets one that can be looked up; faults.py ends its request.
+        # A row without a token gets token 0, a valid index; faults.py ends its request.
         tokens = out.tokens.clamp(min=0)
-        if likeliest is None:
+        if requested is None:
             return Drawn(tokens)
-        edits = {**asks.more, "mask": asks.mask}
+        edits = {**parameters.more, "mask": parameters.mask}
         if twice:
-            count = listed(likeliest.count, place)
+            count = listed(requested.count, place)
             out, edits = calls.score(*inputs, out.tokens, top_logprobs=count, **given), {}
-        ranks = rank(calls.sample, inputs, given, out, asks.rows["temperature"], edits)
-        return _drawn(tokens, out, ranks, likeliest.count, True)
+        ranks = rank(calls.sample, inputs, given, out, parameters.rows["temperature"], edits)
+        return _format_drawn(tokens, out, ranks, requested.count, True)
 
-    def _ready(self, logits: Any, asks: Asks, likeliest: Optional[Likeliest]) -> Drawn:
-        """A draw that takes a number a row and nothing else, by a call that is kept ready."""
-        calls, inputs, given = source(logits)
-        first, rows = inputs[0], asks.rows
-        key = self._key(logits, calls, inputs, given, likeliest, rows)
-        known = self.ready.pop(key, None)
+    def _draw_prepared(
+        self, logits: Any, parameters: DrawParameters, requested: Optional[LogprobsRequest]
+    ) -> Drawn:
+        """Draw by a prepared call; only row parameters, no edits of logits."""
+        calls, inputs, given = calls_for(logits)
+        first, rows = inputs[0], parameters.rows
+        key = self._key(logits, calls, inputs, given, requested, rows)
+        known = self.prepared.pop(key, None)
         if known is None:
-            if len(self.ready) >= CALLS_KEPT:  # the one that was not used for longest goes
-                self.ready.pop(next(iter(self.ready)))
+            if len(self.prepared) >= CALLS_KEPT:  # drop the least recently used one
+                self.prepared.pop(next(iter(self.prepared)))
             held = {name: value.clone() for name, value in rows.items()}
-            wanted = {"logprobs": None} if likeliest is None else _wanted(likeliest, first.device)
-            call = calls.prepare(*inputs, **given, **_numbers(held), **wanted, order="vllm")
-            known = _Ready(call, held)
+            wanted = (
+                {"logprobs": None}
+                if requested is None
+                else _logprobs_arguments(requested, first.device)
+            )
+            call = calls.prepare(*inputs, **given, **_view_seeds(held), **wanted, order="vllm")
+            known = _PreparedDraw(call, held)
         else:
-            same = known.settled is not None and known.settled is asks.settled
+            same = known.batch_key is not None and known.batch_key is parameters.batch_key
             for name in _CHANGING if same else rows:
                 if name in rows:
                     known.held[name].copy_(rows[name])
-        known.settled = asks.settled
-        self.ready[key] = known
-        # The next call writes the same results; a row without a token gets one as above.
+        known.batch_key = parameters.batch_key
+        self.prepared[key] = known
+        # The next call overwrites these results, hence clamp() into a new tensor.
         drawn: Any = known.call(first)
         faults.note(drawn.status)
         tokens = drawn.tokens.clamp(min=0)
-        if likeliest is None:
+        if requested is None:
             return Drawn(tokens)
         ranks = rank(calls.sample, inputs, given, drawn, rows["temperature"], {})
-        return _drawn(tokens, drawn, ranks, likeliest.count, False)
+        return _format_drawn(tokens, drawn, ranks, requested.count, False)
 
     @staticmethod
-    def _key(logits: Any, calls: Any, inputs: Any, given: Any, likeliest: Any, rows: Any) -> Any:
-        """All that a prepared call depends on but the values of the rows."""
+    def _key(logits: Any, calls: Any, inputs: Any, given: Any, requested: Any, rows: Any) -> Any:
+        """Everything that a prepared call depends on except the values of the row parameters."""
         first, last = inputs[0], inputs[-1]
         weight = weights.place_of(logits.weight) if len(inputs) > 1 else None
         screen = last.address if isinstance(last, Screen) else 0
-        shown = None if likeliest is None else (likeliest.count, likeliest.raw)
+        shown = None if requested is None else (requested.count, requested.raw)
         kind = (first.shape, first.stride(), first.dtype)
         head = (weights.place_of(value) for value in given.values())
         return (calls.prepare, weight, screen, *kind, *head, shown, *rows)
 
 
-def _numbers(rows: dict[str, Any]) -> dict[str, Any]:
-    """What a call takes for a number a row; of seeds the bits count."""
+def _view_seeds(rows: dict[str, Any]) -> dict[str, Any]:
+    """Row parameters with the bits of int64 seeds as uint64."""
     return {**rows, "seed": rows["seed"].view(torch.uint64)} if "seed" in rows else rows
 
 
-def arguments(asks: Asks) -> dict[str, Any]:
-    """What a call takes for what is asked."""
-    return {**_numbers(asks.rows), **asks.more, "mask": asks.mask, "order": "vllm"}
-
-
-def _wanted(likeliest: Likeliest, place: torch.device) -> dict[str, Any]:
+def call_arguments(parameters: DrawParameters) -> dict[str, Any]:
+    """The keyword arguments of a call."""
     return {
-        "logprobs": "raw" if likeliest.raw else "processed",
-        "top_logprobs": listed(likeliest.count, place),
+        **_view_seeds(parameters.rows),
+        **parameters.more,
+        "mask": parameters.mask,
+        "order": "vllm",
+    }
+
+
+def _logprobs_arguments(requested: LogprobsRequest, place: torch.device) -> dict[str, Any]:
+    return {
+        "logprobs": "raw" if requested.raw else "processed",
+        "top_logprobs": listed(requested.count, place),
         "ranks": True,
     }
 
 
-def _drawn(
+def _format_drawn(
     tokens: torch.Tensor, out: Any, ranks: torch.Tensor, count: int, some_removed: bool
 ) -> Drawn:
-    """What vLLM is told: the drawn token first, then `count` likeliest; arrays of its own."""
+    """Results in vLLM's layout: the drawn token first, then `count` likeliest; in new tensors."""
     ids, logprobs = tokens, out.logprobs
     if count:
         top = out.top_ids[:, :count]
@@ -255,36 +272,34 @@ def _drawn(
 def _others(ids: torch.Tensor, count: int) -> torch.Tensor:
     """The first `count` token ids of each row that are not among its `ids`.
 
-    vLLM names removed tokens, too, by an id each, where fewer than it asked for are left.
+    vLLM fills its list with ids of removed tokens if fewer than it requested can be drawn.
     """
     candidates = torch.arange(count + ids.shape[1], dtype=ids.dtype, device=ids.device)
-    taken = (candidates.unsqueeze(-1) == ids.unsqueeze(1)).any(-1)
-    return candidates[taken.int().argsort(dim=1, stable=True)[:, :count]]
+    used = (candidates.unsqueeze(-1) == ids.unsqueeze(1)).any(-1)
+    return candidates[used.int().argsort(dim=1, stable=True)[:, :count]]
 
 
 def verify(
     logits: Any,
-    asks: Asks,
+    parameters: DrawParameters,
     tokens: torch.Tensor,
     offsets: torch.Tensor,
     most: int,
-    took: str = "logits",
+    counted_as: str = "logits",
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Accept drafts while they are what is drawn.
+    """Accept drafts while they equal the drawn tokens.
 
-    tokens       int32 [n]: of each row of logits the token before it, a request's root first.
-    offsets      int32 [R + 1]: where the rows of each request begin.
-    most         rows that a request has at most.
+    tokens       int32 [n]: the token before each row of logits; a request's root comes first.
+    offsets      int32 [R + 1]: the first row of each request.
+    most         largest number of rows of a request.
 
-    Returns tokens int32 [R, most], -1 behind the last, and how many of them count, int32 [R].
+    Returns tokens int32 [R, most], -1 after the last, and their number, int32 [R].
     """
-    asks = _masked(logits, asks)
-    counts.add(_took(logits, took))
-    calls, inputs, given = source(logits)
-    given = {**given, **arguments(_of_shard(logits, asks))}
-    out = calls.verify(
-        *inputs, tokens, offsets=offsets, max_nodes=most, logprobs=None, **given
-    )
+    parameters = _add_mask(logits, parameters)
+    counts.add(_count_name(logits, counted_as))
+    calls, inputs, given = calls_for(logits)
+    given = {**given, **call_arguments(_cut_mask_to_shard(logits, parameters))}
+    out = calls.verify(*inputs, tokens, offsets=offsets, max_nodes=most, logprobs=None, **given)
     faults.note(out.status)
     found: Any = out.tokens
     found[:, 0].clamp_(min=0)  # as in draw()

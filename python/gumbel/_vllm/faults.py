@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows without a token to draw: their requests end with an error.
 
-A row has no token if one of its logits is NaN or +inf, or if nothing is left of them but -inf, as
-where a grammar, a bias and banned words exclude all tokens. The draw reports a status for each row.
+A row has no token if one of its logits is NaN or +inf, or if all are -inf, as when a grammar, a
+bias and banned words exclude all tokens. The draw reports a status for each row.
 The worker copies the statuses to the host, beside the tokens, and names the failed requests in the
 step's ModelRunnerOutput. The scheduler, which may be in another process, finishes these with
 FINISHED_ERROR before it reads the step's tokens: `finish_reason` is "error", `stop_reason` names
-the status, and a server's client gets an error. The log has a counted line.
+the status, and a server's client gets an error. A line of the log has the counts.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from .counts import logger
 
 _FAILED = "_gumbel_failed"  # of a ModelRunnerOutput: the status of each failed request
 _stock_update = Scheduler.update_from_output
-_step = threading.local()  # .statuses: of the rows that this thread drew last
+_step = threading.local()  # .statuses: those of this thread's latest draw
 
 counted = StatusCount(logger, "their requests end with finish_reason error")
 
 
 class _Statuses:
-    """Statuses of rows on their way to the host."""
+    """Statuses of rows, being copied to the host."""
 
     def __init__(self, rows: torch.Tensor) -> None:
         self.event: Optional[torch.cuda.Event] = None
@@ -44,7 +44,7 @@ class _Statuses:
         self.event.record()
 
     def read(self) -> list[int]:
-        """The statuses, after a wait for them."""
+        """The statuses; waits for the copy."""
         if self.event is not None:
             self.event.synchronize()
         found: list[int] = self.rows.tolist()
@@ -52,13 +52,13 @@ class _Statuses:
 
 
 def note(rows: torch.Tensor) -> None:
-    """Keep the statuses [B] of a draw for report()."""
+    """Store the statuses [B] of a draw for report()."""
     clean = rows.is_cpu and not rows.any()
     _step.statuses = None if clean else _Statuses(rows)
 
 
 def report(result: Any) -> Any:
-    """What a step gave, an output or one that is still to come, with the step's failed requests."""
+    """A step's output, or its future output, with the step's failed requests added."""
     statuses, _step.statuses = getattr(_step, "statuses", None), None
     if statuses is None:
         return result
@@ -72,11 +72,11 @@ def report(result: Any) -> Any:
 
 
 def _mark(output: ModelRunnerOutput, statuses: _Statuses) -> ModelRunnerOutput:
-    """Name the failed requests of a step; rows whose tokens vLLM discards do not count."""
+    """Add the failed requests to a step's output, except those whose tokens vLLM discards."""
     rows = statuses.read()
     if not any(rows) or not output.sampled_token_ids:
         return output
-    if len(rows) != len(output.req_id_to_index):  # ranks that each draw a part of the requests
+    if len(rows) != len(output.req_id_to_index):  # each rank draws a subset of the requests
         counted.add(rows)
         return output
     failed = {
@@ -94,7 +94,7 @@ def _mark(output: ModelRunnerOutput, statuses: _Statuses) -> ModelRunnerOutput:
 def _update_from_output(
     self: Any, scheduler_output: Any, model_runner_output: Any
 ) -> dict[int, EngineCoreOutputs]:
-    """The scheduler's update, before which failed requests are finished."""
+    """Finish failed requests, then run the scheduler's update."""
     failed = getattr(model_runner_output, _FAILED, None) or {}
     known = (self.requests.get(name) for name in failed)
     ended = [request for request in known if request is not None and not request.is_finished()]
@@ -119,5 +119,5 @@ def _update_from_output(
 
 
 def install() -> None:
-    """Replace this function of vLLM; once a process."""
+    """Replace the scheduler's update; once a process."""
     Scheduler.update_from_output = _update_from_output

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Heads of tensor parallelism: each rank draws from its shard, over a group of the ranks.
+"""Heads under tensor parallelism: each rank draws from its shard, in a group of the ranks.
 
-What is decided here all ranks decide alike, from what all of them know: the configuration, the
-head's shape, and what they have told each other as they met.
+All ranks take the same decisions, as each decision depends only on what all ranks know: the
+configuration, the head's shape, and values that they have exchanged.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from vllm import envs
 from vllm.distributed import get_tp_group
 
 from .. import dist as _dist
-from .._dist.transports import has_nccl
+from .._dist.transports import missing_nccl
 from .counts import logger
 from .threads import threads_for
 
 
 def _seconds() -> float:
-    """How long a rank waits for the others: as long as vLLM waits for a step."""
+    """Time-out of an exchange: that of vLLM's step."""
     return float(envs.VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS)
 
 
 def _process_group() -> Any:
-    """Ranks of this one's tensor parallelism, over gloo; all of them make it at once."""
+    """A gloo process group of this rank's tensor-parallel ranks; collective at the first call."""
     ranks: Any = get_tp_group()
     found = getattr(ranks, "_gumbel_over", None)
     if found is None:
@@ -43,41 +43,38 @@ def _process_group() -> Any:
 
 
 def all_agree(mine: bool) -> bool:
-    """Whether all ranks of this one's tensor parallelism say so; all of them ask at once."""
-    said = torch.tensor([int(mine)])
-    torch.distributed.all_reduce(said, torch.distributed.ReduceOp.MIN, _process_group())
-    return bool(said.item())
+    """Whether `mine` is true on all tensor-parallel ranks; a collective call."""
+    vote = torch.tensor([int(mine)])
+    torch.distributed.all_reduce(vote, torch.distributed.ReduceOp.MIN, _process_group())
+    return bool(vote.item())
 
 
 @functools.cache
-def can_meet(kind: str) -> bool:
-    """Whether ranks on devices of this kind can draw together: on GPUs by NCCL, where asked for.
+def can_draw_together(kind: str) -> bool:
+    """Whether ranks on devices of this kind ("cpu", "cuda") can draw together.
 
-    No test has seen vLLM's ranks on GPUs do so, so that these keep vLLM's own draws unless
-    GUMBEL_VLLM_GPU_RANKS is 1.
+    Ranks on GPUs use NCCL, and only if GUMBEL_VLLM_GPU_RANKS is 1: no test covers vLLM's ranks on
+    GPUs.
     """
     if kind != "cuda":
         return kind == "cpu"
     lacking = "GUMBEL_VLLM_GPU_RANKS is not 1"
     if os.environ.get("GUMBEL_VLLM_GPU_RANKS") == "1":
-        lacking = has_nccl()
+        lacking = missing_nccl()
     if lacking:
-        logger.warning("gumbel: draws are vLLM's own, as ranks on GPUs do not meet: %s", lacking)
+        logger.warning("gumbel: draws are vLLM's own, as GPU ranks are not grouped: %s", lacking)
     return not lacking
 
 
-def _way(weight: torch.Tensor) -> dict[str, Any]:
-    """How ranks with such weights reach each other."""
+def _transport_options(weight: torch.Tensor) -> dict[str, Any]:
+    """Options of a group of ranks with such weights."""
     if weight.is_cpu:
         return threads_for(weight)
     return {"device": weight.device, "nccl": True, "peer_memory": "allow"}
 
 
 class Shard:
-    """This rank's rows of a head, and the group that draws from all of them.
-
-    Its calls are those of gumbel.dist.Group: every rank makes them, with its own rows.
-    """
+    """This rank's rows of a head, and the gumbel.dist.Group that draws from all shards."""
 
     def __init__(self, first: int, weight: torch.Tensor) -> None:
         self.group = _dist.Group(
@@ -85,12 +82,12 @@ class Shard:
             len(weight),
             process_group=_process_group(),
             timeout=_seconds(),
-            **_way(weight),
+            **_transport_options(weight),
         )
         self.words = (first + len(weight) + 31) // 32
 
     def mask(self, mask: Optional[torch.Tensor]) -> Optional[torch.Tensor]:
-        """Of a mask of the whole vocabulary, what a call of this rank takes, padding included."""
+        """The part of a mask of the whole vocabulary up to the end of this shard, padded."""
         if mask is None:
             return None
         missing = self.words - mask.shape[1]
@@ -98,11 +95,11 @@ class Shard:
 
 
 def _refusal(lm_head: Any) -> Optional[str]:
-    """Why a head is drawn from by logits that vLLM gathers; None: its shards are a group's."""
+    """The reason why a head's logits are gathered by vLLM; None: a group draws from its shards."""
     of, ranks = getattr(lm_head, "parallel_group", None), get_tp_group()
     indices, weight = getattr(lm_head, "shard_indices", None), lm_head.weight
     if indices is None:
-        return "it does not tell its shard"
+        return "it has no shard indices"
     reasons = {
         "it is on neither a CPU nor a GPU of CUDA": not (weight.is_cpu or weight.is_cuda),
         "its ranks are not those of tensor parallelism": (
@@ -119,44 +116,44 @@ def _log_once(reason: str) -> None:
     logger.info("gumbel: a head's logits are gathered before the draw, as %s", reason)
 
 
-def _made(first: int, weight: torch.Tensor) -> Optional[Shard]:
-    """A shard, if all ranks could make theirs: on a GPU one may lack the memory."""
+def _open_shard(first: int, weight: torch.Tensor) -> Optional[Shard]:
+    """A shard; None if a rank failed to open its own, as one on a GPU may lack the memory."""
     if weight.is_cpu:
         return Shard(first, weight)
-    made, reason = None, "another rank could not make its part"
+    shard, reason = None, "another rank could not open its shard"
     try:
-        made = Shard(first, weight)
+        shard = Shard(first, weight)
     except (RuntimeError, MemoryError) as problem:
         reason = str(problem)
-    if all_agree(made is not None):
-        return made
-    if made is not None:
-        made.group.close()
+    if all_agree(shard is not None):
+        return shard
+    if shard is not None:
+        shard.group.close()
     _log_once(reason)
     return None
 
 
 def shard_of(lm_head: Any) -> Optional[Shard]:
-    """The shard that a head of tensor parallelism is; None: vLLM gathers its logits.
+    """The shard of a head under tensor parallelism; None: vLLM gathers its logits.
 
-    All ranks ask for the first time at the same step, and make a group then.
+    The first call is collective: all ranks make it at the same step and open the group.
     """
     if "_gumbel_shard" not in lm_head.__dict__:
-        reason, made = _refusal(lm_head), None
+        reason, shard = _refusal(lm_head), None
         if reason is not None:
             _log_once(reason)
         elif lm_head.weight.is_cuda and torch.cuda.is_current_stream_capturing():
-            return None  # ranks cannot meet in a graph: a later step makes the group
+            return None  # a group cannot be opened during capture: a later step opens it
         else:
             first = lm_head.shard_indices.padded_org_vocab_start_index
-            made = _made(first, lm_head.weight)
-        lm_head.__dict__["_gumbel_shard"] = made
+            shard = _open_shard(first, lm_head.weight)
+        lm_head.__dict__["_gumbel_shard"] = shard
     found: Optional[Shard] = lm_head.__dict__["_gumbel_shard"]
     return found
 
 
-def generator_of(runner: Any) -> Optional[torch.Generator]:
-    """What makes seeds of requests without one: alike on all ranks. None: torch's own."""
+def seed_generator(runner: Any) -> Optional[torch.Generator]:
+    """The generator of seeds of requests without one, equal on all ranks; None: torch's own."""
     if runner.vllm_config.parallel_config.tensor_parallel_size == 1:
         return None
     found: Optional[torch.Generator] = getattr(runner, "_gumbel_generator", None)

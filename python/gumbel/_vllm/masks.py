@@ -12,7 +12,7 @@ def _bits(device: Any) -> torch.Tensor:
     return torch.arange(32, dtype=torch.int32, device=device)
 
 
-def pack(allowed: torch.Tensor) -> torch.Tensor:
+def pack_mask(allowed: torch.Tensor) -> torch.Tensor:
     """Words int32 [n, ceil(V / 32)] of bool [n, V]."""
     rows, vocab = allowed.shape
     words = (vocab + 31) // 32
@@ -22,36 +22,38 @@ def pack(allowed: torch.Tensor) -> torch.Tensor:
     return shifted.sum(-1, dtype=torch.int32)
 
 
-def forbid(logits: torch.Tensor, mask: torch.Tensor) -> None:
-    """Set what a mask [n, words] does not allow to -inf, in place."""
+def apply_mask(logits: torch.Tensor, mask: torch.Tensor) -> None:
+    """Set the logits that a mask [n, words] does not allow to -inf, in place."""
     bits = (mask.unsqueeze(-1) >> _bits(mask.device)) & 1
     allowed = bits.view(len(mask), -1)[:, : logits.shape[1]]
     logits.masked_fill_(allowed == 0, float("-inf"))
 
 
-def both(one: Optional[torch.Tensor], other: Optional[torch.Tensor]) -> Optional[torch.Tensor]:
-    """What two masks allow; None allows all."""
+def intersect_masks(
+    one: Optional[torch.Tensor], other: Optional[torch.Tensor]
+) -> Optional[torch.Tensor]:
+    """The intersection of two masks; None allows all."""
     if one is None or other is None:
         return other if one is None else one
     return one & other
 
 
-def full(rows: int, vocab: int, device: Any) -> torch.Tensor:
-    """A mask that allows everything."""
+def full_mask(rows: int, vocab: int, device: Any) -> torch.Tensor:
+    """A mask that allows all tokens."""
     return torch.full((rows, (vocab + 31) // 32), -1, dtype=torch.int32, device=device)
 
 
-def of_grammars(
+def read_grammar_masks(
     given: Any, counts: list[int], places: list[Optional[int]], rows: int, vocab: int
 ) -> torch.Tensor:
-    """A mask int32 [rows, words] of what grammars give some requests, on the host.
+    """A mask int32 [rows, words] of the batch, on the host, from the masks of grammars.
 
-    given        int32 [any, words or more], as NumPy has it: each request's rows, side by side, or
-                 the same number of rows for each, of which it uses the first.
-    counts       rows that each of these requests uses.
-    places       the row of the first; None: it is not in this batch.
+    given        int32 NumPy array [any, words or more]: the rows of each request with a grammar,
+                 packed; or an equal number of rows for each request, of which it uses the first.
+    counts       number of rows that each of these requests uses.
+    places       its first row in the batch; None: the request is not in the batch.
     """
-    mask = full(rows, vocab, "cpu")
+    mask = full_mask(rows, vocab, "cpu")
     bits = torch.from_numpy(given)[:, : mask.shape[1]]
     compact = sum(counts) == len(bits)
     first = 0

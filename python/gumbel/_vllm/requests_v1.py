@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a SamplingMetadata of the V1 runner asks for, in the library's terms."""
+"""Draw parameters from the SamplingMetadata of the V1 runner."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from vllm.v1.sample.logits_processor.builtin import (
 )
 
 from . import masks
-from .drawer import TOP_MOST, Asks, Likeliest
-from .groups import generator_of
+from .drawer import TOP_MOST, DrawParameters, LogprobsRequest
+from .groups import seed_generator
 
 _SEEDS = -(2**63), 2**63 - 1
 FLOAT32_MOST = float(torch.finfo(torch.float32).max)
@@ -27,27 +27,27 @@ FLOAT32_MOST = float(torch.finfo(torch.float32).max)
 class Step:
     """A step of the V1 runner.
 
-    runner       the GPUModelRunner, whose batch has the prompts.
-    drafts       int [B]: drafted tokens of each request; None: no drafts are verified.
+    runner       the GPUModelRunner; its input batch has the prompts.
+    drafts       number of drafted tokens of each request [B]; None: no drafts are verified.
     """
 
     runner: Any
     drafts: Optional[list[int]] = None
 
     def positions(self, requests: int) -> torch.Tensor:
-        """int64 [B]: where the token that each request is drawn behind first stands."""
+        """int64 [B]: index of the input token after which each request's first token is drawn."""
         last: torch.Tensor = self.runner.seq_lens[:requests].long() - 1
         if self.drafts is not None:
             last -= async_tensor_h2d(self.drafts, device=last.device, dtype=torch.int64)
         return last
 
 
-def rows_of(metadata: Any, step: Step, requests: int) -> dict[str, torch.Tensor]:
-    """Seeds, positions, temperatures and cuts of the requests; greedy ones have no others."""
+def read_rows(metadata: Any, step: Step, requests: int) -> dict[str, torch.Tensor]:
+    """Row parameters of the requests; only temperatures if all are greedy."""
     if metadata.all_greedy:
         return {"temperature": torch.zeros(requests, device=step.runner.seq_lens.device)}
     positions = step.positions(requests)
-    seeds = _seeds(metadata, requests, positions.device, generator_of(step.runner))
+    seeds = _seeds(metadata, requests, positions.device, seed_generator(step.runner))
     rows = {"seed": seeds, "position": positions}
     rows["temperature"] = metadata.temperature
     if metadata.top_k is not None:
@@ -60,9 +60,10 @@ def rows_of(metadata: Any, step: Step, requests: int) -> dict[str, torch.Tensor]
 def _seeds(
     metadata: Any, requests: int, device: Any, generator: Optional[torch.Generator]
 ) -> torch.Tensor:
-    """Seeds of the requests; the generator, None being torch's that vLLM seeds, has the others'.
+    """Seeds int64 [B] of the requests; those without one get it from `generator`.
 
-    A sampling metadata stands for one batch of requests, so that it keeps what it has.
+    `generator` None is torch's default one, which vLLM seeds. The metadata object belongs to one
+    batch of requests and caches their seeds.
     """
     given: Any = getattr(metadata, "_gumbel_seeds", None)
     if given is None:
@@ -84,16 +85,16 @@ def _seeds(
     return found
 
 
-def asks_of(metadata: Any, step: Step, requests: int) -> Optional[Asks]:
-    """All that the requests ask for; None where the library has not all of it."""
+def read_parameters(metadata: Any, step: Step, requests: int) -> Optional[DrawParameters]:
+    """The draw parameters of the requests; None if the library lacks one of them."""
     holder = metadata.thinking_budget_state_holder
     if holder is not None and holder.has_tracked_requests():
         return None
     known = getattr(metadata, "_gumbel_greedy", None)
     if known is not None and known[0] == requests:
-        found: Asks = known[1]
+        found: DrawParameters = known[1]
         return found
-    rows = rows_of(metadata, step, requests)
+    rows = read_rows(metadata, step, requests)
     more: dict[str, Any] = {}
     banned: dict[int, list[int]] = defaultdict(list)
     for processor in metadata.logitsprocs.all:
@@ -111,7 +112,7 @@ def asks_of(metadata: Any, step: Step, requests: int) -> Optional[Asks]:
         else:
             return None
     if metadata.bad_words_token_ids:
-        if step.drafts is not None:  # what is banned depends on the draft before it
+        if step.drafts is not None:  # the banned tokens depend on the drafts before them
             return None
         for row, words in metadata.bad_words_token_ids.items():
             banned[row] += _ends(words, metadata.output_token_ids[row])
@@ -121,15 +122,15 @@ def asks_of(metadata: Any, step: Step, requests: int) -> Optional[Asks]:
         if not can_penalise(step.runner.input_batch, requests):
             return None
         more.update(_penalties(metadata, step, requests))
-    asks = Asks(rows, more, _allowed(metadata, step), settled=metadata)
-    # What greedy requests ask for is the same from step to step, but for what their texts ban.
-    if metadata.all_greedy and not (asks.edit_logits() or metadata.bad_words_token_ids):
-        metadata._gumbel_greedy = requests, asks
-    return asks
+    parameters = DrawParameters(rows, more, _allowed(metadata, step), batch_key=metadata)
+    # Parameters of greedy requests do not change from step to step, except for bad words.
+    if metadata.all_greedy and not (parameters.edit_logits() or metadata.bad_words_token_ids):
+        metadata._gumbel_greedy = requests, parameters
+    return parameters
 
 
 def can_bias(biases: dict[int, float]) -> bool:
-    """Whether the library takes these biases; the logits of others are NaN or +inf in vLLM."""
+    """Whether the library takes these biases: other ones make logits NaN or +inf in vLLM."""
     return all(value <= FLOAT32_MOST for value in biases.values())
 
 
@@ -140,16 +141,16 @@ def can_penalise(batch: Any, requests: int) -> bool:
 
 
 def _ban_ends(processor: Any, step: Step, banned: dict[int, list[int]]) -> bool:
-    """Ban the ends of texts that are too short; False where the library cannot say it."""
+    """Ban the stop tokens of texts that are too short; False if the library cannot express it."""
     for row, (_, _, ends, structured) in processor.min_toks.items():
-        if structured or step.drafts is not None:  # a grammar may have nothing but an end
+        if structured or step.drafts is not None:  # a grammar may allow nothing but a stop token
             return False
         banned[row] += ends
     return True
 
 
 def _ends(words: list[list[int]], text: list[int]) -> list[int]:
-    """The last tokens of those words that a text is about to end with."""
+    """The last tokens of the words whose other tokens end the text."""
     return [
         word[-1]
         for word in words
@@ -174,7 +175,7 @@ def _allowed(metadata: Any, step: Step) -> Optional[torch.Tensor]:
     forbidden = metadata.allowed_token_ids_mask
     if forbidden is None:
         return None
-    mask = masks.pack(~forbidden)
+    mask = masks.pack_mask(~forbidden)
     if step.drafts is not None:
         rows = len(step.drafts) + sum(step.drafts)
         repeats = async_tensor_h2d(step.drafts, device=mask.device, dtype=torch.int64) + 1
@@ -182,12 +183,12 @@ def _allowed(metadata: Any, step: Step) -> Optional[torch.Tensor]:
     return mask
 
 
-def likeliest_of(metadata: Any, mode: str) -> tuple[bool, Optional[Likeliest]]:
-    """Whether the library gives the log-probabilities asked for, and what they are."""
+def read_logprobs_request(metadata: Any, mode: str) -> tuple[bool, Optional[LogprobsRequest]]:
+    """Whether the library supports the requested log-probabilities, and the request if any."""
     if metadata.logprob_token_ids:
         return False, None
     count = metadata.max_num_logprobs
     if count is None:
         return True, None
     served = 0 <= count <= TOP_MOST and mode in ("raw_logprobs", "processed_logprobs")
-    return served, Likeliest(count, mode == "raw_logprobs") if served else None
+    return served, LogprobsRequest(count, mode == "raw_logprobs") if served else None

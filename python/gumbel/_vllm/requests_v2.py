@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the requests in the slots of the V2 runner's sampler ask for, in the library's terms."""
+"""Draw parameters of the requests in the slots of the V2 runner's sampler."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from vllm.v1.worker.gpu.sample.bad_words import BadWordsState
 from vllm.v1.worker.gpu.sample.logit_bias import LogitBiasState
 from vllm.v1.worker.gpu.sample.penalties import PenaltiesState, use_penalty
 
-from .drawer import TOP_MOST, Asks, Likeliest
+from .drawer import TOP_MOST, DrawParameters, LogprobsRequest
 from .requests_v1 import can_bias
 
 _KNOWN = (LogitBiasState, PenaltiesState, BadWordsState)
 
 
 class Slots:
-    """What the host knows of the requests in a sampler's slots."""
+    """Host copies of the parameters of requests in a sampler's slots."""
 
     def __init__(self, sampler: Any) -> None:
         self.sampler = sampler
         states = sampler.sampling_states
         count = states.max_num_reqs
-        self.others = any(type(it) not in _KNOWN for it in sampler.logits_processors)
-        self.left_to_vllm = np.zeros(count, bool)
+        self.has_unknown = any(type(it) not in _KNOWN for it in sampler.logits_processors)
+        self.by_vllm = np.zeros(count, bool)  # has parameters that the library lacks
         self.listed = np.zeros(count, bool)  # has biases or allowed tokens
         self.biases: list[dict[int, float]] = [{} for _ in range(count)]
         self.allowed: list[list[int]] = [[] for _ in range(count)]
 
     def add(self, slot: int, parameters: Any) -> None:
-        """Note what a request asks for that now has this slot."""
-        self.left_to_vllm[slot] = self.others or bool(
+        """Store the parameters of the request that now has this slot."""
+        self.by_vllm[slot] = self.has_unknown or bool(
             use_penalty(parameters)
             or parameters.bad_words_token_ids
             or (parameters.min_tokens and parameters.all_stop_token_ids)
@@ -44,11 +44,14 @@ class Slots:
         self.listed[slot] = bool(self.biases[slot] or self.allowed[slot])
 
     def serves(self, batch: Any) -> bool:
-        """Whether the library has all that the requests of a batch ask for."""
-        return not self.left_to_vllm[batch.idx_mapping_np].any()
+        """Whether the library supports all parameters of a batch's requests."""
+        return not self.by_vllm[batch.idx_mapping_np].any()
 
     def rows(self, batch: Any, processed: bool = False) -> dict[str, torch.Tensor]:
-        """Numbers of the requests; `processed`: for logits behind the temperature and min_p."""
+        """Row parameters of the requests.
+
+        `processed`: for logits to which temperature and min_p are applied already.
+        """
         states, slots, found = self.sampler.sampling_states, batch.idx_mapping, batch.idx_mapping_np
         first = batch.logits_indices
         if len(first) != len(found):  # drafts are verified
@@ -64,8 +67,8 @@ class Slots:
             rows["min_p"] = states.min_p.gpu[slots]
         return rows
 
-    def asks(self, batch: Any) -> Asks:
-        """All that the requests of a batch ask for."""
+    def parameters(self, batch: Any) -> DrawParameters:
+        """The draw parameters of a batch's requests."""
         more: dict[str, Any] = {}
         found = batch.idx_mapping_np
         if self.listed[found].any():
@@ -75,14 +78,14 @@ class Slots:
                 more["logit_bias"] = biases
             if any(allowed):
                 more["allowed"] = allowed
-        return Asks(self.rows(batch), more)
+        return DrawParameters(self.rows(batch), more)
 
-    def likeliest(self, batch: Any) -> tuple[bool, Optional[Likeliest]]:
-        """Whether the library gives the log-probabilities asked for, and what they are."""
-        asked = self.sampler.get_logprobs_dims(batch.idx_mapping_np)
-        if asked is None:
+    def logprobs_request(self, batch: Any) -> tuple[bool, Optional[LogprobsRequest]]:
+        """Whether the library supports the requested log-probabilities, and the request if any."""
+        dimensions = self.sampler.get_logprobs_dims(batch.idx_mapping_np)
+        if dimensions is None:
             return True, None
-        count, ids = asked
+        count, ids = dimensions
         mode = self.sampler.logprobs_mode
         served = count <= TOP_MOST and not ids and mode in ("raw_logprobs", "processed_logprobs")
-        return served, Likeliest(count, mode == "raw_logprobs") if served else None
+        return served, LogprobsRequest(count, mode == "raw_logprobs") if served else None

@@ -18,9 +18,9 @@ from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
 from . import faults, masks
 from .counts import counts
-from .drawer import Asks, Drawer, verify
-from .lazy import is_lazy, looked_at, put_off
-from .requests_v1 import Step, asks_of, likeliest_of, rows_of
+from .drawer import Drawer, DrawParameters, verify
+from .lazy import defer_products, is_lazy, materialise
+from .requests_v1 import Step, read_logprobs_request, read_parameters, read_rows
 from .support import is_served
 
 _step = threading.local()  # .now: the Step that this thread samples
@@ -39,20 +39,20 @@ def _now() -> Optional[Step]:
 
 @functools.wraps(_stock_execute)
 def _execute_model(self: Any, *arguments: Any, **named: Any) -> Any:
-    """A step's forward, whose logits are put off."""
-    with put_off(is_served(self) and not self.broadcast_pp_output):
+    """A step's forward pass, with deferred logits."""
+    with defer_products(is_served(self) and not self.broadcast_pp_output):
         return _stock_execute(self, *arguments, **named)
 
 
 @functools.wraps(_stock_sample_tokens)
 def _sample_tokens(self: Any, *arguments: Any, **named: Any) -> Any:
-    """The end of a step, whose output names the requests without a token."""
+    """The end of a step; its output names the requests without a token."""
     return faults.report(_stock_sample_tokens(self, *arguments, **named))
 
 
 @functools.wraps(_stock_sample)
 def _sample(self: Any, logits: Any, spec_decode_metadata: Any) -> Any:
-    """A step's draw, of which samplers learn the runner and its drafts."""
+    """A step's draw; passes the runner and its drafts to the samplers, by _step."""
     if not is_served(self):
         return _stock_sample(self, logits, spec_decode_metadata)
     drafts = None if spec_decode_metadata is None else spec_decode_metadata.num_draft_tokens
@@ -78,21 +78,21 @@ def _forward(
     predict_bonus_token: bool = False,
     logprobs_mode_override: Any = None,
 ) -> Any:
-    """The sampler: a token a request."""
+    """The sampler's forward(): one token for each request."""
     step = _now()
     rest = (predict_bonus_token, logprobs_mode_override)
-    if step is None:  # a rehearsal, or a runner that is not served
-        return _stock_forward(self, looked_at(logits), sampling_metadata, *rest)
-    served, likeliest = likeliest_of(
+    if step is None:  # a dummy run, or a runner that is not supported
+        return _stock_forward(self, materialise(logits), sampling_metadata, *rest)
+    served, requested = read_logprobs_request(
         sampling_metadata, logprobs_mode_override or self.logprobs_mode
     )
-    asks = asks_of(sampling_metadata, step, len(logits)) if served else None
-    if asks is None:
+    parameters = read_parameters(sampling_metadata, step, len(logits)) if served else None
+    if parameters is None:
         counts.processed += 1
-        return _stock_forward(self, looked_at(logits), sampling_metadata, *rest)
-    drawn = _drawer(self).draw(logits, asks, likeliest)
+        return _stock_forward(self, materialise(logits), sampling_metadata, *rest)
+    drawn = _drawer(self).draw(logits, parameters, requested)
     tensors = None
-    if likeliest is not None:
+    if requested is not None:
         tensors = LogprobsTensors(drawn.ids, drawn.logprobs, drawn.ranks)
     return SamplerOutput(sampled_token_ids=drawn.tokens, logprobs_tensors=tensors)
 
@@ -100,18 +100,18 @@ def _forward(
 def _draw_processed(
     self: Any, logits: torch.Tensor, generators: Any, k: Any, p: Any
 ) -> tuple[torch.Tensor, Optional[torch.Tensor]]:
-    """The draw of vLLM's own sampler, from logits behind its processors, temperature and min_p."""
+    """Draws for vLLM's own sampler, after its processors, temperature and min_p."""
     step = _now()
     if step is None:
         return _stock_call(self, logits, generators, k, p)  # type: ignore[no-any-return]
-    rows = rows_of(step.runner.input_batch.sampling_metadata, step, len(logits))
+    rows = read_rows(step.runner.input_batch.sampling_metadata, step, len(logits))
     rows["temperature"] = torch.ones_like(rows["temperature"])
     returned = None
     if self.logprobs_mode in PROCESSED_LOGPROBS_MODES:
         logits = returned = apply_top_k_top_p(logits, k, p)
     if self.logprobs_mode == "processed_logprobs":
         returned = logits.log_softmax(dim=-1, dtype=torch.float32)
-    drawn = _drawer(self).draw(logits, Asks(rows), took=None)
+    drawn = _drawer(self).draw(logits, DrawParameters(rows), counted_as=None)
     return drawn.tokens.view(-1), returned
 
 
@@ -119,49 +119,49 @@ def _draw_processed(
 
 
 @functools.wraps(_stock_reject)
-def _reject(
-    self: Any, metadata: Any, draft_probs: Any, logits: Any, sampling_metadata: Any
-) -> Any:
-    """The verification of drafts: those of n-grams are accepted while they are what is drawn."""
+def _reject(self: Any, metadata: Any, draft_probs: Any, logits: Any, sampling_metadata: Any) -> Any:
+    """Verification of drafts; n-gram drafts are accepted while they equal the drawn tokens."""
     step = _now()
     if step is None or draft_probs is not None or self.synthetic_mode:
         counts.stock += step is not None
-        _step.now = None  # a bonus token is one of the law that theirs are of
-        return _stock_reject(
-            self, metadata, draft_probs, looked_at(logits), sampling_metadata
-        )
-    asks = asks_of(sampling_metadata, step, len(metadata.num_draft_tokens))
-    count, took = sampling_metadata.max_num_logprobs, "logits"
+        _step.now = None  # vLLM also draws the bonus token
+        return _stock_reject(self, metadata, draft_probs, materialise(logits), sampling_metadata)
+    parameters = read_parameters(sampling_metadata, step, len(metadata.num_draft_tokens))
+    count, counted_as = sampling_metadata.max_num_logprobs, "logits"
     if count is not None:
-        logits = looked_at(logits)
+        logits = materialise(logits)
     shown = logits
-    if asks is None or (count is not None and self.is_processed_logprobs_mode):
-        logits = _processed(self, metadata, looked_at(logits), sampling_metadata)
-        asks = Asks(rows_of(sampling_metadata, step, len(metadata.num_draft_tokens)))
-        took = "processed"
+    if parameters is None or (count is not None and self.is_processed_logprobs_mode):
+        logits = _processed(self, metadata, materialise(logits), sampling_metadata)
+        parameters = DrawParameters(
+            read_rows(sampling_metadata, step, len(metadata.num_draft_tokens))
+        )
+        counted_as = "processed"
         shown = logits if self.is_processed_logprobs_mode else shown
-    found = _verified(logits, asks, metadata, took)
+    found = _verified(logits, parameters, metadata, counted_as)
     tensors = None
     if count is not None:
         tensors = _logprobs(self, count, metadata, shown, found)
     return SamplerOutput(sampled_token_ids=found, logprobs_tensors=tensors)
 
 
-def _verified(logits: Any, asks: Asks, metadata: Any, took: str) -> torch.Tensor:
-    """Tokens int32 [B, most drafts + 1], -1 behind the last of each request."""
+def _verified(
+    logits: Any, parameters: DrawParameters, metadata: Any, counted_as: str
+) -> torch.Tensor:
+    """Tokens int32 [B, most drafts + 1], -1 after the last of each request."""
     ends = metadata.cu_num_sampled_tokens
     offsets = ends.new_zeros(len(ends) + 1)
     offsets[1:] = ends
     tokens = ends.new_zeros(len(logits))
     tokens[metadata.target_logits_indices.long() + 1] = metadata.draft_token_ids
     most = metadata.max_spec_len + 1
-    return verify(logits, asks, tokens, offsets, most, took)[0]
+    return verify(logits, parameters, tokens, offsets, most, counted_as)[0]
 
 
 def _processed(
     self: Any, metadata: Any, logits: torch.Tensor, sampling_metadata: Any
 ) -> torch.Tensor:
-    """Logits [n, V] that vLLM's processors changed, before any temperature."""
+    """Logits [n, V] after vLLM's processors, before any temperature."""
     changed = logits.to(torch.float32, copy=True)
     drafts, last = metadata.target_logits_indices.long(), metadata.bonus_logits_indices.long()
     changed[drafts] = self.apply_logits_processors(changed[drafts], sampling_metadata, metadata)
@@ -171,9 +171,7 @@ def _processed(
 
 def _logprobs(self: Any, count: int, metadata: Any, logits: Any, found: Any) -> Any:
     drafts, last = metadata.target_logits_indices.long(), metadata.bonus_logits_indices.long()
-    return self._get_logprobs_tensors(
-        count, metadata, logits, logits[drafts], logits[last], found
-    )
+    return self._get_logprobs_tensors(count, metadata, logits, logits[drafts], logits[last], found)
 
 
 # ----------------------------------------------------------------------------------- grammars
@@ -181,20 +179,20 @@ def _logprobs(self: Any, count: int, metadata: Any, logits: Any, found: Any) -> 
 
 @functools.wraps(_stock_grammar)
 def _grammar(scheduler_output: Any, grammar_output: Any, input_batch: Any, logits: Any) -> None:
-    """Keep a grammar's mask for the draw, where logits are put off."""
+    """Store a grammar's mask with deferred logits, for the draw."""
     if not is_lazy(logits):
-        _stock_grammar(scheduler_output, grammar_output, input_batch, looked_at(logits))
+        _stock_grammar(scheduler_output, grammar_output, input_batch, materialise(logits))
         return
     drafts = scheduler_output.scheduled_spec_decode_tokens
     first, places = 0, {}
     for request in input_batch.req_ids:
         places[request] = first
         first += 1 + len(drafts.get(request, ()))
-    asking = grammar_output.structured_output_request_ids
-    mask = masks.of_grammars(
+    constrained = grammar_output.structured_output_request_ids
+    mask = masks.read_grammar_masks(
         grammar_output.grammar_bitmask,
-        [1 + len(drafts.get(request, ())) for request in asking],
-        [places.get(request) for request in asking],
+        [1 + len(drafts.get(request, ())) for request in constrained],
+        [places.get(request) for request in constrained],
         *logits.shape,
     )
     logits.mask = mask.to(logits.device, non_blocking=True)

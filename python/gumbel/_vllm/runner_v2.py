@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hooks of vLLM's V2 runner, and the samplers that it is given by its own hook for samplers."""
+"""Hooks of vLLM's V2 runner, and the samplers that its custom_sampler() hook returns."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from vllm.v1.worker.gpu.structured_outputs import StructuredOutputsWorker
 
 from . import faults, masks
 from .counts import counts
-from .drawer import Asks, Drawer, verify
-from .lazy import is_lazy, is_put_off, looked_at, put_off
+from .drawer import Drawer, DrawParameters, verify
+from .lazy import defer_products, is_deferring, is_lazy, materialise
 from .requests_v2 import Slots
 from .support import is_served
 
@@ -33,7 +33,7 @@ _stock_grammar = StructuredOutputsWorker.apply_grammar_bitmask
 
 
 class Sampler:
-    """vLLM's sampler of a V2 runner, whose draws are the library's."""
+    """vLLM's sampler of a V2 runner, with the library's draws."""
 
     def __init__(self, base: Any) -> None:
         self.base, self.slots, self.drawer = base, Slots(base), Drawer()
@@ -42,20 +42,20 @@ class Sampler:
         return getattr(self.base, name)
 
     def add_request(self, req_idx: int, sampling_params: Any) -> None:
-        """Take a request into a slot."""
+        """Put a request into a slot."""
         self.base.add_request(req_idx, sampling_params)
         self.slots.add(req_idx, sampling_params)
 
     def __call__(self, logits: Any, input_batch: Any) -> SamplerOutput:
-        """A token a request."""
-        if not is_put_off():  # a rehearsal
+        """Draw one token for each request."""
+        if not is_deferring():  # a dummy run
             return self.base(logits, input_batch)
-        served, likeliest = self.slots.likeliest(input_batch)
+        served, requested = self.slots.logprobs_request(input_batch)
         if not served or self.base.compute_nans or not self.slots.serves(input_batch):
-            return self._processed(looked_at(logits), input_batch)
-        drawn = self.drawer.draw(logits, self.slots.asks(input_batch), likeliest)
+            return self._processed(materialise(logits), input_batch)
+        drawn = self.drawer.draw(logits, self.slots.parameters(input_batch), requested)
         tensors = None
-        if likeliest is not None:
+        if requested is not None:
             tensors = LogprobsTensors(drawn.ids, drawn.logprobs, drawn.ranks)
         return self._output(drawn.tokens, tensors, input_batch)
 
@@ -69,8 +69,8 @@ class Sampler:
                 processed = base.sampling_states.apply_top_k_top_p(
                     processed, batch.expanded_idx_mapping, batch.idx_mapping_np
                 )
-            asks = Asks(self.slots.rows(batch, processed=True))
-            drawn = self.drawer.draw(processed, asks, took=None)
+            parameters = DrawParameters(self.slots.rows(batch, processed=True))
+            drawn = self.drawer.draw(processed, parameters, counted_as=None)
             return drawn.tokens.view(-1).long(), processed
 
         base._sample_random = draw
@@ -80,7 +80,7 @@ class Sampler:
             del base._sample_random
 
     def _output(self, tokens: torch.Tensor, logprobs: Any, batch: Any) -> SamplerOutput:
-        sampled, rejected = counted(self.base, batch.seq_lens.new_ones(batch.num_reqs), batch)
+        sampled, rejected = count_tokens(self.base, batch.seq_lens.new_ones(batch.num_reqs), batch)
         return SamplerOutput(
             sampled_token_ids=tokens.long(),
             logprobs_tensors=logprobs,
@@ -90,8 +90,8 @@ class Sampler:
         )
 
 
-def counted(base: Any, sampled: torch.Tensor, batch: Any) -> Any:
-    """How many tokens requests get, none where a prompt is not read yet, and lose."""
+def count_tokens(base: Any, sampled: torch.Tensor, batch: Any) -> Any:
+    """Numbers of sampled and rejected tokens of each request; 0 during a prompt's prefill."""
     return get_num_sampled_and_rejected(
         sampled,
         batch.seq_lens,
@@ -102,7 +102,7 @@ def counted(base: Any, sampled: torch.Tensor, batch: Any) -> Any:
 
 
 class Verifier:
-    """vLLM's verification, which accepts drafts of n-grams while they are what is drawn."""
+    """vLLM's rejection sampler; n-gram drafts are accepted while they equal the drawn tokens."""
 
     def __init__(self, base: Any, sampler: Sampler) -> None:
         self.base, self.sampler = base, sampler
@@ -117,11 +117,11 @@ class Verifier:
         draft_logits: Optional[torch.Tensor] = None,
         invalid_drafts: Optional[torch.Tensor] = None,
     ) -> SamplerOutput:
-        """The tokens of each request: accepted drafts and one more."""
+        """The tokens of each request: accepted drafts and one drawn token."""
         sampler, batch = self.sampler, input_batch
-        if draft_logits is not None or sampler.base.compute_nans or not is_put_off():
-            counts.stock += is_put_off()
-            return self.base(looked_at(logits), batch, draft_logits, invalid_drafts)
+        if draft_logits is not None or sampler.base.compute_nans or not is_deferring():
+            counts.stock += is_deferring()
+            return self.base(materialise(logits), batch, draft_logits, invalid_drafts)
         states = sampler.base.sampling_states
         tokens, _ = gather_draft_sampled(
             batch.input_ids,
@@ -133,26 +133,28 @@ class Verifier:
         )
         wanted = states.max_num_logprobs(batch.idx_mapping_np)
         if wanted != NO_LOGPROBS:
-            logits = looked_at(logits)
-        shown, took, asks = logits, "logits", None
+            logits = materialise(logits)
+        shown, counted_as, parameters = logits, "logits", None
         shows_processed = sampler.base.logprobs_mode.startswith("processed")
         if sampler.slots.serves(batch) and not (wanted != NO_LOGPROBS and shows_processed):
-            asks = sampler.slots.asks(batch)
+            parameters = sampler.slots.parameters(batch)
         else:
-            logits = _processed(sampler.base, looked_at(logits), batch, tokens)
-            asks = Asks(sampler.slots.rows(batch, processed=True))
-            took = "processed"
+            logits = _processed(sampler.base, materialise(logits), batch, tokens)
+            parameters = DrawParameters(sampler.slots.rows(batch, processed=True))
+            counted_as = "processed"
             shown = logits if shows_processed else shown
         if invalid_drafts is not None:
             tokens = tokens.masked_fill(invalid_drafts, -1)
         most = self.base.num_speculative_steps + 1
-        found, emitted = verify(logits, asks, tokens.int(), batch.cu_num_logits, most, took)
+        found, emitted = verify(
+            logits, parameters, tokens.int(), batch.cu_num_logits, most, counted_as
+        )
         found = found.long()
         tensors = None
         if wanted != NO_LOGPROBS:
             layout = batch.cu_num_logits, batch.cu_num_logits_np
             tensors = self.base._get_logprobs_tensors(found, emitted, shown, *layout, wanted)
-        sampled, rejected = counted(sampler.base, emitted, batch)
+        sampled, rejected = count_tokens(sampler.base, emitted, batch)
         return SamplerOutput(
             sampled_token_ids=found,
             logprobs_tensors=tensors,
@@ -163,7 +165,7 @@ class Verifier:
 
 
 def _processed(base: Any, logits: torch.Tensor, batch: Any, tokens: torch.Tensor) -> torch.Tensor:
-    """Logits [n, V] behind vLLM's processors, the temperature and min_p."""
+    """Logits [n, V] after vLLM's processors, temperature and min_p."""
     changed: torch.Tensor = base.apply_sampling_params(
         logits,
         batch.expanded_idx_mapping,
@@ -180,45 +182,43 @@ def _processed(base: Any, logits: torch.Tensor, batch: Any, tokens: torch.Tensor
 
 @functools.wraps(_stock_sample)
 def _sample(self: Any, *arguments: Any, **named: Any) -> Any:
-    """A step's draw, whose logits are put off."""
-    with put_off(isinstance(self.sampler, Sampler)):
+    """A step's draw, with deferred logits."""
+    with defer_products(isinstance(self.sampler, Sampler)):
         return _stock_sample(self, *arguments, **named)
 
 
 @functools.wraps(_stock_sample_tokens)
 def _sample_tokens(self: Any, *arguments: Any, **named: Any) -> Any:
-    """The end of a step, whose output names the requests without a token."""
+    """The end of a step; its output names the requests without a token."""
     return faults.report(_stock_sample_tokens(self, *arguments, **named))
 
 
 @functools.wraps(_stock_custom)
 def _custom_sampler(self: Any, sampler: Any) -> Any:
-    """Our samplers, where the configuration is served and the model has none of its own."""
+    """The library's samplers, if the configuration is supported and the model has none itself."""
     own = _stock_custom(self, sampler)
     if own is not None or not is_served(self):
         return own
-    made = Sampler(sampler)
+    drawing = Sampler(sampler)
     drafts = self.vllm_config.speculative_config
     if drafts is None:
-        return made, None
-    return made, Verifier(RejectionSampler(sampler, drafts, self.device), made)
+        return drawing, None
+    return drawing, Verifier(RejectionSampler(sampler, drafts, self.device), drawing)
 
 
 @functools.wraps(_stock_grammar)
 def _grammar(
     self: Any, logits: Any, input_batch: Any, grammar_req_ids: Any, grammar_bitmask: Any
 ) -> None:
-    """Keep a grammar's mask for the draw, where logits are put off."""
+    """Store a grammar's mask with deferred logits, for the draw."""
     if not is_lazy(logits):
-        _stock_grammar(
-            self, looked_at(logits), input_batch, grammar_req_ids, grammar_bitmask
-        )
+        _stock_grammar(self, materialise(logits), input_batch, grammar_req_ids, grammar_bitmask)
         return
     if not grammar_req_ids:
         return
     ends = input_batch.cu_num_logits_np
     places = [input_batch.req_ids.index(request) for request in grammar_req_ids]
-    mask = masks.of_grammars(
+    mask = masks.read_grammar_masks(
         grammar_bitmask,
         [int(ends[place + 1] - ends[place]) for place in places],
         [int(ends[place]) for place in places],

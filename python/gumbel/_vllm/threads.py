@@ -12,33 +12,33 @@ import torch
 from .._device import open_device
 
 
-def _processors() -> set[int]:
-    """Those that this process's threads may use, together.
+def _process_affinity() -> set[int]:
+    """The processors that any thread of this process may use.
 
-    vLLM binds each of its threads to a processor of its own, and the one that calls, too: what that
-    one may use is a single one, and threads that it starts would inherit that.
+    vLLM binds each of its threads, the calling one included, to a single processor. Threads that
+    the calling thread starts would inherit that processor.
     """
     found = set(os.sched_getaffinity(0))
     for thread in os.listdir("/proc/self/task"):
         try:
             found |= os.sched_getaffinity(int(thread))
-        except OSError:  # it has ended
+        except OSError:  # the thread has ended
             continue
     return found
 
 
 @functools.cache
-def _opened(count: int) -> int:
-    """Have the library start `count` threads; their number."""
-    mine = os.sched_getaffinity(0)
+def _start_threads(count: int) -> int:
+    """Have the library start `count` threads; returns `count`."""
+    own = os.sched_getaffinity(0)
     try:
-        os.sched_setaffinity(0, _processors())
+        os.sched_setaffinity(0, _process_affinity())
         open_device("cpu", None, count)
     finally:
-        os.sched_setaffinity(0, mine)
+        os.sched_setaffinity(0, own)
     return count
 
 
 def threads_for(rows: torch.Tensor) -> dict[str, Any]:
-    """What a call takes that says how many threads draw from these rows."""
-    return {"threads": _opened(torch.get_num_threads())} if rows.is_cpu else {}
+    """The `threads` argument of a call on these rows; empty on a GPU."""
+    return {"threads": _start_threads(torch.get_num_threads())} if rows.is_cpu else {}

@@ -5,10 +5,10 @@ Draws read the LM head in place, so new values need nothing. Two kinds of object
 
 - Prepared calls hold its address, and the address and value of everything else they were prepared
   with. A drawer finds them by exactly these, so a new tensor, shape or scale prepares a new call.
-- A screen is a quantized copy. It is used while the head is the same tensor, at the same address,
-  with the same version counter of torch, and while no event below has happened since the last
+- A screen is a quantized copy. A step uses it while the head is the same tensor, at the same
+  address, with the same version counter of torch, and no event below has happened since the last
   check. After an event Screen.verify() compares it with all weights; a screen that does not match
-  is made again. Each step checks, before it draws.
+  is built again. Each step checks before it draws.
 
 The events: any access through vLLM's WorkerWrapperBase to an attribute that is not in STEPS. All
 executors reach workers through it, so reload_weights, update_weights, load_model, reset_weights,
@@ -107,10 +107,10 @@ def _getattr(self: Any, name: str) -> Any:
 
 
 @functools.wraps(_stock_loader)
-def _load(self: Any, *arguments: Any, **named: Any) -> Any:
+def _load(self: Any, *call_arguments: Any, **named: Any) -> Any:
     """The loader of an embedding or LM head."""
     changed()
-    return _stock_loader(self, *arguments, **named)
+    return _stock_loader(self, *call_arguments, **named)
 
 
 def install() -> None:

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FlashInfer's samplers under their own names and signatures, drawn by libgumbel.
+"""FlashInfer's samplers, with their names and signatures, implemented by libgumbel.
 
 >>> import gumbel.flashinfer as flashinfer
 >>> tokens = flashinfer.sampling.top_k_top_p_sampling_from_logits(logits, 50, 0.95)
 
-The names are those of flashinfer 0.7: `sampling`, `topk` and `logits_processor`, most of them here,
-too. Tensors are torch's, on CUDA on the current stream, or on the CPU. What differs from FlashInfer
-is what is drawn: exact samples, of noise that resolves to 2^-64, and a row's token does not depend
-on its place in the batch where seeds are one a row; see gumbel.flashinfer.sampling.
+The names are those of flashinfer 0.7: the modules `sampling`, `topk` and `logits_processor`, most
+of whose functions are also here. Tensors are torch's, on CUDA (on the current stream) or on the
+CPU. Unlike FlashInfer's, samples are exact, with noise that resolves to 2^-64; and with one seed
+for each row, a token does not depend on the position of its row in the batch. See
+gumbel.flashinfer.sampling.
 
-FlashInfer itself is not needed. Needs torch 2.9 or later. Under torch.compile() the calls break
+FlashInfer itself is not required; torch 2.9 or later is. Under torch.compile() the calls break
 graphs, as FlashInfer's do; torch.ops.gumbel.* of gumbel.torch do not.
 """
 

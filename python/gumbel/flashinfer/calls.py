@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of the library on rows of tensors, whose structs are made once for each shape and thread.
+"""Calls of the library on rows of tensors, with structs that are built once per shape and thread.
 
-The calls of the package read whatever Python has; these take tensors and numbers alone, and change
-nothing in their structs but addresses.
+They accept tensors and numbers only, and change only addresses in their structs, which makes them
+faster than the package's other calls.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ DTYPES = {
     torch.float16: _abi.FLOAT16,
     torch.bfloat16: _abi.BFLOAT16,
 }
-CALLS_MOST = 256  # that a thread keeps
-CONSTANTS_MOST = 4096  # that a process keeps on its GPUs
+CALLS_MOST = 256  # cached calls of a thread
+CONSTANTS_MOST = 4096  # cached constants of a process on its GPUs
 
 
 class Parameter(NamedTuple):
-    """A row parameter: where it lies, a value for all rows or one each, and what keeps it there."""
+    """A row parameter: its address, its stride, and the object that owns its memory."""
 
     address: int
     stride: int
@@ -48,24 +48,24 @@ _constants: dict[tuple[Any, ...], torch.Tensor] = {}
 
 
 def constant(value: Union[int, float], dtype: torch.dtype, place: torch.device) -> torch.Tensor:
-    """One element on a GPU that holds `value`, kept for later calls of any stream."""
+    """A tensor of one element on a GPU with this value, cached for calls on any stream."""
     key = (value, dtype, place)
     if key in _constants:
         return _constants[key]
-    made = torch.full((1,), value, dtype=dtype, device=place)
-    # What a graph is to hold is its own; nothing is dropped, since a stream may still read it.
+    tensor = torch.full((1,), value, dtype=dtype, device=place)
+    # A captured graph owns its constants. Cached ones are never dropped: a stream may read them.
     if not torch.cuda.is_current_stream_capturing() and len(_constants) < CONSTANTS_MOST:
         torch.cuda.current_stream(place).synchronize()
-        _constants[key] = made
-    return made
+        _constants[key] = tensor
+    return tensor
 
 
-def number(
+def scalar_parameter(
     value: Union[int, float], dtype: torch.dtype, place: torch.device, kept: bool = True
 ) -> Parameter:
-    """A parameter that is one value for all rows; `kept`: it will be met again.
+    """A parameter with one value for all rows; `kept`: cache it for later calls.
 
-    Integers of 64 bits are unsigned.
+    64-bit integers are unsigned.
     """
     if place.type == "cpu":
         cell = _KINDS[dtype](value)
@@ -73,16 +73,16 @@ def number(
     if dtype is torch.int64 and value >= 2**63:
         value -= 2**64
     if kept:
-        made = constant(value, dtype, place)
+        tensor = constant(value, dtype, place)
     else:
-        made = torch.full((1,), value, dtype=dtype, device=place)
-    return Parameter(made.data_ptr(), _abi.SAME, made)
+        tensor = torch.full((1,), value, dtype=dtype, device=place)
+    return Parameter(tensor.data_ptr(), _abi.SAME, tensor)
 
 
-def one_a_row(value: torch.Tensor, rows: int) -> Parameter:
-    """A parameter that is a tensor [rows] or [1], of the library's dtype and without gaps.
+def tensor_parameter(value: torch.Tensor, rows: int) -> Parameter:
+    """A parameter from a contiguous tensor [rows] or [1] of the library's dtype.
 
-    One for all rows is, as a seed, mixed with the number of the row.
+    From one seed for all rows the library derives each row's seed.
     """
     return Parameter(value.data_ptr(), 0 if value.shape[0] == rows else _abi.SAME, value)
 
@@ -91,7 +91,7 @@ def one_a_row(value: torch.Tensor, rows: int) -> Parameter:
 
 
 class Call:
-    """The structs of calls that differ in nothing but addresses."""
+    """The structs of calls that differ only in addresses."""
 
     def __init__(
         self, function: str, logits: torch.Tensor, options: tuple[int, int], given: Parameters
@@ -118,7 +118,7 @@ class Call:
         self.device = self.arrays.device
         size = ctypes.c_size_t()
         drawn = function == "sample_logits"
-        # Any address: what is asked for counts.
+        # The workspace depends on which outputs are requested, not on their addresses.
         self.output.tokens = self.output.status = ctypes.addressof(size)
         status = _abi.lib.gumbel_workspace_size(
             self.device,
@@ -141,7 +141,7 @@ class Call:
         out: torch.Tensor,
         statuses: Optional[torch.Tensor] = None,
     ) -> None:
-        """Call the library on these rows, for it to write `out`, and `statuses` of a draw."""
+        """Call the library on these rows; it writes `out`, and for a draw `statuses`."""
         self.tensor.data = logits.data_ptr()
         for name, field in self.fields.items():
             field.data = given[name].address
@@ -174,7 +174,7 @@ _kept = _Kept()
 
 
 def _forget() -> None:
-    """After a fork the child opens devices of its own."""
+    """In a child of fork(), which opens devices of its own."""
     _kept.calls.clear()
 
 
@@ -185,7 +185,7 @@ if hasattr(os, "register_at_fork"):
 def call_of(
     function: str, logits: torch.Tensor, options: tuple[int, int], given: Parameters
 ) -> Call:
-    """The thread's call of this kind."""
+    """The thread's cached call of this kind."""
     key = (
         function,
         logits.shape,
@@ -203,11 +203,11 @@ def call_of(
     return calls[key]
 
 
-# -------------------------------------------------------------------------- what is asked of them
+# ------------------------------------------------------------------------------ draws and rows
 
 
 def rows_of(name: str, rows: Any) -> torch.Tensor:
-    """`rows` [B, V] as the library reads them: nothing is copied where that can be."""
+    """`rows` [B, V] as the library reads them, copied only if necessary."""
     if not isinstance(rows, torch.Tensor):
         raise TypeError(f"{name}: expected a torch.Tensor, got {type(rows).__name__}")
     if rows.dim() != 2:
@@ -228,12 +228,12 @@ PLAIN = (_abi.ORDER_MIN_P_TOP_K_TOP_P, _abi.TIES_ALL)
 JOINT = (_abi.ORDER_JOINT, _abi.TIES_ALL)
 
 
-def drawn(
+def draw_tokens(
     logits: torch.Tensor, given: Parameters, options: tuple[int, int] = PLAIN
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """A token and a gumbel_row_status of each row, int32 [B].
+    """A token and a gumbel_row_status for each row, int32 [B].
 
-    The token is -1 and the status is not 0 for rows that hold a NaN or +inf, or nothing to draw.
+    Rows with a NaN or +inf, or without a token to draw, have token -1 and a status that is not 0.
     """
     rows = logits.shape[0]
     tokens = torch.empty(rows, dtype=torch.int32, device=logits.device)
@@ -243,14 +243,14 @@ def drawn(
     return tokens, statuses
 
 
-def transformed(
+def transform_rows(
     function: str,
     logits: torch.Tensor,
     given: Parameters,
     options: tuple[int, int] = PLAIN,
     out: Optional[torch.Tensor] = None,
 ) -> torch.Tensor:
-    """The rows that the library's "softmax" or "process_logits" makes, float32 [B, V]."""
+    """The result of the library's "softmax" or "process_logits", float32 [B, V]."""
     if out is None:
         out = torch.empty(logits.shape, dtype=torch.float32, device=logits.device)
     if out.shape[0]:

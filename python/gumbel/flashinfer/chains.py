@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""flashinfer.sampling.chain_speculative_sampling: drafts accepted by rejection."""
+"""flashinfer.sampling.chain_speculative_sampling(): drafts accepted by rejection sampling."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, Optional
 import torch
 
 from .._calls.drafts import verify_logits
-from .._inputs.proposals import proposal_logits
+from .._calls.proposals import proposal_logits
 from .._calls.sample_calls import sample_logits
 from .seeds import Seed, get_seed_and_offset, seeds_of
 
-DOMAIN_ACCEPT = 2  # of the library's noise for what is weighed, gumbel.h
+DOMAIN_ACCEPT = 2  # GUMBEL_DOMAIN_ACCEPT
 
 
 def chain_speculative_sampling(
@@ -26,25 +26,28 @@ def chain_speculative_sampling(
     seed: Seed = None,
     offset: Seed = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Accept each draft with chance min(1, p / q); draw the first that is not from max(p - q, 0).
+    """Accept each draft with probability min(1, p / q); replace the first rejected one by a draw
+    from max(p - q, 0).
 
-    draft_probs      [B, n, V]: q, what drafts were drawn with, by noise of their own.
+    draft_probs      [B, n, V]: q, the distributions that drew the drafts, with independent noise.
     draft_token_ids  [B, n]: the drafts.
-    target_probs     [B, n + 1, V]: p; behind n accepted drafts a token is drawn from the last row.
+    target_probs     [B, n + 1, V]: p; after n accepted drafts a token is drawn from the last row.
     maybe_output_accepted_token_num, maybe_output_emitted_draft_token_num
-                     int32 [B], to which the counts are added; None: to zeros.
-    seed, offset     as in gumbel.flashinfer.sampling; draft i is weighed at position offset + i.
+                     int32 [B], to which the counts are added; None: new tensors.
+    seed, offset     as in gumbel.flashinfer.sampling; draft i is tested at position offset + i.
 
-    Gives the tokens, int32 [B, n + 1] with -1 behind the last; how many drafts would be accepted
-    if each were weighed alone; and how many were emitted, to which one token is added. The text has
-    the law of p. By the library's rule "rejection": gumbel.verify_logits().
+    Returns the tokens, int32 [B, n + 1] with -1 after the last; the number of drafts that would be
+    accepted if each were tested independently; and the number of emitted drafts, which does not
+    include the drawn token. The emitted tokens have the distribution p. Implemented by the rule
+    "rejection" of gumbel.verify_logits(). Unstable: may change in a minor release; see
+    docs/compatibility.md.
     """
     ids = _checked(draft_probs, draft_token_ids, target_probs)
     batch, drafts, vocab = draft_probs.shape
     wide, place = drafts + 1, target_probs.device
     if seed is None or offset is None:
         seed, offset = get_seed_and_offset(batch * wide, generator, place)
-    seeds_of(seed, offset, None, place, batch, 0)  # says what is wrong with them
+    seeds_of(seed, offset, None, place, batch, 0)  # checks them
     noise: dict[str, Any] = {"seed": _words(seed), "position": _words(offset)}
 
     target: Any = target_probs.float().log().reshape(-1, vocab)
@@ -72,7 +75,7 @@ def chain_speculative_sampling(
 
 
 def _checked(draft_probs: Any, draft_token_ids: Any, target_probs: Any) -> torch.Tensor:
-    """The drafts, after a look at all shapes."""
+    """The drafts, after a check of all shapes."""
     given = {
         "draft_probs": draft_probs,
         "draft_token_ids": draft_token_ids,
@@ -98,7 +101,7 @@ def _checked(draft_probs: Any, draft_token_ids: Any, target_probs: Any) -> torch
 
 
 def _words(value: Any) -> Any:
-    """A seed or an offset as the package takes it: one for all rows is a tensor without axes."""
+    """A seed or an offset as the package takes it: one for all rows as a 0-d tensor."""
     if not isinstance(value, torch.Tensor):
         return value & (2**64 - 1)
     value = value.view(torch.uint64)
@@ -112,16 +115,16 @@ def _later(
     accepted: torch.Tensor,
     noise: dict[str, Any],
 ) -> torch.Tensor:
-    """How many drafts behind the first that was not accepted would be, each weighed alone: [B].
+    """The number of drafts after the first rejected one that pass an independent test: [B].
 
-    Their places' noise for that was not used by the call.
+    The call has not used the noise of their positions for the test.
     """
     batch, drafts = ids.shape
     vocab, place = draft_probs.shape[2], ids.device
     known = (ids >= 0) & (ids < vocab)
     at = ids.clamp(0, vocab - 1).long().unsqueeze(-1)
-    share = target_probs[:, :drafts].float().gather(2, at) / draft_probs.float().gather(2, at)
-    share = torch.where(known.unsqueeze(-1), share, 0).nan_to_num(0, posinf=1).clamp(0, 1)
+    ratio = target_probs[:, :drafts].float().gather(2, at) / draft_probs.float().gather(2, at)
+    ratio = torch.where(known.unsqueeze(-1), ratio, 0).nan_to_num(0, posinf=1).clamp(0, 1)
     steps = torch.arange(drafts, device=place)
     spread: dict[str, Any] = {
         name: value.view(torch.int64).repeat_interleave(drafts)
@@ -137,12 +140,12 @@ def _later(
     spread["position"] = (steps.repeat(batch) + offsets).view(torch.uint64)
     if isinstance(spread["seed"], torch.Tensor):
         spread["seed"] = spread["seed"].view(torch.uint64)
-    chances: Any = torch.cat((share, 1 - share), -1).log().view(-1, 2)
-    weighed: Any = sample_logits(
+    chances: Any = torch.cat((ratio, 1 - ratio), -1).log().view(-1, 2)
+    tested: Any = sample_logits(
         chances,
         domain=DOMAIN_ACCEPT,
         logprobs=None,
         **spread,
     )
-    stands: torch.Tensor = weighed.tokens.view(batch, drafts) == 0
-    return (stands & (steps > accepted.unsqueeze(-1))).sum(-1, dtype=torch.int32)
+    passed: torch.Tensor = tested.tokens.view(batch, drafts) == 0
+    return (passed & (steps > accepted.unsqueeze(-1))).sum(-1, dtype=torch.int32)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Temperatures and what truncates: a number for all rows, or a tensor of one each."""
+"""Temperature and truncation: a number for all rows, or a tensor of one number for each row."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any, Optional
 
 import torch
 
-from .calls import Parameter, Parameters, number, one_a_row
+from .calls import Parameter, Parameters, scalar_parameter, tensor_parameter
 
 INT32_MAX = 2**31 - 1
 TEMPERATURE_MOST = 3.0e38
-# The least and the most, and whether the least itself is allowed.
+# Lower bound, upper bound, and whether the lower bound itself is allowed.
 _RANGES = {
     "top_p": (0.0, 1.0, False),
     "min_p": (0.0, 1.0, True),
@@ -22,11 +22,11 @@ _RANGES = {
 def limits_of(
     rows: int, place: torch.device, indices: Optional[torch.Tensor], **given: Any
 ) -> Parameters:
-    """The library's parameters of `rows` distributions, or of what `indices` takes of them.
+    """The library's parameters for `rows` distributions, or for those that `indices` selects.
 
-    given        temperature, top_k, top_p, min_p: a number or a tensor [rows], one a distribution.
+    given        temperature, top_k, top_p, min_p: a number, or a tensor [rows].
 
-    ValueError for a value out of range; the values of a tensor on CUDA are not looked at.
+    Raises ValueError for a value out of range; values of a tensor on CUDA are not checked.
     """
     for name, value in given.items():
         if isinstance(value, torch.Tensor) and value.is_cpu:
@@ -37,7 +37,7 @@ def limits_of(
 def unchecked_limits(
     rows: int, place: torch.device, indices: Optional[torch.Tensor], **given: Any
 ) -> Parameters:
-    """limits_of() for tensors with values of the library: temperature 0 is greedy, top_k 0 off."""
+    """limits_of() without checks of tensors: temperature 0 is greedy, top_k 0 is off."""
     return {name: _limit(name, value, rows, place, indices) for name, value in given.items()}
 
 
@@ -46,23 +46,23 @@ def _limit(
 ) -> Parameter:
     dtype = torch.int32 if name == "top_k" else torch.float32
     if not isinstance(value, torch.Tensor):
-        return number(_checked(name, value), dtype, place)
+        return scalar_parameter(_checked(name, value), dtype, place)
     if value.dim() != 1:
         shape = tuple(value.shape)
         raise ValueError(f"{name}: expected a number or a tensor of shape ({rows},), got {shape}")
     if value.shape[0] != rows:
-        raise ValueError(f"{name}: expected one a distribution, {rows}, got {value.shape[0]}")
+        raise ValueError(f"{name}: expected the shape ({rows},), got ({value.shape[0]},)")
     if value.device != place:
         raise ValueError(f"{name}: is on {value.device}, the rows are on {place}")
     if indices is not None:
         value = value.index_select(0, indices)
     if value.dtype is torch.int64:
         value = value.clamp(max=INT32_MAX)
-    return one_a_row(value.detach().to(dtype).contiguous(), value.shape[0])
+    return tensor_parameter(value.detach().to(dtype).contiguous(), value.shape[0])
 
 
 def _range(name: str) -> str:
-    """The values that a parameter can have, in words."""
+    """The range of a parameter, in words."""
     if name == "top_k":
         return "at least 1"
     least, most, closed = _RANGES[name]
@@ -70,7 +70,7 @@ def _range(name: str) -> str:
 
 
 def _check_values(name: str, values: torch.Tensor) -> None:
-    """Refuse values of a tensor on the CPU that are out of range, or NaN."""
+    """Raise ValueError if a tensor on the CPU has values that are out of range, or NaN."""
     if name == "top_k":
         fine = values >= 1
     else:

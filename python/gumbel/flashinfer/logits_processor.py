@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""flashinfer.logits_processor: pipes of processors, each as few calls of the library as can be.
+"""flashinfer.logits_processor: pipes of processors, fused into few calls of the library.
 
 >>> pipe = LogitsPipe([Temperature(), Softmax(), TopK(), TopP(), Sample()])
 >>> tokens = pipe(logits, temperature=0.8, top_k=50, top_p=0.95, seed=1, offset=17)
 
-The pipe above is one call, and no probabilities are formed.
+The pipe above is one call, without probabilities.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any, Optional, Union
 
 import torch
 
-from .calls import JOINT, PLAIN, rows_of, transformed
-from .limits import limits_of
-from .sampling import ROUNDS, draw_rows, told
 from .. import _abi
+from .calls import JOINT, PLAIN, rows_of, transform_rows
+from .limits import limits_of
+from .sampling import ROUNDS, draw_rows, finish_tokens
 
 LIMITS = ("min_p", "top_k", "top_p")
-# The orders in which one call truncates.
+# The orders in which one call can truncate.
 _ORDERS = {
     ("min_p", "top_k", "top_p"): PLAIN,
     ("top_k", "top_p", "min_p"): (_abi.ORDER_TOP_K_TOP_P_MIN_P, _abi.TIES_ALL),
@@ -30,7 +30,7 @@ _ORDERS = {
 
 
 class TensorType(Enum):
-    """What a tensor holds."""
+    """The kind of a tensor's content."""
 
     LOGITS = auto()
     PROBS = auto()
@@ -42,7 +42,7 @@ class TensorType(Enum):
 
 @dataclass(frozen=True)
 class TaggedTensor:
-    """A tensor and what it holds."""
+    """A tensor and the kind of its content."""
 
     data: torch.Tensor
     type: TensorType
@@ -61,10 +61,10 @@ class TaggedTensor:
 
 
 class LogitsProcessor:
-    """A step of a pipe. Parameters given here serve where the pipe's call has none."""
+    """A step of a pipe. Parameters passed here are defaults of those of the pipe's call."""
 
-    name = ""  #: of the parameter that the step takes
-    maps: dict[TensorType, TensorType] = {}  #: what it takes: what it gives
+    name = ""  #: name of the step's parameter
+    maps: dict[TensorType, TensorType] = {}  #: {kind of input: kind of output}
 
     def __init__(self, **params: Any) -> None:
         self.params = params
@@ -74,14 +74,14 @@ class LogitsProcessor:
 
 
 class Temperature(LogitsProcessor):
-    """Logits divided by `temperature`: a float > 0, or a tensor of one a row."""
+    """Logits divided by `temperature`: a float > 0, or a tensor [rows]."""
 
     name = "temperature"
     maps = {TensorType.LOGITS: TensorType.LOGITS}
 
 
 class Softmax(LogitsProcessor):
-    """Probabilities of logits. enable_pdl is taken and changes nothing."""
+    """Probabilities of logits. enable_pdl is ignored."""
 
     maps = {TensorType.LOGITS: TensorType.PROBS}
 
@@ -90,10 +90,10 @@ class Softmax(LogitsProcessor):
 
 
 class TopK(LogitsProcessor):
-    """The `top_k` likeliest: other logits are -inf, other probabilities 0.
+    """The `top_k` likeliest tokens: other logits are -inf, other probabilities 0.
 
-    joint_topk_topp  True: a TopP that stands before Sample and behind this counts the mass of the
-                     whole row, not that of the top_k.
+    joint_topk_topp  True: a TopP between this and Sample sums the probabilities of the whole row,
+                     not those of the top_k tokens.
     """
 
     name = "top_k"
@@ -104,22 +104,22 @@ class TopK(LogitsProcessor):
 
 
 class TopP(LogitsProcessor):
-    """The likeliest that hold the share `top_p` of the mass."""
+    """The smallest set of likeliest tokens with a total probability of at least `top_p`."""
 
     name = "top_p"
     maps = {TensorType.PROBS: TensorType.PROBS}
 
 
 class MinP(LogitsProcessor):
-    """Those that have at least the share `min_p` of the likeliest one's probability."""
+    """Tokens with a probability of at least `min_p` times that of the likeliest one."""
 
     name = "min_p"
     maps = {TensorType.PROBS: TensorType.PROBS}
 
 
 class Sample(LogitsProcessor):
-    """A token of each row. The call takes indices, generator, seed and offset, as `sampling` has
-    them; deterministic is taken and changes nothing."""
+    """Draws a token for each row. The call takes indices, generator, seed and offset, as in
+    `sampling`; deterministic is ignored."""
 
     maps = {TensorType.LOGITS: TensorType.INDICES, TensorType.PROBS: TensorType.INDICES}
 
@@ -128,18 +128,17 @@ class Sample(LogitsProcessor):
 
 
 class LogitsPipe:
-    """Processors, one after the other.
+    """A sequence of processors.
 
-    processors   LogitsProcessors of this module; those of others are refused by TypeError.
-    compile      False: a call a processor.
-    input_type   what the pipe takes, where its first processor takes both kinds; None: what that
-                 one takes.
+    processors   LogitsProcessors of this module; TypeError for others.
+    compile      True: fuse processors into few calls; False: one call for each processor.
+    input_type   kind of the input, required if the first processor takes both kinds.
     custom_fusion_rules, custom_validity_checks
-                 None: there are no operators here that they could be about.
+                 must be None: this implementation has no operators for them.
 
-    ValueError for an empty pipe, one whose processors do not fit together, or one whose input is
-    not known. pipe(x, **parameters) gives a tensor: tokens int32, probabilities float32, logits in
-    the dtype of `x`; ValueError where a parameter is missing or out of its range.
+    Raises ValueError for an empty pipe, for processors that do not fit together, and for an unknown
+    input type. pipe(x, **parameters) returns a tensor: tokens int32, probabilities float32, or
+    logits in the dtype of `x`; ValueError if a parameter is missing or out of range.
     """
 
     def __init__(
@@ -153,7 +152,7 @@ class LogitsPipe:
         if not processors:
             raise ValueError("Pipeline cannot be empty")
         if custom_fusion_rules or custom_validity_checks:
-            raise ValueError("custom_fusion_rules: there are no operators for rules of one's own")
+            raise ValueError("custom_fusion_rules: custom rules and checks are not supported")
         self.processors = list(processors)
         for processor in self.processors:
             if not isinstance(processor, LogitsProcessor) or not processor.maps:
@@ -166,7 +165,7 @@ class LogitsPipe:
 
     @property
     def initial_type(self) -> TensorType:
-        """What the pipe takes."""
+        """The kind of the pipe's input."""
         return self._initial_type
 
     def _check_types(self) -> None:
@@ -180,7 +179,7 @@ class LogitsPipe:
             kind = processor.maps[kind]
 
     def compile(self) -> None:
-        """Put together what one call of the library does."""
+        """Fuse processors that one call of the library can apply."""
         steps: list[list[LogitsProcessor]] = []
         for index, processor in enumerate(self.processors):
             joint = _is_joint(self.processors[index : index + 3])
@@ -205,19 +204,19 @@ def _only_type(processor: LogitsProcessor) -> TensorType:
     if len(processor.maps) > 1:
         raise ValueError(
             f"Pipeline creation failed: {type(processor).__name__} takes LOGITS and PROBS; "
-            "say which by input_type"
+            "pass input_type"
         )
     return next(iter(processor.maps))
 
 
 def _is_joint(three: Sequence[LogitsProcessor]) -> bool:
-    """Whether these are a TopK that asks for it, a TopP and a Sample."""
+    """Whether these are a TopK with joint_topk_topp, a TopP and a Sample."""
     kinds = [type(processor) for processor in three]
     return kinds == [TopK, TopP, Sample] and bool(three[0].params["joint_topk_topp"])
 
 
 def _options(step: Sequence[LogitsProcessor]) -> Optional[tuple[int, int]]:
-    """Order and ties of the call that does all of a step; None: there is none."""
+    """Order and ties of the one call for a step; None: no single call can do it."""
     names = [processor.name for processor in step if processor.name]
     limits = tuple(name for name in names if name in LIMITS)
     if len(set(names)) < len(names):
@@ -234,7 +233,7 @@ def _parameter(processor: LogitsProcessor, parameters: dict[str, Any]) -> Any:
     name = processor.name
     value = parameters.get(name, processor.params.get(name))
     if value is None:
-        raise ValueError(f"{name}: {type(processor).__name__} needs it")
+        raise ValueError(f"{name}: {type(processor).__name__} requires it")
     if not isinstance(value, torch.Tensor):
         if name == "temperature" and not (isinstance(value, float) and value > 0):
             raise ValueError("temperature: must be a float above 0, or a tensor")
@@ -263,11 +262,11 @@ def _run(
             parameters.get, ("seed", "offset", "generator", "indices")
         )
         drawn = draw_rows(rows, indices, (seed, offset, generator), ROUNDS, options, **limits)
-        made = told(drawn, indices)
+        result = finish_tokens(drawn, indices)
     else:
         given = limits_of(len(rows), rows.device, None, **limits)
         function = "softmax" if kind is TensorType.PROBS else "process_logits"
-        made = transformed(function, rows, given, options)
+        result = transform_rows(function, rows, given, options)
         if kind is TensorType.LOGITS:
-            made = made.to(found.data.dtype)
-    return TaggedTensor(made, kind)
+            result = result.to(found.data.dtype)
+    return TaggedTensor(result, kind)

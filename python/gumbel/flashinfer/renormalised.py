@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The calls of flashinfer.sampling that give rows: probabilities, and logits that are masked."""
+"""The calls of flashinfer.sampling that return rows: probabilities, or masked logits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Optional, Union
 
 import torch
 
-from .calls import DTYPES, rows_of, transformed
+from .calls import DTYPES, rows_of, transform_rows
 from .limits import TEMPERATURE_MOST, limits_of
 
 _TEMPERATURES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -20,45 +20,45 @@ def softmax(
 ) -> torch.Tensor:
     """The probabilities of logits / temperature: float32 [rows, V].
 
-    temperature  a number > 0, or a floating-point tensor of one a row; None: 1. For 0, which is
-                 equal probabilities to FlashInfer, and for less a number or a tensor on the CPU
-                 raises ValueError; the values of a tensor on CUDA are not looked at, and a row
-                 whose temperature is 0 has equal probabilities of all tokens but those of -inf.
-    enable_pdl   is taken and changes nothing.
+    temperature  a number > 0, or a floating-point tensor [rows]; None: 1. A number, or a tensor on
+                 the CPU, with values <= 0 raises ValueError. Values of a tensor on CUDA are not
+                 checked; a row with temperature 0 has equal probabilities of all tokens except
+                 those of -inf, as in FlashInfer.
+    enable_pdl   ignored.
 
-    ValueError for a tensor of another shape, length, device or dtype, TypeError for what is no
-    number. A row with a NaN or +inf, or of -inf alone, is NaN throughout.
+    Raises ValueError for a tensor of another shape, device or dtype, and TypeError if `temperature`
+    is not a number. A row with a NaN or +inf, or of -inf only, is all NaN.
     """
     logits = rows_of("logits", logits)
     if temperature is None:
-        return transformed("softmax", logits, {})
+        return transform_rows("softmax", logits, {})
     if isinstance(temperature, torch.Tensor):
         if temperature.dtype not in _TEMPERATURES:
             raise ValueError(f"temperature: expected floating-point, got {temperature.dtype}")
-        if not temperature.is_cpu:  # to the library 0 is greedy, and probabilities are those of 1
+        if not temperature.is_cpu:  # in the library 0 is greedy, with the probabilities of 1
             temperature = temperature.float()
             temperature = temperature.where(temperature != 0, TEMPERATURE_MOST)
     given = limits_of(len(logits), logits.device, None, temperature=temperature)
-    return transformed("softmax", logits, given)
+    return transform_rows("softmax", logits, given)
 
 
 def _renormalised(probs: torch.Tensor, **limits: Any) -> torch.Tensor:
     given = limits_of(len(probs), probs.device, None, **limits)
-    return transformed("softmax", probs.float().log(), given)
+    return transform_rows("softmax", probs.float().log(), given)
 
 
 def top_p_renorm_probs(
     probs: torch.Tensor, top_p: Union[torch.Tensor, float], is_deterministic: bool = False
 ) -> torch.Tensor:
-    """Probabilities of the likeliest tokens that hold the share top_p; the others' are 0.
+    """Renormalised probabilities of the smallest set of likeliest tokens with a total of top_p.
 
-    float32 [rows, V]. is_deterministic is taken and changes nothing: it always is.
+    float32 [rows, V]; other tokens have 0. is_deterministic is ignored: results are deterministic.
     """
     return _renormalised(rows_of("probs", probs), top_p=top_p)
 
 
 def _asserted(rows: torch.Tensor) -> None:
-    """AssertionError for a dtype that FlashInfer has no kernel for."""
+    """AssertionError for a dtype without a kernel in FlashInfer."""
     if rows.dtype not in DTYPES:
         raise AssertionError(
             f"Unsupported dtype {rows.dtype}, expected float32, float16, or bfloat16"
@@ -68,7 +68,7 @@ def _asserted(rows: torch.Tensor) -> None:
 def top_k_renorm_probs(
     probs: torch.Tensor, top_k: Union[torch.Tensor, int], is_deterministic: bool = False
 ) -> torch.Tensor:
-    """Probabilities of the top_k likeliest tokens; the others' are 0.
+    """Renormalised probabilities of the top_k likeliest tokens; other tokens have 0.
 
     [rows, V] in the dtype of `probs`: float32, float16 or bfloat16, else AssertionError.
     """
@@ -77,15 +77,15 @@ def top_k_renorm_probs(
 
 
 def top_k_mask_logits(logits: torch.Tensor, top_k: Union[torch.Tensor, int]) -> torch.Tensor:
-    """Logits, -inf where they are below the top_k-th of their row.
+    """Logits with those below the top_k-th largest of their row set to -inf.
 
     [rows, V] in the dtype of `logits`: float32, float16 or bfloat16, else AssertionError. A row
-    with a NaN or +inf is NaN throughout.
+    with a NaN or +inf is all NaN.
     """
     _asserted(logits)
     rows = rows_of("logits", logits)
     given = limits_of(len(rows), rows.device, None, top_k=top_k)
-    return transformed("process_logits", rows, given).to(logits.dtype)
+    return transform_rows("process_logits", rows, given).to(logits.dtype)
 
 
 top_p_renorm_prob = top_p_renorm_probs

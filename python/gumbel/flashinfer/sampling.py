@@ -1,36 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
 """The calls of flashinfer.sampling that draw.
 
-All take tensors on one device, CUDA's or the CPU's, whose rows are distributions, and queue on the
-current stream. What they share:
+All functions take tensors on one device, CUDA or the CPU, whose rows are distributions, and queue
+their work on the current stream. They return one token for each output. Common parameters:
 
-logits, probs  [rows, V], float32, float16 or bfloat16, others as float32. Probabilities need not
-             sum to 1; what is exactly 0 is never drawn.
-indices      int32 or int64 [B]: output b is drawn from row indices[b], so that rows can serve
-             several outputs; the tokens have its dtype. None: from row b, and int32.
+logits, probs  [rows, V], float32, float16 or bfloat16; other floats are converted to float32.
+             Probabilities need not sum to 1; a token with probability 0 is never drawn.
+indices      int32 or int64 [B]: output b is drawn from row indices[b], so that a row can serve
+             several outputs; the tokens have its dtype. None: output b from row b, int32.
 top_k, top_p, min_p
-             a number, or a tensor of one a distribution row. Tokens as likely as the last that is
-             kept are kept, too. ValueError for a value out of range, 0 of top_k and top_p included,
-             in a number or in a tensor on the CPU. The values of a tensor on CUDA are not looked
-             at: one out of range counts as off. FlashInfer checks no tensor; its kernels draw the
-             likeliest token where top_k is 0.
-deterministic  is taken and changes nothing: all calls give the same tokens each time.
-generator    where seeds come from if `seed` or `offset` is None, as get_seed_and_offset() says.
-check_nan    True: ValueError where the input holds a NaN, after a wait for it.
-seed, offset both ints, or both int64 or uint64 tensors of length 1 or B on the inputs' device,
-             which are read when the call runs: so a graph that was captured draws anew as they are
-             written to.
-return_valid  True: give a bool [B], too. It is False for a row without a token to draw, or with a
-             NaN, +inf or negative probability; its token is 0, as in FlashInfer. Without
+             a number, or a tensor [rows]. Tokens as likely as the last kept one are kept, too. A
+             number, or a tensor on the CPU, out of range raises ValueError; 0 is out of range for
+             top_k and top_p. Values of a tensor on CUDA are not checked: one out of range is off.
+             (FlashInfer checks no tensor, and draws the likeliest token if top_k is 0.)
+deterministic  ignored: equal arguments always give equal tokens.
+generator    the source of seeds if `seed` or `offset` is None; see get_seed_and_offset().
+check_nan    True: wait for the input, and raise ValueError if it holds a NaN.
+seed, offset both ints, or both int64 or uint64 tensors of length 1 or B on the inputs' device.
+             Tensors are read when the call runs, so a captured graph uses their present values.
+return_valid  True: also return a bool [B], False for a row without a token to draw or with a NaN,
+             +inf or negative probability; the row's token is 0, as in FlashInfer. Without
              return_valid such rows are counted, and the log "gumbel.flashinfer" has a warning with
-             the counts, at most once a minute. On CUDA one call in 50 ms is looked at, without a
-             wait, and none that a graph replays.
+             the counts, at most once a minute. On CUDA one call in 50 ms is counted, without a
+             wait, and no call that a graph replays.
 
-A token's noise is the library's function of (seed, offset, token): `seed` and `offset` are the seed
-and the position of gumbel.sample_logits(). A tensor of B seeds gives output b seeds[b], whatever b
-is: a row that moves to another place of a batch draws what it drew. One seed for all, as an int or
-a tensor of one, is mixed with b, and output 0 uses it as it is. A draw needs one offset, so that
-counting by ones is enough.
+The noise of a token is a function of (seed, offset, token): `seed` and `offset` are the seed and
+the position of gumbel.sample_logits(). With a tensor of B seeds, output b uses seeds[b] only, so a
+row that moves to another position of the batch draws the same token. From one seed for all outputs,
+an int or a tensor of length 1, the seed of each output b is derived; output 0 uses it unchanged.
+Each draw uses one offset, so advance it by 1.
 """
 
 from __future__ import annotations
@@ -39,7 +37,8 @@ from typing import Any, Optional, Union
 
 import torch
 
-from .calls import JOINT, PLAIN, drawn, rows_of
+from .calls import JOINT, PLAIN, draw_tokens, rows_of
+from .chains import chain_speculative_sampling
 from .limits import limits_of
 from .renormalised import (
     softmax,
@@ -49,9 +48,8 @@ from .renormalised import (
     top_p_renorm_prob,
     top_p_renorm_probs,
 )
-from .chains import chain_speculative_sampling
 from .seeds import Seed, get_seed_and_offset, seeds_of
-from .watch import Watch, settle
+from .watch import Watch, replace_missing
 
 __all__ = [
     "chain_speculative_sampling",
@@ -75,9 +73,9 @@ Number = Union[torch.Tensor, float]
 Count = Union[torch.Tensor, int]
 Drawn = Union[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]
 
-WATCH = Watch("gumbel.flashinfer", "each was given token 0; return_valid=True tells which")
+WATCH = Watch("gumbel.flashinfer", "each was given token 0; return_valid=True returns which")
 ORDERS = {"top_k_first": PLAIN, "joint": JOINT}
-ROUNDS = 32  # values that FlashInfer advances a generator by for a row that is truncated
+ROUNDS = 32  # random values by which FlashInfer advances a generator for a truncated row
 
 
 def refuse_nan(name: str, rows: torch.Tensor) -> None:
@@ -96,9 +94,9 @@ def draw_rows(
     options: tuple[int, int] = PLAIN,
     **limits: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Draw from logits by one call: tokens, -1 in a row without one, and statuses, int32 [B].
+    """Draw from logits by one call: tokens (-1 in a row without one) and statuses, int32 [B].
 
-    `increment` is a row's.
+    `increment` is the number of random values for each row, as in get_seed_and_offset().
     """
     rows, place = logits.shape[0], logits.device
     if indices is not None:
@@ -111,22 +109,22 @@ def draw_rows(
     batch = logits.shape[0]
     seed, offset, generator = seeds
     given.update(seeds_of(seed, offset, generator, place, batch, batch * increment))
-    return drawn(logits, given, options)
+    return draw_tokens(logits, given, options)
 
 
-def told(
+def finish_tokens(
     found: tuple[torch.Tensor, torch.Tensor], indices: Optional[torch.Tensor]
 ) -> torch.Tensor:
-    """Tokens as they are given: a row without one must not end its caller's gather."""
-    tokens = settle(WATCH, found)
+    """Tokens to return, with 0 in rows without one: a valid index for the caller."""
+    tokens = replace_missing(WATCH, found)
     return tokens if indices is None else tokens.to(indices.dtype)
 
 
-def _told_with(
+def _finish_with_valid(
     found: tuple[torch.Tensor, torch.Tensor], indices: Optional[torch.Tensor], return_valid: bool
 ) -> Drawn:
     if not return_valid:
-        return told(found, indices)
+        return finish_tokens(found, indices)
     valid = found[0] >= 0
     tokens = found[0].clamp_(min=0)
     return tokens if indices is None else tokens.to(indices.dtype), valid
@@ -155,7 +153,7 @@ def sampling_from_logits(
     if check_nan:
         refuse_nan("logits", logits)
     found = draw_rows(logits, indices, (seed, offset, generator), logits.shape[1])
-    return told(found, indices)
+    return finish_tokens(found, indices)
 
 
 def sampling_from_probs(
@@ -171,7 +169,7 @@ def sampling_from_probs(
     """Draw from probabilities."""
     logs = _logs(probs, check_nan)
     found = draw_rows(logs, indices, (seed, offset, generator), 1)
-    return _told_with(found, indices, return_valid)
+    return _finish_with_valid(found, indices, return_valid)
 
 
 def top_p_sampling_from_probs(
@@ -185,10 +183,10 @@ def top_p_sampling_from_probs(
     offset: Seed = None,
     return_valid: bool = False,
 ) -> Drawn:
-    """Draw from the likeliest tokens that hold the share top_p, in (0, 1]."""
+    """Draw from the smallest set of likeliest tokens with a total probability of top_p."""
     logs, seeds = _logs(probs, check_nan), (seed, offset, generator)
     found = draw_rows(logs, indices, seeds, ROUNDS, top_p=top_p)
-    return _told_with(found, indices, return_valid)
+    return _finish_with_valid(found, indices, return_valid)
 
 
 def top_k_sampling_from_probs(
@@ -202,10 +200,10 @@ def top_k_sampling_from_probs(
     offset: Seed = None,
     return_valid: bool = False,
 ) -> Drawn:
-    """Draw from the top_k likeliest tokens; V or more are all of them."""
+    """Draw from the top_k likeliest tokens; top_k >= V means all."""
     logs, seeds = _logs(probs, check_nan), (seed, offset, generator)
     found = draw_rows(logs, indices, seeds, ROUNDS, top_k=top_k)
-    return _told_with(found, indices, return_valid)
+    return _finish_with_valid(found, indices, return_valid)
 
 
 def min_p_sampling_from_probs(
@@ -219,10 +217,10 @@ def min_p_sampling_from_probs(
     offset: Seed = None,
     return_valid: bool = False,
 ) -> Drawn:
-    """Draw from the tokens that have at least the share min_p of the likeliest one's mass."""
+    """Draw from the tokens with a probability of at least min_p times that of the likeliest one."""
     logs, seeds = _logs(probs, check_nan), (seed, offset, generator)
     found = draw_rows(logs, indices, seeds, 1, min_p=min_p)
-    return _told_with(found, indices, return_valid)
+    return _finish_with_valid(found, indices, return_valid)
 
 
 def top_k_top_p_sampling_from_logits(
@@ -237,19 +235,19 @@ def top_k_top_p_sampling_from_logits(
     seed: Seed = None,
     offset: Seed = None,
 ) -> torch.Tensor:
-    """Draw from logits by top_k and top_p.
+    """Draw from logits with top_k and top_p.
 
     filter_apply_order
-                 "top_k_first": top_p counts the mass that top_k left, renormalised; "joint": both
-                 count that of the whole row. ValueError otherwise.
+                 "top_k_first": top_p applies to the renormalised top_k tokens; "joint": both apply
+                 to the whole row. ValueError otherwise.
     """
     options = order_of(filter_apply_order)
     logits = rows_of("logits", logits)
     if check_nan:
-        refuse_nan("probs", logits)  # which FlashInfer makes of them first
+        refuse_nan("probs", logits)  # FlashInfer checks the probabilities of the logits
     seeds = (seed, offset, generator)
     found = draw_rows(logits, indices, seeds, ROUNDS, options, top_k=top_k, top_p=top_p)
-    return told(found, indices)
+    return finish_tokens(found, indices)
 
 
 def top_k_top_p_sampling_from_probs(
@@ -265,11 +263,11 @@ def top_k_top_p_sampling_from_probs(
     offset: Seed = None,
     return_valid: bool = False,
 ) -> Drawn:
-    """Draw from probabilities by top_k and top_p; else as top_k_top_p_sampling_from_logits()."""
+    """Draw from probabilities with top_k and top_p; see top_k_top_p_sampling_from_logits()."""
     options = order_of(filter_apply_order)
     logs, seeds = _logs(probs, check_nan), (seed, offset, generator)
     found = draw_rows(logs, indices, seeds, ROUNDS, options, top_k=top_k, top_p=top_p)
-    return _told_with(found, indices, return_valid)
+    return _finish_with_valid(found, indices, return_valid)
 
 
 def order_of(filter_apply_order: str) -> tuple[int, int]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What (seed, offset) of FlashInfer's calls are to the library: (seed, position)."""
+"""(seed, offset) of FlashInfer's calls as the library's (seed, position)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Optional, Union
 
 import torch
 
-from .calls import Parameter, Parameters, number, one_a_row
+from .calls import Parameter, Parameters, scalar_parameter, tensor_parameter
 
 Seed = Optional[Union[int, torch.Tensor]]
 _MASK = 2**64 - 1
@@ -18,14 +18,14 @@ def get_seed_and_offset(
     generator: Optional[torch.Generator] = None,
     device: Optional[torch.device] = None,
 ) -> tuple[int, int]:
-    """The seed and the offset that a call takes from a generator, which is advanced.
+    """The seed and the offset for a call, from a generator, which is advanced.
 
-    increment    how many random values the call stands for; rounded up to a multiple of 4.
-    generator    of `device`; None: that device's default one.
+    increment    number of random values of the call; rounded up to a multiple of 4.
+    generator    a generator of `device`; None: that device's default one.
 
-    A generator of a GPU counts, and is advanced by the increment: the offset is where it then
-    stands. One of the CPU does not count: the seed is that which it was seeded with, and the offset
-    63 bits that it draws. Either way one manual_seed() gives one series of draws.
+    A GPU's generator has a counter: it is advanced by `increment`, and the offset is its new value.
+    A CPU's generator has none: the seed is its initial seed, and the offset is 63 bits that it
+    draws. In both cases manual_seed() determines all following draws.
     """
     place = torch.device("cuda" if device is None else device)
     if generator is None:
@@ -56,25 +56,25 @@ def seeds_of(
     rows: int,
     increment: int,
 ) -> Parameters:
-    """The library's seed and position of `rows` rows; from the generator where one is missing."""
+    """The library's seed and position of `rows` rows; from the generator if one of them is None."""
     drawn = seed is None or offset is None
     if drawn:
         seed, offset = get_seed_and_offset(increment, generator, place)
     if isinstance(seed, torch.Tensor) != isinstance(offset, torch.Tensor):
         raise ValueError("seed and offset must both be tensors or both be scalars")
     return {
-        # A generator's seed stays; one that is given may be another each time.
+        # A generator's seed does not change, so its constant is cached; a passed seed's is not.
         "seed": _words("seed", seed, rows, place, kept=drawn),
         "position": _words("offset", offset, rows, place, kept=False),
     }
 
 
 def _words(name: str, value: Any, rows: int, place: torch.device, kept: bool) -> Parameter:
-    """Unsigned integers of 64 bits, whose bits count."""
+    """A parameter of unsigned 64-bit integers."""
     if not isinstance(value, torch.Tensor):
         if isinstance(value, bool) or not isinstance(value, int):
             raise TypeError(f"{name}: expected an int or a tensor, got {type(value).__name__}")
-        return number(value & _MASK, torch.int64, place, kept)
+        return scalar_parameter(value & _MASK, torch.int64, place, kept)
     if value.device != place:
         raise ValueError(f"{name}: must be on {place}, is on {value.device}")
     if value.dtype not in (torch.int64, torch.uint64):
@@ -83,4 +83,4 @@ def _words(name: str, value: Any, rows: int, place: torch.device, kept: bool) ->
         raise ValueError(f"{name}: must be 1D, has the shape {tuple(value.shape)}")
     if value.shape[0] not in (1, rows):
         raise ValueError(f"{name}: its length must be 1 or {rows}, is {value.shape[0]}")
-    return one_a_row(value.contiguous(), rows)
+    return tensor_parameter(value.contiguous(), rows)

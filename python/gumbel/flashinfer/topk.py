@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The call of flashinfer.topk that selects: top_k()."""
+"""flashinfer.topk.top_k(): the largest values of rows."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .._calls.sample_calls import top_k as largest
 from .calls import DTYPES, rows_of
 from .sampling import WATCH
 
-LISTED_MOST = 128  # what the library lists of a row
+LISTED_MOST = 128  # the largest k of the library's top_k()
 
 
 class TopKTieBreak(IntEnum):
-    """Which of equal values are taken where not all of them are: any, lower ids, higher ids."""
+    """Which of equal values are selected if not all are: any, lower ids, or higher ids."""
 
     NONE = 0
     SMALL = 1
@@ -34,14 +34,14 @@ def top_k(
     tie_break: int = TopKTieBreak.NONE,
     dsa_graph_safe: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The k largest of each row and where they are: values in its dtype and int64 ids, [rows, k].
+    """The k largest values of each row and their ids: [rows, k], in the input's dtype and int64.
 
     input        [rows, V], float32, float16 or bfloat16.
-    tie_break    a TopKTieBreak; NONE takes lower ids up to k = 128 and is torch.topk() above.
+    tie_break    a TopKTieBreak; NONE selects lower ids for k <= 128, and is torch.topk() above.
 
-    Sorted whatever `sorted` says, larger values first, then by `tie_break`; `deterministic` and
-    `dsa_graph_safe` change nothing. No row may hold a NaN: up to k = 128 its ids are 0, and it is
-    counted as `sampling` does. ValueError for k outside of [1, V].
+    Results are always sorted, largest first, ties by `tie_break`; `sorted`, `deterministic` and
+    `dsa_graph_safe` are ignored. Rows must not hold a NaN: for k <= 128 the ids of such a row are
+    0, and the row is counted as in `sampling`. Raises ValueError for k outside [1, V].
     """
     rows = rows_of("input", input)
     if input.dtype not in DTYPES:
@@ -64,10 +64,10 @@ def _smallest_ids(rows: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tenso
     if k > LISTED_MOST:
         ordered, places = torch.sort(rows, dim=-1, descending=True, stable=True)
         return ordered[:, :k], places[:, :k]
-    # The library lists what can be drawn, which -inf cannot, and no row that has +inf.
+    # The library's top_k() returns no -inf, and nothing for rows with +inf: clamp both.
     ends = torch.finfo(rows.dtype)
     clamped: Any = rows.clamp(ends.min, ends.max)
     found: Any = largest(clamped, k)[1]
-    WATCH.look((found[:, 0] < 0).int())  # 1 is the status of a NaN
+    WATCH.record((found[:, 0] < 0).int())  # 1 is the status of a NaN
     ids: torch.Tensor = found.clamp(min=0).long()
     return rows.gather(1, ids), ids

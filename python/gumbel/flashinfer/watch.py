@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows that have no token to draw, where a signature has no way to report them."""
+"""Reports rows without a token to draw of calls whose signature cannot return them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import torch
 
 from .._statuses import StatusCount
 
-SECONDS = 0.05  # between two looks at rows on a GPU
-PENDING_MOST = 64  # looks whose copies have not arrived
+SECONDS = 0.05  # minimum time between two recorded calls on a GPU
+PENDING_MOST = 64  # copies in flight
 
 
 class Watch:
-    """Counts rows without a token, in the log `name`.
+    """Counts rows without a token, and reports them in the log `name`.
 
-    Rows on a CPU are all counted. On a GPU a look copies the statuses of a call to the host behind
-    the call, and a later look counts them: nothing waits. A look is taken every SECONDS at most,
-    or with `every` at each call; none while a CUDA graph is captured.
+    All rows on a CPU are counted. On a GPU the statuses of a call are copied to the host
+    asynchronously, and counted at a later call, so nothing waits. At most one call every SECONDS is
+    recorded, or with `every` each call; none while a CUDA graph is captured.
     """
 
     def __init__(self, name: str, outcome: str, every: bool = False) -> None:
@@ -31,8 +31,8 @@ class Watch:
         self.pending: deque[tuple[torch.Tensor, torch.cuda.Event]] = deque()
         self.lock = threading.Lock()
 
-    def look(self, statuses: torch.Tensor) -> None:
-        """Count the rows of a draw without a token, by their statuses [B]."""
+    def record(self, statuses: torch.Tensor) -> None:
+        """Count the rows without a token, by their statuses [B]."""
         if statuses.is_cpu:
             if statuses.any():
                 self.count.add(statuses.tolist())
@@ -50,8 +50,8 @@ class Watch:
                 self.pending.append((host, event))
 
 
-def settle(watch: Watch, found: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-    """Tokens that can be looked up in a table: 0 in a row without one, which is counted."""
+def replace_missing(watch: Watch, found: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    """Tokens with 0 in rows without one, which are counted."""
     tokens, statuses = found
-    watch.look(statuses)
+    watch.record(statuses)
     return tokens.clamp_(min=0)

@@ -9,9 +9,7 @@ import torch
 
 DEVICES = [
     "cpu",
-    pytest.param(
-        "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-    ),
+    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")),
 ]
 V = 48
 
@@ -23,7 +21,7 @@ def weights(rows=3, vocab=V):
 
 
 def kept(row, top_k=None, top_p=None, min_p=0.0, joint=False):
-    """Which tokens FlashInfer's rules keep, by their values alone."""
+    """The tokens that FlashInfer's rules keep, computed from their values only."""
     row = row / row.sum()
     stay = (row > 0) & (row >= min_p * row.max())
     if top_k is not None:
@@ -44,13 +42,13 @@ def reference(row, **rules):
 
 
 def rows_for(name, device, rows=3, dtype=torch.float32):
-    made = torch.from_numpy(weights(rows))
-    made = made.log() if name.endswith("logits") else made / made.sum(-1, keepdim=True)
-    return made.to(device, dtype)
+    inputs = torch.from_numpy(weights(rows))
+    inputs = inputs.log() if name.endswith("logits") else inputs / inputs.sum(-1, keepdim=True)
+    return inputs.to(device, dtype)
 
 
 def chi_squared(tokens, probs):
-    """Deviations of chi-squared from its mean, of what a cell expects five draws of or more."""
+    """Deviation of chi-squared from its mean, over cells with at least five expected draws."""
     counts = np.bincount(tokens, minlength=len(probs))
     expected = probs * len(tokens)
     large = expected >= 5

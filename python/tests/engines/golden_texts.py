@@ -19,7 +19,7 @@ EXAMPLES = ROOT / "docs/examples"
 GREEDY = json.loads((ROOT / "tests/models/golden.json").read_text())["target"]["greedy"]
 HOW = {"temperature": 0.8, "top_k": 50, "top_p": 0.95}
 TOKENS = 24  # a text
-# (prompt, seed): what all engines write.
+# (prompt, seed): the text of all engines.
 TEXTS = [
     ("In the beginning", 3),
     ("In the beginning", 2**64 - 3),
@@ -46,11 +46,31 @@ def generated(prompt, seed):
     if COMMAND is None:
         pytest.skip("the command is not built; GUMBEL_CLI names one")
     done = subprocess.run(
-        [COMMAND, "generate", "--model", TARGET, "--prompt", prompt, "--seed", str(seed),
-         "--temperature", str(HOW["temperature"]), "--top-k", str(HOW["top_k"]),
-         "--top-p", str(HOW["top_p"]), "--max-tokens", str(TOKENS), "--ignore-eos", "--json",
-         "--raw-logprobs", "--top-logprobs", str(HOW["top_k"])],
-        check=True, capture_output=True,
+        [
+            COMMAND,
+            "generate",
+            "--model",
+            TARGET,
+            "--prompt",
+            prompt,
+            "--seed",
+            str(seed),
+            "--temperature",
+            str(HOW["temperature"]),
+            "--top-k",
+            str(HOW["top_k"]),
+            "--top-p",
+            str(HOW["top_p"]),
+            "--max-tokens",
+            str(TOKENS),
+            "--ignore-eos",
+            "--json",
+            "--raw-logprobs",
+            "--top-logprobs",
+            str(HOW["top_k"]),
+        ],
+        check=True,
+        capture_output=True,
     )
     found = json.loads(done.stdout)
     sample = found["samples"][0]
@@ -73,7 +93,7 @@ def margin(prompt, seed, place, token):
 
 
 def assert_one_text(write):
-    """What `write(prompt ids, seed)` gives, TOKENS ids drawn by HOW, is what the command writes.
+    """Check that `write(prompt ids, seed)`, TOKENS ids drawn by HOW, writes the command's texts.
 
     Where a text parts, the two tokens there were a tie up to the rounding of hidden states.
     """

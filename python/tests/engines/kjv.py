@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of transformers share: the bundled models and how they are asked for texts."""
+"""Fixtures of the transformers tests: the bundled models, and calls of generate()."""
 
 import json
 import os
@@ -29,48 +29,49 @@ PROMPTS = ["In the beginning", "And the LORD said unto Moses", "Blessed are", "T
 DRAWN = {"do_sample": True, "temperature": 0.8, "top_k": 50, "top_p": 0.95}
 DEVICES = [
     "cpu",
-    pytest.param(
-        "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-    ),
+    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")),
 ]
 
 
 @pytest.fixture(scope="module", params=DEVICES)
 def model(request):
     """A model that counts the calls of its head and of its decoder."""
-    made = transformers.AutoModelForCausalLM.from_pretrained(TARGET, dtype=torch.float32)
-    made.to(request.param).eval().head_calls = made.forwards = 0
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(TARGET, dtype=torch.float32)
+    loaded.to(request.param).eval().head_calls = loaded.forwards = 0
     product = torch.nn.functional.linear
 
     @torch.compiler.disable  # or a compiled step would count when it is compiled, not when it runs
     def count(states, weight, bias=None):
-        made.head_calls += weight is made.lm_head.weight
+        loaded.head_calls += weight is loaded.lm_head.weight
         return product(states, weight, bias)
 
     @torch.compiler.disable
     def count_forwards(*_):
-        made.forwards += 1
+        loaded.forwards += 1
 
-    made.base_model.register_forward_hook(count_forwards)
-    made.generate(torch.tensor([[5]], device=made.device), max_new_tokens=1,
-                  custom_generate=gumbel.transformers.generate)  # tries the head, once
+    loaded.base_model.register_forward_hook(count_forwards)
+    loaded.generate(
+        torch.tensor([[5]], device=loaded.device),
+        max_new_tokens=1,
+        custom_generate=gumbel.transformers.generate,
+    )  # tries the head, once
     torch.nn.functional.linear = count  # a hook on the head would have it called
-    yield made
+    yield loaded
     torch.nn.functional.linear = product
 
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    made = transformers.AutoTokenizer.from_pretrained(TARGET, padding_side="left")
-    made.pad_token = "<|endoftext|>"
-    return made
+    loaded = transformers.AutoTokenizer.from_pretrained(TARGET, padding_side="left")
+    loaded.pad_token = "<|endoftext|>"
+    return loaded
 
 
 def compiled_everywhere():
     """On a CPU, too, where transformers compiles nothing of itself; without a C++ compiler."""
-    made = transformers.CompileConfig(backend="eager", mode=None)
-    made._compile_all_devices = True
-    return made
+    loaded = transformers.CompileConfig(backend="eager", mode=None)
+    loaded._compile_all_devices = True
+    return loaded
 
 
 def texts(model, inputs, ours=True, **parameters):
@@ -84,24 +85,44 @@ def texts(model, inputs, ours=True, **parameters):
 
 
 def written(tokenizer, prompt, seed, sequences=1):
-    """What `gumbel generate` writes by DRAWN, 16 tokens a text: the prompt's ids, and each text's.
+    """Texts of `gumbel generate` with DRAWN, 16 tokens each: ids of the prompt and of each text.
 
     Its products round in another order; its prompts begin with token 0.
     """
     if COMMAND is None:
         pytest.skip("the command is not built; GUMBEL_CLI names one")
     done = subprocess.run(
-        [COMMAND, "generate", "--model", TARGET, "--prompt", prompt, "--seed", str(seed),
-         "--samples", str(sequences), "--temperature", "0.8", "--top-k", "50",
-         "--top-p", "0.95", "--max-tokens", "16", "--ignore-eos", "--json"],
-        check=True, capture_output=True,
+        [
+            COMMAND,
+            "generate",
+            "--model",
+            TARGET,
+            "--prompt",
+            prompt,
+            "--seed",
+            str(seed),
+            "--samples",
+            str(sequences),
+            "--temperature",
+            "0.8",
+            "--top-k",
+            "50",
+            "--top-p",
+            "0.95",
+            "--max-tokens",
+            "16",
+            "--ignore-eos",
+            "--json",
+        ],
+        check=True,
+        capture_output=True,
     )
     ids = [0, *tokenizer(prompt)["input_ids"]]
     return ids, [sample["ids"] for sample in json.loads(done.stdout)["samples"]]
 
 
 class Streamer:
-    """What a text is streamed to."""
+    """A streamer that collects tokens."""
 
     def __init__(self):
         self.tokens, self.ended = [], False

@@ -18,7 +18,9 @@ def run(name, path, *options):
     command = [sys.executable, BENCHES / name, "--tiny", "--device", "cpu", "--rounds", "1"]
     done = subprocess.run(
         [*command, "--json", path, "--commit", "none", *options],
-        capture_output=True, text=True, timeout=900,
+        capture_output=True,
+        text=True,
+        timeout=900,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(path.read_text())
@@ -34,8 +36,9 @@ def test_texts_of_transformers(tmp_path):
     assert both["skipped"] == []
     places = [(p["model"], p["batch"], p["way"], p["request"]) for p in both["transformers"]]
     asked = ("plain", "top_k, top_p")
-    wanted = [("Qwen3-1.7B", 2, way, a) for way in ("generate", "generate_batch", "step")
-              for a in asked]
+    wanted = [
+        ("Qwen3-1.7B", 2, way, a) for way in ("generate", "generate_batch", "step") for a in asked
+    ]
     wanted[2:2] = [("Qwen3-8B", 1, "generate_batch", a) for a in asked]
     assert sorted(places) == sorted(wanted)
     for point in both["transformers"]:
@@ -95,9 +98,22 @@ def test_shapes_that_were_measured_are_kept(benches, monkeypatch, tmp_path):
 
     path = tmp_path / "verify.json"
     monkeypatch.setattr(bench, "compete", compete)
-    monkeypatch.setattr(sys, "argv", [
-        "bench", "--device", "cpu", "--tiny", "--rounds", "1", "--seconds", "0", "--json", str(path)
-    ])
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        [
+            "bench",
+            "--device",
+            "cpu",
+            "--tiny",
+            "--rounds",
+            "1",
+            "--seconds",
+            "0",
+            "--json",
+            str(path),
+        ],
+    )
     with pytest.raises(KeyboardInterrupt):
         bench.main()
     entries = json.loads(path.read_text())["verify_peers"]
@@ -111,9 +127,11 @@ def test_flashinfer_is_called_as_it_asks_for(benches, monkeypatch):
     import verify_contestants as peers
 
     monkeypatch.setitem(sys.modules, "flashinfer", gumbel.flashinfer)
-    monkeypatch.setattr(bench, "CONTESTANTS", [
-        one for one in peers.CONTESTANTS if one.name in ("plain", "flashinfer")
-    ])
+    monkeypatch.setattr(
+        bench,
+        "CONTESTANTS",
+        [one for one in peers.CONTESTANTS if one.name in ("plain", "flashinfer")],
+    )
     with torch.no_grad():
         case = peers.Case(bench.models_of(bench.TINY, "cpu"), 64, 3)
         arguments = argparse.Namespace(device="cpu", rounds=1, seconds=600)
@@ -131,6 +149,7 @@ def test_chains_that_are_wrong_are_left_out(benches, monkeypatch):
         def prepare(case):
             step = peers.by_torch(case)
             return lambda: change(step().clone(), case)
+
         return prepare
 
     def greedy(tokens, case):  # accepts all
@@ -147,23 +166,30 @@ def test_chains_that_are_wrong_are_left_out(benches, monkeypatch):
         "few": lambda tokens, case: tokens[:-1],
         "fails": lambda tokens, case: 1 / 0,
     }
-    added = [peers.Contestant(name, name, "", False, "rejection", emits(change))
-             for name, change in wrong.items()]
+    added = [
+        peers.Contestant(name, name, "", False, "rejection", emits(change))
+        for name, change in wrong.items()
+    ]
     monkeypatch.setattr(bench, "CONTESTANTS", [*peers.CONTESTANTS, *added])
     arguments = argparse.Namespace(device="cpu", rounds=1, seconds=600)
     skipped = []
     with torch.no_grad():
         case = peers.Case(bench.models_of(bench.TINY, "cpu"), 64, 3)
-        found = bench.compete(
-            case, arguments, math.inf, lambda name, why: skipped.append(name)
-        )
+        found = bench.compete(case, arguments, math.inf, lambda name, why: skipped.append(name))
         late = []
         bench.compete(case, arguments, -math.inf, lambda name, why: late.append((name, why)))
     assert set(wrong) == set(skipped) - {"flashinfer"} and "torch" in found
     assert all("were over" in why for _, why in late) and ("torch" in dict(late))
-    monkeypatch.setattr(bench, "CONTESTANTS", [peers.CONTESTANTS[0], peers.Contestant(
-        "coupled", "", "", True, "coupled", lambda case: lambda: peers.supplied(case)()
-    )])
+    monkeypatch.setattr(
+        bench,
+        "CONTESTANTS",
+        [
+            peers.CONTESTANTS[0],
+            peers.Contestant(
+                "coupled", "", "", True, "coupled", lambda case: lambda: peers.supplied(case)()
+            ),
+        ],
+    )
     with torch.no_grad(), pytest.raises(ValueError, match="not those of a plain draw"):
         bench.compete(case, arguments, math.inf, None)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an engine's module says where the engine is absent, or a version that is not known."""
+"""Errors of an engine's module if the engine is absent or its version is not supported."""
 
 import os
 import pathlib
@@ -32,13 +32,16 @@ ABSENT = "raise ImportError('none here')\n"
         ),
     ],
 )
-def test_import_tells_what_is_wrong(module, stubs, text, tmp_path):
+def test_import_errors(module, stubs, text, tmp_path):
     for name, source in stubs.items():
         (tmp_path / f"{name}.py").write_text(source)
     path = os.pathsep.join([str(tmp_path), str(PACKAGE)])
     done = subprocess.run(
         [sys.executable, "-c", f"import gumbel.{module}"],
-        env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=120,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     last = done.stderr.splitlines()[-1]
     assert done.returncode == 1 and last.startswith("ImportError: ") and text in last

@@ -12,7 +12,6 @@ import pytest
 from golden_texts import EXAMPLES, GREEDY, HOW, TARGET, TOKENS, assert_one_text
 
 
-
 @pytest.fixture
 def examples(monkeypatch):
     monkeypatch.syspath_prepend(str(EXAMPLES))
@@ -44,9 +43,9 @@ def test_texts_by_onnxruntime_genai(onnx, examples):
         prompt, wanted = golden["prompt_ids"], golden["greedy_ids"]
         assert list(generate(model, prompt, len(wanted), temperature=0)) == wanted
     prompt = GREEDY[0]["prompt_ids"]
-    made = list(generate(model, prompt, 16, 5, **HOW))
-    assert made == list(generate(model, prompt, 16, 5, **HOW))
-    assert made != list(generate(model, prompt, 16, 6, **HOW))
+    generated = list(generate(model, prompt, 16, 5, **HOW))
+    assert generated == list(generate(model, prompt, 16, 5, **HOW))
+    assert generated != list(generate(model, prompt, 16, 6, **HOW))
     assert_one_text(lambda ids, seed: generate(model, ids, TOKENS, seed, **HOW))
 
 
@@ -62,7 +61,7 @@ def test_its_program(onnx):
 
 
 class Base:
-    """What of exllamav3's Sampler its generator reads; the package itself needs CUDA."""
+    """The attributes of exllamav3's Sampler that its generator reads; the package requires CUDA."""
 
     def __init__(self):
         self.reqs_past_ids = self.reqs_torch_seed = False
@@ -82,8 +81,8 @@ def exllamav3(monkeypatch, examples):
 def test_the_sampler_for_exllamav3(exllamav3):
     torch = pytest.importorskip("torch", minversion="2.9")
     vocab, padded = 301, 320
-    made = np.random.default_rng(1).standard_normal((1, 1, padded)).astype(np.float16) * 3
-    logits, ids = torch.from_numpy(made), torch.zeros((1, 18), dtype=torch.int64)
+    generated = np.random.default_rng(1).standard_normal((1, 1, padded)).astype(np.float16) * 3
+    logits, ids = torch.from_numpy(generated), torch.zeros((1, 18), dtype=torch.int64)
     tokenizer = types.SimpleNamespace(actual_vocab_size=vocab)
     sampler = exllamav3(seed=4, **HOW)
     assert sampler.reqs_past_ids

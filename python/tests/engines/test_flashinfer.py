@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gumbel.flashinfer: FlashInfer's signatures, dtypes and errors, and exact samples behind them."""
+"""gumbel.flashinfer: FlashInfer's signatures, dtypes and errors, with exact samples."""
 
 import concurrent.futures
 import inspect
@@ -63,7 +63,7 @@ SIGNATURES = {
     "cake_top_k_top_p_sampling_from_probs": CAKE,
 }
 DRAWS = 20_000
-# What each call takes besides its rows, and the same for the reference.
+# Arguments of each call besides its rows, and those of the reference.
 CALLS = {
     "sampling_from_logits": ((), {}),
     "sampling_from_probs": ((), {}),
@@ -105,7 +105,7 @@ def test_places_of_the_names():
 @pytest.mark.parametrize("order", ["top_k_first", "joint"])
 @pytest.mark.parametrize("name", CALLS)
 def test_support_and_law(name, order, device):
-    """What is drawn is what the rules keep, to the token; and by chi-squared, which probabilities
+    """Drawn tokens are exactly those that the rules keep; and by chi-squared, which probabilities
     of a temperature wrong by 25% fail."""
     more, rules = CALLS[name]
     keywords = {}
@@ -132,7 +132,7 @@ def test_support_and_law(name, order, device):
 
 
 def test_the_two_orders_differ():
-    """Else the test above could not tell them apart."""
+    """Otherwise the test above could not distinguish them."""
     for row in weights():
         first, joint = (kept(row, top_k=12, top_p=0.73, joint=joint) for joint in (False, True))
         assert first.sum() < joint.sum()
@@ -223,7 +223,7 @@ def test_rows_that_cannot_be_drawn_from(device):
 
 
 def test_rows_without_a_token_are_counted_in_the_log(device, caplog, monkeypatch):
-    """A line names the reasons, unless return_valid tells the caller which rows they are."""
+    """A line names the reasons, unless return_valid returns which rows they are."""
     monkeypatch.setattr(fi, "WATCH", fi.Watch("gumbel.flashinfer", "and so on", every=True))
     logits = rows_for("logits", device, 3)
     logits[0] = -math.inf
@@ -273,14 +273,14 @@ def test_generators(name, device):
     def series(generator):
         return [draw(rows, *more, generator=generator).tolist() for _ in range(3)]
 
-    made = series(torch.Generator(device).manual_seed(4))
-    assert made == series(torch.Generator(device).manual_seed(4))
-    assert made[0] != made[1] != made[2]
-    assert made != series(torch.Generator(device).manual_seed(5))
+    drawn_series = series(torch.Generator(device).manual_seed(4))
+    assert drawn_series == series(torch.Generator(device).manual_seed(4))
+    assert drawn_series[0] != drawn_series[1] != drawn_series[2]
+    assert drawn_series != series(torch.Generator(device).manual_seed(5))
     torch.manual_seed(4)
-    assert made == series(None)
+    assert drawn_series == series(None)
     torch.manual_seed(4)  # a seed without an offset comes from the generator, too
-    assert made[0] == draw(rows, *more, seed=9).tolist()
+    assert drawn_series[0] == draw(rows, *more, seed=9).tolist()
 
 
 def test_seed_and_offset_of_generators(device):
@@ -312,10 +312,16 @@ def test_seeds_that_are_refused(text):
 
 PROBS = torch.full((3, V), 1 / V)
 REFUSED = [
-    (lambda: fi.top_k_top_p_sampling_from_logits(PROBS, 5, 0.9, filter_apply_order="first"),
-     ValueError, "Invalid filter_apply_order: first"),
-    (lambda: fi.top_k_top_p_sampling_from_probs(PROBS, 5, 0.9, None, ""),
-     ValueError, "Invalid filter_apply_order"),
+    (
+        lambda: fi.top_k_top_p_sampling_from_logits(PROBS, 5, 0.9, filter_apply_order="first"),
+        ValueError,
+        "Invalid filter_apply_order: first",
+    ),
+    (
+        lambda: fi.top_k_top_p_sampling_from_probs(PROBS, 5, 0.9, None, ""),
+        ValueError,
+        "Invalid filter_apply_order",
+    ),
     (lambda: fi.top_p_sampling_from_probs(PROBS, torch.tensor(0.5)), ValueError, "top_p: "),
     (lambda: fi.top_p_sampling_from_probs(PROBS, torch.ones(2)), ValueError, "top_p: .*3"),
     (lambda: fi.top_p_sampling_from_probs(PROBS, 1.5), ValueError, "top_p: "),
@@ -334,26 +340,50 @@ REFUSED = [
     (lambda: fi.softmax(PROBS, True), TypeError, "temperature: "),
     (lambda: fi.softmax(PROBS, "1"), TypeError, "temperature: "),
     (lambda: fi.softmax(PROBS, 0.0), ValueError, r"temperature: is 0.0; must be in \(0, "),
-    (lambda: fi.softmax(PROBS, torch.tensor([1.0, 0.0, 1.0])), ValueError,
-     r"temperature\[1\]: is 0.0; must be in \(0, "),
-    (lambda: fi.softmax(PROBS, torch.tensor([1.0, 1.0, math.nan])), ValueError,
-     r"temperature\[2\]: is nan"),
-    (lambda: fi.top_k_sampling_from_probs(PROBS, torch.tensor([3, 0, 3])), ValueError,
-     r"top_k\[1\]: is 0; must be at least 1"),
-    (lambda: fi.top_k_mask_logits(PROBS, torch.tensor([3, 3, -1], dtype=torch.int32)),
-     ValueError, r"top_k\[2\]: is -1; must be at least 1"),
-    (lambda: fi.top_p_renorm_probs(PROBS, torch.tensor([0.0, 1.0, 1.0])), ValueError,
-     r"top_p\[0\]: is 0.0; must be in \(0, 1\]"),
-    (lambda: fi.top_p_renorm_probs(PROBS, torch.tensor([1.0, 1.0000002, 1.0])), ValueError,
-     r"top_p\[1\]: is 1.00000023"),
-    (lambda: fi.min_p_sampling_from_probs(PROBS, torch.tensor([0.0, 1.0, 2.0])), ValueError,
-     r"min_p\[2\]: is 2.0; must be in \[0, 1\]"),
+    (
+        lambda: fi.softmax(PROBS, torch.tensor([1.0, 0.0, 1.0])),
+        ValueError,
+        r"temperature\[1\]: is 0.0; must be in \(0, ",
+    ),
+    (
+        lambda: fi.softmax(PROBS, torch.tensor([1.0, 1.0, math.nan])),
+        ValueError,
+        r"temperature\[2\]: is nan",
+    ),
+    (
+        lambda: fi.top_k_sampling_from_probs(PROBS, torch.tensor([3, 0, 3])),
+        ValueError,
+        r"top_k\[1\]: is 0; must be at least 1",
+    ),
+    (
+        lambda: fi.top_k_mask_logits(PROBS, torch.tensor([3, 3, -1], dtype=torch.int32)),
+        ValueError,
+        r"top_k\[2\]: is -1; must be at least 1",
+    ),
+    (
+        lambda: fi.top_p_renorm_probs(PROBS, torch.tensor([0.0, 1.0, 1.0])),
+        ValueError,
+        r"top_p\[0\]: is 0.0; must be in \(0, 1\]",
+    ),
+    (
+        lambda: fi.top_p_renorm_probs(PROBS, torch.tensor([1.0, 1.0000002, 1.0])),
+        ValueError,
+        r"top_p\[1\]: is 1.00000023",
+    ),
+    (
+        lambda: fi.min_p_sampling_from_probs(PROBS, torch.tensor([0.0, 1.0, 2.0])),
+        ValueError,
+        r"min_p\[2\]: is 2.0; must be in \[0, 1\]",
+    ),
     (lambda: fi.top_k_renorm_probs(PROBS.double(), 3), AssertionError, "Unsupported dtype"),
     (lambda: fi.top_k_mask_logits(PROBS.double(), 3), AssertionError, "Unsupported dtype"),
     (lambda: flashinfer.top_k(PROBS, 0), ValueError, "k: "),
     (lambda: flashinfer.top_k(PROBS, V + 1), ValueError, "k: "),
-    (lambda: flashinfer.cake_top_k_top_p_sampling_from_probs(PROBS, 3, 0.9, philox_seed=1),
-     ValueError, "given together"),
+    (
+        lambda: flashinfer.cake_top_k_top_p_sampling_from_probs(PROBS, 3, 0.9, philox_seed=1),
+        ValueError,
+        "given together",
+    ),
 ]
 
 

@@ -83,27 +83,29 @@ def test_top_k_mask_logits(device):
 @pytest.mark.parametrize("k", [1, 7, 128, 150])
 def test_top_k(k, tie_break, device):
     """Against a stable sort; the -inf and +inf of a row are values like others."""
-    made = np.random.default_rng(2).integers(0, 40, (5, 200)).astype(np.float32)
-    made[1, 10:190] = -np.inf
-    made[2, [3, 77]] = np.inf
+    rows_in = np.random.default_rng(2).integers(0, 40, (5, 200)).astype(np.float32)
+    rows_in[1, 10:190] = -np.inf
+    rows_in[2, [3, 77]] = np.inf
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
         values, ids = flashinfer.top_k(
-            torch.from_numpy(made).to(device, dtype), k, sorted=True, tie_break=int(tie_break)
+            torch.from_numpy(rows_in).to(device, dtype), k, sorted=True, tie_break=int(tie_break)
         )
         assert values.dtype == dtype and ids.dtype == torch.int64 and ids.shape == (5, k)
         ids = ids.cpu().numpy()
         high = tie_break is flashinfer.TopKTieBreak.LARGE
-        source = made[:, ::-1] if high else made
+        source = rows_in[:, ::-1] if high else rows_in
         order = np.argsort(-source, axis=1, kind="stable")[:, :k]
         order = 199 - order if high else order
-        assert np.array_equal(values.float().cpu().numpy(), np.take_along_axis(made, order, 1))
-        assert np.array_equal(np.take_along_axis(made, ids, 1), np.take_along_axis(made, order, 1))
+        assert np.array_equal(values.float().cpu().numpy(), np.take_along_axis(rows_in, order, 1))
+        assert np.array_equal(
+            np.take_along_axis(rows_in, ids, 1), np.take_along_axis(rows_in, order, 1)
+        )
         if tie_break or k <= 128:
             assert np.array_equal(ids, order)
 
 
 def test_cake(device):
-    """Exactly k tokens, lower ids first, and the support that is told is that of the draws."""
+    """Exactly k tokens, lower ids first, and the returned support is that of the draws."""
     probs = rows_for("probs", device)
     ks = torch.tensor([4, 9, 20], dtype=torch.int32, device=device)
     workspace = (
@@ -135,12 +137,12 @@ def test_cake(device):
 
 
 def chains(device, requests=REQUESTS):
-    """The same target and draft rows for all requests; drafts drawn from the draft's."""
-    made = np.random.default_rng(8)
-    target = made.integers(1, 9, (DRAFTS + 1, 6)).astype(np.float64)
-    draft = made.integers(1, 9, (DRAFTS, 6)).astype(np.float64)
+    """Equal target and draft rows for all requests; drafts drawn from the draft's."""
+    generator = np.random.default_rng(8)
+    target = generator.integers(1, 9, (DRAFTS + 1, 6)).astype(np.float64)
+    draft = generator.integers(1, 9, (DRAFTS, 6)).astype(np.float64)
     target, draft = (rows / rows.sum(-1, keepdims=True) for rows in (target, draft))
-    ids = np.stack([made.choice(6, requests, p=row) for row in draft], 1)
+    ids = np.stack([generator.choice(6, requests, p=row) for row in draft], 1)
 
     def spread(rows):
         return torch.from_numpy(rows).to(device, torch.float32).expand(requests, -1, -1)
@@ -215,13 +217,13 @@ def test_chains_by_slots_counts_and_generators(device):
         for _ in range(2)
     ]
     assert torch.equal(by_int[0][0], by_int[1][0]) and torch.equal(by_int[0][1], by_int[1][1])
-    made = [
+    results = [
         flashinfer.chain_speculative_sampling(
             draft, ids, target, generator=torch.Generator(device).manual_seed(3)
         )[0]
         for _ in range(2)
     ]
-    assert torch.equal(*made)
+    assert torch.equal(*results)
 
 
 @pytest.mark.parametrize(
@@ -309,7 +311,7 @@ def test_parameters_of_pipes_that_are_refused():
     pipe = pipes.LogitsPipe([pipes.Temperature(), pipes.Softmax(), pipes.MinP()])
     logits = torch.zeros(2, V)
     for given, text in (
-        ({"temperature": 1.0}, "min_p: MinP needs it"),
+        ({"temperature": 1.0}, "min_p: MinP requires it"),
         ({"min_p": 0.1}, "temperature: "),
         ({"min_p": 0.1, "temperature": 1}, "temperature: "),
         ({"min_p": 0.0, "temperature": 1.0}, "min_p: "),

@@ -67,9 +67,11 @@ def test_with_a_model(programs, models, dtype):
 
 
 def test_quantised_weights_are_drawn_from_logits(programs, models):
-    """The product is ggml's, in the graph, too, so that every way draws the same tokens."""
-    text = [run(programs("test_llama_model"), models("q8_0"), way, "3", "48", "0", "1204")
-            for way in ("sample", "row", "graph", "fused")]
+    """ggml computes the product in all three ways, so that all draw the same tokens."""
+    text = [
+        run(programs("test_llama_model"), models("q8_0"), way, "3", "48", "0", "1204")
+        for way in ("sample", "row", "graph", "fused")
+    ]
     assert len(text[0].split()) == 48 and len(set(text)) == 1
 
 
@@ -103,7 +105,7 @@ def test_the_example_runs(programs, models):
     assert "12 in the graph" in lines[1]
 
 
-def test_the_guide_says_what_its_program_prints(models, tmp_path):
+def test_the_guide_shows_what_its_program_prints(models, tmp_path):
     _, text, printed = program_of(ROOT / "docs/guides/llama.cpp.md")
     (tmp_path / "program.c").write_text(text)
     harness.build(tmp_path / "program.c", tmp_path / "program")

@@ -24,19 +24,19 @@ from mlx_sampler import sampler  # noqa: E402
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """The bundled model, with rope_theta where mlx-lm before 0.32 reads it, too."""
-    made = tmp_path_factory.mktemp("model")
-    shutil.copytree(TARGET, made, dirs_exist_ok=True)
+    loaded = tmp_path_factory.mktemp("model")
+    shutil.copytree(TARGET, loaded, dirs_exist_ok=True)
     config = json.loads((TARGET / "config.json").read_text())
     config["rope_theta"] = config["rope_parameters"]["rope_theta"]
-    (made / "config.json").write_text(json.dumps(config))
-    return made
+    (loaded / "config.json").write_text(json.dumps(config))
+    return loaded
 
 
 @pytest.fixture(scope="module")
 def model(folder):
-    made, _ = load_model(folder)
-    made.set_dtype(mx.float32)
-    return made
+    loaded, _ = load_model(folder)
+    loaded.set_dtype(mx.float32)
+    return loaded
 
 
 def text(model, ids, tokens=16, **how):
@@ -52,12 +52,12 @@ def test_greedy_texts(model, golden):
 
 
 def test_texts_are_those_of_seed_and_position(model):
-    """Each token is drawn from the logits behind the text so far, at the last input token."""
+    """Each token is drawn from the logits after the text so far, at the last input token."""
     prompt = GREEDY[0]["prompt_ids"]
-    made = text(model, prompt, seed=5, **HOW)
-    assert made == text(model, prompt, seed=5, **HOW)
-    assert made != text(model, prompt, seed=6, **HOW)
-    ids = prompt + made
+    loaded = text(model, prompt, seed=5, **HOW)
+    assert loaded == text(model, prompt, seed=5, **HOW)
+    assert loaded != text(model, prompt, seed=6, **HOW)
+    ids = prompt + loaded
     logits = np.array(model(mx.array([ids]))[0])
     for place in range(len(prompt), len(ids)):
         row = logits[place - 1 : place]

@@ -21,13 +21,13 @@ B = 4
 @pytest.fixture
 def sampler():
     """Without SGLang's runtime, which the sampler's __init__ reads."""
-    made = gumbel.sglang.GumbelSampler.__new__(gumbel.sglang.GumbelSampler)
-    torch.nn.Module.__init__(made)
-    made.rl_on_policy_target, made.enable_deterministic = None, True
-    made.use_log_softmax_logprob = made.use_ascend_backend = False
-    made.sampling_mask_max_tokens = V
-    made.output_logprob_processor = OutputLogprobProcessor()
-    return made
+    sampler = gumbel.sglang.GumbelSampler.__new__(gumbel.sglang.GumbelSampler)
+    torch.nn.Module.__init__(sampler)
+    sampler.rl_on_policy_target, sampler.enable_deterministic = None, True
+    sampler.use_log_softmax_logprob = sampler.use_ascend_backend = False
+    sampler.sampling_mask_max_tokens = V
+    sampler.output_logprob_processor = OutputLogprobProcessor()
+    return sampler
 
 
 def batch(rows=B, seeds=True, **limits):
@@ -85,7 +85,7 @@ def test_tokens_are_those_of_seed_and_position(sampler):
 
 
 def test_a_request_does_not_depend_on_its_batch(sampler):
-    """Stock drops seeds where min_p is asked for, and draws by rank where a neighbour truncates."""
+    """Stock SGLang ignores seeds if min_p is set, and draws by rank if another row truncates."""
     logits = rows_for("logits", "cpu", B)
     positions = torch.arange(B) * 3
     whole, _ = draw(sampler, logits, batch(**MIXED), positions)
@@ -206,4 +206,3 @@ def test_other_versions_are_refused(version, text, monkeypatch):
     monkeypatch.setattr(gumbel.sglang.metadata, "version", lambda _: version)
     with pytest.raises(ImportError, match=text):
         gumbel.sglang._check_version()
-

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.ops.gumbel.*: what the package's calls give, under compilation, in graphs, on streams."""
+"""torch.ops.gumbel.* equal the package's calls, compiled, in graphs and on streams."""
 
 import functools
 import threading
@@ -16,9 +16,7 @@ ops = torch.ops.gumbel
 B, V, D = 4, 515, 32
 DEVICES = [
     "cpu",
-    pytest.param(
-        "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-    ),
+    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")),
 ]
 NAMES = "tokens status logprobs lse ranks kept top_ids top_logprobs best_ids best_scores".split()
 
@@ -29,9 +27,9 @@ def device(request):
 
 
 def problem(device, dtype=torch.bfloat16):
-    made = torch.Generator().manual_seed(3)
-    hidden = torch.randn(B, D, generator=made).to(dtype)
-    weight = (torch.randn(V, D, generator=made) * 3 / D**0.5).to(dtype)
+    generator = torch.Generator().manual_seed(3)
+    hidden = torch.randn(B, D, generator=generator).to(dtype)
+    weight = (torch.randn(V, D, generator=generator) * 3 / D**0.5).to(dtype)
     return hidden.to(device), weight.to(device)
 
 
@@ -67,7 +65,7 @@ def everything(device):
 
 
 def as_package(arguments):
-    """The same for the package's own call."""
+    """The arguments of the package's own call."""
     rest = {name: value for name, value in arguments.items()}
     rest.pop("bias_offsets", None)
     if rest.pop("bias_ids", None) is not None:
@@ -115,7 +113,7 @@ def test_the_bits_of_first_sample_count(device):
     assert torch.equal(found[0], wanted)
 
 
-def test_what_is_not_asked_for_is_not_there(device):
+def test_unrequested_outputs_are_omitted(device):
     hidden, weight = problem(device)
     tokens, status = ops.sample(hidden, weight, logprobs=None, num_samples=3)
     assert tokens.shape == (B, 3) and status.tolist() == [0] * B
@@ -145,22 +143,22 @@ def drafts(device):
 @pytest.mark.parametrize("rule", ["coupled", "rejection"])
 def test_drafts(device, rule):
     rows, weight, tokens = drafts(device)
-    made = row_parameters(device)
+    parameters = row_parameters(device)
     if rule == "coupled":
-        drawn = ops.sample(rows, weight, seed=made["seed"].repeat_interleave(3))[0]
+        drawn = ops.sample(rows, weight, seed=parameters["seed"].repeat_interleave(3))[0]
         tokens[:, 1] = drawn.view(B, 3)[:, 0]
     draft, proposal = {}, None
     if rule == "rejection":
         draft = {"draft_hidden": rows.flip(1).contiguous(), "draft_weight": weight}
         proposal = gumbel.proposal(draft["draft_hidden"], weight)
-    found = ops.verify(rows, weight, tokens, rule=rule, **draft, **made)
-    wanted = gumbel.verify(rows, weight, tokens, rule=rule, proposal=proposal, **made)
+    found = ops.verify(rows, weight, tokens, rule=rule, **draft, **parameters)
+    wanted = gumbel.verify(rows, weight, tokens, rule=rule, proposal=proposal, **parameters)
     wanted = [value for name, value in vars(wanted).items() if name != "seed"]
     for a, b in zip(found, wanted, strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True)
     logits = (rows @ weight.T).float()
-    found = ops.verify_logits(logits, tokens, seed=made["seed"], logprobs=None)
-    wanted = gumbel.verify_logits(logits, tokens, seed=made["seed"])
+    found = ops.verify_logits(logits, tokens, seed=parameters["seed"], logprobs=None)
+    wanted = gumbel.verify_logits(logits, tokens, seed=parameters["seed"])
     assert len(found) == 8 and torch.equal(found[0], wanted.tokens)
 
 
@@ -174,57 +172,70 @@ def chains_of_another_model(device):
     lse, logprobs = torch.full((2, B, 3), float("nan"), device=device)
     for step in range(2):
         drawn = gumbel.sample(
-            other[step::3], weight, seed=torch.arange(B, device=device) * 7,
-            position=5 + step, domain=gumbel.draft_domain(),
+            other[step::3],
+            weight,
+            seed=torch.arange(B, device=device) * 7,
+            position=5 + step,
+            domain=gumbel.draft_domain(),
         )
         tokens[:, step + 1] = drawn.tokens[:, 0]
         lse[:, step], logprobs[:, step] = drawn.lse, drawn.logprobs[:, 0]
-    told = {"draft_lse": lse, "draft_logprobs": logprobs}
-    return rows, weight, tokens, {"draft_hidden": other, "draft_weight": weight}, told
+    drawn_values = {"draft_lse": lse, "draft_logprobs": logprobs}
+    return rows, weight, tokens, {"draft_hidden": other, "draft_weight": weight}, drawn_values
 
 
 def test_drafts_with_what_their_draws_had(device):
-    rows, weight, tokens, draft, told = chains_of_another_model(device)
-    made = {name: row_parameters(device)[name] for name in ("seed", "position")}
-    alone = ops.verify(rows, weight, tokens, rule="rejection", **draft, **made)
-    found = ops.verify(rows, weight, tokens, rule="rejection", **draft, **told, **made)
+    rows, weight, tokens, draft, drawn_values = chains_of_another_model(device)
+    parameters = {name: row_parameters(device)[name] for name in ("seed", "position")}
+    alone = ops.verify(rows, weight, tokens, rule="rejection", **draft, **parameters)
+    found = ops.verify(
+        rows, weight, tokens, rule="rejection", **draft, **drawn_values, **parameters
+    )
     for a, b in zip(found[:-1], alone[:-1], strict=True):
         assert torch.equal(a, b)
     # The product of both models' rows, in one order or another.
     torch.testing.assert_close(found[-1], alone[-1], rtol=0, atol=1e-4, equal_nan=True)
     drew = gumbel.proposal(
-        draft["draft_hidden"], weight,
-        drawn_lse=told["draft_lse"].ravel(), drawn_logprobs=told["draft_logprobs"].ravel(),
+        draft["draft_hidden"],
+        weight,
+        drawn_lse=drawn_values["draft_lse"].ravel(),
+        drawn_logprobs=drawn_values["draft_logprobs"].ravel(),
     )
-    wanted = gumbel.verify(rows, weight, tokens, rule="rejection", proposal=drew, **made)
+    wanted = gumbel.verify(rows, weight, tokens, rule="rejection", proposal=drew, **parameters)
     assert torch.equal(found[0], wanted.tokens)
     by_logits = {"draft_logits": draft["draft_hidden"].float() @ weight.float().T}
     logits = rows.float() @ weight.float().T
-    alone = ops.verify_logits(logits, tokens, rule="rejection", **by_logits, **made)
-    found = ops.verify_logits(logits, tokens, rule="rejection", **by_logits, **told, **made)
+    alone = ops.verify_logits(logits, tokens, rule="rejection", **by_logits, **parameters)
+    found = ops.verify_logits(
+        logits, tokens, rule="rejection", **by_logits, **drawn_values, **parameters
+    )
     assert torch.equal(found[0], alone[0])
     if device == "cuda":  # q counts as unknown, and the rule as the coupled one
-        unknown = {name: torch.full_like(value, float("nan")) for name, value in told.items()}
-        found = ops.verify(rows, weight, tokens, rule="rejection", **draft, **unknown, **made)
-        assert torch.equal(found[0], ops.verify(rows, weight, tokens, **made)[0])
+        unknown = {
+            name: torch.full_like(value, float("nan")) for name, value in drawn_values.items()
+        }
+        found = ops.verify(rows, weight, tokens, rule="rejection", **draft, **unknown, **parameters)
+        assert torch.equal(found[0], ops.verify(rows, weight, tokens, **parameters)[0])
 
 
 def test_wrong_results_of_the_drafters_draws_are_refused_by_name(device):
-    rows, weight, tokens, draft, told = chains_of_another_model(device)
+    rows, weight, tokens, draft, drawn_values = chains_of_another_model(device)
 
     def refuse(error, match, draft=draft, **changed):
-        given = {name: value for name, value in (told | changed).items() if value is not None}
+        given = {
+            name: value for name, value in (drawn_values | changed).items() if value is not None
+        }
         with pytest.raises(error, match=match):
             ops.verify(rows, weight, tokens, rule="rejection", **draft, **given)
 
     for name in ("lse", "logprobs"):
-        value = told[f"draft_{name}"]
+        value = drawn_values[f"draft_{name}"]
         shape = rf"proposal\.drawn_{name}: expected the shape \(12,\) or \(4, 3\)"
         refuse(ValueError, shape, **{f"draft_{name}": value[:, :2].contiguous()})
         refuse(ValueError, shape, **{f"draft_{name}": value.T})
         refuse(TypeError, rf"drawn_{name}: expected float32", **{f"draft_{name}": value.half()})
-        refuse(ValueError, "both or neither", **{f"draft_{name}": None})
-    refuse(ValueError, "^draft_lse: it goes with", draft={})
+        refuse(ValueError, "requires drawn_", **{f"draft_{name}": None})
+    refuse(ValueError, "^draft_lse: requires", draft={})
 
 
 def test_a_history_is_written_in_place(device):
@@ -252,19 +263,19 @@ def test_operators_are_registered_as_they_should_be(device):
     hidden, weight = problem(device)
     logits, rows = (hidden @ weight.T).float(), row_parameters(device)
     tokens = torch.zeros((B, 1), dtype=torch.int32, device=device)
-    asked = {**rows, **everything(device)}
+    arguments = {**rows, **everything(device)}
     for op, arguments, keywords in (
-        (ops.sample, (hidden, weight), asked),
+        (ops.sample, (hidden, weight), arguments),
         (ops.sample_logits, (logits,), rows),
         (ops.score, (hidden, weight, tokens), rows),
         (ops.process_logits, (logits,), rows),
         (ops.softmax, (logits,), rows),
         (ops.top_k, (logits, 3), {}),
-        # Log-probabilities are NaN behind the last.
+        # Log-probabilities are NaN after the last.
         (ops.verify, drafts(device), {"logprobs": None, "seed": rows["seed"]}),
         (
             ops.history_update,
-            tuple(asked[f"history_{part}"] for part in ("prompt", "output", "counts")),
+            tuple(arguments[f"history_{part}"] for part in ("prompt", "output", "counts")),
             {"tokens": tokens[:, 0]},
         ),
     ):
@@ -275,14 +286,14 @@ def test_operators_are_registered_as_they_should_be(device):
 
 def decode(hidden, weight, embedding, rows):
     """Three steps of a model without layers."""
-    position, made = rows["position"], []
+    position, steps = rows["position"], []
     for _ in range(3):
         normed = torch.nn.functional.rms_norm(hidden, (D,))
         tokens, status, logprobs, lse = ops.sample(normed, weight, **{**rows, "position": position})
         hidden = hidden + embedding[tokens[:, 0].long()]
         position = position + 1
-        made.append(tokens)
-    return torch.cat(made, 1), logprobs, status
+        steps.append(tokens)
+    return torch.cat(steps, 1), logprobs, status
 
 
 def test_compiled_steps(device):
@@ -348,8 +359,8 @@ def test_graphs_and_streams():
 @pytest.mark.parametrize(
     "arguments, text",
     [
-        ({"bias_ids": torch.zeros(1, dtype=torch.int32)}, "bias_offsets: they go with bias_ids"),
-        ({"history_counts": torch.zeros(B, V, dtype=torch.int16)}, "history_prompt: a history has"),
+        ({"bias_ids": torch.zeros(1, dtype=torch.int32)}, "bias_offsets: pass it with bias_ids"),
+        ({"history_counts": torch.zeros(B, V, dtype=torch.int16)}, "history_prompt: required"),
         ({"temperature": torch.ones(2)}, "temperature: "),
         ({"num_best": 17}, "num_best: "),
         ({"order": "any"}, "order: "),

@@ -83,8 +83,14 @@ def test_the_command_writes_the_same_texts(model, tokenizer, sequences):
     for prompt, seed in zip(PROMPTS, (3, 4, 5, 6)):
         ids, theirs = written(tokenizer, prompt, seed, sequences)
         inputs = torch.tensor([ids])
-        ours = texts(model, {"input_ids": inputs, "attention_mask": torch.ones_like(inputs)},
-                     seed=seed, num_return_sequences=sequences, eos_token_id=None, **DRAWN)
+        ours = texts(
+            model,
+            {"input_ids": inputs, "attention_mask": torch.ones_like(inputs)},
+            seed=seed,
+            num_return_sequences=sequences,
+            eos_token_id=None,
+            **DRAWN,
+        )
         assert ours[:, len(ids) :].tolist() == theirs, prompt
 
 
@@ -117,23 +123,38 @@ def test_without_a_seed_torch_decides(model, tokenizer):
     assert torch.equal(found[0], found[1]) and not torch.equal(found[0], found[2])
 
 
-@pytest.mark.parametrize("rules", [{}, {"top_k": 20}, {"top_p": 0.9}, {"min_p": 0.1, "top_k": 30},
-                                   {"min_p": 0.05, "top_p": 0.9},
-                                   {"top_k": 40, "top_p": 0.9, "min_p": 0.1}], ids=str)
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {},
+        {"top_k": 20},
+        {"top_p": 0.9},
+        {"min_p": 0.1, "top_k": 30},
+        {"min_p": 0.05, "top_p": 0.9},
+        {"top_k": 40, "top_p": 0.9, "min_p": 0.1},
+    ],
+    ids=str,
+)
 def test_first_tokens_have_the_law_of_the_processed_logits(model, tokenizer, rules):
     """By chi-squared, which a temperature wrong by 10% fails."""
     rows, batch = 4096, 1024
     inputs = tokenizer([PROMPTS[3]] * batch, return_tensors="pt").to(model.device)
     config = {"do_sample": True, "temperature": 0.8, "top_k": 0, **rules}
-    drawn = torch.cat([
-        texts(model, inputs, tokens=1, seed=list(range(at, at + batch)), **config)[:, -1]
-        for at in range(0, rows, batch)
-    ])
+    drawn = torch.cat(
+        [
+            texts(model, inputs, tokens=1, seed=list(range(at, at + batch)), **config)[:, -1]
+            for at in range(0, rows, batch)
+        ]
+    )
     single = tokenizer(PROMPTS[3], return_tensors="pt").to(model.device)
     for temperature, right in ((0.8, True), (0.72, False)):
-        scores = model.generate(**single, max_new_tokens=1, output_scores=True,
-                                return_dict_in_generate=True,
-                                **{**config, "temperature": temperature}).scores[0][0]
+        scores = model.generate(
+            **single,
+            max_new_tokens=1,
+            output_scores=True,
+            return_dict_in_generate=True,
+            **{**config, "temperature": temperature},
+        ).scores[0][0]
         assert (chi_squared(drawn, torch.softmax(scores.double(), -1)) < 6) == right
 
 
@@ -142,8 +163,14 @@ def test_its_rules_keep_what_its_processors_keep(model, tokenizer, top_k):
     """Of float32 logits, where no sum is near a cut; and no logits are formed for a text."""
     rules = {"do_sample": True, "temperature": 0.8, "top_k": top_k, "top_p": 0.9, "min_p": 0.1}
     inputs = tokenizer(PROMPTS, return_tensors="pt", padding=True).to(model.device)
-    out = model.generate(**inputs, max_new_tokens=16, output_scores=True, output_logits=True,
-                         return_dict_in_generate=True, **rules)
+    out = model.generate(
+        **inputs,
+        max_new_tokens=16,
+        output_scores=True,
+        output_logits=True,
+        return_dict_in_generate=True,
+        **rules,
+    )
     rules.pop("do_sample")
     found = gumbel.process_logits(torch.cat(out.logits), order="hf", **rules)
     first = gumbel.process_logits(torch.cat(out.logits), order="vllm", **rules)
@@ -155,7 +182,7 @@ def test_its_rules_keep_what_its_processors_keep(model, tokenizer, top_k):
 
 
 def chi_squared(drawn, probs):
-    """Standard deviations from what is expected, over cells of at least 10."""
+    """Deviation from the expectation in standard deviations, over cells of at least 10."""
     counts = torch.bincount(drawn, minlength=len(probs)).double()
     expected = probs * len(drawn)
     if bool((counts[expected == 0] > 0).any()):
@@ -179,8 +206,15 @@ def test_streamers_and_outputs(model, tokenizer):
     assert streamer.tokens == plain[0].tolist() and streamer.ended
     out = texts(model, inputs, seed=1, return_dict_in_generate=True, **DRAWN)
     assert torch.equal(out.sequences, plain) and out.scores is None and model.head_calls == 0
-    out = texts(model, inputs, seed=1, return_dict_in_generate=True, output_scores=True,
-                output_logits=True, **DRAWN)
+    out = texts(
+        model,
+        inputs,
+        seed=1,
+        return_dict_in_generate=True,
+        output_scores=True,
+        output_logits=True,
+        **DRAWN,
+    )
     assert torch.equal(out.sequences, plain) and len(out.scores) == len(out.logits) == 16
 
 
@@ -195,22 +229,23 @@ def test_texts_end(model, tokenizer):
 
 @pytest.mark.parametrize("more", [{}, {"eos_token_id": 269}, {"stop": ["the", "And"]}], ids=str)
 def test_texts_that_are_stopped_a_step_late_are_the_same(model, tokenizer, more, monkeypatch):
-    asked = {"pad_token_id": 0, "tokens": 24, **more, **DRAWN}
-    if "stop" in asked:
-        asked["stopping_criteria"] = [
-            transformers.StopStringCriteria(tokenizer, asked.pop("stop"))
+    arguments = {"pad_token_id": 0, "tokens": 24, **more, **DRAWN}
+    if "stop" in arguments:
+        arguments["stopping_criteria"] = [
+            transformers.StopStringCriteria(tokenizer, arguments.pop("stop"))
         ]
     alone = tokenizer(PROMPTS[0], return_tensors="pt")
     batch = tokenizer(PROMPTS, return_tensors="pt", padding=True)
     found, forwards = {}, {}
     for late in (False, True):
-        kind = (lambda ids, criteria, *given: LateStops(given[-1], ids, criteria.max_length)
-                if late else Stops(given[-1]))
+        kind = lambda ids, criteria, *given: (
+            LateStops(given[-1], ids, criteria.max_length) if late else Stops(given[-1])
+        )
         monkeypatch.setattr(decoding, "stops_of", lambda *given, kind=kind: kind(*given))
         streamers, found[late], forwards[late] = [Streamer(), Streamer()], [], []
         for inputs, streamer in zip((alone, batch), streamers):
             before = model.forwards
-            found[late].append(texts(model, inputs, seed=4, token_streamer=streamer, **asked))
+            found[late].append(texts(model, inputs, seed=4, token_streamer=streamer, **arguments))
             forwards[late].append(model.forwards - before)
             streamed = torch.tensor(streamer.tokens[inputs["input_ids"].numel() :])
             drawn = found[late][-1][:, inputs["input_ids"].shape[1] :].cpu()
@@ -264,10 +299,10 @@ def test_prompts_of_which_a_cache_or_embeddings_hold_a_part(model, tokenizer):
         held = copy.deepcopy(cache)
         assert torch.equal(texts(model, more, past_key_values=held, **by, **given), whole)
     embeds = model.get_input_embeddings()(inputs["input_ids"].to(model.device)).detach()
-    asked = {"inputs_embeds": embeds, "attention_mask": inputs["attention_mask"]}
-    assert torch.equal(texts(model, asked, **given), whole[:, -24:-8])
+    arguments = {"inputs_embeds": embeds, "attention_mask": inputs["attention_mask"]}
+    assert torch.equal(texts(model, arguments, **given), whole[:, -24:-8])
     with pytest.raises(ValueError, match="input_ids: drafts need"):
-        texts(model, asked, prompt_lookup_num_tokens=4, **given)
+        texts(model, arguments, prompt_lookup_num_tokens=4, **given)
 
 
 def test_refusals(model, tokenizer):

@@ -49,7 +49,7 @@ def batch(model, prompts, config, seed=None, **more):
 
 
 def single(model, prompts, seeds, **more):
-    """The same by generate(), a prompt at a time."""
+    """Texts of generate(), one prompt at a time."""
     found = []
     for prompt, seed in zip(prompts, seeds):
         ids = torch.tensor([prompt])

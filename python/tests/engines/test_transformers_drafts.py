@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Assisted texts of transformers: those that are drawn a token a step, by fewer forwards."""
+"""Assisted generation equals generation step by step, with fewer forward passes."""
 
 import contextlib
 
@@ -26,8 +26,8 @@ ENDS = {"eos_token_id": [269, 259], "pad_token_id": 0}
 
 
 def load(path, model):
-    made = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
-    return made.to(model.device).eval()
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+    return loaded.to(model.device).eval()
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +111,7 @@ def test_the_command_writes_the_same_text_without_drafts(model, draft, tokenizer
 
 
 def test_a_draft_that_is_the_target_is_always_right(model, tokenizer):
-    """All but the few tokens whose hidden states round otherwise in a row of their own."""
+    """Except for the few tokens whose hidden states round differently in a row of their own."""
     inputs, twin = tokenizer(PROMPT, return_tensors="pt"), load(TARGET, model)
     twin.generation_config.num_assistant_tokens = 7
     with steps_of(model) as steps:
@@ -139,16 +139,17 @@ def test_padding_and_stopping_criteria(model, draft, tokenizer):
 
 
 def test_windows_that_slide(model, tokenizer):
-    """Over models whose every other layer sees 8 tokens: caches go back beyond what they hold."""
+    """Models in which every other layer sees 8 tokens: caches are cropped beyond their window."""
+
     def sliding(path):
         config = transformers.AutoConfig.from_pretrained(path)
         config.use_sliding_window, config.sliding_window = True, 8
         config.layer_types = ["sliding_attention", "full_attention"] * config.num_hidden_layers
         config.layer_types = config.layer_types[: config.num_hidden_layers]
-        made = transformers.AutoModelForCausalLM.from_pretrained(
+        loaded = transformers.AutoModelForCausalLM.from_pretrained(
             path, config=config, dtype=torch.float32
         )
-        return made.to(model.device).eval()
+        return loaded.to(model.device).eval()
 
     target, smaller = sliding(TARGET), sliding(DRAFT)
     for prompt in (PROMPTS[0], PROMPT):

@@ -33,7 +33,7 @@ def refused(*arguments):
     return done.stderr
 
 
-def test_info_says_what_gumbel_info_says():
+def test_info_agrees_with_gumbel_info():
     about = gumbel.info()
     text = succeeded("info")
     assert f"version   {about.version} (Python package)\n" in text
@@ -126,7 +126,7 @@ def test_other_commands_say_where_they_are(name):
     assert "cmake --preset release -DGUMBEL_BUILD_TOOLS=ON\n" in text  # a cached OFF is overwritten
 
 
-def test_version_says_which_command_it_is(tmp_path):
+def test_version_names_the_command(tmp_path):
     full = tmp_path / "gumbel"
     full.write_text("#!/bin/sh\n")
     full.chmod(0o755)

@@ -29,10 +29,18 @@ PAGES = {
     "c": ("docs/guides/c.md", (), {"c": "program.c"}, None, 2),
     "examples": ("docs/examples/README.md", (), {}, ENGINE, 2),
     "readme-c": (
-        "README.md", ("### C and C++, with CMake", "## A draw in C"), {"c": "draw.c"}, None, 1
+        "README.md",
+        ("### C and C++, with CMake", "## A draw in C"),
+        {"c": "draw.c"},
+        None,
+        1,
     ),
     "readme-python": (
-        "README.md", ("### Python, with pip", "## A draw in Python"), {"python": "draw.py"}, None, 1
+        "README.md",
+        ("### Python, with pip", "## A draw in Python"),
+        {"python": "draw.py"},
+        None,
+        1,
     ),
 }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is public has a docstring, which gives the shapes of arrays or says whose they are."""
+"""Every public name has a docstring with the shapes of arrays, or a reference to them."""
 
 import inspect
 import re

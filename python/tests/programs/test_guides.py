@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs of docs/guides run as they stand, and print what their pages say."""
+"""The programs of docs/guides run unchanged, and print the text of their pages."""
 
 import ast
 import importlib
@@ -19,13 +19,13 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 
 
 def program_of(page):
-    """(language, program, what it prints or None): the first block of each kind."""
+    """(language, program, its output or None): the first block of each kind."""
     blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
     programs = [at for at, block in enumerate(blocks) if block[0] in ("c", "python")]
     if not programs:
         return None, None, None
     language, text = blocks[programs[0]]
-    printed = [said for kind, said in blocks[programs[0] :] if kind == "text"]
+    printed = [text_printed for kind, text_printed in blocks[programs[0] :] if kind == "text"]
     return language, text, printed[0] if printed else None
 
 
@@ -46,7 +46,7 @@ def skip_without(module):
 
 
 def compiled(text, folder):
-    """A program in C, built as the page says; headers that are not ours may be missing."""
+    """A program in C, built as on its page; headers of other projects may be missing."""
     if not shutil.which("cc"):
         pytest.skip("no C compiler")
     (folder / "program.c").write_text(text)
@@ -67,7 +67,7 @@ def compiled(text, folder):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
-def test_a_guide_says_what_its_program_prints(page, tmp_path):
+def test_a_guide_shows_what_its_program_prints(page, tmp_path):
     language, text, printed = program_of(page)
     if printed is None:
         pytest.skip(f"{page.name} has no program that runs here")
@@ -83,11 +83,11 @@ def test_a_guide_says_what_its_program_prints(page, tmp_path):
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout == printed, f"{page.name} says otherwise"
+    assert done.stdout == printed, f"{page.name} shows another text"
 
 
 def test_the_command_writes_the_text_of_transformers():
-    """As the page says, by the very command that it shows."""
+    """The command shown on the page writes the text of the page."""
     built = [os.environ.get("GUMBEL_CLI"), ROOT / "build/dev/cli/gumbel"]
     command = next((path for path in built if path and Path(path).is_file()), None)
     if not command:
@@ -114,6 +114,6 @@ def test_every_way_in_is_listed():
 
 
 def test_engines_print_one_text():
-    """That of one seed and prompt."""
+    """The guides of engines show the text of one seed and prompt."""
     pages = [ROOT / f"docs/guides/{name}.md" for name in ("transformers", "vllm", "llama.cpp")]
     assert len({program_of(page)[2].splitlines()[0] for page in pages}) == 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ctypes structs have the sizes and offsets that a C compiler gives those of the header."""
+"""The ctypes structs have the sizes and offsets of the header's structs in a C compiler."""
 
 import ctypes
 import shutil
@@ -17,6 +17,7 @@ STRUCTS = {
     "gumbel_device_options": _abi.DeviceOptions,
     "gumbel_device_info": _abi.DeviceInfo,
     "gumbel_tensor": _abi.Tensor,
+    "gumbel_screen": _abi.ScreenMemory,
     "gumbel_head": _abi.Head,
     "gumbel_logits": _abi.Logits,
     "gumbel_row_f32": _abi.Rows,
@@ -84,6 +85,6 @@ def test_structs_and_constants_are_those_of_the_header(tmp_path):
         "#include <gumbel/drafts.h>\n"
         + "".join(f'_Static_assert({claim}, "{claim}");\n' for claim in claims)
     )
-    command = ["cc", "-std=c17", "-fsyntax-only", f"-I{INCLUDE}", str(source)]
+    command = ["cc", "-std=c17", "-fsyntax-only", "-DGUMBEL_UNSTABLE", f"-I{INCLUDE}", str(source)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -60,7 +60,7 @@ def test_the_installed_distribution():
 
 @pytest.mark.skipif(not (ROOT / "pyproject.toml").is_file(), reason="no source tree")
 def test_no_document_installs_the_other_distribution():
-    """`pip install gumbel` installs a stranger's package; so do its extras."""
+    """`pip install gumbel`, also with extras, installs the package of another project."""
     wrong = re.compile(r"pip3? install\b[^`\n&;|]*?[\s'\"](?<!/)gumbel(\[|['\"`\s]|==|>=|$)", re.M)
     assert wrong.search("pip install 'gumbel[vllm]'") and wrong.search("pip install -U gumbel\n")
     found = []
@@ -74,6 +74,6 @@ def test_no_document_installs_the_other_distribution():
 
 @pytest.mark.skipif(not (ROOT / "pyproject.toml").is_file(), reason="no source tree")
 def test_vllm_has_one_range_of_versions():
-    """The extra and the error that names what to install."""
+    """The extra and the error of the missing engine name one range of versions."""
     extra = re.search(r'^vllm = \["(.*)"\]$', (ROOT / "pyproject.toml").read_text(), re.M)[1]
     assert f"pip install '{extra}'" in (ROOT / "python/gumbel/vllm.py").read_text()

@@ -17,18 +17,18 @@ def bfloat16(array):
 
 def weights(rows, columns):
     """Rows of many kinds: Gaussian, zero, one entry, an outlier, tiny, integers, half steps."""
-    made = np.random.default_rng(3).standard_normal((rows, columns)).astype(np.float32)
-    made[1::8] = 0
-    made[2::8, 1:] = 0
-    made[3::8, 5] = 300
-    made[4::8] *= np.float32(1e-36)
-    made[5::8] = np.rint(made[5::8] * 30)
-    made[6::8] = (np.rint(made[6::8] * 30) + np.float32(0.499)) / 127
-    return made
+    matrix = np.random.default_rng(3).standard_normal((rows, columns)).astype(np.float32)
+    matrix[1::8] = 0
+    matrix[2::8, 1:] = 0
+    matrix[3::8, 5] = 300
+    matrix[4::8] *= np.float32(1e-36)
+    matrix[5::8] = np.rint(matrix[5::8] * 30)
+    matrix[6::8] = (np.rint(matrix[6::8] * 30) + np.float32(0.499)) / 127
+    return matrix
 
 
 class Certificate(unittest.TestCase):
-    """The layout and bounds that docs/maths.md, section 14, and src/maths/screen_bound.h tell."""
+    """The layout and bounds of docs/maths.md, section 14, and src/maths/screen_bound.h."""
 
     def test_bounds_hold_exactly(self):
         rows, columns = 130, 70

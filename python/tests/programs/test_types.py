@@ -13,7 +13,7 @@ PROGRAM = pathlib.Path(__file__).parent / "typed_program.py"
 
 @pytest.fixture(scope="module")
 def mypy(tmp_path_factory):
-    """What mypy --strict says of a file, with the package as it is installed."""
+    """The messages of mypy --strict for a file, with the installed package."""
     pytest.importorskip("mypy")
     folder = tmp_path_factory.mktemp("mypy")
 

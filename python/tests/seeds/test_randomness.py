@@ -17,12 +17,8 @@ LOGITS = np.zeros((B, V), np.float32)  # every token is as likely: no two draws 
 CALLS = {
     "sample": lambda **how: gumbel.sample(0 * HIDDEN, WEIGHT, **how),
     "sample_logits": lambda **how: gumbel.sample_logits(LOGITS, **how),
-    "verify": lambda **how: gumbel.verify(
-        0 * HIDDEN, WEIGHT, np.zeros((B, 1), np.int32), **how
-    ),
-    "verify_logits": lambda **how: gumbel.verify_logits(
-        LOGITS, np.zeros((B, 1), np.int32), **how
-    ),
+    "verify": lambda **how: gumbel.verify(0 * HIDDEN, WEIGHT, np.zeros((B, 1), np.int32), **how),
+    "verify_logits": lambda **how: gumbel.verify_logits(LOGITS, np.zeros((B, 1), np.int32), **how),
 }
 
 
@@ -162,10 +158,15 @@ def test_advance(dtype):
         (np.zeros(4, np.int32), {}, TypeError, "position: expected uint64 or int64, got int32"),
         (np.zeros((2, 2), np.uint64), {}, ValueError, "position: expected one axis"),
         (np.zeros(4, np.uint64)[::2], {}, ValueError, "position: expected one axis without gaps"),
-        (np.frombuffer(bytes(16), np.uint64), {}, ValueError, "position: it is read-only"),
+        (np.frombuffer(bytes(16), np.uint64), {}, ValueError, "position: the array is read-only"),
         (np.zeros(4, np.uint64), {"slots": [4]}, ValueError, r"slots\[0\]: 4 is not in \[0, 3\]"),
-        (np.zeros(4, np.uint64), {"slots": [0] * 5}, ValueError, "slots: expected a list of 4"),
-        (np.zeros(4, np.uint64), {"slots": 3}, ValueError, "slots: expected a list of 4"),
+        (
+            np.zeros(4, np.uint64),
+            {"slots": [0] * 5},
+            ValueError,
+            "slots: expected a list of at most 4",
+        ),
+        (np.zeros(4, np.uint64), {"slots": 3}, ValueError, "slots: expected a list of at most 4"),
         (np.zeros(4, np.uint64), {"live_rows": 5}, ValueError, "live_rows: it is 5"),
     ],
 )
@@ -253,13 +254,13 @@ def test_an_argument_that_does_not_exist(name, nearest):
 @pytest.mark.parametrize("dtype", [np.float64, np.int64, ">f4"])
 def test_other_dtypes_are_refused_with_what_to_do(dtype):
     wide = HIDDEN.astype(dtype)
-    with pytest.raises(TypeError, match=r"^hidden: .*; give hidden.astype\(np.float32\)$"):
+    with pytest.raises(TypeError, match=r"^hidden: .*; pass hidden.astype\(np.float32\)$"):
         gumbel.sample(wide, WEIGHT)
-    with pytest.raises(TypeError, match=r"^bias: .*; give bias.astype\(np.float32\)$"):
+    with pytest.raises(TypeError, match=r"^bias: .*; pass bias.astype\(np.float32\)$"):
         gumbel.sample(HIDDEN, WEIGHT, bias=np.zeros(V, dtype))
     torch = pytest.importorskip("torch")
     if dtype == np.float64:
-        with pytest.raises(TypeError, match=r"^weight: .*; give weight.float\(\)$"):
+        with pytest.raises(TypeError, match=r"^weight: .*; pass weight.float\(\)$"):
             gumbel.sample(torch.zeros(1, D), torch.zeros(V, D, dtype=torch.float64))
 
 
@@ -268,21 +269,21 @@ OUTSIDE = {"banned": [V], "allowed": [1, V], "logit_bias": {V: 1.0}}
 
 @pytest.mark.parametrize("name, value", OUTSIDE.items())
 def test_ids_that_are_no_token_are_refused(name, value):
-    text = f"{name}: {V} is no token; the vocabulary has {V} tokens, 0 to {V - 1}"
+    text = f"{name}: {V} is not in the vocabulary of {V} tokens, 0 to {V - 1}"
     for function in (gumbel.sample_logits, gumbel.process_logits, gumbel.score_logits):
         tokens = (np.zeros(B, np.int32),) if function is gumbel.score_logits else ()
         with pytest.raises(ValueError, match=f"^{text}$"):
             function(LOGITS, *tokens, **{name: value})
     rows = [value] + [[] if isinstance(value, list) else {}] * (B - 1)
-    with pytest.raises(ValueError, match=rf"^{name}(\[0\])?: {V} is no token"):
+    with pytest.raises(ValueError, match=rf"^{name}(\[0\])?: {V} is not in the vocabulary"):
         gumbel.sample(HIDDEN, WEIGHT, **{name: rows})
-    with pytest.raises(ValueError, match=f"^{name}: {V} is no token; the vocabulary has 900 "):
+    with pytest.raises(ValueError, match=f"^{name}: {V} is not in the vocabulary of 900 "):
         gumbel.sample_logits(LOGITS, vocab_size=900, **{name: value})
     with pytest.raises(ValueError, match=f"^{text}$"):
         gumbel.sample_logits(LOGITS, vocab_size=2 * V, **{name: value})
     # A shard without vocab_size does not know how many tokens there are.
     gumbel.partial_logits(LOGITS, first_token=0, **{name: value})
-    with pytest.raises(ValueError, match=f"^{name}: {V} is no token; the vocabulary has 950"):
+    with pytest.raises(ValueError, match=f"^{name}: {V} is not in the vocabulary of 950"):
         gumbel.partial_logits(LOGITS[:, :900], vocab_size=950, **{name: value})
     gumbel.partial_logits(LOGITS[:, :900], vocab_size=V + 1, **{name: value})
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Sampler draws what calls with explicit seeds and positions draw, and keeps count itself."""
+"""A Sampler draws as calls with explicit seeds and positions, and advances positions itself."""
 
 import copy
 import json
@@ -60,9 +60,9 @@ def test_without_a_seed_no_two_samplers_agree():
 
 
 @pytest.mark.parametrize("way", ["json", "pickle", "copy", "pickled sampler"])
-@pytest.mark.parametrize("made", [{}, {"batch": B}])
-def test_a_text_goes_on_after_it_was_saved(way, made):
-    sampler = gumbel.Sampler(seed=2**63 + 5, **made)
+@pytest.mark.parametrize("arguments", [{}, {"batch": B}])
+def test_a_text_goes_on_after_it_was_saved(way, arguments):
+    sampler = gumbel.Sampler(seed=2**63 + 5, **arguments)
     begun = drawn(sampler, range(2))
     if way == "pickled sampler":
         other = pickle.loads(pickle.dumps(sampler))
@@ -73,7 +73,7 @@ def test_a_text_goes_on_after_it_was_saved(way, made):
             "copy": copy.deepcopy,
         }
         state = through[way](sampler.state_dict())
-        other = gumbel.Sampler(**made)
+        other = gumbel.Sampler(**arguments)
         other.load_state_dict(state)
     rest = drawn(sampler, range(2, STEPS))
     assert begun + rest == wanted(2**63 + 5)
@@ -105,7 +105,7 @@ def test_prepared_calls_advance_the_same_positions():
 
 
 def test_slots_join_and_leave():
-    """Rows that come and go, in any place of a batch, have the texts that they have alone."""
+    """Rows that join and leave, at any index of a batch, have the texts of rows alone."""
     sampler = gumbel.Sampler(seed=7, num_slots=6)
     place = {"num_slots": 6, "seed": sampler.seed.copy()}
     position = np.zeros(6, np.uint64)
@@ -144,8 +144,8 @@ def gumbel_row_seed(seed, row):
 @pytest.mark.parametrize("slots", [None, [5, 0, 3, 1]])
 @pytest.mark.parametrize("prepared", [False, True])
 def test_a_history_counts_what_was_drawn(slots, prepared):
-    made = {"batch": B} if slots is None else {"num_slots": 6}
-    sampler = gumbel.Sampler(seed=7, **made)
+    arguments = {"batch": B} if slots is None else {"num_slots": 6}
+    sampler = gumbel.Sampler(seed=7, **arguments)
     history, other = gumbel.History(6, V), gumbel.History(6, V)
     where = {} if slots is None else {"slots": np.array(slots, np.int32)}
     penalties = {"presence_penalty": 30.0, "top_k": 40}
@@ -181,13 +181,13 @@ def test_rows_that_do_not_live_stand_still():
 
 BAD_CALLS = [
     ({"top_p": 2.0}, ValueError, r"top_p: it is 2"),
-    ({"banned": [V]}, ValueError, f"banned: {V} is no token; the vocabulary has {V} tokens"),
+    ({"banned": [V]}, ValueError, f"banned: {V} is not in the vocabulary of {V} tokens"),
     ({"seed": 1}, TypeError, r"Sampler.sample_logits\(\) takes no .* 'seed': .*Sampler\(seed="),
     ({"position": 1}, TypeError, r".* takes no argument 'position': the sampler counts .*reset\("),
     ({"num_slots": 4}, TypeError, r".* 'num_slots': .*Sampler\(num_slots=...\)"),
     ({"rng": 1}, TypeError, r".* has no argument 'rng': the sampler has the seeds; use Sampler\("),
     ({"topk": 1}, TypeError, r"Sampler.sample_logits\(\) has no argument 'topk'; .* 'top_k'\?"),
-    ({"slots": [0]}, ValueError, "slots: the sampler has rows; make it with num_slots"),
+    ({"slots": [0]}, ValueError, "slots: the sampler has rows; create it with num_slots"),
     ({"history": 3}, TypeError, "history: expected a gumbel.History"),
     ({"history": gumbel.History(B, V), "num_samples": 2}, ValueError, "num_samples: a history"),
     ({"history": gumbel.History(B, V), "num_samples": [1]}, TypeError, "num_samples: expected"),
@@ -253,7 +253,7 @@ def test_odd_seeds_are_refused_by_name(seed, error, text):
 
 
 @pytest.mark.parametrize(
-    "made, error, text",
+    "arguments, error, text",
     [
         ({"batch": 0}, ValueError, "batch: 0 is not in"),
         ({"batch": 2, "num_slots": 2}, ValueError, "batch: a sampler has rows or slots"),
@@ -266,9 +266,9 @@ def test_odd_seeds_are_refused_by_name(seed, error, text):
         ({"batch": None, "like": "x"}, TypeError, "like: expected a NumPy array"),
     ],
 )
-def test_odd_samplers_are_refused_by_name(made, error, text):
+def test_odd_samplers_are_refused_by_name(arguments, error, text):
     with pytest.raises(error, match=f"^{text}"):
-        gumbel.Sampler(**{"batch": None if "seed" in made else 2, **made})
+        gumbel.Sampler(**{"batch": None if "seed" in arguments else 2, **arguments})
 
 
 @pytest.mark.parametrize(
@@ -304,9 +304,9 @@ def test_samplers_have_a_readable_repr():
 def test_what_is_missing_is_named():
     with pytest.raises(ValueError, match=r"^slots: the sampler has slots; .* slots=\[\.\.\.\]"):
         gumbel.Sampler(num_slots=4).sample_logits(LOGITS[0])
-    with pytest.raises(ValueError, match="^slots: there are none yet; make the sampler with"):
+    with pytest.raises(ValueError, match="^slots: there are none yet; create the sampler with"):
         gumbel.Sampler().reset()
-    with pytest.raises(ValueError, match="^seed: the sampler has a seed for each row; give"):
+    with pytest.raises(ValueError, match="^seed: the sampler has a seed for each row; pass"):
         gumbel.Sampler(seed=[1, 2]).reset(slots=[0])
     gumbel.Sampler(seed=[1, 2]).reset(slots=[0], seed=[3])
     gumbel.Sampler(num_slots=4).reset(slots=[])
@@ -345,8 +345,8 @@ def test_a_state_that_is_none_is_refused(change, error):
     [
         ({"seed": []}, ValueError, "state.seed: expected 1 to 2147483647 rows, got 0"),
         ({"seed": range(2**40)}, ValueError, "state.seed: expected 1 to 2147483647 rows"),
-        ({"seed": None, "root": None}, ValueError, "state: it has neither rows nor a seed"),
-        ({"seed": 7}, ValueError, "state: it has neither rows nor a seed"),
+        ({"seed": None, "root": None}, ValueError, "state: it has neither rows nor one seed"),
+        ({"seed": 7}, ValueError, "state: it has neither rows nor one seed"),
         ({"seed": None, "position": [5]}, TypeError, "state.position: expected an integer"),
         ({"seed": None, "position": [5, 6, 7]}, TypeError, "state.position: expected an integer"),
         ({"version": np.ones(2)}, ValueError, "state: version array.* is unknown; this is 1"),
@@ -441,7 +441,7 @@ def test_odd_assignments_are_refused_by_name(name, value, error, text):
 
 @pytest.mark.parametrize("name", ["seed", "position"])
 def test_rows_that_are_unknown_cannot_be_assigned(name):
-    with pytest.raises(ValueError, match=f"^{name}: the number of rows is unknown; make the"):
+    with pytest.raises(ValueError, match=f"^{name}: the number of rows is unknown; create the"):
         setattr(gumbel.Sampler(seed=7), name, [1, 2])
 
 
@@ -503,12 +503,12 @@ def cuda():
 def test_a_captured_graph_advances_its_positions(cuda):
     torch = cuda
     inputs = torch.from_numpy(LOGITS[0]).cuda()
-    for made in ({"batch": B}, {"num_slots": 6}):
+    for arguments in ({"batch": B}, {"num_slots": 6}):
         where = {}
-        if "num_slots" in made:
+        if "num_slots" in arguments:
             where = {"slots": torch.tensor([5, 0, 3, 1], dtype=torch.int32, device="cuda")}
         history = gumbel.History(6, V, like=inputs)
-        sampler = gumbel.Sampler(seed=7, like=inputs, **made)
+        sampler = gumbel.Sampler(seed=7, like=inputs, **arguments)
         call = sampler.prepare_sample_logits(
             inputs, history=history, presence_penalty=30.0, **where
         )
@@ -522,7 +522,7 @@ def test_a_captured_graph_advances_its_positions(cuda):
             graph.replay()
             found.append(call.output.tokens.tolist())
         assert history.counts.sum() == STEPS * B
-        eager = gumbel.Sampler(seed=7, like=inputs, **made)
+        eager = gumbel.Sampler(seed=7, like=inputs, **arguments)
         history = gumbel.History(6, V, like=inputs)
         for tokens_ in found:
             out = eager.sample_logits(inputs, history=history, presence_penalty=30.0, **where)

@@ -13,9 +13,7 @@ ops = torch.ops.gumbel
 B, V, D = 4, 515, 32
 DEVICES = [
     "cpu",
-    pytest.param(
-        "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-    ),
+    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")),
 ]
 COMPILED = {  # the last captures CUDA graphs
     "eager": lambda function: function,

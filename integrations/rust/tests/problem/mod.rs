@@ -13,7 +13,7 @@ pub struct Problem {
     pub logits: Vec<f32>,
 }
 
-/// Numbers in [-0.5, 0.5] that look like nothing.
+/// Pseudo-random numbers in [-0.5, 0.5].
 pub fn values(count: usize) -> Vec<f32> {
     (0..count as u32)
         .map(|i| (i.wrapping_mul(2654435761) >> 8) % 2001)

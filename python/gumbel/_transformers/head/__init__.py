@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a head is found: its modules and parameters, a probe of its logits, and what is kept."""
+"""Finding a model's head: its modules and parameters, a probe of its logits, cached objects."""

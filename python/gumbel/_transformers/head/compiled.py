@@ -12,7 +12,7 @@ from transformers.generation import CompileConfig
 
 log = logging.getLogger("gumbel.transformers")
 
-# The hooks that each decoder had when it was first compiled.
+# The hooks of each decoder when it was first compiled.
 _hooks: weakref.WeakKeyDictionary[Any, tuple[int, ...]] = weakref.WeakKeyDictionary()
 
 
@@ -26,21 +26,21 @@ class CompiledDecoder:
         self.is_stale = False
 
     def check_hooks(self) -> None:
-        """Note whether a hook was added to or removed from the decoder since it was compiled.
+        """Set `is_stale` if hooks of the decoder have changed since it was compiled.
 
-        torch.compile() guards parameters and modules, but no hooks (skip_nnmodule_hook_guards).
+        torch.compile() guards parameters and modules, but not hooks (skip_nnmodule_hook_guards).
         """
         if self.base not in _hooks:
             return
         was_stale, self.is_stale = self.is_stale, _list_hooks(self.base) != _hooks[self.base]
         if self.is_stale and not was_stale:
             log.warning(
-                "%s: its steps are not compiled, as its hooks have changed since they were",
+                "%s: its steps are not compiled, as its hooks have changed since compilation",
                 type(self.base).__name__,
             )
 
     def get_call(self, config: Optional[CompileConfig]) -> Callable[..., Any]:
-        """The compiled forward; the decoder itself where that cannot be used."""
+        """The compiled forward; the decoder itself if that cannot be used."""
         if self.is_stale or "llama4" in self.base.config.model_type:
             return self.base  # transformers does not compile llama4, either
         config = config or CompileConfig()
@@ -52,7 +52,7 @@ class CompiledDecoder:
 
 
 def _list_hooks(base: Any) -> tuple[int, ...]:
-    """The numbers of all forward hooks in a module. A number is never given twice."""
+    """The unique numbers of all forward hooks in a module."""
     return tuple(
         number
         for module in base.modules()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Multipliers and soft-caps of logits, by the names that models of transformers have for them."""
+"""Multipliers and soft-caps of logits, by their names in models of transformers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-# A multiplier of logits, or a divisor: the probe of a head decides which (probe.py).
+# Multipliers or divisors of logits; the probe of a head determines which (probe.py).
 SCALES = (
     "logit_scale",  # Cohere
     "logits_scaling",  # Granite and MiniCPM3 divide by it, HyperCLOVA X multiplies
@@ -27,7 +27,7 @@ Values = tuple[tuple[str, float], ...]
 
 
 def read_factors(config: Any, *modules: Any) -> Values:
-    """The names above, and their values, that a config and modules have. None of them is 0."""
+    """The names above that a config and modules have, with their values, which are not 0."""
     found: dict[tuple[str, float], None] = {}
     text = config.get_text_config()
     readers = [partial(getattr, each) for each in ([config] if text is config else [config, text])]
@@ -40,7 +40,7 @@ def read_factors(config: Any, *modules: Any) -> Values:
 
 
 def list_candidates(values: Values) -> list[tuple[float, float]]:
-    """Pairs of a scale and a soft-cap (0: none) that these values may stand for."""
+    """Pairs of a scale and a soft-cap (0: none) that are possible with these values."""
     scales, caps = {1.0: None}, {0.0: None}
     for name, value in values:
         if name in SCALES:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The modules and parameters that a model's logits come from, and whether they are still the same.
+"""The modules and parameters that compute a model's logits, and whether they have changed.
 
-All of this is read at each call of generate(), so it costs some microseconds.
+Each call of generate() reads them, which takes some microseconds.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from torch.nn.modules import module as all_modules
 
 from .factors import Values, read_factors
 
-DTYPES = (torch.float32, torch.float16, torch.bfloat16)  # of weights that the library reads
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)  # dtypes of weights in the library
 _LINEAR_FORWARD = torch.nn.Linear.forward
 
 
 class Parts:
-    """What makes the logits of a model. Two are equal if the same head serves both."""
+    """The modules, parameters and factors that compute the logits of a model."""
 
     def __init__(self, model: Any, linear: Any) -> None:
         self.linear, self.forward, self.bases = linear, type(model).forward, _list_decoders(model)
@@ -32,7 +32,7 @@ class Parts:
         self.layouts = (_describe(weight), None if bias is None else _describe(bias))
 
     def has_same_decoder(self, other: Parts) -> bool:
-        """Whether the same forward and decoder give states that the head can still read."""
+        """Whether forward and decoder are the same, and the head can still read their states."""
         return (
             self.forward is other.forward
             and _are_same(self.bases, other.bases)
@@ -41,7 +41,7 @@ class Parts:
         )
 
     def is_same(self, other: Parts) -> bool:
-        """Whether nothing was replaced. What was written in place is not seen."""
+        """Whether nothing was replaced. Writes in place are not detected."""
         return (
             _are_same(self.objects, other.objects)
             and self.layouts == other.layouts
@@ -51,13 +51,13 @@ class Parts:
 
 @dataclass(frozen=True)
 class Unfit:
-    """Why a model's logits are not computed by the library."""
+    """The reason why the library cannot compute a model's logits."""
 
     reason: str
 
 
 def find_parts(model: Any) -> Any:
-    """The Parts of a model's logits, or why there are none: Unfit."""
+    """The Parts of a model's logits, or Unfit."""
     linear = model.get_output_embeddings()
     reason = (
         _refuse_calls(model, linear)
@@ -69,7 +69,7 @@ def find_parts(model: Any) -> Any:
 
 
 def _list_decoders(model: Any) -> tuple[Any, ...]:
-    """Modules whose last hidden state may be what the head is given, the outermost first."""
+    """Modules whose last hidden state may be the input of the head, the outermost first."""
     found = [model.base_model]
     decoder = model.get_decoder()
     if decoder is not None and decoder is not found[0]:
@@ -82,7 +82,7 @@ def _are_same(objects: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
 
 
 def _refuse_calls(model: Any, linear: Any) -> str:
-    """Why a call of the model or of its head may do more than the product."""
+    """The reason why a call of the model or its head may do more than the product, or ""."""
     if linear is None:
         return "it has no output embeddings"
     if type(linear) is not torch.nn.Linear:
@@ -101,7 +101,7 @@ def _refuse_calls(model: Any, linear: Any) -> str:
 
 
 def _has_own_forward(module: Any) -> bool:
-    """Whether a module's forward is that of its class: as it is, compiled, or moving its inputs."""
+    """Whether a module's forward is that of its class, possibly compiled or moving its inputs."""
     forward = module.__dict__.get("forward")
     if forward is None:
         return True
@@ -113,7 +113,7 @@ def _has_own_forward(module: Any) -> bool:
 
 
 def _refuse_tensor(name: str, tensor: torch.Tensor, axes: int) -> str:
-    """Why the library cannot read a parameter of the head in place."""
+    """The reason why the library cannot read a parameter of the head in place, or ""."""
     if type(tensor) not in (torch.nn.Parameter, torch.Tensor):
         return f"the {name} of its head is of the type {type(tensor).__name__}"
     if tensor.device.type not in ("cpu", "cuda"):
@@ -123,11 +123,9 @@ def _refuse_tensor(name: str, tensor: torch.Tensor, axes: int) -> str:
     if tensor.dim() != axes or not tensor.numel() or not tensor.untyped_storage().nbytes():
         return f"the {name} of its head is not in memory"
     if tensor.stride(-1) != 1:
-        return f"the {name} of its head has gaps in its last axis"
+        return f"the last axis of the {name} of its head is not contiguous"
     return ""
 
 
 def _describe(tensor: torch.Tensor) -> Any:
-    return (
-        tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device
-    )
+    return (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Screens that are kept from text to text, and made again where their weights changed in place."""
+"""Screens that are kept from text to text, and rebuilt after changes of their weights."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import torch
 
 from ..._calls.screens import Screen
 
-SIDE = 64  # a sample of the weights has the square of it
+SIDE = 64  # the sample of the weights has SIDE * SIDE elements
 
 
 class KeptScreen:
-    """The screen of a head's weights, at an address that does not change.
+    """The screen of a head's weights, at a constant address.
 
-    Changes are seen by the version counter of the tensor, which writes through `.data` and by other
-    libraries do not move, and by 4096 weights spread over it.
+    Changes are detected by the version counter of the tensor, which writes through `.data` and by
+    other libraries do not advance, and by 4096 weights spread over the tensor.
     """
 
     def __init__(self, weight: torch.Tensor) -> None:
@@ -29,7 +29,7 @@ class KeptScreen:
         self.screen = Screen(weight)
 
     def refresh(self, compare: bool = True) -> Screen:
-        """The screen of what the weights hold now; by their version alone without `compare`."""
+        """The screen of the present weights; without `compare` only the version is checked."""
         version = self._read_version()
         if version != self.version or (compare and not self._is_sample_same()):
             self.screen.update()
@@ -43,6 +43,6 @@ class KeptScreen:
         return None if self.weight.is_inference() else self.weight._version
 
     def _read_sample(self) -> torch.Tensor:
-        """Bits of weights, so that NaN is equal to itself."""
+        """The bits of the sampled weights, in which NaN equals itself."""
         bits = torch.int32 if self.weight.element_size() == 4 else torch.int16
         return self.weight[self.places].view(bits)

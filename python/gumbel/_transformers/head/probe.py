@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tries whether a model's logits are what the library computes: a product, a scale, a soft-cap.
+"""Probes whether the library can compute a model's logits: a product, a scale and a soft-cap.
 
-The model's own forward computes logits of synthetic hidden states, in place of those of its
-decoder. The states are scaled for largest logits from 0.5 to 16384, so that a soft-cap, a clamp or
-a normalisation shows at one scale or another, and all tokens of the vocabulary are compared.
+The model's own forward computes logits from synthetic hidden states in place of its decoder's. The
+states are scaled so that the largest logits are 0.5 to 16384: a soft-cap, a clamp or a
+normalisation has an effect at one scale or another. All tokens of the vocabulary are compared.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 from .factors import list_candidates
 from .head_parts import Parts
 
-LARGEST = (0.5, 4.0, 32.0, 256.0, 2048.0, 16384.0)  # logits of each synthetic state
+LARGEST = (0.5, 4.0, 32.0, 256.0, 2048.0, 16384.0)  # largest logit of each synthetic state
 ROWS = len(LARGEST)
-SAMPLED = 1024  # rows of the weights that the states are scaled by
-# Of the largest logit of a row: what two ways to round the same logits may differ by. A model
-# rounds up to three times in its own dtype, each time by half a unit in the last place.
+SAMPLED = 1024  # number of weight rows that determine the scale of the states
+# Largest difference by rounding, relative to the largest logit of a row. A model rounds up to three
+# times in its own dtype, each time by half a unit in the last place.
 TOLERANCES = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
-# The same where hidden states come of two forwards.
+# TOLERANCES for hidden states of two forward passes.
 FORWARD_TOLERANCES = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 2e-2}
-# By how much the ratio of all logits to the expected ones may differ from 1: rounding averages out.
+# Largest difference from 1 of the ratio of all logits to the expected ones; rounding averages out.
 RATIO_TOLERANCES = {torch.float32: 1e-5, torch.float16: 2.5e-4, torch.bfloat16: 2e-3}
 
 
 class _States(BaseModelOutputWithPast):
-    """The output of a decoder, with hidden states alone. Everything else that is read is None."""
+    """The output of a decoder with hidden states only; all other attributes are None."""
 
     def __getattr__(self, name: str) -> None:
         if name.startswith("__"):
@@ -40,7 +40,7 @@ class _States(BaseModelOutputWithPast):
 
 @contextmanager
 def _give_states(base: Any, states: torch.Tensor) -> Iterator[list[int]]:
-    """Have a decoder return these states [1, n, D], in this thread. Lists a 1 for each call."""
+    """Context in which a decoder returns these states [1, n, D] in this thread; lists its calls."""
     calls: list[int] = []
     own, thread = base.forward, threading.get_ident()
     replaced = base.__dict__.get("forward")
@@ -64,7 +64,7 @@ def _give_states(base: Any, states: torch.Tensor) -> Iterator[list[int]]:
 def make_states(weight: torch.Tensor, scales: Iterable[float]) -> torch.Tensor:
     """Hidden states [1, ROWS, D] whose largest products with the weights are about LARGEST.
 
-    They are smaller where the dtype does not hold them times each of the scales.
+    They are smaller if the dtype cannot hold them multiplied by each of the scales.
     """
     generator = torch.Generator().manual_seed(1)
     unit = torch.randn(ROWS, weight.shape[1], generator=generator).to(weight.device)
@@ -80,20 +80,20 @@ def make_states(weight: torch.Tensor, scales: Iterable[float]) -> torch.Tensor:
 
 
 class Factors(NamedTuple):
-    """How logits come from products with the weights."""
+    """How logits are computed from products with the weights."""
 
     scale: float
     softcap: float
-    vocab: int  # of the head's tokens, from the first on, those that have logits
+    vocab: int  # the head's first `vocab` tokens have logits
 
     def apply(self, products: torch.Tensor) -> torch.Tensor:
-        """The logits [n, vocab] that the library makes of products [n, V]."""
+        """The logits [n, vocab] that the library computes from products [n, V]."""
         logits = products[:, : self.vocab] * self.scale
         return self.softcap * torch.tanh(logits / self.softcap) if self.softcap else logits
 
 
 def find_factors(model: Any, parts: Parts, base: Any) -> tuple[Optional[Factors], str]:
-    """The factors of a model's logits; or None, and why the library cannot compute these."""
+    """The factors of a model's logits; or None, and the reason why there are none."""
     weight, candidates = parts.weight, list_candidates(parts.values)
     states = make_states(weight, [scale for scale, _ in candidates])
     ids = torch.arange(ROWS, device=weight.device)[None] % len(weight)
@@ -112,7 +112,7 @@ def find_factors(model: Any, parts: Parts, base: Any) -> tuple[Optional[Factors]
 
 
 def _agree(found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> bool:
-    """Whether these logits [n, V] are the same, up to their rounding."""
+    """Whether these logits [n, V] are equal, up to their rounding."""
     if not is_close(found, expected, TOLERANCES[dtype]):
         return False
     found, expected = torch.nan_to_num(found), torch.nan_to_num(expected)
@@ -123,14 +123,14 @@ def _agree(found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> b
 
 
 def is_close(found: torch.Tensor, expected: torch.Tensor, tolerance: float) -> bool:
-    """Whether logits [n, V] differ by no more than this part of the largest one of their row."""
+    """Whether logits [n, V] differ by at most `tolerance` times the largest one of their row."""
     room = tolerance * torch.nan_to_num(expected).abs().amax(-1, keepdim=True)
     alike = ((found - expected).abs() <= room) | (found.isnan() & expected.isnan())
     return bool(alike.all())
 
 
 def check_forward(model: Any, parts: Parts, base: Any, factors: Factors) -> str:
-    """Why the decoder alone does not give the states that the head is given, on three tokens."""
+    """The reason why the decoder's states are not the head's inputs, on three tokens; or ""."""
     weight = parts.weight
     ids = torch.arange(1, 4, device=weight.device)[None] % len(weight)
     found = model(input_ids=ids, use_cache=False, return_dict=True).logits[0].float()
@@ -145,4 +145,4 @@ def check_forward(model: Any, parts: Parts, base: Any, factors: Factors) -> str:
         found, expected, FORWARD_TOLERANCES[weight.dtype]
     ):
         return ""
-    return "its decoder alone gives other hidden states"
+    return "its decoder alone returns other hidden states"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments of generate() and generate_batch(): those that transformers drops, and bad prompts."""
+"""Arguments of generate() and generate_batch() that transformers drops; invalid prompts."""
 
 import functools
 import threading
@@ -47,8 +47,14 @@ def test_strings_stop_texts(model, tokenizer, where, by, monkeypatch):
 
 def test_strings_stop_the_texts_of_a_batch(model, tokenizer):
     inputs = tokenizer(PROMPTS, return_tensors="pt", padding=True)
-    given = {"stop_strings": STOPS, "tokenizer": tokenizer, "seed": 5, "tokens": 20,
-             "pad_token_id": 0, **DRAWN}
+    given = {
+        "stop_strings": STOPS,
+        "tokenizer": tokenizer,
+        "seed": 5,
+        "tokens": 20,
+        "pad_token_id": 0,
+        **DRAWN,
+    }
     together = texts(model, inputs, **given)
     for row, prompt in enumerate(PROMPTS):
         alone = texts(model, tokenizer(prompt, return_tensors="pt"), **given)[0]
@@ -101,8 +107,9 @@ def test_methods_of_others_are_called_as_before(model, tokenizer):
         seen.update(given)
         return input_ids
 
-    model.generate(**inputs, custom_generate=method, max_new_tokens=1, tokenizer=tokenizer,
-                   streamer=Streamer())
+    model.generate(
+        **inputs, custom_generate=method, max_new_tokens=1, tokenizer=tokenizer, streamer=Streamer()
+    )
     assert not {"tokenizer", "streamer", "draft_model"} & set(seen)
 
 
@@ -147,8 +154,12 @@ def test_what_tokenizers_give_is_taken(model, tokenizer):
     ids = tokenizer(PROMPTS).input_ids
     others = [tuple(map(np.int64, prompt)) for prompt in ids]
     found = [
-        [one.generated_tokens for one in gumbel.transformers.generate_batch(
-            model, prompts, configured(**DRAWN), batching(), seed=1).values()]
+        [
+            one.generated_tokens
+            for one in gumbel.transformers.generate_batch(
+                model, prompts, configured(**DRAWN), batching(), seed=1
+            ).values()
+        ]
         for prompts in (ids, others)
     ]
     assert found[0] == found[1] and all(found[0])
@@ -208,13 +219,15 @@ def test_psutil_is_named(model, monkeypatch):
 @pytest.mark.parametrize("late", [False, True])
 def test_logits_without_a_token_are_an_error(model, tokenizer, late, monkeypatch):
     """Of NaN weights, of a row that processors empty, by drafts, and of a batch."""
+
     def empty(ids, scores):
         scores[-1] = float("-inf")
         return scores
 
     if late:
         monkeypatch.setattr(
-            decoding, "stops_of",
+            decoding,
+            "stops_of",
             lambda ids, criteria, *given: LateStops(given[-1], ids, criteria.max_length),
         )
     inputs = tokenizer(PROMPTS[:2], return_tensors="pt", padding=True)

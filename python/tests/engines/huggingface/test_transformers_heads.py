@@ -49,8 +49,8 @@ def tie(model):
 
 
 def assign_state(model):
-    made = {name: torch.randn_like(value) for name, value in model.state_dict().items()}
-    model.load_state_dict(made, assign=True)
+    state = {name: torch.randn_like(value) for name, value in model.state_dict().items()}
+    model.load_state_dict(state, assign=True)
 
 
 def load_state(model):
@@ -124,10 +124,28 @@ def replace_forward_of_model(model):
 
 
 IN_PLACE = [write_in_place, write_through_data, load_state]
-FUSED = [replace_parameter, replace_data, replace_head, add_bias, resize, tie, assign_state,
-         replace_decoder, hook_decoder]
-OTHERS = [cast, put_adapter, parametrize, hook_head, hook_input_of_head, hook_model,
-          replace_forward, replace_forward_of_model, transpose_data]
+FUSED = [
+    replace_parameter,
+    replace_data,
+    replace_head,
+    add_bias,
+    resize,
+    tie,
+    assign_state,
+    replace_decoder,
+    hook_decoder,
+]
+OTHERS = [
+    cast,
+    put_adapter,
+    parametrize,
+    hook_head,
+    hook_input_of_head,
+    hook_model,
+    replace_forward,
+    replace_forward_of_model,
+    transpose_data,
+]
 
 
 @pytest.mark.parametrize("screen", [False, True])
@@ -169,7 +187,7 @@ def test_every_change_of_a_row_is_seen_but_a_few_through_data():
     assert stale and drawn(heads.head_of(model).weights(True)) == drawn(weight.detach())
 
 
-def test_a_screen_made_again_serves_prepared_calls():
+def test_a_rebuilt_screen_serves_prepared_calls():
     weight, states = torch.randn(512, SIZE), torch.randn(4, SIZE)
     screen = gumbel.Screen(weight)
     call = gumbel.prepare_sample(states, screen, logprobs=None, temperature=0.0)
@@ -191,9 +209,9 @@ def test_drafts_come_from_the_head_as_it_is():
 
 
 def everywhere():
-    made = transformers.CompileConfig(backend="eager", mode=None)
-    made._compile_all_devices = True
-    return made
+    state = transformers.CompileConfig(backend="eager", mode=None)
+    state._compile_all_devices = True
+    return state
 
 
 def hook_layer(model):
@@ -210,9 +228,18 @@ def replace_data_of_layer(model):
     layer.weight.data = torch.randn_like(layer.weight)
 
 
-@pytest.mark.parametrize("change", [hook_layer, replace_parameter_of_layer, replace_data_of_layer,
-                                    replace_data, replace_decoder, hook_decoder],
-                         ids=lambda change: change.__name__)
+@pytest.mark.parametrize(
+    "change",
+    [
+        hook_layer,
+        replace_parameter_of_layer,
+        replace_data_of_layer,
+        replace_data,
+        replace_decoder,
+        hook_decoder,
+    ],
+    ids=lambda change: change.__name__,
+)
 def test_compiled_steps_are_those_of_the_model_as_it_is(change):
     torch._dynamo.reset()
     model = make()
@@ -236,6 +263,7 @@ def test_a_compiled_forward_of_a_model_is_its_own():
 
 def test_a_forward_that_moves_its_inputs_is_its_own():
     """As accelerate has it for models of several devices."""
+
     class AlignDevicesHook:
         offload = False
 
@@ -278,8 +306,15 @@ SCALED = [
     ("granite", {"logits_scaling": 7.0}),
     ("hyperclovax", {"logits_scaling": 7.0}),
     ("nanochat", {"final_logit_softcapping": 2.5}),
-    ("recurrent_gemma", {"logits_soft_cap": 2.0, "lru_width": 64, "attention_window_size": 16,
-                         "num_hidden_layers": 3}),
+    (
+        "recurrent_gemma",
+        {
+            "logits_soft_cap": 2.0,
+            "lru_width": 64,
+            "attention_window_size": 16,
+            "num_hidden_layers": 3,
+        },
+    ),
     ("opt", {"ffn_dim": 64, "word_embed_proj_dim": 64}),
 ]
 
@@ -296,7 +331,8 @@ def test_factors_are_found_by_every_name(kind, more, dtype):
         hidden = head.base(input_ids=PROMPT).last_hidden_state[0]
         found = gumbel.process_logits(
             torch.nn.functional.linear(hidden, head.weight, head.bias).float(),
-            scale=head.scale, softcap=head.softcap,
+            scale=head.scale,
+            softcap=head.softcap,
         )
     room = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}[dtype]
     assert torch.allclose(found, wanted, rtol=0, atol=room * float(wanted.abs().max()))
@@ -326,7 +362,7 @@ class Odd(transformers.Qwen3ForCausalLM):
     ],
     ids=["cap", "clamp", "multiplier", "norm", "token", "bias", "sum"],
 )
-def test_heads_that_do_more_are_called_and_the_log_says_so_once(change, dtype, caplog):
+def test_heads_that_do_more_are_called_and_logged_once(change, dtype, caplog):
     model = make(dtype=dtype, spread=0.02)
     model.__class__, model.change = Odd, change
     with caplog.at_level(logging.WARNING, "gumbel.transformers"):
@@ -358,14 +394,26 @@ def test_a_config_that_changes_is_read_anew(name, value):
 def test_a_softcap_of_another_name_is_drawn_with(dtype):
     """Texts of prompts whose logits are above the cap have the law of the model's own logits."""
     rows, cap = 4096, 8.0
-    model = make("recurrent_gemma", dtype, spread=0.5, logits_soft_cap=cap, lru_width=64,
-                 attention_window_size=16, num_hidden_layers=3)
+    model = make(
+        "recurrent_gemma",
+        dtype,
+        spread=0.5,
+        logits_soft_cap=cap,
+        lru_width=64,
+        attention_window_size=16,
+        num_hidden_layers=3,
+    )
     prompt = torch.tensor([[50, 51, 52, 53]])
     with torch.no_grad():
         probs = torch.softmax(model(prompt).logits[0, -1].double(), -1)
     drawn = model.generate(
-        prompt.repeat(rows, 1), attention_mask=torch.ones(rows, 4, dtype=torch.long),
-        pad_token_id=0, max_new_tokens=1, do_sample=True, top_k=0, seed=list(range(rows)),
+        prompt.repeat(rows, 1),
+        attention_mask=torch.ones(rows, 4, dtype=torch.long),
+        pad_token_id=0,
+        max_new_tokens=1,
+        do_sample=True,
+        top_k=0,
+        seed=list(range(rows)),
         custom_generate=gumbel.transformers.generate,
     )[:, -1]
     found = torch.bincount(drawn, minlength=VOCAB) / rows

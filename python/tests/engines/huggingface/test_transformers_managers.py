@@ -23,8 +23,17 @@ from transformers.generation.continuous_batching.continuous_api import Continuou
 
 pytest.importorskip("psutil")
 COMPILED = transformers.CompileConfig(backend="eager", mode="default")
-CHANGES = [write_in_place, replace_parameter, replace_data, replace_head, assign_state,
-           put_adapter, hook_head, hook_decoder, replace_forward_of_model]
+CHANGES = [
+    write_in_place,
+    replace_parameter,
+    replace_data,
+    replace_head,
+    assign_state,
+    put_adapter,
+    hook_head,
+    hook_decoder,
+    replace_forward_of_model,
+]
 
 
 def batch(model, **more):
@@ -87,7 +96,9 @@ def test_graphs_of_an_old_head_are_not_replayed():
     manager = types.SimpleNamespace(
         model=model,
         logit_processor=types.SimpleNamespace(
-            logits_processor=[], tensors_required=0, do_processing=False,
+            logits_processor=[],
+            tensors_required=0,
+            do_processing=False,
             _retrieve_processors_kwargs=lambda: None,
         ),
         generation_config=configured(do_sample=False),

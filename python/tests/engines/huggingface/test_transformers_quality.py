@@ -23,9 +23,22 @@ COUNT = 2000 if NIGHTLY else 400
 BATCH, SCORED, TOKENS, RESAMPLES = 200, 40, 40, 1000
 STOP, PAD = 269, 0  # a full stop ends a text
 STARTS = [
-    "In the beginning", "And the LORD said unto Moses", "Blessed are", "The king of", "And he",
-    "Now when they", "Therefore", "Behold, I", "The word of the LORD came", "And it came to pass",
-    "Then Jesus", "My son,", "Woe unto", "And David said", "O LORD", "For the children of",
+    "In the beginning",
+    "And the LORD said unto Moses",
+    "Blessed are",
+    "The king of",
+    "And he",
+    "Now when they",
+    "Therefore",
+    "Behold, I",
+    "The word of the LORD came",
+    "And it came to pass",
+    "Then Jesus",
+    "My son,",
+    "Woe unto",
+    "And David said",
+    "O LORD",
+    "For the children of",
 ]
 PLAIN = {"do_sample": True, "temperature": 1.0, "top_k": 0}
 
@@ -35,12 +48,14 @@ def continuations(model, tokenizer, ours, **given):
     found = []
     for at in range(0, COUNT, BATCH):
         rows = range(at, min(at + BATCH, COUNT))
-        inputs = tokenizer([STARTS[row % len(STARTS)] for row in rows], return_tensors="pt",
-                           padding=True)
+        inputs = tokenizer(
+            [STARTS[row % len(STARTS)] for row in rows], return_tensors="pt", padding=True
+        )
         more = {"seed": [1000 + row for row in rows]} if ours else {}
         torch.manual_seed(1 + at)
-        ids = texts(model, inputs, ours, tokens=TOKENS, eos_token_id=STOP, pad_token_id=PAD,
-                    **more, **given)[:, inputs["input_ids"].shape[1] :].tolist()
+        ids = texts(
+            model, inputs, ours, tokens=TOKENS, eos_token_id=STOP, pad_token_id=PAD, **more, **given
+        )[:, inputs["input_ids"].shape[1] :].tolist()
         found += [row[: row.index(STOP) + 1] if STOP in row else row for row in ids]
     return found
 
@@ -72,21 +87,22 @@ def distinct(texts, n):
 
 def measures(model, tokenizer, found):
     """Of each group of texts, one of each start: numerators of means, and their denominators."""
+
     def sums(values):
         return np.array(values, float).reshape(-1, len(STARTS)).sum(1)
 
     likely, beyond = likelihoods(model, tokenizer, found)
     lengths = sums([len(text) for text in found])
     groups = [found[at : at + len(STARTS)] for at in range(0, COUNT, len(STARTS))]
-    made = {
+    statistics = {
         "likelihood": (sums(likely), lengths),
         "beyond its expectation": (sums(beyond), lengths),
         "length": (lengths, np.full(len(groups), len(STARTS))),
     }
     for n in (1, 2, 3):
         grams = sums([max(0, len(text) - n + 1) for text in found])
-        made[f"distinct {n}-grams"] = np.array([distinct(g, n) for g in groups]), grams
-    return made
+        statistics[f"distinct {n}-grams"] = np.array([distinct(g, n) for g in groups]), grams
+    return statistics
 
 
 def differences(one, other):
@@ -104,7 +120,7 @@ def differences(one, other):
 
 @pytest.mark.parametrize("given", [DRAWN, PLAIN] if NIGHTLY else [PLAIN], ids=str)
 def test_texts_are_as_good_as_stock_ones(model, tokenizer, given):
-    """The measure that shows a wrong temperature in few texts is one of plain draws alone."""
+    """A statistic that detects a wrong temperature in few texts; valid for plain draws only."""
     stock = measures(model, tokenizer, continuations(model, tokenizer, False, **given))
     ours = measures(model, tokenizer, continuations(model, tokenizer, True, **given))
     hot = {**given, "temperature": 1.05 * given["temperature"]}

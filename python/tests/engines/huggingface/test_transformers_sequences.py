@@ -20,20 +20,33 @@ def model():
 
 def generated(model, prompts, copies, seed, **more):
     return model.generate(
-        prompts, attention_mask=torch.ones_like(prompts), max_new_tokens=TOKENS, do_sample=True,
-        pad_token_id=0, num_return_sequences=copies, seed=seed, **RULES, **more,
+        prompts,
+        attention_mask=torch.ones_like(prompts),
+        max_new_tokens=TOKENS,
+        do_sample=True,
+        pad_token_id=0,
+        num_return_sequences=copies,
+        seed=seed,
+        **RULES,
+        **more,
         custom_generate=gumbel.transformers.generate,
     )
 
 
 def draw_all(model, text, length, seed, processed):
-    """Each token of a text [L] behind its prompt as the S-th of S samples of its row."""
+    """Each token of a text [L] after its prompt, drawn as the S-th of S samples of its row."""
     head = heads.head_of(model)
     with torch.no_grad():
         hidden = head.base(input_ids=text[None]).last_hidden_state[0, length - 1 : -1]
         seeds = torch.full((len(hidden),), seed, dtype=torch.uint64)
-        given = {"num_samples": S, "seed": seeds, "logprobs": None, "order": "hf", **RULES,
-                 "position": torch.arange(length - 1, len(text) - 1)}
+        given = {
+            "num_samples": S,
+            "seed": seeds,
+            "logprobs": None,
+            "order": "hf",
+            **RULES,
+            "position": torch.arange(length - 1, len(text) - 1),
+        }
         if processed:
             return gumbel.sample_logits(torch.nn.functional.linear(hidden, head.weight), **given)
         return gumbel.sample(hidden, head.weight, **given)
@@ -87,7 +100,10 @@ def test_texts_of_a_batch_are_the_samples_of_one_draw(model, more, monkeypatch):
     monkeypatch.setattr(sample_calls, name, watched)
     prompts, rules = [[1, 2, 3], [7, 8, 9, 10]], {"do_sample": True, **RULES, **more}
     out = gumbel.transformers.generate_batch(
-        model, prompts, configured(tokens=TOKENS, num_return_sequences=S, **rules), batching(),
+        model,
+        prompts,
+        configured(tokens=TOKENS, num_return_sequences=S, **rules),
+        batching(),
         seed=[SEED, 4],
     )
     found = [one.generated_tokens for one in out.values()]

@@ -30,11 +30,15 @@ def make(kind="qwen3", dtype=torch.float32, seed=0, spread=0.1, **more):
 
 
 def greedy(model, ours, tokens=6, **more):
-    """The tokens behind the prompt."""
+    """The tokens after the prompt."""
     if ours:
         more["custom_generate"] = gumbel.transformers.generate
     out = model.generate(
-        PROMPT, attention_mask=torch.ones_like(PROMPT), max_new_tokens=tokens, do_sample=False,
-        pad_token_id=0, **more,
+        PROMPT,
+        attention_mask=torch.ones_like(PROMPT),
+        max_new_tokens=tokens,
+        do_sample=False,
+        pad_token_id=0,
+        **more,
     )
     return out[0, PROMPT.shape[1] :].tolist()

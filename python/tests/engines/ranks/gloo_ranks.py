@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two processes of torch.distributed, for tests of what they draw together.
+"""Two processes of torch.distributed, for tests of their draws.
 
 They say which phase they have reached, on standard error, too; one that takes too long fails.
 """
@@ -14,20 +14,20 @@ import tempfile
 import time
 
 LIMIT = 240  # seconds, of all; spawned processes import torch on a busy machine
-PHASE_LIMIT = 120  # seconds until any rank says something
+PHASE_LIMIT = 120  # seconds until any rank sends a message
 
-_say = None  # of a rank: what tells the test
+_report = None  # in a rank: sends a phase to the test
 
 
 def reach(phase):
-    """Tell the test that this rank is about to begin a phase."""
-    if _say:
-        _say(phase)
+    """Report to the test that this rank is about to begin a phase."""
+    if _report:
+        _report(phase)
 
 
 def _run(body, rank, store, results, backend, arguments):
-    global _say
-    _say = lambda phase: results.put((rank, "reached", phase))  # noqa: E731
+    global _report
+    _report = lambda phase: results.put((rank, "reached", phase))  # noqa: E731
     reach("import of torch")
     import torch
 
@@ -60,7 +60,7 @@ def die():
 
 
 def _answers(results, count):
-    """The first answers of so many ranks, by rank; what they reach before is told."""
+    """The first results of `count` ranks, by rank; phases that they reach are reported."""
     found, reached, begun = {}, {}, time.monotonic()
     while len(found) < count:
         spent = time.monotonic() - begun
@@ -82,7 +82,7 @@ def _answers(results, count):
 
 
 def on_two_ranks(body, *arguments, answers=2, backend="gloo"):
-    """body(rank, *arguments) in two processes: what each returned, or its error, by rank."""
+    """Run body(rank, *arguments) in two processes; returns results or errors, by rank."""
     context = multiprocessing.get_context("spawn")
     results, found = context.Queue(), {}
     with tempfile.TemporaryDirectory() as folder:

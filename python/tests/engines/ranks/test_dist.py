@@ -47,14 +47,21 @@ class Meeting:
 
 
 def run_ranks(body):
-    """body(rank, group) on a thread for each rank; what each returned or raised."""
+    """Run body(rank, group) on a thread for each rank; returns each result or exception."""
     meeting, found = Meeting(len(CUTS)), [None] * len(CUTS)
 
     def run(rank):
         first, end = CUTS[rank]
         try:
-            with dist.Group(first, end - first, all_gather=meeting.of(rank), rank=rank,
-                            ranks=len(CUTS), timeout=20, threads=1) as group:
+            with dist.Group(
+                first,
+                end - first,
+                all_gather=meeting.of(rank),
+                rank=rank,
+                ranks=len(CUTS),
+                timeout=20,
+                threads=1,
+            ) as group:
                 found[rank] = body(rank, group)
         except Exception as problem:
             found[rank] = problem
@@ -75,21 +82,21 @@ def same(one, other):
             np.testing.assert_array_equal(np.asarray(a), np.asarray(b), name)
 
 
-@pytest.mark.parametrize("asked", REQUESTS)
-def test_ranks_draw_what_one_draws(asked):
+@pytest.mark.parametrize("arguments", REQUESTS)
+def test_ranks_draw_what_one_draws(arguments):
     hidden, weight = problem()
-    whole = gumbel.sample(hidden, weight, seed=5, position=9, **asked)
+    whole = gumbel.sample(hidden, weight, seed=5, position=9, **arguments)
 
     def body(rank, group):
         first, end = CUTS[rank]
-        drawn = group.sample(hidden, weight[first:end], seed=5, position=9, **asked)
+        drawn = group.sample(hidden, weight[first:end], seed=5, position=9, **arguments)
         logits = (hidden @ weight.T)[:, first:end]
-        return drawn, group.sample_logits(logits, seed=5, **asked), group.traffic
+        return drawn, group.sample_logits(logits, seed=5, **arguments), group.traffic
 
     for found in run_ranks(body):
         drawn, by_logits, traffic = found
         same(whole, drawn)
-        same(gumbel.sample_logits(hidden @ weight.T, seed=5, **asked), by_logits)
+        same(gumbel.sample_logits(hidden @ weight.T, seed=5, **arguments), by_logits)
         assert traffic["calls"] == 2 and traffic["rows"] == 2 * B
 
 
@@ -137,7 +144,7 @@ def test_without_a_seed_ranks_share_a_fresh_one():
 
 
 def test_a_rank_that_fails():
-    """What the all-gather raises is the call's error, and the group is spent."""
+    """An exception of the all-gather is the call's error, and the group is unusable."""
     hidden, weight = problem()
 
     def gather(own, seconds):
@@ -164,8 +171,8 @@ def _torch_rank(rank, port, results):
     first, end = ((0, 192), (192, V))[rank]
     found = []
     with dist.Group(first, end - first, timeout=60) as group:
-        for asked in REQUESTS:
-            drawn = group.sample(hidden, weight[first:end], seed=5, **asked)
+        for arguments in REQUESTS:
+            drawn = group.sample(hidden, weight[first:end], seed=5, **arguments)
             found.append((drawn.tokens.numpy(), drawn.status.numpy()))
     results.put((rank, found))
     torch.distributed.destroy_process_group()
@@ -190,7 +197,7 @@ def test_two_processes_of_torch():
         assert process.exitcode == 0
     hidden, weight = problem()
     for _, drawn in found:
-        for asked, (tokens, status) in zip(REQUESTS, drawn):
-            whole = gumbel.sample(hidden, weight, seed=5, **asked)
+        for arguments, (tokens, status) in zip(REQUESTS, drawn):
+            whole = gumbel.sample(hidden, weight, seed=5, **arguments)
             np.testing.assert_array_equal(whole.tokens, tokens)
             np.testing.assert_array_equal(whole.status, status)

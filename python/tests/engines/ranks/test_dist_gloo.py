@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two processes draw together what one draws, to the bit, whatever is asked; and what they do when
+"""Two processes draw the tokens of one, bit by bit, for all parameters; and their errors when
 they differ, when one dies, and when one does not come."""
 
 import time
@@ -34,48 +34,71 @@ def per_row(*numbers, dtype=torch.float32):
     return torch.tensor(numbers, dtype=dtype)
 
 
-SEEDS = {"seed": per_row(1, 2, 2**62, 4, 5, dtype=torch.int64),
-         "position": per_row(0, 17, 9, 2**40, 3, dtype=torch.int64)}
-TEXTS = {"prompt_tokens": [[1, 2, 699], [3], [], [650, 650], [99, 100]],
-         "output_tokens": [[5, 650], [], [384, 384, 383], [7], [101]]}
-PENALTIES = {"repetition_penalty": 1.3, "frequency_penalty": per_row(0, 0.5, 0.4, -0.2, 1),
-             "presence_penalty": 0.3}
-TOLD = {"logprobs": "processed", "top_logprobs": 6, "ranks": True, "kept": True}
-CUT = {"top_k": per_row(50, 0, 3, 1, 700, dtype=torch.int32), "top_p": per_row(0.9, 0.5, 1, 1, 0.3),
-       "min_p": per_row(0, 0.01, 0, 0.2, 0.001)}
-ASKED = {
+SEEDS = {
+    "seed": per_row(1, 2, 2**62, 4, 5, dtype=torch.int64),
+    "position": per_row(0, 17, 9, 2**40, 3, dtype=torch.int64),
+}
+TEXTS = {
+    "prompt_tokens": [[1, 2, 699], [3], [], [650, 650], [99, 100]],
+    "output_tokens": [[5, 650], [], [384, 384, 383], [7], [101]],
+}
+PENALTIES = {
+    "repetition_penalty": 1.3,
+    "frequency_penalty": per_row(0, 0.5, 0.4, -0.2, 1),
+    "presence_penalty": 0.3,
+}
+ALL_OUTPUTS = {"logprobs": "processed", "top_logprobs": 6, "ranks": True, "kept": True}
+CUT = {
+    "top_k": per_row(50, 0, 3, 1, 700, dtype=torch.int32),
+    "top_p": per_row(0.9, 0.5, 1, 1, 0.3),
+    "min_p": per_row(0, 0.01, 0, 0.2, 0.001),
+}
+CASES = {
     "greedy": {"temperature": 0.0, "logprobs": None},
-    "greedy, told": {"temperature": 0.0, **TOLD},
+    "greedy, all outputs": {"temperature": 0.0, **ALL_OUTPUTS},
     "seeds and positions": {"temperature": per_row(0, 0.5, 0.8, 1, 1.5), **SEEDS},
     "samples": {"num_samples": 4, "ranks": True, **SEEDS},
-    "told": {**TOLD, **SEEDS},
-    "told raw": {**TOLD, "logprobs": "raw", "temperature": 0.6, **SEEDS},
-    "bias": {"logit_bias": [{3: 4.0, 529: 9.0}, {520: -2.0}, {}, {1: 1.0}, {100: 3.0}], **TOLD},
-    "banned": {"banned": [[3, 520], [], [0, 1, 2], [529], [384]], **TOLD, **SEEDS},
-    "allowed": {"allowed": [[3, 520], [], [0, 1, 2], [529], [383, 384]], **TOLD, **SEEDS},
-    "penalties": {**PENALTIES, **TEXTS, **TOLD, **SEEDS},
+    "all outputs": {**ALL_OUTPUTS, **SEEDS},
+    "all outputs, raw": {**ALL_OUTPUTS, "logprobs": "raw", "temperature": 0.6, **SEEDS},
+    "bias": {
+        "logit_bias": [{3: 4.0, 529: 9.0}, {520: -2.0}, {}, {1: 1.0}, {100: 3.0}],
+        **ALL_OUTPUTS,
+    },
+    "banned": {"banned": [[3, 520], [], [0, 1, 2], [529], [384]], **ALL_OUTPUTS, **SEEDS},
+    "allowed": {"allowed": [[3, 520], [], [0, 1, 2], [529], [383, 384]], **ALL_OUTPUTS, **SEEDS},
+    "penalties": {**PENALTIES, **TEXTS, **ALL_OUTPUTS, **SEEDS},
     "best": {"num_best": 5, **SEEDS},
-    "slots": {"slots": per_row(4, 2, 0, 6, 1, dtype=torch.int32), "num_slots": 7,
-              "temperature": torch.linspace(0, 1.2, 7)},
-    "live rows": {"live_rows": 3, **TOLD},
+    "slots": {
+        "slots": per_row(4, 2, 0, 6, 1, dtype=torch.int32),
+        "num_slots": 7,
+        "temperature": torch.linspace(0, 1.2, 7),
+    },
+    "live rows": {"live_rows": 3, **ALL_OUTPUTS},
     "domain": {"domain": 1, **SEEDS},
-    "top_k": {"top_k": 50, **TOLD, **SEEDS},
-    "top_p": {"top_p": 0.95, **TOLD, **SEEDS},
-    "min_p": {"min_p": 0.02, **TOLD, **SEEDS},
-    "cut, penalised, biased, told raw": {**CUT, **PENALTIES, **TEXTS, **TOLD, **SEEDS,
-                                         "logit_bias": {520: 2.0}, "logprobs": "raw"},
-    **{f"cut, {order}": {**CUT, **TOLD, **SEEDS, "order": order}
-       for order in ("vllm", "hf", "llama.cpp", "sglang", "mlx", "before_temperature")},
-    "cut, exact ties": {**CUT, **TOLD, "ties": "exact"},
+    "top_k": {"top_k": 50, **ALL_OUTPUTS, **SEEDS},
+    "top_p": {"top_p": 0.95, **ALL_OUTPUTS, **SEEDS},
+    "min_p": {"min_p": 0.02, **ALL_OUTPUTS, **SEEDS},
+    "cut, penalised, biased, all outputs, raw": {
+        **CUT,
+        **PENALTIES,
+        **TEXTS,
+        **ALL_OUTPUTS,
+        **SEEDS,
+        "logit_bias": {520: 2.0},
+        "logprobs": "raw",
+    },
+    **{
+        f"cut, {order}": {**CUT, **ALL_OUTPUTS, **SEEDS, "order": order}
+        for order in ("vllm", "hf", "llama.cpp", "sglang", "mlx", "before_temperature")
+    },
+    "cut, exact ties": {**CUT, **ALL_OUTPUTS, "ties": "exact"},
 }
 SHAPES = ({}, {"softcap": 5.0, "scale": 0.5})
 GIVEN = [[1, 699], [5, -1], [384, 383], [650, 0], [100, 99]]
 
 
 def arrays(output):
-    return {
-        name: np.asarray(value) for name, value in vars(output).items() if value is not None
-    }
+    return {name: np.asarray(value) for name, value in vars(output).items() if value is not None}
 
 
 class Alone:
@@ -88,7 +111,7 @@ class Alone:
 
 
 class Ranked:
-    """A shard, whose calls are those of a group."""
+    """A shard, with the calls of a group."""
 
     def __init__(self, group, first, end):
         self.group, self.first, self.end = group, first, end
@@ -98,19 +121,19 @@ class Ranked:
 
 
 def mask_of(end):
-    """Allows all tokens but some third of them, in words up to `end`."""
+    """A mask that allows two thirds of the tokens, in words up to `end`."""
     allowed = (np.arange(B)[:, None] * 7 + np.arange(32 * ((V + 31) // 32))) % 3 > 0
     words = np.packbits(allowed, axis=1, bitorder="little").view(np.int32)
     return torch.from_numpy(words[:, : (end + 31) // 32].copy())
 
 
 def everything(by, vocab):
-    """What calls of every kind come to, by name."""
+    """Results of calls of every kind, by name."""
     found = {}
     hidden, weight, bias = problem()
-    for name, asked in ASKED.items():
+    for name, arguments in CASES.items():
         for number, shape in enumerate(SHAPES):
-            call = {"seed": 5, "vocab_size": vocab, **shape, **asked}
+            call = {"seed": 5, "vocab_size": vocab, **shape, **arguments}
             own = bias[by.first : by.end]
             drawn = by.sample(hidden, weight[by.first : by.end], bias=own, **call)
             found[f"{name} {number}"] = arrays(drawn)
@@ -119,7 +142,7 @@ def everything(by, vocab):
     shard = weight[by.first : by.end]
     columns = product(hidden, weight)[:, by.first : by.end].contiguous()
     mask = {"mask": mask_of(by.end), "vocab_size": vocab, **SEEDS}
-    found["mask"] = arrays(by.sample(hidden, shard, **mask, **TOLD))
+    found["mask"] = arrays(by.sample(hidden, shard, **mask, **ALL_OUTPUTS))
     found["mask of logits"] = arrays(by.sample_logits(columns, **mask, **CUT))
     scored = {"vocab_size": vocab, "top_logprobs": 3}
     found["score"] = arrays(by.score(hidden, shard, GIVEN, **scored))
@@ -135,37 +158,47 @@ def everything(by, vocab):
 
 
 def histories(by, hidden, shard, vocab):
-    """Steps whose penalties count what each rank keeps of its shard alone."""
+    """Steps with penalties; each rank keeps a history of its own shard."""
     history, found = gumbel.History(B, by.end, like=hidden), {}
     below = [[token for token in text if token < by.end] for text in TEXTS["prompt_tokens"]]
     history.start(below)
     for step in range(STEPS):
-        asked = {**PENALTIES, "temperature": 0.3, "seed": 1, "position": step, "vocab_size": vocab}
-        drawn = by.sample(hidden, shard, history=history, **asked)
+        arguments = {
+            **PENALTIES,
+            "temperature": 0.3,
+            "seed": 1,
+            "position": step,
+            "vocab_size": vocab,
+        }
+        drawn = by.sample(hidden, shard, history=history, **arguments)
         history.update(drawn.tokens)
         found[f"history {step}"] = arrays(drawn)
     return found
 
 
 def drafts(by, vocab):
-    """Two chains of three drafts; the first drafts what will be drawn."""
+    """Two chains of three drafts; the first one drafts the tokens that will be drawn."""
     hidden, weight, _ = problem()
     rows = hidden[torch.tensor([0, 1, 2, 3, 1, 2, 3, 4])]
-    asked = {"seed": SEEDS["seed"][:2], "temperature": 0.7, "vocab_size": vocab}
+    arguments = {"seed": SEEDS["seed"][:2], "temperature": 0.7, "vocab_size": vocab}
     each = [0, 1, 2, 3] * 2
     drawn = gumbel.sample(
-        rows, weight, vocab_size=vocab, temperature=0.7,
-        seed=SEEDS["seed"][:2].repeat_interleave(4), position=torch.tensor(each) + 11,
+        rows,
+        weight,
+        vocab_size=vocab,
+        temperature=0.7,
+        seed=SEEDS["seed"][:2].repeat_interleave(4),
+        position=torch.tensor(each) + 11,
     ).tokens.view(2, 4)
     chains = torch.tensor([[9, *drawn[0, :3]], [9, drawn[1, 0], 5, 6]], dtype=torch.int32)
-    asked["position"] = per_row(11, 11, dtype=torch.int64)
+    arguments["position"] = per_row(11, 11, dtype=torch.int64)
     shard, columns = weight[by.first : by.end], product(rows, weight)[:, by.first : by.end]
     offsets = per_row(0, 4, 8, dtype=torch.int32)
     return {
-        "verify": arrays(by.verify(rows, shard, chains, **asked)),
-        "verify, cut": arrays(by.verify(rows, shard, chains, **asked, top_k=40, top_p=0.9)),
+        "verify": arrays(by.verify(rows, shard, chains, **arguments)),
+        "verify, cut": arrays(by.verify(rows, shard, chains, **arguments, top_k=40, top_p=0.9)),
         "verify from logits": arrays(
-            by.verify_logits(columns, chains.view(-1), offsets=offsets, **asked)
+            by.verify_logits(columns, chains.view(-1), offsets=offsets, **arguments)
         ),
     }
 
@@ -178,7 +211,7 @@ def prepared(by, hidden, shard, columns, vocab):
         ("prepared from logits", by.prepare_sample_logits, (columns,)),
     ):
         position = torch.zeros(B, dtype=torch.int64)
-        for more in ({}, {**CUT, **TOLD}):
+        for more in ({}, {**CUT, **ALL_OUTPUTS}):
             call = kind(*inputs, seed=SEEDS["seed"], position=position, vocab_size=vocab, **more)
             places = set()
             for step in range(STEPS):
@@ -201,7 +234,7 @@ def _everything(rank, cut):
 
 
 @pytest.mark.parametrize("cut", CUTS)
-def test_all_that_can_be_asked(cut):
+def test_all_parameters(cut):
     whole = everything(Alone(), REAL.get(cut, V))
     ranks = on_two_ranks(_everything, cut)
     for rank in (0, 1):
@@ -215,19 +248,30 @@ def test_all_that_can_be_asked(cut):
         assert traffic["calls"] >= len(found) and traffic["rows"] > 0
 
 
-# What rank 1 passes otherwise, and what both are told then.
+# Parameters of rank 1 that differ, and the errors on both ranks.
 DIFFERENT = {
-    "seed": {"seed": 6}, "position": {"position": 1}, "temperature": {"temperature": 0.5},
-    "truncation": {"top_k": 7}, "vocab_size": {"vocab_size": V - 1}, "head": {"scale": 0.5},
-    "output": {"ranks": True}, "num_samples": {"num_samples": 2}, "domain": {"domain": 1},
+    "seed": {"seed": 6},
+    "position": {"position": 1},
+    "temperature": {"temperature": 0.5},
+    "truncation": {"top_k": 7},
+    "vocab_size": {"vocab_size": V - 1},
+    "head": {"scale": 0.5},
+    "output": {"ranks": True},
+    "num_samples": {"num_samples": 2},
+    "domain": {"domain": 1},
     "transforms": {"allowed": [1, 2]},
 }
-# What rank 1 is refused: by the package, by the library, and before the library counts its memory.
-REFUSED = ({"temperature": "hot"}, {"temperature": -1.0}, {"top_logprobs": 500}, {"mask": [1]},
-           {"min_p": per_row(0, 0, 0, 0, 2)})
+# Invalid arguments of rank 1: for the package, for the library, and for its workspace size.
+REFUSED = (
+    {"temperature": "hot"},
+    {"temperature": -1.0},
+    {"top_logprobs": 500},
+    {"mask": [1]},
+    {"min_p": per_row(0, 0, 0, 0, 2)},
+)
 
 
-def told(call):
+def error_of(call):
     try:
         call()
     except (RuntimeError, TypeError, ValueError) as problem:
@@ -240,21 +284,21 @@ def _differing(rank):
     first, end = ((0, 384), (384, V))[rank]
     found = {}
     with dist.Group(first, end - first, timeout=60, threads=1) as group:
-        for name, asked in (*DIFFERENT.items(), *enumerate(REFUSED)):
-            more = asked if rank == 1 else {}
-            found[name] = told(lambda: group.sample(hidden, weight[first:end], **more))
+        for name, arguments in (*DIFFERENT.items(), *enumerate(REFUSED)):
+            more = arguments if rank == 1 else {}
+            found[name] = error_of(lambda: group.sample(hidden, weight[first:end], **more))
         call = group.prepare_sample(hidden, weight[first:end])
-        found["prepared"] = told(lambda: call(hidden[: B - rank]))
+        found["prepared"] = error_of(lambda: call(hidden[: B - rank]))
         few = hidden[: B - rank]
-        found["batch"] = told(lambda: group.sample(few, weight[first:end]))
+        found["batch"] = error_of(lambda: group.sample(few, weight[first:end]))
         nodes = torch.tensor([[9, 5 + rank, 7, 8, 9]], dtype=torch.int32)
-        found["draft"] = told(lambda: group.verify(hidden, weight[first:end], nodes))
+        found["draft"] = error_of(lambda: group.verify(hidden, weight[first:end], nodes))
         drawn = group.sample(hidden, weight[first:end], seed=5)
-    found["closed"] = told(call)
+    found["closed"] = error_of(call)
     return found, drawn.tokens.numpy()
 
 
-def test_ranks_that_differ_are_told_and_go_on():
+def test_ranks_that_differ_get_errors_and_go_on():
     ranks = on_two_ranks(_differing)
     hidden, weight, _ = problem()
     for rank in (0, 1):
@@ -278,9 +322,9 @@ def _left_alone(rank, end, seconds):
     if rank == 1:
         end()
     begin = time.monotonic()
-    first_told = told(lambda: group.sample(hidden, weight[first:last]))
+    first_error = error_of(lambda: group.sample(hidden, weight[first:last]))
     waited = time.monotonic() - begin
-    return first_told, waited, told(lambda: group.sample(hidden, weight[first:last]))
+    return first_error, waited, error_of(lambda: group.sample(hidden, weight[first:last]))
 
 
 def _sleep():
@@ -291,7 +335,7 @@ def _sleep():
 def test_a_rank_that_does_not_come(end):
     found = on_two_ranks(_left_alone, end, 3.0, answers=1)
     assert not isinstance(found[0], str), found[0]
-    first_told, waited, then = found[0]
-    assert first_told.startswith("RuntimeError: group: an exchange failed within 3000 ms")
+    first_error, waited, then = found[0]
+    assert first_error.startswith("RuntimeError: group: an exchange failed within 3000 ms")
     assert waited < 10
     assert then == "RuntimeError: group: an earlier exchange failed"

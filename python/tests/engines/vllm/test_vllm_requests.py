@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All that a request can ask vLLM for, with the plugin: greedy texts, log-probabilities and ranks
+"""All parameters of vLLM's requests, with the plugin: greedy texts, log-probabilities and ranks
 are stock ones, and drawn texts are the same on both runners, by drafts of n-grams or without."""
 
 import functools
@@ -13,7 +13,7 @@ PROMPTS = [[0, 5, 9, 100, 5, 9, 100], [0, 300, 20, 300, 20]]
 ENDS = {"ignore_eos": False, "stop_token_ids": [12, 268, 259]}
 PENALTIES = {"repetition_penalty": 1.3, "frequency_penalty": 0.5, "presence_penalty": 0.3}
 GRAMMAR = {"structured_outputs": {"regex": "(the |and |king |lord )*x"}, "ignore_eos": False}
-ASKED = {
+CASES = {
     "nothing": {},
     "logprobs": {"logprobs": 3},
     "prompt_logprobs": {"prompt_logprobs": 2},
@@ -27,16 +27,24 @@ ASKED = {
     "grammar and logprobs": {**GRAMMAR, "logprobs": 2},
     "many logprobs": {"logprobs": 200},
 }
-NAMES = list(ASKED)
+NAMES = list(CASES)
 # How the steps of each kind of request are drawn; of the rest all are fused.
-FROM_LOGITS = {"penalties and logprobs": "logits", "grammar and logprobs": "logits",
-               "many logprobs": "processed"}
-BY_V2 = dict.fromkeys(["penalties", "penalties and logprobs", "bad_words", "min_tokens"],
-                      "processed")
+FROM_LOGITS = {
+    "penalties and logprobs": "logits",
+    "grammar and logprobs": "logits",
+    "many logprobs": "processed",
+}
+BY_V2 = dict.fromkeys(
+    ["penalties", "penalties and logprobs", "bad_words", "min_tokens"], "processed"
+)
 DRAWN = {"temperature": 0.8, "top_k": 20, "top_p": 0.95, "seed": 5}
-NGRAMS = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3,
-          "prompt_lookup_min": 1}
-# vLLM does not do these with drafts, and says so.
+NGRAMS = {
+    "method": "ngram",
+    "num_speculative_tokens": 3,
+    "prompt_lookup_max": 3,
+    "prompt_lookup_min": 1,
+}
+# vLLM does not support these with drafts, and raises an error.
 WITHOUT_DRAFTS = ("logit_bias", "prompt_logprobs", "many logprobs")
 
 
@@ -46,7 +54,7 @@ def way_of(name, runner):
 
 
 def rounds(names, **more):
-    return [[request(prompt, 8, **ASKED[name], **more) for prompt in PROMPTS] for name in names]
+    return [[request(prompt, 8, **CASES[name], **more) for prompt in PROMPTS] for name in names]
 
 
 @functools.cache

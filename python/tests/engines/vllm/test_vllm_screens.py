@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vLLM with the plugin and screens of heads, where its configuration asks for them: the same texts,
+"""vLLM with the plugin and screens of heads, if its configuration enables them: the same texts,
 and no product of vLLM's where it would be slower."""
 
 import types
@@ -16,12 +16,12 @@ DRAWN = [
     request(prompt, 12, seed=seed, temperature=0.8, top_k=50, top_p=0.95)
     for prompt, seed in zip(PROMPTS, (7, 2**63 - 1, -3))
 ]
-ASKED = {"additional_config": {"gumbel": {"screen": True}}}
+WITH_SCREEN = {"additional_config": {"gumbel": {"screen": True}}}
 
 
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_texts_by_screens_are_texts_without(runner):
-    without, job = run([GREEDY, DRAWN], runner), run([GREEDY, DRAWN], runner, **ASKED)
+    without, job = run([GREEDY, DRAWN], runner), run([GREEDY, DRAWN], runner, **WITH_SCREEN)
     assert [job.ids(0), job.ids(1)] == [without.ids(0), without.ids(1)]
     assert job.counts(0)["fused"] == 24 and job.counts(0)["materialised"] == 0
     assert job.log.count("a screen of the head takes") == 1
@@ -29,7 +29,7 @@ def test_texts_by_screens_are_texts_without(runner):
 
 
 def layer_and_head(dtype, rows=3000):
-    """What the hook is called with, but for vLLM's own classes."""
+    """Arguments of the hook, with stand-ins for vLLM's classes."""
     from vllm.model_executor.layers.logits_processor import LogitsProcessor
     from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod
 
@@ -44,30 +44,30 @@ def layer_and_head(dtype, rows=3000):
 
 
 def lazily(monkeypatch, layer, head, hidden):
-    """What the hook makes of hidden states, where vLLM's own product would count."""
+    """Results of the hook on hidden states; vLLM's own product would be counted."""
     from gumbel._vllm import lazy
 
     monkeypatch.setattr(
         lazy, "_stock", lambda _, head, hidden, bias: hidden.float() @ head.weight.float().T
     )
-    with lazy.put_off():
+    with lazy.defer_products():
         return lazy._forward(layer, head, hidden)
 
 
 @pytest.fixture
-def asked(monkeypatch):
-    from gumbel._vllm import screened
+def enabled(monkeypatch):
+    from gumbel._vllm import head_screens
 
     config = types.SimpleNamespace(additional_config={"gumbel": {"screen": True}})
-    screened.ask(config)
+    head_screens.configure(config)
     yield
-    screened.ask(types.SimpleNamespace(additional_config={}))
+    head_screens.configure(types.SimpleNamespace(additional_config={}))
 
 
-def test_rows_of_16_bits_are_put_off_for_a_screen(monkeypatch, asked):
+def test_rows_of_16_bits_are_deferred_for_a_screen(monkeypatch, enabled):
     import gumbel
     from gumbel._vllm import lazy
-    from gumbel._vllm.drawer import Asks, Drawer, Likeliest
+    from gumbel._vllm.drawer import DrawParameters, Drawer, LogprobsRequest
 
     layer, head = layer_and_head(torch.bfloat16)
     hidden = torch.randn(5, 96).to(torch.bfloat16)
@@ -86,14 +86,14 @@ def test_rows_of_16_bits_are_put_off_for_a_screen(monkeypatch, asked):
     wanted = gumbel.sample(
         hidden, head.weight, logprobs=None, **{**rows, "seed": rows["seed"].view(torch.uint64)}
     ).tokens
-    assert torch.equal(Drawer().draw(logits, Asks(rows)).tokens, wanted)
+    assert torch.equal(Drawer().draw(logits, DrawParameters(rows)).tokens, wanted)
     assert lazy.is_lazy(logits)
-    # Of log-probabilities a screen knows nothing, and vLLM multiplies faster.
-    Drawer().draw(logits, Asks(rows), Likeliest(2, True))
+    # A screen has no log-probabilities, and vLLM's product is faster.
+    Drawer().draw(logits, DrawParameters(rows), LogprobsRequest(2, True))
     assert not lazy.is_lazy(logits)
 
 
-def test_no_screen_where_none_is_asked_for(monkeypatch):
+def test_no_screen_unless_enabled(monkeypatch):
     from gumbel._vllm import lazy
 
     layer, head = layer_and_head(torch.float32)

@@ -39,46 +39,54 @@ def head_of(vocab):
     return tuple(torch.randn(shape, generator=random) for shape in shapes)
 
 
-def asks_of(vocab):
+def read_parameters(vocab):
     from gumbel._vllm import masks
-    from gumbel._vllm.drawer import Asks
+    from gumbel._vllm.drawer import DrawParameters
 
     rows = {
-        "seed": torch.arange(ROWS) - 2, "position": torch.arange(ROWS) + 11,
+        "seed": torch.arange(ROWS) - 2,
+        "position": torch.arange(ROWS) + 11,
         "temperature": torch.tensor([0.0, 0.5, 0.8, 1.0, 1.5, 0.0]),
     }
-    cut = {"top_k": torch.tensor([3, vocab, 5, 9, 2, 1], dtype=torch.int32),
-           "top_p": torch.linspace(0.5, 1, ROWS)}
+    cut = {
+        "top_k": torch.tensor([3, vocab, 5, 9, 2, 1], dtype=torch.int32),
+        "top_p": torch.linspace(0.5, 1, ROWS),
+    }
     texts = {"prompt_tokens": [[1, 2]] * ROWS, "output_tokens": [[5, 5, vocab - 1]] * ROWS}
     return {
-        "plain": Asks(rows), "cut": Asks({**rows, **cut}),
-        "greedy": Asks({"temperature": torch.zeros(ROWS)}),
-        "biased": Asks(rows, {"logit_bias": [{3: 4.0, vocab - 1: 9.0}] * ROWS}),
-        "penalised": Asks(rows, {"repetition_penalty": 1.5, "presence_penalty": 0.3, **texts}),
-        "masked": Asks(rows, mask=masks.pack(torch.arange(vocab).expand(ROWS, -1) % 3 > 0)),
+        "plain": DrawParameters(rows),
+        "cut": DrawParameters({**rows, **cut}),
+        "greedy": DrawParameters({"temperature": torch.zeros(ROWS)}),
+        "biased": DrawParameters(rows, {"logit_bias": [{3: 4.0, vocab - 1: 9.0}] * ROWS}),
+        "penalised": DrawParameters(
+            rows, {"repetition_penalty": 1.5, "presence_penalty": 0.3, **texts}
+        ),
+        "masked": DrawParameters(
+            rows, mask=masks.pack_mask(torch.arange(vocab).expand(ROWS, -1) % 3 > 0)
+        ),
     }
 
 
 def drawn(logits, vocab, raw):
-    """What a drawer makes of logits, by what is asked; twice, as prepared calls are kept."""
-    from gumbel._vllm.drawer import Drawer, Likeliest, verify
+    """Results of a drawer for all parameters; twice, as prepared calls are kept."""
+    from gumbel._vllm.drawer import Drawer, LogprobsRequest, verify
 
     drawer, found = Drawer(), {}
-    for name, asks in asks_of(vocab).items():
+    for name, parameters in read_parameters(vocab).items():
         for turn in range(2):
-            for shown in (None, Likeliest(3, raw=False), Likeliest(0, raw=True)):
+            for shown in (None, LogprobsRequest(3, raw=False), LogprobsRequest(0, raw=True)):
                 if shown is not None and shown.raw and not (raw and name == "plain"):
                     continue
-                parts = vars(drawer.draw(logits(), asks, shown)).values()
+                parts = vars(drawer.draw(logits(), parameters, shown)).values()
                 found[f"{name} {turn} {shown}"] = [
                     None if part is None else part.clone().numpy() for part in parts
                 ]
-    asks = asks_of(vocab)["cut"]
-    rows = {key: value[:2] for key, value in asks.rows.items()}
+    parameters = read_parameters(vocab)["cut"]
+    rows = {key: value[:2] for key, value in parameters.rows.items()}
     tokens = torch.tensor([7, 2, 3, 7, 4, 5], dtype=torch.int32)
     offsets = torch.tensor([0, 3, 6], dtype=torch.int32)
-    asks = type(asks)(rows, mask=asks_of(vocab)["masked"].mask)
-    parts = verify(logits(), asks, tokens, offsets, 3)
+    parameters = type(parameters)(rows, mask=read_parameters(vocab)["masked"].mask)
+    parts = verify(logits(), parameters, tokens, offsets, 3)
     found["verify"] = [part.numpy() for part in parts]
     return found
 
@@ -124,29 +132,33 @@ def _heads(rank, folder):
         for name, (vocab, arguments, biased) in HEADS.items():
             layer, head, hidden = sharded(vocab, arguments, biased)
 
-            def put_off():
-                with lazy.put_off():
+            def deferred():
+                with lazy.defer_products():
                     return layer(head, hidden, head.bias)
 
-            found[name] = drawn(put_off, vocab, not arguments)
+            found[name] = drawn(deferred, vocab, not arguments)
             assert counts.materialised == 0 and counts.logits == 0
-            # Whoever looks finds the whole, gathered.
-            found[name]["gathered"] = [(put_off() + 0).numpy()]
+            # Reading the logits gathers all of them.
+            found[name]["gathered"] = [(deferred() + 0).numpy()]
             assert counts.materialised == 1
             counts.materialised = 0
         return found
 
 
 def whole(vocab, arguments, biased):
-    """The same by one process, whose logits are put off or formed."""
+    """Results of one process, with deferred or computed logits."""
     from gumbel._vllm.lazy import LazyLogits
 
     weight, bias, hidden = head_of(vocab)
     scale, cap = arguments.get("scale", 1.0), arguments.get("soft_cap", 0.0)
-    given = {"bias": bias if biased else None, "scale": scale, "softcap": scale * cap,
-             "vocab_size": vocab}
-    put_off = functools.partial(LazyLogits, hidden, weight, given, None)
-    found = drawn(put_off, vocab, not arguments)
+    given = {
+        "bias": bias if biased else None,
+        "scale": scale,
+        "softcap": scale * cap,
+        "vocab_size": vocab,
+    }
+    defer_products = functools.partial(LazyLogits, hidden, weight, given, None)
+    found = drawn(deferred, vocab, not arguments)
     logits = hidden @ weight.T + (bias if biased else 0)
     if cap:
         logits = torch.tanh(logits / cap) * cap
@@ -163,25 +175,25 @@ def test_shards_draw_what_the_whole_draws():
             gathered = ranks[rank][name].pop("gathered")[0]
             np.testing.assert_allclose(gathered, logits, rtol=0, atol=1e-5)
             assert ranks[rank][name].keys() == wanted.keys()
-            for asked, parts in wanted.items():
-                for found, part in zip(ranks[rank][name][asked], parts):
-                    np.testing.assert_array_equal(found, part, f"{name}, {asked}")
+            for options, parts in wanted.items():
+                for found, part in zip(ranks[rank][name][options], parts):
+                    np.testing.assert_array_equal(found, part, f"{name}, {options}")
 
 
 def _multiplied(rank, folder):
-    """In 16 bits, rows that torch multiplies: what ranks draw from their columns, and columns."""
+    """16-bit rows that torch multiplies: ranks draw from their columns of the logits."""
     from gumbel._vllm import lazy
     from gumbel._vllm.counts import counts
 
     with ranked(rank, folder):
         layer, head, hidden = sharded(1000, {"scale": 0.5, "soft_cap": 4.0}, False, SHORT)
 
-        def put_off():
-            with lazy.put_off():
+        def deferred():
+            with lazy.defer_products():
                 return layer(head, hidden)
 
-        assert put_off().columns is not None and counts.fused == 0
-        found = drawn(put_off, 1000, False)
+        assert defer_products().columns is not None and counts.fused == 0
+        found = drawn(deferred, 1000, False)
         assert counts.fused == 0 and counts.logits > 0 and counts.materialised == 0
         return found, layer(head, hidden).float().numpy()
 
@@ -193,9 +205,9 @@ def test_rows_of_16_bits_are_drawn_from_columns():
         assert not isinstance(ranks[rank], str), ranks[rank]
         found, logits = ranks[rank]
         wanted = drawn(lambda: torch.from_numpy(logits).to(SHORT), 1000, False)
-        for asked, parts in wanted.items():
-            for one, part in zip(found[asked], parts):
-                np.testing.assert_array_equal(one, part, asked)
+        for options, parts in wanted.items():
+            for one, part in zip(found[options], parts):
+                np.testing.assert_array_equal(one, part, options)
 
 
 def _left_to_vllm(rank, folder):
@@ -203,7 +215,7 @@ def _left_to_vllm(rank, folder):
 
     with ranked(rank, folder):
         layer, head, hidden = sharded(1000, {}, False, added=8)
-        with lazy.put_off():
+        with lazy.defer_products():
             logits = layer(head, hidden)
         # Ranks of which one cannot, all leave it.
         agreed = [groups.all_agree(True), groups.all_agree(rank == 0), groups.all_agree(False)]
@@ -224,35 +236,35 @@ def _dying(rank, folder):
 
     with ranked(rank, folder):
         layer, head, hidden = sharded(1024, {}, False)
-        asks, drawer = asks_of(1024)["plain"], Drawer()
+        parameters, drawer = read_parameters(1024)["plain"], Drawer()
 
         def step():
-            with lazy.put_off():
-                drawer.draw(layer(head, hidden), asks)
+            with lazy.defer_products():
+                drawer.draw(layer(head, hidden), parameters)
 
         step()
         if rank == 1:
             die()
-        begin, told = time.monotonic(), []
+        begin, errors = time.monotonic(), []
         for _ in range(2):
             try:
                 step()
             except RuntimeError as problem:
-                told.append(str(problem))
-        return told, time.monotonic() - begin
+                errors.append(str(problem))
+        return errors, time.monotonic() - begin
 
 
 def test_a_dead_rank_is_an_error_of_the_step():
     with tempfile.TemporaryDirectory() as folder:
         found = on_two_ranks(_dying, folder, answers=1)
     assert not isinstance(found[0], str), found[0]
-    told, waited = found[0]
-    assert told[0].startswith("group: an exchange failed within 5000 ms")
-    assert told[1] == "group: an earlier exchange failed" and waited < 15
+    errors, waited = found[0]
+    assert errors[0].startswith("group: an exchange failed within 5000 ms")
+    assert errors[1] == "group: an earlier exchange failed" and waited < 15
 
 
 class OnGpu:
-    """What a weight on a GPU tells of itself."""
+    """A stand-in for a weight on a GPU."""
 
     is_cpu, is_cuda, device = False, True, torch.device("cuda:1")
 
@@ -264,32 +276,32 @@ def _other_meetings(rank, folder):
     """On GPUs ranks meet by NCCL; and if one could not make its part, none has one."""
     from gumbel._vllm import groups
 
-    asked, closed = [], []
+    options, closed = [], []
 
     class Group:
         def __init__(self, *places, **named):
-            asked.append((places, named["device"], named["nccl"], named["peer_memory"]))
-            if len(asked) == 2 and rank == 1:
+            options.append((places, named["device"], named["nccl"], named["peer_memory"]))
+            if len(options) == 2 and rank == 1:
                 raise RuntimeError("nccl: rank 0 has none")
 
         def close(self):
-            closed.append(len(asked))
+            closed.append(len(options))
 
     with ranked(rank, folder):
         real, groups._dist.Group = groups._dist.Group, Group
         try:
-            found = [groups._made(64, OnGpu()), groups._made(64, OnGpu())]
+            found = [groups._open_shard(64, OnGpu()), groups._open_shard(64, OnGpu())]
         finally:
             groups._dist.Group = real
-        words = [made and made.words for made in found]
-        kinds = [groups.can_meet(kind) for kind in ("cpu", "xpu")]
+        words = [shard and shard.words for shard in found]
+        kinds = [groups.can_draw_together(kind) for kind in ("cpu", "xpu")]
         for lacks in (None, "there is no such library"):
             for wanted in ("0", "1"):
                 os.environ["GUMBEL_VLLM_GPU_RANKS"] = wanted
-                groups.has_nccl = lambda lacks=lacks: lacks
-                groups.can_meet.cache_clear()
-                kinds.append(groups.can_meet("cuda"))
-        return words, asked, closed, kinds
+                groups.missing_nccl = lambda lacks=lacks: lacks
+                groups.can_draw_together.cache_clear()
+                kinds.append(groups.can_draw_together("cuda"))
+        return words, options, closed, kinds
 
 
 def test_ranks_on_gpus_meet_by_nccl_or_not_at_all():
@@ -297,7 +309,7 @@ def test_ranks_on_gpus_meet_by_nccl_or_not_at_all():
         ranks = on_two_ranks(_other_meetings, folder)
     for rank in (0, 1):
         assert not isinstance(ranks[rank], str), ranks[rank]
-        words, asked, closed, kinds = ranks[rank]
+        words, options, closed, kinds = ranks[rank]
         assert words == [3, None] and closed == ([2] if rank == 0 else [])
-        assert asked == 2 * [((64, 32), OnGpu.device, True, "allow")]
+        assert options == 2 * [((64, 32), OnGpu.device, True, "allow")]
         assert kinds == [True, False, False, True, False, False]

@@ -48,14 +48,14 @@ def test_texts_are_those_of_the_weights_of_the_moment(other, settings):
         assert job.ids(1 + at) == [wanted, first][at % 2], way
         assert job.counts(1 + at)["materialised"] == 0
     assert job.ids(len(WAYS) + 1) == job.ids(len(WAYS))
-    made = len(WAYS) if settings else 0
-    assert job.log.count("made again, as the weights have changed") == made
+    rebuilds = len(WAYS) if settings else 0
+    assert job.log.count("made again, as the weights have changed") == rebuilds
 
 
 def test_prepared_calls_follow_weights_and_biases():
     """A tensor that takes another's place, or other values in place, is drawn from at once."""
     from gumbel._vllm import weights
-    from gumbel._vllm.drawer import Asks, Drawer
+    from gumbel._vllm.drawer import DrawParameters, Drawer
     from gumbel._vllm.lazy import LazyLogits
 
     def logits(weight, bias, scale=1.0):
@@ -63,10 +63,10 @@ def test_prepared_calls_follow_weights_and_biases():
         return LazyLogits(hidden, weight, head, None)
 
     def greedy(*of):
-        return drawer.draw(logits(*of), asks).tokens.view(-1)
+        return drawer.draw(logits(*of), parameters).tokens.view(-1)
 
     drawer, hidden = Drawer(), torch.ones(2, 8)
-    asks = Asks({"temperature": torch.zeros(2)})
+    parameters = DrawParameters({"temperature": torch.zeros(2)})
     weight, bias = torch.zeros(100, 8), torch.zeros(100)
     weight[3], bias[9] = 1, 1
     assert greedy(weight, bias).tolist() == [3, 3]
@@ -77,9 +77,9 @@ def test_prepared_calls_follow_weights_and_biases():
     assert greedy(weight, other).tolist() == [7, 7]
     assert greedy(weight, bias, -1.0).tolist() == [0, 0]
     assert greedy(weight.clone().neg_(), bias).tolist() == [9, 9]
-    assert len(drawer.ready) == 4
+    assert len(drawer.prepared) == 4
     weights.changed()
-    assert not drawer.ready and greedy(weight, bias).tolist() == [5, 5]
+    assert not drawer.prepared and greedy(weight, bias).tolist() == [5, 5]
 
 
 @pytest.mark.parametrize("name", ["sleep", "wake_up", "reload_weights", "any_method"])

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program that has vLLM write texts on this CPU: what the tests of the plugin run apart.
+"""A program in which vLLM writes texts on this CPU, for tests of the plug-in.
 
 Reads a job in JSON from its input: {"engine": arguments of LLM, "runner": "V1" or "V2",
 "processes": whether the engine has one of its own, "ranks": processes that share the model,
-"rounds": [[[token ids, parameters], …], …], "changes": {round: [kind, folder]} of weights before
-a round (vllm_changes.py)}.
+"rounds": [[[token ids, parameters], …], …], "changes": {round: [kind, folder]}, changes of
+weights before a round (vllm_changes.py)}.
 Writes to the file that it is given what came of each round: of each request its texts, each with
 ids and log-probabilities, and the plugin's counts after it, where they are this process's or
-those of ranks; of these also what each says (vllm_ranks.py).
+those of ranks; for ranks also the report of each (vllm_ranks.py).
 """
 
 import json
@@ -30,7 +30,7 @@ def interpret_triton():
 
 
 def shown(logprobs):
-    """[[{id: [logprob, rank]}, …]] of what vLLM gives, or None."""
+    """vLLM's log-probabilities as [[{id: [logprob, rank]}, …]], or None."""
     if logprobs is None:
         return None
     return [
@@ -66,7 +66,7 @@ def main():
         if job["plugin"]:
             ranks["worker_extension_cls"] = "vllm_ranks.Extension"
     engine = LLM(enforce_eager=True, **ranks, **job["engine"])
-    counts, told = None, []
+    counts, reports = None, []
     if len(ranks) > 1:
         engine.collective_rpc("gumbel_watch", args=(job["engine"]["model"],))
     elif "gumbel.vllm" in sys.modules:
@@ -78,20 +78,20 @@ def main():
 
             change(engine, *job["changes"][str(at)])
         prompts, parameters = [], []
-        for ids, asked in requests:
-            asked = dict(asked)
-            if "structured_outputs" in asked:
-                asked["structured_outputs"] = StructuredOutputsParams(
-                    **asked["structured_outputs"]
+        for ids, options in requests:
+            options = dict(options)
+            if "structured_outputs" in options:
+                options["structured_outputs"] = StructuredOutputsParams(
+                    **options["structured_outputs"]
                 )
-            if "logit_bias" in asked:
-                asked["logit_bias"] = {int(t): v for t, v in asked["logit_bias"].items()}
+            if "logit_bias" in options:
+                options["logit_bias"] = {int(t): v for t, v in options["logit_bias"].items()}
             prompts.append({"prompt_token_ids": ids})
-            parameters.append(SamplingParams(detokenize=True, **asked))
+            parameters.append(SamplingParams(detokenize=True, **options))
         written = engine.generate(prompts, parameters, use_tqdm=False)
         if len(ranks) > 1:
-            told = engine.collective_rpc("gumbel_told")
-            counts = types.SimpleNamespace(**told[0]["counts"])
+            reports = engine.collective_rpc("gumbel_report")
+            counts = types.SimpleNamespace(**reports[0]["counts"])
         rounds.append(
             {
                 "requests": [
@@ -110,7 +110,7 @@ def main():
                     for request in written
                 ],
                 "counts": None if counts is None else dict(vars(counts)),
-                "ranks": told,
+                "ranks": reports,
             }
         )
     with open(sys.argv[1], "w") as file:

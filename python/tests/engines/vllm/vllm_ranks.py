@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What vllm_job.py has workers of tensor parallelism do beside their work: count their steps, and
-compare each draw of the ranks with one process's, of the same hidden states, to the bit."""
+"""Runs in tensor-parallel workers of vllm_job.py: counts their steps, and compares each draw of the
+ranks bit by bit with a draw of one process from the same hidden states."""
 
 from pathlib import Path
 
@@ -8,12 +8,12 @@ compared = {"draws": 0, "different": []}
 
 
 def _whole(logits, weight):
-    """The same logits put off, of the whole head."""
+    """Deferred logits of the whole head."""
     from gumbel._vllm.lazy import LazyLogits
 
-    made = LazyLogits(logits.hidden.clone(), weight, dict(logits.head), None)
-    made.mask = logits.mask
-    return made
+    deferred = LazyLogits(logits.hidden.clone(), weight, dict(logits.head), None)
+    deferred.mask = logits.mask
+    return deferred
 
 
 def _compare(kind, found, wanted):
@@ -26,7 +26,7 @@ def _compare(kind, found, wanted):
 
 
 def _watch(weight):
-    """Have every draw of a shard made by the whole head, too."""
+    """Repeat every draw of a shard with the whole head."""
     from gumbel._vllm import drawer, runner_v1, runner_v2
     from gumbel._vllm.counts import Counts
     from gumbel._vllm.lazy import is_lazy
@@ -41,18 +41,20 @@ def _watch(weight):
         finally:
             drawer.counts = ours
 
-    def drawn(self, logits, asks, likeliest=None, took="logits"):
-        found = draw(self, logits, asks, likeliest, took)
+    def drawn(self, logits, parameters, requested=None, counted_as="logits"):
+        found = draw(self, logits, parameters, requested, counted_as)
         if is_lazy(logits) and logits.shard is not None and logits.columns is None:
             held = tuple(None if part is None else part.clone() for part in vars(found).values())
-            whole = again(lambda *a: draw(drawer.Drawer(), *a), logits, asks, likeliest, took)
+            whole = again(
+                lambda *a: draw(drawer.Drawer(), *a), logits, parameters, requested, counted_as
+            )
             _compare("draw", held, vars(whole).values())
         return found
 
-    def verified(logits, asks, *rest):
-        found = verify(logits, asks, *rest)
+    def verified(logits, parameters, *rest):
+        found = verify(logits, parameters, *rest)
         if is_lazy(logits) and logits.shard is not None and logits.columns is None:
-            _compare("verify", found, again(verify, logits, asks, *rest))
+            _compare("verify", found, again(verify, logits, parameters, *rest))
         return found
 
     drawer.Drawer.draw = drawn
@@ -69,8 +71,8 @@ class Extension:
         tensors = safetensors.torch.load_file(Path(model) / "model.safetensors")
         _watch(tensors["model.embed_tokens.weight"].float())
 
-    def gumbel_told(self):
-        """How steps were drawn, and what was compared."""
+    def gumbel_report(self):
+        """The counts of steps, and the results of comparisons."""
         import gumbel.vllm
 
         return {"counts": dict(vars(gumbel.vllm.counts())), **compared}

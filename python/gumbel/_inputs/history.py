@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What penalties count, kept from one decode step to the next."""
+"""Token histories: the tokens that penalties count, updated from step to step."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _abi
-from .._inputs.arguments import INT32_MAX, gapless, row_integers, row_tokens, token_lists
-from .._inputs.arrays import NumpyArrays, TorchArrays, address, arrays_of
-from .._inputs.numbers import integer, length
+from .arguments import INT32_MAX, read_gapless, read_row_integers, read_row_tokens, read_token_lists
+from .arrays import NumpyArrays, TorchArrays, address, arrays_of
+from .numbers import get_length, read_integer
 
 _COUNTS = {16: np.uint16, 32: np.int32}
 
 
 class History:
-    """Prompts and outputs of rows, or of slots, as the penalties count them.
+    """Tokens of the prompts and outputs of rows or slots, as counted by the penalties.
 
     >>> history = gumbel.History(num_slots=8, vocab_size=len(weight))
     >>> history.start([[1, 2], [3]], slots=[5, 0])
@@ -26,28 +26,29 @@ class History:
     ... )
     >>> history.update(out.tokens, slots=[5, 0])
 
-    num_slots    slots that it has; without slots row b is slot b.
-    vocab_size   tokens below are counted.
-    count_bits   of a token's count, 16 or 32; counts end at 65535 either way.
-    like         an array of the kind and device that it shall serve: a torch tensor, or None for
-                 NumPy arrays and tensors on the CPU.
+    num_slots    number of slots; in calls without `slots` row b uses slot b.
+    vocab_size   only token ids below are counted.
+    count_bits   bits of a token's count: 16 or 32. Counts saturate at 65535 in both cases.
+    like         a torch tensor on the device of the calls that use the history. None: the CPU, for
+                 NumPy arrays and tensors.
 
-    On CUDA start() and update() are queued on the current stream, and arrays that are tensors there
-    are read when the stream gets there. Two calls must not change one history at a time.
+    On CUDA start() and update() are queued on the current stream, which then reads tensor
+    arguments. Two calls must not change one history at the same time. Raises TypeError or
+    ValueError naming the argument.
     """
 
     prompt: NDArray[np.uint32]  #: [num_slots, ceil(vocab_size / 32)]: bit t & 31 of word t >> 5
     #: is set if t is in the prompt; torch tensors hold the same bits as int32
-    output: NDArray[np.uint32]  #: the same of the output
-    counts: NDArray[Any]  #: [num_slots, vocab_size]: how often each token is in the output; uint16,
-    #: which torch tensors hold as int16, or int32
+    output: NDArray[np.uint32]  #: as `prompt`, for the output
+    counts: NDArray[Any]  #: [num_slots, vocab_size]: number of times that each token is in the
+    #: output; uint16, which torch tensors hold as int16, or int32
 
     def __init__(
         self, num_slots: int, vocab_size: int, *, count_bits: int = 16, like: Optional[Any] = None
     ) -> None:
-        self.num_slots = integer("num_slots", num_slots, 1, INT32_MAX)
-        self.vocab_size = integer("vocab_size", vocab_size, 1, 2**31)
-        self.count_bits = integer("count_bits", count_bits, 16, 32)
+        self.num_slots = read_integer("num_slots", num_slots, 1, INT32_MAX)
+        self.vocab_size = read_integer("vocab_size", vocab_size, 1, 2**31)
+        self.count_bits = read_integer("count_bits", count_bits, 16, 32)
         if self.count_bits not in _COUNTS:
             raise ValueError(f"count_bits: {self.count_bits} is neither 16 nor 32")
         arrays = arrays_of({"like": np.empty(0) if like is None else like}, None, None)
@@ -64,24 +65,24 @@ class History:
 
     @classmethod
     def of_arrays(cls, prompt: Any, output: Any, counts: Any) -> History:
-        """The history that three arrays hold, which stay the caller's."""
-        made = cls.__new__(cls)
+        """A history in three arrays of the caller, shaped as the attributes of this class."""
+        history = cls.__new__(cls)
         named = {"history_prompt": prompt, "history_output": output, "history_counts": counts}
         for name, array in named.items():
             if array is None:
-                raise ValueError(f"{name}: a history has prompt, output and counts, all or none")
-        found = {name: gapless(name, array) for name, array in named.items()}
-        made.num_slots, made.vocab_size = found["history_counts"].shape
-        made.count_bits = 8 * found["history_counts"].itemsize
-        if made.count_bits not in _COUNTS:
+                raise ValueError(f"{name}: required, as another array of the history is present")
+        found = {name: read_gapless(name, array) for name, array in named.items()}
+        history.num_slots, history.vocab_size = found["history_counts"].shape
+        history.count_bits = 8 * found["history_counts"].itemsize
+        if history.count_bits not in _COUNTS:
             raise TypeError(f"history_counts: expected int16 or int32, got {counts.dtype}")
-        words = (made.num_slots, (made.vocab_size + 31) // 32)
+        words = (history.num_slots, (history.vocab_size + 31) // 32)
         for name in ("history_prompt", "history_output"):
             if found[name].shape != words or found[name].itemsize != 4:
                 raise ValueError(f"{name}: expected int32 {words}, got {found[name].shape}")
-        made.device = arrays_of(named, None, None).name
-        made.prompt, made.output, made.counts = prompt, output, counts
-        return made
+        history.device = arrays_of(named, None, None).name
+        history.prompt, history.output, history.counts = prompt, output, counts
+        return history
 
     def start(
         self,
@@ -90,11 +91,11 @@ class History:
         *,
         slots: Optional[Any] = None,
     ) -> None:
-        """Forget everything of `slots`, and count their prompts and outputs.
+        """Clear `slots`, then count their prompts and outputs.
 
         prompts, outputs
-                     token ids: one list for all, or a list of lists, one a row. None: none.
-        slots        int32 [B]: the slots of these rows. None: row b is slot b, for all of them.
+                     token ids: one list for all rows, or one list for each row. None: no tokens.
+        slots        int32 [B]: the slots of these rows. None: all slots, row b being slot b.
         """
         arrays, batch, places, held = self._rows(slots)
         lists = []
@@ -102,8 +103,8 @@ class History:
             if value is None:
                 lists.append(_abi.TokenLists())
                 continue
-            made, arrays_held = token_lists(name, value, batch, arrays)
-            lists.append(made)
+            struct, arrays_held = read_token_lists(name, value, batch, arrays)
+            lists.append(struct)
             held += arrays_held
         error = _abi.Error()
         where = (arrays.device, arrays.stream)
@@ -113,21 +114,21 @@ class History:
     def update(
         self, tokens: Any, *, counts: Optional[Any] = None, slots: Optional[Any] = None
     ) -> None:
-        """Count more tokens of output a row.
+        """Count further output tokens of each row.
 
-        tokens       int32 [B], or [B, W]; -1, and ids of vocab_size or more, are passed over.
-        counts       [B], each at most W: how many tokens of each row, from its first on, as
-                     verify() emits them. None: all W.
-        slots        as in start(); each is that of one row at most.
+        tokens       int32 [B] or [B, W]; -1 and ids >= vocab_size are skipped.
+        counts       [B], each at most W: the number of leading tokens of each row to count, such
+                     as `emitted` of verify(). None: W.
+        slots        as in start(), without repeats.
         """
         arrays, batch, places, held = self._rows(slots)
-        found = row_tokens("tokens", tokens, ((batch,), (batch, None)), arrays)
+        found = read_row_tokens("tokens", tokens, ((batch,), (batch, None)), arrays)
         width = 1 if len(found.shape) == 1 else found.shape[1]
         if counts is None and width != 1:
             counts = np.full(batch, width, np.int32)
         more = None
         if counts is not None:
-            more, stride = row_integers("counts", counts, batch, np.int32, arrays)
+            more, stride = read_row_integers("counts", counts, batch, np.int32, arrays)
             if stride == _abi.SAME and batch != 1:
                 raise ValueError(f"counts: expected the shape ({batch},), one a row")
         if width == 0:
@@ -153,12 +154,12 @@ class History:
     def _rows(
         self, slots: Optional[Any]
     ) -> tuple[Union[NumpyArrays, TorchArrays], int, Optional[_abi.Slots], list[Any]]:
-        """A call's arrays, how many rows it has, where they lie, and what that points to."""
+        """A call's arrays, its number of rows, the struct of its slots, and the arrays it uses."""
         arrays = arrays_of({"history": self.prompt}, None, None)
         if slots is None:
             return arrays, self.num_slots, None, []
-        batch = length(slots)
+        batch = get_length(slots)
         if batch is None or batch > self.num_slots:
-            raise ValueError(f"slots: expected a list of {self.num_slots} slots at most")
-        of_row, _ = row_integers("slots", slots, batch, np.int32, arrays)
+            raise ValueError(f"slots: expected a list of at most {self.num_slots} slots")
+        of_row, _ = read_row_integers("slots", slots, batch, np.int32, arrays)
         return arrays, batch, _abi.Slots(address(of_row), self.num_slots), [of_row]

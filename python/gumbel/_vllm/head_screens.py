@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Screens of heads on CPUs, where the engine's configuration asks for them."""
+"""Screens of heads on CPUs, if the engine's configuration enables them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .counts import logger
 from .threads import threads_for
 from .weights import count_events, place_of, release, version_of
 
-ROWS_MOST = 8  # that are drawn faster by a screen than by vLLM's product and a draw from logits
+ROWS_MOST = 8  # with more rows vLLM's product and a draw from logits are faster than a screen
 
 
 @dataclass
@@ -21,29 +21,29 @@ class _Kept:
     """A head's screen, and the state of its weights at the last check."""
 
     screen: Screen
-    place: Any  # of the weights, with the identity of their tensor
+    place: Any  # identity, address and layout of the weight tensor
     version: int
     events: int
 
 
-_asked = {"screen": False}
+_options = {"screen": False}
 _kept: weakref.WeakKeyDictionary[Any, _Kept] = weakref.WeakKeyDictionary()
 
 
-def ask(config: Any) -> None:
-    """Have heads of this process drawn by screens if this configuration of vLLM says so."""
-    more = getattr(config, "additional_config", None)
-    mine = more.get("gumbel", {}) if isinstance(more, dict) else {}
-    _asked["screen"] = bool(isinstance(mine, dict) and mine.get("screen", False))
+def configure(config: Any) -> None:
+    """Enable screens in this process if `additional_config` of vLLM's configuration requests it."""
+    additional = getattr(config, "additional_config", None)
+    own = additional.get("gumbel", {}) if isinstance(additional, dict) else {}
+    _options["screen"] = bool(isinstance(own, dict) and own.get("screen", False))
 
 
 def screen_of(lm_head: Any, weight: Any) -> Optional[Screen]:
-    """The screen of a head that is whole and on a CPU; None where none is asked for.
+    """The screen of an unsharded head on a CPU; None if screens are not enabled.
 
-    `weight` is the head's, detached. A screen is made at the first draw, and again after the
-    weights have changed (weights.py says how that is detected).
+    `weight` is the head's, detached. The screen is built at the first draw, and again after the
+    weights have changed (weights.py documents how that is detected).
     """
-    if not _asked["screen"] or not weight.is_cpu or lm_head.tp_size != 1:
+    if not _options["screen"] or not weight.is_cpu or lm_head.tp_size != 1:
         return None
     events, version = count_events(), version_of(lm_head.weight)
     place = id(lm_head.weight), place_of(weight)
@@ -51,20 +51,20 @@ def screen_of(lm_head: Any, weight: Any) -> Optional[Screen]:
     if kept is not None and kept.place == place:
         if (kept.version, kept.events) == (version, events):
             return kept.screen
-        if _matches(kept.screen):
+        if _matches_weights(kept.screen):
             kept.version, kept.events = version, events
             return kept.screen
-    made = "made" if kept is None else "made again, as the weights have changed,"
-    kept = None  # the old screen goes first: two would take their memory twice
+    action = "made" if kept is None else "made again, as the weights have changed,"
+    kept = None  # frees the old screen first: two would take twice the memory
     _kept.pop(lm_head, None)
     release()
-    screen = _make(weight, made)
+    screen = _build_screen(weight, action)
     _kept[lm_head] = _Kept(screen, place, version, events)
     return screen
 
 
-def _matches(screen: Screen) -> bool:
-    """Whether a screen is still that of its weights."""
+def _matches_weights(screen: Screen) -> bool:
+    """Whether a screen still matches its weights."""
     try:
         screen.verify()
     except ValueError:
@@ -72,14 +72,14 @@ def _matches(screen: Screen) -> bool:
     return True
 
 
-def _make(weight: Any, made: str) -> Screen:
+def _build_screen(weight: Any, action: str) -> Screen:
     start = time.monotonic()
     screen = Screen(weight, **threads_for(weight))
     logger.info(
         "gumbel: a screen of the head takes %.0f MiB beside its %.0f, and was %s in %.1f s",
         screen.nbytes / 2**20,
         weight.nbytes / 2**20,
-        made,
+        action,
         time.monotonic() - start,
     )
     return screen

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Installs the hooks: of the scheduler when vLLM loads the plugin, of the runners with a worker."""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing.util
+from typing import Any
+
+import vllm
+
+from .counts import log_counts, logger
+from .support import refusal, unknown_version
+
+
+@functools.cache
+def _hook_runners() -> None:
+    """Replace the functions that draw in this process; once."""
+    from vllm.v1.worker import gpu_model_runner  # noqa: F401, which both runners need
+
+    from . import lazy, runner_v1, runner_v2, weights
+
+    weights.install()
+    lazy.install()
+    runner_v1.install()
+    runner_v2.install()
+    # vLLM's engines and workers are children of multiprocessing, which do not run atexit functions.
+    multiprocessing.util.Finalize(None, log_counts, exitpriority=100)
+
+
+def _hook_worker(config: Any) -> None:
+    """Hook the runners for a worker of this configuration, or log why it is not supported."""
+    reason = refusal(config)
+    if reason is None:
+        try:
+            from .head_screens import configure
+
+            configure(config)
+            _hook_runners()
+        except (ImportError, AttributeError) as missing:
+            reason = f"its code has changed: {missing}"
+    if reason is not None:
+        logger.warning("gumbel: draws are vLLM's own, as %s", reason)
+
+
+def _hook_scheduler() -> None:
+    """Have the scheduler, which may be in another process than the workers, end failed requests."""
+    try:
+        from .faults import install
+
+        install()
+    except (ImportError, AttributeError) as missing:
+        logger.warning(
+            "gumbel: requests without a token to draw continue with token 0, as vLLM's scheduler "
+            "has changed: %s",
+            missing,
+        )
+
+
+@functools.cache
+def register() -> None:
+    """Have workers of vLLM in this process draw by libgumbel: the entry point of the plugin.
+
+    Cheap and safe to call again: engines, front ends and workers all load plugins. The scheduler's
+    update is replaced at once. The runners' functions are replaced when a worker is constructed,
+    which front ends of `vllm serve` never do.
+    """
+    reason = unknown_version(vllm.__version__)
+    if reason is not None:
+        logger.warning("gumbel: draws are vLLM's own, as %s", reason)
+        return
+    from vllm.v1.worker.worker_base import WorkerBase
+
+    _hook_scheduler()
+    stock = WorkerBase.__init__
+
+    @functools.wraps(stock)
+    def init(self: Any, vllm_config: Any, *rest: Any, **named: Any) -> None:
+        stock(self, vllm_config, *rest, **named)
+        _hook_worker(vllm_config)
+
+    WorkerBase.__init__ = init
