@@ -10,7 +10,7 @@ extern "C" {
 #include "maths/screen_bound.h"
 }
 
-#include "cuda/fused/hopper/fused_again_sm90.cu"
+#include "cuda/fused/hopper/fused_fallback_sm90.cu"
 #undef KERNEL
 #undef KERNELS
 #include "cuda/fused/screen/screen_draw.cu"

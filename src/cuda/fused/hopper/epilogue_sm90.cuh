@@ -13,7 +13,7 @@
 #define GUMBEL_CUDA_EPILOGUE_SM90_CUH
 
 #include "cuda/fused/hopper/lanes_sm90.cuh"
-#include "cuda/fused/hopper/offers_sm90.cuh"
+#include "cuda/fused/hopper/candidates_sm90.cuh"
 
 namespace
 {

@@ -27,7 +27,7 @@
  *        next, and in the first tile seeds from thresholds and these from the draw. Who serve wait
  *        for `drawn` of each tile before they serve the next one, of whichever team: between the
  *        two, bounds, thresholds, best tokens and the list of offers are theirs, else the team's.
- *        A plain call is ended by the last CTA (ending_sm90.cuh), others by a launch behind.
+ *        A plain call is ended by the last CTA (finish_sm90.cuh), others by a launch behind.
  *        Up to 64 columns the kernel may start while the launch before it ends, and asks for its
  *        first weights until then; and lets the launch behind start when it has copied its last.
  * NUMERICS  a dot product is summed 16 elements a wgmma, in the order of D, whatever N: token,
@@ -37,12 +37,12 @@
 #define GUMBEL_CUDA_FUSED_SM90_CUH
 
 #include "cuda/fused/tile/bound_sm90.cuh"
-#include "cuda/fused/tile/ending_sm90.cuh"
+#include "cuda/fused/tile/finish_sm90.cuh"
 #include "cuda/fused/tile/nap_sm90.cuh"
 #include "cuda/fused/hopper/epilogue_sm90.cuh"
 #include "cuda/fused/hopper/logits_sm90.cuh"
 #include "cuda/fused/hopper/mass_sm90.cuh"
-#include "cuda/fused/hopper/seeds_sm90.cuh"
+#include "cuda/fused/hopper/initial_thresholds_sm90.cuh"
 #include "cuda/fused/hopper/wgmma.cuh"
 
 namespace

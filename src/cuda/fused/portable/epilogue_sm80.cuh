@@ -7,7 +7,7 @@
 #define GUMBEL_CUDA_EPILOGUE_SM80_CUH
 
 #include "cuda/fused/portable/product_sm80.cuh"
-#include "cuda/fused/portable/tallies_sm80.cuh"
+#include "cuda/fused/portable/cta_state_sm80.cuh"
 #include "cuda/common/widen.cuh"
 
 namespace

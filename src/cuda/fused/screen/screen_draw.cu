@@ -18,7 +18,7 @@
  * NUMERICS  sums of integers are exact; an interval holds whatever the order of the full product.
  */
 #include "cuda/fused/hopper/lanes_sm90.cuh"
-#include "cuda/fused/hopper/seeds_sm90.cuh"
+#include "cuda/fused/hopper/initial_thresholds_sm90.cuh"
 #include "cuda/fused/hopper/wgmma.cuh"
 #include "cuda/fused/screen/screen_ptx.cuh"
 #include "cuda/fused/screen/screen_serve.cuh"
@@ -331,7 +331,7 @@ template <int n, class call> class screen_team
         return threshold;
     }
 
-    /* Take floors, and give, until this CTA leads in few of the warp's rows (seeds_sm90.cuh). */
+    /* Take floors, and give, until this CTA leads in few of the warp's rows (initial_thresholds_sm90.cuh). */
     __device__ __forceinline__ void share(bool draws) const
     {
         const uint32_t few = SM90_SEED_LEADS + 64 / gridDim.x;

@@ -10,11 +10,11 @@
 #ifndef GUMBEL_CUDA_SCREEN_SCORE_CUH
 #define GUMBEL_CUDA_SCREEN_SCORE_CUH
 
-#include "cuda/fused/hopper/offers_sm90.cuh"
+#include "cuda/fused/hopper/candidates_sm90.cuh"
 #include "cuda/fused/hopper/wgmma.cuh"
-#include "cuda/fused/tile/ending_sm90.cuh"
+#include "cuda/fused/tile/finish_sm90.cuh"
 #include "cuda/fused/screen/screen_ptx.cuh"
-#include "cuda/fused/screen/screen_floors.cuh"
+#include "cuda/fused/screen/screen_thresholds.cuh"
 
 namespace
 {

@@ -11,7 +11,7 @@
 #define GUMBEL_CUDA_SCREEN_SERVE_CUH
 
 #include "cuda/common/widen.cuh"
-#include "cuda/fused/screen/screen_floors.cuh"
+#include "cuda/fused/screen/screen_thresholds.cuh"
 #include "cuda/fused/tile/nap_sm90.cuh"
 
 namespace

@@ -163,7 +163,7 @@ template <int n> struct screen_side {
 
 static_assert(sizeof(screen_side<128>) <= CUDA_SCREEN_SIDE_BYTES, "as the number of stages has it");
 
-/* The words that CTAs share of a row (ending_sm90.cuh); the first one is its floor. */
+/* The words that CTAs share of a row (finish_sm90.cuh); the first one is its floor. */
 __device__ __forceinline__ uint64_t *floor_of_row(const cuda_screen_params &s, int i)
 {
     return &s.call.shared_floors[CUDA_FLOOR_WORDS * i];

@@ -31,7 +31,7 @@ template <cuda_sm90_case kind> struct sm90_call : cuda_params {
     {
         return stores && CUDA_SM90_BOUNDS(n) && stored_strips;
     }
-    /* Whether its last CTA ends the call (ending_sm90.cuh). */
+    /* Whether its last CTA ends the call (finish_sm90.cuh). */
     __device__ __forceinline__ bool ends_call() const { return CUDA_SM90_ENDS(kind, partials); }
     /* Whether what is left to the launch behind is little: a few draws to merge, or rows that it
      * serves from their peaks. */

@@ -3,7 +3,7 @@
  * What a score must reach to matter, draw by draw: the best score of this CTA, or of another one
  * that has told its floor (floor.cuh); and the bounds that follow. The warps that serve raise
  * thresholds, so that those that draw need not wait for global memory; each draw belongs to one
- * thread. Only in the first tile do those that draw raise them (seeds_sm90.cuh); barriers part the
+ * thread. Only in the first tile do those that draw raise them (initial_thresholds_sm90.cuh); barriers part the
  * two.
  */
 #ifndef GUMBEL_CUDA_THRESHOLDS_SM90_CUH

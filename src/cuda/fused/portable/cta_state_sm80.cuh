@@ -6,8 +6,8 @@
  * through atomics (what thresholds are to be raised to, flags); thresholds change only while nobody
  * reads them. So nothing is locked, and nothing is read that another warp may be writing.
  */
-#ifndef GUMBEL_CUDA_TALLIES_SM80_CUH
-#define GUMBEL_CUDA_TALLIES_SM80_CUH
+#ifndef GUMBEL_CUDA_CTA_STATE_SM80_CUH
+#define GUMBEL_CUDA_CTA_STATE_SM80_CUH
 
 #include "cuda/common/floor.cuh"
 

@@ -8,8 +8,8 @@
  * Of a row that no other CTA has a better token of, the 64 tokens of a block pass: with the floors
  * of k CTAs, of one row in k. So a warp that owns draws looks until few of them lead.
  */
-#ifndef GUMBEL_CUDA_SEEDS_SM90_CUH
-#define GUMBEL_CUDA_SEEDS_SM90_CUH
+#ifndef GUMBEL_CUDA_INITIAL_THRESHOLDS_SM90_CUH
+#define GUMBEL_CUDA_INITIAL_THRESHOLDS_SM90_CUH
 
 #include "cuda/fused/hopper/lanes_sm90.cuh"
 #include "cuda/fused/hopper/noise_sm90.cuh"

@@ -11,8 +11,8 @@
  * compare-and-swap, no CTA has to clear them, and none waits for another one that does. A CTA
  * whose best token does not win only looks; a swap fails only where another CTA's has not.
  */
-#ifndef GUMBEL_CUDA_ENDING_SM90_CUH
-#define GUMBEL_CUDA_ENDING_SM90_CUH
+#ifndef GUMBEL_CUDA_FINISH_SM90_CUH
+#define GUMBEL_CUDA_FINISH_SM90_CUH
 
 #include "cuda/common/merge.cuh"
 #include "cuda/common/parts.cuh"

@@ -9,8 +9,8 @@
  * for the first floor, while the other one multiplies: that floor goes by the first wave of tiles.
  * Nobody waits for ever: what comes too late costs the call its screen, never a token.
  */
-#ifndef GUMBEL_CUDA_SCREEN_FLOORS_CUH
-#define GUMBEL_CUDA_SCREEN_FLOORS_CUH
+#ifndef GUMBEL_CUDA_SCREEN_THRESHOLDS_CUH
+#define GUMBEL_CUDA_SCREEN_THRESHOLDS_CUH
 
 #include "cuda/fused/screen/screen_shared.cuh"
 

@@ -10,8 +10,8 @@
  *        next `served`, whichever team's. Tiles are drawn from one after the other, so one list
  *        serves two teams.
  */
-#ifndef GUMBEL_CUDA_OFFERS_SM90_CUH
-#define GUMBEL_CUDA_OFFERS_SM90_CUH
+#ifndef GUMBEL_CUDA_CANDIDATES_SM90_CUH
+#define GUMBEL_CUDA_CANDIDATES_SM90_CUH
 
 #include "cuda/fused/hopper/noise_sm90.cuh"
 #include "cuda/fused/tile/shared_sm90.cuh"
