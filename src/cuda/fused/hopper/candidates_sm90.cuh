@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What passes its bound in the Hopper kernel waits in a list of the CTA, which the warps that serve
- * score during the next product, since they are idle then: exact noise is some 600 instructions
- * however few lanes run them. What the list has no room for is scored where it is found. The best
- * token of a draw is replaced whole.
+ * Candidates of the Hopper kernel: tokens that passed their block's bound. The consumers append
+ * them to a list of the CTA, and the service warps score them during the next product, when they
+ * are idle: exact noise takes some 600 instructions however few lanes run them. A candidate that
+ * does not fit the list is scored at once by the consumer. The best token of a draw is replaced as
+ * a whole.
  *
- * RACES  Draw warps put offers between a team's wait for `served` and its arrival at `drawn`. The
- *        serving warps wait for that, score, and make the list empty before they arrive at the
- *        next `served`, whichever team's. Tiles are drawn from one after the other, so one list
- *        serves two teams.
+ * HAZARDS  Consumers append between their wait for `served` and their arrival at `drawn`. The
+ *        service warps wait for `drawn`, score, and empty the list before they arrive at the next
+ *        `served`, whichever consumer's. Tiles are drawn from one after the other, so one list
+ *        serves two consumers.
  */
 #ifndef GUMBEL_CUDA_CANDIDATES_SM90_CUH
 #define GUMBEL_CUDA_CANDIDATES_SM90_CUH
@@ -19,48 +20,48 @@
 namespace
 {
 
-template <int n, class call> class offer_list
+template <int n, class call> class candidate_list
 {
     const call &p;
     const shared_sm90<n> &shared;
     const uint32_t first; /* token of the tile */
 
   public:
-    __device__ __forceinline__ offer_list(const call &params, const shared_sm90<n> &memory,
-                                          uint32_t first_token)
+    __device__ __forceinline__ candidate_list(const call &params, const shared_sm90<n> &memory,
+                                              uint32_t first_token)
         : p(params), shared(memory), first(first_token)
     {
     }
 
-    /* Offer a token of the tile, by each lane that has one; `place` as sm90_offer has it. */
-    __device__ __forceinline__ void put(bool have, float sum, uint32_t place) const
+    /* Appends a token of the tile, for each lane with `have`; `place` is that of sm90_candidate. */
+    __device__ __forceinline__ void add(bool have, float sum, uint32_t place) const
     {
-        const uint32_t at = ptx_count_if(have, shared.offered);
-        if (have && at < shared.room(p))
-            shared.offers[-1 - (int)at] = {sum, place};
+        const uint32_t at = ptx_count_if(have, shared.candidate_count);
+        if (have && at < shared.list_capacity(p))
+            shared.candidates[-1 - (int)at] = {sum, place};
         else if (have)
-            score_apart(p, shared, sum, place, first);
+            score_out_of_line(p, shared, sum, place, first);
     }
 
-    /* Score all that was put, by threads that share it. */
-    __device__ __forceinline__ void score(int thread, int threads) const
+    /* Scores all candidates of the list; `threads` threads share the work. */
+    __device__ __forceinline__ void score_all(int thread, int threads) const
     {
-        const uint32_t count = min(*shared.offered, shared.room(p));
+        const uint32_t count = min(*shared.candidate_count, shared.list_capacity(p));
         for (uint32_t i = thread; i < count; i += threads) {
-            const sm90_offer offer = shared.offers[-1 - (int)i];
-            score_token(p, shared, offer.sum, offer.place, first);
+            const sm90_candidate candidate = shared.candidates[-1 - (int)i];
+            score_token(p, shared, candidate.sum, candidate.place, first);
         }
     }
 
   private:
-    /* Score a token exactly and keep it if it is the draw's best so far. */
+    /* Scores a token exactly and keeps it if it is the draw's best so far. */
     static __device__ __forceinline__ void score_token(const call &p, const shared_sm90<n> &shared,
                                                        float sum, uint32_t place, uint32_t first)
     {
         const int i = place & 0xff;
         const sm90_draw &draw = shared.draws[i];
         const uint32_t token = first + (place >> 8);
-        if (!p.allows(i, token))
+        if (!p.allows_token(i, token))
             return;
         const float z = (sum * p.scale()) * draw.inverse_temperature;
         if (!(z < INFINITY)) {
@@ -68,27 +69,30 @@ template <int n, class call> class offer_list
             return;
         }
         float score = z;
-        if (!draw.greedy) { /* inline: a call in a call would take registers from the sums */
+        if (!draw.greedy) { /* inline: a nested call would take registers from the accumulators */
             const gumbel_stream stream = {draw.seed, draw.position, draw.sample,
                                           p.problem.sampling.domain};
             score += draw_noise_of(stream, token);
         }
-        keep_best(&shared.best[i], {score, z, (int)token, 0});
+        update_best(&shared.best[i], {score, z, (int)token, 0});
     }
 
-    /* That for warps which hold sums: out of line, as it is rarely run. */
-    static __device__ __noinline__ void score_apart(const call &p, const shared_sm90<n> &shared,
-                                                    float sum, uint32_t place, uint32_t first)
+    /* score_token() out of line, for warps that hold accumulators and rarely need it. */
+    static __device__ __noinline__ void score_out_of_line(const call &p,
+                                                          const shared_sm90<n> &shared, float sum,
+                                                          uint32_t place, uint32_t first)
     {
         score_token(p, shared, sum, place, first);
     }
 
-    static __device__ __forceinline__ void keep_best(sm90_best *best, sm90_best offer)
+    static __device__ __forceinline__ void update_best(sm90_best *best, sm90_best candidate)
     {
-        sm90_best seen, found = swap_best(best, offer, offer); /* only reads */
-        while (offer.score > found.score || (offer.score == found.score && offer.id < found.id)) {
+        sm90_best seen,
+            found = swap_best(best, candidate, candidate); /* the first swap only reads */
+        while (candidate.score > found.score ||
+               (candidate.score == found.score && candidate.id < found.id)) {
             seen = found;
-            found = swap_best(best, seen, offer);
+            found = swap_best(best, seen, candidate);
             if (found.id == seen.id && found.score == seen.score)
                 return;
         }

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The floors of rows that are cut: what as many lower ends of logits reach as first tokens matter.
- * A CTA tells of each tile its peak, the largest lower end of it; peaks are of tokens that differ,
- * so that what k of them reach, k tokens do. Of each row a warp of one CTA looks, all the while, at
- * the peaks that are there (row_bound.cuh), and raises its floor.
+ * Thresholds of truncated rows: a value that as many lower bounds of logits reach as first tokens
+ * matter. A CTA stores for each tile its maximum, the largest lower bound; maxima are of different
+ * tokens, so that k maxima stand for k tokens. One warp for each row reads the maxima stored so
+ * far, all the while (row_bound.cuh), and raises the row's shared threshold.
  *
- * All tokens of a CTA's first tile would pass. So its team waits, behind the peaks of that tile,
- * for the first floor, while the other one multiplies: that floor goes by the first wave of tiles.
- * Nobody waits for ever: what comes too late costs the call its screen, never a token.
+ * Without a threshold all tokens of a CTA's first tile would pass. The consumer that has this tile
+ * therefore stores its maxima and waits for the first shared threshold, which the first wave of
+ * tiles determines, while the other consumer multiplies. The wait is limited: if the threshold is
+ * late, the call falls back to the full pass, and no token changes.
  */
 #ifndef GUMBEL_CUDA_SCREEN_THRESHOLDS_CUH
 #define GUMBEL_CUDA_SCREEN_THRESHOLDS_CUH
@@ -17,104 +18,105 @@
 namespace
 {
 
-/* One in so many of the first wave's tiles may be late: the first floor goes by the others. */
+/* One in kWaveLate tiles of the first wave may be late: the first threshold uses the others. */
 constexpr int kWaveLate = 8;
-/* Looks that the first floor waits for these, and between looks nanoseconds; behind the first
- * floor, for each 128 columns of a tile, of which that is a fifth of the time. */
-constexpr int kWaveLooks = 200, kWaveNap = 300, kDepthNap = 200;
-/* Looks of a team at its floors, at most, and nanoseconds between them. */
-constexpr int kFloorLooks = 1000, kFloorNap = 300;
+/* Polls that the first threshold waits for these tiles, and nanoseconds between polls; later,
+ * nanoseconds for each 128 columns of a tile: a fifth of the tile's time. */
+constexpr int kWavePolls = 200, kWaveBackoff = 300, kStageBackoff = 200;
+/* The largest number of polls of a consumer for its thresholds, and nanoseconds between them. */
+constexpr int kThresholdPolls = 1000, kThresholdBackoff = 300;
 
-/* What is told of a row beside its floor; the first kernel of the call has cleared it. */
-__device__ __forceinline__ uint64_t *cut_word(const cuda_screen_params &s, int row, int word)
+/* A word of a row beside its shared threshold; the first kernel of the call has cleared it. */
+__device__ __forceinline__ uint64_t *truncation_word(const cuda_screen_params &s, int row, int word)
 {
     return &s.call.shared_floors[CUDA_FLOOR_WORDS * row + word];
 }
 
-/* The tokens that are listed of a row, and those that are scored. */
+/* Counters of a row: tokens listed, and tokens scored. */
 __device__ __forceinline__ unsigned int *listed_of_row(const cuda_screen_params &s, int row)
 {
-    return (unsigned int *)cut_word(s, row, CUDA_CUT_COUNTS);
+    return (unsigned int *)truncation_word(s, row, CUDA_CUT_COUNTS);
 }
 __device__ __forceinline__ unsigned int *scored_of_row(const cuda_screen_params &s, int row)
 {
     return listed_of_row(s, row) + 1;
 }
 
-/* Tokens that are listed of a row at most. */
-__device__ __forceinline__ int list_most_of_row(const cuda_screen_params &s)
+/* The largest number of tokens listed of a row. */
+__device__ __forceinline__ int list_capacity(const cuda_screen_params &s)
 {
     const int list_most = min(max(s.header->list_most, 1), GUMBEL_SCREEN_LIST_MOST);
-    return (int)min((int64_t)CUDA_SCREEN_ENDS(list_most), s.ends_stride);
+    return (int)min((int64_t)CUDA_SCREEN_ENDS(list_most), s.listed_stride);
 }
 
-/* Tell of row i what its tokens reach that were weighed of a tile. */
+/* Stores the largest lower bound among row i's candidates of a tile. */
 template <int n>
-__device__ __forceinline__ void give_peak(const cuda_screen_params &s, const screen_side<n> &side,
-                                          int i, int tile)
+__device__ __forceinline__ void store_tile_max(const cuda_screen_params &s,
+                                               const screen_shared<n> &shared, int i, int tile)
 {
-    *(volatile float *)&s.peaks[(int64_t)i * s.call.tiles + tile] = side.reached(i);
+    *(volatile float *)&s.maxima[(int64_t)i * s.call.tiles + tile] = shared.best_bound(i);
 }
 
-/* By a warp: wait until the rows of its lanes that draw have floors. */
+/* Waits until the rows of the warp's lanes that draw have thresholds; by a warp. */
 template <int n>
-__device__ __forceinline__ void wait_for_floors(const cuda_screen_params &s, screen_side<n> &side,
-                                                int i, bool draws)
+__device__ __forceinline__ void wait_for_thresholds(const cuda_screen_params &s,
+                                                    screen_shared<n> &shared, int i, bool draws)
 {
 #pragma unroll 1
-    for (int looks = 0; looks < kFloorLooks; looks++) {
-        bool lacks = false;
+    for (int polls = 0; polls < kThresholdPolls; polls++) {
+        bool missing = false;
         if (draws) {
-            take_floor(s, side, i, floor_load(floor_of_row(s, i)));
-            lacks = side.thresholds[i] == -INFINITY;
+            raise_to_shared(s, shared, i, floor_load(shared_threshold(s, i)));
+            missing = shared.thresholds[i] == -INFINITY;
         }
-        if (!__any_sync(~0u, lacks))
+        if (!__any_sync(~0u, missing))
             return;
-        __nanosleep(kFloorNap);
+        __nanosleep(kThresholdBackoff);
     }
 }
 
-/* Let those that raise floors end, by the threads that serve. */
-template <int n> __device__ __forceinline__ void end_floors(screen_side<n> &side)
+/* Lets screen_raise_thresholds() return; by the service threads. */
+template <int n> __device__ __forceinline__ void stop_threshold_warps(screen_shared<n> &shared)
 {
     if (threadIdx.x == SM90_DRAW_THREADS)
-        atomicOr(&side.ends, 1u);
+        atomicOr(&shared.stop_raising, 1u);
 }
 
-/* Raise the floors of this CTA's rows until its last tile is marked; by a warp. */
+/* Raises the shared thresholds of this CTA's rows until filters of its last tile are set; by a
+ * warp. */
 template <int n>
-__device__ __forceinline__ void screen_raise_floors(const cuda_screen_params &s,
-                                                    screen_side<n> &side)
+__device__ __forceinline__ void screen_raise_thresholds(const cuda_screen_params &s,
+                                                        screen_shared<n> &shared)
 {
-    const int all = min(s.call.tiles, 32 * kPeaksOfLane), first = min((int)gridDim.x, all);
+    const int all = min(s.call.tiles, 32 * kMaximaPerLane), first = min((int)gridDim.x, all);
     const int wave = first - first / kWaveLate;
-    int known = 0; /* peaks of this CTA's row, where it has one, when its floor was raised */
+    int known = 0; /* maxima stored when the threshold of the CTA's only row was raised */
     bool any = false;
 #pragma unroll 1
-    for (int looks = 0; !__any_sync(~0u, threadIdx.x % 32 == 0 && atomicOr(&side.ends, 0u));
-         looks++) {
+    for (int polls = 0;
+         !__any_sync(~0u, threadIdx.x % 32 == 0 && atomicOr(&shared.stop_raising, 0u)); polls++) {
 #pragma unroll 1
         for (int row = blockIdx.x; row < s.draws; row += gridDim.x) {
-            if (!side.draws_row(row))
+            if (!shared.draws_row(row))
                 continue;
-            const row_bound wanted = {side.ranks[row], 0, 0.0f};
-            const int needed = looks < kWaveLooks ? max(wave, min(wanted.rank, first)) - 1 : 0;
-            /* The first one, at nothing, brings the code. */
-            const peaks_found found =
-                look_at_peaks(s.peaks + (int64_t)row * s.call.tiles, looks > 0 ? all : 0, wanted,
-                              max(known, needed));
+            const row_bound wanted = {shared.ranks[row], 0, 0.0f};
+            const int needed = polls < kWavePolls ? max(wave, min(wanted.rank, first)) - 1 : 0;
+            /* The first poll reads nothing; it loads the code. */
+            const bound_found found =
+                find_row_bound(s.maxima + (int64_t)row * s.call.tiles, polls > 0 ? all : 0, wanted,
+                               max(known, needed));
             if (found.present <= max(known, needed))
                 continue;
-            /* Of a row that is masked all but wholly there is nothing to wait for. */
+            /* A row whose mask allows hardly any token has no bound: do not wait for one. */
             const float bound = fmaxf(bound_below(found.bound), -FLT_MAX);
             any = true;
             if (s.draws <= (int)gridDim.x)
                 known = found.present;
             if (threadIdx.x % 32 == 0)
-                atomicMax((unsigned long long *)floor_of_row(s, row),
+                atomicMax((unsigned long long *)shared_threshold(s, row),
                           (unsigned long long)s.call.tag << FLOOR_BITS | floor_pack(bound));
         }
-        __nanosleep(any ? kDepthNap * s.depths : kWaveNap);
+        __nanosleep(any ? kStageBackoff * s.depths : kWaveBackoff);
     }
 }
 

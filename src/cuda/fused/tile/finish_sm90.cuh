@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The end of a plain call on Hopper, by its own kernel: CTAs raise a word a draw to the best token
- * that each has found, and the last one to end writes the outputs. Behind the last tile that waits
- * for two trips to the second-level cache, where a launch behind the kernel takes 1 to 2 us more to
- * start and to read what each CTA has left. Masses, of which a word is not enough, are merged there
- * faster than by atomics.
+ * The last CTA of the Hopper kernel finishes a plain call: each CTA merges its best token of a draw
+ * into a word of the draw by compare-and-swap, and the last CTA to end writes the outputs. After
+ * the last tile this takes two round trips to L2; another launch would take 1 to 2 us more to start
+ * and to read the results of each CTA. Masses do not fit a word: another launch merges them faster
+ * than atomics would.
  *
- * A draw's words lie beside its floor (floor.cuh). The workspace starts undefined: words with
- * another tag tell of nothing. Since a word and its tag change as one, by a 128-bit
- * compare-and-swap, no CTA has to clear them, and none waits for another one that does. A CTA
- * whose best token does not win only looks; a swap fails only where another CTA's has not.
+ * A draw's words lie beside its shared threshold. The workspace starts undefined: a word with
+ * another tag counts as empty. Since a word and its tag change as one, by a 128-bit
+ * compare-and-swap, no CTA has to clear them or to wait for another. A CTA whose best token does
+ * not win only reads; a swap fails only if another CTA's swap succeeded.
  */
 #ifndef GUMBEL_CUDA_FINISH_SM90_CUH
 #define GUMBEL_CUDA_FINISH_SM90_CUH
@@ -23,35 +23,35 @@
 namespace
 {
 
-/* What is known of a draw. */
-struct ending_words {
-    uint64_t floor;
-    unsigned long long counter; /* merge_counter(): of CTAs, for the draws of a warp */
-    /* Both at once: */
-    unsigned long long best;  /* bits that order as the score does, above the complement of the id;
-                               * 0 for none */
+/* A draw, as the CTAs of a launch see it in global memory. */
+struct finish_words {
+    uint64_t threshold;
+    unsigned long long counter; /* merge_counter(): counts CTAs, for the draws of a warp */
+    /* These two words change as one: */
+    unsigned long long best;  /* ordered bits of the score, above ~id; 0: none */
     unsigned long long state; /* the tag above PARTS_BITS bits of the row's flags */
 };
-static_assert(sizeof(ending_words) == CUDA_FLOOR_WORDS * sizeof(uint64_t), "as many words");
-static_assert(offsetof(ending_words, best) % 16 == 0, "16 bytes that are swapped at once");
+static_assert(sizeof(finish_words) == CUDA_FLOOR_WORDS * sizeof(uint64_t),
+              "the workspace has this many words a draw");
+static_assert(offsetof(finish_words, best) % 16 == 0, "the two words are swapped as one");
 
-__device__ __forceinline__ ending_words *words_of_draw(const cuda_params &p, int i)
+__device__ __forceinline__ finish_words *words_of_draw(const cuda_params &p, int i)
 {
-    return (ending_words *)&p.shared_floors[CUDA_FLOOR_WORDS * (int64_t)i];
+    return (finish_words *)&p.shared_floors[CUDA_FLOOR_WORDS * (int64_t)i];
 }
 
-/* Have the counters of the call be those of this launch, by the threads that serve. */
+/* Gives the counters of the call the tag of this launch; by the service warps. */
 template <class call> __device__ __forceinline__ void start_counters(const call &p, int thread)
 {
-    if (32 * thread < p.columns())
+    if (32 * thread < p.column_count())
         parts_start(merge_counter(p, 32 * thread), p.tag);
 }
 
-/* Raise draw i to what this CTA has found of it, by one thread. */
-__device__ __forceinline__ void raise_draw(const cuda_params &p, int i, const sm90_best &own,
+/* Merges the CTA's best token and flags into draw i; by one thread. */
+__device__ __forceinline__ void merge_draw(const cuda_params &p, int i, const sm90_best &own,
                                            uint32_t flags)
 {
-    ending_words *words = words_of_draw(p, i);
+    finish_words *words = words_of_draw(p, i);
     const unsigned long long tag = (unsigned long long)p.tag << PARTS_BITS;
     const unsigned long long best = /* -0 and +0 tie */
         own.id < 0 ? 0
@@ -68,10 +68,11 @@ __device__ __forceinline__ void raise_draw(const cuda_params &p, int i, const sm
     }
 }
 
-/* Write draw i, by one thread, once all CTAs have raised it, and leave its words for a replay. */
+/* Writes draw i once all CTAs have merged theirs, and clears its words for a replay; by one thread.
+ */
 __device__ __forceinline__ void write_best(const cuda_params &p, int i)
 {
-    ending_words *words = words_of_draw(p, i);
+    finish_words *words = words_of_draw(p, i);
     const unsigned long long best = __ldcg(&words->best);
     gumbel_summary s;
     gumbel_summary_empty(&s);
@@ -81,21 +82,21 @@ __device__ __forceinline__ void write_best(const cuda_params &p, int i)
         s.best_id = (int32_t) ~(uint32_t)best;
     }
     write_draw(p, s, i);
-    words->floor = words->state = 0;
+    words->threshold = words->state = 0;
 }
 
-/* End a CTA by the threads that draw, which alone have the registers; behind start_counters(), and
- * a barrier that all draws come before. Warps end apart, each with its draws and the count of them,
- * so that nothing has to be told. */
+/* Finishes a CTA; by the consumers' threads, which have the registers, after start_counters() and a
+ * barrier behind all draws. Each warp finishes its own draws by their own counter, so that warps
+ * exchange nothing. */
 template <int n, class call>
-__device__ __forceinline__ void end_call(const call &p, const shared_sm90<n> &shared)
+__device__ __forceinline__ void finish_call(const call &p, const shared_sm90<n> &shared)
 {
     const int i = (int)threadIdx.x;
-    const bool is_draw = i < p.columns();
+    const bool is_draw = i < p.column_count();
     bool last = false;
-    static_assert(CUDA_SM90_STATES <= SM90_DRAW_THREADS, "a draw a thread");
+    static_assert(CUDA_SM90_STATES <= SM90_DRAW_THREADS, "each thread finishes one draw");
     if (is_draw)
-        raise_draw(p, i, shared.best[i], shared.flags[i]);
+        merge_draw(p, i, shared.best[i], shared.flags[i]);
     __syncwarp();
     if (i % 32 == 0 && is_draw)
         last = parts_end(merge_counter(p, i), p.tag, p.parts);
