@@ -84,19 +84,6 @@ template <int n, class call> class candidate_list
     {
         score_token(p, shared, sum, place, first);
     }
-
-    static __device__ __forceinline__ void update_best(sm90_best *best, sm90_best candidate)
-    {
-        sm90_best seen,
-            found = swap_best(best, candidate, candidate); /* the first swap only reads */
-        while (candidate.score > found.score ||
-               (candidate.score == found.score && candidate.id < found.id)) {
-            seen = found;
-            found = swap_best(best, seen, candidate);
-            if (found.id == seen.id && found.score == seen.score)
-                return;
-        }
-    }
 };
 
 } // namespace

@@ -53,9 +53,6 @@
 namespace
 {
 
-/* Registers a thread; all threads start with 168: 2 x 208 + 88 = 3 x 168. */
-constexpr int kDrawRegisters = 208, kServeRegisters = 88;
-
 /* Copies the hidden states of a stage, from column x on: with `multicast`, this CTA's part to all
  * CTAs of its cluster, else all parts to this CTA. */
 template <int n>
@@ -135,14 +132,14 @@ __device__ __forceinline__ void multiply_tile(sm90_sums<n> &sum, int depths,
 {
     using consumer = sm90_consumer<n>;
     const uint32_t first = consumer::pingpong ? 0 : threadIdx.x / 128;
-    const uint32_t store_words = wgmma_address(shared.stages);
+    const uint32_t ring_start = wgmma_address(shared.stages);
     int previous = -1;
 #pragma unroll
     for (int i = 0; i < consumer::halves * n / 2; i++)
         sum[i / (n / 2)][i % (n / 2)] = 0.0f;
 #pragma unroll 1
     for (int k = 0; k < depths; k++, at.advance()) {
-        uint32_t stage = store_words + at.stage * (shared_sm90<n>::stage_bytes / 16);
+        uint32_t stage = ring_start + at.stage * (shared_sm90<n>::stage_bytes / 16);
         uint32_t a = __shfl_sync(~0u, stage + first * kHalfTile, 0);
         uint32_t b = __shfl_sync(~0u, stage + 2 * kHalfTile, 0);
         ptx_barrier_wait(&shared.full[at.stage], at.parity);

@@ -47,7 +47,7 @@ __device__ __forceinline__ uint32_t word_above(uint32_t first_word)
     return first_word | (GUMBEL_BLOCK - 1u);
 }
 
-/* Noise bounds of a tile's blocks, for the draws of one service thread. */
+/* Reaches, upper bounds of the noise, of a tile's blocks for the draws of one service thread. */
 template <int n, class call> struct tile_reaches {
     float of[draw_thresholds<n, call>::template turns<SM90_SERVE_THREADS>][CUDA_SM90_BLOCKS];
 

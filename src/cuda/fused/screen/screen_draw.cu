@@ -28,8 +28,6 @@
 namespace
 {
 
-/* Registers a thread; all threads start with 168: 2 x 208 + 88 = 3 x 168. */
-constexpr int kScreenDrawRegisters = 208, kScreenServeRegisters = 88;
 constexpr int kTileBytes = CUDA_SCREEN_TILE * CUDA_SCREEN_TILE;
 /* Half a tile, and a whole one, in units of matrix descriptors. */
 constexpr uint32_t kHalf = kTileBytes / 2 / 16, kWhole = kTileBytes / 16;
@@ -391,10 +389,10 @@ template <int n, class call> __device__ __forceinline__ void run_screen_draw(con
         return;
     }
     if (threadIdx.x < SM90_DRAW_THREADS) {
-        ptx_registers_more<kScreenDrawRegisters>();
+        ptx_registers_more<kDrawRegisters>();
         consume_screen_tiles<n, call>(s, shared_memory);
     } else {
-        ptx_registers_fewer<kScreenServeRegisters>();
+        ptx_registers_fewer<kServeRegisters>();
         if (threadIdx.x < SM90_DRAW_THREADS + call::servers)
             screen_server<n, call>(s, memory.shared).serve_consumers();
         else if (threadIdx.x < SM90_DRAW_THREADS + SM90_SERVE_THREADS)

@@ -183,14 +183,8 @@ extern "C" __global__ void __launch_bounds__(CUDA_SCREEN_MAKE_THREADS)
 /* Writes the checksum that makes the header valid. */
 extern "C" __global__ void gumbel_seal_screen(const __grid_constant__ cuda_screen_build m)
 {
-    unsigned char bytes[offsetof(gumbel_screen_header, check)];
-    uint64_t check = 0xcbf29ce484222325u;
-    if (threadIdx.x > 0)
-        return;
-    memcpy(bytes, m.header, sizeof bytes);
-    for (size_t i = 0; i < sizeof bytes; i++)
-        check = (check ^ bytes[i]) * 0x100000001b3u;
-    m.header->check = check;
+    if (threadIdx.x == 0)
+        m.header->check = checksum_of(*m.header);
 }
 
 /* Lowers *fault to the first row for which the screen does not hold, or to CUDA_SCREEN_IS_OTHER if

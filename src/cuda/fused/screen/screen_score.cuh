@@ -252,16 +252,7 @@ template <bool half, class call> class screen_scorer
         if (!draw.greedy)
             score += draw_noise_of(
                 {draw.seed, draw.position, draw.sample, s.call.problem.sampling.domain}, token);
-        const sm90_best candidate = {score, z, (int)token, 0};
-        sm90_best seen,
-            found = swap_best(&shared.best[column], candidate, candidate); /* only reads */
-        while (candidate.score > found.score ||
-               (candidate.score == found.score && candidate.id < found.id)) {
-            seen = found;
-            found = swap_best(&shared.best[column], seen, candidate);
-            if (found.id == seen.id && found.score == seen.score)
-                return;
-        }
+        update_best(&shared.best[column], {score, z, (int)token, 0});
     }
 };
 

@@ -215,12 +215,12 @@ template <int n, class call> class screen_server
     __device__ __forceinline__ bool raise_threshold(int i) const
     {
         const float safe = draw_threshold(shared.best_bound(i));
-        const bool is_news = safe > shared.thresholds[i];
-        if (is_news) {
+        const bool rises = safe > shared.thresholds[i];
+        if (rises) {
             shared.thresholds[i] = safe;
             raise_shared(s, shared, i);
         }
-        return is_news;
+        return rises;
     }
 
     /* Publishes thresholds, and finds the rows that are worth a product of their own: those in

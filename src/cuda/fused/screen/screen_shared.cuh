@@ -58,8 +58,8 @@ template <int n> struct screen_shared {
     float2 warp_sums[SM90_SERVE_THREADS / 32]; /* of a product of one row */
     screen_time times[kScreenConsumers];       /* of each consumer's last product */
     uint32_t first_words[kTileBlocks][rows];   /* of the first tile: first_word_of() the block */
-    float noisiest_bounds[kTileBlocks]
-                         [rows]; /* lower bound of each block's token of most noise there */
+    /* Lower bounds, in the first tile, of each block's token of most noise. */
+    float noisiest_bounds[kTileBlocks][rows];
     sm90_draw draws[rows];
     gumbel_screen_reach reaches[rows];
     uint32_t candidate_count, survivor_count;

@@ -22,14 +22,21 @@ constexpr double kUp = 1.0 + 1e-9, kFloatUp = 1.0 + 0x1p-20;
 
 __device__ __forceinline__ float float_above(double x) { return (float)(x * kUp * kFloatUp); }
 
-/* Whether a screen belongs to the call's head. */
-__device__ __forceinline__ bool is_screen_of(const gumbel_screen_header &h, const gumbel_problem &q)
+/* The checksum (FNV-1a) of a screen's header. */
+__device__ __forceinline__ uint64_t checksum_of(const gumbel_screen_header &h)
 {
     unsigned char bytes[offsetof(gumbel_screen_header, check)];
     uint64_t check = 0xcbf29ce484222325u;
     memcpy(bytes, &h, sizeof bytes);
     for (size_t i = 0; i < sizeof bytes; i++)
         check = (check ^ bytes[i]) * 0x100000001b3u;
+    return check;
+}
+
+/* Whether a screen belongs to the call's head. */
+__device__ __forceinline__ bool is_screen_of(const gumbel_screen_header &h, const gumbel_problem &q)
+{
+    const uint64_t check = checksum_of(h);
     return h.magic == GUMBEL_SCREEN_MAGIC && h.version == GUMBEL_SCREEN_VERSION &&
            h.layout == GUMBEL_SCREEN_LAYOUT_TILES && h.rows == q.vocab &&
            h.columns == q.hidden_size && h.dtype == (uint32_t)q.weight.dtype && h.list_most >= 1 &&

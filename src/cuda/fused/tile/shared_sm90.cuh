@@ -23,6 +23,10 @@
 namespace
 {
 
+/* Registers a thread of the consumers and of the third warpgroup; all threads start with 168:
+ * 2 x 208 + 88 = 3 x 168. */
+constexpr int kDrawRegisters = 208, kServeRegisters = 88;
+
 /* Consumers: the warpgroups that multiply and draw. Up to 64 columns the schedule is ping-pong: two
  * consumers of one warpgroup each take every other tile, in two halves of 64 tokens, and one draws
  * while the other multiplies. With more columns the accumulators of a whole tile leave no registers
@@ -142,12 +146,12 @@ struct __align__(16) sm90_best
 {
     float score, z;
     int id;
-    uint32_t none;
+    uint32_t unused;
 
     __device__ __forceinline__ ulonglong2 to_bits() const
     {
         return {__float_as_uint(score) | (uint64_t)__float_as_uint(z) << 32,
-                (uint32_t)id | (uint64_t)none << 32};
+                (uint32_t)id | (uint64_t)unused << 32};
     }
 };
 
@@ -157,6 +161,19 @@ __device__ __forceinline__ sm90_best swap_best(sm90_best *best, sm90_best seen, 
     ulonglong2 was = ptx_swap_16(best, seen.to_bits(), next.to_bits());
     return {__uint_as_float((uint32_t)was.x), __uint_as_float((uint32_t)(was.x >> 32)),
             (int)(uint32_t)was.y, 0};
+}
+
+/* Replaces *best by `candidate` if that has a higher score, or an equal one and a lower id. */
+__device__ __forceinline__ void update_best(sm90_best *best, sm90_best candidate)
+{
+    sm90_best seen, found = swap_best(best, candidate, candidate); /* only reads */
+    while (candidate.score > found.score ||
+           (candidate.score == found.score && candidate.id < found.id)) {
+        seen = found;
+        found = swap_best(best, seen, candidate);
+        if (found.id == seen.id && found.score == seen.score)
+            return;
+    }
 }
 
 template <int n> struct shared_sm90 {
@@ -174,9 +191,10 @@ template <int n> struct shared_sm90 {
     sm90_bound *bounds; /* [CUDA_SM90_BLOCKS][S][n], columns in the order of bound_place() */
     sm90_draw *draws;   /* [S][n] */
     float2 *masses;     /* [8][n], with the mass: the largest z, the sum of exp(z - largest) */
-    sm90_candidate
-        *candidates; /* end of a list of list_capacity() candidates, which grows downwards */
-    uint32_t *candidate_count; /* candidates appended, including those that did not fit */
+    /* The end of a list of list_capacity() candidates, which grows downwards, and the number of
+     * candidates appended, including those that did not fit. */
+    sm90_candidate *candidates;
+    uint32_t *candidate_count;
 
     /* If it stores logits only: */
     float *slice_maxima; /* [consumers][2][CUDA_REQUEST_STRIPS][n] */
@@ -205,8 +223,8 @@ template <int n> struct shared_sm90 {
         static_assert((2 * CUDA_SM90_STAGES_MOST + 4 * consumers + 1) * sizeof *full <=
                           CUDA_SM90_BARRIER_BYTES,
                       "cuda_sm90_stages() counts this size");
-        candidate_count =
-            (uint32_t *)(summed + consumers); /* and one more word: masses are aligned to two */
+        /* Two words, as masses are aligned to two. */
+        candidate_count = (uint32_t *)(summed + consumers);
         thresholds = (float *)(candidate_count + 2);
         flags = (uint32_t *)(thresholds + all);
         masses = (float2 *)(flags + all);
