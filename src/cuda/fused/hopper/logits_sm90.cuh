@@ -57,7 +57,7 @@ template <int n, class call> class tile_logits
     using sums = sm90_sums<n>;
     static constexpr int groups = sm90_groups<n>; /* of 8 columns, reduced at once */
     static constexpr int words = (n + 31) / 32;
-    using slice_bits = uint32_t[consumer::halves][words]; /* a bit a column, for each slice */
+    using subtile_bits = uint32_t[consumer::halves][words]; /* a bit a column, for each subtile */
 
     const call &p;
     const shared_sm90<n> &shared;
@@ -75,12 +75,12 @@ template <int n, class call> class tile_logits
     }
 
     /* Stores the logits of the consumer's tile, its turn-th, and the maxima of its columns if the
-     * call needs them. If bounds apply, stores only the slices that reach the bound of their
+     * call needs them. If bounds apply, stores only the subtiles that reach the bound of their
      * column, after waiting at most `patience` cycles for bounds; a negative patience, equal for
      * all threads of the consumer, does not wait. Overwrites `sum`. */
     __device__ __forceinline__ void store_tile(sums &sum, int turn, int patience) const
     {
-        slice_bits selected;
+        subtile_bits selected;
         select_all(selected);
         add_bias(sum);
 #pragma unroll
@@ -98,7 +98,7 @@ template <int n, class call> class tile_logits
                                            shared.flags, (uint32_t)patience);
                     own_consumer.sync();
                 }
-                select_slices(turn, selected);
+                select_subtiles(turn, selected);
             }
             store_selected(sum, selected);
         } else {
@@ -128,13 +128,13 @@ template <int n, class call> class tile_logits
     /* Stores all logits of the consumer's tile, which are prepared. */
     __device__ __forceinline__ void store_all(const sums &sum) const
     {
-        slice_bits selected;
+        subtile_bits selected;
         select_all(selected);
         store_selected(sum, selected);
     }
 
   private:
-    static __device__ __forceinline__ void select_all(slice_bits &selected)
+    static __device__ __forceinline__ void select_all(subtile_bits &selected)
     {
 #pragma unroll
         for (int i = 0; i < consumer::halves * words; i++)
@@ -142,7 +142,7 @@ template <int n, class call> class tile_logits
     }
 
     __device__ __forceinline__ void store_selected(const sums &sum,
-                                                   const slice_bits &selected) const
+                                                   const subtile_bits &selected) const
     {
 #pragma unroll
         for (int h = 0; h < consumer::halves; h++) {
@@ -162,11 +162,11 @@ template <int n, class call> class tile_logits
         }
     }
 
-    /* Index in the tile of this warp's slice of a half. */
-    __device__ __forceinline__ int slice_of_half(int half) const
+    /* Index in the tile of this warp's subtile of a half. */
+    __device__ __forceinline__ int subtile_of_half(int half) const
     {
         static_assert(CUDA_REQUEST_BLOCK == CUDA_SM90_TILE && CUDA_REQUEST_STRIP == 64 / 4,
-                      "a warp has one slice of each half");
+                      "a warp has one subtile of each half");
         return thread / 32 + half * (64 / CUDA_REQUEST_STRIP);
     }
 
@@ -222,8 +222,8 @@ template <int n, class call> class tile_logits
         return stores_by_bounds() && p.unseen_peaks ? 0 : turn;
     }
 
-    /* Stores the largest logit of each column: reduces each slice (7 shuffles for 32 columns), then
-     * the tile; then the largest logit of the tokens that the history has not seen. */
+    /* Stores the largest logit of each column: reduces each subtile (7 shuffles for 32 columns),
+     * then the tile; then the largest logit of the tokens that the history has not seen. */
     __device__ __forceinline__ void store_maxima(const sums &sum, int turn) const
     {
         const int64_t tile = tile_index();
@@ -242,34 +242,34 @@ template <int n, class call> class tile_logits
             p.unseen_peaks[column * p.peaks_stride + tile] = max_of_tile(column, 1);
     }
 
-    /* Selects the slices of the turn-th tile that are stored, for each column. Each warp computes
+    /* Selects the subtiles of the turn-th tile that are stored, for each column. Each warp computes
      * its own bits, so that no barrier is needed. */
-    __device__ __forceinline__ void select_slices(int turn, slice_bits &selected) const
+    __device__ __forceinline__ void select_subtiles(int turn, subtile_bits &selected) const
     {
         constexpr int warps = consumer::threads / 32;
 #pragma unroll
         for (int w = 0; w < words; w++) {
             const int column = 32 * w + lane;
-            uint32_t slices = column < columns ? slices_reaching(column, maxima_copy(turn)) : 0;
+            uint32_t subtiles = column < columns ? subtiles_reaching(column, maxima_copy(turn)) : 0;
 #pragma unroll
             for (int h = 0; h < consumer::halves; h++)
-                selected[h][w] = __ballot_sync(~0u, slices >> slice_of_half(h) & 1);
+                selected[h][w] = __ballot_sync(~0u, subtiles >> subtile_of_half(h) & 1);
             if (column < columns && thread / 32 == w % warps)
                 p.stored_strips[tile_index() * 32 * gumbel_words_of(columns) + column] =
-                    (uint8_t)slices;
+                    (uint8_t)subtiles;
         }
     }
 
-    /* Bits of the slices of a column's tile that reach the bound. */
-    __device__ __forceinline__ uint32_t slices_reaching(int column, int copy) const
+    /* Bits of the subtiles of a column's tile that reach the bound. */
+    __device__ __forceinline__ uint32_t subtiles_reaching(int column, int copy) const
     {
         const float *maxima = shared.maxima_of_consumer(own_consumer.index, copy) + column;
         const float least = shared.thresholds[column];
-        uint32_t slices = 0;
+        uint32_t subtiles = 0;
 #pragma unroll
         for (int i = 0; i < CUDA_REQUEST_STRIPS; i++)
-            slices |= (uint32_t) !(maxima[i * n] < least) << i;
-        return slices;
+            subtiles |= (uint32_t) !(maxima[i * n] < least) << i;
+        return subtiles;
     }
 
     __device__ __forceinline__ int64_t tile_index() const
@@ -279,8 +279,8 @@ template <int n, class call> class tile_logits
 
     __device__ __forceinline__ bool stores_by_bounds() const { return p.template by_bounds<n>(); }
 
-    /* Computes the largest value(half, index of the sum, column) of each slice; for all threads of
-     * the consumer. */
+    /* Computes the largest value(half, index of the sum, column) of each subtile; for all threads
+     * of the consumer. */
     template <class F> __device__ __forceinline__ void find_maxima(int turn, F value) const
     {
         float *maxima = shared.maxima_of_consumer(own_consumer.index, turn);
@@ -298,7 +298,8 @@ template <int n, class call> class tile_logits
                 }
                 sm90_join_lanes(largest, lane, ptx_max_nan);
                 if (lane < 8 * groups) /* the other lanes hold the same values */
-                    maxima[slice_of_half(h) * n + 8 * j + sm90_column(lane, lane / 4)] = largest[0];
+                    maxima[subtile_of_half(h) * n + 8 * j + sm90_column(lane, lane / 4)] =
+                        largest[0];
             }
         }
         own_consumer.sync();
@@ -309,8 +310,8 @@ template <int n, class call> class tile_logits
         const float *maxima = shared.maxima_of_consumer(own_consumer.index, turn) + column;
         float largest = maxima[0];
 #pragma unroll
-        for (int slice = 1; slice < CUDA_REQUEST_STRIPS; slice++)
-            largest = ptx_max_nan(largest, maxima[slice * n]);
+        for (int subtile = 1; subtile < CUDA_REQUEST_STRIPS; subtile++)
+            largest = ptx_max_nan(largest, maxima[subtile * n]);
         return largest;
     }
 };

@@ -51,8 +51,8 @@ PTX uint64_t wgmma_descriptor(uint32_t address)
                        ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123"  \
                        ", %124, %125, %126, %127"
 
-/* sum += a * b^T; `half` chooses float16 over bfloat16. A thread has `count` accumulators, which are
- * the first operands; `a_at` and `b_at` name the next two. */
+/* sum += a * b^T; `half` chooses float16 over bfloat16. A thread has `count` accumulators, which
+ * are the first operands; `a_at` and `b_at` name the next two. */
 template <int n, bool half> struct wgmma;
 
 #define WGMMA_OF(n, half, type, count, a_at, b_at)                                                 \

@@ -180,8 +180,8 @@ template <int n, class product> __device__ __forceinline__ void run_fused_sm80(c
     cta_state t = place_state<n, product::ratio>(shared, samples);
     clear_state<n>(p, t);
     threshold_exchange thresholds(p, t);
-    sm80_epilogue<n> drawer = {p, warp_state<n>(t, samples), (int)q.batch, samples, lane, 0};
-    draw_items<n> draw = {drawer, thresholds, samples, q.with_mass != 0};
+    sm80_epilogue<n> epilogue = {p, warp_state<n>(t, samples), (int)q.batch, samples, lane, 0};
+    draw_items<n> draw = {epilogue, thresholds, samples, q.with_mass != 0};
     typename product::template sums<n> sums;
     float y[n / 8][8] = {};
     bool skips_draw = p.multiply_only || p.stored;
@@ -213,13 +213,13 @@ template <int n, class product> __device__ __forceinline__ void run_fused_sm80(c
             sink_sums<n>(sum, t.raised);
         if (!active)
             continue; /* y keeps the values for the remaining items */
-        drawer.token = (uint32_t)slab + 4 * (lane / 4);
+        epilogue.token = (uint32_t)slab + 4 * (lane / 4);
         if (p.stored)
-            drawer.store_logits(sum, q.first_token, end);
+            epilogue.store_logits(sum, q.first_token, end);
 #pragma unroll
         for (int i = 0; i < n; i++)
             y[i / 8][i % 8] = sum[i / 8][i % 8];
-        drawer.prepare_logits(y, q.first_token, end);
+        epilogue.prepare_logits(y, q.first_token, end);
     }
     __syncthreads();
     write_summary<n>(p, t);

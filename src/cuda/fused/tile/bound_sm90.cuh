@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Bounds for a request, raised while the product runs: the kernel stores a slice of a tile, 16
+ * Bounds for a request, raised while the product runs: the kernel stores a subtile of a tile, 16
  * tokens, for a row only if its largest logit reaches the row's bound. A bound is a value that as
  * many tile maxima reach as the request needs tokens (row_bound.cuh). The service warps, which have
  * no draw to serve, maintain the bounds: all the while one warp a row reads the tile maxima stored
  * so far and publishes the row's bound, and in each CTA one more warp loads the bounds of all rows.
  * A poll takes 6 to 20 us, of which the search takes 1: loads queue behind copies of weights. If a
  * tile takes longer, the first of two consumers waits for bounds, from the maxima of the first wave
- * of 132 tiles, while the other one multiplies. Of later tiles 50 slices are stored for k = 50,
+ * of 132 tiles, while the other one multiplies. Of later tiles 50 subtiles are stored for k = 50,
  * then 25, 17 and so on: 4.5% of V = 151936. If the first wave is stored as a whole it is 13%.
  *
  * Maxima are of tokens that the mask allows. If penalties lower tokens that a history has seen,

@@ -49,8 +49,7 @@ template <cuda_sm90_case kind> struct sm90_call : cuda_params {
     {
         return any ? problem.sampling.num_samples : 1;
     }
-    /* Columns in use; the row and sample of a column. A sample of sample_count() is added to
-     * sample_of(). */
+    /* Columns in use; the batch row of a column, and its first sample, of sample_count(). */
     __device__ __forceinline__ int column_count() const { return (int)problem.batch; }
     __device__ __forceinline__ int row_of(int column) const { return column; }
     __device__ __forceinline__ int sample_of(int) const { return 0; }

@@ -183,7 +183,7 @@ template <int n> struct shared_sm90 {
     unsigned char *stages;
     uint64_t *full, *empty;
     uint64_t *served, *drawn, *multiplied, *summed; /* each [consumers] */
-    float *thresholds; /* [S][n]: least score that may win; stored logits: least slice maximum */
+    float *thresholds; /* [S][n]: least score that may win; stored logits: least subtile maximum */
     uint32_t *flags;   /* [S][n] */
 
     /* If the kernel draws: */
@@ -197,8 +197,8 @@ template <int n> struct shared_sm90 {
     uint32_t *candidate_count;
 
     /* If it stores logits only: */
-    float *slice_maxima; /* [consumers][2][CUDA_REQUEST_STRIPS][n] */
-    uint4 *token_bits;   /* [2 consumers][n] */
+    float *subtile_maxima; /* [consumers][2][CUDA_REQUEST_STRIPS][n] */
+    uint4 *token_bits;     /* [2 consumers][n] */
 
     template <class call> __device__ shared_sm90(const call &p, unsigned char *memory)
     {
@@ -209,9 +209,9 @@ template <int n> struct shared_sm90 {
         const int all = n * p.sample_count();
         stages = memory;
         best = (sm90_best *)(stages + p.stages * stage_bytes);
-        slice_maxima = (float *)best;
+        subtile_maxima = (float *)best;
         bounds = (sm90_bound *)(best + all);
-        token_bits = (uint4 *)(slice_maxima + consumers * 2 * CUDA_REQUEST_STRIPS * n);
+        token_bits = (uint4 *)(subtile_maxima + consumers * 2 * CUDA_REQUEST_STRIPS * n);
         draws = (sm90_draw *)(bounds + CUDA_SM90_BLOCKS * all);
         full =
             call::stores ? (uint64_t *)(token_bits + 2 * consumers * n) : (uint64_t *)(draws + all);
@@ -267,12 +267,12 @@ template <int n> struct shared_sm90 {
         return (float *)candidates - CUDA_SM90_BLOCKS * all;
     }
 
-    /* [CUDA_REQUEST_STRIPS][n]: the largest logit of each slice of a tile, where logits are stored.
-     * Even and odd tiles of a consumer have copies of their own, so that one can be read until the
-     * tile after the next. */
+    /* [CUDA_REQUEST_STRIPS][n]: the largest logit of each subtile of a tile, where logits are
+     * stored. Even and odd tiles of a consumer have copies of their own, so that one can be read
+     * until the tile after the next. */
     __device__ __forceinline__ float *maxima_of_consumer(int consumer, int turn) const
     {
-        return slice_maxima + (2 * consumer + (turn & 1)) * CUDA_REQUEST_STRIPS * n;
+        return subtile_maxima + (2 * consumer + (turn & 1)) * CUDA_REQUEST_STRIPS * n;
     }
 
     /* [n]: one bit a token of the consumer's tile and column, where logits are stored by bounds:
