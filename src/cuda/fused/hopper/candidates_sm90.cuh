@@ -20,15 +20,15 @@
 namespace
 {
 
-template <int n, class call> class candidate_list
+template <int n, class call> class sm90_candidate_list
 {
     const call &p;
     const shared_sm90<n> &shared;
     const uint32_t first; /* token of the tile */
 
   public:
-    __device__ __forceinline__ candidate_list(const call &params, const shared_sm90<n> &memory,
-                                              uint32_t first_token)
+    __device__ __forceinline__ sm90_candidate_list(const call &params, const shared_sm90<n> &memory,
+                                                   uint32_t first_token)
         : p(params), shared(memory), first(first_token)
     {
     }

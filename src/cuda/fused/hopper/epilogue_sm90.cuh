@@ -27,7 +27,7 @@ template <int n, class call> class sm90_epilogue
 
     const call &p;
     const shared_sm90<n> &shared;
-    const candidate_list<n, call> candidates;
+    const sm90_candidate_list<n, call> candidates;
     const int lane;
     const uint32_t own; /* index in the tile of this thread's first token */
 

@@ -314,14 +314,14 @@ __device__ void serve_consumers(const call &p, const shared_sm90<n> &shared)
         ptx_barrier_wait(&shared.drawn[(turn - 1) % consumers], (turn - 1) / consumers & 1);
         const uint32_t took = (uint32_t)clock() - ended;
         ended += took;
-        candidate_list<n, call>(p, shared, first_token_of(p, tile - (int)gridDim.x))
+        sm90_candidate_list<n, call>(p, shared, first_token_of(p, tile - (int)gridDim.x))
             .score_all(thread, SM90_SERVE_THREADS);
         if (tile >= p.tiles)
             break;
         ptx_named_barrier<3, SM90_SERVE_THREADS>(); /* all candidates are scored */
         if (thread == 0)
             *shared.candidate_count = 0;
-        all.template publish_best<SM90_SERVE_THREADS>(thread);
+        all.template publish_scores<SM90_SERVE_THREADS>(thread);
         const tile_reaches<n, call> reaches(p, shared, all, thread, first);
         sm90_wait_cycles(ended, backoff_cycles(took));
         all.template each_updated<SM90_SERVE_THREADS>(

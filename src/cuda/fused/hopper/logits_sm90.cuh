@@ -98,7 +98,7 @@ template <int n, class call> class tile_logits
                                            shared.flags, (uint32_t)patience);
                     own_consumer.sync();
                 }
-                select_subtiles(turn, selected);
+                mark_subtiles(turn, selected);
             }
             store_selected(sum, selected);
         } else {
@@ -244,7 +244,7 @@ template <int n, class call> class tile_logits
 
     /* Selects the subtiles of the turn-th tile that are stored, for each column. Each warp computes
      * its own bits, so that no barrier is needed. */
-    __device__ __forceinline__ void select_subtiles(int turn, subtile_bits &selected) const
+    __device__ __forceinline__ void mark_subtiles(int turn, subtile_bits &selected) const
     {
         constexpr int warps = consumer::threads / 32;
 #pragma unroll

@@ -212,7 +212,7 @@ template <int n, class call> class screen_server
 
     /* Raises row i's threshold to its best lower bound and publishes it; returns whether it rose.
      */
-    __device__ __forceinline__ bool raise_threshold(int i) const
+    __device__ __forceinline__ bool raise_row_threshold(int i) const
     {
         const float safe = draw_threshold(shared.best_bound(i));
         const bool rises = safe > shared.thresholds[i];
@@ -230,7 +230,7 @@ template <int n, class call> class screen_server
     __device__ __forceinline__ void publish_thresholds(screen_time time, bool repeats,
                                                        bool first) const
     {
-        bool leads = shared.draws_row(thread) && raise_threshold(thread) && !repeats;
+        bool leads = shared.draws_row(thread) && raise_row_threshold(thread) && !repeats;
         if (first && !repeats) {
             sm90_wait_cycles(time.ended, backoff_cycles(time.took));
             if (leads) {
@@ -286,7 +286,7 @@ template <int n, class call> class screen_server
                 score += draw_noise_of({draw.seed, draw.position, draw.sample, q.sampling.domain},
                                        token);
             shared.raise_best(i, score, token);
-            raise_threshold(i);
+            raise_row_threshold(i);
         }
         ptx_named_barrier<3, SM90_SERVE_THREADS>(); /* the sums may change */
     }
@@ -395,7 +395,7 @@ template <int n, class call> class screen_server
     __device__ __forceinline__ void list_survivors() const
     {
         if (shared.draws_row(thread)) {
-            raise_threshold(thread);
+            raise_row_threshold(thread);
             raise_to_shared(s, shared, thread, floor_load(shared_threshold(s, thread)));
         }
         ptx_named_barrier<3, SM90_SERVE_THREADS>();

@@ -92,7 +92,7 @@ template <int n, class call> class draw_thresholds
 
     /* Raises the thresholds to this CTA's best scores, which no thread changes meanwhile, and
      * publishes those that rose. */
-    template <int threads> __device__ __forceinline__ void publish_best(int thread) const
+    template <int threads> __device__ __forceinline__ void publish_scores(int thread) const
     {
 #pragma unroll 1
         for (int i = thread; i < n * p.sample_count(); i += threads) {
