@@ -68,7 +68,7 @@ template <int n> struct screen_shared {
     uint32_t survivor_capacity;
     screen_candidate candidates[CUDA_SCREEN_OFFERS];
     screen_survivor survivors[CUDA_SCREEN_KEPT];
-    /* With masks only; last, so that the fields of all calls lie equally. */
+    /* With masks only; last, so that the other fields have equal offsets in all cases. */
     uint32_t allowed[kTileBlocks][rows][2]; /* bits of the tokens that the row's mask allows */
     const int32_t *masks[rows];             /* NULL: none */
     /* Truncated rows only: */
