@@ -17,12 +17,12 @@
 namespace
 {
 
-/* Polls until the first bounds of all columns exist, for at most `patience` cycles; for one warp.
+/* Waits until the first bounds of all columns exist, for at most `patience` cycles; for one warp.
  * The bounds follow from tile maxima that all CTAs have just stored. Until all CTAs have started,
  * `shared` may hold values of an earlier replay. */
 template <int words>
-__device__ __noinline__ void poll_bounds(const uint64_t *shared, uint64_t tag, int columns,
-                                         float *thresholds, uint32_t *flags, uint32_t patience)
+__device__ __noinline__ void wait_for_bounds(const uint64_t *shared, uint64_t tag, int columns,
+                                             float *thresholds, uint32_t *flags, uint32_t patience)
 {
     constexpr int backoff = 250; /* nanoseconds: a round trip to L2 takes thousands */
     const int lane = threadIdx.x % 32;
@@ -94,8 +94,8 @@ template <int n, class call> class tile_logits
             if (stores_by_bounds()) {
                 if (patience >= 0) {
                     if (thread < 32)
-                        poll_bounds<words>(p.shared_floors, p.tag, columns, shared.thresholds,
-                                           shared.flags, (uint32_t)patience);
+                        wait_for_bounds<words>(p.shared_floors, p.tag, columns, shared.thresholds,
+                                               shared.flags, (uint32_t)patience);
                     own_consumer.sync();
                 }
                 mark_subtiles(turn, selected);
