@@ -290,7 +290,7 @@ gumbel_status cuda_run_screen_cut(const cuda_job *job)
     cuda_screen_rows found = {.request = cuda_request_of(&rows),
                               .state = s.state,
                               .exact = s.exact,
-                              .shared_thresholds = s.call.shared_floors,
+                              .row_thresholds = s.call.shared_floors,
                               .tag = s.call.tag,
                               .fallback_rows = workspace->screen.left};
     void *arguments[] = {&found};

@@ -43,7 +43,7 @@ typedef struct cuda_screen_rows {
     cuda_request_params request; /* row_states: served, or for a later launch */
     const cuda_screen_state *state;
     const cuda_screen_exact *exact;
-    const uint64_t *shared_thresholds; /* [B][CUDA_FLOOR_WORDS], with the tag of the screen */
+    const uint64_t *row_thresholds; /* [B][CUDA_FLOOR_WORDS], with the tag of the screen */
     uint64_t tag;
     int32_t *fallback_rows; /* [B]: 1 if the full pass must serve the row */
 } cuda_screen_rows;

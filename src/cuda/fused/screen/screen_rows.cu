@@ -46,7 +46,7 @@ struct row_tokens {
     __device__ __forceinline__ row_tokens(const cuda_screen_rows &p, int64_t b)
     {
         const cuda_screen_exact *exact = &p.exact[b * CUDA_SCREEN_EXACT_MOST + threadIdx.x];
-        const uint64_t *words = &p.shared_thresholds[CUDA_FLOOR_WORDS * b];
+        const uint64_t *words = &p.row_thresholds[CUDA_FLOOR_WORDS * b];
         needs_full_pass = __ldcg(&p.state->again);
         counts = floor_load(&words[CUDA_CUT_COUNTS]);
         least = floor_load(&words[CUDA_CUT_LEAST]);
