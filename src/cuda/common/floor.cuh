@@ -6,7 +6,7 @@
  *
  * A word is the launch's tag in the upper 40 bits, and 24 bits of a float that orders as integers
  * do, rounded down. The workspace starts undefined: a word with another tag counts as empty, and
- * what ends the call (finish.cu, ending_sm90.cuh) clears the words, so that a replay never
+ * what ends the call (finish.cu, finish_sm90.cuh) clears the words, so that a replay never
  * meets its own past.
  */
 #ifndef GUMBEL_CUDA_FLOOR_CUH

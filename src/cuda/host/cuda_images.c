@@ -29,7 +29,7 @@ IMAGE(drafts);
 IMAGE(weigh_drafts);
 IMAGE(exchange);
 IMAGE(finish);
-IMAGE(fused_again_sm90);
+IMAGE(fused_fallback_sm90);
 IMAGE(fused_half_sm90);
 IMAGE(fused_sm80);
 IMAGE(fused_sm90);

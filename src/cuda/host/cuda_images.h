@@ -14,7 +14,7 @@ extern const unsigned char cuda_image_drafts[];
 extern const unsigned char cuda_image_weigh_drafts[];
 extern const unsigned char cuda_image_exchange[];
 extern const unsigned char cuda_image_finish[];
-extern const unsigned char cuda_image_fused_again_sm90[];
+extern const unsigned char cuda_image_fused_fallback_sm90[];
 extern const unsigned char cuda_image_fused_half_sm90[];
 extern const unsigned char cuda_image_fused_sm80[];
 extern const unsigned char cuda_image_fused_sm90[];

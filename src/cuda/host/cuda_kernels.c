@@ -35,7 +35,7 @@ static const unsigned char *const images[] = {
     [CUDA_MODULE_FUSED_SM80] = cuda_image_fused_sm80,
     [CUDA_MODULE_FUSED_SM90] = cuda_image_fused_sm90,
     [CUDA_MODULE_FUSED_HALF_SM90] = cuda_image_fused_half_sm90,
-    [CUDA_MODULE_FUSED_AGAIN] = cuda_image_fused_again_sm90,
+    [CUDA_MODULE_FUSED_AGAIN] = cuda_image_fused_fallback_sm90,
     [CUDA_MODULE_SCREEN_DRAW] = cuda_image_screen_draw,
     [CUDA_MODULE_SCREEN_MAKE] = cuda_image_screen_make,
     [CUDA_MODULE_SCREEN_ROWS] = cuda_image_screen_rows,
@@ -82,7 +82,7 @@ static const single_kernel singles[] = {
     {CUDA_MODULE_SCREEN_MAKE, "gumbel_make_screen", AT(screen_make), 0},
     {CUDA_MODULE_SCREEN_MAKE, "gumbel_seal_screen", AT(screen_seal), 0},
     {CUDA_MODULE_SCREEN_MAKE, "gumbel_verify_screen", AT(screen_verify), 0},
-    {CUDA_MODULE_SCREEN_ROWS, "gumbel_screen_cut", AT(screen_cut), 0},
+    {CUDA_MODULE_SCREEN_ROWS, "gumbel_screen_truncate", AT(screen_cut), 0},
     {CUDA_MODULE_WEIGH_DRAFTS, "gumbel_expand_weighed", AT(expand_weighed), 0},
     {CUDA_MODULE_WEIGH_DRAFTS, "gumbel_weigh_drafts", AT(weigh_drafts), 0},
     {CUDA_MODULE_WEIGH_DRAFTS, "gumbel_sum_drafts", AT(sum_drafts), 0},
@@ -198,7 +198,7 @@ static gumbel_status get_fused_sm90(cuda_device *cuda, gumbel_error *error)
 static gumbel_status get_screen(cuda_device *cuda, gumbel_error *error)
 {
     static const char *const cases[] = {
-        [CUDA_SCREEN_PLAIN] = "", [CUDA_SCREEN_ANY] = "_any", [CUDA_SCREEN_CUT] = "_cut"};
+        [CUDA_SCREEN_PLAIN] = "", [CUDA_SCREEN_ANY] = "_any", [CUDA_SCREEN_CUT] = "_truncated"};
     const cuda_module score = CUDA_MODULE_SCREEN_SCORE;
     char name[64];
     for (int kind = 0; kind < CUDA_SCREEN_CASES; kind++) {
@@ -215,16 +215,16 @@ static gumbel_status get_screen(cuda_device *cuda, gumbel_error *error)
     for (int dtype = CUDA_BF16; dtype <= CUDA_F16; dtype++) {
         for (int kind = 0; kind < CUDA_SCREEN_CASES; kind++) {
             snprintf(name, sizeof name, "gumbel_score_rows_%s%s", dtypes[dtype],
-                     kind == CUDA_SCREEN_CUT ? "_cut" : "");
+                     kind == CUDA_SCREEN_CUT ? "_truncated" : "");
             GUMBEL_FORWARD(get_kernel(cuda, score, name, CUDA_SCREEN_SCORE_BYTES,
                                       &cuda->screen_score[dtype][kind], error));
         }
         for (int i = 0; i <= cuda_sm90_width_for(CUDA_SCREEN_ROWS_MOST); i++) {
-            snprintf(name, sizeof name, "gumbel_fused_again_%s_%d", dtypes[dtype],
+            snprintf(name, sizeof name, "gumbel_fused_fallback_%s_%d", dtypes[dtype],
                      cuda_sm90_widths[i]);
             GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_FUSED_AGAIN, name, CUDA_SM90_SHARED_BYTES,
                                       &cuda->fused_again[dtype][i], error));
-            snprintf(name, sizeof name, "gumbel_store_again_%s_%d", dtypes[dtype],
+            snprintf(name, sizeof name, "gumbel_store_fallback_%s_%d", dtypes[dtype],
                      cuda_sm90_widths[i]);
             GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_FUSED_AGAIN, name, CUDA_SM90_SHARED_BYTES,
                                       &cuda->store_again[dtype][i], error));

@@ -96,7 +96,7 @@ const cuda_product cuda_products[CUDA_PRODUCTS] = {
     {
         .rung = {.name = "screen",
                  .what = "a copy of a byte a weight tells what can win, which alone is multiplied",
-                 .kernels = "screen_score.cu, screen_draw.cu, fused_again_sm90.cu",
+                 .kernels = "screen_score.cu, screen_draw.cu, fused_fallback_sm90.cu",
                  .serves = GUMBEL_REQUEST_MASK | GUMBEL_NEED_SAMPLES},
         .refuses = screen_refuses,
         .carve = cuda_carve_screen,
@@ -106,7 +106,7 @@ const cuda_product cuda_products[CUDA_PRODUCTS] = {
         .rung = {.name = "screen-cut",
                  .what = "such a copy tells the first tokens of rows that are cut to 64 at most",
                  .kernels = "screen_score.cu, screen_draw.cu, screen_rows.cu, "
-                            "fused_again_sm90.cu, request_team.cu",
+                            "fused_fallback_sm90.cu, request_team.cu",
                  .serves = GUMBEL_REQUEST_MASK | GUMBEL_REQUEST_RANKS | GUMBEL_REQUEST_KEPT |
                            GUMBEL_REQUEST_TOP | (GUMBEL_NEEDS_OF_CUTS & ~GUMBEL_NEED_JOINT) |
                            GUMBEL_NEED_MASS | GUMBEL_NEED_NOISE | GUMBEL_NEED_SAMPLES,

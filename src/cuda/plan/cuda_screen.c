@@ -14,27 +14,27 @@
 /* Seconds that work queued on a stream, and the look behind it, may take. */
 #define PATIENCE 60
 
-static cuda_screen_making making_of(const gumbel_problem *p, void *screen,
-                                    gumbel_screen_parts *parts)
+static cuda_screen_build making_of(const gumbel_problem *p, void *screen,
+                                   gumbel_screen_parts *parts)
 {
     char *at = screen;
     int known =
         gumbel_screen_lay_out_as(GUMBEL_SCREEN_LAYOUT_TILES, p->vocab, p->hidden_size, parts);
     GUMBEL_ASSERT(known);
     (void)known;
-    return (cuda_screen_making){.weight = p->weight,
-                                .begun = {.magic = GUMBEL_SCREEN_MAGIC,
-                                          .version = GUMBEL_SCREEN_VERSION,
-                                          .layout = GUMBEL_SCREEN_LAYOUT_TILES,
-                                          .rows = p->vocab,
-                                          .columns = p->hidden_size,
-                                          .dtype = (uint32_t)p->weight.dtype,
-                                          .list_most = GUMBEL_SCREEN_LIST_MOST},
-                                .header = screen,
-                                .bounds = (void *)(at + parts->bounds),
-                                .steps = (void *)(at + parts->steps),
-                                .copy = (void *)(at + parts->copy),
-                                .depths = (int32_t)(parts->columns / CUDA_SCREEN_TILE)};
+    return (cuda_screen_build){.weight = p->weight,
+                               .initial_header = {.magic = GUMBEL_SCREEN_MAGIC,
+                                                  .version = GUMBEL_SCREEN_VERSION,
+                                                  .layout = GUMBEL_SCREEN_LAYOUT_TILES,
+                                                  .rows = p->vocab,
+                                                  .columns = p->hidden_size,
+                                                  .dtype = (uint32_t)p->weight.dtype,
+                                                  .list_most = GUMBEL_SCREEN_LIST_MOST},
+                               .header = screen,
+                               .bounds = (void *)(at + parts->bounds),
+                               .steps = (void *)(at + parts->steps),
+                               .copy = (void *)(at + parts->copy),
+                               .depths = (int32_t)(parts->columns / CUDA_SCREEN_TILE)};
 }
 
 gumbel_status cuda_screen_prepare(gumbel_device *device, const gumbel_problem *problem,
@@ -42,7 +42,7 @@ gumbel_status cuda_screen_prepare(gumbel_device *device, const gumbel_problem *p
 {
     const cuda_job job = {.cuda = (cuda_device *)device, .stream = problem->stream, .error = error};
     gumbel_screen_parts parts;
-    cuda_screen_making m = making_of(problem, screen, &parts);
+    cuda_screen_build m = making_of(problem, screen, &parts);
     const cuda_shape alone = {1, 32, 0, 0};
     const cuda_shape all = {parts.blocks, CUDA_SCREEN_MAKE_THREADS, CUDA_SCREEN_MAKE_BYTES, 0};
     GUMBEL_FORWARD(cuda_launch_alone(&job, job.cuda->screen_begin, alone, &m));
@@ -74,7 +74,7 @@ static gumbel_status wait_for(const cuda_job *job)
 }
 
 /* The first row at fault, into `word` of pinned memory, with the context current. */
-static gumbel_status find_fault(const cuda_job *job, cuda_screen_making *m, cuda_shape shape,
+static gumbel_status find_fault(const cuda_job *job, cuda_screen_build *m, cuda_shape shape,
                                 unsigned long long *word)
 {
     const cuda_driver *driver = &job->cuda->driver;
@@ -89,7 +89,7 @@ static gumbel_status find_fault(const cuda_job *job, cuda_screen_making *m, cuda
 
 /* That, in memory of its own. What does not end in time keeps its memory, as it may still write
  * there. */
-static gumbel_status find_fault_alone(const cuda_job *job, cuda_screen_making *m, cuda_shape shape,
+static gumbel_status find_fault_alone(const cuda_job *job, cuda_screen_build *m, cuda_shape shape,
                                       unsigned long long *fault)
 {
     const cuda_driver *driver = &job->cuda->driver;
@@ -114,7 +114,7 @@ gumbel_status cuda_screen_verify(gumbel_device *device, const gumbel_problem *pr
 {
     const cuda_job job = {.cuda = (cuda_device *)device, .stream = problem->stream, .error = error};
     gumbel_screen_parts parts;
-    cuda_screen_making m = making_of(problem, (void *)(uintptr_t)problem->screen, &parts);
+    cuda_screen_build m = making_of(problem, (void *)(uintptr_t)problem->screen, &parts);
     const cuda_shape all = {parts.blocks, CUDA_SCREEN_MAKE_THREADS, 0, 0};
     unsigned long long fault = CUDA_SCREEN_HOLDS;
     CUcontext popped;

@@ -23,7 +23,7 @@
 #define CUDA_SM90_STAGES_MOST 12
 
 /* 64-bit words of a row and sample, of which the first is its floor (floor.cuh), the second
- * counts CTAs (parts.cuh), and the others are for the end of a call (ending_sm90.cuh): a
+ * counts CTAs (parts.cuh), and the others are for the end of a call (finish_sm90.cuh): a
  * 32-byte sector, so that the second-level cache can take neighbours side by side. */
 #define CUDA_FLOOR_WORDS 4
 

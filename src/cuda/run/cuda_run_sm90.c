@@ -183,8 +183,8 @@ static cuda_screen_params screened(const cuda_job *job, int place)
                             .reaches = pieces->reaches,
                             .state = pieces->state,
                             .entries = pieces->entries,
-                            .spread = pieces->spread,
-                            .peaks = pieces->peaks,
+                            .spread_hidden = pieces->spread,
+                            .maxima = pieces->peaks,
                             .exact = pieces->exact};
     s.call.tiles = (int32_t)((tokens + CUDA_SCREEN_TILE - 1) / CUDA_SCREEN_TILE);
     s.call.stages = cuda_screen_stages(s.width);
@@ -280,23 +280,23 @@ gumbel_status cuda_run_screen_cut(const cuda_job *job)
     p->stored_stride = cuda_row_stride(q);
     p->problem.request = 0;
     p->problem.with_mass = 0;
-    GUMBEL_ASSERT(cuda_screen_case_of(q) == CUDA_SCREEN_CUT && s.peaks && workspace->logits);
+    GUMBEL_ASSERT(cuda_screen_case_of(q) == CUDA_SCREEN_CUT && s.maxima && workspace->logits);
     /* The list lies where the full pass would store its logits. */
-    s.ends = (cuda_screen_ends *)workspace->logits;
-    s.ends_stride = cuda_row_stride(q) / (int64_t)(sizeof *s.ends / sizeof *workspace->logits);
+    s.listed = (cuda_screen_ends *)workspace->logits;
+    s.listed_stride = cuda_row_stride(q) / (int64_t)(sizeof *s.listed / sizeof *workspace->logits);
     GUMBEL_FORWARD(find_candidates(job, place, &s));
-    s.rest = 1;
+    s.second_pass = 1;
     GUMBEL_FORWARD(score(job, &s));
     cuda_screen_rows found = {.request = cuda_request_of(&rows),
                               .state = s.state,
                               .exact = s.exact,
-                              .floors = s.call.shared_floors,
+                              .row_thresholds = s.call.shared_floors,
                               .tag = s.call.tag,
-                              .left = workspace->screen.left};
+                              .fallback_rows = workspace->screen.left};
     void *arguments[] = {&found};
     const cuda_shape shape = {q->batch, CUDA_REQUEST_THREADS, CUDA_TEAM_SHARED_BYTES, 1};
     found.request.row_states = workspace->row_states;
     GUMBEL_FORWARD(cuda_launch(job, job->cuda->screen_cut, shape, arguments));
-    GUMBEL_FORWARD(store_again(&again, found.left));
+    GUMBEL_FORWARD(store_again(&again, found.fallback_rows));
     return cuda_run_left(&rows);
 }

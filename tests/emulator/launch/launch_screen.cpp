@@ -10,7 +10,7 @@ extern "C" {
 #include "maths/screen_bound.h"
 }
 
-#include "cuda/fused/hopper/fused_again_sm90.cu"
+#include "cuda/fused/hopper/fused_fallback_sm90.cu"
 #undef KERNEL
 #undef KERNELS
 #include "cuda/fused/screen/screen_draw.cu"
@@ -58,7 +58,7 @@ class fenced_pieces
 };
 
 struct making {
-    cuda_screen_making params;
+    cuda_screen_build params;
 };
 
 void make_body(const void *argument) { gumbel_make_screen(((const making *)argument)->params); }
@@ -73,7 +73,7 @@ void split_body(const void *argument)
     case CUDA_SCREEN_PLAIN:
         return gumbel_split_rows({own.params});
     case CUDA_SCREEN_CUT:
-        return gumbel_split_rows_cut({own.params});
+        return gumbel_split_rows_truncated({own.params});
     default:
         return gumbel_split_rows_any({own.params});
     }
@@ -90,8 +90,9 @@ void draw_body(const void *argument)
         gumbel_screen_rows_8_any, gumbel_screen_rows_16_any, gumbel_screen_rows_32_any,
         gumbel_screen_rows_64_any, gumbel_screen_rows_128_any};
     static const draw_kernel<CUDA_SCREEN_CUT> cut[CUDA_SCREEN_WIDTHS] = {
-        gumbel_screen_rows_8_cut, gumbel_screen_rows_16_cut, gumbel_screen_rows_32_cut,
-        gumbel_screen_rows_64_cut, gumbel_screen_rows_128_cut};
+        gumbel_screen_rows_8_truncated, gumbel_screen_rows_16_truncated,
+        gumbel_screen_rows_32_truncated, gumbel_screen_rows_64_truncated,
+        gumbel_screen_rows_128_truncated};
     const emulated_screen &own = *(const emulated_screen *)argument;
     switch (cuda_screen_case_of(&own.params.call.problem)) {
     case CUDA_SCREEN_PLAIN:
@@ -108,15 +109,16 @@ void score_body(const void *argument)
     const emulated_screen &own = *(const emulated_screen *)argument;
     const bool half = own.params.call.problem.weight.dtype == GUMBEL_FLOAT16;
     if (cuda_screen_case_of(&own.params.call.problem) == CUDA_SCREEN_CUT)
-        half ? gumbel_score_rows_f16_cut({own.params}) : gumbel_score_rows_bf16_cut({own.params});
+        half ? gumbel_score_rows_f16_truncated({own.params})
+             : gumbel_score_rows_bf16_truncated({own.params});
     else
         half ? gumbel_score_rows_f16({own.params}) : gumbel_score_rows_bf16({own.params});
 }
 
 #define AGAIN_OF(dtype)                                                                            \
     {                                                                                              \
-        gumbel_fused_again_##dtype##_8, gumbel_fused_again_##dtype##_16,                           \
-            gumbel_fused_again_##dtype##_32, gumbel_fused_again_##dtype##_64                       \
+        gumbel_fused_fallback_##dtype##_8, gumbel_fused_fallback_##dtype##_16,                     \
+            gumbel_fused_fallback_##dtype##_32, gumbel_fused_fallback_##dtype##_64                 \
     }
 
 CUtensorMap map_of(const gumbel_tensor &t, int box)
@@ -132,21 +134,21 @@ void again_body(const void *argument)
     const emulated_screen &own = *(const emulated_screen *)argument;
     const gumbel_problem &q = own.whole.problem;
     const int place = cuda_sm90_width_for(own.params.draws);
-    const gumbel_tensor spread = {.data = own.params.spread,
+    const gumbel_tensor spread = {.data = own.params.spread_hidden,
                                   .dtype = q.hidden.dtype,
                                   .rows = own.params.draws,
                                   .cols = q.hidden_size,
                                   .stride = q.hidden_size};
     kernels[q.weight.dtype == GUMBEL_FLOAT16][place](
         {{own.whole}}, map_of(q.weight, CUDA_SM90_TILE),
-        map_of(own.params.spread ? spread : q.hidden, cuda_sm90_widths[place]),
+        map_of(own.params.spread_hidden ? spread : q.hidden, cuda_sm90_widths[place]),
         &own.params.state->again);
 }
 
 #define STORE_OF(dtype)                                                                            \
     {                                                                                              \
-        gumbel_store_again_##dtype##_8, gumbel_store_again_##dtype##_16,                           \
-            gumbel_store_again_##dtype##_32, gumbel_store_again_##dtype##_64                       \
+        gumbel_store_fallback_##dtype##_8, gumbel_store_fallback_##dtype##_16,                     \
+            gumbel_store_fallback_##dtype##_32, gumbel_store_fallback_##dtype##_64                 \
     }
 
 void store_body(const void *argument)
@@ -172,13 +174,13 @@ void *emulate_making(const gumbel_tensor &weight, int list_most, uint64_t *rando
     char *screen = (char *)poisoned_workspace(parts.bytes);
     making own = {};
     own.params.weight = weight;
-    own.params.begun.magic = GUMBEL_SCREEN_MAGIC;
-    own.params.begun.version = GUMBEL_SCREEN_VERSION;
-    own.params.begun.layout = GUMBEL_SCREEN_LAYOUT_TILES;
-    own.params.begun.rows = weight.rows;
-    own.params.begun.columns = weight.cols;
-    own.params.begun.dtype = (uint32_t)weight.dtype;
-    own.params.begun.list_most = list_most;
+    own.params.initial_header.magic = GUMBEL_SCREEN_MAGIC;
+    own.params.initial_header.version = GUMBEL_SCREEN_VERSION;
+    own.params.initial_header.layout = GUMBEL_SCREEN_LAYOUT_TILES;
+    own.params.initial_header.rows = weight.rows;
+    own.params.initial_header.columns = weight.cols;
+    own.params.initial_header.dtype = (uint32_t)weight.dtype;
+    own.params.initial_header.list_most = list_most;
     own.params.header = (gumbel_screen_header *)screen;
     own.params.bounds = (gumbel_screen_block *)(screen + parts.bounds);
     own.params.steps = (float *)(screen + parts.steps);
@@ -228,15 +230,15 @@ void find_candidates(emulated_screen &own, fenced_pieces &pieces, const cuda_par
     s.depths = (int32_t)(parts.columns / CUDA_SCREEN_TILE);
     s.width = cuda_screen_widths[own.place];
     s.gamma = CUDA_SCREEN_GAMMA(q.hidden_size);
-    s.ends_stride = q.vocab;
+    s.listed_stride = q.vocab;
     pieces.take(s.planes, (size_t)(s.depths * s.width * CUDA_SCREEN_TILE));
     pieces.take(s.reaches, (size_t)s.width);
     pieces.take(s.state, 1);
     pieces.take(s.entries, CUDA_SCREEN_GROUPS * CUDA_SCREEN_LISTED_MOST);
     if (s.draws > q.batch)
-        pieces.take(s.spread, (size_t)(s.draws * q.hidden_size));
-    pieces.take(s.peaks, (size_t)(s.draws * (q.vocab / CUDA_SCREEN_TILE + 1)));
-    pieces.take(s.ends, (size_t)(s.draws * s.ends_stride));
+        pieces.take(s.spread_hidden, (size_t)(s.draws * q.hidden_size));
+    pieces.take(s.maxima, (size_t)(s.draws * (q.vocab / CUDA_SCREEN_TILE + 1)));
+    pieces.take(s.listed, (size_t)(s.draws * s.listed_stride));
     pieces.take(s.exact, (size_t)s.draws * CUDA_SCREEN_EXACT_MOST);
     s.call.tiles = (int)((q.end_token - q.first_token + CUDA_SCREEN_TILE - 1) / CUDA_SCREEN_TILE);
     s.call.stages = 2 + (int)random_below(random, (uint32_t)cuda_screen_stages(s.width) - 1);
@@ -290,7 +292,7 @@ bool emulate_screen_cut(const cuda_params &call, cuda_request_params *rows, int 
     fenced_pieces pieces;
     const cuda_screen_params &s = own.params;
     find_candidates(own, pieces, call, ctas, random, what);
-    own.params.rest = 1;
+    own.params.second_pass = 1;
     run_ctas(score_body, &own,
              {CUDA_SCREEN_GROUPS + ctas, 1, CUDA_SCREEN_SCORE_THREADS, CUDA_SCREEN_SCORE_BYTES,
               memories},

@@ -11,7 +11,10 @@
 namespace
 {
 
-void rows_body(const void *argument) { gumbel_screen_cut(*(const cuda_screen_rows *)argument); }
+void rows_body(const void *argument)
+{
+    gumbel_screen_truncate(*(const cuda_screen_rows *)argument);
+}
 
 } // namespace
 

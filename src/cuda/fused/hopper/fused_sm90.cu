@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernels of the fused draw on Hopper (fused_sm90.cuh) for bfloat16: one for each width and
- * case of a call. Those for float16 are in fused_half_sm90.cu: these take longest to compile.
+ * The bfloat16 kernels of the fused draw on Hopper (fused_sm90.cuh): one for each width and case of
+ * a call. fused_half_sm90.cu compiles this file once more for float16.
  */
 #include "cuda/fused/hopper/fused_sm90.cuh"
 
@@ -11,7 +11,7 @@
                                                    const __grid_constant__ CUtensorMap weight,     \
                                                    const __grid_constant__ CUtensorMap hidden)     \
     {                                                                                              \
-        fused<n, half>(params, &weight, &hidden);                                                  \
+        run_fused_draw<n, half>(params, &weight, &hidden);                                         \
     }
 #define CASES(n, dtype, half, clusters)                                                            \
     KERNEL(n, dtype, half, plain, CUDA_SM90_PLAIN, clusters)                                       \
@@ -26,7 +26,7 @@
 #define KERNEL_OF_BOTH(n)    KERNEL(n, bf16, false, both, CUDA_SM90_BOTH, )
 #endif
 #define NARROW(n)                                                                                  \
-    static_assert(CUDA_SM90_HAS_BOTH(n), "which is then looked for");                              \
+    static_assert(CUDA_SM90_HAS_BOTH(n), "the host loads this kernel by name");                    \
     KERNELS(n, )                                                                                   \
     KERNEL_OF_BOTH(n)
 NARROW(8)

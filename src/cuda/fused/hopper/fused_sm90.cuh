@@ -1,35 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   the fused draw on Hopper (eq. 1 to 4; FlashSampling, Algorithm 2); or, for a request, the
- *        logits themselves, all or those that can matter (bound_sm90.cuh), and the largest one
- *        of each tile and row: their peaks. A kernel for each dtype, width and case of a call
- *        (case_sm90.cuh).
- * COST   2 V D bytes of weights, once; 2 V D B flops on the tensor cores. On an H200 these run at
- *        4.6 TB/s and 790 TFLOP/s.
- * MAP    a persistent CTA a multiprocessor, of three warpgroups: two multiply and draw, in turns or
- *        together (sm90_team); of the third, three warps score what may win and bound what comes
- *        next, and one thread copies. A tile is 128 weight rows by N batch rows, N the batch padded
- *        to 8 .. 256. At 128 columns the two CTAs of a cluster copy hidden states for each other
- *        (sm90_cluster).
- *        The 5-dimensional tensor map lays weight rows down so that MMA row 16 w + 8 f + 2 h + l is
- *        token 16 w + 4 h + 2 l + f: a thread holds two neighbouring tokens of each of its columns,
- *        a warp sixteen, which mostly share a block of noise.
- * SMEM   a ring of stages, each 128 x 64 weights (16 KiB) and N x 64 hidden states (128 N bytes),
- *        both in 128-byte swizzle; then what shared_sm90.cuh lays out.
+ * WHAT   the fused draw on Hopper (eq. 1 to 4; FlashSampling, Algorithm 2). For a request, the
+ *        kernel stores logits instead: all of them, or those above a bound (bound_sm90.cuh), and
+ *        the maximum of each tile and row. There is a kernel for each dtype, width and case of a
+ *        call (case_sm90.cuh).
+ * COST   2 V D bytes of weights, read once; 2 V D B flops on the tensor cores. On an H200 these run
+ *        at 4.6 TB/s and 790 TFLOP/s.
+ * MAP    one persistent CTA of three warpgroups a multiprocessor. Two warpgroups multiply and draw,
+ *        in CUTLASS's ping-pong or cooperative schedule (sm90_consumer). In the third, three
+ *        service warps score candidates and compute the bounds of the next tile, and one thread
+ *        issues the TMA copies. A tile is 128 weight rows by N batch rows, N the batch padded to 8
+ *        .. 256. At 128 columns the two CTAs of a cluster multicast hidden states to each other
+ *        (sm90_cluster). The 5-dimensional tensor map permutes weight rows so that MMA row
+ *        16 w + 8 f + 2 h + l is token 16 w + 4 h + 2 l + f: a thread holds two neighbouring tokens
+ *        of each of its columns, a warp sixteen, which mostly lie in one block of noise.
+ * SMEM   a ring of stages, each of 128 x 64 weights (16 KiB) and N x 64 hidden states (128 N
+ *        bytes), both in 128-byte swizzle; then the arrays of shared_sm90.cuh.
  * SYNC   full[s]: the producer's one arrival and the bytes of the stage. empty[s]: one arrival of
- *        each warpgroup of a team, of all CTAs of a cluster, once the products that read the stage
- *        are done; no CTA ends before the others, which arrive at its barriers. For each team:
- *        served, by all who serve, once a tile's bounds are there, in the CTA's first tile the
- *        words they follow from, or bounds of rows and masks; drawn, by all its threads, once those
- *        may change and what it offered may be scored; multiplied, once the other team's product
- *        may follow; summed, once its masses may; and a named barrier, which for peaks parts each
- *        turn's writes from its reads, and thereby these from the writes of the turn after the
- *        next, and in the first tile seeds from thresholds and these from the draw. Who serve wait
- *        for `drawn` of each tile before they serve the next one, of whichever team: between the
- *        two, bounds, thresholds, best tokens and the list of offers are theirs, else the team's.
- *        A plain call is ended by the last CTA (ending_sm90.cuh), others by a launch behind.
- *        Up to 64 columns the kernel may start while the launch before it ends, and asks for its
- *        first weights until then; and lets the launch behind start when it has copied its last.
+ *        each warpgroup of a consumer, of all CTAs of a cluster, when the products that read the
+ *        stage are done; no CTA exits before the others, since these arrive at its barriers. For
+ *        each consumer:
+ *        served      the service warps arrive when the bounds of a tile are written: in the CTA's
+ *                    first tile, the words that thresholds are computed from; if logits are stored
+ *                    by bounds, the bounds of rows and their masks.
+ *        drawn       all threads of the consumer arrive when bounds may change and the tile's
+ *                    candidates may be scored.
+ *        multiplied  the other consumer may start its product.
+ *        summed      the other consumer may add its masses.
+ *        A named barrier orders the consumer's own threads: writes of each turn's maxima before
+ *        their reads, and those before the writes two turns later; in the first tile, the stored
+ *        sums before the thresholds, and these before the draw. The service warps wait for `drawn`
+ *        of every tile before they arrive at `served` of the next one, whichever consumer has it.
+ *        Between the two they own bounds, thresholds, best tokens and the list of candidates;
+ *        otherwise the consumer does. The last CTA finishes a plain call (finish_sm90.cuh); another
+ *        launch finishes other calls. Up to 64 columns the kernel may start while the launch before
+ *        it ends, and prefetches its first weights until then; it lets the next launch start after
+ *        its last copy.
  * NUMERICS  a dot product is summed 16 elements a wgmma, in the order of D, whatever N: token,
  *        score and log-normaliser do not depend on the batch.
  */
@@ -37,51 +43,26 @@
 #define GUMBEL_CUDA_FUSED_SM90_CUH
 
 #include "cuda/fused/tile/bound_sm90.cuh"
-#include "cuda/fused/tile/ending_sm90.cuh"
-#include "cuda/fused/tile/nap_sm90.cuh"
+#include "cuda/fused/tile/finish_sm90.cuh"
 #include "cuda/fused/hopper/epilogue_sm90.cuh"
 #include "cuda/fused/hopper/logits_sm90.cuh"
 #include "cuda/fused/hopper/mass_sm90.cuh"
-#include "cuda/fused/hopper/seeds_sm90.cuh"
+#include "cuda/fused/hopper/initial_thresholds_sm90.cuh"
 #include "cuda/fused/hopper/wgmma.cuh"
 
 namespace
 {
 
-/* Registers a thread, of 168 each at first: 2 x 208 + 88 = 3 x 168. */
-constexpr int kDrawRegisters = 208, kServeRegisters = 88;
-
-/* A place in the ring of stages. */
-struct ring {
-    int stages, stage;
-    uint32_t parity;
-    __device__ __forceinline__ explicit ring(int count) : stages(count), stage(0), parity(0) {}
-    __device__ __forceinline__ void advance()
-    {
-        if (++stage == stages) {
-            stage = 0;
-            parity ^= 1;
-        }
-    }
-    /* The places that others use. */
-    __device__ __forceinline__ void skip(int count)
-    {
-        int to = stage + count;
-        parity ^= to / stages & 1;
-        stage = to % stages;
-    }
-};
-
-/* The hidden states of a stage, from column x on: this CTA's part for all of its cluster, or all
- * parts for itself. */
+/* Copies the hidden states of a stage, from column x on: with `multicast`, this CTA's part to all
+ * CTAs of its cluster, else all parts to this CTA. */
 template <int n>
 __device__ __forceinline__ void copy_hidden(unsigned char *to, const CUtensorMap *hidden, int x,
-                                            bool for_all, uint64_t *arrived, uint64_t policy)
+                                            bool multicast, uint64_t *arrived, uint64_t policy)
 {
     using cluster = sm90_cluster<n>;
     constexpr int bytes = cluster::rows * SM90_DEPTH * 2;
-    const int own = cluster::rank();
-    if (for_all)
+    const int own = cluster::cta_rank();
+    if (multicast)
         ptx_copy_2d_to((1 << cluster::ctas) - 1, to + own * bytes, hidden, x, own * cluster::rows,
                        arrived, policy);
     else
@@ -89,9 +70,9 @@ __device__ __forceinline__ void copy_hidden(unsigned char *to, const CUtensorMap
             ptx_copy_2d(to + i * bytes, hidden, x, i * cluster::rows, arrived, policy);
 }
 
-/* Ask for the weights of the first stages, though the launch before may still write them: the
- * second-level cache, where they go, is where all writes meet. Behind a norm that saves 0.3 to 1%.
- */
+/* Prefetches the weights of the first stages to L2 before the previous launch has ended. The
+ * prefetch is safe even if that launch writes these weights: all writes meet in L2. Behind a norm
+ * this saves 0.3 to 1%. */
 __device__ __forceinline__ void fetch_weights(const cuda_params &p, const CUtensorMap *weight)
 {
     const int tile = blockIdx.x, stages = min(p.stages, sm90_depths(p));
@@ -100,11 +81,11 @@ __device__ __forceinline__ void fetch_weights(const cuda_params &p, const CUtens
 }
 
 template <int n>
-__device__ void produce(const cuda_params &p, const CUtensorMap *weight, const CUtensorMap *hidden,
-                        const shared_sm90<n> &shared)
+__device__ void produce_stages(const cuda_params &p, const CUtensorMap *weight,
+                               const CUtensorMap *hidden, const shared_sm90<n> &shared)
 {
     constexpr int bytes = shared_sm90<n>::stage_bytes;
-    ring at(p.stages);
+    stage_ring at(p.stages);
     int depths = sm90_depths(p);
     uint64_t once = ptx_policy_evict_first(), often = ptx_policy_evict_last();
     for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
@@ -123,40 +104,42 @@ __device__ void produce(const cuda_params &p, const CUtensorMap *weight, const C
     }
 }
 
-/* Half a tile of weights, in the units of descriptors. */
+/* Half a tile of weights, in units of matrix descriptors. */
 constexpr uint32_t kHalfTile = SM90_WEIGHT_BYTES / 2 / 16;
 
-/* Tell those who copy into a stage that this warpgroup has read it: each CTA of the cluster, or
- * this one as often. */
+/* Reports to the producers that fill a stage that this warpgroup has read it: to each CTA of the
+ * cluster, or as often to this CTA. */
 template <int n>
-__device__ __forceinline__ void release(const shared_sm90<n> &shared, int stage, bool to_all)
+__device__ __forceinline__ void release_stage(const shared_sm90<n> &shared, int stage, bool to_all)
 {
     using cluster = sm90_cluster<n>;
     const int i = threadIdx.x % 128;
     if (i >= cluster::ctas)
         return;
     if (cluster::ctas > 1)
-        ptx_barrier_arrive_at(&shared.empty[stage], to_all ? i : cluster::rank());
+        ptx_barrier_arrive_at(&shared.empty[stage], to_all ? i : cluster::cta_rank());
     else
         ptx_barrier_arrive(&shared.empty[stage]);
 }
 
-/* The product of the team's tile; of a tile that is shared, of this warpgroup's half. Addresses are
- * one lane's, so that what is added to them costs the warp's uniform registers alone. */
+/* Computes the product of the consumer's tile; in the cooperative schedule, of this warpgroup's
+ * half. Lane 0's addresses are broadcast, so that offsets are added in the warp's uniform
+ * registers. */
 template <int n, bool half>
-__device__ __forceinline__ void multiply(sm90_sums<n> &sum, int depths,
-                                         const shared_sm90<n> &shared, ring &at, bool for_all)
+__device__ __forceinline__ void multiply_tile(sm90_sums<n> &sum, int depths,
+                                              const shared_sm90<n> &shared, stage_ring &at,
+                                              bool multicast)
 {
-    using team = sm90_team<n>;
-    const uint32_t first = team::alone ? 0 : threadIdx.x / 128;
-    const uint32_t start = wgmma_address(shared.stages);
+    using consumer = sm90_consumer<n>;
+    const uint32_t first = consumer::pingpong ? 0 : threadIdx.x / 128;
+    const uint32_t ring_start = wgmma_address(shared.stages);
     int previous = -1;
 #pragma unroll
-    for (int i = 0; i < team::halves * n / 2; i++)
+    for (int i = 0; i < consumer::halves * n / 2; i++)
         sum[i / (n / 2)][i % (n / 2)] = 0.0f;
 #pragma unroll 1
     for (int k = 0; k < depths; k++, at.advance()) {
-        uint32_t stage = start + at.stage * (shared_sm90<n>::stage_bytes / 16);
+        uint32_t stage = ring_start + at.stage * (shared_sm90<n>::stage_bytes / 16);
         uint32_t a = __shfl_sync(~0u, stage + first * kHalfTile, 0);
         uint32_t b = __shfl_sync(~0u, stage + 2 * kHalfTile, 0);
         ptx_barrier_wait(&shared.full[at.stage], at.parity);
@@ -164,24 +147,24 @@ __device__ __forceinline__ void multiply(sm90_sums<n> &sum, int depths,
 #pragma unroll
         for (int step = 0; step < SM90_DEPTH / 16; step++)
 #pragma unroll
-            for (int h = 0; h < team::halves; h++)
+            for (int h = 0; h < consumer::halves; h++)
                 wgmma<n, half>::add(sum[h], wgmma_descriptor(a + h * kHalfTile + 2 * step),
                                     wgmma_descriptor(b + 2 * step));
         ptx_wgmma_commit();
         ptx_wgmma_wait<1>();
         if (previous >= 0)
-            release<n>(shared, previous, for_all);
+            release_stage<n>(shared, previous, multicast);
         previous = at.stage;
     }
-    if (team::alone && threadIdx.x % 32 == 0) /* every warp has seen its own turn */
+    if (consumer::pingpong && threadIdx.x % 32 == 0) /* every warp has passed its own turn */
         ptx_barrier_arrive(&shared.multiplied[threadIdx.x / 128]);
     ptx_wgmma_wait<0>();
-    release<n>(shared, previous, for_all);
+    release_stage<n>(shared, previous, multicast);
 }
 
-/* A use of the sums that the compiler cannot see through, and that never writes. */
+/* Uses the sums so that the compiler keeps the product; never writes. */
 template <int halves, int n>
-__device__ __forceinline__ void keep(const float (&sum)[halves][n], uint32_t *flags)
+__device__ __forceinline__ void sink_sums(const float (&sum)[halves][n], uint32_t *flags)
 {
     float all = 0.0f;
 #pragma unroll
@@ -196,95 +179,98 @@ __device__ __forceinline__ uint32_t first_token_of(const cuda_params &p, int til
     return (uint32_t)p.problem.first_token + CUDA_SM90_TILE * (uint32_t)tile;
 }
 
-/* What passes from the end of a first tile's wait for bounds to that of its draw, in cycles. */
+/* Cycles from the end of a first tile's wait for bounds to the end of its draw. */
 constexpr int kPatienceReserve = 14000;
 
-/* How long a team may wait for bounds before its tile is stored, in cycles; negative where it does
- * not, for all of the team. The first of two teams does, as the other one multiplies: for as long
- * as its first tile `took`, less what is left to be done. Short tiles end before there are any. */
+/* Cycles that a consumer may wait for bounds before its tile is stored; negative: no wait. The
+ * value is equal for all threads of the consumer. The first of two consumers waits in its first
+ * tile, which `took` these cycles, while the other one multiplies. Short tiles do not wait: they
+ * end before any bound exists. */
 template <int n, class call>
 __device__ __forceinline__ int patience_of(const call &p, int tile, int took)
 {
-    if (!p.template by_bounds<n>() || sm90_team<n>::teams < 2 || tile != (int)blockIdx.x ||
+    if (!p.template by_bounds<n>() || sm90_consumer<n>::consumers < 2 || tile != (int)blockIdx.x ||
         tile + (int)gridDim.x >= p.tiles)
         return -1;
     return took > 3 * kPatienceReserve ? took - kPatienceReserve : 0;
 }
 
-/* Draw from the team's tile in `sum`, its turn-th; `patience` as tile_logits::store() has it. */
+/* Draws from the consumer's tile in `sum`, its turn-th; `patience`: see tile_logits::store_tile().
+ */
 template <int n, class call>
 __device__ __forceinline__ void draw_tile(const call &p, const shared_sm90<n> &shared,
                                           sm90_sums<n> &sum, int thread, int tile, int turn,
                                           int patience)
 {
-    constexpr int teams = sm90_team<n>::teams;
-    const int own = sm90_team<n>(thread).index, other = teams - 1 - own;
+    constexpr int consumers = sm90_consumer<n>::consumers;
+    const int own = sm90_consumer<n>(thread).index, other = consumers - 1 - own;
     const bool first = turn == 0 && own == 0;
     tile_logits<n, call> logits(p, shared, first_token_of(p, tile), thread);
     if constexpr (call::stores) {
         const bool by_bounds = p.template by_bounds<n>();
         if (by_bounds)
             ptx_barrier_wait(&shared.served[own], turn & 1);
-        logits.store(sum, turn, patience);
+        logits.store_tile(sum, turn, patience);
         if (by_bounds)
             ptx_barrier_arrive(&shared.drawn[own]);
         return;
     }
-    logits.prepare(sum);
-    if constexpr (call::stores_too)
+    logits.prepare_sums(sum);
+    if constexpr (call::also_stores)
         logits.store_all(sum);
     ptx_barrier_wait(&shared.served[own], turn & 1);
     if (first)
-        tile_seeds<n, call>(p, shared, thread).plant(sum);
-    epilogue<n, call>(p, shared, first_token_of(p, tile), thread).draw(sum);
+        initial_thresholds<n, call>(p, shared, thread).set_thresholds(sum);
+    sm90_epilogue<n, call>(p, shared, first_token_of(p, tile), thread).draw_sums(sum);
     ptx_barrier_arrive(&shared.drawn[own]);
     if (p.with_mass()) {
-        if (teams == 2 && !first)
+        if (consumers == 2 && !first)
             ptx_barrier_wait(&shared.summed[other], (turn & 1) ^ (own == 0));
         tile_mass<n>(shared, (int)p.problem.batch, p.scale(), thread).add(sum, first);
         ptx_barrier_arrive(&shared.summed[own]);
     }
 }
 
-/* All teams' masses are in. The last __syncthreads() orders them too, but racecheck takes what was
- * handed over by mbarriers for ordered by mbarriers alone. */
+/* Waits for the masses of all consumers. The last __syncthreads() orders them too, but racecheck
+ * counts data that mbarriers pass on as ordered by mbarriers only. */
 template <int n, class call>
 __device__ __forceinline__ void wait_for_masses(const call &p, const shared_sm90<n> &shared)
 {
-    constexpr int teams = sm90_team<n>::teams;
-    const int stride = teams * (int)gridDim.x;
-    if (!p.with_mass() || !p.draws())
+    constexpr int consumers = sm90_consumer<n>::consumers;
+    const int stride = consumers * (int)gridDim.x;
+    if (!p.with_mass() || !p.draws_tokens())
         return;
-    for (int team = 0; team < teams; team++) {
-        int before = (int)(blockIdx.x + team * gridDim.x);
+    for (int consumer = 0; consumer < consumers; consumer++) {
+        int before = (int)(blockIdx.x + consumer * gridDim.x);
         int turns = (p.tiles - before + stride - 1) / stride;
-        ptx_barrier_wait(&shared.summed[team], (turns & 1) ^ 1);
+        ptx_barrier_wait(&shared.summed[consumer], (turns & 1) ^ 1);
     }
 }
 
-/* A team: its tiles, one after the other. Two teams multiply in turns, and sum masses in turns. The
- * sums leave few registers: addresses are found anew for each tile's product and for its draw. */
+/* One consumer: its tiles, one after the other. In the ping-pong schedule two consumers take turns
+ * to multiply and to sum masses. The accumulators leave few registers, so addresses are computed
+ * anew for each tile's product and for its draw. */
 template <int n, bool half, class call>
-__device__ void consume(const call &p, unsigned char *memory)
+__device__ void consume_tiles(const call &p, unsigned char *memory)
 {
-    constexpr int teams = sm90_team<n>::teams;
+    constexpr int consumers = sm90_consumer<n>::consumers;
     sm90_sums<n> sum;
-    ring at(p.stages);
-    const int own = sm90_team<n>(threadIdx.x).index, depths = sm90_depths(p);
-    const int stride = teams * (int)gridDim.x;
+    stage_ring at(p.stages);
+    const int own = sm90_consumer<n>(threadIdx.x).index, depths = sm90_depths(p);
+    const int stride = consumers * (int)gridDim.x;
     const uint32_t began = clock();
     int turn = 0;
-    at.skip(own * depths);
+    at.skip_stages(own * depths);
     for (int tile = blockIdx.x + own * gridDim.x; tile < p.tiles; tile += stride, turn++) {
         const shared_sm90<n> before(p, memory + ptx_zero());
-        if (teams == 2 && (own != 0 || turn != 0))
-            ptx_barrier_wait(&before.multiplied[teams - 1 - own], (turn & 1) ^ (own == 0));
-        multiply<n, half>(sum, depths, before, at, sm90_cluster<n>::is_whole(p, tile));
-        at.skip((teams - 1) * depths);
+        if (consumers == 2 && (own != 0 || turn != 0))
+            ptx_barrier_wait(&before.multiplied[consumers - 1 - own], (turn & 1) ^ (own == 0));
+        multiply_tile<n, half>(sum, depths, before, at, sm90_cluster<n>::is_whole(p, tile));
+        at.skip_stages((consumers - 1) * depths);
         int zero = ptx_zero();
         const shared_sm90<n> shared(p, memory + zero);
-        if (p.drops()) {
-            keep(sum, shared.flags);
+        if (p.drops_logits()) {
+            sink_sums(sum, shared.flags);
             continue;
         }
         draw_tile<n>(p, shared, sum, threadIdx.x + zero, tile, turn,
@@ -293,25 +279,26 @@ __device__ void consume(const call &p, unsigned char *memory)
     wait_for_masses<n>(p, shared_sm90<n>(p, memory));
 }
 
-/* The warps that serve those that draw. Behind the draw from a tile they score what passed there,
- * tell the other CTAs, and make the noise of the next tile's blocks; late in the product, when
- * others have told, they ask them, and bound those blocks by what is known then. Those that store
- * are served with bounds of rows. */
-template <int n, class call> __device__ void serve(const call &p, const shared_sm90<n> &shared)
+/* The service warps. After the draw from a tile they score its candidates, publish new thresholds
+ * to other CTAs, and compute the noise bounds of the next tile's blocks. Late in the product, when
+ * other CTAs have published, they read the shared thresholds and set the bounds of those blocks. If
+ * the kernel stores logits by bounds, the service warps maintain the bounds of rows instead. */
+template <int n, class call>
+__device__ void serve_consumers(const call &p, const shared_sm90<n> &shared)
 {
-    constexpr int teams = sm90_team<n>::teams;
+    constexpr int consumers = sm90_consumer<n>::consumers;
     const int thread = threadIdx.x - SM90_DRAW_THREADS;
     if constexpr (call::stores) {
         if (p.template by_bounds<n>())
             serve_bounds<n>(p, shared);
         return;
     }
-    if constexpr (call::stores_too)
+    if constexpr (call::also_stores)
         clear_words(p, thread, SM90_SERVE_THREADS);
-    const thresholds<n, call> all(p, shared);
+    const draw_thresholds<n, call> all(p, shared);
     uint32_t ended = clock();
     int turn = 0;
-    if (!p.draws())
+    if (!p.draws_tokens())
         return;
     if (p.ends_call() && blockIdx.x == 0)
         start_counters(p, thread);
@@ -320,32 +307,32 @@ template <int n, class call> __device__ void serve(const call &p, const shared_s
         if (tile >= p.tiles && p.ends_call())
             start_counters(p, thread);
         if (turn == 0) {
-            tile_seeds<n, call>::start(p, shared, thread, first);
+            initial_thresholds<n, call>::store_words(p, shared, thread, first);
             ptx_barrier_arrive(&shared.served[0]);
             continue;
         }
-        ptx_barrier_wait(&shared.drawn[(turn - 1) % teams], (turn - 1) / teams & 1);
+        ptx_barrier_wait(&shared.drawn[(turn - 1) % consumers], (turn - 1) / consumers & 1);
         const uint32_t took = (uint32_t)clock() - ended;
         ended += took;
-        offer_list<n, call>(p, shared, first_token_of(p, tile - (int)gridDim.x))
-            .score(thread, SM90_SERVE_THREADS);
+        sm90_candidate_list<n, call>(p, shared, first_token_of(p, tile - (int)gridDim.x))
+            .score_all(thread, SM90_SERVE_THREADS);
         if (tile >= p.tiles)
             break;
-        ptx_named_barrier<3, SM90_SERVE_THREADS>(); /* all are scored */
+        ptx_named_barrier<3, SM90_SERVE_THREADS>(); /* all candidates are scored */
         if (thread == 0)
-            *shared.offered = 0;
-        all.template tell<SM90_SERVE_THREADS>(thread);
+            *shared.candidate_count = 0;
+        all.template publish_scores<SM90_SERVE_THREADS>(thread);
         const tile_reaches<n, call> reaches(p, shared, all, thread, first);
-        sm90_sleep(ended, nap_behind(took));
-        all.template each_floor<SM90_SERVE_THREADS>(
+        sm90_wait_cycles(ended, backoff_cycles(took));
+        all.template each_updated<SM90_SERVE_THREADS>(
             thread, [&](int i, int k) { all.set_bounds(i, reaches.of[k]); });
-        ptx_barrier_arrive(&shared.served[turn % teams]);
+        ptx_barrier_arrive(&shared.served[turn % consumers]);
     }
 }
 
 template <int n, bool half, class call>
-__device__ __forceinline__ void fused(const call &p, const CUtensorMap *weight,
-                                      const CUtensorMap *hidden)
+__device__ __forceinline__ void run_fused_draw(const call &p, const CUtensorMap *weight,
+                                               const CUtensorMap *hidden)
 {
     extern __shared__ __align__(1024) unsigned char shared_memory[];
     shared_sm90<n> shared(p, shared_memory);
@@ -361,26 +348,26 @@ __device__ __forceinline__ void fused(const call &p, const CUtensorMap *weight,
     sm90_cluster<n>::sync();
     if (threadIdx.x < SM90_DRAW_THREADS) {
         ptx_registers_more<kDrawRegisters>();
-        consume<n, half>(p, shared_memory);
+        consume_tiles<n, half>(p, shared_memory);
     } else {
         ptx_registers_fewer<kServeRegisters>();
         if (threadIdx.x < SM90_DRAW_THREADS + SM90_SERVE_THREADS)
-            serve<n>(p, shared);
+            serve_consumers<n>(p, shared);
         else if (threadIdx.x == SM90_DRAW_THREADS + SM90_SERVE_THREADS) {
-            produce<n>(p, weight, hidden, shared);
+            produce_stages<n>(p, weight, hidden, shared);
             if (CUDA_SM90_OVERLAPS(n) && p.leaves_little())
                 ptx_allow_launch();
         }
-        __syncwarp(); /* so that the producer's warp comes to the barrier as one */
+        __syncwarp(); /* the producer's warp reaches the barrier as one */
     }
     __syncthreads();
-    if (threadIdx.x < SM90_DRAW_THREADS && p.draws()) {
+    if (threadIdx.x < SM90_DRAW_THREADS && p.draws_tokens()) {
         if (p.ends_call())
-            end_call(p, shared);
+            finish_call(p, shared);
         else
             shared.write_summaries(p);
     }
-    if (sm90_cluster<n>::ctas > 1) /* until then, others arrive at this CTA's barriers */
+    if (sm90_cluster<n>::ctas > 1) /* until then, other CTAs arrive at this CTA's barriers */
         sm90_cluster<n>::sync();
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the lanes of a warp hold of each eight columns of a product (layout: wgmma.cuh): lane
- * 4 g + q has columns 2 q and 2 q + 1 of tokens of its own, and shares them with seven other lanes.
+ * Layout of accumulators in a warp, for each eight columns of a product (wgmma.cuh): lane 4 g + q
+ * holds columns 2 q and 2 q + 1 of its own tokens; seven other lanes hold other tokens of these
+ * columns.
  */
 #ifndef GUMBEL_CUDA_LANES_SM90_CUH
 #define GUMBEL_CUDA_LANES_SM90_CUH
@@ -12,32 +13,33 @@
 namespace
 {
 
-/* Groups of eight columns, of n columns in all, that are taken at once: up to four, with which each
- * lane ends with one column. */
+/* Groups of eight columns that are processed at once, of n columns in all: up to four, so that
+ * after sm90_join_lanes() each lane has one column. */
 template <int n> constexpr int sm90_groups = n / 8 < 4 ? n / 8 : 4;
 
-/* Of thread `thread` of a team, the place of its first token in the tile; 64 on, in the other half,
- * is another one (fused_sm90.cu tells how the tensor map lays them down). */
+/* Index in the tile of the first token of thread `thread` of a consumer. The thread's token in the
+ * other half of the tile has that index plus 64 (tensor map: fused_sm90.cuh). */
 __device__ __forceinline__ uint32_t sm90_place(int thread)
 {
     int g = thread % 32 / 4;
     return 16 * (thread / 32) + 4 * (g >> 1) + 2 * (g & 1);
 }
 
-/* A lane's k-th column of such groups, and where among its sums the first of its two tokens is. */
+/* A lane's k-th column of these groups, and the index among its sums of the first of its two
+ * tokens. */
 __device__ __forceinline__ int sm90_column(int lane, int k)
 {
     return 8 * (k / 2) + 2 * (lane & 3) + (k & 1);
 }
-__device__ __forceinline__ int sm90_sum(int k) { return 4 * (k / 2) + (k & 1); }
+__device__ __forceinline__ int sm90_sum_index(int k) { return 4 * (k / 2) + (k & 1); }
 
-/* Of such groups' bounds, where that of a lane's k-th column lies (shared_sm90::bound_place()). */
+/* Index of the bound of a lane's k-th column (shared_sm90::bound_place()). */
 template <int n> __device__ __forceinline__ int sm90_bound_place(int lane, int k)
 {
     return n < 16 ? 2 * (lane & 3) + k : 16 * (k / 4) + 4 * (lane & 3) + k % 4;
 }
 
-/* The bits of those of all of its columns. */
+/* Loads the bounds of all columns of a lane, as bits. */
 template <int n>
 __device__ __forceinline__ void sm90_load_bounds(const sm90_bound *from, int lane,
                                                  uint32_t (&bits)[2 * sm90_groups<n>])
@@ -54,19 +56,19 @@ __device__ __forceinline__ void sm90_load_bounds(const sm90_bound *from, int lan
     }
 }
 
-/* One round's sums, of those that follow each other in each half: by branches, of which a warp
- * takes few, since what is indexed lies in local memory, and selections would be one for each sum.
- */
+/* Copies one round's sums to `v`; a round is `values` consecutive sums of a half. The code
+ * branches, as an index would move the sums to local memory, and selections would take one
+ * instruction a sum. */
 template <int first, int end, int halves, int n, int values>
-__device__ __forceinline__ void sm90_pick_of(const float (&sum)[halves][n], int round,
-                                             float (&v)[values])
+__device__ __forceinline__ void sm90_pick_among(const float (&sum)[halves][n], int round,
+                                                float (&v)[values])
 {
     constexpr int rounds = n / values, middle = (first + end) / 2;
     if constexpr (end - first > 1) {
         if (round < middle)
-            sm90_pick_of<first, middle>(sum, round, v);
+            sm90_pick_among<first, middle>(sum, round, v);
         else
-            sm90_pick_of<middle, end>(sum, round, v);
+            sm90_pick_among<middle, end>(sum, round, v);
     } else {
 #pragma unroll
         for (int k = 0; k < values; k++)
@@ -75,29 +77,30 @@ __device__ __forceinline__ void sm90_pick_of(const float (&sum)[halves][n], int 
 }
 
 template <int halves, int n, int values>
-__device__ __forceinline__ void sm90_pick(const float (&sum)[halves][n], int round,
-                                          float (&v)[values])
+__device__ __forceinline__ void sm90_pick_round(const float (&sum)[halves][n], int round,
+                                                float (&v)[values])
 {
-    sm90_pick_of<0, halves * n / values>(sum, round, v);
+    sm90_pick_among<0, halves * n / values>(sum, round, v);
 }
 
-/* The at-th of some sums, as many as a power of two. */
-template <int values> __device__ __forceinline__ float sm90_choose(const float (&v)[values], int at)
+/* Returns v[at]; `values` is a power of two. */
+template <int values>
+__device__ __forceinline__ float sm90_choose_sum(const float (&v)[values], int at)
 {
     if constexpr (values == 1)
         return v[0];
     else {
-        float left[values / 2];
+        float half_of[values / 2];
 #pragma unroll
         for (int k = 0; k < values / 2; k++)
-            left[k] = at & 1 ? v[2 * k + 1] : v[2 * k];
-        return sm90_choose(left, at >> 1);
+            half_of[k] = at & 1 ? v[2 * k + 1] : v[2 * k];
+        return sm90_choose_sum(half_of, at >> 1);
     }
 }
 
-/* Join `values` columns, 2 to 8, over the eight lanes that share them: lane 4 k + q ends with its
- * k-th column's value in value[0], k modulo `values`. With each step a lane keeps half of its
- * columns: seven exchanges for eight. By a whole warp. */
+/* Reduces `values` columns, 2 to 8, over the eight lanes that hold them: lane 4 k + q ends with the
+ * result of its column k modulo `values` in value[0]. In each step a lane keeps half of its
+ * columns: seven shuffles for eight columns. For a whole warp. */
 template <int values, class F>
 __device__ __forceinline__ void sm90_join_lanes(float (&value)[values], int lane, F join)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What becomes of a team's sums before a draw (layout: wgmma.cuh), or instead of one: logits
- * with their bias and their soft-cap, none for tokens that do not count; stored, all or those that
- * bounds leave (bound_sm90.cuh), and their peaks.
+ * Logits from a consumer's accumulators (layout: wgmma.cuh), before a draw or instead of one: adds
+ * the bias and applies the soft-cap, sets tokens that do not count to -inf, stores all logits or
+ * those above their bounds (bound_sm90.cuh), and stores the maximum of each tile and row.
  */
 #ifndef GUMBEL_CUDA_LOGITS_SM90_CUH
 #define GUMBEL_CUDA_LOGITS_SM90_CUH
@@ -17,158 +17,160 @@
 namespace
 {
 
-/* Ask for the first bounds of all columns until they are there, for so many cycles at most; by a
- * warp. They follow from peaks that all CTAs have just stored. Until all have started, `shared` may
- * be what an earlier replay has left. */
+/* Waits until the first bounds of all columns exist, for at most `patience` cycles; for one warp.
+ * The bounds follow from tile maxima that all CTAs have just stored. Until all CTAs have started,
+ * `shared` may hold values of an earlier replay. */
 template <int words>
-__device__ __noinline__ void ask_for_bounds(const uint64_t *shared, uint64_t tag, int columns,
-                                            float *thresholds, uint32_t *flags, uint32_t patience)
+__device__ __noinline__ void wait_for_bounds(const uint64_t *shared, uint64_t tag, int columns,
+                                             float *thresholds, uint32_t *flags, uint32_t patience)
 {
-    constexpr int nap = 250; /* nanoseconds: a trip to the second-level cache takes thousands */
+    constexpr int backoff = 250; /* nanoseconds: a round trip to L2 takes thousands */
     const int lane = threadIdx.x % 32;
     const uint32_t began = clock();
     bool waits = true;
     while (waits && __any_sync(~0u, (uint32_t)clock() - began < patience)) {
-        uint64_t floors[words];
-        bool lacks = false;
-        __nanosleep(nap);
-        if (!__any_sync(~0u, lane == 0 && (atomicOr(flags, 0) & SM90_STARTED)))
+        uint64_t shared_words[words];
+        bool missing = false;
+        __nanosleep(backoff);
+        if (!__any_sync(~0u, lane == 0 && (atomicOr(flags, 0) & SM90_ALL_STARTED)))
             continue;
 #pragma unroll
         for (int w = 0; w < words; w++) {
             const int column = 32 * w + lane;
-            floors[w] = column < columns ? floor_load(&shared[CUDA_FLOOR_WORDS * column]) : 0;
+            shared_words[w] = column < columns ? floor_load(&shared[CUDA_FLOOR_WORDS * column]) : 0;
         }
 #pragma unroll
         for (int w = 0; w < words; w++) {
             const int column = 32 * w + lane;
-            const bool own = floors[w] > 0 && floors[w] >> FLOOR_BITS == tag;
+            const bool own = shared_words[w] > 0 && shared_words[w] >> FLOOR_BITS == tag;
             if (own)
-                thresholds[column] = floor_unpack(floors[w]);
-            lacks |= !own && column < columns;
+                thresholds[column] = floor_unpack(shared_words[w]);
+            missing |= !own && column < columns;
         }
-        waits = __any_sync(~0u, lacks);
+        waits = __any_sync(~0u, missing);
     }
 }
 
 template <int n, class call> class tile_logits
 {
-    using team = sm90_team<n>;
+    using consumer = sm90_consumer<n>;
     using sums = sm90_sums<n>;
-    static constexpr int groups = sm90_groups<n>; /* of 8 columns, whose peaks are joined at once */
+    static constexpr int groups = sm90_groups<n>; /* of 8 columns, reduced at once */
     static constexpr int words = (n + 31) / 32;
-    using kept_bits = uint32_t[team::halves][words]; /* of columns, for each strip of the warp */
+    using subtile_bits = uint32_t[consumer::halves][words]; /* a bit a column, for each subtile */
 
     const call &p;
     const shared_sm90<n> &shared;
-    int columns, lane, thread; /* in the team */
+    int columns, lane, thread; /* in the consumer */
     uint32_t first;            /* token of the tile */
-    const team own_team;
+    const consumer own_consumer;
 
   public:
-    /* For one tile, from token `first_token` on; `index` is the thread's. */
+    /* For the tile that begins at token `first_token`; `index` is the thread's index. */
     __device__ __forceinline__ tile_logits(const call &params, const shared_sm90<n> &memory,
                                            uint32_t first_token, int index)
         : p(params), shared(memory), columns((int)params.problem.batch), lane(index % 32),
-          thread(index % team::threads), first(first_token), own_team(index)
+          thread(index % consumer::threads), first(first_token), own_consumer(index)
     {
     }
 
-    /* Store the logits of the team's tile, its turn-th, and the peaks of its columns where they are
-     * asked for; by these, those strips alone that reach their columns' bounds, for which it waits
-     * so many cycles at most; not at all where that is negative, as it is then for all of the team.
-     * What lies in `sum` is lost. */
-    __device__ __forceinline__ void store(sums &sum, int turn, int patience) const
+    /* Stores the logits of the consumer's tile, its turn-th, and the maxima of its columns if the
+     * call needs them. If bounds apply, stores only the subtiles that reach the bound of their
+     * column, after waiting at most `patience` cycles for bounds; a negative patience, equal for
+     * all threads of the consumer, does not wait. Overwrites `sum`. */
+    __device__ __forceinline__ void store_tile(sums &sum, int turn, int patience) const
     {
-        kept_bits kept;
-        keep_all(kept);
+        subtile_bits selected;
+        select_all(selected);
         add_bias(sum);
 #pragma unroll
-        for (int h = 0; h < team::halves; h++)
-            drop_rest(sum, h);
-        if (bounds() && (p.problem.request & GUMBEL_REQUEST_MASK))
+        for (int h = 0; h < consumer::halves; h++)
+            drop_past_end(sum, h);
+        if (stores_by_bounds() && (p.problem.request & GUMBEL_REQUEST_MASK))
             drop_masked(sum);
         if constexpr (CUDA_SM90_BOUNDS(n)) {
             if (p.peaks)
-                store_peaks(sum, turn);
-            if (bounds()) {
+                store_maxima(sum, turn);
+            if (stores_by_bounds()) {
                 if (patience >= 0) {
                     if (thread < 32)
-                        ask_for_bounds<words>(p.shared_floors, p.tag, columns, shared.thresholds,
-                                              shared.flags, (uint32_t)patience);
-                    own_team.sync();
+                        wait_for_bounds<words>(p.shared_floors, p.tag, columns, shared.thresholds,
+                                               shared.flags, (uint32_t)patience);
+                    own_consumer.sync();
                 }
-                keep_strips(turn, kept);
+                mark_subtiles(turn, selected);
             }
-            store_kept(sum, kept);
+            store_selected(sum, selected);
         } else {
-            store_kept(sum, kept);
+            store_selected(sum, selected);
             if (p.peaks)
-                store_peaks(sum, turn);
+                store_maxima(sum, turn);
         }
     }
 
-    /* What is rare: bias, soft-cap, a negative scale, tokens that do not count. In place. */
-    __device__ __forceinline__ void prepare(sums &sum) const
+    /* Applies, in place, bias, soft-cap and a negative scale, and sets tokens that do not count to
+     * -inf. Each is rare. */
+    __device__ __forceinline__ void prepare_sums(sums &sum) const
     {
         const gumbel_problem &q = p.problem;
         add_bias(sum);
 #pragma unroll
-        for (int h = 0; h < team::halves; h++) {
-            if (p.prepares())
+        for (int h = 0; h < consumer::halves; h++) {
+            if (p.prepares_logits())
 #pragma unroll
                 for (int k = 0; k < n / 2; k++)
                     sum[h][k] =
                         q.soft_cap != 0.0f ? draw_capped(p, sum[h][k]) : sum[h][k] * q.scale;
-            drop_rest(sum, h);
+            drop_past_end(sum, h);
         }
     }
 
-    /* Store all logits of the team's tile, which are prepared. */
+    /* Stores all logits of the consumer's tile, which are prepared. */
     __device__ __forceinline__ void store_all(const sums &sum) const
     {
-        kept_bits kept;
-        keep_all(kept);
-        store_kept(sum, kept);
+        subtile_bits selected;
+        select_all(selected);
+        store_selected(sum, selected);
     }
 
   private:
-    static __device__ __forceinline__ void keep_all(kept_bits &kept)
+    static __device__ __forceinline__ void select_all(subtile_bits &selected)
     {
 #pragma unroll
-        for (int i = 0; i < team::halves * words; i++)
-            kept[i / words][i % words] = ~0u;
+        for (int i = 0; i < consumer::halves * words; i++)
+            selected[i / words][i % words] = ~0u;
     }
 
-    __device__ __forceinline__ void store_kept(const sums &sum, const kept_bits &kept) const
+    __device__ __forceinline__ void store_selected(const sums &sum,
+                                                   const subtile_bits &selected) const
     {
 #pragma unroll
-        for (int h = 0; h < team::halves; h++) {
+        for (int h = 0; h < consumer::halves; h++) {
             int64_t at = token_of_half(h) - p.problem.first_token;
-            int64_t left = p.problem.end_token - p.problem.first_token - at;
+            int64_t remaining = p.problem.end_token - p.problem.first_token - at;
 #pragma unroll
             for (int k = 0; k < n / 4; k++) {
-                int column = sm90_column(lane, k), from = sm90_sum(k);
-                uint32_t own = kept[h][k / 8] >> sm90_column(0, k % 8) >> 2 * (lane & 3);
+                int column = sm90_column(lane, k), from = sm90_sum_index(k);
+                uint32_t own = selected[h][k / 8] >> sm90_column(0, k % 8) >> 2 * (lane & 3);
                 bool stays = column < columns && (own & 1);
                 float *to = &p.stored[column * p.stored_stride + at];
-                if (stays && left > 1)
+                if (stays && remaining > 1)
                     *(float2 *)to = {sum[h][from], sum[h][from + 2]};
-                else if (stays && left == 1)
+                else if (stays && remaining == 1)
                     *to = sum[h][from];
             }
         }
     }
 
-    /* This warp's of the tile. */
-    __device__ __forceinline__ int strip_of(int half) const
+    /* Index in the tile of this warp's subtile of a half. */
+    __device__ __forceinline__ int subtile_of_half(int half) const
     {
         static_assert(CUDA_REQUEST_BLOCK == CUDA_SM90_TILE && CUDA_REQUEST_STRIP == 64 / 4,
-                      "a warp has a strip of each half");
+                      "a warp has one subtile of each half");
         return thread / 32 + half * (64 / CUDA_REQUEST_STRIP);
     }
 
-    /* The first of the thread's two. */
+    /* The first of the thread's two tokens. */
     __device__ __forceinline__ int64_t token_of_half(int half) const
     {
         return first + sm90_place(thread) + 64 * half;
@@ -178,7 +180,7 @@ template <int n, class call> class tile_logits
     {
         const gumbel_problem &q = p.problem;
 #pragma unroll
-        for (int f = 0; f < 2 * team::halves && p.has_bias(); f++) {
+        for (int f = 0; f < 2 * consumer::halves && p.has_bias(); f++) {
             int64_t i = token_of_half(f / 2) + f % 2 - q.first_token;
             float add = i < q.vocab ? widen_element(q.bias.data, q.bias.dtype, i) : 0.0f;
 #pragma unroll
@@ -187,87 +189,87 @@ template <int n, class call> class tile_logits
         }
     }
 
-    /* Tokens of a half that do not count can no longer win. In place. */
-    __device__ __forceinline__ void drop_rest(sums &sum, int half) const
+    /* Sets tokens of a half that do not count to -inf, in place. */
+    __device__ __forceinline__ void drop_past_end(sums &sum, int half) const
     {
-        int64_t left = p.problem.end_token - token_of_half(half);
-        if (left < CUDA_SM90_TILE)
+        int64_t remaining = p.problem.end_token - token_of_half(half);
+        if (remaining < CUDA_SM90_TILE)
 #pragma unroll
             for (int k = 0; k < n / 2; k++)
-                sum[half][k] = (k >> 1 & 1) < left ? sum[half][k] : -INFINITY;
+                sum[half][k] = (k >> 1 & 1) < remaining ? sum[half][k] : -INFINITY;
     }
 
-    /* Masked tokens can no longer matter. In place. */
+    /* Sets masked tokens to -inf, in place. */
     __device__ __forceinline__ void drop_masked(sums &sum) const
     {
-        const uint32_t *masks = (const uint32_t *)shared.masks_of_team(own_team.index);
+        const uint32_t *masks = (const uint32_t *)shared.masks_of_consumer(own_consumer.index);
         const uint32_t place = sm90_place(thread);
 #pragma unroll
-        for (int h = 0; h < team::halves; h++)
+        for (int h = 0; h < consumer::halves; h++)
 #pragma unroll
             for (int k = 0; k < n / 4; k++) {
-                int at = 4 * sm90_column(lane, k) + place / 32 + 2 * h, from = sm90_sum(k);
+                int at = 4 * sm90_column(lane, k) + place / 32 + 2 * h, from = sm90_sum_index(k);
                 uint32_t allowed = masks[at] >> place % 32;
                 sum[h][from] = allowed & 1 ? sum[h][from] : -INFINITY;
                 sum[h][from + 2] = allowed & 2 ? sum[h][from + 2] : -INFINITY;
             }
     }
 
-    /* Where the peaks of the turn-th tile lie: beside those of the tile before, unless those of
-     * tokens that no history has seen lie there. */
-    __device__ __forceinline__ int copy_of(int turn) const
+    /* Which copy of the shared maxima the turn-th tile uses. Turns alternate, unless the second
+     * copy holds the maxima of tokens that the history has not seen. */
+    __device__ __forceinline__ int maxima_copy(int turn) const
     {
-        return bounds() && p.unseen_peaks ? 0 : turn;
+        return stores_by_bounds() && p.unseen_peaks ? 0 : turn;
     }
 
-    /* The largest logit of each column: of a strip, 7 exchanges for 32 columns, then of the tile;
-     * and the same of tokens that the history has not seen. */
-    __device__ __forceinline__ void store_peaks(const sums &sum, int turn) const
+    /* Stores the largest logit of each column: reduces each subtile (7 shuffles for 32 columns),
+     * then the tile; then the largest logit of the tokens that the history has not seen. */
+    __device__ __forceinline__ void store_maxima(const sums &sum, int turn) const
     {
         const int64_t tile = tile_index();
-        find_peaks(copy_of(turn), [&](int h, int at, int) { return sum[h][at]; });
-        for (int column = thread; column < columns; column += team::threads)
-            p.peaks[column * p.peaks_stride + tile] = peak_of_tile(column, copy_of(turn));
-        if (!bounds() || !p.unseen_peaks)
+        find_maxima(maxima_copy(turn), [&](int h, int at, int) { return sum[h][at]; });
+        for (int column = thread; column < columns; column += consumer::threads)
+            p.peaks[column * p.peaks_stride + tile] = max_of_tile(column, maxima_copy(turn));
+        if (!stores_by_bounds() || !p.unseen_peaks)
             return;
-        const uint32_t *seen = (const uint32_t *)shared.seen_of_team(own_team.index);
+        const uint32_t *seen = (const uint32_t *)shared.seen_of_consumer(own_consumer.index);
         const uint32_t place = sm90_place(thread);
-        find_peaks(1, [&](int h, int at, int column) {
+        find_maxima(1, [&](int h, int at, int column) {
             uint32_t bits = seen[4 * column + place / 32 + 2 * h] >> place % 32;
             return bits >> (at >> 1 & 1) & 1 ? -INFINITY : sum[h][at];
         });
-        for (int column = thread; column < columns; column += team::threads)
-            p.unseen_peaks[column * p.peaks_stride + tile] = peak_of_tile(column, 1);
+        for (int column = thread; column < columns; column += consumer::threads)
+            p.unseen_peaks[column * p.peaks_stride + tile] = max_of_tile(column, 1);
     }
 
-    /* Which strips of the turn-th tile are stored, of which columns. Each warp finds out for itself
-     * what it has to store, so that no barrier is needed. */
-    __device__ __forceinline__ void keep_strips(int turn, kept_bits &kept) const
+    /* Selects the subtiles of the turn-th tile that are stored, for each column. Each warp computes
+     * its own bits, so that no barrier is needed. */
+    __device__ __forceinline__ void mark_subtiles(int turn, subtile_bits &selected) const
     {
-        constexpr int warps = team::threads / 32;
+        constexpr int warps = consumer::threads / 32;
 #pragma unroll
         for (int w = 0; w < words; w++) {
             const int column = 32 * w + lane;
-            uint32_t strips = column < columns ? strips_kept(column, copy_of(turn)) : 0;
+            uint32_t subtiles = column < columns ? subtiles_reaching(column, maxima_copy(turn)) : 0;
 #pragma unroll
-            for (int h = 0; h < team::halves; h++)
-                kept[h][w] = __ballot_sync(~0u, strips >> strip_of(h) & 1);
+            for (int h = 0; h < consumer::halves; h++)
+                selected[h][w] = __ballot_sync(~0u, subtiles >> subtile_of_half(h) & 1);
             if (column < columns && thread / 32 == w % warps)
                 p.stored_strips[tile_index() * 32 * gumbel_words_of(columns) + column] =
-                    (uint8_t)strips;
+                    (uint8_t)subtiles;
         }
     }
 
-    /* A bit for each strip of a column's tile that is stored, as it reaches the bound. */
-    __device__ __forceinline__ uint32_t strips_kept(int column, int copy) const
+    /* Bits of the subtiles of a column's tile that reach the bound. */
+    __device__ __forceinline__ uint32_t subtiles_reaching(int column, int copy) const
     {
-        const float *peaks = shared.peaks_of_team(own_team.index, copy) + column;
+        const float *maxima = shared.maxima_of_consumer(own_consumer.index, copy) + column;
         const float least = shared.thresholds[column];
-        uint32_t strips = 0;
+        uint32_t subtiles = 0;
 #pragma unroll
         for (int i = 0; i < CUDA_REQUEST_STRIPS; i++)
-            strips |= (uint32_t) !(peaks[i * n] < least) << i;
-        return strips;
+            subtiles |= (uint32_t) !(maxima[i * n] < least) << i;
+        return subtiles;
     }
 
     __device__ __forceinline__ int64_t tile_index() const
@@ -275,40 +277,42 @@ template <int n, class call> class tile_logits
         return (first - p.problem.first_token) / CUDA_SM90_TILE;
     }
 
-    __device__ __forceinline__ bool bounds() const { return p.template by_bounds<n>(); }
+    __device__ __forceinline__ bool stores_by_bounds() const { return p.template by_bounds<n>(); }
 
-    /* The largest value(half, which sum, column) of each strip, for all of the team. */
-    template <class F> __device__ __forceinline__ void find_peaks(int turn, F value) const
+    /* Computes the largest value(half, index of the sum, column) of each subtile; for all threads
+     * of the consumer. */
+    template <class F> __device__ __forceinline__ void find_maxima(int turn, F value) const
     {
-        float *peaks = shared.peaks_of_team(own_team.index, turn);
+        float *maxima = shared.maxima_of_consumer(own_consumer.index, turn);
 #pragma unroll
         for (int j = 0; j < n / 8; j += groups) {
             if (8 * j >= columns)
                 break;
 #pragma unroll
-            for (int h = 0; h < team::halves; h++) {
+            for (int h = 0; h < consumer::halves; h++) {
                 float largest[2 * groups];
 #pragma unroll
                 for (int k = 0; k < 2 * groups; k++) {
-                    int at = 4 * j + sm90_sum(k), column = 8 * j + sm90_column(lane, k);
+                    int at = 4 * j + sm90_sum_index(k), column = 8 * j + sm90_column(lane, k);
                     largest[k] = ptx_max_nan(value(h, at, column), value(h, at + 2, column));
                 }
                 sm90_join_lanes(largest, lane, ptx_max_nan);
-                if (lane < 8 * groups) /* the others have the same */
-                    peaks[strip_of(h) * n + 8 * j + sm90_column(lane, lane / 4)] = largest[0];
+                if (lane < 8 * groups) /* the other lanes hold the same values */
+                    maxima[subtile_of_half(h) * n + 8 * j + sm90_column(lane, lane / 4)] =
+                        largest[0];
             }
         }
-        own_team.sync();
+        own_consumer.sync();
     }
 
-    __device__ __forceinline__ float peak_of_tile(int column, int turn) const
+    __device__ __forceinline__ float max_of_tile(int column, int turn) const
     {
-        const float *peaks = shared.peaks_of_team(own_team.index, turn) + column;
-        float peak = peaks[0];
+        const float *maxima = shared.maxima_of_consumer(own_consumer.index, turn) + column;
+        float largest = maxima[0];
 #pragma unroll
-        for (int strip = 1; strip < CUDA_REQUEST_STRIPS; strip++)
-            peak = ptx_max_nan(peak, peaks[strip * n]);
-        return peak;
+        for (int subtile = 1; subtile < CUDA_REQUEST_STRIPS; subtile++)
+            largest = ptx_max_nan(largest, maxima[subtile * n]);
+        return largest;
     }
 };
 

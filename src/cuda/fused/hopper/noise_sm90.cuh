@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The noise of a tile for the Hopper kernel: for each draw the words of the blocks of 64 tokens
- * that the tile touches, one call of Philox where tiles begin at multiples of 128. They tell how
- * far the noise of a block reaches, by which it is passed over, and which token has the most of it.
+ * Noise of a tile's blocks for the Hopper kernel: for each draw, the random words of the blocks of
+ * 64 tokens that the tile touches. One call of Philox serves a tile that begins at a multiple of
+ * 128. A block's word determines an upper bound of the block's noise, and which token has the most
+ * noise.
  */
 #ifndef GUMBEL_CUDA_NOISE_SM90_CUH
 #define GUMBEL_CUDA_NOISE_SM90_CUH
@@ -13,7 +14,7 @@
 namespace
 {
 
-/* Words of a draw's blocks, from the one that holds token `first` of a tile on. */
+/* Words of a draw's blocks, from the block that holds token `first` of a tile on. */
 __device__ __forceinline__ void words_of_blocks(const sm90_draw &draw, uint32_t domain,
                                                 uint32_t first,
                                                 draw_block (&words)[CUDA_SM90_BLOCKS])
@@ -28,14 +29,15 @@ __device__ __forceinline__ void words_of_blocks(const sm90_draw &draw, uint32_t 
     words[2] = draw_block_in(next, first);
 }
 
-/* In the first tile, which has no thresholds, a block's word of reach and the place of its token of
- * most noise are one: the six bits of the place instead of the lowest of the word. */
+/* In the first tile, which has no thresholds yet, one word holds both the block's noise and the
+ * index of its token of most noise: the six bits of the index replace the lowest bits of the noise.
+ */
 __device__ __forceinline__ uint32_t first_word_of(const draw_block &block)
 {
     return (block.r & ~(GUMBEL_BLOCK - 1u)) | block.place();
 }
 
-/* No larger than the block's first word, and no smaller. */
+/* A lower and an upper bound of the block's word. */
 __device__ __forceinline__ uint32_t word_below(uint32_t first_word)
 {
     return first_word & ~(GUMBEL_BLOCK - 1u);
@@ -45,13 +47,13 @@ __device__ __forceinline__ uint32_t word_above(uint32_t first_word)
     return first_word | (GUMBEL_BLOCK - 1u);
 }
 
-/* Reaches of a tile's blocks, of the draws that belong to a thread which serves. */
+/* Reaches, upper bounds of the noise, of a tile's blocks for the draws of one service thread. */
 template <int n, class call> struct tile_reaches {
-    float of[thresholds<n, call>::template turns<SM90_SERVE_THREADS>][CUDA_SM90_BLOCKS];
+    float of[draw_thresholds<n, call>::template turns<SM90_SERVE_THREADS>][CUDA_SM90_BLOCKS];
 
-    /* From token `first` on. */
+    /* For the tile that begins at token `first`. */
     __device__ __forceinline__ tile_reaches(const call &p, const shared_sm90<n> &shared,
-                                            const thresholds<n, call> &all, int thread,
+                                            const draw_thresholds<n, call> &all, int thread,
                                             uint32_t first)
     {
         all.template each<SM90_SERVE_THREADS>(thread, [&](int i, int k) {

@@ -1,39 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The portable rung's draw from a warp's accumulators (layout: product_sm80.cuh). A lane holds
- * the four tokens of a Philox block in each of its columns, which are batch rows.
+ * The portable rung's draw from a warp's accumulators (layout: product_sm80.cuh). A lane holds the
+ * four tokens of a Philox block in each of its columns, which are batch rows.
  */
 #ifndef GUMBEL_CUDA_EPILOGUE_SM80_CUH
 #define GUMBEL_CUDA_EPILOGUE_SM80_CUH
 
 #include "cuda/fused/portable/product_sm80.cuh"
-#include "cuda/fused/portable/tallies_sm80.cuh"
+#include "cuda/fused/portable/cta_state_sm80.cuh"
 #include "cuda/common/widen.cuh"
 
 namespace
 {
 
-/* The draw from one slab, in items that hide behind the steps of the next tile's product. Its y are
- * those of eq. 2: scaled, soft-capped, -inf for tokens that do not count. An item takes `groups`
- * groups of columns, of which k counts the lane's; registers cannot be indexed, so that code for
- * every group would crowd the instruction cache: between items y rotates instead. */
-template <int n> struct epilogue {
+/* The draw from one slab, split into items that are interleaved with the steps of the next tile's
+ * product. Its y are those of eq. 2: scaled, soft-capped, -inf for tokens that do not count. An
+ * item processes `groups` groups of columns; k counts the lane's columns among them. Registers
+ * cannot be indexed, and code for every group would overflow the instruction cache, so y rotates
+ * between items. */
+template <int n> struct sm80_epilogue {
     static constexpr int groups = n / 8 < 2 ? n / 8 : 2;
-    static constexpr int rounds = n / 8 / groups; /* items that go once through all columns */
+    static constexpr int rounds = n / 8 / groups; /* items that cover all columns once */
 
     const cuda_params &p;
-    const tallies t; /* keys, zs and masses are the warp's */
+    const cta_state t; /* with the warp's own keys, zs and masses */
     const int columns, samples, lane;
-    uint32_t token; /* the lane's first of the slab, a multiple of 4 */
+    uint32_t token; /* the lane's first in the slab, a multiple of 4 */
 
-    /* Of the lane's k-th column in a round, and a sample. */
-    __device__ __forceinline__ int place(int round, int k, int sample) const
+    /* Index of the state of the lane's k-th column in a round, and a sample. */
+    __device__ __forceinline__ int state_index(int round, int k, int sample) const
     {
         return (8 * (groups * round + k / 2) + 2 * (lane & 3) + k % 2) * samples + sample;
     }
 
-    /* Make the reaches of the block that the slab is in, of all columns and samples. By the warp,
-     * before it seeds or draws. */
+    /* Computes the noise bounds of the slab's block for all columns and samples; by the warp,
+     * before it raises thresholds or draws. */
     __device__ __forceinline__ void make_reaches() const
     {
         const int warp = threadIdx.x / 32;
@@ -52,9 +53,9 @@ template <int n> struct epilogue {
         return s.reaches[threadIdx.x / 32];
     }
 
-    /* A score that one of the lane's tokens of a column surely reaches, -inf for none that is
-     * known: J, or of a greedy row any. */
-    __device__ __forceinline__ float best_floor(const float *y, int i) const
+    /* A lower bound of the best score among the lane's tokens of a column, -inf if none is known:
+     * that of the token of most noise, or of any token in a greedy row. */
+    __device__ __forceinline__ float best_lower_bound(const float *y, int i) const
     {
         const row_state &s = t.states[i];
         const float reach = reach_of(s);
@@ -75,9 +76,9 @@ template <int n> struct epilogue {
         return draw_passes(fmaf(largest, s.inverse_temperature, reach_of(s)), s.threshold);
     }
 
-    /* Store the logits of tokens from `first` to `end`. */
-    __device__ __forceinline__ void store(const float (&sum)[n / 8][8], int64_t first,
-                                          int64_t end) const
+    /* Stores the logits of tokens from `first` to `end`. */
+    __device__ __forceinline__ void store_logits(const float (&sum)[n / 8][8], int64_t first,
+                                                 int64_t end) const
     {
         const gumbel_problem &q = p.problem;
 #pragma unroll
@@ -97,24 +98,25 @@ template <int n> struct epilogue {
         }
     }
 
-    /* From sums to y, in place; tokens from `first` to `end` count. */
-    __device__ __forceinline__ void prepare(float (&sum)[n / 8][8], int64_t first,
-                                            int64_t end) const
+    /* Turns sums to y, in place; tokens from `first` to `end` count. */
+    __device__ __forceinline__ void prepare_logits(float (&sum)[n / 8][8], int64_t first,
+                                                   int64_t end) const
     {
         const gumbel_problem &q = p.problem;
         uint32_t slab = token - 4 * (lane / 4);
         bool rare = q.bias.data || q.soft_cap != 0.0f || slab < first || slab + kSlab > end;
         if (rare)
-            prepare_slowly(sum, first, end);
+            prepare_rare(sum, first, end);
         else
 #pragma unroll
             for (int k = 0; k < n; k++)
                 sum[k / 8][k % 8] *= q.scale;
     }
 
-    /* With bias, soft-cap and tokens that do not count; rolled up, a group a turn. */
-    __device__ __forceinline__ void prepare_slowly(float (&sum)[n / 8][8], int64_t first,
-                                                   int64_t end) const
+    /* Applies bias and soft-cap and sets tokens that do not count to -inf; a rolled loop, one group
+     * a turn. */
+    __device__ __forceinline__ void prepare_rare(float (&sum)[n / 8][8], int64_t first,
+                                                 int64_t end) const
     {
         const gumbel_problem &q = p.problem;
         float bias[4];
@@ -138,45 +140,45 @@ template <int n> struct epilogue {
         }
     }
 
-    /* Find what this slab's tokens surely reach: the first tile starts without a threshold, and
-     * every token would pass. */
-    __device__ __forceinline__ void seed(float (&y)[n / 8][8], int round, int sample) const
+    /* Raises thresholds to lower bounds of this slab's scores: the first tile starts without a
+     * threshold, and every token would pass. */
+    __device__ __forceinline__ void raise_initial(float (&y)[n / 8][8], int round, int sample) const
     {
 #pragma unroll
         for (int k = 0; k < 2 * groups; k++) {
             const float *own = &y[k / 2][k % 2];
-            int at = place(round, k, sample);
-            float floor = best_floor(own, at);
+            int at = state_index(round, k, sample);
+            float bound = best_lower_bound(own, at);
 #pragma unroll
             for (int lanes = 4; lanes < 32; lanes *= 2)
-                floor = fmaxf(floor, __shfl_xor_sync(~0u, floor, lanes));
-            if (lane < 4 && fabsf(floor) < INFINITY)
-                atomicMax(&t.raised[at], ordered_bits(floor));
+                bound = fmaxf(bound, __shfl_xor_sync(~0u, bound, lanes));
+            if (lane < 4 && fabsf(bound) < INFINITY)
+                atomicMax(&t.raised[at], ordered_bits(bound));
         }
         rotate<groups>(y);
     }
 
-    /* Screen each of the lane's columns as a whole, and score those that pass. */
-    __device__ __forceinline__ void draw(float (&y)[n / 8][8], int round, int sample) const
+    /* Filters each of the lane's columns as a whole, and scores those that pass. */
+    __device__ __forceinline__ void draw_columns(float (&y)[n / 8][8], int round, int sample) const
     {
         uint32_t pass = 0;
 #pragma unroll
         for (int k = 0; k < 2 * groups; k++) {
             const float *own = &y[k / 2][k % 2];
-            pass |= (uint32_t)may_pass(own, place(round, k, sample)) << k;
+            pass |= (uint32_t)may_pass(own, state_index(round, k, sample)) << k;
         }
         if (__any_sync(~0u, pass))
-            offer(y, pass, round, sample);
+            score_passing(y, pass, round, sample);
         rotate<groups>(y);
     }
 
-    /* Score what passed. Each lane goes through its own columns, so that a warp takes as many turns
-     * as its busiest lane has. */
-    __device__ __forceinline__ void offer(const float (&y)[n / 8][8], uint32_t pass, int round,
-                                          int sample) const
+    /* Scores the tokens that passed. Each lane iterates over its own columns, so a warp takes as
+     * many turns as its busiest lane. */
+    __device__ __forceinline__ void score_passing(const float (&y)[n / 8][8], uint32_t pass,
+                                                  int round, int sample) const
     {
         do {
-            int at = pass ? __ffs(pass) - 1 : 0, i = place(round, at, sample);
+            int at = pass ? __ffs(pass) - 1 : 0, i = state_index(round, at, sample);
             float4 own = {y[0][0], y[0][2], y[0][4], y[0][6]};
 #pragma unroll
             for (int k = 1; k < 2 * groups; k++) {
@@ -197,14 +199,14 @@ template <int n> struct epilogue {
         } while (__any_sync(~0u, pass));
     }
 
-    /* Add to the warp's masses. A block of 32 tokens is summed in a fixed order relative to its
+    /* Adds to the warp's masses. A block of 32 tokens is summed in a fixed order relative to its
      * largest z; lane 4 g + q adds columns 2 q and 2 q + 1 of group g. */
     __device__ __forceinline__ void add_mass(float (&y)[n / 8][8], int round) const
     {
         float2 own[2] = {};
 #pragma unroll
         for (int k = 0; k < 2 * groups; k++) {
-            float2 found = measure(&y[k / 2][k % 2], place(round, k, 0));
+            float2 found = measure_mass(&y[k / 2][k % 2], state_index(round, k, 0));
             own[k % 2] = lane / 4 == k / 2 ? found : own[k % 2];
         }
         rotate<groups>(y);
@@ -219,8 +221,9 @@ template <int n> struct epilogue {
         }
     }
 
-    /* The largest z of a column's 32 tokens, and the sum of exp(z - that): eight lanes' fours. */
-    __device__ __forceinline__ float2 measure(const float *y, int i) const
+    /* The largest z of a column's 32 tokens, and the sum of exp(z - largest), over eight lanes with
+     * four tokens each. */
+    __device__ __forceinline__ float2 measure_mass(const float *y, int i) const
     {
         float by = t.states[i].inverse_temperature, z[4], largest = -INFINITY;
 #pragma unroll
@@ -241,20 +244,20 @@ template <int n> struct epilogue {
         return {largest, mass};
     }
 
-    /* Move every group of columns `by` groups down, the lowest ones to the top. */
+    /* Moves every group of columns `by` groups down, the lowest ones to the top. */
     template <int by> static __device__ __forceinline__ void rotate(float (&y)[n / 8][8])
     {
         if constexpr (8 * by < n) {
-            float head[by][8];
+            float first[by][8];
 #pragma unroll
             for (int i = 0; i < 8 * by; i++)
-                head[i / 8][i % 8] = y[i / 8][i % 8];
+                first[i / 8][i % 8] = y[i / 8][i % 8];
 #pragma unroll
             for (int i = 0; i < n - 8 * by; i++)
                 y[i / 8][i % 8] = y[i / 8 + by][i % 8];
 #pragma unroll
             for (int i = 0; i < 8 * by; i++)
-                y[n / 8 - by + i / 8][i % 8] = head[i / 8][i % 8];
+                y[n / 8 - by + i / 8][i % 8] = first[i / 8][i % 8];
         }
     }
 };

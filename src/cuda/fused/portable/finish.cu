@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   merges the summaries of all parts of a row and writes the outputs, or the merged
- *        summaries.
- * COST   48 bytes a part, row and sample, from the second-level cache: one wait for it, and what
- *        comes before and after a launch, some 3 us in all.
- * MAP    a warp a row and sample, which is a CTA.
+ * WHAT   merges the summaries of all CTAs of a row, and writes the outputs or the merged summaries.
+ * COST   48 bytes a CTA, row and sample, from L2: one round trip, and the start and end of a
+ *        launch, some 3 us in all.
+ * MAP    one warp, which is a CTA, for each row and sample.
  */
 #include "cuda/common/merge.cuh"
 
@@ -18,7 +17,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_FINISH_THREADS)
     finish_draw(p, blockIdx.x, p.problem.with_mass != 0);
 }
 
-/* The summary of the lane whose number differs by `bit`. */
+/* The summary of the lane whose index differs in `bit`. */
 static __device__ __forceinline__ gumbel_summary other_summary(const gumbel_summary &own, int bit)
 {
     constexpr int words = sizeof own / sizeof(uint32_t);
@@ -32,7 +31,7 @@ static __device__ __forceinline__ gumbel_summary other_summary(const gumbel_summ
     return other;
 }
 
-/* What all parts found of draw `at`, by a warp; every lane gets it. */
+/* Merges the summaries of draw `at` from all CTAs; by a warp; every lane gets the result. */
 static __device__ gumbel_summary merge_any(const cuda_params &p, int64_t at)
 {
     gumbel_summary own;
@@ -46,8 +45,8 @@ static __device__ gumbel_summary merge_any(const cuda_params &p, int64_t at)
     return own;
 }
 
-/* Summaries that may have come from anywhere: merged into others, or finished. A row's status and
- * log-normaliser are those of its first draw. */
+/* Summaries of any origin: merged into others, or finished. The first draw of a row determines the
+ * row's status and log-normaliser. */
 extern "C" __global__ void __launch_bounds__(CUDA_FINISH_THREADS)
     gumbel_finish_any(const __grid_constant__ cuda_params p)
 {

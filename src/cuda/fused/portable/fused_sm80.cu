@@ -1,35 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   the fused draw (eq. 1 to 4; FlashSampling, Algorithm 2) on GPUs from compute capability
- *        8.0 on: bfloat16 and float16 on the tensor cores, float32 by fma, and by fma 16-bit
- *        weights with float32 hidden states.
- * COST   the weights, once for every n <= 64 batch rows, where mixed for 8; 2 V D n flops.
- * MAP    as many CTAs of four warps as a GPU holds at once (two or three a multiprocessor); each
- *        takes one stretch of the vocabulary, in tiles of 128 tokens. A warp takes 32 of these and
- *        all n columns, the batch padded to 8 .. 64; a lane the four tokens of a Philox block and
- *        two of every eight columns. While a tile is multiplied the one before is drawn from, some
- *        columns a stage, so that the draw hides behind the loads.
- * SMEM   a ring of 3 or 4 stages, each 128 bytes of 128 weight rows (16 KiB) and of n hidden states
- *        (128 n bytes, where mixed 256 n); 104 bytes a column and sample; with the mass, 192 bytes
- *        a column.
- * SYNC   one __syncthreads() a stage: it is there for all warps, and all have read the stage
- *        that is copied over next. The items of the draw lie between the same meetings: what raises
- *        thresholds, what moves them and what reads them are never in one stretch.
- * NUMERICS  a dot product is summed 16 elements an mma (float32: one an fma), in the order of D, or
- *        where mixed in the CPU's order (docs/maths.md, section 4), to the same bits; masses of 32
- *        tokens are added exactly. Nothing depends on n, the batch or the grid.
+ * WHAT   the fused draw (eq. 1 to 4; FlashSampling, Algorithm 2) on GPUs of compute capability 8.0
+ *        and later: bfloat16 and float16 on the tensor cores; float32, and 16-bit weights with
+ *        float32 hidden states, by fma.
+ * COST   the weights, read once for every n <= 64 batch rows, or 8 with mixed dtypes; 2 V D n
+ *        flops.
+ * MAP    as many CTAs of four warps as a GPU runs at once (two or three a multiprocessor); each
+ *        takes one contiguous range of the vocabulary, in tiles of 128 tokens. A warp takes 32 of
+ *        these tokens and all n columns, the batch padded to 8 .. 64; a lane takes the four tokens
+ *        of a Philox block and two of every eight columns. The draw from a tile is interleaved with
+ *        the stages of the next product, some columns a stage, so that the loads hide it.
+ * SMEM   a ring of 3 or 4 stages, each with 128 bytes of 128 weight rows (16 KiB) and of n hidden
+ *        states (128 n bytes; 256 n with mixed dtypes); 104 bytes a column and sample; with the
+ *        mass, 192 bytes a column.
+ * SYNC   one __syncthreads() a stage: all warps see the stage, and all have read the stage that is
+ *        overwritten next. These barriers also separate the items of the draw: no interval between
+ *        two of them both writes and reads a threshold or the value it will be raised to.
+ * NUMERICS  a dot product is summed 16 elements an mma (float32: one an fma), in the order of D;
+ *        with mixed dtypes in the CPU's order (docs/maths.md, section 4), to the same bits. Masses
+ *        of 32 tokens are added exactly. Nothing depends on n, the batch or the grid.
  */
 #include "cuda/fused/portable/epilogue_sm80.cuh"
 
 namespace
 {
 
-/* The CTA's shared memory: stages, then tallies. Sizes as cuda_policy.h has them for the host. */
+/* The CTA's shared memory: stages, then its state. The host computes the same sizes
+ * (cuda_policy.h). */
 template <int n, int ratio>
-__device__ __forceinline__ tallies place_tallies(unsigned char *shared, int samples)
+__device__ __forceinline__ cta_state place_state(unsigned char *shared, int samples)
 {
-    using sizes = layout<n, ratio>;
-    tallies t;
+    using sizes = stage_layout<n, ratio>;
+    cta_state t;
     int count = n * samples;
     t.states = (row_state *)(shared + sizes::stages * sizes::stage_bytes);
     t.keys = (unsigned long long *)(t.states + count);
@@ -42,11 +44,12 @@ __device__ __forceinline__ tallies place_tallies(unsigned char *shared, int samp
 static_assert(CUDA_SM80_STATE_BYTES ==
                   sizeof(row_state) + kWarps * (sizeof(uint64_t) + sizeof(float)) + 8,
               "the host counts what the kernel places");
-static_assert(CUDA_SM80_MASS_BYTES == kWarps * sizeof(gumbel_summary), "likewise");
+static_assert(CUDA_SM80_MASS_BYTES == kWarps * sizeof(gumbel_summary),
+              "the host counts what the kernel places");
 static_assert(CUDA_SM80_STATES <= kThreads, "a thread exchanges one threshold");
 
-/* The same with what is the warp's own. */
-template <int n> __device__ __forceinline__ tallies warp_tallies(tallies t, int samples)
+/* The CTA's state with pointers to the warp's own keys, zs and masses. */
+template <int n> __device__ __forceinline__ cta_state warp_state(cta_state t, int samples)
 {
     int warp = threadIdx.x / 32;
     t.keys += warp * n * samples;
@@ -56,7 +59,7 @@ template <int n> __device__ __forceinline__ tallies warp_tallies(tallies t, int 
 }
 
 template <int n>
-__device__ __forceinline__ void clear_tallies(const cuda_params &p, const tallies &t)
+__device__ __forceinline__ void clear_state(const cuda_params &p, const cta_state &t)
 {
     const gumbel_problem &q = p.problem;
     int samples = q.sampling.num_samples, used = (int)q.batch * samples, count = n * samples;
@@ -72,9 +75,9 @@ __device__ __forceinline__ void clear_tallies(const cuda_params &p, const tallie
             gumbel_summary_empty(&t.masses[i]);
 }
 
-/* One summary a row and sample: the warps' best tokens and masses. */
+/* Writes one summary a row and sample, merged from the warps' best tokens and masses. */
 template <int n>
-__device__ __forceinline__ void write_summary(const cuda_params &p, const tallies &t)
+__device__ __forceinline__ void write_summary(const cuda_params &p, const cta_state &t)
 {
     int samples = p.problem.sampling.num_samples, i = threadIdx.x;
     int used = (int)p.problem.batch * samples;
@@ -94,8 +97,9 @@ __device__ __forceinline__ void write_summary(const cuda_params &p, const tallie
     p.summaries[(int64_t)blockIdx.x * used + i] = s;
 }
 
-/* A use of the sums that the compiler cannot see through, and that never writes. */
-template <int n> __device__ __forceinline__ void keep(const float (&sum)[n / 8][8], uint32_t *never)
+/* Uses the sums so that the compiler keeps the product; never writes. */
+template <int n>
+__device__ __forceinline__ void sink_sums(const float (&sum)[n / 8][8], uint32_t *never)
 {
     float all = 0.0f;
 #pragma unroll
@@ -105,8 +109,8 @@ template <int n> __device__ __forceinline__ void keep(const float (&sum)[n / 8][
         *never = 0;
 }
 
-/* Where a CTA's share of the vocabulary begins: even shares of the slabs, by global ids. */
-__device__ __forceinline__ int64_t share_begin(const cuda_params &p, int part)
+/* First token of a CTA's range of the vocabulary: even ranges in units of slabs, by global ids. */
+__device__ __forceinline__ int64_t range_begin(const cuda_params &p, int part)
 {
     int64_t origin = p.problem.first_token / kSlab * kSlab;
     uint32_t slabs = (uint32_t)((p.problem.end_token - origin + kSlab - 1) / kSlab);
@@ -114,74 +118,79 @@ __device__ __forceinline__ int64_t share_begin(const cuda_params &p, int part)
     return origin + (int64_t)(each * part + min((uint32_t)part, more)) * kSlab;
 }
 
-/* The warps' and the CTA's part in drawing from a tile, item by item: in the first tile seeds; an
- * exchange of thresholds; the draws; masses; and what was found, to other CTAs. The CTA meets
- * before each item. With the first item a warp makes the reaches of its block. */
-template <int n> struct drawing {
-    epilogue<n> &warp;
-    exchange &floors;
+/* The draw from a tile as a sequence of items: in the first tile, initial thresholds; exchange of
+ * thresholds; draws; masses; publication of this CTA's thresholds. A barrier precedes each item. In
+ * the first item a warp also computes the noise bounds of its block. */
+template <int n> struct draw_items {
+    sm80_epilogue<n> &warp;
+    threshold_exchange &thresholds;
     int samples, with_mass;
 
-    __device__ __forceinline__ int seeds() const { return epilogue<n>::rounds * samples; }
-    __device__ __forceinline__ int items(bool first) const
+    __device__ __forceinline__ int initial_items() const
     {
-        return (first ? seeds() : 0) + 1 + epilogue<n>::rounds * (samples + with_mass) + 1;
+        return sm80_epilogue<n>::rounds * samples;
+    }
+    __device__ __forceinline__ int item_count(bool first) const
+    {
+        return (first ? initial_items() : 0) + 1 +
+               sm80_epilogue<n>::rounds * (samples + with_mass) + 1;
     }
 
     /* `active`: the warp has a slab of the tile. */
-    __device__ __forceinline__ void run(float (&y)[n / 8][8], int item, bool first,
-                                        bool active) const
+    __device__ __forceinline__ void run_item(float (&y)[n / 8][8], int item, bool first,
+                                             bool active) const
     {
-        constexpr int rounds = epilogue<n>::rounds;
-        int at = item - (first ? seeds() : 0), draw = at - 1, mass = draw - rounds * samples;
+        constexpr int rounds = sm80_epilogue<n>::rounds;
+        int at = item - (first ? initial_items() : 0), draw = at - 1,
+            mass = draw - rounds * samples;
         if (item == 0 && active)
             warp.make_reaches();
         if (at == 0) {
             if (first)
-                floors.give(blockIdx.x, kSeeders);
-            floors.take();
+                thresholds.publish_raised(blockIdx.x, kEarlyPublishers);
+            thresholds.update();
         } else if (mass == rounds * with_mass)
-            floors.give(0, 1);
+            thresholds.publish_raised(0, 1);
         else if (!active)
             return;
         else if (at < 0)
-            warp.seed(y, item % rounds, item / rounds);
+            warp.raise_initial(y, item % rounds, item / rounds);
         else if (mass < 0)
-            warp.draw(y, draw % rounds, draw / rounds);
+            warp.draw_columns(y, draw % rounds, draw / rounds);
         else
             warp.add_mass(y, mass);
     }
 };
 
-template <int n, class product> __device__ __forceinline__ void fused(const cuda_params &p)
+template <int n, class product> __device__ __forceinline__ void run_fused_sm80(const cuda_params &p)
 {
-    using sizes = layout<n, product::ratio>;
+    using sizes = stage_layout<n, product::ratio>;
     extern __shared__ __align__(128) unsigned char shared[];
     const gumbel_problem &q = p.problem;
-    int64_t begin = share_begin(p, blockIdx.x), last = share_begin(p, blockIdx.x + 1);
+    int64_t begin = range_begin(p, blockIdx.x), last = range_begin(p, blockIdx.x + 1);
     int64_t end = last < q.end_token ? last : q.end_token;
     int samples = q.sampling.num_samples, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int depths = (int)((q.hidden_size * product::size + kDepth - 1) / kDepth);
     uint32_t ring = ptx_shared_address(shared), now = 0;
-    loader<n, product::ratio> load(q, product::size, ring, begin, end);
+    stage_loader<n, product::ratio> load(q, product::size, ring, begin, end);
 #pragma unroll 1
     for (int i = 0; i < sizes::stages - 1; i++)
         load.copy_next();
 
-    tallies t = place_tallies<n, product::ratio>(shared, samples);
-    clear_tallies<n>(p, t);
-    exchange floors(p, t);
-    epilogue<n> finish = {p, warp_tallies<n>(t, samples), (int)q.batch, samples, lane, 0};
-    drawing<n> draw = {finish, floors, samples, q.with_mass != 0};
+    cta_state t = place_state<n, product::ratio>(shared, samples);
+    clear_state<n>(p, t);
+    threshold_exchange thresholds(p, t);
+    sm80_epilogue<n> epilogue = {p, warp_state<n>(t, samples), (int)q.batch, samples, lane, 0};
+    draw_items<n> draw = {epilogue, thresholds, samples, q.with_mass != 0};
     typename product::template sums<n> sums;
     float y[n / 8][8] = {};
-    bool undrawn = p.multiply_only || p.stored;
+    bool skips_draw = p.multiply_only || p.stored;
     /* Each turn multiplies a tile and draws from the one before. */
     for (int64_t tile = begin; tile < end + kTile; tile += kTile) {
         int64_t slab = tile + warp * kSlab;
         bool active = slab < end, first = tile == begin + kTile;
         int steps = tile < end ? depths : 0;
-        int items = tile == begin || undrawn ? 0 : draw.items(first);
+        int items = tile == begin || skips_draw ? 0 : draw.item_count(first);
         if (tile + kTile >= end)
             ptx_allow_launch();
         sums.clear();
@@ -196,21 +205,21 @@ template <int n, class product> __device__ __forceinline__ void fused(const cuda
                 now = now + 1 == sizes::stages ? 0 : now + 1;
             }
             if (k < items)
-                draw.run(y, k, first, slab - kTile < end);
+                draw.run_item(y, k, first, slab - kTile < end);
         }
         float sum[n / 8][8];
         sums.finish(sum);
         if (p.multiply_only)
-            keep<n>(sum, t.raised);
+            sink_sums<n>(sum, t.raised);
         if (!active)
-            continue; /* and y stays what the draws to come find */
-        finish.token = (uint32_t)slab + 4 * (lane / 4);
+            continue; /* y keeps the values for the remaining items */
+        epilogue.token = (uint32_t)slab + 4 * (lane / 4);
         if (p.stored)
-            finish.store(sum, q.first_token, end);
+            epilogue.store_logits(sum, q.first_token, end);
 #pragma unroll
         for (int i = 0; i < n; i++)
             y[i / 8][i % 8] = sum[i / 8][i % 8];
-        finish.prepare(y, q.first_token, end);
+        epilogue.prepare_logits(y, q.first_token, end);
     }
     __syncthreads();
     write_summary<n>(p, t);
@@ -222,7 +231,7 @@ template <int n, class product> __device__ __forceinline__ void fused(const cuda
     extern "C" __global__ void __launch_bounds__(kThreads, ctas)                                   \
         gumbel_fused_sm80_##name##_##n(const __grid_constant__ cuda_params params)                 \
     {                                                                                              \
-        fused<n, product>(params);                                                                 \
+        run_fused_sm80<n, product>(params);                                                        \
     }
 #define KERNELS(n)                                                                                 \
     KERNEL(n, bf16, product_16bit<false>, CUDA_SM80_CTAS(n))                                       \

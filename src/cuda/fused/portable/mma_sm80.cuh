@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Instructions from compute capability 8.0 on, one a function: copies from global to shared memory
- * that pass the registers by, ldmatrix, and mma.sync.
+ * PTX instructions from compute capability 8.0 on, one a function: cp.async, ldmatrix and mma.sync.
  */
 #ifndef GUMBEL_CUDA_MMA_SM80_CUH
 #define GUMBEL_CUDA_MMA_SM80_CUH
 
 #include "cuda/common/ptx.cuh"
 
-/* Copy 16 bytes to the shared address `to`, of which `bytes` are read and the rest are zeros. */
+/* Copies 16 bytes to the shared address `to`: the first `bytes` are read, the others are zeros. */
 PTX void sm80_copy(uint32_t to, const void *from, uint32_t bytes)
 {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
@@ -18,14 +17,14 @@ PTX void sm80_copy(uint32_t to, const void *from, uint32_t bytes)
 
 PTX void sm80_copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
-/* Return once all of this thread's groups of copies but the last `pending` are there. */
+/* Waits until at most the last `pending` groups of this thread's copies are incomplete. */
 template <int pending> PTX void sm80_copy_wait()
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
 }
 
-/* Four 8 x 8 matrices of 16-bit elements: lane 8 m + i holds the shared address of row i of matrix
- * m; register m of lane 4 i + k gets elements 2 k and 2 k + 1 of that row. */
+/* Loads four 8 x 8 matrices of 16-bit elements: lane 8 m + i holds the shared address of row i of
+ * matrix m; register m of lane 4 i + k gets elements 2 k and 2 k + 1 of that row. */
 PTX void sm80_load_matrices(uint32_t (&r)[4], uint32_t row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -44,8 +43,8 @@ PTX float4 sm80_load_four(uint32_t from)
     return x;
 }
 
-/* sum[0 .. 3] += a * b, 16 x 8 x 16, in float32. With g = lane / 4 and k = lane % 4 they are row g,
- * columns 2 k and 2 k + 1, then row g + 8 (PTX ISA, matrix fragments for mma.m16n8k16). */
+/* sum[0 .. 3] += a * b, 16 x 8 x 16, in float32. With g = lane / 4 and k = lane % 4 the sums are
+ * row g, columns 2 k and 2 k + 1, then row g + 8 (PTX ISA, matrix fragments for mma.m16n8k16). */
 template <bool half>
 PTX void sm80_multiply(float *sum, const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
 {

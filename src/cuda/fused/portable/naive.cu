@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   the fused draw (eq. 1 to 4) for anyone to read, and for what the tuned kernels do not
- *        serve: any mix of dtypes, any V, D, stride and shard, on any GPU.
- * COST   weights are read once for every 4 rows of the batch, mostly from the second-level cache;
- *        every token is scored, none is screened.
+ * WHAT   the fused draw (eq. 1 to 4), written to be read, and for calls that the tuned kernels do
+ *        not serve: any mix of dtypes, any V, D, stride and shard, on any GPU.
+ * COST   weights are read once for every 4 rows of the batch, mostly from L2; every token is
+ *        scored.
  * MAP    a CTA takes 4 batch rows through a chunk of the vocabulary, 64 tokens at a time. 16
- *        threads sum a dot product; then a warp a row and sample scores the 64 tokens.
- * SMEM   [4][64] transformed logits and what a block of each row shows.
- * SYNC   three __syncthreads() a block: logits are there, mass is there, both are used up.
+ *        threads compute a dot product; then a warp a row and sample scores the 64 tokens.
+ * SMEM   [4][64] transformed logits; the largest z, mass and flags of each row's block.
+ * SYNC   three __syncthreads() a block: logits are written, masses are written, both are read.
  * NUMERICS  the order of every sum is the CPU's (docs/maths.md, sections 4 and 5): the same bits.
  */
 #include "core/row.h"
@@ -19,10 +19,10 @@
 namespace
 {
 
-constexpr int kRows = CUDA_NAIVE_ROWS, kLanes = 16, kTeams = CUDA_THREADS / kLanes;
+constexpr int kRows = CUDA_NAIVE_ROWS, kLanes = 16, kDotGroups = CUDA_THREADS / kLanes;
 constexpr int kWarps = CUDA_THREADS / 32;
 static_assert(kRows <= kWarps, "a warp measures a row");
-static_assert(kRows <= kLanes, "a lane of a team transforms a row");
+static_assert(kRows <= kLanes, "a lane of a group transforms a row");
 
 struct block {
     float z[kRows][GUMBEL_BLOCK];
@@ -32,7 +32,7 @@ struct block {
     gumbel_row rows[kRows];
 };
 
-/* Sum of sixteen lanes: j with j + 8, then j + 4, j + 2, j + 1. Every lane gets it. */
+/* Sums over sixteen lanes: j with j + 8, then j + 4, j + 2, j + 1. Every lane gets the sum. */
 __device__ __forceinline__ float sum_lanes(float x)
 {
 #pragma unroll
@@ -41,16 +41,16 @@ __device__ __forceinline__ float sum_lanes(float x)
     return x;
 }
 
-/* This lane's share of the dot products of weight row `i` with `rows` hidden states from `first`
- * on. */
-__device__ void multiply(const gumbel_problem &p, int64_t i, int64_t first, int rows, int lane,
-                         float sums[kRows])
+/* Adds this lane's terms of the dot products of weight row `i` with `rows` hidden states from
+ * `first` on. */
+__device__ void add_dot_products(const gumbel_problem &p, int64_t i, int64_t first, int rows,
+                                 int lane, float sums[kRows])
 {
     bool pairs = p.weight.dtype == GUMBEL_BFLOAT16;
     for (int64_t k = 0; k < p.hidden_size; k += 2 * kLanes)
         for (int half = 0; half < 2; half++) {
             int64_t at = k + (pairs ? 2 * lane + half : lane + kLanes * half);
-            bool inside = at < p.hidden_size; /* else zeros, whose sum with -0 is +0 */
+            bool inside = at < p.hidden_size; /* otherwise zeros, whose sum with -0 is +0 */
             float w = inside
                           ? widen_element(p.weight.data, p.weight.dtype, i * p.weight.stride + at)
                           : 0.0f;
@@ -65,17 +65,18 @@ __device__ void multiply(const gumbel_problem &p, int64_t i, int64_t first, int 
         }
 }
 
-/* Transformed logits of the 64 tokens from `token` on; -inf for those that do not count. */
+/* Writes the transformed logits of the 64 tokens from `token` on; -inf for tokens that do not
+ * count. */
 __device__ void make_logits(const cuda_params &p, block &b, int64_t token, int64_t first, int rows)
 {
     const gumbel_problem &q = p.problem;
-    int team = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
-    for (int t = team; t < GUMBEL_BLOCK; t += kTeams) {
+    int dot_group = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
+    for (int t = dot_group; t < GUMBEL_BLOCK; t += kDotGroups) {
         int64_t id = token + t, i = id - q.first_token;
         bool counts = i >= 0 && id < q.end_token;
         float sums[kRows] = {};
         if (counts)
-            multiply(q, i, first, rows, lane, sums);
+            add_dot_products(q, i, first, rows, lane, sums);
         float bias = counts && q.bias.data ? widen_element(q.bias.data, q.bias.dtype, i) : -0.0f;
 #pragma unroll
         for (int r = 0; r < kRows; r++) {
@@ -90,8 +91,8 @@ __device__ void make_logits(const cuda_params &p, block &b, int64_t token, int64
     }
 }
 
-/* The mass and flags of a row's block, by one warp: eq. 8. */
-__device__ void measure(block &b, int row, int lane)
+/* Writes the mass (eq. 8) and flags of a row's block; by one warp. */
+__device__ void measure_block(block &b, int row, int lane)
 {
     float low = b.z[row][lane], high = b.z[row][lane + 32], largest = fmaxf(low, high);
     bool nan = isnan(low) || isnan(high), infinite = low == INFINITY || high == INFINITY;
@@ -111,9 +112,10 @@ __device__ void measure(block &b, int row, int lane)
     }
 }
 
-/* Draw one sample of a row from the block, by one warp; lane 0 keeps `best`. */
-__device__ void draw(const gumbel_problem &q, const block &b, int row, int sample, int64_t token,
-                     int lane, gumbel_summary *best)
+/* Draws one sample of a row from the block and merges it into `best`; by one warp, lane 0 writes.
+ */
+__device__ void draw_sample(const gumbel_problem &q, const block &b, int row, int sample,
+                            int64_t token, int lane, gumbel_summary *best)
 {
     gumbel_stream stream = b.rows[row].stream;
     stream.sample += (uint32_t)sample;
@@ -179,10 +181,10 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS)
         if (p.multiply_only || p.stored)
             continue;
         if (warp < rows)
-            measure(b, warp, lane);
+            measure_block(b, warp, lane);
         __syncthreads();
         for (int i = warp; i < rows * samples; i += kWarps)
-            draw(q, b, i / samples, i % samples, token, lane, &out[i]);
+            draw_sample(q, b, i / samples, i % samples, token, lane, &out[i]);
         __syncthreads();
     }
 }

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The portable rung's stages: how weights and hidden states come into shared memory, and how a warp
- * multiplies them.
+ * The portable rung's stages: how weights and hidden states are copied to shared memory, and how a
+ * warp multiplies them.
  *
- * A stage holds 128 bytes of each of 128 weight rows and as many elements of each of n hidden
- * states, which are as wide or twice as wide (`ratio`), a row after the other. The 16-byte pieces
- * of a row are swizzled, piece c to place c ^ (row / 4 % 8) for weights, c ^ (row % 8) for hidden
- * states, so that the eight addresses that are read together lie in different banks: a lane's four
- * tokens are neighbours, hence a quarter warp reads every fourth row.
+ * A stage holds 128 bytes of each of 128 weight rows, and as many elements of each of n hidden
+ * states, one row after the other. Elements of hidden states have the width of weights or twice
+ * that (`ratio`). The 16-byte vectors of a row are swizzled, vector c to place c ^ (row / 4 % 8)
+ * for weights and c ^ (row % 8) for hidden states, so that eight addresses that are read together
+ * lie in different banks: a lane's four tokens are neighbours, hence a quarter warp reads every
+ * fourth row.
  */
 #ifndef GUMBEL_CUDA_PRODUCT_SM80_CUH
 #define GUMBEL_CUDA_PRODUCT_SM80_CUH
@@ -23,122 +24,123 @@ namespace
 constexpr int kTile = CUDA_SM80_TILE, kThreads = CUDA_SM80_THREADS, kWarps = kThreads / 32;
 constexpr int kSlab = CUDA_SM80_SLAB; /* tokens of a tile that a warp takes */
 constexpr int kDepth = 128;           /* bytes of a row in a stage */
-constexpr int kPieces = kDepth / 16;
-constexpr int kBeside = kThreads / kPieces; /* rows that are copied side by side */
+constexpr int kVectors = kDepth / 16;
+constexpr int kRowsAtOnce = kThreads / kVectors; /* rows that the CTA copies at once */
 static_assert(kSlab * kWarps == kTile, "a tile is a slab of each warp");
 static_assert(kSlab == 32, "a lane takes four of the tokens of two 16-row products");
-static_assert(kBeside == 16, "the swizzle of a thread's rows is written for this");
+static_assert(kRowsAtOnce == 16, "the swizzle of a thread's rows is written for this");
 
-template <int n, int ratio> struct layout {
+template <int n, int ratio> struct stage_layout {
     static constexpr int weight_bytes = kTile * kDepth;
     static constexpr int stage_bytes = weight_bytes + n * kDepth * ratio;
     static constexpr int stages = CUDA_SM80_STAGES(n);
 };
 
-/* A thread's share of the copies: one piece of every 16th weight row, tile after tile, and of every
- * 16th or 8th hidden state. */
-template <int n, int ratio> struct loader {
-    using sizes = layout<n, ratio>;
-    static constexpr int hidden_pieces = kPieces * ratio;
-    static constexpr int hidden_beside = kThreads / hidden_pieces;
+/* A thread's copies: one vector of every 16th weight row, tile after tile, and of every 16th or 8th
+ * hidden state. */
+template <int n, int ratio> struct stage_loader {
+    using sizes = stage_layout<n, ratio>;
+    static constexpr int hidden_vectors = kVectors * ratio;
+    static constexpr int hidden_at_once = kThreads / hidden_vectors;
 
-    const unsigned char *weight; /* its first row of the tile, at the present depth */
+    const unsigned char *weight; /* its first row of the tile, at the current depth */
     const unsigned char *hidden;
     int64_t weight_step, hidden_step; /* bytes to its next row */
     int64_t first, end;               /* tokens of this CTA that count */
     int64_t token;                    /* of its first row of the tile */
-    int bytes; /* that its piece has at depth 0 and from there on: it starts at most there */
-    int row_bytes, left, hidden_left, columns;
+    int bytes;                        /* from its vector at depth 0 to the end of the row */
+    int row_bytes, remaining, hidden_remaining, columns;
     uint32_t weight_to, hidden_to; /* shared addresses in the next stage */
-    uint32_t last_to;              /* where weight_to is in the last stage of the ring */
+    uint32_t last_to;              /* weight_to in the last stage of the ring */
     uint32_t counts;               /* bit i: its row i of the tile counts */
 
-    /* `size`: of an element of the weights. */
-    __device__ __forceinline__ loader(const gumbel_problem &q, int size, uint32_t ring,
-                                      int64_t begin, int64_t last)
+    /* `size`: bytes of an element of the weights. */
+    __device__ __forceinline__ stage_loader(const gumbel_problem &q, int size, uint32_t ring,
+                                            int64_t begin, int64_t last)
     {
-        int piece = threadIdx.x % kPieces, row = threadIdx.x / kPieces;
-        int hidden_piece = threadIdx.x % hidden_pieces, column = threadIdx.x / hidden_pieces;
+        int vector = threadIdx.x % kVectors, row = threadIdx.x / kVectors;
+        int hidden_vector = threadIdx.x % hidden_vectors, column = threadIdx.x / hidden_vectors;
         int64_t weight_row = q.weight.stride * size, hidden_row = q.hidden.stride * size * ratio;
-        weight_step = kBeside * weight_row;
-        hidden_step = hidden_beside * hidden_row;
+        weight_step = kRowsAtOnce * weight_row;
+        hidden_step = hidden_at_once * hidden_row;
         first = q.first_token > begin ? q.first_token : begin;
         end = last;
         token = begin + row;
         weight = (const unsigned char *)q.weight.data + (token - q.first_token) * weight_row +
-                 16 * piece;
-        hidden = (const unsigned char *)q.hidden.data + column * hidden_row + 16 * hidden_piece;
+                 16 * vector;
+        hidden = (const unsigned char *)q.hidden.data + column * hidden_row + 16 * hidden_vector;
         row_bytes = (int)(q.hidden_size * size);
-        bytes = left = row_bytes - 16 * piece;
-        hidden_left = row_bytes * ratio - 16 * hidden_piece;
+        bytes = remaining = row_bytes - 16 * vector;
+        hidden_remaining = row_bytes * ratio - 16 * hidden_vector;
         columns = (int)q.batch - column;
-        weight_to = ring + row * kDepth + 16 * (piece ^ row / 4);
-        hidden_to =
-            ring + sizes::weight_bytes + column * kDepth * ratio + 16 * (hidden_piece ^ column % 8);
+        weight_to = ring + row * kDepth + 16 * (vector ^ row / 4);
+        hidden_to = ring + sizes::weight_bytes + column * kDepth * ratio +
+                    16 * (hidden_vector ^ column % 8);
         last_to = weight_to + (sizes::stages - 1) * sizes::stage_bytes;
-        count();
+        mark_rows();
     }
 
-    __device__ __forceinline__ void count()
+    __device__ __forceinline__ void mark_rows()
     {
         counts = 0;
 #pragma unroll
-        for (int i = 0; i < kTile / kBeside; i++)
-            counts |= (uint32_t)(token + kBeside * i >= first && token + kBeside * i < end) << i;
+        for (int i = 0; i < kTile / kRowsAtOnce; i++)
+            counts |= (uint32_t)(token + kRowsAtOnce * i >= first && token + kRowsAtOnce * i < end)
+                      << i;
     }
 
-    static __device__ __forceinline__ uint32_t clamped(int bytes_left)
+    static __device__ __forceinline__ uint32_t clamp_to_vector(int bytes_remaining)
     {
-        return bytes_left < 0 ? 0 : bytes_left < 16 ? bytes_left : 16;
+        return bytes_remaining < 0 ? 0 : bytes_remaining < 16 ? bytes_remaining : 16;
     }
 
-    /* Start the copies of a stage, and go on to the next one. */
+    /* Issues the copies of a stage, and advances to the next one. */
     __device__ __forceinline__ void copy()
     {
-        uint32_t size = clamped(left), hidden_size = clamped(hidden_left);
+        uint32_t size = clamp_to_vector(remaining), hidden_size = clamp_to_vector(hidden_remaining);
 #pragma unroll
-        for (int i = 0; i < kTile / kBeside; i++)
-            sm80_copy((weight_to ^ (i & 1) << 6) + i * kBeside * kDepth, weight + i * weight_step,
-                      counts >> i & 1 ? size : 0);
+        for (int i = 0; i < kTile / kRowsAtOnce; i++)
+            sm80_copy((weight_to ^ (i & 1) << 6) + i * kRowsAtOnce * kDepth,
+                      weight + i * weight_step, counts >> i & 1 ? size : 0);
 #pragma unroll
-        for (int i = 0; i < (n + hidden_beside - 1) / hidden_beside; i++)
-            if (n % hidden_beside == 0 || threadIdx.x < n * hidden_pieces)
-                sm80_copy(hidden_to + i * hidden_beside * kDepth * ratio, hidden + i * hidden_step,
-                          hidden_beside * i < columns ? hidden_size : 0);
+        for (int i = 0; i < (n + hidden_at_once - 1) / hidden_at_once; i++)
+            if (n % hidden_at_once == 0 || threadIdx.x < n * hidden_vectors)
+                sm80_copy(hidden_to + i * hidden_at_once * kDepth * ratio, hidden + i * hidden_step,
+                          hidden_at_once * i < columns ? hidden_size : 0);
         weight += kDepth;
         hidden += kDepth * ratio;
-        left -= kDepth;
-        hidden_left -= kDepth * ratio;
+        remaining -= kDepth;
+        hidden_remaining -= kDepth * ratio;
         uint32_t on =
             weight_to == last_to ? -(sizes::stages - 1) * sizes::stage_bytes : sizes::stage_bytes;
         weight_to += on;
         hidden_to += on;
-        if (left <= bytes - row_bytes)
+        if (remaining <= bytes - row_bytes)
             next_tile();
     }
 
     __device__ __forceinline__ void next_tile()
     {
-        int back = bytes - left;
-        weight += kTile / kBeside * weight_step - back;
+        int back = bytes - remaining;
+        weight += kTile / kRowsAtOnce * weight_step - back;
         hidden -= back * ratio;
-        left = bytes;
-        hidden_left += back * ratio;
+        remaining = bytes;
+        hidden_remaining += back * ratio;
         token += kTile;
-        count();
+        mark_rows();
     }
 
-    /* The copies of the next stage, if there is one, as one group. */
+    /* Issues the copies of the next stage, if there is one, as one group. */
     __device__ __forceinline__ void copy_next()
     {
-        if (token - threadIdx.x / kPieces < end)
+        if (token - threadIdx.x / kVectors < end)
             copy();
         sm80_copy_commit();
     }
 };
 
-/* What a lane holds of a product: value[j][2 i + c] is that of token i (of the four from
- * 4 * (lane / 4) on) and column 8 j + 2 * (lane % 4) + c. */
+/* A lane's accumulators: value[j][2 i + c] is token i (of the four from 4 * (lane / 4) on) and
+ * column 8 j + 2 * (lane % 4) + c. */
 template <int n> struct plain_sums {
     float value[n / 8][8];
 
@@ -171,7 +173,7 @@ template <bool half> struct product_16bit {
         uint32_t weights = slab + (4 * row + (lane / 8 & 1)) * kDepth;
         uint32_t hidden = stage + kTile * kDepth + row * kDepth;
 #pragma unroll
-        for (int pair = 0; pair < kPieces / 4; pair++) {
+        for (int pair = 0; pair < kVectors / 4; pair++) {
             uint32_t a[2][2][4]; /* [step][block] */
 #pragma unroll
             for (int step = 0; step < 2; step++)
@@ -195,8 +197,7 @@ template <bool half> struct product_16bit {
     }
 };
 
-/* float32 has no product on the tensor cores that keeps its bits: one fma an element, in the order
- * of D. */
+/* float32: one fma an element, in the order of D, as no tensor-core product keeps its bits. */
 struct product_32bit {
     static constexpr int size = 4, ratio = 1;
     template <int n> using sums = plain_sums<n>;
@@ -208,17 +209,17 @@ struct product_32bit {
         uint32_t weights = stage + (threadIdx.x / 32 * kSlab + 4 * g) * kDepth;
         uint32_t hidden = stage + kTile * kDepth + column * kDepth;
 #pragma unroll 2
-        for (int piece = 0; piece < kPieces; piece++) {
+        for (int vector = 0; vector < kVectors; vector++) {
             float4 w[4];
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                w[i] = sm80_load_four(weights + i * kDepth + 16 * (piece ^ g));
+                w[i] = sm80_load_four(weights + i * kDepth + 16 * (vector ^ g));
 #pragma unroll
             for (int j = 0; j < n / 8; j++)
 #pragma unroll
                 for (int c = 0; c < 2; c++) {
-                    float4 h =
-                        sm80_load_four(hidden + (8 * j + c) * kDepth + 16 * (piece ^ (column + c)));
+                    float4 h = sm80_load_four(hidden + (8 * j + c) * kDepth +
+                                              16 * (vector ^ (column + c)));
 #pragma unroll
                     for (int i = 0; i < 4; i++) {
                         float &s = sum.value[j][2 * i + c];
@@ -232,7 +233,7 @@ struct product_32bit {
     }
 };
 
-/* The sixteen sums of docs/maths.md, section 4, of each of a lane's tokens and columns. */
+/* The sixteen partial sums of docs/maths.md, section 4, of each of a lane's tokens and columns. */
 struct canonical_sums {
     float value[16][8];
 
@@ -262,45 +263,47 @@ struct canonical_sums {
 };
 
 /* 16-bit weights with float32 hidden states: by fma, in the order of the canonical dot product, so
- * that its bits are the CPU's and the naive kernel's. n is 8: more sums do not fit registers. */
+ * that the bits equal those of the CPU and of the naive kernel. n is 8: more sums do not fit the
+ * registers. */
 template <bool half> struct product_mixed {
     static constexpr int size = 2, ratio = 2;
     template <int n> using sums = canonical_sums;
 
-    /* `left` elements of the rows are in this stage and after it: of a chunk of 32 that has none no
-     * zeros are added, which could turn -0 to +0. */
+    /* `remaining` elements of the rows are in this stage and later ones. A chunk of 32 without any
+     * of them is skipped: adding zeros could turn -0 to +0. */
     template <int n>
-    static __device__ __forceinline__ void add(canonical_sums &sum, uint32_t stage, int64_t left)
+    static __device__ __forceinline__ void add(canonical_sums &sum, uint32_t stage,
+                                               int64_t remaining)
     {
         static_assert(n == 8, "there is one group of columns");
         int g = threadIdx.x % 32 / 4, column = 2 * (threadIdx.x % 4);
         uint32_t weights = stage + (threadIdx.x / 32 * kSlab + 4 * g) * kDepth;
         uint32_t hidden = stage + kTile * kDepth + column * kDepth * ratio;
 #pragma unroll 1
-        for (int chunk = 0; chunk < 2 && 32 * chunk < left; chunk++)
+        for (int chunk = 0; chunk < 2 && 32 * chunk < remaining; chunk++)
 #pragma unroll
             for (int c = 0; c < 4; c++)
-                add_piece(sum, weights, hidden, g, column, 4 * chunk, c);
+                add_vector(sum, weights, hidden, g, column, 4 * chunk, c);
     }
 
   private:
-    /* Eight elements of the rows: piece `first` + c. */
-    static __device__ __forceinline__ void add_piece(canonical_sums &sum, uint32_t weights,
-                                                     uint32_t hidden, int g, int column, int first,
-                                                     int c)
+    /* Adds eight elements of the rows: vector `first` + c. */
+    static __device__ __forceinline__ void add_vector(canonical_sums &sum, uint32_t weights,
+                                                      uint32_t hidden, int g, int column, int first,
+                                                      int c)
     {
-        int piece = first + c;
+        int vector = first + c;
         float h[2][8];
 #pragma unroll
         for (int k = 0; k < 4; k++) {
             uint32_t row = hidden + k / 2 * kDepth * ratio;
-            float4 x = sm80_load_four(row + 16 * ((2 * piece + k % 2) ^ (column + k / 2)));
+            float4 x = sm80_load_four(row + 16 * ((2 * vector + k % 2) ^ (column + k / 2)));
             float *to = &h[k / 2][4 * (k % 2)];
             to[0] = x.x, to[1] = x.y, to[2] = x.z, to[3] = x.w;
         }
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            float4 raw = sm80_load_four(weights + i * kDepth + 16 * (piece ^ g));
+            float4 raw = sm80_load_four(weights + i * kDepth + 16 * (vector ^ g));
             const float words[4] = {raw.x, raw.y, raw.z, raw.w};
 #pragma unroll
             for (int k = 0; k < 8; k++) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The parameters of a screened draw, which know what the case of the call, cuda_screen_case_of(),
- * fixes of them, so that a plain call has no code of masks, samples and cuts between two products.
+ * Parameters of a draw with a screen, as a type for each case of a call (cuda_screen_case_of()). A
+ * case fixes some parameters at compile time, so that the kernels of a plain call contain no code
+ * for masks, samples and truncation.
  */
 #ifndef GUMBEL_CUDA_SCREEN_CASE_CUH
 #define GUMBEL_CUDA_SCREEN_CASE_CUH
@@ -13,24 +14,24 @@ namespace
 {
 
 template <cuda_screen_case kind> struct screen_call : cuda_screen_params {
-    static constexpr bool sampled = kind == CUDA_SCREEN_ANY, cuts = kind == CUDA_SCREEN_CUT;
+    static constexpr bool sampled = kind == CUDA_SCREEN_ANY, truncates = kind == CUDA_SCREEN_CUT;
     static constexpr bool masked = kind != CUDA_SCREEN_PLAIN;
-    /* Of the threads that serve, those that weigh what passes; where rows are cut, the others raise
-     * floors. */
-    static constexpr int servers = cuts ? 64 : SM90_SERVE_THREADS;
+    /* Service threads that score candidates; for truncated rows the other service threads raise
+     * shared thresholds. */
+    static constexpr int servers = truncates ? 64 : SM90_SERVE_THREADS;
 
-    /* The row of the batch that a draw is of. */
+    /* The batch row of a draw. */
     __device__ __forceinline__ int row_of(int draw) const
     {
         const int samples = sampled ? call.problem.sampling.num_samples : 1;
-        return samples == 1 ? draw : draw / samples; /* one sample pays for no division */
+        return samples == 1 ? draw : draw / samples; /* one sample needs no division */
     }
-    __device__ __forceinline__ bool lives(int draw) const
+    __device__ __forceinline__ bool is_live(int draw) const
     {
-        return cuts ? gumbel_problem_row_flags(&call.problem, draw) == 0
-                    : gumbel_problem_row_lives(&call.problem, row_of(draw));
+        return truncates ? gumbel_problem_row_flags(&call.problem, draw) == 0
+                         : gumbel_problem_row_lives(&call.problem, row_of(draw));
     }
-    /* What a draw draws by. */
+    /* Parameters of a draw. */
     __device__ __forceinline__ sm90_draw parameters_of(int draw) const
     {
         const int of = row_of(draw);
@@ -39,7 +40,7 @@ template <cuda_screen_case kind> struct screen_call : cuda_screen_params {
         return {row.stream.seed, row.stream.position, row.stream.sample + (uint32_t)sample,
                 row.inverse_temperature, row.greedy};
     }
-    /* The mask of a draw's row; NULL for none. */
+    /* The mask of a draw's row; NULL: none. */
     __device__ __forceinline__ const int32_t *mask_of(int draw) const
     {
         return masked && call.problem.request & GUMBEL_REQUEST_MASK

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   the screen of a head: each row of weights as bytes, its step, and of 64 rows how far those
- *        bytes are off (docs/maths.md, section 14); the header last. And whether a screen holds.
- * COST   the weights are read twice, the second time mostly from the caches, and half of them is
- *        written.
- * MAP    a CTA for 64 rows, a warp for one at a time; lane i takes columns 4 i to 4 i + 3 of every
- *        128.
- * NUMERICS  sums in float64: what the rounding leaves, w - s q, is exact there.
+ * WHAT   makes the screen of a head: each row of weights as bytes with a scale (step), and for each
+ *        64 rows bounds of the error of those bytes (docs/maths.md, section 14); the header is
+ *        written last. Also verifies a screen.
+ * COST   the weights are read twice, the second time mostly from the caches, and half as many bytes
+ *        are written.
+ * MAP    a CTA for 64 rows, a warp for one row at a time; lane i takes columns 4 i to 4 i + 3 of
+ *        every 128.
+ * NUMERICS  sums in float64: the rounding error w - s q is exact there.
  */
 #include "cuda/common/widen.cuh"
 #include "cuda/fused/screen/screen_split.cuh"
@@ -21,7 +22,7 @@ struct four {
     float w[4];
 };
 
-/* Elements column .. + 3 of a row; 0 behind the last. */
+/* Elements `column` to `column` + 3 of a row; 0 past the last column. */
 __device__ __forceinline__ four load_four(const gumbel_tensor &t, int64_t row, int64_t column)
 {
     four f = {};
@@ -50,20 +51,20 @@ __device__ __forceinline__ double add_over_warp(double x)
     return x;
 }
 
-/* Which row of a tile's operand a token of the tile is: the inverse of what screen_draw.cu says. */
+/* Row of the operand that holds a token of the tile: the inverse of the map in screen_draw.cu. */
 __device__ __forceinline__ int operand_row(int token)
 {
     const int half = token / 64, warp = token % 64 / 16, g = token % 16 / 2, f = token % 2;
     return 64 * half + 16 * warp + 8 * f + g;
 }
 
-/* What is known of a row. */
+/* Error, norm of the bytes and norm of the weights of a row, rounded up. */
 struct row_bounds {
     float error, size, weight;
 };
 
-/* By a warp. */
-__device__ __forceinline__ row_bounds make_row(const cuda_screen_making &m, int64_t row)
+/* Quantizes one row; by a warp. */
+__device__ __forceinline__ row_bounds make_row(const cuda_screen_build &m, int64_t row)
 {
     const int lane = threadIdx.x % 32, at = operand_row((int)(row % CUDA_SCREEN_TILE));
     const bool is_there = row < m.weight.rows;
@@ -89,8 +90,8 @@ __device__ __forceinline__ row_bounds make_row(const cuda_screen_making &m, int6
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 const float q = rintf(f.w[i] * inverse);
-                const double left = (double)f.w[i] - (double)step * (double)q;
-                error += left * left;
+                const double residual = (double)f.w[i] - (double)step * (double)q;
+                error += residual * residual;
                 size += (double)q * (double)q;
                 weight += (double)f.w[i] * (double)f.w[i];
                 bytes |= (uint32_t)(uint8_t)(int)q << (8 * i);
@@ -105,8 +106,8 @@ __device__ __forceinline__ row_bounds make_row(const cuda_screen_making &m, int6
             (float)(sqrt(add_over_warp(weight)) * kMakeUp * kMakeFloatUp)};
 }
 
-/* The rows of a block, and its bounds, by a CTA. */
-__device__ __forceinline__ void make_block(const cuda_screen_making &m)
+/* Quantizes the rows of a block and stores its bounds; by a CTA. */
+__device__ __forceinline__ void make_block(const cuda_screen_build &m)
 {
     extern __shared__ __align__(1024) unsigned char shared_memory[];
     row_bounds *all = (row_bounds *)shared_memory; /* [kMakeWarps] */
@@ -130,8 +131,8 @@ __device__ __forceinline__ void make_block(const cuda_screen_making &m)
     atomicMax((unsigned *)&m.header->weight, __float_as_uint(own.weight));
 }
 
-/* Whether what a screen says of a row is so, by a warp. */
-__device__ __forceinline__ bool row_holds(const cuda_screen_making &m, int64_t row)
+/* Whether the bytes, step and bounds of a row hold; by a warp. */
+__device__ __forceinline__ bool row_holds(const cuda_screen_build &m, int64_t row)
 {
     const gumbel_tensor &t = m.weight;
     const gumbel_screen_block bound = m.bounds[row / GUMBEL_BLOCK];
@@ -147,12 +148,12 @@ __device__ __forceinline__ bool row_holds(const cuda_screen_making &m, int64_t r
         const double q =
             (double)tiles[(i / CUDA_SCREEN_TILE * CUDA_SCREEN_TILE + at) * CUDA_SCREEN_TILE +
                           ((in / 16) ^ (at % 8)) * 16 + in % 16];
-        const double left = w / step - q;
+        const double residual = w / step - q;
         is_finite = is_finite && fabs(w) < INFINITY;
-        error += left * left;
+        error += residual * residual;
         size += q * q;
         weight += w * w;
-        most = fmax(most, fabs(left));
+        most = fmax(most, fabs(residual));
     }
     const bool entries_hold = !__any_sync(~0u, most > (double)GUMBEL_SCREEN_ENTRY);
     if (__any_sync(~0u, !is_finite))
@@ -167,35 +168,29 @@ __device__ __forceinline__ bool row_holds(const cuda_screen_making &m, int64_t r
 
 } // namespace
 
-extern "C" __global__ void gumbel_begin_screen(const __grid_constant__ cuda_screen_making m)
+extern "C" __global__ void gumbel_begin_screen(const __grid_constant__ cuda_screen_build m)
 {
     if (threadIdx.x == 0)
-        *m.header = m.begun;
+        *m.header = m.initial_header;
 }
 
 extern "C" __global__ void __launch_bounds__(CUDA_SCREEN_MAKE_THREADS)
-    gumbel_make_screen(const __grid_constant__ cuda_screen_making m)
+    gumbel_make_screen(const __grid_constant__ cuda_screen_build m)
 {
     make_block(m);
 }
 
-/* The header's check, by which it counts. */
-extern "C" __global__ void gumbel_seal_screen(const __grid_constant__ cuda_screen_making m)
+/* Writes the checksum that makes the header valid. */
+extern "C" __global__ void gumbel_seal_screen(const __grid_constant__ cuda_screen_build m)
 {
-    unsigned char bytes[offsetof(gumbel_screen_header, check)];
-    uint64_t check = 0xcbf29ce484222325u;
-    if (threadIdx.x > 0)
-        return;
-    memcpy(bytes, m.header, sizeof bytes);
-    for (size_t i = 0; i < sizeof bytes; i++)
-        check = (check ^ bytes[i]) * 0x100000001b3u;
-    m.header->check = check;
+    if (threadIdx.x == 0)
+        m.header->check = checksum_of(*m.header);
 }
 
-/* Lower *fault, which is above all of them, to the first row of which the screen does not hold; to
- * CUDA_SCREEN_IS_OTHER where it is not one of this head. */
+/* Lowers *fault to the first row for which the screen does not hold, or to CUDA_SCREEN_IS_OTHER if
+ * the screen is not of this head. *fault begins above both. */
 extern "C" __global__ void __launch_bounds__(CUDA_SCREEN_MAKE_THREADS)
-    gumbel_verify_screen(const __grid_constant__ cuda_screen_making m)
+    gumbel_verify_screen(const __grid_constant__ cuda_screen_build m)
 {
     gumbel_problem p = {};
     p.weight = m.weight;

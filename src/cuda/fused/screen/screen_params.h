@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the kernels of a screened draw are handed, and those that make a screen. Read by C and by
- * CUDA.
+ * Arguments of the kernels that draw with a screen, make one, or verify one. Read by C and by CUDA.
  *
- * The copy is laid out in tiles of 128 rows and 128 columns, 16 KiB that are copied as they lie and
- * are an operand of wgmma: [V / 128][D / 128][row of wgmma][128 columns], in 128-byte swizzle, rows
- * as screen_draw.cu has them.
+ * The copy of the weights is an array of tiles: [V / 128][D / 128][row of wgmma][128 columns], in
+ * 128-byte swizzle, rows in the order of screen_draw.cu. A tile, 16 KiB, is one bulk copy and an
+ * operand of wgmma.
  */
 #ifndef GUMBEL_CUDA_SCREEN_PARAMS_H
 #define GUMBEL_CUDA_SCREEN_PARAMS_H
@@ -15,52 +14,53 @@
 #include "cuda/policy/screen_policy.h"
 
 typedef struct cuda_screen_params {
-    cuda_params call; /* with the tag of all of the call's launches but the full pass */
+    cuda_params call; /* with the tag of all of the call's launches except the full pass */
     const gumbel_screen_header *header;
     const gumbel_screen_block *bounds;
     const float *steps;
     const int8_t *copy;
     int32_t depths; /* D / 128, rounded up */
-    int32_t width;  /* of the product */
-    int32_t draws;  /* cuda_screen_draws(), row by row; the kernels' rows are these */
+    int32_t width;  /* of the product: its columns */
+    int32_t draws;  /* cuda_screen_draws(), row by row; the kernels' rows are draws */
     double gamma;
     int8_t *planes;               /* [depths][width][128], in the swizzle of the copy */
-    gumbel_screen_reach *reaches; /* [width / 2]; a NaN unit: the full pass must draw this row */
+    gumbel_screen_reach *reaches; /* [width / 2]; unit NaN: the full pass must draw this row */
     cuda_screen_state *state;
     cuda_screen_entry *entries; /* [CUDA_SCREEN_GROUPS][CUDA_SCREEN_LISTED_MOST] */
-    uint16_t *spread; /* [draws][D], where S > 1: the hidden state of each, for the full pass */
-    /* Of rows that are cut. [B][call.tiles]: what the largest logit of each tile is not below; NaN
-     * for those that are not known yet. */
-    float *peaks;
-    cuda_screen_ends *ends; /* [B] rows at ends_stride: the list */
-    int64_t ends_stride;
+    uint16_t
+        *spread_hidden; /* [draws][D] if S > 1: the hidden state of each draw, for the full pass */
+    /* Truncated rows only. [B][call.tiles]: a lower bound of the largest logit of each tile; NaN:
+     * not known yet. */
+    float *maxima;
+    cuda_screen_ends *listed; /* [B] rows at listed_stride: the listed tokens */
+    int64_t listed_stride;
     cuda_screen_exact *exact; /* [B][CUDA_SCREEN_EXACT_MOST] */
-    int32_t rest;             /* of scoring: what the first scores leave */
+    int32_t second_pass;      /* scoring: the tokens that the first pass of scoring left out */
 } cuda_screen_params;
 
-/* What the kernel gets that draws rows which are cut, each from its part of the list. */
+/* Arguments of the kernel that draws truncated rows, each from its listed tokens. */
 typedef struct cuda_screen_rows {
-    cuda_request_params request; /* row_states: served, or behind the next launch */
+    cuda_request_params request; /* row_states: served, or for a later launch */
     const cuda_screen_state *state;
     const cuda_screen_exact *exact;
-    const uint64_t *floors; /* [B][CUDA_FLOOR_WORDS], with the tag of the screen */
+    const uint64_t *row_thresholds; /* [B][CUDA_FLOOR_WORDS], with the tag of the screen */
     uint64_t tag;
-    int32_t *left; /* [B]: 1 where the row is left to the full pass */
+    int32_t *fallback_rows; /* [B]: 1 if the full pass must serve the row */
 } cuda_screen_rows;
 
-/* What the kernels that make a screen, or verify one, are given. */
-typedef struct cuda_screen_making {
+/* Arguments of the kernels that make or verify a screen. */
+typedef struct cuda_screen_build {
     gumbel_tensor weight;
-    gumbel_screen_header begun; /* without what is found on the way */
+    gumbel_screen_header initial_header; /* without the fields that the kernels compute */
     gumbel_screen_header *header;
     gumbel_screen_block *bounds;
     float *steps;
     int8_t *copy;
     int32_t depths;
-    unsigned long long *fault; /* only to verify: the first row at fault */
-} cuda_screen_making;
+    unsigned long long *fault; /* verification only: the first invalid row */
+} cuda_screen_build;
 
-/* Of what is verified: nothing found, and a screen that is not of this head. */
+/* Results of verification: no fault, or a screen of another head. */
 #define CUDA_SCREEN_HOLDS    (~0ull)
 #define CUDA_SCREEN_IS_OTHER (~0ull - 1)
 

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   the end of a screened draw of rows that are cut: from the logits of the tokens that are
- *        scored of a row, which hold all that can matter, its cut, its draws, and whatever else is
- *        asked of it. A row with too many of these is left, and each is where the screen does not
- *        tell the call.
- * COST   some 8 us of a CTA, as request_shortlist.cuh has it.
- * MAP    a CTA a row, a thread a token or two.
- * SMEM   as a team's (request_shared.cuh).
- * SYNC   describes its row while candidates are still scored. The full pass behind waits for the
- *        end of this launch, and so does what serves rows from its logits.
- * NUMERICS  those of the naive kernel, bit for bit: logits are the full product's.
+ * WHAT   the end of a draw with a screen for truncated rows: truncates each row, draws from it and
+ *        computes its other outputs, from the scored tokens, which include all that can matter. A
+ *        row with too many of these is a fallback row; all rows are if the screen does not
+ *        determine the call.
+ * COST   some 8 us of a CTA (request_shortlist.cuh).
+ * MAP    one CTA a row, one or two tokens a thread.
+ * SMEM   that of request_shared.cuh.
+ * SYNC   reads its row's parameters while candidates are still scored. The full pass, and the
+ *        kernel that serves rows from its logits, wait for the end of this launch.
+ * NUMERICS  as the naive kernel, bit for bit: logits are the full product's.
  */
 #include "cuda/fused/screen/screen_params.h"
 #include "cuda/request/few/request_shortlist.cuh"
@@ -20,10 +20,11 @@ namespace
 {
 
 constexpr int kEach = CUDA_SCREEN_EXACT_MOST / kThreads;
-static_assert(kEach * kThreads == CUDA_SCREEN_EXACT_MOST, "all are looked at");
+static_assert(kEach * kThreads == CUDA_SCREEN_EXACT_MOST, "each thread loads kEach tokens");
 
-/* Describe row b, by two threads side by side, and begin with it; before a barrier. */
-__device__ __forceinline__ void describe_cut_row(const gumbel_problem &q, int64_t b)
+/* Loads the parameters of row b, by two threads at once, and resets its counter; before a barrier.
+ */
+__device__ __forceinline__ void load_row_params(const gumbel_problem &q, int64_t b)
 {
     if (threadIdx.x == 0) {
         set_draw(shared().row, q, b);
@@ -36,39 +37,41 @@ __device__ __forceinline__ void describe_cut_row(const gumbel_problem &q, int64_
     }
 }
 
-/* What is told of row b, and its tokens, of which nothing waits for another load. */
-struct told_row {
+/* Counters and scored tokens of row b; the loads are independent of each other. */
+struct row_tokens {
     uint2 tokens[kEach];
     uint64_t counts, least;
-    uint32_t again;
+    uint32_t needs_full_pass;
 
-    __device__ __forceinline__ told_row(const cuda_screen_rows &p, int64_t b)
+    __device__ __forceinline__ row_tokens(const cuda_screen_rows &p, int64_t b)
     {
         const cuda_screen_exact *exact = &p.exact[b * CUDA_SCREEN_EXACT_MOST + threadIdx.x];
-        const uint64_t *words = &p.floors[CUDA_FLOOR_WORDS * b];
-        again = __ldcg(&p.state->again);
+        const uint64_t *words = &p.row_thresholds[CUDA_FLOOR_WORDS * b];
+        needs_full_pass = __ldcg(&p.state->again);
         counts = floor_load(&words[CUDA_CUT_COUNTS]);
         least = floor_load(&words[CUDA_CUT_LEAST]);
 #pragma unroll
         for (int i = 0; i < kEach; i++)
             tokens[i] = __ldcg((const uint2 *)(exact + i * kThreads));
     }
-    __device__ __forceinline__ uint32_t scored() const { return (uint32_t)(counts >> 32); }
+    __device__ __forceinline__ uint32_t scored_count() const { return (uint32_t)(counts >> 32); }
 };
 
-/* Put the tokens that may matter in the list, and tell whether one is infinite; for all threads.
- * Behind a barrier, and ends with one. */
-__device__ __forceinline__ bool bring_tokens(const cuda_screen_rows &p, const told_row &told)
+/* Appends the tokens that may matter to the list, and returns whether one is infinite; for all
+ * threads, after a barrier; ends with one. */
+__device__ __forceinline__ bool load_tokens(const cuda_screen_rows &p,
+                                            const row_tokens &tokens_found)
 {
-    const float least = told.least >> FLOOR_BITS == p.tag ? floor_unpack(told.least) : -INFINITY;
+    const float least =
+        tokens_found.least >> FLOOR_BITS == p.tag ? floor_unpack(tokens_found.least) : -INFINITY;
     const request_row &row = shared().row;
     const request_values values = {row.draw.inverse_temperature, row.rules.before != 0};
     bool infinite = false;
 #pragma unroll
     for (int i = 0; i < kEach; i++) {
-        const float logit = __uint_as_float(told.tokens[i].x);
+        const float logit = __uint_as_float(tokens_found.tokens[i].x);
         const float y = scaled_logit(shared().call, logit);
-        if (threadIdx.x + i * kThreads >= told.scored() || logit < least)
+        if (threadIdx.x + i * kThreads >= tokens_found.scored_count() || logit < least)
             continue;
         infinite |= !(values.z(y) < INFINITY);
         if (isnan(values.z(y))) /* of weights that changed since the screen was made */
@@ -77,41 +80,44 @@ __device__ __forceinline__ bool bring_tokens(const cuda_screen_rows &p, const to
             continue;
         const uint32_t at = atomicAdd(&shared().count, 1);
         if (at < kShortlist)
-            shared().bench.list[at] = {y, (int32_t)told.tokens[i].y};
+            shared().bench.list[at] = {y, (int32_t)tokens_found.tokens[i].y};
     }
     return __syncthreads_or(infinite);
 }
 
-/* Say by a thread whether row b is left. */
-__device__ __forceinline__ void tell_left(const cuda_screen_rows &p, int64_t b, bool left)
+/* Records whether row b is a fallback row; by one thread. */
+__device__ __forceinline__ void set_row_state(const cuda_screen_rows &p, int64_t b,
+                                              bool is_fallback)
 {
-    p.left[b] = left;
-    p.request.row_states[b] = left ? CUDA_ROW_BEHIND : CUDA_ROW_SERVED;
+    p.fallback_rows[b] = is_fallback;
+    p.request.row_states[b] = is_fallback ? CUDA_ROW_BEHIND : CUDA_ROW_SERVED;
 }
 
 } // namespace
 
 extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
-    gumbel_screen_cut(const __grid_constant__ cuda_screen_rows p)
+    gumbel_screen_truncate(const __grid_constant__ cuda_screen_rows p)
 {
     const int64_t b = blockIdx.x;
     ptx_allow_launch();
     const cuda_request_params &call = bring_call(p.request);
     __syncthreads();
-    describe_cut_row(call.problem, b);
+    load_row_params(call.problem, b);
     ptx_wait_for_launch();
-    const told_row told(p, b);
+    const row_tokens tokens_found(p, b);
     __syncthreads();
-    const bool infinite = bring_tokens(p, told);
+    const bool infinite = load_tokens(p, tokens_found);
     const int count = (int)shared().count;
-    const bool left = told.again || told.scored() > CUDA_SCREEN_EXACT_MOST || count > kShortlist;
+    const bool is_fallback = tokens_found.needs_full_pass ||
+                             tokens_found.scored_count() > CUDA_SCREEN_EXACT_MOST ||
+                             count > kShortlist;
     if (threadIdx.x == 0)
-        tell_left(p, b, left);
-    if (left)
+        set_row_state(p, b, is_fallback);
+    if (is_fallback)
         return;
     gumbel_summary seen;
     gumbel_summary_empty(&seen);
     seen.flags = shared().row.flags | (infinite ? GUMBEL_FLAG_INFINITE : 0);
     seen.best_id = count > 0 ? 0 : -1;
-    serve_shortlist(b, count, seen, seen, nullptr); /* no raw mass is asked for */
+    serve_shortlist(b, count, seen, seen, nullptr); /* the call needs no mass before truncation */
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   the ends of a screened draw on Hopper: before it, hidden states as planes; behind it, the
- *        tokens that can win scored by the full product, and the outputs, or, where rows are cut,
- *        the logits of those that can matter, from which screen_rows.cu draws. A call that the
- *        screen does not tell is left to the full pass, which is known before any is scored.
- * COST   of scoring, 2 D bytes a candidate and a chain of D / 16 wgmmas.
- * MAP    splitting: a CTA a draw (screen_split.cuh). Scoring: screen_score.cuh, by as many CTAs as
- *        there are multiprocessors.
+ * WHAT   the kernels around a screen's product on Hopper. Before it: hidden states are split into
+ *        planes of bytes. After it: the full product scores the candidates and outputs are written;
+ *        for truncated rows their logits are stored for screen_rows.cu. If the screen does not
+ *        determine the call, the full pass draws it; this is known before any token is scored.
+ * COST   scoring: 2 D bytes a candidate and a chain of D / 16 wgmmas.
+ * MAP    splitting: one CTA a draw (screen_split.cuh). Scoring: one CTA a multiprocessor
+ *        (screen_score.cuh).
  */
 #include "cuda/fused/screen/screen_score.cuh"
 #include "cuda/fused/screen/screen_split.cuh"
@@ -14,9 +14,9 @@
 namespace
 {
 
-static_assert(sizeof(split_shared) <= CUDA_SCREEN_SPLIT_BYTES, "as the launch has it");
+static_assert(sizeof(split_shared) <= CUDA_SCREEN_SPLIT_BYTES, "the launch has this size");
 
-/* A row's planes; the words of its draw are cleared with them, and what the others tell. */
+/* Writes a row's planes, and clears its shared words and the state of the call. */
 template <class call> __device__ __forceinline__ void split_row(const call &s)
 {
     extern __shared__ __align__(1024) unsigned char shared_memory[];
@@ -28,22 +28,22 @@ template <class call> __device__ __forceinline__ void split_row(const call &s)
         *s.state = {};
     if (row < s.draws && threadIdx.x < CUDA_FLOOR_WORDS)
         s.call.shared_floors[CUDA_FLOOR_WORDS * row + threadIdx.x] = 0;
-    if (call::cuts && row < s.draws)
+    if (call::truncates && row < s.draws)
         for (int tile = threadIdx.x; tile < s.call.tiles; tile += CUDA_SCREEN_SPLIT_THREADS)
-            s.peaks[(int64_t)row * s.call.tiles + tile] = __uint_as_float(~0u); /* the least */
+            s.maxima[(int64_t)row * s.call.tiles + tile] = __uint_as_float(~0u); /* the least key */
     const row_split<call> own(s, shared, row);
-    if (row >= s.draws || !s.lives(row)) {
+    if (row >= s.draws || !s.is_live(row)) {
         if (threadIdx.x < kSplitThreads)
             own.clear();
         return;
     }
     gumbel_screen_reach reach = {};
     if (threadIdx.x < kSplitThreads) {
-        if (call::sampled && s.spread)
-            own.spread();
-        reach = own.split();
+        if (call::sampled && s.spread_hidden)
+            own.copy_for_full_pass();
+        reach = own.split_hidden();
     } else
-        own.look_at_header();
+        own.check_header();
     __syncthreads();
     if (threadIdx.x > 0)
         return;
@@ -63,17 +63,17 @@ template <class call> __device__ __forceinline__ void split_row(const call &s)
     }
 KERNEL(, CUDA_SCREEN_PLAIN)
 KERNEL(_any, CUDA_SCREEN_ANY)
-KERNEL(_cut, CUDA_SCREEN_CUT)
+KERNEL(_truncated, CUDA_SCREEN_CUT)
 #undef KERNEL
 
-/* Those of CUDA_SCREEN_ANY serve plain calls, too: no tile waits for this. */
+/* The kernels of CUDA_SCREEN_ANY serve plain calls, too: no tile waits for their code. */
 #define KERNEL(dtype, half, kind)                                                                  \
     extern "C" __global__ void __launch_bounds__(CUDA_SCREEN_SCORE_THREADS)                        \
         gumbel_score_rows_##dtype(const __grid_constant__ screen_call<kind> s)                     \
     {                                                                                              \
-        score<half>(s);                                                                            \
+        run_scoring<half>(s);                                                                      \
     }
 KERNEL(bf16, false, CUDA_SCREEN_ANY)
 KERNEL(f16, true, CUDA_SCREEN_ANY)
-KERNEL(bf16_cut, false, CUDA_SCREEN_CUT)
-KERNEL(f16_cut, true, CUDA_SCREEN_CUT)
+KERNEL(bf16_truncated, false, CUDA_SCREEN_CUT)
+KERNEL(f16_truncated, true, CUDA_SCREEN_CUT)

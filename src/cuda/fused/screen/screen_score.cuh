@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What can win of a screened draw, scored by the full product: CTAs share out the groups of eight
- * rows, and the candidates of a group among each other, up to 32 at a time, gathered from anywhere.
- * A wgmma multiplies 64 rows: what it reads of others, and what comes of that, is not looked at.
- * Shared memory is a ring of 512 columns each: 32 rows of weights and then 8 hidden states, as
- * [8][rows][64], each 64 columns in 128-byte swizzle. A dot product is summed 16 elements a wgmma,
- * in the order of D, as in fused_sm90.cu: the same logits, bit by bit.
+ * Scores the candidates of a draw with a screen by the full product. CTAs are split over groups of
+ * eight rows, and the CTAs of a group over its candidates, up to 32 at a time, whose weights are
+ * gathered from anywhere. A wgmma multiplies 64 rows; results of unused rows are ignored. Shared
+ * memory is a ring of segments of 512 columns: 32 rows of weights, then 8 hidden states, each as
+ * [8][rows][64], 64 columns in 128-byte swizzle. A dot product is summed 16 elements a wgmma, in
+ * the order of D, as in fused_sm90.cuh: the logits are equal bit by bit.
  */
 #ifndef GUMBEL_CUDA_SCREEN_SCORE_CUH
 #define GUMBEL_CUDA_SCREEN_SCORE_CUH
 
-#include "cuda/fused/hopper/offers_sm90.cuh"
+#include "cuda/fused/hopper/candidates_sm90.cuh"
 #include "cuda/fused/hopper/wgmma.cuh"
-#include "cuda/fused/tile/ending_sm90.cuh"
+#include "cuda/fused/tile/finish_sm90.cuh"
 #include "cuda/fused/screen/screen_ptx.cuh"
-#include "cuda/fused/screen/screen_floors.cuh"
+#include "cuda/fused/screen/screen_thresholds.cuh"
 
 namespace
 {
@@ -26,29 +26,29 @@ constexpr int kWeightBytes = kScoreRows * 2 * CUDA_SCREEN_SEGMENT; /* of a segme
 constexpr int kUnits = CUDA_SCREEN_SEGMENT / 8;                    /* of 16 bytes, a row */
 constexpr int kSegmentsAhead = CUDA_SCREEN_SEGMENTS - 1;
 
-/* Tokens that wait for their score, where rows are cut: what is looked at at once, and a batch. */
+/* Tokens that wait for their score, for truncated rows: those read at once, and one batch. */
 constexpr int kQueue = CUDA_SCREEN_SCORE_THREADS + kScoreRows;
 
 struct score_shared {
     cuda_screen_entry entries[kScoreRows];
     int count;
     sm90_draw draws[kGroup];
-    const uint16_t *hidden[kGroup]; /* the hidden state of each */
+    const uint16_t *hidden[kGroup]; /* the hidden state of each draw */
     sm90_best best[kGroup];
-    float floors[kGroup]; /* what rows have surely reached; -inf for nothing known */
+    float thresholds[kGroup]; /* lower bounds on the rows' winning scores; -inf: unknown */
     uint32_t flags[kGroup];
     uint32_t is_last;
-    /* Where rows are cut. */
-    cuda_screen_entry queue[kQueue]; /* tokens that are to be scored, in `upper` their places */
+    /* Truncated rows only: */
+    cuda_screen_entry queue[kQueue]; /* tokens to score; `unused`: index of the score */
     int queued;
     int counts[kGroup];  /* of tokens listed of each row */
-    float least[kGroup]; /* what rows have surely reached by those that were scored */
+    float least[kGroup]; /* lower bounds from the first pass of scoring */
 };
 static_assert((64 - kScoreRows) * 128 <= kGroup * 2 * CUDA_SCREEN_SEGMENT,
-              "a wgmma reads the ring");
-static_assert(sizeof(score_shared) <= CUDA_SCREEN_SCORE_SIDE_BYTES, "as the launch has it");
+              "a wgmma of 64 rows stays inside the ring");
+static_assert(sizeof(score_shared) <= CUDA_SCREEN_SCORE_SIDE_BYTES, "the launch has this size");
 
-template <bool half, class call> class scorer
+template <bool half, class call> class screen_scorer
 {
     const call &s;
     score_shared &shared;
@@ -57,31 +57,32 @@ template <bool half, class call> class scorer
     const int segments;
 
   public:
-    __device__ __forceinline__ scorer(const call &params, score_shared &memory, unsigned char *ring,
-                                      int of_rows)
+    __device__ __forceinline__ screen_scorer(const call &params, score_shared &memory,
+                                             unsigned char *ring, int of_rows)
         : s(params), shared(memory), stages(ring), group(of_rows), thread(threadIdx.x),
           segments((int)((params.call.problem.hidden_size + CUDA_SCREEN_SEGMENT - 1) /
                          CUDA_SCREEN_SEGMENT))
     {
     }
 
-    /* Score this CTA's candidates, the member-th of so many CTAs. */
+    /* Scores this CTA's candidates, as number `member` of `members` CTAs. */
     __device__ __forceinline__ void score_all(int member, int members, int listed) const
     {
         for (int from = member; from < listed; from += kScoreRows * members) {
-            choose(from, members, listed);
+            choose_candidates(from, members, listed);
             if (shared.count == 0)
                 continue;
             float sum[4] = {};
-            multiply(sum);
-            keep(sum);
+            multiply_candidates(sum);
+            keep_scores(sum);
             __syncthreads(); /* the entries may change */
         }
     }
 
-    /* The same where rows are cut, of all tokens that are listed: those that alone tell how many
-     * reach their floor, or behind them those of the rest that reach what these do. */
-    __device__ __forceinline__ void score_cut(int member, int members) const
+    /* score_all() for truncated rows. The first pass scores the tokens whose lower bound reaches
+     * the row's threshold; the second pass the other tokens whose upper bound reaches a threshold
+     * computed from the first scores. */
+    __device__ __forceinline__ void score_truncated(int member, int members) const
     {
         int listed = 0, queued = 0;
         for (int i = 0; i < kGroup; i++)
@@ -92,35 +93,35 @@ template <bool half, class call> class scorer
         const int turn = CUDA_SCREEN_SCORE_THREADS * members;
         for (int from = member; from < listed; from += turn) {
             if (from + members * thread < listed)
-                queue(from + members * thread);
+                enqueue_token(from + members * thread);
             __syncthreads();
             queued = shared.queued;
-            __syncthreads(); /* all know it before others are queued */
-            const int least = from + turn < listed ? kScoreRows : 1; /* the last turn ends all */
+            __syncthreads(); /* all threads have read the count before more are queued */
+            const int least = from + turn < listed ? kScoreRows : 1; /* the last turn scores all */
             while (queued >= least)
                 queued = score_queued(queued);
         }
     }
 
   private:
-    /* Put the at-th token of the group's lists in the queue if it is to be scored. */
-    __device__ __forceinline__ void queue(int at) const
+    /* Appends token number `at` of the group's lists to the queue if this pass scores it. */
+    __device__ __forceinline__ void enqueue_token(int at) const
     {
         int column = 0;
         while (at >= shared.counts[column])
             at -= shared.counts[column++];
         const int row = kGroup * group + column;
-        const uint4 raw = __ldcg((const uint4 *)&s.ends[row * s.ends_stride + at]);
+        const uint4 raw = __ldcg((const uint4 *)&s.listed[row * s.listed_stride + at]);
         const float upper = __uint_as_float(raw.x), lower = __uint_as_float(raw.y);
-        const bool is_first = lower >= shared.floors[column];
-        if (s.rest ? is_first || upper < shared.least[column] : !is_first)
+        const bool is_first = lower >= shared.thresholds[column];
+        if (s.second_pass ? is_first || upper < shared.least[column] : !is_first)
             return;
         const uint32_t place = atomicAdd(scored_of_row(s, row), 1u);
-        if (place < CUDA_SCREEN_EXACT_MOST) /* else the row is left */
+        if (place < CUDA_SCREEN_EXACT_MOST) /* otherwise the row is a fallback row */
             shared.queue[atomicAdd(&shared.queued, 1)] = {0.0f, raw.z, (uint32_t)row, place};
     }
 
-    /* Score the last ones of so many; how many are left. */
+    /* Scores the last tokens of the queue; returns how many remain. */
     __device__ __forceinline__ int score_queued(int queued) const
     {
         const int count = min(queued, kScoreRows), first = queued - count;
@@ -132,8 +133,8 @@ template <bool half, class call> class scorer
         }
         __syncthreads();
         float sum[4] = {};
-        multiply(sum);
-        keep(sum);
+        multiply_candidates(sum);
+        keep_scores(sum);
         __syncthreads(); /* the entries may change */
         return first;
     }
@@ -143,8 +144,8 @@ template <bool half, class call> class scorer
         s.exact[own.row * CUDA_SCREEN_EXACT_MOST + own.unused] = {logit, own.token};
     }
 
-    /* Of the next candidates those that can still win. */
-    __device__ __forceinline__ void choose(int from, int members, int listed) const
+    /* Loads the next candidates and keeps those that can still win. */
+    __device__ __forceinline__ void choose_candidates(int from, int members, int listed) const
     {
         if (thread == 0)
             shared.count = 0;
@@ -154,7 +155,7 @@ template <bool half, class call> class scorer
             const uint4 raw =
                 __ldcg((const uint4 *)&s.entries[group * CUDA_SCREEN_LISTED_MOST + at]);
             const cuda_screen_entry own = {__uint_as_float(raw.x), raw.y, raw.z, 0};
-            if (!(own.upper < shared.floors[own.row % kGroup]))
+            if (!(own.upper < shared.thresholds[own.row % kGroup]))
                 shared.entries[atomicAdd(&shared.count, 1)] = own;
         }
         __syncthreads();
@@ -166,7 +167,7 @@ template <bool half, class call> class scorer
         return (const uint16_t *)q.weight.data + ((int64_t)token - q.first_token) * q.weight.stride;
     }
 
-    /* Copy a segment of the candidates, and of the hidden states. */
+    /* Copies a segment of the candidates' weights and of the hidden states. */
     __device__ __forceinline__ void copy(int segment) const
     {
         const gumbel_problem &q = s.call.problem;
@@ -192,7 +193,7 @@ template <bool half, class call> class scorer
         ptx_copy_async_commit();
     }
 
-    __device__ __forceinline__ void multiply(float (&sum)[4]) const
+    __device__ __forceinline__ void multiply_candidates(float (&sum)[4]) const
     {
         const int depths = sm90_depths(s.call);
         for (int segment = 0; segment < kSegmentsAhead; segment++)
@@ -202,7 +203,7 @@ template <bool half, class call> class scorer
             ptx_copy_async_wait<kSegmentsAhead - 1>();
             screen_fence_shared();
             ptx_wgmma_wait<0>();
-            __syncthreads(); /* this segment is there, and the one before has been read */
+            __syncthreads(); /* this segment is complete, and the one before has been read */
             const unsigned char *stage =
                 stages + segment % CUDA_SCREEN_SEGMENTS * CUDA_SCREEN_SEGMENT_BYTES;
             const uint32_t a = __shfl_sync(~0u, wgmma_address(stage), 0);
@@ -224,8 +225,9 @@ template <bool half, class call> class scorer
         ptx_copy_async_wait<0>();
     }
 
-    /* Score the sums of candidates in their own rows of the batch (layout: wgmma.cuh). */
-    __device__ __forceinline__ void keep(const float (&sum)[4]) const
+    /* Scores or stores the sums of candidates with their own rows of the batch (layout: wgmma.cuh).
+     */
+    __device__ __forceinline__ void keep_scores(const float (&sum)[4]) const
     {
 #pragma unroll 1
         for (int i = 0; i < 4; i++) {
@@ -233,12 +235,12 @@ template <bool half, class call> class scorer
             const uint32_t column = 2 * (thread % 4) + i % 2;
             const float logit = i & 2 ? (i & 1 ? sum[3] : sum[2]) : i & 1 ? sum[1] : sum[0];
             if (at < shared.count && shared.entries[at].row % kGroup == column)
-                call::cuts ? write(logit, shared.entries[at])
-                           : score(logit, shared.entries[at].token, (int)column);
+                call::truncates ? write(logit, shared.entries[at])
+                                : score_candidate(logit, shared.entries[at].token, (int)column);
         }
     }
 
-    __device__ __forceinline__ void score(float logit, uint32_t token, int column) const
+    __device__ __forceinline__ void score_candidate(float logit, uint32_t token, int column) const
     {
         const sm90_draw &draw = shared.draws[column];
         const float z = (logit * s.call.problem.scale) * draw.inverse_temperature;
@@ -250,19 +252,12 @@ template <bool half, class call> class scorer
         if (!draw.greedy)
             score += draw_noise_of(
                 {draw.seed, draw.position, draw.sample, s.call.problem.sampling.domain}, token);
-        const sm90_best offer = {score, z, (int)token, 0};
-        sm90_best seen, found = swap_best(&shared.best[column], offer, offer); /* only reads */
-        while (offer.score > found.score || (offer.score == found.score && offer.id < found.id)) {
-            seen = found;
-            found = swap_best(&shared.best[column], seen, offer);
-            if (found.id == seen.id && found.score == seen.score)
-                return;
-        }
+        update_best(&shared.best[column], {score, z, (int)token, 0});
     }
 };
 
 template <class call>
-__device__ __forceinline__ void start(const call &s, score_shared &shared, int group)
+__device__ __forceinline__ void start_group(const call &s, score_shared &shared, int group)
 {
     const int i = threadIdx.x, row = kGroup * group + i;
     if (i == 0)
@@ -271,50 +266,50 @@ __device__ __forceinline__ void start(const call &s, score_shared &shared, int g
         return;
     shared.best[i] = {-INFINITY, -INFINITY, -1, 0};
     shared.draws[i] = {};
-    shared.floors[i] = -INFINITY;
+    shared.thresholds[i] = -INFINITY;
     shared.flags[i] = 0;
-    if (call::cuts)
+    if (call::truncates)
         shared.counts[i] = 0;
     if (row < s.draws) {
-        const uint64_t floor = floor_load(&s.call.shared_floors[CUDA_FLOOR_WORDS * (int64_t)row]);
-        if (floor >> FLOOR_BITS == s.call.tag)
-            shared.floors[i] = floor_unpack(floor);
+        const uint64_t word = floor_load(&s.call.shared_floors[CUDA_FLOOR_WORDS * (int64_t)row]);
+        if (word >> FLOOR_BITS == s.call.tag)
+            shared.thresholds[i] = floor_unpack(word);
         shared.draws[i] = s.parameters_of(row);
         shared.hidden[i] = s.hidden_of(row);
-        if (call::cuts)
-            shared.counts[i] = min((int)__ldcg(listed_of_row(s, row)), list_most_of_row(s));
+        if (call::truncates)
+            shared.counts[i] = min((int)__ldcg(listed_of_row(s, row)), list_capacity(s));
     }
 }
 
-/* Join the samples of a row: the row has the flags of all, and no token where one of them has none.
- * They differ only where weights changed since the screen was made, and a row has one status. For
- * all threads of the last CTA, before it writes the outputs. */
+/* Merges the samples of a row: the row gets the flags of all its samples, and no token if one of
+ * them has none. Samples differ in this only if weights changed since the screen was made; a row
+ * has one status. For all threads of the last CTA, before it writes the outputs. */
 template <class call> __device__ __noinline__ void join_samples(const call &s)
 {
     const int i = threadIdx.x, samples = s.call.problem.sampling.num_samples;
     unsigned long long flags = 0;
     bool is_empty = false;
     for (int k = 0; k < samples && i < s.draws; k++) {
-        const ending_words *words = words_of_draw(s.call, i - i % samples + k);
+        const finish_words *words = words_of_draw(s.call, i - i % samples + k);
         flags |= __ldcg(&words->state) & ((1u << PARTS_BITS) - 1);
         is_empty |= __ldcg(&words->best) == 0;
     }
     __syncthreads(); /* all words are read before they change */
     if (i >= s.draws)
         return;
-    words_of_draw(s.call, i)->state = flags; /* write_best() reads no tag */
+    words_of_draw(s.call, i)->state = flags; /* write_best() does not check the tag */
     if (is_empty)
         words_of_draw(s.call, i)->best = 0;
 }
 
-/* Tell what this CTA has found; by the last one, write the outputs. */
+/* Merges this CTA's results into the draws; the last CTA writes the outputs. */
 template <class call>
-__device__ __forceinline__ void end(const call &s, score_shared &shared, int group)
+__device__ __forceinline__ void finish_group(const call &s, score_shared &shared, int group)
 {
     const int i = threadIdx.x, row = kGroup * group + i;
     __syncthreads();
     if (i < kGroup && row < s.draws && (shared.best[i].id >= 0 || shared.flags[i] != 0))
-        raise_draw(s.call, row, shared.best[i], shared.flags[i]);
+        merge_draw(s.call, row, shared.best[i], shared.flags[i]);
     __syncwarp();
     if (i == 0)
         shared.is_last = ptx_count(&s.state->ended) + 1 == gridDim.x;
@@ -327,20 +322,20 @@ __device__ __forceinline__ void end(const call &s, score_shared &shared, int gro
         write_best(s.call, i);
 }
 
-/* What as many tokens as matter have surely reached, of those of each row that were scored first;
- * by all warps, and told by one CTA of the group. Ends with a barrier. */
+/* Computes for each row a value that as many tokens reach as matter, from the scores of the first
+ * pass; for all warps. One CTA of the group publishes the values. Ends with a barrier. */
 template <class call>
-__device__ __forceinline__ void find_least(const call &s, score_shared &shared, int group,
-                                           bool tells)
+__device__ __forceinline__ void find_least_logits(const call &s, score_shared &shared, int group,
+                                                  bool publishes)
 {
-    constexpr int each = 8; /* tokens of a lane: others would only raise it */
+    constexpr int each = 8; /* tokens a lane reads: more would only raise the bound */
     const int lane = threadIdx.x % 32;
     for (int i = threadIdx.x / 32; i < kGroup; i += CUDA_SCREEN_SCORE_THREADS / 32) {
         const int row = kGroup * group + i;
         if (row >= s.draws)
             break;
         const int count = min((int)__ldcg(scored_of_row(s, row)), CUDA_SCREEN_EXACT_MOST);
-        const uint32_t rank = (uint32_t)__ldcg(cut_word(s, row, CUDA_CUT_RANK));
+        const uint32_t rank = (uint32_t)__ldcg(truncation_word(s, row, CUDA_CUT_RANK));
         uint32_t keys[each], low = 0, high = ~0u;
 #pragma unroll
         for (int k = 0; k < each; k++) {
@@ -348,7 +343,8 @@ __device__ __forceinline__ void find_least(const call &s, score_shared &shared, 
             const float *logit = &s.exact[row * CUDA_SCREEN_EXACT_MOST + at].logit;
             keys[k] = at < count ? ordered_bits(__ldcg(logit)) : 0;
         }
-        /* The largest key that so many reach: 0 where there are fewer. */
+        /* Bisects for the largest key that at least `rank` tokens reach; 0 if there are fewer
+         * tokens. */
 #pragma unroll 1
         while (low < high) {
             const uint32_t middle = high - (high - low) / 2;
@@ -360,19 +356,20 @@ __device__ __forceinline__ void find_least(const call &s, score_shared &shared, 
             low = reach >= rank ? middle : low;
             high = reach >= rank ? high : middle - 1;
         }
-        const float least =
-            low > 0 ? fmaxf(bound_below(ordered_float(low)), shared.floors[i]) : shared.floors[i];
+        const float least = low > 0 ? fmaxf(bound_below(ordered_float(low)), shared.thresholds[i])
+                                    : shared.thresholds[i];
         if (lane == 0) {
             shared.least[i] = least;
-            if (tells)
-                *cut_word(s, row, CUDA_CUT_LEAST) = s.call.tag << FLOOR_BITS | floor_pack(least);
+            if (publishes)
+                *truncation_word(s, row, CUDA_CUT_LEAST) =
+                    s.call.tag << FLOOR_BITS | floor_pack(least);
         }
     }
     __syncthreads();
 }
 
-/* Behind the launch that lists candidates. */
-template <bool half, class call> __device__ __forceinline__ void score(const call &s)
+/* Scores the candidates that the launch before has listed. */
+template <bool half, class call> __device__ __forceinline__ void run_scoring(const call &s)
 {
     extern __shared__ __align__(1024) unsigned char shared_memory[];
     unsigned char *ring = shared_memory;
@@ -383,23 +380,23 @@ template <bool half, class call> __device__ __forceinline__ void score(const cal
     const int members = ((int)gridDim.x - group + groups - 1) / groups;
     ptx_wait_for_launch();
     ptx_allow_launch();
-    /* Nothing of this waits for another load. */
-    const uint32_t again = __ldcg(&s.state->again);
-    const uint32_t all = call::cuts ? 0 : __ldcg(&s.state->listed[group]);
+    /* These loads are independent of each other. */
+    const uint32_t needs_full_pass = __ldcg(&s.state->again);
+    const uint32_t all = call::truncates ? 0 : __ldcg(&s.state->listed[group]);
     const int list_most = min(max(s.header->list_most, 1), GUMBEL_SCREEN_LIST_MOST);
-    start(s, shared, group);
-    if (again)
+    start_group(s, shared, group);
+    if (needs_full_pass)
         return;
     __syncthreads();
-    const scorer<half, call> own(s, shared, ring, group);
-    if (call::cuts) {
-        if (s.rest)
-            find_least(s, shared, group, member == 0);
-        own.score_cut(member, members);
+    const screen_scorer<half, call> own(s, shared, ring, group);
+    if (call::truncates) {
+        if (s.second_pass)
+            find_least_logits(s, shared, group, member == 0);
+        own.score_truncated(member, members);
         return;
     }
     own.score_all(member, members, (int)min(all, (uint32_t)CUDA_SCREEN_LISTED(list_most)));
-    end(s, shared, group);
+    finish_group(s, shared, group);
 }
 
 } // namespace

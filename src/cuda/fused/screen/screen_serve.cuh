@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The warps that serve those that draw. Behind the draw from a tile they add the exact noise to
- * both ends of what passed there. A lower end raises what the row must reach; an upper end that
- * does not reach it is dropped; what is left is kept, and of that, at the end, what still can win
- * goes to the list of the call. Late in a product, when others have told their floors, the next
- * tile is marked. Of a tile that offers more than there is room for, what there was room for raises
- * thresholds, and it is marked and drawn from again, so that few calls are left to the full pass.
+ * The service warps of a draw with a screen. After the draw from a tile they add exact noise to
+ * both bounds of each candidate. A lower bound raises the row's best lower bound; a candidate whose
+ * upper bound is below the threshold is dropped; the others are kept, and at the end those that can
+ * still win go to the list of the call. Late in a product, when other CTAs have published
+ * thresholds, the service warps set the filters of the next tile. If a tile has more candidates
+ * than fit the list, those that fit raise thresholds, and the tile is filtered again, so that few
+ * calls need the full pass.
  */
 #ifndef GUMBEL_CUDA_SCREEN_SERVE_CUH
 #define GUMBEL_CUDA_SCREEN_SERVE_CUH
 
 #include "cuda/common/widen.cuh"
-#include "cuda/fused/screen/screen_floors.cuh"
-#include "cuda/fused/tile/nap_sm90.cuh"
+#include "cuda/fused/screen/screen_thresholds.cuh"
 
 namespace
 {
@@ -21,68 +21,69 @@ constexpr int kServeWarps = SM90_SERVE_THREADS / 32;
 /* Products of single rows that a CTA computes a tile. Each waits once for memory, some 5 us while
  * copies of the screen are queued before it. */
 constexpr int kSharpened = 2;
-/* Vectors of eight columns that a thread asks for at once. */
+/* Vectors of eight columns that a thread loads at once. */
 constexpr int kSharpAhead = 6;
 
 template <int n, class call> class screen_server
 {
     const call &s;
-    screen_side<n> &side;
+    screen_shared<n> &shared;
     const int thread;
 
   public:
-    __device__ __forceinline__ screen_server(const call &params, screen_side<n> &memory)
-        : s(params), side(memory), thread(threadIdx.x - SM90_DRAW_THREADS)
+    __device__ __forceinline__ screen_server(const call &params, screen_shared<n> &memory)
+        : s(params), shared(memory), thread(threadIdx.x - SM90_DRAW_THREADS)
     {
     }
 
-    __device__ __forceinline__ void serve() const
+    __device__ __forceinline__ void serve_consumers() const
     {
-        uint32_t parities = 0; /* a bit a team */
+        uint32_t parities = 0; /* one bit a consumer */
         int turn = 0, tries = 0;
         start_first_tile(first_token_of(blockIdx.x));
-        ptx_barrier_arrive(&side.served[0]);
+        ptx_barrier_arrive(&shared.served[0]);
         for (int tile = blockIdx.x;;) {
-            const int team = turn % kScreenTeams;
-            ptx_barrier_wait(&side.drawn[team], parities >> team & 1);
-            parities ^= 1u << team;
-            const screen_time time = side.times[team];
-            const bool repeats = side.repeats(tries);
-            weigh_offers(first_token_of(tile), repeats);
-            ptx_named_barrier<3, call::servers>(); /* all are weighed */
+            const int consumer = turn % kScreenConsumers;
+            ptx_barrier_wait(&shared.drawn[consumer], parities >> consumer & 1);
+            parities ^= 1u << consumer;
+            const screen_time time = shared.times[consumer];
+            const bool repeats = shared.must_repeat(tries);
+            bound_candidates(first_token_of(tile), repeats);
+            ptx_named_barrier<3, call::servers>(); /* all candidates have noise */
             tries = repeats ? tries + 1 : 0;
             turn += !repeats;
             tile += repeats ? 0 : (int)gridDim.x;
             if (tile >= s.call.tiles)
                 break;
             if (thread == 0) {
-                side.again |= !repeats && side.offered > CUDA_SCREEN_OFFERS;
-                side.offered = 0;
+                shared.needs_full_pass |= !repeats && shared.candidate_count > CUDA_SCREEN_OFFERS;
+                shared.candidate_count = 0;
             }
-            if (call::cuts)
-                tell_peaks(repeats ? tile : tile - (int)gridDim.x, repeats);
+            if (call::truncates)
+                store_maxima(repeats ? tile : tile - (int)gridDim.x, repeats);
             else
-                tell(time, repeats, turn == 1);
-            ptx_named_barrier<3, call::servers>(); /* all have told */
-            if (!call::cuts)
-                sharpen();
-            if (!call::cuts && thread < 32)
+                publish_thresholds(time, repeats, turn == 1);
+            ptx_named_barrier<3, call::servers>(); /* all thresholds are published */
+            if (!call::truncates)
+                sharpen_leaders();
+            if (!call::truncates && thread < 32)
                 drop_beaten();
-            mark_tile(tile, time.ended, repeats ? 0 : nap_behind(time.took));
-            ptx_barrier_arrive(&side.served[turn % kScreenTeams]);
-            if (call::cuts && tile + (int)gridDim.x >= s.call.tiles)
-                end_floors(side);
+            set_tile_filters(tile, time.ended, repeats ? 0 : backoff_cycles(time.took));
+            ptx_barrier_arrive(&shared.served[turn % kScreenConsumers]);
+            if (call::truncates && tile + (int)gridDim.x >= s.call.tiles)
+                stop_threshold_warps(shared);
         }
-        if (call::cuts) {
-            end_floors(side);
+        if (call::truncates) {
+            stop_threshold_warps(shared);
             ptx_named_barrier<3, call::servers>();
-            if (thread == 0 && (side.again || side.offered > CUDA_SCREEN_OFFERS))
+            if (thread == 0 &&
+                (shared.needs_full_pass || shared.candidate_count > CUDA_SCREEN_OFFERS))
                 s.state->again = 1;
             return;
         }
-        if (thread == 0 && side.offered > CUDA_SCREEN_OFFERS)
-            side.again = 1;
-        hand_over();
+        if (thread == 0 && shared.candidate_count > CUDA_SCREEN_OFFERS)
+            shared.needs_full_pass = 1;
+        list_survivors();
     }
 
   private:
@@ -91,186 +92,192 @@ template <int n, class call> class screen_server
         return (uint32_t)s.call.problem.first_token + CUDA_SCREEN_TILE * (uint32_t)tile;
     }
 
-    /* The words by which a team finds the thresholds of the CTA's first tile. */
+    /* Stores the words from which a consumer computes thresholds in the CTA's first tile. */
     __device__ __forceinline__ void start_first_tile(uint32_t first) const
     {
-        if (!side.draws_row(thread))
+        if (!shared.draws_row(thread))
             return;
         draw_block words[kTileBlocks];
-        ask_allowed(s, side, thread, first);
-        if (!call::cuts)
-            words_of_tile(s, side, thread, first, words);
+        copy_allowed(s, shared, thread, first);
+        if (!call::truncates)
+            words_of_tile(s, shared, thread, first, words);
 #pragma unroll
-        for (int b = 0; b < kTileBlocks && !call::cuts; b++) {
-            side.first_words[b][thread] = first_word_of(words[b]);
-            side.seeds[b][thread] = -INFINITY;
+        for (int b = 0; b < kTileBlocks && !call::truncates; b++) {
+            shared.first_words[b][thread] = first_word_of(words[b]);
+            shared.noisiest_bounds[b][thread] = -INFINITY;
         }
         wait_allowed(s);
     }
 
-    /* Raise what rows must reach by all offers, and keep those that reach it. */
-    __device__ __forceinline__ void weigh_offers(uint32_t first, bool repeats) const
+    /* Raises best lower bounds by all candidates of a tile, and keeps the candidates that reach
+     * them. */
+    __device__ __forceinline__ void bound_candidates(uint32_t first, bool repeats) const
     {
-        const uint32_t count = min(side.offered, (uint32_t)CUDA_SCREEN_OFFERS);
+        const uint32_t count = min(shared.candidate_count, (uint32_t)CUDA_SCREEN_OFFERS);
         for (uint32_t k = thread; k < count; k += call::servers)
-            weigh(side.offers[k], first);
+            add_noise(shared.candidates[k], first);
         ptx_named_barrier<3, call::servers>();
-        if (call::cuts) {
+        if (call::truncates) {
             if (!repeats) /* a token is listed once */
-                list_offers(count, first);
+                list_candidates(count, first);
             return;
         }
         for (uint32_t k = thread; k < count; k += call::servers) {
-            const screen_offer &offer = side.offers[k];
-            const uint32_t row = offer.place & 0xff;
-            if (is_beaten(offer.upper, row))
+            const screen_candidate &candidate = shared.candidates[k];
+            const uint32_t row = candidate.place & 0xff;
+            if (is_beaten(candidate.upper, row))
                 continue;
-            const uint32_t at = atomicAdd(&side.kept, 1);
-            if (at < side.kept_most)
-                side.list[at] = {offer.upper, first + (offer.place >> 8), row};
+            const uint32_t at = atomicAdd(&shared.survivor_count, 1);
+            if (at < shared.survivor_capacity)
+                shared.survivors[at] = {candidate.upper, first + (candidate.place >> 8), row};
             else
-                side.again = 1;
+                shared.needs_full_pass = 1;
         }
     }
 
-    /* Make an offer's ends those of its score. NaN and +inf are for the full pass to tell. */
-    __device__ __forceinline__ void weigh(screen_offer &offer, uint32_t first) const
+    /* Turns a candidate's bounds of the logit to bounds of the score. NaN and +inf need the full
+     * pass. */
+    __device__ __forceinline__ void add_noise(screen_candidate &candidate, uint32_t first) const
     {
-        const int i = offer.place & 0xff;
-        if (call::cuts) {
-            if (!(offer.upper < INFINITY))
-                side.again = 1;
-            side.reach(i, offer.lower, 0);
+        const int i = candidate.place & 0xff;
+        if (call::truncates) {
+            if (!(candidate.upper < INFINITY))
+                shared.needs_full_pass = 1;
+            shared.raise_best(i, candidate.lower, 0);
             return;
         }
-        const sm90_draw &draw = side.draws[i];
+        const sm90_draw &draw = shared.draws[i];
         const float scale = s.call.problem.scale;
-        float upper = (offer.upper * scale) * draw.inverse_temperature;
-        float lower = (offer.lower * scale) * draw.inverse_temperature;
+        float upper = (candidate.upper * scale) * draw.inverse_temperature;
+        float lower = (candidate.lower * scale) * draw.inverse_temperature;
         if (!(upper < INFINITY))
-            side.again = 1;
+            shared.needs_full_pass = 1;
         if (!draw.greedy) {
             const gumbel_stream stream = {draw.seed, draw.position, draw.sample,
                                           s.call.problem.sampling.domain};
-            const float noise = draw_noise_of(stream, first + (offer.place >> 8));
+            const float noise = draw_noise_of(stream, first + (candidate.place >> 8));
             upper += noise;
             lower += noise;
         }
-        offer.upper = upper;
-        side.reach(i, lower, first + (offer.place >> 8));
+        candidate.upper = upper;
+        shared.raise_best(i, lower, first + (candidate.place >> 8));
     }
 
-    /* Whether a score that is not above `upper` cannot win. */
+    /* Whether a score of at most `upper` cannot win. */
     __device__ __forceinline__ bool is_beaten(float upper, uint32_t row) const
     {
-        return upper < side.reached(row) || upper < side.thresholds[row];
+        return upper < shared.best_bound(row) || upper < shared.thresholds[row];
     }
 
-    /* List the offers of rows that are cut which reach their floors; a row's places are asked for
-     * at once. */
-    __device__ __forceinline__ void list_offers(uint32_t count, uint32_t first) const
+    /* Lists the candidates of truncated rows that reach their thresholds; one atomic reserves all
+     * places of a row. */
+    __device__ __forceinline__ void list_candidates(uint32_t count, uint32_t first) const
     {
-        constexpr int shift = 16; /* of an offer's place among those of its row, from 1 on */
-        const uint32_t most = list_most_of_row(s);
+        constexpr int shift = 16; /* of a candidate's place among those of its row, from 1 on */
+        const uint32_t most = list_capacity(s);
         for (uint32_t k = thread; k < count; k += call::servers) {
-            screen_offer &offer = side.offers[k];
-            const uint32_t row = offer.place & 0xff;
-            if (!(offer.upper < side.thresholds[row]))
-                offer.place |= (1 + atomicAdd(&side.passed[row], 1u)) << shift;
+            screen_candidate &candidate = shared.candidates[k];
+            const uint32_t row = candidate.place & 0xff;
+            if (!(candidate.upper < shared.thresholds[row]))
+                candidate.place |= (1 + atomicAdd(&shared.listed[row], 1u)) << shift;
         }
         ptx_named_barrier<3, call::servers>();
-        if (side.draws_row(thread) && side.passed[thread] > 0)
-            side.passed[thread] = atomicAdd(listed_of_row(s, thread), side.passed[thread]);
+        if (shared.draws_row(thread) && shared.listed[thread] > 0)
+            shared.listed[thread] = atomicAdd(listed_of_row(s, thread), shared.listed[thread]);
         ptx_named_barrier<3, call::servers>();
         for (uint32_t k = thread; k < count; k += call::servers) {
-            const screen_offer &offer = side.offers[k];
-            const uint32_t row = offer.place & 0xff, place = offer.place >> shift;
+            const screen_candidate &candidate = shared.candidates[k];
+            const uint32_t row = candidate.place & 0xff, place = candidate.place >> shift;
             if (place == 0)
                 continue;
-            const uint32_t at = side.passed[row] + place - 1;
+            const uint32_t at = shared.listed[row] + place - 1;
             if (at < most)
-                s.ends[row * s.ends_stride + at] = {offer.upper, offer.lower,
-                                                    first + (offer.place >> 8 & 0xff), 0};
+                s.listed[row * s.listed_stride + at] = {candidate.upper, candidate.lower,
+                                                        first + (candidate.place >> 8 & 0xff), 0};
             else
-                side.again = 1;
+                shared.needs_full_pass = 1;
         }
     }
 
-    /* Tell the peaks of a tile, where rows are cut, and forget them. */
-    __device__ __forceinline__ void tell_peaks(int tile, bool repeats) const
+    /* Stores the maxima of a tile, for truncated rows, and resets them. */
+    __device__ __forceinline__ void store_maxima(int tile, bool repeats) const
     {
-        if (!side.draws_row(thread))
+        if (!shared.draws_row(thread))
             return;
-        give_peak(s, side, thread, tile);
-        side.passed[thread] = 0;
+        store_tile_max(s, shared, thread, tile);
+        shared.listed[thread] = 0;
         if (!repeats)
-            side.best[thread] = (unsigned long long)ordered_bits(-INFINITY) << 32;
+            shared.best[thread] = (unsigned long long)ordered_bits(-INFINITY) << 32;
     }
 
-    /* Raise row i's threshold to what is reached, and tell the others; whether that is news. */
-    __device__ __forceinline__ bool raise(int i) const
+    /* Raises row i's threshold to its best lower bound and publishes it; returns whether it rose.
+     */
+    __device__ __forceinline__ bool raise_row_threshold(int i) const
     {
-        const float safe = draw_threshold(side.reached(i));
-        const bool is_news = safe > side.thresholds[i];
-        if (is_news) {
-            side.thresholds[i] = safe;
-            raise_floor(s, side, i);
+        const float safe = draw_threshold(shared.best_bound(i));
+        const bool rises = safe > shared.thresholds[i];
+        if (rises) {
+            shared.thresholds[i] = safe;
+            raise_shared(s, shared, i);
         }
-        return is_news;
+        return rises;
     }
 
-    /* Tell, and find the rows that are worth a product of their own: those of which nobody else has
-     * told as much. Behind the first tile all CTAs have news of all rows, so that others are waited
-     * for and asked; later it is late for a product where a part of the tile's time is over. */
-    __device__ __forceinline__ void tell(screen_time time, bool repeats, bool first) const
+    /* Publishes thresholds, and finds the rows that are worth a product of their own: those in
+     * which no other CTA has published as much. After the first tile all CTAs publish for all rows,
+     * so this CTA waits and reads the shared thresholds; later a product would end too late once
+     * half of the tile's time is over. */
+    __device__ __forceinline__ void publish_thresholds(screen_time time, bool repeats,
+                                                       bool first) const
     {
-        bool leads = side.draws_row(thread) && raise(thread) && !repeats;
+        bool leads = shared.draws_row(thread) && raise_row_threshold(thread) && !repeats;
         if (first && !repeats) {
-            sm90_sleep(time.ended, nap_behind(time.took));
+            sm90_wait_cycles(time.ended, backoff_cycles(time.took));
             if (leads) {
-                const uint64_t floor = floor_load(floor_of_row(s, thread));
-                leads = floor_pack(side.thresholds[thread]) >= floor % (1ull << FLOOR_BITS);
+                const uint64_t word = floor_load(shared_threshold(s, thread));
+                leads = floor_pack(shared.thresholds[thread]) >= word % (1ull << FLOOR_BITS);
             }
         } else if ((uint32_t)clock() - time.ended > time.took / 2)
             leads = false;
         const uint32_t ballot = __ballot_sync(~0u, leads);
         if (thread % 32 == 0 && thread < 64)
-            side.leads[thread / 32] = ballot;
+            shared.leads[thread / 32] = ballot;
     }
 
-    /* Of rows in which this CTA leads, a few: raise what the best token surely has to what its own
-     * product says, less what roundings can make of it. By the narrower interval, others pass over
-     * most of what they would keep. */
-    __device__ __forceinline__ void sharpen() const
+    /* For a few rows in which this CTA leads, computes the product of the best token itself: its
+     * rounding error is smaller than the interval of the screen, so other CTAs drop most of the
+     * candidates they would keep. */
+    __device__ __forceinline__ void sharpen_leaders() const
     {
         int count = 0;
         for (int word = 0; word < 2; word++)
-            for (uint32_t left = side.leads[word]; left != 0; left &= left - 1)
+            for (uint32_t remaining = shared.leads[word]; remaining != 0;
+                 remaining &= remaining - 1)
                 if (count++ < kSharpened)
-                    sharpen_row(32 * word + __ffs((int)left) - 1);
+                    sharpen_row(32 * word + __ffs((int)remaining) - 1);
     }
 
-    /* By all threads that serve. */
+    /* For all service threads. */
     __device__ __forceinline__ void sharpen_row(int i) const
     {
         const gumbel_problem &q = s.call.problem;
-        const uint32_t token = (uint32_t)side.best[i];
-        float2 sums = multiply_row(i, token); /* of products, and of their sizes */
+        const uint32_t token = (uint32_t)shared.best[i];
+        float2 sums = multiply_row(i, token); /* of products, and of their absolute values */
 #pragma unroll
         for (int lanes = 16; lanes > 0; lanes /= 2) {
             sums.x += __shfl_xor_sync(~0u, sums.x, lanes);
             sums.y += __shfl_xor_sync(~0u, sums.y, lanes);
         }
         if (thread % 32 == 0)
-            side.parts[thread / 32] = sums;
-        ptx_named_barrier<3, SM90_SERVE_THREADS>(); /* all parts are there */
+            shared.warp_sums[thread / 32] = sums;
+        ptx_named_barrier<3, SM90_SERVE_THREADS>(); /* all sums are written */
         if (thread == 0) {
-            const sm90_draw &draw = side.draws[i];
+            const sm90_draw &draw = shared.draws[i];
             for (int warp = 1; warp < kServeWarps; warp++) {
-                sums.x += side.parts[warp].x;
-                sums.y += side.parts[warp].y;
+                sums.x += shared.warp_sums[warp].x;
+                sums.y += shared.warp_sums[warp].y;
             }
-            /* The product's own roundings, and those of both sums. */
+            /* Rounding errors of the full product and of both sums. */
             const float gamma =
                 1.01f * (float)s.gamma + (float)(q.hidden_size / 32 + 16) * 0x1p-22f;
             const float lower = sums.x - fmaf(gamma, sums.y, CUDA_SCREEN_TINY);
@@ -278,13 +285,13 @@ template <int n, class call> class screen_server
             if (!draw.greedy)
                 score += draw_noise_of({draw.seed, draw.position, draw.sample, q.sampling.domain},
                                        token);
-            side.reach(i, score, token);
-            raise(i);
+            shared.raise_best(i, score, token);
+            raise_row_threshold(i);
         }
-        ptx_named_barrier<3, SM90_SERVE_THREADS>(); /* parts may change */
+        ptx_named_barrier<3, SM90_SERVE_THREADS>(); /* the sums may change */
     }
 
-    /* A thread's part of the product of row i of the batch and a token's weights. */
+    /* A thread's terms of the product of row i's hidden state and a token's weights. */
     __device__ __forceinline__ float2 multiply_row(int i, uint32_t token) const
     {
         const gumbel_problem &q = s.call.problem;
@@ -316,61 +323,63 @@ template <int n, class call> class screen_server
         return sums;
     }
 
-    /* Two products. */
+    /* Adds two products, and their absolute values. */
     static __device__ __forceinline__ void add_pair(uint32_t a, uint32_t b, bool half, float2 &sums)
     {
 #pragma unroll
         for (int shift = 0; shift < 32; shift += 16) {
-            const uint32_t left = a >> shift & 0xffff, right = b >> shift & 0xffff;
-            const float x = half ? widen_f16(left) : widen_bf16(left);
-            const float y = half ? widen_f16(right) : widen_bf16(right);
+            const uint32_t x_bits = a >> shift & 0xffff, y_bits = b >> shift & 0xffff;
+            const float x = half ? widen_f16(x_bits) : widen_bf16(x_bits);
+            const float y = half ? widen_f16(y_bits) : widen_bf16(y_bits);
             sums.x = fmaf(x, y, sums.x);
             sums.y = fmaf(fabsf(x), fabsf(y), sums.y);
         }
     }
 
-    /* Keep no more than what can still win, by a warp, once the list is half full. */
+    /* Drops the survivors that can no longer win, by one warp, once the list is half full. */
     __device__ __forceinline__ void drop_beaten() const
     {
-        const uint32_t count = min(side.kept, side.kept_most);
-        uint32_t left = 0;
-        if (2 * count < side.kept_most)
+        const uint32_t count = min(shared.survivor_count, shared.survivor_capacity);
+        uint32_t remaining = 0;
+        if (2 * count < shared.survivor_capacity)
             return;
         __syncwarp();
         for (uint32_t at = 0; at < count; at += 32) {
             const bool is_there = at + thread < count;
-            const screen_kept own = side.list[is_there ? at + thread : 0];
+            const screen_survivor own = shared.survivors[is_there ? at + thread : 0];
             const bool stays = is_there && !is_beaten(own.upper, own.row);
             const uint32_t ballot = __ballot_sync(~0u, stays);
             if (stays)
-                side.list[left + __popc(ballot & ((1u << thread) - 1))] = own;
-            left += __popc(ballot);
+                shared.survivors[remaining + __popc(ballot & ((1u << thread) - 1))] = own;
+            remaining += __popc(ballot);
             __syncwarp();
         }
         if (thread == 0)
-            side.kept = left;
+            shared.survivor_count = remaining;
     }
 
-    __device__ __forceinline__ void mark_tile(int tile, uint32_t ended, uint32_t nap) const
+    __device__ __forceinline__ void set_tile_filters(int tile, uint32_t ended,
+                                                     uint32_t backoff) const
     {
-        const bool draws = side.draws_row(thread);
+        const bool draws = shared.draws_row(thread);
         gumbel_screen_block blocks[kTileBlocks];
         float reaches[kTileBlocks];
         if (draws) {
             draw_block words[kTileBlocks];
-            ask_allowed(s, side, thread, first_token_of(tile));
+            copy_allowed(s, shared, thread, first_token_of(tile));
             load_blocks(s, tile, blocks);
-            if (!call::cuts)
-                words_of_tile(s, side, thread, first_token_of(tile), words);
+            if (!call::truncates)
+                words_of_tile(s, shared, thread, first_token_of(tile), words);
 #pragma unroll
             for (int b = 0; b < kTileBlocks; b++)
-                reaches[b] = call::cuts ? 0.0f : draw_reach(side.draws[thread].greedy, words[b].r);
+                reaches[b] =
+                    call::truncates ? 0.0f : draw_reach(shared.draws[thread].greedy, words[b].r);
         }
-        sm90_sleep(ended, nap);
+        sm90_wait_cycles(ended, backoff);
         if (draws) {
-            take_floor(s, side, thread, floor_load(floor_of_row(s, thread)));
+            raise_to_shared(s, shared, thread, floor_load(shared_threshold(s, thread)));
             wait_allowed(s);
-            set_marks(s, side, thread, reaches, blocks);
+            set_filters(s, shared, thread, reaches, blocks);
         }
     }
 
@@ -381,20 +390,20 @@ template <int n, class call> class screen_server
                (int64_t)(token - (uint32_t)q.first_token) * q.weight.stride;
     }
 
-    /* What can win by all that is known goes to the list of the call, and its weights to the
-     * second-level cache, where the next launch reads them. */
-    __device__ __forceinline__ void hand_over() const
+    /* Appends the survivors that can still win to the list of the call, and prefetches their
+     * weights to L2, where the next launch reads them. */
+    __device__ __forceinline__ void list_survivors() const
     {
-        if (side.draws_row(thread)) {
-            raise(thread);
-            take_floor(s, side, thread, floor_load(floor_of_row(s, thread)));
+        if (shared.draws_row(thread)) {
+            raise_row_threshold(thread);
+            raise_to_shared(s, shared, thread, floor_load(shared_threshold(s, thread)));
         }
         ptx_named_barrier<3, SM90_SERVE_THREADS>();
-        const uint32_t count = min(side.kept, side.kept_most);
+        const uint32_t count = min(shared.survivor_count, shared.survivor_capacity);
         const uint32_t most =
             CUDA_SCREEN_LISTED(min(max(s.header->list_most, 1), GUMBEL_SCREEN_LIST_MOST));
         for (uint32_t k = thread; k < count; k += call::servers) {
-            const screen_kept own = side.list[k];
+            const screen_survivor own = shared.survivors[k];
             if (is_beaten(own.upper, own.row))
                 continue;
             const uint32_t group = own.row / CUDA_SCREEN_GROUP;
@@ -404,10 +413,10 @@ template <int n, class call> class screen_server
                                                                    0};
                 screen_fetch(weights_of(own.token), 2 * (uint32_t)s.call.problem.hidden_size);
             } else
-                side.again = 1;
+                shared.needs_full_pass = 1;
         }
         ptx_named_barrier<3, SM90_SERVE_THREADS>();
-        if (thread == 0 && side.again)
+        if (thread == 0 && shared.needs_full_pass)
             s.state->again = 1;
     }
 };

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the screened draw keeps in shared memory beside its ring of stages, for a product of n
- * columns, two for each of n / 2 rows of the batch; and the thresholds and marks of those rows.
+ * Shared memory of a draw with a screen beside its ring of stages, for a product of n columns, two
+ * for each of n / 2 rows of the batch; thresholds and filters of those rows.
  *
- * A threshold is what a score must reach to matter: less than what some token surely has; where
- * rows are cut, what a logit must, less than as many tokens surely have as matter. Of each
- * row and block of 64 tokens a mark tells how wide intervals of logits are there, and the upper end
- * that a token must reach to come to the threshold by the noise of its block.
+ * A threshold is a lower bound on the row's winning score; for truncated rows, on the logits of the
+ * tokens that matter. The filter of a row and block of 64 tokens holds the width of the intervals
+ * of logits, and the upper bound that a token must reach to come to the threshold with the noise of
+ * its block.
  */
 #ifndef GUMBEL_CUDA_SCREEN_SHARED_CUH
 #define GUMBEL_CUDA_SCREEN_SHARED_CUH
@@ -19,19 +19,19 @@ namespace
 {
 
 constexpr int kTileBlocks = CUDA_SCREEN_TILE / GUMBEL_BLOCK;
-constexpr int kScreenTeams = 2; /* warpgroups that multiply and draw, in turns */
-constexpr int kScreenTries = 8; /* how often a tile that offers too much is drawn from again */
+constexpr int kScreenConsumers = 2; /* one warpgroup each, which multiply and draw in turns */
+constexpr int kScreenTries = 8; /* how often a tile with too many candidates is filtered again */
 
-/* What the tokens of a block are passed over by. */
-struct screen_mark {
-    float least; /* of upper ends, finite; +inf where there is nothing to draw */
+/* The filter of a block's tokens. */
+struct screen_filter {
+    float least; /* least upper bound that passes, finite; +inf if there is nothing to draw */
     float width;
 };
 
-/* A token that passed its mark. */
-struct screen_offer {
-    float lower, upper; /* ends of its logit's interval */
-    uint32_t place;     /* its row, 8 bits; then its token in the tile */
+/* A token that passed its filter. */
+struct screen_candidate {
+    float lower, upper; /* bounds of its logit */
+    uint32_t place;     /* its row, 8 bits; then its index in the tile */
 };
 
 /* When a product ended, and how long it took, by the clock of the multiprocessor. */
@@ -39,50 +39,51 @@ struct screen_time {
     uint32_t ended, took;
 };
 
-struct screen_kept {
-    float upper; /* end of its score's interval */
+struct screen_survivor {
+    float upper; /* upper bound of its score */
     uint32_t token, row;
 };
 
-template <int n> struct screen_side {
+template <int n> struct screen_shared {
     static constexpr int rows = n / 2;
 
     uint64_t full[CUDA_SCREEN_STAGES_MOST], empty[CUDA_SCREEN_STAGES_MOST];
-    uint64_t served[kScreenTeams], drawn[kScreenTeams], multiplied[kScreenTeams];
-    screen_mark marks[kTileBlocks][rows];
+    uint64_t served[kScreenConsumers], drawn[kScreenConsumers], multiplied[kScreenConsumers];
+    screen_filter filters[kTileBlocks][rows];
     float units[rows];
     float thresholds[rows];
-    /* What a score of the row is not below, as ordered bits, above the token that has it. */
+    /* The best lower bound of a score of the row, as ordered bits, above the token that has it. */
     unsigned long long best[rows];
-    uint32_t leads[2]; /* bits of rows of which this CTA has just told a threshold of its own */
-    float2 parts[SM90_SERVE_THREADS / 32];   /* of a product of one row */
-    screen_time times[kScreenTeams];         /* of each team's last product */
-    uint32_t first_words[kTileBlocks][rows]; /* of the first tile: first_word_of() the block */
-    float seeds[kTileBlocks][rows]; /* the lower end of each block's token of most noise there */
+    uint32_t leads[2]; /* bits of rows for which this CTA has just published a higher threshold */
+    float2 warp_sums[SM90_SERVE_THREADS / 32]; /* of a product of one row */
+    screen_time times[kScreenConsumers];       /* of each consumer's last product */
+    uint32_t first_words[kTileBlocks][rows];   /* of the first tile: first_word_of() the block */
+    /* Lower bounds, in the first tile, of each block's token of most noise. */
+    float noisiest_bounds[kTileBlocks][rows];
     sm90_draw draws[rows];
     gumbel_screen_reach reaches[rows];
-    uint32_t offered, kept;
-    uint32_t again;    /* 1: the full pass must draw this call */
-    uint32_t is_known; /* 1: that is so from the beginning, by a row of the batch */
-    uint32_t kept_most;
-    screen_offer offers[CUDA_SCREEN_OFFERS];
-    screen_kept list[CUDA_SCREEN_KEPT];
-    /* Of masks; behind what all calls have, which lies as without it. */
-    uint32_t allowed[kTileBlocks][rows][2]; /* bits of the tokens that the row's mask leaves */
+    uint32_t candidate_count, survivor_count;
+    uint32_t needs_full_pass; /* 1: the full pass must draw this call */
+    uint32_t skips_screen;    /* 1: known from the start, by a row of the batch */
+    uint32_t survivor_capacity;
+    screen_candidate candidates[CUDA_SCREEN_OFFERS];
+    screen_survivor survivors[CUDA_SCREEN_KEPT];
+    /* With masks only; last, so that the other fields have equal offsets in all cases. */
+    uint32_t allowed[kTileBlocks][rows][2]; /* bits of the tokens that the row's mask allows */
     const int32_t *masks[rows];             /* NULL: none */
-    /* Of the case CUDA_SCREEN_CUT. */
-    int ranks[rows];       /* of the first tokens that matter */
-    uint32_t passed[rows]; /* tokens of the tile that are listed; then their first place */
-    uint32_t ends;         /* 1: no more floors are wanted */
+    /* Truncated rows only: */
+    int ranks[rows];       /* number of first tokens that matter */
+    uint32_t listed[rows]; /* tokens of the tile that are listed; then the index of the first */
+    uint32_t stop_raising; /* 1: screen_raise_thresholds() returns */
 
-    /* One thread. */
+    /* Initialises the barriers; by one thread. */
     __device__ void start_barriers(int stages, int servers)
     {
         for (int i = 0; i < stages; i++) {
             ptx_barrier_init(&full[i], 1);
             ptx_barrier_init(&empty[i], 1);
         }
-        for (int i = 0; i < kScreenTeams; i++) {
+        for (int i = 0; i < kScreenConsumers; i++) {
             ptx_barrier_init(&served[i], servers);
             ptx_barrier_init(&drawn[i], 128);
             ptx_barrier_init(&multiplied[i], 4);
@@ -90,14 +91,14 @@ template <int n> struct screen_side {
         ptx_fence_barrier_init();
     }
 
-    /* All threads. */
+    /* Clears all state; for all threads. */
     template <class call> __device__ void clear(const call &s)
     {
         if (threadIdx.x == 0) {
-            offered = kept = again = is_known = 0;
-            kept_most = min(CUDA_SCREEN_KEPT, 2 * max(1, s.header->list_most));
-            if (call::cuts)
-                ends = 0;
+            candidate_count = survivor_count = needs_full_pass = skips_screen = 0;
+            survivor_capacity = min(CUDA_SCREEN_KEPT, 2 * max(1, s.header->list_most));
+            if (call::truncates)
+                stop_raising = 0;
         }
         __syncthreads();
         for (int i = threadIdx.x; i < rows; i += CUDA_SM90_THREADS) {
@@ -106,53 +107,53 @@ template <int n> struct screen_side {
             units[i] = 0.0f;
             draws[i] = {};
             for (int b = 0; b < kTileBlocks; b++)
-                marks[b][i] = {INFINITY, 0.0f};
-            if (i >= s.draws || !s.lives(i))
+                filters[b][i] = {INFINITY, 0.0f};
+            if (i >= s.draws || !s.is_live(i))
                 continue;
             reaches[i] = s.reaches[i];
             units[i] = reaches[i].unit;
             if (isnan(units[i])) {
-                is_known = 1;
+                skips_screen = 1;
                 continue;
             }
             draws[i] = s.parameters_of(i);
             if (call::masked)
                 masks[i] = s.mask_of(i);
-            if (call::cuts) {
+            if (call::truncates) {
                 ranks[i] = rank_of(s.call, i);
-                passed[i] = 0;
+                listed[i] = 0;
                 if (ranks[i] == 0)
-                    is_known = 1;
+                    skips_screen = 1;
                 if (blockIdx.x == 0)
                     s.call.shared_floors[CUDA_FLOOR_WORDS * i + CUDA_CUT_RANK] = ranks[i];
             }
         }
     }
 
-    /* How many first tokens of a row tell it wholly; 0 where so few do not. */
+    /* The number of first tokens that determine a row wholly; 0 if there are too many. */
     static __device__ __noinline__ int rank_of(const cuda_params &p, int row)
     {
         const int rank = row_bound_of(p, row).rank;
         return rank <= CUDA_SCREEN_RANK_MOST ? rank : 0;
     }
 
-    /* What some token's score is not below; -inf for none. */
-    __device__ __forceinline__ float reached(int i) const
+    /* The best lower bound of row i; -inf: none. */
+    __device__ __forceinline__ float best_bound(int i) const
     {
         return ordered_float((uint32_t)(best[i] >> 32));
     }
 
-    __device__ __forceinline__ void reach(int i, float score, uint32_t token)
+    __device__ __forceinline__ void raise_best(int i, float score, uint32_t token)
     {
         if (score > -INFINITY)
             atomicMax(&best[i], (unsigned long long)ordered_bits(score) << 32 | token);
     }
 
-    /* Whether the tile that has been drawn from is drawn from again: by the team behind a barrier,
-     * or by those that serve it, before the list is free again. */
-    __device__ __forceinline__ bool repeats(int tries) const
+    /* Whether the tile is filtered again; by the consumer after a barrier, or by the service warps
+     * before the list is free again. */
+    __device__ __forceinline__ bool must_repeat(int tries) const
     {
-        return offered > CUDA_SCREEN_OFFERS && tries < kScreenTries;
+        return candidate_count > CUDA_SCREEN_OFFERS && tries < kScreenTries;
     }
 
     __device__ __forceinline__ bool draws_row(int i) const
@@ -161,65 +162,66 @@ template <int n> struct screen_side {
     }
 };
 
-static_assert(sizeof(screen_side<128>) <= CUDA_SCREEN_SIDE_BYTES, "as the number of stages has it");
+static_assert(sizeof(screen_shared<128>) <= CUDA_SCREEN_SIDE_BYTES,
+              "cuda_screen_stages() counts this size");
 
-/* The words that CTAs share of a row (ending_sm90.cuh); the first one is its floor. */
-__device__ __forceinline__ uint64_t *floor_of_row(const cuda_screen_params &s, int i)
+/* Words that CTAs share for row i (finish_sm90.cuh); the first one is its shared threshold. */
+__device__ __forceinline__ uint64_t *shared_threshold(const cuda_screen_params &s, int i)
 {
     return &s.call.shared_floors[CUDA_FLOOR_WORDS * i];
 }
 
-/* Raise row i's threshold to its floor; whether that raises it. */
+/* Raises row i's threshold to the shared one; returns whether it was higher. */
 template <int n>
-__device__ __forceinline__ bool take_floor(const cuda_screen_params &s, screen_side<n> &side, int i,
-                                           uint64_t floor)
+__device__ __forceinline__ bool raise_to_shared(const cuda_screen_params &s,
+                                                screen_shared<n> &shared, int i, uint64_t word)
 {
-    const float threshold = floor_unpack(floor);
-    const bool raises = floor >> FLOOR_BITS == s.call.tag && threshold > side.thresholds[i];
+    const float threshold = floor_unpack(word);
+    const bool raises = word >> FLOOR_BITS == s.call.tag && threshold > shared.thresholds[i];
     if (raises)
-        side.thresholds[i] = threshold;
+        shared.thresholds[i] = threshold;
     return raises;
 }
 
-/* Raise row i's floor to its threshold. The first kernel of the call has cleared the word, so that
- * an atomic which nothing waits for is enough. */
+/* Raises row i's shared threshold to the CTA's. The first kernel of the call has cleared the word,
+ * so an atomic without a result is enough. */
 template <int n>
-__device__ __forceinline__ void raise_floor(const cuda_screen_params &s, const screen_side<n> &side,
-                                            int i)
+__device__ __forceinline__ void raise_shared(const cuda_screen_params &s,
+                                             const screen_shared<n> &shared, int i)
 {
-    const float threshold = side.thresholds[i];
+    const float threshold = shared.thresholds[i];
     if (threshold > -INFINITY)
-        atomicMax((unsigned long long *)floor_of_row(s, i),
+        atomicMax((unsigned long long *)shared_threshold(s, i),
                   (unsigned long long)s.call.tag << FLOOR_BITS | floor_pack(threshold));
 }
 
-/* Tell the other CTAs, which at last sight knew of `floor`, if the threshold is news; whether none
- * of them has told of as much. */
+/* Publishes row i's threshold if it exceeds the shared one, last read as `word`. Returns whether
+ * this CTA leads: no other CTA had published as much. */
 template <int n>
-__device__ __forceinline__ bool give_floor(const cuda_screen_params &s, screen_side<n> &side, int i,
-                                           uint64_t floor)
+__device__ __forceinline__ bool publish_threshold(const cuda_screen_params &s,
+                                                  screen_shared<n> &shared, int i, uint64_t word)
 {
-    const float threshold = side.thresholds[i];
-    const bool empty = floor >> FLOOR_BITS != s.call.tag;
-    if (empty || floor_pack(threshold) > floor % (1 << FLOOR_BITS))
-        raise_floor(s, side, i);
-    return threshold > (empty ? -INFINITY : floor_unpack(floor));
+    const float threshold = shared.thresholds[i];
+    const bool empty = word >> FLOOR_BITS != s.call.tag;
+    if (empty || floor_pack(threshold) > word % (1 << FLOOR_BITS))
+        raise_shared(s, shared, i);
+    return threshold > (empty ? -INFINITY : floor_unpack(word));
 }
 
-/* Ask for the bits of the tokens of a tile's blocks that row i may draw, where the call has masks;
- * they are there behind wait_allowed(). */
+/* Starts to copy the mask bits of row i for a tile's tokens, if the call has masks; wait_allowed()
+ * completes the copies. */
 template <int n, class call>
-__device__ __forceinline__ void ask_allowed(const call &s, screen_side<n> &side, int i,
-                                            uint32_t first)
+__device__ __forceinline__ void copy_allowed(const call &s, screen_shared<n> &shared, int i,
+                                             uint32_t first)
 {
     if (!call::masked)
         return;
-    const int32_t *mask = side.masks[i];
+    const int32_t *mask = shared.masks[i];
     const uint32_t end = (uint32_t)((s.call.problem.end_token + 31) / 32);
 #pragma unroll
     for (int k = 0; k < 2 * kTileBlocks; k++) {
         const uint32_t word = first / 32 + k;
-        uint32_t *to = &side.allowed[k / 2][i][k % 2];
+        uint32_t *to = &shared.allowed[k / 2][i][k % 2];
         if (mask && word < end)
             ptx_copy_async<4>(to, mask + word);
         else
@@ -234,24 +236,25 @@ template <class call> __device__ __forceinline__ void wait_allowed(const call &)
         ptx_copy_async_wait<0>();
 }
 
-/* Mark the blocks of a tile, of such reaches of noise and bounds, for row i, which draws. */
+/* Sets the filters of row i, which draws, for the blocks of a tile, from their noise bounds and
+ * error bounds. */
 template <int n, class call>
-__device__ __forceinline__ void set_marks(const call &s, screen_side<n> &side, int i,
-                                          const float (&reaches)[kTileBlocks],
-                                          const gumbel_screen_block (&blocks)[kTileBlocks])
+__device__ __forceinline__ void set_filters(const call &s, screen_shared<n> &shared, int i,
+                                            const float (&reaches)[kTileBlocks],
+                                            const gumbel_screen_block (&blocks)[kTileBlocks])
 {
-    const float unit = draw_unit(s.call.problem.scale * side.draws[i].inverse_temperature);
+    const float unit = draw_unit(s.call.problem.scale * shared.draws[i].inverse_temperature);
 #pragma unroll
     for (int b = 0; b < kTileBlocks; b++) {
-        const float least =
-            call::cuts ? side.thresholds[i] : draw_bound(side.thresholds[i], reaches[b], unit);
-        const bool any = !call::masked || (side.allowed[b][i][0] | side.allowed[b][i][1]) != 0;
-        side.marks[b][i] = {any ? fminf(fmaxf(least, -FLT_MAX), FLT_MAX) : INFINITY,
-                            gumbel_screen_width(&side.reaches[i], &blocks[b])};
+        const float least = call::truncates ? shared.thresholds[i]
+                                            : draw_bound(shared.thresholds[i], reaches[b], unit);
+        const bool any = !call::masked || (shared.allowed[b][i][0] | shared.allowed[b][i][1]) != 0;
+        shared.filters[b][i] = {any ? fminf(fmaxf(least, -FLT_MAX), FLT_MAX) : INFINITY,
+                                gumbel_screen_width(&shared.reaches[i], &blocks[b])};
     }
 }
 
-/* The bounds of a tile's blocks. */
+/* Loads the error bounds of a tile's blocks. */
 __device__ __forceinline__ void load_blocks(const cuda_screen_params &s, int tile,
                                             gumbel_screen_block (&blocks)[kTileBlocks])
 {
@@ -262,14 +265,14 @@ __device__ __forceinline__ void load_blocks(const cuda_screen_params &s, int til
     }
 }
 
-/* The words of a tile's blocks, of row i. */
+/* Computes the words of a tile's blocks for row i. */
 template <int n>
 __device__ __forceinline__ void words_of_tile(const cuda_screen_params &s,
-                                              const screen_side<n> &side, int i, uint32_t first,
+                                              const screen_shared<n> &shared, int i, uint32_t first,
                                               draw_block (&words)[kTileBlocks])
 {
     draw_block all[CUDA_SM90_BLOCKS];
-    words_of_blocks(side.draws[i], s.call.problem.sampling.domain, first, all);
+    words_of_blocks(shared.draws[i], s.call.problem.sampling.domain, first, all);
 #pragma unroll
     for (int b = 0; b < kTileBlocks; b++)
         words[b] = all[b];

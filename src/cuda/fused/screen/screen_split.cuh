@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A hidden state as two planes of bytes, and what the split adds to the bounds (docs/maths.md,
- * section 14): a CTA a row, in four passes over it. Dimensions that outweigh the others are those
- * above a threshold that is found in three steps; any set of them is right, and the best one known
- * is taken.
+ * Splits a hidden state into two planes of bytes, and computes the terms that the split adds to the
+ * error bounds (docs/maths.md, section 14): a CTA a row, in four passes over it. Outlier dimensions
+ * are those above a limit that is found in three steps; any set of outliers gives a valid bound,
+ * and the best set found is used.
  */
 #ifndef GUMBEL_CUDA_SCREEN_SPLIT_CUH
 #define GUMBEL_CUDA_SCREEN_SPLIT_CUH
@@ -14,29 +14,36 @@
 namespace
 {
 
-/* One warp more than those that split says whether the screen fits. */
+/* One more warp checks whether the screen belongs to the head. */
 constexpr int kSplitThreads = CUDA_SCREEN_SPLIT_THREADS - 32, kSplitWarps = kSplitThreads / 32;
-static_assert(kSplitWarps == 16, "as add_up() has it");
-/* Covers the roundings of sums and roots in float64; and of their conversion to float32. */
+static_assert(kSplitWarps == 16, "sum_over_cta() reduces over 16 warps");
+/* Cover the roundings of sums and roots in float64, and of their conversion to float32. */
 constexpr double kUp = 1.0 + 1e-9, kFloatUp = 1.0 + 0x1p-20;
 
 __device__ __forceinline__ float float_above(double x) { return (float)(x * kUp * kFloatUp); }
 
-/* Whether a screen is that of the call's head. */
-__device__ __forceinline__ bool is_screen_of(const gumbel_screen_header &h, const gumbel_problem &q)
+/* The checksum (FNV-1a) of a screen's header. */
+__device__ __forceinline__ uint64_t checksum_of(const gumbel_screen_header &h)
 {
     unsigned char bytes[offsetof(gumbel_screen_header, check)];
     uint64_t check = 0xcbf29ce484222325u;
     memcpy(bytes, &h, sizeof bytes);
     for (size_t i = 0; i < sizeof bytes; i++)
         check = (check ^ bytes[i]) * 0x100000001b3u;
+    return check;
+}
+
+/* Whether a screen belongs to the call's head. */
+__device__ __forceinline__ bool is_screen_of(const gumbel_screen_header &h, const gumbel_problem &q)
+{
+    const uint64_t check = checksum_of(h);
     return h.magic == GUMBEL_SCREEN_MAGIC && h.version == GUMBEL_SCREEN_VERSION &&
            h.layout == GUMBEL_SCREEN_LAYOUT_TILES && h.rows == q.vocab &&
            h.columns == q.hidden_size && h.dtype == (uint32_t)q.weight.dtype && h.list_most >= 1 &&
            h.list_most <= GUMBEL_SCREEN_LIST_MOST && h.check == check;
 }
 
-/* What the warps of the CTA add up, and whether the screen is the head's. */
+/* Sums over the warps of the CTA, and whether the screen belongs to the head. */
 struct split_shared {
     double parts[5][kSplitWarps];
     uint32_t most[kSplitWarps];
@@ -57,14 +64,15 @@ template <class call> class row_split
     }
 
     /* By the last warp, at the same time. */
-    __device__ __forceinline__ void look_at_header() const
+    __device__ __forceinline__ void check_header() const
     {
         if (threadIdx.x == kSplitThreads)
             shared.fits = is_screen_of(*s.header, s.call.problem);
     }
 
-    /* Planes and reach of the row; zeros where it has none, or none that holds. By the others. */
-    __device__ __forceinline__ gumbel_screen_reach split() const
+    /* Writes the planes of the row and returns its error terms; writes zeros if the row has no
+     * finite split. By the other warps. */
+    __device__ __forceinline__ gumbel_screen_reach split_hidden() const
     {
         const float weight = s.header->weight, error = s.header->error;
         gumbel_screen_reach reach = {__uint_as_float(0x7fc00000), 0, 0, 0, 0};
@@ -80,7 +88,7 @@ template <class call> class row_split
         most = __reduce_max_sync(~0u, most);
         if (threadIdx.x % 32 == 0)
             shared.most[threadIdx.x / 32] = most;
-        add_up(square);
+        sum_over_cta(square);
         for (int i = 0; i < kSplitWarps; i++)
             most = max(most, shared.most[i]);
         const double norm = sqrt(square[0]) * kUp;
@@ -95,13 +103,13 @@ template <class call> class row_split
         const double entry = fmin((double)GUMBEL_SCREEN_ENTRY, (double)error);
         double best = INFINITY, rest = norm;
         for (int step = 0; step < 3; step++) {
-            const float cut = error > 0.0f ? (float)(2 * rest * entry / error) : INFINITY;
+            const float limit = error > 0.0f ? (float)(2 * rest * entry / error) : INFINITY;
             double sums[2] = {};
             if (step == 0)
-                reach.grain = split_all(cut, (double)reach.unit, sums);
+                reach.grain = split_all(limit, (double)reach.unit, sums);
             else {
-                each([&](int, const float(&h)[8]) { sort_out(h, cut, sums); });
-                add_up(sums);
+                each([&](int, const float(&h)[8]) { split_outliers(h, limit, sums); });
+                sum_over_cta(sums);
             }
             rest = sqrt(sums[1]) * kUp;
             if (entry * sums[0] + (double)error * rest < best) {
@@ -113,41 +121,42 @@ template <class call> class row_split
         return reach;
     }
 
-    /* The row itself, where the full pass reads it. */
-    __device__ __forceinline__ void spread() const
+    /* Copies the row to where the full pass reads it. */
+    __device__ __forceinline__ void copy_for_full_pass() const
     {
         const uint4 *from = (const uint4 *)s.hidden_of(row);
-        uint4 *to = (uint4 *)(s.spread + (int64_t)row * s.call.problem.hidden_size);
+        uint4 *to = (uint4 *)(s.spread_hidden + (int64_t)row * s.call.problem.hidden_size);
         for (int v = threadIdx.x; v < vectors; v += kSplitThreads)
             to[v] = __ldg(from + v);
     }
 
-    /* Planes of zeros. */
+    /* Writes planes of zeros. */
     __device__ __forceinline__ void clear() const
     {
         for (int v = threadIdx.x; v < s.depths * (CUDA_SCREEN_TILE / 8); v += kSplitThreads)
-            *(uint64_t *)place(v, 0) = *(uint64_t *)place(v, 1) = 0;
+            *(uint64_t *)plane_address(v, 0) = *(uint64_t *)plane_address(v, 1) = 0;
     }
 
   private:
-    /* The columns behind the last one, up to a whole tile. */
+    /* Clears the columns past the last one, up to a whole tile. */
     __device__ __forceinline__ void clear_behind() const
     {
         const int v = vectors + threadIdx.x;
         if (v < s.depths * (CUDA_SCREEN_TILE / 8))
-            *(uint64_t *)place(v, 0) = *(uint64_t *)place(v, 1) = 0;
+            *(uint64_t *)plane_address(v, 0) = *(uint64_t *)plane_address(v, 1) = 0;
     }
 
-    /* The planes, and sums of sort_out(); the reach's grain. */
-    __device__ __forceinline__ float split_all(float cut, double unit, double (&sorted)[2]) const
+    /* Writes the planes, computes the sums of split_outliers(), and returns the rounding error of
+     * the split. */
+    __device__ __forceinline__ float split_all(float limit, double unit, double (&sorted)[2]) const
     {
         double sums[5] = {};
         each([&](int vector, const float(&h)[8]) {
-            sort_out(h, cut, sums);
+            split_outliers(h, limit, sums);
             split_eight(h, vector, unit, sums);
         });
         clear_behind();
-        add_up(sums);
+        sum_over_cta(sums);
         sorted[0] = sums[0];
         sorted[1] = sums[1];
         const double steps = 256 * sqrt(sums[3]) + sqrt(sums[4]);
@@ -171,14 +180,14 @@ template <class call> class row_split
         }
     }
 
-    /* Outliers by their size, the others by their squares. */
+    /* Sums outliers by size, the others by squares. */
     template <int count>
-    static __device__ __forceinline__ void sort_out(const float (&h)[8], float cut,
-                                                    double (&sums)[count])
+    static __device__ __forceinline__ void split_outliers(const float (&h)[8], float limit,
+                                                          double (&sums)[count])
     {
 #pragma unroll
         for (int i = 0; i < 8; i++) {
-            const bool is_outlier = fabsf(h[i]) > cut;
+            const bool is_outlier = fabsf(h[i]) > limit;
             sums[0] += is_outlier ? (double)fabsf(h[i]) : 0.0;
             sums[1] += is_outlier ? 0.0 : (double)h[i] * (double)h[i];
         }
@@ -203,12 +212,12 @@ template <class call> class row_split
         }
         sums[3] += (double)of_high;
         sums[4] += (double)of_low;
-        *(uint64_t *)place(vector, 0) = high;
-        *(uint64_t *)place(vector, 1) = low;
+        *(uint64_t *)plane_address(vector, 0) = high;
+        *(uint64_t *)plane_address(vector, 1) = low;
     }
 
-    /* Where eight columns of a plane lie: hi and lo are neighbouring rows of the operand. */
-    __device__ __forceinline__ int8_t *place(int vector, int plane) const
+    /* Address of eight columns of a plane: the two planes are neighbouring rows of the operand. */
+    __device__ __forceinline__ int8_t *plane_address(int vector, int plane) const
     {
         const int column = 8 * vector, n = 2 * row + plane;
         const int unit = (column % CUDA_SCREEN_TILE / 16) ^ (n % 8);
@@ -216,15 +225,15 @@ template <class call> class row_split
                16 * unit + column % 16;
     }
 
-    /* Sums of all threads that split, which all of them get. */
-    template <int count> __device__ __forceinline__ void add_up(double (&sums)[count]) const
+    /* Sums over all threads that split; all of them get the sums. */
+    template <int count> __device__ __forceinline__ void sum_over_cta(double (&sums)[count]) const
     {
 #pragma unroll
         for (int i = 0; i < count; i++)
 #pragma unroll
             for (int lanes = 16; lanes > 0; lanes /= 2)
                 sums[i] += __shfl_xor_sync(~0u, sums[i], lanes);
-        ptx_named_barrier<1, kSplitThreads>(); /* what was added up before has been read */
+        ptx_named_barrier<1, kSplitThreads>(); /* the sums before have been read */
         if (threadIdx.x % 32 == 0)
 #pragma unroll
             for (int i = 0; i < count; i++)

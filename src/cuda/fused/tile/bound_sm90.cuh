@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which logits of a request can matter, while the product runs. A strip of a tile, 16 tokens, is
- * stored of a row where the largest of its logits reaches the row's bound: one that as many peaks
- * of tiles reach as its request looks into blocks (request_wanted.cuh). The warps that have no
- * draw to serve raise it: a warp a row looks, all the while, at those of the row's peaks that are
- * there, and tells the CTAs, in each of which another warp brings the bounds of all rows. A look
- * takes 6 to 20 us, of which 1 is the search: loads queue behind copies of weights. Where a tile
- * takes longer, the first of two teams waits for bounds by the peaks of the first wave of 132 tiles
- * while the other one multiplies. Then of later tiles 50 strips are stored for k = 50, 25, 17 and
- * so on: 4.5% of V = 151936. With a first wave stored as a whole it is 13%.
+ * Bounds for a request, raised while the product runs: the kernel stores a subtile of a tile, 16
+ * tokens, for a row only if its largest logit reaches the row's bound. A bound is a value that as
+ * many tile maxima reach as the request needs tokens (row_bound.cuh). The service warps, which have
+ * no draw to serve, maintain the bounds: all the while one warp a row reads the tile maxima stored
+ * so far and publishes the row's bound, and in each CTA one more warp loads the bounds of all rows.
+ * A poll takes 6 to 20 us, of which the search takes 1: loads queue behind copies of weights. If a
+ * tile takes longer, the first of two consumers waits for bounds, from the maxima of the first wave
+ * of 132 tiles, while the other one multiplies. Of later tiles 50 subtiles are stored for k = 50,
+ * then 25, 17 and so on: 4.5% of V = 151936. If the first wave is stored as a whole it is 13%.
  *
- * Peaks are of tokens that the mask leaves; and where penalties lower tokens that a history has
- * seen, bounds go by the peaks of the others. So as many tokens as are wanted are above what is
- * left out for good, and it cannot matter. With a soft-cap some may be equals of it: there all is
- * stored.
+ * Maxima are of tokens that the mask allows. If penalties lower tokens that a history has seen,
+ * bounds use the maxima of the other tokens. As many tokens as the request needs are therefore
+ * above every token left out, so a token left out cannot matter. With a soft-cap, which can make
+ * logits equal, all logits are stored.
  *
- * No result depends on a bound. So bounds may be late, and nobody waits for those that raise them:
- * their code runs cold, the first time for 20 us.
+ * No result depends on a bound: a bound may be late, and no warp waits without limit for one. The
+ * code that raises bounds runs cold, at first for 20 us.
  *
- * Bounds are floors (floor.cuh), and peaks that are not there yet are kNoPeak, once all CTAs
- * have started, which a word counts (parts.cuh): before that, nothing that is read counts. The
- * request's kernel clears this word, for a replay.
+ * Bounds are shared thresholds. Maxima that are not stored yet are kNoMaximum once all CTAs have
+ * started, which a word counts (parts.cuh); before that, everything read is ignored. The request's
+ * kernel clears this word for a replay.
  */
 #ifndef GUMBEL_CUDA_BOUND_SM90_CUH
 #define GUMBEL_CUDA_BOUND_SM90_CUH
@@ -33,24 +33,25 @@
 namespace
 {
 
-/* Between two looks at a row's peaks, nanoseconds for each stage of a tile: a fifth of its time;
- * before the first wave of tiles has ended, a part of that. */
-constexpr int kNapOfDepth = 100, kEarlyNaps = 16;
-/* How often it is asked whether all CTAs have started, nanoseconds apart, before no team waits. */
-constexpr int kStartTries = 8, kStartNap = 1000;
-/* One in so many of the first wave's tiles may be late: the first bound goes by the others. */
-constexpr int kLate = 8;
-/* A NaN that no peak is, with the least key of all. */
-constexpr uint32_t kNoPeak = ~0u;
+/* Backoff between two polls of a row's maxima, in nanoseconds for each stage of a tile: a fifth of
+ * the tile's time. Until the first wave of tiles has ended, the backoff is shorter by kEarlyPolls.
+ */
+constexpr int kBackoffPerStage = 100, kEarlyPolls = 16;
+/* Polls for the start of all CTAs, and nanoseconds between them, before no consumer waits. */
+constexpr int kStartPolls = 8, kStartBackoff = 1000;
+/* One in kLateTiles tiles of the first wave may be late: the first bound uses the others. */
+constexpr int kLateTiles = 8;
+/* A NaN that is no maximum and has the least key of all. */
+constexpr uint32_t kNoMaximum = ~0u;
 
-/* Of the warps that serve a CTA whose logits are stored by bounds, the first one hands bounds over
- * to the teams, and each of the others raises the bound of a row. */
+/* Service warps of a CTA that stores logits by bounds: the first warp passes bounds to the
+ * consumers, and each of the others raises the bound of one row. */
 template <int n, class call> class bound_server
 {
     const call &p;
     const shared_sm90<n> &shared;
     const int thread, lane;
-    bool started = false; /* all CTAs have */
+    bool started = false;
 
   public:
     __device__ __forceinline__ bound_server(const call &params, const shared_sm90<n> &memory)
@@ -58,174 +59,179 @@ template <int n, class call> class bound_server
     {
     }
 
-    /* All threads: clear what others look at, and say so. */
-    __device__ __forceinline__ void start() const
+    /* Clears the maxima and bounds that others read, and counts this CTA as started; for all
+     * service threads. */
+    __device__ __forceinline__ void clear_shared() const
     {
         for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x)
             for (int i = thread; i < p.problem.batch; i += SM90_SERVE_THREADS)
-                looked_at(i)[tile] = __uint_as_float(kNoPeak);
+                maxima_of_row(i)[tile] = __uint_as_float(kNoMaximum);
         if (own_row() < p.problem.batch)
-            *word(own_row()) = 0;
+            *bound_word(own_row()) = 0;
         if (thread == 0)
-            parts_start(count_of_started(), p.tag);
+            parts_start(started_counter(), p.tag);
         ptx_named_barrier<3, SM90_SERVE_THREADS>();
         if (thread == 0)
-            ptx_count(count_of_started());
+            ptx_count(started_counter());
     }
 
-    __device__ __forceinline__ bool hands_over() const { return thread < 32; }
+    __device__ __forceinline__ bool passes_bounds() const { return thread < 32; }
 
-    /* Bring masks as soon as a team has drawn from its last tile, and bounds before each tile ends:
-     * late in the time that the one before took, but not so late that a team would wait; before the
-     * CTA's last tile at once, since nothing hides a wait there. */
-    __device__ __forceinline__ void hand_over()
+    /* Loads masks as soon as a consumer has drawn from its last tile, and bounds before each tile
+     * ends: late in the time that the previous tile took, but early enough that no consumer waits.
+     * Before the CTA's last tile it loads bounds at once, since nothing hides a wait there. */
+    __device__ __forceinline__ void pass_bounds()
     {
-        constexpr int teams = sm90_team<n>::teams;
+        constexpr int consumers = sm90_consumer<n>::consumers;
         uint32_t ended = clock();
         int turn = 0;
         for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x, turn++) {
             const bool last = tile + (int)gridDim.x >= p.tiles;
-            if (turn >= teams)
-                ptx_barrier_wait(&shared.drawn[turn % teams], (turn / teams - 1) & 1);
-            bring_bits(turn % teams, tile);
+            if (turn >= consumers)
+                ptx_barrier_wait(&shared.drawn[turn % consumers], (turn / consumers - 1) & 1);
+            load_token_bits(turn % consumers, tile);
             if (last && lane == 0)
-                atomicOr(&shared.flags[0], SM90_ENOUGH);
+                atomicOr(&shared.flags[0], SM90_STOP_RAISING);
             if (turn > 0) {
-                /* Whether a team waits itself, with its first tile, for the first bounds. */
-                const bool waits = teams == 2 && turn == 1;
+                /* Whether a consumer itself waits for the first bounds, with its first tile. */
+                const bool waits = consumers == 2 && turn == 1;
                 if (waits)
-                    tell_started();
-                ptx_barrier_wait(&shared.drawn[(turn - 1) % teams], (turn - 1) / teams & 1);
+                    signal_started();
+                ptx_barrier_wait(&shared.drawn[(turn - 1) % consumers], (turn - 1) / consumers & 1);
                 uint32_t took = (uint32_t)clock() - ended;
                 ended += took;
                 if (!last && !waits)
-                    sm90_sleep(ended, took / 2);
-                bring_bounds();
+                    sm90_wait_cycles(ended, took / 2);
+                load_bounds();
             }
-            ptx_barrier_arrive(&shared.served[turn % teams]);
+            ptx_barrier_arrive(&shared.served[turn % consumers]);
         }
     }
 
-    /* Raise the bound of this warp's row until the CTA's last tile. */
-    __device__ __forceinline__ void raise()
+    /* Raises the bound of this warp's row until the CTA's last tile. */
+    __device__ __forceinline__ void raise_row_bound()
     {
         const int64_t row = own_row();
-        const int count = min(p.tiles, 32 * kPeaksOfLane), early_count = min(count, (int)gridDim.x);
+        const int count = min(p.tiles, 32 * kMaximaPerLane),
+                  early_count = min(count, (int)gridDim.x);
         if (row >= p.problem.batch || (int)(blockIdx.x + gridDim.x) >= p.tiles)
             return; /* no row, or no tile before the last one */
         const row_bound wanted = row_bound_of(p, row);
-        const uint32_t nap = sm90_depths(p) * kNapOfDepth;
-        const int wave = (int)gridDim.x - (int)gridDim.x / kLate;
-        if (wanted.rank == 0 && wanted.top == 0)
+        const uint32_t backoff = sm90_depths(p) * kBackoffPerStage;
+        const int wave = (int)gridDim.x - (int)gridDim.x / kLateTiles;
+        if (wanted.rank == 0 && wanted.top_rank == 0)
             return;
-        /* A first look, at nothing, brings the code, which takes longer than to run it. */
+        /* The first poll reads nothing; it loads the code, which takes longer than running it. */
         int known = -1;
         float bound = -INFINITY;
-        while (!are_enough()) {
+        while (!must_stop()) {
             const bool first = known < 0, early = known < wave;
-            peaks_found found = look_at_peaks(looked_at(row),
-                                              first   ? 0
-                                              : early ? early_count
-                                                      : count,
-                                              wanted, known);
+            bound_found found = find_row_bound(maxima_of_row(row),
+                                               first   ? 0
+                                               : early ? early_count
+                                                       : count,
+                                               wanted, known);
             known = max(found.present, max(known, wave - 1));
             bound = fmaxf(bound, bound_below(found.bound));
-            if (lane == 0 && bound > -INFINITY) /* nobody else writes there */
-                *(volatile uint64_t *)word(row) = p.tag << FLOOR_BITS | floor_pack(bound);
+            if (lane == 0 && bound > -INFINITY) /* no other warp writes this word */
+                *(volatile uint64_t *)bound_word(row) = p.tag << FLOOR_BITS | floor_pack(bound);
             do
-                __nanosleep(known >= wave ? nap : nap / kEarlyNaps);
-            while (!have_started() && !are_enough());
+                __nanosleep(known >= wave ? backoff : backoff / kEarlyPolls);
+            while (!all_started() && !must_stop());
         }
     }
 
   private:
-    /* Whether no more bounds are wanted. A look takes 6 to 20 us: those that began later kept the
-     * CTA from its end, for 1% of 64 rows. */
-    __device__ __forceinline__ bool are_enough() const
+    /* Whether no more bounds are needed. A poll takes 6 to 20 us: polls that began later delayed
+     * the end of the CTA by 1% at 64 rows. */
+    __device__ __forceinline__ bool must_stop() const
     {
-        return __any_sync(~0u, lane == 0 && (atomicOr(&shared.flags[0], 0) & SM90_ENOUGH));
+        return __any_sync(~0u, lane == 0 && (atomicOr(&shared.flags[0], 0) & SM90_STOP_RAISING));
     }
 
-    /* Let a team wait for bounds, unless CTAs are late to start. */
-    __device__ __forceinline__ void tell_started()
+    /* Allows a consumer to wait for bounds, unless some CTAs start late. */
+    __device__ __forceinline__ void signal_started()
     {
-        for (int i = 0; i < kStartTries && !have_started(); i++)
-            __nanosleep(kStartNap);
+        for (int i = 0; i < kStartPolls && !all_started(); i++)
+            __nanosleep(kStartBackoff);
         if (started && lane == 0)
-            atomicOr(&shared.flags[0], SM90_STARTED);
+            atomicOr(&shared.flags[0], SM90_ALL_STARTED);
     }
 
-    /* Of this warp; past the batch where it has none. */
+    /* The row of this warp; the batch size if it has none. */
     __device__ __forceinline__ int64_t own_row() const
     {
-        return hands_over() ? p.problem.batch : blockIdx.x + (int64_t)(thread / 32 - 1) * gridDim.x;
+        return passes_bounds() ? p.problem.batch
+                               : blockIdx.x + (int64_t)(thread / 32 - 1) * gridDim.x;
     }
 
-    /* The peaks of a row that its bound goes by. */
-    __device__ __forceinline__ float *looked_at(int64_t b) const
+    /* The tile maxima that determine the bound of row b. */
+    __device__ __forceinline__ float *maxima_of_row(int64_t b) const
     {
         return (p.unseen_peaks ? p.unseen_peaks : p.peaks) + b * p.peaks_stride;
     }
 
-    __device__ __forceinline__ uint64_t *word(int64_t b) const
+    __device__ __forceinline__ uint64_t *bound_word(int64_t b) const
     {
         return &p.shared_floors[CUDA_FLOOR_WORDS * b];
     }
 
-    __device__ __forceinline__ unsigned long long *count_of_started() const
+    __device__ __forceinline__ unsigned long long *started_counter() const
     {
         return (unsigned long long *)&p.shared_floors[1];
     }
 
-    /* Whether all CTAs have; what they cleared is then clear. */
-    __device__ __forceinline__ bool have_started()
+    /* Whether all CTAs have started, and thus cleared the words they own. */
+    __device__ __forceinline__ bool all_started()
     {
         if (started)
             return true;
-        started = __any_sync(~0u, parts_ended(count_of_started(), p.tag) == gridDim.x);
+        started = __any_sync(~0u, parts_ended(started_counter(), p.tag) == gridDim.x);
         __threadfence();
         return started;
     }
 
-    __device__ __forceinline__ void bring_bounds()
+    __device__ __forceinline__ void load_bounds()
     {
-        if (!have_started())
+        if (!all_started())
             return;
-        uint64_t floors[(n + 31) / 32]; /* all asked for at once */
+        uint64_t words[(n + 31) / 32]; /* all loads are issued before the first use */
 #pragma unroll
         for (int k = 0; k < (n + 31) / 32; k++)
-            floors[k] = lane + 32 * k < p.problem.batch ? floor_load(word(lane + 32 * k)) : 0;
+            words[k] = lane + 32 * k < p.problem.batch ? floor_load(bound_word(lane + 32 * k)) : 0;
 #pragma unroll
         for (int k = 0; k < (n + 31) / 32; k++)
-            if (floors[k] > 0 && floors[k] >> FLOOR_BITS == p.tag)
-                shared.thresholds[lane + 32 * k] = floor_unpack(floors[k]);
+            if (words[k] > 0 && words[k] >> FLOOR_BITS == p.tag)
+                shared.thresholds[lane + 32 * k] = floor_unpack(words[k]);
     }
 
-    /* Bring the bits of a tile's tokens, from any token divisible by 4 on: of the rows' masks, and
-     * of what their histories have seen. */
-    __device__ __forceinline__ void bring_bits(int team, int64_t tile) const
+    /* Loads the bits of a tile's tokens, whose first token is a multiple of 4: of the rows' masks,
+     * and of the tokens that their histories have seen. */
+    __device__ __forceinline__ void load_token_bits(int consumer, int64_t tile) const
     {
         const gumbel_problem &q = p.problem;
         const gumbel_history &h = q.history;
         const int64_t first = q.first_token + tile * CUDA_SM90_TILE;
         if (q.request & GUMBEL_REQUEST_MASK)
-            bring_words(shared.masks_of_team(team), first, q.first_token + q.vocab, [&](int64_t b) {
-                const int32_t *mask = gumbel_problem_mask(&q, b);
-                return [=](int64_t at) { return (uint32_t)mask[at]; };
-            });
+            load_words(shared.masks_of_consumer(consumer), first, q.first_token + q.vocab,
+                       [&](int64_t b) {
+                           const int32_t *mask = gumbel_problem_mask(&q, b);
+                           return [=](int64_t at) { return (uint32_t)mask[at]; };
+                       });
         if (p.unseen_peaks)
-            bring_words(shared.seen_of_team(team), first, h.vocab_size, [&](int64_t b) {
+            load_words(shared.seen_of_consumer(consumer), first, h.vocab_size, [&](int64_t b) {
                 const int64_t from = gumbel_problem_slot(&q, b) * gumbel_words_of(h.vocab_size);
                 const uint32_t *prompt = h.prompt + from, *output = h.output + from;
                 return [=](int64_t at) { return prompt[at] | output[at]; };
             });
     }
 
-    /* Those from a token on, which ends before `end`, of words that words_of(row)(which) gives. A
-     * row's slot is looked up before its words, which are then asked for side by side. */
+    /* Copies 128 mask bits from token `first` on, which ends before `end`, for each row, from words
+     * that words_of(row)(index) returns. A row's slot is loaded before its words; the loads of the
+     * words are then in flight together. */
     template <class F>
-    __device__ __forceinline__ void bring_words(uint4 *into, int64_t first, int64_t end,
-                                                F words_of) const
+    __device__ __forceinline__ void load_words(uint4 *into, int64_t first, int64_t end,
+                                               F words_of) const
     {
         for (int i = lane; i < p.problem.batch; i += 32) {
             const auto word = words_of(i);
@@ -241,16 +247,16 @@ template <int n, class call> class bound_server
     }
 };
 
-/* Serve the teams of a CTA, all threads that do. */
+/* Serves the consumers of a CTA; for all service threads. */
 template <int n, class call>
 __device__ __forceinline__ void serve_bounds(const call &p, const shared_sm90<n> &shared)
 {
     bound_server<n, call> bounds(p, shared);
-    bounds.start();
-    if (bounds.hands_over())
-        bounds.hand_over();
+    bounds.clear_shared();
+    if (bounds.passes_bounds())
+        bounds.pass_bounds();
     else
-        bounds.raise();
+        bounds.raise_row_bound();
 }
 
 } // namespace

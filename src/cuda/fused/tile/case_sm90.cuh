@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The parameters of the Hopper kernel, which know what the case of the call, cuda_sm90_case_of(),
- * fixes of them, so that the code of what it rules out is not compiled: of 64 columns 64 KB are
- * left of 191. All that a first tile runs is fetched there for the first time, through a
- * second-level cache that weights keep busy (findings/cuda_fused.md).
+ * Parameters of the Hopper kernel as a type for each case of a call (cuda_sm90_case_of()). A case
+ * fixes some parameters at compile time, so that unused code is not compiled: for 64 columns 64 KB
+ * of 191 KB remain. The first tile loads all the code it runs for the first time, through an L2
+ * that weights keep busy (findings/cuda_fused.md).
  */
 #ifndef GUMBEL_CUDA_CASE_SM90_CUH
 #define GUMBEL_CUDA_CASE_SM90_CUH
@@ -17,61 +17,64 @@ namespace
 
 template <cuda_sm90_case kind> struct sm90_call : cuda_params {
     static constexpr bool any = kind == CUDA_SM90_ANY;
-    static constexpr bool stores = kind == CUDA_SM90_STORED; /* and nothing else */
-    static constexpr bool stores_too = kind == CUDA_SM90_BOTH;
+    static constexpr bool stores = kind == CUDA_SM90_STORED; /* and does nothing else */
+    static constexpr bool also_stores = kind == CUDA_SM90_BOTH;
 
-    /* Draws of a launch of n columns, at most. */
+    /* The largest number of draws in a launch of n columns. */
     template <int n> static constexpr int states = any ? CUDA_SM90_STATES : n;
 
-    /* Whether logits are dropped as the product leaves them. */
-    __device__ __forceinline__ bool drops() const { return any && multiply_only; }
-    __device__ __forceinline__ bool draws() const { return !stores && !drops(); }
-    /* Whether the kernel of n columns stores the logits alone that bounds leave. */
+    /* Whether logits are dropped after the product, to measure it alone. */
+    __device__ __forceinline__ bool drops_logits() const { return any && multiply_only; }
+    __device__ __forceinline__ bool draws_tokens() const { return !stores && !drops_logits(); }
+    /* Whether the kernel of n columns stores only logits above bounds. */
     template <int n> __device__ __forceinline__ bool by_bounds() const
     {
         return stores && CUDA_SM90_BOUNDS(n) && stored_strips;
     }
-    /* Whether its last CTA ends the call (ending_sm90.cuh). */
+    /* Whether the last CTA writes the outputs (finish_sm90.cuh). */
     __device__ __forceinline__ bool ends_call() const { return CUDA_SM90_ENDS(kind, partials); }
-    /* Whether what is left to the launch behind is little: a few draws to merge, or rows that it
-     * serves from their peaks. */
+    /* Whether the next launch has little to do: merge a few draws, or serve rows from their maxima.
+     */
     __device__ __forceinline__ bool leaves_little() const
     {
-        return stores ? peaks != NULL
-                      : !stores_too && problem.batch * samples() <= CUDA_SM90_DRAWS_OVERLAPPED;
+        return stores
+                   ? peaks != NULL
+                   : !also_stores && problem.batch * sample_count() <= CUDA_SM90_DRAWS_OVERLAPPED;
     }
     __device__ __forceinline__ bool with_mass() const
     {
         return kind == CUDA_SM90_PLAIN_MASS || (any && problem.with_mass);
     }
-    __device__ __forceinline__ int samples() const
+    __device__ __forceinline__ int sample_count() const
     {
         return any ? problem.sampling.num_samples : 1;
     }
-    /* Columns that are used; which row of the batch, and which of its samples, each draws, beside
-     * those that samples() tells. */
-    __device__ __forceinline__ int columns() const { return (int)problem.batch; }
+    /* Columns in use; the batch row of a column, and its first sample, of sample_count(). */
+    __device__ __forceinline__ int column_count() const { return (int)problem.batch; }
     __device__ __forceinline__ int row_of(int column) const { return column; }
     __device__ __forceinline__ int sample_of(int) const { return 0; }
-    /* Whether a token may be drawn there. */
-    __device__ __forceinline__ bool allows(int, uint32_t) const { return true; }
+    /* Whether a column may draw a token. */
+    __device__ __forceinline__ bool allows_token(int, uint32_t) const { return true; }
     __device__ __forceinline__ bool has_bias() const
     {
-        return (any || stores || stores_too) && problem.bias.data;
+        return (any || stores || also_stores) && problem.bias.data;
     }
     /* Whether soft-caps and negative scales are applied to the sums themselves. */
-    __device__ __forceinline__ bool prepares() const
+    __device__ __forceinline__ bool prepares_logits() const
     {
         return any && (problem.soft_cap != 0.0f || problem.scale < 0.0f);
     }
-    /* Of a prepared logit, to z before the temperature. */
-    __device__ __forceinline__ float scale() const { return prepares() ? 1.0f : problem.scale; }
+    /* Factor from a prepared logit to z, before the temperature. */
+    __device__ __forceinline__ float scale() const
+    {
+        return prepares_logits() ? 1.0f : problem.scale;
+    }
 };
 
-/* A plain call whose samples have columns of their own, row by row, and whose rows may have masks.
+/* A plain call in which each sample has a column of its own, row by row, and rows may have masks.
  */
 struct sm90_spread_call : sm90_call<CUDA_SM90_PLAIN> {
-    __device__ __forceinline__ int columns() const
+    __device__ __forceinline__ int column_count() const
     {
         return (int)problem.batch * problem.sampling.num_samples;
     }
@@ -83,7 +86,7 @@ struct sm90_spread_call : sm90_call<CUDA_SM90_PLAIN> {
     {
         return column % problem.sampling.num_samples;
     }
-    __device__ __forceinline__ bool allows(int column, uint32_t token) const
+    __device__ __forceinline__ bool allows_token(int column, uint32_t token) const
     {
         return !(problem.request & GUMBEL_REQUEST_MASK) ||
                gumbel_problem_mask(&problem, row_of(column))[token / 32] >> (token % 32) & 1;

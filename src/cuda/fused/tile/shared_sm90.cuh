@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How the Hopper kernel shares out its work, and what it keeps in shared memory beside its ring of
- * stages, for N columns (batch rows, padded) and S samples. A draw is a column and a sample; draw i
- * is column i % N of sample i / N, and owned by the thread of that number, modulo a team's.
+ * How the Hopper kernel splits its work, and the shared memory beside its ring of stages, for N
+ * columns (batch rows, padded) and S samples. A draw is a column and a sample: draw i is column i %
+ * N of sample i / N, owned by the thread of that number modulo the threads of a consumer.
  */
 #ifndef GUMBEL_CUDA_SHARED_SM90_CUH
 #define GUMBEL_CUDA_SHARED_SM90_CUH
@@ -23,18 +23,24 @@
 namespace
 {
 
-/* The warpgroups that share a tile. Up to 64 columns each takes every other tile of the CTA alone,
- * in two halves of 64 tokens, and draws while the other one multiplies; with more, the sums of a
- * whole tile leave no registers to draw with, and two share every tile, a half each. */
-template <int n> struct sm90_team {
-    static constexpr bool alone = CUDA_SM90_ALONE(n);
-    static constexpr int teams = alone ? 2 : 1, halves = alone ? 2 : 1;
-    static constexpr int threads = SM90_DRAW_THREADS / teams;
+/* Registers a thread of the consumers and of the third warpgroup; all threads start with 168:
+ * 2 x 208 + 88 = 3 x 168. */
+constexpr int kDrawRegisters = 208, kServeRegisters = 88;
+
+/* Consumers: the warpgroups that multiply and draw. Up to 64 columns the schedule is ping-pong: two
+ * consumers of one warpgroup each take every other tile, in two halves of 64 tokens, and one draws
+ * while the other multiplies. With more columns the accumulators of a whole tile leave no registers
+ * for the draw, and the schedule is cooperative: one consumer of two warpgroups, a half of each
+ * tile each. */
+template <int n> struct sm90_consumer {
+    static constexpr bool pingpong = CUDA_SM90_ALONE(n);
+    static constexpr int consumers = pingpong ? 2 : 1, halves = pingpong ? 2 : 1;
+    static constexpr int threads = SM90_DRAW_THREADS / consumers;
     int index;
 
-    __device__ __forceinline__ sm90_team(int thread) : index(thread / threads) {}
+    __device__ __forceinline__ sm90_consumer(int thread) : index(thread / threads) {}
 
-    /* Wait for the team's other threads, at a named barrier; 0 is __syncthreads(). */
+    /* Waits for the consumer's other threads, at a named barrier; barrier 0 is __syncthreads(). */
     __device__ __forceinline__ void sync() const
     {
         if (index == 0)
@@ -44,21 +50,21 @@ template <int n> struct sm90_team {
     }
 };
 
-/* CTAs of a cluster take neighbouring tiles at the same time, and each copies a part of the hidden
- * states for all. One that is left alone with a tile copies all parts for itself. */
+/* The CTAs of a cluster take neighbouring tiles at the same time, and each multicasts a part of the
+ * hidden states to all. A CTA that alone has a tile copies all parts for itself. */
 template <int n> struct sm90_cluster {
     static constexpr int ctas = CUDA_SM90_CLUSTER(n);
     static constexpr int rows = n / ctas; /* of a part */
 
-    static __device__ __forceinline__ int rank() { return blockIdx.x % ctas; }
+    static __device__ __forceinline__ int cta_rank() { return blockIdx.x % ctas; }
 
-    /* Whether each of several CTAs has a tile when this one takes `tile`. */
+    /* Whether every CTA of the cluster has a tile when this CTA takes `tile`. */
     static __device__ __forceinline__ bool is_whole(const cuda_params &p, int tile)
     {
         return ctas > 1 && tile / ctas < p.tiles / ctas;
     }
 
-    /* Wait for all threads of all CTAs. */
+    /* Waits for all threads of all CTAs of the cluster. */
     static __device__ __forceinline__ void sync()
     {
         if (ctas > 1)
@@ -68,24 +74,47 @@ template <int n> struct sm90_cluster {
     }
 };
 
-/* A thread's sums of its team's tile (layout: wgmma.cuh). */
-template <int n> using sm90_sums = float[sm90_team<n>::halves][n / 2];
+/* A thread's accumulators of its consumer's tile (layout: wgmma.cuh). */
+template <int n> using sm90_sums = float[sm90_consumer<n>::halves][n / 2];
 
 __device__ __forceinline__ int sm90_depths(const cuda_params &p)
 {
     return (int)((p.problem.hidden_size + SM90_DEPTH - 1) / SM90_DEPTH);
 }
 
-/* Wait until so many cycles after a time, by a whole warp. */
-__device__ __forceinline__ void sm90_sleep(uint32_t start, uint32_t cycles)
+/* The position of a producer or consumer in the ring of stages. */
+struct stage_ring {
+    int stages, stage;
+    uint32_t parity;
+    __device__ __forceinline__ explicit stage_ring(int count) : stages(count), stage(0), parity(0)
+    {
+    }
+    __device__ __forceinline__ void advance()
+    {
+        if (++stage == stages) {
+            stage = 0;
+            parity ^= 1;
+        }
+    }
+    /* Passes the stages of another consumer. */
+    __device__ __forceinline__ void skip_stages(int count)
+    {
+        int to = stage + count;
+        parity ^= to / stages & 1;
+        stage = to % stages;
+    }
+};
+
+/* Waits until `cycles` cycles after `start`; for a whole warp. */
+__device__ __forceinline__ void sm90_wait_cycles(uint32_t start, uint32_t cycles)
 {
-    constexpr int nap = 250; /* nanoseconds */
+    constexpr int backoff = 250; /* nanoseconds */
     while ((uint32_t)clock() - start < cycles)
-        __nanosleep(nap);
+        __nanosleep(backoff);
     __syncwarp();
 }
 
-/* A draw's parameters. */
+/* Parameters of a draw. */
 struct sm90_draw {
     uint64_t seed;
     uint32_t position, sample;
@@ -93,178 +122,199 @@ struct sm90_draw {
     int greedy;
 };
 
-/* What a block of a draw is passed over by: the least sum that may win, finite, or +inf where there
- * is nothing to draw; in the first tile, first_word_of() the block. */
+/* The filter of a block and draw: the least sum that may win, finite, or +inf if there is nothing
+ * to draw; in the first tile, first_word_of() the block. */
 union sm90_bound {
     float least;
     uint32_t first_word;
 };
 
-/* What the first flag tells where logits are stored by bounds. */
+/* Bits of flags[0] where logits are stored by bounds. */
 enum sm90_bounds_flag : uint32_t {
-    SM90_ENOUGH = 1,  /* no more bounds are wanted */
-    SM90_STARTED = 2, /* all CTAs have started, so that bounds are those of this launch */
+    SM90_STOP_RAISING = 1, /* no more bounds are needed */
+    SM90_ALL_STARTED = 2,  /* all CTAs have started, so that bounds are those of this launch */
 };
 
 /* A token that passed its bound. */
-struct sm90_offer {
+struct sm90_candidate {
     float sum;
-    uint32_t place; /* its draw, 8 bits; then its token in the tile */
+    uint32_t place; /* its draw, 8 bits; then its index in the tile */
 };
 
-/* The best token of a draw, so that a 128-bit compare-and-swap keeps it whole. */
+/* The best token of a draw; 16 bytes, so that a 128-bit compare-and-swap replaces it as a whole. */
 struct __align__(16) sm90_best
 {
     float score, z;
     int id;
-    uint32_t none;
+    uint32_t unused;
 
-    __device__ __forceinline__ ulonglong2 bits() const
+    __device__ __forceinline__ ulonglong2 to_bits() const
     {
         return {__float_as_uint(score) | (uint64_t)__float_as_uint(z) << 32,
-                (uint32_t)id | (uint64_t)none << 32};
+                (uint32_t)id | (uint64_t)unused << 32};
     }
 };
 
-/* Replace *best by `next` if it is `seen`; what it was. */
+/* Replaces *best by `next` if it equals `seen`; returns its old value. */
 __device__ __forceinline__ sm90_best swap_best(sm90_best *best, sm90_best seen, sm90_best next)
 {
-    ulonglong2 was = ptx_swap_16(best, seen.bits(), next.bits());
+    ulonglong2 was = ptx_swap_16(best, seen.to_bits(), next.to_bits());
     return {__uint_as_float((uint32_t)was.x), __uint_as_float((uint32_t)(was.x >> 32)),
             (int)(uint32_t)was.y, 0};
 }
 
+/* Replaces *best by `candidate` if that has a higher score, or an equal one and a lower id. */
+__device__ __forceinline__ void update_best(sm90_best *best, sm90_best candidate)
+{
+    sm90_best seen, found = swap_best(best, candidate, candidate); /* only reads */
+    while (candidate.score > found.score ||
+           (candidate.score == found.score && candidate.id < found.id)) {
+        seen = found;
+        found = swap_best(best, seen, candidate);
+        if (found.id == seen.id && found.score == seen.score)
+            return;
+    }
+}
+
 template <int n> struct shared_sm90 {
     static constexpr int stage_bytes = SM90_WEIGHT_BYTES + n * SM90_DEPTH * 2;
-    static constexpr int teams = sm90_team<n>::teams;
+    static constexpr int consumers = sm90_consumer<n>::consumers;
 
     unsigned char *stages;
     uint64_t *full, *empty;
-    uint64_t *served, *drawn, *multiplied, *summed; /* [teams] each */
-    float *thresholds; /* [S][n]: what a score must reach; stored logits: what a peak must */
+    uint64_t *served, *drawn, *multiplied, *summed; /* each [consumers] */
+    float *thresholds; /* [S][n]: least score that may win; stored logits: least subtile maximum */
     uint32_t *flags;   /* [S][n] */
 
-    /* Where there are draws: */
+    /* If the kernel draws: */
     sm90_best *best;    /* [S][n] */
-    sm90_bound *bounds; /* [CUDA_SM90_BLOCKS][S][n], columns as bound_place() has them */
+    sm90_bound *bounds; /* [CUDA_SM90_BLOCKS][S][n], columns in the order of bound_place() */
     sm90_draw *draws;   /* [S][n] */
-    float2 *masses;     /* [8][n], with the mass: the largest z, the sum of exp(z - it) */
-    sm90_offer *offers; /* behind a list of room() from there backwards, which takes what is left */
-    uint32_t *offered;  /* how many were put there, or would have been */
+    float2 *masses;     /* [8][n], with the mass: the largest z, the sum of exp(z - largest) */
+    /* The end of a list of list_capacity() candidates, which grows downwards, and the number of
+     * candidates appended, including those that did not fit. */
+    sm90_candidate *candidates;
+    uint32_t *candidate_count;
 
-    /* Where there are none: */
-    float *peaks; /* [teams][2][CUDA_REQUEST_STRIPS][n] */
-    uint4 *bits;  /* [2 teams][n] */
+    /* If it stores logits only: */
+    float *subtile_maxima; /* [consumers][2][CUDA_REQUEST_STRIPS][n] */
+    uint4 *token_bits;     /* [2 consumers][n] */
 
     template <class call> __device__ shared_sm90(const call &p, unsigned char *memory)
     {
         static_assert(sizeof *best + sizeof *draws + CUDA_SM90_BLOCKS * sizeof *bounds +
                               sizeof *thresholds + sizeof *flags ==
                           CUDA_SM90_DRAW_BYTES,
-                      "as the number of stages has it");
-        const int all = n * p.samples();
+                      "cuda_sm90_stages() counts this size");
+        const int all = n * p.sample_count();
         stages = memory;
         best = (sm90_best *)(stages + p.stages * stage_bytes);
-        peaks = (float *)best;
+        subtile_maxima = (float *)best;
         bounds = (sm90_bound *)(best + all);
-        bits = (uint4 *)(peaks + teams * 2 * CUDA_REQUEST_STRIPS * n);
+        token_bits = (uint4 *)(subtile_maxima + consumers * 2 * CUDA_REQUEST_STRIPS * n);
         draws = (sm90_draw *)(bounds + CUDA_SM90_BLOCKS * all);
-        full = call::stores ? (uint64_t *)(bits + 2 * teams * n) : (uint64_t *)(draws + all);
+        full =
+            call::stores ? (uint64_t *)(token_bits + 2 * consumers * n) : (uint64_t *)(draws + all);
         empty = full + CUDA_SM90_STAGES_MOST;
         served = empty + CUDA_SM90_STAGES_MOST;
-        drawn = served + teams;
-        multiplied = drawn + teams;
-        summed = multiplied + teams;
-        static_assert((2 * CUDA_SM90_STAGES_MOST + 4 * teams + 1) * sizeof *full <=
+        drawn = served + consumers;
+        multiplied = drawn + consumers;
+        summed = multiplied + consumers;
+        static_assert((2 * CUDA_SM90_STAGES_MOST + 4 * consumers + 1) * sizeof *full <=
                           CUDA_SM90_BARRIER_BYTES,
-                      "as the number of stages has it");
-        offered = (uint32_t *)(summed + teams); /* and a word more: masses are two */
-        thresholds = (float *)(offered + 2);
+                      "cuda_sm90_stages() counts this size");
+        /* Two words, as masses are aligned to two. */
+        candidate_count = (uint32_t *)(summed + consumers);
+        thresholds = (float *)(candidate_count + 2);
         flags = (uint32_t *)(thresholds + all);
         masses = (float2 *)(flags + all);
-        offers = (sm90_offer *)(memory + CUDA_SM90_SHARED_BYTES);
+        candidates = (sm90_candidate *)(memory + CUDA_SM90_SHARED_BYTES);
     }
 
-    /* Offers that the list has room for. */
-    template <class call> __device__ __forceinline__ uint32_t room(const call &p) const
+    /* Candidates that fit the list. */
+    template <class call> __device__ __forceinline__ uint32_t list_capacity(const call &p) const
     {
         const float2 *end = masses + (p.with_mass() ? SM90_WARPS * n : 0);
-        const uint32_t left = (uint32_t)((unsigned char *)offers - (unsigned char *)end);
-        return min(left / (uint32_t)sizeof *offers, (uint32_t)CUDA_SM90_LIST_MOST);
+        const uint32_t remaining = (uint32_t)((unsigned char *)candidates - (unsigned char *)end);
+        return min(remaining / (uint32_t)sizeof *candidates, (uint32_t)CUDA_SM90_LIST_MOST);
     }
 
-    /* Where, among its sample's, draw i's bound lies: that of a thread's columns of 16 neighbours
-     * side by side (layout: wgmma.cuh). */
+    /* Index, within its sample, of draw i's bound: the bounds of a thread's columns among 16
+     * neighbours are adjacent (layout: wgmma.cuh). */
     static __device__ __forceinline__ int bound_place(int i)
     {
         return n < 16 ? i : (i & ~15) | (i & 6) << 1 | (i >> 2 & 2) | (i & 1);
     }
 
-    /* The first block's bound of draw i; the others' are S n bounds apart. */
+    /* Index of draw i's bound for the first block; the next block's is S n further. */
     __device__ __forceinline__ int first_bound_of(int i) const
     {
         return i / n * n + bound_place(i % n);
     }
 
-    /* Where the bounds of a sample begin, of the block that holds a place of the tile. */
+    /* Index of a sample's first bound for the block that holds token `place` of the tile. */
     template <class call>
     __device__ __forceinline__ int bounds_of(const call &p, int sample, uint32_t place) const
     {
         const uint32_t off = (uint32_t)p.problem.first_token % GUMBEL_BLOCK;
-        return ((int)((off + place) / GUMBEL_BLOCK) * p.samples() + sample) * n;
+        return ((int)((off + place) / GUMBEL_BLOCK) * p.sample_count() + sample) * n;
     }
 
-    /* [CUDA_SM90_BLOCKS][S][n], as bounds: in the first tile, the sum of each block's token of most
-     * noise, or -inf. They lie where offers will. */
-    __device__ __forceinline__ float *seeds(int all) const
+    /* [CUDA_SM90_BLOCKS][S][n], in the order of bounds: in the first tile, the sum of each block's
+     * token of most noise, or -inf. Uses the space of the list of candidates. */
+    __device__ __forceinline__ float *initial_sums(int all) const
     {
-        return (float *)offers - CUDA_SM90_BLOCKS * all;
+        return (float *)candidates - CUDA_SM90_BLOCKS * all;
     }
 
-    /* [CUDA_REQUEST_STRIPS][n]: the largest logit of each strip of a tile, where logits are
-     * stored. A team's even and odd tiles have peaks of their own, so that a tile's can be read
-     * until the one after the next is there. */
-    __device__ __forceinline__ float *peaks_of_team(int team, int turn) const
+    /* [CUDA_REQUEST_STRIPS][n]: the largest logit of each subtile of a tile, where logits are
+     * stored. Even and odd tiles of a consumer have copies of their own, so that one can be read
+     * until the tile after the next. */
+    __device__ __forceinline__ float *maxima_of_consumer(int consumer, int turn) const
     {
-        return peaks + (2 * team + (turn & 1)) * CUDA_REQUEST_STRIPS * n;
+        return subtile_maxima + (2 * consumer + (turn & 1)) * CUDA_REQUEST_STRIPS * n;
     }
 
-    /* [n]: each column's bits for the team's tile, where logits are stored by bounds: tokens that
-     * the mask leaves, and that the history has seen. */
-    __device__ __forceinline__ uint4 *masks_of_team(int team) const { return bits + team * n; }
-    __device__ __forceinline__ uint4 *seen_of_team(int team) const
+    /* [n]: one bit a token of the consumer's tile and column, where logits are stored by bounds:
+     * the tokens that the mask allows, and those that the history has seen. */
+    __device__ __forceinline__ uint4 *masks_of_consumer(int consumer) const
     {
-        return masks_of_team(teams + team);
+        return token_bits + consumer * n;
+    }
+    __device__ __forceinline__ uint4 *seen_of_consumer(int consumer) const
+    {
+        return masks_of_consumer(consumers + consumer);
     }
 
-    /* What draw i's sums are multiplied with, to z; 0 where there is nothing to draw. */
-    template <class call> __device__ __forceinline__ float slope(const call &p, int i) const
+    /* Factor from draw i's sums to z; 0 if there is nothing to draw. */
+    template <class call> __device__ __forceinline__ float slope_of(const call &p, int i) const
     {
         return p.scale() * draws[i].inverse_temperature;
     }
 
-    /* One thread; `servers` are those that serve a team. */
+    /* Initialises the barriers; by one thread. `servers` threads serve a consumer. */
     __device__ void start_barriers(int count, int servers) const
     {
         for (int i = 0; i < count; i++) {
             ptx_barrier_init(&full[i], 1);
-            ptx_barrier_init(&empty[i], SM90_DRAW_THREADS / 128 / teams * sm90_cluster<n>::ctas);
+            ptx_barrier_init(&empty[i],
+                             SM90_DRAW_THREADS / 128 / consumers * sm90_cluster<n>::ctas);
         }
-        for (int i = 0; i < teams; i++) {
+        for (int i = 0; i < consumers; i++) {
             ptx_barrier_init(&served[i], servers);
-            ptx_barrier_init(&drawn[i], sm90_team<n>::threads);
+            ptx_barrier_init(&drawn[i], sm90_consumer<n>::threads);
             ptx_barrier_init(&multiplied[i], 128 / 32);
-            ptx_barrier_init(&summed[i], sm90_team<n>::threads);
+            ptx_barrier_init(&summed[i], sm90_consumer<n>::threads);
         }
         ptx_fence_barrier_init();
     }
 
-    /* All threads: nothing has been drawn yet. A column that no live row uses has nothing to draw.
+    /* Clears all state of draws; for all threads. A column without a live row has nothing to draw.
      */
     template <class call> __device__ void clear(const call &p) const
     {
         const gumbel_problem &q = p.problem;
-        int all = n * p.samples();
+        int all = n * p.sample_count();
         for (int i = threadIdx.x; i < all; i += CUDA_SM90_THREADS) {
             thresholds[i] = -INFINITY;
             flags[i] = 0;
@@ -275,7 +325,7 @@ template <int n> struct shared_sm90 {
                 bounds[b * all + i].least = INFINITY;
             draws[i] = {};
             const int column = i % n;
-            if (column < p.columns() && gumbel_problem_row_lives(&q, p.row_of(column))) {
+            if (column < p.column_count() && gumbel_problem_row_lives(&q, p.row_of(column))) {
                 gumbel_row row = gumbel_problem_row(&q, p.row_of(column));
                 draws[i] = {row.stream.seed, row.stream.position,
                             row.stream.sample + (uint32_t)(i / n + p.sample_of(column)),
@@ -283,17 +333,17 @@ template <int n> struct shared_sm90 {
             }
         }
         if (threadIdx.x == 0)
-            *offered = 0;
+            *candidate_count = 0;
         if (p.with_mass())
             for (int i = threadIdx.x; i < SM90_WARPS * n; i += CUDA_SM90_THREADS)
                 masses[i] = {-INFINITY, 0.0f};
     }
 
-    /* All threads that draw, once all tiles are drawn from: eight lanes write a draw's summary, of
-     * which each adds the masses of sixteen tokens a tile. */
+    /* Writes the CTA's summaries; for all consumer threads, after the last draw. Eight lanes write
+     * a draw's summary, and each adds the masses of sixteen tokens a tile. */
     template <class call> __device__ void write_summaries(const call &p) const
     {
-        int samples = p.samples(), draws = (int)p.problem.batch * samples;
+        int samples = p.sample_count(), draws = (int)p.problem.batch * samples;
         int warp = threadIdx.x % SM90_WARPS;
         for (int at = 0; at < draws; at += SM90_DRAW_THREADS / SM90_WARPS) {
             int i = at + threadIdx.x / SM90_WARPS, column = i < draws ? i / samples : 0;

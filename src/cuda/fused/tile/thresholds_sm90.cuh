@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a score must reach to matter, draw by draw: the best score of this CTA, or of another one
- * that has told its floor (floor.cuh); and the bounds that follow. The warps that serve raise
- * thresholds, so that those that draw need not wait for global memory; each draw belongs to one
- * thread. Only in the first tile do those that draw raise them (seeds_sm90.cuh); barriers part the
- * two.
+ * Thresholds: for each draw a lower bound on the winning score, from the best score of this CTA or
+ * the shared thresholds of other CTAs; and the bounds of blocks that follow from them. The service
+ * warps raise thresholds, so that consumers need not wait for global memory; one thread owns each
+ * draw. Only in the first tile the consumers raise them (initial_thresholds_sm90.cuh); barriers
+ * separate the two.
  */
 #ifndef GUMBEL_CUDA_THRESHOLDS_SM90_CUH
 #define GUMBEL_CUDA_THRESHOLDS_SM90_CUH
@@ -15,26 +15,33 @@
 namespace
 {
 
-template <int n, class call> class thresholds
+/* Cycles that the service warps wait, after a tile that took `took`, before they read the shared
+ * thresholds: long enough for other CTAs to publish, and never so long that a draw waits. The next
+ * tile may take half as long, when few CTAs have one in the last turn and memory is less loaded:
+ * waits until 20,000 cycles before a tile's expected end cost 8% of V = 75968, and 5% wherever
+ * D = 8192 (H100). */
+__device__ __forceinline__ uint32_t backoff_cycles(uint32_t took) { return took / 4; }
+
+template <int n, class call> class draw_thresholds
 {
     const call &p;
     const shared_sm90<n> &shared;
 
   public:
-    __device__ __forceinline__ thresholds(const call &params, const shared_sm90<n> &memory)
+    __device__ __forceinline__ draw_thresholds(const call &params, const shared_sm90<n> &memory)
         : p(params), shared(memory)
     {
     }
 
-    /* Draws that belong to one of so many threads, at most. */
+    /* The largest number of draws that one of `threads` threads owns. */
     template <int threads>
     static constexpr int turns = (call::template states<n> + threads - 1) / threads;
 
-    /* f(draw, which of this thread's) for each draw that belongs to the thread-th of `threads`, but
-     * for those where there is nothing to draw. */
+    /* Calls f(draw, index among this thread's draws) for each draw of thread number `thread` of
+     * `threads`, except for draws with nothing to draw. */
     template <int threads, class F> __device__ __forceinline__ void each(int thread, F f) const
     {
-        const int all = n * p.samples();
+        const int all = n * p.sample_count();
 #pragma unroll
         for (int k = 0; k < turns<threads>; k++) {
             int i = thread + k * threads;
@@ -43,65 +50,69 @@ template <int n, class call> class thresholds
         }
     }
 
-    /* The same behind raising the draw's threshold to its floor; floors are asked for side by side.
-     */
+    /* each() after raising the draw's threshold to the shared one; the loads are in flight
+     * together. */
     template <int threads, class F>
-    __device__ __forceinline__ void each_floor(int thread, F f) const
+    __device__ __forceinline__ void each_updated(int thread, F f) const
     {
-        uint64_t floors[turns<threads>] = {};
-        each<threads>(thread, [&](int i, int k) { floors[k] = load_floor(i); });
+        uint64_t words[turns<threads>] = {};
+        each<threads>(thread, [&](int i, int k) { words[k] = load_shared(i); });
         each<threads>(thread, [&](int i, int k) {
-            take_floor(i, floors[k]);
+            raise_to_shared(i, words[k]);
             f(i, k);
         });
     }
 
-    __device__ __forceinline__ uint64_t load_floor(int i) const { return floor_load(word(i)); }
-
-    /* Whether that raises the threshold. */
-    __device__ __forceinline__ bool take_floor(int i, uint64_t floor) const
+    __device__ __forceinline__ uint64_t load_shared(int i) const
     {
-        const float threshold = floor_unpack(floor);
-        const bool raises = floor >> FLOOR_BITS == p.tag && threshold > shared.thresholds[i];
+        return floor_load(shared_word(i));
+    }
+
+    /* Raises the threshold of draw i to the shared one; returns whether it was higher. */
+    __device__ __forceinline__ bool raise_to_shared(int i, uint64_t word) const
+    {
+        const float threshold = floor_unpack(word);
+        const bool raises = word >> FLOOR_BITS == p.tag && threshold > shared.thresholds[i];
         if (raises)
             shared.thresholds[i] = threshold;
         return raises;
     }
 
-    /* Tell the others, who at last sight knew of `floor`, if it is news. Whether none of them has
-     * told of as much, which is a float's upper bits. */
-    __device__ __forceinline__ bool give_floor(int i, uint64_t floor) const
+    /* Publishes the threshold of draw i if it exceeds the shared one, last read as `word`. Returns
+     * whether this CTA leads: no other CTA had published as much, to the precision of a shared
+     * threshold. */
+    __device__ __forceinline__ bool publish_threshold(int i, uint64_t word) const
     {
         const float threshold = shared.thresholds[i];
-        const bool empty = floor >> FLOOR_BITS != p.tag;
-        if (empty || floor_pack(threshold) > floor % (1 << FLOOR_BITS))
-            floor_give(word(i), threshold, p.tag);
-        return threshold > (empty ? -INFINITY : floor_unpack(floor));
+        const bool empty = word >> FLOOR_BITS != p.tag;
+        if (empty || floor_pack(threshold) > word % (1 << FLOOR_BITS))
+            floor_give(shared_word(i), threshold, p.tag);
+        return threshold > (empty ? -INFINITY : floor_unpack(word));
     }
 
-    /* Raise the thresholds to those of this CTA's best scores, which nobody changes meanwhile, and
-     * tell the others what is news. */
-    template <int threads> __device__ __forceinline__ void tell(int thread) const
+    /* Raises the thresholds to this CTA's best scores, which no thread changes meanwhile, and
+     * publishes those that rose. */
+    template <int threads> __device__ __forceinline__ void publish_scores(int thread) const
     {
 #pragma unroll 1
-        for (int i = thread; i < n * p.samples(); i += threads) {
+        for (int i = thread; i < n * p.sample_count(); i += threads) {
             float safe = draw_threshold(shared.best[i].score);
             if (safe > shared.thresholds[i]) {
                 shared.thresholds[i] = safe;
-                floor_give(word(i), safe, p.tag);
+                floor_give(shared_word(i), safe, p.tag);
             }
         }
     }
 
-    /* Bound the blocks of a tile, of such reaches, by the draw's threshold. A row that has shown a
-     * NaN or +inf is done. Where tiles begin off a multiple of 16, the rows of a warp may be of two
-     * blocks. */
+    /* Sets the bounds of a tile's blocks from the draw's threshold and the blocks' noise bounds. A
+     * row with a NaN or +inf has nothing left to draw. Where tiles do not begin at a multiple of
+     * 16, the 16 tokens of a warp may lie in two blocks, and the bound covers both. */
     __device__ __forceinline__ void set_bounds(int i,
                                                const float (&reaches)[CUDA_SM90_BLOCKS]) const
     {
-        const int all = n * p.samples();
+        const int all = n * p.sample_count();
         const bool off = p.problem.first_token % 16 != 0, done = shared.flags[i] != 0;
-        const float unit = draw_unit(shared.slope(p, i)), threshold = shared.thresholds[i];
+        const float unit = draw_unit(shared.slope_of(p, i)), threshold = shared.thresholds[i];
         sm90_bound *own = shared.bounds + shared.first_bound_of(i);
 #pragma unroll
         for (int b = 0; b < CUDA_SM90_BLOCKS; b++) {
@@ -114,9 +125,9 @@ template <int n, class call> class thresholds
     }
 
   private:
-    __device__ __forceinline__ uint64_t *word(int i) const
+    __device__ __forceinline__ uint64_t *shared_word(int i) const
     {
-        int samples = p.samples();
+        int samples = p.sample_count();
         return &p.shared_floors[CUDA_FLOOR_WORDS * (i % n * samples + i / n)];
     }
 };

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Candidates of the Hopper kernel: tokens that passed their block's bound. The consumers append
+ * them to a list of the CTA, and the service warps score them during the next product, when they
+ * are idle: exact noise takes some 600 instructions however few lanes run them. A candidate that
+ * does not fit the list is scored at once by the consumer. The best token of a draw is replaced as
+ * a whole.
+ *
+ * HAZARDS  Consumers append between their wait for `served` and their arrival at `drawn`. The
+ *        service warps wait for `drawn`, score, and empty the list before they arrive at the next
+ *        `served`, whichever consumer's. Tiles are drawn from one after the other, so one list
+ *        serves two consumers.
+ */
+#ifndef GUMBEL_CUDA_CANDIDATES_SM90_CUH
+#define GUMBEL_CUDA_CANDIDATES_SM90_CUH
+
+#include "cuda/fused/hopper/noise_sm90.cuh"
+#include "cuda/fused/tile/shared_sm90.cuh"
+
+namespace
+{
+
+template <int n, class call> class sm90_candidate_list
+{
+    const call &p;
+    const shared_sm90<n> &shared;
+    const uint32_t first; /* token of the tile */
+
+  public:
+    __device__ __forceinline__ sm90_candidate_list(const call &params, const shared_sm90<n> &memory,
+                                                   uint32_t first_token)
+        : p(params), shared(memory), first(first_token)
+    {
+    }
+
+    /* Appends a token of the tile, for each lane with `have`; `place` is that of sm90_candidate. */
+    __device__ __forceinline__ void add(bool have, float sum, uint32_t place) const
+    {
+        const uint32_t at = ptx_count_if(have, shared.candidate_count);
+        if (have && at < shared.list_capacity(p))
+            shared.candidates[-1 - (int)at] = {sum, place};
+        else if (have)
+            score_out_of_line(p, shared, sum, place, first);
+    }
+
+    /* Scores all candidates of the list; `threads` threads share the work. */
+    __device__ __forceinline__ void score_all(int thread, int threads) const
+    {
+        const uint32_t count = min(*shared.candidate_count, shared.list_capacity(p));
+        for (uint32_t i = thread; i < count; i += threads) {
+            const sm90_candidate candidate = shared.candidates[-1 - (int)i];
+            score_token(p, shared, candidate.sum, candidate.place, first);
+        }
+    }
+
+  private:
+    /* Scores a token exactly and keeps it if it is the draw's best so far. */
+    static __device__ __forceinline__ void score_token(const call &p, const shared_sm90<n> &shared,
+                                                       float sum, uint32_t place, uint32_t first)
+    {
+        const int i = place & 0xff;
+        const sm90_draw &draw = shared.draws[i];
+        const uint32_t token = first + (place >> 8);
+        if (!p.allows_token(i, token))
+            return;
+        const float z = (sum * p.scale()) * draw.inverse_temperature;
+        if (!(z < INFINITY)) {
+            atomicOr(&shared.flags[i], isnan(z) ? GUMBEL_FLAG_NAN : GUMBEL_FLAG_INFINITE);
+            return;
+        }
+        float score = z;
+        if (!draw.greedy) { /* inline: a nested call would take registers from the accumulators */
+            const gumbel_stream stream = {draw.seed, draw.position, draw.sample,
+                                          p.problem.sampling.domain};
+            score += draw_noise_of(stream, token);
+        }
+        update_best(&shared.best[i], {score, z, (int)token, 0});
+    }
+
+    /* score_token() out of line, for warps that hold accumulators and rarely need it. */
+    static __device__ __noinline__ void score_out_of_line(const call &p,
+                                                          const shared_sm90<n> &shared, float sum,
+                                                          uint32_t place, uint32_t first)
+    {
+        score_token(p, shared, sum, place, first);
+    }
+};
+
+} // namespace
+
+#endif

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The last CTA of the Hopper kernel finishes a plain call: each CTA merges its best token of a draw
+ * into a word of the draw by compare-and-swap, and the last CTA to end writes the outputs. After
+ * the last tile this takes two round trips to L2; another launch would take 1 to 2 us more to start
+ * and to read the results of each CTA. Masses do not fit a word: another launch merges them faster
+ * than atomics would.
+ *
+ * A draw's words lie beside its shared threshold. The workspace starts undefined: a word with
+ * another tag counts as empty. Since a word and its tag change as one, by a 128-bit
+ * compare-and-swap, no CTA has to clear them or to wait for another. A CTA whose best token does
+ * not win only reads; a swap fails only if another CTA's swap succeeded.
+ */
+#ifndef GUMBEL_CUDA_FINISH_SM90_CUH
+#define GUMBEL_CUDA_FINISH_SM90_CUH
+
+#include "cuda/common/merge.cuh"
+#include "cuda/common/parts.cuh"
+#include "cuda/fused/tile/shared_sm90.cuh"
+
+#include <stddef.h>
+
+namespace
+{
+
+/* A draw, as the CTAs of a launch see it in global memory. */
+struct finish_words {
+    uint64_t threshold;
+    unsigned long long counter; /* merge_counter(): counts CTAs, for the draws of a warp */
+    /* These two words change as one: */
+    unsigned long long best;  /* ordered bits of the score, above ~id; 0: none */
+    unsigned long long state; /* the tag above PARTS_BITS bits of the row's flags */
+};
+static_assert(sizeof(finish_words) == CUDA_FLOOR_WORDS * sizeof(uint64_t),
+              "the workspace has this many words a draw");
+static_assert(offsetof(finish_words, best) % 16 == 0, "the two words are swapped as one");
+
+__device__ __forceinline__ finish_words *words_of_draw(const cuda_params &p, int i)
+{
+    return (finish_words *)&p.shared_floors[CUDA_FLOOR_WORDS * (int64_t)i];
+}
+
+/* Gives the counters of the call the tag of this launch; by the service warps. */
+template <class call> __device__ __forceinline__ void start_counters(const call &p, int thread)
+{
+    if (32 * thread < p.column_count())
+        parts_start(merge_counter(p, 32 * thread), p.tag);
+}
+
+/* Merges the CTA's best token and flags into draw i; by one thread. */
+__device__ __forceinline__ void merge_draw(const cuda_params &p, int i, const sm90_best &own,
+                                           uint32_t flags)
+{
+    finish_words *words = words_of_draw(p, i);
+    const unsigned long long tag = (unsigned long long)p.tag << PARTS_BITS;
+    const unsigned long long best = /* -0 and +0 tie */
+        own.id < 0 ? 0
+                   : (unsigned long long)ordered_bits(own.score + 0.0f) << 32 | (uint32_t)~own.id;
+    for (ulonglong2 seen = ptx_look_16(&words->best);;) {
+        const bool current = seen.y >> PARTS_BITS == p.tag;
+        const ulonglong2 next = {max(best, current ? seen.x : 0), (current ? seen.y : tag) | flags};
+        if (next.x == seen.x && next.y == seen.y)
+            return;
+        const ulonglong2 was = ptx_swap_16_of_all(&words->best, seen, next);
+        if (was.x == seen.x && was.y == seen.y)
+            return;
+        seen = was;
+    }
+}
+
+/* Writes draw i once all CTAs have merged theirs, and clears its words for a replay; by one thread.
+ */
+__device__ __forceinline__ void write_best(const cuda_params &p, int i)
+{
+    finish_words *words = words_of_draw(p, i);
+    const unsigned long long best = __ldcg(&words->best);
+    gumbel_summary s;
+    gumbel_summary_empty(&s);
+    s.flags = (uint32_t)__ldcg(&words->state) & ((1u << PARTS_BITS) - 1);
+    if (best > 0) {
+        s.best_score = ordered_float((uint32_t)(best >> 32));
+        s.best_id = (int32_t) ~(uint32_t)best;
+    }
+    write_draw(p, s, i);
+    words->threshold = words->state = 0;
+}
+
+/* Finishes a CTA; by the consumers' threads, which have the registers, after start_counters() and a
+ * barrier behind all draws. Each warp finishes its own draws by their own counter, so that warps
+ * exchange nothing. */
+template <int n, class call>
+__device__ __forceinline__ void finish_call(const call &p, const shared_sm90<n> &shared)
+{
+    const int i = (int)threadIdx.x;
+    const bool is_draw = i < p.column_count();
+    bool last = false;
+    static_assert(CUDA_SM90_STATES <= SM90_DRAW_THREADS, "each thread finishes one draw");
+    if (is_draw)
+        merge_draw(p, i, shared.best[i], shared.flags[i]);
+    __syncwarp();
+    if (i % 32 == 0 && is_draw)
+        last = parts_end(merge_counter(p, i), p.tag, p.parts);
+    if (__any_sync(~0u, last) && is_draw)
+        write_best(p, i);
+}
+
+} // namespace
+
+#endif
