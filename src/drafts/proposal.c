@@ -51,7 +51,6 @@ gumbel_problem gumbel_proposal_stored(const gumbel_problem *problem, float *rows
     p.hidden_size = 0;
     p.bias = (gumbel_tensor){.data = NULL}; /* it is in them */
     p.logits = rows_at(problem, rows, stride);
-    p.sampling.math = GUMBEL_MATH_EXACT; /* FAST is for the caller's logits */
     return p;
 }
 

@@ -190,6 +190,7 @@ gumbel_status gumbel_read_sampling(gumbel_problem *p, const gumbel_sampling *sam
                      "sampling.num_samples", "num_samples is %d; it must be in 1..%d",
                      (int)s->num_samples, GUMBEL_SAMPLES_MOST);
     GUMBEL_REFUSE_IF(s->reserved, error, "sampling.reserved", "it is not 0");
+    GUMBEL_REFUSE_IF(s->reserved2, error, "sampling.reserved2", "it is not 0");
     GUMBEL_REFUSE_IF(s->domain >= GUMBEL_BLOCK_DOMAIN, error, "sampling.domain",
                      "domain is %#x; it must be below 2^31", (unsigned)s->domain);
     GUMBEL_FORWARD(gumbel_check_slots(&s->slots, "sampling.slots", error));
@@ -204,8 +205,6 @@ gumbel_status gumbel_read_sampling(gumbel_problem *p, const gumbel_sampling *sam
                                     &s->position.stride, "sampling.position", error));
     GUMBEL_FORWARD(gumbel_read_rows(s->first_sample.data, sizeof *s->first_sample.data, 1, places,
                                     &s->first_sample.stride, "sampling.first_sample", error));
-    GUMBEL_REFUSE_IF((int)s->math < 0 || s->math > GUMBEL_MATH_FAST, error, "sampling.math",
-                     "math is %d, which no gumbel_math has", (int)s->math);
     GUMBEL_FORWARD(read_noise(p, error));
     GUMBEL_FORWARD(read_given(p, error));
     return gumbel_read_request(p, error);

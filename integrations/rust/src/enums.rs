@@ -57,13 +57,6 @@ c_enums! {
         /// Lower ids first.
         Exact = 1,
     }
-    /// Whether the fixed operations bind the mass.
-    Math {
-        /// They do.
-        Exact = 0,
-        /// Permission for what gains by it.
-        Fast = 1,
-    }
     /// Which distribution log-probabilities are of.
     Distribution {
         /// That of the draw.

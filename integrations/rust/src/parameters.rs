@@ -2,7 +2,7 @@
 //! What a call is given, as plain structs whose defaults are those of the C interface; `gumbel.h`
 //! and `drafts.h` say what each field means. Views that hold less than the shapes here say are
 //! refused.
-use crate::enums::{domain, Distribution, Isa, Math, Order, Ties};
+use crate::enums::{domain, Distribution, Isa, Order, Ties};
 use crate::views::{MatrixMut, Rows, Tensor, View, ViewMut};
 use std::os::raw::c_void;
 
@@ -231,8 +231,6 @@ pub struct Sampling<'a> {
     pub noise_stride: usize,
     /// Of [`domain`](crate::domain).
     pub domain: u32,
-    /// What the call may do.
-    pub math: Math,
 }
 
 impl Default for Sampling<'_> {
@@ -252,7 +250,6 @@ impl Default for Sampling<'_> {
             noise: View::default(),
             noise_stride: 0,
             domain: domain::TARGET,
-            math: Math::Exact,
         }
     }
 }

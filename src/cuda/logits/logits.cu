@@ -176,7 +176,7 @@ __device__ __forceinline__ void draw_chunk(const cuda_params &p)
          (float *)(masses + (with_mass ? kThreads : 0)),
          0,
          all - first < kSamples ? all - first : kSamples}};
-    warp_mass mass = {masses + threadIdx.x, lane, q.sampling.math == GUMBEL_MATH_FAST};
+    warp_mass mass = {masses + threadIdx.x, lane};
 
     ptx_wait_for_launch();
     if (q.position_by_row) /* the launch behind walks over drafts: a warp a request */

@@ -135,7 +135,7 @@ template <gumbel_dtype dtype> __device__ __forceinline__ void weigh(const cuda_s
     part_of_row<dtype> part(p, blockIdx.x);
     uint32_t flags = gumbel_problem_row_flags(&p.problem, part.b);
     gumbel_summary_empty(&own[threadIdx.x]);
-    warp_mass mass = {&own[threadIdx.x], lane, false};
+    warp_mass mass = {&own[threadIdx.x], lane};
     for (int base = part.first(); base < part.end; base += kWarps * kStep) {
         four z[kQuads];
         part.load(base, z);

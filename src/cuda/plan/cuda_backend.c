@@ -64,7 +64,6 @@ static gumbel_status serve_rows(const cuda_job *job, const cuda_plan *plan)
     gumbel_problem *p = &rows.params.problem;
     if (p->hidden_size > 0) {
         p->hidden_size = 0;
-        p->sampling.math = GUMBEL_MATH_EXACT; /* FAST is for the caller's logits */
         p->logits = cuda_rows_at(job->workspace.logits, p, stored_stride(job, p));
     }
     GUMBEL_FORWARD(plan->rows->run(&rows));

@@ -248,7 +248,6 @@ static cuda_job rows_of(const cuda_job *job)
     cuda_job rows = *job;
     gumbel_problem *p = &rows.params.problem;
     p->hidden_size = 0;
-    p->sampling.math = GUMBEL_MATH_EXACT;
     p->logits = cuda_rows_at(job->workspace.logits, p, cuda_row_stride(p));
     return rows;
 }

@@ -127,7 +127,7 @@ __device__ __forceinline__ gumbel_summary weigh_part(const weighed_row &row, tok
     gumbel_summary *own = &weigh_state().own[threadIdx.x];
     uint32_t flags = 0;
     gumbel_summary_empty(own);
-    warp_mass mass = {own, lane, false};
+    warp_mass mass = {own, lane};
     for (int base = part.begin + warp * kStep; base < part.end; base += kWeighWarps * kStep) {
         four z[kQuads];
         row.load<kStride>(base + lane / 4 * GUMBEL_BLOCK + lane % 4 * 4, z);
