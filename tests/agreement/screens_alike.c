@@ -5,7 +5,7 @@
  * Draws by a screen beside draws without one, and the sums of the ISA's integer product by those of
  * plain C, in a program that needs no framework: cross builds run it under an emulator, too.
  */
-#include "cpu/cpu_screen_sums.h"
+#include "cpu/cpu_screen_kernel.h"
 #include "cpu/host/cpu_dispatch.h"
 #include "made_heads.h"
 #include "outcome.h"

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "cpu/cpu_screen_sums.h"
+#include "cpu/cpu_screen_kernel.h"
 #include "inputs.h"
 
 typedef struct plain_tile {

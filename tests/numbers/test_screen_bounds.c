@@ -4,7 +4,7 @@
  * hidden states made to break it; each term of the bound left out is caught; sums and bytes are the
  * same from every instruction set.
  */
-#include "cpu/cpu_screen_sums.h"
+#include "cpu/cpu_screen_kernel.h"
 #include "cpu/host/cpu_dispatch.h"
 #include "gumbel/screen.h"
 #include "made_heads.h"

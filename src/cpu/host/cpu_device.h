@@ -7,7 +7,7 @@
 
 #include "core/backend.h"
 #include "cpu/cpu_kernels.h"
-#include "cpu/cpu_screen_sums.h"
+#include "cpu/cpu_screen_kernel.h"
 #include "cpu/host/cpu_pool.h"
 
 typedef struct cpu_device {
@@ -30,7 +30,7 @@ gumbel_status cpu_open(const gumbel_device_options *options, gumbel_device **dev
  * engine's, where that is worth their while, else on the caller's alone. */
 int32_t cpu_run_task(cpu_device *cpu, int worth_threads, gumbel_task task, void *argument);
 
-/* The backend's jobs (cpu_run.c, cpu_request.c, cpu_softmax.c, cpu_noise.c, cpu_history.c,
+/* The backend's jobs (cpu_run.c, cpu_rows.c, cpu_softmax.c, cpu_noise.c, cpu_history.c,
  * cpu_screen_make.c, cpu_screen_verify.c); see backend.h. */
 gumbel_status cpu_partial(gumbel_device *device, const gumbel_problem *problem,
                           gumbel_summary *summaries, void *workspace, gumbel_error *error);

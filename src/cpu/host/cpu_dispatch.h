@@ -6,7 +6,7 @@
 #define GUMBEL_CPU_DISPATCH_H
 
 #include "cpu/cpu_kernels.h"
-#include "cpu/cpu_screen_sums.h"
+#include "cpu/cpu_screen_kernel.h"
 
 /* The kernels of `isa`; NULL for AUTO, and where this build, processor or system lacks it. */
 const cpu_kernels *cpu_kernels_of(gumbel_isa isa);

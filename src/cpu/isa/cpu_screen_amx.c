@@ -7,7 +7,7 @@
  * MAP    to 8 hidden states both planes are one left operand of up to 16 lines, and four groups of
  *        16 tokens go at a time; to 16 they are two, and two groups do.
  */
-#include "cpu/cpu_screen_sums.h"
+#include "cpu/cpu_screen_kernel.h"
 #include "cpu/lanes/cpu_unroll.h"
 
 #include <immintrin.h>

@@ -4,7 +4,7 @@
  *        bits keep exact: 2 * 255 * 64 < 2^15. Lanes are tokens, as in cpu_screen_vnni.c.
  * COST   three instructions a half line and plane.
  */
-#include "cpu/cpu_screen_sums.h"
+#include "cpu/cpu_screen_kernel.h"
 #include "cpu/lanes/cpu_unroll.h"
 
 #include <immintrin.h>

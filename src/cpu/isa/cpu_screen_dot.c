@@ -5,7 +5,7 @@
  * COST   an instruction four tokens, four columns and plane; and one that makes bytes q + 128 the
  *        signed q. So the sums start at 0, not at -128 times those of the planes.
  */
-#include "cpu/cpu_screen_sums.h"
+#include "cpu/cpu_screen_kernel.h"
 #include "cpu/lanes/cpu_unroll.h"
 
 #include <arm_neon.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cpu/cpu_screen_sums.h"
+#include "cpu/cpu_screen_kernel.h"
 
 /* The sums of 16 rows of weights, from `copy` on, with one of n planes. */
 static void sum_rows(const cpu_screen_product *p, const uint8_t *copy, int plane, int n,

@@ -7,7 +7,7 @@
  *        they are read at 11 GB/s instead of 27 on a Zen 4.
  * COST   two instructions a line and hidden state; up to two hidden states the memory's time.
  */
-#include "cpu/cpu_screen_sums.h"
+#include "cpu/cpu_screen_kernel.h"
 #include "cpu/lanes/cpu_unroll.h"
 
 #include <immintrin.h>

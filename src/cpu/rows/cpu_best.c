@@ -4,7 +4,7 @@
  * least of the list go in. Noise of a whole row is made, so a row takes about three times its draw.
  */
 #include "core/fail.h"
-#include "cpu/rows/cpu_request.h"
+#include "cpu/rows/cpu_rows.h"
 
 /* The best so far, the best first. */
 typedef struct best_list {

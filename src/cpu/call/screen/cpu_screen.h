@@ -8,7 +8,7 @@
 
 #include "cpu/call/cpu_stage.h"
 #include "maths/screen_bound.h"
-#include "cpu/cpu_screen_sums.h"
+#include "cpu/cpu_screen_kernel.h"
 
 /* A row of the batch on its way through the screen. */
 typedef struct cpu_screen_row {

@@ -2,7 +2,7 @@
  *
  * What a request's rows say: their cut before the draw, their outputs after it.
  */
-#include "cpu/rows/cpu_request.h"
+#include "cpu/rows/cpu_rows.h"
 
 #include "core/fail.h"
 #include "core/output.h"

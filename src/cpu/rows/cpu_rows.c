@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cpu/rows/cpu_request.h"
+#include "cpu/rows/cpu_rows.h"
 
 #include "core/fail.h"
 #include "core/output.h"
