@@ -405,7 +405,7 @@ static void explained(void **state)
     assert_int_equal(
         gumbel_explain(*state, &head, NULL, &how, &plain->output, text, sizeof text, NULL),
         GUMBEL_OK);
-    assert_non_null(strstr(text, "not screen: so many draws"));
+    assert_non_null(strstr(text, "not screen: this number of draws"));
     head.screen = NULL;
     assert_int_equal(
         gumbel_explain(*state, &head, NULL, NULL, &out->output, text, sizeof text, NULL),

@@ -72,7 +72,7 @@ static void multiply(const screened *s, const float *h, float *logits)
                            .batch = 1,
                            .out = logits,
                            .out_stride = w->rows};
-    cpu_reference_kernels.product(&product);
+    cpu_reference_kernels.multiply_tile(&product);
     free(packed);
 }
 
@@ -331,12 +331,12 @@ static void same_bytes_everywhere(void **state)
 }
 
 /* Every integer product against plain sums, at the largest bytes, too. */
-static void check_sums(const cpu_screen_sums *product, int rows, int64_t columns, int largest)
+static void check_sums(const cpu_screen_kernel *product, int rows, int64_t columns, int largest)
 {
     uint64_t random = (uint64_t)columns;
     int8_t *planes = make_zeroed((size_t)(2 * rows * columns), 1);
     uint8_t *copy = make_zeroed((size_t)(64 * columns), 1);
-    int32_t start[2 * CPU_SCREEN_PANEL_MOST] = {0};
+    int32_t start[2 * CPU_SCREEN_PANEL_MAX] = {0};
     static int32_t own[CPU_SCREEN_SUMS] __attribute__((aligned(64)));
     static int32_t plain[CPU_SCREEN_SUMS] __attribute__((aligned(64)));
     int half = product->plane / 2;
@@ -350,15 +350,15 @@ static void check_sums(const cpu_screen_sums *product, int rows, int64_t columns
         start[b] -= 128 * h;
     }
     cpu_screen_product call = {copy, columns, planes, rows, start, own};
-    product->sums(&call);
+    product->sum_products(&call);
     call.sums = plain;
-    cpu_screen_plain.sums(&call);
+    cpu_screen_plain.sum_products(&call);
     assert_memory_equal(own, plain, (size_t)(4 * 2 * rows * 16) * sizeof *own);
     free(planes);
     free(copy);
 }
 
-static void check_product(const cpu_screen_sums *product)
+static void check_product(const cpu_screen_kernel *product)
 {
     for (int rows = 1; rows <= product->panel; rows++) {
         check_sums(product, rows, 64, 0);
@@ -373,7 +373,7 @@ static void same_sums_everywhere(void **state)
     int count = list_isas(isas);
     (void)state;
     for (int i = 1; i < count; i++)
-        check_product(cpu_screen_sums_of(isas[i]));
+        check_product(cpu_find_screen_kernel(isas[i]));
 #ifdef __x86_64__
     if (__builtin_cpu_supports("avx512vnni")) /* which no draw takes where there is AMX */
         check_product(&cpu_screen_vnni);

@@ -2,201 +2,124 @@
 #include "cpu/rows/cpu_rows.h"
 
 #include "core/fail.h"
-#include "core/output.h"
-#include "cpu/call/cpu_edits.h"
-#include "cpu/call/screen/cpu_screen.h"
 #include "cpu/cpu_policy.h"
-#include "cpu/rows/cpu_screen_judge.h"
+#include "cpu/rows/cpu_outputs.h"
 
-/* The ways that the CPU has, of which the first needs a screen. */
-static const gumbel_rung screen_rung = {
-    .name = "screen",
-    .what = "bytes bound every logit, and what may win is scored exactly",
-    .serves = GUMBEL_REQUEST_TRANSFORMS | GUMBEL_NEEDS_OF_CUTS | GUMBEL_NEED_LISTS |
-              GUMBEL_NEED_SAMPLES | GUMBEL_NEED_NOISE | GUMBEL_NEED_SOFT_CAP | GUMBEL_NEED_SCALE |
-              GUMBEL_NEED_BIAS | GUMBEL_NEED_EMPTY,
-};
-static const gumbel_rung tiles_rung = {
-    .name = "tiles",
-    .what = "each tile is drawn from while it is in the caches",
-    .serves = GUMBEL_REQUEST_TRANSFORMS | GUMBEL_NEED_LISTS | GUMBEL_NEED_MASS |
-              GUMBEL_NEED_SAMPLES | GUMBEL_NEED_NOISE | GUMBEL_NEED_SOFT_CAP | GUMBEL_NEED_SCALE |
-              GUMBEL_NEED_BIAS | GUMBEL_NEED_PART | GUMBEL_NEED_EMPTY | GUMBEL_NEED_PRODUCT,
-};
-static const gumbel_rung rows_rung = {
-    .name = "rows",
-    .what = "rows are left whole, cut, and drawn from block by block",
-    .serves = GUMBEL_NEED_END - 1,
-};
-
-/* Whether a call needs its rows whole: more than transforms, which only change z. */
-static int needs_rows(const gumbel_problem *p)
-{
-    return !gumbel_rung_serves(&tiles_rung, gumbel_needs_of(p));
-}
-
-/* Whether a screen can serve a call, if few enough rows are live; `more` are needs that the problem
- * does not show. */
-static int may_be_screened(const gumbel_problem *p, uint32_t more)
-{
-    return p->screen && gumbel_rung_serves(&screen_rung, gumbel_needs_of(p) | more);
-}
-
-/* Whether a call of these rows is served by its screen. */
-static int is_screened(const cpu_device *cpu, const gumbel_problem *p)
-{
-    return may_be_screened(p, 0) && !cpu_screen_refusal(cpu, p);
-}
-
-/* Everything that such a request takes behind the plain workspace and its edits. */
-static void carve(cpu_request *r, gumbel_cursor *cursor, const gumbel_problem *p, int32_t threads)
+static void carve_call(cpu_rows_call *r, gumbel_cursor *cursor, const gumbel_problem *p,
+                       int32_t threads)
 {
     size_t batch = (size_t)p->batch, samples = (size_t)p->sampling.num_samples;
     int raw = (p->request & (GUMBEL_REQUEST_RAW | GUMBEL_REQUEST_LOGITS)) != 0;
-    size_t row = (size_t)cpu_rounded_up(p->hidden_size, CPU_CHUNK);
+    size_t packed = (size_t)cpu_get_packed_size(p->hidden_size);
     GUMBEL_ASSERT(p->batch > 0 && threads >= 1);
     r->rows = gumbel_carve(cursor, batch, 1, sizeof *r->rows);
     r->summaries = gumbel_carve(cursor, batch, samples, sizeof *r->summaries);
-    r->hidden = gumbel_carve(cursor, raw ? (size_t)threads : 0, row, sizeof *r->hidden);
-    cpu_stage_carve(&r->stage, cursor, p, threads, r->processed == NULL);
+    r->hidden = gumbel_carve(cursor, raw ? (size_t)threads : 0, packed, sizeof *r->hidden);
+    cpu_carve_stage(&r->stage, cursor, p, threads, r->processed == NULL);
 }
 
-/* The summaries that a call without such a request is read out of. */
-static gumbel_summary *carve_summaries(gumbel_cursor *cursor, int64_t batch, int32_t num_samples)
+size_t cpu_count_rows_workspace(const cpu_device *cpu, const gumbel_problem *p)
 {
-    return gumbel_carve(cursor, (size_t)batch, (size_t)num_samples, sizeof(gumbel_summary));
-}
-
-/* `cursor` moved on by bytes that another routine has counted. */
-static void count(gumbel_cursor *cursor, size_t bytes)
-{
-    gumbel_carve(cursor, bytes == SIZE_MAX ? 2 : 1, bytes, 1);
-}
-
-/* Bytes of a call without what its request adds. */
-static size_t plain_size(const gumbel_device *device, int64_t batch, int64_t hidden_size,
-                         int32_t num_samples)
-{
+    cpu_rows_call r = {0};
     gumbel_cursor cursor = {0};
-    carve_summaries(&cursor, batch, num_samples);
-    count(&cursor, cpu_workspace_size(device, batch, hidden_size, num_samples));
+    carve_call(&r, &cursor, p, cpu->threads);
     return cursor.used;
 }
 
-gumbel_status cpu_call_size(const gumbel_device *device, const gumbel_problem *problem,
-                            uint32_t more, size_t *bytes, gumbel_error *error)
+/* ------------------------------------------------------------------------------- phases ---- */
+
+typedef struct rows_phase {
+    cpu_rows_call *call;
+    void (*begin)(cpu_rows_call *call, int32_t thread); /* of each thread; may be NULL */
+    void (*run_item)(cpu_rows_call *call, int32_t thread, int64_t item);
+    int64_t items;
+    _Atomic int64_t next;
+} rows_phase;
+
+static void run_claimed_items(void *argument, int32_t thread)
 {
-    (void)error;
-    cpu_request r = {0};
-    const cpu_device *cpu = (const cpu_device *)device;
-    gumbel_cursor cursor = {NULL, plain_size(device, problem->batch, problem->hidden_size,
-                                             problem->sampling.num_samples)};
-    count(&cursor, cpu_edits_size(problem));
-    gumbel_cursor screen = cursor;
-    if (cursor.used != SIZE_MAX && needs_rows(problem))
-        carve(&r, &cursor, problem, cpu->threads);
-    /* Rows that a screen leaves are drawn when it is done. */
-    if (screen.used != SIZE_MAX && may_be_screened(problem, more))
-        count(&screen, cpu_screen_size(cpu, problem));
-    *bytes = cursor.used > screen.used ? cursor.used : screen.used;
-    return GUMBEL_OK;
+    rows_phase *phase = argument;
+    if (phase->begin)
+        phase->begin(phase->call, thread);
+    for (int64_t item; cpu_claim_item(&phase->next, phase->items, &item);)
+        phase->run_item(phase->call, thread, item);
 }
 
-size_t cpu_most(const gumbel_device *device, const gumbel_limits *limits)
+/* Runs a phase; returns the number of threads used. */
+static int32_t run_phase(cpu_rows_call *r, int64_t items,
+                         void (*run_item)(cpu_rows_call *, int32_t, int64_t),
+                         void (*begin)(cpu_rows_call *, int32_t))
 {
-    const cpu_device *cpu = (const cpu_device *)device;
-    size_t bytes, screen = 0;
-    gumbel_problem p = {.batch = limits->batch,
-                        .hidden_size = limits->hidden_size,
-                        .sampling = {.num_samples = limits->num_samples}};
-    if (limits->requests) {
-        /* A first token that is no multiple of a block makes one block more. */
-        p.first_token = GUMBEL_BLOCK - 1;
-        p.vocab = limits->vocab_size;
-        p.end_token = p.first_token + p.vocab;
-        p.request = GUMBEL_REQUEST_END - 1;
-    }
-    cpu_call_size(device, &p, 0, &bytes, NULL);
-    if (limits->screens && limits->hidden_size > 0)
-        screen = cpu_screen_most(cpu, &p);
-    return bytes > SIZE_MAX - screen ? SIZE_MAX : bytes + screen;
+    rows_phase phase = {.call = r, .begin = begin, .run_item = run_item, .items = items};
+    int worth_threads = items > 1 && cpu_is_worth_threads(&r->problem);
+    return cpu_run_task(r->job.device, worth_threads, run_claimed_items, &phase);
 }
 
-/* One thread's share of a phase. */
-static void run_share(void *argument, int32_t thread)
-{
-    cpu_request *r = argument;
-    if (r->begin)
-        r->begin(r, thread);
-    for (int64_t item;
-         (item = atomic_fetch_add_explicit(&r->next, 1, memory_order_relaxed)) < r->items;)
-        r->run_item(r, thread, item);
-}
-
-/* Run a phase of `items`; the threads used. */
-static int32_t run_phase(cpu_request *r, int64_t items,
-                         void (*run_item)(cpu_request *, int32_t, int64_t),
-                         void (*begin)(cpu_request *, int32_t))
-{
-    r->items = items;
-    r->run_item = run_item;
-    r->begin = begin;
-    atomic_store(&r->next, 0);
-    return cpu_run_task(r->job.device, items > 1 && cpu_worth_threads(&r->problem), run_share, r);
-}
-
-static void cut_item(cpu_request *r, int32_t thread, int64_t b)
+static void truncate_item(cpu_rows_call *r, int32_t thread, int64_t b)
 {
     (void)thread;
-    cpu_request_cut(r, b);
+    cpu_truncate_row(r, b);
 }
 
-static void begin_draw(cpu_request *r, int32_t thread)
+/* Stages every row, and truncates it if `truncates`. */
+static void stage_rows(cpu_rows_call *r, cpu_device *cpu, const gumbel_problem *p, int truncates,
+                       void *workspace)
 {
-    cpu_slot slot = cpu_job_slot(&r->job, thread);
-    gumbel_summaries_clear(slot.summaries, r->problem.batch * r->problem.sampling.num_samples);
+    size_t plain =
+        cpu_count_plain_workspace(&cpu->base, p->batch, p->hidden_size, p->sampling.num_samples);
+    gumbel_cursor cursor = {workspace, plain + cpu_count_edits_workspace(p)};
+    GUMBEL_ASSERT(plain != SIZE_MAX);
+    r->problem = *p;
+    r->job.stage = &r->stage;
+    if (truncates)
+        carve_call(r, &cursor, p, cpu->threads);
+    GUMBEL_ASSERT(!r->rows || (r->summaries && r->stage.block_maxima));
+    GUMBEL_ASSERT(r->stage.values || r->processed || !r->rows || r->stage.in_place);
+    if (r->stage.raw)
+        gumbel_summaries_clear(r->stage.raw, cpu->threads * p->batch);
+    cpu_prepare_job(&r->job, cpu, &r->problem, workspace);
+    r->staged = cpu_run_job(&r->job);
+    GUMBEL_ASSERT(r->staged >= 1 && r->staged <= cpu->threads);
+    if (r->rows)
+        run_phase(r, p->batch, truncate_item, NULL);
 }
 
-/* Draw a block of row b, of which z is what is left. */
-static void draw_block(const cpu_request *r, const cpu_slot *slot, int64_t b, int64_t block,
+/* -------------------------------------------------------------------------------- draws ---- */
+
+static void clear_thread_summaries(cpu_rows_call *r, int32_t thread)
+{
+    cpu_scratch scratch = cpu_get_scratch(&r->job, thread);
+    gumbel_summaries_clear(scratch.summaries, r->problem.batch * r->problem.sampling.num_samples);
+}
+
+/* Draws from one block of row b; z is -inf for removed tokens. */
+static void draw_block(const cpu_rows_call *r, const cpu_scratch *scratch, int64_t b, int64_t block,
                        const float *z)
 {
     const gumbel_problem *p = &r->problem;
     gumbel_row row = gumbel_problem_row(p, b);
-    int32_t samples = p->sampling.num_samples;
+    int64_t first_draw = b * p->sampling.num_samples;
     int64_t token = r->job.first_tile + block * GUMBEL_BLOCK;
-    int64_t low = p->first_token > token ? p->first_token - token : 0;
-    int64_t high = p->end_token - token < GUMBEL_BLOCK ? p->end_token - token : GUMBEL_BLOCK;
+    cpu_token_range range = cpu_find_counted_range(p, token, GUMBEL_BLOCK);
     GUMBEL_ASSERT(b >= 0 && b < p->batch && block >= 0 && block < r->stage.blocks);
-    GUMBEL_ASSERT(low < high);
-    cpu_draw draw = {.row = &row,
-                     .num_samples = p->sampling.given.data ? 0
-                                    : row.greedy           ? 1
-                                                           : samples,
-                     .with_mass = p->with_mass,
-                     .token = (uint32_t)token,
-                     .blocks = 1,
-                     .factor = 1.0f,
-                     .summaries = slot->summaries + b * samples,
-                     .noise_stride = p->sampling.noise_stride,
-                     .low = (int)low,
-                     .high = (int)high};
-    if (p->sampling.noise && !row.greedy)
-        draw.noise =
-            p->sampling.noise + b * samples * draw.noise_stride + (token + low - p->first_token);
-    r->job.device->kernels->draw(z, &draw);
+    cpu_draw draw = cpu_make_draw(p, &row, first_draw, token, range.low, range.high);
+    if (p->sampling.given.data)
+        draw.num_samples = 0;
+    draw.with_mass = p->with_mass;
+    draw.summaries = scratch->summaries + first_draw;
+    r->job.device->kernels->draw_tokens(z, &draw);
 }
 
-/* Claims that draw a row. */
-static int64_t pieces(const cpu_request *r)
+static int64_t count_claims_of_row(const cpu_rows_call *r)
 {
     return (r->stage.blocks + CPU_DRAW_BLOCKS - 1) / CPU_DRAW_BLOCKS;
 }
 
-static void draw_item(cpu_request *r, int32_t thread, int64_t item)
+static void draw_item(cpu_rows_call *r, int32_t thread, int64_t item)
 {
-    cpu_slot slot = cpu_job_slot(&r->job, thread);
-    int64_t b = item / pieces(r), block = item % pieces(r) * CPU_DRAW_BLOCKS;
+    cpu_scratch scratch = cpu_get_scratch(&r->job, thread);
+    int64_t claims = count_claims_of_row(r);
+    int64_t b = item / claims, block = item % claims * CPU_DRAW_BLOCKS;
     int64_t end =
         block + CPU_DRAW_BLOCKS < r->stage.blocks ? block + CPU_DRAW_BLOCKS : r->stage.blocks;
     GUMBEL_ASSERT(b < r->problem.batch && block < end);
@@ -204,178 +127,75 @@ static void draw_item(cpu_request *r, int32_t thread, int64_t item)
     if (r->rows[b].flags || r->rows[b].empty)
         return;
     for (; block < end; block++)
-        if (cpu_request_survives(r, b, block)) {
-            cpu_request_block(r, b, block, z);
-            draw_block(r, &slot, b, block, z);
+        if (cpu_may_block_survive(r, b, block)) {
+            cpu_load_kept_block(r, b, block, z);
+            draw_block(r, &scratch, b, block, z);
         }
 }
 
-/* Stage every row, and cut it where the request says so. */
-static void stage_rows(cpu_request *r, gumbel_device *device, const gumbel_problem *p,
-                       void *workspace)
+void cpu_sample_rows(cpu_device *cpu, const gumbel_problem *p, const gumbel_output *output,
+                     void *workspace)
 {
-    cpu_device *cpu = (cpu_device *)device;
-    size_t plain = cpu_workspace_size(device, p->batch, p->hidden_size, p->sampling.num_samples);
-    gumbel_cursor cursor = {workspace, plain + cpu_edits_size(p)};
-    GUMBEL_ASSERT(plain != SIZE_MAX);
-    r->problem = *p;
-    r->job.stage = &r->stage;
-    if (needs_rows(p))
-        carve(r, &cursor, p, cpu->threads);
-    GUMBEL_ASSERT(!r->rows || (r->summaries && r->stage.peaks));
-    GUMBEL_ASSERT(r->stage.values || r->processed || !r->rows || r->stage.in_place);
-    if (r->stage.raw)
-        gumbel_summaries_clear(r->stage.raw, cpu->threads * p->batch);
-    cpu_job_prepare(&r->job, cpu, &r->problem, workspace);
-    r->staged = cpu_job_run(&r->job);
-    GUMBEL_ASSERT(r->staged >= 1 && r->staged <= cpu->threads);
-    if (r->rows)
-        run_phase(r, p->batch, cut_item, NULL);
-}
-
-/* Draw from rows left whole. */
-static void sample_rows(gumbel_device *device, const gumbel_problem *p, const gumbel_output *output,
-                        void *workspace)
-{
-    cpu_request r = {.output = output};
-    stage_rows(&r, device, p, workspace);
+    cpu_rows_call r = {.output = output};
+    stage_rows(&r, cpu, p, 1, workspace);
     r.problem.with_mass = output->logprobs_of == GUMBEL_PROCESSED &&
                           (output->logprobs || output->lse || output->top_logprobs);
-    int32_t used = run_phase(&r, p->batch * pieces(&r), draw_item, begin_draw);
-    cpu_job_merge(&r.job, used, r.summaries);
-    run_phase(&r, p->batch, cpu_request_read, NULL);
+    int32_t used =
+        run_phase(&r, p->batch * count_claims_of_row(&r), draw_item, clear_thread_summaries);
+    cpu_merge_job(&r.job, used, r.summaries);
+    run_phase(&r, p->batch, cpu_write_row_outputs, NULL);
 }
 
-static void read_summaries(const gumbel_problem *p, const gumbel_summary *summaries,
-                           const gumbel_output *output)
-{
-    gumbel_finish_call call = {.summaries = summaries,
-                               .parts = 1,
-                               .batch = p->batch,
-                               .num_samples = p->sampling.num_samples,
-                               .output = output};
-    gumbel_read_out(&call);
-}
+/* ----------------------------------------------------------------------- processed rows ---- */
 
-/* A draw by the full pass. */
-static gumbel_status sample_full(gumbel_device *device, const gumbel_problem *p,
-                                 const gumbel_output *output, void *workspace, gumbel_error *error)
-{
-    gumbel_cursor cursor = {workspace, 0};
-    gumbel_summary *summaries = carve_summaries(&cursor, p->batch, p->sampling.num_samples);
-    void *rest = cursor.base + cursor.used;
-    if (needs_rows(p)) {
-        sample_rows(device, p, output, rest);
-        return GUMBEL_OK;
-    }
-    GUMBEL_FORWARD(cpu_partial(device, p, summaries, rest, error));
-    read_summaries(p, summaries, output);
-    return GUMBEL_OK;
-}
-
-/* A draw by the screen, and by the full pass of the rows that it leaves. */
-static gumbel_status sample_screened(gumbel_device *device, const gumbel_problem *p,
-                                     const gumbel_output *output, void *workspace,
-                                     gumbel_error *error)
-{
-    gumbel_cursor cursor = {workspace, 0};
-    gumbel_summary *summaries = carve_summaries(&cursor, p->batch, p->sampling.num_samples);
-    cpu_row_range left = cpu_screen_draw((cpu_device *)device, p, cpu_screen_cut_row, summaries,
-                                         cursor.base + cursor.used);
-    read_summaries(p, summaries, output);
-    if (left.first == left.end)
-        return GUMBEL_OK;
-    gumbel_problem slice = gumbel_problem_slice(p, left.first, left.end - left.first);
-    gumbel_output out = gumbel_output_slice(output, left.first, p->sampling.num_samples);
-    return sample_full(device, &slice, &out, workspace, error);
-}
-
-gumbel_status cpu_sample(gumbel_device *device, const gumbel_problem *p,
-                         const gumbel_output *output, void *workspace, gumbel_error *error)
-{
-    gumbel_problem_assert(p);
-    GUMBEL_ASSERT(p->batch > 0 && output->tokens);
-    if (is_screened((const cpu_device *)device, p))
-        return sample_screened(device, p, output, workspace, error);
-    return sample_full(device, p, output, workspace, error);
-}
-
-gumbel_status cpu_explain(const gumbel_device *device, const gumbel_problem *p, gumbel_text *text,
-                          gumbel_error *error)
-{
-    const cpu_device *cpu = (const cpu_device *)device;
-    const gumbel_rung *rung = is_screened(cpu, p) ? &screen_rung
-                              : needs_rows(p)     ? &rows_rung
-                                                  : &tiles_rung;
-    size_t bytes;
-    GUMBEL_FORWARD(cpu_call_size(device, p, 0, &bytes, error));
-    gumbel_text_add(text, "rows: %s: %s\n", rung->name, rung->what);
-    if (p->screen && rung != &screen_rung)
-        gumbel_text_refusal(text, &screen_rung, gumbel_needs_of(p), cpu_screen_refusal(cpu, p));
-    if (rung == &rows_rung)
-        gumbel_text_refusal(text, &tiles_rung, gumbel_needs_of(p), "");
-    gumbel_text_add(text, "kernels: %s, %d threads, tiles of %d tokens\n",
-                    gumbel_isa_name(cpu->kernels->isa), (int)cpu->threads,
-                    (int)(p->hidden_size > 0 ? cpu->fused_tile : cpu->logits_tile));
-    if (rung == &screen_rung)
-        gumbel_text_add(text, "integer products: %s\n", cpu->screen->name);
-    gumbel_text_add(text, "workspace: %zu bytes\n", bytes);
-    return GUMBEL_OK;
-}
-
-/* Take out of row b of processed logits what was removed, and write what does not count. */
-static void process_item(cpu_request *r, int32_t thread, int64_t b)
+/* Removes truncated tokens of row b, and fills the tokens that do not count. */
+static void process_item(cpu_rows_call *r, int32_t thread, int64_t b)
 {
     (void)thread;
     const gumbel_problem *p = &r->problem;
-    const cpu_found whole = {.flags = r->rows ? 0 : cpu_request_flags(r, b),
-                             .scale = 1.0f,
-                             .bound = -FLT_MAX,
-                             .tied_end = INT64_MAX};
-    const cpu_found *found = r->rows ? &r->rows[b] : &whole;
+    const cpu_row_truncation none = {.flags = r->rows ? 0 : cpu_get_row_flags(r, b),
+                                     .scale = 1.0f,
+                                     .bound = -FLT_MAX,
+                                     .tied_end = INT64_MAX};
+    const cpu_row_truncation *own = r->rows ? &r->rows[b] : &none;
     float *row = r->processed + b * r->processed_stride, z[GUMBEL_BLOCK];
     int64_t count = p->end_token > p->first_token ? p->end_token - p->first_token : 0;
-    int changes = found->bound > -FLT_MAX || found->tied_end < INT64_MAX || found->scale != 1.0f;
-    count = found->flags || found->empty ? 0 : count;
+    int changes = own->bound > -FLT_MAX || own->tied_end < INT64_MAX || own->scale != 1.0f;
+    count = own->flags || own->empty ? 0 : count;
     for (int64_t block = 0; block < r->stage.blocks && count > 0 && changes; block++) {
-        int64_t at = r->job.first_tile + block * GUMBEL_BLOCK - p->first_token;
-        int64_t low = at < 0 ? -at : 0,
-                high = count - at < GUMBEL_BLOCK ? count - at : GUMBEL_BLOCK;
-        GUMBEL_ASSERT(low < high && at + high <= p->vocab);
-        cpu_request_block(r, b, block, z);
-        memcpy(row + at + low, z + low, (size_t)(high - low) * sizeof *z);
+        int64_t token = r->job.first_tile + block * GUMBEL_BLOCK;
+        cpu_token_range range = cpu_find_counted_range(p, token, GUMBEL_BLOCK);
+        GUMBEL_ASSERT(range.low < range.high);
+        cpu_load_kept_block(r, b, block, z);
+        memcpy(row + (token - p->first_token) + range.low, z + range.low,
+               (size_t)(range.high - range.low) * sizeof *z);
     }
     for (int64_t i = count; i < p->vocab; i++)
-        row[i] = found->flags ? NAN : -INFINITY;
+        row[i] = own->flags ? NAN : -INFINITY;
 }
 
-/* Stage the rows where the caller wants them. */
-static void stage_into(cpu_request *r, gumbel_device *device, const gumbel_problem *p, float *rows,
-                       int64_t stride, void *workspace)
+/* Stages the rows in the caller's memory. */
+static void stage_rows_into(cpu_rows_call *r, cpu_device *cpu, const gumbel_problem *p,
+                            int truncates, float *rows, int64_t stride, void *workspace)
 {
     gumbel_problem_assert(p);
     GUMBEL_ASSERT(rows && stride >= p->vocab);
-    *r = (cpu_request){
+    *r = (cpu_rows_call){
         .processed = rows, .processed_stride = stride, .stage = {.values = rows, .stride = stride}};
-    stage_rows(r, device, p, workspace);
+    stage_rows(r, cpu, p, truncates, workspace);
 }
 
-gumbel_status cpu_process(gumbel_device *device, const gumbel_problem *p, float *processed,
-                          int64_t stride, void *workspace, gumbel_error *error)
+void cpu_process_rows(cpu_device *cpu, const gumbel_problem *p, int truncates, float *processed,
+                      int64_t stride, void *workspace)
 {
-    (void)error;
-    cpu_request r;
-    stage_into(&r, device, p, processed, stride, workspace);
+    cpu_rows_call r;
+    stage_rows_into(&r, cpu, p, truncates, processed, stride, workspace);
     run_phase(&r, p->batch, process_item, NULL);
-    return GUMBEL_OK;
 }
 
-gumbel_status cpu_store(gumbel_device *device, const gumbel_problem *p, float *rows, int64_t stride,
-                        void *workspace, gumbel_error *error)
+void cpu_store_rows(cpu_device *cpu, const gumbel_problem *p, float *rows, int64_t stride,
+                    void *workspace)
 {
-    (void)error;
-    cpu_request r;
-    GUMBEL_ASSERT(p->request == 0);
-    stage_into(&r, device, p, rows, stride, workspace);
-    return GUMBEL_OK;
+    cpu_rows_call r;
+    stage_rows_into(&r, cpu, p, 0, rows, stride, workspace);
 }

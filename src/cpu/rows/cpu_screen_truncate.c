@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Draws of rows that are cut, lazily: a draw's winner among all tokens is the winner among those
- * that stay, if it stays. One that is removed takes with it all that is behind it in the row sorted
- * by value, and the draw goes on among the rest.
+ * Lazy truncation. The winner of a draw among all tokens is the winner among the survivors, if it
+ * survives. A removed winner removes all tokens behind it in the order of values, and the draw is
+ * repeated among the rest.
  */
 #include "cpu/rows/cpu_screen_judge.h"
 
 #include "core/fail.h"
 #include "cpu/cpu_policy.h"
 
-/* Lower values than `value` are removed, and its tokens from `end` on. */
+/* Records that values below `value` are removed, and its tokens from `end` on. */
 static void raise_bar(cpu_screen_row *row, float value, int64_t end)
 {
     if (value > row->bar || (value == row->bar && end < row->bar_end)) {
@@ -18,106 +18,90 @@ static void raise_bar(cpu_screen_row *row, float value, int64_t end)
     }
 }
 
-/* What one draw of a row begins anew with: no winner, on any thread. */
-static cpu_candidates *clear_draw(cpu_screen *screen, int64_t draw, int32_t thread)
+/* Resets a draw: no thread has a winner or a candidate. */
+static void clear_draw(cpu_screen *screen, int64_t draw, int32_t thread)
 {
-    cpu_candidates *list = &screen->lists[draw];
+    cpu_candidates *candidates = &screen->candidates[draw];
     for (int32_t i = 0; i < screen->used; i++) {
-        gumbel_summary *s = &cpu_job_slot(&screen->ends, i).summaries[draw];
+        gumbel_summary *s = &cpu_get_scratch(&screen->bound_job, i).summaries[draw];
         s->best_score = s->best_z = -INFINITY;
         s->best_id = -1;
     }
-    list->best = &cpu_job_slot(&screen->ends, 0).summaries[draw];
-    list->thread = thread;
-    list->count = 0;
-    list->spread = 0.0f;
-    return list;
+    candidates->best = &cpu_get_scratch(&screen->bound_job, 0).summaries[draw];
+    candidates->thread = thread;
+    candidates->count = 0;
+    candidates->excess = 0.0f;
 }
 
-/* Draw sample `sample` of a block of row b, of whose upper ends z is what may stay. */
+/* Draws one sample from a block of row b; z holds the upper bounds of tokens that may survive. */
 static void draw_block(const cpu_screen *screen, int64_t b, int32_t sample, int64_t block,
                        const float *z)
 {
-    const gumbel_problem *p = screen->exact.problem;
-    int64_t draw_of = b * p->sampling.num_samples + sample;
-    int64_t token = screen->upper.first_tile + block * GUMBEL_BLOCK;
-    int64_t low = p->first_token > token ? p->first_token - token : 0;
-    int64_t high = p->end_token - token < GUMBEL_BLOCK ? p->end_token - token : GUMBEL_BLOCK;
+    const gumbel_problem *p = screen->exact_job.problem;
+    int64_t draw_of_batch = b * p->sampling.num_samples + sample;
+    int64_t token = screen->upper_job.first_tile + block * GUMBEL_BLOCK;
+    cpu_token_range range = cpu_find_counted_range(p, token, GUMBEL_BLOCK);
     gumbel_row row = gumbel_problem_row(p, b);
     row.stream.sample += (uint32_t)sample;
-    cpu_draw draw = {.row = &row,
-                     .num_samples = 1,
-                     .token = (uint32_t)token,
-                     .blocks = 1,
-                     .factor = 1.0f,
-                     .summaries = screen->lists[draw_of].best,
-                     .candidates = &screen->lists[draw_of],
-                     .noise_stride = p->sampling.noise_stride,
-                     .low = (int)low,
-                     .high = (int)high};
-    if (p->sampling.noise)
-        draw.noise =
-            p->sampling.noise + draw_of * draw.noise_stride + (token + low - p->first_token);
-    screen->exact.device->kernels->draw(z, &draw);
+    cpu_draw draw = cpu_make_draw(p, &row, draw_of_batch, token, range.low, range.high);
+    draw.num_samples = 1;
+    draw.candidates = &screen->candidates[draw_of_batch];
+    draw.summaries = draw.candidates->best;
+    screen->exact_job.device->kernels->draw_tokens(z, &draw);
 }
 
-/* Draw a sample of row b anew, of what its bar leaves. */
-static void draw_again(cpu_screen *screen, int64_t b, int32_t sample, int32_t thread)
+/* Repeats a sample of row b among the tokens that reach its bar. */
+static void repeat_draw(cpu_screen *screen, int64_t b, int32_t sample, int32_t thread)
 {
-    const gumbel_problem *p = screen->exact.problem;
-    const float *peaks = screen->uppers.peaks + b * screen->uppers.peak_room;
+    const gumbel_problem *p = screen->exact_job.problem;
+    const cpu_stage *stage = &screen->upper_stage;
+    const float *maxima = stage->block_maxima + b * stage->maxima_stride;
     int64_t draw = b * p->sampling.num_samples + sample;
-    float z[GUMBEL_BLOCK], bar = screen->rows[b].bar, scale = cpu_stage_scale(p, b);
+    float z[GUMBEL_BLOCK], bar = screen->rows[b].bar, scale = cpu_find_staged_scale(p, b);
     clear_draw(screen, draw, thread);
-    for (int64_t block = 0; block < screen->uppers.blocks; block++) {
-        if (peaks[block] < bar)
+    for (int64_t block = 0; block < stage->blocks; block++) {
+        if (maxima[block] < bar)
             continue;
-        const float *upper = cpu_stage_block(&screen->upper, b, block);
-        if (screen->exact.device->kernels->keep(upper, scale, bar, z) > 0)
+        const float *upper = cpu_get_staged_block(&screen->upper_job, b, block);
+        if (screen->exact_job.device->kernels->filter_block(upper, scale, bar, z) > 0)
             draw_block(screen, b, sample, block, z);
     }
-    cpu_screen_settle(screen, draw, thread);
+    cpu_score_remaining_candidates(screen, draw, thread);
 }
 
-/* The winner of a draw. */
-static int64_t winner_of(const cpu_screen *screen, int64_t draw)
-{
-    return screen->lists[draw].best->best_id;
-}
-
-/* Settle a sample: draw until the winner stays. */
-static int settle_sample(cpu_judged *j, int32_t sample)
+/* Repeats a sample until its winner survives; returns 0 if that is not determined. */
+static int draw_truncated_sample(cpu_judge_state *j, int32_t sample)
 {
     cpu_screen *screen = j->screen;
     cpu_screen_row *row = &screen->rows[j->b];
-    int64_t draw = j->b * screen->exact.problem->sampling.num_samples + sample;
+    int64_t draw = j->b * screen->exact_job.problem->sampling.num_samples + sample;
     for (int tries = 0; tries < CPU_SCREEN_TRIES; tries++) {
-        int64_t token = winner_of(screen, draw);
-        if (token < 0 || cpu_candidates_given_up(&screen->lists[draw]))
+        int64_t token = screen->candidates[draw].best->best_id;
+        if (token < 0 || cpu_has_given_up(&screen->candidates[draw]))
             return 0;
-        float value = cpu_judge_value(j, token);
+        float value = cpu_find_exact_value(j, token);
         if (j->stale)
             return 0;
-        int passed = value < row->bar || (value == row->bar && token >= row->bar_end);
-        gumbel_verdict verdict = passed ? GUMBEL_VERDICT_CUT : cpu_judge(j, token, value);
+        int below = value < row->bar || (value == row->bar && token >= row->bar_end);
+        gumbel_verdict verdict = below ? GUMBEL_VERDICT_CUT : cpu_judge_token(j, token, value);
         if (verdict != GUMBEL_VERDICT_CUT)
             return verdict == GUMBEL_VERDICT_KEPT;
         raise_bar(row, value, j->rules.exact ? token : INT64_MIN);
-        raise_bar(row, cpu_judge_floor(j), INT64_MAX);
-        draw_again(screen, j->b, sample, j->thread);
+        raise_bar(row, cpu_find_removal_threshold(j), INT64_MAX);
+        repeat_draw(screen, j->b, sample, j->thread);
     }
     return 0;
 }
 
-int cpu_screen_cut_row(cpu_screen *screen, int64_t b, int32_t thread)
+int cpu_draw_truncated_row(cpu_screen *screen, int64_t b, int32_t thread)
 {
-    cpu_judged judged;
+    cpu_judge_state state;
     cpu_weight bins[CPU_BINS];
-    int32_t samples = screen->exact.problem->sampling.num_samples;
-    if (!cpu_judge_begin(&judged, screen, b, thread, bins))
+    int32_t samples = screen->exact_job.problem->sampling.num_samples;
+    if (!cpu_begin_judging(&state, screen, b, thread, bins))
         return 0;
     for (int32_t s = 0; s < samples; s++)
-        if (!settle_sample(&judged, s))
+        if (!draw_truncated_sample(&state, s))
             return 0;
     return 1;
 }
