@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What surrounds a decode step: noise made ahead of time gives the bits that noise made on the fly
- * gives, positions move on, tokens land in the ring.
+ * Calls around a decode step: prepared noise has the bits of noise computed by the draw, positions
+ * advance, tokens are written to the ring.
  */
 #include "outcome.h"
 #include "place.h"
@@ -42,8 +42,8 @@ static float *prepare(gumbel_device *device, const gumbel_sampling *sampling, in
     return noise;
 }
 
-/* Each token's noise is what gumbel_noise() says, whatever the shape; more tokens than one thread
- * takes at a time. */
+/* Each token's noise is gumbel_noise(), for any shape; more tokens than one thread computes at a
+ * time. */
 static void noise_of_every_row(void **state)
 {
     enum { B = 3, S = 2, COUNT = 40001, FIRST = 1000003 };
@@ -99,35 +99,35 @@ static void noise_of_odd_words(void **state)
 /* Draw without, then with noise made ahead, once seed and position are gone. */
 static void check_plan(gumbel_device *device, const problem_plan *plan, int64_t gap)
 {
-    problem *made = problem_make(plan);
+    problem *generated = problem_make(plan);
     outcome *wanted = outcome_make(plan->batch, plan->samples),
             *found = outcome_make(plan->batch, plan->samples);
     gumbel_logits logits = {.struct_size = sizeof logits,
-                            .logits = tensor_of(made->weight, plan->weight_dtype, plan->batch,
+                            .logits = tensor_of(generated->weight, plan->weight_dtype, plan->batch,
                                                 plan->vocab, plan->hidden_size + plan->weight_gap),
                             .first_token = plan->first_token,
                             .vocab_size = plan->vocab_size};
     int from_logits = plan->hidden_size >= plan->vocab && plan->batch <= plan->vocab;
-    float *noise = prepare(device, &made->sampling, plan->batch, plan->first_token, plan->vocab,
-                           gap ? plan->vocab + gap : 0);
-    gumbel_sampling ahead = made->sampling;
+    float *noise = prepare(device, &generated->sampling, plan->batch, plan->first_token,
+                           plan->vocab, gap ? plan->vocab + gap : 0);
+    gumbel_sampling ahead = generated->sampling;
     ahead.noise = noise;
     ahead.noise_stride = gap ? plan->vocab + gap : 0;
     ahead.seed = ahead.position = (gumbel_row_u64){NULL, 0};
     ahead.first_sample = (gumbel_row_u32){NULL, 0};
     ahead.domain = 0;
-    assert_int_equal(draw(device, &made->head, &made->sampling, wanted), GUMBEL_OK);
-    assert_int_equal(draw(device, &made->head, &ahead, found), GUMBEL_OK);
+    assert_int_equal(draw(device, &generated->head, &generated->sampling, wanted), GUMBEL_OK);
+    assert_int_equal(draw(device, &generated->head, &ahead, found), GUMBEL_OK);
     assert_true(outcome_same(wanted, 0, found, OUTCOME_ALL, problem_describe(plan)));
     if (from_logits) {
-        assert_int_equal(draw_logits(device, &logits, &made->sampling, wanted), GUMBEL_OK);
+        assert_int_equal(draw_logits(device, &logits, &generated->sampling, wanted), GUMBEL_OK);
         assert_int_equal(draw_logits(device, &logits, &ahead, found), GUMBEL_OK);
         assert_true(outcome_same(wanted, 0, found, OUTCOME_ALL, problem_describe(plan)));
     }
     free(noise);
     outcome_free(wanted);
     outcome_free(found);
-    problem_free(made);
+    problem_free(generated);
 }
 
 static void noise_ahead(void **state)
@@ -160,15 +160,15 @@ static void noise_ahead(void **state)
 static void noise_of_shards(void **state)
 {
     problem_plan plan = plan_by_vocab(129);
-    problem *made = problem_make(&plan);
-    const gumbel_sampling *whole_sampling = &made->sampling;
+    problem *generated = problem_make(&plan);
+    const gumbel_sampling *whole_sampling = &generated->sampling;
     float *whole = prepare(*state, whole_sampling, 3, plan.first_token, plan.vocab, 0);
-    gumbel_summary *wanted = summarise(*state, &made->head, NULL, whole_sampling);
+    gumbel_summary *wanted = summarise(*state, &generated->head, NULL, whole_sampling);
     gumbel_summary merged[9];
     gumbel_summary_clear(merged, 9);
     for (int64_t first = 0, count; first < plan.vocab; first += count) {
         count = plan.vocab - first < 64 ? plan.vocab - first : 64;
-        gumbel_head shard = problem_shard(&made->head, first, count);
+        gumbel_head shard = problem_shard(&generated->head, first, count);
         gumbel_sampling sampling = *whole_sampling;
         sampling.noise = whole + first;
         sampling.noise_stride = plan.vocab;
@@ -182,7 +182,7 @@ static void noise_of_shards(void **state)
     }
     free(wanted);
     free(whole);
-    problem_free(made);
+    problem_free(generated);
 }
 
 /* A NaN or +inf among the logits is that row's status with noise too; noise that is not finite
@@ -263,8 +263,8 @@ static void prepare_refusals(void **state)
 
 /* ------------------------------------------------------------------------ advance ---- */
 
-/* Rows at their own positions: each token lies where its row's position says, the ring forgets
- * what is older than its length, gaps between positions stay. */
+/* Rows at their own positions: each token is at its row's position, the ring drops
+ * tokens older than its length, gaps between positions remain. */
 static void ring_of_tokens(void **state)
 {
     enum { B = 3, S = 2, LENGTH = 5, STEPS = 12 };

@@ -63,9 +63,9 @@ class Info(Case):
     def test_a_cpu_serves_every_usual_call(self):
         calls = self.succeed_json("info")["served"]
         self.assertIn("penalties", calls)
-        for asked, columns in calls.items():
+        for req, columns in calls.items():
             for title, names in columns.items():
-                self.assertRegex(names, r"^[a-z-]+(, [a-z-]+)*$", (asked, title))
+                self.assertRegex(names, r"^[a-z-]+(, [a-z-]+)*$", (req, title))
         self.assertNotIn("refused", self.succeed("info"))
 
 
@@ -124,7 +124,7 @@ class Verify(SampleCase):
         some = every if os.environ.get("GUMBEL_NIGHTLY") else every[::2]
         if SANITIZED:
             some = (1, 9, 40)
-        for turn, draws in enumerate(some):  # each tells the rates of the tail, too: half a second
+        for turn, draws in enumerate(some):  # each also computes the rates of the tail: half a second
             seed, row = ((0, 0), (2, 1), (1, 0), (1, 0))[turn % 4]
             checks = self.outcomes(*logits, "--draws", draws, "--seed", seed, "--row", row)
             test = checks["chi-squared, from logits"]

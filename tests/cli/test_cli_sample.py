@@ -16,11 +16,11 @@ class Sample(SampleCase):
         """Processes that share the vocabulary write what one writes, and one of them does."""
         out = self.path("tokens.npy")
         for source in (self.head, ("--logits", self.path("logits.npy"))):
-            for asked in (("--num-samples", 3), ("--top-k", 9, "--ranks", "--kept"),
+            for req in (("--num-samples", 3), ("--top-k", 9, "--ranks", "--kept"),
                           ("--top-p", 0.7, "--top-logprobs", 3, "--first-token", 100),
                           ("--raw-logprobs", "--num-best", 2)):
-                with self.subTest(source=source[0], asked=asked):
-                    rest = (*source, "--seed", 4, "--threads", 1, *asked)
+                with self.subTest(source=source[0], req=req):
+                    rest = (*source, "--seed", 4, "--threads", 1, *req)
                     found = over_ranks(self, 3, "sample", *rest, "--json")
                     self.assertEqual(json.loads(found), self.sample(*rest))
         over_ranks(self, 2, "sample", *self.head, "--out-tokens", out)
@@ -232,7 +232,7 @@ class Sample(SampleCase):
         header = {"w": {"dtype": "BF16", "shape": [rows, cols], "data_offsets": [0, size]}}
         write_raw_safetensors(self.path("big.safetensors"), header, b"", sparse_bytes=size)
         write_npy(self.path("h.npy"), "<f4", (1, cols), [1.0] * cols)
-        peaks = []
+        most = []
         for chunk in ((), ("--chunk", "1024")):
             child = subprocess.Popen(
                 [GUMBEL, "sample", "--weights", self.path("big.safetensors"), "--hidden",
@@ -240,8 +240,8 @@ class Sample(SampleCase):
             _, status, usage = os.wait4(child.pid, 0)
             child.returncode = os.waitstatus_to_exitcode(status)
             self.assertEqual(child.returncode, 0)
-            peaks.append(usage.ru_maxrss / 1024)
-        self.assertLess(peaks[1], peaks[0] - 200, "MiB")
+            most.append(usage.ru_maxrss / 1024)
+        self.assertLess(most[1], most[0] - 200, "MiB")
 
 
 class SampleErrors(SampleCase):

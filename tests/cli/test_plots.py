@@ -117,7 +117,7 @@ class Plots(unittest.TestCase):
         self.assertEqual(check(ROOT), (0, []))
         self.assertEqual(check(self.root), (0, []))
 
-    def test_faults_are_told(self):
+    def test_faults_are_reported(self):
         plots, results = self.root / "docs" / "plots", self.root / "bench" / "results"
         file = results / "cuda-h200.json"
         file.write_text(file.read_text().replace('"median_us": 2', '"median_us": 3', 1))
@@ -126,8 +126,8 @@ class Plots(unittest.TestCase):
         (results / "another-question.json").write_text('{"question": "none of a product"}')
         code, faults = check(self.root)
         self.assertEqual(code, 1)
-        told = [fault.partition(":")[0] for fault in faults]
-        self.assertEqual(sorted(told), ["cpu-bf16-time.svg", "cuda-h200-bandwidth.svg",
+        files = [fault.partition(":")[0] for fault in faults]
+        self.assertEqual(sorted(files), ["cpu-bf16-time.svg", "cuda-h200-bandwidth.svg",
                                         "cuda-h200-roofline.svg", "cuda-h200-time.svg",
                                         "left-over.svg"])
 

@@ -190,10 +190,10 @@ static gumbel_status draw_elsewhere(void *context, const gumbel_head *head,
     return gumbel_sample(context, NULL, head, sampling, output, workspace, sizeof workspace, error);
 }
 
-static int64_t verified_elsewhere, told_elsewhere;
+static int64_t verified_elsewhere, supplied_elsewhere;
 
-/* What the drafter's draws had is what its logits say. */
-static void assert_told(const gumbel_draft *draft)
+/* The values of the drafter's draws are those of its logits. */
+static void assert_supplied(const gumbel_draft *draft)
 {
     const float temperature = *draft->sampling->temperature.data;
     for (int32_t j = 0; j + 1 < draft->max_nodes; j++) {
@@ -210,7 +210,7 @@ static void assert_told(const gumbel_draft *draft)
         const double z = (double)row[draft->tokens[j + 1]] / (double)temperature;
         assert_float_equal(draft->lse[j], log(sum), 1e-4);
         assert_float_equal(draft->logprobs[j], z - log(sum), 1e-4);
-        told_elsewhere++;
+        supplied_elsewhere++;
     }
 }
 
@@ -225,7 +225,7 @@ static gumbel_status verify_elsewhere(void *context, const gumbel_head *head,
     assert_true(!head != !logits);
     assert_true(!draft->sampling == !draft->lse && !draft->lse == !draft->logprobs);
     if (draft->sampling) {
-        assert_told(draft);
+        assert_supplied(draft);
     }
     return head ? gumbel_verify(context, NULL, head, sampling, draft, verified, workspace,
                                 sizeof workspace, error)
@@ -268,12 +268,12 @@ static void engines_verify_by_other_rules(void **state)
         assert_int_equal(verified_elsewhere, stats.cycles);
         assert_memory_equal(&found, &expected, sizeof found);
     }
-    assert_true(told_elsewhere > 0);
+    assert_true(supplied_elsewhere > 0);
 }
 
-/* By rules that weigh probabilities a model's own drafts are all accepted, with all that a request
- * asks for: q is p. Another's are accepted more often than by the target's noise, and with n-grams,
- * which no model drew, the text is that of the coupled rule. */
+/* Under the rejection and block rules a model's own drafts are all accepted, whatever the request's
+ * parameters, as q is p. Drafts of another model are accepted more often than under the coupled rule.
+ * With n-grams, which no model drew, the text is that of the coupled rule. */
 static void other_rules_accept(void **state)
 {
     (void)state;
@@ -397,11 +397,11 @@ static void refusals(void **state)
     assert_refused(&o, (draft_options){.tokens = 1, .temperature = -1}, "draft temperature");
     assert_refused(&o, (draft_options){.tokens = 1, .siblings = 1}, "n-grams");
     assert_refused(&o, (draft_options){.model = small, .tokens = 1, .siblings = 16}, "siblings");
-    const draft_options weighed = {.model = small, .tokens = 1, .rule = GUMBEL_RULE_REJECTION};
-    draft_options tree = weighed;
+    const draft_options rejection = {.model = small, .tokens = 1, .rule = GUMBEL_RULE_REJECTION};
+    draft_options tree = rejection;
     tree.siblings = 1;
-    assert_refused(&o, weighed, "ranks");
-    assert_refused(&raw, weighed, "raw");
+    assert_refused(&o, rejection, "ranks");
+    assert_refused(&raw, rejection, "raw");
     assert_refused(&plain, tree, "siblings");
     assert_refused(&none, (draft_options){.tokens = 1}, "prompt");
     assert_refused(&long_one, (draft_options){.tokens = 1}, "max_tokens");

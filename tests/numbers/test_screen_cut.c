@@ -24,17 +24,17 @@
 #define ROOM      (1 << 20)
 
 /* A row whose values are the products of one column with 1, its bounds, and its rules. */
-typedef struct random_row {
+typedef struct generated_row {
     int64_t vocab;
     float value[VOCAB_MAX], lower[VOCAB_MAX], upper[VOCAB_MAX];
     gumbel_rules rules;
     gumbel_cut cut; /* of the values */
-} random_row;
+} generated_row;
 
 static float random_part(uint64_t *state) { return (float)random_below(state, 1 << 20) * 0x1p-20f; }
 
 /* Makes values of some nats, with ties or without, and bounds around them, some of them exact. */
-static void make_row(random_row *row, uint64_t *state)
+static void make_row(generated_row *row, uint64_t *state)
 {
     float spread = 0.1f + 3.0f * random_part(state), wide = 2.0f * random_part(state);
     int tied = random_below(state, 3) == 0;
@@ -71,7 +71,7 @@ typedef struct stand {
     cpu_weight bins[CPU_BINS];
 } stand;
 
-static void open_stand(stand *s, gumbel_device *device, random_row *row)
+static void open_stand(stand *s, gumbel_device *device, generated_row *row)
 {
     gumbel_error error;
     cpu_device *cpu = (cpu_device *)device;
@@ -80,7 +80,8 @@ static void open_stand(stand *s, gumbel_device *device, random_row *row)
                             .hidden = {s->one, GUMBEL_FLOAT32, 1, 1, 0, {0}},
                             .weight = {row->value, GUMBEL_FLOAT32, row->vocab, 1, 0, {0}}};
     gumbel_sampling how = {.struct_size = sizeof how};
-    assert_int_equal(gumbel_read_head(&s->problem, &s->head, &how, &error), GUMBEL_OK);
+    assert_int_equal(
+        gumbel_read_head(&s->problem, GUMBEL_SCREEN_LAYOUT_CPU, &s->head, &how, &error), GUMBEL_OK);
     memset(&s->screen, 0, sizeof s->screen);
     cpu_screen *screen = &s->screen;
     cpu_prepare_job(&screen->exact_job, cpu, &s->problem, s->workspace);
@@ -110,7 +111,7 @@ static void stage_values(const cpu_job *job, const float *values, int64_t count)
     }
 }
 
-static int stays(const random_row *row, int64_t token)
+static int stays(const generated_row *row, int64_t token)
 {
     float v = row->value[token];
     int64_t before = 0;
@@ -124,7 +125,7 @@ typedef struct counts {
 } counts;
 
 /* Judges a token, with a budget of other values to compute. */
-static void judge_token(stand *s, random_row *row, int64_t token, int32_t budget, counts *seen)
+static void judge_token(stand *s, generated_row *row, int64_t token, int32_t budget, counts *seen)
 {
     cpu_judge_state state;
     stage_values(&s->screen.upper_job, row->upper, row->vocab);
@@ -151,7 +152,7 @@ static void verdicts(void **state)
 {
     uint64_t random = 5;
     stand *s = make_zeroed(1, sizeof *s);
-    random_row *row = make_zeroed(1, sizeof *row);
+    generated_row *row = make_zeroed(1, sizeof *row);
     gumbel_device *device = *state;
     s->workspace = aligned_alloc(64, ROOM);
     s->stages = aligned_alloc(64, ROOM);

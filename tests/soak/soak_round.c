@@ -15,7 +15,8 @@ enum { STREAMS_MOST = 4, HOGS_MOST = 3, BURST_MOST = 4 };
 #define STAY_MOST  2e-2
 #define HELD_MOST  5e-2
 
-/* A hog is queued when so many steps have been, and released, if it is, when so many more have. */
+/* The step at which a hog is queued, and the number of steps after which it is released, if at
+ * all. */
 typedef struct hog_plan {
     int ctas, held, from, to, queued, released;
 } hog_plan;
@@ -28,7 +29,7 @@ typedef struct soak_round {
     uint64_t random;
 } soak_round;
 
-void soak_nap(void)
+void soak_sleep(void)
 {
     const struct timespec pause = {0, 20000};
     nanosleep(&pause, NULL);
@@ -120,13 +121,13 @@ static void wait_for_all(soak_round *round)
 {
     for (int i = 0; i < round->count; i++) {
         while (gpu_runs(round->calls[i]->graph.stream))
-            soak_nap();
+            soak_sleep();
         watch_step("waiting for the next stream");
     }
     for (int i = 0; i < round->hog_count; i++) {
         hog_release(i);
         while (hog_runs(i))
-            soak_nap();
+            soak_sleep();
         watch_step("waiting for hogs");
     }
 }

@@ -8,7 +8,7 @@
 
 #include "soak_call.h"
 
-/* What has been done so far. */
+/* Counts of work done so far. */
 typedef struct soak_tally {
     int64_t rounds, calls, steps, hogged, compared, screened;
 } soak_tally;
@@ -22,6 +22,6 @@ int soak_round_run(uint64_t seed, uint64_t number, soak_tally *tally);
 void soak_crowded(void);
 
 /* Let other threads run for a moment. */
-void soak_nap(void);
+void soak_sleep(void);
 
 #endif

@@ -90,8 +90,8 @@ void watch_step(const char *phase)
 static void *watch(void *argument)
 {
     uint_fast64_t seen = atomic_load(&steps);
-    double since = watch_seconds(), nap = patience < 2 ? patience / 10 : 0.2;
-    struct timespec pause = {0, (long)(1e9 * nap)};
+    double since = watch_seconds(), sleep_time = patience < 2 ? patience / 10 : 0.2;
+    struct timespec pause = {0, (long)(1e9 * sleep_time)};
     (void)argument;
     while (atomic_load(&watching)) {
         nanosleep(&pause, NULL);
@@ -108,7 +108,7 @@ static void *watch(void *argument)
     return NULL;
 }
 
-static void tell_at_exit(void)
+static void print_at_exit(void)
 {
     if (atomic_load(&watching))
         watch_print();
@@ -121,7 +121,7 @@ void watch_start(const char *name)
     test = name;
     watch_note("not begun");
     watch_step("start");
-    if (!registered && atexit(tell_at_exit) != 0)
+    if (!registered && atexit(print_at_exit) != 0)
         die("atexit() failed");
     registered = 1;
     atomic_store(&watching, 1);

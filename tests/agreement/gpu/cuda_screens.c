@@ -7,21 +7,22 @@
 
 static gumbel_error error;
 
-gpu_head head_on_gpu(const made_head *made)
+gpu_head head_on_gpu(const generated_head *generated)
 {
-    size_t element = dtype_size(made->weight.dtype);
-    gpu_head h = {
-        .head = {.struct_size = sizeof h.head, .hidden = made->hidden, .weight = made->weight}};
-    h.weight =
-        gpu_copy(made->weight.data, (size_t)(made->weight.rows * made->weight.cols) * element);
-    h.hidden =
-        gpu_copy(made->hidden.data, (size_t)(made->hidden.rows * made->hidden.cols) * element);
+    size_t element = dtype_size(generated->weight.dtype);
+    gpu_head h = {.head = {.struct_size = sizeof h.head,
+                           .hidden = generated->hidden,
+                           .weight = generated->weight}};
+    h.weight = gpu_copy(generated->weight.data,
+                        (size_t)(generated->weight.rows * generated->weight.cols) * element);
+    h.hidden = gpu_copy(generated->hidden.data,
+                        (size_t)(generated->hidden.rows * generated->hidden.cols) * element);
     h.head.weight.data = h.weight;
     h.head.hidden.data = h.hidden;
-    if (gumbel_screen_size(gpu, &h.head.weight, &h.screen_bytes, &error))
+    if (gumbel_screen_size(gpu, &h.head.weight, &h.screen.bytes, &error))
         die("gumbel_screen_size: %s: %s", error.field, error.message);
-    h.screen = gpu_make(h.screen_bytes);
-    if (gumbel_screen_prepare(gpu, NULL, &h.head.weight, h.screen, h.screen_bytes, &error))
+    h.screen.data = gpu_make(h.screen.bytes);
+    if (gumbel_screen_prepare(gpu, NULL, &h.head.weight, &h.screen, &error))
         die("gumbel_screen_prepare: %s: %s", error.field, error.message);
     h.head.screen = h.screen;
     return h;
@@ -31,7 +32,7 @@ void free_gpu_head(gpu_head *h)
 {
     gpu_free(h->weight);
     gpu_free(h->hidden);
-    gpu_free(h->screen);
+    gpu_free(h->screen.data);
 }
 
 int is_screened(const gumbel_head *head, const gumbel_sampling *sampling)
@@ -78,7 +79,7 @@ void draw_by(const gumbel_head *head, const gumbel_sampling *sampling, outcome *
     gpu_free(out.tokens);
     gpu_free(out.scores);
     gpu_free(out.status);
-    if (!head->screen)
+    if (!head->screen.data)
         return;
     d->pieces = find_pieces(head, sampling, d->workspace);
     gpu_fetch(&d->state, d->pieces.screen.state, sizeof d->state);
