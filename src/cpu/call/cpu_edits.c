@@ -5,7 +5,7 @@
 #include "cpu/call/cpu_job.h"
 #include "cpu/cpu_policy.h"
 
-/* The bits low .. high of a word of 32 tokens; both may lie outside of it. */
+/* The bits low .. high of a word of 32 tokens; both bounds may be outside of it. */
 static uint32_t get_bits_between(int64_t low, int64_t high)
 {
     uint32_t from = low <= 0 ? ~0u : low < 32 ? ~0u << low : 0;
@@ -35,7 +35,7 @@ static uint32_t load_allowed_bits(const cpu_edits *e, const cpu_row_tile *tile, 
     return bits;
 }
 
-/* load_allowed_bits() without the tokens that the tile lacks. */
+/* The tokens of a word that the tile has and that are allowed. */
 static uint32_t find_allowed_bits(const cpu_edits *e, const cpu_row_tile *tile, int at)
 {
     return load_allowed_bits(e, tile, at) & get_bits_between(tile->low - at, tile->high - at);
@@ -51,37 +51,40 @@ int cpu_allows_any_token(const cpu_edits *e, const cpu_row_tile *tile)
     return 0;
 }
 
+/* The tokens of a word that the tile has and that are not allowed. */
+static uint32_t find_excluded_bits(const cpu_edits *e, const cpu_row_tile *tile, int at)
+{
+    return get_bits_between(tile->low - at, tile->high - at) & ~load_allowed_bits(e, tile, at);
+}
+
 /* Whether mask or bans exclude any token of the tile. */
 static int is_masked(const cpu_edits *e, const cpu_row_tile *tile)
 {
     int begin = (tile->low + 31) & ~31, end = tile->high & ~31, first = begin - 32;
     int64_t word = (tile->token + begin) / 32, last = (tile->token + end) / 32;
-    uint32_t all = ~0u;
+    uint32_t excluded = 0;
     if (!has_mask(e))
         return 0;
     if (e->problem->request & GUMBEL_REQUEST_MASK) {
         const int32_t *mask = gumbel_problem_mask(e->problem, tile->b);
         for (int64_t w = word; w < last; w++)
-            all &= (uint32_t)mask[w];
+            excluded |= ~(uint32_t)mask[w];
     }
     if (e->banned) {
         const uint32_t *banned = e->banned + tile->b * 2 * e->blocks;
         for (int64_t w = word - e->base / 32; w < last - e->base / 32; w++)
-            all &= ~banned[w];
+            excluded |= banned[w];
     }
     if (first >= 0)
-        all &= find_allowed_bits(e, tile, first) |
-               ~get_bits_between(tile->low - first, tile->high - first);
+        excluded |= find_excluded_bits(e, tile, first);
     if (end >= begin && end < tile->high)
-        all &= load_allowed_bits(e, tile, end) | ~get_bits_between(0, tile->high - end);
-    return all != ~0u;
+        excluded |= find_excluded_bits(e, tile, end);
+    return excluded != 0;
 }
 
-/* Sets the tokens of a word to -inf that the tile has and that are not allowed. */
 static void mask_tokens_of_word(const cpu_edits *e, const cpu_row_tile *tile, int at, float *z)
 {
-    uint32_t drop =
-        get_bits_between(tile->low - at, tile->high - at) & ~load_allowed_bits(e, tile, at);
+    uint32_t drop = find_excluded_bits(e, tile, at);
     for (; drop != 0; drop &= drop - 1)
         z[at - tile->low + __builtin_ctz(drop)] = -INFINITY;
 }
@@ -215,8 +218,7 @@ static uint32_t load_seen_bits(const cpu_edits *e, const cpu_counted_tokens *c,
     return (h->prompt[word] & bits) | *output;
 }
 
-/* Whether c has any token in the tile's words. Tokens beside the tile cost some time and change
- * nothing. */
+/* Whether c has any token in the words of the tile; tokens beside the tile may be among them. */
 static int has_seen(const cpu_edits *e, const cpu_counted_tokens *c, const cpu_row_tile *tile)
 {
     const gumbel_history *h = &c->history;

@@ -71,8 +71,8 @@ int cpu_find_allowed_blocks(const cpu_edits *edits, const struct cpu_row_tile *w
 /* Whether any edit applies to the tile. */
 int cpu_has_edits(const cpu_edits *edits, const struct cpu_row_tile *tile);
 
-/* Writes the tile's logits, transformed and edited, to z[0] .. z[high - low - 1]; z may be `from`.
- * */
+/* Writes the tile's logits, transformed and edited, to z[0] .. z[high - low - 1]; z may be
+ * `from`. */
 void cpu_transform_edited_tile(const cpu_edits *edits, const cpu_kernels *kernels,
                                const struct cpu_row_tile *tile, const cpu_transform *transform,
                                float *z);

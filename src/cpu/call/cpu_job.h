@@ -118,8 +118,8 @@ void cpu_transform_row_tile(const cpu_job *job, const cpu_row_tile *tile, float 
 /* Pads the tile's partial blocks with -inf; returns the number of blocks. z[0] is token `token`. */
 int cpu_pad_row_tile(const cpu_row_tile *tile, float *z);
 
-/* A draw of the tokens low .. high from global id `token` on. `first_draw` is its place in [B, S].
- * */
+/* A draw of the tokens low .. high from global id `token` on. `first_draw` is its place in [B,
+ * S]. */
 cpu_draw cpu_make_draw(const gumbel_problem *problem, const gumbel_row *row, int64_t first_draw,
                        int64_t token, int low, int high);
 

@@ -199,8 +199,8 @@ static int is_tile_needed(const cpu_job *job, int64_t token, int low, int high)
     return 0;
 }
 
-/* Computes the tile's logits of all rows, or with a screen upper bounds of them, in the thread's z.
- * */
+/* Computes the tile's logits of all rows, or with a screen upper bounds of them, in the thread's
+ * z. */
 static void compute_fused_tile(const cpu_job *job, const cpu_scratch *scratch, int64_t token,
                                int low, int high)
 {

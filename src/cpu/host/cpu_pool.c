@@ -33,8 +33,8 @@ struct cpu_pool {
 };
 
 /* Whether this process is a child of fork(). A child has no workers, and its copies of the locks
- * may be held for ever. Each call compares process ids, as a fork() handler would be global state.
- * */
+ * may be held for ever. Each call compares process ids, as a fork() handler would be global
+ * state. */
 static int is_forked_child(const cpu_pool *pool) { return getpid() != pool->process; }
 
 static int64_t read_clock(void)

@@ -120,8 +120,8 @@ LANES void vu_zip(v16u *a, v16u *b)
     *b = half_zip(a->h, b->h);
     *a = x;
 }
-/* Stores the lanes whose bits are set, contiguously; up to 16 words from `to` on are overwritten.
- * */
+/* Stores the lanes whose bits are set, contiguously; up to 16 words from `to` on are
+ * overwritten. */
 LANES void vu_compress_store(uint32_t *to, v16u a, uint32_t bits)
 {
     uint32_t all[16];

@@ -68,8 +68,8 @@ LANES void vu_zip(v16u *a, v16u *b)
     *b = _mm512_permutex2var_epi32(*a, _mm512_add_epi32(low, _mm512_set1_epi32(8)), *b);
     *a = x;
 }
-/* Stores the lanes whose bits are set, contiguously; up to 16 words from `to` on are overwritten.
- * */
+/* Stores the lanes whose bits are set, contiguously; up to 16 words from `to` on are
+ * overwritten. */
 LANES void vu_compress_store(uint32_t *to, v16u a, uint32_t bits)
 {
     _mm512_storeu_si512(to, _mm512_maskz_compress_epi32((v16m)bits, a));

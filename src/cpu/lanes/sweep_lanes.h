@@ -27,8 +27,8 @@
 #define SEGMENT_BLOCKS 32
 /* Samples that share a sweep; their state takes a third of the first-level cache. */
 #define SWEEP_SAMPLES 4
-/* Most waiting tokens: fifteen of an unfilled call, a block, and one vector that is stored whole.
- * */
+/* Most waiting tokens: fifteen of an unfilled call, a block, and one vector that is stored
+ * whole. */
 #define WAITING_MAX (2 * CPU_LANES + GUMBEL_BLOCK)
 
 /* 2^23 log2 e, and the exponent bias that makes the bound comparable with vf_of_word(r). */
@@ -188,8 +188,8 @@ LANES void score_sixteen(sweep_sample *x, int at)
     }
 }
 
-/* Scores waiting tokens: all of them, or in groups of sixteen, so that up to fifteen keep waiting.
- * */
+/* Scores waiting tokens: all of them, or in groups of sixteen, so that up to fifteen keep
+ * waiting. */
 NOT_INLINED void score_waiting(sweep_sample *x, int all)
 {
     sweep_waiting *w = &x->waiting;

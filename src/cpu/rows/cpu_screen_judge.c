@@ -280,8 +280,8 @@ static gumbel_verdict compare_masses(const cpu_judge_state *j, int64_t token, fl
                               gumbel_mass_between(rest_least, rest_most - base.removed, tokens));
 }
 
-/* Compares masses with more and more exact values, the largest first, until the verdict is known.
- * */
+/* Compares masses with more and more exact values, the largest first, until the verdict is
+ * known. */
 static gumbel_verdict judge_top_p(cpu_judge_state *j, int64_t token, float value)
 {
     int known = 0;

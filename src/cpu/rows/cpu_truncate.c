@@ -56,8 +56,8 @@ static cpu_selection select_value(const cpu_kernels *kernels, const cpu_values *
     cpu_selection selection = {0};
     uint32_t low = gumbel_key(least), high = gumbel_key(values->largest * values->scale);
     GUMBEL_ASSERT(values->scale >= 0.0f && bins);
-    /* Bins of equal width spread tokens better than bins of keys; only the latter ones terminate.
-     * */
+    /* Bins of equal width spread tokens better than bins of keys; only the latter ones
+     * terminate. */
     for (int first = 1; low <= high; first = 0) {
         int bits = low == high ? 0 : 32 - __builtin_clz(high - low);
         cpu_histogram h = {.low = gumbel_of_key(low),
