@@ -340,14 +340,14 @@ REFUSALS = r"static const char \*%s\(.*?\n\}"
 
 SETS = {
     "GUMBEL_REQUEST_TRANSFORMS": ["mask", "banned", "bias", "penalties"],
-    "GUMBEL_NEEDS_OF_CUTS": ["min_p", "top_k", "top_p", "joint", "min_p last", "exact ties"],
+    "GUMBEL_CAPABILITIES_OF_TRUNCATION": ["min_p", "top_k", "top_p", "joint", "min_p last", "exact ties"],
 }
 WORDS = {
-    "GUMBEL_NEED_LISTS": "lists", "GUMBEL_NEED_EXACT": "exact ties", "GUMBEL_NEED_MASS":
-    "log-normaliser", "GUMBEL_NEED_NOISE": "given noise", "GUMBEL_NEED_SOFT_CAP": "soft-cap",
-    "GUMBEL_NEED_SCALE": "scale <= 0", "GUMBEL_NEED_BIAS": "head bias", "GUMBEL_NEED_PART":
-    "a part", "GUMBEL_NEED_ROWS": "processed rows", "GUMBEL_NEED_PRODUCT": "product alone",
-    "GUMBEL_NEED_EMPTY": "no token", "GUMBEL_REQUEST_TOP": "num_top",
+    "GUMBEL_CAPABILITY_LISTS": "lists", "GUMBEL_CAPABILITY_EXACT": "exact ties", "GUMBEL_CAPABILITY_MASS":
+    "log-normaliser", "GUMBEL_CAPABILITY_NOISE": "given noise", "GUMBEL_CAPABILITY_SOFT_CAP": "soft-cap",
+    "GUMBEL_CAPABILITY_SCALE": "scale <= 0", "GUMBEL_CAPABILITY_BIAS": "head bias", "GUMBEL_CAPABILITY_PART":
+    "a part", "GUMBEL_CAPABILITY_ROWS": "processed rows", "GUMBEL_CAPABILITY_PRODUCT": "product alone",
+    "GUMBEL_CAPABILITY_EMPTY": "no token", "GUMBEL_REQUEST_TOP": "num_top",
     "GUMBEL_REQUEST_LOGITS": "top_logits", "GUMBEL_REQUEST_TRUNCATION": None,
 }
 
@@ -356,8 +356,8 @@ def needs(expression, text):
     """The words of a C expression of needs, without those behind "& ~"."""
     for name, body in re.findall(r"#define (NEEDS_OF_\w+)\s+\\?\s*\((.*?)\)\n", text, re.DOTALL):
         expression = expression.replace(name, body)
-    if "GUMBEL_NEED_END - 1" in expression:
-        left_out = needs(expression.split("GUMBEL_NEED_END - 1")[1], text)
+    if "GUMBEL_CAPABILITY_END - 1" in expression:
+        left_out = needs(expression.split("GUMBEL_CAPABILITY_END - 1")[1], text)
         return "all" + (f" but {left_out}" if left_out else "")
     without = re.findall(r"& ~(GUMBEL_\w+)", expression)
     words = []

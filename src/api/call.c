@@ -10,9 +10,9 @@
 
 #include <inttypes.h>
 
-gumbel_status gumbel_call_of_head(gumbel_problem *problem, const gumbel_device *device,
-                                  void *stream, const gumbel_head *head,
-                                  const gumbel_sampling *sampling, gumbel_error *error)
+gumbel_status gumbel_read_call_of_head(gumbel_problem *problem, const gumbel_device *device,
+                                       void *stream, const gumbel_head *head,
+                                       const gumbel_sampling *sampling, gumbel_error *error)
 {
     GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
     GUMBEL_FORWARD(
@@ -24,9 +24,9 @@ gumbel_status gumbel_call_of_head(gumbel_problem *problem, const gumbel_device *
     return gumbel_check_host_sampling(problem, error);
 }
 
-gumbel_status gumbel_call_of_logits(gumbel_problem *problem, const gumbel_device *device,
-                                    void *stream, const gumbel_logits *logits,
-                                    const gumbel_sampling *sampling, gumbel_error *error)
+gumbel_status gumbel_read_call_of_logits(gumbel_problem *problem, const gumbel_device *device,
+                                         void *stream, const gumbel_logits *logits,
+                                         const gumbel_sampling *sampling, gumbel_error *error)
 {
     GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
     GUMBEL_FORWARD(gumbel_read_logits(problem, logits, sampling, error));
@@ -34,8 +34,8 @@ gumbel_status gumbel_call_of_logits(gumbel_problem *problem, const gumbel_device
     return device->backend->host_memory ? gumbel_check_host_sampling(problem, error) : GUMBEL_OK;
 }
 
-gumbel_status gumbel_call_served(const gumbel_device *device, const gumbel_problem *problem,
-                                 gumbel_error *error)
+gumbel_status gumbel_check_supported(const gumbel_device *device, const gumbel_problem *problem,
+                                     gumbel_error *error)
 {
     uint32_t missing = problem->request & ~device->backend->serves;
     int best = (problem->request & GUMBEL_REQUEST_BEST) != 0;
@@ -99,7 +99,7 @@ gumbel_status gumbel_call_size(const gumbel_device *device, const gumbel_problem
     *bytes = 0;
     if (problem->batch == 0)
         return GUMBEL_OK;
-    gumbel_problem slice = gumbel_problem_slice(problem, 0, gumbel_slice_most(problem));
+    gumbel_problem slice = gumbel_problem_slice(problem, 0, gumbel_slice_rows_max(problem));
     GUMBEL_FORWARD(device->backend->call_size(device, &slice, more, bytes, error));
     GUMBEL_REFUSE_IF(*bytes == SIZE_MAX, error, "batch",
                      "a batch of %" PRId64 " is larger than any memory", problem->batch);
@@ -116,9 +116,9 @@ static gumbel_status size_of_any_call(const gumbel_device *device, const gumbel_
     } purposes[] = {
         {0, 0, 1},
         {0, 1, 1},
-        {GUMBEL_NEED_PART, 1,
+        {GUMBEL_CAPABILITY_PART, 1,
          !(problem->request & (GUMBEL_REQUEST_TRUNCATION | GUMBEL_REQUEST_GIVEN))},
-        {GUMBEL_NEED_ROWS, 0, problem->hidden_size == 0},
+        {GUMBEL_CAPABILITY_ROWS, 0, problem->hidden_size == 0},
     };
     gumbel_problem call = *problem;
     *bytes = 0;
@@ -126,7 +126,7 @@ static gumbel_status size_of_any_call(const gumbel_device *device, const gumbel_
         if (purposes[i].can_be) {
             size_t own;
             call.with_mass = purposes[i].with_mass;
-            if (purposes[i].more == GUMBEL_NEED_ROWS)
+            if (purposes[i].more == GUMBEL_CAPABILITY_ROWS)
                 call.request &= ~(uint32_t)GUMBEL_REQUEST_GIVEN;
             GUMBEL_FORWARD(gumbel_call_size(device, &call, purposes[i].more, &own, error));
             *bytes = own > *bytes ? own : *bytes;
@@ -151,7 +151,7 @@ static gumbel_status read_call(gumbel_problem *problem, const gumbel_device *dev
         problem->request |= gumbel_output_request(&out);
         problem->with_mass = out.lse || out.logprobs;
     }
-    return gumbel_call_served(device, problem, error);
+    return gumbel_check_supported(device, problem, error);
 }
 
 gumbel_status gumbel_workspace_size(const gumbel_device *device, const gumbel_head *head,

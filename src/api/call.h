@@ -10,16 +10,16 @@
 #include "core/workspace.h"
 
 /* The validated problem of a call, before its outputs are known. */
-gumbel_status gumbel_call_of_head(gumbel_problem *problem, const gumbel_device *device,
-                                  void *stream, const gumbel_head *head,
-                                  const gumbel_sampling *sampling, gumbel_error *error);
-gumbel_status gumbel_call_of_logits(gumbel_problem *problem, const gumbel_device *device,
-                                    void *stream, const gumbel_logits *logits,
-                                    const gumbel_sampling *sampling, gumbel_error *error);
+gumbel_status gumbel_read_call_of_head(gumbel_problem *problem, const gumbel_device *device,
+                                       void *stream, const gumbel_head *head,
+                                       const gumbel_sampling *sampling, gumbel_error *error);
+gumbel_status gumbel_read_call_of_logits(gumbel_problem *problem, const gumbel_device *device,
+                                         void *stream, const gumbel_logits *logits,
+                                         const gumbel_sampling *sampling, gumbel_error *error);
 
 /* Refuse a request that the device does not serve, by the name of its field. */
-gumbel_status gumbel_call_served(const gumbel_device *device, const gumbel_problem *problem,
-                                 gumbel_error *error);
+gumbel_status gumbel_check_supported(const gumbel_device *device, const gumbel_problem *problem,
+                                     gumbel_error *error);
 
 /* Bytes that a call on `problem` takes, whose purpose is `more` needs: 0 for a draw. */
 gumbel_status gumbel_call_size(const gumbel_device *device, const gumbel_problem *problem,

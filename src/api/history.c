@@ -23,7 +23,7 @@ static gumbel_status read_history(gumbel_history *into, const gumbel_device *dev
                      "batch is %" PRId64 "; it must be in 0..2^40", batch);
     GUMBEL_FORWARD(gumbel_check_slots(slots, "slots", error));
     GUMBEL_FORWARD(
-        gumbel_read_history(into, history, gumbel_places(slots, batch), "history", error));
+        gumbel_read_history(into, history, gumbel_slot_count(slots, batch), "history", error));
     if (!device->backend->host_memory)
         return GUMBEL_OK;
     GUMBEL_FORWARD(gumbel_check_host_slots(slots, batch, "slots", error));

@@ -35,7 +35,7 @@ gumbel_status gumbel_noise(uint64_t seed, uint64_t position, uint32_t sample, ui
     GUMBEL_REFUSE_IF(!out && count > 0, error, "out", "out is NULL");
     GUMBEL_FORWARD(gumbel_check_aligned(out, sizeof *out, "out", error));
     gumbel_stream stream = gumbel_stream_at(seed, position, sample, domain);
-    gumbel_noise_fill(stream, (uint32_t)first_token, count, out);
+    gumbel_fill_noise(stream, (uint32_t)first_token, count, out);
     return GUMBEL_OK;
 }
 

@@ -40,10 +40,10 @@ static gumbel_status make_rows(gumbel_device *device, gumbel_problem *problem, r
                                size_t workspace_bytes, gumbel_error *error)
 {
     problem->request &= ~(uint32_t)GUMBEL_REQUEST_GIVEN;
-    GUMBEL_FORWARD(gumbel_call_served(device, problem, error));
+    GUMBEL_FORWARD(gumbel_check_supported(device, problem, error));
     stride = stride ? stride : problem->vocab;
     GUMBEL_FORWARD(check_rows(problem, out, stride, name, error));
-    GUMBEL_FORWARD(gumbel_call_workspace(device, problem, GUMBEL_NEED_ROWS, workspace,
+    GUMBEL_FORWARD(gumbel_call_workspace(device, problem, GUMBEL_CAPABILITY_ROWS, workspace,
                                          workspace_bytes, error));
     const int32_t *live_rows = problem->sampling.live_rows;
     int64_t rows = device->backend->host_memory && live_rows ? *live_rows : problem->batch;
@@ -62,7 +62,7 @@ gumbel_status gumbel_process_logits(gumbel_device *device, void *stream,
                                     size_t workspace_bytes, gumbel_error *error)
 {
     gumbel_problem problem;
-    GUMBEL_FORWARD(gumbel_call_of_logits(&problem, device, stream, logits, sampling, error));
+    GUMBEL_FORWARD(gumbel_read_call_of_logits(&problem, device, stream, logits, sampling, error));
     return make_rows(device, &problem, device->backend->process, "processed", processed, stride,
                      workspace, workspace_bytes, error);
 }
@@ -72,7 +72,7 @@ gumbel_status gumbel_softmax(gumbel_device *device, void *stream, const gumbel_l
                              void *workspace, size_t workspace_bytes, gumbel_error *error)
 {
     gumbel_problem problem;
-    GUMBEL_FORWARD(gumbel_call_of_logits(&problem, device, stream, logits, sampling, error));
+    GUMBEL_FORWARD(gumbel_read_call_of_logits(&problem, device, stream, logits, sampling, error));
     return make_rows(device, &problem, device->backend->softmax, "probabilities", probabilities,
                      stride, workspace, workspace_bytes, error);
 }

@@ -28,14 +28,14 @@ static gumbel_status sample(gumbel_device *device, gumbel_problem *problem,
     gumbel_output out;
     GUMBEL_FORWARD(gumbel_read_output(&out, output, problem->batch, error));
     problem->request |= gumbel_output_request(&out);
-    GUMBEL_FORWARD(gumbel_call_served(device, problem, error));
+    GUMBEL_FORWARD(gumbel_check_supported(device, problem, error));
     problem->with_mass = out.lse || out.logprobs;
     GUMBEL_FORWARD(gumbel_call_workspace(device, problem, 0, workspace, workspace_bytes, error));
     int64_t rows = known_rows(device, problem);
     GUMBEL_ASSERT(rows >= 0 && rows <= problem->batch);
     GUMBEL_FORWARD(gumbel_draw_rows(device, problem, rows, &out, workspace, error));
     if (rows < problem->batch)
-        gumbel_output_unused(&out, rows, problem->batch, problem->sampling.num_samples);
+        gumbel_output_fill_unused(&out, rows, problem->batch, problem->sampling.num_samples);
     return GUMBEL_OK;
 }
 
@@ -50,9 +50,9 @@ static gumbel_status partial(gumbel_device *device, gumbel_problem *problem,
                      "a part of the vocabulary cannot know what the whole keeps");
     GUMBEL_REFUSE_IF(problem->request & GUMBEL_REQUEST_GIVEN, error, "sampling.given",
                      "a part of the vocabulary does not draw the tokens that are given");
-    GUMBEL_FORWARD(gumbel_call_served(device, problem, error));
+    GUMBEL_FORWARD(gumbel_check_supported(device, problem, error));
     problem->with_mass = 1;
-    GUMBEL_FORWARD(gumbel_call_workspace(device, problem, GUMBEL_NEED_PART, workspace,
+    GUMBEL_FORWARD(gumbel_call_workspace(device, problem, GUMBEL_CAPABILITY_PART, workspace,
                                          workspace_bytes, error));
     int64_t rows = known_rows(device, problem), samples = problem->sampling.num_samples;
     GUMBEL_ASSERT(rows >= 0 && rows <= problem->batch);
@@ -71,7 +71,7 @@ gumbel_status gumbel_sample(gumbel_device *device, void *stream, const gumbel_he
                             void *workspace, size_t workspace_bytes, gumbel_error *error)
 {
     gumbel_problem problem;
-    GUMBEL_FORWARD(gumbel_call_of_head(&problem, device, stream, head, sampling, error));
+    GUMBEL_FORWARD(gumbel_read_call_of_head(&problem, device, stream, head, sampling, error));
     return sample(device, &problem, output, workspace, workspace_bytes, error);
 }
 
@@ -80,7 +80,7 @@ gumbel_status gumbel_sample_logits(gumbel_device *device, void *stream, const gu
                                    void *workspace, size_t workspace_bytes, gumbel_error *error)
 {
     gumbel_problem problem;
-    GUMBEL_FORWARD(gumbel_call_of_logits(&problem, device, stream, logits, sampling, error));
+    GUMBEL_FORWARD(gumbel_read_call_of_logits(&problem, device, stream, logits, sampling, error));
     return sample(device, &problem, output, workspace, workspace_bytes, error);
 }
 
@@ -89,7 +89,7 @@ gumbel_status gumbel_partial(gumbel_device *device, void *stream, const gumbel_h
                              void *workspace, size_t workspace_bytes, gumbel_error *error)
 {
     gumbel_problem problem;
-    GUMBEL_FORWARD(gumbel_call_of_head(&problem, device, stream, head, sampling, error));
+    GUMBEL_FORWARD(gumbel_read_call_of_head(&problem, device, stream, head, sampling, error));
     return partial(device, &problem, summaries, workspace, workspace_bytes, error);
 }
 
@@ -99,7 +99,7 @@ gumbel_status gumbel_partial_logits(gumbel_device *device, void *stream,
                                     size_t workspace_bytes, gumbel_error *error)
 {
     gumbel_problem problem;
-    GUMBEL_FORWARD(gumbel_call_of_logits(&problem, device, stream, logits, sampling, error));
+    GUMBEL_FORWARD(gumbel_read_call_of_logits(&problem, device, stream, logits, sampling, error));
     return partial(device, &problem, summaries, workspace, workspace_bytes, error);
 }
 
@@ -107,8 +107,8 @@ gumbel_status gumbel_multiply(gumbel_device *device, void *stream, const gumbel_
                               void *workspace, size_t workspace_bytes, gumbel_error *error)
 {
     gumbel_problem problem;
-    GUMBEL_FORWARD(gumbel_call_of_head(&problem, device, stream, head, NULL, error));
-    GUMBEL_FORWARD(gumbel_call_workspace(device, &problem, GUMBEL_NEED_PRODUCT, workspace,
+    GUMBEL_FORWARD(gumbel_read_call_of_head(&problem, device, stream, head, NULL, error));
+    GUMBEL_FORWARD(gumbel_call_workspace(device, &problem, GUMBEL_CAPABILITY_PRODUCT, workspace,
                                          workspace_bytes, error));
     if (problem.batch == 0)
         return GUMBEL_OK;
@@ -178,6 +178,6 @@ gumbel_status gumbel_finish(gumbel_device *device, void *stream, const gumbel_su
     if (device && !device->backend->host_memory)
         return batch == 0 ? GUMBEL_OK : device->backend->finish(device, stream, &call, error);
     GUMBEL_FORWARD(gumbel_check_host_stream(stream, error));
-    gumbel_read_out(&call);
+    gumbel_write_outputs(&call);
     return GUMBEL_OK;
 }

@@ -27,8 +27,8 @@ static gumbel_status read_weight(gumbel_problem *p, gumbel_screen_parts *parts,
     GUMBEL_REFUSE_IF(weight->cols < 1 || weight->cols > GUMBEL_SCREEN_COLUMNS_MOST, error, "weight",
                      "it has %" PRId64 " columns; a screen has 1..%d", weight->cols,
                      GUMBEL_SCREEN_COLUMNS_MOST);
-    GUMBEL_REFUSE_IF(!gumbel_screen_lay_out_as(device->backend->screen_layout, weight->rows,
-                                               weight->cols, parts),
+    GUMBEL_REFUSE_IF(!gumbel_screen_find_parts_as(device->backend->screen_layout, weight->rows,
+                                                  weight->cols, parts),
                      error, "weight", "its screen would be larger than any memory");
     return GUMBEL_OK;
 }

@@ -30,18 +30,19 @@ static void carve(gumbel_cursor *cursor, verify_call *call)
     size_t rows = (size_t)v->rows, most = (size_t)v->draft.max_nodes;
     GUMBEL_ASSERT(most >= 1 && most <= GUMBEL_NODES_MOST);
     gumbel_draft_rows *of_row = &v->of_row;
-    of_row->slot = gumbel_carve(cursor, rows, 1, sizeof *of_row->slot);
-    of_row->position = gumbel_carve(cursor, rows, 1, sizeof *of_row->position);
-    of_row->request = gumbel_carve(cursor, rows, 1, sizeof *of_row->request);
+    of_row->slot = gumbel_carve_array(cursor, rows, 1, sizeof *of_row->slot);
+    of_row->position = gumbel_carve_array(cursor, rows, 1, sizeof *of_row->position);
+    of_row->request = gumbel_carve_array(cursor, rows, 1, sizeof *of_row->request);
     of_row->path_offsets = NULL;
     of_row->path_ids = NULL;
     if (p->with_path || (call->proposed && call->by.draft.with_path)) {
-        of_row->path_offsets = gumbel_carve(cursor, rows + 1, 1, sizeof *of_row->path_offsets);
-        of_row->path_ids = gumbel_carve(cursor, rows, most - 1, sizeof *of_row->path_ids);
+        of_row->path_offsets =
+            gumbel_carve_array(cursor, rows + 1, 1, sizeof *of_row->path_offsets);
+        of_row->path_ids = gumbel_carve_array(cursor, rows, most - 1, sizeof *of_row->path_ids);
     }
 #define CARVE_UNLESS_THERE(field, wanted)                                                          \
     if (!v->drawn.field && (wanted))                                                               \
-    v->drawn.field = gumbel_carve(cursor, rows, 1, sizeof *v->drawn.field)
+    v->drawn.field = gumbel_carve_array(cursor, rows, 1, sizeof *v->drawn.field)
     CARVE_UNLESS_THERE(tokens, 1);
     CARVE_UNLESS_THERE(status, 1);
     CARVE_UNLESS_THERE(logprobs, to->logprobs && !call->weighs);
@@ -49,7 +50,7 @@ static void carve(gumbel_cursor *cursor, verify_call *call)
 #undef CARVE_UNLESS_THERE
     v->logprobs = v->drawn.logprobs;
     v->scores = v->drawn.scores;
-    call->nodes = gumbel_carve(cursor, most, 1, sizeof *call->nodes);
+    call->nodes = gumbel_carve_array(cursor, most, 1, sizeof *call->nodes);
 }
 
 /* What a rule but COUPLED takes beside it. */
@@ -58,14 +59,15 @@ static void carve_proposal(gumbel_cursor *cursor, verify_call *call)
     gumbel_verification *v = &call->v;
     size_t rows = (size_t)v->rows, listed = (size_t)call->by.listed;
     if (listed > 0 && !v->drawn.best_ids)
-        v->drawn.best_ids = gumbel_carve(cursor, rows, listed, sizeof *v->drawn.best_ids);
+        v->drawn.best_ids = gumbel_carve_array(cursor, rows, listed, sizeof *v->drawn.best_ids);
     if (listed > 0 && !v->drawn.best_scores)
-        v->drawn.best_scores = gumbel_carve(cursor, rows, listed, sizeof *v->drawn.best_scores);
+        v->drawn.best_scores =
+            gumbel_carve_array(cursor, rows, listed, sizeof *v->drawn.best_scores);
     v->logprobs = v->scores = NULL;
     if (v->verified.logprobs)
-        v->logprobs = gumbel_carve(cursor, rows, 1, sizeof *v->logprobs);
+        v->logprobs = gumbel_carve_array(cursor, rows, 1, sizeof *v->logprobs);
     if (v->verified.scores)
-        v->scores = gumbel_carve(cursor, rows, 1, sizeof *v->scores);
+        v->scores = gumbel_carve_array(cursor, rows, 1, sizeof *v->scores);
     gumbel_proposal_carve(&call->by, cursor, &call->draw, v, call->reads);
 }
 
@@ -198,12 +200,12 @@ static gumbel_status read_call(verify_call *call, const gumbel_device *device,
     if (!call->weighs && !wanted.logprobs)
         wanted.logprobs = v->verified.logprobs;
     /* A row that was processed does not say what is wrong with it: its draw does. */
-    call->by.drawn = v->verified.rows || gumbel_proposal_whole(p).request;
+    call->by.drawn = v->verified.rows || gumbel_proposal_processed(p).request;
     p->request |= gumbel_output_request(&wanted);
     if (call->by.listed > 0)
         p->request |= GUMBEL_REQUEST_BEST;
     p->with_mass = wanted.lse || wanted.logprobs;
-    return gumbel_call_served(device, p, error);
+    return gumbel_check_supported(device, p, error);
 }
 
 /* Lay the workspace out; what is left of it begins at `used`. */
@@ -237,15 +239,15 @@ static gumbel_status count_scores(const gumbel_device *device, const gumbel_prob
                                   int32_t scored, size_t *most, gumbel_error *error)
 {
     gumbel_problem p = gumbel_proposal_scored(problem, scored);
-    GUMBEL_FORWARD(gumbel_call_served(device, &p, error));
+    GUMBEL_FORWARD(gumbel_check_supported(device, &p, error));
     GUMBEL_FORWARD(count_draw(device, &p, 0, most, error));
     p = gumbel_problem_slice(problem, 0, 1);
     if (p.hidden_size > 0) {
         p = gumbel_proposal_scored(&p, GUMBEL_PROPOSAL_CHUNK);
         return count_draw(device, &p, 0, most, error);
     }
-    p = gumbel_proposal_whole(&p);
-    return count_draw(device, &p, GUMBEL_NEED_ROWS, most, error);
+    p = gumbel_proposal_processed(&p);
+    return count_draw(device, &p, GUMBEL_CAPABILITY_ROWS, most, error);
 }
 
 /* What storing and processing a model's rows takes where kernels weigh them. */
@@ -254,11 +256,11 @@ static gumbel_status count_rows(const gumbel_device *device, const gumbel_proble
 {
     gumbel_problem p = gumbel_proposal_product(problem);
     if (p.hidden_size > 0)
-        GUMBEL_FORWARD(count_draw(device, &p, GUMBEL_NEED_PRODUCT, most, error));
-    p = gumbel_proposal_whole(problem);
-    GUMBEL_FORWARD(gumbel_call_served(device, &p, error));
+        GUMBEL_FORWARD(count_draw(device, &p, GUMBEL_CAPABILITY_PRODUCT, most, error));
+    p = gumbel_proposal_processed(problem);
+    GUMBEL_FORWARD(gumbel_check_supported(device, &p, error));
     p = gumbel_proposal_stored(&p, NULL, gumbel_proposal_stride(&p));
-    return p.request ? count_draw(device, &p, GUMBEL_NEED_ROWS, most, error) : GUMBEL_OK;
+    return p.request ? count_draw(device, &p, GUMBEL_CAPABILITY_ROWS, most, error) : GUMBEL_OK;
 }
 
 /* What a rule but COUPLED takes of the workspace while a draw is not on its way. */

@@ -19,7 +19,7 @@ gumbel_status gumbel_fail(gumbel_error *error, gumbel_status status, const char 
     return status;
 }
 
-gumbel_float_text gumbel_show_float(float value)
+gumbel_float_text gumbel_format_float(float value)
 {
     gumbel_float_text shown;
     /* FLT_DIG digits may read back as a neighbour, FLT_DECIMAL_DIG never do; NaN equals nothing. */

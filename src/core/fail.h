@@ -16,7 +16,7 @@ gumbel_status gumbel_fail(gumbel_error *error, gumbel_status status, const char 
 typedef struct gumbel_float_text {
     char text[24];
 } gumbel_float_text;
-gumbel_float_text gumbel_show_float(float value);
+gumbel_float_text gumbel_format_float(float value);
 
 /* Return from the calling function with a bad-argument error when `condition` holds. */
 #define GUMBEL_REFUSE_IF(condition, error, field, ...)                                             \

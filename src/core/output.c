@@ -16,7 +16,7 @@ static gumbel_summary merge_parts(const gumbel_finish_call *call, int64_t at)
     return whole;
 }
 
-void gumbel_read_out(const gumbel_finish_call *call)
+void gumbel_write_outputs(const gumbel_finish_call *call)
 {
     const gumbel_output *out = call->output;
     int32_t samples = call->num_samples;
@@ -67,7 +67,8 @@ gumbel_output gumbel_output_slice(const gumbel_output *output, int64_t first, in
     return o;
 }
 
-void gumbel_output_unused(const gumbel_output *out, int64_t first, int64_t end, int32_t num_samples)
+void gumbel_output_fill_unused(const gumbel_output *out, int64_t first, int64_t end,
+                               int32_t num_samples)
 {
     GUMBEL_ASSERT(first >= 0 && first <= end);
     GUMBEL_ASSERT(num_samples >= 1);
@@ -92,7 +93,7 @@ void gumbel_output_unused(const gumbel_output *out, int64_t first, int64_t end, 
 gumbel_status gumbel_draw_rows(gumbel_device *device, const gumbel_problem *problem, int64_t batch,
                                const gumbel_output *output, void *workspace, gumbel_error *error)
 {
-    int64_t most = gumbel_slice_most(problem);
+    int64_t most = gumbel_slice_rows_max(problem);
     for (int64_t first = 0; first < batch; first += most) {
         int64_t count = batch - first < most ? batch - first : most;
         GUMBEL_ASSERT(count >= 1 && count <= most);

@@ -15,7 +15,7 @@ static inline int gumbel_output_has_best(const gumbel_output *output)
 
 /* Write the outputs of a batch from summaries of all parts of its vocabulary. All are in host
  * memory. */
-void gumbel_read_out(const gumbel_finish_call *call);
+void gumbel_write_outputs(const gumbel_finish_call *call);
 
 /* Draw rows [0, batch), or score them: those by slices, each of which uses the workspace anew. */
 gumbel_status gumbel_draw_rows(gumbel_device *device, const gumbel_problem *problem, int64_t batch,
@@ -25,7 +25,7 @@ gumbel_status gumbel_draw_rows(gumbel_device *device, const gumbel_problem *prob
 gumbel_output gumbel_output_slice(const gumbel_output *output, int64_t first, int32_t num_samples);
 
 /* Write the outputs of rows first .. end, which are not drawn, into host memory. */
-void gumbel_output_unused(const gumbel_output *output, int64_t first, int64_t end,
-                          int32_t num_samples);
+void gumbel_output_fill_unused(const gumbel_output *output, int64_t first, int64_t end,
+                               int32_t num_samples);
 
 #endif

@@ -71,7 +71,7 @@ gumbel_problem gumbel_problem_slice(const gumbel_problem *problem, int64_t first
 
 /* Rows of a problem that are served at once: all, but of given tokens so many that a workspace with
  * their logits stays small. */
-static inline int64_t gumbel_slice_most(const gumbel_problem *problem)
+static inline int64_t gumbel_slice_rows_max(const gumbel_problem *problem)
 {
     int64_t most = problem->request & GUMBEL_REQUEST_GIVEN ? GUMBEL_GIVEN_ROWS : problem->batch;
     return most < problem->batch ? most : problem->batch > 0 ? problem->batch : 1;

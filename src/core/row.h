@@ -39,7 +39,7 @@ GUMBEL_INLINE int64_t gumbel_problem_slot(const gumbel_problem *p, int64_t b)
 }
 
 /* Whether row b is one of those that live_rows leaves. */
-GUMBEL_INLINE int gumbel_problem_row_lives(const gumbel_problem *p, int64_t b)
+GUMBEL_INLINE int gumbel_problem_row_is_live(const gumbel_problem *p, int64_t b)
 {
     return !p->sampling.live_rows || p->first_row + b < *p->sampling.live_rows;
 }
@@ -76,7 +76,7 @@ GUMBEL_INLINE gumbel_row gumbel_problem_row(const gumbel_problem *p, int64_t b)
 GUMBEL_INLINE uint32_t gumbel_problem_row_flags(const gumbel_problem *p, int64_t b)
 {
     const gumbel_slots *slots = &p->sampling.slots;
-    if (!gumbel_problem_row_lives(p, b))
+    if (!gumbel_problem_row_is_live(p, b))
         return GUMBEL_FLAG_UNUSED;
     if (slots->of_row) {
         int64_t slot = slots->of_row[p->first_row + b];
@@ -93,16 +93,17 @@ GUMBEL_INLINE uint32_t gumbel_problem_row_flags(const gumbel_problem *p, int64_t
  * order only tells which of them top_p comes behind, if not neither, and whether rules look at y or
  * z: another order of these rules is a bit here and nothing elsewhere. */
 typedef enum gumbel_orders {
-    GUMBEL_ORDERS_BEHIND_MIN_P =
+    GUMBEL_ORDERS_MIN_P_BEFORE_TOP_P =
         1 << GUMBEL_ORDER_MIN_P_TOP_K_TOP_P | 1 << GUMBEL_ORDER_BEFORE_TEMPERATURE,
-    GUMBEL_ORDERS_BEHIND_TOP_K = GUMBEL_ORDERS_BEHIND_MIN_P | 1 << GUMBEL_ORDER_TOP_K_TOP_P_MIN_P |
-                                 1 << GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE,
-    GUMBEL_ORDERS_OF_Y = 1 << GUMBEL_ORDER_BEFORE_TEMPERATURE |
-                         1 << GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE |
-                         1 << GUMBEL_ORDER_JOINT_TEMPERATURE,
+    GUMBEL_ORDERS_TOP_K_BEFORE_TOP_P = GUMBEL_ORDERS_MIN_P_BEFORE_TOP_P |
+                                       1 << GUMBEL_ORDER_TOP_K_TOP_P_MIN_P |
+                                       1 << GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE,
+    GUMBEL_ORDERS_BEFORE_TEMPERATURE = 1 << GUMBEL_ORDER_BEFORE_TEMPERATURE |
+                                       1 << GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE |
+                                       1 << GUMBEL_ORDER_JOINT_TEMPERATURE,
 } gumbel_orders;
 
-GUMBEL_INLINE int gumbel_order_is_of(gumbel_order order, gumbel_orders set)
+GUMBEL_INLINE int gumbel_order_is_in(gumbel_order order, gumbel_orders set)
 {
     return (int)set >> order & 1;
 }
@@ -114,9 +115,9 @@ GUMBEL_INLINE gumbel_rules gumbel_problem_rules(const gumbel_problem *p, int64_t
     gumbel_rules r = {0.0f, 0, 1.0f, 0, 0, 0, 0};
     if (!(p->request & GUMBEL_REQUEST_TRUNCATION))
         return r;
-    r.joint = !gumbel_order_is_of(t->order, GUMBEL_ORDERS_BEHIND_TOP_K);
+    r.joint = !gumbel_order_is_in(t->order, GUMBEL_ORDERS_TOP_K_BEFORE_TOP_P);
     r.exact = t->ties == GUMBEL_TIES_EXACT;
-    r.before = gumbel_order_is_of(t->order, GUMBEL_ORDERS_OF_Y);
+    r.before = gumbel_order_is_in(t->order, GUMBEL_ORDERS_BEFORE_TEMPERATURE);
     if (greedy)
         return r;
     int64_t slot = gumbel_problem_slot(p, b);
@@ -126,7 +127,7 @@ GUMBEL_INLINE gumbel_rules gumbel_problem_rules(const gumbel_problem *p, int64_t
     r.min_p = min_p > 0.0f && min_p <= 1.0f ? min_p : 0.0f;
     r.top_k = top_k > 0 && top_k < p->vocab ? top_k : 0;
     r.top_p = top_p > 0.0f && top_p < 1.0f ? top_p : 1.0f;
-    if (!gumbel_order_is_of(t->order, GUMBEL_ORDERS_BEHIND_MIN_P)) {
+    if (!gumbel_order_is_in(t->order, GUMBEL_ORDERS_MIN_P_BEFORE_TOP_P)) {
         r.joint |= r.top_k == 0;
         r.last = !r.joint && r.min_p > 0.0f && r.top_p < 1.0f;
     }
@@ -145,7 +146,7 @@ GUMBEL_INLINE gumbel_penalties gumbel_problem_penalties(const gumbel_problem *p,
 }
 
 /* Which of the caller's lists of tokens are row b's. */
-GUMBEL_INLINE int64_t gumbel_problem_list(const gumbel_problem *p, int64_t b)
+GUMBEL_INLINE int64_t gumbel_problem_list_of_row(const gumbel_problem *p, int64_t b)
 {
     return p->list_of_row ? p->list_of_row[p->first_row + b] : b;
 }

@@ -17,7 +17,7 @@ typedef struct gumbel_cursor {
 } gumbel_cursor;
 
 /* The next rows * cols * size bytes, 64-byte aligned; NULL while counting or after an overflow. */
-static inline void *gumbel_carve(gumbel_cursor *c, size_t rows, size_t cols, size_t size)
+static inline void *gumbel_carve_array(gumbel_cursor *c, size_t rows, size_t cols, size_t size)
 {
     size_t bytes, end;
     if (c->used == SIZE_MAX || __builtin_mul_overflow(rows, cols, &bytes) ||

@@ -135,14 +135,14 @@ typedef struct cpu_kernels {
     int (*keep)(const float *v, float scale, float bound, float *out);
     /* How many v * scale are above `bound`. */
     int64_t (*count_above)(const cpu_stretch *stretch, float scale, float bound);
-    /* z[i] = gumbel_relative(z[i], max_z) for i < count; their sum, blocks as by eq. 8 and these
+    /* z[i] = gumbel_relative_probability(z[i], max_z) for i < count; their sum, blocks as by eq. 8 and these
      * one after the other. */
     double (*exponentiate)(float *z, int count, float max_z);
     /* z[i] *= by for i < count. */
     void (*multiply)(float *z, int count, float by);
     /* Make sixteen rows of a screen. */
     void (*screen_rows)(cpu_screen_rows *rows);
-    /* out[64] = gumbel_screen_end(). */
+    /* out[64] = gumbel_screen_bound_logit(). */
     void (*screen_ends)(const cpu_screen_ends *ends, float *out);
 } cpu_kernels;
 

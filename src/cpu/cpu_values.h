@@ -62,7 +62,7 @@ static inline uint32_t cpu_tally_bin(const cpu_tally *t, float value)
 {
     if (t->slope > 0.0f)
         return (uint32_t)(int32_t)((value - t->low) * t->slope);
-    return (gumbel_key(value) - t->low_key) >> t->shift;
+    return (gumbel_key_of_value(value) - t->low_key) >> t->shift;
 }
 
 #endif

@@ -53,7 +53,7 @@ static gumbel_status count_part(const gumbel_group *group, gumbel_problem p, siz
                                 gumbel_error *error)
 {
     for (p.with_mass = 0; p.with_mass <= 1; p.with_mass++)
-        GUMBEL_FORWARD(dist_count(group, &p, GUMBEL_NEED_PART, most, error));
+        GUMBEL_FORWARD(dist_count(group, &p, GUMBEL_CAPABILITY_PART, most, error));
     return GUMBEL_OK;
 }
 
@@ -67,14 +67,14 @@ gumbel_status dist_draw_plain(dist_draw *draw, gumbel_cursor *cursor, gumbel_err
     size_t batch = (size_t)p.batch, samples = (size_t)p.sampling.num_samples;
     size_t ranks = (size_t)group->transport.ranks;
     size_t bytes = batch * samples * sizeof(gumbel_summary);
-    gumbel_summary *own = gumbel_carve(cursor, batch, samples, sizeof *own);
-    gumbel_summary *all = gumbel_carve(cursor, ranks * batch, samples, sizeof *all);
-    void *rest = gumbel_carve(cursor, ranks * batch, samples, sizeof *all);
+    gumbel_summary *own = gumbel_carve_array(cursor, batch, samples, sizeof *own);
+    gumbel_summary *all = gumbel_carve_array(cursor, ranks * batch, samples, sizeof *all);
+    void *rest = gumbel_carve_array(cursor, ranks * batch, samples, sizeof *all);
     if (!draw->output) {
         size_t local = 0;
         if (dist_own(group)->rows > 0)
             GUMBEL_FORWARD(count_part(group, p, &local, error));
-        gumbel_carve(cursor, local, 1, 1);
+        gumbel_carve_array(cursor, local, 1, 1);
         return GUMBEL_OK;
     }
     p.with_mass = weighs(draw->output);
@@ -88,7 +88,7 @@ gumbel_status dist_draw_plain(dist_draw *draw, gumbel_cursor *cursor, gumbel_err
                                      .batch = p.batch,
                                      .num_samples = p.sampling.num_samples,
                                      .output = draw->output};
-    gumbel_read_out(&call);
+    gumbel_write_outputs(&call);
     return GUMBEL_OK;
 }
 
@@ -96,12 +96,12 @@ gumbel_status dist_draw_rows(dist_draw *draw, gumbel_cursor *cursor, gumbel_erro
 {
     const gumbel_problem *p = draw->p;
     dist_rows rows = dist_rows_of(draw, cursor);
-    int64_t *which = gumbel_carve(cursor, (size_t)p->batch, 1, sizeof *which);
+    int64_t *which = gumbel_carve_array(cursor, (size_t)p->batch, 1, sizeof *which);
     if (!draw->output) {
         size_t local = 0;
         draw->end_token = draw->group->end_token;
         GUMBEL_FORWARD(dist_rows_count(&rows, &local, error));
-        gumbel_carve(cursor, local, 1, 1);
+        gumbel_carve_array(cursor, local, 1, 1);
         return GUMBEL_OK;
     }
     draw->local = cursor->base + cursor->used;
@@ -151,8 +151,8 @@ static gumbel_status draw_plain_on_device(dist_draw *draw, gumbel_cursor *cursor
     gumbel_problem p = *draw->p;
     size_t batch = (size_t)p.batch, samples = (size_t)p.sampling.num_samples, local = 0;
     size_t others = group->peers.ranks ? 0 : (size_t)group->transport.ranks;
-    gumbel_summary *own = gumbel_carve(cursor, batch, samples, sizeof *own);
-    gumbel_summary *all = gumbel_carve(cursor, others * batch, samples, sizeof *all);
+    gumbel_summary *own = gumbel_carve_array(cursor, batch, samples, sizeof *own);
+    gumbel_summary *all = gumbel_carve_array(cursor, others * batch, samples, sizeof *all);
     const gumbel_finish_call call = {.summaries = group->peers.ranks ? own : all,
                                      .parts = group->transport.ranks,
                                      .batch = p.batch,
@@ -160,7 +160,7 @@ static gumbel_status draw_plain_on_device(dist_draw *draw, gumbel_cursor *cursor
                                      .output = draw->output};
     if (!draw->output) {
         GUMBEL_FORWARD(count_part(group, p, &local, error));
-        gumbel_carve(cursor, local, 1, 1);
+        gumbel_carve_array(cursor, local, 1, 1);
         return GUMBEL_OK;
     }
     p.with_mass = weighs(draw->output);

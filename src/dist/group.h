@@ -21,7 +21,7 @@ typedef struct dist_shard {
 
 /* What a thread of the group's runs errands by (transports/errands.c). */
 typedef struct dist_errands {
-    gumbel_errand *here, *there; /* as the host and as the device reach it */
+    gumbel_host_collective *here, *there; /* as the host and as the device reach it */
     pthread_t thread;
     uint32_t stop;
     int run; /* 0: nobody runs any */
@@ -91,7 +91,7 @@ gumbel_status dist_start_errands(gumbel_group *group, gumbel_error *error);
 void dist_stop_errands(gumbel_group *group);
 
 /* What the device asks for errands by, and how long it waits for one at most. */
-gumbel_errand *dist_errand(const gumbel_group *group, int64_t *timeout_ms);
+gumbel_host_collective *dist_errand(const gumbel_group *group, int64_t *timeout_ms);
 
 /* GUMBEL_OK, or an error where one is known to have failed. */
 gumbel_status dist_check_errands(gumbel_group *group, gumbel_error *error);

@@ -96,7 +96,7 @@ GUMBEL_INLINE int32_t gumbel_draft_parent(const gumbel_draft *d, int64_t first, 
 }
 
 /* Write what row b is to its request. */
-GUMBEL_INLINE void gumbel_draft_row(const gumbel_verification *v, int64_t b)
+GUMBEL_INLINE void gumbel_draft_expand_row(const gumbel_verification *v, int64_t b)
 {
     const gumbel_draft *d = &v->draft;
     const gumbel_draft_rows *to = &v->of_row;
@@ -129,7 +129,7 @@ GUMBEL_INLINE void gumbel_draft_row(const gumbel_verification *v, int64_t b)
 void gumbel_drafts_expand(const gumbel_verification *verification);
 
 /* The draft that row b, which is expanded, drew in a chain: the next node's token; -1: none. */
-GUMBEL_INLINE int32_t gumbel_draft_behind(const gumbel_verification *v, int64_t b)
+GUMBEL_INLINE int32_t gumbel_draft_token_after(const gumbel_verification *v, int64_t b)
 {
     if (v->of_row.slot[b] == GUMBEL_SLOT_UNUSED)
         return -1;

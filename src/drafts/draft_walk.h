@@ -20,7 +20,7 @@ typedef struct gumbel_node {
     int32_t stops; /* `drawn` ends the request */
 } gumbel_node;
 
-GUMBEL_INLINE int gumbel_list_has(const gumbel_token_lists *lists, int64_t r, int32_t id)
+GUMBEL_INLINE int gumbel_list_contains(const gumbel_token_lists *lists, int64_t r, int32_t id)
 {
     if (!lists->offsets)
         return 0;
@@ -31,8 +31,8 @@ GUMBEL_INLINE int gumbel_list_has(const gumbel_token_lists *lists, int64_t r, in
 }
 
 /* Node j of a request as its caller drafted it. */
-GUMBEL_INLINE gumbel_node gumbel_draft_undrawn(const gumbel_verification *v, int64_t first,
-                                               int32_t j)
+GUMBEL_INLINE gumbel_node gumbel_read_draft_node(const gumbel_verification *v, int64_t first,
+                                                 int32_t j)
 {
     gumbel_node node = {-1, -1, -1, GUMBEL_ROW_UNUSED, 0};
     int32_t token = j > 0 ? v->draft.tokens[first + j] : -1;
@@ -52,45 +52,46 @@ GUMBEL_INLINE void gumbel_draft_add_draw(const gumbel_verification *v, int64_t r
         node->parent = GUMBEL_PARENT_NONE;
     node->drawn = v->drawn.tokens[b];
     node->status = v->drawn.status[b];
-    node->stops = node->status == GUMBEL_ROW_OK && gumbel_list_has(&v->draft.stop, r, node->drawn);
+    node->stops =
+        node->status == GUMBEL_ROW_OK && gumbel_list_contains(&v->draft.stop, r, node->drawn);
 }
 
 /* Node j of request r. */
-GUMBEL_INLINE gumbel_node gumbel_draft_node(const gumbel_verification *v, int64_t r, int64_t first,
-                                            int32_t j)
+GUMBEL_INLINE gumbel_node gumbel_read_drawn_node(const gumbel_verification *v, int64_t r,
+                                                 int64_t first, int32_t j)
 {
-    gumbel_node node = gumbel_draft_undrawn(v, first, j);
+    gumbel_node node = gumbel_read_draft_node(v, first, j);
     gumbel_draft_add_draw(v, r, first + j, &node);
     return node;
 }
 
 /* Where a walk ended. */
-typedef struct gumbel_walked {
+typedef struct gumbel_walk_result {
     int32_t emitted;  /* as many nodes are on the path */
     int64_t last_row; /* of the path; -1: there is none */
     int32_t finished, status;
-} gumbel_walked;
+} gumbel_walk_result;
 
 /* That of a request without a walk. */
-GUMBEL_INLINE gumbel_walked gumbel_walked_not(gumbel_row_status status)
+GUMBEL_INLINE gumbel_walk_result gumbel_walk_result_none(gumbel_row_status status)
 {
-    gumbel_walked w = {0, -1, GUMBEL_FINISHED_NOT, status};
+    gumbel_walk_result w = {0, -1, GUMBEL_FINISHED_NOT, status};
     return w;
 }
 
-GUMBEL_INLINE int32_t gumbel_walked_accepted(const gumbel_walked *w)
+GUMBEL_INLINE int32_t gumbel_walk_accepted(const gumbel_walk_result *w)
 {
     return w->emitted > 0 ? w->emitted - 1 : 0;
 }
 
 /* Whether the walk belongs into a histogram. */
-GUMBEL_INLINE int gumbel_walked_counts(const gumbel_walked *w)
+GUMBEL_INLINE int gumbel_walk_is_counted(const gumbel_walk_result *w)
 {
     return w->status != GUMBEL_ROW_UNUSED && w->status != GUMBEL_ROW_DRAFT;
 }
 
 /* The first child of `node` that holds a token; -1: none does. */
-GUMBEL_INLINE int32_t gumbel_child_with(const gumbel_node *nodes, int32_t count, int32_t node,
+GUMBEL_INLINE int32_t gumbel_find_child(const gumbel_node *nodes, int32_t count, int32_t node,
                                         int32_t token)
 {
     for (int32_t j = node + 1; j < count; j++)
@@ -100,7 +101,7 @@ GUMBEL_INLINE int32_t gumbel_child_with(const gumbel_node *nodes, int32_t count,
 }
 
 /* Have what is emitted behind row b be its draw, where a rule may decide else. */
-GUMBEL_INLINE void gumbel_draft_emits_draw(const gumbel_verification *v, int64_t b)
+GUMBEL_INLINE void gumbel_draft_emit_draw(const gumbel_verification *v, int64_t b)
 {
     if (v->logprobs)
         v->logprobs[b] = v->drawn.logprobs[b];
@@ -126,12 +127,12 @@ GUMBEL_INLINE void gumbel_draft_emit(const gumbel_verification *v, int64_t r, in
 /* Walk from the root of a live request of one node or more, whose rows begin at `first`, and write
  * what is emitted. A node behind which nothing could be drawn is not accepted, so that the next
  * call has it as its root. */
-GUMBEL_INLINE gumbel_walked gumbel_draft_walk(const gumbel_verification *v, int64_t r,
-                                              int64_t first, const gumbel_node *nodes,
-                                              int32_t count)
+GUMBEL_INLINE gumbel_walk_result gumbel_draft_walk(const gumbel_verification *v, int64_t r,
+                                                   int64_t first, const gumbel_node *nodes,
+                                                   int32_t count)
 {
     const int32_t *limits = v->draft.limit;
-    gumbel_walked w = gumbel_walked_not(GUMBEL_ROW_OK);
+    gumbel_walk_result w = gumbel_walk_result_none(GUMBEL_ROW_OK);
     if (limits && limits[r] <= 0)
         w.finished = GUMBEL_FINISHED_LIMIT;
     for (int32_t node = 0; node >= 0 && !w.finished;) {
@@ -145,15 +146,15 @@ GUMBEL_INLINE gumbel_walked gumbel_draft_walk(const gumbel_verification *v, int6
             w.finished = GUMBEL_FINISHED_LIMIT;
         if (at->stops)
             w.finished = GUMBEL_FINISHED_STOP;
-        node = gumbel_child_with(nodes, count, node, at->drawn);
+        node = gumbel_find_child(nodes, count, node, at->drawn);
     }
     return w;
 }
 
 /* Write where the walk of request r ended; of the places behind the last, every lanes-th from
  * `lane` on, as threads share them. What belongs to the whole is lane 0's. */
-GUMBEL_INLINE void gumbel_draft_end(const gumbel_verification *v, int64_t r, const gumbel_walked *w,
-                                    int32_t lane, int32_t lanes)
+GUMBEL_INLINE void gumbel_draft_write_end(const gumbel_verification *v, int64_t r,
+                                          const gumbel_walk_result *w, int32_t lane, int32_t lanes)
 {
     const gumbel_verified *to = &v->verified;
     int32_t most = v->draft.max_nodes;
@@ -170,7 +171,7 @@ GUMBEL_INLINE void gumbel_draft_end(const gumbel_verification *v, int64_t r, con
         return;
     to->emitted[r] = w->emitted;
     if (to->accepted)
-        to->accepted[r] = gumbel_walked_accepted(w);
+        to->accepted[r] = gumbel_walk_accepted(w);
     if (to->last_row)
         to->last_row[r] = (int32_t)w->last_row;
     if (to->finished)

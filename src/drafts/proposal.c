@@ -7,7 +7,7 @@
 /* Where no workspace is there yet: a problem is sized, and no token is read. */
 static const int32_t none = -1;
 
-gumbel_problem gumbel_proposal_whole(const gumbel_problem *problem)
+gumbel_problem gumbel_proposal_processed(const gumbel_problem *problem)
 {
     gumbel_problem p = *problem;
     p.request &= GUMBEL_REQUEST_TRANSFORMS | GUMBEL_REQUEST_TRUNCATION;
@@ -17,7 +17,7 @@ gumbel_problem gumbel_proposal_whole(const gumbel_problem *problem)
 
 gumbel_problem gumbel_proposal_scored(const gumbel_problem *problem, int32_t count)
 {
-    gumbel_problem p = gumbel_proposal_whole(problem);
+    gumbel_problem p = gumbel_proposal_processed(problem);
     p.request |= GUMBEL_REQUEST_GIVEN;
     p.with_mass = 1;
     p.sampling.num_samples = count;
@@ -58,46 +58,48 @@ gumbel_problem gumbel_proposal_stored(const gumbel_problem *problem, float *rows
 /* Whether rows of the workspace hold what is read of a model on a GPU. */
 static int has_rows(const gumbel_problem *problem)
 {
-    return problem->hidden_size > 0 || gumbel_proposal_whole(problem).request != 0;
+    return problem->hidden_size > 0 || gumbel_proposal_processed(problem).request != 0;
 }
 
 /* What of a model's rows is read there. */
 static gumbel_logit_rows locate(const gumbel_problem *problem, float *rows, int64_t stride)
 {
     return (gumbel_logit_rows){has_rows(problem) ? rows_at(problem, rows, stride) : problem->logits,
-                               gumbel_proposal_whole(problem).request != 0};
+                               gumbel_proposal_processed(problem).request != 0};
 }
 
 /* The scores that a host asks for, and its rows, one at a time. */
 static void carve_reads(gumbel_proposal *by, gumbel_cursor *cursor, size_t rows, size_t vocab)
 {
     size_t scored = 1 + (size_t)by->listed, tokens = rows * scored;
-    by->slot = gumbel_carve(cursor, rows, 1, sizeof *by->slot);
-    by->ids = gumbel_carve(cursor, rows, scored, sizeof *by->ids);
-    by->target_rows = gumbel_carve(cursor, vocab, 1, sizeof *by->target_rows);
-    by->draft_rows = gumbel_carve(cursor, vocab, 1, sizeof *by->draft_rows);
-    by->chunk = gumbel_carve(cursor, GUMBEL_PROPOSAL_CHUNK, 1, sizeof *by->chunk);
+    by->slot = gumbel_carve_array(cursor, rows, 1, sizeof *by->slot);
+    by->ids = gumbel_carve_array(cursor, rows, scored, sizeof *by->ids);
+    by->target_rows = gumbel_carve_array(cursor, vocab, 1, sizeof *by->target_rows);
+    by->draft_rows = gumbel_carve_array(cursor, vocab, 1, sizeof *by->draft_rows);
+    by->chunk = gumbel_carve_array(cursor, GUMBEL_PROPOSAL_CHUNK, 1, sizeof *by->chunk);
     tokens = tokens > GUMBEL_PROPOSAL_CHUNK ? tokens : GUMBEL_PROPOSAL_CHUNK;
-    by->tokens = gumbel_carve(cursor, tokens, 1, sizeof *by->tokens);
+    by->tokens = gumbel_carve_array(cursor, tokens, 1, sizeof *by->tokens);
 }
 
 /* All rows that a GPU reads and no caller has. */
 static void carve_rows(gumbel_proposal *by, gumbel_cursor *cursor, const gumbel_verification *v)
 {
     by->told = v->draft.lse != NULL;
-    by->dots = by->told && by->draft.hidden_size > 0 && !gumbel_proposal_whole(&by->draft).request;
+    by->dots =
+        by->told && by->draft.hidden_size > 0 && !gumbel_proposal_processed(&by->draft).request;
     if (by->told) { /* nothing is written there */
         by->draft_lse = (float *)(uintptr_t)v->draft.lse;
         by->draft_logprobs = (float *)(uintptr_t)v->draft.logprobs;
     }
     const size_t rows = (size_t)v->rows;
     by->row_stride = gumbel_proposal_stride(&by->target);
-    by->judged = gumbel_carve(cursor, (size_t)v->draft.requests, 1, sizeof *by->judged);
+    by->judged = gumbel_carve_array(cursor, (size_t)v->draft.requests, 1, sizeof *by->judged);
     if (has_rows(&by->target))
         by->target_rows =
-            gumbel_carve(cursor, rows, (size_t)by->row_stride, sizeof *by->target_rows);
+            gumbel_carve_array(cursor, rows, (size_t)by->row_stride, sizeof *by->target_rows);
     if (has_rows(&by->draft) && !by->dots)
-        by->draft_rows = gumbel_carve(cursor, rows, (size_t)by->row_stride, sizeof *by->draft_rows);
+        by->draft_rows =
+            gumbel_carve_array(cursor, rows, (size_t)by->row_stride, sizeof *by->draft_rows);
     by->target_logits = locate(&by->target, by->target_rows, by->row_stride);
     by->draft_logits = locate(&by->draft, by->draft_rows, by->row_stride);
 }
@@ -108,12 +110,12 @@ void gumbel_proposal_carve(gumbel_proposal *by, gumbel_cursor *cursor,
     size_t rows = (size_t)v->rows, scored = 1 + (size_t)by->listed;
     const int block = v->draft.rule == GUMBEL_RULE_BLOCK;
     GUMBEL_ASSERT(by->listed >= 0 && by->listed <= GUMBEL_BEST_MOST);
-    by->target_logprobs = gumbel_carve(cursor, rows, scored, sizeof *by->target_logprobs);
-    by->draft_logprobs = gumbel_carve(cursor, rows, scored, sizeof *by->draft_logprobs);
-    by->target_lse = gumbel_carve(cursor, rows, 1, sizeof *by->target_lse);
-    by->draft_lse = gumbel_carve(cursor, rows, 1, sizeof *by->draft_lse);
-    by->weighed = gumbel_carve(cursor, rows, 1, sizeof *by->weighed);
-    by->sums = gumbel_carve(cursor, block ? rows : 0, 1, sizeof *by->sums);
+    by->target_logprobs = gumbel_carve_array(cursor, rows, scored, sizeof *by->target_logprobs);
+    by->draft_logprobs = gumbel_carve_array(cursor, rows, scored, sizeof *by->draft_logprobs);
+    by->target_lse = gumbel_carve_array(cursor, rows, 1, sizeof *by->target_lse);
+    by->draft_lse = gumbel_carve_array(cursor, rows, 1, sizeof *by->draft_lse);
+    by->weighed = gumbel_carve_array(cursor, rows, 1, sizeof *by->weighed);
+    by->sums = gumbel_carve_array(cursor, block ? rows : 0, 1, sizeof *by->sums);
     by->target = *problem;
     by->draft.sampling.position = problem->sampling.position;
     by->draft.position_by_row = 1;
@@ -146,7 +148,7 @@ static gumbel_status score_rows(const gumbel_proposal *by, gumbel_device *device
 /* What row b drew as a draft, and is scored: its token, or -1. */
 static void choose(const gumbel_proposal *by, const gumbel_verification *v, int64_t b)
 {
-    int32_t drafted = gumbel_draft_behind(v, b);
+    int32_t drafted = gumbel_draft_token_after(v, b);
     by->ids[b * (1 + by->listed)] = drafted;
     by->slot[b] = drafted >= 0 ? v->of_row.slot[b] : GUMBEL_SLOT_UNUSED;
 }
@@ -193,7 +195,7 @@ gumbel_status gumbel_proposal_read(const gumbel_proposal *by, gumbel_device *dev
     GUMBEL_ASSERT(b >= 0 && b < problem->batch);
     if (problem->hidden_size > 0)
         return read_in_chunks(by, device, problem, b, z, error);
-    gumbel_problem p = gumbel_proposal_whole(problem);
+    gumbel_problem p = gumbel_proposal_processed(problem);
     p = gumbel_problem_slice(&p, b, 1);
     return device->backend->process(device, &p, z, p.vocab, by->workspace, error);
 }
@@ -214,7 +216,7 @@ static gumbel_status store(const gumbel_proposal *by, gumbel_device *device,
 static gumbel_status process(const gumbel_proposal *by, gumbel_device *device,
                              const gumbel_problem *problem, float *rows, gumbel_error *error)
 {
-    gumbel_problem p = gumbel_proposal_whole(problem);
+    gumbel_problem p = gumbel_proposal_processed(problem);
     p = gumbel_proposal_stored(&p, rows, by->row_stride);
     return p.request
                ? device->backend->process(device, &p, rows, by->row_stride, by->workspace, error)

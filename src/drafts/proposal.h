@@ -7,7 +7,7 @@
  * and the target's best scores. A token of max(p - q, 0) has a score by a race that is at most its
  * score by the target's, so that the best of a few settles most rejections; else both rows are read
  * whole. A GPU cannot ask for them then: there rows lie in memory, as a caller has them or as a
- * product has stored them, and all is read from these (weighing.h).
+ * product has stored them, and all is read from these (rule_params.h).
  */
 #ifndef GUMBEL_DRAFTS_PROPOSAL_H
 #define GUMBEL_DRAFTS_PROPOSAL_H
@@ -27,7 +27,7 @@ typedef enum gumbel_verdict {
 } gumbel_verdict;
 
 /* A node as a rule weighs it, with the draft behind it. */
-typedef struct gumbel_weighed {
+typedef struct gumbel_rule_node {
     float target, draft; /* the draft's log-probabilities by both models */
     float coin;
     float rest;      /* of a residual; of a block until it is judged: r */
@@ -35,13 +35,13 @@ typedef struct gumbel_weighed {
     int32_t status;  /* of the target's row */
     int32_t weighs;  /* 0: the coupled rule decides */
     int32_t verdict; /* gumbel_verdict */
-} gumbel_weighed;
+} gumbel_rule_node;
 
 /* What a request's verdicts leave to be drawn, on a GPU. */
-typedef struct gumbel_judged {
+typedef struct gumbel_residual_nodes {
     int32_t first, end; /* nodes that are drawn are among these; end < 0: it is not judged */
     int32_t drafts; /* that a block weighs: the rows behind all but the last of them have sums */
-} gumbel_judged;
+} gumbel_residual_nodes;
 
 /* Tokens of a row that are scored at once where there are no logits to read it from. */
 #define GUMBEL_PROPOSAL_CHUNK 4096
@@ -56,7 +56,7 @@ struct gumbel_proposal {
     gumbel_problem target, draft;            /* of n rows each; `draft` is what drew the drafts */
     float *target_logprobs, *draft_logprobs; /* [n, 1 + K] of drafted tokens, and of best scores */
     float *target_lse, *draft_lse;           /* [n] */
-    gumbel_weighed *weighed;                 /* [n] */
+    gumbel_rule_node *weighed;               /* [n] */
     uint64_t *sums; /* [n] of max(r p - q, 0), in GUMBEL_RESIDUAL_UNITS; NULL but for BLOCK */
     float *target_rows, *draft_rows; /* z of one row, V; on a GPU [n] at row_stride, or NULL where
                                       * the caller's logits serve */
@@ -70,10 +70,10 @@ struct gumbel_proposal {
     int32_t *chunk;  /* [GUMBEL_PROPOSAL_CHUNK] ids */
     /* On a GPU. */
     gumbel_logit_rows target_logits, draft_logits;
-    int drawn;             /* the target's draw has run, and left its status */
-    int told;              /* the draft's lse and logprobs are the caller's */
-    int dots;              /* and its head is multiplied by few tokens, its logits nowhere */
-    gumbel_judged *judged; /* [R] */
+    int drawn; /* the target's draw has run, and left its status */
+    int told;  /* the draft's lse and logprobs are the caller's */
+    int dots;  /* and its head is multiplied by few tokens, its logits nowhere */
+    gumbel_residual_nodes *judged; /* [R] */
 };
 
 /* Lay out what a proposal takes, and fill in its problems. `by->draft` has tensors and parameters,
@@ -86,7 +86,7 @@ void gumbel_proposal_carve(gumbel_proposal *by, gumbel_cursor *cursor,
 /* The problem of a problem's n rows with `count` given tokens each; of its rows as they are; of its
  * product alone; and of its logits where these are stored. */
 gumbel_problem gumbel_proposal_scored(const gumbel_problem *problem, int32_t count);
-gumbel_problem gumbel_proposal_whole(const gumbel_problem *problem);
+gumbel_problem gumbel_proposal_processed(const gumbel_problem *problem);
 gumbel_problem gumbel_proposal_product(const gumbel_problem *problem);
 gumbel_problem gumbel_proposal_stored(const gumbel_problem *problem, float *rows, int64_t stride);
 
@@ -108,10 +108,10 @@ gumbel_status gumbel_proposal_read(const gumbel_proposal *by, gumbel_device *dev
                                    gumbel_error *error);
 
 /* Decide what is emitted behind the nodes of request r, a chain whose rows begin at `first`. */
-gumbel_status gumbel_proposal_decide(const gumbel_proposal *by, gumbel_device *device,
-                                     const gumbel_verification *verification, int64_t r,
-                                     int64_t first, gumbel_node *nodes, int32_t count,
-                                     gumbel_error *error);
+gumbel_status gumbel_proposal_apply_rule(const gumbel_proposal *by, gumbel_device *device,
+                                         const gumbel_verification *verification, int64_t r,
+                                         int64_t first, gumbel_node *nodes, int32_t count,
+                                         gumbel_error *error);
 
 /* ------------------------------------------------------------------------------ on a GPU ---- */
 

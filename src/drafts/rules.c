@@ -30,10 +30,10 @@ static gumbel_status sum_residual(const gumbel_chain *c, gumbel_device *device, 
 }
 
 static gumbel_status judge_block(const gumbel_chain *c, gumbel_device *device,
-                                 gumbel_weighed *nodes, gumbel_error *error)
+                                 gumbel_rule_node *nodes, gumbel_error *error)
 {
     uint64_t *sums = c->by->sums + c->first;
-    int32_t drafts = gumbel_weigh_block(nodes, c->count);
+    int32_t drafts = gumbel_evaluate_block(nodes, c->count);
     for (int32_t j = 1; j < drafts; j++)
         GUMBEL_FORWARD(sum_residual(c, device, j, nodes[j - 1].rest, &sums[j], error));
     gumbel_judge_block(nodes, c->count, drafts, sums);
@@ -49,8 +49,9 @@ static int settle_by_list(const gumbel_chain *c, int32_t j, gumbel_contender *be
     for (int32_t k = 0; k < listed; k++) {
         if (drawn->best_ids[at + k] < 0)
             return best->id >= 0;
-        gumbel_offer(best, drawn->best_ids[at + k], drawn->best_scores[at + k],
-                     gumbel_chain_target(c, j, 1 + k), gumbel_chain_draft_model(c, j, 1 + k), 1.0f);
+        gumbel_contender_offer_residual(best, drawn->best_ids[at + k], drawn->best_scores[at + k],
+                                        gumbel_chain_target(c, j, 1 + k),
+                                        gumbel_chain_draft_model(c, j, 1 + k), 1.0f);
     }
     return listed > 0 && best->id >= 0 && best->score > drawn->best_scores[at + listed - 1];
 }
@@ -68,8 +69,9 @@ static gumbel_status race_residual(const gumbel_chain *c, gumbel_device *device,
         float p = gumbel_logprob_of(by->target_rows[i], by->target_lse[b]);
         float q = gumbel_logprob_of(by->draft_rows[i], by->draft_lse[b]);
         if (q < p)
-            gumbel_offer(best, (int32_t)token, by->target_rows[i] + gumbel_of_token(stream, token),
-                         p, q, r);
+            gumbel_contender_offer_residual(
+                best, (int32_t)token, by->target_rows[i] + gumbel_noise_of_token(stream, token), p,
+                q, r);
     }
     return GUMBEL_OK;
 }
@@ -93,15 +95,15 @@ static gumbel_status draw_residual(const gumbel_chain *c, gumbel_device *device,
     return GUMBEL_OK;
 }
 
-gumbel_status gumbel_proposal_decide(const gumbel_proposal *by, gumbel_device *device,
-                                     const gumbel_verification *v, int64_t r, int64_t first,
-                                     gumbel_node *nodes, int32_t count, gumbel_error *error)
+gumbel_status gumbel_proposal_apply_rule(const gumbel_proposal *by, gumbel_device *device,
+                                         const gumbel_verification *v, int64_t r, int64_t first,
+                                         gumbel_node *nodes, int32_t count, gumbel_error *error)
 {
     const gumbel_chain c = {by, v, r, first, count};
-    gumbel_weighed *weighed = by->weighed + first;
+    gumbel_rule_node *weighed = by->weighed + first;
     GUMBEL_ASSERT(v->draft.rule != GUMBEL_RULE_COUPLED && !v->draft.parents);
     for (int32_t j = 0; j < count; j++)
-        weighed[j] = gumbel_weigh_node(&c, j);
+        weighed[j] = gumbel_evaluate_node(&c, j);
     if (v->draft.rule == GUMBEL_RULE_BLOCK)
         GUMBEL_FORWARD(judge_block(&c, device, weighed, error));
     else

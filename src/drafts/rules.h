@@ -64,11 +64,11 @@ GUMBEL_RULE_CODE float gumbel_chain_draft_model(const gumbel_chain *c, int32_t j
 /* Node j, without a verdict. It is weighed where there is a draft behind it, q of that is known,
  * and both models draw at random: else the rules are the coupled one, since one of the two has a
  * single token. The coin is a standard exponential that decides about the draft. */
-GUMBEL_RULE_CODE gumbel_weighed gumbel_weigh_node(const gumbel_chain *c, int32_t j)
+GUMBEL_RULE_CODE gumbel_rule_node gumbel_evaluate_node(const gumbel_chain *c, int32_t j)
 {
     const int64_t b = c->first + j;
-    gumbel_weighed w = {NAN, NAN, 0.0f, 0.0f, -1, GUMBEL_ROW_UNUSED, 0, GUMBEL_VERDICT_NONE};
-    w.drafted = gumbel_draft_behind(c->v, b);
+    gumbel_rule_node w = {NAN, NAN, 0.0f, 0.0f, -1, GUMBEL_ROW_UNUSED, 0, GUMBEL_VERDICT_NONE};
+    w.drafted = gumbel_draft_token_after(c->v, b);
     w.status = c->v->drawn.status[b];
     if (w.drafted < 0)
         return w;
@@ -77,15 +77,15 @@ GUMBEL_RULE_CODE gumbel_weighed gumbel_weigh_node(const gumbel_chain *c, int32_t
     w.weighs = !isnan(w.draft) && !gumbel_problem_row(&c->by->target, b).greedy &&
                !gumbel_problem_row(&c->by->draft, b).greedy;
     if (w.weighs)
-        w.coin = gumbel_exp(
-            -gumbel_of_token(gumbel_chain_stream(c, GUMBEL_DOMAIN_ACCEPT, j), (uint32_t)w.drafted));
+        w.coin = gumbel_exp(-gumbel_noise_of_token(gumbel_chain_stream(c, GUMBEL_DOMAIN_ACCEPT, j),
+                                                   (uint32_t)w.drafted));
     return w;
 }
 
 /* ------------------------------------------------------------------------------- judging ---- */
 
 /* From node j on each emits its draw, as long as there may be a draft that holds it. */
-GUMBEL_RULE_CODE void gumbel_judge_coupled(gumbel_weighed *nodes, int32_t j, int32_t count)
+GUMBEL_RULE_CODE void gumbel_judge_coupled(gumbel_rule_node *nodes, int32_t j, int32_t count)
 {
     for (; j < count; j++) {
         nodes[j].verdict = GUMBEL_VERDICT_DRAW;
@@ -95,10 +95,10 @@ GUMBEL_RULE_CODE void gumbel_judge_coupled(gumbel_weighed *nodes, int32_t j, int
 }
 
 /* Each draft with chance min(1, p / q): where -ln u >= ln q - ln p. */
-GUMBEL_RULE_CODE void gumbel_judge_rejection(gumbel_weighed *nodes, int32_t count)
+GUMBEL_RULE_CODE void gumbel_judge_rejection(gumbel_rule_node *nodes, int32_t count)
 {
     for (int32_t j = 0; j < count; j++) {
-        gumbel_weighed *w = &nodes[j];
+        gumbel_rule_node *w = &nodes[j];
         if (w->status != GUMBEL_ROW_OK || !w->weighs) {
             w->verdict = GUMBEL_VERDICT_DRAW;
             if (w->status != GUMBEL_ROW_OK || w->drafted < 0)
@@ -114,7 +114,7 @@ GUMBEL_RULE_CODE void gumbel_judge_rejection(gumbel_weighed *nodes, int32_t coun
 }
 
 /* p / q of the draft behind a node, or a number so large that no other matters. */
-GUMBEL_RULE_CODE float gumbel_weighed_ratio(const gumbel_weighed *w)
+GUMBEL_RULE_CODE float gumbel_probability_ratio(const gumbel_rule_node *w)
 {
     float log_ratio = fminf(w->target - w->draft, 80.0f);
     if (!(w->target > -INFINITY))
@@ -124,12 +124,12 @@ GUMBEL_RULE_CODE float gumbel_weighed_ratio(const gumbel_weighed *w)
 
 /* The r of each draft that a block weighs, which are those up to a row that says nothing of the
  * next one: how many. The row behind each but the last then has a sum by it. */
-GUMBEL_RULE_CODE int32_t gumbel_weigh_block(gumbel_weighed *nodes, int32_t count)
+GUMBEL_RULE_CODE int32_t gumbel_evaluate_block(gumbel_rule_node *nodes, int32_t count)
 {
     float r = 1.0f;
     int32_t j = 0;
     for (; j < count && nodes[j].status == GUMBEL_ROW_OK && nodes[j].weighs; j++) {
-        r = fminf(1.0f, r * gumbel_weighed_ratio(&nodes[j]));
+        r = fminf(1.0f, r * gumbel_probability_ratio(&nodes[j]));
         nodes[j].rest = r;
     }
     return j;
@@ -137,7 +137,7 @@ GUMBEL_RULE_CODE int32_t gumbel_weigh_block(gumbel_weighed *nodes, int32_t count
 
 /* Algorithm 2 of arXiv 2403.10444: the longest prefix that its own coin accepts. sums[j]: that of
  * row j by the r of the draft before it. */
-GUMBEL_RULE_CODE void gumbel_judge_block(gumbel_weighed *nodes, int32_t count, int32_t drafts,
+GUMBEL_RULE_CODE void gumbel_judge_block(gumbel_rule_node *nodes, int32_t count, int32_t drafts,
                                          const uint64_t *sums)
 {
     int32_t taken = 0;
@@ -190,7 +190,8 @@ GUMBEL_RULE_CODE gumbel_contender gumbel_contender_none(void)
 }
 
 /* The larger score wins; a tie goes to the lower id. */
-GUMBEL_RULE_CODE void gumbel_contend(gumbel_contender *best, int32_t id, float score, float logprob)
+GUMBEL_RULE_CODE void gumbel_contender_offer(gumbel_contender *best, int32_t id, float score,
+                                             float logprob)
 {
     if (score > best->score || (score == best->score && id < best->id)) {
         best->id = id;
@@ -200,21 +201,21 @@ GUMBEL_RULE_CODE void gumbel_contend(gumbel_contender *best, int32_t id, float s
 }
 
 /* The better of two. */
-GUMBEL_RULE_CODE void gumbel_contend_all(gumbel_contender *best, const gumbel_contender *other)
+GUMBEL_RULE_CODE void gumbel_contender_merge(gumbel_contender *best, const gumbel_contender *other)
 {
     if (other->id >= 0)
-        gumbel_contend(best, other->id, other->score, other->logprob);
+        gumbel_contender_offer(best, other->id, other->score, other->logprob);
 }
 
 /* Offer a token whose score is s in a race by p: by max(r p - q, 0) it is ln(r - q / p) more. */
-GUMBEL_RULE_CODE void gumbel_offer(gumbel_contender *best, int32_t id, float s, float p, float q,
-                                   float r)
+GUMBEL_RULE_CODE void gumbel_contender_offer_residual(gumbel_contender *best, int32_t id, float s,
+                                                      float p, float q, float r)
 {
     if (!(p > -INFINITY) || !(q < p))
         return;
     float share = r - gumbel_exp(q - p);
     if (share > 0.0f)
-        gumbel_contend(best, id, s + gumbel_log(share), p);
+        gumbel_contender_offer(best, id, s + gumbel_log(share), p);
 }
 
 /* ----------------------------------------------------------------------- what is emitted ---- */
@@ -225,7 +226,7 @@ GUMBEL_RULE_CODE void gumbel_chain_emit(const gumbel_chain *c, gumbel_node *node
 {
     const gumbel_verification *v = c->v;
     nodes[j].drawn = token->id;
-    nodes[j].stops = gumbel_list_has(&v->draft.stop, c->r, token->id);
+    nodes[j].stops = gumbel_list_contains(&v->draft.stop, c->r, token->id);
     if (v->logprobs)
         v->logprobs[c->first + j] = token->logprob;
     if (v->scores)
@@ -235,7 +236,7 @@ GUMBEL_RULE_CODE void gumbel_chain_emit(const gumbel_chain *c, gumbel_node *node
 /* The draft behind node j: it is no draw, and has no score. */
 GUMBEL_RULE_CODE void gumbel_chain_accept(const gumbel_chain *c, gumbel_node *nodes, int32_t j)
 {
-    const gumbel_weighed *w = &c->by->weighed[c->first + j];
+    const gumbel_rule_node *w = &c->by->weighed[c->first + j];
     gumbel_contender token = {w->drafted, NAN, w->target};
     gumbel_chain_emit(c, nodes, j, &token);
 }

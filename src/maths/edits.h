@@ -17,14 +17,14 @@ typedef struct gumbel_penalties {
 } gumbel_penalties;
 
 /* Whether they change anything. */
-GUMBEL_INLINE int gumbel_penalties_act(const gumbel_penalties *q)
+GUMBEL_INLINE int gumbel_penalties_are_active(const gumbel_penalties *q)
 {
     return q->repetition != 1.0f || q->frequency != 0.0f || q->presence != 0.0f;
 }
 
 /* y of a token that is in the prompt or in the output, there `count` times. What is -inf or NaN
  * stays, so that no penalty brings back what cannot be drawn. */
-GUMBEL_INLINE float gumbel_penalise(float y, const gumbel_penalties *q, uint32_t count)
+GUMBEL_INLINE float gumbel_apply_penalties(float y, const gumbel_penalties *q, uint32_t count)
 {
     if (!(y > -INFINITY))
         return y;
@@ -37,8 +37,8 @@ GUMBEL_INLINE float gumbel_penalise(float y, const gumbel_penalties *q, uint32_t
 }
 
 /* Transformed logit z of a logit, eq. 2. What is not finite passes the soft-cap unchanged. */
-GUMBEL_INLINE float gumbel_transform(float logit, float scale, float soft_cap, float inverse_cap,
-                                     float inverse_temperature)
+GUMBEL_INLINE float gumbel_transform_logit(float logit, float scale, float soft_cap,
+                                           float inverse_cap, float inverse_temperature)
 {
     float y = logit * scale;
     if (soft_cap > 0.0f && fabsf(y) < INFINITY)
@@ -47,6 +47,6 @@ GUMBEL_INLINE float gumbel_transform(float logit, float scale, float soft_cap, f
 }
 
 /* Words of 32 tokens that hold `tokens`. */
-GUMBEL_INLINE int64_t gumbel_words_of(int64_t tokens) { return (tokens + 31) / 32; }
+GUMBEL_INLINE int64_t gumbel_mask_words_of(int64_t tokens) { return (tokens + 31) / 32; }
 
 #endif

@@ -27,8 +27,8 @@
 /* 1 - sqrt(1/2): from here on 1 - v is halved into the range of the logarithm's polynomial. */
 #define GUMBEL_HALVING 0x1.2bec34p-2f
 /* 2^-23 ln 2, and (6 + 32 + 127) ln 2. */
-#define GUMBEL_REACH_SLOPE 0x1.62e42ep-24f
-#define GUMBEL_REACH_MOST  0x1.c97a26p+6f
+#define GUMBEL_NOISE_BOUND_SLOPE 0x1.62e42ep-24f
+#define GUMBEL_NOISE_BOUND_MAX   0x1.c97a26p+6f
 
 /* Where a draw stands in its streams: everything of key and counter but the token. */
 typedef struct gumbel_stream {
@@ -79,8 +79,8 @@ GUMBEL_INLINE void gumbel_philox_block(uint32_t c[4], uint32_t key0, uint32_t ke
 
 /* Words of four tokens, 4 * count .. 4 * count + 3, where `kind` is 0; of two blocks, two each,
  * 2 * count and 2 * count + 1, where it is GUMBEL_BLOCK_DOMAIN. */
-GUMBEL_INLINE void gumbel_words(gumbel_stream stream, uint32_t count, uint32_t kind,
-                                uint32_t out[4])
+GUMBEL_INLINE void gumbel_philox_words(gumbel_stream stream, uint32_t count, uint32_t kind,
+                                       uint32_t out[4])
 {
     out[0] = count;
     out[1] = stream.position;
@@ -91,7 +91,7 @@ GUMBEL_INLINE void gumbel_words(gumbel_stream stream, uint32_t count, uint32_t k
 }
 
 /* g = -log(E) of a standard exponential E. */
-GUMBEL_INLINE float gumbel_of_exponential(float e) { return -gumbel_log(e); }
+GUMBEL_INLINE float gumbel_noise_of_exponential(float e) { return -gumbel_log(e); }
 
 /* E of a word r (eq. 5). With x = r below 2^31, else ~r, v = (x + 0.5) * 2^-32 is in (0, 0.5]; E =
  * -log1p(-v) below, -log(v) above, so that neither end of u is ever rounded away. */
@@ -130,43 +130,44 @@ GUMBEL_INLINE void gumbel_block_words(gumbel_stream stream, uint32_t token, uint
                                       uint32_t *r2)
 {
     uint32_t words[4];
-    gumbel_words(stream, token >> 7, GUMBEL_BLOCK_DOMAIN, words);
+    gumbel_philox_words(stream, token >> 7, GUMBEL_BLOCK_DOMAIN, words);
     *r = token & 64 ? words[2] : words[0];
     *r2 = token & 64 ? words[3] : words[1];
 }
 
 /* g of a token by its block's noise and its own word r, which does not count where the token is the
  * one that has the most (eq. 7). */
-GUMBEL_INLINE float gumbel_of_word(gumbel_block_noise block, uint32_t token, uint32_t r)
+GUMBEL_INLINE float gumbel_noise_of_word(gumbel_block_noise block, uint32_t token, uint32_t r)
 {
     float e = block.least;
     if ((token & 63) != block.place)
         e += gumbel_exponential_of_word(r);
-    return gumbel_of_exponential(e);
+    return gumbel_noise_of_exponential(e);
 }
 
 /* An upper bound of g in a block of first word r, to be taken with a margin of 1e-4: E >= u / 64,
  * and the bits of a float, as an integer, bound its log2 from below. 114 for r = 0, where none
  * passes 46. */
-GUMBEL_INLINE float gumbel_reach_of_word(uint32_t r)
+GUMBEL_INLINE float gumbel_noise_bound_of_word(uint32_t r)
 {
-    return fmaf((float)(int32_t)gumbel_bits_of((float)r), -GUMBEL_REACH_SLOPE, GUMBEL_REACH_MOST);
+    return fmaf((float)(int32_t)gumbel_bits_of((float)r), -GUMBEL_NOISE_BOUND_SLOPE,
+                GUMBEL_NOISE_BOUND_MAX);
 }
 
 /* g of one token. */
-GUMBEL_INLINE float gumbel_of_token(gumbel_stream stream, uint32_t token)
+GUMBEL_INLINE float gumbel_noise_of_token(gumbel_stream stream, uint32_t token)
 {
     uint32_t r, r2, words[4];
     gumbel_block_words(stream, token, &r, &r2);
     gumbel_block_noise block = gumbel_block_noise_of(r, r2);
     if ((token & 63) == block.place)
-        return gumbel_of_exponential(block.least);
-    gumbel_words(stream, token >> 2, 0, words);
-    return gumbel_of_word(block, token, words[token & 3]);
+        return gumbel_noise_of_exponential(block.least);
+    gumbel_philox_words(stream, token >> 2, 0, words);
+    return gumbel_noise_of_word(block, token, words[token & 3]);
 }
 
 /* g of the tokens [first, first + count), a call of Philox for every four and every 64. */
-GUMBEL_INLINE void gumbel_noise_fill(gumbel_stream stream, uint32_t first, int64_t count,
+GUMBEL_INLINE void gumbel_fill_noise(gumbel_stream stream, uint32_t first, int64_t count,
                                      float *out)
 {
     gumbel_block_noise block = {0, 0};
@@ -178,8 +179,8 @@ GUMBEL_INLINE void gumbel_noise_fill(gumbel_stream stream, uint32_t first, int64
             block = gumbel_block_noise_of(r, r2);
         }
         if (i == 0 || (token & 3) == 0)
-            gumbel_words(stream, token >> 2, 0, words);
-        out[i] = gumbel_of_word(block, token, words[token & 3]);
+            gumbel_philox_words(stream, token >> 2, 0, words);
+        out[i] = gumbel_noise_of_word(block, token, words[token & 3]);
     }
 }
 

@@ -16,7 +16,7 @@
 
 /* exp(x) for x <= 0; 0 below -700. The Taylor series to degree 13 of what x is beyond a multiple
  * of ln 2: an error below 2^-52 of it. */
-GUMBEL_INLINE double gumbel_exp_below(double x)
+GUMBEL_INLINE double gumbel_exp_double(double x)
 {
     if (!(x >= -700.0))
         return 0.0;
@@ -41,10 +41,10 @@ GUMBEL_INLINE double gumbel_log1p_unit(double y)
 }
 
 /* ln(e^a + e^b), of which neither is +inf or NaN. */
-GUMBEL_INLINE double gumbel_log_sum(double a, double b)
+GUMBEL_INLINE double gumbel_log_add_exp(double a, double b)
 {
     double high = a > b ? a : b, low = a > b ? b : a;
-    return low > -INFINITY ? high + gumbel_log1p_unit(gumbel_exp_below(low - high)) : high;
+    return low > -INFINITY ? high + gumbel_log1p_unit(gumbel_exp_double(low - high)) : high;
 }
 
 /* What is wrong with a log-mass, as bits of a summary's flags. */
@@ -54,18 +54,19 @@ GUMBEL_INLINE uint32_t gumbel_mass_flags(float log_mass)
 }
 
 /* Offer a part to the best of a draw. */
-GUMBEL_INLINE void gumbel_part_offer(gumbel_summary *best, gumbel_stream stream, int32_t part,
-                                     float log_mass)
+GUMBEL_INLINE void gumbel_summary_offer_part(gumbel_summary *best, gumbel_stream stream,
+                                             int32_t part, float log_mass)
 {
-    gumbel_summary_offer(best, log_mass + gumbel_of_token(stream, (uint32_t)part), log_mass, part);
+    gumbel_summary_offer(best, log_mass + gumbel_noise_of_token(stream, (uint32_t)part), log_mass,
+                         part);
 }
 
 /* Whether the choice in a stream falls on `part`, beside all that has come before. */
-GUMBEL_INLINE int gumbel_part_wins(gumbel_stream stream, int32_t part, float log_mass,
-                                   double before)
+GUMBEL_INLINE int gumbel_stream_chooses_part(gumbel_stream stream, int32_t part, float log_mass,
+                                             double before)
 {
-    double g = gumbel_of_token(stream, 2 * (uint32_t)part);
-    return log_mass + g > before + gumbel_of_token(stream, 2 * (uint32_t)part + 1);
+    double g = gumbel_noise_of_token(stream, 2 * (uint32_t)part);
+    return log_mass + g > before + gumbel_noise_of_token(stream, 2 * (uint32_t)part + 1);
 }
 
 #endif

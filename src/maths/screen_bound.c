@@ -18,8 +18,8 @@ static int add_part(size_t *at, size_t rows, size_t width, size_t unit)
            !__builtin_add_overflow(*at, bytes / unit * unit, at) && *at <= INT64_MAX;
 }
 
-int gumbel_screen_lay_out_as(gumbel_screen_layout layout, int64_t rows, int64_t columns,
-                             gumbel_screen_parts *parts)
+int gumbel_screen_find_parts_as(gumbel_screen_layout layout, int64_t rows, int64_t columns,
+                                gumbel_screen_parts *parts)
 {
     const int64_t side = layout == GUMBEL_SCREEN_LAYOUT_TILES ? 128 : 64;
     const size_t unit = layout == GUMBEL_SCREEN_LAYOUT_TILES ? 1024 : 64;
@@ -42,12 +42,12 @@ int gumbel_screen_lay_out_as(gumbel_screen_layout layout, int64_t rows, int64_t 
     return 1;
 }
 
-int gumbel_screen_lay_out(int64_t rows, int64_t columns, gumbel_screen_parts *parts)
+int gumbel_screen_find_parts(int64_t rows, int64_t columns, gumbel_screen_parts *parts)
 {
-    return gumbel_screen_lay_out_as(GUMBEL_SCREEN_LAYOUT_CPU, rows, columns, parts);
+    return gumbel_screen_find_parts_as(GUMBEL_SCREEN_LAYOUT_CPU, rows, columns, parts);
 }
 
-uint64_t gumbel_screen_check_of(const gumbel_screen_header *header)
+uint64_t gumbel_screen_checksum(const gumbel_screen_header *header)
 {
     unsigned char bytes[offsetof(gumbel_screen_header, check)];
     uint64_t check = UINT64_C(0xcbf29ce484222325);
@@ -93,7 +93,8 @@ static void find_largest(const float *h, int64_t columns, largest *l)
 }
 
 /* The set O, the n largest, that makes 1/2 |h_O|_1 + error |h without O|_2 least. */
-static void bound_outliers(const largest *l, double square, float error, gumbel_screen_reach *reach)
+static void bound_outliers(const largest *l, double square, float error,
+                           gumbel_screen_hidden_error *reach)
 {
     double outliers = 0.0, left = square, best = INFINITY, entry = GUMBEL_SCREEN_ENTRY;
     if (error < GUMBEL_SCREEN_ENTRY)
@@ -158,9 +159,9 @@ static void split_columns(const float *h, int count, double unit, int size, int8
     sums->low += of_low;
 }
 
-int gumbel_screen_split(const float *h, int64_t columns, const gumbel_screen_header *header,
-                        double gamma, const gumbel_screen_planes *planes,
-                        gumbel_screen_reach *reach)
+int gumbel_screen_split_hidden(const float *h, int64_t columns, const gumbel_screen_header *header,
+                               double gamma, const gumbel_screen_planes *planes,
+                               gumbel_screen_hidden_error *reach)
 {
     largest l;
     double square;

@@ -50,7 +50,7 @@ typedef struct gumbel_screen_header {
     int32_t list_most; /* candidates that a list holds, 1..GUMBEL_SCREEN_LIST_MOST */
     float error;       /* the most of all blocks' */
     float weight;      /* the most of all rows' |w| */
-    uint64_t check;    /* gumbel_screen_check_of() */
+    uint64_t check;    /* gumbel_screen_checksum() */
 } gumbel_screen_header;
 
 /* What holds for all 64 rows of a block. */
@@ -68,21 +68,21 @@ typedef struct gumbel_screen_parts {
 
 /* What a hidden state h = unit * k + r adds to the bound of a block, in units of a row's step. All
  * are rounded up. */
-typedef struct gumbel_screen_reach {
+typedef struct gumbel_screen_hidden_error {
     float unit;     /* u */
     float outliers; /* |h| summed over the dimensions O */
     float rest;     /* |h| in the others, as a norm */
     float grain;    /* |r|, and what the conversion of the sums rounds */
     float path;     /* gamma |h|: the roundings of the library's own product */
-} gumbel_screen_reach;
+} gumbel_screen_hidden_error;
 
 /* Lay out the screen of [rows, columns] weights; 0 where it would be larger than any memory. That
  * of a CPU, and of any layout. */
-int gumbel_screen_lay_out(int64_t rows, int64_t columns, gumbel_screen_parts *parts);
-int gumbel_screen_lay_out_as(gumbel_screen_layout layout, int64_t rows, int64_t columns,
-                             gumbel_screen_parts *parts);
+int gumbel_screen_find_parts(int64_t rows, int64_t columns, gumbel_screen_parts *parts);
+int gumbel_screen_find_parts_as(gumbel_screen_layout layout, int64_t rows, int64_t columns,
+                                gumbel_screen_parts *parts);
 
-uint64_t gumbel_screen_check_of(const gumbel_screen_header *header);
+uint64_t gumbel_screen_checksum(const gumbel_screen_header *header);
 
 /* The planes of a hidden state: k = size * high + low, 64 columns after each other. */
 typedef struct gumbel_screen_planes {
@@ -94,13 +94,14 @@ typedef struct gumbel_screen_planes {
 /* Split h, [columns], into planes, whose products with bytes are exact. `header` is the head's;
  * gamma bounds the roundings of the backend's own product, sums included, by |w| |h|. Returns 0
  * where h is not finite, or the logits may be too large. */
-int gumbel_screen_split(const float *h, int64_t columns, const gumbel_screen_header *header,
-                        double gamma, const gumbel_screen_planes *planes,
-                        gumbel_screen_reach *reach);
+int gumbel_screen_split_hidden(const float *h, int64_t columns, const gumbel_screen_header *header,
+                               double gamma, const gumbel_screen_planes *planes,
+                               gumbel_screen_hidden_error *reach);
 
 /* How far unit * (plane * q.high + q.low) may be from a logit over its row's step, with room for
- * the operations of gumbel_screen_end(). */
-GUMBEL_INLINE float gumbel_screen_width(const gumbel_screen_reach *r, const gumbel_screen_block *b)
+ * the operations of gumbel_screen_bound_logit(). */
+GUMBEL_INLINE float gumbel_screen_error_width(const gumbel_screen_hidden_error *r,
+                                              const gumbel_screen_block *b)
 {
     float entry = b->error < GUMBEL_SCREEN_ENTRY ? b->error : GUMBEL_SCREEN_ENTRY;
     float sum = entry * r->outliers + b->error * r->rest + b->size * r->grain +
@@ -110,8 +111,8 @@ GUMBEL_INLINE float gumbel_screen_width(const gumbel_screen_reach *r, const gumb
 
 /* The end of a logit's interval: the upper one for width > 0 and tiny = GUMBEL_SCREEN_TINY, the
  * lower one for both negative. */
-GUMBEL_INLINE float gumbel_screen_end(float step, float unit, float plane, float width, float tiny,
-                                      int32_t high, int32_t low)
+GUMBEL_INLINE float gumbel_screen_bound_logit(float step, float unit, float plane, float width,
+                                              float tiny, int32_t high, int32_t low)
 {
     float t = fmaf(plane, (float)high, (float)low);
     return fmaf(step, unit * t + width, tiny);

@@ -37,7 +37,7 @@ GUMBEL_INLINE void gumbel_summary_empty(gumbel_summary *s)
 }
 
 /* Move the words up so that word 0 stands at `exponent`, which is not below the present one. */
-GUMBEL_INLINE void gumbel_mass_raise(gumbel_summary *s, int32_t exponent)
+GUMBEL_INLINE void gumbel_mass_shift_to(gumbel_summary *s, int32_t exponent)
 {
     int64_t steps = (int64_t)exponent - s->mass_exponent;
     if (steps > 0) {
@@ -83,7 +83,7 @@ GUMBEL_INLINE void gumbel_mass_add_block(gumbel_summary *s, float m, float sum)
     int64_t bit = n - 31;
     int32_t word = (int32_t)(bit >> 5);
     int shift = (int)(bit & 31);
-    gumbel_mass_raise(s, word + 1);
+    gumbel_mass_shift_to(s, word + 1);
     gumbel_mass_add_word(s, word + 1, value >> (32 - shift));
     gumbel_mass_add_word(s, word, (value << shift) & 0xffffffffu);
 }
@@ -104,7 +104,7 @@ GUMBEL_INLINE void gumbel_summary_merge(gumbel_summary *into, const gumbel_summa
         gumbel_summary_offer(into, from->best_score, from->best_z, from->best_id);
     into->max_z = from->max_z > into->max_z ? from->max_z : into->max_z;
     into->flags |= from->flags;
-    gumbel_mass_raise(into, from->mass_exponent);
+    gumbel_mass_shift_to(into, from->mass_exponent);
     if (from->mass_exponent != INT32_MIN)
         for (int i = 0; i < 3; i++)
             gumbel_mass_add_word(into, (int64_t)from->mass_exponent - i, from->mass[i]);
@@ -176,7 +176,7 @@ GUMBEL_INLINE float gumbel_logprob(float z, float lse)
 }
 
 /* The probability of a token whose z is max_z; NaN where the row has none. */
-GUMBEL_INLINE float gumbel_summary_share(const gumbel_summary *s)
+GUMBEL_INLINE float gumbel_summary_max_probability(const gumbel_summary *s)
 {
     if (s->flags || s->max_z == -INFINITY)
         return NAN;
@@ -184,7 +184,7 @@ GUMBEL_INLINE float gumbel_summary_share(const gumbel_summary *s)
 }
 
 /* exp(z - max z), and 0 where that is below e^-87: a probability (eq. 13) before it is divided. */
-GUMBEL_INLINE float gumbel_relative(float z, float max_z)
+GUMBEL_INLINE float gumbel_relative_probability(float z, float max_z)
 {
     float x = z - max_z;
     return x < GUMBEL_EXP_LOWEST ? 0.0f : gumbel_exp(x);

@@ -23,15 +23,15 @@
 /* A value this far below the largest has no mass: exp(-42.3) < 2^-61, and a margin. */
 #define GUMBEL_MASS_REACH 42.5f
 
-#define GUMBEL_TIES_STAY INT64_MAX
+#define GUMBEL_TIES_ALL_KEPT INT64_MAX
 
 __extension__ typedef unsigned __int128 gumbel_wide;
 
 /* The cut of a row. */
-typedef struct gumbel_cut {
+typedef struct gumbel_cutoff {
     float bound;  /* the least value that stays; -FLT_MAX keeps all that count */
-    int64_t tied; /* how many tokens of that value stay, lower ids first; or GUMBEL_TIES_STAY */
-} gumbel_cut;
+    int64_t tied; /* how many tokens of that value stay, lower ids first; or GUMBEL_TIES_ALL_KEPT */
+} gumbel_cutoff;
 
 /* What one row asks for, in the order that it asks for. */
 typedef struct gumbel_rules {
@@ -44,7 +44,7 @@ typedef struct gumbel_rules {
     int before;    /* values are y, not z */
 } gumbel_rules;
 
-GUMBEL_INLINE int gumbel_rules_cut(const gumbel_rules *r)
+GUMBEL_INLINE int gumbel_rules_truncate(const gumbel_rules *r)
 {
     return r->min_p > 0.0f || r->top_k > 0 || r->top_p < 1.0f;
 }
@@ -69,7 +69,7 @@ GUMBEL_INLINE float gumbel_min_p_bound(float largest, float log_min_p)
 }
 
 /* ceil(top_p * mass): tokens stay while the mass before them is below this. 0 < top_p < 1. */
-GUMBEL_INLINE gumbel_wide gumbel_nucleus(float top_p, gumbel_wide mass)
+GUMBEL_INLINE gumbel_wide gumbel_nucleus_mass(float top_p, gumbel_wide mass)
 {
     /* top_p = digits * 2^-places exactly, digits < 2^24. */
     uint32_t bits = gumbel_bits_of(top_p), exponent = bits >> 23;
@@ -90,7 +90,7 @@ GUMBEL_INLINE int64_t gumbel_ties_needed(gumbel_wide needed, gumbel_wide above, 
 
 /* A value below which `count` tokens together have no more than `spare` units: they can all go. The
  * margin covers the rounding of exponential, logarithm and value. */
-GUMBEL_INLINE float gumbel_nucleus_floor(float largest, gumbel_wide spare, int64_t count)
+GUMBEL_INLINE float gumbel_nucleus_lower_bound(float largest, gumbel_wide spare, int64_t count)
 {
     float share = (float)((double)spare / (double)count) * (1.0f / GUMBEL_MASS_UNITS);
     if (!(share > 0x1p-60f))
@@ -102,14 +102,14 @@ GUMBEL_INLINE float gumbel_nucleus_floor(float largest, gumbel_wide spare, int64
 
 /* Where a search for the end of a nucleus begins: what has no mass ends none, nor do tokens whose
  * whole mass may go, nor those below the cut of the rules before it. */
-GUMBEL_INLINE float gumbel_nucleus_begin(float largest, gumbel_wide spare, int64_t count,
-                                         gumbel_cut before)
+GUMBEL_INLINE float gumbel_nucleus_search_start(float largest, gumbel_wide spare, int64_t count,
+                                                gumbel_cutoff before)
 {
-    float floor = gumbel_nucleus_floor(largest, spare, count);
+    float floor = gumbel_nucleus_lower_bound(largest, spare, count);
     return fmaxf(fmaxf(floor, largest - GUMBEL_MASS_REACH), before.bound);
 }
 
-GUMBEL_INLINE gumbel_cut gumbel_stricter(gumbel_cut a, gumbel_cut b)
+GUMBEL_INLINE gumbel_cutoff gumbel_stricter_cutoff(gumbel_cutoff a, gumbel_cutoff b)
 {
     if (a.bound != b.bound)
         return a.bound > b.bound ? a : b;
@@ -124,52 +124,56 @@ GUMBEL_INLINE gumbel_cut gumbel_stricter(gumbel_cut a, gumbel_cut b)
  * finds the values; these functions make cuts of them. */
 
 /* What may be left out before top_k is looked for. */
-GUMBEL_INLINE gumbel_cut gumbel_cut_first(const gumbel_rules *r, float largest)
+GUMBEL_INLINE gumbel_cutoff gumbel_cutoff_before_top_k(const gumbel_rules *r, float largest)
 {
-    gumbel_cut cut = {-FLT_MAX, GUMBEL_TIES_STAY};
+    gumbel_cutoff cut = {-FLT_MAX, GUMBEL_TIES_ALL_KEPT};
     if (!r->last)
         cut.bound = gumbel_min_p_bound(largest, gumbel_log_min_p(r->min_p));
     return cut;
 }
 
 /* What top_k keeps: `value` is that of the k-th largest, `above` how many are larger. */
-GUMBEL_INLINE gumbel_cut gumbel_cut_top_k(const gumbel_rules *r, float value, int64_t above)
+GUMBEL_INLINE gumbel_cutoff gumbel_cutoff_by_top_k(const gumbel_rules *r, float value,
+                                                   int64_t above)
 {
-    gumbel_cut cut = {value, r->exact ? r->top_k - above : GUMBEL_TIES_STAY};
+    gumbel_cutoff cut = {value, r->exact ? r->top_k - above : GUMBEL_TIES_ALL_KEPT};
     return cut;
 }
 
 /* What top_p weighs, where `cut` is left of the first cut by top_k. */
-GUMBEL_INLINE gumbel_cut gumbel_cut_weighed(const gumbel_rules *r, gumbel_cut cut)
+GUMBEL_INLINE gumbel_cutoff gumbel_cutoff_before_top_p(const gumbel_rules *r, gumbel_cutoff cut)
 {
-    gumbel_cut all = {-FLT_MAX, GUMBEL_TIES_STAY};
+    gumbel_cutoff all = {-FLT_MAX, GUMBEL_TIES_ALL_KEPT};
     return r->joint ? all : cut;
 }
 
 /* What min_p and top_k keep, likewise. */
-GUMBEL_INLINE gumbel_cut gumbel_cut_others(const gumbel_rules *r, gumbel_cut cut, float largest)
+GUMBEL_INLINE gumbel_cutoff gumbel_cutoff_without_top_p(const gumbel_rules *r, gumbel_cutoff cut,
+                                                        float largest)
 {
-    gumbel_cut min_p = {gumbel_min_p_bound(largest, gumbel_log_min_p(r->min_p)), GUMBEL_TIES_STAY};
-    return r->last ? gumbel_stricter(cut, min_p) : cut;
+    gumbel_cutoff min_p = {gumbel_min_p_bound(largest, gumbel_log_min_p(r->min_p)),
+                           GUMBEL_TIES_ALL_KEPT};
+    return r->last ? gumbel_stricter_cutoff(cut, min_p) : cut;
 }
 
 /* What top_p keeps: the nucleus needs a mass and ends at `value`, whose tokens have mass `each`;
  * `above` is that of larger ones. */
-GUMBEL_INLINE gumbel_cut gumbel_cut_top_p(int exact, float value, gumbel_wide needed,
-                                          gumbel_wide above, uint64_t each)
+GUMBEL_INLINE gumbel_cutoff gumbel_cutoff_by_top_p(int exact, float value, gumbel_wide needed,
+                                                   gumbel_wide above, uint64_t each)
 {
-    gumbel_cut cut = {value, exact ? gumbel_ties_needed(needed, above, each) : GUMBEL_TIES_STAY};
+    gumbel_cutoff cut = {value,
+                         exact ? gumbel_ties_needed(needed, above, each) : GUMBEL_TIES_ALL_KEPT};
     return cut;
 }
 
 /* Values as integers in the same order; -0 counts as 0. Not for NaN. */
-GUMBEL_INLINE uint32_t gumbel_key(float value)
+GUMBEL_INLINE uint32_t gumbel_key_of_value(float value)
 {
     uint32_t bits = gumbel_bits_of(value + 0.0f);
     return bits >> 31 ? ~bits : bits | 0x80000000u;
 }
 
-GUMBEL_INLINE float gumbel_of_key(uint32_t key)
+GUMBEL_INLINE float gumbel_value_of_key(uint32_t key)
 {
     return gumbel_float_of(key >> 31 ? key & 0x7fffffffu : ~key);
 }

@@ -124,10 +124,10 @@ static gumbel_status read_range(gumbel_problem *p, float scale, float soft_cap, 
     char field[48];
 #define FIELD(member) (snprintf(field, sizeof field, "%s.%s", name, member), field)
     GUMBEL_REFUSE_IF(!isfinite(scale), error, FIELD("scale"), "scale is %s; it must be finite",
-                     gumbel_show_float(scale).text);
+                     gumbel_format_float(scale).text);
     GUMBEL_REFUSE_IF(!isfinite(soft_cap) || soft_cap < 0, error, FIELD("soft_cap"),
                      "soft_cap is %s; it must be finite and >= 0",
-                     gumbel_show_float(soft_cap).text);
+                     gumbel_format_float(soft_cap).text);
     GUMBEL_REFUSE_IF(
         p->first_token < 0 || p->first_token > VOCAB_END - p->vocab, error, FIELD("first_token"),
         "tokens %" PRId64 " .. + %" PRId64 " do not fit below 2^31", p->first_token, p->vocab);
@@ -195,7 +195,7 @@ gumbel_status gumbel_read_sampling(gumbel_problem *p, const gumbel_sampling *sam
     GUMBEL_FORWARD(gumbel_check_slots(&s->slots, "sampling.slots", error));
     GUMBEL_FORWARD(
         gumbel_check_aligned(s->live_rows, sizeof *s->live_rows, "sampling.live_rows", error));
-    int64_t places = gumbel_places(&s->slots, p->batch);
+    int64_t places = gumbel_slot_count(&s->slots, p->batch);
     GUMBEL_FORWARD(gumbel_read_rows(s->temperature.data, sizeof *s->temperature.data, 1, places,
                                     &s->temperature.stride, "sampling.temperature", error));
     GUMBEL_FORWARD(gumbel_read_rows(s->seed.data, sizeof *s->seed.data, 1, places, &s->seed.stride,
@@ -234,7 +234,7 @@ gumbel_status gumbel_check_host_sampling(const gumbel_problem *p, gumbel_error *
                      s->temperature.stride ? gumbel_problem_slot(p, b) : 0);
             return gumbel_fail(error, GUMBEL_ERROR_ARGUMENT, field,
                                "temperature is %s; it must be finite and >= 0",
-                               gumbel_show_float(found).text);
+                               gumbel_format_float(found).text);
         }
     GUMBEL_FORWARD(gumbel_check_host_request(p, error));
     return gumbel_check_host_stream(p->stream, error);
@@ -250,7 +250,7 @@ static gumbel_status check_screen(const gumbel_head *h, gumbel_screen_layout lay
                      "head.screen.data", "it is not aligned to %d bytes",
                      GUMBEL_WORKSPACE_ALIGNMENT);
     if (layout == GUMBEL_SCREEN_LAYOUT_NONE ||
-        !gumbel_screen_lay_out_as(layout, h->weight.rows, h->weight.cols, &parts))
+        !gumbel_screen_find_parts_as(layout, h->weight.rows, h->weight.cols, &parts))
         return GUMBEL_OK; /* no such device uses the screen */
     GUMBEL_REFUSE_IF(h->screen.bytes < parts.bytes, error, "head.screen.bytes",
                      "it is %zu; gumbel_screen_size() is %zu", h->screen.bytes, parts.bytes);
@@ -346,7 +346,7 @@ gumbel_status gumbel_read_step(gumbel_step *into, const gumbel_step *step, gumbe
     GUMBEL_FORWARD(
         gumbel_check_aligned(into->live_rows, sizeof *into->live_rows, "step.live_rows", error));
     GUMBEL_REFUSE_IF(into->reserved, error, "step.reserved", "it is not 0");
-    int64_t places = gumbel_places(&into->slots, into->batch);
+    int64_t places = gumbel_slot_count(&into->slots, into->batch);
     if (into->position)
         GUMBEL_FORWARD(gumbel_read_rows(into->position, sizeof *into->position, 1, places,
                                         &into->position_stride, "step.position", error));

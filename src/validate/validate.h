@@ -43,7 +43,7 @@ gumbel_status gumbel_check_host_slots(const gumbel_slots *slots, int64_t batch, 
                                       gumbel_error *error);
 
 /* The rows that a batch's row parameters, masks and histories have. */
-static inline int64_t gumbel_places(const gumbel_slots *slots, int64_t batch)
+static inline int64_t gumbel_slot_count(const gumbel_slots *slots, int64_t batch)
 {
     return slots->of_row ? slots->count : batch;
 }

@@ -42,7 +42,7 @@ gumbel_status gumbel_check_host_lists(const gumbel_token_lists *lists, int64_t b
     for (int64_t i = first; i < end && lists->values; i++)
         GUMBEL_REFUSE_IF(!(lists->values[i] < INFINITY), error, name,
                          "values[%" PRId64 "] is %s; it must be finite or -inf", i,
-                         gumbel_show_float(lists->values[i]).text);
+                         gumbel_format_float(lists->values[i]).text);
     return GUMBEL_OK;
 }
 

@@ -60,7 +60,7 @@ uint32_t gumbel_output_request(const gumbel_output *out)
 /* A row parameter of one value a row, by its name in "sampling". */
 #define READ_ROWS(of, field)                                                                       \
     GUMBEL_FORWARD(gumbel_read_rows((of).data, sizeof *(of).data, 1,                               \
-                                    gumbel_places(&p->sampling.slots, p->batch), &(of).stride,     \
+                                    gumbel_slot_count(&p->sampling.slots, p->batch), &(of).stride, \
                                     "sampling." field, error))
 
 /* Penalties and what they count. */
@@ -79,7 +79,7 @@ static gumbel_status read_penalties(gumbel_problem *p, gumbel_error *error)
         GUMBEL_REFUSE_IF(listed, error, "sampling.transforms.history",
                          "penalties count a history or lists of tokens, not both");
         GUMBEL_FORWARD(gumbel_read_history(&p->history, t->history,
-                                           gumbel_places(&p->sampling.slots, p->batch),
+                                           gumbel_slot_count(&p->sampling.slots, p->batch),
                                            "sampling.transforms.history", error));
     }
     int penalties = t->repetition.data || t->frequency.data || t->presence.data;
@@ -98,9 +98,9 @@ static gumbel_status read_transforms(gumbel_problem *p, gumbel_error *error)
         gumbel_read_options(t, sizeof *t, p->sampling.transforms, "sampling.transforms", error));
     p->sampling.transforms = NULL;
     GUMBEL_FORWARD(gumbel_read_rows(t->mask.data, sizeof *t->mask.data,
-                                    gumbel_words_of(p->first_token + p->vocab),
-                                    gumbel_places(&p->sampling.slots, p->batch), &t->mask.stride,
-                                    "sampling.transforms.mask", error));
+                                    gumbel_mask_words_of(p->first_token + p->vocab),
+                                    gumbel_slot_count(&p->sampling.slots, p->batch),
+                                    &t->mask.stride, "sampling.transforms.mask", error));
     GUMBEL_FORWARD(gumbel_check_lists(&t->allowed, 0, "sampling.transforms.allowed", error));
     GUMBEL_FORWARD(gumbel_check_lists(&t->banned, 0, "sampling.transforms.banned", error));
     GUMBEL_FORWARD(gumbel_check_lists(&t->bias, 1, "sampling.transforms.bias", error));
@@ -170,7 +170,7 @@ static gumbel_status check_rows(const gumbel_problem *p, const gumbel_row_f32 *r
             char field[64];
             snprintf(field, sizeof field, "sampling.%s[%" PRId64 "]", allowed->name, place);
             return gumbel_fail(error, GUMBEL_ERROR_ARGUMENT, field, "it is %s; it must be %s",
-                               gumbel_show_float(value).text, allowed->text);
+                               gumbel_format_float(value).text, allowed->text);
         }
     }
     return GUMBEL_OK;

@@ -148,24 +148,24 @@ static void purposes_have_their_rungs(void **state)
     empty.end_token = 0;
     huge.vocab = huge.end_token = 450000;
     nucleus.scale = -2;
-    assert_string_equal(serves(&hopper, &head, GUMBEL_NEED_PART), "hopper");
-    assert_string_equal(serves(&hopper, &head, GUMBEL_NEED_PRODUCT), "hopper");
-    assert_string_equal(serves(&hopper, &logits, GUMBEL_NEED_PART), "draw");
-    assert_string_equal(serves(&hopper, &logits, GUMBEL_NEED_ROWS), "team");
-    assert_string_equal(serves(&ampere, &logits, GUMBEL_NEED_ROWS), "alone");
+    assert_string_equal(serves(&hopper, &head, GUMBEL_CAPABILITY_PART), "hopper");
+    assert_string_equal(serves(&hopper, &head, GUMBEL_CAPABILITY_PRODUCT), "hopper");
+    assert_string_equal(serves(&hopper, &logits, GUMBEL_CAPABILITY_PART), "draw");
+    assert_string_equal(serves(&hopper, &logits, GUMBEL_CAPABILITY_ROWS), "team");
+    assert_string_equal(serves(&ampere, &logits, GUMBEL_CAPABILITY_ROWS), "alone");
     /* As drafts are weighed: rows of a head, edited by lists and paths, and cut. */
     gumbel_problem weighed = make_problem(32, 4096, GUMBEL_REQUEST_PENALTIES);
     weighed.request |= GUMBEL_REQUEST_TRUNCATION;
     weighed.with_path = 1;
-    assert_string_equal(serves(&hopper, &weighed, GUMBEL_NEED_ROWS), "hopper team");
-    assert_string_equal(serves(&ampere, &weighed, GUMBEL_NEED_ROWS), "tensor alone");
+    assert_string_equal(serves(&hopper, &weighed, GUMBEL_CAPABILITY_ROWS), "hopper team");
+    assert_string_equal(serves(&ampere, &weighed, GUMBEL_CAPABILITY_ROWS), "tensor alone");
     assert_string_equal(serves(&hopper, &empty, 0), "nothing");
     assert_string_equal(serves(&hopper, &huge, 0), "screened");
     assert_string_equal(serves(&hopper, &nucleus, 0), "team");
     assert_string_equal(serves(&ampere, &nucleus, 0), "screened");
     empty.request = GUMBEL_REQUEST_MASK;
-    assert_string_equal(serves(&hopper, &empty, GUMBEL_NEED_PART), "team");
-    assert_string_equal(serves(&ampere, &empty, GUMBEL_NEED_PART), "alone");
+    assert_string_equal(serves(&hopper, &empty, GUMBEL_CAPABILITY_PART), "team");
+    assert_string_equal(serves(&ampere, &empty, GUMBEL_CAPABILITY_PART), "alone");
 }
 
 /* ------------------------------------------------------------------------ forced rungs ---- */
@@ -356,10 +356,11 @@ static void plans_keep_their_word(void **state)
         assert_int_equal(count.used, size);
         assert_int_equal(given.used, size);
         if (plan.rows) {
-            assert_true(gumbel_rung_serves(&plan.rows->rung, plan.needs & ~GUMBEL_NEED_BIAS));
+            assert_true(
+                gumbel_rung_supports(&plan.rows->rung, plan.needs & ~GUMBEL_CAPABILITY_BIAS));
             served[CUDA_PRODUCTS + (plan.rows - cuda_row_rungs)]++;
         } else {
-            assert_true(gumbel_rung_serves(&plan.product->rung, plan.needs));
+            assert_true(gumbel_rung_supports(&plan.product->rung, plan.needs));
         }
         if (plan.product)
             served[plan.product - cuda_products]++;

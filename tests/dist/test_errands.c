@@ -51,22 +51,22 @@ static int aside(void *context, void *stream, const void *send, void *receive, s
     return t->all_gather(t->context, stream, send, receive, bytes, timeout_ms, why);
 }
 
-static gumbel_status make_errand(gumbel_device *device, gumbel_errand **here, gumbel_errand **there,
-                                 gumbel_error *error)
+static gumbel_status make_errand(gumbel_device *device, gumbel_host_collective **here,
+                                 gumbel_host_collective **there, gumbel_error *error)
 {
     (void)device, (void)error;
     *here = *there = make_zeroed(1, sizeof **here);
     return GUMBEL_OK;
 }
 
-static void free_errand(gumbel_device *device, gumbel_errand *here)
+static void free_errand(gumbel_device *device, gumbel_host_collective *here)
 {
     (void)device;
     free(here);
 }
 
 /* As a GPU asks; 0 where it is done. */
-static int ask(gumbel_errand *e, const void *send, void *receive, size_t bytes)
+static int ask(gumbel_host_collective *e, const void *send, void *receive, size_t bytes)
 {
     const struct timespec pause = {0, 10000};
     uint64_t number = e->asked + 1;

@@ -307,7 +307,7 @@ cycle *cycle_make(const texts *of, const int32_t *progress, uint64_t *random)
     return c;
 }
 
-void cycle_weigh(cycle *c, gumbel_rule rule, uint64_t *random)
+void cycle_set_rule(cycle *c, gumbel_rule rule, uint64_t *random)
 {
     const int64_t width = texts_width(c->of);
     float *input = own(c, (size_t)(c->rows * width), sizeof *input);

@@ -91,7 +91,7 @@ void cycle_free(cycle *generated);
 
 /* Have the cycle's rule be another, of drafts that a model drew which is not far from the target:
  * chains, of which nothing is expected. */
-void cycle_weigh(cycle *generated, gumbel_rule rule, uint64_t *random);
+void cycle_set_rule(cycle *generated, gumbel_rule rule, uint64_t *random);
 
 /* What a verification wrote, [R, M] and [R]: poisoned when made. */
 typedef struct verified_arrays {

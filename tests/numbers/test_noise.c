@@ -257,11 +257,11 @@ static void same_bits_as_the_oracle(void **state)
 static float highest_of(uint32_t r)
 {
     float least = gumbel_block_noise_of(r, 0).least;
-    return fmaxf(gumbel_of_exponential(least),
-                 gumbel_of_exponential(least + gumbel_exponential_of_word(0)));
+    return fmaxf(gumbel_noise_of_exponential(least),
+                 gumbel_noise_of_exponential(least + gumbel_exponential_of_word(0)));
 }
 
-/* gumbel_reach_of_word() passes over no block that could win, and E of a word is the oracle's. */
+/* gumbel_noise_bound_of_word() passes over no block that could win, and E of a word is the oracle's. */
 static void reach_is_a_bound(void **state)
 {
     (void)state;
@@ -269,7 +269,7 @@ static void reach_is_a_bound(void **state)
     double loosest = 0, sum = 0;
     for (uint64_t r = 0; r <= UINT32_MAX; r += r < 1 << 20 ? 1 : step, words++) {
         uint32_t word = r + step > UINT32_MAX ? UINT32_MAX : (uint32_t)r;
-        float reach = gumbel_reach_of_word(word), highest = highest_of(word);
+        float reach = gumbel_noise_bound_of_word(word), highest = highest_of(word);
         if (!(highest <= reach + 1e-4f) ||
             gumbel_exponential_of_word(word) != oracle_exact_exponential(word))
             fail_msg("r %#" PRIx32 ": reach %a, highest noise %a", word, (double)reach,
@@ -282,10 +282,10 @@ static void reach_is_a_bound(void **state)
     print_message("%" PRIu64 " words; reach is %.4f above the highest noise, at most %.4f\n", words,
                   sum / ((1 << 20) - 256), loosest);
     assert_true(loosest < 0.062);
-    assert_true(gumbel_reach_of_word(0) > 46 && gumbel_reach_of_word(0) < 115);
+    assert_true(gumbel_noise_bound_of_word(0) > 46 && gumbel_noise_bound_of_word(0) < 115);
     /* The other end: nobody's own words and block's at once, so by hand. */
-    float lowest = gumbel_of_exponential(gumbel_block_noise_of(UINT32_MAX, 0).least +
-                                         gumbel_exponential_of_word(UINT32_MAX));
+    float lowest = gumbel_noise_of_exponential(gumbel_block_noise_of(UINT32_MAX, 0).least +
+                                               gumbel_exponential_of_word(UINT32_MAX));
     print_message("lowest noise of all: %.5f\n", (double)lowest);
     assert_true(lowest > -3.1456f && lowest < -3.1454f);
 }

@@ -76,7 +76,7 @@ static void multiply(const screened *s, const float *h, float *logits)
     free(packed);
 }
 
-static void mutate(mutant m, gumbel_screen_reach *reach, gumbel_screen_block *block)
+static void mutate(mutant m, gumbel_screen_hidden_error *reach, gumbel_screen_block *block)
 {
     if (m == SMALL_ENTRY)
         reach->outliers *= 0.9f;
@@ -95,25 +95,25 @@ static void check_row(const screened *s, const float *h, mutant m, seen *into)
     int8_t *planes = make_zeroed((size_t)s->parts.columns * 2, 1);
     float *logits = make_zeroed((size_t)rows, sizeof *logits);
     gumbel_screen_planes to = {s->plane, planes, planes + s->parts.columns, 64};
-    gumbel_screen_reach reach;
-    assert_true(gumbel_screen_split(h, columns, &s->header, gamma_of(columns), &to, &reach));
+    gumbel_screen_hidden_error reach;
+    assert_true(gumbel_screen_split_hidden(h, columns, &s->header, gamma_of(columns), &to, &reach));
     multiply(s, h, logits);
     for (int64_t row = 0; row < rows; row++) {
         int32_t high = 0, low = 0;
         gumbel_screen_block block =
             ((const gumbel_screen_block *)(const void *)(s->screen + s->parts.bounds))[row / 64];
-        gumbel_screen_reach own = reach;
+        gumbel_screen_hidden_error own = reach;
         mutate(m, &own, &block);
         for (int64_t i = 0; i < columns; i++) {
             const int byte = byte_of(s, row, i);
             high += byte * to.high[i];
             low += byte * to.low[i];
         }
-        float width = gumbel_screen_width(&own, &block), step = step_of(s, row);
-        float upper = gumbel_screen_end(step, own.unit, (float)s->plane, width, GUMBEL_SCREEN_TINY,
-                                        high, low);
-        float lower = gumbel_screen_end(step, own.unit, (float)s->plane, -width,
-                                        -GUMBEL_SCREEN_TINY, high, low);
+        float width = gumbel_screen_error_width(&own, &block), step = step_of(s, row);
+        float upper = gumbel_screen_bound_logit(step, own.unit, (float)s->plane, width,
+                                                GUMBEL_SCREEN_TINY, high, low);
+        float lower = gumbel_screen_bound_logit(step, own.unit, (float)s->plane, -width,
+                                                -GUMBEL_SCREEN_TINY, high, low);
         double middle = ((double)upper + (double)lower) / 2, half = (double)upper - middle;
         double used = half > 0 ? fabs((double)logits[row] - middle) / half : 0;
         into->checked++;
@@ -128,7 +128,7 @@ static screened screen_of(gumbel_device *device, const generated_head *head, int
 {
     screened s = {.head = head, .screen = make_screen(device, &head->weight).data, .plane = plane};
     memcpy(&s.header, s.screen, sizeof s.header);
-    assert_true(gumbel_screen_lay_out(head->weight.rows, head->weight.cols, &s.parts));
+    assert_true(gumbel_screen_find_parts(head->weight.rows, head->weight.cols, &s.parts));
     return s;
 }
 
@@ -276,7 +276,7 @@ static void bounds_round_outward(void **state)
                             : -(int32_t)((int64_t)high * 256 % (1 << 30));
         float unit = 0x1p-15f * (1 + (float)random_below(&random, 1 << 20) * 0x1p-20f);
         float step = 0x1p-9f * (1 + (float)random_below(&random, 1 << 20) * 0x1p-20f);
-        float end = gumbel_screen_end(step, unit, 256.0f, 0.0f, 0.0f, high, low);
+        float end = gumbel_screen_bound_logit(step, unit, 256.0f, 0.0f, 0.0f, high, low);
         double t = 256.0 * high + low, room = (256.0 * abs(high) + abs(low)) * (double)unit;
         double off = fabs((double)end - (double)step * ((double)unit * t)) / (double)step;
         beyond += off > 0x1p-21 * room;

@@ -26,7 +26,7 @@ static uint32_t allowed(const cpu_edits *e, const cpu_piece *piece, int at)
     uint32_t bits = ~0u;
     int64_t token = piece->token + at;
     GUMBEL_ASSERT(at % 32 == 0 && token % 32 == 0);
-    GUMBEL_ASSERT(token / 32 < gumbel_words_of(e->problem->first_token + e->problem->vocab));
+    GUMBEL_ASSERT(token / 32 < gumbel_mask_words_of(e->problem->first_token + e->problem->vocab));
     GUMBEL_ASSERT(!e->banned || (token >= e->base && (token - e->base) / GUMBEL_BLOCK < e->blocks));
     if (e->problem->request & GUMBEL_REQUEST_MASK)
         bits = (uint32_t)gumbel_problem_mask(e->problem, piece->b)[token >> 5];
@@ -174,7 +174,7 @@ static void add_bias(const gumbel_token_lists *bias, const cpu_piece *piece, int
 static void bias_piece(const cpu_edits *e, const cpu_piece *piece, float *y)
 {
     const gumbel_token_lists *bias = &e->problem->transforms.bias;
-    int64_t row = gumbel_problem_list(e->problem, piece->b), list = bias->offsets[row];
+    int64_t row = gumbel_problem_list_of_row(e->problem, piece->b), list = bias->offsets[row];
     if (is_sorted(e, piece)) {
         const uint32_t *order = e->bias_order + piece->b * e->blocks * CPU_BIASES;
         uint32_t begin, end;
@@ -224,7 +224,7 @@ static int has_seen(const cpu_edits *e, const cpu_counted *c, const cpu_piece *p
     int64_t row = counted_row(e, c, piece->b) * c->words;
     int64_t begin = (piece->token + piece->low - c->first) / 32;
     GUMBEL_ASSERT(begin >= 0 && row >= 0);
-    int64_t end = gumbel_words_of(piece->token + piece->high - c->first);
+    int64_t end = gumbel_mask_words_of(piece->token + piece->high - c->first);
     uint32_t any = 0;
     end = end < c->words ? end : c->words;
     for (int64_t word = begin; word < end; word++)
@@ -238,7 +238,7 @@ static int is_penalised(const cpu_edits *e, const cpu_piece *piece)
         return 0;
     gumbel_penalties q = gumbel_problem_penalties(e->problem, piece->b);
     int any = 0;
-    for (int k = 0; k < e->sources && gumbel_penalties_act(&q); k++)
+    for (int k = 0; k < e->sources && gumbel_penalties_are_active(&q); k++)
         any |= has_seen(e, &e->counted[k], piece);
     return any;
 }
@@ -268,7 +268,7 @@ static void penalise_piece(const cpu_edits *e, const cpu_piece *piece, float *y)
         for (; bits != 0; bits &= bits - 1) {
             int bit = __builtin_ctz(bits);
             float *to = &y[at - piece->low + bit];
-            *to = gumbel_penalise(*to, &q, count_of(e, piece, at, bit, outputs));
+            *to = gumbel_apply_penalties(*to, &q, count_of(e, piece, at, bit, outputs));
         }
     }
 }

@@ -36,12 +36,13 @@ static void carve(gumbel_cursor *cursor, const gumbel_problem *p, cpu_edits *e, 
     e->blocks = (p->first_token + p->vocab - e->base + GUMBEL_BLOCK - 1) / GUMBEL_BLOCK;
     blocks = (size_t)e->blocks;
     GUMBEL_ASSERT(e->blocks >= 0 && e->base <= p->first_token);
-    e->banned = gumbel_carve(cursor, banned, 2 * blocks, sizeof *e->banned);
-    e->bias_ends = gumbel_carve(cursor, biased, blocks, sizeof *e->bias_ends);
-    e->bias_order = gumbel_carve(cursor, biased, CPU_BIASES * blocks, sizeof *e->bias_order);
-    lists->prompt = gumbel_carve(cursor, counted, 2 * blocks, sizeof *lists->prompt);
-    lists->output = gumbel_carve(cursor, counted, 2 * blocks, sizeof *lists->output);
-    lists->counts = gumbel_carve(cursor, counted, GUMBEL_BLOCK * blocks, sizeof *lists->counts);
+    e->banned = gumbel_carve_array(cursor, banned, 2 * blocks, sizeof *e->banned);
+    e->bias_ends = gumbel_carve_array(cursor, biased, blocks, sizeof *e->bias_ends);
+    e->bias_order = gumbel_carve_array(cursor, biased, CPU_BIASES * blocks, sizeof *e->bias_order);
+    lists->prompt = gumbel_carve_array(cursor, counted, 2 * blocks, sizeof *lists->prompt);
+    lists->output = gumbel_carve_array(cursor, counted, 2 * blocks, sizeof *lists->output);
+    lists->counts =
+        gumbel_carve_array(cursor, counted, GUMBEL_BLOCK * blocks, sizeof *lists->counts);
 }
 
 size_t cpu_edits_size(const gumbel_problem *p)
@@ -117,7 +118,7 @@ static void count_ids(const cpu_edits *e, const gumbel_token_lists *lists, int64
 static void sort_biases(const cpu_edits *e, int64_t b)
 {
     const gumbel_token_lists *bias = &e->problem->transforms.bias;
-    int64_t list = gumbel_problem_list(e->problem, b);
+    int64_t list = gumbel_problem_list_of_row(e->problem, b);
     const int32_t *ids = bias->ids + bias->offsets[list];
     int64_t length = bias->offsets[list + 1] - bias->offsets[list];
     GUMBEL_ASSERT(length >= 0 && list >= 0);
@@ -154,7 +155,7 @@ static void count_row(const cpu_lists *lists, int64_t b)
     const cpu_edits *e = lists->edits;
     const gumbel_transforms *t = &e->problem->transforms;
     const gumbel_token_lists *path = &e->problem->path;
-    int64_t list = gumbel_problem_list(e->problem, b);
+    int64_t list = gumbel_problem_list_of_row(e->problem, b);
     uint32_t *prompt = lists->prompt + b * 2 * e->blocks,
              *output = lists->output + b * 2 * e->blocks;
     uint16_t *counts = lists->counts + b * e->blocks * GUMBEL_BLOCK;
@@ -180,7 +181,7 @@ static void sort_rows(void *argument, int32_t index)
     (void)index;
     for (int64_t b; (b = atomic_fetch_add_explicit(&lists->next, 1, memory_order_relaxed)) <
                     e->problem->batch;) {
-        int64_t list = gumbel_problem_list(e->problem, b);
+        int64_t list = gumbel_problem_list_of_row(e->problem, b);
         if (e->banned) {
             ban_others(e, &t->allowed, list, e->banned + b * 2 * e->blocks);
             set_bits(e, &t->banned, list, e->banned + b * 2 * e->blocks);
@@ -219,8 +220,8 @@ void cpu_edits_prepare(cpu_edits *e, cpu_device *cpu, const gumbel_problem *p, v
     if (!(p->request & GUMBEL_REQUEST_BIAS))
         e->bias_ends = e->bias_order = NULL;
     if (p->request & GUMBEL_REQUEST_PENALTIES && p->history.prompt)
-        e->counted[e->sources++] =
-            (cpu_counted){.history = p->history, .words = gumbel_words_of(p->history.vocab_size)};
+        e->counted[e->sources++] = (cpu_counted){
+            .history = p->history, .words = gumbel_mask_words_of(p->history.vocab_size)};
     if (lists_are_counted(p))
         e->counted[e->sources++] = counted_lists(e, &lists);
     else

@@ -26,12 +26,12 @@ static void fill(const cpu_kernels *kernels, gumbel_stream stream, int64_t first
     int64_t high = end / GUMBEL_BLOCK * GUMBEL_BLOCK;
     GUMBEL_ASSERT(first <= end && end - first <= CPU_NOISE_PIECE);
     if (low >= high) {
-        gumbel_noise_fill(stream, (uint32_t)first, end - first, out);
+        gumbel_fill_noise(stream, (uint32_t)first, end - first, out);
         return;
     }
-    gumbel_noise_fill(stream, (uint32_t)first, low - first, out);
+    gumbel_fill_noise(stream, (uint32_t)first, low - first, out);
     kernels->noise(stream, (uint32_t)low, (int)((high - low) / GUMBEL_BLOCK), out + (low - first));
-    gumbel_noise_fill(stream, (uint32_t)high, end - high, out + (high - first));
+    gumbel_fill_noise(stream, (uint32_t)high, end - high, out + (high - first));
 }
 
 /* One thread's share: claim pieces until none is left. */

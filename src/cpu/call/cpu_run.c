@@ -21,10 +21,10 @@ static cpu_slot carve_slot(gumbel_cursor *cursor, const cpu_device *cpu, int64_t
     size_t group = PRODUCT_GROUP * (size_t)cpu->kernels->panel;
     cpu_slot slot = {0};
     slot.summaries =
-        gumbel_carve(cursor, (size_t)batch, (size_t)num_samples, sizeof(gumbel_summary));
-    slot.z = gumbel_carve(cursor, fused ? (size_t)batch : 1, tile + CPU_LANES, sizeof(float));
-    slot.bias = gumbel_carve(cursor, fused, tile, sizeof(float));
-    slot.lanes = gumbel_carve(cursor, fused * group * CPU_LANES, PRODUCT_ROOM, sizeof(float));
+        gumbel_carve_array(cursor, (size_t)batch, (size_t)num_samples, sizeof(gumbel_summary));
+    slot.z = gumbel_carve_array(cursor, fused ? (size_t)batch : 1, tile + CPU_LANES, sizeof(float));
+    slot.bias = gumbel_carve_array(cursor, fused, tile, sizeof(float));
+    slot.lanes = gumbel_carve_array(cursor, fused * group * CPU_LANES, PRODUCT_ROOM, sizeof(float));
     return slot;
 }
 
@@ -38,8 +38,8 @@ static size_t slot_size(const cpu_device *cpu, int64_t batch, int64_t hidden_siz
 
 static float *carve_panels(gumbel_cursor *cursor, int64_t batch, int64_t hidden_size)
 {
-    return gumbel_carve(cursor, (size_t)batch, (size_t)cpu_rounded_up(hidden_size, CPU_CHUNK),
-                        sizeof(float));
+    return gumbel_carve_array(cursor, (size_t)batch, (size_t)cpu_rounded_up(hidden_size, CPU_CHUNK),
+                              sizeof(float));
 }
 
 size_t cpu_workspace_size(const gumbel_device *device, int64_t batch, int64_t hidden_size,
@@ -48,7 +48,8 @@ size_t cpu_workspace_size(const gumbel_device *device, int64_t batch, int64_t hi
     const cpu_device *cpu = (const cpu_device *)device;
     gumbel_cursor cursor = {0};
     carve_panels(&cursor, batch, hidden_size);
-    gumbel_carve(&cursor, (size_t)cpu->threads, slot_size(cpu, batch, hidden_size, num_samples), 1);
+    gumbel_carve_array(&cursor, (size_t)cpu->threads,
+                       slot_size(cpu, batch, hidden_size, num_samples), 1);
     /* Room for the fused way in serves logits too. */
     size_t logits = hidden_size > 0 ? cpu_workspace_size(device, batch, 0, num_samples) : 0;
     return cursor.used > logits ? cursor.used : logits;

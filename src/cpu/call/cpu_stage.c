@@ -22,14 +22,14 @@ void cpu_stage_carve(cpu_stage *stage, gumbel_cursor *cursor, const gumbel_probl
     GUMBEL_ASSERT(stage->peak_room % GUMBEL_BLOCK == 0);
     size_t summaries = p->request & GUMBEL_REQUEST_RAW ? (size_t)threads : 0;
     if (own_values) {
-        stage->values = gumbel_carve(cursor, batch, vocab, sizeof(float));
+        stage->values = gumbel_carve_array(cursor, batch, vocab, sizeof(float));
         stage->stride = p->vocab;
         stage->in_place = p->hidden_size == 0 && !(p->request & GUMBEL_REQUEST_TRANSFORMS);
     }
-    stage->ends = gumbel_carve(cursor, batch, 2 * GUMBEL_BLOCK, sizeof(float));
-    stage->peaks = gumbel_carve(cursor, batch, room, sizeof(float));
-    stage->tops = gumbel_carve(cursor, batch, room / GUMBEL_BLOCK, sizeof(float));
-    stage->raw = gumbel_carve(cursor, summaries, batch, sizeof(gumbel_summary));
+    stage->ends = gumbel_carve_array(cursor, batch, 2 * GUMBEL_BLOCK, sizeof(float));
+    stage->peaks = gumbel_carve_array(cursor, batch, room, sizeof(float));
+    stage->tops = gumbel_carve_array(cursor, batch, room / GUMBEL_BLOCK, sizeof(float));
+    stage->raw = gumbel_carve_array(cursor, summaries, batch, sizeof(gumbel_summary));
     if (summaries == 0)
         stage->raw = NULL;
 }
@@ -45,14 +45,14 @@ float cpu_stage_temperature(const gumbel_problem *p, int64_t b)
 {
     gumbel_row row = gumbel_problem_row(p, b);
     gumbel_rules rules = gumbel_problem_rules(p, b, row.greedy);
-    return rules.before && gumbel_rules_cut(&rules) ? 1.0f : row.inverse_temperature;
+    return rules.before && gumbel_rules_truncate(&rules) ? 1.0f : row.inverse_temperature;
 }
 
 float cpu_stage_scale(const gumbel_problem *p, int64_t b)
 {
     gumbel_row row = gumbel_problem_row(p, b);
     gumbel_rules rules = gumbel_problem_rules(p, b, row.greedy);
-    return rules.before && gumbel_rules_cut(&rules) ? row.inverse_temperature : 1.0f;
+    return rules.before && gumbel_rules_truncate(&rules) ? row.inverse_temperature : 1.0f;
 }
 
 /* Token first_token of row b. */

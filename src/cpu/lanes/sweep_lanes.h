@@ -80,12 +80,13 @@ static inline float screen_threshold(float best)
     return best - fmaf(fabsf(best), 0x1p-19f, 2e-3f);
 }
 
-/* gumbel_reach_of_word(), or a little more. */
+/* gumbel_noise_bound_of_word(), or a little more. */
 LANES v16f lanes_reach(v16u r)
 {
     v16f bits = vf_of_int(vu_of_bits(vf_of_word(r)));
-    float most = GUMBEL_REACH_MOST - (float)(32 - WORD_BITS) * GUMBEL_REACH_SLOPE * 0x1p23f;
-    return vf_fma(bits, vf_set(-GUMBEL_REACH_SLOPE), vf_set(most));
+    float most =
+        GUMBEL_NOISE_BOUND_MAX - (float)(32 - WORD_BITS) * GUMBEL_NOISE_BOUND_SLOPE * 0x1p23f;
+    return vf_fma(bits, vf_set(-GUMBEL_NOISE_BOUND_SLOPE), vf_set(most));
 }
 
 LANES void make_blocks(sweep_blocks *blocks, const sweep_stretch *s, gumbel_stream stream)
@@ -116,7 +117,7 @@ static __attribute__((noinline)) void offer_place(sweep_sample *x, const sweep_s
     if (!(z < INFINITY) || z + x->blocks.reach[b] < screen_threshold(x->summary->best_score))
         return;
     gumbel_block_noise block = gumbel_block_noise_of(x->blocks.r[b], x->blocks.r2[b]);
-    cpu_offer(x->summary, x->candidates, z, gumbel_of_exponential(block.least), s->token + i);
+    cpu_offer(x->summary, x->candidates, z, gumbel_noise_of_exponential(block.least), s->token + i);
 }
 
 /* The same for all blocks of a stretch, of which few can win: their z by two gathers. */
@@ -182,7 +183,7 @@ LANES void score_sixteen(sweep_sample *x, int at)
     for (pass &= (1u << count) - 1; pass != 0; pass &= pass - 1) {
         int i = at + __builtin_ctz(pass);
         cpu_offer(x->summary, x->candidates, gumbel_float_of(w->z[i]),
-                  gumbel_of_token(x->stream, w->token[i]), w->token[i]);
+                  gumbel_noise_of_token(x->stream, w->token[i]), w->token[i]);
     }
 }
 

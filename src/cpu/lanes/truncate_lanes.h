@@ -70,7 +70,7 @@ static int64_t weigh(const cpu_stretch *s, float bound, float largest, cpu_weigh
     return count;
 }
 
-/* gumbel_key(). */
+/* gumbel_key_of_value(). */
 LANES v16u lanes_key(v16f v)
 {
     v16f zero = vf_set(0.0f), plus = vf_add(v, zero);

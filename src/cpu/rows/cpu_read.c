@@ -15,7 +15,7 @@
 static int64_t find_tied_end(const cpu_request *r, int64_t b, float bound, int64_t tied)
 {
     const float *peaks = r->stage.peaks + b * r->stage.peak_room;
-    if (tied == GUMBEL_TIES_STAY)
+    if (tied == GUMBEL_TIES_ALL_KEPT)
         return INT64_MAX;
     GUMBEL_ASSERT(tied >= 0);
     for (int64_t block = 0; block < r->stage.blocks; block++) {
@@ -63,8 +63,8 @@ void cpu_request_cut(cpu_request *r, int64_t b)
     found->empty = !(values.largest * found->scale > -INFINITY);
     if (found->flags || found->empty)
         return;
-    if (gumbel_rules_cut(&rules)) {
-        gumbel_cut cut = cpu_find_cut(r->job.device->kernels, &values, &rules, bins);
+    if (gumbel_rules_truncate(&rules)) {
+        gumbel_cutoff cut = cpu_find_cut(r->job.device->kernels, &values, &rules, bins);
         GUMBEL_ASSERT(cut.bound <= values.largest * found->scale || found->scale != 1.0f);
         found->bound = cut.bound;
         found->tied_end = find_tied_end(r, b, cut.bound, cut.tied);

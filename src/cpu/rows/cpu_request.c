@@ -12,34 +12,36 @@
 static const gumbel_rung screen_rung = {
     .name = "screen",
     .what = "bytes bound every logit, and what may win is scored exactly",
-    .serves = GUMBEL_REQUEST_TRANSFORMS | GUMBEL_NEEDS_OF_CUTS | GUMBEL_NEED_LISTS |
-              GUMBEL_NEED_SAMPLES | GUMBEL_NEED_NOISE | GUMBEL_NEED_SOFT_CAP | GUMBEL_NEED_SCALE |
-              GUMBEL_NEED_BIAS | GUMBEL_NEED_EMPTY,
+    .serves = GUMBEL_REQUEST_TRANSFORMS | GUMBEL_CAPABILITIES_OF_TRUNCATION |
+              GUMBEL_CAPABILITY_LISTS | GUMBEL_CAPABILITY_SAMPLES | GUMBEL_CAPABILITY_NOISE |
+              GUMBEL_CAPABILITY_SOFT_CAP | GUMBEL_CAPABILITY_SCALE | GUMBEL_CAPABILITY_BIAS |
+              GUMBEL_CAPABILITY_EMPTY,
 };
 static const gumbel_rung tiles_rung = {
     .name = "tiles",
     .what = "each tile is drawn from while it is in the caches",
-    .serves = GUMBEL_REQUEST_TRANSFORMS | GUMBEL_NEED_LISTS | GUMBEL_NEED_MASS |
-              GUMBEL_NEED_SAMPLES | GUMBEL_NEED_NOISE | GUMBEL_NEED_SOFT_CAP | GUMBEL_NEED_SCALE |
-              GUMBEL_NEED_BIAS | GUMBEL_NEED_PART | GUMBEL_NEED_EMPTY | GUMBEL_NEED_PRODUCT,
+    .serves = GUMBEL_REQUEST_TRANSFORMS | GUMBEL_CAPABILITY_LISTS | GUMBEL_CAPABILITY_MASS |
+              GUMBEL_CAPABILITY_SAMPLES | GUMBEL_CAPABILITY_NOISE | GUMBEL_CAPABILITY_SOFT_CAP |
+              GUMBEL_CAPABILITY_SCALE | GUMBEL_CAPABILITY_BIAS | GUMBEL_CAPABILITY_PART |
+              GUMBEL_CAPABILITY_EMPTY | GUMBEL_CAPABILITY_PRODUCT,
 };
 static const gumbel_rung rows_rung = {
     .name = "rows",
     .what = "rows are left whole, cut, and drawn from block by block",
-    .serves = GUMBEL_NEED_END - 1,
+    .serves = GUMBEL_CAPABILITY_END - 1,
 };
 
 /* Whether a call needs its rows whole: more than transforms, which only change z. */
 static int needs_rows(const gumbel_problem *p)
 {
-    return !gumbel_rung_serves(&tiles_rung, gumbel_needs_of(p));
+    return !gumbel_rung_supports(&tiles_rung, gumbel_required_capabilities(p));
 }
 
 /* Whether a screen can serve a call, if few enough rows are live; `more` are needs that the problem
  * does not show. */
 static int may_be_screened(const gumbel_problem *p, uint32_t more)
 {
-    return p->screen && gumbel_rung_serves(&screen_rung, gumbel_needs_of(p) | more);
+    return p->screen && gumbel_rung_supports(&screen_rung, gumbel_required_capabilities(p) | more);
 }
 
 /* Whether a call of these rows is served by its screen. */
@@ -55,22 +57,22 @@ static void carve(cpu_request *r, gumbel_cursor *cursor, const gumbel_problem *p
     int raw = (p->request & (GUMBEL_REQUEST_RAW | GUMBEL_REQUEST_LOGITS)) != 0;
     size_t row = (size_t)cpu_rounded_up(p->hidden_size, CPU_CHUNK);
     GUMBEL_ASSERT(p->batch > 0 && threads >= 1);
-    r->rows = gumbel_carve(cursor, batch, 1, sizeof *r->rows);
-    r->summaries = gumbel_carve(cursor, batch, samples, sizeof *r->summaries);
-    r->hidden = gumbel_carve(cursor, raw ? (size_t)threads : 0, row, sizeof *r->hidden);
+    r->rows = gumbel_carve_array(cursor, batch, 1, sizeof *r->rows);
+    r->summaries = gumbel_carve_array(cursor, batch, samples, sizeof *r->summaries);
+    r->hidden = gumbel_carve_array(cursor, raw ? (size_t)threads : 0, row, sizeof *r->hidden);
     cpu_stage_carve(&r->stage, cursor, p, threads, r->processed == NULL);
 }
 
 /* The summaries that a call without such a request is read out of. */
 static gumbel_summary *carve_summaries(gumbel_cursor *cursor, int64_t batch, int32_t num_samples)
 {
-    return gumbel_carve(cursor, (size_t)batch, (size_t)num_samples, sizeof(gumbel_summary));
+    return gumbel_carve_array(cursor, (size_t)batch, (size_t)num_samples, sizeof(gumbel_summary));
 }
 
 /* `cursor` moved on by bytes that another routine has counted. */
 static void count(gumbel_cursor *cursor, size_t bytes)
 {
-    gumbel_carve(cursor, bytes == SIZE_MAX ? 2 : 1, bytes, 1);
+    gumbel_carve_array(cursor, bytes == SIZE_MAX ? 2 : 1, bytes, 1);
 }
 
 /* Bytes of a call without what its request adds. */
@@ -254,7 +256,7 @@ static void read_summaries(const gumbel_problem *p, const gumbel_summary *summar
                                .batch = p->batch,
                                .num_samples = p->sampling.num_samples,
                                .output = output};
-    gumbel_read_out(&call);
+    gumbel_write_outputs(&call);
 }
 
 /* A draw by the full pass. */
@@ -311,9 +313,10 @@ gumbel_status cpu_explain(const gumbel_device *device, const gumbel_problem *p, 
     GUMBEL_FORWARD(cpu_call_size(device, p, 0, &bytes, error));
     gumbel_text_add(text, "rows: %s: %s\n", rung->name, rung->what);
     if (p->screen && rung != &screen_rung)
-        gumbel_text_refusal(text, &screen_rung, gumbel_needs_of(p), cpu_screen_refusal(cpu, p));
+        gumbel_text_add_refusal(text, &screen_rung, gumbel_required_capabilities(p),
+                                cpu_screen_refusal(cpu, p));
     if (rung == &rows_rung)
-        gumbel_text_refusal(text, &tiles_rung, gumbel_needs_of(p), "");
+        gumbel_text_add_refusal(text, &tiles_rung, gumbel_required_capabilities(p), "");
     gumbel_text_add(text, "kernels: %s, %d threads, tiles of %d tokens\n",
                     gumbel_isa_name(cpu->kernels->isa), (int)cpu->threads,
                     (int)(p->hidden_size > 0 ? cpu->fused_tile : cpu->logits_tile));

@@ -99,9 +99,9 @@ static int settle_sample(cpu_judged *j, int32_t sample)
         if (j->stale)
             return 0;
         int passed = value < row->bar || (value == row->bar && token >= row->bar_end);
-        gumbel_verdict verdict = passed ? GUMBEL_VERDICT_CUT : cpu_judge(j, token, value);
-        if (verdict != GUMBEL_VERDICT_CUT)
-            return verdict == GUMBEL_VERDICT_KEPT;
+        gumbel_token_verdict verdict = passed ? GUMBEL_TOKEN_TRUNCATED : cpu_judge(j, token, value);
+        if (verdict != GUMBEL_TOKEN_TRUNCATED)
+            return verdict == GUMBEL_TOKEN_KEPT;
         raise_bar(row, value, j->rules.exact ? token : INT64_MIN);
         raise_bar(row, cpu_judge_floor(j), INT64_MAX);
         draw_again(screen, j->b, sample, j->thread);

@@ -142,7 +142,7 @@ static int64_t count_above(const cpu_judged *j, const cpu_values *values, float 
 
 /* Where ties are broken by id, tokens that tie may come before this one or not; it itself is among
  * them. */
-static gumbel_verdict judge_top_k(cpu_judged *j, float value)
+static gumbel_token_verdict judge_top_k(cpu_judged *j, float value)
 {
     int exact = j->rules.exact;
     float below = exact ? nextafterf(value, -INFINITY) : value;
@@ -150,8 +150,8 @@ static gumbel_verdict judge_top_k(cpu_judged *j, float value)
     for (int32_t most_scored = CPU_SCREEN_CHUNK;; most_scored *= 2) {
         int64_t least = count_above(j, &j->lower, value);
         int64_t most = count_above(j, &j->upper, below) - exact;
-        gumbel_verdict verdict = gumbel_judge_top_k(j->rules.top_k, least, most);
-        if (verdict != GUMBEL_VERDICT_OPEN || score_between(j, beside, value, most_scored) == 0)
+        gumbel_token_verdict verdict = gumbel_judge_top_k(j->rules.top_k, least, most);
+        if (verdict != GUMBEL_TOKEN_UNDECIDED || score_between(j, beside, value, most_scored) == 0)
             return verdict;
     }
 }
@@ -231,8 +231,8 @@ typedef struct weighed {
  * the latter kind is inexact, `known` says so, and the cut is exact. */
 static weighed find_weighed(const cpu_judged *j, int known)
 {
-    gumbel_cut first = gumbel_cut_first(&j->rules, j->largest);
-    gumbel_cut all = gumbel_cut_weighed(&j->rules, first);
+    gumbel_cutoff first = gumbel_cutoff_before_top_k(&j->rules, j->largest);
+    gumbel_cutoff all = gumbel_cutoff_before_top_p(&j->rules, first);
     weighed w = {all.bound, all.bound, 0};
     if (j->rules.joint || j->rules.top_k == 0)
         return w;
@@ -246,14 +246,14 @@ static weighed find_weighed(const cpu_judged *j, int known)
         return w;
     w.least = w.most;
     if (lower.reached && j->rules.exact) {
-        gumbel_cut cut = gumbel_cut_top_k(&j->rules, lower.value, (int64_t)lower.above);
+        gumbel_cutoff cut = gumbel_cutoff_by_top_k(&j->rules, lower.value, (int64_t)lower.above);
         uint64_t each = gumbel_token_mass(gumbel_exp(cut.bound - j->largest));
         w.gone = (gumbel_wide)((int64_t)lower.at - cut.tied) * each;
     }
     return w;
 }
 
-static gumbel_verdict weigh_token(const cpu_judged *j, int64_t token, float value, weighed w)
+static gumbel_token_verdict weigh_token(const cpu_judged *j, int64_t token, float value, weighed w)
 {
     float next = nextafterf(value, INFINITY);
     gumbel_wide own = gumbel_token_mass(gumbel_exp(value - j->largest));
@@ -269,21 +269,21 @@ static gumbel_verdict weigh_token(const cpu_judged *j, int64_t token, float valu
     gumbel_wide rest_most = weigh(j, &j->upper, w.most) - before_most + (gumbel_wide)s.count * own;
     int64_t tokens = j->screen->exact.problem->vocab;
     if (rest_most < w.gone || rest_least > rest_most)
-        return GUMBEL_VERDICT_OPEN;
+        return GUMBEL_TOKEN_UNDECIDED;
     rest_least = rest_least > w.gone ? rest_least - w.gone : 0;
     return gumbel_judge_top_p(j->rules.top_p,
-                              gumbel_mass_between(before_least, before_most, tokens),
-                              gumbel_mass_between(rest_least, rest_most - w.gone, tokens));
+                              gumbel_bound_mass_sum(before_least, before_most, tokens),
+                              gumbel_bound_mass_sum(rest_least, rest_most - w.gone, tokens));
 }
 
 /* By the ends, and by more exact values, the largest first, until they tell. */
-static gumbel_verdict judge_top_p(cpu_judged *j, int64_t token, float value)
+static gumbel_token_verdict judge_top_p(cpu_judged *j, int64_t token, float value)
 {
     int known = 0;
     for (int64_t n = CPU_SCREEN_CHUNK;; n *= 2) {
         weighed w = find_weighed(j, known);
-        gumbel_verdict verdict = weigh_token(j, token, value, w);
-        if (verdict != GUMBEL_VERDICT_OPEN || known || j->left <= 0)
+        gumbel_token_verdict verdict = weigh_token(j, token, value, w);
+        if (verdict != GUMBEL_TOKEN_UNDECIDED || known || j->left <= 0)
             return verdict;
         float least = fmaxf(nth_upper(j, n), w.most);
         known = score_between(j, least, INFINITY, INT32_MAX) == 0 && least <= w.most;
@@ -292,17 +292,17 @@ static gumbel_verdict judge_top_p(cpu_judged *j, int64_t token, float value)
 
 /* ------------------------------------------------------------------------------- verdicts ---- */
 
-gumbel_verdict cpu_judge(cpu_judged *j, int64_t token, float value)
+gumbel_token_verdict cpu_judge(cpu_judged *j, int64_t token, float value)
 {
-    gumbel_verdict verdict = GUMBEL_VERDICT_KEPT;
+    gumbel_token_verdict verdict = GUMBEL_TOKEN_KEPT;
     if (j->rules.min_p > 0.0f &&
         value < gumbel_min_p_bound(j->largest, gumbel_log_min_p(j->rules.min_p)))
-        return GUMBEL_VERDICT_CUT;
+        return GUMBEL_TOKEN_TRUNCATED;
     if (j->rules.top_k > 0)
         verdict = judge_top_k(j, value);
-    if (verdict == GUMBEL_VERDICT_KEPT && j->rules.top_p < 1.0f)
+    if (verdict == GUMBEL_TOKEN_KEPT && j->rules.top_p < 1.0f)
         verdict = judge_top_p(j, token, value);
-    return j->stale ? GUMBEL_VERDICT_OPEN : verdict;
+    return j->stale ? GUMBEL_TOKEN_UNDECIDED : verdict;
 }
 
 float cpu_judge_floor(const cpu_judged *j)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A row whose truncation is told by the two ends of its values (maths/screen_cut.h). Values that
+ * A row whose truncation is told by the two ends of its values (maths/screen_truncation.h). Values that
  * decide are scored exactly, and stand in place of both ends from then on.
  */
 #ifndef GUMBEL_CPU_SCREEN_JUDGE_H
 #define GUMBEL_CPU_SCREEN_JUDGE_H
 
 #include "cpu/call/screen/cpu_screen.h"
-#include "maths/screen_cut.h"
+#include "maths/screen_truncation.h"
 
 typedef struct cpu_judged {
     cpu_screen *screen;
@@ -34,7 +34,7 @@ int cpu_judge_begin(cpu_judged *judged, cpu_screen *screen, int64_t b, int32_t t
 float cpu_judge_value(cpu_judged *judged, int64_t token);
 
 /* Whether a token stays, whose value is exact. */
-gumbel_verdict cpu_judge(cpu_judged *judged, int64_t token, float value);
+gumbel_token_verdict cpu_judge(cpu_judged *judged, int64_t token, float value);
 
 /* A value below which all tokens are known to be removed. */
 float cpu_judge_floor(const cpu_judged *judged);

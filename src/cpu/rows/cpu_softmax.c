@@ -156,7 +156,8 @@ gumbel_status cpu_softmax(gumbel_device *device, const gumbel_problem *p, float 
     if (p->request)
         GUMBEL_FORWARD(cpu_process(device, p, probabilities, stride, workspace, error));
     /* Less than the summaries that every thread's slot has room for. */
-    job.sums = gumbel_carve(&cursor, (size_t)cpu->threads, (size_t)p->batch, sizeof *job.sums);
+    job.sums =
+        gumbel_carve_array(&cursor, (size_t)cpu->threads, (size_t)p->batch, sizeof *job.sums);
     for (int64_t i = 0; i < cpu->threads * p->batch; i++)
         job.sums[i] = (row_sum){0, -INFINITY, 0};
     /* A whole row takes all steps while it is in the caches; pieces of one wait for each other. */

@@ -21,7 +21,7 @@ static uint32_t bin_edge(const cpu_tally *t, uint32_t low, uint32_t high, uint32
     GUMBEL_ASSERT(low <= end);
     while (low < end) {
         uint32_t middle = low + (end - low) / 2;
-        if (cpu_tally_bin(t, gumbel_of_key(middle)) < bin)
+        if (cpu_tally_bin(t, gumbel_value_of_key(middle)) < bin)
             low = middle + 1;
         else
             end = middle;
@@ -53,13 +53,14 @@ static cpu_landing descend(const cpu_kernels *kernels, const cpu_values *values,
                            gumbel_wide needed, float floor, int rough, cpu_weight *bins)
 {
     cpu_landing landing = {0};
-    uint32_t low = gumbel_key(floor), high = gumbel_key(values->largest * values->scale);
+    uint32_t low = gumbel_key_of_value(floor),
+             high = gumbel_key_of_value(values->largest * values->scale);
     GUMBEL_ASSERT(values->scale >= 0.0f && bins);
     /* Tokens spread better over bins of equal width than over floats; but only the latter end. */
     for (int first = 1; low <= high; first = 0) {
         int bits = low == high ? 0 : 32 - __builtin_clz(high - low);
-        cpu_tally t = {.low = gumbel_of_key(low),
-                       .high = gumbel_of_key(high),
+        cpu_tally t = {.low = gumbel_value_of_key(low),
+                       .high = gumbel_value_of_key(high),
                        .low_key = low,
                        .shift = bits > CPU_BIN_BITS ? bits - CPU_BIN_BITS : 0,
                        .by_mass = by_mass,
@@ -78,7 +79,7 @@ static cpu_landing descend(const cpu_kernels *kernels, const cpu_values *values,
         low = start;
         if (rough || (t.slope == 0.0f && t.shift == 0)) {
             landing.reached = 1;
-            landing.value = gumbel_of_key(low);
+            landing.value = gumbel_value_of_key(low);
             return landing;
         }
     }
@@ -127,14 +128,14 @@ cpu_landing cpu_nth_largest(const cpu_kernels *kernels, const cpu_values *values
 }
 
 /* top_k within what `cut` keeps; *excess is how many tokens of the new cut's value go. */
-static gumbel_cut cut_top_k(const cpu_kernels *kernels, const cpu_values *values,
-                            const gumbel_rules *rules, gumbel_cut cut, int64_t *excess,
-                            cpu_weight *bins)
+static gumbel_cutoff cut_top_k(const cpu_kernels *kernels, const cpu_values *values,
+                               const gumbel_rules *rules, gumbel_cutoff cut, int64_t *excess,
+                               cpu_weight *bins)
 {
     cpu_landing k = cpu_nth_largest(kernels, values, rules->top_k, cut.bound, bins);
     if (!k.reached)
         return cut;
-    gumbel_cut own = gumbel_cut_top_k(rules, k.value, (int64_t)k.above);
+    gumbel_cutoff own = gumbel_cutoff_by_top_k(rules, k.value, (int64_t)k.above);
     if (rules->exact) {
         *excess = (int64_t)k.at - own.tied;
         GUMBEL_ASSERT(own.tied > 0 && *excess >= 0);
@@ -175,18 +176,18 @@ static float guess_nucleus(const cpu_kernels *kernels, const cpu_values *values,
 
 /* top_p of what min_p and top_k leave it, `behind` less `excess` of its tied tokens, where they
  * keep `cut`; jointly, of all that counts. */
-static gumbel_cut cut_top_p(const cpu_kernels *kernels, const cpu_values *values,
-                            const gumbel_rules *rules, gumbel_cut behind, int64_t excess,
-                            gumbel_cut cut, cpu_weight *bins)
+static gumbel_cutoff cut_top_p(const cpu_kernels *kernels, const cpu_values *values,
+                               const gumbel_rules *rules, gumbel_cutoff behind, int64_t excess,
+                               gumbel_cutoff cut, cpu_weight *bins)
 {
     float m = values->largest;
     gumbel_wide mass, gone = gumbel_token_mass(gumbel_exp(behind.bound - m));
-    int64_t count = weigh(kernels, values, gumbel_cut_weighed(rules, behind).bound, &mass);
+    int64_t count = weigh(kernels, values, gumbel_cutoff_before_top_p(rules, behind).bound, &mass);
     mass -= rules->joint ? 0 : gone * (uint64_t)excess;
-    gumbel_wide needed = gumbel_nucleus(rules->top_p, mass);
+    gumbel_wide needed = gumbel_nucleus_mass(rules->top_p, mass);
     GUMBEL_ASSERT(needed <= mass);
     GUMBEL_ASSERT(rules->top_p > 0.0f && rules->top_p < 1.0f);
-    float floor = gumbel_nucleus_begin(m, mass - needed, count, cut), guess = floor;
+    float floor = gumbel_nucleus_search_start(m, mass - needed, count, cut), guess = floor;
     if (count >= CPU_SAMPLE_TOKENS)
         guess = guess_nucleus(kernels, values, mass - needed, floor, bins);
     cpu_landing p = cpu_descend(kernels, values, 1, needed, guess, bins);
@@ -195,19 +196,20 @@ static gumbel_cut cut_top_p(const cpu_kernels *kernels, const cpu_values *values
     if (!p.reached)
         return cut;
     uint64_t each = gumbel_token_mass(gumbel_exp(p.value - m));
-    return gumbel_stricter(cut, gumbel_cut_top_p(rules->exact, p.value, needed, p.above, each));
+    return gumbel_stricter_cutoff(
+        cut, gumbel_cutoff_by_top_p(rules->exact, p.value, needed, p.above, each));
 }
 
-gumbel_cut cpu_find_cut(const cpu_kernels *kernels, const cpu_values *values,
-                        const gumbel_rules *rules, cpu_weight *bins)
+gumbel_cutoff cpu_find_cut(const cpu_kernels *kernels, const cpu_values *values,
+                           const gumbel_rules *rules, cpu_weight *bins)
 {
     cpu_values unscaled = *values;
     unscaled.scale = 1.0f;
-    gumbel_cut behind = gumbel_cut_first(rules, values->largest);
+    gumbel_cutoff behind = gumbel_cutoff_before_top_k(rules, values->largest);
     int64_t excess = 0;
     if (rules->top_k > 0)
         behind = cut_top_k(kernels, &unscaled, rules, behind, &excess, bins);
-    gumbel_cut cut = gumbel_cut_others(rules, behind, values->largest);
+    gumbel_cutoff cut = gumbel_cutoff_without_top_p(rules, behind, values->largest);
     if (rules->top_p < 1.0f)
         cut = cut_top_p(kernels, &unscaled, rules, behind, excess, cut, bins);
     return cut;

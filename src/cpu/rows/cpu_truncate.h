@@ -25,7 +25,7 @@ cpu_landing cpu_nth_largest(const cpu_kernels *kernels, const cpu_values *values
                             float floor, cpu_weight *bins);
 
 /* The cut of a row by its rules. */
-gumbel_cut cpu_find_cut(const cpu_kernels *kernels, const cpu_values *values,
-                        const gumbel_rules *rules, cpu_weight *bins);
+gumbel_cutoff cpu_find_cut(const cpu_kernels *kernels, const cpu_values *values,
+                           const gumbel_rules *rules, cpu_weight *bins);
 
 #endif

@@ -190,10 +190,10 @@ gumbel_status cuda_find_listed(gumbel_device *device, const gumbel_problem *list
 extern const gumbel_rank_calls cuda_rank_calls;
 gumbel_status cuda_edit(gumbel_device *device, const gumbel_problem *problem, float *rows,
                         int64_t stride, void *workspace, gumbel_error *error);
-gumbel_status cuda_peers_make(gumbel_device *device, gumbel_peers *peers, gumbel_peer_card *card,
+gumbel_status cuda_peers_make(gumbel_device *device, gumbel_peers *peers, gumbel_peer_handle *card,
                               gumbel_error *error);
 gumbel_status cuda_peers_join(gumbel_device *device, gumbel_peers *peers,
-                              const gumbel_peer_card *cards, gumbel_error *error);
+                              const gumbel_peer_handle *cards, gumbel_error *error);
 void cuda_peers_part(gumbel_device *device, gumbel_peers *peers);
 gumbel_status cuda_advance(gumbel_device *device, void *stream, const gumbel_step *step,
                            gumbel_error *error);

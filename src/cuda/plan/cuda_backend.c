@@ -22,7 +22,7 @@ static void begin(cuda_job *job, const cuda_plan *plan, gumbel_problem *problem,
     job->params.inverse_cap = cuda_inverse_cap(problem);
     job->params.summaries = job->workspace.summaries;
     job->params.shared_floors = job->workspace.floors;
-    job->params.multiply_only = (plan->needs & GUMBEL_NEED_PRODUCT) && !job->params.stored;
+    job->params.multiply_only = (plan->needs & GUMBEL_CAPABILITY_PRODUCT) && !job->params.stored;
 }
 
 /* Elements from one row to the next of logits that a product stores. */
@@ -121,7 +121,7 @@ gumbel_status cuda_partial(gumbel_device *device, const gumbel_problem *problem,
                            gumbel_summary *summaries, void *workspace, gumbel_error *error)
 {
     cuda_job job = {.params.partials = summaries};
-    return start(&job, device, problem, GUMBEL_NEED_PART, workspace, error);
+    return start(&job, device, problem, GUMBEL_CAPABILITY_PART, workspace, error);
 }
 
 gumbel_status cuda_sample(gumbel_device *device, const gumbel_problem *problem,
@@ -197,7 +197,7 @@ gumbel_status cuda_multiply(gumbel_device *device, const gumbel_problem *problem
                             gumbel_error *error)
 {
     cuda_job job = {0};
-    return start(&job, device, problem, GUMBEL_NEED_PRODUCT, workspace, error);
+    return start(&job, device, problem, GUMBEL_CAPABILITY_PRODUCT, workspace, error);
 }
 
 gumbel_status cuda_store(gumbel_device *device, const gumbel_problem *problem, float *logits,
@@ -207,14 +207,14 @@ gumbel_status cuda_store(gumbel_device *device, const gumbel_problem *problem, f
     GUMBEL_ASSERT(problem->hidden_size > 0 && !problem->request && !problem->with_mass);
     if (problem->end_token <= problem->first_token)
         return GUMBEL_OK;
-    return start(&job, device, problem, GUMBEL_NEED_PRODUCT, workspace, error);
+    return start(&job, device, problem, GUMBEL_CAPABILITY_PRODUCT, workspace, error);
 }
 
 gumbel_status cuda_process(gumbel_device *device, const gumbel_problem *problem, float *processed,
                            int64_t stride, void *workspace, gumbel_error *error)
 {
     cuda_job job = {.processed = processed, .processed_stride = stride};
-    return start(&job, device, problem, GUMBEL_NEED_ROWS, workspace, error);
+    return start(&job, device, problem, GUMBEL_CAPABILITY_ROWS, workspace, error);
 }
 
 /* The product's rows are edited where it stored them; no rung has to be chosen. */

@@ -7,8 +7,8 @@
 
 /* What of a call's needs concerns a product that only stores its logits; what it is asked for then.
  */
-#define NEEDS_OF_A_STORE      GUMBEL_NEED_BIAS
-#define NEEDS_OF_STORE(needs) (((needs)&NEEDS_OF_A_STORE) | GUMBEL_NEED_PRODUCT)
+#define NEEDS_OF_A_STORE      GUMBEL_CAPABILITY_BIAS
+#define NEEDS_OF_STORE(needs) (((needs)&NEEDS_OF_A_STORE) | GUMBEL_CAPABILITY_PRODUCT)
 
 /* A rung by its name, as a bit of a choice; 0 where there is none. */
 static uint32_t bit_of(const char *name, size_t length)
@@ -59,7 +59,7 @@ static const cuda_product *choose_product(const cuda_device *cuda, const gumbel_
     int turn = 0;
     for (int i; (i = next_rung(cuda, 0, CUDA_PRODUCTS, &turn)) >= 0;) {
         const cuda_product *product = &cuda_products[i];
-        if (gumbel_rung_serves(&product->rung, needs) &&
+        if (gumbel_rung_supports(&product->rung, needs) &&
             !(product->refuses && product->refuses(cuda, p)))
             return product;
     }
@@ -72,7 +72,7 @@ static const cuda_rows *choose_rows(const cuda_device *cuda, const gumbel_proble
     int turn = 0;
     for (int i; (i = next_rung(cuda, CUDA_PRODUCTS, CUDA_ROW_RUNGS, &turn)) >= 0;) {
         const cuda_rows *rows = &cuda_row_rungs[i];
-        if (gumbel_rung_serves(&rows->rung, needs) &&
+        if (gumbel_rung_supports(&rows->rung, needs) &&
             !(rows->refuses && rows->refuses(cuda, p, handed)))
             return rows;
     }
@@ -83,7 +83,7 @@ static gumbel_status refuse(uint32_t needs, gumbel_error *error)
 {
     char names[160] = "a plain draw";
     gumbel_text text = {names, sizeof names, 0};
-    gumbel_text_needs(&text, needs);
+    gumbel_text_add_capabilities(&text, needs);
     return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "options.rungs",
                        "none of the rungs that are not left out serves this call: %s", names);
 }
@@ -102,10 +102,10 @@ gumbel_problem cuda_masked(const gumbel_problem *problem)
 gumbel_status cuda_plan_call(cuda_plan *plan, const cuda_device *cuda, const gumbel_problem *p,
                              uint32_t more, gumbel_error *error)
 {
-    uint32_t needs = gumbel_needs_of(p) | more, offered = 0;
+    uint32_t needs = gumbel_required_capabilities(p) | more, offered = 0;
     *plan = (cuda_plan){.needs = needs};
     GUMBEL_ASSERT(p->batch > 0 && !(p->request & GUMBEL_REQUEST_ALLOWED));
-    if (p->hidden_size > 0 && !(needs & GUMBEL_NEED_EMPTY)) {
+    if (p->hidden_size > 0 && !(needs & GUMBEL_CAPABILITY_EMPTY)) {
         plan->product = choose_product(cuda, p, needs);
         if (plan->product)
             return GUMBEL_OK;
@@ -145,9 +145,10 @@ static void carve_draws(gumbel_cursor *cursor, const cuda_device *cuda, size_t b
         count = count > sm80 ? count : sm80;
         count = count > sm90 ? count : sm90;
     }
-    workspace->summaries = gumbel_carve(cursor, count, 1, sizeof(gumbel_summary));
+    workspace->summaries = gumbel_carve_array(cursor, count, 1, sizeof(gumbel_summary));
     workspace->summaries_most = count;
-    workspace->floors = gumbel_carve(cursor, batch, samples, CUDA_FLOOR_WORDS * sizeof(uint64_t));
+    workspace->floors =
+        gumbel_carve_array(cursor, batch, samples, CUDA_FLOOR_WORDS * sizeof(uint64_t));
 }
 
 size_t cuda_most(const gumbel_device *device, const gumbel_limits *limits)
@@ -165,8 +166,8 @@ size_t cuda_most(const gumbel_device *device, const gumbel_limits *limits)
                             .sampling.num_samples = (int32_t)samples};
         cuda_carve_screen(&cursor, cuda, &p, &workspace);
         if (limits->requests)
-            gumbel_carve(&cursor, (size_t)most, CUDA_SCREEN_EXACT_MOST,
-                         sizeof *workspace.screen.exact);
+            gumbel_carve_array(&cursor, (size_t)most, CUDA_SCREEN_EXACT_MOST,
+                               sizeof *workspace.screen.exact);
     }
     if (limits->requests)
         cuda_carve_most(&cursor, cuda, limits);
@@ -178,12 +179,12 @@ cuda_workspace cuda_plan_carve(const cuda_plan *plan, gumbel_cursor *cursor,
 {
     cuda_workspace workspace = {NULL};
     if (cuda_makes_mask(p))
-        workspace.allowed = gumbel_carve(cursor, (size_t)p->batch, (size_t)cuda_allowed_words(p),
-                                         sizeof *workspace.allowed);
+        workspace.allowed = gumbel_carve_array(
+            cursor, (size_t)p->batch, (size_t)cuda_allowed_words(p), sizeof *workspace.allowed);
     carve_draws(cursor, cuda, (size_t)p->batch, (size_t)p->sampling.num_samples, &workspace);
     if (p->hidden_size > 0 && plan->rows && plan->rows->run != cuda_run_nothing && !plan->stays)
-        workspace.logits = gumbel_carve(cursor, (size_t)p->batch, (size_t)cuda_row_stride(p),
-                                        sizeof *workspace.logits);
+        workspace.logits = gumbel_carve_array(cursor, (size_t)p->batch, (size_t)cuda_row_stride(p),
+                                              sizeof *workspace.logits);
     if (plan->product && plan->product->carve)
         plan->product->carve(cursor, cuda, p, &workspace);
     if (plan->rows && plan->rows->carve)
@@ -243,12 +244,12 @@ static void tell_products(gumbel_text *text, const cuda_device *cuda, const gumb
         const cuda_product *other = &cuda_products[i];
         if (other == plan->product)
             break;
-        gumbel_text_refusal(text, &other->rung, needs,
-                            other->refuses ? other->refuses(cuda, p) : "");
+        gumbel_text_add_refusal(text, &other->rung, needs,
+                                other->refuses ? other->refuses(cuda, p) : "");
     }
     if (plan->rows) {
         gumbel_text_add(text, "  stored, as a draw between tiles does not serve ");
-        gumbel_text_needs(text, plan->needs & ~plan->product->rung.serves);
+        gumbel_text_add_capabilities(text, plan->needs & ~plan->product->rung.serves);
         gumbel_text_add(text, "\n");
     }
 }
@@ -264,8 +265,8 @@ static void tell_rows(gumbel_text *text, const cuda_device *cuda, const gumbel_p
         const cuda_rows *other = &cuda_row_rungs[i];
         if (other == plan->rows)
             break;
-        gumbel_text_refusal(text, &other->rung, needs,
-                            other->refuses ? other->refuses(cuda, p, offered) : "");
+        gumbel_text_add_refusal(text, &other->rung, needs,
+                                other->refuses ? other->refuses(cuda, p, offered) : "");
     }
 }
 

@@ -9,8 +9,9 @@
 
 /* What a draw that goes through the tiles of a product serves. */
 #define NEEDS_OF_TILES                                                                             \
-    (GUMBEL_NEED_MASS | GUMBEL_NEED_SAMPLES | GUMBEL_NEED_SOFT_CAP | GUMBEL_NEED_SCALE |           \
-     GUMBEL_NEED_BIAS | GUMBEL_NEED_PART | GUMBEL_NEED_PRODUCT)
+    (GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITY_SAMPLES | GUMBEL_CAPABILITY_SOFT_CAP |             \
+     GUMBEL_CAPABILITY_SCALE | GUMBEL_CAPABILITY_BIAS | GUMBEL_CAPABILITY_PART |                   \
+     GUMBEL_CAPABILITY_PRODUCT)
 
 static const char *hopper_refuses(const cuda_device *cuda, const gumbel_problem *p)
 {
@@ -97,7 +98,7 @@ const cuda_product cuda_products[CUDA_PRODUCTS] = {
         .rung = {.name = "screen",
                  .what = "a copy of a byte a weight tells what can win, which alone is multiplied",
                  .kernels = "screen_score.cu, screen_draw.cu, fused_again_sm90.cu",
-                 .serves = GUMBEL_REQUEST_MASK | GUMBEL_NEED_SAMPLES},
+                 .serves = GUMBEL_REQUEST_MASK | GUMBEL_CAPABILITY_SAMPLES},
         .refuses = screen_refuses,
         .carve = cuda_carve_screen,
         .run = cuda_run_screen,
@@ -108,9 +109,11 @@ const cuda_product cuda_products[CUDA_PRODUCTS] = {
                  .kernels = "screen_score.cu, screen_draw.cu, screen_rows.cu, "
                             "fused_again_sm90.cu, request_team.cu",
                  .serves = GUMBEL_REQUEST_MASK | GUMBEL_REQUEST_RANKS | GUMBEL_REQUEST_KEPT |
-                           GUMBEL_REQUEST_TOP | (GUMBEL_NEEDS_OF_CUTS & ~GUMBEL_NEED_JOINT) |
-                           GUMBEL_NEED_MASS | GUMBEL_NEED_NOISE | GUMBEL_NEED_SAMPLES,
-                 .wants = GUMBEL_NEED_TOP_K},
+                           GUMBEL_REQUEST_TOP |
+                           (GUMBEL_CAPABILITIES_OF_TRUNCATION & ~GUMBEL_CAPABILITY_JOINT) |
+                           GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITY_NOISE |
+                           GUMBEL_CAPABILITY_SAMPLES,
+                 .wants = GUMBEL_CAPABILITY_TOP_K},
         .refuses = screen_cut_refuses,
         .carve = cuda_carve_screen_cut,
         .run = cuda_run_screen_cut,
@@ -145,7 +148,8 @@ const cuda_product cuda_products[CUDA_PRODUCTS] = {
 
 /* What a draw from logits serves that reads them once. */
 #define NEEDS_OF_A_DRAW                                                                            \
-    (GUMBEL_NEED_SAMPLES | GUMBEL_NEED_SOFT_CAP | GUMBEL_NEED_SCALE | GUMBEL_NEED_PART)
+    (GUMBEL_CAPABILITY_SAMPLES | GUMBEL_CAPABILITY_SOFT_CAP | GUMBEL_CAPABILITY_SCALE |            \
+     GUMBEL_CAPABILITY_PART)
 
 static const char *pivots_refuse(const cuda_device *cuda, const gumbel_problem *p, uint32_t handed)
 {
@@ -186,16 +190,16 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
         .rung = {.name = "nothing",
                  .what = "no token counts: outputs say so",
                  .kernels = "finish.cu",
-                 .serves = GUMBEL_NEED_EMPTY | GUMBEL_NEED_MASS | GUMBEL_NEED_NOISE |
-                           GUMBEL_NEED_PRODUCT | NEEDS_OF_A_DRAW,
-                 .wants = GUMBEL_NEED_EMPTY},
+                 .serves = GUMBEL_CAPABILITY_EMPTY | GUMBEL_CAPABILITY_MASS |
+                           GUMBEL_CAPABILITY_NOISE | GUMBEL_CAPABILITY_PRODUCT | NEEDS_OF_A_DRAW,
+                 .wants = GUMBEL_CAPABILITY_EMPTY},
         .run = cuda_run_nothing,
     },
     {
         .rung = {.name = "draw",
                  .what = "the draw from logits, read once",
                  .kernels = "logits.cu",
-                 .serves = GUMBEL_NEED_MASS | GUMBEL_NEED_NOISE | NEEDS_OF_A_DRAW},
+                 .serves = GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITY_NOISE | NEEDS_OF_A_DRAW},
         .run = cuda_run_logits,
     },
     {
@@ -209,8 +213,8 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
         .rung = {.name = "edit",
                  .what = "logits are edited, then drawn from",
                  .kernels = "request_edit.cu, logits.cu",
-                 .serves = GUMBEL_REQUEST_TRANSFORMS | GUMBEL_NEED_LISTS | GUMBEL_NEED_MASS |
-                           GUMBEL_NEED_NOISE | NEEDS_OF_A_DRAW},
+                 .serves = GUMBEL_REQUEST_TRANSFORMS | GUMBEL_CAPABILITY_LISTS |
+                           GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITY_NOISE | NEEDS_OF_A_DRAW},
         .carve = cuda_carve_edited,
         .run = cuda_run_edited,
     },
@@ -218,7 +222,7 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
         .rung = {.name = "pivots",
                  .what = "rows are drawn from before they are cut, by CTAs that hold a part each",
                  .kernels = "logits.cu, request_pivots.cu",
-                 .serves = GUMBEL_REQUEST_TRUNCATION | GUMBEL_NEED_TOP_P},
+                 .serves = GUMBEL_REQUEST_TRUNCATION | GUMBEL_CAPABILITY_TOP_P},
         .takes = CUDA_HANDS_DRAWS,
         .refuses = pivots_refuse,
         .carve = cuda_carve_pivots,
@@ -230,9 +234,10 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
                  .kernels = "request_blocks.cu, request_team.cu",
                  .serves = GUMBEL_REQUEST_MASK | GUMBEL_REQUEST_PENALTIES | GUMBEL_REQUEST_RANKS |
                            GUMBEL_REQUEST_KEPT | GUMBEL_REQUEST_TOP | GUMBEL_REQUEST_LOGITS |
-                           (GUMBEL_NEEDS_OF_CUTS & ~GUMBEL_NEED_JOINT) | GUMBEL_NEED_MASS |
-                           GUMBEL_NEED_NOISE | GUMBEL_NEED_SAMPLES,
-                 .wants = GUMBEL_NEED_TOP_K | GUMBEL_NEED_MIN_P},
+                           (GUMBEL_CAPABILITIES_OF_TRUNCATION & ~GUMBEL_CAPABILITY_JOINT) |
+                           GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITY_NOISE |
+                           GUMBEL_CAPABILITY_SAMPLES,
+                 .wants = GUMBEL_CAPABILITY_TOP_K | GUMBEL_CAPABILITY_MIN_P},
         .takes = CUDA_HANDS_PEAKS | CUDA_HANDS_STRIPS,
         .refuses = bounded_refuses,
         .carve = cuda_carve_bounded,
@@ -244,9 +249,10 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
                  .kernels = "request_blocks.cu, request_team.cu",
                  .serves = GUMBEL_REQUEST_MASK | GUMBEL_REQUEST_PENALTIES | GUMBEL_REQUEST_RANKS |
                            GUMBEL_REQUEST_KEPT | GUMBEL_REQUEST_TOP | GUMBEL_REQUEST_LOGITS |
-                           (GUMBEL_NEEDS_OF_CUTS & ~GUMBEL_NEED_JOINT) | GUMBEL_NEED_MASS |
-                           GUMBEL_NEED_NOISE | GUMBEL_NEED_SAMPLES | GUMBEL_NEED_SOFT_CAP,
-                 .wants = GUMBEL_NEED_TOP_K | GUMBEL_NEED_MIN_P},
+                           (GUMBEL_CAPABILITIES_OF_TRUNCATION & ~GUMBEL_CAPABILITY_JOINT) |
+                           GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITY_NOISE |
+                           GUMBEL_CAPABILITY_SAMPLES | GUMBEL_CAPABILITY_SOFT_CAP,
+                 .wants = GUMBEL_CAPABILITY_TOP_K | GUMBEL_CAPABILITY_MIN_P},
         .takes = CUDA_HANDS_PEAKS,
         .refuses = blocks_refuse,
         .carve = cuda_carve_blocks,
@@ -256,7 +262,7 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
         .rung = {.name = "team",
                  .what = "rows by a cluster each, in the shared memory of its eight CTAs",
                  .kernels = "request_team.cu",
-                 .serves = GUMBEL_NEED_END - 1 - GUMBEL_NEED_PRODUCT},
+                 .serves = GUMBEL_CAPABILITY_END - 1 - GUMBEL_CAPABILITY_PRODUCT},
         .refuses = team_refuses,
         .run = cuda_run_team,
     },
@@ -264,8 +270,9 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
         .rung = {.name = "screened",
                  .what = "rows screened for candidates by CTAs that count themselves",
                  .kernels = "request.cu",
-                 .serves = GUMBEL_NEED_END - 1 - GUMBEL_NEED_PRODUCT - GUMBEL_NEED_PART -
-                           GUMBEL_NEED_ROWS - GUMBEL_REQUEST_GIVEN - GUMBEL_REQUEST_BEST},
+                 .serves = GUMBEL_CAPABILITY_END - 1 - GUMBEL_CAPABILITY_PRODUCT -
+                           GUMBEL_CAPABILITY_PART - GUMBEL_CAPABILITY_ROWS - GUMBEL_REQUEST_GIVEN -
+                           GUMBEL_REQUEST_BEST},
         .carve = cuda_carve_screened,
         .run = cuda_run_screened,
     },
@@ -273,7 +280,7 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
         .rung = {.name = "alone",
                  .what = "rows by a CTA each, whatever is asked",
                  .kernels = "request_naive.cu",
-                 .serves = GUMBEL_NEED_END - 1 - GUMBEL_NEED_PRODUCT},
+                 .serves = GUMBEL_CAPABILITY_END - 1 - GUMBEL_CAPABILITY_PRODUCT},
         .run = cuda_run_alone,
     },
 };

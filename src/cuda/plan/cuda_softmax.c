@@ -44,7 +44,8 @@ gumbel_status cuda_softmax(gumbel_device *device, const gumbel_problem *problem,
     if (problem->batch > INT32_MAX / p.parts)
         return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "batch",
                            "B is more than one call on CUDA takes");
-    p.masses = gumbel_carve(&cursor, (size_t)problem->batch, (size_t)p.parts, sizeof *p.masses);
+    p.masses =
+        gumbel_carve_array(&cursor, (size_t)problem->batch, (size_t)p.parts, sizeof *p.masses);
     cuda_dtype dtype = cuda_dtype_of(p.problem.logits.dtype);
     cuda_shape first = {problem->batch * p.parts, CUDA_SOFTMAX_THREADS, 0, 0}, second = first;
     void *arguments[] = {&p};

@@ -7,9 +7,9 @@
 #include "cuda/run/cuda_run.h"
 #include "cuda/step/ranks/listed_params.h"
 
-_Static_assert(CUDA_LISTED == GUMBEL_RANK_LISTED, "peers.h says so");
-_Static_assert(GUMBEL_PEERS_TOLD <= CUDA_EXCHANGE_CTAS, "as many run at once");
-_Static_assert(CUDA_EXCHANGE_LISTED == GUMBEL_PEERS_CHOSEN, "peers.h says so");
+_Static_assert(CUDA_LISTED == GUMBEL_RANK_TOP, "peers.h says so");
+_Static_assert(GUMBEL_PEERS_TOP64_ROWS <= CUDA_EXCHANGE_CTAS, "as many run at once");
+_Static_assert(CUDA_EXCHANGE_LISTED == GUMBEL_PEERS_CHOSEN_ROWS, "peers.h says so");
 
 /* CTAs of a multiprocessor that lay what an errand brings. */
 #define LAY_CTAS 4
@@ -73,21 +73,21 @@ static gumbel_status exchange_rows(gumbel_device *device, void *stream, const gu
 }
 
 /* What errands are asked for by; with the context current. */
-static gumbel_status share(const cuda_device *cuda, gumbel_errand **here, gumbel_errand **there,
-                           gumbel_error *error)
+static gumbel_status share(const cuda_device *cuda, gumbel_host_collective **here,
+                           gumbel_host_collective **there, gumbel_error *error)
 {
     void *memory;
     CUdeviceptr at;
     CUDA_TRY(&cuda->driver, error, cuMemHostAlloc, &memory, sizeof **here,
              CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_PORTABLE);
     *here = memory;
-    **here = (gumbel_errand){0};
+    **here = (gumbel_host_collective){0};
     CUDA_TRY(&cuda->driver, error, cuMemHostGetDevicePointer, &at, memory, 0);
-    *there = (gumbel_errand *)(uintptr_t)at;
+    *there = (gumbel_host_collective *)(uintptr_t)at;
     return GUMBEL_OK;
 }
 
-static void free_errand(gumbel_device *device, gumbel_errand *here)
+static void free_errand(gumbel_device *device, gumbel_host_collective *here)
 {
     cuda_device *cuda = (cuda_device *)device;
     CUcontext popped;
@@ -97,8 +97,8 @@ static void free_errand(gumbel_device *device, gumbel_errand *here)
     cuda->driver.cuCtxPopCurrent(&popped);
 }
 
-static gumbel_status make_errand(gumbel_device *device, gumbel_errand **here, gumbel_errand **there,
-                                 gumbel_error *error)
+static gumbel_status make_errand(gumbel_device *device, gumbel_host_collective **here,
+                                 gumbel_host_collective **there, gumbel_error *error)
 {
     cuda_device *cuda = (cuda_device *)device;
     CUcontext popped;
@@ -196,17 +196,17 @@ static gumbel_status list_size(const gumbel_device *device, const gumbel_problem
     gumbel_cursor cursor = {0};
     gumbel_problem q = listing((const cuda_device *)device, rows);
     size_t draw;
-    gumbel_carve(&cursor, (size_t)rows->batch, 1, sizeof(int32_t));
+    gumbel_carve_array(&cursor, (size_t)rows->batch, 1, sizeof(int32_t));
     GUMBEL_FORWARD(q.hidden_size > 0 ? cuda_stored_size(device, &q, &draw, error)
                                      : cuda_call_size(device, &q, 0, &draw, error));
-    gumbel_carve(&cursor, draw, 1, 1);
+    gumbel_carve_array(&cursor, draw, 1, 1);
     *bytes = cursor.used;
     return GUMBEL_OK;
 }
 
 /* What the kernels get that serve rows by lists: rows of the whole, and what a product has left of
  * this rank's, if it is one that lists them. */
-static gumbel_status listed_params(gumbel_device *device, const gumbel_listing *l, int32_t ranks,
+static gumbel_status listed_params(gumbel_device *device, const gumbel_top64_call *l, int32_t ranks,
                                    cuda_listed_params *p, gumbel_error *error)
 {
     gumbel_problem q = listing((const cuda_device *)device, l->rows);
@@ -222,8 +222,8 @@ static gumbel_status listed_params(gumbel_device *device, const gumbel_listing *
 }
 
 /* The product of rows that are listed from few of its blocks. */
-static gumbel_status store(gumbel_device *device, const gumbel_listing *l, const gumbel_problem *q,
-                           gumbel_error *error)
+static gumbel_status store(gumbel_device *device, const gumbel_top64_call *l,
+                           const gumbel_problem *q, gumbel_error *error)
 {
     gumbel_problem asked = *l->rows;
     gumbel_output output = *l->output;
@@ -246,12 +246,12 @@ static gumbel_status launch_listed(gumbel_device *device, const gumbel_problem *
 }
 
 /* The first tokens of rows, by what serves any request. */
-static gumbel_status list_by_request(gumbel_device *device, const gumbel_listing *l,
+static gumbel_status list_by_request(gumbel_device *device, const gumbel_top64_call *l,
                                      const gumbel_problem *q, gumbel_error *error)
 {
     gumbel_cursor cursor = {l->workspace, 0};
     const int64_t batch = q->batch;
-    int32_t *tokens = gumbel_carve(&cursor, (size_t)batch, 1, sizeof *tokens);
+    int32_t *tokens = gumbel_carve_array(&cursor, (size_t)batch, 1, sizeof *tokens);
     const gumbel_output output = {.struct_size = sizeof output,
                                   .tokens = tokens,
                                   .status = (int32_t *)l->said,
@@ -264,7 +264,7 @@ static gumbel_status list_by_request(gumbel_device *device, const gumbel_listing
                : cuda_sample(device, q, &output, workspace, error);
 }
 
-static gumbel_status list(gumbel_device *device, const gumbel_listing *l, gumbel_error *error)
+static gumbel_status list(gumbel_device *device, const gumbel_top64_call *l, gumbel_error *error)
 {
     const cuda_device *cuda = (const cuda_device *)device;
     gumbel_problem q = listing(cuda, l->rows);
@@ -276,7 +276,7 @@ static gumbel_status list(gumbel_device *device, const gumbel_listing *l, gumbel
     return launch_listed(device, l->rows, cuda->list_rows, p.request.blocks, &p, error);
 }
 
-static gumbel_status draw_listed(gumbel_device *device, const gumbel_listing *l,
+static gumbel_status draw_listed(gumbel_device *device, const gumbel_top64_call *l,
                                  const uint32_t *said, int64_t stride, int32_t ranks,
                                  gumbel_error *error)
 {
@@ -288,14 +288,14 @@ static gumbel_status draw_listed(gumbel_device *device, const gumbel_listing *l,
                          p.request.blocks, &p, error);
 }
 
-static gumbel_status tell_listed(gumbel_device *device, const gumbel_listing *l,
+static gumbel_status tell_listed(gumbel_device *device, const gumbel_top64_call *l,
                                  const gumbel_peers *peers, gumbel_error *error)
 {
     const cuda_device *cuda = (const cuda_device *)device;
     gumbel_problem q = listing(cuda, l->rows);
     const int blocks = cuda_lists_blocks(device, &q);
     cuda_told_params p = {.exchange = exchange_of(peers)};
-    GUMBEL_ASSERT(q.batch <= GUMBEL_PEERS_TOLD);
+    GUMBEL_ASSERT(q.batch <= GUMBEL_PEERS_TOP64_ROWS);
     GUMBEL_ASSERT(q.batch * GUMBEL_RANK_WORDS <= p.exchange.room);
     GUMBEL_FORWARD(blocks ? store(device, l, &q, error) : list_by_request(device, l, &q, error));
     GUMBEL_FORWARD(listed_params(device, l, peers->ranks, &p.draw, error));

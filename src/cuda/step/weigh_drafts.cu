@@ -18,7 +18,7 @@
 #include "cuda/step/race_parts.cuh"
 
 extern "C" __global__ void __launch_bounds__(CUDA_THREADS)
-    gumbel_expand_weighed(const __grid_constant__ gumbel_weighing p)
+    gumbel_expand_weighed(const __grid_constant__ gumbel_rule_params p)
 {
     const gumbel_verification &v = p.verification;
     const int64_t i = (int64_t)blockIdx.x * CUDA_THREADS + threadIdx.x;
@@ -30,14 +30,14 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS)
         p.by.judged[i] = {0, -1, 0};
     if (i >= v.rows)
         return;
-    gumbel_draft_row(&v, i);
-    p.by.weighed[i].drafted = gumbel_draft_behind(&v, i);
+    gumbel_draft_expand_row(&v, i);
+    p.by.weighed[i].drafted = gumbel_draft_token_after(&v, i);
     v.drawn.tokens[i] = -1;
     v.drawn.status[i] = GUMBEL_ROW_UNUSED;
 }
 
 extern "C" __global__ void __launch_bounds__(kWeighThreads, CUDA_WEIGH_CTAS)
-    gumbel_weigh_drafts(const __grid_constant__ gumbel_weighing p)
+    gumbel_weigh_drafts(const __grid_constant__ gumbel_rule_params p)
 {
     const gumbel_verification &v = p.verification;
     const int64_t part = blockIdx.x % p.parts, row = blockIdx.x / p.parts;
@@ -74,7 +74,7 @@ extern "C" __global__ void __launch_bounds__(kWeighThreads, CUDA_WEIGH_CTAS)
 /* ------------------------------------------------------------------------------- the sums ---- */
 
 extern "C" __global__ void __launch_bounds__(kWeighThreads, CUDA_WEIGH_CTAS)
-    gumbel_sum_drafts(const __grid_constant__ gumbel_weighing p)
+    gumbel_sum_drafts(const __grid_constant__ gumbel_rule_params p)
 {
     const gumbel_verification &v = p.verification;
     const int64_t part = blockIdx.x % p.parts, b = blockIdx.x / p.parts;
@@ -120,20 +120,20 @@ extern "C" __global__ void __launch_bounds__(kWeighThreads, CUDA_WEIGH_CTAS)
 }
 
 extern "C" __global__ void __launch_bounds__(kWeighThreads, CUDA_RACE_CTAS)
-    gumbel_race_drafts(const __grid_constant__ gumbel_weighing p)
+    gumbel_race_drafts(const __grid_constant__ gumbel_rule_params p)
 {
     const gumbel_verification &v = p.verification;
     const int64_t part = blockIdx.x % p.parts, r = blockIdx.x / p.parts;
     ptx_wait_for_launch();
     const gumbel_chain c = chain_of(p, r);
     const gumbel_span span = gumbel_draft_span(&v, r);
-    const gumbel_judged judged = p.by.judged[r];
-    gumbel_walked w = gumbel_walked_not(GUMBEL_ROW_UNUSED);
+    const gumbel_residual_nodes judged = p.by.judged[r];
+    gumbel_walk_result w = gumbel_walk_result_none(GUMBEL_ROW_UNUSED);
     if (is_asked(v, r, span) && span.sound && judged.end >= 0) {
         if (threadIdx.x == 0)
             parts_start(word_at(p.counters, r), p.tag);
         for (int32_t j = judged.first; j < judged.end; j++) {
-            const gumbel_weighed w = p.by.weighed[c.first + j];
+            const gumbel_rule_node w = p.by.weighed[c.first + j];
             if (is_listed(p, w)) {
                 const tokens_of_part own =
                     tokens_of_warp(tokens_of_part(p, part), threadIdx.x / 32);

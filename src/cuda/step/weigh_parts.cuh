@@ -28,7 +28,7 @@ struct weigh_shared {
     int32_t drawn_again; /* a node whose residual holds no token; -1: none */
 };
 static_assert(sizeof(weigh_shared) <= CUDA_WEIGH_BYTES, "the launcher reserves that much");
-static_assert(sizeof(gumbel_weighing) <= 4000, "what a kernel is handed");
+static_assert(sizeof(gumbel_rule_params) <= 4000, "what a kernel is handed");
 
 __device__ __forceinline__ weigh_shared &weigh_state()
 {
@@ -45,7 +45,7 @@ __device__ __forceinline__ gumbel_node *weigh_nodes()
 struct tokens_of_part {
     int begin, end;
 
-    __device__ __forceinline__ tokens_of_part(const gumbel_weighing &p, int64_t part)
+    __device__ __forceinline__ tokens_of_part(const gumbel_rule_params &p, int64_t part)
     {
         const gumbel_problem &q = p.by.target;
         const int64_t origin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
@@ -54,7 +54,7 @@ struct tokens_of_part {
     }
 };
 
-__device__ __forceinline__ gumbel_chain chain_of(const gumbel_weighing &p, int64_t r)
+__device__ __forceinline__ gumbel_chain chain_of(const gumbel_rule_params &p, int64_t r)
 {
     const gumbel_span span = gumbel_draft_span(&p.verification, r);
     return {&p.by, &p.verification, r, span.first, span.count};
@@ -66,7 +66,7 @@ __device__ __forceinline__ unsigned long long *word_at(uint64_t *words, int64_t 
 }
 
 /* Count this CTA behind what it has written, by all threads: whether it is the last of `all`. */
-__device__ __forceinline__ bool ends(const gumbel_weighing &p, uint64_t *words, int64_t i,
+__device__ __forceinline__ bool ends(const gumbel_rule_params &p, uint64_t *words, int64_t i,
                                      int32_t all)
 {
     __syncthreads();
@@ -79,9 +79,9 @@ __device__ __forceinline__ bool ends(const gumbel_weighing &p, uint64_t *words, 
 /* -------------------------------------------------------------------------------- judging ---- */
 
 /* Tell which nodes of a chain are drawn, once it has its verdicts, by one thread. */
-__device__ void end_judging(const gumbel_weighing &p, const gumbel_chain &c)
+__device__ void end_judging(const gumbel_rule_params &p, const gumbel_chain &c)
 {
-    const gumbel_weighed *weighed = p.by.weighed + c.first;
+    const gumbel_rule_node *weighed = p.by.weighed + c.first;
     int32_t first = c.count, end = 0;
     for (int32_t j = 0; j < c.count && weighed[j].verdict != GUMBEL_VERDICT_NONE; j++)
         if (weighed[j].verdict != GUMBEL_VERDICT_DRAFT && weighed[j].status == GUMBEL_ROW_OK) {
@@ -94,17 +94,17 @@ __device__ void end_judging(const gumbel_weighing &p, const gumbel_chain &c)
 
 /* Judge the chain of a request whose rows are all weighed; a block whose rows have sums is left to
  * these. By all threads. */
-__device__ void judge(const gumbel_weighing &p, int64_t r)
+__device__ void judge(const gumbel_rule_params &p, int64_t r)
 {
     const gumbel_chain c = chain_of(p, r);
-    gumbel_weighed *weighed = p.by.weighed + c.first;
+    gumbel_rule_node *weighed = p.by.weighed + c.first;
     for (int32_t j = threadIdx.x; j < c.count; j += kWeighThreads)
-        weighed[j] = gumbel_weigh_node(&c, j);
+        weighed[j] = gumbel_evaluate_node(&c, j);
     __syncthreads();
     if (threadIdx.x != 0)
         return;
     if (p.verification.draft.rule == GUMBEL_RULE_BLOCK) {
-        const int32_t drafts = gumbel_weigh_block(weighed, c.count);
+        const int32_t drafts = gumbel_evaluate_block(weighed, c.count);
         p.by.judged[r].drafts = drafts;
         for (int32_t j = 1; j < drafts; j++)
             p.by.sums[c.first + j] = 0;
@@ -151,7 +151,7 @@ __device__ __forceinline__ gumbel_summary weigh_part(const weighed_row &row, tok
 
 /* Write what a whole row comes to, by one thread: how likely the draft behind it is, and of the
  * target's row what keeps it from being drawn. */
-__device__ void end_row(const gumbel_weighing &p, bool draft, int64_t b, gumbel_summary sum)
+__device__ void end_row(const gumbel_rule_params &p, bool draft, int64_t b, gumbel_summary sum)
 {
     const gumbel_verification &v = p.verification;
     const gumbel_problem &q = draft ? p.by.draft : p.by.target;

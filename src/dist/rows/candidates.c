@@ -52,20 +52,20 @@ static void carve(dist_candidates *c, gumbel_cursor *cursor, int counting)
     }
     size_t most = (size_t)c->most;
     c->bytes = dist_message_of(c, NULL, &none);
-    c->summaries = gumbel_carve(cursor, batch, samples, sizeof *c->summaries);
-    c->raw = gumbel_carve(cursor, batch, 1, sizeof *c->raw);
-    c->sent = gumbel_carve(cursor, c->bytes, 1, 1);
-    c->received = gumbel_carve(cursor, ranks, c->bytes, 1);
-    c->rest = gumbel_carve(cursor, ranks, c->bytes, 1);
-    c->sent_more = gumbel_carve(cursor, batch, dist_more_bytes(c), 1);
-    c->received_more = gumbel_carve(cursor, ranks * batch, dist_more_bytes(c), 1);
-    c->listed = gumbel_carve(cursor, ranks, most, sizeof *c->listed);
-    c->sorted = gumbel_carve(cursor, ranks, most, sizeof *c->sorted);
-    c->room = gumbel_carve(cursor, ranks, most, sizeof *c->room);
-    c->heap = gumbel_carve(cursor, most, 1, sizeof *c->heap);
-    c->left = gumbel_carve(cursor, batch, 1, sizeof *c->left);
-    c->needy = gumbel_carve(cursor, batch, 1, sizeof *c->needy);
-    c->row = gumbel_carve(cursor, samples, 1, sizeof *c->row);
+    c->summaries = gumbel_carve_array(cursor, batch, samples, sizeof *c->summaries);
+    c->raw = gumbel_carve_array(cursor, batch, 1, sizeof *c->raw);
+    c->sent = gumbel_carve_array(cursor, c->bytes, 1, 1);
+    c->received = gumbel_carve_array(cursor, ranks, c->bytes, 1);
+    c->rest = gumbel_carve_array(cursor, ranks, c->bytes, 1);
+    c->sent_more = gumbel_carve_array(cursor, batch, dist_more_bytes(c), 1);
+    c->received_more = gumbel_carve_array(cursor, ranks * batch, dist_more_bytes(c), 1);
+    c->listed = gumbel_carve_array(cursor, ranks, most, sizeof *c->listed);
+    c->sorted = gumbel_carve_array(cursor, ranks, most, sizeof *c->sorted);
+    c->room = gumbel_carve_array(cursor, ranks, most, sizeof *c->room);
+    c->heap = gumbel_carve_array(cursor, most, 1, sizeof *c->heap);
+    c->left = gumbel_carve_array(cursor, batch, 1, sizeof *c->left);
+    c->needy = gumbel_carve_array(cursor, batch, 1, sizeof *c->needy);
+    c->row = gumbel_carve_array(cursor, samples, 1, sizeof *c->row);
 }
 
 /* ------------------------------------------------------------------- this rank's part ---- */
@@ -189,7 +189,7 @@ gumbel_status dist_draw_candidates(dist_draw *draw, gumbel_cursor *cursor, gumbe
         size_t local = 0;
         draw->end_token = draw->group->end_token;
         GUMBEL_FORWARD(dist_rows_count(&c.rows, &local, error));
-        gumbel_carve(cursor, local, 1, 1);
+        gumbel_carve_array(cursor, local, 1, 1);
         return GUMBEL_OK;
     }
     draw->local = cursor->base + cursor->used;

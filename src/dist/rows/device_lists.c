@@ -21,9 +21,9 @@
 
 typedef struct device_lists {
     dist_device_rows rows;
-    uint32_t *said;   /* [words_of(B)] of this rank */
-    uint32_t *heard;  /* the same of all */
-    int32_t *left;    /* [B + 1]: 1 for rows that are drawn whole, and 0: CTAs that have ended */
+    uint32_t *said;  /* [words_of(B)] of this rank */
+    uint32_t *heard; /* the same of all */
+    int32_t *left;   /* [B + 1]: 1 for rows that are drawn whole, and 0: CTAs that have ended */
     int32_t *list, *slots, *listed; /* which these are, their slots, how many */
     gumbel_output whole;            /* what is drawn of these, one behind the other */
 } device_lists;
@@ -33,14 +33,13 @@ int dist_can_list(const gumbel_group *group, const gumbel_problem *p)
     int peers = group->peers.ranks > 0;
     int cuts = p->truncation.top_k.data || p->truncation.min_p.data;
     for (int32_t r = 0; r < group->transport.ranks; r++)
-        if (group->shards[r].rows < GUMBEL_RANK_LISTED)
+        if (group->shards[r].rows < GUMBEL_RANK_TOP)
             return 0;
     return (peers || (group->errands.run && group->transport.ranks <= GUMBEL_PEERS_RANKS)) &&
            (p->request & GUMBEL_REQUEST_TRUNCATION) && !(p->request & ~SERVED) &&
            !p->sampling.noise && p->batch >= (peers && cuts ? 1 : ROWS_LEAST) &&
-           p->batch <= GUMBEL_PEERS_CHOSEN &&
-           p->first_row == 0 && !p->position_by_row && !p->mask_by_row && !p->list_of_row &&
-           !p->with_path;
+           p->batch <= GUMBEL_PEERS_CHOSEN_ROWS && p->first_row == 0 && !p->position_by_row &&
+           !p->mask_by_row && !p->list_of_row && !p->with_path;
 }
 
 /* Everything that a row may be asked for: what the outputs are is not known as this is counted. */
@@ -50,7 +49,7 @@ static gumbel_output carve_output(gumbel_cursor *cursor, const gumbel_output *wa
     gumbel_output out = {.struct_size = sizeof out};
     const gumbel_output all = wanted ? *wanted : out;
 #define CARVE(field, each)                                                                         \
-    out.field = gumbel_carve(cursor, batch, each, sizeof *out.field);                              \
+    out.field = gumbel_carve_array(cursor, batch, each, sizeof *out.field);                        \
     out.field = all.field ? out.field : NULL
     CARVE(tokens, samples);
     CARVE(logprobs, samples);
@@ -73,12 +72,12 @@ static device_lists carve(dist_draw *draw, gumbel_cursor *cursor)
     size_t batch = (size_t)p->batch, ranks = (size_t)draw->group->transport.ranks;
     device_lists d = {.rows = dist_device_rows_of(draw, cursor, p->batch)};
     size_t words = (size_t)words_of(p->batch);
-    d.said = gumbel_carve(cursor, words, 1, sizeof *d.said);
-    d.heard = gumbel_carve(cursor, ranks, words, sizeof *d.heard);
-    d.left = gumbel_carve(cursor, batch + 1, 1, sizeof *d.left);
-    d.list = gumbel_carve(cursor, batch, 1, sizeof *d.list);
-    d.slots = gumbel_carve(cursor, batch, 1, sizeof *d.slots);
-    d.listed = gumbel_carve(cursor, 1, 1, sizeof *d.listed);
+    d.said = gumbel_carve_array(cursor, words, 1, sizeof *d.said);
+    d.heard = gumbel_carve_array(cursor, ranks, words, sizeof *d.heard);
+    d.left = gumbel_carve_array(cursor, batch + 1, 1, sizeof *d.left);
+    d.list = gumbel_carve_array(cursor, batch, 1, sizeof *d.list);
+    d.slots = gumbel_carve_array(cursor, batch, 1, sizeof *d.slots);
+    d.listed = gumbel_carve_array(cursor, 1, 1, sizeof *d.listed);
     d.whole = carve_output(cursor, draw->output, batch, (size_t)p->sampling.num_samples);
     return d;
 }
@@ -156,11 +155,11 @@ static gumbel_status draw_told(const device_lists *d, gumbel_error *error)
     const gumbel_rank_calls *calls = group->device->backend->ranks;
     const int64_t batch = draw->p->batch, words = words_of(batch);
     const gumbel_problem q = listing(d), whole = dist_device_rows_whole(&d->rows, 0, batch);
-    const gumbel_listing l = {&q,          &whole,         draw->output, d->said,
-                              d->rows.own, d->rows.stride, draw->local,  d->left};
+    const gumbel_top64_call l = {&q,          &whole,         draw->output, d->said,
+                                 d->rows.own, d->rows.stride, draw->local,  d->left};
     if (!lists_product(d))
         GUMBEL_FORWARD(dist_device_rows_make(&d->rows, 0, batch, error));
-    if (group->peers.ranks && batch <= GUMBEL_PEERS_TOLD &&
+    if (group->peers.ranks && batch <= GUMBEL_PEERS_TOP64_ROWS &&
         batch * GUMBEL_RANK_WORDS <= (int64_t)group->peers.words) {
         group->traffic.exchanges++;
         group->traffic.bytes += batch * GUMBEL_RANK_WORDS * (int64_t)sizeof *d->said;
@@ -212,7 +211,7 @@ gumbel_status dist_draw_listed(dist_draw *draw, gumbel_cursor *cursor, gumbel_er
     size_t local = 0;
     if (!draw->output) {
         GUMBEL_FORWARD(count(&d, &local, error));
-        gumbel_carve(cursor, local, 1, 1);
+        gumbel_carve_array(cursor, local, 1, 1);
         return GUMBEL_OK;
     }
     draw->local = cursor->base + cursor->used;

@@ -62,9 +62,9 @@ dist_device_rows dist_device_rows_of(dist_draw *draw, gumbel_cursor *cursor, int
                           .stride = (group->rows_most + 3) / 4 * 4,
                           .vocab = group->end_token - group->first_token,
                           .piece = piece};
-    d.own = gumbel_carve(cursor, rows, (size_t)d.stride, sizeof *d.own);
-    d.all = gumbel_carve(cursor, others * rows, (size_t)d.stride, sizeof *d.all);
-    d.whole = gumbel_carve(cursor, rows, (size_t)d.vocab, sizeof *d.whole);
+    d.own = gumbel_carve_array(cursor, rows, (size_t)d.stride, sizeof *d.own);
+    d.all = gumbel_carve_array(cursor, others * rows, (size_t)d.stride, sizeof *d.all);
+    d.whole = gumbel_carve_array(cursor, rows, (size_t)d.vocab, sizeof *d.whole);
     return d;
 }
 
@@ -72,11 +72,11 @@ gumbel_status dist_device_rows_count(const dist_device_rows *d, size_t *most, gu
 {
     const gumbel_group *group = d->draw->group;
     gumbel_problem q = editing(d->draw->p, 0, d->piece);
-    GUMBEL_FORWARD(dist_count(group, &q, GUMBEL_NEED_PART, most, error));
+    GUMBEL_FORWARD(dist_count(group, &q, GUMBEL_CAPABILITY_PART, most, error));
     if (q.hidden_size > 0) {
         q.request = 0;
         q.with_path = 0;
-        GUMBEL_FORWARD(dist_count(group, &q, GUMBEL_NEED_PRODUCT, most, error));
+        GUMBEL_FORWARD(dist_count(group, &q, GUMBEL_CAPABILITY_PRODUCT, most, error));
     }
     q = dist_device_rows_whole(d, 0, d->piece);
     return dist_count(group, &q, 0, most, error);
@@ -159,7 +159,7 @@ gumbel_status dist_draw_device_rows(dist_draw *draw, gumbel_cursor *cursor, gumb
     dist_device_rows d = dist_device_rows_of(draw, cursor, piece < p->batch ? piece : p->batch);
     if (!draw->output) {
         GUMBEL_FORWARD(dist_device_rows_count(&d, &local, error));
-        gumbel_carve(cursor, local, 1, 1);
+        gumbel_carve_array(cursor, local, 1, 1);
         return GUMBEL_OK;
     }
     draw->local = cursor->base + cursor->used;

@@ -9,7 +9,7 @@ dist_scale dist_scale_of(const gumbel_problem *whole, int64_t b)
 {
     gumbel_row row = gumbel_problem_row(whole, b);
     gumbel_rules rules = gumbel_problem_rules(whole, b, row.greedy);
-    int before = rules.before && gumbel_rules_cut(&rules);
+    int before = rules.before && gumbel_rules_truncate(&rules);
     dist_scale scale = {before ? 1.0f : row.inverse_temperature, row.inverse_temperature};
     return scale;
 }
@@ -120,7 +120,7 @@ int32_t dist_cut_head(const gumbel_rules *r, dist_head *h, gumbel_wide mass)
     GUMBEL_ASSERT(h->count > 0);
     for (int32_t i = 0; i < h->count && r->top_p < 1.0f; i++)
         h->at[i].mass = gumbel_token_mass(gumbel_exp(h->at[i].value - h->at[0].value));
-    return gumbel_entries_cut(r, h->at, h->count, h->complete, mass);
+    return gumbel_truncate_entries(r, h->at, h->count, h->complete, mass);
 }
 
 /* --------------------------------------------------------------------------------- draw ---- */
@@ -169,8 +169,8 @@ void dist_draw_head(const gumbel_problem *whole, int64_t b, const dist_head *hea
         stream.sample += (uint32_t)s;
         for (int32_t i = 0; i < kept; i++)
             if (room[i].z > -INFINITY)
-                gumbel_summary_offer(&summaries[s],
-                                     room[i].z + gumbel_of_token(stream, (uint32_t)room[i].id),
-                                     room[i].z, room[i].id);
+                gumbel_summary_offer(
+                    &summaries[s], room[i].z + gumbel_noise_of_token(stream, (uint32_t)room[i].id),
+                    room[i].z, room[i].id);
     }
 }

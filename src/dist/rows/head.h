@@ -8,7 +8,7 @@
 #define GUMBEL_DIST_HEAD_H
 
 #include "core/row.h"
-#include "maths/row_head.h"
+#include "maths/leading_tokens.h"
 
 /* A token that a rank lists. */
 typedef struct dist_token {

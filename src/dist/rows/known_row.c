@@ -32,7 +32,7 @@ int dist_row_is_cut(const dist_candidates *c, int64_t b, gumbel_rules *rules)
 {
     gumbel_row row = gumbel_problem_row(&c->whole, b);
     *rules = gumbel_problem_rules(&c->whole, b, row.greedy);
-    return gumbel_rules_cut(rules);
+    return gumbel_rules_truncate(rules);
 }
 
 dist_known_row dist_read_row(const dist_candidates *c, int64_t b, int64_t uncut)
@@ -185,7 +185,7 @@ static void write_best(const dist_candidates *c, const dist_known_row *row)
         dist_entry e = row->head.at[i];
         if (!(e.z > -INFINITY))
             continue;
-        e.value = e.z + gumbel_of_token(drawn.stream, (uint32_t)e.id);
+        e.value = e.z + gumbel_noise_of_token(drawn.stream, (uint32_t)e.id);
         int32_t at = count < n ? count++ : n;
         for (; at > 0 && (best[at - 1].value < e.value ||
                           (best[at - 1].value == e.value && best[at - 1].id > e.id));

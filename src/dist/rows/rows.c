@@ -105,10 +105,10 @@ gumbel_status dist_rows_count(const dist_rows *c, size_t *most, gumbel_error *er
     gumbel_problem q = processing(p);
     const uint32_t outputs = GUMBEL_REQUEST_RANKS | GUMBEL_REQUEST_KEPT | GUMBEL_REQUEST_BEST;
     if (dist_own(group)->rows > 0) {
-        GUMBEL_FORWARD(dist_count(group, &q, GUMBEL_NEED_ROWS, most, error));
-        GUMBEL_FORWARD(dist_count(group, &q, GUMBEL_NEED_PART, most, error));
+        GUMBEL_FORWARD(dist_count(group, &q, GUMBEL_CAPABILITY_ROWS, most, error));
+        GUMBEL_FORWARD(dist_count(group, &q, GUMBEL_CAPABILITY_PART, most, error));
         q = storing(p);
-        GUMBEL_FORWARD(dist_count(group, &q, GUMBEL_NEED_ROWS, most, error));
+        GUMBEL_FORWARD(dist_count(group, &q, GUMBEL_CAPABILITY_ROWS, most, error));
     }
     q = drawing(c, all, (p->request & outputs) | GUMBEL_REQUEST_TOP);
     GUMBEL_FORWARD(dist_count(group, &q, 0, most, error));
@@ -130,17 +130,17 @@ static void carve(dist_rows *c, gumbel_cursor *cursor)
     size_t samples = (size_t)p->sampling.num_samples, piece = (size_t)c->piece;
     size_t moving = (size_t)c->kinds * piece,
            wide = samples > GUMBEL_TOP_MOST ? samples : GUMBEL_TOP_MOST;
-    c->y = gumbel_carve(cursor, batch, own, size);
-    c->logits = gumbel_carve(cursor, c->raw ? batch : 0, own, size);
-    c->sent = gumbel_carve(cursor, moving, most, size);
-    c->received = gumbel_carve(cursor, ranks * moving, most, size);
-    c->whole = gumbel_carve(cursor, moving, (size_t)c->vocab, size);
-    c->tokens = gumbel_carve(cursor, piece, samples, size);
-    c->top_ids = gumbel_carve(cursor, piece, GUMBEL_TOP_MOST, size);
-    c->status = gumbel_carve(cursor, piece, 1, size);
-    c->scratch = gumbel_carve(cursor, piece, wide + 1, size);
-    c->scores = gumbel_carve(cursor, piece, wide, size);
-    c->lse = gumbel_carve(cursor, piece, 1, size);
+    c->y = gumbel_carve_array(cursor, batch, own, size);
+    c->logits = gumbel_carve_array(cursor, c->raw ? batch : 0, own, size);
+    c->sent = gumbel_carve_array(cursor, moving, most, size);
+    c->received = gumbel_carve_array(cursor, ranks * moving, most, size);
+    c->whole = gumbel_carve_array(cursor, moving, (size_t)c->vocab, size);
+    c->tokens = gumbel_carve_array(cursor, piece, samples, size);
+    c->top_ids = gumbel_carve_array(cursor, piece, GUMBEL_TOP_MOST, size);
+    c->status = gumbel_carve_array(cursor, piece, 1, size);
+    c->scratch = gumbel_carve_array(cursor, piece, wide + 1, size);
+    c->scores = gumbel_carve_array(cursor, piece, wide, size);
+    c->lse = gumbel_carve_array(cursor, piece, 1, size);
 }
 
 gumbel_status dist_rows_make(const dist_rows *c, gumbel_error *error)

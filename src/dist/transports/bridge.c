@@ -71,7 +71,7 @@ static gumbel_status upload(dist_bridge *bridge, const void **data, size_t bytes
         *data = there;
         return GUMBEL_OK;
     }
-    void *to = gumbel_carve(&cursor, bytes, 1, 1);
+    void *to = gumbel_carve_array(&cursor, bytes, 1, 1);
     GUMBEL_ASSERT(cursor.used <= bridge->upload_most);
     GUMBEL_FORWARD(
         bridge->gpu->backend->ranks->put(bridge->gpu, bridge->stream, to, *data, bytes, error));
@@ -160,8 +160,8 @@ static bridge_pieces carve(gumbel_cursor *cursor, int64_t batch, const gumbel_pr
     bridge_pieces made = {.stride = (p->vocab + 3) / 4 * 4};
     size_t rows = (size_t)batch;
     made.summaries =
-        gumbel_carve(cursor, rows, (size_t)p->sampling.num_samples, sizeof *made.summaries);
-    made.rows = gumbel_carve(cursor, rows, (size_t)made.stride, sizeof *made.rows);
+        gumbel_carve_array(cursor, rows, (size_t)p->sampling.num_samples, sizeof *made.summaries);
+    made.rows = gumbel_carve_array(cursor, rows, (size_t)made.stride, sizeof *made.rows);
     made.local = cursor->base ? cursor->base + cursor->used : NULL;
     return made;
 }
@@ -170,7 +170,7 @@ static bridge_pieces carve(gumbel_cursor *cursor, int64_t batch, const gumbel_pr
 static bridge_pieces pieces_of(const dist_bridge *bridge, const gumbel_problem *p)
 {
     gumbel_cursor cursor = {bridge->room, 0};
-    gumbel_carve(&cursor, bridge->upload_most, 1, 1);
+    gumbel_carve_array(&cursor, bridge->upload_most, 1, 1);
     return carve(&cursor, p->batch, p);
 }
 
@@ -187,19 +187,19 @@ gumbel_status dist_bridge_room(const dist_bridge *bridge, const gumbel_problem *
     q.request &= GUMBEL_REQUEST_TRANSFORMS;
     q.sampling.given = (gumbel_row_i32){0};
     q.with_mass = 1;
-    gumbel_carve(&cursor, uploads, 1, 1);
+    gumbel_carve_array(&cursor, uploads, 1, 1);
     carve(&cursor, q.batch, &q);
-    GUMBEL_FORWARD(gpu->call_size(bridge->gpu, &q, GUMBEL_NEED_PART, &part, error));
+    GUMBEL_FORWARD(gpu->call_size(bridge->gpu, &q, GUMBEL_CAPABILITY_PART, &part, error));
     q.with_mass = 0;
     q.sampling.num_samples = 1;
     q.sampling.noise = NULL;
-    GUMBEL_FORWARD(gpu->call_size(bridge->gpu, &q, GUMBEL_NEED_PART, &edit, error));
+    GUMBEL_FORWARD(gpu->call_size(bridge->gpu, &q, GUMBEL_CAPABILITY_PART, &edit, error));
     q.request = 0;
     q.with_path = 0;
     if (q.hidden_size > 0)
-        GUMBEL_FORWARD(gpu->call_size(bridge->gpu, &q, GUMBEL_NEED_PRODUCT, &product, error));
+        GUMBEL_FORWARD(gpu->call_size(bridge->gpu, &q, GUMBEL_CAPABILITY_PRODUCT, &product, error));
     most = part > edit ? part : edit;
-    gumbel_carve(&cursor, most > product ? most : product, 1, 1);
+    gumbel_carve_array(&cursor, most > product ? most : product, 1, 1);
     GUMBEL_REFUSE_IF(cursor.used == SIZE_MAX, error, "batch", "it is larger than any memory");
     *bytes = cursor.used;
     return GUMBEL_OK;

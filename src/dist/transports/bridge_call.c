@@ -54,7 +54,7 @@ static gumbel_status bring_transforms(dist_bridge *bridge, dist_bridged *call,
 {
     const gumbel_transforms *checked = &p->transforms;
     gumbel_transforms *t = &call->transforms;
-    int64_t places = gumbel_places(&p->sampling.slots, p->batch);
+    int64_t places = gumbel_slot_count(&p->sampling.slots, p->batch);
     GUMBEL_FORWARD(
         gumbel_read_options(t, sizeof *t, call->sampling.transforms, "sampling.transforms", error));
     t->struct_size = sizeof *t;
@@ -79,7 +79,7 @@ static gumbel_status bring_truncation(dist_bridge *bridge, dist_bridged *call,
 {
     const gumbel_truncation *checked = &p->truncation;
     gumbel_truncation *t = &call->truncation;
-    int64_t places = gumbel_places(&p->sampling.slots, p->batch);
+    int64_t places = gumbel_slot_count(&p->sampling.slots, p->batch);
     GUMBEL_FORWARD(
         gumbel_read_options(t, sizeof *t, call->sampling.truncation, "sampling.truncation", error));
     t->struct_size = sizeof *t;
@@ -96,7 +96,7 @@ gumbel_status dist_bridge_sampling(dist_bridge *bridge, dist_bridged *call,
 {
     const gumbel_sampling *checked = &p->sampling;
     gumbel_sampling *s = &call->sampling;
-    int64_t places = gumbel_places(&checked->slots, p->batch);
+    int64_t places = gumbel_slot_count(&checked->slots, p->batch);
     s->struct_size = sizeof *s;
     if (!sampling)
         return GUMBEL_OK;

@@ -21,11 +21,11 @@ static size_t upload_bytes(int64_t rows, int32_t max_nodes, int with_path)
 {
     gumbel_cursor cursor = {NULL, 0};
     size_t n = (size_t)rows, tokens = with_path ? (size_t)(max_nodes - 1) : 0;
-    gumbel_carve(&cursor, n, 1, sizeof(int32_t));
-    gumbel_carve(&cursor, n, 1, sizeof(uint64_t));
-    gumbel_carve(&cursor, n, 1, sizeof(int32_t));
-    gumbel_carve(&cursor, n + 1, 1, sizeof(int64_t));
-    gumbel_carve(&cursor, n, tokens, sizeof(int32_t));
+    gumbel_carve_array(&cursor, n, 1, sizeof(int32_t));
+    gumbel_carve_array(&cursor, n, 1, sizeof(uint64_t));
+    gumbel_carve_array(&cursor, n, 1, sizeof(int32_t));
+    gumbel_carve_array(&cursor, n + 1, 1, sizeof(int64_t));
+    gumbel_carve_array(&cursor, n, tokens, sizeof(int32_t));
     return cursor.used;
 }
 
@@ -114,7 +114,7 @@ static gumbel_status bring_verified(dist_bridge *bridge, dist_bridged *call, con
 {
     gumbel_verified *v = &call->verified;
     const int64_t requests = s->p.batch, nodes = call->draft.max_nodes;
-    int64_t places = gumbel_places(&s->p.sampling.slots, requests);
+    int64_t places = gumbel_slot_count(&s->p.sampling.slots, requests);
     GUMBEL_REFUSE_IF(!verified, error, "verified", "verified is NULL");
     GUMBEL_FORWARD(gumbel_read_options(v, sizeof *v, verified, "verified", error));
     v->struct_size = sizeof *v;

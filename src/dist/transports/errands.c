@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Errands: what a GPU alone knows to be needed is gathered by a thread of the group's, over the
- * transport's second way, while the GPU waits for it (core/ranks/errands.h). All ranks' GPUs ask
+ * transport's second way, while the GPU waits for it (core/ranks/host_collective.h). All ranks' GPUs ask
  * for the same, in the same order, as they ask by what all of them have.
  */
 #define _POSIX_C_SOURCE 200809L
@@ -25,7 +25,7 @@ static int run_errand(const gumbel_group *group)
 {
     char why[GUMBEL_WHY_BYTES] = "";
     const gumbel_transport *t = &group->transport;
-    const gumbel_errand *e = group->errands.here;
+    const gumbel_host_collective *e = group->errands.here;
     const void *send = (const void *)(uintptr_t)e->send;
     void *receive = (void *)(uintptr_t)e->receive;
     return t->aside(t->context, NULL, send, receive, (size_t)e->bytes, group->timeout_ms, why);
@@ -34,7 +34,7 @@ static int run_errand(const gumbel_group *group)
 static void *run_errands(void *argument)
 {
     gumbel_group *group = argument;
-    gumbel_errand *e = group->errands.here;
+    gumbel_host_collective *e = group->errands.here;
     struct timespec pause = {0, PAUSE_LEAST_NS};
     uint64_t done = 0;
     while (!__atomic_load_n(&group->errands.stop, __ATOMIC_ACQUIRE)) {
@@ -97,7 +97,7 @@ void dist_stop_errands(gumbel_group *group)
     *e = (dist_errands){0};
 }
 
-gumbel_errand *dist_errand(const gumbel_group *group, int64_t *timeout_ms)
+gumbel_host_collective *dist_errand(const gumbel_group *group, int64_t *timeout_ms)
 {
     *timeout_ms = group->timeout_ms + GRACE_MS;
     return group->errands.there;

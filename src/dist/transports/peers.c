@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-_Static_assert(sizeof(gumbel_peer_card) <= sizeof(dist_header), "a card fits into a frame");
+_Static_assert(sizeof(gumbel_peer_handle) <= sizeof(dist_header), "a card fits into a frame");
 
 #define SLEEP_NS 20000
 /* Beyond the time-out of an exchange, in which its kernel says which rank was missing. */
@@ -23,12 +23,12 @@ size_t gumbel_peer_mailbox_bytes(int32_t ranks, size_t peer_bytes)
 {
     if (ranks < 1 || ranks > GUMBEL_PEERS_RANKS || peer_bytes % sizeof(gumbel_summary) != 0)
         return 0;
-    return gumbel_mailbox_bytes(ranks, peer_bytes / sizeof(uint32_t));
+    return gumbel_peer_buffer_bytes(ranks, peer_bytes / sizeof(uint32_t));
 }
 
 /* Whether all ranks came through, told to each. */
-static gumbel_status all_came(gumbel_group *group, gumbel_peer_card *cards,
-                              const gumbel_peer_card *own, int *all, gumbel_error *error)
+static gumbel_status all_came(gumbel_group *group, gumbel_peer_handle *cards,
+                              const gumbel_peer_handle *own, int *all, gumbel_error *error)
 {
     GUMBEL_FORWARD(dist_gather(group, own, cards, sizeof *own, error));
     *all = 1;
@@ -38,12 +38,12 @@ static gumbel_status all_came(gumbel_group *group, gumbel_peer_card *cards,
 }
 
 /* Make, tell, reach, and tell again. */
-static gumbel_status connect(gumbel_group *group, void *const *mailboxes, gumbel_peer_card *cards,
+static gumbel_status connect(gumbel_group *group, void *const *mailboxes, gumbel_peer_handle *cards,
                              int *all, gumbel_error *found, gumbel_error *error)
 {
     const gumbel_rank_calls *calls = group->device->backend->ranks;
     gumbel_peers *peers = &group->peers;
-    gumbel_peer_card own = {.status = GUMBEL_OK};
+    gumbel_peer_handle own = {.status = GUMBEL_OK};
     if (peers->ranks > GUMBEL_PEERS_RANKS)
         own.status = gumbel_fail(found, GUMBEL_ERROR_UNSUPPORTED, "options.peer_memory",
                                  "there are more than %d ranks", GUMBEL_PEERS_RANKS);
@@ -66,7 +66,7 @@ gumbel_status dist_meet_peers(gumbel_group *group, const gumbel_group_options *o
     int all = 0;
     gumbel_error found = {"", ""};
     /* What ranks say of themselves is no larger than a frame. */
-    gumbel_peer_card *cards = (gumbel_peer_card *)(void *)group->frames;
+    gumbel_peer_handle *cards = (gumbel_peer_handle *)(void *)group->frames;
     group->peers = (gumbel_peers){.rank = group->transport.rank,
                                   .ranks = ranks,
                                   .words = options->peer_bytes / sizeof(uint32_t),

@@ -109,7 +109,7 @@ static gumbel_status edit(gumbel_device *device, const gumbel_problem *p, float 
     int as_they_are = !q.request && q.scale == 1.0f && q.soft_cap == 0.0f;
     (void)near_of(workspace);
     q.sampling.temperature = (gumbel_row_f32){0};
-    GUMBEL_FORWARD(cpu->backend->call_size(cpu, &q, GUMBEL_NEED_ROWS, &bytes, error));
+    GUMBEL_FORWARD(cpu->backend->call_size(cpu, &q, GUMBEL_CAPABILITY_ROWS, &bytes, error));
     void *local = poisoned_workspace(bytes);
     float *generated = make_zeroed((size_t)(q.batch * q.vocab), sizeof *generated);
     gumbel_status status = (as_they_are ? cpu->backend->store : cpu->backend->process)(

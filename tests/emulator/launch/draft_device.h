@@ -45,7 +45,7 @@ gumbel_status call_size(const gumbel_device *, const gumbel_problem *, uint32_t,
 }
 
 /* Parts of a row, mostly short ones, where they are not said, and a launch's tag. */
-void cut_rows(gumbel_weighing *p, gumbel_device *device, int64_t parts)
+void cut_rows(gumbel_rule_params *p, gumbel_device *device, int64_t parts)
 {
     const gumbel_problem &q = p->by.target;
     const int64_t origin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
@@ -69,7 +69,7 @@ template <class T> std::vector<T> hostile(int64_t count)
 gumbel_status expand_drafts(gumbel_device *device, void *, const gumbel_verification *v,
                             const gumbel_proposal *by, gumbel_error *)
 {
-    gumbel_weighing p = {};
+    gumbel_rule_params p = {};
     if (!by) {
         emulate_expand_drafts(*v, &of(device)->random, of(device)->what);
         return GUMBEL_OK;
@@ -96,7 +96,7 @@ void weigh(gumbel_device *device, const gumbel_verification &v, const gumbel_pro
     auto counters = hostile<uint64_t>(v.draft.requests);
     auto lists = hostile<gumbel_short_list>(v.draft.requests * parts * CUDA_WEIGH_THREADS / 32);
     auto contenders = hostile<gumbel_contender>(v.rows * parts);
-    gumbel_weighing p = {};
+    gumbel_rule_params p = {};
     p.verification = v;
     p.by = by;
     p.inverse_caps[0] = inverse_cap(by.target);

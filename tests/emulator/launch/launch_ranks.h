@@ -6,7 +6,7 @@
 #ifndef TESTS_EMULATOR_LAUNCH_RANKS_H
 #define TESTS_EMULATOR_LAUNCH_RANKS_H
 
-#include "core/ranks/errands.h"
+#include "core/ranks/host_collective.h"
 #include "cuda/step/ranks/listed_params.h"
 
 /* Each by so many CTAs; the rest as in launch_step.h. */

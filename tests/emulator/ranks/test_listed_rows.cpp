@@ -193,13 +193,13 @@ struct mailbox {
     std::vector<uint64_t> words;
 
     explicit mailbox(int32_t ranks)
-        : words((gumbel_mailbox_bytes(ranks, kRoom) + 7) / 8, 0xa7a7a7a7a7a7a7a7)
+        : words((gumbel_peer_buffer_bytes(ranks, kRoom) + 7) / 8, 0xa7a7a7a7a7a7a7a7)
     {
-        memset(words.data(), 0, sizeof(gumbel_mailbox));
+        memset(words.data(), 0, sizeof(gumbel_peer_buffer));
         head()->exchanges = head()->tags = kAhead;
     }
 
-    gumbel_mailbox *head() { return (gumbel_mailbox *)words.data(); }
+    gumbel_peer_buffer *head() { return (gumbel_peer_buffer *)words.data(); }
 
     /* Word i that `from` says in the exchange that is next. */
     uint64_t *place(int32_t ranks, int32_t from, size_t i)
@@ -381,7 +381,7 @@ bool tells(const listed_case &c, const found_rows &host,
             printf("%s: row %d is left with what is no logit\n", what, (int)b);
             return false;
         }
-    const gumbel_mailbox *own = boxes[(size_t)r].head();
+    const gumbel_peer_buffer *own = boxes[(size_t)r].head();
     if (own->exchanges != kAhead + 1 || own->tags != kAhead + 1 || own->ended != 0 ||
         report.failed) {
         printf("%s: the exchange does not end\n", what);

@@ -12,7 +12,7 @@
 
 /* A row of the batch on its way through the screen. */
 typedef struct cpu_screen_row {
-    gumbel_screen_reach reach;
+    gumbel_screen_hidden_error reach;
     _Atomic int full; /* it is left to the full pass */
     int cut;          /* its request removes tokens, so that both ends of all values are kept */
     float bar;        /* lower values are known to be removed, */

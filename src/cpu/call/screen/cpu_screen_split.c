@@ -43,8 +43,9 @@ static void split_row(cpu_screen *screen, int64_t b)
     cpu_job_unpack(&screen->exact, b, screen->hidden + b * row);
     screen->exact.device->kernels->transform(from, p->hidden.dtype, (int)p->hidden_size,
                                              &cpu_identity, wide);
-    if (!gumbel_screen_split(wide, p->hidden_size, &screen->header, product_gamma(p->hidden_size),
-                             &planes, &screen->rows[b].reach)) {
+    if (!gumbel_screen_split_hidden(wide, p->hidden_size, &screen->header,
+                                    product_gamma(p->hidden_size), &planes,
+                                    &screen->rows[b].reach)) {
         for (int64_t k = 0; k < columns; k += 64) {
             memset(planes.high + k / 64 * planes.apart, 0, 64);
             memset(planes.low + k / 64 * planes.apart, 0, 64);

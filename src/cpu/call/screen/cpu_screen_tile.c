@@ -30,7 +30,7 @@ int cpu_screen_left(const cpu_job *job, int64_t thread, int64_t b)
 static void write_ends(const cpu_screen *screen, const cpu_screen_product *product, int64_t block,
                        int64_t b, int at, int count, float side, float *out)
 {
-    const gumbel_screen_reach *reach = &screen->rows[b].reach;
+    const gumbel_screen_hidden_error *reach = &screen->rows[b].reach;
     float ends[GUMBEL_BLOCK], sign = screen->exact.problem->scale > 0.0f ? side : -side;
     int row = (int)(b % screen->product->panel);
     cpu_screen_ends e = {.high = product->sums + row * 16,
@@ -39,7 +39,7 @@ static void write_ends(const cpu_screen *screen, const cpu_screen_product *produ
                          .steps = screen->steps + block * GUMBEL_BLOCK,
                          .unit = reach->unit,
                          .plane = (float)screen->product->plane,
-                         .width = sign * gumbel_screen_width(reach, &screen->bounds[block]),
+                         .width = sign * gumbel_screen_error_width(reach, &screen->bounds[block]),
                          .tiny = sign * GUMBEL_SCREEN_TINY};
     int whole = count == GUMBEL_BLOCK;
     screen->exact.device->kernels->screen_ends(&e, whole ? out : ends);

@@ -67,7 +67,7 @@ static void verify_share(void *argument, int32_t index)
 gumbel_status cpu_screen_verify(gumbel_device *device, const gumbel_problem *p, gumbel_error *error)
 {
     verifying v = {.problem = p, .fault = INT64_MAX};
-    int known = gumbel_screen_lay_out(p->vocab, p->hidden_size, &v.parts);
+    int known = gumbel_screen_find_parts(p->vocab, p->hidden_size, &v.parts);
     GUMBEL_ASSERT(known && p->screen);
     (void)known;
     memcpy(&v.header, p->screen, sizeof v.header);

@@ -10,7 +10,7 @@
  * MAP    a CTA a row, a thread a token; a warp cuts.
  * SMEM   33 KB as a team's (request_shared.cuh), and 12 for lists.
  * SYNC   barriers of the CTA. With mailboxes as in exchange.cu: a CTA says its row before it looks
- *        for others', there are GUMBEL_PEERS_TOLD at most, which run at once, and waits are counted
+ *        for others', there are GUMBEL_PEERS_TOP64_ROWS at most, which run at once, and waits are counted
  *        in time. The next launch may start when all have come, and is told of each row whether it
  *        is left as soon as that is known.
  */

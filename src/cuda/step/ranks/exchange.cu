@@ -20,7 +20,7 @@
  *        rows of others are waited for, the next launch may not start: what waits with all its
  *        shared memory could keep out, on this GPU or another, those that are waited for.
  */
-#include "core/ranks/errands.h"
+#include "core/ranks/host_collective.h"
 #include "cuda/common/merge.cuh"
 #include "cuda/step/ranks/exchange.cuh"
 #include "cuda/step/ranks/listed_params.h"
@@ -111,7 +111,7 @@ __device__ void pass(const cuda_exchange_params &p)
  * all have written theirs. */
 __device__ void send_host(const gumbel_gathered_rows &p, int64_t words)
 {
-    gumbel_errand *e = p.errand;
+    gumbel_host_collective *e = p.errand;
     const uint64_t number = ptx_hear_8(&e->asked) + 1, begun = ptx_now_ns();
     if (ptx_hear_8(&e->failed))
         return;

@@ -135,7 +135,7 @@ __device__ __forceinline__ uint32_t flags_of_status(int32_t status)
 /* Tokens as numbers that are larger for those that come before; others are below all of them. */
 __device__ __forceinline__ uint64_t key_of(float value, int32_t id)
 {
-    return (uint64_t)gumbel_key(value) << 32 | ~(uint32_t)id;
+    return (uint64_t)gumbel_key_of_value(value) << 32 | ~(uint32_t)id;
 }
 
 /* Bring what ranks list of row b, by all threads. Ends with a barrier. */
@@ -220,13 +220,14 @@ __device__ __forceinline__ int cut_listed(int count, bool complete, bool weighs)
     if (row.draw.greedy)
         return weighs ? -1 : count;
     const bool of_all = r.top_p < 1.0f && (r.joint || r.top_k == 0); /* a mass is */
-    if (!gumbel_rules_cut(&r) || of_all)
+    if (!gumbel_rules_truncate(&r) || of_all)
         return -1;
     bool told = complete;
     if (!told && r.top_k > 0 && r.top_k <= count)
         told = r.exact || with_ties((int)r.top_k, count) < count;
     if (!told && r.min_p > 0.0f && !r.last) /* else a nucleus is of more than min_p leaves */
-        told = kept_by_min_p(count, gumbel_of_key(shortlist().order[0].key), row.log_min_p) < count;
+        told = kept_by_min_p(count, gumbel_value_of_key(shortlist().order[0].key), row.log_min_p) <
+               count;
     return told ? cut_shortlist(r, count, nullptr) : -1;
 }
 

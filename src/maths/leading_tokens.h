@@ -4,8 +4,8 @@
  * value first, then lower id. What rules keep is a head; where it lies within what is known of one,
  * a cut is certain. Read by CPUs and GPUs.
  */
-#ifndef GUMBEL_MATHS_ROW_HEAD_H
-#define GUMBEL_MATHS_ROW_HEAD_H
+#ifndef GUMBEL_MATHS_LEADING_TOKENS_H
+#define GUMBEL_MATHS_LEADING_TOKENS_H
 
 #include "maths/truncation.h"
 
@@ -24,7 +24,7 @@ GUMBEL_INLINE int gumbel_entry_before(const gumbel_entry *a, const gumbel_entry 
 }
 
 /* How many of `count` entries in order have a value above `bound`, or not below it: by halves. */
-GUMBEL_INLINE int32_t gumbel_entries_above(const gumbel_entry *at, int32_t count, float bound)
+GUMBEL_INLINE int32_t gumbel_count_entries_above(const gumbel_entry *at, int32_t count, float bound)
 {
     int32_t above = 0;
     while (count > 0) {
@@ -35,7 +35,7 @@ GUMBEL_INLINE int32_t gumbel_entries_above(const gumbel_entry *at, int32_t count
     return above;
 }
 
-GUMBEL_INLINE int32_t gumbel_entries_from(const gumbel_entry *at, int32_t count, float bound)
+GUMBEL_INLINE int32_t gumbel_count_entries_from(const gumbel_entry *at, int32_t count, float bound)
 {
     int32_t from = 0;
     while (count > 0) {
@@ -48,12 +48,12 @@ GUMBEL_INLINE int32_t gumbel_entries_from(const gumbel_entry *at, int32_t count,
 
 /* How many tokens a cut keeps; -1 where it may keep others than the head's, which is `complete`
  * where no token is behind it. */
-GUMBEL_INLINE int32_t gumbel_entries_kept(const gumbel_entry *at, int32_t count, int complete,
-                                          gumbel_cut cut)
+GUMBEL_INLINE int32_t gumbel_count_entries_kept(const gumbel_entry *at, int32_t count, int complete,
+                                                gumbel_cutoff cut)
 {
-    int32_t above = gumbel_entries_above(at, count, cut.bound);
-    int32_t from = gumbel_entries_from(at, count, cut.bound);
-    if (cut.tied != GUMBEL_TIES_STAY && above + cut.tied <= from)
+    int32_t above = gumbel_count_entries_above(at, count, cut.bound);
+    int32_t from = gumbel_count_entries_from(at, count, cut.bound);
+    if (cut.tied != GUMBEL_TIES_ALL_KEPT && above + cut.tied <= from)
         return (int32_t)(above + cut.tied);
     return complete || from < count ? from : -1;
 }
@@ -63,22 +63,23 @@ GUMBEL_INLINE int gumbel_rules_need_mass(const gumbel_rules *r, float largest, f
 {
     if (!(r->top_p < 1.0f) || (!r->joint && r->top_k > 0))
         return 0;
-    *bound = gumbel_cut_weighed(r, gumbel_cut_first(r, largest)).bound;
+    *bound = gumbel_cutoff_before_top_p(r, gumbel_cutoff_before_top_k(r, largest)).bound;
     return 1;
 }
 
 /* The stricter of `cut` and top_p, where that ends within the head; else it cuts less. */
-GUMBEL_INLINE gumbel_cut gumbel_entries_top_p(const gumbel_rules *r, const gumbel_entry *at,
-                                              int32_t count, gumbel_wide mass, gumbel_cut cut)
+GUMBEL_INLINE gumbel_cutoff gumbel_cutoff_of_entries_by_top_p(const gumbel_rules *r,
+                                                              const gumbel_entry *at, int32_t count,
+                                                              gumbel_wide mass, gumbel_cutoff cut)
 {
-    gumbel_wide needed = gumbel_nucleus(r->top_p, mass), above = 0;
+    gumbel_wide needed = gumbel_nucleus_mass(r->top_p, mass), above = 0;
     for (int32_t i = 0, end; i < count; i = end) {
         for (end = i + 1; end < count && at[end].value == at[i].value;)
             end++;
         gumbel_wide tied = (gumbel_wide)at[i].mass * (uint64_t)(end - i);
         if (at[i].mass > 0 && above + tied >= needed)
-            return gumbel_stricter(
-                cut, gumbel_cut_top_p(r->exact, at[i].value, needed, above, at[i].mass));
+            return gumbel_stricter_cutoff(
+                cut, gumbel_cutoff_by_top_p(r->exact, at[i].value, needed, above, at[i].mass));
         above += tied;
     }
     return cut;
@@ -86,19 +87,19 @@ GUMBEL_INLINE gumbel_cut gumbel_entries_top_p(const gumbel_rules *r, const gumbe
 
 /* How many of a head's tokens, one or more in order, the rules keep; -1 where it does not tell.
  * `mass` is that of gumbel_rules_need_mass(). */
-GUMBEL_INLINE int32_t gumbel_entries_cut(const gumbel_rules *r, const gumbel_entry *at,
-                                         int32_t count, int complete, gumbel_wide mass)
+GUMBEL_INLINE int32_t gumbel_truncate_entries(const gumbel_rules *r, const gumbel_entry *at,
+                                              int32_t count, int complete, gumbel_wide mass)
 {
     float largest = at[0].value, bound;
-    gumbel_cut behind = gumbel_cut_first(r, largest);
+    gumbel_cutoff behind = gumbel_cutoff_before_top_k(r, largest);
     /* Where a head is shorter than top_k, what it tells is cut by others, or not known. */
-    if (r->top_k > 0 && gumbel_entries_from(at, count, behind.bound) >= r->top_k) {
+    if (r->top_k > 0 && gumbel_count_entries_from(at, count, behind.bound) >= r->top_k) {
         float value = at[r->top_k - 1].value;
-        behind = gumbel_cut_top_k(r, value, gumbel_entries_above(at, count, value));
+        behind = gumbel_cutoff_by_top_k(r, value, gumbel_count_entries_above(at, count, value));
     }
-    gumbel_cut cut = gumbel_cut_others(r, behind, largest);
+    gumbel_cutoff cut = gumbel_cutoff_without_top_p(r, behind, largest);
     if (r->top_p < 1.0f && !gumbel_rules_need_mass(r, largest, &bound)) {
-        int32_t weighed = gumbel_entries_kept(at, count, complete, behind);
+        int32_t weighed = gumbel_count_entries_kept(at, count, complete, behind);
         if (weighed < 0)
             return -1;
         mass = 0;
@@ -106,8 +107,8 @@ GUMBEL_INLINE int32_t gumbel_entries_cut(const gumbel_rules *r, const gumbel_ent
             mass += at[i].mass;
     }
     if (r->top_p < 1.0f)
-        cut = gumbel_entries_top_p(r, at, count, mass, cut);
-    return gumbel_entries_kept(at, count, complete, cut);
+        cut = gumbel_cutoff_of_entries_by_top_p(r, at, count, mass, cut);
+    return gumbel_count_entries_kept(at, count, complete, cut);
 }
 
 #endif
