@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The integer product by AMX, compiled for tiles in plain C, against plain sums: its addresses,
- * shapes and operands, on processors without AMX.
+ * The integer product by AMX against plain sums: its addresses, shapes and operands. AMX tiles are
+ * emulated in C, for processors without AMX.
  */
 #include <immintrin.h>
 #include <setjmp.h>

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Verdicts by intervals (docs/maths.md, section 14): on rows with made ends, far wider than a
- * screen's, none contradicts the cut that the values themselves have, however few of them may be
- * scored; and what is told to be removed is. Also the margin that masses have, for an exponential
- * that need not be monotone.
+ * Truncation decided by bounds (docs/maths.md, section 14), on rows with synthetic bounds much
+ * wider than a screen's: no verdict contradicts the kept set of the values, for every limit of
+ * scored tokens. Also the margin of masses for an exponential that need not be monotone.
  */
 #include "cpu/rows/cpu_screen_judge.h"
 #include "cpu/rows/cpu_truncate.h"
@@ -23,7 +22,7 @@
 #define VOCAB_MOST 300
 #define ROOM       (1 << 20)
 
-/* A row whose values are the product of one column with 1, its ends, and what cuts it. */
+/* A row whose values are the product of one column with 1, its bounds, and its rules. */
 typedef struct generated_row {
     int64_t vocab;
     float value[VOCAB_MOST], lower[VOCAB_MOST], upper[VOCAB_MOST];
@@ -33,7 +32,7 @@ typedef struct generated_row {
 
 static float random_part(uint64_t *state) { return (float)random_below(state, 1 << 20) * 0x1p-20f; }
 
-/* Values of some nats, with ties or without, and ends around them, some exact. */
+/* Random values of a few nats, with or without ties, and bounds around them, some exact. */
 static void make_row(generated_row *row, uint64_t *state)
 {
     float spread = 0.1f + 3.0f * random_part(state), wide = 2.0f * random_part(state);
@@ -54,14 +53,14 @@ static void make_row(generated_row *row, uint64_t *state)
         .top_p = which & 4 ? ps[random_below(state, 5)] : 1.0f,
         .exact = random_below(state, 2),
     };
-    /* As gumbel_problem_rules() makes them. */
+    /* As gumbel_problem_rules() returns them. */
     uint32_t order = random_below(state, 3);
     row->rules.joint = order == 2 || (order == 1 && row->rules.top_k == 0);
     row->rules.last =
         order > 0 && !row->rules.joint && row->rules.min_p > 0.0f && row->rules.top_p < 1.0f;
 }
 
-/* A screen that is no head's: its jobs, and stages for the caller's ends. */
+/* A screen without a head: its jobs, and stages for the caller's bounds. */
 typedef struct stand {
     gumbel_head head;
     gumbel_problem problem;
@@ -131,7 +130,7 @@ static void judge_token(stand *s, generated_row *row, int64_t token, int32_t lef
     stage_values(&s->screen.upper, row->upper, row->vocab);
     stage_values(&s->screen.lower, row->lower, row->vocab);
     assert_true(cpu_judge_begin(&judged, &s->screen, 0, 0, s->bins));
-    judged.rules = row->rules; /* the problem has none, and so no largest value was looked for */
+    judged.rules = row->rules; /* the problem has none, so its largest value is not computed */
     assert_true(cpu_judge_largest(&judged));
     float value = cpu_judge_value(&judged, token);
     assert_true(value == row->value[token]);
@@ -183,7 +182,7 @@ static void verdicts(void **state)
     free(row);
 }
 
-/* Bounds that meet decide. */
+/* Equal bounds decide every token. */
 static void bounds_that_meet(void **state)
 {
     (void)state;
@@ -197,8 +196,8 @@ static void bounds_that_meet(void **state)
                      GUMBEL_TOKEN_UNDECIDED);
 }
 
-/* The exponential falls where its argument grows, if at all, by far less than masses are widened
- * by; every float from -42.5 to -2^-20, or one of 64 of them. */
+/* If the exponential decreases for a growing argument, then by far less than the margin of masses;
+ * for every float from -42.5 to -2^-20, or one in 64. */
 static void exponentials_hardly_fall(void **state)
 {
     const char *set = getenv("GUMBEL_NIGHTLY");

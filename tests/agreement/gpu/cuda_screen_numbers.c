@@ -91,8 +91,8 @@ void screen_certificates(void)
     }
 }
 
-/* The result of gumbel_screen_verify() for a head's screen: the stale row, -1 for none, -2 for a screen
- * of another head. */
+/* The result of gumbel_screen_verify() for a head's screen: the stale row, -1 for none, -2 for a
+ * screen of another head. */
 static int64_t verify(const gpu_head *h)
 {
     const char *row;
