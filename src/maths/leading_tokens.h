@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The head of a row: its tokens of largest value, in the order of the truncation rules, larger
- * value first, then lower id. What rules keep is a head; where it lies within what is known of one,
- * a cut is certain. Read by CPUs and GPUs.
+ * The leading tokens of a row: its largest values, sorted by larger value, then lower id. The kept
+ * set of a truncation is a prefix of them. If a prefix of the row is known and the kept set ends
+ * within it, the kept set is known. Code of CPUs and GPUs.
  */
 #ifndef GUMBEL_MATHS_LEADING_TOKENS_H
 #define GUMBEL_MATHS_LEADING_TOKENS_H
 
 #include "maths/truncation.h"
 
-/* A token of a head: its value is what rules look at. */
+/* A leading token. Truncation rules compare `value`. */
 typedef struct gumbel_entry {
     float value, z;
     int32_t id;
-    int32_t from;  /* which of all tokens listed for the row */
-    uint64_t mass; /* gumbel_token_mass() over the largest value, where a top_p cuts */
+    int32_t from;  /* index in the row's unsorted list of candidates */
+    uint64_t mass; /* gumbel_token_mass() relative to the largest value; set for top_p only */
 } gumbel_entry;
 
 /* Whether a comes before b. */
@@ -23,7 +23,7 @@ GUMBEL_INLINE int gumbel_entry_before(const gumbel_entry *a, const gumbel_entry 
     return a->value != b->value ? a->value > b->value : a->id < b->id;
 }
 
-/* How many of `count` entries in order have a value above `bound`, or not below it: by halves. */
+/* Binary searches: how many of `count` sorted entries have a value > bound, or >= bound. */
 GUMBEL_INLINE int32_t gumbel_count_entries_above(const gumbel_entry *at, int32_t count, float bound)
 {
     int32_t above = 0;
@@ -46,19 +46,19 @@ GUMBEL_INLINE int32_t gumbel_count_entries_from(const gumbel_entry *at, int32_t 
     return from;
 }
 
-/* How many tokens a cut keeps; -1 where it may keep others than the head's, which is `complete`
- * where no token is behind it. */
+/* How many tokens a cutoff keeps; -1 if it may keep tokens after these entries. `complete`: there
+ * are none. */
 GUMBEL_INLINE int32_t gumbel_count_entries_kept(const gumbel_entry *at, int32_t count, int complete,
-                                                gumbel_cutoff cut)
+                                                gumbel_cutoff cutoff)
 {
-    int32_t above = gumbel_count_entries_above(at, count, cut.bound);
-    int32_t from = gumbel_count_entries_from(at, count, cut.bound);
-    if (cut.tied != GUMBEL_TIES_ALL_KEPT && above + cut.tied <= from)
-        return (int32_t)(above + cut.tied);
+    int32_t above = gumbel_count_entries_above(at, count, cutoff.bound);
+    int32_t from = gumbel_count_entries_from(at, count, cutoff.bound);
+    if (cutoff.tied != GUMBEL_TIES_ALL_KEPT && above + cutoff.tied <= from)
+        return (int32_t)(above + cutoff.tied);
     return complete || from < count ? from : -1;
 }
 
-/* Whether rules need the mass of more than a head, and of which values. */
+/* Whether top_p needs the mass of all values from *bound on, not of the entries alone. */
 GUMBEL_INLINE int gumbel_rules_need_mass(const gumbel_rules *r, float largest, float *bound)
 {
     if (!(r->top_p < 1.0f) || (!r->joint && r->top_k > 0))
@@ -67,10 +67,12 @@ GUMBEL_INLINE int gumbel_rules_need_mass(const gumbel_rules *r, float largest, f
     return 1;
 }
 
-/* The stricter of `cut` and top_p, where that ends within the head; else it cuts less. */
+/* The stricter of `cutoff` and that of top_p, if the latter is within the entries; else `cutoff`.
+ */
 GUMBEL_INLINE gumbel_cutoff gumbel_cutoff_of_entries_by_top_p(const gumbel_rules *r,
                                                               const gumbel_entry *at, int32_t count,
-                                                              gumbel_wide mass, gumbel_cutoff cut)
+                                                              gumbel_wide mass,
+                                                              gumbel_cutoff cutoff)
 {
     gumbel_wide needed = gumbel_nucleus_mass(r->top_p, mass), above = 0;
     for (int32_t i = 0, end; i < count; i = end) {
@@ -79,36 +81,37 @@ GUMBEL_INLINE gumbel_cutoff gumbel_cutoff_of_entries_by_top_p(const gumbel_rules
         gumbel_wide tied = (gumbel_wide)at[i].mass * (uint64_t)(end - i);
         if (at[i].mass > 0 && above + tied >= needed)
             return gumbel_stricter_cutoff(
-                cut, gumbel_cutoff_by_top_p(r->exact, at[i].value, needed, above, at[i].mass));
+                cutoff, gumbel_cutoff_by_top_p(r->exact, at[i].value, needed, above, at[i].mass));
         above += tied;
     }
-    return cut;
+    return cutoff;
 }
 
-/* How many of a head's tokens, one or more in order, the rules keep; -1 where it does not tell.
- * `mass` is that of gumbel_rules_need_mass(). */
+/* How many of one or more sorted entries the rules keep; -1 if the entries do not determine it.
+ * `mass` is the mass of gumbel_rules_need_mass(). */
 GUMBEL_INLINE int32_t gumbel_truncate_entries(const gumbel_rules *r, const gumbel_entry *at,
                                               int32_t count, int complete, gumbel_wide mass)
 {
     float largest = at[0].value, bound;
-    gumbel_cutoff behind = gumbel_cutoff_before_top_k(r, largest);
-    /* Where a head is shorter than top_k, what it tells is cut by others, or not known. */
-    if (r->top_k > 0 && gumbel_count_entries_from(at, count, behind.bound) >= r->top_k) {
+    gumbel_cutoff before_top_p = gumbel_cutoff_before_top_k(r, largest);
+    /* If there are fewer entries than top_k, the kept set ends by another rule or is not known. */
+    if (r->top_k > 0 && gumbel_count_entries_from(at, count, before_top_p.bound) >= r->top_k) {
         float value = at[r->top_k - 1].value;
-        behind = gumbel_cutoff_by_top_k(r, value, gumbel_count_entries_above(at, count, value));
+        before_top_p =
+            gumbel_cutoff_by_top_k(r, value, gumbel_count_entries_above(at, count, value));
     }
-    gumbel_cutoff cut = gumbel_cutoff_without_top_p(r, behind, largest);
+    gumbel_cutoff cutoff = gumbel_cutoff_without_top_p(r, before_top_p, largest);
     if (r->top_p < 1.0f && !gumbel_rules_need_mass(r, largest, &bound)) {
-        int32_t weighed = gumbel_count_entries_kept(at, count, complete, behind);
-        if (weighed < 0)
+        int32_t summed = gumbel_count_entries_kept(at, count, complete, before_top_p);
+        if (summed < 0)
             return -1;
         mass = 0;
-        for (int32_t i = 0; i < weighed; i++)
+        for (int32_t i = 0; i < summed; i++)
             mass += at[i].mass;
     }
     if (r->top_p < 1.0f)
-        cut = gumbel_cutoff_of_entries_by_top_p(r, at, count, mass, cut);
-    return gumbel_count_entries_kept(at, count, complete, cut);
+        cutoff = gumbel_cutoff_of_entries_by_top_p(r, at, count, mass, cutoff);
+    return gumbel_count_entries_kept(at, count, complete, cutoff);
 }
 
 #endif

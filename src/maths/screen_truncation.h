@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whether a token stays, told by intervals alone (docs/maths.md, section 14): of the tokens before
- * it, in the row sorted by larger value, then lower id, a screen knows how many there are at least
- * and at most, and what they weigh.
+ * Decides whether truncation keeps a token, from bounds of the row's values alone (docs/maths.md,
+ * section 14). A screen gives bounds of the number and the mass of the tokens before it, in the row
+ * sorted by larger value, then lower id.
  */
 #ifndef GUMBEL_MATHS_SCREEN_TRUNCATION_H
 #define GUMBEL_MATHS_SCREEN_TRUNCATION_H
@@ -10,7 +10,7 @@
 #include "maths/truncation.h"
 
 typedef enum gumbel_token_verdict {
-    GUMBEL_TOKEN_UNDECIDED, /* the intervals do not tell */
+    GUMBEL_TOKEN_UNDECIDED, /* the bounds do not determine it */
     GUMBEL_TOKEN_KEPT,
     GUMBEL_TOKEN_TRUNCATED,
 } gumbel_token_verdict;
@@ -20,7 +20,7 @@ typedef struct gumbel_mass_bounds {
     gumbel_wide least, most;
 } gumbel_mass_bounds;
 
-/* By top_k, of a token that has `least` to `most` others before it. */
+/* Applies top_k to a token with `least` to `most` others before it. */
 GUMBEL_INLINE gumbel_token_verdict gumbel_judge_top_k(int64_t top_k, int64_t least, int64_t most)
 {
     return most < top_k     ? GUMBEL_TOKEN_KEPT
@@ -28,9 +28,9 @@ GUMBEL_INLINE gumbel_token_verdict gumbel_judge_top_k(int64_t top_k, int64_t lea
                             : GUMBEL_TOKEN_UNDECIDED;
 }
 
-/* Bounds of the masses of `tokens` values, from the sums of those of their ends. The exponential
- * is not proven monotone: it is off by 2^-24 (4 + 42.5) of itself, at either of two values, and a
- * mass by a unit. */
+/* Bounds of the summed masses of `tokens` values, from the sums over their lower and upper bounds.
+ * The exponential is not proven monotone: its relative error is 2^-24 (4 + 42.5) at either value,
+ * and the error of a mass is a unit. */
 GUMBEL_INLINE gumbel_mass_bounds gumbel_bound_mass_sum(gumbel_wide lower, gumbel_wide upper,
                                                        int64_t tokens)
 {
@@ -40,9 +40,9 @@ GUMBEL_INLINE gumbel_mass_bounds gumbel_bound_mass_sum(gumbel_wide lower, gumbel
     return sum;
 }
 
-/* By top_p, of a token with the masses `before` it and `rest`: its own, and those behind it that
- * top_p weighs. It stays while a < ceil(p (a + r)), that is a (1 - p) < p r: what comes before can
- * only speak against it, and the rest for it. */
+/* Applies top_p to a token. `before` is the mass of the tokens before it; `rest` its own mass and
+ * that of the tokens after it which top_p sums. The token is kept while a < ceil(p (a + r)), that
+ * is a (1 - p) < p r: more mass before it can only remove it, more rest can only keep it. */
 GUMBEL_INLINE gumbel_token_verdict gumbel_judge_top_p(float top_p, gumbel_mass_bounds before,
                                                       gumbel_mass_bounds rest)
 {
