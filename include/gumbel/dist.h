@@ -5,7 +5,7 @@
  * Each of R ranks holds a shard: some rows of the head, or some columns of the logits. Every rank
  * makes the same call with its own shard, and every rank gets the whole result. Tokens, scores,
  * log-probabilities, kept counts, ranks and lists have, bit for bit, the values that one device
- * with the whole vocabulary gives (gumbel_group_open() says for which devices). Ranks exchange
+ * with the whole vocabulary gives (for the devices, see gumbel_group_open()). Ranks exchange
  * partial results, and whole rows of logits only in the cases listed below.
  *
  * Example: rank `rank` of `ranks` draws from its shard of the head, over MPI (dist_mpi.h).
@@ -60,7 +60,7 @@
  *   plain                                                                48 S
  *   min-p, top-k, top-p:     at least 64 tokens in each shard; peer      516, for 64 tokens a rank;
  *     8 to 1024 rows, or       memory, or at most 16 ranks and a           fallback rows 4 V' more
- *     from 1 row with peer     transport with `aside`, as NCCL's has
+ *     from 1 row with peer     host-assisted all-gather, as NCCL's
  *     memory and a min-p
  *     or top-k
  *   given noise;             not supported: GUMBEL_ERROR_UNSUPPORTED
@@ -123,7 +123,7 @@
 #define GUMBEL_DIST_H
 
 #ifndef GUMBEL_UNSTABLE
-#error "gumbel/dist.h is unstable (gumbel.h says what that means): define GUMBEL_UNSTABLE to use it"
+#error "gumbel/dist.h is unstable (see gumbel.h): define GUMBEL_UNSTABLE to use it"
 #endif
 
 #include <gumbel/drafts.h>

@@ -66,6 +66,7 @@ gumbel_status gumbel_prepare_noise(gumbel_device *device, void *stream,
     const int32_t *live_rows = problem.sampling.live_rows;
     if (device->backend->host_memory && live_rows)
         problem.batch = *live_rows;
-    return problem.batch == 0 ? GUMBEL_OK
-                              : device->backend->noise(device, &problem, noise, stride, error);
+    return problem.batch == 0
+               ? GUMBEL_OK
+               : device->backend->store_noise(device, &problem, noise, stride, error);
 }

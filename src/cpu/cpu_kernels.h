@@ -135,8 +135,8 @@ typedef struct cpu_kernels {
     int (*keep)(const float *v, float scale, float bound, float *out);
     /* How many v * scale are above `bound`. */
     int64_t (*count_above)(const cpu_stretch *stretch, float scale, float bound);
-    /* z[i] = gumbel_relative_probability(z[i], max_z) for i < count; their sum, blocks as by eq. 8 and these
-     * one after the other. */
+    /* z[i] = gumbel_relative_probability(z[i], max_z) for i < count; their sum, blocks as by eq. 8
+     * and these one after the other. */
     double (*exponentiate)(float *z, int count, float max_z);
     /* z[i] *= by for i < count. */
     void (*multiply)(float *z, int count, float by);

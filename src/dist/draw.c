@@ -16,12 +16,12 @@ int dist_is_plain(const gumbel_group *group, const gumbel_problem *p)
     return !(p->request & NEEDS_ROWS) && (group->aligned || !p->with_mass);
 }
 
-gumbel_status dist_count(const gumbel_group *group, const gumbel_problem *problem, uint32_t more,
+gumbel_status dist_count(const gumbel_group *group, const gumbel_problem *problem, uint64_t purpose,
                          size_t *most, gumbel_error *error)
 {
-    size_t bytes;
-    GUMBEL_FORWARD(group->device->backend->call_size(group->device, problem, more, &bytes, error));
-    *most = bytes > *most ? bytes : *most;
+    gumbel_plan plan;
+    GUMBEL_FORWARD(group->device->backend->plan(group->device, problem, purpose, &plan, error));
+    *most = plan.workspace_bytes > *most ? plan.workspace_bytes : *most;
     return GUMBEL_OK;
 }
 
@@ -81,7 +81,8 @@ gumbel_status dist_draw_plain(dist_draw *draw, gumbel_cursor *cursor, gumbel_err
     draw->local = cursor->base + cursor->used;
     gumbel_summaries_clear(own, p.batch * p.sampling.num_samples);
     if (dist_own(group)->rows > 0)
-        GUMBEL_FORWARD(group->device->backend->partial(group->device, &p, own, draw->local, error));
+        GUMBEL_FORWARD(
+            group->device->backend->draw_partial(group->device, &p, NULL, own, draw->local, error));
     GUMBEL_FORWARD(dist_begin(draw, own, all, bytes, rest, error));
     const gumbel_finish_call call = {.summaries = all,
                                      .parts = group->transport.ranks,
@@ -164,7 +165,8 @@ static gumbel_status draw_plain_on_device(dist_draw *draw, gumbel_cursor *cursor
         return GUMBEL_OK;
     }
     p.with_mass = weighs(draw->output);
-    GUMBEL_FORWARD(device->backend->partial(device, &p, own, cursor->base + cursor->used, error));
+    GUMBEL_FORWARD(
+        device->backend->draw_partial(device, &p, NULL, own, cursor->base + cursor->used, error));
     if (group->peers.ranks)
         return dist_finish_peers(group, p.stream, &call, error);
     GUMBEL_FORWARD(dist_queue(group, p.stream, own, all, batch * samples * sizeof *own, error));
@@ -191,23 +193,25 @@ static gumbel_status run(dist_draw *draw, gumbel_cursor *cursor, gumbel_error *e
                                               : dist_draw_rows(draw, cursor, error);
 }
 
-static gumbel_status call_size(const gumbel_device *device, const gumbel_problem *problem,
-                               uint32_t more, size_t *bytes, gumbel_error *error)
+static gumbel_status plan_group_call(const gumbel_device *device, const gumbel_problem *problem,
+                                     uint64_t purpose, gumbel_plan *plan, gumbel_error *error)
 {
     gumbel_cursor cursor = {NULL, 0};
     /* A count changes nothing in the group. */
     dist_draw draw = {.group = (gumbel_group *)(uintptr_t)device, .p = problem};
-    (void)more;
+    (void)purpose;
     GUMBEL_FORWARD(run(&draw, &cursor, error));
-    *bytes = cursor.used;
+    *plan = (gumbel_plan){.workspace_bytes = cursor.used};
     return GUMBEL_OK;
 }
 
 static gumbel_status sample(gumbel_device *device, const gumbel_problem *problem,
-                            const gumbel_output *output, void *workspace, gumbel_error *error)
+                            const gumbel_plan *plan, const gumbel_output *output, void *workspace,
+                            gumbel_error *error)
 {
     gumbel_cursor cursor = {workspace, 0};
     dist_draw draw = {.group = (gumbel_group *)device, .p = problem, .output = output};
+    (void)plan;
     if (draw.group->broken)
         return gumbel_fail(error, GUMBEL_ERROR_GROUP, "group", "an earlier exchange failed");
     return run(&draw, &cursor, error);
@@ -240,11 +244,11 @@ static gumbel_status accept_drafts(gumbel_device *device, void *stream,
 
 gumbel_backend dist_table(const gumbel_device *device)
 {
-    gumbel_backend table = {.serves = device->backend->serves,
+    gumbel_backend table = {.supports = device->backend->supports,
                             .host_memory = device->backend->host_memory,
-                            .call_size = call_size,
+                            .plan = plan_group_call,
                             .sample = sample,
-                            .whole_end = whole_end};
+                            .vocabulary_end = whole_end};
     if (!table.host_memory) {
         table.expand_drafts = expand_drafts;
         table.accept_drafts = accept_drafts;

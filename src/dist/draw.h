@@ -21,7 +21,7 @@ typedef struct dist_draw {
 int dist_is_plain(const gumbel_group *group, const gumbel_problem *problem);
 
 /* Bytes that a call of the rank's device takes. */
-gumbel_status dist_count(const gumbel_group *group, const gumbel_problem *problem, uint32_t more,
+gumbel_status dist_count(const gumbel_group *group, const gumbel_problem *problem, uint64_t purpose,
                          size_t *most, gumbel_error *error);
 
 /* Draw plain rows: summaries are gathered and finished. */

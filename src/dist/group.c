@@ -286,7 +286,7 @@ static void release(gumbel_group *group)
 {
     dist_stop_errands(group);
     if (group->peers.ranks)
-        group->device->backend->ranks->part(group->device, &group->peers);
+        group->device->backend->ranks->release_peers(group->device, &group->peers);
     dist_bridge_close(group->bridge);
     free(group->shards);
     free(group->frame);

@@ -17,8 +17,8 @@ void gumbel_drafts_expand(const gumbel_verification *v)
         gumbel_draft_expand_row(v, b);
 }
 
-/* The nodes of request r, and what each of them emits. */
-static gumbel_status read_nodes(const gumbel_verification *v, const gumbel_proposal *by,
+/* Reads the nodes of request r and applies the rule to them. */
+static gumbel_status read_nodes(const gumbel_verification *v, const gumbel_proposal *proposal,
                                 gumbel_device *device, int64_t r, gumbel_span span,
                                 gumbel_node *nodes, gumbel_error *error)
 {
@@ -26,12 +26,13 @@ static gumbel_status read_nodes(const gumbel_verification *v, const gumbel_propo
     GUMBEL_ASSERT(span.count <= v->draft.max_nodes);
     for (int32_t j = 0; j < span.count; j++)
         nodes[j] = gumbel_read_drawn_node(v, r, span.first, j);
-    return by ? gumbel_proposal_apply_rule(by, device, v, r, span.first, nodes, span.count, error)
-              : GUMBEL_OK;
+    return proposal ? gumbel_proposal_apply_rule(proposal, device, v, r, span.first, nodes,
+                                                 span.count, error)
+                    : GUMBEL_OK;
 }
 
-/* Write what request r emits. */
-static void emit(const gumbel_verification *v, int64_t r, const gumbel_walk_result *w)
+/* Writes the results of request r. */
+static void write_request(const gumbel_verification *v, int64_t r, const gumbel_walk_result *w)
 {
     GUMBEL_ASSERT(w->emitted >= 0 && w->emitted <= v->draft.max_nodes);
     GUMBEL_ASSERT(w->last_row >= -1 && w->last_row < v->rows);
@@ -42,25 +43,25 @@ static void emit(const gumbel_verification *v, int64_t r, const gumbel_walk_resu
         v->verified.histogram[gumbel_walk_accepted(w)]++;
 }
 
-gumbel_status gumbel_drafts_accept(const gumbel_verification *v, const gumbel_proposal *by,
+gumbel_status gumbel_drafts_accept(const gumbel_verification *v, const gumbel_proposal *proposal,
                                    gumbel_device *device, gumbel_node *nodes, gumbel_error *error)
 {
     for (int64_t b = 0; b < v->rows; b++)
         if (v->of_row.slot[b] == GUMBEL_SLOT_UNUSED)
             gumbel_output_fill_unused(&v->drawn, b, b + 1, 1);
-    if (by) {
+    if (proposal) {
         for (int64_t b = 0; b < v->rows; b++)
             gumbel_draft_emit_draw(v, b);
-        GUMBEL_FORWARD(gumbel_proposal_score(by, device, v, error));
+        GUMBEL_FORWARD(gumbel_proposal_score(proposal, device, v, error));
     }
     for (int64_t r = 0; r < v->draft.requests; r++) {
         gumbel_walk_result w = gumbel_walk_result_none(GUMBEL_ROW_UNUSED);
         gumbel_span span = gumbel_draft_span(v, r);
         if (r < gumbel_draft_live(v) && span.count > 0) {
-            GUMBEL_FORWARD(read_nodes(v, by, device, r, span, nodes, error));
+            GUMBEL_FORWARD(read_nodes(v, proposal, device, r, span, nodes, error));
             w = gumbel_draft_walk(v, r, span.first, nodes, span.count);
         }
-        emit(v, r, &w);
+        write_request(v, r, &w);
     }
     return GUMBEL_OK;
 }

@@ -69,11 +69,11 @@ static void free_errand(gumbel_device *device, gumbel_host_collective *here)
 static int ask(gumbel_host_collective *e, const void *send, void *receive, size_t bytes)
 {
     const struct timespec pause = {0, 10000};
-    uint64_t number = e->asked + 1;
+    uint64_t number = e->requested + 1;
     e->send = (uint64_t)(uintptr_t)send;
     e->receive = (uint64_t)(uintptr_t)receive;
     e->bytes = bytes;
-    __atomic_store_n(&e->asked, number, __ATOMIC_RELEASE);
+    __atomic_store_n(&e->requested, number, __ATOMIC_RELEASE);
     while (__atomic_load_n(&e->done, __ATOMIC_ACQUIRE) != number) {
         if (__atomic_load_n(&e->failed, __ATOMIC_ACQUIRE))
             return 1;
@@ -116,7 +116,8 @@ static int ask_in_vain(gumbel_group *group, rank_member *member, int refuses)
 static void one_rank(void *argument, int32_t rank)
 {
     shared_errands *c = argument;
-    static const gumbel_rank_calls calls = {.make_errand = make_errand, .free_errand = free_errand};
+    static const gumbel_rank_calls calls = {.create_host_collective = make_errand,
+                                            .free_host_collective = free_errand};
     static const gumbel_backend backend = {.ranks = &calls};
     gumbel_device device = {.backend = &backend};
     rank_member member = {.called = thread_ranks_transport(c->called, rank),

@@ -310,10 +310,10 @@ void cpu_job_merge(const cpu_job *job, int32_t used, gumbel_summary *summaries)
     }
 }
 
-gumbel_status cpu_partial(gumbel_device *device, const gumbel_problem *p, gumbel_summary *summaries,
-                          void *workspace, gumbel_error *error)
+gumbel_status cpu_partial(gumbel_device *device, const gumbel_problem *p, const gumbel_plan *plan,
+                          gumbel_summary *summaries, void *workspace, gumbel_error *error)
 {
-    (void)error;
+    (void)plan, (void)error;
     cpu_job job = {0};
     gumbel_problem_assert(p);
     GUMBEL_ASSERT(p->batch > 0 && summaries);
@@ -322,10 +322,10 @@ gumbel_status cpu_partial(gumbel_device *device, const gumbel_problem *p, gumbel
     return GUMBEL_OK;
 }
 
-gumbel_status cpu_multiply(gumbel_device *device, const gumbel_problem *p, void *workspace,
-                           gumbel_error *error)
+gumbel_status cpu_multiply(gumbel_device *device, const gumbel_problem *p, const gumbel_plan *plan,
+                           void *workspace, gumbel_error *error)
 {
-    (void)error;
+    (void)plan, (void)error;
     cpu_job job = {.multiply_only = 1};
     cpu_job_prepare(&job, (cpu_device *)device, p, workspace);
     cpu_job_run(&job);

@@ -33,21 +33,24 @@ int32_t cpu_run_task(cpu_device *cpu, int worth_threads, gumbel_task task, void 
 /* The backend's jobs (cpu_run.c, cpu_request.c, cpu_softmax.c, cpu_noise.c, cpu_history.c,
  * cpu_screen_make.c, cpu_screen_verify.c); see backend.h. */
 gumbel_status cpu_partial(gumbel_device *device, const gumbel_problem *problem,
-                          gumbel_summary *summaries, void *workspace, gumbel_error *error);
+                          const gumbel_plan *plan, gumbel_summary *summaries, void *workspace,
+                          gumbel_error *error);
 size_t cpu_most(const gumbel_device *device, const gumbel_limits *limits);
-gumbel_status cpu_call_size(const gumbel_device *device, const gumbel_problem *problem,
-                            uint32_t more, size_t *bytes, gumbel_error *error);
+gumbel_status cpu_plan_call(const gumbel_device *device, const gumbel_problem *problem,
+                            uint64_t purpose, gumbel_plan *plan, gumbel_error *error);
 gumbel_status cpu_explain(const gumbel_device *device, const gumbel_problem *problem,
                           gumbel_text *text, gumbel_error *error);
 gumbel_status cpu_sample(gumbel_device *device, const gumbel_problem *problem,
-                         const gumbel_output *output, void *workspace, gumbel_error *error);
-gumbel_status cpu_process(gumbel_device *device, const gumbel_problem *problem, float *processed,
-                          int64_t stride, void *workspace, gumbel_error *error);
+                         const gumbel_plan *plan, const gumbel_output *output, void *workspace,
+                         gumbel_error *error);
+gumbel_status cpu_process(gumbel_device *device, const gumbel_problem *problem,
+                          const gumbel_plan *plan, float *processed, int64_t stride,
+                          void *workspace, gumbel_error *error);
 gumbel_status cpu_store(gumbel_device *device, const gumbel_problem *problem, float *rows,
                         int64_t stride, void *workspace, gumbel_error *error);
 gumbel_status cpu_softmax(gumbel_device *device, const gumbel_problem *problem,
-                          float *probabilities, int64_t stride, void *workspace,
-                          gumbel_error *error);
+                          const gumbel_plan *plan, float *probabilities, int64_t stride,
+                          void *workspace, gumbel_error *error);
 gumbel_status cpu_noise(gumbel_device *device, const gumbel_problem *problem, float *noise,
                         int64_t noise_stride, gumbel_error *error);
 gumbel_status cpu_advance(gumbel_device *device, void *stream, const gumbel_step *step,
@@ -63,7 +66,7 @@ gumbel_status cpu_screen_prepare(gumbel_device *device, const gumbel_problem *pr
                                  gumbel_error *error);
 gumbel_status cpu_screen_verify(gumbel_device *device, const gumbel_problem *problem,
                                 gumbel_error *error);
-gumbel_status cpu_multiply(gumbel_device *device, const gumbel_problem *problem, void *workspace,
-                           gumbel_error *error);
+gumbel_status cpu_multiply(gumbel_device *device, const gumbel_problem *problem,
+                           const gumbel_plan *plan, void *workspace, gumbel_error *error);
 
 #endif

@@ -11,43 +11,41 @@
 /* The ways that the CPU has, of which the first needs a screen. */
 static const gumbel_rung screen_rung = {
     .name = "screen",
-    .what = "bytes bound every logit, and what may win is scored exactly",
-    .serves = GUMBEL_REQUEST_TRANSFORMS | GUMBEL_CAPABILITIES_OF_TRUNCATION |
-              GUMBEL_CAPABILITY_LISTS | GUMBEL_CAPABILITY_SAMPLES | GUMBEL_CAPABILITY_NOISE |
-              GUMBEL_CAPABILITY_SOFT_CAP | GUMBEL_CAPABILITY_SCALE | GUMBEL_CAPABILITY_BIAS |
-              GUMBEL_CAPABILITY_EMPTY,
+    .method = "bytes bound every logit, and what may win is scored exactly",
+    .supports = GUMBEL_REQUEST_TRANSFORMS | GUMBEL_CAPABILITIES_OF_TRUNCATION |
+                GUMBEL_CAPABILITY_LISTS | GUMBEL_CAPABILITY_SAMPLES | GUMBEL_CAPABILITY_NOISE |
+                GUMBEL_CAPABILITY_SOFT_CAP | GUMBEL_CAPABILITY_SCALE | GUMBEL_CAPABILITY_BIAS |
+                GUMBEL_CAPABILITY_EMPTY,
 };
 static const gumbel_rung tiles_rung = {
     .name = "tiles",
-    .what = "each tile is drawn from while it is in the caches",
-    .serves = GUMBEL_REQUEST_TRANSFORMS | GUMBEL_CAPABILITY_LISTS | GUMBEL_CAPABILITY_MASS |
-              GUMBEL_CAPABILITY_SAMPLES | GUMBEL_CAPABILITY_NOISE | GUMBEL_CAPABILITY_SOFT_CAP |
-              GUMBEL_CAPABILITY_SCALE | GUMBEL_CAPABILITY_BIAS | GUMBEL_CAPABILITY_PART |
-              GUMBEL_CAPABILITY_EMPTY | GUMBEL_CAPABILITY_PRODUCT,
+    .method = "each tile is drawn from while it is in the caches",
+    .supports = GUMBEL_REQUEST_TRANSFORMS | GUMBEL_CAPABILITY_LISTS | GUMBEL_CAPABILITY_MASS |
+                GUMBEL_CAPABILITY_SAMPLES | GUMBEL_CAPABILITY_NOISE | GUMBEL_CAPABILITY_SOFT_CAP |
+                GUMBEL_CAPABILITY_SCALE | GUMBEL_CAPABILITY_BIAS | GUMBEL_CAPABILITY_PART |
+                GUMBEL_CAPABILITY_EMPTY | GUMBEL_CAPABILITY_PRODUCT,
 };
 static const gumbel_rung rows_rung = {
     .name = "rows",
-    .what = "rows are left whole, cut, and drawn from block by block",
-    .serves = GUMBEL_CAPABILITY_END - 1,
+    .method = "rows are left whole, cut, and drawn from block by block",
+    .supports = GUMBEL_CAPABILITY_END - 1,
 };
 
-/* Whether a call needs its rows whole: more than transforms, which only change z. */
-static int needs_rows(const gumbel_problem *p)
+/* Chooses the rungs of a call. `rows` is that of the full pass; `product` is the screen's if it may
+ * serve the call, which also depends on the number of live rows. */
+static void choose_rungs(gumbel_plan *plan, const gumbel_problem *p, uint64_t purpose)
 {
-    return !gumbel_rung_supports(&tiles_rung, gumbel_required_capabilities(p));
+    const uint64_t required = gumbel_required_capabilities(p);
+    *plan = (gumbel_plan){.required = required | purpose};
+    plan->rows = gumbel_rung_supports(&tiles_rung, required) ? &tiles_rung : &rows_rung;
+    if (p->screen && gumbel_rung_supports(&screen_rung, required | purpose))
+        plan->product = &screen_rung;
 }
 
-/* Whether a screen can serve a call, if few enough rows are live; `more` are needs that the problem
- * does not show. */
-static int may_be_screened(const gumbel_problem *p, uint32_t more)
+/* Whether the screen serves a call of these rows. */
+static int is_screened(const cpu_device *cpu, const gumbel_problem *p, const gumbel_plan *plan)
 {
-    return p->screen && gumbel_rung_supports(&screen_rung, gumbel_required_capabilities(p) | more);
-}
-
-/* Whether a call of these rows is served by its screen. */
-static int is_screened(const cpu_device *cpu, const gumbel_problem *p)
-{
-    return may_be_screened(p, 0) && !cpu_screen_refusal(cpu, p);
+    return plan->product && !cpu_screen_refusal(cpu, p);
 }
 
 /* Everything that such a request takes behind the plain workspace and its edits. */
@@ -85,8 +83,8 @@ static size_t plain_size(const gumbel_device *device, int64_t batch, int64_t hid
     return cursor.used;
 }
 
-gumbel_status cpu_call_size(const gumbel_device *device, const gumbel_problem *problem,
-                            uint32_t more, size_t *bytes, gumbel_error *error)
+gumbel_status cpu_plan_call(const gumbel_device *device, const gumbel_problem *problem,
+                            uint64_t purpose, gumbel_plan *plan, gumbel_error *error)
 {
     (void)error;
     cpu_request r = {0};
@@ -95,19 +93,21 @@ gumbel_status cpu_call_size(const gumbel_device *device, const gumbel_problem *p
                                              problem->sampling.num_samples)};
     count(&cursor, cpu_edits_size(problem));
     gumbel_cursor screen = cursor;
-    if (cursor.used != SIZE_MAX && needs_rows(problem))
+    choose_rungs(plan, problem, purpose);
+    if (cursor.used != SIZE_MAX && plan->rows == &rows_rung)
         carve(&r, &cursor, problem, cpu->threads);
     /* Rows that a screen leaves are drawn when it is done. */
-    if (screen.used != SIZE_MAX && may_be_screened(problem, more))
+    if (screen.used != SIZE_MAX && plan->product)
         count(&screen, cpu_screen_size(cpu, problem));
-    *bytes = cursor.used > screen.used ? cursor.used : screen.used;
+    plan->workspace_bytes = cursor.used > screen.used ? cursor.used : screen.used;
     return GUMBEL_OK;
 }
 
 size_t cpu_most(const gumbel_device *device, const gumbel_limits *limits)
 {
     const cpu_device *cpu = (const cpu_device *)device;
-    size_t bytes, screen = 0;
+    gumbel_plan plan;
+    size_t screen = 0;
     gumbel_problem p = {.batch = limits->batch,
                         .hidden_size = limits->hidden_size,
                         .sampling = {.num_samples = limits->num_samples}};
@@ -118,7 +118,8 @@ size_t cpu_most(const gumbel_device *device, const gumbel_limits *limits)
         p.end_token = p.first_token + p.vocab;
         p.request = GUMBEL_REQUEST_END - 1;
     }
-    cpu_call_size(device, &p, 0, &bytes, NULL);
+    cpu_plan_call(device, &p, 0, &plan, NULL);
+    size_t bytes = plan.workspace_bytes;
     if (limits->screens && limits->hidden_size > 0)
         screen = cpu_screen_most(cpu, &p);
     return bytes > SIZE_MAX - screen ? SIZE_MAX : bytes + screen;
@@ -214,7 +215,7 @@ static void draw_item(cpu_request *r, int32_t thread, int64_t item)
 
 /* Stage every row, and cut it where the request says so. */
 static void stage_rows(cpu_request *r, gumbel_device *device, const gumbel_problem *p,
-                       void *workspace)
+                       const gumbel_plan *plan, void *workspace)
 {
     cpu_device *cpu = (cpu_device *)device;
     size_t plain = cpu_workspace_size(device, p->batch, p->hidden_size, p->sampling.num_samples);
@@ -222,7 +223,7 @@ static void stage_rows(cpu_request *r, gumbel_device *device, const gumbel_probl
     GUMBEL_ASSERT(plain != SIZE_MAX);
     r->problem = *p;
     r->job.stage = &r->stage;
-    if (needs_rows(p))
+    if (plan->rows == &rows_rung)
         carve(r, &cursor, p, cpu->threads);
     GUMBEL_ASSERT(!r->rows || (r->summaries && r->stage.peaks));
     GUMBEL_ASSERT(r->stage.values || r->processed || !r->rows || r->stage.in_place);
@@ -236,11 +237,11 @@ static void stage_rows(cpu_request *r, gumbel_device *device, const gumbel_probl
 }
 
 /* Draw from rows left whole. */
-static void sample_rows(gumbel_device *device, const gumbel_problem *p, const gumbel_output *output,
-                        void *workspace)
+static void sample_rows(gumbel_device *device, const gumbel_problem *p, const gumbel_plan *plan,
+                        const gumbel_output *output, void *workspace)
 {
     cpu_request r = {.output = output};
-    stage_rows(&r, device, p, workspace);
+    stage_rows(&r, device, p, plan, workspace);
     r.problem.with_mass = output->logprobs_of == GUMBEL_PROCESSED &&
                           (output->logprobs || output->lse || output->top_logprobs);
     int32_t used = run_phase(&r, p->batch * pieces(&r), draw_item, begin_draw);
@@ -261,24 +262,25 @@ static void read_summaries(const gumbel_problem *p, const gumbel_summary *summar
 
 /* A draw by the full pass. */
 static gumbel_status sample_full(gumbel_device *device, const gumbel_problem *p,
-                                 const gumbel_output *output, void *workspace, gumbel_error *error)
+                                 const gumbel_plan *plan, const gumbel_output *output,
+                                 void *workspace, gumbel_error *error)
 {
     gumbel_cursor cursor = {workspace, 0};
     gumbel_summary *summaries = carve_summaries(&cursor, p->batch, p->sampling.num_samples);
     void *rest = cursor.base + cursor.used;
-    if (needs_rows(p)) {
-        sample_rows(device, p, output, rest);
+    if (plan->rows == &rows_rung) {
+        sample_rows(device, p, plan, output, rest);
         return GUMBEL_OK;
     }
-    GUMBEL_FORWARD(cpu_partial(device, p, summaries, rest, error));
+    GUMBEL_FORWARD(cpu_partial(device, p, plan, summaries, rest, error));
     read_summaries(p, summaries, output);
     return GUMBEL_OK;
 }
 
 /* A draw by the screen, and by the full pass of the rows that it leaves. */
 static gumbel_status sample_screened(gumbel_device *device, const gumbel_problem *p,
-                                     const gumbel_output *output, void *workspace,
-                                     gumbel_error *error)
+                                     const gumbel_plan *plan, const gumbel_output *output,
+                                     void *workspace, gumbel_error *error)
 {
     gumbel_cursor cursor = {workspace, 0};
     gumbel_summary *summaries = carve_summaries(&cursor, p->batch, p->sampling.num_samples);
@@ -289,40 +291,42 @@ static gumbel_status sample_screened(gumbel_device *device, const gumbel_problem
         return GUMBEL_OK;
     gumbel_problem slice = gumbel_problem_slice(p, left.first, left.end - left.first);
     gumbel_output out = gumbel_output_slice(output, left.first, p->sampling.num_samples);
-    return sample_full(device, &slice, &out, workspace, error);
+    return sample_full(device, &slice, plan, &out, workspace, error);
 }
 
-gumbel_status cpu_sample(gumbel_device *device, const gumbel_problem *p,
+gumbel_status cpu_sample(gumbel_device *device, const gumbel_problem *p, const gumbel_plan *plan,
                          const gumbel_output *output, void *workspace, gumbel_error *error)
 {
+    gumbel_plan own;
     gumbel_problem_assert(p);
     GUMBEL_ASSERT(p->batch > 0 && output->tokens);
-    if (is_screened((const cpu_device *)device, p))
-        return sample_screened(device, p, output, workspace, error);
-    return sample_full(device, p, output, workspace, error);
+    if (!plan) {
+        choose_rungs(&own, p, 0);
+        plan = &own;
+    }
+    if (is_screened((const cpu_device *)device, p, plan))
+        return sample_screened(device, p, plan, output, workspace, error);
+    return sample_full(device, p, plan, output, workspace, error);
 }
 
 gumbel_status cpu_explain(const gumbel_device *device, const gumbel_problem *p, gumbel_text *text,
                           gumbel_error *error)
 {
     const cpu_device *cpu = (const cpu_device *)device;
-    const gumbel_rung *rung = is_screened(cpu, p) ? &screen_rung
-                              : needs_rows(p)     ? &rows_rung
-                                                  : &tiles_rung;
-    size_t bytes;
-    GUMBEL_FORWARD(cpu_call_size(device, p, 0, &bytes, error));
-    gumbel_text_add(text, "rows: %s: %s\n", rung->name, rung->what);
+    gumbel_plan plan;
+    GUMBEL_FORWARD(cpu_plan_call(device, p, 0, &plan, error));
+    const gumbel_rung *rung = is_screened(cpu, p, &plan) ? &screen_rung : plan.rows;
+    gumbel_text_add(text, "rows: %s: %s\n", rung->name, rung->method);
     if (p->screen && rung != &screen_rung)
-        gumbel_text_add_refusal(text, &screen_rung, gumbel_required_capabilities(p),
-                                cpu_screen_refusal(cpu, p));
+        gumbel_text_add_refusal(text, &screen_rung, plan.required, cpu_screen_refusal(cpu, p));
     if (rung == &rows_rung)
-        gumbel_text_add_refusal(text, &tiles_rung, gumbel_required_capabilities(p), "");
+        gumbel_text_add_refusal(text, &tiles_rung, plan.required, "");
     gumbel_text_add(text, "kernels: %s, %d threads, tiles of %d tokens\n",
                     gumbel_isa_name(cpu->kernels->isa), (int)cpu->threads,
                     (int)(p->hidden_size > 0 ? cpu->fused_tile : cpu->logits_tile));
     if (rung == &screen_rung)
         gumbel_text_add(text, "integer products: %s\n", cpu->screen->name);
-    gumbel_text_add(text, "workspace: %zu bytes\n", bytes);
+    gumbel_text_add(text, "workspace: %zu bytes\n", plan.workspace_bytes);
     return GUMBEL_OK;
 }
 
@@ -353,22 +357,27 @@ static void process_item(cpu_request *r, int32_t thread, int64_t b)
 }
 
 /* Stage the rows where the caller wants them. */
-static void stage_into(cpu_request *r, gumbel_device *device, const gumbel_problem *p, float *rows,
-                       int64_t stride, void *workspace)
+static void stage_into(cpu_request *r, gumbel_device *device, const gumbel_problem *p,
+                       const gumbel_plan *plan, float *rows, int64_t stride, void *workspace)
 {
+    gumbel_plan own;
     gumbel_problem_assert(p);
     GUMBEL_ASSERT(rows && stride >= p->vocab);
     *r = (cpu_request){
         .processed = rows, .processed_stride = stride, .stage = {.values = rows, .stride = stride}};
-    stage_rows(r, device, p, workspace);
+    if (!plan) {
+        choose_rungs(&own, p, GUMBEL_CAPABILITY_ROWS);
+        plan = &own;
+    }
+    stage_rows(r, device, p, plan, workspace);
 }
 
-gumbel_status cpu_process(gumbel_device *device, const gumbel_problem *p, float *processed,
-                          int64_t stride, void *workspace, gumbel_error *error)
+gumbel_status cpu_process(gumbel_device *device, const gumbel_problem *p, const gumbel_plan *plan,
+                          float *processed, int64_t stride, void *workspace, gumbel_error *error)
 {
     (void)error;
     cpu_request r;
-    stage_into(&r, device, p, processed, stride, workspace);
+    stage_into(&r, device, p, plan, processed, stride, workspace);
     run_phase(&r, p->batch, process_item, NULL);
     return GUMBEL_OK;
 }
@@ -379,6 +388,6 @@ gumbel_status cpu_store(gumbel_device *device, const gumbel_problem *p, float *r
     (void)error;
     cpu_request r;
     GUMBEL_ASSERT(p->request == 0);
-    stage_into(&r, device, p, rows, stride, workspace);
+    stage_into(&r, device, p, NULL, rows, stride, workspace);
     return GUMBEL_OK;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A row whose truncation is told by the two ends of its values (maths/screen_truncation.h). Values that
- * decide are scored exactly, and stand in place of both ends from then on.
+ * A row whose truncation is told by the two ends of its values (maths/screen_truncation.h). Values
+ * that decide are scored exactly, and stand in place of both ends from then on.
  */
 #ifndef GUMBEL_CPU_SCREEN_JUDGE_H
 #define GUMBEL_CPU_SCREEN_JUDGE_H

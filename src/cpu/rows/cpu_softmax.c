@@ -140,8 +140,9 @@ static void join_sums(softmax_job *job, int32_t threads)
     }
 }
 
-gumbel_status cpu_softmax(gumbel_device *device, const gumbel_problem *p, float *probabilities,
-                          int64_t stride, void *workspace, gumbel_error *error)
+gumbel_status cpu_softmax(gumbel_device *device, const gumbel_problem *p, const gumbel_plan *plan,
+                          float *probabilities, int64_t stride, void *workspace,
+                          gumbel_error *error)
 {
     static const softmax_step steps[] = {find_largest, exponentiate, divide};
     cpu_device *cpu = (cpu_device *)device;
@@ -154,7 +155,7 @@ gumbel_status cpu_softmax(gumbel_device *device, const gumbel_problem *p, float 
                        .stride = stride,
                        .width = p->batch >= cpu->threads ? p->vocab : PIECE};
     if (p->request)
-        GUMBEL_FORWARD(cpu_process(device, p, probabilities, stride, workspace, error));
+        GUMBEL_FORWARD(cpu_process(device, p, plan, probabilities, stride, workspace, error));
     /* Less than the summaries that every thread's slot has room for. */
     job.sums =
         gumbel_carve_array(&cursor, (size_t)cpu->threads, (size_t)p->batch, sizeof *job.sums);

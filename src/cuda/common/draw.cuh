@@ -60,8 +60,8 @@ static __device__ __forceinline__ void draw_round(uint4 &c, uint32_t key0, uint3
          (uint32_t)p0};
 }
 
-/* gumbel_philox_words(): those of tokens 4 * count .. + 3 where `kind` is 0; two each of blocks 2 * count
- * and + 1, 128 tokens, where it is GUMBEL_BLOCK_DOMAIN. */
+/* gumbel_philox_words(): those of tokens 4 * count .. + 3 where `kind` is 0; two each of blocks 2 *
+ * count and + 1, 128 tokens, where it is GUMBEL_BLOCK_DOMAIN. */
 static __device__ __forceinline__ uint4 draw_words(const draw_philox &f, uint32_t count,
                                                    uint32_t kind)
 {

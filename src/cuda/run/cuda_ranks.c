@@ -24,7 +24,7 @@ static cuda_exchange_params exchange_of(const gumbel_peers *peers)
         .timeout_ns = (uint64_t)peers->timeout_ms * 1000000,
     };
     for (int32_t r = 0; r < peers->ranks; r++)
-        p.mailboxes[r] = peers->mailboxes[r];
+        p.peer_buffers[r] = peers->buffers[r];
     return p;
 }
 
@@ -131,7 +131,7 @@ static gumbel_status lay(gumbel_device *device, void *stream, const gumbel_gathe
     int64_t turns = p.rows.rows * p.ranks * pieces;
     GUMBEL_ASSERT(turns > 0 && p.ranks <= GUMBEL_PEERS_RANKS);
     /* Behind an errand there mostly is nothing to lay: as many CTAs as run at once. */
-    int64_t most = p.errand ? LAY_CTAS * (int64_t)job.cuda->multiprocessors : CUDA_LAY_CTAS;
+    int64_t most = p.collective ? LAY_CTAS * (int64_t)job.cuda->multiprocessors : CUDA_LAY_CTAS;
     cuda_shape shape = {turns < most ? turns : most, CUDA_EXCHANGE_THREADS, 0, 1};
     return cuda_launch_alone(&job, job.cuda->lay_rows, shape, &p);
 }
@@ -195,11 +195,11 @@ static gumbel_status list_size(const gumbel_device *device, const gumbel_problem
 {
     gumbel_cursor cursor = {0};
     gumbel_problem q = listing((const cuda_device *)device, rows);
-    size_t draw;
+    gumbel_plan plan = {0};
     gumbel_carve_array(&cursor, (size_t)rows->batch, 1, sizeof(int32_t));
-    GUMBEL_FORWARD(q.hidden_size > 0 ? cuda_stored_size(device, &q, &draw, error)
-                                     : cuda_call_size(device, &q, 0, &draw, error));
-    gumbel_carve_array(&cursor, draw, 1, 1);
+    GUMBEL_FORWARD(q.hidden_size > 0 ? cuda_stored_size(device, &q, &plan.workspace_bytes, error)
+                                     : cuda_plan_backend(device, &q, 0, &plan, error));
+    gumbel_carve_array(&cursor, plan.workspace_bytes, 1, 1);
     *bytes = cursor.used;
     return GUMBEL_OK;
 }
@@ -211,14 +211,14 @@ static gumbel_status listed_params(gumbel_device *device, const gumbel_top64_cal
 {
     gumbel_problem q = listing((const cuda_device *)device, l->rows);
     *p = (cuda_listed_params){.request = {.problem = *l->whole, .output = *l->output},
-                              .received = l->said,
+                              .received = l->candidates,
                               .ranks = ranks,
-                              .said = l->said,
-                              .left = l->left};
+                              .said = l->candidates,
+                              .left = l->unresolved};
     p->request.problem.logits = (gumbel_tensor){0};
-    return cuda_lists_blocks(device, &q)
-               ? cuda_find_listed(device, &q, l->own, l->stride, l->workspace, &p->request, error)
-               : GUMBEL_OK;
+    return cuda_lists_blocks(device, &q) ? cuda_find_listed(device, &q, l->logits, l->stride,
+                                                            l->workspace, &p->request, error)
+                                         : GUMBEL_OK;
 }
 
 /* The product of rows that are listed from few of its blocks. */
@@ -231,7 +231,7 @@ static gumbel_status store(gumbel_device *device, const gumbel_top64_call *l,
     asked.request = GUMBEL_REQUEST_TRUNCATION | GUMBEL_REQUEST_TOP;
     asked.sampling.num_samples = 1;
     asked.with_mass = 0;
-    return cuda_store_listed(device, q, &asked, &output, l->own, l->stride, l->workspace, error);
+    return cuda_store_listed(device, q, &asked, &output, l->logits, l->stride, l->workspace, error);
 }
 
 /* A launch of a CTA a row. */
@@ -254,14 +254,14 @@ static gumbel_status list_by_request(gumbel_device *device, const gumbel_top64_c
     int32_t *tokens = gumbel_carve_array(&cursor, (size_t)batch, 1, sizeof *tokens);
     const gumbel_output output = {.struct_size = sizeof output,
                                   .tokens = tokens,
-                                  .status = (int32_t *)l->said,
+                                  .status = (int32_t *)l->candidates,
                                   .num_top = CUDA_LISTED,
-                                  .top_ids = (int32_t *)l->said + batch,
-                                  .top_logits = (float *)l->said + batch * (1 + CUDA_LISTED)};
+                                  .top_ids = (int32_t *)l->candidates + batch,
+                                  .top_logits = (float *)l->candidates + batch * (1 + CUDA_LISTED)};
     void *workspace = cursor.base + cursor.used;
     return q->hidden_size > 0
-               ? cuda_sample_stored(device, q, &output, l->own, l->stride, workspace, error)
-               : cuda_sample(device, q, &output, workspace, error);
+               ? cuda_sample_stored(device, q, &output, l->logits, l->stride, workspace, error)
+               : cuda_sample(device, q, NULL, &output, workspace, error);
 }
 
 static gumbel_status list(gumbel_device *device, const gumbel_top64_call *l, gumbel_error *error)
@@ -327,24 +327,24 @@ static gumbel_status spread(gumbel_device *device, void *stream, const gumbel_ou
 }
 
 const gumbel_rank_calls cuda_rank_calls = {
-    .edit = cuda_edit,
-    .make_errand = make_errand,
-    .free_errand = free_errand,
-    .ask = ask,
-    .lay = lay,
-    .make = cuda_peers_make,
-    .join = cuda_peers_join,
-    .part = cuda_peers_part,
-    .look = look,
-    .bring = bring,
-    .put = put,
-    .exchange = exchange,
+    .store_edited = cuda_edit,
+    .create_host_collective = make_errand,
+    .free_host_collective = free_errand,
+    .request_rows = ask,
+    .scatter_rows = lay,
+    .create_peers = cuda_peers_make,
+    .connect_peers = cuda_peers_join,
+    .release_peers = cuda_peers_part,
+    .poll_stream = look,
+    .copy_to_host = bring,
+    .copy_to_device = put,
+    .exchange_summaries = exchange,
     .exchange_rows = exchange_rows,
-    .list_size = list_size,
-    .list = list,
-    .draw_listed = draw_listed,
-    .tell_listed = tell_listed,
-    .draw_left = cuda_sample_left,
-    .spread = spread,
+    .top64_size = list_size,
+    .find_top64 = list,
+    .draw_top64 = draw_listed,
+    .exchange_top64 = tell_listed,
+    .draw_unresolved = cuda_sample_left,
+    .scatter_outputs = spread,
     .draw_parts = cuda_draw_parts,
 };

@@ -83,7 +83,7 @@ struct draft_race {
                                                     const gumbel_chain &c, int32_t j, bool residual)
     {
         const int64_t b = c.first + j;
-        const gumbel_row row = gumbel_problem_row(&p.by.target, b);
+        const gumbel_row row = gumbel_problem_row(&p.proposal.target, b);
         draft_race race;
         race.p = &p;
         race.b = b;
@@ -92,9 +92,9 @@ struct draft_race {
         race.greedy = row.greedy;
         race.residual = residual;
         race.stream = residual ? gumbel_residual_stream(&c, j) : row.stream;
-        race.rest = p.by.weighed[b].rest;
-        race.target_lse = p.by.target_lse[b];
-        race.draft_lse = p.by.draft_lse[b];
+        race.rest = p.proposal.rule_nodes[b].rest;
+        race.target_lse = p.proposal.target_lse[b];
+        race.draft_lse = p.proposal.draft_lse[b];
         return race;
     }
 

@@ -54,14 +54,14 @@ __device__ __forceinline__ gumbel_contender race_of_cta(const draft_race &race,
 __device__ __forceinline__ tokens_of_part all_tokens(const gumbel_rule_params &p)
 {
     tokens_of_part all(p, 0);
-    all.end = (int)p.by.target.end_token;
+    all.end = (int)p.proposal.target.end_token;
     return all;
 }
 
 /* Whether a node is drawn by the lists of its parts. */
 __device__ __forceinline__ bool is_listed(const gumbel_rule_params &p, const gumbel_rule_node &w)
 {
-    return p.by.dots && w.verdict == GUMBEL_VERDICT_RESIDUAL;
+    return p.proposal.dots && w.verdict == GUMBEL_VERDICT_RESIDUAL;
 }
 
 /* Race for node j in a part of its row. */
@@ -92,7 +92,7 @@ __device__ void end_race(const gumbel_rule_params &p, const gumbel_chain &c, int
     own = best_of_warp(own);
     if (threadIdx.x % 32 != 0)
         return;
-    if (p.by.weighed[c.first + j].verdict == GUMBEL_VERDICT_DRAW)
+    if (p.proposal.rule_nodes[c.first + j].verdict == GUMBEL_VERDICT_DRAW)
         gumbel_chain_emit(&c, weigh_nodes(), j, &own);
     else if (own.id >= 0)
         gumbel_chain_replace(&c, weigh_nodes(), j, &own);
@@ -209,7 +209,7 @@ __device__ gumbel_walk_result end_chain(const gumbel_rule_params &p, const gumbe
 {
     const gumbel_verification &v = p.verification;
     gumbel_node *nodes = weigh_nodes();
-    const gumbel_rule_node *weighed = p.by.weighed + c.first;
+    const gumbel_rule_node *weighed = p.proposal.rule_nodes + c.first;
     gumbel_walk_result w = gumbel_walk_result_none(GUMBEL_ROW_DRAFT);
     const gumbel_span span = {c.first, c.count, 1};
     if (threadIdx.x == 0)

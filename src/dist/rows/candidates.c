@@ -81,14 +81,16 @@ static gumbel_status summarise(const dist_candidates *c, gumbel_error *error)
         return GUMBEL_OK;
     if (c->uncut > 0) {
         gumbel_problem q = dist_rows_problem(&c->rows, c->rows.y);
-        GUMBEL_FORWARD(device->backend->partial(device, &q, c->summaries, c->draw->local, error));
+        GUMBEL_FORWARD(
+            device->backend->draw_partial(device, &q, NULL, c->summaries, c->draw->local, error));
     }
     if (p->request & GUMBEL_REQUEST_RAW) {
         gumbel_problem q = dist_rows_problem(&c->rows, c->rows.logits);
         q.first_row = 0;
         q.position_by_row = 0;
         q.sampling = (gumbel_sampling){.num_samples = 1};
-        GUMBEL_FORWARD(device->backend->partial(device, &q, c->raw, c->draw->local, error));
+        GUMBEL_FORWARD(
+            device->backend->draw_partial(device, &q, NULL, c->raw, c->draw->local, error));
     }
     return GUMBEL_OK;
 }

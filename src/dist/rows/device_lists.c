@@ -122,7 +122,7 @@ static gumbel_status count(const device_lists *d, size_t *most, gumbel_error *er
     gumbel_problem q = listing(d);
     size_t bytes;
     GUMBEL_FORWARD(dist_device_rows_count(&d->rows, most, error));
-    GUMBEL_FORWARD(device->backend->ranks->list_size(device, &q, &bytes, error));
+    GUMBEL_FORWARD(device->backend->ranks->top64_size(device, &q, &bytes, error));
     *most = bytes > *most ? bytes : *most;
     return GUMBEL_OK;
 }
@@ -163,11 +163,11 @@ static gumbel_status draw_told(const device_lists *d, gumbel_error *error)
         batch * GUMBEL_RANK_WORDS <= (int64_t)group->peers.words) {
         group->traffic.exchanges++;
         group->traffic.bytes += batch * GUMBEL_RANK_WORDS * (int64_t)sizeof *d->said;
-        return calls->tell_listed(group->device, &l, &group->peers, error);
+        return calls->exchange_top64(group->device, &l, &group->peers, error);
     }
-    GUMBEL_FORWARD(calls->list(group->device, &l, error));
+    GUMBEL_FORWARD(calls->find_top64(group->device, &l, error));
     GUMBEL_FORWARD(tell(d, words, error));
-    return calls->draw_listed(group->device, &l, d->heard, words, group->transport.ranks, error);
+    return calls->draw_top64(group->device, &l, d->heard, words, group->transport.ranks, error);
 }
 
 /* Exchange the rows that are left, by mailboxes or on an errand. */
@@ -184,10 +184,10 @@ static gumbel_status fetch_left(const device_lists *d, gumbel_error *error)
     left.rows.listed = d->listed;
     if (group->peers.ranks)
         return dist_queue_rows(group, draw->p->stream, &left.rows, error);
-    left.errand = dist_errand(group, &left.timeout_ms);
+    left.collective = dist_errand(group, &left.timeout_ms);
     left.ended = (uint32_t *)d->left + draw->p->batch;
-    GUMBEL_FORWARD(device->backend->ranks->ask(device, draw->p->stream, &left, error));
-    return device->backend->ranks->lay(device, draw->p->stream, &left, error);
+    GUMBEL_FORWARD(device->backend->ranks->request_rows(device, draw->p->stream, &left, error));
+    return device->backend->ranks->scatter_rows(device, draw->p->stream, &left, error);
 }
 
 /* Draw what is left. */
@@ -199,10 +199,10 @@ static gumbel_status draw_left(const device_lists *d, gumbel_error *error)
     gumbel_problem whole = drawing(d);
     GUMBEL_FORWARD(fetch_left(d, error));
     GUMBEL_FORWARD(
-        device->backend->ranks->draw_left(device, &whole, &d->whole, draw->local, error));
-    return device->backend->ranks->spread(device, draw->p->stream, &d->whole, draw->output,
-                                          draw->p->batch, draw->p->sampling.num_samples, d->list,
-                                          d->listed, error);
+        device->backend->ranks->draw_unresolved(device, &whole, &d->whole, draw->local, error));
+    return device->backend->ranks->scatter_outputs(device, draw->p->stream, &d->whole, draw->output,
+                                                   draw->p->batch, draw->p->sampling.num_samples,
+                                                   d->list, d->listed, error);
 }
 
 gumbel_status dist_draw_listed(dist_draw *draw, gumbel_cursor *cursor, gumbel_error *error)

@@ -87,7 +87,8 @@ gumbel_status dist_device_rows_make(const dist_device_rows *d, int64_t first, in
 {
     gumbel_device *device = d->draw->group->device;
     gumbel_problem q = editing(d->draw->p, first, count);
-    return device->backend->ranks->edit(device, &q, d->own, d->stride, d->draw->local, error);
+    return device->backend->ranks->store_edited(device, &q, d->own, d->stride, d->draw->local,
+                                                error);
 }
 
 /* How many ranks from `first` on one exchange lays side by side. */
@@ -137,7 +138,7 @@ static gumbel_status gather(const dist_device_rows *d, int64_t count, gumbel_err
     GUMBEL_FORWARD(dist_queue(group, stream, d->own, d->all, bytes, error));
     for (int32_t r = 0; r < group->transport.ranks; r += GUMBEL_PEERS_RANKS) {
         gumbel_gathered_rows rows = dist_device_rows_gathered(d, count, r);
-        GUMBEL_FORWARD(device->backend->ranks->lay(device, stream, &rows, error));
+        GUMBEL_FORWARD(device->backend->ranks->scatter_rows(device, stream, &rows, error));
     }
     return GUMBEL_OK;
 }
@@ -171,7 +172,7 @@ gumbel_status dist_draw_device_rows(dist_draw *draw, gumbel_cursor *cursor, gumb
         GUMBEL_FORWARD(dist_device_rows_make(&d, first, rows, error));
         GUMBEL_FORWARD(gather(&d, rows, error));
         GUMBEL_FORWARD(
-            group->device->backend->sample(group->device, &whole, &out, draw->local, error));
+            group->device->backend->sample(group->device, &whole, NULL, &out, draw->local, error));
     }
     return GUMBEL_OK;
 }

@@ -151,19 +151,21 @@ gumbel_status dist_rows_make(const dist_rows *c, gumbel_error *error)
     const int64_t vocab = q.vocab;
     if (dist_own(draw->group)->rows == 0)
         return GUMBEL_OK;
-    GUMBEL_FORWARD(device->backend->process(device, &q, c->y, vocab, draw->local, error));
+    GUMBEL_FORWARD(
+        device->backend->store_processed(device, &q, NULL, c->y, vocab, draw->local, error));
     for (int64_t b = 0; b < q.batch; b++) {
         gumbel_summary found;
         float *row = c->y + b * vocab;
         if (row[0] == row[0])
             continue;
         gumbel_problem one = gumbel_problem_slice(&q, b, 1);
-        GUMBEL_FORWARD(device->backend->partial(device, &one, &found, draw->local, error));
+        GUMBEL_FORWARD(
+            device->backend->draw_partial(device, &one, NULL, &found, draw->local, error));
         for (int64_t i = 0; i < vocab && found.flags == GUMBEL_FLAG_INFINITE; i++)
             row[i] = INFINITY;
     }
     q = storing(draw->p);
-    return c->raw ? device->backend->store(device, &q, c->logits, vocab, draw->local, error)
+    return c->raw ? device->backend->store_logits(device, &q, c->logits, vocab, draw->local, error)
                   : GUMBEL_OK;
 }
 
@@ -224,7 +226,7 @@ static gumbel_status score(const dist_rows *c, row_run run, const int32_t *ids, 
                                .logprobs = into,
                                .lse = c->lse,
                                .logprobs_of = GUMBEL_RAW};
-    return device->backend->sample(device, &w, &out, c->draw->local, error);
+    return device->backend->sample(device, &w, NULL, &out, c->draw->local, error);
 }
 
 /* Write what logits as they are tell of a piece that is drawn. */
@@ -283,7 +285,7 @@ static gumbel_status draw_run(const dist_rows *c, row_run run, gumbel_error *err
         outputs |= GUMBEL_REQUEST_TOP;
     gumbel_problem w = drawing(c, run, outputs);
     w.with_mass = drawn.lse || drawn.logprobs;
-    GUMBEL_FORWARD(device->backend->sample(device, &w, &drawn, c->draw->local, error));
+    GUMBEL_FORWARD(device->backend->sample(device, &w, NULL, &drawn, c->draw->local, error));
     return c->raw ? read_raw(c, run, &out, &drawn, error) : GUMBEL_OK;
 }
 

@@ -55,7 +55,7 @@ gumbel_status dist_bridge_bring(dist_bridge *bridge, void *to, const void *from,
     const gumbel_rank_calls *calls = bridge->gpu->backend->ranks;
     if (bytes == 0)
         return GUMBEL_OK;
-    GUMBEL_FORWARD(calls->bring(bridge->gpu, bridge->stream, to, from, bytes, error));
+    GUMBEL_FORWARD(calls->copy_to_host(bridge->gpu, bridge->stream, to, from, bytes, error));
     return dist_wait_stream(bridge->group, bridge->gpu, bridge->stream, error);
 }
 
@@ -73,8 +73,8 @@ static gumbel_status upload(dist_bridge *bridge, const void **data, size_t bytes
     }
     void *to = gumbel_carve_array(&cursor, bytes, 1, 1);
     GUMBEL_ASSERT(cursor.used <= bridge->upload_most);
-    GUMBEL_FORWARD(
-        bridge->gpu->backend->ranks->put(bridge->gpu, bridge->stream, to, *data, bytes, error));
+    GUMBEL_FORWARD(bridge->gpu->backend->ranks->copy_to_device(bridge->gpu, bridge->stream, to,
+                                                               *data, bytes, error));
     *used = cursor.used;
     *data = to;
     return GUMBEL_OK;
@@ -180,7 +180,8 @@ gumbel_status dist_bridge_room(const dist_bridge *bridge, const gumbel_problem *
     gumbel_cursor cursor = {NULL, 0};
     gumbel_problem q = *problem;
     const gumbel_backend *gpu = bridge->gpu->backend;
-    size_t part = 0, edit = 0, product = 0, most;
+    gumbel_plan part = {0}, edit = {0}, product = {0};
+    size_t most;
     *bytes = 0;
     if (q.batch == 0)
         return GUMBEL_OK;
@@ -189,45 +190,48 @@ gumbel_status dist_bridge_room(const dist_bridge *bridge, const gumbel_problem *
     q.with_mass = 1;
     gumbel_carve_array(&cursor, uploads, 1, 1);
     carve(&cursor, q.batch, &q);
-    GUMBEL_FORWARD(gpu->call_size(bridge->gpu, &q, GUMBEL_CAPABILITY_PART, &part, error));
+    GUMBEL_FORWARD(gpu->plan(bridge->gpu, &q, GUMBEL_CAPABILITY_PART, &part, error));
     q.with_mass = 0;
     q.sampling.num_samples = 1;
     q.sampling.noise = NULL;
-    GUMBEL_FORWARD(gpu->call_size(bridge->gpu, &q, GUMBEL_CAPABILITY_PART, &edit, error));
+    GUMBEL_FORWARD(gpu->plan(bridge->gpu, &q, GUMBEL_CAPABILITY_PART, &edit, error));
     q.request = 0;
     q.with_path = 0;
     if (q.hidden_size > 0)
-        GUMBEL_FORWARD(gpu->call_size(bridge->gpu, &q, GUMBEL_CAPABILITY_PRODUCT, &product, error));
-    most = part > edit ? part : edit;
-    gumbel_carve_array(&cursor, most > product ? most : product, 1, 1);
+        GUMBEL_FORWARD(gpu->plan(bridge->gpu, &q, GUMBEL_CAPABILITY_PRODUCT, &product, error));
+    most =
+        part.workspace_bytes > edit.workspace_bytes ? part.workspace_bytes : edit.workspace_bytes;
+    gumbel_carve_array(&cursor, most > product.workspace_bytes ? most : product.workspace_bytes, 1,
+                       1);
     GUMBEL_REFUSE_IF(cursor.used == SIZE_MAX, error, "batch", "it is larger than any memory");
     *bytes = cursor.used;
     return GUMBEL_OK;
 }
 
 /* Host memory that a problem's call takes; what the GPU makes takes none. */
-static gumbel_status call_size(const gumbel_device *device, const gumbel_problem *problem,
-                               uint32_t more, size_t *bytes, gumbel_error *error)
+static gumbel_status plan_call(const gumbel_device *device, const gumbel_problem *problem,
+                               uint64_t purpose, gumbel_plan *plan, gumbel_error *error)
 {
     const dist_bridge *bridge = (const dist_bridge *)device;
-    *bytes = 0;
+    *plan = (gumbel_plan){0};
     return problem->hidden_size > 0
                ? GUMBEL_OK
-               : bridge->cpu->backend->call_size(bridge->cpu, problem, more, bytes, error);
+               : bridge->cpu->backend->plan(bridge->cpu, problem, purpose, plan, error);
 }
 
 static gumbel_status partial(gumbel_device *device, const gumbel_problem *problem,
-                             gumbel_summary *summaries, void *workspace, gumbel_error *error)
+                             const gumbel_plan *plan, gumbel_summary *summaries, void *workspace,
+                             gumbel_error *error)
 {
     dist_bridge *bridge = (dist_bridge *)device;
     gumbel_device *gpu = bridge->gpu, *cpu = bridge->cpu;
     if (!is_of_gpu(bridge, problem))
-        return cpu->backend->partial(cpu, problem, summaries, workspace, error);
+        return cpu->backend->draw_partial(cpu, problem, plan, summaries, workspace, error);
     gumbel_problem q;
     GUMBEL_FORWARD(on_gpu(bridge, problem, &q, error));
     bridge_pieces at = pieces_of(bridge, problem);
     size_t bytes = (size_t)(q.batch * q.sampling.num_samples) * sizeof *summaries;
-    GUMBEL_FORWARD(gpu->backend->partial(gpu, &q, at.summaries, at.local, error));
+    GUMBEL_FORWARD(gpu->backend->draw_partial(gpu, &q, NULL, at.summaries, at.local, error));
     GUMBEL_FORWARD(dist_wait_stream(bridge->group, gpu, bridge->stream, error));
     return dist_bridge_bring(bridge, summaries, at.summaries, bytes, error);
 }
@@ -242,8 +246,8 @@ static gumbel_status bring_rows(dist_bridge *bridge, const gumbel_problem *probl
     int64_t end = q.end_token - q.first_token, counts = end < 0 ? 0 : end;
     GUMBEL_ASSERT(is_of_gpu(bridge, problem));
     if (counts > 0)
-        GUMBEL_FORWARD(bridge->gpu->backend->ranks->edit(bridge->gpu, &q, at.rows, at.stride,
-                                                         at.local, error));
+        GUMBEL_FORWARD(bridge->gpu->backend->ranks->store_edited(bridge->gpu, &q, at.rows,
+                                                                 at.stride, at.local, error));
     GUMBEL_FORWARD(dist_wait_stream(bridge->group, bridge->gpu, bridge->stream, error));
     for (int64_t b = 0; b < q.batch; b++) {
         float *row = rows + b * stride;
@@ -256,10 +260,11 @@ static gumbel_status bring_rows(dist_bridge *bridge, const gumbel_problem *probl
 }
 
 /* A row that something spoils is NaN in all of it, as on a CPU. */
-static gumbel_status process(gumbel_device *device, const gumbel_problem *problem, float *processed,
-                             int64_t stride, void *workspace, gumbel_error *error)
+static gumbel_status process(gumbel_device *device, const gumbel_problem *problem,
+                             const gumbel_plan *plan, float *processed, int64_t stride,
+                             void *workspace, gumbel_error *error)
 {
-    (void)workspace;
+    (void)plan, (void)workspace;
     GUMBEL_FORWARD(bring_rows((dist_bridge *)device, problem, processed, stride, error));
     for (int64_t b = 0; b < problem->batch; b++) {
         float *row = processed + b * stride;
@@ -281,22 +286,24 @@ static gumbel_status store(gumbel_device *device, const gumbel_problem *problem,
 
 /* Rows of all ranks, in host memory. */
 static gumbel_status sample(gumbel_device *device, const gumbel_problem *problem,
-                            const gumbel_output *output, void *workspace, gumbel_error *error)
+                            const gumbel_plan *plan, const gumbel_output *output, void *workspace,
+                            gumbel_error *error)
 {
     gumbel_device *cpu = ((dist_bridge *)device)->cpu;
     GUMBEL_ASSERT(!is_of_gpu((dist_bridge *)device, problem));
-    return cpu->backend->sample(cpu, problem, output, workspace, error);
+    return cpu->backend->sample(cpu, problem, plan, output, workspace, error);
 }
 
 gumbel_backend dist_bridge_table(const gumbel_device *gpu, const gumbel_device *cpu)
 {
     const uint32_t transforms = GUMBEL_REQUEST_TRANSFORMS;
-    return (gumbel_backend){.serves = cpu->backend->serves & (gpu->backend->serves | ~transforms),
+    return (gumbel_backend){.supports =
+                                cpu->backend->supports & (gpu->backend->supports | ~transforms),
                             .host_memory = 1,
-                            .call_size = call_size,
-                            .partial = partial,
-                            .process = process,
-                            .store = store,
+                            .plan = plan_call,
+                            .draw_partial = partial,
+                            .store_processed = process,
+                            .store_logits = store,
                             .sample = sample};
 }
 

@@ -155,7 +155,8 @@ gumbel_status dist_bridge_end(dist_bridge *bridge, gumbel_error *error)
         const dist_copy *c = &bridge->of[i];
         void *to = (void *)(uintptr_t)c->there;
         if (c->written && c->bytes > 0)
-            GUMBEL_FORWARD(calls->put(bridge->gpu, bridge->stream, to, c->host, c->bytes, error));
+            GUMBEL_FORWARD(
+                calls->copy_to_device(bridge->gpu, bridge->stream, to, c->host, c->bytes, error));
     }
     return dist_wait_stream(bridge->group, bridge->gpu, bridge->stream, error);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Errands: what a GPU alone knows to be needed is gathered by a thread of the group's, over the
- * transport's second way, while the GPU waits for it (core/ranks/host_collective.h). All ranks' GPUs ask
- * for the same, in the same order, as they ask by what all of them have.
+ * transport's second way, while the GPU waits for it (core/ranks/host_collective.h). All ranks'
+ * GPUs ask for the same, in the same order, as they ask by what all of them have.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "core/fail.h"
@@ -38,7 +38,7 @@ static void *run_errands(void *argument)
     struct timespec pause = {0, PAUSE_LEAST_NS};
     uint64_t done = 0;
     while (!__atomic_load_n(&group->errands.stop, __ATOMIC_ACQUIRE)) {
-        uint64_t asked = __atomic_load_n(&e->asked, __ATOMIC_ACQUIRE);
+        uint64_t asked = __atomic_load_n(&e->requested, __ATOMIC_ACQUIRE);
         if (asked == done) {
             nanosleep(&pause, NULL);
             pause.tv_nsec = 2 * pause.tv_nsec < PAUSE_MOST_NS ? 2 * pause.tv_nsec : PAUSE_MOST_NS;
@@ -74,7 +74,7 @@ gumbel_status dist_start_errands(gumbel_group *group, gumbel_error *error)
     /* What ranks say is no larger than a frame. */
     int32_t *can = (int32_t *)(void *)group->frames;
     if (group->transport.aside &&
-        calls->make_errand(group->device, &e->here, &e->there, NULL) == GUMBEL_OK)
+        calls->create_host_collective(group->device, &e->here, &e->there, NULL) == GUMBEL_OK)
         e->run = start(group);
     int32_t own = e->run;
     GUMBEL_FORWARD(dist_gather(group, &own, can, sizeof own, error));
@@ -93,7 +93,7 @@ void dist_stop_errands(gumbel_group *group)
         pthread_join(e->thread, NULL);
     }
     if (e->here)
-        group->device->backend->ranks->free_errand(group->device, e->here);
+        group->device->backend->ranks->free_host_collective(group->device, e->here);
     *e = (dist_errands){0};
 }
 

@@ -48,14 +48,14 @@ static gumbel_status connect(gumbel_group *group, void *const *mailboxes, gumbel
         own.status = gumbel_fail(found, GUMBEL_ERROR_UNSUPPORTED, "options.peer_memory",
                                  "there are more than %d ranks", GUMBEL_PEERS_RANKS);
     if (mailboxes && own.status == GUMBEL_OK)
-        memcpy(peers->mailboxes, mailboxes, (size_t)peers->ranks * sizeof *mailboxes);
+        memcpy(peers->buffers, mailboxes, (size_t)peers->ranks * sizeof *mailboxes);
     if (own.status == GUMBEL_OK)
-        own.status = calls->make(group->device, peers, &own, found);
+        own.status = calls->create_peers(group->device, peers, &own, found);
     GUMBEL_FORWARD(all_came(group, cards, &own, all, error));
     if (!*all)
         return GUMBEL_OK;
     if (!mailboxes)
-        own.status = calls->join(group->device, peers, cards, found);
+        own.status = calls->connect_peers(group->device, peers, cards, found);
     return all_came(group, cards, &own, all, error);
 }
 
@@ -77,7 +77,7 @@ gumbel_status dist_meet_peers(gumbel_group *group, const gumbel_group_options *o
         missing++;
     if (status != GUMBEL_OK || all)
         return status;
-    group->device->backend->ranks->part(group->device, &group->peers);
+    group->device->backend->ranks->release_peers(group->device, &group->peers);
     group->peers.ranks = 0;
     if (options->peer_memory == GUMBEL_PEERS_ALLOW)
         return GUMBEL_OK;
@@ -120,8 +120,8 @@ gumbel_status dist_finish_peers(gumbel_group *group, void *stream, const gumbel_
         part.output = &output;
         group->traffic.exchanges++;
         group->traffic.bytes += rows * call->num_samples * (int64_t)sizeof *call->summaries;
-        GUMBEL_FORWARD(group->device->backend->ranks->exchange(group->device, stream, &group->peers,
-                                                               &part, error));
+        GUMBEL_FORWARD(group->device->backend->ranks->exchange_summaries(
+            group->device, stream, &group->peers, &part, error));
     }
     return GUMBEL_OK;
 }
@@ -144,7 +144,7 @@ gumbel_status dist_wait_stream(gumbel_group *group, gumbel_device *device, void 
     const struct timespec pause = {0, SLEEP_NS};
     int64_t end = dist_now_ms() + group->timeout_ms + GRACE_MS;
     for (int done = 0; !done;) {
-        gumbel_status status = device->backend->ranks->look(device, stream, &done, error);
+        gumbel_status status = device->backend->ranks->poll_stream(device, stream, &done, error);
         if (status == GUMBEL_OK)
             status = dist_check_peers(group, error);
         if (status == GUMBEL_OK && !done && dist_now_ms() >= end)

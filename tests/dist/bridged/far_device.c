@@ -84,19 +84,20 @@ static gumbel_problem problem_near(const gumbel_problem *p)
     return q;
 }
 
-static gumbel_status call_size(const gumbel_device *device, const gumbel_problem *p, uint32_t more,
-                               size_t *bytes, gumbel_error *error)
+static gumbel_status plan_call(const gumbel_device *device, const gumbel_problem *p,
+                               uint64_t purpose, gumbel_plan *plan, gumbel_error *error)
 {
     gumbel_device *cpu = ((const far_device *)device)->cpu;
-    return cpu->backend->call_size(cpu, p, more, bytes, error);
+    return cpu->backend->plan(cpu, p, purpose, plan, error);
 }
 
 static gumbel_status partial(gumbel_device *device, const gumbel_problem *p,
-                             gumbel_summary *summaries, void *workspace, gumbel_error *error)
+                             const gumbel_plan *plan, gumbel_summary *summaries, void *workspace,
+                             gumbel_error *error)
 {
     gumbel_device *cpu = ((far_device *)device)->cpu;
     gumbel_problem q = problem_near(p);
-    return cpu->backend->partial(cpu, &q, near_of(summaries), near_of(workspace), error);
+    return cpu->backend->draw_partial(cpu, &q, plan, near_of(summaries), near_of(workspace), error);
 }
 
 /* As a GPU's: what does not count is not written, and one bad logit spoils no other. */
@@ -105,15 +106,18 @@ static gumbel_status edit(gumbel_device *device, const gumbel_problem *p, float 
 {
     gumbel_device *cpu = ((far_device *)device)->cpu;
     gumbel_problem q = problem_near(p);
-    size_t bytes, counts = (size_t)(q.end_token - q.first_token);
+    gumbel_plan plan;
+    size_t counts = (size_t)(q.end_token - q.first_token);
     int as_they_are = !q.request && q.scale == 1.0f && q.soft_cap == 0.0f;
     (void)near_of(workspace);
     q.sampling.temperature = (gumbel_row_f32){0};
-    GUMBEL_FORWARD(cpu->backend->call_size(cpu, &q, GUMBEL_CAPABILITY_ROWS, &bytes, error));
-    void *local = poisoned_workspace(bytes);
+    GUMBEL_FORWARD(cpu->backend->plan(cpu, &q, GUMBEL_CAPABILITY_ROWS, &plan, error));
+    void *local = poisoned_workspace(plan.workspace_bytes);
     float *generated = make_zeroed((size_t)(q.batch * q.vocab), sizeof *generated);
-    gumbel_status status = (as_they_are ? cpu->backend->store : cpu->backend->process)(
-        cpu, &q, generated, q.vocab, local, error);
+    gumbel_status status =
+        as_they_are
+            ? cpu->backend->store_logits(cpu, &q, generated, q.vocab, local, error)
+            : cpu->backend->store_processed(cpu, &q, &plan, generated, q.vocab, local, error);
     for (int64_t b = 0; b < q.batch; b++)
         memcpy((float *)near_of(rows) + b * stride, generated + b * q.vocab,
                counts * sizeof *generated);
@@ -150,11 +154,12 @@ static gumbel_status look(gumbel_device *device, void *stream, int *done, gumbel
 
 far_device *far_device_make(gumbel_device *cpu)
 {
-    static const gumbel_rank_calls ranks = {.edit = edit, .bring = bring, .put = put, .look = look};
+    static const gumbel_rank_calls ranks = {
+        .store_edited = edit, .copy_to_host = bring, .copy_to_device = put, .poll_stream = look};
     far_device *generated = make_zeroed(1, sizeof *generated);
-    generated->table = (gumbel_backend){.serves = cpu->backend->serves,
-                                        .call_size = call_size,
-                                        .partial = partial,
+    generated->table = (gumbel_backend){.supports = cpu->backend->supports,
+                                        .plan = plan_call,
+                                        .draw_partial = partial,
                                         .ranks = &ranks};
     generated->base.backend = &generated->table;
     generated->cpu = cpu;

@@ -77,7 +77,7 @@ void emulate_expand_weighed(const gumbel_rule_params &p, uint64_t *random, const
 void emulate_weigh_drafts(const gumbel_rule_params &p, uint64_t *random, const char *what)
 {
     emulate<gumbel_rule_params, gumbel_weigh_drafts>(
-        p, (p.by.told ? 1 : 2) * p.verification.rows * p.parts, CUDA_WEIGH_THREADS,
+        p, (p.proposal.supplied ? 1 : 2) * p.verification.rows * p.parts, CUDA_WEIGH_THREADS,
         CUDA_WEIGH_BYTES, random, what);
 }
 

@@ -7,10 +7,10 @@
  * COST   a row of R ranks reads 520 R bytes; the order of 64 R tokens by counting, the end of a row
  *        of few tokens; by mailboxes 1032 bytes a row and pair of ranks over the link, and one
  *        latency of it.
- * MAP    a CTA a row, a thread a token; a warp cuts.
- * SMEM   33 KB as a team's (request_shared.cuh), and 12 for lists.
- * SYNC   barriers of the CTA. With mailboxes as in exchange.cu: a CTA says its row before it looks
- *        for others', there are GUMBEL_PEERS_TOP64_ROWS at most, which run at once, and waits are counted
+ * MAP    a CTA a row, a thread a token; a warp cuts. SMEM   33 KB as a team's (request_shared.cuh),
+ * and 12 for lists. SYNC   barriers of the CTA. With mailboxes as in exchange.cu: a CTA says its
+ * row before it looks for others', there are GUMBEL_PEERS_TOP64_ROWS at most, which run at once,
+ * and waits are counted
  *        in time. The next launch may start when all have come, and is told of each row whether it
  *        is left as soon as that is known.
  */

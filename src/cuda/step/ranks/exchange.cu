@@ -104,22 +104,22 @@ __device__ void pass(const cuda_exchange_params &p)
 {
     end_none();
     if (blockIdx.x == 0 && threadIdx.x == 0)
-        p.mailboxes[p.rank]->tags++;
+        p.peer_buffers[p.rank]->tags++;
 }
 
 /* Have the host gather `words` of each rank, and wait until it has; by one thread of a launch, when
  * all have written theirs. */
 __device__ void send_host(const gumbel_gathered_rows &p, int64_t words)
 {
-    gumbel_host_collective *e = p.errand;
-    const uint64_t number = ptx_hear_8(&e->asked) + 1, begun = ptx_now_ns();
+    gumbel_host_collective *e = p.collective;
+    const uint64_t number = ptx_hear_8(&e->requested) + 1, begun = ptx_now_ns();
     if (ptx_hear_8(&e->failed))
         return;
     ptx_tell_8(&e->send, (uint64_t)(p.gathered + p.rank * words));
     ptx_tell_8(&e->receive, (uint64_t)p.gathered);
     ptx_tell_8(&e->bytes, (uint64_t)words * sizeof(uint32_t));
     __threadfence_system();
-    ptx_tell_8(&e->asked, number);
+    ptx_tell_8(&e->requested, number);
     while (ptx_hear_8(&e->done) != number && !ptx_hear_8(&e->failed))
         if (ptx_now_ns() - begun > (uint64_t)p.timeout_ms * 1000000)
             ptx_tell_8(&e->failed, 1);
@@ -216,11 +216,11 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     const int64_t width = p.rows.width, pieces = (width + CUDA_LAY_PIECE - 1) / CUDA_LAY_PIECE;
     ptx_allow_launch();
     ptx_wait_for_launch();
-    const int64_t rows = p.errand ? *p.rows.listed : p.rows.rows;
+    const int64_t rows = p.collective ? *p.rows.listed : p.rows.rows;
     if (rows == 0)
         return;
     if (threadIdx.x == 0)
-        failed = p.errand && ptx_hear_8(&p.errand->failed);
+        failed = p.collective && ptx_hear_8(&p.collective->failed);
     __syncthreads();
     for (int64_t turn = blockIdx.x; turn < rows * p.ranks * pieces; turn += gridDim.x) {
         const int64_t piece = turn % pieces, row = turn / pieces % rows, r = turn / pieces / rows;
