@@ -26,7 +26,7 @@ typedef enum cuda_module {
     CUDA_MODULE_ADVANCE,
     CUDA_MODULE_ALLOW,
     CUDA_MODULE_BEST,
-    CUDA_MODULE_CANDIDATES,
+    CUDA_MODULE_TOP64_DRAW,
     CUDA_MODULE_DRAFTS,
     CUDA_MODULE_DRAW_PARTS,
     CUDA_MODULE_EXCHANGE,
@@ -43,7 +43,7 @@ typedef enum cuda_module {
     CUDA_MODULE_SCREEN_MAKE,
     CUDA_MODULE_SOFTMAX,
     CUDA_MODULE_WEIGH_DRAFTS,
-    CUDA_MODULE_LISTS, /* this and the next two where there are clusters */
+    CUDA_MODULE_TOP64_SELECT, /* this and the next two where there are clusters */
     CUDA_MODULE_REQUEST_BLOCKS,
     CUDA_MODULE_REQUEST_TEAM,
     CUDA_MODULE_FUSED_SM80,

@@ -207,14 +207,14 @@ static gumbel_status list_size(const gumbel_device *device, const gumbel_problem
 /* What the kernels get that serve rows by lists: rows of the whole, and what a product has left of
  * this rank's, if it is one that lists them. */
 static gumbel_status listed_params(gumbel_device *device, const gumbel_top64_call *l, int32_t ranks,
-                                   cuda_listed_params *p, gumbel_error *error)
+                                   cuda_top64_params *p, gumbel_error *error)
 {
     gumbel_problem q = listing((const cuda_device *)device, l->rows);
-    *p = (cuda_listed_params){.request = {.problem = *l->whole, .output = *l->output},
-                              .received = l->candidates,
-                              .ranks = ranks,
-                              .said = l->candidates,
-                              .left = l->unresolved};
+    *p = (cuda_top64_params){.request = {.problem = *l->whole, .output = *l->output},
+                             .received = l->candidates,
+                             .ranks = ranks,
+                             .said = l->candidates,
+                             .left = l->unresolved};
     p->request.problem.logits = (gumbel_tensor){0};
     return cuda_lists_blocks(device, &q) ? cuda_find_listed(device, &q, l->logits, l->stride,
                                                             l->workspace, &p->request, error)
@@ -268,7 +268,7 @@ static gumbel_status list(gumbel_device *device, const gumbel_top64_call *l, gum
 {
     const cuda_device *cuda = (const cuda_device *)device;
     gumbel_problem q = listing(cuda, l->rows);
-    cuda_listed_params p;
+    cuda_top64_params p;
     if (!cuda_lists_blocks(device, &q))
         return list_by_request(device, l, &q, error);
     GUMBEL_FORWARD(store(device, l, &q, error));
@@ -280,7 +280,7 @@ static gumbel_status draw_listed(gumbel_device *device, const gumbel_top64_call 
                                  const uint32_t *said, int64_t stride, int32_t ranks,
                                  gumbel_error *error)
 {
-    cuda_listed_params p;
+    cuda_top64_params p;
     GUMBEL_FORWARD(listed_params(device, l, ranks, &p, error));
     p.received = said;
     p.stride = stride;
@@ -294,7 +294,7 @@ static gumbel_status tell_listed(gumbel_device *device, const gumbel_top64_call 
     const cuda_device *cuda = (const cuda_device *)device;
     gumbel_problem q = listing(cuda, l->rows);
     const int blocks = cuda_lists_blocks(device, &q);
-    cuda_told_params p = {.exchange = exchange_of(peers)};
+    cuda_top64_exchange_params p = {.exchange = exchange_of(peers)};
     GUMBEL_ASSERT(q.batch <= GUMBEL_PEERS_TOP64_ROWS);
     GUMBEL_ASSERT(q.batch * GUMBEL_RANK_WORDS <= p.exchange.room);
     GUMBEL_FORWARD(blocks ? store(device, l, &q, error) : list_by_request(device, l, &q, error));

@@ -17,8 +17,8 @@ void emulate_exchange(const cuda_exchange_params &p, int64_t ctas, uint64_t *ran
                       const char *what);
 
 /* As the backend launches them. Rows are listed behind a product that has left peaks. */
-void emulate_candidates(const cuda_listed_params &p, uint64_t *random, const char *what);
-void emulate_list(const cuda_listed_params &p, uint64_t *random, const char *what);
-void emulate_told(const cuda_told_params &p, uint64_t *random, const char *what);
+void emulate_candidates(const cuda_top64_params &p, uint64_t *random, const char *what);
+void emulate_list(const cuda_top64_params &p, uint64_t *random, const char *what);
+void emulate_told(const cuda_top64_exchange_params &p, uint64_t *random, const char *what);
 
 #endif
