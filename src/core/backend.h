@@ -42,8 +42,7 @@ typedef struct gumbel_parts_call {
     struct gumbel_stream_draw *draws; /* [B, S] of a stream, or NULL */
 } gumbel_parts_call;
 
-/* A draw from rows that are sharded over ranks, by the first GUMBEL_RANK_TOP tokens of each rank.
- */
+/* A draw from rows that are sharded over ranks, by the first GUMBEL_RANK_TOP tokens of each. */
 typedef struct gumbel_top64_call {
     const gumbel_problem *rows;  /* this rank's, without edits: a head, or y as logits */
     const gumbel_problem *whole; /* its request: truncation, ranks and kept counts apply */
@@ -90,12 +89,6 @@ typedef struct gumbel_rank_calls {
     /* Synchronous: sets *done to whether all work queued on the stream is complete. */
     gumbel_status (*poll_stream)(gumbel_device *device, void *stream, int *done,
                                  gumbel_error *error);
-    /* Copy `bytes` to or from host memory. With pageable memory the copy, or the read of its
-     * source, is complete on return. */
-    gumbel_status (*copy_to_host)(gumbel_device *device, void *stream, void *to, const void *from,
-                                  size_t bytes, gumbel_error *error);
-    gumbel_status (*copy_to_device)(gumbel_device *device, void *stream, void *to, const void *from,
-                                    size_t bytes, gumbel_error *error);
     /* Exchange with peers: summaries of a draw, merged over all ranks and written as finish() does;
      * rows. */
     gumbel_status (*exchange_summaries)(gumbel_device *device, void *stream,

@@ -408,9 +408,9 @@ static inline int64_t cuda_request_part(int64_t blocks, int64_t batch, int multi
 #define CUDA_LAY_PIECE 4096
 /* First tokens that a rank lists of a row; and in the shared memory of a CTA that serves a row from
  * its blocks, or has none, where it keeps those of all ranks, and how many bytes they take. */
-#define CUDA_LISTED                  64 /* GUMBEL_RANK_TOP */
-#define CUDA_LISTED_OFFSET(blocks)   ((CUDA_REQUEST_BLOCKS_OF(blocks) + 15) / 16 * 16)
-#define CUDA_LISTED_BYTES            (12 * 1024 + 128)
+#define CUDA_LISTED                64 /* GUMBEL_RANK_TOP */
+#define CUDA_LISTED_OFFSET(blocks) ((CUDA_REQUEST_BLOCKS_OF(blocks) + 15) / 16 * 16)
+#define CUDA_LISTED_BYTES          (12 * 1024 + 128)
 #define CUDA_LISTED_BYTES_OF(blocks) (CUDA_LISTED_OFFSET(blocks) + CUDA_LISTED_BYTES)
 #define CUDA_LISTED_BYTES_MOST       CUDA_REQUEST_BLOCKS_BYTES
 /* Threads that put a row of outputs in its place. */

@@ -5,7 +5,7 @@
  */
 #include "core/fail.h"
 #include "cuda/run/cuda_run.h"
-#include "cuda/step/ranks/listed_params.h"
+#include "cuda/step/ranks/top64_params.h"
 
 _Static_assert(CUDA_LISTED == GUMBEL_RANK_TOP, "peers.h says so");
 _Static_assert(GUMBEL_PEERS_TOP64_ROWS <= CUDA_EXCHANGE_CTAS, "as many run at once");
@@ -149,34 +149,6 @@ static gumbel_status look(gumbel_device *device, void *stream, int *done, gumbel
                : cuda_driver_fail(&cuda->driver, result, "cuStreamQuery", error);
 }
 
-static gumbel_status bring(gumbel_device *device, void *stream, void *to, const void *from,
-                           size_t bytes, gumbel_error *error)
-{
-    cuda_device *cuda = (cuda_device *)device;
-    CUcontext popped;
-    GUMBEL_FORWARD(cuda_enter(cuda, error));
-    CUresult result =
-        cuda->driver.cuMemcpyDtoHAsync(to, (CUdeviceptr)(uintptr_t)from, bytes, stream);
-    cuda->driver.cuCtxPopCurrent(&popped);
-    return result == CUDA_SUCCESS
-               ? GUMBEL_OK
-               : cuda_driver_fail(&cuda->driver, result, "cuMemcpyDtoHAsync", error);
-}
-
-static gumbel_status put(gumbel_device *device, void *stream, void *to, const void *from,
-                         size_t bytes, gumbel_error *error)
-{
-    cuda_device *cuda = (cuda_device *)device;
-    CUcontext popped;
-    GUMBEL_FORWARD(cuda_enter(cuda, error));
-    CUresult result =
-        cuda->driver.cuMemcpyHtoDAsync((CUdeviceptr)(uintptr_t)to, from, bytes, stream);
-    cuda->driver.cuCtxPopCurrent(&popped);
-    return result == CUDA_SUCCESS
-               ? GUMBEL_OK
-               : cuda_driver_fail(&cuda->driver, result, "cuMemcpyHtoDAsync", error);
-}
-
 /* A request that has the first tokens of rows listed: its cut is what lets few blocks serve it. */
 static gumbel_problem listing(const cuda_device *cuda, const gumbel_problem *rows)
 {
@@ -213,8 +185,8 @@ static gumbel_status listed_params(gumbel_device *device, const gumbel_top64_cal
     *p = (cuda_top64_params){.request = {.problem = *l->whole, .output = *l->output},
                              .received = l->candidates,
                              .ranks = ranks,
-                             .said = l->candidates,
-                             .left = l->unresolved};
+                             .candidates = l->candidates,
+                             .fallback = l->unresolved};
     p->request.problem.logits = (gumbel_tensor){0};
     return cuda_lists_blocks(device, &q) ? cuda_find_listed(device, &q, l->logits, l->stride,
                                                             l->workspace, &p->request, error)
@@ -336,8 +308,6 @@ const gumbel_rank_calls cuda_rank_calls = {
     .connect_peers = cuda_peers_join,
     .release_peers = cuda_peers_part,
     .poll_stream = look,
-    .copy_to_host = bring,
-    .copy_to_device = put,
     .exchange_summaries = exchange,
     .exchange_rows = exchange_rows,
     .top64_size = list_size,

@@ -7,7 +7,7 @@
 #define TESTS_EMULATOR_LAUNCH_RANKS_H
 
 #include "core/ranks/host_collective.h"
-#include "cuda/step/ranks/listed_params.h"
+#include "cuda/step/ranks/top64_params.h"
 
 /* Each by so many CTAs; the rest as in launch_step.h. */
 void emulate_ask(const gumbel_gathered_rows &p, int64_t ctas, uint64_t *random, const char *what);
