@@ -59,9 +59,8 @@ int main(int argc, char **argv)
     const int32_t k = 50;
     const float p = 0.95f;
     uint64_t position;
-    const gumbel_truncation cut = {.struct_size = sizeof cut,
-                                   .top_k = {&k, GUMBEL_SAME},
-                                   .top_p = {&p, GUMBEL_SAME}};
+    const gumbel_truncation cut = {
+        .struct_size = sizeof cut, .top_k = {&k, GUMBEL_SAME}, .top_p = {&p, GUMBEL_SAME}};
     gumbel_head head = {.struct_size = sizeof head,
                         .hidden = {hidden, GUMBEL_FLOAT32, ROWS, WIDTH, 0, {0, 0}},
                         .weight = {weight, GUMBEL_FLOAT32, rows, WIDTH, 0, {0, 0}},

@@ -778,7 +778,7 @@ GUMBEL_API uint64_t gumbel_row_seed(uint64_t seed, uint64_t row);
  *                   reports and tests.
  *  head, logits, sampling, output  as in gumbel_workspace_size(). On a CPU the function reads the
  *           memory behind `sampling` (row parameters, token lists, slots, live_rows) and checks the
- *           values, so these pointers must be valid. It does not read tensors, histories or outputs
+ *           values, so these pointers must be valid. Tensors, histories and outputs are not read
  *  text     [size] receives the text, NUL-terminated, truncated if `size` is too small; 2 KiB is
  *           always enough
  *  threads  re-entrant; nothing is queued

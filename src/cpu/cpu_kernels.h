@@ -104,7 +104,7 @@ static inline void cpu_raise_row_bound(cpu_quantized_rows *r, int row, float err
     r->weight_most = weight > r->weight_most ? weight : r->weight_most;
 }
 
-/* Operands of the bounds of 64 logits of one row (gumbel_screen_end()). */
+/* Operands of the bounds of 64 logits of one row (gumbel_screen_bound_logit()). */
 typedef struct cpu_logit_bounds {
     const int32_t *high, *low; /* sums of 16 tokens; the next 16 follow after `stride` words */
     int64_t stride;
@@ -134,13 +134,13 @@ typedef struct cpu_kernels {
     int (*filter_block)(const float *v, float scale, float bound, float *out);
     /* The number of values with v * scale > bound. */
     int64_t (*count_above)(const cpu_span *span, float scale, float bound);
-    /* z[i] = gumbel_relative(z[i], max_z) for i < count; returns their sum: each block by eq. 8,
-     * then the blocks in order. */
+    /* z[i] = gumbel_relative_probability(z[i], max_z) for i < count; returns their sum: each block
+     * by eq. 8, then the blocks in order. */
     double (*exponentiate_row)(float *z, int count, float max_z);
     /* z[i] *= by for i < count. */
     void (*scale_row)(float *z, int count, float by);
     void (*quantize_rows)(cpu_quantized_rows *rows);
-    /* out[64] = gumbel_screen_end(). */
+    /* out[64] = gumbel_screen_bound_logit(). */
     void (*bound_logits)(const cpu_logit_bounds *bounds, float *out);
 } cpu_kernels;
 

@@ -59,7 +59,7 @@ static inline uint32_t cpu_find_bin(const cpu_histogram *h, float value)
 {
     if (h->slope > 0.0f)
         return (uint32_t)(int32_t)((value - h->low) * h->slope);
-    return (gumbel_key(value) - h->low_key) >> h->shift;
+    return (gumbel_key_of_value(value) - h->low_key) >> h->shift;
 }
 
 #endif

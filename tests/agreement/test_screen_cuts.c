@@ -186,8 +186,8 @@ static void bundled_model(void **state)
 
 /* ------------------------------------------------------------------------- what it reads ---- */
 
-/* Measures the weights that one rule reads: all rows have the rule, at temperatures with entropies of
- * some nats. */
+/* Measures the weights that one rule reads: all rows have the rule, at temperatures with entropies
+ * of some nats. */
 static void reads_little(gumbel_device *device, const gumbel_head *head, const rules *r,
                          const char *name)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The head on a GPU, with host memory in place of a driver's and the CPU in place of the GPU. Drafted
- * texts equal those of the CPU bit for bit if all inputs of a call are copied, and its outputs copied
- * back. The test checks the arguments of each call, as a pointer to memory that was not copied works
- * on a CPU and not on a GPU.
+ * The head on a GPU, with host memory in place of a driver's and the CPU in place of the GPU.
+ * Drafted texts equal those of the CPU bit for bit if all inputs of a call are copied, and its
+ * outputs copied back. The test checks the arguments of each call, as a pointer to memory that was
+ * not copied works on a CPU and not on a GPU.
  */
 #include <setjmp.h>
 #include <stdarg.h>

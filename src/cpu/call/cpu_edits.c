@@ -26,7 +26,7 @@ static uint32_t load_allowed_bits(const cpu_edits *e, const cpu_row_tile *tile, 
     uint32_t bits = ~0u;
     int64_t token = tile->token + at;
     GUMBEL_ASSERT(at % 32 == 0 && token % 32 == 0);
-    GUMBEL_ASSERT(token / 32 < gumbel_words_of(e->problem->first_token + e->problem->vocab));
+    GUMBEL_ASSERT(token / 32 < gumbel_mask_words_of(e->problem->first_token + e->problem->vocab));
     GUMBEL_ASSERT(!e->banned || (token >= e->base && (token - e->base) / GUMBEL_BLOCK < e->blocks));
     if (e->problem->request & GUMBEL_REQUEST_MASK)
         bits = (uint32_t)gumbel_problem_mask(e->problem, tile->b)[token >> 5];
@@ -174,7 +174,7 @@ static int is_biased(const cpu_edits *e, const cpu_row_tile *tile)
 static void add_biases(const cpu_edits *e, const cpu_row_tile *tile, float *y)
 {
     const gumbel_token_lists *bias = &e->problem->transforms.bias;
-    int64_t row = gumbel_problem_list(e->problem, tile->b), list = bias->offsets[row];
+    int64_t row = gumbel_problem_list_of_row(e->problem, tile->b), list = bias->offsets[row];
     int sorted = are_biases_sorted(e, tile);
     const uint32_t *order = e->bias_order + tile->b * e->blocks * CPU_BIASES;
     uint32_t begin = 0, end = 0;
@@ -225,7 +225,7 @@ static int has_seen(const cpu_edits *e, const cpu_counted_tokens *c, const cpu_r
     int64_t row = find_counted_row(e, c, tile->b) * c->words;
     int64_t begin = (tile->token + tile->low - c->first) / 32;
     GUMBEL_ASSERT(begin >= 0 && row >= 0);
-    int64_t end = gumbel_words_of(tile->token + tile->high - c->first);
+    int64_t end = gumbel_mask_words_of(tile->token + tile->high - c->first);
     uint32_t any = 0;
     end = end < c->words ? end : c->words;
     for (int64_t word = begin; word < end; word++)
@@ -239,7 +239,7 @@ static int is_penalised(const cpu_edits *e, const cpu_row_tile *tile)
         return 0;
     gumbel_penalties q = gumbel_problem_penalties(e->problem, tile->b);
     int any = 0;
-    for (int k = 0; k < e->sources && gumbel_penalties_act(&q); k++)
+    for (int k = 0; k < e->sources && gumbel_penalties_are_active(&q); k++)
         any |= has_seen(e, &e->counted[k], tile);
     return any;
 }
@@ -269,7 +269,7 @@ static void penalise_row_tile(const cpu_edits *e, const cpu_row_tile *tile, floa
         for (; bits != 0; bits &= bits - 1) {
             int bit = __builtin_ctz(bits);
             float *to = &y[at - tile->low + bit];
-            *to = gumbel_penalise(*to, &q, count_in_output(e, tile, at, bit, outputs));
+            *to = gumbel_apply_penalties(*to, &q, count_in_output(e, tile, at, bit, outputs));
         }
     }
 }

@@ -22,7 +22,7 @@ static void count_token(const gumbel_history *h, int64_t slot, int64_t token)
     GUMBEL_ASSERT(h->count_bits == 16 || h->count_bits == 32);
     uint32_t count = gumbel_history_count(h, slot, token);
     int64_t at = slot * h->vocab_size + token;
-    h->output[slot * gumbel_words_of(h->vocab_size) + (token >> 5)] |= 1u << (token & 31);
+    h->output[slot * gumbel_mask_words_of(h->vocab_size) + (token >> 5)] |= 1u << (token & 31);
     if (count == GUMBEL_COUNT_MOST)
         return;
     if (h->count_bits == 16)
@@ -33,7 +33,7 @@ static void count_token(const gumbel_history *h, int64_t slot, int64_t token)
 
 static void clear_slot(const gumbel_history *h, int64_t slot)
 {
-    size_t words = (size_t)gumbel_words_of(h->vocab_size), size = (size_t)h->count_bits / 8;
+    size_t words = (size_t)gumbel_mask_words_of(h->vocab_size), size = (size_t)h->count_bits / 8;
     size_t counts = (size_t)h->vocab_size * size;
     GUMBEL_ASSERT(slot >= 0);
     memset(h->prompt + slot * (int64_t)words, 0, words * sizeof *h->prompt);
@@ -52,7 +52,7 @@ gumbel_status cpu_start_history(gumbel_device *device, void *stream, const gumbe
     for (int64_t b = 0; b < batch; b++) {
         int64_t slot = find_slot(slots, b);
         GUMBEL_ASSERT(!slots->of_row || slot < slots->count);
-        uint32_t *row = h->prompt + slot * gumbel_words_of(h->vocab_size);
+        uint32_t *row = h->prompt + slot * gumbel_mask_words_of(h->vocab_size);
         cpu_list prompt = cpu_get_list(prompts, b), output = cpu_get_list(outputs, b);
         clear_slot(h, slot);
         for (int64_t i = 0; i < prompt.count; i++)

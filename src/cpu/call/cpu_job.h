@@ -125,8 +125,9 @@ cpu_draw cpu_make_draw(const gumbel_problem *problem, const gumbel_row *row, int
 
 /* Backend functions (backend.h). */
 gumbel_status cpu_draw_partial(gumbel_device *device, const gumbel_problem *problem,
-                               gumbel_summary *summaries, void *workspace, gumbel_error *error);
+                               const gumbel_plan *plan, gumbel_summary *summaries, void *workspace,
+                               gumbel_error *error);
 gumbel_status cpu_multiply_head(gumbel_device *device, const gumbel_problem *problem,
-                                void *workspace, gumbel_error *error);
+                                const gumbel_plan *plan, void *workspace, gumbel_error *error);
 
 #endif

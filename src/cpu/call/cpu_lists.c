@@ -35,12 +35,12 @@ static void carve_edits(gumbel_cursor *cursor, const gumbel_problem *p, cpu_edit
     e->blocks = (p->first_token + p->vocab - e->base + GUMBEL_BLOCK - 1) / GUMBEL_BLOCK;
     blocks = (size_t)e->blocks;
     GUMBEL_ASSERT(e->blocks >= 0 && e->base <= p->first_token);
-    e->banned = gumbel_carve(cursor, banned, 2 * blocks, sizeof *e->banned);
-    e->bias_ends = gumbel_carve(cursor, biased, blocks, sizeof *e->bias_ends);
-    e->bias_order = gumbel_carve(cursor, biased, CPU_BIASES * blocks, sizeof *e->bias_order);
-    job->prompt = gumbel_carve(cursor, counted, 2 * blocks, sizeof *job->prompt);
-    job->output = gumbel_carve(cursor, counted, 2 * blocks, sizeof *job->output);
-    job->counts = gumbel_carve(cursor, counted, GUMBEL_BLOCK * blocks, sizeof *job->counts);
+    e->banned = gumbel_carve_array(cursor, banned, 2 * blocks, sizeof *e->banned);
+    e->bias_ends = gumbel_carve_array(cursor, biased, blocks, sizeof *e->bias_ends);
+    e->bias_order = gumbel_carve_array(cursor, biased, CPU_BIASES * blocks, sizeof *e->bias_order);
+    job->prompt = gumbel_carve_array(cursor, counted, 2 * blocks, sizeof *job->prompt);
+    job->output = gumbel_carve_array(cursor, counted, 2 * blocks, sizeof *job->output);
+    job->counts = gumbel_carve_array(cursor, counted, GUMBEL_BLOCK * blocks, sizeof *job->counts);
 }
 
 size_t cpu_count_edits_workspace(const gumbel_problem *p)
@@ -102,7 +102,8 @@ static void count_tokens(const cpu_edits *e, cpu_list list, uint16_t *counts)
 /* Sorts row b's biases by blocks, in a counting sort that keeps the order of the list. */
 static void sort_biases(const cpu_edits *e, int64_t b)
 {
-    cpu_list list = cpu_get_list(&e->problem->transforms.bias, gumbel_problem_list(e->problem, b));
+    cpu_list list =
+        cpu_get_list(&e->problem->transforms.bias, gumbel_problem_list_of_row(e->problem, b));
     uint64_t blocks = (uint64_t)e->blocks, at;
     uint32_t *ends = e->bias_ends + b * e->blocks;
     uint32_t *order = e->bias_order + b * e->blocks * CPU_BIASES;
@@ -132,7 +133,7 @@ static void count_row_tokens(const cpu_lists_job *job, int64_t b)
 {
     const cpu_edits *e = job->edits;
     const gumbel_transforms *t = &e->problem->transforms;
-    int64_t list = gumbel_problem_list(e->problem, b);
+    int64_t list = gumbel_problem_list_of_row(e->problem, b);
     cpu_list prompt_ids = cpu_get_list(&t->prompt_tokens, list);
     cpu_list output_ids = cpu_get_list(&t->output_tokens, list);
     cpu_list path = cpu_get_list(&e->problem->path, b);
@@ -158,7 +159,7 @@ static void sort_claimed_rows(void *argument, int32_t thread)
     const gumbel_transforms *t = &e->problem->transforms;
     (void)thread;
     for (int64_t b; cpu_claim_item(&job->next, e->problem->batch, &b);) {
-        int64_t list = gumbel_problem_list(e->problem, b);
+        int64_t list = gumbel_problem_list_of_row(e->problem, b);
         if (e->banned) {
             uint32_t *banned = e->banned + b * 2 * e->blocks;
             ban_tokens_not_allowed(e, cpu_get_list(&t->allowed, list), banned);
@@ -198,7 +199,7 @@ void cpu_prepare_edits(cpu_edits *e, cpu_device *cpu, const gumbel_problem *p, v
         e->bias_ends = e->bias_order = NULL;
     if (p->request & GUMBEL_REQUEST_PENALTIES && p->history.prompt)
         e->counted[e->sources++] = (cpu_counted_tokens){
-            .history = p->history, .words = gumbel_words_of(p->history.vocab_size)};
+            .history = p->history, .words = gumbel_mask_words_of(p->history.vocab_size)};
     if (are_lists_counted(p))
         e->counted[e->sources++] = make_counted_lists(e, &job);
     else

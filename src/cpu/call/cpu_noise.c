@@ -26,13 +26,13 @@ static void fill_noise_tile(const cpu_kernels *kernels, gumbel_stream stream, in
     int64_t high = end / GUMBEL_BLOCK * GUMBEL_BLOCK;
     GUMBEL_ASSERT(first <= end && end - first <= CPU_NOISE_TILE);
     if (low >= high) {
-        gumbel_noise_fill(stream, (uint32_t)first, end - first, out);
+        gumbel_fill_noise(stream, (uint32_t)first, end - first, out);
         return;
     }
-    gumbel_noise_fill(stream, (uint32_t)first, low - first, out);
+    gumbel_fill_noise(stream, (uint32_t)first, low - first, out);
     kernels->make_noise(stream, (uint32_t)low, (int)((high - low) / GUMBEL_BLOCK),
                         out + (low - first));
-    gumbel_noise_fill(stream, (uint32_t)high, end - high, out + (high - first));
+    gumbel_fill_noise(stream, (uint32_t)high, end - high, out + (high - first));
 }
 
 static void fill_claimed_tiles(void *argument, int32_t thread)

@@ -23,10 +23,12 @@ static cpu_scratch carve_scratch(gumbel_cursor *cursor, const cpu_device *cpu, i
     size_t group = PRODUCT_GROUP * (size_t)cpu->kernels->panel_rows;
     cpu_scratch scratch = {0};
     scratch.summaries =
-        gumbel_carve(cursor, (size_t)batch, (size_t)num_samples, sizeof(gumbel_summary));
-    scratch.z = gumbel_carve(cursor, fused ? (size_t)batch : 1, tile + CPU_LANES, sizeof(float));
-    scratch.bias = gumbel_carve(cursor, fused, tile, sizeof(float));
-    scratch.lanes = gumbel_carve(cursor, fused * group * CPU_LANES, PRODUCT_ROOM, sizeof(float));
+        gumbel_carve_array(cursor, (size_t)batch, (size_t)num_samples, sizeof(gumbel_summary));
+    scratch.z =
+        gumbel_carve_array(cursor, fused ? (size_t)batch : 1, tile + CPU_LANES, sizeof(float));
+    scratch.bias = gumbel_carve_array(cursor, fused, tile, sizeof(float));
+    scratch.lanes =
+        gumbel_carve_array(cursor, fused * group * CPU_LANES, PRODUCT_ROOM, sizeof(float));
     return scratch;
 }
 
@@ -40,8 +42,8 @@ static size_t count_scratch_bytes(const cpu_device *cpu, int64_t batch, int64_t 
 
 static float *carve_panels(gumbel_cursor *cursor, int64_t batch, int64_t hidden_size)
 {
-    return gumbel_carve(cursor, (size_t)batch, (size_t)cpu_get_packed_size(hidden_size),
-                        sizeof(float));
+    return gumbel_carve_array(cursor, (size_t)batch, (size_t)cpu_get_packed_size(hidden_size),
+                              sizeof(float));
 }
 
 size_t cpu_count_plain_workspace(const gumbel_device *device, int64_t batch, int64_t hidden_size,
@@ -50,8 +52,8 @@ size_t cpu_count_plain_workspace(const gumbel_device *device, int64_t batch, int
     const cpu_device *cpu = (const cpu_device *)device;
     gumbel_cursor cursor = {0};
     carve_panels(&cursor, batch, hidden_size);
-    gumbel_carve(&cursor, (size_t)cpu->threads,
-                 count_scratch_bytes(cpu, batch, hidden_size, num_samples), 1);
+    gumbel_carve_array(&cursor, (size_t)cpu->threads,
+                       count_scratch_bytes(cpu, batch, hidden_size, num_samples), 1);
     /* A workspace for hidden states also serves calls from logits. */
     size_t logits = hidden_size > 0 ? cpu_count_plain_workspace(device, batch, 0, num_samples) : 0;
     return cursor.used > logits ? cursor.used : logits;
@@ -332,9 +334,10 @@ void cpu_merge_job(const cpu_job *job, int32_t used, gumbel_summary *summaries)
 }
 
 gumbel_status cpu_draw_partial(gumbel_device *device, const gumbel_problem *p,
-                               gumbel_summary *summaries, void *workspace, gumbel_error *error)
+                               const gumbel_plan *plan, gumbel_summary *summaries, void *workspace,
+                               gumbel_error *error)
 {
-    (void)error;
+    (void)plan, (void)error;
     cpu_job job = {0};
     gumbel_problem_assert(p);
     GUMBEL_ASSERT(p->batch > 0 && summaries);
@@ -343,10 +346,10 @@ gumbel_status cpu_draw_partial(gumbel_device *device, const gumbel_problem *p,
     return GUMBEL_OK;
 }
 
-gumbel_status cpu_multiply_head(gumbel_device *device, const gumbel_problem *p, void *workspace,
-                                gumbel_error *error)
+gumbel_status cpu_multiply_head(gumbel_device *device, const gumbel_problem *p,
+                                const gumbel_plan *plan, void *workspace, gumbel_error *error)
 {
-    (void)error;
+    (void)plan, (void)error;
     cpu_job job = {.multiply_only = 1};
     cpu_prepare_job(&job, (cpu_device *)device, p, workspace);
     cpu_run_job(&job);

@@ -17,14 +17,14 @@ void cpu_carve_stage(cpu_stage *stage, gumbel_cursor *cursor, const gumbel_probl
     GUMBEL_ASSERT(stage->blocks >= 0 && stage->maxima_stride >= stage->blocks);
     size_t summaries = p->request & GUMBEL_REQUEST_RAW ? (size_t)threads : 0;
     if (own_values) {
-        stage->values = gumbel_carve(cursor, batch, vocab, sizeof(float));
+        stage->values = gumbel_carve_array(cursor, batch, vocab, sizeof(float));
         stage->stride = p->vocab;
         stage->in_place = p->hidden_size == 0 && !(p->request & GUMBEL_REQUEST_TRANSFORMS);
     }
-    stage->edges = gumbel_carve(cursor, batch, 2 * GUMBEL_BLOCK, sizeof(float));
-    stage->block_maxima = gumbel_carve(cursor, batch, maxima, sizeof(float));
-    stage->group_maxima = gumbel_carve(cursor, batch, maxima / GUMBEL_BLOCK, sizeof(float));
-    stage->raw = gumbel_carve(cursor, summaries, batch, sizeof(gumbel_summary));
+    stage->edges = gumbel_carve_array(cursor, batch, 2 * GUMBEL_BLOCK, sizeof(float));
+    stage->block_maxima = gumbel_carve_array(cursor, batch, maxima, sizeof(float));
+    stage->group_maxima = gumbel_carve_array(cursor, batch, maxima / GUMBEL_BLOCK, sizeof(float));
+    stage->raw = gumbel_carve_array(cursor, summaries, batch, sizeof(gumbel_summary));
     if (summaries == 0)
         stage->raw = NULL;
 }
@@ -36,7 +36,7 @@ static int truncates_before_temperature(const gumbel_problem *p, int64_t b,
     gumbel_row row = gumbel_problem_row(p, b);
     gumbel_rules rules = gumbel_problem_rules(p, b, row.greedy);
     *inverse_temperature = row.inverse_temperature;
-    return rules.before && gumbel_rules_cut(&rules);
+    return rules.before && gumbel_rules_truncate(&rules);
 }
 
 float cpu_find_staged_temperature(const gumbel_problem *p, int64_t b)

@@ -31,8 +31,8 @@ static void transform_logits(const void *from, gumbel_dtype dtype, int count,
 {
     for (int i = 0; i < count; i++) {
         float logit = cpu_widen_element(from, dtype, i);
-        z[i] = gumbel_transform(t->bias ? logit + t->bias[i] : logit, t->scale, t->soft_cap,
-                                t->inverse_cap, t->inverse_temperature);
+        z[i] = gumbel_transform_logit(t->bias ? logit + t->bias[i] : logit, t->scale, t->soft_cap,
+                                      t->inverse_cap, t->inverse_temperature);
     }
 }
 
@@ -82,7 +82,7 @@ static void draw_tokens(const float *y, const cpu_draw *d)
                     cpu_offer_greedy_token(&d->summaries[s], candidates, z[i], token + i);
                 else
                     cpu_offer_token(&d->summaries[s], candidates, z[i],
-                                    gumbel_of_token(stream, token + i), token + i);
+                                    gumbel_noise_of_token(stream, token + i), token + i);
             }
         }
     }
@@ -90,7 +90,7 @@ static void draw_tokens(const float *y, const cpu_draw *d)
 
 static void make_noise(gumbel_stream stream, uint32_t token, int blocks, float *out)
 {
-    gumbel_noise_fill(stream, token, (int64_t)blocks * GUMBEL_BLOCK, out);
+    gumbel_fill_noise(stream, token, (int64_t)blocks * GUMBEL_BLOCK, out);
 }
 
 static uint32_t find_maxima(const float *v, int64_t blocks, float *largest)
@@ -155,7 +155,7 @@ static double exponentiate_row(float *z, int count, float max_z)
     for (int block = 0; block < count; block += GUMBEL_BLOCK) {
         float e[GUMBEL_BLOCK] = {0}, lanes[CPU_LANES];
         for (int i = block; i < count && i < block + GUMBEL_BLOCK; i++)
-            z[i] = e[i - block] = gumbel_relative(z[i], max_z);
+            z[i] = e[i - block] = gumbel_relative_probability(z[i], max_z);
         for (int j = 0; j < CPU_LANES; j++)
             lanes[j] = (e[j] + e[j + 16]) + (e[j + 32] + e[j + 48]);
         sum += (double)cpu_sum_lanes(lanes);
@@ -206,8 +206,8 @@ static void bound_logits(const cpu_logit_bounds *e, float *out)
 {
     for (int i = 0; i < GUMBEL_BLOCK; i++) {
         int64_t at = i / 16 * e->stride + i % 16;
-        out[i] = gumbel_screen_end(e->steps[i], e->unit, e->plane, e->width, e->tiny, e->high[at],
-                                   e->low[at]);
+        out[i] = gumbel_screen_bound_logit(e->steps[i], e->unit, e->plane, e->width, e->tiny,
+                                           e->high[at], e->low[at]);
     }
 }
 

@@ -57,8 +57,8 @@ LANES void transform_as(const void *from, gumbel_dtype dtype, int count, const c
     }
     for (; i < count; i++) {
         float logit = cpu_widen_element(from, dtype, i);
-        z[i] = gumbel_transform(t->bias ? logit + t->bias[i] : logit, t->scale, t->soft_cap,
-                                t->inverse_cap, t->inverse_temperature);
+        z[i] = gumbel_transform_logit(t->bias ? logit + t->bias[i] : logit, t->scale, t->soft_cap,
+                                      t->inverse_cap, t->inverse_temperature);
     }
 }
 

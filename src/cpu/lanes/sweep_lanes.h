@@ -81,12 +81,13 @@ static inline float lower_threshold(float best)
     return best - fmaf(fabsf(best), 0x1p-19f, 2e-3f);
 }
 
-/* gumbel_reach_of_word(), or slightly more. */
+/* gumbel_noise_bound_of_word(), or slightly more. */
 LANES v16f lanes_reach(v16u r)
 {
     v16f bits = vf_of_int(vu_of_bits(vf_of_word(r)));
-    float most = GUMBEL_REACH_MOST - (float)(32 - WORD_BITS) * GUMBEL_REACH_SLOPE * 0x1p23f;
-    return vf_fma(bits, vf_set(-GUMBEL_REACH_SLOPE), vf_set(most));
+    float most =
+        GUMBEL_NOISE_BOUND_MAX - (float)(32 - WORD_BITS) * GUMBEL_NOISE_BOUND_SLOPE * 0x1p23f;
+    return vf_fma(bits, vf_set(-GUMBEL_NOISE_BOUND_SLOPE), vf_set(most));
 }
 
 LANES void make_blocks(sweep_blocks *blocks, const sweep_segment *s, gumbel_stream stream)
@@ -117,7 +118,8 @@ NOT_INLINED void offer_place(sweep_sample *x, const sweep_segment *s, int b)
     if (!(z < INFINITY) || z + x->blocks.reach[b] < lower_threshold(x->summary->best_score))
         return;
     gumbel_block_noise block = gumbel_block_noise_of(x->blocks.r[b], x->blocks.r2[b]);
-    cpu_offer_token(x->summary, x->candidates, z, gumbel_of_exponential(block.least), s->token + i);
+    cpu_offer_token(x->summary, x->candidates, z, gumbel_noise_of_exponential(block.least),
+                    s->token + i);
 }
 
 /* offer_place() for all blocks of a segment. Few can win; two gathers load their z. */
@@ -184,7 +186,7 @@ LANES void score_sixteen(sweep_sample *x, int at)
     for (pass &= (1u << count) - 1; pass != 0; pass &= pass - 1) {
         int i = at + __builtin_ctz(pass);
         cpu_offer_token(x->summary, x->candidates, gumbel_float_of(w->z[i]),
-                        gumbel_of_token(x->stream, w->token[i]), w->token[i]);
+                        gumbel_noise_of_token(x->stream, w->token[i]), w->token[i]);
     }
 }
 

@@ -66,7 +66,7 @@ static int64_t sum_masses(const cpu_span *s, float bound, float largest, cpu_wei
     return count;
 }
 
-/* gumbel_key(). */
+/* gumbel_key_of_value(). */
 LANES v16u lanes_key(v16f v)
 {
     v16f zero = vf_set(0.0f), plus = vf_add(v, zero);

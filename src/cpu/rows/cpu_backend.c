@@ -16,43 +16,52 @@
 
 static const gumbel_rung screen_rung = {
     .name = "screen",
-    .what = "bytes bound every logit, and candidates are scored exactly",
-    .serves = GUMBEL_REQUEST_TRANSFORMS | GUMBEL_NEEDS_OF_CUTS | GUMBEL_NEED_LISTS |
-              GUMBEL_NEED_SAMPLES | GUMBEL_NEED_NOISE | GUMBEL_NEED_SOFT_CAP | GUMBEL_NEED_SCALE |
-              GUMBEL_NEED_BIAS | GUMBEL_NEED_EMPTY,
+    .method = "bytes bound every logit, and candidates are scored exactly",
+    .supports = GUMBEL_REQUEST_TRANSFORMS | GUMBEL_CAPABILITIES_OF_TRUNCATION |
+                GUMBEL_CAPABILITY_LISTS | GUMBEL_CAPABILITY_SAMPLES | GUMBEL_CAPABILITY_NOISE |
+                GUMBEL_CAPABILITY_SOFT_CAP | GUMBEL_CAPABILITY_SCALE | GUMBEL_CAPABILITY_BIAS |
+                GUMBEL_CAPABILITY_EMPTY,
 };
 static const gumbel_rung tiles_rung = {
     .name = "tiles",
-    .what = "each tile is drawn from while it is in the caches",
-    .serves = GUMBEL_REQUEST_TRANSFORMS | GUMBEL_NEED_LISTS | GUMBEL_NEED_MASS |
-              GUMBEL_NEED_SAMPLES | GUMBEL_NEED_NOISE | GUMBEL_NEED_SOFT_CAP | GUMBEL_NEED_SCALE |
-              GUMBEL_NEED_BIAS | GUMBEL_NEED_PART | GUMBEL_NEED_EMPTY | GUMBEL_NEED_PRODUCT,
+    .method = "each tile is drawn from while it is in the caches",
+    .supports = GUMBEL_REQUEST_TRANSFORMS | GUMBEL_CAPABILITY_LISTS | GUMBEL_CAPABILITY_MASS |
+                GUMBEL_CAPABILITY_SAMPLES | GUMBEL_CAPABILITY_NOISE | GUMBEL_CAPABILITY_SOFT_CAP |
+                GUMBEL_CAPABILITY_SCALE | GUMBEL_CAPABILITY_BIAS | GUMBEL_CAPABILITY_PART |
+                GUMBEL_CAPABILITY_EMPTY | GUMBEL_CAPABILITY_PRODUCT,
 };
 static const gumbel_rung rows_rung = {
     .name = "rows",
-    .what = "whole rows are stored, truncated, and drawn from block by block",
-    .serves = GUMBEL_NEED_END - 1,
+    .method = "whole rows are stored, truncated, and drawn from block by block",
+    .supports = GUMBEL_CAPABILITY_END - 1,
 };
 
-/* Whether a call must store whole rows; a call that only transforms need not. */
-static int needs_rows(const gumbel_problem *p)
+/* Chooses the rungs of a call. plan->rows is the rung of the full pass; plan->product is the screen
+ * if it supports the call, which also depends on the number of live rows. */
+static void choose_rungs(gumbel_plan *plan, const gumbel_problem *p, uint64_t purpose)
 {
-    return !gumbel_rung_serves(&tiles_rung, gumbel_needs_of(p));
+    const uint64_t required = gumbel_required_capabilities(p);
+    *plan = (gumbel_plan){.required = required | purpose};
+    plan->rows = gumbel_rung_supports(&tiles_rung, required) ? &tiles_rung : &rows_rung;
+    if (p->screen && gumbel_rung_supports(&screen_rung, required | purpose))
+        plan->product = &screen_rung;
 }
 
-/* Whether a screen can serve a call with few enough live rows. `more` are capabilities that the
- * problem does not show. */
-static int can_use_screen(const gumbel_problem *p, uint32_t more)
+/* The plan that a call was given, or a new one at `own`. */
+static const gumbel_plan *complete_plan(const gumbel_plan *plan, const gumbel_problem *p,
+                                        uint64_t purpose, gumbel_plan *own)
 {
-    return p->screen && gumbel_rung_serves(&screen_rung, gumbel_needs_of(p) | more);
+    if (plan)
+        return plan;
+    choose_rungs(own, p, purpose);
+    return own;
 }
 
 /* The rung that serves a call of exactly these rows. */
-static const gumbel_rung *choose_rung(const cpu_device *cpu, const gumbel_problem *p)
+static const gumbel_rung *find_rung(const cpu_device *cpu, const gumbel_problem *p,
+                                    const gumbel_plan *plan)
 {
-    if (can_use_screen(p, 0) && !cpu_explain_screen_refusal(cpu, p))
-        return &screen_rung;
-    return needs_rows(p) ? &rows_rung : &tiles_rung;
+    return plan->product && !cpu_explain_screen_refusal(cpu, p) ? plan->product : plan->rows;
 }
 
 /* ---------------------------------------------------------------------------- workspace ---- */
@@ -60,39 +69,41 @@ static const gumbel_rung *choose_rung(const cpu_device *cpu, const gumbel_proble
 /* Summaries that the outputs of a call on tiles are computed from. */
 static gumbel_summary *carve_summaries(gumbel_cursor *cursor, int64_t batch, int32_t num_samples)
 {
-    return gumbel_carve(cursor, (size_t)batch, (size_t)num_samples, sizeof(gumbel_summary));
+    return gumbel_carve_array(cursor, (size_t)batch, (size_t)num_samples, sizeof(gumbel_summary));
 }
 
 /* Adds bytes that another function has counted. */
 static void add_bytes(gumbel_cursor *cursor, size_t bytes)
 {
-    gumbel_carve(cursor, bytes == SIZE_MAX ? 2 : 1, bytes, 1);
+    gumbel_carve_array(cursor, bytes == SIZE_MAX ? 2 : 1, bytes, 1);
 }
 
-static gumbel_status count_call_workspace(const gumbel_device *device, const gumbel_problem *p,
-                                          uint32_t more, size_t *bytes, gumbel_error *error)
+static gumbel_status plan_call(const gumbel_device *device, const gumbel_problem *p,
+                               uint64_t purpose, gumbel_plan *plan, gumbel_error *error)
 {
     (void)error;
     const cpu_device *cpu = (const cpu_device *)device;
     gumbel_cursor cursor = {0};
+    choose_rungs(plan, p, purpose);
     carve_summaries(&cursor, p->batch, p->sampling.num_samples);
     add_bytes(&cursor,
               cpu_count_plain_workspace(device, p->batch, p->hidden_size, p->sampling.num_samples));
     add_bytes(&cursor, cpu_count_edits_workspace(p));
     /* Fallback rows are drawn after the screen, in the same memory. */
     gumbel_cursor screen = cursor;
-    if (cursor.used != SIZE_MAX && needs_rows(p))
+    if (cursor.used != SIZE_MAX && plan->rows == &rows_rung)
         add_bytes(&cursor, cpu_count_rows_workspace(cpu, p));
-    if (screen.used != SIZE_MAX && can_use_screen(p, more))
+    if (screen.used != SIZE_MAX && plan->product)
         add_bytes(&screen, cpu_count_screen_workspace(cpu, p));
-    *bytes = cursor.used > screen.used ? cursor.used : screen.used;
+    plan->workspace_bytes = cursor.used > screen.used ? cursor.used : screen.used;
     return GUMBEL_OK;
 }
 
 static size_t count_workspace_limit(const gumbel_device *device, const gumbel_limits *limits)
 {
     const cpu_device *cpu = (const cpu_device *)device;
-    size_t bytes, screen = 0;
+    size_t screen = 0;
+    gumbel_plan plan;
     gumbel_problem p = {.batch = limits->batch,
                         .hidden_size = limits->hidden_size,
                         .sampling = {.num_samples = limits->num_samples}};
@@ -103,10 +114,10 @@ static size_t count_workspace_limit(const gumbel_device *device, const gumbel_li
         p.end_token = p.first_token + p.vocab;
         p.request = GUMBEL_REQUEST_END - 1;
     }
-    count_call_workspace(device, &p, 0, &bytes, NULL);
+    plan_call(device, &p, 0, &plan, NULL);
     if (limits->screens && limits->hidden_size > 0)
         screen = cpu_count_screen_limit(cpu, &p);
-    return bytes > SIZE_MAX - screen ? SIZE_MAX : bytes + screen;
+    return plan.workspace_bytes > SIZE_MAX - screen ? SIZE_MAX : plan.workspace_bytes + screen;
 }
 
 /* -------------------------------------------------------------------------------- calls ---- */
@@ -119,29 +130,29 @@ static void write_outputs(const gumbel_problem *p, const gumbel_summary *summari
                                .batch = p->batch,
                                .num_samples = p->sampling.num_samples,
                                .output = output};
-    gumbel_read_out(&call);
+    gumbel_write_outputs(&call);
 }
 
 static gumbel_status sample_by_full_pass(gumbel_device *device, const gumbel_problem *p,
-                                         const gumbel_output *output, void *workspace,
-                                         gumbel_error *error)
+                                         const gumbel_plan *plan, const gumbel_output *output,
+                                         void *workspace, gumbel_error *error)
 {
     gumbel_cursor cursor = {workspace, 0};
     gumbel_summary *summaries = carve_summaries(&cursor, p->batch, p->sampling.num_samples);
     void *rest = cursor.base + cursor.used;
-    if (needs_rows(p)) {
+    if (plan->rows == &rows_rung) {
         cpu_sample_rows((cpu_device *)device, p, output, rest);
         return GUMBEL_OK;
     }
-    GUMBEL_FORWARD(cpu_draw_partial(device, p, summaries, rest, error));
+    GUMBEL_FORWARD(cpu_draw_partial(device, p, plan, summaries, rest, error));
     write_outputs(p, summaries, output);
     return GUMBEL_OK;
 }
 
 /* Draws by the screen, then its fallback rows by the full pass. */
 static gumbel_status sample_by_screen(gumbel_device *device, const gumbel_problem *p,
-                                      const gumbel_output *output, void *workspace,
-                                      gumbel_error *error)
+                                      const gumbel_plan *plan, const gumbel_output *output,
+                                      void *workspace, gumbel_error *error)
 {
     gumbel_cursor cursor = {workspace, 0};
     gumbel_summary *summaries = carve_summaries(&cursor, p->batch, p->sampling.num_samples);
@@ -152,48 +163,53 @@ static gumbel_status sample_by_screen(gumbel_device *device, const gumbel_proble
         return GUMBEL_OK;
     gumbel_problem slice = gumbel_problem_slice(p, fallback.first, fallback.end - fallback.first);
     gumbel_output out = gumbel_output_slice(output, fallback.first, p->sampling.num_samples);
-    return sample_by_full_pass(device, &slice, &out, workspace, error);
+    return sample_by_full_pass(device, &slice, plan, &out, workspace, error);
 }
 
 static gumbel_status sample_tokens(gumbel_device *device, const gumbel_problem *p,
-                                   const gumbel_output *output, void *workspace,
-                                   gumbel_error *error)
+                                   const gumbel_plan *plan, const gumbel_output *output,
+                                   void *workspace, gumbel_error *error)
 {
+    gumbel_plan own;
     gumbel_problem_assert(p);
     GUMBEL_ASSERT(p->batch > 0 && output->tokens);
-    if (choose_rung((const cpu_device *)device, p) == &screen_rung)
-        return sample_by_screen(device, p, output, workspace, error);
-    return sample_by_full_pass(device, p, output, workspace, error);
+    plan = complete_plan(plan, p, 0, &own);
+    if (find_rung((const cpu_device *)device, p, plan) == &screen_rung)
+        return sample_by_screen(device, p, plan, output, workspace, error);
+    return sample_by_full_pass(device, p, plan, output, workspace, error);
 }
 
 static gumbel_status explain_call(const gumbel_device *device, const gumbel_problem *p,
                                   gumbel_text *text, gumbel_error *error)
 {
     const cpu_device *cpu = (const cpu_device *)device;
-    const gumbel_rung *rung = choose_rung(cpu, p);
-    size_t bytes;
-    GUMBEL_FORWARD(count_call_workspace(device, p, 0, &bytes, error));
-    gumbel_text_add(text, "rows: %s: %s\n", rung->name, rung->what);
+    gumbel_plan plan;
+    GUMBEL_FORWARD(plan_call(device, p, 0, &plan, error));
+    const gumbel_rung *rung = find_rung(cpu, p, &plan);
+    gumbel_text_add(text, "rows: %s: %s\n", rung->name, rung->method);
     if (p->screen && rung != &screen_rung)
-        gumbel_text_refusal(text, &screen_rung, gumbel_needs_of(p),
-                            cpu_explain_screen_refusal(cpu, p));
+        gumbel_text_add_refusal(text, &screen_rung, plan.required,
+                                cpu_explain_screen_refusal(cpu, p));
     if (rung == &rows_rung)
-        gumbel_text_refusal(text, &tiles_rung, gumbel_needs_of(p), "");
+        gumbel_text_add_refusal(text, &tiles_rung, plan.required, "");
     gumbel_text_add(text, "kernels: %s, %d threads, tiles of %d tokens\n",
                     gumbel_isa_name(cpu->kernels->isa), (int)cpu->threads,
                     (int)(p->hidden_size > 0 ? cpu->fused_tile : cpu->logits_tile));
     if (rung == &screen_rung)
         gumbel_text_add(text, "integer products: %s\n", cpu->screen->name);
-    gumbel_text_add(text, "workspace: %zu bytes\n", bytes);
+    gumbel_text_add(text, "workspace: %zu bytes\n", plan.workspace_bytes);
     return GUMBEL_OK;
 }
 
-static gumbel_status process_logits(gumbel_device *device, const gumbel_problem *p,
-                                    float *processed, int64_t stride, void *workspace,
-                                    gumbel_error *error)
+static gumbel_status store_processed(gumbel_device *device, const gumbel_problem *p,
+                                     const gumbel_plan *plan, float *processed, int64_t stride,
+                                     void *workspace, gumbel_error *error)
 {
     (void)error;
-    cpu_process_rows((cpu_device *)device, p, needs_rows(p), processed, stride, workspace);
+    gumbel_plan own;
+    plan = complete_plan(plan, p, GUMBEL_CAPABILITY_ROWS, &own);
+    cpu_process_rows((cpu_device *)device, p, plan->rows == &rows_rung, processed, stride,
+                     workspace);
     return GUMBEL_OK;
 }
 
@@ -206,32 +222,32 @@ static gumbel_status store_logits(gumbel_device *device, const gumbel_problem *p
     return GUMBEL_OK;
 }
 
-static gumbel_status compute_softmax(gumbel_device *device, const gumbel_problem *p,
-                                     float *probabilities, int64_t stride, void *workspace,
-                                     gumbel_error *error)
+static gumbel_status store_probabilities(gumbel_device *device, const gumbel_problem *p,
+                                         const gumbel_plan *plan, float *probabilities,
+                                         int64_t stride, void *workspace, gumbel_error *error)
 {
     if (p->request)
-        GUMBEL_FORWARD(process_logits(device, p, probabilities, stride, workspace, error));
+        GUMBEL_FORWARD(store_processed(device, p, plan, probabilities, stride, workspace, error));
     cpu_compute_softmax((cpu_device *)device, p, probabilities, stride, workspace);
     return GUMBEL_OK;
 }
 
 static const gumbel_backend backend = {
-    .serves = GUMBEL_REQUEST_END - 1,
+    .supports = GUMBEL_REQUEST_END - 1,
     .close = cpu_close_device,
     .describe = cpu_describe_device,
     .host_memory = 1,
-    .most = count_workspace_limit,
-    .call_size = count_call_workspace,
+    .max_workspace_size = count_workspace_limit,
+    .plan = plan_call,
     .explain = explain_call,
-    .partial = cpu_draw_partial,
+    .draw_partial = cpu_draw_partial,
     .sample = sample_tokens,
-    .process = process_logits,
-    .store = store_logits,
-    .softmax = compute_softmax,
+    .store_processed = store_processed,
+    .store_logits = store_logits,
+    .store_probabilities = store_probabilities,
     .history_start = cpu_start_history,
     .history_update = cpu_update_history,
-    .noise = cpu_compute_noise,
+    .store_noise = cpu_compute_noise,
     .advance = cpu_advance_positions,
     .screen_layout = GUMBEL_SCREEN_LAYOUT_CPU,
     .screen_prepare = cpu_make_screen,

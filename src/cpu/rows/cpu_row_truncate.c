@@ -8,7 +8,7 @@
 static int64_t find_tied_end(const cpu_rows_call *r, int64_t b, float bound, int64_t tied)
 {
     const float *maxima = r->stage.block_maxima + b * r->stage.maxima_stride;
-    if (tied == GUMBEL_TIES_STAY)
+    if (tied == GUMBEL_TIES_ALL_KEPT)
         return INT64_MAX;
     GUMBEL_ASSERT(tied >= 0);
     for (int64_t block = 0; block < r->stage.blocks; block++) {
@@ -57,8 +57,8 @@ void cpu_truncate_row(cpu_rows_call *r, int64_t b)
     own->empty = !(values.largest * own->scale > -INFINITY);
     if (own->flags || own->empty)
         return;
-    if (gumbel_rules_cut(&rules)) {
-        gumbel_cut cutoff = cpu_find_truncation(r->job.device->kernels, &values, &rules, bins);
+    if (gumbel_rules_truncate(&rules)) {
+        gumbel_cutoff cutoff = cpu_find_truncation(r->job.device->kernels, &values, &rules, bins);
         GUMBEL_ASSERT(cutoff.bound <= values.largest * own->scale || own->scale != 1.0f);
         own->bound = cutoff.bound;
         own->tied_end = find_tied_end(r, b, cutoff.bound, cutoff.tied);

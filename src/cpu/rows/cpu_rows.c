@@ -12,9 +12,9 @@ static void carve_call(cpu_rows_call *r, gumbel_cursor *cursor, const gumbel_pro
     int raw = (p->request & (GUMBEL_REQUEST_RAW | GUMBEL_REQUEST_LOGITS)) != 0;
     size_t packed = (size_t)cpu_get_packed_size(p->hidden_size);
     GUMBEL_ASSERT(p->batch > 0 && threads >= 1);
-    r->rows = gumbel_carve(cursor, batch, 1, sizeof *r->rows);
-    r->summaries = gumbel_carve(cursor, batch, samples, sizeof *r->summaries);
-    r->hidden = gumbel_carve(cursor, raw ? (size_t)threads : 0, packed, sizeof *r->hidden);
+    r->rows = gumbel_carve_array(cursor, batch, 1, sizeof *r->rows);
+    r->summaries = gumbel_carve_array(cursor, batch, samples, sizeof *r->summaries);
+    r->hidden = gumbel_carve_array(cursor, raw ? (size_t)threads : 0, packed, sizeof *r->hidden);
     cpu_carve_stage(&r->stage, cursor, p, threads, r->processed == NULL);
 }
 

@@ -141,7 +141,7 @@ int cpu_begin_judging(cpu_judge_state *j, cpu_screen *screen, int64_t b, int32_t
 
 /* If ties are broken by id, each tied token may come before the judged one or not; the judged token
  * is one of them. */
-static gumbel_verdict judge_top_k(cpu_judge_state *j, float value)
+static gumbel_token_verdict judge_top_k(cpu_judge_state *j, float value)
 {
     int exact = j->rules.exact;
     float below = exact ? nextafterf(value, -INFINITY) : value;
@@ -149,8 +149,8 @@ static gumbel_verdict judge_top_k(cpu_judge_state *j, float value)
     for (int32_t chunk = CPU_SCREEN_CHUNK;; chunk *= 2) {
         int64_t least = cpu_count_row_above(j->kernels, &j->lower, 1.0f, value);
         int64_t most = cpu_count_row_above(j->kernels, &j->upper, 1.0f, below) - exact;
-        gumbel_verdict verdict = gumbel_judge_top_k(j->rules.top_k, least, most);
-        if (verdict != GUMBEL_VERDICT_OPEN || compute_values_between(j, tied, value, chunk) == 0)
+        gumbel_token_verdict verdict = gumbel_judge_top_k(j->rules.top_k, least, most);
+        if (verdict != GUMBEL_TOKEN_UNDECIDED || compute_values_between(j, tied, value, chunk) == 0)
             return verdict;
     }
 }
@@ -231,8 +231,8 @@ typedef struct top_p_base {
  * values that may be among the top_k are exact, and so is the base. */
 static top_p_base find_top_p_base(const cpu_judge_state *j, int known)
 {
-    gumbel_cut first = gumbel_cut_first(&j->rules, j->largest);
-    gumbel_cut all = gumbel_cut_weighed(&j->rules, first);
+    gumbel_cutoff first = gumbel_cutoff_before_top_k(&j->rules, j->largest);
+    gumbel_cutoff all = gumbel_cutoff_before_top_p(&j->rules, first);
     top_p_base base = {all.bound, all.bound, 0};
     if (j->rules.joint || j->rules.top_k == 0)
         return base;
@@ -246,7 +246,7 @@ static top_p_base find_top_p_base(const cpu_judge_state *j, int known)
         return base;
     base.surely = base.maybe;
     if (lower.reached && j->rules.exact) {
-        gumbel_cut cutoff = gumbel_cut_top_k(&j->rules, lower.value, (int64_t)lower.above);
+        gumbel_cutoff cutoff = gumbel_cutoff_by_top_k(&j->rules, lower.value, (int64_t)lower.above);
         uint64_t each = gumbel_token_mass(gumbel_exp(cutoff.bound - j->largest));
         base.removed = (gumbel_wide)((int64_t)lower.at - cutoff.tied) * each;
     }
@@ -255,8 +255,8 @@ static top_p_base find_top_p_base(const cpu_judge_state *j, int known)
 
 /* The verdict of top_p from bounds of two masses: of the tokens before this one, and of the rest of
  * the base. */
-static gumbel_verdict compare_masses(const cpu_judge_state *j, int64_t token, float value,
-                                     top_p_base base)
+static gumbel_token_verdict compare_masses(const cpu_judge_state *j, int64_t token, float value,
+                                           top_p_base base)
 {
     float next = nextafterf(value, INFINITY);
     gumbel_wide own = gumbel_token_mass(gumbel_exp(value - j->largest));
@@ -273,22 +273,22 @@ static gumbel_verdict compare_masses(const cpu_judge_state *j, int64_t token, fl
         sum_masses(j, &j->upper, base.maybe) - before_most + (gumbel_wide)undecided.count * own;
     int64_t tokens = j->screen->exact_job.problem->vocab;
     if (rest_most < base.removed || rest_least > rest_most)
-        return GUMBEL_VERDICT_OPEN;
+        return GUMBEL_TOKEN_UNDECIDED;
     rest_least = rest_least > base.removed ? rest_least - base.removed : 0;
     return gumbel_judge_top_p(j->rules.top_p,
-                              gumbel_mass_between(before_least, before_most, tokens),
-                              gumbel_mass_between(rest_least, rest_most - base.removed, tokens));
+                              gumbel_bound_mass_sum(before_least, before_most, tokens),
+                              gumbel_bound_mass_sum(rest_least, rest_most - base.removed, tokens));
 }
 
 /* Compares masses with more and more exact values, the largest first, until the verdict is
  * known. */
-static gumbel_verdict judge_top_p(cpu_judge_state *j, int64_t token, float value)
+static gumbel_token_verdict judge_top_p(cpu_judge_state *j, int64_t token, float value)
 {
     int known = 0;
     for (int64_t n = CPU_SCREEN_CHUNK;; n *= 2) {
         top_p_base base = find_top_p_base(j, known);
-        gumbel_verdict verdict = compare_masses(j, token, value, base);
-        if (verdict != GUMBEL_VERDICT_OPEN || known || j->budget <= 0)
+        gumbel_token_verdict verdict = compare_masses(j, token, value, base);
+        if (verdict != GUMBEL_TOKEN_UNDECIDED || known || j->budget <= 0)
             return verdict;
         float least = fmaxf(find_nth_upper(j, n), base.maybe);
         known = compute_values_between(j, least, INFINITY, INT32_MAX) == 0 && least <= base.maybe;
@@ -305,16 +305,16 @@ static float find_min_p_bound(const cpu_judge_state *j)
     return gumbel_min_p_bound(j->largest, gumbel_log_min_p(j->rules.min_p));
 }
 
-gumbel_verdict cpu_judge_token(cpu_judge_state *j, int64_t token, float value)
+gumbel_token_verdict cpu_judge_token(cpu_judge_state *j, int64_t token, float value)
 {
-    gumbel_verdict verdict = GUMBEL_VERDICT_KEPT;
+    gumbel_token_verdict verdict = GUMBEL_TOKEN_KEPT;
     if (j->rules.min_p > 0.0f && value < find_min_p_bound(j))
-        return GUMBEL_VERDICT_CUT;
+        return GUMBEL_TOKEN_TRUNCATED;
     if (j->rules.top_k > 0)
         verdict = judge_top_k(j, value);
-    if (verdict == GUMBEL_VERDICT_KEPT && j->rules.top_p < 1.0f)
+    if (verdict == GUMBEL_TOKEN_KEPT && j->rules.top_p < 1.0f)
         verdict = judge_top_p(j, token, value);
-    return j->stale ? GUMBEL_VERDICT_OPEN : verdict;
+    return j->stale ? GUMBEL_TOKEN_UNDECIDED : verdict;
 }
 
 float cpu_find_removal_threshold(const cpu_judge_state *j)

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Decides from the bounds of a row's values whether a token survives truncation (screen_cut.h).
- * Values that the decision depends on are computed exactly, and then replace both of their bounds.
+ * Decides from the bounds of a row's values whether a token survives truncation
+ * (screen_truncation.h). Values that the decision depends on are computed exactly, and then replace
+ * both of their bounds.
  */
 #ifndef GUMBEL_CPU_SCREEN_JUDGE_H
 #define GUMBEL_CPU_SCREEN_JUDGE_H
 
 #include "cpu/call/screen/cpu_screen.h"
-#include "maths/screen_cut.h"
+#include "maths/screen_truncation.h"
 
 /* Truncation of one row as far as it is known. */
 typedef struct cpu_judge_state {
@@ -35,7 +36,7 @@ int cpu_begin_judging(cpu_judge_state *state, cpu_screen *screen, int64_t b, int
 float cpu_find_exact_value(cpu_judge_state *state, int64_t token);
 
 /* Whether a token with this exact value survives. */
-gumbel_verdict cpu_judge_token(cpu_judge_state *state, int64_t token, float value);
+gumbel_token_verdict cpu_judge_token(cpu_judge_state *state, int64_t token, float value);
 
 /* A value below which all tokens are known to be removed. */
 float cpu_find_removal_threshold(const cpu_judge_state *state);

@@ -83,9 +83,10 @@ static int draw_truncated_sample(cpu_judge_state *j, int32_t sample)
         if (j->stale)
             return 0;
         int below = value < row->bar || (value == row->bar && token >= row->bar_end);
-        gumbel_verdict verdict = below ? GUMBEL_VERDICT_CUT : cpu_judge_token(j, token, value);
-        if (verdict != GUMBEL_VERDICT_CUT)
-            return verdict == GUMBEL_VERDICT_KEPT;
+        gumbel_token_verdict verdict =
+            below ? GUMBEL_TOKEN_TRUNCATED : cpu_judge_token(j, token, value);
+        if (verdict != GUMBEL_TOKEN_TRUNCATED)
+            return verdict == GUMBEL_TOKEN_KEPT;
         raise_bar(row, value, j->rules.exact ? token : INT64_MIN);
         raise_bar(row, cpu_find_removal_threshold(j), INT64_MAX);
         repeat_draw(screen, j->b, sample, j->thread);

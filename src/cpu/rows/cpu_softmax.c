@@ -153,7 +153,8 @@ void cpu_compute_softmax(cpu_device *cpu, const gumbel_problem *p, float *rows, 
                        .stride = stride,
                        .width = p->batch >= cpu->threads ? p->vocab : SOFTMAX_TILE};
     /* The sums fit in the summaries of the threads' scratch. */
-    job.sums = gumbel_carve(&cursor, (size_t)cpu->threads, (size_t)p->batch, sizeof *job.sums);
+    job.sums =
+        gumbel_carve_array(&cursor, (size_t)cpu->threads, (size_t)p->batch, sizeof *job.sums);
     for (int64_t i = 0; i < cpu->threads * p->batch; i++)
         job.sums[i] = (row_sum){0, -INFINITY, 0};
     /* A whole row takes all steps while it is in the caches; the tiles of a split row wait for each

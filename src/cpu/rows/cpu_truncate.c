@@ -21,7 +21,7 @@ static uint32_t find_bin_edge(const cpu_histogram *h, uint32_t low, uint32_t hig
     GUMBEL_ASSERT(low <= end);
     while (low < end) {
         uint32_t middle = low + (end - low) / 2;
-        if (cpu_find_bin(h, gumbel_of_key(middle)) < bin)
+        if (cpu_find_bin(h, gumbel_value_of_key(middle)) < bin)
             low = middle + 1;
         else
             end = middle;
@@ -54,14 +54,15 @@ static cpu_selection select_value(const cpu_kernels *kernels, const cpu_values *
                                   cpu_weight *bins)
 {
     cpu_selection selection = {0};
-    uint32_t low = gumbel_key(least), high = gumbel_key(values->largest * values->scale);
+    uint32_t low = gumbel_key_of_value(least),
+             high = gumbel_key_of_value(values->largest * values->scale);
     GUMBEL_ASSERT(values->scale >= 0.0f && bins);
     /* Bins of equal width spread tokens better than bins of keys; only the latter ones
      * terminate. */
     for (int first = 1; low <= high; first = 0) {
         int bits = low == high ? 0 : 32 - __builtin_clz(high - low);
-        cpu_histogram h = {.low = gumbel_of_key(low),
-                           .high = gumbel_of_key(high),
+        cpu_histogram h = {.low = gumbel_value_of_key(low),
+                           .high = gumbel_value_of_key(high),
                            .low_key = low,
                            .shift = bits > CPU_BIN_BITS ? bits - CPU_BIN_BITS : 0,
                            .by_mass = by_mass,
@@ -80,7 +81,7 @@ static cpu_selection select_value(const cpu_kernels *kernels, const cpu_values *
         low = start;
         if (first_step_only || (h.slope == 0.0f && h.shift == 0)) {
             selection.reached = 1;
-            selection.value = gumbel_of_key(low);
+            selection.value = gumbel_value_of_key(low);
             return selection;
         }
     }
@@ -131,14 +132,14 @@ cpu_selection cpu_select_nth_largest(const cpu_kernels *kernels, const cpu_value
 
 /* Truncates by top_k within `cutoff`; *excess is the number of tokens of the new bound that are
  * removed. */
-static gumbel_cut truncate_top_k(const cpu_kernels *kernels, const cpu_values *values,
-                                 const gumbel_rules *rules, gumbel_cut cutoff, int64_t *excess,
-                                 cpu_weight *bins)
+static gumbel_cutoff truncate_top_k(const cpu_kernels *kernels, const cpu_values *values,
+                                    const gumbel_rules *rules, gumbel_cutoff cutoff,
+                                    int64_t *excess, cpu_weight *bins)
 {
     cpu_selection k = cpu_select_nth_largest(kernels, values, rules->top_k, cutoff.bound, bins);
     if (!k.reached)
         return cutoff;
-    gumbel_cut own = gumbel_cut_top_k(rules, k.value, (int64_t)k.above);
+    gumbel_cutoff own = gumbel_cutoff_by_top_k(rules, k.value, (int64_t)k.above);
     if (rules->exact) {
         *excess = (int64_t)k.at - own.tied;
         GUMBEL_ASSERT(own.tied > 0 && *excess >= 0);
@@ -188,19 +189,19 @@ static float guess_nucleus(const cpu_kernels *kernels, const cpu_values *values,
 
 /* Truncates by top_p, within `cutoff`. The mass is that of `earlier`, which min_p and top_k keep,
  * less `excess` of its tied tokens; of all tokens for a joint top_p. */
-static gumbel_cut truncate_top_p(const cpu_kernels *kernels, const cpu_values *values,
-                                 const gumbel_rules *rules, gumbel_cut earlier, int64_t excess,
-                                 gumbel_cut cutoff, cpu_weight *bins)
+static gumbel_cutoff truncate_top_p(const cpu_kernels *kernels, const cpu_values *values,
+                                    const gumbel_rules *rules, gumbel_cutoff earlier,
+                                    int64_t excess, gumbel_cutoff cutoff, cpu_weight *bins)
 {
     float m = values->largest;
     gumbel_wide mass, gone = gumbel_token_mass(gumbel_exp(earlier.bound - m));
-    int64_t count =
-        cpu_sum_row_masses(kernels, values, gumbel_cut_weighed(rules, earlier).bound, m, &mass);
+    int64_t count = cpu_sum_row_masses(kernels, values,
+                                       gumbel_cutoff_before_top_p(rules, earlier).bound, m, &mass);
     mass -= rules->joint ? 0 : gone * (uint64_t)excess;
-    gumbel_wide needed = gumbel_nucleus(rules->top_p, mass);
+    gumbel_wide needed = gumbel_nucleus_mass(rules->top_p, mass);
     GUMBEL_ASSERT(needed <= mass);
     GUMBEL_ASSERT(rules->top_p > 0.0f && rules->top_p < 1.0f);
-    float least = gumbel_nucleus_begin(m, mass - needed, count, cutoff), guess = least;
+    float least = gumbel_nucleus_search_start(m, mass - needed, count, cutoff), guess = least;
     if (count >= CPU_SAMPLE_TOKENS)
         guess = guess_nucleus(kernels, values, mass - needed, least, bins);
     cpu_selection p = cpu_select_by_weight(kernels, values, 1, needed, guess, bins);
@@ -209,19 +210,20 @@ static gumbel_cut truncate_top_p(const cpu_kernels *kernels, const cpu_values *v
     if (!p.reached)
         return cutoff;
     uint64_t each = gumbel_token_mass(gumbel_exp(p.value - m));
-    return gumbel_stricter(cutoff, gumbel_cut_top_p(rules->exact, p.value, needed, p.above, each));
+    return gumbel_stricter_cutoff(
+        cutoff, gumbel_cutoff_by_top_p(rules->exact, p.value, needed, p.above, each));
 }
 
-gumbel_cut cpu_find_truncation(const cpu_kernels *kernels, const cpu_values *values,
-                               const gumbel_rules *rules, cpu_weight *bins)
+gumbel_cutoff cpu_find_truncation(const cpu_kernels *kernels, const cpu_values *values,
+                                  const gumbel_rules *rules, cpu_weight *bins)
 {
     cpu_values unscaled = *values;
     unscaled.scale = 1.0f;
-    gumbel_cut earlier = gumbel_cut_first(rules, values->largest);
+    gumbel_cutoff earlier = gumbel_cutoff_before_top_k(rules, values->largest);
     int64_t excess = 0;
     if (rules->top_k > 0)
         earlier = truncate_top_k(kernels, &unscaled, rules, earlier, &excess, bins);
-    gumbel_cut cutoff = gumbel_cut_others(rules, earlier, values->largest);
+    gumbel_cutoff cutoff = gumbel_cutoff_without_top_p(rules, earlier, values->largest);
     if (rules->top_p < 1.0f)
         cutoff = truncate_top_p(kernels, &unscaled, rules, earlier, excess, cutoff, bins);
     return cutoff;

@@ -34,7 +34,7 @@ int64_t cpu_count_row_above(const cpu_kernels *kernels, const cpu_values *values
                             float bound);
 
 /* The truncation of a row by its rules. */
-gumbel_cut cpu_find_truncation(const cpu_kernels *kernels, const cpu_values *values,
-                               const gumbel_rules *rules, cpu_weight *bins);
+gumbel_cutoff cpu_find_truncation(const cpu_kernels *kernels, const cpu_values *values,
+                                  const gumbel_rules *rules, cpu_weight *bins);
 
 #endif

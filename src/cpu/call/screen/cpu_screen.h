@@ -13,7 +13,7 @@
 
 /* State of one row of the batch. */
 typedef struct cpu_screen_row {
-    gumbel_screen_reach reach;
+    gumbel_screen_hidden_error reach;
     _Atomic int full; /* a fallback row: the full pass draws it */
     int truncated;    /* the request removes tokens: both bounds of all values are stored */
     float bar;        /* tokens with a lower value are known to be removed, */

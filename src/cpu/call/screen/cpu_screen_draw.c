@@ -17,16 +17,16 @@ static void carve_screen(cpu_screen *screen, gumbel_cursor *cursor, const cpu_de
     size_t rows = (size_t)p->batch, threads = (size_t)cpu->threads;
     size_t draws = rows * (size_t)p->sampling.num_samples;
     size_t columns = (size_t)cpu_round_up(p->hidden_size, 64);
-    screen->rows = gumbel_carve(cursor, rows, 1, sizeof *screen->rows);
-    screen->hidden = gumbel_carve(cursor, rows, (size_t)cpu_get_packed_size(p->hidden_size),
-                                  sizeof *screen->hidden);
-    screen->wide = gumbel_carve(cursor, rows, columns, sizeof *screen->wide);
-    screen->planes = gumbel_carve(cursor, 2 * rows, columns, sizeof *screen->planes);
-    screen->start = gumbel_carve(cursor, 2 * rows, 1, sizeof *screen->start);
-    screen->candidates = gumbel_carve(cursor, threads, draws, sizeof *screen->candidates);
-    screen->list_storage = gumbel_carve(cursor, threads * draws, GUMBEL_SCREEN_LIST_MOST,
-                                        sizeof *screen->list_storage);
-    screen->sums = gumbel_carve(cursor, threads, CPU_SCREEN_SUMS, sizeof *screen->sums);
+    screen->rows = gumbel_carve_array(cursor, rows, 1, sizeof *screen->rows);
+    screen->hidden = gumbel_carve_array(cursor, rows, (size_t)cpu_get_packed_size(p->hidden_size),
+                                        sizeof *screen->hidden);
+    screen->wide = gumbel_carve_array(cursor, rows, columns, sizeof *screen->wide);
+    screen->planes = gumbel_carve_array(cursor, 2 * rows, columns, sizeof *screen->planes);
+    screen->start = gumbel_carve_array(cursor, 2 * rows, 1, sizeof *screen->start);
+    screen->candidates = gumbel_carve_array(cursor, threads, draws, sizeof *screen->candidates);
+    screen->list_storage = gumbel_carve_array(cursor, threads * draws, GUMBEL_SCREEN_LIST_MOST,
+                                              sizeof *screen->list_storage);
+    screen->sums = gumbel_carve_array(cursor, threads, CPU_SCREEN_SUMS, sizeof *screen->sums);
     if (p->request & GUMBEL_REQUEST_TRUNCATION) {
         cpu_carve_stage(&screen->upper_stage, cursor, p, cpu->threads, 1);
         cpu_carve_stage(&screen->lower_stage, cursor, p, cpu->threads, 1);
@@ -201,7 +201,7 @@ static void finish_claimed_rows(void *argument, int32_t thread)
 static void find_screen_parts(cpu_screen *screen, const gumbel_problem *p)
 {
     const unsigned char *base = p->screen;
-    int known = gumbel_screen_lay_out(p->vocab, p->hidden_size, &screen->parts);
+    int known = gumbel_screen_find_parts(p->vocab, p->hidden_size, &screen->parts);
     GUMBEL_ASSERT(known && base);
     (void)known;
     memcpy(&screen->header, base, sizeof screen->header);
@@ -217,7 +217,7 @@ static void clear_rows(cpu_screen *screen)
         cpu_screen_row *row = &screen->rows[b];
         gumbel_rules rules = gumbel_problem_rules(p, b, gumbel_problem_row(p, b).greedy);
         atomic_store_explicit(&row->full, 0, memory_order_relaxed);
-        row->truncated = gumbel_rules_cut(&rules);
+        row->truncated = gumbel_rules_truncate(&rules);
         row->bar = -INFINITY;
         row->bar_end = INT64_MAX;
     }

@@ -61,7 +61,7 @@ gumbel_status cpu_make_screen(gumbel_device *device, const gumbel_problem *p, vo
                                    .columns = p->hidden_size,
                                    .dtype = (uint32_t)p->weight.dtype,
                                    .list_most = GUMBEL_SCREEN_LIST_MOST};
-    int known = gumbel_screen_lay_out(p->vocab, p->hidden_size, &m.parts);
+    int known = gumbel_screen_find_parts(p->vocab, p->hidden_size, &m.parts);
     (void)error;
     (void)known;
     GUMBEL_ASSERT(known);
@@ -70,7 +70,7 @@ gumbel_status cpu_make_screen(gumbel_device *device, const gumbel_problem *p, vo
     cpu_run_task(m.device, worth_threads, make_claimed_blocks, &m);
     header.error = gumbel_float_of(m.error);
     header.weight = gumbel_float_of(m.weight);
-    header.check = gumbel_screen_check_of(&header);
+    header.check = gumbel_screen_checksum(&header);
     memcpy(screen, &header, sizeof header);
     return GUMBEL_OK;
 }

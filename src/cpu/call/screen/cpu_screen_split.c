@@ -44,8 +44,9 @@ static void split_hidden_row(cpu_screen *screen, int64_t b)
                           screen->hidden + b * cpu_get_packed_size(p->hidden_size));
     screen->exact_job.device->kernels->transform_logits(from, p->hidden.dtype, (int)p->hidden_size,
                                                         &cpu_identity, wide);
-    if (!gumbel_screen_split(wide, p->hidden_size, &screen->header,
-                             find_product_error(p->hidden_size), &planes, &screen->rows[b].reach)) {
+    if (!gumbel_screen_split_hidden(wide, p->hidden_size, &screen->header,
+                                    find_product_error(p->hidden_size), &planes,
+                                    &screen->rows[b].reach)) {
         for (int64_t k = 0; k < columns; k += 64) {
             memset(planes.high + k / 64 * planes.apart, 0, 64);
             memset(planes.low + k / 64 * planes.apart, 0, 64);

@@ -35,7 +35,7 @@ typedef struct block_range {
 static void write_bounds(const cpu_screen *screen, const cpu_screen_product *product,
                          block_range range, int64_t b, float side, float *out)
 {
-    const gumbel_screen_reach *reach = &screen->rows[b].reach;
+    const gumbel_screen_hidden_error *reach = &screen->rows[b].reach;
     float block_bounds[GUMBEL_BLOCK];
     float sign = screen->exact_job.problem->scale > 0.0f ? side : -side;
     int row = (int)(b % screen->kernel->panel);
@@ -46,7 +46,7 @@ static void write_bounds(const cpu_screen *screen, const cpu_screen_product *pro
         .steps = screen->steps + range.block * GUMBEL_BLOCK,
         .unit = reach->unit,
         .plane = (float)screen->kernel->plane,
-        .width = sign * gumbel_screen_width(reach, &screen->block_bounds[range.block]),
+        .width = sign * gumbel_screen_error_width(reach, &screen->block_bounds[range.block]),
         .tiny = sign * GUMBEL_SCREEN_TINY};
     int whole = range.count == GUMBEL_BLOCK;
     screen->exact_job.device->kernels->bound_logits(&bounds, whole ? out : block_bounds);

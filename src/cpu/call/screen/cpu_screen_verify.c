@@ -66,7 +66,7 @@ static void verify_claimed_blocks(void *argument, int32_t thread)
 gumbel_status cpu_verify_screen(gumbel_device *device, const gumbel_problem *p, gumbel_error *error)
 {
     screen_verifier v = {.problem = p, .fault = INT64_MAX};
-    int known = gumbel_screen_lay_out(p->vocab, p->hidden_size, &v.parts);
+    int known = gumbel_screen_find_parts(p->vocab, p->hidden_size, &v.parts);
     GUMBEL_ASSERT(known && p->screen);
     (void)known;
     memcpy(&v.header, p->screen, sizeof v.header);

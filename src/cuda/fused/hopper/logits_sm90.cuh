@@ -253,7 +253,7 @@ template <int n, class call> class tile_logits
             for (int h = 0; h < team::halves; h++)
                 kept[h][w] = __ballot_sync(~0u, strips >> strip_of(h) & 1);
             if (column < columns && thread / 32 == w % warps)
-                p.stored_strips[tile_index() * 32 * gumbel_words_of(columns) + column] =
+                p.stored_strips[tile_index() * 32 * gumbel_mask_words_of(columns) + column] =
                     (uint8_t)strips;
         }
     }

@@ -28,7 +28,7 @@ template <cuda_screen_case kind> struct screen_call : cuda_screen_params {
     __device__ __forceinline__ bool lives(int draw) const
     {
         return cuts ? gumbel_problem_row_flags(&call.problem, draw) == 0
-                    : gumbel_problem_row_lives(&call.problem, row_of(draw));
+                    : gumbel_problem_row_is_live(&call.problem, row_of(draw));
     }
     /* What a draw draws by. */
     __device__ __forceinline__ sm90_draw parameters_of(int draw) const

@@ -269,7 +269,7 @@ template <int n, class call> class screen_team
     __device__ __forceinline__ float peak_of(const int32_t *sums, int h, int row,
                                              const gumbel_screen_block &block) const
     {
-        const screen_mark mark = {0.0f, gumbel_screen_width(&side.reaches[row], &block)};
+        const screen_mark mark = {0.0f, gumbel_screen_error_width(&side.reaches[row], &block)};
         const uint32_t allowed = side.allowed[h][row][own / 32] >> own % 32;
         const float unit = side.units[row];
         const int place = 64 * h + own;
@@ -307,8 +307,8 @@ template <int n, class call> class screen_team
                 if (!side.draws_row(row) || other > 1 || 64 * h + own + other >= tokens ||
                     (call::masked && !(side.allowed[h][row][own / 32] >> (own % 32 + other) & 1)))
                     continue;
-                const screen_mark mark = {0.0f,
-                                          gumbel_screen_width(&side.reaches[row], &blocks[h])};
+                const screen_mark mark = {
+                    0.0f, gumbel_screen_error_width(&side.reaches[row], &blocks[h])};
                 const float middle = other ? middle_of(sum[h] + 4 * j + 2, side.units[row])
                                            : middle_of(sum[h] + 4 * j, side.units[row]);
                 side.seeds[h][row] = lower_of(other ? steps[h].y : steps[h].x, middle, mark);

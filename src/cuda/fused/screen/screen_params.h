@@ -24,8 +24,9 @@ typedef struct cuda_screen_params {
     int32_t width;  /* of the product */
     int32_t draws;  /* cuda_screen_draws(), row by row; the kernels' rows are these */
     double gamma;
-    int8_t *planes;               /* [depths][width][128], in the swizzle of the copy */
-    gumbel_screen_reach *reaches; /* [width / 2]; a NaN unit: the full pass must draw this row */
+    int8_t *planes; /* [depths][width][128], in the swizzle of the copy */
+    gumbel_screen_hidden_error
+        *reaches; /* [width / 2]; a NaN unit: the full pass must draw this row */
     cuda_screen_state *state;
     cuda_screen_entry *entries; /* [CUDA_SCREEN_GROUPS][CUDA_SCREEN_LISTED_MOST] */
     uint16_t *spread; /* [draws][D], where S > 1: the hidden state of each, for the full pass */

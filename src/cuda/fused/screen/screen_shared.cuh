@@ -60,7 +60,7 @@ template <int n> struct screen_side {
     uint32_t first_words[kTileBlocks][rows]; /* of the first tile: first_word_of() the block */
     float seeds[kTileBlocks][rows]; /* the lower end of each block's token of most noise there */
     sm90_draw draws[rows];
-    gumbel_screen_reach reaches[rows];
+    gumbel_screen_hidden_error reaches[rows];
     uint32_t offered, kept;
     uint32_t again;    /* 1: the full pass must draw this call */
     uint32_t is_known; /* 1: that is so from the beginning, by a row of the batch */
@@ -247,7 +247,7 @@ __device__ __forceinline__ void set_marks(const call &s, screen_side<n> &side, i
             call::cuts ? side.thresholds[i] : draw_bound(side.thresholds[i], reaches[b], unit);
         const bool any = !call::masked || (side.allowed[b][i][0] | side.allowed[b][i][1]) != 0;
         side.marks[b][i] = {any ? fminf(fmaxf(least, -FLT_MAX), FLT_MAX) : INFINITY,
-                            gumbel_screen_width(&side.reaches[i], &blocks[b])};
+                            gumbel_screen_error_width(&side.reaches[i], &blocks[b])};
     }
 }
 

@@ -215,7 +215,8 @@ template <int n, class call> class bound_server
             });
         if (p.unseen_peaks)
             bring_words(shared.seen_of_team(team), first, h.vocab_size, [&](int64_t b) {
-                const int64_t from = gumbel_problem_slot(&q, b) * gumbel_words_of(h.vocab_size);
+                const int64_t from =
+                    gumbel_problem_slot(&q, b) * gumbel_mask_words_of(h.vocab_size);
                 const uint32_t *prompt = h.prompt + from, *output = h.output + from;
                 return [=](int64_t at) { return prompt[at] | output[at]; };
             });

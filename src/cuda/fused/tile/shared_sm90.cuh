@@ -275,7 +275,7 @@ template <int n> struct shared_sm90 {
                 bounds[b * all + i].least = INFINITY;
             draws[i] = {};
             const int column = i % n;
-            if (column < p.columns() && gumbel_problem_row_lives(&q, p.row_of(column))) {
+            if (column < p.columns() && gumbel_problem_row_is_live(&q, p.row_of(column))) {
                 gumbel_row row = gumbel_problem_row(&q, p.row_of(column));
                 draws[i] = {row.stream.seed, row.stream.position,
                             row.stream.sample + (uint32_t)(i / n + p.sample_of(column)),

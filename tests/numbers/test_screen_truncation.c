@@ -28,7 +28,7 @@ typedef struct generated_row {
     int64_t vocab;
     float value[VOCAB_MAX], lower[VOCAB_MAX], upper[VOCAB_MAX];
     gumbel_rules rules;
-    gumbel_cut cut; /* of the values */
+    gumbel_cutoff cut; /* of the values */
 } generated_row;
 
 static float random_part(uint64_t *state) { return (float)random_below(state, 1 << 20) * 0x1p-20f; }
@@ -136,13 +136,13 @@ static void judge_token(stand *s, generated_row *row, int64_t token, int32_t bud
     float value = cpu_find_exact_value(&state, token);
     assert_true(value == row->value[token]);
     state.budget = budget;
-    gumbel_verdict verdict = cpu_judge_token(&state, token, value);
+    gumbel_token_verdict verdict = cpu_judge_token(&state, token, value);
     seen->judged++;
-    seen->open += verdict == GUMBEL_VERDICT_OPEN;
-    seen->kept += verdict == GUMBEL_VERDICT_KEPT;
-    seen->removed += verdict == GUMBEL_VERDICT_CUT;
-    if (verdict != GUMBEL_VERDICT_OPEN)
-        assert_int_equal(verdict == GUMBEL_VERDICT_KEPT, stays(row, token));
+    seen->open += verdict == GUMBEL_TOKEN_UNDECIDED;
+    seen->kept += verdict == GUMBEL_TOKEN_KEPT;
+    seen->removed += verdict == GUMBEL_TOKEN_TRUNCATED;
+    if (verdict != GUMBEL_TOKEN_UNDECIDED)
+        assert_int_equal(verdict == GUMBEL_TOKEN_KEPT, stays(row, token));
     float threshold = cpu_find_removal_threshold(&state);
     for (int64_t i = 0; i < row->vocab; i++)
         assert_true(row->value[i] >= threshold || !stays(row, i));
@@ -188,14 +188,14 @@ static void verdicts(void **state)
 static void bounds_that_meet(void **state)
 {
     (void)state;
-    assert_int_equal(gumbel_judge_top_k(5, 5, 5), GUMBEL_VERDICT_CUT);
-    assert_int_equal(gumbel_judge_top_k(5, 4, 4), GUMBEL_VERDICT_KEPT);
-    assert_int_equal(gumbel_judge_top_k(5, 4, 5), GUMBEL_VERDICT_OPEN);
+    assert_int_equal(gumbel_judge_top_k(5, 5, 5), GUMBEL_TOKEN_TRUNCATED);
+    assert_int_equal(gumbel_judge_top_k(5, 4, 4), GUMBEL_TOKEN_KEPT);
+    assert_int_equal(gumbel_judge_top_k(5, 4, 5), GUMBEL_TOKEN_UNDECIDED);
     const gumbel_mass_bounds one = {100, 100}, two = {101, 101};
-    assert_int_equal(gumbel_judge_top_p(0.5f, one, two), GUMBEL_VERDICT_KEPT);
-    assert_int_equal(gumbel_judge_top_p(0.5f, one, one), GUMBEL_VERDICT_CUT);
+    assert_int_equal(gumbel_judge_top_p(0.5f, one, two), GUMBEL_TOKEN_KEPT);
+    assert_int_equal(gumbel_judge_top_p(0.5f, one, one), GUMBEL_TOKEN_TRUNCATED);
     assert_int_equal(gumbel_judge_top_p(0.5f, (gumbel_mass_bounds){99, 101}, one),
-                     GUMBEL_VERDICT_OPEN);
+                     GUMBEL_TOKEN_UNDECIDED);
 }
 
 /* The exponential falls where its argument grows, if at all, by far less than the margin of masses:
@@ -214,10 +214,10 @@ static void exponentials_hardly_fall(void **state)
     }
     print_message("the exponential falls by up to %.3g of itself\n", fall);
     assert_true(fall < 0x1p-20);
-    gumbel_mass_bounds wide = gumbel_mass_between((gumbel_wide)1 << 61, (gumbel_wide)1 << 61, 3);
+    gumbel_mass_bounds wide = gumbel_bound_mass_sum((gumbel_wide)1 << 61, (gumbel_wide)1 << 61, 3);
     assert_true(wide.least <= ((gumbel_wide)1 << 61) - ((gumbel_wide)1 << 44));
     assert_true(wide.most >= ((gumbel_wide)1 << 61) + ((gumbel_wide)1 << 44));
-    wide = gumbel_mass_between(2, 2, 3);
+    wide = gumbel_bound_mass_sum(2, 2, 3);
     assert_true(wide.least == 0 && wide.most >= 5);
 }
 
