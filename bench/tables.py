@@ -333,33 +333,36 @@ def requests_source():
 # ------------------------------------------------------------------------------- docs/kernels.md
 
 RUNGS = ROOT / "src" / "cuda" / "plan" / "cuda_rungs.c"
-RUNG = re.compile(r"\.name = (\"[^\"]+\"),\s*\.what = ((?:\"[^\"]*\"\s*)+),\s*"
-                  r"\.kernels = ((?:\"[^\"]*\"\s*)+),\s*\.serves = (.*?)"
-                  r"(?:,\s*\.wants = (.*?))?\},", re.DOTALL)
+RUNG = re.compile(r"\.name = (\"[^\"]+\"),\s*\.method =\s+((?:\"[^\"]*\"\s*)+),\s*"
+                  r"\.kernels =\s+((?:\"[^\"]*\"\s*)+),\s*\.supports =\s+(.*?)"
+                  r"(?:,\s*\.requires_any =\s+(.*?))?\},", re.DOTALL)
 REFUSES = re.compile(r"\.refuses = (\w+)")
 REFUSALS = r"static const char \*%s\(.*?\n\}"
 
 
 SETS = {
     "GUMBEL_REQUEST_TRANSFORMS": ["mask", "banned", "bias", "penalties"],
-    "GUMBEL_NEEDS_OF_CUTS": ["min_p", "top_k", "top_p", "joint", "min_p last", "exact ties"],
+    "GUMBEL_CAPABILITIES_OF_TRUNCATION": ["min_p", "top_k", "top_p", "joint", "min_p last",
+                                          "exact ties"],
 }
 WORDS = {
-    "GUMBEL_NEED_LISTS": "lists", "GUMBEL_NEED_EXACT": "exact ties", "GUMBEL_NEED_MASS":
-    "log-normaliser", "GUMBEL_NEED_NOISE": "given noise", "GUMBEL_NEED_SOFT_CAP": "soft-cap",
-    "GUMBEL_NEED_SCALE": "scale <= 0", "GUMBEL_NEED_BIAS": "head bias", "GUMBEL_NEED_PART":
-    "a part", "GUMBEL_NEED_ROWS": "processed rows", "GUMBEL_NEED_PRODUCT": "product alone",
-    "GUMBEL_NEED_EMPTY": "no token", "GUMBEL_REQUEST_TOP": "num_top",
+    "GUMBEL_CAPABILITY_LISTS": "lists", "GUMBEL_CAPABILITY_EXACT": "exact ties",
+    "GUMBEL_CAPABILITY_MASS": "log-normaliser", "GUMBEL_CAPABILITY_NOISE": "given noise",
+    "GUMBEL_CAPABILITY_SOFT_CAP": "soft-cap", "GUMBEL_CAPABILITY_SCALE": "scale <= 0",
+    "GUMBEL_CAPABILITY_BIAS": "head bias", "GUMBEL_CAPABILITY_PART": "a part",
+    "GUMBEL_CAPABILITY_ROWS": "processed rows", "GUMBEL_CAPABILITY_PRODUCT": "product alone",
+    "GUMBEL_CAPABILITY_EMPTY": "no token", "GUMBEL_REQUEST_TOP": "num_top",
     "GUMBEL_REQUEST_LOGITS": "top_logits", "GUMBEL_REQUEST_TRUNCATION": None,
 }
 
 
-def needs(expression, text):
-    """The words of a C expression of needs, without those behind "& ~"."""
-    for name, body in re.findall(r"#define (NEEDS_OF_\w+)\s+\\?\s*\((.*?)\)\n", text, re.DOTALL):
+def capability_words(expression, text):
+    """The words of a C expression of capabilities, without those behind "& ~"."""
+    defined = re.findall(r"#define (CAPABILITIES_OF_\w+)\s+\\?\s*\((.*?)\)\n", text, re.DOTALL)
+    for name, body in defined:
         expression = expression.replace(name, body)
-    if "GUMBEL_NEED_END - 1" in expression:
-        left_out = needs(expression.split("GUMBEL_NEED_END - 1")[1], text)
+    if "GUMBEL_CAPABILITY_END - 1" in expression:
+        left_out = capability_words(expression.split("GUMBEL_CAPABILITY_END - 1")[1], text)
         return "all" + (f" but {left_out}" if left_out else "")
     without = re.findall(r"& ~(GUMBEL_\w+)", expression)
     words = []
@@ -395,9 +398,9 @@ def rungs():
                     reasons = ["as screen, but for samples", *reasons, "as team"]
                 if "team_refuses(" in body and why[1] == "blocks_refuse":
                     reasons.insert(0, "as team")
-            serves = needs(found[4], text)
+            serves = capability_words(found[4], text)
             if found[5]:
-                serves += f"; only with {needs(found[5], text)}"
+                serves += f"; only with {capability_words(found[5], text)}"
             entries.append([joined(found[1]), joined(found[2]), joined(found[3]), serves,
                             "; ".join(reasons) or "-"])
         yield entries

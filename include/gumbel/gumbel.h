@@ -440,16 +440,6 @@ typedef enum gumbel_domain {
     GUMBEL_DOMAIN_STREAM = 5,
 } gumbel_domain;
 
-/* Whether log-normalisers must use the fixed operations of docs/maths.md. FAST permits others, and
- * has an effect on one kind of call: a draw from logits on CUDA may compute the exponentials of the
- * log-normaliser in hardware, which saves 1 to 15% of the call. The log-normaliser and the
- * log-probabilities are then within 1e-6 of max(1, |lse|) of EXACT's, and their bits may differ
- * between kernels and batches. Scores stay exact: tokens and scores are those of EXACT. */
-typedef enum gumbel_math {
-    GUMBEL_MATH_EXACT = 0,
-    GUMBEL_MATH_FAST = 1,
-} gumbel_math;
-
 /* Parameters of the draw.
  *  seed       With GUMBEL_SAME, row b uses gumbel_row_seed(seed[0], b). With slots, the row's slot
  *             replaces b.
@@ -492,7 +482,7 @@ typedef struct gumbel_sampling {
     const float *noise;   /* [B, S, V] noise computed ahead; NULL: computed by the call */
     int64_t noise_stride; /* elements from one draw's noise to the next, >= V; 0 means V */
     uint32_t domain;      /* a gumbel_domain, < 2^31 */
-    gumbel_math math;     /* the default is GUMBEL_MATH_EXACT */
+    int32_t reserved2;    /* 0 */
 } gumbel_sampling;
 
 /* The distribution of the log-probabilities. */
@@ -788,7 +778,7 @@ GUMBEL_API uint64_t gumbel_row_seed(uint64_t seed, uint64_t row);
  *                   reports and tests.
  *  head, logits, sampling, output  as in gumbel_workspace_size(). On a CPU the function reads the
  *           memory behind `sampling` (row parameters, token lists, slots, live_rows) and checks the
- *           values, so these pointers must be valid. It does not read tensors, histories or outputs
+ *           values, so these pointers must be valid. Tensors, histories and outputs are not read
  *  text     [size] receives the text, NUL-terminated, truncated if `size` is too small; 2 KiB is
  *           always enough
  *  threads  re-entrant; nothing is queued

@@ -69,8 +69,7 @@
 #define GUMBEL_SCREEN_H
 
 #ifndef GUMBEL_UNSTABLE
-#error                                                                                             \
-    "gumbel/screen.h is unstable (gumbel.h says what that means): define GUMBEL_UNSTABLE to use it"
+#error "gumbel/screen.h is unstable (see gumbel.h): define GUMBEL_UNSTABLE to use it"
 #endif
 
 #include <gumbel/gumbel.h>

@@ -195,7 +195,7 @@ class Sampling(Sized):
         ("noise", c_void_p),
         ("noise_stride", c_int64),
         ("domain", c_uint32),
-        ("math", c_int),
+        ("reserved2", c_int32),
     ]
 
 

@@ -5,7 +5,7 @@
 
 #include <inttypes.h>
 
-/* What only the host's eyes can check. */
+/* Checks values in host memory. */
 static gumbel_status check_host_step(gumbel_step *step, const void *stream, gumbel_error *error)
 {
     GUMBEL_FORWARD(gumbel_check_host_stream(stream, error));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What all calls begin with, what they take, and what would serve them.
+ * The first steps of all calls, workspace sizes, and explanations.
  */
 #include "api/call.h"
 
@@ -10,9 +10,9 @@
 
 #include <inttypes.h>
 
-gumbel_status gumbel_call_of_head(gumbel_problem *problem, const gumbel_device *device,
-                                  void *stream, const gumbel_head *head,
-                                  const gumbel_sampling *sampling, gumbel_error *error)
+gumbel_status gumbel_read_call_of_head(gumbel_problem *problem, const gumbel_device *device,
+                                       void *stream, const gumbel_head *head,
+                                       const gumbel_sampling *sampling, gumbel_error *error)
 {
     GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
     GUMBEL_FORWARD(
@@ -24,9 +24,9 @@ gumbel_status gumbel_call_of_head(gumbel_problem *problem, const gumbel_device *
     return gumbel_check_host_sampling(problem, error);
 }
 
-gumbel_status gumbel_call_of_logits(gumbel_problem *problem, const gumbel_device *device,
-                                    void *stream, const gumbel_logits *logits,
-                                    const gumbel_sampling *sampling, gumbel_error *error)
+gumbel_status gumbel_read_call_of_logits(gumbel_problem *problem, const gumbel_device *device,
+                                         void *stream, const gumbel_logits *logits,
+                                         const gumbel_sampling *sampling, gumbel_error *error)
 {
     GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
     GUMBEL_FORWARD(gumbel_read_logits(problem, logits, sampling, error));
@@ -34,10 +34,10 @@ gumbel_status gumbel_call_of_logits(gumbel_problem *problem, const gumbel_device
     return device->backend->host_memory ? gumbel_check_host_sampling(problem, error) : GUMBEL_OK;
 }
 
-gumbel_status gumbel_call_served(const gumbel_device *device, const gumbel_problem *problem,
-                                 gumbel_error *error)
+gumbel_status gumbel_check_supported(const gumbel_device *device, const gumbel_problem *problem,
+                                     gumbel_error *error)
 {
-    uint32_t missing = problem->request & ~device->backend->serves;
+    uint32_t missing = problem->request & ~device->backend->supports;
     int best = (problem->request & GUMBEL_REQUEST_BEST) != 0;
     GUMBEL_REFUSE_IF(best && problem->sampling.num_samples != 1, error, "output.num_best",
                      "the best scores are those of one draw, and num_samples is %d",
@@ -51,7 +51,7 @@ gumbel_status gumbel_call_served(const gumbel_device *device, const gumbel_probl
                        "it is not supported on this device");
 }
 
-/* The limits in full length, with num_samples filled in. */
+/* Copies all fields of the limits, with num_samples filled in. */
 static gumbel_status read_limits(gumbel_limits *into, const gumbel_limits *limits,
                                  gumbel_error *error)
 {
@@ -86,55 +86,55 @@ gumbel_status gumbel_workspace_most(const gumbel_device *device, const gumbel_li
     GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
     GUMBEL_REFUSE_IF(!bytes, error, "bytes", "bytes is NULL");
     GUMBEL_FORWARD(read_limits(&full, limits, error));
-    size_t size = full.batch == 0 ? 0 : device->backend->most(device, &full);
+    size_t size = full.batch == 0 ? 0 : device->backend->max_workspace_size(device, &full);
     GUMBEL_REFUSE_IF(size == SIZE_MAX, error, "limits.batch",
                      "a batch of %" PRId64 " is larger than any memory", full.batch);
     *bytes = size;
     return GUMBEL_OK;
 }
 
-gumbel_status gumbel_call_size(const gumbel_device *device, const gumbel_problem *problem,
-                               uint32_t more, size_t *bytes, gumbel_error *error)
+gumbel_status gumbel_plan_call(const gumbel_device *device, const gumbel_problem *problem,
+                               uint64_t purpose, gumbel_plan *plan, gumbel_error *error)
 {
-    *bytes = 0;
+    *plan = (gumbel_plan){0};
     if (problem->batch == 0)
         return GUMBEL_OK;
-    gumbel_problem slice = gumbel_problem_slice(problem, 0, gumbel_slice_most(problem));
-    GUMBEL_FORWARD(device->backend->call_size(device, &slice, more, bytes, error));
-    GUMBEL_REFUSE_IF(*bytes == SIZE_MAX, error, "batch",
+    gumbel_problem slice = gumbel_problem_slice(problem, 0, gumbel_slice_rows_max(problem));
+    GUMBEL_FORWARD(device->backend->plan(device, &slice, purpose, plan, error));
+    GUMBEL_REFUSE_IF(plan->workspace_bytes == SIZE_MAX, error, "batch",
                      "a batch of %" PRId64 " is larger than any memory", problem->batch);
     return GUMBEL_OK;
 }
 
-/* The most that any call on `problem` takes: a draw, with masses or without, a part, or rows. */
+/* The largest workspace of any call on `problem`: a draw with or without masses, a part, rows. */
 static gumbel_status size_of_any_call(const gumbel_device *device, const gumbel_problem *problem,
                                       size_t *bytes, gumbel_error *error)
 {
     const struct {
-        uint32_t more;
-        int with_mass, can_be;
+        uint64_t purpose;
+        int with_mass, is_valid;
     } purposes[] = {
         {0, 0, 1},
         {0, 1, 1},
-        {GUMBEL_NEED_PART, 1,
+        {GUMBEL_CAPABILITY_PART, 1,
          !(problem->request & (GUMBEL_REQUEST_TRUNCATION | GUMBEL_REQUEST_GIVEN))},
-        {GUMBEL_NEED_ROWS, 0, problem->hidden_size == 0},
+        {GUMBEL_CAPABILITY_ROWS, 0, problem->hidden_size == 0},
     };
     gumbel_problem call = *problem;
     *bytes = 0;
     for (int i = 0; i < 4; i++)
-        if (purposes[i].can_be) {
-            size_t own;
+        if (purposes[i].is_valid) {
+            gumbel_plan plan;
             call.with_mass = purposes[i].with_mass;
-            if (purposes[i].more == GUMBEL_NEED_ROWS)
+            if (purposes[i].purpose == GUMBEL_CAPABILITY_ROWS)
                 call.request &= ~(uint32_t)GUMBEL_REQUEST_GIVEN;
-            GUMBEL_FORWARD(gumbel_call_size(device, &call, purposes[i].more, &own, error));
-            *bytes = own > *bytes ? own : *bytes;
+            GUMBEL_FORWARD(gumbel_plan_call(device, &call, purposes[i].purpose, &plan, error));
+            *bytes = plan.workspace_bytes > *bytes ? plan.workspace_bytes : *bytes;
         }
     return GUMBEL_OK;
 }
 
-/* The problem of a call that is told rather than made. */
+/* Validates a call that is not run, for its size or explanation. */
 static gumbel_status read_call(gumbel_problem *problem, const gumbel_device *device,
                                const gumbel_head *head, const gumbel_logits *logits,
                                const gumbel_sampling *sampling, const gumbel_output *output,
@@ -151,7 +151,7 @@ static gumbel_status read_call(gumbel_problem *problem, const gumbel_device *dev
         problem->request |= gumbel_output_request(&out);
         problem->with_mass = out.lse || out.logprobs;
     }
-    return gumbel_call_served(device, problem, error);
+    return gumbel_check_supported(device, problem, error);
 }
 
 gumbel_status gumbel_workspace_size(const gumbel_device *device, const gumbel_head *head,
@@ -159,10 +159,14 @@ gumbel_status gumbel_workspace_size(const gumbel_device *device, const gumbel_he
                                     const gumbel_output *output, size_t *bytes, gumbel_error *error)
 {
     gumbel_problem problem;
+    gumbel_plan plan;
     GUMBEL_REFUSE_IF(!bytes, error, "bytes", "bytes is NULL");
     GUMBEL_FORWARD(read_call(&problem, device, head, logits, sampling, output, error));
-    return output ? gumbel_call_size(device, &problem, 0, bytes, error)
-                  : size_of_any_call(device, &problem, bytes, error);
+    if (!output)
+        return size_of_any_call(device, &problem, bytes, error);
+    GUMBEL_FORWARD(gumbel_plan_call(device, &problem, 0, &plan, error));
+    *bytes = plan.workspace_bytes;
+    return GUMBEL_OK;
 }
 
 gumbel_status gumbel_explain(const gumbel_device *device, const gumbel_head *head,
@@ -180,18 +184,17 @@ gumbel_status gumbel_explain(const gumbel_device *device, const gumbel_head *hea
         text[0] = '\0';
     GUMBEL_FORWARD(device->backend->explain(device, &problem, &into, error));
     if (problem.screen && !device->backend->screen_prepare)
-        gumbel_text_add(&into, "screen: left alone, as this device draws without\n");
+        gumbel_text_add(&into, "screen: not used, as this device draws without\n");
     return GUMBEL_OK;
 }
 
-gumbel_status gumbel_call_workspace(const gumbel_device *device, const gumbel_problem *problem,
-                                    uint32_t more, const void *workspace, size_t given,
-                                    gumbel_error *error)
+gumbel_status gumbel_plan_in_workspace(const gumbel_device *device, const gumbel_problem *problem,
+                                       uint64_t purpose, const void *workspace, size_t given,
+                                       gumbel_plan *plan, gumbel_error *error)
 {
-    size_t needed;
-    GUMBEL_FORWARD(gumbel_call_size(device, problem, more, &needed, error));
+    GUMBEL_FORWARD(gumbel_plan_call(device, problem, purpose, plan, error));
     return gumbel_check_workspace(
-        workspace, given, needed,
+        workspace, given, plan->workspace_bytes,
         "gumbel_workspace_size(), or gumbel_workspace_most() (limits.requests = 1 for transforms, "
         "truncation and row outputs)",
         error);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/fail.h"
 #include "validate/validate.h"
-#include "cpu/host/cpu_device.h"
+#include "cpu/rows/cpu_backend.h"
 #include "cuda/host/cuda_open.h"
 
 gumbel_status gumbel_open(const gumbel_device_options *options, gumbel_device **device,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What penalties count, from one decode step to the next.
+ * Histories: the token counts of penalties, kept from one decode step to the next.
  */
 #include "core/backend.h"
 #include "core/fail.h"
@@ -10,7 +10,7 @@
 
 static const gumbel_slots no_slots = {0};
 
-/* What both calls take: a device that keeps histories, the history, B, slots and the stream. */
+/* Validates the arguments that both calls have. */
 static gumbel_status read_history(gumbel_history *into, const gumbel_device *device,
                                   const gumbel_history *history, int64_t batch,
                                   const gumbel_slots *slots, const void *stream,
@@ -18,12 +18,13 @@ static gumbel_status read_history(gumbel_history *into, const gumbel_device *dev
 {
     GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
     if (!device->backend->history_start || !device->backend->history_update)
-        return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "device", "it keeps no history");
+        return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "device",
+                           "it does not support histories");
     GUMBEL_REFUSE_IF(batch < 0 || batch > GUMBEL_SIZE_END, error, "batch",
                      "batch is %" PRId64 "; it must be in 0..2^40", batch);
     GUMBEL_FORWARD(gumbel_check_slots(slots, "slots", error));
     GUMBEL_FORWARD(
-        gumbel_read_history(into, history, gumbel_places(slots, batch), "history", error));
+        gumbel_read_history(into, history, gumbel_slot_count(slots, batch), "history", error));
     if (!device->backend->host_memory)
         return GUMBEL_OK;
     GUMBEL_FORWARD(gumbel_check_host_slots(slots, batch, "slots", error));

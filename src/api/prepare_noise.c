@@ -35,7 +35,7 @@ gumbel_status gumbel_noise(uint64_t seed, uint64_t position, uint32_t sample, ui
     GUMBEL_REFUSE_IF(!out && count > 0, error, "out", "out is NULL");
     GUMBEL_FORWARD(gumbel_check_aligned(out, sizeof *out, "out", error));
     gumbel_stream stream = gumbel_stream_at(seed, position, sample, domain);
-    gumbel_noise_fill(stream, (uint32_t)first_token, count, out);
+    gumbel_fill_noise(stream, (uint32_t)first_token, count, out);
     return GUMBEL_OK;
 }
 
@@ -66,6 +66,7 @@ gumbel_status gumbel_prepare_noise(gumbel_device *device, void *stream,
     const int32_t *live_rows = problem.sampling.live_rows;
     if (device->backend->host_memory && live_rows)
         problem.batch = *live_rows;
-    return problem.batch == 0 ? GUMBEL_OK
-                              : device->backend->noise(device, &problem, noise, stride, error);
+    return problem.batch == 0
+               ? GUMBEL_OK
+               : device->backend->store_noise(device, &problem, noise, stride, error);
 }

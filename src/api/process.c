@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the draw of a request sees: as logits, or as probabilities.
+ * Processed rows: the transformed, truncated logits z that a draw uses, or their softmax.
  */
 #include "api/call.h"
 #include "core/fail.h"
@@ -9,13 +9,14 @@
 
 #include <inttypes.h>
 
-/* What gumbel_backend.process and .softmax are. */
-typedef gumbel_status (*row_maker)(gumbel_device *device, const gumbel_problem *problem, float *out,
-                                   int64_t stride, void *workspace, gumbel_error *error);
+/* The type of gumbel_backend.store_processed and .store_probabilities. */
+typedef gumbel_status (*store_rows)(gumbel_device *device, const gumbel_problem *problem,
+                                    const gumbel_plan *plan, float *out, int64_t stride,
+                                    void *workspace, gumbel_error *error);
 
-/* Rows of V floats that the caller calls `name`. */
-static gumbel_status check_rows(const gumbel_problem *p, const float *out, int64_t stride,
-                                const char *name, gumbel_error *error)
+/* Checks the output rows [B, V], an argument called `name`. */
+static gumbel_status check_output_rows(const gumbel_problem *p, const float *out, int64_t stride,
+                                       const char *name, gumbel_error *error)
 {
     int64_t elements;
     GUMBEL_REFUSE_IF(stride < p->vocab, error, "stride",
@@ -34,17 +35,18 @@ static gumbel_status check_rows(const gumbel_problem *p, const float *out, int64
     return GUMBEL_OK;
 }
 
-/* Both calls, which differ in what makes the rows. */
-static gumbel_status make_rows(gumbel_device *device, gumbel_problem *problem, row_maker make,
-                               const char *name, float *out, int64_t stride, void *workspace,
-                               size_t workspace_bytes, gumbel_error *error)
+/* Validates and runs either call; `store` fills the rows. */
+static gumbel_status run_row_call(gumbel_device *device, gumbel_problem *problem, store_rows store,
+                                  const char *name, float *out, int64_t stride, void *workspace,
+                                  size_t workspace_bytes, gumbel_error *error)
 {
+    gumbel_plan plan;
     problem->request &= ~(uint32_t)GUMBEL_REQUEST_GIVEN;
-    GUMBEL_FORWARD(gumbel_call_served(device, problem, error));
+    GUMBEL_FORWARD(gumbel_check_supported(device, problem, error));
     stride = stride ? stride : problem->vocab;
-    GUMBEL_FORWARD(check_rows(problem, out, stride, name, error));
-    GUMBEL_FORWARD(gumbel_call_workspace(device, problem, GUMBEL_NEED_ROWS, workspace,
-                                         workspace_bytes, error));
+    GUMBEL_FORWARD(check_output_rows(problem, out, stride, name, error));
+    GUMBEL_FORWARD(gumbel_plan_in_workspace(device, problem, GUMBEL_CAPABILITY_ROWS, workspace,
+                                            workspace_bytes, &plan, error));
     const int32_t *live_rows = problem->sampling.live_rows;
     int64_t rows = device->backend->host_memory && live_rows ? *live_rows : problem->batch;
     GUMBEL_ASSERT(rows >= 0 && rows <= problem->batch);
@@ -53,7 +55,9 @@ static gumbel_status make_rows(gumbel_device *device, gumbel_problem *problem, r
         for (int64_t i = 0; i < problem->vocab; i++)
             out[b * stride + i] = NAN;
     gumbel_problem live = gumbel_problem_slice(problem, 0, rows);
-    return rows == 0 ? GUMBEL_OK : make(device, &live, out, stride, workspace, error);
+    return rows == 0 ? GUMBEL_OK
+                     : store(device, &live, rows == problem->batch ? &plan : NULL, out, stride,
+                             workspace, error);
 }
 
 gumbel_status gumbel_process_logits(gumbel_device *device, void *stream,
@@ -62,9 +66,9 @@ gumbel_status gumbel_process_logits(gumbel_device *device, void *stream,
                                     size_t workspace_bytes, gumbel_error *error)
 {
     gumbel_problem problem;
-    GUMBEL_FORWARD(gumbel_call_of_logits(&problem, device, stream, logits, sampling, error));
-    return make_rows(device, &problem, device->backend->process, "processed", processed, stride,
-                     workspace, workspace_bytes, error);
+    GUMBEL_FORWARD(gumbel_read_call_of_logits(&problem, device, stream, logits, sampling, error));
+    return run_row_call(device, &problem, device->backend->store_processed, "processed", processed,
+                        stride, workspace, workspace_bytes, error);
 }
 
 gumbel_status gumbel_softmax(gumbel_device *device, void *stream, const gumbel_logits *logits,
@@ -72,7 +76,7 @@ gumbel_status gumbel_softmax(gumbel_device *device, void *stream, const gumbel_l
                              void *workspace, size_t workspace_bytes, gumbel_error *error)
 {
     gumbel_problem problem;
-    GUMBEL_FORWARD(gumbel_call_of_logits(&problem, device, stream, logits, sampling, error));
-    return make_rows(device, &problem, device->backend->softmax, "probabilities", probabilities,
-                     stride, workspace, workspace_bytes, error);
+    GUMBEL_FORWARD(gumbel_read_call_of_logits(&problem, device, stream, logits, sampling, error));
+    return run_row_call(device, &problem, device->backend->store_probabilities, "probabilities",
+                        probabilities, stride, workspace, workspace_bytes, error);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The entry points that draw, and those that merge and finish what parts of a vocabulary found.
+ * The entry points that draw, and those that merge summaries of parts of a vocabulary.
  */
 #include "api/call.h"
 #include "core/fail.h"
@@ -10,51 +10,54 @@
 
 #include <inttypes.h>
 
-/* GPUs load a summary 16 bytes at a time. */
-#define SUMMARY_ALIGNMENT_OF_GPUS 16
+/* GPU kernels load a summary in units of 16 bytes. */
+#define GPU_SUMMARY_ALIGNMENT 16
 
-/* Rows that the host knows to be drawn. */
-static int64_t known_rows(const gumbel_device *device, const gumbel_problem *problem)
+/* Rows below live_rows if the host can read that, else all. */
+static int64_t count_known_rows(const gumbel_device *device, const gumbel_problem *problem)
 {
     const int32_t *live_rows = problem->sampling.live_rows;
     return device->backend->host_memory && live_rows ? *live_rows : problem->batch;
 }
 
-/* The common end of both sampling calls. */
-static gumbel_status sample(gumbel_device *device, gumbel_problem *problem,
-                            const gumbel_output *output, void *workspace, size_t workspace_bytes,
-                            gumbel_error *error)
+/* Plans and runs either sampling call. */
+static gumbel_status sample_problem(gumbel_device *device, gumbel_problem *problem,
+                                    const gumbel_output *output, void *workspace,
+                                    size_t workspace_bytes, gumbel_error *error)
 {
     gumbel_output out;
+    gumbel_plan plan;
     GUMBEL_FORWARD(gumbel_read_output(&out, output, problem->batch, error));
     problem->request |= gumbel_output_request(&out);
-    GUMBEL_FORWARD(gumbel_call_served(device, problem, error));
+    GUMBEL_FORWARD(gumbel_check_supported(device, problem, error));
     problem->with_mass = out.lse || out.logprobs;
-    GUMBEL_FORWARD(gumbel_call_workspace(device, problem, 0, workspace, workspace_bytes, error));
-    int64_t rows = known_rows(device, problem);
+    GUMBEL_FORWARD(
+        gumbel_plan_in_workspace(device, problem, 0, workspace, workspace_bytes, &plan, error));
+    int64_t rows = count_known_rows(device, problem);
     GUMBEL_ASSERT(rows >= 0 && rows <= problem->batch);
-    GUMBEL_FORWARD(gumbel_draw_rows(device, problem, rows, &out, workspace, error));
+    GUMBEL_FORWARD(gumbel_draw_rows(device, problem, &plan, rows, &out, workspace, error));
     if (rows < problem->batch)
-        gumbel_output_unused(&out, rows, problem->batch, problem->sampling.num_samples);
+        gumbel_output_fill_unused(&out, rows, problem->batch, problem->sampling.num_samples);
     return GUMBEL_OK;
 }
 
-/* The common end of both partial calls. */
-static gumbel_status partial(gumbel_device *device, gumbel_problem *problem,
-                             gumbel_summary *summaries, void *workspace, size_t workspace_bytes,
-                             gumbel_error *error)
+/* Plans and runs either partial call. */
+static gumbel_status draw_partial_problem(gumbel_device *device, gumbel_problem *problem,
+                                          gumbel_summary *summaries, void *workspace,
+                                          size_t workspace_bytes, gumbel_error *error)
 {
+    gumbel_plan plan;
     GUMBEL_REFUSE_IF(!summaries && problem->batch > 0, error, "summaries", "summaries is NULL");
     GUMBEL_FORWARD(gumbel_check_aligned(summaries, _Alignof(gumbel_summary), "summaries", error));
     GUMBEL_REFUSE_IF(problem->request & GUMBEL_REQUEST_TRUNCATION, error, "sampling.truncation",
-                     "a part of the vocabulary cannot know what the whole keeps");
+                     "a part of the vocabulary does not determine the kept set of the whole");
     GUMBEL_REFUSE_IF(problem->request & GUMBEL_REQUEST_GIVEN, error, "sampling.given",
-                     "a part of the vocabulary does not draw the tokens that are given");
-    GUMBEL_FORWARD(gumbel_call_served(device, problem, error));
+                     "a part of the vocabulary does not score given tokens");
+    GUMBEL_FORWARD(gumbel_check_supported(device, problem, error));
     problem->with_mass = 1;
-    GUMBEL_FORWARD(gumbel_call_workspace(device, problem, GUMBEL_NEED_PART, workspace,
-                                         workspace_bytes, error));
-    int64_t rows = known_rows(device, problem), samples = problem->sampling.num_samples;
+    GUMBEL_FORWARD(gumbel_plan_in_workspace(device, problem, GUMBEL_CAPABILITY_PART, workspace,
+                                            workspace_bytes, &plan, error));
+    int64_t rows = count_known_rows(device, problem), samples = problem->sampling.num_samples;
     GUMBEL_ASSERT(rows >= 0 && rows <= problem->batch);
     GUMBEL_ASSERT(!(problem->request & ~(uint32_t)GUMBEL_REQUEST_TRANSFORMS));
     for (int64_t i = rows * samples; i < problem->batch * samples; i++) {
@@ -62,8 +65,10 @@ static gumbel_status partial(gumbel_device *device, gumbel_problem *problem,
         summaries[i].flags = GUMBEL_FLAG_UNUSED;
     }
     gumbel_problem live = gumbel_problem_slice(problem, 0, rows);
-    return rows == 0 ? GUMBEL_OK
-                     : device->backend->partial(device, &live, summaries, workspace, error);
+    if (rows == 0)
+        return GUMBEL_OK;
+    return device->backend->draw_partial(device, &live, rows == problem->batch ? &plan : NULL,
+                                         summaries, workspace, error);
 }
 
 gumbel_status gumbel_sample(gumbel_device *device, void *stream, const gumbel_head *head,
@@ -71,8 +76,8 @@ gumbel_status gumbel_sample(gumbel_device *device, void *stream, const gumbel_he
                             void *workspace, size_t workspace_bytes, gumbel_error *error)
 {
     gumbel_problem problem;
-    GUMBEL_FORWARD(gumbel_call_of_head(&problem, device, stream, head, sampling, error));
-    return sample(device, &problem, output, workspace, workspace_bytes, error);
+    GUMBEL_FORWARD(gumbel_read_call_of_head(&problem, device, stream, head, sampling, error));
+    return sample_problem(device, &problem, output, workspace, workspace_bytes, error);
 }
 
 gumbel_status gumbel_sample_logits(gumbel_device *device, void *stream, const gumbel_logits *logits,
@@ -80,8 +85,8 @@ gumbel_status gumbel_sample_logits(gumbel_device *device, void *stream, const gu
                                    void *workspace, size_t workspace_bytes, gumbel_error *error)
 {
     gumbel_problem problem;
-    GUMBEL_FORWARD(gumbel_call_of_logits(&problem, device, stream, logits, sampling, error));
-    return sample(device, &problem, output, workspace, workspace_bytes, error);
+    GUMBEL_FORWARD(gumbel_read_call_of_logits(&problem, device, stream, logits, sampling, error));
+    return sample_problem(device, &problem, output, workspace, workspace_bytes, error);
 }
 
 gumbel_status gumbel_partial(gumbel_device *device, void *stream, const gumbel_head *head,
@@ -89,8 +94,8 @@ gumbel_status gumbel_partial(gumbel_device *device, void *stream, const gumbel_h
                              void *workspace, size_t workspace_bytes, gumbel_error *error)
 {
     gumbel_problem problem;
-    GUMBEL_FORWARD(gumbel_call_of_head(&problem, device, stream, head, sampling, error));
-    return partial(device, &problem, summaries, workspace, workspace_bytes, error);
+    GUMBEL_FORWARD(gumbel_read_call_of_head(&problem, device, stream, head, sampling, error));
+    return draw_partial_problem(device, &problem, summaries, workspace, workspace_bytes, error);
 }
 
 gumbel_status gumbel_partial_logits(gumbel_device *device, void *stream,
@@ -99,20 +104,21 @@ gumbel_status gumbel_partial_logits(gumbel_device *device, void *stream,
                                     size_t workspace_bytes, gumbel_error *error)
 {
     gumbel_problem problem;
-    GUMBEL_FORWARD(gumbel_call_of_logits(&problem, device, stream, logits, sampling, error));
-    return partial(device, &problem, summaries, workspace, workspace_bytes, error);
+    GUMBEL_FORWARD(gumbel_read_call_of_logits(&problem, device, stream, logits, sampling, error));
+    return draw_partial_problem(device, &problem, summaries, workspace, workspace_bytes, error);
 }
 
 gumbel_status gumbel_multiply(gumbel_device *device, void *stream, const gumbel_head *head,
                               void *workspace, size_t workspace_bytes, gumbel_error *error)
 {
     gumbel_problem problem;
-    GUMBEL_FORWARD(gumbel_call_of_head(&problem, device, stream, head, NULL, error));
-    GUMBEL_FORWARD(gumbel_call_workspace(device, &problem, GUMBEL_NEED_PRODUCT, workspace,
-                                         workspace_bytes, error));
+    gumbel_plan plan;
+    GUMBEL_FORWARD(gumbel_read_call_of_head(&problem, device, stream, head, NULL, error));
+    GUMBEL_FORWARD(gumbel_plan_in_workspace(device, &problem, GUMBEL_CAPABILITY_PRODUCT, workspace,
+                                            workspace_bytes, &plan, error));
     if (problem.batch == 0)
         return GUMBEL_OK;
-    return device->backend->multiply(device, &problem, workspace, error);
+    return device->backend->multiply(device, &problem, &plan, workspace, error);
 }
 
 void gumbel_summary_clear(gumbel_summary *summaries, int64_t count)
@@ -120,12 +126,12 @@ void gumbel_summary_clear(gumbel_summary *summaries, int64_t count)
     gumbel_summaries_clear(summaries, count);
 }
 
-/* Summaries that a call merges or finishes. */
+/* Checks summaries that a call merges or finishes. */
 static gumbel_status check_summaries(const gumbel_device *device, const gumbel_summary *summaries,
                                      int64_t count, const char *name, gumbel_error *error)
 {
-    size_t alignment = !device || device->backend->host_memory ? _Alignof(gumbel_summary)
-                                                               : SUMMARY_ALIGNMENT_OF_GPUS;
+    size_t alignment =
+        !device || device->backend->host_memory ? _Alignof(gumbel_summary) : GPU_SUMMARY_ALIGNMENT;
     GUMBEL_REFUSE_IF(!summaries && count > 0, error, name, "%s is NULL", name);
     return gumbel_check_aligned(summaries, alignment, name, error);
 }
@@ -167,9 +173,9 @@ gumbel_status gumbel_finish(gumbel_device *device, void *stream, const gumbel_su
                      (int)parts, batch, (int)num_samples);
     GUMBEL_FORWARD(check_summaries(device, summaries, batch, "summaries", error));
     GUMBEL_FORWARD(gumbel_read_output(&out, output, batch, error));
-    uint32_t more = gumbel_output_request(&out);
-    GUMBEL_REFUSE_IF(more, error, gumbel_request_field((gumbel_request)(more & -more)),
-                     "summaries do not tell it");
+    uint32_t request = gumbel_output_request(&out);
+    GUMBEL_REFUSE_IF(request, error, gumbel_request_field((gumbel_request)(request & -request)),
+                     "summaries do not determine it");
     gumbel_finish_call call = {.summaries = summaries,
                                .parts = parts,
                                .batch = batch,
@@ -178,6 +184,6 @@ gumbel_status gumbel_finish(gumbel_device *device, void *stream, const gumbel_su
     if (device && !device->backend->host_memory)
         return batch == 0 ? GUMBEL_OK : device->backend->finish(device, stream, &call, error);
     GUMBEL_FORWARD(gumbel_check_host_stream(stream, error));
-    gumbel_read_out(&call);
+    gumbel_write_outputs(&call);
     return GUMBEL_OK;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Screens: their sizes, making one, and looking whether one holds.
+ * Screens: size, preparation and verification.
  */
 #include "gumbel/screen.h"
 
@@ -10,7 +10,7 @@
 
 #include <inttypes.h>
 
-/* The weights, checked, in a problem of no rows; where the parts of their screen are. */
+/* Reads the weights into a problem without rows, and the offsets of their screen. */
 static gumbel_status read_weight(gumbel_problem *p, gumbel_screen_parts *parts,
                                  const gumbel_device *device, const gumbel_tensor *weight,
                                  gumbel_error *error)
@@ -19,7 +19,7 @@ static gumbel_status read_weight(gumbel_problem *p, gumbel_screen_parts *parts,
     GUMBEL_REFUSE_IF(!weight, error, "weight", "weight is NULL");
     if (!device->backend->screen_prepare)
         return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "device",
-                           "it draws without screens: leave head.screen NULL");
+                           "it does not support screens: leave head.screen NULL");
     *p = (gumbel_problem){.weight = *weight, .vocab = weight->rows, .hidden_size = weight->cols};
     GUMBEL_FORWARD(gumbel_read_tensor(&p->weight, "weight", error));
     GUMBEL_REFUSE_IF(weight->rows < 1 || weight->rows > INT64_C(1) << 31, error, "weight",
@@ -27,8 +27,8 @@ static gumbel_status read_weight(gumbel_problem *p, gumbel_screen_parts *parts,
     GUMBEL_REFUSE_IF(weight->cols < 1 || weight->cols > GUMBEL_SCREEN_COLUMNS_MOST, error, "weight",
                      "it has %" PRId64 " columns; a screen has 1..%d", weight->cols,
                      GUMBEL_SCREEN_COLUMNS_MOST);
-    GUMBEL_REFUSE_IF(!gumbel_screen_lay_out_as(device->backend->screen_layout, weight->rows,
-                                               weight->cols, parts),
+    GUMBEL_REFUSE_IF(!gumbel_screen_find_parts_as(device->backend->screen_layout, weight->rows,
+                                                  weight->cols, parts),
                      error, "weight", "its screen would be larger than any memory");
     return GUMBEL_OK;
 }
@@ -49,8 +49,8 @@ gumbel_status gumbel_screen_size(const gumbel_device *device, const gumbel_tenso
     return GUMBEL_OK;
 }
 
-static gumbel_status check_memory(const gumbel_screen *screen, const gumbel_screen_parts *parts,
-                                  gumbel_error *error)
+static gumbel_status check_screen_memory(const gumbel_screen *screen,
+                                         const gumbel_screen_parts *parts, gumbel_error *error)
 {
     GUMBEL_REFUSE_IF(!screen, error, "screen", "screen is NULL");
     GUMBEL_REFUSE_IF(!screen->data || (uintptr_t)screen->data % GUMBEL_WORKSPACE_ALIGNMENT != 0,
@@ -69,7 +69,7 @@ gumbel_status gumbel_screen_prepare(gumbel_device *device, void *stream,
     gumbel_screen_parts parts;
     GUMBEL_FORWARD(read_weight(&problem, &parts, device, weight, error));
     problem.stream = stream;
-    GUMBEL_FORWARD(check_memory(screen, &parts, error));
+    GUMBEL_FORWARD(check_screen_memory(screen, &parts, error));
     if (device->backend->host_memory)
         GUMBEL_FORWARD(gumbel_check_host_stream(stream, error));
     return device->backend->screen_prepare(device, &problem, screen->data, error);
@@ -81,7 +81,7 @@ gumbel_status gumbel_screen_verify(gumbel_device *device, void *stream, const gu
     gumbel_problem problem;
     gumbel_screen_parts parts;
     GUMBEL_FORWARD(read_weight(&problem, &parts, device, weight, error));
-    GUMBEL_FORWARD(check_memory(screen, &parts, error));
+    GUMBEL_FORWARD(check_screen_memory(screen, &parts, error));
     problem.screen = screen->data;
     problem.stream = stream;
     if (device->backend->host_memory) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Drafts verified: each row is told its request and its position, all rows are drawn as in any
- * other call, and a walk over the draws accepts.
+ * Verification of drafts: each row gets its request's parameters and its position, all rows are
+ * drawn as in any other call, and a walk over the drawn tokens accepts drafts.
  */
 #include "gumbel/drafts.h"
 
@@ -10,19 +10,22 @@
 #include "drafts/proposal.h"
 #include "validate/validate_draft.h"
 
-/* A verification, and the draw that it is. */
+#include <inttypes.h>
+
+/* A verification, and the draw of its rows. */
 typedef struct verify_call {
     gumbel_problem draw;
     gumbel_verification v;
-    gumbel_proposal by;
-    int proposed; /* `by` is there: the rule is not COUPLED */
-    int reads;    /* its rows are read one at a time: memory is the host's */
-    int weighs;   /* kernels weigh them, and make what is emitted */
+    gumbel_proposal proposal;
+    int has_proposal;    /* the rule is REJECTION or BLOCK */
+    int rules_on_host;   /* the host applies the rule, and reads rows one at a time */
+    int rules_on_device; /* kernels apply the rule, and write the emitted tokens' outputs */
+    gumbel_plan plan;    /* of `draw`, unless the rules run on the device */
     gumbel_node *nodes;
 } verify_call;
 
-/* What a verification takes of the workspace before its draw does. */
-static void carve(gumbel_cursor *cursor, verify_call *call)
+/* Carves the arrays of a verification, which precede those of its draw. */
+static void carve_verification(gumbel_cursor *cursor, verify_call *call)
 {
     const gumbel_problem *p = &call->draw;
     gumbel_verification *v = &call->v;
@@ -30,46 +33,48 @@ static void carve(gumbel_cursor *cursor, verify_call *call)
     size_t rows = (size_t)v->rows, most = (size_t)v->draft.max_nodes;
     GUMBEL_ASSERT(most >= 1 && most <= GUMBEL_NODES_MOST);
     gumbel_draft_rows *of_row = &v->of_row;
-    of_row->slot = gumbel_carve(cursor, rows, 1, sizeof *of_row->slot);
-    of_row->position = gumbel_carve(cursor, rows, 1, sizeof *of_row->position);
-    of_row->request = gumbel_carve(cursor, rows, 1, sizeof *of_row->request);
+    of_row->slot = gumbel_carve_array(cursor, rows, 1, sizeof *of_row->slot);
+    of_row->position = gumbel_carve_array(cursor, rows, 1, sizeof *of_row->position);
+    of_row->request = gumbel_carve_array(cursor, rows, 1, sizeof *of_row->request);
     of_row->path_offsets = NULL;
     of_row->path_ids = NULL;
-    if (p->with_path || (call->proposed && call->by.draft.with_path)) {
-        of_row->path_offsets = gumbel_carve(cursor, rows + 1, 1, sizeof *of_row->path_offsets);
-        of_row->path_ids = gumbel_carve(cursor, rows, most - 1, sizeof *of_row->path_ids);
+    if (p->with_path || (call->has_proposal && call->proposal.draft.with_path)) {
+        of_row->path_offsets =
+            gumbel_carve_array(cursor, rows + 1, 1, sizeof *of_row->path_offsets);
+        of_row->path_ids = gumbel_carve_array(cursor, rows, most - 1, sizeof *of_row->path_ids);
     }
-#define CARVE_UNLESS_THERE(field, wanted)                                                          \
-    if (!v->drawn.field && (wanted))                                                               \
-    v->drawn.field = gumbel_carve(cursor, rows, 1, sizeof *v->drawn.field)
-    CARVE_UNLESS_THERE(tokens, 1);
-    CARVE_UNLESS_THERE(status, 1);
-    CARVE_UNLESS_THERE(logprobs, to->logprobs && !call->weighs);
-    CARVE_UNLESS_THERE(scores, to->scores && !call->weighs);
-#undef CARVE_UNLESS_THERE
+#define CARVE_UNLESS_SET(field, needed)                                                            \
+    if (!v->drawn.field && (needed))                                                               \
+    v->drawn.field = gumbel_carve_array(cursor, rows, 1, sizeof *v->drawn.field)
+    CARVE_UNLESS_SET(tokens, 1);
+    CARVE_UNLESS_SET(status, 1);
+    CARVE_UNLESS_SET(logprobs, to->logprobs && !call->rules_on_device);
+    CARVE_UNLESS_SET(scores, to->scores && !call->rules_on_device);
+#undef CARVE_UNLESS_SET
     v->logprobs = v->drawn.logprobs;
     v->scores = v->drawn.scores;
-    call->nodes = gumbel_carve(cursor, most, 1, sizeof *call->nodes);
+    call->nodes = gumbel_carve_array(cursor, most, 1, sizeof *call->nodes);
 }
 
-/* What a rule but COUPLED takes beside it. */
+/* Carves the arrays of REJECTION and BLOCK. */
 static void carve_proposal(gumbel_cursor *cursor, verify_call *call)
 {
     gumbel_verification *v = &call->v;
-    size_t rows = (size_t)v->rows, listed = (size_t)call->by.listed;
+    size_t rows = (size_t)v->rows, listed = (size_t)call->proposal.num_best;
     if (listed > 0 && !v->drawn.best_ids)
-        v->drawn.best_ids = gumbel_carve(cursor, rows, listed, sizeof *v->drawn.best_ids);
+        v->drawn.best_ids = gumbel_carve_array(cursor, rows, listed, sizeof *v->drawn.best_ids);
     if (listed > 0 && !v->drawn.best_scores)
-        v->drawn.best_scores = gumbel_carve(cursor, rows, listed, sizeof *v->drawn.best_scores);
+        v->drawn.best_scores =
+            gumbel_carve_array(cursor, rows, listed, sizeof *v->drawn.best_scores);
     v->logprobs = v->scores = NULL;
     if (v->verified.logprobs)
-        v->logprobs = gumbel_carve(cursor, rows, 1, sizeof *v->logprobs);
+        v->logprobs = gumbel_carve_array(cursor, rows, 1, sizeof *v->logprobs);
     if (v->verified.scores)
-        v->scores = gumbel_carve(cursor, rows, 1, sizeof *v->scores);
-    gumbel_proposal_carve(&call->by, cursor, &call->draw, v, call->reads);
+        v->scores = gumbel_carve_array(cursor, rows, 1, sizeof *v->scores);
+    gumbel_proposal_carve(&call->proposal, cursor, &call->draw, v, call->rules_on_host);
 }
 
-/* A mask of a row a node. */
+/* Checks the size of a mask with a row for each node. */
 static gumbel_status check_mask(const gumbel_problem *p, int64_t rows, const char *field,
                                 gumbel_error *error)
 {
@@ -80,7 +85,7 @@ static gumbel_status check_mask(const gumbel_problem *p, int64_t rows, const cha
     return GUMBEL_OK;
 }
 
-/* Positions that are moved on where they are read. */
+/* Checks positions that are updated in place. */
 static gumbel_status check_position(const gumbel_verification *v, gumbel_error *error)
 {
     GUMBEL_REFUSE_IF(v->verified.position && v->verified.position == v->position.data &&
@@ -90,8 +95,8 @@ static gumbel_status check_position(const gumbel_verification *v, gumbel_error *
     return GUMBEL_OK;
 }
 
-/* The parameters of a verification's requests, in a problem that has its tensors. What they point
- * to is followed if the call `reads` it. */
+/* Reads the sampling parameters of a verification's requests into a problem that has its tensors.
+ * `reads`: also check the values in host memory. */
 static gumbel_status read_requests(gumbel_problem *p, const gumbel_device *device,
                                    const gumbel_sampling *sampling, const gumbel_draft *draft,
                                    int reads, gumbel_error *error)
@@ -105,7 +110,7 @@ static gumbel_status read_requests(gumbel_problem *p, const gumbel_device *devic
     GUMBEL_REFUSE_IF(p->sampling.given.data, error, "sampling.given",
                      "a draft is verified by a draw, not by given tokens");
     GUMBEL_REFUSE_IF(p->sampling.noise, error, "sampling.noise",
-                     "rows are drawn by the noise of their positions");
+                     "rows draw with the noise of their positions");
     GUMBEL_FORWARD(check_mask(p, rows, "sampling.transforms.mask", error));
     if (reads && device->backend->host_memory) {
         GUMBEL_FORWARD(gumbel_check_host_screen(p, device->backend->screen_layout, error));
@@ -126,45 +131,46 @@ static gumbel_status check_rule(const gumbel_problem *p, const gumbel_verificati
     if (block && (d->head || p->hidden_size > 0))
         reason = "blocks are verified from logits alone";
     else if (v->drawn.logprobs_of == GUMBEL_RAW)
-        reason = "the rule weighs processed probabilities", field = "verified.rows.logprobs_of";
+        reason = "the rule compares processed probabilities", field = "verified.rows.logprobs_of";
     return reason ? gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, field, "%s", reason) : GUMBEL_OK;
 }
 
-/* The draft's call, if the rule asks for it. The problem still has parameters of requests. */
+/* Reads the call that drew the drafts, for REJECTION and BLOCK. call->draw still has the parameters
+ * of requests. */
 static gumbel_status read_proposal(verify_call *call, const gumbel_device *device, int64_t rows,
                                    int reads, gumbel_error *error)
 {
     gumbel_verification *v = &call->v;
-    gumbel_problem *q = &call->by.draft;
-    call->proposed = v->draft.rule != GUMBEL_RULE_COUPLED && (v->draft.head || v->draft.logits);
-    if (!call->proposed)
+    gumbel_problem *q = &call->proposal.draft;
+    call->has_proposal = v->draft.rule != GUMBEL_RULE_COUPLED && (v->draft.head || v->draft.logits);
+    if (!call->has_proposal)
         return GUMBEL_OK;
     GUMBEL_FORWARD(check_rule(&call->draw, v, error));
-    call->reads = device->backend->host_memory;
-    call->weighs = !call->reads;
+    call->rules_on_host = device->backend->host_memory;
+    call->rules_on_device = !call->rules_on_host;
     GUMBEL_FORWARD(
-        gumbel_read_proposal(q, &v->draft, &call->draw, rows, reads && call->reads, error));
+        gumbel_read_proposal(q, &v->draft, &call->draw, rows, reads && call->rules_on_host, error));
     GUMBEL_FORWARD(check_mask(q, rows, "draft.sampling.transforms.mask", error));
     q->batch = rows;
     q->sampling.live_rows = NULL;
     q->mask_by_row = (q->request & GUMBEL_REQUEST_MASK) != 0;
     q->with_path = q->request & GUMBEL_REQUEST_PENALTIES && v->draft.max_nodes > 1;
-    if (!call->reads || v->draft.rule != GUMBEL_RULE_REJECTION)
+    if (!call->rules_on_host || v->draft.rule != GUMBEL_RULE_REJECTION)
         return GUMBEL_OK;
     if (!v->drawn.num_best)
         v->drawn.num_best = GUMBEL_BEST_MOST;
-    call->by.listed = v->drawn.num_best;
+    call->proposal.num_best = v->drawn.num_best;
     return GUMBEL_OK;
 }
 
-/* Ids from here on no penalty counts. */
+/* One past the last id that penalties count. */
 static int64_t counted_end(const gumbel_problem *p)
 {
     return p->history.prompt ? p->history.vocab_size : INT64_MAX;
 }
 
-/* A call's verification, and the problem that its draw is, but for what lies in the workspace. The
- * problem has its tensors already. */
+/* Reads a verification and the problem of its draw, except the arrays in the workspace. The problem
+ * already has its tensors. */
 static gumbel_status read_call(verify_call *call, const gumbel_device *device,
                                const gumbel_sampling *sampling, const gumbel_draft *draft,
                                const gumbel_verified *verified, int reads, gumbel_error *error)
@@ -172,10 +178,10 @@ static gumbel_status read_call(verify_call *call, const gumbel_device *device,
     gumbel_problem *p = &call->draw;
     gumbel_verification *v = &call->v;
     int64_t rows = p->batch;
-    int64_t (*whole_end)(const gumbel_device *, const gumbel_problem *) =
-        device->backend->whole_end;
-    *v = (gumbel_verification){.rows = rows,
-                               .end_token = whole_end ? whole_end(device, p) : p->end_token};
+    int64_t (*vocabulary_end)(const gumbel_device *, const gumbel_problem *) =
+        device->backend->vocabulary_end;
+    *v = (gumbel_verification){
+        .rows = rows, .end_token = vocabulary_end ? vocabulary_end(device, p) : p->end_token};
     GUMBEL_FORWARD(gumbel_read_draft(&v->draft, draft, rows, error));
     GUMBEL_FORWARD(gumbel_read_verified(&v->verified, verified, v->draft.requests, error));
     if (v->verified.rows)
@@ -183,8 +189,8 @@ static gumbel_status read_call(verify_call *call, const gumbel_device *device,
     GUMBEL_FORWARD(read_requests(p, device, sampling, &v->draft, reads, error));
     GUMBEL_FORWARD(read_proposal(call, device, rows, reads, error));
     v->counted_end = counted_end(p);
-    if (call->proposed && counted_end(&call->by.draft) < v->counted_end)
-        v->counted_end = counted_end(&call->by.draft);
+    if (call->has_proposal && counted_end(&call->proposal.draft) < v->counted_end)
+        v->counted_end = counted_end(&call->proposal.draft);
     v->slots = p->sampling.slots;
     v->position = p->sampling.position;
     v->live_rows = p->sampling.live_rows;
@@ -194,126 +200,132 @@ static gumbel_status read_call(verify_call *call, const gumbel_device *device,
     p->mask_by_row = (p->request & GUMBEL_REQUEST_MASK) != 0;
     p->position_by_row = 1;
     p->with_path = p->request & GUMBEL_REQUEST_PENALTIES && v->draft.max_nodes > 1;
-    gumbel_output wanted = v->drawn;
-    if (!call->weighs && !wanted.logprobs)
-        wanted.logprobs = v->verified.logprobs;
-    /* A row that was processed does not say what is wrong with it: its draw does. */
-    call->by.drawn = v->verified.rows || gumbel_proposal_whole(p).request;
-    p->request |= gumbel_output_request(&wanted);
-    if (call->by.listed > 0)
+    gumbel_output requested = v->drawn;
+    if (!call->rules_on_device && !requested.logprobs)
+        requested.logprobs = v->verified.logprobs;
+    /* The draw reports the status of a row; processing a row does not. */
+    call->proposal.drawn = v->verified.rows || gumbel_proposal_processed(p).request;
+    p->request |= gumbel_output_request(&requested);
+    if (call->proposal.num_best > 0)
         p->request |= GUMBEL_REQUEST_BEST;
-    p->with_mass = wanted.lse || wanted.logprobs;
-    return gumbel_call_served(device, p, error);
+    p->with_mass = requested.lse || requested.logprobs;
+    return gumbel_check_supported(device, p, error);
 }
 
-/* Lay the workspace out; what is left of it begins at `used`. */
-static void lay_out(verify_call *call, void *workspace, size_t *used)
+/* Carves the workspace and sets the arrays of the call; the draw's workspace begins at `used`. */
+static void carve_call(verify_call *call, void *workspace, size_t *used)
 {
     gumbel_cursor cursor = {workspace, 0};
     gumbel_problem *p = &call->draw;
     const gumbel_draft_rows *of_row = &call->v.of_row;
-    carve(&cursor, call);
+    carve_verification(&cursor, call);
     p->sampling.slots.of_row = of_row->slot;
     p->sampling.position = (gumbel_row_u64){of_row->position, 1};
     p->list_of_row = of_row->request;
     p->path = (gumbel_token_lists){.offsets = of_row->path_offsets, .ids = of_row->path_ids};
-    if (call->proposed)
+    if (call->has_proposal)
         carve_proposal(&cursor, call);
     *used = cursor.used;
 }
 
-/* Make *most no less than what a draw takes. */
-static gumbel_status count_draw(const gumbel_device *device, const gumbel_problem *p, uint32_t more,
-                                size_t *most, gumbel_error *error)
+/* Plans a draw, and raises *most to the bytes of its workspace. */
+static gumbel_status count_draw(const gumbel_device *device, const gumbel_problem *p,
+                                uint64_t purpose, gumbel_plan *plan, size_t *most,
+                                gumbel_error *error)
 {
-    size_t bytes;
-    GUMBEL_FORWARD(gumbel_call_size(device, p, more, &bytes, error));
-    *most = bytes > *most ? bytes : *most;
+    GUMBEL_FORWARD(gumbel_plan_call(device, p, purpose, plan, error));
+    *most = plan->workspace_bytes > *most ? plan->workspace_bytes : *most;
     return GUMBEL_OK;
 }
 
-/* What scoring and reading a model's rows takes. */
+/* Counts the workspace that the host's rules need to score and read a model's rows. */
 static gumbel_status count_scores(const gumbel_device *device, const gumbel_problem *problem,
                                   int32_t scored, size_t *most, gumbel_error *error)
 {
+    gumbel_plan plan;
     gumbel_problem p = gumbel_proposal_scored(problem, scored);
-    GUMBEL_FORWARD(gumbel_call_served(device, &p, error));
-    GUMBEL_FORWARD(count_draw(device, &p, 0, most, error));
+    GUMBEL_FORWARD(gumbel_check_supported(device, &p, error));
+    GUMBEL_FORWARD(count_draw(device, &p, 0, &plan, most, error));
     p = gumbel_problem_slice(problem, 0, 1);
     if (p.hidden_size > 0) {
         p = gumbel_proposal_scored(&p, GUMBEL_PROPOSAL_CHUNK);
-        return count_draw(device, &p, 0, most, error);
+        return count_draw(device, &p, 0, &plan, most, error);
     }
-    p = gumbel_proposal_whole(&p);
-    return count_draw(device, &p, GUMBEL_NEED_ROWS, most, error);
+    p = gumbel_proposal_processed(&p);
+    return count_draw(device, &p, GUMBEL_CAPABILITY_ROWS, &plan, most, error);
 }
 
-/* What storing and processing a model's rows takes where kernels weigh them. */
+/* Counts the workspace that the device's rules need to store and process a model's rows. */
 static gumbel_status count_rows(const gumbel_device *device, const gumbel_problem *problem,
                                 size_t *most, gumbel_error *error)
 {
+    gumbel_plan plan;
     gumbel_problem p = gumbel_proposal_product(problem);
     if (p.hidden_size > 0)
-        GUMBEL_FORWARD(count_draw(device, &p, GUMBEL_NEED_PRODUCT, most, error));
-    p = gumbel_proposal_whole(problem);
-    GUMBEL_FORWARD(gumbel_call_served(device, &p, error));
+        GUMBEL_FORWARD(count_draw(device, &p, GUMBEL_CAPABILITY_PRODUCT, &plan, most, error));
+    p = gumbel_proposal_processed(problem);
+    GUMBEL_FORWARD(gumbel_check_supported(device, &p, error));
     p = gumbel_proposal_stored(&p, NULL, gumbel_proposal_stride(&p));
-    return p.request ? count_draw(device, &p, GUMBEL_NEED_ROWS, most, error) : GUMBEL_OK;
+    return p.request ? count_draw(device, &p, GUMBEL_CAPABILITY_ROWS, &plan, most, error)
+                     : GUMBEL_OK;
 }
 
-/* What a rule but COUPLED takes of the workspace while a draw is not on its way. */
+/* Counts the workspace of REJECTION and BLOCK outside the target's draw. */
 static gumbel_status count_proposal(const gumbel_device *device, const verify_call *call,
                                     size_t *most, gumbel_error *error)
 {
-    const gumbel_proposal *by = &call->by;
-    if (call->reads) {
-        GUMBEL_FORWARD(count_scores(device, &by->target, 1 + by->listed, most, error));
-        return count_scores(device, &by->draft, 1 + by->listed, most, error);
+    const gumbel_proposal *proposal = &call->proposal;
+    if (call->rules_on_host) {
+        const int32_t scored = 1 + proposal->num_best;
+        GUMBEL_FORWARD(count_scores(device, &proposal->target, scored, most, error));
+        return count_scores(device, &proposal->draft, scored, most, error);
     }
-    size_t weighing = device->backend->weighing_size(device, &call->v, by);
-    *most = weighing > *most ? weighing : *most;
-    GUMBEL_FORWARD(count_rows(device, &by->target, most, error));
-    return by->dots ? GUMBEL_OK : count_rows(device, &by->draft, most, error);
+    size_t rule = device->backend->rule_workspace_size(device, &call->v, proposal);
+    *most = rule > *most ? rule : *most;
+    GUMBEL_FORWARD(count_rows(device, &proposal->target, most, error));
+    return proposal->dots ? GUMBEL_OK : count_rows(device, &proposal->draft, most, error);
 }
 
-/* What the target's draw takes: from rows that are stored where kernels weigh these. */
+/* Plans the target's draw; with rules on the device it reads stored logits. */
 static gumbel_status count_target(const gumbel_device *device, const verify_call *call,
-                                  size_t *most, gumbel_error *error)
+                                  gumbel_plan *plan, size_t *most, gumbel_error *error)
 {
     gumbel_problem p = call->draw;
-    if (call->weighs && !call->by.drawn)
+    if (call->rules_on_device && !call->proposal.drawn)
         return GUMBEL_OK;
-    if (call->weighs)
+    if (call->rules_on_device)
         p = gumbel_proposal_stored(&p, NULL, gumbel_proposal_stride(&p));
-    return count_draw(device, &p, 0, most, error);
+    return count_draw(device, &p, 0, plan, most, error);
 }
 
-static gumbel_status size_of_call(const gumbel_device *device, const verify_call *read,
-                                  size_t *bytes, gumbel_error *error)
+/* Plans the call's draw and counts the whole workspace. */
+static gumbel_status plan_verification(const gumbel_device *device, const verify_call *read,
+                                       gumbel_plan *plan, size_t *bytes, gumbel_error *error)
 {
     verify_call call = *read;
     size_t used, draw = 0;
     *bytes = 0;
     if (call.v.draft.requests == 0)
         return GUMBEL_OK;
-    lay_out(&call, NULL, &used);
-    GUMBEL_FORWARD(count_target(device, &call, &draw, error));
-    if (call.proposed && call.v.rows > 0)
+    carve_call(&call, NULL, &used);
+    GUMBEL_FORWARD(count_target(device, &call, plan, &draw, error));
+    if (call.has_proposal && call.v.rows > 0)
         GUMBEL_FORWARD(count_proposal(device, &call, &draw, error));
     GUMBEL_REFUSE_IF(used == SIZE_MAX || __builtin_add_overflow(used, draw, bytes), error, "draft",
-                     "so many rows and nodes are larger than any memory");
+                     "%" PRId64 " rows of up to %d nodes are larger than any memory", call.v.rows,
+                     (int)call.v.draft.max_nodes);
     return GUMBEL_OK;
 }
 
-/* Expand, draw, accept. */
-static gumbel_status run(gumbel_device *device, verify_call *call, void *workspace,
-                         gumbel_error *error)
+/* Expands the rows, draws them, and accepts drafts. */
+static gumbel_status run_verification(gumbel_device *device, verify_call *call, void *workspace,
+                                      gumbel_error *error)
 {
     const gumbel_backend *backend = device->backend;
     const gumbel_verification *v = &call->v;
     const gumbel_problem *p = &call->draw;
-    const gumbel_proposal *by = call->proposed && v->rows > 0 ? &call->by : NULL;
-    call->by.workspace = workspace;
+    const gumbel_proposal *proposal = call->has_proposal && v->rows > 0 ? &call->proposal : NULL;
+    call->proposal.workspace = workspace;
     if (v->rows > 0) {
         GUMBEL_ASSERT(v->drawn.tokens && v->drawn.status);
         GUMBEL_ASSERT(p->batch == v->rows && p->sampling.slots.of_row == v->of_row.slot);
@@ -322,32 +334,32 @@ static gumbel_status run(gumbel_device *device, verify_call *call, void *workspa
         if (backend->host_memory)
             gumbel_drafts_expand(v);
         else
-            GUMBEL_FORWARD(backend->expand_drafts(device, p->stream, v, by, error));
-        if (by && call->weighs)
-            GUMBEL_FORWARD(gumbel_proposal_queue(by, device, p, v, error));
+            GUMBEL_FORWARD(backend->expand_drafts(device, p->stream, v, proposal, error));
+        if (proposal && call->rules_on_device)
+            GUMBEL_FORWARD(gumbel_proposal_queue(proposal, device, p, v, error));
         else
-            GUMBEL_FORWARD(backend->sample(device, p, &v->drawn, workspace, error));
+            GUMBEL_FORWARD(backend->sample(device, p, &call->plan, &v->drawn, workspace, error));
     }
-    return backend->host_memory ? gumbel_drafts_accept(v, by, device, call->nodes, error)
-                                : backend->accept_drafts(device, p->stream, v, by, error);
+    return backend->host_memory ? gumbel_drafts_accept(v, proposal, device, call->nodes, error)
+                                : backend->accept_drafts(device, p->stream, v, proposal, error);
 }
 
-/* The common end of both calls. */
-static gumbel_status verify(gumbel_device *device, verify_call *call,
-                            const gumbel_sampling *sampling, const gumbel_draft *draft,
-                            const gumbel_verified *verified, void *workspace,
-                            size_t workspace_bytes, gumbel_error *error)
+/* Validates, plans and runs either call. */
+static gumbel_status verify_drafts(gumbel_device *device, verify_call *call,
+                                   const gumbel_sampling *sampling, const gumbel_draft *draft,
+                                   const gumbel_verified *verified, void *workspace,
+                                   size_t workspace_bytes, gumbel_error *error)
 {
     size_t needed, used;
     GUMBEL_FORWARD(read_call(call, device, sampling, draft, verified, 1, error));
-    GUMBEL_FORWARD(size_of_call(device, call, &needed, error));
+    GUMBEL_FORWARD(plan_verification(device, call, &call->plan, &needed, error));
     GUMBEL_FORWARD(gumbel_check_workspace(workspace, workspace_bytes, needed,
                                           "gumbel_verify_workspace_size()", error));
     if (call->v.draft.requests == 0)
         return GUMBEL_OK;
-    lay_out(call, workspace, &used);
+    carve_call(call, workspace, &used);
     GUMBEL_ASSERT(used <= needed);
-    return run(device, call, (char *)workspace + used, error);
+    return run_verification(device, call, (char *)workspace + used, error);
 }
 
 gumbel_status gumbel_verify(gumbel_device *device, void *stream, const gumbel_head *head,
@@ -355,11 +367,12 @@ gumbel_status gumbel_verify(gumbel_device *device, void *stream, const gumbel_he
                             const gumbel_verified *verified, void *workspace,
                             size_t workspace_bytes, gumbel_error *error)
 {
-    verify_call call = {.proposed = 0};
+    verify_call call = {.has_proposal = 0};
     GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
     GUMBEL_FORWARD(gumbel_read_head(&call.draw, device->backend->screen_layout, head, NULL, error));
     call.draw.stream = stream;
-    return verify(device, &call, sampling, draft, verified, workspace, workspace_bytes, error);
+    return verify_drafts(device, &call, sampling, draft, verified, workspace, workspace_bytes,
+                         error);
 }
 
 gumbel_status gumbel_verify_logits(gumbel_device *device, void *stream, const gumbel_logits *logits,
@@ -367,11 +380,12 @@ gumbel_status gumbel_verify_logits(gumbel_device *device, void *stream, const gu
                                    const gumbel_verified *verified, void *workspace,
                                    size_t workspace_bytes, gumbel_error *error)
 {
-    verify_call call = {.proposed = 0};
+    verify_call call = {.has_proposal = 0};
     GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
     GUMBEL_FORWARD(gumbel_read_logits(&call.draw, logits, NULL, error));
     call.draw.stream = stream;
-    return verify(device, &call, sampling, draft, verified, workspace, workspace_bytes, error);
+    return verify_drafts(device, &call, sampling, draft, verified, workspace, workspace_bytes,
+                         error);
 }
 
 gumbel_status gumbel_verify_workspace_size(const gumbel_device *device, const gumbel_head *head,
@@ -381,7 +395,7 @@ gumbel_status gumbel_verify_workspace_size(const gumbel_device *device, const gu
                                            const gumbel_verified *verified, size_t *bytes,
                                            gumbel_error *error)
 {
-    verify_call call = {.proposed = 0};
+    verify_call call = {.has_proposal = 0};
     GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
     GUMBEL_REFUSE_IF(!bytes, error, "bytes", "bytes is NULL");
     GUMBEL_REFUSE_IF(!head == !logits, error, "head", "one of head and logits must be given");
@@ -389,5 +403,5 @@ gumbel_status gumbel_verify_workspace_size(const gumbel_device *device, const gu
         head ? gumbel_read_head(&call.draw, device->backend->screen_layout, head, NULL, error)
              : gumbel_read_logits(&call.draw, logits, NULL, error));
     GUMBEL_FORWARD(read_call(&call, device, sampling, draft, verified, 0, error));
-    return size_of_call(device, &call, bytes, error);
+    return plan_verification(device, &call, &call.plan, bytes, error);
 }

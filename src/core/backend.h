@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a backend offers to the public entry points. They validate; a backend may assert.
+ * The table of functions that a backend gives to the public entry points. Entry points validate;
+ * backends assert. If the host cannot read a backend's memory, row parameters and lists reach the
+ * backend unchecked.
  *
- * A backend whose memory the host cannot read has its row parameters and lists unchecked.
- *
- * What a call asks for beyond plain sampling are the bits of problem->request. A call with a bit
- * that `serves` lacks is refused by the field's name before a backend sees it, so a new bit there
- * is all that a backend needs to begin to offer a thing. `more` are needs (rung.h) that a problem
- * does not show: what the call is made for.
+ * problem->request holds what a call requests beyond plain sampling. The entry points reject a call
+ * with a bit that `supports` lacks and name its field, so a new bit reaches a backend only after
+ * its table lists the bit.
  */
 #ifndef GUMBEL_CORE_BACKEND_H
 #define GUMBEL_CORE_BACKEND_H
@@ -20,141 +19,161 @@
 typedef struct gumbel_verification gumbel_verification; /* drafts/draft_rows.h */
 typedef struct gumbel_proposal gumbel_proposal;         /* drafts/proposal.h */
 
-/* Summaries and where what they come to goes. */
+/* Summaries, and the outputs or summaries that they are merged into. */
 typedef struct gumbel_finish_call {
     const gumbel_summary *summaries; /* [parts, batch, num_samples] */
     int32_t parts;
     int64_t batch;
     int32_t num_samples;
-    gumbel_summary *merged;      /* [batch, num_samples]: merged into; NULL: outputs are written */
-    const gumbel_output *output; /* in full length */
+    gumbel_summary *merged;      /* [batch, num_samples]; NULL: outputs are written instead */
+    const gumbel_output *output; /* all fields of this version */
 } gumbel_finish_call;
 
-/* Parts of a vocabulary drawn by their log-masses (gumbel/dist.h), or one added to a stream. */
+/* Parts of a vocabulary drawn by their log-masses (gumbel/dist.h), or one part added to a stream.
+ */
 typedef struct gumbel_parts_call {
-    const gumbel_problem *problem; /* batch, stream, sampling with its domain */
-    int32_t parts;                 /* how many; in a stream its number */
-    const float *log_masses;       /* [parts, B] */
-    const int32_t *tokens;         /* [parts, B, S] */
-    int32_t *drawn, *which;        /* [B, S] */
-    float *lse;                    /* [B], as the next one may be NULL, and `which` */
-    int32_t *status;
+    const gumbel_problem *problem;    /* batch, stream, sampling with its domain */
+    int32_t parts;                    /* their number; of a stream the index of the part */
+    const float *log_masses;          /* [parts, B] */
+    const int32_t *tokens;            /* [parts, B, S] */
+    int32_t *drawn, *which;           /* [B, S]; `which` may be NULL */
+    float *lse;                       /* [B] or NULL */
+    int32_t *status;                  /* [B] or NULL */
     struct gumbel_stream_draw *draws; /* [B, S] of a stream, or NULL */
 } gumbel_parts_call;
 
-/* Rows that are split over ranks, and drawn from by the first tokens of each rank's part. */
-typedef struct gumbel_listing {
-    const gumbel_problem *rows;  /* this rank's, which nothing edits: a head, or y as logits */
-    const gumbel_problem *whole; /* of a request truncation, ranks and kept counts */
+/* A draw from rows that are sharded over ranks, by the first GUMBEL_RANK_TOP tokens of each. */
+typedef struct gumbel_top64_call {
+    const gumbel_problem *rows;  /* this rank's, without edits: a head, or y as logits */
+    const gumbel_problem *whole; /* its request: truncation, ranks and kept counts apply */
     const gumbel_output *output; /* of the whole */
-    /* What this rank says: [B] is a row's status, behind it are [B, GUMBEL_RANK_TOP] ids, -1
-     * where there are none, and as many values. */
-    uint32_t *said;
-    /* [B, V] at `stride`, where a head's logits are stored, as edit() would: of a row what can
-     * matter to it, and of one that is left all, -inf for what cannot. */
-    float *own;
+    /* This rank's candidates: [B] row status, [B, GUMBEL_RANK_TOP] ids, -1 after the last, and as
+     * many values. */
+    uint32_t *candidates;
+    /* [B, V] at `stride`, as store_edited() writes them: logits that may win, all logits of an
+     * unresolved row, -inf elsewhere. */
+    float *logits;
     int64_t stride;
     void *workspace;
-    int32_t *left; /* [B + 1]: 1 where lists do not tell a row, and 0 follows */
-} gumbel_listing;
+    int32_t *unresolved; /* [B + 1]: 1 for a row that the candidates do not determine; then a 0 */
+} gumbel_top64_call;
 
-/* What a device has that ranks on GPUs draw by. Each queues its work, unless it says otherwise. */
+/* Operations of devices on which ranks draw. Each queues its work on a stream, unless its
+ * comment begins with "Synchronous". */
 typedef struct gumbel_rank_calls {
-    /* Fill rows [B, V] at `stride`, an even one, with y: what z is before the temperature. Of a
-     * request only GUMBEL_REQUEST_TRANSFORMS. Tokens that do not count are not written. batch > 0;
+    /* Writes y, the value of z before the temperature, to rows [B, V] at `stride`, an even number.
+     * The request holds GUMBEL_REQUEST_TRANSFORMS only. Padding tokens are not written. batch > 0;
      * the workspace is that of a part, and of a head's product. */
-    gumbel_status (*edit)(gumbel_device *device, const gumbel_problem *problem, float *rows,
-                          int64_t stride, void *workspace, gumbel_error *error);
-    /* At once: make what errands are asked for by, as the host and as the device reach it; free
-     * it. */
-    gumbel_status (*make_errand)(gumbel_device *device, gumbel_host_collective **here,
-                                 gumbel_host_collective **there, gumbel_error *error);
-    void (*free_errand)(gumbel_device *device, gumbel_host_collective *here);
-    /* Put this rank's chosen rows, where there are any, in its place among those gathered, and wait
-     * until the errand is done; lay gathered rows side by side. */
-    gumbel_status (*ask)(gumbel_device *device, void *stream, const gumbel_gathered_rows *rows,
-                         gumbel_error *error);
-    gumbel_status (*lay)(gumbel_device *device, void *stream, const gumbel_gathered_rows *rows,
-                         gumbel_error *error);
-    /* At once: make a mailbox for peers->words of each of peers->ranks, unless mailboxes[rank] is
-     * there, and a card that says where it is; reach those of all other ranks by their cards; let
-     * them go and free what is owned, of peers that may be half made. */
-    gumbel_status (*make)(gumbel_device *device, gumbel_peers *peers, gumbel_peer_handle *card,
-                          gumbel_error *error);
-    gumbel_status (*join)(gumbel_device *device, gumbel_peers *peers,
-                          const gumbel_peer_handle *cards, gumbel_error *error);
-    void (*part)(gumbel_device *device, gumbel_peers *peers);
-    /* At once: whether all that is queued on a stream is done, 0 or 1. */
-    gumbel_status (*look)(gumbel_device *device, void *stream, int *done, gumbel_error *error);
-    /* Exchange with peers: a draw's summaries, merged over all ranks and written out as finish()
-     * does; rows. */
-    gumbel_status (*exchange)(gumbel_device *device, void *stream, const gumbel_peers *peers,
-                              const gumbel_finish_call *call, gumbel_error *error);
+    gumbel_status (*store_edited)(gumbel_device *device, const gumbel_problem *problem, float *rows,
+                                  int64_t stride, void *workspace, gumbel_error *error);
+    /* Synchronous: creates or frees the request block of host collectives, at its host address
+     * `here` and its device address `there`. */
+    gumbel_status (*create_host_collective)(gumbel_device *device, gumbel_host_collective **here,
+                                            gumbel_host_collective **there, gumbel_error *error);
+    void (*free_host_collective)(gumbel_device *device, gumbel_host_collective *here);
+    /* Copies this rank's chosen rows, if there are any, to its place in `gathered`, requests the
+     * host collective and waits for it. */
+    gumbel_status (*request_rows)(gumbel_device *device, void *stream,
+                                  const gumbel_gathered_rows *rows, gumbel_error *error);
+    /* Scatters gathered rows into whole rows. */
+    gumbel_status (*scatter_rows)(gumbel_device *device, void *stream,
+                                  const gumbel_gathered_rows *rows, gumbel_error *error);
+    /* Synchronous: creates this rank's buffer for peers->words of each of peers->ranks, unless
+     * buffers[rank] is set, and its handle; maps the buffers of all other ranks by their handles;
+     * unmaps them and frees an owned buffer, also of peers that are partly created. */
+    gumbel_status (*create_peers)(gumbel_device *device, gumbel_peers *peers,
+                                  gumbel_peer_handle *handle, gumbel_error *error);
+    gumbel_status (*connect_peers)(gumbel_device *device, gumbel_peers *peers,
+                                   const gumbel_peer_handle *handles, gumbel_error *error);
+    void (*release_peers)(gumbel_device *device, gumbel_peers *peers);
+    /* Synchronous: sets *done to whether all work queued on the stream is complete. */
+    gumbel_status (*poll_stream)(gumbel_device *device, void *stream, int *done,
+                                 gumbel_error *error);
+    /* Exchange with peers: summaries of a draw, merged over all ranks and written as finish() does;
+     * rows. */
+    gumbel_status (*exchange_summaries)(gumbel_device *device, void *stream,
+                                        const gumbel_peers *peers, const gumbel_finish_call *call,
+                                        gumbel_error *error);
     gumbel_status (*exchange_rows)(gumbel_device *device, void *stream, const gumbel_peers *peers,
                                    const gumbel_peer_rows *rows, gumbel_error *error);
-    /* Bytes of workspace that lists take. */
-    gumbel_status (*list_size)(const gumbel_device *device, const gumbel_problem *rows,
-                               size_t *bytes, gumbel_error *error);
-    /* Say the first tokens of each row. */
-    gumbel_status (*list)(gumbel_device *device, const gumbel_listing *l, gumbel_error *error);
-    /* Behind that, draw by what all ranks said, each at `stride` words. */
-    gumbel_status (*draw_listed)(gumbel_device *device, const gumbel_listing *l,
-                                 const uint32_t *said, int64_t stride, int32_t ranks,
-                                 gumbel_error *error);
-    /* Both where peers tell each other what they say, batch * GUMBEL_RANK_WORDS words of a mailbox;
-     * batch <= GUMBEL_PEERS_TOP64_ROWS. */
-    gumbel_status (*tell_listed)(gumbel_device *device, const gumbel_listing *l,
-                                 const gumbel_peers *peers, gumbel_error *error);
-    /* sample() of rows of which there mostly are none: sampling.live_rows says how many. It takes
-     * no more of the workspace. */
-    gumbel_status (*draw_left)(gumbel_device *device, const gumbel_problem *problem,
-                               const gumbel_output *output, void *workspace, gumbel_error *error);
-    /* Put the first *count rows of outputs [B, S] in their places: row i in that of list[i]. */
-    gumbel_status (*spread)(gumbel_device *device, void *stream, const gumbel_output *from,
-                            const gumbel_output *to, int64_t batch, int32_t num_samples,
-                            const int32_t *list, const int32_t *count, gumbel_error *error);
+    /* Bytes of workspace of find_top64(). */
+    gumbel_status (*top64_size)(const gumbel_device *device, const gumbel_problem *rows,
+                                size_t *bytes, gumbel_error *error);
+    /* Writes this rank's candidates. */
+    gumbel_status (*find_top64)(gumbel_device *device, const gumbel_top64_call *call,
+                                gumbel_error *error);
+    /* After find_top64(): draws by the candidates of all ranks, each `stride` words after the
+     * previous rank's. */
+    gumbel_status (*draw_top64)(gumbel_device *device, const gumbel_top64_call *call,
+                                const uint32_t *candidates, int64_t stride, int32_t ranks,
+                                gumbel_error *error);
+    /* find_top64() and draw_top64() in one launch, by an exchange with peers of
+     * batch * GUMBEL_RANK_WORDS words; batch <= GUMBEL_PEERS_TOP64_ROWS. */
+    gumbel_status (*exchange_top64)(gumbel_device *device, const gumbel_top64_call *call,
+                                    const gumbel_peers *peers, gumbel_error *error);
+    /* sample() of the rows that are unresolved, mostly none; sampling.live_rows holds their number.
+     * The workspace is that of sample(). */
+    gumbel_status (*draw_unresolved)(gumbel_device *device, const gumbel_problem *problem,
+                                     const gumbel_output *output, void *workspace,
+                                     gumbel_error *error);
+    /* Scatters the first *count rows of outputs [B, S]: row i to row list[i]. */
+    gumbel_status (*scatter_outputs)(gumbel_device *device, void *stream, const gumbel_output *from,
+                                     const gumbel_output *to, int64_t batch, int32_t num_samples,
+                                     const int32_t *list, const int32_t *count,
+                                     gumbel_error *error);
     /* batch > 0. */
     gumbel_status (*draw_parts)(gumbel_device *device, const gumbel_parts_call *call,
                                 gumbel_error *error);
 } gumbel_rank_calls;
 
 typedef struct gumbel_backend {
-    /* The token behind the last that counts, of the whole vocabulary where a problem has a part of
-     * it; NULL: the problem's own. */
-    int64_t (*whole_end)(const gumbel_device *device, const gumbel_problem *problem);
-    uint32_t serves; /* gumbel_request bits */
+    /* One past the last id that is not padding, of the whole vocabulary if a problem holds a shard;
+     * NULL: problem->end_token. */
+    int64_t (*vocabulary_end)(const gumbel_device *device, const gumbel_problem *problem);
+    uint32_t supports; /* gumbel_request bits */
     void (*close)(gumbel_device *device);
     void (*describe)(const gumbel_device *device, gumbel_device_info *info);
-    int host_memory; /* all data are the host's to read */
-    /* Bytes of workspace that any call within the limits has enough with; SIZE_MAX where they
-     * cannot be counted. */
-    size_t (*most)(const gumbel_device *device, const gumbel_limits *limits);
-    /* Bytes that a call on this problem takes, batch > 0; SIZE_MAX as above. */
-    gumbel_status (*call_size)(const gumbel_device *device, const gumbel_problem *problem,
-                               uint32_t more, size_t *bytes, gumbel_error *error);
-    /* What would serve a draw of this problem, and why not the rungs before. */
+    int host_memory; /* the host can read all data */
+    /* Bytes of workspace sufficient for every call within the limits; SIZE_MAX on overflow. */
+    size_t (*max_workspace_size)(const gumbel_device *device, const gumbel_limits *limits);
+    /* Plans a call: its rungs and workspace. `purpose` holds the capabilities that the problem does
+     * not show: 0 for sample(), else PART, ROWS or PRODUCT. batch > 0. */
+    gumbel_status (*plan)(const gumbel_device *device, const gumbel_problem *problem,
+                          uint64_t purpose, gumbel_plan *plan, gumbel_error *error);
+    /* Describes the rungs that a draw of this problem uses, and why those before do not serve it.
+     */
     gumbel_status (*explain)(const gumbel_device *device, const gumbel_problem *problem,
                              gumbel_text *text, gumbel_error *error);
-    /* Fill summaries [B, S]; without masses, with_mass 0, these are those of no token. Of a request
-     * only GUMBEL_REQUEST_TRANSFORMS. */
-    gumbel_status (*partial)(gumbel_device *device, const gumbel_problem *problem,
-                             gumbel_summary *summaries, void *workspace, gumbel_error *error);
-    /* Fill the outputs. */
+
+    /* Calls with a `plan` run the plan of the same problem and purpose; NULL: they plan it. */
+
+    /* Fills summaries [B, S]; without with_mass, their masses are 0. The request holds
+     * GUMBEL_REQUEST_TRANSFORMS only. Purpose PART. */
+    gumbel_status (*draw_partial)(gumbel_device *device, const gumbel_problem *problem,
+                                  const gumbel_plan *plan, gumbel_summary *summaries,
+                                  void *workspace, gumbel_error *error);
+    /* Draws, and fills the outputs. */
     gumbel_status (*sample)(gumbel_device *device, const gumbel_problem *problem,
-                            const gumbel_output *output, void *workspace, gumbel_error *error);
-    /* Fill processed [B, V] at `stride`: z, -inf for what cannot be drawn. From logits, on a CPU
-     * from a head, too; batch > 0; `processed` may be the logits. */
-    gumbel_status (*process)(gumbel_device *device, const gumbel_problem *problem, float *processed,
-                             int64_t stride, void *workspace, gumbel_error *error);
-    /* Fill rows [B, V] at `stride`, an even one, with logits l, a head's bias in them, of a problem
-     * that asks for nothing: of a head, on a CPU of logits, too. batch > 0. */
-    gumbel_status (*store)(gumbel_device *device, const gumbel_problem *problem, float *rows,
-                           int64_t stride, void *workspace, gumbel_error *error);
-    /* Fill probabilities [B, V] likewise. */
-    gumbel_status (*softmax)(gumbel_device *device, const gumbel_problem *problem,
-                             float *probabilities, int64_t stride, void *workspace,
-                             gumbel_error *error);
-    /* Forget rows [0, batch) and count lists; count more tokens of a row. batch > 0. */
+                            const gumbel_plan *plan, const gumbel_output *output, void *workspace,
+                            gumbel_error *error);
+    /* Writes z to processed [B, V] at `stride`, -inf for tokens that cannot be drawn. From logits;
+     * on a CPU from a head, too. batch > 0; `processed` may be the logits. Purpose ROWS. */
+    gumbel_status (*store_processed)(gumbel_device *device, const gumbel_problem *problem,
+                                     const gumbel_plan *plan, float *processed, int64_t stride,
+                                     void *workspace, gumbel_error *error);
+    /* Writes softmax(z) to probabilities [B, V] at `stride`, as store_processed(). */
+    gumbel_status (*store_probabilities)(gumbel_device *device, const gumbel_problem *problem,
+                                         const gumbel_plan *plan, float *probabilities,
+                                         int64_t stride, void *workspace, gumbel_error *error);
+    /* Computes every tile of logits and discards it. Purpose PRODUCT. */
+    gumbel_status (*multiply)(gumbel_device *device, const gumbel_problem *problem,
+                              const gumbel_plan *plan, void *workspace, gumbel_error *error);
+
+    /* Writes logits l, with a head's bias, to rows [B, V] at `stride`, an even number, of a problem
+     * without requests: of a head, on a CPU of logits, too. batch > 0. */
+    gumbel_status (*store_logits)(gumbel_device *device, const gumbel_problem *problem, float *rows,
+                                  int64_t stride, void *workspace, gumbel_error *error);
+    /* Clears rows [0, batch) of a history and counts lists; counts more tokens. batch > 0. */
     gumbel_status (*history_start)(gumbel_device *device, void *stream,
                                    const gumbel_history *history, int64_t batch,
                                    const gumbel_slots *slots, const gumbel_token_lists *prompts,
@@ -164,56 +183,54 @@ typedef struct gumbel_backend {
                                     const gumbel_slots *slots, const int32_t *tokens,
                                     int64_t token_stride, const int32_t *counts,
                                     gumbel_error *error);
-    /* Fill noise [B, S, V] of a problem that has no tensors, only a batch and a range. */
-    gumbel_status (*noise)(gumbel_device *device, const gumbel_problem *problem, float *noise,
-                           int64_t noise_stride, gumbel_error *error);
-    /* Store tokens and move positions on. batch > 0. */
+    /* Fills noise [B, S, V] of a problem without tensors: its batch and range. */
+    gumbel_status (*store_noise)(gumbel_device *device, const gumbel_problem *problem, float *noise,
+                                 int64_t noise_stride, gumbel_error *error);
+    /* Stores tokens and increments positions. batch > 0. */
     gumbel_status (*advance)(gumbel_device *device, void *stream, const gumbel_step *step,
                              gumbel_error *error);
-    /* Merge summaries [parts, B, S] in the device's memory into outputs, or into summaries [B, S],
-     * one of the two; NULL where host_memory is 1. batch > 0. */
+    /* Merges summaries [parts, B, S] in device memory into outputs or into summaries [B, S]. NULL
+     * if host_memory is 1. batch > 0. */
     gumbel_status (*finish)(gumbel_device *device, void *stream, const gumbel_finish_call *call,
                             gumbel_error *error);
-    /* Write what each row of a verification is, before its draw; behind it, walk and write what is
-     * emitted. `by` is what drew the drafts, NULL for COUPLED. NULL where host_memory is 1.
-     * rows > 0; requests > 0. */
+    /* Before a verification's draw: expands each row's request, slot and position. After it: walks
+     * and writes the emitted tokens. `proposal` drew the drafts; NULL for COUPLED. NULL if
+     * host_memory is 1. rows > 0; requests > 0. */
     gumbel_status (*expand_drafts)(gumbel_device *device, void *stream,
                                    const gumbel_verification *verification,
-                                   const gumbel_proposal *by, gumbel_error *error);
+                                   const gumbel_proposal *proposal, gumbel_error *error);
     gumbel_status (*accept_drafts)(gumbel_device *device, void *stream,
                                    const gumbel_verification *verification,
-                                   const gumbel_proposal *by, gumbel_error *error);
-    /* Bytes of workspace in which accept_drafts() weighs the drafts of a rule but COUPLED.
-     * rows > 0; NULL where host_memory is 1. */
-    size_t (*weighing_size)(const gumbel_device *device, const gumbel_verification *verification,
-                            const gumbel_proposal *by);
-    const gumbel_rank_calls *ranks; /* NULL where host_memory is 1 */
-    /* Make the screen of the problem's weights [V, D] in `screen`; NULL: none serves here. */
+                                   const gumbel_proposal *proposal, gumbel_error *error);
+    /* Bytes of workspace of accept_drafts() for REJECTION and BLOCK. NULL if host_memory is 1.
+     * rows > 0. */
+    size_t (*rule_workspace_size)(const gumbel_device *device,
+                                  const gumbel_verification *verification,
+                                  const gumbel_proposal *proposal);
+    const gumbel_rank_calls *ranks; /* NULL if host_memory is 1 */
+    /* Writes the screen of the problem's weights [V, D] to `screen`; NULL: not supported. */
     gumbel_screen_layout screen_layout;
     gumbel_status (*screen_prepare)(gumbel_device *device, const gumbel_problem *problem,
                                     void *screen, gumbel_error *error);
-    /* Refuse problem->screen where a bound does not hold of the weights as they are now. */
+    /* Returns an error if a bound of problem->screen does not hold of the present weights. */
     gumbel_status (*screen_verify)(gumbel_device *device, const gumbel_problem *problem,
                                    gumbel_error *error);
-    /* Compute every tile of logits and drop it. */
-    gumbel_status (*multiply)(gumbel_device *device, const gumbel_problem *problem, void *workspace,
-                              gumbel_error *error);
 } gumbel_backend;
 
-/* Whether y, what z is before the temperature, may differ from the logits. */
+/* Whether y, the value of z before the temperature, may differ from the logits. */
 static inline int gumbel_problem_edits(const gumbel_problem *p)
 {
     return (p->request & GUMBEL_REQUEST_TRANSFORMS) || p->scale != 1.0f || p->soft_cap > 0.0f;
 }
 
-/* Assert what backends rely on in a problem whose memory they read. */
+/* Asserts the invariants of a problem whose memory backends read. */
 #ifdef GUMBEL_ASSERTIONS
 void gumbel_problem_assert(const gumbel_problem *problem);
 #else
 static inline void gumbel_problem_assert(const gumbel_problem *problem) { (void)problem; }
 #endif
 
-/* Every backend's device starts with this. */
+/* Every backend's device begins with this. */
 struct gumbel_device {
     const gumbel_backend *backend;
 };

@@ -19,10 +19,10 @@ gumbel_status gumbel_fail(gumbel_error *error, gumbel_status status, const char 
     return status;
 }
 
-gumbel_float_text gumbel_show_float(float value)
+gumbel_float_text gumbel_format_float(float value)
 {
     gumbel_float_text shown;
-    /* FLT_DIG digits may read back as a neighbour, FLT_DECIMAL_DIG never do; NaN equals nothing. */
+    /* FLT_DIG digits may read back as a neighbour, FLT_DECIMAL_DIG never; NaN equals nothing. */
     for (int digits = FLT_DIG; digits <= FLT_DECIMAL_DIG; digits++) {
         snprintf(shown.text, sizeof shown.text, "%.*g", digits, (double)value);
         if (strtof(shown.text, NULL) == value)

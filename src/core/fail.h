@@ -1,31 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The two macros that carry all error flow of the entry points, and the one that asserts.
+ * Errors of the entry points, the two macros that return them, and assertions.
  */
 #ifndef GUMBEL_CORE_FAIL_H
 #define GUMBEL_CORE_FAIL_H
 
 #include "gumbel/gumbel.h"
 
-/* Fill *error, which may be NULL, and return `status`. `format` is printf's. */
+/* Fills *error, which may be NULL, and returns `status`. `format` is printf's. */
 gumbel_status gumbel_fail(gumbel_error *error, gumbel_status status, const char *field,
                           const char *format, ...) __attribute__((format(printf, 4, 5)));
 
-/* A float32 value in an error message: the shortest decimal that reads back as the same value, so
- * that 1.0000001 does not appear as 1. */
+/* The shortest decimal that reads back as the same float32, so that error messages do not print
+ * 1.0000001 as 1. */
 typedef struct gumbel_float_text {
     char text[24];
 } gumbel_float_text;
-gumbel_float_text gumbel_show_float(float value);
+gumbel_float_text gumbel_format_float(float value);
 
-/* Return from the calling function with a bad-argument error when `condition` holds. */
+/* Returns GUMBEL_ERROR_ARGUMENT from the calling function if `condition` holds. */
 #define GUMBEL_REFUSE_IF(condition, error, field, ...)                                             \
     do {                                                                                           \
         if (condition)                                                                             \
             return gumbel_fail(error, GUMBEL_ERROR_ARGUMENT, field, __VA_ARGS__);                  \
     } while (0)
 
-/* Return from the calling function with the status of `call` unless it is GUMBEL_OK. */
+/* Returns the status of `call` from the calling function unless it is GUMBEL_OK. */
 #define GUMBEL_FORWARD(call)                                                                       \
     do {                                                                                           \
         gumbel_status forwarded_status = (call);                                                   \
@@ -33,9 +33,8 @@ gumbel_float_text gumbel_show_float(float value);
             return forwarded_status;                                                               \
     } while (0)
 
-/* What a reader would otherwise have to trust. Where the build defines GUMBEL_ASSERTIONS a false
- * one ends the program at its line, for a debugger to show; nothing is printed. Elsewhere the
- * condition is compiled, and not evaluated. */
+/* Internal invariants. In builds with GUMBEL_ASSERTIONS a false condition traps at its line, for a
+ * debugger to show; nothing is printed. In other builds it is compiled and not evaluated. */
 #ifdef GUMBEL_ASSERTIONS
 #define GUMBEL_ASSERT(condition)                                                                   \
     do {                                                                                           \

@@ -4,7 +4,7 @@
 #include "core/fail.h"
 #include "maths/summary.h"
 
-/* The merge of all parts' summaries of draw `at`. */
+/* Merges the summaries of all parts for draw `at`. */
 static gumbel_summary merge_parts(const gumbel_finish_call *call, int64_t at)
 {
     gumbel_summary whole = gumbel_summary_sound(&call->summaries[at]);
@@ -16,7 +16,7 @@ static gumbel_summary merge_parts(const gumbel_finish_call *call, int64_t at)
     return whole;
 }
 
-void gumbel_read_out(const gumbel_finish_call *call)
+void gumbel_write_outputs(const gumbel_finish_call *call)
 {
     const gumbel_output *out = call->output;
     int32_t samples = call->num_samples;
@@ -47,7 +47,7 @@ void gumbel_read_out(const gumbel_finish_call *call)
 gumbel_output gumbel_output_slice(const gumbel_output *output, int64_t first, int32_t num_samples)
 {
     gumbel_output o = *output;
-    int64_t draws = first * num_samples, listed = first * o.num_top;
+    int64_t draws = first * num_samples, top = first * o.num_top;
     GUMBEL_ASSERT(first >= 0 && num_samples >= 1);
     GUMBEL_ASSERT(o.num_top >= 0 && o.num_top <= GUMBEL_TOP_MOST);
 #define SKIP(field, elements) o.field = o.field ? o.field + (elements) : NULL
@@ -58,16 +58,17 @@ gumbel_output gumbel_output_slice(const gumbel_output *output, int64_t first, in
     SKIP(lse, first);
     SKIP(status, first);
     SKIP(kept, first);
-    SKIP(top_ids, listed);
-    SKIP(top_logprobs, listed);
-    SKIP(top_logits, listed);
+    SKIP(top_ids, top);
+    SKIP(top_logprobs, top);
+    SKIP(top_logits, top);
     SKIP(best_ids, first * o.num_best);
     SKIP(best_scores, first * o.num_best);
 #undef SKIP
     return o;
 }
 
-void gumbel_output_unused(const gumbel_output *out, int64_t first, int64_t end, int32_t num_samples)
+void gumbel_output_fill_unused(const gumbel_output *out, int64_t first, int64_t end,
+                               int32_t num_samples)
 {
     GUMBEL_ASSERT(first >= 0 && first <= end);
     GUMBEL_ASSERT(num_samples >= 1);
@@ -89,16 +90,19 @@ void gumbel_output_unused(const gumbel_output *out, int64_t first, int64_t end, 
 #undef FILL
 }
 
-gumbel_status gumbel_draw_rows(gumbel_device *device, const gumbel_problem *problem, int64_t batch,
-                               const gumbel_output *output, void *workspace, gumbel_error *error)
+gumbel_status gumbel_draw_rows(gumbel_device *device, const gumbel_problem *problem,
+                               const gumbel_plan *plan, int64_t batch, const gumbel_output *output,
+                               void *workspace, gumbel_error *error)
 {
-    int64_t most = gumbel_slice_most(problem);
+    int64_t most = gumbel_slice_rows_max(problem);
     for (int64_t first = 0; first < batch; first += most) {
         int64_t count = batch - first < most ? batch - first : most;
         GUMBEL_ASSERT(count >= 1 && count <= most);
         gumbel_problem slice = gumbel_problem_slice(problem, first, count);
         gumbel_output out = gumbel_output_slice(output, first, problem->sampling.num_samples);
-        GUMBEL_FORWARD(device->backend->sample(device, &slice, &out, workspace, error));
+        /* A shorter last slice may be served by other rungs. */
+        const gumbel_plan *known = count == most ? plan : NULL;
+        GUMBEL_FORWARD(device->backend->sample(device, &slice, known, &out, workspace, error));
     }
     return GUMBEL_OK;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The outputs of a draw: read out of its summaries, those of some rows, those of unused ones.
+ * Writes outputs from summaries, draws in slices of rows, and fills the outputs of unused rows.
  */
 #ifndef GUMBEL_CORE_OUTPUT_H
 #define GUMBEL_CORE_OUTPUT_H
@@ -13,19 +13,21 @@ static inline int gumbel_output_has_best(const gumbel_output *output)
     return output->num_best > 0 && (output->best_ids || output->best_scores);
 }
 
-/* Write the outputs of a batch from summaries of all parts of its vocabulary. All are in host
- * memory. */
-void gumbel_read_out(const gumbel_finish_call *call);
+/* Writes the outputs of a batch from the summaries of all parts of its vocabulary, in host memory.
+ */
+void gumbel_write_outputs(const gumbel_finish_call *call);
 
-/* Draw rows [0, batch), or score them: those by slices, each of which uses the workspace anew. */
-gumbel_status gumbel_draw_rows(gumbel_device *device, const gumbel_problem *problem, int64_t batch,
-                               const gumbel_output *output, void *workspace, gumbel_error *error);
+/* Draws rows [0, batch), in slices of at most gumbel_slice_rows_max() rows that reuse the
+ * workspace. `plan` is that of a slice of that size; NULL: the backend plans each slice. */
+gumbel_status gumbel_draw_rows(gumbel_device *device, const gumbel_problem *problem,
+                               const gumbel_plan *plan, int64_t batch, const gumbel_output *output,
+                               void *workspace, gumbel_error *error);
 
 /* The outputs of rows from `first` on. */
 gumbel_output gumbel_output_slice(const gumbel_output *output, int64_t first, int32_t num_samples);
 
-/* Write the outputs of rows first .. end, which are not drawn, into host memory. */
-void gumbel_output_unused(const gumbel_output *output, int64_t first, int64_t end,
-                          int32_t num_samples);
+/* Writes GUMBEL_ROW_UNUSED and empty outputs for rows [first, end), in host memory. */
+void gumbel_output_fill_unused(const gumbel_output *output, int64_t first, int64_t end,
+                               int32_t num_samples);
 
 #endif

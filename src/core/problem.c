@@ -51,16 +51,16 @@ static void assert_tensor(const gumbel_tensor *t, int64_t rows, int64_t cols)
     GUMBEL_ASSERT((uintptr_t)t->data % (t->dtype == GUMBEL_FLOAT32 ? 4 : 2) == 0);
 }
 
-/* A row parameter: its stride is 0 where one value serves all. */
+/* A row parameter; its stride is 0 if one value serves all rows. */
 static void assert_rows(const void *data, int64_t stride, int64_t width)
 {
     GUMBEL_ASSERT(stride == 0 || stride >= width);
     GUMBEL_ASSERT(data || stride == 0);
 }
 
-static void assert_lists(const gumbel_token_lists *lists, int asked)
+static void assert_lists(const gumbel_token_lists *lists, int requested)
 {
-    GUMBEL_ASSERT(lists->offsets || !asked);
+    GUMBEL_ASSERT(lists->offsets || !requested);
     GUMBEL_ASSERT(!lists->reserved);
 }
 

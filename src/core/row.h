@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What one row of a problem asks for: where it is drawn, which rules cut it, what edits it. Read by
- * every backend. Numbers that cannot be are off: those of a GPU nobody has looked at.
+ * The parameters of one row of a problem: its stream, truncation rules, penalties, mask and lists.
+ * Every backend reads them here. The host does not check parameters in GPU memory, so an invalid
+ * rule counts as off.
  */
 #ifndef GUMBEL_CORE_ROW_H
 #define GUMBEL_CORE_ROW_H
@@ -11,9 +12,9 @@
 #include "maths/summary.h"
 #include "maths/truncation.h"
 
-/* 1/T is not let grow above this: smaller temperatures draw as this one does. Logits that are 4e-29
- * apart, as any two distinct ones above 2^-70 in size are, are then further apart than any two
- * noises. */
+/* Upper limit of 1/T; smaller temperatures draw as this one. The limit is large enough: two
+ * distinct logits above 2^-70 in size are at least 4e-29 apart, so their z then differ by more than
+ * any two noises. */
 #define GUMBEL_INVERSE_TEMPERATURE_HIGHEST 0x1p100f
 
 /* The parameters of row b. */
@@ -23,11 +24,11 @@ typedef struct gumbel_row {
     gumbel_stream stream; /* of sample 0 */
 } gumbel_row;
 
-/* As the slot of a row: there is nothing to draw. */
+/* The slot of a row that is not drawn. */
 #define GUMBEL_SLOT_UNUSED INT32_MIN
 
-/* Where row b's parameters, its mask and its history are. A slot that is none counts as slot 0, so
- * that nothing outside is read; the row's flags say what it is. */
+/* The slot of row b: index of its parameters, mask and history. A slot out of range reads as slot
+ * 0; gumbel_problem_row_flags() reports it. */
 GUMBEL_INLINE int64_t gumbel_problem_slot(const gumbel_problem *p, int64_t b)
 {
     const gumbel_slots *slots = &p->sampling.slots;
@@ -38,8 +39,8 @@ GUMBEL_INLINE int64_t gumbel_problem_slot(const gumbel_problem *p, int64_t b)
     return slot >= 0 && slot < slots->count ? slot : 0;
 }
 
-/* Whether row b is one of those that live_rows leaves. */
-GUMBEL_INLINE int gumbel_problem_row_lives(const gumbel_problem *p, int64_t b)
+/* Whether row b is below live_rows. */
+GUMBEL_INLINE int gumbel_problem_row_is_live(const gumbel_problem *p, int64_t b)
 {
     return !p->sampling.live_rows || p->first_row + b < *p->sampling.live_rows;
 }
@@ -71,12 +72,12 @@ GUMBEL_INLINE gumbel_row gumbel_problem_row(const gumbel_problem *p, int64_t b)
     return row;
 }
 
-/* What keeps row b from being drawn, as bits of a summary's flags; 0: nothing that its parameters
- * tell. Entry points check what the host can read. */
+/* Flags of a summary for row b by its parameters; 0 if they are valid. Entry points check
+ * parameters that the host can read. */
 GUMBEL_INLINE uint32_t gumbel_problem_row_flags(const gumbel_problem *p, int64_t b)
 {
     const gumbel_slots *slots = &p->sampling.slots;
-    if (!gumbel_problem_row_lives(p, b))
+    if (!gumbel_problem_row_is_live(p, b))
         return GUMBEL_FLAG_UNUSED;
     if (slots->of_row) {
         int64_t slot = slots->of_row[p->first_row + b];
@@ -89,34 +90,35 @@ GUMBEL_INLINE uint32_t gumbel_problem_row_flags(const gumbel_problem *p, int64_t
     return t >= 0.0f && t < INFINITY ? 0 : GUMBEL_FLAG_TEMPERATURE;
 }
 
-/* Sets of orders, a bit each. min_p and top_k cut at the same values wherever they stand, so an
- * order only tells which of them top_p comes behind, if not neither, and whether rules look at y or
- * z: another order of these rules is a bit here and nothing elsewhere. */
+/* Sets of orders, a bit each. min_p and top_k have the same cutoffs in every order, so an order
+ * only determines which of them come before top_p, and whether rules apply to y or z. A new order
+ * of these rules needs bits here and no other code. */
 typedef enum gumbel_orders {
-    GUMBEL_ORDERS_BEHIND_MIN_P =
+    GUMBEL_ORDERS_MIN_P_BEFORE_TOP_P =
         1 << GUMBEL_ORDER_MIN_P_TOP_K_TOP_P | 1 << GUMBEL_ORDER_BEFORE_TEMPERATURE,
-    GUMBEL_ORDERS_BEHIND_TOP_K = GUMBEL_ORDERS_BEHIND_MIN_P | 1 << GUMBEL_ORDER_TOP_K_TOP_P_MIN_P |
-                                 1 << GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE,
-    GUMBEL_ORDERS_OF_Y = 1 << GUMBEL_ORDER_BEFORE_TEMPERATURE |
-                         1 << GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE |
-                         1 << GUMBEL_ORDER_JOINT_TEMPERATURE,
+    GUMBEL_ORDERS_TOP_K_BEFORE_TOP_P = GUMBEL_ORDERS_MIN_P_BEFORE_TOP_P |
+                                       1 << GUMBEL_ORDER_TOP_K_TOP_P_MIN_P |
+                                       1 << GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE,
+    GUMBEL_ORDERS_BEFORE_TEMPERATURE = 1 << GUMBEL_ORDER_BEFORE_TEMPERATURE |
+                                       1 << GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE |
+                                       1 << GUMBEL_ORDER_JOINT_TEMPERATURE,
 } gumbel_orders;
 
-GUMBEL_INLINE int gumbel_order_is_of(gumbel_order order, gumbel_orders set)
+GUMBEL_INLINE int gumbel_order_is_in(gumbel_order order, gumbel_orders set)
 {
     return (int)set >> order & 1;
 }
 
-/* Row b's rules; nothing cuts a greedy row. A top_k of V or more keeps all. */
+/* Row b's truncation rules; a greedy row has none. A top_k of V or more is off. */
 GUMBEL_INLINE gumbel_rules gumbel_problem_rules(const gumbel_problem *p, int64_t b, int greedy)
 {
     const gumbel_truncation *t = &p->truncation;
     gumbel_rules r = {0.0f, 0, 1.0f, 0, 0, 0, 0};
     if (!(p->request & GUMBEL_REQUEST_TRUNCATION))
         return r;
-    r.joint = !gumbel_order_is_of(t->order, GUMBEL_ORDERS_BEHIND_TOP_K);
+    r.joint = !gumbel_order_is_in(t->order, GUMBEL_ORDERS_TOP_K_BEFORE_TOP_P);
     r.exact = t->ties == GUMBEL_TIES_EXACT;
-    r.before = gumbel_order_is_of(t->order, GUMBEL_ORDERS_OF_Y);
+    r.before = gumbel_order_is_in(t->order, GUMBEL_ORDERS_BEFORE_TEMPERATURE);
     if (greedy)
         return r;
     int64_t slot = gumbel_problem_slot(p, b);
@@ -126,7 +128,7 @@ GUMBEL_INLINE gumbel_rules gumbel_problem_rules(const gumbel_problem *p, int64_t
     r.min_p = min_p > 0.0f && min_p <= 1.0f ? min_p : 0.0f;
     r.top_k = top_k > 0 && top_k < p->vocab ? top_k : 0;
     r.top_p = top_p > 0.0f && top_p < 1.0f ? top_p : 1.0f;
-    if (!gumbel_order_is_of(t->order, GUMBEL_ORDERS_BEHIND_MIN_P)) {
+    if (!gumbel_order_is_in(t->order, GUMBEL_ORDERS_MIN_P_BEFORE_TOP_P)) {
         r.joint |= r.top_k == 0;
         r.last = !r.joint && r.min_p > 0.0f && r.top_p < 1.0f;
     }
@@ -144,13 +146,13 @@ GUMBEL_INLINE gumbel_penalties gumbel_problem_penalties(const gumbel_problem *p,
     return q;
 }
 
-/* Which of the caller's lists of tokens are row b's. */
-GUMBEL_INLINE int64_t gumbel_problem_list(const gumbel_problem *p, int64_t b)
+/* The index of row b's token lists. */
+GUMBEL_INLINE int64_t gumbel_problem_list_of_row(const gumbel_problem *p, int64_t b)
 {
     return p->list_of_row ? p->list_of_row[p->first_row + b] : b;
 }
 
-/* How often the output of a slot has token t, which is below the history's vocab_size. */
+/* Occurrences of token t < vocab_size in the output of a slot. */
 GUMBEL_INLINE uint32_t gumbel_history_count(const gumbel_history *h, int64_t slot, int64_t t)
 {
     int64_t at = slot * h->vocab_size + t;
@@ -160,7 +162,7 @@ GUMBEL_INLINE uint32_t gumbel_history_count(const gumbel_history *h, int64_t slo
     return count < 0 ? 0 : count < GUMBEL_COUNT_MOST ? (uint32_t)count : GUMBEL_COUNT_MOST;
 }
 
-/* Row b's mask; its word t >> 5 holds token t. */
+/* Row b's mask; bit t & 31 of word t >> 5 is token t. */
 GUMBEL_INLINE const int32_t *gumbel_problem_mask(const gumbel_problem *p, int64_t b)
 {
     const gumbel_row_i32 *mask = &p->transforms.mask;

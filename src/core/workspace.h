@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The caller's workspace, checked and carved. One routine of the backend runs over a cursor twice:
- * with base NULL it counts, with the caller's pointer it hands out, so the two cannot disagree.
+ * The caller's workspace: its check, and a cursor that carves arrays from it. A backend runs one
+ * routine over the cursor twice: with base NULL to count bytes, with the caller's pointer to get
+ * addresses, so sizes and addresses agree.
  */
 #ifndef GUMBEL_CORE_WORKSPACE_H
 #define GUMBEL_CORE_WORKSPACE_H
@@ -16,8 +17,9 @@ typedef struct gumbel_cursor {
     size_t used;         /* SIZE_MAX once a size has overflowed */
 } gumbel_cursor;
 
-/* The next rows * cols * size bytes, 64-byte aligned; NULL while counting or after an overflow. */
-static inline void *gumbel_carve(gumbel_cursor *c, size_t rows, size_t cols, size_t size)
+/* An array of rows * cols * size bytes, 64-byte aligned; NULL while counting or after an overflow.
+ */
+static inline void *gumbel_carve_array(gumbel_cursor *c, size_t rows, size_t cols, size_t size)
 {
     size_t bytes, end;
     if (c->used == SIZE_MAX || __builtin_mul_overflow(rows, cols, &bytes) ||
@@ -27,13 +29,13 @@ static inline void *gumbel_carve(gumbel_cursor *c, size_t rows, size_t cols, siz
         c->used = SIZE_MAX;
         return NULL;
     }
-    void *piece = c->base ? c->base + c->used : NULL;
+    void *array = c->base ? c->base + c->used : NULL;
     c->used = end;
-    return piece;
+    return array;
 }
 
-/* Refuse a workspace of `given` bytes where `needed` are, or one that is not aligned. `source`
- * names the functions that return the size of this call. */
+/* Returns an error if the workspace has fewer than `needed` bytes or is not aligned. `source` names
+ * the functions that return the size of this call. */
 static inline gumbel_status gumbel_check_workspace(const void *workspace, size_t given,
                                                    size_t needed, const char *source,
                                                    gumbel_error *error)

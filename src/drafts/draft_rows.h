@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A verification of drafts (docs/maths.md, section 12), and which row of its draw is which node of
- * which request. A GPU cannot refuse what is wrong with a draft: such a request emits nothing.
+ * A verification of drafts (docs/maths.md, section 12): the request and node of each row of its
+ * draw. The host cannot check drafts in GPU memory; an invalid request there emits no token.
  */
 #ifndef GUMBEL_DRAFTS_ROWS_H
 #define GUMBEL_DRAFTS_ROWS_H
@@ -11,35 +11,35 @@
 
 #include "gumbel/drafts.h"
 
-/* What the rows of a draw are to its requests, [n] each, in the workspace. */
+/* The request and node of each row, [n] each, in the workspace. */
 typedef struct gumbel_draft_rows {
-    int32_t *slot;         /* of the row's request; GUMBEL_SLOT_UNUSED: the row is no node */
-    uint64_t *position;    /* at which it is drawn */
-    int32_t *request;      /* whose lists are the row's; that of an unused row is 0 */
+    int32_t *slot;         /* of the row's request; GUMBEL_SLOT_UNUSED: the row has no node */
+    uint64_t *position;    /* of the row's draw */
+    int32_t *request;      /* index of the row's token lists; 0 for an unused row */
     int64_t *path_offsets; /* [n + 1] rows of gumbel_problem.path, M - 1 ids each; or NULL */
-    int32_t *path_ids;     /* drafts from the root to the node; -1 behind the last */
+    int32_t *path_ids;     /* drafted tokens from the root to the node; -1 after the last */
 } gumbel_draft_rows;
 
-/* One verification on its way. */
+/* One verification. */
 struct gumbel_verification {
     gumbel_draft draft;
     gumbel_verified verified;
     int64_t rows;             /* n */
-    int64_t end_token;        /* ids from here on are no drafts */
-    int64_t counted_end;      /* ids from here on no penalty counts */
-    gumbel_slots slots;       /* these three are the caller's, of requests */
-    gumbel_row_u64 position;  /* stride 0: one serves all */
+    int64_t end_token;        /* ids from here on are not valid drafts */
+    int64_t counted_end;      /* penalties do not count ids from here on */
+    gumbel_slots slots;       /* these three are the caller's, by requests */
+    gumbel_row_u64 position;  /* stride 0: one for all */
     const int32_t *live_rows; /* live requests */
     gumbel_draft_rows of_row;
-    gumbel_output drawn; /* of n rows: tokens and status, and what the caller wants of the rest */
-    float *logprobs, *scores; /* [n] of what is emitted behind each row; or NULL */
+    gumbel_output drawn;      /* of n rows: tokens, status, and the outputs that the caller set */
+    float *logprobs, *scores; /* [n] of the token emitted after each row; or NULL */
 };
 
 /* The nodes of a request: rows first .. first + count - 1. */
 typedef struct gumbel_span {
     int64_t first;
     int32_t count;
-    int sound; /* 0: they cannot be */
+    int sound; /* 0: the request is invalid */
 } gumbel_span;
 
 GUMBEL_INLINE int64_t gumbel_draft_slot(const gumbel_verification *v, int64_t r)
@@ -47,7 +47,7 @@ GUMBEL_INLINE int64_t gumbel_draft_slot(const gumbel_verification *v, int64_t r)
     return v->slots.of_row ? v->slots.of_row[r] : r;
 }
 
-/* Requests that live. */
+/* The number of live requests. */
 GUMBEL_INLINE int64_t gumbel_draft_live(const gumbel_verification *v)
 {
     int64_t live = v->live_rows ? *v->live_rows : v->draft.requests;
@@ -71,7 +71,7 @@ GUMBEL_INLINE gumbel_span gumbel_draft_span(const gumbel_verification *v, int64_
     return span;
 }
 
-/* The request that row b may be of: the last live one whose rows do not begin behind b. */
+/* The request that may contain row b: the last live one that begins at b or before. */
 GUMBEL_INLINE int64_t gumbel_draft_request(const gumbel_verification *v, int64_t b)
 {
     const gumbel_draft *d = &v->draft;
@@ -88,15 +88,15 @@ GUMBEL_INLINE int64_t gumbel_draft_request(const gumbel_verification *v, int64_t
     return low;
 }
 
-/* The node before node j > 0 of a request whose rows begin at `first`; -1 where it cannot be. */
+/* The parent of node j > 0 of a request whose rows begin at `first`; -1 if it is invalid. */
 GUMBEL_INLINE int32_t gumbel_draft_parent(const gumbel_draft *d, int64_t first, int32_t j)
 {
     int32_t parent = d->parents ? d->parents[first + j] : j - 1;
     return parent < j && parent >= 0 ? parent : -1;
 }
 
-/* Write what row b is to its request. */
-GUMBEL_INLINE void gumbel_draft_row(const gumbel_verification *v, int64_t b)
+/* Writes the request, slot, position and path of row b. */
+GUMBEL_INLINE void gumbel_draft_expand_row(const gumbel_verification *v, int64_t b)
 {
     const gumbel_draft *d = &v->draft;
     const gumbel_draft_rows *to = &v->of_row;
@@ -119,17 +119,17 @@ GUMBEL_INLINE void gumbel_draft_row(const gumbel_verification *v, int64_t b)
     place = gumbel_draft_slot(v, r);
     to->slot[b] = used ? (int32_t)place : GUMBEL_SLOT_UNUSED;
     to->request[b] = used ? (int32_t)r : 0;
-    /* A slot that is none spoils the row, whatever its position is. */
+    /* With an invalid slot the row is not drawn; its position is that of slot 0. */
     place = place >= 0 && (!v->slots.of_row || place < v->slots.count) ? place : 0;
     to->position[b] = v->position.data ? v->position.data[place * v->position.stride] : 0;
     to->position[b] += (uint64_t)depth;
 }
 
-/* Write what all rows are, where memory is the host's. */
+/* Expands all rows, in host memory. */
 void gumbel_drafts_expand(const gumbel_verification *verification);
 
-/* The draft that row b, which is expanded, drew in a chain: the next node's token; -1: none. */
-GUMBEL_INLINE int32_t gumbel_draft_behind(const gumbel_verification *v, int64_t b)
+/* The draft after row b, which is expanded, in a chain: the token of the next node; -1: none. */
+GUMBEL_INLINE int32_t gumbel_draft_token_after(const gumbel_verification *v, int64_t b)
 {
     if (v->of_row.slot[b] == GUMBEL_SLOT_UNUSED)
         return -1;

@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The walk of a request over what was drawn behind its nodes: it emits, and goes on while a draft
- * holds what was drawn.
+ * The walk of a request: from the root it emits each node's drawn token, and continues at the child
+ * that drafted this token, if there is one.
  */
 #ifndef GUMBEL_DRAFTS_WALK_H
 #define GUMBEL_DRAFTS_WALK_H
 
 #include "drafts/draft_rows.h"
 
-/* The parent of a node that cannot be. */
+/* The parent of an invalid node. */
 #define GUMBEL_PARENT_NONE (-2)
 
-/* A node and what was drawn behind it. */
+/* A node and the token drawn after it. */
 typedef struct gumbel_node {
-    int32_t drafted; /* its token */
+    int32_t drafted; /* its token; -1: none */
     int32_t parent;  /* -1: the root's */
-    int32_t drawn;   /* the token behind it */
+    int32_t drawn;   /* the token drawn after it */
     int32_t status;
     int32_t stops; /* `drawn` ends the request */
 } gumbel_node;
 
-GUMBEL_INLINE int gumbel_list_has(const gumbel_token_lists *lists, int64_t r, int32_t id)
+GUMBEL_INLINE int gumbel_list_contains(const gumbel_token_lists *lists, int64_t r, int32_t id)
 {
     if (!lists->offsets)
         return 0;
@@ -30,9 +30,9 @@ GUMBEL_INLINE int gumbel_list_has(const gumbel_token_lists *lists, int64_t r, in
     return 0;
 }
 
-/* Node j of a request as its caller drafted it. */
-GUMBEL_INLINE gumbel_node gumbel_draft_undrawn(const gumbel_verification *v, int64_t first,
-                                               int32_t j)
+/* Node j of a request, before its draw. */
+GUMBEL_INLINE gumbel_node gumbel_read_draft_node(const gumbel_verification *v, int64_t first,
+                                                 int32_t j)
 {
     gumbel_node node = {-1, -1, -1, GUMBEL_ROW_UNUSED, 0};
     int32_t token = j > 0 ? v->draft.tokens[first + j] : -1;
@@ -44,7 +44,7 @@ GUMBEL_INLINE gumbel_node gumbel_draft_undrawn(const gumbel_verification *v, int
     return node;
 }
 
-/* Add what was drawn behind row b. One that is another request's, too, cannot be. */
+/* Adds the draw of row b. A row that belongs to another request makes the node invalid. */
 GUMBEL_INLINE void gumbel_draft_add_draw(const gumbel_verification *v, int64_t r, int64_t b,
                                          gumbel_node *node)
 {
@@ -52,45 +52,46 @@ GUMBEL_INLINE void gumbel_draft_add_draw(const gumbel_verification *v, int64_t r
         node->parent = GUMBEL_PARENT_NONE;
     node->drawn = v->drawn.tokens[b];
     node->status = v->drawn.status[b];
-    node->stops = node->status == GUMBEL_ROW_OK && gumbel_list_has(&v->draft.stop, r, node->drawn);
+    node->stops =
+        node->status == GUMBEL_ROW_OK && gumbel_list_contains(&v->draft.stop, r, node->drawn);
 }
 
 /* Node j of request r. */
-GUMBEL_INLINE gumbel_node gumbel_draft_node(const gumbel_verification *v, int64_t r, int64_t first,
-                                            int32_t j)
+GUMBEL_INLINE gumbel_node gumbel_read_drawn_node(const gumbel_verification *v, int64_t r,
+                                                 int64_t first, int32_t j)
 {
-    gumbel_node node = gumbel_draft_undrawn(v, first, j);
+    gumbel_node node = gumbel_read_draft_node(v, first, j);
     gumbel_draft_add_draw(v, r, first + j, &node);
     return node;
 }
 
-/* Where a walk ended. */
-typedef struct gumbel_walked {
-    int32_t emitted;  /* as many nodes are on the path */
-    int64_t last_row; /* of the path; -1: there is none */
+/* The end of a walk. */
+typedef struct gumbel_walk_result {
+    int32_t emitted;  /* tokens; also the number of nodes on the path */
+    int64_t last_row; /* of the path; -1: the path is empty */
     int32_t finished, status;
-} gumbel_walked;
+} gumbel_walk_result;
 
-/* That of a request without a walk. */
-GUMBEL_INLINE gumbel_walked gumbel_walked_not(gumbel_row_status status)
+/* The result of a request without a walk. */
+GUMBEL_INLINE gumbel_walk_result gumbel_walk_result_none(gumbel_row_status status)
 {
-    gumbel_walked w = {0, -1, GUMBEL_FINISHED_NOT, status};
+    gumbel_walk_result w = {0, -1, GUMBEL_FINISHED_NOT, status};
     return w;
 }
 
-GUMBEL_INLINE int32_t gumbel_walked_accepted(const gumbel_walked *w)
+GUMBEL_INLINE int32_t gumbel_walk_accepted(const gumbel_walk_result *w)
 {
     return w->emitted > 0 ? w->emitted - 1 : 0;
 }
 
-/* Whether the walk belongs into a histogram. */
-GUMBEL_INLINE int gumbel_walked_counts(const gumbel_walked *w)
+/* Whether the histogram counts the walk. */
+GUMBEL_INLINE int gumbel_walk_is_counted(const gumbel_walk_result *w)
 {
     return w->status != GUMBEL_ROW_UNUSED && w->status != GUMBEL_ROW_DRAFT;
 }
 
-/* The first child of `node` that holds a token; -1: none does. */
-GUMBEL_INLINE int32_t gumbel_child_with(const gumbel_node *nodes, int32_t count, int32_t node,
+/* The first child of `node` that drafted `token`; -1: none. */
+GUMBEL_INLINE int32_t gumbel_find_child(const gumbel_node *nodes, int32_t count, int32_t node,
                                         int32_t token)
 {
     for (int32_t j = node + 1; j < count; j++)
@@ -99,8 +100,8 @@ GUMBEL_INLINE int32_t gumbel_child_with(const gumbel_node *nodes, int32_t count,
     return -1;
 }
 
-/* Have what is emitted behind row b be its draw, where a rule may decide else. */
-GUMBEL_INLINE void gumbel_draft_emits_draw(const gumbel_verification *v, int64_t b)
+/* Sets the outputs of row b to those of its draw; a rule may overwrite them. */
+GUMBEL_INLINE void gumbel_draft_emit_draw(const gumbel_verification *v, int64_t b)
 {
     if (v->logprobs)
         v->logprobs[b] = v->drawn.logprobs[b];
@@ -108,7 +109,7 @@ GUMBEL_INLINE void gumbel_draft_emits_draw(const gumbel_verification *v, int64_t
         v->scores[b] = v->drawn.scores[b];
 }
 
-/* Emit as token `i` of request r what was drawn behind row b, a node of its path. */
+/* Writes `token`, drawn after the node of row b, as token `i` of request r. */
 GUMBEL_INLINE void gumbel_draft_emit(const gumbel_verification *v, int64_t r, int64_t b, int32_t i,
                                      int32_t token)
 {
@@ -123,15 +124,15 @@ GUMBEL_INLINE void gumbel_draft_emit(const gumbel_verification *v, int64_t r, in
         to->scores[at] = v->scores[b];
 }
 
-/* Walk from the root of a live request of one node or more, whose rows begin at `first`, and write
- * what is emitted. A node behind which nothing could be drawn is not accepted, so that the next
- * call has it as its root. */
-GUMBEL_INLINE gumbel_walked gumbel_draft_walk(const gumbel_verification *v, int64_t r,
-                                              int64_t first, const gumbel_node *nodes,
-                                              int32_t count)
+/* Walks from the root of a live request with one node or more, whose rows begin at `first`, and
+ * writes the emitted tokens. A node whose row could not be drawn is not accepted: the next call has
+ * it as its root. */
+GUMBEL_INLINE gumbel_walk_result gumbel_draft_walk(const gumbel_verification *v, int64_t r,
+                                                   int64_t first, const gumbel_node *nodes,
+                                                   int32_t count)
 {
     const int32_t *limits = v->draft.limit;
-    gumbel_walked w = gumbel_walked_not(GUMBEL_ROW_OK);
+    gumbel_walk_result w = gumbel_walk_result_none(GUMBEL_ROW_OK);
     if (limits && limits[r] <= 0)
         w.finished = GUMBEL_FINISHED_LIMIT;
     for (int32_t node = 0; node >= 0 && !w.finished;) {
@@ -145,15 +146,15 @@ GUMBEL_INLINE gumbel_walked gumbel_draft_walk(const gumbel_verification *v, int6
             w.finished = GUMBEL_FINISHED_LIMIT;
         if (at->stops)
             w.finished = GUMBEL_FINISHED_STOP;
-        node = gumbel_child_with(nodes, count, node, at->drawn);
+        node = gumbel_find_child(nodes, count, node, at->drawn);
     }
     return w;
 }
 
-/* Write where the walk of request r ended; of the places behind the last, every lanes-th from
- * `lane` on, as threads share them. What belongs to the whole is lane 0's. */
-GUMBEL_INLINE void gumbel_draft_end(const gumbel_verification *v, int64_t r, const gumbel_walked *w,
-                                    int32_t lane, int32_t lanes)
+/* Writes the results of request r's walk. Threads split the unused elements after the last token:
+ * this one fills every lanes-th from `lane` on. Lane 0 writes the values of the request. */
+GUMBEL_INLINE void gumbel_draft_write_end(const gumbel_verification *v, int64_t r,
+                                          const gumbel_walk_result *w, int32_t lane, int32_t lanes)
 {
     const gumbel_verified *to = &v->verified;
     int32_t most = v->draft.max_nodes;
@@ -170,7 +171,7 @@ GUMBEL_INLINE void gumbel_draft_end(const gumbel_verification *v, int64_t r, con
         return;
     to->emitted[r] = w->emitted;
     if (to->accepted)
-        to->accepted[r] = gumbel_walked_accepted(w);
+        to->accepted[r] = gumbel_walk_accepted(w);
     if (to->last_row)
         to->last_row[r] = (int32_t)w->last_row;
     if (to->finished)
@@ -179,9 +180,9 @@ GUMBEL_INLINE void gumbel_draft_end(const gumbel_verification *v, int64_t r, con
         to->status[r] = w->status;
 }
 
-/* Write the position of request r, which emitted `by` tokens. The slot of a request that is not
- * live is not known. */
-GUMBEL_INLINE void gumbel_draft_advance(const gumbel_verification *v, int64_t r, int32_t by)
+/* Advances the position of request r by its emitted tokens. The slot of a request that is not live
+ * is unknown. */
+GUMBEL_INLINE void gumbel_draft_advance(const gumbel_verification *v, int64_t r, int32_t emitted)
 {
     if (!v->verified.position || (v->slots.of_row && r >= gumbel_draft_live(v)))
         return;
@@ -189,13 +190,13 @@ GUMBEL_INLINE void gumbel_draft_advance(const gumbel_verification *v, int64_t r,
     if (slot < 0 || (v->slots.of_row && slot >= v->slots.count))
         return;
     uint64_t position = v->position.data ? v->position.data[slot * v->position.stride] : 0;
-    v->verified.position[slot] = position + (uint64_t)by;
+    v->verified.position[slot] = position + (uint64_t)emitted;
 }
 
-/* Walk from all roots, where memory is the host's. `by` is what drew the drafts, NULL for COUPLED;
- * nodes: [M] of scratch. */
+/* Walks all requests, in host memory. `proposal` drew the drafts, NULL for COUPLED; nodes: [M] of
+ * scratch. */
 gumbel_status gumbel_drafts_accept(const gumbel_verification *verification,
-                                   const gumbel_proposal *by, gumbel_device *device,
+                                   const gumbel_proposal *proposal, gumbel_device *device,
                                    gumbel_node *nodes, gumbel_error *error);
 
 #endif

@@ -14,53 +14,54 @@ void gumbel_drafts_expand(const gumbel_verification *v)
     if (v->of_row.path_offsets)
         v->of_row.path_offsets[0] = 0;
     for (int64_t b = 0; b < v->rows; b++)
-        gumbel_draft_row(v, b);
+        gumbel_draft_expand_row(v, b);
 }
 
-/* The nodes of request r, and what each of them emits. */
-static gumbel_status read_nodes(const gumbel_verification *v, const gumbel_proposal *by,
+/* Reads the nodes of request r and applies the rule to them. */
+static gumbel_status read_nodes(const gumbel_verification *v, const gumbel_proposal *proposal,
                                 gumbel_device *device, int64_t r, gumbel_span span,
                                 gumbel_node *nodes, gumbel_error *error)
 {
     GUMBEL_ASSERT(span.sound && span.first + span.count <= v->rows);
     GUMBEL_ASSERT(span.count <= v->draft.max_nodes);
     for (int32_t j = 0; j < span.count; j++)
-        nodes[j] = gumbel_draft_node(v, r, span.first, j);
-    return by ? gumbel_proposal_decide(by, device, v, r, span.first, nodes, span.count, error)
-              : GUMBEL_OK;
+        nodes[j] = gumbel_read_drawn_node(v, r, span.first, j);
+    return proposal ? gumbel_proposal_apply_rule(proposal, device, v, r, span.first, nodes,
+                                                 span.count, error)
+                    : GUMBEL_OK;
 }
 
-/* Write what request r emits. */
-static void emit(const gumbel_verification *v, int64_t r, const gumbel_walked *w)
+/* Writes the results of request r. */
+static void write_request(const gumbel_verification *v, int64_t r, const gumbel_walk_result *w)
 {
     GUMBEL_ASSERT(w->emitted >= 0 && w->emitted <= v->draft.max_nodes);
     GUMBEL_ASSERT(w->last_row >= -1 && w->last_row < v->rows);
     GUMBEL_ASSERT((w->emitted > 0) == (w->last_row >= 0));
-    gumbel_draft_end(v, r, w, 0, 1);
+    gumbel_draft_write_end(v, r, w, 0, 1);
     gumbel_draft_advance(v, r, w->emitted);
-    if (v->verified.histogram && gumbel_walked_counts(w))
-        v->verified.histogram[gumbel_walked_accepted(w)]++;
+    if (v->verified.histogram && gumbel_walk_is_counted(w))
+        v->verified.histogram[gumbel_walk_accepted(w)]++;
 }
 
-gumbel_status gumbel_drafts_accept(const gumbel_verification *v, const gumbel_proposal *by,
+gumbel_status gumbel_drafts_accept(const gumbel_verification *v, const gumbel_proposal *proposal,
                                    gumbel_device *device, gumbel_node *nodes, gumbel_error *error)
 {
     for (int64_t b = 0; b < v->rows; b++)
         if (v->of_row.slot[b] == GUMBEL_SLOT_UNUSED)
-            gumbel_output_unused(&v->drawn, b, b + 1, 1);
-    if (by) {
+            gumbel_output_fill_unused(&v->drawn, b, b + 1, 1);
+    if (proposal) {
         for (int64_t b = 0; b < v->rows; b++)
-            gumbel_draft_emits_draw(v, b);
-        GUMBEL_FORWARD(gumbel_proposal_score(by, device, v, error));
+            gumbel_draft_emit_draw(v, b);
+        GUMBEL_FORWARD(gumbel_proposal_score(proposal, device, v, error));
     }
     for (int64_t r = 0; r < v->draft.requests; r++) {
-        gumbel_walked w = gumbel_walked_not(GUMBEL_ROW_UNUSED);
+        gumbel_walk_result w = gumbel_walk_result_none(GUMBEL_ROW_UNUSED);
         gumbel_span span = gumbel_draft_span(v, r);
         if (r < gumbel_draft_live(v) && span.count > 0) {
-            GUMBEL_FORWARD(read_nodes(v, by, device, r, span, nodes, error));
+            GUMBEL_FORWARD(read_nodes(v, proposal, device, r, span, nodes, error));
             w = gumbel_draft_walk(v, r, span.first, nodes, span.count);
         }
-        emit(v, r, &w);
+        write_request(v, r, &w);
     }
     return GUMBEL_OK;
 }

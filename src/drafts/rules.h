@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which drafts of a chain are accepted by the rules that weigh probabilities, and what is drawn
- * behind the last of them (docs/maths.md, section 12), one text for a CPU and a GPU.
+ * The rules REJECTION and BLOCK: which drafts of a chain they accept, and the draw after the last
+ * accepted one (docs/maths.md, section 12). One code for CPU and GPU.
  *
- * Each node is weighed by itself: nothing of it depends on what was drawn. Then the chain is judged
- * from its root on, and each node has a verdict. What the verdicts ask for is drawn after that, by
- * whoever includes this, and made what is emitted behind the nodes; the walk (draft_walk.h) then
- * follows them.
+ * First each node is evaluated independently of all draws. Then the chain is judged from its root
+ * on, and each node gets a verdict. The including file draws the residuals that verdicts call for,
+ * and sets the token that each node emits; the walk (draft_walk.h) follows these tokens.
  */
 #ifndef GUMBEL_DRAFTS_RULES_H
 #define GUMBEL_DRAFTS_RULES_H
@@ -23,69 +22,71 @@
 
 /* A chain of one request. */
 typedef struct gumbel_chain {
-    const gumbel_proposal *by;
+    const gumbel_proposal *proposal;
     const gumbel_verification *v;
-    int64_t r, first; /* the request, and its root's row */
+    int64_t r, first; /* the request, and the row of its root */
     int32_t count;    /* nodes */
 } gumbel_chain;
 
-/* ------------------------------------------------------------------------------- weighing ---- */
+/* ----------------------------------------------------------------------------- evaluation ---- */
 
-/* Noise of row j must not be met again by a block that was cut short: its domain names the row. */
+/* The stream of row j in a domain of the rules. After BLOCK rejects a draft, the next block
+ * evaluates the same positions at other rows; its domain includes the row, so that no noise is used
+ * twice. */
 GUMBEL_RULE_CODE gumbel_stream gumbel_chain_stream(const gumbel_chain *c, gumbel_domain domain,
                                                    int32_t j)
 {
-    gumbel_stream stream = gumbel_problem_row(&c->by->target, c->first + j).stream;
+    gumbel_stream stream = gumbel_problem_row(&c->proposal->target, c->first + j).stream;
     stream.domain = (uint32_t)domain;
     if (c->v->draft.rule == GUMBEL_RULE_BLOCK)
         stream.domain |= (uint32_t)j << 8;
     return stream;
 }
 
-/* That of a draw behind node j by max(r p - q, 0). */
+/* The stream of a draw from max(r p - q, 0) after node j. */
 GUMBEL_RULE_CODE gumbel_stream gumbel_residual_stream(const gumbel_chain *c, int32_t j)
 {
     if (c->v->draft.rule == GUMBEL_RULE_BLOCK)
         return gumbel_chain_stream(c, GUMBEL_DOMAIN_RESIDUAL, j);
-    return gumbel_problem_row(&c->by->target, c->first + j).stream;
+    return gumbel_problem_row(&c->proposal->target, c->first + j).stream;
 }
 
-/* The k-th scored log-probability of row j by either model; the first is the draft's. */
+/* The k-th scored log-probability of row j under either model; k = 0 is the draft. */
 GUMBEL_RULE_CODE float gumbel_chain_target(const gumbel_chain *c, int32_t j, int32_t k)
 {
-    return c->by->target_logprobs[(c->first + j) * (1 + c->by->listed) + k];
+    return c->proposal->target_logprobs[(c->first + j) * (1 + c->proposal->num_best) + k];
 }
 
 GUMBEL_RULE_CODE float gumbel_chain_draft_model(const gumbel_chain *c, int32_t j, int32_t k)
 {
-    return c->by->draft_logprobs[(c->first + j) * (1 + c->by->listed) + k];
+    return c->proposal->draft_logprobs[(c->first + j) * (1 + c->proposal->num_best) + k];
 }
 
-/* Node j, without a verdict. It is weighed where there is a draft behind it, q of that is known,
- * and both models draw at random: else the rules are the coupled one, since one of the two has a
- * single token. The coin is a standard exponential that decides about the draft. */
-GUMBEL_RULE_CODE gumbel_weighed gumbel_weigh_node(const gumbel_chain *c, int32_t j)
+/* Evaluates node j, without a verdict. The ratio p / q decides if there is a draft after the node,
+ * its q is known, and neither model is greedy; with a greedy model the rules equal the coupled one.
+ * The coin is a standard exponential, compared with the ratio. */
+GUMBEL_RULE_CODE gumbel_rule_node gumbel_evaluate_node(const gumbel_chain *c, int32_t j)
 {
     const int64_t b = c->first + j;
-    gumbel_weighed w = {NAN, NAN, 0.0f, 0.0f, -1, GUMBEL_ROW_UNUSED, 0, GUMBEL_VERDICT_NONE};
-    w.drafted = gumbel_draft_behind(c->v, b);
+    gumbel_rule_node w = {NAN, NAN, 0.0f, 0.0f, -1, GUMBEL_ROW_UNUSED, 0, GUMBEL_VERDICT_NONE};
+    w.drafted = gumbel_draft_token_after(c->v, b);
     w.status = c->v->drawn.status[b];
     if (w.drafted < 0)
         return w;
     w.target = gumbel_chain_target(c, j, 0);
     w.draft = gumbel_chain_draft_model(c, j, 0);
-    w.weighs = !isnan(w.draft) && !gumbel_problem_row(&c->by->target, b).greedy &&
-               !gumbel_problem_row(&c->by->draft, b).greedy;
-    if (w.weighs)
-        w.coin = gumbel_exp(
-            -gumbel_of_token(gumbel_chain_stream(c, GUMBEL_DOMAIN_ACCEPT, j), (uint32_t)w.drafted));
+    w.by_ratio = !isnan(w.draft) && !gumbel_problem_row(&c->proposal->target, b).greedy &&
+                 !gumbel_problem_row(&c->proposal->draft, b).greedy;
+    if (w.by_ratio)
+        w.coin = gumbel_exp(-gumbel_noise_of_token(gumbel_chain_stream(c, GUMBEL_DOMAIN_ACCEPT, j),
+                                                   (uint32_t)w.drafted));
     return w;
 }
 
-/* ------------------------------------------------------------------------------- judging ---- */
+/* ------------------------------------------------------------------------------ verdicts ---- */
 
-/* From node j on each emits its draw, as long as there may be a draft that holds it. */
-GUMBEL_RULE_CODE void gumbel_judge_coupled(gumbel_weighed *nodes, int32_t j, int32_t count)
+/* From node j on, nodes emit their draws, until a draft cannot equal one. */
+GUMBEL_RULE_CODE void gumbel_judge_coupled(gumbel_rule_node *nodes, int32_t j, int32_t count)
 {
     for (; j < count; j++) {
         nodes[j].verdict = GUMBEL_VERDICT_DRAW;
@@ -94,12 +95,12 @@ GUMBEL_RULE_CODE void gumbel_judge_coupled(gumbel_weighed *nodes, int32_t j, int
     }
 }
 
-/* Each draft with chance min(1, p / q): where -ln u >= ln q - ln p. */
-GUMBEL_RULE_CODE void gumbel_judge_rejection(gumbel_weighed *nodes, int32_t count)
+/* Accepts each draft with probability min(1, p / q), that is if -ln u >= ln q - ln p. */
+GUMBEL_RULE_CODE void gumbel_judge_rejection(gumbel_rule_node *nodes, int32_t count)
 {
     for (int32_t j = 0; j < count; j++) {
-        gumbel_weighed *w = &nodes[j];
-        if (w->status != GUMBEL_ROW_OK || !w->weighs) {
+        gumbel_rule_node *w = &nodes[j];
+        if (w->status != GUMBEL_ROW_OK || !w->by_ratio) {
             w->verdict = GUMBEL_VERDICT_DRAW;
             if (w->status != GUMBEL_ROW_OK || w->drafted < 0)
                 return;
@@ -113,8 +114,8 @@ GUMBEL_RULE_CODE void gumbel_judge_rejection(gumbel_weighed *nodes, int32_t coun
     }
 }
 
-/* p / q of the draft behind a node, or a number so large that no other matters. */
-GUMBEL_RULE_CODE float gumbel_weighed_ratio(const gumbel_weighed *w)
+/* p / q of the draft after a node, at most e^80. */
+GUMBEL_RULE_CODE float gumbel_probability_ratio(const gumbel_rule_node *w)
 {
     float log_ratio = fminf(w->target - w->draft, 80.0f);
     if (!(w->target > -INFINITY))
@@ -122,25 +123,26 @@ GUMBEL_RULE_CODE float gumbel_weighed_ratio(const gumbel_weighed *w)
     return log_ratio > 0.0f ? 1.0f / gumbel_exp(-log_ratio) : gumbel_exp(log_ratio);
 }
 
-/* The r of each draft that a block weighs, which are those up to a row that says nothing of the
- * next one: how many. The row behind each but the last then has a sum by it. */
-GUMBEL_RULE_CODE int32_t gumbel_weigh_block(gumbel_weighed *nodes, int32_t count)
+/* Computes r of each draft that BLOCK compares, up to the first node that the ratio does not
+ * decide; returns their number. The row after each of them, except the last, needs a residual sum
+ * with r. */
+GUMBEL_RULE_CODE int32_t gumbel_evaluate_block(gumbel_rule_node *nodes, int32_t count)
 {
     float r = 1.0f;
     int32_t j = 0;
-    for (; j < count && nodes[j].status == GUMBEL_ROW_OK && nodes[j].weighs; j++) {
-        r = fminf(1.0f, r * gumbel_weighed_ratio(&nodes[j]));
+    for (; j < count && nodes[j].status == GUMBEL_ROW_OK && nodes[j].by_ratio; j++) {
+        r = fminf(1.0f, r * gumbel_probability_ratio(&nodes[j]));
         nodes[j].rest = r;
     }
     return j;
 }
 
-/* Algorithm 2 of arXiv 2403.10444: the longest prefix that its own coin accepts. sums[j]: that of
- * row j by the r of the draft before it. */
-GUMBEL_RULE_CODE void gumbel_judge_block(gumbel_weighed *nodes, int32_t count, int32_t drafts,
+/* Algorithm 2 of arXiv 2403.10444: accepts the longest prefix whose coin accepts it. sums[j] is the
+ * residual sum of row j with the r of the draft before it. */
+GUMBEL_RULE_CODE void gumbel_judge_block(gumbel_rule_node *nodes, int32_t count, int32_t drafts,
                                          const uint64_t *sums)
 {
-    int32_t taken = 0;
+    int32_t accepted = 0;
     for (int32_t j = 0; j < drafts; j++) {
         double r = (double)nodes[j].rest, chance = r;
         if (j + 1 < drafts) {
@@ -148,13 +150,13 @@ GUMBEL_RULE_CODE void gumbel_judge_block(gumbel_weighed *nodes, int32_t count, i
             chance = sum + 1 - r > 0 ? sum / (sum + 1 - r) : 1;
         }
         if (chance > 0 && (double)gumbel_exp(-nodes[j].coin) <= chance)
-            taken = j + 1;
+            accepted = j + 1;
     }
-    for (int32_t j = 0; j < taken; j++)
+    for (int32_t j = 0; j < accepted; j++)
         nodes[j].verdict = GUMBEL_VERDICT_DRAFT;
-    if (taken < drafts) {
-        nodes[taken].rest = taken > 0 ? nodes[taken - 1].rest : 1.0f;
-        nodes[taken].verdict = GUMBEL_VERDICT_RESIDUAL;
+    if (accepted < drafts) {
+        nodes[accepted].rest = accepted > 0 ? nodes[accepted - 1].rest : 1.0f;
+        nodes[accepted].verdict = GUMBEL_VERDICT_RESIDUAL;
     } else {
         gumbel_judge_coupled(nodes, drafts, count);
     }
@@ -162,13 +164,13 @@ GUMBEL_RULE_CODE void gumbel_judge_block(gumbel_weighed *nodes, int32_t count, i
 
 /* ------------------------------------------------------------------------------ residual ---- */
 
-/* Log-probability of a token whose z is known. */
+/* The log-probability of a token with transformed logit z. */
 GUMBEL_RULE_CODE float gumbel_logprob_of(float z, float lse)
 {
     return z > -INFINITY ? gumbel_logprob(z, lse) : -INFINITY;
 }
 
-/* max(r p - q, 0) of a token whose z are known, in units that add up alike in any order. */
+/* max(r p - q, 0) of a token from both models' z, in integer units. */
 GUMBEL_RULE_CODE uint64_t gumbel_residual_of(float target, float target_lse, float draft,
                                              float draft_lse, float r)
 {
@@ -177,7 +179,7 @@ GUMBEL_RULE_CODE uint64_t gumbel_residual_of(float target, float target_lse, flo
     return p > q ? (uint64_t)((p - q) * GUMBEL_RESIDUAL_UNITS) : 0;
 }
 
-/* A token that may be drawn. */
+/* The best token so far. */
 typedef struct gumbel_contender {
     int32_t id; /* -1: none yet */
     float score, logprob;
@@ -190,7 +192,8 @@ GUMBEL_RULE_CODE gumbel_contender gumbel_contender_none(void)
 }
 
 /* The larger score wins; a tie goes to the lower id. */
-GUMBEL_RULE_CODE void gumbel_contend(gumbel_contender *best, int32_t id, float score, float logprob)
+GUMBEL_RULE_CODE void gumbel_contender_offer(gumbel_contender *best, int32_t id, float score,
+                                             float logprob)
 {
     if (score > best->score || (score == best->score && id < best->id)) {
         best->id = id;
@@ -199,48 +202,49 @@ GUMBEL_RULE_CODE void gumbel_contend(gumbel_contender *best, int32_t id, float s
     }
 }
 
-/* The better of two. */
-GUMBEL_RULE_CODE void gumbel_contend_all(gumbel_contender *best, const gumbel_contender *other)
+/* Updates `best` with another best token. */
+GUMBEL_RULE_CODE void gumbel_contender_merge(gumbel_contender *best, const gumbel_contender *other)
 {
     if (other->id >= 0)
-        gumbel_contend(best, other->id, other->score, other->logprob);
+        gumbel_contender_offer(best, other->id, other->score, other->logprob);
 }
 
-/* Offer a token whose score is s in a race by p: by max(r p - q, 0) it is ln(r - q / p) more. */
-GUMBEL_RULE_CODE void gumbel_offer(gumbel_contender *best, int32_t id, float s, float p, float q,
-                                   float r)
+/* Updates `best` with a token whose score under p is s; under max(r p - q, 0) it is ln(r - q / p)
+ * larger. */
+GUMBEL_RULE_CODE void gumbel_contender_offer_residual(gumbel_contender *best, int32_t id, float s,
+                                                      float p, float q, float r)
 {
     if (!(p > -INFINITY) || !(q < p))
         return;
-    float share = r - gumbel_exp(q - p);
-    if (share > 0.0f)
-        gumbel_contend(best, id, s + gumbel_log(share), p);
+    float factor = r - gumbel_exp(q - p);
+    if (factor > 0.0f)
+        gumbel_contender_offer(best, id, s + gumbel_log(factor), p);
 }
 
-/* ----------------------------------------------------------------------- what is emitted ---- */
+/* ------------------------------------------------------------------------ emitted tokens ---- */
 
-/* Have a token be what is emitted behind node j. */
+/* Sets the token that node j emits. */
 GUMBEL_RULE_CODE void gumbel_chain_emit(const gumbel_chain *c, gumbel_node *nodes, int32_t j,
                                         const gumbel_contender *token)
 {
     const gumbel_verification *v = c->v;
     nodes[j].drawn = token->id;
-    nodes[j].stops = gumbel_list_has(&v->draft.stop, c->r, token->id);
+    nodes[j].stops = gumbel_list_contains(&v->draft.stop, c->r, token->id);
     if (v->logprobs)
         v->logprobs[c->first + j] = token->logprob;
     if (v->scores)
         v->scores[c->first + j] = token->score;
 }
 
-/* The draft behind node j: it is no draw, and has no score. */
+/* Emits the draft after node j, which has no score as it was not drawn. */
 GUMBEL_RULE_CODE void gumbel_chain_accept(const gumbel_chain *c, gumbel_node *nodes, int32_t j)
 {
-    const gumbel_weighed *w = &c->by->weighed[c->first + j];
+    const gumbel_rule_node *w = &c->proposal->rule_nodes[c->first + j];
     gumbel_contender token = {w->drafted, NAN, w->target};
     gumbel_chain_emit(c, nodes, j, &token);
 }
 
-/* What was drawn behind node j by max(r p - q, 0), which accepts no draft. */
+/* Emits a token drawn from max(r p - q, 0) after node j, which accepts no draft. */
 GUMBEL_RULE_CODE void gumbel_chain_replace(const gumbel_chain *c, gumbel_node *nodes, int32_t j,
                                            const gumbel_contender *token)
 {

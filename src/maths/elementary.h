@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The same code serves C and CUDA. */
+/* C and CUDA compile one code. */
 #ifdef __CUDACC__
 #define GUMBEL_INLINE static __host__ __device__ __forceinline__
 #else
@@ -23,9 +23,9 @@
 #define GUMBEL_LN2_HIGH 0x1.63p-1f
 #define GUMBEL_LN2_LOW  -0x1.bd0106p-13f
 #define GUMBEL_LOG2E    0x1.715476p+0f
-/* Adding and subtracting 1.5 * 2^23 rounds a float below 2^22 to an integer. */
+/* Adding and subtracting 1.5 * 2^23 rounds a float below 2^22 to the nearest integer. */
 #define GUMBEL_ROUNDING 0x1.8p+23f
-/* exp() below this is treated as exp(here) = 1.6e-38, the smallest power with a normal result. */
+/* Arguments below this count as this: exp() of it is 1.6e-38, a normal float. */
 #define GUMBEL_EXP_LOWEST -87.0f
 
 /* clang-format off */
@@ -96,7 +96,7 @@ GUMBEL_INLINE float gumbel_log(float x)
     return gumbel_log_assemble(exponent, f);
 }
 
-/* exp(x) for x <= 0; x below GUMBEL_EXP_LOWEST counts as that. */
+/* exp(x) for x <= 0, clamped to GUMBEL_EXP_LOWEST. */
 GUMBEL_INLINE float gumbel_exp(float x)
 {
     static const float terms[GUMBEL_EXP_TERMS] = GUMBEL_EXP_POLYNOMIAL;

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The noise of a token: Philox4x32-10, the map from words to standard exponentials, the blocks that
- * share a least one, and the map from there to a standard Gumbel variate (docs/maths.md, sections 2
- * and 3). Scalar form; the vector forms follow it operation by operation.
+ * The noise of a token: Philox4x32-10, standard exponentials from its words, the minimum
+ * exponential of a block, and standard Gumbel variates (docs/maths.md, sections 2 and 3). Scalar
+ * form; the vector forms repeat it operation by operation.
  *
- * A block is 64 tokens, aligned by id. Two words of its own tell the least exponential of the block
- * and the token that has it; by lack of memory every other token's is that least one plus an
- * exponential of the token's own word. So a block is passed over by one comparison.
+ * A block is 64 tokens, aligned by id. Two words of the block determine the minimum of its 64
+ * exponentials and the token that has it. The exponential distribution is memoryless, so every
+ * other token's exponential is that minimum plus an exponential of the token's own word. The
+ * block's largest noise is then known without its tokens' words, and one comparison skips a block
+ * that cannot win.
  */
 #ifndef GUMBEL_MATHS_NOISE_H
 #define GUMBEL_MATHS_NOISE_H
@@ -18,19 +20,19 @@
 #define GUMBEL_PHILOX_MULTIPLIER_1 0xCD9E8D57u
 #define GUMBEL_PHILOX_WEYL_0       0x9E3779B9u
 #define GUMBEL_PHILOX_WEYL_1       0xBB67AE85u
-/* Tokens of a block. */
+/* Tokens in a block. */
 #define GUMBEL_BLOCK 64
-/* Domain bit of the words that belong to blocks; tokens' own lack it. */
+/* Domain bit of the words of blocks; words of tokens lack it. */
 #define GUMBEL_BLOCK_DOMAIN 0x80000000u
-/* First words of a block below this take further bits from the second: 2^-24 of all. */
+/* A block's first word below this, probability 2^-24, takes further bits from the second. */
 #define GUMBEL_TAIL_WORDS 256u
 /* 1 - sqrt(1/2): from here on 1 - v is halved into the range of the logarithm's polynomial. */
 #define GUMBEL_HALVING 0x1.2bec34p-2f
 /* 2^-23 ln 2, and (6 + 32 + 127) ln 2. */
-#define GUMBEL_REACH_SLOPE 0x1.62e42ep-24f
-#define GUMBEL_REACH_MOST  0x1.c97a26p+6f
+#define GUMBEL_NOISE_BOUND_SLOPE 0x1.62e42ep-24f
+#define GUMBEL_NOISE_BOUND_MAX   0x1.c97a26p+6f
 
-/* Where a draw stands in its streams: everything of key and counter but the token. */
+/* Philox key and counter of a draw, except the token. */
 typedef struct gumbel_stream {
     uint64_t seed;
     uint32_t position;
@@ -38,7 +40,7 @@ typedef struct gumbel_stream {
     uint32_t domain;
 } gumbel_stream;
 
-/* gumbel_row_seed(). */
+/* See gumbel_row_seed() of gumbel.h. */
 GUMBEL_INLINE uint64_t gumbel_mix_seed(uint64_t seed, uint64_t row)
 {
     uint64_t x = row * UINT64_C(0x9E3779B97F4A7C15);
@@ -47,7 +49,7 @@ GUMBEL_INLINE uint64_t gumbel_mix_seed(uint64_t seed, uint64_t row)
     return seed ^ x ^ (x >> 31);
 }
 
-/* The stream of a position, whose high half, where there is one, moves the seed. */
+/* The stream of a position. A high half that is not 0 is mixed into the seed. */
 GUMBEL_INLINE gumbel_stream gumbel_stream_at(uint64_t seed, uint64_t position, uint32_t sample,
                                              uint32_t domain)
 {
@@ -77,10 +79,10 @@ GUMBEL_INLINE void gumbel_philox_block(uint32_t c[4], uint32_t key0, uint32_t ke
     }
 }
 
-/* Words of four tokens, 4 * count .. 4 * count + 3, where `kind` is 0; of two blocks, two each,
- * 2 * count and 2 * count + 1, where it is GUMBEL_BLOCK_DOMAIN. */
-GUMBEL_INLINE void gumbel_words(gumbel_stream stream, uint32_t count, uint32_t kind,
-                                uint32_t out[4])
+/* Four random words. With `kind` 0: one for each of the tokens 4 * count .. 4 * count + 3; with
+ * GUMBEL_BLOCK_DOMAIN: two for each of the blocks 2 * count and 2 * count + 1. */
+GUMBEL_INLINE void gumbel_philox_words(gumbel_stream stream, uint32_t count, uint32_t kind,
+                                       uint32_t out[4])
 {
     out[0] = count;
     out[1] = stream.position;
@@ -91,7 +93,7 @@ GUMBEL_INLINE void gumbel_words(gumbel_stream stream, uint32_t count, uint32_t k
 }
 
 /* g = -log(E) of a standard exponential E. */
-GUMBEL_INLINE float gumbel_of_exponential(float e) { return -gumbel_log(e); }
+GUMBEL_INLINE float gumbel_noise_of_exponential(float e) { return -gumbel_log(e); }
 
 /* E of a word r (eq. 5). With x = r below 2^31, else ~r, v = (x + 0.5) * 2^-32 is in (0, 0.5]; E =
  * -log1p(-v) below, -log(v) above, so that neither end of u is ever rounded away. */
@@ -99,7 +101,7 @@ GUMBEL_INLINE float gumbel_exponential_of_word(uint32_t r)
 {
     int high = r >= 0x80000000u;
     float v = fmaf((float)(int32_t)(high ? ~r : r), 0x1p-32f, 0x1p-33f);
-    /* 1 - v as 2^exponent * (1 + f), f exact on both sides of the cut; or v itself. */
+    /* 1 - v, or v itself, as 2^exponent * (1 + f) with an exact f. */
     int halve = v >= GUMBEL_HALVING;
     float exponent = halve ? -1.0f : 0.0f, f = halve ? fmaf(-2.0f, v, 1.0f) : -v;
     if (high)
@@ -107,16 +109,16 @@ GUMBEL_INLINE float gumbel_exponential_of_word(uint32_t r)
     return -gumbel_log_assemble(exponent, f);
 }
 
-/* The noise of a block: the token that has the most of it, 0 to 63 from the block's first, and the
- * exponential of that one, the least of the block. */
+/* The largest noise of a block: its exponential, the minimum of the block, and the place of its
+ * token, 0 to 63. */
 typedef struct gumbel_block_noise {
     float least;
     uint32_t place;
 } gumbel_block_noise;
 
-/* The same by the block's two words (eq. 6). The 58 bits that decide `least` where r is small, and
- * the six of `place`, are bits of their own, so the two are independent. For a small r, u is below
- * 2^-24, where E = -log1p(-u) is u to within half an ulp. */
+/* The block's noise from its two words (eq. 6). `least` and `place` use different bits, 58 and 6,
+ * so they are independent. For a small r, u is below 2^-24, where E = -log1p(-u) is u to within
+ * half an ulp. */
 GUMBEL_INLINE gumbel_block_noise gumbel_block_noise_of(uint32_t r, uint32_t r2)
 {
     uint64_t u = (uint64_t)r << 32 | (r2 & ~63u) | 32;
@@ -125,48 +127,49 @@ GUMBEL_INLINE gumbel_block_noise gumbel_block_noise_of(uint32_t r, uint32_t r2)
     return b;
 }
 
-/* The words of the block that holds a token. */
+/* The two words of a token's block. */
 GUMBEL_INLINE void gumbel_block_words(gumbel_stream stream, uint32_t token, uint32_t *r,
                                       uint32_t *r2)
 {
     uint32_t words[4];
-    gumbel_words(stream, token >> 7, GUMBEL_BLOCK_DOMAIN, words);
+    gumbel_philox_words(stream, token >> 7, GUMBEL_BLOCK_DOMAIN, words);
     *r = token & 64 ? words[2] : words[0];
     *r2 = token & 64 ? words[3] : words[1];
 }
 
-/* g of a token by its block's noise and its own word r, which does not count where the token is the
- * one that has the most (eq. 7). */
-GUMBEL_INLINE float gumbel_of_word(gumbel_block_noise block, uint32_t token, uint32_t r)
+/* g of a token from its block's noise and its own word r, which is unused for the token at
+ * block.place (eq. 7). */
+GUMBEL_INLINE float gumbel_noise_of_word(gumbel_block_noise block, uint32_t token, uint32_t r)
 {
     float e = block.least;
     if ((token & 63) != block.place)
         e += gumbel_exponential_of_word(r);
-    return gumbel_of_exponential(e);
+    return gumbel_noise_of_exponential(e);
 }
 
-/* An upper bound of g in a block of first word r, to be taken with a margin of 1e-4: E >= u / 64,
- * and the bits of a float, as an integer, bound its log2 from below. 114 for r = 0, where none
- * passes 46. */
-GUMBEL_INLINE float gumbel_reach_of_word(uint32_t r)
+/* An upper bound of g in a block with first word r; callers add a margin of 1e-4. E >= u / 64, and
+ * the bits of a float, as an integer, bound its log2 from below. The bound is 114 for r = 0, and g
+ * is at most 46. */
+GUMBEL_INLINE float gumbel_noise_bound_of_word(uint32_t r)
 {
-    return fmaf((float)(int32_t)gumbel_bits_of((float)r), -GUMBEL_REACH_SLOPE, GUMBEL_REACH_MOST);
+    return fmaf((float)(int32_t)gumbel_bits_of((float)r), -GUMBEL_NOISE_BOUND_SLOPE,
+                GUMBEL_NOISE_BOUND_MAX);
 }
 
 /* g of one token. */
-GUMBEL_INLINE float gumbel_of_token(gumbel_stream stream, uint32_t token)
+GUMBEL_INLINE float gumbel_noise_of_token(gumbel_stream stream, uint32_t token)
 {
     uint32_t r, r2, words[4];
     gumbel_block_words(stream, token, &r, &r2);
     gumbel_block_noise block = gumbel_block_noise_of(r, r2);
     if ((token & 63) == block.place)
-        return gumbel_of_exponential(block.least);
-    gumbel_words(stream, token >> 2, 0, words);
-    return gumbel_of_word(block, token, words[token & 3]);
+        return gumbel_noise_of_exponential(block.least);
+    gumbel_philox_words(stream, token >> 2, 0, words);
+    return gumbel_noise_of_word(block, token, words[token & 3]);
 }
 
-/* g of the tokens [first, first + count), a call of Philox for every four and every 64. */
-GUMBEL_INLINE void gumbel_noise_fill(gumbel_stream stream, uint32_t first, int64_t count,
+/* g of the tokens [first, first + count): one Philox call for four tokens, and one a block. */
+GUMBEL_INLINE void gumbel_fill_noise(gumbel_stream stream, uint32_t first, int64_t count,
                                      float *out)
 {
     gumbel_block_noise block = {0, 0};
@@ -178,8 +181,8 @@ GUMBEL_INLINE void gumbel_noise_fill(gumbel_stream stream, uint32_t first, int64
             block = gumbel_block_noise_of(r, r2);
         }
         if (i == 0 || (token & 3) == 0)
-            gumbel_words(stream, token >> 2, 0, words);
-        out[i] = gumbel_of_word(block, token, words[token & 3]);
+            gumbel_philox_words(stream, token >> 2, 0, words);
+        out[i] = gumbel_noise_of_word(block, token, words[token & 3]);
     }
 }
 

@@ -3,13 +3,12 @@
 
 #include <math.h>
 
-/* Covers the roundings of sums and roots in float64. */
+/* Margin for the rounding of sums and square roots in float64. */
 #define UP (1.0 + 1e-9)
-/* In float32, of a float64 that is not above it. */
+/* Margin for the conversion of a float64 to float32. */
 #define FLOAT_UP (1.0 + 0x1p-20)
 
-/* Add rows * width bytes, rounded up to a multiple of `unit`; 0 where they are more than any
- * memory. */
+/* Adds rows * width bytes, rounded up to a multiple of `unit`; returns 0 on overflow. */
 static int add_part(size_t *at, size_t rows, size_t width, size_t unit)
 {
     size_t bytes;
@@ -18,8 +17,8 @@ static int add_part(size_t *at, size_t rows, size_t width, size_t unit)
            !__builtin_add_overflow(*at, bytes / unit * unit, at) && *at <= INT64_MAX;
 }
 
-int gumbel_screen_lay_out_as(gumbel_screen_layout layout, int64_t rows, int64_t columns,
-                             gumbel_screen_parts *parts)
+int gumbel_screen_find_parts_as(gumbel_screen_layout layout, int64_t rows, int64_t columns,
+                                gumbel_screen_parts *parts)
 {
     const int64_t side = layout == GUMBEL_SCREEN_LAYOUT_TILES ? 128 : 64;
     const size_t unit = layout == GUMBEL_SCREEN_LAYOUT_TILES ? 1024 : 64;
@@ -42,12 +41,12 @@ int gumbel_screen_lay_out_as(gumbel_screen_layout layout, int64_t rows, int64_t 
     return 1;
 }
 
-int gumbel_screen_lay_out(int64_t rows, int64_t columns, gumbel_screen_parts *parts)
+int gumbel_screen_find_parts(int64_t rows, int64_t columns, gumbel_screen_parts *parts)
 {
-    return gumbel_screen_lay_out_as(GUMBEL_SCREEN_LAYOUT_CPU, rows, columns, parts);
+    return gumbel_screen_find_parts_as(GUMBEL_SCREEN_LAYOUT_CPU, rows, columns, parts);
 }
 
-uint64_t gumbel_screen_check_of(const gumbel_screen_header *header)
+uint64_t gumbel_screen_checksum(const gumbel_screen_header *header)
 {
     unsigned char bytes[offsetof(gumbel_screen_header, check)];
     uint64_t check = UINT64_C(0xcbf29ce484222325);
@@ -57,7 +56,7 @@ uint64_t gumbel_screen_check_of(const gumbel_screen_header *header)
     return check;
 }
 
-/* The largest of a hidden state's sizes, falling. */
+/* The largest absolute values of a hidden state, descending. */
 typedef struct largest {
     float size[GUMBEL_SCREEN_OUTLIERS_MOST];
     int count;
@@ -71,8 +70,7 @@ static void keep_largest(largest *l, float size)
     l->size[at] = size;
 }
 
-/* The largest sizes of h; those of a run of 16 are looked at where the run's largest is among
- * them. */
+/* The largest absolute values of h. A run of 16 is searched only if its maximum is among them. */
 static void find_largest(const float *h, int64_t columns, largest *l)
 {
     l->count = 0;
@@ -92,15 +90,16 @@ static void find_largest(const float *h, int64_t columns, largest *l)
     }
 }
 
-/* The set O, the n largest, that makes 1/2 |h_O|_1 + error |h without O|_2 least. */
-static void bound_outliers(const largest *l, double square, float error, gumbel_screen_reach *reach)
+/* Chooses the set O of the n largest entries that minimizes 1/2 |h_O|_1 + error |h without O|_2. */
+static void bound_outliers(const largest *l, double square, float error,
+                           gumbel_screen_hidden_error *reach)
 {
-    double outliers = 0.0, left = square, best = INFINITY, entry = GUMBEL_SCREEN_ENTRY;
+    double outliers = 0.0, remaining = square, best = INFINITY, entry = GUMBEL_SCREEN_ENTRY;
     if (error < GUMBEL_SCREEN_ENTRY)
         entry = error;
     for (int n = 0; n <= l->count; n++) {
-        /* What subtracting rounds is less than 2^-52 of the whole, each time. */
-        double rest = sqrt(fmax(left, 0.0) + 1e-12 * square);
+        /* The rounding error of each subtraction is below 2^-52 of `square`. */
+        double rest = sqrt(fmax(remaining, 0.0) + 1e-12 * square);
         double bound = entry * outliers + (double)error * rest;
         if (bound < best) {
             best = bound;
@@ -109,13 +108,13 @@ static void bound_outliers(const largest *l, double square, float error, gumbel_
         }
         if (n < l->count) {
             outliers += (double)l->size[n];
-            left -= (double)l->size[n] * (double)l->size[n];
+            remaining -= (double)l->size[n] * (double)l->size[n];
         }
     }
 }
 
-/* |h| as a norm, rounded up, and its largest entry; 0 where it is not finite. */
-static int measure(const float *h, int64_t columns, double *square, float *most)
+/* The square of the norm of h and its largest absolute value; returns 0 if h is not finite. */
+static int measure_hidden(const float *h, int64_t columns, double *square, float *most)
 {
     double sum = 0.0;
     float size = 0.0f;
@@ -130,16 +129,16 @@ static int measure(const float *h, int64_t columns, double *square, float *most)
     return finite;
 }
 
-/* What 64 columns leave of h and of both planes, as squares. */
+/* Sums of squares over the columns: the residual of h, and both planes. */
 typedef struct plane_sums {
-    double left;
+    double residual;
     int64_t high, low;
 } plane_sums;
 
 static void split_columns(const float *h, int count, double unit, int size, int8_t *high,
                           int8_t *low, plane_sums *sums)
 {
-    double inverse = 1.0 / unit, left = 0.0;
+    double inverse = 1.0 / unit, residual = 0.0;
     int32_t of_high = 0, of_low = 0, half = size / 2, shift = size == 256 ? 8 : 7;
     for (int i = 0; i < count; i++) {
         int32_t k = (int32_t)rint((double)h[i] * inverse), upper = (k + half) >> shift;
@@ -147,31 +146,31 @@ static void split_columns(const float *h, int count, double unit, int size, int8
         double r = (double)h[i] - unit * (double)k;
         high[i] = (int8_t)upper;
         low[i] = (int8_t)lower;
-        left += r * r;
+        residual += r * r;
         of_high += upper * upper;
         of_low += lower * lower;
     }
     for (int i = count; i < 64; i++)
         high[i] = low[i] = 0;
-    sums->left += left;
+    sums->residual += residual;
     sums->high += of_high;
     sums->low += of_low;
 }
 
-int gumbel_screen_split(const float *h, int64_t columns, const gumbel_screen_header *header,
-                        double gamma, const gumbel_screen_planes *planes,
-                        gumbel_screen_reach *reach)
+int gumbel_screen_split_hidden(const float *h, int64_t columns, const gumbel_screen_header *header,
+                               double gamma, const gumbel_screen_planes *planes,
+                               gumbel_screen_hidden_error *reach)
 {
     largest l;
     double square;
     float most;
     plane_sums sums = {0};
-    int finite = measure(h, columns, &square, &most);
+    int finite = measure_hidden(h, columns, &square, &most);
     double norm = sqrt(square) * UP;
     if (!finite || !(norm < GUMBEL_SCREEN_HIDDEN_MOST) ||
         !(norm * (double)header->weight < GUMBEL_SCREEN_LOGIT_MOST))
         return 0;
-    /* So |high| stays below half a plane, and |low| is half a plane at most. */
+    /* This unit keeps |high| below half a plane's range, and |low| at most half of it. */
     reach->unit = (float)((double)most / (planes->size * (planes->size / 2 - 1)) * FLOAT_UP);
     reach->unit = reach->unit < 0x1p-100f ? 0x1p-100f : reach->unit;
     for (int64_t i = 0; i < columns; i += 64) {
@@ -182,7 +181,7 @@ int gumbel_screen_split(const float *h, int64_t columns, const gumbel_screen_hea
     find_largest(h, columns, &l);
     bound_outliers(&l, square, header->error, reach);
     double steps = planes->size * sqrt((double)sums.high) + sqrt((double)sums.low);
-    double grain = sqrt(sums.left) + 0x1p-21 * (double)reach->unit * steps;
+    double grain = sqrt(sums.residual) + 0x1p-21 * (double)reach->unit * steps;
     reach->grain = (float)(grain * UP * FLOAT_UP);
     reach->path = (float)(gamma * norm * FLOAT_UP);
     return 1;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The summary (design: one summary, merged everywhere): the best token of a part of the vocabulary
- * and the part's mass. One piece of code makes, merges and reads summaries, for every backend.
+ * The summary of a part of the vocabulary: its best token and its mass. All backends create, merge
+ * and read summaries with this code.
  *
  * Mass. A block of 64 tokens yields its largest z, m, and the float32 sum s of exp(z - m), s in [1,
  * 64]. The block's mass s * exp(m) = v * 2^n, with n nearest to m * log2 e and 0.7 < v < 91, is
  * rounded to the integer v * 2^31 and added at bit n - 31 to a fixed-point number of three 64-bit
- * words, 32 bits apart, that hold up to 2^25 blocks without a carry. The words move up with the
- * largest n; what falls below the third is under 2^-63 of the whole. Words that stay are never
- * rounded, so adding is exactly associative and commutative.
+ * words, 32 bits apart, that hold up to 2^25 blocks without a carry. The words are shifted up to
+ * the largest n; the bits dropped below the third word are under 2^-63 of the whole. The words are
+ * never rounded, so addition is exactly associative and commutative.
  */
 #ifndef GUMBEL_MATHS_SUMMARY_H
 #define GUMBEL_MATHS_SUMMARY_H
@@ -22,7 +22,7 @@
 #define GUMBEL_FLAG_SLOT        8u
 #define GUMBEL_FLAG_UNUSED      16u
 
-/* From here on a float32 is so coarse (an ulp of 256) that ln V <= 21.5 cannot move it. */
+/* An ulp of a float32 this large is 256, so adding ln V <= 21.5 does not change it. */
 #define GUMBEL_MASS_RANGE 0x1p31f
 
 GUMBEL_INLINE void gumbel_summary_empty(gumbel_summary *s)
@@ -36,8 +36,9 @@ GUMBEL_INLINE void gumbel_summary_empty(gumbel_summary *s)
     s->flags = 0;
 }
 
-/* Move the words up so that word 0 stands at `exponent`, which is not below the present one. */
-GUMBEL_INLINE void gumbel_mass_raise(gumbel_summary *s, int32_t exponent)
+/* Shifts the words so that word 0 has `exponent`; a smaller one than the present changes nothing.
+ */
+GUMBEL_INLINE void gumbel_mass_shift_to(gumbel_summary *s, int32_t exponent)
 {
     int64_t steps = (int64_t)exponent - s->mass_exponent;
     if (steps > 0) {
@@ -48,7 +49,7 @@ GUMBEL_INLINE void gumbel_mass_raise(gumbel_summary *s, int32_t exponent)
     }
 }
 
-/* Add `value` to the word that stands at `exponent`; below the third word it is dropped. */
+/* Adds `value` to the word at `exponent`; below the third word it is dropped. */
 GUMBEL_INLINE void gumbel_mass_add_word(gumbel_summary *s, int64_t exponent, uint64_t value)
 {
     int64_t below = (int64_t)s->mass_exponent - exponent;
@@ -56,8 +57,8 @@ GUMBEL_INLINE void gumbel_mass_add_word(gumbel_summary *s, int64_t exponent, uin
         s->mass[i] += i == below ? value : 0;
 }
 
-/* 2^x for |x| <= 1/2: the Taylor series of exp(x ln 2) to degree 8, an error below 2^-32, far under
- * that of a float32 sum. */
+/* 2^x for |x| <= 1/2: Taylor series of exp(x ln 2) to degree 8; error below 2^-32, far below that
+ * of a float32 sum. */
 GUMBEL_INLINE double gumbel_exp2_small(double x)
 {
     static const double terms[] = {1.0,       1.0,       1.0 / 2,    1.0 / 6,    1.0 / 24,
@@ -68,7 +69,8 @@ GUMBEL_INLINE double gumbel_exp2_small(double x)
     return sum;
 }
 
-/* Add the mass of a block with largest z `m` and s = sum exp(z - m). Nothing for m not finite. */
+/* Adds the mass of a block with largest z `m` and sum = sum of exp(z - m); nothing if m is not
+ * finite. */
 GUMBEL_INLINE void gumbel_mass_add_block(gumbel_summary *s, float m, float sum)
 {
     if (!(fabsf(m) < GUMBEL_MASS_RANGE))
@@ -83,12 +85,12 @@ GUMBEL_INLINE void gumbel_mass_add_block(gumbel_summary *s, float m, float sum)
     int64_t bit = n - 31;
     int32_t word = (int32_t)(bit >> 5);
     int shift = (int)(bit & 31);
-    gumbel_mass_raise(s, word + 1);
+    gumbel_mass_shift_to(s, word + 1);
     gumbel_mass_add_word(s, word + 1, value >> (32 - shift));
     gumbel_mass_add_word(s, word, (value << shift) & 0xffffffffu);
 }
 
-/* Offer a token. NaN never wins; a tie goes to the lower id. */
+/* Updates the best token. NaN never wins; a tie goes to the lower id. */
 GUMBEL_INLINE void gumbel_summary_offer(gumbel_summary *s, float score, float z, int32_t id)
 {
     if (score > s->best_score || (score == s->best_score && id < s->best_id && score > -INFINITY)) {
@@ -104,14 +106,15 @@ GUMBEL_INLINE void gumbel_summary_merge(gumbel_summary *into, const gumbel_summa
         gumbel_summary_offer(into, from->best_score, from->best_z, from->best_id);
     into->max_z = from->max_z > into->max_z ? from->max_z : into->max_z;
     into->flags |= from->flags;
-    gumbel_mass_raise(into, from->mass_exponent);
+    gumbel_mass_shift_to(into, from->mass_exponent);
     if (from->mass_exponent != INT32_MIN)
         for (int i = 0; i < 3; i++)
             gumbel_mass_add_word(into, (int64_t)from->mass_exponent - i, from->mass[i]);
 }
 
-/* A summary from outside, of which any bytes may have been made: what no draw makes becomes what is
- * empty, so that no order of merging shows. What a draw made stays. */
+/* Sanitizes a summary of the caller, which may hold any bytes: fields that no draw writes become
+ * those of an empty summary, so that every order of merging gives one result. Summaries of draws
+ * stay unchanged. */
 GUMBEL_INLINE gumbel_summary gumbel_summary_sound(const gumbel_summary *s)
 {
     gumbel_summary empty, sound = *s;
@@ -128,8 +131,8 @@ GUMBEL_INLINE gumbel_summary gumbel_summary_sound(const gumbel_summary *s)
     return sound;
 }
 
-/* The bits of the best token's z, then of its score: they order summaries of one token whose scores
- * are equal. */
+/* The bits of the best token's z, then of its score: an order of summaries with equal best tokens
+ * and scores. */
 GUMBEL_INLINE uint64_t gumbel_summary_best_bits(const gumbel_summary *s)
 {
     uint32_t z, score;
@@ -138,8 +141,8 @@ GUMBEL_INLINE uint64_t gumbel_summary_best_bits(const gumbel_summary *s)
     return (uint64_t)z << 32 | score;
 }
 
-/* gumbel_summary_merge() of any two. It is commutative also in the sign of a zero, and where both
- * name one token. */
+/* gumbel_summary_merge() of any bytes. The merge is commutative even in the sign of a zero, and if
+ * both have the same best token. */
 GUMBEL_INLINE void gumbel_summary_merge_any(gumbel_summary *into, const gumbel_summary *from)
 {
     gumbel_summary sound = gumbel_summary_sound(from);
@@ -154,7 +157,7 @@ GUMBEL_INLINE void gumbel_summary_merge_any(gumbel_summary *into, const gumbel_s
     gumbel_summary_merge(into, &sound);
 }
 
-/* ln of the mass; max_z where the mass is out of the fixed point's range. */
+/* ln of the mass; max_z if the mass is outside the range of the fixed-point number. */
 GUMBEL_INLINE double gumbel_mass_log(const gumbel_summary *s)
 {
     if (!(fabsf(s->max_z) < GUMBEL_MASS_RANGE))
@@ -168,23 +171,23 @@ GUMBEL_INLINE float gumbel_summary_lse(const gumbel_summary *s)
     return (float)gumbel_mass_log(s);
 }
 
-/* z - lse; 0 where the rounding of lse puts that above. NaN stays. */
+/* z - lse, but 0 if the rounding of lse makes it positive. NaN stays. */
 GUMBEL_INLINE float gumbel_logprob(float z, float lse)
 {
     float logprob = z - lse;
     return logprob > 0.0f ? 0.0f : logprob;
 }
 
-/* The probability of a token whose z is max_z; NaN where the row has none. */
-GUMBEL_INLINE float gumbel_summary_share(const gumbel_summary *s)
+/* The probability of a token whose z is max_z; NaN if the row has no distribution. */
+GUMBEL_INLINE float gumbel_summary_max_probability(const gumbel_summary *s)
 {
     if (s->flags || s->max_z == -INFINITY)
         return NAN;
     return (float)exp((double)s->max_z - gumbel_mass_log(s));
 }
 
-/* exp(z - max z), and 0 where that is below e^-87: a probability (eq. 13) before it is divided. */
-GUMBEL_INLINE float gumbel_relative(float z, float max_z)
+/* exp(z - max z), but 0 below e^-87: a probability (eq. 13) before its division by the sum. */
+GUMBEL_INLINE float gumbel_relative_probability(float z, float max_z)
 {
     float x = z - max_z;
     return x < GUMBEL_EXP_LOWEST ? 0.0f : gumbel_exp(x);
@@ -205,7 +208,7 @@ GUMBEL_INLINE gumbel_row_status gumbel_summary_status(const gumbel_summary *s)
     return s->best_id < 0 ? GUMBEL_ROW_EMPTY : GUMBEL_ROW_OK;
 }
 
-/* Make `count` of them empty. */
+/* Sets `count` summaries empty. */
 GUMBEL_INLINE void gumbel_summaries_clear(gumbel_summary *summaries, int64_t count)
 {
     for (int64_t i = 0; i < count; i++)

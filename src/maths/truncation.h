@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rules of truncation by value, and the fixed-point masses that they compare (docs/maths.md,
- * section 9). Every comparison is of float32 values or of integers, so what is kept does not depend
- * on the order, the instruction set or the device that finds it.
+ * Truncation rules (top_k, top_p, min_p) and the fixed-point masses that they compare
+ * (docs/maths.md, section 9). Every comparison is of float32 values or of integers, so the kept set
+ * does not depend on the order, the instruction set or the device of its computation.
  *
- * What is kept is always a head of the row sorted by larger value first, then lower id. So a cut,
- * the least value that stays and how many of its equals stay, says it all, and rules combine by
- * taking the stricter cut.
+ * The kept set is always a prefix of the row sorted by larger value, then lower id. A cutoff
+ * describes it: the smallest kept value, and how many tokens of that value are kept. Rules combine
+ * by taking the stricter cutoff.
  */
 #ifndef GUMBEL_MATHS_TRUNCATION_H
 #define GUMBEL_MATHS_TRUNCATION_H
@@ -15,36 +15,37 @@
 
 #include <float.h>
 
-/* A token's mass is this many units at the largest value: 2^31 tokens' sum below 2^92, and what a
- * float32 cannot hold in units is under 2^-61 of the largest token's. */
+/* The mass of the largest value, in units. The sum of 2^31 tokens is below 2^92, and a mass that
+ * rounds to 0 is below 2^-61 of the largest. */
 #define GUMBEL_MASS_UNITS 0x1p61f
-/* The halves in which masses are summed without a carry: mass = high * 2^31 + low. */
+/* Masses are summed in two halves without a carry: mass = high * 2^31 + low. */
 #define GUMBEL_MASS_HALF_BITS 31
-/* A value this far below the largest has no mass: exp(-42.3) < 2^-61, and a margin. */
+/* The mass of a value this far below the largest is 0: exp(-42.3) < 2^-61, and a margin. */
 #define GUMBEL_MASS_REACH 42.5f
 
-#define GUMBEL_TIES_STAY INT64_MAX
+#define GUMBEL_TIES_ALL_KEPT INT64_MAX
 
 __extension__ typedef unsigned __int128 gumbel_wide;
 
-/* The cut of a row. */
-typedef struct gumbel_cut {
-    float bound;  /* the least value that stays; -FLT_MAX keeps all that count */
-    int64_t tied; /* how many tokens of that value stay, lower ids first; or GUMBEL_TIES_STAY */
-} gumbel_cut;
+/* The cutoff of a row. */
+typedef struct gumbel_cutoff {
+    float bound; /* the smallest kept value; -FLT_MAX: all finite values are kept */
+    int64_t
+        tied; /* tokens of that value that are kept, lower ids first; GUMBEL_TIES_ALL_KEPT: all */
+} gumbel_cutoff;
 
-/* What one row asks for, in the order that it asks for. */
+/* The rules of one row, with their order. */
 typedef struct gumbel_rules {
     float min_p;   /* 0: off */
     int64_t top_k; /* 0: off */
     float top_p;   /* 1: off */
-    int joint;     /* top_p looks at the whole distribution, not at what the others left */
-    int last;      /* min_p comes last: top_p looks at what top_k left; where all three are on */
-    int exact;     /* ties at a cut are broken by id */
-    int before;    /* values are y, not z */
+    int joint;  /* top_p applies to the whole distribution, not to the survivors of other rules */
+    int last;   /* min_p comes last, top_p applies to the survivors of top_k; all three are on */
+    int exact;  /* ties at a cutoff are broken by id */
+    int before; /* rules apply before the temperature: values are y, not z */
 } gumbel_rules;
 
-GUMBEL_INLINE int gumbel_rules_cut(const gumbel_rules *r)
+GUMBEL_INLINE int gumbel_rules_truncate(const gumbel_rules *r)
 {
     return r->min_p > 0.0f || r->top_k > 0 || r->top_p < 1.0f;
 }
@@ -57,19 +58,19 @@ GUMBEL_INLINE float gumbel_log_min_p(float min_p)
 {
     if (!(min_p > 0.0f))
         return -INFINITY;
-    /* A subnormal min_p is brought into the logarithm's range by 2^32 = exp(22.18...). */
+    /* The logarithm takes normal numbers: a subnormal min_p is scaled by 2^32 = exp(22.18...). */
     return min_p < FLT_MIN ? gumbel_log(min_p * 0x1p32f) - 0x1.62e43p4f : gumbel_log(min_p);
 }
 
-/* The least value that min_p keeps: largest + ln(min_p), each operation rounded to float32. */
+/* The smallest value that min_p keeps: largest + ln(min_p), each operation rounded to float32. */
 GUMBEL_INLINE float gumbel_min_p_bound(float largest, float log_min_p)
 {
     float bound = largest + log_min_p;
     return bound > -FLT_MAX ? bound : -FLT_MAX;
 }
 
-/* ceil(top_p * mass): tokens stay while the mass before them is below this. 0 < top_p < 1. */
-GUMBEL_INLINE gumbel_wide gumbel_nucleus(float top_p, gumbel_wide mass)
+/* ceil(top_p * mass): tokens are kept while the mass before them is below this. 0 < top_p < 1. */
+GUMBEL_INLINE gumbel_wide gumbel_nucleus_mass(float top_p, gumbel_wide mass)
 {
     /* top_p = digits * 2^-places exactly, digits < 2^24. */
     uint32_t bits = gumbel_bits_of(top_p), exponent = bits >> 23;
@@ -78,38 +79,39 @@ GUMBEL_INLINE gumbel_wide gumbel_nucleus(float top_p, gumbel_wide mass)
     gumbel_wide product = mass * digits;
     if (places >= 128)
         return 1;
-    gumbel_wide part = ((gumbel_wide)1 << places) - 1;
-    return (product >> places) + ((product & part) != 0);
+    gumbel_wide fraction = ((gumbel_wide)1 << places) - 1;
+    return (product >> places) + ((product & fraction) != 0);
 }
 
-/* How many tokens of mass `each` bring the mass before them from `above` to `needed`. */
+/* How many tokens of mass `each` raise a mass from `above` to `needed`. */
 GUMBEL_INLINE int64_t gumbel_ties_needed(gumbel_wide needed, gumbel_wide above, gumbel_wide each)
 {
     return (int64_t)((needed - above + each - 1) / each);
 }
 
-/* A value below which `count` tokens together have no more than `spare` units: they can all go. The
- * margin covers the rounding of exponential, logarithm and value. */
-GUMBEL_INLINE float gumbel_nucleus_floor(float largest, gumbel_wide spare, int64_t count)
+/* A lower bound of the nucleus: `count` tokens below it have at most `spare` units together, so
+ * they can be left out. The margin covers the rounding of exponential, logarithm and value. */
+GUMBEL_INLINE float gumbel_nucleus_lower_bound(float largest, gumbel_wide spare, int64_t count)
 {
-    float share = (float)((double)spare / (double)count) * (1.0f / GUMBEL_MASS_UNITS);
-    if (!(share > 0x1p-60f))
+    float each = (float)((double)spare / (double)count) * (1.0f / GUMBEL_MASS_UNITS);
+    if (!(each > 0x1p-60f))
         return -FLT_MAX;
-    float floor =
-        largest + ((share < 1.0f ? gumbel_log(share) : 0.0f) - 0.01f) - fabsf(largest) * 0x1p-21f;
-    return floor > -FLT_MAX ? floor : -FLT_MAX;
+    float bound =
+        largest + ((each < 1.0f ? gumbel_log(each) : 0.0f) - 0.01f) - fabsf(largest) * 0x1p-21f;
+    return bound > -FLT_MAX ? bound : -FLT_MAX;
 }
 
-/* Where a search for the end of a nucleus begins: what has no mass ends none, nor do tokens whose
- * whole mass may go, nor those below the cut of the rules before it. */
-GUMBEL_INLINE float gumbel_nucleus_begin(float largest, gumbel_wide spare, int64_t count,
-                                         gumbel_cut before)
+/* Lower bound of a search for the cutoff of top_p. The cutoff is not among tokens without mass, nor
+ * among those that gumbel_nucleus_lower_bound() leaves out, nor below the cutoff of earlier rules.
+ */
+GUMBEL_INLINE float gumbel_nucleus_search_start(float largest, gumbel_wide spare, int64_t count,
+                                                gumbel_cutoff before)
 {
-    float floor = gumbel_nucleus_floor(largest, spare, count);
-    return fmaxf(fmaxf(floor, largest - GUMBEL_MASS_REACH), before.bound);
+    float bound = gumbel_nucleus_lower_bound(largest, spare, count);
+    return fmaxf(fmaxf(bound, largest - GUMBEL_MASS_REACH), before.bound);
 }
 
-GUMBEL_INLINE gumbel_cut gumbel_stricter(gumbel_cut a, gumbel_cut b)
+GUMBEL_INLINE gumbel_cutoff gumbel_stricter_cutoff(gumbel_cutoff a, gumbel_cutoff b)
 {
     if (a.bound != b.bound)
         return a.bound > b.bound ? a : b;
@@ -118,58 +120,63 @@ GUMBEL_INLINE gumbel_cut gumbel_stricter(gumbel_cut a, gumbel_cut b)
 
 /* ---------------------------------------------------------------------- how rules compose ---- */
 
-/* The largest token always stays, so min_p's bound is the same wherever it comes, and the k-th
- * largest the same before and behind it: an order only says what top_p weighs. That is what min_p
- * and top_k leave, what top_k alone does, or all. What is kept is what all cuts keep. A search
- * finds the values; these functions make cuts of them. */
+/* The largest token is always kept, so min_p has one bound in every order, and so has top_k. An
+ * order only determines the tokens whose masses top_p sums: the survivors of min_p and top_k, of
+ * top_k alone, or all tokens. The kept set is the intersection of all rules. A search finds the
+ * values; these functions make cutoffs of them. */
 
-/* What may be left out before top_k is looked for. */
-GUMBEL_INLINE gumbel_cut gumbel_cut_first(const gumbel_rules *r, float largest)
+/* The cutoff that may be applied before the search for top_k. */
+GUMBEL_INLINE gumbel_cutoff gumbel_cutoff_before_top_k(const gumbel_rules *r, float largest)
 {
-    gumbel_cut cut = {-FLT_MAX, GUMBEL_TIES_STAY};
+    gumbel_cutoff cutoff = {-FLT_MAX, GUMBEL_TIES_ALL_KEPT};
     if (!r->last)
-        cut.bound = gumbel_min_p_bound(largest, gumbel_log_min_p(r->min_p));
-    return cut;
+        cutoff.bound = gumbel_min_p_bound(largest, gumbel_log_min_p(r->min_p));
+    return cutoff;
 }
 
-/* What top_k keeps: `value` is that of the k-th largest, `above` how many are larger. */
-GUMBEL_INLINE gumbel_cut gumbel_cut_top_k(const gumbel_rules *r, float value, int64_t above)
+/* The cutoff of top_k: `value` is the k-th largest, `above` values are larger. */
+GUMBEL_INLINE gumbel_cutoff gumbel_cutoff_by_top_k(const gumbel_rules *r, float value,
+                                                   int64_t above)
 {
-    gumbel_cut cut = {value, r->exact ? r->top_k - above : GUMBEL_TIES_STAY};
-    return cut;
+    gumbel_cutoff cutoff = {value, r->exact ? r->top_k - above : GUMBEL_TIES_ALL_KEPT};
+    return cutoff;
 }
 
-/* What top_p weighs, where `cut` is left of the first cut by top_k. */
-GUMBEL_INLINE gumbel_cut gumbel_cut_weighed(const gumbel_rules *r, gumbel_cut cut)
+/* The cutoff of the tokens whose masses top_p sums; `cutoff` is gumbel_cutoff_before_top_k() or,
+ * with a top_k, the stricter gumbel_cutoff_by_top_k(). */
+GUMBEL_INLINE gumbel_cutoff gumbel_cutoff_before_top_p(const gumbel_rules *r, gumbel_cutoff cutoff)
 {
-    gumbel_cut all = {-FLT_MAX, GUMBEL_TIES_STAY};
-    return r->joint ? all : cut;
+    gumbel_cutoff all = {-FLT_MAX, GUMBEL_TIES_ALL_KEPT};
+    return r->joint ? all : cutoff;
 }
 
-/* What min_p and top_k keep, likewise. */
-GUMBEL_INLINE gumbel_cut gumbel_cut_others(const gumbel_rules *r, gumbel_cut cut, float largest)
+/* The cutoff of min_p and top_k, from the same `cutoff`. */
+GUMBEL_INLINE gumbel_cutoff gumbel_cutoff_without_top_p(const gumbel_rules *r, gumbel_cutoff cutoff,
+                                                        float largest)
 {
-    gumbel_cut min_p = {gumbel_min_p_bound(largest, gumbel_log_min_p(r->min_p)), GUMBEL_TIES_STAY};
-    return r->last ? gumbel_stricter(cut, min_p) : cut;
+    gumbel_cutoff min_p = {gumbel_min_p_bound(largest, gumbel_log_min_p(r->min_p)),
+                           GUMBEL_TIES_ALL_KEPT};
+    return r->last ? gumbel_stricter_cutoff(cutoff, min_p) : cutoff;
 }
 
-/* What top_p keeps: the nucleus needs a mass and ends at `value`, whose tokens have mass `each`;
- * `above` is that of larger ones. */
-GUMBEL_INLINE gumbel_cut gumbel_cut_top_p(int exact, float value, gumbel_wide needed,
-                                          gumbel_wide above, uint64_t each)
+/* The cutoff of top_p: the mass of larger values is `above`, and tokens of mass `each` at `value`
+ * raise it to `needed`. */
+GUMBEL_INLINE gumbel_cutoff gumbel_cutoff_by_top_p(int exact, float value, gumbel_wide needed,
+                                                   gumbel_wide above, uint64_t each)
 {
-    gumbel_cut cut = {value, exact ? gumbel_ties_needed(needed, above, each) : GUMBEL_TIES_STAY};
-    return cut;
+    gumbel_cutoff cutoff = {value,
+                            exact ? gumbel_ties_needed(needed, above, each) : GUMBEL_TIES_ALL_KEPT};
+    return cutoff;
 }
 
-/* Values as integers in the same order; -0 counts as 0. Not for NaN. */
-GUMBEL_INLINE uint32_t gumbel_key(float value)
+/* Maps a value to an integer of the same order; -0 counts as 0. Not for NaN. */
+GUMBEL_INLINE uint32_t gumbel_key_of_value(float value)
 {
     uint32_t bits = gumbel_bits_of(value + 0.0f);
     return bits >> 31 ? ~bits : bits | 0x80000000u;
 }
 
-GUMBEL_INLINE float gumbel_of_key(uint32_t key)
+GUMBEL_INLINE float gumbel_value_of_key(uint32_t key)
 {
     return gumbel_float_of(key >> 31 ? key & 0x7fffffffu : ~key);
 }

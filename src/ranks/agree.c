@@ -33,7 +33,7 @@ static void digest_row(ranks_header *header, const gumbel_problem *p, int64_t b)
     }
     if (p->request & GUMBEL_REQUEST_ALLOWED) {
         const gumbel_token_lists *lists = &p->transforms.allowed;
-        int64_t list = gumbel_problem_list(p, b);
+        int64_t list = gumbel_problem_list_of_row(p, b);
         int64_t count = lists->offsets[list + 1] - lists->offsets[list];
         ADD(RANKS_TRANSFORMS, count);
         header->digests[RANKS_TRANSFORMS] =

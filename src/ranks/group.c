@@ -282,7 +282,7 @@ static void release_group(gumbel_group *group)
 {
     ranks_stop_host_worker(group);
     if (group->peers.ranks)
-        group->device->backend->ranks->part(group->device, &group->peers);
+        group->device->backend->ranks->release_peers(group->device, &group->peers);
     free(group->shards);
     free(group->sent_frame);
     free(group->frames);

@@ -71,7 +71,7 @@ static gumbel_row_status sum_row_masses(int32_t parts, int64_t batch, int64_t b,
     for (int32_t k = 0; k < parts; k++)
         row.flags |= gumbel_mass_flags(log_masses[k * batch + b]);
     for (int32_t k = 0; k < parts && !row.flags; k++)
-        *log_mass = gumbel_log_sum(*log_mass, log_masses[k * batch + b]);
+        *log_mass = gumbel_log_add_exp(*log_mass, log_masses[k * batch + b]);
     row.best_id = *log_mass > -INFINITY ? 0 : -1;
     return gumbel_summary_status(&row);
 }
@@ -88,7 +88,7 @@ static void draw_parts_on_host(const gumbel_parts_call *c)
             gumbel_summary best;
             gumbel_summary_empty(&best);
             for (int32_t k = 0; k < c->parts && found == GUMBEL_ROW_OK; k++)
-                gumbel_part_offer(&best, stream, k, c->log_masses[k * p->batch + b]);
+                gumbel_summary_offer_part(&best, stream, k, c->log_masses[k * p->batch + b]);
             int64_t at = b * samples + s;
             c->drawn[at] =
                 best.best_id < 0 ? -1 : c->tokens[best.best_id * p->batch * samples + at];
@@ -142,9 +142,9 @@ static void add_part(gumbel_stream_draw *d, gumbel_stream stream, int32_t part, 
     if (d->flags) {
         d->token = -1;
     } else if (log_mass > -INFINITY) {
-        if (d->token < 0 || gumbel_part_wins(stream, part, log_mass, d->log_mass))
+        if (d->token < 0 || gumbel_stream_chooses_part(stream, part, log_mass, d->log_mass))
             d->token = token;
-        d->log_mass = gumbel_log_sum(d->log_mass, log_mass);
+        d->log_mass = gumbel_log_add_exp(d->log_mass, log_mass);
     }
 }
 

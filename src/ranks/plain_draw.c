@@ -9,11 +9,11 @@
 #include "maths/summary.h"
 
 gumbel_status ranks_count_call(const gumbel_group *group, const gumbel_problem *problem,
-                               uint32_t more, size_t *most, gumbel_error *error)
+                               uint64_t purpose, size_t *most, gumbel_error *error)
 {
-    size_t bytes;
-    GUMBEL_FORWARD(group->device->backend->call_size(group->device, problem, more, &bytes, error));
-    *most = bytes > *most ? bytes : *most;
+    gumbel_plan plan;
+    GUMBEL_FORWARD(group->device->backend->plan(group->device, problem, purpose, &plan, error));
+    *most = plan.workspace_bytes > *most ? plan.workspace_bytes : *most;
     return GUMBEL_OK;
 }
 
@@ -73,7 +73,7 @@ static gumbel_status count_summaries(const gumbel_group *group, gumbel_problem p
                                      gumbel_error *error)
 {
     for (p.with_mass = 0; p.with_mass <= 1; p.with_mass++)
-        GUMBEL_FORWARD(ranks_count_call(group, &p, GUMBEL_NEED_PART, most, error));
+        GUMBEL_FORWARD(ranks_count_call(group, &p, GUMBEL_CAPABILITY_PART, most, error));
     return GUMBEL_OK;
 }
 
@@ -87,28 +87,29 @@ gumbel_status ranks_draw_plain(ranks_draw *draw, gumbel_cursor *cursor, gumbel_e
     size_t batch = (size_t)p.batch, samples = (size_t)p.sampling.num_samples;
     size_t ranks = (size_t)group->transport.ranks;
     size_t bytes = batch * samples * sizeof(gumbel_summary);
-    gumbel_summary *own = gumbel_carve(cursor, batch, samples, sizeof *own);
-    gumbel_summary *all = gumbel_carve(cursor, ranks * batch, samples, sizeof *all);
-    void *rest = gumbel_carve(cursor, ranks * batch, samples, sizeof *all);
+    gumbel_summary *own = gumbel_carve_array(cursor, batch, samples, sizeof *own);
+    gumbel_summary *all = gumbel_carve_array(cursor, ranks * batch, samples, sizeof *all);
+    void *rest = gumbel_carve_array(cursor, ranks * batch, samples, sizeof *all);
     if (!draw->output) {
         size_t local = 0;
         if (ranks_own_shard(group)->rows > 0)
             GUMBEL_FORWARD(count_summaries(group, p, &local, error));
-        gumbel_carve(cursor, local, 1, 1);
+        gumbel_carve_array(cursor, local, 1, 1);
         return GUMBEL_OK;
     }
     p.with_mass = requires_mass(draw->output);
     draw->local = cursor->base + cursor->used;
     gumbel_summaries_clear(own, p.batch * p.sampling.num_samples);
     if (ranks_own_shard(group)->rows > 0)
-        GUMBEL_FORWARD(group->device->backend->partial(group->device, &p, own, draw->local, error));
+        GUMBEL_FORWARD(
+            group->device->backend->draw_partial(group->device, &p, NULL, own, draw->local, error));
     GUMBEL_FORWARD(ranks_begin_exchange(draw, own, all, bytes, rest, error));
     const gumbel_finish_call call = {.summaries = all,
                                      .parts = group->transport.ranks,
                                      .batch = p.batch,
                                      .num_samples = p.sampling.num_samples,
                                      .output = draw->output};
-    gumbel_read_out(&call);
+    gumbel_write_outputs(&call);
     return GUMBEL_OK;
 }
 
@@ -119,8 +120,8 @@ gumbel_status ranks_queue_plain(ranks_draw *draw, gumbel_cursor *cursor, gumbel_
     gumbel_problem p = *draw->p;
     size_t batch = (size_t)p.batch, samples = (size_t)p.sampling.num_samples, local = 0;
     size_t gathered = group->peers.ranks ? 0 : (size_t)group->transport.ranks;
-    gumbel_summary *own = gumbel_carve(cursor, batch, samples, sizeof *own);
-    gumbel_summary *all = gumbel_carve(cursor, gathered * batch, samples, sizeof *all);
+    gumbel_summary *own = gumbel_carve_array(cursor, batch, samples, sizeof *own);
+    gumbel_summary *all = gumbel_carve_array(cursor, gathered * batch, samples, sizeof *all);
     const gumbel_finish_call call = {.summaries = group->peers.ranks ? own : all,
                                      .parts = group->transport.ranks,
                                      .batch = p.batch,
@@ -128,11 +129,12 @@ gumbel_status ranks_queue_plain(ranks_draw *draw, gumbel_cursor *cursor, gumbel_
                                      .output = draw->output};
     if (!draw->output) {
         GUMBEL_FORWARD(count_summaries(group, p, &local, error));
-        gumbel_carve(cursor, local, 1, 1);
+        gumbel_carve_array(cursor, local, 1, 1);
         return GUMBEL_OK;
     }
     p.with_mass = requires_mass(draw->output);
-    GUMBEL_FORWARD(device->backend->partial(device, &p, own, cursor->base + cursor->used, error));
+    GUMBEL_FORWARD(
+        device->backend->draw_partial(device, &p, NULL, own, cursor->base + cursor->used, error));
     if (group->peers.ranks)
         return ranks_exchange_summaries(group, p.stream, &call, error);
     GUMBEL_FORWARD(

@@ -20,7 +20,7 @@ typedef struct ranks_draw {
 
 /* Raise *most to the workspace that a call of the rank's device takes. */
 gumbel_status ranks_count_call(const gumbel_group *group, const gumbel_problem *problem,
-                               uint32_t more, size_t *most, gumbel_error *error);
+                               uint64_t purpose, size_t *most, gumbel_error *error);
 
 /* On CPUs: exchange headers, with `bytes` of payload or none, and set draw->end_token. */
 gumbel_status ranks_begin_exchange(ranks_draw *draw, const void *payload, void *received,

@@ -5,14 +5,14 @@
 
 /* Capabilities of summaries: no output requires more than the best token and the mass of a row. */
 #define PLAIN                                                                                      \
-    (GUMBEL_REQUEST_TRANSFORMS | GUMBEL_NEED_LISTS | GUMBEL_NEED_MASS | GUMBEL_NEED_SAMPLES |      \
-     GUMBEL_NEED_NOISE | GUMBEL_NEED_SOFT_CAP | GUMBEL_NEED_SCALE | GUMBEL_NEED_BIAS |             \
-     GUMBEL_NEED_EMPTY)
-#define ALL (GUMBEL_NEED_END - 1)
+    (GUMBEL_REQUEST_TRANSFORMS | GUMBEL_CAPABILITY_LISTS | GUMBEL_CAPABILITY_MASS |                \
+     GUMBEL_CAPABILITY_SAMPLES | GUMBEL_CAPABILITY_NOISE | GUMBEL_CAPABILITY_SOFT_CAP |            \
+     GUMBEL_CAPABILITY_SCALE | GUMBEL_CAPABILITY_BIAS | GUMBEL_CAPABILITY_EMPTY)
+#define ALL (GUMBEL_CAPABILITY_END - 1)
 /* Capabilities of the kernels that draw from top-64 candidates. */
 #define TOP64                                                                                      \
-    ((PLAIN & ~(uint32_t)GUMBEL_NEED_NOISE) | GUMBEL_NEEDS_OF_CUTS | GUMBEL_REQUEST_RANKS |        \
-     GUMBEL_REQUEST_KEPT)
+    ((PLAIN & ~GUMBEL_CAPABILITY_NOISE) | GUMBEL_CAPABILITIES_OF_TRUNCATION |                      \
+     GUMBEL_REQUEST_RANKS | GUMBEL_REQUEST_KEPT)
 
 /* Least rows of a batch for top-64 candidates if every row may be a fallback row: a host collective
  * of these costs more than whole rows of a smaller batch. */
@@ -59,7 +59,7 @@ static const ranks_method cpu_methods[] = {
      ranks_draw_plain},
     {{"candidates", "leading tokens of each shard, truncated and drawn from on every rank",
       "1 or 2 exchanges, 16 bytes a row and 8 a token; fallback rows whole",
-      ALL & ~(uint32_t)(GUMBEL_REQUEST_GIVEN | GUMBEL_NEED_NOISE), 0},
+      ALL & ~(GUMBEL_REQUEST_GIVEN | GUMBEL_CAPABILITY_NOISE), 0},
      refuse_candidates,
      ranks_draw_candidates},
     {{"whole rows", "rows of all shards, gathered and drawn from on every rank",
@@ -97,8 +97,8 @@ const ranks_method *ranks_choose_method(const gumbel_group *group, const gumbel_
 {
     const ranks_method *method = methods_of(group);
     const ranks_method *last = method + METHODS - 1;
-    uint32_t needs = gumbel_needs_of(problem);
-    while (method < last && (!gumbel_rung_serves(&method->rung, needs) ||
+    uint64_t required = gumbel_required_capabilities(problem);
+    while (method < last && (!gumbel_rung_supports(&method->rung, required) ||
                              (method->refuses && method->refuses(group, problem))))
         method++;
     return method;
@@ -106,20 +106,23 @@ const ranks_method *ranks_choose_method(const gumbel_group *group, const gumbel_
 
 /* -------------------------------------------------------------------- the group's device ---- */
 
-static gumbel_status count_workspace(const gumbel_device *device, const gumbel_problem *problem,
-                                     uint32_t more, size_t *bytes, gumbel_error *error)
+static gumbel_status plan_group_call(const gumbel_device *device, const gumbel_problem *problem,
+                                     uint64_t purpose, gumbel_plan *plan, gumbel_error *error)
 {
     gumbel_cursor cursor = {NULL, 0};
     /* Counting changes nothing in the group. */
     ranks_draw draw = {.group = (gumbel_group *)(uintptr_t)device, .p = problem};
-    (void)more;
-    GUMBEL_FORWARD(ranks_choose_method(draw.group, problem)->draw(&draw, &cursor, error));
-    *bytes = cursor.used;
+    const ranks_method *method = ranks_choose_method(draw.group, problem);
+    GUMBEL_FORWARD(method->draw(&draw, &cursor, error));
+    *plan = (gumbel_plan){.required = gumbel_required_capabilities(problem) | purpose,
+                          .rows = &method->rung,
+                          .workspace_bytes = cursor.used};
     return GUMBEL_OK;
 }
 
 static gumbel_status sample_group(gumbel_device *device, const gumbel_problem *problem,
-                                  const gumbel_output *output, void *workspace, gumbel_error *error)
+                                  const gumbel_plan *plan, const gumbel_output *output,
+                                  void *workspace, gumbel_error *error)
 {
     gumbel_cursor cursor = {workspace, 0};
     ranks_draw draw = {.group = (gumbel_group *)device, .p = problem, .output = output};
@@ -127,27 +130,28 @@ static gumbel_status sample_group(gumbel_device *device, const gumbel_problem *p
         return gumbel_fail(error, GUMBEL_ERROR_GROUP, "group", "an earlier exchange failed");
     if (!draw.group->table.host_memory)
         GUMBEL_FORWARD(ranks_compare_device_call(&draw, error));
-    return ranks_choose_method(draw.group, problem)->draw(&draw, &cursor, error);
+    const ranks_method *method =
+        plan ? (const ranks_method *)plan->rows : ranks_choose_method(draw.group, problem);
+    return method->draw(&draw, &cursor, error);
 }
 
 static gumbel_status explain_group(const gumbel_device *device, const gumbel_problem *problem,
                                    gumbel_text *text, gumbel_error *error)
 {
     const gumbel_group *group = (const gumbel_group *)device;
-    const ranks_method *chosen = ranks_choose_method(group, problem);
-    uint32_t needs = gumbel_needs_of(problem);
-    size_t bytes;
-    GUMBEL_FORWARD(count_workspace(device, problem, 0, &bytes, error));
-    gumbel_text_add(text, "ranks: %s: %s (%s)\n", chosen->rung.name, chosen->rung.what,
+    gumbel_plan plan;
+    GUMBEL_FORWARD(plan_group_call(device, problem, 0, &plan, error));
+    const ranks_method *chosen = (const ranks_method *)plan.rows;
+    gumbel_text_add(text, "ranks: %s: %s (%s)\n", chosen->rung.name, chosen->rung.method,
                     chosen->rung.kernels);
     for (const ranks_method *other = methods_of(group); other < chosen; other++)
-        gumbel_text_refusal(text, &other->rung, needs,
-                            other->refuses ? other->refuses(group, problem) : "");
+        gumbel_text_add_refusal(text, &other->rung, plan.required,
+                                other->refuses ? other->refuses(group, problem) : "");
     gumbel_text_add(text, "exchange: %s\n",
                     group->table.host_memory ? "host memory, by the transport"
                     : group->peers.ranks     ? "peer memory"
                                              : "device memory, by the transport");
-    gumbel_text_add(text, "workspace: %zu bytes\n", bytes);
+    gumbel_text_add(text, "workspace: %zu bytes\n", plan.workspace_bytes);
     return GUMBEL_OK;
 }
 
@@ -178,12 +182,12 @@ static gumbel_status accept_drafts(gumbel_device *device, void *stream,
 
 gumbel_backend ranks_backend_of(const gumbel_device *device)
 {
-    gumbel_backend table = {.serves = device->backend->serves,
+    gumbel_backend table = {.supports = device->backend->supports,
                             .host_memory = device->backend->host_memory,
-                            .call_size = count_workspace,
+                            .plan = plan_group_call,
                             .explain = explain_group,
                             .sample = sample_group,
-                            .whole_end = end_of_whole};
+                            .vocabulary_end = end_of_whole};
     if (!table.host_memory) {
         table.expand_drafts = expand_drafts;
         table.accept_drafts = accept_drafts;

@@ -9,125 +9,18 @@
 
 #define VOCAB_END (INT64_C(1) << 31)
 
-gumbel_status gumbel_read_options(void *into, size_t known, const void *options, const char *name,
-                                  gumbel_error *error)
-{
-    size_t given;
-    memset(into, 0, known);
-    memcpy(&given, options, sizeof given);
-    GUMBEL_REFUSE_IF(given < sizeof given || given % sizeof(void *) != 0, error, name,
-                     "struct_size is %zu; set it to sizeof the struct", given);
-    for (size_t i = known; i < given; i++)
-        GUMBEL_REFUSE_IF(((const unsigned char *)options)[i] != 0, error, name,
-                         "byte %zu is set, in a field that this version (%s) does not know", i,
-                         gumbel_version_string());
-    memcpy(into, options, given < known ? given : known);
-    return GUMBEL_OK;
-}
-
-gumbel_status gumbel_check_aligned(const void *data, size_t size, const char *field,
-                                   gumbel_error *error)
-{
-    GUMBEL_REFUSE_IF((uintptr_t)data % size != 0, error, field, "it is not aligned to %zu bytes",
-                     size);
-    return GUMBEL_OK;
-}
-
-gumbel_status gumbel_read_rows(const void *data, size_t size, int64_t width, int64_t rows,
-                               int64_t *stride, const char *field, gumbel_error *error)
-{
-    char of_stride[48];
-    int64_t elements, bytes;
-    snprintf(of_stride, sizeof of_stride, "%s.stride", field);
-    GUMBEL_FORWARD(gumbel_check_aligned(data, size, field, error));
-    if (*stride == GUMBEL_SAME || (!data && *stride == 0)) {
-        *stride = 0;
-        return GUMBEL_OK;
-    }
-    GUMBEL_REFUSE_IF(!data, error, of_stride, "stride is %" PRId64 ", and data is NULL", *stride);
-    if (*stride == 0)
-        *stride = width;
-    GUMBEL_REFUSE_IF(*stride < width, error, of_stride,
-                     "stride is %" PRId64 "; it must be 0, GUMBEL_SAME or at least %" PRId64,
-                     *stride, width);
-    GUMBEL_REFUSE_IF(__builtin_mul_overflow(rows, *stride, &elements) ||
-                         __builtin_mul_overflow(elements, (int64_t)size, &bytes),
-                     error, of_stride,
-                     "%" PRId64 " rows with stride %" PRId64 " are larger than any memory", rows,
-                     *stride);
-    return GUMBEL_OK;
-}
-
-gumbel_status gumbel_check_slots(const gumbel_slots *slots, const char *field, gumbel_error *error)
-{
-    GUMBEL_FORWARD(gumbel_check_aligned(slots->of_row, sizeof *slots->of_row, field, error));
-    GUMBEL_REFUSE_IF(
-        slots->of_row ? slots->count < 1 || slots->count > GUMBEL_SIZE_END : slots->count != 0,
-        error, field, "count is %" PRId64 "; it must be in 1..2^40, and 0 without of_row",
-        slots->count);
-    return GUMBEL_OK;
-}
-
-gumbel_status gumbel_check_host_slots(const gumbel_slots *slots, int64_t batch, const char *field,
-                                      gumbel_error *error)
-{
-    for (int64_t b = 0; b < batch && slots->of_row; b++)
-        GUMBEL_REFUSE_IF(slots->of_row[b] < 0 || slots->of_row[b] >= slots->count, error, field,
-                         "of_row[%" PRId64 "] is %d; it must be in 0..%" PRId64, b,
-                         (int)slots->of_row[b], slots->count - 1);
-    return GUMBEL_OK;
-}
-
-static size_t element_size(gumbel_dtype dtype)
-{
-    switch (dtype) {
-    case GUMBEL_FLOAT32:
-        return 4;
-    case GUMBEL_FLOAT16:
-    case GUMBEL_BFLOAT16:
-        return 2;
-    }
-    return 0;
-}
-
-gumbel_status gumbel_read_tensor(gumbel_tensor *t, const char *name, gumbel_error *error)
-{
-    size_t size = element_size(t->dtype);
-    int64_t elements, bytes;
-    GUMBEL_REFUSE_IF(size == 0, error, name,
-                     "dtype is %d; known are 1 (float32), 2 (float16), 3 (bfloat16)",
-                     (int)t->dtype);
-    GUMBEL_REFUSE_IF(t->rows < 0 || t->cols < 0, error, name,
-                     "shape is [%" PRId64 ", %" PRId64 "]; sizes cannot be negative", t->rows,
-                     t->cols);
-    GUMBEL_REFUSE_IF(t->stride != 0 && t->stride < t->cols, error, name,
-                     "stride is %" PRId64 ", less than a row of %" PRId64 " elements", t->stride,
-                     t->cols);
-    if (t->stride == 0)
-        t->stride = t->cols;
-    GUMBEL_REFUSE_IF(t->reserved[0] || t->reserved[1], error, name, "what is reserved is not 0");
-    GUMBEL_REFUSE_IF(__builtin_mul_overflow(t->rows, t->stride, &elements) ||
-                         __builtin_mul_overflow(elements, (int64_t)size, &bytes),
-                     error, name,
-                     "[%" PRId64 ", %" PRId64 "] with stride %" PRId64 " is larger than any memory",
-                     t->rows, t->cols, t->stride);
-    GUMBEL_REFUSE_IF(!t->data && t->rows > 0 && t->cols > 0, error, name, "data is NULL");
-    GUMBEL_REFUSE_IF((uintptr_t)t->data % size != 0, error, name,
-                     "data is not aligned to its element size of %zu bytes", size);
-    return GUMBEL_OK;
-}
-
-/* Scale, soft-cap and the token range, common to both ways in. `name` is "head" or "logits". */
-static gumbel_status read_range(gumbel_problem *p, float scale, float soft_cap, int64_t vocab_size,
-                                const char *name, gumbel_error *error)
+/* Reads scale, soft-cap and the token range of a head or of logits; `name` is "head" or "logits".
+ */
+static gumbel_status read_token_range(gumbel_problem *p, float scale, float soft_cap,
+                                      int64_t vocab_size, const char *name, gumbel_error *error)
 {
     char field[48];
 #define FIELD(member) (snprintf(field, sizeof field, "%s.%s", name, member), field)
     GUMBEL_REFUSE_IF(!isfinite(scale), error, FIELD("scale"), "scale is %s; it must be finite",
-                     gumbel_show_float(scale).text);
+                     gumbel_format_float(scale).text);
     GUMBEL_REFUSE_IF(!isfinite(soft_cap) || soft_cap < 0, error, FIELD("soft_cap"),
                      "soft_cap is %s; it must be finite and >= 0",
-                     gumbel_show_float(soft_cap).text);
+                     gumbel_format_float(soft_cap).text);
     GUMBEL_REFUSE_IF(
         p->first_token < 0 || p->first_token > VOCAB_END - p->vocab, error, FIELD("first_token"),
         "tokens %" PRId64 " .. + %" PRId64 " do not fit below 2^31", p->first_token, p->vocab);
@@ -142,8 +35,8 @@ static gumbel_status read_range(gumbel_problem *p, float scale, float soft_cap, 
     return GUMBEL_OK;
 }
 
-/* Noise made ahead of time: its stride made explicit, and its size small enough to count. */
-static gumbel_status read_noise(gumbel_problem *p, gumbel_error *error)
+/* Reads noise from memory: makes its stride explicit, and checks its size for overflow. */
+static gumbel_status read_given_noise(gumbel_problem *p, gumbel_error *error)
 {
     gumbel_sampling *s = &p->sampling;
     int64_t elements, bytes;
@@ -164,8 +57,8 @@ static gumbel_status read_noise(gumbel_problem *p, gumbel_error *error)
     return GUMBEL_OK;
 }
 
-/* Tokens that are scored instead of drawn. */
-static gumbel_status read_given(gumbel_problem *p, gumbel_error *error)
+/* Reads given tokens, which are scored instead of drawn. */
+static gumbel_status read_given_tokens(gumbel_problem *p, gumbel_error *error)
 {
     gumbel_sampling *s = &p->sampling;
     GUMBEL_FORWARD(gumbel_read_rows(s->given.data, sizeof *s->given.data, s->num_samples, p->batch,
@@ -190,12 +83,13 @@ gumbel_status gumbel_read_sampling(gumbel_problem *p, const gumbel_sampling *sam
                      "sampling.num_samples", "num_samples is %d; it must be in 1..%d",
                      (int)s->num_samples, GUMBEL_SAMPLES_MOST);
     GUMBEL_REFUSE_IF(s->reserved, error, "sampling.reserved", "it is not 0");
+    GUMBEL_REFUSE_IF(s->reserved2, error, "sampling.reserved2", "it is not 0");
     GUMBEL_REFUSE_IF(s->domain >= GUMBEL_BLOCK_DOMAIN, error, "sampling.domain",
                      "domain is %#x; it must be below 2^31", (unsigned)s->domain);
     GUMBEL_FORWARD(gumbel_check_slots(&s->slots, "sampling.slots", error));
     GUMBEL_FORWARD(
         gumbel_check_aligned(s->live_rows, sizeof *s->live_rows, "sampling.live_rows", error));
-    int64_t places = gumbel_places(&s->slots, p->batch);
+    int64_t places = gumbel_slot_count(&s->slots, p->batch);
     GUMBEL_FORWARD(gumbel_read_rows(s->temperature.data, sizeof *s->temperature.data, 1, places,
                                     &s->temperature.stride, "sampling.temperature", error));
     GUMBEL_FORWARD(gumbel_read_rows(s->seed.data, sizeof *s->seed.data, 1, places, &s->seed.stride,
@@ -204,17 +98,9 @@ gumbel_status gumbel_read_sampling(gumbel_problem *p, const gumbel_sampling *sam
                                     &s->position.stride, "sampling.position", error));
     GUMBEL_FORWARD(gumbel_read_rows(s->first_sample.data, sizeof *s->first_sample.data, 1, places,
                                     &s->first_sample.stride, "sampling.first_sample", error));
-    GUMBEL_REFUSE_IF((int)s->math < 0 || s->math > GUMBEL_MATH_FAST, error, "sampling.math",
-                     "math is %d, which no gumbel_math has", (int)s->math);
-    GUMBEL_FORWARD(read_noise(p, error));
-    GUMBEL_FORWARD(read_given(p, error));
+    GUMBEL_FORWARD(read_given_noise(p, error));
+    GUMBEL_FORWARD(read_given_tokens(p, error));
     return gumbel_read_request(p, error);
-}
-
-gumbel_status gumbel_check_host_stream(const void *stream, gumbel_error *error)
-{
-    GUMBEL_REFUSE_IF(stream, error, "stream", "it must be NULL on the CPU");
-    return GUMBEL_OK;
 }
 
 gumbel_status gumbel_check_host_sampling(const gumbel_problem *p, gumbel_error *error)
@@ -234,7 +120,7 @@ gumbel_status gumbel_check_host_sampling(const gumbel_problem *p, gumbel_error *
                      s->temperature.stride ? gumbel_problem_slot(p, b) : 0);
             return gumbel_fail(error, GUMBEL_ERROR_ARGUMENT, field,
                                "temperature is %s; it must be finite and >= 0",
-                               gumbel_show_float(found).text);
+                               gumbel_format_float(found).text);
         }
     GUMBEL_FORWARD(gumbel_check_host_request(p, error));
     return gumbel_check_host_stream(p->stream, error);
@@ -250,7 +136,7 @@ static gumbel_status check_screen(const gumbel_head *h, gumbel_screen_layout lay
                      "head.screen.data", "it is not aligned to %d bytes",
                      GUMBEL_WORKSPACE_ALIGNMENT);
     if (layout == GUMBEL_SCREEN_LAYOUT_NONE ||
-        !gumbel_screen_lay_out_as(layout, h->weight.rows, h->weight.cols, &parts))
+        !gumbel_screen_find_parts_as(layout, h->weight.rows, h->weight.cols, &parts))
         return GUMBEL_OK; /* no such device uses the screen */
     GUMBEL_REFUSE_IF(h->screen.bytes < parts.bytes, error, "head.screen.bytes",
                      "it is %zu; gumbel_screen_size() is %zu", h->screen.bytes, parts.bytes);
@@ -288,7 +174,7 @@ gumbel_status gumbel_read_head(gumbel_problem *p, gumbel_screen_layout layout,
                           .screen = h.screen.data,
                           .first_token = h.first_token};
     GUMBEL_FORWARD(check_screen(&h, layout, error));
-    GUMBEL_FORWARD(read_range(p, h.scale, h.soft_cap, h.vocab_size, "head", error));
+    GUMBEL_FORWARD(read_token_range(p, h.scale, h.soft_cap, h.vocab_size, "head", error));
     return gumbel_read_sampling(p, sampling, error);
 }
 
@@ -304,7 +190,7 @@ gumbel_status gumbel_read_logits(gumbel_problem *p, const gumbel_logits *logits,
                           .vocab = l.logits.cols,
                           .logits = l.logits,
                           .first_token = l.first_token};
-    GUMBEL_FORWARD(read_range(p, l.scale, l.soft_cap, l.vocab_size, "logits", error));
+    GUMBEL_FORWARD(read_token_range(p, l.scale, l.soft_cap, l.vocab_size, "logits", error));
     return gumbel_read_sampling(p, sampling, error);
 }
 
@@ -319,7 +205,7 @@ gumbel_status gumbel_read_noise(gumbel_problem *p, const gumbel_sampling *sampli
         count);
     *p = (gumbel_problem){.batch = batch, .vocab = count, .first_token = first_token};
     GUMBEL_FORWARD(gumbel_read_sampling(p, sampling, error));
-    GUMBEL_REFUSE_IF(p->sampling.noise, error, "sampling.noise", "it is what this call makes");
+    GUMBEL_REFUSE_IF(p->sampling.noise, error, "sampling.noise", "this call computes the noise");
     p->sampling.temperature = (gumbel_row_f32){0};
     p->request = 0;
     return GUMBEL_OK;
@@ -346,7 +232,7 @@ gumbel_status gumbel_read_step(gumbel_step *into, const gumbel_step *step, gumbe
     GUMBEL_FORWARD(
         gumbel_check_aligned(into->live_rows, sizeof *into->live_rows, "step.live_rows", error));
     GUMBEL_REFUSE_IF(into->reserved, error, "step.reserved", "it is not 0");
-    int64_t places = gumbel_places(&into->slots, into->batch);
+    int64_t places = gumbel_slot_count(&into->slots, into->batch);
     if (into->position)
         GUMBEL_FORWARD(gumbel_read_rows(into->position, sizeof *into->position, 1, places,
                                         &into->position_stride, "step.position", error));
@@ -366,8 +252,8 @@ gumbel_status gumbel_read_step(gumbel_step *into, const gumbel_step *step, gumbe
     return GUMBEL_OK;
 }
 
-/* Every output has elements of four bytes. */
-static gumbel_status check_places(const gumbel_output *o, gumbel_error *error)
+/* Checks the alignment of outputs; all have elements of four bytes. */
+static gumbel_status check_output_alignment(const gumbel_output *o, gumbel_error *error)
 {
     const struct {
         const void *data;
@@ -396,7 +282,7 @@ gumbel_status gumbel_read_output(gumbel_output *into, const gumbel_output *outpu
     GUMBEL_REFUSE_IF(!output, error, "output", "output is NULL");
     GUMBEL_FORWARD(gumbel_read_options(into, sizeof *into, output, "output", error));
     GUMBEL_REFUSE_IF(!into->tokens && batch > 0, error, "output.tokens", "tokens is NULL");
-    GUMBEL_FORWARD(check_places(into, error));
+    GUMBEL_FORWARD(check_output_alignment(into, error));
     GUMBEL_REFUSE_IF(into->num_top < 0 || into->num_top > GUMBEL_TOP_MOST, error, "output.num_top",
                      "num_top is %d; it must be in 0..%d", (int)into->num_top, GUMBEL_TOP_MOST);
     GUMBEL_REFUSE_IF((int)into->logprobs_of < 0 || into->logprobs_of > GUMBEL_RAW, error,

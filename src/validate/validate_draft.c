@@ -1,9 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0
- *
- * What was drafted, and where its verification goes.
- */
-#include "core/fail.h"
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "validate/validate_draft.h"
+
+#include "core/fail.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -44,7 +42,7 @@ gumbel_status gumbel_read_draft(gumbel_draft *into, const gumbel_draft *draft, i
     GUMBEL_FORWARD(gumbel_check_aligned(into->limit, sizeof *into->limit, "draft.limit", error));
     GUMBEL_REFUSE_IF(!into->lse != !into->logprobs, error,
                      into->lse ? "draft.logprobs" : "draft.lse",
-                     "lse and logprobs are of one call: both are handed in, or neither");
+                     "lse and logprobs are of one call: set both, or neither");
     GUMBEL_FORWARD(gumbel_check_aligned(into->lse, sizeof *into->lse, "draft.lse", error));
     GUMBEL_FORWARD(
         gumbel_check_aligned(into->logprobs, sizeof *into->logprobs, "draft.logprobs", error));
@@ -80,9 +78,9 @@ gumbel_status gumbel_read_verified(gumbel_verified *into, const gumbel_verified 
     return GUMBEL_OK;
 }
 
-/* The nodes of a request. */
-static gumbel_status check_request(const gumbel_draft *d, int64_t r, int64_t rows,
-                                   gumbel_error *error)
+/* Checks the nodes of a request, in host memory. */
+static gumbel_status check_host_nodes(const gumbel_draft *d, int64_t r, int64_t rows,
+                                      gumbel_error *error)
 {
     int64_t first = r * d->max_nodes, count = d->max_nodes;
     if (d->offsets) {
@@ -117,16 +115,16 @@ gumbel_status gumbel_check_host_draft(const gumbel_draft *draft, const int32_t *
                                       int64_t rows, gumbel_error *error)
 {
     int64_t live = live_rows ? *live_rows : draft->requests;
-    int told = draft->offsets || draft->nodes || draft->parents || draft->limit;
-    for (int64_t r = 0; r < live && told; r++)
-        GUMBEL_FORWARD(check_request(draft, r, rows, error));
+    int has_values = draft->offsets || draft->nodes || draft->parents || draft->limit;
+    for (int64_t r = 0; r < live && has_values; r++)
+        GUMBEL_FORWARD(check_host_nodes(draft, r, rows, error));
     return gumbel_check_host_lists(&draft->stop, live, "draft.stop", error);
 }
 
-/* ------------------------------------------------------------------- what drew the drafts ---- */
+/* ----------------------------------------------------------- the call that drew the drafts ---- */
 
-/* Put "draft." before the field of an error. */
-static gumbel_status of_draft(gumbel_status status, gumbel_error *error)
+/* Prefixes the field of an error with "draft.". */
+static gumbel_status prefix_field(gumbel_status status, gumbel_error *error)
 {
     char field[sizeof error->field];
     if (status == GUMBEL_OK || !error)
@@ -136,26 +134,26 @@ static gumbel_status of_draft(gumbel_status status, gumbel_error *error)
     return status;
 }
 
-/* Whether a domain's noise is what the rules decide by; the row of a block stands behind it. */
-static int is_of_rules(uint32_t domain)
+/* Whether the rules use the domain's noise; BLOCK adds the row to the domain's higher bits. */
+static int is_domain_of_rules(uint32_t domain)
 {
     return (domain & 0xff) == GUMBEL_DOMAIN_ACCEPT || (domain & 0xff) == GUMBEL_DOMAIN_RESIDUAL;
 }
 
-/* What has no meaning of its own for a draft. */
-static gumbel_status check_parameters(const gumbel_sampling *s, const gumbel_problem *target,
-                                      gumbel_error *error)
+/* Rejects parameters that a draft takes from the target's call. */
+static gumbel_status check_draft_sampling(const gumbel_sampling *s, const gumbel_problem *target,
+                                          gumbel_error *error)
 {
     GUMBEL_REFUSE_IF(s->slots.of_row || s->live_rows, error, "draft.sampling.slots",
-                     "slots and live rows are those of the target's sampling");
+                     "the target's sampling has the slots and live rows");
     GUMBEL_REFUSE_IF(s->given.data || s->noise, error, "draft.sampling.given",
-                     "drafts are drawn, by noise of their own");
+                     "a draft has no given tokens and no given noise");
     GUMBEL_REFUSE_IF(s->num_samples > 1, error, "draft.sampling.num_samples",
                      "num_samples is %d; a draft is one draw", (int)s->num_samples);
-    GUMBEL_REFUSE_IF(s->domain == target->sampling.domain || is_of_rules(s->domain), error,
+    GUMBEL_REFUSE_IF(s->domain == target->sampling.domain || is_domain_of_rules(s->domain), error,
                      "draft.sampling.domain", "domain is %u, whose noise the target or a rule uses",
                      (unsigned)s->domain);
-    GUMBEL_REFUSE_IF(is_of_rules(target->sampling.domain), error, "sampling.domain",
+    GUMBEL_REFUSE_IF(is_domain_of_rules(target->sampling.domain), error, "sampling.domain",
                      "domain is %u, whose noise a rule uses", (unsigned)target->sampling.domain);
     return GUMBEL_OK;
 }
@@ -168,11 +166,11 @@ gumbel_status gumbel_read_proposal(gumbel_problem *p, const gumbel_draft *draft,
     const char *field = draft->head ? "draft.head" : "draft.logits";
     if (draft->sampling)
         GUMBEL_FORWARD(gumbel_read_options(&s, sizeof s, draft->sampling, "draft.sampling", error));
-    GUMBEL_FORWARD(check_parameters(&s, target, error));
+    GUMBEL_FORWARD(check_draft_sampling(&s, target, error));
     s.struct_size = sizeof s;
     s.slots = target->sampling.slots;
     s.position = (gumbel_row_u64){0};
-    GUMBEL_FORWARD(of_draft(
+    GUMBEL_FORWARD(prefix_field(
         draft->head ? gumbel_read_head(p, GUMBEL_SCREEN_LAYOUT_NONE, draft->head, NULL, error)
                     : gumbel_read_logits(p, draft->logits, NULL, error),
         error));
@@ -182,7 +180,7 @@ gumbel_status gumbel_read_proposal(gumbel_problem *p, const gumbel_draft *draft,
                          p->end_token != target->end_token,
                      error, field, "its tokens are not the target's");
     p->batch = draft->requests;
-    GUMBEL_FORWARD(of_draft(gumbel_read_sampling(p, &s, error), error));
+    GUMBEL_FORWARD(prefix_field(gumbel_read_sampling(p, &s, error), error));
     p->sampling.live_rows = target->sampling.live_rows;
-    return reads ? of_draft(gumbel_check_host_sampling(p, error), error) : GUMBEL_OK;
+    return reads ? prefix_field(gumbel_check_host_sampling(p, error), error) : GUMBEL_OK;
 }

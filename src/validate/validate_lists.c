@@ -1,9 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0
- *
- * Lists of tokens and histories.
- */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "validate/validate_lists.h"
+
 #include "core/fail.h"
-#include "validate/validate.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,7 +13,7 @@ gumbel_status gumbel_check_lists(const gumbel_token_lists *lists, int takes_valu
 {
     GUMBEL_REFUSE_IF(!lists->offsets && (lists->ids || lists->values), error, name,
                      "offsets is NULL, and ids or values are not");
-    GUMBEL_REFUSE_IF(lists->reserved, error, name, "what is reserved is not 0");
+    GUMBEL_REFUSE_IF(lists->reserved, error, name, "a reserved field is not 0");
     GUMBEL_REFUSE_IF(lists->values && !takes_values, error, name, "it takes no values");
     GUMBEL_REFUSE_IF(lists->ids && !lists->values && takes_values, error, name, "values is NULL");
     GUMBEL_REFUSE_IF((uintptr_t)lists->offsets % sizeof *lists->offsets != 0 ||
@@ -42,7 +40,7 @@ gumbel_status gumbel_check_host_lists(const gumbel_token_lists *lists, int64_t b
     for (int64_t i = first; i < end && lists->values; i++)
         GUMBEL_REFUSE_IF(!(lists->values[i] < INFINITY), error, name,
                          "values[%" PRId64 "] is %s; it must be finite or -inf", i,
-                         gumbel_show_float(lists->values[i]).text);
+                         gumbel_format_float(lists->values[i]).text);
     return GUMBEL_OK;
 }
 

@@ -1,11 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0
- *
- * What a request asks for beyond plain sampling: its bits, and the range of every row parameter.
- */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "validate/validate_request.h"
+
 #include "core/fail.h"
 #include "core/output.h"
 #include "core/row.h"
-#include "validate/validate.h"
+#include "validate/validate_lists.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -48,8 +47,8 @@ const char *gumbel_request_field(gumbel_request bit)
 uint32_t gumbel_output_request(const gumbel_output *out)
 {
     int top = out->num_top > 0 && (out->top_ids || out->top_logprobs);
-    int listed = out->num_top > 0 && out->top_logprobs;
-    int raw = out->logprobs_of == GUMBEL_RAW && (out->logprobs || out->lse || listed);
+    int top_logprobs = out->num_top > 0 && out->top_logprobs;
+    int raw = out->logprobs_of == GUMBEL_RAW && (out->logprobs || out->lse || top_logprobs);
     return (uint32_t)((out->ranks ? GUMBEL_REQUEST_RANKS : 0) |
                       (out->kept ? GUMBEL_REQUEST_KEPT : 0) | (top ? GUMBEL_REQUEST_TOP : 0) |
                       (raw ? GUMBEL_REQUEST_RAW : 0) |
@@ -57,13 +56,13 @@ uint32_t gumbel_output_request(const gumbel_output *out)
                       (gumbel_output_has_best(out) ? GUMBEL_REQUEST_BEST : 0));
 }
 
-/* A row parameter of one value a row, by its name in "sampling". */
+/* Reads a row parameter with one value a row; `field` is its name in "sampling". */
 #define READ_ROWS(of, field)                                                                       \
     GUMBEL_FORWARD(gumbel_read_rows((of).data, sizeof *(of).data, 1,                               \
-                                    gumbel_places(&p->sampling.slots, p->batch), &(of).stride,     \
+                                    gumbel_slot_count(&p->sampling.slots, p->batch), &(of).stride, \
                                     "sampling." field, error))
 
-/* Penalties and what they count. */
+/* Reads penalties, and the history or lists that they count. */
 static gumbel_status read_penalties(gumbel_problem *p, gumbel_error *error)
 {
     gumbel_transforms *t = &p->transforms;
@@ -74,16 +73,16 @@ static gumbel_status read_penalties(gumbel_problem *p, gumbel_error *error)
         gumbel_check_lists(&t->prompt_tokens, 0, "sampling.transforms.prompt_tokens", error));
     GUMBEL_FORWARD(
         gumbel_check_lists(&t->output_tokens, 0, "sampling.transforms.output_tokens", error));
-    int listed = t->prompt_tokens.offsets || t->output_tokens.offsets;
+    int has_lists = t->prompt_tokens.offsets || t->output_tokens.offsets;
     if (t->history) {
-        GUMBEL_REFUSE_IF(listed, error, "sampling.transforms.history",
+        GUMBEL_REFUSE_IF(has_lists, error, "sampling.transforms.history",
                          "penalties count a history or lists of tokens, not both");
         GUMBEL_FORWARD(gumbel_read_history(&p->history, t->history,
-                                           gumbel_places(&p->sampling.slots, p->batch),
+                                           gumbel_slot_count(&p->sampling.slots, p->batch),
                                            "sampling.transforms.history", error));
     }
     int penalties = t->repetition.data || t->frequency.data || t->presence.data;
-    GUMBEL_REFUSE_IF(penalties && !t->history && !listed, error, "sampling.transforms.history",
+    GUMBEL_REFUSE_IF(penalties && !t->history && !has_lists, error, "sampling.transforms.history",
                      "penalties need a history or lists of tokens");
     if (penalties)
         p->request |= GUMBEL_REQUEST_PENALTIES;
@@ -98,9 +97,9 @@ static gumbel_status read_transforms(gumbel_problem *p, gumbel_error *error)
         gumbel_read_options(t, sizeof *t, p->sampling.transforms, "sampling.transforms", error));
     p->sampling.transforms = NULL;
     GUMBEL_FORWARD(gumbel_read_rows(t->mask.data, sizeof *t->mask.data,
-                                    gumbel_words_of(p->first_token + p->vocab),
-                                    gumbel_places(&p->sampling.slots, p->batch), &t->mask.stride,
-                                    "sampling.transforms.mask", error));
+                                    gumbel_mask_words_of(p->first_token + p->vocab),
+                                    gumbel_slot_count(&p->sampling.slots, p->batch),
+                                    &t->mask.stride, "sampling.transforms.mask", error));
     GUMBEL_FORWARD(gumbel_check_lists(&t->allowed, 0, "sampling.transforms.allowed", error));
     GUMBEL_FORWARD(gumbel_check_lists(&t->banned, 0, "sampling.transforms.banned", error));
     GUMBEL_FORWARD(gumbel_check_lists(&t->bias, 1, "sampling.transforms.bias", error));
@@ -144,15 +143,15 @@ gumbel_status gumbel_read_request(gumbel_problem *p, gumbel_error *error)
     return GUMBEL_OK;
 }
 
-/* A row parameter's range: low <= value <= high, both finite. */
+/* The range of a row parameter: low <= value <= high, both finite. */
 typedef struct range {
     const char *name; /* the field without "sampling." */
     float low, high;
     const char *text;
 } range;
 
-/* The places of live rows' parameters, one after the other; -1 behind the last. */
-static int64_t place_of(const gumbel_problem *p, int64_t b, int64_t stride)
+/* The index of live row b's parameter; -1 after the last row. */
+static int64_t parameter_index_of(const gumbel_problem *p, int64_t b, int64_t stride)
 {
     int64_t live = p->sampling.live_rows ? *p->sampling.live_rows : p->batch;
     if (b >= live || (stride == 0 && b > 0))
@@ -160,17 +159,17 @@ static int64_t place_of(const gumbel_problem *p, int64_t b, int64_t stride)
     return stride ? gumbel_problem_slot(p, b) : 0;
 }
 
-static gumbel_status check_rows(const gumbel_problem *p, const gumbel_row_f32 *rows,
-                                const range *allowed, gumbel_error *error)
+static gumbel_status check_row_range(const gumbel_problem *p, const gumbel_row_f32 *rows,
+                                     const range *allowed, gumbel_error *error)
 {
     int64_t place;
-    for (int64_t b = 0; rows->data && (place = place_of(p, b, rows->stride)) >= 0; b++) {
+    for (int64_t b = 0; rows->data && (place = parameter_index_of(p, b, rows->stride)) >= 0; b++) {
         float value = rows->data[place * rows->stride];
         if (!(value >= allowed->low && value <= allowed->high)) {
             char field[64];
             snprintf(field, sizeof field, "sampling.%s[%" PRId64 "]", allowed->name, place);
             return gumbel_fail(error, GUMBEL_ERROR_ARGUMENT, field, "it is %s; it must be %s",
-                               gumbel_show_float(value).text, allowed->text);
+                               gumbel_format_float(value).text, allowed->text);
         }
     }
     return GUMBEL_OK;
@@ -178,7 +177,7 @@ static gumbel_status check_rows(const gumbel_problem *p, const gumbel_row_f32 *r
 
 static gumbel_status check_host_transforms(const gumbel_problem *p, gumbel_error *error)
 {
-    /* The smallest positive floats are positive too; a least value above 0 says "> 0". */
+    /* The smallest positive float as lower limit means "> 0". */
     static const range repetition = {"transforms.repetition", 0x1p-149f, 0x1.fffffep127f,
                                      "finite and > 0"};
     static const range frequency = {"transforms.frequency", -0x1.fffffep127f, 0x1.fffffep127f,
@@ -186,9 +185,9 @@ static gumbel_status check_host_transforms(const gumbel_problem *p, gumbel_error
     static const range presence = {"transforms.presence", -0x1.fffffep127f, 0x1.fffffep127f,
                                    "finite"};
     const gumbel_transforms *t = &p->transforms;
-    GUMBEL_FORWARD(check_rows(p, &t->repetition, &repetition, error));
-    GUMBEL_FORWARD(check_rows(p, &t->frequency, &frequency, error));
-    GUMBEL_FORWARD(check_rows(p, &t->presence, &presence, error));
+    GUMBEL_FORWARD(check_row_range(p, &t->repetition, &repetition, error));
+    GUMBEL_FORWARD(check_row_range(p, &t->frequency, &frequency, error));
+    GUMBEL_FORWARD(check_row_range(p, &t->presence, &presence, error));
     GUMBEL_FORWARD(
         gumbel_check_host_lists(&t->allowed, p->batch, "sampling.transforms.allowed", error));
     GUMBEL_FORWARD(
@@ -205,10 +204,11 @@ static gumbel_status check_host_truncation(const gumbel_problem *p, gumbel_error
     static const range min_p = {"truncation.min_p", 0.0f, 1.0f, "in [0, 1]"};
     static const range top_p = {"truncation.top_p", 0x1p-149f, 1.0f, "in (0, 1]"};
     const gumbel_truncation *t = &p->truncation;
-    GUMBEL_FORWARD(check_rows(p, &t->min_p, &min_p, error));
-    GUMBEL_FORWARD(check_rows(p, &t->top_p, &top_p, error));
+    GUMBEL_FORWARD(check_row_range(p, &t->min_p, &min_p, error));
+    GUMBEL_FORWARD(check_row_range(p, &t->top_p, &top_p, error));
     int64_t place;
-    for (int64_t b = 0; t->top_k.data && (place = place_of(p, b, t->top_k.stride)) >= 0; b++) {
+    for (int64_t b = 0; t->top_k.data && (place = parameter_index_of(p, b, t->top_k.stride)) >= 0;
+         b++) {
         int32_t k = t->top_k.data[place * t->top_k.stride];
         if (k < 0) {
             char field[64];

@@ -13,10 +13,10 @@ gumbel_status gumbel_check_host_screen(const gumbel_problem *p, gumbel_screen_la
     if (!p->screen)
         return GUMBEL_OK;
     memcpy(&h, p->screen, sizeof h);
-    GUMBEL_REFUSE_IF(h.magic != GUMBEL_SCREEN_MAGIC || h.check != gumbel_screen_check_of(&h), error,
-                     field, "it is nothing that gumbel_screen_prepare() made");
+    GUMBEL_REFUSE_IF(h.magic != GUMBEL_SCREEN_MAGIC || h.check != gumbel_screen_checksum(&h), error,
+                     field, "gumbel_screen_prepare() did not write it");
     GUMBEL_REFUSE_IF(h.version != GUMBEL_SCREEN_VERSION || h.layout != (uint32_t)layout, error,
-                     field, "it was made by another version, or for another kind of device");
+                     field, "it was written by another version, or for another kind of device");
     GUMBEL_REFUSE_IF(h.rows != p->vocab || h.columns != p->hidden_size, error, field,
                      "it is of weights [%" PRId64 ", %" PRId64 "], head.weight is [%" PRId64
                      ", %" PRId64 "]",

@@ -5,7 +5,7 @@
  * Draws by a screen beside draws without one, and the sums of the ISA's integer product by those of
  * plain C, in a program that needs no framework: cross builds run it under an emulator, too.
  */
-#include "cpu/cpu_screen_sums.h"
+#include "cpu/cpu_screen_kernel.h"
 #include "cpu/host/cpu_dispatch.h"
 #include "generated_heads.h"
 #include "outcome.h"
@@ -21,11 +21,11 @@ static gumbel_isa isa_of(const char *name)
     die("%s is no ISA", name);
 }
 
-static void check_sums(const cpu_screen_sums *product, int rows, int64_t columns)
+static void check_sums(const cpu_screen_kernel *product, int rows, int64_t columns)
 {
     static int32_t own[CPU_SCREEN_SUMS] __attribute__((aligned(64)));
     static int32_t plain[CPU_SCREEN_SUMS] __attribute__((aligned(64)));
-    int32_t start[2 * CPU_SCREEN_PANEL_MOST] = {0};
+    int32_t start[2 * CPU_SCREEN_PANEL_MAX] = {0};
     uint64_t random = (uint64_t)columns;
     int8_t *planes = make_zeroed((size_t)(2 * rows * columns), 1);
     uint8_t *copy = make_zeroed((size_t)(64 * columns), 1);
@@ -37,9 +37,9 @@ static void check_sums(const cpu_screen_sums *product, int rows, int64_t columns
         start[i / 64 % (2 * rows)] -= 128 * h;
     }
     cpu_screen_product call = {copy, columns, planes, rows, start, own};
-    product->sums(&call);
+    product->sum_products(&call);
     call.sums = plain;
-    cpu_screen_plain.sums(&call);
+    cpu_screen_plain.sum_products(&call);
     if (memcmp(own, plain, (size_t)(4 * 2 * rows * 16) * sizeof *own) != 0)
         die("%s: sums of %d rows and %d columns differ", product->name, rows, (int)columns);
     free(planes);
@@ -93,7 +93,7 @@ int main(int argc, char **argv)
         printf("skipped: %s is not available\n", argv[1]);
         return 77;
     }
-    const cpu_screen_sums *product = cpu_screen_sums_of(isa);
+    const cpu_screen_kernel *product = cpu_find_screen_kernel(isa);
     for (int rows = 1; rows <= product->panel; rows++)
         check_sums(product, rows, 320);
     gumbel_device *device = open_device(isa, 2, 0);

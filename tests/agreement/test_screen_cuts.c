@@ -32,7 +32,7 @@ static struct {
 static void count_product(const cpu_product *product)
 {
     atomic_fetch_add(product->count == 1 ? &counted.rows : &counted.tiles, 1);
-    counted.kernels->product(product);
+    counted.kernels->multiply_tile(product);
 }
 
 /* Count the device's products from now on; with NULL no more. */
@@ -45,7 +45,7 @@ static void count_products(gumbel_device *device, cpu_kernels *counting)
     }
     counted.kernels = cpu->kernels;
     *counting = *cpu->kernels;
-    counting->product = count_product;
+    counting->multiply_tile = count_product;
     cpu->kernels = counting;
 }
 
@@ -186,8 +186,8 @@ static void bundled_model(void **state)
 
 /* ------------------------------------------------------------------------- what it reads ---- */
 
-/* Measures the weights that one rule reads: all rows have the rule, at temperatures with entropies of
- * some nats. */
+/* Measures the weights that one rule reads: all rows have the rule, at temperatures with entropies
+ * of some nats. */
 static void reads_little(gumbel_device *device, const gumbel_head *head, const rules *r,
                          const char *name)
 {

@@ -72,7 +72,7 @@ static void set_list_most(void *screen, int32_t most)
 {
     gumbel_screen_header *header = screen;
     header->list_most = most;
-    header->check = gumbel_screen_check_of(header);
+    header->check = gumbel_screen_checksum(header);
 }
 
 static void many_draws(void **state)
@@ -402,7 +402,7 @@ static void changed_weights_are_found(void **state)
                      GUMBEL_ERROR_ARGUMENT);
     assert_non_null(strstr(error.message, "row 123 "));
     weight[123 * 100 + 7] = kept;
-    assert_true(gumbel_screen_lay_out(500, 100, &parts));
+    assert_true(gumbel_screen_find_parts(500, 100, &parts));
     assert_int_equal(gumbel_screen_size(*state, &generated.weight, &bytes, &error), GUMBEL_OK);
     assert_int_equal(bytes, parts.bytes);
     ((unsigned char *)screen.data)[parts.copy + 70 * parts.columns] ^= 64;
@@ -432,7 +432,7 @@ static void explained(void **state)
     assert_int_equal(
         gumbel_explain(*state, &head, NULL, &how, &plain->output, text, sizeof text, NULL),
         GUMBEL_OK);
-    assert_non_null(strstr(text, "not screen: so many draws"));
+    assert_non_null(strstr(text, "not screen: this number of draws"));
     head.screen = (gumbel_screen){NULL, 0};
     assert_int_equal(
         gumbel_explain(*state, &head, NULL, NULL, &out->output, text, sizeof text, NULL),

@@ -212,23 +212,6 @@ static void odd_rows(void **state)
     free(noise);
 }
 
-/* Fast maths is a permission that the CPU has no use for. */
-static void fast_maths(void **state)
-{
-    problem_plan plan = plan_at_random(3);
-    problem *generated = problem_make(&plan);
-    outcome *exact = outcome_make(plan.batch, plan.samples),
-            *fast = outcome_make(plan.batch, plan.samples);
-    gumbel_sampling sampling = generated->sampling;
-    sampling.math = GUMBEL_MATH_FAST;
-    assert_int_equal(draw(*state, &generated->head, &generated->sampling, exact), GUMBEL_OK);
-    assert_int_equal(draw(*state, &generated->head, &sampling, fast), GUMBEL_OK);
-    assert_true(outcome_same(exact, 0, fast, OUTCOME_ALL, problem_describe(&plan)));
-    outcome_free(exact);
-    outcome_free(fast);
-    problem_free(generated);
-}
-
 static void prepare_refusals(void **state)
 {
     float out[8] = {7, 7, 7, 7, 7, 7, 7, 7};
@@ -386,9 +369,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(noise_of_every_row), cmocka_unit_test(noise_of_odd_words),
         cmocka_unit_test(noise_ahead),        cmocka_unit_test(noise_of_shards),
-        cmocka_unit_test(odd_rows),           cmocka_unit_test(fast_maths),
-        cmocka_unit_test(prepare_refusals),   cmocka_unit_test(ring_of_tokens),
-        cmocka_unit_test(shared_position),    cmocka_unit_test(advance_refusals),
+        cmocka_unit_test(odd_rows),           cmocka_unit_test(prepare_refusals),
+        cmocka_unit_test(ring_of_tokens),     cmocka_unit_test(shared_position),
+        cmocka_unit_test(advance_refusals),
     };
     int failures;
     RUN_ON_EVERY_ISA(tests, failures);

@@ -105,7 +105,7 @@ static void check_rules(int first, int count)
         cycle *req = cycle_make(of, progress, &random);
         /* Blocks are verified from logits alone. */
         const int block = index / 2 % 2 && plan.hidden_size == 0;
-        cycle_weigh(req, block ? GUMBEL_RULE_BLOCK : GUMBEL_RULE_REJECTION, &random);
+        cycle_set_rule(req, block ? GUMBEL_RULE_BLOCK : GUMBEL_RULE_REJECTION, &random);
         verified_arrays *wanted = verified_make(plan.requests, req->max_nodes, plan.requests + 3);
         verified_arrays *found = verified_make(plan.requests, req->max_nodes, plan.requests + 3);
         verified_arrays *on_gpu = gpu_verified_make(found);

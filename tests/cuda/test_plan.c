@@ -113,13 +113,13 @@ static gumbel_problem problem_of(const struct call *c)
 }
 
 /* The names of what serves, or of the field that is in the way. */
-static const char *serves(const cuda_device *device, const gumbel_problem *p, uint32_t more)
+static const char *serves(const cuda_device *device, const gumbel_problem *p, uint64_t purpose)
 {
     static char names[64];
     static gumbel_error error;
     cuda_plan plan;
     gumbel_problem masked = cuda_masked(p);
-    if (cuda_plan_call(&plan, device, &masked, more, &error) != GUMBEL_OK)
+    if (cuda_plan_call(&plan, device, &masked, purpose, &error) != GUMBEL_OK)
         return strcmp(error.field, "options.rungs") == 0 ? "none" : error.field;
     snprintf(names, sizeof names, "%s%s%s", plan.product ? plan.product->rung.name : "",
              plan.product && plan.rows ? " " : "", plan.rows ? plan.rows->rung.name : "");
@@ -148,24 +148,24 @@ static void purposes_have_their_rungs(void **state)
     empty.end_token = 0;
     huge.vocab = huge.end_token = 450000;
     nucleus.scale = -2;
-    assert_string_equal(serves(&hopper, &head, GUMBEL_NEED_PART), "hopper");
-    assert_string_equal(serves(&hopper, &head, GUMBEL_NEED_PRODUCT), "hopper");
-    assert_string_equal(serves(&hopper, &logits, GUMBEL_NEED_PART), "draw");
-    assert_string_equal(serves(&hopper, &logits, GUMBEL_NEED_ROWS), "team");
-    assert_string_equal(serves(&ampere, &logits, GUMBEL_NEED_ROWS), "alone");
+    assert_string_equal(serves(&hopper, &head, GUMBEL_CAPABILITY_PART), "hopper");
+    assert_string_equal(serves(&hopper, &head, GUMBEL_CAPABILITY_PRODUCT), "hopper");
+    assert_string_equal(serves(&hopper, &logits, GUMBEL_CAPABILITY_PART), "draw");
+    assert_string_equal(serves(&hopper, &logits, GUMBEL_CAPABILITY_ROWS), "team");
+    assert_string_equal(serves(&ampere, &logits, GUMBEL_CAPABILITY_ROWS), "alone");
     /* As drafts are weighed: rows of a head, edited by lists and paths, and cut. */
     gumbel_problem weighed = make_problem(32, 4096, GUMBEL_REQUEST_PENALTIES);
     weighed.request |= GUMBEL_REQUEST_TRUNCATION;
     weighed.with_path = 1;
-    assert_string_equal(serves(&hopper, &weighed, GUMBEL_NEED_ROWS), "hopper team");
-    assert_string_equal(serves(&ampere, &weighed, GUMBEL_NEED_ROWS), "tensor alone");
+    assert_string_equal(serves(&hopper, &weighed, GUMBEL_CAPABILITY_ROWS), "hopper team");
+    assert_string_equal(serves(&ampere, &weighed, GUMBEL_CAPABILITY_ROWS), "tensor alone");
     assert_string_equal(serves(&hopper, &empty, 0), "nothing");
     assert_string_equal(serves(&hopper, &huge, 0), "screened");
     assert_string_equal(serves(&hopper, &nucleus, 0), "team");
     assert_string_equal(serves(&ampere, &nucleus, 0), "screened");
     empty.request = GUMBEL_REQUEST_MASK;
-    assert_string_equal(serves(&hopper, &empty, GUMBEL_NEED_PART), "team");
-    assert_string_equal(serves(&ampere, &empty, GUMBEL_NEED_PART), "alone");
+    assert_string_equal(serves(&hopper, &empty, GUMBEL_CAPABILITY_PART), "team");
+    assert_string_equal(serves(&ampere, &empty, GUMBEL_CAPABILITY_PART), "alone");
 }
 
 /* ------------------------------------------------------------------------ forced rungs ---- */
@@ -333,8 +333,8 @@ static gumbel_problem random_problem(uint64_t *random)
     return p;
 }
 
-/* Every piece lies behind the one before, inside what was counted; and no rung sees a need that its
- * row does not list. */
+/* Every piece lies behind the one before, inside what was counted; and no rung receives a
+ * capability that its row does not list. */
 static void plans_keep_their_word(void **state)
 {
     static unsigned char base[64];
@@ -345,21 +345,27 @@ static void plans_keep_their_word(void **state)
         cuda_device device = make_device(i % 2);
         gumbel_problem p = random_problem(&random);
         gumbel_cursor count = {0}, given = {base, 0};
-        size_t size;
+        gumbel_plan planned;
         cuda_plan plan;
         device.rungs.preferred = i % 4 > 1 ? CUDA_SCREEN_RUNGS : 0;
-        assert_int_equal(cuda_call_size(&device.base, &p, 0, &size, NULL), GUMBEL_OK);
+        assert_int_equal(cuda_plan_backend(&device.base, &p, 0, &planned, NULL), GUMBEL_OK);
         p = cuda_masked(&p);
         assert_int_equal(cuda_plan_call(&plan, &device, &p, 0, NULL), GUMBEL_OK);
+        const cuda_plan returned = cuda_plan_of(&planned);
+        assert_ptr_equal(returned.product, plan.product);
+        assert_ptr_equal(returned.rows, plan.rows);
+        assert_int_equal(returned.required, plan.required);
+        assert_int_equal(returned.handed, plan.handed);
         cuda_plan_carve(&plan, &count, &device, &p);
         cuda_plan_carve(&plan, &given, &device, &p); /* only adds to the pointer */
-        assert_int_equal(count.used, size);
-        assert_int_equal(given.used, size);
+        assert_int_equal(count.used, planned.workspace_bytes);
+        assert_int_equal(given.used, planned.workspace_bytes);
         if (plan.rows) {
-            assert_true(gumbel_rung_serves(&plan.rows->rung, plan.needs & ~GUMBEL_NEED_BIAS));
+            assert_true(
+                gumbel_rung_supports(&plan.rows->rung, plan.required & ~GUMBEL_CAPABILITY_BIAS));
             served[CUDA_PRODUCTS + (plan.rows - cuda_row_rungs)]++;
         } else {
-            assert_true(gumbel_rung_serves(&plan.product->rung, plan.needs));
+            assert_true(gumbel_rung_supports(&plan.product->rung, plan.required));
         }
         if (plan.product)
             served[plan.product - cuda_products]++;

@@ -272,8 +272,8 @@ static void engines_verify_by_other_rules(void **state)
 }
 
 /* Under the rejection and block rules a model's own drafts are all accepted, whatever the request's
- * parameters, as q is p. Drafts of another model are accepted more often than under the coupled rule.
- * With n-grams, which no model drew, the text is that of the coupled rule. */
+ * parameters, as q is p. Drafts of another model are accepted more often than under the coupled
+ * rule. With n-grams, which no model drew, the text is that of the coupled rule. */
 static void other_rules_accept(void **state)
 {
     (void)state;

@@ -9,20 +9,20 @@
 
 enum { TEXTS = 1000, NODES_MOST = CHAIN_DRAFTS_MOST + 1, ROWS = TEXTS * NODES_MOST };
 
-/* Some texts on their way; those that are long enough leave. */
+/* Texts in progress; complete ones are removed. */
 typedef struct writers {
     const chain_models *models;
     const chain_plan *plan;
     gumbel_device *device;
     int texts;
     uint64_t seed[TEXTS], position[TEXTS];
-    int32_t number[TEXTS]; /* which of the texts that set out */
+    int32_t number[TEXTS]; /* index among all texts */
     int32_t text[TEXTS][CHAIN_LENGTH];
     int32_t length[TEXTS];
     int32_t tokens[ROWS]; /* [texts, nodes] */
     float target[ROWS * CHAIN_TOKENS], draft[ROWS * CHAIN_TOKENS];
     int32_t emitted[ROWS], counts[TEXTS], accepted[TEXTS];
-    uint64_t random; /* of wrong residuals */
+    uint64_t random; /* for wrong residuals */
     _Alignas(64) char workspace[64 << 20];
 } writers;
 
@@ -37,7 +37,7 @@ static gumbel_logits logits_of(const float *rows, int64_t count)
                            .logits = tensor_of(rows, GUMBEL_FLOAT32, count, CHAIN_TOKENS, 0)};
 }
 
-/* Draw the drafts of a step for all texts, from the tokens before. */
+/* Draws the drafts of a step for all texts, given the tokens before. */
 static void draft_step(writers *w, int step)
 {
     static float rows[TEXTS * CHAIN_TOKENS];
@@ -104,7 +104,7 @@ static void verify(writers *w)
         die("%s: %s", error.field, error.message);
 }
 
-/* A token by shares that need not sum to 1. */
+/* Draws a token by weights that need not sum to 1. */
 static int32_t draw_by_shares(const double *shares, uint64_t *random)
 {
     double sum = 0;
@@ -123,14 +123,14 @@ static int32_t draw_by_shares(const double *shares, uint64_t *random)
     return last;
 }
 
-/* Replace the token that text t emitted behind the last accepted draft as a wrong engine would. */
+/* Replaces the token after the last accepted draft of text t, as a wrong engine would. */
 static void replace_wrongly(writers *w, int t)
 {
     const int nodes = w->plan->drafts + 1, last = w->accepted[t];
     const int32_t *drafted = w->tokens + t * nodes;
     double p[CHAIN_TOKENS], q[CHAIN_TOKENS], shares[CHAIN_TOKENS], left = 0;
     if (last + 1 >= nodes)
-        return; /* all were accepted */
+        return; /* all drafts were accepted */
     const int lacks = drafted[last + 1] < 0;
     if (lacks != (w->plan->residual == CHAIN_RESIDUAL_OF_NONE))
         return;
@@ -162,7 +162,7 @@ static void run_cycle(writers *w, int first, chain_counts *counts)
     }
 }
 
-/* Count the texts that are long enough, and go on with the others. */
+/* Counts complete texts, and continues with the others. */
 static void part_with_finished(writers *w, chain_counts *counts)
 {
     int left = 0;

@@ -19,9 +19,9 @@ static void *own(cycle *c, size_t count, size_t size)
     return c->owned[c->owned_count++] = make_zeroed(count, size);
 }
 
-/* ------------------------------------------------------------------------- its shape ---- */
+/* ------------------------------------------------------------------------- shape ---- */
 
-/* How many nodes each request has, and where its rows are, padding between them. */
+/* Sets the number of nodes and the rows of each request, with padding between them. */
 static void make_shape(cycle *c, uint64_t *random)
 {
     const int32_t R = c->of->plan.requests, M = c->max_nodes;
@@ -41,7 +41,7 @@ static void make_shape(cycle *c, uint64_t *random)
     c->draft.offsets = padded ? NULL : c->offsets;
 }
 
-/* The place in its text that the row of a node draws. */
+/* The place in the text that a node's row draws. */
 static int64_t depth_of(const cycle *c, int32_t r, int32_t j)
 {
     int64_t depth = 0;
@@ -55,7 +55,7 @@ static int32_t parent_of(const cycle *c, int32_t r, int32_t j)
     return c->draft.parents ? c->parents[c->offsets[r] + j] : j - 1;
 }
 
-/* A token that is most often right, if what was drafted before is. */
+/* A drafted token, mostly the right one if the drafts before it are. */
 static int32_t draft_token(const cycle *c, int32_t r, int64_t place, uint64_t *random)
 {
     const texts *t = c->of;
@@ -92,9 +92,9 @@ static void make_nodes(cycle *c, const int32_t *progress, uint64_t *random)
         }
 }
 
-/* ------------------------------------------------------------------------- its rows ---- */
+/* ------------------------------------------------------------------------- rows ---- */
 
-/* Hidden states or logits, and masks: NaN and nothing where a row is no node's. */
+/* Fills hidden states or logits, and masks; rows without a node are NaN with an empty mask. */
 static void make_rows(cycle *c, const int32_t *progress)
 {
     const texts *t = c->of;
@@ -119,9 +119,9 @@ static void make_rows(cycle *c, const int32_t *progress)
         c->logits.logits = tensor_of(input, GUMBEL_FLOAT32, c->rows, width, 0);
 }
 
-/* ------------------------------------------------------------------- its parameters ---- */
+/* ------------------------------------------------------------------- parameters ---- */
 
-/* Requests in slots of their own, or none. */
+/* Puts requests in slots of their own, or in none. */
 static void make_slots(cycle *c, uint64_t *random)
 {
     const int32_t R = c->of->plan.requests;
@@ -137,7 +137,7 @@ static void make_slots(cycle *c, uint64_t *random)
     c->sampling.slots = (gumbel_slots){c->slots, count};
 }
 
-/* Parameters of requests, [R], where the slots have theirs. */
+/* Copies the parameters of requests, [R], to their slots. */
 static const void *to_slots(cycle *c, const void *values, size_t size)
 {
     size_t places =
@@ -224,7 +224,7 @@ static void make_parameters(cycle *c, const int32_t *progress, uint64_t *random)
     c->sampling.live_rows = c->live_rows < R ? &c->live_rows : NULL;
 }
 
-/* Limits and stop tokens, of which the texts have some. */
+/* Sets limits and stop tokens; some occur in the texts. */
 static void make_ends(cycle *c, const int32_t *progress, uint64_t *random)
 {
     const texts *t = c->of;
@@ -245,7 +245,7 @@ static void make_ends(cycle *c, const int32_t *progress, uint64_t *random)
         c->draft.stop = (gumbel_token_lists){.offsets = c->stop_offsets, .ids = c->stop_ids};
 }
 
-/* ---------------------------------------------------------------------- what must come ---- */
+/* ---------------------------------------------------------------------- expected results ---- */
 
 static int stops(const cycle *c, int32_t r, int32_t token)
 {
@@ -255,7 +255,7 @@ static int stops(const cycle *c, int32_t r, int32_t token)
     return 0;
 }
 
-/* Follow text r through its nodes. */
+/* Follows text r through its nodes. */
 static void expect(cycle *c, const int32_t *progress, int32_t r)
 {
     const texts *t = c->of;
@@ -307,7 +307,7 @@ cycle *cycle_make(const texts *of, const int32_t *progress, uint64_t *random)
     return c;
 }
 
-void cycle_weigh(cycle *c, gumbel_rule rule, uint64_t *random)
+void cycle_set_rule(cycle *c, gumbel_rule rule, uint64_t *random)
 {
     const int64_t width = texts_width(c->of);
     float *input = own(c, (size_t)(c->rows * width), sizeof *input);

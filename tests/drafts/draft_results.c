@@ -84,7 +84,7 @@ static int float_differs(const char *name, int32_t r, int64_t place, float found
     return 1;
 }
 
-/* The places of request r. */
+/* The output elements of request r. */
 static int places_agree(const cycle *c, const int32_t *progress, const verified_arrays *v,
                         int32_t r, float tolerance)
 {

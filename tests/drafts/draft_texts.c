@@ -65,7 +65,7 @@ void texts_mask(const texts *t, int32_t r, int64_t place, int32_t token, int32_t
         words[w] = (int32_t)(random_bits(&random) | random_bits(&random));
 }
 
-/* Temperatures, seeds, positions and cuts. */
+/* Sets temperatures, seeds, positions and truncation. */
 static void make_parameters(texts *t, uint64_t *random)
 {
     static const float temperatures[] = {0.0f, 0.6f, 1.0f, 1.7f};
@@ -97,7 +97,7 @@ static void make_parameters(texts *t, uint64_t *random)
                                     .first_sample = {first_sample, 0}};
 }
 
-/* Lists of a few ids a request; every other one is empty. */
+/* Generates lists of a few ids a request; every other one is empty. */
 static gumbel_token_lists make_lists(texts *t, int32_t most, int with_values, uint64_t *random)
 {
     const int32_t R = t->plan.requests;
@@ -150,7 +150,7 @@ static void make_head(texts *t, uint64_t *random)
     t->head.weight = tensor_of(weight, GUMBEL_BFLOAT16, plan->vocab, plan->hidden_size, 0);
 }
 
-/* The step at `place`: what it is handed, of a row a request. */
+/* The inputs of the step at `place`, one row a request. */
 typedef struct step {
     float *input;
     int32_t *mask;
@@ -208,7 +208,7 @@ static void draw_step(const texts *t, gumbel_device *device, int64_t place, cons
         die("a text could not be decoded at place %" PRId64, place);
 }
 
-/* Keep what was drawn: a text ends where nothing could be. */
+/* Appends the drawn tokens; a text ends if its row could not be drawn. */
 static void keep_step(texts *t, gumbel_device *device, int64_t place, const step *s)
 {
     gumbel_error error;

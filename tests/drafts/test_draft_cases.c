@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Cases of drafts by all rules whose answer is known: greedy rows, whose cases are those that vLLM
- * tests its sampler by; drafts that must be accepted, or must not, whatever the coin; models that
- * are the same; ends. And that a verification touches nothing but its buffers, and repeats.
+ * Cases with known answers, by all rules: greedy rows, as in vLLM's tests of its rejection sampler;
+ * drafts that must be accepted or rejected for every coin; equal models; limits and stop tokens.
+ * Also tests that a verification writes only its buffers, and is repeatable.
  */
 #include "fences.h"
 #include "fixtures.h"
@@ -21,7 +21,7 @@
 
 enum { RULES = 3, V = 12, M = 4 };
 
-/* Requests of up to M nodes, padded, whose rows are made by hand. */
+/* Requests of up to M nodes, padded, with rows set by hand. */
 typedef struct small_call {
     int32_t requests;
     int32_t *tokens, *nodes, *limit;
@@ -75,7 +75,7 @@ static void verify(gumbel_device *device, small_call *c, gumbel_rule rule)
                                  .position = {&c->position, GUMBEL_SAME}};
     gumbel_sampling drafted = how;
     drafted.domain = GUMBEL_DOMAIN_DRAFT;
-    const int weighs = rule != GUMBEL_RULE_COUPLED;
+    const int has_ratio = rule != GUMBEL_RULE_COUPLED;
     const gumbel_draft d = {.struct_size = sizeof d,
                             .requests = c->requests,
                             .max_nodes = M,
@@ -84,8 +84,8 @@ static void verify(gumbel_device *device, small_call *c, gumbel_rule rule)
                             .nodes = c->nodes,
                             .limit = c->limit,
                             .stop = c->stop,
-                            .logits = weighs ? &draft : NULL,
-                            .sampling = weighs ? &drafted : NULL};
+                            .logits = has_ratio ? &draft : NULL,
+                            .sampling = has_ratio ? &drafted : NULL};
     gumbel_error error = {"", ""};
     size_t bytes = 0;
     assert_int_equal(gumbel_verify_workspace_size(device, NULL, &target, &how, &d, &c->found->to,
@@ -102,7 +102,7 @@ static float *row_of(float *rows, int32_t r, int32_t j) { return rows + ((int64_
 
 /* ------------------------------------------------------------------------ known answers ---- */
 
-/* A request: drafts and the target's likeliest tokens behind root and drafts, ended by 0. */
+/* A request: drafts, and the target's most likely tokens after root and drafts, terminated by 0. */
 typedef struct greedy_case {
     int32_t drafts[M], likely[M + 1], emitted[M];
 } greedy_case;
@@ -141,10 +141,10 @@ static void greedy_rows(void **state)
     }
 }
 
-/* How many times the target is as likely to draw the drafted token as the draft is. */
+/* The ratio p / q of the drafted token. */
 enum ratio { RATIO_MORE, RATIO_SAME, RATIO_NONE, RATIO_NEITHER, RATIOS };
 
-/* The draft's row and the target's, behind which token 3 is drafted. */
+/* The rows of both models before the drafted token 3. */
 static void fill_ratio(small_call *c, int32_t r, int32_t j, enum ratio ratio)
 {
     float *p = row_of(c->target, r, j), *q = row_of(c->draft, r, j);
@@ -159,8 +159,8 @@ static void fill_ratio(small_call *c, int32_t r, int32_t j, enum ratio ratio)
         q[3] = -INFINITY;
 }
 
-/* With p at least q no coin refuses a draft, and with p = 0 none accepts it: what is emitted then
- * has a chance, also where p and q leave nothing, and there the target's law. */
+/* With p >= q no coin rejects a draft, and with p = 0 none accepts it. The emitted token then has a
+ * positive probability, and the target's distribution if the residual rounds to 0. */
 static void no_coin_is_wrong(void **state)
 {
     const int32_t requests = (int32_t)draws_of(20000) * nightly_factor();
@@ -190,15 +190,15 @@ static void no_coin_is_wrong(void **state)
         }
 }
 
-/* What both models are sure of. */
+/* Logits that make both models certain of a token. */
 static void fill_sure(small_call *c, int32_t r, int32_t j, int32_t token)
 {
     for (int i = 0; i < V; i++)
         row_of(c->target, r, j)[i] = row_of(c->draft, r, j)[i] = i == token ? 0 : -INFINITY;
 }
 
-/* A place that blocks meet again, behind one more sure draft: neither the coin nor what replaces a
- * draft is that of the first time, which would tell something of the second. */
+/* Two blocks evaluate one position, the second after one more certain draft. The second time the
+ * coin and the replacement of the draft must be independent of the first. */
 static void blocks_meet_no_noise_again(void **state)
 {
     const int32_t requests = 4000;
@@ -225,10 +225,10 @@ static void blocks_meet_no_noise_again(void **state)
         assert_true(first >= 0 && first <= 1 && second >= 0 && second <= 1);
         alike += first == second;
         rejected += !first && !second;
-        same += !first && !second && /* what replaces the draft */
+        same += !first && !second && /* the replacement of the draft */
                 calls[0].found->tokens[r * M] == calls[1].found->tokens[r * M + 1];
     }
-    /* p / q of the draft is 15 / 48, and what replaces it one of 11. */
+    /* p / q of the draft is 15 / 48, and 11 tokens can replace it. */
     print_message("%d of %d alike; %d of %d rejected twice alike\n", (int)alike, (int)requests,
                   (int)same, (int)rejected);
     assert_true(fabs((double)alike / requests - 0.57) < 0.04);
@@ -239,8 +239,8 @@ static void blocks_meet_no_noise_again(void **state)
 
 /* ---------------------------------------------------------------------------------- ends ---- */
 
-/* A limit, a stop token that was drafted, and no nodes end a request within the call, by all rules;
- * the draft is the target's own token, which is sure. */
+/* Limits, drafted stop tokens and requests without nodes, by all rules. The drafts are the target's
+ * own certain tokens. */
 static void requests_end(void **state)
 {
     static const int64_t offsets[] = {0, 0, 0, 0, 1, 2};
@@ -307,7 +307,7 @@ static wide_drafts inside_fence(fence *f, const wide_drafts *req)
     return w;
 }
 
-/* Results between guard pages, and where they go from there. */
+/* Results between guard pages, and the arrays they are copied to. */
 static void results_inside(fence *f, verified_arrays *v)
 {
     const size_t R = (size_t)v->requests, all = (size_t)v->all;
@@ -367,7 +367,7 @@ static void verify_inside(gumbel_device *device, fence *f, const wide_drafts *re
     fetch_results(into);
 }
 
-/* Nothing outside of a buffer is read or written, no input is written, and all repeats. */
+/* A verification accesses only its buffers, writes no input, and is repeatable. */
 static void buffers_are_all_that_is_touched(void **state)
 {
     for (int index = 0; index < 40; index++) {

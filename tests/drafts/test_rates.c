@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How often drafts are accepted, against closed forms: by the coupled rule, with siblings, from
- * greedy drafts; how deep a residual stands in the target's race; and the law of what is emitted on
- * the bundled models' rows.
+ * Acceptance rates against closed forms: the coupled rule, siblings, greedy drafts; the rank of a
+ * residual's token among the target's scores; and the distribution of emitted tokens on rows of the
+ * bundled models.
  */
 #include "fixtures.h"
 #include "inputs.h"
@@ -21,14 +21,14 @@
 
 #include <cmocka.h>
 
-/* One pair of rows, for many requests of one or more drafts at once; R at most. */
+/* One pair of rows, used for up to R requests of one or more drafts. */
 enum { R = TEST_SANITIZED ? 500 : 2000, NODES = 5, V_MOST = 8192, BEST = GUMBEL_BEST_MOST };
 
 typedef struct pair {
     gumbel_device *device;
     int32_t vocab;
     float target[V_MOST], draft[V_MOST];
-    float *targets, *drafts; /* copies of them, one a row of a call; NULL before the first */
+    float *targets, *drafts; /* copies, one for each row of a call; NULL before the first call */
     int64_t copies;
     double p[V_MOST], q[V_MOST];
     uint64_t seed[R];
@@ -77,7 +77,7 @@ static void set_laws(pair *of)
     softmax(z, of->vocab, 1, of->q);
 }
 
-/* Rows at random, so far from each other. */
+/* Random rows at a given distance from each other. */
 static void fill(pair *of, int32_t vocab, float apart, uint64_t *random)
 {
     of->vocab = vocab;
@@ -88,7 +88,7 @@ static void fill(pair *of, int32_t vocab, float apart, uint64_t *random)
     set_laws(of);
 }
 
-/* The same row for all rows: an only row cannot be told apart from them, so that it is copied. */
+/* Copies one row to all rows of a call. */
 static gumbel_logits rows_of(pair *of, int drafted, int64_t rows)
 {
     const size_t width = (size_t)of->vocab;
@@ -144,7 +144,7 @@ static void draw_children(pair *of, uint32_t domain, float temperature)
         }
 }
 
-/* Verify what was drafted; `drew` is the draft's temperature where the rule asks what drew it. */
+/* Verifies the drafts; `drew` is the temperature of the draft, for rules that need its call. */
 static void verify(pair *of, gumbel_rule rule, const float *drew)
 {
     const int64_t rows = (int64_t)of->requests * of->nodes;
@@ -188,7 +188,7 @@ static void new_seeds(pair *of, uint64_t *random)
         of->seed[r] = random_bits(random);
 }
 
-/* Draft and verify once, by new seeds. The coupled rule asks for the target's noise. */
+/* Drafts and verifies once, with new seeds. The coupled rule drafts with the target's noise. */
 static void run_round(pair *of, gumbel_rule rule, float temperature, uint64_t *random)
 {
     const int coupled = rule == GUMBEL_RULE_COUPLED;
@@ -197,7 +197,7 @@ static void run_round(pair *of, gumbel_rule rule, float temperature, uint64_t *r
     verify(of, rule, coupled ? NULL : &temperature);
 }
 
-/* How many rounds of all requests make so many draws. */
+/* The number of rounds of all requests for `draws` draws. */
 static int64_t rounds_of(const pair *of, int64_t usual)
 {
     return (draws_of(usual) * nightly_factor() + of->requests - 1) / of->requests;
@@ -257,8 +257,8 @@ static void the_same_noise_meets_as_often_as_it_should(void **state)
     free_pair(of);
 }
 
-/* The target's token is among the draft's best by the same noise as often as plain draws and such
- * lists say, request by request; and one sibling helps. */
+/* Acceptance equals, request by request, the event that the target's token is among the draft's
+ * best scores with equal noise; one sibling raises it. */
 static void siblings_hit_where_plain_draws_do(void **state)
 {
     uint64_t random = 8;
@@ -286,7 +286,7 @@ static void siblings_hit_where_plain_draws_do(void **state)
 
 /* ----------------------------------------------------------------------------- rejection ---- */
 
-/* A greedy draft is its one token: accepted with p of it, and what replaces it is drawn from p. */
+/* A greedy draft is accepted with probability p, and its replacement is drawn from p. */
 static void greedy_drafts_are_accepted_with_p(void **state)
 {
     uint64_t random = 12;
@@ -315,9 +315,9 @@ static void greedy_drafts_are_accepted_with_p(void **state)
     free_pair(of);
 }
 
-/* Given a rejection, as many of the target's scores as settle it: those that are not below the
- * residual's best. Token j is one of them with chance p_j / (p_j + d - max(p_j - q_j, 0)), and so
- * they are 1 / d at most in the mean. With few tokens all scores are listed. */
+/* After a rejection, how many of the target's scores determine the residual draw: those not below
+ * the score of its token. Token j is among them with probability p_j / (p_j + d - max(p_j - q_j,
+ * 0)), so their mean number is at most 1 / d. With few tokens all scores are listed. */
 static void residuals_stand_as_deep_as_they_should(void **state)
 {
     uint64_t random = 17;
@@ -356,7 +356,7 @@ static void residuals_stand_as_deep_as_they_should(void **state)
 
 /* --------------------------------------------------------------------- the bundled models ---- */
 
-/* What is emitted at one place has the target's law, with V = 8192: rows of both models. */
+/* Emitted tokens have the target's distribution, on rows of both bundled models, V = 8192. */
 static void rows_of_the_models_keep_the_targets_law(void **state)
 {
     static const gumbel_rule rules[] = {GUMBEL_RULE_REJECTION, GUMBEL_RULE_BLOCK};

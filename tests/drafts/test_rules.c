@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rules that weigh probabilities: the joint law of what several cycles emit, for pairs of models of
- * all kinds; how often they accept; and what must fail such tests if these are worth anything.
+ * REJECTION and BLOCK: the joint distribution of the tokens of several cycles, for many kinds of
+ * model pairs; acceptance rates; and wrong drafts that the tests must detect.
  */
 #include "draft_chains.h"
 #include "fixtures.h"
@@ -18,7 +18,8 @@
 
 #include <cmocka.h>
 
-/* A fair sampler does worse once in 10^4 tests; a wrong one must do worse than the second. */
+/* p-value limits: a correct sampler fails once in 10^4 tests; a wrong one must be below the second.
+ */
 #define LOWEST_P 1e-4
 #define CAUGHT_P 1e-9
 
@@ -27,8 +28,8 @@
 
 /* -------------------------------------------------------------------------------- models ---- */
 
-/* Models at random; those of `kind` 1 are the same, of 2 have no token in common, in those of 3 and
- * 4 the target or the draft has one token. */
+/* Random models. `kind` 1: equal models; 2: no common token; 3 and 4: the target or the draft has
+ * one token. */
 static chain_models make_models(int kind, uint64_t seed)
 {
     chain_models m;
@@ -62,7 +63,7 @@ static chain_plan right_plan(gumbel_rule rule, int drafts, uint64_t seed)
                         .seed = seed};
 }
 
-/* p of the joint law of three tokens. */
+/* The p-value of the joint distribution of three tokens. */
 static double judge(gumbel_device *device, const chain_models *models, const chain_plan *plan,
                     int64_t total, chain_counts *counts)
 {
@@ -93,7 +94,7 @@ static void laws_are_the_targets(void **state)
     }
 }
 
-/* What is wrong with a draft must show in the law. */
+/* The joint distribution must reveal every wrong way to draft. */
 static void wrong_drafts_show(void **state)
 {
     const chain_models models = make_models(0, 21);
@@ -156,7 +157,7 @@ static void assert_near(double found, double expected, double variance, int64_t 
     assert_true(fabs(found - expected) < 4 * error + 1e-9);
 }
 
-/* Of one token 1 - d is accepted, whatever the models. */
+/* One draft is accepted with probability 1 - d for all models. */
 static void one_token_is_accepted_as_often_as_can_be(void **state)
 {
     int64_t total = TEST_SANITIZED ? 2000 : 20000;
@@ -175,7 +176,7 @@ static void one_token_is_accepted_as_often_as_can_be(void **state)
     }
 }
 
-/* The pair of arXiv 2403.10444: of two drafts 10/9 by tokens, 11/9 by blocks. */
+/* The example of arXiv 2403.10444: of two drafts, REJECTION accepts 10/9 and BLOCK 11/9. */
 static void blocks_accept_more(void **state)
 {
     chain_models models;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Calls whose rule weighs probabilities: a rejection is settled alike, however few scores are
- * listed and whatever the way in; drafts by the target itself; rows that cannot be drawn; refusals.
+ * REJECTION and BLOCK: the result does not depend on the number of listed best scores, nor on
+ * logits or head; drafts by the target itself; rows that cannot be drawn; invalid arguments.
  */
 #include "draft_cycles.h"
 #include "fixtures.h"
@@ -20,7 +20,7 @@
 
 enum { R = 40, M = 4, N = R * M, V = 5000, D = 16 };
 
-/* Verifications of made-up rows, whose drafts are drawn at random. */
+/* Verifications of synthetic rows with random drafts. */
 typedef struct settlement {
     float hidden[N * D], weight[V * D], draft_hidden[N * D], draft_weight[V * D];
     float target[(size_t)N * V], draft[(size_t)N * V];
@@ -47,14 +47,14 @@ static void multiply(const float *hidden, const float *weight, float *logits)
         }
 }
 
-/* Eighths, whose products and sums are exact. */
+/* Multiples of 1/8, whose products and sums are exact. */
 static void fill(float *numbers, int64_t count, uint64_t *random)
 {
     for (int64_t i = 0; i < count; i++)
         numbers[i] = 0.125f * ((float)random_below(random, 17) - 8);
 }
 
-/* With `alike` the models differ in one token of each row, which is rare. */
+/* With `alike` the models differ in one rare token of each row. */
 static settlement *make_settlement(int alike, uint64_t seed)
 {
     settlement *s = make_zeroed(1, sizeof *s);
@@ -107,7 +107,7 @@ static gumbel_logits rows_of(const float *rows)
                            .logits = tensor_of(rows, GUMBEL_FLOAT32, N, V, 0)};
 }
 
-/* Each node's row draws the next node. */
+/* Drafts each node by the row of the node before. */
 static void make_drafts(gumbel_device *device, settlement *s, int cuts)
 {
     static uint64_t seed[N], position[N];
@@ -136,7 +136,7 @@ static void make_drafts(gumbel_device *device, settlement *s, int cuts)
     outcome_free(generated);
 }
 
-/* Verify with so many best scores, 0: as many as the library lists; by heads or from logits. */
+/* Verifies with `listed` best scores, by heads or logits; 0: as many as the library lists. */
 static void settle(gumbel_device *device, settlement *s, gumbel_rule rule, int cuts,
                    int32_t num_best, int by_head)
 {
@@ -181,7 +181,7 @@ static void settle(gumbel_device *device, settlement *s, gumbel_rule rule, int c
     free(workspace);
 }
 
-/* However few scores are listed, and from hidden states, the tokens are the same. */
+/* The tokens do not depend on the number of listed scores, nor on head or logits. */
 static void rejections_are_settled_alike(void **state)
 {
     for (int i = 0; i < 4; i++) {
@@ -213,7 +213,7 @@ static void rejections_are_settled_alike(void **state)
     }
 }
 
-/* Wherever in the list stands what a residual draws, or behind it. */
+/* The residual's token at every rank of the list, and after its end. */
 static void lists_leave_none_out(void **state)
 {
     enum { PROBLEMS = 40, ALL = PROBLEMS * 16 };
@@ -228,7 +228,7 @@ static void lists_leave_none_out(void **state)
                               .best_ids = best_ids,
                               .best_scores = best_scores};
         assert_true(req->rows <= N);
-        for (int i = 0; i < 3; i++) { /* of one score none is settled */
+        for (int i = 0; i < 3; i++) { /* one score determines no residual */
             rows.num_best = (int32_t[]){1, 5, GUMBEL_BEST_MOST}[i];
             found[i] = verified_make(req->requests, req->max_nodes, req->requests);
             found[i]->to.rows = &rows;
@@ -249,7 +249,7 @@ static void lists_leave_none_out(void **state)
     assert_in_range(settled, ALL * 5 / 8, ALL - PROBLEMS / 8);
 }
 
-/* Drafts by the target's own probabilities are all accepted, and greedy rows take their own. */
+/* Drafts with p = q are all accepted; greedy rows accept their own token. */
 static void own_drafts_are_accepted(void **state)
 {
     for (int block = 0; block < 2; block++) {
@@ -268,8 +268,8 @@ static void own_drafts_are_accepted(void **state)
     }
 }
 
-/* Drafts said to be drawn by the target itself, with all that a request can ask for: p is q, bit
- * for bit, so that each draft that is the text's is accepted. */
+/* Drafts whose call is the target's, with all kinds of requests: p equals q bit for bit, so each
+ * draft that equals the text is accepted. */
 static void parameters_of_drafts_count(void **state)
 {
     int64_t accepted = 0;
@@ -306,7 +306,8 @@ static void parameters_of_drafts_count(void **state)
     assert_true(accepted > (TEST_SANITIZED ? 50 : 100));
 }
 
-/* A draft's row of NaN says nothing of q: the target's draw stands. A target's ends the request. */
+/* If the draft's row is NaN, q is unknown and the target's draw is emitted. A NaN row of the target
+ * ends the request. */
 static void spoiled_rows(void **state)
 {
     settlement *s = make_settlement(0, 5);
@@ -329,7 +330,8 @@ static void spoiled_rows(void **state)
     free(s);
 }
 
-/* ------------------------------------------------------------------------------ refusals ---- */
+/* ------------------------------------------------------------------------------ invalid arguments
+ * ---- */
 
 static void refusals(void **state)
 {

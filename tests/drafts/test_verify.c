@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Drafts verified: whatever was drafted, a text is the one that is decoded step by step, bit for
- * bit.
+ * Verification: for all drafts, the text equals bit for bit the text decoded step by step.
  */
 #include "draft_cycles.h"
 #include "outcome.h"
@@ -18,7 +17,7 @@
 
 #define MOST_REQUESTS 8
 
-/* Every text, cycle after cycle, from its first token to its end. */
+/* Verifies every text from its first token to its end. */
 static void texts_are_the_targets(void **state)
 {
     int64_t cycles = 0, emitted = 0;
@@ -46,14 +45,14 @@ static void texts_are_the_targets(void **state)
         }
         texts_free(of);
     }
-    assert_true(cycles > 1000 && emitted > cycles * 3 / 2); /* drafts do get accepted */
+    assert_true(cycles > 1000 && emitted > cycles * 3 / 2); /* some drafts are accepted */
 }
 
 /* ----------------------------------------------------------------------------- refusals ---- */
 
 enum { ROWS = 6, REQUESTS = 2, NODES = 3, VOCAB = 8 };
 
-/* A call that is right, of two requests of three nodes. */
+/* A valid call of two requests with three nodes. */
 typedef struct right_call {
     float values[ROWS * VOCAB];
     int32_t nodes_tokens[ROWS], offsets[REQUESTS + 1], nodes[REQUESTS], parents[ROWS];
@@ -93,7 +92,7 @@ static void make_right(right_call *c)
     memset(c->tokens, 0x5A, sizeof c->tokens);
 }
 
-/* What makes a right call wrong, and the field that its error must name; NULL: it stays right. */
+/* Changes of a valid call, and the field that the error must name; NULL: the call stays valid. */
 typedef struct mistake {
     const char *field;
     void (*make)(right_call *c);
@@ -196,7 +195,7 @@ static void refusals(void **state)
     }
 }
 
-/* A workspace of one byte less, or out of line, is refused; of no requests none is needed. */
+/* A workspace that is one byte short or misaligned is an error; 0 requests need none. */
 static void workspaces(void **state)
 {
     static _Alignas(64) char workspace[1 << 16];
@@ -233,8 +232,8 @@ static void verify_right(gumbel_device *device, const right_call *c)
         fail_msg("%s: %s", error.field, error.message);
 }
 
-/* Draft for request 0 the tokens that follow each other by its own draws, so that all are accepted;
- * rows differ in no logit but that of a row that is spoilt. */
+/* Drafts for request 0 the tokens of its own draws, so that all are accepted. Rows are equal,
+ * except an invalid one. */
 static void draft_own_draws(gumbel_device *device, right_call *c)
 {
     int32_t drawn[ROWS];
@@ -248,7 +247,7 @@ static void draft_own_draws(gumbel_device *device, right_call *c)
     c->verified.rows = NULL;
 }
 
-/* `finished` with a limit of M tokens, and without a limit; `status` where a row has no token. */
+/* `finished` with a limit of M tokens and without a limit; `status` of a row without a token. */
 static void ends_of_requests(void **state)
 {
     int32_t finished[REQUESTS], status[REQUESTS], accepted[REQUESTS];
@@ -280,7 +279,7 @@ static void ends_of_requests(void **state)
     assert_int_equal(finished[0], GUMBEL_FINISHED_LIMIT);
 }
 
-/* A request that is not live keeps its position; a slot that no live request has is not written. */
+/* A request that is not live keeps its position; slots without a live request are not written. */
 static void positions_of_requests(void **state)
 {
     static const int32_t of_row[REQUESTS] = {2, 0};

@@ -8,7 +8,7 @@
 
 static const gumbel_dtype dtypes[] = {GUMBEL_FLOAT32, GUMBEL_FLOAT16, GUMBEL_BFLOAT16};
 
-/* Rows of logits at an odd stride, or at none. */
+/* Rows of logits at an odd stride, or contiguous. */
 static gumbel_tensor make_rows(void **data, size_t *bytes, int64_t rows, int64_t vocab,
                                uint64_t *random)
 {
@@ -19,8 +19,8 @@ static gumbel_tensor make_rows(void **data, size_t *bytes, int64_t rows, int64_t
     return tensor_of(*data, dtype, rows, vocab, stride);
 }
 
-/* A row of the target, one of the draft that is not far from it, and the token that is likely by
- * both; now and then one that cannot be drawn from. */
+/* A row of the target, a similar row of the draft, and a token that both make likely; some rows
+ * cannot be drawn. */
 static int64_t fill_row(wide_drafts *w, int64_t b, uint64_t *random)
 {
     const gumbel_tensor *p = &w->target.logits, *q = &w->drafted.logits;
@@ -59,7 +59,7 @@ static int64_t fill_row(wide_drafts *w, int64_t b, uint64_t *random)
     return best;
 }
 
-/* Eighths, whose products and sums are exact. */
+/* Multiples of 1/8, whose products and sums are exact. */
 static float *make_eighths(int64_t count, uint64_t *random)
 {
     float *generated = make_zeroed((size_t)count, sizeof *generated);
@@ -68,7 +68,7 @@ static float *make_eighths(int64_t count, uint64_t *random)
     return generated;
 }
 
-/* The same numbers in another type. */
+/* Converts numbers to another dtype. */
 static void *narrow(const float *numbers, gumbel_dtype dtype, int64_t count)
 {
     void *generated = make_zeroed((size_t)count, dtype_size(dtype));
@@ -91,7 +91,7 @@ static gumbel_head head_of(const wide_drafts *w, const void *hidden, const void 
     return head;
 }
 
-/* Have hidden states and weights, of this type, be the way in. */
+/* Replaces logits by hidden states and weights of this dtype. */
 static void use_heads(wide_drafts *w, gumbel_dtype dtype)
 {
     const int64_t hidden = w->rows * w->hidden_size;
@@ -106,7 +106,7 @@ static void use_heads(wide_drafts *w, gumbel_dtype dtype)
     w->draft.head = &w->draft_head;
 }
 
-/* Heads, of which the draft's is not far from the target's. */
+/* Generates similar heads of target and draft. */
 static void make_heads(wide_drafts *w, uint64_t *random)
 {
     const int64_t vocab = w->target.logits.cols, size = 1 + random_below(random, 40);
@@ -123,7 +123,7 @@ static void make_heads(wide_drafts *w, uint64_t *random)
         if (random_below(random, 16))
             w->draft_weight[i] = w->weight[i];
     for (int64_t b = 0; b < w->rows; b++)
-        if (random_below(random, 16) == 0) /* a row that cannot be drawn from */
+        if (random_below(random, 16) == 0) /* a row that cannot be drawn */
             (random_below(random, 2) ? w->hidden : w->draft_hidden)[b * size] = NAN;
     use_heads(w, dtypes[random_below(random, 3)]);
 }
@@ -166,7 +166,7 @@ static void fill_requests(wide_drafts *w, uint64_t *random)
     w->rows += w->rows == 0;
 }
 
-/* Point the calls' structs to the arrays of requests and nodes. */
+/* Sets the pointers of the calls' structs to the arrays of requests and nodes. */
 static void say_how(wide_drafts *w, gumbel_rule rule)
 {
     w->sampling = (gumbel_sampling){.struct_size = sizeof w->sampling,
@@ -225,19 +225,20 @@ wide_drafts *wide_make(int index, int64_t vocab_most)
     return w;
 }
 
-/* Crowds, one of which is a row's: tokens in 512 that a warp has, of which one, a few or most are a
- * lane's. */
+/* Crowds of tokens, one of which each row draws from: within the 512 tokens of a warp, where one, a
+ * few or most belong to one lane. */
 enum { CROWDS = 8, CROWD_VOCAB = 2048, CROWD_SPAN = 512, CROWD_LANES = 32, CROWD_OF_LANE = 16 };
 #define CROWD_NEVER (-64.0f)
 
-/* Let both models draw a token, or one of them, where the hidden state is the crowd-th unit. */
+/* Makes a token drawable by both models, or by one, if the hidden state is the crowd-th unit
+ * vector. */
 static void let_draw(wide_drafts *w, int crowd, int64_t token, int target, int draft)
 {
     w->weight[token * CROWDS + crowd] = target ? 0.0f : CROWD_NEVER;
     w->draft_weight[token * CROWDS + crowd] = draft ? 0.0f : CROWD_NEVER;
 }
 
-/* Fill the weights of a crowd. Returns a token that the draft alone draws. */
+/* Fills the weights of a crowd. Returns a token that only the draft draws. */
 static int64_t make_crowd(wide_drafts *w, int crowd, uint64_t *random)
 {
     const int64_t span = CROWD_SPAN * (int64_t)random_below(random, CROWD_VOCAB / CROWD_SPAN);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Drafts over rows of thousands of tokens, which kernels cut into parts: logits of all types at odd
- * strides, some of which cannot be drawn from, or heads whose products are exact; and drafts of
- * which some are likely.
+ * Drafts over rows of thousands of tokens, which kernels split into parts: logits of all dtypes at
+ * odd strides, including rows that cannot be drawn, or heads whose products are exact; and drafts,
+ * some of them likely.
  */
 #ifndef TESTS_WIDE_DRAFTS_H
 #define TESTS_WIDE_DRAFTS_H
@@ -24,29 +24,29 @@ typedef struct wide_drafts {
     gumbel_head target_head, draft_head; /* with hidden_size > 0 */
     int32_t hidden_size;
     float *hidden, *weight, *bias, *draft_hidden, *draft_weight;
-    void *narrow[4];       /* the heads' data, of a type that holds these exactly */
-    float *lse, *logprobs; /* [n] of the draft's draws, once they are told */
+    void *narrow[4];       /* dtype of the heads' data, which represents it exactly */
+    float *lse, *logprobs; /* [n] of the draft's draws, once supplied */
 } wide_drafts;
 
-/* The index-th, of at most `vocab_most` tokens. By turns of rejection and blocks, these from logits
- * alone. */
+/* The index-th drafts, of at most `vocab_most` tokens; REJECTION and BLOCK alternate, BLOCK from
+ * logits only. */
 wide_drafts *wide_make(int index, int64_t vocab_most);
 
-/* The index-th of those that are always rejected, by heads, and whose residual a list of the best
- * is hard put to settle. Of a few tokens that the target draws, most of them neighbours, the draft
- * draws all but some, so that the best that is left may stand at any place of the list, or just
- * behind it. No other token comes near. */
+/* The index-th drafts that are always rejected, by heads, whose residual is hard to determine from
+ * a list of best scores. The target draws a few tokens, most of them neighbours; the draft draws
+ * most of these, so the residual's token may have any rank in the list, or the first one after it.
+ * All other tokens have far lower scores. */
 wide_drafts *wide_make_crowded(int index);
 
-/* The index-th of those that are nearly always rejected, by heads: flat rows, whose logits deviate
- * by 2.5, and a draft that does not see a share of that, `unseen`. */
+/* The index-th drafts that are nearly always rejected, by heads: flat rows with a standard
+ * deviation of 2.5; a fraction `unseen` of it is not in the draft's logits. */
 wide_drafts *wide_make_near(int index, int32_t requests, int64_t vocab, float unseen);
 
-/* Have the draft's call tell its log-normalisers and log-probabilities, as a CPU computes them. */
+/* Supplies the draft's log-normalisers and log-probabilities, computed on a CPU. */
 void report_wide_difference(wide_drafts *generated, gumbel_device *cpu);
 void wide_free(wide_drafts *generated);
 
-/* Verify them on a CPU, or by a device whose memory is the host's to read. */
+/* Verifies on a CPU, or on a device with host memory. */
 gumbel_status wide_verify(gumbel_device *device, const wide_drafts *req, verified_arrays *into);
 
 #endif

@@ -111,7 +111,7 @@ bool rules_pass(int index, gumbel_device *cpu, emulated_device *device, draft_co
     cycle *req = cycle_make(text, progress, &device->random);
     /* Blocks are verified from logits alone. */
     const bool block = index / 2 % 2 && plan.hidden_size == 0;
-    cycle_weigh(req, block ? GUMBEL_RULE_BLOCK : GUMBEL_RULE_REJECTION, &device->random);
+    cycle_set_rule(req, block ? GUMBEL_RULE_BLOCK : GUMBEL_RULE_REJECTION, &device->random);
     verified_arrays *wanted = verified_make(plan.requests, req->max_nodes, plan.requests + 3);
     verified_arrays *found = verified_make(plan.requests, req->max_nodes, plan.requests + 3);
     bool good = cycle_verify(cpu, req, wanted) == GUMBEL_OK &&

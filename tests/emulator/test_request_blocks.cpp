@@ -151,7 +151,7 @@ void lower_seen(test_problem *test)
         return;
     for (int64_t at = 0; at < test->req->plan.batch * h.vocab_size; at += 3) {
         const int64_t b = at / h.vocab_size, token = at % h.vocab_size;
-        h.prompt[b * gumbel_words_of(h.vocab_size) + token / 32] |= 1u << token % 32;
+        h.prompt[b * gumbel_mask_words_of(h.vocab_size) + token / 32] |= 1u << token % 32;
     }
     t->repetition = (gumbel_row_f32){&repetition, GUMBEL_SAME};
     t->frequency = (gumbel_row_f32){&frequency, GUMBEL_SAME};

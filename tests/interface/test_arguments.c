@@ -116,6 +116,7 @@ SPOIL(position_stride, c->sampling.position.stride = -2)
 SPOIL(first_sample_stride, c->sampling.first_sample.stride = -2)
 SPOIL(first_sample_null, c->sampling.first_sample = (gumbel_row_u32){NULL, 1})
 SPOIL(sampling_reserved, c->sampling.reserved = 1)
+SPOIL(sampling_reserved2, c->sampling.reserved2 = 1)
 SPOIL(samples_negative, c->sampling.num_samples = -1)
 SPOIL(samples_many, c->sampling.num_samples = 65537)
 SPOIL(domain_reserved, c->sampling.domain = 0x80000000u)
@@ -124,8 +125,6 @@ SPOIL(noise_stride_alone, c->sampling.noise_stride = 20)
 SPOIL(noise_stride_short, c->sampling.noise = workspace_; c->sampling.noise_stride = 1)
 SPOIL(noise_stride_negative, c->sampling.noise = workspace_; c->sampling.noise_stride = -20)
 SPOIL(noise_huge, c->sampling.noise = workspace_; c->sampling.noise_stride = HUGE_SIZE)
-SPOIL(math_unknown, c->sampling.math = (gumbel_math)2)
-SPOIL(math_negative, c->sampling.math = (gumbel_math)-1)
 SPOIL(output_size, c->output.struct_size = 0)
 SPOIL(tokens_null, c->output.tokens = NULL)
 SPOIL(workspace_null, c->workspace = NULL)
@@ -186,6 +185,7 @@ static const refusal refusals[] = {
     {"sampling.first_sample.stride", first_sample_stride, 3},
     {"sampling.first_sample.stride", first_sample_null, 3},
     {"sampling.reserved", sampling_reserved, 3},
+    {"sampling.reserved2", sampling_reserved2, 3},
     {"sampling.num_samples", samples_negative, 3},
     {"sampling.num_samples", samples_many, 3},
     {"sampling.domain", domain_reserved, 3},
@@ -194,8 +194,6 @@ static const refusal refusals[] = {
     {"sampling.noise_stride", noise_stride_short, 3},
     {"sampling.noise_stride", noise_stride_negative, 3},
     {"sampling.noise_stride", noise_huge, 3},
-    {"sampling.math", math_unknown, 3},
-    {"sampling.math", math_negative, 3},
     {"output", output_size, 3},
     {"output.tokens", tokens_null, 3},
     {"workspace", workspace_null, 3},

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The joint law of a block's noise: 64 tokens share two words, and must still be as independent as
- * 64 words of their own would make them. Blocks that are a little wrong, one in each way that a
- * sharing of words can go wrong, fail the same tests.
+ * The joint distribution of a block's noise. Its 64 tokens share two words, and must still be
+ * independent. Slightly wrong blocks, one for each way in which shared words can break
+ * independence, must fail these tests.
  */
 #include "oracle.h"
 #include "statistics.h"
@@ -19,9 +19,9 @@
 
 #include "inputs.h"
 
-/* A fair sampler does worse once in 10^4 tests. */
+/* A correct sampler has a smaller p-value once in 10^4 tests. */
 #define LOWEST_P 1e-4
-/* What a wrong one must fall below. */
+/* A wrong sampler must have a smaller p-value. */
 #define CAUGHT_P 1e-6
 
 #define BLOCK        64
@@ -30,9 +30,9 @@
 #define ROUGH        8   /* of each of three */
 #define LEAST_BINS   1024
 #define PAIRS        (BLOCK * (BLOCK - 1) / 2)
-#define PAIRED_EVERY 4 /* blocks whose pairs are counted: they take longest */
+#define PAIRED_EVERY 4 /* blocks whose pairs are counted, which takes longest */
 
-/* The law of a block. */
+/* Counts of a block's noise. */
 typedef enum law {
     MARGINALS,
     LEAST,
@@ -95,7 +95,7 @@ static void swap(double *a, double *b)
     *b = kept;
 }
 
-/* Wrong blocks: `place` has the least. */
+/* Wrong blocks; `place` has the least exponential. */
 typedef void (*wrong_block)(int64_t k, int place, double e[BLOCK]);
 
 /* A least exponential 1% too large. */
@@ -114,7 +114,7 @@ static void with_biased_place(int64_t k, int place, double e[BLOCK])
         swap(&e[place], &e[place | 1]);
 }
 
-/* A place with a bit that the least decides, too. */
+/* A place with a bit that also determines the least exponential. */
 static void with_place_of_least(int64_t k, int place, double e[BLOCK])
 {
     (void)k;
@@ -122,7 +122,7 @@ static void with_place_of_least(int64_t k, int place, double e[BLOCK])
     swap(&e[place], &e[(place & ~1) | bit]);
 }
 
-/* Others that do not stand above the least. */
+/* Other tokens without the least exponential added. */
 static void with_low_others(int64_t k, int place, double e[BLOCK])
 {
     double least = e[place];
@@ -131,7 +131,7 @@ static void with_low_others(int64_t k, int place, double e[BLOCK])
         e[i] -= i == place ? 0 : least;
 }
 
-/* Two tokens of one word. */
+/* Two tokens with one word. */
 static void with_shared_word(int64_t k, int place, double e[BLOCK])
 {
     (void)k;
@@ -174,7 +174,7 @@ static void count_least(tallies *t, const double e[BLOCK])
     t->sum[bin_of(above_sum(sum), FINE)]++;
 }
 
-/* Count what tells of places other than the least's. */
+/* Counts the noise of tokens other than the least. */
 static void count_places(tallies *t, const double e[BLOCK])
 {
     unsigned char bins[BLOCK];
@@ -197,7 +197,7 @@ static void count_places(tallies *t, const double e[BLOCK])
 
 /* -------------------------------------------------------------------------------- verdicts ---- */
 
-/* Chi-squared of `cells` counts against equal chances. */
+/* Chi-squared of `cells` counts against equal probabilities. */
 static double flat_statistic(const int64_t *counts, int cells)
 {
     double total = 0, statistic = 0;
@@ -213,8 +213,8 @@ static double flat_p(const int64_t *counts, int cells)
     return chi_squared_p(flat_statistic(counts, cells), cells - 1);
 }
 
-/* p of a pair's table less what its marginals say: pairs that share a place share these, and would
- * not be independent of each other. */
+/* The p-value of a pair's table given its marginals. Pairs with a common place have a common
+ * marginal, and would not be independent otherwise. */
 static double pair_p(const int64_t *counts, int cells)
 {
     int64_t of_rows[COARSE] = {0}, of_columns[COARSE] = {0};
@@ -227,7 +227,7 @@ static double pair_p(const int64_t *counts, int cells)
                          (COARSE - 1) * (COARSE - 1));
 }
 
-/* p of the p of `tables` tables of `cells` counts; the least of them into `worst`. */
+/* The p-value of the p-values of `tables` tables of `cells` counts; *worst is their minimum. */
 static double tables_p(double (*table_p)(const int64_t *counts, int cells), const int64_t *counts,
                        int tables, int cells, double *worst)
 {
@@ -270,8 +270,8 @@ static void judge_places(const tallies *t, double p[LAWS])
     p[TRIPLES] = tables_p(flat_p, t->triple[0], BLOCK, ROUGH * ROUGH * ROUGH, &worst);
 }
 
-/* Draw blocks, make them wrong where told to, and judge them: by the laws of the least and what is
- * next to it, and where `places` is set by all. */
+/* Draws blocks, applies a defect if one is given, and tests them: by the distributions of the least
+ * exponential and its neighbours, and with `places` by all. */
 static void draw_and_judge(wrong_block wrong, int64_t blocks, int places, double p[LAWS])
 {
     tallies *t = make_zeroed(1, sizeof *t);
@@ -312,7 +312,7 @@ static void wrong_blocks_are_caught(void **state)
         wrong_block wrong;
         law broken;
         int64_t blocks;
-        int places; /* whether the broken law is of them */
+        int places; /* whether the defect shows in places */
     } cases[] = {
         {"a least exponential 1% too large", with_large_least, MEAN_LEAST, 1 << 19, 0},
         {"a bit of the place too often set", with_biased_place, PLACE, 1 << 15, 0},

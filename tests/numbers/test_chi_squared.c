@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Draws against the softmax, by chi-squared: on the bundled model's rows, at the vocabulary of a
- * large model, on every ragged size; independence of draws that must not know of each other; and
- * the power of all this: a temperature wrong by 2% is caught. Seeds are fixed, so that a run
- * repeats.
+ * Chi-squared tests of draws against the softmax: on rows of the bundled model, with the vocabulary
+ * of a large model, and with many odd sizes; independence of draws with different seeds, positions
+ * and samples; and the power of the tests: they detect a temperature wrong by 2%. Seeds are fixed.
  */
 #include "fixtures.h"
 #include "model_rows.h"
@@ -21,12 +20,12 @@
 
 #include <cmocka.h>
 
-/* A fair sampler does worse once in 10^4 tests. */
+/* A correct sampler has a smaller p-value once in 10^4 tests. */
 #define LOWEST_P 1e-4
-/* What a wrong one must fall below. */
+/* A wrong sampler must have a smaller p-value. */
 #define CAUGHT_P 1e-9
 
-#define CALL 65536 /* samples of one call, the most there may be */
+#define CALL 65536 /* samples of one call, the maximum */
 
 /* Draw `total` tokens of one row and count them. `input` or `head` is NULL; both have B = 1. */
 static void count_draws(gumbel_device *device, const gumbel_logits *input, const gumbel_head *head,
@@ -185,7 +184,7 @@ static void large_vocabulary(void **state)
     free(class_of);
 }
 
-/* One token with nine tenths of the mass, at each end and in the middle. */
+/* One token with 90% of the mass, first, last and in the middle. */
 static void one_hot(void **state)
 {
     enum { V = 1000 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Summaries that another machine sent, or a line damaged: whatever their bytes, merging and
- * finishing them is defined, and no order of merging shows. Meant to run under sanitizers too.
+ * Summaries from another machine, possibly damaged: for all bytes, merge and finish are defined,
+ * and independent of the order of merging. Also meant for sanitizers.
  */
 #include "outcome.h"
 
@@ -15,7 +15,7 @@
 
 #define ROUNDS 200000
 
-/* Values at which a field's arithmetic may end, or that no draw makes. */
+/* Extreme values of a field, or values that no draw writes. */
 static const float floats[] = {0,       -0.0f,    1,        -1,        3e38f, -3e38f,
                                0x1p31f, -0x1p31f, INFINITY, -INFINITY, NAN,   1e-45f};
 static const int32_t exponents[] = {INT32_MIN, INT32_MIN + 1, INT32_MIN + 2, INT32_MIN + 3, -1, 0,
@@ -33,7 +33,7 @@ static float any_float(uint64_t *random)
     return value;
 }
 
-/* Random bytes, most of whose fields are then extreme. Ids are apart, as those of shards are. */
+/* Random bytes, then extreme values in most fields. Ids are disjoint, as those of shards are. */
 static gumbel_summary any_summary(uint64_t *random, int32_t shard)
 {
     gumbel_summary s;
@@ -54,7 +54,7 @@ static gumbel_summary any_summary(uint64_t *random, int32_t shard)
     return s;
 }
 
-/* Have b name the token of a with an equal score, and with other bits of z or of a zero's sign. */
+/* Sets b's token to that of a, with an equal score and other bits of z or of a zero's sign. */
 static void claim_same_token(gumbel_summary *b, const gumbel_summary *a, uint64_t *random)
 {
     if (random_below(random, 3))
@@ -87,7 +87,7 @@ static void no_order_shows(void **state)
     }
 }
 
-/* A token is -1 or one that a summary named, and is there with a number for a score. */
+/* A token is -1, or the token of a summary with a score that is a number. */
 static void finishing_keeps_its_word(void **state)
 {
     enum { S = 3 };
@@ -111,7 +111,7 @@ static void finishing_keeps_its_word(void **state)
     outcome_free(drawn);
 }
 
-/* Zeros of both signs are logits like any other. */
+/* Zeros of both signs are ordinary logits. */
 static void zeros_of_both_signs(void **state)
 {
     const float zeros[] = {0, -0.0f};

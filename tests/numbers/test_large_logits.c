@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What float32 scores cost where logits are large: the rate of the lowest id among equals, which
- * wins every tie, against the bound in docs/maths.md, section 11. And temperatures below the least.
+ * Rounding of float32 scores of large logits: the rate of the lowest id among equal logits, which
+ * wins every tie, against the bound in docs/maths.md, section 11. Temperatures below the smallest.
  */
 #include "outcome.h"
 #include "statistics.h"
@@ -50,8 +50,8 @@ static double first_rate(gumbel_device *device, float z, int rows)
     return (double)first * V / ((double)rows * S);
 }
 
-/* The factor is between e^-h and e^h, h the spacing of the largest scores, but for the noise of the
- * count itself. */
+/* The factor is between e^-h and e^h, h the spacing of the largest scores, within the standard
+ * error of the count. */
 static void ties_of_large_logits(void **state)
 {
     static const float sizes[] = {0, 1e3f, 1e4f, 1e5f, 1e6f, 1e7f, -1e7f, 1e8f, -1e8f, 1e9f};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The map from words to noise: at its ends word by word, its accuracy everywhere, the same bits
- * from every ISA, and the distribution of what comes out.
+ * The map from words to noise: extreme words one by one, accuracy everywhere, equal bits from every
+ * ISA, and the distribution of the noise.
  */
 #include "maths/noise.h"
 #include "oracle.h"
@@ -20,8 +20,8 @@
 #include <cmocka.h>
 
 /* In ulp of max(1, |g|): the bound of docs/maths.md. Below |g| = 1 the noise is a logarithm near 1,
- * where a relative error of E is an absolute error of g, and g is added to a logit: an absolute
- * error is what counts. */
+ * where a relative error of E is an absolute error of g; g is added to a logit, so the absolute
+ * error matters. */
 #define HIGHEST_ERROR 2.46
 
 static double error_in_ulps(float g, double exact)
@@ -37,7 +37,7 @@ typedef struct worst {
     int64_t tokens;
 } worst;
 
-/* The library's g: the oracle's bits, and as near to the real value as is promised. */
+/* Checks the library's g: equal to the oracle's bits, and within the bound of the exact value. */
 static float check_place(const place *at, worst *seen)
 {
     oracle_words words = place_words(at);
@@ -97,7 +97,7 @@ static void ends_and_seams(void **state)
     print_worst("ends and seams", &seen);
 }
 
-/* The first words of the largest errors, of all 2^32: docs/maths.md says 1.029 ulp. */
+/* The first words with the largest errors of all 2^32; docs/maths.md states 1.029 ulp. */
 static void largest_errors(void **state)
 {
     static const uint32_t words[] = {0x2030b3a0, 0x4b49ed40, 0x67cb24bf,
@@ -113,7 +113,7 @@ static void largest_errors(void **state)
     assert_true(seen.ulps > 1.028 && seen.ulps < 1.03);
 }
 
-/* Own words at their ends and seams, in blocks whatever. */
+/* Extreme and boundary own words, in random blocks. */
 static void ends_of_own_words(void **state)
 {
     (void)state;
@@ -130,7 +130,7 @@ static void ends_of_own_words(void **state)
     print_worst("own words", &seen);
 }
 
-/* Small first words: as many further bits as turn up. */
+/* Small first words, with random further bits. */
 static void further_bits(void **state)
 {
     (void)state;
@@ -146,12 +146,12 @@ static void further_bits(void **state)
         }
     print_worst("r below 256", &seen);
     print_message("g from %.3f to %.3f there\n", (double)lowest, (double)highest);
-    /* The last word without further bits lies below the first one with them. */
+    /* g of the last word without further bits is below g of the first word with them. */
     place border = place_of_block(256, 0, &random);
     assert_true(place_noise(&border) < lowest + 0x1p-19f);
 }
 
-/* The least bits of r2 tell the place and nothing else. */
+/* The lowest six bits of r2 determine the place and nothing else. */
 static void places_of_a_block(void **state)
 {
     (void)state;
@@ -170,7 +170,7 @@ static void places_of_a_block(void **state)
     }
 }
 
-/* Noise by its place: the ends, found by running Philox backwards, and ordinary ones. */
+/* Noise by place: extreme words, found by running Philox backwards, and ordinary ones. */
 static void known_answers(void **state)
 {
     (void)state;
@@ -226,7 +226,7 @@ static void words_everywhere(void **state)
     print_worst("own words everywhere", &of_words);
 }
 
-/* Whole rows of whatever streams there are. */
+/* Whole rows of many streams. */
 static void same_bits_as_the_oracle(void **state)
 {
     (void)state;
@@ -246,22 +246,22 @@ static void same_bits_as_the_oracle(void **state)
         for (int64_t k = 0; k < count; k++, tokens++) {
             float expected = oracle_exact_noise(stream, first + k);
             if (memcmp(&g[k], &expected, sizeof expected) != 0)
-                fail_msg("stream %d, token %" PRId64 ": g is %a, the oracle says %a", i, first + k,
+                fail_msg("stream %d, token %" PRId64 ": g is %a, the oracle has %a", i, first + k,
                          (double)g[k], (double)expected);
         }
     }
     print_message("%" PRId64 " tokens, same bits\n", tokens);
 }
 
-/* The most noise that a block of this first word can hold. */
+/* The largest noise of a block with this first word. */
 static float highest_of(uint32_t r)
 {
     float least = gumbel_block_noise_of(r, 0).least;
-    return fmaxf(gumbel_of_exponential(least),
-                 gumbel_of_exponential(least + gumbel_exponential_of_word(0)));
+    return fmaxf(gumbel_noise_of_exponential(least),
+                 gumbel_noise_of_exponential(least + gumbel_exponential_of_word(0)));
 }
 
-/* gumbel_reach_of_word() passes over no block that could win, and E of a word is the oracle's. */
+/* gumbel_noise_bound_of_word() skips no block that could win, and E of a word is the oracle's. */
 static void reach_is_a_bound(void **state)
 {
     (void)state;
@@ -269,7 +269,7 @@ static void reach_is_a_bound(void **state)
     double loosest = 0, sum = 0;
     for (uint64_t r = 0; r <= UINT32_MAX; r += r < 1 << 20 ? 1 : step, words++) {
         uint32_t word = r + step > UINT32_MAX ? UINT32_MAX : (uint32_t)r;
-        float reach = gumbel_reach_of_word(word), highest = highest_of(word);
+        float reach = gumbel_noise_bound_of_word(word), highest = highest_of(word);
         if (!(highest <= reach + 1e-4f) ||
             gumbel_exponential_of_word(word) != oracle_exact_exponential(word))
             fail_msg("r %#" PRIx32 ": reach %a, highest noise %a", word, (double)reach,
@@ -282,10 +282,10 @@ static void reach_is_a_bound(void **state)
     print_message("%" PRIu64 " words; reach is %.4f above the highest noise, at most %.4f\n", words,
                   sum / ((1 << 20) - 256), loosest);
     assert_true(loosest < 0.062);
-    assert_true(gumbel_reach_of_word(0) > 46 && gumbel_reach_of_word(0) < 115);
-    /* The other end: nobody's own words and block's at once, so by hand. */
-    float lowest = gumbel_of_exponential(gumbel_block_noise_of(UINT32_MAX, 0).least +
-                                         gumbel_exponential_of_word(UINT32_MAX));
+    assert_true(gumbel_noise_bound_of_word(0) > 46 && gumbel_noise_bound_of_word(0) < 115);
+    /* The other extreme, computed by hand, as no place has such own and block words at once. */
+    float lowest = gumbel_noise_of_exponential(gumbel_block_noise_of(UINT32_MAX, 0).least +
+                                               gumbel_exponential_of_word(UINT32_MAX));
     print_message("lowest noise of all: %.5f\n", (double)lowest);
     assert_true(lowest > -3.1456f && lowest < -3.1454f);
 }
@@ -327,7 +327,7 @@ static void same_bits_from_every_isa(void **state)
                              : place_of_block(r, (uint32_t)random_bits(&random), &random);
             float expected = place_noise(&at), found = score_at(device, &at, one);
             if (memcmp(&expected, &found, sizeof found) != 0)
-                fail_msg("%s: r %#" PRIx32 ": g is %a, gumbel_noise() says %a",
+                fail_msg("%s: r %#" PRIx32 ": g is %a, gumbel_noise() is %a",
                          gumbel_isa_name(isas[k]), r, (double)found, (double)expected);
         }
         print_message("%s: %" PRId64 " words, same bits\n", gumbel_isa_name(isas[k]), words);
@@ -336,7 +336,7 @@ static void same_bits_from_every_isa(void **state)
     outcome_free(one);
 }
 
-/* Noise asked for in pieces is the noise asked for at once, whatever the borders. */
+/* Noise computed in pieces equals noise computed at once, for all borders. */
 static void pieces(void **state)
 {
     (void)state;
@@ -365,7 +365,7 @@ static int bin_of(float g, int bins)
     return bin < bins ? bin : bins - 1;
 }
 
-/* g against the Gumbel law, and the independence of neighbours, in cells of equal mass. */
+/* g against the Gumbel distribution, and independence of neighbours, in cells of equal mass. */
 static void distribution(void **state)
 {
     (void)state;

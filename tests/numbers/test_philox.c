@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Philox4x32: the published answers, and that no two draws share a counter.
+ * Philox4x32: the published answers; no two draws have one counter.
  */
 #include "oracle.h"
 #include "place.h"
@@ -90,9 +90,9 @@ static void refusals(void **state)
         assert_int_equal(out[i], 7);
 }
 
-/* The noise of four tokens that share a counter, beside that of their block. Two fours of equal
- * counters are equal; others are with a chance of about 2^-90, since Philox is a bijection. That
- * neither counter alone is met twice follows from the oracle, whose bits they have. */
+/* The noise of four tokens with one counter, and that of their block. Groups of four with equal
+ * counters have equal noise; others with a probability of about 2^-90, as Philox is a bijection.
+ * The oracle, which has equal bits, shows that neither counter is used twice. */
 typedef struct four {
     float g[4];
 } four;

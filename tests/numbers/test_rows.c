@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What only the data can show: NaN, +inf and nothing left to draw give a row status and -1, and
- * leave the other rows exactly as they are alone. Greedy rows, and temperatures at the ends of
- * their range.
+ * Data faults: NaN, +inf and rows without a drawable token give a row status and token -1, and do
+ * not change other rows. Greedy rows, and the smallest and largest temperatures.
  */
 #include "oracle.h"
 #include "outcome.h"
@@ -34,7 +33,7 @@ static gumbel_logits matrix(const float *values, int64_t batch, int64_t vocab)
                            .logits = tensor_of(values, GUMBEL_FLOAT32, batch, vocab, 0)};
 }
 
-/* Draw B rows of which row `bad` has been spoilt, and B rows of which none has. */
+/* Draws B rows with a fault in row `bad`, and B rows without faults. */
 static void check_spoilt(gumbel_device *device, const float *sound, const float *spoilt, int bad,
                          gumbel_row_status expected, const char *what)
 {
@@ -50,7 +49,7 @@ static void check_spoilt(gumbel_device *device, const float *sound, const float 
         int at = bad * 3 + s;
         assert_int_equal(after->tokens[at], -1);
         assert_true(isnan(after->scores[at]) && isnan(after->logprobs[at]));
-        /* Give the spoilt row back its sound values: everything else must be as before. */
+        /* Restores the faulty row; all other results must be unchanged. */
         after->tokens[at] = before->tokens[at];
         after->scores[at] = before->scores[at];
         after->logprobs[at] = before->logprobs[at];
@@ -89,7 +88,7 @@ static void spoilt_rows(void **state)
     }
 }
 
-/* -inf is a token that is never drawn, not an error; one that is left is always drawn. */
+/* A token at -inf is never drawn and is no error; the only other token is always drawn. */
 static void lone_survivor(void **state)
 {
     static float logits[V];
@@ -111,7 +110,7 @@ static void lone_survivor(void **state)
     }
 }
 
-/* Whatever stands in padding rows never counts; with no row that counts, nothing can be drawn. */
+/* The values of padding rows never count; if all rows are padding, no token can be drawn. */
 static void padding_never_counts(void **state)
 {
     static float padded[V], cut[V];
@@ -142,7 +141,7 @@ static void padding_never_counts(void **state)
     outcome_free(none);
 }
 
-/* The same through the product: NaN or inf in a hidden row or in a weight row. */
+/* Faults from the product: NaN or inf in a hidden row or in a weight row. */
 static void fused_rows(void **state)
 {
     problem_plan plan = {.batch = B,
@@ -217,8 +216,8 @@ static void greedy_ties(void **state)
     outcome_free(drawn);
 }
 
-/* A tiny T draws the argmax, a huge one nearly uniformly; none is an error or leaves the row's
- * range. */
+/* A tiny T draws the argmax, a huge one nearly uniformly; no T is an error or draws a token outside
+ * the row. */
 static void extreme_temperatures(void **state)
 {
     static float logits[V];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The integer product by AMX, compiled for tiles in plain C, against plain sums: its addresses,
- * shapes and operands, on processors without AMX.
+ * The integer product by AMX, compiled with tiles in plain C, against plain sums: tests its
+ * addresses, shapes and operands on processors without AMX.
  */
 #include <immintrin.h>
 #include <setjmp.h>
@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "cpu/cpu_screen_sums.h"
+#include "cpu/cpu_screen_kernel.h"
 #include "inputs.h"
 
 typedef struct plain_tile {
@@ -23,7 +23,7 @@ typedef struct plain_tile {
 
 static plain_tile tiles[8];
 
-/* The palette's layout in memory: lines' bytes from 16 on, lines from 48 on. */
+/* Reads the configuration: bytes of lines from offset 16 on, numbers of lines from 48 on. */
 static void load_shapes(const void *from)
 {
     const uint8_t *shapes = from;
@@ -83,9 +83,9 @@ static void same_sums(void **state)
     static int32_t plain[CPU_SCREEN_SUMS] __attribute__((aligned(64)));
     uint64_t random = 3;
     (void)state;
-    for (int rows = 1; rows <= CPU_SCREEN_PANEL_MOST; rows++) {
+    for (int rows = 1; rows <= CPU_SCREEN_PANEL_MAX; rows++) {
         const int64_t columns = 192;
-        int32_t start[2 * CPU_SCREEN_PANEL_MOST];
+        int32_t start[2 * CPU_SCREEN_PANEL_MAX];
         int8_t *planes = make_zeroed((size_t)(2 * rows * columns), 1);
         uint8_t *copy = make_zeroed((size_t)(64 * columns), 1);
         for (int64_t i = 0; i < 64 * columns; i++)
@@ -97,9 +97,9 @@ static void same_sums(void **state)
         memset(own, 0xaa, sizeof own);
         memset(plain, 0xaa, sizeof plain);
         cpu_screen_product call = {copy, columns, planes, rows, start, own};
-        amx_of_plain_tiles.sums(&call);
+        amx_of_plain_tiles.sum_products(&call);
         call.sums = plain;
-        cpu_screen_plain.sums(&call);
+        cpu_screen_plain.sum_products(&call);
         assert_memory_equal(own, plain, sizeof own);
         free(planes);
         free(copy);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The bound of a screen (docs/maths.md, section 14): every logit within its interval, on rows and
- * hidden states made to break it; each term of the bound left out is caught; sums and bytes are the
- * same from every instruction set.
+ * The bounds of a screen (docs/maths.md, section 14): every logit is within its bounds, on
+ * adversarial rows and hidden states; the tests detect each omitted term of the bound; sums and
+ * bytes are equal on every instruction set.
  */
-#include "cpu/cpu_screen_sums.h"
+#include "cpu/cpu_screen_kernel.h"
 #include "cpu/host/cpu_dispatch.h"
 #include "gumbel/screen.h"
 #include "generated_heads.h"
@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-/* A term of the bound that is left out or made too small. */
+/* A term of the bound that is omitted or too small. */
 typedef enum mutant { WHOLE, SMALL_ENTRY, SMALL_ERROR, NO_GRAIN, NO_PATH, MUTANTS } mutant;
 
 static const char *const mutant_names[MUTANTS] = {"the bound", "entries 10% low", "E 3% low",
@@ -72,11 +72,11 @@ static void multiply(const screened *s, const float *h, float *logits)
                            .batch = 1,
                            .out = logits,
                            .out_stride = w->rows};
-    cpu_reference_kernels.product(&product);
+    cpu_reference_kernels.multiply_tile(&product);
     free(packed);
 }
 
-static void mutate(mutant m, gumbel_screen_reach *reach, gumbel_screen_block *block)
+static void mutate(mutant m, gumbel_screen_hidden_error *reach, gumbel_screen_block *block)
 {
     if (m == SMALL_ENTRY)
         reach->outliers *= 0.9f;
@@ -88,32 +88,32 @@ static void mutate(mutant m, gumbel_screen_reach *reach, gumbel_screen_block *bl
         reach->path = 0.0f;
 }
 
-/* Whether all logits of hidden state h are within their intervals. */
+/* Whether all logits of hidden state h are within their bounds. */
 static void check_row(const screened *s, const float *h, mutant m, seen *into)
 {
     int64_t columns = s->head->weight.cols, rows = s->head->weight.rows;
     int8_t *planes = make_zeroed((size_t)s->parts.columns * 2, 1);
     float *logits = make_zeroed((size_t)rows, sizeof *logits);
     gumbel_screen_planes to = {s->plane, planes, planes + s->parts.columns, 64};
-    gumbel_screen_reach reach;
-    assert_true(gumbel_screen_split(h, columns, &s->header, gamma_of(columns), &to, &reach));
+    gumbel_screen_hidden_error reach;
+    assert_true(gumbel_screen_split_hidden(h, columns, &s->header, gamma_of(columns), &to, &reach));
     multiply(s, h, logits);
     for (int64_t row = 0; row < rows; row++) {
         int32_t high = 0, low = 0;
         gumbel_screen_block block =
             ((const gumbel_screen_block *)(const void *)(s->screen + s->parts.bounds))[row / 64];
-        gumbel_screen_reach own = reach;
+        gumbel_screen_hidden_error own = reach;
         mutate(m, &own, &block);
         for (int64_t i = 0; i < columns; i++) {
             const int byte = byte_of(s, row, i);
             high += byte * to.high[i];
             low += byte * to.low[i];
         }
-        float width = gumbel_screen_width(&own, &block), step = step_of(s, row);
-        float upper = gumbel_screen_end(step, own.unit, (float)s->plane, width, GUMBEL_SCREEN_TINY,
-                                        high, low);
-        float lower = gumbel_screen_end(step, own.unit, (float)s->plane, -width,
-                                        -GUMBEL_SCREEN_TINY, high, low);
+        float width = gumbel_screen_error_width(&own, &block), step = step_of(s, row);
+        float upper = gumbel_screen_bound_logit(step, own.unit, (float)s->plane, width,
+                                                GUMBEL_SCREEN_TINY, high, low);
+        float lower = gumbel_screen_bound_logit(step, own.unit, (float)s->plane, -width,
+                                                -GUMBEL_SCREEN_TINY, high, low);
         double middle = ((double)upper + (double)lower) / 2, half = (double)upper - middle;
         double used = half > 0 ? fabs((double)logits[row] - middle) / half : 0;
         into->checked++;
@@ -128,12 +128,13 @@ static screened screen_of(gumbel_device *device, const generated_head *head, int
 {
     screened s = {.head = head, .screen = make_screen(device, &head->weight).data, .plane = plane};
     memcpy(&s.header, s.screen, sizeof s.header);
-    assert_true(gumbel_screen_lay_out(head->weight.rows, head->weight.cols, &s.parts));
+    assert_true(gumbel_screen_find_parts(head->weight.rows, head->weight.cols, &s.parts));
     return s;
 }
 
-/* Hidden states: as made, one dimension alone or 3000 times larger, tiny, large, one sign, the
- * rounding error of a row itself, which is what Cauchy's inequality is for, or below the planes. */
+/* Hidden states: as generated, one dimension alone or 3000 times larger, tiny, large, of one sign,
+ * parallel to the rounding error of a row, where Cauchy's inequality is tight, or below the planes.
+ */
 static void make_hidden(const screened *s, int kind, uint64_t *state, float *h)
 {
     const gumbel_tensor *w = &s->head->weight;
@@ -162,7 +163,7 @@ static void make_hidden(const screened *s, int kind, uint64_t *state, float *h)
         case 7:
             x = 0.0f;
             break;
-        case 8: /* all but one are lost to the planes, along row 6 */
+        case 8: /* the planes round all dimensions to 0 except one; along row 6 */
             x = i == 5 ? 1.0f : 0x1p-15f * 0.4f * (float)(byte_of(s, 6, i) < 0 ? -1 : 1);
             break;
         default:
@@ -202,7 +203,7 @@ static void every_logit_is_within(void **state)
     for (int kind = 0; kind < HEAD_KINDS; kind++)
         for (int i = 0; i < 15; i++)
             for (int plane = 128; plane <= 256; plane *= 2) {
-                /* float16 holds no weights of 1e6 */
+                /* float16 cannot represent weights of 1e6 */
                 if (kind == HEAD_HOSTILE && dtypes[i / 5] == GUMBEL_FLOAT16)
                     continue;
                 if (TEST_SANITIZED && columns[i % 5] == 1024 && i / 5 != kind % 3)
@@ -231,8 +232,9 @@ static void mutants_are_caught(void **state)
     }
 }
 
-/* The roundings of the library's product hide behind Cauchy's room, but where w and h are parallel,
- * constant, and each of a lane's sums rounds the same way. */
+/* The rounding error of the library's product is small compared with the slack of Cauchy's
+ * inequality, unless w and h are parallel and constant, and each of a lane's sums rounds in one
+ * direction. */
 static void path_is_needed(void **state)
 {
     const int64_t columns = 8192, rows = 192;
@@ -261,9 +263,9 @@ static void path_is_needed(void **state)
     free(h);
 }
 
-/* What the operations of an end round is less than 2^-21 of step * unit * size * steps, the part of
- * `grain` that no logit can show, as the product's own roundings leave it room; a twentieth of that
- * is not enough. */
+/* The rounding error of computing a bound is below 2^-21 of step * unit * size * steps. No logit
+ * reveals this part of `grain`, as the bound of the product's rounding leaves room for it; here a
+ * twentieth of it is not enough. */
 static void bounds_round_outward(void **state)
 {
     (void)state;
@@ -276,7 +278,7 @@ static void bounds_round_outward(void **state)
                             : -(int32_t)((int64_t)high * 256 % (1 << 30));
         float unit = 0x1p-15f * (1 + (float)random_below(&random, 1 << 20) * 0x1p-20f);
         float step = 0x1p-9f * (1 + (float)random_below(&random, 1 << 20) * 0x1p-20f);
-        float end = gumbel_screen_end(step, unit, 256.0f, 0.0f, 0.0f, high, low);
+        float end = gumbel_screen_bound_logit(step, unit, 256.0f, 0.0f, 0.0f, high, low);
         double t = 256.0 * high + low, room = (256.0 * abs(high) + abs(low)) * (double)unit;
         double off = fabs((double)end - (double)step * ((double)unit * t)) / (double)step;
         beyond += off > 0x1p-21 * room;
@@ -286,11 +288,10 @@ static void bounds_round_outward(void **state)
     assert_true(tight > 0);
 }
 
-/* tanh as it is computed may fall where it should rise, by less than the 2^-20 of the cap by which
- * ends are lifted. */
+/* The computed tanh may decrease, by less than the 2^-20 of the cap that is added to bounds. */
 static void caps_are_lifted_enough(void **state)
 {
-    /* Some of all floats from 2^-31 to 16, and each around the seam at 0.625. */
+    /* Some floats from 2^-31 to 16, and all around the boundary at 0.625. */
     static const uint32_t ranges[2][3] = {{0x30000000u, 0x41800000u, TEST_SANITIZED ? 377 : 37},
                                           {0x3f1e0000u, 0x3f220000u, 1}};
     (void)state;
@@ -331,12 +332,12 @@ static void same_bytes_everywhere(void **state)
 }
 
 /* Every integer product against plain sums, at the largest bytes, too. */
-static void check_sums(const cpu_screen_sums *product, int rows, int64_t columns, int largest)
+static void check_sums(const cpu_screen_kernel *product, int rows, int64_t columns, int largest)
 {
     uint64_t random = (uint64_t)columns;
     int8_t *planes = make_zeroed((size_t)(2 * rows * columns), 1);
     uint8_t *copy = make_zeroed((size_t)(64 * columns), 1);
-    int32_t start[2 * CPU_SCREEN_PANEL_MOST] = {0};
+    int32_t start[2 * CPU_SCREEN_PANEL_MAX] = {0};
     static int32_t own[CPU_SCREEN_SUMS] __attribute__((aligned(64)));
     static int32_t plain[CPU_SCREEN_SUMS] __attribute__((aligned(64)));
     int half = product->plane / 2;
@@ -350,15 +351,15 @@ static void check_sums(const cpu_screen_sums *product, int rows, int64_t columns
         start[b] -= 128 * h;
     }
     cpu_screen_product call = {copy, columns, planes, rows, start, own};
-    product->sums(&call);
+    product->sum_products(&call);
     call.sums = plain;
-    cpu_screen_plain.sums(&call);
+    cpu_screen_plain.sum_products(&call);
     assert_memory_equal(own, plain, (size_t)(4 * 2 * rows * 16) * sizeof *own);
     free(planes);
     free(copy);
 }
 
-static void check_product(const cpu_screen_sums *product)
+static void check_product(const cpu_screen_kernel *product)
 {
     for (int rows = 1; rows <= product->panel; rows++) {
         check_sums(product, rows, 64, 0);
@@ -373,9 +374,9 @@ static void same_sums_everywhere(void **state)
     int count = list_isas(isas);
     (void)state;
     for (int i = 1; i < count; i++)
-        check_product(cpu_screen_sums_of(isas[i]));
+        check_product(cpu_find_screen_kernel(isas[i]));
 #ifdef __x86_64__
-    if (__builtin_cpu_supports("avx512vnni")) /* which no draw takes where there is AMX */
+    if (__builtin_cpu_supports("avx512vnni")) /* which draws do not use on processors with AMX */
         check_product(&cpu_screen_vnni);
 #endif
 }

@@ -25,7 +25,7 @@
 #define PIECES 12
 
 /* Summaries of PIECES random shards of random rows, with logits of very different sizes so that the
- * fixed point of the mass has to move. */
+ * fixed-point number of the mass has to shift. */
 static void make_pieces(gumbel_device *device, uint64_t *random, gumbel_summary pieces[PIECES])
 {
     static const float sizes[] = {0, 1, 5, 80, 300, 1e4f, 1e8f, 1e9f};
@@ -118,7 +118,7 @@ static void empty_element(void **state)
             assert_same_summary(merged(empty[0], pieces[p]), pieces[p]);
         }
     }
-    /* Nothing to draw from is a row status, not an error. */
+    /* A row without tokens is a row status, not an error. */
     outcome *drawn = outcome_make(1, 1);
     assert_int_equal(gumbel_finish(NULL, NULL, empty, 1, 1, 1, &drawn->output, NULL), GUMBEL_OK);
     assert_int_equal(drawn->tokens[0], -1);
@@ -156,7 +156,7 @@ static void ties_and_flags(void **state)
     outcome_free(drawn);
 }
 
-/* Only what is asked for is written; tokens alone is enough. */
+/* Only requested outputs are written; tokens alone suffice. */
 static void optional_outputs(void **state)
 {
     uint64_t random = 23;
@@ -261,7 +261,7 @@ static void lse_near_zero(void **state)
     assert_true(worst < 0x1p-20);
 }
 
-/* Values at which a fixed point or an exponential may run out. */
+/* Values at the limits of the fixed-point number or the exponential. */
 static void lse_extremes(void **state)
 {
     const float all[] = {FLT_MAX,        -FLT_MAX, 0x1p31f, -0x1p31f,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * No log-probability is above 0, however the log-normaliser is rounded: tokens that are nearly
- * sure, with z near 0, where a float32 is finer than the mass; by every way to an output.
+ * No log-probability is positive, for every rounding of the log-normaliser: nearly certain tokens
+ * with z near 0, where a float32 is finer than the mass; for every output.
  */
 #include "requests.h"
 
@@ -50,7 +50,7 @@ static void plain_draws(void **state)
     outcome_free(drawn);
 }
 
-/* Of draws, and of lists, whose first token is the sure one. */
+/* Log-probabilities of draws, and of lists whose first token is the certain one. */
 static void requests(void **state)
 {
     static float values[B * V];

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rare tokens: the rate at which a token `gap` nats under a dominant one is drawn, relative to the
- * truth 1 / (1 + e^gap). By enumeration of the noise that the library makes, to gap 30; and by
- * drawing.
+ * Rare tokens: the rate at which a token `gap` nats below a dominant one is drawn, relative to the
+ * exact 1 / (1 + e^gap). By enumeration of the library's noise up to gap 30, and by draws.
  */
 #include "outcome.h"
 #include "statistics.h"
@@ -43,7 +42,7 @@ static void tail_by_enumeration(void **state)
                       coarse);
         double bound = gap < 19 ? 1e-7 : 4e-7;
         assert_true(fabs(apart - 1) < bound && fabs(together - 1) < bound);
-        /* The enumeration does tell them apart. */
+        /* The enumeration detects them. */
         assert_true(gap < 18 || coarse < 0.6);
         assert_true(gap < 22 || coarse < 1e-3);
     }

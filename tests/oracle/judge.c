@@ -12,7 +12,7 @@
 
 #define ULP 0x1p-23 /* of 1 in float32 */
 
-/* One row before the judge. */
+/* A row to judge. */
 typedef struct hearing {
     const request *req;
     const outcome *drawn;
@@ -25,7 +25,7 @@ typedef struct hearing {
 
 static int wrong(const hearing *h, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Print what is wrong with the row; 0. */
+/* Prints an error of the row; returns 0. */
 static int wrong(const hearing *h, const char *format, ...)
 {
     va_list arguments;
@@ -37,7 +37,7 @@ static int wrong(const hearing *h, const char *format, ...)
     return 0;
 }
 
-/* 1 where a float is within `bound` of the oracle's; infinite ones must be equal. */
+/* Whether a float is within `bound` of the oracle's; infinities must be equal. */
 static int close_to(const hearing *h, const char *name, int64_t index, float found, double exact,
                     double bound)
 {
@@ -45,7 +45,7 @@ static int close_to(const hearing *h, const char *name, int64_t index, float fou
         return 1;
     double error = fabs((double)found - exact) / bound;
     if (!(error <= 1))
-        return wrong(h, "%s[%" PRId64 "] is %a, the oracle says %a, bound %.3g", name, index,
+        return wrong(h, "%s[%" PRId64 "] is %a, the oracle has %a, bound %.3g", name, index,
                      (double)found, exact, bound);
     h->seen->worst = fmax(h->seen->worst, error);
     return 1;
@@ -53,11 +53,11 @@ static int close_to(const hearing *h, const char *name, int64_t index, float fou
 
 static int same(const hearing *h, const char *name, int64_t index, int64_t found, int64_t expected)
 {
-    return found == expected || wrong(h, "%s[%" PRId64 "] is %" PRId64 ", the oracle says %" PRId64,
+    return found == expected || wrong(h, "%s[%" PRId64 "] is %" PRId64 ", the oracle has %" PRId64,
                                       name, index, found, expected);
 }
 
-/* y within its bound; from there on the library's own y is what counts. */
+/* Checks y within its bound, and continues with the library's y. */
 static int judge_y(const hearing *h)
 {
     oracle_row *row = h->row;
@@ -70,7 +70,7 @@ static int judge_y(const hearing *h)
     return 1;
 }
 
-/* Of a row without a token to draw: nothing but the status. */
+/* Judges a row without a token to draw: only the status. */
 static int judge_spoilt(const hearing *h)
 {
     const outcome *drawn = h->drawn;
@@ -95,7 +95,8 @@ static int judge_spoilt(const hearing *h)
     return same(h, "kept", 0, drawn->kept[h->b], 0);
 }
 
-/* The kept set as gumbel_process_logits() shows it. Near a cut the row's own is adopted. */
+/* Checks the kept set by gumbel_process_logits(); near a cutoff the library's set is used from here
+ * on. */
 static int judge_cut(const hearing *h)
 {
     oracle_row *row = h->row;
@@ -116,7 +117,7 @@ static int judge_cut(const hearing *h)
         int64_t i = row->order[k];
         double expected = k < row->kept ? row->z[i] : -INFINITY;
         if ((double)h->processed[i] != expected)
-            return wrong(h, "z[%" PRId64 "] is %a, the oracle says %a", i, (double)h->processed[i],
+            return wrong(h, "z[%" PRId64 "] is %a, the oracle has %a", i, (double)h->processed[i],
                          expected);
     }
     for (int64_t i = 0; i < row->count; i++)
@@ -125,7 +126,7 @@ static int judge_cut(const hearing *h)
     return same(h, "kept", h->b, h->drawn->kept[h->b], row->kept);
 }
 
-/* The noise of one draw, as anybody may ask for it. */
+/* The noise of one draw, by the public gumbel_noise(). */
 static void record_noise(const hearing *h, int32_t sample)
 {
     const gumbel_sampling *s = &h->req->sampling;
@@ -137,7 +138,7 @@ static void record_noise(const hearing *h, int32_t sample)
 
 static double bound_of_lse(double lse) { return 2 * ULP * fmax(1, fabs(lse)); }
 
-/* The log-probability of a token; removed ones have none in the processed distribution. */
+/* The log-probability of a token; removed tokens have none in the processed distribution. */
 static int judge_logprob(const hearing *h, const char *name, int64_t at, float found, int32_t token)
 {
     gumbel_distribution of = h->drawn->output.logprobs_of;

@@ -6,7 +6,7 @@
 
 #define UNIT 0x1p-24 /* half an ulp of 1 in float32 */
 
-/* 1/T grows no further: colder rows draw as this one. */
+/* Upper limit of 1/T. */
 #define HIGHEST_INVERSE 0x1p100f
 
 static double widen_half(uint16_t bits)

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The oracle: the draw as plain loops in double, written from the formulas of gumbel.h and the
- * noise contract alone. It shares nothing with the library but the public header, and it is slow on
- * purpose.
+ * The oracle: the draw as plain loops in double, written only from the formulas of gumbel.h and the
+ * noise contract. The oracle shares only the public header with the library, and is slow by design.
  *
  * Letters as in gumbel.h: B rows, V tokens, D hidden size, z transformed logit, g noise, s score.
  *
@@ -26,14 +25,14 @@
 /* One block of Philox4x32, from the definition in Salmon et al., SC 2011, section 3.3. */
 void oracle_philox(const uint32_t counter[4], const uint32_t key[2], int rounds, uint32_t out[4]);
 
-/* Where a draw finds its noise. */
+/* The place of a draw in the noise streams. */
 typedef struct oracle_stream {
     uint64_t seed, position;
     uint32_t sample, domain;
     int greedy; /* no noise */
 } oracle_stream;
 
-/* What decides a token's noise: the two words of its block and its own. */
+/* The words of a token's noise: two of its block and its own. */
 typedef struct oracle_words {
     uint32_t r, r2, own;
 } oracle_words;
@@ -49,8 +48,8 @@ double oracle_least(uint32_t r, uint32_t r2);
 /* g of a token, eq. 7. */
 double oracle_noise(oracle_stream stream, int64_t token);
 
-/* The same by the float32 steps of docs/maths.md, section 4: what any backend's must equal, bit by
- * bit. x of the logarithm is positive and normal. */
+/* The float32 versions of docs/maths.md, section 4, which every backend equals bit for bit. x of
+ * the logarithm is positive and normal. */
 float oracle_exact_log(float x);
 float oracle_exact_exponential(uint32_t r);
 float oracle_exact_least(uint32_t r, uint32_t r2);
@@ -91,7 +90,7 @@ typedef struct oracle_draw {
 /* eq. 3 and 4. */
 oracle_draw oracle_pick(const oracle_logits *logits, oracle_stream stream);
 
-/* s of one token, and its bound: what the oracle thinks of a token that the library drew. */
+/* s of one token and its bound, for a token that the library drew. */
 double oracle_score(const oracle_logits *logits, oracle_stream stream, int64_t token,
                     double *bound);
 

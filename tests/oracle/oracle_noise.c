@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The oracle's noise, from docs/maths.md, sections 2 to 4, alone: in double, and once more by the
- * float32 steps that are promised.
+ * The oracle's noise, written only from docs/maths.md, sections 2 to 4: in double, and by the
+ * float32 steps of the contract.
  */
 #include "oracle.h"
 

@@ -10,7 +10,7 @@
 
 #define UNIT 0x1p-24 /* half an ulp of 1 in float32 */
 
-/* 1/T grows no further: colder rows draw as this one. */
+/* Upper limit of 1/T. */
 #define HIGHEST_INVERSE 0x1p100f
 
 oracle_row *oracle_row_make(int64_t count)
@@ -82,7 +82,7 @@ static double add_bias(const gumbel_token_lists *bias, int64_t b, int64_t token,
     return y;
 }
 
-/* What the penalties count of a token. */
+/* The occurrences of a token that penalties count. */
 typedef struct occurrences {
     int in_prompt;
     int64_t in_output;
@@ -171,7 +171,7 @@ void oracle_temper_row(const gumbel_sampling *sampling, int64_t b, oracle_row *r
     row->greedy = temperature == 0;
     for (int64_t i = 0; i < row->count; i++) {
         double z = row->z[i] = single(row->y[i] * inverse, &exact);
-        nans += isnan(z); /* no transform makes a number of a NaN, or lets +inf go */
+        nans += isnan(z); /* NaN and +inf pass all transforms unchanged */
         infinite += z == INFINITY;
         alive += z > -INFINITY;
     }
@@ -208,9 +208,9 @@ static keyed *sort_row(const oracle_row *row, const double *key, int64_t *count)
     return sorted;
 }
 
-/* Every rule keeps the first so many of the sorted tokens. Each of these returns how many of the
- * first `count`; `side` is 0 for the rule in double, -1 and +1 where rounding makes it keep the
- * fewest and the most. */
+/* Every rule keeps a prefix of the sorted tokens. These functions return its length within the
+ * first `count`; `side` is 0 for the rule in double, -1 and +1 for the fewest and the most tokens
+ * that rounding permits. */
 
 static int64_t first_by_min_p(const keyed *sorted, int64_t count, double min_p, int side)
 {
@@ -232,7 +232,7 @@ static int64_t first_by_top_k(const keyed *sorted, int64_t count, int64_t k, gum
     return k;
 }
 
-/* exp(x), x <= 0, and how far the library's mass may be from it. */
+/* exp(x), x <= 0, and the error bound of the library's mass. */
 static double mass_of(double x, double *error)
 {
     double mass = exp(x);
@@ -286,7 +286,7 @@ static int64_t first_by_rules(const keyed *sorted, int64_t count, const gumbel_s
     }
 }
 
-/* Whether the rules look at y, as the temperature comes last. */
+/* Whether the rules apply to y, before the temperature. */
 static int by_y(const gumbel_truncation *rules)
 {
     return rules->order == GUMBEL_ORDER_BEFORE_TEMPERATURE ||

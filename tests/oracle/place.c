@@ -34,8 +34,8 @@ static void draw_words(uint32_t out[4], uint64_t *state)
     out[3] = (uint32_t)(high >> 32);
 }
 
-/* The place whose words a random key makes to be `out`: its token is still the counter's. 0 where
- * that is not below 2^`bits`, or bit 31 of the domain is not `kind`. */
+/* Finds the place that a random key maps to the words `out`; its token is part of the counter.
+ * Returns 0 if that is not below 2^`bits`, or bit 31 of the domain is not `kind`. */
 static int find_place(const uint32_t out[4], int bits, uint32_t kind, uint64_t *state, place *found)
 {
     uint64_t seed = random_bits(state);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Places: where in the streams a draw finds its noise. Philox is a bijection of counters for a
- * fixed key, so it is run backwards to find a place that holds any word one likes; thus the map
- * from words to noise is tested bit by bit through the public gumbel_noise() alone.
+ * Places in the noise streams. Philox is a bijection of counters for a fixed key, so it can be run
+ * backwards to find a place with any given word. Tests then check the map from words to noise bit
+ * by bit through the public gumbel_noise() alone.
  */
 #ifndef TESTS_PLACE_H
 #define TESTS_PLACE_H
@@ -18,8 +18,8 @@ typedef struct place {
 /* The counter that Philox4x32-10 turns into `out` under `key`. */
 void philox_inverse(const uint32_t out[4], const uint32_t key[2], uint32_t counter[4]);
 
-/* A place, drawn by `state`, of a token whose own word is `own` and counts, as another one of its
- * block has the least exponential. */
+/* A random place of a token whose own word is `own`, and is used, as another token of its block has
+ * the least exponential. */
 place place_of_word(uint32_t own, uint64_t *state);
 
 /* The place of the token that has the least exponential of a block of words r and r2. */
@@ -28,7 +28,7 @@ place place_of_block(uint32_t r, uint32_t r2, uint64_t *state);
 oracle_stream place_stream(const place *at);
 oracle_words place_words(const place *at);
 
-/* The library's g there. */
+/* The library's g at a place. */
 float place_noise(const place *at);
 
 #endif

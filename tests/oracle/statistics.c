@@ -43,7 +43,7 @@ static int rising(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The distribution's tail by Stephens (1970), good from a handful of values on. */
+/* The tail of the distribution by Stephens (1970), accurate from a few values on. */
 double uniform_p(double *values, int64_t count)
 {
     double distance = 0, n = (double)count, sum = 0;
@@ -76,7 +76,7 @@ static void join(joined *j, int64_t count, double expected)
     j->expected = 0;
 }
 
-/* What is left over goes to the last cell. */
+/* The remaining counts go to the last cell. */
 static void join_rest(joined *j)
 {
     if (j->cells == 0)

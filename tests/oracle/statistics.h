@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Chi-squared tests, and the probability that a fair sampler does worse.
+ * Chi-squared tests and their p-values.
  */
 #ifndef TESTS_STATISTICS_H
 #define TESTS_STATISTICS_H
@@ -41,8 +41,8 @@ int64_t group_by_mass(const double *probability, int64_t cells, int64_t groups, 
 /* How much longer the nightly run draws: 1, or 20 where GUMBEL_NIGHTLY is set. */
 int nightly_factor(void);
 
-/* How many draws a test makes of `usual`: all of them, but under sanitizers a sixteenth, which are
- * too few to tell that a wrong distribution would be caught (TEST_SANITIZED). */
+/* The number of draws of a test: `usual`, but a sixteenth under sanitizers, which is too few for
+ * tests that a wrong distribution must fail (TEST_SANITIZED). */
 int64_t draws_of(int64_t usual);
 
 #endif

@@ -10,7 +10,7 @@
 #define TAIL_BITS    26  /* of r2 */
 #define TAIL_WORDS   256 /* first words that take them */
 
-/* Words that stand for others: `weight` of all 2^32, or of as many as an index has. */
+/* A stratum's representative words; `weight` is the fraction of all words that it represents. */
 typedef struct stratum {
     uint64_t index;
     double weight;
@@ -25,10 +25,10 @@ typedef struct strata {
 typedef struct least {
     double weight;
     float m;
-    float g; /* the device's noise of the token that has it */
+    float g; /* the device's noise of its token */
 } least;
 
-/* A token that has not the least. */
+/* A token without the least exponential. */
 typedef struct other {
     double weight;
     float m, g;
@@ -42,8 +42,8 @@ struct tail_rates {
 
 /* -------------------------------------------------------------------------------- strata ---- */
 
-/* The indices [first, 2 * first), first a power of two, or the index 0, by `parts` strata of three
- * each, as Gauss's rule places and weighs them; the one in the middle lies between two indices. */
+/* The indices [first, 2 * first), first a power of two, or the index 0, by `parts` strata with
+ * three nodes and weights of Gauss's rule; the middle node is between two indices. */
 static void add_octave(strata *s, uint64_t first, uint64_t parts, double unit)
 {
     uint64_t count = first ? first : 1;
@@ -61,8 +61,8 @@ static void add_octave(strata *s, uint64_t first, uint64_t parts, double unit)
     }
 }
 
-/* The indices [0, 2^bits), or from a power of two `from` on, by octaves of `parts`; those below
- * `whole` one by one. */
+/* The indices [0, 2^bits), or from a power of two `from` on, by `parts` strata an octave; indices
+ * below `whole` one by one. */
 static strata make_strata(uint64_t from, uint64_t whole, int bits, int parts, double unit)
 {
     strata s = {make_zeroed((size_t)(4 * parts * (bits + 1)) + whole, sizeof *s.generated), 0};
@@ -88,8 +88,8 @@ static void add_least(listed *all, uint32_t r, uint32_t r2, double weight, uint6
     all->generated[all->count++] = (least){weight, oracle_exact_least(r, r2), 0};
 }
 
-/* The leasts of blocks: small first words with further bits, words to 2^31, and from 2^32 down;
- * with places, many more. */
+/* Least exponentials of blocks: small first words with further bits, words up to 2^31, and from
+ * 2^32 down; with places, many more. */
 static listed list_leasts(int parts, int with_places, uint64_t *random)
 {
     strata tails = make_strata(0, 0, TAIL_BITS + 8, with_places ? parts : 1, 0x1p-58),
@@ -159,7 +159,7 @@ void tail_rates_free(tail_rates *generated)
 
 /* ------------------------------------------------------------------------------------ sums ---- */
 
-/* The chance that the dominant token's exponential, m being part of it, is above E e^gap. */
+/* The probability that the dominant token's exponential, which includes m, is above E e^gap. */
 static double wins(double g, double gap, double m) { return exp(-fmax(0, exp(gap - g) - m)); }
 
 double tail_rate(const tail_rates *generated, double gap, int same_block)

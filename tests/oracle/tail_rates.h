@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rate at which a token `gap` nats under a dominant one is drawn, relative to the truth
- * 1 / (1 + e^gap), by enumeration of the noise that a device makes.
+ * The rate at which a token `gap` nats below a dominant one is drawn, relative to the exact
+ * 1 / (1 + e^gap), by enumeration of a device's noise.
  *
- * Where the dominant token stands in another block, the rare one wins if its exponential E is below
+ * If the dominant token is in another block, the rare one wins if its exponential E is below
  * that of the dominant one times e^-gap, so its rate is the mean of exp(-E e^gap) over all words.
  * In the same block both have the least exponential m in common: the rare one wins if it is the one
  * that has the least and the other's own is above m (e^gap - 1), or if neither has it and the
@@ -24,12 +24,12 @@ typedef void (*tail_noise)(const place *places, int64_t count, float *g);
 
 typedef struct tail_rates tail_rates;
 
-/* Enumerate by `parts` strata an octave, 128 for errors of some 10^-8; free it with
+/* Enumerates by `parts` strata an octave; 128 give errors of about 10^-8. Free with
  * tail_rates_free(). */
 tail_rates *tail_rates_make(tail_noise noise, int parts);
 void tail_rates_free(tail_rates *generated);
 
-/* The rate, relative to the truth, at a gap of 0 to 32. */
+/* The rate relative to the exact one, for a gap of 0 to 32. */
 double tail_rate(const tail_rates *generated, double gap, int same_block);
 
 #endif

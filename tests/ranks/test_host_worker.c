@@ -117,8 +117,8 @@ static int request_refused_gather(gumbel_group *group, rank_member *member, int 
 static void one_rank(void *argument, int32_t rank)
 {
     shared_collectives *c = argument;
-    static const gumbel_rank_calls calls = {.make_errand = create_collective,
-                                            .free_errand = free_collective};
+    static const gumbel_rank_calls calls = {.create_host_collective = create_collective,
+                                            .free_host_collective = free_collective};
     static const gumbel_backend backend = {.ranks = &calls};
     gumbel_device device = {.backend = &backend};
     rank_member member = {.called = thread_ranks_transport(c->called, rank),

@@ -34,20 +34,21 @@ typedef struct shared_draws {
     float scores[RANKS][DRAWS], logprobs[RANKS][DRAWS], lse[RANKS][BATCH];
 } shared_draws;
 
-static gumbel_status call_size(const gumbel_device *device, const gumbel_problem *p, uint32_t more,
-                               size_t *bytes, gumbel_error *error)
+static gumbel_status plan_call(const gumbel_device *device, const gumbel_problem *p,
+                               uint64_t purpose, gumbel_plan *plan, gumbel_error *error)
 {
     gumbel_device *cpu = ((const counted_device *)device)->cpu;
-    return cpu->backend->call_size(cpu, p, more, bytes, error);
+    return cpu->backend->plan(cpu, p, purpose, plan, error);
 }
 
 static gumbel_status partial(gumbel_device *device, const gumbel_problem *p,
-                             gumbel_summary *summaries, void *workspace, gumbel_error *error)
+                             const gumbel_plan *plan, gumbel_summary *summaries, void *workspace,
+                             gumbel_error *error)
 {
     counted_device *counted = (counted_device *)device;
     counted->parts++;
     counted->with_mass += p->with_mass != 0;
-    return counted->cpu->backend->partial(counted->cpu, p, summaries, workspace, error);
+    return counted->cpu->backend->draw_partial(counted->cpu, p, plan, summaries, workspace, error);
 }
 
 static void draw_part(shared_draws *c, int32_t r, gumbel_group *group, int way)
@@ -81,10 +82,10 @@ static void one_rank(void *argument, int32_t r)
 {
     shared_draws *c = argument;
     counted_device counted = {.cpu = c->cpu[r]};
-    counted.table = (gumbel_backend){.serves = counted.cpu->backend->serves,
+    counted.table = (gumbel_backend){.supports = counted.cpu->backend->supports,
                                      .host_memory = 1,
-                                     .call_size = call_size,
-                                     .partial = partial};
+                                     .plan = plan_call,
+                                     .draw_partial = partial};
     counted.base.backend = &counted.table;
     gumbel_group *group = NULL;
     gumbel_error error = {"", ""};

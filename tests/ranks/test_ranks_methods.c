@@ -20,18 +20,20 @@ enum { RANKS = 2, VOCAB = 1024, TEXT_BYTES = 2048 };
 
 /* ------------------------------------------------------------------- a stand-in for a GPU ---- */
 
-static gumbel_status count_workspace(const gumbel_device *device, const gumbel_problem *problem,
-                                     uint32_t more, size_t *bytes, gumbel_error *error)
+static gumbel_status plan_call(const gumbel_device *device, const gumbel_problem *problem,
+                               uint64_t purpose, gumbel_plan *plan, gumbel_error *error)
 {
-    (void)device, (void)problem, (void)more, (void)error;
-    *bytes = 64;
+    (void)device, (void)problem, (void)purpose, (void)error;
+    *plan = (gumbel_plan){.workspace_bytes = 64};
     return GUMBEL_OK;
 }
 
 static gumbel_status count_list(const gumbel_device *device, const gumbel_problem *rows,
                                 size_t *bytes, gumbel_error *error)
 {
-    return count_workspace(device, rows, 0, bytes, error);
+    (void)device, (void)rows, (void)error;
+    *bytes = 64;
+    return GUMBEL_OK;
 }
 
 static gumbel_status make_collective(gumbel_device *device, gumbel_host_collective **here,
@@ -49,10 +51,11 @@ static void free_collective(gumbel_device *device, gumbel_host_collective *here)
     (void)device, (void)here;
 }
 
-static const gumbel_rank_calls rank_calls = {
-    .make_errand = make_collective, .free_errand = free_collective, .list_size = count_list};
+static const gumbel_rank_calls rank_calls = {.create_host_collective = make_collective,
+                                             .free_host_collective = free_collective,
+                                             .top64_size = count_list};
 static const gumbel_backend gpu_table = {
-    .serves = GUMBEL_REQUEST_END - 1, .call_size = count_workspace, .ranks = &rank_calls};
+    .supports = GUMBEL_REQUEST_END - 1, .plan = plan_call, .ranks = &rank_calls};
 static gumbel_device gpu = {&gpu_table};
 
 static int queue_nothing(void *context, void *stream, const void *send, void *receive, size_t bytes,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Given tokens: their log-probabilities and ranks equal those of a draw. Lists of allowed tokens equal
- * a mask.
+ * Given tokens: their log-probabilities and ranks equal those of a draw. Lists of allowed tokens
+ * equal a mask.
  */
 #include "fixtures.h"
 #include "requests.h"

@@ -247,8 +247,8 @@ static void cuts_by_hand(void **state)
     }
 }
 
-/* Equal logits have exact masses, so the kept set is that of the definition: top_p = j / n keeps j of n
- * tokens of equal mass. */
+/* Equal logits have exact masses, so the kept set is that of the definition: top_p = j / n keeps j
+ * of n tokens of equal mass. */
 static void boundaries_of_top_p(void **state)
 {
     enum { N = 64 };

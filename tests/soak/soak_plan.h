@@ -36,8 +36,8 @@ typedef struct soak_plan {
     int steps;
 } soak_plan;
 
-/* A random plan for a GPU with `multiprocessors`. Two in five are products that store by bounds, and
- * one in ten has a screen. */
+/* A random plan for a GPU with `multiprocessors`. Two in five are products that store by bounds,
+ * and one in ten has a screen. */
 void soak_plan_at_random(soak_plan *plan, int64_t multiprocessors, uint64_t *random);
 
 /* One line naming it, into text. */

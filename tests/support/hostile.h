@@ -9,7 +9,8 @@
 #include <stddef.h>
 
 /* Fill memory with what an earlier owner may have left there: NaN, infinities, the largest and the
- * least float, likely logits, zeros, noise. Each call fills another kind; the order is the same in every run. */
+ * least float, likely logits, zeros, noise. Each call fills another kind; the order is the same in
+ * every run. */
 void hostile_fill(void *memory, size_t bytes);
 
 #endif

@@ -28,8 +28,8 @@ typedef struct outcome {
 
 outcome *outcome_make(int64_t batch, int32_t samples);
 
-/* Add ranks, kept counts and the num_top most likely tokens to the outputs, and set the distribution
- * of log-probabilities. */
+/* Add ranks, kept counts and the num_top most likely tokens to the outputs, and set the
+ * distribution of log-probabilities. */
 void outcome_widen(outcome *generated, int32_t num_top, gumbel_distribution logprobs_of);
 
 void outcome_free(outcome *generated);
@@ -54,8 +54,8 @@ typedef enum outcome_parts {
 int outcome_same(const outcome *whole, int64_t first, const outcome *other, outcome_parts parts,
                  const char *what);
 
-/* Poison the outputs, make a workspace of exactly the required size, and draw. Returns the call's status; a
- * message is printed unless it is GUMBEL_OK. */
+/* Poison the outputs, make a workspace of exactly the required size, and draw. Returns the call's
+ * status; a message is printed unless it is GUMBEL_OK. */
 gumbel_status draw(gumbel_device *device, const gumbel_head *head, const gumbel_sampling *sampling,
                    outcome *into);
 gumbel_status draw_logits(gumbel_device *device, const gumbel_logits *logits,

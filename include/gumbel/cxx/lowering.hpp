@@ -272,7 +272,6 @@ class lowered_sampling
                     extent(times(sizes.batch, sizes.samples), sizes.vocab, s.noise_stride));
         into_.noise_stride = s.noise_stride;
         into_.domain = s.domain;
-        into_.math = static_cast<gumbel_math>(s.math);
     }
     lowered_sampling(const lowered_sampling &) = delete;
     lowered_sampling &operator=(const lowered_sampling &) = delete;

@@ -136,8 +136,6 @@ inline constexpr std::uint32_t residual_domain = GUMBEL_DOMAIN_RESIDUAL;
 inline constexpr std::uint32_t group_domain = GUMBEL_DOMAIN_GROUP;
 inline constexpr std::uint32_t stream_domain = GUMBEL_DOMAIN_STREAM;
 
-enum class math : int { exact = GUMBEL_MATH_EXACT, fast = GUMBEL_MATH_FAST };
-
 struct sampling {
     row<float> temperature; /* default 1 */
     row<std::uint64_t> seed;
@@ -153,7 +151,6 @@ struct sampling {
     span<const float> noise; /* [B, S, V], at noise_stride elements a draw */
     std::int64_t noise_stride = 0;
     std::uint32_t domain = target_domain;
-    gumbel::math math = math::exact;
 };
 
 /* Limits of the calls that share one workspace. */

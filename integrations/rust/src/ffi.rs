@@ -187,7 +187,7 @@ c_structs! {
         noise: *const f32,
         noise_stride: i64,
         domain: u32,
-        math: i32,
+        reserved2: i32,
     }
     gumbel_output, 120 {
         struct_size: usize,

@@ -44,7 +44,7 @@ mod views;
 
 pub use device::{Device, Stream, Summary};
 pub use drafts::{Draft, Verified};
-pub use enums::{domain, Distribution, FinishReason, Isa, Math, Order, RowStatus, Rule, Ties};
+pub use enums::{domain, Distribution, FinishReason, Isa, Order, RowStatus, Rule, Ties};
 pub use error::{Error, Result, Status};
 pub use lowering_calls::Input;
 pub use parameters::{

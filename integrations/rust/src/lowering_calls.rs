@@ -54,7 +54,7 @@ impl SamplingC {
             noise: to.view("sampling.noise", &how.noise, noise)?,
             noise_stride: int64("sampling.noise_stride", how.noise_stride)?,
             domain: how.domain,
-            math: how.math as i32,
+            reserved2: 0,
         };
         if let Some(transforms) = &how.transforms {
             let mask_rows = of.mask_rows.unwrap_or(places);

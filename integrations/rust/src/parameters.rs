@@ -230,8 +230,6 @@ pub struct Sampling<'a> {
     pub noise_stride: usize,
     /// A value of [`domain`](crate::domain).
     pub domain: u32,
-    /// What the call may do.
-    pub math: Math,
 }
 
 impl Default for Sampling<'_> {
@@ -251,7 +249,6 @@ impl Default for Sampling<'_> {
             noise: View::default(),
             noise_stride: 0,
             domain: domain::TARGET,
-            math: Math::Exact,
         }
     }
 }

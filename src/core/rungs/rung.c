@@ -6,65 +6,66 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* What a top_p beside other cuts needs; rows that turn off a top_k do not show here. */
-static uint32_t needs_of_order(const gumbel_truncation *t)
+/* Capabilities that top_p requires beside other rules. The host cannot know which rows turn off
+ * top_k. */
+static uint64_t capabilities_of_order(const gumbel_truncation *t)
 {
     if (!t->top_p.data)
         return 0;
-    if (t->top_k.data && !gumbel_order_is_of(t->order, GUMBEL_ORDERS_BEHIND_TOP_K))
-        return GUMBEL_NEED_JOINT;
-    if (t->min_p.data && !gumbel_order_is_of(t->order, GUMBEL_ORDERS_BEHIND_MIN_P))
-        return t->top_k.data ? GUMBEL_NEED_MIN_P_LAST : GUMBEL_NEED_JOINT;
+    if (t->top_k.data && !gumbel_order_is_in(t->order, GUMBEL_ORDERS_TOP_K_BEFORE_TOP_P))
+        return GUMBEL_CAPABILITY_JOINT;
+    if (t->min_p.data && !gumbel_order_is_in(t->order, GUMBEL_ORDERS_MIN_P_BEFORE_TOP_P))
+        return t->top_k.data ? GUMBEL_CAPABILITY_MIN_P_LAST : GUMBEL_CAPABILITY_JOINT;
     return 0;
 }
 
-static uint32_t needs_of_cuts(const gumbel_problem *p)
+static uint64_t capabilities_of_truncation(const gumbel_problem *p)
 {
     const gumbel_truncation *t = &p->truncation;
-    uint32_t needs = 0;
+    uint64_t required = 0;
     if (!(p->request & GUMBEL_REQUEST_TRUNCATION))
         return 0;
-    needs |= t->min_p.data ? GUMBEL_NEED_MIN_P : 0;
-    needs |= t->top_k.data ? GUMBEL_NEED_TOP_K : 0;
-    needs |= t->top_p.data ? GUMBEL_NEED_TOP_P : 0;
-    needs |= t->ties == GUMBEL_TIES_EXACT ? GUMBEL_NEED_EXACT : 0;
-    return needs | needs_of_order(t);
+    required |= t->min_p.data ? GUMBEL_CAPABILITY_MIN_P : 0;
+    required |= t->top_k.data ? GUMBEL_CAPABILITY_TOP_K : 0;
+    required |= t->top_p.data ? GUMBEL_CAPABILITY_TOP_P : 0;
+    required |= t->ties == GUMBEL_TIES_EXACT ? GUMBEL_CAPABILITY_EXACT : 0;
+    return required | capabilities_of_order(t);
 }
 
-/* Whether tokens are listed whose logits are edited; penalties count lists without a history. */
+/* Whether lists of tokens edit logits; without a history, penalties count lists. */
 static int has_lists(const gumbel_problem *p)
 {
     return (p->request & (GUMBEL_REQUEST_BANNED | GUMBEL_REQUEST_BIAS)) ||
            ((p->request & GUMBEL_REQUEST_PENALTIES) && (!p->history.prompt || p->with_path));
 }
 
-uint32_t gumbel_needs_of(const gumbel_problem *p)
+uint64_t gumbel_required_capabilities(const gumbel_problem *p)
 {
     const gumbel_sampling *s = &p->sampling;
-    uint32_t needs = p->request | needs_of_cuts(p);
+    uint64_t required = p->request | capabilities_of_truncation(p);
     GUMBEL_ASSERT(p->request < GUMBEL_REQUEST_END);
-    needs |= has_lists(p) ? GUMBEL_NEED_LISTS : 0;
-    needs |= p->with_mass ? GUMBEL_NEED_MASS : 0;
-    needs |= s->num_samples > 1 ? GUMBEL_NEED_SAMPLES : 0;
-    needs |= s->noise ? GUMBEL_NEED_NOISE : 0;
-    needs |= p->soft_cap != 0.0f ? GUMBEL_NEED_SOFT_CAP : 0;
-    needs |= !(p->scale > 0.0f) ? GUMBEL_NEED_SCALE : 0;
-    needs |= p->bias.data ? GUMBEL_NEED_BIAS : 0;
-    needs |= p->end_token <= p->first_token ? GUMBEL_NEED_EMPTY : 0;
-    return needs;
+    required |= has_lists(p) ? GUMBEL_CAPABILITY_LISTS : 0;
+    required |= p->with_mass ? GUMBEL_CAPABILITY_MASS : 0;
+    required |= s->num_samples > 1 ? GUMBEL_CAPABILITY_SAMPLES : 0;
+    required |= s->noise ? GUMBEL_CAPABILITY_NOISE : 0;
+    required |= p->soft_cap != 0.0f ? GUMBEL_CAPABILITY_SOFT_CAP : 0;
+    required |= !(p->scale > 0.0f) ? GUMBEL_CAPABILITY_SCALE : 0;
+    required |= p->bias.data ? GUMBEL_CAPABILITY_BIAS : 0;
+    required |= p->end_token <= p->first_token ? GUMBEL_CAPABILITY_EMPTY : 0;
+    return required;
 }
 
 void gumbel_text_add(gumbel_text *text, const char *format, ...)
 {
-    size_t left = text->length < text->size ? text->size - text->length : 0;
+    size_t room = text->length < text->size ? text->size - text->length : 0;
     va_list arguments;
     va_start(arguments, format);
-    int length = vsnprintf(left ? text->at + text->length : NULL, left, format, arguments);
+    int length = vsnprintf(room ? text->at + text->length : NULL, room, format, arguments);
     va_end(arguments);
     text->length += length > 0 ? (size_t)length : 0;
 }
 
-void gumbel_text_needs(gumbel_text *text, uint32_t needs)
+void gumbel_text_add_capabilities(gumbel_text *text, uint64_t capabilities)
 {
     static const char *const names[] = {
         "mask",           "banned",  "bias",           "penalties",     "truncation",
@@ -74,25 +75,26 @@ void gumbel_text_needs(gumbel_text *text, uint32_t needs)
         "log-normaliser", "samples", "given noise",    "soft-cap",      "scale <= 0",
         "head bias",      "a part",  "processed rows", "product alone", "no token",
     };
-    _Static_assert(1u << (sizeof names / sizeof *names) == GUMBEL_NEED_END, "a name for each");
+    _Static_assert(UINT64_C(1) << (sizeof names / sizeof *names) == GUMBEL_CAPABILITY_END,
+                   "a name for each");
     const char *comma = "";
-    for (int i = 0; needs >> i; i++)
-        if (needs >> i & 1) {
+    for (int i = 0; capabilities >> i; i++)
+        if (capabilities >> i & 1) {
             gumbel_text_add(text, "%s%s", comma, names[i]);
             comma = ", ";
         }
 }
 
-void gumbel_text_refusal(gumbel_text *text, const gumbel_rung *rung, uint32_t needs,
-                         const char *refusal)
+void gumbel_text_add_refusal(gumbel_text *text, const gumbel_rung *rung, uint64_t required,
+                             const char *refusal)
 {
     gumbel_text_add(text, "  not %s: ", rung->name);
-    if (needs & ~rung->serves) {
+    if (required & ~rung->supports) {
         gumbel_text_add(text, "it does not serve ");
-        gumbel_text_needs(text, needs & ~rung->serves);
-    } else if (rung->wants && !(needs & rung->wants)) {
-        gumbel_text_add(text, "it serves ");
-        gumbel_text_needs(text, rung->wants);
+        gumbel_text_add_capabilities(text, required & ~rung->supports);
+    } else if (rung->requires_any && !(required & rung->requires_any)) {
+        gumbel_text_add(text, "it serves only calls with ");
+        gumbel_text_add_capabilities(text, rung->requires_any);
     } else {
         gumbel_text_add(text, "%s", refusal);
     }

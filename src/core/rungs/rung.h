@@ -1,65 +1,75 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a call needs of the kernels that serve it, and rungs: the ways to serve calls, as rows of a
- * backend's table.
- *
- * The first rung of a table that serves all needs of a call serves it. A rung never sees a need
- * that its row does not list, so that a new need is refused until somebody lists it.
+ * Capabilities: the features that a call requires and a kernel variant supports. Rungs: the rows of
+ * a backend's dispatch table, best first; the first rung that supports all capabilities of a call
+ * serves it. A rung must list a capability to receive calls that require it, so a new capability
+ * is rejected until a rung lists it.
  */
 #ifndef GUMBEL_CORE_RUNG_H
 #define GUMBEL_CORE_RUNG_H
 
 #include "core/problem.h"
 
-/* Bits of a call's needs: those of gumbel_request, and these behind them. */
-typedef enum gumbel_need {
-    GUMBEL_NEED_LISTS = GUMBEL_REQUEST_END << 0, /* edits by lists of tokens */
-    GUMBEL_NEED_MIN_P = GUMBEL_REQUEST_END << 1, /* as the host knows: rows may turn it off */
-    GUMBEL_NEED_TOP_K = GUMBEL_REQUEST_END << 2, /* likewise */
-    GUMBEL_NEED_TOP_P = GUMBEL_REQUEST_END << 3, /* likewise */
-    GUMBEL_NEED_JOINT = GUMBEL_REQUEST_END << 4, /* a top_p of the whole, beside other cuts */
-    /* min_p behind a top_p of what a top_k left; rows that turn this off have one of the whole */
-    GUMBEL_NEED_MIN_P_LAST = GUMBEL_REQUEST_END << 5,
-    GUMBEL_NEED_EXACT = GUMBEL_REQUEST_END << 6,     /* ties at a cut are broken by id */
-    GUMBEL_NEED_MASS = GUMBEL_REQUEST_END << 7,      /* the log-normaliser */
-    GUMBEL_NEED_SAMPLES = GUMBEL_REQUEST_END << 8,   /* more than one */
-    GUMBEL_NEED_NOISE = GUMBEL_REQUEST_END << 9,     /* noise is given */
-    GUMBEL_NEED_SOFT_CAP = GUMBEL_REQUEST_END << 10, /* of logits */
-    GUMBEL_NEED_SCALE = GUMBEL_REQUEST_END << 11,    /* a factor that is not above 0 */
-    GUMBEL_NEED_BIAS = GUMBEL_REQUEST_END << 12,     /* of a head's tokens */
-    GUMBEL_NEED_PART = GUMBEL_REQUEST_END << 13,     /* summaries instead of outputs */
-    GUMBEL_NEED_ROWS = GUMBEL_REQUEST_END << 14,     /* processed rows, and no draw */
-    GUMBEL_NEED_PRODUCT = GUMBEL_REQUEST_END << 15,  /* the product alone */
-    GUMBEL_NEED_EMPTY = GUMBEL_REQUEST_END << 16,    /* no token counts */
-} gumbel_need;
-#define GUMBEL_NEED_END ((uint32_t)GUMBEL_REQUEST_END << 17)
+/* Capability bits, 64 of them: those of gumbel_request, then these. */
+#define GUMBEL_CAPABILITY_BIT(n)     ((uint64_t)GUMBEL_REQUEST_END << (n))
+#define GUMBEL_CAPABILITY_LISTS      GUMBEL_CAPABILITY_BIT(0) /* edits by lists of tokens */
+#define GUMBEL_CAPABILITY_MIN_P      GUMBEL_CAPABILITY_BIT(1) /* given; rows may turn it off */
+#define GUMBEL_CAPABILITY_TOP_K      GUMBEL_CAPABILITY_BIT(2) /* given; rows may turn it off */
+#define GUMBEL_CAPABILITY_TOP_P      GUMBEL_CAPABILITY_BIT(3) /* given; rows may turn it off */
+#define GUMBEL_CAPABILITY_JOINT      GUMBEL_CAPABILITY_BIT(4) /* top_p of all, and other rules */
+#define GUMBEL_CAPABILITY_MIN_P_LAST GUMBEL_CAPABILITY_BIT(5) /* min_p after top_k and top_p */
+#define GUMBEL_CAPABILITY_EXACT      GUMBEL_CAPABILITY_BIT(6) /* ties at a cutoff broken by id */
+#define GUMBEL_CAPABILITY_MASS       GUMBEL_CAPABILITY_BIT(7) /* the log-normaliser */
+#define GUMBEL_CAPABILITY_SAMPLES    GUMBEL_CAPABILITY_BIT(8) /* more than one sample a row */
+#define GUMBEL_CAPABILITY_NOISE      GUMBEL_CAPABILITY_BIT(9) /* noise read from memory */
+#define GUMBEL_CAPABILITY_SOFT_CAP   GUMBEL_CAPABILITY_BIT(10)
+#define GUMBEL_CAPABILITY_SCALE      GUMBEL_CAPABILITY_BIT(11) /* a scale <= 0 */
+#define GUMBEL_CAPABILITY_BIAS       GUMBEL_CAPABILITY_BIT(12) /* a head's bias */
+#define GUMBEL_CAPABILITY_PART       GUMBEL_CAPABILITY_BIT(13) /* summaries instead of outputs */
+#define GUMBEL_CAPABILITY_ROWS       GUMBEL_CAPABILITY_BIT(14) /* processed rows, no draw */
+#define GUMBEL_CAPABILITY_PRODUCT    GUMBEL_CAPABILITY_BIT(15) /* the product alone */
+#define GUMBEL_CAPABILITY_EMPTY      GUMBEL_CAPABILITY_BIT(16) /* a range without tokens */
+#define GUMBEL_CAPABILITY_END        GUMBEL_CAPABILITY_BIT(17)
 
-/* The cuts of a request. */
-#define GUMBEL_NEEDS_OF_CUTS                                                                       \
-    (GUMBEL_REQUEST_TRUNCATION | GUMBEL_NEED_MIN_P | GUMBEL_NEED_TOP_K | GUMBEL_NEED_TOP_P |       \
-     GUMBEL_NEED_JOINT | GUMBEL_NEED_MIN_P_LAST | GUMBEL_NEED_EXACT)
+/* All capabilities of truncation. */
+#define GUMBEL_CAPABILITIES_OF_TRUNCATION                                                          \
+    (GUMBEL_REQUEST_TRUNCATION | GUMBEL_CAPABILITY_MIN_P | GUMBEL_CAPABILITY_TOP_K |               \
+     GUMBEL_CAPABILITY_TOP_P | GUMBEL_CAPABILITY_JOINT | GUMBEL_CAPABILITY_MIN_P_LAST |            \
+     GUMBEL_CAPABILITY_EXACT)
 
-/* One way to serve calls. A backend's row begins with it. */
+/* A kernel variant. The rows of a backend's table begin with it. */
 typedef struct gumbel_rung {
-    const char *name;    /* by which it is explained and forced */
-    const char *what;    /* how it serves, in a line */
-    const char *kernels; /* what it launches */
-    uint32_t serves;     /* needs */
-    uint32_t wants;      /* it serves no call without one of these; 0: any */
+    const char *name;      /* used by gumbel_explain() and options.rungs */
+    const char *method;    /* one line */
+    const char *kernels;   /* the sources of its kernels */
+    uint64_t supports;     /* capabilities */
+    uint64_t requires_any; /* serves only calls that require one of these; 0: any call */
 } gumbel_rung;
 
-/* The needs of a problem that is to be drawn; those of another purpose are the caller's to add. */
-uint32_t gumbel_needs_of(const gumbel_problem *problem);
+/* The capabilities that a draw of the problem requires. Callers add those of other purposes: PART,
+ * ROWS, PRODUCT. */
+uint64_t gumbel_required_capabilities(const gumbel_problem *problem);
 
-/* Whether needs alone let the rung serve. */
-static inline int gumbel_rung_serves(const gumbel_rung *rung, uint32_t needs)
+/* Whether the rung supports a call that requires `required`. */
+static inline int gumbel_rung_supports(const gumbel_rung *rung, uint64_t required)
 {
-    return (needs & ~rung->serves) == 0 && (rung->wants == 0 || (needs & rung->wants) != 0);
+    return (required & ~rung->supports) == 0 &&
+           (rung->requires_any == 0 || (required & rung->requires_any) != 0);
 }
+
+/* A call as its backend has planned it: the rungs that serve it and the workspace they take. A
+ * plan holds for every problem with the shape and request of the planned one. */
+typedef struct gumbel_plan {
+    uint64_t required;          /* capabilities */
+    const gumbel_rung *product; /* multiplies the head; NULL: logits are given, or no tokens */
+    const gumbel_rung *rows;    /* serves rows from logits; NULL: `product` draws */
+    uint32_t product_outputs;   /* what the product stores beside logits: bits of the backend */
+    size_t workspace_bytes;     /* SIZE_MAX: larger than any memory */
+} gumbel_plan;
 
 /* -------------------------------------------------------------------------- explanations ---- */
 
-/* Text that grows in a caller's memory, cut where that ends. */
+/* Text appended to a caller's buffer, truncated at its end. */
 typedef struct gumbel_text {
     char *at;      /* [size], terminated; NULL where size is 0 */
     size_t size;   /* bytes */
@@ -69,11 +79,12 @@ typedef struct gumbel_text {
 void gumbel_text_add(gumbel_text *text, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* The names of needs, by commas. */
-void gumbel_text_needs(gumbel_text *text, uint32_t needs);
+/* Adds the names of capabilities, separated by commas. */
+void gumbel_text_add_capabilities(gumbel_text *text, uint64_t capabilities);
 
-/* A line: why the rung does not serve the needs; `refusal` where these are no reason. */
-void gumbel_text_refusal(gumbel_text *text, const gumbel_rung *rung, uint32_t needs,
-                         const char *refusal);
+/* Adds a line that explains why the rung does not serve a call: a missing capability, else
+ * `refusal`. */
+void gumbel_text_add_refusal(gumbel_text *text, const gumbel_rung *rung, uint64_t required,
+                             const char *refusal);
 
 #endif

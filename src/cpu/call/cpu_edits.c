@@ -5,8 +5,8 @@
 #include "cpu/call/cpu_job.h"
 #include "cpu/cpu_policy.h"
 
-/* Bits of a word of 32 tokens that stand in low .. high, counted from the word's first token. */
-static uint32_t bits_between(int64_t low, int64_t high)
+/* The bits low .. high of a word of 32 tokens; both bounds may be outside of it. */
+static uint32_t get_bits_between(int64_t low, int64_t high)
 {
     uint32_t from = low <= 0 ? ~0u : low < 32 ? ~0u << low : 0;
     uint32_t beyond = high <= 0 ? ~0u : high < 32 ? ~0u << high : 0;
@@ -20,104 +20,110 @@ static int has_mask(const cpu_edits *e)
     return e->problem && (e->problem->request & GUMBEL_REQUEST_MASK || e->banned);
 }
 
-/* The 32 tokens from piece->token + `at` on, a multiple of 32: those that mask and bans allow. */
-static uint32_t allowed(const cpu_edits *e, const cpu_piece *piece, int at)
+/* The tokens that mask and bans allow, of the 32 from tile->token + `at` on, a multiple of 32. */
+static uint32_t load_allowed_bits(const cpu_edits *e, const cpu_row_tile *tile, int at)
 {
     uint32_t bits = ~0u;
-    int64_t token = piece->token + at;
+    int64_t token = tile->token + at;
     GUMBEL_ASSERT(at % 32 == 0 && token % 32 == 0);
-    GUMBEL_ASSERT(token / 32 < gumbel_words_of(e->problem->first_token + e->problem->vocab));
+    GUMBEL_ASSERT(token / 32 < gumbel_mask_words_of(e->problem->first_token + e->problem->vocab));
     GUMBEL_ASSERT(!e->banned || (token >= e->base && (token - e->base) / GUMBEL_BLOCK < e->blocks));
     if (e->problem->request & GUMBEL_REQUEST_MASK)
-        bits = (uint32_t)gumbel_problem_mask(e->problem, piece->b)[token >> 5];
+        bits = (uint32_t)gumbel_problem_mask(e->problem, tile->b)[token >> 5];
     if (e->banned)
-        bits &= ~e->banned[piece->b * 2 * e->blocks + ((token - e->base) >> 5)];
+        bits &= ~e->banned[tile->b * 2 * e->blocks + ((token - e->base) >> 5)];
     return bits;
 }
 
-/* The same tokens without those that the piece lacks. */
-static uint32_t left(const cpu_edits *e, const cpu_piece *piece, int at)
+/* The tokens of a word that the tile has and that are allowed. */
+static uint32_t find_allowed_bits(const cpu_edits *e, const cpu_row_tile *tile, int at)
 {
-    return allowed(e, piece, at) & bits_between(piece->low - at, piece->high - at);
+    return load_allowed_bits(e, tile, at) & get_bits_between(tile->low - at, tile->high - at);
 }
 
-int cpu_edits_leave(const cpu_edits *e, const cpu_piece *piece)
+int cpu_allows_any_token(const cpu_edits *e, const cpu_row_tile *tile)
 {
     if (!has_mask(e))
         return 1;
-    for (int at = piece->low & ~31; at < piece->high; at += 32)
-        if (left(e, piece, at))
+    for (int at = tile->low & ~31; at < tile->high; at += 32)
+        if (find_allowed_bits(e, tile, at))
             return 1;
     return 0;
 }
 
-/* Whether any of the piece's tokens is not allowed. */
-static int is_masked(const cpu_edits *e, const cpu_piece *piece)
+/* The tokens of a word that the tile has and that are not allowed. */
+static uint32_t find_excluded_bits(const cpu_edits *e, const cpu_row_tile *tile, int at)
 {
-    int begin = (piece->low + 31) & ~31, end = piece->high & ~31, first = begin - 32;
-    int64_t word = (piece->token + begin) / 32, last = (piece->token + end) / 32;
-    uint32_t all = ~0u;
+    return get_bits_between(tile->low - at, tile->high - at) & ~load_allowed_bits(e, tile, at);
+}
+
+/* Whether mask or bans exclude any token of the tile. */
+static int is_masked(const cpu_edits *e, const cpu_row_tile *tile)
+{
+    int begin = (tile->low + 31) & ~31, end = tile->high & ~31, first = begin - 32;
+    int64_t word = (tile->token + begin) / 32, last = (tile->token + end) / 32;
+    uint32_t excluded = 0;
     if (!has_mask(e))
         return 0;
     if (e->problem->request & GUMBEL_REQUEST_MASK) {
-        const int32_t *mask = gumbel_problem_mask(e->problem, piece->b);
+        const int32_t *mask = gumbel_problem_mask(e->problem, tile->b);
         for (int64_t w = word; w < last; w++)
-            all &= (uint32_t)mask[w];
+            excluded |= ~(uint32_t)mask[w];
     }
     if (e->banned) {
-        const uint32_t *banned = e->banned + piece->b * 2 * e->blocks;
+        const uint32_t *banned = e->banned + tile->b * 2 * e->blocks;
         for (int64_t w = word - e->base / 32; w < last - e->base / 32; w++)
-            all &= ~banned[w];
+            excluded |= banned[w];
     }
     if (first >= 0)
-        all &= left(e, piece, first) | ~bits_between(piece->low - first, piece->high - first);
-    if (end >= begin && end < piece->high)
-        all &= allowed(e, piece, end) | ~bits_between(0, piece->high - end);
-    return all != ~0u;
+        excluded |= find_excluded_bits(e, tile, first);
+    if (end >= begin && end < tile->high)
+        excluded |= find_excluded_bits(e, tile, end);
+    return excluded != 0;
 }
 
-/* Set the tokens of a word that the piece has, and that are not allowed, to -inf. */
-static void mask_word(const cpu_edits *e, const cpu_piece *piece, int at, float *z)
+static void mask_tokens_of_word(const cpu_edits *e, const cpu_row_tile *tile, int at, float *z)
 {
-    uint32_t drop = bits_between(piece->low - at, piece->high - at) & ~allowed(e, piece, at);
+    uint32_t drop = find_excluded_bits(e, tile, at);
     for (; drop != 0; drop &= drop - 1)
-        z[at - piece->low + __builtin_ctz(drop)] = -INFINITY;
+        z[at - tile->low + __builtin_ctz(drop)] = -INFINITY;
 }
 
-/* Set what may not be drawn to -inf: whole words by the kernel. */
-static void mask_piece(const cpu_edits *e, const cpu_kernels *kernels, const cpu_piece *piece,
-                       float *z)
+/* Sets tokens that are not allowed to -inf: whole words by the kernel. */
+static void mask_row_tile(const cpu_edits *e, const cpu_kernels *kernels, const cpu_row_tile *tile,
+                          float *z)
 {
-    uint32_t drop[CPU_TILE_MOST / 32];
-    int begin = (piece->low + 31) & ~31, end = piece->high & ~31, words = 0;
-    GUMBEL_ASSERT(piece->low >= 0 && piece->low < piece->high && piece->high <= CPU_TILE_MOST);
+    uint32_t drop[CPU_TILE_MAX / 32];
+    int begin = (tile->low + 31) & ~31, end = tile->high & ~31, words = 0;
+    GUMBEL_ASSERT(tile->low >= 0 && tile->low < tile->high && tile->high <= CPU_TILE_MAX);
     for (int at = begin; at < end; at += 32)
-        drop[words++] = ~allowed(e, piece, at);
+        drop[words++] = ~load_allowed_bits(e, tile, at);
     if (words > 0)
-        kernels->mask(z + (begin - piece->low), drop, words);
-    if (begin > piece->low)
-        mask_word(e, piece, begin - 32, z);
-    if (end >= begin && end < piece->high)
-        mask_word(e, piece, end, z);
+        kernels->mask_tokens(z + (begin - tile->low), drop, words);
+    if (begin > tile->low)
+        mask_tokens_of_word(e, tile, begin - 32, z);
+    if (end >= begin && end < tile->high)
+        mask_tokens_of_word(e, tile, end, z);
 }
 
-/* Whether the block of 64 tokens from piece->token + `at` on has any that is left. */
-static int block_is_left(const cpu_edits *e, const cpu_piece *piece, int at)
+/* Whether any of the 64 tokens from tile->token + `at` on is allowed. */
+static int allows_any_of_block(const cpu_edits *e, const cpu_row_tile *tile, int at)
 {
-    if (at >= piece->low && at + GUMBEL_BLOCK <= piece->high)
-        return (allowed(e, piece, at) | allowed(e, piece, at + 32)) != 0;
-    return left(e, piece, at) || (at + 32 < piece->high && left(e, piece, at + 32));
+    if (at >= tile->low && at + GUMBEL_BLOCK <= tile->high)
+        return (load_allowed_bits(e, tile, at) | load_allowed_bits(e, tile, at + 32)) != 0;
+    return find_allowed_bits(e, tile, at) ||
+           (at + 32 < tile->high && find_allowed_bits(e, tile, at + 32));
 }
 
-int cpu_edits_next(const cpu_edits *e, const cpu_piece *whole, cpu_piece *part)
+int cpu_find_allowed_blocks(const cpu_edits *e, const cpu_row_tile *whole, cpu_row_tile *part)
 {
-    int at = (int)(part->token - whole->token) + (int)cpu_rounded_up(part->high, GUMBEL_BLOCK);
+    int at = (int)(part->token - whole->token) + (int)cpu_round_up(part->high, GUMBEL_BLOCK);
     GUMBEL_ASSERT(part->token >= whole->token && at >= 0);
     int end = at;
     if (has_mask(e) && (at > 0 || is_masked(e, whole))) {
-        while (at < whole->high && !block_is_left(e, whole, at))
+        while (at < whole->high && !allows_any_of_block(e, whole, at))
             at += GUMBEL_BLOCK;
-        for (end = at; end < whole->high && block_is_left(e, whole, end);)
+        for (end = at; end < whole->high && allows_any_of_block(e, whole, end);)
             end += GUMBEL_BLOCK;
     } else {
         end = whole->high;
@@ -130,101 +136,96 @@ int cpu_edits_next(const cpu_edits *e, const cpu_piece *whole, cpu_piece *part)
     part->high = (end < whole->high ? end : whole->high) - at;
     GUMBEL_ASSERT(part->low < part->high && part->token % GUMBEL_BLOCK == 0);
     int skipped = at + part->low - whole->low;
-    part->from = (const char *)whole->from + skipped * cpu_element_size(whole->dtype);
+    part->from = (const char *)whole->from + skipped * cpu_get_element_size(whole->dtype);
     part->bias = whole->bias ? whole->bias + skipped : NULL;
     return 1;
 }
 
 /* --------------------------------------------------------------------------------- biases ---- */
 
-/* The row's entries of bias_order that are in the piece's blocks: [*begin, *end). */
-static void find_biases(const cpu_edits *e, const cpu_piece *piece, uint32_t *begin, uint32_t *end)
+/* Finds the row's range [*begin, *end) of bias_order for the tile's blocks. */
+static void find_biases(const cpu_edits *e, const cpu_row_tile *tile, uint32_t *begin,
+                        uint32_t *end)
 {
-    const uint32_t *ends = e->bias_ends + piece->b * e->blocks;
-    int64_t first = (piece->token - e->base) / GUMBEL_BLOCK;
-    GUMBEL_ASSERT(first >= 0 && first + (piece->high - 1) / GUMBEL_BLOCK < e->blocks);
+    const uint32_t *ends = e->bias_ends + tile->b * e->blocks;
+    int64_t first = (tile->token - e->base) / GUMBEL_BLOCK;
+    GUMBEL_ASSERT(first >= 0 && first + (tile->high - 1) / GUMBEL_BLOCK < e->blocks);
     *begin = first > 0 ? ends[first - 1] : 0;
-    *end = ends[first + (piece->high - 1) / GUMBEL_BLOCK];
+    *end = ends[first + (tile->high - 1) / GUMBEL_BLOCK];
 }
 
-static int is_sorted(const cpu_edits *e, const cpu_piece *piece)
+static int are_biases_sorted(const cpu_edits *e, const cpu_row_tile *tile)
 {
-    return e->bias_ends[piece->b * e->blocks] != CPU_BIASES_UNSORTED;
+    return e->bias_ends[tile->b * e->blocks] != CPU_BIASES_UNSORTED;
 }
 
-static int is_biased(const cpu_edits *e, const cpu_piece *piece)
+static int is_biased(const cpu_edits *e, const cpu_row_tile *tile)
 {
     uint32_t begin, end;
     if (!e->bias_ends)
         return 0;
-    if (!is_sorted(e, piece))
+    if (!are_biases_sorted(e, tile))
         return 1;
-    find_biases(e, piece, &begin, &end);
+    find_biases(e, tile, &begin, &end);
     return begin < end;
 }
 
-/* Add the bias at place i of the row's list, if it is the piece's. */
-static void add_bias(const gumbel_token_lists *bias, const cpu_piece *piece, int64_t i, float *y)
-{
-    uint64_t at = (uint64_t)(bias->ids[i] - piece->token - piece->low);
-    if (at < (uint64_t)(piece->high - piece->low))
-        y[at] += bias->values[i];
-}
-
-static void bias_piece(const cpu_edits *e, const cpu_piece *piece, float *y)
+/* Adds the biases of the row's list to y, at the indices that `order` gives, or at all of them. */
+static void add_biases(const cpu_edits *e, const cpu_row_tile *tile, float *y)
 {
     const gumbel_token_lists *bias = &e->problem->transforms.bias;
-    int64_t row = gumbel_problem_list(e->problem, piece->b), list = bias->offsets[row];
-    if (is_sorted(e, piece)) {
-        const uint32_t *order = e->bias_order + piece->b * e->blocks * CPU_BIASES;
-        uint32_t begin, end;
-        find_biases(e, piece, &begin, &end);
-        GUMBEL_ASSERT(begin <= end && end <= (uint64_t)e->blocks * CPU_BIASES);
-        for (uint32_t k = begin; k < end; k++)
-            add_bias(bias, piece, list + order[k], y);
-    } else {
-        for (int64_t i = list; i < bias->offsets[row + 1]; i++)
-            add_bias(bias, piece, i, y);
+    int64_t row = gumbel_problem_list_of_row(e->problem, tile->b), list = bias->offsets[row];
+    int sorted = are_biases_sorted(e, tile);
+    const uint32_t *order = e->bias_order + tile->b * e->blocks * CPU_BIASES;
+    uint32_t begin = 0, end = 0;
+    if (sorted)
+        find_biases(e, tile, &begin, &end);
+    GUMBEL_ASSERT(begin <= end && end <= (uint64_t)e->blocks * CPU_BIASES);
+    int64_t count = sorted ? end - begin : bias->offsets[row + 1] - list;
+    for (int64_t k = 0; k < count; k++) {
+        int64_t i = list + (sorted ? order[begin + k] : k);
+        uint64_t at = (uint64_t)(bias->ids[i] - tile->token - tile->low);
+        if (at < (uint64_t)(tile->high - tile->low))
+            y[at] += bias->values[i];
     }
 }
 
 /* ------------------------------------------------------------------------------ penalties ---- */
 
-/* Row b's place in what is counted. */
-static int64_t counted_row(const cpu_edits *e, const cpu_counted *c, int64_t b)
+/* Row b's index in the counted history. */
+static int64_t find_counted_row(const cpu_edits *e, const cpu_counted_tokens *c, int64_t b)
 {
     return c->by_row ? b : gumbel_problem_slot(e->problem, b);
 }
 
-/* The 32 tokens from piece->token + `at` on that c has in the prompt or in the output, without
- * those that the piece or the history lacks. */
-static uint32_t seen(const cpu_edits *e, const cpu_counted *c, const cpu_piece *piece, int at,
-                     uint32_t *output)
+/* The tokens that c has in the prompt or the output, of the 32 from tile->token + `at` on, without
+ * the tokens that the tile or the history lacks. *output: the tokens of the output. */
+static uint32_t load_seen_bits(const cpu_edits *e, const cpu_counted_tokens *c,
+                               const cpu_row_tile *tile, int at, uint32_t *output)
 {
     const gumbel_history *h = &c->history;
-    int64_t token = piece->token + at - c->first;
-    int64_t word = counted_row(e, c, piece->b) * c->words + (token >> 5);
-    int64_t left = h->vocab_size - token;
+    int64_t token = tile->token + at - c->first;
+    int64_t word = find_counted_row(e, c, tile->b) * c->words + (token >> 5);
+    int64_t remaining = h->vocab_size - token;
     GUMBEL_ASSERT(token >= 0 && token % 32 == 0);
-    GUMBEL_ASSERT(left <= 0 || (token >> 5) < c->words);
+    GUMBEL_ASSERT(remaining <= 0 || (token >> 5) < c->words);
     *output = 0;
-    if (left <= 0)
+    if (remaining <= 0)
         return 0;
     uint32_t bits =
-        bits_between(piece->low - at, left < piece->high - at ? left : piece->high - at);
+        get_bits_between(tile->low - at, remaining < tile->high - at ? remaining : tile->high - at);
     *output = h->output[word] & bits;
     return (h->prompt[word] & bits) | *output;
 }
 
-/* Whether c has any token of the piece's words: those outside of the piece make no difference but
- * a little work. */
-static int has_seen(const cpu_edits *e, const cpu_counted *c, const cpu_piece *piece)
+/* Whether c has any token in the words of the tile; tokens beside the tile may be among them. */
+static int has_seen(const cpu_edits *e, const cpu_counted_tokens *c, const cpu_row_tile *tile)
 {
     const gumbel_history *h = &c->history;
-    int64_t row = counted_row(e, c, piece->b) * c->words;
-    int64_t begin = (piece->token + piece->low - c->first) / 32;
+    int64_t row = find_counted_row(e, c, tile->b) * c->words;
+    int64_t begin = (tile->token + tile->low - c->first) / 32;
     GUMBEL_ASSERT(begin >= 0 && row >= 0);
-    int64_t end = gumbel_words_of(piece->token + piece->high - c->first);
+    int64_t end = gumbel_mask_words_of(tile->token + tile->high - c->first);
     uint32_t any = 0;
     end = end < c->words ? end : c->words;
     for (int64_t word = begin; word < end; word++)
@@ -232,75 +233,75 @@ static int has_seen(const cpu_edits *e, const cpu_counted *c, const cpu_piece *p
     return any != 0;
 }
 
-static int is_penalised(const cpu_edits *e, const cpu_piece *piece)
+static int is_penalised(const cpu_edits *e, const cpu_row_tile *tile)
 {
     if (e->sources == 0)
         return 0;
-    gumbel_penalties q = gumbel_problem_penalties(e->problem, piece->b);
+    gumbel_penalties q = gumbel_problem_penalties(e->problem, tile->b);
     int any = 0;
-    for (int k = 0; k < e->sources && gumbel_penalties_act(&q); k++)
-        any |= has_seen(e, &e->counted[k], piece);
+    for (int k = 0; k < e->sources && gumbel_penalties_are_active(&q); k++)
+        any |= has_seen(e, &e->counted[k], tile);
     return any;
 }
 
-/* How often the token `bit` behind piece->token + `at` is in the output. */
-static uint32_t count_of(const cpu_edits *e, const cpu_piece *piece, int at, int bit,
-                         const uint32_t outputs[2])
+/* Count of token tile->token + at + bit in the output. */
+static uint32_t count_in_output(const cpu_edits *e, const cpu_row_tile *tile, int at, int bit,
+                                const uint32_t outputs[2])
 {
     uint32_t count = 0;
     for (int k = 0; k < e->sources; k++) {
-        const cpu_counted *c = &e->counted[k];
+        const cpu_counted_tokens *c = &e->counted[k];
         if (outputs[k] >> bit & 1)
-            count += gumbel_history_count(&c->history, counted_row(e, c, piece->b),
-                                          piece->token - c->first + at + bit);
+            count += gumbel_history_count(&c->history, find_counted_row(e, c, tile->b),
+                                          tile->token - c->first + at + bit);
     }
     return count < GUMBEL_COUNT_MOST ? count : GUMBEL_COUNT_MOST;
 }
 
-static void penalise_piece(const cpu_edits *e, const cpu_piece *piece, float *y)
+static void penalise_row_tile(const cpu_edits *e, const cpu_row_tile *tile, float *y)
 {
-    gumbel_penalties q = gumbel_problem_penalties(e->problem, piece->b);
+    gumbel_penalties q = gumbel_problem_penalties(e->problem, tile->b);
     GUMBEL_ASSERT(e->sources >= 1 && e->sources <= 2);
-    for (int at = piece->low & ~31; at < piece->high; at += 32) {
+    for (int at = tile->low & ~31; at < tile->high; at += 32) {
         uint32_t outputs[2] = {0, 0}, bits = 0;
         for (int k = 0; k < e->sources; k++)
-            bits |= seen(e, &e->counted[k], piece, at, &outputs[k]);
+            bits |= load_seen_bits(e, &e->counted[k], tile, at, &outputs[k]);
         for (; bits != 0; bits &= bits - 1) {
             int bit = __builtin_ctz(bits);
-            float *to = &y[at - piece->low + bit];
-            *to = gumbel_penalise(*to, &q, count_of(e, piece, at, bit, outputs));
+            float *to = &y[at - tile->low + bit];
+            *to = gumbel_apply_penalties(*to, &q, count_in_output(e, tile, at, bit, outputs));
         }
     }
 }
 
-/* ------------------------------------------------------------------------------- a piece ---- */
+/* ---------------------------------------------------------------------------------- tiles ---- */
 
-int cpu_edits_touch(const cpu_edits *e, const cpu_piece *piece)
+int cpu_has_edits(const cpu_edits *e, const cpu_row_tile *tile)
 {
-    return e->problem && (is_masked(e, piece) || is_biased(e, piece) || is_penalised(e, piece));
+    return e->problem && (is_masked(e, tile) || is_biased(e, tile) || is_penalised(e, tile));
 }
 
-void cpu_edits_transform(const cpu_edits *e, const cpu_kernels *kernels, const cpu_piece *piece,
-                         const cpu_transform *t, float *z)
+void cpu_transform_edited_tile(const cpu_edits *e, const cpu_kernels *kernels,
+                               const cpu_row_tile *tile, const cpu_transform *t, float *z)
 {
-    int count = piece->high - piece->low;
-    GUMBEL_ASSERT(count > 0 && piece->b >= 0);
-    GUMBEL_ASSERT(!e->problem || piece->b < e->problem->batch);
-    int biased = e->problem && is_biased(e, piece);
-    int penalised = e->problem && is_penalised(e, piece);
+    int count = tile->high - tile->low;
+    GUMBEL_ASSERT(count > 0 && tile->b >= 0);
+    GUMBEL_ASSERT(!e->problem || tile->b < e->problem->batch);
+    int biased = e->problem && is_biased(e, tile);
+    int penalised = e->problem && is_penalised(e, tile);
     if (biased || penalised) {
         cpu_transform before = *t, after = cpu_identity;
         before.inverse_temperature = 1.0f;
         after.inverse_temperature = t->inverse_temperature;
-        kernels->transform(piece->from, piece->dtype, count, &before, z);
+        kernels->transform_logits(tile->from, tile->dtype, count, &before, z);
         if (biased)
-            bias_piece(e, piece, z);
+            add_biases(e, tile, z);
         if (penalised)
-            penalise_piece(e, piece, z);
-        kernels->transform(z, GUMBEL_FLOAT32, count, &after, z);
+            penalise_row_tile(e, tile, z);
+        kernels->transform_logits(z, GUMBEL_FLOAT32, count, &after, z);
     } else {
-        kernels->transform(piece->from, piece->dtype, count, t, z);
+        kernels->transform_logits(tile->from, tile->dtype, count, t, z);
     }
-    if (is_masked(e, piece))
-        mask_piece(e, kernels, piece, z);
+    if (is_masked(e, tile))
+        mask_row_tile(e, kernels, tile, z);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The edits of a call (edits.h), piece by piece: one that none touches costs a look at a few
- * words. Plain C for every instruction set, as edits are few. cpu_lists.c sorts what lists hold,
- * cpu_edits.c edits.
+ * The edits of a call (edits.h): mask, bans, biases and penalties, applied tile by tile. A tile
+ * without edits costs a read of a few words. Edits are few, so all instruction sets share plain C.
+ * cpu_lists.c sorts token lists; cpu_edits.c applies the edits.
  */
 #ifndef GUMBEL_CPU_EDITS_H
 #define GUMBEL_CPU_EDITS_H
@@ -11,54 +11,70 @@
 #include "core/workspace.h"
 #include "cpu/host/cpu_device.h"
 
-/* What the penalties count: the caller's history, or one of B rows made of lists in the workspace,
- * whose token 0 is token `first` of the vocabulary and whose counts are defined where the output's
- * bit is set. */
-typedef struct cpu_counted {
+/* Tokens that penalties count: the caller's history, or one of B rows in the workspace made from
+ * lists. Its token 0 is token `first` of the vocabulary. Counts are defined only where the bit of
+ * the output is set. */
+typedef struct cpu_counted_tokens {
     gumbel_history history;
     int64_t first; /* a multiple of 64 */
-    int64_t words; /* a row */
-    int by_row;    /* it goes by rows, not by slots */
-} cpu_counted;
+    int64_t words; /* of a row */
+    int by_row;    /* indexed by rows, not by slots */
+} cpu_counted_tokens;
 
-/* A call's edits, over the shard's blocks of 64 tokens from token `base` on. */
+/* Edits of a call, over the shard's blocks of 64 tokens from token `base` on. */
 typedef struct cpu_edits {
-    const gumbel_problem *problem; /* NULL: there are none */
+    const gumbel_problem *problem; /* NULL: no edits */
     int64_t base;
     int64_t blocks;
-    uint32_t *banned;       /* [B, 2 * blocks] or NULL */
-    uint32_t *bias_ends;    /* [B, blocks] where each block's part of bias_order ends, or NULL */
-    uint32_t *bias_order;   /* [B, CPU_BIASES * blocks] places in the row's list, by blocks, in one
-                             block as listed */
-    cpu_counted counted[2]; /* by penalties: the first `sources` */
+    uint32_t *banned;     /* [B, 2 * blocks] or NULL */
+    uint32_t *bias_ends;  /* [B, blocks] end of each block's range in bias_order, or NULL */
+    uint32_t *bias_order; /* [B, CPU_BIASES * blocks] indices into the row's list, sorted by
+                                      block, within one block in the order of the list */
+    cpu_counted_tokens counted[2]; /* of penalties: the first `sources` */
     int sources;
 } cpu_edits;
 
-/* bias_ends[0] of a row whose list is too long for bias_order: each piece reads it through. */
+/* Value of bias_ends[0] if the row's list is too long for bias_order: each tile reads the list. */
 #define CPU_BIASES_UNSORTED UINT32_MAX
 
-struct cpu_piece;
+/* One row's token list. */
+typedef struct cpu_list {
+    const int32_t *ids;
+    int64_t count;
+} cpu_list;
 
-/* Bytes that they take behind the plain workspace. */
-size_t cpu_edits_size(const gumbel_problem *problem);
+/* List b; empty if there are no lists. */
+static inline cpu_list cpu_get_list(const gumbel_token_lists *lists, int64_t b)
+{
+    if (!lists->offsets || lists->offsets[b] == lists->offsets[b + 1])
+        return (cpu_list){NULL, 0};
+    return (cpu_list){lists->ids + lists->offsets[b], lists->offsets[b + 1] - lists->offsets[b]};
+}
 
-/* Lay them out at `workspace`, and sort what the lists hold. Without transforms in the problem's
- * request: none. */
-void cpu_edits_prepare(cpu_edits *edits, cpu_device *cpu, const gumbel_problem *problem,
+struct cpu_row_tile;
+
+/* Workspace bytes of the edits, behind the plain workspace. */
+size_t cpu_count_edits_workspace(const gumbel_problem *problem);
+
+/* Divides `workspace` and sorts the lists. Sets no edits if the request has no transforms. */
+void cpu_prepare_edits(cpu_edits *edits, cpu_device *cpu, const gumbel_problem *problem,
                        void *workspace);
 
-/* Whether mask and bans leave any token of the piece. */
-int cpu_edits_leave(const cpu_edits *edits, const struct cpu_piece *piece);
+/* Whether mask and bans allow any token of the tile. */
+int cpu_allows_any_token(const cpu_edits *edits, const struct cpu_row_tile *tile);
 
-/* Move `part` to the next stretch of blocks of `whole` that mask and bans leave anything of; 0
- * where there is none. Before the first call, part->token is whole->token and part->high 0. */
-int cpu_edits_next(const cpu_edits *edits, const struct cpu_piece *whole, struct cpu_piece *part);
+/* Moves `part` to the next run of blocks of `whole` with an allowed token; returns 0 if there is
+ * none. Before the first call, part->token is whole->token and part->high is 0. */
+int cpu_find_allowed_blocks(const cpu_edits *edits, const struct cpu_row_tile *whole,
+                            struct cpu_row_tile *part);
 
-/* Whether the piece's values depend on more than `transform`. */
-int cpu_edits_touch(const cpu_edits *edits, const struct cpu_piece *piece);
+/* Whether any edit applies to the tile. */
+int cpu_has_edits(const cpu_edits *edits, const struct cpu_row_tile *tile);
 
-/* The piece's logits transformed and edited, at z[0] .. z[high - low - 1], which may be `from`. */
-void cpu_edits_transform(const cpu_edits *edits, const cpu_kernels *kernels,
-                         const struct cpu_piece *piece, const cpu_transform *transform, float *z);
+/* Writes the tile's logits, transformed and edited, to z[0] .. z[high - low - 1]; z may be
+ * `from`. */
+void cpu_transform_edited_tile(const cpu_edits *edits, const cpu_kernels *kernels,
+                               const struct cpu_row_tile *tile, const cpu_transform *transform,
+                               float *z);
 
 #endif

@@ -1,78 +1,77 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What surrounds a decode step: noise made ahead of time, and positions that move on.
+ * Noise computed ahead of a decode step, and positions advanced after it.
  */
+#include "cpu/call/cpu_calls.h"
+
 #include "cpu/host/cpu_device.h"
 #include "core/fail.h"
 #include "cpu/cpu_policy.h"
-
-#include <stdatomic.h>
 
 typedef struct noise_job {
     const cpu_kernels *kernels;
     const gumbel_problem *problem;
     float *noise; /* [B, S] rows at `stride` */
     int64_t stride;
-    int64_t pieces; /* of a draw: CPU_NOISE_PIECE tokens, from a multiple of it on */
-    int64_t items;  /* claims: pieces times B times S */
+    int64_t tiles; /* of a draw: CPU_NOISE_TILE tokens each, aligned to that size */
+    int64_t items; /* claims: tiles * B * S */
     _Atomic int64_t next;
 } noise_job;
 
-/* Noise of the tokens [first, end): whole blocks by the kernel, the ends one by one. */
-static void fill(const cpu_kernels *kernels, gumbel_stream stream, int64_t first, int64_t end,
-                 float *out)
+/* Computes the noise of tokens [first, end): whole blocks by the kernel, the rest one by one. */
+static void fill_noise_tile(const cpu_kernels *kernels, gumbel_stream stream, int64_t first,
+                            int64_t end, float *out)
 {
     int64_t low = (first + GUMBEL_BLOCK - 1) / GUMBEL_BLOCK * GUMBEL_BLOCK;
     int64_t high = end / GUMBEL_BLOCK * GUMBEL_BLOCK;
-    GUMBEL_ASSERT(first <= end && end - first <= CPU_NOISE_PIECE);
+    GUMBEL_ASSERT(first <= end && end - first <= CPU_NOISE_TILE);
     if (low >= high) {
-        gumbel_noise_fill(stream, (uint32_t)first, end - first, out);
+        gumbel_fill_noise(stream, (uint32_t)first, end - first, out);
         return;
     }
-    gumbel_noise_fill(stream, (uint32_t)first, low - first, out);
-    kernels->noise(stream, (uint32_t)low, (int)((high - low) / GUMBEL_BLOCK), out + (low - first));
-    gumbel_noise_fill(stream, (uint32_t)high, end - high, out + (high - first));
+    gumbel_fill_noise(stream, (uint32_t)first, low - first, out);
+    kernels->make_noise(stream, (uint32_t)low, (int)((high - low) / GUMBEL_BLOCK),
+                        out + (low - first));
+    gumbel_fill_noise(stream, (uint32_t)high, end - high, out + (high - first));
 }
 
-/* One thread's share: claim pieces until none is left. */
-static void make_noise(void *argument, int32_t index)
+static void fill_claimed_tiles(void *argument, int32_t thread)
 {
     noise_job *job = argument;
     const gumbel_problem *p = job->problem;
     int32_t samples = p->sampling.num_samples;
     int64_t end = p->first_token + p->vocab;
-    (void)index;
-    for (int64_t item;
-         (item = atomic_fetch_add_explicit(&job->next, 1, memory_order_relaxed)) < job->items;) {
-        int64_t draw = item / job->pieces;
-        int64_t first = (p->first_token / CPU_NOISE_PIECE + item % job->pieces) * CPU_NOISE_PIECE;
+    (void)thread;
+    for (int64_t item; cpu_claim_item(&job->next, job->items, &item);) {
+        int64_t draw = item / job->tiles;
+        int64_t first = (p->first_token / CPU_NOISE_TILE + item % job->tiles) * CPU_NOISE_TILE;
         int64_t low = first > p->first_token ? first : p->first_token;
-        int64_t high = first + CPU_NOISE_PIECE < end ? first + CPU_NOISE_PIECE : end;
+        int64_t high = first + CPU_NOISE_TILE < end ? first + CPU_NOISE_TILE : end;
         GUMBEL_ASSERT(low < high && low >= p->first_token);
         GUMBEL_ASSERT(draw < p->batch * samples);
         gumbel_stream stream = gumbel_problem_row(p, draw / samples).stream;
         stream.sample += (uint32_t)(draw % samples);
-        fill(job->kernels, stream, low, high,
-             job->noise + draw * job->stride + (low - p->first_token));
+        fill_noise_tile(job->kernels, stream, low, high,
+                        job->noise + draw * job->stride + (low - p->first_token));
     }
 }
 
-gumbel_status cpu_noise(gumbel_device *device, const gumbel_problem *p, float *noise,
-                        int64_t noise_stride, gumbel_error *error)
+gumbel_status cpu_compute_noise(gumbel_device *device, const gumbel_problem *p, float *noise,
+                                int64_t noise_stride, gumbel_error *error)
 {
     (void)error;
     cpu_device *cpu = (cpu_device *)device;
     noise_job job = {.kernels = cpu->kernels, .problem = p, .noise = noise, .stride = noise_stride};
-    int64_t tokens = p->first_token % CPU_NOISE_PIECE + p->vocab;
-    job.pieces = (tokens + CPU_NOISE_PIECE - 1) / CPU_NOISE_PIECE;
-    job.items = job.pieces * p->batch * p->sampling.num_samples;
-    GUMBEL_ASSERT(noise_stride >= p->vocab && job.pieces >= 0);
-    cpu_run_task(cpu, job.items >= CPU_PARALLEL_PIECES, make_noise, &job);
+    int64_t tokens = p->first_token % CPU_NOISE_TILE + p->vocab;
+    job.tiles = (tokens + CPU_NOISE_TILE - 1) / CPU_NOISE_TILE;
+    job.items = job.tiles * p->batch * p->sampling.num_samples;
+    GUMBEL_ASSERT(noise_stride >= p->vocab && job.tiles >= 0);
+    cpu_run_task(cpu, job.items >= CPU_PARALLEL_TILES, fill_claimed_tiles, &job);
     return GUMBEL_OK;
 }
 
-gumbel_status cpu_advance(gumbel_device *device, void *stream, const gumbel_step *step,
-                          gumbel_error *error)
+gumbel_status cpu_advance_positions(gumbel_device *device, void *stream, const gumbel_step *step,
+                                    gumbel_error *error)
 {
     (void)device;
     (void)stream;

@@ -4,196 +4,199 @@
 #include "core/fail.h"
 #include "cpu/cpu_policy.h"
 
-static int64_t first_block_start(const gumbel_problem *p)
-{
-    return p->first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
-}
-
-void cpu_stage_carve(cpu_stage *stage, gumbel_cursor *cursor, const gumbel_problem *p,
+void cpu_carve_stage(cpu_stage *stage, gumbel_cursor *cursor, const gumbel_problem *p,
                      int32_t threads, int own_values)
 {
     size_t batch = (size_t)p->batch, vocab = (size_t)p->vocab;
-    /* Where no token counts, no piece is staged: such a row has no blocks. */
-    int64_t range = p->end_token > p->first_token ? p->end_token - first_block_start(p) : 0;
-    stage->blocks = cpu_rounded_up(range, GUMBEL_BLOCK) / GUMBEL_BLOCK;
-    stage->peak_room = cpu_rounded_up(stage->blocks, GUMBEL_BLOCK);
-    size_t room = (size_t)stage->peak_room;
-    GUMBEL_ASSERT(stage->blocks >= 0 && stage->peak_room >= stage->blocks);
-    GUMBEL_ASSERT(stage->peak_room % GUMBEL_BLOCK == 0);
+    int64_t first = p->first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
+    /* If no token counts, no tile is staged, and rows have no blocks. */
+    int64_t range = p->end_token > p->first_token ? p->end_token - first : 0;
+    stage->blocks = cpu_round_up(range, GUMBEL_BLOCK) / GUMBEL_BLOCK;
+    stage->maxima_stride = cpu_round_up(stage->blocks, GUMBEL_BLOCK);
+    size_t maxima = (size_t)stage->maxima_stride;
+    GUMBEL_ASSERT(stage->blocks >= 0 && stage->maxima_stride >= stage->blocks);
     size_t summaries = p->request & GUMBEL_REQUEST_RAW ? (size_t)threads : 0;
     if (own_values) {
-        stage->values = gumbel_carve(cursor, batch, vocab, sizeof(float));
+        stage->values = gumbel_carve_array(cursor, batch, vocab, sizeof(float));
         stage->stride = p->vocab;
         stage->in_place = p->hidden_size == 0 && !(p->request & GUMBEL_REQUEST_TRANSFORMS);
     }
-    stage->ends = gumbel_carve(cursor, batch, 2 * GUMBEL_BLOCK, sizeof(float));
-    stage->peaks = gumbel_carve(cursor, batch, room, sizeof(float));
-    stage->tops = gumbel_carve(cursor, batch, room / GUMBEL_BLOCK, sizeof(float));
-    stage->raw = gumbel_carve(cursor, summaries, batch, sizeof(gumbel_summary));
+    stage->edges = gumbel_carve_array(cursor, batch, 2 * GUMBEL_BLOCK, sizeof(float));
+    stage->block_maxima = gumbel_carve_array(cursor, batch, maxima, sizeof(float));
+    stage->group_maxima = gumbel_carve_array(cursor, batch, maxima / GUMBEL_BLOCK, sizeof(float));
+    stage->raw = gumbel_carve_array(cursor, summaries, batch, sizeof(gumbel_summary));
     if (summaries == 0)
         stage->raw = NULL;
 }
 
-/* Whether row b's values are not copied, from logits alone. */
-static int stays_in_place(const cpu_job *job, int64_t b, float inverse_temperature)
-{
-    const cpu_piece piece = {.b = b, .dtype = job->problem->logits.dtype};
-    return job->stage->in_place && cpu_piece_factor(job, &piece, inverse_temperature) == 1.0f;
-}
-
-float cpu_stage_temperature(const gumbel_problem *p, int64_t b)
+/* Whether row b is truncated before the temperature; *inverse_temperature is the row's. */
+static int truncates_before_temperature(const gumbel_problem *p, int64_t b,
+                                        float *inverse_temperature)
 {
     gumbel_row row = gumbel_problem_row(p, b);
     gumbel_rules rules = gumbel_problem_rules(p, b, row.greedy);
-    return rules.before && gumbel_rules_cut(&rules) ? 1.0f : row.inverse_temperature;
+    *inverse_temperature = row.inverse_temperature;
+    return rules.before && gumbel_rules_truncate(&rules);
 }
 
-float cpu_stage_scale(const gumbel_problem *p, int64_t b)
+float cpu_find_staged_temperature(const gumbel_problem *p, int64_t b)
 {
-    gumbel_row row = gumbel_problem_row(p, b);
-    gumbel_rules rules = gumbel_problem_rules(p, b, row.greedy);
-    return rules.before && gumbel_rules_cut(&rules) ? row.inverse_temperature : 1.0f;
+    float inverse_temperature;
+    return truncates_before_temperature(p, b, &inverse_temperature) ? 1.0f : inverse_temperature;
 }
 
-/* Token first_token of row b. */
-static const float *row_start(const cpu_job *job, int64_t b)
+float cpu_find_staged_scale(const gumbel_problem *p, int64_t b)
+{
+    float inverse_temperature;
+    return truncates_before_temperature(p, b, &inverse_temperature) ? inverse_temperature : 1.0f;
+}
+
+/* Whether row b's values are read from the caller's logits, without a copy. */
+static int is_staged_in_place(const cpu_job *job, int64_t b, float inverse_temperature)
+{
+    const cpu_row_tile tile = {.b = b, .dtype = job->problem->logits.dtype};
+    return job->stage->in_place && cpu_find_plain_factor(job, &tile, inverse_temperature) == 1.0f;
+}
+
+/* The value of token first_token of row b. */
+static const float *get_staged_row(const cpu_job *job, int64_t b)
 {
     const gumbel_problem *p = job->problem;
-    if (stays_in_place(job, b, cpu_stage_temperature(p, b)))
+    if (is_staged_in_place(job, b, cpu_find_staged_temperature(p, b)))
         return (const float *)p->logits.data + b * p->logits.stride;
     return job->stage->values + b * job->stage->stride;
 }
 
-/* Add the mass of the logits as they are, and leave those at z + low. */
-static void weigh_raw(const cpu_job *job, const cpu_slot *slot, cpu_piece *piece, float *z)
+/* Adds the mass of the raw logits. The tile then reads these from z + low. */
+static void add_raw_mass(const cpu_job *job, const cpu_scratch *scratch, cpu_row_tile *tile,
+                         float *z)
 {
     const gumbel_problem *p = job->problem;
-    gumbel_row row = gumbel_problem_row(p, piece->b);
+    gumbel_row row = gumbel_problem_row(p, tile->b);
     cpu_transform identity = cpu_identity;
-    GUMBEL_ASSERT(job->stage->raw && slot->index < job->device->threads);
-    identity.bias = piece->bias;
-    job->device->kernels->transform(piece->from, piece->dtype, piece->high - piece->low, &identity,
-                                    z + piece->low);
-    piece->from = z + piece->low;
-    piece->dtype = GUMBEL_FLOAT32;
-    piece->bias = NULL;
+    GUMBEL_ASSERT(job->stage->raw && scratch->thread < job->device->threads);
+    identity.bias = tile->bias;
+    job->device->kernels->transform_logits(tile->from, tile->dtype, tile->high - tile->low,
+                                           &identity, z + tile->low);
+    tile->from = z + tile->low;
+    tile->dtype = GUMBEL_FLOAT32;
+    tile->bias = NULL;
     row.greedy = 0;
     cpu_draw mass = {.row = &row,
                      .with_mass = 1,
-                     .token = (uint32_t)piece->token,
-                     .blocks = cpu_pad_piece(piece, z),
+                     .token = (uint32_t)tile->token,
+                     .blocks = cpu_pad_row_tile(tile, z),
                      .factor = 1.0f,
-                     .summaries = job->stage->raw + slot->index * p->batch + piece->b};
-    job->device->kernels->draw(z, &mass);
+                     .summaries = job->stage->raw + scratch->thread * p->batch + tile->b};
+    job->device->kernels->draw_tokens(z, &mass);
 }
 
-/* Copy the tokens low .. high of a block that starts at v to `end`, padded, and survey it. */
-static uint32_t stage_end(const cpu_job *job, const float *v, int low, int high, float *end,
-                          float *peak)
+/* Copies tokens low .. high of a block, which start at v, to `edge`, padded, and finds their
+ * maximum. */
+static uint32_t stage_edge_block(const cpu_job *job, const float *v, int low, int high, float *edge,
+                                 float *block_max)
 {
     GUMBEL_ASSERT(low >= 0 && low < high && low < GUMBEL_BLOCK);
     for (int i = 0; i < GUMBEL_BLOCK; i++)
-        end[i] = i >= low && i < high ? v[i - low] : -INFINITY;
-    return job->device->kernels->survey(end, 1, peak);
+        edge[i] = i >= low && i < high ? v[i - low] : -INFINITY;
+    return job->device->kernels->find_maxima(edge, 1, block_max);
 }
 
-/* The peaks of a piece whose first token that counts is v[0]; its flags. */
-static uint32_t survey_piece(const cpu_job *job, const cpu_piece *piece, const float *v)
+/* Finds the block maxima of a tile whose first counted token is v[0]; returns its flags. */
+static uint32_t stage_block_maxima(const cpu_job *job, const cpu_row_tile *tile, const float *v)
 {
     const cpu_stage *stage = job->stage;
-    float own_ends[2 * GUMBEL_BLOCK], own_peaks[CPU_TILE_MOST / GUMBEL_BLOCK];
-    float *ends = own_ends, *peaks = own_peaks;
-    int low = piece->low, high = piece->high, first = low > 0, last = high / GUMBEL_BLOCK;
+    float own_edges[2 * GUMBEL_BLOCK], own_maxima[CPU_TILE_MAX / GUMBEL_BLOCK];
+    float *edges = own_edges, *maxima = own_maxima;
+    int low = tile->low, high = tile->high, first = low > 0, last = high / GUMBEL_BLOCK;
     uint32_t flags = 0;
-    if (stage->peaks) {
-        ends = stage->ends + piece->b * 2 * GUMBEL_BLOCK;
-        peaks = stage->peaks + piece->b * stage->peak_room +
-                (piece->token - job->first_tile) / GUMBEL_BLOCK;
-        GUMBEL_ASSERT(piece->token >= job->first_tile);
-        GUMBEL_ASSERT((piece->token - job->first_tile) / GUMBEL_BLOCK + (high - 1) / GUMBEL_BLOCK <
-                      stage->blocks);
+    if (stage->block_maxima) {
+        int64_t block = (tile->token - job->first_tile) / GUMBEL_BLOCK;
+        edges = stage->edges + tile->b * 2 * GUMBEL_BLOCK;
+        maxima = stage->block_maxima + tile->b * stage->maxima_stride + block;
+        GUMBEL_ASSERT(tile->token >= job->first_tile);
+        GUMBEL_ASSERT(block + (high - 1) / GUMBEL_BLOCK < stage->blocks);
     }
     if (first)
-        flags |= stage_end(job, v, low, high, ends, peaks);
+        flags |= stage_edge_block(job, v, low, high, edges, maxima);
     if (last > first)
-        flags |= job->device->kernels->survey(v + first * GUMBEL_BLOCK - low, last - first,
-                                              peaks + first);
+        flags |= job->device->kernels->find_maxima(v + first * GUMBEL_BLOCK - low, last - first,
+                                                   maxima + first);
     if (last >= first && high > last * GUMBEL_BLOCK)
-        flags |= stage_end(job, v + last * GUMBEL_BLOCK - low, 0, high - last * GUMBEL_BLOCK,
-                           ends + GUMBEL_BLOCK, peaks + last);
+        flags |= stage_edge_block(job, v + last * GUMBEL_BLOCK - low, 0, high - last * GUMBEL_BLOCK,
+                                  edges + GUMBEL_BLOCK, maxima + last);
     return flags;
 }
 
-void cpu_stage_piece(const cpu_job *job, const cpu_slot *slot, const cpu_piece *piece, float *z)
+void cpu_stage_row_tile(const cpu_job *job, const cpu_scratch *scratch, const cpu_row_tile *tile,
+                        float *z)
 {
     const gumbel_problem *p = job->problem;
     const cpu_stage *stage = job->stage;
-    float inverse_temperature = cpu_stage_temperature(p, piece->b);
-    cpu_piece left = *piece;
-    const float *v = piece->from;
-    GUMBEL_ASSERT(piece->low < piece->high && piece->b < p->batch);
+    float inverse_temperature = cpu_find_staged_temperature(p, tile->b);
+    cpu_row_tile source = *tile;
+    const float *v = tile->from;
+    GUMBEL_ASSERT(tile->low < tile->high && tile->b < p->batch);
     GUMBEL_ASSERT(stage->values || stage->in_place);
     if (stage->raw)
-        weigh_raw(job, slot, &left, z);
-    if (!stays_in_place(job, piece->b, inverse_temperature)) {
+        add_raw_mass(job, scratch, &source, z);
+    if (!is_staged_in_place(job, tile->b, inverse_temperature)) {
         float *to =
-            stage->values + piece->b * stage->stride + (piece->token + piece->low - p->first_token);
-        cpu_transform_piece(job, &left, inverse_temperature, to);
+            stage->values + tile->b * stage->stride + (tile->token + tile->low - p->first_token);
+        cpu_transform_row_tile(job, &source, inverse_temperature, to);
         v = to;
     }
-    slot->summaries[piece->b * p->sampling.num_samples].flags |= survey_piece(job, piece, v);
+    scratch->summaries[tile->b * p->sampling.num_samples].flags |= stage_block_maxima(job, tile, v);
 }
 
-/* Whether the shard's ends cut the first and the last block of a row. */
-static int first_is_cut(const cpu_job *job)
+static int is_first_block_partial(const cpu_job *job)
 {
     return job->stage->blocks > 0 && job->problem->first_token > job->first_tile;
 }
 
-static int last_is_cut(const cpu_job *job)
+/* Whether the last block is partial, and not also the first one. */
+static int is_last_block_partial(const cpu_job *job)
 {
-    int own = job->stage->blocks > first_is_cut(job);
-    return own && job->problem->end_token % GUMBEL_BLOCK != 0;
+    int separate = job->stage->blocks > is_first_block_partial(job);
+    return separate && job->problem->end_token % GUMBEL_BLOCK != 0;
 }
 
-const float *cpu_stage_block(const cpu_job *job, int64_t b, int64_t block)
+const float *cpu_get_staged_block(const cpu_job *job, int64_t b, int64_t block)
 {
     const cpu_stage *stage = job->stage;
-    const float *ends = stage->ends + b * 2 * GUMBEL_BLOCK;
+    const float *edges = stage->edges + b * 2 * GUMBEL_BLOCK;
     GUMBEL_ASSERT(b >= 0 && b < job->problem->batch);
     GUMBEL_ASSERT(block >= 0 && block < stage->blocks);
-    if (block == 0 && first_is_cut(job))
-        return ends;
-    if (block == stage->blocks - 1 && last_is_cut(job))
-        return ends + GUMBEL_BLOCK;
-    return row_start(job, b) +
+    if (block == 0 && is_first_block_partial(job))
+        return edges;
+    if (block == stage->blocks - 1 && is_last_block_partial(job))
+        return edges + GUMBEL_BLOCK;
+    return get_staged_row(job, b) +
            (block * GUMBEL_BLOCK - (job->problem->first_token - job->first_tile));
 }
 
-cpu_values cpu_stage_values(const cpu_job *job, int64_t b)
+cpu_values cpu_get_staged_values(const cpu_job *job, int64_t b)
 {
     const cpu_stage *stage = job->stage;
-    float *peaks = stage->peaks + b * stage->peak_room;
-    float *tops = stage->tops + b * (stage->peak_room / GUMBEL_BLOCK);
-    int64_t first = first_is_cut(job), last = stage->blocks - last_is_cut(job);
+    int64_t groups = stage->maxima_stride / GUMBEL_BLOCK;
+    float *maxima = stage->block_maxima + b * stage->maxima_stride;
+    float *group_maxima = stage->group_maxima + b * groups;
+    int64_t first = is_first_block_partial(job), last = stage->blocks - is_last_block_partial(job);
     GUMBEL_ASSERT(first <= last);
-    GUMBEL_ASSERT(stage->peaks && stage->tops);
+    GUMBEL_ASSERT(stage->block_maxima && stage->group_maxima);
     cpu_values values = {.blocks = stage->blocks, .largest = -INFINITY, .scale = 1.0f};
-    for (int64_t k = stage->blocks; k < stage->peak_room; k++)
-        peaks[k] = -INFINITY;
-    values.peaks = (cpu_stretch){peaks, tops, stage->peak_room / GUMBEL_BLOCK, 1};
-    job->device->kernels->survey(peaks, values.peaks.blocks, tops);
-    for (int64_t k = 0; k < values.peaks.blocks; k++)
-        values.largest = tops[k] > values.largest ? tops[k] : values.largest;
-    if (first > 0)
-        values.stretch[values.stretches++] = (cpu_stretch){cpu_stage_block(job, b, 0), peaks, 1, 1};
-    if (last > first)
-        values.stretch[values.stretches++] =
-            (cpu_stretch){cpu_stage_block(job, b, first), peaks + first, last - first, 1};
-    if (last < stage->blocks)
-        values.stretch[values.stretches++] =
-            (cpu_stretch){cpu_stage_block(job, b, last), peaks + last, 1, 1};
-    GUMBEL_ASSERT(values.stretches <= 3);
-    GUMBEL_ASSERT(stage->blocks == 0 || values.stretches > 0);
+    for (int64_t k = stage->blocks; k < stage->maxima_stride; k++)
+        maxima[k] = -INFINITY;
+    values.block_maxima = (cpu_span){maxima, group_maxima, groups, 1};
+    job->device->kernels->find_maxima(maxima, groups, group_maxima);
+    for (int64_t k = 0; k < groups; k++)
+        values.largest = group_maxima[k] > values.largest ? group_maxima[k] : values.largest;
+    const int64_t starts[] = {0, first, last, stage->blocks};
+    for (int i = 0; i < 3; i++)
+        if (starts[i + 1] > starts[i])
+            values.span[values.spans++] =
+                (cpu_span){cpu_get_staged_block(job, b, starts[i]), maxima + starts[i],
+                           starts[i + 1] - starts[i], 1};
+    GUMBEL_ASSERT(stage->blocks == 0 || values.spans > 0);
     return values;
 }

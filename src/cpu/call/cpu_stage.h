@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows left whole. A request that needs all of a row before it can draw has its tiles not drawn but
- * staged: values and each block's largest one, from which any later pass finds what it looks for
- * without going through the row.
+ * Whole rows in memory, for requests that must read all of a row before it is drawn: the values,
+ * and the maximum of each block, by which later passes skip blocks.
  */
 #ifndef GUMBEL_CPU_STAGE_H
 #define GUMBEL_CPU_STAGE_H
@@ -12,34 +11,35 @@
 typedef struct cpu_stage {
     float *values; /* [B] rows at `stride`: token first_token + i is element i */
     int64_t stride;
-    int in_place;   /* rows whose values are their logits, bit for bit, are not copied */
-    float *ends;    /* [B, 2, 64] the first and last block, padded, where the shard cuts them */
-    float *peaks;   /* [B, peak_room] the largest value of each block, then -inf; or NULL, and then
-                       only flags are looked for */
-    float *tops;    /* [B, peak_room / 64] the largest of 64 peaks */
-    int64_t blocks; /* of a row, from its first tile on */
-    int64_t peak_room;
-    gumbel_summary *raw; /* [threads, B] mass of the logits as they are; NULL where not asked for */
+    int in_place;        /* rows whose values are their logits, bit for bit, are not copied */
+    float *edges;        /* [B, 2, 64] padded copies of a partial first and last block */
+    float *block_maxima; /* [B, maxima_stride] maximum of each block, then -inf; NULL: only flags
+                            are found */
+    float *group_maxima; /* [B, maxima_stride / 64] maximum of 64 blocks */
+    int64_t blocks;      /* of a row, from its first tile on */
+    int64_t maxima_stride;
+    gumbel_summary *raw; /* [threads, B] masses of the raw logits; NULL if not requested */
 } cpu_stage;
 
-/* Lay out a stage; rows of values are carved where `own_values` is set. */
-void cpu_stage_carve(cpu_stage *stage, gumbel_cursor *cursor, const gumbel_problem *problem,
+/* Divides memory for a stage; rows of values only if `own_values`. */
+void cpu_carve_stage(cpu_stage *stage, gumbel_cursor *cursor, const gumbel_problem *problem,
                      int32_t threads, int own_values);
 
-/* Stage one piece of a tile; `z` is room for it, and may hold its logits at z + low. Flags and raw
- * mass go to the slot's own. */
-void cpu_stage_piece(const cpu_job *job, const cpu_slot *slot, const cpu_piece *piece, float *z);
+/* Stores one row of a tile. `z` is room for it, and may hold its logits at z + low. Flags and raw
+ * masses go to the thread's own. */
+void cpu_stage_row_tile(const cpu_job *job, const cpu_scratch *scratch, const cpu_row_tile *tile,
+                        float *z);
 
-/* 1/T as the values of row b have seen it: 1 where it is cut before the temperature. */
-float cpu_stage_temperature(const gumbel_problem *problem, int64_t b);
+/* The 1/T that the stored values of row b include: 1 if truncation precedes the temperature. */
+float cpu_find_staged_temperature(const gumbel_problem *problem, int64_t b);
 
-/* What values are to be multiplied by to be z: 1 but where row b is cut before the temperature. */
-float cpu_stage_scale(const gumbel_problem *problem, int64_t b);
+/* The factor from stored values to z: 1/T if truncation precedes the temperature, else 1. */
+float cpu_find_staged_scale(const gumbel_problem *problem, int64_t b);
 
 /* The block of row b that starts at global id first_tile + 64 * block. */
-const float *cpu_stage_block(const cpu_job *job, int64_t b, int64_t block);
+const float *cpu_get_staged_block(const cpu_job *job, int64_t b, int64_t block);
 
-/* All of row b, with the peaks' own largest values made. */
-cpu_values cpu_stage_values(const cpu_job *job, int64_t b);
+/* All values of row b. Computes the row's group maxima. */
+cpu_values cpu_get_staged_values(const cpu_job *job, int64_t b);
 
 #endif

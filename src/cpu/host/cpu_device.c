@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static void close_device(gumbel_device *device)
+void cpu_close_device(gumbel_device *device)
 {
     cpu_device *cpu = (cpu_device *)device;
     if (cpu->pool)
@@ -19,7 +19,7 @@ static void close_device(gumbel_device *device)
     free(cpu);
 }
 
-static void describe(const gumbel_device *device, gumbel_device_info *info)
+void cpu_describe_device(const gumbel_device *device, gumbel_device_info *info)
 {
     const cpu_device *cpu = (const cpu_device *)device;
     info->isa = cpu->kernels->isa;
@@ -29,32 +29,9 @@ static void describe(const gumbel_device *device, gumbel_device_info *info)
     cpu_describe_processor(info->description, sizeof info->description);
 }
 
-static const gumbel_backend backend = {
-    .serves = GUMBEL_REQUEST_END - 1,
-    .close = close_device,
-    .describe = describe,
-    .host_memory = 1,
-    .most = cpu_most,
-    .call_size = cpu_call_size,
-    .explain = cpu_explain,
-    .partial = cpu_partial,
-    .sample = cpu_sample,
-    .process = cpu_process,
-    .store = cpu_store,
-    .softmax = cpu_softmax,
-    .history_start = cpu_history_start,
-    .history_update = cpu_history_update,
-    .noise = cpu_noise,
-    .advance = cpu_advance,
-    .screen_layout = GUMBEL_SCREEN_LAYOUT_CPU,
-    .screen_prepare = cpu_screen_prepare,
-    .screen_verify = cpu_screen_verify,
-    .multiply = cpu_multiply,
-};
-
 int32_t cpu_run_task(cpu_device *cpu, int worth_threads, gumbel_task task, void *argument)
 {
-    GUMBEL_ASSERT(cpu->threads >= 1 && cpu->threads <= CPU_THREADS_MOST);
+    GUMBEL_ASSERT(cpu->threads >= 1 && cpu->threads <= CPU_THREADS_MAX);
     GUMBEL_ASSERT(cpu->threads == 1 || cpu->pool || cpu->parallel_for);
     if (cpu->threads > 1 && worth_threads) {
         if (cpu->parallel_for) {
@@ -68,17 +45,17 @@ int32_t cpu_run_task(cpu_device *cpu, int worth_threads, gumbel_task task, void 
     return 1;
 }
 
-/* CPUs that this process may use. */
-static int32_t usable_cpus(void)
+/* The number of CPUs that this process may use. */
+static int32_t count_usable_cpus(void)
 {
     cpu_set_t set;
     int count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set)
                                                             : (int)sysconf(_SC_NPROCESSORS_ONLN);
-    return count < 1 ? 1 : count > CPU_THREADS_MOST ? CPU_THREADS_MOST : count;
+    return count < 1 ? 1 : count > CPU_THREADS_MAX ? CPU_THREADS_MAX : count;
 }
 
-/* The ISA that GUMBEL_ISA names; AUTO where it is unset or empty. */
-static gumbel_status isa_of_environment(gumbel_isa *isa, gumbel_error *error)
+/* Reads the ISA that GUMBEL_ISA names; AUTO if it is unset or empty. */
+static gumbel_status read_isa_variable(gumbel_isa *isa, gumbel_error *error)
 {
     const char *name = getenv("GUMBEL_ISA");
     *isa = GUMBEL_ISA_AUTO;
@@ -98,8 +75,8 @@ static gumbel_status choose_kernels(gumbel_isa isa, const cpu_kernels **kernels,
 {
     const char *field = isa == GUMBEL_ISA_AUTO ? "GUMBEL_ISA" : "options.isa";
     if (isa == GUMBEL_ISA_AUTO)
-        GUMBEL_FORWARD(isa_of_environment(&isa, error));
-    *kernels = isa == GUMBEL_ISA_AUTO ? cpu_kernels_best() : cpu_kernels_of(isa);
+        GUMBEL_FORWARD(read_isa_variable(&isa, error));
+    *kernels = isa == GUMBEL_ISA_AUTO ? cpu_find_fastest_kernels() : cpu_find_kernels(isa);
     if (!*kernels)
         return gumbel_fail(
             error, GUMBEL_ERROR_UNSUPPORTED, field,
@@ -110,20 +87,19 @@ static gumbel_status choose_kernels(gumbel_isa isa, const cpu_kernels **kernels,
 
 static gumbel_status check_options(const gumbel_device_options *o, gumbel_error *error)
 {
-    GUMBEL_REFUSE_IF(o->rungs && *o->rungs, error, "options.rungs",
-                     "only CUDA has rungs to choose from");
+    GUMBEL_REFUSE_IF(o->rungs && *o->rungs, error, "options.rungs", "only CUDA devices have rungs");
     GUMBEL_REFUSE_IF((int)o->isa < 0 || o->isa > GUMBEL_ISA_NEON, error, "options.isa",
-                     "isa is %d, which no gumbel_isa has", (int)o->isa);
-    GUMBEL_REFUSE_IF(o->threads < 0 || o->threads > CPU_THREADS_MOST, error, "options.threads",
-                     "threads is %d; it must be in 0..%d", (int)o->threads, CPU_THREADS_MOST);
-    GUMBEL_REFUSE_IF(o->tile < 0 || o->tile > CPU_TILE_MOST || o->tile % GUMBEL_BLOCK != 0, error,
+                     "isa is %d, which is not a gumbel_isa", (int)o->isa);
+    GUMBEL_REFUSE_IF(o->threads < 0 || o->threads > CPU_THREADS_MAX, error, "options.threads",
+                     "threads is %d; it must be in 0..%d", (int)o->threads, CPU_THREADS_MAX);
+    GUMBEL_REFUSE_IF(o->tile < 0 || o->tile > CPU_TILE_MAX || o->tile % GUMBEL_BLOCK != 0, error,
                      "options.tile", "tile is %d; it must be a multiple of %d up to %d",
-                     (int)o->tile, GUMBEL_BLOCK, CPU_TILE_MOST);
+                     (int)o->tile, GUMBEL_BLOCK, CPU_TILE_MAX);
     return GUMBEL_OK;
 }
 
-gumbel_status cpu_open(const gumbel_device_options *options, gumbel_device **device,
-                       gumbel_error *error)
+gumbel_status cpu_open_device(const gumbel_device_options *options, const gumbel_backend *backend,
+                              gumbel_device **device, gumbel_error *error)
 {
     const cpu_kernels *kernels;
     GUMBEL_FORWARD(check_options(options, error));
@@ -131,19 +107,19 @@ gumbel_status cpu_open(const gumbel_device_options *options, gumbel_device **dev
     cpu_device *cpu = calloc(1, sizeof *cpu);
     if (!cpu)
         return gumbel_fail(error, GUMBEL_ERROR_MEMORY, "device", "out of memory");
-    cpu->base.backend = &backend;
+    cpu->base.backend = backend;
     cpu->kernels = kernels;
-    cpu->screen = cpu_screen_sums_of(kernels->isa);
-    cpu->threads = options->threads ? options->threads : usable_cpus();
+    cpu->screen = cpu_find_screen_kernel(kernels->isa);
+    cpu->threads = options->threads ? options->threads : count_usable_cpus();
     cpu->fused_tile = options->tile ? options->tile : CPU_FUSED_TILE;
     cpu->logits_tile = options->tile ? options->tile : CPU_LOGITS_TILE;
     cpu->parallel_for = options->parallel_for;
     cpu->parallel_context = options->parallel_context;
-    GUMBEL_ASSERT(cpu->kernels->panel >= 1 && cpu->kernels->panel <= CPU_PANEL_MOST);
+    GUMBEL_ASSERT(cpu->kernels->panel_rows >= 1 && cpu->kernels->panel_rows <= CPU_PANEL_ROWS_MAX);
     GUMBEL_ASSERT(cpu->fused_tile % GUMBEL_BLOCK == 0 && cpu->logits_tile % GUMBEL_BLOCK == 0);
-    GUMBEL_ASSERT(cpu->fused_tile <= CPU_TILE_MOST && cpu->logits_tile <= CPU_TILE_MOST);
+    GUMBEL_ASSERT(cpu->fused_tile <= CPU_TILE_MAX && cpu->logits_tile <= CPU_TILE_MAX);
     if (cpu->threads > 1 && !cpu->parallel_for) {
-        cpu->pool = cpu_pool_open(cpu->threads, usable_cpus());
+        cpu->pool = cpu_pool_open(cpu->threads, count_usable_cpus());
         if (!cpu->pool) {
             int32_t threads = cpu->threads;
             free(cpu);

@@ -9,9 +9,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* The compiler's run-time tests read CPUID and, for the registers, what the operating system
- * saves. */
-static int runs(gumbel_isa isa)
+/* The compiler's run-time tests read CPUID and whether the operating system saves the registers. */
+static int supports_isa(gumbel_isa isa)
 {
     __builtin_cpu_init();
     int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
@@ -33,13 +32,13 @@ static const cpu_kernels *const fast_kernels[] = {&cpu_avx512_kernels, &cpu_avx2
 #include <asm/hwcap.h>
 
 /* Advanced SIMD is part of the architecture. */
-static int runs(gumbel_isa isa) { return isa == GUMBEL_ISA_NEON; }
+static int supports_isa(gumbel_isa isa) { return isa == GUMBEL_ISA_NEON; }
 
 static const cpu_kernels *const fast_kernels[] = {&cpu_neon_kernels, NULL};
 
 #else
 
-static int runs(gumbel_isa isa)
+static int supports_isa(gumbel_isa isa)
 {
     (void)isa;
     return 0;
@@ -49,28 +48,28 @@ static const cpu_kernels *const fast_kernels[] = {NULL};
 
 #endif
 
-const cpu_kernels *cpu_kernels_of(gumbel_isa isa)
+const cpu_kernels *cpu_find_kernels(gumbel_isa isa)
 {
     if (isa == GUMBEL_ISA_REFERENCE)
         return &cpu_reference_kernels;
     for (const cpu_kernels *const *k = fast_kernels; *k; k++)
-        if ((*k)->isa == isa && runs(isa))
+        if ((*k)->isa == isa && supports_isa(isa))
             return *k;
     return NULL;
 }
 
-const cpu_kernels *cpu_kernels_best(void)
+const cpu_kernels *cpu_find_fastest_kernels(void)
 {
     for (const cpu_kernels *const *k = fast_kernels; *k; k++)
-        if (runs((*k)->isa))
+        if (supports_isa((*k)->isa))
             return *k;
     return &cpu_reference_kernels;
 }
 
 #if defined(__x86_64__)
 
-/* Whether the processor has AMX for bytes, and Linux lets this process use its tiles. */
-static int allows_tiles(void)
+/* Whether the processor has AMX for bytes, and Linux permits this process to use it. */
+static int supports_amx(void)
 {
     enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
     const unsigned amx = 1u << 24 | 1u << 25;
@@ -79,9 +78,9 @@ static int allows_tiles(void)
            syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
 }
 
-const cpu_screen_sums *cpu_screen_sums_of(gumbel_isa isa)
+const cpu_screen_kernel *cpu_find_screen_kernel(gumbel_isa isa)
 {
-    if (isa == GUMBEL_ISA_AVX512 && allows_tiles())
+    if (isa == GUMBEL_ISA_AVX512 && supports_amx())
         return &cpu_screen_amx;
     if (isa == GUMBEL_ISA_AVX512 && __builtin_cpu_supports("avx512vnni"))
         return &cpu_screen_vnni;
@@ -90,7 +89,7 @@ const cpu_screen_sums *cpu_screen_sums_of(gumbel_isa isa)
 
 #elif defined(__aarch64__)
 
-const cpu_screen_sums *cpu_screen_sums_of(gumbel_isa isa)
+const cpu_screen_kernel *cpu_find_screen_kernel(gumbel_isa isa)
 {
     int dot = (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
     return isa == GUMBEL_ISA_NEON && dot ? &cpu_screen_dot : &cpu_screen_plain;
@@ -98,7 +97,7 @@ const cpu_screen_sums *cpu_screen_sums_of(gumbel_isa isa)
 
 #else
 
-const cpu_screen_sums *cpu_screen_sums_of(gumbel_isa isa)
+const cpu_screen_kernel *cpu_find_screen_kernel(gumbel_isa isa)
 {
     (void)isa;
     return &cpu_screen_plain;
@@ -124,4 +123,4 @@ void cpu_describe_processor(char *text, size_t size)
 #endif
 }
 
-int gumbel_isa_available(gumbel_isa isa) { return cpu_kernels_of(isa) != NULL; }
+int gumbel_isa_available(gumbel_isa isa) { return cpu_find_kernels(isa) != NULL; }

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which kernels this processor can run.
+ * The kernels that this processor can run.
  */
 #ifndef GUMBEL_CPU_DISPATCH_H
 #define GUMBEL_CPU_DISPATCH_H
 
 #include "cpu/cpu_kernels.h"
-#include "cpu/cpu_screen_sums.h"
+#include "cpu/cpu_screen_kernel.h"
 
-/* The kernels of `isa`; NULL for AUTO, and where this build, processor or system lacks it. */
-const cpu_kernels *cpu_kernels_of(gumbel_isa isa);
+/* The kernels of `isa`; NULL for AUTO, or if this build, processor or system lacks them. */
+const cpu_kernels *cpu_find_kernels(gumbel_isa isa);
 
-/* The fastest that is available. */
-const cpu_kernels *cpu_kernels_best(void);
+/* The fastest available kernels. */
+const cpu_kernels *cpu_find_fastest_kernels(void);
 
-/* The processor's name for itself into text[size]; "" where unknown. */
+/* Writes the brand name of the processor to text[size]; "" if unknown. */
 void cpu_describe_processor(char *text, size_t size);
 
-/* The integer product of screens that goes with an instruction set that runs here. */
-const cpu_screen_sums *cpu_screen_sums_of(gumbel_isa isa);
+/* The integer product of screens for an available instruction set. */
+const cpu_screen_kernel *cpu_find_screen_kernel(gumbel_isa isa);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cpu/isa/lanes_avx2.h"
 
-/* 16 registers of 8 lanes: 6 accumulators of 16 lanes, and 4 for weights and operands. */
+/* 16 registers of 8 lanes: 6 accumulators of 16 lanes, and 4 registers for weights and operands. */
 #define PRODUCT_ROWS(batch) ((batch) == 1 ? 4 : (batch) == 2 ? 3 : (batch) == 3 ? 2 : 1)
 
 #define PRODUCT_PANEL 3
@@ -11,21 +11,4 @@
 #include "cpu/lanes/screen_lanes.h"
 #include "cpu/lanes/truncate_lanes.h"
 
-const cpu_kernels cpu_avx2_kernels = {
-    .isa = GUMBEL_ISA_AVX2,
-    .panel = PRODUCT_PANEL,
-    .product = product,
-    .transform = transform,
-    .mask = mask,
-    .draw = draw,
-    .noise = noise,
-    .survey = survey,
-    .weigh = weigh,
-    .tally = tally,
-    .keep = keep,
-    .count_above = count_above,
-    .exponentiate = exponentiate,
-    .multiply = multiply,
-    .screen_rows = screen_rows,
-    .screen_ends = screen_ends,
-};
+const cpu_kernels cpu_avx2_kernels = CPU_KERNELS(GUMBEL_ISA_AVX2, PRODUCT_PANEL);

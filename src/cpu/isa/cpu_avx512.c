@@ -11,21 +11,4 @@
 #include "cpu/lanes/screen_lanes.h"
 #include "cpu/lanes/truncate_lanes.h"
 
-const cpu_kernels cpu_avx512_kernels = {
-    .isa = GUMBEL_ISA_AVX512,
-    .panel = PRODUCT_PANEL,
-    .product = product,
-    .transform = transform,
-    .mask = mask,
-    .draw = draw,
-    .noise = noise,
-    .survey = survey,
-    .weigh = weigh,
-    .tally = tally,
-    .keep = keep,
-    .count_above = count_above,
-    .exponentiate = exponentiate,
-    .multiply = multiply,
-    .screen_rows = screen_rows,
-    .screen_ends = screen_ends,
-};
+const cpu_kernels cpu_avx512_kernels = CPU_KERNELS(GUMBEL_ISA_AVX512, PRODUCT_PANEL);

@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   a screen's sums by vpmaddubsw (AVX2). It adds two products in 16 bits, which planes of 7
- *        bits keep exact: 2 * 255 * 64 < 2^15. Lanes are tokens, as in cpu_screen_vnni.c.
- * COST   three instructions a half line and plane.
+ * WHAT   Sums of a screen by vpmaddubsw (AVX2), which adds two products in 16 bits. Planes of 7
+ *        bits keep it exact: 2 * 255 * 64 < 2^15. Lanes are tokens, as in cpu_screen_vnni.c.
+ * COST   Three instructions for each half line and plane.
  */
-#include "cpu/cpu_screen_sums.h"
+#include "cpu/cpu_screen_kernel.h"
 #include "cpu/lanes/cpu_unroll.h"
 
 #include <immintrin.h>
 
-/* How far ahead each stream is fetched, into the second-level cache. */
+/* Prefetch distance of each stream, in bytes, into the second-level cache. */
 #define AHEAD 512
 
-/* `rows`, at most 4, and `halves` of 8 tokens at a time are constants of each instance. */
-static inline __attribute__((always_inline)) void sums_of(const cpu_screen_product *p, int rows,
-                                                          int halves)
+/* `rows`, at most 4, and `halves`, groups of 8 tokens at a time, are constants of each instance. */
+INLINED void sum_panel(const cpu_screen_product *p, int rows, int halves)
 {
     const __m256i ones = _mm256_set1_epi16(1);
     for (int first = 0; first < 8; first += halves) {
@@ -64,22 +63,19 @@ static inline __attribute__((always_inline)) void sums_of(const cpu_screen_produ
     }
 }
 
-#define SUMS(rows, halves)                                                                         \
-    static __attribute__((noinline)) void sums_##rows(const cpu_screen_product *p)                 \
-    {                                                                                              \
-        sums_of(p, rows, halves);                                                                  \
-    }
-SUMS(1, 4)
-SUMS(2, 2)
-SUMS(3, 2)
-SUMS(4, 1)
+#define DEFINE_SUM(rows, halves)                                                                   \
+    NOT_INLINED void sum_rows_##rows(const cpu_screen_product *p) { sum_panel(p, rows, halves); }
+DEFINE_SUM(1, 4)
+DEFINE_SUM(2, 2)
+DEFINE_SUM(3, 2)
+DEFINE_SUM(4, 1)
 
-static void sums(const cpu_screen_product *p)
+static void sum_products(const cpu_screen_product *p)
 {
-    static void (*const of_rows[5])(const cpu_screen_product *) = {NULL, sums_1, sums_2, sums_3,
-                                                                   sums_4};
-    of_rows[p->rows](p);
+    static void (*const kernels[5])(const cpu_screen_product *) = {NULL, sum_rows_1, sum_rows_2,
+                                                                   sum_rows_3, sum_rows_4};
+    kernels[p->rows](p);
 }
 
-const cpu_screen_sums cpu_screen_avx2 = {
-    .name = "avx2", .plane = 128, .panel = 4, .batch_most = 8, .sums = sums};
+const cpu_screen_kernel cpu_screen_avx2 = {
+    .name = "avx2", .plane = 128, .panel = 4, .batch_most = 8, .sum_products = sum_products};

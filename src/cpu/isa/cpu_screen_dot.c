@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   a screen's sums by sdot (AArch64 dot product): sixteen bytes are four columns of four
- *        tokens, and a lane of four bytes of a plane is broadcast by the instruction itself.
- * COST   an instruction four tokens, four columns and plane; and one that makes bytes q + 128 the
- *        signed q. So the sums start at 0, not at -128 times those of the planes.
+ * WHAT   Sums of a screen by sdot (AArch64 dot product). Sixteen bytes hold four columns of four
+ *        tokens, and four bytes of a plane are broadcast to all lanes.
+ * COST   One instruction for each four tokens, four columns and plane, and one that turns bytes q +
+ *        128 into signed q. The sums therefore start at 0, not at -128 times the sums of the
+ *        planes.
  */
-#include "cpu/cpu_screen_sums.h"
+#include "cpu/cpu_screen_kernel.h"
 #include "cpu/lanes/cpu_unroll.h"
 
 #include <arm_neon.h>
 
-/* How far ahead a stream of tiles is fetched. */
+/* Prefetch distance of a stream of tiles, in bytes. */
 #define AHEAD 1024
 
 /* `rows`, at most 2, is a constant of each instance. */
-static inline __attribute__((always_inline)) void sums_of(const cpu_screen_product *p, int rows)
+INLINED void sum_panel(const cpu_screen_product *p, int rows)
 {
     const uint8x16_t flip = vdupq_n_u8(128);
     for (int group = 0; group < 4; group++) {
@@ -54,13 +55,13 @@ static inline __attribute__((always_inline)) void sums_of(const cpu_screen_produ
     }
 }
 
-static void sums(const cpu_screen_product *p)
+static void sum_products(const cpu_screen_product *p)
 {
     if (p->rows == 1)
-        sums_of(p, 1);
+        sum_panel(p, 1);
     else
-        sums_of(p, 2);
+        sum_panel(p, 2);
 }
 
-const cpu_screen_sums cpu_screen_dot = {
-    .name = "dot", .plane = 256, .panel = 2, .batch_most = 8, .sums = sums};
+const cpu_screen_kernel cpu_screen_dot = {
+    .name = "dot", .plane = 256, .panel = 2, .batch_most = 8, .sum_products = sum_products};

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cpu/cpu_screen_sums.h"
+#include "cpu/cpu_screen_kernel.h"
 
-/* The sums of 16 rows of weights, from `copy` on, with one of n planes. */
-static void sum_rows(const cpu_screen_product *p, const uint8_t *copy, int plane, int n,
-                     int32_t *out)
+/* Sums 16 weight rows, from `copy` on, with one of n planes. */
+static void sum_row_products(const cpu_screen_product *p, const uint8_t *copy, int plane, int n,
+                             int32_t *out)
 {
     for (int row = 0; row < 16; row++)
         out[row] = p->start[plane];
@@ -15,14 +15,14 @@ static void sum_rows(const cpu_screen_product *p, const uint8_t *copy, int plane
     }
 }
 
-static void sums(const cpu_screen_product *p)
+static void sum_products(const cpu_screen_product *p)
 {
     const int n = 2 * p->rows;
     for (int tokens = 0; tokens < 4; tokens++)
         for (int plane = 0; plane < n; plane++)
-            sum_rows(p, p->copy + tokens * 16 * p->columns, plane, n,
-                     p->sums + (tokens * n + plane) * 16);
+            sum_row_products(p, p->copy + tokens * 16 * p->columns, plane, n,
+                             p->sums + (tokens * n + plane) * 16);
 }
 
-const cpu_screen_sums cpu_screen_plain = {
-    .name = "plain", .plane = 256, .panel = 8, .batch_most = 64, .sums = sums};
+const cpu_screen_kernel cpu_screen_plain = {
+    .name = "plain", .plane = 256, .panel = 8, .batch_most = 64, .sum_products = sum_products};

@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   a screen's sums by vpdpbusd (AVX-512 VNNI): a line of a copy's tile is four columns of
- *        sixteen tokens, and is multiplied with four broadcast bytes of a plane, so that lanes are
- *        tokens and nothing is summed across.
- * MEMORY  16 tokens are a stream; four of them at once keep memory busy: side by side in one page,
- *        they are read at 11 GB/s instead of 27 on a Zen 4.
- * COST   two instructions a line and hidden state; up to two hidden states the memory's time.
+ * WHAT   Sums of a screen by vpdpbusd (AVX-512 VNNI). A line of a tile holds four columns of
+ *        sixteen tokens and is multiplied by four broadcast bytes of a plane: lanes are tokens, and
+ *        nothing is summed across lanes.
+ * MEMORY 16 tokens are one stream; four streams at once keep memory busy. Streams that lie in one
+ *        page are read at 11 GB/s instead of 27 on a Zen 4.
+ * COST   Two instructions for each line and hidden state; up to two hidden states memory is the
+ *        limit.
  */
-#include "cpu/cpu_screen_sums.h"
+#include "cpu/cpu_screen_kernel.h"
 #include "cpu/lanes/cpu_unroll.h"
 
 #include <immintrin.h>
 
-/* How far ahead a stream is fetched. Four at once read fast by themselves, and are told of 512
- * bytes to come; of fewer, more hidden states take time for each line. */
+/* Prefetch distance of a stream, in bytes. Four streams at once are fast by themselves; with fewer,
+ * and more hidden states, each line takes longer. */
 #define AHEAD(groups) ((groups) == 4 ? 512 : 2048)
 
 /* `rows`, at most 8, and `groups` of 16 tokens at a time are constants of each instance. */
-static inline __attribute__((always_inline)) void sums_of(const cpu_screen_product *p, int rows,
-                                                          int groups)
+INLINED void sum_panel(const cpu_screen_product *p, int rows, int groups)
 {
-    const int64_t apart = 16 * p->columns;
+    const int64_t group_bytes = 16 * p->columns;
     for (int first = 0; first < 4; first += groups) {
         __m512i sum[4][16];
-        const uint8_t *copy = p->copy + first * apart;
+        const uint8_t *copy = p->copy + first * group_bytes;
         const int8_t *planes = p->planes;
         UNROLLED
         for (int g = 0; g < groups; g++) {
@@ -37,9 +37,9 @@ static inline __attribute__((always_inline)) void sums_of(const cpu_screen_produ
                 __m512i x[4];
                 UNROLLED
                 for (int g = 0; g < groups; g++) {
-                    const uint8_t *at = copy + g * apart + 64 * line;
+                    const uint8_t *at = copy + g * group_bytes + 64 * line;
                     x[g] = _mm512_loadu_si512(at);
-                    /* A single stream to the first-level cache, the others to the second. */
+                    /* A single stream goes to the first-level cache, several go to the second. */
                     if (groups == 1)
                         _mm_prefetch((const char *)at + AHEAD(groups), _MM_HINT_T0);
                     else
@@ -67,26 +67,24 @@ static inline __attribute__((always_inline)) void sums_of(const cpu_screen_produ
     }
 }
 
-#define SUMS(rows, groups)                                                                         \
-    static __attribute__((noinline)) void sums_##rows(const cpu_screen_product *p)                 \
-    {                                                                                              \
-        sums_of(p, rows, groups);                                                                  \
-    }
-SUMS(1, 4)
-SUMS(2, 4)
-SUMS(3, 4)
-SUMS(4, 2)
-SUMS(5, 2)
-SUMS(6, 2)
-SUMS(7, 1)
-SUMS(8, 1)
+#define DEFINE_SUM(rows, groups)                                                                   \
+    NOT_INLINED void sum_rows_##rows(const cpu_screen_product *p) { sum_panel(p, rows, groups); }
+DEFINE_SUM(1, 4)
+DEFINE_SUM(2, 4)
+DEFINE_SUM(3, 4)
+DEFINE_SUM(4, 2)
+DEFINE_SUM(5, 2)
+DEFINE_SUM(6, 2)
+DEFINE_SUM(7, 1)
+DEFINE_SUM(8, 1)
 
-static void sums(const cpu_screen_product *p)
+static void sum_products(const cpu_screen_product *p)
 {
-    static void (*const of_rows[9])(const cpu_screen_product *) = {
-        NULL, sums_1, sums_2, sums_3, sums_4, sums_5, sums_6, sums_7, sums_8};
-    of_rows[p->rows](p);
+    static void (*const kernels[9])(const cpu_screen_product *) = {
+        NULL,       sum_rows_1, sum_rows_2, sum_rows_3, sum_rows_4,
+        sum_rows_5, sum_rows_6, sum_rows_7, sum_rows_8};
+    kernels[p->rows](p);
 }
 
-const cpu_screen_sums cpu_screen_vnni = {
-    .name = "vnni", .plane = 256, .panel = 8, .batch_most = 64, .sums = sums};
+const cpu_screen_kernel cpu_screen_vnni = {
+    .name = "vnni", .plane = 256, .panel = 8, .batch_most = 64, .sum_products = sum_products};

@@ -18,7 +18,7 @@ typedef struct {
 } v16u;
 typedef v16u v16m;
 
-#define LANES static inline __attribute__((always_inline))
+#define LANES INLINED
 
 LANES v16f vf_load(const void *p)
 {
@@ -52,7 +52,7 @@ LANES v16f vf_load_brain(const uint16_t *p)
 {
     return (v16f){half_load_brain(p), half_load_brain(p + 8)};
 }
-/* Sixteen registers are few: a load folded into each of its uses costs less than one held. */
+/* With sixteen registers, a load folded into each of its uses costs less than a held register. */
 LANES v16f vf_hold(v16f a) { return a; }
 LANES v16f vf_set(float x) { return (v16f){_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
 LANES v16u vu_set(uint32_t x)
@@ -113,15 +113,16 @@ LANES v16u half_zip(__m256i a, __m256i b)
     return (v16u){_mm256_permute2x128_si256(low, high, 0x20),
                   _mm256_permute2x128_si256(low, high, 0x31)};
 }
-/* a and b with their words in turns: those of the lower lanes to a, of the upper ones to b. */
+/* Interleaves the words of a and b: lower lanes to a, upper lanes to b. */
 LANES void vu_zip(v16u *a, v16u *b)
 {
     v16u x = half_zip(a->l, b->l);
     *b = half_zip(a->h, b->h);
     *a = x;
 }
-/* Store the lanes whose bits are set side by side; what lies behind them, up to 16, is lost. */
-LANES void vu_keep(uint32_t *to, v16u a, uint32_t bits)
+/* Stores the lanes whose bits are set, contiguously; up to 16 words from `to` on are
+ * overwritten. */
+LANES void vu_compress_store(uint32_t *to, v16u a, uint32_t bits)
 {
     uint32_t all[16];
     vu_store(all, a);
@@ -154,7 +155,7 @@ LANES v16u vu_shift_right(v16u a, int n)
     return (v16u){_mm256_srli_epi32(a.l, n), _mm256_srli_epi32(a.h, n)};
 }
 
-/* A word as a float of its WORD_BITS leading bits. */
+/* The leading WORD_BITS bits of a word as a float. */
 #define WORD_BITS 31
 LANES v16f vf_of_word(v16u r) { return vf_of_int(vu_shift_right(r, 1)); }
 
@@ -174,7 +175,7 @@ LANES void half_multiply_wide(__m256i a, __m256i b, __m256i *high, __m256i *low)
     *high = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa);
 }
 
-/* High and low halves of the 64-bit products a[i] * b, b the same in all lanes. */
+/* High and low halves of the 64-bit products a[i] * b; b is equal in all lanes. */
 LANES void vu_multiply_wide(v16u a, v16u b, v16u *high, v16u *low)
 {
     half_multiply_wide(a.l, b.l, &high->l, &low->l);
@@ -187,7 +188,7 @@ LANES __m256i half_widen_add(__m256i sums, __m256i a)
     return _mm256_add_epi64(sums, _mm256_blend_epi32(a, _mm256_setzero_si256(), 0xaa));
 }
 
-/* Add the sixteen words to eight 64-bit sums; and the total of such sums. */
+/* Adds the sixteen words to eight 64-bit sums; vu_widen_total() adds these up. */
 LANES v16u vu_widen_add(v16u sums, v16u a)
 {
     return (v16u){half_widen_add(sums.l, a.l), half_widen_add(sums.h, a.h)};
@@ -209,21 +210,21 @@ LANES void half_transpose(__m256i *w0, __m256i *w1, __m256i *w2, __m256i *w3)
     *w3 = _mm256_unpackhi_epi64(b, d);
 }
 
-/* Transpose the 4 x 4 words in each quarter: w[i] quarter q word j <-> w[j] quarter q word i. */
+/* Transposes the 4 x 4 words in each quarter: w[i] quarter q word j <-> w[j] quarter q word i. */
 LANES void vu_transpose(v16u w[4])
 {
     half_transpose(&w[0].l, &w[1].l, &w[2].l, &w[3].l);
     half_transpose(&w[0].h, &w[1].h, &w[2].h, &w[3].h);
 }
 
-/* Lane j with j + 8, then j + 4: the first two steps of vf_sum(). */
+/* Lane j plus j + 8, then plus j + 4: the first two steps of vf_sum(). */
 LANES __m128 quarter_sum(v16f a)
 {
     __m256 b = _mm256_add_ps(a.l, a.h);
     return _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
 }
 
-/* Sum of the lanes in the fixed order of docs/maths.md: lane j with j + 8, j + 4, j + 2, j + 1. */
+/* Sum of the lanes in the order of docs/maths.md: lane j with j + 8, j + 4, j + 2, j + 1. */
 LANES float vf_sum(v16f a)
 {
     __m128 c = quarter_sum(a);
@@ -239,7 +240,7 @@ LANES float vf_largest(v16f a)
     return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
 }
 
-/* Sixteen vf_sum()s at once: lane i of the result is the sum of the 16 floats at rows + 16 * i. */
+/* Sixteen vf_sum()s: lane i of the result is the sum of the 16 floats at rows + 16 * i. */
 LANES v16f vf_sums(const float *rows)
 {
     __m128 sums[4];

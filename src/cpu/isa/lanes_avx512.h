@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sixteen lanes on AVX-512 F, BW, DQ, VL (contract: cpu/README.md), one
- * instruction or a few a function.
+ * Sixteen lanes on AVX-512 F, BW, DQ, VL (contract: cpu/README.md).
  */
 #ifndef GUMBEL_CPU_LANES_H
 #define GUMBEL_CPU_LANES_H
@@ -15,7 +14,7 @@ typedef __m512 v16f;
 typedef __m512i v16u;
 typedef __mmask16 v16m;
 
-#define LANES static inline __attribute__((always_inline))
+#define LANES INLINED
 
 LANES v16f vf_load(const void *p) { return _mm512_loadu_ps(p); }
 LANES v16u vu_load(const void *p) { return _mm512_loadu_si512(p); }
@@ -30,8 +29,9 @@ LANES v16f vf_load_brain(const uint16_t *p)
     return _mm512_castsi512_ps(
         _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)p)), 16));
 }
-/* The value in a register: keeps gcc from folding a load into each of its uses, which then bind.
- * Clang folds fewer; made to hold, it spills accumulators and takes twice the time. */
+/* Keeps the value in a register: gcc would fold the load into each of its uses, and the load ports
+ * would limit. Clang folds fewer loads; forced to hold them, it spills accumulators and takes twice
+ * the time. */
 LANES v16f vf_hold(v16f a)
 {
 #if !defined(__clang__)
@@ -52,7 +52,7 @@ LANES v16f vf_fma(v16f a, v16f b, v16f c) { return _mm512_fmadd_ps(a, b, c); }
 LANES v16f vf_max(v16f a, v16f b) { return _mm512_max_ps(a, b); }
 LANES v16m vf_less(v16f a, v16f b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
 LANES v16f vf_select(v16m m, v16f yes, v16f no) { return _mm512_mask_blend_ps(m, no, yes); }
-/* A word as a float of its WORD_BITS leading bits. */
+/* The leading WORD_BITS bits of a word as a float. */
 #define WORD_BITS 32
 LANES v16f vf_of_word(v16u r) { return _mm512_cvtepu32_ps(r); }
 LANES v16f vf_of_int(v16u a) { return _mm512_cvtepi32_ps(a); }
@@ -60,7 +60,7 @@ LANES v16u vu_of_float(v16f a) { return _mm512_cvtps_epi32(a); }
 LANES v16u vu_truncate(v16f a) { return _mm512_cvttps_epi32(a); }
 
 LANES v16f vf_gather(const float *p, v16u i) { return _mm512_i32gather_ps(i, p, 4); }
-/* a and b with their words in turns: those of the lower lanes to a, of the upper ones to b. */
+/* Interleaves the words of a and b: lower lanes to a, upper lanes to b. */
 LANES void vu_zip(v16u *a, v16u *b)
 {
     const v16u low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
@@ -68,8 +68,9 @@ LANES void vu_zip(v16u *a, v16u *b)
     *b = _mm512_permutex2var_epi32(*a, _mm512_add_epi32(low, _mm512_set1_epi32(8)), *b);
     *a = x;
 }
-/* Store the lanes whose bits are set side by side; what lies behind them, up to 16, is lost. */
-LANES void vu_keep(uint32_t *to, v16u a, uint32_t bits)
+/* Stores the lanes whose bits are set, contiguously; up to 16 words from `to` on are
+ * overwritten. */
+LANES void vu_compress_store(uint32_t *to, v16u a, uint32_t bits)
 {
     _mm512_storeu_si512(to, _mm512_maskz_compress_epi32((v16m)bits, a));
 }
@@ -84,7 +85,7 @@ LANES v16m vm_and(v16m a, v16m b) { return a & b; }
 LANES uint32_t vm_bits(v16m m) { return m; }
 LANES int vm_all(v16m m) { return m == 0xffff; }
 
-/* High and low halves of the 64-bit products a[i] * b, b the same in all lanes. */
+/* High and low halves of the 64-bit products a[i] * b; b is equal in all lanes. */
 LANES void vu_multiply_wide(v16u a, v16u b, v16u *high, v16u *low)
 {
     v16u even = _mm512_mul_epu32(a, b);
@@ -93,7 +94,7 @@ LANES void vu_multiply_wide(v16u a, v16u b, v16u *high, v16u *low)
     *high = _mm512_mask_shuffle_epi32(odd, 0x5555, even, 0xf5);
 }
 
-/* Add the sixteen words to eight 64-bit sums; and the total of such sums. */
+/* Adds the sixteen words to eight 64-bit sums; vu_widen_total() adds these up. */
 LANES v16u vu_widen_add(v16u sums, v16u a)
 {
     sums = _mm512_add_epi64(sums, _mm512_srli_epi64(a, 32));
@@ -101,7 +102,7 @@ LANES v16u vu_widen_add(v16u sums, v16u a)
 }
 LANES uint64_t vu_widen_total(v16u sums) { return (uint64_t)_mm512_reduce_add_epi64(sums); }
 
-/* Transpose the 4 x 4 words in each quarter: w[i] quarter q word j <-> w[j] quarter q word i. */
+/* Transposes the 4 x 4 words in each quarter: w[i] quarter q word j <-> w[j] quarter q word i. */
 LANES void vu_transpose(v16u w[4])
 {
     v16u a = _mm512_unpacklo_epi32(w[0], w[1]), b = _mm512_unpackhi_epi32(w[0], w[1]);
@@ -112,7 +113,7 @@ LANES void vu_transpose(v16u w[4])
     w[3] = _mm512_unpackhi_epi64(b, d);
 }
 
-/* Sum of the lanes in the fixed order of docs/maths.md: lane j with j + 8, j + 4, j + 2, j + 1. */
+/* Sum of the lanes in the order of docs/maths.md: lane j with j + 8, j + 4, j + 2, j + 1. */
 LANES float vf_sum(v16f a)
 {
     __m256 b = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
@@ -129,8 +130,8 @@ LANES float vf_largest(v16f a)
     return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
 }
 
-/* Sixteen vf_sum()s at once: lane i of the result is the sum of the 16 floats at rows + 16 * i.
- * Each step adds the upper to the lower half (quarter, pair, ...) of two vectors side by side. */
+/* Sixteen vf_sum()s: lane i of the result is the sum of the 16 floats at rows + 16 * i. Each step
+ * adds the upper to the lower half (quarter, pair, ...) of two vectors side by side. */
 LANES v16f vf_sums(const float *rows)
 {
     v16f a[16];
@@ -151,7 +152,7 @@ LANES v16f vf_sums(const float *rows)
                        _mm512_castpd_ps(_mm512_unpackhi_pd(p, r)));
     v16f odd = vf_add(_mm512_castpd_ps(_mm512_unpacklo_pd(q, s)),
                       _mm512_castpd_ps(_mm512_unpackhi_pd(q, s)));
-    /* quarters: rows (0 0 2 2) + {0, 8, 4, 12}; the same with 1 and 3 in odd */
+    /* quarters: rows (0 0 2 2) + {0, 8, 4, 12}; in `odd` with 1 and 3 */
     v16f sums = vf_add(_mm512_shuffle_ps(even, odd, 0x88), _mm512_shuffle_ps(even, odd, 0xdd));
     /* quarter q of sums: rows 0 2 1 3 + {0, 8, 4, 12}[q] */
     const v16u order = _mm512_setr_epi32(0, 2, 1, 3, 8, 10, 9, 11, 4, 6, 5, 7, 12, 14, 13, 15);

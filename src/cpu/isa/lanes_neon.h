@@ -14,8 +14,8 @@ typedef float32x4x4_t v16f;
 typedef uint32x4x4_t v16u;
 typedef uint32x4x4_t v16m;
 
-#define LANES static inline __attribute__((always_inline))
-/* The four quarters of an expression in the quarter's number q. */
+#define LANES INLINED
+/* Evaluates an expression of the quarter number q for the four quarters. */
 #define QUARTERS(type, expression)                                                                 \
     type result;                                                                                   \
     UNROLLED                                                                                       \
@@ -46,7 +46,7 @@ LANES v16f vf_load_brain(const uint16_t *p)
 {
     QUARTERS(v16f, vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p + 4 * q), 16)));
 }
-/* Loads are never folded here; see the other instruction sets. */
+/* Loads are never folded here; see lanes_avx512.h. */
 LANES v16f vf_hold(v16f a) { return a; }
 LANES v16f vf_set(float x) { QUARTERS(v16f, vdupq_n_f32(x)); }
 LANES v16u vu_set(uint32_t x) { QUARTERS(v16u, vdupq_n_u32(x)); }
@@ -67,7 +67,7 @@ LANES v16f vf_select(v16m m, v16f yes, v16f no)
 {
     QUARTERS(v16f, vbslq_f32(m.val[q], yes.val[q], no.val[q]));
 }
-/* A word as a float of its WORD_BITS leading bits. */
+/* The leading WORD_BITS bits of a word as a float. */
 #define WORD_BITS 32
 LANES v16f vf_of_word(v16u r) { QUARTERS(v16f, vcvtq_f32_u32(r.val[q])); }
 LANES v16f vf_of_int(v16u a) { QUARTERS(v16f, vcvtq_f32_s32(vreinterpretq_s32_u32(a.val[q]))); }
@@ -83,7 +83,7 @@ LANES v16f vf_gather(const float *p, v16u i)
         values[j] = p[places[j]];
     return vf_load(values);
 }
-/* a and b with their words in turns: those of the lower lanes to a, of the upper ones to b. */
+/* Interleaves the words of a and b: lower lanes to a, upper lanes to b. */
 LANES void vu_zip(v16u *a, v16u *b)
 {
     v16u x = *a, y = *b;
@@ -93,8 +93,9 @@ LANES void vu_zip(v16u *a, v16u *b)
         to->val[2 * q % 4 + 1] = vzip2q_u32(x.val[q], y.val[q]);
     }
 }
-/* Store the lanes whose bits are set side by side; what lies behind them, up to 16, is lost. */
-LANES void vu_keep(uint32_t *to, v16u a, uint32_t bits)
+/* Stores the lanes whose bits are set, contiguously; up to 16 words from `to` on are
+ * overwritten. */
+LANES void vu_compress_store(uint32_t *to, v16u a, uint32_t bits)
 {
     uint32_t all[16];
     vu_store(all, a);
@@ -126,7 +127,7 @@ LANES int vm_all(v16m m)
     return vminvq_u32(vandq_u32(low, high)) != 0;
 }
 
-/* High and low halves of the 64-bit products a[i] * b, b the same in all lanes. */
+/* High and low halves of the 64-bit products a[i] * b; b is equal in all lanes. */
 LANES void vu_multiply_wide(v16u a, v16u b, v16u *high, v16u *low)
 {
     for (int q = 0; q < 4; q++) {
@@ -138,7 +139,7 @@ LANES void vu_multiply_wide(v16u a, v16u b, v16u *high, v16u *low)
     }
 }
 
-/* Add the sixteen words to eight 64-bit sums; and the total of such sums. */
+/* Adds the sixteen words to eight 64-bit sums; vu_widen_total() adds these up. */
 LANES v16u vu_widen_add(v16u sums, v16u a)
 {
     QUARTERS(v16u,
@@ -152,7 +153,7 @@ LANES uint64_t vu_widen_total(v16u sums)
     return total;
 }
 
-/* Transpose the 4 x 4 words in each quarter: w[i] quarter q word j <-> w[j] quarter q word i. */
+/* Transposes the 4 x 4 words in each quarter: w[i] quarter q word j <-> w[j] quarter q word i. */
 LANES void vu_transpose(v16u w[4])
 {
     for (int q = 0; q < 4; q++) {
@@ -167,13 +168,13 @@ LANES void vu_transpose(v16u w[4])
     }
 }
 
-/* Lane j with j + 8, then j + 4: the first two steps of vf_sum(). */
+/* Lane j plus j + 8, then plus j + 4: the first two steps of vf_sum(). */
 LANES float32x4_t quarter_sum(v16f a)
 {
     return vaddq_f32(vaddq_f32(a.val[0], a.val[2]), vaddq_f32(a.val[1], a.val[3]));
 }
 
-/* Sum of the lanes in the fixed order of docs/maths.md: lane j with j + 8, j + 4, j + 2, j + 1. */
+/* Sum of the lanes in the order of docs/maths.md: lane j with j + 8, j + 4, j + 2, j + 1. */
 LANES float vf_sum(v16f a)
 {
     float32x4_t c = quarter_sum(a);
@@ -186,7 +187,7 @@ LANES float vf_largest(v16f a)
     return vmaxvq_f32(vmaxq_f32(vmaxq_f32(a.val[0], a.val[1]), vmaxq_f32(a.val[2], a.val[3])));
 }
 
-/* Sixteen vf_sum()s at once: lane i of the result is the sum of the 16 floats at rows + 16 * i. */
+/* Sixteen vf_sum()s: lane i of the result is the sum of the 16 floats at rows + 16 * i. */
 LANES v16f vf_sums(const float *rows)
 {
     v16f sums;

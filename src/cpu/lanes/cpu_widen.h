@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Exact widening of single elements to float32, and the order in which a chunk of hidden states is
- * packed.
+ * Exact widening of single elements to float32, and the order of elements in a packed chunk of
+ * hidden states.
  */
 #ifndef GUMBEL_CPU_WIDEN_H
 #define GUMBEL_CPU_WIDEN_H
 
 #include "cpu/cpu_kernels.h"
 
-/* IEEE binary16 to float32; subnormals are normalised, NaN payloads kept and made quiet. */
-static inline float cpu_half_to_float(uint16_t half)
+/* IEEE binary16 to float32. Subnormals are normalised; NaN payloads are kept and made quiet. */
+static inline float cpu_widen_half(uint16_t half)
 {
     uint32_t sign = (uint32_t)(half & 0x8000) << 16, rest = (uint32_t)(half & 0x7fff) << 13;
     if (half & 0x7c00) {
@@ -29,14 +29,13 @@ static inline float cpu_widen_element(const void *data, gumbel_dtype dtype, int6
         return x;
     }
     memcpy(&half, (const char *)data + 2 * i, sizeof half);
-    return dtype == GUMBEL_BFLOAT16 ? gumbel_float_of((uint32_t)half << 16)
-                                    : cpu_half_to_float(half);
+    return dtype == GUMBEL_BFLOAT16 ? gumbel_float_of((uint32_t)half << 16) : cpu_widen_half(half);
 }
 
-/* Where element i of a chunk of 32 stands in the packed chunk; lane place % 16 sums it. Against
- * bfloat16 weights the even elements come first, then the odd ones: a 32-bit word of weights holds
- * one of each, and a shift and a mask take them apart where a widening load needs a shuffle. */
-static inline int cpu_pack_place(gumbel_dtype weight, int i)
+/* Index of element i of a chunk of 32 in the packed chunk; lane index % 16 sums it. For bfloat16
+ * weights the even elements come first, then the odd ones: a 32-bit word of weights holds one of
+ * each, and a shift and a mask separate them where a widening load would require a shuffle. */
+static inline int cpu_find_packed_place(gumbel_dtype weight, int i)
 {
     return weight == GUMBEL_BFLOAT16 ? i / 2 + (i % 2) * CPU_LANES : i;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   the draw from a row's logits (eq. 3, 4) and the mass of its blocks, on the sixteen lanes
- *        of cpu/isa/lanes_*.h: sampled rows by the sweep of sweep_lanes.h, greedy ones by the same
- *        comparison with the best so far, and noise that was made ahead.
- * COST   the mass is about 15 vector operations a vector.
+ * WHAT   Draws from a row's logits (eq. 3, 4) and sums the mass of its blocks, on the sixteen lanes
+ *        of cpu/isa/lanes_*.h: sampled rows by the sweep of sweep_lanes.h, greedy rows by the same
+ *        comparison with the best so far, and rows whose noise was computed ahead.
+ * COST   The mass takes about 15 vector operations a vector.
  */
 #ifndef GUMBEL_CPU_DRAW_LANES_H
 #define GUMBEL_CPU_DRAW_LANES_H
@@ -11,9 +11,9 @@
 #include "cpu/cpu_policy.h"
 #include "cpu/lanes/sweep_lanes.h"
 
-/* One sample's draw from a block of 64 tokens whose noise was made ahead: a load and an add.
- * Blocks at the ends of the shard may lack noise at theirs. */
-LANES void draw_given_block(const cpu_draw *d, int sample, const float *z, int at)
+/* Draws one sample from a block of 64 tokens whose noise was computed ahead: a load and an add.
+ * Partial blocks at the ends of the shard lack some noise. */
+LANES void draw_block_with_noise(const cpu_draw *d, int sample, const float *z, int at)
 {
     uint32_t below = 0;
     if (at >= d->low && at + GUMBEL_BLOCK <= d->high) {
@@ -26,18 +26,17 @@ LANES void draw_given_block(const cpu_draw *d, int sample, const float *z, int a
             below &= vm_bits(vf_less(score, best));
         }
     }
-    if (__builtin_expect(below != 0xffffu, 0) && !cpu_flag_block(d->summaries, z))
-        cpu_draw_given(d, sample, z, at);
+    if (__builtin_expect(below != 0xffffu, 0) && !cpu_flag_invalid_logits(d->summaries, z))
+        cpu_draw_with_noise(d, sample, z, at);
 }
 
-/* Greedy: the score is z. */
-static void argmax_block(const cpu_draw *d, const float *z, uint32_t token)
+static void offer_greedy_block(const cpu_draw *d, const float *z, uint32_t token)
 {
     for (uint32_t i = 0; i < GUMBEL_BLOCK; i++)
-        cpu_offer_greedy(d->summaries, d->candidates, z[i], token + i);
+        cpu_offer_greedy_token(d->summaries, d->candidates, z[i], token + i);
 }
 
-/* exp(x) for x <= 0, operation by operation gumbel_exp(). */
+/* exp(x) for x <= 0, with the operations of gumbel_exp(). */
 LANES v16f lanes_exp(v16f x)
 {
     static const float terms[GUMBEL_EXP_TERMS] = GUMBEL_EXP_POLYNOMIAL;
@@ -63,11 +62,11 @@ LANES void add_mass(gumbel_summary *s, const v16f z[4], float largest)
     gumbel_mass_add_block(s, largest, vf_sum(vf_add(low, high)));
 }
 
-/* A block's mass, and its largest z; whether anything in it counts. */
-LANES int weigh_block(const cpu_draw *d, const float *y, float *largest)
+/* Adds a block's mass and finds its largest z; returns whether any of its tokens counts. */
+LANES int add_block_mass(const cpu_draw *d, const float *y, float *largest)
 {
     v16f z[4];
-    if (!load_block(d->summaries, y, d->factor, z))
+    if (!load_valid_block(d->summaries, y, d->factor, z))
         return 0;
     *largest = vf_largest(vf_max(vf_max(z[0], z[1]), vf_max(z[2], z[3])));
     if (*largest > -INFINITY)
@@ -75,42 +74,42 @@ LANES int weigh_block(const cpu_draw *d, const float *y, float *largest)
     return *largest > -INFINITY;
 }
 
-/* Fetch the four cache lines of the block CPU_DRAW_AHEAD bytes on; no page that is not there is
- * touched by it. */
-LANES void fetch_ahead(const float *y)
+/* Prefetches the four cache lines of the block CPU_DRAW_AHEAD bytes ahead. A prefetch of an
+ * unmapped page has no effect. */
+LANES void prefetch_ahead(const float *y)
 {
     UNROLLED
     for (int i = 0; i < 4; i++)
         __builtin_prefetch((const char *)y + CPU_DRAW_AHEAD + 64 * i);
 }
 
-/* The draws of up to SWEEP_SAMPLES samples, from `first` on, of which the first also finds the
- * mass. `samples` and `weigh` are constants of each instance. */
-LANES void sweep(const float *y, const cpu_draw *d, int first, int samples, int weigh)
+/* Draws `samples` <= SWEEP_SAMPLES samples, from sample `first` on; the first one may also sum the
+ * mass. `samples` and `with_mass` are constants of each instance. */
+LANES void sweep_samples(const float *y, const cpu_draw *d, int first, int samples, int with_mass)
 {
     sweep_sample x[SWEEP_SAMPLES];
-    float least[STRETCH_BLOCKS];
+    float least[SEGMENT_BLOCKS];
     for (int i = 0; i < samples; i++) {
         x[i].stream = d->row->stream;
         x[i].stream.sample += (uint32_t)(first + i);
         x[i].summary = &d->summaries[first + i];
-        x[i].candidates = cpu_candidates_of(d, first + i);
+        x[i].candidates = cpu_get_sample_candidates(d, first + i);
         x[i].waiting.count = 0;
     }
-    sweep_stretch s = {.y = y, .factor = d->factor, .token = d->token};
-    for (int left = d->blocks, blocks; left > 0; left -= blocks) {
+    sweep_segment s = {.y = y, .factor = d->factor, .token = d->token};
+    for (int remaining = d->blocks, blocks; remaining > 0; remaining -= blocks) {
         s.begin = (int)(s.token / GUMBEL_BLOCK % 2);
-        blocks = left < STRETCH_BLOCKS - s.begin ? left : STRETCH_BLOCKS - s.begin;
+        blocks = remaining < SEGMENT_BLOCKS - s.begin ? remaining : SEGMENT_BLOCKS - s.begin;
         s.end = s.begin + blocks;
-        begin_stretch(x, samples, &s, least);
-        /* Without a branch on what passes, which no processor foresees. */
+        begin_segment(x, samples, &s, least);
+        /* No branch depends on which blocks pass, as no processor predicts it. */
         uint64_t passed = 0;
         for (int b = s.begin; b < s.end; b++, y += GUMBEL_BLOCK) {
             float largest;
-            fetch_ahead(y);
-            if (weigh && !weigh_block(d, y, &largest))
+            prefetch_ahead(y);
+            if (with_mass && !add_block_mass(d, y, &largest))
                 continue;
-            passed |= (uint64_t)!all_below(y, least[b]) << b;
+            passed |= (uint64_t)!is_all_below(y, least[b]) << b;
         }
         for (; passed != 0; passed &= passed - 1)
             collect_samples(x, samples, &s, __builtin_ctzll(passed), d->summaries);
@@ -121,63 +120,62 @@ LANES void sweep(const float *y, const cpu_draw *d, int first, int samples, int 
         score_waiting(&x[i], 1);
 }
 
-static __attribute__((noinline)) void sweep_one(const float *y, const cpu_draw *d)
+NOT_INLINED void sweep_one(const float *y, const cpu_draw *d)
 {
     if (d->with_mass)
-        sweep(y, d, 0, 1, 1);
+        sweep_samples(y, d, 0, 1, 1);
     else
-        sweep(y, d, 0, 1, 0);
+        sweep_samples(y, d, 0, 1, 0);
 }
 
-static __attribute__((noinline)) void sweep_several(const float *y, const cpu_draw *d, int first,
-                                                    int samples)
+NOT_INLINED void sweep_several(const float *y, const cpu_draw *d, int first, int samples)
 {
     if (d->with_mass && first == 0)
-        sweep(y, d, first, samples, 1);
+        sweep_samples(y, d, first, samples, 1);
     else
-        sweep(y, d, first, samples, 0);
+        sweep_samples(y, d, first, samples, 0);
 }
 
-/* Greedy, whose factor is 1: passed over is what is not above the best so far. */
-static __attribute__((noinline)) void sweep_greedy(const float *z, const cpu_draw *d)
+/* Greedy rows, whose factor is 1: skips blocks with no value above the best so far. */
+NOT_INLINED void sweep_greedy(const float *z, const cpu_draw *d)
 {
     gumbel_summary *s = d->summaries;
     float bound = nextafterf(s->best_score, INFINITY);
     for (int block = 0; block < d->blocks; block++, z += GUMBEL_BLOCK) {
         float largest;
-        fetch_ahead(z);
-        if (d->with_mass && !weigh_block(d, z, &largest))
+        prefetch_ahead(z);
+        if (d->with_mass && !add_block_mass(d, z, &largest))
             continue;
-        if (__builtin_expect(all_below(z, bound), 1) || cpu_flag_block(s, z))
+        if (__builtin_expect(is_all_below(z, bound), 1) || cpu_flag_invalid_logits(s, z))
             continue;
-        argmax_block(d, z, d->token + (uint32_t)(block * GUMBEL_BLOCK));
+        offer_greedy_block(d, z, d->token + (uint32_t)(block * GUMBEL_BLOCK));
         bound = nextafterf(s->best_score, INFINITY);
     }
 }
 
-static void draw_given(const float *z, const cpu_draw *d)
+static void draw_given_noise(const float *z, const cpu_draw *d)
 {
     for (int block = 0; block < d->blocks; block++, z += GUMBEL_BLOCK) {
         float largest;
-        if (d->with_mass && !weigh_block(d, z, &largest))
+        if (d->with_mass && !add_block_mass(d, z, &largest))
             continue;
         for (int s = 0; s < d->num_samples; s++)
-            draw_given_block(d, s, z, block * GUMBEL_BLOCK);
+            draw_block_with_noise(d, s, z, block * GUMBEL_BLOCK);
     }
 }
 
-static void draw(const float *y, const cpu_draw *d)
+static void draw_tokens(const float *y, const cpu_draw *d)
 {
     if (d->noise || d->num_samples == 0) {
-        draw_given(y, d);
+        draw_given_noise(y, d);
     } else if (d->row->greedy) {
         sweep_greedy(y, d);
     } else if (d->num_samples == 1) {
         sweep_one(y, d);
     } else {
         for (int s = 0; s < d->num_samples; s += SWEEP_SAMPLES) {
-            int left = d->num_samples - s;
-            sweep_several(y, d, s, left < SWEEP_SAMPLES ? left : SWEEP_SAMPLES);
+            int remaining = d->num_samples - s;
+            sweep_several(y, d, s, remaining < SWEEP_SAMPLES ? remaining : SWEEP_SAMPLES);
         }
     }
 }

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   noise ahead of time (eq. 5 to 7), on the sixteen lanes of cpu/lanes_*.h: operation by
- *        operation what noise.h does for one token.
- * COST   Philox for 64 tokens is about 110 vector operations, the two logarithms 50 a vector, and a
- *        block's own words about as long as six vectors.
+ * WHAT   Computes noise ahead of its use (eq. 5 to 7) on the sixteen lanes of cpu/isa/lanes_*.h,
+ *        with the operations of noise.h.
+ * COST   Philox for 64 tokens takes about 110 vector operations, the two logarithms 50 a vector,
+ *        and the words of the block about as long as six vectors.
  */
 #ifndef GUMBEL_CPU_NOISE_LANES_H
 #define GUMBEL_CPU_NOISE_LANES_H
 
 #include "cpu/lanes/draw_lanes.h"
 
-/* gumbel_log_split(). The exponent's shift is of words, so it gets a bias of 127 on the way. */
+/* gumbel_log_split(). A bias of 127 makes the exponent positive, as words are shifted. */
 LANES void lanes_log_split(v16f x, v16f *exponent, v16f *f)
 {
     v16u shifted = vu_add(vu_of_bits(x), vu_set(0u - 0x3f3504f3u));
@@ -20,7 +20,7 @@ LANES void lanes_log_split(v16f x, v16f *exponent, v16f *f)
     *f = vf_sub(vf_of_bits(m), vf_set(1.0f));
 }
 
-/* Minus gumbel_log_assemble(); by a product, so that zero changes its sign too. */
+/* -gumbel_log_assemble(), by a product, so that zero changes its sign too. */
 LANES v16f lanes_minus_log(v16f exponent, v16f f)
 {
     static const float terms[GUMBEL_LOG_TERMS] = GUMBEL_LOG_POLYNOMIAL;
@@ -39,7 +39,7 @@ LANES v16f lanes_exponential(v16u r)
 {
     v16u flipped = vu_xor3(r, vu_set(0xffffffffu), vu_set(0));
     v16f word = vf_of_int(r), exponent, f;
-    v16m high = vf_less(word, vf_set(0.0f)); /* as integers with a sign */
+    v16m high = vf_less(word, vf_set(0.0f)); /* as signed integers */
     v16f v = vf_fma(vf_select(high, vf_of_int(flipped), word), vf_set(0x1p-32f), vf_set(0x1p-33f));
     lanes_log_split(v, &exponent, &f);
     v16m whole = vf_less(v, vf_set(GUMBEL_HALVING));
@@ -68,7 +68,7 @@ LANES void make_noise_block(gumbel_stream stream, uint32_t token, float *out)
     }
 }
 
-static void noise(gumbel_stream stream, uint32_t token, int blocks, float *out)
+static void make_noise(gumbel_stream stream, uint32_t token, int blocks, float *out)
 {
     for (; blocks > 0; blocks--, token += GUMBEL_BLOCK, out += GUMBEL_BLOCK)
         make_noise_block(stream, token, out);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   words of Philox4x32-10 on the sixteen lanes of cpu/isa/lanes_*.h (maths/noise.h).
- * COST   sixteen counters, 64 words, are about 110 vector operations.
+ * WHAT Words of Philox4x32-10 on the sixteen lanes of cpu/isa/lanes_*.h (maths/noise.h). COST
+ * Sixteen counters, 64 words, take about 110 vector operations.
  */
 #ifndef GUMBEL_CPU_PHILOX_LANES_H
 #define GUMBEL_CPU_PHILOX_LANES_H
 
 #include "cpu/cpu_kernels.h"
 
-/* One round of Philox on sixteen counters whose words all differ. */
+/* One round on sixteen counters whose words all differ. */
 LANES void philox_round(v16u c[4], uint32_t key0, uint32_t key1)
 {
     v16u high0, low0, high1, low1;
@@ -20,8 +20,8 @@ LANES void philox_round(v16u c[4], uint32_t key0, uint32_t key1)
     c[3] = low0;
 }
 
-/* The first two rounds: three of the four words start out equal in all lanes, so that half of the
- * products are scalar. */
+/* The first two rounds. Three of the four words start equal in all lanes, so half of the products
+ * are scalar. */
 LANES void philox_start(v16u c[4], v16u counter, gumbel_stream stream, uint32_t key0, uint32_t key1)
 {
     v16u high, low;
@@ -40,7 +40,7 @@ LANES void philox_start(v16u c[4], v16u counter, gumbel_stream stream, uint32_t 
     c[3] = vu_set((uint32_t)product);
 }
 
-/* Words of sixteen counters at once, of tokens (kind 0) or blocks (GUMBEL_BLOCK_DOMAIN). */
+/* Words of sixteen counters, of tokens (kind 0) or blocks (GUMBEL_BLOCK_DOMAIN). */
 LANES void philox_words(v16u c[4], v16u counter, uint32_t kind, gumbel_stream stream)
 {
     uint32_t key0 = (uint32_t)stream.seed, key1 = (uint32_t)(stream.seed >> 32);
@@ -51,9 +51,8 @@ LANES void philox_words(v16u c[4], v16u counter, uint32_t kind, gumbel_stream st
         philox_round(c, key0 + i * GUMBEL_PHILOX_WEYL_0, key1 + i * GUMBEL_PHILOX_WEYL_1);
 }
 
-/* Words of the 64 tokens from `token` on, a multiple of 64: r[q] lane j is that of token + 16 q +
- * j. The counters stand in the lanes so that a transpose within quarters puts the words in
- * order. */
+/* Words of the 64 tokens from `token` on, a multiple of 64: lane j of r[q] belongs to token + 16 q
+ * + j. The counters are arranged so that a transpose within quarters puts the words in order. */
 LANES void philox_tokens(v16u r[4], uint32_t token, gumbel_stream stream)
 {
     static const uint32_t places[CPU_LANES] = {0, 4, 8,  12, 1, 5, 9,  13,

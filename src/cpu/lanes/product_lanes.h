@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * WHAT   out[n][i] = dot(weight[i], hidden[n]) for a tile of weight rows and the packed hidden
- *        states (eq. 1), on the sixteen lanes of cpu/lanes_*.h. The including file defines
- *        PRODUCT_PANEL, the hidden states a panel holds, and PRODUCT_ROWS(n), the weight rows that
- *        a micro-kernel holds in registers beside a panel of n.
+ *        states (eq. 1), on the sixteen lanes of cpu/isa/lanes_*.h. The including file defines
+ *        PRODUCT_PANEL, the most hidden states of a panel, and PRODUCT_ROWS(n), the weight rows
+ *        that a micro-kernel keeps in registers beside a panel of n.
  * COST   D * element bytes a weight row from memory, once; D * B fused multiply-adds a row. A
- *        bfloat16 pair costs a shift and a mask, shared by the rows of the panel.
- * MAP    blocks of PRODUCT_BLOCK weight rows go through groups of PRODUCT_GROUP panels, in passes
+ *        bfloat16 pair takes a shift and a mask, which the rows of the panel share.
+ * MAP    Blocks of PRODUCT_BLOCK weight rows go through groups of PRODUCT_GROUP panels, in passes
  *        over as many chunks as stay in the first-level cache. Accumulator (m, n) holds the 16
- *        lanes of weight row m and hidden state n; accumulators rest in `lanes` between passes.
- * MEMORY up to STREAMED_BATCH hidden states the rows of a micro-kernel are as many long streams,
- *        each fetched STREAM_AHEAD bytes before its use. Beyond, a pass fetches the weights of the
- *        next one into the first-level cache, where no multiply-add has to wait for one of the few
- *        line buffers that memory keeps busy; the panels of a group take turns at it.
- * NUMERICS  the order of every lane's sum is that of D, whatever the tile, block, panel or pass.
+ *        lanes of weight row m and hidden state n; between passes it is in `lanes`.
+ * MEMORY Up to STREAMED_BATCH hidden states, the rows of a micro-kernel are separate long streams,
+ *        each prefetched STREAM_AHEAD bytes ahead. For larger batches a pass prefetches the weights
+ *        of the next one into the first-level cache, so that no multiply-add waits for a line fill
+ *        buffer; the panels of a group take turns.
+ * NUMERICS Every lane sums in the order of D, for any tile, block, panel or pass.
  */
 #ifndef GUMBEL_CPU_PRODUCT_LANES_H
 #define GUMBEL_CPU_PRODUCT_LANES_H
@@ -21,7 +21,7 @@
 #include "cpu/cpu_kernels.h"
 #include "cpu/cpu_policy.h"
 
-/* Sixteen elements of a chunk in the packed order (cpu_pack_place()). */
+/* Sixteen elements of a chunk in the packed order (cpu_find_packed_place()). */
 LANES v16f load_half_chunk(const char *weight, gumbel_dtype dtype, int half)
 {
     if (dtype == GUMBEL_FLOAT32)
@@ -38,15 +38,16 @@ typedef struct product_pass {
     int64_t stride_bytes;
     const float *panel;
     int64_t chunks;
-    int64_t ahead;   /* from the weights that are read to those that are fetched meanwhile, bytes */
-    int turn, turns; /* this panel fetches for every turns-th micro-kernel, from the turn-th on */
-    int is_first;    /* `lanes` is written, not added to */
-    float *lanes;    /* [panel rows][PRODUCT_ROOM][16] */
+    int64_t ahead; /* prefetch distance, bytes */
+    int turn,
+        turns;    /* this panel prefetches for every turns-th micro-kernel, from number `turn` on */
+    int is_first; /* `lanes` is written, not added to */
+    float *lanes; /* [panel rows][PRODUCT_ROOM][16] */
 } product_pass;
 
-/* Both halves of a chunk in turn: the weights into registers, each hidden state past them. */
+/* For each half of a chunk: loads the weights into registers and multiplies each hidden state. */
 LANES void multiply_chunk(const char *const weight[], int64_t at, const float *panel, int rows,
-                          int batch, gumbel_dtype dtype, v16f sum[][CPU_PANEL_MOST])
+                          int batch, gumbel_dtype dtype, v16f sum[][CPU_PANEL_ROWS_MAX])
 {
     UNROLLED
     for (int half = 0; half < 2; half++) {
@@ -74,10 +75,10 @@ LANES void fetch_chunk(const char *const weight[], int64_t at, int rows, int64_t
     }
 }
 
-/* rows, batch and dtype are constants of each instance. */
+/* `rows`, `batch` and `dtype` are constants of each instance. */
 LANES void micro_kernel(const product_pass *p, int fetches, int rows, int batch, gumbel_dtype dtype)
 {
-    v16f sum[8][CPU_PANEL_MOST];
+    v16f sum[8][CPU_PANEL_ROWS_MAX];
     const char *weight[8];
     const float *panel = p->panel;
     int64_t chunk_bytes = dtype == GUMBEL_FLOAT32 ? 4 * CPU_CHUNK : 2 * CPU_CHUNK;
@@ -119,33 +120,33 @@ LANES void pass_rows(product_pass pass, int count, int batch, gumbel_dtype dtype
     }
 }
 
-/* One function a panel size and dtype, so that each has its accumulators in registers. */
-#define PASS(batch, name, dtype)                                                                   \
-    static __attribute__((noinline)) void pass_##name##_##batch(const product_pass *p, int count)  \
+/* One function for each panel size and dtype, so that each has its accumulators in registers. */
+#define DEFINE_PASS(batch, name, dtype)                                                            \
+    NOT_INLINED void pass_##name##_##batch(const product_pass *p, int count)                       \
     {                                                                                              \
         pass_rows(*p, count, batch, dtype);                                                        \
     }
-#define PASSES(batch)                                                                              \
-    PASS(batch, float, GUMBEL_FLOAT32)                                                             \
-    PASS(batch, half, GUMBEL_FLOAT16)                                                              \
-    PASS(batch, bfloat, GUMBEL_BFLOAT16)
-PASSES(1)
-PASSES(2)
-PASSES(3)
-PASSES(4)
-PASSES(5)
-PASSES(6)
-PASSES(7)
-PASSES(8)
+#define DEFINE_PASSES(batch)                                                                       \
+    DEFINE_PASS(batch, float, GUMBEL_FLOAT32)                                                      \
+    DEFINE_PASS(batch, half, GUMBEL_FLOAT16)                                                       \
+    DEFINE_PASS(batch, bfloat, GUMBEL_BFLOAT16)
+DEFINE_PASSES(1)
+DEFINE_PASSES(2)
+DEFINE_PASSES(3)
+DEFINE_PASSES(4)
+DEFINE_PASSES(5)
+DEFINE_PASSES(6)
+DEFINE_PASSES(7)
+DEFINE_PASSES(8)
 
 #define PASS_ROW(batch) [batch] = {pass_float_##batch, pass_half_##batch, pass_bfloat_##batch}
-static void (*const passes[CPU_PANEL_MOST + 1][3])(const product_pass *, int) = {
+static void (*const passes[CPU_PANEL_ROWS_MAX + 1][3])(const product_pass *, int) = {
     PASS_ROW(1), PASS_ROW(2), PASS_ROW(3), PASS_ROW(4),
     PASS_ROW(5), PASS_ROW(6), PASS_ROW(7), PASS_ROW(8)};
 
-static int64_t at_most(int64_t x, int64_t most) { return x < most ? x : most; }
+static int64_t get_minimum(int64_t x, int64_t most) { return x < most ? x : most; }
 
-/* The last `tail` < 32 elements of each row, zeros after them, as a block of one chunk. */
+/* The last elements of each row, fewer than a chunk, padded with zeros to a block of one chunk. */
 static void pad_tail(char *block, const char *weight, int64_t stride_bytes, int rows,
                      int tail_bytes)
 {
@@ -154,36 +155,36 @@ static void pad_tail(char *block, const char *weight, int64_t stride_bytes, int 
         memcpy(block + m * 4 * CPU_CHUNK, weight + m * stride_bytes, (size_t)tail_bytes);
 }
 
-/* Rows that a block holds: row, row + apart, ... of the tile. */
+/* Rows of a block: row, row + distance, ... of the tile. */
 typedef struct product_block {
-    int row, apart, count;
+    int row, distance, count;
 } product_block;
 
-/* Sum the lanes of a block into the dot products with hidden states b, b + 1, ...; a row that it
- * does not hold spills whatever its lanes held. */
+/* Sums the lanes of a block into the dot products with hidden states b, b + 1, ... A row beyond the
+ * block gets an undefined value. */
 static void sum_block(const cpu_product *p, product_block block, int64_t b, int batch)
 {
     for (int n = 0; n < batch; n++) {
         float *out = p->out + (b + n) * p->out_stride + block.row, sums[CPU_LANES];
         v16f sum = vf_sums(p->lanes + n * PRODUCT_ROOM * CPU_LANES);
-        if (block.apart == 1) {
+        if (block.distance == 1) {
             vf_store(out, sum);
             continue;
         }
         vf_store(sums, sum);
         for (int i = 0; i < block.count; i++)
-            out[i * block.apart] = sums[i];
+            out[i * block.distance] = sums[i];
     }
 }
 
-/* Memory alone bounds the product, and one panel holds the batch. */
+/* Whether memory alone bounds the product, and one panel holds the batch. */
 static int is_streamed(const cpu_product *p)
 {
     return p->batch <= STREAMED_BATCH && p->batch <= PRODUCT_PANEL;
 }
 
-/* From the weights of a pass, which begins `offset` bytes into its rows, to those that come next:
- * the next pass of these rows, the first one of the next group, or that of the next block. */
+/* Prefetch distance of a pass, which begins `offset` bytes into its rows: to the next pass of these
+ * rows, the first one of the next group, or that of the next block. */
 static int64_t distance_ahead(const cpu_product *p, int64_t offset, int64_t bytes, int is_last_pass,
                               int is_last_group)
 {
@@ -194,14 +195,14 @@ static int64_t distance_ahead(const cpu_product *p, int64_t offset, int64_t byte
     return (is_last_group ? PRODUCT_BLOCK * p->stride_bytes : 0) - offset;
 }
 
-/* One pass over `count` rows, from the given chunk on, for hidden states b .. b + batch - 1. */
+/* One pass over `count` rows, from `chunk` on, for hidden states b .. b + batch - 1. */
 static void pass_group(const cpu_product *p, product_pass pass, int count, int64_t b, int batch,
                        int64_t chunk)
 {
     int64_t chunks = (p->hidden_size + CPU_CHUNK - 1) / CPU_CHUNK;
     pass.turns = (batch + PRODUCT_PANEL - 1) / PRODUCT_PANEL;
     for (int i = 0; i < pass.turns; i++) {
-        int start = i * PRODUCT_PANEL, rows = (int)at_most(batch - start, PRODUCT_PANEL);
+        int start = i * PRODUCT_PANEL, rows = (int)get_minimum(batch - start, PRODUCT_PANEL);
         pass.turn = i;
         pass.panel = p->panels + ((b + start) * chunks + chunk * rows) * CPU_CHUNK;
         pass.lanes = p->lanes + start * PRODUCT_ROOM * CPU_LANES;
@@ -218,9 +219,9 @@ static void product_group(const cpu_product *p, product_block block, int64_t b, 
     int64_t most = is_streamed(p) ? STREAM_CHUNKS(batch) : PASS_CHUNKS;
     int tail_bytes = (int)(p->hidden_size % CPU_CHUNK * chunk_bytes / CPU_CHUNK);
     product_pass pass = {.weight = (const char *)p->weight + block.row * p->stride_bytes,
-                         .stride_bytes = block.apart * p->stride_bytes};
+                         .stride_bytes = block.distance * p->stride_bytes};
     for (int64_t chunk = 0; chunk < chunks; chunk += pass.chunks) {
-        pass.chunks = at_most(chunks - chunk, most);
+        pass.chunks = get_minimum(chunks - chunk, most);
         pass.is_first = chunk == 0;
         int64_t bytes = pass.chunks * chunk_bytes;
         pass.ahead = distance_ahead(p, chunk * chunk_bytes, bytes, chunk + pass.chunks == chunks,
@@ -237,26 +238,26 @@ static void product_group(const cpu_product *p, product_block block, int64_t b, 
     sum_block(p, block, b, batch);
 }
 
-/* The rows of a micro-kernel stand far apart, so that each reads one long stream, and several
- * streams at once keep more of memory busy than one does. Returns the rows done, from the first
+/* Chooses rows that are far apart for each micro-kernel, so that it reads several long streams at
+ * once, which keep more of memory busy than one. Returns the number of rows done, from the first
  * on. */
 static int product_streams(const cpu_product *p)
 {
     if (!is_streamed(p))
         return 0;
-    int batch = (int)p->batch, streams = PRODUCT_ROWS(batch), apart = p->count / streams;
-    for (int row = 0; row < apart; row++)
-        product_group(p, (product_block){row, apart, streams}, 0, batch);
-    return apart * streams;
+    int batch = (int)p->batch, streams = PRODUCT_ROWS(batch), distance = p->count / streams;
+    for (int row = 0; row < distance; row++)
+        product_group(p, (product_block){row, distance, streams}, 0, batch);
+    return distance * streams;
 }
 
-static void product(const cpu_product *p)
+static void multiply_tile(const cpu_product *p)
 {
     const int most = PRODUCT_GROUP * PRODUCT_PANEL;
     for (int row = product_streams(p); row < p->count; row += PRODUCT_BLOCK)
         for (int64_t b = 0; b < p->batch; b += most) {
-            product_block block = {row, 1, (int)at_most(p->count - row, PRODUCT_BLOCK)};
-            product_group(p, block, b, (int)at_most(p->batch - b, most));
+            product_block block = {row, 1, (int)get_minimum(p->count - row, PRODUCT_BLOCK)};
+            product_group(p, block, b, (int)get_minimum(p->batch - b, most));
         }
 }
 

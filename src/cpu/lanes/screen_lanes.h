@@ -1,33 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   a screen's bytes (docs/maths.md, section 14), and the ends of logits' intervals, on the
- *        sixteen lanes of cpu/isa/lanes_*.h.
- * HOW    Sixteen rows at a time: their largest weights, which leaves them in the caches, then 64
- *        columns of all of them after each other. Four vectors of 16 columns become words of four
- *        bytes by a transpose within quarters, so that word 4 q + j holds quad 4 j + q.
- * COST   screen_rows() about 1.2 vector operations a weight; screen_ends() six a vector.
+ * WHAT   Quantizes weight rows to the bytes of a screen (docs/maths.md, section 14), and bounds
+ *        logits, on the sixteen lanes of cpu/isa/lanes_*.h.
+ * HOW    Sixteen rows at a time: their largest weights, which leaves the rows in the caches, then
+ *        64 columns of each row in turn. Four vectors of 16 columns become words of four bytes by a
+ *        transpose within quarters, so that word 4 q + j holds quad 4 j + q.
+ * COST   quantize_rows() about 1.2 vector operations a weight; bound_logits() six a vector.
  */
 #ifndef GUMBEL_CPU_SCREEN_LANES_H
 #define GUMBEL_CPU_SCREEN_LANES_H
 
 #include "cpu/lanes/stage_lanes.h"
 
-/* Sixty-four columns from `column` on, zeros behind the last. dtype is a constant. */
-LANES void load_columns(const cpu_screen_rows *r, int row, int64_t column, gumbel_dtype dtype,
+/* Sixty-four columns from `column` on, zeros behind the last one. dtype is a constant. */
+LANES void load_columns(const cpu_quantized_rows *r, int row, int64_t column, gumbel_dtype dtype,
                         v16f w[4])
 {
-    int64_t left = r->hidden_size - column, element = dtype == GUMBEL_FLOAT32 ? 4 : 2;
+    int64_t remaining = r->hidden_size - column, element = dtype == GUMBEL_FLOAT32 ? 4 : 2;
     const char *from = (const char *)r->weight + row * r->stride_bytes + column * element;
     char padded[4 * 64] = {0};
-    if (__builtin_expect(left < 64, 0))
-        from = memcpy(padded, from, (size_t)(left * element));
+    if (__builtin_expect(remaining < 64, 0))
+        from = memcpy(padded, from, (size_t)(remaining * element));
     UNROLLED
     for (int q = 0; q < 4; q++)
-        w[q] = load_as(from, dtype, 16 * q);
+        w[q] = load_widened(from, dtype, 16 * q);
 }
 
-/* The largest |w| of a row; infinity where one is not finite. */
-LANES float largest_of_row(const cpu_screen_rows *r, int row, gumbel_dtype dtype)
+/* The largest |w| of a row; infinity if one is not finite. */
+LANES float find_largest_weight(const cpu_quantized_rows *r, int row, gumbel_dtype dtype)
 {
     v16f most[4] = {vf_set(0.0f), vf_set(0.0f), vf_set(0.0f), vf_set(0.0f)};
     v16u size = vu_set(0x7fffffffu);
@@ -47,8 +47,8 @@ LANES float largest_of_row(const cpu_screen_rows *r, int row, gumbel_dtype dtype
     return vf_largest(vf_max(vf_max(most[0], most[1]), vf_max(most[2], most[3])));
 }
 
-/* Words of four bytes q + 128, and the squares of e and q, of one row's 64 columns. */
-LANES v16u quantise_columns(const v16f w[4], v16f inverse, v16f *error, v16f *size)
+/* Words of four bytes q + 128 of 64 columns of a row; adds the squares of the errors and of q. */
+LANES v16u quantize_columns(const v16f w[4], v16f inverse, v16f *error, v16f *size)
 {
     v16u bytes[4];
     UNROLLED
@@ -65,7 +65,7 @@ LANES v16u quantise_columns(const v16f w[4], v16f inverse, v16f *error, v16f *si
                   vu_add(vu_shift_left(bytes[2], 16), vu_shift_left(bytes[3], 24)));
 }
 
-/* Sixteen rows' words [row][word] to [quad][row]. */
+/* Stores sixteen rows' words [row][word] as [quad][row]. */
 static void store_tile(const uint32_t words[16][16], uint8_t *to)
 {
     uint32_t tile[16][16];
@@ -76,13 +76,13 @@ static void store_tile(const uint32_t words[16][16], uint8_t *to)
     memcpy(to, tile, sizeof tile);
 }
 
-LANES void screen_rows_as(cpu_screen_rows *r, gumbel_dtype dtype)
+LANES void quantize_rows_as(cpu_quantized_rows *r, gumbel_dtype dtype)
 {
     float inverse[16] = {0};
     v16f error[16], size[16];
     for (int row = 0; row < 16; row++) {
-        float most = row < r->count ? largest_of_row(r, row, dtype) : 0.0f;
-        r->steps[row] = row < r->count ? cpu_screen_step(most) : 0.0f;
+        float most = row < r->count ? find_largest_weight(r, row, dtype) : 0.0f;
+        r->steps[row] = row < r->count ? cpu_choose_screen_step(most) : 0.0f;
         inverse[row] = r->steps[row] > 0.0f ? 1.0f / r->steps[row] : 0.0f;
         error[row] = size[row] = vf_set(0.0f);
     }
@@ -95,31 +95,31 @@ LANES void screen_rows_as(cpu_screen_rows *r, gumbel_dtype dtype)
                 continue;
             load_columns(r, row, column, dtype, w);
             vu_store(words[row],
-                     quantise_columns(w, vf_set(inverse[row]), &error[row], &size[row]));
+                     quantize_columns(w, vf_set(inverse[row]), &error[row], &size[row]));
         }
         store_tile(words, r->copy + column / 64 * CPU_SCREEN_TILE);
     }
     for (int row = 0; row < r->count; row++)
-        cpu_screen_bound_row(r, row, vf_sum(error[row]), vf_sum(size[row]));
+        cpu_raise_row_bound(r, row, vf_sum(error[row]), vf_sum(size[row]));
 }
 
-static void screen_rows(cpu_screen_rows *r)
+static void quantize_rows(cpu_quantized_rows *r)
 {
     if (r->dtype == GUMBEL_FLOAT32)
-        screen_rows_as(r, GUMBEL_FLOAT32);
+        quantize_rows_as(r, GUMBEL_FLOAT32);
     else if (r->dtype == GUMBEL_FLOAT16)
-        screen_rows_as(r, GUMBEL_FLOAT16);
+        quantize_rows_as(r, GUMBEL_FLOAT16);
     else
-        screen_rows_as(r, GUMBEL_BFLOAT16);
+        quantize_rows_as(r, GUMBEL_BFLOAT16);
 }
 
-static void screen_ends(const cpu_screen_ends *e, float *out)
+static void bound_logits(const cpu_logit_bounds *e, float *out)
 {
     v16f unit = vf_set(e->unit), plane = vf_set(e->plane), width = vf_set(e->width);
     UNROLLED
     for (int q = 0; q < 4; q++) {
-        v16f high = vf_of_int(vu_load(e->high + q * e->apart));
-        v16f low = vf_of_int(vu_load(e->low + q * e->apart));
+        v16f high = vf_of_int(vu_load(e->high + q * e->stride));
+        v16f low = vf_of_int(vu_load(e->low + q * e->stride));
         v16f sum = vf_add(vf_mul(unit, vf_fma(plane, high, low)), width);
         vf_store(out + 16 * q, vf_fma(vf_load(e->steps + 16 * q), sum, vf_set(e->tiny)));
     }

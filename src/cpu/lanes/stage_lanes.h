@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The stage between product and draw, on the sixteen lanes of cpu/lanes_*.h: logits of any dtype to
- * transformed logits (eq. 2), and -inf where a mask says so; and rows of these to probabilities.
+ * Transforms between product and draw, on the sixteen lanes of cpu/isa/lanes_*.h: logits of any
+ * dtype to transformed logits (eq. 2), masks, and rows of transformed logits to probabilities.
  */
 #ifndef GUMBEL_CPU_STAGE_LANES_H
 #define GUMBEL_CPU_STAGE_LANES_H
@@ -9,7 +9,7 @@
 #include "cpu/lanes/cpu_widen.h"
 #include "cpu/lanes/draw_lanes.h"
 
-/* tanh(x), operation by operation gumbel_tanh(). */
+/* tanh(x), with the operations of gumbel_tanh(). */
 LANES v16f lanes_tanh(v16f x)
 {
     static const float terms[GUMBEL_TANH_TERMS] = GUMBEL_TANH_POLYNOMIAL;
@@ -28,7 +28,7 @@ LANES v16f lanes_tanh(v16f x)
     return vf_of_bits(vu_add(vu_of_bits(magnitude), sign));
 }
 
-LANES v16f load_as(const void *from, gumbel_dtype dtype, int i)
+LANES v16f load_widened(const void *from, gumbel_dtype dtype, int i)
 {
     if (dtype == GUMBEL_FLOAT32)
         return vf_load((const float *)from + i);
@@ -36,7 +36,7 @@ LANES v16f load_as(const void *from, gumbel_dtype dtype, int i)
     return dtype == GUMBEL_FLOAT16 ? vf_load_half(halves) : vf_load_brain(halves);
 }
 
-/* dtype and capped are constants of each instance. */
+/* `dtype` and `capped` are constants of each instance. */
 LANES void transform_as(const void *from, gumbel_dtype dtype, int count, const cpu_transform *t,
                         int capped, float *z)
 {
@@ -44,7 +44,7 @@ LANES void transform_as(const void *from, gumbel_dtype dtype, int count, const c
     v16f soft_cap = vf_set(t->soft_cap), inverse_cap = vf_set(t->inverse_cap);
     int i = 0;
     for (; i + 16 <= count; i += 16) {
-        v16f y = load_as(from, dtype, i);
+        v16f y = load_widened(from, dtype, i);
         if (t->bias)
             y = vf_add(y, vf_load(t->bias + i));
         y = vf_mul(y, scale);
@@ -57,13 +57,13 @@ LANES void transform_as(const void *from, gumbel_dtype dtype, int count, const c
     }
     for (; i < count; i++) {
         float logit = cpu_widen_element(from, dtype, i);
-        z[i] = gumbel_transform(t->bias ? logit + t->bias[i] : logit, t->scale, t->soft_cap,
-                                t->inverse_cap, t->inverse_temperature);
+        z[i] = gumbel_transform_logit(t->bias ? logit + t->bias[i] : logit, t->scale, t->soft_cap,
+                                      t->inverse_cap, t->inverse_temperature);
     }
 }
 
-static void transform(const void *from, gumbel_dtype dtype, int count, const cpu_transform *t,
-                      float *z)
+static void transform_logits(const void *from, gumbel_dtype dtype, int count,
+                             const cpu_transform *t, float *z)
 {
     int capped = t->soft_cap > 0.0f;
     if (dtype == GUMBEL_FLOAT32 && capped)
@@ -76,7 +76,7 @@ static void transform(const void *from, gumbel_dtype dtype, int count, const cpu
         transform_as(from, GUMBEL_BFLOAT16, count, t, capped, z);
 }
 
-static void mask(float *z, const uint32_t *drop, int words)
+static void mask_tokens(float *z, const uint32_t *drop, int words)
 {
     static const uint32_t places[CPU_LANES] = {1 << 0,  1 << 1,  1 << 2,  1 << 3, 1 << 4,  1 << 5,
                                                1 << 6,  1 << 7,  1 << 8,  1 << 9, 1 << 10, 1 << 11,
@@ -91,7 +91,7 @@ static void mask(float *z, const uint32_t *drop, int words)
     }
 }
 
-/* A block of exponentiate(). */
+/* One block of exponentiate_row(). */
 LANES float exponentiate_block(float *z, v16f largest)
 {
     v16f e[4], lowest = vf_set(GUMBEL_EXP_LOWEST), none = vf_set(0.0f);
@@ -104,7 +104,7 @@ LANES float exponentiate_block(float *z, v16f largest)
     return vf_sum(vf_add(vf_add(e[0], e[1]), vf_add(e[2], e[3])));
 }
 
-static double exponentiate(float *z, int count, float max_z)
+static double exponentiate_row(float *z, int count, float max_z)
 {
     v16f largest = vf_set(max_z);
     double sum = 0.0;
@@ -121,7 +121,7 @@ static double exponentiate(float *z, int count, float max_z)
     return sum;
 }
 
-static void multiply(float *z, int count, float by)
+static void scale_row(float *z, int count, float by)
 {
     v16f factor = vf_set(by);
     int i = 0;

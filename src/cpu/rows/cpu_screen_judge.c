@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whether tokens of a row stay, by passes over both ends of its values, which are as fast as those
- * over values. What they leave open is scored exactly: tokens that may stand on either side of the
- * one in question, or the largest ones, of which most of the mass is.
+ * Verdicts from passes over both bounds of a row's values, which are as fast as passes over the
+ * values. If the bounds leave a verdict open, more values are computed exactly: the tokens that may
+ * be on either side of the judged one, or the largest ones, which hold most of the mass.
  */
 #include "cpu/rows/cpu_screen_judge.h"
 
@@ -10,308 +10,318 @@
 #include "cpu/cpu_policy.h"
 #include "cpu/rows/cpu_truncate.h"
 
-static void refresh(cpu_judged *j)
+static void reload_values(cpu_judge_state *j)
 {
-    j->upper = cpu_stage_values(&j->screen->upper, j->b);
-    j->lower = cpu_stage_values(&j->screen->lower, j->b);
+    j->upper = cpu_get_staged_values(&j->screen->upper_job, j->b);
+    j->lower = cpu_get_staged_values(&j->screen->lower_job, j->b);
 }
 
-/* The ends of a block; they may be written. */
-static float *block_of(const cpu_job *job, int64_t b, int64_t block)
+/* The staged bounds of a block, which may be overwritten. */
+static float *get_bounds(const cpu_job *job, int64_t b, int64_t block)
 {
-    return (float *)(uintptr_t)cpu_stage_block(job, b, block);
+    return (float *)(uintptr_t)cpu_get_staged_block(job, b, block);
 }
 
 /* ------------------------------------------------------------------------- exact values ---- */
 
-/* Score token i of a block, and store its value as both of its bounds. A value outside of them
- * shows stale weights: it is not stored, as all passes rely on ordered, finite bounds, and 0 is
- * returned. */
-static int score_at(cpu_judged *j, int64_t block, int i)
+/* Computes the value of token i of a block and stores it as both of its bounds. A value outside of
+ * its bounds shows a stale screen: it is not stored, as all passes rely on ordered, finite bounds,
+ * and 0 is returned. */
+static int compute_value(cpu_judge_state *j, int64_t block, int i)
 {
     const cpu_screen *screen = j->screen;
-    float *upper = block_of(&screen->upper, j->b, block);
-    float *lower = block_of(&screen->lower, j->b, block);
-    int64_t token = screen->upper.first_tile + block * GUMBEL_BLOCK + i;
-    float value = cpu_screen_value(screen, j->thread, j->b, token,
-                                   cpu_stage_temperature(screen->exact.problem, j->b));
+    float *upper = get_bounds(&screen->upper_job, j->b, block);
+    float *lower = get_bounds(&screen->lower_job, j->b, block);
+    int64_t token = screen->upper_job.first_tile + block * GUMBEL_BLOCK + i;
+    float value =
+        cpu_compute_exact_value(screen, j->thread, j->b, token,
+                                cpu_find_staged_temperature(screen->exact_job.problem, j->b));
     if (!(lower[i] <= value && value <= upper[i])) {
         j->stale = 1;
-        j->left = 0;
+        j->budget = 0;
         return 0;
     }
     upper[i] = lower[i] = value;
-    j->left--;
+    j->budget--;
     return 1;
 }
 
-/* The peaks of a block whose ends have changed. */
-static void survey_block(cpu_judged *j, int64_t block)
+/* Updates the maxima of a block whose bounds have changed. */
+static void update_block_maxima(cpu_judge_state *j, int64_t block)
 {
     const cpu_screen *screen = j->screen;
-    int64_t at = j->b * screen->uppers.peak_room + block;
-    j->kernels->survey(block_of(&screen->upper, j->b, block), 1, &screen->uppers.peaks[at]);
-    j->kernels->survey(block_of(&screen->lower, j->b, block), 1, &screen->lowers.peaks[at]);
+    int64_t at = j->b * screen->upper_stage.maxima_stride + block;
+    j->kernels->find_maxima(get_bounds(&screen->upper_job, j->b, block), 1,
+                            &screen->upper_stage.block_maxima[at]);
+    j->kernels->find_maxima(get_bounds(&screen->lower_job, j->b, block), 1,
+                            &screen->lower_stage.block_maxima[at]);
 }
 
-/* Score up to `most` tokens that are not exact, with an upper end of at least `least` and a lower
- * one of at most `level`; how many there were. 0 where one of them is found stale. */
-static int32_t score_between(cpu_judged *j, float least, float level, int32_t most)
+/* Computes up to `most` values that are not exact, with an upper bound of at least `least` and a
+ * lower bound of at most `level`. Returns their number; 0 if the screen is found stale. */
+static int32_t compute_values_between(cpu_judge_state *j, float least, float level, int32_t most)
 {
     const cpu_screen *screen = j->screen;
-    const float *peaks = screen->uppers.peaks + j->b * screen->uppers.peak_room;
-    int32_t scored = 0;
-    most = most < j->left ? most : j->left;
-    for (int64_t block = 0; block < screen->uppers.blocks && scored < most; block++) {
-        int32_t before = scored;
-        if (peaks[block] < least)
+    const cpu_stage *stage = &screen->upper_stage;
+    const float *maxima = stage->block_maxima + j->b * stage->maxima_stride;
+    int32_t computed = 0;
+    most = most < j->budget ? most : j->budget;
+    for (int64_t block = 0; block < stage->blocks && computed < most; block++) {
+        int32_t before = computed;
+        if (maxima[block] < least)
             continue;
-        const float *upper = block_of(&screen->upper, j->b, block);
-        const float *lower = block_of(&screen->lower, j->b, block);
-        for (int i = 0; i < GUMBEL_BLOCK && scored < most; i++)
+        const float *upper = get_bounds(&screen->upper_job, j->b, block);
+        const float *lower = get_bounds(&screen->lower_job, j->b, block);
+        for (int i = 0; i < GUMBEL_BLOCK && computed < most; i++)
             if (upper[i] >= least && lower[i] <= level && lower[i] < upper[i]) {
-                if (!score_at(j, block, i))
+                if (!compute_value(j, block, i))
                     return 0;
-                scored++;
+                computed++;
             }
-        if (scored > before)
-            survey_block(j, block);
+        if (computed > before)
+            update_block_maxima(j, block);
     }
-    if (scored > 0)
-        refresh(j);
-    return scored;
+    if (computed > 0)
+        reload_values(j);
+    return computed;
 }
 
-/* The n-th largest upper end. */
-static float nth_upper(const cpu_judged *j, int64_t n)
+/* The n-th largest upper bound. */
+static float find_nth_upper(const cpu_judge_state *j, int64_t n)
 {
-    cpu_landing nth = cpu_nth_largest(j->kernels, &j->upper, n, -FLT_MAX, j->bins);
+    cpu_selection nth = cpu_select_nth_largest(j->kernels, &j->upper, n, -FLT_MAX, j->bins);
     return nth.reached ? nth.value : -FLT_MAX;
 }
 
-float cpu_judge_value(cpu_judged *j, int64_t token)
+float cpu_find_exact_value(cpu_judge_state *j, int64_t token)
 {
-    int64_t at = token - j->screen->upper.first_tile, block = at / GUMBEL_BLOCK;
+    int64_t at = token - j->screen->upper_job.first_tile, block = at / GUMBEL_BLOCK;
     int i = (int)(at % GUMBEL_BLOCK);
-    const float *upper = block_of(&j->screen->upper, j->b, block);
-    if (block_of(&j->screen->lower, j->b, block)[i] < upper[i] && score_at(j, block, i)) {
-        survey_block(j, block);
-        refresh(j);
+    const float *upper = get_bounds(&j->screen->upper_job, j->b, block);
+    const float *lower = get_bounds(&j->screen->lower_job, j->b, block);
+    if (lower[i] < upper[i] && compute_value(j, block, i)) {
+        update_block_maxima(j, block);
+        reload_values(j);
     }
     return upper[i];
 }
 
-/* No value is above the largest lower end that reaches every upper one. */
-int cpu_judge_largest(cpu_judged *j)
+int cpu_find_largest_value(cpu_judge_state *j)
 {
     if (!(j->rules.min_p > 0.0f || j->rules.top_p < 1.0f))
         return 1;
+    /* The largest lower bound is the largest value once it reaches every upper bound. */
     for (int64_t n = CPU_SCREEN_LARGEST; j->upper.largest > j->lower.largest; n *= 2) {
-        float least = fmaxf(nth_upper(j, n), j->lower.largest);
-        if (score_between(j, least, INFINITY, INT32_MAX) == 0)
+        float least = fmaxf(find_nth_upper(j, n), j->lower.largest);
+        if (compute_values_between(j, least, INFINITY, INT32_MAX) == 0)
             return 0;
     }
     j->largest = j->upper.largest;
     return 1;
 }
 
-int cpu_judge_begin(cpu_judged *j, cpu_screen *screen, int64_t b, int32_t thread, cpu_weight *bins)
+int cpu_begin_judging(cpu_judge_state *j, cpu_screen *screen, int64_t b, int32_t thread,
+                      cpu_weight *bins)
 {
-    const gumbel_problem *p = screen->exact.problem;
-    *j = (cpu_judged){.screen = screen,
-                      .kernels = screen->exact.device->kernels,
-                      .b = b,
-                      .thread = thread,
-                      .rules = gumbel_problem_rules(p, b, 0),
-                      .largest = NAN,
-                      .left = (int32_t)(p->vocab / CPU_SCREEN_CUT_SHARE) + CPU_SCREEN_CUT_LEAST,
-                      .bins = bins};
-    refresh(j);
-    return cpu_judge_largest(j);
+    const gumbel_problem *p = screen->exact_job.problem;
+    *j = (cpu_judge_state){.screen = screen,
+                           .kernels = screen->exact_job.device->kernels,
+                           .b = b,
+                           .thread = thread,
+                           .rules = gumbel_problem_rules(p, b, 0),
+                           .largest = NAN,
+                           .budget = (int32_t)(p->vocab / CPU_SCREEN_TRUNCATION_FRACTION) +
+                                     CPU_SCREEN_TRUNCATION_LEAST,
+                           .bins = bins};
+    reload_values(j);
+    return cpu_find_largest_value(j);
 }
 
-/* ---------------------------------------------------------------------------------- top_k ---- */
+/* -------------------------------------------------------------------------------- top_k ---- */
 
-static int64_t count_above(const cpu_judged *j, const cpu_values *values, float bound)
-{
-    int64_t count = 0;
-    for (int i = 0; i < values->stretches; i++)
-        count += j->kernels->count_above(&values->stretch[i], 1.0f, bound);
-    return count;
-}
-
-/* Where ties are broken by id, tokens that tie may come before this one or not; it itself is among
- * them. */
-static gumbel_verdict judge_top_k(cpu_judged *j, float value)
+/* If ties are broken by id, each tied token may come before the judged one or not; the judged token
+ * is one of them. */
+static gumbel_token_verdict judge_top_k(cpu_judge_state *j, float value)
 {
     int exact = j->rules.exact;
     float below = exact ? nextafterf(value, -INFINITY) : value;
-    float beside = exact ? value : nextafterf(value, INFINITY);
-    for (int32_t most_scored = CPU_SCREEN_CHUNK;; most_scored *= 2) {
-        int64_t least = count_above(j, &j->lower, value);
-        int64_t most = count_above(j, &j->upper, below) - exact;
-        gumbel_verdict verdict = gumbel_judge_top_k(j->rules.top_k, least, most);
-        if (verdict != GUMBEL_VERDICT_OPEN || score_between(j, beside, value, most_scored) == 0)
+    float tied = exact ? value : nextafterf(value, INFINITY);
+    for (int32_t chunk = CPU_SCREEN_CHUNK;; chunk *= 2) {
+        int64_t least = cpu_count_row_above(j->kernels, &j->lower, 1.0f, value);
+        int64_t most = cpu_count_row_above(j->kernels, &j->upper, 1.0f, below) - exact;
+        gumbel_token_verdict verdict = gumbel_judge_top_k(j->rules.top_k, least, most);
+        if (verdict != GUMBEL_TOKEN_UNDECIDED || compute_values_between(j, tied, value, chunk) == 0)
             return verdict;
     }
 }
 
-/* ---------------------------------------------------------------------------------- top_p ---- */
+/* -------------------------------------------------------------------------------- top_p ---- */
 
-static gumbel_wide weigh(const cpu_judged *j, const cpu_values *values, float bound)
+static gumbel_wide sum_masses(const cpu_judge_state *j, const cpu_values *values, float bound)
 {
-    cpu_weight sum = {0};
-    for (int i = 0; i < values->stretches; i++)
-        j->kernels->weigh(&values->stretch[i], bound, j->largest, &sum);
-    return cpu_weight_of(sum);
+    gumbel_wide mass;
+    cpu_sum_row_masses(j->kernels, values, bound, j->largest, &mass);
+    return mass;
 }
 
-/* Values that are weighed by blocks. */
-typedef struct pile {
+/* Single values whose masses are summed a block at a time. */
+typedef struct mass_buffer {
     float v[GUMBEL_BLOCK], bound;
     int count;
     cpu_weight sum;
-} pile;
+} mass_buffer;
 
-static void weigh_pile(const cpu_judged *j, pile *p)
+static void flush_masses(const cpu_judge_state *j, mass_buffer *m)
 {
     float largest = INFINITY;
-    cpu_stretch one = {p->v, &largest, 1, 1};
-    for (int i = p->count; i < GUMBEL_BLOCK; i++)
-        p->v[i] = -INFINITY;
-    j->kernels->weigh(&one, p->bound, j->largest, &p->sum);
-    p->count = 0;
+    cpu_span one = {m->v, &largest, 1, 1};
+    for (int i = m->count; i < GUMBEL_BLOCK; i++)
+        m->v[i] = -INFINITY;
+    j->kernels->sum_masses(&one, m->bound, j->largest, &m->sum);
+    m->count = 0;
 }
 
-static void add_to_pile(const cpu_judged *j, pile *p, float v)
+static void add_mass_of(const cpu_judge_state *j, mass_buffer *m, float v)
 {
-    p->v[p->count++] = v;
-    if (p->count == GUMBEL_BLOCK)
-        weigh_pile(j, p);
+    m->v[m->count++] = v;
+    if (m->count == GUMBEL_BLOCK)
+        flush_masses(j, m);
 }
 
-/* Tokens but one that may stand on either side of it: how many, and their lower ends. */
-typedef struct straddlers {
+/* The other tokens that may come before or after a token: their number, and the masses of their
+ * lower bounds. */
+typedef struct undecided_tokens {
     int64_t count;
-    pile lower;
-} straddlers;
+    mass_buffer lower;
+} undecided_tokens;
 
-static void find_straddlers(const cpu_judged *j, int64_t token, float value, float bound,
-                            straddlers *s)
+static void find_undecided(const cpu_judge_state *j, int64_t token, float value, float bound,
+                           undecided_tokens *undecided)
 {
     const cpu_screen *screen = j->screen;
-    const float *peaks = screen->uppers.peaks + j->b * screen->uppers.peak_room;
+    const cpu_stage *stage = &screen->upper_stage;
+    const float *maxima = stage->block_maxima + j->b * stage->maxima_stride;
     float least = j->rules.exact ? value : nextafterf(value, INFINITY);
-    s->count = 0;
-    s->lower = (pile){.bound = bound};
-    for (int64_t block = 0; block < screen->uppers.blocks; block++) {
-        int64_t own = token - screen->upper.first_tile - block * GUMBEL_BLOCK;
-        if (peaks[block] < least)
+    undecided->count = 0;
+    undecided->lower = (mass_buffer){.bound = bound};
+    for (int64_t block = 0; block < stage->blocks; block++) {
+        int64_t own = token - screen->upper_job.first_tile - block * GUMBEL_BLOCK;
+        if (maxima[block] < least)
             continue;
-        const float *upper = block_of(&screen->upper, j->b, block);
-        const float *lower = block_of(&screen->lower, j->b, block);
+        const float *upper = get_bounds(&screen->upper_job, j->b, block);
+        const float *lower = get_bounds(&screen->lower_job, j->b, block);
         for (int i = 0; i < GUMBEL_BLOCK; i++)
             if (upper[i] >= least && lower[i] <= value && i != own) {
-                s->count++;
-                add_to_pile(j, &s->lower, lower[i]);
+                undecided->count++;
+                add_mass_of(j, &undecided->lower, lower[i]);
             }
     }
-    weigh_pile(j, &s->lower);
+    flush_masses(j, &undecided->lower);
 }
 
-/* What top_p weighs: surely what is not below `least`, and nothing below `most`, of which tokens
- * with the mass `gone` are none. */
-typedef struct weighed {
-    float least, most;
-    gumbel_wide gone;
-} weighed;
+/* The tokens whose mass top_p is a fraction of: all values >= `surely`, and no value below `maybe`,
+ * without tied tokens of the total mass `removed`. */
+typedef struct top_p_base {
+    float surely, maybe;
+    gumbel_wide removed;
+} top_p_base;
 
-/* The weighed by the ends as they are. A token is among the top_k for sure where fewer than k upper
- * ends reach its lower one, and is not where k lower ends are above its upper one. Where none of
- * the latter kind is inexact, `known` says so, and the cut is exact. */
-static weighed find_weighed(const cpu_judged *j, int known)
+/* Bounds the base of top_p. A token is surely among the top_k if fewer than k upper bounds reach
+ * its lower bound, and surely not if k lower bounds exceed its upper bound. With `known`, all
+ * values that may be among the top_k are exact, and so is the base. */
+static top_p_base find_top_p_base(const cpu_judge_state *j, int known)
 {
-    gumbel_cut first = gumbel_cut_first(&j->rules, j->largest);
-    gumbel_cut all = gumbel_cut_weighed(&j->rules, first);
-    weighed w = {all.bound, all.bound, 0};
+    gumbel_cutoff first = gumbel_cutoff_before_top_k(&j->rules, j->largest);
+    gumbel_cutoff all = gumbel_cutoff_before_top_p(&j->rules, first);
+    top_p_base base = {all.bound, all.bound, 0};
     if (j->rules.joint || j->rules.top_k == 0)
-        return w;
-    cpu_landing lower =
-        cpu_nth_largest(j->kernels, &j->lower, j->rules.top_k, first.bound, j->bins);
-    cpu_landing upper =
-        cpu_nth_largest(j->kernels, &j->upper, j->rules.top_k, first.bound, j->bins);
-    w.most = lower.reached ? lower.value : first.bound;
-    w.least = upper.reached ? nextafterf(upper.value, INFINITY) : first.bound;
+        return base;
+    cpu_selection lower =
+        cpu_select_nth_largest(j->kernels, &j->lower, j->rules.top_k, first.bound, j->bins);
+    cpu_selection upper =
+        cpu_select_nth_largest(j->kernels, &j->upper, j->rules.top_k, first.bound, j->bins);
+    base.maybe = lower.reached ? lower.value : first.bound;
+    base.surely = upper.reached ? nextafterf(upper.value, INFINITY) : first.bound;
     if (!known)
-        return w;
-    w.least = w.most;
+        return base;
+    base.surely = base.maybe;
     if (lower.reached && j->rules.exact) {
-        gumbel_cut cut = gumbel_cut_top_k(&j->rules, lower.value, (int64_t)lower.above);
-        uint64_t each = gumbel_token_mass(gumbel_exp(cut.bound - j->largest));
-        w.gone = (gumbel_wide)((int64_t)lower.at - cut.tied) * each;
+        gumbel_cutoff cutoff = gumbel_cutoff_by_top_k(&j->rules, lower.value, (int64_t)lower.above);
+        uint64_t each = gumbel_token_mass(gumbel_exp(cutoff.bound - j->largest));
+        base.removed = (gumbel_wide)((int64_t)lower.at - cutoff.tied) * each;
     }
-    return w;
+    return base;
 }
 
-static gumbel_verdict weigh_token(const cpu_judged *j, int64_t token, float value, weighed w)
+/* The verdict of top_p from bounds of two masses: of the tokens before this one, and of the rest of
+ * the base. */
+static gumbel_token_verdict compare_masses(const cpu_judge_state *j, int64_t token, float value,
+                                           top_p_base base)
 {
     float next = nextafterf(value, INFINITY);
     gumbel_wide own = gumbel_token_mass(gumbel_exp(value - j->largest));
-    straddlers s;
-    find_straddlers(j, token, value, w.least, &s);
-    gumbel_wide before_least = weigh(j, &j->lower, next);
+    undecided_tokens undecided;
+    find_undecided(j, token, value, base.surely, &undecided);
+    gumbel_wide before_least = sum_masses(j, &j->lower, next);
     gumbel_wide before_most =
-        j->rules.exact ? weigh(j, &j->upper, value) - own : weigh(j, &j->upper, next);
-    /* One that may come before the token weighs nothing behind it, or no more than it. */
-    gumbel_wide rest_least = weigh(j, &j->lower, w.least) -
-                             weigh(j, &j->lower, fmaxf(w.least, next)) -
-                             cpu_weight_of(s.lower.sum) + (value < w.least ? own : 0);
-    gumbel_wide rest_most = weigh(j, &j->upper, w.most) - before_most + (gumbel_wide)s.count * own;
-    int64_t tokens = j->screen->exact.problem->vocab;
-    if (rest_most < w.gone || rest_least > rest_most)
-        return GUMBEL_VERDICT_OPEN;
-    rest_least = rest_least > w.gone ? rest_least - w.gone : 0;
+        j->rules.exact ? sum_masses(j, &j->upper, value) - own : sum_masses(j, &j->upper, next);
+    /* An undecided token adds no mass to the rest, or at most that of this token. */
+    gumbel_wide rest_least = sum_masses(j, &j->lower, base.surely) -
+                             sum_masses(j, &j->lower, fmaxf(base.surely, next)) -
+                             cpu_join_weight(undecided.lower.sum) + (value < base.surely ? own : 0);
+    gumbel_wide rest_most =
+        sum_masses(j, &j->upper, base.maybe) - before_most + (gumbel_wide)undecided.count * own;
+    int64_t tokens = j->screen->exact_job.problem->vocab;
+    if (rest_most < base.removed || rest_least > rest_most)
+        return GUMBEL_TOKEN_UNDECIDED;
+    rest_least = rest_least > base.removed ? rest_least - base.removed : 0;
     return gumbel_judge_top_p(j->rules.top_p,
-                              gumbel_mass_between(before_least, before_most, tokens),
-                              gumbel_mass_between(rest_least, rest_most - w.gone, tokens));
+                              gumbel_bound_mass_sum(before_least, before_most, tokens),
+                              gumbel_bound_mass_sum(rest_least, rest_most - base.removed, tokens));
 }
 
-/* By the ends, and by more exact values, the largest first, until they tell. */
-static gumbel_verdict judge_top_p(cpu_judged *j, int64_t token, float value)
+/* Compares masses with more and more exact values, the largest first, until the verdict is
+ * known. */
+static gumbel_token_verdict judge_top_p(cpu_judge_state *j, int64_t token, float value)
 {
     int known = 0;
     for (int64_t n = CPU_SCREEN_CHUNK;; n *= 2) {
-        weighed w = find_weighed(j, known);
-        gumbel_verdict verdict = weigh_token(j, token, value, w);
-        if (verdict != GUMBEL_VERDICT_OPEN || known || j->left <= 0)
+        top_p_base base = find_top_p_base(j, known);
+        gumbel_token_verdict verdict = compare_masses(j, token, value, base);
+        if (verdict != GUMBEL_TOKEN_UNDECIDED || known || j->budget <= 0)
             return verdict;
-        float least = fmaxf(nth_upper(j, n), w.most);
-        known = score_between(j, least, INFINITY, INT32_MAX) == 0 && least <= w.most;
+        float least = fmaxf(find_nth_upper(j, n), base.maybe);
+        known = compute_values_between(j, least, INFINITY, INT32_MAX) == 0 && least <= base.maybe;
     }
 }
 
-/* ------------------------------------------------------------------------------- verdicts ---- */
+/* ----------------------------------------------------------------------------- verdicts ---- */
 
-gumbel_verdict cpu_judge(cpu_judged *j, int64_t token, float value)
+/* The min_p bound; -FLT_MAX without min_p. */
+static float find_min_p_bound(const cpu_judge_state *j)
 {
-    gumbel_verdict verdict = GUMBEL_VERDICT_KEPT;
-    if (j->rules.min_p > 0.0f &&
-        value < gumbel_min_p_bound(j->largest, gumbel_log_min_p(j->rules.min_p)))
-        return GUMBEL_VERDICT_CUT;
-    if (j->rules.top_k > 0)
-        verdict = judge_top_k(j, value);
-    if (verdict == GUMBEL_VERDICT_KEPT && j->rules.top_p < 1.0f)
-        verdict = judge_top_p(j, token, value);
-    return j->stale ? GUMBEL_VERDICT_OPEN : verdict;
+    if (!(j->rules.min_p > 0.0f))
+        return -FLT_MAX;
+    return gumbel_min_p_bound(j->largest, gumbel_log_min_p(j->rules.min_p));
 }
 
-float cpu_judge_floor(const cpu_judged *j)
+gumbel_token_verdict cpu_judge_token(cpu_judge_state *j, int64_t token, float value)
 {
-    float floor = -FLT_MAX;
-    if (j->rules.min_p > 0.0f)
-        floor = gumbel_min_p_bound(j->largest, gumbel_log_min_p(j->rules.min_p));
+    gumbel_token_verdict verdict = GUMBEL_TOKEN_KEPT;
+    if (j->rules.min_p > 0.0f && value < find_min_p_bound(j))
+        return GUMBEL_TOKEN_TRUNCATED;
+    if (j->rules.top_k > 0)
+        verdict = judge_top_k(j, value);
+    if (verdict == GUMBEL_TOKEN_KEPT && j->rules.top_p < 1.0f)
+        verdict = judge_top_p(j, token, value);
+    return j->stale ? GUMBEL_TOKEN_UNDECIDED : verdict;
+}
+
+float cpu_find_removal_threshold(const cpu_judge_state *j)
+{
+    float least = find_min_p_bound(j);
     if (j->rules.top_k == 0)
-        return floor;
-    cpu_landing k = cpu_nth_largest(j->kernels, &j->lower, j->rules.top_k, floor, j->bins);
-    return k.reached ? k.value : floor;
+        return least;
+    cpu_selection k = cpu_select_nth_largest(j->kernels, &j->lower, j->rules.top_k, least, j->bins);
+    return k.reached ? k.value : least;
 }

@@ -1,31 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The cut of a row on the CPU: the walk over what vector passes find.
+ * Selection and truncation in the values of one row.
  */
 #ifndef GUMBEL_CPU_TRUNCATE_H
 #define GUMBEL_CPU_TRUNCATE_H
 
 #include "cpu/cpu_kernels.h"
 
-/* Where a descent ended: the largest value at which the weight of what is not below it reaches what
- * was needed. */
-typedef struct cpu_landing {
-    int reached; /* 0: all of it is too little, and the rest is undefined */
+/* The largest value at which the weight of all values at or above it reaches a given weight. */
+typedef struct cpu_selection {
+    int reached; /* 0: the total weight is less, and the rest is undefined */
     float value;
     gumbel_wide above; /* weight of larger values */
     gumbel_wide at;    /* weight of the tokens of that value */
-} cpu_landing;
+} cpu_selection;
 
-/* Descend over values v * values->scale that are not below `floor`. bins: [CPU_BINS] of scratch. */
-cpu_landing cpu_descend(const cpu_kernels *kernels, const cpu_values *values, int by_mass,
-                        gumbel_wide needed, float floor, cpu_weight *bins);
+/* Selects among values v * values->scale >= `least`, by mass or by number, where the weight reaches
+ * `needed`. bins: [CPU_BINS] of scratch. */
+cpu_selection cpu_select_by_weight(const cpu_kernels *kernels, const cpu_values *values,
+                                   int by_mass, gumbel_wide needed, float least, cpu_weight *bins);
 
-/* The same for the n-th largest value: weights are ones. */
-cpu_landing cpu_nth_largest(const cpu_kernels *kernels, const cpu_values *values, int64_t n,
-                            float floor, cpu_weight *bins);
+/* cpu_select_by_weight() of the n-th largest value, n > 0. */
+cpu_selection cpu_select_nth_largest(const cpu_kernels *kernels, const cpu_values *values,
+                                     int64_t n, float least, cpu_weight *bins);
 
-/* The cut of a row by its rules. */
-gumbel_cut cpu_find_cut(const cpu_kernels *kernels, const cpu_values *values,
-                        const gumbel_rules *rules, cpu_weight *bins);
+/* Adds the masses, relative to `largest`, of a row's values >= `bound`. Returns their number,
+ * without some tokens whose mass is 0. */
+int64_t cpu_sum_row_masses(const cpu_kernels *kernels, const cpu_values *values, float bound,
+                           float largest, gumbel_wide *mass);
+
+/* The number of a row's values with v * scale > bound. */
+int64_t cpu_count_row_above(const cpu_kernels *kernels, const cpu_values *values, float scale,
+                            float bound);
+
+/* The truncation of a row by its rules. */
+gumbel_cutoff cpu_find_truncation(const cpu_kernels *kernels, const cpu_values *values,
+                                  const gumbel_rules *rules, cpu_weight *bins);
 
 #endif

@@ -60,8 +60,8 @@ static __device__ __forceinline__ void draw_round(uint4 &c, uint32_t key0, uint3
          (uint32_t)p0};
 }
 
-/* gumbel_words(): those of tokens 4 * count .. + 3 where `kind` is 0; two each of blocks 2 * count
- * and + 1, 128 tokens, where it is GUMBEL_BLOCK_DOMAIN. */
+/* gumbel_philox_words(): those of tokens 4 * count .. + 3 where `kind` is 0; two each of blocks 2 *
+ * count and + 1, 128 tokens, where it is GUMBEL_BLOCK_DOMAIN. */
 static __device__ __forceinline__ uint4 draw_words(const draw_philox &f, uint32_t count,
                                                    uint32_t kind)
 {
@@ -121,7 +121,7 @@ static __device__ __noinline__ float draw_capped(const cuda_params &p, float log
 /* The exact noise of a token of word r, which does not count for J. */
 static __device__ __forceinline__ float draw_noise(draw_block block, uint32_t token, uint32_t r)
 {
-    return gumbel_of_word(gumbel_block_noise_of(block.r, block.r2), token, r);
+    return gumbel_noise_of_word(gumbel_block_noise_of(block.r, block.r2), token, r);
 }
 
 /* The same where no word is known. */
@@ -192,7 +192,7 @@ static __device__ __forceinline__ float draw_threshold(float score)
  * margin, 1e-4, is in it: 1.94 ulp of a g of 46 are 8e-6. */
 static __device__ __forceinline__ float draw_reach(bool greedy, uint32_t r)
 {
-    return greedy ? 0.0f : gumbel_reach_of_word(r) + 1e-4f;
+    return greedy ? 0.0f : gumbel_noise_bound_of_word(r) + 1e-4f;
 }
 
 /* A reach, and in its last bits the place of J: they round it up, by 2^-17 of it. */

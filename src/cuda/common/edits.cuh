@@ -43,11 +43,11 @@ __device__ __forceinline__ row_edits edits_of(const gumbel_problem &q, int64_t b
     if (!(q.request & GUMBEL_REQUEST_PENALTIES))
         return e;
     e.penalties = gumbel_problem_penalties(&q, b);
-    e.act = gumbel_penalties_act(&e.penalties);
+    e.act = gumbel_penalties_are_active(&e.penalties);
     e.slot = gumbel_problem_slot(&q, b);
     if (h.prompt) {
-        e.prompt = h.prompt + e.slot * gumbel_words_of(h.vocab_size);
-        e.output = h.output + e.slot * gumbel_words_of(h.vocab_size);
+        e.prompt = h.prompt + e.slot * gumbel_mask_words_of(h.vocab_size);
+        e.output = h.output + e.slot * gumbel_mask_words_of(h.vocab_size);
     }
     return e;
 }
@@ -75,7 +75,7 @@ __device__ __forceinline__ float penalise_by_history(const gumbel_problem &q, co
     if (!output && listed == 0 && !bit_of(e.prompt, token))
         return y;
     uint32_t count = listed + (output ? gumbel_history_count(&h, e.slot, token) : 0);
-    return gumbel_penalise(y, &e.penalties, min(count, (uint32_t)GUMBEL_COUNT_MOST));
+    return gumbel_apply_penalties(y, &e.penalties, min(count, (uint32_t)GUMBEL_COUNT_MOST));
 }
 
 /* Which of four tokens the history has seen, from one divisible by 4 on, as bits. */

@@ -92,14 +92,9 @@ struct measured {
     float largest, sum;
 };
 
-template <bool fast> __device__ __forceinline__ float exponential(float x)
-{
-    return fast ? ptx_exp2(x * LOG2E) : gumbel_exp(x);
-}
-
 /* Measure the block that four lanes hold, for all of them. Each adds four of eq. 8's lanes; then
  * they share those out, so that nothing is added twice. */
-template <bool fast> __device__ __forceinline__ measured measure(const four (&z)[kQuads], int lane)
+__device__ __forceinline__ measured measure(const four (&z)[kQuads], int lane)
 {
     float largest = z[0].v[0];
 #pragma unroll
@@ -110,8 +105,8 @@ template <bool fast> __device__ __forceinline__ measured measure(const four (&z)
     float s[4];
 #pragma unroll
     for (int i = 0; i < 4; i++)
-        s[i] = (exponential<fast>(z[0].v[i] - largest) + exponential<fast>(z[1].v[i] - largest)) +
-               (exponential<fast>(z[2].v[i] - largest) + exponential<fast>(z[3].v[i] - largest));
+        s[i] = (gumbel_exp(z[0].v[i] - largest) + gumbel_exp(z[1].v[i] - largest)) +
+               (gumbel_exp(z[2].v[i] - largest) + gumbel_exp(z[3].v[i] - largest));
     bool upper = lane & 2, odd = lane & 1;
     float a = (upper ? s[2] : s[0]) + __shfl_xor_sync(~0u, upper ? s[0] : s[2], 2);
     float b = (upper ? s[3] : s[1]) + __shfl_xor_sync(~0u, upper ? s[1] : s[3], 2);
@@ -125,13 +120,12 @@ template <bool fast> __device__ __forceinline__ measured measure(const four (&z)
 struct warp_mass {
     gumbel_summary *own; /* of this thread, in shared memory */
     int lane;
-    bool fast;
     int steps = 0;
     measured kept = {-INFINITY, 0.0f};
 
     __device__ __forceinline__ void add(const four (&z)[kQuads])
     {
-        measured found = fast ? measure<true>(z, lane) : measure<false>(z, lane);
+        measured found = measure(z, lane);
         if (steps % 4 == lane % 4)
             kept = found;
         if (steps++ % 4 == 3)

@@ -17,7 +17,7 @@ template <int lanes> static __device__ __forceinline__ void merge_masses_of_lane
 #pragma unroll
     for (int half = lanes / 2; half > 0; half /= 2)
         exponent = max(exponent, __shfl_xor_sync(~0u, exponent, half));
-    gumbel_mass_raise(s, exponent);
+    gumbel_mass_shift_to(s, exponent);
 #pragma unroll
     for (int half = lanes / 2; half > 0; half /= 2) {
         s->max_z = fmaxf(s->max_z, __shfl_xor_sync(~0u, s->max_z, half));

@@ -134,19 +134,22 @@ gumbel_status cuda_read_rungs(cuda_rung_choice *choice, const char *names, const
 /* The backend's jobs (cuda_backend.c, cuda_plan.c, cuda_softmax.c, cuda_history.c, cuda_step.c,
  * cuda_run_drafts.c, cuda_ranks.c, cuda_peers.c); see backend.h. */
 size_t cuda_most(const gumbel_device *device, const gumbel_limits *limits);
-gumbel_status cuda_call_size(const gumbel_device *device, const gumbel_problem *problem,
-                             uint32_t more, size_t *bytes, gumbel_error *error);
+gumbel_status cuda_plan_backend(const gumbel_device *device, const gumbel_problem *problem,
+                                uint64_t purpose, gumbel_plan *plan, gumbel_error *error);
 gumbel_status cuda_explain(const gumbel_device *device, const gumbel_problem *problem,
                            gumbel_text *text, gumbel_error *error);
 gumbel_status cuda_partial(gumbel_device *device, const gumbel_problem *problem,
-                           gumbel_summary *summaries, void *workspace, gumbel_error *error);
-gumbel_status cuda_sample(gumbel_device *device, const gumbel_problem *problem,
-                          const gumbel_output *output, void *workspace, gumbel_error *error);
-gumbel_status cuda_process(gumbel_device *device, const gumbel_problem *problem, float *processed,
-                           int64_t stride, void *workspace, gumbel_error *error);
-gumbel_status cuda_softmax(gumbel_device *device, const gumbel_problem *problem,
-                           float *probabilities, int64_t stride, void *workspace,
+                           const gumbel_plan *plan, gumbel_summary *summaries, void *workspace,
                            gumbel_error *error);
+gumbel_status cuda_sample(gumbel_device *device, const gumbel_problem *problem,
+                          const gumbel_plan *plan, const gumbel_output *output, void *workspace,
+                          gumbel_error *error);
+gumbel_status cuda_process(gumbel_device *device, const gumbel_problem *problem,
+                           const gumbel_plan *plan, float *processed, int64_t stride,
+                           void *workspace, gumbel_error *error);
+gumbel_status cuda_softmax(gumbel_device *device, const gumbel_problem *problem,
+                           const gumbel_plan *plan, float *probabilities, int64_t stride,
+                           void *workspace, gumbel_error *error);
 gumbel_status cuda_history_start(gumbel_device *device, void *stream, const gumbel_history *history,
                                  int64_t batch, const gumbel_slots *slots,
                                  const gumbel_token_lists *prompts,
@@ -205,7 +208,7 @@ gumbel_status cuda_screen_prepare(gumbel_device *device, const gumbel_problem *p
                                   void *screen, gumbel_error *error);
 gumbel_status cuda_screen_verify(gumbel_device *device, const gumbel_problem *problem,
                                  gumbel_error *error);
-gumbel_status cuda_multiply(gumbel_device *device, const gumbel_problem *problem, void *workspace,
-                            gumbel_error *error);
+gumbel_status cuda_multiply(gumbel_device *device, const gumbel_problem *problem,
+                            const gumbel_plan *plan, void *workspace, gumbel_error *error);
 
 #endif

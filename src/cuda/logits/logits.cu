@@ -176,14 +176,14 @@ __device__ __forceinline__ void draw_chunk(const cuda_params &p)
          (float *)(masses + (with_mass ? kThreads : 0)),
          0,
          all - first < kSamples ? all - first : kSamples}};
-    warp_mass mass = {masses + threadIdx.x, lane, q.sampling.math == GUMBEL_MATH_FAST};
+    warp_mass mass = {masses + threadIdx.x, lane};
 
     ptx_wait_for_launch();
     if (q.position_by_row) /* the launch behind walks over drafts: a warp a request */
         ptx_allow_launch();
     if (p.cleared)
         clear_rarely(p);
-    if (!gumbel_problem_row_lives(&q, b))
+    if (!gumbel_problem_row_is_live(&q, b))
         end = own.begin;
     own.end = min(own.begin + CUDA_LOGITS_WINDOW(own.samples), end);
     typename warp_draw<dtype, given, edited>::step logits;

@@ -86,8 +86,8 @@ template <gumbel_dtype dtype> struct part_of_row {
         const gumbel_problem &q = p.problem;
 #pragma unroll 1
         for (int i = 0; i < 4; i++) {
-            float y =
-                gumbel_transform(z.v[0], q.scale, q.soft_cap, p.inverse_cap, inverse_temperature);
+            float y = gumbel_transform_logit(z.v[0], q.scale, q.soft_cap, p.inverse_cap,
+                                             inverse_temperature);
             z = {z.v[1], z.v[2], z.v[3], i < left ? y : -INFINITY};
         }
         return z;
@@ -135,7 +135,7 @@ template <gumbel_dtype dtype> __device__ __forceinline__ void weigh(const cuda_s
     part_of_row<dtype> part(p, blockIdx.x);
     uint32_t flags = gumbel_problem_row_flags(&p.problem, part.b);
     gumbel_summary_empty(&own[threadIdx.x]);
-    warp_mass mass = {&own[threadIdx.x], lane, false};
+    warp_mass mass = {&own[threadIdx.x], lane};
     for (int base = part.first(); base < part.end; base += kWarps * kStep) {
         four z[kQuads];
         part.load(base, z);
@@ -167,7 +167,7 @@ __device__ __forceinline__ void normalise(const cuda_softmax_params &p)
         gumbel_summary whole = merge_parts(&p.masses[part.b * p.parts], p.parts, 1, true);
         if (threadIdx.x == 0) {
             max_z = whole.max_z;
-            share = gumbel_summary_share(&whole);
+            share = gumbel_summary_max_probability(&whole);
         }
     }
     __syncthreads();
@@ -176,7 +176,7 @@ __device__ __forceinline__ void normalise(const cuda_softmax_params &p)
         part.load(base, z);
 #pragma unroll
         for (int i = 0; i < 4 * kQuads; i++)
-            z[i / 4].v[i % 4] = gumbel_relative(z[i / 4].v[i % 4], max_z) * share;
+            z[i / 4].v[i % 4] = gumbel_relative_probability(z[i / 4].v[i % 4], max_z) * share;
         part.store(base, z);
     }
 }

@@ -22,7 +22,7 @@ static void begin(cuda_job *job, const cuda_plan *plan, gumbel_problem *problem,
     job->params.inverse_cap = cuda_inverse_cap(problem);
     job->params.summaries = job->workspace.summaries;
     job->params.shared_floors = job->workspace.floors;
-    job->params.multiply_only = (plan->needs & GUMBEL_NEED_PRODUCT) && !job->params.stored;
+    job->params.multiply_only = (plan->required & GUMBEL_CAPABILITY_PRODUCT) && !job->params.stored;
 }
 
 /* Elements from one row to the next of logits that a product stores. */
@@ -64,13 +64,12 @@ static gumbel_status serve_rows(const cuda_job *job, const cuda_plan *plan)
     gumbel_problem *p = &rows.params.problem;
     if (p->hidden_size > 0) {
         p->hidden_size = 0;
-        p->sampling.math = GUMBEL_MATH_EXACT; /* FAST is for the caller's logits */
         p->logits = cuda_rows_at(job->workspace.logits, p, stored_stride(job, p));
     }
     GUMBEL_FORWARD(plan->rows->run(&rows));
-    if (plan->needs & GUMBEL_REQUEST_LOGITS)
+    if (plan->required & GUMBEL_REQUEST_LOGITS)
         GUMBEL_FORWARD(cuda_run_gather(&rows));
-    return plan->needs & GUMBEL_REQUEST_BEST ? cuda_run_best(&rows, plan->rows->run) : GUMBEL_OK;
+    return plan->required & GUMBEL_REQUEST_BEST ? cuda_run_best(&rows, plan->rows->run) : GUMBEL_OK;
 }
 
 /* Run with the device's context current. */
@@ -104,31 +103,37 @@ static gumbel_status queue(cuda_job *job, const cuda_plan *plan, const gumbel_pr
     return status;
 }
 
-/* Plan a call that has `more` needs, and queue it. */
+/* Queues a call by its plan; plans it for `purpose` if `planned` is NULL. */
 static gumbel_status start(cuda_job *job, gumbel_device *device, const gumbel_problem *problem,
-                           uint32_t more, void *workspace, gumbel_error *error)
+                           uint64_t purpose, const gumbel_plan *planned, void *workspace,
+                           gumbel_error *error)
 {
     cuda_plan plan;
     gumbel_problem_assert(problem);
     gumbel_problem masked = cuda_masked(problem);
     job->cuda = (cuda_device *)device;
     job->error = error;
-    GUMBEL_FORWARD(cuda_plan_call(&plan, job->cuda, &masked, more, error));
+    if (planned)
+        plan = cuda_plan_of(planned);
+    else
+        GUMBEL_FORWARD(cuda_plan_call(&plan, job->cuda, &masked, purpose, error));
     return queue(job, &plan, problem, &masked, workspace);
 }
 
 gumbel_status cuda_partial(gumbel_device *device, const gumbel_problem *problem,
-                           gumbel_summary *summaries, void *workspace, gumbel_error *error)
+                           const gumbel_plan *plan, gumbel_summary *summaries, void *workspace,
+                           gumbel_error *error)
 {
     cuda_job job = {.params.partials = summaries};
-    return start(&job, device, problem, GUMBEL_NEED_PART, workspace, error);
+    return start(&job, device, problem, GUMBEL_CAPABILITY_PART, plan, workspace, error);
 }
 
 gumbel_status cuda_sample(gumbel_device *device, const gumbel_problem *problem,
-                          const gumbel_output *output, void *workspace, gumbel_error *error)
+                          const gumbel_plan *plan, const gumbel_output *output, void *workspace,
+                          gumbel_error *error)
 {
     cuda_job job = {.params.output = *output};
-    return start(&job, device, problem, 0, workspace, error);
+    return start(&job, device, problem, 0, plan, workspace, error);
 }
 
 gumbel_status cuda_sample_left(gumbel_device *device, const gumbel_problem *problem,
@@ -136,7 +141,7 @@ gumbel_status cuda_sample_left(gumbel_device *device, const gumbel_problem *prob
 {
     cuda_job job = {.params.output = *output, .mostly_none = 1};
     GUMBEL_ASSERT(problem->sampling.live_rows && problem->hidden_size == 0);
-    return start(&job, device, problem, 0, workspace, error);
+    return start(&job, device, problem, 0, NULL, workspace, error);
 }
 
 gumbel_status cuda_sample_stored(gumbel_device *device, const gumbel_problem *problem,
@@ -193,11 +198,11 @@ gumbel_status cuda_store_listed(gumbel_device *device, const gumbel_problem *lis
     return status;
 }
 
-gumbel_status cuda_multiply(gumbel_device *device, const gumbel_problem *problem, void *workspace,
-                            gumbel_error *error)
+gumbel_status cuda_multiply(gumbel_device *device, const gumbel_problem *problem,
+                            const gumbel_plan *plan, void *workspace, gumbel_error *error)
 {
     cuda_job job = {0};
-    return start(&job, device, problem, GUMBEL_NEED_PRODUCT, workspace, error);
+    return start(&job, device, problem, GUMBEL_CAPABILITY_PRODUCT, plan, workspace, error);
 }
 
 gumbel_status cuda_store(gumbel_device *device, const gumbel_problem *problem, float *logits,
@@ -207,14 +212,15 @@ gumbel_status cuda_store(gumbel_device *device, const gumbel_problem *problem, f
     GUMBEL_ASSERT(problem->hidden_size > 0 && !problem->request && !problem->with_mass);
     if (problem->end_token <= problem->first_token)
         return GUMBEL_OK;
-    return start(&job, device, problem, GUMBEL_NEED_PRODUCT, workspace, error);
+    return start(&job, device, problem, GUMBEL_CAPABILITY_PRODUCT, NULL, workspace, error);
 }
 
-gumbel_status cuda_process(gumbel_device *device, const gumbel_problem *problem, float *processed,
-                           int64_t stride, void *workspace, gumbel_error *error)
+gumbel_status cuda_process(gumbel_device *device, const gumbel_problem *problem,
+                           const gumbel_plan *plan, float *processed, int64_t stride,
+                           void *workspace, gumbel_error *error)
 {
     cuda_job job = {.processed = processed, .processed_stride = stride};
-    return start(&job, device, problem, GUMBEL_NEED_ROWS, workspace, error);
+    return start(&job, device, problem, GUMBEL_CAPABILITY_ROWS, plan, workspace, error);
 }
 
 /* The product's rows are edited where it stored them; no rung has to be chosen. */

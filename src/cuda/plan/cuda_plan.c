@@ -5,10 +5,10 @@
 
 #include <string.h>
 
-/* What of a call's needs concerns a product that only stores its logits; what it is asked for then.
- */
-#define NEEDS_OF_A_STORE      GUMBEL_NEED_BIAS
-#define NEEDS_OF_STORE(needs) (((needs)&NEEDS_OF_A_STORE) | GUMBEL_NEED_PRODUCT)
+/* The capabilities of a call that concern a product which only stores its logits, and those that
+ * such a product must support. */
+#define CAPABILITIES_OF_STORE       GUMBEL_CAPABILITY_BIAS
+#define REQUIRED_OF_STORE(required) (((required)&CAPABILITIES_OF_STORE) | GUMBEL_CAPABILITY_PRODUCT)
 
 /* A rung by its name, as a bit of a choice; 0 where there is none. */
 static uint32_t bit_of(const char *name, size_t length)
@@ -54,12 +54,12 @@ static int next_rung(const cuda_device *cuda, int first, int count, int *turn)
 }
 
 static const cuda_product *choose_product(const cuda_device *cuda, const gumbel_problem *p,
-                                          uint32_t needs)
+                                          uint64_t required)
 {
     int turn = 0;
     for (int i; (i = next_rung(cuda, 0, CUDA_PRODUCTS, &turn)) >= 0;) {
         const cuda_product *product = &cuda_products[i];
-        if (gumbel_rung_serves(&product->rung, needs) &&
+        if (gumbel_rung_supports(&product->rung, required) &&
             !(product->refuses && product->refuses(cuda, p)))
             return product;
     }
@@ -67,23 +67,23 @@ static const cuda_product *choose_product(const cuda_device *cuda, const gumbel_
 }
 
 static const cuda_rows *choose_rows(const cuda_device *cuda, const gumbel_problem *p,
-                                    uint32_t needs, uint32_t handed)
+                                    uint64_t required, uint32_t handed)
 {
     int turn = 0;
     for (int i; (i = next_rung(cuda, CUDA_PRODUCTS, CUDA_ROW_RUNGS, &turn)) >= 0;) {
         const cuda_rows *rows = &cuda_row_rungs[i];
-        if (gumbel_rung_serves(&rows->rung, needs) &&
+        if (gumbel_rung_supports(&rows->rung, required) &&
             !(rows->refuses && rows->refuses(cuda, p, handed)))
             return rows;
     }
     return NULL;
 }
 
-static gumbel_status refuse(uint32_t needs, gumbel_error *error)
+static gumbel_status refuse(uint64_t required, gumbel_error *error)
 {
     char names[160] = "a plain draw";
     gumbel_text text = {names, sizeof names, 0};
-    gumbel_text_needs(&text, needs);
+    gumbel_text_add_capabilities(&text, required);
     return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "options.rungs",
                        "none of the rungs that are not left out serves this call: %s", names);
 }
@@ -100,23 +100,24 @@ gumbel_problem cuda_masked(const gumbel_problem *problem)
 }
 
 gumbel_status cuda_plan_call(cuda_plan *plan, const cuda_device *cuda, const gumbel_problem *p,
-                             uint32_t more, gumbel_error *error)
+                             uint64_t purpose, gumbel_error *error)
 {
-    uint32_t needs = gumbel_needs_of(p) | more, offered = 0;
-    *plan = (cuda_plan){.needs = needs};
+    const uint64_t required = gumbel_required_capabilities(p) | purpose;
+    uint32_t offered = 0;
+    *plan = (cuda_plan){.required = required};
     GUMBEL_ASSERT(p->batch > 0 && !(p->request & GUMBEL_REQUEST_ALLOWED));
-    if (p->hidden_size > 0 && !(needs & GUMBEL_NEED_EMPTY)) {
-        plan->product = choose_product(cuda, p, needs);
+    if (p->hidden_size > 0 && !(required & GUMBEL_CAPABILITY_EMPTY)) {
+        plan->product = choose_product(cuda, p, required);
         if (plan->product)
             return GUMBEL_OK;
-        plan->product = choose_product(cuda, p, NEEDS_OF_STORE(needs));
+        plan->product = choose_product(cuda, p, REQUIRED_OF_STORE(required));
         if (!plan->product)
-            return refuse(needs, error);
+            return refuse(required, error);
         offered = plan->product->hands ? plan->product->hands(p) : 0;
     }
-    plan->rows = choose_rows(cuda, p, needs & ~NEEDS_OF_A_STORE, offered);
+    plan->rows = choose_rows(cuda, p, required & ~CAPABILITIES_OF_STORE, offered);
     if (!plan->rows)
-        return refuse(needs, error);
+        return refuse(required, error);
     plan->handed = offered & plan->rows->takes;
     GUMBEL_ASSERT(!plan->handed || plan->product);
     return GUMBEL_OK;
@@ -145,9 +146,10 @@ static void carve_draws(gumbel_cursor *cursor, const cuda_device *cuda, size_t b
         count = count > sm80 ? count : sm80;
         count = count > sm90 ? count : sm90;
     }
-    workspace->summaries = gumbel_carve(cursor, count, 1, sizeof(gumbel_summary));
+    workspace->summaries = gumbel_carve_array(cursor, count, 1, sizeof(gumbel_summary));
     workspace->summaries_most = count;
-    workspace->floors = gumbel_carve(cursor, batch, samples, CUDA_FLOOR_WORDS * sizeof(uint64_t));
+    workspace->floors =
+        gumbel_carve_array(cursor, batch, samples, CUDA_FLOOR_WORDS * sizeof(uint64_t));
 }
 
 size_t cuda_most(const gumbel_device *device, const gumbel_limits *limits)
@@ -165,8 +167,8 @@ size_t cuda_most(const gumbel_device *device, const gumbel_limits *limits)
                             .sampling.num_samples = (int32_t)samples};
         cuda_carve_screen(&cursor, cuda, &p, &workspace);
         if (limits->requests)
-            gumbel_carve(&cursor, (size_t)most, CUDA_SCREEN_EXACT_MOST,
-                         sizeof *workspace.screen.exact);
+            gumbel_carve_array(&cursor, (size_t)most, CUDA_SCREEN_EXACT_MOST,
+                               sizeof *workspace.screen.exact);
     }
     if (limits->requests)
         cuda_carve_most(&cursor, cuda, limits);
@@ -178,31 +180,43 @@ cuda_workspace cuda_plan_carve(const cuda_plan *plan, gumbel_cursor *cursor,
 {
     cuda_workspace workspace = {NULL};
     if (cuda_makes_mask(p))
-        workspace.allowed = gumbel_carve(cursor, (size_t)p->batch, (size_t)cuda_allowed_words(p),
-                                         sizeof *workspace.allowed);
+        workspace.allowed = gumbel_carve_array(
+            cursor, (size_t)p->batch, (size_t)cuda_allowed_words(p), sizeof *workspace.allowed);
     carve_draws(cursor, cuda, (size_t)p->batch, (size_t)p->sampling.num_samples, &workspace);
     if (p->hidden_size > 0 && plan->rows && plan->rows->run != cuda_run_nothing && !plan->stays)
-        workspace.logits = gumbel_carve(cursor, (size_t)p->batch, (size_t)cuda_row_stride(p),
-                                        sizeof *workspace.logits);
+        workspace.logits = gumbel_carve_array(cursor, (size_t)p->batch, (size_t)cuda_row_stride(p),
+                                              sizeof *workspace.logits);
     if (plan->product && plan->product->carve)
         plan->product->carve(cursor, cuda, p, &workspace);
     if (plan->rows && plan->rows->carve)
         plan->rows->carve(cursor, cuda, p, &workspace);
-    if (plan->needs & GUMBEL_REQUEST_BEST)
+    if (plan->required & GUMBEL_REQUEST_BEST)
         cuda_carve_best(cursor, p, &workspace);
     return workspace;
 }
 
-gumbel_status cuda_call_size(const gumbel_device *device, const gumbel_problem *problem,
-                             uint32_t more, size_t *bytes, gumbel_error *error)
+gumbel_status cuda_plan_backend(const gumbel_device *device, const gumbel_problem *problem,
+                                uint64_t purpose, gumbel_plan *plan, gumbel_error *error)
 {
     gumbel_cursor cursor = {0};
-    cuda_plan plan;
+    cuda_plan own;
     gumbel_problem p = cuda_masked(problem);
-    GUMBEL_FORWARD(cuda_plan_call(&plan, (const cuda_device *)device, &p, more, error));
-    cuda_plan_carve(&plan, &cursor, (const cuda_device *)device, &p);
-    *bytes = cursor.used;
+    GUMBEL_FORWARD(cuda_plan_call(&own, (const cuda_device *)device, &p, purpose, error));
+    cuda_plan_carve(&own, &cursor, (const cuda_device *)device, &p);
+    *plan = (gumbel_plan){.required = own.required,
+                          .product = own.product ? &own.product->rung : NULL,
+                          .rows = own.rows ? &own.rows->rung : NULL,
+                          .product_outputs = own.handed,
+                          .workspace_bytes = cursor.used};
     return GUMBEL_OK;
+}
+
+cuda_plan cuda_plan_of(const gumbel_plan *plan)
+{
+    return (cuda_plan){.required = plan->required,
+                       .product = (const cuda_product *)plan->product,
+                       .rows = (const cuda_rows *)plan->rows,
+                       .handed = plan->product_outputs};
 }
 
 int cuda_lists_blocks(const gumbel_device *device, const gumbel_problem *listing)
@@ -230,25 +244,25 @@ gumbel_status cuda_stored_size(const gumbel_device *device, const gumbel_problem
 /* The line of what serves, behind `head`. */
 static void tell_choice(gumbel_text *text, const char *head, const gumbel_rung *rung)
 {
-    gumbel_text_add(text, "%s: %s: %s (%s)\n", head, rung->name, rung->what, rung->kernels);
+    gumbel_text_add(text, "%s: %s: %s (%s)\n", head, rung->name, rung->method, rung->kernels);
 }
 
 static void tell_products(gumbel_text *text, const cuda_device *cuda, const gumbel_problem *p,
                           const cuda_plan *plan)
 {
-    uint32_t needs = plan->rows ? NEEDS_OF_STORE(plan->needs) : plan->needs;
+    uint64_t required = plan->rows ? REQUIRED_OF_STORE(plan->required) : plan->required;
     int turn = 0;
     tell_choice(text, plan->rows ? "logits" : "draw", &plan->product->rung);
     for (int i; (i = next_rung(cuda, 0, CUDA_PRODUCTS, &turn)) >= 0;) {
         const cuda_product *other = &cuda_products[i];
         if (other == plan->product)
             break;
-        gumbel_text_refusal(text, &other->rung, needs,
-                            other->refuses ? other->refuses(cuda, p) : "");
+        gumbel_text_add_refusal(text, &other->rung, required,
+                                other->refuses ? other->refuses(cuda, p) : "");
     }
     if (plan->rows) {
         gumbel_text_add(text, "  stored, as a draw between tiles does not serve ");
-        gumbel_text_needs(text, plan->needs & ~plan->product->rung.serves);
+        gumbel_text_add_capabilities(text, plan->required & ~plan->product->rung.supports);
         gumbel_text_add(text, "\n");
     }
 }
@@ -256,7 +270,7 @@ static void tell_products(gumbel_text *text, const cuda_device *cuda, const gumb
 static void tell_rows(gumbel_text *text, const cuda_device *cuda, const gumbel_problem *p,
                       const cuda_plan *plan)
 {
-    uint32_t needs = plan->needs & ~NEEDS_OF_A_STORE;
+    uint64_t required = plan->required & ~CAPABILITIES_OF_STORE;
     uint32_t offered = plan->product && plan->product->hands ? plan->product->hands(p) : 0;
     int turn = 0;
     tell_choice(text, "rows", &plan->rows->rung);
@@ -264,8 +278,8 @@ static void tell_rows(gumbel_text *text, const cuda_device *cuda, const gumbel_p
         const cuda_rows *other = &cuda_row_rungs[i];
         if (other == plan->rows)
             break;
-        gumbel_text_refusal(text, &other->rung, needs,
-                            other->refuses ? other->refuses(cuda, p, offered) : "");
+        gumbel_text_add_refusal(text, &other->rung, required,
+                                other->refuses ? other->refuses(cuda, p, offered) : "");
     }
 }
 

@@ -2,10 +2,11 @@
  *
  * What serves a call: chosen in one place, from two tables (cuda_rungs.c).
  *
- * A call from a head goes to the first product that serves all its needs, which then draws, too.
- * Where none does, the first product that serves the call stores the logits, and the call is one
- * from logits: the first rung for rows serves it. What a rung takes of the workspace, what it asks
- * the product for, and what it launches stand in one row, so that they cannot disagree.
+ * A call from a head goes to the first product that supports all its capabilities, which then
+ * draws, too. Where none does, the first product that serves the call stores the logits, and the
+ * call is one from logits: the first rung for rows serves it. What a rung takes of the workspace,
+ * what it asks the product for, and what it launches stand in one row, so that they cannot
+ * disagree.
  */
 #ifndef GUMBEL_CUDA_PLAN_H
 #define GUMBEL_CUDA_PLAN_H
@@ -42,7 +43,7 @@ extern const cuda_product cuda_products[CUDA_PRODUCTS];
 extern const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS];
 
 typedef struct cuda_plan {
-    uint32_t needs;
+    uint64_t required;           /* capabilities */
     const cuda_product *product; /* NULL: the call gives logits, or no token counts */
     const cuda_rows *rows;       /* NULL: the product draws */
     uint32_t handed;             /* cuda_handed bits: what the product hands to the rows */
@@ -53,10 +54,13 @@ typedef struct cuda_plan {
  * lies in the workspace. */
 gumbel_problem cuda_masked(const gumbel_problem *problem);
 
-/* What serves a call that has `more` needs beside those that the problem shows. An error where the
- * rungs that may be used do not serve it. */
+/* Plans a call that requires the capabilities of the problem and of `purpose`. Returns an error if
+ * no rung that may be used supports them. */
 gumbel_status cuda_plan_call(cuda_plan *plan, const cuda_device *cuda,
-                             const gumbel_problem *problem, uint32_t more, gumbel_error *error);
+                             const gumbel_problem *problem, uint64_t purpose, gumbel_error *error);
+
+/* The plan that cuda_plan_backend() returned as `plan`. */
+cuda_plan cuda_plan_of(const gumbel_plan *plan);
 
 /* The same of a head whose logits stay; they may lack what bounds leave out. */
 gumbel_status cuda_plan_stored(cuda_plan *plan, const cuda_device *cuda,

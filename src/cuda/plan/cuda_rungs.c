@@ -8,9 +8,10 @@
 /* ------------------------------------------------------------------------------ products ---- */
 
 /* What a draw that goes through the tiles of a product serves. */
-#define NEEDS_OF_TILES                                                                             \
-    (GUMBEL_NEED_MASS | GUMBEL_NEED_SAMPLES | GUMBEL_NEED_SOFT_CAP | GUMBEL_NEED_SCALE |           \
-     GUMBEL_NEED_BIAS | GUMBEL_NEED_PART | GUMBEL_NEED_PRODUCT)
+#define CAPABILITIES_OF_TILES                                                                      \
+    (GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITY_SAMPLES | GUMBEL_CAPABILITY_SOFT_CAP |             \
+     GUMBEL_CAPABILITY_SCALE | GUMBEL_CAPABILITY_BIAS | GUMBEL_CAPABILITY_PART |                   \
+     GUMBEL_CAPABILITY_PRODUCT)
 
 static const char *hopper_refuses(const cuda_device *cuda, const gumbel_problem *p)
 {
@@ -104,7 +105,7 @@ const cuda_product cuda_products[CUDA_PRODUCTS] = {
     },
     {
         .rung = {.name = "screen-cut",
-                 .what = "such a copy tells the first tokens of rows that are cut to 64 at most",
+                 .method = "such a copy tells the first tokens of rows that are cut to 64 at most",
                  .kernels = "screen_score.cu, screen_draw.cu, screen_rows.cu, "
                             "fused_fallback_sm90.cu, request_team.cu",
                  .serves = GUMBEL_REQUEST_MASK | GUMBEL_REQUEST_RANKS | GUMBEL_REQUEST_KEPT |
@@ -117,26 +118,26 @@ const cuda_product cuda_products[CUDA_PRODUCTS] = {
     },
     {
         .rung = {.name = "hopper",
-                 .what = "wgmma, bulk copies into a ring, the draw between two tiles",
+                 .method = "wgmma, bulk copies into a ring, the draw between two tiles",
                  .kernels = "fused_sm90.cu",
-                 .serves = NEEDS_OF_TILES},
+                 .supports = CAPABILITIES_OF_TILES},
         .refuses = hopper_refuses,
         .hands = hopper_hands,
         .run = cuda_run_sm90,
     },
     {
         .rung = {.name = "tensor",
-                 .what = "mma.sync and cp.async, on every GPU",
+                 .method = "mma.sync and cp.async, on every GPU",
                  .kernels = "fused_sm80.cu, finish.cu",
-                 .serves = NEEDS_OF_TILES},
+                 .supports = CAPABILITIES_OF_TILES},
         .refuses = tensor_refuses,
         .run = cuda_run_sm80,
     },
     {
         .rung = {.name = "naive",
-                 .what = "a warp a token, for any dtypes and strides",
+                 .method = "a warp a token, for any dtypes and strides",
                  .kernels = "naive.cu, finish.cu",
-                 .serves = NEEDS_OF_TILES},
+                 .supports = CAPABILITIES_OF_TILES},
         .run = cuda_run_naive,
     },
 };
@@ -144,8 +145,9 @@ const cuda_product cuda_products[CUDA_PRODUCTS] = {
 /* ---------------------------------------------------------------------------------- rows ---- */
 
 /* What a draw from logits serves that reads them once. */
-#define NEEDS_OF_A_DRAW                                                                            \
-    (GUMBEL_NEED_SAMPLES | GUMBEL_NEED_SOFT_CAP | GUMBEL_NEED_SCALE | GUMBEL_NEED_PART)
+#define CAPABILITIES_OF_A_DRAW                                                                     \
+    (GUMBEL_CAPABILITY_SAMPLES | GUMBEL_CAPABILITY_SOFT_CAP | GUMBEL_CAPABILITY_SCALE |            \
+     GUMBEL_CAPABILITY_PART)
 
 static const char *pivots_refuse(const cuda_device *cuda, const gumbel_problem *p, uint32_t handed)
 {
@@ -184,41 +186,45 @@ static const char *bounded_refuses(const cuda_device *cuda, const gumbel_problem
 const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
     {
         .rung = {.name = "nothing",
-                 .what = "no token counts: outputs say so",
+                 .method = "no token counts: outputs say so",
                  .kernels = "finish.cu",
-                 .serves = GUMBEL_NEED_EMPTY | GUMBEL_NEED_MASS | GUMBEL_NEED_NOISE |
-                           GUMBEL_NEED_PRODUCT | NEEDS_OF_A_DRAW,
-                 .wants = GUMBEL_NEED_EMPTY},
+                 .supports = GUMBEL_CAPABILITY_EMPTY | GUMBEL_CAPABILITY_MASS |
+                             GUMBEL_CAPABILITY_NOISE | GUMBEL_CAPABILITY_PRODUCT |
+                             CAPABILITIES_OF_A_DRAW,
+                 .requires_any = GUMBEL_CAPABILITY_EMPTY},
         .run = cuda_run_nothing,
     },
     {
         .rung = {.name = "draw",
-                 .what = "the draw from logits, read once",
+                 .method = "the draw from logits, read once",
                  .kernels = "logits.cu",
-                 .serves = GUMBEL_NEED_MASS | GUMBEL_NEED_NOISE | NEEDS_OF_A_DRAW},
+                 .supports =
+                     GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITY_NOISE | CAPABILITIES_OF_A_DRAW},
         .run = cuda_run_logits,
     },
     {
         .rung = {.name = "draw-edits",
-                 .what = "that draw, which edits what it scores by masks and histories",
+                 .method = "that draw, which edits what it scores by masks and histories",
                  .kernels = "logits.cu",
-                 .serves = GUMBEL_REQUEST_MASK | GUMBEL_REQUEST_PENALTIES | NEEDS_OF_A_DRAW},
+                 .supports =
+                     GUMBEL_REQUEST_MASK | GUMBEL_REQUEST_PENALTIES | CAPABILITIES_OF_A_DRAW},
         .run = cuda_run_logits,
     },
     {
         .rung = {.name = "edit",
-                 .what = "logits are edited, then drawn from",
+                 .method = "logits are edited, then drawn from",
                  .kernels = "request_edit.cu, logits.cu",
-                 .serves = GUMBEL_REQUEST_TRANSFORMS | GUMBEL_NEED_LISTS | GUMBEL_NEED_MASS |
-                           GUMBEL_NEED_NOISE | NEEDS_OF_A_DRAW},
+                 .supports = GUMBEL_REQUEST_TRANSFORMS | GUMBEL_CAPABILITY_LISTS |
+                             GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITY_NOISE |
+                             CAPABILITIES_OF_A_DRAW},
         .carve = cuda_carve_edited,
         .run = cuda_run_edited,
     },
     {
         .rung = {.name = "pivots",
-                 .what = "rows are drawn from before they are cut, by CTAs that hold a part each",
+                 .method = "rows are drawn from before they are cut, by CTAs that hold a part each",
                  .kernels = "logits.cu, request_pivots.cu",
-                 .serves = GUMBEL_REQUEST_TRUNCATION | GUMBEL_NEED_TOP_P},
+                 .supports = GUMBEL_REQUEST_TRUNCATION | GUMBEL_CAPABILITY_TOP_P},
         .takes = CUDA_HANDS_DRAWS,
         .refuses = pivots_refuse,
         .carve = cuda_carve_pivots,
@@ -226,13 +232,15 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
     },
     {
         .rung = {.name = "bounded",
-                 .what = "rows by a CTA each, from few blocks, which alone the product has stored",
+                 .method =
+                     "rows by a CTA each, from few blocks, which alone the product has stored",
                  .kernels = "request_blocks.cu, request_team.cu",
-                 .serves = GUMBEL_REQUEST_MASK | GUMBEL_REQUEST_PENALTIES | GUMBEL_REQUEST_RANKS |
-                           GUMBEL_REQUEST_KEPT | GUMBEL_REQUEST_TOP | GUMBEL_REQUEST_LOGITS |
-                           (GUMBEL_NEEDS_OF_CUTS & ~GUMBEL_NEED_JOINT) | GUMBEL_NEED_MASS |
-                           GUMBEL_NEED_NOISE | GUMBEL_NEED_SAMPLES,
-                 .wants = GUMBEL_NEED_TOP_K | GUMBEL_NEED_MIN_P},
+                 .supports = GUMBEL_REQUEST_MASK | GUMBEL_REQUEST_PENALTIES | GUMBEL_REQUEST_RANKS |
+                             GUMBEL_REQUEST_KEPT | GUMBEL_REQUEST_TOP | GUMBEL_REQUEST_LOGITS |
+                             (GUMBEL_CAPABILITIES_OF_TRUNCATION & ~GUMBEL_CAPABILITY_JOINT) |
+                             GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITY_NOISE |
+                             GUMBEL_CAPABILITY_SAMPLES,
+                 .requires_any = GUMBEL_CAPABILITY_TOP_K | GUMBEL_CAPABILITY_MIN_P},
         .takes = CUDA_HANDS_PEAKS | CUDA_HANDS_STRIPS,
         .refuses = bounded_refuses,
         .carve = cuda_carve_bounded,
@@ -240,13 +248,14 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
     },
     {
         .rung = {.name = "blocks",
-                 .what = "rows by a CTA each, from few blocks of their tokens",
+                 .method = "rows by a CTA each, from few blocks of their tokens",
                  .kernels = "request_blocks.cu, request_team.cu",
-                 .serves = GUMBEL_REQUEST_MASK | GUMBEL_REQUEST_PENALTIES | GUMBEL_REQUEST_RANKS |
-                           GUMBEL_REQUEST_KEPT | GUMBEL_REQUEST_TOP | GUMBEL_REQUEST_LOGITS |
-                           (GUMBEL_NEEDS_OF_CUTS & ~GUMBEL_NEED_JOINT) | GUMBEL_NEED_MASS |
-                           GUMBEL_NEED_NOISE | GUMBEL_NEED_SAMPLES | GUMBEL_NEED_SOFT_CAP,
-                 .wants = GUMBEL_NEED_TOP_K | GUMBEL_NEED_MIN_P},
+                 .supports = GUMBEL_REQUEST_MASK | GUMBEL_REQUEST_PENALTIES | GUMBEL_REQUEST_RANKS |
+                             GUMBEL_REQUEST_KEPT | GUMBEL_REQUEST_TOP | GUMBEL_REQUEST_LOGITS |
+                             (GUMBEL_CAPABILITIES_OF_TRUNCATION & ~GUMBEL_CAPABILITY_JOINT) |
+                             GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITY_NOISE |
+                             GUMBEL_CAPABILITY_SAMPLES | GUMBEL_CAPABILITY_SOFT_CAP,
+                 .requires_any = GUMBEL_CAPABILITY_TOP_K | GUMBEL_CAPABILITY_MIN_P},
         .takes = CUDA_HANDS_PEAKS,
         .refuses = blocks_refuse,
         .carve = cuda_carve_blocks,
@@ -254,26 +263,27 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
     },
     {
         .rung = {.name = "team",
-                 .what = "rows by a cluster each, in the shared memory of its eight CTAs",
+                 .method = "rows by a cluster each, in the shared memory of its eight CTAs",
                  .kernels = "request_team.cu",
-                 .serves = GUMBEL_NEED_END - 1 - GUMBEL_NEED_PRODUCT},
+                 .supports = GUMBEL_CAPABILITY_END - 1 - GUMBEL_CAPABILITY_PRODUCT},
         .refuses = team_refuses,
         .run = cuda_run_team,
     },
     {
         .rung = {.name = "screened",
-                 .what = "rows screened for candidates by CTAs that count themselves",
+                 .method = "rows screened for candidates by CTAs that count themselves",
                  .kernels = "request.cu",
-                 .serves = GUMBEL_NEED_END - 1 - GUMBEL_NEED_PRODUCT - GUMBEL_NEED_PART -
-                           GUMBEL_NEED_ROWS - GUMBEL_REQUEST_GIVEN - GUMBEL_REQUEST_BEST},
+                 .supports = GUMBEL_CAPABILITY_END - 1 - GUMBEL_CAPABILITY_PRODUCT -
+                             GUMBEL_CAPABILITY_PART - GUMBEL_CAPABILITY_ROWS -
+                             GUMBEL_REQUEST_GIVEN - GUMBEL_REQUEST_BEST},
         .carve = cuda_carve_screened,
         .run = cuda_run_screened,
     },
     {
         .rung = {.name = "alone",
-                 .what = "rows by a CTA each, whatever is asked",
+                 .method = "rows by a CTA each, whatever is asked",
                  .kernels = "request_naive.cu",
-                 .serves = GUMBEL_NEED_END - 1 - GUMBEL_NEED_PRODUCT},
+                 .supports = GUMBEL_CAPABILITY_END - 1 - GUMBEL_CAPABILITY_PRODUCT},
         .run = cuda_run_alone,
     },
 };

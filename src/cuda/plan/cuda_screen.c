@@ -19,7 +19,7 @@ static cuda_screen_build making_of(const gumbel_problem *p, void *screen,
 {
     char *at = screen;
     int known =
-        gumbel_screen_lay_out_as(GUMBEL_SCREEN_LAYOUT_TILES, p->vocab, p->hidden_size, parts);
+        gumbel_screen_find_parts_as(GUMBEL_SCREEN_LAYOUT_TILES, p->vocab, p->hidden_size, parts);
     GUMBEL_ASSERT(known);
     (void)known;
     return (cuda_screen_build){.weight = p->weight,

@@ -23,8 +23,8 @@ static gumbel_problem of_processed(const gumbel_problem *p, const float *rows, i
 }
 
 gumbel_status cuda_softmax(gumbel_device *device, const gumbel_problem *problem,
-                           float *probabilities, int64_t stride, void *workspace,
-                           gumbel_error *error)
+                           const gumbel_plan *plan, float *probabilities, int64_t stride,
+                           void *workspace, gumbel_error *error)
 {
     cuda_device *cuda = (cuda_device *)device;
     cuda_job job = {.cuda = cuda, .stream = problem->stream, .error = error};
@@ -32,7 +32,8 @@ gumbel_status cuda_softmax(gumbel_device *device, const gumbel_problem *problem,
     gumbel_cursor cursor = {workspace, 0};
     CUcontext popped;
     if (problem->request) {
-        GUMBEL_FORWARD(cuda_process(device, problem, probabilities, stride, workspace, error));
+        GUMBEL_FORWARD(
+            cuda_process(device, problem, plan, probabilities, stride, workspace, error));
         p.problem = of_processed(problem, probabilities, stride);
     }
     /* No more than a draw from logits has summaries. */
@@ -44,7 +45,8 @@ gumbel_status cuda_softmax(gumbel_device *device, const gumbel_problem *problem,
     if (problem->batch > INT32_MAX / p.parts)
         return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "batch",
                            "B is more than one call on CUDA takes");
-    p.masses = gumbel_carve(&cursor, (size_t)problem->batch, (size_t)p.parts, sizeof *p.masses);
+    p.masses =
+        gumbel_carve_array(&cursor, (size_t)problem->batch, (size_t)p.parts, sizeof *p.masses);
     cuda_dtype dtype = cuda_dtype_of(p.problem.logits.dtype);
     cuda_shape first = {problem->batch * p.parts, CUDA_SOFTMAX_THREADS, 0, 0}, second = first;
     void *arguments[] = {&p};

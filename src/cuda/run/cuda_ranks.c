@@ -24,7 +24,7 @@ static cuda_exchange_params exchange_of(const gumbel_peers *peers)
         .timeout_ns = (uint64_t)peers->timeout_ms * 1000000,
     };
     for (int32_t r = 0; r < peers->ranks; r++)
-        p.mailboxes[r] = peers->buffers[r];
+        p.peer_buffers[r] = peers->buffers[r];
     return p;
 }
 
@@ -167,35 +167,35 @@ static gumbel_status list_size(const gumbel_device *device, const gumbel_problem
 {
     gumbel_cursor cursor = {0};
     gumbel_problem q = listing((const cuda_device *)device, rows);
-    size_t draw;
-    gumbel_carve(&cursor, (size_t)rows->batch, 1, sizeof(int32_t));
-    GUMBEL_FORWARD(q.hidden_size > 0 ? cuda_stored_size(device, &q, &draw, error)
-                                     : cuda_call_size(device, &q, 0, &draw, error));
-    gumbel_carve(&cursor, draw, 1, 1);
+    gumbel_plan plan = {0};
+    gumbel_carve_array(&cursor, (size_t)rows->batch, 1, sizeof(int32_t));
+    GUMBEL_FORWARD(q.hidden_size > 0 ? cuda_stored_size(device, &q, &plan.workspace_bytes, error)
+                                     : cuda_plan_backend(device, &q, 0, &plan, error));
+    gumbel_carve_array(&cursor, plan.workspace_bytes, 1, 1);
     *bytes = cursor.used;
     return GUMBEL_OK;
 }
 
 /* What the kernels get that serve rows by lists: rows of the whole, and what a product has left of
  * this rank's, if it is one that lists them. */
-static gumbel_status listed_params(gumbel_device *device, const gumbel_listing *l, int32_t ranks,
+static gumbel_status listed_params(gumbel_device *device, const gumbel_top64_call *l, int32_t ranks,
                                    cuda_top64_params *p, gumbel_error *error)
 {
     gumbel_problem q = listing((const cuda_device *)device, l->rows);
     *p = (cuda_top64_params){.request = {.problem = *l->whole, .output = *l->output},
-                             .received = l->said,
+                             .received = l->candidates,
                              .ranks = ranks,
-                             .candidates = l->said,
-                             .fallback = l->left};
+                             .candidates = l->candidates,
+                             .fallback = l->unresolved};
     p->request.problem.logits = (gumbel_tensor){0};
-    return cuda_lists_blocks(device, &q)
-               ? cuda_find_listed(device, &q, l->own, l->stride, l->workspace, &p->request, error)
-               : GUMBEL_OK;
+    return cuda_lists_blocks(device, &q) ? cuda_find_listed(device, &q, l->logits, l->stride,
+                                                            l->workspace, &p->request, error)
+                                         : GUMBEL_OK;
 }
 
 /* The product of rows that are listed from few of its blocks. */
-static gumbel_status store(gumbel_device *device, const gumbel_listing *l, const gumbel_problem *q,
-                           gumbel_error *error)
+static gumbel_status store(gumbel_device *device, const gumbel_top64_call *l,
+                           const gumbel_problem *q, gumbel_error *error)
 {
     gumbel_problem asked = *l->rows;
     gumbel_output output = *l->output;
@@ -203,7 +203,7 @@ static gumbel_status store(gumbel_device *device, const gumbel_listing *l, const
     asked.request = GUMBEL_REQUEST_TRUNCATION | GUMBEL_REQUEST_TOP;
     asked.sampling.num_samples = 1;
     asked.with_mass = 0;
-    return cuda_store_listed(device, q, &asked, &output, l->own, l->stride, l->workspace, error);
+    return cuda_store_listed(device, q, &asked, &output, l->logits, l->stride, l->workspace, error);
 }
 
 /* A launch of a CTA a row. */
@@ -218,25 +218,25 @@ static gumbel_status launch_listed(gumbel_device *device, const gumbel_problem *
 }
 
 /* The first tokens of rows, by what serves any request. */
-static gumbel_status list_by_request(gumbel_device *device, const gumbel_listing *l,
+static gumbel_status list_by_request(gumbel_device *device, const gumbel_top64_call *l,
                                      const gumbel_problem *q, gumbel_error *error)
 {
     gumbel_cursor cursor = {l->workspace, 0};
     const int64_t batch = q->batch;
-    int32_t *tokens = gumbel_carve(&cursor, (size_t)batch, 1, sizeof *tokens);
+    int32_t *tokens = gumbel_carve_array(&cursor, (size_t)batch, 1, sizeof *tokens);
     const gumbel_output output = {.struct_size = sizeof output,
                                   .tokens = tokens,
-                                  .status = (int32_t *)l->said,
+                                  .status = (int32_t *)l->candidates,
                                   .num_top = CUDA_LISTED,
-                                  .top_ids = (int32_t *)l->said + batch,
-                                  .top_logits = (float *)l->said + batch * (1 + CUDA_LISTED)};
+                                  .top_ids = (int32_t *)l->candidates + batch,
+                                  .top_logits = (float *)l->candidates + batch * (1 + CUDA_LISTED)};
     void *workspace = cursor.base + cursor.used;
     return q->hidden_size > 0
-               ? cuda_sample_stored(device, q, &output, l->own, l->stride, workspace, error)
-               : cuda_sample(device, q, &output, workspace, error);
+               ? cuda_sample_stored(device, q, &output, l->logits, l->stride, workspace, error)
+               : cuda_sample(device, q, NULL, &output, workspace, error);
 }
 
-static gumbel_status list(gumbel_device *device, const gumbel_listing *l, gumbel_error *error)
+static gumbel_status list(gumbel_device *device, const gumbel_top64_call *l, gumbel_error *error)
 {
     const cuda_device *cuda = (const cuda_device *)device;
     gumbel_problem q = listing(cuda, l->rows);
@@ -248,7 +248,7 @@ static gumbel_status list(gumbel_device *device, const gumbel_listing *l, gumbel
     return launch_listed(device, l->rows, cuda->list_rows, p.request.blocks, &p, error);
 }
 
-static gumbel_status draw_listed(gumbel_device *device, const gumbel_listing *l,
+static gumbel_status draw_listed(gumbel_device *device, const gumbel_top64_call *l,
                                  const uint32_t *said, int64_t stride, int32_t ranks,
                                  gumbel_error *error)
 {
@@ -260,7 +260,7 @@ static gumbel_status draw_listed(gumbel_device *device, const gumbel_listing *l,
                          p.request.blocks, &p, error);
 }
 
-static gumbel_status tell_listed(gumbel_device *device, const gumbel_listing *l,
+static gumbel_status tell_listed(gumbel_device *device, const gumbel_top64_call *l,
                                  const gumbel_peers *peers, gumbel_error *error)
 {
     const cuda_device *cuda = (const cuda_device *)device;
@@ -299,22 +299,22 @@ static gumbel_status spread(gumbel_device *device, void *stream, const gumbel_ou
 }
 
 const gumbel_rank_calls cuda_rank_calls = {
-    .edit = cuda_edit,
-    .make_errand = make_errand,
-    .free_errand = free_errand,
-    .ask = ask,
-    .lay = lay,
-    .make = cuda_peers_make,
-    .join = cuda_peers_join,
-    .part = cuda_peers_part,
-    .look = look,
-    .exchange = exchange,
+    .store_edited = cuda_edit,
+    .create_host_collective = make_errand,
+    .free_host_collective = free_errand,
+    .request_rows = ask,
+    .scatter_rows = lay,
+    .create_peers = cuda_peers_make,
+    .connect_peers = cuda_peers_join,
+    .release_peers = cuda_peers_part,
+    .poll_stream = look,
+    .exchange_summaries = exchange,
     .exchange_rows = exchange_rows,
-    .list_size = list_size,
-    .list = list,
-    .draw_listed = draw_listed,
-    .tell_listed = tell_listed,
-    .draw_left = cuda_sample_left,
-    .spread = spread,
+    .top64_size = list_size,
+    .find_top64 = list,
+    .draw_top64 = draw_listed,
+    .exchange_top64 = tell_listed,
+    .draw_unresolved = cuda_sample_left,
+    .scatter_outputs = spread,
     .draw_parts = cuda_draw_parts,
 };

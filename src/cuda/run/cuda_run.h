@@ -21,7 +21,7 @@ typedef enum cuda_handed {
 /* What the launches of a screened draw tell each other by (screen_policy.h). */
 typedef struct cuda_screen_pieces {
     int8_t *planes;
-    gumbel_screen_reach *reaches;
+    gumbel_screen_hidden_error *reaches;
     cuda_screen_state *state;
     cuda_screen_entry *entries;
     uint16_t *spread; /* NULL where draws are rows */

@@ -5,12 +5,12 @@
  */
 #include "core/fail.h"
 #include "cuda/run/cuda_run.h"
-#include "drafts/weighing.h"
+#include "drafts/rule_params.h"
 
 /* Parts of so many rows of a weighing, and their tokens, for so many CTAs a multiprocessor. */
-static void cut_rows(gumbel_weighing *p, const cuda_device *cuda, int64_t rows, int ctas)
+static void cut_rows(gumbel_rule_params *p, const cuda_device *cuda, int64_t rows, int ctas)
 {
-    int64_t range = cuda_range_of(&p->by.target);
+    int64_t range = cuda_range_of(&p->proposal.target);
     int64_t most = cuda_parts_most((int64_t)cuda->multiprocessors * ctas, rows, 1);
     p->chunk = cuda_chunk(range, most, CUDA_WEIGH_UNIT);
     p->parts = (int32_t)((range + p->chunk - 1) / p->chunk);
@@ -18,24 +18,24 @@ static void cut_rows(gumbel_weighing *p, const cuda_device *cuda, int64_t rows, 
 }
 
 /* Models whose rows are weighed: not the draft's, where its call has told what they come to. */
-static int64_t models_of(const gumbel_proposal *by) { return by->told ? 1 : 2; }
+static int64_t models_of(const gumbel_proposal *by) { return by->supplied ? 1 : 2; }
 
 /* Lay out what a weighing takes. */
-static gumbel_weighing lay_out(gumbel_cursor *cursor, const cuda_device *cuda,
-                               const gumbel_verification *v, const gumbel_proposal *by)
+static gumbel_rule_params lay_out(gumbel_cursor *cursor, const cuda_device *cuda,
+                                  const gumbel_verification *v, const gumbel_proposal *by)
 {
     const size_t rows = (size_t)v->rows, requests = (size_t)v->draft.requests;
-    gumbel_weighing p = {.verification = *v, .by = *by};
+    gumbel_rule_params p = {.verification = *v, .proposal = *by};
     p.inverse_caps[0] = cuda_inverse_cap(&by->target);
     p.inverse_caps[1] = cuda_inverse_cap(&by->draft);
-    p.row_counters = gumbel_carve(cursor, 2 * rows, 1, sizeof *p.row_counters);
-    p.counters = gumbel_carve(cursor, requests, 1, sizeof *p.counters);
+    p.row_counters = gumbel_carve_array(cursor, 2 * rows, 1, sizeof *p.row_counters);
+    p.counters = gumbel_carve_array(cursor, requests, 1, sizeof *p.counters);
     cut_rows(&p, cuda, models_of(by) * v->rows, CUDA_WEIGH_CTAS);
-    p.masses = gumbel_carve(cursor, 2 * rows, (size_t)p.parts, sizeof *p.masses);
+    p.masses = gumbel_carve_array(cursor, 2 * rows, (size_t)p.parts, sizeof *p.masses);
     cut_rows(&p, cuda, v->draft.requests, CUDA_RACE_CTAS);
-    p.contenders = gumbel_carve(cursor, rows, (size_t)p.parts, sizeof *p.contenders);
-    p.lists = gumbel_carve(cursor, by->dots ? requests : 0, (size_t)p.parts,
-                           CUDA_WEIGH_THREADS / 32 * sizeof *p.lists);
+    p.contenders = gumbel_carve_array(cursor, rows, (size_t)p.parts, sizeof *p.contenders);
+    p.lists = gumbel_carve_array(cursor, by->dots ? requests : 0, (size_t)p.parts,
+                                 CUDA_WEIGH_THREADS / 32 * sizeof *p.lists);
     return p;
 }
 
@@ -55,7 +55,7 @@ gumbel_status cuda_expand_drafts(gumbel_device *device, void *stream, const gumb
     int64_t threads = by && v->draft.requests > v->rows ? v->draft.requests : v->rows;
     cuda_shape shape = {(threads + CUDA_THREADS - 1) / CUDA_THREADS, CUDA_THREADS, 0, 1};
     if (by) {
-        gumbel_weighing p = {.verification = *v, .by = *by};
+        gumbel_rule_params p = {.verification = *v, .proposal = *by};
         return cuda_launch_alone(&job, cuda->expand_weighed, shape, &p);
     }
     gumbel_verification copy = *v;
@@ -63,7 +63,7 @@ gumbel_status cuda_expand_drafts(gumbel_device *device, void *stream, const gumb
 }
 
 /* Queue a kernel over the parts of `rows`. */
-static gumbel_status launch(const cuda_job *job, CUfunction kernel, gumbel_weighing *p,
+static gumbel_status launch(const cuda_job *job, CUfunction kernel, gumbel_rule_params *p,
                             int64_t rows, int ctas, int shared_bytes)
 {
     cut_rows(p, job->cuda, rows, ctas);
@@ -82,8 +82,8 @@ static gumbel_status weigh(const cuda_job *job, const gumbel_verification *v,
     cuda_device *cuda = job->cuda;
     const int nodes = v->draft.max_nodes * (int)sizeof(gumbel_node);
     gumbel_cursor cursor = {by->workspace, 0};
-    gumbel_weighing p = lay_out(&cursor, cuda, v, by);
-    GUMBEL_ASSERT(by->listed == 0 && by->target_logits.logits.data);
+    gumbel_rule_params p = lay_out(&cursor, cuda, v, by);
+    GUMBEL_ASSERT(by->num_best == 0 && by->target_logits.logits.data);
     GUMBEL_ASSERT(by->dots || by->draft_logits.logits.data);
     GUMBEL_FORWARD(launch(job, cuda->weigh_drafts, &p, models_of(by) * v->rows, CUDA_WEIGH_CTAS,
                           CUDA_WEIGH_BYTES));

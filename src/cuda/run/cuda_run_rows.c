@@ -59,7 +59,7 @@ void cuda_carve_edited(gumbel_cursor *cursor, const cuda_device *cuda, const gum
     (void)cuda;
     /* What a product has stored may be edited in place. */
     size_t rows = p->hidden_size > 0 ? 0 : (size_t)p->batch;
-    workspace->edited = gumbel_carve(cursor, rows, (size_t)cuda_row_stride(p), sizeof(float));
+    workspace->edited = gumbel_carve_array(cursor, rows, (size_t)cuda_row_stride(p), sizeof(float));
 }
 
 gumbel_status cuda_run_edit(const cuda_job *job, float *rows, int64_t stride)
@@ -113,10 +113,10 @@ void cuda_carve_screened(gumbel_cursor *cursor, const cuda_device *cuda, const g
 {
     size_t batch = (size_t)p->batch, parts = (size_t)split_rows(cuda, p).parts;
     workspace->counters =
-        gumbel_carve(cursor, batch, CUDA_FLOOR_WORDS, sizeof *workspace->counters);
-    workspace->heads = gumbel_carve(cursor, batch, parts, sizeof *workspace->heads);
-    workspace->candidates = gumbel_carve(cursor, parts > 1 ? batch : 0, parts,
-                                         CUDA_REQUEST_LIST * sizeof *workspace->candidates);
+        gumbel_carve_array(cursor, batch, CUDA_FLOOR_WORDS, sizeof *workspace->counters);
+    workspace->heads = gumbel_carve_array(cursor, batch, parts, sizeof *workspace->heads);
+    workspace->candidates = gumbel_carve_array(cursor, parts > 1 ? batch : 0, parts,
+                                               CUDA_REQUEST_LIST * sizeof *workspace->candidates);
 }
 
 gumbel_status cuda_run_screened(const cuda_job *job)
@@ -159,7 +159,8 @@ gumbel_status cuda_run_gather(const cuda_job *job)
 void cuda_carve_best(gumbel_cursor *cursor, const gumbel_problem *p, cuda_workspace *workspace)
 {
     size_t rows = p->hidden_size > 0 ? 0 : (size_t)p->batch;
-    workspace->best_rows = gumbel_carve(cursor, rows, (size_t)cuda_row_stride(p), sizeof(float));
+    workspace->best_rows =
+        gumbel_carve_array(cursor, rows, (size_t)cuda_row_stride(p), sizeof(float));
 }
 
 gumbel_status cuda_run_best(const cuda_job *job, gumbel_status (*make)(const cuda_job *job))
@@ -192,11 +193,11 @@ void cuda_carve_most(gumbel_cursor *cursor, const cuda_device *cuda, const gumbe
     size_t batch = (size_t)p.batch, ctas = (size_t)cuda->multiprocessors * CUDA_REQUEST_CTAS;
     size_t parts = batch > ctas ? batch : ctas;
     cuda_workspace workspace;
-    gumbel_carve(cursor, batch, (size_t)cuda_allowed_words(&p), sizeof *workspace.allowed);
+    gumbel_carve_array(cursor, batch, (size_t)cuda_allowed_words(&p), sizeof *workspace.allowed);
     GUMBEL_ASSERT(limits->vocab_size >= 1);
-    gumbel_carve(cursor, batch, (size_t)cuda_row_stride(&p), sizeof *workspace.logits);
+    gumbel_carve_array(cursor, batch, (size_t)cuda_row_stride(&p), sizeof *workspace.logits);
     cuda_carve_bounded(cursor, cuda, &p, &workspace);
     cuda_carve_pivots(cursor, cuda, &p, &workspace);
-    gumbel_carve(cursor, parts, 1, sizeof *workspace.heads);
-    gumbel_carve(cursor, parts, CUDA_REQUEST_LIST, sizeof *workspace.candidates);
+    gumbel_carve_array(cursor, parts, 1, sizeof *workspace.heads);
+    gumbel_carve_array(cursor, parts, CUDA_REQUEST_LIST, sizeof *workspace.candidates);
 }

@@ -131,15 +131,15 @@ void cuda_carve_screen(gumbel_cursor *cursor, const cuda_device *cuda, const gum
     const size_t groups = (draws + CUDA_SCREEN_GROUP - 1) / CUDA_SCREEN_GROUP;
     cuda_screen_pieces *pieces = &workspace->screen;
     (void)cuda;
-    pieces->planes = gumbel_carve(cursor, (size_t)depths_of(p), width, CUDA_SCREEN_TILE);
-    pieces->reaches = gumbel_carve(cursor, width, 1, sizeof *pieces->reaches);
-    pieces->state = gumbel_carve(cursor, 1, 1, sizeof *pieces->state);
+    pieces->planes = gumbel_carve_array(cursor, (size_t)depths_of(p), width, CUDA_SCREEN_TILE);
+    pieces->reaches = gumbel_carve_array(cursor, width, 1, sizeof *pieces->reaches);
+    pieces->state = gumbel_carve_array(cursor, 1, 1, sizeof *pieces->state);
     pieces->entries =
-        gumbel_carve(cursor, groups, CUDA_SCREEN_LISTED_MOST, sizeof *pieces->entries);
-    pieces->left = gumbel_carve(cursor, width / 2, 1, sizeof *pieces->left);
+        gumbel_carve_array(cursor, groups, CUDA_SCREEN_LISTED_MOST, sizeof *pieces->entries);
+    pieces->left = gumbel_carve_array(cursor, width / 2, 1, sizeof *pieces->left);
     if (draws > (size_t)p->batch)
         pieces->spread =
-            gumbel_carve(cursor, draws, (size_t)p->hidden_size, sizeof *pieces->spread);
+            gumbel_carve_array(cursor, draws, (size_t)p->hidden_size, sizeof *pieces->spread);
 }
 
 void cuda_carve_screen_cut(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_problem *p,
@@ -148,10 +148,10 @@ void cuda_carve_screen_cut(gumbel_cursor *cursor, const cuda_device *cuda, const
     cuda_carve_screen(cursor, cuda, p, workspace);
     cuda_carve_blocks(cursor, cuda, p, workspace);
     workspace->screen.peaks = workspace->peaks;
-    workspace->screen.exact = gumbel_carve(cursor, (size_t)p->batch, CUDA_SCREEN_EXACT_MOST,
-                                           sizeof *workspace->screen.exact);
-    workspace->logits = gumbel_carve(cursor, (size_t)p->batch, (size_t)cuda_row_stride(p),
-                                     sizeof *workspace->logits);
+    workspace->screen.exact = gumbel_carve_array(cursor, (size_t)p->batch, CUDA_SCREEN_EXACT_MOST,
+                                                 sizeof *workspace->screen.exact);
+    workspace->logits = gumbel_carve_array(cursor, (size_t)p->batch, (size_t)cuda_row_stride(p),
+                                           sizeof *workspace->logits);
 }
 
 /* What the kernels of a screened draw are handed, but for the launch's own. */
@@ -164,7 +164,7 @@ static cuda_screen_params screened(const cuda_job *job, int place)
     const int64_t draws = cuda_screen_draws(q);
     gumbel_screen_parts parts;
     int known =
-        gumbel_screen_lay_out_as(GUMBEL_SCREEN_LAYOUT_TILES, q->vocab, q->hidden_size, &parts);
+        gumbel_screen_find_parts_as(GUMBEL_SCREEN_LAYOUT_TILES, q->vocab, q->hidden_size, &parts);
     GUMBEL_ASSERT(known && tokens > 0 && draws <= CUDA_SCREEN_ROWS_MOST);
     GUMBEL_ASSERT(pieces->planes && pieces->reaches && pieces->state && pieces->entries);
     GUMBEL_ASSERT(pieces->spread || draws == q->batch);
@@ -248,7 +248,6 @@ static cuda_job rows_of(const cuda_job *job)
     cuda_job rows = *job;
     gumbel_problem *p = &rows.params.problem;
     p->hidden_size = 0;
-    p->sampling.math = GUMBEL_MATH_EXACT;
     p->logits = cuda_rows_at(job->workspace.logits, p, cuda_row_stride(p));
     return rows;
 }

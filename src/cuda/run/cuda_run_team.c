@@ -60,21 +60,22 @@ void cuda_carve_blocks(gumbel_cursor *cursor, const cuda_device *cuda, const gum
 {
     (void)cuda;
     size_t batch = (size_t)p->batch;
-    workspace->peaks = gumbel_carve(cursor, batch, (size_t)cuda_blocks_of(p), sizeof(float));
-    workspace->row_states = gumbel_carve(cursor, batch, 1, sizeof(int32_t));
+    workspace->peaks = gumbel_carve_array(cursor, batch, (size_t)cuda_blocks_of(p), sizeof(float));
+    workspace->row_states = gumbel_carve_array(cursor, batch, 1, sizeof(int32_t));
     workspace->counters =
-        gumbel_carve(cursor, batch, CUDA_FLOOR_WORDS, sizeof *workspace->counters);
+        gumbel_carve_array(cursor, batch, CUDA_FLOOR_WORDS, sizeof *workspace->counters);
 }
 
 void cuda_carve_bounded(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_problem *p,
                         cuda_workspace *workspace)
 {
-    size_t blocks = (size_t)cuda_blocks_of(p), rows = 32 * (size_t)gumbel_words_of(p->batch);
+    size_t blocks = (size_t)cuda_blocks_of(p), rows = 32 * (size_t)gumbel_mask_words_of(p->batch);
     cuda_carve_blocks(cursor, cuda, p, workspace);
-    workspace->stored_strips = gumbel_carve(cursor, blocks, rows, sizeof *workspace->stored_strips);
+    workspace->stored_strips =
+        gumbel_carve_array(cursor, blocks, rows, sizeof *workspace->stored_strips);
     if (p->request & GUMBEL_REQUEST_PENALTIES)
         workspace->unseen_peaks =
-            gumbel_carve(cursor, (size_t)p->batch, blocks, sizeof *workspace->unseen_peaks);
+            gumbel_carve_array(cursor, (size_t)p->batch, blocks, sizeof *workspace->unseen_peaks);
 }
 
 void cuda_find_blocks(const cuda_job *job, cuda_request_params *p)
@@ -131,7 +132,8 @@ void cuda_carve_pivots(gumbel_cursor *cursor, const cuda_device *cuda, const gum
                        cuda_workspace *workspace)
 {
     (void)cuda;
-    workspace->exchange = gumbel_carve(cursor, exchange_words(p), 1, sizeof *workspace->exchange);
+    workspace->exchange =
+        gumbel_carve_array(cursor, exchange_words(p), 1, sizeof *workspace->exchange);
 }
 
 void cuda_clear_exchange(cuda_params *draw, const cuda_workspace *workspace)

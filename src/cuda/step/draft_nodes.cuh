@@ -17,7 +17,7 @@ __device__ __forceinline__ void read_undrawn(const gumbel_verification &v, gumbe
                                              gumbel_node *nodes, int threads)
 {
     for (int32_t j = threadIdx.x; j < span.count; j += threads)
-        nodes[j] = gumbel_draft_undrawn(&v, span.first, j);
+        nodes[j] = gumbel_read_draft_node(&v, span.first, j);
 }
 
 /* Add their draws, each to a node that this thread has read: whether all of these can be. */
@@ -39,15 +39,15 @@ __device__ bool is_asked(const gumbel_verification &v, int64_t r, gumbel_span sp
 }
 
 /* Write what request r has come to; `w` is lane 0's, but for how many were emitted, all lanes'. */
-__device__ void end_request(const gumbel_verification &v, int64_t r, const gumbel_walked &w,
+__device__ void end_request(const gumbel_verification &v, int64_t r, const gumbel_walk_result &w,
                             int lanes)
 {
-    gumbel_draft_end(&v, r, &w, threadIdx.x, lanes);
+    gumbel_draft_write_end(&v, r, &w, threadIdx.x, lanes);
     if (threadIdx.x != 0)
         return;
     gumbel_draft_advance(&v, r, w.emitted);
-    if (v.verified.histogram && gumbel_walked_counts(&w))
-        atomicAdd((unsigned long long *)&v.verified.histogram[gumbel_walked_accepted(&w)], 1ull);
+    if (v.verified.histogram && gumbel_walk_is_counted(&w))
+        atomicAdd((unsigned long long *)&v.verified.histogram[gumbel_walk_accepted(&w)], 1ull);
 }
 
 } // namespace

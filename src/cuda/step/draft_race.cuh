@@ -33,13 +33,13 @@ __device__ __forceinline__ void raise_floor(uint32_t *floor, float score)
     __syncwarp();
 }
 
-/* The GUMBEL_LISTED-th largest score of 32 lanes; -inf where fewer have one. */
+/* The GUMBEL_SHORT_LIST_TOKENS-th largest score of 32 lanes; -inf where fewer have one. */
 __device__ __forceinline__ float least_of_listed(float score)
 {
     const uint32_t none = ordered_bits(-INFINITY);
     uint32_t key = ordered_bits(score + 0.0f), largest = none;
 #pragma unroll
-    for (int i = 0; i < GUMBEL_LISTED; i++) {
+    for (int i = 0; i < GUMBEL_SHORT_LIST_TOKENS; i++) {
         largest = __reduce_max_sync(~0u, key);
         const uint32_t owners = __ballot_sync(~0u, key == largest);
         if ((int)threadIdx.x % 32 == __ffs(owners) - 1)
@@ -63,27 +63,27 @@ struct lane_found {
     __device__ __forceinline__ void list(gumbel_contender own)
     {
         const gumbel_contender best_before = best, next_before = next;
-        gumbel_contend_all(&best, &own);
+        gumbel_contender_merge(&best, &own);
         if (best.id == own.id)
             own = best_before;
-        gumbel_contend_all(&next, &own);
+        gumbel_contender_merge(&next, &own);
         others = fmaxf(others, next.id == own.id ? next_before.score : own.score);
     }
 };
 
 struct draft_race {
-    const gumbel_weighing *p;
+    const gumbel_rule_params *p;
     int64_t b;
     weighed_row target, draft;
     gumbel_stream stream;
     bool greedy, residual;
     float rest, target_lse, draft_lse;
 
-    static __device__ __forceinline__ draft_race of(const gumbel_weighing &p, const gumbel_chain &c,
-                                                    int32_t j, bool residual)
+    static __device__ __forceinline__ draft_race of(const gumbel_rule_params &p,
+                                                    const gumbel_chain &c, int32_t j, bool residual)
     {
         const int64_t b = c.first + j;
-        const gumbel_row row = gumbel_problem_row(&p.by.target, b);
+        const gumbel_row row = gumbel_problem_row(&p.proposal.target, b);
         draft_race race;
         race.p = &p;
         race.b = b;
@@ -92,9 +92,9 @@ struct draft_race {
         race.greedy = row.greedy;
         race.residual = residual;
         race.stream = residual ? gumbel_residual_stream(&c, j) : row.stream;
-        race.rest = p.by.weighed[b].rest;
-        race.target_lse = p.by.target_lse[b];
-        race.draft_lse = p.by.draft_lse[b];
+        race.rest = p.proposal.rule_nodes[b].rest;
+        race.target_lse = p.proposal.target_lse[b];
+        race.draft_lse = p.proposal.draft_lse[b];
         return race;
     }
 
@@ -113,10 +113,10 @@ struct draft_race {
         if (lists)
             found->list(own);
         else if (residual)
-            gumbel_offer(&found->best, token, own.score, own.logprob,
-                         gumbel_logprob_of(draft.at(token), draft_lse), rest);
+            gumbel_contender_offer_residual(&found->best, token, own.score, own.logprob,
+                                            gumbel_logprob_of(draft.at(token), draft_lse), rest);
         else
-            gumbel_contend_all(&found->best, &own);
+            gumbel_contender_merge(&found->best, &own);
     }
 
     /* The four turns of a step, whose first is the `turn`-th of those whose blocks are known. */
@@ -176,9 +176,9 @@ struct draft_race {
             if (greedy) {
 #pragma unroll
                 for (int i = 0; i < 4 * kQuads; i++)
-                    gumbel_contend(&found.best, base + 4 * lane + kTurn * (i / 4) + i % 4,
-                                   z[i / 4].v[i % 4],
-                                   gumbel_logprob_of(z[i / 4].v[i % 4], target_lse));
+                    gumbel_contender_offer(&found.best, base + 4 * lane + kTurn * (i / 4) + i % 4,
+                                           z[i / 4].v[i % 4],
+                                           gumbel_logprob_of(z[i / 4].v[i % 4], target_lse));
                 continue;
             }
             if (!lists) {
@@ -208,7 +208,7 @@ __device__ __forceinline__ void list_best(const draft_race &race, int begin, int
     lane_found found = race.run<true>(begin, end);
     gumbel_contender listed = found.best;
 #pragma unroll 1
-    for (int i = 0; i < GUMBEL_LISTED; i++) {
+    for (int i = 0; i < GUMBEL_SHORT_LIST_TOKENS; i++) {
         listed = best_of_warp(found.best);
         if (found.best.id == listed.id) {
             found.best = found.next;
@@ -234,7 +234,8 @@ __device__ __forceinline__ void multiply_above(const draft_race &race, const gum
         const int token = __shfl_sync(~0u, own.id, lane);
         const float score = __shfl_sync(~0u, own.score, lane);
         const float logprob = __shfl_sync(~0u, own.logprob, lane);
-        gumbel_offer(best, token, score, logprob, draft_logprob(*race.p, race.b, token), 1.0f);
+        gumbel_contender_offer_residual(best, token, score, logprob,
+                                        draft_logprob(*race.p, race.b, token), 1.0f);
         raise_floor(floor, best->score);
     }
 }

@@ -33,7 +33,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS)
     if (b == 0 && v.of_row.path_offsets)
         v.of_row.path_offsets[0] = 0;
     if (b < v.rows)
-        gumbel_draft_row(&v, b);
+        gumbel_draft_expand_row(&v, b);
 }
 
 extern "C" __global__ void __launch_bounds__(CUDA_DRAFT_THREADS)
@@ -46,7 +46,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_DRAFT_THREADS)
         ptx_wait_for_launch();
     const gumbel_span span = gumbel_draft_span(&v, r);
     const bool asked = is_asked(v, r, span);
-    gumbel_walked w = gumbel_walked_not(GUMBEL_ROW_UNUSED);
+    gumbel_walk_result w = gumbel_walk_result_none(GUMBEL_ROW_UNUSED);
     read_undrawn(v, span, nodes, CUDA_DRAFT_THREADS);
     if (behind_draw)
         ptx_wait_for_launch();

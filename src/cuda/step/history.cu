@@ -93,8 +93,8 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS)
     const int64_t end = min(begin + CUDA_HISTORY_PIECE, h.vocab_size), slot = slot_of(p, b);
     if (slot < 0)
         return;
-    uint32_t *prompt = h.prompt + slot * gumbel_words_of(h.vocab_size);
-    uint32_t *output = h.output + slot * gumbel_words_of(h.vocab_size);
+    uint32_t *prompt = h.prompt + slot * gumbel_mask_words_of(h.vocab_size);
+    uint32_t *output = h.output + slot * gumbel_mask_words_of(h.vocab_size);
     for (int64_t w = begin / 32 + threadIdx.x; w < (end + 31) / 32; w += CUDA_THREADS)
         prompt[w] = output[w] = 0;
     for (int64_t token = begin + threadIdx.x; token < end; token += CUDA_THREADS)
@@ -121,7 +121,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS)
         const int64_t token = p.tokens[b * p.token_stride + i];
         if (token < 0 || token >= h.vocab_size)
             continue;
-        h.output[slot * gumbel_words_of(h.vocab_size) + (token >> 5)] |= 1u << (token & 31);
+        h.output[slot * gumbel_mask_words_of(h.vocab_size) + (token >> 5)] |= 1u << (token & 31);
         count(h, slot, token);
     }
 }

@@ -22,8 +22,9 @@ __device__ __forceinline__ float4 make_quad(const draw_philox &philox, gumbel_bl
                                             uint32_t token)
 {
     const uint4 r = draw_words(philox, token / 4, 0);
-    return {gumbel_of_word(block, token, r.x), gumbel_of_word(block, token + 1, r.y),
-            gumbel_of_word(block, token + 2, r.z), gumbel_of_word(block, token + 3, r.w)};
+    return {gumbel_noise_of_word(block, token, r.x), gumbel_noise_of_word(block, token + 1, r.y),
+            gumbel_noise_of_word(block, token + 2, r.z),
+            gumbel_noise_of_word(block, token + 3, r.w)};
 }
 
 /* Store what of tokens `token` .. + 3 the row holds; `out` is where token 0 would be. */
@@ -55,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
             q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK + item % p.pieces * CUDA_NOISE_PIECE;
         int64_t last = token + CUDA_NOISE_PIECE < end ? token + CUDA_NOISE_PIECE : end;
         float *out = p.noise + draw * p.stride - q.first_token;
-        if (!gumbel_problem_row_lives(&q, draw / samples))
+        if (!gumbel_problem_row_is_live(&q, draw / samples))
             continue;
         gumbel_stream stream = gumbel_problem_row(&q, draw / samples).stream;
         stream.sample += (uint32_t)(draw % samples);

@@ -14,7 +14,7 @@ namespace
 {
 
 /* Whether a node is drawn, one of those between the first and the last. */
-__device__ __forceinline__ bool is_drawn(const gumbel_weighed &w)
+__device__ __forceinline__ bool is_drawn(const gumbel_rule_node &w)
 {
     return w.verdict == GUMBEL_VERDICT_DRAW || w.verdict == GUMBEL_VERDICT_RESIDUAL;
 }
@@ -29,7 +29,7 @@ __device__ __forceinline__ gumbel_contender best_of_cta(const gumbel_contender &
     __syncthreads();
     gumbel_contender best = weigh_state().best[0];
     for (int i = 1; i < kWeighWarps; i++)
-        gumbel_contend_all(&best, &weigh_state().best[i]);
+        gumbel_contender_merge(&best, &weigh_state().best[i]);
     return best;
 }
 
@@ -51,21 +51,21 @@ __device__ __forceinline__ gumbel_contender race_of_cta(const draft_race &race,
     return best_of_cta(race.run<false>(tokens.begin, tokens.end).best);
 }
 
-__device__ __forceinline__ tokens_of_part all_tokens(const gumbel_weighing &p)
+__device__ __forceinline__ tokens_of_part all_tokens(const gumbel_rule_params &p)
 {
     tokens_of_part all(p, 0);
-    all.end = (int)p.by.target.end_token;
+    all.end = (int)p.proposal.target.end_token;
     return all;
 }
 
 /* Whether a node is drawn by the lists of its parts. */
-__device__ __forceinline__ bool is_listed(const gumbel_weighing &p, const gumbel_weighed &w)
+__device__ __forceinline__ bool is_listed(const gumbel_rule_params &p, const gumbel_rule_node &w)
 {
-    return p.by.dots && w.verdict == GUMBEL_VERDICT_RESIDUAL;
+    return p.proposal.dots && w.verdict == GUMBEL_VERDICT_RESIDUAL;
 }
 
 /* Race for node j in a part of its row. */
-__device__ __forceinline__ void race_part(const gumbel_weighing &p, const gumbel_chain &c,
+__device__ __forceinline__ void race_part(const gumbel_rule_params &p, const gumbel_chain &c,
                                           int32_t j, bool residual, int64_t part)
 {
     const gumbel_contender best =
@@ -81,18 +81,18 @@ __device__ __forceinline__ gumbel_contender fetch(const gumbel_contender *from)
 }
 
 /* Make what the parts of node j found what it emits, by a warp. */
-__device__ void end_race(const gumbel_weighing &p, const gumbel_chain &c, int32_t j)
+__device__ void end_race(const gumbel_rule_params &p, const gumbel_chain &c, int32_t j)
 {
     const gumbel_contender *from = p.contenders + (c.first + j) * p.parts;
     gumbel_contender own = gumbel_contender_none();
     for (int i = threadIdx.x % 32; i < p.parts; i += 32) {
         const gumbel_contender next = fetch(&from[i]);
-        gumbel_contend_all(&own, &next);
+        gumbel_contender_merge(&own, &next);
     }
     own = best_of_warp(own);
     if (threadIdx.x % 32 != 0)
         return;
-    if (p.by.weighed[c.first + j].verdict == GUMBEL_VERDICT_DRAW)
+    if (p.proposal.rule_nodes[c.first + j].verdict == GUMBEL_VERDICT_DRAW)
         gumbel_chain_emit(&c, weigh_nodes(), j, &own);
     else if (own.id >= 0)
         gumbel_chain_replace(&c, weigh_nodes(), j, &own);
@@ -102,7 +102,8 @@ __device__ void end_race(const gumbel_weighing &p, const gumbel_chain &c, int32_
 
 /* Where rounding has left nothing of max(r p - q, 0), p and q are the same, and the target's draw
  * stands. So rare that one CTA may make it. */
-__device__ __noinline__ void draw_again(const gumbel_weighing &p, const gumbel_chain &c, int32_t j)
+__device__ __noinline__ void draw_again(const gumbel_rule_params &p, const gumbel_chain &c,
+                                        int32_t j)
 {
     const gumbel_contender best = race_of_cta(draft_race::of(p, c, j, false), all_tokens(p));
     if (threadIdx.x == 0)
@@ -123,8 +124,9 @@ __device__ __forceinline__ gumbel_contender next_of_lists(const gumbel_short_lis
 {
     uint64_t own = 0;
     int at = 0;
-    for (int i = threadIdx.x; i < count * GUMBEL_LISTED; i += kWeighThreads) {
-        const gumbel_contender *next = &lists[i / GUMBEL_LISTED].of[i % GUMBEL_LISTED];
+    for (int i = threadIdx.x; i < count * GUMBEL_SHORT_LIST_TOKENS; i += kWeighThreads) {
+        const gumbel_contender *next =
+            &lists[i / GUMBEL_SHORT_LIST_TOKENS].of[i % GUMBEL_SHORT_LIST_TOKENS];
         const uint64_t place = place_of(__ldcg(&next->score), __ldcg(&next->id));
         if (place > own && place < *after) {
             own = place;
@@ -135,13 +137,13 @@ __device__ __forceinline__ gumbel_contender next_of_lists(const gumbel_short_lis
     const uint32_t low = __reduce_max_sync(~0u, own >> 32 == high ? (uint32_t)own : 0u);
     *after = (uint64_t)high << 32 | low;
     at = __shfl_sync(~0u, at, __ffs(__ballot_sync(~0u, own == *after)) - 1);
-    return *after ? fetch(&lists[at / GUMBEL_LISTED].of[at % GUMBEL_LISTED])
+    return *after ? fetch(&lists[at / GUMBEL_SHORT_LIST_TOKENS].of[at % GUMBEL_SHORT_LIST_TOKENS])
                   : gumbel_contender_none();
 }
 
 /* Each warp goes through a share of what the parts have listed, the likeliest first, until no other
  * can come to the best of all: a warp's best, for all lanes. */
-__device__ __forceinline__ gumbel_contender offer_listed(const gumbel_weighing &p, int64_t b,
+__device__ __forceinline__ gumbel_contender offer_listed(const gumbel_rule_params &p, int64_t b,
                                                          const gumbel_short_list *lists, int count,
                                                          uint32_t *floor)
 {
@@ -151,14 +153,15 @@ __device__ __forceinline__ gumbel_contender offer_listed(const gumbel_weighing &
         const gumbel_contender next = next_of_lists(lists, count, &after);
         if (next.id < 0 || next.score < read_floor(floor))
             return best;
-        gumbel_offer(&best, next.id, next.score, next.logprob, draft_logprob(p, b, next.id), 1.0f);
+        gumbel_contender_offer_residual(&best, next.id, next.score, next.logprob,
+                                        draft_logprob(p, b, next.id), 1.0f);
         raise_floor(floor, best.score);
     }
 }
 
 /* Race again among the tokens of each warp whose list leaves out some that can come to the best so
  * far: seldom, and then mostly one warp's. */
-__device__ __forceinline__ void offer_unlisted(const gumbel_weighing &p, const draft_race &race,
+__device__ __forceinline__ void offer_unlisted(const gumbel_rule_params &p, const draft_race &race,
                                                const gumbel_short_list *lists, int count,
                                                uint32_t *floor, gumbel_contender *best)
 {
@@ -174,13 +177,13 @@ __device__ __forceinline__ void offer_unlisted(const gumbel_weighing &p, const d
             const tokens_of_part tokens =
                 tokens_of_warp(tokens_of_part(p, list / kWeighWarps), list % kWeighWarps);
             const gumbel_contender found = race_above(race, tokens.begin, tokens.end, floor);
-            gumbel_contend_all(best, &found);
+            gumbel_contender_merge(best, &found);
         }
     }
 }
 
 /* Draw behind node j by max(p - q, 0) from what its parts have listed. */
-__device__ __noinline__ void draw_from_lists(const gumbel_weighing &p, const gumbel_chain &c,
+__device__ __noinline__ void draw_from_lists(const gumbel_rule_params &p, const gumbel_chain &c,
                                              int32_t j)
 {
     const int count = p.parts * kWeighWarps;
@@ -201,13 +204,13 @@ __device__ __noinline__ void draw_from_lists(const gumbel_weighing &p, const gum
 }
 
 /* Emit and walk, once all parts have raced. */
-__device__ gumbel_walked end_chain(const gumbel_weighing &p, const gumbel_chain &c,
-                                   const gumbel_judged &judged)
+__device__ gumbel_walk_result end_chain(const gumbel_rule_params &p, const gumbel_chain &c,
+                                        const gumbel_residual_nodes &judged)
 {
     const gumbel_verification &v = p.verification;
     gumbel_node *nodes = weigh_nodes();
-    const gumbel_weighed *weighed = p.by.weighed + c.first;
-    gumbel_walked w = gumbel_walked_not(GUMBEL_ROW_DRAFT);
+    const gumbel_rule_node *weighed = p.proposal.rule_nodes + c.first;
+    gumbel_walk_result w = gumbel_walk_result_none(GUMBEL_ROW_DRAFT);
     const gumbel_span span = {c.first, c.count, 1};
     if (threadIdx.x == 0)
         weigh_state().drawn_again = -1;

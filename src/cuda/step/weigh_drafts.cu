@@ -18,7 +18,7 @@
 #include "cuda/step/race_parts.cuh"
 
 extern "C" __global__ void __launch_bounds__(CUDA_THREADS)
-    gumbel_expand_weighed(const __grid_constant__ gumbel_weighing p)
+    gumbel_expand_weighed(const __grid_constant__ gumbel_rule_params p)
 {
     const gumbel_verification &v = p.verification;
     const int64_t i = (int64_t)blockIdx.x * CUDA_THREADS + threadIdx.x;
@@ -27,17 +27,17 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS)
     if (i == 0 && v.of_row.path_offsets)
         v.of_row.path_offsets[0] = 0;
     if (i < v.draft.requests)
-        p.by.judged[i] = {0, -1, 0};
+        p.proposal.judged[i] = {0, -1, 0};
     if (i >= v.rows)
         return;
-    gumbel_draft_row(&v, i);
-    p.by.weighed[i].drafted = gumbel_draft_behind(&v, i);
+    gumbel_draft_expand_row(&v, i);
+    p.proposal.rule_nodes[i].drafted = gumbel_draft_token_after(&v, i);
     v.drawn.tokens[i] = -1;
     v.drawn.status[i] = GUMBEL_ROW_UNUSED;
 }
 
 extern "C" __global__ void __launch_bounds__(kWeighThreads, CUDA_WEIGH_CTAS)
-    gumbel_weigh_drafts(const __grid_constant__ gumbel_weighing p)
+    gumbel_weigh_drafts(const __grid_constant__ gumbel_rule_params p)
 {
     const gumbel_verification &v = p.verification;
     const int64_t part = blockIdx.x % p.parts, row = blockIdx.x / p.parts;
@@ -47,7 +47,7 @@ extern "C" __global__ void __launch_bounds__(kWeighThreads, CUDA_WEIGH_CTAS)
     if (v.of_row.slot[b] == GUMBEL_SLOT_UNUSED)
         return;
     const int64_t r = v.of_row.request[b];
-    const bool drafted = p.by.weighed[b].drafted >= 0;
+    const bool drafted = p.proposal.rule_nodes[b].drafted >= 0;
     if (threadIdx.x == 0) {
         parts_start(word_at(p.row_counters, row), p.tag);
         parts_start(word_at(p.counters, r), p.tag);
@@ -67,14 +67,14 @@ extern "C" __global__ void __launch_bounds__(kWeighThreads, CUDA_WEIGH_CTAS)
     } else if (part > 0) {
         return;
     }
-    if (ends(p, p.counters, r, (p.by.told ? 1 : 2) * gumbel_draft_span(&v, r).count))
+    if (ends(p, p.counters, r, (p.proposal.supplied ? 1 : 2) * gumbel_draft_span(&v, r).count))
         judge(p, r);
 }
 
 /* ------------------------------------------------------------------------------- the sums ---- */
 
 extern "C" __global__ void __launch_bounds__(kWeighThreads, CUDA_WEIGH_CTAS)
-    gumbel_sum_drafts(const __grid_constant__ gumbel_weighing p)
+    gumbel_sum_drafts(const __grid_constant__ gumbel_rule_params p)
 {
     const gumbel_verification &v = p.verification;
     const int64_t part = blockIdx.x % p.parts, b = blockIdx.x / p.parts;
@@ -83,14 +83,14 @@ extern "C" __global__ void __launch_bounds__(kWeighThreads, CUDA_WEIGH_CTAS)
     if (v.of_row.slot[b] == GUMBEL_SLOT_UNUSED)
         return;
     const gumbel_chain c = chain_of(p, v.of_row.request[b]);
-    const int32_t drafts = p.by.judged[c.r].drafts;
+    const int32_t drafts = p.proposal.judged[c.r].drafts;
     if (b <= c.first || b >= c.first + drafts)
         return;
     if (threadIdx.x == 0)
         parts_start(word_at(p.counters, c.r), p.tag);
     const weighed_row target = weighed_row::of(p, false, b), draft = weighed_row::of(p, true, b);
-    const float target_lse = p.by.target_lse[b], draft_lse = p.by.draft_lse[b];
-    const float rest = p.by.weighed[b - 1].rest;
+    const float target_lse = p.proposal.target_lse[b], draft_lse = p.proposal.draft_lse[b];
+    const float rest = p.proposal.rule_nodes[b - 1].rest;
     const tokens_of_part tokens(p, part);
     unsigned long long sum = 0;
     for (int base = tokens.begin + warp * kStep; base < tokens.end; base += kWeighWarps * kStep) {
@@ -111,29 +111,30 @@ extern "C" __global__ void __launch_bounds__(kWeighThreads, CUDA_WEIGH_CTAS)
     if (threadIdx.x == 0) {
         for (int i = 1; i < kWeighWarps; i++)
             sum += weigh_state().sums[i];
-        atomicAdd(word_at(p.by.sums, b), sum);
+        atomicAdd(word_at(p.proposal.sums, b), sum);
     }
     if (ends(p, p.counters, c.r, (drafts - 1) * p.parts) && threadIdx.x == 0) {
-        gumbel_judge_block(p.by.weighed + c.first, c.count, drafts, p.by.sums + c.first);
+        gumbel_judge_block(p.proposal.rule_nodes + c.first, c.count, drafts,
+                           p.proposal.sums + c.first);
         end_judging(p, c);
     }
 }
 
 extern "C" __global__ void __launch_bounds__(kWeighThreads, CUDA_RACE_CTAS)
-    gumbel_race_drafts(const __grid_constant__ gumbel_weighing p)
+    gumbel_race_drafts(const __grid_constant__ gumbel_rule_params p)
 {
     const gumbel_verification &v = p.verification;
     const int64_t part = blockIdx.x % p.parts, r = blockIdx.x / p.parts;
     ptx_wait_for_launch();
     const gumbel_chain c = chain_of(p, r);
     const gumbel_span span = gumbel_draft_span(&v, r);
-    const gumbel_judged judged = p.by.judged[r];
-    gumbel_walked w = gumbel_walked_not(GUMBEL_ROW_UNUSED);
+    const gumbel_residual_nodes judged = p.proposal.judged[r];
+    gumbel_walk_result w = gumbel_walk_result_none(GUMBEL_ROW_UNUSED);
     if (is_asked(v, r, span) && span.sound && judged.end >= 0) {
         if (threadIdx.x == 0)
             parts_start(word_at(p.counters, r), p.tag);
         for (int32_t j = judged.first; j < judged.end; j++) {
-            const gumbel_weighed w = p.by.weighed[c.first + j];
+            const gumbel_rule_node w = p.proposal.rule_nodes[c.first + j];
             if (is_listed(p, w)) {
                 const tokens_of_part own =
                     tokens_of_warp(tokens_of_part(p, part), threadIdx.x / 32);

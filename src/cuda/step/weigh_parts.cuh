@@ -28,7 +28,7 @@ struct weigh_shared {
     int32_t drawn_again; /* a node whose residual holds no token; -1: none */
 };
 static_assert(sizeof(weigh_shared) <= CUDA_WEIGH_BYTES, "the launcher reserves that much");
-static_assert(sizeof(gumbel_weighing) <= 4000, "what a kernel is handed");
+static_assert(sizeof(gumbel_rule_params) <= 4000, "what a kernel is handed");
 
 __device__ __forceinline__ weigh_shared &weigh_state()
 {
@@ -45,19 +45,19 @@ __device__ __forceinline__ gumbel_node *weigh_nodes()
 struct tokens_of_part {
     int begin, end;
 
-    __device__ __forceinline__ tokens_of_part(const gumbel_weighing &p, int64_t part)
+    __device__ __forceinline__ tokens_of_part(const gumbel_rule_params &p, int64_t part)
     {
-        const gumbel_problem &q = p.by.target;
+        const gumbel_problem &q = p.proposal.target;
         const int64_t origin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
         begin = (int)min(origin + part * p.chunk, q.end_token);
         end = (int)min(origin + (part + 1) * p.chunk, q.end_token);
     }
 };
 
-__device__ __forceinline__ gumbel_chain chain_of(const gumbel_weighing &p, int64_t r)
+__device__ __forceinline__ gumbel_chain chain_of(const gumbel_rule_params &p, int64_t r)
 {
     const gumbel_span span = gumbel_draft_span(&p.verification, r);
-    return {&p.by, &p.verification, r, span.first, span.count};
+    return {&p.proposal, &p.verification, r, span.first, span.count};
 }
 
 __device__ __forceinline__ unsigned long long *word_at(uint64_t *words, int64_t i)
@@ -66,7 +66,7 @@ __device__ __forceinline__ unsigned long long *word_at(uint64_t *words, int64_t 
 }
 
 /* Count this CTA behind what it has written, by all threads: whether it is the last of `all`. */
-__device__ __forceinline__ bool ends(const gumbel_weighing &p, uint64_t *words, int64_t i,
+__device__ __forceinline__ bool ends(const gumbel_rule_params &p, uint64_t *words, int64_t i,
                                      int32_t all)
 {
     __syncthreads();
@@ -79,38 +79,38 @@ __device__ __forceinline__ bool ends(const gumbel_weighing &p, uint64_t *words, 
 /* -------------------------------------------------------------------------------- judging ---- */
 
 /* Tell which nodes of a chain are drawn, once it has its verdicts, by one thread. */
-__device__ void end_judging(const gumbel_weighing &p, const gumbel_chain &c)
+__device__ void end_judging(const gumbel_rule_params &p, const gumbel_chain &c)
 {
-    const gumbel_weighed *weighed = p.by.weighed + c.first;
+    const gumbel_rule_node *weighed = p.proposal.rule_nodes + c.first;
     int32_t first = c.count, end = 0;
     for (int32_t j = 0; j < c.count && weighed[j].verdict != GUMBEL_VERDICT_NONE; j++)
         if (weighed[j].verdict != GUMBEL_VERDICT_DRAFT && weighed[j].status == GUMBEL_ROW_OK) {
             first = min(first, j);
             end = j + 1;
         }
-    p.by.judged[c.r].first = first;
-    p.by.judged[c.r].end = end;
+    p.proposal.judged[c.r].first = first;
+    p.proposal.judged[c.r].end = end;
 }
 
 /* Judge the chain of a request whose rows are all weighed; a block whose rows have sums is left to
  * these. By all threads. */
-__device__ void judge(const gumbel_weighing &p, int64_t r)
+__device__ void judge(const gumbel_rule_params &p, int64_t r)
 {
     const gumbel_chain c = chain_of(p, r);
-    gumbel_weighed *weighed = p.by.weighed + c.first;
+    gumbel_rule_node *weighed = p.proposal.rule_nodes + c.first;
     for (int32_t j = threadIdx.x; j < c.count; j += kWeighThreads)
-        weighed[j] = gumbel_weigh_node(&c, j);
+        weighed[j] = gumbel_evaluate_node(&c, j);
     __syncthreads();
     if (threadIdx.x != 0)
         return;
     if (p.verification.draft.rule == GUMBEL_RULE_BLOCK) {
-        const int32_t drafts = gumbel_weigh_block(weighed, c.count);
-        p.by.judged[r].drafts = drafts;
+        const int32_t drafts = gumbel_evaluate_block(weighed, c.count);
+        p.proposal.judged[r].drafts = drafts;
         for (int32_t j = 1; j < drafts; j++)
-            p.by.sums[c.first + j] = 0;
+            p.proposal.sums[c.first + j] = 0;
         if (drafts > 1)
             return;
-        gumbel_judge_block(weighed, c.count, drafts, p.by.sums + c.first);
+        gumbel_judge_block(weighed, c.count, drafts, p.proposal.sums + c.first);
     } else {
         gumbel_judge_rejection(weighed, c.count);
     }
@@ -127,7 +127,7 @@ __device__ __forceinline__ gumbel_summary weigh_part(const weighed_row &row, tok
     gumbel_summary *own = &weigh_state().own[threadIdx.x];
     uint32_t flags = 0;
     gumbel_summary_empty(own);
-    warp_mass mass = {own, lane, false};
+    warp_mass mass = {own, lane};
     for (int base = part.begin + warp * kStep; base < part.end; base += kWeighWarps * kStep) {
         four z[kQuads];
         row.load<kStride>(base + lane / 4 * GUMBEL_BLOCK + lane % 4 * 4, z);
@@ -151,20 +151,20 @@ __device__ __forceinline__ gumbel_summary weigh_part(const weighed_row &row, tok
 
 /* Write what a whole row comes to, by one thread: how likely the draft behind it is, and of the
  * target's row what keeps it from being drawn. */
-__device__ void end_row(const gumbel_weighing &p, bool draft, int64_t b, gumbel_summary sum)
+__device__ void end_row(const gumbel_rule_params &p, bool draft, int64_t b, gumbel_summary sum)
 {
     const gumbel_verification &v = p.verification;
-    const gumbel_problem &q = draft ? p.by.draft : p.by.target;
-    const int32_t drafted = p.by.weighed[b].drafted;
+    const gumbel_problem &q = draft ? p.proposal.draft : p.proposal.target;
+    const int32_t drafted = p.proposal.rule_nodes[b].drafted;
     sum.flags |= gumbel_problem_row_flags(&q, b);
     sum.best_id = sum.max_z > -INFINITY ? 0 : -1;
     const gumbel_row_status status = gumbel_summary_status(&sum);
     const bool ok = status == GUMBEL_ROW_OK;
     const float lse = ok ? gumbel_summary_lse(&sum) : NAN;
-    (draft ? p.by.draft_lse : p.by.target_lse)[b] = lse;
-    (draft ? p.by.draft_logprobs : p.by.target_logprobs)[b] =
+    (draft ? p.proposal.draft_lse : p.proposal.target_lse)[b] = lse;
+    (draft ? p.proposal.draft_logprobs : p.proposal.target_logprobs)[b] =
         ok && drafted >= 0 ? gumbel_logprob_of(weighed_row::of(p, draft, b).at(drafted), lse) : NAN;
-    if (!draft && !p.by.drawn)
+    if (!draft && !p.proposal.drawn)
         v.drawn.status[b] = (int32_t)status;
 }
 

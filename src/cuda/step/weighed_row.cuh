@@ -7,7 +7,7 @@
 #define GUMBEL_CUDA_WEIGHED_ROW_CUH
 
 #include "cuda/common/logits_step.cuh"
-#include "drafts/weighing.h"
+#include "drafts/rule_params.h"
 
 namespace
 {
@@ -16,7 +16,7 @@ namespace
 __device__ __noinline__ float capped_z(float logit, float scale, float soft_cap, float inverse_cap,
                                        float inverse_temperature)
 {
-    return gumbel_transform(logit, scale, soft_cap, inverse_cap, inverse_temperature);
+    return gumbel_transform_logit(logit, scale, soft_cap, inverse_cap, inverse_temperature);
 }
 
 struct weighed_row {
@@ -27,11 +27,11 @@ struct weighed_row {
     bool plain;     /* z = l * scale * inverse_temperature */
     float scale, soft_cap, inverse_cap, inverse_temperature;
 
-    static __device__ __forceinline__ weighed_row of(const gumbel_weighing &p, bool draft,
+    static __device__ __forceinline__ weighed_row of(const gumbel_rule_params &p, bool draft,
                                                      int64_t b)
     {
-        const gumbel_problem &q = draft ? p.by.draft : p.by.target;
-        const gumbel_logit_rows &rows = draft ? p.by.draft_logits : p.by.target_logits;
+        const gumbel_problem &q = draft ? p.proposal.draft : p.proposal.target;
+        const gumbel_logit_rows &rows = draft ? p.proposal.draft_logits : p.proposal.target_logits;
         const int size = rows.logits.dtype == GUMBEL_FLOAT32 ? 4 : 2;
         weighed_row row;
         row.from = (const unsigned char *)rows.logits.data +
@@ -54,8 +54,8 @@ struct weighed_row {
     {
         if (token < first || token >= end)
             return -INFINITY;
-        return gumbel_transform(widen_element(from, dtype, token), scale, soft_cap, inverse_cap,
-                                inverse_temperature);
+        return gumbel_transform_logit(widen_element(from, dtype, token), scale, soft_cap,
+                                      inverse_cap, inverse_temperature);
     }
 
     template <gumbel_dtype type, int stride>
@@ -160,23 +160,24 @@ __device__ __forceinline__ float dot_of_lane(const gumbel_problem &q, int64_t b,
 }
 
 /* z of a token by the sum of those. */
-__device__ __forceinline__ float z_of_dot(const gumbel_weighing &p, int64_t b, int token, float sum)
+__device__ __forceinline__ float z_of_dot(const gumbel_rule_params &p, int64_t b, int token,
+                                          float sum)
 {
-    const gumbel_problem &q = p.by.draft;
+    const gumbel_problem &q = p.proposal.draft;
     if (q.bias.data)
         sum += widen_element(q.bias.data, q.bias.dtype, token - q.first_token);
-    return gumbel_transform(sum, q.scale, q.soft_cap, p.inverse_caps[1],
-                            gumbel_problem_row(&q, b).inverse_temperature);
+    return gumbel_transform_logit(sum, q.scale, q.soft_cap, p.inverse_caps[1],
+                                  gumbel_problem_row(&q, b).inverse_temperature);
 }
 
 /* ln q of a token of row b, for all lanes of a warp, which asks for it together. */
-__device__ __noinline__ float draft_logprob(const gumbel_weighing &p, int64_t b, int token)
+__device__ __noinline__ float draft_logprob(const gumbel_rule_params &p, int64_t b, int token)
 {
-    float sum = dot_of_lane(p.by.draft, b, token);
+    float sum = dot_of_lane(p.proposal.draft, b, token);
 #pragma unroll
     for (int half = 16; half > 0; half /= 2)
         sum += __shfl_xor_sync(~0u, sum, half);
-    return gumbel_logprob_of(z_of_dot(p, b, token, sum), p.by.draft_lse[b]);
+    return gumbel_logprob_of(z_of_dot(p, b, token, sum), p.proposal.draft_lse[b]);
 }
 
 } // namespace

@@ -56,20 +56,20 @@ static void carve_candidates(ranks_candidates *c, gumbel_cursor *cursor, int cou
     }
     size_t most = (size_t)c->tokens_max;
     c->bytes = ranks_carve_message(c, NULL, &none);
-    c->summaries = gumbel_carve(cursor, batch, samples, sizeof *c->summaries);
-    c->raw = gumbel_carve(cursor, batch, 1, sizeof *c->raw);
-    c->sent = gumbel_carve(cursor, c->bytes, 1, 1);
-    c->received = gumbel_carve(cursor, ranks, c->bytes, 1);
-    c->rest = gumbel_carve(cursor, ranks, c->bytes, 1);
-    c->sent_extra = gumbel_carve(cursor, batch, ranks_extra_bytes(c), 1);
-    c->received_extra = gumbel_carve(cursor, ranks * batch, ranks_extra_bytes(c), 1);
-    c->listed = gumbel_carve(cursor, ranks, most, sizeof *c->listed);
-    c->sorted = gumbel_carve(cursor, ranks, most, sizeof *c->sorted);
-    c->room = gumbel_carve(cursor, ranks, most, sizeof *c->room);
-    c->heap = gumbel_carve(cursor, most, 1, sizeof *c->heap);
-    c->fallback = gumbel_carve(cursor, batch, 1, sizeof *c->fallback);
-    c->extra = gumbel_carve(cursor, batch, 1, sizeof *c->extra);
-    c->row = gumbel_carve(cursor, samples, 1, sizeof *c->row);
+    c->summaries = gumbel_carve_array(cursor, batch, samples, sizeof *c->summaries);
+    c->raw = gumbel_carve_array(cursor, batch, 1, sizeof *c->raw);
+    c->sent = gumbel_carve_array(cursor, c->bytes, 1, 1);
+    c->received = gumbel_carve_array(cursor, ranks, c->bytes, 1);
+    c->rest = gumbel_carve_array(cursor, ranks, c->bytes, 1);
+    c->sent_extra = gumbel_carve_array(cursor, batch, ranks_extra_bytes(c), 1);
+    c->received_extra = gumbel_carve_array(cursor, ranks * batch, ranks_extra_bytes(c), 1);
+    c->listed = gumbel_carve_array(cursor, ranks, most, sizeof *c->listed);
+    c->sorted = gumbel_carve_array(cursor, ranks, most, sizeof *c->sorted);
+    c->room = gumbel_carve_array(cursor, ranks, most, sizeof *c->room);
+    c->heap = gumbel_carve_array(cursor, most, 1, sizeof *c->heap);
+    c->fallback = gumbel_carve_array(cursor, batch, 1, sizeof *c->fallback);
+    c->extra = gumbel_carve_array(cursor, batch, 1, sizeof *c->extra);
+    c->row = gumbel_carve_array(cursor, samples, 1, sizeof *c->row);
 }
 
 /* ------------------------------------------------------------------------- messages sent ---- */
@@ -85,14 +85,16 @@ static gumbel_status summarise_rows(const ranks_candidates *c, gumbel_error *err
         return GUMBEL_OK;
     if (c->untruncated > 0) {
         gumbel_problem q = ranks_shard_problem(&c->rows, c->rows.y);
-        GUMBEL_FORWARD(device->backend->partial(device, &q, c->summaries, c->draw->local, error));
+        GUMBEL_FORWARD(
+            device->backend->draw_partial(device, &q, NULL, c->summaries, c->draw->local, error));
     }
     if (p->request & GUMBEL_REQUEST_RAW) {
         gumbel_problem q = ranks_shard_problem(&c->rows, c->rows.logits);
         q.first_row = 0;
         q.position_by_row = 0;
         q.sampling = (gumbel_sampling){.num_samples = 1};
-        GUMBEL_FORWARD(device->backend->partial(device, &q, c->raw, c->draw->local, error));
+        GUMBEL_FORWARD(
+            device->backend->draw_partial(device, &q, NULL, c->raw, c->draw->local, error));
     }
     return GUMBEL_OK;
 }
@@ -194,7 +196,7 @@ gumbel_status ranks_draw_candidates(ranks_draw *draw, gumbel_cursor *cursor, gum
         size_t local = 0;
         draw->end_token = draw->group->end_token;
         GUMBEL_FORWARD(ranks_count_whole_rows(&c.rows, &local, error));
-        gumbel_carve(cursor, local, 1, 1);
+        gumbel_carve_array(cursor, local, 1, 1);
         return GUMBEL_OK;
     }
     draw->local = cursor->base + cursor->used;

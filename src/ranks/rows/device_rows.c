@@ -62,9 +62,9 @@ ranks_device_rows ranks_carve_device_rows(ranks_draw *draw, gumbel_cursor *curso
                            .stride = (group->rows_max + 3) / 4 * 4,
                            .vocab = group->end_token - group->first_token,
                            .slice = slice};
-    d.own = gumbel_carve(cursor, rows, (size_t)d.stride, sizeof *d.own);
-    d.all = gumbel_carve(cursor, others * rows, (size_t)d.stride, sizeof *d.all);
-    d.whole = gumbel_carve(cursor, rows, (size_t)d.vocab, sizeof *d.whole);
+    d.own = gumbel_carve_array(cursor, rows, (size_t)d.stride, sizeof *d.own);
+    d.all = gumbel_carve_array(cursor, others * rows, (size_t)d.stride, sizeof *d.all);
+    d.whole = gumbel_carve_array(cursor, rows, (size_t)d.vocab, sizeof *d.whole);
     return d;
 }
 
@@ -72,11 +72,11 @@ gumbel_status ranks_count_device_rows(const ranks_device_rows *d, size_t *most, 
 {
     const gumbel_group *group = d->draw->group;
     gumbel_problem q = slice_shard(d->draw->p, 0, d->slice);
-    GUMBEL_FORWARD(ranks_count_call(group, &q, GUMBEL_NEED_PART, most, error));
+    GUMBEL_FORWARD(ranks_count_call(group, &q, GUMBEL_CAPABILITY_PART, most, error));
     if (q.hidden_size > 0) {
         q.request = 0;
         q.with_path = 0;
-        GUMBEL_FORWARD(ranks_count_call(group, &q, GUMBEL_NEED_PRODUCT, most, error));
+        GUMBEL_FORWARD(ranks_count_call(group, &q, GUMBEL_CAPABILITY_PRODUCT, most, error));
     }
     q = ranks_problem_of_whole(d, 0, d->slice);
     return ranks_count_call(group, &q, 0, most, error);
@@ -87,7 +87,8 @@ gumbel_status ranks_make_device_rows(const ranks_device_rows *d, int64_t first, 
 {
     gumbel_device *device = d->draw->group->device;
     gumbel_problem q = slice_shard(d->draw->p, first, count);
-    return device->backend->ranks->edit(device, &q, d->own, d->stride, d->draw->local, error);
+    return device->backend->ranks->store_edited(device, &q, d->own, d->stride, d->draw->local,
+                                                error);
 }
 
 /* How many ranks from `first` on take part in one exchange. */
@@ -137,7 +138,7 @@ static gumbel_status queue_exchange(const ranks_device_rows *d, int64_t count, g
     GUMBEL_FORWARD(ranks_queue_gather(group, stream, d->own, d->all, bytes, error));
     for (int32_t r = 0; r < group->transport.ranks; r += GUMBEL_PEERS_RANKS) {
         gumbel_gathered_rows rows = ranks_gathered_rows_of(d, count, r);
-        GUMBEL_FORWARD(device->backend->ranks->lay(device, stream, &rows, error));
+        GUMBEL_FORWARD(device->backend->ranks->scatter_rows(device, stream, &rows, error));
     }
     return GUMBEL_OK;
 }
@@ -160,7 +161,7 @@ gumbel_status ranks_queue_whole_rows(ranks_draw *draw, gumbel_cursor *cursor, gu
         ranks_carve_device_rows(draw, cursor, slice < p->batch ? slice : p->batch);
     if (!draw->output) {
         GUMBEL_FORWARD(ranks_count_device_rows(&d, &local, error));
-        gumbel_carve(cursor, local, 1, 1);
+        gumbel_carve_array(cursor, local, 1, 1);
         return GUMBEL_OK;
     }
     draw->local = cursor->base + cursor->used;
@@ -172,7 +173,7 @@ gumbel_status ranks_queue_whole_rows(ranks_draw *draw, gumbel_cursor *cursor, gu
         GUMBEL_FORWARD(ranks_make_device_rows(&d, first, rows, error));
         GUMBEL_FORWARD(queue_exchange(&d, rows, error));
         GUMBEL_FORWARD(
-            group->device->backend->sample(group->device, &whole, &out, draw->local, error));
+            group->device->backend->sample(group->device, &whole, NULL, &out, draw->local, error));
     }
     return GUMBEL_OK;
 }

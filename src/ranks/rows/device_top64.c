@@ -27,7 +27,7 @@ static gumbel_output carve_output(gumbel_cursor *cursor, const gumbel_output *re
     gumbel_output out = {.struct_size = sizeof out};
     const gumbel_output all = requested ? *requested : out;
 #define CARVE(field, each)                                                                         \
-    out.field = gumbel_carve(cursor, batch, each, sizeof *out.field);                              \
+    out.field = gumbel_carve_array(cursor, batch, each, sizeof *out.field);                        \
     out.field = all.field ? out.field : NULL
     CARVE(tokens, samples);
     CARVE(logprobs, samples);
@@ -50,12 +50,12 @@ static device_top64 carve_top64(ranks_draw *draw, gumbel_cursor *cursor)
     size_t batch = (size_t)p->batch, ranks = (size_t)draw->group->transport.ranks;
     device_top64 d = {.rows = ranks_carve_device_rows(draw, cursor, p->batch)};
     size_t words = (size_t)count_words(p->batch);
-    d.own = gumbel_carve(cursor, words, 1, sizeof *d.own);
-    d.gathered = gumbel_carve(cursor, ranks, words, sizeof *d.gathered);
-    d.fallback = gumbel_carve(cursor, batch + 1, 1, sizeof *d.fallback);
-    d.list = gumbel_carve(cursor, batch, 1, sizeof *d.list);
-    d.slots = gumbel_carve(cursor, batch, 1, sizeof *d.slots);
-    d.listed = gumbel_carve(cursor, 1, 1, sizeof *d.listed);
+    d.own = gumbel_carve_array(cursor, words, 1, sizeof *d.own);
+    d.gathered = gumbel_carve_array(cursor, ranks, words, sizeof *d.gathered);
+    d.fallback = gumbel_carve_array(cursor, batch + 1, 1, sizeof *d.fallback);
+    d.list = gumbel_carve_array(cursor, batch, 1, sizeof *d.list);
+    d.slots = gumbel_carve_array(cursor, batch, 1, sizeof *d.slots);
+    d.listed = gumbel_carve_array(cursor, 1, 1, sizeof *d.listed);
     d.drawn = carve_output(cursor, draw->output, batch, (size_t)p->sampling.num_samples);
     return d;
 }
@@ -100,7 +100,7 @@ static gumbel_status count_local(const device_top64 *d, size_t *most, gumbel_err
     gumbel_problem q = find_selection(d);
     size_t bytes;
     GUMBEL_FORWARD(ranks_count_device_rows(&d->rows, most, error));
-    GUMBEL_FORWARD(device->backend->ranks->list_size(device, &q, &bytes, error));
+    GUMBEL_FORWARD(device->backend->ranks->top64_size(device, &q, &bytes, error));
     *most = bytes > *most ? bytes : *most;
     return GUMBEL_OK;
 }
@@ -133,20 +133,20 @@ static gumbel_status draw_candidates(const device_top64 *d, gumbel_error *error)
     const gumbel_rank_calls *calls = group->device->backend->ranks;
     const int64_t batch = draw->p->batch, words = count_words(batch);
     const gumbel_problem q = find_selection(d), whole = ranks_problem_of_whole(&d->rows, 0, batch);
-    const gumbel_listing call = {&q,          &whole,         draw->output, d->own,
-                                 d->rows.own, d->rows.stride, draw->local,  d->fallback};
+    const gumbel_top64_call call = {&q,          &whole,         draw->output, d->own,
+                                    d->rows.own, d->rows.stride, draw->local,  d->fallback};
     if (!product_selects(d))
         GUMBEL_FORWARD(ranks_make_device_rows(&d->rows, 0, batch, error));
     if (group->peers.ranks && batch <= GUMBEL_PEERS_TOP64_ROWS &&
         batch * GUMBEL_RANK_WORDS <= (int64_t)group->peers.words) {
         group->traffic.exchanges++;
         group->traffic.bytes += batch * GUMBEL_RANK_WORDS * (int64_t)sizeof *d->own;
-        return calls->tell_listed(group->device, &call, &group->peers, error);
+        return calls->exchange_top64(group->device, &call, &group->peers, error);
     }
-    GUMBEL_FORWARD(calls->list(group->device, &call, error));
+    GUMBEL_FORWARD(calls->find_top64(group->device, &call, error));
     GUMBEL_FORWARD(gather_candidates(d, words, error));
-    return calls->draw_listed(group->device, &call, d->gathered, words, group->transport.ranks,
-                              error);
+    return calls->draw_top64(group->device, &call, d->gathered, words, group->transport.ranks,
+                             error);
 }
 
 /* Exchanges the fallback rows, by peer memory or by a host collective. */
@@ -165,8 +165,8 @@ static gumbel_status exchange_fallback(const device_top64 *d, gumbel_error *erro
         return ranks_exchange_rows(group, draw->p->stream, &gathered.rows, error);
     gathered.collective = ranks_get_collective(group, &gathered.timeout_ms);
     gathered.ended = (uint32_t *)d->fallback + draw->p->batch;
-    GUMBEL_FORWARD(device->backend->ranks->ask(device, draw->p->stream, &gathered, error));
-    return device->backend->ranks->lay(device, draw->p->stream, &gathered, error);
+    GUMBEL_FORWARD(device->backend->ranks->request_rows(device, draw->p->stream, &gathered, error));
+    return device->backend->ranks->scatter_rows(device, draw->p->stream, &gathered, error);
 }
 
 static gumbel_status draw_fallback(const device_top64 *d, gumbel_error *error)
@@ -176,10 +176,10 @@ static gumbel_status draw_fallback(const device_top64 *d, gumbel_error *error)
     gumbel_problem whole = find_fallback_draw(d);
     GUMBEL_FORWARD(exchange_fallback(d, error));
     GUMBEL_FORWARD(
-        device->backend->ranks->draw_left(device, &whole, &d->drawn, draw->local, error));
-    return device->backend->ranks->spread(device, draw->p->stream, &d->drawn, draw->output,
-                                          draw->p->batch, draw->p->sampling.num_samples, d->list,
-                                          d->listed, error);
+        device->backend->ranks->draw_unresolved(device, &whole, &d->drawn, draw->local, error));
+    return device->backend->ranks->scatter_outputs(device, draw->p->stream, &d->drawn, draw->output,
+                                                   draw->p->batch, draw->p->sampling.num_samples,
+                                                   d->list, d->listed, error);
 }
 
 gumbel_status ranks_queue_top64(ranks_draw *draw, gumbel_cursor *cursor, gumbel_error *error)
@@ -188,7 +188,7 @@ gumbel_status ranks_queue_top64(ranks_draw *draw, gumbel_cursor *cursor, gumbel_
     size_t local = 0;
     if (!draw->output) {
         GUMBEL_FORWARD(count_local(&d, &local, error));
-        gumbel_carve(cursor, local, 1, 1);
+        gumbel_carve_array(cursor, local, 1, 1);
         return GUMBEL_OK;
     }
     draw->local = cursor->base + cursor->used;

@@ -9,7 +9,7 @@ ranks_scale ranks_row_scale(const gumbel_problem *whole, int64_t b)
 {
     gumbel_row row = gumbel_problem_row(whole, b);
     gumbel_rules rules = gumbel_problem_rules(whole, b, row.greedy);
-    int before = rules.before && gumbel_rules_cut(&rules);
+    int before = rules.before && gumbel_rules_truncate(&rules);
     ranks_scale scale = {before ? 1.0f : row.inverse_temperature, row.inverse_temperature};
     return scale;
 }
@@ -123,7 +123,7 @@ int32_t ranks_truncate_leading(const gumbel_rules *r, ranks_leading *leading, gu
     for (int32_t i = 0; i < leading->count && r->top_p < 1.0f; i++)
         leading->at[i].mass =
             gumbel_token_mass(gumbel_exp(leading->at[i].value - leading->at[0].value));
-    return gumbel_entries_cut(r, leading->at, leading->count, leading->complete, mass);
+    return gumbel_truncate_entries(r, leading->at, leading->count, leading->complete, mass);
 }
 
 /* --------------------------------------------------------------------------------- draw ---- */
@@ -172,8 +172,8 @@ void ranks_draw_leading(const gumbel_problem *whole, int64_t b, const ranks_lead
         stream.sample += (uint32_t)s;
         for (int32_t i = 0; i < kept; i++)
             if (room[i].z > -INFINITY)
-                gumbel_summary_offer(&summaries[s],
-                                     room[i].z + gumbel_of_token(stream, (uint32_t)room[i].id),
-                                     room[i].z, room[i].id);
+                gumbel_summary_offer(
+                    &summaries[s], room[i].z + gumbel_noise_of_token(stream, (uint32_t)room[i].id),
+                    room[i].z, room[i].id);
     }
 }

@@ -8,7 +8,7 @@
 #define GUMBEL_RANKS_LEADING_H
 
 #include "core/row.h"
-#include "maths/row_head.h"
+#include "maths/leading_tokens.h"
 
 /* A token as a rank sends it. */
 typedef struct ranks_token {

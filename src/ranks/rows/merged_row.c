@@ -32,7 +32,7 @@ int ranks_row_is_truncated(const ranks_candidates *c, int64_t b, gumbel_rules *r
 {
     gumbel_row row = gumbel_problem_row(&c->whole, b);
     *rules = gumbel_problem_rules(&c->whole, b, row.greedy);
-    return gumbel_rules_cut(rules);
+    return gumbel_rules_truncate(rules);
 }
 
 ranks_merged_row ranks_merge_row(const ranks_candidates *c, int64_t b, int64_t untruncated)
@@ -187,7 +187,7 @@ static void write_best(const ranks_candidates *c, const ranks_merged_row *row)
         ranks_entry e = row->leading.at[i];
         if (!(e.z > -INFINITY))
             continue;
-        e.value = e.z + gumbel_of_token(drawn.stream, (uint32_t)e.id);
+        e.value = e.z + gumbel_noise_of_token(drawn.stream, (uint32_t)e.id);
         int32_t at = count < n ? count++ : n;
         for (; at > 0 && (best[at - 1].value < e.value ||
                           (best[at - 1].value == e.value && best[at - 1].id > e.id));

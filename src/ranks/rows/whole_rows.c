@@ -105,10 +105,10 @@ gumbel_status ranks_count_whole_rows(const ranks_whole_rows *c, size_t *most, gu
     gumbel_problem q = drop_draw(p);
     const uint32_t outputs = GUMBEL_REQUEST_RANKS | GUMBEL_REQUEST_KEPT | GUMBEL_REQUEST_BEST;
     if (ranks_own_shard(group)->rows > 0) {
-        GUMBEL_FORWARD(ranks_count_call(group, &q, GUMBEL_NEED_ROWS, most, error));
-        GUMBEL_FORWARD(ranks_count_call(group, &q, GUMBEL_NEED_PART, most, error));
+        GUMBEL_FORWARD(ranks_count_call(group, &q, GUMBEL_CAPABILITY_ROWS, most, error));
+        GUMBEL_FORWARD(ranks_count_call(group, &q, GUMBEL_CAPABILITY_PART, most, error));
         q = drop_edits(p);
-        GUMBEL_FORWARD(ranks_count_call(group, &q, GUMBEL_NEED_ROWS, most, error));
+        GUMBEL_FORWARD(ranks_count_call(group, &q, GUMBEL_CAPABILITY_ROWS, most, error));
     }
     q = plan_draw(c, all, (p->request & outputs) | GUMBEL_REQUEST_TOP);
     GUMBEL_FORWARD(ranks_count_call(group, &q, 0, most, error));
@@ -131,17 +131,17 @@ static void carve_rows(ranks_whole_rows *c, gumbel_cursor *cursor)
     size_t samples = (size_t)p->sampling.num_samples, slice = (size_t)c->slice;
     size_t moving = (size_t)c->kinds * slice,
            wide = samples > GUMBEL_TOP_MOST ? samples : GUMBEL_TOP_MOST;
-    c->y = gumbel_carve(cursor, batch, own, size);
-    c->logits = gumbel_carve(cursor, c->raw ? batch : 0, own, size);
-    c->sent = gumbel_carve(cursor, moving, most, size);
-    c->received = gumbel_carve(cursor, ranks * moving, most, size);
-    c->whole = gumbel_carve(cursor, moving, (size_t)c->vocab, size);
-    c->tokens = gumbel_carve(cursor, slice, samples, size);
-    c->top_ids = gumbel_carve(cursor, slice, GUMBEL_TOP_MOST, size);
-    c->status = gumbel_carve(cursor, slice, 1, size);
-    c->scratch = gumbel_carve(cursor, slice, wide + 1, size);
-    c->scores = gumbel_carve(cursor, slice, wide, size);
-    c->lse = gumbel_carve(cursor, slice, 1, size);
+    c->y = gumbel_carve_array(cursor, batch, own, size);
+    c->logits = gumbel_carve_array(cursor, c->raw ? batch : 0, own, size);
+    c->sent = gumbel_carve_array(cursor, moving, most, size);
+    c->received = gumbel_carve_array(cursor, ranks * moving, most, size);
+    c->whole = gumbel_carve_array(cursor, moving, (size_t)c->vocab, size);
+    c->tokens = gumbel_carve_array(cursor, slice, samples, size);
+    c->top_ids = gumbel_carve_array(cursor, slice, GUMBEL_TOP_MOST, size);
+    c->status = gumbel_carve_array(cursor, slice, 1, size);
+    c->scratch = gumbel_carve_array(cursor, slice, wide + 1, size);
+    c->scores = gumbel_carve_array(cursor, slice, wide, size);
+    c->lse = gumbel_carve_array(cursor, slice, 1, size);
 }
 
 gumbel_status ranks_make_shard_rows(const ranks_whole_rows *c, gumbel_error *error)
@@ -152,19 +152,21 @@ gumbel_status ranks_make_shard_rows(const ranks_whole_rows *c, gumbel_error *err
     const int64_t vocab = q.vocab;
     if (ranks_own_shard(draw->group)->rows == 0)
         return GUMBEL_OK;
-    GUMBEL_FORWARD(device->backend->process(device, &q, c->y, vocab, draw->local, error));
+    GUMBEL_FORWARD(
+        device->backend->store_processed(device, &q, NULL, c->y, vocab, draw->local, error));
     for (int64_t b = 0; b < q.batch; b++) {
         gumbel_summary found;
         float *row = c->y + b * vocab;
         if (row[0] == row[0])
             continue;
         gumbel_problem one = gumbel_problem_slice(&q, b, 1);
-        GUMBEL_FORWARD(device->backend->partial(device, &one, &found, draw->local, error));
+        GUMBEL_FORWARD(
+            device->backend->draw_partial(device, &one, NULL, &found, draw->local, error));
         for (int64_t i = 0; i < vocab && found.flags == GUMBEL_FLAG_INFINITE; i++)
             row[i] = INFINITY;
     }
     q = drop_edits(draw->p);
-    return c->raw ? device->backend->store(device, &q, c->logits, vocab, draw->local, error)
+    return c->raw ? device->backend->store_logits(device, &q, c->logits, vocab, draw->local, error)
                   : GUMBEL_OK;
 }
 
@@ -225,7 +227,7 @@ static gumbel_status score_ids(const ranks_whole_rows *c, row_run run, const int
                                .logprobs = into,
                                .lse = c->lse,
                                .logprobs_of = GUMBEL_RAW};
-    return device->backend->sample(device, &w, &out, c->draw->local, error);
+    return device->backend->sample(device, &w, NULL, &out, c->draw->local, error);
 }
 
 /* Writes the outputs that unmodified logits determine, of a run that is drawn. */
@@ -284,7 +286,7 @@ static gumbel_status draw_run(const ranks_whole_rows *c, row_run run, gumbel_err
         outputs |= GUMBEL_REQUEST_TOP;
     gumbel_problem w = plan_draw(c, run, outputs);
     w.with_mass = drawn.lse || drawn.logprobs;
-    GUMBEL_FORWARD(device->backend->sample(device, &w, &drawn, c->draw->local, error));
+    GUMBEL_FORWARD(device->backend->sample(device, &w, NULL, &drawn, c->draw->local, error));
     return c->raw ? write_raw_outputs(c, run, &out, &drawn, error) : GUMBEL_OK;
 }
 
@@ -339,12 +341,12 @@ gumbel_status ranks_draw_whole_rows(ranks_draw *draw, gumbel_cursor *cursor, gum
 {
     const gumbel_problem *p = draw->p;
     ranks_whole_rows rows = ranks_carve_whole_rows(draw, cursor);
-    int64_t *which = gumbel_carve(cursor, (size_t)p->batch, 1, sizeof *which);
+    int64_t *which = gumbel_carve_array(cursor, (size_t)p->batch, 1, sizeof *which);
     if (!draw->output) {
         size_t local = 0;
         draw->end_token = draw->group->end_token;
         GUMBEL_FORWARD(ranks_count_whole_rows(&rows, &local, error));
-        gumbel_carve(cursor, local, 1, 1);
+        gumbel_carve_array(cursor, local, 1, 1);
         return GUMBEL_OK;
     }
     draw->local = cursor->base + cursor->used;

@@ -74,7 +74,7 @@ gumbel_status ranks_start_host_worker(gumbel_group *group, gumbel_error *error)
     /* The answers of all ranks fit into their frames. */
     int32_t *runs = (int32_t *)(void *)group->frames;
     if (group->transport.aside &&
-        calls->make_errand(group->device, &w->host, &w->device, NULL) == GUMBEL_OK)
+        calls->create_host_collective(group->device, &w->host, &w->device, NULL) == GUMBEL_OK)
         w->runs = start_thread(group);
     int32_t own = w->runs;
     GUMBEL_FORWARD(ranks_gather(group, &own, runs, sizeof own, error));
@@ -93,7 +93,7 @@ void ranks_stop_host_worker(gumbel_group *group)
         pthread_join(w->thread, NULL);
     }
     if (w->host)
-        group->device->backend->ranks->free_errand(group->device, w->host);
+        group->device->backend->ranks->free_host_collective(group->device, w->host);
     *w = (ranks_host_worker){0};
 }
 

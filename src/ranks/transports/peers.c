@@ -52,12 +52,12 @@ static gumbel_status connect_buffers(gumbel_group *group, void *const *buffers,
     if (buffers && own.status == GUMBEL_OK)
         memcpy(peers->buffers, buffers, (size_t)peers->ranks * sizeof *buffers);
     if (own.status == GUMBEL_OK)
-        own.status = calls->make(group->device, peers, &own, own_error);
+        own.status = calls->create_peers(group->device, peers, &own, own_error);
     GUMBEL_FORWARD(gather_handles(group, handles, &own, all, error));
     if (!*all)
         return GUMBEL_OK;
     if (!buffers)
-        own.status = calls->join(group->device, peers, handles, own_error);
+        own.status = calls->connect_peers(group->device, peers, handles, own_error);
     return gather_handles(group, handles, &own, all, error);
 }
 
@@ -80,7 +80,7 @@ gumbel_status ranks_connect_peers(gumbel_group *group, const gumbel_group_option
         missing++;
     if (status != GUMBEL_OK || all)
         return status;
-    group->device->backend->ranks->part(group->device, &group->peers);
+    group->device->backend->ranks->release_peers(group->device, &group->peers);
     group->peers.ranks = 0;
     if (options->peer_memory == GUMBEL_PEERS_ALLOW)
         return GUMBEL_OK;
@@ -124,8 +124,8 @@ gumbel_status ranks_exchange_summaries(gumbel_group *group, void *stream,
         part.output = &output;
         group->traffic.exchanges++;
         group->traffic.bytes += rows * call->num_samples * (int64_t)sizeof *call->summaries;
-        GUMBEL_FORWARD(group->device->backend->ranks->exchange(group->device, stream, &group->peers,
-                                                               &part, error));
+        GUMBEL_FORWARD(group->device->backend->ranks->exchange_summaries(
+            group->device, stream, &group->peers, &part, error));
     }
     return GUMBEL_OK;
 }
@@ -148,7 +148,7 @@ gumbel_status ranks_wait_stream(gumbel_group *group, void *stream, gumbel_error 
     const struct timespec pause = {0, SLEEP_NS};
     int64_t end = ranks_now_ms() + group->timeout_ms + GRACE_MS;
     for (int done = 0; !done;) {
-        gumbel_status status = device->backend->ranks->look(device, stream, &done, error);
+        gumbel_status status = device->backend->ranks->poll_stream(device, stream, &done, error);
         if (status == GUMBEL_OK)
             status = ranks_check_peers(group, error);
         if (status == GUMBEL_OK && !done && ranks_now_ms() >= end)

@@ -309,7 +309,7 @@ void screen_cuts_odd(void)
             gumbel_screen_header header;
             gpu_fetch(&header, h.screen.data, sizeof header);
             header.list_most = 20;
-            header.check = gumbel_screen_check_of(&header);
+            header.check = gumbel_screen_checksum(&header);
             gpu_put(h.screen.data, &header, sizeof header);
         }
         if (odd == 2) {

@@ -78,11 +78,11 @@ void screen_certificates(void)
         gumbel_screen_parts parts;
         gpu_fetch(screen, h.screen.data, h.screen.bytes);
         const gumbel_screen_header *header = (const void *)screen;
-        CHECK(gumbel_screen_lay_out_as(GUMBEL_SCREEN_LAYOUT_TILES, generated.weight.rows,
-                                       generated.weight.cols, &parts) &&
+        CHECK(gumbel_screen_find_parts_as(GUMBEL_SCREEN_LAYOUT_TILES, generated.weight.rows,
+                                          generated.weight.cols, &parts) &&
                   parts.bytes == h.screen.bytes,
               "%s", head_kind_names[kind]);
-        CHECK(header->check == gumbel_screen_check_of(header), "%s", head_kind_names[kind]);
+        CHECK(header->check == gumbel_screen_checksum(header), "%s", head_kind_names[kind]);
         for (int64_t row = 0; row < generated.weight.rows && !checks_failed(); row++)
             check_row(&generated, screen, &parts, row);
         free(screen);
@@ -91,8 +91,8 @@ void screen_certificates(void)
     }
 }
 
-/* The result of gumbel_screen_verify() for a head's screen: the stale row, -1 for none, -2 for a screen
- * of another head. */
+/* The result of gumbel_screen_verify() for a head's screen: the stale row, -1 for none, -2 for a
+ * screen of another head. */
 static int64_t verify(const gpu_head *h)
 {
     const char *row;
@@ -130,11 +130,11 @@ void screen_stale(void)
         gpu_put(h.weight, weight, bytes);
         gpu_fetch(&header, h.screen.data, sizeof header);
         header.error *= 0.5f;
-        header.check = gumbel_screen_check_of(&header);
+        header.check = gumbel_screen_checksum(&header);
         gpu_put(h.screen.data, &header, sizeof header);
         CHECK(verify(&h) >= 0, "%s: half the error", head_kind_names[kind]);
         header.columns = 192;
-        header.check = gumbel_screen_check_of(&header);
+        header.check = gumbel_screen_checksum(&header);
         gpu_put(h.screen.data, &header, sizeof header);
         CHECK(verify(&h) == -2, "%s: other columns", head_kind_names[kind]);
         free_gpu_head(&h);

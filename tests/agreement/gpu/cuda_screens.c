@@ -50,7 +50,7 @@ cuda_workspace find_pieces(const gumbel_head *head, const gumbel_sampling *sampl
     gumbel_problem call;
     cuda_plan plan;
     gumbel_cursor cursor = {workspace, 0};
-    if (gumbel_call_of_head(&call, gpu, NULL, head, sampling, &error) ||
+    if (gumbel_read_call_of_head(&call, gpu, NULL, head, sampling, &error) ||
         cuda_plan_call(&plan, (cuda_device *)gpu, &call, 0, &error))
         die("%s: %s", error.field, error.message);
     const cuda_workspace pieces = cuda_plan_carve(&plan, &cursor, (cuda_device *)gpu, &call);

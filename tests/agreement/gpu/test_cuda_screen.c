@@ -25,7 +25,7 @@ static void print_row(const screened_draw *d, int64_t row, int32_t token)
     const int64_t group = row / CUDA_SCREEN_GROUP;
     uint32_t listed = d->state.listed[group], most = CUDA_SCREEN_LISTED_MOST;
     cuda_screen_entry *entries = make_zeroed(most, sizeof *entries);
-    gumbel_screen_reach reach;
+    gumbel_screen_hidden_error reach;
     int of_row = 0, found = 0;
     gpu_fetch(&reach, d->pieces.screen.reaches + row, sizeof reach);
     gpu_fetch(entries, d->pieces.screen.entries + group * most, most * sizeof *entries);
@@ -141,7 +141,7 @@ static void draw_generated(head_kind kind, gumbel_dtype dtype, int64_t vocab, in
         gumbel_screen_header header;
         gpu_fetch(&header, h.screen.data, sizeof header);
         header.list_most = list_most;
-        header.check = gumbel_screen_check_of(&header);
+        header.check = gumbel_screen_checksum(&header);
         gpu_put(h.screen.data, &header, sizeof header);
     }
     draw_many(&h, count, hot, what);

@@ -37,17 +37,17 @@ struct emulated_device {
 
 emulated_device *of(gumbel_device *device) { return (emulated_device *)device; }
 
-gumbel_status call_size(const gumbel_device *, const gumbel_problem *, uint32_t, size_t *bytes,
+gumbel_status plan_call(const gumbel_device *, const gumbel_problem *, uint64_t, gumbel_plan *plan,
                         gumbel_error *)
 {
-    *bytes = 0;
+    *plan = {};
     return GUMBEL_OK;
 }
 
 /* Parts of a row, mostly short ones, where they are not said, and a launch's tag. */
-void cut_rows(gumbel_weighing *p, gumbel_device *device, int64_t parts)
+void cut_rows(gumbel_rule_params *p, gumbel_device *device, int64_t parts)
 {
-    const gumbel_problem &q = p->by.target;
+    const gumbel_problem &q = p->proposal.target;
     const int64_t origin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
     const int64_t range = std::max<int64_t>(q.end_token - origin, 1);
     uint64_t *random = &of(device)->random;
@@ -69,13 +69,13 @@ template <class T> std::vector<T> hostile(int64_t count)
 gumbel_status expand_drafts(gumbel_device *device, void *, const gumbel_verification *v,
                             const gumbel_proposal *by, gumbel_error *)
 {
-    gumbel_weighing p = {};
+    gumbel_rule_params p = {};
     if (!by) {
         emulate_expand_drafts(*v, &of(device)->random, of(device)->what);
         return GUMBEL_OK;
     }
     p.verification = *v;
-    p.by = *by;
+    p.proposal = *by;
     emulate_expand_weighed(p, &of(device)->random, of(device)->what);
     return GUMBEL_OK;
 }
@@ -96,9 +96,9 @@ void weigh(gumbel_device *device, const gumbel_verification &v, const gumbel_pro
     auto counters = hostile<uint64_t>(v.draft.requests);
     auto lists = hostile<gumbel_short_list>(v.draft.requests * parts * CUDA_WEIGH_THREADS / 32);
     auto contenders = hostile<gumbel_contender>(v.rows * parts);
-    gumbel_weighing p = {};
+    gumbel_rule_params p = {};
     p.verification = v;
-    p.by = by;
+    p.proposal = by;
     p.inverse_caps[0] = inverse_cap(by.target);
     p.inverse_caps[1] = inverse_cap(by.draft);
     p.masses = masses.data();
@@ -159,7 +159,7 @@ void serve(gumbel_device *device, const gumbel_problem *problem, cuda_request_pa
                  of(device)->what);
 }
 
-gumbel_status sample(gumbel_device *device, const gumbel_problem *problem,
+gumbel_status sample(gumbel_device *device, const gumbel_problem *problem, const gumbel_plan *,
                      const gumbel_output *output, void *, gumbel_error *)
 {
     cuda_request_params p = {};
@@ -168,8 +168,8 @@ gumbel_status sample(gumbel_device *device, const gumbel_problem *problem,
     return GUMBEL_OK;
 }
 
-gumbel_status process(gumbel_device *device, const gumbel_problem *problem, float *processed,
-                      int64_t stride, void *, gumbel_error *)
+gumbel_status process(gumbel_device *device, const gumbel_problem *problem, const gumbel_plan *,
+                      float *processed, int64_t stride, void *, gumbel_error *)
 {
     cuda_request_params p = {};
     p.processed = processed;
@@ -216,14 +216,14 @@ emulated_device make_device(const gumbel_backend *backend)
 gumbel_backend make_backend()
 {
     gumbel_backend generated = {};
-    generated.serves = GUMBEL_REQUEST_END - 1;
-    generated.call_size = call_size;
+    generated.supports = GUMBEL_REQUEST_END - 1;
+    generated.plan = plan_call;
     generated.sample = sample;
-    generated.process = process;
+    generated.store_processed = process;
     generated.expand_drafts = expand_drafts;
     generated.accept_drafts = accept_drafts;
-    generated.weighing_size = weighing_size;
-    generated.store = store;
+    generated.rule_workspace_size = weighing_size;
+    generated.store_logits = store;
     return generated;
 }
 

@@ -169,7 +169,7 @@ void store_body(const void *argument)
 void *emulate_making(const gumbel_tensor &weight, int list_most, uint64_t *random, const char *what)
 {
     gumbel_screen_parts parts;
-    if (!gumbel_screen_lay_out_as(GUMBEL_SCREEN_LAYOUT_TILES, weight.rows, weight.cols, &parts))
+    if (!gumbel_screen_find_parts_as(GUMBEL_SCREEN_LAYOUT_TILES, weight.rows, weight.cols, &parts))
         die("%s: no screen", what);
     char *screen = (char *)poisoned_workspace(parts.bytes);
     making own = {};
@@ -218,7 +218,7 @@ void find_candidates(emulated_screen &own, fenced_pieces &pieces, const cuda_par
     const char *screen = (const char *)q.screen;
     gumbel_screen_parts parts;
     cuda_screen_params &s = own.params;
-    gumbel_screen_lay_out_as(GUMBEL_SCREEN_LAYOUT_TILES, q.vocab, q.hidden_size, &parts);
+    gumbel_screen_find_parts_as(GUMBEL_SCREEN_LAYOUT_TILES, q.vocab, q.hidden_size, &parts);
     s.draws = (int32_t)cuda_screen_draws(&q);
     while (cuda_screen_widths[own.place] < 2 * s.draws)
         own.place++;

@@ -67,31 +67,31 @@ void emulate_accept_drafts(const gumbel_verification &v, uint64_t *random, const
                                                        bytes, random, what);
 }
 
-void emulate_expand_weighed(const gumbel_weighing &p, uint64_t *random, const char *what)
+void emulate_expand_weighed(const gumbel_rule_params &p, uint64_t *random, const char *what)
 {
     const gumbel_verification &v = p.verification;
-    emulate<gumbel_weighing, gumbel_expand_weighed>(p, ctas_of(std::max(v.rows, v.draft.requests)),
-                                                    CUDA_THREADS, 0, random, what);
+    emulate<gumbel_rule_params, gumbel_expand_weighed>(
+        p, ctas_of(std::max(v.rows, v.draft.requests)), CUDA_THREADS, 0, random, what);
 }
 
-void emulate_weigh_drafts(const gumbel_weighing &p, uint64_t *random, const char *what)
+void emulate_weigh_drafts(const gumbel_rule_params &p, uint64_t *random, const char *what)
 {
-    emulate<gumbel_weighing, gumbel_weigh_drafts>(
-        p, (p.by.told ? 1 : 2) * p.verification.rows * p.parts, CUDA_WEIGH_THREADS,
+    emulate<gumbel_rule_params, gumbel_weigh_drafts>(
+        p, (p.proposal.supplied ? 1 : 2) * p.verification.rows * p.parts, CUDA_WEIGH_THREADS,
         CUDA_WEIGH_BYTES, random, what);
 }
 
-void emulate_sum_drafts(const gumbel_weighing &p, uint64_t *random, const char *what)
+void emulate_sum_drafts(const gumbel_rule_params &p, uint64_t *random, const char *what)
 {
-    emulate<gumbel_weighing, gumbel_sum_drafts>(p, p.verification.rows * p.parts,
-                                                CUDA_WEIGH_THREADS, CUDA_WEIGH_BYTES, random, what);
+    emulate<gumbel_rule_params, gumbel_sum_drafts>(
+        p, p.verification.rows * p.parts, CUDA_WEIGH_THREADS, CUDA_WEIGH_BYTES, random, what);
 }
 
-race_effort emulate_race_drafts(const gumbel_weighing &p, uint64_t *random, const char *what)
+race_effort emulate_race_drafts(const gumbel_rule_params &p, uint64_t *random, const char *what)
 {
     effort = {};
     const gumbel_draft &d = p.verification.draft;
-    emulate<gumbel_weighing, gumbel_race_drafts>(
+    emulate<gumbel_rule_params, gumbel_race_drafts>(
         p, d.requests * p.parts, CUDA_WEIGH_THREADS,
         CUDA_WEIGH_BYTES + (size_t)d.max_nodes * sizeof(gumbel_node), random, what);
     return {effort.races / 32, effort.tokens / 32, effort.products / 32}; /* each by all lanes */

@@ -6,7 +6,7 @@
 #ifndef TESTS_EMULATOR_LAUNCH_STEP_H
 #define TESTS_EMULATOR_LAUNCH_STEP_H
 
-#include "drafts/weighing.h"
+#include "drafts/rule_params.h"
 #include "cuda/common/cuda_params.h"
 #include "cuda/common/cuda_parts.h"
 #include "cuda/common/cuda_request.h"
@@ -21,10 +21,10 @@ struct race_effort {
  * is for messages. Ends the program where threads wait for ever. */
 void emulate_expand_drafts(const gumbel_verification &v, uint64_t *random, const char *what);
 void emulate_accept_drafts(const gumbel_verification &v, uint64_t *random, const char *what);
-void emulate_expand_weighed(const gumbel_weighing &p, uint64_t *random, const char *what);
-void emulate_weigh_drafts(const gumbel_weighing &p, uint64_t *random, const char *what);
-void emulate_sum_drafts(const gumbel_weighing &p, uint64_t *random, const char *what);
-race_effort emulate_race_drafts(const gumbel_weighing &p, uint64_t *random, const char *what);
+void emulate_expand_weighed(const gumbel_rule_params &p, uint64_t *random, const char *what);
+void emulate_weigh_drafts(const gumbel_rule_params &p, uint64_t *random, const char *what);
+void emulate_sum_drafts(const gumbel_rule_params &p, uint64_t *random, const char *what);
+race_effort emulate_race_drafts(const gumbel_rule_params &p, uint64_t *random, const char *what);
 void emulate_start_history(const cuda_history_params &p, uint64_t *random, const char *what);
 void emulate_update_history(const cuda_history_params &p, uint64_t *random, const char *what);
 void emulate_best(const cuda_best_params &p, uint64_t *random, const char *what);

@@ -342,7 +342,7 @@ bool tells(const listed_case &c, const found_rows &host,
     p.exchange.report = &report;
     p.exchange.timeout_ns = silent ? 1000 : INT64_MAX;
     for (int32_t from = 0; from < c.ranks; from++) {
-        p.exchange.mailboxes[from] = boxes[(size_t)from].head();
+        p.exchange.peer_buffers[from] = boxes[(size_t)from].head();
         boxes[(size_t)r].head()->begun[from] = from == r ? 0 : kAhead + 1;
         for (size_t i = 0; i < words && from != r; i++)
             *boxes[(size_t)r].place(c.ranks, from, i) = tag | word_of(c, said[(size_t)from], i);

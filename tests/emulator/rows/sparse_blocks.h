@@ -37,7 +37,7 @@ static bool is_seen(const gumbel_problem &q, int64_t b, int64_t token)
     const gumbel_history &h = q.history;
     if (!(q.request & GUMBEL_REQUEST_PENALTIES) || token >= h.vocab_size)
         return false;
-    int64_t at = b * gumbel_words_of(h.vocab_size) + token / 32;
+    int64_t at = b * gumbel_mask_words_of(h.vocab_size) + token / 32;
     return (h.prompt[at] | h.output[at]) >> token % 32 & 1;
 }
 

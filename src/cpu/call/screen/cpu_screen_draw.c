@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A draw by a screen, from its call to its summaries: hidden states in planes, tiles of ends, exact
- * scores of what may win, and the full pass of rows that are better served by it.
+ * A draw by a screen, from the call to its summaries: planes of the hidden states, tiles of bounds,
+ * exact scores of the candidates, and the rows left to the full pass.
  */
 #include "cpu/call/screen/cpu_screen.h"
 
@@ -9,150 +9,136 @@
 #include "cpu/cpu_policy.h"
 #include "cpu/lanes/cpu_widen.h"
 
-static void carve(cpu_screen *screen, gumbel_cursor *cursor, const cpu_device *cpu,
-                  const gumbel_problem *p)
+/* ------------------------------------------------------------------------------- memory ---- */
+
+static void carve_screen(cpu_screen *screen, gumbel_cursor *cursor, const cpu_device *cpu,
+                         const gumbel_problem *p)
 {
     size_t rows = (size_t)p->batch, threads = (size_t)cpu->threads;
     size_t draws = rows * (size_t)p->sampling.num_samples;
-    size_t columns = (size_t)cpu_rounded_up(p->hidden_size, 64);
-    screen->rows = gumbel_carve(cursor, rows, 1, sizeof *screen->rows);
-    screen->hidden = gumbel_carve(cursor, rows, (size_t)cpu_rounded_up(p->hidden_size, CPU_CHUNK),
-                                  sizeof *screen->hidden);
-    screen->wide = gumbel_carve(cursor, rows, columns, sizeof *screen->wide);
-    screen->planes = gumbel_carve(cursor, 2 * rows, columns, sizeof *screen->planes);
-    screen->start = gumbel_carve(cursor, 2 * rows, 1, sizeof *screen->start);
-    screen->lists = gumbel_carve(cursor, threads, draws, sizeof *screen->lists);
-    screen->candidates =
-        gumbel_carve(cursor, threads * draws, GUMBEL_SCREEN_LIST_MOST, sizeof *screen->candidates);
-    screen->sums = gumbel_carve(cursor, threads, CPU_SCREEN_SUMS, sizeof *screen->sums);
+    size_t columns = (size_t)cpu_round_up(p->hidden_size, 64);
+    screen->rows = gumbel_carve_array(cursor, rows, 1, sizeof *screen->rows);
+    screen->hidden = gumbel_carve_array(cursor, rows, (size_t)cpu_get_packed_size(p->hidden_size),
+                                        sizeof *screen->hidden);
+    screen->wide = gumbel_carve_array(cursor, rows, columns, sizeof *screen->wide);
+    screen->planes = gumbel_carve_array(cursor, 2 * rows, columns, sizeof *screen->planes);
+    screen->start = gumbel_carve_array(cursor, 2 * rows, 1, sizeof *screen->start);
+    screen->candidates = gumbel_carve_array(cursor, threads, draws, sizeof *screen->candidates);
+    screen->list_storage = gumbel_carve_array(cursor, threads * draws, GUMBEL_SCREEN_LIST_MOST,
+                                              sizeof *screen->list_storage);
+    screen->sums = gumbel_carve_array(cursor, threads, CPU_SCREEN_SUMS, sizeof *screen->sums);
     if (p->request & GUMBEL_REQUEST_TRUNCATION) {
-        cpu_stage_carve(&screen->uppers, cursor, p, cpu->threads, 1);
-        cpu_stage_carve(&screen->lowers, cursor, p, cpu->threads, 1);
+        cpu_carve_stage(&screen->upper_stage, cursor, p, cpu->threads, 1);
+        cpu_carve_stage(&screen->lower_stage, cursor, p, cpu->threads, 1);
     }
 }
 
-static size_t count_bytes(const cpu_device *cpu, const gumbel_problem *p)
+/* Workspace bytes of a draw of at most `batch` rows and `samples` samples of the problem. */
+static size_t count_screen_bytes(const cpu_device *cpu, const gumbel_problem *problem,
+                                 int64_t batch, int64_t samples)
 {
     cpu_screen screen;
     gumbel_cursor cursor = {0};
-    carve(&screen, &cursor, cpu, p);
+    gumbel_problem p = *problem;
+    batch = batch < cpu->screen->batch_most ? batch : cpu->screen->batch_most;
+    p.batch = p.batch < batch ? p.batch : batch;
+    if (p.sampling.num_samples > samples)
+        p.sampling.num_samples = (int32_t)samples;
+    carve_screen(&screen, &cursor, cpu, &p);
     return cursor.used;
 }
 
-size_t cpu_screen_size(const cpu_device *cpu, const gumbel_problem *problem)
+size_t cpu_count_screen_workspace(const cpu_device *cpu, const gumbel_problem *p)
 {
-    /* A call draws its live rows alone: a large batch may have few enough of them for a screen. */
-    const int64_t most = CPU_SCREEN_DRAWS_MOST / problem->sampling.num_samples;
-    gumbel_problem p = *problem;
-    if (p.batch > most)
-        p.batch = most;
-    if (p.batch > cpu->screen->batch_most)
-        p.batch = cpu->screen->batch_most;
-    return p.batch > 0 ? count_bytes(cpu, &p) : 0;
+    /* Only live rows are drawn: a large batch may have few enough of them. */
+    int64_t batch = CPU_SCREEN_DRAWS_MAX / p->sampling.num_samples;
+    int none = batch == 0 || p->batch == 0;
+    return none ? 0 : count_screen_bytes(cpu, p, batch, INT32_MAX);
 }
 
-size_t cpu_screen_most(const cpu_device *cpu, const gumbel_problem *problem)
+size_t cpu_count_screen_limit(const cpu_device *cpu, const gumbel_problem *p)
 {
-    /* Rows and samples that are as many as a call may have. */
-    gumbel_problem p = *problem;
-    if (p.batch > cpu->screen->batch_most)
-        p.batch = cpu->screen->batch_most;
-    if (p.sampling.num_samples > CPU_SCREEN_DRAWS_MOST)
-        p.sampling.num_samples = CPU_SCREEN_DRAWS_MOST;
-    return count_bytes(cpu, &p);
+    return count_screen_bytes(cpu, p, INT64_MAX, CPU_SCREEN_DRAWS_MAX);
 }
 
-const char *cpu_screen_refusal(const cpu_device *cpu, const gumbel_problem *p)
+const char *cpu_explain_screen_refusal(const cpu_device *cpu, const gumbel_problem *p)
 {
     if (p->batch > cpu->screen->batch_most)
-        return "a batch of so many rows is faster by the full pass";
-    if (p->batch * p->sampling.num_samples > CPU_SCREEN_DRAWS_MOST)
-        return "so many draws are faster by the full pass";
+        return "a batch of this size is faster by the full pass";
+    if (p->batch * p->sampling.num_samples > CPU_SCREEN_DRAWS_MAX)
+        return "this number of draws is faster by the full pass";
     return NULL;
 }
 
 /* ------------------------------------------------------------------------- exact scores ---- */
 
-float cpu_screen_value(const cpu_screen *screen, int32_t thread, int64_t b, int64_t token,
-                       float inverse_temperature)
+float cpu_compute_exact_value(const cpu_screen *screen, int32_t thread, int64_t b, int64_t token,
+                              float inverse_temperature)
 {
-    const gumbel_problem *p = screen->exact.problem;
-    cpu_slot slot = cpu_job_slot(&screen->exact, thread);
-    int64_t at = token - p->first_token, row = cpu_rounded_up(p->hidden_size, CPU_CHUNK);
-    int64_t stride = p->weight.stride * cpu_element_size(p->weight.dtype);
-    float logit[2 * CPU_LANES], value, bias = 0.0f;
-    GUMBEL_ASSERT(at >= 0 && at < p->vocab);
-    cpu_product product = {.weight = (const char *)p->weight.data + at * stride,
-                           .dtype = p->weight.dtype,
-                           .stride_bytes = stride,
-                           .hidden_size = p->hidden_size,
-                           .count = 1,
-                           .panels = screen->hidden + b * row,
-                           .batch = 1,
-                           .lanes = slot.lanes,
-                           .out = logit,
-                           .out_stride = 2 * CPU_LANES};
-    screen->exact.device->kernels->product(&product);
+    const cpu_job *job = &screen->exact_job;
+    const gumbel_problem *p = job->problem;
+    cpu_scratch scratch = cpu_get_scratch(job, thread);
+    int64_t row = token - p->first_token;
+    const float *hidden = screen->hidden + b * cpu_get_packed_size(p->hidden_size);
+    float logit = cpu_multiply_row(job, &scratch, row, hidden), value, bias = 0.0f;
     if (p->bias.data)
-        bias = cpu_widen_element(p->bias.data, p->bias.dtype, at);
+        bias = cpu_widen_element(p->bias.data, p->bias.dtype, row);
     int low = (int)(token % GUMBEL_BLOCK);
-    cpu_piece piece = {.b = b,
-                       .from = logit,
-                       .dtype = GUMBEL_FLOAT32,
-                       .bias = p->bias.data ? &bias : NULL,
-                       .token = token - low,
-                       .low = low,
-                       .high = low + 1};
-    cpu_transform_piece(&screen->exact, &piece, inverse_temperature, &value);
+    cpu_row_tile tile = {.b = b,
+                         .from = &logit,
+                         .dtype = GUMBEL_FLOAT32,
+                         .bias = p->bias.data ? &bias : NULL,
+                         .token = token - low,
+                         .low = low,
+                         .high = low + 1};
+    cpu_transform_row_tile(job, &tile, inverse_temperature, &value);
     return value;
 }
 
-/* z of a token, as the full pass has it; -inf where it is known to be removed. */
-static float exact_score(const cpu_candidates *list, int32_t token)
+/* z of a token, as the full pass has it; -inf if the token is known to be removed. */
+static float score_exactly(const cpu_candidates *candidates, int32_t token)
 {
-    const cpu_screen *screen = list->context;
-    const cpu_screen_row *known = &screen->rows[list->row];
-    const gumbel_problem *p = screen->exact.problem;
-    float inverse_temperature = cpu_stage_temperature(p, list->row);
-    float value =
-        cpu_screen_value(screen, (int32_t)list->thread, list->row, token, inverse_temperature);
-    if (value < known->bar || (value == known->bar && token >= known->bar_end))
+    const cpu_screen *screen = candidates->context;
+    const cpu_screen_row *row = &screen->rows[candidates->row];
+    const gumbel_problem *p = screen->exact_job.problem;
+    float value = cpu_compute_exact_value(screen, (int32_t)candidates->thread, candidates->row,
+                                          token, cpu_find_staged_temperature(p, candidates->row));
+    if (value < row->bar || (value == row->bar && token >= row->bar_end))
         return -INFINITY;
-    return value * cpu_stage_scale(p, list->row);
+    return value * cpu_find_staged_scale(p, candidates->row);
 }
 
-static void clear_lists(cpu_screen *screen)
+static void clear_candidates(cpu_screen *screen)
 {
-    const cpu_job *job = &screen->ends;
+    const cpu_job *job = &screen->bound_job;
     const gumbel_problem *p = job->problem;
     int32_t samples = p->sampling.num_samples;
     for (int32_t thread = 0; thread < job->device->threads; thread++) {
-        cpu_slot slot = cpu_job_slot(job, thread);
+        cpu_scratch scratch = cpu_get_scratch(job, thread);
         for (int64_t draw = 0; draw < p->batch * samples; draw++) {
             int64_t at = thread * p->batch * samples + draw;
-            screen->lists[at] =
-                (cpu_candidates){.best = &slot.summaries[draw],
-                                 .list = screen->candidates + at * GUMBEL_SCREEN_LIST_MOST,
-                                 .most = screen->header.list_most,
-                                 .scored_most = (int32_t)(p->vocab / CPU_SCREEN_SCORED_SHARE) +
-                                                GUMBEL_SCREEN_LIST_MOST,
+            screen->candidates[at] =
+                (cpu_candidates){.best = &scratch.summaries[draw],
+                                 .list = screen->list_storage + at * GUMBEL_SCREEN_LIST_MOST,
+                                 .capacity = screen->header.list_most,
+                                 .scored_limit = (int32_t)(p->vocab / CPU_SCREEN_SCORED_FRACTION) +
+                                                 GUMBEL_SCREEN_LIST_MOST,
                                  .greedy = gumbel_problem_row(p, draw / samples).greedy,
                                  .context = screen,
                                  .row = draw / samples,
                                  .thread = thread,
-                                 .score = exact_score};
+                                 .score = score_exactly};
         }
     }
 }
 
-/* ------------------------------------------------------------------------------- settling ---- */
-
-void cpu_screen_settle(cpu_screen *screen, int64_t draw, int32_t thread)
+void cpu_score_remaining_candidates(cpu_screen *screen, int64_t draw, int32_t thread)
 {
-    int64_t draws = screen->ends.problem->batch * screen->ends.problem->sampling.num_samples;
-    cpu_candidates *first = &screen->lists[draw];
+    const gumbel_problem *p = screen->bound_job.problem;
+    int64_t draws = p->batch * p->sampling.num_samples;
+    cpu_candidates *first = &screen->candidates[draw];
     for (int32_t i = 0; i < screen->used; i++) {
-        cpu_candidates *own = &screen->lists[i * draws + draw];
+        cpu_candidates *own = &screen->candidates[i * draws + draw];
         gumbel_summary_offer(first->best, own->best->best_score, own->best->best_z,
                              own->best->best_id);
         own->best = first->best;
@@ -163,131 +149,129 @@ void cpu_screen_settle(cpu_screen *screen, int64_t draw, int32_t thread)
         int32_t at = -1;
         float least = first->best->best_score;
         for (int32_t i = 0; i < screen->used; i++) {
-            cpu_candidates *own = &screen->lists[i * draws + draw];
-            int32_t place = cpu_candidates_highest(own, least);
+            cpu_candidates *own = &screen->candidates[i * draws + draw];
+            int32_t place = cpu_find_highest_candidate(own, least);
             if (place >= 0) {
                 from = own;
                 at = place;
                 least = own->list[place].upper;
             }
         }
-        if (!from || cpu_candidates_given_up(from))
+        if (!from || cpu_has_given_up(from))
             return;
-        cpu_candidates_score(from, cpu_candidates_take(from, at));
+        cpu_score_candidate(from, cpu_take_candidate(from, at));
     }
 }
 
-/* Whether an end of row b is NaN or +inf, which is that of a logit that may be. */
-static int is_flagged(const cpu_screen *screen, int64_t b)
+/* ----------------------------------------------------------------------------- the call ---- */
+
+/* Whether a bound of row b is NaN or +inf: the logit may be, too. */
+static int has_flags(const cpu_screen *screen, int64_t b)
 {
+    int64_t draw = b * screen->bound_job.problem->sampling.num_samples;
     uint32_t flags = 0;
     for (int32_t i = 0; i < screen->used; i++)
-        flags |= cpu_job_slot(&screen->ends, i)
-                     .summaries[b * screen->ends.problem->sampling.num_samples]
-                     .flags;
+        flags |= cpu_get_scratch(&screen->bound_job, i).summaries[draw].flags;
     return flags != 0;
 }
 
-static void settle_row(cpu_screen *screen, int64_t b, int32_t thread)
+static void finish_row(cpu_screen *screen, int64_t b, int32_t thread)
 {
     cpu_screen_row *row = &screen->rows[b];
-    const gumbel_problem *p = screen->ends.problem;
+    const gumbel_problem *p = screen->bound_job.problem;
     int32_t samples = p->sampling.num_samples;
     int32_t drawn = gumbel_problem_row(p, b).greedy ? 1 : samples;
-    if (is_flagged(screen, b))
-        atomic_store_explicit(&row->full, 1, memory_order_relaxed);
+    if (has_flags(screen, b))
+        cpu_mark_fallback_row(screen, b);
     for (int32_t s = 0; s < drawn && !row->full; s++)
-        cpu_screen_settle(screen, b * samples + s, thread);
+        cpu_score_remaining_candidates(screen, b * samples + s, thread);
     for (int32_t i = 0; i < screen->used; i++)
-        cpu_screen_left(&screen->ends, i, b);
-    if (row->cut && !row->full && !screen->cut(screen, b, thread))
-        atomic_store_explicit(&row->full, 1, memory_order_relaxed);
+        cpu_is_fallback_row(&screen->bound_job, i, b);
+    if (row->truncated && !row->full && !screen->truncate_row(screen, b, thread))
+        cpu_mark_fallback_row(screen, b);
 }
 
-static void settle_share(void *argument, int32_t index)
+static void finish_claimed_rows(void *argument, int32_t thread)
 {
     cpu_screen *screen = argument;
-    for (int64_t b; (b = atomic_fetch_add_explicit(&screen->next, 1, memory_order_relaxed)) <
-                    screen->ends.problem->batch;)
-        settle_row(screen, b, index);
+    for (int64_t b; cpu_claim_item(&screen->next, screen->bound_job.problem->batch, &b);)
+        finish_row(screen, b, thread);
 }
 
-/* ------------------------------------------------------------------------------- the call ---- */
-
-/* The parts of the caller's screen. */
-static void open_screen(cpu_screen *screen, const gumbel_problem *p)
+static void find_screen_parts(cpu_screen *screen, const gumbel_problem *p)
 {
     const unsigned char *base = p->screen;
-    int known = gumbel_screen_lay_out(p->vocab, p->hidden_size, &screen->parts);
+    int known = gumbel_screen_find_parts(p->vocab, p->hidden_size, &screen->parts);
     GUMBEL_ASSERT(known && base);
     (void)known;
     memcpy(&screen->header, base, sizeof screen->header);
-    screen->bounds = (const void *)(base + screen->parts.bounds);
+    screen->block_bounds = (const void *)(base + screen->parts.bounds);
     screen->steps = (const void *)(base + screen->parts.steps);
     screen->copy = base + screen->parts.copy;
 }
 
-/* What is known of the rows before the draw. */
 static void clear_rows(cpu_screen *screen)
 {
-    const gumbel_problem *p = screen->exact.problem;
+    const gumbel_problem *p = screen->exact_job.problem;
     for (int64_t b = 0; b < p->batch; b++) {
         cpu_screen_row *row = &screen->rows[b];
         gumbel_rules rules = gumbel_problem_rules(p, b, gumbel_problem_row(p, b).greedy);
         atomic_store_explicit(&row->full, 0, memory_order_relaxed);
-        row->cut = gumbel_rules_cut(&rules);
+        row->truncated = gumbel_rules_truncate(&rules);
         row->bar = -INFINITY;
         row->bar_end = INT64_MAX;
     }
 }
 
-static void prepare(cpu_screen *screen, cpu_device *cpu, const gumbel_problem *p, void *workspace)
+static void prepare_screen(cpu_screen *screen, cpu_device *cpu, const gumbel_problem *p,
+                           void *workspace)
 {
     size_t plain =
-        cpu_workspace_size(&cpu->base, p->batch, p->hidden_size, p->sampling.num_samples);
-    gumbel_cursor cursor = {workspace, plain + cpu_edits_size(p)};
-    carve(screen, &cursor, cpu, p);
-    open_screen(screen, p);
-    screen->product = cpu->screen;
-    cpu_job_prepare(&screen->exact, cpu, p, workspace);
-    screen->ends = screen->exact;
-    screen->ends.screen = screen;
+        cpu_count_plain_workspace(&cpu->base, p->batch, p->hidden_size, p->sampling.num_samples);
+    gumbel_cursor cursor = {workspace, plain + cpu_count_edits_workspace(p)};
+    carve_screen(screen, &cursor, cpu, p);
+    find_screen_parts(screen, p);
+    screen->kernel = cpu->screen;
+    cpu_prepare_job(&screen->exact_job, cpu, p, workspace);
+    screen->bound_job = screen->exact_job;
+    screen->bound_job.screen = screen;
     if (p->soft_cap > 0.0f) {
         screen->capped = *p;
         screen->capped.scale = 1.0f;
         screen->capped.soft_cap = 0.0f;
         screen->capped.bias = (gumbel_tensor){0};
-        screen->ends.problem = &screen->capped;
+        screen->bound_job.problem = &screen->capped;
         screen->lift = p->soft_cap * 0x1p-20f;
     }
-    screen->upper = screen->lower = screen->ends;
-    screen->upper.stage = &screen->uppers;
-    screen->lower.stage = &screen->lowers;
+    screen->upper_job = screen->lower_job = screen->bound_job;
+    screen->upper_job.stage = &screen->upper_stage;
+    screen->lower_job.stage = &screen->lower_stage;
     clear_rows(screen);
-    clear_lists(screen);
+    clear_candidates(screen);
 }
 
-/* The rows from the first that is left to the full pass to the last. */
-static cpu_row_range rows_left(const cpu_screen *screen)
+/* The rows from the first fallback row to the last one. */
+static cpu_row_range find_fallback_rows(const cpu_screen *screen)
 {
-    cpu_row_range left = {0, screen->exact.problem->batch};
-    while (left.first < left.end && !screen->rows[left.first].full)
-        left.first++;
-    while (left.end > left.first && !screen->rows[left.end - 1].full)
-        left.end--;
-    return left;
+    cpu_row_range fallback = {0, screen->exact_job.problem->batch};
+    while (fallback.first < fallback.end && !screen->rows[fallback.first].full)
+        fallback.first++;
+    while (fallback.end > fallback.first && !screen->rows[fallback.end - 1].full)
+        fallback.end--;
+    return fallback;
 }
 
-cpu_row_range cpu_screen_draw(cpu_device *cpu, const gumbel_problem *p, cpu_screen_cut *cut,
-                              gumbel_summary *summaries, void *workspace)
+cpu_row_range cpu_draw_by_screen(cpu_device *cpu, const gumbel_problem *p,
+                                 cpu_truncate_row_fn *truncate_row, gumbel_summary *summaries,
+                                 void *workspace)
 {
-    cpu_screen screen = {.cut = cut};
+    cpu_screen screen = {.truncate_row = truncate_row};
     GUMBEL_ASSERT(p->batch > 0 && p->hidden_size > 0 && !p->with_mass);
-    prepare(&screen, cpu, p, workspace);
-    cpu_screen_split_rows(&screen);
-    screen.used = cpu_job_run(&screen.ends);
+    prepare_screen(&screen, cpu, p, workspace);
+    cpu_split_hidden_rows(&screen);
+    screen.used = cpu_run_job(&screen.bound_job);
     atomic_store(&screen.next, 0);
-    cpu_run_task(cpu, p->batch > 1 && cpu_worth_threads(p), settle_share, &screen);
-    cpu_job_merge(&screen.ends, screen.used, summaries);
-    return rows_left(&screen);
+    cpu_run_task(cpu, p->batch > 1 && cpu_is_worth_threads(p), finish_claimed_rows, &screen);
+    cpu_merge_job(&screen.bound_job, screen.used, summaries);
+    return find_fallback_rows(&screen);
 }

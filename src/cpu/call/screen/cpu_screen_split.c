@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Hidden states in planes, before the screen's tiles.
+ * Splits hidden states into planes, before the tiles of a draw by a screen.
  */
 #include "cpu/call/screen/cpu_screen.h"
 
 #include "core/fail.h"
 
-/* The roundings of the product by |w| |h| (docs/maths.md, section 4): a lane's fused multiply-adds,
- * four additions, and the terms beyond the first order. */
-static double product_gamma(int64_t hidden_size)
+/* Rounding error of the product relative to |w| |h| (docs/maths.md, section 4): a lane's fused
+ * multiply-adds, four additions, and the terms beyond the first order. */
+static double find_product_error(int64_t hidden_size)
 {
-    int64_t roundings = cpu_rounded_up(hidden_size, CPU_CHUNK) / CPU_LANES + 4;
+    int64_t roundings = cpu_get_packed_size(hidden_size) / CPU_LANES + 4;
     return (double)roundings * 0x1p-24 * 1.001;
 }
 
-/* What sums of row b's planes start at, as bytes are q + 128. */
-static void start_sums(const gumbel_screen_planes *planes, int64_t columns, int32_t *high,
-                       int32_t *low)
+/* Start values of a row's sums. Screen bytes are q + 128: 128 times the sum of each plane is
+ * subtracted. */
+static void find_start_sums(const gumbel_screen_planes *planes, int64_t columns, int32_t *high,
+                            int32_t *low)
 {
     int32_t sum_high = 0, sum_low = 0;
     for (int64_t k = 0; k < columns; k++) {
@@ -28,45 +29,46 @@ static void start_sums(const gumbel_screen_planes *planes, int64_t columns, int3
     *low = -128 * sum_low;
 }
 
-static void split_row(cpu_screen *screen, int64_t b)
+static void split_hidden_row(cpu_screen *screen, int64_t b)
 {
-    const gumbel_problem *p = screen->exact.problem;
-    int64_t columns = screen->parts.columns, panel = screen->product->panel;
+    const gumbel_problem *p = screen->exact_job.problem;
+    int64_t columns = screen->parts.columns, panel = screen->kernel->panel;
     int64_t first = b / panel * panel, n = p->batch - first < panel ? p->batch - first : panel;
-    int64_t row = cpu_rounded_up(p->hidden_size, CPU_CHUNK);
     int8_t *lines = screen->planes + first * 2 * columns + (b - first) * 64;
-    gumbel_screen_planes planes = {screen->product->plane, lines, lines + n * 64, 2 * n * 64};
+    gumbel_screen_planes planes = {screen->kernel->plane, lines, lines + n * 64, 2 * n * 64};
     const char *from =
-        (const char *)p->hidden.data + b * p->hidden.stride * cpu_element_size(p->hidden.dtype);
+        (const char *)p->hidden.data + b * p->hidden.stride * cpu_get_element_size(p->hidden.dtype);
     float *wide = screen->wide + b * columns;
     GUMBEL_ASSERT(b >= 0 && b < p->batch && p->hidden_size <= GUMBEL_SCREEN_COLUMNS_MOST);
-    cpu_job_unpack(&screen->exact, b, screen->hidden + b * row);
-    screen->exact.device->kernels->transform(from, p->hidden.dtype, (int)p->hidden_size,
-                                             &cpu_identity, wide);
-    if (!gumbel_screen_split(wide, p->hidden_size, &screen->header, product_gamma(p->hidden_size),
-                             &planes, &screen->rows[b].reach)) {
+    cpu_unpack_hidden_row(&screen->exact_job, b,
+                          screen->hidden + b * cpu_get_packed_size(p->hidden_size));
+    screen->exact_job.device->kernels->transform_logits(from, p->hidden.dtype, (int)p->hidden_size,
+                                                        &cpu_identity, wide);
+    if (!gumbel_screen_split_hidden(wide, p->hidden_size, &screen->header,
+                                    find_product_error(p->hidden_size), &planes,
+                                    &screen->rows[b].reach)) {
         for (int64_t k = 0; k < columns; k += 64) {
             memset(planes.high + k / 64 * planes.apart, 0, 64);
             memset(planes.low + k / 64 * planes.apart, 0, 64);
         }
-        atomic_store_explicit(&screen->rows[b].full, 1, memory_order_relaxed);
+        cpu_mark_fallback_row(screen, b);
     }
-    start_sums(&planes, columns, &screen->start[first * 2 + b - first],
-               &screen->start[first * 2 + n + b - first]);
+    find_start_sums(&planes, columns, &screen->start[first * 2 + b - first],
+                    &screen->start[first * 2 + n + b - first]);
 }
 
-static void split_share(void *argument, int32_t index)
+static void split_claimed_rows(void *argument, int32_t thread)
 {
     cpu_screen *screen = argument;
-    (void)index;
-    for (int64_t b; (b = atomic_fetch_add_explicit(&screen->next, 1, memory_order_relaxed)) <
-                    screen->exact.problem->batch;)
-        split_row(screen, b);
+    (void)thread;
+    for (int64_t b; cpu_claim_item(&screen->next, screen->exact_job.problem->batch, &b);)
+        split_hidden_row(screen, b);
 }
 
-void cpu_screen_split_rows(cpu_screen *screen)
+void cpu_split_hidden_rows(cpu_screen *screen)
 {
-    const gumbel_problem *p = screen->exact.problem;
+    const gumbel_problem *p = screen->exact_job.problem;
     atomic_store(&screen->next, 0);
-    cpu_run_task(screen->exact.device, p->batch > 1 && cpu_worth_threads(p), split_share, screen);
+    cpu_run_task(screen->exact_job.device, p->batch > 1 && cpu_is_worth_threads(p),
+                 split_claimed_rows, screen);
 }

@@ -1,125 +1,136 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A tile by the screen: the ends of its logits, in place of its logits.
+ * A tile by the screen: bounds of its logits in place of the logits.
  */
 #include "cpu/call/screen/cpu_screen.h"
 
 #include "core/fail.h"
 
-cpu_candidates *cpu_screen_lists(const cpu_job *job, int64_t thread, int64_t b)
+cpu_candidates *cpu_get_candidates(const cpu_job *job, int64_t thread, int64_t b)
 {
     const gumbel_problem *p = job->problem;
     GUMBEL_ASSERT(b >= 0 && b < p->batch && thread < job->device->threads);
-    return job->screen->lists + (thread * p->batch + b) * p->sampling.num_samples;
+    return job->screen->candidates + (thread * p->batch + b) * p->sampling.num_samples;
 }
 
-int cpu_screen_left(const cpu_job *job, int64_t thread, int64_t b)
+int cpu_is_fallback_row(const cpu_job *job, int64_t thread, int64_t b)
 {
-    const cpu_candidates *lists = cpu_screen_lists(job, thread, b);
-    int left = atomic_load_explicit(&job->screen->rows[b].full, memory_order_relaxed);
-    for (int32_t s = 0; s < job->problem->sampling.num_samples && !left; s++)
-        if (cpu_candidates_given_up(&lists[s])) {
-            left = 1;
-            atomic_store_explicit(&job->screen->rows[b].full, 1, memory_order_relaxed);
+    const cpu_candidates *candidates = cpu_get_candidates(job, thread, b);
+    int fallback = atomic_load_explicit(&job->screen->rows[b].full, memory_order_relaxed);
+    for (int32_t s = 0; s < job->problem->sampling.num_samples && !fallback; s++)
+        if (cpu_has_given_up(&candidates[s])) {
+            fallback = 1;
+            cpu_mark_fallback_row(job->screen, b);
         }
-    return left;
+    return fallback;
 }
 
-/* The ends of `count` tokens of row b, from token `at` of a block on: the upper ones, or with
- * side -1 the lower ones. */
-static void write_ends(const cpu_screen *screen, const cpu_screen_product *product, int64_t block,
-                       int64_t b, int at, int count, float side, float *out)
+/* `count` tokens of one block of the copy, from token `at` of the block on. */
+typedef struct block_range {
+    int64_t block;
+    int at, count;
+} block_range;
+
+/* Writes the upper bounds of row b's logits, or with side -1 the lower bounds. */
+static void write_bounds(const cpu_screen *screen, const cpu_screen_product *product,
+                         block_range range, int64_t b, float side, float *out)
 {
-    const gumbel_screen_reach *reach = &screen->rows[b].reach;
-    float ends[GUMBEL_BLOCK], sign = screen->exact.problem->scale > 0.0f ? side : -side;
-    int row = (int)(b % screen->product->panel);
-    cpu_screen_ends e = {.high = product->sums + row * 16,
-                         .low = product->sums + (product->rows + row) * 16,
-                         .apart = 2 * product->rows * 16,
-                         .steps = screen->steps + block * GUMBEL_BLOCK,
-                         .unit = reach->unit,
-                         .plane = (float)screen->product->plane,
-                         .width = sign * gumbel_screen_width(reach, &screen->bounds[block]),
-                         .tiny = sign * GUMBEL_SCREEN_TINY};
-    int whole = count == GUMBEL_BLOCK;
-    screen->exact.device->kernels->screen_ends(&e, whole ? out : ends);
+    const gumbel_screen_hidden_error *reach = &screen->rows[b].reach;
+    float block_bounds[GUMBEL_BLOCK];
+    float sign = screen->exact_job.problem->scale > 0.0f ? side : -side;
+    int row = (int)(b % screen->kernel->panel);
+    cpu_logit_bounds bounds = {
+        .high = product->sums + row * 16,
+        .low = product->sums + (product->rows + row) * 16,
+        .stride = 2 * product->rows * 16,
+        .steps = screen->steps + range.block * GUMBEL_BLOCK,
+        .unit = reach->unit,
+        .plane = (float)screen->kernel->plane,
+        .width = sign * gumbel_screen_error_width(reach, &screen->block_bounds[range.block]),
+        .tiny = sign * GUMBEL_SCREEN_TINY};
+    int whole = range.count == GUMBEL_BLOCK;
+    screen->exact_job.device->kernels->bound_logits(&bounds, whole ? out : block_bounds);
     if (!whole)
-        memcpy(out, ends + at, (size_t)count * sizeof *out);
+        memcpy(out, block_bounds + range.at, (size_t)range.count * sizeof *out);
 }
 
-/* Where the lower end of token first_token + `row` of row b is kept. */
-static float *lower_at(const cpu_screen *screen, int64_t b, int64_t row)
+/* The stored lower bound of token first_token + `row` of row b. */
+static float *find_lower_bound(const cpu_screen *screen, int64_t b, int64_t row)
 {
-    return screen->lowers.values + b * screen->lowers.stride + row;
+    return screen->lower_stage.values + b * screen->lower_stage.stride + row;
 }
 
-/* Tokens of one block of the copy, for all rows. */
-static void run_block(const cpu_job *job, const cpu_slot *slot, int64_t block, int at, int count,
-                      float *out, int64_t out_stride)
+/* Bounds tokens of one block of the copy, for all rows. */
+static void bound_block(const cpu_job *job, const cpu_scratch *scratch, block_range range,
+                        float *out, int64_t out_stride)
 {
     const cpu_screen *screen = job->screen;
     int64_t columns = screen->parts.columns, batch = job->problem->batch;
-    int panel = screen->product->panel;
-    cpu_screen_product product = {.copy = screen->copy + block * GUMBEL_BLOCK * columns,
+    int panel = screen->kernel->panel;
+    cpu_screen_product product = {.copy = screen->copy + range.block * GUMBEL_BLOCK * columns,
                                   .columns = columns,
-                                  .sums = screen->sums + slot->index * CPU_SCREEN_SUMS};
-    GUMBEL_ASSERT(block >= 0 && block < screen->parts.blocks);
-    GUMBEL_ASSERT(at >= 0 && count >= 1 && at + count <= GUMBEL_BLOCK);
+                                  .sums = screen->sums + scratch->thread * CPU_SCREEN_SUMS};
+    GUMBEL_ASSERT(range.block >= 0 && range.block < screen->parts.blocks);
+    GUMBEL_ASSERT(range.at >= 0 && range.count >= 1 && range.at + range.count <= GUMBEL_BLOCK);
     for (int64_t first = 0; first < batch; first += panel) {
         product.rows = batch - first < panel ? (int)(batch - first) : panel;
         product.planes = screen->planes + first * 2 * columns;
         product.start = screen->start + first * 2;
-        screen->product->sums(&product);
+        screen->kernel->sum_products(&product);
         for (int64_t b = first; b < first + product.rows; b++)
             if (!atomic_load_explicit(&screen->rows[b].full, memory_order_relaxed)) {
-                write_ends(screen, &product, block, b, at, count, 1.0f, out + b * out_stride);
-                if (screen->rows[b].cut)
-                    write_ends(screen, &product, block, b, at, count, -1.0f,
-                               lower_at(screen, b, block * GUMBEL_BLOCK + at));
+                write_bounds(screen, &product, range, b, 1.0f, out + b * out_stride);
+                if (screen->rows[b].truncated)
+                    write_bounds(
+                        screen, &product, range, b, -1.0f,
+                        find_lower_bound(screen, b, range.block * GUMBEL_BLOCK + range.at));
             }
     }
 }
 
-/* Bias, scale and soft-cap of ends, lifted by what the last may round, or lowered. */
-static void cap_ends(const cpu_screen *screen, const float *bias, int count, float lift,
-                     float *ends)
+/* Applies bias, scale and soft-cap to bounds, and adds `lift` for the soft-cap's rounding error. */
+static void cap_bounds(const cpu_screen *screen, const float *bias, int count, float lift,
+                       float *bounds)
 {
-    cpu_transform t = cpu_transform_of(screen->exact.problem, 1.0f, bias);
-    screen->exact.device->kernels->transform(ends, GUMBEL_FLOAT32, count, &t, ends);
+    cpu_transform t = cpu_make_transform(screen->exact_job.problem, 1.0f, bias);
+    screen->exact_job.device->kernels->transform_logits(bounds, GUMBEL_FLOAT32, count, &t, bounds);
     for (int i = 0; i < count; i++)
-        ends[i] += lift;
+        bounds[i] += lift;
 }
 
-void cpu_screen_tile(const cpu_job *job, const cpu_slot *slot, int64_t token, int low, int high)
+void cpu_bound_tile(const cpu_job *job, const cpu_scratch *scratch, int64_t token, int low,
+                    int high)
 {
     const cpu_screen *screen = job->screen;
-    const gumbel_problem *p = screen->exact.problem;
-    int64_t stride = job->tile + CPU_LANES, row = token + low - p->first_token;
+    const gumbel_problem *p = screen->exact_job.problem;
+    int64_t stride = job->tile_size + CPU_LANES, row = token + low - p->first_token;
     int64_t end = row + high - low;
-    float *out = slot->z + low;
+    float *out = scratch->z + low;
     for (int count; row < end; row += count, out += count) {
-        int at = (int)(row % GUMBEL_BLOCK), left = GUMBEL_BLOCK - at;
-        count = end - row < left ? (int)(end - row) : left;
-        run_block(job, slot, row / GUMBEL_BLOCK, at, count, out, stride);
+        int at = (int)(row % GUMBEL_BLOCK), remaining = GUMBEL_BLOCK - at;
+        count = end - row < remaining ? (int)(end - row) : remaining;
+        bound_block(job, scratch, (block_range){row / GUMBEL_BLOCK, at, count}, out, stride);
     }
     if (p->soft_cap == 0.0f)
         return;
-    const float *bias = cpu_tile_bias(p, slot, job->device->kernels, token, low, high);
+    const float *bias = cpu_load_tile_bias(p, scratch, job->device->kernels, token, low, high);
     row = token + low - p->first_token;
     for (int64_t b = 0; b < p->batch; b++) {
-        cap_ends(screen, bias, high - low, screen->lift, slot->z + b * stride + low);
-        if (screen->rows[b].cut)
-            cap_ends(screen, bias, high - low, -screen->lift, lower_at(screen, b, row));
+        cap_bounds(screen, bias, high - low, screen->lift, scratch->z + b * stride + low);
+        if (screen->rows[b].truncated)
+            cap_bounds(screen, bias, high - low, -screen->lift, find_lower_bound(screen, b, row));
     }
 }
 
-void cpu_screen_keep(const cpu_job *job, const cpu_slot *slot, const cpu_piece *piece, float *z)
+void cpu_stage_bounds(const cpu_job *job, const cpu_scratch *scratch, const cpu_row_tile *tile,
+                      float *z)
 {
     const cpu_screen *screen = job->screen;
-    cpu_piece lower = *piece;
-    if (!screen->rows[piece->b].cut)
+    cpu_row_tile lower = *tile;
+    if (!screen->rows[tile->b].truncated)
         return;
-    lower.from = lower_at(screen, piece->b, piece->token + piece->low - job->problem->first_token);
-    cpu_stage_piece(&screen->upper, slot, piece, z);
-    cpu_stage_piece(&screen->lower, slot, &lower, z);
+    lower.from =
+        find_lower_bound(screen, tile->b, tile->token + tile->low - job->problem->first_token);
+    cpu_stage_row_tile(&screen->upper_job, scratch, tile, z);
+    cpu_stage_row_tile(&screen->lower_job, scratch, &lower, z);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A screen's certificate, computed again in float64 from the weights and the bytes alone.
+ * Verifies a screen's certificate: recomputes it in float64 from the weights and the bytes alone.
  */
 #include "cpu/call/screen/cpu_screen.h"
 
@@ -10,16 +10,16 @@
 
 #include <inttypes.h>
 
-typedef struct verifying {
+typedef struct screen_verifier {
     const gumbel_problem *problem;
     gumbel_screen_parts parts;
     gumbel_screen_header header;
     _Atomic int64_t next;
     _Atomic int64_t fault; /* the first row whose bound does not hold */
-} verifying;
+} screen_verifier;
 
-/* Whether the bytes of a row and its block's bound are those of its weights. */
-static int holds(const verifying *v, int64_t row)
+/* Whether the bytes of a row and the bound of its block hold for its weights. */
+static int is_row_bounded(const screen_verifier *v, int64_t row)
 {
     const gumbel_tensor *weight = &v->problem->weight;
     const unsigned char *base = v->problem->screen;
@@ -29,7 +29,7 @@ static int holds(const verifying *v, int64_t row)
     double step = (double)((const float *)(const void *)(base + v->parts.steps))[row];
     const uint8_t *copy = base + v->parts.copy + row / 16 * 16 * v->parts.columns + row % 16 * 4;
     const char *from =
-        (const char *)weight->data + row * weight->stride * cpu_element_size(weight->dtype);
+        (const char *)weight->data + row * weight->stride * cpu_get_element_size(weight->dtype);
     double error = 0.0, size = 0.0, square = 0.0, entry = 0.0;
     int finite = 1;
     for (int64_t i = 0; i < weight->cols; i++) {
@@ -49,32 +49,31 @@ static int holds(const verifying *v, int64_t row)
            sqrt(square) <= (double)v->header.weight * (1 + 0x1p-20);
 }
 
-static void verify_share(void *argument, int32_t index)
+static void verify_claimed_blocks(void *argument, int32_t thread)
 {
-    verifying *v = argument;
-    (void)index;
-    for (int64_t block;
-         (block = atomic_fetch_add_explicit(&v->next, 1, memory_order_relaxed)) < v->parts.blocks;)
+    screen_verifier *v = argument;
+    (void)thread;
+    for (int64_t block; cpu_claim_item(&v->next, v->parts.blocks, &block);)
         for (int64_t row = block * GUMBEL_BLOCK;
              row < (block + 1) * GUMBEL_BLOCK && row < v->problem->vocab; row++) {
             int64_t seen = atomic_load(&v->fault);
-            if (row < seen && !holds(v, row))
+            if (row < seen && !is_row_bounded(v, row))
                 while (row < seen && !atomic_compare_exchange_weak(&v->fault, &seen, row))
                     ;
         }
 }
 
-gumbel_status cpu_screen_verify(gumbel_device *device, const gumbel_problem *p, gumbel_error *error)
+gumbel_status cpu_verify_screen(gumbel_device *device, const gumbel_problem *p, gumbel_error *error)
 {
-    verifying v = {.problem = p, .fault = INT64_MAX};
-    int known = gumbel_screen_lay_out(p->vocab, p->hidden_size, &v.parts);
+    screen_verifier v = {.problem = p, .fault = INT64_MAX};
+    int known = gumbel_screen_find_parts(p->vocab, p->hidden_size, &v.parts);
     GUMBEL_ASSERT(known && p->screen);
     (void)known;
     memcpy(&v.header, p->screen, sizeof v.header);
     cpu_run_task((cpu_device *)device, p->vocab >= CPU_PARALLEL_PRODUCTS / p->hidden_size,
-                 verify_share, &v);
+                 verify_claimed_blocks, &v);
     GUMBEL_REFUSE_IF(v.fault != INT64_MAX, error, "screen",
-                     "it does not hold of row %" PRId64 " of the weights: they have changed",
+                     "it does not bound row %" PRId64 " of the weights: they have changed",
                      (int64_t)v.fault);
     return GUMBEL_OK;
 }

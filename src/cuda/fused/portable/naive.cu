@@ -84,9 +84,10 @@ __device__ void make_logits(const cuda_params &p, block &b, int64_t token, int64
             if (lane == r && r < rows && counts && p.stored)
                 p.stored[(first + r) * p.stored_stride + i] = logit;
             if (lane == r)
-                b.z[r][t] = counts ? gumbel_transform(logit, q.scale, q.soft_cap, p.inverse_cap,
-                                                      b.rows[r].inverse_temperature)
-                                   : -INFINITY;
+                b.z[r][t] = counts
+                                ? gumbel_transform_logit(logit, q.scale, q.soft_cap, p.inverse_cap,
+                                                         b.rows[r].inverse_temperature)
+                                : -INFINITY;
         }
     }
 }
@@ -125,7 +126,8 @@ __device__ void draw_sample(const gumbel_problem &q, const block &b, int row, in
         float own = b.z[row][t];
         if (own == -INFINITY)
             continue;
-        float s = b.rows[row].greedy ? own : own + gumbel_of_token(stream, (uint32_t)(token + t));
+        float s =
+            b.rows[row].greedy ? own : own + gumbel_noise_of_token(stream, (uint32_t)(token + t));
         if (s > score) {
             score = s;
             z = own;

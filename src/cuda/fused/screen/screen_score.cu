@@ -37,7 +37,7 @@ template <class call> __device__ __forceinline__ void split_row(const call &s)
             own.clear();
         return;
     }
-    gumbel_screen_reach reach = {};
+    gumbel_screen_hidden_error reach = {};
     if (threadIdx.x < kSplitThreads) {
         if (call::sampled && s.spread_hidden)
             own.copy_for_full_pass();

@@ -75,7 +75,7 @@ template <class call> class row_split
     __device__ __forceinline__ gumbel_screen_reach split_hidden() const
     {
         const float weight = s.header->weight, error = s.header->error;
-        gumbel_screen_reach reach = {__uint_as_float(0x7fc00000), 0, 0, 0, 0};
+        gumbel_screen_hidden_error reach = {__uint_as_float(0x7fc00000), 0, 0, 0, 0};
         uint32_t most = 0;
         double square[1] = {0.0};
         each([&](int, const float(&h)[8]) {

@@ -226,7 +226,7 @@ __device__ __forceinline__ float edited(int token, float y)
         count = gumbel_history_count(&h, edits.slot, token);
     }
     if (prompt || output)
-        y = gumbel_penalise(y, &edits.penalties, output ? count : 0);
+        y = gumbel_apply_penalties(y, &edits.penalties, output ? count : 0);
     return allowed ? y : -INFINITY;
 }
 
@@ -282,7 +282,7 @@ __device__ __forceinline__ float look(const row_blocks &blocks, float least)
     if (is_rare(x.quads > kShortlist) && threadIdx.x == 0)
         atomicAdd(&shared().count, kShortlist + 1);
     const float largest = list_quads(blocks, min((int)x.quads, kShortlist), least);
-    uint32_t key = __reduce_max_sync(~0u, gumbel_key(largest));
+    uint32_t key = __reduce_max_sync(~0u, gumbel_key_of_value(largest));
     if (threadIdx.x % 32 == 0)
         atomicMax(&x.seen, key);
     __syncthreads();

@@ -127,7 +127,7 @@ __device__ __forceinline__ void look_at_strips(const row_blocks &blocks, const t
     const int all = min((int)x.strips, kStripsMost) * kQuadsOfStrip;
     const float own = is_rare(all > 2 * kThreads) ? list_many_strips(blocks, all, least)
                                                   : list_strips<2>(blocks, all, least);
-    const uint32_t key = __reduce_max_sync(~0u, gumbel_key(own));
+    const uint32_t key = __reduce_max_sync(~0u, gumbel_key_of_value(own));
     if (threadIdx.x % 32 == 0)
         atomicMax(&x.seen, key);
     __syncthreads();

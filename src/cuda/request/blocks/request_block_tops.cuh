@@ -156,7 +156,7 @@ __device__ __forceinline__ void show_largest(const turn_blocks &loaded)
     uint32_t key = 0;
 #pragma unroll
     for (int j = 0; j < kTopsAhead; j++)
-        key = max(key, gumbel_key(loaded.unseen.of[j]));
+        key = max(key, gumbel_key_of_value(loaded.unseen.of[j]));
     key = __reduce_max_sync(~0u, key);
     if (threadIdx.x % 32 == 0)
         shared_of_blocks().best[threadIdx.x / 32] = key;
@@ -171,7 +171,7 @@ __device__ __forceinline__ float largest_shown()
         const uint4 own = ((const uint4 *)shared_of_blocks().best)[i];
         key = max(max(max(key, own.x), max(own.y, own.z)), own.w);
     }
-    return gumbel_of_key(key);
+    return gumbel_value_of_key(key);
 }
 
 /* A row, block by block, for all threads of a CTA. */
@@ -258,14 +258,14 @@ struct row_blocks {
      * can be drawn. */
     __device__ __forceinline__ uint32_t key_of(float top, int block) const
     {
-        uint32_t key = (gumbel_key(top) & ~block_bits()) | block;
+        uint32_t key = (gumbel_key_of_value(top) & ~block_bits()) | block;
         return values.z(top) > -INFINITY ? key : 0;
     }
 
     /* What such a key tells of the top. */
     __device__ __forceinline__ float top_of_key(uint32_t key) const
     {
-        return key > 0 ? gumbel_of_key(key & ~block_bits()) : -INFINITY;
+        return key > 0 ? gumbel_value_of_key(key & ~block_bits()) : -INFINITY;
     }
 
     /* Of each block, in shared memory: its strips that are stored. */
@@ -335,7 +335,7 @@ struct row_blocks {
     {
         shared().count = 0;
         shared_of_blocks().quads = shared_of_blocks().strips = 0;
-        shared_of_blocks().seen = gumbel_key(-INFINITY);
+        shared_of_blocks().seen = gumbel_key_of_value(-INFINITY);
     }
 };
 
@@ -395,11 +395,11 @@ __device__ __noinline__ float reached_by_threads(request_values values, float ow
 {
     team_facts facts = team_facts::none();
     if (values.z(own) > -INFINITY) {
-        facts.highest = facts.lowest = gumbel_key(own);
+        facts.highest = facts.lowest = gumbel_key_of_value(own);
         facts.peaks = 1;
     }
     uint32_t key = reached_by_peaks(facts, own, wanted);
-    return key > 0 ? gumbel_of_key(key) : -INFINITY;
+    return key > 0 ? gumbel_value_of_key(key) : -INFINITY;
 }
 
 } // namespace

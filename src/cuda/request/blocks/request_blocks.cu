@@ -74,7 +74,7 @@ __device__ __noinline__ void find_peaks_of_part(const cuda_request_params &p, in
 __device__ __forceinline__ bool is_worth_reading(const gumbel_problem &q, int64_t b)
 {
     const gumbel_rules r = gumbel_problem_rules(&q, b, 0);
-    if (!gumbel_problem_row_lives(&q, b))
+    if (!gumbel_problem_row_is_live(&q, b))
         return false;
     return is_greedy(q, b) ||
            (cuts_by_value(r) && r.top_k <= CUDA_REQUEST_TARGET && !(r.joint && r.top_p < 1.0f));

@@ -24,7 +24,10 @@ struct blocks_found {
 };
 
 /* The next larger z. */
-__device__ __forceinline__ float above(float z) { return gumbel_of_key(gumbel_key(z) + 1); }
+__device__ __forceinline__ float above(float z)
+{
+    return gumbel_value_of_key(gumbel_key_of_value(z) + 1);
+}
 
 /* A guess at that, where as many y as are wanted reach `nth`. */
 __device__ __forceinline__ float guess_from(const row_blocks &blocks, float nth, float largest)
@@ -39,7 +42,7 @@ __device__ __forceinline__ bool have_all(const row_blocks &blocks, float guess)
     const block_shared &x = shared_of_blocks();
     bool enough = shared().count >= x.wanted.target;
     return guess <= x.wanted.bound(enough ? INFINITY : -INFINITY, blocks.values,
-                                   blocks.values.of(gumbel_of_key(x.seen)));
+                                   blocks.values.of(gumbel_value_of_key(x.seen)));
 }
 
 /* Guess again, where `count` blocks were to reach the first guess, and `own` is what look() told
@@ -52,7 +55,7 @@ __device__ __noinline__ blocks_found refine_guess(row_blocks blocks, float guess
 #pragma unroll 1
     for (int guesses = 1; guesses < kGuesses; guesses++) {
         const float before = guess;
-        float largest = gumbel_of_key(x.seen);
+        float largest = gumbel_value_of_key(x.seen);
         /* What was seen is edited already: as many tokens as are wanted reach this for sure. */
         float nth = reached_by_threads(blocks.values, own, wanted);
         if (nth == -INFINITY) { /* unless edits have left fewer */

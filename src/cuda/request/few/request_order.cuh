@@ -117,7 +117,7 @@ __device__ __forceinline__ void put_in_order(request_values values, int count)
     uint64_t key = 0;
     if ((int)threadIdx.x < count) {
         cuda_candidate own = shared().bench.list[threadIdx.x];
-        key = (uint64_t)gumbel_key(own.y * values.scale()) << 32 | ~(uint32_t)own.id;
+        key = (uint64_t)gumbel_key_of_value(own.y * values.scale()) << 32 | ~(uint32_t)own.id;
     }
     shortlist().keys[threadIdx.x] = key;
     __syncthreads();

@@ -48,7 +48,7 @@ __device__ __noinline__ uint32_t reached_by_peaks(team_facts facts, float peak, 
     facts = cta_over(facts);
     if ((int)facts.peaks < wanted)
         return 0;
-    float low = gumbel_of_key(facts.lowest), high = gumbel_of_key(facts.highest);
+    float low = gumbel_value_of_key(facts.lowest), high = gumbel_value_of_key(facts.highest);
 #pragma unroll 1
     for (int step = 0; step < kHalvings; step++) {
         float middle = 0.5f * low + 0.5f * high;
@@ -58,7 +58,7 @@ __device__ __noinline__ uint32_t reached_by_peaks(team_facts facts, float peak, 
         low = enough ? middle : low;
         high = enough ? high : middle;
     }
-    return gumbel_key(low);
+    return gumbel_key_of_value(low);
 }
 
 } // namespace

@@ -151,7 +151,7 @@ struct team_mass {
     __device__ __forceinline__ void join_warp()
     {
         int32_t exponent = __reduce_max_sync(~0u, of.mass_exponent);
-        gumbel_mass_raise(&of, exponent);
+        gumbel_mass_shift_to(&of, exponent);
 #pragma unroll
         for (int i = 0; i < 3; i++)
             of.mass[i] = sum_of_warp(of.mass[i]);

@@ -48,8 +48,8 @@ __device__ __forceinline__ int nucleus_of_shortlist(float top_p, int whole, floa
 #pragma unroll 1
     for (int at = first; at < first + 2 * pairs; at += 2) {
         uint4 two = *(const uint4 *)&shortlist().order[at];
-        uint64_t low = gumbel_token_mass(gumbel_exp(gumbel_of_key(two.x) - largest));
-        uint64_t high = gumbel_token_mass(gumbel_exp(gumbel_of_key(two.z) - largest));
+        uint64_t low = gumbel_token_mass(gumbel_exp(gumbel_value_of_key(two.x) - largest));
+        uint64_t high = gumbel_token_mass(gumbel_exp(gumbel_value_of_key(two.z) - largest));
         low = at < whole ? low : 0;
         high = at + 1 < whole ? high : 0;
         own.add(low);
@@ -70,7 +70,7 @@ __device__ __forceinline__ int nucleus_of_shortlist(float top_p, int whole, floa
 #pragma unroll
     for (int i = 0; i < 3; i++)
         before.digits[i] = upto.digits[i] - own.digits[i];
-    const gumbel_wide needed = gumbel_nucleus(top_p, mass ? *mass : all.wide());
+    const gumbel_wide needed = gumbel_nucleus_mass(top_p, mass ? *mass : all.wide());
     uint32_t nucleus = 0;
 #pragma unroll 1
     for (int at = first; at < first + 2 * pairs; at += 2) {
@@ -86,7 +86,7 @@ __device__ __forceinline__ int nucleus_of_shortlist(float top_p, int whole, floa
 /* How many of `count` tokens min_p keeps, by a warp. */
 __device__ __forceinline__ int kept_by_min_p(int count, float largest, float log_min_p)
 {
-    uint32_t reach = 0, least = gumbel_key(gumbel_min_p_bound(largest, log_min_p));
+    uint32_t reach = 0, least = gumbel_key_of_value(gumbel_min_p_bound(largest, log_min_p));
 #pragma unroll 1
     for (int at = threadIdx.x % 32; at < count; at += 32)
         reach += shortlist().order[at].key >= least;
@@ -102,7 +102,7 @@ __device__ __forceinline__ int cut_shortlist(const gumbel_rules &r, int count,
     int head = count;
     if (r.top_k > 0 && r.top_k < count)
         head = r.exact ? (int)r.top_k : with_ties((int)r.top_k, count);
-    const float largest = gumbel_of_key(shortlist().order[0].key);
+    const float largest = gumbel_value_of_key(shortlist().order[0].key);
     int kept = head;
     if (r.min_p > 0.0f)
         kept = min(head, kept_by_min_p(count, largest, shared().row.log_min_p));
@@ -287,9 +287,9 @@ __device__ __noinline__ void draw_unordered(request_values values, int64_t b, in
     const cuda_request_params &p = shared().call;
     const int samples = p.problem.sampling.num_samples, i = (int)threadIdx.x;
     const cuda_candidate own = shared().bench.list[i];
-    const uint32_t key = i < count ? gumbel_key(own.y * values.scale()) : 0;
-    const float largest = gumbel_of_key(cta_over(team_key{key}).of);
-    const uint32_t least = gumbel_key(gumbel_min_p_bound(largest, shared().row.log_min_p));
+    const uint32_t key = i < count ? gumbel_key_of_value(own.y * values.scale()) : 0;
+    const float largest = gumbel_value_of_key(cta_over(team_key{key}).of);
+    const uint32_t least = gumbel_key_of_value(gumbel_min_p_bound(largest, shared().row.log_min_p));
     const bool stays = i < count && key >= least;
     r.kept = __syncthreads_count(stays);
 #pragma unroll 1

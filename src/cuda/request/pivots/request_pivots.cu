@@ -121,7 +121,7 @@ __device__ __forceinline__ draw_winner find_token(const cuda_request_params &p, 
         if (verdict == PIVOT_UNSURE) {
             row.largest = all.largest;
             const part_masses exact = over_row(p, b, step++, weigh_part_exactly(row));
-            stays = exact.above.wide() < gumbel_nucleus(row.rules.top_p, exact.all.wide());
+            stays = exact.above.wide() < gumbel_nucleus_mass(row.rules.top_p, exact.all.wide());
         }
         if (stays || shared().given_up)
             return winner;

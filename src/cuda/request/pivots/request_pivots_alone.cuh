@@ -62,7 +62,7 @@ __device__ __forceinline__ draw_winner find_token_alone(const cuda_request_param
     row.pivot = value_of_token(q, row, b, token);
     while (true) {
         const part_masses sum = over_tokens<part_masses>(q, b, row, weigh);
-        if (sum.above.wide() < gumbel_nucleus(row.rules.top_p, sum.all.wide()))
+        if (sum.above.wide() < gumbel_nucleus_mass(row.rules.top_p, sum.all.wide()))
             return winner;
         winner = over_tokens<part_winner>(q, b, row, draw).best;
         if (winner.id < 0)

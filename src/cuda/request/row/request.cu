@@ -97,13 +97,13 @@ __device__ __forceinline__ bool merge(const cuda_request_params &p, request_scre
         uint4 raw = __ldcg((const uint4 *)&p.heads[b * p.parts + part]);
         most = max(most, raw.x);
         flags |= raw.y;
-        bound = max(bound, gumbel_key(__uint_as_float(raw.z)));
-        largest = max(largest, gumbel_key(__uint_as_float(raw.w)));
+        bound = max(bound, gumbel_key_of_value(__uint_as_float(raw.z)));
+        largest = max(largest, gumbel_key_of_value(__uint_as_float(raw.w)));
     }
     request_scratch &x = screen.x.scratch;
     flags = over_cta(flags, x, [](uint32_t a, uint32_t b) { return a | b; });
-    float least = gumbel_of_key(largest_of_cta(bound, x));
-    screen.largest = gumbel_of_key(largest_of_cta(largest, x));
+    float least = gumbel_value_of_key(largest_of_cta(bound, x));
+    screen.largest = gumbel_value_of_key(largest_of_cta(largest, x));
     if (largest_of_cta(most, x) > kList)
         return false;
     /* A list that is full leaves a higher bound. */

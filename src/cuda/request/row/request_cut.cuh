@@ -48,7 +48,7 @@ template <class Source> struct cut_finder {
         landing least = {false, 0, 0};
         if (Source::is_row && n <= kThreads)
             least = nth_of(peaks, n, floor);
-        return nth_of(source, n, least.reached ? gumbel_of_key(least.key) : floor);
+        return nth_of(source, n, least.reached ? gumbel_value_of_key(least.key) : floor);
     }
 
     template <class Of>
@@ -56,11 +56,11 @@ template <class Source> struct cut_finder {
                                               int rough = 0) const
     {
         return descend<false>(
-            of, x, gumbel_key(floor), gumbel_key(largest), n,
+            of, x, gumbel_key_of_value(floor), gumbel_key_of_value(largest), n,
             [&](int32_t, float y, auto offer) {
                 float v = values.of(y);
                 if (!isnan(v))
-                    offer(gumbel_key(v), 1);
+                    offer(gumbel_key_of_value(v), 1);
             },
             rough);
     }
@@ -71,7 +71,7 @@ template <class Source> struct cut_finder {
     }
 
     /* top_p of what `from` keeps. */
-    __device__ gumbel_cut cut_top_p(float top_p, bool exact, gumbel_cut from) const
+    __device__ gumbel_cutoff cut_top_p(float top_p, bool exact, gumbel_cutoff from) const
     {
         weight sum = {0, 0};
         uint64_t count = 0, equal = 0;
@@ -90,22 +90,23 @@ template <class Source> struct cut_finder {
         gumbel_wide mass = sum.wide();
         if (equal)
             mass += (gumbel_wide)equal * mass_of(from.bound);
-        gumbel_wide needed = gumbel_nucleus(top_p, mass);
-        float floor = gumbel_nucleus_begin(largest, mass - needed, (int64_t)count, from);
-        landing end = descend<true>(source, x, gumbel_key(floor), gumbel_key(largest), needed,
-                                    [&](int32_t, float y, auto offer) {
-                                        float v = values.of(y);
-                                        if (v >= floor)
-                                            offer(gumbel_key(v), mass_of(v));
-                                    });
-        float value = gumbel_of_key(end.key);
-        return gumbel_cut_top_p(exact, value, needed, end.above, mass_of(value));
+        gumbel_wide needed = gumbel_nucleus_mass(top_p, mass);
+        float floor = gumbel_nucleus_search_start(largest, mass - needed, (int64_t)count, from);
+        landing end =
+            descend<true>(source, x, gumbel_key_of_value(floor), gumbel_key_of_value(largest),
+                          needed, [&](int32_t, float y, auto offer) {
+                              float v = values.of(y);
+                              if (v >= floor)
+                                  offer(gumbel_key_of_value(v), mass_of(v));
+                          });
+        float value = gumbel_value_of_key(end.key);
+        return gumbel_cutoff_by_top_p(exact, value, needed, end.above, mass_of(value));
     }
 
     /* The last id that stays, where only the first `tied` equals of the bound do. */
-    __device__ int32_t last_of_ties(gumbel_cut cut) const
+    __device__ int32_t last_of_ties(gumbel_cutoff cut) const
     {
-        if (cut.tied == GUMBEL_TIES_STAY)
+        if (cut.tied == GUMBEL_TIES_ALL_KEPT)
             return INT32_MAX;
         landing last = descend<false>(source, x, ~(uint32_t)INT32_MAX, ~0u, (uint64_t)cut.tied,
                                       [&](int32_t id, float y, auto offer) {
@@ -120,16 +121,17 @@ template <class Source> struct cut_finder {
 template <class Finder>
 __device__ inline request_cut find_cut(Finder &finder, const gumbel_rules &r)
 {
-    gumbel_cut behind = gumbel_cut_first(&r, finder.largest);
+    gumbel_cutoff behind = gumbel_cutoff_before_top_k(&r, finder.largest);
     if (r.top_k > 0) {
         landing k = finder.nth((uint64_t)r.top_k, behind.bound);
         if (k.reached)
-            behind = gumbel_cut_top_k(&r, gumbel_of_key(k.key), (int64_t)k.above);
+            behind = gumbel_cutoff_by_top_k(&r, gumbel_value_of_key(k.key), (int64_t)k.above);
     }
-    gumbel_cut cut = gumbel_cut_others(&r, behind, finder.largest);
+    gumbel_cutoff cut = gumbel_cutoff_without_top_p(&r, behind, finder.largest);
     if (r.top_p < 1.0f) {
-        gumbel_cut nucleus = finder.cut_top_p(r.top_p, r.exact, gumbel_cut_weighed(&r, behind));
-        cut = gumbel_stricter(cut, nucleus);
+        gumbel_cutoff nucleus =
+            finder.cut_top_p(r.top_p, r.exact, gumbel_cutoff_before_top_p(&r, behind));
+        cut = gumbel_stricter_cutoff(cut, nucleus);
     }
     return {cut.bound, finder.last_of_ties(cut)};
 }

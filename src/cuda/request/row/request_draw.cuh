@@ -62,13 +62,13 @@ __device__ inline request_facts look_at(const Source &source, request_values val
         if (!isnan(v)) {
             alive++;
             peak = fmaxf(peak, y);
-            largest = max(largest, gumbel_key(v));
+            largest = max(largest, gumbel_key_of_value(v));
         }
     });
     shared.peaks[threadIdx.x] = peak;
     flags = over_cta(flags, x, [](uint32_t a, uint32_t b) { return a | b; });
     alive = (uint32_t)sum_of_cta(alive, x);
-    return {flags, (int32_t)alive, gumbel_of_key(largest_of_cta(largest, x))};
+    return {flags, (int32_t)alive, gumbel_value_of_key(largest_of_cta(largest, x))};
 }
 
 /* ---------------------------------------------------------------------------------- mass ---- */
@@ -215,7 +215,7 @@ __device__ inline draw_winner draw_kept(const gumbel_problem &q, const Source &s
             return;
         float z = values.z(y), g = 0.0f;
         if (!greedy)
-            g = noise ? noise[id] : gumbel_of_token(stream, (uint32_t)id);
+            g = noise ? noise[id] : gumbel_noise_of_token(stream, (uint32_t)id);
         draw_winner_offer(best, greedy ? z : z + g, z, id);
     });
     return best_of_cta(best, x);

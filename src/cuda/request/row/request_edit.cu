@@ -22,7 +22,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 3)
     part_reader reader = {p, row, staged.stage, b, min(begin + kPiece, q.end_token)};
     float y[kOwn], *to = p.processed + b * p.processed_stride - q.first_token;
     ptx_wait_for_launch();
-    if (!gumbel_problem_row_lives(&q, b))
+    if (!gumbel_problem_row_is_live(&q, b))
         return;
     reader.load(begin, y);
     if (threadIdx.x == kThreads - 1)

@@ -26,7 +26,7 @@ __device__ inline int list_top(const Source &source, request_shared &x, request_
     landing last = finder.nth((uint64_t)n, -FLT_MAX);
     request_cut first = {-FLT_MAX, INT32_MAX};
     if (last.reached) {
-        gumbel_cut by_value = {gumbel_of_key(last.key), n - (int64_t)last.above};
+        gumbel_cutoff by_value = {gumbel_value_of_key(last.key), n - (int64_t)last.above};
         first = {by_value.bound, finder.last_of_ties(by_value)};
     }
     if (threadIdx.x == 0)
@@ -197,7 +197,7 @@ __device__ __noinline__ void write_unused(const cuda_request_params &p, int64_t 
  * written as those of a row that cannot be drawn. */
 __device__ __forceinline__ bool ends_unused(const cuda_request_params &p, int64_t b, bool writes)
 {
-    if (p.processed || gumbel_problem_row_lives(&p.problem, b))
+    if (p.processed || gumbel_problem_row_is_live(&p.problem, b))
         return false;
     if (writes)
         write_unused(p, b);
@@ -261,7 +261,7 @@ __device__ __noinline__ void serve_row(const cuda_request_params &p, const Sourc
     request_result r = {seen, NAN, 0, gumbel_summary_status(&seen)};
     const bool ok = r.status == GUMBEL_ROW_OK;
     request_cut cut = {-FLT_MAX, INT32_MAX};
-    if (ok && gumbel_rules_cut(&x.row.rules)) {
+    if (ok && gumbel_rules_truncate(&x.row.rules)) {
         cut_finder<Source> finder = {source, x.scratch, values, facts.largest, {x.peaks}};
         cut = find_cut(finder, x.row.rules);
     }

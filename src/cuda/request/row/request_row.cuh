@@ -38,7 +38,7 @@ __device__ __forceinline__ unsigned long long *request_counter(const cuda_reques
 __device__ __forceinline__ uint32_t load_stored(const cuda_request_params &p, int64_t b,
                                                 int64_t block)
 {
-    const int64_t rows = 32 * gumbel_words_of(p.problem.batch);
+    const int64_t rows = 32 * gumbel_mask_words_of(p.problem.batch);
     return p.stored_strips ? __ldcg(&p.stored_strips[block * rows + b]) : CUDA_REQUEST_WHOLE;
 }
 
@@ -143,7 +143,7 @@ __device__ __forceinline__ float raw_logit(const gumbel_problem &q, int64_t b, i
 __device__ __forceinline__ float scaled_logit(const cuda_request_params &p, float l)
 {
     const gumbel_problem &q = p.problem;
-    return gumbel_transform(l, q.scale, q.soft_cap, p.inverse_cap, 1.0f);
+    return gumbel_transform_logit(l, q.scale, q.soft_cap, p.inverse_cap, 1.0f);
 }
 
 /* y of a token whose edits come from no list. */
@@ -231,7 +231,7 @@ __device__ __noinline__ void sort_lists(const gumbel_problem &q, const request_r
                                         int64_t begin, request_stage &stage)
 {
     const gumbel_transforms &t = q.transforms;
-    const int64_t list = gumbel_problem_list(&q, b);
+    const int64_t list = gumbel_problem_list_of_row(&q, b);
     auto count = [&](int place) { atomicAdd(&stage.counts[place], 1); };
     __syncthreads();
     for (int i = threadIdx.x; i < kPiece; i += kThreads)
@@ -267,7 +267,7 @@ __device__ __noinline__ void stage_piece(const cuda_request_params &p, const req
     }
     __syncthreads();
     if (q.request & GUMBEL_REQUEST_BIAS)
-        add_biases(q.transforms.bias, gumbel_problem_list(&q, b), begin, to, stage, y);
+        add_biases(q.transforms.bias, gumbel_problem_list_of_row(&q, b), begin, to, stage, y);
     for (int64_t token = from + threadIdx.x; token < to; token += kThreads) {
         int place = (int)(token - begin);
         uint32_t listed = min(stage.counts[place], (uint32_t)GUMBEL_COUNT_MOST);
@@ -277,7 +277,7 @@ __device__ __noinline__ void stage_piece(const cuda_request_params &p, const req
         else if (row.edits.act && q.history.prompt)
             own = penalise_by_history(q, row.edits, token, listed, own);
         else if (listed > 0 || bit_of(stage.prompt, place))
-            own = gumbel_penalise(own, &row.edits.penalties, listed);
+            own = gumbel_apply_penalties(own, &row.edits.penalties, listed);
     }
     __syncthreads();
 }

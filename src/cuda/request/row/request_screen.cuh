@@ -124,7 +124,7 @@ struct part_screen {
         cut_finder<Source> finder = {source, x.scratch, by_z, top, {x.peaks}};
         landing found = finder.nth_of(source, wanted.target, fmaxf(nth, -FLT_MAX), kRough);
         if (found.reached)
-            nth = fmaxf(nth, gumbel_of_key(found.key));
+            nth = fmaxf(nth, gumbel_value_of_key(found.key));
     }
 
     /* Keep of the list what reaches the bound and lies outside [from, to). */
@@ -174,11 +174,11 @@ struct part_screen {
         for (int i = 1; i < kOwn; i++)
             peak = fmaxf(peak, y[i]);
         float v = values.of(peak);
-        uint32_t key = isnan(v) ? 0 : gumbel_key(v);
+        uint32_t key = isnan(v) ? 0 : gumbel_key_of_value(v);
         if (turn == 0) {
             key = largest_of_cta(key, x.scratch);
             x.peaks[threadIdx.x] = peak;
-            largest = key ? gumbel_of_key(key) : -FLT_MAX;
+            largest = key ? gumbel_value_of_key(key) : -FLT_MAX;
             raise(peaks_source{x.peaks});
         } else if (wanted.log_min_p > -INFINITY) {
             key = __reduce_max_sync(~0u, key);
@@ -188,13 +188,13 @@ struct part_screen {
         bool full = offer_all(reader, piece, y, kList / 2);
         full = __syncthreads_or(full);
         uint32_t seen = turn > 0 ? s.largest_key[turn % 2] : 0;
-        if (seen > gumbel_key(largest))
-            largest = gumbel_of_key(seen);
+        if (seen > gumbel_key_of_value(largest))
+            largest = gumbel_value_of_key(seen);
         if (!full)
             return true;
         key = largest_of_cta(key, x.scratch);
-        if (key > gumbel_key(largest))
-            largest = gumbel_of_key(key);
+        if (key > gumbel_key_of_value(largest))
+            largest = gumbel_value_of_key(key);
         x.peaks[threadIdx.x] = peak;
         raise(peaks_source{x.peaks});
         raise(list_source{s.list, min((int)s.count, kList)});

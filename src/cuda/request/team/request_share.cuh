@@ -117,7 +117,7 @@ __device__ __forceinline__ void fetch_words(const part_reader &reader, const sha
 {
     const gumbel_problem &q = reader.p.problem;
     const gumbel_history &h = q.history;
-    const int64_t words = gumbel_words_of(h.vocab_size), first = source.begin >> 5;
+    const int64_t words = gumbel_mask_words_of(h.vocab_size), first = source.begin >> 5;
     const row_edits edits = edits_of(q, reader.b); /* the row's own are not there yet */
 #pragma unroll 2
     for (int i = threadIdx.x; i < source.size / 32; i += kThreads) {
@@ -230,8 +230,8 @@ __device__ __forceinline__ team_facts look_at_share(const share_source &source,
             look_at_quad(y, {inverse_temperature, false}, facts, peak, least);
         });
     if (facts.alive > 0) {
-        facts.highest = facts.lowest = gumbel_key(peak);
-        facts.least = gumbel_key(least);
+        facts.highest = facts.lowest = gumbel_key_of_value(peak);
+        facts.least = gumbel_key_of_value(least);
         facts.peaks = 1;
     }
     return facts;

@@ -20,12 +20,12 @@ struct value_rule {
     __device__ __forceinline__ bool may(float y) const { return values.of(y) >= least; }
     __device__ __forceinline__ bool reaches(float y, uint32_t low) const
     {
-        return values.of(y) >= gumbel_of_key(low);
+        return values.of(y) >= gumbel_value_of_key(low);
     }
     __device__ __forceinline__ bool counts(int32_t, float y, uint32_t &key) const
     {
         float v = values.of(y);
-        key = gumbel_key(v);
+        key = gumbel_key_of_value(v);
         return v >= least;
     }
 };
@@ -64,7 +64,7 @@ struct nucleus_rule : value_rule {
     static constexpr bool by_mass = true;
     float largest; /* value */
     float top_p;
-    gumbel_cut from;
+    gumbel_cutoff from;
 
     __device__ __forceinline__ uint64_t mass_of(float v) const
     {
@@ -77,7 +77,7 @@ struct nucleus_rule : value_rule {
         gumbel_wide mass = sums.all.wide();
         if (sums.equal)
             mass += (gumbel_wide)min(sums.equal, (uint64_t)from.tied) * mass_of(from.bound);
-        return gumbel_nucleus(top_p, mass);
+        return gumbel_nucleus_mass(top_p, mass);
     }
 };
 
@@ -100,7 +100,7 @@ struct team_cut_finder {
     __device__ landing nth(uint64_t n, float floor) const
     {
         uint32_t reached = facts.peaks >= n ? facts.lowest : facts.least;
-        float low = fmaxf(values.of(gumbel_of_key(reached)), floor);
+        float low = fmaxf(values.of(gumbel_value_of_key(reached)), floor);
         nth_rule rule = {{values, floor}, {n}};
         even_bins bins;
         if (make_bins(bins, low, largest)) {
@@ -111,11 +111,11 @@ struct team_cut_finder {
             if (end.reached)
                 return end;
         }
-        return descend(source, {gumbel_key(low), gumbel_key(largest)}, rule).end;
+        return descend(source, {gumbel_key_of_value(low), gumbel_key_of_value(largest)}, rule).end;
     }
 
     /* top_p of what `from` keeps. */
-    __device__ gumbel_cut cut_top_p(float top_p, bool exact, gumbel_cut from) const
+    __device__ gumbel_cutoff cut_top_p(float top_p, bool exact, gumbel_cutoff from) const
     {
         float least = fmaxf(from.bound, largest - GUMBEL_MASS_REACH);
         float floor = fmaxf(nucleus_floor(largest, top_p, facts.alive), least);
@@ -129,15 +129,17 @@ struct team_cut_finder {
                 descend(source, guess_nucleus(source, values, bins, largest, top_p, below), rule);
         }
         if (!found.end.reached)
-            found = descend(source, {gumbel_key(floor), gumbel_key(largest)}, rule);
-        float value = gumbel_of_key(found.end.key);
-        return gumbel_cut_top_p(exact, value, found.needed, found.end.above, rule.mass_of(value));
+            found =
+                descend(source, {gumbel_key_of_value(floor), gumbel_key_of_value(largest)}, rule);
+        float value = gumbel_value_of_key(found.end.key);
+        return gumbel_cutoff_by_top_p(exact, value, found.needed, found.end.above,
+                                      rule.mass_of(value));
     }
 
     /* The last id that stays, where only the first `tied` equals of the bound do. */
-    __device__ int32_t last_of_ties(gumbel_cut cut) const
+    __device__ int32_t last_of_ties(gumbel_cutoff cut) const
     {
-        if (cut.tied == GUMBEL_TIES_STAY)
+        if (cut.tied == GUMBEL_TIES_ALL_KEPT)
             return INT32_MAX;
         tie_rule rule = {{(uint64_t)cut.tied}, values, cut.bound};
         landing last = descend(source, {~(uint32_t)INT32_MAX, ~0u}, rule).end;
@@ -171,8 +173,8 @@ __device__ inline bool can_weigh(const cuda_request_params &p, const request_row
 __device__ __forceinline__ bool is_flat(request_values values, const team_facts &facts)
 {
     constexpr float most = 500.0f;
-    float near = values.of(gumbel_of_key(facts.reached));
-    float largest = values.of(gumbel_of_key(facts.highest));
+    float near = values.of(gumbel_value_of_key(facts.reached));
+    float largest = values.of(gumbel_value_of_key(facts.highest));
     return (float)facts.alive * gumbel_exp(near - largest) > most;
 }
 

@@ -20,7 +20,7 @@ template <class F> __device__ inline gumbel_summary sum_masses(share_source sour
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     gumbel_summary own;
     gumbel_summary_empty(&own);
-    warp_mass mass = {&own, lane, false};
+    warp_mass mass = {&own, lane};
 #pragma unroll 1
     for (int step = warp * kStep; step < source.size; step += kWarps * kStep) {
         int first = step + lane / 4 * GUMBEL_BLOCK + lane % 4 * 4;
@@ -191,7 +191,7 @@ __device__ inline int list_top(const team_cut_finder &by_z, request_values value
     landing last = by_z.nth((uint64_t)n, -FLT_MAX);
     request_cut first = {-FLT_MAX, INT32_MAX};
     if (last.reached) {
-        gumbel_cut by_value = {gumbel_of_key(last.key), n - (int64_t)last.above};
+        gumbel_cutoff by_value = {gumbel_value_of_key(last.key), n - (int64_t)last.above};
         first = {by_value.bound, by_z.last_of_ties(by_value)};
     }
     int count = gather(
@@ -248,11 +248,11 @@ __device__ __noinline__ void serve_team(const cuda_request_params &p, share_sour
     const int samples = q.sampling.num_samples;
     request_values values = {row.draw.inverse_temperature, row.rules.before != 0};
     request_values by_z = {row.draw.inverse_temperature, false};
-    float largest = gumbel_of_key(facts.highest);
+    float largest = gumbel_value_of_key(facts.highest);
     request_result r = {seen, NAN, 0, gumbel_summary_status(&seen)};
     const bool ok = r.status == GUMBEL_ROW_OK, tells = team_leads() && threadIdx.x < 32;
     request_cut cut = {-FLT_MAX, INT32_MAX};
-    if (ok && gumbel_rules_cut(&row.rules)) {
+    if (ok && gumbel_rules_truncate(&row.rules)) {
         team_cut_finder finder = {source, values, facts, values.of(largest)};
         cut = find_cut(finder, row.rules);
     }

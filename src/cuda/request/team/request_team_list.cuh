@@ -93,14 +93,14 @@ __device__ __noinline__ int gather_wanted(share_source source, team_facts facts,
 {
     shortlist_rule rule = {values.inverse_temperature, -INFINITY, -FLT_MAX, false};
     if (wanted && wanted->target > 0) {
-        rule.near = values.z(gumbel_of_key(facts.reached));
+        rule.near = values.z(gumbel_value_of_key(facts.reached));
         rule.either = wanted->both;
         if (facts.reached == 0)
             return -1;
     }
     if (wanted && wanted->log_min_p > -INFINITY) {
         float bound =
-            gumbel_min_p_bound(values.of(gumbel_of_key(facts.highest)), wanted->log_min_p);
+            gumbel_min_p_bound(values.of(gumbel_value_of_key(facts.highest)), wanted->log_min_p);
         rule.bound = values.before ? values.z(bound) : bound;
     }
     return gather(
@@ -220,13 +220,14 @@ __device__ __noinline__ bool serve_weighed(share_source source, team_facts facts
     bool others = cuts_by_value(row.rules);
     if (!ok || (wanted.target > 0 && facts.reached == 0) || (!others && is_flat(values, facts)))
         return false;
-    const float largest = values.of(gumbel_of_key(facts.highest));
-    float near = wanted.bound(values.z(gumbel_of_key(facts.reached)), values, largest);
+    const float largest = values.of(gumbel_value_of_key(facts.highest));
+    float near = wanted.bound(values.z(gumbel_value_of_key(facts.reached)), values, largest);
     const team_slot *slots = weigh_row(source, values, near, largest);
     team_listed found = join_slots<team_listed>(slots, kRanks);
     gumbel_wide mass = found.all.wide();
     int count = fit_list(slots);
-    if (count < 0 || (!others && found.of_listed.wide() < gumbel_nucleus(row.rules.top_p, mass)))
+    if (count < 0 ||
+        (!others && found.of_listed.wide() < gumbel_nucleus_mass(row.rules.top_p, mass)))
         return false;
     if (team_leads()) {
         pack_list(slots);

@@ -147,7 +147,7 @@ __device__ __noinline__ pivot_draw draw_above(share_source source, request_value
     const float z = values.z(highest);
     const uint32_t flags = isnan(z) ? GUMBEL_FLAG_NAN : z == INFINITY ? GUMBEL_FLAG_INFINITE : 0;
     pivot_draw own = {flags, 0, shared().offered, score_offers()};
-    own.highest = z > -INFINITY ? gumbel_key(highest) : 0;
+    own.highest = z > -INFINITY ? gumbel_key_of_value(highest) : 0;
     return team_over(own);
 }
 
@@ -194,7 +194,7 @@ __device__ __noinline__ bool serve_by_pivots(const cuda_request_params &p, share
         if (found.flags || row.flags || found.offered > kOffers || found.best.id < 0)
             return false;
         pivot = value_of_winner(source, values, found.best);
-        const float largest = values.of(gumbel_of_key(found.highest));
+        const float largest = values.of(gumbel_value_of_key(found.highest));
         const pivot_verdict verdict =
             judge_pivot(row.rules, weigh_above(source, values.scale(), largest, pivot));
         if (verdict == PIVOT_STAYS)
@@ -247,9 +247,9 @@ __device__ __noinline__ bool serve_few_by_pivots(const cuda_request_params &p, s
 {
     const request_row &row = shared().row;
     const request_values values = {row.draw.inverse_temperature, row.rules.before != 0};
-    const float largest = values.of(gumbel_of_key(facts.highest)), scale = values.scale();
-    const float least =
-        fmaxf(gumbel_min_p_bound(largest, row.log_min_p), values.of(gumbel_of_key(facts.reached)));
+    const float largest = values.of(gumbel_value_of_key(facts.highest)), scale = values.scale();
+    const float least = fmaxf(gumbel_min_p_bound(largest, row.log_min_p),
+                              values.of(gumbel_value_of_key(facts.reached)));
     if (gumbel_summary_status(&seen) != GUMBEL_ROW_OK || facts.reached == 0)
         return false;
     const float all = row.rules.top_p < 1.0f ? list_tokens<true>(source, scale, largest, least)

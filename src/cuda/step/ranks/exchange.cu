@@ -106,7 +106,7 @@ __device__ void skip_exchange(const cuda_exchange_params &p)
 {
     end_without_rows();
     if (blockIdx.x == 0 && threadIdx.x == 0)
-        p.mailboxes[p.rank]->tags++;
+        p.peer_buffers[p.rank]->tags++;
 }
 
 /* Requests a host collective of `words` of each rank, and waits for it; by one thread of a launch,

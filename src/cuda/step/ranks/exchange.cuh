@@ -41,20 +41,20 @@ struct exchange {
     bool failed;
 
     __device__ explicit exchange(const cuda_exchange_params &params)
-        : p(params), own(params.mailboxes[params.rank]),
+        : p(params), own(params.peer_buffers[params.rank]),
           number(*(volatile uint32_t *)&own->exchanges + 1),
           tag(*(volatile uint32_t *)&own->tags + 1), read_ns(ptx_now_ns()), waited_ns(0),
           failed(*(volatile uint32_t *)&own->failed != 0)
     {
         const int r = threadIdx.x;
         if (blockIdx.x == 0 && r < p.ranks && !failed)
-            ptx_tell_8(&p.mailboxes[r]->begun[p.rank], number);
+            ptx_tell_8(&p.peer_buffers[r]->begun[p.rank], number);
     }
 
     /* Address of word i that rank `from` sends to rank `to`. */
     __device__ uint64_t *find_word(int32_t to, int32_t from, int64_t i) const
     {
-        uint64_t *words = (uint64_t *)(p.mailboxes[to] + 1);
+        uint64_t *words = (uint64_t *)(p.peer_buffers[to] + 1);
         return words + ((number % 2) * (int64_t)p.ranks + from) * p.room + i;
     }
 

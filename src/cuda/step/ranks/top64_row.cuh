@@ -137,7 +137,7 @@ __device__ __forceinline__ uint32_t flags_of_status(int32_t status)
 /* The key of a token: larger keys come first. */
 __device__ __forceinline__ uint64_t key_of(float value, int32_t id)
 {
-    return (uint64_t)gumbel_key(value) << 32 | ~(uint32_t)id;
+    return (uint64_t)gumbel_key_of_value(value) << 32 | ~(uint32_t)id;
 }
 
 /* Loads the candidates of row b, by all threads. Ends with a barrier. */
@@ -223,15 +223,15 @@ __device__ __forceinline__ int truncate_top64(int count, bool complete, bool wit
         return with_lse ? -1 : count;
     const bool of_all =
         r.top_p < 1.0f && (r.joint || r.top_k == 0); /* top_p of all tokens requires their mass */
-    if (!gumbel_rules_cut(&r) || of_all)
+    if (!gumbel_rules_truncate(&r) || of_all)
         return -1;
     bool determined = complete;
     if (!determined && r.top_k > 0 && r.top_k <= count)
         determined = r.exact || with_ties((int)r.top_k, count) < count;
     if (!determined && r.min_p > 0.0f &&
         !r.last) /* else top_p applies to more tokens than min_p keeps */
-        determined =
-            kept_by_min_p(count, gumbel_of_key(shortlist().order[0].key), row.log_min_p) < count;
+        determined = kept_by_min_p(count, gumbel_value_of_key(shortlist().order[0].key),
+                                   row.log_min_p) < count;
     return determined ? cut_shortlist(r, count, nullptr) : -1;
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Verdicts by intervals (docs/maths.md, section 14): on rows with made ends, far wider than a
- * screen's, none contradicts the cut that the values themselves have, however few of them may be
- * scored; and what is told to be removed is. Also the margin that masses have, for an exponential
- * that need not be monotone.
+ * Verdicts from bounds (docs/maths.md, section 14). On rows with generated bounds, far wider than a
+ * screen's, no verdict contradicts the truncation of the values themselves, whatever number of
+ * values may be computed, and no survivor is below the removal threshold. Another test measures by
+ * how much the exponential falls where its argument grows, which the bounds of masses must cover.
  */
 #include "cpu/rows/cpu_screen_judge.h"
 #include "cpu/rows/cpu_truncate.h"
@@ -20,25 +20,25 @@
 
 #include "every_isa.h"
 
-#define VOCAB_MOST 300
-#define ROOM       (1 << 20)
+#define VOCAB_MAX 300
+#define ROOM      (1 << 20)
 
-/* A row whose values are the product of one column with 1, its ends, and what cuts it. */
+/* A row whose values are the products of one column with 1, its bounds, and its rules. */
 typedef struct generated_row {
     int64_t vocab;
-    float value[VOCAB_MOST], lower[VOCAB_MOST], upper[VOCAB_MOST];
+    float value[VOCAB_MAX], lower[VOCAB_MAX], upper[VOCAB_MAX];
     gumbel_rules rules;
-    gumbel_cut cut; /* of the values */
+    gumbel_cutoff cut; /* of the values */
 } generated_row;
 
 static float random_part(uint64_t *state) { return (float)random_below(state, 1 << 20) * 0x1p-20f; }
 
-/* Values of some nats, with ties or without, and ends around them, some exact. */
+/* Makes values of some nats, with ties or without, and bounds around them, some of them exact. */
 static void make_row(generated_row *row, uint64_t *state)
 {
     float spread = 0.1f + 3.0f * random_part(state), wide = 2.0f * random_part(state);
     int tied = random_below(state, 3) == 0;
-    row->vocab = 5 + random_below(state, VOCAB_MOST - 5);
+    row->vocab = 5 + random_below(state, VOCAB_MAX - 5);
     for (int64_t i = 0; i < row->vocab; i++) {
         float v = spread * random_normal(state);
         row->value[i] = tied ? rintf(v * 3.0f) / 3.0f : v;
@@ -54,14 +54,14 @@ static void make_row(generated_row *row, uint64_t *state)
         .top_p = which & 4 ? ps[random_below(state, 5)] : 1.0f,
         .exact = random_below(state, 2),
     };
-    /* As gumbel_problem_rules() makes them. */
+    /* As gumbel_problem_rules() derives them. */
     uint32_t order = random_below(state, 3);
     row->rules.joint = order == 2 || (order == 1 && row->rules.top_k == 0);
     row->rules.last =
         order > 0 && !row->rules.joint && row->rules.min_p > 0.0f && row->rules.top_p < 1.0f;
 }
 
-/* A screen that is no head's: its jobs, and stages for the caller's ends. */
+/* A screen without a copy: its jobs, and stages for generated bounds. */
 typedef struct stand {
     gumbel_head head;
     gumbel_problem problem;
@@ -84,16 +84,16 @@ static void open_stand(stand *s, gumbel_device *device, generated_row *row)
         gumbel_read_head(&s->problem, GUMBEL_SCREEN_LAYOUT_CPU, &s->head, &how, &error), GUMBEL_OK);
     memset(&s->screen, 0, sizeof s->screen);
     cpu_screen *screen = &s->screen;
-    cpu_job_prepare(&screen->exact, cpu, &s->problem, s->workspace);
+    cpu_prepare_job(&screen->exact_job, cpu, &s->problem, s->workspace);
     float *hidden = s->stages;
-    cpu_job_unpack(&screen->exact, 0, hidden);
+    cpu_unpack_hidden_row(&screen->exact_job, 0, hidden);
     screen->hidden = hidden;
-    screen->upper = screen->lower = screen->exact;
-    screen->upper.stage = &screen->uppers;
-    screen->lower.stage = &screen->lowers;
+    screen->upper_job = screen->lower_job = screen->exact_job;
+    screen->upper_job.stage = &screen->upper_stage;
+    screen->lower_job.stage = &screen->lower_stage;
     gumbel_cursor cursor = {s->stages, 4096};
-    cpu_stage_carve(&screen->uppers, &cursor, &s->problem, 1, 1);
-    cpu_stage_carve(&screen->lowers, &cursor, &s->problem, 1, 1);
+    cpu_carve_stage(&screen->upper_stage, &cursor, &s->problem, 1, 1);
+    cpu_carve_stage(&screen->lower_stage, &cursor, &s->problem, 1, 1);
     assert_true(cursor.used <= ROOM);
 }
 
@@ -102,12 +102,12 @@ static void stage_values(const cpu_job *job, const float *values, int64_t count)
 {
     const cpu_stage *stage = job->stage;
     for (int64_t block = 0; block < stage->blocks; block++) {
-        float *to = (float *)(uintptr_t)cpu_stage_block(job, 0, block);
+        float *to = (float *)(uintptr_t)cpu_get_staged_block(job, 0, block);
         for (int64_t i = 0; i < GUMBEL_BLOCK; i++)
             if (block * GUMBEL_BLOCK + i < count || block == stage->blocks - 1)
                 to[i] =
                     block * GUMBEL_BLOCK + i < count ? values[block * GUMBEL_BLOCK + i] : -INFINITY;
-        job->device->kernels->survey(to, 1, &stage->peaks[block]);
+        job->device->kernels->find_maxima(to, 1, &stage->block_maxima[block]);
     }
 }
 
@@ -121,31 +121,31 @@ static int stays(const generated_row *row, int64_t token)
 }
 
 typedef struct counts {
-    long req, open, kept, removed;
+    long judged, open, kept, removed;
 } counts;
 
-/* Judge a token, with at most `left` others scored. */
-static void judge_token(stand *s, generated_row *row, int64_t token, int32_t left, counts *seen)
+/* Judges a token, with a budget of other values to compute. */
+static void judge_token(stand *s, generated_row *row, int64_t token, int32_t budget, counts *seen)
 {
-    cpu_judged judged;
-    stage_values(&s->screen.upper, row->upper, row->vocab);
-    stage_values(&s->screen.lower, row->lower, row->vocab);
-    assert_true(cpu_judge_begin(&judged, &s->screen, 0, 0, s->bins));
-    judged.rules = row->rules; /* the problem has none, and so no largest value was looked for */
-    assert_true(cpu_judge_largest(&judged));
-    float value = cpu_judge_value(&judged, token);
+    cpu_judge_state state;
+    stage_values(&s->screen.upper_job, row->upper, row->vocab);
+    stage_values(&s->screen.lower_job, row->lower, row->vocab);
+    assert_true(cpu_begin_judging(&state, &s->screen, 0, 0, s->bins));
+    state.rules = row->rules; /* the problem has no rules, so no largest value was found */
+    assert_true(cpu_find_largest_value(&state));
+    float value = cpu_find_exact_value(&state, token);
     assert_true(value == row->value[token]);
-    judged.left = left;
-    gumbel_verdict verdict = cpu_judge(&judged, token, value);
-    seen->req++;
-    seen->open += verdict == GUMBEL_VERDICT_OPEN;
-    seen->kept += verdict == GUMBEL_VERDICT_KEPT;
-    seen->removed += verdict == GUMBEL_VERDICT_CUT;
-    if (verdict != GUMBEL_VERDICT_OPEN)
-        assert_int_equal(verdict == GUMBEL_VERDICT_KEPT, stays(row, token));
-    float floor = cpu_judge_floor(&judged);
+    state.budget = budget;
+    gumbel_token_verdict verdict = cpu_judge_token(&state, token, value);
+    seen->judged++;
+    seen->open += verdict == GUMBEL_TOKEN_UNDECIDED;
+    seen->kept += verdict == GUMBEL_TOKEN_KEPT;
+    seen->removed += verdict == GUMBEL_TOKEN_TRUNCATED;
+    if (verdict != GUMBEL_TOKEN_UNDECIDED)
+        assert_int_equal(verdict == GUMBEL_TOKEN_KEPT, stays(row, token));
+    float threshold = cpu_find_removal_threshold(&state);
     for (int64_t i = 0; i < row->vocab; i++)
-        assert_true(row->value[i] >= floor || !stays(row, i));
+        assert_true(row->value[i] >= threshold || !stays(row, i));
 }
 
 static void verdicts(void **state)
@@ -163,42 +163,43 @@ static void verdicts(void **state)
     for (int i = 0; i < rows; i++) {
         make_row(row, &random);
         open_stand(s, device, row);
-        stage_values(&s->screen.upper, row->value, row->vocab);
-        cpu_values values = cpu_stage_values(&s->screen.upper, 0);
-        row->cut = cpu_find_cut(((cpu_device *)device)->kernels, &values, &row->rules, s->bins);
+        stage_values(&s->screen.upper_job, row->value, row->vocab);
+        cpu_values values = cpu_get_staged_values(&s->screen.upper_job, 0);
+        row->cut =
+            cpu_find_truncation(((cpu_device *)device)->kernels, &values, &row->rules, s->bins);
         for (int j = 0; j < 6; j++) {
             int64_t token = random_below(&random, (uint32_t)row->vocab);
             judge_token(s, row, token, 0, &none);
             judge_token(s, row, token, 8, &some);
-            judge_token(s, row, token, VOCAB_MOST, &all);
+            judge_token(s, row, token, VOCAB_MAX, &all);
         }
     }
     print_message("open: %ld of %ld without scores, %ld with 8, %ld with all\n", none.open,
-                  none.req, some.open, all.open);
-    assert_true(none.open > none.req / 10 && none.kept > 100 && none.removed > 100);
-    assert_true(some.open < none.open && all.open < all.req / 20);
+                  none.judged, some.open, all.open);
+    assert_true(none.open > none.judged / 10 && none.kept > 100 && none.removed > 100);
+    assert_true(some.open < none.open && all.open < all.judged / 20);
     free(s->workspace);
     free(s->stages);
     free(s);
     free(row);
 }
 
-/* Bounds that meet decide. */
+/* Equal bounds give a verdict. */
 static void bounds_that_meet(void **state)
 {
     (void)state;
-    assert_int_equal(gumbel_judge_top_k(5, 5, 5), GUMBEL_VERDICT_CUT);
-    assert_int_equal(gumbel_judge_top_k(5, 4, 4), GUMBEL_VERDICT_KEPT);
-    assert_int_equal(gumbel_judge_top_k(5, 4, 5), GUMBEL_VERDICT_OPEN);
+    assert_int_equal(gumbel_judge_top_k(5, 5, 5), GUMBEL_TOKEN_TRUNCATED);
+    assert_int_equal(gumbel_judge_top_k(5, 4, 4), GUMBEL_TOKEN_KEPT);
+    assert_int_equal(gumbel_judge_top_k(5, 4, 5), GUMBEL_TOKEN_UNDECIDED);
     const gumbel_mass_bounds one = {100, 100}, two = {101, 101};
-    assert_int_equal(gumbel_judge_top_p(0.5f, one, two), GUMBEL_VERDICT_KEPT);
-    assert_int_equal(gumbel_judge_top_p(0.5f, one, one), GUMBEL_VERDICT_CUT);
+    assert_int_equal(gumbel_judge_top_p(0.5f, one, two), GUMBEL_TOKEN_KEPT);
+    assert_int_equal(gumbel_judge_top_p(0.5f, one, one), GUMBEL_TOKEN_TRUNCATED);
     assert_int_equal(gumbel_judge_top_p(0.5f, (gumbel_mass_bounds){99, 101}, one),
-                     GUMBEL_VERDICT_OPEN);
+                     GUMBEL_TOKEN_UNDECIDED);
 }
 
-/* The exponential falls where its argument grows, if at all, by far less than masses are widened
- * by; every float from -42.5 to -2^-20, or one of 64 of them. */
+/* The exponential falls where its argument grows, if at all, by far less than the margin of masses:
+ * every float from -42.5 to -2^-20, or one of 64 of them. */
 static void exponentials_hardly_fall(void **state)
 {
     const char *set = getenv("GUMBEL_NIGHTLY");
@@ -213,10 +214,10 @@ static void exponentials_hardly_fall(void **state)
     }
     print_message("the exponential falls by up to %.3g of itself\n", fall);
     assert_true(fall < 0x1p-20);
-    gumbel_mass_bounds wide = gumbel_mass_between((gumbel_wide)1 << 61, (gumbel_wide)1 << 61, 3);
+    gumbel_mass_bounds wide = gumbel_bound_mass_sum((gumbel_wide)1 << 61, (gumbel_wide)1 << 61, 3);
     assert_true(wide.least <= ((gumbel_wide)1 << 61) - ((gumbel_wide)1 << 44));
     assert_true(wide.most >= ((gumbel_wide)1 << 61) + ((gumbel_wide)1 << 44));
-    wide = gumbel_mass_between(2, 2, 3);
+    wide = gumbel_bound_mass_sum(2, 2, 3);
     assert_true(wide.least == 0 && wide.most >= 5);
 }
 

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The CPU backend: its table of functions, its rungs, and the workspace of each call.
+ */
+#include "cpu/rows/cpu_backend.h"
+
+#include "core/fail.h"
+#include "core/output.h"
+#include "cpu/call/cpu_calls.h"
+#include "cpu/call/screen/cpu_screen.h"
+#include "cpu/cpu_policy.h"
+#include "cpu/rows/cpu_rows.h"
+#include "cpu/rows/cpu_screen_judge.h"
+
+/* -------------------------------------------------------------------------------- rungs ---- */
+
+static const gumbel_rung screen_rung = {
+    .name = "screen",
+    .method = "bytes bound every logit, and candidates are scored exactly",
+    .supports = GUMBEL_REQUEST_TRANSFORMS | GUMBEL_CAPABILITIES_OF_TRUNCATION |
+                GUMBEL_CAPABILITY_LISTS | GUMBEL_CAPABILITY_SAMPLES | GUMBEL_CAPABILITY_NOISE |
+                GUMBEL_CAPABILITY_SOFT_CAP | GUMBEL_CAPABILITY_SCALE | GUMBEL_CAPABILITY_BIAS |
+                GUMBEL_CAPABILITY_EMPTY,
+};
+static const gumbel_rung tiles_rung = {
+    .name = "tiles",
+    .method = "each tile is drawn from while it is in the caches",
+    .supports = GUMBEL_REQUEST_TRANSFORMS | GUMBEL_CAPABILITY_LISTS | GUMBEL_CAPABILITY_MASS |
+                GUMBEL_CAPABILITY_SAMPLES | GUMBEL_CAPABILITY_NOISE | GUMBEL_CAPABILITY_SOFT_CAP |
+                GUMBEL_CAPABILITY_SCALE | GUMBEL_CAPABILITY_BIAS | GUMBEL_CAPABILITY_PART |
+                GUMBEL_CAPABILITY_EMPTY | GUMBEL_CAPABILITY_PRODUCT,
+};
+static const gumbel_rung rows_rung = {
+    .name = "rows",
+    .method = "whole rows are stored, truncated, and drawn from block by block",
+    .supports = GUMBEL_CAPABILITY_END - 1,
+};
+
+/* Chooses the rungs of a call. plan->rows is the rung of the full pass; plan->product is the screen
+ * if it supports the call, which also depends on the number of live rows. */
+static void choose_rungs(gumbel_plan *plan, const gumbel_problem *p, uint64_t purpose)
+{
+    const uint64_t required = gumbel_required_capabilities(p);
+    *plan = (gumbel_plan){.required = required | purpose};
+    plan->rows = gumbel_rung_supports(&tiles_rung, required) ? &tiles_rung : &rows_rung;
+    if (p->screen && gumbel_rung_supports(&screen_rung, required | purpose))
+        plan->product = &screen_rung;
+}
+
+/* The plan that a call was given, or a new one at `own`. */
+static const gumbel_plan *complete_plan(const gumbel_plan *plan, const gumbel_problem *p,
+                                        uint64_t purpose, gumbel_plan *own)
+{
+    if (plan)
+        return plan;
+    choose_rungs(own, p, purpose);
+    return own;
+}
+
+/* The rung that serves a call of exactly these rows. */
+static const gumbel_rung *find_rung(const cpu_device *cpu, const gumbel_problem *p,
+                                    const gumbel_plan *plan)
+{
+    return plan->product && !cpu_explain_screen_refusal(cpu, p) ? plan->product : plan->rows;
+}
+
+/* ---------------------------------------------------------------------------- workspace ---- */
+
+/* Summaries that the outputs of a call on tiles are computed from. */
+static gumbel_summary *carve_summaries(gumbel_cursor *cursor, int64_t batch, int32_t num_samples)
+{
+    return gumbel_carve_array(cursor, (size_t)batch, (size_t)num_samples, sizeof(gumbel_summary));
+}
+
+/* Adds bytes that another function has counted. */
+static void add_bytes(gumbel_cursor *cursor, size_t bytes)
+{
+    gumbel_carve_array(cursor, bytes == SIZE_MAX ? 2 : 1, bytes, 1);
+}
+
+static gumbel_status plan_call(const gumbel_device *device, const gumbel_problem *p,
+                               uint64_t purpose, gumbel_plan *plan, gumbel_error *error)
+{
+    (void)error;
+    const cpu_device *cpu = (const cpu_device *)device;
+    gumbel_cursor cursor = {0};
+    choose_rungs(plan, p, purpose);
+    carve_summaries(&cursor, p->batch, p->sampling.num_samples);
+    add_bytes(&cursor,
+              cpu_count_plain_workspace(device, p->batch, p->hidden_size, p->sampling.num_samples));
+    add_bytes(&cursor, cpu_count_edits_workspace(p));
+    /* Fallback rows are drawn after the screen, in the same memory. */
+    gumbel_cursor screen = cursor;
+    if (cursor.used != SIZE_MAX && plan->rows == &rows_rung)
+        add_bytes(&cursor, cpu_count_rows_workspace(cpu, p));
+    if (screen.used != SIZE_MAX && plan->product)
+        add_bytes(&screen, cpu_count_screen_workspace(cpu, p));
+    plan->workspace_bytes = cursor.used > screen.used ? cursor.used : screen.used;
+    return GUMBEL_OK;
+}
+
+static size_t count_workspace_limit(const gumbel_device *device, const gumbel_limits *limits)
+{
+    const cpu_device *cpu = (const cpu_device *)device;
+    size_t screen = 0;
+    gumbel_plan plan;
+    gumbel_problem p = {.batch = limits->batch,
+                        .hidden_size = limits->hidden_size,
+                        .sampling = {.num_samples = limits->num_samples}};
+    if (limits->requests) {
+        /* A first token that is not a multiple of a block adds one block. */
+        p.first_token = GUMBEL_BLOCK - 1;
+        p.vocab = limits->vocab_size;
+        p.end_token = p.first_token + p.vocab;
+        p.request = GUMBEL_REQUEST_END - 1;
+    }
+    plan_call(device, &p, 0, &plan, NULL);
+    if (limits->screens && limits->hidden_size > 0)
+        screen = cpu_count_screen_limit(cpu, &p);
+    return plan.workspace_bytes > SIZE_MAX - screen ? SIZE_MAX : plan.workspace_bytes + screen;
+}
+
+/* -------------------------------------------------------------------------------- calls ---- */
+
+static void write_outputs(const gumbel_problem *p, const gumbel_summary *summaries,
+                          const gumbel_output *output)
+{
+    gumbel_finish_call call = {.summaries = summaries,
+                               .parts = 1,
+                               .batch = p->batch,
+                               .num_samples = p->sampling.num_samples,
+                               .output = output};
+    gumbel_write_outputs(&call);
+}
+
+static gumbel_status sample_by_full_pass(gumbel_device *device, const gumbel_problem *p,
+                                         const gumbel_plan *plan, const gumbel_output *output,
+                                         void *workspace, gumbel_error *error)
+{
+    gumbel_cursor cursor = {workspace, 0};
+    gumbel_summary *summaries = carve_summaries(&cursor, p->batch, p->sampling.num_samples);
+    void *rest = cursor.base + cursor.used;
+    if (plan->rows == &rows_rung) {
+        cpu_sample_rows((cpu_device *)device, p, output, rest);
+        return GUMBEL_OK;
+    }
+    GUMBEL_FORWARD(cpu_draw_partial(device, p, plan, summaries, rest, error));
+    write_outputs(p, summaries, output);
+    return GUMBEL_OK;
+}
+
+/* Draws by the screen, then its fallback rows by the full pass. */
+static gumbel_status sample_by_screen(gumbel_device *device, const gumbel_problem *p,
+                                      const gumbel_plan *plan, const gumbel_output *output,
+                                      void *workspace, gumbel_error *error)
+{
+    gumbel_cursor cursor = {workspace, 0};
+    gumbel_summary *summaries = carve_summaries(&cursor, p->batch, p->sampling.num_samples);
+    cpu_row_range fallback = cpu_draw_by_screen((cpu_device *)device, p, cpu_draw_truncated_row,
+                                                summaries, cursor.base + cursor.used);
+    write_outputs(p, summaries, output);
+    if (fallback.first == fallback.end)
+        return GUMBEL_OK;
+    gumbel_problem slice = gumbel_problem_slice(p, fallback.first, fallback.end - fallback.first);
+    gumbel_output out = gumbel_output_slice(output, fallback.first, p->sampling.num_samples);
+    return sample_by_full_pass(device, &slice, plan, &out, workspace, error);
+}
+
+static gumbel_status sample_tokens(gumbel_device *device, const gumbel_problem *p,
+                                   const gumbel_plan *plan, const gumbel_output *output,
+                                   void *workspace, gumbel_error *error)
+{
+    gumbel_plan own;
+    gumbel_problem_assert(p);
+    GUMBEL_ASSERT(p->batch > 0 && output->tokens);
+    plan = complete_plan(plan, p, 0, &own);
+    if (find_rung((const cpu_device *)device, p, plan) == &screen_rung)
+        return sample_by_screen(device, p, plan, output, workspace, error);
+    return sample_by_full_pass(device, p, plan, output, workspace, error);
+}
+
+static gumbel_status explain_call(const gumbel_device *device, const gumbel_problem *p,
+                                  gumbel_text *text, gumbel_error *error)
+{
+    const cpu_device *cpu = (const cpu_device *)device;
+    gumbel_plan plan;
+    GUMBEL_FORWARD(plan_call(device, p, 0, &plan, error));
+    const gumbel_rung *rung = find_rung(cpu, p, &plan);
+    gumbel_text_add(text, "rows: %s: %s\n", rung->name, rung->method);
+    if (p->screen && rung != &screen_rung)
+        gumbel_text_add_refusal(text, &screen_rung, plan.required,
+                                cpu_explain_screen_refusal(cpu, p));
+    if (rung == &rows_rung)
+        gumbel_text_add_refusal(text, &tiles_rung, plan.required, "");
+    gumbel_text_add(text, "kernels: %s, %d threads, tiles of %d tokens\n",
+                    gumbel_isa_name(cpu->kernels->isa), (int)cpu->threads,
+                    (int)(p->hidden_size > 0 ? cpu->fused_tile : cpu->logits_tile));
+    if (rung == &screen_rung)
+        gumbel_text_add(text, "integer products: %s\n", cpu->screen->name);
+    gumbel_text_add(text, "workspace: %zu bytes\n", plan.workspace_bytes);
+    return GUMBEL_OK;
+}
+
+static gumbel_status store_processed(gumbel_device *device, const gumbel_problem *p,
+                                     const gumbel_plan *plan, float *processed, int64_t stride,
+                                     void *workspace, gumbel_error *error)
+{
+    (void)error;
+    gumbel_plan own;
+    plan = complete_plan(plan, p, GUMBEL_CAPABILITY_ROWS, &own);
+    cpu_process_rows((cpu_device *)device, p, plan->rows == &rows_rung, processed, stride,
+                     workspace);
+    return GUMBEL_OK;
+}
+
+static gumbel_status store_logits(gumbel_device *device, const gumbel_problem *p, float *rows,
+                                  int64_t stride, void *workspace, gumbel_error *error)
+{
+    (void)error;
+    GUMBEL_ASSERT(p->request == 0);
+    cpu_store_rows((cpu_device *)device, p, rows, stride, workspace);
+    return GUMBEL_OK;
+}
+
+static gumbel_status store_probabilities(gumbel_device *device, const gumbel_problem *p,
+                                         const gumbel_plan *plan, float *probabilities,
+                                         int64_t stride, void *workspace, gumbel_error *error)
+{
+    if (p->request)
+        GUMBEL_FORWARD(store_processed(device, p, plan, probabilities, stride, workspace, error));
+    cpu_compute_softmax((cpu_device *)device, p, probabilities, stride, workspace);
+    return GUMBEL_OK;
+}
+
+static const gumbel_backend backend = {
+    .supports = GUMBEL_REQUEST_END - 1,
+    .close = cpu_close_device,
+    .describe = cpu_describe_device,
+    .host_memory = 1,
+    .max_workspace_size = count_workspace_limit,
+    .plan = plan_call,
+    .explain = explain_call,
+    .draw_partial = cpu_draw_partial,
+    .sample = sample_tokens,
+    .store_processed = store_processed,
+    .store_logits = store_logits,
+    .store_probabilities = store_probabilities,
+    .history_start = cpu_start_history,
+    .history_update = cpu_update_history,
+    .store_noise = cpu_compute_noise,
+    .advance = cpu_advance_positions,
+    .screen_layout = GUMBEL_SCREEN_LAYOUT_CPU,
+    .screen_prepare = cpu_make_screen,
+    .screen_verify = cpu_verify_screen,
+    .multiply = cpu_multiply_head,
+};
+
+gumbel_status cpu_open(const gumbel_device_options *options, gumbel_device **device,
+                       gumbel_error *error)
+{
+    return cpu_open_device(options, &backend, device, error);
+}

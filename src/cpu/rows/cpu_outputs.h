@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The outputs of one row, after its draw.
+ */
+#ifndef GUMBEL_CPU_OUTPUTS_H
+#define GUMBEL_CPU_OUTPUTS_H
+
+#include "cpu/rows/cpu_row_truncate.h"
+
+/* Writes the best scores of row b; without any token unless `ok`. */
+void cpu_write_best_scores(const cpu_rows_call *call, int64_t b, int ok);
+
+/* Writes all outputs of row b. Uses the scratch of `thread`. */
+void cpu_write_row_outputs(cpu_rows_call *call, int32_t thread, int64_t b);
+
+#endif

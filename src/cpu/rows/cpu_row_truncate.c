@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cpu/rows/cpu_row_truncate.h"
+
+#include "core/fail.h"
+#include "cpu/rows/cpu_truncate.h"
+
+/* The global id below which exactly `tied` tokens of row b have the value `bound`. */
+static int64_t find_tied_end(const cpu_rows_call *r, int64_t b, float bound, int64_t tied)
+{
+    const float *maxima = r->stage.block_maxima + b * r->stage.maxima_stride;
+    if (tied == GUMBEL_TIES_ALL_KEPT)
+        return INT64_MAX;
+    GUMBEL_ASSERT(tied >= 0);
+    for (int64_t block = 0; block < r->stage.blocks; block++) {
+        const float *v = cpu_get_staged_block(&r->job, b, block);
+        for (int i = 0; i < GUMBEL_BLOCK && maxima[block] >= bound; i++)
+            if (v[i] == bound && tied-- == 0)
+                return r->job.first_tile + block * GUMBEL_BLOCK + i;
+    }
+    return INT64_MAX;
+}
+
+static int64_t count_survivors(const cpu_rows_call *r, int64_t b)
+{
+    float z[GUMBEL_BLOCK];
+    int64_t kept = 0;
+    for (int64_t block = 0; block < r->stage.blocks; block++)
+        if (cpu_may_block_survive(r, b, block))
+            kept += cpu_load_kept_block(r, b, block, z);
+    return kept;
+}
+
+uint32_t cpu_get_row_flags(const cpu_rows_call *r, int64_t b)
+{
+    uint32_t flags = 0;
+    for (int32_t i = 0; i < r->staged; i++)
+        flags |= cpu_get_scratch(&r->job, i).summaries[b * r->problem.sampling.num_samples].flags;
+    return flags;
+}
+
+void cpu_truncate_row(cpu_rows_call *r, int64_t b)
+{
+    const gumbel_problem *p = &r->problem;
+    cpu_weight bins[CPU_BINS];
+    cpu_row_truncation *own = &r->rows[b];
+    gumbel_row row = gumbel_problem_row(p, b);
+    gumbel_rules rules = gumbel_problem_rules(p, b, row.greedy);
+    GUMBEL_ASSERT(b >= 0 && b < p->batch);
+    *own = (cpu_row_truncation){
+        .scale = cpu_find_staged_scale(p, b), .bound = -FLT_MAX, .tied_end = INT64_MAX};
+    own->flags = cpu_get_row_flags(r, b);
+    if (own->flags)
+        return;
+    cpu_values values = cpu_get_staged_values(&r->job, b);
+    if (values.largest * own->scale == INFINITY)
+        own->flags = GUMBEL_FLAG_INFINITE;
+    own->empty = !(values.largest * own->scale > -INFINITY);
+    if (own->flags || own->empty)
+        return;
+    if (gumbel_rules_truncate(&rules)) {
+        gumbel_cutoff cutoff = cpu_find_truncation(r->job.device->kernels, &values, &rules, bins);
+        GUMBEL_ASSERT(cutoff.bound <= values.largest * own->scale || own->scale != 1.0f);
+        own->bound = cutoff.bound;
+        own->tied_end = find_tied_end(r, b, cutoff.bound, cutoff.tied);
+    }
+    if (r->output && r->output->kept)
+        own->kept = count_survivors(r, b);
+}
+
+int cpu_may_block_survive(const cpu_rows_call *r, int64_t b, int64_t block)
+{
+    return r->stage.block_maxima[b * r->stage.maxima_stride + block] >= r->rows[b].bound;
+}
+
+int cpu_load_kept_block(const cpu_rows_call *r, int64_t b, int64_t block, float *out)
+{
+    const cpu_row_truncation *own = &r->rows[b];
+    const float *v = cpu_get_staged_block(&r->job, b, block);
+    int64_t token = r->job.first_tile + block * GUMBEL_BLOCK, ties = own->tied_end - token;
+    int kept = r->job.device->kernels->filter_block(v, own->scale, own->bound, out);
+    GUMBEL_ASSERT(kept >= 0 && kept <= GUMBEL_BLOCK);
+    for (int64_t i = ties > 0 ? ties : 0; i < GUMBEL_BLOCK; i++)
+        if (v[i] == own->bound) {
+            kept -= out[i] > -INFINITY;
+            out[i] = -INFINITY;
+        }
+    return kept;
+}
