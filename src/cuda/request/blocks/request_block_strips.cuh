@@ -13,7 +13,7 @@
 namespace
 {
 
-constexpr int kStripsOfBlock = CUDA_REQUEST_STRIPS, kQuadsOfStrip = CUDA_REQUEST_STRIP / 4;
+constexpr int kStripsOfBlock = CUDA_REQUEST_SUBTILES, kQuadsOfStrip = CUDA_REQUEST_SUBTILE / 4;
 /* Strips that a CTA looks into at most: a row seldom needs 1000. */
 constexpr int kStripsMost = 4096;
 
@@ -99,7 +99,7 @@ __device__ __forceinline__ float list_strips(const row_blocks &blocks, int all, 
             if (edits)
                 y = edited(token, y);
             const bool stays = blocks.values.z(y) >= least;
-            const uint32_t at = ptx_count_if(stays, &shared().count);
+            const uint32_t at = ptx_atomic_count_if(stays, &shared().count);
             if (stays && at < kShortlist)
                 shared().bench.list[at] = {y, token};
             largest = fmaxf(largest, y);
