@@ -23,7 +23,7 @@ static cuda_device make_device(int hopper)
     made.capability = hopper ? 90 : 80;
     made.multiprocessors = hopper ? 132 : 108;
     made.shared_bytes = (hopper ? 228 : 164) * 1024;
-    made.request_team = hopper ? (CUfunction)&made : NULL;
+    made.request_cluster = hopper ? (CUfunction)&made : NULL;
     return made;
 }
 

@@ -4,7 +4,7 @@
 // threads in a random order: each row is left untouched, or served with what the CPU backend says.
 // Then clusters serve those that are left.
 #include "launch_blocks.h"
-#include "launch_team.h"
+#include "launch_cluster.h"
 #include "request_rows.h"
 #include "inputs.h"
 #include "sparse_blocks.h"
@@ -274,7 +274,7 @@ bool rest_agrees(test_problem *test, cuda_request_params p, const outcome *host)
     const int64_t clusters = 1 + random_below(&test->random, (uint32_t)most);
     p.parts = CUDA_REQUEST_CLUSTER;
     p.chunk = cuda_cluster_slice(std::max<int64_t>(q.end_token - origin, 1));
-    emulate_team(p, clusters, &test->random, test->what);
+    emulate_cluster(p, clusters, &test->random, test->what);
     for (int64_t b = 0; b < q.batch; b++)
         if (!row_agrees(host, p.output, b, test->what))
             return false;

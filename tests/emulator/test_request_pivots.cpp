@@ -17,7 +17,7 @@ namespace
 
 /* Rows that were looked at, and how often each way to serve them was gone. */
 struct row_counts {
-    int all, drawn, missed, exactly, given_up;
+    int all, drawn, missed, exactly, is_abandoned;
 };
 
 struct test_problem {
@@ -100,7 +100,7 @@ bool serve(test_problem *test, gumbel_device *cpu, const cuda_request_params &p,
             return false;
         const pivot_ways &way = ways[(size_t)b];
         counts->all++;
-        counts->given_up += !at_once && p.exchange[b];
+        counts->is_abandoned += !at_once && p.exchange[b];
         counts->drawn += way.drawn;
         counts->missed += way.missed;
         counts->exactly += way.exactly;
@@ -142,10 +142,10 @@ int main(int argc, char **argv)
     row_counts counts = {};
     int failed = run_problems(argc, argv, 80, 2000, [&](int i) { return passes(i, cpu, &counts); });
     printf("%d rows: %d drawn again, %d of them twice, %d weighed exactly, %d by one CTA alone\n",
-           counts.all, counts.drawn, counts.missed, counts.exactly, counts.given_up);
+           counts.all, counts.drawn, counts.missed, counts.exactly, counts.is_abandoned);
     /* Of a few problems nothing follows. */
     bool idle = counts.all >= 80 && std::min({counts.drawn, counts.missed, counts.exactly,
-                                              counts.given_up}) < counts.all / 60;
+                                              counts.is_abandoned}) < counts.all / 60;
     if (idle)
         printf("a way to serve rows does so too seldom\n");
     gumbel_close(cpu);

@@ -42,10 +42,10 @@ typedef enum cuda_module {
     CUDA_MODULE_REQUEST_PIVOTS,
     CUDA_MODULE_SCREEN_MAKE,
     CUDA_MODULE_SOFTMAX,
-    CUDA_MODULE_WEIGH_DRAFTS,
+    CUDA_MODULE_RULE_DRAFTS,
     CUDA_MODULE_LISTS, /* this and the next two where there are clusters */
     CUDA_MODULE_REQUEST_BLOCKS,
-    CUDA_MODULE_REQUEST_TEAM,
+    CUDA_MODULE_REQUEST_CLUSTER,
     CUDA_MODULE_FUSED_SM80,
     CUDA_MODULE_FUSED_SM90, /* this and those behind it on Hopper alone */
     CUDA_MODULE_FUSED_HALF_SM90,
@@ -98,7 +98,7 @@ typedef struct cuda_device {
     CUfunction request_edit;
     CUfunction request_naive;
     CUfunction request_pivots;
-    CUfunction request_blocks, request_bounded, request_team; /* NULL where there are no clusters */
+    CUfunction request_blocks, request_bounded, request_cluster; /* NULL where there are no clusters */
     CUfunction noise;
     CUfunction logits[CUDA_DTYPES][2][2]; /* [with mass][noise given] */
     CUfunction logits_edited[CUDA_DTYPES];

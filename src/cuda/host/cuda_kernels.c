@@ -18,7 +18,7 @@ static const unsigned char *const images[] = {
     [CUDA_MODULE_LISTS] = cuda_image_lists,
     [CUDA_MODULE_DRAW_PARTS] = cuda_image_draw_parts,
     [CUDA_MODULE_EXCHANGE] = cuda_image_exchange,
-    [CUDA_MODULE_WEIGH_DRAFTS] = cuda_image_weigh_drafts,
+    [CUDA_MODULE_RULE_DRAFTS] = cuda_image_rule_drafts,
     [CUDA_MODULE_FINISH] = cuda_image_finish,
     [CUDA_MODULE_GATHER] = cuda_image_gather,
     [CUDA_MODULE_HISTORY] = cuda_image_history,
@@ -31,7 +31,7 @@ static const unsigned char *const images[] = {
     [CUDA_MODULE_REQUEST_PIVOTS] = cuda_image_request_pivots,
     [CUDA_MODULE_SOFTMAX] = cuda_image_softmax,
     [CUDA_MODULE_REQUEST_BLOCKS] = cuda_image_request_blocks,
-    [CUDA_MODULE_REQUEST_TEAM] = cuda_image_request_team,
+    [CUDA_MODULE_REQUEST_CLUSTER] = cuda_image_request_cluster,
     [CUDA_MODULE_FUSED_SM80] = cuda_image_fused_sm80,
     [CUDA_MODULE_FUSED_SM90] = cuda_image_fused_sm90,
     [CUDA_MODULE_FUSED_HALF_SM90] = cuda_image_fused_half_sm90,
@@ -83,10 +83,10 @@ static const single_kernel singles[] = {
     {CUDA_MODULE_SCREEN_MAKE, "gumbel_seal_screen", AT(screen_seal), 0},
     {CUDA_MODULE_SCREEN_MAKE, "gumbel_verify_screen", AT(screen_verify), 0},
     {CUDA_MODULE_SCREEN_ROWS, "gumbel_screen_cut", AT(screen_cut), 0},
-    {CUDA_MODULE_WEIGH_DRAFTS, "gumbel_expand_weighed", AT(expand_weighed), 0},
-    {CUDA_MODULE_WEIGH_DRAFTS, "gumbel_weigh_drafts", AT(weigh_drafts), 0},
-    {CUDA_MODULE_WEIGH_DRAFTS, "gumbel_sum_drafts", AT(sum_drafts), 0},
-    {CUDA_MODULE_WEIGH_DRAFTS, "gumbel_race_drafts", AT(race_drafts), 0},
+    {CUDA_MODULE_RULE_DRAFTS, "gumbel_expand_rule_drafts", AT(expand_weighed), 0},
+    {CUDA_MODULE_RULE_DRAFTS, "gumbel_sum_draft_masses", AT(weigh_drafts), 0},
+    {CUDA_MODULE_RULE_DRAFTS, "gumbel_sum_draft_residuals", AT(sum_drafts), 0},
+    {CUDA_MODULE_RULE_DRAFTS, "gumbel_draw_residuals", AT(race_drafts), 0},
     {CUDA_MODULE_LISTS, "gumbel_list_rows", AT(list_rows), CUDA_TOP64_BYTES_MAX},
     {CUDA_MODULE_LISTS, "gumbel_tell_rows", AT(tell_rows), CUDA_TOP64_BYTES_MAX},
     {CUDA_MODULE_REQUEST_BLOCKS, "gumbel_request_blocks", AT(request_blocks),
@@ -144,10 +144,10 @@ static gumbel_status get_singles(cuda_device *cuda, gumbel_error *error)
                                       kernel_at(cuda, one->at), error));
     }
     GUMBEL_FORWARD(offer_shared_memory(cuda, error));
-    if (!cuda->modules[CUDA_MODULE_REQUEST_TEAM])
+    if (!cuda->modules[CUDA_MODULE_REQUEST_CLUSTER])
         return GUMBEL_OK;
-    return get_kernel(cuda, CUDA_MODULE_REQUEST_TEAM, "gumbel_request_team",
-                      cuda_cluster_max_bytes(cuda->shared_bytes), &cuda->request_team, error);
+    return get_kernel(cuda, CUDA_MODULE_REQUEST_CLUSTER, "gumbel_request_cluster",
+                      cuda_cluster_max_bytes(cuda->shared_bytes), &cuda->request_cluster, error);
 }
 
 static gumbel_status get_fused_sm80(cuda_device *cuda, gumbel_error *error)
@@ -259,7 +259,7 @@ static gumbel_status get_logits(cuda_device *cuda, gumbel_error *error)
 /* Whether a GPU of this capability can run a module's kernels. */
 static int module_serves(int module, int capability)
 {
-    if (module >= CUDA_MODULE_LISTS && module <= CUDA_MODULE_REQUEST_TEAM)
+    if (module >= CUDA_MODULE_LISTS && module <= CUDA_MODULE_REQUEST_CLUSTER)
         return capability >= CUDA_SM90_CAPABILITY;
     return module < CUDA_MODULE_FUSED_SM90 || capability == CUDA_SM90_CAPABILITY;
 }

@@ -90,7 +90,7 @@ __device__ void cut_list(int most)
 }
 
 /* Score four tokens by noise that is given, or by none, and list those above the floor. */
-__device__ void score_plainly(const cuda_best_params &p, const gumbel_row &row, int64_t b,
+__device__ void score_with_given_noise(const cuda_best_params &p, const gumbel_row &row, int64_t b,
                               const float (&z)[4], int64_t token)
 {
     const gumbel_sampling &sampling = p.problem.sampling;
@@ -109,7 +109,7 @@ __device__ void score_plainly(const cuda_best_params &p, const gumbel_row &row, 
 }
 
 /* The same by noise that is made, of a block of that reach, packed. */
-__device__ void score_drawn(const draw_philox &philox, const gumbel_row &row, const float (&z)[4],
+__device__ void score_with_drawn_noise(const draw_philox &philox, const gumbel_row &row, const float (&z)[4],
                             int64_t token, float reach)
 {
     best_shared &s = shared();
@@ -147,9 +147,9 @@ __device__ void score_row(const cuda_best_params &p, int64_t b)
             z[i] =
                 token + i >= q.first_token && token + i < q.end_token ? from[token + i] : -INFINITY;
         if (draws)
-            score_drawn(philox, row, z, token, reach);
+            score_with_drawn_noise(philox, row, z, token, reach);
         else
-            score_plainly(p, row, b, z, token);
+            score_with_given_noise(p, row, b, z, token);
         __syncthreads();
         if (s.count > GUMBEL_BEST_MOST + kBestStep || isnan(s.floor))
             cut_list(p.output.num_best);

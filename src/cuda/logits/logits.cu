@@ -60,7 +60,7 @@ __device__ __forceinline__ void start_state(const gumbel_problem &q, cta_state &
 }
 
 /* Sum up what the CTA's warps found, by the first warp, a lane a sample. */
-__device__ __forceinline__ void sum_up(const cta_state &state, bool with_mass, gumbel_summary *out,
+__device__ __forceinline__ void summarize_cta(const cta_state &state, bool with_mass, gumbel_summary *out,
                                        int samples)
 {
     int lane = threadIdx.x;
@@ -97,7 +97,7 @@ __device__ __forceinline__ void end_mass(cta_state &state, warp_mass &mass)
 }
 
 /* clear_words() by all threads; apart, as it is rare. */
-__device__ __noinline__ void clear_rarely(const cuda_params &p)
+__device__ __noinline__ void clear_words_noinline(const cuda_params &p)
 {
     clear_words(p, threadIdx.x, kThreads);
 }
@@ -114,9 +114,9 @@ __device__ __forceinline__ void draw_windows(warp_draw<dtype, given, edited> &ow
     while (own.begin < own.end) {
         own.blocks = (int)((own.end - own.begin + kStep - 1) / kStep * (kStep / GUMBEL_BLOCK));
         if (!given)
-            own.make_window(first);
+            own.make_window_bounds(first);
         else if (first)
-            own.seed_given();
+            own.raise_by_given_noise();
         __syncthreads();
         own.template run<with_mass>(logits, mass);
         const uint32_t end = own.state.end;
@@ -140,7 +140,7 @@ __device__ __forceinline__ void end_chunk(const cuda_params &p, cta_state &state
     __syncthreads();
     const int64_t draw = state.draw;
     if (threadIdx.x < 32)
-        sum_up(state, with_mass, &p.summaries[state.part * draws + draw], samples);
+        summarize_cta(state, with_mass, &p.summaries[state.part * draws + draw], samples);
     __syncwarp();
     if (threadIdx.x == 0)
         state.last = count_cta_end(cta_counter_of_draw(p, draw), p.tag, p.parts);
@@ -182,7 +182,7 @@ __device__ __forceinline__ void draw_chunk(const cuda_params &p)
     if (q.position_by_row) /* the launch behind walks over drafts: a warp a request */
         ptx_allow_launch();
     if (p.zero_after_draw)
-        clear_rarely(p);
+        clear_words_noinline(p);
     if (!gumbel_problem_row_lives(&q, b))
         end = own.begin;
     own.end = min(own.begin + CUDA_LOGITS_WINDOW(own.samples), end);

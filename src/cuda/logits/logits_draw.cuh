@@ -117,7 +117,7 @@ struct warp_draw : warp_scores<dtype, given, edited> {
 
     /* What of a step is still to be listed: samples, those of all lanes, and tokens of the lane in
      * the sample that has begun. */
-    struct left_over {
+    struct pending_tokens {
         uint32_t samples, tokens;
         int sample;
     };
@@ -125,7 +125,7 @@ struct warp_draw : warp_scores<dtype, given, edited> {
     /* List tokens that may win up to 32 and more, or all there are; how many there are then. */
     template <bool with_mass>
     __device__ __forceinline__ int list(uint32_t base, const step &logits, float thresholds,
-                                        left_over &left, int count) const
+                                        pending_tokens &left, int count) const
     {
         listed *out = state.lists[warp];
 #pragma unroll 1
@@ -157,7 +157,7 @@ struct warp_draw : warp_scores<dtype, given, edited> {
     __device__ __forceinline__ void draw(uint32_t base, uint32_t next, uint32_t passing,
                                          float thresholds, step &logits) const
     {
-        left_over left = {__reduce_or_sync(~0u, passing), 0, 0};
+        pending_tokens left = {__reduce_or_sync(~0u, passing), 0, 0};
         bool more = left.samples != 0, asked = false;
         int count = 0;
         do {
@@ -170,13 +170,13 @@ struct warp_draw : warp_scores<dtype, given, edited> {
             asked = !more;
             if (count) {
                 score_listed(base, min(count, 32));
-                count = forget_scored(count);
+                count = drop_scored(count);
             }
         } while (more || count);
     }
 
     /* Take the first 32 tokens off the warp's list; how many are left. */
-    __device__ __forceinline__ int forget_scored(int count) const
+    __device__ __forceinline__ int drop_scored(int count) const
     {
         listed *list = state.lists[warp];
         const bool stays = lane + 32 < count;

@@ -40,7 +40,7 @@ struct cta_state {
 static_assert(sizeof(cta_state) <= CUDA_LOGITS_STATE_BYTES, "the launcher reserves that much");
 
 /* y of four tokens after edits; out of line, as few are looked at. */
-__device__ __noinline__ four edit_apart(const cuda_params &p, const cta_state &state,
+__device__ __noinline__ four edit_four_noinline(const cuda_params &p, const cta_state &state,
                                         uint32_t token, uint32_t end, four y)
 {
     edit_four(p.problem, state.edits, token, end, y.v);
@@ -243,7 +243,7 @@ template <gumbel_dtype dtype, bool edited> struct warp_row {
             return -INFINITY;
         y = q.soft_cap != 0.0f ? draw_soft_cap_logit(p, y) : y * q.scale;
         if constexpr (edited) {
-            four all = edit_apart(p, state, token & ~3u, end, {y, y, y, y});
+            four all = edit_four_noinline(p, state, token & ~3u, end, {y, y, y, y});
             y = token & 2 ? (token & 1 ? all.v[3] : all.v[2]) : (token & 1 ? all.v[1] : all.v[0]);
         }
         return y * inverse_temperature;

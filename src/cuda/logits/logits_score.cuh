@@ -13,7 +13,7 @@ namespace
 
 /* Groups of 64 blocks at a chunk's beginning whose J raise its first threshold, in all samples, but
  * one in each: more would read the row twice. */
-constexpr int kSeeds = 4;
+constexpr int kInitialGroups = 4;
 
 template <gumbel_dtype dtype, bool given, bool edited>
 struct warp_scores : warp_row<dtype, edited> {
@@ -101,19 +101,19 @@ struct warp_scores : warp_row<dtype, edited> {
     }
 
     /* Those of all blocks and samples of the window, by all warps. */
-    __device__ __forceinline__ void make_window(bool seeds) const
+    __device__ __forceinline__ void make_window_bounds(bool seeds) const
     {
         const uint32_t first = begin / (2 * GUMBEL_BLOCK);
         const int groups = (blocks + 1 + 63) / 64; /* the first half of a pair may lie outside */
 #pragma unroll 1
         for (int i = warp; i < samples * groups; i += kWarps) {
             const int group = i % groups;
-            make_reaches(i / groups, first + 32 * group + lane, seeds && group * samples < kSeeds);
+            make_reaches(i / groups, first + 32 * group + lane, seeds && group * samples < kInitialGroups);
         }
     }
 
     /* By given noise a threshold comes from a token of each lane. */
-    __device__ __forceinline__ void seed_given() const
+    __device__ __forceinline__ void raise_by_given_noise() const
     {
         const uint32_t token = begin + warp * kStep + place;
         const float z = transform(token);

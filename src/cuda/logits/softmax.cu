@@ -23,7 +23,7 @@ namespace
 constexpr int kThreads = CUDA_SOFTMAX_THREADS, kWarps = kThreads / 32;
 
 /* A row's part, as one lane sees it. Columns are below 2^31. */
-template <gumbel_dtype dtype> struct part_of_row {
+template <gumbel_dtype dtype> struct column_part {
     using element = typename quad<dtype>::element;
 
     const cuda_softmax_params &p;
@@ -34,7 +34,7 @@ template <gumbel_dtype dtype> struct part_of_row {
     float inverse_temperature;
     bool quads; /* whole ones of the row can be loaded */
 
-    __device__ __forceinline__ part_of_row(const cuda_softmax_params &params, int64_t place)
+    __device__ __forceinline__ column_part(const cuda_softmax_params &params, int64_t place)
         : p(params), b(place / p.parts), begin((int)(place % p.parts * p.chunk))
     {
         const gumbel_problem &q = p.problem;
@@ -63,7 +63,7 @@ template <gumbel_dtype dtype> struct part_of_row {
         for (int k = 0; k < kQuads; k++) {
             int at = base + kStride * k;
             if (quads && at + 4 <= counting) {
-                z[k] = ((const quad<dtype> *)(from + at))->widen();
+                z[k] = ((const quad<dtype> *)(from + at))->to_floats();
                 continue;
             }
 #pragma unroll
@@ -132,7 +132,7 @@ template <gumbel_dtype dtype> __device__ __forceinline__ void weigh(const cuda_s
 {
     __shared__ gumbel_summary own[kThreads], of_warp[kWarps];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    part_of_row<dtype> part(p, blockIdx.x);
+    column_part<dtype> part(p, blockIdx.x);
     uint32_t flags = gumbel_problem_row_flags(&p.problem, part.b);
     gumbel_summary_empty(&own[threadIdx.x]);
     warp_mass mass = {&own[threadIdx.x], lane, false};
@@ -161,7 +161,7 @@ template <gumbel_dtype dtype>
 __device__ __forceinline__ void normalise(const cuda_softmax_params &p)
 {
     __shared__ float max_z, share;
-    part_of_row<dtype> part(p, gridDim.x - 1 - blockIdx.x);
+    column_part<dtype> part(p, gridDim.x - 1 - blockIdx.x);
     ptx_wait_for_launch();
     if (threadIdx.x < 32) {
         gumbel_summary whole = merge_parts(&p.masses[part.b * p.parts], p.parts, 1, true);

@@ -49,7 +49,7 @@ static const char *screen_refuses(const cuda_device *cuda, const gumbel_problem 
 static const char *team_refuses(const cuda_device *cuda, const gumbel_problem *p, uint32_t handed)
 {
     (void)handed;
-    if (!cuda->request_team)
+    if (!cuda->request_cluster)
         return "the GPU has no clusters";
     if (cuda_team_bytes(p) > cuda_cluster_max_bytes(cuda->shared_bytes))
         return "an eighth of a row is more than a CTA's shared memory holds";
@@ -106,7 +106,7 @@ const cuda_product cuda_products[CUDA_PRODUCTS] = {
         .rung = {.name = "screen-cut",
                  .what = "such a copy tells the first tokens of rows that are cut to 64 at most",
                  .kernels = "screen_score.cu, screen_draw.cu, screen_rows.cu, "
-                            "fused_again_sm90.cu, request_team.cu",
+                            "fused_again_sm90.cu, request_cluster.cu",
                  .serves = GUMBEL_REQUEST_MASK | GUMBEL_REQUEST_RANKS | GUMBEL_REQUEST_KEPT |
                            GUMBEL_REQUEST_TOP | (GUMBEL_NEEDS_OF_CUTS & ~GUMBEL_NEED_JOINT) |
                            GUMBEL_NEED_MASS | GUMBEL_NEED_NOISE | GUMBEL_NEED_SAMPLES,
@@ -227,7 +227,7 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
     {
         .rung = {.name = "bounded",
                  .what = "rows by a CTA each, from few blocks, which alone the product has stored",
-                 .kernels = "request_blocks.cu, request_team.cu",
+                 .kernels = "request_blocks.cu, request_cluster.cu",
                  .serves = GUMBEL_REQUEST_MASK | GUMBEL_REQUEST_PENALTIES | GUMBEL_REQUEST_RANKS |
                            GUMBEL_REQUEST_KEPT | GUMBEL_REQUEST_TOP | GUMBEL_REQUEST_LOGITS |
                            (GUMBEL_NEEDS_OF_CUTS & ~GUMBEL_NEED_JOINT) | GUMBEL_NEED_MASS |
@@ -241,7 +241,7 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
     {
         .rung = {.name = "blocks",
                  .what = "rows by a CTA each, from few blocks of their tokens",
-                 .kernels = "request_blocks.cu, request_team.cu",
+                 .kernels = "request_blocks.cu, request_cluster.cu",
                  .serves = GUMBEL_REQUEST_MASK | GUMBEL_REQUEST_PENALTIES | GUMBEL_REQUEST_RANKS |
                            GUMBEL_REQUEST_KEPT | GUMBEL_REQUEST_TOP | GUMBEL_REQUEST_LOGITS |
                            (GUMBEL_NEEDS_OF_CUTS & ~GUMBEL_NEED_JOINT) | GUMBEL_NEED_MASS |
@@ -255,7 +255,7 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
     {
         .rung = {.name = "team",
                  .what = "rows by a cluster each, in the shared memory of its eight CTAs",
-                 .kernels = "request_team.cu",
+                 .kernels = "request_cluster.cu",
                  .serves = GUMBEL_NEED_END - 1 - GUMBEL_NEED_PRODUCT},
         .refuses = team_refuses,
         .run = cuda_run_team,

@@ -34,7 +34,7 @@ static gumbel_status run_clusters(const cuda_job *job, cuda_request_params *p)
     GUMBEL_ASSERT(p->chunk * CUDA_REQUEST_CLUSTER >= cuda_range_of(q));
     GUMBEL_ASSERT(clusters >= 1 && clusters <= q->batch);
     GUMBEL_ASSERT(cuda_team_bytes(q) <= job->cuda->shared_bytes);
-    return cuda_launch_rows(job, p, clusters, job->cuda->request_team, CUDA_REQUEST_THREADS,
+    return cuda_launch_rows(job, p, clusters, job->cuda->request_cluster, CUDA_REQUEST_THREADS,
                             (int)cuda_team_bytes(q), 1);
 }
 

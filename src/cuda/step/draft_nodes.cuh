@@ -33,13 +33,13 @@ __device__ __forceinline__ bool add_draws(const gumbel_verification &v, int64_t 
 }
 
 /* Whether request r has nodes to walk over, or such as cannot be. */
-__device__ bool is_asked(const gumbel_verification &v, int64_t r, gumbel_span span)
+__device__ bool has_nodes(const gumbel_verification &v, int64_t r, gumbel_span span)
 {
     return r < gumbel_draft_live(&v) && !(span.sound && span.count == 0);
 }
 
 /* Write what request r has come to; `w` is lane 0's, but for how many were emitted, all lanes'. */
-__device__ void end_request(const gumbel_verification &v, int64_t r, const gumbel_walked &w,
+__device__ void finish_request(const gumbel_verification &v, int64_t r, const gumbel_walked &w,
                             int lanes)
 {
     gumbel_draft_end(&v, r, &w, threadIdx.x, lanes);

@@ -45,7 +45,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_DRAFT_THREADS)
     if (!behind_draw)
         ptx_wait_for_launch();
     const gumbel_span span = gumbel_draft_span(&v, r);
-    const bool asked = is_asked(v, r, span);
+    const bool asked = has_nodes(v, r, span);
     gumbel_walked w = gumbel_walked_not(GUMBEL_ROW_UNUSED);
     read_undrawn(v, span, nodes, CUDA_DRAFT_THREADS);
     if (behind_draw)
@@ -58,5 +58,5 @@ extern "C" __global__ void __launch_bounds__(CUDA_DRAFT_THREADS)
             w = gumbel_draft_walk(&v, r, span.first, nodes, span.count);
         w.emitted = __shfl_sync(~0u, w.emitted, 0);
     }
-    end_request(v, r, w, CUDA_DRAFT_THREADS);
+    finish_request(v, r, w, CUDA_DRAFT_THREADS);
 }

@@ -6,7 +6,7 @@
 #define TESTS_EMULATOR_DRAFT_DEVICE_H
 
 #include "launch_step.h"
-#include "launch_team.h"
+#include "launch_cluster.h"
 #include "problems.h"
 
 #include "core/backend.h"
@@ -32,7 +32,7 @@ struct emulated_device {
     uint64_t random;
     const char *what;
     int64_t parts;      /* that rows are cut into; 0: at random */
-    race_effort effort; /* so far */
+    argmax_effort effort; /* so far */
 };
 
 emulated_device *of(gumbel_device *device) { return (emulated_device *)device; }
@@ -76,7 +76,7 @@ gumbel_status expand_drafts(gumbel_device *device, void *, const gumbel_verifica
     }
     p.verification = *v;
     p.by = *by;
-    emulate_expand_weighed(p, &of(device)->random, of(device)->what);
+    emulate_expand_rule_drafts(p, &of(device)->random, of(device)->what);
     return GUMBEL_OK;
 }
 
@@ -107,13 +107,13 @@ void weigh(gumbel_device *device, const gumbel_verification &v, const gumbel_pro
     p.contenders = contenders.data();
     p.lists = lists.data();
     cut_rows(&p, device, said);
-    emulate_weigh_drafts(p, random, of(device)->what);
+    emulate_sum_draft_masses(p, random, of(device)->what);
     if (v.draft.rule == GUMBEL_RULE_BLOCK) {
         cut_rows(&p, device, said);
-        emulate_sum_drafts(p, random, of(device)->what);
+        emulate_sum_draft_residuals(p, random, of(device)->what);
     }
     cut_rows(&p, device, said);
-    const race_effort effort = emulate_race_drafts(p, random, of(device)->what);
+    const argmax_effort effort = emulate_draw_residuals(p, random, of(device)->what);
     of(device)->effort.races += effort.races;
     of(device)->effort.tokens += effort.tokens;
     of(device)->effort.products += effort.products;
@@ -155,7 +155,7 @@ void serve(gumbel_device *device, const gumbel_problem *problem, cuda_request_pa
         words = allow(device, &p.problem);
     p.parts = CUDA_REQUEST_CLUSTER;
     p.chunk = cuda_cluster_slice(p.problem.end_token);
-    emulate_team(p, 1 + random_below(&of(device)->random, 2), &of(device)->random,
+    emulate_cluster(p, 1 + random_below(&of(device)->random, 2), &of(device)->random,
                  of(device)->what);
 }
 

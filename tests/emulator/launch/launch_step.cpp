@@ -5,27 +5,27 @@
 #include "launch_step.h"
 #include "ptx_words.h"
 
-#include "cuda/step/weighed_row.cuh"
+#include "cuda/step/model_row.cuh"
 
 namespace
 {
 
-race_effort effort;
+argmax_effort effort;
 
 } // namespace
 
 #define draft_logprob(p, b, token) (effort.products++, draft_logprob(p, b, token))
 
-#include "cuda/step/draft_race.cuh"
+#include "cuda/step/node_argmax.cuh"
 
-#define race_above(race, begin, end, floor)                                                        \
-    (effort.tokens += (end) - (begin), effort.races++, race_above(race, begin, end, floor))
+#define argmax_above(race, begin, end, floor)                                                        \
+    (effort.tokens += (end) - (begin), effort.races++, argmax_above(race, begin, end, floor))
 
 #include "cuda/logits/best.cu"
 #include "cuda/logits/draw_parts.cu"
 #include "cuda/step/drafts.cu"
 #include "cuda/step/history.cu"
-#include "cuda/step/weigh_drafts.cu"
+#include "cuda/step/rule_drafts.cu"
 
 // The CTAs of a launch run one after the other, so that what one shares may be static.
 #undef __shared__
@@ -67,31 +67,31 @@ void emulate_accept_drafts(const gumbel_verification &v, uint64_t *random, const
                                                        bytes, random, what);
 }
 
-void emulate_expand_weighed(const gumbel_weighing &p, uint64_t *random, const char *what)
+void emulate_expand_rule_drafts(const gumbel_weighing &p, uint64_t *random, const char *what)
 {
     const gumbel_verification &v = p.verification;
-    emulate<gumbel_weighing, gumbel_expand_weighed>(p, ctas_of(std::max(v.rows, v.draft.requests)),
+    emulate<gumbel_weighing, gumbel_expand_rule_drafts>(p, ctas_of(std::max(v.rows, v.draft.requests)),
                                                     CUDA_THREADS, 0, random, what);
 }
 
-void emulate_weigh_drafts(const gumbel_weighing &p, uint64_t *random, const char *what)
+void emulate_sum_draft_masses(const gumbel_weighing &p, uint64_t *random, const char *what)
 {
-    emulate<gumbel_weighing, gumbel_weigh_drafts>(
+    emulate<gumbel_weighing, gumbel_sum_draft_masses>(
         p, (p.by.told ? 1 : 2) * p.verification.rows * p.parts, CUDA_MASS_THREADS,
         CUDA_MASS_BYTES, random, what);
 }
 
-void emulate_sum_drafts(const gumbel_weighing &p, uint64_t *random, const char *what)
+void emulate_sum_draft_residuals(const gumbel_weighing &p, uint64_t *random, const char *what)
 {
-    emulate<gumbel_weighing, gumbel_sum_drafts>(p, p.verification.rows * p.parts,
+    emulate<gumbel_weighing, gumbel_sum_draft_residuals>(p, p.verification.rows * p.parts,
                                                 CUDA_MASS_THREADS, CUDA_MASS_BYTES, random, what);
 }
 
-race_effort emulate_race_drafts(const gumbel_weighing &p, uint64_t *random, const char *what)
+argmax_effort emulate_draw_residuals(const gumbel_weighing &p, uint64_t *random, const char *what)
 {
     effort = {};
     const gumbel_draft &d = p.verification.draft;
-    emulate<gumbel_weighing, gumbel_race_drafts>(
+    emulate<gumbel_weighing, gumbel_draw_residuals>(
         p, d.requests * p.parts, CUDA_MASS_THREADS,
         CUDA_MASS_BYTES + (size_t)d.max_nodes * sizeof(gumbel_node), random, what);
     return {effort.races / 32, effort.tokens / 32, effort.products / 32}; /* each by all lanes */

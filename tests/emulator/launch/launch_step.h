@@ -13,7 +13,7 @@
 
 /* What races behind a draft's head took beside their lists: warps that raced again, their tokens,
  * and the head's products with a token. */
-struct race_effort {
+struct argmax_effort {
     int64_t races, tokens, products;
 };
 
@@ -21,10 +21,10 @@ struct race_effort {
  * is for messages. Ends the program where threads wait for ever. */
 void emulate_expand_drafts(const gumbel_verification &v, uint64_t *random, const char *what);
 void emulate_accept_drafts(const gumbel_verification &v, uint64_t *random, const char *what);
-void emulate_expand_weighed(const gumbel_weighing &p, uint64_t *random, const char *what);
-void emulate_weigh_drafts(const gumbel_weighing &p, uint64_t *random, const char *what);
-void emulate_sum_drafts(const gumbel_weighing &p, uint64_t *random, const char *what);
-race_effort emulate_race_drafts(const gumbel_weighing &p, uint64_t *random, const char *what);
+void emulate_expand_rule_drafts(const gumbel_weighing &p, uint64_t *random, const char *what);
+void emulate_sum_draft_masses(const gumbel_weighing &p, uint64_t *random, const char *what);
+void emulate_sum_draft_residuals(const gumbel_weighing &p, uint64_t *random, const char *what);
+argmax_effort emulate_draw_residuals(const gumbel_weighing &p, uint64_t *random, const char *what);
 void emulate_start_history(const cuda_history_params &p, uint64_t *random, const char *what);
 void emulate_update_history(const cuda_history_params &p, uint64_t *random, const char *what);
 void emulate_best(const cuda_best_params &p, uint64_t *random, const char *what);

@@ -6,7 +6,7 @@
 // those logits by clusters, with the same bits; most calls that suit the screen must be served.
 #include "launch_screen.h"
 #include "launch_sm90.h"
-#include "launch_team.h"
+#include "launch_cluster.h"
 #include "request_rows.h"
 #include "tables.h"
 
@@ -200,7 +200,7 @@ bool passes(int index, gumbel_device *cpu, counts *all)
         p.parts = CUDA_REQUEST_CLUSTER;
         p.chunk = cuda_cluster_slice(tokens);
         good &= same_bits(found, logits);
-        emulate_team(p, 1 + random_below(&random, (uint32_t)plan.batch), &random, what);
+        emulate_cluster(p, 1 + random_below(&random, (uint32_t)plan.batch), &random, what);
     }
     for (int64_t b = 0; b < plan.batch && good; b++)
         good = row_agrees(host, output, b, what);

@@ -6,7 +6,7 @@
 // vocabulary or a status that is not GUMBEL_ROW_OK. Weights that are all NaN give GUMBEL_ROW_NAN.
 #include "launch_screen.h"
 #include "launch_sm90.h"
-#include "launch_team.h"
+#include "launch_cluster.h"
 #include "request_rows.h"
 
 extern "C" {
@@ -130,7 +130,7 @@ bool draw_stale(emulated_launch &own, const gumbel_output &output, bool is_cut, 
         return false;
     p.parts = CUDA_REQUEST_CLUSTER;
     p.chunk = cuda_cluster_slice(q.end_token - q.first_token);
-    emulate_team(p, 1 + random_below(random, (uint32_t)q.batch), random, what);
+    emulate_cluster(p, 1 + random_below(random, (uint32_t)q.batch), random, what);
     return true;
 }
 

@@ -30,7 +30,7 @@ namespace
 constexpr int kScreenDrawRegisters = 208, kScreenServeRegisters = 88;
 constexpr int kTileBytes = CUDA_SCREEN_TILE * CUDA_SCREEN_TILE;
 /* Half a tile, and a whole one, in the units of descriptors. */
-constexpr uint32_t kHalf = kTileBytes / 2 / 16, kWhole = kTileBytes / 16;
+constexpr uint32_t kLowHalf = kTileBytes / 2 / 16, kWhole = kTileBytes / 16;
 
 /* A place in the ring of stages. */
 struct screen_ring {
@@ -119,7 +119,7 @@ __device__ __forceinline__ void multiply(screen_sums<n> &sum, int depths,
         for (int step = 0; step < CUDA_SCREEN_TILE / 32; step++)
 #pragma unroll
             for (int h = 0; h < 2; h++)
-                screen_wgmma<n>::add(sum[h], wgmma_descriptor(a + h * kHalf + 2 * step),
+                screen_wgmma<n>::add(sum[h], wgmma_descriptor(a + h * kLowHalf + 2 * step),
                                      wgmma_descriptor(b + 2 * step));
         ptx_wgmma_commit();
         ptx_wgmma_wait<1>();

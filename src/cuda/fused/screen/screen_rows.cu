@@ -45,7 +45,7 @@ struct told_row {
     __device__ __forceinline__ told_row(const cuda_screen_rows &p, int64_t b)
     {
         const cuda_screen_exact *exact = &p.exact[b * CUDA_SCREEN_EXACT_MAX + threadIdx.x];
-        const uint64_t *words = &p.row_thresholds[CUDA_THRESHOLD_WORDS * b];
+        const uint64_t *words = &p.floors[CUDA_THRESHOLD_WORDS * b];
         again = __ldcg(&p.state->again);
         counts = load_threshold(&words[CUDA_TRUNCATED_COUNTS]);
         least = load_threshold(&words[CUDA_TRUNCATED_FIRST_THRESHOLD]);
@@ -62,7 +62,7 @@ __device__ __forceinline__ bool bring_tokens(const cuda_screen_rows &p, const to
 {
     const float least = told.least >> THRESHOLD_BITS == p.tag ? unpack_threshold(told.least) : -INFINITY;
     const request_row &row = shared().row;
-    const request_values values = {row.draw.inverse_temperature, row.rules.before != 0};
+    const logit_values values = {row.draw.inverse_temperature, row.rules.before != 0};
     bool infinite = false;
 #pragma unroll
     for (int i = 0; i < kEach; i++) {
@@ -96,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
 {
     const int64_t b = blockIdx.x;
     ptx_allow_launch();
-    const cuda_request_params &call = bring_call(p.request);
+    const cuda_request_params &call = load_call(p.request);
     __syncthreads();
     describe_cut_row(call.problem, b);
     ptx_wait_for_launch();

@@ -214,7 +214,7 @@ template <int n, class call> class screen_server
         const bool is_news = safe > side.thresholds[i];
         if (is_news) {
             side.thresholds[i] = safe;
-            raise_floor(s, side, i);
+            raise_best_score(s, side, i);
         }
         return is_news;
     }

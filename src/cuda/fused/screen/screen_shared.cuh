@@ -184,7 +184,7 @@ __device__ __forceinline__ bool take_floor(const cuda_screen_params &s, screen_s
 /* Raise row i's floor to its threshold. The first kernel of the call has cleared the word, so that
  * an atomic which nothing waits for is enough. */
 template <int n>
-__device__ __forceinline__ void raise_floor(const cuda_screen_params &s, const screen_side<n> &side,
+__device__ __forceinline__ void raise_best_score(const cuda_screen_params &s, const screen_side<n> &side,
                                             int i)
 {
     const float threshold = side.thresholds[i];
@@ -202,7 +202,7 @@ __device__ __forceinline__ bool give_floor(const cuda_screen_params &s, screen_s
     const float threshold = side.thresholds[i];
     const bool empty = floor >> THRESHOLD_BITS != s.call.tag;
     if (empty || pack_threshold(threshold) > floor % (1 << THRESHOLD_BITS))
-        raise_floor(s, side, i);
+        raise_best_score(s, side, i);
     return threshold > (empty ? -INFINITY : unpack_threshold(floor));
 }
 

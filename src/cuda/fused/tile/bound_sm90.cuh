@@ -2,7 +2,7 @@
  *
  * Which logits of a request can matter, while the product runs. A strip of a tile, 16 tokens, is
  * stored of a row where the largest of its logits reaches the row's bound: one that as many peaks
- * of tiles reach as its request looks into blocks (request_wanted.cuh). The warps that have no
+ * of tiles reach as its request looks into blocks (required_tokens.cuh). The warps that have no
  * draw to serve raise it: a warp a row looks, all the while, at those of the row's peaks that are
  * there, and tells the CTAs, in each of which another warp brings the bounds of all rows. A look
  * takes 6 to 20 us, of which 1 is the search: loads queue behind copies of weights. Where a tile

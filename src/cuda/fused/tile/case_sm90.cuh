@@ -37,7 +37,7 @@ template <cuda_sm90_case kind> struct sm90_call : cuda_params {
      * serves from their peaks. */
     __device__ __forceinline__ bool leaves_little() const
     {
-        return stores ? peaks != NULL
+        return stores ? block_maxima != NULL
                       : !stores_too && problem.batch * samples() <= CUDA_SM90_DRAWS_OVERLAPPED;
     }
     __device__ __forceinline__ bool with_mass() const

@@ -22,14 +22,14 @@ struct __align__(16) block_quads
     float4 logits[kShortlist];
     int32_t places[kShortlist]; /* 32 times that of the block among those chosen, and the lane */
 };
-static_assert(sizeof(block_quads) <= offsetof(team_bench, list), "bins have the memory");
+static_assert(sizeof(block_quads) <= offsetof(row_scratch, list), "bins have the memory");
 
 __device__ __forceinline__ block_quads &quads() { return *(block_quads *)shared().bench.high; }
 
 /* ---------------------------------------------------------------------------------- quads ---- */
 
 /* Put a quad where there is room for it. */
-__device__ __forceinline__ void put_quad(uint32_t at, const four &l, int place)
+__device__ __forceinline__ void store_quad(uint32_t at, const four &l, int place)
 {
     if (at >= kShortlist)
         return;
@@ -38,7 +38,7 @@ __device__ __forceinline__ void put_quad(uint32_t at, const four &l, int place)
 }
 
 /* The logits of the quad from a token on; -inf for tokens that do not count. */
-__device__ __noinline__ four load_apart(int64_t b, int64_t token)
+__device__ __noinline__ four load_any_quad(int64_t b, int64_t token)
 {
     const gumbel_problem &q = shared().call.problem;
     return request_load_four(q, b, token, q.end_token);
@@ -46,14 +46,14 @@ __device__ __noinline__ four load_apart(int64_t b, int64_t token)
 
 /* Gather this lane's quad of a block if its largest logit reaches `least`. Out of line, as most can
  * be loaded as one, and have logits that are y. */
-__device__ __noinline__ void gather_apart(row_blocks blocks, int block, int place, float least)
+__device__ __noinline__ void gather_any_quad(row_blocks blocks, int block, int place, float least)
 {
-    const four l = load_apart(blocks.b, row_blocks::token_of(block));
+    const four l = load_any_quad(blocks.b, row_blocks::token_of(block));
     float top = largest_of(l);
     if (is_scaled(shared().call.problem))
         top = scale_top(top);
     if (blocks.values.z(top) >= least)
-        put_quad(atomicAdd(&shared_of_blocks().quads, 1), l, place);
+        store_quad(atomicAdd(&block_state().quads, 1), l, place);
 }
 
 /* Of the first kBlocksAhead of `some` blocks, those whose quads of this lane are stored; any bits
@@ -99,7 +99,7 @@ __device__ __forceinline__ uint32_t load_blocks(int64_t b, const uint16_t *chose
 }
 
 /* Whether the mask leaves any token of this lane's quad of a block. */
-__device__ __forceinline__ bool leaves_any(int64_t b, int block)
+__device__ __forceinline__ bool mask_allows_quad(int64_t b, int block)
 {
     const int32_t *mask = gumbel_problem_mask(&shared().call.problem, b);
     return read_nibble((const uint32_t *)mask, row_blocks::token_of(block)) != 0;
@@ -111,7 +111,7 @@ __device__ __noinline__ uint32_t drop_masked_quads(int64_t b, const uint16_t *ch
     uint32_t left = 0;
 #pragma unroll 1
     for (; hits; hits &= hits - 1)
-        left |= leaves_any(b, chosen[__ffs(hits) - 1]) ? hits & -hits : 0;
+        left |= mask_allows_quad(b, chosen[__ffs(hits) - 1]) ? hits & -hits : 0;
     return left;
 }
 
@@ -142,16 +142,16 @@ __device__ __forceinline__ void gather_quads(const row_blocks &blocks, const uin
         hits |= (uint32_t)(blocks.values.z(largest_of(l[i])) >= least) << i;
     hits &= loaded;
     place = 32 * place + (int)threadIdx.x % 32;
-    uint32_t at = hits ? atomicAdd(&shared_of_blocks().quads, __popc(hits)) : 0;
+    uint32_t at = hits ? atomicAdd(&block_state().quads, __popc(hits)) : 0;
 #pragma unroll
     for (int i = 0; i < kBlocksAhead; i++)
         if (hits >> i & 1)
-            put_quad(at++, l[i], place + 32 * i);
+            store_quad(at++, l[i], place + 32 * i);
     uint32_t apart = stored & ~loaded;
 #pragma unroll 1
     for (; is_rare(apart != 0); apart &= apart - 1) {
         const int i = __ffs(apart) - 1;
-        gather_apart(blocks, chosen[i], place + 32 * i, least);
+        gather_any_quad(blocks, chosen[i], place + 32 * i, least);
     }
 }
 
@@ -161,8 +161,8 @@ __device__ __forceinline__ void gather_quads(const row_blocks &blocks, const uin
 __device__ __forceinline__ void gather_from_blocks(const row_blocks &blocks, float least,
                                                    bool by_mask)
 {
-    const int lane = threadIdx.x % 32, place = (int)threadIdx.x / 32 * kBlocksMost;
-    uint16_t *chosen = shared_of_blocks().chosen + place;
+    const int lane = threadIdx.x % 32, place = (int)threadIdx.x / 32 * kBlocksMax;
+    uint16_t *chosen = block_state().chosen + place;
     int found = 0;
 #pragma unroll 1
     for (int turn = 0; turn < blocks.count; turn += kTurn) {
@@ -172,16 +172,16 @@ __device__ __forceinline__ void gather_from_blocks(const row_blocks &blocks, flo
             bool reaches = blocks.values.z(tops.of[j]) >= least;
             uint32_t all = __ballot_sync(~0u, reaches);
             int at = found + __popc(all & ((1u << lane) - 1));
-            if (reaches && at < kBlocksMost)
+            if (reaches && at < kBlocksMax)
                 chosen[at] = (uint16_t)blocks.own_block(turn, j);
             found += __popc(all);
         }
     }
     __syncwarp();
-    if (is_rare(found > kBlocksMost)) {
+    if (is_rare(found > kBlocksMax)) {
         if (lane == 0)
             atomicAdd(&shared().count, kShortlist + 1);
-        found = kBlocksMost;
+        found = kBlocksMax;
     }
 #pragma unroll 1
     for (int at = 0; at < found; at += kBlocksAhead)
@@ -191,7 +191,7 @@ __device__ __forceinline__ void gather_from_blocks(const row_blocks &blocks, flo
 /* --------------------------------------------------------------------------------- tokens ---- */
 
 /* Put a token into the list if its z is `least` or more; by a whole warp. */
-__device__ __forceinline__ void list_token(request_values values, int token, float y, float least)
+__device__ __forceinline__ void list_token(logit_values values, int token, float y, float least)
 {
     const bool reaches = values.z(y) >= least;
     const uint32_t all = __ballot_sync(~0u, reaches);
@@ -244,7 +244,7 @@ __device__ __forceinline__ float list_quads(const row_blocks &blocks, int count,
         float y = -INFINITY;
         if (at < 4 * count) {
             const int place = quads().places[at / 4];
-            token = row_blocks::start_of(shared_of_blocks().chosen[place / 32]);
+            token = row_blocks::start_of(block_state().chosen[place / 32]);
             token += 4 * (place % 32) + at % 4;
             y = (&quads().logits[0].x)[at];
         }
@@ -263,7 +263,7 @@ __device__ __forceinline__ float list_quads(const row_blocks &blocks, int count,
  */
 __device__ __forceinline__ float look(const row_blocks &blocks, float least)
 {
-    block_shared &x = shared_of_blocks();
+    block_scratch &x = block_state();
     const gumbel_problem &q = shared().call.problem;
     least = fmaxf(least, -FLT_MAX);
     bool by_mask = false;
@@ -296,7 +296,7 @@ __device__ __forceinline__ uint32_t flags_of(float z)
 }
 
 /* The flags of a row whose tops may be NaN or +inf, unless that is edited away. For all threads. */
-__device__ __noinline__ uint32_t flags_in_blocks(row_blocks blocks)
+__device__ __noinline__ uint32_t find_flags_in_blocks(row_blocks blocks)
 {
     const cuda_request_params &p = shared().call;
     uint32_t flags = 0;
@@ -311,7 +311,7 @@ __device__ __noinline__ uint32_t flags_in_blocks(row_blocks blocks)
                 int block = __shfl_sync(~0u, blocks.own_block(turn, j), __ffs(all) - 1);
                 const bool stored = blocks.holds(block);
                 int64_t token = blocks.token_of(block);
-                four l = load_apart(blocks.b, token);
+                four l = load_any_quad(blocks.b, token);
 #pragma unroll 1
                 for (int i = 0; i < 4; i++, token++) {
                     float y = is_scaled(p.problem) ? request_scaled(p, l.v[0]) : l.v[0];
@@ -322,7 +322,7 @@ __device__ __noinline__ uint32_t flags_in_blocks(row_blocks blocks)
             }
         }
     }
-    return cta_over(team_flags{flags}).of;
+    return join_cta(joined_flags{flags}).of;
 }
 
 } // namespace

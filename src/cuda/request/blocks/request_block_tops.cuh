@@ -8,7 +8,7 @@
 #define GUMBEL_CUDA_REQUEST_BLOCK_TOPS_CUH
 
 #include "cuda/common/row_thresholds.cuh"
-#include "cuda/request/few/request_peaks.cuh"
+#include "cuda/request/few/request_maxima.cuh"
 
 namespace
 {
@@ -18,11 +18,11 @@ static_assert(kBlock == 4 * 32, "a warp reads a block, a lane four tokens");
 /* Tops that a thread has at a time, and blocks that a CTA has in such a turn. */
 constexpr int kTopsAhead = 3, kTurn = kTopsAhead * kThreads;
 /* Of a turn's blocks, those that a warp looks into for a guess at most. */
-constexpr int kBlocksMost = CUDA_REQUEST_SELECTED_BLOCKS / kWarps;
+constexpr int kBlocksMax = CUDA_REQUEST_SELECTED_BLOCKS / kWarps;
 /* Tops that a warp shows beyond its part of those wanted, and all that it may show: as many are
- * wanted as blocks_guessed() says. With two spare ones, a bound for 50 is reached by 53. */
+ * wanted as count_guessed_blocks() says. With two spare ones, a bound for 50 is reached by 53. */
 constexpr int kBestSpare = 2;
-constexpr int kBestMost = (CUDA_REQUEST_TOP_MAX * 5 / 4 + 8) / kWarps + kBestSpare;
+constexpr int kBestMax = (CUDA_REQUEST_TOP_MAX * 5 / 4 + 8) / kWarps + kBestSpare;
 /* What a soft-cap may put a smaller logit above a larger one by, of its value. */
 constexpr float kCapSlack = 0x1p-16f;
 
@@ -30,21 +30,21 @@ constexpr float kCapSlack = 0x1p-16f;
  * wanted, and others take a latency of memory. */
 __device__ __forceinline__ bool is_rare(bool known) { return __builtin_expect(known, false); }
 
-/* What a CTA holds of a row's blocks, beside team_shared. */
-struct block_shared {
-    request_wanted wanted;
+/* What a CTA holds of a row's blocks, beside row_shared. */
+struct block_scratch {
+    required_tokens wanted;
     uint32_t quads;    /* that may hold tokens which reach a guess */
     uint32_t strips;   /* of blocks that may */
     uint32_t seen;     /* key of the largest y of tokens that reached a guess before edits */
     uint32_t nth, top; /* those of the best that a guess goes by; 0 where they are fewer */
-    __align__(16) uint32_t best[kBestMost * kWarps];     /* of each warp, as row_blocks.key_of() */
-    __align__(16) uint16_t chosen[kWarps * kBlocksMost]; /* by each warp, to look into */
+    __align__(16) uint32_t best[kBestMax * kWarps];     /* of each warp, as row_blocks.key_of() */
+    __align__(16) uint16_t chosen[kWarps * kBlocksMax]; /* by each warp, to look into */
 };
-static_assert(sizeof(block_shared) <= 4 * (CUDA_REQUEST_SELECTED_BLOCKS + 1), "the launcher reserves that");
+static_assert(sizeof(block_scratch) <= 4 * (CUDA_REQUEST_SELECTED_BLOCKS + 1), "the launcher reserves that");
 
-__device__ __forceinline__ block_shared &shared_of_blocks()
+__device__ __forceinline__ block_scratch &block_state()
 {
-    return *(block_shared *)(memory_of_cta() + CUDA_CLUSTER_SHARED_BYTES);
+    return *(block_scratch *)(memory_of_cta() + CUDA_CLUSTER_SHARED_BYTES);
 }
 
 /* Of each block: a y that none of its tokens is above. */
@@ -117,21 +117,21 @@ struct tops_found {
 };
 
 /* Show the largest keys of each warp, `each` of them; before a barrier. */
-__device__ __forceinline__ void show_best(tops_found found, int each)
+__device__ __forceinline__ void publish_best(tops_found found, int each)
 {
 #pragma unroll 1
     for (int i = 0; i < each; i++) {
         uint32_t key = found.pop_of_warp();
         if (threadIdx.x % 32 == 0)
-            shared_of_blocks().best[i * kWarps + threadIdx.x / 32] = key;
+            block_state().best[i * kWarps + threadIdx.x / 32] = key;
     }
 }
 
 /* Find two of the keys that warps showed, by their ranks from 1 on: four lanes compare one with
  * all. Between barriers. */
-__device__ __forceinline__ void rank_best(int each, int top, int n)
+__device__ __forceinline__ void select_two_best(int each, int top, int n)
 {
-    block_shared &x = shared_of_blocks();
+    block_scratch &x = block_state();
 #pragma unroll 1
     for (int i = threadIdx.x / 4; i < each * kWarps; i += kThreads / 4) {
         uint32_t own = x.best[i], above = 0;
@@ -151,7 +151,7 @@ __device__ __forceinline__ void rank_best(int each, int top, int n)
 }
 
 /* Show the largest of each warp's peaks that no penalty lowers; before a barrier. */
-__device__ __forceinline__ void show_largest(const turn_blocks &loaded)
+__device__ __forceinline__ void publish_largest(const turn_blocks &loaded)
 {
     uint32_t key = 0;
 #pragma unroll
@@ -159,16 +159,16 @@ __device__ __forceinline__ void show_largest(const turn_blocks &loaded)
         key = max(key, gumbel_key(loaded.unseen.of[j]));
     key = __reduce_max_sync(~0u, key);
     if (threadIdx.x % 32 == 0)
-        shared_of_blocks().best[threadIdx.x / 32] = key;
+        block_state().best[threadIdx.x / 32] = key;
 }
 
 /* The largest that warps have shown. */
-__device__ __forceinline__ float largest_shown()
+__device__ __forceinline__ float read_published_largest()
 {
     uint32_t key = 0;
 #pragma unroll
     for (int i = 0; i < kWarps / 4; i++) {
-        const uint4 own = ((const uint4 *)shared_of_blocks().best)[i];
+        const uint4 own = ((const uint4 *)block_state().best)[i];
         key = max(max(max(key, own.x), max(own.y, own.z)), own.w);
     }
     return gumbel_of_key(key);
@@ -179,7 +179,7 @@ struct row_blocks {
     int64_t b;
     int count;             /* of blocks */
     int first;             /* of this thread's; others are kThreads apart */
-    request_values values; /* once the row is described */
+    logit_values values; /* once the row is described */
 
     /* Large tops tend to be close: so few neighbours are with a warp, but as many as lie in a
      * sector where there are many blocks. */
@@ -282,7 +282,7 @@ struct row_blocks {
 
     /* Keep the tops of a turn, and what is stored, and join what is known of them into `found`: of
      * its best, those that no penalty lowers. */
-    __device__ __forceinline__ void keep_tops(int turn, const turn_blocks &loaded,
+    __device__ __forceinline__ void store_tops(int turn, const turn_blocks &loaded,
                                               tops_found &found) const
     {
 #pragma unroll
@@ -334,8 +334,8 @@ struct row_blocks {
     static __device__ __forceinline__ void start()
     {
         shared().count = 0;
-        shared_of_blocks().quads = shared_of_blocks().strips = 0;
-        shared_of_blocks().seen = gumbel_key(-INFINITY);
+        block_state().quads = block_state().strips = 0;
+        block_state().seen = gumbel_key(-INFINITY);
     }
 };
 
@@ -353,7 +353,7 @@ __device__ __noinline__ turn_tops drop_masked(row_blocks blocks, int turn, turn_
 }
 
 /* Drop those of blocks of which nothing is stored. Of others, the strip of the top is. */
-__device__ __forceinline__ void drop_missing(turn_blocks &loaded)
+__device__ __forceinline__ void drop_unstored(turn_blocks &loaded)
 {
 #pragma unroll
     for (int j = 0; j < kTopsAhead; j++) {
@@ -374,10 +374,10 @@ __device__ __forceinline__ void find_tops(const row_blocks &blocks, int turn, tu
         loaded.unseen = scale_tops(loaded.unseen);
     }
     if (p.stored_subtiles)
-        drop_missing(loaded);
+        drop_unstored(loaded);
     else if (is_rare(p.problem.request & GUMBEL_REQUEST_MASK))
         loaded.peaks = loaded.unseen = drop_masked(blocks, turn, loaded.peaks);
-    blocks.keep_tops(turn, loaded, found);
+    blocks.store_tops(turn, loaded, found);
 }
 
 /* Those of all turns but the first. */
@@ -391,14 +391,14 @@ __device__ __noinline__ tops_found find_later_tops(row_blocks blocks, tops_found
 
 /* A y that `wanted` threads' own ones reach, halved into; -inf where there are fewer. For all
  * threads. */
-__device__ __noinline__ float reached_by_threads(request_values values, float own, int wanted)
+__device__ __noinline__ float find_reached_by_threads(logit_values values, float own, int wanted)
 {
-    team_facts facts = team_facts::none();
+    row_facts facts = row_facts::none();
     if (values.z(own) > -INFINITY) {
         facts.highest = facts.lowest = gumbel_key(own);
         facts.peaks = 1;
     }
-    uint32_t key = reached_by_peaks(facts, own, wanted);
+    uint32_t key = find_reached_key(facts, own, wanted);
     return key > 0 ? gumbel_of_key(key) : -INFINITY;
 }
 

@@ -3,12 +3,12 @@
  * WHAT   a request from logits where few tokens of a row can matter: the largest logit of every
  *        block of 128 tokens is found, unless the product has left it, and the last of a row's CTAs
  *        tries to serve it from the blocks that reach what matters (request_blocks.cuh). Rows
- *        that this does not serve are left for a cluster each (request_team.cu). Behind a product
+ *        that this does not serve are left for a cluster each (request_cluster.cu). Behind a product
  *        that stored by bounds a kernel of its own looks into what reaches the row's bound, and
  *        ranks no block.
  * COST   reads B V elements once, writes 1 / 128 of that; then a row takes some 8 us of one CTA,
  *        less where its multiprocessor has run this code before.
- * MAP    p.parts CTAs a row. A warp takes kSide blocks side by side, four neighbouring tokens a
+ * MAP    p.parts CTAs a row. A warp takes kWarpBlocks blocks side by side, four neighbouring tokens a
  *        lane.
  * SMEM   33 KB as a team's (request_shared.cuh), what blocks are told apart by
  *        (request_block_tops.cuh), and five bytes a block.
@@ -23,7 +23,7 @@
 namespace
 {
 
-constexpr int kSide = CUDA_REQUEST_WARP_BLOCKS; /* one a lane, at most */
+constexpr int kWarpBlocks = CUDA_REQUEST_WARP_BLOCKS; /* one a lane, at most */
 
 /* That of four tokens and of the warp, as bits whose order is theirs; a NaN is the largest. */
 __device__ __forceinline__ uint32_t highest_of_warp(const four &l)
@@ -41,27 +41,27 @@ __device__ __forceinline__ void find_peaks(const cuda_request_params &p, int64_t
     const int lane = threadIdx.x % 32;
     const int64_t first =
         CUDA_REQUEST_ORIGIN(q.first_token) + block * CUDA_REQUEST_BLOCK + 4 * lane;
-    four l[kSide];
+    four l[kWarpBlocks];
 #pragma unroll
-    for (int i = 0; i < kSide; i++)
+    for (int i = 0; i < kWarpBlocks; i++)
         l[i] = request_load_quad<dtype>(row, first + i * CUDA_REQUEST_BLOCK, q.first_token,
                                         q.end_token);
     uint32_t own = 0;
 #pragma unroll
-    for (int i = 0; i < kSide; i++) {
+    for (int i = 0; i < kWarpBlocks; i++) {
         uint32_t highest = highest_of_warp(l[i]);
         own = lane == i ? highest : own;
     }
-    if (lane < kSide && block + lane < p.blocks)
+    if (lane < kWarpBlocks && block + lane < p.blocks)
         p.block_maxima[b * p.blocks + block + lane] = own == ~0u ? NAN : ordered_float(own);
 }
 
 /* Find the peaks of blocks [begin, end) of row b. */
-__device__ __noinline__ void find_peaks_of_part(const cuda_request_params &p, int64_t b,
+__device__ __noinline__ void find_part_maxima(const cuda_request_params &p, int64_t b,
                                                 int64_t begin, int64_t end)
 {
     const gumbel_dtype dtype = p.problem.logits.dtype;
-    for (int64_t at = begin + threadIdx.x / 32 * kSide; at < end; at += kWarps * kSide)
+    for (int64_t at = begin + threadIdx.x / 32 * kWarpBlocks; at < end; at += kWarps * kWarpBlocks)
         if (dtype == GUMBEL_FLOAT32)
             find_peaks<GUMBEL_FLOAT32>(p, b, at);
         else if (dtype == GUMBEL_BFLOAT16)
@@ -70,7 +70,7 @@ __device__ __noinline__ void find_peaks_of_part(const cuda_request_params &p, in
             find_peaks<GUMBEL_FLOAT16>(p, b, at);
 }
 
-/* Whether row b is worth reading here: can_screen() would refuse the others. */
+/* Whether row b is worth reading here: candidates_suffice() would refuse the others. */
 __device__ __forceinline__ bool is_worth_reading(const gumbel_problem &q, int64_t b)
 {
     const gumbel_rules r = gumbel_problem_rules(&q, b, 0);
@@ -81,7 +81,7 @@ __device__ __forceinline__ bool is_worth_reading(const gumbel_problem &q, int64_
 }
 
 /* Whether this CTA is the last one of row b; for all threads. */
-__device__ __forceinline__ bool ends_row(const cuda_request_params &p, int64_t b)
+__device__ __forceinline__ bool ends_row_last(const cuda_request_params &p, int64_t b)
 {
     bool last = false;
     __syncthreads();
@@ -91,12 +91,12 @@ __device__ __forceinline__ bool ends_row(const cuda_request_params &p, int64_t b
 }
 
 /* Leave row b, of which this CTA has tried to serve it, to clusters. For all threads. */
-__device__ __noinline__ void leave_row(const cuda_request_params &p, int64_t b)
+__device__ __noinline__ void leave_to_clusters(const cuda_request_params &p, int64_t b)
 {
     if (threadIdx.x != 0)
         return;
     __threadfence(); /* what this CTA has waited for, clusters read */
-    tell_row(p, b, CUDA_ROW_FALLBACK);
+    publish_row_state(p, b, CUDA_ROW_FALLBACK);
 }
 
 } // namespace
@@ -107,13 +107,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
     gumbel_request_bounded(const __grid_constant__ cuda_request_params p)
 {
     const int64_t b = blockIdx.x;
-    const cuda_request_params &call = bring_call(p);
+    const cuda_request_params &call = load_call(p);
     __syncthreads();
     const bool refused = describe_row(call, b);
     if (threadIdx.x == 96)
         start_row();
     if (threadIdx.x == kThreads - 1) {
-        tell_row(p, b, CUDA_ROW_PENDING);
+        publish_row_state(p, b, CUDA_ROW_PENDING);
         __threadfence(); /* before clusters may start, which else meet what an earlier call told */
     }
     ptx_wait_for_launch();
@@ -122,14 +122,14 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
     if (b == 0 && threadIdx.x == 0)
         p.row_thresholds[1] = 0;
     if (!serve_by_bound(b, refused))
-        leave_row(call, b);
+        leave_to_clusters(call, b);
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
     gumbel_request_blocks(const __grid_constant__ cuda_request_params p)
 {
     const int64_t b = blockIdx.x / p.parts, begin = blockIdx.x % p.parts * p.chunk;
-    const cuda_request_params &call = bring_call(p);
+    const cuda_request_params &call = load_call(p);
     const bool begins = threadIdx.x == kThreads - 1 && begin == 0;
     __syncthreads();
     if (!p.has_block_maxima) /* else rows' parameters were there before the product began */
@@ -138,7 +138,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
         fetch_parameters(call.problem, b);
     const bool tried = p.has_block_maxima || is_worth_reading(call.problem, b);
     if (begins) {
-        tell_row(p, b, tried ? CUDA_ROW_PENDING : CUDA_ROW_FALLBACK);
+        publish_row_state(p, b, tried ? CUDA_ROW_PENDING : CUDA_ROW_FALLBACK);
         __threadfence(); /* before clusters may start, which else meet what an earlier call told */
     }
     if (!tried)
@@ -148,12 +148,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
     } else {
         if (threadIdx.x == 0)
             start_cta_counter(request_counter(p, b), p.tag);
-        find_peaks_of_part(call, b, begin, min(begin + p.chunk, p.blocks));
-        if (!ends_row(p, b))
+        find_part_maxima(call, b, begin, min(begin + p.chunk, p.blocks));
+        if (!ends_row_last(p, b))
             return;
     }
     if (threadIdx.x == kThreads - 1)
         ptx_allow_launch();
     if (!serve_from_blocks(b))
-        leave_row(call, b);
+        leave_to_clusters(call, b);
 }

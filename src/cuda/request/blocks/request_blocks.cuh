@@ -10,7 +10,7 @@
 #ifndef GUMBEL_CUDA_REQUEST_BLOCKS_CUH
 #define GUMBEL_CUDA_REQUEST_BLOCKS_CUH
 
-#include "cuda/request/blocks/request_block_strips.cuh"
+#include "cuda/request/blocks/request_block_subtiles.cuh"
 
 namespace
 {
@@ -18,7 +18,7 @@ namespace
 constexpr int kGuesses = 3;
 
 /* What a search through blocks found. */
-struct blocks_found {
+struct found_tokens {
     int count;      /* of tokens, in the list; -1 where not all that can matter are */
     uint32_t flags; /* of the row */
 };
@@ -27,16 +27,16 @@ struct blocks_found {
 __device__ __forceinline__ float above(float z) { return gumbel_of_key(gumbel_key(z) + 1); }
 
 /* A guess at that, where as many y as are wanted reach `nth`. */
-__device__ __forceinline__ float guess_from(const row_blocks &blocks, float nth, float largest)
+__device__ __forceinline__ float make_guess(const row_blocks &blocks, float nth, float largest)
 {
-    const request_values &values = blocks.values;
-    return shared_of_blocks().wanted.bound(values.z(nth), values, values.of(largest));
+    const logit_values &values = blocks.values;
+    return block_state().wanted.bound(values.z(nth), values, values.of(largest));
 }
 
 /* Whether no token can matter that look() has not found at a guess; behind a barrier. */
-__device__ __forceinline__ bool have_all(const row_blocks &blocks, float guess)
+__device__ __forceinline__ bool found_all(const row_blocks &blocks, float guess)
 {
-    const block_shared &x = shared_of_blocks();
+    const block_scratch &x = block_state();
     bool enough = shared().count >= x.wanted.target;
     return guess <= x.wanted.bound(enough ? INFINITY : -INFINITY, blocks.values,
                                    blocks.values.of(gumbel_of_key(x.seen)));
@@ -44,60 +44,60 @@ __device__ __forceinline__ bool have_all(const row_blocks &blocks, float guess)
 
 /* Guess again, where `count` blocks were to reach the first guess, and `own` is what look() told
  * this thread; for all threads. */
-__device__ __noinline__ blocks_found refine_guess(row_blocks blocks, float guess, float own,
+__device__ __noinline__ found_tokens refine_guess(row_blocks blocks, float guess, float own,
                                                   int count)
 {
-    const block_shared &x = shared_of_blocks();
+    const block_scratch &x = block_state();
     const int wanted = max((int)x.wanted.target, 1);
 #pragma unroll 1
     for (int guesses = 1; guesses < kGuesses; guesses++) {
         const float before = guess;
         float largest = gumbel_of_key(x.seen);
         /* What was seen is edited already: as many tokens as are wanted reach this for sure. */
-        float nth = reached_by_threads(blocks.values, own, wanted);
+        float nth = find_reached_by_threads(blocks.values, own, wanted);
         if (nth == -INFINITY) { /* unless edits have left fewer */
             count = 4 * count + 16;
-            nth = reached_by_threads(blocks.values, blocks.largest_top(), count);
+            nth = find_reached_by_threads(blocks.values, blocks.largest_top(), count);
             largest = largest > -INFINITY ? largest : nth;
         }
-        guess = guess_from(blocks, nth, largest);
+        guess = make_guess(blocks, nth, largest);
         if (guess == before) /* nothing else to guess */
             break;
         if (threadIdx.x == 0)
             blocks.start();
         __syncthreads();
         own = look(blocks, guess);
-        if (have_all(blocks, guess) && shared().count <= kShortlist)
+        if (found_all(blocks, guess) && shared().count <= kShortlist)
             return {(int)shared().count, 0};
     }
     return {-1, 0};
 }
 
 /* Bring all tokens of the row that can matter into the list; for all threads. */
-__device__ __forceinline__ blocks_found find_in_blocks(const row_blocks &blocks,
+__device__ __forceinline__ found_tokens find_in_blocks(const row_blocks &blocks,
                                                        const turn_blocks &loaded)
 {
-    const block_shared &x = shared_of_blocks();
+    const block_scratch &x = block_state();
     const cuda_request_params &p = shared().call;
     /* Some of the tokens that reach a guess may be edited away. */
     bool lowered = (p.problem.request & GUMBEL_REQUEST_MASK) && !p.stored_subtiles;
     lowered |= shared().row.edits.act && !p.unseen_block_maxima;
-    int count = max((int)blocks_guessed(x.wanted.target, lowered), 1);
+    int count = max((int)count_guessed_blocks(x.wanted.target, lowered), 1);
     const int each = count / kWarps + kBestSpare;
     tops_found tops = {};
     find_tops(blocks, 0, loaded, tops);
     if (is_rare(blocks.count > kTurn))
         tops = find_later_tops(blocks, tops);
-    show_best(tops, each);
+    publish_best(tops, each);
     if (is_rare(__syncthreads_or(tops.infinite))) {
-        uint32_t flags = flags_in_blocks(blocks);
+        uint32_t flags = find_flags_in_blocks(blocks);
         return {flags ? 0 : -1, flags};
     }
-    rank_best(each, top_guessed(x.wanted.target, lowered), count);
+    select_two_best(each, rank_of_guessed_max(x.wanted.target, lowered), count);
     __syncthreads();
-    float guess = guess_from(blocks, blocks.top_of_key(x.nth), blocks.top_of_key(x.top));
+    float guess = make_guess(blocks, blocks.top_of_key(x.nth), blocks.top_of_key(x.top));
     float own = look(blocks, guess);
-    if (is_rare(!have_all(blocks, guess) || shared().count > kShortlist))
+    if (is_rare(!found_all(blocks, guess) || shared().count > kShortlist))
         return refine_guess(blocks, guess, own, count);
     return {(int)shared().count, 0};
 }
@@ -118,18 +118,18 @@ __device__ __forceinline__ bool describe_row(const cuda_request_params &p, int64
         if (greedy)
             rules = without_cuts(rules);
         set_rules(row, rules);
-        return !can_screen(p, row, greedy, shared_of_blocks().wanted);
+        return !candidates_suffice(p, row, greedy, block_state().wanted);
     }
     if (threadIdx.x == 64) {
         set_edits(row, q, b);
-        return !edits_lower(q, row);
+        return !edits_only_lower(q, row);
     }
     return false;
 }
 
 /* Tell clusters what is known of row b, by one thread: they look for it until it is more than that
  * the row is tried. */
-__device__ __forceinline__ void tell_row(const cuda_request_params &p, int64_t b, int32_t known)
+__device__ __forceinline__ void publish_row_state(const cuda_request_params &p, int64_t b, int32_t known)
 {
     *(volatile int32_t *)&p.row_states[b] = known;
 }
@@ -138,19 +138,19 @@ __device__ __forceinline__ void tell_row(const cuda_request_params &p, int64_t b
 __device__ __forceinline__ void start_row()
 {
     row_blocks::start();
-    shared_of_blocks().nth = shared_of_blocks().top = 0;
+    block_state().nth = block_state().top = 0;
 }
 
-__device__ __forceinline__ request_values values_of(const request_row &row)
+__device__ __forceinline__ logit_values values_of(const request_row &row)
 {
     return {row.draw.inverse_temperature, row.rules.before != 0};
 }
 
 /* End row b, of which all that can matter was found; clusters are told before. */
-__device__ __forceinline__ void end_row(int64_t b, blocks_found found)
+__device__ __forceinline__ void end_row(int64_t b, found_tokens found)
 {
     if (threadIdx.x == 0)
-        tell_row(shared().call, b, CUDA_ROW_SERVED);
+        publish_row_state(shared().call, b, CUDA_ROW_SERVED);
     gumbel_summary seen;
     gumbel_summary_empty(&seen);
     seen.flags = found.flags;
@@ -173,7 +173,7 @@ __device__ __forceinline__ bool serve_from_blocks(int64_t b)
     if (is_rare(__syncthreads_or(refused)))
         return false;
     blocks.values = values_of(shared().row);
-    const blocks_found found = find_in_blocks(blocks, loaded);
+    const found_tokens found = find_in_blocks(blocks, loaded);
     if (is_rare(found.count < 0))
         return false;
     end_row(b, found);
@@ -196,7 +196,7 @@ __device__ __forceinline__ bool needs_tops(const row_blocks &blocks, const turn_
 }
 
 /* find_in_blocks() from the start, behind what was looked at. */
-__device__ __noinline__ blocks_found find_by_tops(row_blocks blocks)
+__device__ __noinline__ found_tokens find_by_tops(row_blocks blocks)
 {
     __syncthreads();
     if (threadIdx.x == 0)
@@ -207,18 +207,18 @@ __device__ __noinline__ blocks_found find_by_tops(row_blocks blocks)
 
 /* Find the same by the row's bound: whatever reaches it is stored, and as many tokens as are wanted
  * do. So there is no guess to be found, and peaks need not be ranked. */
-__device__ __forceinline__ blocks_found find_by_bound(const row_blocks &blocks,
+__device__ __forceinline__ found_tokens find_by_bound(const row_blocks &blocks,
                                                       const turn_blocks &loaded, float bound)
 {
-    const block_shared &x = shared_of_blocks();
-    const request_values &values = blocks.values;
+    const block_scratch &x = block_state();
+    const logit_values &values = blocks.values;
     const float least = above(values.z(bound));
     float largest = -INFINITY;
     if (x.wanted.log_min_p > -INFINITY)
-        largest = values.of(largest_shown());
+        largest = values.of(read_published_largest());
     const float guess = fmaxf(least, x.wanted.bound(least, values, largest));
-    look_at_strips(blocks, loaded, guess);
-    if (is_rare(!have_all(blocks, guess) || shared().count > kShortlist))
+    list_reaching_subtiles(blocks, loaded, guess);
+    if (is_rare(!found_all(blocks, guess) || shared().count > kShortlist))
         return find_by_tops(blocks);
     return {(int)shared().count, 0};
 }
@@ -232,12 +232,12 @@ __device__ __forceinline__ bool serve_by_bound(int64_t b, bool refused)
     const turn_blocks loaded = blocks.load(0, by_min_p);
     const float bound = blocks.bound();
     if (by_min_p)
-        show_largest(loaded);
+        publish_largest(loaded);
     const bool stops = __syncthreads_or(refused || needs_tops(blocks, loaded, bound));
     if (is_rare(stops && __syncthreads_or(refused)))
         return false;
     blocks.values = values_of(shared().row);
-    const blocks_found found =
+    const found_tokens found =
         is_rare(stops) ? find_by_tops(blocks) : find_by_bound(blocks, loaded, bound);
     if (is_rare(found.count < 0))
         return false;

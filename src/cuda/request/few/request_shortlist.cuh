@@ -10,7 +10,7 @@
 #ifndef GUMBEL_CUDA_REQUEST_SHORTLIST_CUH
 #define GUMBEL_CUDA_REQUEST_SHORTLIST_CUH
 
-#include "cuda/request/few/request_order.cuh"
+#include "cuda/request/few/request_sort.cuh"
 
 namespace
 {
@@ -40,7 +40,7 @@ static_assert(kShortlist <= 1 << (32 - shortlist_mass::kDigitBits), "no digit ov
 /* How many of the first `whole` tokens in order a nucleus needs, where all tokens that it is of
  * weigh `mass`; NULL where those are these. By a warp, each lane having neighbours, two at a time.
  */
-__device__ __forceinline__ int nucleus_of_shortlist(float top_p, int whole, float largest,
+__device__ __forceinline__ int count_nucleus(float top_p, int whole, float largest,
                                                     const gumbel_wide *mass)
 {
     const int lane = threadIdx.x % 32, pairs = (whole + 63) / 64, first = 2 * pairs * lane;
@@ -84,7 +84,7 @@ __device__ __forceinline__ int nucleus_of_shortlist(float top_p, int whole, floa
 }
 
 /* How many of `count` tokens min_p keeps, by a warp. */
-__device__ __forceinline__ int kept_by_min_p(int count, float largest, float log_min_p)
+__device__ __forceinline__ int count_above_min_p(int count, float largest, float log_min_p)
 {
     uint32_t reach = 0, least = gumbel_key(gumbel_min_p_bound(largest, log_min_p));
 #pragma unroll 1
@@ -96,21 +96,21 @@ __device__ __forceinline__ int kept_by_min_p(int count, float largest, float log
 
 /* How many of the first of `count` tokens in order stay, by a warp. `mass` is that of all tokens of
  * the row where some of those that a nucleus is of are not in the list, or NULL. */
-__device__ __forceinline__ int cut_shortlist(const gumbel_rules &r, int count,
+__device__ __forceinline__ int truncate_shortlist(const gumbel_rules &r, int count,
                                              const gumbel_wide *mass)
 {
     int head = count;
     if (r.top_k > 0 && r.top_k < count)
-        head = r.exact ? (int)r.top_k : with_ties((int)r.top_k, count);
+        head = r.exact ? (int)r.top_k : extend_by_ties((int)r.top_k, count);
     const float largest = gumbel_of_key(shortlist().order[0].key);
     int kept = head;
     if (r.min_p > 0.0f)
-        kept = min(head, kept_by_min_p(count, largest, shared().row.log_min_p));
+        kept = min(head, count_above_min_p(count, largest, shared().row.log_min_p));
     if (!(r.top_p < 1.0f))
         return kept;
     const int weighed = r.joint ? count : r.last ? head : kept;
-    int nucleus = nucleus_of_shortlist(r.top_p, weighed, largest, mass);
-    return min(kept, r.exact ? nucleus : with_ties(nucleus, count));
+    int nucleus = count_nucleus(r.top_p, weighed, largest, mass);
+    return min(kept, r.exact ? nucleus : extend_by_ties(nucleus, count));
 }
 
 /* ----------------------------------------------------------------------------------- mass ---- */
@@ -123,7 +123,7 @@ __device__ __forceinline__ cuda_candidate token_in_order(int at)
 __device__ __forceinline__ uint32_t *blocks_in_order() { return (uint32_t *)shortlist().keys; }
 
 /* Add those of the first `head` tokens that are of block `shown`, by a warp. */
-__device__ __forceinline__ void add_block_in_order(gumbel_summary &mass, request_values values,
+__device__ __forceinline__ void add_block_in_order(gumbel_summary &mass, logit_values values,
                                                    uint32_t shown, int head)
 {
     const int lane = threadIdx.x % 32;
@@ -142,7 +142,7 @@ __device__ __forceinline__ void add_block_in_order(gumbel_summary &mass, request
 
 /* The mass of the first `head` tokens in order. Tokens of one block are added by the warp of the
  * first of them. For all threads. */
-__device__ __noinline__ gumbel_summary sum_shortlist(request_values values, int head)
+__device__ __noinline__ gumbel_summary sum_shortlist(logit_values values, int head)
 {
     const shortlist_lanes lanes(head);
     const int place = lanes.token();
@@ -175,11 +175,11 @@ __device__ __noinline__ gumbel_summary sum_shortlist(request_values values, int 
     }
     for (uint32_t left = __ballot_sync(~0u, adds && beside > 1); left; left &= left - 1)
         add_block_in_order(mass, values, __shfl_sync(~0u, block, __ffs(left) - 1), head);
-    return cta_over(team_mass{mass}).of;
+    return join_cta(joined_mass{mass}).of;
 }
 
 /* Find the mass that is asked for, and what it is the log-normaliser of; for all threads. */
-__device__ __noinline__ void weigh_shortlist(request_values values, const gumbel_summary &seen,
+__device__ __noinline__ void set_result_mass(logit_values values, const gumbel_summary &seen,
                                              const gumbel_summary &raw, request_result &r)
 {
     const cuda_request_params &p = shared().call;
@@ -220,7 +220,7 @@ __device__ __forceinline__ void score_shortlist(int count, int64_t at, int sampl
 
 /* The best of the first `head` tokens in order, by a warp. Lanes that have none offer the last one,
  * so that nothing waits for a branch. */
-__device__ __forceinline__ draw_winner best_of_shortlist(request_values values, int head)
+__device__ __forceinline__ draw_winner best_of_shortlist(logit_values values, int head)
 {
     draw_winner best = draw_winner_none();
 #pragma unroll 1
@@ -236,7 +236,7 @@ __device__ __forceinline__ draw_winner best_of_shortlist(request_values values, 
 }
 
 /* One more than the number of tokens with a larger z, by a warp. */
-__device__ __forceinline__ int rank_in_shortlist(request_values values, int count, float z)
+__device__ __forceinline__ int rank_in_shortlist(logit_values values, int count, float z)
 {
     uint32_t larger = 0;
 #pragma unroll 1
@@ -249,7 +249,7 @@ __device__ __forceinline__ int rank_in_shortlist(request_values values, int coun
 
 /* Write the most likely of `count` tokens in order, of which the first r.kept stay; for all
  * threads. */
-__device__ __noinline__ void write_top_of_shortlist(request_values values, const request_result &r,
+__device__ __noinline__ void write_top_of_shortlist(logit_values values, const request_result &r,
                                                     int64_t b, int count)
 {
     const cuda_request_params &p = shared().call;
@@ -274,21 +274,21 @@ __device__ __noinline__ void write_top_of_shortlist(request_values values, const
 }
 
 /* Whether the rules of a row go by the order of its tokens, or only by each one's own value. */
-__device__ __forceinline__ bool goes_by_order(const gumbel_rules &rules)
+__device__ __forceinline__ bool needs_order(const gumbel_rules &rules)
 {
     return rules.top_k > 0 || rules.top_p < 1.0f;
 }
 
 /* Draw a row's samples from those of `count` tokens of the list that min_p keeps; for all threads,
  * a token each. */
-__device__ __noinline__ void draw_unordered(request_values values, int64_t b, int count,
+__device__ __noinline__ void draw_unordered(logit_values values, int64_t b, int count,
                                             request_result &r)
 {
     const cuda_request_params &p = shared().call;
     const int samples = p.problem.sampling.num_samples, i = (int)threadIdx.x;
     const cuda_candidate own = shared().bench.list[i];
     const uint32_t key = i < count ? gumbel_key(own.y * values.scale()) : 0;
-    const float largest = gumbel_of_key(cta_over(team_key{key}).of);
+    const float largest = gumbel_of_key(join_cta(joined_key{key}).of);
     const uint32_t least = gumbel_key(gumbel_min_p_bound(largest, shared().row.log_min_p));
     const bool stays = i < count && key >= least;
     r.kept = __syncthreads_count(stays);
@@ -300,7 +300,7 @@ __device__ __noinline__ void draw_unordered(request_values values, int64_t b, in
             score_token(i, at, sample);
             draw_winner_offer(best, shortlist().scores[i], values.z(own.y), own.id);
         }
-        best = cta_over(team_winner{best}).of;
+        best = join_cta(joined_winner{best}).of;
         if (threadIdx.x < 32)
             write_draw(p, r, b, at, best,
                        p.output.ranks ? rank_in_shortlist(values, count, best.z) : 1);
@@ -309,7 +309,7 @@ __device__ __noinline__ void draw_unordered(request_values values, int64_t b, in
 
 /* Draw all samples of a row of which the first r.kept of `count` tokens in order stay, and the
  * scores of the first sample are there; for all threads. */
-__device__ __forceinline__ void draw_in_order(request_values values, int64_t b, int count,
+__device__ __forceinline__ void draw_in_order(logit_values values, int64_t b, int count,
                                               const request_result &r, int samples, bool ranks)
 {
     const cuda_request_params &p = shared().call;
@@ -332,7 +332,7 @@ __device__ __forceinline__ void draw_in_order(request_values values, int64_t b, 
 
 /* Do all that is asked of a row, by the leader's threads, which have `count` tokens in the list:
  * all that can matter. `seen` is what is known of the row, `raw` the mass of its logits where that
- * is asked for, `mass` as in cut_shortlist(). */
+ * is asked for, `mass` as in truncate_shortlist(). */
 __device__ __forceinline__ void serve_shortlist(int64_t b, int count, const gumbel_summary &seen,
                                                 const gumbel_summary &raw, const gumbel_wide *mass)
 {
@@ -345,19 +345,19 @@ __device__ __forceinline__ void serve_shortlist(int64_t b, int count, const gumb
     const bool weighs = (uintptr_t)p.partials | (uintptr_t)out.lse | (uintptr_t)out.logprobs |
                         (uintptr_t)out.top_logprobs;
     const gumbel_rules rules = row.rules;
-    request_values values = {row.draw.inverse_temperature, row.rules.before != 0};
+    logit_values values = {row.draw.inverse_temperature, row.rules.before != 0};
     request_result r;
     r.status = gumbel_summary_status(&seen);
     r.lse = NAN;
     if (r.status != GUMBEL_ROW_OK)
         count = 0;
-    if (!goes_by_order(rules) && !weighs && !(q.request & GUMBEL_REQUEST_TOP)) {
+    if (!needs_order(rules) && !weighs && !(q.request & GUMBEL_REQUEST_TOP)) {
         draw_unordered(values, b, count, r);
         return;
     }
-    put_in_order(values, count);
+    sort_shortlist(values, count);
     if (cuts) {
-        int kept = count > 0 ? cut_shortlist(rules, count, mass) : 0;
+        int kept = count > 0 ? truncate_shortlist(rules, count, mass) : 0;
         if (threadIdx.x == 0)
             shortlist().kept = kept;
     }
@@ -365,7 +365,7 @@ __device__ __forceinline__ void serve_shortlist(int64_t b, int count, const gumb
     __syncthreads();
     r.kept = shortlist().kept;
     if (weighs)
-        weigh_shortlist(values, seen, raw, r);
+        set_result_mass(values, seen, raw, r);
     draw_in_order(values, b, count, r, samples, ranks);
     if (q.request & GUMBEL_REQUEST_TOP)
         write_top_of_shortlist(values, r, b, count);

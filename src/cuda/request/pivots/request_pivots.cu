@@ -9,7 +9,7 @@
  * COST   reads B V elements once, with an exponential a token; 4 us for few rows. A row that goes
  *        on takes 6 us more: a draw and a sum from shared memory, and a trip to the second-level
  *        cache and back for each of them.
- * MAP    p.parts CTAs a row, each with kHeld of its tokens. A thread weighs and draws from none but
+ * MAP    p.parts CTAs a row, each with kPartTokens of its tokens. A thread weighs and draws from none but
  *        the quads that it has copied; each block's J is looked up once all have met. CTAs of a
  *        row that do not run at once give it up, and the first of them serves it alone
  *        (request_pivots_alone.cuh).
@@ -18,7 +18,7 @@
  *        carry the number of the row's step beside what they tell; the launch before has cleared
  *        them. They alternate: when a CTA tells of a step, all have told of the one before, and so
  *        have read what was told before that. CTAs of a row have neighbouring numbers, so that they
- *        mostly run at once, but nothing promises that they do: a CTA looks kPatience times for
+ *        mostly run at once, but nothing promises that they do: a CTA looks kPollsMax times for
  *        what another one tells, then says in the row's own word that it has left.
  * NUMERICS  sums of floats, relative to the pivot's mass; where these do not decide
  *        (pivot.cuh), the sums of integers by which rows are cut elsewhere. A float
@@ -48,7 +48,7 @@ __device__ __forceinline__ void publish_part(uint64_t *place, uint32_t step, con
 
 /* Looks at what another CTA tells, of 0.5 us and more: ten times what takes where others come a
  * wave of CTAs later. */
-constexpr int kPatience = 250;
+constexpr int kPollsMax = 250;
 
 /* Join what a CTA of the row tells of a step, by any thread; whether it did so in time. */
 template <class T>
@@ -58,7 +58,7 @@ __device__ __forceinline__ bool read_part(const uint64_t *place, uint32_t step, 
     T part;
     bool there = false;
 #pragma unroll 1
-    for (int looks = 0; !there && looks < kPatience; looks++) {
+    for (int looks = 0; !there && looks < kPollsMax; looks++) {
         there = true;
 #pragma unroll
         for (int i = 0; i < words_of<T>; i++) {
@@ -73,10 +73,10 @@ __device__ __forceinline__ bool read_part(const uint64_t *place, uint32_t step, 
 }
 
 /* What the CTAs of a row find in a step, for all threads of all of them: each has `own`. Means
- * nothing where the row is given up, which shared().given_up tells then. Steps are numbered from 1
+ * nothing where the row is given up, which shared().is_abandoned tells then. Steps are numbered from 1
  * on. */
 template <class T>
-__device__ __forceinline__ T over_row(const cuda_request_params &p, int64_t b, uint32_t step, T own)
+__device__ __forceinline__ T join_row(const cuda_request_params &p, int64_t b, uint32_t step, T own)
 {
     static_assert(sizeof(T) <= sizeof shared().warps[0] && words_of<T> <= CUDA_REQUEST_EXCHANGE_WORDS,
                   "fits");
@@ -91,11 +91,11 @@ __device__ __forceinline__ T over_row(const cuda_request_params &p, int64_t b, u
         own.join_warp();
         publish_part(row + blockIdx.x % p.parts * CUDA_REQUEST_EXCHANGE_WORDS, step, own);
         own = T::none();
-        bool complete = !shared().given_up;
+        bool complete = !shared().is_abandoned;
         for (int part = threadIdx.x; complete && part < p.parts; part += 32)
             complete = read_part(row + part * CUDA_REQUEST_EXCHANGE_WORDS, step, own);
         if (__any_sync(~0u, !complete))
-            shared().given_up = 1;
+            shared().is_abandoned = 1;
         own.join_warp();
         if (threadIdx.x == 0)
             *(T *)shared().row = own;
@@ -106,7 +106,7 @@ __device__ __forceinline__ T over_row(const cuda_request_params &p, int64_t b, u
 
 /* The best score above a pivot lies below ln(mass above it) by this once in 200,000 draws,
  * exp(-exp(2.5)), and 12 tokens of a row reach that: they are looked for first. */
-constexpr float kUnlikely = 2.5f;
+constexpr float kUnlikelyGap = 2.5f;
 
 /* Find the token of a row, by pivots from its winner among all tokens on; none if that stays, or if
  * the row is given up. By all threads of all its CTAs. */
@@ -115,21 +115,21 @@ __device__ __forceinline__ draw_winner find_token(const cuda_request_params &p, 
 {
     draw_winner winner = draw_winner_none();
     for (uint32_t step = 1;;) {
-        const part_weighed all = over_row(p, b, step++, weigh_part(row));
+        const part_float_sums all = join_row(p, b, step++, weigh_part(row));
         const pivot_verdict verdict = judge_pivot(row.rules, {0, all.above, all.all});
-        bool stays = verdict == PIVOT_STAYS;
+        bool stays = verdict == PIVOT_KEPT;
         if (verdict == PIVOT_UNSURE) {
             row.largest = all.largest;
-            const part_masses exact = over_row(p, b, step++, weigh_part_exactly(row));
+            const part_exact_sums exact = join_row(p, b, step++, sum_part_exactly(row));
             stays = exact.above.wide() < gumbel_nucleus(row.rules.top_p, exact.all.wide());
         }
-        if (stays || shared().given_up)
+        if (stays || shared().is_abandoned)
             return winner;
-        const float likely = row.values.before ? NAN : row.pivot + logf(all.above) - kUnlikely;
-        winner = over_row(p, b, step++, draw_part(row, begin, likely)).best;
+        const float likely = row.values.before ? NAN : row.pivot + logf(all.above) - kUnlikelyGap;
+        winner = join_row(p, b, step++, draw_part(row, begin, likely)).best;
         if (winner.score < likely)
-            winner = over_row(p, b, step++, draw_part(row, begin, NAN)).best;
-        if (shared().given_up || winner.id < 0)
+            winner = join_row(p, b, step++, draw_part(row, begin, NAN)).best;
+        if (shared().is_abandoned || winner.id < 0)
             return winner;
         row.pivot = row.values.before ? value_of_token(p.problem, row, b, winner.id) : winner.z;
     }
@@ -142,22 +142,22 @@ extern "C" __global__ void __launch_bounds__(kGroupThreads, CUDA_REQUEST_PIVOT_C
 {
     const gumbel_problem &q = p.problem;
     const int64_t b = blockIdx.x / p.parts, part = blockIdx.x % p.parts;
-    const int64_t begin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK + part * kHeld;
+    const int64_t begin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK + part * kPartTokens;
     ptx_allow_launch();
     ptx_wait_for_launch();
     if (threadIdx.x == 0) { /* alone, as a row that was given up may have another token by now */
-        shared().given_up = ptx_load_relaxed_8(&p.exchange[b]) != 0;
+        shared().is_abandoned = ptx_load_relaxed_8(&p.exchange[b]) != 0;
         shared().token = __ldcg(&p.output.tokens[b]);
     }
-    pivot_row row = know_row(q, b); /* first, since loads queue behind the copies */
+    pivot_row row = load_pivot_row(q, b); /* first, since loads queue behind the copies */
     __syncthreads();
     if (shared().token < 0 || !(row.rules.top_p < 1.0f)) /* no token, or no cut */
         return;
     row.pivot = value_of_token(q, row, b, shared().token);
-    hold_part(q, b, begin);
+    load_part(q, b, begin);
     ptx_copy_async_wait<0>();
     draw_winner winner = find_token(p, b, begin, row);
-    if (shared().given_up) {
+    if (shared().is_abandoned) {
         if (threadIdx.x == 0)
             *(volatile uint64_t *)&p.exchange[b] = 1;
         if (part == 0)

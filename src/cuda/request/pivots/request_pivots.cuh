@@ -16,13 +16,13 @@ namespace
 
 constexpr int kGroupThreads = CUDA_REQUEST_PIVOT_THREADS, kGroupWarps = kGroupThreads / 32;
 /* Tokens of a part, and quads of them that a thread takes. */
-constexpr int kHeld = CUDA_REQUEST_PIVOT_SLICE, kTaken = kHeld / (4 * kGroupThreads);
-static_assert(kTaken * 4 * kGroupThreads == kHeld, "whole quads a thread");
+constexpr int kPartTokens = CUDA_REQUEST_PIVOT_SLICE, kThreadQuads = kPartTokens / (4 * kGroupThreads);
+static_assert(kThreadQuads * 4 * kGroupThreads == kPartTokens, "whole quads a thread");
 
 /* What is known of a row. */
 struct pivot_row {
     float unit;            /* y of a logit */
-    request_values values; /* of y */
+    logit_values values; /* of y */
     gumbel_rules rules;
     gumbel_stream stream;
     float pivot, largest; /* values; the largest one is known before it is weighed exactly */
@@ -35,10 +35,10 @@ struct pivot_row {
 
 /* The shared memory of a CTA. */
 struct pivot_shared {
-    float logits[kHeld];                    /* -inf for tokens that do not count; q.scale > 0 */
+    float logits[kPartTokens];                    /* -inf for tokens that do not count; q.scale > 0 */
     uint64_t warps[kGroupWarps][4], row[4]; /* what each has found */
     uint32_t sure;     /* score that a token of the part is sure to reach, as ordered bits */
-    uint32_t given_up; /* whether the row is, since a CTA waited in vain for another one */
+    uint32_t is_abandoned; /* whether the row is, since a CTA waited in vain for another one */
     int32_t token;     /* the winner among all of the row's */
 };
 static_assert(sizeof(pivot_shared) <= CUDA_REQUEST_PIVOT_BYTES, "the launcher reserves that much");
@@ -50,7 +50,7 @@ __device__ __forceinline__ pivot_shared &shared()
 }
 
 /* What is known of a row before it is weighed. */
-__device__ __forceinline__ pivot_row know_row(const gumbel_problem &q, int64_t b)
+__device__ __forceinline__ pivot_row load_pivot_row(const gumbel_problem &q, int64_t b)
 {
     const gumbel_row draw = gumbel_problem_row(&q, b);
     pivot_row row;
@@ -75,26 +75,26 @@ __device__ __forceinline__ int place_of_quad(int i)
     return 4 * (i * kGroupThreads + (int)threadIdx.x);
 }
 
-__device__ __forceinline__ float4 &held_quad(int i)
+__device__ __forceinline__ float4 &own_quad(int i)
 {
     return *(float4 *)&shared().logits[place_of_quad(i)];
 }
 
 /* Start to bring this thread's quads of row b, whose part begins at a token; they are there after a
  * ptx_copy_async_wait<0>(). */
-__device__ __forceinline__ void hold_part(const gumbel_problem &q, int64_t b, int64_t begin)
+__device__ __forceinline__ void load_part(const gumbel_problem &q, int64_t b, int64_t begin)
 {
     const float *row = (const float *)request_origin(q, b);
-    const bool whole = begin >= q.first_token && begin + kHeld <= q.end_token;
+    const bool whole = begin >= q.first_token && begin + kPartTokens <= q.end_token;
     if (whole && q.logits.dtype == GUMBEL_FLOAT32 && (uintptr_t)(row + begin) % 16 == 0) {
 #pragma unroll
-        for (int i = 0; i < kTaken; i++)
-            ptx_copy_async<16>(&held_quad(i), row + begin + place_of_quad(i));
+        for (int i = 0; i < kThreadQuads; i++)
+            ptx_copy_async<16>(&own_quad(i), row + begin + place_of_quad(i));
     } else {
 #pragma unroll 2
-        for (int i = 0; i < kTaken; i++) {
+        for (int i = 0; i < kThreadQuads; i++) {
             const four l = request_load_four(q, b, begin + place_of_quad(i), q.end_token);
-            held_quad(i) = make_float4(l.v[0], l.v[1], l.v[2], l.v[3]);
+            own_quad(i) = make_float4(l.v[0], l.v[1], l.v[2], l.v[3]);
         }
     }
     ptx_copy_async_commit();
@@ -103,11 +103,11 @@ __device__ __forceinline__ void hold_part(const gumbel_problem &q, int64_t b, in
 /* ------------------------------------------------------------------------------- weighing ---- */
 
 /* Masses relative to the pivot's, and the largest value. */
-struct part_weighed {
+struct part_float_sums {
     float above, all, largest;
 
-    static __device__ __forceinline__ part_weighed none() { return {0.0f, 0.0f, -INFINITY}; }
-    __device__ __forceinline__ void join(const part_weighed &other)
+    static __device__ __forceinline__ part_float_sums none() { return {0.0f, 0.0f, -INFINITY}; }
+    __device__ __forceinline__ void join(const part_float_sums &other)
     {
         above += other.above;
         all += other.all;
@@ -122,16 +122,16 @@ struct part_weighed {
     }
 };
 
-__device__ __forceinline__ part_weighed weigh_part(const pivot_row &row)
+__device__ __forceinline__ part_float_sums weigh_part(const pivot_row &row)
 {
-    part_weighed own = part_weighed::none();
+    part_float_sums own = part_float_sums::none();
 #pragma unroll 2
-    for (int i = 0; i < kTaken; i++) {
-        const float4 raw = held_quad(i);
+    for (int i = 0; i < kThreadQuads; i++) {
+        const float4 raw = own_quad(i);
         const float l[4] = {raw.x, raw.y, raw.z, raw.w};
 #pragma unroll
         for (int k = 0; k < 4; k++) {
-            const float v = row.value(l[k]), mass = pivot_above::mass_of(v, row.pivot);
+            const float v = row.value(l[k]), mass = pivot_sums::mass_of(v, row.pivot);
             own.join({v > row.pivot ? mass : 0.0f, mass, v});
         }
     }
@@ -139,11 +139,11 @@ __device__ __forceinline__ part_weighed weigh_part(const pivot_row &row)
 }
 
 /* Sums of the masses that the rules go by. */
-struct part_masses {
+struct part_exact_sums {
     weight above, all;
 
-    static __device__ __forceinline__ part_masses none() { return {{0, 0}, {0, 0}}; }
-    __device__ __forceinline__ void join(const part_masses &other)
+    static __device__ __forceinline__ part_exact_sums none() { return {{0, 0}, {0, 0}}; }
+    __device__ __forceinline__ void join(const part_exact_sums &other)
     {
         above = above + other.above;
         all = all + other.all;
@@ -155,11 +155,11 @@ struct part_masses {
     }
 };
 
-__device__ __noinline__ part_masses weigh_part_exactly(pivot_row row)
+__device__ __noinline__ part_exact_sums sum_part_exactly(pivot_row row)
 {
-    part_masses own = part_masses::none();
+    part_exact_sums own = part_exact_sums::none();
 #pragma unroll 1
-    for (int i = 0; i < 4 * kTaken; i++) {
+    for (int i = 0; i < 4 * kThreadQuads; i++) {
         const float v = row.value(shared().logits[place_of_quad(i / 4) + i % 4]);
         const uint64_t mass = gumbel_token_mass(gumbel_exp(v - row.largest));
         own.all.add(mass);
@@ -194,12 +194,12 @@ __device__ __forceinline__ four above_pivot(const pivot_row &row, float4 logits)
 }
 
 /* What J of the blocks of the part that lie above the pivot are sure to reach. */
-__device__ __forceinline__ float sure_of_part(const pivot_row &row, const turn_blocks &blocks,
+__device__ __forceinline__ float find_part_threshold(const pivot_row &row, const turn_blocks &blocks,
                                               int64_t begin)
 {
-    static_assert(kTaken <= kTurns, "one look at all blocks");
+    static_assert(kThreadQuads <= kTurns, "one look at all blocks");
     const int64_t at = blocks.most_likely() - begin;
-    const float logit = at < kHeld ? shared().logits[at] : -INFINITY;
+    const float logit = at < kPartTokens ? shared().logits[at] : -INFINITY;
     const float z = row.value(logit) > row.pivot ? logit * row.unit * row.values.inverse_temperature
                                                  : -INFINITY;
     const float floor = draw_score_bound_of_warp(draw_score_bound_of_word(false, z, blocks.block.r));
@@ -221,12 +221,12 @@ __device__ __noinline__ part_winner draw_part(pivot_row row, int64_t begin, floa
     const turn_blocks blocks =
         turn_blocks::from_philox(philox, own - 4 * (threadIdx.x % 32), 4 * kGroupThreads);
     const float threshold =
-        isnan(least_score) ? sure_of_part(row, blocks, begin) : draw_threshold(least_score);
+        isnan(least_score) ? find_part_threshold(row, blocks, begin) : draw_threshold(least_score);
     draw_winner best = draw_winner_none();
 #pragma unroll 2
-    for (int k = 0; k < kTaken; k++) {
+    for (int k = 0; k < kThreadQuads; k++) {
         const uint32_t token = own + 4 * k * kGroupThreads;
-        const four z = above_pivot(row, held_quad(k));
+        const four z = above_pivot(row, own_quad(k));
         const float top = largest_of(z), reach = blocks.reach_of(k);
         if (!__any_sync(~0u, top > -INFINITY && draw_passes_bound(top, draw_bound(threshold, reach))))
             continue;

@@ -15,7 +15,7 @@ namespace
 {
 
 /* What the threads of a CTA have found, for all of them. */
-template <class T> __device__ __forceinline__ T over_cta(T own)
+template <class T> __device__ __forceinline__ T reduce_cta(T own)
 {
     own.join_warp();
     if (threadIdx.x % 32 == 0)
@@ -30,14 +30,14 @@ template <class T> __device__ __forceinline__ T over_cta(T own)
 
 /* What visit(found, token, value) makes of T::none() over all tokens of row b. */
 template <class T, class F>
-__device__ __forceinline__ T over_tokens(const gumbel_problem &q, int64_t b, const pivot_row &row,
+__device__ __forceinline__ T join_tokens(const gumbel_problem &q, int64_t b, const pivot_row &row,
                                          F visit)
 {
     T own = T::none();
 #pragma unroll 1
     for (int64_t i = q.first_token + threadIdx.x; i < q.end_token; i += kGroupThreads)
         visit(own, (int32_t)i, value_of_token(q, row, b, (int32_t)i));
-    return over_cta(own);
+    return reduce_cta(own);
 }
 
 /* Find the token of row b by pivots from `token` on, its winner among all; none if that stays. */
@@ -45,10 +45,10 @@ __device__ __forceinline__ draw_winner find_token_alone(const cuda_request_param
                                                         int32_t token)
 {
     const gumbel_problem &q = p.problem;
-    pivot_row row = know_row(q, b);
+    pivot_row row = load_pivot_row(q, b);
     draw_winner winner = draw_winner_none();
-    const auto find_largest = [](part_weighed &own, int32_t, float v) { own.join({0, 0, v}); };
-    const auto weigh = [&](part_masses &own, int32_t, float v) {
+    const auto find_largest = [](part_float_sums &own, int32_t, float v) { own.join({0, 0, v}); };
+    const auto weigh = [&](part_exact_sums &own, int32_t, float v) {
         const uint64_t mass = gumbel_token_mass(gumbel_exp(v - row.largest));
         own.all.add(mass);
         own.above.add(v > row.pivot ? mass : 0);
@@ -58,13 +58,13 @@ __device__ __forceinline__ draw_winner find_token_alone(const cuda_request_param
         if (v > row.pivot)
             draw_winner_offer(own.best, z + draw_token_noise_noinline(row.stream, (uint32_t)i), z, i);
     };
-    row.largest = over_tokens<part_weighed>(q, b, row, find_largest).largest;
+    row.largest = join_tokens<part_float_sums>(q, b, row, find_largest).largest;
     row.pivot = value_of_token(q, row, b, token);
     while (true) {
-        const part_masses sum = over_tokens<part_masses>(q, b, row, weigh);
+        const part_exact_sums sum = join_tokens<part_exact_sums>(q, b, row, weigh);
         if (sum.above.wide() < gumbel_nucleus(row.rules.top_p, sum.all.wide()))
             return winner;
-        winner = over_tokens<part_winner>(q, b, row, draw).best;
+        winner = join_tokens<part_winner>(q, b, row, draw).best;
         if (winner.id < 0)
             return winner;
         row.pivot = value_of_token(q, row, b, winner.id);

@@ -16,17 +16,17 @@ namespace
 /* What a sum of masses is off at most, relative to it: terms by 2^-17 where they are 85 below the
  * largest, which has no mass, and 2^-20 where they count; sums by 2^-24 a term of a thread's. The
  * rest is room for rows of a hundred times 150,000 tokens. */
-constexpr float kUnsure = 0x1p-13f;
+constexpr float kSumError = 0x1p-13f;
 
-enum pivot_verdict { PIVOT_GOES, PIVOT_STAYS, PIVOT_UNSURE };
+enum pivot_verdict { PIVOT_TRUNCATED, PIVOT_KEPT, PIVOT_UNSURE };
 
 /* What lies above a pivot: how many tokens, and their mass and that of all, relative to the largest
  * value's. */
-struct pivot_above {
+struct pivot_sums {
     uint32_t count;
     float mass, all;
 
-    static __device__ __forceinline__ pivot_above none() { return {0, 0.0f, 0.0f}; }
+    static __device__ __forceinline__ pivot_sums none() { return {0, 0.0f, 0.0f}; }
 
     /* About exp(v - largest). */
     static __device__ __forceinline__ float mass_of(float v, float largest)
@@ -46,15 +46,15 @@ struct pivot_above {
 
 /* What becomes of the pivot: it must be one of the first top_k, and within top_p of all. */
 __device__ __forceinline__ pivot_verdict judge_pivot(const gumbel_rules &rules,
-                                                     const pivot_above &above)
+                                                     const pivot_sums &above)
 {
     if (rules.top_k > 0 && above.count >= rules.top_k)
-        return PIVOT_GOES;
+        return PIVOT_TRUNCATED;
     if (!(rules.top_p < 1.0f))
-        return PIVOT_STAYS;
+        return PIVOT_KEPT;
     const float needed = rules.top_p * above.all;
-    return above.mass < needed * (1.0f - kUnsure)    ? PIVOT_STAYS
-           : above.mass >= needed * (1.0f + kUnsure) ? PIVOT_GOES
+    return above.mass < needed * (1.0f - kSumError)    ? PIVOT_KEPT
+           : above.mass >= needed * (1.0f + kSumError) ? PIVOT_TRUNCATED
                                                      : PIVOT_UNSURE;
 }
 

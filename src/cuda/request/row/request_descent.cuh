@@ -18,9 +18,9 @@ namespace
 
 constexpr int kBinBits = 10, kBins = 1 << kBinBits;
 /* Candidates of which each is compared with all. */
-constexpr int kFew = 256;
-static_assert(kFew <= kThreads && kFew <= kBins, "a thread and a bin for each");
-constexpr uint64_t kHalf = (UINT64_C(1) << GUMBEL_MASS_HALF_BITS) - 1;
+constexpr int kCompared = 256;
+static_assert(kCompared <= kThreads && kCompared <= kBins, "a thread and a bin for each");
+constexpr uint64_t kLowHalf = (UINT64_C(1) << GUMBEL_MASS_HALF_BITS) - 1;
 
 /* A sum of masses in two halves, or of ones in the low half. */
 struct weight {
@@ -34,7 +34,7 @@ struct weight {
     __device__ __forceinline__ void add(uint64_t own)
     {
         high += own >> GUMBEL_MASS_HALF_BITS;
-        low += own & kHalf;
+        low += own & kLowHalf;
     }
 };
 
@@ -72,7 +72,7 @@ __device__ __forceinline__ int place_of_bin(int bin) { return bin % 32 * 32 + bi
 /* ---------------------------------------------------------------------------- reductions ---- */
 
 /* join() over all threads, for all of them. T has 4 or 8 bytes. */
-template <class T, class F> __device__ __forceinline__ T over_cta(T own, request_scratch &x, F join)
+template <class T, class F> __device__ __forceinline__ T reduce_cta(T own, request_scratch &x, F join)
 {
     T *slots = (T *)x.slots;
     static_assert(sizeof(T) <= sizeof x.slots[0], "a slot holds one");
@@ -91,12 +91,12 @@ template <class T, class F> __device__ __forceinline__ T over_cta(T own, request
 
 __device__ __forceinline__ uint32_t largest_of_cta(uint32_t own, request_scratch &x)
 {
-    return over_cta(own, x, [](uint32_t a, uint32_t b) { return a > b ? a : b; });
+    return reduce_cta(own, x, [](uint32_t a, uint32_t b) { return a > b ? a : b; });
 }
 
 __device__ __forceinline__ uint64_t sum_of_cta(uint64_t own, request_scratch &x)
 {
-    return over_cta((unsigned long long)own, x,
+    return reduce_cta((unsigned long long)own, x,
                     [](unsigned long long a, unsigned long long b) { return a + b; });
 }
 
@@ -104,14 +104,14 @@ __device__ __forceinline__ uint64_t sum_of_cta(uint64_t own, request_scratch &x)
 
 /* Where a descent ended: the largest key at which the weight of what is not below reaches what was
  * needed; and the weight above it. */
-struct landing {
+struct descent_result {
     bool reached;
     uint32_t key;
     gumbel_wide above;
 };
 
 /* The sums of all higher lanes. */
-__device__ __forceinline__ weight sum_of_higher(weight own, int lane)
+__device__ __forceinline__ weight sum_higher_lanes(weight own, int lane)
 {
     weight sum = own;
 #pragma unroll
@@ -125,7 +125,7 @@ __device__ __forceinline__ weight sum_of_higher(weight own, int lane)
 }
 
 /* Walk down the bins, by one warp: the first lanes, then the bins of the lane where it ends. */
-__device__ __forceinline__ void walk_down(request_scratch &x, gumbel_wide needed, int lane)
+__device__ __forceinline__ void walk_down_bins(request_scratch &x, gumbel_wide needed, int lane)
 {
     weight own = {0, 0}, over = x.above;
     for (int i = 0; i < 32; i++) {
@@ -135,7 +135,7 @@ __device__ __forceinline__ void walk_down(request_scratch &x, gumbel_wide needed
     __syncwarp(); /* all have read `above` before one replaces it */
     int owner = 0;
     for (int level = 0; level < 2; level++) {
-        weight higher = sum_of_higher(own, lane);
+        weight higher = sum_higher_lanes(own, lane);
         higher.high += over.high;
         higher.low += over.low;
         bool ends = higher.wide() < needed && higher.wide() + own.wide() >= needed;
@@ -159,7 +159,7 @@ __device__ __forceinline__ void walk_down(request_scratch &x, gumbel_wide needed
 /* A descent over a few candidates at once, of which each thread has one: it is where the descent
  * ends, or not, by what lies above it. */
 template <class Source, class Give>
-__device__ landing compare_all(const Source &source, request_scratch &x, uint32_t low,
+__device__ descent_result descend_by_comparing(const Source &source, request_scratch &x, uint32_t low,
                                gumbel_wide needed, Give give)
 {
     uint32_t key = 0;
@@ -201,12 +201,12 @@ __device__ landing compare_all(const Source &source, request_scratch &x, uint32_
  * give(id, y, offer) calls offer(key, weight) for a token that counts. Weights are masses or ones,
  * whose sums stay below 2^32 and are far faster. By all threads, for all of them. */
 template <bool by_mass, class Source, class Give>
-__device__ landing descend(const Source &source, request_scratch &x, uint32_t low, uint32_t high,
+__device__ descent_result descend(const Source &source, request_scratch &x, uint32_t low, uint32_t high,
                            gumbel_wide needed, Give give, int rough = 0)
 {
     if constexpr (!Source::is_row)
-        if (source.count <= kFew)
-            return compare_all(source, x, low, needed, give);
+        if (source.count <= kCompared)
+            return descend_by_comparing(source, x, low, needed, give);
     __syncthreads();
     if (threadIdx.x == 0)
         x.above = {0, 0};
@@ -223,7 +223,7 @@ __device__ landing descend(const Source &source, request_scratch &x, uint32_t lo
                     return;
                 int place = place_of_bin((int)((key - low) >> shift));
                 if (by_mass) {
-                    atomicAdd(&x.low[place], own & kHalf);
+                    atomicAdd(&x.low[place], own & kLowHalf);
                     atomicAdd(&x.high[place], own >> GUMBEL_MASS_HALF_BITS);
                 } else {
                     atomicAdd((uint32_t *)&x.low[place], 1);
@@ -232,7 +232,7 @@ __device__ landing descend(const Source &source, request_scratch &x, uint32_t lo
         });
         __syncthreads();
         if (threadIdx.x < 32)
-            walk_down(x, needed, threadIdx.x);
+            walk_down_bins(x, needed, threadIdx.x);
         __syncthreads();
         if (x.bin < 0)
             break;

@@ -6,7 +6,7 @@
 #ifndef GUMBEL_CUDA_REQUEST_DRAW_CUH
 #define GUMBEL_CUDA_REQUEST_DRAW_CUH
 
-#include "cuda/request/row/request_cut.cuh"
+#include "cuda/request/row/kept_set.cuh"
 
 namespace
 {
@@ -43,14 +43,14 @@ struct request_shared {
 };
 
 /* What is known of a row before its cut. */
-struct request_facts {
+struct source_facts {
     uint32_t flags;
     int32_t alive; /* tokens with z > -inf */
     float largest; /* value */
 };
 
 template <class Source>
-__device__ inline request_facts look_at(const Source &source, request_values values,
+__device__ inline source_facts scan_source(const Source &source, logit_values values,
                                         request_shared &shared)
 {
     request_scratch &x = shared.scratch;
@@ -66,7 +66,7 @@ __device__ inline request_facts look_at(const Source &source, request_values val
         }
     });
     shared.peaks[threadIdx.x] = peak;
-    flags = over_cta(flags, x, [](uint32_t a, uint32_t b) { return a | b; });
+    flags = reduce_cta(flags, x, [](uint32_t a, uint32_t b) { return a | b; });
     alive = (uint32_t)sum_of_cta(alive, x);
     return {flags, (int32_t)alive, gumbel_of_key(largest_of_cta(largest, x))};
 }
@@ -114,7 +114,7 @@ template <class F> __device__ __forceinline__ gumbel_summary sum_masses(request_
 
 /* Of z over the tokens that stay. */
 __device__ inline gumbel_summary sum_kept(const row_source &source, request_shared &x,
-                                          request_values values, request_cut cut)
+                                          logit_values values, kept_set cut)
 {
     int lane = threadIdx.x % 32;
     return sum_masses(x, [&](gumbel_summary &mass) {
@@ -129,7 +129,7 @@ __device__ inline gumbel_summary sum_kept(const row_source &source, request_shar
 /* The same of candidates, which are few and in no order: a warp gathers the block of each candidate
  * that comes first in the list of those of its block. */
 __device__ inline gumbel_summary sum_kept(const list_source &source, request_shared &x,
-                                          request_values values, request_cut cut)
+                                          logit_values values, kept_set cut)
 {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     return sum_masses(x, [&](gumbel_summary &mass) {
@@ -178,7 +178,7 @@ __device__ inline gumbel_summary sum_raw(const gumbel_problem &q, int64_t b, req
             add_block(mass, l[0], l[1]);
         }
     });
-    sum.flags = over_cta(flags, x.scratch, [](uint32_t a, uint32_t b) { return a | b; });
+    sum.flags = reduce_cta(flags, x.scratch, [](uint32_t a, uint32_t b) { return a | b; });
     return sum;
 }
 
@@ -200,7 +200,7 @@ __device__ inline draw_winner best_of_cta(draw_winner best, request_shared &x)
 /* The best of the tokens that stay, in draw `at` of the call; for all threads. */
 template <class Source>
 __device__ inline draw_winner draw_kept(const gumbel_problem &q, const Source &source,
-                                        request_shared &x, request_values values, request_cut cut,
+                                        request_shared &x, logit_values values, kept_set cut,
                                         int64_t at)
 {
     gumbel_stream stream = x.row.draw.stream;

@@ -8,19 +8,19 @@
  * SMEM   a piece, where edits come from lists.
  * SYNC   nothing between CTAs: a piece may be written where it was read.
  */
-#include "cuda/request/row/request_screen.cuh"
+#include "cuda/request/row/candidate_list.cuh"
 
 extern "C" __global__ void __launch_bounds__(kThreads, 3)
     gumbel_edit_logits(const __grid_constant__ cuda_request_params p)
 {
     __shared__ request_row row;
     extern __shared__ __align__(16) unsigned char memory[];
-    request_piece &staged = *(request_piece *)memory;
+    request_tile &staged = *(request_tile *)memory;
     const gumbel_problem &q = p.problem;
     const int64_t b = blockIdx.x / p.parts, part = blockIdx.x % p.parts;
-    int64_t begin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK + part * kPiece;
-    part_reader reader = {p, row, staged.stage, b, min(begin + kPiece, q.end_token)};
-    float y[kOwn], *to = p.processed + b * p.processed_stride - q.first_token;
+    int64_t begin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK + part * kRequestTile;
+    row_reader reader = {p, row, staged.stage, b, min(begin + kRequestTile, q.end_token)};
+    float y[kThreadTokens], *to = p.processed + b * p.processed_stride - q.first_token;
     ptx_wait_for_launch();
     if (!gumbel_problem_row_lives(&q, b))
         return;
@@ -30,7 +30,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 3)
     __syncthreads();
     reader.edit(begin, y, staged.y);
 #pragma unroll
-    for (int i = 0; i < kOwn; i += 4) {
+    for (int i = 0; i < kThreadTokens; i += 4) {
         int64_t token = reader.token_of(begin, i);
         if (reader.counts(token) && reader.counts(token + 3) && (uintptr_t)(to + token) % 16 == 0) {
             *(float4 *)(to + token) = make_float4(y[i], y[i + 1], y[i + 2], y[i + 3]);

@@ -24,6 +24,6 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     if (threadIdx.x == 0)
         x.row = request_row_of(p.problem, b);
     __syncthreads();
-    row_source source = {p, x.row, *(request_piece *)memory, b};
+    row_source source = {p, x.row, *(request_tile *)memory, b};
     serve_row(p, source, x, b);
 }

@@ -17,17 +17,17 @@ namespace
 
 /* Put the n most likely tokens in x.top, in order; how many there are. `cut` is the row's. */
 template <class Source>
-__device__ inline int list_top(const Source &source, request_shared &x, request_values values,
-                               float largest, request_cut cut, int n)
+__device__ inline int list_top(const Source &source, request_shared &x, logit_values values,
+                               float largest, kept_set cut, int n)
 {
-    request_values by_z = {values.inverse_temperature, false};
+    logit_values by_z = {values.inverse_temperature, false};
     float largest_z = values.before ? values.z(largest) : largest;
-    cut_finder<Source> finder = {source, x.scratch, by_z, largest_z, {x.peaks}};
-    landing last = finder.nth((uint64_t)n, -FLT_MAX);
-    request_cut first = {-FLT_MAX, INT32_MAX};
+    kept_set_finder<Source> finder = {source, x.scratch, by_z, largest_z, {x.peaks}};
+    descent_result last = finder.nth((uint64_t)n, -FLT_MAX);
+    kept_set first = {-FLT_MAX, INT32_MAX};
     if (last.reached) {
         gumbel_cut by_value = {gumbel_of_key(last.key), n - (int64_t)last.above};
-        first = {by_value.bound, finder.last_of_ties(by_value)};
+        first = {by_value.bound, finder.find_last_tie(by_value)};
     }
     if (threadIdx.x == 0)
         x.top_count = 0;
@@ -144,7 +144,7 @@ __device__ inline void write_top(const cuda_request_params &p, const listed *top
 /* Write what the draw sees, by all threads: z of the tokens that stay, -inf for the others. Each
  * logit is read before its place is written, by the same thread, as that may be its own. */
 __device__ inline void write_processed(const cuda_request_params &p, const row_source &source,
-                                       request_values values, request_cut cut,
+                                       logit_values values, kept_set cut,
                                        gumbel_row_status status, int64_t b)
 {
     const gumbel_problem &q = p.problem;
@@ -229,7 +229,7 @@ __device__ __forceinline__ draw_winner given_winner(draw_winner found, int32_t i
 /* What `source` knows of the token that is given for draw `at`; for all threads. */
 template <class Source>
 __device__ inline draw_winner score_given(const gumbel_problem &q, const Source &source,
-                                          request_shared &x, request_values values, request_cut cut,
+                                          request_shared &x, logit_values values, kept_set cut,
                                           int64_t b, int64_t at)
 {
     const int32_t id = given_token(q, b, at);
@@ -252,18 +252,18 @@ __device__ __noinline__ void serve_row(const cuda_request_params &p, const Sourc
     const gumbel_problem &q = p.problem;
     const gumbel_output &out = p.output;
     const int samples = q.sampling.num_samples;
-    request_values values = {x.row.draw.inverse_temperature, x.row.rules.before != 0};
-    request_facts facts = look_at(source, values, x);
+    logit_values values = {x.row.draw.inverse_temperature, x.row.rules.before != 0};
+    source_facts facts = scan_source(source, values, x);
     gumbel_summary seen;
     gumbel_summary_empty(&seen);
     seen.flags = flags | facts.flags | x.row.flags;
     seen.best_id = facts.alive > 0 ? 0 : -1;
     request_result r = {seen, NAN, 0, gumbel_summary_status(&seen)};
     const bool ok = r.status == GUMBEL_ROW_OK;
-    request_cut cut = {-FLT_MAX, INT32_MAX};
+    kept_set cut = {-FLT_MAX, INT32_MAX};
     if (ok && gumbel_rules_cut(&x.row.rules)) {
-        cut_finder<Source> finder = {source, x.scratch, values, facts.largest, {x.peaks}};
-        cut = find_cut(finder, x.row.rules);
+        kept_set_finder<Source> finder = {source, x.scratch, values, facts.largest, {x.peaks}};
+        cut = find_kept_set(finder, x.row.rules);
     }
     if constexpr (Source::is_row)
         if (p.processed) {

@@ -22,10 +22,10 @@ namespace
 {
 
 constexpr int kThreads = CUDA_REQUEST_THREADS, kWarps = kThreads / 32;
-constexpr int kPiece = CUDA_REQUEST_TILE;
+constexpr int kRequestTile = CUDA_REQUEST_TILE;
 /* Blocks of 64 whose logits a warp asks for at once. */
 constexpr int kAhead = CUDA_REQUEST_AHEAD;
-static_assert(kPiece % (kWarps * kAhead * GUMBEL_BLOCK) == 0, "a piece has work for every warp");
+static_assert(kRequestTile % (kWarps * kAhead * GUMBEL_BLOCK) == 0, "a piece has work for every warp");
 
 /* The word that counts the CTAs of row b that have ended (cta_counter.cuh). */
 __device__ __forceinline__ unsigned long long *request_counter(const cuda_request_params &p,
@@ -161,21 +161,21 @@ __device__ __forceinline__ float plain_y(const cuda_request_params &p, const req
 
 /* What lists say of a piece of the vocabulary, in shared memory. */
 struct request_stage {
-    uint32_t counts[kPiece];      /* of the output */
-    uint32_t banned[kPiece / 32]; /* banned */
-    uint32_t prompt[kPiece / 32]; /* in the prompt */
+    uint32_t counts[kRequestTile];      /* of the output */
+    uint32_t banned[kRequestTile / 32]; /* banned */
+    uint32_t prompt[kRequestTile / 32]; /* in the prompt */
     uint32_t found[kWarps];       /* entries of a list that warps found in the piece */
     int32_t places[kThreads];     /* these, in the list's order: places in the piece */
     float values[kThreads];
 };
 
 /* A piece with its y. */
-struct request_piece {
+struct request_tile {
     request_stage stage;
-    float y[kPiece];
+    float y[kRequestTile];
 };
 
-static_assert(sizeof(request_piece) <= CUDA_REQUEST_STAGE_BYTES, "the launcher reserves that much");
+static_assert(sizeof(request_tile) <= CUDA_REQUEST_STAGE_BYTES, "the launcher reserves that much");
 
 /* f(place) for the entries of row b's list that lie in the piece from `begin` on, by any thread. */
 template <class F>
@@ -186,7 +186,7 @@ __device__ __forceinline__ void each_listed(const gumbel_token_lists &lists, int
         return;
     for (int64_t i = lists.offsets[b] + threadIdx.x; i < lists.offsets[b + 1]; i += kThreads) {
         int64_t place = lists.ids[i] - begin;
-        if (place >= 0 && place < kPiece)
+        if (place >= 0 && place < kRequestTile)
             f((int)place);
     }
 }
@@ -234,9 +234,9 @@ __device__ __noinline__ void sort_lists(const gumbel_problem &q, const request_r
     const int64_t list = gumbel_problem_list(&q, b);
     auto count = [&](int place) { atomicAdd(&stage.counts[place], 1); };
     __syncthreads();
-    for (int i = threadIdx.x; i < kPiece; i += kThreads)
+    for (int i = threadIdx.x; i < kRequestTile; i += kThreads)
         stage.counts[i] = 0;
-    for (int i = threadIdx.x; i < kPiece / 32; i += kThreads)
+    for (int i = threadIdx.x; i < kRequestTile / 32; i += kThreads)
         stage.banned[i] = stage.prompt[i] = 0;
     __syncthreads();
     if (q.request & GUMBEL_REQUEST_BANNED)
@@ -252,9 +252,9 @@ __device__ __noinline__ void sort_lists(const gumbel_problem &q, const request_r
     __syncthreads();
 }
 
-/* Fill y with that of the tokens that count in [begin, end), kPiece of them at most, by all
+/* Fill y with that of the tokens that count in [begin, end), kRequestTile of them at most, by all
  * threads. Their logits are read from memory unless they were `fetched` into y. */
-__device__ __noinline__ void stage_piece(const cuda_request_params &p, const request_row &row,
+__device__ __noinline__ void stage_tile(const cuda_request_params &p, const request_row &row,
                                          int64_t b, int64_t begin, int64_t end,
                                          request_stage &stage, float *y, bool fetched)
 {
@@ -289,7 +289,7 @@ struct row_source {
     static constexpr bool is_row = true;
     const cuda_request_params &p;
     const request_row &row;
-    request_piece &staged;
+    request_tile &staged;
     int64_t b;
 
     /* f(block, low, high) for each block of 64 tokens, by a whole warp: y of its tokens lane and
@@ -299,10 +299,10 @@ struct row_source {
         const gumbel_problem &q = p.problem;
         int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
         int64_t begin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
-        for (int64_t piece = begin; piece < q.end_token; piece += kPiece) {
+        for (int64_t piece = begin; piece < q.end_token; piece += kRequestTile) {
             if (row.lists)
-                stage_piece(p, row, b, piece, piece + kPiece, staged.stage, staged.y, false);
-            int64_t end = min(piece + kPiece, q.end_token);
+                stage_tile(p, row, b, piece, piece + kRequestTile, staged.stage, staged.y, false);
+            int64_t end = min(piece + kRequestTile, q.end_token);
             for (int64_t base = piece + warp * kAhead * GUMBEL_BLOCK; base < end;
                  base += kWarps * kAhead * GUMBEL_BLOCK) {
                 float y[2 * kAhead];

@@ -20,7 +20,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     gumbel_draw_candidates(const __grid_constant__ cuda_listed_params p)
 {
     const int64_t b = blockIdx.x;
-    const cuda_request_params &call = bring_call(p.request);
+    const cuda_request_params &call = load_call(p.request);
     __syncthreads();
     ptx_wait_for_launch();
     start_listed(call.problem, b);
@@ -35,7 +35,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     gumbel_tell_candidates(const __grid_constant__ cuda_told_params p)
 {
     const int64_t b = blockIdx.x;
-    const cuda_request_params &call = bring_call(p.draw.request);
+    const cuda_request_params &call = load_call(p.draw.request);
     __syncthreads();
     ptx_wait_for_launch();
     exchange e(p.exchange);

@@ -44,7 +44,7 @@ struct cell {
 
 /* Nanoseconds between two looks at whether a row is chosen, and how many there are: for 1 ms, a
  * hundred times what is in doubt that long. */
-constexpr int kNap = 100, kDoubts = 10000;
+constexpr int kBackoffNs = 100, kDoubts = 10000;
 
 /* Whether a row is chosen. The launch before may still be in doubt of it; after a while, its end is
  * waited for. */
@@ -52,7 +52,7 @@ __device__ bool is_chosen(const int32_t *row)
 {
     int32_t known = ptx_load_acquire(row);
     for (int looks = 1; known == CUDA_LEFT_IN_DOUBT && looks < kDoubts; looks++) {
-        __nanosleep(kNap);
+        __nanosleep(kBackoffNs);
         known = ptx_load_acquire(row);
     }
     if (known == CUDA_LEFT_IN_DOUBT) {

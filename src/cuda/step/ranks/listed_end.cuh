@@ -20,7 +20,7 @@ static_assert(kShortlist < kNoPlace, "a place is 16 bits");
 /* Behind the blocks of tokens in order: of the first token of each block the places of the next
  * two, and 0 of others. */
 __device__ __forceinline__ uint32_t *links_in_order() { return blocks_in_order() + kShortlist; }
-static_assert(2 * sizeof(uint32_t) <= sizeof *shortlist_bench::keys, "keys have the memory");
+static_assert(2 * sizeof(uint32_t) <= sizeof *shortlist_scratch::keys, "keys have the memory");
 
 /* Link the first `count` tokens, whose blocks are there, by all warps but the first one; before a
  * barrier. What lies behind them may be linked to. */
@@ -49,9 +49,9 @@ __device__ __forceinline__ void link_blocks(int count)
 }
 
 /* ln of the mass of the first `head` tokens, which are linked, by a warp. */
-__device__ __forceinline__ float lse_of_linked(request_values values, int head)
+__device__ __forceinline__ float lse_of_linked(logit_values values, int head)
 {
-    team_mass mass = team_mass::none();
+    joined_mass mass = joined_mass::none();
     auto z_at = [&](int at) { return values.z(shared().bench.list[at].y); };
 #pragma unroll 1
     for (int base = 0; base < head; base += 32) {
@@ -75,7 +75,7 @@ __device__ __forceinline__ float lse_of_linked(request_values values, int head)
 /* Draw the samples of a row of which the first r.kept of `count` tokens in order stay, and the
  * scores of the first sample are there: a warp finds what is drawn while another one weighs the
  * row, if it `weighs`, and hands it over by `lse`, which is shared. For all threads. */
-__device__ __forceinline__ void end_listed(request_values values, int64_t b, int count,
+__device__ __forceinline__ void end_listed(logit_values values, int64_t b, int count,
                                            request_result &r, bool weighs, float &lse)
 {
     const cuda_request_params &p = shared().call;

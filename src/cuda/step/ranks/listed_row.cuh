@@ -141,7 +141,7 @@ __device__ __forceinline__ uint64_t key_of(float value, int32_t id)
 /* Bring what ranks list of row b, by all threads. Ends with a barrier. */
 template <class lists>
 __device__ __forceinline__ void bring_tokens(lists &from, int64_t b, int32_t ranks,
-                                             request_values values)
+                                             logit_values values)
 {
     listed_row &row = listed();
 #pragma unroll 1
@@ -173,7 +173,7 @@ __device__ __forceinline__ void bring_tokens(lists &from, int64_t b, int32_t ran
 
 /* Put them in order, a few lanes a token: the first ones of the row's list are in their places, and
  * so are their blocks. How many of these are known. For all threads; ends with a barrier. */
-__device__ __forceinline__ int order_tokens(int32_t ranks, request_values values)
+__device__ __forceinline__ int order_tokens(int32_t ranks, logit_values values)
 {
     const listed_row &row = listed();
     const int all = ranks * CUDA_TOP64;
@@ -224,10 +224,10 @@ __device__ __forceinline__ int cut_listed(int count, bool complete, bool weighs)
         return -1;
     bool told = complete;
     if (!told && r.top_k > 0 && r.top_k <= count)
-        told = r.exact || with_ties((int)r.top_k, count) < count;
+        told = r.exact || extend_by_ties((int)r.top_k, count) < count;
     if (!told && r.min_p > 0.0f && !r.last) /* else a nucleus is of more than min_p leaves */
-        told = kept_by_min_p(count, gumbel_of_key(shortlist().order[0].key), row.log_min_p) < count;
-    return told ? cut_shortlist(r, count, nullptr) : -1;
+        told = count_above_min_p(count, gumbel_of_key(shortlist().order[0].key), row.log_min_p) < count;
+    return told ? truncate_shortlist(r, count, nullptr) : -1;
 }
 
 /* --------------------------------------------------------------------------------- the row ---- */
@@ -258,7 +258,7 @@ __device__ __forceinline__ void draw_listed(const cuda_listed_params &p, lists &
     const gumbel_output &out = shared().call.output;
     const int samples = shared().call.problem.sampling.num_samples;
     const request_row &row = shared().row;
-    const request_values values = {row.draw.inverse_temperature, row.rules.before != 0};
+    const logit_values values = {row.draw.inverse_temperature, row.rules.before != 0};
     bring_tokens(from, b, p.ranks, values);
     ptx_allow_launch(); /* nothing of others is waited for any more */
     const bool complete = listed().complete && p.ranks * CUDA_TOP64 <= kShortlist;

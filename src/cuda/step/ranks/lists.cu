@@ -17,21 +17,21 @@ namespace
 {
 
 /* The order of a list. */
-constexpr request_values kByY = {1.0f, false};
+constexpr logit_values kByY = {1.0f, false};
 
 /* Begin with the list of row b, by two warps side by side; before a barrier. */
 __device__ __forceinline__ void start_list(const gumbel_problem &q, int64_t b)
 {
     if (threadIdx.x == 96) {
         start_row();
-        shared_of_blocks().wanted = {CUDA_TOP64, -INFINITY, false};
+        block_state().wanted = {CUDA_TOP64, -INFINITY, false};
     }
     if (threadIdx.x == 128) /* there are none */
         set_edits(shared().row, q, b);
 }
 
 /* Find the row's first tokens; for all threads. */
-__device__ __forceinline__ blocks_found find_first(int64_t b)
+__device__ __forceinline__ found_tokens find_first(int64_t b)
 {
     row_blocks blocks(b, (int)shared().call.blocks);
     blocks.values = kByY;
@@ -48,9 +48,9 @@ __device__ __forceinline__ blocks_found find_first(int64_t b)
  * is this thread's number's. */
 __device__ __forceinline__ said_words list_row(int64_t b)
 {
-    const blocks_found found = find_first(b);
+    const found_tokens found = find_first(b);
     const int count = max(found.count, 0), place = (int)threadIdx.x % CUDA_TOP64;
-    put_in_order(kByY, count);
+    sort_shortlist(kByY, count);
     said_words own = {GUMBEL_ROW_OK, ~0u, __float_as_uint(-INFINITY)};
     if (place < count) {
         const cuda_candidate token = shared().bench.list[shortlist().order[place].token];
@@ -78,7 +78,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     gumbel_list_rows(const __grid_constant__ cuda_listed_params p)
 {
     const int64_t b = blockIdx.x, batch = p.request.problem.batch;
-    const cuda_request_params &call = bring_call(p.request);
+    const cuda_request_params &call = load_call(p.request);
     __syncthreads();
     start_list(call.problem, b);
     __syncthreads();
@@ -99,7 +99,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     gumbel_tell_rows(const __grid_constant__ cuda_told_params p)
 {
     const int64_t b = blockIdx.x;
-    const cuda_request_params &call = bring_call(p.draw.request);
+    const cuda_request_params &call = load_call(p.draw.request);
     __syncthreads();
     start_listed(call.problem, b);
     start_list(call.problem, b);

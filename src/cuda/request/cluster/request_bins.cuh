@@ -10,24 +10,24 @@
 #ifndef GUMBEL_CUDA_REQUEST_BINS_CUH
 #define GUMBEL_CUDA_REQUEST_BINS_CUH
 
-#include "cuda/request/team/request_share.cuh"
+#include "cuda/request/cluster/request_slice.cuh"
 
 namespace
 {
 
-constexpr int kSlice = kBins / kRanks; /* bins that a CTA sums */
-static_assert(kSlice % 32 == 0 && kSlice <= kThreads && kBins % kThreads == 0, "a bin a thread");
+constexpr int kBinsPerCta = kBins / kClusterCtas; /* bins that a CTA sums */
+static_assert(kBinsPerCta % 32 == 0 && kBinsPerCta <= kThreads && kBins % kThreads == 0, "a bin a thread");
 
 /* ---------------------------------------------------------------------------------- walks ---- */
 
-struct team_weight {
+struct joined_sum {
     weight of;
-    static __device__ __forceinline__ team_weight none() { return {{0, 0}}; }
+    static __device__ __forceinline__ joined_sum none() { return {{0, 0}}; }
     __device__ __forceinline__ void join_warp() { of = sum_of_warp(of); }
 };
 
 /* The sums of all higher threads of the CTA, and in `all` those of all. Begins with a barrier. */
-__device__ __noinline__ weight sum_above(weight own, weight &all)
+__device__ __noinline__ weight sum_higher_threads(weight own, weight &all)
 {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     weight *slots = (weight *)shared().slots, sum = own;
@@ -42,7 +42,7 @@ __device__ __noinline__ weight sum_above(weight own, weight &all)
         slots[warp] = sum;
     __syncthreads();
     weight other = lane < kWarps ? slots[lane] : weight{0, 0};
-    team_weight total = {other}, higher = {lane > warp ? other : weight{0, 0}};
+    joined_sum total = {other}, higher = {lane > warp ? other : weight{0, 0}};
     total.join_warp();
     higher.join_warp();
     all = total.of;
@@ -50,35 +50,35 @@ __device__ __noinline__ weight sum_above(weight own, weight &all)
 }
 
 /* The sums of all threads that are higher, or of a higher rank; and in `all` those of the team. */
-__device__ __forceinline__ weight sum_above_in_team(weight own, weight &all)
+__device__ __forceinline__ weight sum_higher_in_cluster(weight own, weight &all)
 {
-    weight of_cta, above = sum_above(own, of_cta);
-    const team_slot *boxes = team_exchange(team_weight{of_cta});
+    weight of_cta, above = sum_higher_threads(own, of_cta);
+    const exchange_slot *boxes = exchange_in_cluster(joined_sum{of_cta});
     int lane = threadIdx.x % 32;
-    weight other = lane < kRanks ? *(const weight *)&boxes[lane] : weight{0, 0};
-    team_weight total = {other}, higher = {lane > team_rank() ? other : weight{0, 0}};
+    weight other = lane < kClusterCtas ? *(const weight *)&boxes[lane] : weight{0, 0};
+    joined_sum total = {other}, higher = {lane > cluster_rank() ? other : weight{0, 0}};
     total.join_warp();
     higher.join_warp();
     all = total.of;
     return above + higher.of;
 }
 
-/* Walk down the bins of the team, thread t < kSlice of a CTA having the sum of its slice's bin t,
+/* Walk down the bins of the team, thread t < kBinsPerCta of a CTA having the sum of its slice's bin t,
  * to where the weight reaches what is needed; for all threads. */
-__device__ __noinline__ team_decision walk_team(weight own, weight start, gumbel_wide needed)
+__device__ __noinline__ found_bin walk_down_in_cluster(weight own, weight start, gumbel_wide needed)
 {
     weight all;
     if (threadIdx.x == 0)
         shared().decision.bin = -1;
-    weight above = start + sum_above_in_team(own, all);
+    weight above = start + sum_higher_in_cluster(own, all);
     gumbel_wide higher = above.wide();
     if (higher < needed && higher + own.wide() >= needed) {
-        team_decision found = {team_rank() * kSlice + (int)threadIdx.x, above};
+        found_bin found = {cluster_rank() * kBinsPerCta + (int)threadIdx.x, above};
 #pragma unroll 1
-        for (int rank = 0; rank < kRanks; rank++)
-            *team_at(&shared().decision, rank) = found;
+        for (int rank = 0; rank < kClusterCtas; rank++)
+            *map_to_rank(&shared().decision, rank) = found;
     }
-    team_sync();
+    sync_cluster();
     return shared().decision;
 }
 
@@ -118,7 +118,7 @@ __device__ __forceinline__ key_range keys_of_bins(const even_bins &bins, int fir
 }
 
 /* Count the row's tokens in the bins; how many are in this thread's of its slice. */
-__device__ __noinline__ uint32_t count_evenly(share_source source, request_values values,
+__device__ __noinline__ uint32_t count_in_bins(slice_source source, logit_values values,
                                               even_bins bins)
 {
     uint32_t *counts = (uint32_t *)shared().bench.high, sum = 0;
@@ -133,29 +133,29 @@ __device__ __noinline__ uint32_t count_evenly(share_source source, request_value
         if (v >= bins.low)
             atomicAdd(&counts[bins.of(v)], 1);
     });
-    team_sync();
-    if (threadIdx.x < kSlice)
+    sync_cluster();
+    if (threadIdx.x < kBinsPerCta)
 #pragma unroll
-        for (int rank = 0; rank < kRanks; rank++)
-            sum += team_at(counts, rank)[team_rank() * kSlice + threadIdx.x];
+        for (int rank = 0; rank < kClusterCtas; rank++)
+            sum += map_to_rank(counts, rank)[cluster_rank() * kBinsPerCta + threadIdx.x];
     return sum;
 }
 
 /* The range of keys that holds the n-th largest value; low > high where there is none. */
-__device__ __noinline__ key_range guess_nth(share_source source, request_values values,
+__device__ __noinline__ key_range guess_nth_keys(slice_source source, logit_values values,
                                             even_bins bins, float largest, uint64_t n)
 {
-    uint32_t count = count_evenly(source, values, bins);
-    team_decision found = walk_team({0, count}, {0, 0}, n);
+    uint32_t count = count_in_bins(source, values, bins);
+    found_bin found = walk_down_in_cluster({0, count}, {0, 0}, n);
     if (found.bin < 0)
         return {1, 0};
     return keys_of_bins(bins, found.bin, found.bin, largest);
 }
 
 /* A range of bins. */
-struct team_range {
+struct bin_range {
     int first, last;
-    static __device__ __forceinline__ team_range none() { return {kBins, 0}; }
+    static __device__ __forceinline__ bin_range none() { return {kBins, 0}; }
     __device__ __forceinline__ void join_warp()
     {
         first = __reduce_min_sync(~0u, first);
@@ -167,31 +167,31 @@ struct team_range {
  * bins have no more than `below` of the largest token's mass. A bin of c tokens has a mass between
  * c times those of its ends. It may end the nucleus where (1 - p) above < p (the rest) may hold for
  * what lies above it, and may not for that and the bin. Masses count in 2^-40 here. */
-__device__ __noinline__ key_range guess_nucleus(share_source source, request_values values,
+__device__ __noinline__ key_range guess_nucleus_keys(slice_source source, logit_values values,
                                                 even_bins bins, float largest, double top_p,
                                                 float below)
 {
     const float unit = 0x1p40f, from = bins.low - largest;
-    uint32_t count = count_evenly(source, values, bins);
-    int bin = team_rank() * kSlice + (int)threadIdx.x;
+    uint32_t count = count_in_bins(source, values, bins);
+    int bin = cluster_rank() * kBinsPerCta + (int)threadIdx.x;
     /* 2^-12 covers the rounding of bins and exponentials. Of the equals of an earlier cut, which
      * are in the first bin, not all may count. */
     uint64_t least = unit * ptx_exp2((from + bins.edge(bin) - 0x1p-12f) * LOG2E);
     uint64_t most = unit * ptx_exp2((from + bins.edge(bin + 1) + 0x1p-12f) * LOG2E);
     weight own = {count * (most + 1), bin > 0 ? count * least : 0}, all;
-    if (threadIdx.x >= kSlice)
+    if (threadIdx.x >= kBinsPerCta)
         own = {0, 0};
-    weight above = sum_above_in_team(own, all);
+    weight above = sum_higher_in_cluster(own, all);
     double rest = (double)(all.high - above.high) + below * unit;
-    team_range range = team_range::none();
-    if (threadIdx.x < kSlice) {
+    bin_range range = bin_range::none();
+    if (threadIdx.x < kBinsPerCta) {
         if ((1 - top_p) * (double)above.low < top_p * rest)
             range.first = bin;
         above = above + own;
         if ((1 - top_p) * (double)above.high >= top_p * (double)(all.low - above.low))
             range.last = bin;
     }
-    range = team_over(range);
+    range = join_cluster(range);
     return keys_of_bins(bins, range.first, range.last, largest);
 }
 
@@ -199,11 +199,11 @@ __device__ __noinline__ key_range guess_nucleus(share_source source, request_val
 
 /* What the first step of a descent finds out beside its bins: the weight above its keys, that of
  * all that count, and how many tokens are equals of an earlier cut. */
-struct team_sums {
+struct descent_sums {
     weight above, all;
     uint64_t equal;
 
-    static __device__ __forceinline__ team_sums none() { return {{0, 0}, {0, 0}, 0}; }
+    static __device__ __forceinline__ descent_sums none() { return {{0, 0}, {0, 0}, 0}; }
 
     __device__ __forceinline__ void join_warp()
     {
@@ -214,17 +214,17 @@ struct team_sums {
 };
 
 /* Where a descent ended, and what it needed. */
-struct team_landing {
-    landing end;
+struct cluster_descent_result {
+    descent_result end;
     gumbel_wide needed;
 };
 
 /* A step: sum the weights of keys low .. high in bins of 2^shift keys. */
 template <bool first, class Rule>
-__device__ __forceinline__ void fill_bins(share_source source, Rule rule, uint32_t low,
-                                          uint32_t high, int shift, team_sums &sums)
+__device__ __forceinline__ void fill_bins(slice_source source, Rule rule, uint32_t low,
+                                          uint32_t high, int shift, descent_sums &sums)
 {
-    team_bench &bench = shared().bench;
+    row_scratch &bench = shared().bench;
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < kBins; i += kThreads)
@@ -248,7 +248,7 @@ __device__ __forceinline__ void fill_bins(share_source source, Rule rule, uint32
             return;
         int bin = (int)((key - low) >> shift);
         if (Rule::by_mass) {
-            atomicAdd(&bench.low[bin], own & kHalf);
+            atomicAdd(&bench.low[bin], own & kLowHalf);
             atomicAdd(&bench.high[bin], own >> GUMBEL_MASS_HALF_BITS);
         } else {
             atomicAdd((uint32_t *)&bench.low[bin], 1);
@@ -260,12 +260,12 @@ __device__ __forceinline__ void fill_bins(share_source source, Rule rule, uint32
 template <bool by_mass> __device__ __forceinline__ weight sum_bin()
 {
     weight sum = {0, 0};
-    int bin = team_rank() * kSlice + threadIdx.x;
-    if (threadIdx.x < kSlice)
+    int bin = cluster_rank() * kBinsPerCta + threadIdx.x;
+    if (threadIdx.x < kBinsPerCta)
 #pragma unroll
-        for (int rank = 0; rank < kRanks; rank++) {
-            sum.low += team_at(shared().bench.low, rank)[bin];
-            sum.high += by_mass ? team_at(shared().bench.high, rank)[bin] : 0;
+        for (int rank = 0; rank < kClusterCtas; rank++) {
+            sum.low += map_to_rank(shared().bench.low, rank)[bin];
+            sum.high += by_mass ? map_to_rank(shared().bench.high, rank)[bin] : 0;
         }
     return sum;
 }
@@ -273,7 +273,7 @@ template <bool by_mass> __device__ __forceinline__ weight sum_bin()
 /* Descend over the keys low .. high, as a CTA's descend() does, for all threads of the team. A rule
  * says which tokens count, by which key and mass, and what is needed of the sums. */
 template <class Rule>
-__device__ __noinline__ team_landing descend(share_source source, key_range keys, Rule rule)
+__device__ __noinline__ cluster_descent_result descend(slice_source source, key_range keys, Rule rule)
 {
     uint32_t low = keys.low, high = keys.high;
     gumbel_wide needed = 0;
@@ -281,17 +281,17 @@ __device__ __noinline__ team_landing descend(share_source source, key_range keys
     for (bool first = true; low <= high; first = false) {
         int bits = low == high ? 0 : 32 - __clz(high - low);
         int shift = bits > kBinBits ? bits - kBinBits : 0;
-        team_sums sums = team_sums::none();
+        descent_sums sums = descent_sums::none();
         if (first) {
             fill_bins<true>(source, rule, low, high, shift, sums);
-            sums = team_over(sums);
+            sums = join_cluster(sums);
             needed = rule.need(sums);
             start = sums.above;
         } else {
             fill_bins<false>(source, rule, low, high, shift, sums);
-            team_sync();
+            sync_cluster();
         }
-        team_decision found = walk_team(sum_bin<Rule::by_mass>(), start, needed);
+        found_bin found = walk_down_in_cluster(sum_bin<Rule::by_mass>(), start, needed);
         if (found.bin < 0)
             break;
         start = found.above;

@@ -3,10 +3,10 @@
  * A draw from a CTA's share: tokens that may win are offered, a few, as J of all blocks tell what
  * is sure to be reached, and scored at the end, side by side.
  */
-#ifndef GUMBEL_CUDA_REQUEST_TEAM_OFFERS_CUH
-#define GUMBEL_CUDA_REQUEST_TEAM_OFFERS_CUH
+#ifndef GUMBEL_CUDA_REQUEST_CLUSTER_OFFERS_CUH
+#define GUMBEL_CUDA_REQUEST_CLUSTER_OFFERS_CUH
 
-#include "cuda/request/team/request_share.cuh"
+#include "cuda/request/cluster/request_slice.cuh"
 
 namespace
 {
@@ -39,7 +39,7 @@ __device__ __forceinline__ draw_winner score_offers()
 }
 
 /* Raise what the CTA is sure to reach by what lanes of a warp are, NaN or infinite for nothing. */
-__device__ __forceinline__ void raise_sure(float floor)
+__device__ __forceinline__ void raise_slice_threshold(float floor)
 {
     floor = draw_score_bound_of_warp(floor);
     if (threadIdx.x % 32 == 0)

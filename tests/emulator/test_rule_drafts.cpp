@@ -92,7 +92,7 @@ bool shared_root_passes(int i, emulated_device *device)
 }
 
 /* Whether races behind a draft that is near went by few tokens. */
-bool takes_little(const race_effort &effort)
+bool takes_little(const argmax_effort &effort)
 {
     const int64_t rows = near_calls * near_requests;
     printf("%.1f products a row, %d warps of %d raced again\n", (double)effort.products / rows,
@@ -103,7 +103,7 @@ bool takes_little(const race_effort &effort)
 
 } // namespace
 
-/* usage: test_weigh_drafts [FIRST [COUNT]], problems by number */
+/* usage: test_rule_drafts [FIRST [COUNT]], problems by number */
 int main(int argc, char **argv)
 {
     weigh_counts counts = {};

@@ -2,17 +2,17 @@
  *
  * The cut of a row by one CTA (docs/maths.md, section 9).
  */
-#ifndef GUMBEL_CUDA_REQUEST_CUT_CUH
-#define GUMBEL_CUDA_REQUEST_CUT_CUH
+#ifndef GUMBEL_CUDA_KEPT_SET_CUH
+#define GUMBEL_CUDA_KEPT_SET_CUH
 
 #include "cuda/request/row/request_descent.cuh"
-#include "cuda/request/row/request_wanted.cuh"
+#include "cuda/request/row/required_tokens.cuh"
 
 namespace
 {
 
 /* Which tokens stay: those above the bound, and of its equals those up to last_id. */
-struct request_cut {
+struct kept_set {
     float bound;
     int32_t last_id;
 
@@ -23,7 +23,7 @@ struct request_cut {
 };
 
 /* The y of each thread's largest value. */
-struct peaks_source {
+struct maxima_source {
     static constexpr bool is_row = false;
     static constexpr int count = kThreads;
     const float *peaks; /* [kThreads] */
@@ -34,25 +34,25 @@ struct peaks_source {
     }
 };
 
-template <class Source> struct cut_finder {
+template <class Source> struct kept_set_finder {
     const Source &source;
     request_scratch &x;
-    request_values values;
+    logit_values values;
     float largest; /* value */
-    peaks_source peaks;
+    maxima_source peaks;
 
     /* The n-th largest value. n threads reach the n-th largest of their largest values, so n tokens
      * do: that leaves few to look at. */
-    __device__ landing nth(uint64_t n, float floor) const
+    __device__ descent_result nth(uint64_t n, float floor) const
     {
-        landing least = {false, 0, 0};
+        descent_result least = {false, 0, 0};
         if (Source::is_row && n <= kThreads)
-            least = nth_of(peaks, n, floor);
-        return nth_of(source, n, least.reached ? gumbel_of_key(least.key) : floor);
+            least = find_nth_in(peaks, n, floor);
+        return find_nth_in(source, n, least.reached ? gumbel_of_key(least.key) : floor);
     }
 
     template <class Of>
-    __device__ __forceinline__ landing nth_of(const Of &of, uint64_t n, float floor,
+    __device__ __forceinline__ descent_result find_nth_in(const Of &of, uint64_t n, float floor,
                                               int rough = 0) const
     {
         return descend<false>(
@@ -71,7 +71,7 @@ template <class Source> struct cut_finder {
     }
 
     /* top_p of what `from` keeps. */
-    __device__ gumbel_cut cut_top_p(float top_p, bool exact, gumbel_cut from) const
+    __device__ gumbel_cut find_nucleus(float top_p, bool exact, gumbel_cut from) const
     {
         weight sum = {0, 0};
         uint64_t count = 0, equal = 0;
@@ -92,7 +92,7 @@ template <class Source> struct cut_finder {
             mass += (gumbel_wide)equal * mass_of(from.bound);
         gumbel_wide needed = gumbel_nucleus(top_p, mass);
         float floor = gumbel_nucleus_begin(largest, mass - needed, (int64_t)count, from);
-        landing end = descend<true>(source, x, gumbel_key(floor), gumbel_key(largest), needed,
+        descent_result end = descend<true>(source, x, gumbel_key(floor), gumbel_key(largest), needed,
                                     [&](int32_t, float y, auto offer) {
                                         float v = values.of(y);
                                         if (v >= floor)
@@ -103,11 +103,11 @@ template <class Source> struct cut_finder {
     }
 
     /* The last id that stays, where only the first `tied` equals of the bound do. */
-    __device__ int32_t last_of_ties(gumbel_cut cut) const
+    __device__ int32_t find_last_tie(gumbel_cut cut) const
     {
         if (cut.tied == GUMBEL_TIES_STAY)
             return INT32_MAX;
-        landing last = descend<false>(source, x, ~(uint32_t)INT32_MAX, ~0u, (uint64_t)cut.tied,
+        descent_result last = descend<false>(source, x, ~(uint32_t)INT32_MAX, ~0u, (uint64_t)cut.tied,
                                       [&](int32_t id, float y, auto offer) {
                                           if (values.of(y) == cut.bound)
                                               offer(~(uint32_t)id, 1);
@@ -118,20 +118,20 @@ template <class Source> struct cut_finder {
 
 /* The cut of a row; a finder finds the n-th largest value, a nucleus, the last of ties. */
 template <class Finder>
-__device__ inline request_cut find_cut(Finder &finder, const gumbel_rules &r)
+__device__ inline kept_set find_kept_set(Finder &finder, const gumbel_rules &r)
 {
     gumbel_cut behind = gumbel_cut_first(&r, finder.largest);
     if (r.top_k > 0) {
-        landing k = finder.nth((uint64_t)r.top_k, behind.bound);
+        descent_result k = finder.nth((uint64_t)r.top_k, behind.bound);
         if (k.reached)
             behind = gumbel_cut_top_k(&r, gumbel_of_key(k.key), (int64_t)k.above);
     }
     gumbel_cut cut = gumbel_cut_others(&r, behind, finder.largest);
     if (r.top_p < 1.0f) {
-        gumbel_cut nucleus = finder.cut_top_p(r.top_p, r.exact, gumbel_cut_weighed(&r, behind));
+        gumbel_cut nucleus = finder.find_nucleus(r.top_p, r.exact, gumbel_cut_weighed(&r, behind));
         cut = gumbel_stricter(cut, nucleus);
     }
-    return {cut.bound, finder.last_of_ties(cut)};
+    return {cut.bound, finder.find_last_tie(cut)};
 }
 
 } // namespace

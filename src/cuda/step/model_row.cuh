@@ -3,8 +3,8 @@
  * A row of a model as its draw sees it: z, from logits in memory or from rows that are z already;
  * and the draft's ln q of a token by its head.
  */
-#ifndef GUMBEL_CUDA_WEIGHED_ROW_CUH
-#define GUMBEL_CUDA_WEIGHED_ROW_CUH
+#ifndef GUMBEL_CUDA_MODEL_ROW_CUH
+#define GUMBEL_CUDA_MODEL_ROW_CUH
 
 #include "cuda/common/logits_step.cuh"
 #include "drafts/weighing.h"
@@ -19,7 +19,7 @@ __device__ __noinline__ float capped_z(float logit, float scale, float soft_cap,
     return gumbel_transform(logit, scale, soft_cap, inverse_cap, inverse_temperature);
 }
 
-struct weighed_row {
+struct model_row {
     const unsigned char *from; /* token 0's, were it there */
     gumbel_dtype dtype;
     int first, end; /* tokens that count; others have z = -inf */
@@ -27,13 +27,13 @@ struct weighed_row {
     bool plain;     /* z = l * scale * inverse_temperature */
     float scale, soft_cap, inverse_cap, inverse_temperature;
 
-    static __device__ __forceinline__ weighed_row of(const gumbel_weighing &p, bool draft,
+    static __device__ __forceinline__ model_row of(const gumbel_weighing &p, bool draft,
                                                      int64_t b)
     {
         const gumbel_problem &q = draft ? p.by.draft : p.by.target;
         const gumbel_logit_rows &rows = draft ? p.by.draft_logits : p.by.target_logits;
         const int size = rows.logits.dtype == GUMBEL_FLOAT32 ? 4 : 2;
-        weighed_row row;
+        model_row row;
         row.from = (const unsigned char *)rows.logits.data +
                    (b * rows.logits.stride - q.first_token) * size;
         row.dtype = rows.logits.dtype;
@@ -66,7 +66,7 @@ struct weighed_row {
             const int at = token + stride * k;
             if (quads && at >= first && at + 4 <= end) {
                 z[k] = ((const quad<type> *)((const typename quad<type>::element *)from + at))
-                           ->widen();
+                           ->to_floats();
                 continue;
             }
 #pragma unroll
@@ -131,8 +131,8 @@ __device__ __forceinline__ float dot_of_rows(const gumbel_tensor &a, int64_t fro
     if (((uintptr_t)x | (uintptr_t)y) % sizeof(quad<type>) == 0)
 #pragma unroll 8
         for (; k + 4 <= a.cols; k += 128) {
-            const four u = ((const quad<type> *)(x + k))->widen();
-            const four w = ((const quad<type> *)(y + k))->widen();
+            const four u = ((const quad<type> *)(x + k))->to_floats();
+            const four w = ((const quad<type> *)(y + k))->to_floats();
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 sum = fmaf(u.v[i], w.v[i], sum);

@@ -3,41 +3,41 @@
  * Lists of a row's tokens: those of each CTA in the leader's memory, and rows that a list and the
  * mass of all tokens are enough for.
  */
-#ifndef GUMBEL_CUDA_REQUEST_TEAM_LIST_CUH
-#define GUMBEL_CUDA_REQUEST_TEAM_LIST_CUH
+#ifndef GUMBEL_CUDA_REQUEST_CLUSTER_LIST_CUH
+#define GUMBEL_CUDA_REQUEST_CLUSTER_LIST_CUH
 
 #include "cuda/request/few/request_shortlist.cuh"
-#include "cuda/request/team/request_team_cut.cuh"
+#include "cuda/request/cluster/request_cluster_truncation.cuh"
 
 namespace
 {
 
 /* How many tokens the CTAs listed, which the first words of `slots` tell, or -1 where they do not
  * fit. */
-__device__ __forceinline__ int fit_list(const team_slot *slots)
+__device__ __forceinline__ int count_fitting(const exchange_slot *slots)
 {
     int all = 0;
     bool fits = true;
 #pragma unroll
-    for (int rank = 0; rank < kRanks; rank++) {
+    for (int rank = 0; rank < kClusterCtas; rank++) {
         all += (int)slots[rank].words[0];
-        fits &= slots[rank].words[0] <= kShortlistOfShare;
+        fits &= slots[rank].words[0] <= kShortlistOfSlice;
     }
     return fits && all <= kShortlist ? all : -1;
 }
 
 /* Close the gaps of the leader's list, by its threads. */
-__device__ __forceinline__ void pack_list(const team_slot *slots)
+__device__ __forceinline__ void pack_list(const exchange_slot *slots)
 {
     cuda_candidate own[2] = {shared().bench.list[threadIdx.x],
                              shared().bench.list[threadIdx.x + kThreads]};
     int all = 0, place[2] = {-1, -1};
 #pragma unroll
-    for (int rank = 0; rank < kRanks; rank++) {
-        int count = (int)slots[rank].words[0], at = threadIdx.x % kShortlistOfShare;
-        int first = threadIdx.x / kShortlistOfShare;
-        if (at < count && first == rank % (kRanks / 2))
-            place[rank / (kRanks / 2)] = all + at;
+    for (int rank = 0; rank < kClusterCtas; rank++) {
+        int count = (int)slots[rank].words[0], at = threadIdx.x % kShortlistOfSlice;
+        int first = threadIdx.x / kShortlistOfSlice;
+        if (at < count && first == rank % (kClusterCtas / 2))
+            place[rank / (kClusterCtas / 2)] = all + at;
         all += count;
     }
     __syncthreads();
@@ -48,11 +48,11 @@ __device__ __forceinline__ void pack_list(const team_slot *slots)
 }
 
 /* Bring the tokens that chosen(id, y) holds for into the leader's list, if no more than fit; how
- * many there are, or -1 where they do not fit. may(y) as in share_source. */
+ * many there are, or -1 where they do not fit. may(y) as in slice_source. */
 template <class May, class F>
-__device__ __forceinline__ int gather(share_source source, May may, F chosen)
+__device__ __forceinline__ int gather(slice_source source, May may, F chosen)
 {
-    cuda_candidate *to = team_at(shared().bench.list, 0) + team_rank() * kShortlistOfShare;
+    cuda_candidate *to = map_to_rank(shared().bench.list, 0) + cluster_rank() * kShortlistOfSlice;
     __syncthreads();
     if (threadIdx.x == 0)
         shared().count = 0;
@@ -61,13 +61,13 @@ __device__ __forceinline__ int gather(share_source source, May may, F chosen)
         if (!chosen(id, y))
             return;
         uint32_t place = atomicAdd(&shared().count, 1);
-        if (place < kShortlistOfShare)
+        if (place < kShortlistOfSlice)
             to[place] = {y, id};
     });
     __syncthreads();
-    const team_slot *counts = team_exchange(team_count{shared().count});
-    int count = fit_list(counts);
-    if (count >= 0 && team_leads())
+    const exchange_slot *counts = exchange_in_cluster(joined_count{shared().count});
+    int count = count_fitting(counts);
+    if (count >= 0 && leads_cluster())
         pack_list(counts);
     return count;
 }
@@ -88,8 +88,8 @@ struct shortlist_rule {
 
 /* Bring all tokens that can matter into the leader's list; how many they are, or -1 where they do
  * not fit. `wanted` NULL: all that are alive. */
-__device__ __noinline__ int gather_wanted(share_source source, team_facts facts,
-                                          request_values values, const request_wanted *wanted)
+__device__ __noinline__ int gather_required(slice_source source, row_facts facts,
+                                          logit_values values, const required_tokens *wanted)
 {
     shortlist_rule rule = {values.inverse_temperature, -INFINITY, -FLT_MAX, false};
     if (wanted && wanted->target > 0) {
@@ -118,7 +118,7 @@ __device__ __noinline__ void serve_listed(int64_t b, int count, const gumbel_sum
 /* ---------------------------------------------------------------------------------- masses ---- */
 
 /* gumbel_token_mass(gumbel_exp(x)), by shifts: digits of 24 bits, and where they begin. */
-__device__ __forceinline__ uint64_t mass_at(float x)
+__device__ __forceinline__ uint64_t mass_by_shifts(float x)
 {
     uint32_t bits = gumbel_bits_of(gumbel_exp(fmaxf(x, -GUMBEL_MASS_REACH)));
     uint64_t digits = (uint64_t)(bits << 8 | 0x80000000u) << 32;
@@ -153,11 +153,11 @@ struct mass_sum {
 };
 
 /* What a pass that lists and weighs found. */
-struct team_listed {
-    uint32_t listed; /* first, as in team_count */
+struct list_sums {
+    uint32_t listed; /* first, as in joined_count */
     mass_sum all, of_listed;
 
-    static __device__ __forceinline__ team_listed none() { return {0, {{0, 0, 0}}, {{0, 0, 0}}}; }
+    static __device__ __forceinline__ list_sums none() { return {0, {{0, 0, 0}}, {{0, 0, 0}}}; }
     __device__ __forceinline__ void join_warp()
     {
         listed = __reduce_add_sync(~0u, listed);
@@ -168,12 +168,12 @@ struct team_listed {
 
 /* List the tokens of the row whose z reaches `near`; each CTA's part of what the team found. Values
  * are y * scale, and `largest` is that of the row. A token takes 33 instructions. */
-__device__ __noinline__ const team_slot *weigh_row(share_source source, request_values values,
+__device__ __noinline__ const exchange_slot *list_and_sum(slice_source source, logit_values values,
                                                    float near, float largest)
 {
     constexpr int side = 2; /* quads side by side */
     const float scale = values.scale();
-    team_listed own = team_listed::none();
+    list_sums own = list_sums::none();
     __syncthreads();
     if (threadIdx.x == 0)
         shared().count = 0;
@@ -187,7 +187,7 @@ __device__ __noinline__ const team_slot *weigh_row(share_source source, request_
             const float y[4] = {raw.x, raw.y, raw.z, raw.w};
 #pragma unroll
             for (int j = 0; j < 4; j++) {
-                own.all.add(mass_at(y[j] * scale - largest));
+                own.all.add(mass_by_shifts(y[j] * scale - largest));
                 hits |= (uint32_t)(values.z(y[j]) >= near) << (4 * i + j);
             }
         }
@@ -195,40 +195,40 @@ __device__ __noinline__ const team_slot *weigh_row(share_source source, request_
         for (; hits; hits &= hits - 1) {
             const int i = __ffs(hits) - 1, place = at + i / 4 * 4 * kThreads + i % 4;
             const float y = share()[place];
-            own.of_listed.add(mass_at(y * scale - largest));
+            own.of_listed.add(mass_by_shifts(y * scale - largest));
             const uint32_t listed = atomicAdd(&shared().count, 1);
-            if (listed < kShortlistOfShare)
-                team_at(shared().bench.list, 0)[team_rank() * kShortlistOfShare + listed] = {
+            if (listed < kShortlistOfSlice)
+                map_to_rank(shared().bench.list, 0)[cluster_rank() * kShortlistOfSlice + listed] = {
                     y, (int32_t)source.begin + place};
         }
     }
     __syncthreads();
     if (threadIdx.x == 0)
         own.listed = shared().count;
-    return team_tell(own);
+    return publish_in_cluster(own);
 }
 
 /* Serve a row whose nucleus is of all its tokens from a list and the mass of all, if `wanted` may
  * leave few; whether it did. */
-__device__ __noinline__ bool serve_weighed(share_source source, team_facts facts,
-                                           request_wanted wanted, int64_t b,
+__device__ __noinline__ bool serve_by_mass(slice_source source, row_facts facts,
+                                           required_tokens wanted, int64_t b,
                                            const gumbel_summary &seen, const gumbel_summary &raw)
 {
     const request_row &row = shared().row;
-    request_values values = {row.draw.inverse_temperature, row.rules.before != 0};
+    logit_values values = {row.draw.inverse_temperature, row.rules.before != 0};
     bool ok = gumbel_summary_status(&seen) == GUMBEL_ROW_OK && facts.alive > kShortlist;
     bool others = cuts_by_value(row.rules);
     if (!ok || (wanted.target > 0 && facts.reached == 0) || (!others && is_flat(values, facts)))
         return false;
     const float largest = values.of(gumbel_of_key(facts.highest));
     float near = wanted.bound(values.z(gumbel_of_key(facts.reached)), values, largest);
-    const team_slot *slots = weigh_row(source, values, near, largest);
-    team_listed found = join_slots<team_listed>(slots, kRanks);
+    const exchange_slot *slots = list_and_sum(source, values, near, largest);
+    list_sums found = join_slots<list_sums>(slots, kClusterCtas);
     gumbel_wide mass = found.all.wide();
-    int count = fit_list(slots);
+    int count = count_fitting(slots);
     if (count < 0 || (!others && found.of_listed.wide() < gumbel_nucleus(row.rules.top_p, mass)))
         return false;
-    if (team_leads()) {
+    if (leads_cluster()) {
         pack_list(slots);
         serve_listed(b, count, seen, raw, &mass);
     }

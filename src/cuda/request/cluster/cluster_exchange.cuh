@@ -8,8 +8,8 @@
  * reader reached only after reading. Bins are read between two such barriers. So nothing is read or
  * written in a CTA that has passed its last barrier.
  */
-#ifndef GUMBEL_CUDA_REQUEST_TEAM_CUH
-#define GUMBEL_CUDA_REQUEST_TEAM_CUH
+#ifndef GUMBEL_CUDA_CLUSTER_EXCHANGE_CUH
+#define GUMBEL_CUDA_CLUSTER_EXCHANGE_CUH
 
 #include "cuda/request/few/request_shared.cuh"
 
@@ -20,48 +20,48 @@ namespace
 
 /* ------------------------------------------------------------------------------ exchanges ---- */
 
-__device__ __forceinline__ int team_rank() { return blockIdx.x % kRanks; }
-__device__ __forceinline__ bool team_leads() { return team_rank() == 0; }
-__device__ __forceinline__ void team_sync() { cooperative_groups::this_cluster().sync(); }
+__device__ __forceinline__ int cluster_rank() { return blockIdx.x % kClusterCtas; }
+__device__ __forceinline__ bool leads_cluster() { return cluster_rank() == 0; }
+__device__ __forceinline__ void sync_cluster() { cooperative_groups::this_cluster().sync(); }
 
 /* What another CTA has in the place of `own`. */
-template <class T> __device__ __forceinline__ T *team_at(T *own, int rank)
+template <class T> __device__ __forceinline__ T *map_to_rank(T *own, int rank)
 {
     return cooperative_groups::this_cluster().map_shared_rank(own, rank);
 }
 
-/* Give every CTA what the first kRanks lanes of warp 0 have, all the same; afterwards the boxes
+/* Give every CTA what the first kClusterCtas lanes of warp 0 have, all the same; afterwards the boxes
  * hold that of each rank, until the next but one exchange. Behind a barrier of the CTA. */
-template <class T> __device__ __forceinline__ const team_slot *team_exchange(const T &own)
+template <class T> __device__ __forceinline__ const exchange_slot *exchange_in_cluster(const T &own)
 {
-    static_assert(sizeof(T) <= sizeof(team_slot), "fits");
+    static_assert(sizeof(T) <= sizeof(exchange_slot), "fits");
     uint32_t turn = shared().turn;
     auto &box = shared().boxes[turn];
-    if (threadIdx.x < kRanks)
-        *(T *)team_at(box[team_rank()], threadIdx.x) = own;
-    team_sync();
+    if (threadIdx.x < kClusterCtas)
+        *(T *)map_to_rank(box[cluster_rank()], threadIdx.x) = own;
+    sync_cluster();
     if (threadIdx.x == 0)
         shared().turn = 1 - turn;
-    return (const team_slot *)box;
+    return (const exchange_slot *)box;
 }
 
-/* Give every CTA what the threads of each have, joined, in team_exchange()'s boxes. */
-template <class T> __device__ __forceinline__ const team_slot *team_tell(T own)
+/* Give every CTA what the threads of each have, joined, in exchange_in_cluster()'s boxes. */
+template <class T> __device__ __forceinline__ const exchange_slot *publish_in_cluster(T own)
 {
-    team_slot *slots = (team_slot *)shared().slots;
+    exchange_slot *slots = (exchange_slot *)shared().slots;
     own.join_warp();
     if (threadIdx.x % 32 == 0)
         *(T *)&slots[threadIdx.x / 32] = own;
     __syncthreads();
     if (threadIdx.x < 32)
         own = join_slots<T>(slots, kWarps);
-    return team_exchange(own);
+    return exchange_in_cluster(own);
 }
 
 /* What all threads of the team have, joined, for all of them. */
-template <class T> __device__ __forceinline__ T team_over(T own)
+template <class T> __device__ __forceinline__ T join_cluster(T own)
 {
-    return join_slots<T>(team_tell(own), kRanks);
+    return join_slots<T>(publish_in_cluster(own), kClusterCtas);
 }
 
 } // namespace

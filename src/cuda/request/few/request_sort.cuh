@@ -2,8 +2,8 @@
  *
  * A list of kThreads tokens at most put in order, by one CTA: larger values first, then lower ids.
  */
-#ifndef GUMBEL_CUDA_REQUEST_ORDER_CUH
-#define GUMBEL_CUDA_REQUEST_ORDER_CUH
+#ifndef GUMBEL_CUDA_REQUEST_SORT_CUH
+#define GUMBEL_CUDA_REQUEST_SORT_CUH
 
 #include "cuda/request/few/request_shared.cuh"
 
@@ -18,7 +18,7 @@ struct __align__(8) shortlist_place
 };
 
 /* What the end of a row needs, in the memory of bins. */
-struct __align__(16) shortlist_bench
+struct __align__(16) shortlist_scratch
 {
     uint64_t keys[kShortlist];         /* of value and id; 0 behind the last one */
     shortlist_place order[kShortlist]; /* of tokens: larger values first, then lower ids */
@@ -26,11 +26,11 @@ struct __align__(16) shortlist_bench
     float scores[kShortlist];
     int kept;
 };
-static_assert(sizeof(shortlist_bench) <= offsetof(team_bench, list), "bins have the memory");
+static_assert(sizeof(shortlist_scratch) <= offsetof(row_scratch, list), "bins have the memory");
 
-__device__ __forceinline__ shortlist_bench &shortlist()
+__device__ __forceinline__ shortlist_scratch &shortlist()
 {
-    return *(shortlist_bench *)shared().bench.high;
+    return *(shortlist_scratch *)shared().bench.high;
 }
 
 /* Lanes side by side that each have a part of the work for one of `count` tokens, or for `each`
@@ -112,7 +112,7 @@ __device__ __forceinline__ void order_few(int count)
 }
 
 /* Put the list's `count` tokens, all with z > -inf, in order. Ends with a barrier. */
-__device__ __forceinline__ void put_in_order(request_values values, int count)
+__device__ __forceinline__ void sort_shortlist(logit_values values, int count)
 {
     uint64_t key = 0;
     if ((int)threadIdx.x < count) {
@@ -129,7 +129,7 @@ __device__ __forceinline__ void put_in_order(request_values values, int count)
 }
 
 /* `n`, and as many more as have the value of the n-th token in order; by a warp. */
-__device__ __forceinline__ int with_ties(int n, int count)
+__device__ __forceinline__ int extend_by_ties(int n, int count)
 {
     const shortlist_place *order = shortlist().order;
     const uint32_t last = order[n - 1].key;

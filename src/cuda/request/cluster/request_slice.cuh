@@ -2,18 +2,18 @@
  *
  * A CTA's share of a row: fetched, edited in place, and gone through.
  */
-#ifndef GUMBEL_CUDA_REQUEST_SHARE_CUH
-#define GUMBEL_CUDA_REQUEST_SHARE_CUH
+#ifndef GUMBEL_CUDA_REQUEST_SLICE_CUH
+#define GUMBEL_CUDA_REQUEST_SLICE_CUH
 
-#include "cuda/request/few/request_peaks.cuh"
-#include "cuda/request/team/request_team.cuh"
+#include "cuda/request/few/request_maxima.cuh"
+#include "cuda/request/cluster/cluster_exchange.cuh"
 
 namespace
 {
 
 /* y of `size` tokens from `begin` on, -inf for those that do not count. `begin` is a multiple of
  * 64, `size` of 128. */
-struct share_source {
+struct slice_source {
     int64_t begin;
     int size;
 
@@ -58,19 +58,19 @@ struct share_source {
 };
 
 /* Four neighbours of a share; -inf past its end. */
-__device__ __forceinline__ float4 load_quad(const share_source &source, int place)
+__device__ __forceinline__ float4 load_quad(const slice_source &source, int place)
 {
     return place < source.size ? *(const float4 *)(share() + place)
                                : make_float4(-INFINITY, -INFINITY, -INFINITY, -INFINITY);
 }
 
 /* What the product has left out of a share, as it cannot matter (bound_sm90.cuh), is -inf. */
-__device__ __noinline__ void fill_left_out(const part_reader &reader, const share_source &source)
+__device__ __noinline__ void fill_unstored(const row_reader &reader, const slice_source &source)
 {
     const gumbel_problem &q = reader.p.problem;
     float *row = (float *)q.logits.data + reader.b * q.logits.stride - q.first_token;
     const int64_t origin = CUDA_REQUEST_ORIGIN(q.first_token);
-    auto is_left_out = [&](int64_t place) {
+    auto is_unstored = [&](int64_t place) {
         uint32_t stored = load_stored(reader.p, reader.b, place / CUDA_REQUEST_BLOCK);
         return !(stored >> place % CUDA_REQUEST_BLOCK / CUDA_REQUEST_SUBTILE & 1);
     };
@@ -82,14 +82,14 @@ __device__ __noinline__ void fill_left_out(const part_reader &reader, const shar
     if (!__syncthreads_or(any))
         return;
     for (int64_t token = source.begin + threadIdx.x; token < reader.end; token += kThreads)
-        if (reader.counts(token) && is_left_out(token - origin))
+        if (reader.counts(token) && is_unstored(token - origin))
             row[token] = -INFINITY;
     __syncthreads();
 }
 
 /* Start to bring the logits of a share into it, as float32; they are there after a
  * ptx_copy_async_wait<0>() and a barrier. */
-__device__ __forceinline__ void fetch_share(const part_reader &reader, const share_source &source)
+__device__ __forceinline__ void fetch_slice(const row_reader &reader, const slice_source &source)
 {
     const gumbel_problem &q = reader.p.problem;
     const float *row = (const float *)q.logits.data + reader.b * q.logits.stride - q.first_token;
@@ -100,7 +100,7 @@ __device__ __forceinline__ void fetch_share(const part_reader &reader, const sha
     int at = 4 * threadIdx.x;
     copied -= copied % 4;
     if (reader.p.stored_subtiles)
-        fill_left_out(reader, source);
+        fill_unstored(reader, source);
 #pragma unroll 4
     for (; at < copied; at += 4 * kThreads)
         ptx_copy_async<16>(share() + at, row + source.begin + at);
@@ -113,7 +113,7 @@ __device__ __forceinline__ void fetch_share(const part_reader &reader, const sha
 }
 
 /* Bring the bits of a share's tokens: which are allowed, and which a history has seen. */
-__device__ __forceinline__ void fetch_words(const part_reader &reader, const share_source &source)
+__device__ __forceinline__ void fetch_words(const row_reader &reader, const slice_source &source)
 {
     const gumbel_problem &q = reader.p.problem;
     const gumbel_history &h = q.history;
@@ -131,7 +131,7 @@ __device__ __forceinline__ void fetch_words(const part_reader &reader, const sha
 }
 
 /* Set tokens of the share that are not allowed to -inf. */
-__device__ __noinline__ void mask_share(share_source source)
+__device__ __noinline__ void mask_slice(slice_source source)
 {
 #pragma unroll 4
     for (int i = threadIdx.x; i < source.size; i += kThreads)
@@ -141,7 +141,7 @@ __device__ __noinline__ void mask_share(share_source source)
 }
 
 /* Edit by the history those tokens of the share that it has seen, a thread a word. */
-__device__ __noinline__ void edit_seen(const part_reader &reader, share_source source)
+__device__ __noinline__ void edit_seen(const row_reader &reader, slice_source source)
 {
     for (int i = threadIdx.x; i < source.size / 32; i += kThreads)
         for (uint32_t left = shared().words.seen[i]; left; left &= left - 1) {
@@ -154,7 +154,7 @@ __device__ __noinline__ void edit_seen(const part_reader &reader, share_source s
 }
 
 /* Apply scale and soft-cap to a share. */
-__device__ __noinline__ void scale_share(const part_reader &reader, share_source source)
+__device__ __noinline__ void scale_slice(const row_reader &reader, slice_source source)
 {
     for (int i = threadIdx.x; i < source.size; i += kThreads)
         if (reader.counts(source.begin + i))
@@ -163,20 +163,20 @@ __device__ __noinline__ void scale_share(const part_reader &reader, share_source
 }
 
 /* Edit a share whose row has lists, in pieces. */
-__device__ __noinline__ void edit_by_lists(const part_reader &reader, share_source source)
+__device__ __noinline__ void edit_by_lists(const row_reader &reader, slice_source source)
 {
 #pragma unroll 1
-    for (int at = 0; at < source.size; at += kPiece) {
+    for (int at = 0; at < source.size; at += kRequestTile) {
         int64_t piece = source.begin + at;
-        stage_piece(reader.p, reader.row, reader.b, piece, min(piece + kPiece, reader.end),
+        stage_tile(reader.p, reader.row, reader.b, piece, min(piece + kRequestTile, reader.end),
                     shared().stage, share() + at, true);
     }
     __syncthreads();
 }
 
 /* What four tokens are, if some of them are not finite. */
-__device__ __forceinline__ void look_at_quad(const float (&y)[4], request_values values,
-                                             team_facts &facts, float &peak, float &least)
+__device__ __forceinline__ void scan_quad(const float (&y)[4], logit_values values,
+                                             row_facts &facts, float &peak, float &least)
 {
     /* Of the quads of a warp, some may have been looked at already: all of their tokens count. */
     bool whole = true;
@@ -193,7 +193,7 @@ __device__ __forceinline__ void look_at_quad(const float (&y)[4], request_values
 }
 
 /* Make y of the logits of a share, in their place. */
-__device__ __forceinline__ void edit_share(const part_reader &reader, const share_source &source)
+__device__ __forceinline__ void edit_slice(const row_reader &reader, const slice_source &source)
 {
     const gumbel_problem &q = reader.p.problem;
     if (reader.row.lists) {
@@ -201,18 +201,18 @@ __device__ __forceinline__ void edit_share(const part_reader &reader, const shar
         return;
     }
     if (q.scale != 1.0f || q.soft_cap != 0.0f)
-        scale_share(reader, source);
+        scale_slice(reader, source);
     if (reader.row.edits.act)
         edit_seen(reader, source);
     if (q.request & GUMBEL_REQUEST_MASK)
-        mask_share(source);
+        mask_slice(source);
 }
 
 /* What this thread sees of a share's y. `peak` is the largest. */
-__device__ __forceinline__ team_facts look_at_share(const share_source &source,
+__device__ __forceinline__ row_facts scan_slice(const slice_source &source,
                                                     float inverse_temperature, float &peak)
 {
-    team_facts facts = team_facts::none();
+    row_facts facts = row_facts::none();
     float least = INFINITY;
     peak = -INFINITY;
     source.each_passing(
@@ -227,7 +227,7 @@ __device__ __forceinline__ team_facts look_at_share(const share_source &source,
             return !finite;
         },
         [&](int, const float(&y)[4]) {
-            look_at_quad(y, {inverse_temperature, false}, facts, peak, least);
+            scan_quad(y, {inverse_temperature, false}, facts, peak, least);
         });
     if (facts.alive > 0) {
         facts.highest = facts.lowest = gumbel_key(peak);

@@ -2,7 +2,7 @@
 //
 // The source of the kernel that serves rows of requests by clusters, on a CPU, all threads of a
 // cluster side by side in a random order, against the CPU backend.
-#include "launch_team.h"
+#include "launch_cluster.h"
 #include "request_rows.h"
 
 #include "cuda/policy/cuda_policy.h"
@@ -23,7 +23,7 @@ enum problem_kind {
 
 /* Rows that were looked at, by how they were served. */
 struct row_counts {
-    int all, ways[TEAM_WAYS];
+    int all, ways[CLUSTER_PATHS];
     int suited, quick; /* that suit pivots, and of these those that they served */
 };
 /* A kernel that leaves pivots too soon is never wrong, but slow: nearly all that suit must be
@@ -218,13 +218,13 @@ gumbel_output outputs_of(test_problem *test, const outcome *ours)
 
 /* ------------------------------------------------------------------------- the comparison ---- */
 
-void count_row(const test_problem &test, team_way way, row_counts *counts)
+void count_row(const test_problem &test, cluster_path way, row_counts *counts)
 {
     bool suits = test.kind == PROBLEM_SUITED;
     counts->all++;
     counts->ways[way]++;
     counts->suited += suits;
-    counts->quick += suits && (way == TEAM_PIVOTED || way == TEAM_PIVOTED_FEW);
+    counts->quick += suits && (way == CLUSTER_PIVOTED || way == CLUSTER_PIVOTED_FEW);
 }
 
 /* Serve the rows; whether all that are not left to others are as the CPU backend has them. */
@@ -233,7 +233,7 @@ bool draws_agree(test_problem *test, gumbel_device *cpu, cuda_request_params p, 
 {
     outcome *host = request_outcome(test->asked), *untouched = request_outcome(test->asked);
     bool good = request_draw(cpu, test->asked, host) == GUMBEL_OK;
-    std::vector<team_way> ways = emulate_team(p, clusters, &test->random, test->what);
+    std::vector<cluster_path> ways = emulate_cluster(p, clusters, &test->random, test->what);
     for (int64_t b = 0; good && b < p.problem.batch; b++) {
         bool served = !p.row_states || p.row_states[b] == CUDA_ROW_FALLBACK;
         good = row_agrees(served ? host : untouched, p.output, b, test->what);
@@ -257,7 +257,7 @@ bool processed_agree(test_problem *test, gumbel_device *cpu, cuda_request_params
     p.processed_stride = q.vocab + random_below(&test->random, 3);
     std::vector<float> ours((size_t)(q.batch * p.processed_stride), untouched);
     p.processed = ours.data();
-    emulate_team(p, clusters, &test->random, test->what);
+    emulate_cluster(p, clusters, &test->random, test->what);
     for (int64_t b = 0; b < q.batch; b++)
         for (int64_t i = 0; i < p.processed_stride; i++) {
             bool served = (!p.row_states || p.row_states[b] == CUDA_ROW_FALLBACK) && i < q.vocab;
@@ -306,15 +306,15 @@ bool all_ways_serve(const row_counts &counts)
 
 } // namespace
 
-/* usage: test_request_team [FIRST [COUNT]], problems by number */
+/* usage: test_request_cluster [FIRST [COUNT]], problems by number */
 int main(int argc, char **argv)
 {
     gumbel_device *cpu = open_device((gumbel_isa)0, 1, 0);
     row_counts counts = {};
     int failed = run_problems(argc, argv, 32, 2000, [&](int i) { return passes(i, cpu, &counts); });
     printf("%d rows: %d listed, %d weighed, %d and %d of few by pivots, %d by all\n", counts.all,
-           counts.ways[TEAM_LISTED], counts.ways[TEAM_WEIGHED], counts.ways[TEAM_PIVOTED],
-           counts.ways[TEAM_PIVOTED_FEW], counts.ways[TEAM_WHOLE]);
+           counts.ways[CLUSTER_LISTED], counts.ways[CLUSTER_BY_MASS], counts.ways[CLUSTER_PIVOTED],
+           counts.ways[CLUSTER_PIVOTED_FEW], counts.ways[CLUSTER_BY_PASSES]);
     printf("pivots served %d of %d rows that suit them\n", counts.quick, counts.suited);
     /* Of a few problems nothing follows. */
     bool idle = counts.all >= 80 && !all_ways_serve(counts);

@@ -2,10 +2,10 @@
  *
  * The cut of a row by a team, and what of it a CTA can end alone.
  */
-#ifndef GUMBEL_CUDA_REQUEST_TEAM_CUT_CUH
-#define GUMBEL_CUDA_REQUEST_TEAM_CUT_CUH
+#ifndef GUMBEL_CUDA_REQUEST_CLUSTER_TRUNCATION_CUH
+#define GUMBEL_CUDA_REQUEST_CLUSTER_TRUNCATION_CUH
 
-#include "cuda/request/team/request_bins.cuh"
+#include "cuda/request/cluster/request_bins.cuh"
 
 namespace
 {
@@ -14,7 +14,7 @@ namespace
 
 /* A search by value, among those that are not below the least. */
 struct value_rule {
-    request_values values;
+    logit_values values;
     float least;
 
     __device__ __forceinline__ bool may(float y) const { return values.of(y) >= least; }
@@ -37,7 +37,7 @@ struct count_rule {
 
     __device__ __forceinline__ uint64_t mass(float) const { return 1; }
     __device__ __forceinline__ bool equal(float) const { return false; }
-    __device__ __forceinline__ gumbel_wide need(const team_sums &) const { return n; }
+    __device__ __forceinline__ gumbel_wide need(const descent_sums &) const { return n; }
 };
 
 /* The n-th largest value. */
@@ -46,7 +46,7 @@ struct nth_rule : value_rule, count_rule {
 
 /* The n-th lowest id among the tokens of a value. */
 struct tie_rule : count_rule {
-    request_values values;
+    logit_values values;
     float bound;
 
     __device__ __forceinline__ bool may(float y) const { return values.of(y) >= bound; }
@@ -72,7 +72,7 @@ struct nucleus_rule : value_rule {
     }
     __device__ __forceinline__ uint64_t mass(float y) const { return mass_of(values.of(y)); }
     __device__ __forceinline__ bool equal(float y) const { return values.of(y) == from.bound; }
-    __device__ __forceinline__ gumbel_wide need(const team_sums &sums) const
+    __device__ __forceinline__ gumbel_wide need(const descent_sums &sums) const
     {
         gumbel_wide mass = sums.all.wide();
         if (sums.equal)
@@ -83,31 +83,31 @@ struct nucleus_rule : value_rule {
 
 /* A value below which all `alive` tokens together have less than a twentieth of 1 - top_p of the
  * largest token's mass: no nucleus ends there. */
-__device__ __forceinline__ float nucleus_floor(float largest, float top_p, uint32_t alive)
+__device__ __forceinline__ float nucleus_threshold(float largest, float top_p, uint32_t alive)
 {
     float share = gumbel_log((1.0f - top_p) / (float)alive) - 3.0f;
     return largest + fmaxf(share, -GUMBEL_MASS_REACH) - fabsf(largest) * 0x1p-21f;
 }
 
-struct team_cut_finder {
-    share_source source;
-    request_values values;
-    team_facts facts;
+struct cluster_kept_set_finder {
+    slice_source source;
+    logit_values values;
+    row_facts facts;
     float largest; /* value */
 
     /* The n-th largest value, of those that are not below the floor. A value that n tokens reach
      * bounds the search, where so many are alive. */
-    __device__ landing nth(uint64_t n, float floor) const
+    __device__ descent_result nth(uint64_t n, float floor) const
     {
         uint32_t reached = facts.peaks >= n ? facts.lowest : facts.least;
         float low = fmaxf(values.of(gumbel_of_key(reached)), floor);
         nth_rule rule = {{values, floor}, {n}};
         even_bins bins;
         if (make_bins(bins, low, largest)) {
-            key_range guess = guess_nth(source, values, bins, largest, n);
+            key_range guess = guess_nth_keys(source, values, bins, largest, n);
             if (guess.low > guess.high)
                 return {false, 0, 0};
-            landing end = descend(source, guess, rule).end;
+            descent_result end = descend(source, guess, rule).end;
             if (end.reached)
                 return end;
         }
@@ -115,18 +115,18 @@ struct team_cut_finder {
     }
 
     /* top_p of what `from` keeps. */
-    __device__ gumbel_cut cut_top_p(float top_p, bool exact, gumbel_cut from) const
+    __device__ gumbel_cut find_nucleus(float top_p, bool exact, gumbel_cut from) const
     {
         float least = fmaxf(from.bound, largest - GUMBEL_MASS_REACH);
-        float floor = fmaxf(nucleus_floor(largest, top_p, facts.alive), least);
+        float floor = fmaxf(nucleus_threshold(largest, top_p, facts.alive), least);
         nucleus_rule rule = {{values, least}, largest, top_p, from};
-        team_landing found = {};
+        cluster_descent_result found = {};
         even_bins bins;
         if (make_bins(bins, floor, largest)) {
             float below =
                 floor > from.bound ? (float)facts.alive * gumbel_exp(floor - largest) : 0.0f;
             found =
-                descend(source, guess_nucleus(source, values, bins, largest, top_p, below), rule);
+                descend(source, guess_nucleus_keys(source, values, bins, largest, top_p, below), rule);
         }
         if (!found.end.reached)
             found = descend(source, {gumbel_key(floor), gumbel_key(largest)}, rule);
@@ -135,12 +135,12 @@ struct team_cut_finder {
     }
 
     /* The last id that stays, where only the first `tied` equals of the bound do. */
-    __device__ int32_t last_of_ties(gumbel_cut cut) const
+    __device__ int32_t find_last_tie(gumbel_cut cut) const
     {
         if (cut.tied == GUMBEL_TIES_STAY)
             return INT32_MAX;
         tie_rule rule = {{(uint64_t)cut.tied}, values, cut.bound};
-        landing last = descend(source, {~(uint32_t)INT32_MAX, ~0u}, rule).end;
+        descent_result last = descend(source, {~(uint32_t)INT32_MAX, ~0u}, rule).end;
         return last.reached ? (int32_t)~last.key : INT32_MAX;
     }
 };
@@ -148,27 +148,27 @@ struct team_cut_finder {
 /* --------------------------------------------------------------------------- some tokens ---- */
 
 /* Tokens that a nucleus of all tokens of a row may leave for a CTA to end the row with. */
-constexpr int kNucleus = 320;
+constexpr int kNucleusTokens = 320;
 
 /* Whether a row that candidates alone cannot serve can be served by some tokens and the mass of
  * all: its nucleus is of them. Which are wanted. */
-__device__ inline bool can_weigh(const cuda_request_params &p, const request_row &row,
-                                 request_wanted &wanted)
+__device__ inline bool can_serve_by_mass(const cuda_request_params &p, const request_row &row,
+                                 required_tokens &wanted)
 {
     const gumbel_rules &r = row.rules;
     bool others = cuts_by_value(r);
     if (p.partials || row.draw.greedy || !(r.top_p < 1.0f) || r.top_k > CUDA_REQUEST_TOP_MAX ||
         (others && !r.joint))
         return false;
-    wanted = wanted_of(p, row, row.draw.greedy);
+    wanted = find_required_tokens(p, row, row.draw.greedy);
     if (!others)
-        wanted = {(uint32_t)max(kNucleus, p.output.num_top), -INFINITY, false};
+        wanted = {(uint32_t)max(kNucleusTokens, p.output.num_top), -INFINITY, false};
     return true;
 }
 
-/* Whether a row is so flat that kNucleus tokens hardly hold a nucleus: all others could weigh this
+/* Whether a row is so flat that kNucleusTokens tokens hardly hold a nucleus: all others could weigh this
  * many times what the largest does. A guess: what it says costs time alone. */
-__device__ __forceinline__ bool is_flat(request_values values, const team_facts &facts)
+__device__ __forceinline__ bool is_flat(logit_values values, const row_facts &facts)
 {
     constexpr float most = 500.0f;
     float near = values.of(gumbel_of_key(facts.reached));

@@ -2,50 +2,50 @@
  *
  * What CTAs that weigh drafts share, what a part of a row weighs, and the verdicts of a request.
  */
-#ifndef GUMBEL_CUDA_WEIGH_PARTS_CUH
-#define GUMBEL_CUDA_WEIGH_PARTS_CUH
+#ifndef GUMBEL_CUDA_DRAFT_MASSES_CUH
+#define GUMBEL_CUDA_DRAFT_MASSES_CUH
 
 #include "cuda/common/merge.cuh"
 #include "cuda/common/cta_counter.cuh"
-#include "cuda/step/weighed_row.cuh"
+#include "cuda/step/model_row.cuh"
 
 namespace
 {
 
-constexpr int kWeighThreads = CUDA_MASS_THREADS, kWeighWarps = kWeighThreads / 32;
+constexpr int kDraftThreads = CUDA_MASS_THREADS, kDraftWarps = kDraftThreads / 32;
 
 /* Nodes lie behind it. */
-struct weigh_shared {
+struct draft_shared {
     union {
-        gumbel_summary own[kWeighThreads];
-        unsigned long long sums[kWeighWarps];
-        gumbel_contender best[kWeighWarps];
+        gumbel_summary own[kDraftThreads];
+        unsigned long long sums[kDraftWarps];
+        gumbel_contender best[kDraftWarps];
     };
-    gumbel_summary of_warp[kWeighWarps];
+    gumbel_summary of_warp[kDraftWarps];
     uint32_t floor;      /* the best score by a residual so far, as ordered bits */
     int last;            /* whether this CTA ends what it counts for */
     int32_t emitted;     /* how many tokens, for all threads */
     int32_t drawn_again; /* a node whose residual holds no token; -1: none */
 };
-static_assert(sizeof(weigh_shared) <= CUDA_MASS_BYTES, "the launcher reserves that much");
+static_assert(sizeof(draft_shared) <= CUDA_MASS_BYTES, "the launcher reserves that much");
 static_assert(sizeof(gumbel_weighing) <= 4000, "what a kernel is handed");
 
-__device__ __forceinline__ weigh_shared &weigh_state()
+__device__ __forceinline__ draft_shared &draft_state()
 {
     extern __shared__ __align__(16) unsigned char shared_memory[];
-    return *(weigh_shared *)shared_memory;
+    return *(draft_shared *)shared_memory;
 }
 
-__device__ __forceinline__ gumbel_node *weigh_nodes()
+__device__ __forceinline__ gumbel_node *shared_draft_nodes()
 {
-    return (gumbel_node *)((unsigned char *)&weigh_state() + CUDA_MASS_BYTES);
+    return (gumbel_node *)((unsigned char *)&draft_state() + CUDA_MASS_BYTES);
 }
 
 /* Tokens of a part of a row, in whole blocks of noise. */
-struct tokens_of_part {
+struct part_tokens {
     int begin, end;
 
-    __device__ __forceinline__ tokens_of_part(const gumbel_weighing &p, int64_t part)
+    __device__ __forceinline__ part_tokens(const gumbel_weighing &p, int64_t part)
     {
         const gumbel_problem &q = p.by.target;
         const int64_t origin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
@@ -71,15 +71,15 @@ __device__ __forceinline__ bool ends(const gumbel_weighing &p, uint64_t *words, 
 {
     __syncthreads();
     if (threadIdx.x == 0)
-        weigh_state().last = count_cta_end(word_at(words, i), p.tag, all);
+        draft_state().last = count_cta_end(word_at(words, i), p.tag, all);
     __syncthreads();
-    return weigh_state().last;
+    return draft_state().last;
 }
 
 /* -------------------------------------------------------------------------------- judging ---- */
 
 /* Tell which nodes of a chain are drawn, once it has its verdicts, by one thread. */
-__device__ void end_judging(const gumbel_weighing &p, const gumbel_chain &c)
+__device__ void finish_judging(const gumbel_weighing &p, const gumbel_chain &c)
 {
     const gumbel_weighed *weighed = p.by.weighed + c.first;
     int32_t first = c.count, end = 0;
@@ -98,7 +98,7 @@ __device__ void judge(const gumbel_weighing &p, int64_t r)
 {
     const gumbel_chain c = chain_of(p, r);
     gumbel_weighed *weighed = p.by.weighed + c.first;
-    for (int32_t j = threadIdx.x; j < c.count; j += kWeighThreads)
+    for (int32_t j = threadIdx.x; j < c.count; j += kDraftThreads)
         weighed[j] = gumbel_weigh_node(&c, j);
     __syncthreads();
     if (threadIdx.x != 0)
@@ -114,21 +114,21 @@ __device__ void judge(const gumbel_weighing &p, int64_t r)
     } else {
         gumbel_judge_rejection(weighed, c.count);
     }
-    end_judging(p, c);
+    finish_judging(p, c);
 }
 
 /* ------------------------------------------------------------------------------- weighing ---- */
 
 /* The summary of a part of a row, by all threads; thread 0 has it. */
-__device__ __forceinline__ gumbel_summary weigh_part(const weighed_row &row, tokens_of_part part,
+__device__ __forceinline__ gumbel_summary weigh_part(const model_row &row, part_tokens part,
                                                      bool with_mass)
 {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    gumbel_summary *own = &weigh_state().own[threadIdx.x];
+    gumbel_summary *own = &draft_state().own[threadIdx.x];
     uint32_t flags = 0;
     gumbel_summary_empty(own);
     warp_mass mass = {own, lane, false};
-    for (int base = part.begin + warp * kStep; base < part.end; base += kWeighWarps * kStep) {
+    for (int base = part.begin + warp * kStep; base < part.end; base += kDraftWarps * kStep) {
         four z[kQuads];
         row.load<kStride>(base + lane / 4 * GUMBEL_BLOCK + lane % 4 * 4, z);
         flags |= flags_of_step(z);
@@ -142,10 +142,10 @@ __device__ __forceinline__ gumbel_summary weigh_part(const weighed_row &row, tok
     merge_masses_of_lanes<32>(&sum);
     sum.flags = __reduce_or_sync(~0u, flags);
     if (lane == 0)
-        weigh_state().of_warp[warp] = sum;
+        draft_state().of_warp[warp] = sum;
     __syncthreads();
-    for (int i = 1; i < kWeighWarps && threadIdx.x == 0; i++)
-        gumbel_summary_merge(&sum, &weigh_state().of_warp[i]);
+    for (int i = 1; i < kDraftWarps && threadIdx.x == 0; i++)
+        gumbel_summary_merge(&sum, &draft_state().of_warp[i]);
     return sum;
 }
 
@@ -163,7 +163,7 @@ __device__ void end_row(const gumbel_weighing &p, bool draft, int64_t b, gumbel_
     const float lse = ok ? gumbel_summary_lse(&sum) : NAN;
     (draft ? p.by.draft_lse : p.by.target_lse)[b] = lse;
     (draft ? p.by.draft_logprobs : p.by.target_logprobs)[b] =
-        ok && drafted >= 0 ? gumbel_logprob_of(weighed_row::of(p, draft, b).at(drafted), lse) : NAN;
+        ok && drafted >= 0 ? gumbel_logprob_of(model_row::of(p, draft, b).at(drafted), lse) : NAN;
     if (!draft && !p.by.drawn)
         v.drawn.status[b] = (int32_t)status;
 }

@@ -3,12 +3,12 @@
  * The parts of a race behind a node, and its end: what they found is made what the node emits, and
  * the request walks.
  */
-#ifndef GUMBEL_CUDA_RACE_PARTS_CUH
-#define GUMBEL_CUDA_RACE_PARTS_CUH
+#ifndef GUMBEL_CUDA_NODE_PARTS_CUH
+#define GUMBEL_CUDA_NODE_PARTS_CUH
 
 #include "cuda/step/draft_nodes.cuh"
-#include "cuda/step/draft_race.cuh"
-#include "cuda/step/weigh_parts.cuh"
+#include "cuda/step/node_argmax.cuh"
+#include "cuda/step/draft_masses.cuh"
 
 namespace
 {
@@ -25,35 +25,35 @@ __device__ __forceinline__ gumbel_contender best_of_cta(const gumbel_contender &
     const gumbel_contender of_warp = best_of_warp(own);
     __syncthreads();
     if (threadIdx.x % 32 == 0)
-        weigh_state().best[threadIdx.x / 32] = of_warp;
+        draft_state().best[threadIdx.x / 32] = of_warp;
     __syncthreads();
-    gumbel_contender best = weigh_state().best[0];
-    for (int i = 1; i < kWeighWarps; i++)
-        gumbel_contend_all(&best, &weigh_state().best[i]);
+    gumbel_contender best = draft_state().best[0];
+    for (int i = 1; i < kDraftWarps; i++)
+        gumbel_contend_all(&best, &draft_state().best[i]);
     return best;
 }
 
 /* Of a part the tokens that are a warp's, which are neighbours. */
-__device__ __forceinline__ tokens_of_part tokens_of_warp(tokens_of_part tokens, int warp)
+__device__ __forceinline__ part_tokens tokens_of_warp(part_tokens tokens, int warp)
 {
     const int steps =
-        (tokens.end - tokens.begin + kWeighWarps * kStep - 1) / (kWeighWarps * kStep) * kStep;
+        (tokens.end - tokens.begin + kDraftWarps * kStep - 1) / (kDraftWarps * kStep) * kStep;
     tokens.begin += warp * steps;
     tokens.end = min(tokens.begin + steps, tokens.end);
     return tokens;
 }
 
 /* The best of a race among some tokens. */
-__device__ __forceinline__ gumbel_contender race_of_cta(const draft_race &race,
-                                                        tokens_of_part tokens)
+__device__ __forceinline__ gumbel_contender argmax_of_cta(const node_argmax &race,
+                                                        part_tokens tokens)
 {
     tokens = tokens_of_warp(tokens, threadIdx.x / 32);
     return best_of_cta(race.run<false>(tokens.begin, tokens.end).best);
 }
 
-__device__ __forceinline__ tokens_of_part all_tokens(const gumbel_weighing &p)
+__device__ __forceinline__ part_tokens all_tokens(const gumbel_weighing &p)
 {
-    tokens_of_part all(p, 0);
+    part_tokens all(p, 0);
     all.end = (int)p.by.target.end_token;
     return all;
 }
@@ -65,11 +65,11 @@ __device__ __forceinline__ bool is_listed(const gumbel_weighing &p, const gumbel
 }
 
 /* Race for node j in a part of its row. */
-__device__ __forceinline__ void race_part(const gumbel_weighing &p, const gumbel_chain &c,
+__device__ __forceinline__ void argmax_of_part(const gumbel_weighing &p, const gumbel_chain &c,
                                           int32_t j, bool residual, int64_t part)
 {
     const gumbel_contender best =
-        race_of_cta(draft_race::of(p, c, j, residual), tokens_of_part(p, part));
+        argmax_of_cta(node_argmax::of(p, c, j, residual), part_tokens(p, part));
     if (threadIdx.x == 0)
         p.contenders[(c.first + j) * p.parts + part] = best;
 }
@@ -81,7 +81,7 @@ __device__ __forceinline__ gumbel_contender fetch(const gumbel_contender *from)
 }
 
 /* Make what the parts of node j found what it emits, by a warp. */
-__device__ void end_race(const gumbel_weighing &p, const gumbel_chain &c, int32_t j)
+__device__ void finish_node(const gumbel_weighing &p, const gumbel_chain &c, int32_t j)
 {
     const gumbel_contender *from = p.contenders + (c.first + j) * p.parts;
     gumbel_contender own = gumbel_contender_none();
@@ -93,20 +93,20 @@ __device__ void end_race(const gumbel_weighing &p, const gumbel_chain &c, int32_
     if (threadIdx.x % 32 != 0)
         return;
     if (p.by.weighed[c.first + j].verdict == GUMBEL_VERDICT_DRAW)
-        gumbel_chain_emit(&c, weigh_nodes(), j, &own);
+        gumbel_chain_emit(&c, shared_draft_nodes(), j, &own);
     else if (own.id >= 0)
-        gumbel_chain_replace(&c, weigh_nodes(), j, &own);
+        gumbel_chain_replace(&c, shared_draft_nodes(), j, &own);
     else
-        weigh_state().drawn_again = j;
+        draft_state().drawn_again = j;
 }
 
 /* Where rounding has left nothing of max(r p - q, 0), p and q are the same, and the target's draw
  * stands. So rare that one CTA may make it. */
 __device__ __noinline__ void draw_again(const gumbel_weighing &p, const gumbel_chain &c, int32_t j)
 {
-    const gumbel_contender best = race_of_cta(draft_race::of(p, c, j, false), all_tokens(p));
+    const gumbel_contender best = argmax_of_cta(node_argmax::of(p, c, j, false), all_tokens(p));
     if (threadIdx.x == 0)
-        gumbel_chain_replace(&c, weigh_nodes(), j, &best);
+        gumbel_chain_replace(&c, shared_draft_nodes(), j, &best);
     __syncthreads();
 }
 
@@ -123,7 +123,7 @@ __device__ __forceinline__ gumbel_contender next_of_lists(const gumbel_short_lis
 {
     uint64_t own = 0;
     int at = 0;
-    for (int i = threadIdx.x; i < count * GUMBEL_LISTED; i += kWeighThreads) {
+    for (int i = threadIdx.x; i < count * GUMBEL_LISTED; i += kDraftThreads) {
         const gumbel_contender *next = &lists[i / GUMBEL_LISTED].of[i % GUMBEL_LISTED];
         const uint64_t place = place_of(__ldcg(&next->score), __ldcg(&next->id));
         if (place > own && place < *after) {
@@ -149,31 +149,31 @@ __device__ __forceinline__ gumbel_contender offer_listed(const gumbel_weighing &
     uint64_t after = ~(uint64_t)0;
     while (true) {
         const gumbel_contender next = next_of_lists(lists, count, &after);
-        if (next.id < 0 || next.score < read_floor(floor))
+        if (next.id < 0 || next.score < read_best_score(floor))
             return best;
         gumbel_offer(&best, next.id, next.score, next.logprob, draft_logprob(p, b, next.id), 1.0f);
-        raise_floor(floor, best.score);
+        raise_best_score(floor, best.score);
     }
 }
 
 /* Race again among the tokens of each warp whose list leaves out some that can come to the best so
  * far: seldom, and then mostly one warp's. */
-__device__ __forceinline__ void offer_unlisted(const gumbel_weighing &p, const draft_race &race,
+__device__ __forceinline__ void offer_unlisted(const gumbel_weighing &p, const node_argmax &race,
                                                const gumbel_short_list *lists, int count,
                                                uint32_t *floor, gumbel_contender *best)
 {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    for (int first = warp; first < count; first += kWeighThreads) {
-        const int own = first + kWeighWarps * lane;
+    for (int first = warp; first < count; first += kDraftThreads) {
+        const int own = first + kDraftWarps * lane;
         const float bound = own < count ? __ldcg(&lists[own].bound) : -INFINITY;
-        const float before = read_floor(floor);
+        const float before = read_best_score(floor);
 #pragma unroll 1
         for (uint32_t left = __ballot_sync(~0u, bound > -INFINITY && bound >= before); left;
              left &= left - 1) {
-            const int list = first + kWeighWarps * (__ffs(left) - 1);
-            const tokens_of_part tokens =
-                tokens_of_warp(tokens_of_part(p, list / kWeighWarps), list % kWeighWarps);
-            const gumbel_contender found = race_above(race, tokens.begin, tokens.end, floor);
+            const int list = first + kDraftWarps * (__ffs(left) - 1);
+            const part_tokens tokens =
+                tokens_of_warp(part_tokens(p, list / kDraftWarps), list % kDraftWarps);
+            const gumbel_contender found = argmax_above(race, tokens.begin, tokens.end, floor);
             gumbel_contend_all(best, &found);
         }
     }
@@ -183,49 +183,49 @@ __device__ __forceinline__ void offer_unlisted(const gumbel_weighing &p, const d
 __device__ __noinline__ void draw_from_lists(const gumbel_weighing &p, const gumbel_chain &c,
                                              int32_t j)
 {
-    const int count = p.parts * kWeighWarps;
+    const int count = p.parts * kDraftWarps;
     const gumbel_short_list *lists = p.lists + c.r * count;
-    uint32_t *floor = &weigh_state().floor;
+    uint32_t *floor = &draft_state().floor;
     if (threadIdx.x == 0)
         *floor = ordered_bits(-INFINITY);
     __syncthreads();
     gumbel_contender best = offer_listed(p, c.first + j, lists, count, floor);
     __syncthreads();
-    offer_unlisted(p, draft_race::of(p, c, j, true), lists, count, floor, &best);
+    offer_unlisted(p, node_argmax::of(p, c, j, true), lists, count, floor, &best);
     best = best_of_cta(best);
     if (threadIdx.x == 0 && best.id >= 0)
-        gumbel_chain_replace(&c, weigh_nodes(), j, &best);
+        gumbel_chain_replace(&c, shared_draft_nodes(), j, &best);
     else if (threadIdx.x == 0)
-        weigh_state().drawn_again = j;
+        draft_state().drawn_again = j;
     __syncthreads();
 }
 
 /* Emit and walk, once all parts have raced. */
-__device__ gumbel_walked end_chain(const gumbel_weighing &p, const gumbel_chain &c,
+__device__ gumbel_walked finish_chain(const gumbel_weighing &p, const gumbel_chain &c,
                                    const gumbel_judged &judged)
 {
     const gumbel_verification &v = p.verification;
-    gumbel_node *nodes = weigh_nodes();
+    gumbel_node *nodes = shared_draft_nodes();
     const gumbel_weighed *weighed = p.by.weighed + c.first;
     gumbel_walked w = gumbel_walked_not(GUMBEL_ROW_DRAFT);
     const gumbel_span span = {c.first, c.count, 1};
     if (threadIdx.x == 0)
-        weigh_state().drawn_again = -1;
-    read_undrawn(v, span, nodes, kWeighThreads);
-    if (__syncthreads_or(!add_draws(v, c.r, span, nodes, kWeighThreads)))
+        draft_state().drawn_again = -1;
+    read_undrawn(v, span, nodes, kDraftThreads);
+    if (__syncthreads_or(!add_draws(v, c.r, span, nodes, kDraftThreads)))
         return w;
-    for (int32_t j = threadIdx.x; j < c.count; j += kWeighThreads)
+    for (int32_t j = threadIdx.x; j < c.count; j += kDraftThreads)
         if (weighed[j].verdict == GUMBEL_VERDICT_DRAFT)
             gumbel_chain_accept(&c, nodes, j);
-    for (int32_t j = judged.first + threadIdx.x / 32; j < judged.end; j += kWeighWarps)
+    for (int32_t j = judged.first + threadIdx.x / 32; j < judged.end; j += kDraftWarps)
         if (is_drawn(weighed[j]) && !is_listed(p, weighed[j]))
-            end_race(p, c, j);
+            finish_node(p, c, j);
     __syncthreads();
     /* No walk comes to what is behind a residual. */
     if (judged.end > 0 && is_listed(p, weighed[judged.end - 1]))
         draw_from_lists(p, c, judged.end - 1);
-    if (weigh_state().drawn_again >= 0)
-        draw_again(p, c, weigh_state().drawn_again);
+    if (draft_state().drawn_again >= 0)
+        draw_again(p, c, draft_state().drawn_again);
     if (threadIdx.x == 0)
         w = gumbel_draft_walk(&v, c.r, c.first, nodes, c.count);
     return w;

@@ -6,11 +6,11 @@
  * has to be multiplied for each q, a race lists the best by p instead, whose best by max(p - q, 0)
  * is mostly the best of all; where it may not be, a race above that finds who else can be.
  */
-#ifndef GUMBEL_CUDA_DRAFT_RACE_CUH
-#define GUMBEL_CUDA_DRAFT_RACE_CUH
+#ifndef GUMBEL_CUDA_NODE_ARGMAX_CUH
+#define GUMBEL_CUDA_NODE_ARGMAX_CUH
 
 #include "cuda/common/turn_blocks.cuh"
-#include "cuda/step/weighed_row.cuh"
+#include "cuda/step/model_row.cuh"
 
 namespace
 {
@@ -20,13 +20,13 @@ static_assert(kQuads * kTurn == kStep && kTurns % kQuads == 0, "four turns are a
 
 /* The best score by max(p - q, 0) that a CTA has found so far, of which a warp's lanes all get what
  * one of them has read. */
-__device__ __forceinline__ float read_floor(uint32_t *floor)
+__device__ __forceinline__ float read_best_score(uint32_t *floor)
 {
     const uint32_t read = threadIdx.x % 32 == 0 ? atomicMax(floor, 0u) : 0;
     return ordered_float(__shfl_sync(~0u, read, 0));
 }
 
-__device__ __forceinline__ void raise_floor(uint32_t *floor, float score)
+__device__ __forceinline__ void raise_best_score(uint32_t *floor, float score)
 {
     if (threadIdx.x % 32 == 0)
         atomicMax(floor, ordered_bits(score + 0.0f));
@@ -71,24 +71,24 @@ struct lane_found {
     }
 };
 
-struct draft_race {
+struct node_argmax {
     const gumbel_weighing *p;
     int64_t b;
-    weighed_row target, draft;
+    model_row target, draft;
     gumbel_stream stream;
     bool greedy, residual;
     float rest, target_lse, draft_lse;
 
-    static __device__ __forceinline__ draft_race of(const gumbel_weighing &p, const gumbel_chain &c,
+    static __device__ __forceinline__ node_argmax of(const gumbel_weighing &p, const gumbel_chain &c,
                                                     int32_t j, bool residual)
     {
         const int64_t b = c.first + j;
         const gumbel_row row = gumbel_problem_row(&p.by.target, b);
-        draft_race race;
+        node_argmax race;
         race.p = &p;
         race.b = b;
-        race.target = weighed_row::of(p, false, b);
-        race.draft = weighed_row::of(p, true, b);
+        race.target = model_row::of(p, false, b);
+        race.draft = model_row::of(p, true, b);
         race.greedy = row.greedy;
         race.residual = residual;
         race.stream = residual ? gumbel_residual_stream(&c, j) : row.stream;
@@ -140,7 +140,7 @@ struct draft_race {
 
     /* Score the token of a lane's block that has the most noise, and may have the best score. */
     template <bool lists>
-    __device__ __forceinline__ void score_likely(lane_found *found, const weighed_row &row,
+    __device__ __forceinline__ void score_likely(lane_found *found, const model_row &row,
                                                  const turn_blocks &blocks, int end) const
     {
         const int likely = (int)blocks.most_likely();
@@ -154,7 +154,7 @@ struct draft_race {
     template <bool lists> __device__ __forceinline__ lane_found run(int begin, int end) const
     {
         const draw_philox philox = draw_philox_of(stream);
-        const weighed_row row = target; /* in registers, as score() has the address of the other */
+        const model_row row = target; /* in registers, as score() has the address of the other */
         const int lane = threadIdx.x % 32;
         lane_found found = lane_found::none();
         turn_blocks blocks = {};
@@ -202,7 +202,7 @@ __device__ __forceinline__ gumbel_contender best_of_warp(const gumbel_contender 
 }
 
 /* A warp's race, which lists: the list, by lane 0. */
-__device__ __forceinline__ void list_best(const draft_race &race, int begin, int end,
+__device__ __forceinline__ void list_best(const node_argmax &race, int begin, int end,
                                           gumbel_short_list *list)
 {
     lane_found found = race.run<true>(begin, end);
@@ -223,10 +223,10 @@ __device__ __forceinline__ void list_best(const draft_race &race, int begin, int
 }
 
 /* Offer the lanes' tokens that come to the floor, one after the other, by all of a warp. */
-__device__ __forceinline__ void multiply_above(const draft_race &race, const gumbel_contender &own,
+__device__ __forceinline__ void multiply_above(const node_argmax &race, const gumbel_contender &own,
                                                uint32_t *floor, gumbel_contender *best)
 {
-    const float before = read_floor(floor);
+    const float before = read_best_score(floor);
 #pragma unroll 1
     for (uint32_t left = __ballot_sync(~0u, own.id >= 0 && own.score >= before); left;
          left &= left - 1) {
@@ -235,18 +235,18 @@ __device__ __forceinline__ void multiply_above(const draft_race &race, const gum
         const float score = __shfl_sync(~0u, own.score, lane);
         const float logprob = __shfl_sync(~0u, own.logprob, lane);
         gumbel_offer(best, token, score, logprob, draft_logprob(*race.p, race.b, token), 1.0f);
-        raise_floor(floor, best->score);
+        raise_best_score(floor, best->score);
     }
 }
 
 /* The best by max(p - q, 0) that a warp finds among the tokens [begin, end), from a multiple of 64
  * on, of those that come to *floor, for all lanes. A product of the draft's head is made of each
  * token that does by p, so that a floor is asked for that leaves few. */
-__device__ __noinline__ gumbel_contender race_above(const draft_race &race, int begin, int end,
+__device__ __noinline__ gumbel_contender argmax_above(const node_argmax &race, int begin, int end,
                                                     uint32_t *floor)
 {
     const draw_philox philox = draw_philox_of(race.stream);
-    const weighed_row row = race.target;
+    const model_row row = race.target;
     const int lane = threadIdx.x % 32;
     gumbel_contender best = gumbel_contender_none();
     turn_blocks blocks = {};
@@ -260,7 +260,7 @@ __device__ __noinline__ gumbel_contender race_above(const draft_race &race, int 
         for (int k = 0; k < kQuads; k++) {
             const int first = base + 4 * lane + kTurn * k;
             uint32_t may = find_winners(philox, (uint32_t)first, z[k].v, blocks.reach_of(turn + k),
-                                        draw_threshold(read_floor(floor)));
+                                        draw_threshold(read_best_score(floor)));
 #pragma unroll 1
             for (; __any_sync(~0u, may != 0); may &= may - 1) {
                 gumbel_contender own = gumbel_contender_none();

@@ -3,10 +3,10 @@
  * The end of a row by a team, where many tokens stay: masses, draws, ranks, the most likely tokens,
  * and what the draw sees.
  */
-#ifndef GUMBEL_CUDA_REQUEST_TEAM_DRAW_CUH
-#define GUMBEL_CUDA_REQUEST_TEAM_DRAW_CUH
+#ifndef GUMBEL_CUDA_REQUEST_CLUSTER_PASSES_CUH
+#define GUMBEL_CUDA_REQUEST_CLUSTER_PASSES_CUH
 
-#include "cuda/request/team/request_team_list.cuh"
+#include "cuda/request/cluster/request_cluster_list.cuh"
 
 namespace
 {
@@ -15,7 +15,7 @@ namespace
 
 /* The mass of the tokens that load(place, quad) gives the z of, -inf for those that do not
  * count, four at a time. */
-template <class F> __device__ inline gumbel_summary sum_masses(share_source source, F load)
+template <class F> __device__ inline gumbel_summary sum_masses(slice_source source, F load)
 {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     gumbel_summary own;
@@ -39,12 +39,12 @@ template <class F> __device__ inline gumbel_summary sum_masses(share_source sour
             mass.add(z);
     }
     mass.flush();
-    return team_over(team_mass{own}).of;
+    return join_cluster(joined_mass{own}).of;
 }
 
 /* Of z over the tokens that stay. */
-__device__ __noinline__ gumbel_summary sum_kept(share_source source, request_values values,
-                                                request_cut cut)
+__device__ __noinline__ gumbel_summary sum_kept(slice_source source, logit_values values,
+                                                kept_set cut)
 {
     return sum_masses(source, [&](int place, four &z) {
         float4 raw = *(const float4 *)(share() + place);
@@ -57,7 +57,7 @@ __device__ __noinline__ gumbel_summary sum_kept(share_source source, request_val
 }
 
 /* Of the logits as they were fetched, over all tokens that count; flags tell of NaN and +inf. */
-__device__ __noinline__ gumbel_summary sum_raw(share_source source)
+__device__ __noinline__ gumbel_summary sum_raw(slice_source source)
 {
     uint32_t flags = 0;
     gumbel_summary sum = sum_masses(source, [&](int place, four &l) {
@@ -69,14 +69,14 @@ __device__ __noinline__ gumbel_summary sum_raw(share_source source)
                      : l.v[i] == INFINITY ? GUMBEL_FLAG_INFINITE
                                           : 0;
     });
-    sum.flags = team_over(team_flags{flags}).of;
+    sum.flags = join_cluster(joined_flags{flags}).of;
     return sum;
 }
 
 /* ---------------------------------------------------------------------------------- draw ---- */
 
 /* A lane's way through the tokens that stay; lanes of a warp share the threshold. */
-struct team_draw {
+struct slice_draw {
     draw_philox philox;
     const float *noise; /* of token 0, or NULL */
     bool greedy;
@@ -131,15 +131,15 @@ struct team_draw {
 };
 
 /* The best of the tokens that stay, in draw `at` of the call; for all threads. */
-__device__ __noinline__ draw_winner draw_kept(const gumbel_problem &q, share_source source,
-                                              request_values values, request_cut cut, int64_t at)
+__device__ __noinline__ draw_winner draw_kept(const gumbel_problem &q, slice_source source,
+                                              logit_values values, kept_set cut, int64_t at)
 {
     gumbel_stream stream = shared().row.draw.stream;
     const float *noise = q.sampling.noise;
     stream.sample += (uint32_t)(at % q.sampling.num_samples);
     if (noise)
         noise += at * q.sampling.noise_stride - q.first_token;
-    team_draw draw = {draw_philox_of(stream), noise, shared().row.draw.greedy != 0};
+    slice_draw draw = {draw_philox_of(stream), noise, shared().row.draw.greedy != 0};
     auto look = [&](float4 y) {
         return values.of(fmaxf(fmaxf(y.x, y.y), fmaxf(y.z, y.w))) >= cut.bound;
     };
@@ -154,12 +154,12 @@ __device__ __noinline__ draw_winner draw_kept(const gumbel_problem &q, share_sou
         }
         draw.offer(keeps, id, z);
     });
-    return team_over(team_winner{draw.best}).of;
+    return join_cluster(joined_winner{draw.best}).of;
 }
 
 /* What the team knows of the token that is given for draw `at`; for all threads. */
-__device__ __noinline__ draw_winner score_given(const gumbel_problem &q, share_source source,
-                                                request_values values, request_cut cut, int64_t b,
+__device__ __noinline__ draw_winner score_given(const gumbel_problem &q, slice_source source,
+                                                logit_values values, kept_set cut, int64_t b,
                                                 int64_t at)
 {
     const int32_t id = given_token(q, b, at);
@@ -170,34 +170,34 @@ __device__ __noinline__ draw_winner score_given(const gumbel_problem &q, share_s
         const float y = share()[place];
         found = given_found(id, values.z(y), cut.keeps(id, values.of(y)));
     }
-    return given_winner(team_over(team_winner{found}).of, id);
+    return given_winner(join_cluster(joined_winner{found}).of, id);
 }
 
-/* How many tokens f(id, y) holds for; for all threads. may(y) as in share_source. */
+/* How many tokens f(id, y) holds for; for all threads. may(y) as in slice_source. */
 template <class May, class F>
-__device__ __forceinline__ int32_t count_tokens(share_source source, May may, F f)
+__device__ __forceinline__ int32_t count_tokens(slice_source source, May may, F f)
 {
     uint32_t own = 0;
     source.each(may, [&](int32_t id, float y) { own += f(id, y) ? 1 : 0; });
-    return (int32_t)team_over(team_count{own}).of;
+    return (int32_t)join_cluster(joined_count{own}).of;
 }
 
 /* -------------------------------------------------------------------------------- outputs ---- */
 
 /* Put the n most likely tokens in the leader's shared memory, in order; how many it has. */
-__device__ inline int list_top(const team_cut_finder &by_z, request_values values, request_cut cut,
+__device__ inline int list_top(const cluster_kept_set_finder &by_z, logit_values values, kept_set cut,
                                int n)
 {
-    landing last = by_z.nth((uint64_t)n, -FLT_MAX);
-    request_cut first = {-FLT_MAX, INT32_MAX};
+    descent_result last = by_z.nth((uint64_t)n, -FLT_MAX);
+    kept_set first = {-FLT_MAX, INT32_MAX};
     if (last.reached) {
         gumbel_cut by_value = {gumbel_of_key(last.key), n - (int64_t)last.above};
-        first = {by_value.bound, by_z.last_of_ties(by_value)};
+        first = {by_value.bound, by_z.find_last_tie(by_value)};
     }
     int count = gather(
         by_z.source, [&](float y) { return by_z.values.of(y) >= first.bound; },
         [&](int32_t id, float y) { return first.keeps(id, by_z.values.of(y)); });
-    if (!team_leads())
+    if (!leads_cluster())
         return 0;
     if ((int)threadIdx.x < count) {
         cuda_candidate own = shared().bench.list[threadIdx.x];
@@ -214,8 +214,8 @@ __device__ inline int list_top(const team_cut_finder &by_z, request_values value
 }
 
 /* Write what the draw sees of this CTA's share: z of the tokens that stay, -inf for the others. */
-__device__ inline void write_processed(const cuda_request_params &p, share_source source,
-                                       request_values values, request_cut cut,
+__device__ inline void write_processed(const cuda_request_params &p, slice_source source,
+                                       logit_values values, kept_set cut,
                                        gumbel_row_status status, int64_t b)
 {
     const gumbel_problem &q = p.problem;
@@ -231,30 +231,30 @@ __device__ inline void write_processed(const cuda_request_params &p, share_sourc
                                                                              : -INFINITY;
     }
     for (int64_t i =
-             max(q.end_token - q.first_token, (int64_t)0) + threadIdx.x + team_rank() * kThreads;
-         i < q.vocab; i += kRanks * kThreads)
+             max(q.end_token - q.first_token, (int64_t)0) + threadIdx.x + cluster_rank() * kThreads;
+         i < q.vocab; i += kClusterCtas * kThreads)
         row[i] = ok ? -INFINITY : NAN;
 }
 
 /* Do all that is asked of a row, by all threads of the team. `raw` is the mass of the logits where
  * that is asked for. */
-__device__ __noinline__ void serve_team(const cuda_request_params &p, share_source source,
-                                        team_facts facts, int64_t b, const gumbel_summary &seen,
+__device__ __noinline__ void serve_by_passes(const cuda_request_params &p, slice_source source,
+                                        row_facts facts, int64_t b, const gumbel_summary &seen,
                                         const gumbel_summary &raw)
 {
     const gumbel_problem &q = p.problem;
     const gumbel_output &out = p.output;
     const request_row &row = shared().row;
     const int samples = q.sampling.num_samples;
-    request_values values = {row.draw.inverse_temperature, row.rules.before != 0};
-    request_values by_z = {row.draw.inverse_temperature, false};
+    logit_values values = {row.draw.inverse_temperature, row.rules.before != 0};
+    logit_values by_z = {row.draw.inverse_temperature, false};
     float largest = gumbel_of_key(facts.highest);
     request_result r = {seen, NAN, 0, gumbel_summary_status(&seen)};
-    const bool ok = r.status == GUMBEL_ROW_OK, tells = team_leads() && threadIdx.x < 32;
-    request_cut cut = {-FLT_MAX, INT32_MAX};
+    const bool ok = r.status == GUMBEL_ROW_OK, tells = leads_cluster() && threadIdx.x < 32;
+    kept_set cut = {-FLT_MAX, INT32_MAX};
     if (ok && gumbel_rules_cut(&row.rules)) {
-        team_cut_finder finder = {source, values, facts, values.of(largest)};
-        cut = find_cut(finder, row.rules);
+        cluster_kept_set_finder finder = {source, values, facts, values.of(largest)};
+        cut = find_kept_set(finder, row.rules);
     }
     if (p.processed) {
         write_processed(p, source, values, cut, r.status, b);
@@ -283,9 +283,9 @@ __device__ __noinline__ void serve_team(const cuda_request_params &p, share_sour
             write_draw(p, r, b, at, best, rank);
     }
     if (q.request & GUMBEL_REQUEST_TOP) {
-        team_cut_finder finder = {source, by_z, facts, by_z.of(largest)};
+        cluster_kept_set_finder finder = {source, by_z, facts, by_z.of(largest)};
         int count = ok ? list_top(finder, values, cut, out.num_top) : 0;
-        if (team_leads())
+        if (leads_cluster())
             write_top(p, shared().top, r, b, count);
     }
 }

@@ -2,8 +2,8 @@
  *
  * What threads that have read a row know of it, and a key that enough of their peaks reach.
  */
-#ifndef GUMBEL_CUDA_REQUEST_PEAKS_CUH
-#define GUMBEL_CUDA_REQUEST_PEAKS_CUH
+#ifndef GUMBEL_CUDA_REQUEST_MAXIMA_CUH
+#define GUMBEL_CUDA_REQUEST_MAXIMA_CUH
 
 #include "cuda/request/few/request_shared.cuh"
 
@@ -12,13 +12,13 @@ namespace
 
 /* What is known of a row once it has been read. Keys are of y; alive tokens have z > -inf. A peak
  * is the largest y of a thread that holds an alive token. */
-struct team_facts {
+struct row_facts {
     uint32_t flags, alive;
     uint32_t highest, least; /* of alive tokens */
     uint32_t peaks, lowest;  /* how many, and the least of them */
     uint32_t reached;        /* by as many peaks of each CTA as were asked for; 0 where they lack */
 
-    static __device__ __forceinline__ team_facts none() { return {0, 0, 0, ~0u, 0, ~0u, ~0u}; }
+    static __device__ __forceinline__ row_facts none() { return {0, 0, 0, ~0u, 0, ~0u, ~0u}; }
 
     __device__ __forceinline__ void join_warp()
     {
@@ -41,11 +41,11 @@ constexpr float kNear = 64.0f;
 /* A key that `wanted` of this CTA's peaks reach, halved into between what all with a peak reach and
  * the largest; 0 where it has fewer. `peak` is this thread's, and `facts` tell whether it has one.
  * For all threads. */
-__device__ __noinline__ uint32_t reached_by_peaks(team_facts facts, float peak, int wanted)
+__device__ __noinline__ uint32_t find_reached_key(row_facts facts, float peak, int wanted)
 {
     if (facts.peaks == 0)
         peak = -INFINITY;
-    facts = cta_over(facts);
+    facts = join_cta(facts);
     if ((int)facts.peaks < wanted)
         return 0;
     float low = gumbel_of_key(facts.lowest), high = gumbel_of_key(facts.highest);

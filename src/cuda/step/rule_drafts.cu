@@ -15,10 +15,10 @@
  *        __syncthreads() around what one thread does for all.
  * NUMERICS  masses by summary.h, residuals in whole units: nothing depends on how rows are cut.
  */
-#include "cuda/step/race_parts.cuh"
+#include "cuda/step/node_parts.cuh"
 
 extern "C" __global__ void __launch_bounds__(CUDA_THREADS)
-    gumbel_expand_weighed(const __grid_constant__ gumbel_weighing p)
+    gumbel_expand_rule_drafts(const __grid_constant__ gumbel_weighing p)
 {
     const gumbel_verification &v = p.verification;
     const int64_t i = (int64_t)blockIdx.x * CUDA_THREADS + threadIdx.x;
@@ -36,8 +36,8 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS)
     v.drawn.status[i] = GUMBEL_ROW_UNUSED;
 }
 
-extern "C" __global__ void __launch_bounds__(kWeighThreads, CUDA_MASS_CTAS)
-    gumbel_weigh_drafts(const __grid_constant__ gumbel_weighing p)
+extern "C" __global__ void __launch_bounds__(kDraftThreads, CUDA_MASS_CTAS)
+    gumbel_sum_draft_masses(const __grid_constant__ gumbel_weighing p)
 {
     const gumbel_verification &v = p.verification;
     const int64_t part = blockIdx.x % p.parts, row = blockIdx.x / p.parts;
@@ -53,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(kWeighThreads, CUDA_MASS_CTAS)
         start_cta_counter(word_at(p.counters, r), p.tag);
     }
     if (drafted || !draft) {
-        const gumbel_summary own = weigh_part(weighed_row::of(p, draft, b), tokens_of_part(p, part),
+        const gumbel_summary own = weigh_part(model_row::of(p, draft, b), part_tokens(p, part),
                                               drafted || v.logprobs);
         if (threadIdx.x == 0)
             p.masses[row * p.parts + part] = own;
@@ -73,8 +73,8 @@ extern "C" __global__ void __launch_bounds__(kWeighThreads, CUDA_MASS_CTAS)
 
 /* ------------------------------------------------------------------------------- the sums ---- */
 
-extern "C" __global__ void __launch_bounds__(kWeighThreads, CUDA_MASS_CTAS)
-    gumbel_sum_drafts(const __grid_constant__ gumbel_weighing p)
+extern "C" __global__ void __launch_bounds__(kDraftThreads, CUDA_MASS_CTAS)
+    gumbel_sum_draft_residuals(const __grid_constant__ gumbel_weighing p)
 {
     const gumbel_verification &v = p.verification;
     const int64_t part = blockIdx.x % p.parts, b = blockIdx.x / p.parts;
@@ -88,12 +88,12 @@ extern "C" __global__ void __launch_bounds__(kWeighThreads, CUDA_MASS_CTAS)
         return;
     if (threadIdx.x == 0)
         start_cta_counter(word_at(p.counters, c.r), p.tag);
-    const weighed_row target = weighed_row::of(p, false, b), draft = weighed_row::of(p, true, b);
+    const model_row target = model_row::of(p, false, b), draft = model_row::of(p, true, b);
     const float target_lse = p.by.target_lse[b], draft_lse = p.by.draft_lse[b];
     const float rest = p.by.weighed[b - 1].rest;
-    const tokens_of_part tokens(p, part);
+    const part_tokens tokens(p, part);
     unsigned long long sum = 0;
-    for (int base = tokens.begin + warp * kStep; base < tokens.end; base += kWeighWarps * kStep) {
+    for (int base = tokens.begin + warp * kStep; base < tokens.end; base += kDraftWarps * kStep) {
         four z[kQuads], w[kQuads];
         target.load<kTurn>(base + 4 * lane, z);
         draft.load<kTurn>(base + 4 * lane, w);
@@ -106,21 +106,21 @@ extern "C" __global__ void __launch_bounds__(kWeighThreads, CUDA_MASS_CTAS)
     for (int half = 16; half > 0; half /= 2)
         sum += __shfl_xor_sync(~0u, sum, half);
     if (lane == 0)
-        weigh_state().sums[warp] = sum;
+        draft_state().sums[warp] = sum;
     __syncthreads();
     if (threadIdx.x == 0) {
-        for (int i = 1; i < kWeighWarps; i++)
-            sum += weigh_state().sums[i];
+        for (int i = 1; i < kDraftWarps; i++)
+            sum += draft_state().sums[i];
         atomicAdd(word_at(p.by.sums, b), sum);
     }
     if (ends(p, p.counters, c.r, (drafts - 1) * p.parts) && threadIdx.x == 0) {
         gumbel_judge_block(p.by.weighed + c.first, c.count, drafts, p.by.sums + c.first);
-        end_judging(p, c);
+        finish_judging(p, c);
     }
 }
 
-extern "C" __global__ void __launch_bounds__(kWeighThreads, CUDA_RESIDUAL_CTAS)
-    gumbel_race_drafts(const __grid_constant__ gumbel_weighing p)
+extern "C" __global__ void __launch_bounds__(kDraftThreads, CUDA_RESIDUAL_CTAS)
+    gumbel_draw_residuals(const __grid_constant__ gumbel_weighing p)
 {
     const gumbel_verification &v = p.verification;
     const int64_t part = blockIdx.x % p.parts, r = blockIdx.x / p.parts;
@@ -129,32 +129,32 @@ extern "C" __global__ void __launch_bounds__(kWeighThreads, CUDA_RESIDUAL_CTAS)
     const gumbel_span span = gumbel_draft_span(&v, r);
     const gumbel_judged judged = p.by.judged[r];
     gumbel_walked w = gumbel_walked_not(GUMBEL_ROW_UNUSED);
-    if (is_asked(v, r, span) && span.sound && judged.end >= 0) {
+    if (has_nodes(v, r, span) && span.sound && judged.end >= 0) {
         if (threadIdx.x == 0)
             start_cta_counter(word_at(p.counters, r), p.tag);
         for (int32_t j = judged.first; j < judged.end; j++) {
             const gumbel_weighed w = p.by.weighed[c.first + j];
             if (is_listed(p, w)) {
-                const tokens_of_part own =
-                    tokens_of_warp(tokens_of_part(p, part), threadIdx.x / 32);
-                list_best(draft_race::of(p, c, j, false), own.begin, own.end,
-                          &p.lists[(r * p.parts + part) * kWeighWarps + threadIdx.x / 32]);
+                const part_tokens own =
+                    tokens_of_warp(part_tokens(p, part), threadIdx.x / 32);
+                list_best(node_argmax::of(p, c, j, false), own.begin, own.end,
+                          &p.lists[(r * p.parts + part) * kDraftWarps + threadIdx.x / 32]);
             } else if (is_drawn(w)) {
-                race_part(p, c, j, w.verdict == GUMBEL_VERDICT_RESIDUAL, part);
+                argmax_of_part(p, c, j, w.verdict == GUMBEL_VERDICT_RESIDUAL, part);
             }
         }
         if (!ends(p, p.counters, r, p.parts))
             return;
-        w = end_chain(p, c, judged);
+        w = finish_chain(p, c, judged);
     } else if (part > 0) {
         return;
-    } else if (is_asked(v, r, span)) {
+    } else if (has_nodes(v, r, span)) {
         w.status = GUMBEL_ROW_DRAFT;
     }
     __syncthreads();
     if (threadIdx.x == 0)
-        weigh_state().emitted = w.emitted;
+        draft_state().emitted = w.emitted;
     __syncthreads();
-    w.emitted = weigh_state().emitted;
-    end_request(v, r, w, kWeighThreads);
+    w.emitted = draft_state().emitted;
+    finish_request(v, r, w, kDraftThreads);
 }

@@ -5,8 +5,8 @@
  * is dropped lies below the bound, so the row's cut, its most likely tokens and every rank that is
  * asked for are those of the candidates alone.
  */
-#ifndef GUMBEL_CUDA_REQUEST_SCREEN_CUH
-#define GUMBEL_CUDA_REQUEST_SCREEN_CUH
+#ifndef GUMBEL_CUDA_CANDIDATE_LIST_CUH
+#define GUMBEL_CUDA_CANDIDATE_LIST_CUH
 
 #include "cuda/request/row/request_load.cuh"
 #include "cuda/request/row/request_output.cuh"
@@ -14,22 +14,22 @@
 namespace
 {
 
-constexpr int kList = CUDA_REQUEST_CANDIDATES;
-constexpr int kOwn = kPiece / kThreads; /* tokens of a piece that a thread takes, in quads */
-static_assert(kOwn == 8, "a thread takes two quads of a piece");
+constexpr int kCandidates = CUDA_REQUEST_CANDIDATES;
+constexpr int kThreadTokens = kRequestTile / kThreads; /* tokens of a piece that a thread takes, in quads */
+static_assert(kThreadTokens == 8, "a thread takes two quads of a piece");
 /* Bits of a key that a bound need not resolve. */
-constexpr int kRough = 14;
+constexpr int kUnresolvedBits = 14;
 
 /* A CTA's candidates, in shared memory, and what it knows of its part. */
-struct request_screen {
-    cuda_candidate list[kList];
-    uint32_t count;          /* offered to the list; kList at most are there */
+struct candidate_list {
+    cuda_candidate list[kCandidates];
+    uint32_t count;          /* offered to the list; kCandidates at most are there */
     uint32_t largest_key[2]; /* of values, by turns of pieces */
     bool last;               /* of the row's CTAs to end */
 };
 
 /* Pieces of a part that ends at `end`, and what of them this thread takes. */
-struct part_reader {
+struct row_reader {
     const cuda_request_params &p;
     const request_row &row;
     request_stage &stage;
@@ -37,7 +37,7 @@ struct part_reader {
 
     __device__ __forceinline__ int64_t token_of(int64_t piece, int i) const
     {
-        return piece + i / 4 * (kPiece / 2) + 4 * (int)threadIdx.x + i % 4;
+        return piece + i / 4 * (kRequestTile / 2) + 4 * (int)threadIdx.x + i % 4;
     }
 
     __device__ __forceinline__ bool counts(int64_t token) const
@@ -52,10 +52,10 @@ struct part_reader {
     }
 
     /* Logits of a piece. */
-    __device__ __forceinline__ void load(int64_t piece, float (&l)[kOwn]) const
+    __device__ __forceinline__ void load(int64_t piece, float (&l)[kThreadTokens]) const
     {
 #pragma unroll
-        for (int i = 0; i < kOwn; i += 4) {
+        for (int i = 0; i < kThreadTokens; i += 4) {
             four v = load_four(token_of(piece, i));
 #pragma unroll
             for (int j = 0; j < 4; j++)
@@ -64,19 +64,19 @@ struct part_reader {
     }
 
     /* y of a piece whose logits are l, in their place; by way of `y` where lists edit it. */
-    __device__ __forceinline__ void edit(int64_t piece, float (&l)[kOwn], float *y) const
+    __device__ __forceinline__ void edit(int64_t piece, float (&l)[kThreadTokens], float *y) const
     {
         if (row.lists) {
-            stage_piece(p, row, b, piece, min(piece + kPiece, end), stage, y, false);
+            stage_tile(p, row, b, piece, min(piece + kRequestTile, end), stage, y, false);
 #pragma unroll
-            for (int i = 0; i < kOwn; i++) {
+            for (int i = 0; i < kThreadTokens; i++) {
                 int64_t token = token_of(piece, i);
                 l[i] = counts(token) ? y[token - piece] : -INFINITY;
             }
             return;
         }
 #pragma unroll
-        for (int i = 0; i < kOwn; i += 4)
+        for (int i = 0; i < kThreadTokens; i += 4)
             make_quad(token_of(piece, i), &l[i]);
     }
 
@@ -95,11 +95,11 @@ struct part_reader {
 };
 
 /* A CTA's way through its part. */
-struct part_screen {
+struct candidate_filter {
     request_shared &x;
-    request_screen &s;
-    request_wanted wanted;
-    request_values values;
+    candidate_list &s;
+    required_tokens wanted;
+    logit_values values;
     float nth = -INFINITY; /* z that at least `target` tokens of the row reach */
     float largest;         /* value so far */
 
@@ -109,7 +109,7 @@ struct part_screen {
     __device__ __forceinline__ uint32_t offer(float y, int64_t token) const
     {
         uint32_t at = atomicAdd(&s.count, 1);
-        if (at < kList)
+        if (at < kCandidates)
             s.list[at] = {y, (int32_t)token};
         return at;
     }
@@ -119,10 +119,10 @@ struct part_screen {
     {
         if (wanted.target == 0)
             return;
-        request_values by_z = {values.inverse_temperature, false};
+        logit_values by_z = {values.inverse_temperature, false};
         float top = values.before ? values.z(largest) : largest;
-        cut_finder<Source> finder = {source, x.scratch, by_z, top, {x.peaks}};
-        landing found = finder.nth_of(source, wanted.target, fmaxf(nth, -FLT_MAX), kRough);
+        kept_set_finder<Source> finder = {source, x.scratch, by_z, top, {x.peaks}};
+        descent_result found = finder.find_nth_in(source, wanted.target, fmaxf(nth, -FLT_MAX), kUnresolvedBits);
         if (found.reached)
             nth = fmaxf(nth, gumbel_of_key(found.key));
     }
@@ -130,9 +130,9 @@ struct part_screen {
     /* Keep of the list what reaches the bound and lies outside [from, to). */
     __device__ __forceinline__ void prune(int64_t from, int64_t to) const
     {
-        constexpr int each = kList / kThreads;
+        constexpr int each = kCandidates / kThreads;
         cuda_candidate own[each];
-        int count = min(s.count, (uint32_t)kList);
+        int count = min(s.count, (uint32_t)kCandidates);
         float least = bound();
 #pragma unroll
         for (int i = 0; i < each; i++)
@@ -151,13 +151,13 @@ struct part_screen {
     }
 
     /* Offer this thread's tokens that reach the bound; whether that brings the list to `most`. */
-    __device__ __forceinline__ bool offer_all(const part_reader &reader, int64_t piece,
-                                              const float (&y)[kOwn], uint32_t most) const
+    __device__ __forceinline__ bool offer_all(const row_reader &reader, int64_t piece,
+                                              const float (&y)[kThreadTokens], uint32_t most) const
     {
         float least = bound();
         bool full = false;
 #pragma unroll
-        for (int i = 0; i < kOwn; i++) {
+        for (int i = 0; i < kThreadTokens; i++) {
             float z = values.z(y[i]);
             if (z >= least && z > -INFINITY)
                 full |= offer(y[i], reader.token_of(piece, i)) >= most;
@@ -166,12 +166,12 @@ struct part_screen {
     }
 
     /* Take a piece; whether all candidates still fit. By all threads, for all of them. */
-    __device__ __forceinline__ bool take(const part_reader &reader, int64_t piece, int turn,
-                                         const float (&y)[kOwn])
+    __device__ __forceinline__ bool take(const row_reader &reader, int64_t piece, int turn,
+                                         const float (&y)[kThreadTokens])
     {
         float peak = y[0];
 #pragma unroll
-        for (int i = 1; i < kOwn; i++)
+        for (int i = 1; i < kThreadTokens; i++)
             peak = fmaxf(peak, y[i]);
         float v = values.of(peak);
         uint32_t key = isnan(v) ? 0 : gumbel_key(v);
@@ -179,13 +179,13 @@ struct part_screen {
             key = largest_of_cta(key, x.scratch);
             x.peaks[threadIdx.x] = peak;
             largest = key ? gumbel_of_key(key) : -FLT_MAX;
-            raise(peaks_source{x.peaks});
+            raise(maxima_source{x.peaks});
         } else if (wanted.log_min_p > -INFINITY) {
             key = __reduce_max_sync(~0u, key);
             if (threadIdx.x % 32 == 0)
                 atomicMax(&s.largest_key[turn % 2], key);
         }
-        bool full = offer_all(reader, piece, y, kList / 2);
+        bool full = offer_all(reader, piece, y, kCandidates / 2);
         full = __syncthreads_or(full);
         uint32_t seen = turn > 0 ? s.largest_key[turn % 2] : 0;
         if (seen > gumbel_key(largest))
@@ -196,11 +196,11 @@ struct part_screen {
         if (key > gumbel_key(largest))
             largest = gumbel_of_key(key);
         x.peaks[threadIdx.x] = peak;
-        raise(peaks_source{x.peaks});
-        raise(list_source{s.list, min((int)s.count, kList)});
+        raise(maxima_source{x.peaks});
+        raise(list_source{s.list, min((int)s.count, kCandidates)});
         __syncthreads();
-        prune(piece, piece + kPiece);
-        full = offer_all(reader, piece, y, kList);
+        prune(piece, piece + kRequestTile);
+        full = offer_all(reader, piece, y, kCandidates);
         return !__syncthreads_or(full);
     }
 };

@@ -13,12 +13,12 @@
  *        team behind each, and as much again in one row of twenty, where it is 0.95. Of a top_k, a
  *        pass that lists the tokens that may stay, and then two barriers a round.
  */
-#ifndef GUMBEL_CUDA_REQUEST_TEAM_PIVOT_CUH
-#define GUMBEL_CUDA_REQUEST_TEAM_PIVOT_CUH
+#ifndef GUMBEL_CUDA_REQUEST_CLUSTER_PIVOT_CUH
+#define GUMBEL_CUDA_REQUEST_CLUSTER_PIVOT_CUH
 
 #include "cuda/common/turn_blocks.cuh"
 #include "cuda/request/row/pivot.cuh"
-#include "cuda/request/team/request_team_offers.cuh"
+#include "cuda/request/cluster/request_cluster_offers.cuh"
 
 namespace
 {
@@ -28,11 +28,11 @@ constexpr int kPivots = 4;
 /* The least top_p: rows take 1 - ln(top_p) rounds of two passes each. */
 constexpr float kPivotTopP = 0.7f;
 /* The largest top_k of which CTAs can mostly list all tokens that may stay. */
-constexpr int64_t kListedTarget = kRanks * kOffers / 2;
+constexpr int64_t kListedTarget = kClusterCtas * kOffers / 2;
 
 /* Whether no more than a token is asked for, by its own noise, and ties at the cut stay: then what
  * of all lies above a token tells whether it stays, if each rule looks at all. */
-__device__ __forceinline__ bool takes_pivots(const cuda_request_params &p, const request_row &row)
+__device__ __forceinline__ bool pivots_apply(const cuda_request_params &p, const request_row &row)
 {
     const gumbel_output &out = p.output;
     const gumbel_problem &q = p.problem;
@@ -43,17 +43,17 @@ __device__ __forceinline__ bool takes_pivots(const cuda_request_params &p, const
 }
 
 /* Whether pivots among all tokens may serve a row: a top_p is its one rule. */
-__device__ __forceinline__ bool can_pivot(const cuda_request_params &p, const request_row &row)
+__device__ __forceinline__ bool can_serve_by_pivots(const cuda_request_params &p, const request_row &row)
 {
     const float top_p = row.rules.top_p;
-    return takes_pivots(p, row) && top_p < 1.0f && top_p >= kPivotTopP && !cuts_by_value(row.rules);
+    return pivots_apply(p, row) && top_p < 1.0f && top_p >= kPivotTopP && !cuts_by_value(row.rules);
 }
 
 /* Whether pivots among few tokens may: it has a top_k, and a top_p only beside that. */
-__device__ __forceinline__ bool can_pivot_few(const cuda_request_params &p, const request_row &row)
+__device__ __forceinline__ bool can_serve_few_by_pivots(const cuda_request_params &p, const request_row &row)
 {
     const gumbel_rules &r = row.rules;
-    return takes_pivots(p, row) && r.top_k > 0 && r.top_k <= kListedTarget &&
+    return pivots_apply(p, row) && r.top_k > 0 && r.top_k <= kListedTarget &&
            (r.joint || !(r.top_p < 1.0f));
 }
 
@@ -79,15 +79,15 @@ __device__ __forceinline__ void write_winner(const cuda_request_params &p, int64
 {
     request_result r = {};
     r.status = GUMBEL_ROW_OK;
-    if (team_leads() && threadIdx.x < 32)
+    if (leads_cluster() && threadIdx.x < 32)
         write_draw(p, r, b, b, winner, -1);
 }
 
 /* ----------------------------------------------------------------------- among all tokens ---- */
 
 /* z of the four tokens from a place of the share on, -inf for those that a pivot is not below. */
-__device__ __forceinline__ four load_above(const share_source &source, int place,
-                                           request_values values, float pivot)
+__device__ __forceinline__ four load_above(const slice_source &source, int place,
+                                           logit_values values, float pivot)
 {
     const float4 raw = load_quad(source, place);
     const float y[4] = {raw.x, raw.y, raw.z, raw.w};
@@ -99,19 +99,19 @@ __device__ __forceinline__ four load_above(const share_source &source, int place
 }
 
 /* Raise what is sure by J of the warp's blocks, where they lie above a pivot. */
-__device__ __forceinline__ void raise_by_blocks(const share_source &source,
-                                                const turn_blocks &blocks, request_values values,
+__device__ __forceinline__ void raise_by_blocks(const slice_source &source,
+                                                const turn_blocks &blocks, logit_values values,
                                                 float pivot)
 {
     const int64_t at = blocks.most_likely() - source.begin;
     const float y = at < source.size ? share()[at] : -INFINITY;
     const float z = y * values.scale() > pivot ? values.z(y) : -INFINITY;
-    raise_sure(draw_score_bound_of_word(false, z, blocks.block.r));
+    raise_slice_threshold(draw_score_bound_of_word(false, z, blocks.block.r));
 }
 
 /* Draw from the tokens of the row whose value lies above a pivot. Of a quad only the largest is
  * looked at, unless one of its tokens may win. Behind reset_offers() and a barrier. */
-__device__ __noinline__ pivot_draw draw_above(share_source source, request_values values,
+__device__ __noinline__ pivot_draw draw_above(slice_source source, logit_values values,
                                               float pivot)
 {
     constexpr int stride = 4 * kThreads;
@@ -148,45 +148,45 @@ __device__ __noinline__ pivot_draw draw_above(share_source source, request_value
     const uint32_t flags = isnan(z) ? GUMBEL_FLAG_NAN : z == INFINITY ? GUMBEL_FLAG_INFINITE : 0;
     pivot_draw own = {flags, 0, shared().offered, score_offers()};
     own.highest = z > -INFINITY ? gumbel_key(highest) : 0;
-    return team_over(own);
+    return join_cluster(own);
 }
 
 /* The masses of the tokens of the row whose value lies above a pivot, and of all. */
-__device__ __noinline__ pivot_above weigh_above(share_source source, float scale, float largest,
+__device__ __noinline__ pivot_sums sum_masses_above(slice_source source, float scale, float largest,
                                                 float pivot)
 {
-    pivot_above own = pivot_above::none();
+    pivot_sums own = pivot_sums::none();
 #pragma unroll 2
     for (int at = 4 * threadIdx.x; at < source.size; at += 4 * kThreads) {
         const float4 raw = load_quad(source, at);
         const float y[4] = {raw.x, raw.y, raw.z, raw.w};
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            float v = y[i] * scale, mass = pivot_above::mass_of(v, largest);
+            float v = y[i] * scale, mass = pivot_sums::mass_of(v, largest);
             own.all += mass;
             own.mass += v > pivot ? mass : 0.0f;
         }
     }
-    return team_over(own);
+    return join_cluster(own);
 }
 
 /* The value of a token of the row, by whichever CTA has it where z does not tell. */
-__device__ __forceinline__ float value_of_winner(const share_source &source, request_values values,
+__device__ __forceinline__ float value_of_winner(const slice_source &source, logit_values values,
                                                  const draw_winner &winner)
 {
     if (!values.before)
         return winner.z;
-    int place = winner.id - (int)source.begin + team_rank() * source.size;
-    return values.of(team_at(share(), place / source.size)[place % source.size]);
+    int place = winner.id - (int)source.begin + cluster_rank() * source.size;
+    return values.of(map_to_rank(share(), place / source.size)[place % source.size]);
 }
 
 /* Serve a row of a top_p alone; whether that served it. By all threads of the team, behind
  * reset_offers() and a barrier of the team. */
-__device__ __noinline__ bool serve_by_pivots(const cuda_request_params &p, share_source source,
+__device__ __noinline__ bool serve_by_pivots(const cuda_request_params &p, slice_source source,
                                              int64_t b)
 {
     const request_row &row = shared().row;
-    const request_values values = {row.draw.inverse_temperature, row.rules.before != 0};
+    const logit_values values = {row.draw.inverse_temperature, row.rules.before != 0};
     float pivot = -INFINITY;
 #pragma unroll 1
     for (int round = 0; round < kPivots; round++) {
@@ -196,11 +196,11 @@ __device__ __noinline__ bool serve_by_pivots(const cuda_request_params &p, share
         pivot = value_of_winner(source, values, found.best);
         const float largest = values.of(gumbel_of_key(found.highest));
         const pivot_verdict verdict =
-            judge_pivot(row.rules, weigh_above(source, values.scale(), largest, pivot));
-        if (verdict == PIVOT_STAYS)
+            judge_pivot(row.rules, sum_masses_above(source, values.scale(), largest, pivot));
+        if (verdict == PIVOT_KEPT)
             write_winner(p, b, found.best);
-        if (verdict != PIVOT_GOES)
-            return verdict == PIVOT_STAYS;
+        if (verdict != PIVOT_TRUNCATED)
+            return verdict == PIVOT_KEPT;
         if (threadIdx.x == 0)
             reset_offers();
         __syncthreads();
@@ -213,7 +213,7 @@ __device__ __noinline__ bool serve_by_pivots(const cuda_request_params &p, share
 /* Offer the tokens of this share whose value reaches `least`, with y in the place of z; the mass of
  * all its tokens, if that is wanted. */
 template <bool weighs>
-__device__ __noinline__ float list_tokens(share_source source, float scale, float largest,
+__device__ __noinline__ float list_tokens(slice_source source, float scale, float largest,
                                           float least)
 {
     float all = 0.0f;
@@ -226,7 +226,7 @@ __device__ __noinline__ float list_tokens(share_source source, float scale, floa
         for (int i = 0; i < 4; i++) {
             float v = y[i] * scale;
             hits |= (uint32_t)(v >= least) << i;
-            all += weighs ? pivot_above::mass_of(v, largest) : 0.0f;
+            all += weighs ? pivot_sums::mass_of(v, largest) : 0.0f;
         }
 #pragma unroll 1
         for (; hits; hits &= hits - 1) {
@@ -241,12 +241,12 @@ __device__ __noinline__ float list_tokens(share_source source, float scale, floa
 /* Serve a row of a top_k, of whose tokens a list has all that may stay: at most one a thread, of
  * which each is scored once; whether that served it. By all threads of the team, behind
  * reset_offers() and a barrier. */
-__device__ __noinline__ bool serve_few_by_pivots(const cuda_request_params &p, share_source source,
-                                                 team_facts facts, int64_t b,
+__device__ __noinline__ bool serve_few_by_pivots(const cuda_request_params &p, slice_source source,
+                                                 row_facts facts, int64_t b,
                                                  const gumbel_summary &seen)
 {
     const request_row &row = shared().row;
-    const request_values values = {row.draw.inverse_temperature, row.rules.before != 0};
+    const logit_values values = {row.draw.inverse_temperature, row.rules.before != 0};
     const float largest = values.of(gumbel_of_key(facts.highest)), scale = values.scale();
     const float least =
         fmaxf(gumbel_min_p_bound(largest, row.log_min_p), values.of(gumbel_of_key(facts.reached)));
@@ -261,23 +261,23 @@ __device__ __noinline__ bool serve_few_by_pivots(const cuda_request_params &p, s
         own = shared().bench.offers[threadIdx.x];
         score = values.z(own.y) + draw_token_noise_noinline(row.draw.stream, (uint32_t)own.id);
     }
-    const float v = own.y * scale, mass = pivot_above::mass_of(v, largest);
+    const float v = own.y * scale, mass = pivot_sums::mass_of(v, largest);
 #pragma unroll 1
     for (int round = 0; round < kPivots; round++) {
         pivot_draw found = {0, 0, offered, draw_winner_none()};
         if (v > pivot)
             found.best = {score, own.y, own.id};
-        found = team_over(found);
+        found = join_cluster(found);
         if (found.offered > kOffers || found.best.id < 0)
             return false;
         pivot = found.best.z * scale;
-        const pivot_above above = {v > pivot, v > pivot ? mass : 0.0f, all};
-        const pivot_verdict verdict = judge_pivot(row.rules, team_over(above));
+        const pivot_sums above = {v > pivot, v > pivot ? mass : 0.0f, all};
+        const pivot_verdict verdict = judge_pivot(row.rules, join_cluster(above));
         found.best.z = values.z(found.best.z);
-        if (verdict == PIVOT_STAYS)
+        if (verdict == PIVOT_KEPT)
             write_winner(p, b, found.best);
-        if (verdict != PIVOT_GOES)
-            return verdict == PIVOT_STAYS;
+        if (verdict != PIVOT_TRUNCATED)
+            return verdict == PIVOT_KEPT;
     }
     return false;
 }
