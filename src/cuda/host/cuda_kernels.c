@@ -247,9 +247,9 @@ static gumbel_status get_logits(cuda_device *cuda, gumbel_error *error)
         snprintf(name, sizeof name, "gumbel_draw_logits_%s_edited", dtypes[dtype]);
         GUMBEL_FORWARD(
             get_kernel(cuda, CUDA_MODULE_LOGITS, name, 0, &cuda->logits_edited[dtype], error));
-        snprintf(name, sizeof name, "gumbel_weigh_%s", dtypes[dtype]);
+        snprintf(name, sizeof name, "gumbel_sum_masses_%s", dtypes[dtype]);
         GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_SOFTMAX, name, 0, &cuda->weigh[dtype], error));
-        snprintf(name, sizeof name, "gumbel_normalise_%s", dtypes[dtype]);
+        snprintf(name, sizeof name, "gumbel_normalize_%s", dtypes[dtype]);
         GUMBEL_FORWARD(
             get_kernel(cuda, CUDA_MODULE_SOFTMAX, name, 0, &cuda->normalise[dtype], error));
     }

@@ -19,38 +19,39 @@ namespace
 
 constexpr int kThreads = CUDA_THREADS, kBestStep = 4 * kThreads;
 
-struct scored {
+struct scored_token {
     float score;
     int32_t id;
 };
 
 struct best_shared {
-    scored list[GUMBEL_BEST_MOST + 2 * kBestStep]; /* the best, and behind them what passed since */
-    scored warps[kThreads / 32];
+    scored_token
+        list[GUMBEL_BEST_MOST + 2 * kBestStep]; /* the best, and behind them what passed since */
+    scored_token warps[kThreads / 32];
     int count;
-    float floor; /* what is not above it cannot be among the best; NaN: all are */
+    float threshold; /* what is not above it cannot be among the best; NaN: all are */
 };
 
-__device__ __forceinline__ best_shared &shared()
+__device__ __forceinline__ best_shared &best_state()
 {
     extern __shared__ __align__(16) unsigned char shared_memory[];
     return *(best_shared *)shared_memory;
 }
 
 /* Whether a comes before b: the larger score, then the lower id. What has id -1 comes last. */
-__device__ __forceinline__ bool is_before(scored a, scored b)
+__device__ __forceinline__ bool is_before(scored_token a, scored_token b)
 {
     if (a.id < 0 || b.id < 0)
         return b.id < 0 && a.id >= 0;
     return a.score > b.score || (a.score == b.score && a.id < b.id);
 }
 
-__device__ __forceinline__ scored first_of_warp(scored own)
+__device__ __forceinline__ scored_token first_of_warp(scored_token own)
 {
 #pragma unroll
     for (int lanes = 16; lanes > 0; lanes /= 2) {
-        scored other = {__shfl_xor_sync(~0u, own.score, lanes),
-                        __shfl_xor_sync(~0u, own.id, lanes)};
+        scored_token other = {__shfl_xor_sync(~0u, own.score, lanes),
+                              __shfl_xor_sync(~0u, own.id, lanes)};
         own = is_before(other, own) ? other : own;
     }
     return own;
@@ -58,12 +59,12 @@ __device__ __forceinline__ scored first_of_warp(scored own)
 
 /* Bring the first `most` of the list to its front, in order, and forget the others. By all threads,
  * between barriers. */
-__device__ void cut_list(int most)
+__device__ void keep_best(int most)
 {
-    best_shared &s = shared();
+    best_shared &s = best_state();
     const int count = s.count;
     for (int k = 0; k < most && k < count; k++) {
-        scored own = {0.0f, -1};
+        scored_token own = {0.0f, -1};
         for (int i = k + threadIdx.x; i < count; i += kThreads)
             own = is_before(s.list[i], own) ? s.list[i] : own;
         own = first_of_warp(own);
@@ -84,18 +85,18 @@ __device__ void cut_list(int most)
     }
     if (threadIdx.x == 0) {
         s.count = min(count, most);
-        s.floor = count >= most ? s.list[most - 1].score : NAN;
+        s.threshold = count >= most ? s.list[most - 1].score : NAN;
     }
     __syncthreads();
 }
 
 /* Score four tokens by noise that is given, or by none, and list those above the floor. */
 __device__ void score_with_given_noise(const cuda_best_params &p, const gumbel_row &row, int64_t b,
-                              const float (&z)[4], int64_t token)
+                                       const float (&z)[4], int64_t token)
 {
     const gumbel_sampling &sampling = p.problem.sampling;
-    best_shared &s = shared();
-    const float floor = s.floor;
+    best_shared &s = best_state();
+    const float threshold = s.threshold;
     const float *ahead =
         row.greedy ? nullptr : sampling.noise + b * sampling.noise_stride - p.problem.first_token;
 #pragma unroll
@@ -103,24 +104,24 @@ __device__ void score_with_given_noise(const cuda_best_params &p, const gumbel_r
         if (!(z[i] > -INFINITY))
             continue;
         const float score = z[i] + (ahead ? ahead[token + i] : 0.0f);
-        if (!(score <= floor))
+        if (!(score <= threshold))
             s.list[atomicAdd(&s.count, 1)] = {score, (int32_t)token + i};
     }
 }
 
 /* The same by noise that is made, of a block of that reach, packed. */
-__device__ void score_with_drawn_noise(const draw_philox &philox, const gumbel_row &row, const float (&z)[4],
-                            int64_t token, float reach)
+__device__ void score_with_drawn_noise(const draw_philox &philox, const gumbel_row &row,
+                                       const float (&z)[4], int64_t token, float reach)
 {
-    best_shared &s = shared();
-    const float floor = s.floor;
+    best_shared &s = best_state();
+    const float threshold = s.threshold;
 #pragma unroll 1
-    for (uint32_t may = find_winners(philox, (uint32_t)token, z, reach, draw_threshold(floor)); may;
-         may &= may - 1) {
+    for (uint32_t may = find_winners(philox, (uint32_t)token, z, reach, draw_threshold(threshold));
+         may; may &= may - 1) {
         const int i = __ffs(may) - 1;
         const float own = draw_select_of_four(z, i);
         const float score = own + draw_token_noise_noinline(row.stream, (uint32_t)token + i);
-        if (!(score <= floor))
+        if (!(score <= threshold))
             s.list[atomicAdd(&s.count, 1)] = {score, (int32_t)token + i};
     }
 }
@@ -133,13 +134,14 @@ __device__ void score_row(const cuda_best_params &p, int64_t b)
     const bool draws = !row.greedy && !q.sampling.noise;
     const draw_philox philox = draw_philox_of(row.stream);
     const float *from = p.rows + b * p.stride - q.first_token;
-    best_shared &s = shared();
+    best_shared &s = best_state();
     turn_blocks blocks = {};
     int64_t begin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
     for (int turn = 0; begin < q.end_token; turn++, begin += kBestStep) {
         const int64_t token = begin + 4 * (int64_t)threadIdx.x;
         if (draws && turn % kTurns == 0)
-            blocks = turn_blocks::from_philox(philox, (uint32_t)(begin + threadIdx.x / 32 * 128), kBestStep);
+            blocks = turn_blocks::from_philox(philox, (uint32_t)(begin + threadIdx.x / 32 * 128),
+                                              kBestStep);
         const float reach = blocks.reach_of(turn);
         float z[4];
 #pragma unroll
@@ -151,11 +153,11 @@ __device__ void score_row(const cuda_best_params &p, int64_t b)
         else
             score_with_given_noise(p, row, b, z, token);
         __syncthreads();
-        if (s.count > GUMBEL_BEST_MOST + kBestStep || isnan(s.floor))
-            cut_list(p.output.num_best);
+        if (s.count > GUMBEL_BEST_MOST + kBestStep || isnan(s.threshold))
+            keep_best(p.output.num_best);
         __syncthreads();
     }
-    cut_list(p.output.num_best);
+    keep_best(p.output.num_best);
 }
 
 } // namespace
@@ -168,10 +170,10 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     const gumbel_output &out = p.output;
     const int64_t b = blockIdx.x;
     const bool ok = out.tokens[b] >= 0;
-    best_shared &s = shared();
+    best_shared &s = best_state();
     if (threadIdx.x == 0) {
         s.count = 0;
-        s.floor = NAN;
+        s.threshold = NAN;
     }
     __syncthreads();
     if (ok)

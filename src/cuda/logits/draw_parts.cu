@@ -18,7 +18,7 @@ namespace
 {
 
 /* The better of a lane's best and that of another one. */
-__device__ void offer_of_lane(gumbel_summary &best, int lanes)
+__device__ void offer_from_lane(gumbel_summary &best, int lanes)
 {
     const float score = __shfl_xor_sync(~0u, best.best_score, lanes);
     const float z = __shfl_xor_sync(~0u, best.best_z, lanes);
@@ -39,7 +39,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_PARTS_THREADS)
                   b = at / samples;
     if (at >= draws)
         return;
-    const bool first = at % samples == 0, weighs = first && p.lse;
+    const bool first = at % samples == 0, with_mass = first && p.lse;
     gumbel_stream stream = gumbel_problem_row(&q, b).stream;
     stream.sample += (uint32_t)(at % samples);
     gumbel_summary best;
@@ -52,12 +52,12 @@ extern "C" __global__ void __launch_bounds__(CUDA_PARTS_THREADS)
         flags |= gumbel_mass_flags(l);
         if (l > -INFINITY)
             gumbel_part_offer(&best, stream, part, l);
-        for (int i = 0; weighs && i < 32 && base + i < p.parts; i++)
+        for (int i = 0; with_mass && i < 32 && base + i < p.parts; i++)
             log_mass = gumbel_log_sum(log_mass, __shfl_sync(~0u, l, i));
     }
     best.flags = __reduce_or_sync(~0u, flags);
     for (int lanes = 16; lanes > 0; lanes /= 2)
-        offer_of_lane(best, lanes);
+        offer_from_lane(best, lanes);
     const gumbel_row_status status = gumbel_summary_status(&best);
     if (lane != 0)
         return;
@@ -65,7 +65,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_PARTS_THREADS)
     p.drawn[at] = part < 0 ? -1 : p.tokens[part * draws + at];
     if (p.which)
         p.which[at] = part;
-    if (weighs)
+    if (with_mass)
         p.lse[b] = status == GUMBEL_ROW_OK ? (float)log_mass : NAN;
     if (first && p.status)
         p.status[b] = (int32_t)status;

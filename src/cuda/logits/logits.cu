@@ -60,8 +60,8 @@ __device__ __forceinline__ void start_state(const gumbel_problem &q, cta_state &
 }
 
 /* Sum up what the CTA's warps found, by the first warp, a lane a sample. */
-__device__ __forceinline__ void summarize_cta(const cta_state &state, bool with_mass, gumbel_summary *out,
-                                       int samples)
+__device__ __forceinline__ void summarize_cta(const cta_state &state, bool with_mass,
+                                              gumbel_summary *out, int samples)
 {
     int lane = threadIdx.x;
     gumbel_summary own;
@@ -118,7 +118,7 @@ __device__ __forceinline__ void draw_windows(warp_draw<dtype, given, edited> &ow
         else if (first)
             own.raise_by_given_noise();
         __syncthreads();
-        own.template run<with_mass>(logits, mass);
+        own.template draw_window<with_mass>(logits, mass);
         const uint32_t end = own.state.end;
         own.begin = own.end;
         own.end = min(own.begin + CUDA_LOGITS_WINDOW(own.samples), end);

@@ -17,7 +17,7 @@ constexpr int kSamples = CUDA_LOGITS_SAMPLES;
 /* Tokens of a warp's list at most: a lane adds one at a time, and 32 are scored at once. */
 constexpr int kListed = 64;
 /* Samples and tokens of a step, as a list has them. */
-using listed = uint16_t;
+using list_entry = uint16_t;
 static_assert(kSamples * kStep <= 1 << 16, "fits");
 
 /* What a CTA knows of its row and samples. */
@@ -35,13 +35,13 @@ struct cta_state {
     draw_winner best[kWarps][kSamples]; /* each warp's own */
     uint32_t flags[kWarps];
     gumbel_summary masses[kWarps];
-    listed lists[kWarps][kListed];
+    list_entry lists[kWarps][kListed];
 };
 static_assert(sizeof(cta_state) <= CUDA_LOGITS_STATE_BYTES, "the launcher reserves that much");
 
 /* y of four tokens after edits; out of line, as few are looked at. */
 __device__ __noinline__ four edit_four_noinline(const cuda_params &p, const cta_state &state,
-                                        uint32_t token, uint32_t end, four y)
+                                                uint32_t token, uint32_t end, four y)
 {
     edit_four(p.problem, state.edits, token, end, y.v);
     return y;
@@ -72,25 +72,25 @@ template <gumbel_dtype dtype, bool edited> struct warp_row {
     bool vectors; /* quads are aligned in memory */
     float inverse_temperature;
 
-    __device__ __forceinline__ bool counts(uint32_t from, uint32_t to) const
+    __device__ __forceinline__ bool is_valid(uint32_t from, uint32_t to) const
     {
         return from >= (uint32_t)p.problem.first_token && to <= end;
     }
 
     /* Whether all of a step counts. */
-    __device__ __forceinline__ bool whole(uint32_t base) const
+    __device__ __forceinline__ bool is_whole(uint32_t base) const
     {
-        return counts(base, base + kStep);
+        return is_valid(base, base + kStep);
     }
 
     /* The logit of one token; -inf if it does not count. */
     __device__ __forceinline__ element read_one(uint32_t token) const
     {
-        return counts(token, token + 1) ? origin[token] : quad<dtype>::minus_infinity();
+        return is_valid(token, token + 1) ? origin[token] : quad<dtype>::minus_infinity();
     }
 
     /* Four logits from `token` on; -inf for those that do not count. */
-    __device__ __forceinline__ quad<dtype> read_shortlist(uint32_t token) const
+    __device__ __forceinline__ quad<dtype> read_four(uint32_t token) const
     {
         element e[4];
 #pragma unroll
@@ -103,7 +103,7 @@ template <gumbel_dtype dtype, bool edited> struct warp_row {
      * that quads move on from turn to turn. */
     __device__ __forceinline__ void read_step(uint32_t base, step &logits) const
     {
-        if (vectors && whole(base)) {
+        if (vectors && is_whole(base)) {
             const element *from = origin + (base + place);
 #pragma unroll
             for (int k = 0; k < kQuads; k++)
@@ -112,7 +112,7 @@ template <gumbel_dtype dtype, bool edited> struct warp_row {
 #pragma unroll 1
             for (int k = 0; k < kQuads; k++) {
                 logits[0] = logits[1], logits[1] = logits[2], logits[2] = logits[3];
-                logits[3] = read_shortlist(base + place + kStride * k);
+                logits[3] = read_four(base + place + kStride * k);
             }
         }
     }
@@ -130,7 +130,7 @@ template <gumbel_dtype dtype, bool edited> struct warp_row {
         uint32_t words[2];
 
         /* Quad k without what the mask takes. */
-        __device__ __forceinline__ four drop(int lane, int k, four x) const
+        __device__ __forceinline__ four apply(int lane, int k, four x) const
         {
             if (!edited)
                 return x;
@@ -163,16 +163,16 @@ template <gumbel_dtype dtype, bool edited> struct warp_row {
         for (int i = 0; i < 4; i++) {
             const uint32_t token = base + place + kStride * k + i;
             z = {z.v[1], z.v[2], z.v[3],
-                 counts(token, token + 1) ? gumbel_transform(y.v[0], q.scale, q.soft_cap,
-                                                             p.inverse_cap, inverse_temperature)
-                                          : -INFINITY};
+                 is_valid(token, token + 1) ? gumbel_transform(y.v[0], q.scale, q.soft_cap,
+                                                               p.inverse_cap, inverse_temperature)
+                                            : -INFINITY};
             y = {y.v[1], y.v[2], y.v[3], 0.0f};
         }
         return z;
     }
 
     /* Whether z is a product of logit and 1 / T, which keeps order. */
-    __device__ __forceinline__ bool plain() const
+    __device__ __forceinline__ bool keeps_order() const
     {
         return p.problem.soft_cap == 0.0f && p.problem.scale == 1.0f;
     }
@@ -184,7 +184,7 @@ template <gumbel_dtype dtype, bool edited> struct warp_row {
 #pragma unroll
         for (int k = 0; k < kQuads; k++)
             z[k] = logits[k].to_floats();
-        if (plain()) {
+        if (keeps_order()) {
 #pragma unroll
             for (int i = 0; i < 4 * kQuads; i++)
                 z[i / 4].v[i % 4] *= inverse_temperature;
@@ -220,7 +220,7 @@ template <gumbel_dtype dtype, bool edited> struct warp_row {
             const step_mask allowed = read_mask(base);
 #pragma unroll
             for (int k = 0; k < kQuads; k++)
-                x[k] = allowed.drop(lane, k, x[k]);
+                x[k] = allowed.apply(lane, k, x[k]);
         }
         if (edited && state.raises)
 #pragma unroll 1
@@ -239,7 +239,7 @@ template <gumbel_dtype dtype, bool edited> struct warp_row {
     {
         const gumbel_problem &q = p.problem;
         float y = widen_element(&logit, dtype, 0);
-        if (!counts(token, token + 1))
+        if (!is_valid(token, token + 1))
             return -INFINITY;
         y = q.soft_cap != 0.0f ? draw_soft_cap_logit(p, y) : y * q.scale;
         if constexpr (edited) {

@@ -47,8 +47,8 @@ template <gumbel_dtype dtype> struct column_part {
     }
 
     /* The first column of the warp, and from there the lane's. */
-    __device__ __forceinline__ int first() const { return begin + threadIdx.x / 32 * kStep; }
-    __device__ __forceinline__ int place() const
+    __device__ __forceinline__ int first_column() const { return begin + threadIdx.x / 32 * kStep; }
+    __device__ __forceinline__ int lane_offset() const
     {
         int lane = threadIdx.x % 32;
         return lane / 4 * GUMBEL_BLOCK + lane % 4 * 4;
@@ -58,7 +58,7 @@ template <gumbel_dtype dtype> struct column_part {
     __device__ __forceinline__ void load(int base, four (&z)[kQuads]) const
     {
         const gumbel_problem &q = p.problem;
-        base += place();
+        base += lane_offset();
 #pragma unroll
         for (int k = 0; k < kQuads; k++) {
             int at = base + kStride * k;
@@ -81,21 +81,21 @@ template <gumbel_dtype dtype> struct column_part {
     }
 
     /* The same where -inf may become something else; `left` columns count. */
-    __device__ __forceinline__ four transform(four z, int left) const
+    __device__ __forceinline__ four transform(four z, int valid) const
     {
         const gumbel_problem &q = p.problem;
 #pragma unroll 1
         for (int i = 0; i < 4; i++) {
             float y =
                 gumbel_transform(z.v[0], q.scale, q.soft_cap, p.inverse_cap, inverse_temperature);
-            z = {z.v[1], z.v[2], z.v[3], i < left ? y : -INFINITY};
+            z = {z.v[1], z.v[2], z.v[3], i < valid ? y : -INFINITY};
         }
         return z;
     }
 
     __device__ __forceinline__ void store(int base, const four (&x)[kQuads]) const
     {
-        base += place();
+        base += lane_offset();
 #pragma unroll
         for (int k = 0; k < kQuads; k++) {
             int at = base + kStride * k;
@@ -128,7 +128,7 @@ __device__ __forceinline__ uint32_t flags_of(const four (&z)[kQuads])
 }
 
 /* The summary of a part: its mass, its largest z, and what was seen. */
-template <gumbel_dtype dtype> __device__ __forceinline__ void weigh(const cuda_softmax_params &p)
+template <gumbel_dtype dtype> __device__ __forceinline__ void sum_part(const cuda_softmax_params &p)
 {
     __shared__ gumbel_summary own[kThreads], of_warp[kWarps];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -136,7 +136,7 @@ template <gumbel_dtype dtype> __device__ __forceinline__ void weigh(const cuda_s
     uint32_t flags = gumbel_problem_row_flags(&p.problem, part.b);
     gumbel_summary_empty(&own[threadIdx.x]);
     warp_mass mass = {&own[threadIdx.x], lane, false};
-    for (int base = part.first(); base < part.end; base += kWarps * kStep) {
+    for (int base = part.first_column(); base < part.end; base += kWarps * kStep) {
         four z[kQuads];
         part.load(base, z);
         flags |= flags_of(z);
@@ -158,25 +158,25 @@ template <gumbel_dtype dtype> __device__ __forceinline__ void weigh(const cuda_s
 
 /* From the last row on, which was read last and is still in the second-level cache. */
 template <gumbel_dtype dtype>
-__device__ __forceinline__ void normalise(const cuda_softmax_params &p)
+__device__ __forceinline__ void normalize_part(const cuda_softmax_params &p)
 {
-    __shared__ float max_z, share;
+    __shared__ float max_z, max_probability;
     column_part<dtype> part(p, gridDim.x - 1 - blockIdx.x);
     ptx_wait_for_launch();
     if (threadIdx.x < 32) {
         gumbel_summary whole = merge_parts(&p.masses[part.b * p.parts], p.parts, 1, true);
         if (threadIdx.x == 0) {
             max_z = whole.max_z;
-            share = gumbel_summary_share(&whole);
+            max_probability = gumbel_summary_share(&whole);
         }
     }
     __syncthreads();
-    for (int base = part.first(); base < part.end; base += kWarps * kStep) {
+    for (int base = part.first_column(); base < part.end; base += kWarps * kStep) {
         four z[kQuads];
         part.load(base, z);
 #pragma unroll
         for (int i = 0; i < 4 * kQuads; i++)
-            z[i / 4].v[i % 4] = gumbel_relative(z[i / 4].v[i % 4], max_z) * share;
+            z[i / 4].v[i % 4] = gumbel_relative(z[i / 4].v[i % 4], max_z) * max_probability;
         part.store(base, z);
     }
 }
@@ -185,14 +185,14 @@ __device__ __forceinline__ void normalise(const cuda_softmax_params &p)
 
 #define KERNELS(name, dtype)                                                                       \
     extern "C" __global__ void __launch_bounds__(kThreads, CUDA_SOFTMAX_CTAS)                      \
-        gumbel_weigh_##name(const __grid_constant__ cuda_softmax_params params)                    \
+        gumbel_sum_masses_##name(const __grid_constant__ cuda_softmax_params params)               \
     {                                                                                              \
-        weigh<dtype>(params);                                                                      \
+        sum_part<dtype>(params);                                                                   \
     }                                                                                              \
     extern "C" __global__ void __launch_bounds__(kThreads, CUDA_SOFTMAX_CTAS)                      \
-        gumbel_normalise_##name(const __grid_constant__ cuda_softmax_params params)                \
+        gumbel_normalize_##name(const __grid_constant__ cuda_softmax_params params)                \
     {                                                                                              \
-        normalise<dtype>(params);                                                                  \
+        normalize_part<dtype>(params);                                                             \
     }
 KERNELS(f32, GUMBEL_FLOAT32)
 KERNELS(bf16, GUMBEL_BFLOAT16)

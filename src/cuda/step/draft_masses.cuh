@@ -22,7 +22,7 @@ struct draft_shared {
         gumbel_contender best[kDraftWarps];
     };
     gumbel_summary of_warp[kDraftWarps];
-    uint32_t floor;      /* the best score by a residual so far, as ordered bits */
+    uint32_t best_score; /* the best score by a residual so far, as ordered bits */
     int last;            /* whether this CTA ends what it counts for */
     int32_t emitted;     /* how many tokens, for all threads */
     int32_t drawn_again; /* a node whose residual holds no token; -1: none */
@@ -66,8 +66,8 @@ __device__ __forceinline__ unsigned long long *word_at(uint64_t *words, int64_t 
 }
 
 /* Count this CTA behind what it has written, by all threads: whether it is the last of `all`. */
-__device__ __forceinline__ bool ends(const gumbel_weighing &p, uint64_t *words, int64_t i,
-                                     int32_t all)
+__device__ __forceinline__ bool is_last_cta(const gumbel_weighing &p, uint64_t *words, int64_t i,
+                                            int32_t all)
 {
     __syncthreads();
     if (threadIdx.x == 0)
@@ -81,10 +81,11 @@ __device__ __forceinline__ bool ends(const gumbel_weighing &p, uint64_t *words, 
 /* Tell which nodes of a chain are drawn, once it has its verdicts, by one thread. */
 __device__ void finish_judging(const gumbel_weighing &p, const gumbel_chain &c)
 {
-    const gumbel_weighed *weighed = p.by.weighed + c.first;
+    const gumbel_weighed *rule_nodes = p.by.weighed + c.first;
     int32_t first = c.count, end = 0;
-    for (int32_t j = 0; j < c.count && weighed[j].verdict != GUMBEL_VERDICT_NONE; j++)
-        if (weighed[j].verdict != GUMBEL_VERDICT_DRAFT && weighed[j].status == GUMBEL_ROW_OK) {
+    for (int32_t j = 0; j < c.count && rule_nodes[j].verdict != GUMBEL_VERDICT_NONE; j++)
+        if (rule_nodes[j].verdict != GUMBEL_VERDICT_DRAFT &&
+            rule_nodes[j].status == GUMBEL_ROW_OK) {
             first = min(first, j);
             end = j + 1;
         }
@@ -94,25 +95,25 @@ __device__ void finish_judging(const gumbel_weighing &p, const gumbel_chain &c)
 
 /* Judge the chain of a request whose rows are all weighed; a block whose rows have sums is left to
  * these. By all threads. */
-__device__ void judge(const gumbel_weighing &p, int64_t r)
+__device__ void judge_chain(const gumbel_weighing &p, int64_t r)
 {
     const gumbel_chain c = chain_of(p, r);
-    gumbel_weighed *weighed = p.by.weighed + c.first;
+    gumbel_weighed *rule_nodes = p.by.weighed + c.first;
     for (int32_t j = threadIdx.x; j < c.count; j += kDraftThreads)
-        weighed[j] = gumbel_weigh_node(&c, j);
+        rule_nodes[j] = gumbel_weigh_node(&c, j);
     __syncthreads();
     if (threadIdx.x != 0)
         return;
     if (p.verification.draft.rule == GUMBEL_RULE_BLOCK) {
-        const int32_t drafts = gumbel_weigh_block(weighed, c.count);
+        const int32_t drafts = gumbel_weigh_block(rule_nodes, c.count);
         p.by.judged[r].drafts = drafts;
         for (int32_t j = 1; j < drafts; j++)
             p.by.sums[c.first + j] = 0;
         if (drafts > 1)
             return;
-        gumbel_judge_block(weighed, c.count, drafts, p.by.sums + c.first);
+        gumbel_judge_block(rule_nodes, c.count, drafts, p.by.sums + c.first);
     } else {
-        gumbel_judge_rejection(weighed, c.count);
+        gumbel_judge_rejection(rule_nodes, c.count);
     }
     finish_judging(p, c);
 }
@@ -120,8 +121,8 @@ __device__ void judge(const gumbel_weighing &p, int64_t r)
 /* ------------------------------------------------------------------------------- weighing ---- */
 
 /* The summary of a part of a row, by all threads; thread 0 has it. */
-__device__ __forceinline__ gumbel_summary weigh_part(const model_row &row, part_tokens part,
-                                                     bool with_mass)
+__device__ __forceinline__ gumbel_summary sum_part(const model_row &row, part_tokens part,
+                                                   bool with_mass)
 {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     gumbel_summary *own = &draft_state().own[threadIdx.x];
@@ -151,7 +152,7 @@ __device__ __forceinline__ gumbel_summary weigh_part(const model_row &row, part_
 
 /* Write what a whole row comes to, by one thread: how likely the draft behind it is, and of the
  * target's row what keeps it from being drawn. */
-__device__ void end_row(const gumbel_weighing &p, bool draft, int64_t b, gumbel_summary sum)
+__device__ void finish_row(const gumbel_weighing &p, bool draft, int64_t b, gumbel_summary sum)
 {
     const gumbel_verification &v = p.verification;
     const gumbel_problem &q = draft ? p.by.draft : p.by.target;
@@ -163,7 +164,9 @@ __device__ void end_row(const gumbel_weighing &p, bool draft, int64_t b, gumbel_
     const float lse = ok ? gumbel_summary_lse(&sum) : NAN;
     (draft ? p.by.draft_lse : p.by.target_lse)[b] = lse;
     (draft ? p.by.draft_logprobs : p.by.target_logprobs)[b] =
-        ok && drafted >= 0 ? gumbel_logprob_of(model_row::of(p, draft, b).at(drafted), lse) : NAN;
+        ok && drafted >= 0
+            ? gumbel_logprob_of(model_row::from_params(p, draft, b).z_of_token(drafted), lse)
+            : NAN;
     if (!draft && !p.by.drawn)
         v.drawn.status[b] = (int32_t)status;
 }

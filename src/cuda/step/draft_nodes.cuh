@@ -40,7 +40,7 @@ __device__ bool has_nodes(const gumbel_verification &v, int64_t r, gumbel_span s
 
 /* Write what request r has come to; `w` is lane 0's, but for how many were emitted, all lanes'. */
 __device__ void finish_request(const gumbel_verification &v, int64_t r, const gumbel_walked &w,
-                            int lanes)
+                               int lanes)
 {
     gumbel_draft_end(&v, r, &w, threadIdx.x, lanes);
     if (threadIdx.x != 0)

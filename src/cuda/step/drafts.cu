@@ -45,12 +45,12 @@ extern "C" __global__ void __launch_bounds__(CUDA_DRAFT_THREADS)
     if (!behind_draw)
         ptx_wait_for_launch();
     const gumbel_span span = gumbel_draft_span(&v, r);
-    const bool asked = has_nodes(v, r, span);
+    const bool walks = has_nodes(v, r, span);
     gumbel_walked w = gumbel_walked_not(GUMBEL_ROW_UNUSED);
     read_undrawn(v, span, nodes, CUDA_DRAFT_THREADS);
     if (behind_draw)
         ptx_wait_for_launch();
-    if (asked) {
+    if (walks) {
         const bool sound = !__any_sync(~0u, !add_draws(v, r, span, nodes, CUDA_DRAFT_THREADS));
         w.status = GUMBEL_ROW_DRAFT;
         __syncwarp();

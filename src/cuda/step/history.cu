@@ -28,36 +28,36 @@ __device__ int64_t slot_of(const cuda_history_params &p, int64_t b)
 }
 
 /* Exchange a count for one more of it, unless another thread was faster: what is there then. */
-__device__ unsigned short exchange(uint16_t *word, uint32_t seen, uint32_t next)
+__device__ unsigned short compare_exchange(uint16_t *word, uint32_t seen, uint32_t next)
 {
     return atomicCAS((unsigned short *)word, (unsigned short)seen, (unsigned short)next);
 }
-__device__ uint32_t exchange(int32_t *word, uint32_t seen, uint32_t next)
+__device__ uint32_t compare_exchange(int32_t *word, uint32_t seen, uint32_t next)
 {
     return (uint32_t)atomicCAS(word, (int32_t)seen, (int32_t)next);
 }
 
 /* One more of a token, up to GUMBEL_COUNT_MOST; what is negative counts as 0. */
-template <class T> __device__ void count_in(T *word)
+template <class T> __device__ void increment_count(T *word)
 {
-    uint32_t seen = (uint32_t)(int32_t) * (volatile T *)word, was;
-    for (;; seen = was) {
+    uint32_t seen = (uint32_t)(int32_t) * (volatile T *)word, found;
+    for (;; seen = found) {
         uint32_t count = (int32_t)seen < 0 ? 0 : seen;
         if (count >= GUMBEL_COUNT_MOST)
             return;
-        was = exchange(word, seen, count + 1);
-        if (was == seen)
+        found = compare_exchange(word, seen, count + 1);
+        if (found == seen)
             return;
     }
 }
 
-__device__ void count(const gumbel_history &h, int64_t slot, int64_t token)
+__device__ void count_token(const gumbel_history &h, int64_t slot, int64_t token)
 {
     int64_t at = slot * h.vocab_size + token;
     if (h.count_bits == 16)
-        count_in((uint16_t *)h.counts + at);
+        increment_count((uint16_t *)h.counts + at);
     else
-        count_in((int32_t *)h.counts + at);
+        increment_count((int32_t *)h.counts + at);
 }
 
 __device__ void clear_count(const gumbel_history &h, int64_t slot, int64_t token)
@@ -104,7 +104,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS)
                 [&](int64_t token) { atomicOr(&prompt[token >> 5], 1u << (token & 31)); });
     each_listed(p.outputs, b, begin, end, [&](int64_t token) {
         atomicOr(&output[token >> 5], 1u << (token & 31));
-        count(h, slot, token);
+        count_token(h, slot, token);
     });
 }
 
@@ -122,6 +122,6 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS)
         if (token < 0 || token >= h.vocab_size)
             continue;
         h.output[slot * gumbel_words_of(h.vocab_size) + (token >> 5)] |= 1u << (token & 31);
-        count(h, slot, token);
+        count_token(h, slot, token);
     }
 }

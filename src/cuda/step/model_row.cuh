@@ -27,8 +27,8 @@ struct model_row {
     bool plain;     /* z = l * scale * inverse_temperature */
     float scale, soft_cap, inverse_cap, inverse_temperature;
 
-    static __device__ __forceinline__ model_row of(const gumbel_weighing &p, bool draft,
-                                                     int64_t b)
+    static __device__ __forceinline__ model_row from_params(const gumbel_weighing &p, bool draft,
+                                                            int64_t b)
     {
         const gumbel_problem &q = draft ? p.by.draft : p.by.target;
         const gumbel_logit_rows &rows = draft ? p.by.draft_logits : p.by.target_logits;
@@ -50,7 +50,7 @@ struct model_row {
     }
 
     /* z of a token. */
-    __device__ __forceinline__ float at(int token) const
+    __device__ __forceinline__ float z_of_token(int token) const
     {
         if (token < first || token >= end)
             return -INFINITY;

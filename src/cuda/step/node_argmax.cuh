@@ -20,30 +20,30 @@ static_assert(kQuads * kTurn == kStep && kTurns % kQuads == 0, "four turns are a
 
 /* The best score by max(p - q, 0) that a CTA has found so far, of which a warp's lanes all get what
  * one of them has read. */
-__device__ __forceinline__ float read_best_score(uint32_t *floor)
+__device__ __forceinline__ float read_best_score(uint32_t *best_score)
 {
-    const uint32_t read = threadIdx.x % 32 == 0 ? atomicMax(floor, 0u) : 0;
+    const uint32_t read = threadIdx.x % 32 == 0 ? atomicMax(best_score, 0u) : 0;
     return ordered_float(__shfl_sync(~0u, read, 0));
 }
 
-__device__ __forceinline__ void raise_best_score(uint32_t *floor, float score)
+__device__ __forceinline__ void raise_best_score(uint32_t *best_score, float score)
 {
     if (threadIdx.x % 32 == 0)
-        atomicMax(floor, ordered_bits(score + 0.0f));
+        atomicMax(best_score, ordered_bits(score + 0.0f));
     __syncwarp();
 }
 
 /* The GUMBEL_LISTED-th largest score of 32 lanes; -inf where fewer have one. */
 __device__ __forceinline__ float least_of_listed(float score)
 {
-    const uint32_t none = ordered_bits(-INFINITY);
-    uint32_t key = ordered_bits(score + 0.0f), largest = none;
+    const uint32_t empty = ordered_bits(-INFINITY);
+    uint32_t key = ordered_bits(score + 0.0f), largest = empty;
 #pragma unroll
     for (int i = 0; i < GUMBEL_LISTED; i++) {
         largest = __reduce_max_sync(~0u, key);
         const uint32_t owners = __ballot_sync(~0u, key == largest);
         if ((int)threadIdx.x % 32 == __ffs(owners) - 1)
-            key = none;
+            key = empty;
     }
     return ordered_float(largest);
 }
@@ -54,13 +54,13 @@ struct lane_found {
     gumbel_contender best, next;
     float others;
 
-    static __device__ __forceinline__ lane_found none()
+    static __device__ __forceinline__ lane_found empty()
     {
         return {gumbel_contender_none(), gumbel_contender_none(), -INFINITY};
     }
 
     /* Put in a token, once. */
-    __device__ __forceinline__ void list(gumbel_contender own)
+    __device__ __forceinline__ void add(gumbel_contender own)
     {
         const gumbel_contender best_before = best, next_before = next;
         gumbel_contend_all(&best, &own);
@@ -79,27 +79,28 @@ struct node_argmax {
     bool greedy, residual;
     float rest, target_lse, draft_lse;
 
-    static __device__ __forceinline__ node_argmax of(const gumbel_weighing &p, const gumbel_chain &c,
-                                                    int32_t j, bool residual)
+    static __device__ __forceinline__ node_argmax from_chain(const gumbel_weighing &p,
+                                                             const gumbel_chain &c, int32_t j,
+                                                             bool residual)
     {
         const int64_t b = c.first + j;
         const gumbel_row row = gumbel_problem_row(&p.by.target, b);
-        node_argmax race;
-        race.p = &p;
-        race.b = b;
-        race.target = model_row::of(p, false, b);
-        race.draft = model_row::of(p, true, b);
-        race.greedy = row.greedy;
-        race.residual = residual;
-        race.stream = residual ? gumbel_residual_stream(&c, j) : row.stream;
-        race.rest = p.by.weighed[b].rest;
-        race.target_lse = p.by.target_lse[b];
-        race.draft_lse = p.by.draft_lse[b];
-        return race;
+        node_argmax argmax;
+        argmax.p = &p;
+        argmax.b = b;
+        argmax.target = model_row::from_params(p, false, b);
+        argmax.draft = model_row::from_params(p, true, b);
+        argmax.greedy = row.greedy;
+        argmax.residual = residual;
+        argmax.stream = residual ? gumbel_residual_stream(&c, j) : row.stream;
+        argmax.rest = p.by.weighed[b].rest;
+        argmax.target_lse = p.by.target_lse[b];
+        argmax.draft_lse = p.by.draft_lse[b];
+        return argmax;
     }
 
     /* Its score by p. */
-    __device__ __forceinline__ gumbel_contender contender(int token, float z) const
+    __device__ __forceinline__ gumbel_contender make_contender(int token, float z) const
     {
         return {token, z + draw_token_noise_noinline(stream, (uint32_t)token),
                 gumbel_logprob_of(z, target_lse)};
@@ -109,12 +110,12 @@ struct node_argmax {
     template <bool lists>
     __device__ __noinline__ void score(lane_found *found, int token, float z) const
     {
-        const gumbel_contender own = contender(token, z);
+        const gumbel_contender own = make_contender(token, z);
         if (lists)
-            found->list(own);
+            found->add(own);
         else if (residual)
             gumbel_offer(&found->best, token, own.score, own.logprob,
-                         gumbel_logprob_of(draft.at(token), draft_lse), rest);
+                         gumbel_logprob_of(draft.z_of_token(token), draft_lse), rest);
         else
             gumbel_contend_all(&found->best, &own);
     }
@@ -144,29 +145,30 @@ struct node_argmax {
                                                  const turn_blocks &blocks, int end) const
     {
         const int likely = (int)blocks.most_likely();
-        const float z = likely < end ? row.at(likely) : -INFINITY;
+        const float z = likely < end ? row.z_of_token(likely) : -INFINITY;
         if (z > -INFINITY)
             score<lists>(found, likely, z);
     }
 
     /* A warp's race among the tokens [begin, end), from a multiple of 64 on: what each lane has
      * found. What a race that `lists` passes over is not above the last that it lists. */
-    template <bool lists> __device__ __forceinline__ lane_found run(int begin, int end) const
+    template <bool lists>
+    __device__ __forceinline__ lane_found search_tokens(int begin, int end) const
     {
         const draw_philox philox = draw_philox_of(stream);
         const model_row row = target; /* in registers, as score() has the address of the other */
         const int lane = threadIdx.x % 32;
-        lane_found found = lane_found::none();
+        lane_found found = lane_found::empty();
         turn_blocks blocks = {};
-        float floor = -INFINITY;
+        float threshold = -INFINITY;
         int turn = 0, seen = -1;
         for (int base = begin; base < end; base += kStep, turn += kQuads) {
             if (!greedy && turn % kTurns == 0) {
                 blocks = turn_blocks::from_philox(philox, (uint32_t)base, kTurn);
                 if (lists) { /* they are met again, by lanes that may list them */
-                    lane_found likely = lane_found::none();
+                    lane_found likely = lane_found::empty();
                     score_likely<lists>(&likely, row, blocks, end);
-                    floor = fmaxf(floor, least_of_listed(likely.best.score));
+                    threshold = fmaxf(threshold, least_of_listed(likely.best.score));
                 } else {
                     score_likely<lists>(&found, row, blocks, end);
                 }
@@ -182,13 +184,13 @@ struct node_argmax {
                 continue;
             }
             if (!lists) {
-                floor = fmaxf(floor, draw_score_bound_of_warp(found.best.score));
+                threshold = fmaxf(threshold, draw_score_bound_of_warp(found.best.score));
             } else if (__any_sync(~0u, found.best.id != seen)) {
-                floor = fmaxf(floor, least_of_listed(found.best.score));
+                threshold = fmaxf(threshold, least_of_listed(found.best.score));
                 seen = found.best.id;
             }
             draw_step<lists>(&found, philox, blocks, turn, base + 4 * lane, z,
-                             draw_threshold(floor));
+                             draw_threshold(threshold));
         }
         return found;
     }
@@ -202,10 +204,10 @@ __device__ __forceinline__ gumbel_contender best_of_warp(const gumbel_contender 
 }
 
 /* A warp's race, which lists: the list, by lane 0. */
-__device__ __forceinline__ void list_best(const node_argmax &race, int begin, int end,
+__device__ __forceinline__ void list_best(const node_argmax &argmax, int begin, int end,
                                           gumbel_short_list *list)
 {
-    lane_found found = race.run<true>(begin, end);
+    lane_found found = argmax.search_tokens<true>(begin, end);
     gumbel_contender listed = found.best;
 #pragma unroll 1
     for (int i = 0; i < GUMBEL_LISTED; i++) {
@@ -223,30 +225,31 @@ __device__ __forceinline__ void list_best(const node_argmax &race, int begin, in
 }
 
 /* Offer the lanes' tokens that come to the floor, one after the other, by all of a warp. */
-__device__ __forceinline__ void multiply_above(const node_argmax &race, const gumbel_contender &own,
-                                               uint32_t *floor, gumbel_contender *best)
+__device__ __forceinline__ void multiply_above(const node_argmax &argmax,
+                                               const gumbel_contender &own, uint32_t *best_score,
+                                               gumbel_contender *best)
 {
-    const float before = read_best_score(floor);
+    const float before = read_best_score(best_score);
 #pragma unroll 1
-    for (uint32_t left = __ballot_sync(~0u, own.id >= 0 && own.score >= before); left;
-         left &= left - 1) {
-        const int lane = __ffs(left) - 1;
+    for (uint32_t pending = __ballot_sync(~0u, own.id >= 0 && own.score >= before); pending;
+         pending &= pending - 1) {
+        const int lane = __ffs(pending) - 1;
         const int token = __shfl_sync(~0u, own.id, lane);
         const float score = __shfl_sync(~0u, own.score, lane);
         const float logprob = __shfl_sync(~0u, own.logprob, lane);
-        gumbel_offer(best, token, score, logprob, draft_logprob(*race.p, race.b, token), 1.0f);
-        raise_best_score(floor, best->score);
+        gumbel_offer(best, token, score, logprob, draft_logprob(*argmax.p, argmax.b, token), 1.0f);
+        raise_best_score(best_score, best->score);
     }
 }
 
 /* The best by max(p - q, 0) that a warp finds among the tokens [begin, end), from a multiple of 64
  * on, of those that come to *floor, for all lanes. A product of the draft's head is made of each
  * token that does by p, so that a floor is asked for that leaves few. */
-__device__ __noinline__ gumbel_contender argmax_above(const node_argmax &race, int begin, int end,
-                                                    uint32_t *floor)
+__device__ __noinline__ gumbel_contender argmax_above(const node_argmax &argmax, int begin, int end,
+                                                      uint32_t *best_score)
 {
-    const draw_philox philox = draw_philox_of(race.stream);
-    const model_row row = race.target;
+    const draw_philox philox = draw_philox_of(argmax.stream);
+    const model_row row = argmax.target;
     const int lane = threadIdx.x % 32;
     gumbel_contender best = gumbel_contender_none();
     turn_blocks blocks = {};
@@ -260,15 +263,15 @@ __device__ __noinline__ gumbel_contender argmax_above(const node_argmax &race, i
         for (int k = 0; k < kQuads; k++) {
             const int first = base + 4 * lane + kTurn * k;
             uint32_t may = find_winners(philox, (uint32_t)first, z[k].v, blocks.reach_of(turn + k),
-                                        draw_threshold(read_best_score(floor)));
+                                        draw_threshold(read_best_score(best_score)));
 #pragma unroll 1
             for (; __any_sync(~0u, may != 0); may &= may - 1) {
                 gumbel_contender own = gumbel_contender_none();
                 if (may) {
                     const int i = __ffs(may) - 1;
-                    own = race.contender(first + i, draw_select_of_four(z[k].v, i));
+                    own = argmax.make_contender(first + i, draw_select_of_four(z[k].v, i));
                 }
-                multiply_above(race, own, floor, &best);
+                multiply_above(argmax, own, best_score, &best);
             }
         }
     }

@@ -44,11 +44,11 @@ __device__ __forceinline__ part_tokens tokens_of_warp(part_tokens tokens, int wa
 }
 
 /* The best of a race among some tokens. */
-__device__ __forceinline__ gumbel_contender argmax_of_cta(const node_argmax &race,
-                                                        part_tokens tokens)
+__device__ __forceinline__ gumbel_contender argmax_of_cta(const node_argmax &argmax,
+                                                          part_tokens tokens)
 {
     tokens = tokens_of_warp(tokens, threadIdx.x / 32);
-    return best_of_cta(race.run<false>(tokens.begin, tokens.end).best);
+    return best_of_cta(argmax.search_tokens<false>(tokens.begin, tokens.end).best);
 }
 
 __device__ __forceinline__ part_tokens all_tokens(const gumbel_weighing &p)
@@ -66,16 +66,16 @@ __device__ __forceinline__ bool is_listed(const gumbel_weighing &p, const gumbel
 
 /* Race for node j in a part of its row. */
 __device__ __forceinline__ void argmax_of_part(const gumbel_weighing &p, const gumbel_chain &c,
-                                          int32_t j, bool residual, int64_t part)
+                                               int32_t j, bool residual, int64_t part)
 {
     const gumbel_contender best =
-        argmax_of_cta(node_argmax::of(p, c, j, residual), part_tokens(p, part));
+        argmax_of_cta(node_argmax::from_chain(p, c, j, residual), part_tokens(p, part));
     if (threadIdx.x == 0)
         p.contenders[(c.first + j) * p.parts + part] = best;
 }
 
 /* What another CTA wrote. */
-__device__ __forceinline__ gumbel_contender fetch(const gumbel_contender *from)
+__device__ __forceinline__ gumbel_contender fetch_contender(const gumbel_contender *from)
 {
     return {__ldcg(&from->id), __ldcg(&from->score), __ldcg(&from->logprob)};
 }
@@ -86,7 +86,7 @@ __device__ void finish_node(const gumbel_weighing &p, const gumbel_chain &c, int
     const gumbel_contender *from = p.contenders + (c.first + j) * p.parts;
     gumbel_contender own = gumbel_contender_none();
     for (int i = threadIdx.x % 32; i < p.parts; i += 32) {
-        const gumbel_contender next = fetch(&from[i]);
+        const gumbel_contender next = fetch_contender(&from[i]);
         gumbel_contend_all(&own, &next);
     }
     own = best_of_warp(own);
@@ -104,14 +104,15 @@ __device__ void finish_node(const gumbel_weighing &p, const gumbel_chain &c, int
  * stands. So rare that one CTA may make it. */
 __device__ __noinline__ void draw_again(const gumbel_weighing &p, const gumbel_chain &c, int32_t j)
 {
-    const gumbel_contender best = argmax_of_cta(node_argmax::of(p, c, j, false), all_tokens(p));
+    const gumbel_contender best =
+        argmax_of_cta(node_argmax::from_chain(p, c, j, false), all_tokens(p));
     if (threadIdx.x == 0)
         gumbel_chain_replace(&c, shared_draft_nodes(), j, &best);
     __syncthreads();
 }
 
 /* A place in the order of a race, by score, then by id; 0 for none. */
-__device__ __forceinline__ uint64_t place_of(float score, int32_t id)
+__device__ __forceinline__ uint64_t order_key(float score, int32_t id)
 {
     return id < 0 ? 0 : (uint64_t)ordered_bits(score + 0.0f) << 32 | ~(uint32_t)id;
 }
@@ -125,7 +126,7 @@ __device__ __forceinline__ gumbel_contender next_of_lists(const gumbel_short_lis
     int at = 0;
     for (int i = threadIdx.x; i < count * GUMBEL_LISTED; i += kDraftThreads) {
         const gumbel_contender *next = &lists[i / GUMBEL_LISTED].of[i % GUMBEL_LISTED];
-        const uint64_t place = place_of(__ldcg(&next->score), __ldcg(&next->id));
+        const uint64_t place = order_key(__ldcg(&next->score), __ldcg(&next->id));
         if (place > own && place < *after) {
             own = place;
             at = i;
@@ -135,7 +136,7 @@ __device__ __forceinline__ gumbel_contender next_of_lists(const gumbel_short_lis
     const uint32_t low = __reduce_max_sync(~0u, own >> 32 == high ? (uint32_t)own : 0u);
     *after = (uint64_t)high << 32 | low;
     at = __shfl_sync(~0u, at, __ffs(__ballot_sync(~0u, own == *after)) - 1);
-    return *after ? fetch(&lists[at / GUMBEL_LISTED].of[at % GUMBEL_LISTED])
+    return *after ? fetch_contender(&lists[at / GUMBEL_LISTED].of[at % GUMBEL_LISTED])
                   : gumbel_contender_none();
 }
 
@@ -143,37 +144,38 @@ __device__ __forceinline__ gumbel_contender next_of_lists(const gumbel_short_lis
  * can come to the best of all: a warp's best, for all lanes. */
 __device__ __forceinline__ gumbel_contender offer_listed(const gumbel_weighing &p, int64_t b,
                                                          const gumbel_short_list *lists, int count,
-                                                         uint32_t *floor)
+                                                         uint32_t *best_score)
 {
     gumbel_contender best = gumbel_contender_none();
     uint64_t after = ~(uint64_t)0;
     while (true) {
         const gumbel_contender next = next_of_lists(lists, count, &after);
-        if (next.id < 0 || next.score < read_best_score(floor))
+        if (next.id < 0 || next.score < read_best_score(best_score))
             return best;
         gumbel_offer(&best, next.id, next.score, next.logprob, draft_logprob(p, b, next.id), 1.0f);
-        raise_best_score(floor, best.score);
+        raise_best_score(best_score, best.score);
     }
 }
 
 /* Race again among the tokens of each warp whose list leaves out some that can come to the best so
  * far: seldom, and then mostly one warp's. */
-__device__ __forceinline__ void offer_unlisted(const gumbel_weighing &p, const node_argmax &race,
+__device__ __forceinline__ void offer_unlisted(const gumbel_weighing &p, const node_argmax &argmax,
                                                const gumbel_short_list *lists, int count,
-                                               uint32_t *floor, gumbel_contender *best)
+                                               uint32_t *best_score, gumbel_contender *best)
 {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     for (int first = warp; first < count; first += kDraftThreads) {
         const int own = first + kDraftWarps * lane;
         const float bound = own < count ? __ldcg(&lists[own].bound) : -INFINITY;
-        const float before = read_best_score(floor);
+        const float before = read_best_score(best_score);
 #pragma unroll 1
-        for (uint32_t left = __ballot_sync(~0u, bound > -INFINITY && bound >= before); left;
-             left &= left - 1) {
-            const int list = first + kDraftWarps * (__ffs(left) - 1);
+        for (uint32_t pending = __ballot_sync(~0u, bound > -INFINITY && bound >= before); pending;
+             pending &= pending - 1) {
+            const int list = first + kDraftWarps * (__ffs(pending) - 1);
             const part_tokens tokens =
                 tokens_of_warp(part_tokens(p, list / kDraftWarps), list % kDraftWarps);
-            const gumbel_contender found = argmax_above(race, tokens.begin, tokens.end, floor);
+            const gumbel_contender found =
+                argmax_above(argmax, tokens.begin, tokens.end, best_score);
             gumbel_contend_all(best, &found);
         }
     }
@@ -185,13 +187,13 @@ __device__ __noinline__ void draw_from_lists(const gumbel_weighing &p, const gum
 {
     const int count = p.parts * kDraftWarps;
     const gumbel_short_list *lists = p.lists + c.r * count;
-    uint32_t *floor = &draft_state().floor;
+    uint32_t *best_score = &draft_state().best_score;
     if (threadIdx.x == 0)
-        *floor = ordered_bits(-INFINITY);
+        *best_score = ordered_bits(-INFINITY);
     __syncthreads();
-    gumbel_contender best = offer_listed(p, c.first + j, lists, count, floor);
+    gumbel_contender best = offer_listed(p, c.first + j, lists, count, best_score);
     __syncthreads();
-    offer_unlisted(p, node_argmax::of(p, c, j, true), lists, count, floor, &best);
+    offer_unlisted(p, node_argmax::from_chain(p, c, j, true), lists, count, best_score, &best);
     best = best_of_cta(best);
     if (threadIdx.x == 0 && best.id >= 0)
         gumbel_chain_replace(&c, shared_draft_nodes(), j, &best);
@@ -202,11 +204,11 @@ __device__ __noinline__ void draw_from_lists(const gumbel_weighing &p, const gum
 
 /* Emit and walk, once all parts have raced. */
 __device__ gumbel_walked finish_chain(const gumbel_weighing &p, const gumbel_chain &c,
-                                   const gumbel_judged &judged)
+                                      const gumbel_judged &judged)
 {
     const gumbel_verification &v = p.verification;
     gumbel_node *nodes = shared_draft_nodes();
-    const gumbel_weighed *weighed = p.by.weighed + c.first;
+    const gumbel_weighed *rule_nodes = p.by.weighed + c.first;
     gumbel_walked w = gumbel_walked_not(GUMBEL_ROW_DRAFT);
     const gumbel_span span = {c.first, c.count, 1};
     if (threadIdx.x == 0)
@@ -215,14 +217,14 @@ __device__ gumbel_walked finish_chain(const gumbel_weighing &p, const gumbel_cha
     if (__syncthreads_or(!add_draws(v, c.r, span, nodes, kDraftThreads)))
         return w;
     for (int32_t j = threadIdx.x; j < c.count; j += kDraftThreads)
-        if (weighed[j].verdict == GUMBEL_VERDICT_DRAFT)
+        if (rule_nodes[j].verdict == GUMBEL_VERDICT_DRAFT)
             gumbel_chain_accept(&c, nodes, j);
     for (int32_t j = judged.first + threadIdx.x / 32; j < judged.end; j += kDraftWarps)
-        if (is_drawn(weighed[j]) && !is_listed(p, weighed[j]))
+        if (is_drawn(rule_nodes[j]) && !is_listed(p, rule_nodes[j]))
             finish_node(p, c, j);
     __syncthreads();
     /* No walk comes to what is behind a residual. */
-    if (judged.end > 0 && is_listed(p, weighed[judged.end - 1]))
+    if (judged.end > 0 && is_listed(p, rule_nodes[judged.end - 1]))
         draw_from_lists(p, c, judged.end - 1);
     if (draft_state().drawn_again >= 0)
         draw_again(p, c, draft_state().drawn_again);

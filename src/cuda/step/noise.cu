@@ -27,8 +27,8 @@ __device__ __forceinline__ float4 make_quad(const draw_philox &philox, gumbel_bl
 }
 
 /* Store what of tokens `token` .. + 3 the row holds; `out` is where token 0 would be. */
-__device__ __forceinline__ void store(float *out, int64_t token, int64_t first, int64_t end,
-                                      float4 g)
+__device__ __forceinline__ void store_noise(float *out, int64_t token, int64_t first, int64_t end,
+                                            float4 g)
 {
     if (token >= first && token + 4 <= end && (uintptr_t)(out + token) % sizeof g == 0) {
         *(float4 *)(out + token) = g;
@@ -69,7 +69,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
             const gumbel_block_noise block = {turn_blocks::of_turn(own.least, turn),
                                               turn_blocks::of_turn(own.place, turn)};
             if (token < last)
-                store(out, token, q.first_token, end, make_quad(philox, block, (uint32_t)token));
+                store_noise(out, token, q.first_token, end,
+                            make_quad(philox, block, (uint32_t)token));
         }
     }
 }

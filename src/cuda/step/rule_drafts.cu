@@ -53,22 +53,22 @@ extern "C" __global__ void __launch_bounds__(kDraftThreads, CUDA_MASS_CTAS)
         start_cta_counter(word_at(p.counters, r), p.tag);
     }
     if (drafted || !draft) {
-        const gumbel_summary own = weigh_part(model_row::of(p, draft, b), part_tokens(p, part),
-                                              drafted || v.logprobs);
+        const gumbel_summary own = sum_part(model_row::from_params(p, draft, b),
+                                            part_tokens(p, part), drafted || v.logprobs);
         if (threadIdx.x == 0)
             p.masses[row * p.parts + part] = own;
-        if (!ends(p, p.row_counters, row, p.parts))
+        if (!is_last_cta(p, p.row_counters, row, p.parts))
             return;
         if (threadIdx.x < 32) {
             const gumbel_summary whole = merge_parts(&p.masses[row * p.parts], p.parts, 1, true);
             if (threadIdx.x == 0)
-                end_row(p, draft, b, whole);
+                finish_row(p, draft, b, whole);
         }
     } else if (part > 0) {
         return;
     }
-    if (ends(p, p.counters, r, (p.by.told ? 1 : 2) * gumbel_draft_span(&v, r).count))
-        judge(p, r);
+    if (is_last_cta(p, p.counters, r, (p.by.told ? 1 : 2) * gumbel_draft_span(&v, r).count))
+        judge_chain(p, r);
 }
 
 /* ------------------------------------------------------------------------------- the sums ---- */
@@ -88,7 +88,8 @@ extern "C" __global__ void __launch_bounds__(kDraftThreads, CUDA_MASS_CTAS)
         return;
     if (threadIdx.x == 0)
         start_cta_counter(word_at(p.counters, c.r), p.tag);
-    const model_row target = model_row::of(p, false, b), draft = model_row::of(p, true, b);
+    const model_row target = model_row::from_params(p, false, b),
+                    draft = model_row::from_params(p, true, b);
     const float target_lse = p.by.target_lse[b], draft_lse = p.by.draft_lse[b];
     const float rest = p.by.weighed[b - 1].rest;
     const part_tokens tokens(p, part);
@@ -113,7 +114,7 @@ extern "C" __global__ void __launch_bounds__(kDraftThreads, CUDA_MASS_CTAS)
             sum += draft_state().sums[i];
         atomicAdd(word_at(p.by.sums, b), sum);
     }
-    if (ends(p, p.counters, c.r, (drafts - 1) * p.parts) && threadIdx.x == 0) {
+    if (is_last_cta(p, p.counters, c.r, (drafts - 1) * p.parts) && threadIdx.x == 0) {
         gumbel_judge_block(p.by.weighed + c.first, c.count, drafts, p.by.sums + c.first);
         finish_judging(p, c);
     }
@@ -135,15 +136,14 @@ extern "C" __global__ void __launch_bounds__(kDraftThreads, CUDA_RESIDUAL_CTAS)
         for (int32_t j = judged.first; j < judged.end; j++) {
             const gumbel_weighed w = p.by.weighed[c.first + j];
             if (is_listed(p, w)) {
-                const part_tokens own =
-                    tokens_of_warp(part_tokens(p, part), threadIdx.x / 32);
-                list_best(node_argmax::of(p, c, j, false), own.begin, own.end,
+                const part_tokens own = tokens_of_warp(part_tokens(p, part), threadIdx.x / 32);
+                list_best(node_argmax::from_chain(p, c, j, false), own.begin, own.end,
                           &p.lists[(r * p.parts + part) * kDraftWarps + threadIdx.x / 32]);
             } else if (is_drawn(w)) {
                 argmax_of_part(p, c, j, w.verdict == GUMBEL_VERDICT_RESIDUAL, part);
             }
         }
-        if (!ends(p, p.counters, r, p.parts))
+        if (!is_last_cta(p, p.counters, r, p.parts))
             return;
         w = finish_chain(p, c, judged);
     } else if (part > 0) {

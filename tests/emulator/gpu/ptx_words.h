@@ -217,7 +217,10 @@ PTX uint32_t ptx_atomic_add_if(bool chosen, uint32_t *word, uint32_t value)
 {
     return chosen ? atomicAdd(word, value) : 0;
 }
-PTX uint32_t ptx_atomic_count_if(bool chosen, uint32_t *word) { return ptx_atomic_add_if(chosen, word, 1); }
+PTX uint32_t ptx_atomic_count_if(bool chosen, uint32_t *word)
+{
+    return ptx_atomic_add_if(chosen, word, 1);
+}
 
 /* ---------------------------------------------------------------------- copies by threads ---- */
 

@@ -31,7 +31,7 @@ struct emulated_device {
     gumbel_device base;
     uint64_t random;
     const char *what;
-    int64_t parts;      /* that rows are cut into; 0: at random */
+    int64_t parts;        /* that rows are cut into; 0: at random */
     argmax_effort effort; /* so far */
 };
 
@@ -156,7 +156,7 @@ void serve(gumbel_device *device, const gumbel_problem *problem, cuda_request_pa
     p.parts = CUDA_REQUEST_CLUSTER;
     p.chunk = cuda_cluster_slice(p.problem.end_token);
     emulate_cluster(p, 1 + random_below(&of(device)->random, 2), &of(device)->random,
-                 of(device)->what);
+                    of(device)->what);
 }
 
 gumbel_status sample(gumbel_device *device, const gumbel_problem *problem,

@@ -55,6 +55,6 @@ void emulate_told(const cuda_told_params &p, uint64_t *random, const char *what)
 {
     const cuda_request_params &q = p.draw.request;
     run_ctas(q.block_maxima ? body<cuda_told_params, gumbel_tell_rows>
-                     : body<cuda_told_params, gumbel_tell_candidates>,
+                            : body<cuda_told_params, gumbel_tell_candidates>,
              &p, shape_of(q), random, what);
 }

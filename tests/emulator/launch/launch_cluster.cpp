@@ -28,7 +28,7 @@ bool note_way(int64_t b, cluster_path way, bool served)
     note_way(b, CLUSTER_PIVOTED_FEW, serve_few_by_pivots(p, source, facts, b, seen))
 #define serve_by_mass(source, facts, wanted, b, seen, raw)                                         \
     note_way(b, CLUSTER_BY_MASS, serve_by_mass(source, facts, wanted, b, seen, raw))
-#define serve_by_passes(p, source, facts, b, seen, raw)                                                 \
+#define serve_by_passes(p, source, facts, b, seen, raw)                                            \
     (note_way(b, CLUSTER_BY_PASSES, true), serve_by_passes(p, source, facts, b, seen, raw))
 
 #include "cuda/request/cluster/request_cluster.cu"
@@ -43,11 +43,12 @@ void cluster_body(const void *argument)
 
 } // namespace
 
-std::vector<cluster_path> emulate_cluster(const cuda_request_params &p, int64_t clusters, uint64_t *random,
-                                   const char *what)
+std::vector<cluster_path> emulate_cluster(const cuda_request_params &p, int64_t clusters,
+                                          uint64_t *random, const char *what)
 {
     size_t bytes = CUDA_CLUSTER_SHARED_BYTES + (size_t)p.chunk * sizeof(float);
     ways.assign((size_t)p.problem.batch, CLUSTER_LISTED);
-    run_ctas(cluster_body, &p, {clusters * kClusterCtas, kClusterCtas, kThreads, bytes, memories}, random, what);
+    run_ctas(cluster_body, &p, {clusters * kClusterCtas, kClusterCtas, kThreads, bytes, memories},
+             random, what);
     return ways;
 }

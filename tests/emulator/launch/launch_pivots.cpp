@@ -30,8 +30,8 @@ float demand(const cuda_request_params &p, float least_score)
 
 } // namespace
 
-#define draw_part(row, begin, least_score)                                                         \
-    (way_of_row(p).drawn = true, draw_part(row, begin, demand(p, least_score)))
+#define draw_from_part(row, begin, least_score)                                                    \
+    (way_of_row(p).drawn = true, draw_from_part(row, begin, demand(p, least_score)))
 #define sum_part_exactly(row) (way_of_row(p).exactly = true, sum_part_exactly(row))
 
 #include "cuda/request/pivots/request_pivots.cu"

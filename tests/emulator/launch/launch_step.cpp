@@ -18,8 +18,8 @@ argmax_effort effort;
 
 #include "cuda/step/node_argmax.cuh"
 
-#define argmax_above(race, begin, end, floor)                                                        \
-    (effort.tokens += (end) - (begin), effort.races++, argmax_above(race, begin, end, floor))
+#define argmax_above(argmax, begin, end, threshold)                                                \
+    (effort.tokens += (end) - (begin), effort.races++, argmax_above(argmax, begin, end, threshold))
 
 #include "cuda/logits/best.cu"
 #include "cuda/logits/draw_parts.cu"
@@ -70,21 +70,21 @@ void emulate_accept_drafts(const gumbel_verification &v, uint64_t *random, const
 void emulate_expand_rule_drafts(const gumbel_weighing &p, uint64_t *random, const char *what)
 {
     const gumbel_verification &v = p.verification;
-    emulate<gumbel_weighing, gumbel_expand_rule_drafts>(p, ctas_of(std::max(v.rows, v.draft.requests)),
-                                                    CUDA_THREADS, 0, random, what);
+    emulate<gumbel_weighing, gumbel_expand_rule_drafts>(
+        p, ctas_of(std::max(v.rows, v.draft.requests)), CUDA_THREADS, 0, random, what);
 }
 
 void emulate_sum_draft_masses(const gumbel_weighing &p, uint64_t *random, const char *what)
 {
     emulate<gumbel_weighing, gumbel_sum_draft_masses>(
-        p, (p.by.told ? 1 : 2) * p.verification.rows * p.parts, CUDA_MASS_THREADS,
-        CUDA_MASS_BYTES, random, what);
+        p, (p.by.told ? 1 : 2) * p.verification.rows * p.parts, CUDA_MASS_THREADS, CUDA_MASS_BYTES,
+        random, what);
 }
 
 void emulate_sum_draft_residuals(const gumbel_weighing &p, uint64_t *random, const char *what)
 {
-    emulate<gumbel_weighing, gumbel_sum_draft_residuals>(p, p.verification.rows * p.parts,
-                                                CUDA_MASS_THREADS, CUDA_MASS_BYTES, random, what);
+    emulate<gumbel_weighing, gumbel_sum_draft_residuals>(
+        p, p.verification.rows * p.parts, CUDA_MASS_THREADS, CUDA_MASS_BYTES, random, what);
 }
 
 argmax_effort emulate_draw_residuals(const gumbel_weighing &p, uint64_t *random, const char *what)

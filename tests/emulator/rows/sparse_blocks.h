@@ -66,9 +66,9 @@ static std::vector<float> peaks_of(const gumbel_problem &q, int64_t blocks, bool
 
 /* Logits as a product leaves them that stores some strips alone. */
 struct sparse_blocks {
-    std::vector<uint8_t> stored_subtiles; /* [blocks][32] */
-    std::vector<float> unseen_block_maxima;    /* [B, blocks]: peaks of what no history has seen */
-    std::vector<unsigned char> logits;  /* rows of `stride` elements, quads of them aligned */
+    std::vector<uint8_t> stored_subtiles;   /* [blocks][32] */
+    std::vector<float> unseen_block_maxima; /* [B, blocks]: peaks of what no history has seen */
+    std::vector<unsigned char> logits;      /* rows of `stride` elements, quads of them aligned */
     int64_t stride;
     std::vector<uint64_t> floors; /* [B][CUDA_THRESHOLD_WORDS]: as the product leaves them */
 };

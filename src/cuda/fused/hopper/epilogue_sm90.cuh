@@ -77,7 +77,7 @@ template <int n, class call> class epilogue
 #pragma unroll
             for (int k = 0; k < 2 * groups; k++)
                 passes |= draw_passes_bound(ptx_max_nan(v[sm90_sum(k)], v[sm90_sum(k) + 2]),
-                                      __uint_as_float(bounds[k]));
+                                            __uint_as_float(bounds[k]));
             passed |= (uint32_t)__any_sync(~0u, passes) << i;
         }
         return passed;

@@ -37,7 +37,8 @@ __device__ __noinline__ void ask_for_bounds(const uint64_t *shared, uint64_t tag
 #pragma unroll
         for (int w = 0; w < words; w++) {
             const int column = 32 * w + lane;
-            floors[w] = column < columns ? load_threshold(&shared[CUDA_THRESHOLD_WORDS * column]) : 0;
+            floors[w] =
+                column < columns ? load_threshold(&shared[CUDA_THRESHOLD_WORDS * column]) : 0;
         }
 #pragma unroll
         for (int w = 0; w < words; w++) {
@@ -118,8 +119,8 @@ template <int n, class call> class tile_logits
             if (p.prepares())
 #pragma unroll
                 for (int k = 0; k < n / 2; k++)
-                    sum[h][k] =
-                        q.soft_cap != 0.0f ? draw_soft_cap_logit(p, sum[h][k]) : sum[h][k] * q.scale;
+                    sum[h][k] = q.soft_cap != 0.0f ? draw_soft_cap_logit(p, sum[h][k])
+                                                   : sum[h][k] * q.scale;
             drop_rest(sum, h);
         }
     }
@@ -227,7 +228,8 @@ template <int n, class call> class tile_logits
         const int64_t tile = tile_index();
         find_peaks(copy_of(turn), [&](int h, int at, int) { return sum[h][at]; });
         for (int column = thread; column < columns; column += team::threads)
-            p.block_maxima[column * p.block_maxima_stride + tile] = peak_of_tile(column, copy_of(turn));
+            p.block_maxima[column * p.block_maxima_stride + tile] =
+                peak_of_tile(column, copy_of(turn));
         if (!bounds() || !p.unseen_block_maxima)
             return;
         const uint32_t *seen = (const uint32_t *)shared.seen_of_team(own_team.index);

@@ -41,8 +41,8 @@ template <int n> struct epilogue {
         for (int i = lane; i < columns * samples; i += 32) {
             row_state &s = t.states[i];
             const draw_block block = draw_block_of(s.philox, token);
-            s.reaches[warp] =
-                draw_pack_reach(draw_reach(is_greedy(s.reaches[warp]), block.r), block.max_noise_index());
+            s.reaches[warp] = draw_pack_reach(draw_reach(is_greedy(s.reaches[warp]), block.r),
+                                              block.max_noise_index());
         }
         __syncwarp();
     }

@@ -66,7 +66,8 @@ __device__ __forceinline__ float score_one(const row_state *s, float reach, floa
     if (is_greedy(reach))
         return z;
     if (token % GUMBEL_BLOCK != draw_place_of_reach(reach) &&
-        !draw_passes_filter(z, draw_min_exponential_of_reach(reach), r, draw_filter_offset(s->threshold)))
+        !draw_passes_filter(z, draw_min_exponential_of_reach(reach), r,
+                            draw_filter_offset(s->threshold)))
         return NAN;
     return z + draw_noise_from_words(draw_block_of(s->philox, token), token, r);
 }
@@ -83,8 +84,9 @@ __device__ __noinline__ candidate score_four(const row_state *s, uint32_t *raise
     uint32_t pass = 0;
 #pragma unroll
     for (int k = 0; k < 4; k++)
-        pass |= (uint32_t)draw_passes_bound(fmaf(ys[k], s->inverse_temperature, reach), s->threshold)
-                << k;
+        pass |=
+            (uint32_t)draw_passes_bound(fmaf(ys[k], s->inverse_temperature, reach), s->threshold)
+            << k;
     /* By bits, so that lanes whose only token is another one each still take one turn. */
     for (; pass != 0; pass &= pass - 1) {
         int k = __ffs(pass) - 1;

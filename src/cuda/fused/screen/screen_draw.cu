@@ -324,7 +324,8 @@ template <int n, class call> class screen_team
         for (int b = 0; b < kTileBlocks; b++) {
             const float z =
                 (side.seeds[b][thread] * s.call.problem.scale) * draw.inverse_temperature;
-            const float floor = draw_score_bound_of_word(draw.greedy, z, word_above(side.first_words[b][thread]));
+            const float floor =
+                draw_score_bound_of_word(draw.greedy, z, word_above(side.first_words[b][thread]));
             if (fabsf(floor) < INFINITY)
                 threshold = fmaxf(threshold, floor);
         }

@@ -26,13 +26,13 @@ static_assert(kEach * kThreads == CUDA_SCREEN_EXACT_MAX, "all are looked at");
 __device__ __forceinline__ void describe_cut_row(const gumbel_problem &q, int64_t b)
 {
     if (threadIdx.x == 0) {
-        set_draw(shared().row, q, b);
-        shared().count = 0;
+        set_draw(shared_state().row, q, b);
+        shared_state().count = 0;
     }
     if (threadIdx.x == 32) {
         const bool greedy = is_greedy(q, b);
         const gumbel_rules rules = gumbel_problem_rules(&q, b, 0);
-        set_rules(shared().row, greedy ? without_cuts(rules) : rules);
+        set_rules(shared_state().row, greedy ? without_truncation(rules) : rules);
     }
 }
 
@@ -60,24 +60,25 @@ struct told_row {
  * Behind a barrier, and ends with one. */
 __device__ __forceinline__ bool bring_tokens(const cuda_screen_rows &p, const told_row &told)
 {
-    const float least = told.least >> THRESHOLD_BITS == p.tag ? unpack_threshold(told.least) : -INFINITY;
-    const request_row &row = shared().row;
+    const float least =
+        told.least >> THRESHOLD_BITS == p.tag ? unpack_threshold(told.least) : -INFINITY;
+    const request_row &row = shared_state().row;
     const logit_values values = {row.draw.inverse_temperature, row.rules.before != 0};
     bool infinite = false;
 #pragma unroll
     for (int i = 0; i < kEach; i++) {
         const float logit = __uint_as_float(told.tokens[i].x);
-        const float y = scaled_logit(shared().call, logit);
+        const float y = scaled_logit(shared_state().call, logit);
         if (threadIdx.x + i * kThreads >= told.scored() || logit < least)
             continue;
-        infinite |= !(values.z(y) < INFINITY);
-        if (isnan(values.z(y))) /* of weights that changed since the screen was made */
-            atomicOr(&shared().row.flags, GUMBEL_FLAG_NAN);
-        if (!(values.z(y) > -INFINITY))
+        infinite |= !(values.to_z(y) < INFINITY);
+        if (isnan(values.to_z(y))) /* of weights that changed since the screen was made */
+            atomicOr(&shared_state().row.flags, GUMBEL_FLAG_NAN);
+        if (!(values.to_z(y) > -INFINITY))
             continue;
-        const uint32_t at = atomicAdd(&shared().count, 1);
+        const uint32_t at = atomicAdd(&shared_state().count, 1);
         if (at < kShortlist)
-            shared().bench.list[at] = {y, (int32_t)told.tokens[i].y};
+            shared_state().scratch.list[at] = {y, (int32_t)told.tokens[i].y};
     }
     return __syncthreads_or(infinite);
 }
@@ -103,7 +104,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
     const told_row told(p, b);
     __syncthreads();
     const bool infinite = bring_tokens(p, told);
-    const int count = (int)shared().count;
+    const int count = (int)shared_state().count;
     const bool left = told.again || told.scored() > CUDA_SCREEN_EXACT_MAX || count > kShortlist;
     if (threadIdx.x == 0)
         tell_left(p, b, left);
@@ -111,7 +112,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
         return;
     gumbel_summary seen;
     gumbel_summary_empty(&seen);
-    seen.flags = shared().row.flags | (infinite ? GUMBEL_FLAG_INFINITE : 0);
+    seen.flags = shared_state().row.flags | (infinite ? GUMBEL_FLAG_INFINITE : 0);
     seen.best_id = count > 0 ? 0 : -1;
     serve_shortlist(b, count, seen, seen, nullptr); /* no raw mass is asked for */
 }

@@ -276,7 +276,8 @@ __device__ __forceinline__ void start(const call &s, score_shared &shared, int g
     if (call::cuts)
         shared.counts[i] = 0;
     if (row < s.draws) {
-        const uint64_t floor = load_threshold(&s.call.row_thresholds[CUDA_THRESHOLD_WORDS * (int64_t)row]);
+        const uint64_t floor =
+            load_threshold(&s.call.row_thresholds[CUDA_THRESHOLD_WORDS * (int64_t)row]);
         if (floor >> THRESHOLD_BITS == s.call.tag)
             shared.floors[i] = unpack_threshold(floor);
         shared.draws[i] = s.parameters_of(row);
@@ -365,7 +366,8 @@ __device__ __forceinline__ void find_least(const call &s, score_shared &shared, 
         if (lane == 0) {
             shared.least[i] = least;
             if (tells)
-                *cut_word(s, row, CUDA_TRUNCATED_FIRST_THRESHOLD) = s.call.tag << THRESHOLD_BITS | pack_threshold(least);
+                *cut_word(s, row, CUDA_TRUNCATED_FIRST_THRESHOLD) =
+                    s.call.tag << THRESHOLD_BITS | pack_threshold(least);
         }
     }
     __syncthreads();
@@ -398,7 +400,8 @@ template <bool half, class call> __device__ __forceinline__ void score(const cal
         own.score_cut(member, members);
         return;
     }
-    own.score_all(member, members, (int)min(all, (uint32_t)CUDA_SCREEN_GROUP_CANDIDATES(list_most)));
+    own.score_all(member, members,
+                  (int)min(all, (uint32_t)CUDA_SCREEN_GROUP_CANDIDATES(list_most)));
     end(s, shared, group);
 }
 

@@ -276,8 +276,8 @@ template <int n, class call> class screen_server
             const float lower = sums.x - fmaf(gamma, sums.y, CUDA_SCREEN_TINY);
             float score = (lower * q.scale) * draw.inverse_temperature;
             if (!draw.greedy)
-                score += draw_token_noise({draw.seed, draw.position, draw.sample, q.sampling.domain},
-                                       token);
+                score += draw_token_noise(
+                    {draw.seed, draw.position, draw.sample, q.sampling.domain}, token);
             side.reach(i, score, token);
             raise(i);
         }
@@ -400,8 +400,8 @@ template <int n, class call> class screen_server
             const uint32_t group = own.row / CUDA_SCREEN_GROUP;
             const uint32_t at = atomicAdd(&s.state->listed[group], 1);
             if (at < most) {
-                s.entries[group * CUDA_SCREEN_GROUP_CANDIDATES_MAX + at] = {own.upper, own.token, own.row,
-                                                                   0};
+                s.entries[group * CUDA_SCREEN_GROUP_CANDIDATES_MAX + at] = {own.upper, own.token,
+                                                                            own.row, 0};
                 screen_fetch(weights_of(own.token), 2 * (uint32_t)s.call.problem.hidden_size);
             } else
                 side.again = 1;

@@ -124,7 +124,8 @@ template <int n> struct screen_side {
                 if (ranks[i] == 0)
                     is_known = 1;
                 if (blockIdx.x == 0)
-                    s.call.row_thresholds[CUDA_THRESHOLD_WORDS * i + CUDA_TRUNCATED_RANK] = ranks[i];
+                    s.call.row_thresholds[CUDA_THRESHOLD_WORDS * i + CUDA_TRUNCATED_RANK] =
+                        ranks[i];
             }
         }
     }
@@ -184,8 +185,8 @@ __device__ __forceinline__ bool take_floor(const cuda_screen_params &s, screen_s
 /* Raise row i's floor to its threshold. The first kernel of the call has cleared the word, so that
  * an atomic which nothing waits for is enough. */
 template <int n>
-__device__ __forceinline__ void raise_best_score(const cuda_screen_params &s, const screen_side<n> &side,
-                                            int i)
+__device__ __forceinline__ void raise_best_score(const cuda_screen_params &s,
+                                                 const screen_side<n> &side, int i)
 {
     const float threshold = side.thresholds[i];
     if (threshold > -INFINITY)

@@ -164,7 +164,8 @@ template <int n, class call> class bound_server
     /* The peaks of a row that its bound goes by. */
     __device__ __forceinline__ float *looked_at(int64_t b) const
     {
-        return (p.unseen_block_maxima ? p.unseen_block_maxima : p.block_maxima) + b * p.block_maxima_stride;
+        return (p.unseen_block_maxima ? p.unseen_block_maxima : p.block_maxima) +
+               b * p.block_maxima_stride;
     }
 
     __device__ __forceinline__ uint64_t *word(int64_t b) const

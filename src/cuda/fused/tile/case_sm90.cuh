@@ -32,7 +32,10 @@ template <cuda_sm90_case kind> struct sm90_call : cuda_params {
         return stores && CUDA_SM90_HAS_BOUNDS(n) && stored_subtiles;
     }
     /* Whether its last CTA ends the call (ending_sm90.cuh). */
-    __device__ __forceinline__ bool ends_call() const { return CUDA_SM90_WRITES_OUTPUT(kind, partials); }
+    __device__ __forceinline__ bool ends_call() const
+    {
+        return CUDA_SM90_WRITES_OUTPUT(kind, partials);
+    }
     /* Whether what is left to the launch behind is little: a few draws to merge, or rows that it
      * serves from their peaks. */
     __device__ __forceinline__ bool leaves_little() const

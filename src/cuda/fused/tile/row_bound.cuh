@@ -33,10 +33,10 @@ __device__ __forceinline__ row_bound row_bound_of(const cuda_params &p, int64_t 
     const logit_values values = {row.draw.inverse_temperature, row.rules.before != 0};
     const float lower = q.scale * fminf(values.inverse_temperature, 1.0f);
     const float upper = q.scale * fmaxf(values.inverse_temperature, 1.0f);
-    if (!candidates_suffice(p, row, row.draw.greedy, wanted) || !block_maxima_bound_tokens(q, row) ||
-        lower < 1 / kScaleMost || upper > kScaleMost)
+    if (!candidates_suffice(p, row, row.draw.greedy, wanted) ||
+        !block_maxima_bound_tokens(q, row) || lower < 1 / kScaleMost || upper > kScaleMost)
         return bound;
-    bool by_min_p = wanted.log_min_p > -INFINITY && (wanted.target == 0 || wanted.both);
+    bool by_min_p = wanted.log_min_p > -INFINITY && (wanted.target == 0 || wanted.either);
     if (wanted.target > 0)
         bound.rank = (int)wanted.target;
     if (by_min_p) {

@@ -24,7 +24,10 @@ struct __align__(16) block_quads
 };
 static_assert(sizeof(block_quads) <= offsetof(row_scratch, list), "bins have the memory");
 
-__device__ __forceinline__ block_quads &quads() { return *(block_quads *)shared().bench.high; }
+__device__ __forceinline__ block_quads &quad_memory()
+{
+    return *(block_quads *)shared_state().scratch.high;
+}
 
 /* ---------------------------------------------------------------------------------- quads ---- */
 
@@ -33,14 +36,14 @@ __device__ __forceinline__ void store_quad(uint32_t at, const four &l, int place
 {
     if (at >= kShortlist)
         return;
-    quads().logits[at] = {l.v[0], l.v[1], l.v[2], l.v[3]};
-    quads().places[at] = place;
+    quad_memory().logits[at] = {l.v[0], l.v[1], l.v[2], l.v[3]};
+    quad_memory().places[at] = place;
 }
 
 /* The logits of the quad from a token on; -inf for tokens that do not count. */
 __device__ __noinline__ four load_any_quad(int64_t b, int64_t token)
 {
-    const gumbel_problem &q = shared().call.problem;
+    const gumbel_problem &q = shared_state().call.problem;
     return request_load_four(q, b, token, q.end_token);
 }
 
@@ -50,31 +53,31 @@ __device__ __noinline__ void gather_any_quad(row_blocks blocks, int block, int p
 {
     const four l = load_any_quad(blocks.b, row_blocks::token_of(block));
     float top = largest_of(l);
-    if (is_scaled(shared().call.problem))
+    if (is_scaled(shared_state().call.problem))
         top = scale_top(top);
-    if (blocks.values.z(top) >= least)
+    if (blocks.values.to_z(top) >= least)
         store_quad(atomicAdd(&block_state().quads, 1), l, place);
 }
 
 /* Of the first kBlocksAhead of `some` blocks, those whose quads of this lane are stored; any bits
  * past them. */
-__device__ __forceinline__ uint32_t find_stored(const row_blocks &blocks, const uint16_t *chosen,
+__device__ __forceinline__ uint32_t find_stored(const row_blocks &blocks, const uint16_t *selected,
                                                 int loaded)
 {
     uint32_t stored = 0;
 #pragma unroll
     for (int i = 0; i < kBlocksAhead; i++)
-        stored |= (uint32_t)blocks.holds(chosen[i < loaded ? i : 0]) << i;
+        stored |= (uint32_t)blocks.is_stored(selected[i < loaded ? i : 0]) << i;
     return stored;
 }
 
 /* Load this lane's quads of those of kBlocksAhead blocks that are `stored`; of which that was
  * possible: others are not aligned, or not all of their tokens count. */
 template <gumbel_dtype dtype>
-__device__ __forceinline__ uint32_t load_blocks(int64_t b, const uint16_t *chosen, uint32_t stored,
-                                                four (&l)[kBlocksAhead])
+__device__ __forceinline__ uint32_t load_blocks(int64_t b, const uint16_t *selected,
+                                                uint32_t stored, four (&l)[kBlocksAhead])
 {
-    const gumbel_problem &q = shared().call.problem;
+    const gumbel_problem &q = shared_state().call.problem;
     const int64_t start = row_blocks::token_of(0);
     const auto *origin =
         (const quad<dtype> *)((const typename quad<dtype>::element *)request_origin(q, b) + start);
@@ -86,7 +89,7 @@ __device__ __forceinline__ uint32_t load_blocks(int64_t b, const uint16_t *chose
     uint32_t loaded = 0;
 #pragma unroll
     for (int i = 0; i < kBlocksAhead; i++) {
-        const int from = chosen[i] * kBlock;
+        const int from = selected[i] * kBlock;
         if ((stored >> i & 1) && (uint32_t)(from - first) < span) {
             x[i] = origin[from / 4];
             loaded |= 1u << i;
@@ -101,45 +104,46 @@ __device__ __forceinline__ uint32_t load_blocks(int64_t b, const uint16_t *chose
 /* Whether the mask leaves any token of this lane's quad of a block. */
 __device__ __forceinline__ bool mask_allows_quad(int64_t b, int block)
 {
-    const int32_t *mask = gumbel_problem_mask(&shared().call.problem, b);
+    const int32_t *mask = gumbel_problem_mask(&shared_state().call.problem, b);
     return read_nibble((const uint32_t *)mask, row_blocks::token_of(block)) != 0;
 }
 
 /* Those of `hits`, blocks in which this lane has a quad, where it does. */
-__device__ __noinline__ uint32_t drop_masked_quads(int64_t b, const uint16_t *chosen, uint32_t hits)
+__device__ __noinline__ uint32_t drop_masked_quads(int64_t b, const uint16_t *selected,
+                                                   uint32_t hits)
 {
-    uint32_t left = 0;
+    uint32_t allowed = 0;
 #pragma unroll 1
     for (; hits; hits &= hits - 1)
-        left |= mask_allows_quad(b, chosen[__ffs(hits) - 1]) ? hits & -hits : 0;
-    return left;
+        allowed |= mask_allows_quad(b, selected[__ffs(hits) - 1]) ? hits & -hits : 0;
+    return allowed;
 }
 
 /* Gather the quads of the first kBlocksAhead of `count` chosen blocks whose largest logit reaches
  * `least`, which is finite; where `by_mask`, none that it leaves nothing of. `place` is that of the
  * first block among all that are chosen. */
-__device__ __forceinline__ void gather_quads(const row_blocks &blocks, const uint16_t *chosen,
+__device__ __forceinline__ void gather_quads(const row_blocks &blocks, const uint16_t *selected,
                                              int place, int count, float least, bool by_mask)
 {
-    const gumbel_problem &q = shared().call.problem;
+    const gumbel_problem &q = shared_state().call.problem;
     uint32_t stored = (1u << min(count, kBlocksAhead)) - 1;
-    if (shared().call.stored_subtiles)
-        stored &= find_stored(blocks, chosen, count);
+    if (shared_state().call.stored_subtiles)
+        stored &= find_stored(blocks, selected, count);
     if (is_rare(by_mask))
-        stored = drop_masked_quads(blocks.b, chosen, stored);
+        stored = drop_masked_quads(blocks.b, selected, stored);
     four l[kBlocksAhead];
     uint32_t loaded, hits = 0;
     if (!is_rare(q.logits.dtype != GUMBEL_FLOAT32))
-        loaded = load_blocks<GUMBEL_FLOAT32>(blocks.b, chosen, stored, l);
+        loaded = load_blocks<GUMBEL_FLOAT32>(blocks.b, selected, stored, l);
     else if (q.logits.dtype == GUMBEL_BFLOAT16)
-        loaded = load_blocks<GUMBEL_BFLOAT16>(blocks.b, chosen, stored, l);
+        loaded = load_blocks<GUMBEL_BFLOAT16>(blocks.b, selected, stored, l);
     else
-        loaded = load_blocks<GUMBEL_FLOAT16>(blocks.b, chosen, stored, l);
+        loaded = load_blocks<GUMBEL_FLOAT16>(blocks.b, selected, stored, l);
     if (is_rare(is_scaled(q)))
         loaded = 0;
 #pragma unroll
     for (int i = 0; i < kBlocksAhead; i++)
-        hits |= (uint32_t)(blocks.values.z(largest_of(l[i])) >= least) << i;
+        hits |= (uint32_t)(blocks.values.to_z(largest_of(l[i])) >= least) << i;
     hits &= loaded;
     place = 32 * place + (int)threadIdx.x % 32;
     uint32_t at = hits ? atomicAdd(&block_state().quads, __popc(hits)) : 0;
@@ -151,7 +155,7 @@ __device__ __forceinline__ void gather_quads(const row_blocks &blocks, const uin
 #pragma unroll 1
     for (; is_rare(apart != 0); apart &= apart - 1) {
         const int i = __ffs(apart) - 1;
-        gather_any_quad(blocks, chosen[i], place + 32 * i, least);
+        gather_any_quad(blocks, selected[i], place + 32 * i, least);
     }
 }
 
@@ -162,30 +166,30 @@ __device__ __forceinline__ void gather_from_blocks(const row_blocks &blocks, flo
                                                    bool by_mask)
 {
     const int lane = threadIdx.x % 32, place = (int)threadIdx.x / 32 * kBlocksMax;
-    uint16_t *chosen = block_state().chosen + place;
+    uint16_t *selected = block_state().selected + place;
     int found = 0;
 #pragma unroll 1
-    for (int turn = 0; turn < blocks.count; turn += kTurn) {
+    for (int turn = 0; turn < blocks.count; turn += kTurnBlocks) {
         const turn_tops tops = blocks.own_tops(turn);
 #pragma unroll
         for (int j = 0; j < kTopsAhead; j++) {
-            bool reaches = blocks.values.z(tops.of[j]) >= least;
+            bool reaches = blocks.values.to_z(tops.values[j]) >= least;
             uint32_t all = __ballot_sync(~0u, reaches);
             int at = found + __popc(all & ((1u << lane) - 1));
             if (reaches && at < kBlocksMax)
-                chosen[at] = (uint16_t)blocks.own_block(turn, j);
+                selected[at] = (uint16_t)blocks.own_block(turn, j);
             found += __popc(all);
         }
     }
     __syncwarp();
     if (is_rare(found > kBlocksMax)) {
         if (lane == 0)
-            atomicAdd(&shared().count, kShortlist + 1);
+            atomicAdd(&shared_state().count, kShortlist + 1);
         found = kBlocksMax;
     }
 #pragma unroll 1
     for (int at = 0; at < found; at += kBlocksAhead)
-        gather_quads(blocks, chosen + at, place + at, found - at, least, by_mask);
+        gather_quads(blocks, selected + at, place + at, found - at, least, by_mask);
 }
 
 /* --------------------------------------------------------------------------------- tokens ---- */
@@ -193,29 +197,29 @@ __device__ __forceinline__ void gather_from_blocks(const row_blocks &blocks, flo
 /* Put a token into the list if its z is `least` or more; by a whole warp. */
 __device__ __forceinline__ void list_token(logit_values values, int token, float y, float least)
 {
-    const bool reaches = values.z(y) >= least;
+    const bool reaches = values.to_z(y) >= least;
     const uint32_t all = __ballot_sync(~0u, reaches);
     const int lane = threadIdx.x % 32;
     uint32_t at = 0;
     if (lane == 0 && all)
-        at = atomicAdd(&shared().count, __popc(all));
+        at = atomicAdd(&shared_state().count, __popc(all));
     at = __shfl_sync(~0u, at, 0) + __popc(all & ((1u << lane) - 1));
     if (reaches && at < kShortlist)
-        shared().bench.list[at] = {y, token};
+        shared_state().scratch.list[at] = {y, token};
 }
 
 /* Whether a token counts. */
-__device__ __forceinline__ bool counts(const gumbel_problem &q, int64_t token)
+__device__ __forceinline__ bool is_valid_token(const gumbel_problem &q, int64_t token)
 {
     return token >= q.first_token && token < q.end_token;
 }
 
 /* y of a token after edits, which come from no list: all that they go by is asked for at
  * once. */
-__device__ __forceinline__ float edited(int token, float y)
+__device__ __forceinline__ float edit_token(int token, float y)
 {
-    const gumbel_history &h = shared().call.problem.history;
-    const row_edits &edits = shared().row.edits;
+    const gumbel_history &h = shared_state().call.problem.history;
+    const row_edits &edits = shared_state().row.edits;
     bool allowed = true, prompt = false, output = false;
     uint32_t count = 0;
     if (edits.mask)
@@ -234,7 +238,7 @@ __device__ __forceinline__ float edited(int token, float y)
  * thread's, of those alone where there are edits. For all threads. */
 __device__ __forceinline__ float list_quads(const row_blocks &blocks, int count, float least)
 {
-    const cuda_request_params &p = shared().call;
+    const cuda_request_params &p = shared_state().call;
     const bool edits = p.problem.request & GUMBEL_REQUEST_TRANSFORMS;
     float largest = -INFINITY;
 #pragma unroll 1
@@ -243,15 +247,15 @@ __device__ __forceinline__ float list_quads(const row_blocks &blocks, int count,
         int64_t token = -1;
         float y = -INFINITY;
         if (at < 4 * count) {
-            const int place = quads().places[at / 4];
-            token = row_blocks::start_of(block_state().chosen[place / 32]);
+            const int place = quad_memory().places[at / 4];
+            token = row_blocks::start_of(block_state().selected[place / 32]);
             token += 4 * (place % 32) + at % 4;
-            y = (&quads().logits[0].x)[at];
+            y = (&quad_memory().logits[0].x)[at];
         }
-        if (is_rare(is_scaled(p.problem)) && counts(p.problem, token))
+        if (is_rare(is_scaled(p.problem)) && is_valid_token(p.problem, token))
             y = request_scaled(p, y);
         if (edits)
-            y = blocks.values.z(y) >= least ? edited((int)token, y) : -INFINITY;
+            y = blocks.values.to_z(y) >= least ? edit_token((int)token, y) : -INFINITY;
         largest = fmaxf(largest, y);
         list_token(blocks.values, (int)token, y, least);
     }
@@ -261,10 +265,10 @@ __device__ __forceinline__ float list_quads(const row_blocks &blocks, int count,
 /* List the tokens whose z is `least` or more, of the blocks that may hold some, whose largest are
  * stored; as list_quads(). Where they are too many, more than fit are counted. Ends with a barrier.
  */
-__device__ __forceinline__ float look(const row_blocks &blocks, float least)
+__device__ __forceinline__ float list_reaching(const row_blocks &blocks, float least)
 {
     block_scratch &x = block_state();
-    const gumbel_problem &q = shared().call.problem;
+    const gumbel_problem &q = shared_state().call.problem;
     least = fmaxf(least, -FLT_MAX);
     bool by_mask = false;
 #pragma unroll 1
@@ -280,7 +284,7 @@ __device__ __forceinline__ float look(const row_blocks &blocks, float least)
         __syncthreads();
     }
     if (is_rare(x.quads > kShortlist) && threadIdx.x == 0)
-        atomicAdd(&shared().count, kShortlist + 1);
+        atomicAdd(&shared_state().count, kShortlist + 1);
     const float largest = list_quads(blocks, min((int)x.quads, kShortlist), least);
     uint32_t key = __reduce_max_sync(~0u, gumbel_key(largest));
     if (threadIdx.x % 32 == 0)
@@ -298,31 +302,31 @@ __device__ __forceinline__ uint32_t flags_of(float z)
 /* The flags of a row whose tops may be NaN or +inf, unless that is edited away. For all threads. */
 __device__ __noinline__ uint32_t find_flags_in_blocks(row_blocks blocks)
 {
-    const cuda_request_params &p = shared().call;
+    const cuda_request_params &p = shared_state().call;
     uint32_t flags = 0;
 #pragma unroll 1
-    for (int turn = 0; turn < blocks.count; turn += kTurn) {
+    for (int turn = 0; turn < blocks.count; turn += kTurnBlocks) {
         const turn_tops tops = blocks.own_tops(turn);
 #pragma unroll
         for (int j = 0; j < kTopsAhead; j++) {
-            bool may = !(blocks.values.z(tops.of[j]) < INFINITY);
+            bool may = !(blocks.values.to_z(tops.values[j]) < INFINITY);
 #pragma unroll 1
             for (uint32_t all = __ballot_sync(~0u, may); all; all &= all - 1) {
                 int block = __shfl_sync(~0u, blocks.own_block(turn, j), __ffs(all) - 1);
-                const bool stored = blocks.holds(block);
+                const bool stored = blocks.is_stored(block);
                 int64_t token = blocks.token_of(block);
                 four l = load_any_quad(blocks.b, token);
 #pragma unroll 1
                 for (int i = 0; i < 4; i++, token++) {
                     float y = is_scaled(p.problem) ? request_scaled(p, l.v[0]) : l.v[0];
-                    if (stored && counts(p.problem, token))
-                        flags |= flags_of(blocks.values.z(edited((int)token, y)));
+                    if (stored && is_valid_token(p.problem, token))
+                        flags |= flags_of(blocks.values.to_z(edit_token((int)token, y)));
                     l = {l.v[1], l.v[2], l.v[3], l.v[0]};
                 }
             }
         }
     }
-    return join_cta(joined_flags{flags}).of;
+    return join_cta(joined_flags{flags}).value;
 }
 
 } // namespace

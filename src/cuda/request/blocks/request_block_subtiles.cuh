@@ -18,30 +18,34 @@ constexpr int kBlockSubtiles = CUDA_REQUEST_SUBTILES, kSubtileQuads = CUDA_REQUE
 constexpr int kSubtilesMax = 4096;
 
 /* Strips to look into, by their numbers in the row, in the memory of bins. */
-__device__ __forceinline__ uint16_t *selected_subtiles() { return (uint16_t *)shared().bench.high; }
-static_assert(kSubtilesMax * sizeof(uint16_t) <= offsetof(row_scratch, list), "bins have the memory");
-static_assert(kTurn * kBlockSubtiles <= UINT16_MAX + 1, "a turn's strips have such numbers");
+__device__ __forceinline__ uint16_t *selected_subtiles()
+{
+    return (uint16_t *)shared_state().scratch.high;
+}
+static_assert(kSubtilesMax * sizeof(uint16_t) <= offsetof(row_scratch, list),
+              "bins have the memory");
+static_assert(kTurnBlocks * kBlockSubtiles <= UINT16_MAX + 1, "a turn's strips have such numbers");
 
 /* The logits of row b, from its first block on, as a product stores them. */
 __device__ __forceinline__ const float *stored_row(int64_t b)
 {
-    return (const float *)request_origin(shared().call.problem, b) + row_blocks::start_of(0);
+    return (const float *)request_origin(shared_state().call.problem, b) + row_blocks::start_of(0);
 }
 
 /* Put down the strips that are stored of this thread's blocks whose z may be `least` or more; more
  * than fit are counted. */
-__device__ __forceinline__ void select_subtiles(const row_blocks &blocks, const turn_blocks &loaded,
-                                              float least)
+__device__ __forceinline__ void select_subtiles(const row_blocks &blocks,
+                                                const loaded_blocks &loaded, float least)
 {
-    uint32_t chosen = 0;
+    uint32_t selected = 0;
 #pragma unroll
     for (int j = 0; j < kTopsAhead; j++)
-        if (blocks.values.z(loaded.peaks.of[j]) >= least)
-            chosen |= loaded.strips[j] << kBlockSubtiles * j;
-    uint32_t at = chosen ? atomicAdd(&block_state().strips, __popc(chosen)) : 0;
+        if (blocks.values.to_z(loaded.maxima.values[j]) >= least)
+            selected |= loaded.subtiles[j] << kBlockSubtiles * j;
+    uint32_t at = selected ? atomicAdd(&block_state().subtiles, __popc(selected)) : 0;
 #pragma unroll 1
-    for (; chosen; chosen &= chosen - 1, at++) {
-        const int own = __ffs(chosen) - 1;
+    for (; selected; selected &= selected - 1, at++) {
+        const int own = __ffs(selected) - 1;
         if (at < kSubtilesMax)
             selected_subtiles()[at] =
                 (uint16_t)(blocks.own_block(0, own / kBlockSubtiles) * kBlockSubtiles +
@@ -52,18 +56,19 @@ __device__ __forceinline__ void select_subtiles(const row_blocks &blocks, const 
 /* Which of the four tokens from a place in the row on have a z of `least` or more, as bits; those
  * that do not count, which are the last ones, have none. */
 __device__ __forceinline__ uint32_t find_reaching_tokens(const row_blocks &blocks, const float *row,
-                                                  int place, float least)
+                                                         int place, float least)
 {
-    const int64_t left = shared().call.problem.end_token - row_blocks::start_of(0) - place;
+    const int64_t remaining =
+        shared_state().call.problem.end_token - row_blocks::start_of(0) - place;
     four l;
-    if (is_rare(left < 4))
+    if (is_rare(remaining < 4))
         l = load_any_quad(blocks.b, row_blocks::start_of(0) + place);
     else
         l = ((const quad<GUMBEL_FLOAT32> *)(row + place))->to_floats();
     uint32_t reach = 0;
 #pragma unroll
     for (int i = 0; i < 4; i++)
-        reach |= (uint32_t)(blocks.values.z(l.v[i]) >= least) << i;
+        reach |= (uint32_t)(blocks.values.to_z(l.v[i]) >= least) << i;
     return reach;
 }
 
@@ -78,7 +83,7 @@ __device__ __forceinline__ int place_of_quad_in_subtiles(int at)
 template <int ahead>
 __device__ __forceinline__ float list_subtiles(const row_blocks &blocks, int all, float least)
 {
-    const bool edits = shared().call.problem.request & GUMBEL_REQUEST_TRANSFORMS;
+    const bool edits = shared_state().call.problem.request & GUMBEL_REQUEST_TRANSFORMS;
     const float *row = stored_row(blocks.b);
     float largest = -INFINITY;
 #pragma unroll 1
@@ -88,7 +93,8 @@ __device__ __forceinline__ float list_subtiles(const row_blocks &blocks, int all
         for (int i = 0; i < ahead; i++) {
             const int at = base + i * kThreads;
             if (at < all)
-                reach |= find_reaching_tokens(blocks, row, place_of_quad_in_subtiles(at), least) << 4 * i;
+                reach |= find_reaching_tokens(blocks, row, place_of_quad_in_subtiles(at), least)
+                         << 4 * i;
         }
 #pragma unroll 1
         for (; reach; reach &= reach - 1) {
@@ -97,11 +103,11 @@ __device__ __forceinline__ float list_subtiles(const row_blocks &blocks, int all
             const int token = (int)(row_blocks::start_of(0) + place);
             float y = row[place];
             if (edits)
-                y = edited(token, y);
-            const bool stays = blocks.values.z(y) >= least;
-            const uint32_t at = ptx_atomic_count_if(stays, &shared().count);
+                y = edit_token(token, y);
+            const bool stays = blocks.values.to_z(y) >= least;
+            const uint32_t at = ptx_atomic_count_if(stays, &shared_state().count);
             if (stays && at < kShortlist)
-                shared().bench.list[at] = {y, token};
+                shared_state().scratch.list[at] = {y, token};
             largest = fmaxf(largest, y);
         }
     }
@@ -116,15 +122,15 @@ __device__ __noinline__ float list_many_subtiles(row_blocks blocks, int all, flo
 }
 
 /* As look(), of blocks that are one turn, of which this thread knows `some`. */
-__device__ __forceinline__ void list_reaching_subtiles(const row_blocks &blocks, const turn_blocks &loaded,
-                                               float least)
+__device__ __forceinline__ void list_reaching_subtiles(const row_blocks &blocks,
+                                                       const loaded_blocks &loaded, float least)
 {
     block_scratch &x = block_state();
     select_subtiles(blocks, loaded, least);
     __syncthreads();
-    if (is_rare(x.strips > kSubtilesMax) && threadIdx.x == 0)
-        atomicAdd(&shared().count, kShortlist + 1);
-    const int all = min((int)x.strips, kSubtilesMax) * kSubtileQuads;
+    if (is_rare(x.subtiles > kSubtilesMax) && threadIdx.x == 0)
+        atomicAdd(&shared_state().count, kShortlist + 1);
+    const int all = min((int)x.subtiles, kSubtilesMax) * kSubtileQuads;
     const float own = is_rare(all > 2 * kThreads) ? list_many_subtiles(blocks, all, least)
                                                   : list_subtiles<2>(blocks, all, least);
     const uint32_t key = __reduce_max_sync(~0u, gumbel_key(own));

@@ -16,7 +16,7 @@ namespace
 constexpr int kBlock = CUDA_REQUEST_BLOCK;
 static_assert(kBlock == 4 * 32, "a warp reads a block, a lane four tokens");
 /* Tops that a thread has at a time, and blocks that a CTA has in such a turn. */
-constexpr int kTopsAhead = 3, kTurn = kTopsAhead * kThreads;
+constexpr int kTopsAhead = 3, kTurnBlocks = kTopsAhead * kThreads;
 /* Of a turn's blocks, those that a warp looks into for a guess at most. */
 constexpr int kBlocksMax = CUDA_REQUEST_SELECTED_BLOCKS / kWarps;
 /* Tops that a warp shows beyond its part of those wanted, and all that it may show: as many are
@@ -32,15 +32,16 @@ __device__ __forceinline__ bool is_rare(bool known) { return __builtin_expect(kn
 
 /* What a CTA holds of a row's blocks, beside row_shared. */
 struct block_scratch {
-    required_tokens wanted;
+    required_tokens required;
     uint32_t quads;    /* that may hold tokens which reach a guess */
-    uint32_t strips;   /* of blocks that may */
+    uint32_t subtiles; /* of blocks that may */
     uint32_t seen;     /* key of the largest y of tokens that reached a guess before edits */
     uint32_t nth, top; /* those of the best that a guess goes by; 0 where they are fewer */
-    __align__(16) uint32_t best[kBestMax * kWarps];     /* of each warp, as row_blocks.key_of() */
-    __align__(16) uint16_t chosen[kWarps * kBlocksMax]; /* by each warp, to look into */
+    __align__(16) uint32_t best[kBestMax * kWarps];       /* of each warp, as row_blocks.key_of() */
+    __align__(16) uint16_t selected[kWarps * kBlocksMax]; /* by each warp, to look into */
 };
-static_assert(sizeof(block_scratch) <= 4 * (CUDA_REQUEST_SELECTED_BLOCKS + 1), "the launcher reserves that");
+static_assert(sizeof(block_scratch) <= 4 * (CUDA_REQUEST_SELECTED_BLOCKS + 1),
+              "the launcher reserves that");
 
 __device__ __forceinline__ block_scratch &block_state()
 {
@@ -50,7 +51,8 @@ __device__ __forceinline__ block_scratch &block_state()
 /* Of each block: a y that none of its tokens is above. */
 __device__ __forceinline__ float *tops_of_blocks()
 {
-    return (float *)(memory_of_cta() + CUDA_CLUSTER_SHARED_BYTES) + CUDA_REQUEST_SELECTED_BLOCKS + 1;
+    return (float *)(memory_of_cta() + CUDA_CLUSTER_SHARED_BYTES) + CUDA_REQUEST_SELECTED_BLOCKS +
+           1;
 }
 
 __device__ __forceinline__ bool is_scaled(const gumbel_problem &q)
@@ -60,31 +62,31 @@ __device__ __forceinline__ bool is_scaled(const gumbel_problem &q)
 
 /* Peaks of blocks that a thread has at a time, or the tops that follow from them. */
 struct turn_tops {
-    float of[kTopsAhead];
+    float values[kTopsAhead];
 };
 
 /* What a product has left of some blocks. */
-struct turn_blocks {
-    turn_tops peaks, unseen;     /* of all tokens; of those that no penalty lowers, or the same */
-    uint32_t strips[kTopsAhead]; /* that are stored, as load_stored() */
+struct loaded_blocks {
+    turn_tops maxima, unseen;      /* of all tokens; of those that no penalty lowers, or the same */
+    uint32_t subtiles[kTopsAhead]; /* that are stored, as load_stored() */
 };
 
 /* The top of a block or quad whose largest logit is l, where logits are scaled. */
 __device__ __noinline__ float scale_top(float l)
 {
-    const cuda_request_params &p = shared().call;
+    const cuda_request_params &p = shared_state().call;
     const float slack = p.problem.soft_cap == 0.0f ? 0.0f : kCapSlack;
     float top = l == -INFINITY ? l : scaled_logit(p, l);
     return fabsf(top) < INFINITY ? top + fabsf(top) * slack : top;
 }
 
 /* Tops of these peaks, where logits are scaled. */
-__device__ __noinline__ turn_tops scale_tops(turn_tops peaks)
+__device__ __noinline__ turn_tops scale_tops(turn_tops maxima)
 {
 #pragma unroll
     for (int j = 0; j < kTopsAhead; j++)
-        peaks.of[j] = scale_top(peaks.of[j]);
-    return peaks;
+        maxima.values[j] = scale_top(maxima.values[j]);
+    return maxima;
 }
 
 /* What a thread knows of tops. */
@@ -93,7 +95,7 @@ struct tops_found {
     uint32_t best[kTopsAhead]; /* the largest, as keys, in order */
 
     /* Keep a key if it is one of the best. */
-    __device__ __forceinline__ void keep(uint32_t key)
+    __device__ __forceinline__ void add(uint32_t key)
     {
 #pragma unroll
         for (int j = 0; j < kTopsAhead; j++) {
@@ -151,12 +153,12 @@ __device__ __forceinline__ void select_two_best(int each, int top, int n)
 }
 
 /* Show the largest of each warp's peaks that no penalty lowers; before a barrier. */
-__device__ __forceinline__ void publish_largest(const turn_blocks &loaded)
+__device__ __forceinline__ void publish_largest(const loaded_blocks &loaded)
 {
     uint32_t key = 0;
 #pragma unroll
     for (int j = 0; j < kTopsAhead; j++)
-        key = max(key, gumbel_key(loaded.unseen.of[j]));
+        key = max(key, gumbel_key(loaded.unseen.values[j]));
     key = __reduce_max_sync(~0u, key);
     if (threadIdx.x % 32 == 0)
         block_state().best[threadIdx.x / 32] = key;
@@ -177,8 +179,8 @@ __device__ __forceinline__ float read_published_largest()
 /* A row, block by block, for all threads of a CTA. */
 struct row_blocks {
     int64_t b;
-    int count;             /* of blocks */
-    int first;             /* of this thread's; others are kThreads apart */
+    int count;           /* of blocks */
+    int first;           /* of this thread's; others are kThreads apart */
     logit_values values; /* once the row is described */
 
     /* Large tops tend to be close: so few neighbours are with a warp, but as many as lie in a
@@ -190,7 +192,10 @@ struct row_blocks {
             count > kThreads ? lane / 8 * (8 * kWarps) + 8 * warp + lane % 8 : lane * kWarps + warp;
     }
 
-    static __device__ __forceinline__ const cuda_request_params &call() { return shared().call; }
+    static __device__ __forceinline__ const cuda_request_params &call_params()
+    {
+        return shared_state().call;
+    }
 
     /* A block of this thread. */
     __device__ __forceinline__ int own_block(int turn, int j) const
@@ -201,7 +206,7 @@ struct row_blocks {
     /* A block's first token, and that of this lane. */
     static __device__ __forceinline__ int64_t start_of(int block)
     {
-        return CUDA_REQUEST_ORIGIN(call().problem.first_token) + (int64_t)block * kBlock;
+        return CUDA_REQUEST_ORIGIN(call_params().problem.first_token) + (int64_t)block * kBlock;
     }
     static __device__ __forceinline__ int64_t token_of(int block)
     {
@@ -210,9 +215,9 @@ struct row_blocks {
 
     /* Whether the mask leaves any token of a block, or of those that share words with it; of the
      * last one where there is none. */
-    __device__ __forceinline__ bool allows(int block) const
+    __device__ __forceinline__ bool mask_allows(int block) const
     {
-        const gumbel_problem &q = call().problem;
+        const gumbel_problem &q = call_params().problem;
         const int32_t *words = gumbel_problem_mask(&q, b);
         int64_t from = start_of(min(block, count - 1)), to = min(from + kBlock, q.end_token);
         int32_t any = 0;
@@ -224,29 +229,31 @@ struct row_blocks {
         return any != 0;
     }
 
-    __device__ __forceinline__ turn_tops load_peaks(const float *peaks, int turn) const
+    __device__ __forceinline__ turn_tops load_maxima(const float *maxima, int turn) const
     {
         turn_tops found;
 #pragma unroll
         for (int j = 0; j < kTopsAhead; j++) {
             int block = own_block(turn, j);
-            found.of[j] = block < count ? __ldcg(&peaks[b * call().blocks + block]) : -INFINITY;
+            found.values[j] =
+                block < count ? __ldcg(&maxima[b * call_params().blocks + block]) : -INFINITY;
         }
         return found;
     }
 
     /* Ask for what is known of a turn's blocks, where that is wanted with peaks of what no penalty
      * lowers. */
-    __device__ __forceinline__ turn_blocks load(int turn, bool with_unseen = true) const
+    __device__ __forceinline__ loaded_blocks load(int turn, bool with_unseen = true) const
     {
-        turn_blocks found;
-        found.peaks = found.unseen = load_peaks(call().block_maxima, turn);
-        if (call().unseen_block_maxima && with_unseen)
-            found.unseen = load_peaks(call().unseen_block_maxima, turn);
+        loaded_blocks found;
+        found.maxima = found.unseen = load_maxima(call_params().block_maxima, turn);
+        if (call_params().unseen_block_maxima && with_unseen)
+            found.unseen = load_maxima(call_params().unseen_block_maxima, turn);
 #pragma unroll
         for (int j = 0; j < kTopsAhead; j++) {
             int block = own_block(turn, j);
-            found.strips[j] = block < count ? load_stored(call(), b, block) : CUDA_REQUEST_ALL_SUBTILES;
+            found.subtiles[j] =
+                block < count ? load_stored(call_params(), b, block) : CUDA_REQUEST_ALL_SUBTILES;
         }
         return found;
     }
@@ -259,7 +266,7 @@ struct row_blocks {
     __device__ __forceinline__ uint32_t key_of(float top, int block) const
     {
         uint32_t key = (gumbel_key(top) & ~block_bits()) | block;
-        return values.z(top) > -INFINITY ? key : 0;
+        return values.to_z(top) > -INFINITY ? key : 0;
     }
 
     /* What such a key tells of the top. */
@@ -269,39 +276,40 @@ struct row_blocks {
     }
 
     /* Of each block, in shared memory: its strips that are stored. */
-    __device__ __forceinline__ uint8_t *strips() const
+    __device__ __forceinline__ uint8_t *stored_bits() const
     {
         return (uint8_t *)(tops_of_blocks() + count);
     }
 
     /* Whether the tokens of a block that are this lane's are stored; others may be anything. */
-    __device__ __forceinline__ bool holds(int block) const
+    __device__ __forceinline__ bool is_stored(int block) const
     {
-        return strips()[block] >> threadIdx.x % 32 / (CUDA_REQUEST_SUBTILE / 4) & 1;
+        return stored_bits()[block] >> threadIdx.x % 32 / (CUDA_REQUEST_SUBTILE / 4) & 1;
     }
 
     /* Keep the tops of a turn, and what is stored, and join what is known of them into `found`: of
      * its best, those that no penalty lowers. */
-    __device__ __forceinline__ void store_tops(int turn, const turn_blocks &loaded,
-                                              tops_found &found) const
+    __device__ __forceinline__ void store_tops(int turn, const loaded_blocks &loaded,
+                                               tops_found &found) const
     {
 #pragma unroll
         for (int j = 0; j < kTopsAhead; j++) {
             int block = own_block(turn, j);
             if (block < count) {
-                tops_of_blocks()[block] = loaded.peaks.of[j];
-                strips()[block] = (uint8_t)loaded.strips[j];
+                tops_of_blocks()[block] = loaded.maxima.values[j];
+                stored_bits()[block] = (uint8_t)loaded.subtiles[j];
             }
-            found.infinite |= !(values.z(loaded.peaks.of[j]) < INFINITY);
-            found.keep(key_of(loaded.unseen.of[j], block));
+            found.infinite |= !(values.to_z(loaded.maxima.values[j]) < INFINITY);
+            found.add(key_of(loaded.unseen.values[j], block));
         }
     }
 
     /* The bound that the product had of the row in the end; -inf where it had none. */
-    __device__ __forceinline__ float bound() const
+    __device__ __forceinline__ float load_bound() const
     {
-        const uint64_t floor = load_threshold(&call().row_thresholds[CUDA_THRESHOLD_WORDS * b]);
-        return floor ? unpack_threshold(floor) : -INFINITY;
+        const uint64_t word =
+            load_threshold(&call_params().row_thresholds[CUDA_THRESHOLD_WORDS * b]);
+        return word ? unpack_threshold(word) : -INFINITY;
     }
 
     /* This thread's tops of a turn. */
@@ -311,7 +319,7 @@ struct row_blocks {
 #pragma unroll
         for (int j = 0; j < kTopsAhead; j++) {
             int block = own_block(turn, j);
-            found.of[j] = block < count ? tops_of_blocks()[block] : -INFINITY;
+            found.values[j] = block < count ? tops_of_blocks()[block] : -INFINITY;
         }
         return found;
     }
@@ -321,11 +329,11 @@ struct row_blocks {
     {
         float largest = -INFINITY;
 #pragma unroll 1
-        for (int turn = 0; turn < count; turn += kTurn) {
+        for (int turn = 0; turn < count; turn += kTurnBlocks) {
             const turn_tops tops = own_tops(turn);
 #pragma unroll
             for (int j = 0; j < kTopsAhead; j++)
-                largest = fmaxf(largest, tops.of[j]);
+                largest = fmaxf(largest, tops.values[j]);
         }
         return largest;
     }
@@ -333,8 +341,8 @@ struct row_blocks {
     /* Start with no tokens, by one thread, before a barrier. */
     static __device__ __forceinline__ void start()
     {
-        shared().count = 0;
-        block_state().quads = block_state().strips = 0;
+        shared_state().count = 0;
+        block_state().quads = block_state().subtiles = 0;
         block_state().seen = gumbel_key(-INFINITY);
     }
 };
@@ -345,38 +353,38 @@ __device__ __noinline__ turn_tops drop_masked(row_blocks blocks, int turn, turn_
     bool allowed[kTopsAhead];
 #pragma unroll
     for (int j = 0; j < kTopsAhead; j++)
-        allowed[j] = blocks.allows(blocks.own_block(turn, j));
+        allowed[j] = blocks.mask_allows(blocks.own_block(turn, j));
 #pragma unroll
     for (int j = 0; j < kTopsAhead; j++)
-        tops.of[j] = allowed[j] ? tops.of[j] : -INFINITY;
+        tops.values[j] = allowed[j] ? tops.values[j] : -INFINITY;
     return tops;
 }
 
 /* Drop those of blocks of which nothing is stored. Of others, the strip of the top is. */
-__device__ __forceinline__ void drop_unstored(turn_blocks &loaded)
+__device__ __forceinline__ void drop_unstored(loaded_blocks &loaded)
 {
 #pragma unroll
     for (int j = 0; j < kTopsAhead; j++) {
-        bool stored = loaded.strips[j] != 0;
-        loaded.peaks.of[j] = stored ? loaded.peaks.of[j] : -INFINITY;
-        loaded.unseen.of[j] = stored ? loaded.unseen.of[j] : -INFINITY;
+        bool stored = loaded.subtiles[j] != 0;
+        loaded.maxima.values[j] = stored ? loaded.maxima.values[j] : -INFINITY;
+        loaded.unseen.values[j] = stored ? loaded.unseen.values[j] : -INFINITY;
     }
 }
 
 /* Find the tops of a turn, whose blocks are `some`. Peaks of products that leave out strips know of
  * masks. */
-__device__ __forceinline__ void find_tops(const row_blocks &blocks, int turn, turn_blocks loaded,
+__device__ __forceinline__ void find_tops(const row_blocks &blocks, int turn, loaded_blocks loaded,
                                           tops_found &found)
 {
-    const cuda_request_params &p = shared().call;
+    const cuda_request_params &p = shared_state().call;
     if (is_rare(is_scaled(p.problem))) {
-        loaded.peaks = scale_tops(loaded.peaks);
+        loaded.maxima = scale_tops(loaded.maxima);
         loaded.unseen = scale_tops(loaded.unseen);
     }
     if (p.stored_subtiles)
         drop_unstored(loaded);
     else if (is_rare(p.problem.request & GUMBEL_REQUEST_MASK))
-        loaded.peaks = loaded.unseen = drop_masked(blocks, turn, loaded.peaks);
+        loaded.maxima = loaded.unseen = drop_masked(blocks, turn, loaded.maxima);
     blocks.store_tops(turn, loaded, found);
 }
 
@@ -384,21 +392,21 @@ __device__ __forceinline__ void find_tops(const row_blocks &blocks, int turn, tu
 __device__ __noinline__ tops_found find_later_tops(row_blocks blocks, tops_found found)
 {
 #pragma unroll 1
-    for (int turn = kTurn; turn < blocks.count; turn += kTurn)
+    for (int turn = kTurnBlocks; turn < blocks.count; turn += kTurnBlocks)
         find_tops(blocks, turn, blocks.load(turn), found);
     return found;
 }
 
 /* A y that `wanted` threads' own ones reach, halved into; -inf where there are fewer. For all
  * threads. */
-__device__ __noinline__ float find_reached_by_threads(logit_values values, float own, int wanted)
+__device__ __noinline__ float find_reached_by_threads(logit_values values, float own, int required)
 {
-    row_facts facts = row_facts::none();
-    if (values.z(own) > -INFINITY) {
-        facts.highest = facts.lowest = gumbel_key(own);
-        facts.peaks = 1;
+    row_facts facts = row_facts::empty();
+    if (values.to_z(own) > -INFINITY) {
+        facts.highest = facts.lowest_max = gumbel_key(own);
+        facts.num_maxima = 1;
     }
-    uint32_t key = find_reached_key(facts, own, wanted);
+    uint32_t key = find_reached_key(facts, own, required);
     return key > 0 ? gumbel_of_key(key) : -INFINITY;
 }
 

@@ -33,7 +33,8 @@ __device__ __forceinline__ uint32_t highest_of_warp(const four &l)
 }
 
 template <gumbel_dtype dtype>
-__device__ __forceinline__ void find_peaks(const cuda_request_params &p, int64_t b, int64_t block)
+__device__ __forceinline__ void find_block_maxima(const cuda_request_params &p, int64_t b,
+                                                  int64_t block)
 {
     const gumbel_problem &q = p.problem;
     const void *row =
@@ -58,16 +59,16 @@ __device__ __forceinline__ void find_peaks(const cuda_request_params &p, int64_t
 
 /* Find the peaks of blocks [begin, end) of row b. */
 __device__ __noinline__ void find_part_maxima(const cuda_request_params &p, int64_t b,
-                                                int64_t begin, int64_t end)
+                                              int64_t begin, int64_t end)
 {
     const gumbel_dtype dtype = p.problem.logits.dtype;
     for (int64_t at = begin + threadIdx.x / 32 * kWarpBlocks; at < end; at += kWarps * kWarpBlocks)
         if (dtype == GUMBEL_FLOAT32)
-            find_peaks<GUMBEL_FLOAT32>(p, b, at);
+            find_block_maxima<GUMBEL_FLOAT32>(p, b, at);
         else if (dtype == GUMBEL_BFLOAT16)
-            find_peaks<GUMBEL_BFLOAT16>(p, b, at);
+            find_block_maxima<GUMBEL_BFLOAT16>(p, b, at);
         else
-            find_peaks<GUMBEL_FLOAT16>(p, b, at);
+            find_block_maxima<GUMBEL_FLOAT16>(p, b, at);
 }
 
 /* Whether row b is worth reading here: candidates_suffice() would refuse the others. */
@@ -76,8 +77,8 @@ __device__ __forceinline__ bool is_worth_reading(const gumbel_problem &q, int64_
     const gumbel_rules r = gumbel_problem_rules(&q, b, 0);
     if (!gumbel_problem_row_lives(&q, b))
         return false;
-    return is_greedy(q, b) ||
-           (cuts_by_value(r) && r.top_k <= CUDA_REQUEST_TOP_MAX && !(r.joint && r.top_p < 1.0f));
+    return is_greedy(q, b) || (truncates_by_value(r) && r.top_k <= CUDA_REQUEST_TOP_MAX &&
+                               !(r.joint && r.top_p < 1.0f));
 }
 
 /* Whether this CTA is the last one of row b; for all threads. */

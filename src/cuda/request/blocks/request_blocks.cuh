@@ -24,22 +24,22 @@ struct found_tokens {
 };
 
 /* The next larger z. */
-__device__ __forceinline__ float above(float z) { return gumbel_of_key(gumbel_key(z) + 1); }
+__device__ __forceinline__ float next_above(float z) { return gumbel_of_key(gumbel_key(z) + 1); }
 
 /* A guess at that, where as many y as are wanted reach `nth`. */
 __device__ __forceinline__ float make_guess(const row_blocks &blocks, float nth, float largest)
 {
     const logit_values &values = blocks.values;
-    return block_state().wanted.bound(values.z(nth), values, values.of(largest));
+    return block_state().required.lower_bound(values.to_z(nth), values, values.to_value(largest));
 }
 
 /* Whether no token can matter that look() has not found at a guess; behind a barrier. */
 __device__ __forceinline__ bool found_all(const row_blocks &blocks, float guess)
 {
     const block_scratch &x = block_state();
-    bool enough = shared().count >= x.wanted.target;
-    return guess <= x.wanted.bound(enough ? INFINITY : -INFINITY, blocks.values,
-                                   blocks.values.of(gumbel_of_key(x.seen)));
+    bool enough = shared_state().count >= x.required.target;
+    return guess <= x.required.lower_bound(enough ? INFINITY : -INFINITY, blocks.values,
+                                           blocks.values.to_value(gumbel_of_key(x.seen)));
 }
 
 /* Guess again, where `count` blocks were to reach the first guess, and `own` is what look() told
@@ -48,13 +48,13 @@ __device__ __noinline__ found_tokens refine_guess(row_blocks blocks, float guess
                                                   int count)
 {
     const block_scratch &x = block_state();
-    const int wanted = max((int)x.wanted.target, 1);
+    const int required = max((int)x.required.target, 1);
 #pragma unroll 1
     for (int guesses = 1; guesses < kGuesses; guesses++) {
         const float before = guess;
         float largest = gumbel_of_key(x.seen);
         /* What was seen is edited already: as many tokens as are wanted reach this for sure. */
-        float nth = find_reached_by_threads(blocks.values, own, wanted);
+        float nth = find_reached_by_threads(blocks.values, own, required);
         if (nth == -INFINITY) { /* unless edits have left fewer */
             count = 4 * count + 16;
             nth = find_reached_by_threads(blocks.values, blocks.largest_top(), count);
@@ -66,40 +66,40 @@ __device__ __noinline__ found_tokens refine_guess(row_blocks blocks, float guess
         if (threadIdx.x == 0)
             blocks.start();
         __syncthreads();
-        own = look(blocks, guess);
-        if (found_all(blocks, guess) && shared().count <= kShortlist)
-            return {(int)shared().count, 0};
+        own = list_reaching(blocks, guess);
+        if (found_all(blocks, guess) && shared_state().count <= kShortlist)
+            return {(int)shared_state().count, 0};
     }
     return {-1, 0};
 }
 
 /* Bring all tokens of the row that can matter into the list; for all threads. */
 __device__ __forceinline__ found_tokens find_in_blocks(const row_blocks &blocks,
-                                                       const turn_blocks &loaded)
+                                                       const loaded_blocks &loaded)
 {
     const block_scratch &x = block_state();
-    const cuda_request_params &p = shared().call;
+    const cuda_request_params &p = shared_state().call;
     /* Some of the tokens that reach a guess may be edited away. */
     bool lowered = (p.problem.request & GUMBEL_REQUEST_MASK) && !p.stored_subtiles;
-    lowered |= shared().row.edits.act && !p.unseen_block_maxima;
-    int count = max((int)count_guessed_blocks(x.wanted.target, lowered), 1);
+    lowered |= shared_state().row.edits.act && !p.unseen_block_maxima;
+    int count = max((int)count_guessed_blocks(x.required.target, lowered), 1);
     const int each = count / kWarps + kBestSpare;
     tops_found tops = {};
     find_tops(blocks, 0, loaded, tops);
-    if (is_rare(blocks.count > kTurn))
+    if (is_rare(blocks.count > kTurnBlocks))
         tops = find_later_tops(blocks, tops);
     publish_best(tops, each);
     if (is_rare(__syncthreads_or(tops.infinite))) {
         uint32_t flags = find_flags_in_blocks(blocks);
         return {flags ? 0 : -1, flags};
     }
-    select_two_best(each, rank_of_guessed_max(x.wanted.target, lowered), count);
+    select_two_best(each, rank_of_guessed_max(x.required.target, lowered), count);
     __syncthreads();
     float guess = make_guess(blocks, blocks.top_of_key(x.nth), blocks.top_of_key(x.top));
-    float own = look(blocks, guess);
-    if (is_rare(!found_all(blocks, guess) || shared().count > kShortlist))
+    float own = list_reaching(blocks, guess);
+    if (is_rare(!found_all(blocks, guess) || shared_state().count > kShortlist))
         return refine_guess(blocks, guess, own, count);
-    return {(int)shared().count, 0};
+    return {(int)shared_state().count, 0};
 }
 
 /* Describe row b, by three threads of as many warps side by side; whether one of them finds that
@@ -107,7 +107,7 @@ __device__ __forceinline__ found_tokens find_in_blocks(const row_blocks &blocks,
 __device__ __forceinline__ bool describe_row(const cuda_request_params &p, int64_t b)
 {
     const gumbel_problem &q = p.problem;
-    request_row &row = shared().row;
+    request_row &row = shared_state().row;
     if (threadIdx.x == 0) {
         set_draw(row, q, b);
         return row.flags != 0;
@@ -116,9 +116,9 @@ __device__ __forceinline__ bool describe_row(const cuda_request_params &p, int64
         const bool greedy = is_greedy(q, b); /* is on its way together with rules */
         gumbel_rules rules = gumbel_problem_rules(&q, b, 0);
         if (greedy)
-            rules = without_cuts(rules);
+            rules = without_truncation(rules);
         set_rules(row, rules);
-        return !candidates_suffice(p, row, greedy, block_state().wanted);
+        return !candidates_suffice(p, row, greedy, block_state().required);
     }
     if (threadIdx.x == 64) {
         set_edits(row, q, b);
@@ -129,7 +129,8 @@ __device__ __forceinline__ bool describe_row(const cuda_request_params &p, int64
 
 /* Tell clusters what is known of row b, by one thread: they look for it until it is more than that
  * the row is tried. */
-__device__ __forceinline__ void publish_row_state(const cuda_request_params &p, int64_t b, int32_t known)
+__device__ __forceinline__ void publish_row_state(const cuda_request_params &p, int64_t b,
+                                                  int32_t known)
 {
     *(volatile int32_t *)&p.row_states[b] = known;
 }
@@ -147,10 +148,10 @@ __device__ __forceinline__ logit_values values_of(const request_row &row)
 }
 
 /* End row b, of which all that can matter was found; clusters are told before. */
-__device__ __forceinline__ void end_row(int64_t b, found_tokens found)
+__device__ __forceinline__ void finish_row(int64_t b, found_tokens found)
 {
     if (threadIdx.x == 0)
-        publish_row_state(shared().call, b, CUDA_ROW_SERVED);
+        publish_row_state(shared_state().call, b, CUDA_ROW_SERVED);
     gumbel_summary seen;
     gumbel_summary_empty(&seen);
     seen.flags = found.flags;
@@ -164,19 +165,19 @@ __device__ __forceinline__ void end_row(int64_t b, found_tokens found)
  * more. */
 __device__ __forceinline__ bool serve_from_blocks(int64_t b)
 {
-    const cuda_request_params &p = shared().call;
+    const cuda_request_params &p = shared_state().call;
     row_blocks blocks(b, (int)p.blocks);
-    const turn_blocks loaded = blocks.load(0);
+    const loaded_blocks loaded = blocks.load(0);
     const bool refused = describe_row(p, b);
     if (threadIdx.x == 96)
         start_row();
     if (is_rare(__syncthreads_or(refused)))
         return false;
-    blocks.values = values_of(shared().row);
+    blocks.values = values_of(shared_state().row);
     const found_tokens found = find_in_blocks(blocks, loaded);
     if (is_rare(found.count < 0))
         return false;
-    end_row(b, found);
+    finish_row(b, found);
     return true;
 }
 
@@ -184,14 +185,15 @@ __device__ __forceinline__ bool serve_from_blocks(int64_t b)
 
 /* Whether a bound does not tell all of the row, of which this thread knows `some`: there is none,
  * blocks are more than a turn, logits are not as stored, or a z may be infinite. */
-__device__ __forceinline__ bool needs_tops(const row_blocks &blocks, const turn_blocks &loaded,
+__device__ __forceinline__ bool needs_tops(const row_blocks &blocks, const loaded_blocks &loaded,
                                            float bound)
 {
-    bool needs = bound == -INFINITY || is_scaled(shared().call.problem) || blocks.count > kTurn ||
+    bool needs = bound == -INFINITY || is_scaled(shared_state().call.problem) ||
+                 blocks.count > kTurnBlocks ||
                  (uintptr_t)stored_row(blocks.b) % sizeof(float4) != 0;
 #pragma unroll
     for (int j = 0; j < kTopsAhead; j++)
-        needs |= !(loaded.peaks.of[j] < kScaleMost);
+        needs |= !(loaded.maxima.values[j] < kScaleMost);
     return needs;
 }
 
@@ -208,40 +210,40 @@ __device__ __noinline__ found_tokens find_by_tops(row_blocks blocks)
 /* Find the same by the row's bound: whatever reaches it is stored, and as many tokens as are wanted
  * do. So there is no guess to be found, and peaks need not be ranked. */
 __device__ __forceinline__ found_tokens find_by_bound(const row_blocks &blocks,
-                                                      const turn_blocks &loaded, float bound)
+                                                      const loaded_blocks &loaded, float bound)
 {
     const block_scratch &x = block_state();
     const logit_values &values = blocks.values;
-    const float least = above(values.z(bound));
+    const float least = next_above(values.to_z(bound));
     float largest = -INFINITY;
-    if (x.wanted.log_min_p > -INFINITY)
-        largest = values.of(read_published_largest());
-    const float guess = fmaxf(least, x.wanted.bound(least, values, largest));
+    if (x.required.log_min_p > -INFINITY)
+        largest = values.to_value(read_published_largest());
+    const float guess = fmaxf(least, x.required.lower_bound(least, values, largest));
     list_reaching_subtiles(blocks, loaded, guess);
-    if (is_rare(!found_all(blocks, guess) || shared().count > kShortlist))
+    if (is_rare(!found_all(blocks, guess) || shared_state().count > kShortlist))
         return find_by_tops(blocks);
-    return {(int)shared().count, 0};
+    return {(int)shared_state().count, 0};
 }
 
 /* Serve row b as serve_from_blocks(), which is described, where this thread knows whether that
  * `refused` it. For all threads, as soon as the product has ended. */
 __device__ __forceinline__ bool serve_by_bound(int64_t b, bool refused)
 {
-    row_blocks blocks(b, (int)shared().call.blocks);
-    const bool by_min_p = shared().call.problem.truncation.min_p.data;
-    const turn_blocks loaded = blocks.load(0, by_min_p);
-    const float bound = blocks.bound();
+    row_blocks blocks(b, (int)shared_state().call.blocks);
+    const bool by_min_p = shared_state().call.problem.truncation.min_p.data;
+    const loaded_blocks loaded = blocks.load(0, by_min_p);
+    const float bound = blocks.load_bound();
     if (by_min_p)
         publish_largest(loaded);
     const bool stops = __syncthreads_or(refused || needs_tops(blocks, loaded, bound));
     if (is_rare(stops && __syncthreads_or(refused)))
         return false;
-    blocks.values = values_of(shared().row);
+    blocks.values = values_of(shared_state().row);
     const found_tokens found =
         is_rare(stops) ? find_by_tops(blocks) : find_by_bound(blocks, loaded, bound);
     if (is_rare(found.count < 0))
         return false;
-    end_row(b, found);
+    finish_row(b, found);
     return true;
 }
 

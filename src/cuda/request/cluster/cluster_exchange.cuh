@@ -35,20 +35,20 @@ template <class T> __device__ __forceinline__ T *map_to_rank(T *own, int rank)
 template <class T> __device__ __forceinline__ const exchange_slot *exchange_in_cluster(const T &own)
 {
     static_assert(sizeof(T) <= sizeof(exchange_slot), "fits");
-    uint32_t turn = shared().turn;
-    auto &box = shared().boxes[turn];
+    uint32_t turn = shared_state().turn;
+    auto &box = shared_state().buffers[turn];
     if (threadIdx.x < kClusterCtas)
         *(T *)map_to_rank(box[cluster_rank()], threadIdx.x) = own;
     sync_cluster();
     if (threadIdx.x == 0)
-        shared().turn = 1 - turn;
+        shared_state().turn = 1 - turn;
     return (const exchange_slot *)box;
 }
 
 /* Give every CTA what the threads of each have, joined, in exchange_in_cluster()'s boxes. */
 template <class T> __device__ __forceinline__ const exchange_slot *publish_in_cluster(T own)
 {
-    exchange_slot *slots = (exchange_slot *)shared().slots;
+    exchange_slot *slots = (exchange_slot *)shared_state().slots;
     own.join_warp();
     if (threadIdx.x % 32 == 0)
         *(T *)&slots[threadIdx.x / 32] = own;

@@ -16,70 +16,72 @@ namespace
 {
 
 constexpr int kBinsPerCta = kBins / kClusterCtas; /* bins that a CTA sums */
-static_assert(kBinsPerCta % 32 == 0 && kBinsPerCta <= kThreads && kBins % kThreads == 0, "a bin a thread");
+static_assert(kBinsPerCta % 32 == 0 && kBinsPerCta <= kThreads && kBins % kThreads == 0,
+              "a bin a thread");
 
 /* ---------------------------------------------------------------------------------- walks ---- */
 
 struct joined_sum {
-    weight of;
-    static __device__ __forceinline__ joined_sum none() { return {{0, 0}}; }
-    __device__ __forceinline__ void join_warp() { of = sum_of_warp(of); }
+    wide_sum value;
+    static __device__ __forceinline__ joined_sum empty() { return {{0, 0}}; }
+    __device__ __forceinline__ void join_warp() { value = sum_of_warp(value); }
 };
 
 /* The sums of all higher threads of the CTA, and in `all` those of all. Begins with a barrier. */
-__device__ __noinline__ weight sum_higher_threads(weight own, weight &all)
+__device__ __noinline__ wide_sum sum_higher_threads(wide_sum own, wide_sum &all)
 {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    weight *slots = (weight *)shared().slots, sum = own;
+    wide_sum *slots = (wide_sum *)shared_state().slots, sum = own;
 #pragma unroll
     for (int step = 1; step < 32; step *= 2) {
         uint64_t high = __shfl_down_sync(~0u, (unsigned long long)sum.high, step);
         uint64_t low = __shfl_down_sync(~0u, (unsigned long long)sum.low, step);
-        sum = sum + (lane + step < 32 ? weight{high, low} : weight{0, 0});
+        sum = sum + (lane + step < 32 ? wide_sum{high, low} : wide_sum{0, 0});
     }
     __syncthreads();
     if (lane == 0)
         slots[warp] = sum;
     __syncthreads();
-    weight other = lane < kWarps ? slots[lane] : weight{0, 0};
-    joined_sum total = {other}, higher = {lane > warp ? other : weight{0, 0}};
+    wide_sum other = lane < kWarps ? slots[lane] : wide_sum{0, 0};
+    joined_sum total = {other}, higher = {lane > warp ? other : wide_sum{0, 0}};
     total.join_warp();
     higher.join_warp();
-    all = total.of;
-    return {sum.high - own.high + higher.of.high, sum.low - own.low + higher.of.low};
+    all = total.value;
+    return {sum.high - own.high + higher.value.high, sum.low - own.low + higher.value.low};
 }
 
 /* The sums of all threads that are higher, or of a higher rank; and in `all` those of the team. */
-__device__ __forceinline__ weight sum_higher_in_cluster(weight own, weight &all)
+__device__ __forceinline__ wide_sum sum_higher_in_cluster(wide_sum own, wide_sum &all)
 {
-    weight of_cta, above = sum_higher_threads(own, of_cta);
-    const exchange_slot *boxes = exchange_in_cluster(joined_sum{of_cta});
+    wide_sum of_cta, above = sum_higher_threads(own, of_cta);
+    const exchange_slot *buffers = exchange_in_cluster(joined_sum{of_cta});
     int lane = threadIdx.x % 32;
-    weight other = lane < kClusterCtas ? *(const weight *)&boxes[lane] : weight{0, 0};
-    joined_sum total = {other}, higher = {lane > cluster_rank() ? other : weight{0, 0}};
+    wide_sum other = lane < kClusterCtas ? *(const wide_sum *)&buffers[lane] : wide_sum{0, 0};
+    joined_sum total = {other}, higher = {lane > cluster_rank() ? other : wide_sum{0, 0}};
     total.join_warp();
     higher.join_warp();
-    all = total.of;
-    return above + higher.of;
+    all = total.value;
+    return above + higher.value;
 }
 
 /* Walk down the bins of the team, thread t < kBinsPerCta of a CTA having the sum of its slice's bin t,
  * to where the weight reaches what is needed; for all threads. */
-__device__ __noinline__ found_bin walk_down_in_cluster(weight own, weight start, gumbel_wide needed)
+__device__ __noinline__ found_bin walk_down_in_cluster(wide_sum own, wide_sum start,
+                                                       gumbel_wide needed)
 {
-    weight all;
+    wide_sum all;
     if (threadIdx.x == 0)
-        shared().decision.bin = -1;
-    weight above = start + sum_higher_in_cluster(own, all);
-    gumbel_wide higher = above.wide();
-    if (higher < needed && higher + own.wide() >= needed) {
+        shared_state().decision.bin = -1;
+    wide_sum above = start + sum_higher_in_cluster(own, all);
+    gumbel_wide higher = above.value();
+    if (higher < needed && higher + own.value() >= needed) {
         found_bin found = {cluster_rank() * kBinsPerCta + (int)threadIdx.x, above};
 #pragma unroll 1
         for (int rank = 0; rank < kClusterCtas; rank++)
-            *map_to_rank(&shared().decision, rank) = found;
+            *map_to_rank(&shared_state().decision, rank) = found;
     }
     sync_cluster();
-    return shared().decision;
+    return shared_state().decision;
 }
 
 /* ------------------------------------------------------------------------------ even bins ---- */
@@ -88,13 +90,13 @@ __device__ __noinline__ found_bin walk_down_in_cluster(weight own, weight start,
 struct even_bins {
     float low, scale; /* bins a unit */
 
-    __device__ __forceinline__ int of(float v) const
+    __device__ __forceinline__ int bin_of(float v) const
     {
         return min((int)((v - low) * scale), kBins - 1);
     }
 
     /* Where a bin begins, from `low` on. */
-    __device__ __forceinline__ float edge(int bin) const { return (float)bin / scale; }
+    __device__ __forceinline__ float edge_of(int bin) const { return (float)bin / scale; }
 };
 
 /* Bins from low to high; whether there can be any. */
@@ -112,26 +114,26 @@ struct key_range {
 __device__ __forceinline__ key_range keys_of_bins(const even_bins &bins, int first, int last,
                                                   float largest)
 {
-    float from = bins.low + bins.edge(first), to = bins.low + bins.edge(last + 1);
+    float from = bins.low + bins.edge_of(first), to = bins.low + bins.edge_of(last + 1);
     float margin = 0x1p-6f / bins.scale + fmaxf(fabsf(from), fabsf(to)) * 0x1p-22f;
     return {gumbel_key(fmaxf(from - margin, bins.low)), gumbel_key(fminf(to + margin, largest))};
 }
 
 /* Count the row's tokens in the bins; how many are in this thread's of its slice. */
 __device__ __noinline__ uint32_t count_in_bins(slice_source source, logit_values values,
-                                              even_bins bins)
+                                               even_bins bins)
 {
-    uint32_t *counts = (uint32_t *)shared().bench.high, sum = 0;
+    uint32_t *counts = (uint32_t *)shared_state().scratch.high, sum = 0;
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < kBins; i += kThreads)
         counts[i + threadIdx.x] = 0;
     __syncthreads();
-    auto may = [&](float y) { return values.of(y) >= bins.low; };
+    auto may = [&](float y) { return values.to_value(y) >= bins.low; };
     source.each(may, [&](int32_t, float y) {
-        float v = values.of(y);
+        float v = values.to_value(y);
         if (v >= bins.low)
-            atomicAdd(&counts[bins.of(v)], 1);
+            atomicAdd(&counts[bins.bin_of(v)], 1);
     });
     sync_cluster();
     if (threadIdx.x < kBinsPerCta)
@@ -143,7 +145,7 @@ __device__ __noinline__ uint32_t count_in_bins(slice_source source, logit_values
 
 /* The range of keys that holds the n-th largest value; low > high where there is none. */
 __device__ __noinline__ key_range guess_nth_keys(slice_source source, logit_values values,
-                                            even_bins bins, float largest, uint64_t n)
+                                                 even_bins bins, float largest, uint64_t n)
 {
     uint32_t count = count_in_bins(source, values, bins);
     found_bin found = walk_down_in_cluster({0, count}, {0, 0}, n);
@@ -155,7 +157,7 @@ __device__ __noinline__ key_range guess_nth_keys(slice_source source, logit_valu
 /* A range of bins. */
 struct bin_range {
     int first, last;
-    static __device__ __forceinline__ bin_range none() { return {kBins, 0}; }
+    static __device__ __forceinline__ bin_range empty() { return {kBins, 0}; }
     __device__ __forceinline__ void join_warp()
     {
         first = __reduce_min_sync(~0u, first);
@@ -168,22 +170,22 @@ struct bin_range {
  * c times those of its ends. It may end the nucleus where (1 - p) above < p (the rest) may hold for
  * what lies above it, and may not for that and the bin. Masses count in 2^-40 here. */
 __device__ __noinline__ key_range guess_nucleus_keys(slice_source source, logit_values values,
-                                                even_bins bins, float largest, double top_p,
-                                                float below)
+                                                     even_bins bins, float largest, double top_p,
+                                                     float below)
 {
     const float unit = 0x1p40f, from = bins.low - largest;
     uint32_t count = count_in_bins(source, values, bins);
     int bin = cluster_rank() * kBinsPerCta + (int)threadIdx.x;
     /* 2^-12 covers the rounding of bins and exponentials. Of the equals of an earlier cut, which
      * are in the first bin, not all may count. */
-    uint64_t least = unit * ptx_exp2((from + bins.edge(bin) - 0x1p-12f) * LOG2E);
-    uint64_t most = unit * ptx_exp2((from + bins.edge(bin + 1) + 0x1p-12f) * LOG2E);
-    weight own = {count * (most + 1), bin > 0 ? count * least : 0}, all;
+    uint64_t least = unit * ptx_exp2((from + bins.edge_of(bin) - 0x1p-12f) * LOG2E);
+    uint64_t most = unit * ptx_exp2((from + bins.edge_of(bin + 1) + 0x1p-12f) * LOG2E);
+    wide_sum own = {count * (most + 1), bin > 0 ? count * least : 0}, all;
     if (threadIdx.x >= kBinsPerCta)
         own = {0, 0};
-    weight above = sum_higher_in_cluster(own, all);
+    wide_sum above = sum_higher_in_cluster(own, all);
     double rest = (double)(all.high - above.high) + below * unit;
-    bin_range range = bin_range::none();
+    bin_range range = bin_range::empty();
     if (threadIdx.x < kBinsPerCta) {
         if ((1 - top_p) * (double)above.low < top_p * rest)
             range.first = bin;
@@ -200,10 +202,10 @@ __device__ __noinline__ key_range guess_nucleus_keys(slice_source source, logit_
 /* What the first step of a descent finds out beside its bins: the weight above its keys, that of
  * all that count, and how many tokens are equals of an earlier cut. */
 struct descent_sums {
-    weight above, all;
+    wide_sum above, all;
     uint64_t equal;
 
-    static __device__ __forceinline__ descent_sums none() { return {{0, 0}, {0, 0}, 0}; }
+    static __device__ __forceinline__ descent_sums empty() { return {{0, 0}, {0, 0}, 0}; }
 
     __device__ __forceinline__ void join_warp()
     {
@@ -224,23 +226,25 @@ template <bool first, class Rule>
 __device__ __forceinline__ void fill_bins(slice_source source, Rule rule, uint32_t low,
                                           uint32_t high, int shift, descent_sums &sums)
 {
-    row_scratch &bench = shared().bench;
+    row_scratch &scratch = shared_state().scratch;
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < kBins; i += kThreads)
-        bench.high[i + threadIdx.x] = bench.low[i + threadIdx.x] = 0;
+        scratch.high[i + threadIdx.x] = scratch.low[i + threadIdx.x] = 0;
     __syncthreads();
-    auto may = [&](float y) { return Rule::by_mass && first ? rule.may(y) : rule.reaches(y, low); };
+    auto may = [&](float y) {
+        return Rule::by_mass && first ? rule.may_count(y) : rule.may_reach(y, low);
+    };
     source.each(may, [&](int32_t id, float y) {
         uint32_t key;
         uint64_t own = 1;
-        if (!rule.counts(id, y, key))
+        if (!rule.find_key(id, y, key))
             return;
         if (Rule::by_mass && (first || (key >= low && key <= high)))
-            own = rule.mass(y);
+            own = rule.weight_of(y);
         if (first) {
             sums.above.add(key > high ? own : 0);
-            bool equal = rule.equal(y);
+            bool equal = rule.is_tied(y);
             sums.equal += equal;
             sums.all.add(equal ? 0 : own);
         }
@@ -248,24 +252,24 @@ __device__ __forceinline__ void fill_bins(slice_source source, Rule rule, uint32
             return;
         int bin = (int)((key - low) >> shift);
         if (Rule::by_mass) {
-            atomicAdd(&bench.low[bin], own & kLowHalf);
-            atomicAdd(&bench.high[bin], own >> GUMBEL_MASS_HALF_BITS);
+            atomicAdd(&scratch.low[bin], own & kLowHalf);
+            atomicAdd(&scratch.high[bin], own >> GUMBEL_MASS_HALF_BITS);
         } else {
-            atomicAdd((uint32_t *)&bench.low[bin], 1);
+            atomicAdd((uint32_t *)&scratch.low[bin], 1);
         }
     });
 }
 
 /* The sum of this thread's bin of its CTA's slice. */
-template <bool by_mass> __device__ __forceinline__ weight sum_bin()
+template <bool by_mass> __device__ __forceinline__ wide_sum sum_bin()
 {
-    weight sum = {0, 0};
+    wide_sum sum = {0, 0};
     int bin = cluster_rank() * kBinsPerCta + threadIdx.x;
     if (threadIdx.x < kBinsPerCta)
 #pragma unroll
         for (int rank = 0; rank < kClusterCtas; rank++) {
-            sum.low += map_to_rank(shared().bench.low, rank)[bin];
-            sum.high += by_mass ? map_to_rank(shared().bench.high, rank)[bin] : 0;
+            sum.low += map_to_rank(shared_state().scratch.low, rank)[bin];
+            sum.high += by_mass ? map_to_rank(shared_state().scratch.high, rank)[bin] : 0;
         }
     return sum;
 }
@@ -273,19 +277,20 @@ template <bool by_mass> __device__ __forceinline__ weight sum_bin()
 /* Descend over the keys low .. high, as a CTA's descend() does, for all threads of the team. A rule
  * says which tokens count, by which key and mass, and what is needed of the sums. */
 template <class Rule>
-__device__ __noinline__ cluster_descent_result descend(slice_source source, key_range keys, Rule rule)
+__device__ __noinline__ cluster_descent_result descend_in_cluster(slice_source source,
+                                                                  key_range keys, Rule rule)
 {
     uint32_t low = keys.low, high = keys.high;
     gumbel_wide needed = 0;
-    weight start = {0, 0};
+    wide_sum start = {0, 0};
     for (bool first = true; low <= high; first = false) {
         int bits = low == high ? 0 : 32 - __clz(high - low);
         int shift = bits > kBinBits ? bits - kBinBits : 0;
-        descent_sums sums = descent_sums::none();
+        descent_sums sums = descent_sums::empty();
         if (first) {
             fill_bins<true>(source, rule, low, high, shift, sums);
             sums = join_cluster(sums);
-            needed = rule.need(sums);
+            needed = rule.required_sum(sums);
             start = sums.above;
         } else {
             fill_bins<false>(source, rule, low, high, shift, sums);
@@ -298,7 +303,7 @@ __device__ __noinline__ cluster_descent_result descend(slice_source source, key_
         low += (uint32_t)found.bin << shift;
         high = min(high, low + ((1u << shift) - 1));
         if (shift == 0)
-            return {{true, low, found.above.wide()}, needed};
+            return {{true, low, found.above.value()}, needed};
     }
     return {{false, 0, 0}, needed};
 }

@@ -27,23 +27,23 @@ namespace
 
 /* Nanoseconds between two looks at what became of a row, and how many there are: for 1 ms, a
  * hundred times what a row takes. */
-constexpr int kBackoffNs = 200, kLooks = 5000;
+constexpr int kBackoffNs = 200, kPollsMax = 5000;
 
 /* Serve a row from some of its tokens, if those that matter fit into a CTA; whether they do.
  * `wanted` NULL: all matter. */
 __device__ __forceinline__ bool serve_from_list(slice_source source, const row_facts &facts,
-                                                const required_tokens *wanted, int64_t b,
+                                                const required_tokens *required, int64_t b,
                                                 const gumbel_summary &seen,
                                                 const gumbel_summary &raw)
 {
-    const request_row &row = shared().row;
+    const request_row &row = shared_state().row;
     logit_values values = {row.draw.inverse_temperature, row.rules.before != 0};
     int count = 0;
     if (gumbel_summary_status(&seen) == GUMBEL_ROW_OK) {
         bool few = facts.alive <= kShortlist;
-        if (!few && !wanted)
+        if (!few && !required)
             return false;
-        count = gather_required(source, facts, values, few ? nullptr : wanted);
+        count = gather_required(source, facts, values, few ? nullptr : required);
     }
     if (count >= 0 && leads_cluster())
         serve_listed(b, count, seen, raw, nullptr);
@@ -56,7 +56,10 @@ __device__ __forceinline__ void arrive_at_cluster()
 {
     (void)cooperative_groups::this_cluster().barrier_arrive();
 }
-__device__ __forceinline__ void wait_for_cluster() { cooperative_groups::this_cluster().barrier_wait(); }
+__device__ __forceinline__ void wait_for_cluster()
+{
+    cooperative_groups::this_cluster().barrier_wait();
+}
 
 /* Serve row b by the whole team. */
 __device__ __forceinline__ void serve_by_cluster(const cuda_request_params &p, int64_t b)
@@ -64,16 +67,17 @@ __device__ __forceinline__ void serve_by_cluster(const cuda_request_params &p, i
     const gumbel_problem &q = p.problem;
     int64_t begin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK + cluster_rank() * p.chunk;
     slice_source source = {begin, (int)p.chunk};
-    row_reader reader = {p, shared().row, shared().stage, b, min(begin + p.chunk, q.end_token)};
-    required_tokens wanted;
+    row_reader reader = {p, shared_state().row, shared_state().stage, b,
+                         min(begin + p.chunk, q.end_token)};
+    required_tokens required;
     arrive_at_cluster();
     if (threadIdx.x / 32 == kWarps - 1)
         fetch_parameters(q, b);
     fetch_slice(reader, source);
     fetch_words(reader, source);
     if (threadIdx.x == kThreads - 1) {
-        shared().row = request_row_of(q, b);
-        shared().turn = 0;
+        shared_state().row = request_row_of(q, b);
+        shared_state().turn = 0;
         reset_offers();
     }
     ptx_copy_async_wait<0>();
@@ -81,7 +85,8 @@ __device__ __forceinline__ void serve_by_cluster(const cuda_request_params &p, i
     gumbel_summary seen, raw = {};
     /* Processed rows, and those of given tokens, need what others can pass over. */
     const bool all = p.processed || q.sampling.given.data;
-    const bool of_raw = q.request & GUMBEL_REQUEST_RAW, pivots = !all && can_serve_by_pivots(p, shared().row);
+    const bool of_raw = q.request & GUMBEL_REQUEST_RAW,
+               pivots = !all && can_serve_by_pivots(p, shared_state().row);
     if (of_raw || pivots)
         wait_for_cluster();
     if (of_raw)
@@ -89,24 +94,26 @@ __device__ __forceinline__ void serve_by_cluster(const cuda_request_params &p, i
     edit_slice(reader, source);
     if (pivots && serve_by_pivots(p, source, b))
         return;
-    float peak;
-    row_facts facts = scan_slice(source, shared().row.draw.inverse_temperature, peak);
-    bool screened = !all && candidates_suffice(p, shared().row, shared().row.draw.greedy, wanted);
-    bool few = !all && !screened && can_serve_few_by_pivots(p, shared().row);
-    bool weighed = !all && !screened && can_serve_by_mass(p, shared().row, wanted);
-    if ((screened || few || weighed) && wanted.target > 0)
-        facts.reached = find_reached_key(facts, peak, (wanted.target + kClusterCtas - 1) / kClusterCtas);
+    float thread_max;
+    row_facts facts = scan_slice(source, shared_state().row.draw.inverse_temperature, thread_max);
+    bool filtered =
+        !all && candidates_suffice(p, shared_state().row, shared_state().row.draw.greedy, required);
+    bool few = !all && !filtered && can_serve_few_by_pivots(p, shared_state().row);
+    bool by_mass = !all && !filtered && can_serve_by_mass(p, shared_state().row, required);
+    if ((filtered || few || by_mass) && required.target > 0)
+        facts.reached_key = find_reached_key(facts, thread_max,
+                                             (required.target + kClusterCtas - 1) / kClusterCtas);
     if (!of_raw && !pivots)
         wait_for_cluster();
     __syncthreads();
     facts = join_cluster(facts);
     gumbel_summary_empty(&seen);
-    seen.flags = facts.flags | shared().row.flags;
+    seen.flags = facts.flags | shared_state().row.flags;
     seen.best_id = facts.alive > 0 ? 0 : -1;
     bool served =
         !all && ((few && serve_few_by_pivots(p, source, facts, b, seen)) ||
-                 (weighed && serve_by_mass(source, facts, wanted, b, seen, raw)) ||
-                 serve_from_list(source, facts, screened ? &wanted : nullptr, b, seen, raw));
+                 (by_mass && serve_by_mass(source, facts, required, b, seen, raw)) ||
+                 serve_from_list(source, facts, filtered ? &required : nullptr, b, seen, raw));
     if (!served)
         serve_by_passes(p, source, facts, b, seen, raw);
 }
@@ -115,13 +122,13 @@ __device__ __forceinline__ void serve_by_cluster(const cuda_request_params &p, i
  * into shared memory, by a warp; waits for those that are still tried, and after a while for the
  * end of the launch that tries them. */
 __device__ __forceinline__ void poll_rows(const cuda_request_params &p, int64_t first,
-                                              int64_t every)
+                                          int64_t every)
 {
     const int64_t b = first + threadIdx.x % 32 * every;
     int32_t known = b < p.problem.batch ? CUDA_ROW_FALLBACK : CUDA_ROW_SERVED;
     if (p.row_states && known == CUDA_ROW_FALLBACK) {
         known = ptx_load_acquire(&p.row_states[b]);
-        for (int looks = 1; known == CUDA_ROW_PENDING && looks < kLooks; looks++) {
+        for (int polls = 1; known == CUDA_ROW_PENDING && polls < kPollsMax; polls++) {
             __nanosleep(kBackoffNs);
             known = ptx_load_acquire(&p.row_states[b]);
         }
@@ -130,11 +137,11 @@ __device__ __forceinline__ void poll_rows(const cuda_request_params &p, int64_t 
             known = ptx_load_acquire(&p.row_states[b]);
         }
     }
-    if (known != CUDA_ROW_SERVED && ends_unused(p, b, leads_cluster()))
+    if (known != CUDA_ROW_SERVED && end_unused_row(p, b, leads_cluster()))
         known = CUDA_ROW_SERVED;
-    uint32_t left = __ballot_sync(~0u, known != CUDA_ROW_SERVED);
+    uint32_t pending = __ballot_sync(~0u, known != CUDA_ROW_SERVED);
     if (threadIdx.x == 0)
-        shared().left = left;
+        shared_state().unresolved = pending;
 }
 
 } // namespace
@@ -142,7 +149,7 @@ __device__ __forceinline__ void poll_rows(const cuda_request_params &p, int64_t 
 extern "C" __global__ void __cluster_dims__(kClusterCtas, 1, 1) __launch_bounds__(kThreads, 2)
     gumbel_request_cluster(const __grid_constant__ cuda_request_params p)
 {
-    const int64_t batch = p.problem.batch, teams = gridDim.x / kClusterCtas;
+    const int64_t batch = p.problem.batch, clusters = gridDim.x / kClusterCtas;
     const cuda_request_params &call = load_call(p);
     /* Rows whose states are known need nothing else of the launch before. */
     const bool has_states = p.row_states;
@@ -150,13 +157,13 @@ extern "C" __global__ void __cluster_dims__(kClusterCtas, 1, 1) __launch_bounds_
     if (!has_states)
         ptx_wait_for_launch();
 #pragma unroll 1
-    for (int64_t first = blockIdx.x / kClusterCtas; first < batch; first += 32 * teams) {
+    for (int64_t first = blockIdx.x / kClusterCtas; first < batch; first += 32 * clusters) {
         if (threadIdx.x < 32)
-            poll_rows(p, first, teams);
+            poll_rows(p, first, clusters);
         __syncthreads(); /* the call is there, too */
 #pragma unroll 1
-        for (uint32_t left = shared().left; left; left &= left - 1) {
-            serve_by_cluster(call, first + (__ffs(left) - 1) * teams);
+        for (uint32_t pending = shared_state().unresolved; pending; pending &= pending - 1) {
+            serve_by_cluster(call, first + (__ffs(pending) - 1) * clusters);
             __syncthreads(); /* before the share is fetched anew */
         }
         __syncthreads(); /* before the next look */

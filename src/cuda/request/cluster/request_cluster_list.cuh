@@ -29,8 +29,8 @@ __device__ __forceinline__ int count_fitting(const exchange_slot *slots)
 /* Close the gaps of the leader's list, by its threads. */
 __device__ __forceinline__ void pack_list(const exchange_slot *slots)
 {
-    cuda_candidate own[2] = {shared().bench.list[threadIdx.x],
-                             shared().bench.list[threadIdx.x + kThreads]};
+    cuda_candidate own[2] = {shared_state().scratch.list[threadIdx.x],
+                             shared_state().scratch.list[threadIdx.x + kThreads]};
     int all = 0, place[2] = {-1, -1};
 #pragma unroll
     for (int rank = 0; rank < kClusterCtas; rank++) {
@@ -43,29 +43,30 @@ __device__ __forceinline__ void pack_list(const exchange_slot *slots)
     __syncthreads();
     for (int i = 0; i < 2; i++)
         if (place[i] >= 0)
-            shared().bench.list[place[i]] = own[i];
+            shared_state().scratch.list[place[i]] = own[i];
     __syncthreads();
 }
 
 /* Bring the tokens that chosen(id, y) holds for into the leader's list, if no more than fit; how
  * many there are, or -1 where they do not fit. may(y) as in slice_source. */
 template <class May, class F>
-__device__ __forceinline__ int gather(slice_source source, May may, F chosen)
+__device__ __forceinline__ int gather_tokens(slice_source source, May may, F chosen)
 {
-    cuda_candidate *to = map_to_rank(shared().bench.list, 0) + cluster_rank() * kShortlistOfSlice;
+    cuda_candidate *to =
+        map_to_rank(shared_state().scratch.list, 0) + cluster_rank() * kShortlistOfSlice;
     __syncthreads();
     if (threadIdx.x == 0)
-        shared().count = 0;
+        shared_state().count = 0;
     __syncthreads();
     source.each(may, [&](int32_t id, float y) {
         if (!chosen(id, y))
             return;
-        uint32_t place = atomicAdd(&shared().count, 1);
+        uint32_t place = atomicAdd(&shared_state().count, 1);
         if (place < kShortlistOfSlice)
             to[place] = {y, id};
     });
     __syncthreads();
-    const exchange_slot *counts = exchange_in_cluster(joined_count{shared().count});
+    const exchange_slot *counts = exchange_in_cluster(joined_count{shared_state().count});
     int count = count_fitting(counts);
     if (count >= 0 && leads_cluster())
         pack_list(counts);
@@ -89,21 +90,21 @@ struct shortlist_rule {
 /* Bring all tokens that can matter into the leader's list; how many they are, or -1 where they do
  * not fit. `wanted` NULL: all that are alive. */
 __device__ __noinline__ int gather_required(slice_source source, row_facts facts,
-                                          logit_values values, const required_tokens *wanted)
+                                            logit_values values, const required_tokens *required)
 {
     shortlist_rule rule = {values.inverse_temperature, -INFINITY, -FLT_MAX, false};
-    if (wanted && wanted->target > 0) {
-        rule.near = values.z(gumbel_of_key(facts.reached));
-        rule.either = wanted->both;
-        if (facts.reached == 0)
+    if (required && required->target > 0) {
+        rule.near = values.to_z(gumbel_of_key(facts.reached_key));
+        rule.either = required->either;
+        if (facts.reached_key == 0)
             return -1;
     }
-    if (wanted && wanted->log_min_p > -INFINITY) {
+    if (required && required->log_min_p > -INFINITY) {
         float bound =
-            gumbel_min_p_bound(values.of(gumbel_of_key(facts.highest)), wanted->log_min_p);
-        rule.bound = values.before ? values.z(bound) : bound;
+            gumbel_min_p_bound(values.to_value(gumbel_of_key(facts.highest)), required->log_min_p);
+        rule.bound = values.before ? values.to_z(bound) : bound;
     }
-    return gather(
+    return gather_tokens(
         source, [&](float y) { return rule(0, y); }, rule);
 }
 
@@ -133,7 +134,7 @@ struct mass_sum {
     {
         ptx_add_96(words, (uint32_t)mass, (uint32_t)(mass >> 32));
     }
-    __device__ __forceinline__ gumbel_wide wide() const
+    __device__ __forceinline__ gumbel_wide value() const
     {
         return ((gumbel_wide)words[2] << 64) + ((uint64_t)words[1] << 32) + words[0];
     }
@@ -157,7 +158,7 @@ struct list_sums {
     uint32_t listed; /* first, as in joined_count */
     mass_sum all, of_listed;
 
-    static __device__ __forceinline__ list_sums none() { return {0, {{0, 0, 0}}, {{0, 0, 0}}}; }
+    static __device__ __forceinline__ list_sums empty() { return {0, {{0, 0, 0}}, {{0, 0, 0}}}; }
     __device__ __forceinline__ void join_warp()
     {
         listed = __reduce_add_sync(~0u, listed);
@@ -169,14 +170,14 @@ struct list_sums {
 /* List the tokens of the row whose z reaches `near`; each CTA's part of what the team found. Values
  * are y * scale, and `largest` is that of the row. A token takes 33 instructions. */
 __device__ __noinline__ const exchange_slot *list_and_sum(slice_source source, logit_values values,
-                                                   float near, float largest)
+                                                          float near, float largest)
 {
     constexpr int side = 2; /* quads side by side */
     const float scale = values.scale();
-    list_sums own = list_sums::none();
+    list_sums own = list_sums::empty();
     __syncthreads();
     if (threadIdx.x == 0)
-        shared().count = 0;
+        shared_state().count = 0;
     __syncthreads();
 #pragma unroll 1
     for (int at = 4 * threadIdx.x; at < source.size; at += side * 4 * kThreads) {
@@ -188,45 +189,48 @@ __device__ __noinline__ const exchange_slot *list_and_sum(slice_source source, l
 #pragma unroll
             for (int j = 0; j < 4; j++) {
                 own.all.add(mass_by_shifts(y[j] * scale - largest));
-                hits |= (uint32_t)(values.z(y[j]) >= near) << (4 * i + j);
+                hits |= (uint32_t)(values.to_z(y[j]) >= near) << (4 * i + j);
             }
         }
 #pragma unroll 1
         for (; hits; hits &= hits - 1) {
             const int i = __ffs(hits) - 1, place = at + i / 4 * 4 * kThreads + i % 4;
-            const float y = share()[place];
+            const float y = slice_logits()[place];
             own.of_listed.add(mass_by_shifts(y * scale - largest));
-            const uint32_t listed = atomicAdd(&shared().count, 1);
+            const uint32_t listed = atomicAdd(&shared_state().count, 1);
             if (listed < kShortlistOfSlice)
-                map_to_rank(shared().bench.list, 0)[cluster_rank() * kShortlistOfSlice + listed] = {
+                map_to_rank(shared_state().scratch.list,
+                            0)[cluster_rank() * kShortlistOfSlice + listed] = {
                     y, (int32_t)source.begin + place};
         }
     }
     __syncthreads();
     if (threadIdx.x == 0)
-        own.listed = shared().count;
+        own.listed = shared_state().count;
     return publish_in_cluster(own);
 }
 
 /* Serve a row whose nucleus is of all its tokens from a list and the mass of all, if `wanted` may
  * leave few; whether it did. */
 __device__ __noinline__ bool serve_by_mass(slice_source source, row_facts facts,
-                                           required_tokens wanted, int64_t b,
+                                           required_tokens required, int64_t b,
                                            const gumbel_summary &seen, const gumbel_summary &raw)
 {
-    const request_row &row = shared().row;
+    const request_row &row = shared_state().row;
     logit_values values = {row.draw.inverse_temperature, row.rules.before != 0};
     bool ok = gumbel_summary_status(&seen) == GUMBEL_ROW_OK && facts.alive > kShortlist;
-    bool others = cuts_by_value(row.rules);
-    if (!ok || (wanted.target > 0 && facts.reached == 0) || (!others && is_flat(values, facts)))
+    bool others = truncates_by_value(row.rules);
+    if (!ok || (required.target > 0 && facts.reached_key == 0) ||
+        (!others && is_flat(values, facts)))
         return false;
-    const float largest = values.of(gumbel_of_key(facts.highest));
-    float near = wanted.bound(values.z(gumbel_of_key(facts.reached)), values, largest);
+    const float largest = values.to_value(gumbel_of_key(facts.highest));
+    float near =
+        required.lower_bound(values.to_z(gumbel_of_key(facts.reached_key)), values, largest);
     const exchange_slot *slots = list_and_sum(source, values, near, largest);
     list_sums found = join_slots<list_sums>(slots, kClusterCtas);
-    gumbel_wide mass = found.all.wide();
+    gumbel_wide mass = found.all.value();
     int count = count_fitting(slots);
-    if (count < 0 || (!others && found.of_listed.wide() < gumbel_nucleus(row.rules.top_p, mass)))
+    if (count < 0 || (!others && found.of_listed.value() < gumbel_nucleus(row.rules.top_p, mass)))
         return false;
     if (leads_cluster()) {
         pack_list(slots);

@@ -39,20 +39,21 @@ template <class F> __device__ inline gumbel_summary sum_masses(slice_source sour
             mass.add(z);
     }
     mass.flush();
-    return join_cluster(joined_mass{own}).of;
+    return join_cluster(joined_mass{own}).value;
 }
 
 /* Of z over the tokens that stay. */
 __device__ __noinline__ gumbel_summary sum_kept(slice_source source, logit_values values,
-                                                kept_set cut)
+                                                kept_set survivors)
 {
     return sum_masses(source, [&](int place, four &z) {
-        float4 raw = *(const float4 *)(share() + place);
+        float4 raw = *(const float4 *)(slice_logits() + place);
         float y[4] = {raw.x, raw.y, raw.z, raw.w};
         int32_t id = (int32_t)source.begin + place;
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            z.v[i] = cut.keeps(id + i, values.of(y[i])) ? values.z(y[i]) : -INFINITY;
+            z.v[i] =
+                survivors.has_token(id + i, values.to_value(y[i])) ? values.to_z(y[i]) : -INFINITY;
     });
 }
 
@@ -61,7 +62,7 @@ __device__ __noinline__ gumbel_summary sum_raw(slice_source source)
 {
     uint32_t flags = 0;
     gumbel_summary sum = sum_masses(source, [&](int place, four &l) {
-        float4 raw = *(const float4 *)(share() + place);
+        float4 raw = *(const float4 *)(slice_logits() + place);
         l = {raw.x, raw.y, raw.z, raw.w};
 #pragma unroll
         for (int i = 0; i < 4; i++)
@@ -69,7 +70,7 @@ __device__ __noinline__ gumbel_summary sum_raw(slice_source source)
                      : l.v[i] == INFINITY ? GUMBEL_FLAG_INFINITE
                                           : 0;
     });
-    sum.flags = join_cluster(joined_flags{flags}).of;
+    sum.flags = join_cluster(joined_flags{flags}).value;
     return sum;
 }
 
@@ -94,14 +95,15 @@ struct slice_draw {
         if (noise)
             return z + noise[id];
         if (id % GUMBEL_BLOCK != block.max_noise_index() &&
-            !draw_passes_filter(z, draw_min_exponential_of_word(block.r), r, draw_filter_offset(threshold)))
+            !draw_passes_filter(z, draw_min_exponential_of_word(block.r), r,
+                                draw_filter_offset(threshold)))
             return NAN;
         return z + draw_noise_from_words(block, id, r);
     }
 
     /* Offer those of four neighbours that stay: by whole warps. What may win is scored in a loop,
      * so that there is one copy of the hundred instructions of a score. */
-    __device__ __forceinline__ void offer(uint32_t keeps, int32_t id, const float (&z)[4])
+    __device__ __forceinline__ void offer_quad(uint32_t keeps, int32_t id, const float (&z)[4])
     {
         const bool draws = !greedy && !noise;
         uint4 words = {0, 0, 0, 0};
@@ -132,34 +134,34 @@ struct slice_draw {
 
 /* The best of the tokens that stay, in draw `at` of the call; for all threads. */
 __device__ __noinline__ draw_winner draw_kept(const gumbel_problem &q, slice_source source,
-                                              logit_values values, kept_set cut, int64_t at)
+                                              logit_values values, kept_set survivors, int64_t at)
 {
-    gumbel_stream stream = shared().row.draw.stream;
+    gumbel_stream stream = shared_state().row.draw.stream;
     const float *noise = q.sampling.noise;
     stream.sample += (uint32_t)(at % q.sampling.num_samples);
     if (noise)
         noise += at * q.sampling.noise_stride - q.first_token;
-    slice_draw draw = {draw_philox_of(stream), noise, shared().row.draw.greedy != 0};
-    auto look = [&](float4 y) {
-        return values.of(fmaxf(fmaxf(y.x, y.y), fmaxf(y.z, y.w))) >= cut.bound;
+    slice_draw draw = {draw_philox_of(stream), noise, shared_state().row.draw.greedy != 0};
+    auto test = [&](float4 y) {
+        return values.to_value(fmaxf(fmaxf(y.x, y.y), fmaxf(y.z, y.w))) >= survivors.bound;
     };
-    source.each_passing(look, [&](int place, const float(&y)[4]) {
+    source.each_passing(test, [&](int place, const float(&y)[4]) {
         int32_t id = (int32_t)source.begin + place;
         uint32_t keeps = 0;
         float z[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            z[i] = values.z(y[i]);
-            keeps |= (uint32_t)cut.keeps(id + i, values.of(y[i])) << i;
+            z[i] = values.to_z(y[i]);
+            keeps |= (uint32_t)survivors.has_token(id + i, values.to_value(y[i])) << i;
         }
-        draw.offer(keeps, id, z);
+        draw.offer_quad(keeps, id, z);
     });
-    return join_cluster(joined_winner{draw.best}).of;
+    return join_cluster(joined_winner{draw.best}).value;
 }
 
 /* What the team knows of the token that is given for draw `at`; for all threads. */
 __device__ __noinline__ draw_winner score_given(const gumbel_problem &q, slice_source source,
-                                                logit_values values, kept_set cut, int64_t b,
+                                                logit_values values, kept_set survivors, int64_t b,
                                                 int64_t at)
 {
     const int32_t id = given_token(q, b, at);
@@ -167,10 +169,10 @@ __device__ __noinline__ draw_winner score_given(const gumbel_problem &q, slice_s
     draw_winner found = draw_winner_none();
     if (threadIdx.x == 0 && place >= 0 && place < source.size && id >= q.first_token &&
         id < q.end_token) {
-        const float y = share()[place];
-        found = given_found(id, values.z(y), cut.keeps(id, values.of(y)));
+        const float y = slice_logits()[place];
+        found = given_found(id, values.to_z(y), survivors.has_token(id, values.to_value(y)));
     }
-    return given_winner(join_cluster(joined_winner{found}).of, id);
+    return given_winner(join_cluster(joined_winner{found}).value, id);
 }
 
 /* How many tokens f(id, y) holds for; for all threads. may(y) as in slice_source. */
@@ -179,35 +181,36 @@ __device__ __forceinline__ int32_t count_tokens(slice_source source, May may, F 
 {
     uint32_t own = 0;
     source.each(may, [&](int32_t id, float y) { own += f(id, y) ? 1 : 0; });
-    return (int32_t)join_cluster(joined_count{own}).of;
+    return (int32_t)join_cluster(joined_count{own}).value;
 }
 
 /* -------------------------------------------------------------------------------- outputs ---- */
 
 /* Put the n most likely tokens in the leader's shared memory, in order; how many it has. */
-__device__ inline int list_top(const cluster_kept_set_finder &by_z, logit_values values, kept_set cut,
-                               int n)
+__device__ inline int list_top(const cluster_kept_set_finder &by_z, logit_values values,
+                               kept_set survivors, int n)
 {
-    descent_result last = by_z.nth((uint64_t)n, -FLT_MAX);
+    descent_result last = by_z.find_nth((uint64_t)n, -FLT_MAX);
     kept_set first = {-FLT_MAX, INT32_MAX};
     if (last.reached) {
         gumbel_cut by_value = {gumbel_of_key(last.key), n - (int64_t)last.above};
         first = {by_value.bound, by_z.find_last_tie(by_value)};
     }
-    int count = gather(
-        by_z.source, [&](float y) { return by_z.values.of(y) >= first.bound; },
-        [&](int32_t id, float y) { return first.keeps(id, by_z.values.of(y)); });
+    int count = gather_tokens(
+        by_z.source, [&](float y) { return by_z.values.to_value(y) >= first.bound; },
+        [&](int32_t id, float y) { return first.has_token(id, by_z.values.to_value(y)); });
     if (!leads_cluster())
         return 0;
     if ((int)threadIdx.x < count) {
-        cuda_candidate own = shared().bench.list[threadIdx.x];
-        float z = values.z(own.y);
+        cuda_candidate own = shared_state().scratch.list[threadIdx.x];
+        float z = values.to_z(own.y);
         int place = 0;
         for (int i = 0; i < count; i++) {
-            cuda_candidate other = shared().bench.list[i];
-            place += values.z(other.y) > z || (values.z(other.y) == z && other.id < own.id);
+            cuda_candidate other = shared_state().scratch.list[i];
+            place += values.to_z(other.y) > z || (values.to_z(other.y) == z && other.id < own.id);
         }
-        shared().top[place] = {z, own.id, cut.keeps(own.id, values.of(own.y))};
+        shared_state().top[place] = {z, own.id,
+                                     survivors.has_token(own.id, values.to_value(own.y))};
     }
     __syncthreads();
     return count;
@@ -215,7 +218,7 @@ __device__ inline int list_top(const cluster_kept_set_finder &by_z, logit_values
 
 /* Write what the draw sees of this CTA's share: z of the tokens that stay, -inf for the others. */
 __device__ inline void write_processed(const cuda_request_params &p, slice_source source,
-                                       logit_values values, kept_set cut,
+                                       logit_values values, kept_set survivors,
                                        gumbel_row_status status, int64_t b)
 {
     const gumbel_problem &q = p.problem;
@@ -224,11 +227,12 @@ __device__ inline void write_processed(const cuda_request_params &p, slice_sourc
 #pragma unroll 1
     for (int i = threadIdx.x; i < source.size; i += kThreads) {
         int64_t id = source.begin + i;
-        float y = share()[i];
+        float y = slice_logits()[i];
         if (id >= q.first_token && id < q.end_token)
-            row[id - q.first_token] = !ok                                    ? NAN
-                                      : cut.keeps((int32_t)id, values.of(y)) ? values.z(y)
-                                                                             : -INFINITY;
+            row[id - q.first_token] = !ok ? NAN
+                                      : survivors.has_token((int32_t)id, values.to_value(y))
+                                          ? values.to_z(y)
+                                          : -INFINITY;
     }
     for (int64_t i =
              max(q.end_token - q.first_token, (int64_t)0) + threadIdx.x + cluster_rank() * kThreads;
@@ -239,54 +243,54 @@ __device__ inline void write_processed(const cuda_request_params &p, slice_sourc
 /* Do all that is asked of a row, by all threads of the team. `raw` is the mass of the logits where
  * that is asked for. */
 __device__ __noinline__ void serve_by_passes(const cuda_request_params &p, slice_source source,
-                                        row_facts facts, int64_t b, const gumbel_summary &seen,
-                                        const gumbel_summary &raw)
+                                             row_facts facts, int64_t b, const gumbel_summary &seen,
+                                             const gumbel_summary &raw)
 {
     const gumbel_problem &q = p.problem;
     const gumbel_output &out = p.output;
-    const request_row &row = shared().row;
+    const request_row &row = shared_state().row;
     const int samples = q.sampling.num_samples;
     logit_values values = {row.draw.inverse_temperature, row.rules.before != 0};
     logit_values by_z = {row.draw.inverse_temperature, false};
     float largest = gumbel_of_key(facts.highest);
     request_result r = {seen, NAN, 0, gumbel_summary_status(&seen)};
-    const bool ok = r.status == GUMBEL_ROW_OK, tells = leads_cluster() && threadIdx.x < 32;
-    kept_set cut = {-FLT_MAX, INT32_MAX};
+    const bool ok = r.status == GUMBEL_ROW_OK, writes = leads_cluster() && threadIdx.x < 32;
+    kept_set survivors = {-FLT_MAX, INT32_MAX};
     if (ok && gumbel_rules_cut(&row.rules)) {
-        cluster_kept_set_finder finder = {source, values, facts, values.of(largest)};
-        cut = find_kept_set(finder, row.rules);
+        cluster_kept_set_finder finder = {source, values, facts, values.to_value(largest)};
+        survivors = find_kept_set(finder, row.rules);
     }
     if (p.processed) {
-        write_processed(p, source, values, cut, r.status, b);
+        write_processed(p, source, values, survivors, r.status, b);
         return;
     }
     if (ok && out.kept)
         r.kept = count_tokens(
-            source, [&](float y) { return values.of(y) >= cut.bound; },
-            [&](int32_t id, float y) { return cut.keeps(id, values.of(y)); });
+            source, [&](float y) { return values.to_value(y) >= survivors.bound; },
+            [&](int32_t id, float y) { return survivors.has_token(id, values.to_value(y)); });
     if (ok && (p.partials ? q.with_mass : out.lse || out.logprobs || out.top_logprobs)) {
         bool of_raw = out.logprobs_of == GUMBEL_RAW && !p.partials;
-        r.mass = of_raw ? raw : sum_kept(source, values, cut);
+        r.mass = of_raw ? raw : sum_kept(source, values, survivors);
         r.lse = r.mass.flags ? NAN : gumbel_summary_lse(&r.mass);
     }
     for (int64_t at = b * samples; at < (b + 1) * samples; at++) {
         draw_winner best = draw_winner_none();
         int32_t rank = -1;
         if (ok)
-            best = q.sampling.given.data ? score_given(q, source, values, cut, b, at)
-                                         : draw_kept(q, source, values, cut, at);
+            best = q.sampling.given.data ? score_given(q, source, values, survivors, b, at)
+                                         : draw_kept(q, source, values, survivors, at);
         if (ok && out.ranks && best.z > -INFINITY)
             rank = 1 + count_tokens(
-                           source, [&](float y) { return values.z(y) > best.z; },
-                           [&](int32_t, float y) { return values.z(y) > best.z; });
-        if (tells)
+                           source, [&](float y) { return values.to_z(y) > best.z; },
+                           [&](int32_t, float y) { return values.to_z(y) > best.z; });
+        if (writes)
             write_draw(p, r, b, at, best, rank);
     }
     if (q.request & GUMBEL_REQUEST_TOP) {
-        cluster_kept_set_finder finder = {source, by_z, facts, by_z.of(largest)};
-        int count = ok ? list_top(finder, values, cut, out.num_top) : 0;
+        cluster_kept_set_finder finder = {source, by_z, facts, by_z.to_value(largest)};
+        int count = ok ? list_top(finder, values, survivors, out.num_top) : 0;
         if (leads_cluster())
-            write_top(p, shared().top, r, b, count);
+            write_top(p, shared_state().top, r, b, count);
     }
 }
 

@@ -43,14 +43,17 @@ __device__ __forceinline__ bool pivots_apply(const cuda_request_params &p, const
 }
 
 /* Whether pivots among all tokens may serve a row: a top_p is its one rule. */
-__device__ __forceinline__ bool can_serve_by_pivots(const cuda_request_params &p, const request_row &row)
+__device__ __forceinline__ bool can_serve_by_pivots(const cuda_request_params &p,
+                                                    const request_row &row)
 {
     const float top_p = row.rules.top_p;
-    return pivots_apply(p, row) && top_p < 1.0f && top_p >= kPivotTopP && !cuts_by_value(row.rules);
+    return pivots_apply(p, row) && top_p < 1.0f && top_p >= kPivotTopP &&
+           !truncates_by_value(row.rules);
 }
 
 /* Whether pivots among few tokens may: it has a top_k, and a top_p only beside that. */
-__device__ __forceinline__ bool can_serve_few_by_pivots(const cuda_request_params &p, const request_row &row)
+__device__ __forceinline__ bool can_serve_few_by_pivots(const cuda_request_params &p,
+                                                        const request_row &row)
 {
     const gumbel_rules &r = row.rules;
     return pivots_apply(p, row) && r.top_k > 0 && r.top_k <= kListedTarget &&
@@ -63,7 +66,7 @@ struct pivot_draw {
     uint32_t offered;        /* tokens that had to be scored by the CTA that had most */
     draw_winner best;
 
-    static __device__ __forceinline__ pivot_draw none() { return {0, 0, 0, draw_winner_none()}; }
+    static __device__ __forceinline__ pivot_draw empty() { return {0, 0, 0, draw_winner_none()}; }
     __device__ __forceinline__ void join_warp()
     {
         flags = __reduce_or_sync(~0u, flags);
@@ -94,7 +97,7 @@ __device__ __forceinline__ four load_above(const slice_source &source, int place
     four z;
 #pragma unroll
     for (int i = 0; i < 4; i++)
-        z.v[i] = y[i] * values.scale() > pivot ? values.z(y[i]) : -INFINITY;
+        z.v[i] = y[i] * values.scale() > pivot ? values.to_z(y[i]) : -INFINITY;
     return z;
 }
 
@@ -104,25 +107,24 @@ __device__ __forceinline__ void raise_by_blocks(const slice_source &source,
                                                 float pivot)
 {
     const int64_t at = blocks.most_likely() - source.begin;
-    const float y = at < source.size ? share()[at] : -INFINITY;
-    const float z = y * values.scale() > pivot ? values.z(y) : -INFINITY;
+    const float y = at < source.size ? slice_logits()[at] : -INFINITY;
+    const float z = y * values.scale() > pivot ? values.to_z(y) : -INFINITY;
     raise_slice_threshold(draw_score_bound_of_word(false, z, blocks.block.r));
 }
 
 /* Draw from the tokens of the row whose value lies above a pivot. Of a quad only the largest is
  * looked at, unless one of its tokens may win. Behind reset_offers() and a barrier. */
-__device__ __noinline__ pivot_draw draw_above(slice_source source, logit_values values,
-                                              float pivot)
+__device__ __noinline__ pivot_draw draw_above(slice_source source, logit_values values, float pivot)
 {
     constexpr int stride = 4 * kThreads;
     const float scale = values.scale();
-    const draw_philox philox = draw_philox_of(shared().row.draw.stream);
+    const draw_philox philox = draw_philox_of(shared_state().row.draw.stream);
     const uint32_t first = (uint32_t)source.begin + threadIdx.x / 32 * 128;
     float highest = -INFINITY;
     turn_blocks blocks = turn_blocks::from_philox(philox, first, stride);
     raise_by_blocks(source, blocks, values, pivot);
     __syncthreads();
-    const float sure = ordered_float(shared().sure);
+    const float threshold = ordered_float(shared_state().threshold);
 #pragma unroll 1
     for (int turn = 0, at = 4 * threadIdx.x; at - 4 * (int)(threadIdx.x % 32) < source.size;
          turn++, at += stride) {
@@ -131,31 +133,32 @@ __device__ __noinline__ pivot_draw draw_above(slice_source source, logit_values 
         const float reach = blocks.reach_of(turn);
         const float4 y = load_quad(source, at);
         const float high = largest_of({y.x, y.y, y.z, y.w});
-        const float top = high * scale > pivot ? values.z(high) : -INFINITY;
+        const float top = high * scale > pivot ? values.to_z(high) : -INFINITY;
         highest = ptx_max_nan(highest, high);
-        if (!__any_sync(~0u, top > -INFINITY && draw_passes_bound(top, draw_bound(sure, reach))))
+        if (!__any_sync(~0u,
+                        top > -INFINITY && draw_passes_bound(top, draw_bound(threshold, reach))))
             continue;
         const four z = load_above(source, at, values, pivot);
         const uint32_t id = (uint32_t)source.begin + at;
 #pragma unroll 1
-        for (uint32_t may = find_winners(philox, id, z.v, reach, sure); may; may &= may - 1) {
+        for (uint32_t may = find_winners(philox, id, z.v, reach, threshold); may; may &= may - 1) {
             const int i = __ffs(may) - 1;
             offer_token(draw_select_of_four(z.v, i), (int32_t)id + i);
         }
     }
     __syncthreads();
-    const float z = values.z(highest);
+    const float z = values.to_z(highest);
     const uint32_t flags = isnan(z) ? GUMBEL_FLAG_NAN : z == INFINITY ? GUMBEL_FLAG_INFINITE : 0;
-    pivot_draw own = {flags, 0, shared().offered, score_offers()};
+    pivot_draw own = {flags, 0, shared_state().offered, score_offers()};
     own.highest = z > -INFINITY ? gumbel_key(highest) : 0;
     return join_cluster(own);
 }
 
 /* The masses of the tokens of the row whose value lies above a pivot, and of all. */
 __device__ __noinline__ pivot_sums sum_masses_above(slice_source source, float scale, float largest,
-                                                float pivot)
+                                                    float pivot)
 {
-    pivot_sums own = pivot_sums::none();
+    pivot_sums own = pivot_sums::empty();
 #pragma unroll 2
     for (int at = 4 * threadIdx.x; at < source.size; at += 4 * kThreads) {
         const float4 raw = load_quad(source, at);
@@ -177,7 +180,7 @@ __device__ __forceinline__ float value_of_winner(const slice_source &source, log
     if (!values.before)
         return winner.z;
     int place = winner.id - (int)source.begin + cluster_rank() * source.size;
-    return values.of(map_to_rank(share(), place / source.size)[place % source.size]);
+    return values.to_value(map_to_rank(slice_logits(), place / source.size)[place % source.size]);
 }
 
 /* Serve a row of a top_p alone; whether that served it. By all threads of the team, behind
@@ -185,7 +188,7 @@ __device__ __forceinline__ float value_of_winner(const slice_source &source, log
 __device__ __noinline__ bool serve_by_pivots(const cuda_request_params &p, slice_source source,
                                              int64_t b)
 {
-    const request_row &row = shared().row;
+    const request_row &row = shared_state().row;
     const logit_values values = {row.draw.inverse_temperature, row.rules.before != 0};
     float pivot = -INFINITY;
 #pragma unroll 1
@@ -194,7 +197,7 @@ __device__ __noinline__ bool serve_by_pivots(const cuda_request_params &p, slice
         if (found.flags || row.flags || found.offered > kOffers || found.best.id < 0)
             return false;
         pivot = value_of_winner(source, values, found.best);
-        const float largest = values.of(gumbel_of_key(found.highest));
+        const float largest = values.to_value(gumbel_of_key(found.highest));
         const pivot_verdict verdict =
             judge_pivot(row.rules, sum_masses_above(source, values.scale(), largest, pivot));
         if (verdict == PIVOT_KEPT)
@@ -212,7 +215,7 @@ __device__ __noinline__ bool serve_by_pivots(const cuda_request_params &p, slice
 
 /* Offer the tokens of this share whose value reaches `least`, with y in the place of z; the mass of
  * all its tokens, if that is wanted. */
-template <bool weighs>
+template <bool with_mass>
 __device__ __noinline__ float list_tokens(slice_source source, float scale, float largest,
                                           float least)
 {
@@ -226,12 +229,12 @@ __device__ __noinline__ float list_tokens(slice_source source, float scale, floa
         for (int i = 0; i < 4; i++) {
             float v = y[i] * scale;
             hits |= (uint32_t)(v >= least) << i;
-            all += weighs ? pivot_sums::mass_of(v, largest) : 0.0f;
+            all += with_mass ? pivot_sums::mass_of(v, largest) : 0.0f;
         }
 #pragma unroll 1
         for (; hits; hits &= hits - 1) {
             int place = at + __ffs(hits) - 1;
-            offer_token(share()[place], (int32_t)source.begin + place);
+            offer_token(slice_logits()[place], (int32_t)source.begin + place);
         }
     }
     __syncthreads();
@@ -245,21 +248,21 @@ __device__ __noinline__ bool serve_few_by_pivots(const cuda_request_params &p, s
                                                  row_facts facts, int64_t b,
                                                  const gumbel_summary &seen)
 {
-    const request_row &row = shared().row;
+    const request_row &row = shared_state().row;
     const logit_values values = {row.draw.inverse_temperature, row.rules.before != 0};
-    const float largest = values.of(gumbel_of_key(facts.highest)), scale = values.scale();
-    const float least =
-        fmaxf(gumbel_min_p_bound(largest, row.log_min_p), values.of(gumbel_of_key(facts.reached)));
-    if (gumbel_summary_status(&seen) != GUMBEL_ROW_OK || facts.reached == 0)
+    const float largest = values.to_value(gumbel_of_key(facts.highest)), scale = values.scale();
+    const float least = fmaxf(gumbel_min_p_bound(largest, row.log_min_p),
+                              values.to_value(gumbel_of_key(facts.reached_key)));
+    if (gumbel_summary_status(&seen) != GUMBEL_ROW_OK || facts.reached_key == 0)
         return false;
     const float all = row.rules.top_p < 1.0f ? list_tokens<true>(source, scale, largest, least)
                                              : list_tokens<false>(source, scale, largest, least);
-    const uint32_t offered = shared().offered;
+    const uint32_t offered = shared_state().offered;
     cuda_candidate own = {-INFINITY, -1};
     float score = -INFINITY, pivot = -INFINITY;
     if (threadIdx.x < min(offered, (uint32_t)kOffers)) {
-        own = shared().bench.offers[threadIdx.x];
-        score = values.z(own.y) + draw_token_noise_noinline(row.draw.stream, (uint32_t)own.id);
+        own = shared_state().scratch.offers[threadIdx.x];
+        score = values.to_z(own.y) + draw_token_noise_noinline(row.draw.stream, (uint32_t)own.id);
     }
     const float v = own.y * scale, mass = pivot_sums::mass_of(v, largest);
 #pragma unroll 1
@@ -273,7 +276,7 @@ __device__ __noinline__ bool serve_few_by_pivots(const cuda_request_params &p, s
         pivot = found.best.z * scale;
         const pivot_sums above = {v > pivot, v > pivot ? mass : 0.0f, all};
         const pivot_verdict verdict = judge_pivot(row.rules, join_cluster(above));
-        found.best.z = values.z(found.best.z);
+        found.best.z = values.to_z(found.best.z);
         if (verdict == PIVOT_KEPT)
             write_winner(p, b, found.best);
         if (verdict != PIVOT_TRUNCATED)

@@ -17,14 +17,14 @@ struct value_rule {
     logit_values values;
     float least;
 
-    __device__ __forceinline__ bool may(float y) const { return values.of(y) >= least; }
-    __device__ __forceinline__ bool reaches(float y, uint32_t low) const
+    __device__ __forceinline__ bool may_count(float y) const { return values.to_value(y) >= least; }
+    __device__ __forceinline__ bool may_reach(float y, uint32_t low) const
     {
-        return values.of(y) >= gumbel_of_key(low);
+        return values.to_value(y) >= gumbel_of_key(low);
     }
-    __device__ __forceinline__ bool counts(int32_t, float y, uint32_t &key) const
+    __device__ __forceinline__ bool find_key(int32_t, float y, uint32_t &key) const
     {
-        float v = values.of(y);
+        float v = values.to_value(y);
         key = gumbel_key(v);
         return v >= least;
     }
@@ -35,9 +35,9 @@ struct count_rule {
     static constexpr bool by_mass = false;
     uint64_t n;
 
-    __device__ __forceinline__ uint64_t mass(float) const { return 1; }
-    __device__ __forceinline__ bool equal(float) const { return false; }
-    __device__ __forceinline__ gumbel_wide need(const descent_sums &) const { return n; }
+    __device__ __forceinline__ uint64_t weight_of(float) const { return 1; }
+    __device__ __forceinline__ bool is_tied(float) const { return false; }
+    __device__ __forceinline__ gumbel_wide required_sum(const descent_sums &) const { return n; }
 };
 
 /* The n-th largest value. */
@@ -49,12 +49,12 @@ struct tie_rule : count_rule {
     logit_values values;
     float bound;
 
-    __device__ __forceinline__ bool may(float y) const { return values.of(y) >= bound; }
-    __device__ __forceinline__ bool reaches(float y, uint32_t) const { return may(y); }
-    __device__ __forceinline__ bool counts(int32_t id, float y, uint32_t &key) const
+    __device__ __forceinline__ bool may_count(float y) const { return values.to_value(y) >= bound; }
+    __device__ __forceinline__ bool may_reach(float y, uint32_t) const { return may_count(y); }
+    __device__ __forceinline__ bool find_key(int32_t id, float y, uint32_t &key) const
     {
         key = ~(uint32_t)id;
-        return values.of(y) == bound;
+        return values.to_value(y) == bound;
     }
 };
 
@@ -70,11 +70,17 @@ struct nucleus_rule : value_rule {
     {
         return gumbel_token_mass(gumbel_exp(v - largest));
     }
-    __device__ __forceinline__ uint64_t mass(float y) const { return mass_of(values.of(y)); }
-    __device__ __forceinline__ bool equal(float y) const { return values.of(y) == from.bound; }
-    __device__ __forceinline__ gumbel_wide need(const descent_sums &sums) const
+    __device__ __forceinline__ uint64_t weight_of(float y) const
     {
-        gumbel_wide mass = sums.all.wide();
+        return mass_of(values.to_value(y));
+    }
+    __device__ __forceinline__ bool is_tied(float y) const
+    {
+        return values.to_value(y) == from.bound;
+    }
+    __device__ __forceinline__ gumbel_wide required_sum(const descent_sums &sums) const
+    {
+        gumbel_wide mass = sums.all.value();
         if (sums.equal)
             mass += (gumbel_wide)min(sums.equal, (uint64_t)from.tied) * mass_of(from.bound);
         return gumbel_nucleus(top_p, mass);
@@ -85,8 +91,8 @@ struct nucleus_rule : value_rule {
  * largest token's mass: no nucleus ends there. */
 __device__ __forceinline__ float nucleus_threshold(float largest, float top_p, uint32_t alive)
 {
-    float share = gumbel_log((1.0f - top_p) / (float)alive) - 3.0f;
-    return largest + fmaxf(share, -GUMBEL_MASS_REACH) - fabsf(largest) * 0x1p-21f;
+    float gap = gumbel_log((1.0f - top_p) / (float)alive) - 3.0f;
+    return largest + fmaxf(gap, -GUMBEL_MASS_REACH) - fabsf(largest) * 0x1p-21f;
 }
 
 struct cluster_kept_set_finder {
@@ -97,50 +103,50 @@ struct cluster_kept_set_finder {
 
     /* The n-th largest value, of those that are not below the floor. A value that n tokens reach
      * bounds the search, where so many are alive. */
-    __device__ descent_result nth(uint64_t n, float floor) const
+    __device__ descent_result find_nth(uint64_t n, float lowest) const
     {
-        uint32_t reached = facts.peaks >= n ? facts.lowest : facts.least;
-        float low = fmaxf(values.of(gumbel_of_key(reached)), floor);
-        nth_rule rule = {{values, floor}, {n}};
+        uint32_t reached = facts.num_maxima >= n ? facts.lowest_max : facts.least;
+        float low = fmaxf(values.to_value(gumbel_of_key(reached)), lowest);
+        nth_rule rule = {{values, lowest}, {n}};
         even_bins bins;
         if (make_bins(bins, low, largest)) {
             key_range guess = guess_nth_keys(source, values, bins, largest, n);
             if (guess.low > guess.high)
                 return {false, 0, 0};
-            descent_result end = descend(source, guess, rule).end;
+            descent_result end = descend_in_cluster(source, guess, rule).end;
             if (end.reached)
                 return end;
         }
-        return descend(source, {gumbel_key(low), gumbel_key(largest)}, rule).end;
+        return descend_in_cluster(source, {gumbel_key(low), gumbel_key(largest)}, rule).end;
     }
 
     /* top_p of what `from` keeps. */
     __device__ gumbel_cut find_nucleus(float top_p, bool exact, gumbel_cut from) const
     {
         float least = fmaxf(from.bound, largest - GUMBEL_MASS_REACH);
-        float floor = fmaxf(nucleus_threshold(largest, top_p, facts.alive), least);
+        float lowest = fmaxf(nucleus_threshold(largest, top_p, facts.alive), least);
         nucleus_rule rule = {{values, least}, largest, top_p, from};
         cluster_descent_result found = {};
         even_bins bins;
-        if (make_bins(bins, floor, largest)) {
+        if (make_bins(bins, lowest, largest)) {
             float below =
-                floor > from.bound ? (float)facts.alive * gumbel_exp(floor - largest) : 0.0f;
-            found =
-                descend(source, guess_nucleus_keys(source, values, bins, largest, top_p, below), rule);
+                lowest > from.bound ? (float)facts.alive * gumbel_exp(lowest - largest) : 0.0f;
+            found = descend_in_cluster(
+                source, guess_nucleus_keys(source, values, bins, largest, top_p, below), rule);
         }
         if (!found.end.reached)
-            found = descend(source, {gumbel_key(floor), gumbel_key(largest)}, rule);
+            found = descend_in_cluster(source, {gumbel_key(lowest), gumbel_key(largest)}, rule);
         float value = gumbel_of_key(found.end.key);
         return gumbel_cut_top_p(exact, value, found.needed, found.end.above, rule.mass_of(value));
     }
 
     /* The last id that stays, where only the first `tied` equals of the bound do. */
-    __device__ int32_t find_last_tie(gumbel_cut cut) const
+    __device__ int32_t find_last_tie(gumbel_cut ties) const
     {
-        if (cut.tied == GUMBEL_TIES_STAY)
+        if (ties.tied == GUMBEL_TIES_STAY)
             return INT32_MAX;
-        tie_rule rule = {{(uint64_t)cut.tied}, values, cut.bound};
-        descent_result last = descend(source, {~(uint32_t)INT32_MAX, ~0u}, rule).end;
+        tie_rule rule = {{(uint64_t)ties.tied}, values, ties.bound};
+        descent_result last = descend_in_cluster(source, {~(uint32_t)INT32_MAX, ~0u}, rule).end;
         return last.reached ? (int32_t)~last.key : INT32_MAX;
     }
 };
@@ -153,16 +159,16 @@ constexpr int kNucleusTokens = 320;
 /* Whether a row that candidates alone cannot serve can be served by some tokens and the mass of
  * all: its nucleus is of them. Which are wanted. */
 __device__ inline bool can_serve_by_mass(const cuda_request_params &p, const request_row &row,
-                                 required_tokens &wanted)
+                                         required_tokens &required)
 {
     const gumbel_rules &r = row.rules;
-    bool others = cuts_by_value(r);
+    bool others = truncates_by_value(r);
     if (p.partials || row.draw.greedy || !(r.top_p < 1.0f) || r.top_k > CUDA_REQUEST_TOP_MAX ||
         (others && !r.joint))
         return false;
-    wanted = find_required_tokens(p, row, row.draw.greedy);
+    required = find_required_tokens(p, row, row.draw.greedy);
     if (!others)
-        wanted = {(uint32_t)max(kNucleusTokens, p.output.num_top), -INFINITY, false};
+        required = {(uint32_t)max(kNucleusTokens, p.output.num_top), -INFINITY, false};
     return true;
 }
 
@@ -171,8 +177,8 @@ __device__ inline bool can_serve_by_mass(const cuda_request_params &p, const req
 __device__ __forceinline__ bool is_flat(logit_values values, const row_facts &facts)
 {
     constexpr float most = 500.0f;
-    float near = values.of(gumbel_of_key(facts.reached));
-    float largest = values.of(gumbel_of_key(facts.highest));
+    float near = values.to_value(gumbel_of_key(facts.reached_key));
+    float largest = values.to_value(gumbel_of_key(facts.highest));
     return (float)facts.alive * gumbel_exp(near - largest) > most;
 }
 

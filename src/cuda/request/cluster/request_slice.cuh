@@ -19,8 +19,8 @@ struct slice_source {
 
     /* more(place, y) for quads that a first look(y) tells to be of interest to any lane. Looks are
      * short and side by side, since most passes look for few tokens; more() is in a loop. */
-    template <class Look, class More>
-    __device__ __forceinline__ void each_passing(Look look, More more) const
+    template <class Test, class More>
+    __device__ __forceinline__ void each_passing(Test test, More more) const
     {
         constexpr int ahead = 5; /* two turns go through a share of 19,072 tokens */
         int lane = threadIdx.x % 32;
@@ -32,13 +32,13 @@ struct slice_source {
                 int at = warp + i * 4 * kThreads;
                 float4 y = make_float4(-INFINITY, -INFINITY, -INFINITY, -INFINITY);
                 if (at < size)
-                    y = *(const float4 *)(share() + at + 4 * lane);
-                found |= (uint32_t)(look(y) && at < size) << i;
+                    y = *(const float4 *)(slice_logits() + at + 4 * lane);
+                found |= (uint32_t)(test(y) && at < size) << i;
             }
 #pragma unroll 1
             for (found = __reduce_or_sync(~0u, found); found; found &= found - 1) {
                 int at = warp + (__ffs(found) - 1) * 4 * kThreads + 4 * lane;
-                float4 raw = *(const float4 *)(share() + at);
+                float4 raw = *(const float4 *)(slice_logits() + at);
                 float y[4] = {raw.x, raw.y, raw.z, raw.w};
                 more(at, y);
             }
@@ -60,7 +60,7 @@ struct slice_source {
 /* Four neighbours of a share; -inf past its end. */
 __device__ __forceinline__ float4 load_quad(const slice_source &source, int place)
 {
-    return place < source.size ? *(const float4 *)(share() + place)
+    return place < source.size ? *(const float4 *)(slice_logits() + place)
                                : make_float4(-INFINITY, -INFINITY, -INFINITY, -INFINITY);
 }
 
@@ -82,7 +82,7 @@ __device__ __noinline__ void fill_unstored(const row_reader &reader, const slice
     if (!__syncthreads_or(any))
         return;
     for (int64_t token = source.begin + threadIdx.x; token < reader.end; token += kThreads)
-        if (reader.counts(token) && is_unstored(token - origin))
+        if (reader.is_valid(token) && is_unstored(token - origin))
             row[token] = -INFINITY;
     __syncthreads();
 }
@@ -103,11 +103,11 @@ __device__ __forceinline__ void fetch_slice(const row_reader &reader, const slic
         fill_unstored(reader, source);
 #pragma unroll 4
     for (; at < copied; at += 4 * kThreads)
-        ptx_copy_async<16>(share() + at, row + source.begin + at);
+        ptx_copy_async<16>(slice_logits() + at, row + source.begin + at);
 #pragma unroll 2
     for (; at < source.size; at += 4 * kThreads) {
         four l = reader.load_four(source.begin + at);
-        *(float4 *)(share() + at) = make_float4(l.v[0], l.v[1], l.v[2], l.v[3]);
+        *(float4 *)(slice_logits() + at) = make_float4(l.v[0], l.v[1], l.v[2], l.v[3]);
     }
     ptx_copy_async_commit();
 }
@@ -124,9 +124,9 @@ __device__ __forceinline__ void fetch_words(const row_reader &reader, const slic
         int64_t at = first + i;
         bool inside = 32 * at < reader.end;
         if (edits.mask)
-            shared().words.allowed[i] = inside ? edits.mask[at] : 0;
+            shared_state().words.allowed[i] = inside ? edits.mask[at] : 0;
         if (edits.prompt)
-            shared().words.seen[i] = at < words ? edits.prompt[at] | edits.output[at] : 0;
+            shared_state().words.seen[i] = at < words ? edits.prompt[at] | edits.output[at] : 0;
     }
 }
 
@@ -135,8 +135,8 @@ __device__ __noinline__ void mask_slice(slice_source source)
 {
 #pragma unroll 4
     for (int i = threadIdx.x; i < source.size; i += kThreads)
-        if (!read_bit(shared().words.allowed, i))
-            share()[i] = -INFINITY;
+        if (!read_bit(shared_state().words.allowed, i))
+            slice_logits()[i] = -INFINITY;
     __syncthreads();
 }
 
@@ -144,11 +144,12 @@ __device__ __noinline__ void mask_slice(slice_source source)
 __device__ __noinline__ void edit_seen(const row_reader &reader, slice_source source)
 {
     for (int i = threadIdx.x; i < source.size / 32; i += kThreads)
-        for (uint32_t left = shared().words.seen[i]; left; left &= left - 1) {
-            int place = 32 * i + __ffs(left) - 1;
-            if (reader.counts(source.begin + place))
-                share()[place] = penalise_by_history(reader.p.problem, reader.row.edits,
-                                                     source.begin + place, 0, share()[place]);
+        for (uint32_t pending = shared_state().words.seen[i]; pending; pending &= pending - 1) {
+            int place = 32 * i + __ffs(pending) - 1;
+            if (reader.is_valid(source.begin + place))
+                slice_logits()[place] =
+                    penalise_by_history(reader.p.problem, reader.row.edits, source.begin + place, 0,
+                                        slice_logits()[place]);
         }
     __syncthreads();
 }
@@ -157,8 +158,8 @@ __device__ __noinline__ void edit_seen(const row_reader &reader, slice_source so
 __device__ __noinline__ void scale_slice(const row_reader &reader, slice_source source)
 {
     for (int i = threadIdx.x; i < source.size; i += kThreads)
-        if (reader.counts(source.begin + i))
-            share()[i] = scaled_logit(reader.p, share()[i]);
+        if (reader.is_valid(source.begin + i))
+            slice_logits()[i] = scaled_logit(reader.p, slice_logits()[i]);
     __syncthreads();
 }
 
@@ -167,27 +168,27 @@ __device__ __noinline__ void edit_by_lists(const row_reader &reader, slice_sourc
 {
 #pragma unroll 1
     for (int at = 0; at < source.size; at += kRequestTile) {
-        int64_t piece = source.begin + at;
-        stage_tile(reader.p, reader.row, reader.b, piece, min(piece + kRequestTile, reader.end),
-                    shared().stage, share() + at, true);
+        int64_t tile = source.begin + at;
+        stage_tile(reader.p, reader.row, reader.b, tile, min(tile + kRequestTile, reader.end),
+                   shared_state().stage, slice_logits() + at, true);
     }
     __syncthreads();
 }
 
 /* What four tokens are, if some of them are not finite. */
 __device__ __forceinline__ void scan_quad(const float (&y)[4], logit_values values,
-                                             row_facts &facts, float &peak, float &least)
+                                          row_facts &facts, float &thread_max, float &least)
 {
     /* Of the quads of a warp, some may have been looked at already: all of their tokens count. */
     bool whole = true;
     for (int i = 0; i < 4; i++)
-        whole &= fabsf(values.z(y[i])) < INFINITY;
+        whole &= fabsf(values.to_z(y[i])) < INFINITY;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        float z = values.z(y[i]);
+        float z = values.to_z(y[i]);
         facts.flags |= isnan(z) ? GUMBEL_FLAG_NAN : z == INFINITY ? GUMBEL_FLAG_INFINITE : 0;
         facts.alive += !whole && z > -INFINITY;
-        peak = z > -INFINITY ? fmaxf(peak, y[i]) : peak;
+        thread_max = z > -INFINITY ? fmaxf(thread_max, y[i]) : thread_max;
         least = z > -INFINITY ? fminf(least, y[i]) : least;
     }
 }
@@ -210,11 +211,11 @@ __device__ __forceinline__ void edit_slice(const row_reader &reader, const slice
 
 /* What this thread sees of a share's y. `peak` is the largest. */
 __device__ __forceinline__ row_facts scan_slice(const slice_source &source,
-                                                    float inverse_temperature, float &peak)
+                                                float inverse_temperature, float &thread_max)
 {
-    row_facts facts = row_facts::none();
+    row_facts facts = row_facts::empty();
     float least = INFINITY;
-    peak = -INFINITY;
+    thread_max = -INFINITY;
     source.each_passing(
         [&](float4 y) {
             float high = largest_of({y.x, y.y, y.z, y.w});
@@ -222,17 +223,17 @@ __device__ __forceinline__ row_facts scan_slice(const slice_source &source,
             bool finite =
                 low * inverse_temperature > -INFINITY && high * inverse_temperature < INFINITY;
             facts.alive += finite ? 4 : 0;
-            peak = finite ? fmaxf(peak, high) : peak;
+            thread_max = finite ? fmaxf(thread_max, high) : thread_max;
             least = finite ? fminf(least, low) : least;
             return !finite;
         },
         [&](int, const float(&y)[4]) {
-            scan_quad(y, {inverse_temperature, false}, facts, peak, least);
+            scan_quad(y, {inverse_temperature, false}, facts, thread_max, least);
         });
     if (facts.alive > 0) {
-        facts.highest = facts.lowest = gumbel_key(peak);
+        facts.highest = facts.lowest_max = gumbel_key(thread_max);
         facts.least = gumbel_key(least);
-        facts.peaks = 1;
+        facts.num_maxima = 1;
     }
     return facts;
 }

@@ -14,11 +14,11 @@ namespace
  * is the largest y of a thread that holds an alive token. */
 struct row_facts {
     uint32_t flags, alive;
-    uint32_t highest, least; /* of alive tokens */
-    uint32_t peaks, lowest;  /* how many, and the least of them */
-    uint32_t reached;        /* by as many peaks of each CTA as were asked for; 0 where they lack */
+    uint32_t highest, least;         /* of alive tokens */
+    uint32_t num_maxima, lowest_max; /* how many, and the least of them */
+    uint32_t reached_key; /* by as many peaks of each CTA as were asked for; 0 where they lack */
 
-    static __device__ __forceinline__ row_facts none() { return {0, 0, 0, ~0u, 0, ~0u, ~0u}; }
+    static __device__ __forceinline__ row_facts empty() { return {0, 0, 0, ~0u, 0, ~0u, ~0u}; }
 
     __device__ __forceinline__ void join_warp()
     {
@@ -26,9 +26,9 @@ struct row_facts {
         alive = __reduce_add_sync(~0u, alive);
         highest = __reduce_max_sync(~0u, highest);
         least = __reduce_min_sync(~0u, least);
-        peaks = __reduce_add_sync(~0u, peaks);
-        lowest = __reduce_min_sync(~0u, lowest);
-        reached = __reduce_min_sync(~0u, reached);
+        num_maxima = __reduce_add_sync(~0u, num_maxima);
+        lowest_max = __reduce_min_sync(~0u, lowest_max);
+        reached_key = __reduce_min_sync(~0u, reached_key);
     }
 };
 
@@ -41,20 +41,20 @@ constexpr float kNear = 64.0f;
 /* A key that `wanted` of this CTA's peaks reach, halved into between what all with a peak reach and
  * the largest; 0 where it has fewer. `peak` is this thread's, and `facts` tell whether it has one.
  * For all threads. */
-__device__ __noinline__ uint32_t find_reached_key(row_facts facts, float peak, int wanted)
+__device__ __noinline__ uint32_t find_reached_key(row_facts facts, float thread_max, int rank)
 {
-    if (facts.peaks == 0)
-        peak = -INFINITY;
+    if (facts.num_maxima == 0)
+        thread_max = -INFINITY;
     facts = join_cta(facts);
-    if ((int)facts.peaks < wanted)
+    if ((int)facts.num_maxima < rank)
         return 0;
-    float low = gumbel_of_key(facts.lowest), high = gumbel_of_key(facts.highest);
+    float low = gumbel_of_key(facts.lowest_max), high = gumbel_of_key(facts.highest);
 #pragma unroll 1
     for (int step = 0; step < kHalvings; step++) {
         float middle = 0.5f * low + 0.5f * high;
         if (step == 0)
             middle = fmaxf(middle, high - kNear);
-        bool enough = __syncthreads_count(peak >= middle) >= wanted;
+        bool enough = __syncthreads_count(thread_max >= middle) >= rank;
         low = enough ? middle : low;
         high = enough ? high : middle;
     }

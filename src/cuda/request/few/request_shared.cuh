@@ -27,14 +27,15 @@ constexpr int kOffers = kThreads;
 /* Where a walk down the bins of all CTAs ended: -1 for nowhere. */
 struct found_bin {
     int bin;
-    weight above; /* what lies above the bin */
+    wide_sum above; /* what lies above the bin */
 };
 
 /* What a CTA needs once its share has been read. */
 struct row_scratch {
-    unsigned long long high[kBins], low[kBins];      /* bins: sums of weights, or counts */
-    cuda_candidate list[kClusterCtas * kShortlistOfSlice]; /* the leader's: by shares, then in order */
-    cuda_candidate offers[kOffers];                  /* tokens of that z, which may win */
+    unsigned long long high[kBins], low[kBins]; /* bins: sums of weights, or counts */
+    cuda_candidate
+        list[kClusterCtas * kShortlistOfSlice]; /* the leader's: by shares, then in order */
+    cuda_candidate offers[kOffers];             /* tokens of that z, which may win */
 };
 
 /* Bits of a share's tokens, while it is read: words that begin at the one of its first token. */
@@ -47,19 +48,20 @@ struct __align__(16) row_shared
 {
     cuda_request_params call; /* see load_call() */
     request_row row;
-    uint32_t left;          /* rows to serve */
-    uint32_t turn;          /* of exchanges */
-    uint32_t count;         /* of this CTA's tokens that were gathered */
-    uint32_t offered, sure; /* tokens of it that may win; the score that one has, as ordered bits */
+    uint32_t unresolved; /* rows to serve */
+    uint32_t turn;       /* of exchanges */
+    uint32_t count;      /* of this CTA's tokens that were gathered */
+    uint32_t offered,
+        threshold; /* tokens of it that may win; the score that one has, as ordered bits */
     __align__(16) uint32_t slots[kWarps][kExchangeWords];
-    __align__(16) uint32_t boxes[2][kClusterCtas][kExchangeWords];
+    __align__(16) uint32_t buffers[2][kClusterCtas][kExchangeWords];
     __align__(16) found_bin decision;
-    listed top[GUMBEL_TOP_MOST];
+    top_token top[GUMBEL_TOP_MOST];
     union __align__(16)
     {
         request_stage stage; /* where lists edit the share */
-        slice_words words;    /* where they do not */
-        row_scratch bench;    /* once it has been read */
+        slice_words words;   /* where they do not */
+        row_scratch scratch; /* once it has been read */
     };
 };
 
@@ -73,8 +75,8 @@ __device__ __forceinline__ unsigned char *memory_of_cta()
     extern __shared__ __align__(16) unsigned char shared_memory[];
     return shared_memory;
 }
-__device__ __forceinline__ row_shared &shared() { return *(row_shared *)memory_of_cta(); }
-__device__ __forceinline__ float *share()
+__device__ __forceinline__ row_shared &shared_state() { return *(row_shared *)memory_of_cta(); }
+__device__ __forceinline__ float *slice_logits()
 {
     return (float *)(memory_of_cta() + CUDA_CLUSTER_SHARED_BYTES);
 }
@@ -86,8 +88,9 @@ __device__ __forceinline__ const cuda_request_params &load_call(const cuda_reque
 {
     static_assert(sizeof p % 8 == 0 && sizeof p / 8 <= kThreads, "eight bytes a thread");
     if (threadIdx.x < sizeof p / 8)
-        ((uint64_t *)&shared().call)[threadIdx.x] = ptx_load_8((const uint64_t *)&p + threadIdx.x);
-    return shared().call;
+        ((uint64_t *)&shared_state().call)[threadIdx.x] =
+            ptx_load_8((const uint64_t *)&p + threadIdx.x);
+    return shared_state().call;
 }
 
 /* ------------------------------------------------------------------ joined over the CTA ---- */
@@ -98,7 +101,7 @@ struct __align__(8) exchange_slot { uint32_t words[kExchangeWords]; };
 template <class T> __device__ __forceinline__ T join_slots(const exchange_slot *slots, int count)
 {
     int lane = threadIdx.x % 32;
-    T own = lane < count ? *(const T *)&slots[lane] : T::none();
+    T own = lane < count ? *(const T *)&slots[lane] : T::empty();
     own.join_warp();
     return own;
 }
@@ -106,7 +109,7 @@ template <class T> __device__ __forceinline__ T join_slots(const exchange_slot *
 /* What all threads of the CTA have, joined, for all of them. A T joins itself over a warp. */
 template <class T> __device__ __forceinline__ T join_cta(T own)
 {
-    exchange_slot *slots = (exchange_slot *)shared().slots;
+    exchange_slot *slots = (exchange_slot *)shared_state().slots;
     own.join_warp();
     __syncthreads();
     if (threadIdx.x % 32 == 0)
@@ -116,47 +119,47 @@ template <class T> __device__ __forceinline__ T join_cta(T own)
 }
 
 struct joined_count {
-    uint32_t of;
-    static __device__ __forceinline__ joined_count none() { return {0}; }
-    __device__ __forceinline__ void join_warp() { of = __reduce_add_sync(~0u, of); }
+    uint32_t value;
+    static __device__ __forceinline__ joined_count empty() { return {0}; }
+    __device__ __forceinline__ void join_warp() { value = __reduce_add_sync(~0u, value); }
 };
 
 struct joined_key {
-    uint32_t of;
-    static __device__ __forceinline__ joined_key none() { return {0}; }
-    __device__ __forceinline__ void join_warp() { of = __reduce_max_sync(~0u, of); }
+    uint32_t value;
+    static __device__ __forceinline__ joined_key empty() { return {0}; }
+    __device__ __forceinline__ void join_warp() { value = __reduce_max_sync(~0u, value); }
 };
 
 struct joined_flags {
-    uint32_t of;
-    static __device__ __forceinline__ joined_flags none() { return {0}; }
-    __device__ __forceinline__ void join_warp() { of = __reduce_or_sync(~0u, of); }
+    uint32_t value;
+    static __device__ __forceinline__ joined_flags empty() { return {0}; }
+    __device__ __forceinline__ void join_warp() { value = __reduce_or_sync(~0u, value); }
 };
 
 struct joined_winner {
-    draw_winner of;
-    static __device__ __forceinline__ joined_winner none() { return {draw_winner_none()}; }
-    __device__ __forceinline__ void join_warp() { of = draw_winner_of_warp(of); }
+    draw_winner value;
+    static __device__ __forceinline__ joined_winner empty() { return {draw_winner_none()}; }
+    __device__ __forceinline__ void join_warp() { value = draw_winner_of_warp(value); }
 };
 
 struct joined_mass {
-    gumbel_summary of;
-    static __device__ __forceinline__ joined_mass none()
+    gumbel_summary value;
+    static __device__ __forceinline__ joined_mass empty()
     {
-        joined_mass made;
-        gumbel_summary_empty(&made.of);
-        return made;
+        joined_mass empty_mass;
+        gumbel_summary_empty(&empty_mass.value);
+        return empty_mass;
     }
     /* Of masses alone: nobody is the best of their tokens. */
     __device__ __forceinline__ void join_warp()
     {
-        int32_t exponent = __reduce_max_sync(~0u, of.mass_exponent);
-        gumbel_mass_raise(&of, exponent);
+        int32_t exponent = __reduce_max_sync(~0u, value.mass_exponent);
+        gumbel_mass_raise(&value, exponent);
 #pragma unroll
         for (int i = 0; i < 3; i++)
-            of.mass[i] = sum_of_warp(of.mass[i]);
-        of.max_z = ordered_float(__reduce_max_sync(~0u, ordered_bits(of.max_z)));
-        of.flags = __reduce_or_sync(~0u, of.flags);
+            value.mass[i] = sum_of_warp(value.mass[i]);
+        value.max_z = ordered_float(__reduce_max_sync(~0u, ordered_bits(value.max_z)));
+        value.flags = __reduce_or_sync(~0u, value.flags);
     }
 };
 

@@ -29,7 +29,7 @@ struct shortlist_mass {
         digits[1] += (uint32_t)(mass >> kDigitBits) & all;
         digits[2] += (uint32_t)(mass >> 2 * kDigitBits);
     }
-    __device__ __forceinline__ gumbel_wide wide() const
+    __device__ __forceinline__ gumbel_wide value() const
     {
         uint64_t low = ((uint64_t)digits[1] << kDigitBits) + digits[0];
         return ((gumbel_wide)digits[2] << 2 * kDigitBits) + low;
@@ -41,20 +41,20 @@ static_assert(kShortlist <= 1 << (32 - shortlist_mass::kDigitBits), "no digit ov
  * weigh `mass`; NULL where those are these. By a warp, each lane having neighbours, two at a time.
  */
 __device__ __forceinline__ int count_nucleus(float top_p, int whole, float largest,
-                                                    const gumbel_wide *mass)
+                                             const gumbel_wide *mass)
 {
     const int lane = threadIdx.x % 32, pairs = (whole + 63) / 64, first = 2 * pairs * lane;
     shortlist_mass own = {{0, 0, 0}}, before;
 #pragma unroll 1
     for (int at = first; at < first + 2 * pairs; at += 2) {
-        uint4 two = *(const uint4 *)&shortlist().order[at];
+        uint4 two = *(const uint4 *)&shortlist_memory().order[at];
         uint64_t low = gumbel_token_mass(gumbel_exp(gumbel_of_key(two.x) - largest));
         uint64_t high = gumbel_token_mass(gumbel_exp(gumbel_of_key(two.z) - largest));
         low = at < whole ? low : 0;
         high = at + 1 < whole ? high : 0;
         own.add(low);
         own.add(high);
-        *(ulonglong2 *)&shortlist().masses[at] = {low, high};
+        *(ulonglong2 *)&shortlist_memory().masses[at] = {low, high};
     }
     shortlist_mass all, upto = own;
 #pragma unroll
@@ -70,14 +70,14 @@ __device__ __forceinline__ int count_nucleus(float top_p, int whole, float large
 #pragma unroll
     for (int i = 0; i < 3; i++)
         before.digits[i] = upto.digits[i] - own.digits[i];
-    const gumbel_wide needed = gumbel_nucleus(top_p, mass ? *mass : all.wide());
+    const gumbel_wide needed = gumbel_nucleus(top_p, mass ? *mass : all.value());
     uint32_t nucleus = 0;
 #pragma unroll 1
     for (int at = first; at < first + 2 * pairs; at += 2) {
-        ulonglong2 two = *(const ulonglong2 *)&shortlist().masses[at];
-        nucleus += at < whole && before.wide() < needed;
+        ulonglong2 two = *(const ulonglong2 *)&shortlist_memory().masses[at];
+        nucleus += at < whole && before.value() < needed;
         before.add(two.x);
-        nucleus += at + 1 < whole && before.wide() < needed;
+        nucleus += at + 1 < whole && before.value() < needed;
         before.add(two.y);
     }
     return (int)__reduce_add_sync(~0u, nucleus);
@@ -89,7 +89,7 @@ __device__ __forceinline__ int count_above_min_p(int count, float largest, float
     uint32_t reach = 0, least = gumbel_key(gumbel_min_p_bound(largest, log_min_p));
 #pragma unroll 1
     for (int at = threadIdx.x % 32; at < count; at += 32)
-        reach += shortlist().order[at].key >= least;
+        reach += shortlist_memory().order[at].key >= least;
     __syncwarp();
     return (int)__reduce_add_sync(~0u, reach);
 }
@@ -97,19 +97,19 @@ __device__ __forceinline__ int count_above_min_p(int count, float largest, float
 /* How many of the first of `count` tokens in order stay, by a warp. `mass` is that of all tokens of
  * the row where some of those that a nucleus is of are not in the list, or NULL. */
 __device__ __forceinline__ int truncate_shortlist(const gumbel_rules &r, int count,
-                                             const gumbel_wide *mass)
+                                                  const gumbel_wide *mass)
 {
-    int head = count;
+    int leading = count;
     if (r.top_k > 0 && r.top_k < count)
-        head = r.exact ? (int)r.top_k : extend_by_ties((int)r.top_k, count);
-    const float largest = gumbel_of_key(shortlist().order[0].key);
-    int kept = head;
+        leading = r.exact ? (int)r.top_k : extend_by_ties((int)r.top_k, count);
+    const float largest = gumbel_of_key(shortlist_memory().order[0].key);
+    int kept = leading;
     if (r.min_p > 0.0f)
-        kept = min(head, count_above_min_p(count, largest, shared().row.log_min_p));
+        kept = min(leading, count_above_min_p(count, largest, shared_state().row.log_min_p));
     if (!(r.top_p < 1.0f))
         return kept;
-    const int weighed = r.joint ? count : r.last ? head : kept;
-    int nucleus = count_nucleus(r.top_p, weighed, largest, mass);
+    const int counted = r.joint ? count : r.last ? leading : kept;
+    int nucleus = count_nucleus(r.top_p, counted, largest, mass);
     return min(kept, r.exact ? nucleus : extend_by_ties(nucleus, count));
 }
 
@@ -118,23 +118,26 @@ __device__ __forceinline__ int truncate_shortlist(const gumbel_rules &r, int cou
 /* A token in order, and the blocks of all of them, in the memory of keys. */
 __device__ __forceinline__ cuda_candidate token_in_order(int at)
 {
-    return shared().bench.list[shortlist().order[at].token];
+    return shared_state().scratch.list[shortlist_memory().order[at].token];
 }
-__device__ __forceinline__ uint32_t *blocks_in_order() { return (uint32_t *)shortlist().keys; }
+__device__ __forceinline__ uint32_t *blocks_in_order()
+{
+    return (uint32_t *)shortlist_memory().keys;
+}
 
 /* Add those of the first `head` tokens that are of block `shown`, by a warp. */
 __device__ __forceinline__ void add_block_in_order(gumbel_summary &mass, logit_values values,
-                                                   uint32_t shown, int head)
+                                                   uint32_t shown, int leading)
 {
     const int lane = threadIdx.x % 32;
     float z[2] = {-INFINITY, -INFINITY};
-    for (int base = 0; base < head; base += 32) {
+    for (int base = 0; base < leading; base += 32) {
         int at = base + lane;
-        uint32_t found = __ballot_sync(~0u, at < head && blocks_in_order()[at] == shown);
+        uint32_t found = __ballot_sync(~0u, at < leading && blocks_in_order()[at] == shown);
         for (; found; found &= found - 1) {
             cuda_candidate other = token_in_order(base + __ffs(found) - 1);
             if (other.id % 32 == lane)
-                z[other.id / 32 % 2] = values.z(other.y);
+                z[other.id / 32 % 2] = values.to_z(other.y);
         }
     }
     add_block(mass, z[0], z[1]);
@@ -142,20 +145,20 @@ __device__ __forceinline__ void add_block_in_order(gumbel_summary &mass, logit_v
 
 /* The mass of the first `head` tokens in order. Tokens of one block are added by the warp of the
  * first of them. For all threads. */
-__device__ __noinline__ gumbel_summary sum_shortlist(logit_values values, int head)
+__device__ __noinline__ gumbel_summary sum_shortlist(logit_values values, int leading)
 {
-    const shortlist_lanes lanes(head);
-    const int place = lanes.token();
+    const shortlist_lanes lanes(leading);
+    const int place = lanes.token_index();
     uint32_t *blocks = blocks_in_order();
-    blocks[threadIdx.x] = (int)threadIdx.x < head
+    blocks[threadIdx.x] = (int)threadIdx.x < leading
                               ? (uint32_t)token_in_order((int)threadIdx.x).id / GUMBEL_BLOCK
                               : ~0u;
     __syncthreads();
     const uint32_t block = blocks[place];
     int first = kShortlist, beside = 0;
 #pragma unroll 1
-    for (int base = 0; base < head; base += 4 << lanes.log) {
-        int at = base + 4 * lanes.part();
+    for (int base = 0; base < leading; base += 4 << lanes.log) {
+        int at = base + 4 * lanes.lane_index();
         uint4 four = *(const uint4 *)&blocks[at];
         uint32_t others[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
@@ -164,25 +167,25 @@ __device__ __noinline__ gumbel_summary sum_shortlist(logit_values values, int he
             first = others[i] == block ? min(first, at + i) : first;
         }
     }
-    first = lanes.over(first, [](int a, int b) { return min(a, b); });
-    beside = lanes.over(beside, [](int a, int b) { return a + b; });
-    const bool adds = lanes.part() == 0 && place < head && first == place;
+    first = lanes.reduce_lanes(first, [](int a, int b) { return min(a, b); });
+    beside = lanes.reduce_lanes(beside, [](int a, int b) { return a + b; });
+    const bool adds = lanes.lane_index() == 0 && place < leading && first == place;
     gumbel_summary mass;
     gumbel_summary_empty(&mass);
     if (adds && beside == 1) {
-        mass.max_z = values.z(token_in_order(place).y);
+        mass.max_z = values.to_z(token_in_order(place).y);
         gumbel_mass_add_block(&mass, mass.max_z, 1.0f);
     }
-    for (uint32_t left = __ballot_sync(~0u, adds && beside > 1); left; left &= left - 1)
-        add_block_in_order(mass, values, __shfl_sync(~0u, block, __ffs(left) - 1), head);
-    return join_cta(joined_mass{mass}).of;
+    for (uint32_t pending = __ballot_sync(~0u, adds && beside > 1); pending; pending &= pending - 1)
+        add_block_in_order(mass, values, __shfl_sync(~0u, block, __ffs(pending) - 1), leading);
+    return join_cta(joined_mass{mass}).value;
 }
 
 /* Find the mass that is asked for, and what it is the log-normaliser of; for all threads. */
 __device__ __noinline__ void set_result_mass(logit_values values, const gumbel_summary &seen,
                                              const gumbel_summary &raw, request_result &r)
 {
-    const cuda_request_params &p = shared().call;
+    const cuda_request_params &p = shared_state().call;
     r.mass = seen;
     if (r.status != GUMBEL_ROW_OK || (p.partials && !p.problem.with_mass))
         return;
@@ -196,10 +199,10 @@ __device__ __noinline__ void set_result_mass(logit_values values, const gumbel_s
 /* Score token `i` of the list in draw `at` of the call, the row's `sample`-th. */
 __device__ __noinline__ void score_token(int i, int64_t at, int sample)
 {
-    const gumbel_problem &q = shared().call.problem;
-    const gumbel_row &draw = shared().row.draw;
+    const gumbel_problem &q = shared_state().call.problem;
+    const gumbel_row &draw = shared_state().row.draw;
     const float *noise = q.sampling.noise;
-    const cuda_candidate own = shared().bench.list[i];
+    const cuda_candidate own = shared_state().scratch.list[i];
     float z = own.y * draw.inverse_temperature;
     if (!draw.greedy) {
         gumbel_stream stream = draw.stream;
@@ -207,7 +210,7 @@ __device__ __noinline__ void score_token(int i, int64_t at, int sample)
         z += noise ? noise[at * q.sampling.noise_stride - q.first_token + own.id]
                    : draw_token_noise_noinline(stream, (uint32_t)own.id);
     }
-    shortlist().scores[i] = z;
+    shortlist_memory().scores[i] = z;
 }
 
 /* Score all tokens, a thread each: the last threads first, as the first warp cuts meanwhile. */
@@ -220,17 +223,17 @@ __device__ __forceinline__ void score_shortlist(int count, int64_t at, int sampl
 
 /* The best of the first `head` tokens in order, by a warp. Lanes that have none offer the last one,
  * so that nothing waits for a branch. */
-__device__ __forceinline__ draw_winner best_of_shortlist(logit_values values, int head)
+__device__ __forceinline__ draw_winner best_of_shortlist(logit_values values, int leading)
 {
     draw_winner best = draw_winner_none();
 #pragma unroll 1
-    for (int base = 0; base < head; base += 64)
+    for (int base = 0; base < leading; base += 64)
 #pragma unroll
         for (int i = 0; i < 64; i += 32) {
-            int at = min(base + i + (int)threadIdx.x % 32, head - 1);
-            int token = shortlist().order[at].token;
-            cuda_candidate own = shared().bench.list[token];
-            draw_winner_offer(best, shortlist().scores[token], values.z(own.y), own.id);
+            int at = min(base + i + (int)threadIdx.x % 32, leading - 1);
+            int token = shortlist_memory().order[at].token;
+            cuda_candidate own = shared_state().scratch.list[token];
+            draw_winner_offer(best, shortlist_memory().scores[token], values.to_z(own.y), own.id);
         }
     return draw_winner_of_warp(best);
 }
@@ -241,7 +244,7 @@ __device__ __forceinline__ int rank_in_shortlist(logit_values values, int count,
     uint32_t larger = 0;
 #pragma unroll 1
     for (int i = threadIdx.x % 32; i < count; i += 32)
-        larger += values.z(shared().bench.list[i].y) > z;
+        larger += values.to_z(shared_state().scratch.list[i].y) > z;
     return 1 + (int)__reduce_add_sync(~0u, larger);
 }
 
@@ -252,25 +255,25 @@ __device__ __forceinline__ int rank_in_shortlist(logit_values values, int count,
 __device__ __noinline__ void write_top_of_shortlist(logit_values values, const request_result &r,
                                                     int64_t b, int count)
 {
-    const cuda_request_params &p = shared().call;
+    const cuda_request_params &p = shared_state().call;
     int place = threadIdx.x;
     if (place < count) {
-        cuda_candidate own = shared().bench.list[shortlist().order[place].token];
-        listed shown = {values.z(own.y), own.id, place < r.kept};
+        cuda_candidate own = shared_state().scratch.list[shortlist_memory().order[place].token];
+        top_token shown = {values.to_z(own.y), own.id, place < r.kept};
         /* Values that differ can have equal z, of which the lower id comes first. */
         if (values.before) {
             place = 0;
             for (int i = 0; i < count; i++) {
-                cuda_candidate other = shared().bench.list[i];
-                float z = values.z(other.y);
+                cuda_candidate other = shared_state().scratch.list[i];
+                float z = values.to_z(other.y);
                 place += z > shown.z || (z == shown.z && other.id < shown.id);
             }
         }
         if (place < GUMBEL_TOP_MOST)
-            shared().top[place] = shown;
+            shared_state().top[place] = shown;
     }
     __syncthreads();
-    write_top(p, shared().top, r, b, min(count, p.output.num_top));
+    write_top(p, shared_state().top, r, b, min(count, p.output.num_top));
 }
 
 /* Whether the rules of a row go by the order of its tokens, or only by each one's own value. */
@@ -284,12 +287,12 @@ __device__ __forceinline__ bool needs_order(const gumbel_rules &rules)
 __device__ __noinline__ void draw_unordered(logit_values values, int64_t b, int count,
                                             request_result &r)
 {
-    const cuda_request_params &p = shared().call;
+    const cuda_request_params &p = shared_state().call;
     const int samples = p.problem.sampling.num_samples, i = (int)threadIdx.x;
-    const cuda_candidate own = shared().bench.list[i];
+    const cuda_candidate own = shared_state().scratch.list[i];
     const uint32_t key = i < count ? gumbel_key(own.y * values.scale()) : 0;
-    const float largest = gumbel_of_key(join_cta(joined_key{key}).of);
-    const uint32_t least = gumbel_key(gumbel_min_p_bound(largest, shared().row.log_min_p));
+    const float largest = gumbel_of_key(join_cta(joined_key{key}).value);
+    const uint32_t least = gumbel_key(gumbel_min_p_bound(largest, shared_state().row.log_min_p));
     const bool stays = i < count && key >= least;
     r.kept = __syncthreads_count(stays);
 #pragma unroll 1
@@ -298,9 +301,9 @@ __device__ __noinline__ void draw_unordered(logit_values values, int64_t b, int 
         draw_winner best = draw_winner_none();
         if (stays) {
             score_token(i, at, sample);
-            draw_winner_offer(best, shortlist().scores[i], values.z(own.y), own.id);
+            draw_winner_offer(best, shortlist_memory().scores[i], values.to_z(own.y), own.id);
         }
-        best = join_cta(joined_winner{best}).of;
+        best = join_cta(joined_winner{best}).value;
         if (threadIdx.x < 32)
             write_draw(p, r, b, at, best,
                        p.output.ranks ? rank_in_shortlist(values, count, best.z) : 1);
@@ -312,14 +315,14 @@ __device__ __noinline__ void draw_unordered(logit_values values, int64_t b, int 
 __device__ __forceinline__ void draw_in_order(logit_values values, int64_t b, int count,
                                               const request_result &r, int samples, bool ranks)
 {
-    const cuda_request_params &p = shared().call;
-    const int head = r.kept;
-    const bool cuts = threadIdx.x < 32;
+    const cuda_request_params &p = shared_state().call;
+    const int leading = r.kept;
+    const bool truncates = threadIdx.x < 32;
 #pragma unroll 1
     for (int sample = 0;;) {
         const int64_t at = b * samples + sample;
-        if (cuts) {
-            draw_winner best = best_of_shortlist(values, head);
+        if (truncates) {
+            draw_winner best = best_of_shortlist(values, leading);
             write_draw(p, r, b, at, best, ranks ? rank_in_shortlist(values, count, best.z) : 1);
         }
         if (++sample == samples)
@@ -336,14 +339,14 @@ __device__ __forceinline__ void draw_in_order(logit_values values, int64_t b, in
 __device__ __forceinline__ void serve_shortlist(int64_t b, int count, const gumbel_summary &seen,
                                                 const gumbel_summary &raw, const gumbel_wide *mass)
 {
-    const cuda_request_params &p = shared().call;
+    const cuda_request_params &p = shared_state().call;
     const gumbel_problem &q = p.problem;
     const gumbel_output &out = p.output;
-    const request_row &row = shared().row;
+    const request_row &row = shared_state().row;
     const int samples = q.sampling.num_samples;
-    const bool cuts = threadIdx.x < 32, ranks = out.ranks;
-    const bool weighs = (uintptr_t)p.partials | (uintptr_t)out.lse | (uintptr_t)out.logprobs |
-                        (uintptr_t)out.top_logprobs;
+    const bool truncates = threadIdx.x < 32, ranks = out.ranks;
+    const bool needs_mass = (uintptr_t)p.partials | (uintptr_t)out.lse | (uintptr_t)out.logprobs |
+                            (uintptr_t)out.top_logprobs;
     const gumbel_rules rules = row.rules;
     logit_values values = {row.draw.inverse_temperature, row.rules.before != 0};
     request_result r;
@@ -351,20 +354,20 @@ __device__ __forceinline__ void serve_shortlist(int64_t b, int count, const gumb
     r.lse = NAN;
     if (r.status != GUMBEL_ROW_OK)
         count = 0;
-    if (!needs_order(rules) && !weighs && !(q.request & GUMBEL_REQUEST_TOP)) {
+    if (!needs_order(rules) && !needs_mass && !(q.request & GUMBEL_REQUEST_TOP)) {
         draw_unordered(values, b, count, r);
         return;
     }
     sort_shortlist(values, count);
-    if (cuts) {
+    if (truncates) {
         int kept = count > 0 ? truncate_shortlist(rules, count, mass) : 0;
         if (threadIdx.x == 0)
-            shortlist().kept = kept;
+            shortlist_memory().kept = kept;
     }
     score_shortlist(count, b * samples, 0);
     __syncthreads();
-    r.kept = shortlist().kept;
-    if (weighs)
+    r.kept = shortlist_memory().kept;
+    if (needs_mass)
         set_result_mass(values, seen, raw, r);
     draw_in_order(values, b, count, r, samples, ranks);
     if (q.request & GUMBEL_REQUEST_TOP)

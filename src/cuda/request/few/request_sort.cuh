@@ -28,9 +28,9 @@ struct __align__(16) shortlist_scratch
 };
 static_assert(sizeof(shortlist_scratch) <= offsetof(row_scratch, list), "bins have the memory");
 
-__device__ __forceinline__ shortlist_scratch &shortlist()
+__device__ __forceinline__ shortlist_scratch &shortlist_memory()
 {
-    return *(shortlist_scratch *)shared().bench.high;
+    return *(shortlist_scratch *)shared_state().scratch.high;
 }
 
 /* Lanes side by side that each have a part of the work for one of `count` tokens, or for `each`
@@ -45,11 +45,14 @@ struct shortlist_lanes {
                                              : 0)
     {
     }
-    __device__ __forceinline__ int token() const { return (int)threadIdx.x >> log; }
-    __device__ __forceinline__ int part() const { return (int)threadIdx.x & ((1 << log) - 1); }
+    __device__ __forceinline__ int token_index() const { return (int)threadIdx.x >> log; }
+    __device__ __forceinline__ int lane_index() const
+    {
+        return (int)threadIdx.x & ((1 << log) - 1);
+    }
 
     /* What these lanes have, joined, for all of them. */
-    template <class F> __device__ __forceinline__ int over(int own, F join) const
+    template <class F> __device__ __forceinline__ int reduce_lanes(int own, F join) const
     {
 #pragma unroll
         for (int lanes = 1; lanes < 8; lanes *= 2) {
@@ -66,17 +69,17 @@ __device__ __noinline__ void order_many(int count)
 {
     constexpr int each = 4;
     const shortlist_lanes lanes(count, each);
-    const int first = lanes.token() * each;
+    const int first = lanes.token_index() * each;
     uint64_t keys[each];
     int places[each] = {};
     if ((int)(threadIdx.x & ~31) >> lanes.log << 2 >= count) /* a warp as one */
         return;
 #pragma unroll
     for (int i = 0; i < each; i++)
-        keys[i] = shortlist().keys[first + i];
+        keys[i] = shortlist_memory().keys[first + i];
 #pragma unroll 2
-    for (int at = 2 * lanes.part(); at < count; at += 2 << lanes.log) {
-        ulonglong2 two = *(const ulonglong2 *)&shortlist().keys[at];
+    for (int at = 2 * lanes.lane_index(); at < count; at += 2 << lanes.log) {
+        ulonglong2 two = *(const ulonglong2 *)&shortlist_memory().keys[at];
 #pragma unroll
         for (int i = 0; i < each; i++) {
             places[i] += two.x > keys[i];
@@ -85,9 +88,9 @@ __device__ __noinline__ void order_many(int count)
     }
 #pragma unroll
     for (int i = 0; i < each; i++) {
-        int place = lanes.over(places[i], [](int a, int b) { return a + b; });
-        if (lanes.part() == 0 && first + i < count)
-            shortlist().order[place] = {(uint32_t)(keys[i] >> 32), first + i};
+        int place = lanes.reduce_lanes(places[i], [](int a, int b) { return a + b; });
+        if (lanes.lane_index() == 0 && first + i < count)
+            shortlist_memory().order[place] = {(uint32_t)(keys[i] >> 32), first + i};
     }
 }
 
@@ -95,20 +98,20 @@ __device__ __noinline__ void order_many(int count)
 __device__ __forceinline__ void order_few(int count)
 {
     const shortlist_lanes lanes(count);
-    const uint64_t key = shortlist().keys[lanes.token()];
+    const uint64_t key = shortlist_memory().keys[lanes.token_index()];
     int place = 0;
 #pragma unroll 1
     for (int base = 0; base < count; base += 8 << lanes.log)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            int at = base + ((2 * i) << lanes.log) + 2 * lanes.part();
-            ulonglong2 two = *(const ulonglong2 *)&shortlist().keys[at];
+            int at = base + ((2 * i) << lanes.log) + 2 * lanes.lane_index();
+            ulonglong2 two = *(const ulonglong2 *)&shortlist_memory().keys[at];
             place += two.x > key;
             place += two.y > key;
         }
-    place = lanes.over(place, [](int a, int b) { return a + b; });
-    if (lanes.part() == 0 && lanes.token() < count)
-        shortlist().order[place] = {(uint32_t)(key >> 32), lanes.token()};
+    place = lanes.reduce_lanes(place, [](int a, int b) { return a + b; });
+    if (lanes.lane_index() == 0 && lanes.token_index() < count)
+        shortlist_memory().order[place] = {(uint32_t)(key >> 32), lanes.token_index()};
 }
 
 /* Put the list's `count` tokens, all with z > -inf, in order. Ends with a barrier. */
@@ -116,10 +119,10 @@ __device__ __forceinline__ void sort_shortlist(logit_values values, int count)
 {
     uint64_t key = 0;
     if ((int)threadIdx.x < count) {
-        cuda_candidate own = shared().bench.list[threadIdx.x];
+        cuda_candidate own = shared_state().scratch.list[threadIdx.x];
         key = (uint64_t)gumbel_key(own.y * values.scale()) << 32 | ~(uint32_t)own.id;
     }
-    shortlist().keys[threadIdx.x] = key;
+    shortlist_memory().keys[threadIdx.x] = key;
     __syncthreads();
     if (count > kThreads / 4)
         order_many(count);
@@ -131,7 +134,7 @@ __device__ __forceinline__ void sort_shortlist(logit_values values, int count)
 /* `n`, and as many more as have the value of the n-th token in order; by a warp. */
 __device__ __forceinline__ int extend_by_ties(int n, int count)
 {
-    const shortlist_place *order = shortlist().order;
+    const shortlist_place *order = shortlist_memory().order;
     const uint32_t last = order[n - 1].key;
     uint32_t tied;
     do {

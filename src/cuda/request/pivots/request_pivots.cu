@@ -58,7 +58,7 @@ __device__ __forceinline__ bool read_part(const uint64_t *place, uint32_t step, 
     T part;
     bool there = false;
 #pragma unroll 1
-    for (int looks = 0; !there && looks < kPollsMax; looks++) {
+    for (int polls = 0; !there && polls < kPollsMax; polls++) {
         there = true;
 #pragma unroll
         for (int i = 0; i < words_of<T>; i++) {
@@ -78,30 +78,31 @@ __device__ __forceinline__ bool read_part(const uint64_t *place, uint32_t step, 
 template <class T>
 __device__ __forceinline__ T join_row(const cuda_request_params &p, int64_t b, uint32_t step, T own)
 {
-    static_assert(sizeof(T) <= sizeof shared().warps[0] && words_of<T> <= CUDA_REQUEST_EXCHANGE_WORDS,
+    static_assert(sizeof(T) <= sizeof pivot_state().warps[0] &&
+                      words_of<T> <= CUDA_REQUEST_EXCHANGE_WORDS,
                   "fits");
     uint64_t *row =
         p.exchange + p.problem.batch + (2 * b + step % 2) * p.parts * CUDA_REQUEST_EXCHANGE_WORDS;
     own.join_warp();
     if (threadIdx.x % 32 == 0)
-        *(T *)shared().warps[threadIdx.x / 32] = own;
+        *(T *)pivot_state().warps[threadIdx.x / 32] = own;
     __syncthreads();
     if (threadIdx.x < 32) {
-        own = threadIdx.x < kGroupWarps ? *(const T *)shared().warps[threadIdx.x] : T::none();
+        own = threadIdx.x < kGroupWarps ? *(const T *)pivot_state().warps[threadIdx.x] : T::empty();
         own.join_warp();
         publish_part(row + blockIdx.x % p.parts * CUDA_REQUEST_EXCHANGE_WORDS, step, own);
-        own = T::none();
-        bool complete = !shared().is_abandoned;
+        own = T::empty();
+        bool complete = !pivot_state().is_abandoned;
         for (int part = threadIdx.x; complete && part < p.parts; part += 32)
             complete = read_part(row + part * CUDA_REQUEST_EXCHANGE_WORDS, step, own);
         if (__any_sync(~0u, !complete))
-            shared().is_abandoned = 1;
+            pivot_state().is_abandoned = 1;
         own.join_warp();
         if (threadIdx.x == 0)
-            *(T *)shared().row = own;
+            *(T *)pivot_state().row = own;
     }
     __syncthreads();
-    return *(const T *)shared().row;
+    return *(const T *)pivot_state().row;
 }
 
 /* The best score above a pivot lies below ln(mass above it) by this once in 200,000 draws,
@@ -115,21 +116,21 @@ __device__ __forceinline__ draw_winner find_token(const cuda_request_params &p, 
 {
     draw_winner winner = draw_winner_none();
     for (uint32_t step = 1;;) {
-        const part_float_sums all = join_row(p, b, step++, weigh_part(row));
+        const part_float_sums all = join_row(p, b, step++, sum_part(row));
         const pivot_verdict verdict = judge_pivot(row.rules, {0, all.above, all.all});
         bool stays = verdict == PIVOT_KEPT;
         if (verdict == PIVOT_UNSURE) {
             row.largest = all.largest;
             const part_exact_sums exact = join_row(p, b, step++, sum_part_exactly(row));
-            stays = exact.above.wide() < gumbel_nucleus(row.rules.top_p, exact.all.wide());
+            stays = exact.above.value() < gumbel_nucleus(row.rules.top_p, exact.all.value());
         }
-        if (stays || shared().is_abandoned)
+        if (stays || pivot_state().is_abandoned)
             return winner;
         const float likely = row.values.before ? NAN : row.pivot + logf(all.above) - kUnlikelyGap;
-        winner = join_row(p, b, step++, draw_part(row, begin, likely)).best;
+        winner = join_row(p, b, step++, draw_from_part(row, begin, likely)).best;
         if (winner.score < likely)
-            winner = join_row(p, b, step++, draw_part(row, begin, NAN)).best;
-        if (shared().is_abandoned || winner.id < 0)
+            winner = join_row(p, b, step++, draw_from_part(row, begin, NAN)).best;
+        if (pivot_state().is_abandoned || winner.id < 0)
             return winner;
         row.pivot = row.values.before ? value_of_token(p.problem, row, b, winner.id) : winner.z;
     }
@@ -146,22 +147,22 @@ extern "C" __global__ void __launch_bounds__(kGroupThreads, CUDA_REQUEST_PIVOT_C
     ptx_allow_launch();
     ptx_wait_for_launch();
     if (threadIdx.x == 0) { /* alone, as a row that was given up may have another token by now */
-        shared().is_abandoned = ptx_load_relaxed_8(&p.exchange[b]) != 0;
-        shared().token = __ldcg(&p.output.tokens[b]);
+        pivot_state().is_abandoned = ptx_load_relaxed_8(&p.exchange[b]) != 0;
+        pivot_state().token = __ldcg(&p.output.tokens[b]);
     }
     pivot_row row = load_pivot_row(q, b); /* first, since loads queue behind the copies */
     __syncthreads();
-    if (shared().token < 0 || !(row.rules.top_p < 1.0f)) /* no token, or no cut */
+    if (pivot_state().token < 0 || !(row.rules.top_p < 1.0f)) /* no token, or no cut */
         return;
-    row.pivot = value_of_token(q, row, b, shared().token);
+    row.pivot = value_of_token(q, row, b, pivot_state().token);
     load_part(q, b, begin);
     ptx_copy_async_wait<0>();
     draw_winner winner = find_token(p, b, begin, row);
-    if (shared().is_abandoned) {
+    if (pivot_state().is_abandoned) {
         if (threadIdx.x == 0)
             *(volatile uint64_t *)&p.exchange[b] = 1;
         if (part == 0)
-            winner = find_token_alone(p, b, shared().token);
+            winner = find_token_alone(p, b, pivot_state().token);
     }
     if (winner.id < 0 || part != 0 || threadIdx.x != 0)
         return;

@@ -16,12 +16,13 @@ namespace
 
 constexpr int kGroupThreads = CUDA_REQUEST_PIVOT_THREADS, kGroupWarps = kGroupThreads / 32;
 /* Tokens of a part, and quads of them that a thread takes. */
-constexpr int kPartTokens = CUDA_REQUEST_PIVOT_SLICE, kThreadQuads = kPartTokens / (4 * kGroupThreads);
+constexpr int kPartTokens = CUDA_REQUEST_PIVOT_SLICE,
+              kThreadQuads = kPartTokens / (4 * kGroupThreads);
 static_assert(kThreadQuads * 4 * kGroupThreads == kPartTokens, "whole quads a thread");
 
 /* What is known of a row. */
 struct pivot_row {
-    float unit;            /* y of a logit */
+    float unit;          /* y of a logit */
     logit_values values; /* of y */
     gumbel_rules rules;
     gumbel_stream stream;
@@ -35,15 +36,15 @@ struct pivot_row {
 
 /* The shared memory of a CTA. */
 struct pivot_shared {
-    float logits[kPartTokens];                    /* -inf for tokens that do not count; q.scale > 0 */
+    float logits[kPartTokens];              /* -inf for tokens that do not count; q.scale > 0 */
     uint64_t warps[kGroupWarps][4], row[4]; /* what each has found */
-    uint32_t sure;     /* score that a token of the part is sure to reach, as ordered bits */
+    uint32_t threshold;    /* score that a token of the part is sure to reach, as ordered bits */
     uint32_t is_abandoned; /* whether the row is, since a CTA waited in vain for another one */
-    int32_t token;     /* the winner among all of the row's */
+    int32_t token;         /* the winner among all of the row's */
 };
 static_assert(sizeof(pivot_shared) <= CUDA_REQUEST_PIVOT_BYTES, "the launcher reserves that much");
 
-__device__ __forceinline__ pivot_shared &shared()
+__device__ __forceinline__ pivot_shared &pivot_state()
 {
     extern __shared__ __align__(1024) unsigned char shared_memory[];
     return *(pivot_shared *)shared_memory;
@@ -77,7 +78,7 @@ __device__ __forceinline__ int place_of_quad(int i)
 
 __device__ __forceinline__ float4 &own_quad(int i)
 {
-    return *(float4 *)&shared().logits[place_of_quad(i)];
+    return *(float4 *)&pivot_state().logits[place_of_quad(i)];
 }
 
 /* Start to bring this thread's quads of row b, whose part begins at a token; they are there after a
@@ -106,7 +107,7 @@ __device__ __forceinline__ void load_part(const gumbel_problem &q, int64_t b, in
 struct part_float_sums {
     float above, all, largest;
 
-    static __device__ __forceinline__ part_float_sums none() { return {0.0f, 0.0f, -INFINITY}; }
+    static __device__ __forceinline__ part_float_sums empty() { return {0.0f, 0.0f, -INFINITY}; }
     __device__ __forceinline__ void join(const part_float_sums &other)
     {
         above += other.above;
@@ -122,9 +123,9 @@ struct part_float_sums {
     }
 };
 
-__device__ __forceinline__ part_float_sums weigh_part(const pivot_row &row)
+__device__ __forceinline__ part_float_sums sum_part(const pivot_row &row)
 {
-    part_float_sums own = part_float_sums::none();
+    part_float_sums own = part_float_sums::empty();
 #pragma unroll 2
     for (int i = 0; i < kThreadQuads; i++) {
         const float4 raw = own_quad(i);
@@ -140,9 +141,9 @@ __device__ __forceinline__ part_float_sums weigh_part(const pivot_row &row)
 
 /* Sums of the masses that the rules go by. */
 struct part_exact_sums {
-    weight above, all;
+    wide_sum above, all;
 
-    static __device__ __forceinline__ part_exact_sums none() { return {{0, 0}, {0, 0}}; }
+    static __device__ __forceinline__ part_exact_sums empty() { return {{0, 0}, {0, 0}}; }
     __device__ __forceinline__ void join(const part_exact_sums &other)
     {
         above = above + other.above;
@@ -157,10 +158,10 @@ struct part_exact_sums {
 
 __device__ __noinline__ part_exact_sums sum_part_exactly(pivot_row row)
 {
-    part_exact_sums own = part_exact_sums::none();
+    part_exact_sums own = part_exact_sums::empty();
 #pragma unroll 1
     for (int i = 0; i < 4 * kThreadQuads; i++) {
-        const float v = row.value(shared().logits[place_of_quad(i / 4) + i % 4]);
+        const float v = row.value(pivot_state().logits[place_of_quad(i / 4) + i % 4]);
         const uint64_t mass = gumbel_token_mass(gumbel_exp(v - row.largest));
         own.all.add(mass);
         own.above.add(v > row.pivot ? mass : 0);
@@ -173,7 +174,7 @@ __device__ __noinline__ part_exact_sums sum_part_exactly(pivot_row row)
 struct part_winner {
     draw_winner best;
 
-    static __device__ __forceinline__ part_winner none() { return {draw_winner_none()}; }
+    static __device__ __forceinline__ part_winner empty() { return {draw_winner_none()}; }
     __device__ __forceinline__ void join(const part_winner &other)
     {
         draw_winner_offer(best, other.best.score, other.best.z, other.best.id);
@@ -194,27 +195,28 @@ __device__ __forceinline__ four above_pivot(const pivot_row &row, float4 logits)
 }
 
 /* What J of the blocks of the part that lie above the pivot are sure to reach. */
-__device__ __forceinline__ float find_part_threshold(const pivot_row &row, const turn_blocks &blocks,
-                                              int64_t begin)
+__device__ __forceinline__ float find_part_threshold(const pivot_row &row,
+                                                     const turn_blocks &blocks, int64_t begin)
 {
     static_assert(kThreadQuads <= kTurns, "one look at all blocks");
     const int64_t at = blocks.most_likely() - begin;
-    const float logit = at < kPartTokens ? shared().logits[at] : -INFINITY;
+    const float logit = at < kPartTokens ? pivot_state().logits[at] : -INFINITY;
     const float z = row.value(logit) > row.pivot ? logit * row.unit * row.values.inverse_temperature
                                                  : -INFINITY;
-    const float floor = draw_score_bound_of_warp(draw_score_bound_of_word(false, z, blocks.block.r));
+    const float reached =
+        draw_score_bound_of_warp(draw_score_bound_of_word(false, z, blocks.block.r));
     if (threadIdx.x == 0)
-        shared().sure = ordered_bits(-INFINITY);
+        pivot_state().threshold = ordered_bits(-INFINITY);
     __syncthreads();
     if (threadIdx.x % 32 == 0)
-        atomicMax(&shared().sure, ordered_bits(floor));
+        atomicMax(&pivot_state().threshold, ordered_bits(reached));
     __syncthreads();
-    return ordered_float(shared().sure);
+    return ordered_float(pivot_state().threshold);
 }
 
 /* The best of the part's tokens above the pivot, in the call's noise, of those that reach a score;
  * NaN: of all. */
-__device__ __noinline__ part_winner draw_part(pivot_row row, int64_t begin, float least_score)
+__device__ __noinline__ part_winner draw_from_part(pivot_row row, int64_t begin, float least_score)
 {
     const draw_philox philox = draw_philox_of(row.stream);
     const uint32_t own = (uint32_t)(begin + place_of_quad(0));
@@ -228,7 +230,8 @@ __device__ __noinline__ part_winner draw_part(pivot_row row, int64_t begin, floa
         const uint32_t token = own + 4 * k * kGroupThreads;
         const four z = above_pivot(row, own_quad(k));
         const float top = largest_of(z), reach = blocks.reach_of(k);
-        if (!__any_sync(~0u, top > -INFINITY && draw_passes_bound(top, draw_bound(threshold, reach))))
+        if (!__any_sync(~0u,
+                        top > -INFINITY && draw_passes_bound(top, draw_bound(threshold, reach))))
             continue;
 #pragma unroll 1
         for (uint32_t may = find_winners(philox, token, z.v, reach, threshold); may;

@@ -15,15 +15,15 @@ namespace
 {
 
 /* What the threads of a CTA have found, for all of them. */
-template <class T> __device__ __forceinline__ T reduce_cta(T own)
+template <class T> __device__ __forceinline__ T join_cta(T own)
 {
     own.join_warp();
     if (threadIdx.x % 32 == 0)
-        *(T *)shared().warps[threadIdx.x / 32] = own;
+        *(T *)pivot_state().warps[threadIdx.x / 32] = own;
     __syncthreads();
-    own = T::none();
+    own = T::empty();
     for (int warp = 0; warp < kGroupWarps; warp++)
-        own.join(*(const T *)shared().warps[warp]);
+        own.join(*(const T *)pivot_state().warps[warp]);
     __syncthreads();
     return own;
 }
@@ -33,11 +33,11 @@ template <class T, class F>
 __device__ __forceinline__ T join_tokens(const gumbel_problem &q, int64_t b, const pivot_row &row,
                                          F visit)
 {
-    T own = T::none();
+    T own = T::empty();
 #pragma unroll 1
     for (int64_t i = q.first_token + threadIdx.x; i < q.end_token; i += kGroupThreads)
         visit(own, (int32_t)i, value_of_token(q, row, b, (int32_t)i));
-    return reduce_cta(own);
+    return join_cta(own);
 }
 
 /* Find the token of row b by pivots from `token` on, its winner among all; none if that stays. */
@@ -48,7 +48,7 @@ __device__ __forceinline__ draw_winner find_token_alone(const cuda_request_param
     pivot_row row = load_pivot_row(q, b);
     draw_winner winner = draw_winner_none();
     const auto find_largest = [](part_float_sums &own, int32_t, float v) { own.join({0, 0, v}); };
-    const auto weigh = [&](part_exact_sums &own, int32_t, float v) {
+    const auto sum = [&](part_exact_sums &own, int32_t, float v) {
         const uint64_t mass = gumbel_token_mass(gumbel_exp(v - row.largest));
         own.all.add(mass);
         own.above.add(v > row.pivot ? mass : 0);
@@ -56,13 +56,14 @@ __device__ __forceinline__ draw_winner find_token_alone(const cuda_request_param
     const auto draw = [&](part_winner &own, int32_t i, float v) {
         const float z = row.values.before ? v * row.values.inverse_temperature : v;
         if (v > row.pivot)
-            draw_winner_offer(own.best, z + draw_token_noise_noinline(row.stream, (uint32_t)i), z, i);
+            draw_winner_offer(own.best, z + draw_token_noise_noinline(row.stream, (uint32_t)i), z,
+                              i);
     };
     row.largest = join_tokens<part_float_sums>(q, b, row, find_largest).largest;
     row.pivot = value_of_token(q, row, b, token);
     while (true) {
-        const part_exact_sums sum = join_tokens<part_exact_sums>(q, b, row, weigh);
-        if (sum.above.wide() < gumbel_nucleus(row.rules.top_p, sum.all.wide()))
+        const part_exact_sums sums = join_tokens<part_exact_sums>(q, b, row, sum);
+        if (sums.above.value() < gumbel_nucleus(row.rules.top_p, sums.all.value()))
             return winner;
         winner = join_tokens<part_winner>(q, b, row, draw).best;
         if (winner.id < 0)

@@ -15,7 +15,8 @@ namespace
 {
 
 constexpr int kCandidates = CUDA_REQUEST_CANDIDATES;
-constexpr int kThreadTokens = kRequestTile / kThreads; /* tokens of a piece that a thread takes, in quads */
+constexpr int kThreadTokens =
+    kRequestTile / kThreads; /* tokens of a piece that a thread takes, in quads */
 static_assert(kThreadTokens == 8, "a thread takes two quads of a piece");
 /* Bits of a key that a bound need not resolve. */
 constexpr int kUnresolvedBits = 14;
@@ -35,12 +36,12 @@ struct row_reader {
     request_stage &stage;
     int64_t b, end;
 
-    __device__ __forceinline__ int64_t token_of(int64_t piece, int i) const
+    __device__ __forceinline__ int64_t token_of(int64_t tile, int i) const
     {
-        return piece + i / 4 * (kRequestTile / 2) + 4 * (int)threadIdx.x + i % 4;
+        return tile + i / 4 * (kRequestTile / 2) + 4 * (int)threadIdx.x + i % 4;
     }
 
-    __device__ __forceinline__ bool counts(int64_t token) const
+    __device__ __forceinline__ bool is_valid(int64_t token) const
     {
         return token >= p.problem.first_token && token < end;
     }
@@ -52,11 +53,11 @@ struct row_reader {
     }
 
     /* Logits of a piece. */
-    __device__ __forceinline__ void load(int64_t piece, float (&l)[kThreadTokens]) const
+    __device__ __forceinline__ void load(int64_t tile, float (&l)[kThreadTokens]) const
     {
 #pragma unroll
         for (int i = 0; i < kThreadTokens; i += 4) {
-            four v = load_four(token_of(piece, i));
+            four v = load_four(token_of(tile, i));
 #pragma unroll
             for (int j = 0; j < 4; j++)
                 l[i + j] = v.v[j];
@@ -64,24 +65,25 @@ struct row_reader {
     }
 
     /* y of a piece whose logits are l, in their place; by way of `y` where lists edit it. */
-    __device__ __forceinline__ void edit(int64_t piece, float (&l)[kThreadTokens], float *y) const
+    __device__ __forceinline__ void edit_tile(int64_t tile, float (&l)[kThreadTokens],
+                                              float *y) const
     {
         if (row.lists) {
-            stage_tile(p, row, b, piece, min(piece + kRequestTile, end), stage, y, false);
+            stage_tile(p, row, b, tile, min(tile + kRequestTile, end), stage, y, false);
 #pragma unroll
             for (int i = 0; i < kThreadTokens; i++) {
-                int64_t token = token_of(piece, i);
-                l[i] = counts(token) ? y[token - piece] : -INFINITY;
+                int64_t token = token_of(tile, i);
+                l[i] = is_valid(token) ? y[token - tile] : -INFINITY;
             }
             return;
         }
 #pragma unroll
         for (int i = 0; i < kThreadTokens; i += 4)
-            make_quad(token_of(piece, i), &l[i]);
+            edit_quad(token_of(tile, i), &l[i]);
     }
 
     /* y of four logits from a token on, which is divisible by 4, in their place; without lists. */
-    __device__ __forceinline__ void make_quad(int64_t token, float *l) const
+    __device__ __forceinline__ void edit_quad(int64_t token, float *l) const
     {
         const gumbel_problem &q = p.problem;
         if (q.scale != 1.0f || q.soft_cap != 0.0f) {
@@ -98,15 +100,18 @@ struct row_reader {
 struct candidate_filter {
     request_shared &x;
     candidate_list &s;
-    required_tokens wanted;
+    required_tokens required;
     logit_values values;
     float nth = -INFINITY; /* z that at least `target` tokens of the row reach */
     float largest;         /* value so far */
 
-    __device__ __forceinline__ float bound() const { return wanted.bound(nth, values, largest); }
+    __device__ __forceinline__ float current_bound() const
+    {
+        return required.lower_bound(nth, values, largest);
+    }
 
     /* Offer a token; its place in the list. */
-    __device__ __forceinline__ uint32_t offer(float y, int64_t token) const
+    __device__ __forceinline__ uint32_t offer_token(float y, int64_t token) const
     {
         uint32_t at = atomicAdd(&s.count, 1);
         if (at < kCandidates)
@@ -115,25 +120,26 @@ struct candidate_filter {
     }
 
     /* Raise `nth` by what a source holds. */
-    template <class Source> __device__ __forceinline__ void raise(const Source &source)
+    template <class Source> __device__ __forceinline__ void raise_bound(const Source &source)
     {
-        if (wanted.target == 0)
+        if (required.target == 0)
             return;
         logit_values by_z = {values.inverse_temperature, false};
-        float top = values.before ? values.z(largest) : largest;
-        kept_set_finder<Source> finder = {source, x.scratch, by_z, top, {x.peaks}};
-        descent_result found = finder.find_nth_in(source, wanted.target, fmaxf(nth, -FLT_MAX), kUnresolvedBits);
+        float top = values.before ? values.to_z(largest) : largest;
+        kept_set_finder<Source> finder = {source, x.scratch, by_z, top, {x.thread_maxima}};
+        descent_result found =
+            finder.find_nth_in(source, required.target, fmaxf(nth, -FLT_MAX), kUnresolvedBits);
         if (found.reached)
             nth = fmaxf(nth, gumbel_of_key(found.key));
     }
 
     /* Keep of the list what reaches the bound and lies outside [from, to). */
-    __device__ __forceinline__ void prune(int64_t from, int64_t to) const
+    __device__ __forceinline__ void prune_list(int64_t from, int64_t to) const
     {
         constexpr int each = kCandidates / kThreads;
         cuda_candidate own[each];
         int count = min(s.count, (uint32_t)kCandidates);
-        float least = bound();
+        float least = current_bound();
 #pragma unroll
         for (int i = 0; i < each; i++)
             if ((int)threadIdx.x + i * kThreads < count)
@@ -144,48 +150,49 @@ struct candidate_filter {
         __syncthreads();
 #pragma unroll
         for (int i = 0; i < each; i++)
-            if ((int)threadIdx.x + i * kThreads < count && values.z(own[i].y) >= least &&
+            if ((int)threadIdx.x + i * kThreads < count && values.to_z(own[i].y) >= least &&
                 !(own[i].id >= from && own[i].id < to))
-                offer(own[i].y, own[i].id);
+                offer_token(own[i].y, own[i].id);
         __syncthreads();
     }
 
     /* Offer this thread's tokens that reach the bound; whether that brings the list to `most`. */
-    __device__ __forceinline__ bool offer_all(const row_reader &reader, int64_t piece,
-                                              const float (&y)[kThreadTokens], uint32_t most) const
+    __device__ __forceinline__ bool offer_tokens(const row_reader &reader, int64_t tile,
+                                                 const float (&y)[kThreadTokens],
+                                                 uint32_t most) const
     {
-        float least = bound();
+        float least = current_bound();
         bool full = false;
 #pragma unroll
         for (int i = 0; i < kThreadTokens; i++) {
-            float z = values.z(y[i]);
+            float z = values.to_z(y[i]);
             if (z >= least && z > -INFINITY)
-                full |= offer(y[i], reader.token_of(piece, i)) >= most;
+                full |= offer_token(y[i], reader.token_of(tile, i)) >= most;
         }
         return full;
     }
 
     /* Take a piece; whether all candidates still fit. By all threads, for all of them. */
-    __device__ __forceinline__ bool take(const row_reader &reader, int64_t piece, int turn,
-                                         const float (&y)[kThreadTokens])
+    __device__ __forceinline__ bool add_tile(const row_reader &reader, int64_t tile, int turn,
+                                             const float (&y)[kThreadTokens])
     {
-        float peak = y[0];
+        float thread_max = y[0];
 #pragma unroll
         for (int i = 1; i < kThreadTokens; i++)
-            peak = fmaxf(peak, y[i]);
-        float v = values.of(peak);
+            thread_max = fmaxf(thread_max, y[i]);
+        float v = values.to_value(thread_max);
         uint32_t key = isnan(v) ? 0 : gumbel_key(v);
         if (turn == 0) {
             key = largest_of_cta(key, x.scratch);
-            x.peaks[threadIdx.x] = peak;
+            x.thread_maxima[threadIdx.x] = thread_max;
             largest = key ? gumbel_of_key(key) : -FLT_MAX;
-            raise(maxima_source{x.peaks});
-        } else if (wanted.log_min_p > -INFINITY) {
+            raise_bound(maxima_source{x.thread_maxima});
+        } else if (required.log_min_p > -INFINITY) {
             key = __reduce_max_sync(~0u, key);
             if (threadIdx.x % 32 == 0)
                 atomicMax(&s.largest_key[turn % 2], key);
         }
-        bool full = offer_all(reader, piece, y, kCandidates / 2);
+        bool full = offer_tokens(reader, tile, y, kCandidates / 2);
         full = __syncthreads_or(full);
         uint32_t seen = turn > 0 ? s.largest_key[turn % 2] : 0;
         if (seen > gumbel_key(largest))
@@ -195,12 +202,12 @@ struct candidate_filter {
         key = largest_of_cta(key, x.scratch);
         if (key > gumbel_key(largest))
             largest = gumbel_of_key(key);
-        x.peaks[threadIdx.x] = peak;
-        raise(maxima_source{x.peaks});
-        raise(list_source{s.list, min((int)s.count, kCandidates)});
+        x.thread_maxima[threadIdx.x] = thread_max;
+        raise_bound(maxima_source{x.thread_maxima});
+        raise_bound(list_source{s.list, min((int)s.count, kCandidates)});
         __syncthreads();
-        prune(piece, piece + kRequestTile);
-        full = offer_all(reader, piece, y, kCandidates);
+        prune_list(tile, tile + kRequestTile);
+        full = offer_tokens(reader, tile, y, kCandidates);
         return !__syncthreads_or(full);
     }
 };

@@ -16,7 +16,7 @@ struct kept_set {
     float bound;
     int32_t last_id;
 
-    __device__ __forceinline__ bool keeps(int32_t id, float value) const
+    __device__ __forceinline__ bool has_token(int32_t id, float value) const
     {
         return value > bound || (value == bound && id <= last_id);
     }
@@ -26,11 +26,11 @@ struct kept_set {
 struct maxima_source {
     static constexpr bool is_row = false;
     static constexpr int count = kThreads;
-    const float *peaks; /* [kThreads] */
+    const float *maxima; /* [kThreads] */
 
     template <class F> __device__ __forceinline__ void each(F f) const
     {
-        f((int32_t)threadIdx.x, peaks[threadIdx.x]);
+        f((int32_t)threadIdx.x, maxima[threadIdx.x]);
     }
 };
 
@@ -39,26 +39,26 @@ template <class Source> struct kept_set_finder {
     request_scratch &x;
     logit_values values;
     float largest; /* value */
-    maxima_source peaks;
+    maxima_source maxima;
 
     /* The n-th largest value. n threads reach the n-th largest of their largest values, so n tokens
      * do: that leaves few to look at. */
-    __device__ descent_result nth(uint64_t n, float floor) const
+    __device__ descent_result find_nth(uint64_t n, float lowest) const
     {
         descent_result least = {false, 0, 0};
         if (Source::is_row && n <= kThreads)
-            least = find_nth_in(peaks, n, floor);
-        return find_nth_in(source, n, least.reached ? gumbel_of_key(least.key) : floor);
+            least = find_nth_in(maxima, n, lowest);
+        return find_nth_in(source, n, least.reached ? gumbel_of_key(least.key) : lowest);
     }
 
     template <class Of>
-    __device__ __forceinline__ descent_result find_nth_in(const Of &of, uint64_t n, float floor,
-                                              int rough = 0) const
+    __device__ __forceinline__ descent_result find_nth_in(const Of &of, uint64_t n, float lowest,
+                                                          int rough = 0) const
     {
-        return descend<false>(
-            of, x, gumbel_key(floor), gumbel_key(largest), n,
+        return descend_keys<false>(
+            of, x, gumbel_key(lowest), gumbel_key(largest), n,
             [&](int32_t, float y, auto offer) {
-                float v = values.of(y);
+                float v = values.to_value(y);
                 if (!isnan(v))
                     offer(gumbel_key(v), 1);
             },
@@ -73,10 +73,10 @@ template <class Source> struct kept_set_finder {
     /* top_p of what `from` keeps. */
     __device__ gumbel_cut find_nucleus(float top_p, bool exact, gumbel_cut from) const
     {
-        weight sum = {0, 0};
+        wide_sum sum = {0, 0};
         uint64_t count = 0, equal = 0;
         source.each([&](int32_t, float y) {
-            float v = values.of(y);
+            float v = values.to_value(y);
             equal += v == from.bound;
             if (v > from.bound) {
                 sum.add(mass_of(v));
@@ -87,31 +87,32 @@ template <class Source> struct kept_set_finder {
         count = sum_of_cta(count, x) + equal;
         sum.high = sum_of_cta(sum.high, x);
         sum.low = sum_of_cta(sum.low, x);
-        gumbel_wide mass = sum.wide();
+        gumbel_wide mass = sum.value();
         if (equal)
             mass += (gumbel_wide)equal * mass_of(from.bound);
         gumbel_wide needed = gumbel_nucleus(top_p, mass);
-        float floor = gumbel_nucleus_begin(largest, mass - needed, (int64_t)count, from);
-        descent_result end = descend<true>(source, x, gumbel_key(floor), gumbel_key(largest), needed,
-                                    [&](int32_t, float y, auto offer) {
-                                        float v = values.of(y);
-                                        if (v >= floor)
-                                            offer(gumbel_key(v), mass_of(v));
-                                    });
+        float lowest = gumbel_nucleus_begin(largest, mass - needed, (int64_t)count, from);
+        descent_result end = descend_keys<true>(source, x, gumbel_key(lowest), gumbel_key(largest),
+                                                needed, [&](int32_t, float y, auto offer) {
+                                                    float v = values.to_value(y);
+                                                    if (v >= lowest)
+                                                        offer(gumbel_key(v), mass_of(v));
+                                                });
         float value = gumbel_of_key(end.key);
         return gumbel_cut_top_p(exact, value, needed, end.above, mass_of(value));
     }
 
     /* The last id that stays, where only the first `tied` equals of the bound do. */
-    __device__ int32_t find_last_tie(gumbel_cut cut) const
+    __device__ int32_t find_last_tie(gumbel_cut ties) const
     {
-        if (cut.tied == GUMBEL_TIES_STAY)
+        if (ties.tied == GUMBEL_TIES_STAY)
             return INT32_MAX;
-        descent_result last = descend<false>(source, x, ~(uint32_t)INT32_MAX, ~0u, (uint64_t)cut.tied,
-                                      [&](int32_t id, float y, auto offer) {
-                                          if (values.of(y) == cut.bound)
-                                              offer(~(uint32_t)id, 1);
-                                      });
+        descent_result last =
+            descend_keys<false>(source, x, ~(uint32_t)INT32_MAX, ~0u, (uint64_t)ties.tied,
+                                [&](int32_t id, float y, auto offer) {
+                                    if (values.to_value(y) == ties.bound)
+                                        offer(~(uint32_t)id, 1);
+                                });
         return last.reached ? (int32_t)~last.key : INT32_MAX;
     }
 };
@@ -120,18 +121,19 @@ template <class Source> struct kept_set_finder {
 template <class Finder>
 __device__ inline kept_set find_kept_set(Finder &finder, const gumbel_rules &r)
 {
-    gumbel_cut behind = gumbel_cut_first(&r, finder.largest);
+    gumbel_cut before_top_p = gumbel_cut_first(&r, finder.largest);
     if (r.top_k > 0) {
-        descent_result k = finder.nth((uint64_t)r.top_k, behind.bound);
+        descent_result k = finder.find_nth((uint64_t)r.top_k, before_top_p.bound);
         if (k.reached)
-            behind = gumbel_cut_top_k(&r, gumbel_of_key(k.key), (int64_t)k.above);
+            before_top_p = gumbel_cut_top_k(&r, gumbel_of_key(k.key), (int64_t)k.above);
     }
-    gumbel_cut cut = gumbel_cut_others(&r, behind, finder.largest);
+    gumbel_cut strictest = gumbel_cut_others(&r, before_top_p, finder.largest);
     if (r.top_p < 1.0f) {
-        gumbel_cut nucleus = finder.find_nucleus(r.top_p, r.exact, gumbel_cut_weighed(&r, behind));
-        cut = gumbel_stricter(cut, nucleus);
+        gumbel_cut nucleus =
+            finder.find_nucleus(r.top_p, r.exact, gumbel_cut_weighed(&r, before_top_p));
+        strictest = gumbel_stricter(strictest, nucleus);
     }
-    return {cut.bound, finder.find_last_tie(cut)};
+    return {strictest.bound, finder.find_last_tie(strictest)};
 }
 
 } // namespace

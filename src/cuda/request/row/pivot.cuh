@@ -26,7 +26,7 @@ struct pivot_sums {
     uint32_t count;
     float mass, all;
 
-    static __device__ __forceinline__ pivot_sums none() { return {0, 0.0f, 0.0f}; }
+    static __device__ __forceinline__ pivot_sums empty() { return {0, 0.0f, 0.0f}; }
 
     /* About exp(v - largest). */
     static __device__ __forceinline__ float mass_of(float v, float largest)
@@ -55,7 +55,7 @@ __device__ __forceinline__ pivot_verdict judge_pivot(const gumbel_rules &rules,
     const float needed = rules.top_p * above.all;
     return above.mass < needed * (1.0f - kSumError)    ? PIVOT_KEPT
            : above.mass >= needed * (1.0f + kSumError) ? PIVOT_TRUNCATED
-                                                     : PIVOT_UNSURE;
+                                                       : PIVOT_UNSURE;
 }
 
 } // namespace

@@ -21,35 +21,36 @@ namespace
 {
 
 /* Go through a part; `staged` holds a piece. */
-__device__ __forceinline__ cuda_part_result screen_part(const row_reader &reader, candidate_filter &screen,
-                                                 int64_t begin, float *staged)
+__device__ __forceinline__ cuda_part_result filter_part(const row_reader &reader,
+                                                        candidate_filter &filter, int64_t begin,
+                                                        float *staged)
 {
     bool fits = true;
     uint32_t flags = 0;
     float next[kThreadTokens], y[kThreadTokens];
     reader.load(begin, next);
     int turn = 0;
-    for (int64_t piece = begin; piece < reader.end && fits; piece += kRequestTile, turn++) {
+    for (int64_t tile = begin; tile < reader.end && fits; tile += kRequestTile, turn++) {
 #pragma unroll
         for (int i = 0; i < kThreadTokens; i++)
             y[i] = next[i];
-        if (piece + kRequestTile < reader.end)
-            reader.load(piece + kRequestTile, next);
-        reader.edit(piece, y, staged);
+        if (tile + kRequestTile < reader.end)
+            reader.load(tile + kRequestTile, next);
+        reader.edit_tile(tile, y, staged);
 #pragma unroll
         for (int i = 0; i < kThreadTokens; i++) {
-            float z = screen.values.z(y[i]);
+            float z = filter.values.to_z(y[i]);
             flags |= isnan(z) ? GUMBEL_FLAG_NAN : z == INFINITY ? GUMBEL_FLAG_INFINITE : 0;
         }
-        fits = screen.take(reader, piece, turn, y);
+        fits = filter.add_tile(reader, tile, turn, y);
     }
-    flags = reduce_cta(flags, screen.x.scratch, [](uint32_t a, uint32_t b) { return a | b; });
-    return {fits ? screen.s.count : kCandidates + 1, flags, screen.bound(), screen.largest};
+    flags = reduce_cta(flags, filter.x.scratch, [](uint32_t a, uint32_t b) { return a | b; });
+    return {fits ? filter.s.count : kCandidates + 1, flags, filter.current_bound(), filter.largest};
 }
 
 /* Tell the other parts what this one found; whether it is the last to do so. */
-__device__ __forceinline__ bool tell(const cuda_request_params &p, candidate_list &s,
-                                     const cuda_part_result &own, int64_t b, int64_t part)
+__device__ __forceinline__ bool publish_part(const cuda_request_params &p, candidate_list &s,
+                                             const cuda_part_result &own, int64_t b, int64_t part)
 {
     cuda_candidate *to = p.candidates + (b * p.parts + part) * kCandidates;
     for (uint32_t i = threadIdx.x; i < own.count && i < kCandidates; i += kThreads)
@@ -64,32 +65,34 @@ __device__ __forceinline__ bool tell(const cuda_request_params &p, candidate_lis
 }
 
 /* Bring the candidates of all parts of row b that reach `least` into the list, where they do. */
-__device__ __forceinline__ bool gather(const cuda_request_params &p, candidate_list &s, int64_t b,
-                                       const candidate_filter &screen, float least)
+__device__ __forceinline__ bool gather_candidates(const cuda_request_params &p, candidate_list &s,
+                                                  int64_t b, const candidate_filter &filter,
+                                                  float least)
 {
-    int teams = p.parts < kWarps ? p.parts : kWarps, size = kThreads / teams;
-    int team = threadIdx.x / size, place = threadIdx.x % size;
+    int groups = p.parts < kWarps ? p.parts : kWarps, size = kThreads / groups;
+    int group = threadIdx.x / size, place = threadIdx.x % size;
     bool full = false;
     __syncthreads();
     if (threadIdx.x == 0)
         s.count = 0;
     __syncthreads();
-    for (int part = team; team < teams && part < p.parts; part += teams) {
+    for (int part = group; group < groups && part < p.parts; part += groups) {
         uint32_t count = __ldcg(&p.part_results[b * p.parts + part].count);
         const cuda_candidate *from = p.candidates + (b * p.parts + part) * kCandidates;
         for (uint32_t i = place; i < count; i += size) {
             uint2 raw = __ldcg((const uint2 *)&from[i]);
             float y = __uint_as_float(raw.x);
-            if (screen.values.z(y) >= least)
-                full |= screen.offer(y, (int32_t)raw.y) >= kCandidates;
+            if (filter.values.to_z(y) >= least)
+                full |= filter.offer_token(y, (int32_t)raw.y) >= kCandidates;
         }
     }
     return !__syncthreads_or(full);
 }
 
 /* Merge the parts of row b; whether its candidates are all in the list. */
-__device__ __forceinline__ bool merge(const cuda_request_params &p, candidate_list &s, int64_t b,
-                                      candidate_filter &screen, uint32_t &flags)
+__device__ __forceinline__ bool merge_parts_of_row(const cuda_request_params &p, candidate_list &s,
+                                                   int64_t b, candidate_filter &filter,
+                                                   uint32_t &flags)
 {
     uint32_t most = 0, bound = 0, largest = 0;
     flags = 0;
@@ -100,18 +103,18 @@ __device__ __forceinline__ bool merge(const cuda_request_params &p, candidate_li
         bound = max(bound, gumbel_key(__uint_as_float(raw.z)));
         largest = max(largest, gumbel_key(__uint_as_float(raw.w)));
     }
-    request_scratch &x = screen.x.scratch;
+    request_scratch &x = filter.x.scratch;
     flags = reduce_cta(flags, x, [](uint32_t a, uint32_t b) { return a | b; });
     float least = gumbel_of_key(largest_of_cta(bound, x));
-    screen.largest = gumbel_of_key(largest_of_cta(largest, x));
+    filter.largest = gumbel_of_key(largest_of_cta(largest, x));
     if (largest_of_cta(most, x) > kCandidates)
         return false;
     /* A list that is full leaves a higher bound. */
     for (int tries = 0; tries < 4; tries++) {
-        if (gather(p, s, b, screen, least))
+        if (gather_candidates(p, s, b, filter, least))
             return true;
-        screen.raise(list_source{s.list, kCandidates});
-        least = fmaxf(least, screen.bound());
+        filter.raise_bound(list_source{s.list, kCandidates});
+        least = fmaxf(least, filter.current_bound());
     }
     return false;
 }
@@ -128,7 +131,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
     const gumbel_problem &q = p.problem;
     const int64_t b = blockIdx.x / p.parts, part = blockIdx.x % p.parts;
     ptx_wait_for_launch();
-    if (ends_unused(p, b, threadIdx.x == 0 && part == 0))
+    if (end_unused_row(p, b, threadIdx.x == 0 && part == 0))
         return;
     if (threadIdx.x == 0) {
         x.row = request_row_of(q, b);
@@ -136,32 +139,32 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
         start_cta_counter(request_counter(p, b), p.tag);
     }
     __syncthreads();
-    required_tokens wanted;
-    bool screened = candidates_suffice(p, x.row, x.row.draw.greedy, wanted);
+    required_tokens required;
+    bool filtered = candidates_suffice(p, x.row, x.row.draw.greedy, required);
     uint32_t flags = 0;
-    if (screened) {
-        candidate_filter screen = {
-            x, s, wanted, {x.row.draw.inverse_temperature, x.row.rules.before != 0}};
+    if (filtered) {
+        candidate_filter filter = {
+            x, s, required, {x.row.draw.inverse_temperature, x.row.rules.before != 0}};
         int64_t begin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK + part * p.chunk;
         row_reader reader = {p, x.row, staged.stage, b, min(begin + p.chunk, q.end_token)};
-        cuda_part_result own = screen_part(reader, screen, begin, staged.y);
+        cuda_part_result own = filter_part(reader, filter, begin, staged.y);
         flags = own.flags;
-        screened = own.count <= kCandidates;
+        filtered = own.count <= kCandidates;
         if (p.parts > 1) {
-            if (!tell(p, s, own, b, part))
+            if (!publish_part(p, s, own, b, part))
                 return;
-            screened = merge(p, s, b, screen, flags);
+            filtered = merge_parts_of_row(p, s, b, filter, flags);
         }
         /* With few candidates left all that follows is short. */
-        if (screened && s.count > kCompared) {
-            screen.raise(list_source{s.list, (int)s.count});
+        if (filtered && s.count > kCompared) {
+            filter.raise_bound(list_source{s.list, (int)s.count});
             __syncthreads();
-            screen.prune(0, 0);
+            filter.prune_list(0, 0);
         }
     } else if (part != 0) {
         return;
     }
-    if (screened)
+    if (filtered)
         serve_row(p, list_source{s.list, (int)s.count}, x, b, flags);
     else
         serve_row(p, row_source{p, x.row, staged, b}, x, b);

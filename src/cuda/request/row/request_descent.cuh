@@ -23,10 +23,10 @@ static_assert(kCompared <= kThreads && kCompared <= kBins, "a thread and a bin f
 constexpr uint64_t kLowHalf = (UINT64_C(1) << GUMBEL_MASS_HALF_BITS) - 1;
 
 /* A sum of masses in two halves, or of ones in the low half. */
-struct weight {
+struct wide_sum {
     uint64_t high, low;
 
-    __device__ __forceinline__ gumbel_wide wide() const
+    __device__ __forceinline__ gumbel_wide value() const
     {
         return ((gumbel_wide)high << GUMBEL_MASS_HALF_BITS) + low;
     }
@@ -38,7 +38,7 @@ struct weight {
     }
 };
 
-__device__ __forceinline__ weight operator+(weight a, weight b)
+__device__ __forceinline__ wide_sum operator+(wide_sum a, wide_sum b)
 {
     return {a.high + b.high, a.low + b.low};
 }
@@ -52,7 +52,7 @@ __device__ __forceinline__ uint64_t sum_of_warp(uint64_t own)
     uint64_t high = __reduce_add_sync(~0u, (uint32_t)(own >> 2 * digits));
     return low + (middle << digits) + (high << 2 * digits);
 }
-__device__ __forceinline__ weight sum_of_warp(weight own)
+__device__ __forceinline__ wide_sum sum_of_warp(wide_sum own)
 {
     return {sum_of_warp(own.high), sum_of_warp(own.low)};
 }
@@ -62,17 +62,18 @@ __device__ __forceinline__ weight sum_of_warp(weight own)
 struct request_scratch {
     unsigned long long high[kBins], low[kBins];
     unsigned long long slots[kWarps];
-    weight above;
+    wide_sum above;
     int bin;
     uint32_t key;
 };
 
-__device__ __forceinline__ int place_of_bin(int bin) { return bin % 32 * 32 + bin / 32; }
+__device__ __forceinline__ int index_of_bin(int bin) { return bin % 32 * 32 + bin / 32; }
 
 /* ---------------------------------------------------------------------------- reductions ---- */
 
 /* join() over all threads, for all of them. T has 4 or 8 bytes. */
-template <class T, class F> __device__ __forceinline__ T reduce_cta(T own, request_scratch &x, F join)
+template <class T, class F>
+__device__ __forceinline__ T reduce_cta(T own, request_scratch &x, F join)
 {
     T *slots = (T *)x.slots;
     static_assert(sizeof(T) <= sizeof x.slots[0], "a slot holds one");
@@ -97,7 +98,7 @@ __device__ __forceinline__ uint32_t largest_of_cta(uint32_t own, request_scratch
 __device__ __forceinline__ uint64_t sum_of_cta(uint64_t own, request_scratch &x)
 {
     return reduce_cta((unsigned long long)own, x,
-                    [](unsigned long long a, unsigned long long b) { return a + b; });
+                      [](unsigned long long a, unsigned long long b) { return a + b; });
 }
 
 /* ------------------------------------------------------------------------------- descent ---- */
@@ -111,9 +112,9 @@ struct descent_result {
 };
 
 /* The sums of all higher lanes. */
-__device__ __forceinline__ weight sum_higher_lanes(weight own, int lane)
+__device__ __forceinline__ wide_sum sum_higher_lanes(wide_sum own, int lane)
 {
-    weight sum = own;
+    wide_sum sum = own;
 #pragma unroll
     for (int step = 1; step < 32; step *= 2) {
         uint64_t high = __shfl_down_sync(~0u, (unsigned long long)sum.high, step);
@@ -127,7 +128,7 @@ __device__ __forceinline__ weight sum_higher_lanes(weight own, int lane)
 /* Walk down the bins, by one warp: the first lanes, then the bins of the lane where it ends. */
 __device__ __forceinline__ void walk_down_bins(request_scratch &x, gumbel_wide needed, int lane)
 {
-    weight own = {0, 0}, over = x.above;
+    wide_sum own = {0, 0}, over = x.above;
     for (int i = 0; i < 32; i++) {
         own.high += x.high[i * 32 + lane];
         own.low += x.low[i * 32 + lane];
@@ -135,10 +136,10 @@ __device__ __forceinline__ void walk_down_bins(request_scratch &x, gumbel_wide n
     __syncwarp(); /* all have read `above` before one replaces it */
     int owner = 0;
     for (int level = 0; level < 2; level++) {
-        weight higher = sum_higher_lanes(own, lane);
+        wide_sum higher = sum_higher_lanes(own, lane);
         higher.high += over.high;
         higher.low += over.low;
-        bool ends = higher.wide() < needed && higher.wide() + own.wide() >= needed;
+        bool ends = higher.value() < needed && higher.value() + own.value() >= needed;
         uint32_t found = __ballot_sync(~0u, ends);
         if (found == 0) {
             x.bin = -1;
@@ -159,13 +160,13 @@ __device__ __forceinline__ void walk_down_bins(request_scratch &x, gumbel_wide n
 /* A descent over a few candidates at once, of which each thread has one: it is where the descent
  * ends, or not, by what lies above it. */
 template <class Source, class Give>
-__device__ descent_result descend_by_comparing(const Source &source, request_scratch &x, uint32_t low,
-                               gumbel_wide needed, Give give)
+__device__ descent_result descend_by_comparing(const Source &source, request_scratch &x,
+                                               uint32_t low, gumbel_wide needed, Give visit)
 {
     uint32_t key = 0;
     uint64_t own = 0;
     source.each([&](int32_t id, float y) {
-        give(id, y, [&](uint32_t offered, uint64_t of_token) {
+        visit(id, y, [&](uint32_t offered, uint64_t of_token) {
             key = offered;
             own = offered < low ? 0 : of_token;
         });
@@ -178,7 +179,7 @@ __device__ descent_result descend_by_comparing(const Source &source, request_scr
     if (threadIdx.x == 0)
         x.bin = -1;
     __syncthreads();
-    weight above = {0, 0}, at = {0, 0};
+    wide_sum above = {0, 0}, at = {0, 0};
     bool first = true;
     for (int i = 0; own && i < source.count; i++) {
         uint32_t other = (uint32_t)x.high[i];
@@ -188,25 +189,25 @@ __device__ descent_result descend_by_comparing(const Source &source, request_scr
             at.add(x.low[i]);
         first &= other != key || i >= (int)threadIdx.x || x.low[i] == 0;
     }
-    if (own && first && above.wide() < needed && above.wide() + at.wide() >= needed) {
+    if (own && first && above.value() < needed && above.value() + at.value() >= needed) {
         x.bin = 0;
         x.key = key;
         x.above = above;
     }
     __syncthreads();
-    return {x.bin == 0, x.key, x.above.wide()};
+    return {x.bin == 0, x.key, x.above.value()};
 }
 
 /* Descend over the keys low .. high, down to bins of 2^rough keys, of which the lowest is given:
  * give(id, y, offer) calls offer(key, weight) for a token that counts. Weights are masses or ones,
  * whose sums stay below 2^32 and are far faster. By all threads, for all of them. */
 template <bool by_mass, class Source, class Give>
-__device__ descent_result descend(const Source &source, request_scratch &x, uint32_t low, uint32_t high,
-                           gumbel_wide needed, Give give, int rough = 0)
+__device__ descent_result descend_keys(const Source &source, request_scratch &x, uint32_t low,
+                                       uint32_t high, gumbel_wide needed, Give visit, int rough = 0)
 {
     if constexpr (!Source::is_row)
         if (source.count <= kCompared)
-            return descend_by_comparing(source, x, low, needed, give);
+            return descend_by_comparing(source, x, low, needed, visit);
     __syncthreads();
     if (threadIdx.x == 0)
         x.above = {0, 0};
@@ -218,10 +219,10 @@ __device__ descent_result descend(const Source &source, request_scratch &x, uint
             x.high[i] = x.low[i] = 0;
         __syncthreads();
         source.each([&](int32_t id, float y) {
-            give(id, y, [&](uint32_t key, uint64_t own) {
+            visit(id, y, [&](uint32_t key, uint64_t own) {
                 if (key < low || key > high)
                     return;
-                int place = place_of_bin((int)((key - low) >> shift));
+                int place = index_of_bin((int)((key - low) >> shift));
                 if (by_mass) {
                     atomicAdd(&x.low[place], own & kLowHalf);
                     atomicAdd(&x.high[place], own >> GUMBEL_MASS_HALF_BITS);
@@ -239,7 +240,7 @@ __device__ descent_result descend(const Source &source, request_scratch &x, uint
         low += (uint32_t)x.bin << shift;
         high = min(high, low + ((1u << shift) - 1));
         if (shift <= rough)
-            return {true, low, x.above.wide()};
+            return {true, low, x.above.value()};
     }
     return {false, 0, 0};
 }

@@ -12,7 +12,7 @@ namespace
 {
 
 /* One of the most likely tokens. */
-struct listed {
+struct top_token {
     float z;
     int32_t id;
     bool kept;
@@ -37,9 +37,9 @@ struct request_shared {
     request_scratch scratch;
     gumbel_summary masses[kWarps];
     draw_winner best[kWarps];
-    listed top[GUMBEL_TOP_MOST];
+    top_token top[GUMBEL_TOP_MOST];
     uint32_t top_count;
-    float peaks[kThreads]; /* y of each thread's largest value */
+    float thread_maxima[kThreads]; /* y of each thread's largest value */
 };
 
 /* What is known of a row before its cut. */
@@ -51,21 +51,21 @@ struct source_facts {
 
 template <class Source>
 __device__ inline source_facts scan_source(const Source &source, logit_values values,
-                                        request_shared &shared)
+                                           request_shared &shared)
 {
     request_scratch &x = shared.scratch;
     uint32_t flags = 0, largest = 0, alive = 0;
-    float peak = -INFINITY;
+    float thread_max = -INFINITY;
     source.each([&](int32_t, float y) {
-        float z = values.z(y), v = values.of(y);
+        float z = values.to_z(y), v = values.to_value(y);
         flags |= isnan(z) ? GUMBEL_FLAG_NAN : z == INFINITY ? GUMBEL_FLAG_INFINITE : 0;
         if (!isnan(v)) {
             alive++;
-            peak = fmaxf(peak, y);
+            thread_max = fmaxf(thread_max, y);
             largest = max(largest, gumbel_key(v));
         }
     });
-    shared.peaks[threadIdx.x] = peak;
+    shared.thread_maxima[threadIdx.x] = thread_max;
     flags = reduce_cta(flags, x, [](uint32_t a, uint32_t b) { return a | b; });
     alive = (uint32_t)sum_of_cta(alive, x);
     return {flags, (int32_t)alive, gumbel_of_key(largest_of_cta(largest, x))};
@@ -114,14 +114,16 @@ template <class F> __device__ __forceinline__ gumbel_summary sum_masses(request_
 
 /* Of z over the tokens that stay. */
 __device__ inline gumbel_summary sum_kept(const row_source &source, request_shared &x,
-                                          logit_values values, kept_set cut)
+                                          logit_values values, kept_set survivors)
 {
     int lane = threadIdx.x % 32;
     return sum_masses(x, [&](gumbel_summary &mass) {
         source.each_block([&](int64_t block, float low, float high) {
             int32_t id = (int32_t)(block + lane);
-            add_block(mass, cut.keeps(id, values.of(low)) ? values.z(low) : -INFINITY,
-                      cut.keeps(id + 32, values.of(high)) ? values.z(high) : -INFINITY);
+            add_block(mass,
+                      survivors.has_token(id, values.to_value(low)) ? values.to_z(low) : -INFINITY,
+                      survivors.has_token(id + 32, values.to_value(high)) ? values.to_z(high)
+                                                                          : -INFINITY);
         });
     });
 }
@@ -129,7 +131,7 @@ __device__ inline gumbel_summary sum_kept(const row_source &source, request_shar
 /* The same of candidates, which are few and in no order: a warp gathers the block of each candidate
  * that comes first in the list of those of its block. */
 __device__ inline gumbel_summary sum_kept(const list_source &source, request_shared &x,
-                                          logit_values values, kept_set cut)
+                                          logit_values values, kept_set survivors)
 {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     return sum_masses(x, [&](gumbel_summary &mass) {
@@ -143,7 +145,9 @@ __device__ inline gumbel_summary sum_kept(const list_source &source, request_sha
                 bool beside = c.id >= 0 && c.id / GUMBEL_BLOCK == block;
                 uint32_t found = __ballot_sync(~0u, beside);
                 first = !found || at + __ffs(found) - 1 >= own;
-                float kept = beside && cut.keeps(c.id, values.of(c.y)) ? values.z(c.y) : -INFINITY;
+                float kept = beside && survivors.has_token(c.id, values.to_value(c.y))
+                                 ? values.to_z(c.y)
+                                 : -INFINITY;
                 for (; first && found; found &= found - 1) {
                     int owner = __ffs(found) - 1, id = __shfl_sync(~0u, c.id, owner);
                     float other = __shfl_sync(~0u, kept, owner);
@@ -200,7 +204,7 @@ __device__ inline draw_winner best_of_cta(draw_winner best, request_shared &x)
 /* The best of the tokens that stay, in draw `at` of the call; for all threads. */
 template <class Source>
 __device__ inline draw_winner draw_kept(const gumbel_problem &q, const Source &source,
-                                        request_shared &x, logit_values values, kept_set cut,
+                                        request_shared &x, logit_values values, kept_set survivors,
                                         int64_t at)
 {
     gumbel_stream stream = x.row.draw.stream;
@@ -211,9 +215,9 @@ __device__ inline draw_winner draw_kept(const gumbel_problem &q, const Source &s
     if (noise)
         noise += at * q.sampling.noise_stride - q.first_token;
     source.each([&](int32_t id, float y) {
-        if (!cut.keeps(id, values.of(y)))
+        if (!survivors.has_token(id, values.to_value(y)))
             return;
-        float z = values.z(y), g = 0.0f;
+        float z = values.to_z(y), g = 0.0f;
         if (!greedy)
             g = noise ? noise[id] : gumbel_of_token(stream, (uint32_t)id);
         draw_winner_offer(best, greedy ? z : z + g, z, id);

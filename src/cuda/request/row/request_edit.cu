@@ -28,17 +28,18 @@ extern "C" __global__ void __launch_bounds__(kThreads, 3)
     if (threadIdx.x == kThreads - 1)
         row = request_row_of(q, b);
     __syncthreads();
-    reader.edit(begin, y, staged.y);
+    reader.edit_tile(begin, y, staged.y);
 #pragma unroll
     for (int i = 0; i < kThreadTokens; i += 4) {
         int64_t token = reader.token_of(begin, i);
-        if (reader.counts(token) && reader.counts(token + 3) && (uintptr_t)(to + token) % 16 == 0) {
+        if (reader.is_valid(token) && reader.is_valid(token + 3) &&
+            (uintptr_t)(to + token) % 16 == 0) {
             *(float4 *)(to + token) = make_float4(y[i], y[i + 1], y[i + 2], y[i + 3]);
             continue;
         }
 #pragma unroll
         for (int j = 0; j < 4; j++)
-            if (reader.counts(token + j))
+            if (reader.is_valid(token + j))
                 to[token + j] = y[i + j];
     }
 }

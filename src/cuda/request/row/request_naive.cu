@@ -19,7 +19,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     __shared__ request_shared x;
     extern __shared__ __align__(16) unsigned char memory[];
     int64_t b = blockIdx.x;
-    if (ends_unused(p, b, threadIdx.x == 0))
+    if (end_unused_row(p, b, threadIdx.x == 0))
         return;
     if (threadIdx.x == 0)
         x.row = request_row_of(p.problem, b);

@@ -18,12 +18,12 @@ namespace
 /* Put the n most likely tokens in x.top, in order; how many there are. `cut` is the row's. */
 template <class Source>
 __device__ inline int list_top(const Source &source, request_shared &x, logit_values values,
-                               float largest, kept_set cut, int n)
+                               float largest, kept_set survivors, int n)
 {
     logit_values by_z = {values.inverse_temperature, false};
-    float largest_z = values.before ? values.z(largest) : largest;
-    kept_set_finder<Source> finder = {source, x.scratch, by_z, largest_z, {x.peaks}};
-    descent_result last = finder.nth((uint64_t)n, -FLT_MAX);
+    float largest_z = values.before ? values.to_z(largest) : largest;
+    kept_set_finder<Source> finder = {source, x.scratch, by_z, largest_z, {x.thread_maxima}};
+    descent_result last = finder.find_nth((uint64_t)n, -FLT_MAX);
     kept_set first = {-FLT_MAX, INT32_MAX};
     if (last.reached) {
         gumbel_cut by_value = {gumbel_of_key(last.key), n - (int64_t)last.above};
@@ -33,13 +33,14 @@ __device__ inline int list_top(const Source &source, request_shared &x, logit_va
         x.top_count = 0;
     __syncthreads();
     source.each([&](int32_t id, float y) {
-        float z = by_z.of(y);
-        if (first.keeps(id, z))
-            x.top[atomicAdd(&x.top_count, 1)] = {z, id, cut.keeps(id, values.of(y))};
+        float z = by_z.to_value(y);
+        if (first.has_token(id, z))
+            x.top[atomicAdd(&x.top_count, 1)] = {z, id,
+                                                 survivors.has_token(id, values.to_value(y))};
     });
     __syncthreads();
     int count = (int)x.top_count, place = 0;
-    listed own = {};
+    top_token own = {};
     if ((int)threadIdx.x < count) {
         own = x.top[threadIdx.x];
         for (int i = 0; i < count; i++)
@@ -75,8 +76,8 @@ __device__ __noinline__ void write_partial(const cuda_request_params &p, const r
 
 /* What the log-probability of a draw's token goes by: its z or its logit, -inf for a given token
  * that could not be drawn or does not count. */
-__device__ __forceinline__ float weight_of(const cuda_request_params &p, int64_t b,
-                                           draw_winner best)
+__device__ __forceinline__ float value_for_logprob(const cuda_request_params &p, int64_t b,
+                                                   draw_winner best)
 {
     const gumbel_problem &q = p.problem;
     if (p.output.logprobs_of != GUMBEL_RAW)
@@ -105,7 +106,7 @@ __device__ inline void write_draw(const cuda_request_params &p, const request_re
         return;
     float logprob = NAN;
     if (drawn && lane == LOGPROB && out.logprobs)
-        logprob = gumbel_logprob(weight_of(p, b, best), r.lse);
+        logprob = gumbel_logprob(value_for_logprob(p, b, best), r.lse);
     const bool of_row = lane == LSE || lane == STATUS || lane == KEPT;
     const bool is_real = lane == LOGPROB || lane == SCORE || lane == LSE;
     const float real = lane == LOGPROB ? logprob : lane == SCORE ? best.score : r.lse;
@@ -122,7 +123,7 @@ __device__ inline void write_draw(const cuda_request_params &p, const request_re
 }
 
 /* Write the list `top`, `count` long, by all threads. */
-__device__ inline void write_top(const cuda_request_params &p, const listed *top,
+__device__ inline void write_top(const cuda_request_params &p, const top_token *top,
                                  const request_result &r, int64_t b, int count)
 {
     const gumbel_output &out = p.output;
@@ -131,7 +132,7 @@ __device__ inline void write_top(const cuda_request_params &p, const listed *top
     if (i >= out.num_top)
         return;
     int64_t at = b * out.num_top + i;
-    listed own = i < count ? top[i] : listed{-INFINITY, -1, false};
+    top_token own = i < count ? top[i] : top_token{-INFINITY, -1, false};
     if (out.top_ids)
         out.top_ids[at] = own.id;
     if (!out.top_logprobs)
@@ -144,14 +145,16 @@ __device__ inline void write_top(const cuda_request_params &p, const listed *top
 /* Write what the draw sees, by all threads: z of the tokens that stay, -inf for the others. Each
  * logit is read before its place is written, by the same thread, as that may be its own. */
 __device__ inline void write_processed(const cuda_request_params &p, const row_source &source,
-                                       logit_values values, kept_set cut,
+                                       logit_values values, kept_set survivors,
                                        gumbel_row_status status, int64_t b)
 {
     const gumbel_problem &q = p.problem;
     bool ok = status == GUMBEL_ROW_OK || status == GUMBEL_ROW_EMPTY;
     float *row = p.processed + b * p.processed_stride;
     source.each([&](int32_t id, float y) {
-        row[id - q.first_token] = !ok ? NAN : cut.keeps(id, values.of(y)) ? values.z(y) : -INFINITY;
+        row[id - q.first_token] = !ok                                           ? NAN
+                                  : survivors.has_token(id, values.to_value(y)) ? values.to_z(y)
+                                                                                : -INFINITY;
     });
     for (int64_t i = max(q.end_token - q.first_token, (int64_t)0) + threadIdx.x; i < q.vocab;
          i += kThreads)
@@ -195,7 +198,7 @@ __device__ __noinline__ void write_unused(const cuda_request_params &p, int64_t 
 
 /* Whether row b is unused, which ends it: one thread, `writes`, has written so. Processed rows are
  * written as those of a row that cannot be drawn. */
-__device__ __forceinline__ bool ends_unused(const cuda_request_params &p, int64_t b, bool writes)
+__device__ __forceinline__ bool end_unused_row(const cuda_request_params &p, int64_t b, bool writes)
 {
     if (p.processed || gumbel_problem_row_lives(&p.problem, b))
         return false;
@@ -229,14 +232,14 @@ __device__ __forceinline__ draw_winner given_winner(draw_winner found, int32_t i
 /* What `source` knows of the token that is given for draw `at`; for all threads. */
 template <class Source>
 __device__ inline draw_winner score_given(const gumbel_problem &q, const Source &source,
-                                          request_shared &x, logit_values values, kept_set cut,
-                                          int64_t b, int64_t at)
+                                          request_shared &x, logit_values values,
+                                          kept_set survivors, int64_t b, int64_t at)
 {
     const int32_t id = given_token(q, b, at);
     draw_winner found = draw_winner_none();
     source.each([&](int32_t token, float y) {
         if (token == id)
-            found = given_found(id, values.z(y), cut.keeps(id, values.of(y)));
+            found = given_found(id, values.to_z(y), survivors.has_token(id, values.to_value(y)));
     });
     return given_winner(best_of_cta(found, x), id);
 }
@@ -260,38 +263,41 @@ __device__ __noinline__ void serve_row(const cuda_request_params &p, const Sourc
     seen.best_id = facts.alive > 0 ? 0 : -1;
     request_result r = {seen, NAN, 0, gumbel_summary_status(&seen)};
     const bool ok = r.status == GUMBEL_ROW_OK;
-    kept_set cut = {-FLT_MAX, INT32_MAX};
+    kept_set survivors = {-FLT_MAX, INT32_MAX};
     if (ok && gumbel_rules_cut(&x.row.rules)) {
-        kept_set_finder<Source> finder = {source, x.scratch, values, facts.largest, {x.peaks}};
-        cut = find_kept_set(finder, x.row.rules);
+        kept_set_finder<Source> finder = {
+            source, x.scratch, values, facts.largest, {x.thread_maxima}};
+        survivors = find_kept_set(finder, x.row.rules);
     }
     if constexpr (Source::is_row)
         if (p.processed) {
-            write_processed(p, source, values, cut, r.status, b);
+            write_processed(p, source, values, survivors, r.status, b);
             return;
         }
     if (ok && out.kept)
-        r.kept = count_tokens(source, x.scratch,
-                              [&](int32_t id, float y) { return cut.keeps(id, values.of(y)); });
+        r.kept = count_tokens(source, x.scratch, [&](int32_t id, float y) {
+            return survivors.has_token(id, values.to_value(y));
+        });
     if (ok && (p.partials ? q.with_mass : out.lse || out.logprobs || out.top_logprobs)) {
-        r.mass = out.logprobs_of == GUMBEL_RAW && !p.partials ? sum_raw(q, b, x)
-                                                              : sum_kept(source, x, values, cut);
+        r.mass = out.logprobs_of == GUMBEL_RAW && !p.partials
+                     ? sum_raw(q, b, x)
+                     : sum_kept(source, x, values, survivors);
         r.lse = r.mass.flags ? NAN : gumbel_summary_lse(&r.mass);
     }
     for (int64_t at = b * samples; at < (b + 1) * samples; at++) {
         draw_winner best = draw_winner_none();
         int32_t rank = -1;
         if (ok)
-            best = q.sampling.given.data ? score_given(q, source, x, values, cut, b, at)
-                                         : draw_kept(q, source, x, values, cut, at);
+            best = q.sampling.given.data ? score_given(q, source, x, values, survivors, b, at)
+                                         : draw_kept(q, source, x, values, survivors, at);
         if (ok && out.ranks && best.z > -INFINITY)
             rank = 1 + count_tokens(source, x.scratch,
-                                    [&](int32_t, float y) { return values.z(y) > best.z; });
+                                    [&](int32_t, float y) { return values.to_z(y) > best.z; });
         if (threadIdx.x < 32)
             write_draw(p, r, b, at, best, rank);
     }
     if (q.request & GUMBEL_REQUEST_TOP) {
-        int count = ok ? list_top(source, x, values, facts.largest, cut, out.num_top) : 0;
+        int count = ok ? list_top(source, x, values, facts.largest, survivors, out.num_top) : 0;
         write_top(p, x.top, r, b, count);
     }
 }

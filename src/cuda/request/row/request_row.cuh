@@ -25,7 +25,8 @@ constexpr int kThreads = CUDA_REQUEST_THREADS, kWarps = kThreads / 32;
 constexpr int kRequestTile = CUDA_REQUEST_TILE;
 /* Blocks of 64 whose logits a warp asks for at once. */
 constexpr int kAhead = CUDA_REQUEST_AHEAD;
-static_assert(kRequestTile % (kWarps * kAhead * GUMBEL_BLOCK) == 0, "a piece has work for every warp");
+static_assert(kRequestTile % (kWarps * kAhead * GUMBEL_BLOCK) == 0,
+              "a piece has work for every warp");
 
 /* The word that counts the CTAs of row b that have ended (cta_counter.cuh). */
 __device__ __forceinline__ unsigned long long *request_counter(const cuda_request_params &p,
@@ -39,7 +40,8 @@ __device__ __forceinline__ uint32_t load_stored(const cuda_request_params &p, in
                                                 int64_t block)
 {
     const int64_t rows = 32 * gumbel_words_of(p.problem.batch);
-    return p.stored_subtiles ? __ldcg(&p.stored_subtiles[block * rows + b]) : CUDA_REQUEST_ALL_SUBTILES;
+    return p.stored_subtiles ? __ldcg(&p.stored_subtiles[block * rows + b])
+                             : CUDA_REQUEST_ALL_SUBTILES;
 }
 
 struct request_row {
@@ -52,7 +54,7 @@ struct request_row {
 };
 
 /* These where nothing is cut, as in a greedy row. */
-__device__ __forceinline__ gumbel_rules without_cuts(gumbel_rules r)
+__device__ __forceinline__ gumbel_rules without_truncation(gumbel_rules r)
 {
     r.min_p = 0.0f;
     r.top_k = 0;
@@ -77,25 +79,25 @@ __device__ __forceinline__ void fetch_parameters(const gumbel_problem &q, int64_
     const int64_t slot = gumbel_problem_slot(&q, b);
     const void *data = nullptr;
     int64_t stride = 0;
-    auto give = [&](int to, const auto &rows) {
+    auto assign = [&](int to, const auto &rows) {
         data = lane == to ? rows.data : data;
         stride = lane == to ? rows.stride * (int64_t)sizeof *rows.data : stride;
     };
-    give(0, s.temperature);
-    give(1, s.seed);
-    give(2, s.position);
-    give(3, t.min_p);
-    give(4, t.top_k);
-    give(5, t.top_p);
-    give(6, e.repetition);
-    give(7, e.frequency);
-    give(8, e.presence);
+    assign(0, s.temperature);
+    assign(1, s.seed);
+    assign(2, s.position);
+    assign(3, t.min_p);
+    assign(4, t.top_k);
+    assign(5, t.top_p);
+    assign(6, e.repetition);
+    assign(7, e.frequency);
+    assign(8, e.presence);
     if (data)
         ptx_prefetch_line((const char *)data + slot * stride);
 }
 
 /* Whether top_k or min_p cut: what stays is then known from the largest tokens alone. */
-__device__ __forceinline__ bool cuts_by_value(const gumbel_rules &r)
+__device__ __forceinline__ bool truncates_by_value(const gumbel_rules &r)
 {
     return r.top_k > 0 || r.min_p > 0.0f;
 }
@@ -164,8 +166,8 @@ struct request_stage {
     uint32_t counts[kRequestTile];      /* of the output */
     uint32_t banned[kRequestTile / 32]; /* banned */
     uint32_t prompt[kRequestTile / 32]; /* in the prompt */
-    uint32_t found[kWarps];       /* entries of a list that warps found in the piece */
-    int32_t places[kThreads];     /* these, in the list's order: places in the piece */
+    uint32_t found[kWarps];             /* entries of a list that warps found in the piece */
+    int32_t places[kThreads];           /* these, in the list's order: places in the piece */
     float values[kThreads];
 };
 
@@ -255,8 +257,8 @@ __device__ __noinline__ void sort_lists(const gumbel_problem &q, const request_r
 /* Fill y with that of the tokens that count in [begin, end), kRequestTile of them at most, by all
  * threads. Their logits are read from memory unless they were `fetched` into y. */
 __device__ __noinline__ void stage_tile(const cuda_request_params &p, const request_row &row,
-                                         int64_t b, int64_t begin, int64_t end,
-                                         request_stage &stage, float *y, bool fetched)
+                                        int64_t b, int64_t begin, int64_t end, request_stage &stage,
+                                        float *y, bool fetched)
 {
     const gumbel_problem &q = p.problem;
     const int64_t from = max(begin, q.first_token), to = min(end, q.end_token);
@@ -299,11 +301,11 @@ struct row_source {
         const gumbel_problem &q = p.problem;
         int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
         int64_t begin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
-        for (int64_t piece = begin; piece < q.end_token; piece += kRequestTile) {
+        for (int64_t tile = begin; tile < q.end_token; tile += kRequestTile) {
             if (row.lists)
-                stage_tile(p, row, b, piece, piece + kRequestTile, staged.stage, staged.y, false);
-            int64_t end = min(piece + kRequestTile, q.end_token);
-            for (int64_t base = piece + warp * kAhead * GUMBEL_BLOCK; base < end;
+                stage_tile(p, row, b, tile, tile + kRequestTile, staged.stage, staged.y, false);
+            int64_t end = min(tile + kRequestTile, q.end_token);
+            for (int64_t base = tile + warp * kAhead * GUMBEL_BLOCK; base < end;
                  base += kWarps * kAhead * GUMBEL_BLOCK) {
                 float y[2 * kAhead];
 #pragma unroll
@@ -311,7 +313,7 @@ struct row_source {
                     int64_t token = base + 32 * i + lane;
                     bool counts = token >= q.first_token && token < end;
                     y[i] = !counts     ? -INFINITY
-                           : row.lists ? staged.y[token - piece]
+                           : row.lists ? staged.y[token - tile]
                                        : raw_logit(q, b, token);
                 }
 #pragma unroll

@@ -20,14 +20,14 @@ struct logit_values {
     float inverse_temperature;
     bool before;
 
-    __device__ __forceinline__ float z(float y) const { return y * inverse_temperature; }
+    __device__ __forceinline__ float to_z(float y) const { return y * inverse_temperature; }
 
     /* The value of a y of 1. */
     __device__ __forceinline__ float scale() const { return before ? 1.0f : inverse_temperature; }
 
-    __device__ __forceinline__ float of(float y) const
+    __device__ __forceinline__ float to_value(float y) const
     {
-        float own = z(y);
+        float own = to_z(y);
         return own > -INFINITY ? (before ? y : own) : NAN;
     }
 };
@@ -36,28 +36,29 @@ struct logit_values {
 struct required_tokens {
     uint32_t target; /* tokens that the bound must leave; 0: it comes from min_p alone */
     float log_min_p; /* -inf: it comes from the target alone */
-    bool both;       /* what either leaves is wanted; else what both leave */
+    bool either;     /* what either leaves is wanted; else what both leave */
 
     /* The z that a token must reach to be wanted, where the target's last one has z `nth` and the
      * largest value is known. */
-    __device__ __forceinline__ float bound(float nth, logit_values values, float largest) const
+    __device__ __forceinline__ float lower_bound(float nth, logit_values values,
+                                                 float largest) const
     {
         float by_min_p = gumbel_min_p_bound(largest, log_min_p);
         if (values.before)
-            by_min_p = values.z(by_min_p);
+            by_min_p = values.to_z(by_min_p);
         if (target == 0)
             return by_min_p;
         if (log_min_p == -INFINITY)
             return nth;
-        return both ? fminf(nth, by_min_p) : fmaxf(nth, by_min_p);
+        return either ? fminf(nth, by_min_p) : fmaxf(nth, by_min_p);
     }
 };
 
 /* What the rules of a row and the most likely tokens want of it; `params` are a request's, or the
  * product's. */
 template <class params>
-__device__ __forceinline__ required_tokens find_required_tokens(const params &p, const request_row &row,
-                                                    bool greedy)
+__device__ __forceinline__ required_tokens find_required_tokens(const params &p,
+                                                                const request_row &row, bool greedy)
 {
     bool top = p.problem.request & GUMBEL_REQUEST_TOP;
     int64_t k = greedy ? 1 : row.rules.top_k;
@@ -69,18 +70,18 @@ __device__ __forceinline__ required_tokens find_required_tokens(const params &p,
 /* Whether candidates can serve a row, by its rules, and which are wanted. What is dropped has no
  * mass to tell. */
 template <class params>
-__device__ __forceinline__ bool candidates_suffice(const params &p, const request_row &row, bool greedy,
-                                           required_tokens &wanted)
+__device__ __forceinline__ bool candidates_suffice(const params &p, const request_row &row,
+                                                   bool greedy, required_tokens &required)
 {
     const gumbel_rules &rules = row.rules;
     const gumbel_output &out = p.output;
     bool mass =
         out.logprobs_of == GUMBEL_PROCESSED && (out.lse || out.logprobs || out.top_logprobs);
     int64_t k = greedy ? 1 : rules.top_k;
-    wanted = find_required_tokens(p, row, greedy);
+    required = find_required_tokens(p, row, greedy);
     if (p.partials || k > CUDA_REQUEST_TOP_MAX || (rules.joint && rules.top_p < 1.0f))
         return false;
-    return greedy ? !mass && !out.kept : cuts_by_value(rules);
+    return greedy ? !mass && !out.kept : truncates_by_value(rules);
 }
 
 /* Whether nothing that edits a row raises a token above what its block's largest logit becomes. */
@@ -90,7 +91,8 @@ __device__ __forceinline__ bool edits_only_lower(const gumbel_problem &q, const 
 }
 
 /* Whether a block's largest logit bounds its tokens. */
-__device__ __forceinline__ bool block_maxima_bound_tokens(const gumbel_problem &q, const request_row &row)
+__device__ __forceinline__ bool block_maxima_bound_tokens(const gumbel_problem &q,
+                                                          const request_row &row)
 {
     return !row.flags && edits_only_lower(q, row);
 }

@@ -213,7 +213,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     gumbel_lay_rows(const __grid_constant__ gumbel_gathered_rows p)
 {
     __shared__ bool failed;
-    const int64_t width = p.rows.width, pieces = (width + CUDA_SCATTER_SLICE - 1) / CUDA_SCATTER_SLICE;
+    const int64_t width = p.rows.width,
+                  pieces = (width + CUDA_SCATTER_SLICE - 1) / CUDA_SCATTER_SLICE;
     ptx_allow_launch();
     ptx_wait_for_launch();
     const int64_t rows = p.errand ? *p.rows.listed : p.rows.rows;

@@ -51,8 +51,8 @@ __device__ __forceinline__ void link_blocks(int count)
 /* ln of the mass of the first `head` tokens, which are linked, by a warp. */
 __device__ __forceinline__ float lse_of_linked(logit_values values, int head)
 {
-    joined_mass mass = joined_mass::none();
-    auto z_at = [&](int at) { return values.z(shared().bench.list[at].y); };
+    joined_mass mass = joined_mass::empty();
+    auto z_at = [&](int at) { return values.to_z(shared_state().scratch.list[at].y); };
 #pragma unroll 1
     for (int base = 0; base < head; base += 32) {
         const int at = base + (int)threadIdx.x % 32;
@@ -62,14 +62,14 @@ __device__ __forceinline__ float lse_of_linked(logit_values values, int head)
         if (link && !many) {
             const float z = z_at(at);
             const float sum = next < head ? 1.0f + gumbel_exp(z_at(next) - z) : 1.0f;
-            mass.of.max_z = fmaxf(mass.of.max_z, z);
-            gumbel_mass_add_block(&mass.of, z, sum);
+            mass.value.max_z = fmaxf(mass.value.max_z, z);
+            gumbel_mass_add_block(&mass.value, z, sum);
         }
         for (uint32_t left = __ballot_sync(~0u, many); left; left &= left - 1)
-            add_block_in_order(mass.of, values, blocks_in_order()[base + __ffs(left) - 1], head);
+            add_block_in_order(mass.value, values, blocks_in_order()[base + __ffs(left) - 1], head);
     }
     mass.join_warp();
-    return gumbel_summary_lse(&mass.of);
+    return gumbel_summary_lse(&mass.value);
 }
 
 /* Draw the samples of a row of which the first r.kept of `count` tokens in order stay, and the
@@ -78,7 +78,7 @@ __device__ __forceinline__ float lse_of_linked(logit_values values, int head)
 __device__ __forceinline__ void end_listed(logit_values values, int64_t b, int count,
                                            request_result &r, bool weighs, float &lse)
 {
-    const cuda_request_params &p = shared().call;
+    const cuda_request_params &p = shared_state().call;
     const int samples = p.problem.sampling.num_samples, warp = threadIdx.x / 32;
 #pragma unroll 1
     for (int sample = 0;;) {

@@ -32,19 +32,19 @@ static_assert(sizeof(listed_row) <= CUDA_TOP64_BYTES, "the launcher reserves tha
 
 __device__ __forceinline__ listed_row &listed()
 {
-    return *(listed_row *)(memory_of_cta() + CUDA_TOP64_OFFSET((int)shared().call.blocks));
+    return *(listed_row *)(memory_of_cta() + CUDA_TOP64_OFFSET((int)shared_state().call.blocks));
 }
 
 /* Describe row b and begin with its lists, by three warps side by side; before a barrier. */
 __device__ __forceinline__ void start_listed(const gumbel_problem &q, int64_t b)
 {
-    request_row &row = shared().row;
+    request_row &row = shared_state().row;
     if (threadIdx.x == 0)
         set_draw(row, q, b);
     if (threadIdx.x == 32) {
         const bool greedy = is_greedy(q, b);
         const gumbel_rules rules = gumbel_problem_rules(&q, b, 0);
-        set_rules(row, greedy ? without_cuts(rules) : rules);
+        set_rules(row, greedy ? without_truncation(rules) : rules);
     }
     if (threadIdx.x == 64) {
         listed().flags = 0;
@@ -151,10 +151,10 @@ __device__ __forceinline__ void bring_tokens(lists &from, int64_t b, int32_t ran
         const int32_t id = (int32_t)said.id;
         const float y = id < 0 ? -INFINITY : __uint_as_float(said.y);
         const float value = y * values.scale();
-        row.keys[i] = values.z(y) > -INFINITY ? key_of(value, id) : (uint32_t)i;
+        row.keys[i] = values.to_z(y) > -INFINITY ? key_of(value, id) : (uint32_t)i;
         row.y[i] = y;
         uint32_t found = place == 0 ? flags_of_status((int32_t)said.status) : 0;
-        if (value == INFINITY || values.z(y) == INFINITY)
+        if (value == INFINITY || values.to_z(y) == INFINITY)
             found |= GUMBEL_FLAG_INFINITE;
         if (found)
             atomicOr(&row.flags, found);
@@ -185,21 +185,21 @@ __device__ __forceinline__ int order_tokens(int32_t ranks, logit_values values)
     int known = 0;
 #pragma unroll 1
     for (int base = 0; base < all; base += kThreads >> lanes.log) {
-        const int at = min(base + lanes.token(), all - 1);
-        const bool counts = lanes.part() == 0 && base + lanes.token() < all;
+        const int at = min(base + lanes.token_index(), all - 1);
+        const bool counts = lanes.lane_index() == 0 && base + lanes.token_index() < all;
         const uint64_t own = row.keys[at];
         int place = 0;
 #pragma unroll 8
-        for (int i = 2 * lanes.part(); i < all; i += 2 << lanes.log) {
+        for (int i = 2 * lanes.lane_index(); i < all; i += 2 << lanes.log) {
             const ulonglong2 two = *(const ulonglong2 *)&row.keys[i];
             place += two.x > own;
             place += two.y > own;
         }
-        place = lanes.over(place, [](int a, int b) { return a + b; });
+        place = lanes.reduce_lanes(place, [](int a, int b) { return a + b; });
         const uint32_t key = (uint32_t)(own >> 32);
         if (counts && place < kShortlist) {
-            shared().bench.list[place] = {row.y[at], (int32_t) ~(uint32_t)own};
-            shortlist().order[place] = {key, place};
+            shared_state().scratch.list[place] = {row.y[at], (int32_t) ~(uint32_t)own};
+            shortlist_memory().order[place] = {key, place};
             blocks_in_order()[place] = ~(uint32_t)own / GUMBEL_BLOCK;
         }
         known += __syncthreads_count(counts && key > 0 && row.y[at] * values.scale() > end);
@@ -213,7 +213,7 @@ __device__ __forceinline__ int order_tokens(int32_t ranks, logit_values values)
  * `complete` nothing lies behind them; -1 where that is not told. By a warp. */
 __device__ __forceinline__ int cut_listed(int count, bool complete, bool weighs)
 {
-    const request_row &row = shared().row;
+    const request_row &row = shared_state().row;
     const gumbel_rules &r = row.rules;
     if (count == 0)
         return complete ? 0 : -1;
@@ -226,7 +226,8 @@ __device__ __forceinline__ int cut_listed(int count, bool complete, bool weighs)
     if (!told && r.top_k > 0 && r.top_k <= count)
         told = r.exact || extend_by_ties((int)r.top_k, count) < count;
     if (!told && r.min_p > 0.0f && !r.last) /* else a nucleus is of more than min_p leaves */
-        told = count_above_min_p(count, gumbel_of_key(shortlist().order[0].key), row.log_min_p) < count;
+        told = count_above_min_p(count, gumbel_of_key(shortlist_memory().order[0].key),
+                                 row.log_min_p) < count;
     return told ? truncate_shortlist(r, count, nullptr) : -1;
 }
 
@@ -236,7 +237,7 @@ __device__ __forceinline__ int cut_listed(int count, bool complete, bool weighs)
  * and lies below all that can. */
 __device__ __noinline__ void fill_row(int64_t b)
 {
-    const cuda_request_params &p = shared().call;
+    const cuda_request_params &p = shared_state().call;
     const gumbel_problem &q = p.problem;
     const int64_t origin = CUDA_REQUEST_ORIGIN(q.first_token);
     float *row = (float *)q.logits.data + b * q.logits.stride - q.first_token;
@@ -255,9 +256,9 @@ __device__ __noinline__ void fill_row(int64_t b)
 template <class lists>
 __device__ __forceinline__ void draw_listed(const cuda_listed_params &p, lists &from, int64_t b)
 {
-    const gumbel_output &out = shared().call.output;
-    const int samples = shared().call.problem.sampling.num_samples;
-    const request_row &row = shared().row;
+    const gumbel_output &out = shared_state().call.output;
+    const int samples = shared_state().call.problem.sampling.num_samples;
+    const request_row &row = shared_state().row;
     const logit_values values = {row.draw.inverse_temperature, row.rules.before != 0};
     bring_tokens(from, b, p.ranks, values);
     ptx_allow_launch(); /* nothing of others is waited for any more */
@@ -275,7 +276,7 @@ __device__ __forceinline__ void draw_listed(const cuda_listed_params &p, lists &
                          : listed().unlisted ? -1
                                              : cut_listed(count, complete, weighs || out.kept);
         if (threadIdx.x == 0) {
-            shortlist().kept = kept;
+            shortlist_memory().kept = kept;
             *(volatile int32_t *)&p.left[b] = kept < 0;
         }
     } else if (weighs) {
@@ -283,7 +284,7 @@ __device__ __forceinline__ void draw_listed(const cuda_listed_params &p, lists &
     }
     score_shortlist(count, b * samples, 0);
     __syncthreads();
-    r.kept = shortlist().kept;
+    r.kept = shortlist_memory().kept;
     if (r.kept < 0) {
         fill_row(b);
         return;

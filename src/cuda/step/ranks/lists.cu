@@ -24,21 +24,21 @@ __device__ __forceinline__ void start_list(const gumbel_problem &q, int64_t b)
 {
     if (threadIdx.x == 96) {
         start_row();
-        block_state().wanted = {CUDA_TOP64, -INFINITY, false};
+        block_state().required = {CUDA_TOP64, -INFINITY, false};
     }
     if (threadIdx.x == 128) /* there are none */
-        set_edits(shared().row, q, b);
+        set_edits(shared_state().row, q, b);
 }
 
 /* Find the row's first tokens; for all threads. */
 __device__ __forceinline__ found_tokens find_first(int64_t b)
 {
-    row_blocks blocks(b, (int)shared().call.blocks);
+    row_blocks blocks(b, (int)shared_state().call.blocks);
     blocks.values = kByY;
-    const turn_blocks loaded = blocks.load(0, false);
-    if (!shared().call.stored_subtiles)
+    const loaded_blocks loaded = blocks.load(0, false);
+    if (!shared_state().call.stored_subtiles)
         return find_in_blocks(blocks, loaded);
-    const float bound = blocks.bound();
+    const float bound = blocks.load_bound();
     return is_rare(__syncthreads_or(needs_tops(blocks, loaded, bound)))
                ? find_by_tops(blocks)
                : find_by_bound(blocks, loaded, bound);
@@ -53,7 +53,8 @@ __device__ __forceinline__ said_words list_row(int64_t b)
     sort_shortlist(kByY, count);
     said_words own = {GUMBEL_ROW_OK, ~0u, __float_as_uint(-INFINITY)};
     if (place < count) {
-        const cuda_candidate token = shared().bench.list[shortlist().order[place].token];
+        const cuda_candidate token =
+            shared_state().scratch.list[shortlist_memory().order[place].token];
         own.id = (uint32_t)token.id;
         own.y = __float_as_uint(token.y);
     }
