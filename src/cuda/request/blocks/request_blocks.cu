@@ -136,7 +136,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
     if (!p.has_block_maxima) /* else rows' parameters were there before the product began */
         ptx_wait_for_launch();
     if (threadIdx.x < 32)
-        fetch_parameters(call.problem, b);
+        prefetch_parameters(call.problem, b);
     const bool tried = p.has_block_maxima || is_worth_reading(call.problem, b);
     if (begins) {
         publish_row_state(p, b, tried ? CUDA_ROW_PENDING : CUDA_ROW_FALLBACK);

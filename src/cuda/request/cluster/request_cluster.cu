@@ -72,7 +72,7 @@ __device__ __forceinline__ void serve_by_cluster(const cuda_request_params &p, i
     required_tokens required;
     arrive_at_cluster();
     if (threadIdx.x / 32 == kWarps - 1)
-        fetch_parameters(q, b);
+        prefetch_parameters(q, b);
     fetch_slice(reader, source);
     fetch_words(reader, source);
     if (threadIdx.x == kThreads - 1) {

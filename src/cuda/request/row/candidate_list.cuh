@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The candidates of a row: a CTA goes through its part of the vocabulary once and keeps the tokens
- * that reach a bound which the row is sure to reach often enough, and which rises on the way. What
- * is dropped lies below the bound, so the row's cut, its most likely tokens and every rank that is
- * asked for are those of the candidates alone.
+ * Candidate filter: a CTA reads its part of a row once and keeps the tokens whose z reaches a lower
+ * bound. Enough tokens of the row are known to reach the bound, which rises as the CTA reads on.
+ * Tokens below the bound affect no output, so the kept set, the most likely tokens and the
+ * requested ranks follow from the candidates alone.
  */
 #ifndef GUMBEL_CUDA_CANDIDATE_LIST_CUH
 #define GUMBEL_CUDA_CANDIDATE_LIST_CUH
@@ -15,21 +15,20 @@ namespace
 {
 
 constexpr int kCandidates = CUDA_REQUEST_CANDIDATES;
-constexpr int kThreadTokens =
-    kRequestTile / kThreads; /* tokens of a piece that a thread takes, in quads */
-static_assert(kThreadTokens == 8, "a thread takes two quads of a piece");
-/* Bits of a key that a bound need not resolve. */
+constexpr int kThreadTokens = kRequestTile / kThreads; /* tokens of a tile per thread: two quads */
+static_assert(kThreadTokens == 8, "a thread takes two quads of a tile");
+/* Lowest bits of a key that a bound leaves unresolved. */
 constexpr int kUnresolvedBits = 14;
 
-/* A CTA's candidates, in shared memory, and what it knows of its part. */
+/* A CTA's candidates, in shared memory. */
 struct candidate_list {
     cuda_candidate list[kCandidates];
-    uint32_t count;          /* offered to the list; kCandidates at most are there */
-    uint32_t largest_key[2]; /* of values, by turns of pieces */
-    bool last;               /* of the row's CTAs to end */
+    uint32_t count;          /* tokens offered; the list stores the first kCandidates */
+    uint32_t largest_key[2]; /* key of the largest value; even and odd tiles alternate */
+    bool last;               /* this CTA is the last of the row to end */
 };
 
-/* Pieces of a part that ends at `end`, and what of them this thread takes. */
+/* Reads tiles of row b, whose part ends at token `end`: a thread loads two quads of a tile. */
 struct row_reader {
     const cuda_request_params &p;
     const request_row &row;
@@ -46,13 +45,13 @@ struct row_reader {
         return token >= p.problem.first_token && token < end;
     }
 
-    /* Four logits from a token on, which is divisible by 4; -inf for those that do not count. */
+    /* Four logits from `token`, a multiple of 4, on; -inf for invalid tokens. */
     __device__ __forceinline__ four load_four(int64_t token) const
     {
         return request_load_four(p.problem, b, token, end);
     }
 
-    /* Logits of a piece. */
+    /* Loads this thread's logits of a tile. */
     __device__ __forceinline__ void load(int64_t tile, float (&l)[kThreadTokens]) const
     {
 #pragma unroll
@@ -64,7 +63,8 @@ struct row_reader {
         }
     }
 
-    /* y of a piece whose logits are l, in their place; by way of `y` where lists edit it. */
+    /* Replaces this thread's logits of a tile by y. Rows with lists go through `y`, in shared
+     * memory. */
     __device__ __forceinline__ void edit_tile(int64_t tile, float (&l)[kThreadTokens],
                                               float *y) const
     {
@@ -82,7 +82,7 @@ struct row_reader {
             edit_quad(token_of(tile, i), &l[i]);
     }
 
-    /* y of four logits from a token on, which is divisible by 4, in their place; without lists. */
+    /* Replaces four logits from `token`, a multiple of 4, on by y, for a row without lists. */
     __device__ __forceinline__ void edit_quad(int64_t token, float *l) const
     {
         const gumbel_problem &q = p.problem;
@@ -96,21 +96,21 @@ struct row_reader {
     }
 };
 
-/* A CTA's way through its part. */
+/* Filters the tiles of one part. */
 struct candidate_filter {
     request_shared &x;
     candidate_list &s;
     required_tokens required;
     logit_values values;
-    float nth = -INFINITY; /* z that at least `target` tokens of the row reach */
-    float largest;         /* value so far */
+    float nth = -INFINITY; /* a z that at least `target` tokens of the row reach */
+    float largest;         /* largest value so far */
 
     __device__ __forceinline__ float current_bound() const
     {
         return required.lower_bound(nth, values, largest);
     }
 
-    /* Offer a token; its place in the list. */
+    /* Appends a token; returns its index in the list, which may be past the end. */
     __device__ __forceinline__ uint32_t offer_token(float y, int64_t token) const
     {
         uint32_t at = atomicAdd(&s.count, 1);
@@ -119,7 +119,7 @@ struct candidate_filter {
         return at;
     }
 
-    /* Raise `nth` by what a source holds. */
+    /* Raises `nth` to the target-th largest z of `source`. */
     template <class Source> __device__ __forceinline__ void raise_bound(const Source &source)
     {
         if (required.target == 0)
@@ -133,7 +133,7 @@ struct candidate_filter {
             nth = fmaxf(nth, gumbel_of_key(found.key));
     }
 
-    /* Keep of the list what reaches the bound and lies outside [from, to). */
+    /* Removes tokens below the bound and tokens in [from, to) from the list. */
     __device__ __forceinline__ void prune_list(int64_t from, int64_t to) const
     {
         constexpr int each = kCandidates / kThreads;
@@ -156,7 +156,8 @@ struct candidate_filter {
         __syncthreads();
     }
 
-    /* Offer this thread's tokens that reach the bound; whether that brings the list to `most`. */
+    /* Appends this thread's tokens that reach the bound. Returns whether the list holds `most` or
+     * more. */
     __device__ __forceinline__ bool offer_tokens(const row_reader &reader, int64_t tile,
                                                  const float (&y)[kThreadTokens],
                                                  uint32_t most) const
@@ -172,7 +173,7 @@ struct candidate_filter {
         return full;
     }
 
-    /* Take a piece; whether all candidates still fit. By all threads, for all of them. */
+    /* Filters one tile, by all threads. Returns whether all candidates fit in the list. */
     __device__ __forceinline__ bool add_tile(const row_reader &reader, int64_t tile, int turn,
                                              const float (&y)[kThreadTokens])
     {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The cut of a row by one CTA (docs/maths.md, section 9).
+ * The kept set of a row after truncation, found by one CTA (docs/maths.md, section 9).
  */
 #ifndef GUMBEL_CUDA_KEPT_SET_CUH
 #define GUMBEL_CUDA_KEPT_SET_CUH
@@ -11,7 +11,8 @@
 namespace
 {
 
-/* Which tokens stay: those above the bound, and of its equals those up to last_id. */
+/* Tokens that truncation keeps: those with a value above `bound`, and those equal to it with an id
+ * up to last_id. */
 struct kept_set {
     float bound;
     int32_t last_id;
@@ -22,7 +23,7 @@ struct kept_set {
     }
 };
 
-/* The y of each thread's largest value. */
+/* Source of one y per thread: the largest that the thread has read. */
 struct maxima_source {
     static constexpr bool is_row = false;
     static constexpr int count = kThreads;
@@ -38,11 +39,11 @@ template <class Source> struct kept_set_finder {
     const Source &source;
     request_scratch &x;
     logit_values values;
-    float largest; /* value */
+    float largest; /* largest value of the row */
     maxima_source maxima;
 
-    /* The n-th largest value. n threads reach the n-th largest of their largest values, so n tokens
-     * do: that leaves few to look at. */
+    /* Finds the n-th largest value. If n threads' maxima reach some value, at least n tokens do, so
+     * that value limits the search to few tokens. */
     __device__ descent_result find_nth(uint64_t n, float lowest) const
     {
         descent_result least = {false, 0, 0};
@@ -70,7 +71,7 @@ template <class Source> struct kept_set_finder {
         return gumbel_token_mass(gumbel_exp(v - largest));
     }
 
-    /* top_p of what `from` keeps. */
+    /* Truncates by top_p the tokens that the cutoff `from` keeps. */
     __device__ gumbel_cut find_nucleus(float top_p, bool exact, gumbel_cut from) const
     {
         wide_sum sum = {0, 0};
@@ -102,7 +103,8 @@ template <class Source> struct kept_set_finder {
         return gumbel_cut_top_p(exact, value, needed, end.above, mass_of(value));
     }
 
-    /* The last id that stays, where only the first `tied` equals of the bound do. */
+    /* Returns the last id that is kept among tokens equal to the bound, if only the first `tied`
+     * are. */
     __device__ int32_t find_last_tie(gumbel_cut ties) const
     {
         if (ties.tied == GUMBEL_TIES_STAY)
@@ -117,7 +119,7 @@ template <class Source> struct kept_set_finder {
     }
 };
 
-/* The cut of a row; a finder finds the n-th largest value, a nucleus, the last of ties. */
+/* Finds the kept set of a row by the rules `r`. */
 template <class Finder>
 __device__ inline kept_set find_kept_set(Finder &finder, const gumbel_rules &r)
 {

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   a request from logits (docs/maths.md, 8 and 9) in one launch: candidates are screened by
- *        many CTAs a row, and the row's last CTA finds the cut among them, draws and writes.
- * COST   reads B V elements once. A bound that k tokens of the row reach is found in a CTA's first
- *        piece and drops all but some k (1 + ln pieces) tokens. What then remains are the steps of
- *        the row's last CTA, some ten descents over a few thousand candidates.
- * MAP    a CTA takes a part of a row, piece by piece; a thread two quads of a piece of 4096 tokens.
- *        A row that cannot be screened (top_p alone, a larger k, masses of untruncated rows), or
- *        whose candidates do not fit, is served by one CTA as the naive kernel would.
- * SMEM   4096 candidates, the bins of a descent, and where edits come from lists a piece of the
- *        row.
- * SYNC   a __syncthreads() a piece. Parts of a row are counted in global memory; the last one reads
- *        what all of them left there.
- * NUMERICS  those of the naive kernel, bit for bit: what is dropped takes part in nothing.
+ * WHAT   serves a request from logits (docs/maths.md, 8 and 9) in one launch on GPUs without
+ *        clusters: several CTAs a row filter candidates, and the last CTA of a row truncates, draws
+ *        and writes.
+ * COST   reads B V elements once. A CTA finds a bound that k tokens reach in its first tile, and
+ *        then drops all but about k (1 + ln tiles) tokens. The last CTA of a row makes about ten
+ *        descents over a few thousand candidates.
+ * MAP    a CTA reads a part of a row in tiles of 4096 tokens; a thread takes two quads of a tile.
+ *        Rows that candidates cannot serve (top_p alone, a larger k, masses of untruncated rows),
+ *        or whose candidates do not fit, are served by one CTA, as in the naive kernel.
+ * SMEM   4096 candidates, the bins of a descent, and a tile of the row if lists edit it.
+ * SYNC   a __syncthreads() per tile. Parts of a row are counted in global memory; the last one
+ *        reads the results of all.
+ * NUMERICS  those of the naive kernel, bit for bit: dropped tokens contribute to no output.
  */
 #include "cuda/common/cta_counter.cuh"
 #include "cuda/request/row/candidate_list.cuh"
@@ -20,7 +20,7 @@
 namespace
 {
 
-/* Go through a part; `staged` holds a piece. */
+/* Filters one part; `staged` holds a tile. */
 __device__ __forceinline__ cuda_part_result filter_part(const row_reader &reader,
                                                         candidate_filter &filter, int64_t begin,
                                                         float *staged)
@@ -48,7 +48,7 @@ __device__ __forceinline__ cuda_part_result filter_part(const row_reader &reader
     return {fits ? filter.s.count : kCandidates + 1, flags, filter.current_bound(), filter.largest};
 }
 
-/* Tell the other parts what this one found; whether it is the last to do so. */
+/* Publishes this CTA's part of row b; returns whether it is the last part. */
 __device__ __forceinline__ bool publish_part(const cuda_request_params &p, candidate_list &s,
                                              const cuda_part_result &own, int64_t b, int64_t part)
 {
@@ -64,7 +64,8 @@ __device__ __forceinline__ bool publish_part(const cuda_request_params &p, candi
     return s.last;
 }
 
-/* Bring the candidates of all parts of row b that reach `least` into the list, where they do. */
+/* Gathers the candidates of all parts of row b whose z reaches `least`; returns whether they fit.
+ */
 __device__ __forceinline__ bool gather_candidates(const cuda_request_params &p, candidate_list &s,
                                                   int64_t b, const candidate_filter &filter,
                                                   float least)
@@ -89,7 +90,7 @@ __device__ __forceinline__ bool gather_candidates(const cuda_request_params &p, 
     return !__syncthreads_or(full);
 }
 
-/* Merge the parts of row b; whether its candidates are all in the list. */
+/* Merges the parts of row b; returns whether all its candidates are in the list. */
 __device__ __forceinline__ bool merge_parts_of_row(const cuda_request_params &p, candidate_list &s,
                                                    int64_t b, candidate_filter &filter,
                                                    uint32_t &flags)
@@ -109,7 +110,7 @@ __device__ __forceinline__ bool merge_parts_of_row(const cuda_request_params &p,
     filter.largest = gumbel_of_key(largest_of_cta(largest, x));
     if (largest_of_cta(most, x) > kCandidates)
         return false;
-    /* A list that is full leaves a higher bound. */
+    /* A full list yields a higher bound. */
     for (int tries = 0; tries < 4; tries++) {
         if (gather_candidates(p, s, b, filter, least))
             return true;
@@ -155,7 +156,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
                 return;
             filtered = merge_parts_of_row(p, s, b, filter, flags);
         }
-        /* With few candidates left all that follows is short. */
+        /* Few candidates make the remaining steps short. */
         if (filtered && s.count > kCompared) {
             filter.raise_bound(list_source{s.list, (int)s.count});
             __syncthreads();

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Descents over integer keys by one CTA (docs/maths.md, section 9): their sums are integers, so
- * that no order of summation shows. A source is anything whose each(f) has the threads of the CTA
- * call f(id, y) for every token that it holds, once; is_row tells a whole row from `count` tokens,
- * of which thread i has token i.
+ * Descents over integer keys by one CTA (docs/maths.md, section 9). Their sums are integers, so the
+ * order of summation does not matter. A source has each(f), by which the threads of the CTA call
+ * f(id, y) once for each of its tokens. A source that is not a whole row (is_row) has `count`
+ * tokens, and thread i has token i.
  */
 #ifndef GUMBEL_CUDA_REQUEST_DESCENT_CUH
 #define GUMBEL_CUDA_REQUEST_DESCENT_CUH
@@ -17,12 +17,12 @@ namespace
 {
 
 constexpr int kBinBits = 10, kBins = 1 << kBinBits;
-/* Candidates of which each is compared with all. */
+/* Up to this many candidates are compared pairwise instead of sorted into bins. */
 constexpr int kCompared = 256;
 static_assert(kCompared <= kThreads && kCompared <= kBins, "a thread and a bin for each");
 constexpr uint64_t kLowHalf = (UINT64_C(1) << GUMBEL_MASS_HALF_BITS) - 1;
 
-/* A sum of masses in two halves, or of ones in the low half. */
+/* A 128-bit sum of masses in two halves, or a count in the low half. */
 struct wide_sum {
     uint64_t high, low;
 
@@ -57,8 +57,8 @@ __device__ __forceinline__ wide_sum sum_of_warp(wide_sum own)
     return {sum_of_warp(own.high), sum_of_warp(own.low)};
 }
 
-/* What a CTA finds a cut with, in shared memory. Bins lie so that a lane of the warp that walks
- * down has 32 neighbours, and all lanes read side by side. */
+/* Shared memory of a descent. Bins are interleaved: a lane of the warp that walks down sums 32
+ * consecutive bins, and the warp reads without bank conflicts. */
 struct request_scratch {
     unsigned long long high[kBins], low[kBins];
     unsigned long long slots[kWarps];
@@ -71,7 +71,7 @@ __device__ __forceinline__ int index_of_bin(int bin) { return bin % 32 * 32 + bi
 
 /* ---------------------------------------------------------------------------- reductions ---- */
 
-/* join() over all threads, for all of them. T has 4 or 8 bytes. */
+/* Reduces one value per thread by join(), for all threads. T has 4 or 8 bytes. */
 template <class T, class F>
 __device__ __forceinline__ T reduce_cta(T own, request_scratch &x, F join)
 {
@@ -103,15 +103,15 @@ __device__ __forceinline__ uint64_t sum_of_cta(uint64_t own, request_scratch &x)
 
 /* ------------------------------------------------------------------------------- descent ---- */
 
-/* Where a descent ended: the largest key at which the weight of what is not below reaches what was
- * needed; and the weight above it. */
+/* Result of a descent: the largest key such that the weight at or above it reaches what is needed,
+ * and the weight above that key. */
 struct descent_result {
     bool reached;
     uint32_t key;
     gumbel_wide above;
 };
 
-/* The sums of all higher lanes. */
+/* The sums over all higher lanes. */
 __device__ __forceinline__ wide_sum sum_higher_lanes(wide_sum own, int lane)
 {
     wide_sum sum = own;
@@ -125,7 +125,7 @@ __device__ __forceinline__ wide_sum sum_higher_lanes(wide_sum own, int lane)
     return {sum.high - own.high, sum.low - own.low};
 }
 
-/* Walk down the bins, by one warp: the first lanes, then the bins of the lane where it ends. */
+/* Finds the bin in which the weight reaches `needed`, by one warp: first the lane, then its bin. */
 __device__ __forceinline__ void walk_down_bins(request_scratch &x, gumbel_wide needed, int lane)
 {
     wide_sum own = {0, 0}, over = x.above;
@@ -133,7 +133,7 @@ __device__ __forceinline__ void walk_down_bins(request_scratch &x, gumbel_wide n
         own.high += x.high[i * 32 + lane];
         own.low += x.low[i * 32 + lane];
     }
-    __syncwarp(); /* all have read `above` before one replaces it */
+    __syncwarp(); /* all lanes have read `above` before one replaces it */
     int owner = 0;
     for (int level = 0; level < 2; level++) {
         wide_sum higher = sum_higher_lanes(own, lane);
@@ -157,8 +157,8 @@ __device__ __forceinline__ void walk_down_bins(request_scratch &x, gumbel_wide n
     }
 }
 
-/* A descent over a few candidates at once, of which each thread has one: it is where the descent
- * ends, or not, by what lies above it. */
+/* Descent over at most kCompared candidates, one per thread: each thread sums the weight above its
+ * own key. */
 template <class Source, class Give>
 __device__ descent_result descend_by_comparing(const Source &source, request_scratch &x,
                                                uint32_t low, gumbel_wide needed, Give visit)
@@ -198,9 +198,10 @@ __device__ descent_result descend_by_comparing(const Source &source, request_scr
     return {x.bin == 0, x.key, x.above.value()};
 }
 
-/* Descend over the keys low .. high, down to bins of 2^rough keys, of which the lowest is given:
- * give(id, y, offer) calls offer(key, weight) for a token that counts. Weights are masses or ones,
- * whose sums stay below 2^32 and are far faster. By all threads, for all of them. */
+/* Descends over the keys low .. high until bins have at most 2^rough keys, and returns the first
+ * key of the last bin. visit(id, y, offer) calls offer(key, weight) for a token that counts.
+ * Weights are masses, or ones, whose sums stay below 2^32 and are much faster. Called by all
+ * threads, which all receive the result. */
 template <bool by_mass, class Source, class Give>
 __device__ descent_result descend_keys(const Source &source, request_scratch &x, uint32_t low,
                                        uint32_t high, gumbel_wide needed, Give visit, int rough = 0)

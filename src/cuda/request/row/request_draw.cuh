@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a CTA finds out about a row beside its cut: its largest value, its mass, and the draws among
- * the tokens that stay.
+ * Facts, masses and draws of a row by one CTA.
  */
 #ifndef GUMBEL_CUDA_REQUEST_DRAW_CUH
 #define GUMBEL_CUDA_REQUEST_DRAW_CUH
@@ -31,7 +30,7 @@ struct list_source {
     }
 };
 
-/* What a row's outputs are made with, in shared memory. */
+/* Shared memory of a CTA that serves a whole row. */
 struct request_shared {
     request_row row;
     request_scratch scratch;
@@ -39,14 +38,14 @@ struct request_shared {
     draw_winner best[kWarps];
     top_token top[GUMBEL_TOP_MOST];
     uint32_t top_count;
-    float thread_maxima[kThreads]; /* y of each thread's largest value */
+    float thread_maxima[kThreads]; /* largest y that each thread has read */
 };
 
-/* What is known of a row before its cut. */
+/* A row before truncation. */
 struct source_facts {
     uint32_t flags;
     int32_t alive; /* tokens with z > -inf */
-    float largest; /* value */
+    float largest; /* largest value */
 };
 
 template <class Source>
@@ -73,7 +72,7 @@ __device__ inline source_facts scan_source(const Source &source, logit_values va
 
 /* ---------------------------------------------------------------------------------- mass ---- */
 
-/* Add a block of 64 in the order of eq. 8, by a warp; its lane 0 keeps the mass. */
+/* Adds a block of 64 in the order of eq. 8, by a warp; lane 0 keeps the mass. */
 __device__ __forceinline__ void add_block(gumbel_summary &mass, float low, float high)
 {
     float largest = fmaxf(low, high);
@@ -96,7 +95,7 @@ __device__ __forceinline__ void add_block(gumbel_summary &mass, float low, float
     }
 }
 
-/* The whole mass of what add(mass) adds for each warp; for all threads. */
+/* Sums the masses that the warps add by add(mass); for all threads. */
 template <class F> __device__ __forceinline__ gumbel_summary sum_masses(request_shared &x, F add)
 {
     int warp = threadIdx.x / 32;
@@ -112,7 +111,7 @@ template <class F> __device__ __forceinline__ gumbel_summary sum_masses(request_
     return all;
 }
 
-/* Of z over the tokens that stay. */
+/* Mass of z over the kept set, from a whole row. */
 __device__ inline gumbel_summary sum_kept(const row_source &source, request_shared &x,
                                           logit_values values, kept_set survivors)
 {
@@ -128,8 +127,8 @@ __device__ inline gumbel_summary sum_kept(const row_source &source, request_shar
     });
 }
 
-/* The same of candidates, which are few and in no order: a warp gathers the block of each candidate
- * that comes first in the list of those of its block. */
+/* Mass of z over the kept set, from candidates, which are few and unordered. The warp of the first
+ * candidate of a block collects the block. */
 __device__ inline gumbel_summary sum_kept(const list_source &source, request_shared &x,
                                           logit_values values, kept_set survivors)
 {
@@ -161,7 +160,7 @@ __device__ inline gumbel_summary sum_kept(const list_source &source, request_sha
     });
 }
 
-/* Of the logits as they are, over all tokens that count; flags tell of NaN and +inf. */
+/* Mass of the raw logits of all valid tokens; flags report NaN and +inf. */
 __device__ inline gumbel_summary sum_raw(const gumbel_problem &q, int64_t b, request_shared &x)
 {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -188,7 +187,7 @@ __device__ inline gumbel_summary sum_raw(const gumbel_problem &q, int64_t b, req
 
 /* ---------------------------------------------------------------------------------- draw ---- */
 
-/* The best of what the threads of the CTA have, for all of them. */
+/* The best winner of the CTA, for all threads. */
 __device__ inline draw_winner best_of_cta(draw_winner best, request_shared &x)
 {
     __syncthreads();
@@ -201,7 +200,7 @@ __device__ inline draw_winner best_of_cta(draw_winner best, request_shared &x)
     return best;
 }
 
-/* The best of the tokens that stay, in draw `at` of the call; for all threads. */
+/* Draws sample `at` of the call from the kept set; for all threads. */
 template <class Source>
 __device__ inline draw_winner draw_kept(const gumbel_problem &q, const Source &source,
                                         request_shared &x, logit_values values, kept_set survivors,
@@ -225,7 +224,7 @@ __device__ inline draw_winner draw_kept(const gumbel_problem &q, const Source &s
     return best_of_cta(best, x);
 }
 
-/* How many tokens f(id, y) holds for; for all threads. */
+/* Counts the tokens for which f(id, y) holds; for all threads. */
 template <class Source, class F>
 __device__ __forceinline__ int32_t count_tokens(const Source &source, request_scratch &x, F f)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   y of logits (docs/maths.md, section 8) for calls that ask for transforms alone, of more
- *        tokens than are scored: for log-probabilities, from lists, or with noise ahead. The
- *        kernels that draw from plain logits go on from there.
- * COST   reads and writes B V elements once; of masks and histories three bits a token beside.
- * MAP    a CTA takes a piece of 4096 tokens of a row; a thread two quads.
- * SMEM   a piece, where edits come from lists.
- * SYNC   nothing between CTAs: a piece may be written where it was read.
+ * WHAT   writes y of the logits (docs/maths.md, section 8) for calls whose only request is
+ *        transforms, but that need y of more tokens than are scored: for log-probabilities, edits
+ *        by lists, or given noise. The kernels that draw from plain logits follow.
+ * COST   reads and writes B V elements once; masks and histories add three bits a token.
+ * MAP    a CTA takes a tile of 4096 tokens of a row; a thread takes two quads.
+ * SMEM   a tile, if lists edit the row.
+ * SYNC   none between CTAs: the output may be the logits themselves.
  */
 #include "cuda/request/row/candidate_list.cuh"
 

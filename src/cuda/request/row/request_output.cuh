@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The end of a row of a request: ranks, the most likely tokens, what goes into the outputs; and all
- * steps of a row in their order.
+ * Outputs of a row: draws, ranks, the most likely tokens; and serve_row(), which runs all steps.
  */
 #ifndef GUMBEL_CUDA_REQUEST_OUTPUT_CUH
 #define GUMBEL_CUDA_REQUEST_OUTPUT_CUH
@@ -13,9 +12,10 @@
 namespace
 {
 
-/* ---------------------------------------------------------------------------------- lists ---- */
+/* -------------------------------------------------------------------- most likely tokens ---- */
 
-/* Put the n most likely tokens in x.top, in order; how many there are. `cut` is the row's. */
+/* Writes the n most likely tokens to x.top, in order, and returns their number. `survivors` is the
+ * row's kept set. */
 template <class Source>
 __device__ inline int list_top(const Source &source, request_shared &x, logit_values values,
                                float largest, kept_set survivors, int n)
@@ -55,15 +55,15 @@ __device__ inline int list_top(const Source &source, request_shared &x, logit_va
 
 /* -------------------------------------------------------------------------------- outputs ---- */
 
-/* What a row's outputs need beside its tokens. */
+/* Outputs of a row other than its tokens. */
 struct request_result {
-    gumbel_summary mass; /* of what stays; empty unless it is asked for */
-    float lse;           /* of the distribution that was asked for; NaN likewise */
+    gumbel_summary mass; /* of the kept set; empty unless requested */
+    float lse;           /* of the requested distribution; NaN unless requested */
     int32_t kept;
     gumbel_row_status status;
 };
 
-/* Write draw `at` as a summary. */
+/* Writes draw `at` as a summary. */
 __device__ __noinline__ void write_partial(const cuda_request_params &p, const request_result &r,
                                            int64_t at, draw_winner best)
 {
@@ -74,8 +74,8 @@ __device__ __noinline__ void write_partial(const cuda_request_params &p, const r
     p.partials[at] = s;
 }
 
-/* What the log-probability of a draw's token goes by: its z or its logit, -inf for a given token
- * that could not be drawn or does not count. */
+/* z or logit from which the log-probability of a drawn token is computed; -inf for a given token
+ * that is invalid or not in the kept set. */
 __device__ __forceinline__ float value_for_logprob(const cuda_request_params &p, int64_t b,
                                                    draw_winner best)
 {
@@ -85,8 +85,8 @@ __device__ __forceinline__ float value_for_logprob(const cuda_request_params &p,
     return best.id >= q.first_token && best.id < q.end_token ? raw_logit(q, b, best.id) : -INFINITY;
 }
 
-/* Write draw `at` of row b, by a warp: into the outputs, or as a summary. The pointers to what has
- * four bytes a draw or a row lie side by side, a lane's each. */
+/* Writes draw `at` of row b, by a warp, to the outputs or as a summary. Outputs of four bytes have
+ * adjacent pointers in gumbel_output, one per lane. */
 __device__ inline void write_draw(const cuda_request_params &p, const request_result &r, int64_t b,
                                   int64_t at, draw_winner best, int32_t rank)
 {
@@ -122,7 +122,7 @@ __device__ inline void write_draw(const cuda_request_params &p, const request_re
                                                   : -1;
 }
 
-/* Write the list `top`, `count` long, by all threads. */
+/* Writes the list `top` of `count` tokens, by all threads. */
 __device__ inline void write_top(const cuda_request_params &p, const top_token *top,
                                  const request_result &r, int64_t b, int count)
 {
@@ -142,8 +142,8 @@ __device__ inline void write_top(const cuda_request_params &p, const top_token *
     out.top_logprobs[at] = !ok ? NAN : shown ? gumbel_logprob(from, r.lse) : -INFINITY;
 }
 
-/* Write what the draw sees, by all threads: z of the tokens that stay, -inf for the others. Each
- * logit is read before its place is written, by the same thread, as that may be its own. */
+/* Writes the processed row, by all threads: z of the kept set, -inf elsewhere. The output may be
+ * the logits themselves: each thread reads a logit before it overwrites it. */
 __device__ inline void write_processed(const cuda_request_params &p, const row_source &source,
                                        logit_values values, kept_set survivors,
                                        gumbel_row_status status, int64_t b)
@@ -161,7 +161,7 @@ __device__ inline void write_processed(const cuda_request_params &p, const row_s
         row[i] = ok ? -INFINITY : NAN;
 }
 
-/* Write the outputs of row b, which is not drawn, by one thread. */
+/* Writes the outputs of an unused row, by one thread. */
 __device__ __noinline__ void write_unused(const cuda_request_params &p, int64_t b)
 {
     const gumbel_output &out = p.output;
@@ -196,8 +196,8 @@ __device__ __noinline__ void write_unused(const cuda_request_params &p, int64_t 
     }
 }
 
-/* Whether row b is unused, which ends it: one thread, `writes`, has written so. Processed rows are
- * written as those of a row that cannot be drawn. */
+/* Returns whether row b is unused; if so, the thread with `writes` set has written its outputs.
+ * Processed rows are never skipped: they are written as rows without a token. */
 __device__ __forceinline__ bool end_unused_row(const cuda_request_params &p, int64_t b, bool writes)
 {
     if (p.processed || gumbel_problem_row_lives(&p.problem, b))
@@ -209,27 +209,27 @@ __device__ __forceinline__ bool end_unused_row(const cuda_request_params &p, int
 
 /* ---------------------------------------------------------------------------- given tokens ---- */
 
-/* The token that is given for draw `at` of row b; below 0 for padding. */
+/* The token given for draw `at` of row b; negative for padding. */
 __device__ __forceinline__ int32_t given_token(const gumbel_problem &q, int64_t b, int64_t at)
 {
     const gumbel_row_i32 &given = q.sampling.given;
     return given.data[(q.first_row + b) * given.stride + at % q.sampling.num_samples];
 }
 
-/* A given token on its way to all threads: its score says whether the cut keeps it. */
+/* A given token as a winner, for reduction over threads: its score is 1 if it is kept. */
 __device__ __forceinline__ draw_winner given_found(int32_t id, float z, bool kept)
 {
     return {kept ? 1.0f : 0.0f, z, id};
 }
 
-/* What a draw would say of a given token, once it was looked for among those that count. */
+/* The result for a given token after the reduction, in the form of a draw's winner. */
 __device__ __forceinline__ draw_winner given_winner(draw_winner found, int32_t id)
 {
     const float z = found.id >= 0 ? found.z : -INFINITY;
     return {found.score > 0.0f ? z : -INFINITY, z, id};
 }
 
-/* What `source` knows of the token that is given for draw `at`; for all threads. */
+/* Evaluates the token given for draw `at` in `source`; for all threads. */
 template <class Source>
 __device__ inline draw_winner score_given(const gumbel_problem &q, const Source &source,
                                           request_shared &x, logit_values values,
@@ -246,8 +246,8 @@ __device__ inline draw_winner score_given(const gumbel_problem &q, const Source 
 
 /* -------------------------------------------------------------------------------- the row ---- */
 
-/* Do all that is asked of a row of which `source` has all tokens that matter, by all threads; of
- * the others `flags` tells what was seen. */
+/* Serves a row by all threads. `source` holds all tokens that matter; `flags` are those of the
+ * other tokens. */
 template <class Source>
 __device__ __noinline__ void serve_row(const cuda_request_params &p, const Source &source,
                                        request_shared &x, int64_t b, uint32_t flags = 0)

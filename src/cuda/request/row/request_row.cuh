@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A row of a request on a GPU: what it asks for, and its y, token by token, as a CTA can make them
- * again from the logits at any time.
+ * A row of a request on a GPU: its parameters, and y of its tokens, which a CTA recomputes from the
+ * logits at any time.
  *
- * Masks and histories are looked up where a token is. Lists are not sorted: a CTA whose row has any
- * takes a piece of the vocabulary at a time, looks through the lists for what lies in it, and keeps
- * the edited y in shared memory. So a list costs its length for every piece, no memory is needed
- * beyond a piece, and lists may have any length.
+ * Masks and histories are read per token. Lists are unsorted: a CTA whose row has lists stages a
+ * tile of the vocabulary at a time, searches the lists for tokens of the tile, and keeps the edited
+ * y in shared memory. A list is read once per tile, may have any length and needs no workspace.
  */
 #ifndef GUMBEL_CUDA_REQUEST_ROW_CUH
 #define GUMBEL_CUDA_REQUEST_ROW_CUH
@@ -23,19 +22,19 @@ namespace
 
 constexpr int kThreads = CUDA_REQUEST_THREADS, kWarps = kThreads / 32;
 constexpr int kRequestTile = CUDA_REQUEST_TILE;
-/* Blocks of 64 whose logits a warp asks for at once. */
+/* Blocks of 64 tokens that a warp loads at once. */
 constexpr int kAhead = CUDA_REQUEST_AHEAD;
 static_assert(kRequestTile % (kWarps * kAhead * GUMBEL_BLOCK) == 0,
-              "a piece has work for every warp");
+              "a tile has work for every warp");
 
-/* The word that counts the CTAs of row b that have ended (cta_counter.cuh). */
+/* The counter of ended CTAs of row b (cta_counter.cuh). */
 __device__ __forceinline__ unsigned long long *request_counter(const cuda_request_params &p,
                                                                int64_t b)
 {
     return (unsigned long long *)&p.counters[CUDA_THRESHOLD_WORDS * b];
 }
 
-/* A bit for each strip of a block of row b that the product has stored. */
+/* Bit mask of the subtiles of a block of row b that the product has stored. */
 __device__ __forceinline__ uint32_t load_stored(const cuda_request_params &p, int64_t b,
                                                 int64_t block)
 {
@@ -47,13 +46,13 @@ __device__ __forceinline__ uint32_t load_stored(const cuda_request_params &p, in
 struct request_row {
     gumbel_row draw;
     gumbel_rules rules;
-    float log_min_p; /* -inf: off */
+    float log_min_p; /* -inf: no min_p */
     row_edits edits;
-    bool lists;     /* edits come from lists, too */
-    uint32_t flags; /* why it cannot be drawn (gumbel_problem_row_flags()); 0: it can */
+    bool lists;     /* lists edit the row */
+    uint32_t flags; /* why the row cannot be drawn (gumbel_problem_row_flags()); 0: drawable */
 };
 
-/* These where nothing is cut, as in a greedy row. */
+/* The rules without truncation, as for a greedy row. */
 __device__ __forceinline__ gumbel_rules without_truncation(gumbel_rules r)
 {
     r.min_p = 0.0f;
@@ -68,9 +67,9 @@ __device__ __forceinline__ void set_rules(request_row &row, const gumbel_rules &
     row.log_min_p = gumbel_log_min_p(rules.min_p);
 }
 
-/* Have row b's parameters fetched, a lane each, so that threads that read them one after the other
- * wait for memory once. By a whole warp. */
-__device__ __forceinline__ void fetch_parameters(const gumbel_problem &q, int64_t b)
+/* Prefetches row b's parameters, one per lane of a whole warp, so that threads that read them one
+ * after the other wait for memory once. */
+__device__ __forceinline__ void prefetch_parameters(const gumbel_problem &q, int64_t b)
 {
     const gumbel_sampling &s = q.sampling;
     const gumbel_truncation &t = q.truncation;
@@ -96,13 +95,13 @@ __device__ __forceinline__ void fetch_parameters(const gumbel_problem &q, int64_
         ptx_prefetch_line((const char *)data + slot * stride);
 }
 
-/* Whether top_k or min_p cut: what stays is then known from the largest tokens alone. */
+/* Whether top_k or min_p truncate: then the largest tokens alone determine the kept set. */
 __device__ __forceinline__ bool truncates_by_value(const gumbel_rules &r)
 {
     return r.top_k > 0 || r.min_p > 0.0f;
 }
 
-/* What of row b is for the draw. */
+/* Sets the parameters of the draw of row b. */
 __device__ __forceinline__ void set_draw(request_row &row, const gumbel_problem &q, int64_t b)
 {
     const uint32_t flags = gumbel_problem_row_flags(&q, b);
@@ -110,7 +109,7 @@ __device__ __forceinline__ void set_draw(request_row &row, const gumbel_problem 
     row.flags = flags;
 }
 
-/* What edits row b. */
+/* Sets the edits of row b. */
 __device__ __forceinline__ void set_edits(request_row &row, const gumbel_problem &q, int64_t b)
 {
     row.edits = load_row_edits(q, b);
@@ -127,7 +126,7 @@ __device__ inline request_row request_row_of(const gumbel_problem &q, int64_t b)
     return row;
 }
 
-/* Whether row b is greedy, where nothing else of it is wanted. */
+/* Whether row b is greedy; reads the temperature alone. */
 __device__ __forceinline__ bool is_greedy(const gumbel_problem &q, int64_t b)
 {
     return gumbel_temperature_at(&q, gumbel_problem_slot(&q, b)) == 0.0f;
@@ -141,14 +140,14 @@ __device__ __forceinline__ float raw_logit(const gumbel_problem &q, int64_t b, i
                          b * q.logits.stride + token - q.first_token);
 }
 
-/* y of a logit before any edit: scale and soft-cap. */
+/* y of a logit before edits: scale and soft-cap. */
 __device__ __forceinline__ float scaled_logit(const cuda_request_params &p, float l)
 {
     const gumbel_problem &q = p.problem;
     return gumbel_transform(l, q.scale, q.soft_cap, p.inverse_cap, 1.0f);
 }
 
-/* y of a token whose edits come from no list. */
+/* y of a token of a row without lists. */
 __device__ __forceinline__ float plain_y(const cuda_request_params &p, const request_row &row,
                                          int64_t token, float l)
 {
@@ -161,17 +160,17 @@ __device__ __forceinline__ float plain_y(const cuda_request_params &p, const req
 
 /* --------------------------------------------------------------------------------- lists ---- */
 
-/* What lists say of a piece of the vocabulary, in shared memory. */
+/* List entries of one tile of the vocabulary, in shared memory. */
 struct request_stage {
-    uint32_t counts[kRequestTile];      /* of the output */
-    uint32_t banned[kRequestTile / 32]; /* banned */
-    uint32_t prompt[kRequestTile / 32]; /* in the prompt */
-    uint32_t found[kWarps];             /* entries of a list that warps found in the piece */
-    int32_t places[kThreads];           /* these, in the list's order: places in the piece */
+    uint32_t counts[kRequestTile]; /* occurrences in the output */
+    uint32_t banned[kRequestTile / 32];
+    uint32_t prompt[kRequestTile / 32];
+    uint32_t found[kWarps];   /* entries of the tile that each warp has found */
+    int32_t places[kThreads]; /* their offsets in the tile, in the order of the list */
     float values[kThreads];
 };
 
-/* A piece with its y. */
+/* A tile and its y. */
 struct request_tile {
     request_stage stage;
     float y[kRequestTile];
@@ -179,7 +178,8 @@ struct request_tile {
 
 static_assert(sizeof(request_tile) <= CUDA_REQUEST_STAGE_BYTES, "the launcher reserves that much");
 
-/* f(place) for the entries of row b's list that lie in the piece from `begin` on, by any thread. */
+/* Calls f(offset) for the entries of row b's list in the tile that begins at `begin`, by any
+ * thread. */
 template <class F>
 __device__ __forceinline__ void each_listed(const gumbel_token_lists &lists, int64_t b,
                                             int64_t begin, F f)
@@ -193,8 +193,8 @@ __device__ __forceinline__ void each_listed(const gumbel_token_lists &lists, int
     }
 }
 
-/* Add the biases of tokens [begin, end) in the list's order: entries found are put in order, and
- * the first of equal ones adds them all. */
+/* Adds the biases of tokens [begin, end) in the order of the list: the first entry of a token adds
+ * all its biases. */
 __device__ __noinline__ void add_biases(const gumbel_token_lists &lists, int64_t b, int64_t begin,
                                         int64_t end, request_stage &stage, float *y)
 {
@@ -228,7 +228,7 @@ __device__ __noinline__ void add_biases(const gumbel_token_lists &lists, int64_t
     }
 }
 
-/* Sort what row b's lists say of a piece into the stage's bits and counts, by all threads. */
+/* Converts row b's lists to the bits and counts of a staged tile, by all threads. */
 __device__ __noinline__ void sort_lists(const gumbel_problem &q, const request_row &row, int64_t b,
                                         int64_t begin, request_stage &stage)
 {
@@ -254,8 +254,8 @@ __device__ __noinline__ void sort_lists(const gumbel_problem &q, const request_r
     __syncthreads();
 }
 
-/* Fill y with that of the tokens that count in [begin, end), kRequestTile of them at most, by all
- * threads. Their logits are read from memory unless they were `fetched` into y. */
+/* Writes y of the valid tokens in [begin, end), at most one tile, by all threads. With `fetched`, y
+ * already holds the logits; otherwise they are loaded. */
 __device__ __noinline__ void stage_tile(const cuda_request_params &p, const request_row &row,
                                         int64_t b, int64_t begin, int64_t end, request_stage &stage,
                                         float *y, bool fetched)
@@ -286,7 +286,7 @@ __device__ __noinline__ void stage_tile(const cuda_request_params &p, const requ
 
 /* ------------------------------------------------------------------------------- the row ---- */
 
-/* All tokens of a row that count, as often as asked. */
+/* All valid tokens of a row, recomputed at each pass. */
 struct row_source {
     static constexpr bool is_row = true;
     const cuda_request_params &p;
@@ -294,8 +294,8 @@ struct row_source {
     request_tile &staged;
     int64_t b;
 
-    /* f(block, low, high) for each block of 64 tokens, by a whole warp: y of its tokens lane and
-     * lane + 32, -inf for those that do not count. */
+    /* Calls f(block, low, high) for each block of 64 tokens, by a whole warp: y of tokens lane and
+     * lane + 32 of the block, -inf for invalid tokens. */
     template <class F> __device__ __forceinline__ void each_block(F f) const
     {
         const gumbel_problem &q = p.problem;
@@ -333,7 +333,7 @@ struct row_source {
         }
     }
 
-    /* f(token, y) for each token that counts, by any lane. */
+    /* Calls f(token, y) for each valid token, by any lane. */
     template <class F> __device__ __forceinline__ void each(F f) const
     {
         const gumbel_problem &q = p.problem;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What of a row's largest tokens its request wants, and how many of its blocks may hold them.
+ * Which of a row's largest tokens its request requires, and how many blocks may hold them.
  */
 #ifndef GUMBEL_CUDA_REQUIRED_TOKENS_CUH
 #define GUMBEL_CUDA_REQUIRED_TOKENS_CUH
@@ -10,19 +10,19 @@
 namespace
 {
 
-/* The product keeps bounds where a token below one has a smaller z than those that reach it,
- * whatever is rounded: of rows that scale logits by a factor between 1 / kScaleMost and kScaleMost.
- */
+/* Range of the scale, [1 / kScaleMost, kScaleMost], in which rounding keeps order: a token below a
+ * bound of the product has a smaller z than the tokens that reach the bound. */
 constexpr float kScaleMost = 0x1p60f;
 
-/* How the rules look at a token: its value, z or y; NaN for one that cannot be drawn. */
+/* Maps y to the value that the rules compare: z, or y with rules before temperature. NaN for a
+ * token that cannot be drawn. */
 struct logit_values {
     float inverse_temperature;
     bool before;
 
     __device__ __forceinline__ float to_z(float y) const { return y * inverse_temperature; }
 
-    /* The value of a y of 1. */
+    /* The value of y = 1. */
     __device__ __forceinline__ float scale() const { return before ? 1.0f : inverse_temperature; }
 
     __device__ __forceinline__ float to_value(float y) const
@@ -32,14 +32,14 @@ struct logit_values {
     }
 };
 
-/* What a row must be screened for. */
+/* Tokens that a candidate filter must keep. */
 struct required_tokens {
-    uint32_t target; /* tokens that the bound must leave; 0: it comes from min_p alone */
-    float log_min_p; /* -inf: it comes from the target alone */
-    bool either;     /* what either leaves is wanted; else what both leave */
+    uint32_t target; /* the largest `target` tokens; 0: min_p alone applies */
+    float log_min_p; /* -inf: the target alone applies */
+    bool either;     /* keep tokens that pass either bound; otherwise both */
 
-    /* The z that a token must reach to be wanted, where the target's last one has z `nth` and the
-     * largest value is known. */
+    /* The z that a required token reaches, where the target-th largest z is `nth`, and `largest` is
+     * the largest value. */
     __device__ __forceinline__ float lower_bound(float nth, logit_values values,
                                                  float largest) const
     {
@@ -54,8 +54,8 @@ struct required_tokens {
     }
 };
 
-/* What the rules of a row and the most likely tokens want of it; `params` are a request's, or the
- * product's. */
+/* Determines the required tokens of a row from its rules and num_top. `params` are those of a
+ * request or of the product. */
 template <class params>
 __device__ __forceinline__ required_tokens find_required_tokens(const params &p,
                                                                 const request_row &row, bool greedy)
@@ -63,12 +63,12 @@ __device__ __forceinline__ required_tokens find_required_tokens(const params &p,
     bool top = p.problem.request & GUMBEL_REQUEST_TOP;
     int64_t k = greedy ? 1 : row.rules.top_k;
     uint32_t target = (uint32_t)(top && p.output.num_top > k ? p.output.num_top : k);
-    const bool by_k = k > 0 && (top || row.rules.last); /* all of the k are */
+    const bool by_k = k > 0 && (top || row.rules.last); /* all k tokens are required */
     return {target, by_k ? -INFINITY : row.log_min_p, k == 0 && top};
 }
 
-/* Whether candidates can serve a row, by its rules, and which are wanted. What is dropped has no
- * mass to tell. */
+/* Whether candidates suffice to serve a row by its rules; sets the tokens that are required. The
+ * mass of dropped tokens is unknown, so requests for it need another path. */
 template <class params>
 __device__ __forceinline__ bool candidates_suffice(const params &p, const request_row &row,
                                                    bool greedy, required_tokens &required)
@@ -84,28 +84,28 @@ __device__ __forceinline__ bool candidates_suffice(const params &p, const reques
     return greedy ? !mass && !out.kept : truncates_by_value(rules);
 }
 
-/* Whether nothing that edits a row raises a token above what its block's largest logit becomes. */
+/* Whether no edit raises a token above the y of its block's largest logit. */
 __device__ __forceinline__ bool edits_only_lower(const gumbel_problem &q, const request_row &row)
 {
     return !row.lists && q.scale > 0.0f && (!row.edits.act || penalties_lower(row.edits.penalties));
 }
 
-/* Whether a block's largest logit bounds its tokens. */
+/* Whether the largest logit of a block bounds its tokens. */
 __device__ __forceinline__ bool block_maxima_bound_tokens(const gumbel_problem &q,
                                                           const request_row &row)
 {
     return !row.flags && edits_only_lower(q, row);
 }
 
-/* Blocks whose largest logits a first guess goes by, where some of what they promise may be edited
- * away or not. */
+/* Number of largest block maxima that a first guess uses: more if edits may lower some tokens of
+ * those blocks. */
 __device__ __forceinline__ uint32_t count_guessed_blocks(uint32_t target, bool lowered)
 {
     return lowered ? target + target / 4 + 8 : target;
 }
 
-/* Which of these stands for the largest token, by which min_p cuts: edits may take the first ones
- * away. Where the target cuts too, deeper ones add few blocks. */
+/* Rank of the block maximum that estimates the largest token, for min_p: edits may lower the
+ * largest ones. With a target, a deeper rank adds few blocks. */
 __device__ __forceinline__ int rank_of_guessed_max(uint32_t target, bool lowered)
 {
     return !lowered ? 1 : target > 0 ? 4 : 2;
