@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A team: the CTAs of a cluster, which hold one row of a request between them, each a share of its
- * tokens in shared memory, and agree by writing into each other's.
+ * Exchanges in a thread-block cluster whose CTAs hold one slice each of a row, in distributed
+ * shared memory.
  *
- * Who may write when. A CTA writes into another's box before a barrier of the team, which the other
- * reads its boxes behind. Boxes alternate: when one is written again, a barrier has passed that its
- * reader reached only after reading. Bins are read between two such barriers. So nothing is read or
- * written in a CTA that has passed its last barrier.
+ * Write protocol. A CTA writes another's buffer before a barrier of the cluster, and the owner
+ * reads its buffer after that barrier. Two buffers alternate: before a buffer is written again, its
+ * reader has read it and has passed a further barrier. Bins are read between two such barriers.
+ * Therefore no CTA accesses the memory of a CTA that has passed its last barrier.
  */
 #ifndef GUMBEL_CUDA_CLUSTER_EXCHANGE_CUH
 #define GUMBEL_CUDA_CLUSTER_EXCHANGE_CUH
@@ -24,14 +24,15 @@ __device__ __forceinline__ int cluster_rank() { return blockIdx.x % kClusterCtas
 __device__ __forceinline__ bool leads_cluster() { return cluster_rank() == 0; }
 __device__ __forceinline__ void sync_cluster() { cooperative_groups::this_cluster().sync(); }
 
-/* What another CTA has in the place of `own`. */
+/* The address in another CTA that corresponds to `own`. */
 template <class T> __device__ __forceinline__ T *map_to_rank(T *own, int rank)
 {
     return cooperative_groups::this_cluster().map_shared_rank(own, rank);
 }
 
-/* Give every CTA what the first kClusterCtas lanes of warp 0 have, all the same; afterwards the boxes
- * hold that of each rank, until the next but one exchange. Behind a barrier of the CTA. */
+/* Sends the value of the first kClusterCtas lanes of warp 0, equal in all lanes, to every CTA. The
+ * returned buffer holds one slot per rank and stays valid until the next exchange but one. After a
+ * barrier of the CTA. */
 template <class T> __device__ __forceinline__ const exchange_slot *exchange_in_cluster(const T &own)
 {
     static_assert(sizeof(T) <= sizeof(exchange_slot), "fits");
@@ -45,7 +46,7 @@ template <class T> __device__ __forceinline__ const exchange_slot *exchange_in_c
     return (const exchange_slot *)box;
 }
 
-/* Give every CTA what the threads of each have, joined, in exchange_in_cluster()'s boxes. */
+/* Joins the values of the CTA's threads and sends the result, as exchange_in_cluster(). */
 template <class T> __device__ __forceinline__ const exchange_slot *publish_in_cluster(T own)
 {
     exchange_slot *slots = (exchange_slot *)shared_state().slots;
@@ -58,7 +59,7 @@ template <class T> __device__ __forceinline__ const exchange_slot *publish_in_cl
     return exchange_in_cluster(own);
 }
 
-/* What all threads of the team have, joined, for all of them. */
+/* Joins the values of all threads of the cluster, for all of them. */
 template <class T> __device__ __forceinline__ T join_cluster(T own)
 {
     return join_slots<T>(publish_in_cluster(own), kClusterCtas);

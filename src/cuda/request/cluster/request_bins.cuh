@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Descents by a team (docs/maths.md, section 9). Counts of tokens in bins of equal width in a value
- * tell in which range of keys a cut lies; in that range, which holds few tokens, a descent over
- * keys sums weights exactly. The range is a guess: where the descent does not end in it, it starts
- * anew from the whole row.
+ * Descents by a cluster (docs/maths.md, section 9). Counts of tokens in bins of equal width give
+ * the range of keys that contains the cutoff. A descent over the keys of that range, which holds
+ * few tokens, sums weights exactly. The range is a guess: if the descent does not end in it, the
+ * search restarts from the whole row.
  *
- * Every CTA fills bins of its own; then each sums one slice of all, a bin a thread.
+ * Every CTA fills bins of its own; then each CTA sums one slice of the bins over all CTAs, a bin
+ * per thread.
  */
 #ifndef GUMBEL_CUDA_REQUEST_BINS_CUH
 #define GUMBEL_CUDA_REQUEST_BINS_CUH
@@ -19,7 +20,7 @@ constexpr int kBinsPerCta = kBins / kClusterCtas; /* bins that a CTA sums */
 static_assert(kBinsPerCta % 32 == 0 && kBinsPerCta <= kThreads && kBins % kThreads == 0,
               "a bin a thread");
 
-/* ---------------------------------------------------------------------------------- walks ---- */
+/* ------------------------------------------------------------------- walks down the bins ---- */
 
 struct joined_sum {
     wide_sum value;
@@ -27,7 +28,7 @@ struct joined_sum {
     __device__ __forceinline__ void join_warp() { value = sum_of_warp(value); }
 };
 
-/* The sums of all higher threads of the CTA, and in `all` those of all. Begins with a barrier. */
+/* The sums over all higher threads of the CTA; `all` receives the total. Begins with a barrier. */
 __device__ __noinline__ wide_sum sum_higher_threads(wide_sum own, wide_sum &all)
 {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -50,7 +51,7 @@ __device__ __noinline__ wide_sum sum_higher_threads(wide_sum own, wide_sum &all)
     return {sum.high - own.high + higher.value.high, sum.low - own.low + higher.value.low};
 }
 
-/* The sums of all threads that are higher, or of a higher rank; and in `all` those of the team. */
+/* The sums over all higher threads and higher ranks; `all` receives the total of the cluster. */
 __device__ __forceinline__ wide_sum sum_higher_in_cluster(wide_sum own, wide_sum &all)
 {
     wide_sum of_cta, above = sum_higher_threads(own, of_cta);
@@ -64,8 +65,8 @@ __device__ __forceinline__ wide_sum sum_higher_in_cluster(wide_sum own, wide_sum
     return above + higher.value;
 }
 
-/* Walk down the bins of the team, thread t < kBinsPerCta of a CTA having the sum of its slice's bin t,
- * to where the weight reaches what is needed; for all threads. */
+/* Finds the bin in which the weight reaches `needed`. Thread t < kBinsPerCta holds the sum of bin t
+ * of its CTA's slice. For all threads. */
 __device__ __noinline__ found_bin walk_down_in_cluster(wide_sum own, wide_sum start,
                                                        gumbel_wide needed)
 {
@@ -86,20 +87,20 @@ __device__ __noinline__ found_bin walk_down_in_cluster(wide_sum own, wide_sum st
 
 /* ------------------------------------------------------------------------------ even bins ---- */
 
-/* kBins bins of equal width from `low` on; the last one has no end. */
+/* kBins bins of equal width from `low` on; the last one is unbounded. */
 struct even_bins {
-    float low, scale; /* bins a unit */
+    float low, scale; /* bins per unit */
 
     __device__ __forceinline__ int bin_of(float v) const
     {
         return min((int)((v - low) * scale), kBins - 1);
     }
 
-    /* Where a bin begins, from `low` on. */
+    /* Distance of a bin's beginning from `low`. */
     __device__ __forceinline__ float edge_of(int bin) const { return (float)bin / scale; }
 };
 
-/* Bins from low to high; whether there can be any. */
+/* Sets the bins from low to high; returns false if the range is empty or too wide. */
 __device__ __forceinline__ bool make_bins(even_bins &bins, float low, float high)
 {
     bins = {low, (float)kBins / (high - low)};
@@ -110,7 +111,7 @@ struct key_range {
     uint32_t low, high;
 };
 
-/* The keys of bins first .. last, and of some neighbours: rounding moves a value by less. */
+/* The keys of bins first .. last, with a margin for rounding. */
 __device__ __forceinline__ key_range keys_of_bins(const even_bins &bins, int first, int last,
                                                   float largest)
 {
@@ -119,7 +120,7 @@ __device__ __forceinline__ key_range keys_of_bins(const even_bins &bins, int fir
     return {gumbel_key(fmaxf(from - margin, bins.low)), gumbel_key(fminf(to + margin, largest))};
 }
 
-/* Count the row's tokens in the bins; how many are in this thread's of its slice. */
+/* Counts the row's tokens in the bins; returns the count of this thread's bin. */
 __device__ __noinline__ uint32_t count_in_bins(slice_source source, logit_values values,
                                                even_bins bins)
 {
@@ -143,7 +144,7 @@ __device__ __noinline__ uint32_t count_in_bins(slice_source source, logit_values
     return sum;
 }
 
-/* The range of keys that holds the n-th largest value; low > high where there is none. */
+/* The range of keys that holds the n-th largest value; low > high if there is none. */
 __device__ __noinline__ key_range guess_nth_keys(slice_source source, logit_values values,
                                                  even_bins bins, float largest, uint64_t n)
 {
@@ -154,7 +155,6 @@ __device__ __noinline__ key_range guess_nth_keys(slice_source source, logit_valu
     return keys_of_bins(bins, found.bin, found.bin, largest);
 }
 
-/* A range of bins. */
 struct bin_range {
     int first, last;
     static __device__ __forceinline__ bin_range empty() { return {kBins, 0}; }
@@ -165,10 +165,10 @@ struct bin_range {
     }
 };
 
-/* The range of keys that may hold the end of a nucleus of top_p, given that the tokens below all
- * bins have no more than `below` of the largest token's mass. A bin of c tokens has a mass between
- * c times those of its ends. It may end the nucleus where (1 - p) above < p (the rest) may hold for
- * what lies above it, and may not for that and the bin. Masses count in 2^-40 here. */
+/* The range of keys that may hold the end of a nucleus of top_p. The tokens below all bins have at
+ * most `below` of the largest token's mass. A bin of c tokens has a mass between c times the masses
+ * at its edges. The nucleus may end in a bin if (1 - p) above < p rest may hold for the tokens
+ * above the bin, and may fail with the bin included. Masses count in units of 2^-40. */
 __device__ __noinline__ key_range guess_nucleus_keys(slice_source source, logit_values values,
                                                      even_bins bins, float largest, double top_p,
                                                      float below)
@@ -176,8 +176,8 @@ __device__ __noinline__ key_range guess_nucleus_keys(slice_source source, logit_
     const float unit = 0x1p40f, from = bins.low - largest;
     uint32_t count = count_in_bins(source, values, bins);
     int bin = cluster_rank() * kBinsPerCta + (int)threadIdx.x;
-    /* 2^-12 covers the rounding of bins and exponentials. Of the equals of an earlier cut, which
-     * are in the first bin, not all may count. */
+    /* 2^-12 covers the rounding of bins and exponentials. Only some tokens equal to an earlier
+     * cutoff, which are in the first bin, may count. */
     uint64_t least = unit * ptx_exp2((from + bins.edge_of(bin) - 0x1p-12f) * LOG2E);
     uint64_t most = unit * ptx_exp2((from + bins.edge_of(bin + 1) + 0x1p-12f) * LOG2E);
     wide_sum own = {count * (most + 1), bin > 0 ? count * least : 0}, all;
@@ -199,8 +199,8 @@ __device__ __noinline__ key_range guess_nucleus_keys(slice_source source, logit_
 
 /* -------------------------------------------------------------------------------- descent ---- */
 
-/* What the first step of a descent finds out beside its bins: the weight above its keys, that of
- * all that count, and how many tokens are equals of an earlier cut. */
+/* Further sums of the first step of a descent: the weight above its keys, the total weight, and the
+ * number of tokens equal to an earlier cutoff. */
 struct descent_sums {
     wide_sum above, all;
     uint64_t equal;
@@ -215,13 +215,13 @@ struct descent_sums {
     }
 };
 
-/* Where a descent ended, and what it needed. */
+/* Result of a descent, and the sum that it had to reach. */
 struct cluster_descent_result {
     descent_result end;
     gumbel_wide needed;
 };
 
-/* A step: sum the weights of keys low .. high in bins of 2^shift keys. */
+/* One step: sums the weights of keys low .. high in bins of 2^shift keys. */
 template <bool first, class Rule>
 __device__ __forceinline__ void fill_bins(slice_source source, Rule rule, uint32_t low,
                                           uint32_t high, int shift, descent_sums &sums)
@@ -260,7 +260,7 @@ __device__ __forceinline__ void fill_bins(slice_source source, Rule rule, uint32
     });
 }
 
-/* The sum of this thread's bin of its CTA's slice. */
+/* The sum of this thread's bin over all CTAs. */
 template <bool by_mass> __device__ __forceinline__ wide_sum sum_bin()
 {
     wide_sum sum = {0, 0};
@@ -274,8 +274,8 @@ template <bool by_mass> __device__ __forceinline__ wide_sum sum_bin()
     return sum;
 }
 
-/* Descend over the keys low .. high, as a CTA's descend() does, for all threads of the team. A rule
- * says which tokens count, by which key and mass, and what is needed of the sums. */
+/* Descends over the keys low .. high, as descend_keys() in a CTA, for all threads of the cluster.
+ * The rule defines which tokens count, their keys and masses, and the required sum. */
 template <class Rule>
 __device__ __noinline__ cluster_descent_result descend_in_cluster(slice_source source,
                                                                   key_range keys, Rule rule)

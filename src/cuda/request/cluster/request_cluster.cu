@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   a request from logits (docs/maths.md, sections 8 and 9) in one launch, whatever is asked,
- *        for GPUs with clusters: a row lies in the shared memory of eight CTAs.
- * COST   reads B V elements once: 76 KB a CTA where V = 151936, with two CTAs a multiprocessor.
- *        Where at most kShortlist tokens can matter, as for a top_k of up to some 250, a min_p or a
- *        greedy row, there are two or three passes over a share and as many exchanges, and one CTA
- *        ends the row alone. A larger top_k, a top_p alone, or a joint one is drawn before it is
- *        cut, for a token and nothing else, in two passes (request_cluster_pivot.cuh): 14 to 16
- *        us for a row that keeps 1000 tokens or 30,000. A nucleus of few tokens ends from a list of
- *        them and the mass of all. Else there are five to ten passes.
- * MAP    a cluster takes a row, each of its CTAs an eighth; a thread takes quads of neighbours.
- *        Rows that CTAs of the launch before (request_blocks.cu) serve from few of their blocks are
- *        skipped, and those that these leave are begun while others are still tried.
- * SMEM   the share's y, and 33 KB beside it (request_shared.cuh).
- * SYNC   of rows that are tried, a word each tells whether they are left: this launch does not wait
- *        for the one that tries them, unless that takes 1 ms, but ends after it. Barriers of the
- *        cluster (cluster_exchange.cuh says who may write when); the last one is behind all that
- *        reads another CTA's memory.
- * NUMERICS  those of the naive kernel, bit for bit: cuts and masses are sums of integers.
+ * WHAT   serves any request from logits (docs/maths.md, sections 8 and 9) in one launch on GPUs
+ *        with clusters: a row lies in the shared memory of eight CTAs.
+ * COST   reads B V elements once: 76 KB a CTA at V = 151936, with two CTAs a multiprocessor. If at
+ *        most kShortlist tokens can matter (top_k up to about 250, min_p, a greedy row), two or
+ *        three passes over a slice and as many exchanges, and one CTA finishes the row. If only a
+ *        token is requested, a larger top_k, a top_p alone or a joint top_p is drawn before
+ *        truncation, in two passes (request_cluster_pivot.cuh): 14 to 16 us for rows that keep 1000
+ *        to 30,000 tokens. A nucleus of few tokens is finished from a list and the mass of all
+ *        tokens. All other rows take five to ten passes.
+ * MAP    a cluster a row, an eighth of it a CTA; a thread takes quads of neighbouring tokens. Rows
+ *        that the launch before (request_blocks.cu) serves from few blocks are skipped; its
+ *        fallback rows begin while others are still pending there.
+ * SMEM   the slice's y, and 33 KB of state (request_shared.cuh).
+ * SYNC   a state word a row tells pending from fallback rows. This launch polls the words and waits
+ *        for the end of the launch before only after 1 ms; but it ends after that launch. Barriers
+ *        of the cluster follow the write protocol of cluster_exchange.cuh; the last one comes after
+ *        all reads of other CTAs' memory.
+ * NUMERICS  those of the naive kernel, bit for bit: truncation and masses sum integers.
  */
 #include "cuda/request/cluster/request_cluster_passes.cuh"
 #include "cuda/request/cluster/request_cluster_pivot.cuh"
@@ -25,12 +25,12 @@
 namespace
 {
 
-/* Nanoseconds between two looks at what became of a row, and how many there are: for 1 ms, a
- * hundred times what a row takes. */
+/* Nanoseconds between two polls of a row's state, and the number of polls: 1 ms in total, a hundred
+ * times the duration of a row. */
 constexpr int kBackoffNs = 200, kPollsMax = 5000;
 
-/* Serve a row from some of its tokens, if those that matter fit into a CTA; whether they do.
- * `wanted` NULL: all matter. */
+/* Serves a row from a list if the tokens that matter fit in a CTA; returns whether they do.
+ * `required` NULL: all tokens matter. */
 __device__ __forceinline__ bool serve_from_list(slice_source source, const row_facts &facts,
                                                 const required_tokens *required, int64_t b,
                                                 const gumbel_summary &seen,
@@ -50,8 +50,8 @@ __device__ __forceinline__ bool serve_from_list(slice_source source, const row_f
     return count >= 0;
 }
 
-/* The first barrier of a row, in two halves, between which its share arrives: after the wait all
- * CTAs run, and are done with the row before, so that others may write into their boxes. */
+/* The first barrier of a row, split in two: the slice arrives in between. After the wait, all CTAs
+ * run and have finished the row before, so their buffers may be written. */
 __device__ __forceinline__ void arrive_at_cluster()
 {
     (void)cooperative_groups::this_cluster().barrier_arrive();
@@ -61,7 +61,7 @@ __device__ __forceinline__ void wait_for_cluster()
     cooperative_groups::this_cluster().barrier_wait();
 }
 
-/* Serve row b by the whole team. */
+/* Serves row b by the whole cluster. */
 __device__ __forceinline__ void serve_by_cluster(const cuda_request_params &p, int64_t b)
 {
     const gumbel_problem &q = p.problem;
@@ -83,7 +83,7 @@ __device__ __forceinline__ void serve_by_cluster(const cuda_request_params &p, i
     ptx_copy_async_wait<0>();
     __syncthreads();
     gumbel_summary seen, raw = {};
-    /* Processed rows, and those of given tokens, need what others can pass over. */
+    /* Processed rows and given tokens need tokens that other paths skip. */
     const bool all = p.processed || q.sampling.given.data;
     const bool of_raw = q.request & GUMBEL_REQUEST_RAW,
                pivots = !all && can_serve_by_pivots(p, shared_state().row);
@@ -118,9 +118,9 @@ __device__ __forceinline__ void serve_by_cluster(const cuda_request_params &p, i
         serve_by_passes(p, source, facts, b, seen, raw);
 }
 
-/* Look which of 32 rows from `first` on, `every` rows apart, the team is to serve, and bring that
- * into shared memory, by a warp; waits for those that are still tried, and after a while for the
- * end of the launch that tries them. */
+/* Polls 32 rows from `first` on, `every` rows apart, and stores the bit mask of rows to serve in
+ * shared memory; by a warp. Waits for pending rows, and after the last poll for the launch that
+ * tries them. */
 __device__ __forceinline__ void poll_rows(const cuda_request_params &p, int64_t first,
                                           int64_t every)
 {
@@ -151,7 +151,7 @@ extern "C" __global__ void __cluster_dims__(kClusterCtas, 1, 1) __launch_bounds_
 {
     const int64_t batch = p.problem.batch, clusters = gridDim.x / kClusterCtas;
     const cuda_request_params &call = load_call(p);
-    /* Rows whose states are known need nothing else of the launch before. */
+    /* The state words are all that this launch reads of the launch before. */
     const bool has_states = p.row_states;
     ptx_allow_launch();
     if (!has_states)
@@ -160,14 +160,14 @@ extern "C" __global__ void __cluster_dims__(kClusterCtas, 1, 1) __launch_bounds_
     for (int64_t first = blockIdx.x / kClusterCtas; first < batch; first += 32 * clusters) {
         if (threadIdx.x < 32)
             poll_rows(p, first, clusters);
-        __syncthreads(); /* the call is there, too */
+        __syncthreads(); /* also: the call is loaded */
 #pragma unroll 1
         for (uint32_t pending = shared_state().unresolved; pending; pending &= pending - 1) {
             serve_by_cluster(call, first + (__ffs(pending) - 1) * clusters);
-            __syncthreads(); /* before the share is fetched anew */
+            __syncthreads(); /* before the slice is overwritten */
         }
-        __syncthreads(); /* before the next look */
+        __syncthreads(); /* before `unresolved` is overwritten */
     }
     if (has_states && blockIdx.x == 0)
-        ptx_wait_for_launch(); /* launches end in order, for those behind them */
+        ptx_wait_for_launch(); /* keeps launches ending in order */
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lists of a row's tokens: those of each CTA in the leader's memory, and rows that a list and the
- * mass of all tokens are enough for.
+ * Lists of a row's tokens, gathered in the leader's memory, and rows that are served from such a
+ * list and the mass of all tokens.
  */
 #ifndef GUMBEL_CUDA_REQUEST_CLUSTER_LIST_CUH
 #define GUMBEL_CUDA_REQUEST_CLUSTER_LIST_CUH
@@ -12,8 +12,7 @@
 namespace
 {
 
-/* How many tokens the CTAs listed, which the first words of `slots` tell, or -1 where they do not
- * fit. */
+/* The total of the CTAs' list lengths, the first words of `slots`; -1 if the tokens do not fit. */
 __device__ __forceinline__ int count_fitting(const exchange_slot *slots)
 {
     int all = 0;
@@ -26,7 +25,7 @@ __device__ __forceinline__ int count_fitting(const exchange_slot *slots)
     return fits && all <= kShortlist ? all : -1;
 }
 
-/* Close the gaps of the leader's list, by its threads. */
+/* Packs the leader's list, by its threads. */
 __device__ __forceinline__ void pack_list(const exchange_slot *slots)
 {
     cuda_candidate own[2] = {shared_state().scratch.list[threadIdx.x],
@@ -47,8 +46,8 @@ __device__ __forceinline__ void pack_list(const exchange_slot *slots)
     __syncthreads();
 }
 
-/* Bring the tokens that chosen(id, y) holds for into the leader's list, if no more than fit; how
- * many there are, or -1 where they do not fit. may(y) as in slice_source. */
+/* Gathers the tokens for which chosen(id, y) holds in the leader's list; returns their number, or
+ * -1 if they do not fit. may(y) as in slice_source. */
 template <class May, class F>
 __device__ __forceinline__ int gather_tokens(slice_source source, May may, F chosen)
 {
@@ -73,12 +72,13 @@ __device__ __forceinline__ int gather_tokens(slice_source source, May may, F cho
     return count;
 }
 
-/* Which tokens of a row can matter. */
+/* Selects the tokens that can matter. */
 struct shortlist_rule {
-    float inverse_temperature, near, bound; /* z that the target reaches, and that min_p keeps */
+    float inverse_temperature, near, bound; /* `near`: z that the target reaches; `bound`: z that
+                                             * min_p keeps */
     bool either;
 
-    /* By z, of which neighbouring y may have the same: no tie at the end is left out. */
+    /* Compares z, since neighbouring y can have equal z: ties at the end are all included. */
     __device__ __forceinline__ bool operator()(int32_t, float y) const
     {
         float z = y * inverse_temperature;
@@ -87,8 +87,8 @@ struct shortlist_rule {
     }
 };
 
-/* Bring all tokens that can matter into the leader's list; how many they are, or -1 where they do
- * not fit. `wanted` NULL: all that are alive. */
+/* Gathers all tokens that can matter in the leader's list; returns their number, or -1 if they do
+ * not fit. `required` NULL: all alive tokens. */
 __device__ __noinline__ int gather_required(slice_source source, row_facts facts,
                                             logit_values values, const required_tokens *required)
 {
@@ -108,8 +108,7 @@ __device__ __noinline__ int gather_required(slice_source source, row_facts facts
         source, [&](float y) { return rule(0, y); }, rule);
 }
 
-/* serve_shortlist() by the leader. Out of line: inline it took registers from all else, for 2 to
- * 5%. */
+/* serve_shortlist() of the leader. Inlined, it took registers from the other paths, for 2 to 5%. */
 __device__ __noinline__ void serve_listed(int64_t b, int count, const gumbel_summary &seen,
                                           const gumbel_summary &raw, const gumbel_wide *mass)
 {
@@ -118,7 +117,7 @@ __device__ __noinline__ void serve_listed(int64_t b, int count, const gumbel_sum
 
 /* ---------------------------------------------------------------------------------- masses ---- */
 
-/* gumbel_token_mass(gumbel_exp(x)), by shifts: digits of 24 bits, and where they begin. */
+/* gumbel_token_mass(gumbel_exp(x)) by shifts: 24 significant bits and their position. */
 __device__ __forceinline__ uint64_t mass_by_shifts(float x)
 {
     uint32_t bits = gumbel_bits_of(gumbel_exp(fmaxf(x, -GUMBEL_MASS_REACH)));
@@ -126,7 +125,7 @@ __device__ __forceinline__ uint64_t mass_by_shifts(float x)
     return ptx_shift_right(digits, 129 - (bits >> 23));
 }
 
-/* A sum of masses: three words with carries, at half the instructions of two halves. */
+/* A sum of masses in three words with carries, at half the instructions of two halves. */
 struct mass_sum {
     uint32_t words[3];
 
@@ -153,7 +152,7 @@ struct mass_sum {
     }
 };
 
-/* What a pass that lists and weighs found. */
+/* Sums of list_and_sum(). */
 struct list_sums {
     uint32_t listed; /* first, as in joined_count */
     mass_sum all, of_listed;
@@ -167,12 +166,13 @@ struct list_sums {
     }
 };
 
-/* List the tokens of the row whose z reaches `near`; each CTA's part of what the team found. Values
- * are y * scale, and `largest` is that of the row. A token takes 33 instructions. */
+/* Lists the tokens of the row with z >= near, and sums the masses of all tokens and of the listed
+ * ones; returns the sums of each CTA. Values are y * scale, and `largest` is the row's. 33
+ * instructions a token. */
 __device__ __noinline__ const exchange_slot *list_and_sum(slice_source source, logit_values values,
                                                           float near, float largest)
 {
-    constexpr int side = 2; /* quads side by side */
+    constexpr int side = 2; /* quads in parallel */
     const float scale = values.scale();
     list_sums own = list_sums::empty();
     __syncthreads();
@@ -210,8 +210,8 @@ __device__ __noinline__ const exchange_slot *list_and_sum(slice_source source, l
     return publish_in_cluster(own);
 }
 
-/* Serve a row whose nucleus is of all its tokens from a list and the mass of all, if `wanted` may
- * leave few; whether it did. */
+/* Serves a row, whose nucleus refers to all its tokens, from a list and the mass of all tokens.
+ * Returns false if the required tokens do not fit or do not hold the nucleus. */
 __device__ __noinline__ bool serve_by_mass(slice_source source, row_facts facts,
                                            required_tokens required, int64_t b,
                                            const gumbel_summary &seen, const gumbel_summary &raw)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A draw from a CTA's share: tokens that may win are offered, a few, as J of all blocks tell what
- * is sure to be reached, and scored at the end, side by side.
+ * A draw from a CTA's slice. J is the token with the most noise of its block of 64: the scores of
+ * the J of all blocks give a threshold. The few tokens that may exceed the threshold are queued,
+ * and scored at the end in parallel.
  */
 #ifndef GUMBEL_CUDA_REQUEST_CLUSTER_OFFERS_CUH
 #define GUMBEL_CUDA_REQUEST_CLUSTER_OFFERS_CUH
@@ -11,14 +12,14 @@
 namespace
 {
 
-/* Begin a draw, by one thread, between barriers. */
+/* Begins a draw; by one thread, between barriers. */
 __device__ __forceinline__ void reset_offers()
 {
     shared_state().offered = 0;
     shared_state().threshold = ordered_bits(-INFINITY);
 }
 
-/* Keep a token of that z to be scored. */
+/* Queues a token for scoring. */
 __device__ __forceinline__ void offer_token(float z, int32_t id)
 {
     uint32_t at = atomicAdd(&shared_state().offered, 1);
@@ -26,7 +27,7 @@ __device__ __forceinline__ void offer_token(float z, int32_t id)
         shared_state().scratch.offers[at] = {z, id};
 }
 
-/* The best of the tokens that this CTA's threads offered, of this thread's. */
+/* Scores this thread's queued token. */
 __device__ __forceinline__ draw_winner score_offers()
 {
     draw_winner best = draw_winner_none();
@@ -39,7 +40,8 @@ __device__ __forceinline__ draw_winner score_offers()
     return best;
 }
 
-/* Raise what the CTA is sure to reach by what lanes of a warp are, NaN or infinite for nothing. */
+/* Raises the CTA's threshold to the largest lower bound of a warp's lanes; NaN and infinities are
+ * ignored. */
 __device__ __forceinline__ void raise_slice_threshold(float lowest)
 {
     lowest = draw_score_bound_of_warp(lowest);

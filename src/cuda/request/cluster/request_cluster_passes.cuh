@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The end of a row by a team, where many tokens stay: masses, draws, ranks, the most likely tokens,
- * and what the draw sees.
+ * Serves rows with many kept tokens by a cluster, in several passes: masses, draws, ranks, the most
+ * likely tokens, and processed logits.
  */
 #ifndef GUMBEL_CUDA_REQUEST_CLUSTER_PASSES_CUH
 #define GUMBEL_CUDA_REQUEST_CLUSTER_PASSES_CUH
@@ -13,8 +13,8 @@ namespace
 
 /* ---------------------------------------------------------------------------------- mass ---- */
 
-/* The mass of the tokens that load(place, quad) gives the z of, -inf for those that do not
- * count, four at a time. */
+/* Sums the mass of z that load(offset, quad) loads, four tokens at a time, -inf for tokens that do
+ * not count. */
 template <class F> __device__ inline gumbel_summary sum_masses(slice_source source, F load)
 {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -42,7 +42,7 @@ template <class F> __device__ inline gumbel_summary sum_masses(slice_source sour
     return join_cluster(joined_mass{own}).value;
 }
 
-/* Of z over the tokens that stay. */
+/* Mass of z over the kept set. */
 __device__ __noinline__ gumbel_summary sum_kept(slice_source source, logit_values values,
                                                 kept_set survivors)
 {
@@ -57,7 +57,7 @@ __device__ __noinline__ gumbel_summary sum_kept(slice_source source, logit_value
     });
 }
 
-/* Of the logits as they were fetched, over all tokens that count; flags tell of NaN and +inf. */
+/* Mass of the raw logits of all valid tokens; flags report NaN and +inf. */
 __device__ __noinline__ gumbel_summary sum_raw(slice_source source)
 {
     uint32_t flags = 0;
@@ -76,16 +76,16 @@ __device__ __noinline__ gumbel_summary sum_raw(slice_source source)
 
 /* ---------------------------------------------------------------------------------- draw ---- */
 
-/* A lane's way through the tokens that stay; lanes of a warp share the threshold. */
+/* A lane's draw from the kept set; the lanes of a warp share the threshold. */
 struct slice_draw {
     draw_philox philox;
     const float *noise; /* of token 0, or NULL */
     bool greedy;
     draw_winner best = draw_winner_none();
-    float threshold = -FLT_MAX; /* below it lies -inf alone */
+    float threshold = -FLT_MAX; /* below it: only -inf */
 
-    /* The score of a token of that z, by its block's words and its own; NaN where it surely cannot
-     * come to the threshold. */
+    /* The score of a token from its block's words and its own; NaN if the score cannot reach the
+     * threshold. */
     __device__ __forceinline__ float score(float z, uint32_t id, draw_block block,
                                            uint4 words) const
     {
@@ -101,8 +101,8 @@ struct slice_draw {
         return z + draw_noise_from_words(block, id, r);
     }
 
-    /* Offer those of four neighbours that stay: by whole warps. What may win is scored in a loop,
-     * so that there is one copy of the hundred instructions of a score. */
+    /* Offers the tokens of a quad selected by `keeps`; by whole warps. The loop over tokens that
+     * may win keeps a single copy of the hundred instructions of a score. */
     __device__ __forceinline__ void offer_quad(uint32_t keeps, int32_t id, const float (&z)[4])
     {
         const bool draws = !greedy && !noise;
@@ -132,7 +132,7 @@ struct slice_draw {
     }
 };
 
-/* The best of the tokens that stay, in draw `at` of the call; for all threads. */
+/* Draws sample `at` of the call from the kept set; for all threads. */
 __device__ __noinline__ draw_winner draw_kept(const gumbel_problem &q, slice_source source,
                                               logit_values values, kept_set survivors, int64_t at)
 {
@@ -159,7 +159,7 @@ __device__ __noinline__ draw_winner draw_kept(const gumbel_problem &q, slice_sou
     return join_cluster(joined_winner{draw.best}).value;
 }
 
-/* What the team knows of the token that is given for draw `at`; for all threads. */
+/* Evaluates the token given for draw `at`; for all threads. */
 __device__ __noinline__ draw_winner score_given(const gumbel_problem &q, slice_source source,
                                                 logit_values values, kept_set survivors, int64_t b,
                                                 int64_t at)
@@ -175,7 +175,7 @@ __device__ __noinline__ draw_winner score_given(const gumbel_problem &q, slice_s
     return given_winner(join_cluster(joined_winner{found}).value, id);
 }
 
-/* How many tokens f(id, y) holds for; for all threads. may(y) as in slice_source. */
+/* Counts the tokens for which f(id, y) holds; for all threads. may(y) as in slice_source. */
 template <class May, class F>
 __device__ __forceinline__ int32_t count_tokens(slice_source source, May may, F f)
 {
@@ -186,7 +186,7 @@ __device__ __forceinline__ int32_t count_tokens(slice_source source, May may, F 
 
 /* -------------------------------------------------------------------------------- outputs ---- */
 
-/* Put the n most likely tokens in the leader's shared memory, in order; how many it has. */
+/* Sorts the n most likely tokens in the leader's shared memory; returns their number there. */
 __device__ inline int list_top(const cluster_kept_set_finder &by_z, logit_values values,
                                kept_set survivors, int n)
 {
@@ -216,7 +216,7 @@ __device__ inline int list_top(const cluster_kept_set_finder &by_z, logit_values
     return count;
 }
 
-/* Write what the draw sees of this CTA's share: z of the tokens that stay, -inf for the others. */
+/* Writes this CTA's slice of a processed row: z of the kept set, -inf elsewhere. */
 __device__ inline void write_processed(const cuda_request_params &p, slice_source source,
                                        logit_values values, kept_set survivors,
                                        gumbel_row_status status, int64_t b)
@@ -240,8 +240,7 @@ __device__ inline void write_processed(const cuda_request_params &p, slice_sourc
         row[i] = ok ? -INFINITY : NAN;
 }
 
-/* Do all that is asked of a row, by all threads of the team. `raw` is the mass of the logits where
- * that is asked for. */
+/* Serves a row by all threads of the cluster. `raw` is the mass of the raw logits if requested. */
 __device__ __noinline__ void serve_by_passes(const cuda_request_params &p, slice_source source,
                                              row_facts facts, int64_t b, const gumbel_summary &seen,
                                              const gumbel_summary &raw)

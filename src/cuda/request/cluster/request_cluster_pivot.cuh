@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A row that is drawn before it is cut: the winner among tokens of which none that may stay is
- * missing is the row's, if it stays itself, and what lies above it tells that. If it goes, nothing
- * at or below it stays, and the winner above it, the pivot, is next. The noise is the same each
- * time, so the token is the one that a cut and then a draw give; a search by pivots with fresh
- * noise is FlashInfer's.
+ * Rows that are drawn before they are truncated. The winner of a draw from a superset of the kept
+ * set is the row's token if the rules keep it, and the tokens above it determine that. If the rules
+ * drop the winner, they drop all tokens at or below it, and the winner among the tokens above it,
+ * the pivot, is next. The noise stays the same, so the token equals that of truncation followed by
+ * a draw. FlashInfer searches by pivots with fresh noise.
  *
- * A nucleus is a sum of some 150,000 masses, of which floats know 13 bits for sure: where those do
- * not decide, as in one winner of 4000, the row is left to others.
+ * A nucleus sums about 150,000 masses, of which floats determine 13 bits. Where these do not
+ * decide, about one winner in 4000, another path serves the row.
  *
- * COST   of a top_p alone, a draw's pass over the share and one that weighs, with a barrier of the
- *        team behind each, and as much again in one row of twenty, where it is 0.95. Of a top_k, a
- *        pass that lists the tokens that may stay, and then two barriers a round.
+ * COST   top_p alone: a pass that draws and a pass that sums, each with a barrier of the cluster;
+ *        at top_p = 0.95, one row in twenty repeats both. top_k: a pass that lists the tokens that
+ *        may be kept, and two barriers a round.
  */
 #ifndef GUMBEL_CUDA_REQUEST_CLUSTER_PIVOT_CUH
 #define GUMBEL_CUDA_REQUEST_CLUSTER_PIVOT_CUH
@@ -23,15 +23,15 @@
 namespace
 {
 
-/* Winners of a row that are tried: a fifth one is as rare as (1 - top_p)^4 / 24. */
+/* Maximum number of winners tried: a fifth is as rare as (1 - top_p)^4 / 24. */
 constexpr int kPivots = 4;
-/* The least top_p: rows take 1 - ln(top_p) rounds of two passes each. */
+/* Smallest top_p: rows take 1 - ln(top_p) rounds of two passes each. */
 constexpr float kPivotTopP = 0.7f;
-/* The largest top_k of which CTAs can mostly list all tokens that may stay. */
+/* Largest top_k for which CTAs can usually list all tokens that may be kept. */
 constexpr int64_t kListedTarget = kClusterCtas * kOffers / 2;
 
-/* Whether no more than a token is asked for, by its own noise, and ties at the cut stay: then what
- * of all lies above a token tells whether it stays, if each rule looks at all. */
+/* Whether a row requests only one token, drawn with its own noise, and keeps all ties at the
+ * cutoff: then the tokens above a token determine whether each rule keeps it. */
 __device__ __forceinline__ bool pivots_apply(const cuda_request_params &p, const request_row &row)
 {
     const gumbel_output &out = p.output;
@@ -42,7 +42,7 @@ __device__ __forceinline__ bool pivots_apply(const cuda_request_params &p, const
            !q.sampling.noise && !row.draw.greedy && !row.rules.exact;
 }
 
-/* Whether pivots among all tokens may serve a row: a top_p is its one rule. */
+/* Whether pivots among all tokens can serve a row: top_p is its only rule. */
 __device__ __forceinline__ bool can_serve_by_pivots(const cuda_request_params &p,
                                                     const request_row &row)
 {
@@ -51,7 +51,7 @@ __device__ __forceinline__ bool can_serve_by_pivots(const cuda_request_params &p
            !truncates_by_value(row.rules);
 }
 
-/* Whether pivots among few tokens may: it has a top_k, and a top_p only beside that. */
+/* Whether pivots among few tokens can serve a row: it has a top_k, and a top_p only jointly. */
 __device__ __forceinline__ bool can_serve_few_by_pivots(const cuda_request_params &p,
                                                         const request_row &row)
 {
@@ -60,10 +60,10 @@ __device__ __forceinline__ bool can_serve_few_by_pivots(const cuda_request_param
            (r.joint || !(r.top_p < 1.0f));
 }
 
-/* What a draw has seen of a row, and the best token. */
+/* Facts and winner of one draw. */
 struct pivot_draw {
     uint32_t flags, highest; /* key of the largest y */
-    uint32_t offered;        /* tokens that had to be scored by the CTA that had most */
+    uint32_t offered;        /* tokens queued by the CTA with the most */
     draw_winner best;
 
     static __device__ __forceinline__ pivot_draw empty() { return {0, 0, 0, draw_winner_none()}; }
@@ -76,7 +76,7 @@ struct pivot_draw {
     }
 };
 
-/* End row b with its token, by the leader's first warp. */
+/* Writes the token of row b, by the leader's first warp. */
 __device__ __forceinline__ void write_winner(const cuda_request_params &p, int64_t b,
                                              const draw_winner &winner)
 {
@@ -88,7 +88,7 @@ __device__ __forceinline__ void write_winner(const cuda_request_params &p, int64
 
 /* ----------------------------------------------------------------------- among all tokens ---- */
 
-/* z of the four tokens from a place of the share on, -inf for those that a pivot is not below. */
+/* z of four tokens of a slice from `place` on; -inf for tokens that are not above the pivot. */
 __device__ __forceinline__ four load_above(const slice_source &source, int place,
                                            logit_values values, float pivot)
 {
@@ -101,7 +101,7 @@ __device__ __forceinline__ four load_above(const slice_source &source, int place
     return z;
 }
 
-/* Raise what is sure by J of the warp's blocks, where they lie above a pivot. */
+/* Raises the threshold by the J of the warp's blocks that lie above the pivot. */
 __device__ __forceinline__ void raise_by_blocks(const slice_source &source,
                                                 const turn_blocks &blocks, logit_values values,
                                                 float pivot)
@@ -112,8 +112,8 @@ __device__ __forceinline__ void raise_by_blocks(const slice_source &source,
     raise_slice_threshold(draw_score_bound_of_word(false, z, blocks.block.r));
 }
 
-/* Draw from the tokens of the row whose value lies above a pivot. Of a quad only the largest is
- * looked at, unless one of its tokens may win. Behind reset_offers() and a barrier. */
+/* Draws from the tokens of the row with a value above the pivot. Only the largest token of a quad
+ * is tested unless the quad may win. After reset_offers() and a barrier. */
 __device__ __noinline__ pivot_draw draw_above(slice_source source, logit_values values, float pivot)
 {
     constexpr int stride = 4 * kThreads;
@@ -154,7 +154,7 @@ __device__ __noinline__ pivot_draw draw_above(slice_source source, logit_values 
     return join_cluster(own);
 }
 
-/* The masses of the tokens of the row whose value lies above a pivot, and of all. */
+/* Sums the masses of the tokens above the pivot, and of all tokens. */
 __device__ __noinline__ pivot_sums sum_masses_above(slice_source source, float scale, float largest,
                                                     float pivot)
 {
@@ -173,7 +173,7 @@ __device__ __noinline__ pivot_sums sum_masses_above(slice_source source, float s
     return join_cluster(own);
 }
 
-/* The value of a token of the row, by whichever CTA has it where z does not tell. */
+/* The value of a winner; if z does not determine it, from the CTA that holds the token. */
 __device__ __forceinline__ float value_of_winner(const slice_source &source, logit_values values,
                                                  const draw_winner &winner)
 {
@@ -183,8 +183,8 @@ __device__ __forceinline__ float value_of_winner(const slice_source &source, log
     return values.to_value(map_to_rank(slice_logits(), place / source.size)[place % source.size]);
 }
 
-/* Serve a row of a top_p alone; whether that served it. By all threads of the team, behind
- * reset_offers() and a barrier of the team. */
+/* Serves a row with top_p alone; returns false if another path has to. By all threads of the
+ * cluster, after reset_offers() and a barrier of the cluster. */
 __device__ __noinline__ bool serve_by_pivots(const cuda_request_params &p, slice_source source,
                                              int64_t b)
 {
@@ -213,8 +213,8 @@ __device__ __noinline__ bool serve_by_pivots(const cuda_request_params &p, slice
 
 /* ----------------------------------------------------------------------- among few tokens ---- */
 
-/* Offer the tokens of this share whose value reaches `least`, with y in the place of z; the mass of
- * all its tokens, if that is wanted. */
+/* Queues the tokens of this slice with a value of at least `least`, with y instead of z. Returns
+ * this thread's sum of masses, if requested. */
 template <bool with_mass>
 __device__ __noinline__ float list_tokens(slice_source source, float scale, float largest,
                                           float least)
@@ -241,9 +241,9 @@ __device__ __noinline__ float list_tokens(slice_source source, float scale, floa
     return all;
 }
 
-/* Serve a row of a top_k, of whose tokens a list has all that may stay: at most one a thread, of
- * which each is scored once; whether that served it. By all threads of the team, behind
- * reset_offers() and a barrier. */
+/* Serves a row with top_k from a list that holds all tokens that may be kept, at most one per
+ * thread, each scored once; returns false if another path has to. By all threads of the cluster,
+ * after reset_offers() and a barrier. */
 __device__ __noinline__ bool serve_few_by_pivots(const cuda_request_params &p, slice_source source,
                                                  row_facts facts, int64_t b,
                                                  const gumbel_summary &seen)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The cut of a row by a team, and what of it a CTA can end alone.
+ * Truncation of a row by a cluster, and which rows one CTA can finish alone.
  */
 #ifndef GUMBEL_CUDA_REQUEST_CLUSTER_TRUNCATION_CUH
 #define GUMBEL_CUDA_REQUEST_CLUSTER_TRUNCATION_CUH
@@ -12,7 +12,7 @@ namespace
 
 /* ---------------------------------------------------------------------------------- rules ---- */
 
-/* A search by value, among those that are not below the least. */
+/* Orders tokens by value; tokens below `least` do not count. */
 struct value_rule {
     logit_values values;
     float least;
@@ -30,7 +30,7 @@ struct value_rule {
     }
 };
 
-/* A search for the n-th token. */
+/* Searches for the n-th token. */
 struct count_rule {
     static constexpr bool by_mass = false;
     uint64_t n;
@@ -58,11 +58,11 @@ struct tie_rule : count_rule {
     }
 };
 
-/* The end of a nucleus of what an earlier cut keeps; what is below the least has no mass or does
- * not count. */
+/* The end of a nucleus of the tokens that an earlier cutoff keeps. Tokens below `least` have no
+ * mass or do not count. */
 struct nucleus_rule : value_rule {
     static constexpr bool by_mass = true;
-    float largest; /* value */
+    float largest; /* largest value */
     float top_p;
     gumbel_cut from;
 
@@ -88,7 +88,7 @@ struct nucleus_rule : value_rule {
 };
 
 /* A value below which all `alive` tokens together have less than a twentieth of 1 - top_p of the
- * largest token's mass: no nucleus ends there. */
+ * largest token's mass, so that no nucleus ends there. */
 __device__ __forceinline__ float nucleus_threshold(float largest, float top_p, uint32_t alive)
 {
     float gap = gumbel_log((1.0f - top_p) / (float)alive) - 3.0f;
@@ -99,10 +99,10 @@ struct cluster_kept_set_finder {
     slice_source source;
     logit_values values;
     row_facts facts;
-    float largest; /* value */
+    float largest; /* largest value */
 
-    /* The n-th largest value, of those that are not below the floor. A value that n tokens reach
-     * bounds the search, where so many are alive. */
+    /* Finds the n-th largest value that is at least `lowest`. A value that n tokens reach bounds
+     * the search from below. */
     __device__ descent_result find_nth(uint64_t n, float lowest) const
     {
         uint32_t reached = facts.num_maxima >= n ? facts.lowest_max : facts.least;
@@ -120,7 +120,7 @@ struct cluster_kept_set_finder {
         return descend_in_cluster(source, {gumbel_key(low), gumbel_key(largest)}, rule).end;
     }
 
-    /* top_p of what `from` keeps. */
+    /* Truncates by top_p the tokens that the cutoff `from` keeps. */
     __device__ gumbel_cut find_nucleus(float top_p, bool exact, gumbel_cut from) const
     {
         float least = fmaxf(from.bound, largest - GUMBEL_MASS_REACH);
@@ -140,7 +140,8 @@ struct cluster_kept_set_finder {
         return gumbel_cut_top_p(exact, value, found.needed, found.end.above, rule.mass_of(value));
     }
 
-    /* The last id that stays, where only the first `tied` equals of the bound do. */
+    /* Returns the last id that is kept among tokens equal to the bound, if only the first `tied`
+     * are. */
     __device__ int32_t find_last_tie(gumbel_cut ties) const
     {
         if (ties.tied == GUMBEL_TIES_STAY)
@@ -151,13 +152,13 @@ struct cluster_kept_set_finder {
     }
 };
 
-/* --------------------------------------------------------------------------- some tokens ---- */
+/* --------------------------------------------------------- rows that one CTA can finish ---- */
 
-/* Tokens that a nucleus of all tokens of a row may leave for a CTA to end the row with. */
+/* Number of largest tokens among which the nucleus of a whole row is expected. */
 constexpr int kNucleusTokens = 320;
 
-/* Whether a row that candidates alone cannot serve can be served by some tokens and the mass of
- * all: its nucleus is of them. Which are wanted. */
+/* Whether a row that candidates alone cannot serve can be served by a list of tokens and the mass
+ * of all tokens, which its nucleus refers to; sets the required tokens. */
 __device__ inline bool can_serve_by_mass(const cuda_request_params &p, const request_row &row,
                                          required_tokens &required)
 {
@@ -172,8 +173,8 @@ __device__ inline bool can_serve_by_mass(const cuda_request_params &p, const req
     return true;
 }
 
-/* Whether a row is so flat that kNucleusTokens tokens hardly hold a nucleus: all others could weigh this
- * many times what the largest does. A guess: what it says costs time alone. */
+/* Whether a row is so flat that kNucleusTokens tokens are unlikely to hold a nucleus: the other
+ * tokens could have `most` times the mass of the largest. A wrong estimate costs only time. */
 __device__ __forceinline__ bool is_flat(logit_values values, const row_facts &facts)
 {
     constexpr float most = 500.0f;

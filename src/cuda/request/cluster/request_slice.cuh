@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A CTA's share of a row: fetched, edited in place, and gone through.
+ * A CTA's slice of a row in shared memory: loading, editing in place, and scanning.
  */
 #ifndef GUMBEL_CUDA_REQUEST_SLICE_CUH
 #define GUMBEL_CUDA_REQUEST_SLICE_CUH
@@ -11,18 +11,18 @@
 namespace
 {
 
-/* y of `size` tokens from `begin` on, -inf for those that do not count. `begin` is a multiple of
- * 64, `size` of 128. */
+/* y of `size` tokens from `begin` on; -inf for invalid tokens. `begin` is a multiple of 64, `size`
+ * of 128. */
 struct slice_source {
     int64_t begin;
     int size;
 
-    /* more(place, y) for quads that a first look(y) tells to be of interest to any lane. Looks are
-     * short and side by side, since most passes look for few tokens; more() is in a loop. */
+    /* Calls more(offset, y) for the quads for which test(y) holds in any lane. Tests are short and
+     * unrolled, since most passes select few tokens; more() is in a loop. */
     template <class Test, class More>
     __device__ __forceinline__ void each_passing(Test test, More more) const
     {
-        constexpr int ahead = 5; /* two turns go through a share of 19,072 tokens */
+        constexpr int ahead = 5; /* two turns cover a slice of 19,072 tokens */
         int lane = threadIdx.x % 32;
 #pragma unroll 1
         for (int warp = 4 * (threadIdx.x - lane); warp < size; warp += ahead * 4 * kThreads) {
@@ -45,7 +45,7 @@ struct slice_source {
         }
     }
 
-    /* f(id, y) for each token of quads whose largest y may(y) be of interest, as larger are. */
+    /* Calls f(id, y) for the tokens of quads whose largest y passes may(y), which is monotonic. */
     template <class May, class F> __device__ __forceinline__ void each(May may, F f) const
     {
         each_passing([&](float4 y) { return may(fmaxf(fmaxf(y.x, y.y), fmaxf(y.z, y.w))); },
@@ -57,14 +57,15 @@ struct slice_source {
     }
 };
 
-/* Four neighbours of a share; -inf past its end. */
+/* Four neighbouring tokens of a slice; -inf past its end. */
 __device__ __forceinline__ float4 load_quad(const slice_source &source, int place)
 {
     return place < source.size ? *(const float4 *)(slice_logits() + place)
                                : make_float4(-INFINITY, -INFINITY, -INFINITY, -INFINITY);
 }
 
-/* What the product has left out of a share, as it cannot matter (bound_sm90.cuh), is -inf. */
+/* Sets the logits of a slice that the product has not stored, since they cannot matter
+ * (bound_sm90.cuh), to -inf. */
 __device__ __noinline__ void fill_unstored(const row_reader &reader, const slice_source &source)
 {
     const gumbel_problem &q = reader.p.problem;
@@ -87,7 +88,7 @@ __device__ __noinline__ void fill_unstored(const row_reader &reader, const slice
     __syncthreads();
 }
 
-/* Start to bring the logits of a share into it, as float32; they are there after a
+/* Starts copying the logits of a slice to shared memory as float32; they are valid after
  * ptx_copy_async_wait<0>() and a barrier. */
 __device__ __forceinline__ void fetch_slice(const row_reader &reader, const slice_source &source)
 {
@@ -112,13 +113,13 @@ __device__ __forceinline__ void fetch_slice(const row_reader &reader, const slic
     ptx_copy_async_commit();
 }
 
-/* Bring the bits of a share's tokens: which are allowed, and which a history has seen. */
+/* Loads the mask and history bits of a slice. */
 __device__ __forceinline__ void fetch_words(const row_reader &reader, const slice_source &source)
 {
     const gumbel_problem &q = reader.p.problem;
     const gumbel_history &h = q.history;
     const int64_t words = gumbel_words_of(h.vocab_size), first = source.begin >> 5;
-    const row_edits edits = load_row_edits(q, reader.b); /* the row's own are not there yet */
+    const row_edits edits = load_row_edits(q, reader.b); /* the shared copy is not written yet */
 #pragma unroll 2
     for (int i = threadIdx.x; i < source.size / 32; i += kThreads) {
         int64_t at = first + i;
@@ -130,7 +131,7 @@ __device__ __forceinline__ void fetch_words(const row_reader &reader, const slic
     }
 }
 
-/* Set tokens of the share that are not allowed to -inf. */
+/* Sets the masked tokens of a slice to -inf. */
 __device__ __noinline__ void mask_slice(slice_source source)
 {
 #pragma unroll 4
@@ -140,7 +141,7 @@ __device__ __noinline__ void mask_slice(slice_source source)
     __syncthreads();
 }
 
-/* Edit by the history those tokens of the share that it has seen, a thread a word. */
+/* Applies penalties to the tokens of a slice that the history has seen, one word per thread. */
 __device__ __noinline__ void edit_seen(const row_reader &reader, slice_source source)
 {
     for (int i = threadIdx.x; i < source.size / 32; i += kThreads)
@@ -154,7 +155,7 @@ __device__ __noinline__ void edit_seen(const row_reader &reader, slice_source so
     __syncthreads();
 }
 
-/* Apply scale and soft-cap to a share. */
+/* Applies scale and soft-cap to a slice. */
 __device__ __noinline__ void scale_slice(const row_reader &reader, slice_source source)
 {
     for (int i = threadIdx.x; i < source.size; i += kThreads)
@@ -163,7 +164,7 @@ __device__ __noinline__ void scale_slice(const row_reader &reader, slice_source 
     __syncthreads();
 }
 
-/* Edit a share whose row has lists, in pieces. */
+/* Edits a slice whose row has lists, tile by tile. */
 __device__ __noinline__ void edit_by_lists(const row_reader &reader, slice_source source)
 {
 #pragma unroll 1
@@ -175,11 +176,12 @@ __device__ __noinline__ void edit_by_lists(const row_reader &reader, slice_sourc
     __syncthreads();
 }
 
-/* What four tokens are, if some of them are not finite. */
+/* Adds a quad with a value that is not finite to the facts. */
 __device__ __forceinline__ void scan_quad(const float (&y)[4], logit_values values,
                                           row_facts &facts, float &thread_max, float &least)
 {
-    /* Of the quads of a warp, some may have been looked at already: all of their tokens count. */
+    /* A finite quad of this lane has already been counted: the test holds for any lane of the warp.
+     */
     bool whole = true;
     for (int i = 0; i < 4; i++)
         whole &= fabsf(values.to_z(y[i])) < INFINITY;
@@ -193,7 +195,7 @@ __device__ __forceinline__ void scan_quad(const float (&y)[4], logit_values valu
     }
 }
 
-/* Make y of the logits of a share, in their place. */
+/* Replaces the logits of a slice by y. */
 __device__ __forceinline__ void edit_slice(const row_reader &reader, const slice_source &source)
 {
     const gumbel_problem &q = reader.p.problem;
@@ -209,7 +211,7 @@ __device__ __forceinline__ void edit_slice(const row_reader &reader, const slice
         mask_slice(source);
 }
 
-/* What this thread sees of a share's y. `peak` is the largest. */
+/* Facts of this thread's tokens of a slice; sets `thread_max` to their largest y. */
 __device__ __forceinline__ row_facts scan_slice(const slice_source &source,
                                                 float inverse_temperature, float &thread_max)
 {

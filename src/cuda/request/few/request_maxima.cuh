@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What threads that have read a row know of it, and a key that enough of their peaks reach.
+ * Facts of a row from the threads that have read it, and a key that enough thread maxima reach.
  */
 #ifndef GUMBEL_CUDA_REQUEST_MAXIMA_CUH
 #define GUMBEL_CUDA_REQUEST_MAXIMA_CUH
@@ -10,13 +10,13 @@
 namespace
 {
 
-/* What is known of a row once it has been read. Keys are of y; alive tokens have z > -inf. A peak
- * is the largest y of a thread that holds an alive token. */
+/* A row after it has been read. Keys are of y; alive tokens have z > -inf. A thread maximum is the
+ * largest y of a thread that holds an alive token. */
 struct row_facts {
     uint32_t flags, alive;
     uint32_t highest, least;         /* of alive tokens */
-    uint32_t num_maxima, lowest_max; /* how many, and the least of them */
-    uint32_t reached_key; /* by as many peaks of each CTA as were asked for; 0 where they lack */
+    uint32_t num_maxima, lowest_max; /* number of thread maxima; the smallest one */
+    uint32_t reached_key; /* key reached by enough maxima of each CTA; 0: a CTA has too few */
 
     static __device__ __forceinline__ row_facts empty() { return {0, 0, 0, ~0u, 0, ~0u, ~0u}; }
 
@@ -32,15 +32,15 @@ struct row_facts {
     }
 };
 
-/* Halvings of what the peaks of a CTA span: more would leave fewer tokens, and cost a barrier. The
- * first one looks no farther down than kNear, as rows whose masked tokens have the least float
- * instead of -inf span too much. */
+/* Number of bisection steps between a CTA's thread maxima: each costs a barrier, and more steps
+ * would leave fewer tokens. The first step looks at most kNear below the largest, since rows that
+ * mask with the lowest float instead of -inf span too much. */
 constexpr int kHalvings = 8;
 constexpr float kNear = 64.0f;
 
-/* A key that `wanted` of this CTA's peaks reach, halved into between what all with a peak reach and
- * the largest; 0 where it has fewer. `peak` is this thread's, and `facts` tell whether it has one.
- * For all threads. */
+/* Finds a key that at least `rank` of this CTA's thread maxima reach, by bisection between the
+ * smallest and the largest one; 0 if there are fewer. `facts` are this thread's. For all threads.
+ */
 __device__ __noinline__ uint32_t find_reached_key(row_facts facts, float thread_max, int rank)
 {
     if (facts.num_maxima == 0)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The shared memory of a CTA that serves a row of a request, alone or as one of a team, and how its
- * threads join what they have.
+ * Shared memory of a CTA that serves a row of a request, alone or in a cluster, and reductions over
+ * the CTA.
  *
- * A row runs through most code once, so that fetching instructions costs more than executing them:
- * loops here are kept rolled, and what many places need is out of line.
+ * A row runs through most code once, so fetching instructions costs more than executing them: loops
+ * stay rolled, and code with several callers is out of line.
  */
 #ifndef GUMBEL_CUDA_REQUEST_SHARED_CUH
 #define GUMBEL_CUDA_REQUEST_SHARED_CUH
@@ -15,61 +15,61 @@ namespace
 {
 
 constexpr int kClusterCtas = CUDA_REQUEST_CLUSTER;
-/* Of 32 bits that an exchange takes at most; with 14, the banks of 16 slots differ. */
+/* Maximum 32-bit words of an exchanged value; with 14, the words of 16 slots lie in different
+ * banks. */
 constexpr int kExchangeWords = 14;
-/* Tokens that a CTA can end a row with, one a thread; and of them those of a share at most. */
+/* Tokens with which a CTA can finish a row, one per thread; and the most that one slice
+ * contributes. */
 constexpr int kShortlist = kThreads, kShortlistOfSlice = GUMBEL_TOP_MOST;
 static_assert(kClusterCtas * kShortlistOfSlice == 2 * kThreads,
               "the leader's threads hold two places each");
-/* Tokens that a CTA keeps to score them, one a thread. */
+/* Tokens that a CTA queues for scoring, one per thread. */
 constexpr int kOffers = kThreads;
 
-/* Where a walk down the bins of all CTAs ended: -1 for nowhere. */
+/* Result of a walk down the bins of a cluster; bin -1: the weight does not suffice. */
 struct found_bin {
     int bin;
-    wide_sum above; /* what lies above the bin */
+    wide_sum above; /* weight above the bin */
 };
 
-/* What a CTA needs once its share has been read. */
+/* Memory of a CTA after its slice has been read. */
 struct row_scratch {
-    unsigned long long high[kBins], low[kBins]; /* bins: sums of weights, or counts */
-    cuda_candidate
-        list[kClusterCtas * kShortlistOfSlice]; /* the leader's: by shares, then in order */
-    cuda_candidate offers[kOffers];             /* tokens of that z, which may win */
+    unsigned long long high[kBins], low[kBins];            /* bins: sums of weights, or counts */
+    cuda_candidate list[kClusterCtas * kShortlistOfSlice]; /* leader only: by slice, then packed */
+    cuda_candidate offers[kOffers];                        /* tokens that may win, with their z */
 };
 
-/* Bits of a share's tokens, while it is read: words that begin at the one of its first token. */
+/* Mask and history bits of a slice while it is read, from the word of its first token on. */
 struct slice_words {
     uint32_t allowed[CUDA_REQUEST_WORDS], seen[CUDA_REQUEST_WORDS];
 };
 
-/* What a CTA holds beside its share of the row. */
+/* State of a CTA next to its slice of the row. */
 struct __align__(16) row_shared
 {
-    cuda_request_params call; /* see load_call() */
+    cuda_request_params call; /* written by load_call() */
     request_row row;
-    uint32_t unresolved; /* rows to serve */
-    uint32_t turn;       /* of exchanges */
-    uint32_t count;      /* of this CTA's tokens that were gathered */
+    uint32_t unresolved; /* bit mask of rows to serve */
+    uint32_t turn;       /* parity of exchanges */
+    uint32_t count;      /* tokens gathered by this CTA */
     uint32_t offered,
-        threshold; /* tokens of it that may win; the score that one has, as ordered bits */
+        threshold; /* tokens queued for scoring; a score that the row reaches, as ordered bits */
     __align__(16) uint32_t slots[kWarps][kExchangeWords];
     __align__(16) uint32_t buffers[2][kClusterCtas][kExchangeWords];
     __align__(16) found_bin decision;
     top_token top[GUMBEL_TOP_MOST];
     union __align__(16)
     {
-        request_stage stage; /* where lists edit the share */
-        slice_words words;   /* where they do not */
-        row_scratch scratch; /* once it has been read */
+        request_stage stage; /* rows edited by lists */
+        slice_words words;   /* other rows */
+        row_scratch scratch; /* after the slice has been read */
     };
 };
 
 static_assert(sizeof(row_shared) <= CUDA_CLUSTER_SHARED_BYTES, "the launcher reserves that much");
 static_assert(CUDA_CLUSTER_SHARED_BYTES % 16 == 0, "quads of the share are aligned");
 
-/* What this CTA holds, and its share. By a function, so that all code knows them for shared
- * memory. */
+/* This CTA's shared memory and slice. Functions, so that the compiler knows the address space. */
 __device__ __forceinline__ unsigned char *memory_of_cta()
 {
     extern __shared__ __align__(16) unsigned char shared_memory[];
@@ -81,9 +81,9 @@ __device__ __forceinline__ float *slice_logits()
     return (float *)(memory_of_cta() + CUDA_CLUSTER_SHARED_BYTES);
 }
 
-/* The call's parameters, in shared memory, behind a barrier. Code out of line reads a kernel's own
- * parameters from memory, which no first-level cache keeps: that took 2 to 4 us of a row. For all
- * threads. */
+/* Copies the call's parameters to shared memory, where they are valid after a barrier. Functions
+ * out of line read kernel parameters from memory that no first-level cache holds, which took 2 to 4
+ * us of a row. For all threads. */
 __device__ __forceinline__ const cuda_request_params &load_call(const cuda_request_params &p)
 {
     static_assert(sizeof p % 8 == 0 && sizeof p / 8 <= kThreads, "eight bytes a thread");
@@ -93,11 +93,11 @@ __device__ __forceinline__ const cuda_request_params &load_call(const cuda_reque
     return shared_state().call;
 }
 
-/* ------------------------------------------------------------------ joined over the CTA ---- */
+/* ------------------------------------------------------------- reductions over the CTA ---- */
 
 struct __align__(8) exchange_slot { uint32_t words[kExchangeWords]; };
 
-/* What `count` slots hold, joined by each warp, for all lanes. */
+/* Joins `count` slots, by each warp, for all its lanes. */
 template <class T> __device__ __forceinline__ T join_slots(const exchange_slot *slots, int count)
 {
     int lane = threadIdx.x % 32;
@@ -106,7 +106,7 @@ template <class T> __device__ __forceinline__ T join_slots(const exchange_slot *
     return own;
 }
 
-/* What all threads of the CTA have, joined, for all of them. A T joins itself over a warp. */
+/* Joins the values of all threads of the CTA, for all of them. T joins itself over a warp. */
 template <class T> __device__ __forceinline__ T join_cta(T own)
 {
     exchange_slot *slots = (exchange_slot *)shared_state().slots;
@@ -150,7 +150,7 @@ struct joined_mass {
         gumbel_summary_empty(&empty_mass.value);
         return empty_mass;
     }
-    /* Of masses alone: nobody is the best of their tokens. */
+    /* Joins masses only; the best token is not set. */
     __device__ __forceinline__ void join_warp()
     {
         int32_t exponent = __reduce_max_sync(~0u, value.mass_exponent);

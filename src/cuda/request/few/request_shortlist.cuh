@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The end of a row of which kThreads tokens at most matter, by one CTA: they are put in order, so
- * that what stays is a head of the list and every rule a sum over it.
+ * Finishes a row with at most kThreads tokens that matter, by one CTA. The tokens are sorted, so
+ * the kept set is a prefix of the list, and each rule is a sum over it.
  *
- * A row runs through this once, mostly with 50 to 100 tokens, and all that counts is how long its
- * steps wait for each other. So all threads order the tokens, several a token; one warp then cuts,
- * while others score; and the warp that cut ends the row alone.
+ * A row runs through this code once, usually with 50 to 100 tokens, and the latency of the chain of
+ * steps decides. Therefore all threads sort, several per token; then one warp truncates while the
+ * others score; and that warp finishes the row alone.
  */
 #ifndef GUMBEL_CUDA_REQUEST_SHORTLIST_CUH
 #define GUMBEL_CUDA_REQUEST_SHORTLIST_CUH
@@ -15,9 +15,9 @@
 namespace
 {
 
-/* ------------------------------------------------------------------------------------ cut ---- */
+/* ---------------------------------------------------------------------------- truncation ---- */
 
-/* A sum of kShortlist masses at most, in digits that need no carry. */
+/* A sum of at most kShortlist masses, in digits that need no carry. */
 struct shortlist_mass {
     static constexpr int kDigitBits = 21;
     uint32_t digits[3];
@@ -37,9 +37,8 @@ struct shortlist_mass {
 };
 static_assert(kShortlist <= 1 << (32 - shortlist_mass::kDigitBits), "no digit overflows");
 
-/* How many of the first `whole` tokens in order a nucleus needs, where all tokens that it is of
- * weigh `mass`; NULL where those are these. By a warp, each lane having neighbours, two at a time.
- */
+/* Counts the tokens of the nucleus among the first `whole` sorted tokens. `mass` is the mass that
+ * top_p refers to; NULL: the mass of those tokens. By a warp; each lane has neighbouring pairs. */
 __device__ __forceinline__ int count_nucleus(float top_p, int whole, float largest,
                                              const gumbel_wide *mass)
 {
@@ -83,7 +82,7 @@ __device__ __forceinline__ int count_nucleus(float top_p, int whole, float large
     return (int)__reduce_add_sync(~0u, nucleus);
 }
 
-/* How many of `count` tokens min_p keeps, by a warp. */
+/* Counts the tokens of `count` that min_p keeps, by a warp. */
 __device__ __forceinline__ int count_above_min_p(int count, float largest, float log_min_p)
 {
     uint32_t reach = 0, least = gumbel_key(gumbel_min_p_bound(largest, log_min_p));
@@ -94,8 +93,8 @@ __device__ __forceinline__ int count_above_min_p(int count, float largest, float
     return (int)__reduce_add_sync(~0u, reach);
 }
 
-/* How many of the first of `count` tokens in order stay, by a warp. `mass` is that of all tokens of
- * the row where some of those that a nucleus is of are not in the list, or NULL. */
+/* Counts the sorted tokens that the rules keep, by a warp. `mass` is the mass of all tokens of the
+ * row, if the nucleus refers to tokens outside the list; otherwise NULL. */
 __device__ __forceinline__ int truncate_shortlist(const gumbel_rules &r, int count,
                                                   const gumbel_wide *mass)
 {
@@ -115,7 +114,7 @@ __device__ __forceinline__ int truncate_shortlist(const gumbel_rules &r, int cou
 
 /* ----------------------------------------------------------------------------------- mass ---- */
 
-/* A token in order, and the blocks of all of them, in the memory of keys. */
+/* A token by its sorted position, and the blocks of all tokens, in the memory of keys. */
 __device__ __forceinline__ cuda_candidate token_in_order(int at)
 {
     return shared_state().scratch.list[shortlist_memory().order[at].token];
@@ -125,7 +124,7 @@ __device__ __forceinline__ uint32_t *blocks_in_order()
     return (uint32_t *)shortlist_memory().keys;
 }
 
-/* Add those of the first `head` tokens that are of block `shown`, by a warp. */
+/* Adds the tokens of block `shown` among the first `leading` tokens, by a warp. */
 __device__ __forceinline__ void add_block_in_order(gumbel_summary &mass, logit_values values,
                                                    uint32_t shown, int leading)
 {
@@ -143,8 +142,8 @@ __device__ __forceinline__ void add_block_in_order(gumbel_summary &mass, logit_v
     add_block(mass, z[0], z[1]);
 }
 
-/* The mass of the first `head` tokens in order. Tokens of one block are added by the warp of the
- * first of them. For all threads. */
+/* Sums the mass of the first `leading` tokens. The warp of a block's first token adds the block.
+ * For all threads. */
 __device__ __noinline__ gumbel_summary sum_shortlist(logit_values values, int leading)
 {
     const shortlist_lanes lanes(leading);
@@ -181,7 +180,7 @@ __device__ __noinline__ gumbel_summary sum_shortlist(logit_values values, int le
     return join_cta(joined_mass{mass}).value;
 }
 
-/* Find the mass that is asked for, and what it is the log-normaliser of; for all threads. */
+/* Sets the requested mass and log-normaliser; for all threads. */
 __device__ __noinline__ void set_result_mass(logit_values values, const gumbel_summary &seen,
                                              const gumbel_summary &raw, request_result &r)
 {
@@ -196,7 +195,7 @@ __device__ __noinline__ void set_result_mass(logit_values values, const gumbel_s
 
 /* ----------------------------------------------------------------------------------- draw ---- */
 
-/* Score token `i` of the list in draw `at` of the call, the row's `sample`-th. */
+/* Scores token `i` of the list in draw `at` of the call, sample `sample` of the row. */
 __device__ __noinline__ void score_token(int i, int64_t at, int sample)
 {
     const gumbel_problem &q = shared_state().call.problem;
@@ -213,7 +212,8 @@ __device__ __noinline__ void score_token(int i, int64_t at, int sample)
     shortlist_memory().scores[i] = z;
 }
 
-/* Score all tokens, a thread each: the last threads first, as the first warp cuts meanwhile. */
+/* Scores all tokens, one per thread, from the last thread on, since the first warp truncates
+ * meanwhile. */
 __device__ __forceinline__ void score_shortlist(int count, int64_t at, int sample)
 {
     const int i = kThreads - 1 - (int)threadIdx.x;
@@ -221,8 +221,8 @@ __device__ __forceinline__ void score_shortlist(int count, int64_t at, int sampl
         score_token(i, at, sample);
 }
 
-/* The best of the first `head` tokens in order, by a warp. Lanes that have none offer the last one,
- * so that nothing waits for a branch. */
+/* The best of the first `leading` tokens, by a warp. Surplus lanes offer the last token, which
+ * avoids a branch. */
 __device__ __forceinline__ draw_winner best_of_shortlist(logit_values values, int leading)
 {
     draw_winner best = draw_winner_none();
@@ -238,7 +238,7 @@ __device__ __forceinline__ draw_winner best_of_shortlist(logit_values values, in
     return draw_winner_of_warp(best);
 }
 
-/* One more than the number of tokens with a larger z, by a warp. */
+/* The rank of z: one plus the number of tokens with a larger z; by a warp. */
 __device__ __forceinline__ int rank_in_shortlist(logit_values values, int count, float z)
 {
     uint32_t larger = 0;
@@ -250,7 +250,7 @@ __device__ __forceinline__ int rank_in_shortlist(logit_values values, int count,
 
 /* --------------------------------------------------------------------------------- the row ---- */
 
-/* Write the most likely of `count` tokens in order, of which the first r.kept stay; for all
+/* Writes the most likely of `count` sorted tokens, the first r.kept of which are kept; for all
  * threads. */
 __device__ __noinline__ void write_top_of_shortlist(logit_values values, const request_result &r,
                                                     int64_t b, int count)
@@ -260,7 +260,7 @@ __device__ __noinline__ void write_top_of_shortlist(logit_values values, const r
     if (place < count) {
         cuda_candidate own = shared_state().scratch.list[shortlist_memory().order[place].token];
         top_token shown = {values.to_z(own.y), own.id, place < r.kept};
-        /* Values that differ can have equal z, of which the lower id comes first. */
+        /* Different values may have equal z; then the lower id comes first. */
         if (values.before) {
             place = 0;
             for (int i = 0; i < count; i++) {
@@ -276,14 +276,14 @@ __device__ __noinline__ void write_top_of_shortlist(logit_values values, const r
     write_top(p, shared_state().top, r, b, min(count, p.output.num_top));
 }
 
-/* Whether the rules of a row go by the order of its tokens, or only by each one's own value. */
+/* Whether the rules depend on the order of tokens, not only on each token's own value. */
 __device__ __forceinline__ bool needs_order(const gumbel_rules &rules)
 {
     return rules.top_k > 0 || rules.top_p < 1.0f;
 }
 
-/* Draw a row's samples from those of `count` tokens of the list that min_p keeps; for all threads,
- * a token each. */
+/* Draws the samples of a row from the tokens of the list that min_p keeps, one per thread; for all
+ * threads. */
 __device__ __noinline__ void draw_unordered(logit_values values, int64_t b, int count,
                                             request_result &r)
 {
@@ -310,8 +310,8 @@ __device__ __noinline__ void draw_unordered(logit_values values, int64_t b, int 
     }
 }
 
-/* Draw all samples of a row of which the first r.kept of `count` tokens in order stay, and the
- * scores of the first sample are there; for all threads. */
+/* Draws all samples of a row from the first r.kept of `count` sorted tokens; the scores of the
+ * first sample are ready. For all threads. */
 __device__ __forceinline__ void draw_in_order(logit_values values, int64_t b, int count,
                                               const request_result &r, int samples, bool ranks)
 {
@@ -333,9 +333,9 @@ __device__ __forceinline__ void draw_in_order(logit_values values, int64_t b, in
     }
 }
 
-/* Do all that is asked of a row, by the leader's threads, which have `count` tokens in the list:
- * all that can matter. `seen` is what is known of the row, `raw` the mass of its logits where that
- * is asked for, `mass` as in truncate_shortlist(). */
+/* Serves a row from the `count` tokens of the list, which are all that matter; by the threads of
+ * the leader. `seen` are the facts of the row, `raw` is the mass of its raw logits if requested,
+ * `mass` is that of truncate_shortlist(). */
 __device__ __forceinline__ void serve_shortlist(int64_t b, int count, const gumbel_summary &seen,
                                                 const gumbel_summary &raw, const gumbel_wide *mass)
 {

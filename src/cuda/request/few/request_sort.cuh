@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A list of kThreads tokens at most put in order, by one CTA: larger values first, then lower ids.
+ * Sorts a list of at most kThreads tokens by one CTA: larger values first, then lower ids.
  */
 #ifndef GUMBEL_CUDA_REQUEST_SORT_CUH
 #define GUMBEL_CUDA_REQUEST_SORT_CUH
@@ -10,19 +10,19 @@
 namespace
 {
 
-/* A token in its place. */
+/* A token at its sorted position. */
 struct __align__(8) shortlist_place
 {
     uint32_t key; /* of its value */
-    int token;    /* where it is in the list */
+    int token;    /* index in the list */
 };
 
-/* What the end of a row needs, in the memory of bins. */
+/* State of the sorted list, in the memory of bins. */
 struct __align__(16) shortlist_scratch
 {
-    uint64_t keys[kShortlist];         /* of value and id; 0 behind the last one */
-    shortlist_place order[kShortlist]; /* of tokens: larger values first, then lower ids */
-    uint64_t masses[kShortlist];       /* in order */
+    uint64_t keys[kShortlist];         /* of value and id; 0 past the end */
+    shortlist_place order[kShortlist]; /* larger values first, then lower ids */
+    uint64_t masses[kShortlist];       /* in sorted order */
     float scores[kShortlist];
     int kept;
 };
@@ -33,8 +33,8 @@ __device__ __forceinline__ shortlist_scratch &shortlist_memory()
     return *(shortlist_scratch *)shared_state().scratch.high;
 }
 
-/* Lanes side by side that each have a part of the work for one of `count` tokens, or for `each`
- * neighbours: 1 to 8. */
+/* Number of adjacent lanes, 1 to 8, that share the work for one of `count` tokens, or for `each`
+ * neighbouring ones. */
 struct shortlist_lanes {
     int log;
 
@@ -51,7 +51,7 @@ struct shortlist_lanes {
         return (int)threadIdx.x & ((1 << log) - 1);
     }
 
-    /* What these lanes have, joined, for all of them. */
+    /* Reduces over these lanes, for all of them. */
     template <class F> __device__ __forceinline__ int reduce_lanes(int own, F join) const
     {
 #pragma unroll
@@ -63,8 +63,8 @@ struct shortlist_lanes {
     }
 };
 
-/* Put tokens in order, by their keys, a few neighbours a thread, so that a key that is read serves
- * them all: for 300 tokens that is half the time. Before a barrier. */
+/* Sorts by ranks, several neighbouring tokens per thread: a key that is read serves all of them,
+ * which halves the time for 300 tokens. Before a barrier. */
 __device__ __noinline__ void order_many(int count)
 {
     constexpr int each = 4;
@@ -72,7 +72,7 @@ __device__ __noinline__ void order_many(int count)
     const int first = lanes.token_index() * each;
     uint64_t keys[each];
     int places[each] = {};
-    if ((int)(threadIdx.x & ~31) >> lanes.log << 2 >= count) /* a warp as one */
+    if ((int)(threadIdx.x & ~31) >> lanes.log << 2 >= count) /* uniform over the warp */
         return;
 #pragma unroll
     for (int i = 0; i < each; i++)
@@ -94,7 +94,7 @@ __device__ __noinline__ void order_many(int count)
     }
 }
 
-/* Put tokens in order, by their keys, a few lanes a token. Before a barrier. */
+/* Sorts by ranks, several lanes per token. Before a barrier. */
 __device__ __forceinline__ void order_few(int count)
 {
     const shortlist_lanes lanes(count);
@@ -114,7 +114,7 @@ __device__ __forceinline__ void order_few(int count)
         shortlist_memory().order[place] = {(uint32_t)(key >> 32), lanes.token_index()};
 }
 
-/* Put the list's `count` tokens, all with z > -inf, in order. Ends with a barrier. */
+/* Sorts the list's `count` tokens, all with z > -inf. Ends with a barrier. */
 __device__ __forceinline__ void sort_shortlist(logit_values values, int count)
 {
     uint64_t key = 0;
@@ -131,7 +131,7 @@ __device__ __forceinline__ void sort_shortlist(logit_values values, int count)
     __syncthreads();
 }
 
-/* `n`, and as many more as have the value of the n-th token in order; by a warp. */
+/* Returns n plus the number of further tokens that equal the n-th; by a warp. */
 __device__ __forceinline__ int extend_by_ties(int n, int count)
 {
     const shortlist_place *order = shortlist_memory().order;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a CTA does with its part of a row that is drawn before it is cut (head: request_pivots.cu):
- * it holds the logits, weighs what lies above the pivot, in floats or exactly, or draws from it.
+ * A CTA's part of a row that is drawn before it is truncated (head: request_pivots.cu): its logits
+ * in shared memory, sums of the masses above the pivot in floats or integers, and draws.
  */
 #ifndef GUMBEL_CUDA_REQUEST_PIVOTS_CUH
 #define GUMBEL_CUDA_REQUEST_PIVOTS_CUH
@@ -15,18 +15,18 @@ namespace
 {
 
 constexpr int kGroupThreads = CUDA_REQUEST_PIVOT_THREADS, kGroupWarps = kGroupThreads / 32;
-/* Tokens of a part, and quads of them that a thread takes. */
+/* Tokens of a part, and quads per thread. */
 constexpr int kPartTokens = CUDA_REQUEST_PIVOT_SLICE,
               kThreadQuads = kPartTokens / (4 * kGroupThreads);
 static_assert(kThreadQuads * 4 * kGroupThreads == kPartTokens, "whole quads a thread");
 
-/* What is known of a row. */
+/* Parameters and progress of a row. */
 struct pivot_row {
     float unit;          /* y of a logit */
     logit_values values; /* of y */
     gumbel_rules rules;
     gumbel_stream stream;
-    float pivot, largest; /* values; the largest one is known before it is weighed exactly */
+    float pivot, largest; /* values; `largest` is set before exact sums */
 
     __device__ __forceinline__ float value(float logit) const
     {
@@ -34,13 +34,13 @@ struct pivot_row {
     }
 };
 
-/* The shared memory of a CTA. */
+/* Shared memory of a CTA. */
 struct pivot_shared {
-    float logits[kPartTokens];              /* -inf for tokens that do not count; q.scale > 0 */
-    uint64_t warps[kGroupWarps][4], row[4]; /* what each has found */
-    uint32_t threshold;    /* score that a token of the part is sure to reach, as ordered bits */
-    uint32_t is_abandoned; /* whether the row is, since a CTA waited in vain for another one */
-    int32_t token;         /* the winner among all of the row's */
+    float logits[kPartTokens];              /* -inf for invalid tokens; q.scale > 0 */
+    uint64_t warps[kGroupWarps][4], row[4]; /* joined results */
+    uint32_t threshold;    /* score that a token of the part reaches, as ordered bits */
+    uint32_t is_abandoned; /* another CTA of the row timed out */
+    int32_t token;         /* the winner among all tokens */
 };
 static_assert(sizeof(pivot_shared) <= CUDA_REQUEST_PIVOT_BYTES, "the launcher reserves that much");
 
@@ -50,7 +50,7 @@ __device__ __forceinline__ pivot_shared &pivot_state()
     return *(pivot_shared *)shared_memory;
 }
 
-/* What is known of a row before it is weighed. */
+/* Parameters of a row. */
 __device__ __forceinline__ pivot_row load_pivot_row(const gumbel_problem &q, int64_t b)
 {
     const gumbel_row draw = gumbel_problem_row(&q, b);
@@ -62,7 +62,6 @@ __device__ __forceinline__ pivot_row load_pivot_row(const gumbel_problem &q, int
     return row;
 }
 
-/* The value of a token of row b. */
 __device__ __forceinline__ float value_of_token(const gumbel_problem &q, const pivot_row &row,
                                                 int64_t b, int32_t token)
 {
@@ -70,7 +69,7 @@ __device__ __forceinline__ float value_of_token(const gumbel_problem &q, const p
         widen_element(q.logits.data, q.logits.dtype, b * q.logits.stride + token - q.first_token));
 }
 
-/* Where the i-th of this thread's quads lies in its part. */
+/* Offset in the part of the i-th quad of this thread. */
 __device__ __forceinline__ int place_of_quad(int i)
 {
     return 4 * (i * kGroupThreads + (int)threadIdx.x);
@@ -81,8 +80,8 @@ __device__ __forceinline__ float4 &own_quad(int i)
     return *(float4 *)&pivot_state().logits[place_of_quad(i)];
 }
 
-/* Start to bring this thread's quads of row b, whose part begins at a token; they are there after a
- * ptx_copy_async_wait<0>(). */
+/* Starts copying this thread's quads of row b, whose part begins at token `begin`; they are valid
+ * after ptx_copy_async_wait<0>(). */
 __device__ __forceinline__ void load_part(const gumbel_problem &q, int64_t b, int64_t begin)
 {
     const float *row = (const float *)request_origin(q, b);
@@ -101,7 +100,7 @@ __device__ __forceinline__ void load_part(const gumbel_problem &q, int64_t b, in
     ptx_copy_async_commit();
 }
 
-/* ------------------------------------------------------------------------------- weighing ---- */
+/* ---------------------------------------------------------------------------------- sums ---- */
 
 /* Masses relative to the pivot's, and the largest value. */
 struct part_float_sums {
@@ -139,7 +138,7 @@ __device__ __forceinline__ part_float_sums sum_part(const pivot_row &row)
     return own;
 }
 
-/* Sums of the masses that the rules go by. */
+/* Exact sums of masses, as the rules compare them. */
 struct part_exact_sums {
     wide_sum above, all;
 
@@ -169,7 +168,7 @@ __device__ __noinline__ part_exact_sums sum_part_exactly(pivot_row row)
     return own;
 }
 
-/* -------------------------------------------------------------------------------- drawing ---- */
+/* --------------------------------------------------------------------------------- draws ---- */
 
 struct part_winner {
     draw_winner best;
@@ -182,7 +181,7 @@ struct part_winner {
     __device__ __forceinline__ void join_warp() { best = draw_winner_of_warp(best); }
 };
 
-/* z of a quad's tokens, -inf for those that do not lie above the pivot. */
+/* z of a quad; -inf for tokens that are not above the pivot. */
 __device__ __forceinline__ four above_pivot(const pivot_row &row, float4 logits)
 {
     const float l[4] = {logits.x, logits.y, logits.z, logits.w};
@@ -194,7 +193,7 @@ __device__ __forceinline__ four above_pivot(const pivot_row &row, float4 logits)
     return z;
 }
 
-/* What J of the blocks of the part that lie above the pivot are sure to reach. */
+/* A score that the part reaches, from the J of its blocks that lie above the pivot. */
 __device__ __forceinline__ float find_part_threshold(const pivot_row &row,
                                                      const turn_blocks &blocks, int64_t begin)
 {
@@ -214,8 +213,8 @@ __device__ __forceinline__ float find_part_threshold(const pivot_row &row,
     return ordered_float(pivot_state().threshold);
 }
 
-/* The best of the part's tokens above the pivot, in the call's noise, of those that reach a score;
- * NaN: of all. */
+/* Draws from the part's tokens above the pivot, with the call's noise: the best token that reaches
+ * least_score; NaN: the best of all. */
 __device__ __noinline__ part_winner draw_from_part(pivot_row row, int64_t begin, float least_score)
 {
     const draw_philox philox = draw_philox_of(row.stream);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A row that its CTAs have given up (request_pivots.cu), as they did not run at once: one of
- * them finds the same token alone, in plain loops over the row in memory. Masses are the integers
- * of the rules, so the token is theirs. A pass over V = 151936 takes some 50 us. All of it is
- * inline and shares nothing with the way that is mostly taken: a function of its own, or a loop for
- * both ways, takes registers from that, for 4 us of a call.
+ * Serves a row that its CTAs have abandoned, as they did not run at the same time
+ * (request_pivots.cu): one CTA finds the same token alone, in plain loops over the row in memory.
+ * Masses are the integers of the rules, so the token is the same. A pass over V = 151936 takes
+ * about 50 us. All code here is inline and shares nothing with the usual path: a function out of
+ * line, or a loop for both paths, takes registers from the usual path, at 4 us a call.
  */
 #ifndef GUMBEL_CUDA_REQUEST_PIVOTS_ALONE_CUH
 #define GUMBEL_CUDA_REQUEST_PIVOTS_ALONE_CUH
@@ -14,7 +14,7 @@
 namespace
 {
 
-/* What the threads of a CTA have found, for all of them. */
+/* Joins the results of the CTA's threads, for all of them. */
 template <class T> __device__ __forceinline__ T join_cta(T own)
 {
     own.join_warp();
@@ -28,7 +28,7 @@ template <class T> __device__ __forceinline__ T join_cta(T own)
     return own;
 }
 
-/* What visit(found, token, value) makes of T::none() over all tokens of row b. */
+/* Joins T::empty() with all tokens of row b by visit(found, token, value). */
 template <class T, class F>
 __device__ __forceinline__ T join_tokens(const gumbel_problem &q, int64_t b, const pivot_row &row,
                                          F visit)
@@ -40,7 +40,7 @@ __device__ __forceinline__ T join_tokens(const gumbel_problem &q, int64_t b, con
     return join_cta(own);
 }
 
-/* Find the token of row b by pivots from `token` on, its winner among all; none if that stays. */
+/* Finds the token of row b by pivots, from its winner `token` on; none if that is kept. */
 __device__ __forceinline__ draw_winner find_token_alone(const cuda_request_params &p, int64_t b,
                                                         int32_t token)
 {
