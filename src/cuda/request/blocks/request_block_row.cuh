@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tokens of a row that reach a guess, by one CTA. Warps read blocks side by side and gather the
- * quads of tokens that may; then each thread takes a token, so that what edits say of all of them
- * is asked for at once.
+ * Lists the tokens of a row with a z of at least `least`, by one CTA. Warps read several blocks at
+ * once and gather the quads that hold such tokens; then each thread takes a token, so that the
+ * loads for all edits are in flight together.
  */
 #ifndef GUMBEL_CUDA_REQUEST_BLOCK_ROW_CUH
 #define GUMBEL_CUDA_REQUEST_BLOCK_ROW_CUH
@@ -13,14 +13,14 @@
 namespace
 {
 
-/* Blocks that a warp reads side by side. */
+/* Blocks that a warp reads at once. */
 constexpr int kBlocksAhead = 8;
 
-/* Quads of tokens that may reach a guess, in the memory of bins. */
+/* Quads with tokens that may reach the guess, in the memory of bins. */
 struct __align__(16) block_quads
 {
     float4 logits[kShortlist];
-    int32_t places[kShortlist]; /* 32 times that of the block among those chosen, and the lane */
+    int32_t places[kShortlist]; /* 32 * index of the selected block + lane */
 };
 static_assert(sizeof(block_quads) <= offsetof(row_scratch, list), "bins have the memory");
 
@@ -31,7 +31,7 @@ __device__ __forceinline__ block_quads &quad_memory()
 
 /* ---------------------------------------------------------------------------------- quads ---- */
 
-/* Put a quad where there is room for it. */
+/* Stores a quad unless the memory is full. */
 __device__ __forceinline__ void store_quad(uint32_t at, const four &l, int place)
 {
     if (at >= kShortlist)
@@ -40,15 +40,15 @@ __device__ __forceinline__ void store_quad(uint32_t at, const four &l, int place
     quad_memory().places[at] = place;
 }
 
-/* The logits of the quad from a token on; -inf for tokens that do not count. */
+/* The logits of the quad from `token` on; -inf for invalid tokens. */
 __device__ __noinline__ four load_any_quad(int64_t b, int64_t token)
 {
     const gumbel_problem &q = shared_state().call.problem;
     return request_load_four(q, b, token, q.end_token);
 }
 
-/* Gather this lane's quad of a block if its largest logit reaches `least`. Out of line, as most can
- * be loaded as one, and have logits that are y. */
+/* Gathers this lane's quad of a block if its largest logit reaches `least`. Out of line, since most
+ * quads are aligned, valid and not scaled. */
 __device__ __noinline__ void gather_any_quad(row_blocks blocks, int block, int place, float least)
 {
     const four l = load_any_quad(blocks.b, row_blocks::token_of(block));
@@ -59,8 +59,8 @@ __device__ __noinline__ void gather_any_quad(row_blocks blocks, int block, int p
         store_quad(atomicAdd(&block_state().quads, 1), l, place);
 }
 
-/* Of the first kBlocksAhead of `some` blocks, those whose quads of this lane are stored; any bits
- * past them. */
+/* Bits of the first kBlocksAhead selected blocks in which this lane's quad is stored; bits past
+ * `loaded` are arbitrary. */
 __device__ __forceinline__ uint32_t find_stored(const row_blocks &blocks, const uint16_t *selected,
                                                 int loaded)
 {
@@ -71,8 +71,8 @@ __device__ __forceinline__ uint32_t find_stored(const row_blocks &blocks, const 
     return stored;
 }
 
-/* Load this lane's quads of those of kBlocksAhead blocks that are `stored`; of which that was
- * possible: others are not aligned, or not all of their tokens count. */
+/* Loads this lane's quads of the `stored` blocks; returns the bits of those loaded. Unaligned quads
+ * and quads with invalid tokens are not loaded. */
 template <gumbel_dtype dtype>
 __device__ __forceinline__ uint32_t load_blocks(int64_t b, const uint16_t *selected,
                                                 uint32_t stored, four (&l)[kBlocksAhead])
@@ -81,7 +81,7 @@ __device__ __forceinline__ uint32_t load_blocks(int64_t b, const uint16_t *selec
     const int64_t start = row_blocks::token_of(0);
     const auto *origin =
         (const quad<dtype> *)((const typename quad<dtype>::element *)request_origin(q, b) + start);
-    /* Where quads begin that can be loaded, from there on: so many tokens from the first one. */
+    /* Offsets of loadable quads: `span` tokens from `first` on. */
     const int first = (int)(q.first_token - start);
     const int last = (uintptr_t)origin % sizeof *origin == 0 ? (int)(q.end_token - start) - 4 : -1;
     const uint32_t span = last >= first ? (uint32_t)(last - first) + 1 : 0;
@@ -101,14 +101,14 @@ __device__ __forceinline__ uint32_t load_blocks(int64_t b, const uint16_t *selec
     return loaded;
 }
 
-/* Whether the mask leaves any token of this lane's quad of a block. */
+/* Whether the mask allows any token of this lane's quad of a block. */
 __device__ __forceinline__ bool mask_allows_quad(int64_t b, int block)
 {
     const int32_t *mask = gumbel_problem_mask(&shared_state().call.problem, b);
     return read_nibble((const uint32_t *)mask, row_blocks::token_of(block)) != 0;
 }
 
-/* Those of `hits`, blocks in which this lane has a quad, where it does. */
+/* Removes from `hits` the blocks whose quad of this lane is masked. */
 __device__ __noinline__ uint32_t drop_masked_quads(int64_t b, const uint16_t *selected,
                                                    uint32_t hits)
 {
@@ -119,9 +119,9 @@ __device__ __noinline__ uint32_t drop_masked_quads(int64_t b, const uint16_t *se
     return allowed;
 }
 
-/* Gather the quads of the first kBlocksAhead of `count` chosen blocks whose largest logit reaches
- * `least`, which is finite; where `by_mask`, none that it leaves nothing of. `place` is that of the
- * first block among all that are chosen. */
+/* Gathers the quads of the first kBlocksAhead of `count` selected blocks whose largest logit
+ * reaches `least`, which is finite. With `by_mask`, masked quads are skipped. `place` is the index
+ * of the first block among all selected ones. */
 __device__ __forceinline__ void gather_quads(const row_blocks &blocks, const uint16_t *selected,
                                              int place, int count, float least, bool by_mask)
 {
@@ -159,9 +159,8 @@ __device__ __forceinline__ void gather_quads(const row_blocks &blocks, const uin
     }
 }
 
-/* Gather the quads of all blocks that may hold tokens whose z is `least` or more, whose largest are
- * stored; `by_mask` as above. Where a warp has too many blocks, more tokens are counted than fit.
- */
+/* Gathers the quads of all blocks whose top reaches `least`; `by_mask` as in gather_quads(). If a
+ * warp has too many blocks, the token count overflows. */
 __device__ __forceinline__ void gather_from_blocks(const row_blocks &blocks, float least,
                                                    bool by_mask)
 {
@@ -194,7 +193,7 @@ __device__ __forceinline__ void gather_from_blocks(const row_blocks &blocks, flo
 
 /* --------------------------------------------------------------------------------- tokens ---- */
 
-/* Put a token into the list if its z is `least` or more; by a whole warp. */
+/* Appends a token to the list if its z is at least `least`; by a whole warp. */
 __device__ __forceinline__ void list_token(logit_values values, int token, float y, float least)
 {
     const bool reaches = values.to_z(y) >= least;
@@ -208,14 +207,12 @@ __device__ __forceinline__ void list_token(logit_values values, int token, float
         shared_state().scratch.list[at] = {y, token};
 }
 
-/* Whether a token counts. */
 __device__ __forceinline__ bool is_valid_token(const gumbel_problem &q, int64_t token)
 {
     return token >= q.first_token && token < q.end_token;
 }
 
-/* y of a token after edits, which come from no list: all that they go by is asked for at
- * once. */
+/* y of a token after edits, for a row without lists; all loads are issued at once. */
 __device__ __forceinline__ float edit_token(int token, float y)
 {
     const gumbel_history &h = shared_state().call.problem.history;
@@ -234,8 +231,8 @@ __device__ __forceinline__ float edit_token(int token, float y)
     return allowed ? y : -INFINITY;
 }
 
-/* List the tokens of `count` quads that reach `least`, after edits too; the largest y of this
- * thread's, of those alone where there are edits. For all threads. */
+/* Lists the tokens of `count` quads that reach `least`, after edits too. Returns the largest y of
+ * this thread; with edits, only of tokens that reached `least` before. For all threads. */
 __device__ __forceinline__ float list_quads(const row_blocks &blocks, int count, float least)
 {
     const cuda_request_params &p = shared_state().call;
@@ -262,9 +259,8 @@ __device__ __forceinline__ float list_quads(const row_blocks &blocks, int count,
     return largest;
 }
 
-/* List the tokens whose z is `least` or more, of the blocks that may hold some, whose largest are
- * stored; as list_quads(). Where they are too many, more than fit are counted. Ends with a barrier.
- */
+/* Lists the tokens with a z of at least `least`, after edits, from the blocks whose top reaches it;
+ * returns as list_quads(). If the tokens do not fit, the count overflows. Ends with a barrier. */
 __device__ __forceinline__ float list_reaching(const row_blocks &blocks, float least)
 {
     block_scratch &x = block_state();
@@ -277,7 +273,7 @@ __device__ __forceinline__ float list_reaching(const row_blocks &blocks, float l
         __syncthreads();
         if (!is_rare(x.quads > kShortlist) || by_mask || !(q.request & GUMBEL_REQUEST_MASK))
             break;
-        by_mask = true; /* what a grammar leaves may be few of them */
+        by_mask = true; /* a grammar may allow few of the tokens */
         __syncthreads();
         if (threadIdx.x == 0)
             x.quads = 0;
@@ -293,13 +289,12 @@ __device__ __forceinline__ float list_reaching(const row_blocks &blocks, float l
     return largest;
 }
 
-/* The flags of a token. */
 __device__ __forceinline__ uint32_t flags_of(float z)
 {
     return isnan(z) ? GUMBEL_FLAG_NAN : z == INFINITY ? GUMBEL_FLAG_INFINITE : 0;
 }
 
-/* The flags of a row whose tops may be NaN or +inf, unless that is edited away. For all threads. */
+/* The flags of a row whose tops include NaN or +inf; edits may remove those. For all threads. */
 __device__ __noinline__ uint32_t find_flags_in_blocks(row_blocks blocks)
 {
     const cuda_request_params &p = shared_state().call;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tokens of a row that reach a guess, by one CTA, where a product has stored strips of blocks
- * alone. What a row runs through once takes 5 to 6 cycles an instruction, warm or cold, so that all
- * that counts is how few there are: strips that are stored are put down one by one, and a thread
- * takes four of their tokens, whichever these are; logits are float32, aligned and not scaled.
+ * Lists the tokens of a row with a z of at least `least`, by one CTA, after a product that has
+ * stored only some subtiles of blocks. Code that runs once costs 5 to 6 cycles an instruction, so
+ * the number of instructions decides: the stored subtiles are listed, and a thread takes a quad of
+ * them. Logits are float32, aligned and not scaled.
  */
 #ifndef GUMBEL_CUDA_REQUEST_BLOCK_SUBTILES_CUH
 #define GUMBEL_CUDA_REQUEST_BLOCK_SUBTILES_CUH
@@ -14,26 +14,26 @@ namespace
 {
 
 constexpr int kBlockSubtiles = CUDA_REQUEST_SUBTILES, kSubtileQuads = CUDA_REQUEST_SUBTILE / 4;
-/* Strips that a CTA looks into at most: a row seldom needs 1000. */
+/* Maximum number of subtiles that a CTA reads; a row seldom needs 1000. */
 constexpr int kSubtilesMax = 4096;
 
-/* Strips to look into, by their numbers in the row, in the memory of bins. */
+/* Indices in the row of the subtiles to read, in the memory of bins. */
 __device__ __forceinline__ uint16_t *selected_subtiles()
 {
     return (uint16_t *)shared_state().scratch.high;
 }
 static_assert(kSubtilesMax * sizeof(uint16_t) <= offsetof(row_scratch, list),
               "bins have the memory");
-static_assert(kTurnBlocks * kBlockSubtiles <= UINT16_MAX + 1, "a turn's strips have such numbers");
+static_assert(kTurnBlocks * kBlockSubtiles <= UINT16_MAX + 1, "indices of a turn fit");
 
-/* The logits of row b, from its first block on, as a product stores them. */
+/* The logits of row b from its first block on, as a product stores them. */
 __device__ __forceinline__ const float *stored_row(int64_t b)
 {
     return (const float *)request_origin(shared_state().call.problem, b) + row_blocks::start_of(0);
 }
 
-/* Put down the strips that are stored of this thread's blocks whose z may be `least` or more; more
- * than fit are counted. */
+/* Selects the stored subtiles of this thread's blocks whose top reaches `least`. Subtiles past the
+ * end are counted only. */
 __device__ __forceinline__ void select_subtiles(const row_blocks &blocks,
                                                 const loaded_blocks &loaded, float least)
 {
@@ -53,8 +53,8 @@ __device__ __forceinline__ void select_subtiles(const row_blocks &blocks,
     }
 }
 
-/* Which of the four tokens from a place in the row on have a z of `least` or more, as bits; those
- * that do not count, which are the last ones, have none. */
+/* Bits of the four tokens from `place` on with a z of at least `least`. Only the last tokens of a
+ * row can be invalid; their bits are 0. */
 __device__ __forceinline__ uint32_t find_reaching_tokens(const row_blocks &blocks, const float *row,
                                                          int place, float least)
 {
@@ -72,14 +72,14 @@ __device__ __forceinline__ uint32_t find_reaching_tokens(const row_blocks &block
     return reach;
 }
 
-/* Where in the row the `at`-th quad of the strips put down begins. */
+/* Offset in the row of quad `at` of the selected subtiles. */
 __device__ __forceinline__ int place_of_quad_in_subtiles(int at)
 {
     return 4 * (selected_subtiles()[at / kSubtileQuads] * kSubtileQuads + at % kSubtileQuads);
 }
 
-/* List the tokens of the `all` quads put down whose z is `least` or more, after edits, too; the
- * largest y of this thread's, which asks for `ahead` quads side by side. */
+/* Lists the tokens of `all` selected quads with a z of at least `least`, after edits too. Returns
+ * the largest y of this thread, which loads `ahead` quads at once. */
 template <int ahead>
 __device__ __forceinline__ float list_subtiles(const row_blocks &blocks, int all, float least)
 {
@@ -114,14 +114,13 @@ __device__ __forceinline__ float list_subtiles(const row_blocks &blocks, int all
     return largest;
 }
 
-/* Of many quads, as what min_p keeps of flat rows: each trip to memory counts then, not how much
- * code there is. */
+/* For many quads, as min_p keeps of flat rows: there, memory latency counts more than code size. */
 __device__ __noinline__ float list_many_subtiles(row_blocks blocks, int all, float least)
 {
     return list_subtiles<4>(blocks, all, least);
 }
 
-/* As look(), of blocks that are one turn, of which this thread knows `some`. */
+/* list_reaching() for blocks of one turn, which this thread has `loaded`. */
 __device__ __forceinline__ void list_reaching_subtiles(const row_blocks &blocks,
                                                        const loaded_blocks &loaded, float least)
 {

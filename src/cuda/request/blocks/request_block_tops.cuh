@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The largest logits of a row's blocks, by one CTA: its threads have the tops of some blocks each,
- * which bound what their tokens can be, and agree on what as many of them reach as are wanted. A
- * warp shows its largest; of those of all warps, each thread ranks one. That takes two barriers.
+ * Tops of a row's blocks, by one CTA. The top of a block is an upper bound of the y of its tokens,
+ * computed from its largest logit. Threads hold the tops of some blocks each and find a value that
+ * enough tops reach: each warp publishes its largest tops, and the threads rank those, in two
+ * barriers.
  */
 #ifndef GUMBEL_CUDA_REQUEST_BLOCK_TOPS_CUH
 #define GUMBEL_CUDA_REQUEST_BLOCK_TOPS_CUH
@@ -15,30 +16,31 @@ namespace
 
 constexpr int kBlock = CUDA_REQUEST_BLOCK;
 static_assert(kBlock == 4 * 32, "a warp reads a block, a lane four tokens");
-/* Tops that a thread has at a time, and blocks that a CTA has in such a turn. */
+/* Tops that a thread holds at a time, and blocks that a CTA handles in such a turn. */
 constexpr int kTopsAhead = 3, kTurnBlocks = kTopsAhead * kThreads;
-/* Of a turn's blocks, those that a warp looks into for a guess at most. */
+/* Maximum number of blocks that a warp reads for a guess. */
 constexpr int kBlocksMax = CUDA_REQUEST_SELECTED_BLOCKS / kWarps;
-/* Tops that a warp shows beyond its part of those wanted, and all that it may show: as many are
- * wanted as count_guessed_blocks() says. With two spare ones, a bound for 50 is reached by 53. */
+/* Tops that a warp publishes beyond its part of count_guessed_blocks(), and the maximum number that
+ * it publishes. With two spare ones, 53 tops reach a bound for 50. */
 constexpr int kBestSpare = 2;
 constexpr int kBestMax = (CUDA_REQUEST_TOP_MAX * 5 / 4 + 8) / kWarps + kBestSpare;
-/* What a soft-cap may put a smaller logit above a larger one by, of its value. */
+/* Relative error of a soft-cap: how far it may place a smaller logit above a larger one. */
 constexpr float kCapSlack = 0x1p-16f;
 
-/* What is rare goes behind what is not: instructions that follow each other are there when they are
- * wanted, and others take a latency of memory. */
+/* Rare code is placed after the usual path: consecutive instructions are prefetched, others take a
+ * memory latency. */
 __device__ __forceinline__ bool is_rare(bool known) { return __builtin_expect(known, false); }
 
-/* What a CTA holds of a row's blocks, beside row_shared. */
+/* State of a row's blocks, next to row_shared. */
 struct block_scratch {
     required_tokens required;
-    uint32_t quads;    /* that may hold tokens which reach a guess */
-    uint32_t subtiles; /* of blocks that may */
-    uint32_t seen;     /* key of the largest y of tokens that reached a guess before edits */
-    uint32_t nth, top; /* those of the best that a guess goes by; 0 where they are fewer */
-    __align__(16) uint32_t best[kBestMax * kWarps];       /* of each warp, as row_blocks.key_of() */
-    __align__(16) uint16_t selected[kWarps * kBlocksMax]; /* by each warp, to look into */
+    uint32_t quads;    /* quads that may hold tokens that reach the guess */
+    uint32_t subtiles; /* subtiles that may */
+    uint32_t seen;     /* key of the largest y among tokens that reached the guess before edits */
+    uint32_t nth, top; /* keys from which a guess is made; 0: too few */
+    /* largest tops of each warp, as row_blocks.key_of() */
+    __align__(16) uint32_t best[kBestMax * kWarps];
+    __align__(16) uint16_t selected[kWarps * kBlocksMax]; /* blocks to read, per warp */
 };
 static_assert(sizeof(block_scratch) <= 4 * (CUDA_REQUEST_SELECTED_BLOCKS + 1),
               "the launcher reserves that");
@@ -48,7 +50,7 @@ __device__ __forceinline__ block_scratch &block_state()
     return *(block_scratch *)(memory_of_cta() + CUDA_CLUSTER_SHARED_BYTES);
 }
 
-/* Of each block: a y that none of its tokens is above. */
+/* The top of each block. */
 __device__ __forceinline__ float *tops_of_blocks()
 {
     return (float *)(memory_of_cta() + CUDA_CLUSTER_SHARED_BYTES) + CUDA_REQUEST_SELECTED_BLOCKS +
@@ -60,18 +62,18 @@ __device__ __forceinline__ bool is_scaled(const gumbel_problem &q)
     return q.scale != 1.0f || q.soft_cap != 0.0f;
 }
 
-/* Peaks of blocks that a thread has at a time, or the tops that follow from them. */
+/* Maxima of a thread's blocks, or their tops. */
 struct turn_tops {
     float values[kTopsAhead];
 };
 
-/* What a product has left of some blocks. */
+/* Results of a product for a thread's blocks. */
 struct loaded_blocks {
-    turn_tops maxima, unseen;      /* of all tokens; of those that no penalty lowers, or the same */
-    uint32_t subtiles[kTopsAhead]; /* that are stored, as load_stored() */
+    turn_tops maxima, unseen;      /* of all tokens; of tokens that no penalty lowers, or of all */
+    uint32_t subtiles[kTopsAhead]; /* stored ones, as load_stored() */
 };
 
-/* The top of a block or quad whose largest logit is l, where logits are scaled. */
+/* The top of a block or quad whose largest logit is l, with scaled logits. */
 __device__ __noinline__ float scale_top(float l)
 {
     const cuda_request_params &p = shared_state().call;
@@ -80,7 +82,7 @@ __device__ __noinline__ float scale_top(float l)
     return fabsf(top) < INFINITY ? top + fabsf(top) * slack : top;
 }
 
-/* Tops of these peaks, where logits are scaled. */
+/* Tops from maxima, with scaled logits. */
 __device__ __noinline__ turn_tops scale_tops(turn_tops maxima)
 {
 #pragma unroll
@@ -89,12 +91,12 @@ __device__ __noinline__ turn_tops scale_tops(turn_tops maxima)
     return maxima;
 }
 
-/* What a thread knows of tops. */
+/* The tops of a thread. */
 struct tops_found {
     bool infinite;             /* a block may hold a NaN or +inf */
-    uint32_t best[kTopsAhead]; /* the largest, as keys, in order */
+    uint32_t best[kTopsAhead]; /* keys of the largest ones, in order */
 
-    /* Keep a key if it is one of the best. */
+    /* Adds a key. */
     __device__ __forceinline__ void add(uint32_t key)
     {
 #pragma unroll
@@ -105,7 +107,7 @@ struct tops_found {
         }
     }
 
-    /* The warp's largest key, which is then no longer among the best. */
+    /* Removes and returns the warp's largest key. */
     __device__ __forceinline__ uint32_t pop_of_warp()
     {
         uint32_t key = __reduce_max_sync(~0u, best[0]);
@@ -118,7 +120,7 @@ struct tops_found {
     }
 };
 
-/* Show the largest keys of each warp, `each` of them; before a barrier. */
+/* Publishes the `each` largest keys of each warp; before a barrier. */
 __device__ __forceinline__ void publish_best(tops_found found, int each)
 {
 #pragma unroll 1
@@ -129,8 +131,8 @@ __device__ __forceinline__ void publish_best(tops_found found, int each)
     }
 }
 
-/* Find two of the keys that warps showed, by their ranks from 1 on: four lanes compare one with
- * all. Between barriers. */
+/* Finds the published keys with the ranks `top` and `n`, from 1 on: four lanes compare a key with
+ * all others. Between barriers. */
 __device__ __forceinline__ void select_two_best(int each, int top, int n)
 {
     block_scratch &x = block_state();
@@ -152,7 +154,8 @@ __device__ __forceinline__ void select_two_best(int each, int top, int n)
     }
 }
 
-/* Show the largest of each warp's peaks that no penalty lowers; before a barrier. */
+/* Publishes the largest block maximum of each warp, of tokens that no penalty lowers; before a
+ * barrier. */
 __device__ __forceinline__ void publish_largest(const loaded_blocks &loaded)
 {
     uint32_t key = 0;
@@ -164,7 +167,7 @@ __device__ __forceinline__ void publish_largest(const loaded_blocks &loaded)
         block_state().best[threadIdx.x / 32] = key;
 }
 
-/* The largest that warps have shown. */
+/* The largest value that warps have published. */
 __device__ __forceinline__ float read_published_largest()
 {
     uint32_t key = 0;
@@ -176,15 +179,15 @@ __device__ __forceinline__ float read_published_largest()
     return gumbel_of_key(key);
 }
 
-/* A row, block by block, for all threads of a CTA. */
+/* A row as blocks, for all threads of a CTA. */
 struct row_blocks {
     int64_t b;
-    int count;           /* of blocks */
-    int first;           /* of this thread's; others are kThreads apart */
-    logit_values values; /* once the row is described */
+    int count;           /* number of blocks */
+    int first;           /* first block of this thread; the next are kThreads apart */
+    logit_values values; /* set after describe_row() */
 
-    /* Large tops tend to be close: so few neighbours are with a warp, but as many as lie in a
-     * sector where there are many blocks. */
+    /* Large tops tend to be adjacent, so neighbouring blocks go to different warps; in rows of many
+     * blocks, a warp takes the eight blocks of a memory sector. */
     __device__ __forceinline__ row_blocks(int64_t row, int blocks) : b(row), count(blocks)
     {
         const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -203,7 +206,7 @@ struct row_blocks {
         return first + turn + j * kThreads;
     }
 
-    /* A block's first token, and that of this lane. */
+    /* The first token of a block, and of this lane's quad. */
     static __device__ __forceinline__ int64_t start_of(int block)
     {
         return CUDA_REQUEST_ORIGIN(call_params().problem.first_token) + (int64_t)block * kBlock;
@@ -213,8 +216,8 @@ struct row_blocks {
         return start_of(block) + 4 * (threadIdx.x % 32);
     }
 
-    /* Whether the mask leaves any token of a block, or of those that share words with it; of the
-     * last one where there is none. */
+    /* Whether the mask allows any token of a block, or of the words that it shares; past the end,
+     * of the last block. */
     __device__ __forceinline__ bool mask_allows(int block) const
     {
         const gumbel_problem &q = call_params().problem;
@@ -222,7 +225,7 @@ struct row_blocks {
         int64_t from = start_of(min(block, count - 1)), to = min(from + kBlock, q.end_token);
         int32_t any = 0;
 #pragma unroll
-        for (int i = 0; i <= kBlock / 32; i++) { /* side by side */
+        for (int i = 0; i <= kBlock / 32; i++) { /* loads in flight together */
             int64_t at = (from >> 5) + i;
             any |= at <= (to - 1) >> 5 ? words[at] : 0;
         }
@@ -241,8 +244,8 @@ struct row_blocks {
         return found;
     }
 
-    /* Ask for what is known of a turn's blocks, where that is wanted with peaks of what no penalty
-     * lowers. */
+    /* Loads the product's results for a turn's blocks; `with_unseen`: also the maxima of tokens
+     * that no penalty lowers. */
     __device__ __forceinline__ loaded_blocks load(int turn, bool with_unseen = true) const
     {
         loaded_blocks found;
@@ -258,37 +261,36 @@ struct row_blocks {
         return found;
     }
 
-    /* The bits of a key that tell its block. */
+    /* The bits of a key that hold the index of the block. */
     __device__ __forceinline__ uint32_t block_bits() const { return ~0u >> __clz(count); }
 
-    /* A key of a block's top, a bit less than it, and of no other block; 0 if none of its tokens
-     * can be drawn. */
+    /* A unique key of a block's top, slightly below it; 0 if no token of the block can be drawn. */
     __device__ __forceinline__ uint32_t key_of(float top, int block) const
     {
         uint32_t key = (gumbel_key(top) & ~block_bits()) | block;
         return values.to_z(top) > -INFINITY ? key : 0;
     }
 
-    /* What such a key tells of the top. */
+    /* The top of a key, rounded down. */
     __device__ __forceinline__ float top_of_key(uint32_t key) const
     {
         return key > 0 ? gumbel_of_key(key & ~block_bits()) : -INFINITY;
     }
 
-    /* Of each block, in shared memory: its strips that are stored. */
+    /* The stored subtiles of each block, as bits in shared memory. */
     __device__ __forceinline__ uint8_t *stored_bits() const
     {
         return (uint8_t *)(tops_of_blocks() + count);
     }
 
-    /* Whether the tokens of a block that are this lane's are stored; others may be anything. */
+    /* Whether this lane's quad of a block is stored; unstored logits are arbitrary. */
     __device__ __forceinline__ bool is_stored(int block) const
     {
         return stored_bits()[block] >> threadIdx.x % 32 / (CUDA_REQUEST_SUBTILE / 4) & 1;
     }
 
-    /* Keep the tops of a turn, and what is stored, and join what is known of them into `found`: of
-     * its best, those that no penalty lowers. */
+    /* Stores the tops and stored subtiles of a turn, and adds the tops that no penalty lowers to
+     * `found`. */
     __device__ __forceinline__ void store_tops(int turn, const loaded_blocks &loaded,
                                                tops_found &found) const
     {
@@ -304,7 +306,7 @@ struct row_blocks {
         }
     }
 
-    /* The bound that the product had of the row in the end; -inf where it had none. */
+    /* The product's final bound of the row; -inf if it had none. */
     __device__ __forceinline__ float load_bound() const
     {
         const uint64_t word =
@@ -338,7 +340,7 @@ struct row_blocks {
         return largest;
     }
 
-    /* Start with no tokens, by one thread, before a barrier. */
+    /* Clears the counts; by one thread, before a barrier. */
     static __device__ __forceinline__ void start()
     {
         shared_state().count = 0;
@@ -347,7 +349,7 @@ struct row_blocks {
     }
 };
 
-/* Drop the tops of a turn's blocks of which the mask leaves nothing. */
+/* Sets the tops of masked blocks to -inf. */
 __device__ __noinline__ turn_tops drop_masked(row_blocks blocks, int turn, turn_tops tops)
 {
     bool allowed[kTopsAhead];
@@ -360,7 +362,8 @@ __device__ __noinline__ turn_tops drop_masked(row_blocks blocks, int turn, turn_
     return tops;
 }
 
-/* Drop those of blocks of which nothing is stored. Of others, the strip of the top is. */
+/* Sets the tops of blocks without a stored subtile to -inf. In other blocks, the subtile of the top
+ * is stored. */
 __device__ __forceinline__ void drop_unstored(loaded_blocks &loaded)
 {
 #pragma unroll
@@ -371,8 +374,8 @@ __device__ __forceinline__ void drop_unstored(loaded_blocks &loaded)
     }
 }
 
-/* Find the tops of a turn, whose blocks are `some`. Peaks of products that leave out strips know of
- * masks. */
+/* Finds the tops of the blocks of a turn. A product that leaves out subtiles has applied the mask.
+ */
 __device__ __forceinline__ void find_tops(const row_blocks &blocks, int turn, loaded_blocks loaded,
                                           tops_found &found)
 {
@@ -388,7 +391,7 @@ __device__ __forceinline__ void find_tops(const row_blocks &blocks, int turn, lo
     blocks.store_tops(turn, loaded, found);
 }
 
-/* Those of all turns but the first. */
+/* The tops of all turns except the first. */
 __device__ __noinline__ tops_found find_later_tops(row_blocks blocks, tops_found found)
 {
 #pragma unroll 1
@@ -397,8 +400,8 @@ __device__ __noinline__ tops_found find_later_tops(row_blocks blocks, tops_found
     return found;
 }
 
-/* A y that `wanted` threads' own ones reach, halved into; -inf where there are fewer. For all
- * threads. */
+/* A y that at least `required` threads' values reach, by bisection; -inf if there are fewer. For
+ * all threads. */
 __device__ __noinline__ float find_reached_by_threads(logit_values values, float own, int required)
 {
     row_facts facts = row_facts::empty();

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   a request from logits where few tokens of a row can matter: the largest logit of every
- *        block of 128 tokens is found, unless the product has left it, and the last of a row's CTAs
- *        tries to serve it from the blocks that reach what matters (request_blocks.cuh). Rows
- *        that this does not serve are left for a cluster each (request_cluster.cu). Behind a product
- *        that stored by bounds a kernel of its own looks into what reaches the row's bound, and
- *        ranks no block.
- * COST   reads B V elements once, writes 1 / 128 of that; then a row takes some 8 us of one CTA,
- *        less where its multiprocessor has run this code before.
- * MAP    p.parts CTAs a row. A warp takes kWarpBlocks blocks side by side, four neighbouring tokens a
+ * WHAT   serves requests from logits in which few tokens of a row can matter. The kernel finds the
+ *        largest logit of each block of 128 tokens, unless the product has stored these block
+ *        maxima, and the last CTA of a row tries to serve it from the blocks that may matter
+ *        (request_blocks.cuh). Fallback rows go to clusters (request_cluster.cu). After a product
+ *        that stored only logits above a row's bound, a kernel of its own reads the tokens that
+ *        reach the bound, and ranks no block.
+ * COST   reads B V elements once and writes 1 / 128 of that; then a row takes about 8 us of one
+ *        CTA, less if its multiprocessor has run this code before.
+ * MAP    p.parts CTAs a row. A warp takes kWarpBlocks blocks at once, four neighbouring tokens a
  *        lane.
- * SMEM   33 KB as a team's (request_shared.cuh), what blocks are told apart by
- *        (request_block_tops.cuh), and five bytes a block.
- * SYNC   parts of a row are counted in global memory; the last one reads what all of them wrote.
- *        Whether a row is left, clusters read as soon as that is known: they may start when every
- *        CTA has allowed that, or ended, behind the first word of each row.
- * NUMERICS  those of the naive kernel, bit for bit: what is not read takes part in nothing.
+ * SMEM   33 KB of state (request_shared.cuh), the state of blocks (request_block_tops.cuh), and
+ *        five bytes a block.
+ * SYNC   parts of a row are counted in global memory; the last one reads the results of all.
+ *        Clusters of the next launch start once every CTA has allowed that or ended, after it has
+ *        written the state word of its row, and poll the words.
+ * NUMERICS  those of the naive kernel, bit for bit: tokens that are not read contribute to no
+ *        output.
  */
 #include "cuda/common/cta_counter.cuh"
 #include "cuda/request/blocks/request_blocks.cuh"
@@ -23,9 +24,9 @@
 namespace
 {
 
-constexpr int kWarpBlocks = CUDA_REQUEST_WARP_BLOCKS; /* one a lane, at most */
+constexpr int kWarpBlocks = CUDA_REQUEST_WARP_BLOCKS; /* at most one per lane */
 
-/* That of four tokens and of the warp, as bits whose order is theirs; a NaN is the largest. */
+/* The largest of a warp's quads, as ordered bits; NaN is the largest. */
 __device__ __forceinline__ uint32_t highest_of_warp(const four &l)
 {
     float high = largest_of(l);
@@ -57,7 +58,7 @@ __device__ __forceinline__ void find_block_maxima(const cuda_request_params &p, 
         p.block_maxima[b * p.blocks + block + lane] = own == ~0u ? NAN : ordered_float(own);
 }
 
-/* Find the peaks of blocks [begin, end) of row b. */
+/* Finds the maxima of blocks [begin, end) of row b. */
 __device__ __noinline__ void find_part_maxima(const cuda_request_params &p, int64_t b,
                                               int64_t begin, int64_t end)
 {
@@ -71,7 +72,7 @@ __device__ __noinline__ void find_part_maxima(const cuda_request_params &p, int6
             find_block_maxima<GUMBEL_FLOAT16>(p, b, at);
 }
 
-/* Whether row b is worth reading here: candidates_suffice() would refuse the others. */
+/* Whether reading row b here can pay: candidates_suffice() refuses the other rows. */
 __device__ __forceinline__ bool is_worth_reading(const gumbel_problem &q, int64_t b)
 {
     const gumbel_rules r = gumbel_problem_rules(&q, b, 0);
@@ -91,19 +92,19 @@ __device__ __forceinline__ bool ends_row_last(const cuda_request_params &p, int6
     return __syncthreads_or(last);
 }
 
-/* Leave row b, of which this CTA has tried to serve it, to clusters. For all threads. */
+/* Marks row b, which this CTA could not serve, as a fallback row for clusters. For all threads. */
 __device__ __noinline__ void leave_to_clusters(const cuda_request_params &p, int64_t b)
 {
     if (threadIdx.x != 0)
         return;
-    __threadfence(); /* what this CTA has waited for, clusters read */
+    __threadfence(); /* clusters read what this CTA has waited for */
     publish_row_state(p, b, CUDA_ROW_FALLBACK);
 }
 
 } // namespace
 
-/* Behind a product that stored by bounds: a CTA a row, each of which is tried. CTAs wait 4 to 18
- * thousand cycles for the last tiles to end; all that does not need these comes before. */
+/* After a product that stored only logits above bounds: a CTA a row, which tries every row. CTAs
+ * wait 4 to 18 thousand cycles for the last tiles, so all independent work comes first. */
 extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
     gumbel_request_bounded(const __grid_constant__ cuda_request_params p)
 {
@@ -115,7 +116,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
         start_row();
     if (threadIdx.x == kThreads - 1) {
         publish_row_state(p, b, CUDA_ROW_PENDING);
-        __threadfence(); /* before clusters may start, which else meet what an earlier call told */
+        __threadfence(); /* clusters that start early must not read the state of an earlier call */
     }
     ptx_wait_for_launch();
     if (threadIdx.x == kThreads - 1)
@@ -133,14 +134,14 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
     const cuda_request_params &call = load_call(p);
     const bool begins = threadIdx.x == kThreads - 1 && begin == 0;
     __syncthreads();
-    if (!p.has_block_maxima) /* else rows' parameters were there before the product began */
+    if (!p.has_block_maxima) /* otherwise, the parameters of rows were written before the product */
         ptx_wait_for_launch();
     if (threadIdx.x < 32)
         prefetch_parameters(call.problem, b);
     const bool tried = p.has_block_maxima || is_worth_reading(call.problem, b);
     if (begins) {
         publish_row_state(p, b, tried ? CUDA_ROW_PENDING : CUDA_ROW_FALLBACK);
-        __threadfence(); /* before clusters may start, which else meet what an earlier call told */
+        __threadfence(); /* clusters that start early must not read the state of an earlier call */
     }
     if (!tried)
         return;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A row by one CTA, from few of its blocks of 128 tokens. The largest logit of a block bounds what
- * any of its tokens can be, since all that edits a row this way only lowers: the CTA reads the
- * blocks that reach a guess, and knows from their tokens whether the guess left anything out. Then
- * it guesses lower; where more is left than fits, higher. What three guesses do not settle, as rows
- * where thousands of tokens matter, is given up: nothing is approximate. A product that stored by
- * bounds leaves a first guess that needs no search, and holds of nearly all rows.
+ * Serves a row by one CTA from few of its blocks of 128 tokens. The edits that are supported here
+ * only lower tokens, so the largest logit of a block bounds its tokens. The CTA reads the blocks
+ * that reach a guess of the lowest z that matters. The tokens found determine whether the guess
+ * missed any; if so, the CTA guesses lower, and if the tokens do not fit, higher. Rows that three
+ * guesses do not settle, such as rows in which thousands of tokens matter, are fallback rows:
+ * nothing is approximated. A product that stored only logits above a row's bound provides the first
+ * guess, which holds for nearly all rows.
  */
 #ifndef GUMBEL_CUDA_REQUEST_BLOCKS_CUH
 #define GUMBEL_CUDA_REQUEST_BLOCKS_CUH
@@ -17,23 +18,24 @@ namespace
 
 constexpr int kGuesses = 3;
 
-/* What a search through blocks found. */
+/* Result of a search through blocks. */
 struct found_tokens {
-    int count;      /* of tokens, in the list; -1 where not all that can matter are */
+    int count;      /* tokens in the list; -1 if some that can matter are missing */
     uint32_t flags; /* of the row */
 };
 
 /* The next larger z. */
 __device__ __forceinline__ float next_above(float z) { return gumbel_of_key(gumbel_key(z) + 1); }
 
-/* A guess at that, where as many y as are wanted reach `nth`. */
+/* A guess of the lowest z that matters, if `nth` is the y of the last required token. */
 __device__ __forceinline__ float make_guess(const row_blocks &blocks, float nth, float largest)
 {
     const logit_values &values = blocks.values;
     return block_state().required.lower_bound(values.to_z(nth), values, values.to_value(largest));
 }
 
-/* Whether no token can matter that look() has not found at a guess; behind a barrier. */
+/* Whether the list of list_reaching() at a guess holds all tokens that can matter; after a barrier.
+ */
 __device__ __forceinline__ bool found_all(const row_blocks &blocks, float guess)
 {
     const block_scratch &x = block_state();
@@ -42,8 +44,8 @@ __device__ __forceinline__ bool found_all(const row_blocks &blocks, float guess)
                                            blocks.values.to_value(gumbel_of_key(x.seen)));
 }
 
-/* Guess again, where `count` blocks were to reach the first guess, and `own` is what look() told
- * this thread; for all threads. */
+/* Guesses again. `count` blocks were expected to reach the first guess, and `own` is this thread's
+ * result of list_reaching(). For all threads. */
 __device__ __noinline__ found_tokens refine_guess(row_blocks blocks, float guess, float own,
                                                   int count)
 {
@@ -53,15 +55,15 @@ __device__ __noinline__ found_tokens refine_guess(row_blocks blocks, float guess
     for (int guesses = 1; guesses < kGuesses; guesses++) {
         const float before = guess;
         float largest = gumbel_of_key(x.seen);
-        /* What was seen is edited already: as many tokens as are wanted reach this for sure. */
+        /* Listed tokens are edited already, so `required` tokens reach this y for certain. */
         float nth = find_reached_by_threads(blocks.values, own, required);
-        if (nth == -INFINITY) { /* unless edits have left fewer */
+        if (nth == -INFINITY) { /* edits left fewer tokens */
             count = 4 * count + 16;
             nth = find_reached_by_threads(blocks.values, blocks.largest_top(), count);
             largest = largest > -INFINITY ? largest : nth;
         }
         guess = make_guess(blocks, nth, largest);
-        if (guess == before) /* nothing else to guess */
+        if (guess == before) /* no other guess */
             break;
         if (threadIdx.x == 0)
             blocks.start();
@@ -73,13 +75,13 @@ __device__ __noinline__ found_tokens refine_guess(row_blocks blocks, float guess
     return {-1, 0};
 }
 
-/* Bring all tokens of the row that can matter into the list; for all threads. */
+/* Lists all tokens of the row that can matter; for all threads. */
 __device__ __forceinline__ found_tokens find_in_blocks(const row_blocks &blocks,
                                                        const loaded_blocks &loaded)
 {
     const block_scratch &x = block_state();
     const cuda_request_params &p = shared_state().call;
-    /* Some of the tokens that reach a guess may be edited away. */
+    /* Edits may lower some tokens that reach a guess. */
     bool lowered = (p.problem.request & GUMBEL_REQUEST_MASK) && !p.stored_subtiles;
     lowered |= shared_state().row.edits.act && !p.unseen_block_maxima;
     int count = max((int)count_guessed_blocks(x.required.target, lowered), 1);
@@ -102,8 +104,8 @@ __device__ __forceinline__ found_tokens find_in_blocks(const row_blocks &blocks,
     return {(int)shared_state().count, 0};
 }
 
-/* Describe row b, by three threads of as many warps side by side; whether one of them finds that
- * blocks cannot serve it. */
+/* Sets the parameters of row b, by one thread in each of three warps. Returns whether this thread
+ * finds that blocks cannot serve the row. */
 __device__ __forceinline__ bool describe_row(const cuda_request_params &p, int64_t b)
 {
     const gumbel_problem &q = p.problem;
@@ -113,7 +115,7 @@ __device__ __forceinline__ bool describe_row(const cuda_request_params &p, int64
         return row.flags != 0;
     }
     if (threadIdx.x == 32) {
-        const bool greedy = is_greedy(q, b); /* is on its way together with rules */
+        const bool greedy = is_greedy(q, b); /* loaded together with the rules */
         gumbel_rules rules = gumbel_problem_rules(&q, b, 0);
         if (greedy)
             rules = without_truncation(rules);
@@ -127,15 +129,14 @@ __device__ __forceinline__ bool describe_row(const cuda_request_params &p, int64
     return false;
 }
 
-/* Tell clusters what is known of row b, by one thread: they look for it until it is more than that
- * the row is tried. */
+/* Publishes the state of row b to clusters, by one thread; clusters poll while a row is pending. */
 __device__ __forceinline__ void publish_row_state(const cuda_request_params &p, int64_t b,
                                                   int32_t known)
 {
     *(volatile int32_t *)&p.row_states[b] = known;
 }
 
-/* Begin with row b, which is described, by a thread; before a barrier. */
+/* Clears the state of a row, by one thread; before a barrier. */
 __device__ __forceinline__ void start_row()
 {
     row_blocks::start();
@@ -147,7 +148,7 @@ __device__ __forceinline__ logit_values values_of(const request_row &row)
     return {row.draw.inverse_temperature, row.rules.before != 0};
 }
 
-/* End row b, of which all that can matter was found; clusters are told before. */
+/* Finishes row b from the tokens found; clusters receive the state first. */
 __device__ __forceinline__ void finish_row(int64_t b, found_tokens found)
 {
     if (threadIdx.x == 0)
@@ -156,13 +157,12 @@ __device__ __forceinline__ void finish_row(int64_t b, found_tokens found)
     gumbel_summary_empty(&seen);
     seen.flags = found.flags;
     seen.best_id = found.count > 0 ? 0 : -1;
-    serve_shortlist(b, found.count, seen, seen, nullptr); /* no raw mass is asked for */
+    serve_shortlist(b, found.count, seen, seen, nullptr); /* raw masses are not supported here */
 }
 
-/* Serve row b by this CTA alone, which has the call; whether that was possible. The peaks are asked
- * for before the row's parameters are there: both come from far. All that a row mostly runs through
- * is inline, since it does so once and waits for memory at each far jump: out of line it took 4 us
- * more. */
+/* Serves row b by this CTA alone after load_call(); returns false for a fallback row. The block
+ * maxima are requested before the row's parameters arrive. The usual path is inline: it runs once,
+ * and each far jump waits for memory, which took 4 us more out of line. */
 __device__ __forceinline__ bool serve_from_blocks(int64_t b)
 {
     const cuda_request_params &p = shared_state().call;
@@ -181,10 +181,11 @@ __device__ __forceinline__ bool serve_from_blocks(int64_t b)
     return true;
 }
 
-/* ------------------------------------------------------------------------- behind bounds ---- */
+/* -------------------------------------------------------------- after a bounded product ---- */
 
-/* Whether a bound does not tell all of the row, of which this thread knows `some`: there is none,
- * blocks are more than a turn, logits are not as stored, or a z may be infinite. */
+/* Whether the product's bound does not settle a row, of which this thread has `loaded` blocks:
+ * there is no bound, the blocks exceed a turn, the logits are not as stored, or a z may be
+ * infinite. */
 __device__ __forceinline__ bool needs_tops(const row_blocks &blocks, const loaded_blocks &loaded,
                                            float bound)
 {
@@ -197,7 +198,7 @@ __device__ __forceinline__ bool needs_tops(const row_blocks &blocks, const loade
     return needs;
 }
 
-/* find_in_blocks() from the start, behind what was looked at. */
+/* find_in_blocks() from the start. */
 __device__ __noinline__ found_tokens find_by_tops(row_blocks blocks)
 {
     __syncthreads();
@@ -207,8 +208,8 @@ __device__ __noinline__ found_tokens find_by_tops(row_blocks blocks)
     return find_in_blocks(blocks, blocks.load(0));
 }
 
-/* Find the same by the row's bound: whatever reaches it is stored, and as many tokens as are wanted
- * do. So there is no guess to be found, and peaks need not be ranked. */
+/* Lists all tokens that can matter by the row's bound: the product has stored every token that
+ * reaches the bound, and enough tokens do. No guess is searched for and no block is ranked. */
 __device__ __forceinline__ found_tokens find_by_bound(const row_blocks &blocks,
                                                       const loaded_blocks &loaded, float bound)
 {
@@ -225,8 +226,8 @@ __device__ __forceinline__ found_tokens find_by_bound(const row_blocks &blocks,
     return {(int)shared_state().count, 0};
 }
 
-/* Serve row b as serve_from_blocks(), which is described, where this thread knows whether that
- * `refused` it. For all threads, as soon as the product has ended. */
+/* Serves row b after describe_row() returned `refused`, as serve_from_blocks(). For all threads,
+ * when the product has ended. */
 __device__ __forceinline__ bool serve_by_bound(int64_t b, bool refused)
 {
     row_blocks blocks(b, (int)shared_state().call.blocks);

@@ -33,7 +33,7 @@ struct row_facts {
 };
 
 /* Number of bisection steps between a CTA's thread maxima: each costs a barrier, and more steps
- * would leave fewer tokens. The first step looks at most kNear below the largest, since rows that
+ * would leave fewer tokens. The first step goes at most kNear below the largest, since rows that
  * mask with the lowest float instead of -inf span too much. */
 constexpr int kHalvings = 8;
 constexpr float kNear = 64.0f;

@@ -197,7 +197,7 @@ __device__ __forceinline__ four above_pivot(const pivot_row &row, float4 logits)
 __device__ __forceinline__ float find_part_threshold(const pivot_row &row,
                                                      const turn_blocks &blocks, int64_t begin)
 {
-    static_assert(kThreadQuads <= kTurns, "one look at all blocks");
+    static_assert(kThreadQuads <= kTurns, "one turn covers all blocks");
     const int64_t at = blocks.most_likely() - begin;
     const float logit = at < kPartTokens ? pivot_state().logits[at] : -INFINITY;
     const float z = row.value(logit) > row.pivot ? logit * row.unit * row.values.inverse_temperature

@@ -3,7 +3,7 @@
  * Serves a row that its CTAs have abandoned, as they did not run at the same time
  * (request_pivots.cu): one CTA finds the same token alone, in plain loops over the row in memory.
  * Masses are the integers of the rules, so the token is the same. A pass over V = 151936 takes
- * about 50 us. All code here is inline and shares nothing with the usual path: a function out of
+ * about 50 us. All code here is inline and is separate from the usual path: a function out of
  * line, or a loop for both paths, takes registers from the usual path, at 4 us a call.
  */
 #ifndef GUMBEL_CUDA_REQUEST_PIVOTS_ALONE_CUH
