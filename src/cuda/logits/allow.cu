@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   lists of allowed tokens become a mask, beside the caller's own.
- * COST   the lists read once for every 16384 tokens, and a bit a token written.
- * MAP    a CTA takes a row and a piece of its tokens.
- * SMEM   the piece's bits, 2 KB.
- * SYNC   a __syncthreads() before ids set bits and one behind.
+ * WHAT   converts lists of allowed tokens to a mask, combined with the caller's mask.
+ * COST   reads the lists once per 16384 tokens of the vocabulary, and writes a bit a token.
+ * MAP    a CTA takes a slice of a row's tokens.
+ * SMEM   the slice's bits, 2 KB.
+ * SYNC   a __syncthreads() before and after ids set bits.
  */
 #include "core/row.h"
 #include "cuda/common/cuda_params.h"
@@ -17,7 +17,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS)
     const gumbel_problem &q = p.problem;
     const gumbel_token_lists &lists = q.transforms.allowed;
     const int64_t b = blockIdx.x / p.slices, begin = blockIdx.x % p.slices * CUDA_HISTORY_SLICE;
-    const int64_t first = CUDA_ALLOWED_ORIGIN(q.first_token) + begin; /* that bit 0 is of */
+    const int64_t first = CUDA_ALLOWED_ORIGIN(q.first_token) + begin; /* token of bit 0 */
     const int64_t list_row = gumbel_problem_list(&q, b);
     const int64_t list = lists.offsets[list_row], end = lists.offsets[list_row + 1];
     for (int w = threadIdx.x; w < CUDA_HISTORY_SLICE / 32; w += CUDA_THREADS)

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   the best scores of a draw: k draws without replacement, from rows that the draw sees, cut
- *        and edited.
- * COST   4 bytes a token read. A thread makes the words of a block for every 64 tokens that it
- *        looks at; the noise of tokens is made where they may come above the least of the best.
- * MAP    a CTA a row. Its threads score four tokens each at a time; what is above the least of the
- *        best goes to a list, which is cut to the best when it might overflow.
+ * WHAT   lists the best scores of a draw: k draws without replacement, from truncated and edited
+ *        rows.
+ * COST   reads 4 bytes a token. A thread computes the Philox words of a block for every 64 tokens,
+ *        and the noise of tokens that may exceed the smallest of the best scores.
+ * MAP    a CTA a row. Its threads score four tokens each at a time; tokens above the smallest of
+ *        the best scores go to a list, which is reduced to the best when it might overflow.
  * SMEM   the list, 16 KB.
  * SYNC   a __syncthreads() before and after each step of 4 * threads tokens, and three for each of
- *        the best when the list is cut: twice a row, and once for every 1024 tokens that pass.
+ *        the best scores when the list is reduced: twice a row, and once per 1024 listed tokens.
  */
 #include "core/row.h"
 #include "cuda/common/turn_blocks.cuh"
@@ -26,10 +26,10 @@ struct scored_token {
 
 struct best_shared {
     scored_token
-        list[GUMBEL_BEST_MOST + 2 * kBestStep]; /* the best, and behind them what passed since */
+        list[GUMBEL_BEST_MOST + 2 * kBestStep]; /* the best tokens, then those listed since */
     scored_token warps[kThreads / 32];
     int count;
-    float threshold; /* what is not above it cannot be among the best; NaN: all are */
+    float threshold; /* scores at or below it are not among the best; NaN: no threshold yet */
 };
 
 __device__ __forceinline__ best_shared &best_state()
@@ -38,7 +38,7 @@ __device__ __forceinline__ best_shared &best_state()
     return *(best_shared *)shared_memory;
 }
 
-/* Whether a comes before b: the larger score, then the lower id. What has id -1 comes last. */
+/* Orders by score, then by lower id; id -1 comes last. */
 __device__ __forceinline__ bool is_before(scored_token a, scored_token b)
 {
     if (a.id < 0 || b.id < 0)
@@ -57,8 +57,7 @@ __device__ __forceinline__ scored_token first_of_warp(scored_token own)
     return own;
 }
 
-/* Bring the first `most` of the list to its front, in order, and forget the others. By all threads,
- * between barriers. */
+/* Reduces the list to its `most` best tokens, sorted. By all threads, between barriers. */
 __device__ void keep_best(int most)
 {
     best_shared &s = best_state();
@@ -74,7 +73,7 @@ __device__ void keep_best(int most)
         own = s.warps[0];
         for (int w = 1; w < kThreads / 32; w++)
             own = is_before(s.warps[w], own) ? s.warps[w] : own;
-        /* The one that is there goes to the winner's place. */
+        /* The token at index k moves to the winner's index. */
         for (int i = k + threadIdx.x; i < count; i += kThreads)
             if (i > k && s.list[i].id == own.id)
                 s.list[i] = s.list[k];
@@ -90,7 +89,7 @@ __device__ void keep_best(int most)
     __syncthreads();
 }
 
-/* Score four tokens by noise that is given, or by none, and list those above the floor. */
+/* Scores four tokens with given noise, or with none, and lists those above the threshold. */
 __device__ void score_with_given_noise(const cuda_best_params &p, const gumbel_row &row, int64_t b,
                                        const float (&z)[4], int64_t token)
 {
@@ -109,7 +108,8 @@ __device__ void score_with_given_noise(const cuda_best_params &p, const gumbel_r
     }
 }
 
-/* The same by noise that is made, of a block of that reach, packed. */
+/* Scores four tokens with drawn noise, and lists those above the threshold. `reach` is the packed
+ * upper bound of the block's noise. */
 __device__ void score_with_drawn_noise(const draw_philox &philox, const gumbel_row &row,
                                        const float (&z)[4], int64_t token, float reach)
 {
@@ -126,7 +126,7 @@ __device__ void score_with_drawn_noise(const draw_philox &philox, const gumbel_r
     }
 }
 
-/* Score all tokens of row b that may be among the best. */
+/* Scores the tokens of row b that may be among the best. */
 __device__ void score_row(const cuda_best_params &p, int64_t b)
 {
     const gumbel_problem &q = p.problem;

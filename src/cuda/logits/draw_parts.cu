@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   the paper's grouped draws (part_draw.h): a part of many, drawn by its log-mass, and its
- *        token; one part more of a stream.
- * COST   4 bytes a part and row, of which all draws of a row read the same; two Philox blocks and
- *        two logarithms a part and draw, or four and four a draw of a stream; a launch.
- * MAP    of many parts a warp a draw, lane l parts l, l + 32, ...; of a stream a thread a draw.
- * SYNC   lanes tell each other their best by shuffles.
- * NUMERICS  the host's bits: part_draw.h. Masses are summed part by part, by all lanes alike.
+ * WHAT   grouped draws of the paper (part_draw.h): draws a part by its log-mass, and with it the
+ *        token of the part; or adds one part to a streaming draw.
+ * COST   reads 4 bytes a part and row, shared by all draws of the row; two Philox blocks and two
+ *        logarithms a part and draw, or four of each a streaming draw; a launch.
+ * MAP    many parts: a warp a draw, lane l takes parts l, l + 32, ...; streaming: a thread a draw.
+ * SYNC   shuffles of a warp.
+ * NUMERICS  the host's bits (part_draw.h). Masses are summed part by part, redundantly in all
+ *        lanes.
  */
 #include "core/row.h"
 #include "cuda/common/cuda_parts.h"
@@ -17,7 +18,7 @@
 namespace
 {
 
-/* The better of a lane's best and that of another one. */
+/* Merges the best of the lane at XOR distance `lanes`. */
 __device__ void offer_from_lane(gumbel_summary &best, int lanes)
 {
     const float score = __shfl_xor_sync(~0u, best.best_score, lanes);

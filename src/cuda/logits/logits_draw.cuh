@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A warp that draws from a chunk of a row of logits, step after step (head: logits.cu).
+ * A warp that draws from a chunk of a row of logits, step by step (head: logits.cu).
  */
 #ifndef GUMBEL_CUDA_LOGITS_DRAW_CUH
 #define GUMBEL_CUDA_LOGITS_DRAW_CUH
@@ -20,8 +20,8 @@ struct warp_draw : warp_scores<dtype, given, edited> {
         scores::samples;
     using typename row::step;
 
-    /* Samples, as bits, in which a token of that value may win, the largest of this lane's; lane s
-     * has the threshold of sample s. */
+    /* Bit mask of the samples in which a token with the value `top`, the largest of this lane, may
+     * win. Lane s has the threshold of sample s. */
     __device__ __forceinline__ uint32_t find_passing(uint32_t base, float top, float factor,
                                                      float thresholds) const
     {
@@ -36,7 +36,7 @@ struct warp_draw : warp_scores<dtype, given, edited> {
         return passing;
     }
 
-    /* The same by given noise, of these z. */
+    /* As above, with given noise. */
     __device__ __forceinline__ uint32_t find_passing(uint32_t base, const four (&z)[kQuads],
                                                      float thresholds) const
     {
@@ -54,7 +54,7 @@ struct warp_draw : warp_scores<dtype, given, edited> {
         return passing;
     }
 
-    /* The same of a step, whose mass is added. */
+    /* As above, for a step; adds the step's mass. */
     template <bool with_mass>
     __device__ __forceinline__ uint32_t find_passing_samples(uint32_t base, step &logits,
                                                              uint32_t requested,
@@ -83,11 +83,11 @@ struct warp_draw : warp_scores<dtype, given, edited> {
         return find_passing(base, top, factor, ordered_float(requested));
     }
 
-    /* Whether a step's z take the place of its logits: registers have no room for both. */
+    /* Whether a step's z replace its logits, since registers cannot hold both. */
     template <bool with_mass>
     static constexpr bool holds_z = (with_mass || given) && dtype == GUMBEL_FLOAT32;
 
-    /* Which of this lane's tokens may win in a sample, as bits. */
+    /* Bit mask of this lane's tokens that may win in a sample. */
     template <bool with_mass>
     __device__ __forceinline__ uint32_t find_tokens(uint32_t base, int sample, const step &logits,
                                                     float thresholds) const
@@ -119,14 +119,15 @@ struct warp_draw : warp_scores<dtype, given, edited> {
         return tokens;
     }
 
-    /* What of a step is still to be listed: samples, those of all lanes, and tokens of the lane in
-     * the sample that has begun. */
+    /* Tokens of a step that are not listed yet: samples of the warp, and this lane's tokens of the
+     * current sample. */
     struct pending_tokens {
         uint32_t samples, tokens;
         int sample;
     };
 
-    /* List tokens that may win up to 32 and more, or all there are; how many there are then. */
+    /* Lists tokens that may win, until there are 32 or more, or none is left; returns their number.
+     */
     template <bool with_mass>
     __device__ __forceinline__ int list_tokens(uint32_t base, const step &logits, float thresholds,
                                                pending_tokens &pending, int count) const
@@ -155,8 +156,8 @@ struct warp_draw : warp_scores<dtype, given, edited> {
         return count;
     }
 
-    /* Score what may win of a step, in these samples; and ask for the next step, if there is one,
-     * as soon as the logits are done with: registers cannot hold both. */
+    /* Scores the tokens of a step that may win in the samples `passing`. Requests the next step as
+     * soon as the logits are no longer needed: registers cannot hold both. */
     template <bool with_mass>
     __device__ __forceinline__ void draw_step(uint32_t base, uint32_t next, uint32_t passing,
                                               float thresholds, step &logits) const
@@ -179,7 +180,7 @@ struct warp_draw : warp_scores<dtype, given, edited> {
         } while (more || count);
     }
 
-    /* Take the first 32 tokens off the warp's list; how many are left. */
+    /* Removes the first 32 tokens from the warp's list; returns the remaining number. */
     __device__ __forceinline__ int drop_scored(int count) const
     {
         list_entry *list = state.lists[warp];
@@ -192,8 +193,8 @@ struct warp_draw : warp_scores<dtype, given, edited> {
         return max(count - 32, 0);
     }
 
-    /* Take all steps of the window that come to this warp, of whose first one the logits are asked
-     * for already. */
+    /* Draws from the steps of the window that this warp takes; the logits of the first one are
+     * already requested. */
     template <bool with_mass>
     __device__ __forceinline__ void draw_window(step &logits, warp_mass &mass) const
     {
@@ -209,8 +210,8 @@ struct warp_draw : warp_scores<dtype, given, edited> {
         }
     }
 
-    /* Take the next step that no warp has; taken() tells where it begins, past the end if there is
-     * none. */
+    /* Takes the next step; begin_of_step() converts the ticket to its first token, past the end if
+     * no step is left. */
     __device__ __forceinline__ uint32_t take_step() const
     {
         return ptx_atomic_count_if(lane == 0, &state.next);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A warp and the row of logits that it goes through: what it reads, and z of it (head: logits.cu).
+ * A warp's view of a row of logits: loads, and z (head: logits.cu).
  */
 #ifndef GUMBEL_CUDA_LOGITS_ROW_CUH
 #define GUMBEL_CUDA_LOGITS_ROW_CUH
@@ -14,32 +14,32 @@ namespace
 constexpr int kThreads = CUDA_LOGITS_THREADS, kWarps = kThreads / 32;
 constexpr int kSamples = CUDA_LOGITS_SAMPLES;
 
-/* Tokens of a warp's list at most: a lane adds one at a time, and 32 are scored at once. */
+/* Capacity of a warp's list: a lane adds one token at a time, and 32 are scored at once. */
 constexpr int kListed = 64;
-/* Samples and tokens of a step, as a list has them. */
+/* A list entry encodes sample and token of a step. */
 using list_entry = uint16_t;
 static_assert(kSamples * kStep <= 1 << 16, "fits");
 
-/* What a CTA knows of its row and samples. */
+/* State of a CTA's row and samples. */
 struct cta_state {
-    int64_t draw, part; /* the first of its draws, and its part of the row */
-    uint32_t end;       /* of its chunk */
+    int64_t draw, part; /* the first draw; the part of the row */
+    uint32_t end;       /* of the chunk */
     float inverse_temperature;
     bool greedy;
-    uint32_t next; /* step of the window that no warp has taken yet */
-    bool last;     /* of the row's CTAs to end */
+    uint32_t next; /* next step of the window that no warp has taken */
+    bool last;     /* this CTA is the last of the row to end */
     row_edits edits;
-    bool raises; /* penalties may raise a token */
+    bool raises;
     draw_philox philox[kSamples];
-    uint32_t threshold[kSamples];       /* ordered bits: no score below can win */
-    draw_winner best[kWarps][kSamples]; /* each warp's own */
+    uint32_t threshold[kSamples];       /* ordered bits: lower scores cannot win */
+    draw_winner best[kWarps][kSamples]; /* per warp */
     uint32_t flags[kWarps];
     gumbel_summary masses[kWarps];
     list_entry lists[kWarps][kListed];
 };
 static_assert(sizeof(cta_state) <= CUDA_LOGITS_STATE_BYTES, "the launcher reserves that much");
 
-/* y of four tokens after edits; out of line, as few are looked at. */
+/* y of four tokens after edits; out of line, as it is rare. */
 __device__ __noinline__ four edit_four_noinline(const cuda_params &p, const cta_state &state,
                                                 uint32_t token, uint32_t end, four y)
 {
@@ -54,20 +54,19 @@ __device__ __noinline__ uint32_t find_seen(const cuda_params &p, const cta_state
     return seen_of_four(p.problem, state.edits, token);
 }
 
-/* A warp and the window of a row that its CTA draws from. Where a mask and a history edit the row,
- * the mask is looked up with every logit, and the history for the few tokens alone that are scored:
- * mostly penalties lower a token, so that the bounds let through what they must. Of a row where
- * they may raise one, all that were seen are scored. */
+/* A warp's part of a row's window. The mask is applied to every logit. The history is read only for
+ * tokens that are scored: penalties usually lower a token, so the bounds remain valid. If they may
+ * raise tokens, all tokens that the history has seen are scored. */
 template <gumbel_dtype dtype, bool edited> struct warp_row {
     using element = typename quad<dtype>::element;
-    using step = quad<dtype>[kQuads]; /* what a lane holds of a step */
+    using step = quad<dtype>[kQuads]; /* a lane's part of a step */
 
     const cuda_params &p;
     cta_state &state;
-    const element *origin; /* where the logit of token 0 would be */
-    const int32_t *mask;   /* of the row; or NULL: it leaves all */
-    uint32_t begin, end;   /* of the window: ids are below 2^31 */
-    uint32_t place;        /* of this lane's first token in a step */
+    const element *origin; /* address of token 0's logit, which need not exist */
+    const int32_t *mask;   /* of the row; NULL: all tokens are allowed */
+    uint32_t begin, end;   /* of the window; ids are below 2^31 */
+    uint32_t place;        /* offset of this lane's first token in a step */
     int warp, lane;
     bool vectors; /* quads are aligned in memory */
     float inverse_temperature;
@@ -77,19 +76,18 @@ template <gumbel_dtype dtype, bool edited> struct warp_row {
         return from >= (uint32_t)p.problem.first_token && to <= end;
     }
 
-    /* Whether all of a step counts. */
     __device__ __forceinline__ bool is_whole(uint32_t base) const
     {
         return is_valid(base, base + kStep);
     }
 
-    /* The logit of one token; -inf if it does not count. */
+    /* The logit of one token; -inf if invalid. */
     __device__ __forceinline__ element read_one(uint32_t token) const
     {
         return is_valid(token, token + 1) ? origin[token] : quad<dtype>::minus_infinity();
     }
 
-    /* Four logits from `token` on; -inf for those that do not count. */
+    /* Four logits from `token` on; -inf for invalid tokens. */
     __device__ __forceinline__ quad<dtype> read_four(uint32_t token) const
     {
         element e[4];
@@ -99,8 +97,8 @@ template <gumbel_dtype dtype, bool edited> struct warp_row {
         return quad<dtype>::from_elements(e);
     }
 
-    /* Ask for a step. What is rare is rolled up, here and below: registers cannot be indexed, so
-     * that quads move on from turn to turn. */
+    /* Requests a step's logits. Rare code is rolled, here and below: registers cannot be indexed,
+     * so quads rotate through the first one. */
     __device__ __forceinline__ void read_step(uint32_t base, step &logits) const
     {
         if (vectors && is_whole(base)) {
@@ -118,18 +116,19 @@ template <gumbel_dtype dtype, bool edited> struct warp_row {
     }
     static_assert(kQuads == 4, "that many move on");
 
-    /* Ask for the warp's first step of the window. */
+    /* Requests the warp's first step of the window. */
     __device__ __forceinline__ void start(step &logits) const
     {
         if (begin + warp * kStep < end)
             read_step(begin + warp * kStep, logits);
     }
 
-    /* The mask of a step, in words of 32 tokens: this lane's first two quads are in the first. */
+    /* The mask of a lane's block in a step, in words of 32 tokens; the lane's first two quads are
+     * in the first word. */
     struct step_mask {
         uint32_t words[2];
 
-        /* Quad k without what the mask takes. */
+        /* Quad k with masked tokens set to -inf. */
         __device__ __forceinline__ four apply(int lane, int k, four x) const
         {
             if (!edited)
@@ -154,7 +153,7 @@ template <gumbel_dtype dtype, bool edited> struct warp_row {
         return found;
     }
 
-    /* z of quad k before edits, -inf for tokens that do not count; rolled up. */
+    /* z of quad k before edits; -inf for invalid tokens. */
     __device__ __forceinline__ four transform(uint32_t base, int k, four y) const
     {
         const gumbel_problem &q = p.problem;
@@ -171,13 +170,13 @@ template <gumbel_dtype dtype, bool edited> struct warp_row {
         return z;
     }
 
-    /* Whether z is a product of logit and 1 / T, which keeps order. */
+    /* Whether z = logit / T, which keeps the order of logits. */
     __device__ __forceinline__ bool keeps_order() const
     {
         return p.problem.soft_cap == 0.0f && p.problem.scale == 1.0f;
     }
 
-    /* z of a step before edits, -inf for tokens that do not count. */
+    /* z of a step before edits; -inf for invalid tokens. */
     __device__ __forceinline__ void find_z(uint32_t base, const step &logits,
                                            four (&z)[kQuads]) const
     {
@@ -193,7 +192,7 @@ template <gumbel_dtype dtype, bool edited> struct warp_row {
         }
     }
 
-    /* From logits to z of a step, rolled up. */
+    /* Replaces the logits of a step by z before edits. */
     __device__ __forceinline__ void transform_step(uint32_t base, four (&x)[kQuads]) const
     {
 #pragma unroll 1
@@ -203,9 +202,9 @@ template <gumbel_dtype dtype, bool edited> struct warp_row {
         }
     }
 
-    /* What of each token of a step no z is above, by `factor`; NaN where that is so of z. Where z
-     * is plain the logits will do: registers of their own would cost as many moves as the look at
-     * them costs. */
+    /* Upper bounds of the z of a step's tokens, divided by `factor`; NaN if z is NaN. If z keeps
+     * the order of logits, the logits serve: separate registers would cost as many moves as the
+     * comparison. */
     template <bool is_plain>
     __device__ __forceinline__ void find_values(uint32_t base, const step &logits,
                                                 four (&x)[kQuads], float &factor) const
@@ -234,7 +233,7 @@ template <gumbel_dtype dtype, bool edited> struct warp_row {
             }
     }
 
-    /* z of one token; -inf if it does not count. */
+    /* z of one token; -inf if invalid. */
     __device__ __forceinline__ float transform(uint32_t token, element logit) const
     {
         const gumbel_problem &q = p.problem;

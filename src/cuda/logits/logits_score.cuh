@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a warp knows of the noise of its row: reaches of blocks, thresholds, and the scores of
+ * Noise of a warp's row: reaches (upper bounds of the noise of blocks), thresholds, and scores of
  * tokens that may win (head: logits.cu).
  */
 #ifndef GUMBEL_CUDA_LOGITS_SCORE_CUH
@@ -11,8 +11,9 @@
 namespace
 {
 
-/* Groups of 64 blocks at a chunk's beginning whose J raise its first threshold, in all samples, but
- * one in each: more would read the row twice. */
+/* Groups of 64 blocks at a chunk's beginning whose J, the tokens with the most noise, give the
+ * first threshold: this many over all samples, at least one a sample. More would read the row
+ * twice. */
 constexpr int kInitialGroups = 4;
 
 template <gumbel_dtype dtype, bool given, bool edited>
@@ -21,7 +22,7 @@ struct warp_scores : warp_row<dtype, edited> {
     using row::is_valid, row::transform;
     using row::p, row::state, row::begin, row::end, row::place, row::warp, row::lane;
 
-    const float *noise;  /* where the noise of token 0 in the first sample would be */
+    const float *noise;  /* address of token 0's noise in the first sample */
     float *reaches;      /* [sample][block] of the window, packed */
     int blocks, samples; /* of the window; of this CTA */
 
@@ -30,7 +31,7 @@ struct warp_scores : warp_row<dtype, edited> {
         return state.philox[sample];
     }
 
-    /* From z to scores by noise that is given. */
+    /* Adds given noise to z. */
     __device__ __forceinline__ void add_noise(uint32_t base, int sample, four (&x)[kQuads]) const
     {
         const float *from = noise + sample * p.problem.sampling.noise_stride;
@@ -47,7 +48,7 @@ struct warp_scores : warp_row<dtype, edited> {
         }
     }
 
-    /* What is kept of the noise of this lane's block of a step. */
+    /* The packed reach of this lane's block in a step. */
     __device__ __forceinline__ float reach_of(uint32_t base, int sample) const
     {
         return reaches[sample * blocks + (base - begin) / GUMBEL_BLOCK + lane / 4];
@@ -55,13 +56,13 @@ struct warp_scores : warp_row<dtype, edited> {
 
     /* -------------------------------------------------------------------------- thresholds ---- */
 
-    /* Ask for a sample's threshold, each lane for one or none; it is some 50 cycles away. */
+    /* Requests the threshold of a lane's sample, if `reads`; the latency is about 50 cycles. */
     __device__ __forceinline__ uint32_t read_threshold(bool reads, int sample) const
     {
         return ptx_atomic_add_if(reads, &state.threshold[sample], 0);
     }
 
-    /* Raise a sample's threshold to the largest of all lanes. */
+    /* Raises a sample's threshold to the largest bound of the lanes. */
     __device__ __forceinline__ void raise_sample(int sample, float bound) const
     {
         bound = draw_score_bound_of_warp(bound);
@@ -69,8 +70,8 @@ struct warp_scores : warp_row<dtype, edited> {
             atomicMax(&state.threshold[sample], ordered_bits(bound));
     }
 
-    /* Make the window's reaches of 64 blocks, two a lane, in a sample; of the first ones J raise
-     * its threshold. */
+    /* Computes the reaches of 64 blocks in a sample, two a lane; with `initial`, their J raise the
+     * threshold. */
     __device__ __forceinline__ void make_reaches(int sample, uint32_t pair, bool initial) const
     {
         const bool greedy = state.greedy;
@@ -100,7 +101,7 @@ struct warp_scores : warp_row<dtype, edited> {
         raise_sample(sample, bound);
     }
 
-    /* Those of all blocks and samples of the window, by all warps. */
+    /* Computes the reaches of all blocks and samples of the window, by all warps. */
     __device__ __forceinline__ void make_window_bounds(bool initial) const
     {
         const uint32_t first = begin / (2 * GUMBEL_BLOCK);
@@ -113,7 +114,7 @@ struct warp_scores : warp_row<dtype, edited> {
         }
     }
 
-    /* By given noise a threshold comes from a token of each lane. */
+    /* With given noise, a token of each lane gives the first threshold. */
     __device__ __forceinline__ void raise_by_given_noise() const
     {
         const uint32_t token = begin + warp * kStep + place;
@@ -127,7 +128,7 @@ struct warp_scores : warp_row<dtype, edited> {
 
     /* ------------------------------------------------------------------------------- score ---- */
 
-    /* The score of a token of that z, and NaN where it surely cannot come to the threshold. */
+    /* The score of a token; NaN if it cannot reach the threshold. */
     __device__ __forceinline__ float score(int sample, uint32_t token, float z,
                                            float threshold) const
     {
@@ -147,7 +148,7 @@ struct warp_scores : warp_row<dtype, edited> {
         return z + draw_noise_from_words(draw_block_of(f, token), token, r);
     }
 
-    /* Keep the best that lanes have scored, of any samples, and raise thresholds. */
+    /* Keeps the best of the lanes' scores, of any samples, and raises thresholds. */
     __device__ __forceinline__ void keep_best(int sample, const draw_winner &own) const
     {
         uint32_t pending = __ballot_sync(~0u, own.id >= 0);
@@ -166,7 +167,7 @@ struct warp_scores : warp_row<dtype, edited> {
         }
     }
 
-    /* Score the first 32 tokens of the warp's list, one a lane. */
+    /* Scores the first 32 tokens of the warp's list, one per lane. */
     __device__ __forceinline__ void score_listed(uint32_t base, int count) const
     {
         const bool has = lane < count;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   rows of probabilities (eq. 13), by two launches: what parts of rows weigh, then
- *        exp(z - max z) times the share of the likeliest token.
- * COST   reads B V logits twice, the second time from the second-level cache where they fit, and
- *        writes 4 B V bytes; two exponentials a token, some 30 operations.
- * MAP    a CTA takes a part of a row in both launches; a warp 512 tokens at a time, a lane four
- *        quads of a block of 64 that it shares with three others. Columns count from the row's
- *        start, so that whole rows of aligned float4 stay so.
+ * WHAT   computes rows of probabilities (eq. 13) in two launches: the masses of parts of rows, then
+ *        exp(z - max z) times the probability of the most likely token.
+ * COST   reads B V logits twice, the second time from the second-level cache if they fit, and
+ *        writes 4 B V bytes; two exponentials a token, about 30 operations.
+ * MAP    a CTA takes a part of a row in both launches; a warp takes 512 tokens at a time; a lane
+ *        takes four quads of a block of 64, as three other lanes do. Columns count from the row's
+ *        start, which keeps aligned rows aligned.
  * SMEM   a summary a thread.
- * SYNC   the second launch waits for the first. A thread writes where it alone has read, as a row
- *        may be written over itself.
- * NUMERICS  summary.h: blocks are summed by eq. 8 and added exactly, so nothing depends on how
- *        rows are cut into parts.
+ * SYNC   the second launch waits for the first. A thread writes only what it has read itself, since
+ *        the output may be the logits.
+ * NUMERICS  summary.h: blocks are summed by eq. 8 and added exactly, so the bits do not depend on
+ *        the parts.
  */
 #include "cuda/common/cuda_params.h"
 #include "cuda/common/logits_step.cuh"
@@ -22,17 +22,17 @@ namespace
 
 constexpr int kThreads = CUDA_SOFTMAX_THREADS, kWarps = kThreads / 32;
 
-/* A row's part, as one lane sees it. Columns are below 2^31. */
+/* A lane's view of a part of a row. Columns are below 2^31. */
 template <gumbel_dtype dtype> struct column_part {
     using element = typename quad<dtype>::element;
 
     const cuda_softmax_params &p;
     int64_t b;
-    int begin, end, counting; /* columns; those from `counting` on do not count */
+    int begin, end, counting; /* columns; those from `counting` on have no probability */
     const element *from;      /* row b */
     float *to;
     float inverse_temperature;
-    bool quads; /* whole ones of the row can be loaded */
+    bool quads; /* whole quads of the row can be loaded */
 
     __device__ __forceinline__ column_part(const cuda_softmax_params &params, int64_t place)
         : p(params), b(place / p.parts), begin((int)(place % p.parts * p.chunk))
@@ -46,7 +46,7 @@ template <gumbel_dtype dtype> struct column_part {
         quads = (uintptr_t)from % sizeof(quad<dtype>) == 0;
     }
 
-    /* The first column of the warp, and from there the lane's. */
+    /* The first column of the warp, and the lane's offset from it. */
     __device__ __forceinline__ int first_column() const { return begin + threadIdx.x / 32 * kStep; }
     __device__ __forceinline__ int lane_offset() const
     {
@@ -54,7 +54,7 @@ template <gumbel_dtype dtype> struct column_part {
         return lane / 4 * GUMBEL_BLOCK + lane % 4 * 4;
     }
 
-    /* The lane's z of the step at `base`; -inf for columns that do not count. */
+    /* The lane's z of the step at `base`; -inf from `counting` on. */
     __device__ __forceinline__ void load(int base, four (&z)[kQuads]) const
     {
         const gumbel_problem &q = p.problem;
@@ -80,7 +80,7 @@ template <gumbel_dtype dtype> struct column_part {
                 z[i / 4].v[i % 4] = z[i / 4].v[i % 4] * q.scale * inverse_temperature;
     }
 
-    /* The same where -inf may become something else; `left` columns count. */
+    /* z of a quad by the full transform; only the first `valid` columns count. */
     __device__ __forceinline__ four transform(four z, int valid) const
     {
         const gumbel_problem &q = p.problem;
@@ -127,7 +127,7 @@ __device__ __forceinline__ uint32_t flags_of(const four (&z)[kQuads])
     return flags;
 }
 
-/* The summary of a part: its mass, its largest z, and what was seen. */
+/* The summary of a part: mass, largest z and flags. */
 template <gumbel_dtype dtype> __device__ __forceinline__ void sum_part(const cuda_softmax_params &p)
 {
     __shared__ gumbel_summary own[kThreads], of_warp[kWarps];
@@ -156,7 +156,7 @@ template <gumbel_dtype dtype> __device__ __forceinline__ void sum_part(const cud
     p.masses[blockIdx.x] = sum;
 }
 
-/* From the last row on, which was read last and is still in the second-level cache. */
+/* Starts at the last row, which was read last and is still in the second-level cache. */
 template <gumbel_dtype dtype>
 __device__ __forceinline__ void normalize_part(const cuda_softmax_params &p)
 {

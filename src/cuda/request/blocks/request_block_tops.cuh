@@ -216,7 +216,7 @@ struct row_blocks {
         return start_of(block) + 4 * (threadIdx.x % 32);
     }
 
-    /* Whether the mask allows any token of a block, or of the words that it shares; past the end,
+    /* Whether the mask allows any token of a block, or of words that reach into it; past the end,
      * of the last block. */
     __device__ __forceinline__ bool mask_allows(int block) const
     {

@@ -4,7 +4,7 @@
  *        clusters: several CTAs a row filter candidates, and the last CTA of a row truncates, draws
  *        and writes.
  * COST   reads B V elements once. A CTA finds a bound that k tokens reach in its first tile, and
- *        then drops all but about k (1 + ln tiles) tokens. The last CTA of a row makes about ten
+ *        then keeps about k (1 + ln tiles) tokens. The last CTA of a row makes about ten
  *        descents over a few thousand candidates.
  * MAP    a CTA reads a part of a row in tiles of 4096 tokens; a thread takes two quads of a tile.
  *        Rows that candidates cannot serve (top_p alone, a larger k, masses of untruncated rows),
