@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What CTAs that weigh drafts share, what a part of a row weighs, and the verdicts of a request.
+ * Masses of model rows for drafts that a rule verifies, and the verdicts of a request.
  */
 #ifndef GUMBEL_CUDA_DRAFT_MASSES_CUH
 #define GUMBEL_CUDA_DRAFT_MASSES_CUH
@@ -14,7 +14,7 @@ namespace
 
 constexpr int kDraftThreads = CUDA_MASS_THREADS, kDraftWarps = kDraftThreads / 32;
 
-/* Nodes lie behind it. */
+/* Shared memory of a CTA; the nodes follow it. */
 struct draft_shared {
     union {
         gumbel_summary own[kDraftThreads];
@@ -22,9 +22,9 @@ struct draft_shared {
         gumbel_contender best[kDraftWarps];
     };
     gumbel_summary of_warp[kDraftWarps];
-    uint32_t best_score; /* the best score by a residual so far, as ordered bits */
-    int last;            /* whether this CTA ends what it counts for */
-    int32_t emitted;     /* how many tokens, for all threads */
+    uint32_t best_score; /* best score of a residual so far, as ordered bits */
+    int last;            /* this CTA is the last of those that it counts */
+    int32_t emitted;     /* number of tokens, for all threads */
     int32_t drawn_again; /* a node whose residual holds no token; -1: none */
 };
 static_assert(sizeof(draft_shared) <= CUDA_MASS_BYTES, "the launcher reserves that much");
@@ -41,7 +41,7 @@ __device__ __forceinline__ gumbel_node *shared_draft_nodes()
     return (gumbel_node *)((unsigned char *)&draft_state() + CUDA_MASS_BYTES);
 }
 
-/* Tokens of a part of a row, in whole blocks of noise. */
+/* Token range of a part of a row, in whole blocks of 64. */
 struct part_tokens {
     int begin, end;
 
@@ -65,7 +65,7 @@ __device__ __forceinline__ unsigned long long *word_at(uint64_t *words, int64_t 
     return (unsigned long long *)&words[i];
 }
 
-/* Count this CTA behind what it has written, by all threads: whether it is the last of `all`. */
+/* Counts this CTA after its writes, by all threads; returns whether it is the last of `all`. */
 __device__ __forceinline__ bool is_last_cta(const gumbel_weighing &p, uint64_t *words, int64_t i,
                                             int32_t all)
 {
@@ -76,9 +76,9 @@ __device__ __forceinline__ bool is_last_cta(const gumbel_weighing &p, uint64_t *
     return draft_state().last;
 }
 
-/* -------------------------------------------------------------------------------- judging ---- */
+/* ------------------------------------------------------------------------------ verdicts ---- */
 
-/* Tell which nodes of a chain are drawn, once it has its verdicts, by one thread. */
+/* Sets the range of nodes of a chain that are drawn, after its verdicts; by one thread. */
 __device__ void finish_judging(const gumbel_weighing &p, const gumbel_chain &c)
 {
     const gumbel_weighed *rule_nodes = p.by.weighed + c.first;
@@ -93,8 +93,8 @@ __device__ void finish_judging(const gumbel_weighing &p, const gumbel_chain &c)
     p.by.judged[c.r].end = end;
 }
 
-/* Judge the chain of a request whose rows are all weighed; a block whose rows have sums is left to
- * these. By all threads. */
+/* Determines the verdicts of a request whose masses are complete. A block rule with more than one
+ * draft waits for the sums of residuals. By all threads. */
 __device__ void judge_chain(const gumbel_weighing &p, int64_t r)
 {
     const gumbel_chain c = chain_of(p, r);
@@ -118,9 +118,9 @@ __device__ void judge_chain(const gumbel_weighing &p, int64_t r)
     finish_judging(p, c);
 }
 
-/* ------------------------------------------------------------------------------- weighing ---- */
+/* -------------------------------------------------------------------------------- masses ---- */
 
-/* The summary of a part of a row, by all threads; thread 0 has it. */
+/* The summary of a part of a row, by all threads; valid in thread 0. */
 __device__ __forceinline__ gumbel_summary sum_part(const model_row &row, part_tokens part,
                                                    bool with_mass)
 {
@@ -150,8 +150,8 @@ __device__ __forceinline__ gumbel_summary sum_part(const model_row &row, part_to
     return sum;
 }
 
-/* Write what a whole row comes to, by one thread: how likely the draft behind it is, and of the
- * target's row what keeps it from being drawn. */
+/* Writes the result of a whole row, by one thread: its log-normaliser, the log-probability of the
+ * draft token after it, and for the target its status. */
 __device__ void finish_row(const gumbel_weighing &p, bool draft, int64_t b, gumbel_summary sum)
 {
     const gumbel_verification &v = p.verification;

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   drafts verified (drafts/draft_walk.h): before a draw each row is told its request and its
- *        position; behind it each request walks from its root and emits.
- * COST   some 40 bytes a row: nothing beside the launches.
- * MAP    expand: a thread a row. accept: a warp a request, whose lanes read its nodes; one lane
+ * WHAT   verifies drafts (drafts/draft_walk.h). expand, before the draw, assigns request and
+ *        position to each row. accept, after the draw, walks each request from its root and emits
+ *        tokens.
+ * COST   about 40 bytes a row: negligible beside the launches.
+ * MAP    expand: a thread a row. accept: a warp a request, whose lanes load its nodes; one lane
  *        walks.
  * SMEM   the nodes of a request, 20 bytes each.
- * SYNC   accept: one __syncwarp() between reading nodes and walking. The launch behind expand may
- *        start while that runs; accept, behind the draw, reads what is the caller's before it
- *        waits: that is there, since expand has waited for it.
+ * SYNC   accept: one __syncwarp() between loading nodes and walking. The launch after expand may
+ *        start early. accept reads the caller's data before it waits for the draw; expand has
+ *        already waited for that data.
  */
 #include "cuda/step/draft_nodes.cuh"
 

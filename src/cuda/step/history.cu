@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   what penalties count: started from lists of tokens, and more tokens a step.
- * COST   start: 2.25 bytes a token of the vocabulary written, 4.25 where counts have 32 bits, and
- *        the lists read once for every 16384 of them. update: some 20 bytes a row, nothing beside
- *        the launch.
- * MAP    start: a CTA takes a row and a piece of the vocabulary, of which it clears all and counts
- *        what the lists have. update: a thread a row.
- * SYNC   one __syncthreads() between clearing and counting; no CTA touches another's piece, since
- *        pieces are whole words. Equal ids of a list meet in atomics.
+ * WHAT   the history that penalties read: start builds it from lists of tokens, update adds the
+ *        tokens of a step.
+ * COST   start: writes 2.25 bytes a token of the vocabulary, or 4.25 with counts of 32 bits, and
+ *        reads the lists once per 16384 tokens. update: about 20 bytes a row, negligible beside the
+ *        launch.
+ * MAP    start: a CTA clears a slice of a row's vocabulary and counts the list entries in it.
+ *        update: a thread a row.
+ * SYNC   one __syncthreads() between clearing and counting. Slices are whole mask words, so no CTA
+ *        touches another's slice. Equal ids of a list use atomics.
  */
 #include "core/row.h"
 #include "cuda/common/cuda_request.h"
@@ -18,7 +19,7 @@ namespace
 
 static_assert(CUDA_HISTORY_SLICE % 32 == 0, "a piece is whole words of the bit masks");
 
-/* Where row b's history is; -1 where it has none. */
+/* The slot of row b's history; -1 if it has none. */
 __device__ int64_t slot_of(const cuda_history_params &p, int64_t b)
 {
     if (!p.slots.of_row)
@@ -27,7 +28,7 @@ __device__ int64_t slot_of(const cuda_history_params &p, int64_t b)
     return slot >= 0 && slot < p.slots.count ? slot : -1;
 }
 
-/* Exchange a count for one more of it, unless another thread was faster: what is there then. */
+/* Compare-and-swap of a count; returns the old value. */
 __device__ unsigned short compare_exchange(uint16_t *word, uint32_t seen, uint32_t next)
 {
     return atomicCAS((unsigned short *)word, (unsigned short)seen, (unsigned short)next);
@@ -37,7 +38,7 @@ __device__ uint32_t compare_exchange(int32_t *word, uint32_t seen, uint32_t next
     return (uint32_t)atomicCAS(word, (int32_t)seen, (int32_t)next);
 }
 
-/* One more of a token, up to GUMBEL_COUNT_MOST; what is negative counts as 0. */
+/* Increments the count of a token, up to GUMBEL_COUNT_MOST; negative counts are 0. */
 template <class T> __device__ void increment_count(T *word)
 {
     uint32_t seen = (uint32_t)(int32_t) * (volatile T *)word, found;
@@ -69,7 +70,7 @@ __device__ void clear_count(const gumbel_history &h, int64_t slot, int64_t token
         ((int32_t *)h.counts)[at] = 0;
 }
 
-/* f(token) for those ids of row b's list that lie in [begin, end). */
+/* Calls f(token) for the ids of row b's list in [begin, end). */
 template <class F>
 __device__ void each_listed(const gumbel_token_lists &lists, int64_t b, int64_t begin, int64_t end,
                             F f)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A row of a model as its draw sees it: z, from logits in memory or from rows that are z already;
- * and the draft's ln q of a token by its head.
+ * z of a model's row, from logits or from processed rows; and the draft's ln q of a token, computed
+ * from its head.
  */
 #ifndef GUMBEL_CUDA_MODEL_ROW_CUH
 #define GUMBEL_CUDA_MODEL_ROW_CUH
@@ -12,7 +12,7 @@
 namespace
 {
 
-/* Out of line, since its fifty instructions would crowd out all others. */
+/* Out of line: the fifty instructions of a soft-cap would evict the usual path. */
 __device__ __noinline__ float capped_z(float logit, float scale, float soft_cap, float inverse_cap,
                                        float inverse_temperature)
 {
@@ -20,11 +20,11 @@ __device__ __noinline__ float capped_z(float logit, float scale, float soft_cap,
 }
 
 struct model_row {
-    const unsigned char *from; /* token 0's, were it there */
+    const unsigned char *from; /* address of token 0, which need not exist */
     gumbel_dtype dtype;
-    int first, end; /* tokens that count; others have z = -inf */
-    bool quads;     /* four from a multiple of 4 on can be loaded at once */
-    bool plain;     /* z = l * scale * inverse_temperature */
+    int first, end; /* valid tokens; others have z = -inf */
+    bool quads;     /* aligned quads can be loaded at once */
+    bool plain;
     float scale, soft_cap, inverse_cap, inverse_temperature;
 
     static __device__ __forceinline__ model_row from_params(const gumbel_weighing &p, bool draft,
@@ -76,7 +76,7 @@ struct model_row {
         }
     }
 
-    /* Those of four quads, `stride` tokens apart, from a multiple of 4 on. */
+    /* z of four quads, `stride` tokens apart, from `token`, a multiple of 4, on. */
     template <int stride> __device__ __forceinline__ void load(int token, four (&z)[kQuads]) const
     {
         if (dtype == GUMBEL_FLOAT32)
@@ -103,7 +103,7 @@ struct model_row {
     }
 };
 
-/* What of a step's z keeps a row from being drawn, as flags of a summary. */
+/* Summary flags of a step's z: NaN and +inf. */
 __device__ __forceinline__ uint32_t flags_of_step(const four (&z)[kQuads])
 {
     uint32_t flags = 0;
@@ -116,10 +116,10 @@ __device__ __forceinline__ uint32_t flags_of_step(const four (&z)[kQuads])
     return flags;
 }
 
-/* ------------------------------------------------------------------- q by the draft's head ---- */
+/* ---------------------------------------------------------------- q from the draft's head ---- */
 
-/* A lane's share of the products of two rows of one type: four neighbours of 128, in an order that
- * does not go by how the rows lie. All that a row of 1024 has is asked for at once. */
+/* A lane's part of the dot product of two rows of one type: four neighbours of 128, in an order
+ * that does not depend on alignment. All loads of a row of 1024 are in flight at once. */
 template <gumbel_dtype type>
 __device__ __forceinline__ float dot_of_rows(const gumbel_tensor &a, int64_t from_a,
                                              const gumbel_tensor &b, int64_t from_b)
@@ -143,7 +143,7 @@ __device__ __forceinline__ float dot_of_rows(const gumbel_tensor &a, int64_t fro
     return sum;
 }
 
-/* What a lane adds to the draft's logit of a token, beside its bias. */
+/* A lane's part of the draft's logit of a token, without bias. */
 __device__ __forceinline__ float dot_of_lane(const gumbel_problem &q, int64_t b, int token)
 {
     const int64_t hidden = b * q.hidden.stride;
@@ -159,7 +159,7 @@ __device__ __forceinline__ float dot_of_lane(const gumbel_problem &q, int64_t b,
     return sum;
 }
 
-/* z of a token by the sum of those. */
+/* z of a token from its dot product. */
 __device__ __forceinline__ float z_of_dot(const gumbel_weighing &p, int64_t b, int token, float sum)
 {
     const gumbel_problem &q = p.by.draft;
@@ -169,7 +169,7 @@ __device__ __forceinline__ float z_of_dot(const gumbel_weighing &p, int64_t b, i
                             gumbel_problem_row(&q, b).inverse_temperature);
 }
 
-/* ln q of a token of row b, for all lanes of a warp, which asks for it together. */
+/* ln q of a token of row b, computed by a warp, for all its lanes. */
 __device__ __noinline__ float draft_logprob(const gumbel_weighing &p, int64_t b, int token)
 {
     float sum = dot_of_lane(p.by.draft, b, token);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A race behind a node: the target's own draw, or one by max(r p - q, 0). A token's score in the
- * second is at most its score in the first, so that in both whoever cannot come to the best score
- * so far by the noise of its block is passed over, and no q of it is read. Where the draft's head
- * has to be multiplied for each q, a race lists the best by p instead, whose best by max(p - q, 0)
- * is mostly the best of all; where it may not be, a race above that finds who else can be.
+ * The Gumbel argmax after a node: the target's own draw, or a draw from the residual max(r p - q,
+ * 0). A token's score in the residual draw is at most its score by p. Therefore both draws skip a
+ * token whose block's noise cannot reach the best score so far, and read no q of it. If each q
+ * costs a product with the draft's head, a draw by p first lists the best tokens; the best of these
+ * by max(p - q, 0) is usually the winner. argmax_above() searches the other tokens that may win.
  */
 #ifndef GUMBEL_CUDA_NODE_ARGMAX_CUH
 #define GUMBEL_CUDA_NODE_ARGMAX_CUH
@@ -18,8 +18,7 @@ namespace
 constexpr int kTurn = 128; /* tokens of a warp's turn */
 static_assert(kQuads * kTurn == kStep && kTurns % kQuads == 0, "four turns are a step");
 
-/* The best score by max(p - q, 0) that a CTA has found so far, of which a warp's lanes all get what
- * one of them has read. */
+/* The CTA's best score by max(p - q, 0) so far, equal in all lanes of a warp. */
 __device__ __forceinline__ float read_best_score(uint32_t *best_score)
 {
     const uint32_t read = threadIdx.x % 32 == 0 ? atomicMax(best_score, 0u) : 0;
@@ -33,7 +32,7 @@ __device__ __forceinline__ void raise_best_score(uint32_t *best_score, float sco
     __syncwarp();
 }
 
-/* The GUMBEL_LISTED-th largest score of 32 lanes; -inf where fewer have one. */
+/* The GUMBEL_LISTED-th largest score of 32 lanes; -inf if fewer lanes have one. */
 __device__ __forceinline__ float least_of_listed(float score)
 {
     const uint32_t empty = ordered_bits(-INFINITY);
@@ -48,8 +47,8 @@ __device__ __forceinline__ float least_of_listed(float score)
     return ordered_float(largest);
 }
 
-/* What a lane has found: its best and, in a race that lists, its second, and what no other token
- * that it has scored is above. */
+/* A lane's result: its best token; when listing, also its second best, and an upper bound of the
+ * scores of its other tokens. */
 struct lane_found {
     gumbel_contender best, next;
     float others;
@@ -59,7 +58,7 @@ struct lane_found {
         return {gumbel_contender_none(), gumbel_contender_none(), -INFINITY};
     }
 
-    /* Put in a token, once. */
+    /* Adds a token, unless it is the best already. */
     __device__ __forceinline__ void add(gumbel_contender own)
     {
         const gumbel_contender best_before = best, next_before = next;
@@ -99,14 +98,14 @@ struct node_argmax {
         return argmax;
     }
 
-    /* Its score by p. */
+    /* A token with its score by p. */
     __device__ __forceinline__ gumbel_contender make_contender(int token, float z) const
     {
         return {token, z + draw_token_noise_noinline(stream, (uint32_t)token),
                 gumbel_logprob_of(z, target_lse)};
     }
 
-    /* Offer a token. */
+    /* Scores a token and adds it to the lane's result. */
     template <bool lists>
     __device__ __noinline__ void score(lane_found *found, int token, float z) const
     {
@@ -120,7 +119,7 @@ struct node_argmax {
             gumbel_contend_all(&found->best, &own);
     }
 
-    /* The four turns of a step, whose first is the `turn`-th of those whose blocks are known. */
+    /* Draws from the four turns of a step; the first is turn `turn` of `blocks`. */
     template <bool lists>
     __device__ __forceinline__ void draw_step(lane_found *found, const draw_philox &philox,
                                               const turn_blocks &blocks, int turn, int token,
@@ -139,7 +138,7 @@ struct node_argmax {
         }
     }
 
-    /* Score the token of a lane's block that has the most noise, and may have the best score. */
+    /* Scores J, the token with the most noise of a lane's block, which is likely to win. */
     template <bool lists>
     __device__ __forceinline__ void score_likely(lane_found *found, const model_row &row,
                                                  const turn_blocks &blocks, int end) const
@@ -150,13 +149,14 @@ struct node_argmax {
             score<lists>(found, likely, z);
     }
 
-    /* A warp's race among the tokens [begin, end), from a multiple of 64 on: what each lane has
-     * found. What a race that `lists` passes over is not above the last that it lists. */
+    /* A warp's draw from the tokens [begin, end), `begin` a multiple of 64; returns each lane's
+     * result. When listing, skipped tokens are not above the last listed one. */
     template <bool lists>
     __device__ __forceinline__ lane_found search_tokens(int begin, int end) const
     {
         const draw_philox philox = draw_philox_of(stream);
-        const model_row row = target; /* in registers, as score() has the address of the other */
+        const model_row row = target; /* in registers, since score() takes the address of the
+                                       * member */
         const int lane = threadIdx.x % 32;
         lane_found found = lane_found::empty();
         turn_blocks blocks = {};
@@ -165,7 +165,7 @@ struct node_argmax {
         for (int base = begin; base < end; base += kStep, turn += kQuads) {
             if (!greedy && turn % kTurns == 0) {
                 blocks = turn_blocks::from_philox(philox, (uint32_t)base, kTurn);
-                if (lists) { /* they are met again, by lanes that may list them */
+                if (lists) { /* the same tokens come again, in lanes that may list them */
                     lane_found likely = lane_found::empty();
                     score_likely<lists>(&likely, row, blocks, end);
                     threshold = fmaxf(threshold, least_of_listed(likely.best.score));
@@ -196,14 +196,14 @@ struct node_argmax {
     }
 };
 
-/* The best of a warp's, for all lanes. */
+/* The best of a warp's lanes, for all of them. */
 __device__ __forceinline__ gumbel_contender best_of_warp(const gumbel_contender &own)
 {
     const draw_winner best = draw_winner_of_warp({own.score, own.logprob, own.id});
     return {best.id, best.score, best.z};
 }
 
-/* A warp's race, which lists: the list, by lane 0. */
+/* A warp's draw that lists; lane 0 writes the list. */
 __device__ __forceinline__ void list_best(const node_argmax &argmax, int begin, int end,
                                           gumbel_short_list *list)
 {
@@ -224,7 +224,7 @@ __device__ __forceinline__ void list_best(const node_argmax &argmax, int begin, 
         list->bound = fmaxf(bound, listed.score);
 }
 
-/* Offer the lanes' tokens that come to the floor, one after the other, by all of a warp. */
+/* Offers the lanes' tokens that reach the best score, one after the other, by the whole warp. */
 __device__ __forceinline__ void multiply_above(const node_argmax &argmax,
                                                const gumbel_contender &own, uint32_t *best_score,
                                                gumbel_contender *best)
@@ -242,9 +242,9 @@ __device__ __forceinline__ void multiply_above(const node_argmax &argmax,
     }
 }
 
-/* The best by max(p - q, 0) that a warp finds among the tokens [begin, end), from a multiple of 64
- * on, of those that come to *floor, for all lanes. A product of the draft's head is made of each
- * token that does by p, so that a floor is asked for that leaves few. */
+/* The best token by max(p - q, 0) among [begin, end), `begin` a multiple of 64, of those that reach
+ * *best_score; for all lanes of a warp. Each token that reaches it by p costs a product of the
+ * draft's head, so *best_score should leave few. */
 __device__ __noinline__ gumbel_contender argmax_above(const node_argmax &argmax, int begin, int end,
                                                       uint32_t *best_score)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The parts of a race behind a node, and its end: what they found is made what the node emits, and
- * the request walks.
+ * The parts of the argmax after a node, and the end of a request: the parts' results become the
+ * token that the node emits, and the request walks.
  */
 #ifndef GUMBEL_CUDA_NODE_PARTS_CUH
 #define GUMBEL_CUDA_NODE_PARTS_CUH
@@ -13,13 +13,13 @@
 namespace
 {
 
-/* Whether a node is drawn, one of those between the first and the last. */
+/* Whether a node, between the first and the last drawn one, is drawn. */
 __device__ __forceinline__ bool is_drawn(const gumbel_weighed &w)
 {
     return w.verdict == GUMBEL_VERDICT_DRAW || w.verdict == GUMBEL_VERDICT_RESIDUAL;
 }
 
-/* The best of all threads', by all of them. */
+/* The best of all threads, for all of them. */
 __device__ __forceinline__ gumbel_contender best_of_cta(const gumbel_contender &own)
 {
     const gumbel_contender of_warp = best_of_warp(own);
@@ -33,7 +33,7 @@ __device__ __forceinline__ gumbel_contender best_of_cta(const gumbel_contender &
     return best;
 }
 
-/* Of a part the tokens that are a warp's, which are neighbours. */
+/* A warp's tokens of a part, which are contiguous. */
 __device__ __forceinline__ part_tokens tokens_of_warp(part_tokens tokens, int warp)
 {
     const int steps =
@@ -43,7 +43,7 @@ __device__ __forceinline__ part_tokens tokens_of_warp(part_tokens tokens, int wa
     return tokens;
 }
 
-/* The best of a race among some tokens. */
+/* The argmax over some tokens. */
 __device__ __forceinline__ gumbel_contender argmax_of_cta(const node_argmax &argmax,
                                                           part_tokens tokens)
 {
@@ -58,13 +58,13 @@ __device__ __forceinline__ part_tokens all_tokens(const gumbel_weighing &p)
     return all;
 }
 
-/* Whether a node is drawn by the lists of its parts. */
+/* Whether a node is drawn from the lists of its parts. */
 __device__ __forceinline__ bool is_listed(const gumbel_weighing &p, const gumbel_weighed &w)
 {
     return p.by.dots && w.verdict == GUMBEL_VERDICT_RESIDUAL;
 }
 
-/* Race for node j in a part of its row. */
+/* The argmax of node j in one part of its row. */
 __device__ __forceinline__ void argmax_of_part(const gumbel_weighing &p, const gumbel_chain &c,
                                                int32_t j, bool residual, int64_t part)
 {
@@ -74,13 +74,13 @@ __device__ __forceinline__ void argmax_of_part(const gumbel_weighing &p, const g
         p.contenders[(c.first + j) * p.parts + part] = best;
 }
 
-/* What another CTA wrote. */
+/* A result that another CTA wrote. */
 __device__ __forceinline__ gumbel_contender fetch_contender(const gumbel_contender *from)
 {
     return {__ldcg(&from->id), __ldcg(&from->score), __ldcg(&from->logprob)};
 }
 
-/* Make what the parts of node j found what it emits, by a warp. */
+/* Sets the token that node j emits from the results of its parts, by a warp. */
 __device__ void finish_node(const gumbel_weighing &p, const gumbel_chain &c, int32_t j)
 {
     const gumbel_contender *from = p.contenders + (c.first + j) * p.parts;
@@ -100,8 +100,8 @@ __device__ void finish_node(const gumbel_weighing &p, const gumbel_chain &c, int
         draft_state().drawn_again = j;
 }
 
-/* Where rounding has left nothing of max(r p - q, 0), p and q are the same, and the target's draw
- * stands. So rare that one CTA may make it. */
+/* Draws node j from the target. If rounding leaves no max(r p - q, 0), then p equals q, and the
+ * target's draw is exact. One CTA does it, since it is rare. */
 __device__ __noinline__ void draw_again(const gumbel_weighing &p, const gumbel_chain &c, int32_t j)
 {
     const gumbel_contender best =
@@ -111,14 +111,14 @@ __device__ __noinline__ void draw_again(const gumbel_weighing &p, const gumbel_c
     __syncthreads();
 }
 
-/* A place in the order of a race, by score, then by id; 0 for none. */
+/* A key that orders by score, then by id; 0 for none. */
 __device__ __forceinline__ uint64_t order_key(float score, int32_t id)
 {
     return id < 0 ? 0 : (uint64_t)ordered_bits(score + 0.0f) << 32 | ~(uint32_t)id;
 }
 
-/* The best token of a warp's share of lists that comes behind *after, where it then stands, for all
- * lanes. */
+/* The best token in a warp's part of the lists that comes after *after in order; *after becomes its
+ * key. For all lanes. */
 __device__ __forceinline__ gumbel_contender next_of_lists(const gumbel_short_list *lists, int count,
                                                           uint64_t *after)
 {
@@ -140,8 +140,8 @@ __device__ __forceinline__ gumbel_contender next_of_lists(const gumbel_short_lis
                   : gumbel_contender_none();
 }
 
-/* Each warp goes through a share of what the parts have listed, the likeliest first, until no other
- * can come to the best of all: a warp's best, for all lanes. */
+/* Each warp offers its part of the listed tokens, best first, until no other can reach the best
+ * score; returns the warp's best, for all lanes. */
 __device__ __forceinline__ gumbel_contender offer_listed(const gumbel_weighing &p, int64_t b,
                                                          const gumbel_short_list *lists, int count,
                                                          uint32_t *best_score)
@@ -157,8 +157,8 @@ __device__ __forceinline__ gumbel_contender offer_listed(const gumbel_weighing &
     }
 }
 
-/* Race again among the tokens of each warp whose list leaves out some that can come to the best so
- * far: seldom, and then mostly one warp's. */
+/* Searches the tokens of each warp whose list leaves out some that can reach the best score: rarely
+ * needed, and then usually for one warp. */
 __device__ __forceinline__ void offer_unlisted(const gumbel_weighing &p, const node_argmax &argmax,
                                                const gumbel_short_list *lists, int count,
                                                uint32_t *best_score, gumbel_contender *best)
@@ -181,7 +181,7 @@ __device__ __forceinline__ void offer_unlisted(const gumbel_weighing &p, const n
     }
 }
 
-/* Draw behind node j by max(p - q, 0) from what its parts have listed. */
+/* Draws node j from max(p - q, 0) by the lists of its parts. */
 __device__ __noinline__ void draw_from_lists(const gumbel_weighing &p, const gumbel_chain &c,
                                              int32_t j)
 {
@@ -202,7 +202,7 @@ __device__ __noinline__ void draw_from_lists(const gumbel_weighing &p, const gum
     __syncthreads();
 }
 
-/* Emit and walk, once all parts have raced. */
+/* Emits tokens and walks, after all parts of the request. */
 __device__ gumbel_walked finish_chain(const gumbel_weighing &p, const gumbel_chain &c,
                                       const gumbel_judged &judged)
 {
@@ -223,7 +223,7 @@ __device__ gumbel_walked finish_chain(const gumbel_weighing &p, const gumbel_cha
         if (is_drawn(rule_nodes[j]) && !is_listed(p, rule_nodes[j]))
             finish_node(p, c, j);
     __syncthreads();
-    /* No walk comes to what is behind a residual. */
+    /* No walk passes a node with a residual. */
     if (judged.end > 0 && is_listed(p, rule_nodes[judged.end - 1]))
         draw_from_lists(p, c, judged.end - 1);
     if (draft_state().drawn_again >= 0)

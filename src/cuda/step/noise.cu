@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   the noise of a coming step, into memory (eq. 5, 6).
- * COST   4 bytes a token written; a Philox block of ten rounds every four tokens, one a thread and
- *        piece for its blocks, and two logarithms a token, which bound it: about 60 instructions.
- * MAP    a CTA makes a piece of 4096 tokens of one draw, then the next that is its turn; a thread
- *        the four tokens of a Philox block at a time.
+ * WHAT   writes the noise of a later step to memory (eq. 5, 6).
+ * COST   4 bytes a token; ten Philox rounds every four tokens, a Philox block a thread and slice
+ *        for the blocks of 64, and two logarithms a token, which are the limit: about 60
+ *        instructions.
+ * MAP    a CTA fills slices of 4096 tokens of one draw each, in turn; a thread fills the four
+ *        tokens of a Philox block at a time.
  * NUMERICS  noise.h: the bits that every draw uses.
  */
 #include "core/row.h"
@@ -26,7 +27,8 @@ __device__ __forceinline__ float4 make_quad(const draw_philox &philox, gumbel_bl
             gumbel_of_word(block, token + 2, r.z), gumbel_of_word(block, token + 3, r.w)};
 }
 
-/* Store what of tokens `token` .. + 3 the row holds; `out` is where token 0 would be. */
+/* Stores the noise of the tokens among `token` .. + 3 that the row holds; `out` is the address of
+ * token 0. */
 __device__ __forceinline__ void store_noise(float *out, int64_t token, int64_t first, int64_t end,
                                             float4 g)
 {

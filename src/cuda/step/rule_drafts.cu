@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   drafts verified by a rule that weighs probabilities (drafts/rules.h), in launches one
- *        behind the other: expand; weigh, which sums up both models' rows and makes verdicts; for a
- *        block sum, max(r p - q, 0) of the rows behind its drafts, and the verdicts by that; race,
- *        which draws where a verdict asks for it, and walks.
- * COST   weigh reads 2 n V logits, and makes an exponential of each that a draft is behind; sum
- *        reads as many, with two each; race reads one row a request, mostly, and makes noise of the
- *        few tokens that can come to the best so far.
- * MAP    weigh, sum: a CTA a part of a row, a warp 512 tokens at a time. race: a CTA a part of a
- *        request's rows, a warp a run of tokens that are neighbours. The last CTA of a row merges
- *        it, that of a request judges or walks: a thread a node, then one thread.
- * SMEM   weigh: a summary a thread; race: nodes, 20 bytes each.
- * SYNC   CTAs count themselves (cta_counter.cuh), and none waits for another. Within a CTA
- *        __syncthreads() around what one thread does for all.
- * NUMERICS  masses by summary.h, residuals in whole units: nothing depends on how rows are cut.
+ * WHAT   verifies drafts by a rule that compares probabilities (drafts/rules.h), in consecutive
+ *        launches. expand: as in drafts.cu. masses: sums the rows of both models and determines
+ *        verdicts. residuals, for the block rule: sums max(r p - q, 0) of the rows after drafts,
+ *        and determines its verdicts. draw: draws where a verdict requires it, and walks.
+ * COST   masses reads 2 n V logits, with an exponential for each row that has a draft after it;
+ *        residuals reads as many, with two exponentials; draw reads one row a request in most
+ *        cases, and computes the noise of the few tokens that can reach the best score so far.
+ * MAP    masses, residuals: a CTA a part of a row, a warp 512 tokens at a time. draw: a CTA a part
+ *        of a request's rows, a warp a range of tokens. The last CTA of a row merges it; the last
+ *        CTA of a request determines verdicts, a thread a node, or walks, by one thread.
+ * SMEM   masses: a summary a thread; draw: nodes, 20 bytes each.
+ * SYNC   CTAs count themselves (cta_counter.cuh), and none waits for another. Within a CTA,
+ *        __syncthreads() around the work of a single thread.
+ * NUMERICS  masses by summary.h, residuals in integers: the bits do not depend on the parts.
  */
 #include "cuda/step/node_parts.cuh"
 
@@ -71,7 +71,7 @@ extern "C" __global__ void __launch_bounds__(kDraftThreads, CUDA_MASS_CTAS)
         judge_chain(p, r);
 }
 
-/* ------------------------------------------------------------------------------- the sums ---- */
+/* ----------------------------------------------------------------------------- residuals ---- */
 
 extern "C" __global__ void __launch_bounds__(kDraftThreads, CUDA_MASS_CTAS)
     gumbel_sum_draft_residuals(const __grid_constant__ gumbel_weighing p)
