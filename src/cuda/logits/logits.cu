@@ -30,7 +30,7 @@
 namespace
 {
 
-static_assert(kSamples <= 32 && kWarps <= 32, "the first warp sums up samples and warps");
+static_assert(kSamples <= 32 && kWarps <= 32, "the first warp summarizes samples and warps");
 
 /* Initializes the state of a row; sums start after a barrier. */
 template <bool edited>

@@ -114,7 +114,7 @@ template <gumbel_dtype dtype, bool edited> struct warp_row {
             }
         }
     }
-    static_assert(kQuads == 4, "that many move on");
+    static_assert(kQuads == 4, "four quads rotate");
 
     /* Requests the warp's first step of the window. */
     __device__ __forceinline__ void start(step &logits) const

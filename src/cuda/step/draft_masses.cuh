@@ -28,7 +28,7 @@ struct draft_shared {
     int32_t drawn_again; /* a node whose residual holds no token; -1: none */
 };
 static_assert(sizeof(draft_shared) <= CUDA_MASS_BYTES, "the launcher reserves that much");
-static_assert(sizeof(gumbel_weighing) <= 4000, "what a kernel is handed");
+static_assert(sizeof(gumbel_weighing) <= 4000, "the limit of kernel parameters");
 
 __device__ __forceinline__ draft_shared &draft_state()
 {

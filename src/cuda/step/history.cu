@@ -17,7 +17,7 @@
 namespace
 {
 
-static_assert(CUDA_HISTORY_SLICE % 32 == 0, "a piece is whole words of the bit masks");
+static_assert(CUDA_HISTORY_SLICE % 32 == 0, "a slice is whole words of the bit masks");
 
 /* The slot of row b's history; -1 if it has none. */
 __device__ int64_t slot_of(const cuda_history_params &p, int64_t b)

@@ -16,7 +16,7 @@ namespace
 {
 
 constexpr int kThreads = CUDA_THREADS, kTurn = 4 * kThreads;
-static_assert(CUDA_NOISE_SLICE / kTurn <= kTurns, "one look at all blocks");
+static_assert(CUDA_NOISE_SLICE / kTurn <= kTurns, "one turn covers all blocks");
 
 /* The noise of the four tokens from `token` on. */
 __device__ __forceinline__ float4 make_quad(const draw_philox &philox, gumbel_block_noise block,

@@ -67,7 +67,7 @@ struct __align__(16) row_shared
 };
 
 static_assert(sizeof(row_shared) <= CUDA_CLUSTER_SHARED_BYTES, "the launcher reserves that much");
-static_assert(CUDA_CLUSTER_SHARED_BYTES % 16 == 0, "quads of the share are aligned");
+static_assert(CUDA_CLUSTER_SHARED_BYTES % 16 == 0, "quads of the slice are aligned");
 
 /* This CTA's shared memory and slice. Functions, so that the compiler knows the address space. */
 __device__ __forceinline__ unsigned char *memory_of_cta()
