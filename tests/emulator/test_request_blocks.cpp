@@ -25,9 +25,9 @@ struct test_problem {
     bool has_block_maxima;      /* the largest logits of blocks are given */
     sparse_blocks *sparse;      /* and some strips alone; or NULL */
     int multiprocessors;
-    engine_cuts cuts; /* that replace them, too */
-    uint64_t random;  /* state */
-    char what[500];   /* for messages */
+    engine_truncation cuts; /* that replace them, too */
+    uint64_t random;        /* state */
+    char what[500];         /* for messages */
 };
 
 /* ------------------------------------------------------------------------------- a problem ---- */
@@ -69,7 +69,7 @@ request_plan plan_of(uint64_t *random)
 }
 
 /* Whether a top_p beside other cuts is of the whole row. */
-bool weighs_all(const gumbel_truncation &cut)
+bool top_p_is_of_whole_row(const gumbel_truncation &cut)
 {
     return cut.order == GUMBEL_ORDER_JOINT || cut.order == GUMBEL_ORDER_JOINT_TEMPERATURE ||
            (!cut.top_k.data && (cut.order == GUMBEL_ORDER_TOP_K_TOP_P_MIN_P ||
@@ -91,7 +91,7 @@ request *make_request(uint64_t *random, bool sure, gumbel_device *cpu)
         request *asked = request_make(&plan, cpu);
         gumbel_truncation *cut = &asked->truncation;
         asked->transforms.banned = asked->transforms.bias = {};
-        if (weighs_all(*cut))
+        if (top_p_is_of_whole_row(*cut))
             cut->top_p = {};
         if (cut->top_k.data || cut->min_p.data)
             return asked;
@@ -101,7 +101,7 @@ request *make_request(uint64_t *random, bool sure, gumbel_device *cpu)
 
 /* Have every row ask for a top_k that the kernel serves, mostly of fewer tokens than there are
  * blocks. */
-void ask_for_few(test_problem *test)
+void request_few_tokens(test_problem *test)
 {
     gumbel_truncation *cut = &test->asked->truncation;
     const uint32_t most = one_in(&test->random, 3) ? CUDA_REQUEST_TOP_MAX : 20;
@@ -112,7 +112,7 @@ void ask_for_few(test_problem *test)
 
 /* Have half of each row's tokens be equal, and above the others by far, and few of them wanted: all
  * of them stay, which are more than a CTA serves, and none of the others. */
-void tie_half(test_problem *test)
+void tie_half_of_tokens(test_problem *test)
 {
     const gumbel_tensor &t = test->asked->logits.logits;
     for (int64_t b = 0; b < t.rows; b++)
@@ -123,7 +123,7 @@ void tie_half(test_problem *test)
 }
 
 /* Have a token of each row that cannot be drawn: strips beside its own may still be left out. */
-void put_infinite(test_problem *test)
+void add_infinite_logit(test_problem *test)
 {
     const gumbel_tensor &t = test->asked->logits.logits;
     for (int64_t b = 0; b < t.rows; b++)
@@ -131,7 +131,7 @@ void put_infinite(test_problem *test)
 }
 
 /* Where penalties count anything, have them put what was drawn before above all else. */
-void raise_much(test_problem *test)
+void raise_penalised(test_problem *test)
 {
     static const float presence = -20.0f;
     gumbel_transforms *t = &test->asked->transforms;
@@ -142,7 +142,7 @@ void raise_much(test_problem *test)
 
 /* Where penalties count anything, have them lower what was seen before, and that be every third
  * token. */
-void lower_seen(test_problem *test)
+void lower_penalised(test_problem *test)
 {
     static const float repetition = 1.5f, frequency = 0.25f, presence = 0.5f;
     gumbel_transforms *t = &test->asked->transforms;
@@ -161,8 +161,8 @@ void lower_seen(test_problem *test)
 /* ----------------------------------------------------------------------------------- peaks ---- */
 
 /* Whether the kernel has found a row's peaks; of a row that it leaves it need not have looked. */
-bool peaks_agree(const float *expected, const float *found, int64_t blocks, bool left,
-                 const char *what)
+bool block_maxima_agree(const float *expected, const float *found, int64_t blocks, bool left,
+                        const char *what)
 {
     const std::vector<unsigned char> poison((size_t)blocks * sizeof *found, 0xa7);
     if (left && memcmp(found, poison.data(), poison.size()) == 0)
@@ -193,7 +193,7 @@ cuda_request_params blocks_params(const test_problem &test, const gumbel_output 
     size_t rows = (size_t)q->batch;
     p.block_maxima = (float *)poisoned_workspace(rows * (size_t)p.blocks * sizeof *p.block_maxima);
     memset(p.block_maxima, 0xa7,
-           rows * (size_t)p.blocks * sizeof *p.block_maxima); /* peaks_agree() looks */
+           rows * (size_t)p.blocks * sizeof *p.block_maxima); /* block_maxima_agree() looks */
     p.row_states = (int32_t *)poisoned_workspace(rows * sizeof *p.row_states);
     p.counters = (uint64_t *)poisoned_workspace(rows * CUDA_THRESHOLD_WORDS * sizeof *p.counters);
     return p;
@@ -207,7 +207,7 @@ void free_params(const cuda_request_params &p)
 }
 
 /* z of all tokens of all rows, [B, V], before anything is cut. */
-std::vector<float> uncut_of(const request *asked, gumbel_device *cpu)
+std::vector<float> find_z_before_truncation(const request *asked, gumbel_device *cpu)
 {
     std::vector<float> z((size_t)(asked->plan.batch * asked->plan.vocab));
     gumbel_sampling sampling = asked->sampling;
@@ -243,8 +243,8 @@ bool rows_agree(const test_problem &test, const gumbel_problem &whole, const cud
                 const outcome *host, const outcome *untouched, gumbel_device *cpu,
                 row_counts *counts)
 {
-    std::vector<float> peaks = peaks_of(whole, p.blocks, test.sparse),
-                       z = uncut_of(test.asked, cpu);
+    std::vector<float> peaks = find_block_maxima(whole, p.blocks, test.sparse),
+                       z = find_z_before_truncation(test.asked, cpu);
     for (int64_t b = 0; b < p.problem.batch; b++) {
         const float *own = &z[(size_t)(b * test.asked->plan.vocab)];
         bool left = p.row_states[b] == CUDA_ROW_FALLBACK;
@@ -257,7 +257,8 @@ bool rows_agree(const test_problem &test, const gumbel_problem &whole, const cud
             return false;
         }
         if (!row_agrees(left ? untouched : host, p.output, b, test.what) ||
-            !peaks_agree(&peaks[(size_t)first], p.block_maxima + first, p.blocks, left, test.what))
+            !block_maxima_agree(&peaks[(size_t)first], p.block_maxima + first, p.blocks, left,
+                                test.what))
             return false;
         counts->all++;
         counts->served += !left;
@@ -268,7 +269,7 @@ bool rows_agree(const test_problem &test, const gumbel_problem &whole, const cud
 }
 
 /* Have clusters serve what is left; whether all rows are then as they should. */
-bool rest_agrees(test_problem *test, cuda_request_params p, const outcome *host)
+bool fallback_rows_agree(test_problem *test, cuda_request_params p, const outcome *host)
 {
     const gumbel_problem &q = p.problem;
     const int64_t origin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
@@ -291,18 +292,18 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
     const bool sure = index % 4 == 1, tied = index % 20 == 5;
     test.asked = make_request(&test.random, sure, cpu);
     if (tied || !one_in(&test.random, sure ? 4 : 2))
-        ask_for_few(&test);
+        request_few_tokens(&test);
     else if (one_in(&test.random, 2))
-        cut_as_engines(test.asked, 2 + (int32_t)random_below(&test.random, 60), &test.cuts,
-                       &test.random);
+        truncate_as_engines(test.asked, 2 + (int32_t)random_below(&test.random, 60), &test.cuts,
+                            &test.random);
     if (tied)
-        tie_half(&test);
+        tie_half_of_tokens(&test);
     if (sure && one_in(&test.random, 8))
-        put_infinite(&test);
+        add_infinite_logit(&test);
     if (one_in(&test.random, 8))
-        raise_much(&test);
+        raise_penalised(&test);
     else if (sure && one_in(&test.random, 2))
-        lower_seen(&test);
+        lower_penalised(&test);
     if (one_in(&test.random, 4))
         crowd(test.asked, &test.random);
     test.has_block_maxima = index % 2;
@@ -316,20 +317,20 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
     bool good = request_draw(cpu, test.asked, host) == GUMBEL_OK;
     const gumbel_problem whole = p.problem;
     sparse_blocks sparse = {};
-    if (test.has_block_maxima && p.problem.batch <= 32 && bounds_are_sure(p.problem) &&
+    if (test.has_block_maxima && p.problem.batch <= 32 && bounds_apply(p.problem) &&
         (sure || one_in(&test.random, 2))) {
-        sparse = leave_out(p, &test.random);
+        sparse = drop_unneeded_subtiles(p, &test.random);
         hand_over(test.sparse = &sparse, &p);
     }
     for (int launch = one_in(&test.random, 8) ? 2 : 1; good && launch > 0; launch--) {
-        std::vector<float> peaks = peaks_of(whole, p.blocks, test.sparse);
+        std::vector<float> peaks = find_block_maxima(whole, p.blocks, test.sparse);
         if (test.has_block_maxima)
             std::copy(peaks.begin(), peaks.end(), p.block_maxima);
         outcome_poison(ours);
         emulate_blocks(p, &test.random, test.what);
         good = rows_agree(test, whole, p, host, untouched, cpu, counts) &&
                (!test.sparse || sparse.floors[1] == 0) &&
-               (!(tied || one_in(&test.random, 4)) || rest_agrees(&test, p, host));
+               (!(tied || one_in(&test.random, 4)) || fallback_rows_agree(&test, p, host));
     }
     free_params(p);
     outcome_free(untouched);

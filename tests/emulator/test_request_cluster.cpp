@@ -23,7 +23,7 @@ enum problem_kind {
 
 /* Rows that were looked at, by how they were served. */
 struct row_counts {
-    int all, ways[CLUSTER_PATHS];
+    int all, paths[CLUSTER_PATHS];
     int suited, quick; /* that suit pivots, and of these those that they served */
 };
 /* A kernel that leaves pivots too soon is never wrong, but slow: nearly all that suit must be
@@ -35,10 +35,10 @@ struct test_problem {
     request *asked;
     int32_t top_k; /* where one rule cuts alone, 0: by top_p */
     float min_p, top_p, temperature;
-    engine_cuts cuts;
-    bool processed;             /* what the draw sees is asked for, and nothing is drawn */
-    std::vector<int32_t> left;  /* rows that others did not serve; or none */
-    std::vector<int32_t> given; /* tokens to score; or none */
+    engine_truncation cuts;
+    bool processed;                /* what the draw sees is asked for, and nothing is drawn */
+    std::vector<int32_t> fallback; /* rows that others did not serve; or none */
+    std::vector<int32_t> given;    /* tokens to score; or none */
     int32_t live_rows;
     uint64_t random; /* state */
     char what[500];  /* for messages */
@@ -83,13 +83,13 @@ request_plan plan_of(problem_kind kind, uint64_t *random)
 
 /* Cut by one rule, at a place between a few tokens and all of them; rows that suit pivots not at
  * either end. */
-void cut_alone(test_problem *test)
+void truncate_by_one_rule(test_problem *test)
 {
     static const float top_ps[] = {0.8f, 0.95f, 0.9999f, 0.3f, 1e-30f, 1 - 1e-7f};
     const bool suits = test->kind == PROBLEM_SUITED;
     const int64_t vocab = test->asked->plan.vocab;
     gumbel_truncation *cut = &test->asked->truncation;
-    cut_no_more(cut);
+    clear_truncation(cut);
     if (one_in(&test->random, 2)) {
         int64_t most = 300u << random_below(&test->random, 7);
         most = std::min(most, suits ? vocab / 8 : vocab);
@@ -102,17 +102,17 @@ void cut_alone(test_problem *test)
 }
 
 /* Cut by a top_k that leaves more tokens than a CTA keeps: side by side, or many of a value. */
-void cut_hard(test_problem *test)
+void truncate_beyond_a_cta(test_problem *test)
 {
     gumbel_truncation *cut = &test->asked->truncation;
-    cut_no_more(cut);
+    clear_truncation(cut);
     test->top_k = CUDA_REQUEST_THREADS + (int32_t)random_below(&test->random, CUDA_REQUEST_THREADS);
     cut->top_k = (gumbel_row_i32){&test->top_k, GUMBEL_SAME};
     make_hostile(test->asked, random_below(&test->random, 2) ? random_below(&test->random, 2) : 7);
 }
 
 /* Have all rows drawn at one temperature that is usual. */
-void warm(test_problem *test)
+void set_usual_temperature(test_problem *test)
 {
     static const float usual[] = {0.7f, 1.0f, 1.5f};
     test->temperature = usual[random_below(&test->random, 3)];
@@ -120,11 +120,11 @@ void warm(test_problem *test)
 }
 
 /* Have a row cut by what leaves few tokens, and by a nucleus of these or of all. */
-void cut_to_few(test_problem *test)
+void truncate_to_few(test_problem *test)
 {
     gumbel_truncation *cut = &test->asked->truncation;
     const bool mass = test->kind == PROBLEM_MASS;
-    cut_no_more(cut);
+    clear_truncation(cut);
     test->top_k = 1 + (int32_t)random_below(&test->random, CUDA_REQUEST_TOP_MAX);
     test->min_p = 0.01f * (float)(1 + random_below(&test->random, 20));
     test->top_p = 0.01f * (float)(1 + random_below(&test->random, 99));
@@ -152,7 +152,7 @@ int32_t any_top_k(uint64_t *random)
 }
 
 /* Have tokens scored that are drawn, or not, or none. */
-void give_tokens(test_problem *test)
+void set_given_tokens(test_problem *test)
 {
     const request_plan &plan = test->asked->plan;
     for (int64_t i = 0; i < plan.batch * plan.samples; i++)
@@ -175,15 +175,15 @@ void make_test(test_problem *test, int index, gumbel_device *cpu)
     test->asked = request_make(&plan, cpu);
     const bool suits = test->kind == PROBLEM_SUITED, hard = test->kind == PROBLEM_HARD;
     if (suits || hard || !one_in(&test->random, 3))
-        warm(test);
+        set_usual_temperature(test);
     if (suits || test->kind == PROBLEM_LONE)
-        cut_alone(test);
+        truncate_by_one_rule(test);
     else if (hard)
-        cut_hard(test);
+        truncate_beyond_a_cta(test);
     else if (test->kind == PROBLEM_ENGINE)
-        cut_as_engines(test->asked, any_top_k(&test->random), &test->cuts, &test->random);
+        truncate_as_engines(test->asked, any_top_k(&test->random), &test->cuts, &test->random);
     else if (test->kind != PROBLEM_ANY)
-        cut_to_few(test);
+        truncate_to_few(test);
     if (one_in(&test->random, 2)) /* lists edit in another way than masks and histories */
         test->asked->transforms.banned = test->asked->transforms.bias = {};
     if (!suits && !hard && one_in(&test->random, 3))
@@ -192,13 +192,14 @@ void make_test(test_problem *test, int index, gumbel_device *cpu)
         make_hostile(test->asked, random_below(&test->random, REQUEST_SHAPES));
     test->processed = test->kind == PROBLEM_ANY && one_in(&test->random, 4);
     if (test->kind == PROBLEM_ANY && one_in(&test->random, 3))
-        give_tokens(test);
+        set_given_tokens(test);
     test->live_rows = (int32_t)plan.batch - 1;
     if (!suits && one_in(&test->random, 6))
         test->asked->sampling.live_rows = &test->live_rows;
     if (one_in(&test->random, 4))
         for (int64_t b = 0; b < plan.batch; b++)
-            test->left.push_back(one_in(&test->random, 3) ? CUDA_ROW_SERVED : CUDA_ROW_FALLBACK);
+            test->fallback.push_back(one_in(&test->random, 3) ? CUDA_ROW_SERVED
+                                                              : CUDA_ROW_FALLBACK);
 }
 
 /* Some; where one rule cuts alone, a token, and how many stay or not. */
@@ -218,13 +219,13 @@ gumbel_output outputs_of(test_problem *test, const outcome *ours)
 
 /* ------------------------------------------------------------------------- the comparison ---- */
 
-void count_row(const test_problem &test, cluster_path way, row_counts *counts)
+void count_row(const test_problem &test, cluster_path path, row_counts *counts)
 {
     bool suits = test.kind == PROBLEM_SUITED;
     counts->all++;
-    counts->ways[way]++;
+    counts->paths[path]++;
     counts->suited += suits;
-    counts->quick += suits && (way == CLUSTER_PIVOTED || way == CLUSTER_PIVOTED_FEW);
+    counts->quick += suits && (path == CLUSTER_PIVOTED || path == CLUSTER_PIVOTED_FEW);
 }
 
 /* Serve the rows; whether all that are not left to others are as the CPU backend has them. */
@@ -233,12 +234,12 @@ bool draws_agree(test_problem *test, gumbel_device *cpu, cuda_request_params p, 
 {
     outcome *host = request_outcome(test->asked), *untouched = request_outcome(test->asked);
     bool good = request_draw(cpu, test->asked, host) == GUMBEL_OK;
-    std::vector<cluster_path> ways = emulate_cluster(p, clusters, &test->random, test->what);
+    std::vector<cluster_path> paths = emulate_cluster(p, clusters, &test->random, test->what);
     for (int64_t b = 0; good && b < p.problem.batch; b++) {
         bool served = !p.row_states || p.row_states[b] == CUDA_ROW_FALLBACK;
         good = row_agrees(served ? host : untouched, p.output, b, test->what);
         if (served)
-            count_row(*test, ways[(size_t)b], counts);
+            count_row(*test, paths[(size_t)b], counts);
     }
     outcome_free(untouched);
     outcome_free(host);
@@ -284,7 +285,7 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
     int64_t clusters = 1 + random_below(&test.random, (uint32_t)q.batch);
     p.parts = CUDA_REQUEST_CLUSTER;
     p.chunk = cuda_cluster_slice(std::max<int64_t>(q.end_token - origin, 1));
-    p.row_states = test.left.empty() ? NULL : test.left.data();
+    p.row_states = test.fallback.empty() ? NULL : test.fallback.data();
     snprintf(test.what, sizeof test.what, "problem %d, %s: %s", index,
              test.processed ? "processed" : "drawn", request_describe(&test.asked->plan));
     bool good = test.processed ? processed_agree(&test, cpu, p, clusters)
@@ -295,11 +296,11 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
 }
 
 /* Whether each way to serve a row did, as often as it should. */
-bool all_ways_serve(const row_counts &counts)
+bool all_paths_serve(const row_counts &counts)
 {
     const int least = counts.all / 50;
     bool good = true;
-    for (int served : counts.ways)
+    for (int served : counts.paths)
         good &= served >= least;
     return good && counts.quick >= kQuick * counts.suited;
 }
@@ -313,11 +314,12 @@ int main(int argc, char **argv)
     row_counts counts = {};
     int failed = run_problems(argc, argv, 32, 2000, [&](int i) { return passes(i, cpu, &counts); });
     printf("%d rows: %d listed, %d weighed, %d and %d of few by pivots, %d by all\n", counts.all,
-           counts.ways[CLUSTER_LISTED], counts.ways[CLUSTER_BY_MASS], counts.ways[CLUSTER_PIVOTED],
-           counts.ways[CLUSTER_PIVOTED_FEW], counts.ways[CLUSTER_BY_PASSES]);
+           counts.paths[CLUSTER_LISTED], counts.paths[CLUSTER_BY_MASS],
+           counts.paths[CLUSTER_PIVOTED], counts.paths[CLUSTER_PIVOTED_FEW],
+           counts.paths[CLUSTER_BY_PASSES]);
     printf("pivots served %d of %d rows that suit them\n", counts.quick, counts.suited);
     /* Of a few problems nothing follows. */
-    bool idle = counts.all >= 80 && !all_ways_serve(counts);
+    bool idle = counts.all >= 80 && !all_paths_serve(counts);
     if (idle)
         printf("a way to serve rows does so too seldom\n");
     gumbel_close(cpu);

@@ -17,7 +17,7 @@ namespace
 
 /* Rows that were looked at, and how often each way to serve them was gone. */
 struct row_counts {
-    int all, drawn, missed, exactly, is_abandoned;
+    int all, drawn, missed, exactly, abandoned;
 };
 
 struct test_problem {
@@ -45,7 +45,7 @@ request_plan plan_of(uint64_t *random)
 }
 
 /* Have half of a row's tokens lie just below the others, where a top_p of a half cuts. */
-void halve(test_problem *test, int64_t b)
+void tie_halves(test_problem *test, int64_t b)
 {
     const gumbel_tensor &t = test->asked->logits.logits;
     for (int64_t i = 0; t.dtype == GUMBEL_FLOAT32 && i < t.cols; i++)
@@ -62,7 +62,7 @@ void make_test(test_problem *test, int index, gumbel_device *cpu)
     request_plan plan = plan_of(&test->random);
     test->asked = request_make(&plan, cpu);
     gumbel_truncation *cut = &test->asked->truncation;
-    cut_no_more(cut);
+    clear_truncation(cut);
     for (int64_t b = 0; b < plan.batch; b++)
         test->top_p.push_back(top_ps[random_below(&test->random, 9)]);
     cut->top_p = {test->top_p.data(), 0};
@@ -74,7 +74,7 @@ void make_test(test_problem *test, int index, gumbel_device *cpu)
             make_hostile(test->asked, shape);
     }
     if (!one_in(&test->random, 3))
-        halve(test, plan.batch - 1);
+        tie_halves(test, plan.batch - 1);
 }
 
 /* ------------------------------------------------------------------------- the comparison ---- */
@@ -89,18 +89,18 @@ void draw_plainly(const test_problem &test, gumbel_device *cpu, outcome *into)
 }
 
 /* Serve the rows; whether all are as the CPU backend has them. */
-bool serve(test_problem *test, gumbel_device *cpu, const cuda_request_params &p,
-           const outcome *host, outcome *ours, row_counts *counts)
+bool serve_rows(test_problem *test, gumbel_device *cpu, const cuda_request_params &p,
+                const outcome *host, outcome *ours, row_counts *counts)
 {
     draw_plainly(*test, cpu, ours);
     const bool at_once = !one_in(&test->random, 3);
-    std::vector<pivot_ways> ways = emulate_pivots(p, at_once, &test->random, test->what);
+    std::vector<pivot_paths> paths = emulate_pivots(p, at_once, &test->random, test->what);
     for (int64_t b = 0; b < p.problem.batch; b++) {
         if (!row_agrees(host, p.output, b, test->what))
             return false;
-        const pivot_ways &way = ways[(size_t)b];
+        const pivot_paths &way = paths[(size_t)b];
         counts->all++;
-        counts->is_abandoned += !at_once && p.exchange[b];
+        counts->abandoned += !at_once && p.exchange[b];
         counts->drawn += way.drawn;
         counts->missed += way.missed;
         counts->exactly += way.exactly;
@@ -126,7 +126,7 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
     snprintf(test.what, sizeof test.what, "problem %d: %s", index,
              request_describe(&test.asked->plan));
     bool good = request_draw(cpu, test.asked, host) == GUMBEL_OK;
-    good = good && serve(&test, cpu, p, host, ours, counts);
+    good = good && serve_rows(&test, cpu, p, host, ours, counts);
     outcome_free(ours);
     outcome_free(host);
     request_free(test.asked);
@@ -142,10 +142,10 @@ int main(int argc, char **argv)
     row_counts counts = {};
     int failed = run_problems(argc, argv, 80, 2000, [&](int i) { return passes(i, cpu, &counts); });
     printf("%d rows: %d drawn again, %d of them twice, %d weighed exactly, %d by one CTA alone\n",
-           counts.all, counts.drawn, counts.missed, counts.exactly, counts.is_abandoned);
+           counts.all, counts.drawn, counts.missed, counts.exactly, counts.abandoned);
     /* Of a few problems nothing follows. */
     bool idle = counts.all >= 80 && std::min({counts.drawn, counts.missed, counts.exactly,
-                                              counts.is_abandoned}) < counts.all / 60;
+                                              counts.abandoned}) < counts.all / 60;
     if (idle)
         printf("a way to serve rows does so too seldom\n");
     gumbel_close(cpu);

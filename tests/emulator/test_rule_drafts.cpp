@@ -19,11 +19,11 @@ constexpr int64_t near_vocab = 151936;
 constexpr float near_unseen = 0.125f;
 constexpr int64_t near_products = 16, near_tokens = 1000; /* at most a row, on average */
 
-struct weigh_counts {
+struct rule_counts {
     int64_t emitted, accepted, cut;
 };
 
-bool passes(wide_drafts *asked, gumbel_device *cpu, emulated_device *device, weigh_counts *counts)
+bool passes(wide_drafts *asked, gumbel_device *cpu, emulated_device *device, rule_counts *counts)
 {
     verified_arrays *wanted = verified_make(asked->requests, asked->max_nodes, asked->requests);
     bool good = wide_verify(cpu, asked, wanted) == GUMBEL_OK;
@@ -106,33 +106,33 @@ bool takes_little(const argmax_effort &effort)
 /* usage: test_rule_drafts [FIRST [COUNT]], problems by number */
 int main(int argc, char **argv)
 {
-    weigh_counts counts = {};
+    rule_counts counts = {};
     int64_t raced = 0;
     auto weigh = [&](int i, gumbel_device *cpu, emulated_device *device) {
         return passes(wide_make(i, i % 8 ? 3000 : 14000), cpu, device, &counts);
     };
-    auto weigh_crowded = [&](int i, gumbel_device *cpu, emulated_device *device) {
+    auto verify_crowded = [&](int i, gumbel_device *cpu, emulated_device *device) {
         device->effort = {};
         const bool good = passes(wide_make_crowded(i), cpu, device, &counts);
         raced += device->effort.races;
         return good;
     };
-    auto weigh_near = [&](int i, gumbel_device *cpu, emulated_device *device) {
+    auto verify_near = [&](int i, gumbel_device *cpu, emulated_device *device) {
         device->effort = {};
         device->parts = near_parts;
         return passes(wide_make_near(i, near_requests, near_vocab, near_unseen), cpu, device,
                       &counts) &&
                takes_little(device->effort);
     };
-    auto weigh_small = [&](int i, gumbel_device *cpu, emulated_device *device) {
+    auto verify_small = [&](int i, gumbel_device *cpu, emulated_device *device) {
         return passes(wide_make_near(i, 64, 900 + 400 * (i % 5), 0.5f / (1 + i % 4)), cpu, device,
                       &counts);
     };
     int failed = run_drafts(argc, argv, 200, 10000, weigh);
-    failed |= run_drafts(argc, argv, 60, 500, weigh_crowded);
+    failed |= run_drafts(argc, argv, 60, 500, verify_crowded);
     failed |= argc < 2 && raced == 0; /* lists cannot settle crowds */
-    failed |= run_drafts(argc, argv, 10, 500, weigh_small);
-    failed |= run_drafts(argc, argv, 1, 60, weigh_near);
+    failed |= run_drafts(argc, argv, 10, 500, verify_small);
+    failed |= run_drafts(argc, argv, 1, 60, verify_near);
     failed |= run_drafts(argc, argv, 8, 60, [](int i, gumbel_device *cpu, emulated_device *device) {
         return shared_rows_pass(i, cpu, device) && shared_root_passes(i, device);
     });

@@ -170,8 +170,8 @@ bool logits_agree(const test_problem &test, table *logits)
 }
 
 /* The largest stored logit of a row's tile, or of the at-th strip of so many tokens. */
-float peak_of(const test_problem &test, table *logits, int64_t row, int64_t at,
-              int64_t size = CUDA_SM90_TILE)
+float find_maximum(const test_problem &test, table *logits, int64_t row, int64_t at,
+                   int64_t size = CUDA_SM90_TILE)
 {
     float peak = -INFINITY;
     for (int64_t i = at * size; i < (at + 1) * size && i < test.tokens; i++) {
@@ -182,13 +182,14 @@ float peak_of(const test_problem &test, table *logits, int64_t row, int64_t at,
     return peak;
 }
 
-bool peaks_agree(const test_problem &test, table *logits, table *peaks)
+bool block_maxima_agree(const test_problem &test, table *logits, table *peaks)
 {
     int64_t tiles = (test.tokens + CUDA_SM90_TILE - 1) / CUDA_SM90_TILE;
     for (int64_t b = 0; b <= peaks->rows; b++)
         for (int64_t t = 0; t < peaks->stride; t++) {
             bool counts = b < peaks->rows && t < tiles;
-            float peak = peaks->row(b)[t], expected = counts ? peak_of(test, logits, b, t) : 0.0f;
+            float peak = peaks->row(b)[t],
+                  expected = counts ? find_maximum(test, logits, b, t) : 0.0f;
             if (counts ? same((double)peak, (double)expected) : peaks->poisoned(b, t))
                 continue;
             printf("%s: row %d, tile %d of %d: peak %a, not %a\n", test.what, (int)b, (int)t,
@@ -255,13 +256,13 @@ bounded make_bounded(test_problem *test, int64_t tiles)
 constexpr uint64_t kTag = 0xa5a5a5a5a4;
 
 /* Rows that a CTA raises the bounds of. */
-constexpr int64_t kServedByCta = 2;
+constexpr int64_t kRowsPerBoundCta = 2;
 
 /* Bounds that a replay before has left, which nothing reaches. */
 void leave_bounds(bounded *rows, int64_t ctas)
 {
     constexpr uint64_t largest = 0xff7fff; /* FLT_MAX as a floor */
-    for (int64_t b = 0; b < std::min((int64_t)rows->top_k.size(), ctas * kServedByCta); b++)
+    for (int64_t b = 0; b < std::min((int64_t)rows->top_k.size(), ctas * kRowsPerBoundCta); b++)
         rows->floors[(size_t)b * CUDA_THRESHOLD_WORDS] = kTag << 24 | largest;
 }
 
@@ -311,14 +312,14 @@ template <class F> void drop_logits(const test_problem &test, table *logits, tab
             if (drops(b, (first + i) / 32, (first + i) % 32))
                 logits->row(b)[i] = -INFINITY;
         for (int64_t t = 0; t * CUDA_SM90_TILE < test.tokens; t++)
-            peaks->row(b)[t] = peak_of(test, logits, b, t);
+            peaks->row(b)[t] = find_maximum(test, logits, b, t);
     }
 }
 
 /* The least peak that row b can need: that of as many tokens as are wanted, or so far below the
  * largest as min_p keeps. -inf where all of the row may matter. */
-double needed_peak(const test_problem &test, const bounded &rows, std::vector<float> peaks,
-                   size_t b)
+double find_required_maximum(const test_problem &test, const bounded &rows,
+                             std::vector<float> peaks, size_t b)
 {
     const problem_plan *plan = &test.made->plan;
     bool greedy = rows.temperature[b] == 0.0f;
@@ -349,8 +350,8 @@ struct bound_counts {
 };
 
 /* Whether a strip of row b is there if it is said to be, and else untouched. */
-bool strip_agrees(const test_problem &test, table *expected, table *found, int64_t b, int64_t strip,
-                  bool stored)
+bool subtile_agrees(const test_problem &test, table *expected, table *found, int64_t b,
+                    int64_t strip, bool stored)
 {
     const int64_t first = strip * CUDA_REQUEST_SUBTILE;
     for (int64_t i = first; i < std::min(first + CUDA_REQUEST_SUBTILE, test.tokens); i++)
@@ -366,17 +367,17 @@ bool bounds_agree(const test_problem &test, const bounded &rows, table *expected
     const size_t places = row_places(expected->rows), tiles = rows.stored_subtiles.size() / places;
     for (int64_t b = 0; b < expected->rows; b++) {
         const float *raising = unseen->row(b);
-        double least = needed_peak(test, rows, {raising, raising + tiles}, (size_t)b);
+        double least = find_required_maximum(test, rows, {raising, raising + tiles}, (size_t)b);
         double low = least - std::max(std::fabs(least) * 0x1p-19, 0x1p-39);
         for (int64_t strip = 0; strip < (int64_t)tiles * CUDA_REQUEST_SUBTILES; strip++) {
             size_t tile = (size_t)strip / CUDA_REQUEST_SUBTILES;
             uint32_t strips = rows.stored_subtiles[tile * places + (size_t)b];
-            double peak = (double)peak_of(test, expected, b, strip, CUDA_REQUEST_SUBTILE);
+            double peak = (double)find_maximum(test, expected, b, strip, CUDA_REQUEST_SUBTILE);
             bool stored = strips >> strip % CUDA_REQUEST_SUBTILES & 1;
             bool needless = !(peak >= low || std::isnan(peak));
-            counts->needless += needless && b < test.ctas * kServedByCta;
+            counts->needless += needless && b < test.ctas * kRowsPerBoundCta;
             counts->dropped += !stored;
-            if ((stored || needless) && strip_agrees(test, expected, found, b, strip, stored))
+            if ((stored || needless) && subtile_agrees(test, expected, found, b, strip, stored))
                 continue;
             printf("%s: row %d, strip %d, whose peak is %a, is %s; %a can matter\n", test.what,
                    (int)b, (int)strip, peak, stored ? "stored" : "left out", low);
@@ -389,7 +390,7 @@ bool bounds_agree(const test_problem &test, const bounded &rows, table *expected
     return true;
 }
 
-bool peaks_are(const table &found, const table &expected, int64_t tiles)
+bool block_maxima_are(const table &found, const table &expected, int64_t tiles)
 {
     for (int64_t b = 0; b < found.rows; b++)
         for (int64_t t = 0; t < tiles; t++)
@@ -406,12 +407,12 @@ bool bounds_pass(test_problem *test, table *logits, table *peaks, bound_counts *
     if (one_in(&test->random, 2)) /* nobody to wait for */
         test->ctas = 1;
     bounded rows = make_bounded(test, tiles);
-    table whole = *logits, whole_peaks = *peaks;
+    table whole = *logits, all_block_maxima = *peaks;
     if (!rows.mask.empty())
-        drop_logits(*test, &whole, &whole_peaks, [&](int64_t b, int64_t word, int64_t bit) {
+        drop_logits(*test, &whole, &all_block_maxima, [&](int64_t b, int64_t word, int64_t bit) {
             return !(rows.mask[(size_t)(b * rows.words + word)] >> bit & 1);
         });
-    table clear = whole, unseen = whole_peaks;
+    table clear = whole, unseen = all_block_maxima;
     if (!rows.prompt.empty())
         drop_logits(*test, &clear, &unseen, [&](int64_t b, int64_t word, int64_t bit) {
             size_t at = (size_t)(b * rows.words + word);
@@ -422,8 +423,8 @@ bool bounds_pass(test_problem *test, table *logits, table *peaks, bound_counts *
         leave_bounds(&rows, std::min((int64_t)test->ctas, tiles));
         store_bounded(test, &rows, &found, &own, &raising);
         if (!bounds_agree(*test, rows, &whole, &found, &unseen, counts) ||
-            !peaks_are(own, whole_peaks, tiles) ||
-            !(rows.prompt.empty() || peaks_are(raising, unseen, tiles))) {
+            !block_maxima_are(own, all_block_maxima, tiles) ||
+            !(rows.prompt.empty() || block_maxima_are(raising, unseen, tiles))) {
             printf("%s: launch %d by bounds\n", test->what, launch);
             return false;
         }
@@ -441,7 +442,7 @@ bool passes(int index, bound_counts *counts)
     table peaks(plan->batch, plan->vocab / CUDA_SM90_TILE + 1 + gap);
     store_emulated(&test, &logits, &peaks);
     store_emulated(&test, &again, NULL);
-    bool good = logits_agree(test, &logits) && peaks_agree(test, &logits, &peaks);
+    bool good = logits_agree(test, &logits) && block_maxima_agree(test, &logits, &peaks);
     if (!same_bits(logits, again)) {
         printf("%s: without peaks, and in another order, other logits\n", test.what);
         good = false;

@@ -5,7 +5,7 @@
 #ifndef TESTS_EMULATOR_CTAS_H
 #define TESTS_EMULATOR_CTAS_H
 
-#include "ptx_words.h"
+#include "ptx_emulated.h"
 
 #include <algorithm>
 

@@ -35,7 +35,7 @@ struct emulated_device {
     argmax_effort effort; /* so far */
 };
 
-emulated_device *of(gumbel_device *device) { return (emulated_device *)device; }
+emulated_device *device_of(gumbel_device *device) { return (emulated_device *)device; }
 
 gumbel_status call_size(const gumbel_device *, const gumbel_problem *, uint32_t, size_t *bytes,
                         gumbel_error *)
@@ -45,12 +45,12 @@ gumbel_status call_size(const gumbel_device *, const gumbel_problem *, uint32_t,
 }
 
 /* Parts of a row, mostly short ones, where they are not said, and a launch's tag. */
-void cut_rows(gumbel_weighing *p, gumbel_device *device, int64_t parts)
+void split_rows(gumbel_weighing *p, gumbel_device *device, int64_t parts)
 {
     const gumbel_problem &q = p->by.target;
     const int64_t origin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
     const int64_t range = std::max<int64_t>(q.end_token - origin, 1);
-    uint64_t *random = &of(device)->random;
+    uint64_t *random = &device_of(device)->random;
     const int64_t units = (range + CUDA_MASS_UNIT - 1) / CUDA_MASS_UNIT;
     p->chunk = parts ? cuda_chunk(range, parts, CUDA_MASS_UNIT)
                      : CUDA_MASS_UNIT * (1 + random_below(random, one_in(random, 4) ? units : 3));
@@ -59,7 +59,7 @@ void cut_rows(gumbel_weighing *p, gumbel_device *device, int64_t parts)
 }
 
 /* What a kernel that weighs finds in its workspace: anything. */
-template <class T> std::vector<T> hostile(int64_t count)
+template <class T> std::vector<T> hostile_array(int64_t count)
 {
     std::vector<T> made((size_t)count);
     memset((void *)made.data(), 0x5a, made.size() * sizeof(T));
@@ -71,12 +71,12 @@ gumbel_status expand_drafts(gumbel_device *device, void *, const gumbel_verifica
 {
     gumbel_weighing p = {};
     if (!by) {
-        emulate_expand_drafts(*v, &of(device)->random, of(device)->what);
+        emulate_expand_drafts(*v, &device_of(device)->random, device_of(device)->what);
         return GUMBEL_OK;
     }
     p.verification = *v;
     p.by = *by;
-    emulate_expand_rule_drafts(p, &of(device)->random, of(device)->what);
+    emulate_expand_rule_drafts(p, &device_of(device)->random, device_of(device)->what);
     return GUMBEL_OK;
 }
 
@@ -87,15 +87,17 @@ size_t weighing_size(const gumbel_device *, const gumbel_verification *, const g
 
 float inverse_cap(const gumbel_problem &q) { return q.soft_cap > 0.0f ? 1.0f / q.soft_cap : 0.0f; }
 
-void weigh(gumbel_device *device, const gumbel_verification &v, const gumbel_proposal &by)
+void apply_rule(gumbel_device *device, const gumbel_verification &v, const gumbel_proposal &by)
 {
-    uint64_t *random = &of(device)->random;
-    const int64_t parts = by.target.vocab / CUDA_MASS_UNIT + 2, said = of(device)->parts;
-    auto masses = hostile<gumbel_summary>(2 * v.rows * parts);
-    auto row_counters = hostile<uint64_t>(2 * v.rows);
-    auto counters = hostile<uint64_t>(v.draft.requests);
-    auto lists = hostile<gumbel_short_list>(v.draft.requests * parts * CUDA_MASS_THREADS / 32);
-    auto contenders = hostile<gumbel_contender>(v.rows * parts);
+    uint64_t *random = &device_of(device)->random;
+    const int64_t parts = by.target.vocab / CUDA_MASS_UNIT + 2,
+                  parts_given = device_of(device)->parts;
+    auto masses = hostile_array<gumbel_summary>(2 * v.rows * parts);
+    auto row_counters = hostile_array<uint64_t>(2 * v.rows);
+    auto counters = hostile_array<uint64_t>(v.draft.requests);
+    auto lists =
+        hostile_array<gumbel_short_list>(v.draft.requests * parts * CUDA_MASS_THREADS / 32);
+    auto contenders = hostile_array<gumbel_contender>(v.rows * parts);
     gumbel_weighing p = {};
     p.verification = v;
     p.by = by;
@@ -106,31 +108,31 @@ void weigh(gumbel_device *device, const gumbel_verification &v, const gumbel_pro
     p.counters = counters.data();
     p.contenders = contenders.data();
     p.lists = lists.data();
-    cut_rows(&p, device, said);
-    emulate_sum_draft_masses(p, random, of(device)->what);
+    split_rows(&p, device, parts_given);
+    emulate_sum_draft_masses(p, random, device_of(device)->what);
     if (v.draft.rule == GUMBEL_RULE_BLOCK) {
-        cut_rows(&p, device, said);
-        emulate_sum_draft_residuals(p, random, of(device)->what);
+        split_rows(&p, device, parts_given);
+        emulate_sum_draft_residuals(p, random, device_of(device)->what);
     }
-    cut_rows(&p, device, said);
-    const argmax_effort effort = emulate_draw_residuals(p, random, of(device)->what);
-    of(device)->effort.races += effort.races;
-    of(device)->effort.tokens += effort.tokens;
-    of(device)->effort.products += effort.products;
+    split_rows(&p, device, parts_given);
+    const argmax_effort effort = emulate_draw_residuals(p, random, device_of(device)->what);
+    device_of(device)->effort.races += effort.races;
+    device_of(device)->effort.tokens += effort.tokens;
+    device_of(device)->effort.products += effort.products;
 }
 
 gumbel_status accept_drafts(gumbel_device *device, void *, const gumbel_verification *v,
                             const gumbel_proposal *by, gumbel_error *)
 {
     if (by)
-        weigh(device, *v, *by);
+        apply_rule(device, *v, *by);
     else
-        emulate_accept_drafts(*v, &of(device)->random, of(device)->what);
+        emulate_accept_drafts(*v, &device_of(device)->random, device_of(device)->what);
     return GUMBEL_OK;
 }
 
 /* Make the mask that lists of allowed tokens become. */
-std::vector<uint32_t> allow(gumbel_device *device, gumbel_problem *q)
+std::vector<uint32_t> make_allowed_mask(gumbel_device *device, gumbel_problem *q)
 {
     cuda_allow_params p = {};
     p.problem = *q;
@@ -139,7 +141,7 @@ std::vector<uint32_t> allow(gumbel_device *device, gumbel_problem *q)
     p.masked = (q->request & GUMBEL_REQUEST_MASK) != 0;
     std::vector<uint32_t> words((size_t)(q->batch * p.words));
     p.allowed = words.data();
-    emulate_allow(p, &of(device)->random, of(device)->what);
+    emulate_allow(p, &device_of(device)->random, device_of(device)->what);
     q->request = (q->request & ~GUMBEL_REQUEST_ALLOWED) | GUMBEL_REQUEST_MASK;
     q->mask_by_row = 1;
     q->transforms.mask = {(const int32_t *)words.data(), p.words};
@@ -147,16 +149,16 @@ std::vector<uint32_t> allow(gumbel_device *device, gumbel_problem *q)
 }
 
 /* Serve rows by a team, to an output or as they are. */
-void serve(gumbel_device *device, const gumbel_problem *problem, cuda_request_params p)
+void serve_rows(gumbel_device *device, const gumbel_problem *problem, cuda_request_params p)
 {
     std::vector<uint32_t> words;
     p.problem = *problem;
     if (p.problem.request & GUMBEL_REQUEST_ALLOWED)
-        words = allow(device, &p.problem);
+        words = make_allowed_mask(device, &p.problem);
     p.parts = CUDA_REQUEST_CLUSTER;
     p.chunk = cuda_cluster_slice(p.problem.end_token);
-    emulate_cluster(p, 1 + random_below(&of(device)->random, 2), &of(device)->random,
-                    of(device)->what);
+    emulate_cluster(p, 1 + random_below(&device_of(device)->random, 2), &device_of(device)->random,
+                    device_of(device)->what);
 }
 
 gumbel_status sample(gumbel_device *device, const gumbel_problem *problem,
@@ -164,7 +166,7 @@ gumbel_status sample(gumbel_device *device, const gumbel_problem *problem,
 {
     cuda_request_params p = {};
     p.output = *output;
-    serve(device, problem, p);
+    serve_rows(device, problem, p);
     return GUMBEL_OK;
 }
 
@@ -174,7 +176,7 @@ gumbel_status process(gumbel_device *device, const gumbel_problem *problem, floa
     cuda_request_params p = {};
     p.processed = processed;
     p.processed_stride = stride;
-    serve(device, problem, p);
+    serve_rows(device, problem, p);
     return GUMBEL_OK;
 }
 
@@ -187,8 +189,8 @@ void load_row(const gumbel_tensor *of, int64_t row, std::vector<float> *into)
 }
 
 /* Logits of a head by a plain loop: products that are exact have the CPU's bits. */
-gumbel_status store(gumbel_device *, const gumbel_problem *q, float *logits, int64_t stride, void *,
-                    gumbel_error *)
+gumbel_status store_logits(gumbel_device *, const gumbel_problem *q, float *logits, int64_t stride,
+                           void *, gumbel_error *)
 {
     const size_t size = (size_t)q->hidden_size;
     std::vector<std::vector<float>> hidden((size_t)q->batch);
@@ -223,7 +225,7 @@ gumbel_backend make_backend()
     made.expand_drafts = expand_drafts;
     made.accept_drafts = accept_drafts;
     made.weighing_size = weighing_size;
-    made.store = store;
+    made.store = store_logits;
     return made;
 }
 

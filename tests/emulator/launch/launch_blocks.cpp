@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The kernels are included, so that what stands in for the hardware's words comes before them.
-#include "ptx_words.h"
+#include "ptx_emulated.h"
 
 #include "cuda/request/blocks/request_blocks.cu"
 #include "cuda/step/ranks/candidates.cu"

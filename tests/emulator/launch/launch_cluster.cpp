@@ -3,7 +3,7 @@
 // The kernel is included, so that what stands in for the hardware's words comes before it; and its
 // headers before it, so that what it calls can be watched.
 #include "launch_cluster.h"
-#include "ptx_words.h"
+#include "ptx_emulated.h"
 
 #include "cuda/request/cluster/request_cluster_passes.cuh"
 #include "cuda/request/cluster/request_cluster_pivot.cuh"
@@ -11,25 +11,25 @@
 namespace
 {
 
-std::vector<cluster_path> ways;
+std::vector<cluster_path> paths;
 
 /* Note how row b is served, by any thread. */
-bool note_way(int64_t b, cluster_path way, bool served)
+bool note_path(int64_t b, cluster_path path, bool served)
 {
     if (served)
-        ways[(size_t)b] = way;
+        paths[(size_t)b] = path;
     return served;
 }
 
 } // namespace
 
-#define serve_by_pivots(p, source, b) note_way(b, CLUSTER_PIVOTED, serve_by_pivots(p, source, b))
+#define serve_by_pivots(p, source, b) note_path(b, CLUSTER_PIVOTED, serve_by_pivots(p, source, b))
 #define serve_few_by_pivots(p, source, facts, b, seen)                                             \
-    note_way(b, CLUSTER_PIVOTED_FEW, serve_few_by_pivots(p, source, facts, b, seen))
+    note_path(b, CLUSTER_PIVOTED_FEW, serve_few_by_pivots(p, source, facts, b, seen))
 #define serve_by_mass(source, facts, wanted, b, seen, raw)                                         \
-    note_way(b, CLUSTER_BY_MASS, serve_by_mass(source, facts, wanted, b, seen, raw))
+    note_path(b, CLUSTER_BY_MASS, serve_by_mass(source, facts, wanted, b, seen, raw))
 #define serve_by_passes(p, source, facts, b, seen, raw)                                            \
-    (note_way(b, CLUSTER_BY_PASSES, true), serve_by_passes(p, source, facts, b, seen, raw))
+    (note_path(b, CLUSTER_BY_PASSES, true), serve_by_passes(p, source, facts, b, seen, raw))
 
 #include "cuda/request/cluster/request_cluster.cu"
 
@@ -47,8 +47,8 @@ std::vector<cluster_path> emulate_cluster(const cuda_request_params &p, int64_t 
                                           uint64_t *random, const char *what)
 {
     size_t bytes = CUDA_CLUSTER_SHARED_BYTES + (size_t)p.chunk * sizeof(float);
-    ways.assign((size_t)p.problem.batch, CLUSTER_LISTED);
+    paths.assign((size_t)p.problem.batch, CLUSTER_LISTED);
     run_ctas(cluster_body, &p, {clusters * kClusterCtas, kClusterCtas, kThreads, bytes, memories},
              random, what);
-    return ways;
+    return paths;
 }

@@ -12,27 +12,27 @@
 namespace
 {
 
-std::vector<pivot_ways> ways;
+std::vector<pivot_paths> paths;
 
 /* The row of the CTA that runs, and how it is served. */
-pivot_ways &way_of_row(const cuda_request_params &p)
+pivot_paths &path_of_row(const cuda_request_params &p)
 {
-    return ways[blockIdx.x / (unsigned)p.parts];
+    return paths[blockIdx.x / (unsigned)p.parts];
 }
 
 /* A score that must be reached; of every third row one that no token reaches. */
-float demand(const cuda_request_params &p, float least_score)
+float require_score(const cuda_request_params &p, float least_score)
 {
     const bool third = blockIdx.x / (unsigned)p.parts % 3 == 2;
-    way_of_row(p).missed |= third && !std::isnan(least_score);
+    path_of_row(p).missed |= third && !std::isnan(least_score);
     return third ? least_score + 100.0f : least_score;
 }
 
 } // namespace
 
 #define draw_from_part(row, begin, least_score)                                                    \
-    (way_of_row(p).drawn = true, draw_from_part(row, begin, demand(p, least_score)))
-#define sum_part_exactly(row) (way_of_row(p).exactly = true, sum_part_exactly(row))
+    (path_of_row(p).drawn = true, draw_from_part(row, begin, require_score(p, least_score)))
+#define sum_part_exactly(row) (path_of_row(p).exactly = true, sum_part_exactly(row))
 
 #include "cuda/request/pivots/request_pivots.cu"
 
@@ -46,13 +46,13 @@ void pivots_body(const void *argument)
 
 } // namespace
 
-std::vector<pivot_ways> emulate_pivots(const cuda_request_params &p, bool at_once, uint64_t *random,
-                                       const char *what)
+std::vector<pivot_paths> emulate_pivots(const cuda_request_params &p, bool at_once,
+                                        uint64_t *random, const char *what)
 {
-    ways.assign((size_t)p.problem.batch, {});
+    paths.assign((size_t)p.problem.batch, {});
     run_ctas(pivots_body, &p,
              {p.problem.batch * p.parts, at_once ? p.parts : 1, CUDA_REQUEST_PIVOT_THREADS,
               CUDA_REQUEST_PIVOT_BYTES, memories},
              random, what);
-    return ways;
+    return paths;
 }

@@ -11,7 +11,7 @@
 
 /* How a row was served, beyond the first look: drawn again, also where no token reached the score
  * that was looked for, and weighed exactly. */
-struct pivot_ways {
+struct pivot_paths {
     bool drawn, missed, exactly;
 };
 
@@ -19,7 +19,7 @@ struct pivot_ways {
  * one after the other, as where a GPU has no place for all of them; how each row was served.
  * `random` is the state of the order in which threads run, `what` is for messages. Ends the program
  * where threads wait for ever. */
-std::vector<pivot_ways> emulate_pivots(const cuda_request_params &p, bool at_once, uint64_t *random,
-                                       const char *what);
+std::vector<pivot_paths> emulate_pivots(const cuda_request_params &p, bool at_once,
+                                        uint64_t *random, const char *what);
 
 #endif

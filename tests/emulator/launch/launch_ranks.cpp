@@ -2,7 +2,7 @@
 //
 // The kernels are included, so that what stands in for the hardware's words comes before them. The
 // CTAs of a launch run one after the other, so that what one shares may be static.
-#include "ptx_words.h"
+#include "ptx_emulated.h"
 
 #undef __shared__
 #define __shared__ static

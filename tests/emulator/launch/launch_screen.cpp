@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The kernels are included, so that what stands in for the hardware's words comes before them.
-#include "ptx_words.h"
-#include "wgmma_words.h"
+#include "ptx_emulated.h"
+#include "wgmma_emulated.h"
 
-#include "screen_words.h"
+#include "screen_ptx_emulated.h"
 
 extern "C" {
 #include "maths/screen_bound.h"
@@ -37,23 +37,23 @@ namespace
 {
 
 /* Workspace of a call: each piece ends at a page that may not be accessed. */
-class fenced_pieces
+class fenced_arrays
 {
     std::vector<guarded> all;
 
   public:
     /* `count` elements, 64-byte aligned and full of hostile_fill()'s. */
-    template <class T> void take(T *&piece, size_t count)
+    template <class T> void take(T *&array, size_t count)
     {
-        const size_t bytes = (count * sizeof *piece + 63) / 64 * 64;
+        const size_t bytes = (count * sizeof *array + 63) / 64 * 64;
         all.push_back(guard(NULL, bytes, 0, 1));
         hostile_fill(all.back().data, bytes);
-        piece = (T *)all.back().data;
+        array = (T *)all.back().data;
     }
-    ~fenced_pieces()
+    ~fenced_arrays()
     {
-        for (guarded &piece : all)
-            unguard(&piece);
+        for (guarded &array : all)
+            unguard(&array);
     }
 };
 
@@ -209,7 +209,7 @@ namespace
 {
 
 /* Split, screen and score. */
-void find_candidates(emulated_screen &own, fenced_pieces &pieces, const cuda_params &call, int ctas,
+void find_candidates(emulated_screen &own, fenced_arrays &arrays, const cuda_params &call, int ctas,
                      uint64_t *random, const char *what)
 {
     const gumbel_problem &q = call.problem;
@@ -229,15 +229,15 @@ void find_candidates(emulated_screen &own, fenced_pieces &pieces, const cuda_par
     s.width = cuda_screen_widths[own.place];
     s.gamma = CUDA_SCREEN_GAMMA(q.hidden_size);
     s.ends_stride = q.vocab;
-    pieces.take(s.planes, (size_t)(s.depths * s.width * CUDA_SCREEN_TILE));
-    pieces.take(s.reaches, (size_t)s.width);
-    pieces.take(s.state, 1);
-    pieces.take(s.entries, CUDA_SCREEN_GROUPS * CUDA_SCREEN_GROUP_CANDIDATES_MAX);
+    arrays.take(s.planes, (size_t)(s.depths * s.width * CUDA_SCREEN_TILE));
+    arrays.take(s.reaches, (size_t)s.width);
+    arrays.take(s.state, 1);
+    arrays.take(s.entries, CUDA_SCREEN_GROUPS * CUDA_SCREEN_GROUP_CANDIDATES_MAX);
     if (s.draws > q.batch)
-        pieces.take(s.spread, (size_t)(s.draws * q.hidden_size));
-    pieces.take(s.peaks, (size_t)(s.draws * (q.vocab / CUDA_SCREEN_TILE + 1)));
-    pieces.take(s.ends, (size_t)(s.draws * s.ends_stride));
-    pieces.take(s.exact, (size_t)s.draws * CUDA_SCREEN_EXACT_MAX);
+        arrays.take(s.spread, (size_t)(s.draws * q.hidden_size));
+    arrays.take(s.peaks, (size_t)(s.draws * (q.vocab / CUDA_SCREEN_TILE + 1)));
+    arrays.take(s.ends, (size_t)(s.draws * s.ends_stride));
+    arrays.take(s.exact, (size_t)s.draws * CUDA_SCREEN_EXACT_MAX);
     s.call.tiles = (int)((q.end_token - q.first_token + CUDA_SCREEN_TILE - 1) / CUDA_SCREEN_TILE);
     s.call.stages = 2 + (int)random_below(random, (uint32_t)cuda_screen_stages(s.width) - 1);
     const int width = cuda_sm90_widths[cuda_sm90_width_for(s.draws)];
@@ -270,9 +270,9 @@ bool emulate_screen(const cuda_params &call, int ctas, uint64_t *random, const c
                     int64_t *listed)
 {
     emulated_screen own = {};
-    fenced_pieces pieces;
+    fenced_arrays arrays;
     const cuda_screen_params &s = own.params;
-    find_candidates(own, pieces, call, ctas, random, what);
+    find_candidates(own, arrays, call, ctas, random, what);
     run_ctas(again_body, &own,
              {own.whole.parts, 1, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES, memories}, random,
              what);
@@ -287,9 +287,9 @@ bool emulate_screen_cut(const cuda_params &call, cuda_request_params *rows, int 
 {
     const int64_t batch = call.problem.batch;
     emulated_screen own = {};
-    fenced_pieces pieces;
+    fenced_arrays arrays;
     const cuda_screen_params &s = own.params;
-    find_candidates(own, pieces, call, ctas, random, what);
+    find_candidates(own, arrays, call, ctas, random, what);
     own.params.rest = 1;
     run_ctas(score_body, &own,
              {CUDA_SCREEN_GROUPS + ctas, 1, CUDA_SCREEN_SCORE_THREADS, CUDA_SCREEN_SCORE_BYTES,

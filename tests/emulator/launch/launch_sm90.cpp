@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The kernels are included, so that what stands in for the hardware's words comes before them.
-#include "ptx_words.h"
-#include "wgmma_words.h"
+#include "ptx_emulated.h"
+#include "wgmma_emulated.h"
 
 #include "cuda/fused/hopper/fused_half_sm90.cu"
 #include "cuda/fused/hopper/fused_sm90.cu"

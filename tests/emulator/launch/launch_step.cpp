@@ -3,7 +3,7 @@
 // The kernels are included, so that what stands in for the hardware's words comes before them; and
 // their headers before them, so that what they call can be watched.
 #include "launch_step.h"
-#include "ptx_words.h"
+#include "ptx_emulated.h"
 
 #include "cuda/step/model_row.cuh"
 

@@ -249,13 +249,13 @@ struct stored_shard {
         const int64_t range = end - CUDA_REQUEST_ORIGIN(first);
         p->blocks = (range + CUDA_REQUEST_BLOCK - 1) / CUDA_REQUEST_BLOCK;
         p->has_block_maxima = 1;
-        peaks = peaks_of(p->problem, p->blocks, false);
+        peaks = find_block_maxima(p->problem, p->blocks, false);
         p->block_maxima = peaks.data();
         cuda_request_params asked = *p;
         asked.output.num_top = CUDA_TOP64;
-        by_bounds &= bounds_are_sure(p->problem);
+        by_bounds &= bounds_apply(p->problem);
         if (by_bounds)
-            sparse = leave_out(asked, random);
+            sparse = drop_unneeded_subtiles(asked, random);
         else
             copy_logits(&sparse, p->problem.logits);
         p->problem.logits.data = sparse.logits.data();

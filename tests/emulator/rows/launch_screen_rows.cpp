@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The kernel is included, so that what stands in for the hardware's words comes before it.
-#include "ptx_words.h"
+#include "ptx_emulated.h"
 
 #include "cuda/fused/screen/screen_rows.cu"
 

@@ -50,7 +50,7 @@ inline void make_hostile(request *asked, uint32_t shape)
 }
 
 /* Drop the rules, and keep their order and what becomes of ties. */
-inline void cut_no_more(gumbel_truncation *cut)
+inline void clear_truncation(gumbel_truncation *cut)
 {
     gumbel_truncation none = {};
     none.struct_size = cut->struct_size;
@@ -60,14 +60,15 @@ inline void cut_no_more(gumbel_truncation *cut)
 }
 
 /* What llama.cpp or transformers cut by, in rows of a usual temperature. */
-struct engine_cuts {
+struct engine_truncation {
     int32_t top_k;
     float top_p, min_p, temperature;
 };
 
 /* Cut by a nucleus of what a top_k leaves, and by min_p behind that, which mostly goes deeper: of
  * what it leaves alone the nucleus would be another. */
-inline void cut_as_engines(request *asked, int32_t top_k, engine_cuts *own, uint64_t *random)
+inline void truncate_as_engines(request *asked, int32_t top_k, engine_truncation *own,
+                                uint64_t *random)
 {
     gumbel_truncation *cut = &asked->truncation;
     own->top_k = top_k;

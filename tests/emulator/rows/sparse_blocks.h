@@ -43,8 +43,8 @@ static bool is_seen(const gumbel_problem &q, int64_t b, int64_t token)
 
 /* The largest logit of each block of each row that counts, or of `parts` of it, and that the mask
  * leaves where `masked`, of tokens that no history has seen where `unseen`; NaN where one is. */
-static std::vector<float> peaks_of(const gumbel_problem &q, int64_t blocks, bool masked,
-                                   bool unseen = false, int64_t parts = 1)
+static std::vector<float> find_block_maxima(const gumbel_problem &q, int64_t blocks, bool masked,
+                                            bool unseen = false, int64_t parts = 1)
 {
     masked = masked && (q.request & GUMBEL_REQUEST_MASK);
     std::vector<float> peaks((size_t)(q.batch * blocks * parts), -INFINITY);
@@ -75,19 +75,19 @@ struct sparse_blocks {
 
 /* Whether a product may leave out strips of such a request, as in the CUDA backend; clusters drop
  * them in place, which takes float32. */
-static bool bounds_are_sure(const gumbel_problem &q)
+static bool bounds_apply(const gumbel_problem &q)
 {
     return q.soft_cap == 0.0f && q.logits.dtype == GUMBEL_FLOAT32;
 }
 
 /* What a row asks of truncation that bounds go by; off where it cannot be. */
-struct row_cuts {
+struct row_truncation {
     int32_t top_k;
     float min_p;
     bool whole; /* a top_p of the whole row */
 };
 
-static row_cuts cuts_of(const gumbel_problem &q, int64_t b)
+static row_truncation cuts_of(const gumbel_problem &q, int64_t b)
 {
     const gumbel_rules rules = gumbel_problem_rules(&q, b, 0);
     return {(int32_t)rules.top_k, rules.min_p, rules.joint && rules.top_p < 1.0f};
@@ -100,7 +100,7 @@ static bool has_bound(const gumbel_problem &q, int64_t b)
     gumbel_penalties raised = gumbel_problem_penalties(&q, b);
     gumbel_row row = gumbel_problem_row(&q, b);
     const float factor = q.scale * row.inverse_temperature;
-    const row_cuts cuts = cuts_of(q, b);
+    const row_truncation cuts = cuts_of(q, b);
     return (cuts.top_k > 0 || cuts.min_p > 0.0f) && cuts.top_k <= CUDA_REQUEST_TOP_MAX &&
            !cuts.whole && !row.greedy && factor > 0x1p-50f && factor < 0x1p50f &&
            raised.repetition >= 1 && raised.frequency >= 0 && raised.presence >= 0;
@@ -119,7 +119,7 @@ static float distance_of_min_p(const gumbel_problem &q, int64_t b)
 static float bound_of_row(const cuda_request_params &p, const std::vector<float> &raising,
                           int64_t b)
 {
-    const row_cuts cuts = cuts_of(p.problem, b);
+    const row_truncation cuts = cuts_of(p.problem, b);
     int64_t rank = std::max(cuts.top_k, p.output.num_top);
     if (rank > p.blocks || !has_bound(p.problem, b))
         return -INFINITY;
@@ -135,7 +135,7 @@ static float bound_of_row(const cuda_request_params &p, const std::vector<float>
 }
 
 /* A bound as the product leaves it, of a launch of any tag, which rounds it down; or none. */
-static uint64_t floor_of_bound(float *bound)
+static uint64_t pack_row_bound(float *bound)
 {
     uint32_t bits;
     if (!(*bound > -INFINITY))
@@ -186,13 +186,13 @@ static void copy_logits(sparse_blocks *sparse, const gumbel_tensor &t)
 
 /* Leave out strips that cannot matter, and spoil their logits. As the product, which leaves out
  * what is below a bound, none with a NaN or +inf, and nothing where its bound comes late. */
-static sparse_blocks leave_out(const cuda_request_params &p, uint64_t *random)
+static sparse_blocks drop_unneeded_subtiles(const cuda_request_params &p, uint64_t *random)
 {
     constexpr int64_t parts = CUDA_REQUEST_SUBTILES, size = CUDA_REQUEST_SUBTILE;
     const gumbel_problem &q = p.problem;
     sparse_blocks sparse = {};
-    std::vector<float> peaks = peaks_of(q, p.blocks, true, false, parts);
-    sparse.unseen_block_maxima = peaks_of(q, p.blocks, true, true);
+    std::vector<float> peaks = find_block_maxima(q, p.blocks, true, false, parts);
+    sparse.unseen_block_maxima = find_block_maxima(q, p.blocks, true, true);
     sparse.stored_subtiles.resize((size_t)(p.blocks * 32));
     sparse.floors.assign((size_t)(q.batch * CUDA_THRESHOLD_WORDS), 0);
     sparse.floors[1] = 7; /* as many CTAs of the product have started */
@@ -201,7 +201,7 @@ static sparse_blocks leave_out(const cuda_request_params &p, uint64_t *random)
     drop_masked_logits(&sparse, q);
     for (int64_t b = 0; b < q.batch; b++) {
         float bound = bound_of_row(p, sparse.unseen_block_maxima, b);
-        sparse.floors[(size_t)(b * CUDA_THRESHOLD_WORDS)] = floor_of_bound(&bound);
+        sparse.floors[(size_t)(b * CUDA_THRESHOLD_WORDS)] = pack_row_bound(&bound);
         bool odd = false; /* a block at random that is there as a whole */
         for (int64_t i = 0; i < p.blocks * parts; i++) {
             const int64_t from = origin + i * size;

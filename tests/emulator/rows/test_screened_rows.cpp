@@ -21,7 +21,7 @@ struct counts {
 constexpr double kSureDrawn = 0.6; /* a CTA that is early waits for others in vain */
 
 /* What rows are cut by, and what leaves tokens out. */
-struct row_cuts {
+struct row_truncation {
     std::vector<int32_t> top_k, mask; /* [B]; [B][words], or none */
     std::vector<float> top_p, min_p;
     gumbel_truncation cut;
@@ -67,7 +67,7 @@ void spoil(problem *made, uint64_t *random)
 }
 
 /* Cuts of as many tokens as the first wave of tiles gives a floor of, mostly. */
-void make_cuts(const problem_plan &plan, int wave, row_cuts *made, uint64_t *random)
+void make_truncation(const problem_plan &plan, int wave, row_truncation *made, uint64_t *random)
 {
     const int64_t words = (plan.first_token + plan.vocab + 31) / 32;
     const uint32_t most = one_in(random, 8) ? 90 : (uint32_t)wave;
@@ -154,11 +154,11 @@ bool passes(int index, gumbel_device *cpu, counts *all)
     if (is_spoilt)
         spoil(made, &random);
     const int ctas = 2 + (int)random_below(&random, 5);
-    row_cuts cuts = {};
+    row_truncation cuts = {};
     const int64_t tokens =
         plan.vocab_size ? std::min(plan.vocab, plan.vocab_size - plan.first_token) : plan.vocab;
     const int first = (int)std::min<int64_t>(ctas, (tokens + 127) / 128);
-    make_cuts(plan, first - first / 8, &cuts, &random);
+    make_truncation(plan, first - first / 8, &cuts, &random);
     snprintf(what, sizeof what, "problem %d, %d CTAs%s%s%s: %s", index, ctas,
              is_short ? ", short lists" : "", is_tied ? ", ties" : "",
              cuts.mask.empty() ? "" : ", masked", problem_describe(&plan));

@@ -41,12 +41,12 @@ problem_plan plan_of(int index, uint64_t *random)
 }
 
 /* What rows are cut by, where they are. */
-struct row_cuts {
+struct row_truncation {
     int32_t top_k;
     float top_p, min_p;
     gumbel_truncation cut;
 
-    explicit row_cuts(uint64_t *random)
+    explicit row_truncation(uint64_t *random)
         : top_k(1 + (int32_t)random_below(random, 8)), top_p(0.9f), min_p(0.05f), cut()
     {
         cut.struct_size = sizeof cut;
@@ -142,7 +142,7 @@ bool passes(int index, counts *all)
     const bool is_cut = index / STALE_KINDS % 2;
     const problem_plan plan = plan_of(index, &random);
     problem *made = problem_make(&plan);
-    const row_cuts cuts(&random);
+    const row_truncation cuts(&random);
     const int ctas = 1 + (int)random_below(&random, 5);
     snprintf(what, sizeof what, "problem %d, %s%s, %d CTAs: %s", index, stale_names[kind],
              is_cut ? ", cut" : "", ctas, problem_describe(&plan));

@@ -24,7 +24,7 @@ struct rank_memory {
     gumbel_gathered_rows call = {};
 };
 
-struct errand_case {
+struct collective_case {
     int32_t ranks;
     int64_t rows, width, whole;
     int fails;
@@ -32,9 +32,9 @@ struct errand_case {
     std::vector<rank_memory> of;
 };
 
-errand_case make_case(uint64_t *random)
+collective_case make_case(uint64_t *random)
 {
-    errand_case c = {};
+    collective_case c = {};
     c.ranks = 1 + (int32_t)random_below(random, 4);
     c.rows = 1 + random_below(random, 70);
     c.width = 4 * (1 + random_below(random, one_in(random, 4) ? 1500 : 40));
@@ -59,7 +59,7 @@ errand_case make_case(uint64_t *random)
     return c;
 }
 
-void fill(errand_case &c, int slotted, uint64_t *random)
+void fill(collective_case &c, int slotted, uint64_t *random)
 {
     for (int32_t r = 0; r < c.ranks; r++) {
         rank_memory &m = c.of[r];
@@ -92,7 +92,7 @@ void fill(errand_case &c, int slotted, uint64_t *random)
 }
 
 /* What rank r asks for is what it was to ask for. */
-bool asks(const errand_case &c, int32_t r)
+bool asks(const collective_case &c, int32_t r)
 {
     const rank_memory &m = c.of[r];
     const size_t words = c.picked.size() * c.width;
@@ -111,7 +111,7 @@ bool asks(const errand_case &c, int32_t r)
 }
 
 /* What the hosts do. */
-void gather(errand_case &c)
+void gather(collective_case &c)
 {
     const size_t words = c.picked.size() * c.width;
     for (rank_memory &to : c.of)
@@ -119,7 +119,7 @@ void gather(errand_case &c)
             memcpy(&to.gathered[r * words], &c.of[r].gathered[r * words], words * sizeof(uint32_t));
 }
 
-bool lies(const errand_case &c, const rank_memory &m)
+bool lies(const collective_case &c, const rank_memory &m)
 {
     std::vector<uint32_t> wanted(c.rows * c.whole, kPoison);
     for (size_t i = 0; i < c.picked.size(); i++)
@@ -132,7 +132,7 @@ bool lies(const errand_case &c, const rank_memory &m)
 
 /* Rank r has the same rows by mailboxes, into which the others have said theirs. Where there are
  * none it waits for nobody, and the next exchange has the same number, and another tag. */
-bool exchanges(errand_case c, int32_t r, uint64_t *random, const char *what)
+bool exchanges(collective_case c, int32_t r, uint64_t *random, const char *what)
 {
     constexpr uint32_t before = 40;
     const size_t words = c.picked.size() * c.width, room = (size_t)(c.rows * c.width);
@@ -184,7 +184,7 @@ bool passes(int index)
 {
     uint64_t random = (uint64_t)index;
     char what[100];
-    errand_case c = make_case(&random);
+    collective_case c = make_case(&random);
     snprintf(what, sizeof what, "case %d: %d ranks, %d of %d rows of %d", index, (int)c.ranks,
              (int)c.picked.size(), (int)c.rows, (int)c.width);
     fill(c, one_in(&random, 2), &random);

@@ -3,12 +3,12 @@
  * Stands in for ptx.cuh, whose include guard it takes: the same functions, for fibers.
  *
  * What the hardware may do at any time is done when it does most harm: a copy writes shared memory
- * as soon as it is asked for, and a product (wgmma_words.h) reads it as late as it may.
+ * as soon as it is asked for, and a product (wgmma_emulated.h) reads it as late as it may.
  */
 #ifndef GUMBEL_CUDA_PTX_CUH
 #define GUMBEL_CUDA_PTX_CUH
 
-#include "cuda_words.h"
+#include "cuda_emulated.h"
 
 extern "C" {
 #include "inputs.h"
@@ -63,9 +63,9 @@ PTX void mbarrier_change(uint64_t *word, int arrivals, int bytes)
 
 PTX void ptx_barrier_init(uint64_t *barrier, uint32_t arrivals)
 {
-    mbarrier made = {};
-    made.arrivals = made.pending = arrivals & 0x7fff;
-    *barrier = bits_as<uint64_t>(made);
+    mbarrier created = {};
+    created.arrivals = created.pending = arrivals & 0x7fff;
+    *barrier = bits_as<uint64_t>(created);
 }
 
 PTX void ptx_fence_barrier_init() {}
@@ -232,7 +232,7 @@ struct late_copy {
     uint64_t group;
 };
 struct copy_list {
-    std::vector<late_copy> asked;
+    std::vector<late_copy> pending;
     uint64_t committed;
 };
 static copy_list copies[FIBERS_MOST];
@@ -244,7 +244,7 @@ template <int bytes> PTX void ptx_copy_async(void *to, const void *from)
     if (fibers_random() % 2)
         memcpy(to, from, bytes);
     else
-        own.asked.push_back({to, from, bytes, own.committed});
+        own.pending.push_back({to, from, bytes, own.committed});
 }
 
 PTX void ptx_copy_async_commit() { copies[fibers_self()].committed++; }
@@ -254,9 +254,9 @@ template <int pending> PTX void ptx_copy_async_wait()
     copy_list &own = copies[fibers_self()];
     size_t done = 0;
     fibers_yield();
-    for (; done < own.asked.size() && own.asked[done].group + pending < own.committed; done++)
-        memcpy(own.asked[done].to, own.asked[done].from, (size_t)own.asked[done].bytes);
-    own.asked.erase(own.asked.begin(), own.asked.begin() + (ptrdiff_t)done);
+    for (; done < own.pending.size() && own.pending[done].group + pending < own.committed; done++)
+        memcpy(own.pending[done].to, own.pending[done].from, (size_t)own.pending[done].bytes);
+    own.pending.erase(own.pending.begin(), own.pending.begin() + (ptrdiff_t)done);
 }
 
 /* ---------------------------------------------------------------------------- arithmetic ---- */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Stands in for screen_ptx.cuh, whose include guard it takes: copies of bytes, which write at once,
- * and products of bytes, asked for and done as those of wgmma_words.h.
+ * and products of bytes, asked for and done as those of wgmma_emulated.h.
  */
 #ifndef GUMBEL_CUDA_SCREEN_PTX_CUH
 #define GUMBEL_CUDA_SCREEN_PTX_CUH
 
-#include "wgmma_words.h"
+#include "wgmma_emulated.h"
 
 PTX void screen_copy(void *to, const void *from, uint32_t bytes, uint64_t *barrier, uint64_t)
 {
@@ -27,7 +27,7 @@ template <int n> struct screen_wgmma {
     PTX void add(int32_t (&sum)[n / 2], uint64_t a, uint64_t b)
     {
         product_list &own = products[fibers_self()];
-        own.asked.push_back(
+        own.queued.push_back(
             {multiply, (float *)sum, (uint32_t)(16 * a), (uint32_t)(16 * b), own.committed});
     }
 

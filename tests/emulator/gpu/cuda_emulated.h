@@ -3,8 +3,8 @@
  * The words of CUDA C++ that the kernels use, for a CPU: a warp's are exchanges between its fibers,
  * and atomics need no more than that no other fiber runs meanwhile.
  */
-#ifndef TESTS_EMULATOR_CUDA_WORDS_H
-#define TESTS_EMULATOR_CUDA_WORDS_H
+#ifndef TESTS_EMULATOR_CUDA_EMULATED_H
+#define TESTS_EMULATOR_CUDA_EMULATED_H
 
 #include <cmath>
 #include <math.h>
