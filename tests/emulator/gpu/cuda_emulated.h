@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The words of CUDA C++ that the kernels use, for a CPU: a warp's are exchanges between its fibers,
- * and atomics need no more than that no other fiber runs meanwhile.
+ * CUDA C++ for a CPU, as far as the kernels use it: warp intrinsics are exchanges between fibers,
+ * and atomics are plain operations, as no other fiber runs meanwhile.
  */
 #ifndef TESTS_EMULATOR_CUDA_EMULATED_H
 #define TESTS_EMULATOR_CUDA_EMULATED_H
@@ -21,7 +21,7 @@ using std::isnan;
 #define __global__
 #define __shared__
 #define __forceinline__ inline
-/* A kernel leaves out some of the functions that its headers share. */
+/* A kernel does not use all functions of its headers. */
 #define __noinline__ __attribute__((noinline, unused))
 #define __launch_bounds__(...)
 #define __cluster_dims__(...)
@@ -47,7 +47,7 @@ struct ulonglong2 {
 
 /* ------------------------------------------------------------------------------ arithmetic ---- */
 
-/* The low bytes of `from`, and zeros where it has no more. */
+/* The low bytes of `from`, extended by zeros. */
 template <class To, class From> static inline To bits_as(From from)
 {
     To to = {};
@@ -59,7 +59,7 @@ static inline uint32_t __float_as_uint(float x) { return bits_as<uint32_t>(x); }
 static inline int __float_as_int(float x) { return bits_as<int>(x); }
 static inline float __uint_as_float(uint32_t bits) { return bits_as<float>(bits); }
 
-/* Rounded towards zero: the bits that a float does not hold are dropped first. */
+/* Rounds towards zero: drops the bits that a float does not hold. */
 static inline float __uint2float_rz(uint32_t x)
 {
     int drop = x >> 24 ? 8 - __builtin_clz(x) : 0;
@@ -70,7 +70,7 @@ static inline int __popc(uint32_t x) { return __builtin_popcount(x); }
 static inline int __clz(uint32_t x) { return x ? __builtin_clz(x) : 32; }
 static inline int __ffs(uint32_t x) { return __builtin_ffs((int)x); }
 
-/* Byte i of the result is the one of a (0 .. 3) or b (4 .. 7) that nibble i names. */
+/* Byte i of the result is the byte of a (0 .. 3) or b (4 .. 7) selected by nibble i. */
 static inline uint32_t __byte_perm(uint32_t a, uint32_t b, uint32_t nibbles)
 {
     uint64_t both = (uint64_t)b << 32 | a;
@@ -122,7 +122,7 @@ template <class T, class U, class V> static inline T atomicCAS(T *word, U seen, 
 /* --------------------------------------------------------------------------- other threads ---- */
 
 static inline void __nanosleep(unsigned) { fibers_yield(); }
-/* Time goes in leaps, so that who waits for a while sees it pass at once, or in many looks. */
+/* Time advances in leaps: a thread that waits for some cycles polls once or many times. */
 static inline int clock()
 {
     static uint32_t now = 0;
@@ -145,21 +145,21 @@ template <class T> static inline T __shfl_xor_sync(unsigned mask, T own, int lan
     return __shfl_sync(mask, own, (int)threadIdx.x % 32 ^ lanes);
 }
 
-/* That of the lane so many places up; its own where there is none. */
+/* The value of the lane `lanes` higher; its own value if there is none. */
 template <class T> static inline T __shfl_down_sync(unsigned mask, T own, int lanes)
 {
     int lane = (int)threadIdx.x % 32;
     return __shfl_sync(mask, own, lane + lanes < 32 ? lane + lanes : lane);
 }
 
-/* That of the lane so many places down, of as many neighbours; its own where there is none. */
+/* The value of the lane `lanes` lower among `width` neighbours; its own value if there is none. */
 template <class T> static inline T __shfl_up_sync(unsigned mask, T own, int lanes, int width)
 {
     int lane = (int)threadIdx.x % 32;
     return __shfl_sync(mask, own, lane % width >= lanes ? lane - lanes : lane);
 }
 
-/* The values of all lanes, joined two by two. */
+/* Reduces the values of all lanes. */
 template <class T, class F> static inline T over_warp(T own, F join)
 {
     const uint64_t *all = fibers_exchange(bits_as<uint64_t>(own));

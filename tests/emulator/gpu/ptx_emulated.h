@@ -2,8 +2,9 @@
  *
  * Stands in for ptx.cuh, whose include guard it takes: the same functions, for fibers.
  *
- * What the hardware may do at any time is done when it does most harm: a copy writes shared memory
- * as soon as it is asked for, and a product (wgmma_emulated.h) reads it as late as it may.
+ * Operations that the hardware may perform at any time happen at the most harmful one: a copy
+ * writes shared memory as soon as it is issued, and a product (wgmma_emulated.h) reads it as late
+ * as possible.
  */
 #ifndef GUMBEL_CUDA_PTX_CUH
 #define GUMBEL_CUDA_PTX_CUH
@@ -22,25 +23,25 @@ extern "C" {
 
 namespace
 {
-/* The shared memory of the CTAs of a cluster, and of the one whose turn it is (ctas.h). */
+/* Shared memory of the CTAs of a cluster, and of the running CTA (ctas.h). */
 alignas(1024) unsigned char memories[FIBERS_CTAS][CUDA_SM90_SHARED_BYTES];
 alignas(16) unsigned char (*cta_memory)[];
 } // namespace
 
-/* A kernel that declares an extern array of this name declares a pointer to one, and what it finds
- * behind it is another array for each CTA. */
+/* A kernel that declares an extern array of this name declares a pointer to an array that changes
+ * with the CTA. */
 #define shared_memory (*cta_memory)
 
-/* A matrix of 16-bit elements, and how many of its rows a copy takes. */
+/* A matrix of 16-bit elements, and the number of rows that a copy takes. */
 struct CUtensorMap {
     const uint16_t *data;
     int64_t rows, cols, stride;
     int box;
 };
 
-/* An mbarrier, in the 64 bits that it has. */
+/* An mbarrier in its 64 bits. */
 struct mbarrier {
-    int32_t bytes; /* that are expected, less those that have arrived */
+    int32_t bytes; /* expected minus arrived */
     uint32_t phase : 1, arrivals : 15, pending : 15;
 };
 static_assert(sizeof(mbarrier) == sizeof(uint64_t), "an mbarrier is a word of 64 bits");
@@ -77,7 +78,7 @@ PTX void ptx_barrier_arrive(uint64_t *barrier)
     fibers_yield();
 }
 
-/* What the cluster's rank-th CTA has in the place of `own`. */
+/* The address in the cluster's CTA `rank` that corresponds to `own`. */
 template <class T> static T *place_in_cta(T *own, uint32_t rank)
 {
     return (T *)(memories[rank] + ((unsigned char *)own - shared_memory));
@@ -111,15 +112,14 @@ PTX void ptx_cluster_sync()
 
 /* ------------------------------------------------------------------------ tiles of copies ---- */
 
-/* Where column c of row r of a tile lies: rows of 128 bytes, whose sixteens change places by the
- * address (128-byte swizzle). */
+/* The address of column c of row r of a tile: rows of 128 bytes with 128-byte swizzle. */
 PTX unsigned char *tile_at(void *tile, int r, int c)
 {
     uintptr_t at = (uintptr_t)tile + 128 * r + 2 * c;
     return (unsigned char *)(at ^ (at >> 7 & 7) << 4);
 }
 
-/* Row r of a tile, from column x of a row of the matrix; zeros outside of it. */
+/* Copies row r of a tile, from column x of a row of the matrix; zeros outside of it. */
 PTX void copy_row(void *tile, int r, const CUtensorMap *map, int64_t row, int x)
 {
     for (int c = 0; c < 64; c++) {
@@ -144,7 +144,7 @@ PTX void ptx_copy_2d_to(uint16_t ranks, void *to, const CUtensorMap *map, int x,
             ptx_copy_2d(place_in_cta(to, rank), map, x, y, place_in_cta(barrier, rank), policy);
 }
 
-/* Weight row 16 d + 4 h + 2 l + f at (d, f, h, l): the order that the kernel's head explains. */
+/* Weight row 16 d + 4 h + 2 l + f at (d, f, h, l): the order explained in the kernel's head. */
 PTX void ptx_copy_5d(void *to, const CUtensorMap *map, int x, int, int, int, int d,
                      uint64_t *barrier, uint64_t)
 {
@@ -224,7 +224,7 @@ PTX uint32_t ptx_atomic_count_if(bool chosen, uint32_t *word)
 
 /* ---------------------------------------------------------------------- copies by threads ---- */
 
-/* A copy that is done as late as it may be, in its group-th commit. */
+/* A copy that happens as late as possible, in commit number `group`. */
 struct late_copy {
     void *to;
     const void *from;
@@ -237,7 +237,7 @@ struct copy_list {
 };
 static copy_list copies[FIBERS_MOST];
 
-/* At once, or as late as it may be. */
+/* Copies at once, or as late as possible. */
 template <int bytes> PTX void ptx_copy_async(void *to, const void *from)
 {
     copy_list &own = copies[fibers_self()];
@@ -261,7 +261,7 @@ template <int pending> PTX void ptx_copy_async_wait()
 
 /* ---------------------------------------------------------------------------- arithmetic ---- */
 
-/* Add to a sum of three words. */
+/* Adds to a sum of three words. */
 PTX void ptx_add_96(uint32_t (&sum)[3], uint32_t low, uint32_t high)
 {
     uint64_t before = (uint64_t)sum[1] << 32 | sum[0], more = (uint64_t)high << 32 | low;
@@ -270,7 +270,7 @@ PTX void ptx_add_96(uint32_t (&sum)[3], uint32_t low, uint32_t high)
     sum[2] += before + more < before;
 }
 
-/* x >> by, 0 where that is 64 or more. */
+/* x >> by; 0 for 64 or more. */
 PTX uint64_t ptx_shift_right(uint64_t x, uint32_t by) { return by < 64 ? x >> by : 0; }
 
 PTX float ptx_widen_f16(uint16_t bits)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Stands in for screen_ptx.cuh, whose include guard it takes: copies of bytes, which write at once,
- * and products of bytes, asked for and done as those of wgmma_emulated.h.
+ * and products of bytes, which are deferred as in wgmma_emulated.h.
  */
 #ifndef GUMBEL_CUDA_SCREEN_PTX_CUH
 #define GUMBEL_CUDA_SCREEN_PTX_CUH

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Stands in for wgmma.cuh, whose include guard it takes: products that a thread asks for, done
- * once a thread of its warpgroup waits for them, for all 128 threads at once.
+ * Stands in for wgmma.cuh, whose include guard it takes: products that a thread issues happen when
+ * a thread of its warpgroup waits for them, for all 128 threads at once.
  */
 #ifndef GUMBEL_CUDA_WGMMA_CUH
 #define GUMBEL_CUDA_WGMMA_CUH
@@ -10,7 +10,7 @@
 
 #include <deque>
 
-/* A thread's share of a product, in its group-th commit. */
+/* A thread's part of a product, in commit number `group`. */
 struct product {
     void (*add)(float *sum, int thread, uint32_t a, uint32_t b);
     float *sum;
@@ -18,14 +18,14 @@ struct product {
     uint64_t group;
 };
 
-/* What a thread has asked for. Before each run of a kernel, everything is done. */
+/* Products issued by a thread. The list is empty before each run of a kernel. */
 struct product_list {
     std::deque<product> queued;
     uint64_t committed;
 };
 static product_list products[FIBERS_MOST];
 
-/* The address of a tile, in units of 16 bytes; it describes the tile. */
+/* The address of a tile, in units of 16 bytes, as its descriptor. */
 PTX uint32_t wgmma_address(const unsigned char *tile)
 {
     return (uint32_t)(tile - shared_memory) / 16;
@@ -41,7 +41,6 @@ template <bool half> PTX float operand(uint32_t tile, int row, int k)
 
 namespace
 {
-/* A source's own, as what it adds to is. */
 template <int n, bool half> struct wgmma {
     PTX void add(float (&sum)[n / 2], uint64_t a, uint64_t b)
     {
@@ -51,7 +50,7 @@ template <int n, bool half> struct wgmma {
     }
 
   private:
-    /* The elements that wgmma.cuh gives to a thread of the warpgroup. */
+    /* Multiplies the elements that wgmma.cuh assigns to a thread of the warpgroup. */
     static void multiply(float *sum, int thread, uint32_t a, uint32_t b)
     {
         int row = thread / 32 * 16 + thread % 32 / 4, column = 2 * (thread % 4);
@@ -72,7 +71,7 @@ template <int n, bool half> struct wgmma {
 };
 } // namespace
 
-/* The four warps of a warpgroup go into a product together (WARPGROUP.ARRIVE). */
+/* The four warps of a warpgroup enter a product together (WARPGROUP.ARRIVE). */
 PTX void ptx_wgmma_fence() { fibers_barrier(8 + (int)threadIdx.x / 128, 128); }
 PTX void ptx_wgmma_commit() { products[fibers_self()].committed++; }
 

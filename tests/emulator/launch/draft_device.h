@@ -26,13 +26,13 @@ extern "C" {
 namespace
 {
 
-/* It draws from logits alone; a head is multiplied by a loop. */
+/* The device draws from logits only; a plain loop multiplies a head. */
 struct emulated_device {
     gumbel_device base;
     uint64_t random;
     const char *what;
-    int64_t parts;        /* that rows are cut into; 0: at random */
-    argmax_effort effort; /* so far */
+    int64_t parts;        /* parts of a row; 0: random */
+    argmax_effort effort; /* in total */
 };
 
 emulated_device *device_of(gumbel_device *device) { return (emulated_device *)device; }
@@ -44,7 +44,7 @@ gumbel_status call_size(const gumbel_device *, const gumbel_problem *, uint32_t,
     return GUMBEL_OK;
 }
 
-/* Parts of a row, mostly short ones, where they are not said, and a launch's tag. */
+/* Sets the parts of a row, mostly short ones unless `parts` is given, and a launch's tag. */
 void split_rows(gumbel_weighing *p, gumbel_device *device, int64_t parts)
 {
     const gumbel_problem &q = p->by.target;
@@ -58,7 +58,7 @@ void split_rows(gumbel_weighing *p, gumbel_device *device, int64_t parts)
     p->tag = 1 + random_below(random, 1u << 30);
 }
 
-/* What a kernel that weighs finds in its workspace: anything. */
+/* Workspace with arbitrary contents. */
 template <class T> std::vector<T> hostile_array(int64_t count)
 {
     std::vector<T> made((size_t)count);
@@ -131,7 +131,7 @@ gumbel_status accept_drafts(gumbel_device *device, void *, const gumbel_verifica
     return GUMBEL_OK;
 }
 
-/* Make the mask that lists of allowed tokens become. */
+/* Makes the mask of a call's lists of allowed tokens. */
 std::vector<uint32_t> make_allowed_mask(gumbel_device *device, gumbel_problem *q)
 {
     cuda_allow_params p = {};
@@ -148,7 +148,7 @@ std::vector<uint32_t> make_allowed_mask(gumbel_device *device, gumbel_problem *q
     return words;
 }
 
-/* Serve rows by a team, to an output or as they are. */
+/* Serves rows by clusters, to outputs or as processed rows. */
 void serve_rows(gumbel_device *device, const gumbel_problem *problem, cuda_request_params p)
 {
     std::vector<uint32_t> words;
@@ -188,7 +188,7 @@ void load_row(const gumbel_tensor *of, int64_t row, std::vector<float> *into)
         (*into)[(size_t)k] = dtype_load(of->data, of->dtype, row * of->stride + k);
 }
 
-/* Logits of a head by a plain loop: products that are exact have the CPU's bits. */
+/* Logits of a head by a plain loop; products that are exact have the CPU's bits. */
 gumbel_status store_logits(gumbel_device *, const gumbel_problem *q, float *logits, int64_t stride,
                            void *, gumbel_error *)
 {
@@ -229,8 +229,8 @@ gumbel_backend make_backend()
     return made;
 }
 
-/* Run the problems of a command line, as run_problems() does: each is passes(i, cpu, device) of the
- * CPU backend and of such a device. Returns how many failed. */
+/* Runs the problems of a command line, as run_problems(): each is passes(i, cpu, device) of the CPU
+ * backend and of such a device. Returns the number of failures. */
 template <class F> int run_drafts(int argc, char **argv, int few, int many, F passes)
 {
     const gumbel_backend backend = make_backend();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernel is included, so that what stands in for the hardware's words comes before it; and its
-// headers before it, so that what it calls can be watched.
+// The kernel is included after the stand-ins for the hardware's intrinsics; its headers come first,
+// so that macros can observe its calls.
 #include "launch_cluster.h"
 #include "ptx_emulated.h"
 
@@ -13,7 +13,7 @@ namespace
 
 std::vector<cluster_path> paths;
 
-/* Note how row b is served, by any thread. */
+/* Records how row b is served, by any thread. */
 bool note_path(int64_t b, cluster_path path, bool served)
 {
     if (served)

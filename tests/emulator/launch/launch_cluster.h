@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Launches of the kernel that serves rows of requests by clusters, as fibers.
+ * Launches, as fibers, the kernel that serves rows of requests by clusters.
  */
 #ifndef TESTS_EMULATOR_LAUNCH_CLUSTER_H
 #define TESTS_EMULATOR_LAUNCH_CLUSTER_H
@@ -9,9 +9,9 @@
 
 #include <vector>
 
-/* How a row was served: by a list of the tokens that matter, from a list and the mass of all, by
- * pivots among all tokens or among few, or by the whole team, which what did not serve goes on to.
- */
+/* How a row was served: from a list of the tokens that matter; from a list and the mass of all
+ * tokens; by pivots among all tokens, or among few; or by passes of the whole cluster, the last
+ * resort. */
 enum cluster_path {
     CLUSTER_LISTED,
     CLUSTER_BY_MASS,
@@ -21,9 +21,9 @@ enum cluster_path {
     CLUSTER_PATHS
 };
 
-/* Run the kernel over p.problem.batch rows by some clusters, one after the other; how each row was
- * served, which says nothing of rows that are not. `random` is the state of the order in which
- * threads run, `what` is for messages. Ends the program where threads wait for ever. */
+/* Runs the kernel over p.problem.batch rows by `clusters` clusters, one after the other. Returns
+ * how each row was served; entries of rows that were not served are meaningless. `random` is the
+ * state of the thread order, `what` is for messages. Ends the program if threads deadlock. */
 std::vector<cluster_path> emulate_cluster(const cuda_request_params &p, int64_t clusters,
                                           uint64_t *random, const char *what);
 

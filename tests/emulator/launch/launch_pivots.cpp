@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernel is included, so that what stands in for the hardware's words comes before it; and its
-// header before it, so that what it calls can be watched.
+// The kernel is included after the stand-ins for the hardware's intrinsics; its header comes first,
+// so that macros can observe its calls.
 #include "launch_pivots.h"
 #include "ctas.h"
 
@@ -14,13 +14,13 @@ namespace
 
 std::vector<pivot_paths> paths;
 
-/* The row of the CTA that runs, and how it is served. */
+/* How the row of the running CTA is served. */
 pivot_paths &path_of_row(const cuda_request_params &p)
 {
     return paths[blockIdx.x / (unsigned)p.parts];
 }
 
-/* A score that must be reached; of every third row one that no token reaches. */
+/* The score that must be reached; for every third row a score that no token reaches. */
 float require_score(const cuda_request_params &p, float least_score)
 {
     const bool third = blockIdx.x / (unsigned)p.parts % 3 == 2;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernels are included, so that what stands in for the hardware's words comes before them. The
-// CTAs of a launch run one after the other, so that what one shares may be static.
+// The kernels are included after the stand-ins for the hardware's intrinsics. The CTAs of a launch
+// run one after the other, so shared memory may be static.
 #include "ptx_emulated.h"
 
 #undef __shared__

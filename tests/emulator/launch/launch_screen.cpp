@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernels are included, so that what stands in for the hardware's words comes before them.
+// The kernels are included after the stand-ins for the hardware's intrinsics.
 #include "ptx_emulated.h"
 #include "wgmma_emulated.h"
 
@@ -36,13 +36,13 @@ extern "C" {
 namespace
 {
 
-/* Workspace of a call: each piece ends at a page that may not be accessed. */
+/* Workspace of a call: each array ends at a guard page. */
 class fenced_arrays
 {
     std::vector<guarded> all;
 
   public:
-    /* `count` elements, 64-byte aligned and full of hostile_fill()'s. */
+    /* `count` elements, 64-byte aligned, filled by hostile_fill(). */
     template <class T> void take(T *&array, size_t count)
     {
         const size_t bytes = (count * sizeof *array + 63) / 64 * 64;
@@ -189,7 +189,7 @@ void *emulate_making(const gumbel_tensor &weight, int list_most, uint64_t *rando
              {parts.blocks, 1, CUDA_SCREEN_MAKE_THREADS, CUDA_SCREEN_MAKE_BYTES, memories}, random,
              what);
     run_ctas(seal_body, &own, {1, 1, 32, 0, memories}, random, what);
-    /* It holds, and does not with half of a bound. */
+    /* The screen verifies, but not with half of a bound. */
     unsigned long long fault = CUDA_SCREEN_HOLDS;
     own.params.fault = &fault;
     const cta_shape all = {parts.blocks, 1, CUDA_SCREEN_MAKE_THREADS, 0, memories};
@@ -208,7 +208,7 @@ void *emulate_making(const gumbel_tensor &weight, int list_most, uint64_t *rando
 namespace
 {
 
-/* Split, screen and score. */
+/* Splits, filters and scores. */
 void find_candidates(emulated_screen &own, fenced_arrays &arrays, const cuda_params &call, int ctas,
                      uint64_t *random, const char *what)
 {
@@ -252,7 +252,7 @@ void find_candidates(emulated_screen &own, fenced_arrays &arrays, const cuda_par
     run_ctas(split_body, &own,
              {s.width / 2, 1, CUDA_SCREEN_SPLIT_THREADS, CUDA_SCREEN_SPLIT_BYTES, memories}, random,
              what);
-    /* Those of rows that are cut wait a while for each other: they run side by side. */
+    /* The CTAs of truncated rows wait for each other for a while, so they run at the same time. */
     const int drawing = std::min(s.call.tiles, ctas);
     const bool is_cut = cuda_screen_case_of(&q) == CUDA_SCREEN_TRUNCATED;
     run_ctas(draw_body, &own,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernels are included, so that what stands in for the hardware's words comes before them; and
-// their headers before them, so that what they call can be watched.
+// The kernels are included after the stand-ins for the hardware's intrinsics; their headers come
+// first, so that macros can observe their calls.
 #include "launch_step.h"
 #include "ptx_emulated.h"
 
@@ -27,7 +27,7 @@ argmax_effort effort;
 #include "cuda/step/history.cu"
 #include "cuda/step/rule_drafts.cu"
 
-// The CTAs of a launch run one after the other, so that what one shares may be static.
+// The CTAs of a launch run one after the other, so shared memory may be static.
 #undef __shared__
 #define __shared__ static
 #include "cuda/logits/allow.cu"
@@ -42,7 +42,7 @@ template <class P, void (*kernel)(P)> void body(const void *argument)
     kernel(*(const P *)argument);
 }
 
-/* Run a kernel that is handed `p` alone. */
+/* Runs a kernel whose only parameter is `p`. */
 template <class P, void (*kernel)(P)>
 void emulate(const P &p, int64_t ctas, int threads, size_t bytes, uint64_t *random,
              const char *what)
@@ -94,7 +94,8 @@ argmax_effort emulate_draw_residuals(const gumbel_weighing &p, uint64_t *random,
     emulate<gumbel_weighing, gumbel_draw_residuals>(
         p, d.requests * p.parts, CUDA_MASS_THREADS,
         CUDA_MASS_BYTES + (size_t)d.max_nodes * sizeof(gumbel_node), random, what);
-    return {effort.races / 32, effort.tokens / 32, effort.products / 32}; /* each by all lanes */
+    /* each counted by all lanes */
+    return {effort.races / 32, effort.tokens / 32, effort.products / 32};
 }
 
 void emulate_start_history(const cuda_history_params &p, uint64_t *random, const char *what)
