@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The source of the kernels that draw from logits, on a CPU, all threads side by side in a random
-// order, against the CPU backend: plainly, with masses, with noise that is given, and with edits.
+// The kernels that draw from logits, from source on a CPU, their threads in a random order, against
+// the CPU backend: plain, with masses, with given noise, and with edits.
 #include "launch_logits.h"
 #include "request_rows.h"
 
@@ -14,7 +14,7 @@ extern "C" {
 namespace
 {
 
-/* A call: a request of masks and penalties alone, or of nothing. */
+/* A call with masks and penalties only, or a plain one. */
 request *make_call(uint64_t *random, gumbel_device *cpu)
 {
     request_plan plan = {};
@@ -34,7 +34,7 @@ request *make_call(uint64_t *random, gumbel_device *cpu)
     return made;
 }
 
-/* What is asked for beside tokens: log-probabilities of plain logits alone. */
+/* Outputs other than tokens: log-probabilities of plain logits only. */
 gumbel_output outputs_of(const outcome *ours, bool with_mass)
 {
     gumbel_output wanted = ours->output;
@@ -46,7 +46,7 @@ gumbel_output outputs_of(const outcome *ours, bool with_mass)
     return wanted;
 }
 
-/* As the CUDA backend prepares the launch, with a few parts a row. */
+/* Launch parameters as the CUDA backend prepares them, with a few parts a row. */
 cuda_params launch_of(const request &asked, const gumbel_output &output, uint64_t *random)
 {
     cuda_params p = {};
@@ -62,7 +62,7 @@ cuda_params launch_of(const request &asked, const gumbel_output &output, uint64_
     return p;
 }
 
-/* How many calls took each way. */
+/* Numbers of calls of each kind. */
 struct call_counts {
     int edited, weighed, given;
 };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The source of the kernel that serves rows of requests from few of their blocks, on a CPU, its
-// threads in a random order: each row is left untouched, or served with what the CPU backend says.
-// Then clusters serve those that are left.
+// The kernel that serves rows of requests from few of their blocks, from source on a CPU, its
+// threads in a random order: each row is untouched, or has the CPU backend's outputs. Then clusters
+// serve the fallback rows.
 #include "launch_blocks.h"
 #include "launch_cluster.h"
 #include "request_rows.h"
@@ -12,8 +12,8 @@
 namespace
 {
 
-/* Rows that were looked at. Nearly all of which few tokens matter must be served: a kernel that
- * leaves rows is never wrong. */
+/* Numbers of rows. Nearly all rows in which few tokens matter must be served: a kernel that serves
+ * none is never wrong. */
 struct row_counts {
     int all, served, few, few_served;
 };
@@ -21,13 +21,13 @@ constexpr double kFewServed = 0.96;
 
 struct test_problem {
     request *asked;
-    std::vector<int32_t> top_k; /* that replaces what was asked; or none */
-    bool has_block_maxima;      /* the largest logits of blocks are given */
-    sparse_blocks *sparse;      /* and some strips alone; or NULL */
+    std::vector<int32_t> top_k; /* replaces the requested one; or none */
+    bool has_block_maxima;      /* block maxima are given */
+    sparse_blocks *sparse;      /* only some subtiles are stored; or NULL */
     int multiprocessors;
-    engine_truncation cuts; /* that replace them, too */
-    uint64_t random;        /* state */
-    char what[500];         /* for messages */
+    engine_truncation cuts; /* replaces the requested one, too */
+    uint64_t random;
+    char what[500];
 };
 
 /* ------------------------------------------------------------------------------- a problem ---- */
@@ -36,16 +36,16 @@ request_plan plan_of(uint64_t *random)
 {
     request_plan plan = {};
     plan.batch = 1 + random_below(random, 4);
-    const bool many = one_in(random, 30); /* more than a lane of a cluster's first warp each */
+    const bool many = one_in(random, 30); /* more than one per lane of a cluster's first warp */
     if (many)
         plan.batch += 30;
     static const uint32_t vocabs[] = {6, 300, 300, 5000, 5000, 5000, 5000, 5000};
     plan.vocab = 1 + random_below(random, vocabs[random_below(random, 8)]);
     if (many)
         plan.vocab = 1 + plan.vocab % 700;
-    else if (one_in(random, 6)) /* more than a part */
+    else if (one_in(random, 6)) /* more than one part */
         plan.vocab = 16384 + random_below(random, 30000);
-    if (one_in(random, 40)) { /* more blocks than a CTA chooses, which all may matter */
+    if (one_in(random, 40)) { /* more blocks than a CTA selects, all of which may matter */
         plan.batch = 1;
         plan.vocab = 131200 + random_below(random, 2000);
         plan.kind = 1 + (one_in(random, 2) ? ROW_EQUAL : ROW_FLAT);
@@ -68,7 +68,7 @@ request_plan plan_of(uint64_t *random)
     return plan;
 }
 
-/* Whether a top_p beside other cuts is of the whole row. */
+/* Whether a top_p beside other rules refers to the whole row. */
 bool top_p_is_of_whole_row(const gumbel_truncation &cut)
 {
     return cut.order == GUMBEL_ORDER_JOINT || cut.order == GUMBEL_ORDER_JOINT_TEMPERATURE ||
@@ -76,13 +76,12 @@ bool top_p_is_of_whole_row(const gumbel_truncation &cut)
                                 cut.order == GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE));
 }
 
-/* A request of which the host knows nothing that rules the kernel out: as blocks_tell() of the CUDA
- * backend. */
+/* A request that the host cannot rule out for this kernel, as blocks_tell() of the CUDA backend. */
 request *make_request(uint64_t *random, bool sure, gumbel_device *cpu)
 {
     for (;;) {
         request_plan plan = plan_of(random);
-        if (sure) { /* of what may leave out strips */
+        if (sure) { /* allows a product to leave out subtiles */
             plan.vocab = 3000 + plan.vocab % 5000;
             plan.first_token -= plan.first_token % 4;
             plan.dtype = GUMBEL_FLOAT32;
@@ -99,8 +98,7 @@ request *make_request(uint64_t *random, bool sure, gumbel_device *cpu)
     }
 }
 
-/* Have every row ask for a top_k that the kernel serves, mostly of fewer tokens than there are
- * blocks. */
+/* Gives every row a top_k that the kernel serves, usually of fewer tokens than there are blocks. */
 void request_few_tokens(test_problem *test)
 {
     gumbel_truncation *cut = &test->asked->truncation;
@@ -110,8 +108,8 @@ void request_few_tokens(test_problem *test)
     cut->top_k = {test->top_k.data(), 0};
 }
 
-/* Have half of each row's tokens be equal, and above the others by far, and few of them wanted: all
- * of them stay, which are more than a CTA serves, and none of the others. */
+/* Makes half of each row's tokens equal and far above the others, with a small top_k: all of them
+ * are kept, more than a CTA serves, and none of the others. */
 void tie_half_of_tokens(test_problem *test)
 {
     const gumbel_tensor &t = test->asked->logits.logits;
@@ -122,7 +120,7 @@ void tie_half_of_tokens(test_problem *test)
         k = 1 + k % 4;
 }
 
-/* Have a token of each row that cannot be drawn: strips beside its own may still be left out. */
+/* Gives each row a token with an infinite logit: other subtiles may still be left out. */
 void add_infinite_logit(test_problem *test)
 {
     const gumbel_tensor &t = test->asked->logits.logits;
@@ -130,7 +128,7 @@ void add_infinite_logit(test_problem *test)
         ((float *)t.data)[b * t.stride + random_below(&test->random, (uint32_t)t.cols)] = INFINITY;
 }
 
-/* Where penalties count anything, have them put what was drawn before above all else. */
+/* Makes penalties, if any, raise tokens of the output above all others. */
 void raise_penalised(test_problem *test)
 {
     static const float presence = -20.0f;
@@ -140,8 +138,7 @@ void raise_penalised(test_problem *test)
     t->presence = (gumbel_row_f32){&presence, GUMBEL_SAME};
 }
 
-/* Where penalties count anything, have them lower what was seen before, and that be every third
- * token. */
+/* Makes penalties, if any, lower tokens of the history, every third token. */
 void lower_penalised(test_problem *test)
 {
     static const float repetition = 1.5f, frequency = 0.25f, presence = 0.5f;
@@ -158,9 +155,9 @@ void lower_penalised(test_problem *test)
     t->presence = (gumbel_row_f32){&presence, GUMBEL_SAME};
 }
 
-/* ----------------------------------------------------------------------------------- peaks ---- */
+/* --------------------------------------------------------------------------- block maxima ---- */
 
-/* Whether the kernel has found a row's peaks; of a row that it leaves it need not have looked. */
+/* Whether the kernel has found a row's block maxima; it may skip a fallback row. */
 bool block_maxima_agree(const float *expected, const float *found, int64_t blocks, bool left,
                         const char *what)
 {
@@ -178,7 +175,7 @@ bool block_maxima_agree(const float *expected, const float *found, int64_t block
 
 /* ---------------------------------------------------------------------------------- launch ---- */
 
-/* As run_blocks() of the CUDA backend prepares it; all that it works in is poisoned. */
+/* Parameters as run_blocks() of the CUDA backend prepares them; the workspace is poisoned. */
 cuda_request_params blocks_params(const test_problem &test, const gumbel_output &output)
 {
     cuda_request_params p = params_of(*test.asked, output);
@@ -193,7 +190,7 @@ cuda_request_params blocks_params(const test_problem &test, const gumbel_output 
     size_t rows = (size_t)q->batch;
     p.block_maxima = (float *)poisoned_workspace(rows * (size_t)p.blocks * sizeof *p.block_maxima);
     memset(p.block_maxima, 0xa7,
-           rows * (size_t)p.blocks * sizeof *p.block_maxima); /* block_maxima_agree() looks */
+           rows * (size_t)p.blocks * sizeof *p.block_maxima); /* block_maxima_agree() compares */
     p.row_states = (int32_t *)poisoned_workspace(rows * sizeof *p.row_states);
     p.counters = (uint64_t *)poisoned_workspace(rows * CUDA_THRESHOLD_WORDS * sizeof *p.counters);
     return p;
@@ -206,7 +203,7 @@ void free_params(const cuda_request_params &p)
     free(p.counters);
 }
 
-/* z of all tokens of all rows, [B, V], before anything is cut. */
+/* z of all tokens of all rows, [B, V], before truncation. */
 std::vector<float> find_z_before_truncation(const request *asked, gumbel_device *cpu)
 {
     std::vector<float> z((size_t)(asked->plan.batch * asked->plan.vocab));
@@ -217,8 +214,8 @@ std::vector<float> find_z_before_truncation(const request *asked, gumbel_device 
     return z;
 }
 
-/* Whether row b, of these z, asks for a top_k that leaves no more tokens than the kernel has
- * threads, and no penalty raises any. */
+/* Whether row b, with these z, has a top_k that keeps at most as many tokens as the kernel has
+ * threads, and no penalty raises a token. */
 bool few_matter(const request *asked, int64_t b, const float *z)
 {
     const gumbel_truncation &cut = asked->truncation;
@@ -268,7 +265,7 @@ bool rows_agree(const test_problem &test, const gumbel_problem &whole, const cud
     return true;
 }
 
-/* Have clusters serve what is left; whether all rows are then as they should. */
+/* Serves the fallback rows by clusters; returns whether all rows agree. */
 bool fallback_rows_agree(test_problem *test, cuda_request_params p, const outcome *host)
 {
     const gumbel_problem &q = p.problem;
@@ -284,7 +281,7 @@ bool fallback_rows_agree(test_problem *test, cuda_request_params p, const outcom
     return true;
 }
 
-/* Launch twice with the same counters, as a graph that is replayed, or once. */
+/* Launches twice with the same counters, as a replayed graph, or once. */
 bool passes(int index, gumbel_device *cpu, row_counts *counts)
 {
     test_problem test = {};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The source of the kernel that serves rows of requests by clusters, on a CPU, all threads of a
-// cluster side by side in a random order, against the CPU backend.
+// The kernel that serves rows of requests by clusters, from source on a CPU, the threads of a
+// cluster in a random order, against the CPU backend.
 #include "launch_cluster.h"
 #include "request_rows.h"
 
@@ -10,38 +10,38 @@
 namespace
 {
 
-/* What a problem is to try. */
+/* Kinds of problems. */
 enum problem_kind {
     PROBLEM_ANY,
-    PROBLEM_SUITED, /* a token by a top_k or top_p alone, which keep many: rows that suit pivots */
-    PROBLEM_LONE,   /* the same of any rows */
-    PROBLEM_HARD,   /* a top_k alone whose tokens lie in one share, or tie at the cut */
-    PROBLEM_FEW,    /* a top_k that leaves few tokens, a min_p, with a top_p or without */
-    PROBLEM_ENGINE, /* a top_p of what a top_k leaves, few or many, and min_p behind it */
-    PROBLEM_MASS,   /* a nucleus of all tokens of a row, which leaves few tokens */
+    PROBLEM_SUITED, /* one token by top_k or top_p alone, which keep many: rows that suit pivots */
+    PROBLEM_LONE,   /* the same, with any rows */
+    PROBLEM_HARD,   /* top_k alone, with all tokens in one slice or ties at the cutoff */
+    PROBLEM_FEW,    /* top_k that keeps few tokens, or min_p, with or without top_p */
+    PROBLEM_ENGINE, /* top_k, then top_p, then min_p, keeping few or many tokens */
+    PROBLEM_MASS,   /* a nucleus of the whole row, which keeps few tokens */
 };
 
-/* Rows that were looked at, by how they were served. */
+/* Numbers of rows by how they were served. */
 struct row_counts {
     int all, paths[CLUSTER_PATHS];
-    int suited, quick; /* that suit pivots, and of these those that they served */
+    int suited, quick; /* rows that suit pivots, and those that pivots served */
 };
-/* A kernel that leaves pivots too soon is never wrong, but slow: nearly all that suit must be
- * served by them. */
+/* A kernel that gives up pivots too early is never wrong, but slow: pivots must serve nearly all
+ * rows that suit them. */
 constexpr double kQuick = 0.95;
 
 struct test_problem {
     problem_kind kind;
     request *asked;
-    int32_t top_k; /* where one rule cuts alone, 0: by top_p */
+    int32_t top_k; /* the only rule; 0: top_p */
     float min_p, top_p, temperature;
     engine_truncation cuts;
-    bool processed;                /* what the draw sees is asked for, and nothing is drawn */
-    std::vector<int32_t> fallback; /* rows that others did not serve; or none */
+    bool processed;                /* processed rows are requested, and nothing is drawn */
+    std::vector<int32_t> fallback; /* rows to serve; or none */
     std::vector<int32_t> given;    /* tokens to score; or none */
     int32_t live_rows;
-    uint64_t random; /* state */
-    char what[500];  /* for messages */
+    uint64_t random;
+    char what[500];
 };
 
 /* ------------------------------------------------------------------------------- a problem ---- */
@@ -60,7 +60,7 @@ request_plan plan_of(problem_kind kind, uint64_t *random)
     plan.kind = kind == PROBLEM_SUITED || one_in(random, 2) ? 1 + ROW_GAUSSIAN : 0;
     plan.truncation = 1;
     plan.seed = random_bits(random) >> 20;
-    if (kind == PROBLEM_SUITED) { /* no share is much smaller than others: it would tell little */
+    if (kind == PROBLEM_SUITED) { /* slices of similar size; a small one would test little */
         plan.vocab -= plan.vocab % 1024;
         plan.first_token -= plan.first_token % GUMBEL_BLOCK;
     }
@@ -70,7 +70,7 @@ request_plan plan_of(problem_kind kind, uint64_t *random)
         plan.vocab_size = plan.first_token + 1 + random_below(random, (uint32_t)plan.vocab);
     plan.samples = 1 + (kind != PROBLEM_LONE && one_in(random, 2));
     plan.num_top = one_in(random, 2) ? 1 + (int32_t)random_below(random, 128) : 0;
-    bool exact = kind == PROBLEM_LONE && !one_in(random, 4); /* makes rows that suit nothing */
+    bool exact = kind == PROBLEM_LONE && !one_in(random, 4); /* suits no special path */
     plan.dtype = exact ? GUMBEL_FLOAT32 : (gumbel_dtype)(1 + random_below(random, 3));
     plan.scale = one_in(random, 4) ? 0.5f : 0.0f;
     plan.soft_cap = one_in(random, 4) ? 5.0f * (float)(1 + 5 * random_below(random, 2)) : 0.0f;
@@ -81,8 +81,7 @@ request_plan plan_of(problem_kind kind, uint64_t *random)
     return plan;
 }
 
-/* Cut by one rule, at a place between a few tokens and all of them; rows that suit pivots not at
- * either end. */
+/* Truncates by one rule, between a few tokens and all; rows that suit pivots avoid both ends. */
 void truncate_by_one_rule(test_problem *test)
 {
     static const float top_ps[] = {0.8f, 0.95f, 0.9999f, 0.3f, 1e-30f, 1 - 1e-7f};
@@ -101,7 +100,8 @@ void truncate_by_one_rule(test_problem *test)
     }
 }
 
-/* Cut by a top_k that leaves more tokens than a CTA keeps: side by side, or many of a value. */
+/* Truncates by a top_k that keeps more tokens than a CTA can: adjacent ones, or many of one value.
+ */
 void truncate_beyond_a_cta(test_problem *test)
 {
     gumbel_truncation *cut = &test->asked->truncation;
@@ -111,7 +111,7 @@ void truncate_beyond_a_cta(test_problem *test)
     make_hostile(test->asked, random_below(&test->random, 2) ? random_below(&test->random, 2) : 7);
 }
 
-/* Have all rows drawn at one temperature that is usual. */
+/* Gives all rows the same usual temperature. */
 void set_usual_temperature(test_problem *test)
 {
     static const float usual[] = {0.7f, 1.0f, 1.5f};
@@ -119,7 +119,7 @@ void set_usual_temperature(test_problem *test)
     test->asked->sampling.temperature = (gumbel_row_f32){&test->temperature, GUMBEL_SAME};
 }
 
-/* Have a row cut by what leaves few tokens, and by a nucleus of these or of all. */
+/* Truncates to few tokens, and by a nucleus of these or of the whole row. */
 void truncate_to_few(test_problem *test)
 {
     gumbel_truncation *cut = &test->asked->truncation;
@@ -133,7 +133,7 @@ void truncate_to_few(test_problem *test)
         cut->top_k = {&test->top_k, GUMBEL_SAME};
     if (by & 2)
         cut->min_p = {&test->min_p, GUMBEL_SAME};
-    static const gumbel_order of_all[] = {/* these two where there is no top_k: */
+    static const gumbel_order of_all[] = {/* the first two without a top_k: */
                                           GUMBEL_ORDER_TOP_K_TOP_P_MIN_P,
                                           GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE,
                                           GUMBEL_ORDER_JOINT, GUMBEL_ORDER_JOINT_TEMPERATURE};
@@ -144,14 +144,14 @@ void truncate_to_few(test_problem *test)
         cut->top_p = (gumbel_row_f32){&test->top_p, GUMBEL_SAME};
 }
 
-/* One that a CTA's list serves, or hardly any does. */
+/* A top_k that a CTA's list serves, or hardly any list does. */
 int32_t any_top_k(uint64_t *random)
 {
     return one_in(random, 2) ? 2 + (int32_t)random_below(random, 60)
                              : CUDA_REQUEST_TOP_MAX + 1 + (int32_t)random_below(random, 3000);
 }
 
-/* Have tokens scored that are drawn, or not, or none. */
+/* Scores given tokens: drawn ones, others, or none. */
 void set_given_tokens(test_problem *test)
 {
     const request_plan &plan = test->asked->plan;
@@ -163,7 +163,7 @@ void set_given_tokens(test_problem *test)
     test->asked->sampling.given = {test->given.data(), 0};
 }
 
-/* Its request points into the problem. */
+/* The request points into the problem. */
 void make_test(test_problem *test, int index, gumbel_device *cpu)
 {
     static const problem_kind kinds[] = {PROBLEM_ANY,  PROBLEM_SUITED, PROBLEM_LONE,
@@ -184,7 +184,7 @@ void make_test(test_problem *test, int index, gumbel_device *cpu)
         truncate_as_engines(test->asked, any_top_k(&test->random), &test->cuts, &test->random);
     else if (test->kind != PROBLEM_ANY)
         truncate_to_few(test);
-    if (one_in(&test->random, 2)) /* lists edit in another way than masks and histories */
+    if (one_in(&test->random, 2)) /* lists take another path than masks and histories */
         test->asked->transforms.banned = test->asked->transforms.bias = {};
     if (!suits && !hard && one_in(&test->random, 3))
         crowd(test->asked, &test->random);
@@ -202,7 +202,7 @@ void make_test(test_problem *test, int index, gumbel_device *cpu)
                                                               : CUDA_ROW_FALLBACK);
 }
 
-/* Some; where one rule cuts alone, a token, and how many stay or not. */
+/* Some outputs; with a single rule, a token and perhaps the number of kept tokens. */
 gumbel_output outputs_of(test_problem *test, const outcome *ours)
 {
     gumbel_output wanted = choose_outputs(ours, &test->random);
@@ -217,7 +217,7 @@ gumbel_output outputs_of(test_problem *test, const outcome *ours)
     return wanted;
 }
 
-/* ------------------------------------------------------------------------- the comparison ---- */
+/* ---------------------------------------------------------------------------- comparison ---- */
 
 void count_row(const test_problem &test, cluster_path path, row_counts *counts)
 {
@@ -228,7 +228,7 @@ void count_row(const test_problem &test, cluster_path path, row_counts *counts)
     counts->quick += suits && (path == CLUSTER_PIVOTED || path == CLUSTER_PIVOTED_FEW);
 }
 
-/* Serve the rows; whether all that are not left to others are as the CPU backend has them. */
+/* Serves the rows; returns whether all rows to serve agree with the CPU backend. */
 bool draws_agree(test_problem *test, gumbel_device *cpu, cuda_request_params p, int64_t clusters,
                  row_counts *counts)
 {
@@ -246,7 +246,7 @@ bool draws_agree(test_problem *test, gumbel_device *cpu, cuda_request_params p, 
     return good;
 }
 
-/* The same of what the draw sees. */
+/* As above, for processed rows. */
 bool processed_agree(test_problem *test, gumbel_device *cpu, cuda_request_params p,
                      int64_t clusters)
 {
@@ -295,7 +295,7 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
     return good;
 }
 
-/* Whether each way to serve a row did, as often as it should. */
+/* Whether each path served rows as often as expected. */
 bool all_paths_serve(const row_counts &counts)
 {
     const int least = counts.all / 50;
@@ -318,7 +318,7 @@ int main(int argc, char **argv)
            counts.paths[CLUSTER_PIVOTED], counts.paths[CLUSTER_PIVOTED_FEW],
            counts.paths[CLUSTER_BY_PASSES]);
     printf("pivots served %d of %d rows that suit them\n", counts.quick, counts.suited);
-    /* Of a few problems nothing follows. */
+    /* Few problems do not reach every path. */
     bool idle = counts.all >= 80 && !all_paths_serve(counts);
     if (idle)
         printf("a way to serve rows does so too seldom\n");

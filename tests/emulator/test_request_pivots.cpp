@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The source of the kernel that serves rows which are drawn before they are cut, on a CPU, all
-// threads side by side in a random order, against the CPU backend, which also makes the draws that
-// it starts from.
+// The kernel that serves rows which are drawn before they are truncated, from source on a CPU, its
+// threads in a random order, against the CPU backend, which also makes the initial draws.
 #include "launch_pivots.h"
 #include "request_rows.h"
 
@@ -15,7 +14,7 @@ extern "C" {
 namespace
 {
 
-/* Rows that were looked at, and how often each way to serve them was gone. */
+/* Numbers of rows by how they were served. */
 struct row_counts {
     int all, drawn, missed, exactly, abandoned;
 };
@@ -23,8 +22,8 @@ struct row_counts {
 struct test_problem {
     request *asked;
     std::vector<float> top_p;
-    uint64_t random; /* state */
-    char what[500];  /* for messages */
+    uint64_t random;
+    char what[500];
 };
 
 /* ------------------------------------------------------------------------------- a problem ---- */
@@ -44,7 +43,8 @@ request_plan plan_of(uint64_t *random)
     return plan;
 }
 
-/* Have half of a row's tokens lie just below the others, where a top_p of a half cuts. */
+/* Makes half of a row's tokens slightly lower than the others, near the end of a nucleus of one
+ * half. */
 void tie_halves(test_problem *test, int64_t b)
 {
     const gumbel_tensor &t = test->asked->logits.logits;
@@ -53,7 +53,7 @@ void tie_halves(test_problem *test, int64_t b)
     test->top_p[(size_t)b] = 0.5f;
 }
 
-/* Its request points into the problem. */
+/* The request points into the problem. */
 void make_test(test_problem *test, int index, gumbel_device *cpu)
 {
     static const float top_ps[] = {0.3f,    0.5f,      0.8f, 0.95f, 0.95f,
@@ -77,9 +77,9 @@ void make_test(test_problem *test, int index, gumbel_device *cpu)
         tie_halves(test, plan.batch - 1);
 }
 
-/* ------------------------------------------------------------------------- the comparison ---- */
+/* ---------------------------------------------------------------------------- comparison ---- */
 
-/* What a plain draw leaves. */
+/* The result of a plain draw. */
 void draw_plainly(const test_problem &test, gumbel_device *cpu, outcome *into)
 {
     request plain = *test.asked;
@@ -88,7 +88,7 @@ void draw_plainly(const test_problem &test, gumbel_device *cpu, outcome *into)
         exit(1);
 }
 
-/* Serve the rows; whether all are as the CPU backend has them. */
+/* Serves the rows; returns whether all agree with the CPU backend. */
 bool serve_rows(test_problem *test, gumbel_device *cpu, const cuda_request_params &p,
                 const outcome *host, outcome *ours, row_counts *counts)
 {
@@ -143,7 +143,7 @@ int main(int argc, char **argv)
     int failed = run_problems(argc, argv, 80, 2000, [&](int i) { return passes(i, cpu, &counts); });
     printf("%d rows: %d drawn again, %d of them twice, %d weighed exactly, %d by one CTA alone\n",
            counts.all, counts.drawn, counts.missed, counts.exactly, counts.abandoned);
-    /* Of a few problems nothing follows. */
+    /* Few problems do not reach every path. */
     bool idle = counts.all >= 80 && std::min({counts.drawn, counts.missed, counts.exactly,
                                               counts.abandoned}) < counts.all / 60;
     if (idle)

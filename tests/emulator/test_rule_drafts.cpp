@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Drafts weighed by the source of the kernels, over rows that are cut into parts at random: what
-// the CPU backend emits, within the tolerance of two logarithms, whatever the order of threads, and
-// whether the draft's call tells its log-probabilities or not.
+// Drafts verified by probabilities with the source of the kernels, over rows split at random: the
+// CPU backend's tokens, and log-probabilities within the tolerance of two logarithms, in any order
+// of threads, whether or not the drafter supplies its log-probabilities.
 #include "draft_device.h"
 
 extern "C" {
@@ -12,12 +12,12 @@ extern "C" {
 namespace
 {
 
-/* Parts of a row that 132 multiprocessors give each of 64 requests. The draft leaves a tenth of the
- * target as a residual, so that nine tokens come before the one that is drawn by that. */
-constexpr int near_parts = 8, near_requests = 24, near_calls = 2; /* told */
+/* Parts of a row for 64 requests on 132 multiprocessors. The residual is a tenth of the target, so
+ * nine tokens precede the one that the residual draws. */
+constexpr int near_parts = 8, near_requests = 24, near_calls = 2; /* supplied by the drafter */
 constexpr int64_t near_vocab = 151936;
 constexpr float near_unseen = 0.125f;
-constexpr int64_t near_products = 16, near_tokens = 1000; /* at most a row, on average */
+constexpr int64_t near_products = 16, near_tokens = 1000; /* maximum per row, on average */
 
 struct rule_counts {
     int64_t emitted, accepted, cut;
@@ -47,8 +47,8 @@ bool passes(wide_drafts *asked, gumbel_device *cpu, emulated_device *device, rul
     return good;
 }
 
-/* A request whose rows are another's, too, and one whose rows cannot be, emit nothing; the others
- * do. */
+/* A request that uses another request's rows, and a request with an invalid row, emit nothing; the
+ * other requests do. */
 bool shared_rows_pass(int i, gumbel_device *cpu, emulated_device *device)
 {
     wide_drafts *asked = wide_make_near(i, 4, 3000, 0.5f);
@@ -67,10 +67,10 @@ bool shared_rows_pass(int i, gumbel_device *cpu, emulated_device *device)
     return good;
 }
 
-/* By the coupled rule, too, one row is one request's alone. */
+/* The coupled rule also requires a row to belong to one request. */
 bool shared_root_passes(int i, emulated_device *device)
 {
-    wide_drafts *asked = wide_make(1 + 6 * i, 300); /* by logits */
+    wide_drafts *asked = wide_make(1 + 6 * i, 300); /* from logits */
     if (asked->requests < 3) {
         wide_free(asked);
         return true;
@@ -91,7 +91,7 @@ bool shared_root_passes(int i, emulated_device *device)
     return good;
 }
 
-/* Whether races behind a draft that is near went by few tokens. */
+/* Whether residual draws of near drafts needed few tokens. */
 bool takes_little(const argmax_effort &effort)
 {
     const int64_t rows = near_calls * near_requests;
@@ -130,7 +130,7 @@ int main(int argc, char **argv)
     };
     int failed = run_drafts(argc, argv, 200, 10000, weigh);
     failed |= run_drafts(argc, argv, 60, 500, verify_crowded);
-    failed |= argc < 2 && raced == 0; /* lists cannot settle crowds */
+    failed |= argc < 2 && raced == 0; /* lists cannot settle crowded rows */
     failed |= run_drafts(argc, argv, 10, 500, verify_small);
     failed |= run_drafts(argc, argv, 1, 60, verify_near);
     failed |= run_drafts(argc, argv, 8, 60, [](int i, gumbel_device *cpu, emulated_device *device) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Logits that the Hopper kernel stores undrawn, against plain loops in double, and once more in
-// another order by another kernel, bit by bit; the peaks of their tiles, which are exact; and, for
-// rows of a request, the strips of tiles alone that reach bounds: what can matter must be there.
+// Logits that the Hopper kernel stores without a draw, against plain loops in double, and again in
+// another order by another kernel, bit by bit; the maxima of their tiles, which are exact; and, for
+// rows of a request, the subtiles that reach bounds: all tokens that can matter must be stored.
 #include "launch_sm90.h"
 #include "tables.h"
 
@@ -24,11 +24,11 @@ namespace
 
 struct test_problem {
     problem *made;
-    std::vector<double> weight, hidden, bias; /* what the tensors hold */
-    int64_t tokens;                           /* that count */
+    std::vector<double> weight, hidden, bias; /* values of the tensors */
+    int64_t tokens;                           /* number of valid tokens */
     int ctas;
-    uint64_t random; /* state */
-    char what[400];  /* for messages */
+    uint64_t random;
+    char what[400];
 };
 
 /* ------------------------------------------------------------------------------- a problem ---- */
@@ -46,15 +46,15 @@ problem_plan plan_of(int index, uint64_t *random)
     plan.samples = plan.batch <= 64 && one_in(random, 4) ? 2 + random_below(random, 2) : 1;
     if (one_in(random, 2))
         plan.bias_dtype = biases[random_below(random, 3)];
-    plan.scale = one_in(random, 4) ? -0.75f : 0.0f; /* not of logits: nothing of it may show */
+    plan.scale = one_in(random, 4) ? -0.75f : 0.0f; /* must not affect stored logits */
     plan.first_token = one_in(random, 3) ? 4 * random_below(random, 1000) : 0;
-    if (one_in(random, 2)) /* the last tokens do not count, up to a tile of them */
+    if (one_in(random, 2)) /* up to a tile of invalid tokens at the end */
         plan.vocab_size = plan.first_token + plan.vocab - random_below(random, 140);
     plan.seed = random_bits(random) >> 20;
     return plan;
 }
 
-/* Give a token's bias a value that is not finite: +inf, -inf or a NaN of either sign. */
+/* Sets a token's bias to +inf, -inf or a NaN of either sign. */
 void spoil_bias(test_problem *test, int64_t token, int kind)
 {
     static const uint32_t single[4] = {0x7f800000, 0xff800000, 0x7fc00000, 0xffc00000};
@@ -69,8 +69,7 @@ void spoil_bias(test_problem *test, int64_t token, int kind)
     test->bias[(size_t)token] = values[kind];
 }
 
-/* Make NaN of a row, and tokens' biases not finite: all of a tile's are -inf, or a few at random.
- */
+/* Makes a row NaN, and biases of tokens not finite: -inf in a whole tile, or a few at random. */
 void spoil(test_problem *test)
 {
     const problem_plan *plan = &test->made->plan;
@@ -116,7 +115,7 @@ test_problem make(int index)
     return test;
 }
 
-/* Store the logits, and their peaks unless NULL, a launch for each slice that one takes. */
+/* Stores the logits, and their maxima unless NULL, one launch per slice of rows. */
 void store_emulated(test_problem *test, table *logits, table *peaks)
 {
     const problem_plan *plan = &test->made->plan;
@@ -138,9 +137,9 @@ void store_emulated(test_problem *test, table *logits, table *peaks)
     }
 }
 
-/* ------------------------------------------------------------------------- the comparison ---- */
+/* ---------------------------------------------------------------------------- comparison ---- */
 
-/* Whether a logit is what its terms sum to, each sum of them rounded once. */
+/* Whether a logit equals the sum of its terms, with one rounding per term. */
 bool is_logit(const test_problem &test, int64_t row, int64_t token, double logit)
 {
     size_t size = (size_t)test.made->plan.hidden_size;
@@ -169,7 +168,7 @@ bool logits_agree(const test_problem &test, table *logits)
     return true;
 }
 
-/* The largest stored logit of a row's tile, or of the at-th strip of so many tokens. */
+/* The largest stored logit of a row's tile, or of subtile `at` of `size` tokens. */
 float find_maximum(const test_problem &test, table *logits, int64_t row, int64_t at,
                    int64_t size = CUDA_SM90_TILE)
 {
@@ -199,21 +198,21 @@ bool block_maxima_agree(const test_problem &test, table *logits, table *peaks)
     return true;
 }
 
-/* ------------------------------------------------------------------------ stored by bounds ---- */
+/* ----------------------------------------------------------------------- stored by bounds ---- */
 
-/* A temperature at which rounding may make equals of any two logits. */
+/* A temperature at which rounding may make any two logits equal. */
 constexpr float kMuch = 1e25f;
 
-/* What of `written` nobody has written; places of rows that a tile has there. */
+/* Value of unwritten bytes; rows per tile of stored_subtiles. */
 constexpr uint8_t kUntouched = 0xa5;
 size_t row_places(int64_t batch) { return (size_t)(batch + 31) / 32 * 32; }
 
-/* What the rows of a request ask for, and the words that such a launch shares. */
+/* Truncation and mask of a request's rows, and the shared words of the launch. */
 struct bounded {
     std::vector<int32_t> top_k, mask; /* [B]; [B][words], or none */
     std::vector<float> min_p, temperature;
     int num_top;
-    int64_t words;                        /* of a mask's row, and of a history's */
+    int64_t words;                        /* of a row's mask, and of its history */
     std::vector<uint32_t> prompt, output; /* [B][words], or none */
     std::vector<uint8_t> stored_subtiles;
     std::vector<uint64_t> floors;
@@ -255,18 +254,18 @@ bounded make_bounded(test_problem *test, int64_t tiles)
 
 constexpr uint64_t kTag = 0xa5a5a5a5a4;
 
-/* Rows that a CTA raises the bounds of. */
+/* Rows whose bounds one CTA raises. */
 constexpr int64_t kRowsPerBoundCta = 2;
 
-/* Bounds that a replay before has left, which nothing reaches. */
+/* Bounds of an earlier replay, which no logit reaches. */
 void leave_bounds(bounded *rows, int64_t ctas)
 {
-    constexpr uint64_t largest = 0xff7fff; /* FLT_MAX as a floor */
+    constexpr uint64_t largest = 0xff7fff; /* FLT_MAX as a threshold */
     for (int64_t b = 0; b < std::min((int64_t)rows->top_k.size(), ctas * kRowsPerBoundCta); b++)
         rows->floors[(size_t)b * CUDA_THRESHOLD_WORDS] = kTag << 24 | largest;
 }
 
-/* A launch that stores by bounds. */
+/* Launches a product that stores by bounds. */
 void store_bounded(test_problem *test, bounded *rows, table *logits, table *peaks, table *unseen)
 {
     static const float presence = 0.5f;
@@ -286,7 +285,7 @@ void store_bounded(test_problem *test, bounded *rows, table *logits, table *peak
     q->truncation.top_k = {rows->top_k.data(), 1};
     q->truncation.min_p = {rows->min_p.data(), 1};
     q->transforms.mask = {rows->mask.data(), rows->words};
-    q->transforms.presence = {&presence, 0}; /* as read: one for all rows */
+    q->transforms.presence = {&presence, 0}; /* one value for all rows */
     q->history.vocab_size = 32 * rows->words;
     q->history.prompt = rows->prompt.data();
     q->history.output = rows->output.data();
@@ -303,7 +302,7 @@ void store_bounded(test_problem *test, bounded *rows, table *logits, table *peak
     emulate_fused(own);
 }
 
-/* Drop tokens that drops(row, word, bit) holds for, and find the peaks of the others. */
+/* Removes the tokens for which drops(row, word, bit) holds, and finds the maxima of the others. */
 template <class F> void drop_logits(const test_problem &test, table *logits, table *peaks, F drops)
 {
     const int64_t first = test.made->plan.first_token;
@@ -316,8 +315,8 @@ template <class F> void drop_logits(const test_problem &test, table *logits, tab
     }
 }
 
-/* The least peak that row b can need: that of as many tokens as are wanted, or so far below the
- * largest as min_p keeps. -inf where all of the row may matter. */
+/* The smallest block maximum that row b can need: that of as many blocks as tokens are required, or
+ * as far below the largest as min_p keeps. -inf if the whole row may matter. */
 double find_required_maximum(const test_problem &test, const bounded &rows,
                              std::vector<float> peaks, size_t b)
 {
@@ -331,7 +330,7 @@ double find_required_maximum(const test_problem &test, const bounded &rows,
         (size_t)count > peaks.size() || rows.temperature[b] == kMuch)
         return -INFINITY;
     std::sort(peaks.begin(), peaks.end(), [](float x, float y) {
-        return std::isnan(x) ? !std::isnan(y) : x > y; /* a NaN is the largest */
+        return std::isnan(x) ? !std::isnan(y) : x > y; /* NaN is the largest */
     });
     if (count > 0)
         least = (double)peaks[(size_t)count - 1];
@@ -341,15 +340,16 @@ double find_required_maximum(const test_problem &test, const bounded &rows,
     return least;
 }
 
-/* Of what could be left out, what must be: the first tiles of a row are all stored. */
+/* Minimum fraction of unneeded subtiles that must be left out: the first tiles of a row are always
+ * stored. */
 constexpr double kFewDropped = 0.02;
 
-/* What there was to leave out, of rows that have bounds, and what was left out. */
+/* Unneeded subtiles of rows with bounds, and the number left out. */
 struct bound_counts {
     int64_t needless, dropped;
 };
 
-/* Whether a strip of row b is there if it is said to be, and else untouched. */
+/* Whether a subtile of row b is stored if marked as such, and otherwise untouched. */
 bool subtile_agrees(const test_problem &test, table *expected, table *found, int64_t b,
                     int64_t strip, bool stored)
 {
@@ -400,11 +400,11 @@ bool block_maxima_are(const table &found, const table &expected, int64_t tiles)
     return true;
 }
 
-/* Store by bounds, twice as a graph that is replayed. */
+/* Stores by bounds, twice as a replayed graph. */
 bool bounds_pass(test_problem *test, table *logits, table *peaks, bound_counts *counts)
 {
     const int64_t tiles = (test->tokens + CUDA_SM90_TILE - 1) / CUDA_SM90_TILE;
-    if (one_in(&test->random, 2)) /* nobody to wait for */
+    if (one_in(&test->random, 2)) /* nothing to wait for */
         test->ctas = 1;
     bounded rows = make_bounded(test, tiles);
     table whole = *logits, all_block_maxima = *peaks;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rows that a GPU has its host fetch: what is chosen is asked for, once and where anything is, and
-// laid side by side; nothing else is written, and where the errand fails all bits are set. The same
-// rows by mailboxes.
+// Rows that a GPU has its host gather by a host-assisted collective: the kernels request the chosen
+// rows once, if there are any, and scatter the received rows side by side; they write nothing else,
+// and a failed collective sets all bits. The same rows are then exchanged by peer buffers.
 #include "launch_ranks.h"
 #include "problems.h"
 
@@ -14,7 +14,7 @@ namespace
 
 constexpr uint32_t kPoison = 0xa7a7a7a7;
 
-/* What one rank has. */
+/* Memory of one rank. */
 struct rank_memory {
     std::vector<uint32_t> own, gathered, received;
     std::vector<int32_t> list, slots;
@@ -70,7 +70,7 @@ void fill(collective_case &c, int slotted, uint64_t *random)
         m.list.assign(c.rows, -7);
         m.slots.assign(c.rows, -7);
         m.errand.asked = 40;
-        m.errand.done = 41; /* the host has done it as soon as it is asked */
+        m.errand.done = 41; /* the host completes the collective at once */
         gumbel_peer_rows &p = m.call.rows;
         p.words = m.own.data();
         p.rows = c.rows;
@@ -91,7 +91,7 @@ void fill(collective_case &c, int slotted, uint64_t *random)
     }
 }
 
-/* What rank r asks for is what it was to ask for. */
+/* Whether rank r requests the expected rows. */
 bool asks(const collective_case &c, int32_t r)
 {
     const rank_memory &m = c.of[r];
@@ -110,7 +110,7 @@ bool asks(const collective_case &c, int32_t r)
            m.errand.send == (uint64_t)own && m.errand.receive == (uint64_t)m.gathered.data();
 }
 
-/* What the hosts do. */
+/* The hosts' part of the collective. */
 void gather(collective_case &c)
 {
     const size_t words = c.picked.size() * c.width;
@@ -130,8 +130,9 @@ bool lies(const collective_case &c, const rank_memory &m)
     return wanted == m.received;
 }
 
-/* Rank r has the same rows by mailboxes, into which the others have said theirs. Where there are
- * none it waits for nobody, and the next exchange has the same number, and another tag. */
+/* Whether rank r receives the same rows by peer buffers, into which the other ranks have written.
+ * If no rows are chosen, the rank waits for nobody, and the next exchange has the same number and
+ * another tag. */
 bool exchanges(collective_case c, int32_t r, uint64_t *random, const char *what)
 {
     constexpr uint32_t before = 40;

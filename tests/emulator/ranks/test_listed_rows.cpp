@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rows that are split over ranks, drawn from the first tokens that each rank lists, which are
-// gathered, or told by mailboxes: the CPU backend's bits (log-normalisers within two ulps), on each
-// rank; what a rank says, from its list or from logits as a product leaves them, all or by bounds;
-// and that a rank which says nothing is no token. Rows that lists must tell are not left, and those
-// that are left have no logit that is none.
+// Rows that are split over ranks, drawn from the local top-64 candidates of each rank, gathered or
+// exchanged by peer buffers: the CPU backend's bits (log-normalisers within two ulps), on each
+// rank; the candidates that a rank sends, from a list or from the logits of a product, stored fully
+// or by bounds; and a rank that sends nothing yields an error and no token. Rows that candidates
+// suffice for are not fallback rows, and fallback rows have all their logits.
 #include "cuda/policy/cuda_policy.h"
 #include "launch_ranks.h"
 
@@ -25,13 +25,13 @@ extern "C" {
 namespace
 {
 
-constexpr int32_t kAhead = 40; /* tags and exchanges that a mailbox has behind it */
+constexpr int32_t kAhead = 40; /* earlier tags and exchanges of a peer buffer */
 constexpr size_t kRoom = 16 * GUMBEL_RANK_WORDS;
 
 struct listed_case {
     int32_t ranks, samples;
     int64_t batch, vocab;
-    bool tame; /* lists tell all rows */
+    bool tame; /* candidates suffice for all rows */
     std::vector<int64_t> begins;
     std::vector<float> logits, temperature, min_p, top_p;
     std::vector<int32_t> top_k;
@@ -49,7 +49,7 @@ listed_case::listed_case(uint64_t *random)
       samples(1 + (int32_t)random_below(random, one_in(random, 3) ? 4 : 1)),
       batch(1 + random_below(random, 6)), vocab(0), tame(!one_in(random, 3)), cut(), sampling()
 {
-    const bool large = one_in(random, 8); /* shards have more blocks than are listed tokens */
+    const bool large = one_in(random, 8); /* a shard has more blocks than candidates */
     const uint32_t widest = large ? 12000 : one_in(random, 4) ? 3 : 500;
     if (large) {
         ranks = std::min(ranks, 3);
@@ -106,7 +106,7 @@ gumbel_logits listed_case::whole() const
     return whole;
 }
 
-/* All that a draw writes. */
+/* Outputs of a draw. */
 struct found_rows {
     std::vector<int32_t> tokens, ranks, status, kept, left;
     std::vector<float> logprobs, scores, lse;
@@ -152,7 +152,7 @@ void draw_whole(const listed_case &c, found_rows *host)
     gumbel_close(device);
 }
 
-/* What rank r says of its rows, as cuda_rank_calls.list() does. */
+/* The candidates that rank r sends, as cuda_rank_calls.list() computes them. */
 std::vector<uint32_t> say(const listed_case &c, int32_t r)
 {
     const int64_t B = c.batch, n = CUDA_TOP64;
@@ -188,7 +188,7 @@ std::vector<uint32_t> say(const listed_case &c, int32_t r)
     return said;
 }
 
-/* A rank's mailbox, and its places. */
+/* A rank's peer buffer. */
 struct mailbox {
     std::vector<uint64_t> words;
 
@@ -201,7 +201,7 @@ struct mailbox {
 
     gumbel_mailbox *head() { return (gumbel_mailbox *)words.data(); }
 
-    /* Word i that `from` says in the exchange that is next. */
+    /* Word i from rank `from` in the next exchange. */
     uint64_t *place(int32_t ranks, int32_t from, size_t i)
     {
         return (uint64_t *)(head() + 1) +
@@ -209,7 +209,7 @@ struct mailbox {
     }
 };
 
-/* Word i of what a rank says, in the order of a mailbox. */
+/* Word i of a rank's candidates, in the order of a peer buffer. */
 uint32_t word_of(const listed_case &c, const std::vector<uint32_t> &said, size_t i)
 {
     const size_t b = i / GUMBEL_RANK_WORDS, at = i % GUMBEL_RANK_WORDS, n = CUDA_TOP64;
@@ -233,7 +233,7 @@ cuda_listed_params params_of(const listed_case &c, const gumbel_output &out, int
     return p;
 }
 
-/* What a product has left of rank r's logits. */
+/* Rank r's logits as a product stores them. */
 struct stored_shard {
     sparse_blocks sparse;
     std::vector<float> peaks;
@@ -264,7 +264,7 @@ struct stored_shard {
             hand_over(&sparse, p);
     }
 
-    /* Whether row b has nothing but its logits, and what is less than all of them. */
+    /* Whether row b has all its logits, or at least no others. */
     bool is_whole(const listed_case &c, const cuda_request_params &p, int64_t b) const
     {
         const int64_t first = p.problem.first_token;
@@ -315,8 +315,8 @@ bool compare(const listed_case &c, const found_rows &host, const found_rows &our
     return ours.left[(size_t)c.batch] == 0;
 }
 
-/* How rank r draws by mailboxes: from its list; of which another rank has said all but one word; or
- * from what a product has left. */
+/* How rank r draws by peer buffers: from its list; from its list while another rank withholds a
+ * word; or from a product's logits, stored fully or by bounds. */
 enum way { LISTED, SILENT, STORED, BOUNDED };
 
 bool tells(const listed_case &c, const found_rows &host,
@@ -353,7 +353,7 @@ bool tells(const listed_case &c, const found_rows &host,
     emulate_told(p, random, what);
     if (silent) {
         int flagged = 0;
-        bool right = true; /* what is drawn of rows that had come before */
+        bool right = true; /* rows that had arrived are drawn correctly */
         for (size_t b = 0; b < (size_t)c.batch; b++) {
             const size_t first = b * (size_t)c.samples;
             flagged += ours.status[b] == GUMBEL_ROW_NAN && ours.tokens[first] == -1;
@@ -390,7 +390,7 @@ bool tells(const listed_case &c, const found_rows &host,
     return compare(c, host, ours, what, stored ? "told from logits" : "told");
 }
 
-/* Rank r says the same from what a product has left, but of rows that it may leave. */
+/* Whether rank r computes the same candidates from a product's logits, except for fallback rows. */
 bool lists(const listed_case &c, const std::vector<uint32_t> &said, int32_t r, bool by_bounds,
            uint64_t *random, const char *what)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernel is included, so that what stands in for the hardware's words comes before it.
+// The kernel is included after the stand-ins for the hardware's intrinsics.
 #include "ptx_emulated.h"
 
 #include "cuda/fused/screen/screen_rows.cu"

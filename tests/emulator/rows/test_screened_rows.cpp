@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rows that are cut, drawn by a screen on Hopper: the kernels' source on a CPU, its threads in a
-// random order, CTAs side by side, against the CPU backend's draw from the logits that the full
-// pass stores, bit by bit (log-normalisers within two ulps). Rows that are left are drawn from
-// those logits by clusters, with the same bits; most calls that suit the screen must be served.
+// Truncated rows drawn by a screen on Hopper: the kernels' source on a CPU, its threads in a random
+// order, all CTAs at the same time, against the CPU backend's draw from the logits of the full
+// pass, bit by bit (log-normalisers within two ulps). Clusters draw the fallback rows from those
+// logits, with the same bits. The screen must serve most calls that suit it.
 #include "launch_screen.h"
 #include "launch_sm90.h"
 #include "launch_cluster.h"
@@ -13,20 +13,20 @@
 namespace
 {
 
-/* Calls that were looked at. */
+/* Numbers of calls. */
 struct counts {
     int drawn, left, sure, sure_drawn;
     int64_t rows, listed;
 };
-constexpr double kSureDrawn = 0.6; /* a CTA that is early waits for others in vain */
+constexpr double kSureDrawn = 0.6; /* a CTA that is early waits in vain */
 
-/* What rows are cut by, and what leaves tokens out. */
+/* Truncation and mask of rows. */
 struct row_truncation {
     std::vector<int32_t> top_k, mask; /* [B]; [B][words], or none */
     std::vector<float> top_p, min_p;
     gumbel_truncation cut;
     gumbel_transforms transforms;
-    bool suits; /* the screen is to tell all rows */
+    bool suits; /* the screen is expected to serve all rows */
 };
 
 problem_plan plan_of(int index, uint64_t *random)
@@ -48,7 +48,7 @@ problem_plan plan_of(int index, uint64_t *random)
     return plan;
 }
 
-/* Weights of which many are the same, so that logits tie, also where a cut ends. */
+/* Makes many weights equal, so that logits tie, also at the cutoff. */
 void tie(problem *made)
 {
     const gumbel_tensor &t = made->head.weight;
@@ -66,7 +66,7 @@ void spoil(problem *made, uint64_t *random)
     dtype_store_nan(data, t->dtype, at);
 }
 
-/* Cuts of as many tokens as the first wave of tiles gives a floor of, mostly. */
+/* Truncates to numbers of tokens for which the first wave of tiles usually gives a threshold. */
 void make_truncation(const problem_plan &plan, int wave, row_truncation *made, uint64_t *random)
 {
     const int64_t words = (plan.first_token + plan.vocab + 31) / 32;
@@ -103,7 +103,7 @@ void make_truncation(const problem_plan &plan, int wave, row_truncation *made, u
     made->transforms.mask = {made->mask.data(), words};
 }
 
-/* The logits that the full pass stores. */
+/* Stores the logits of the full pass. */
 void store(const problem &made, int ctas, table *logits, uint64_t *random, const char *what)
 {
     const int width = cuda_sm90_width_for(made.plan.batch);
@@ -127,7 +127,7 @@ gumbel_logits logits_of(const problem &made, table *logits)
     return all;
 }
 
-/* The call from logits, as rows are served from them. */
+/* The request from logits that serves the fallback rows. */
 cuda_request_params rows_of(const gumbel_problem &whole, table *logits, const gumbel_output &output,
                             std::vector<int32_t> *states)
 {
@@ -204,8 +204,8 @@ bool passes(int index, gumbel_device *cpu, counts *all)
     }
     for (int64_t b = 0; b < plan.batch && good; b++)
         good = row_agrees(host, output, b, what);
-    /* Of many rows more may pass than a tile may offer; greedy ones with a mass, or a count, are
-     * none of the screen's. */
+    /* In many rows, more tokens may pass than a tile can queue. The screen does not serve greedy
+     * rows that request a mass or a count. */
     const bool sure = cuts.suits && !is_spoilt && !is_short && !is_tied && plan.batch <= 3 &&
                       num_top <= first - first / 8 &&
                       (plan.temperature > 0 || (!weighs && !output.kept));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Weights that change in place after their screen was made: the kernels' source on a CPU, weights,
-// hidden states, workspace and outputs before pages that may not be accessed. Whatever the weights
-// become, each launch ends and stays within its memory, and each draw has a token of the
-// vocabulary or a status that is not GUMBEL_ROW_OK. Weights that are all NaN give GUMBEL_ROW_NAN.
+// Weights that change in place after their screen was made: the kernels' source on a CPU, with
+// guard pages after weights, hidden states, workspace and outputs. Whatever the weights become,
+// each launch ends and stays within its memory, and each draw has a token of the vocabulary or a
+// status other than GUMBEL_ROW_OK. Weights that are all NaN give GUMBEL_ROW_NAN.
 #include "launch_screen.h"
 #include "launch_sm90.h"
 #include "launch_cluster.h"
@@ -17,7 +17,7 @@ extern "C" {
 namespace
 {
 
-/* Calls that were looked at. */
+/* Numbers of calls. */
 struct counts {
     int drawn, left;
 };
@@ -40,7 +40,7 @@ problem_plan plan_of(int index, uint64_t *random)
     return plan;
 }
 
-/* What rows are cut by, where they are. */
+/* Truncation of rows, if any. */
 struct row_truncation {
     int32_t top_k;
     float top_p, min_p;
@@ -61,7 +61,7 @@ struct row_truncation {
     }
 };
 
-/* A tensor in pages of its own, without the gap behind its last row. */
+/* A tensor in pages of its own, without the gap after its last row. */
 gumbel_tensor fenced(fence *f, gumbel_tensor t)
 {
     const int64_t stride = t.stride ? t.stride : t.cols;
@@ -69,7 +69,7 @@ gumbel_tensor fenced(fence *f, gumbel_tensor t)
     return t;
 }
 
-/* Outputs of a call in pages of their own, poisoned. */
+/* Poisoned outputs of a call in pages of their own. */
 gumbel_output fenced_output(fence *f, int64_t batch, int samples, int num_top, bool all)
 {
     const size_t rows = (size_t)batch * 4, draws = rows * (size_t)samples;
@@ -91,7 +91,7 @@ gumbel_output fenced_output(fence *f, int64_t batch, int samples, int num_top, b
     return out;
 }
 
-/* Whether each draw has a token that counts, or none and a status. */
+/* Whether each draw has a valid token, or none and a status. */
 bool is_sound(const gumbel_problem &q, const gumbel_output &out, bool all_nan, const char *what)
 {
     const int samples = q.sampling.num_samples;
@@ -107,7 +107,7 @@ bool is_sound(const gumbel_problem &q, const gumbel_output &out, bool all_nan, c
     return true;
 }
 
-/* Draw by the screen, and what that leaves by the full pass and clusters. */
+/* Draws by the screen, and fallback rows by the full pass and clusters. */
 bool draw_stale(emulated_launch &own, const gumbel_output &output, bool is_cut, int ctas, fence *f,
                 uint64_t *random, const char *what)
 {
