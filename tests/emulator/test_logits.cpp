@@ -64,7 +64,7 @@ cuda_params launch_of(const request &asked, const gumbel_output &output, uint64_
 
 /* Numbers of calls of each kind. */
 struct call_counts {
-    int edited, weighed, given;
+    int edited, with_mass, given;
 };
 
 bool passes(int index, gumbel_device *cpu, call_counts *counts)
@@ -83,7 +83,7 @@ bool passes(int index, gumbel_device *cpu, call_counts *counts)
     p.summaries = summaries.data();
     p.row_thresholds = floors.data();
     counts->edited += p.problem.request != 0;
-    counts->weighed += with_mass;
+    counts->with_mass += with_mass;
     counts->given += p.problem.sampling.noise != NULL;
     bool good = request_draw(cpu, asked, host) == GUMBEL_OK;
     for (int replay = 0; good && replay < 2; replay++) {
@@ -106,7 +106,7 @@ int main(int argc, char **argv)
     call_counts counts = {};
     int failed =
         run_problems(argc, argv, 200, 20000, [&](int i) { return passes(i, cpu, &counts); });
-    printf("%d calls edited, %d weighed, %d took given noise\n", counts.edited, counts.weighed,
+    printf("%d calls edited, %d with masses, %d took given noise\n", counts.edited, counts.with_mass,
            counts.given);
     gumbel_close(cpu);
     return failed != 0;

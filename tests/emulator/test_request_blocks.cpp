@@ -240,7 +240,7 @@ bool rows_agree(const test_problem &test, const gumbel_problem &whole, const cud
                 const outcome *host, const outcome *untouched, gumbel_device *cpu,
                 row_counts *counts)
 {
-    std::vector<float> peaks = find_block_maxima(whole, p.blocks, test.sparse),
+    std::vector<float> maxima = find_block_maxima(whole, p.blocks, test.sparse),
                        z = find_z_before_truncation(test.asked, cpu);
     for (int64_t b = 0; b < p.problem.batch; b++) {
         const float *own = &z[(size_t)(b * test.asked->plan.vocab)];
@@ -254,7 +254,7 @@ bool rows_agree(const test_problem &test, const gumbel_problem &whole, const cud
             return false;
         }
         if (!row_agrees(left ? untouched : host, p.output, b, test.what) ||
-            !block_maxima_agree(&peaks[(size_t)first], p.block_maxima + first, p.blocks, left,
+            !block_maxima_agree(&maxima[(size_t)first], p.block_maxima + first, p.blocks, left,
                                 test.what))
             return false;
         counts->all++;
@@ -308,7 +308,7 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
     outcome *host = request_outcome(test.asked), *ours = request_outcome(test.asked);
     outcome *untouched = request_outcome(test.asked);
     cuda_request_params p = blocks_params(test, choose_outputs(ours, &test.random));
-    snprintf(test.what, sizeof test.what, "problem %d, peaks %s, %d parts: %s", index,
+    snprintf(test.what, sizeof test.what, "problem %d, block maxima %s, %d parts: %s", index,
              test.has_block_maxima ? "given" : "found", p.parts,
              request_describe(&test.asked->plan));
     bool good = request_draw(cpu, test.asked, host) == GUMBEL_OK;
@@ -320,9 +320,9 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
         hand_over(test.sparse = &sparse, &p);
     }
     for (int launch = one_in(&test.random, 8) ? 2 : 1; good && launch > 0; launch--) {
-        std::vector<float> peaks = find_block_maxima(whole, p.blocks, test.sparse);
+        std::vector<float> maxima = find_block_maxima(whole, p.blocks, test.sparse);
         if (test.has_block_maxima)
-            std::copy(peaks.begin(), peaks.end(), p.block_maxima);
+            std::copy(maxima.begin(), maxima.end(), p.block_maxima);
         outcome_poison(ours);
         emulate_blocks(p, &test.random, test.what);
         good = rows_agree(test, whole, p, host, untouched, cpu, counts) &&

@@ -313,7 +313,7 @@ int main(int argc, char **argv)
     gumbel_device *cpu = open_device((gumbel_isa)0, 1, 0);
     row_counts counts = {};
     int failed = run_problems(argc, argv, 32, 2000, [&](int i) { return passes(i, cpu, &counts); });
-    printf("%d rows: %d listed, %d weighed, %d and %d of few by pivots, %d by all\n", counts.all,
+    printf("%d rows: %d listed, %d by masses, %d and %d of few by pivots, %d by all\n", counts.all,
            counts.paths[CLUSTER_LISTED], counts.paths[CLUSTER_BY_MASS],
            counts.paths[CLUSTER_PIVOTED], counts.paths[CLUSTER_PIVOTED_FEW],
            counts.paths[CLUSTER_BY_PASSES]);

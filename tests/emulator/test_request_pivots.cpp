@@ -121,8 +121,8 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
     const int64_t origin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
     const int64_t range = std::max<int64_t>(q.end_token - origin, 1);
     p.parts = (int32_t)cuda_request_pivot_parts(range);
-    std::vector<uint64_t> told((size_t)cuda_request_exchange_words(q.batch, p.parts));
-    p.exchange = told.data();
+    std::vector<uint64_t> expected((size_t)cuda_request_exchange_words(q.batch, p.parts));
+    p.exchange = expected.data();
     snprintf(test.what, sizeof test.what, "problem %d: %s", index,
              request_describe(&test.asked->plan));
     bool good = request_draw(cpu, test.asked, host) == GUMBEL_OK;
@@ -141,7 +141,7 @@ int main(int argc, char **argv)
     gumbel_device *cpu = open_device((gumbel_isa)0, 1, 0);
     row_counts counts = {};
     int failed = run_problems(argc, argv, 80, 2000, [&](int i) { return passes(i, cpu, &counts); });
-    printf("%d rows: %d drawn again, %d of them twice, %d weighed exactly, %d by one CTA alone\n",
+    printf("%d rows: %d drawn again, %d of them twice, %d summed exactly, %d by one CTA alone\n",
            counts.all, counts.drawn, counts.missed, counts.exactly, counts.abandoned);
     /* Few problems do not reach every path. */
     bool idle = counts.all >= 80 && std::min({counts.drawn, counts.missed, counts.exactly,

@@ -108,7 +108,7 @@ int main(int argc, char **argv)
 {
     rule_counts counts = {};
     int64_t raced = 0;
-    auto weigh = [&](int i, gumbel_device *cpu, emulated_device *device) {
+    auto rule = [&](int i, gumbel_device *cpu, emulated_device *device) {
         return passes(wide_make(i, i % 8 ? 3000 : 14000), cpu, device, &counts);
     };
     auto verify_crowded = [&](int i, gumbel_device *cpu, emulated_device *device) {
@@ -128,7 +128,7 @@ int main(int argc, char **argv)
         return passes(wide_make_near(i, 64, 900 + 400 * (i % 5), 0.5f / (1 + i % 4)), cpu, device,
                       &counts);
     };
-    int failed = run_drafts(argc, argv, 200, 10000, weigh);
+    int failed = run_drafts(argc, argv, 200, 10000, rule);
     failed |= run_drafts(argc, argv, 60, 500, verify_crowded);
     failed |= argc < 2 && raced == 0; /* lists cannot settle crowded rows */
     failed |= run_drafts(argc, argv, 10, 500, verify_small);

@@ -116,7 +116,7 @@ test_problem make(int index)
 }
 
 /* Stores the logits, and their maxima unless NULL, one launch per slice of rows. */
-void store_emulated(test_problem *test, table *logits, table *peaks)
+void store_emulated(test_problem *test, table *logits, table *maxima)
 {
     const problem_plan *plan = &test->made->plan;
     int64_t most = cuda_sm90_max_rows(plan->samples);
@@ -131,8 +131,8 @@ void store_emulated(test_problem *test, table *logits, table *peaks)
         cuda_params *p = &own.params;
         p->logits_out = logits->row(first);
         p->logits_out_stride = logits->stride;
-        p->block_maxima = peaks ? peaks->row(first) : NULL;
-        p->block_maxima_stride = peaks ? peaks->stride : 0;
+        p->block_maxima = maxima ? maxima->row(first) : NULL;
+        p->block_maxima_stride = maxima ? maxima->stride : 0;
         emulate_fused(own);
     }
 }
@@ -181,15 +181,15 @@ float find_maximum(const test_problem &test, table *logits, int64_t row, int64_t
     return peak;
 }
 
-bool block_maxima_agree(const test_problem &test, table *logits, table *peaks)
+bool block_maxima_agree(const test_problem &test, table *logits, table *maxima)
 {
     int64_t tiles = (test.tokens + CUDA_SM90_TILE - 1) / CUDA_SM90_TILE;
-    for (int64_t b = 0; b <= peaks->rows; b++)
-        for (int64_t t = 0; t < peaks->stride; t++) {
-            bool counts = b < peaks->rows && t < tiles;
-            float peak = peaks->row(b)[t],
+    for (int64_t b = 0; b <= maxima->rows; b++)
+        for (int64_t t = 0; t < maxima->stride; t++) {
+            bool counts = b < maxima->rows && t < tiles;
+            float peak = maxima->row(b)[t],
                   expected = counts ? find_maximum(test, logits, b, t) : 0.0f;
-            if (counts ? same((double)peak, (double)expected) : peaks->poisoned(b, t))
+            if (counts ? same((double)peak, (double)expected) : maxima->poisoned(b, t))
                 continue;
             printf("%s: row %d, tile %d of %d: peak %a, not %a\n", test.what, (int)b, (int)t,
                    (int)tiles, (double)peak, (double)expected);
@@ -266,7 +266,7 @@ void leave_bounds(bounded *rows, int64_t ctas)
 }
 
 /* Launches a product that stores by bounds. */
-void store_bounded(test_problem *test, bounded *rows, table *logits, table *peaks, table *unseen)
+void store_bounded(test_problem *test, bounded *rows, table *logits, table *maxima, table *unseen)
 {
     static const float presence = 0.5f;
     gumbel_head head;
@@ -293,8 +293,8 @@ void store_bounded(test_problem *test, bounded *rows, table *logits, table *peak
     p->output.num_top = rows->num_top;
     p->logits_out = logits->row(0);
     p->logits_out_stride = logits->stride;
-    p->block_maxima = peaks->row(0);
-    p->block_maxima_stride = peaks->stride;
+    p->block_maxima = maxima->row(0);
+    p->block_maxima_stride = maxima->stride;
     p->tag = kTag;
     p->row_thresholds = rows->floors.data();
     p->stored_subtiles = rows->stored_subtiles.data();
@@ -303,7 +303,7 @@ void store_bounded(test_problem *test, bounded *rows, table *logits, table *peak
 }
 
 /* Removes the tokens for which drops(row, word, bit) holds, and finds the maxima of the others. */
-template <class F> void drop_logits(const test_problem &test, table *logits, table *peaks, F drops)
+template <class F> void drop_logits(const test_problem &test, table *logits, table *maxima, F drops)
 {
     const int64_t first = test.made->plan.first_token;
     for (int64_t b = 0; b < logits->rows; b++) {
@@ -311,14 +311,14 @@ template <class F> void drop_logits(const test_problem &test, table *logits, tab
             if (drops(b, (first + i) / 32, (first + i) % 32))
                 logits->row(b)[i] = -INFINITY;
         for (int64_t t = 0; t * CUDA_SM90_TILE < test.tokens; t++)
-            peaks->row(b)[t] = find_maximum(test, logits, b, t);
+            maxima->row(b)[t] = find_maximum(test, logits, b, t);
     }
 }
 
 /* The smallest block maximum that row b can need: that of as many blocks as tokens are required, or
  * as far below the largest as min_p keeps. -inf if the whole row may matter. */
 double find_required_maximum(const test_problem &test, const bounded &rows,
-                             std::vector<float> peaks, size_t b)
+                             std::vector<float> maxima, size_t b)
 {
     const problem_plan *plan = &test.made->plan;
     bool greedy = rows.temperature[b] == 0.0f;
@@ -327,15 +327,15 @@ double find_required_maximum(const test_problem &test, const bounded &rows,
     double least = INFINITY, scale = plan->scale != 0.0f ? (double)plan->scale : 1.0;
     bool by_min_p = !greedy && rows.min_p[b] > 0.0f;
     if (scale < 0.0 || k > CUDA_REQUEST_TOP_MAX || (k == 0 && !by_min_p) ||
-        (size_t)count > peaks.size() || rows.temperature[b] == kMuch)
+        (size_t)count > maxima.size() || rows.temperature[b] == kMuch)
         return -INFINITY;
-    std::sort(peaks.begin(), peaks.end(), [](float x, float y) {
+    std::sort(maxima.begin(), maxima.end(), [](float x, float y) {
         return std::isnan(x) ? !std::isnan(y) : x > y; /* NaN is the largest */
     });
     if (count > 0)
-        least = (double)peaks[(size_t)count - 1];
+        least = (double)maxima[(size_t)count - 1];
     if (by_min_p && k == 0)
-        least = std::min(least, (double)peaks[0] + log((double)rows.min_p[b]) *
+        least = std::min(least, (double)maxima[0] + log((double)rows.min_p[b]) *
                                                        (double)rows.temperature[b] / scale);
     return least;
 }
@@ -401,13 +401,13 @@ bool block_maxima_are(const table &found, const table &expected, int64_t tiles)
 }
 
 /* Stores by bounds, twice as a replayed graph. */
-bool bounds_pass(test_problem *test, table *logits, table *peaks, bound_counts *counts)
+bool bounds_pass(test_problem *test, table *logits, table *maxima, bound_counts *counts)
 {
     const int64_t tiles = (test->tokens + CUDA_SM90_TILE - 1) / CUDA_SM90_TILE;
     if (one_in(&test->random, 2)) /* nothing to wait for */
         test->ctas = 1;
     bounded rows = make_bounded(test, tiles);
-    table whole = *logits, all_block_maxima = *peaks;
+    table whole = *logits, all_block_maxima = *maxima;
     if (!rows.mask.empty())
         drop_logits(*test, &whole, &all_block_maxima, [&](int64_t b, int64_t word, int64_t bit) {
             return !(rows.mask[(size_t)(b * rows.words + word)] >> bit & 1);
@@ -419,7 +419,7 @@ bool bounds_pass(test_problem *test, table *logits, table *peaks, bound_counts *
             return (rows.prompt[at] | rows.output[at]) >> bit & 1;
         });
     for (int launch = 0; launch < 2; launch++) {
-        table found(logits->rows, logits->stride), own(peaks->rows, peaks->stride), raising = own;
+        table found(logits->rows, logits->stride), own(maxima->rows, maxima->stride), raising = own;
         leave_bounds(&rows, std::min((int64_t)test->ctas, tiles));
         store_bounded(test, &rows, &found, &own, &raising);
         if (!bounds_agree(*test, rows, &whole, &found, &unseen, counts) ||
@@ -439,16 +439,16 @@ bool passes(int index, bound_counts *counts)
     const problem_plan *plan = &test.made->plan;
     int64_t gap = 2 * random_below(&test.random, 3);
     table logits(plan->batch, plan->vocab + gap), again = logits;
-    table peaks(plan->batch, plan->vocab / CUDA_SM90_TILE + 1 + gap);
-    store_emulated(&test, &logits, &peaks);
+    table maxima(plan->batch, plan->vocab / CUDA_SM90_TILE + 1 + gap);
+    store_emulated(&test, &logits, &maxima);
     store_emulated(&test, &again, NULL);
-    bool good = logits_agree(test, &logits) && block_maxima_agree(test, &logits, &peaks);
+    bool good = logits_agree(test, &logits) && block_maxima_agree(test, &logits, &maxima);
     if (!same_bits(logits, again)) {
-        printf("%s: without peaks, and in another order, other logits\n", test.what);
+        printf("%s: without maxima, and in another order, other logits\n", test.what);
         good = false;
     }
     if (good && plan->batch <= CUDA_REQUEST_BOUND_ROWS_MAX)
-        good = bounds_pass(&test, &logits, &peaks, counts);
+        good = bounds_pass(&test, &logits, &maxima, counts);
     problem_free(test.made);
     return good;
 }

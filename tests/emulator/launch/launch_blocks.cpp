@@ -51,7 +51,7 @@ void emulate_list(const cuda_listed_params &p, uint64_t *random, const char *wha
     run_ctas(body<cuda_listed_params, gumbel_list_rows>, &p, shape_of(p.request), random, what);
 }
 
-void emulate_told(const cuda_told_params &p, uint64_t *random, const char *what)
+void emulate_exchange_candidates(const cuda_told_params &p, uint64_t *random, const char *what)
 {
     const cuda_request_params &q = p.draw.request;
     run_ctas(q.block_maxima ? body<cuda_told_params, gumbel_tell_rows>

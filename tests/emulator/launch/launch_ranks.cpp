@@ -26,13 +26,13 @@ void exchange_body(const void *argument)
 
 } // namespace
 
-void emulate_ask(const gumbel_gathered_rows &p, int64_t ctas, uint64_t *random, const char *what)
+void emulate_request_rows(const gumbel_gathered_rows &p, int64_t ctas, uint64_t *random, const char *what)
 {
     run_ctas(body<gumbel_ask_rows>, &p, {ctas, 1, CUDA_EXCHANGE_THREADS, 0, memories}, random,
              what);
 }
 
-void emulate_lay(const gumbel_gathered_rows &p, int64_t ctas, uint64_t *random, const char *what)
+void emulate_scatter_rows(const gumbel_gathered_rows &p, int64_t ctas, uint64_t *random, const char *what)
 {
     run_ctas(body<gumbel_lay_rows>, &p, {ctas, 1, CUDA_EXCHANGE_THREADS, 0, memories}, random,
              what);

@@ -10,8 +10,8 @@
 #include "cuda/step/ranks/listed_params.h"
 
 /* Each by `ctas` CTAs; other arguments as in launch_step.h. */
-void emulate_ask(const gumbel_gathered_rows &p, int64_t ctas, uint64_t *random, const char *what);
-void emulate_lay(const gumbel_gathered_rows &p, int64_t ctas, uint64_t *random, const char *what);
+void emulate_request_rows(const gumbel_gathered_rows &p, int64_t ctas, uint64_t *random, const char *what);
+void emulate_scatter_rows(const gumbel_gathered_rows &p, int64_t ctas, uint64_t *random, const char *what);
 
 void emulate_exchange(const cuda_exchange_params &p, int64_t ctas, uint64_t *random,
                       const char *what);
@@ -20,6 +20,6 @@ void emulate_exchange(const cuda_exchange_params &p, int64_t ctas, uint64_t *ran
  */
 void emulate_candidates(const cuda_listed_params &p, uint64_t *random, const char *what);
 void emulate_list(const cuda_listed_params &p, uint64_t *random, const char *what);
-void emulate_told(const cuda_told_params &p, uint64_t *random, const char *what);
+void emulate_exchange_candidates(const cuda_told_params &p, uint64_t *random, const char *what);
 
 #endif

@@ -20,7 +20,7 @@ struct rank_memory {
     std::vector<int32_t> list, slots;
     int32_t listed = -1;
     uint32_t ended = 0;
-    gumbel_errand errand = {};
+    gumbel_errand collective = {};
     gumbel_gathered_rows call = {};
 };
 
@@ -69,8 +69,8 @@ void fill(collective_case &c, int slotted, uint64_t *random)
         m.received.assign(c.rows * c.whole, kPoison);
         m.list.assign(c.rows, -7);
         m.slots.assign(c.rows, -7);
-        m.errand.asked = 40;
-        m.errand.done = 41; /* the host completes the collective at once */
+        m.collective.asked = 40;
+        m.collective.done = 41; /* the host completes the collective at once */
         gumbel_peer_rows &p = m.call.rows;
         p.words = m.own.data();
         p.rows = c.rows;
@@ -85,14 +85,14 @@ void fill(collective_case &c, int slotted, uint64_t *random)
         m.call.rank = r;
         m.call.ranks = c.ranks;
         m.call.gathered = m.gathered.data();
-        m.call.errand = &m.errand;
+        m.call.errand = &m.collective;
         m.call.ended = &m.ended;
         m.call.timeout_ms = 1000;
     }
 }
 
 /* Whether rank r requests the expected rows. */
-bool asks(const collective_case &c, int32_t r)
+bool requests_rows(const collective_case &c, int32_t r)
 {
     const rank_memory &m = c.of[r];
     const size_t words = c.picked.size() * c.width;
@@ -105,13 +105,13 @@ bool asks(const collective_case &c, int32_t r)
             memcmp(own + i * c.width, &m.own[c.picked[i] * c.width], c.width * sizeof *own) != 0)
             return false;
     if (words == 0)
-        return m.errand.asked == 40;
-    return m.errand.asked == 41 && m.errand.bytes == words * sizeof *own &&
-           m.errand.send == (uint64_t)own && m.errand.receive == (uint64_t)m.gathered.data();
+        return m.collective.asked == 40;
+    return m.collective.asked == 41 && m.collective.bytes == words * sizeof *own &&
+           m.collective.send == (uint64_t)own && m.collective.receive == (uint64_t)m.gathered.data();
 }
 
 /* The hosts' part of the collective. */
-void gather(collective_case &c)
+void gather_rows(collective_case &c)
 {
     const size_t words = c.picked.size() * c.width;
     for (rank_memory &to : c.of)
@@ -190,16 +190,16 @@ bool passes(int index)
              (int)c.picked.size(), (int)c.rows, (int)c.width);
     fill(c, one_in(&random, 2), &random);
     for (int32_t r = 0; r < c.ranks; r++) {
-        emulate_ask(c.of[r].call, 1 + random_below(&random, 5), &random, what);
-        if (!asks(c, r)) {
-            printf("%s: rank %d asks for something else\n", what, (int)r);
+        emulate_request_rows(c.of[r].call, 1 + random_below(&random, 5), &random, what);
+        if (!requests_rows(c, r)) {
+            printf("%s: rank %d requests something else\n", what, (int)r);
             return false;
         }
     }
-    gather(c);
+    gather_rows(c);
     for (rank_memory &m : c.of) {
-        m.errand.failed = (uint64_t)c.fails;
-        emulate_lay(m.call, 1 + random_below(&random, 5), &random, what);
+        m.collective.failed = (uint64_t)c.fails;
+        emulate_scatter_rows(m.call, 1 + random_below(&random, 5), &random, what);
         if (!lies(c, m)) {
             printf("%s: rows do not lie as they were\n", what);
             return false;

@@ -153,10 +153,10 @@ void draw_whole(const listed_case &c, found_rows *host)
 }
 
 /* The candidates that rank r sends, as cuda_rank_calls.list() computes them. */
-std::vector<uint32_t> say(const listed_case &c, int32_t r)
+std::vector<uint32_t> list_candidates(const listed_case &c, int32_t r)
 {
     const int64_t B = c.batch, n = CUDA_TOP64;
-    std::vector<uint32_t> said((size_t)((B * GUMBEL_RANK_WORDS + 3) / 4 * 4));
+    std::vector<uint32_t> sent((size_t)((B * GUMBEL_RANK_WORDS + 3) / 4 * 4));
     for (int64_t b = 0; b < B; b++) {
         const float *row = &c.logits[(size_t)(b * c.vocab)];
         std::vector<int32_t> ids;
@@ -177,22 +177,22 @@ std::vector<uint32_t> say(const listed_case &c, int32_t r)
             ids.end());
         std::sort(ids.begin(), ids.end(),
                   [&](int32_t i, int32_t j) { return row[i] != row[j] ? row[i] > row[j] : i < j; });
-        said[(size_t)b] = (uint32_t)status;
+        sent[(size_t)b] = (uint32_t)status;
         for (int64_t i = 0; i < n; i++) {
             const bool there = i < (int64_t)ids.size();
             const float y = there ? row[ids[(size_t)i]] : -INFINITY;
-            said[(size_t)(B + b * n + i)] = there ? (uint32_t)ids[(size_t)i] : ~0u;
-            memcpy(&said[(size_t)(B + (B + b) * n + i)], &y, sizeof y);
+            sent[(size_t)(B + b * n + i)] = there ? (uint32_t)ids[(size_t)i] : ~0u;
+            memcpy(&sent[(size_t)(B + (B + b) * n + i)], &y, sizeof y);
         }
     }
-    return said;
+    return sent;
 }
 
 /* A rank's peer buffer. */
-struct mailbox {
+struct peer_buffer {
     std::vector<uint64_t> words;
 
-    explicit mailbox(int32_t ranks)
+    explicit peer_buffer(int32_t ranks)
         : words((gumbel_mailbox_bytes(ranks, kRoom) + 7) / 8, 0xa7a7a7a7a7a7a7a7)
     {
         memset(words.data(), 0, sizeof(gumbel_mailbox));
@@ -210,13 +210,13 @@ struct mailbox {
 };
 
 /* Word i of a rank's candidates, in the order of a peer buffer. */
-uint32_t word_of(const listed_case &c, const std::vector<uint32_t> &said, size_t i)
+uint32_t word_of(const listed_case &c, const std::vector<uint32_t> &sent, size_t i)
 {
     const size_t b = i / GUMBEL_RANK_WORDS, at = i % GUMBEL_RANK_WORDS, n = CUDA_TOP64;
     const size_t B = (size_t)c.batch;
-    return at == 0   ? said[b]
-           : at <= n ? said[B + b * n + at - 1]
-                     : said[B + (B + b) * n + at - 1 - n];
+    return at == 0   ? sent[b]
+           : at <= n ? sent[B + b * n + at - 1]
+                     : sent[B + (B + b) * n + at - 1 - n];
 }
 
 cuda_listed_params params_of(const listed_case &c, const gumbel_output &out, int32_t *left)
@@ -236,7 +236,7 @@ cuda_listed_params params_of(const listed_case &c, const gumbel_output &out, int
 /* Rank r's logits as a product stores them. */
 struct stored_shard {
     sparse_blocks sparse;
-    std::vector<float> peaks;
+    std::vector<float> maxima;
 
     stored_shard(const listed_case &c, int32_t r, cuda_request_params *p, bool by_bounds,
                  uint64_t *random)
@@ -249,8 +249,8 @@ struct stored_shard {
         const int64_t range = end - CUDA_REQUEST_ORIGIN(first);
         p->blocks = (range + CUDA_REQUEST_BLOCK - 1) / CUDA_REQUEST_BLOCK;
         p->has_block_maxima = 1;
-        peaks = find_block_maxima(p->problem, p->blocks, false);
-        p->block_maxima = peaks.data();
+        maxima = find_block_maxima(p->problem, p->blocks, false);
+        p->block_maxima = maxima.data();
         cuda_request_params asked = *p;
         asked.output.num_top = CUDA_TOP64;
         by_bounds &= bounds_apply(p->problem);
@@ -289,7 +289,7 @@ bool same_bits(float host, float ours)
 }
 
 bool compare(const listed_case &c, const found_rows &host, const found_rows &ours, const char *what,
-             const char *way)
+             const char *draw_path)
 {
     for (size_t b = 0; b < (size_t)c.batch; b++) {
         bool same = ours.left[b] == 0 || ours.left[b] == 1;
@@ -305,7 +305,7 @@ bool compare(const listed_case &c, const found_rows &host, const found_rows &our
                                   : host.logprobs[s] - ours.logprobs[s]) <=
                         0x1p-22f * std::fmax(1.0f, std::fabs(host.lse[b]));
         if (!same) {
-            printf("%s: %s: row %d differs (left %d, kept %d and %d, token %d and %d)\n", what, way,
+            printf("%s: %s: row %d differs (left %d, kept %d and %d, token %d and %d)\n", what, draw_path,
                    (int)b, (int)ours.left[b], (int)host.kept[b], (int)ours.kept[b],
                    (int)host.tokens[b * (size_t)c.samples],
                    (int)ours.tokens[b * (size_t)c.samples]);
@@ -317,21 +317,21 @@ bool compare(const listed_case &c, const found_rows &host, const found_rows &our
 
 /* How rank r draws by peer buffers: from its list; from its list while another rank withholds a
  * word; or from a product's logits, stored fully or by bounds. */
-enum way { LISTED, SILENT, STORED, BOUNDED };
+enum draw_path { LISTED, SILENT, STORED, BOUNDED };
 
-bool tells(const listed_case &c, const found_rows &host,
-           const std::vector<std::vector<uint32_t>> &said, int32_t r, way by, uint64_t *random,
+bool sends(const listed_case &c, const found_rows &host,
+           const std::vector<std::vector<uint32_t>> &sent, int32_t r, draw_path by, uint64_t *random,
            const char *what)
 {
     const bool silent = by == SILENT, stored = by >= STORED;
-    std::vector<mailbox> boxes((size_t)c.ranks, mailbox(c.ranks));
+    std::vector<peer_buffer> boxes((size_t)c.ranks, peer_buffer(c.ranks));
     found_rows ours(c);
     gumbel_peer_report report = {};
     const size_t words = (size_t)c.batch * GUMBEL_RANK_WORDS;
     const uint64_t tag = (uint64_t)(kAhead + 1) << 32;
     cuda_told_params p = {};
     p.draw = params_of(c, ours.output(), ours.left.data());
-    p.draw.received = said[(size_t)r].data();
+    p.draw.received = sent[(size_t)r].data();
     cuda_request_params left = p.draw.request;
     const stored_shard shard(c, r, &left, by == BOUNDED, random);
     if (stored)
@@ -345,12 +345,12 @@ bool tells(const listed_case &c, const found_rows &host,
         p.exchange.peer_buffers[from] = boxes[(size_t)from].head();
         boxes[(size_t)r].head()->begun[from] = from == r ? 0 : kAhead + 1;
         for (size_t i = 0; i < words && from != r; i++)
-            *boxes[(size_t)r].place(c.ranks, from, i) = tag | word_of(c, said[(size_t)from], i);
+            *boxes[(size_t)r].place(c.ranks, from, i) = tag | word_of(c, sent[(size_t)from], i);
     }
     const int32_t late = (r + 1) % c.ranks;
     if (silent)
         *boxes[(size_t)r].place(c.ranks, late, random_below(random, (uint32_t)words)) = 0;
-    emulate_told(p, random, what);
+    emulate_exchange_candidates(p, random, what);
     if (silent) {
         int flagged = 0;
         bool right = true; /* rows that had arrived are drawn correctly */
@@ -371,8 +371,8 @@ bool tells(const listed_case &c, const found_rows &host,
             if (stored && ours.left[b] &&
                 *boxes[(size_t)to].place(c.ranks, r, at) == (tag | CUDA_ROW_UNLISTED))
                 continue;
-            if (*boxes[(size_t)to].place(c.ranks, r, i) != (tag | word_of(c, said[(size_t)r], i))) {
-                printf("%s: rank %d says something else\n", what, (int)r);
+            if (*boxes[(size_t)to].place(c.ranks, r, i) != (tag | word_of(c, sent[(size_t)r], i))) {
+                printf("%s: rank %d sends something else\n", what, (int)r);
                 return false;
             }
         }
@@ -387,14 +387,14 @@ bool tells(const listed_case &c, const found_rows &host,
         printf("%s: the exchange does not end\n", what);
         return false;
     }
-    return compare(c, host, ours, what, stored ? "told from logits" : "told");
+    return compare(c, host, ours, what, stored ? "sent from logits" : "sent");
 }
 
 /* Whether rank r computes the same candidates from a product's logits, except for fallback rows. */
-bool lists(const listed_case &c, const std::vector<uint32_t> &said, int32_t r, bool by_bounds,
+bool lists(const listed_case &c, const std::vector<uint32_t> &sent, int32_t r, bool by_bounds,
            uint64_t *random, const char *what)
 {
-    std::vector<uint32_t> words(said.size(), 0);
+    std::vector<uint32_t> words(sent.size(), 0);
     cuda_listed_params p = params_of(c, {}, nullptr);
     const stored_shard shard(c, r, &p.request, by_bounds, random);
     p.said = words.data();
@@ -402,7 +402,7 @@ bool lists(const listed_case &c, const std::vector<uint32_t> &said, int32_t r, b
     for (size_t i = 0; i < (size_t)c.batch * GUMBEL_RANK_WORDS; i++) {
         const size_t b = i / GUMBEL_RANK_WORDS;
         const bool unlisted = words[b] == CUDA_ROW_UNLISTED && !c.tame;
-        if (!unlisted && word_of(c, words, i) != word_of(c, said, i)) {
+        if (!unlisted && word_of(c, words, i) != word_of(c, sent, i)) {
             printf("%s: rank %d lists something else of row %d\n", what, (int)r, (int)b);
             return false;
         }
@@ -419,22 +419,22 @@ bool passes(int index)
     snprintf(what, sizeof what, "case %d: %d ranks, %d rows of %d", index, (int)c.ranks,
              (int)c.batch, (int)c.vocab);
     draw_whole(c, &host);
-    std::vector<std::vector<uint32_t>> said;
+    std::vector<std::vector<uint32_t>> sent;
     std::vector<uint32_t> all;
     for (int32_t r = 0; r < c.ranks; r++) {
-        said.push_back(say(c, r));
-        all.insert(all.end(), said.back().begin(), said.back().end());
+        sent.push_back(list_candidates(c, r));
+        all.insert(all.end(), sent.back().begin(), sent.back().end());
     }
     cuda_listed_params p = params_of(c, gathered.output(), gathered.left.data());
     p.received = all.data();
-    p.stride = (int64_t)said[0].size();
+    p.stride = (int64_t)sent[0].size();
     emulate_candidates(p, &random, what);
     const int32_t r = (int32_t)random_below(&random, (uint32_t)c.ranks);
-    const way by = c.ranks > 1 && index % 4 == 0 ? SILENT : LISTED;
+    const draw_path by = c.ranks > 1 && index % 4 == 0 ? SILENT : LISTED;
     return compare(c, host, gathered, what, "gathered") &&
-           tells(c, host, said, r, by, &random, what) &&
-           tells(c, host, said, r, index % 2 ? STORED : BOUNDED, &random, what) &&
-           lists(c, said[(size_t)r], r, index % 3 > 0, &random, what);
+           sends(c, host, sent, r, by, &random, what) &&
+           sends(c, host, sent, r, index % 2 ? STORED : BOUNDED, &random, what) &&
+           lists(c, sent[(size_t)r], r, index % 3 > 0, &random, what);
 }
 
 } // namespace

@@ -47,12 +47,12 @@ static std::vector<float> find_block_maxima(const gumbel_problem &q, int64_t blo
                                             bool unseen = false, int64_t parts = 1)
 {
     masked = masked && (q.request & GUMBEL_REQUEST_MASK);
-    std::vector<float> peaks((size_t)(q.batch * blocks * parts), -INFINITY);
+    std::vector<float> maxima((size_t)(q.batch * blocks * parts), -INFINITY);
     for (int64_t b = 0; b < q.batch; b++)
         for (int64_t token = q.first_token; token < q.end_token; token++) {
             int64_t place = token - CUDA_REQUEST_ORIGIN(q.first_token);
             int64_t part = place / (CUDA_REQUEST_BLOCK / parts);
-            float &peak = peaks[(size_t)(b * blocks * parts + part)];
+            float &peak = maxima[(size_t)(b * blocks * parts + part)];
             if (masked && !(gumbel_problem_mask(&q, b)[token / 32] >> token % 32 & 1))
                 continue;
             if (unseen && is_seen(q, b, token))
@@ -61,7 +61,7 @@ static std::vector<float> find_block_maxima(const gumbel_problem &q, int64_t blo
             if (!(logit <= peak) && !std::isnan(peak))
                 peak = logit;
         }
-    return peaks;
+    return maxima;
 }
 
 /* Logits of a product that stores only some subtiles. */
@@ -192,7 +192,7 @@ static sparse_blocks drop_unneeded_subtiles(const cuda_request_params &p, uint64
     constexpr int64_t parts = CUDA_REQUEST_SUBTILES, size = CUDA_REQUEST_SUBTILE;
     const gumbel_problem &q = p.problem;
     sparse_blocks sparse = {};
-    std::vector<float> peaks = find_block_maxima(q, p.blocks, true, false, parts);
+    std::vector<float> maxima = find_block_maxima(q, p.blocks, true, false, parts);
     sparse.unseen_block_maxima = find_block_maxima(q, p.blocks, true, true);
     sparse.stored_subtiles.resize((size_t)(p.blocks * 32));
     sparse.floors.assign((size_t)(q.batch * CUDA_THRESHOLD_WORDS), 0);
@@ -206,7 +206,7 @@ static sparse_blocks drop_unneeded_subtiles(const cuda_request_params &p, uint64
         bool odd = false; /* a random whole block */
         for (int64_t i = 0; i < p.blocks * parts; i++) {
             const int64_t from = origin + i * size;
-            const float peak = peaks[(size_t)(b * p.blocks * parts + i)];
+            const float peak = maxima[(size_t)(b * p.blocks * parts + i)];
             odd = i % parts == 0 ? one_in(random, 9) : odd;
             if (odd || !(peak < bound))
                 sparse.stored_subtiles[(size_t)(i / parts * 32 + b)] |= (uint8_t)(1 << i % parts);

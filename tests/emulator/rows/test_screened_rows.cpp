@@ -181,8 +181,8 @@ bool passes(int index, gumbel_device *cpu, counts *all)
         output.top_ids = NULL;
         output.top_logprobs = NULL;
     }
-    const bool weighs = output.lse || output.logprobs || output.top_logprobs;
-    emulated_launch own = emulated_launch_of(made->head, sampling, weighs, 0, ctas, &random, what);
+    const bool needs_mass = output.lse || output.logprobs || output.top_logprobs;
+    emulated_launch own = emulated_launch_of(made->head, sampling, needs_mass, 0, ctas, &random, what);
     void *screen = emulate_making(own.params.problem.weight, is_short ? 1 : GUMBEL_SCREEN_LIST_MOST,
                                   &random, what);
     uint64_t *floors = (uint64_t *)poisoned_workspace((size_t)(plan.batch * plan.samples) *
@@ -208,7 +208,7 @@ bool passes(int index, gumbel_device *cpu, counts *all)
      * rows that request a mass or a count. */
     const bool sure = cuts.suits && !is_spoilt && !is_short && !is_tied && plan.batch <= 3 &&
                       num_top <= first - first / 8 &&
-                      (plan.temperature > 0 || (!weighs && !output.kept));
+                      (plan.temperature > 0 || (!needs_mass && !output.kept));
     all->left += again;
     all->drawn += !again;
     all->sure += sure;
