@@ -59,7 +59,7 @@ static gumbel_status queue(gumbel_device *gpu, const gumbel_parts_call *call, gu
 }
 
 /* What all masses of a row come to, as a summary without a token. */
-static gumbel_row_status list_and_sum(int32_t parts, int64_t batch, int64_t b, const float *log_masses,
+static gumbel_row_status weigh_row(int32_t parts, int64_t batch, int64_t b, const float *log_masses,
                                    double *log_mass)
 {
     gumbel_summary row;
@@ -79,7 +79,7 @@ static void draw_rows(const gumbel_parts_call *c)
     int32_t samples = p->sampling.num_samples;
     for (int64_t b = 0; b < p->batch; b++) {
         double log_mass;
-        gumbel_row_status found = list_and_sum(c->parts, p->batch, b, c->log_masses, &log_mass);
+        gumbel_row_status found = weigh_row(c->parts, p->batch, b, c->log_masses, &log_mass);
         gumbel_stream stream = gumbel_problem_row(p, b).stream;
         for (int32_t s = 0; s < samples; s++, stream.sample++) {
             gumbel_summary best;

@@ -31,17 +31,17 @@ static uint32_t bin_edge(const cpu_tally *t, uint32_t low, uint32_t high, uint32
 
 /* One step of a descent from keys low .. high: the bin that holds what is needed, or -1. */
 static int64_t step_down(const cpu_kernels *kernels, const cpu_values *values, const cpu_tally *t,
-                         gumbel_wide needed, cpu_landing *descent_result)
+                         gumbel_wide needed, cpu_landing *landing)
 {
     int64_t bin = CPU_BINS - 1;
     memset(t->bins, 0, CPU_BINS * sizeof *t->bins);
     for (int i = 0; i < values->stretches; i++)
         kernels->tally(&values->stretch[i], t);
     for (; bin >= 0; bin--) {
-        descent_result->at = cpu_weight_of(t->bins[bin]);
-        if (descent_result->above + descent_result->at >= needed)
+        landing->at = cpu_weight_of(t->bins[bin]);
+        if (landing->above + landing->at >= needed)
             break;
-        descent_result->above += descent_result->at;
+        landing->above += landing->at;
     }
     GUMBEL_ASSERT(bin < CPU_BINS);
     return bin;
@@ -52,7 +52,7 @@ static int64_t step_down(const cpu_kernels *kernels, const cpu_values *values, c
 static cpu_landing descend(const cpu_kernels *kernels, const cpu_values *values, int by_mass,
                            gumbel_wide needed, float floor, int rough, cpu_weight *bins)
 {
-    cpu_landing descent_result = {0};
+    cpu_landing landing = {0};
     uint32_t low = gumbel_key(floor), high = gumbel_key(values->largest * values->scale);
     GUMBEL_ASSERT(values->scale >= 0.0f && bins);
     /* Tokens spread better over bins of equal width than over floats; but only the latter end. */
@@ -68,21 +68,21 @@ static cpu_landing descend(const cpu_kernels *kernels, const cpu_values *values,
                        .bins = bins};
         t.slope = first && t.shift > 0 ? slope_between(t.low, t.high) : 0.0f;
         t.shift = t.slope > 0.0f ? 0 : t.shift;
-        int64_t bin = step_down(kernels, values, &t, needed, &descent_result);
+        int64_t bin = step_down(kernels, values, &t, needed, &landing);
         if (bin < 0)
-            return descent_result;
-        GUMBEL_ASSERT(descent_result.above < needed && descent_result.above + descent_result.at >= needed);
+            return landing;
+        GUMBEL_ASSERT(landing.above < needed && landing.above + landing.at >= needed);
         uint32_t start = bin_edge(&t, low, high, (uint32_t)bin);
         GUMBEL_ASSERT(start >= low && start <= high);
         high = bin_edge(&t, low, high, (uint32_t)bin + 1) - 1;
         low = start;
         if (rough || (t.slope == 0.0f && t.shift == 0)) {
-            descent_result.reached = 1;
-            descent_result.value = gumbel_of_key(low);
-            return descent_result;
+            landing.reached = 1;
+            landing.value = gumbel_of_key(low);
+            return landing;
         }
     }
-    return descent_result;
+    return landing;
 }
 
 cpu_landing cpu_descend(const cpu_kernels *kernels, const cpu_values *values, int by_mass,
@@ -94,7 +94,7 @@ cpu_landing cpu_descend(const cpu_kernels *kernels, const cpu_values *values, in
 /* A value that the n-th largest is probably not below. The n-th largest of the blocks' largest
  * values is one for sure, as n tokens reach it; where n is larger than there are blocks, most of
  * these have several tokens above the lowest of their largest values. */
-static float guess_nth_keys(const cpu_kernels *kernels, const cpu_values *values, int64_t n, float floor,
+static float guess_nth(const cpu_kernels *kernels, const cpu_values *values, int64_t n, float floor,
                        cpu_weight *bins)
 {
     cpu_values peaks = {.stretch = {values->peaks},
@@ -119,7 +119,7 @@ cpu_landing cpu_nth_largest(const cpu_kernels *kernels, const cpu_values *values
                             float floor, cpu_weight *bins)
 {
     GUMBEL_ASSERT(n > 0);
-    float guess = guess_nth_keys(kernels, values, n, floor, bins);
+    float guess = guess_nth(kernels, values, n, floor, bins);
     cpu_landing nth = cpu_descend(kernels, values, 0, (gumbel_wide)n, guess, bins);
     if (nth.reached || !(guess > floor))
         return nth;
@@ -155,7 +155,7 @@ static int64_t weigh(const cpu_kernels *kernels, const cpu_values *values, float
 
 /* A value below which there is probably less than `spare` of mass, as a sample has half of that;
  * not below `floor`. */
-static float guess_nucleus_keys(const cpu_kernels *kernels, const cpu_values *values, gumbel_wide spare,
+static float guess_nucleus(const cpu_kernels *kernels, const cpu_values *values, gumbel_wide spare,
                            float floor, cpu_weight *bins)
 {
     cpu_values sample = *values;
@@ -175,7 +175,7 @@ static float guess_nucleus_keys(const cpu_kernels *kernels, const cpu_values *va
 
 /* top_p of what min_p and top_k leave it, `behind` less `excess` of its tied tokens, where they
  * keep `cut`; jointly, of all that counts. */
-static gumbel_cut find_nucleus(const cpu_kernels *kernels, const cpu_values *values,
+static gumbel_cut cut_top_p(const cpu_kernels *kernels, const cpu_values *values,
                             const gumbel_rules *rules, gumbel_cut behind, int64_t excess,
                             gumbel_cut cut, cpu_weight *bins)
 {
@@ -188,7 +188,7 @@ static gumbel_cut find_nucleus(const cpu_kernels *kernels, const cpu_values *val
     GUMBEL_ASSERT(rules->top_p > 0.0f && rules->top_p < 1.0f);
     float floor = gumbel_nucleus_begin(m, mass - needed, count, cut), guess = floor;
     if (count >= CPU_SAMPLE_TOKENS)
-        guess = guess_nucleus_keys(kernels, values, mass - needed, floor, bins);
+        guess = guess_nucleus(kernels, values, mass - needed, floor, bins);
     cpu_landing p = cpu_descend(kernels, values, 1, needed, guess, bins);
     if (!p.reached && guess > floor)
         p = cpu_descend(kernels, values, 1, needed, floor, bins);
@@ -209,6 +209,6 @@ gumbel_cut cpu_find_cut(const cpu_kernels *kernels, const cpu_values *values,
         behind = cut_top_k(kernels, &unscaled, rules, behind, &excess, bins);
     gumbel_cut cut = gumbel_cut_others(rules, behind, values->largest);
     if (rules->top_p < 1.0f)
-        cut = find_nucleus(kernels, &unscaled, rules, behind, excess, cut, bins);
+        cut = cut_top_p(kernels, &unscaled, rules, behind, excess, cut, bins);
     return cut;
 }

@@ -20,7 +20,7 @@ static gumbel_error error;
 static int64_t calls, fallen, candidates, rows_drawn;
 
 /* Of a row that differs, what the screen made of the token that it should have drawn. */
-static void publish_row_state(const screened_draw *d, int64_t row, int32_t token)
+static void tell_row(const screened_draw *d, int64_t row, int32_t token)
 {
     const int64_t group = row / CUDA_SCREEN_GROUP;
     uint32_t listed = d->state.listed[group], most = CUDA_SCREEN_GROUP_CANDIDATES_MAX;
@@ -69,7 +69,7 @@ static int draws_same(const gumbel_head *head, const gumbel_sampling *sampling, 
                   what, (long long)row, (long long)a->batch, b->tokens[row], (double)b->scores[row],
                   b->status[row], a->tokens[row], (double)a->scores[row], a->status[row]);
         if (!same)
-            publish_row_state(&by, row, a->tokens[row]);
+            tell_row(&by, row, a->tokens[row]);
     }
     calls++;
     fallen += by.state.again != 0;

@@ -34,7 +34,7 @@ typedef struct parts_found {
 static size_t draws_of(const parts_case *c) { return (size_t)(c->batch * c->samples); }
 
 /* One mass in so many is none, and rows that no mass or a bad one spoils. */
-static float mass_by_shifts(uint64_t *random, int64_t row)
+static float mass_at(uint64_t *random, int64_t row)
 {
     if (row % 13 == 5)
         return -INFINITY;
@@ -49,7 +49,7 @@ static void fill(parts_case *c, uint64_t *random)
 {
     for (int32_t k = 0; k < c->parts; k++)
         for (int64_t b = 0; b < c->batch; b++)
-            c->log_masses[k * c->batch + b] = mass_by_shifts(random, b);
+            c->log_masses[k * c->batch + b] = mass_at(random, b);
     for (size_t i = 0; i < (size_t)c->parts * draws_of(c); i++)
         c->tokens[i] = (int32_t)random_below(random, 1u << 30);
     for (int64_t b = 0; b < c->batch; b++) {
