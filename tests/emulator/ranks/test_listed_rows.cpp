@@ -251,11 +251,11 @@ struct stored_shard {
         p->has_block_maxima = 1;
         maxima = find_block_maxima(p->problem, p->blocks, false);
         p->block_maxima = maxima.data();
-        cuda_request_params asked = *p;
-        asked.output.num_top = CUDA_TOP64;
+        cuda_request_params req = *p;
+        req.output.num_top = CUDA_TOP64;
         by_bounds &= bounds_apply(p->problem);
         if (by_bounds)
-            sparse = drop_unneeded_subtiles(asked, random);
+            sparse = drop_unneeded_subtiles(req, random);
         else
             copy_logits(&sparse, p->problem.logits);
         p->problem.logits.data = sparse.logits.data();
@@ -305,8 +305,8 @@ bool compare(const listed_case &c, const found_rows &host, const found_rows &our
                                   : host.logprobs[s] - ours.logprobs[s]) <=
                         0x1p-22f * std::fmax(1.0f, std::fabs(host.lse[b]));
         if (!same) {
-            printf("%s: %s: row %d differs (left %d, kept %d and %d, token %d and %d)\n", what, draw_path,
-                   (int)b, (int)ours.left[b], (int)host.kept[b], (int)ours.kept[b],
+            printf("%s: %s: row %d differs (left %d, kept %d and %d, token %d and %d)\n", what,
+                   draw_path, (int)b, (int)ours.left[b], (int)host.kept[b], (int)ours.kept[b],
                    (int)host.tokens[b * (size_t)c.samples],
                    (int)ours.tokens[b * (size_t)c.samples]);
             return false;
@@ -320,8 +320,8 @@ bool compare(const listed_case &c, const found_rows &host, const found_rows &our
 enum draw_path { LISTED, SILENT, STORED, BOUNDED };
 
 bool sends(const listed_case &c, const found_rows &host,
-           const std::vector<std::vector<uint32_t>> &sent, int32_t r, draw_path by, uint64_t *random,
-           const char *what)
+           const std::vector<std::vector<uint32_t>> &sent, int32_t r, draw_path by,
+           uint64_t *random, const char *what)
 {
     const bool silent = by == SILENT, stored = by >= STORED;
     std::vector<peer_buffer> boxes((size_t)c.ranks, peer_buffer(c.ranks));
