@@ -2,7 +2,6 @@
  *
  * The fused draw on a GPU, tuned kernels and naive one, against the CPU.
  */
-#define GUMBEL_EXPERIMENTAL
 #include "cuda_support.h"
 
 #include "plans.h"

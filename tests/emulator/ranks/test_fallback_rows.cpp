@@ -69,7 +69,7 @@ void fill(collective_case &c, int slotted, uint64_t *random)
         m.received.assign(c.rows * c.whole, kPoison);
         m.list.assign(c.rows, -7);
         m.slots.assign(c.rows, -7);
-        m.collective.req = 40;
+        m.collective.asked = 40;
         m.collective.done = 41; /* the host completes the collective at once */
         gumbel_peer_rows &p = m.call.rows;
         p.words = m.own.data();
@@ -105,8 +105,8 @@ bool requests_rows(const collective_case &c, int32_t r)
             memcmp(own + i * c.width, &m.own[c.picked[i] * c.width], c.width * sizeof *own) != 0)
             return false;
     if (words == 0)
-        return m.collective.req == 40;
-    return m.collective.req == 41 && m.collective.bytes == words * sizeof *own &&
+        return m.collective.asked == 40;
+    return m.collective.asked == 41 && m.collective.bytes == words * sizeof *own &&
            m.collective.send == (uint64_t)own &&
            m.collective.receive == (uint64_t)m.gathered.data();
 }
