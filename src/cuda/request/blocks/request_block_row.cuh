@@ -289,11 +289,6 @@ __device__ __forceinline__ float list_reaching(const row_blocks &blocks, float l
     return largest;
 }
 
-__device__ __forceinline__ uint32_t flags_of(float z)
-{
-    return isnan(z) ? GUMBEL_FLAG_NAN : z == INFINITY ? GUMBEL_FLAG_INFINITE : 0;
-}
-
 /* The flags of a row whose tops include NaN or +inf; edits may remove those. For all threads. */
 __device__ __noinline__ uint32_t find_flags_in_blocks(row_blocks blocks)
 {
@@ -315,7 +310,7 @@ __device__ __noinline__ uint32_t find_flags_in_blocks(row_blocks blocks)
                 for (int i = 0; i < 4; i++, token++) {
                     float y = is_scaled(p.problem) ? request_scaled(p, l.v[0]) : l.v[0];
                     if (stored && is_valid_token(p.problem, token))
-                        flags |= flags_of(blocks.values.to_z(edit_token((int)token, y)));
+                        flags |= flags_of_z(blocks.values.to_z(edit_token((int)token, y)));
                     l = {l.v[1], l.v[2], l.v[3], l.v[0]};
                 }
             }

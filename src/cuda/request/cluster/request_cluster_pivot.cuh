@@ -148,7 +148,7 @@ __device__ __noinline__ pivot_draw draw_above(slice_source source, logit_values 
     }
     __syncthreads();
     const float z = values.to_z(highest);
-    const uint32_t flags = isnan(z) ? GUMBEL_FLAG_NAN : z == INFINITY ? GUMBEL_FLAG_INFINITE : 0;
+    const uint32_t flags = flags_of_z(z);
     pivot_draw own = {flags, 0, shared_state().offered, score_offers()};
     own.highest = z > -INFINITY ? gumbel_key(highest) : 0;
     return join_cluster(own);

@@ -188,7 +188,7 @@ __device__ __forceinline__ void scan_quad(const float (&y)[4], logit_values valu
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         float z = values.to_z(y[i]);
-        facts.flags |= isnan(z) ? GUMBEL_FLAG_NAN : z == INFINITY ? GUMBEL_FLAG_INFINITE : 0;
+        facts.flags |= flags_of_z(z);
         facts.alive += !whole && z > -INFINITY;
         thread_max = z > -INFINITY ? fmaxf(thread_max, y[i]) : thread_max;
         least = z > -INFINITY ? fminf(least, y[i]) : least;

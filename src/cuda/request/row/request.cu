@@ -40,7 +40,7 @@ __device__ __forceinline__ cuda_part_result filter_part(const row_reader &reader
 #pragma unroll
         for (int i = 0; i < kThreadTokens; i++) {
             float z = filter.values.to_z(y[i]);
-            flags |= isnan(z) ? GUMBEL_FLAG_NAN : z == INFINITY ? GUMBEL_FLAG_INFINITE : 0;
+            flags |= flags_of_z(z);
         }
         fits = filter.add_tile(reader, tile, turn, y);
     }

@@ -57,7 +57,7 @@ __device__ inline source_facts scan_source(const Source &source, logit_values va
     float thread_max = -INFINITY;
     source.each([&](int32_t, float y) {
         float z = values.to_z(y), v = values.to_value(y);
-        flags |= isnan(z) ? GUMBEL_FLAG_NAN : z == INFINITY ? GUMBEL_FLAG_INFINITE : 0;
+        flags |= flags_of_z(z);
         if (!isnan(v)) {
             alive++;
             thread_max = fmaxf(thread_max, y);
@@ -174,9 +174,7 @@ __device__ inline gumbel_summary sum_raw(const gumbel_problem &q, int64_t b, req
                 int64_t token = at + lane + 32 * i;
                 bool counts = token >= q.first_token && token < q.end_token;
                 l[i] = counts ? raw_logit(q, b, token) : -INFINITY;
-                flags |= isnan(l[i])        ? GUMBEL_FLAG_NAN
-                         : l[i] == INFINITY ? GUMBEL_FLAG_INFINITE
-                                            : 0;
+                flags |= flags_of_z(l[i]);
             }
             add_block(mass, l[0], l[1]);
         }

@@ -147,6 +147,12 @@ __device__ __forceinline__ float scaled_logit(const cuda_request_params &p, floa
     return gumbel_transform(l, q.scale, q.soft_cap, p.inverse_cap, 1.0f);
 }
 
+/* Summary flags of a z that keeps its row from being drawn. */
+__device__ __forceinline__ uint32_t flags_of_z(float z)
+{
+    return isnan(z) ? GUMBEL_FLAG_NAN : z == INFINITY ? GUMBEL_FLAG_INFINITE : 0;
+}
+
 /* y of a token of a row without lists. */
 __device__ __forceinline__ float plain_y(const cuda_request_params &p, const request_row &row,
                                          int64_t token, float l)
