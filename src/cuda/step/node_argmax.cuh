@@ -35,14 +35,14 @@ __device__ __forceinline__ void raise_best_score(uint32_t *best_score, float sco
 /* The GUMBEL_LISTED-th largest score of 32 lanes; -inf if fewer lanes have one. */
 __device__ __forceinline__ float least_of_listed(float score)
 {
-    const uint32_t empty = ordered_bits(-INFINITY);
-    uint32_t key = ordered_bits(score + 0.0f), largest = empty;
+    const uint32_t none = ordered_bits(-INFINITY);
+    uint32_t key = ordered_bits(score + 0.0f), largest = none;
 #pragma unroll
     for (int i = 0; i < GUMBEL_LISTED; i++) {
         largest = __reduce_max_sync(~0u, key);
         const uint32_t owners = __ballot_sync(~0u, key == largest);
         if ((int)threadIdx.x % 32 == __ffs(owners) - 1)
-            key = empty;
+            key = none;
     }
     return ordered_float(largest);
 }
