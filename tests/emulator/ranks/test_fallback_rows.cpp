@@ -2,7 +2,7 @@
 //
 // Rows that a GPU has its host gather by a host-assisted collective: the kernels request the chosen
 // rows once, if there are any, and scatter the received rows side by side; they write nothing else,
-// and a failed collective sets all bits. The same rows are then exchanged by peer buffers.
+// and a failed collective sets all bits. These rows are then exchanged by peer buffers.
 #include "launch_ranks.h"
 #include "problems.h"
 
