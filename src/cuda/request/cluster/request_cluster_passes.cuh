@@ -66,7 +66,9 @@ __device__ __noinline__ gumbel_summary sum_raw(slice_source source)
         l = {raw.x, raw.y, raw.z, raw.w};
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            flags |= flags_of_z(l.v[i]);
+            flags |= isnan(l.v[i])        ? GUMBEL_FLAG_NAN
+                     : l.v[i] == INFINITY ? GUMBEL_FLAG_INFINITE
+                                          : 0;
     });
     sum.flags = join_cluster(joined_flags{flags}).value;
     return sum;

@@ -174,7 +174,9 @@ __device__ inline gumbel_summary sum_raw(const gumbel_problem &q, int64_t b, req
                 int64_t token = at + lane + 32 * i;
                 bool counts = token >= q.first_token && token < q.end_token;
                 l[i] = counts ? raw_logit(q, b, token) : -INFINITY;
-                flags |= flags_of_z(l[i]);
+                flags |= isnan(l[i])        ? GUMBEL_FLAG_NAN
+                         : l[i] == INFINITY ? GUMBEL_FLAG_INFINITE
+                                            : 0;
             }
             add_block(mass, l[0], l[1]);
         }
