@@ -6,7 +6,7 @@
 
 #define MAGIC 0x67726b32u
 
-uint64_t dist_digest(uint64_t digest, const void *data, size_t bytes)
+uint64_t ranks_add_digest(uint64_t digest, const void *data, size_t bytes)
 {
     const unsigned char *at = data;
     for (size_t i = 0; i < bytes; i++)
@@ -15,48 +15,48 @@ uint64_t dist_digest(uint64_t digest, const void *data, size_t bytes)
 }
 
 #define ADD(field, value)                                                                          \
-    header->digests[field] = dist_digest(header->digests[field], &(value), sizeof(value))
+    header->digests[field] = ranks_add_digest(header->digests[field], &(value), sizeof(value))
 
 /* What row b is drawn by: the values, however they are laid out. */
-static void describe_row(dist_header *header, const gumbel_problem *p, int64_t b)
+static void describe_row(ranks_header *header, const gumbel_problem *p, int64_t b)
 {
     int64_t slot = gumbel_problem_slot(p, b);
     float temperature = gumbel_temperature_at(p, slot);
     gumbel_row row = gumbel_problem_row(p, b);
-    ADD(DIST_TEMPERATURE, temperature);
-    ADD(DIST_SEED, row.stream.seed);
-    ADD(DIST_POSITION, row.stream.position);
-    ADD(DIST_FIRST_SAMPLE, row.stream.sample);
+    ADD(RANKS_TEMPERATURE, temperature);
+    ADD(RANKS_SEED, row.stream.seed);
+    ADD(RANKS_POSITION, row.stream.position);
+    ADD(RANKS_FIRST_SAMPLE, row.stream.sample);
     if (p->request & GUMBEL_REQUEST_PENALTIES) {
         gumbel_penalties penalties = gumbel_problem_penalties(p, b);
-        ADD(DIST_TRANSFORMS, penalties);
+        ADD(RANKS_TRANSFORMS, penalties);
     }
     if (p->request & GUMBEL_REQUEST_ALLOWED) {
         const gumbel_token_lists *lists = &p->transforms.allowed;
         int64_t list = gumbel_problem_list(p, b);
         int64_t count = lists->offsets[list + 1] - lists->offsets[list];
-        ADD(DIST_TRANSFORMS, count);
-        header->digests[DIST_TRANSFORMS] =
-            dist_digest(header->digests[DIST_TRANSFORMS], lists->ids + lists->offsets[list],
+        ADD(RANKS_TRANSFORMS, count);
+        header->digests[RANKS_TRANSFORMS] =
+            ranks_add_digest(header->digests[RANKS_TRANSFORMS], lists->ids + lists->offsets[list],
                         (size_t)count * sizeof *lists->ids);
     }
     if (p->request & GUMBEL_REQUEST_TRUNCATION) {
         gumbel_problem whole = *p;
         whole.vocab = INT64_C(1) << 32; /* no top_k is more than that */
         gumbel_rules rules = gumbel_problem_rules(&whole, b, row.greedy);
-        ADD(DIST_TRUNCATION, rules.min_p);
-        ADD(DIST_TRUNCATION, rules.top_k);
-        ADD(DIST_TRUNCATION, rules.top_p);
+        ADD(RANKS_TRUNCATION, rules.min_p);
+        ADD(RANKS_TRUNCATION, rules.top_k);
+        ADD(RANKS_TRUNCATION, rules.top_p);
     }
     const gumbel_row_i32 *given = &p->sampling.given;
     if (given->data)
-        header->digests[DIST_GIVEN] = dist_digest(
-            header->digests[DIST_GIVEN], given->data + (p->first_row + b) * given->stride,
+        header->digests[RANKS_GIVEN] = ranks_add_digest(
+            header->digests[RANKS_GIVEN], given->data + (p->first_row + b) * given->stride,
             (size_t)p->sampling.num_samples * sizeof *given->data);
 }
 
 /* Which outputs there are. */
-static void describe_output(dist_header *header, const gumbel_output *out)
+static void describe_output(ranks_header *header, const gumbel_output *out)
 {
     const void *const pointers[] = {
         out->logprobs, out->scores,       out->lse,        out->ranks,    out->kept,
@@ -64,68 +64,68 @@ static void describe_output(dist_header *header, const gumbel_output *out)
     uint64_t there = 0;
     for (int i = 0; i < 10; i++)
         there |= (uint64_t)(pointers[i] != NULL) << i;
-    ADD(DIST_OUTPUT, there);
-    ADD(DIST_OUTPUT, out->num_top);
-    ADD(DIST_OUTPUT, out->num_best);
-    ADD(DIST_OUTPUT, out->logprobs_of);
+    ADD(RANKS_OUTPUT, there);
+    ADD(RANKS_OUTPUT, out->num_top);
+    ADD(RANKS_OUTPUT, out->num_best);
+    ADD(RANKS_OUTPUT, out->logprobs_of);
 }
 
 /* Which transforms there are; what belongs to a shard may be absent where it has none. */
 #define SHARED_TRANSFORMS (GUMBEL_REQUEST_PENALTIES | GUMBEL_REQUEST_ALLOWED)
 
-void dist_describe_host(dist_header *header, const gumbel_problem *p, const gumbel_output *output)
+void ranks_digest_host_arguments(ranks_header *header, const gumbel_problem *p, const gumbel_output *output)
 {
     uint32_t transforms = p->request & SHARED_TRANSFORMS;
     int noise = p->sampling.noise != NULL;
     int given = p->sampling.given.data != NULL;
-    for (int i = 0; i < DIST_FIELDS; i++)
-        header->digests[i] = DIST_DIGEST_START;
-    ADD(DIST_BATCH, p->batch);
-    ADD(DIST_BATCH, p->first_row);
-    ADD(DIST_INPUT, p->hidden_size);
-    ADD(DIST_INPUT, p->scale);
-    ADD(DIST_INPUT, p->soft_cap);
-    ADD(DIST_SAMPLES, p->sampling.num_samples);
-    ADD(DIST_DOMAIN, p->sampling.domain);
-    ADD(DIST_NOISE, noise);
-    ADD(DIST_GIVEN, given);
-    ADD(DIST_TRANSFORMS, transforms);
-    ADD(DIST_TRUNCATION, p->truncation.order);
-    ADD(DIST_TRUNCATION, p->truncation.ties);
+    for (int i = 0; i < RANKS_FIELDS; i++)
+        header->digests[i] = RANKS_DIGEST_START;
+    ADD(RANKS_BATCH, p->batch);
+    ADD(RANKS_BATCH, p->first_row);
+    ADD(RANKS_INPUT, p->hidden_size);
+    ADD(RANKS_INPUT, p->scale);
+    ADD(RANKS_INPUT, p->soft_cap);
+    ADD(RANKS_SAMPLES, p->sampling.num_samples);
+    ADD(RANKS_DOMAIN, p->sampling.domain);
+    ADD(RANKS_NOISE, noise);
+    ADD(RANKS_GIVEN, given);
+    ADD(RANKS_TRANSFORMS, transforms);
+    ADD(RANKS_TRUNCATION, p->truncation.order);
+    ADD(RANKS_TRUNCATION, p->truncation.ties);
     describe_output(header, output);
 }
 
-void dist_describe(dist_header *header, const gumbel_problem *p, const gumbel_output *output)
+void ranks_digest_arguments(ranks_header *header, const gumbel_problem *p, const gumbel_output *output)
 {
-    dist_describe_host(header, p, output);
+    ranks_digest_host_arguments(header, p, output);
     for (int64_t b = 0; b < p->batch; b++)
         describe_row(header, p, b);
 }
 #undef ADD
 
-static const char *const names[DIST_FIELDS] = {
-    [DIST_CALL] = "group",
-    [DIST_BATCH] = "batch",
-    [DIST_INPUT] = "head",
-    [DIST_VOCAB_SIZE] = "vocab_size",
-    [DIST_SAMPLES] = "sampling.num_samples",
-    [DIST_TEMPERATURE] = "sampling.temperature",
-    [DIST_SEED] = "sampling.seed",
-    [DIST_POSITION] = "sampling.position",
-    [DIST_FIRST_SAMPLE] = "sampling.first_sample",
-    [DIST_DOMAIN] = "sampling.domain",
-    [DIST_TRANSFORMS] = "sampling.transforms",
-    [DIST_TRUNCATION] = "sampling.truncation",
-    [DIST_GIVEN] = "sampling.given",
-    [DIST_NOISE] = "sampling.noise",
-    [DIST_OUTPUT] = "output",
-    [DIST_DRAFT] = "draft",
+static const char *const names[RANKS_FIELDS] = {
+    [RANKS_CALL] = "group",
+    [RANKS_BATCH] = "batch",
+    [RANKS_INPUT] = "head",
+    [RANKS_VOCAB_SIZE] = "vocab_size",
+    [RANKS_SAMPLES] = "sampling.num_samples",
+    [RANKS_TEMPERATURE] = "sampling.temperature",
+    [RANKS_SEED] = "sampling.seed",
+    [RANKS_POSITION] = "sampling.position",
+    [RANKS_FIRST_SAMPLE] = "sampling.first_sample",
+    [RANKS_DOMAIN] = "sampling.domain",
+    [RANKS_TRANSFORMS] = "sampling.transforms",
+    [RANKS_TRUNCATION] = "sampling.truncation",
+    [RANKS_GIVEN] = "sampling.given",
+    [RANKS_NOISE] = "sampling.noise",
+    [RANKS_OUTPUT] = "output",
+    [RANKS_DRAFT] = "draft",
 };
 
-gumbel_status dist_agree(const void *headers, size_t stride, int32_t ranks, gumbel_error *error)
+gumbel_status ranks_compare_headers(const void *headers, size_t stride, int32_t ranks, gumbel_error *error)
 {
-    const dist_header *first = headers;
-#define HEADER(rank) ((const dist_header *)((const unsigned char *)headers + (rank)*stride))
+    const ranks_header *first = headers;
+#define HEADER(rank) ((const ranks_header *)((const unsigned char *)headers + (rank)*stride))
     for (int32_t r = 0; r < ranks; r++)
         if (HEADER(r)->magic != MAGIC || HEADER(r)->step != first->step)
             return gumbel_fail(error, GUMBEL_ERROR_GROUP, "group",
@@ -138,7 +138,7 @@ gumbel_status dist_agree(const void *headers, size_t stride, int32_t ranks, gumb
             return gumbel_fail(error, GUMBEL_ERROR_GROUP, field, "rank %d: %s", (int)r,
                                gumbel_status_string((gumbel_status)HEADER(r)->status));
         }
-    for (int i = 0; i < DIST_FIELDS; i++)
+    for (int i = 0; i < RANKS_FIELDS; i++)
         for (int32_t r = 1; r < ranks; r++)
             GUMBEL_FORWARD(HEADER(r)->digests[i] == first->digests[i]
                                ? GUMBEL_OK
@@ -148,8 +148,8 @@ gumbel_status dist_agree(const void *headers, size_t stride, int32_t ranks, gumb
     return GUMBEL_OK;
 }
 
-dist_header dist_header_at(uint64_t step)
+ranks_header ranks_new_header(uint64_t step)
 {
-    dist_header header = {.magic = MAGIC, .step = step};
+    ranks_header header = {.magic = MAGIC, .step = step};
     return header;
 }

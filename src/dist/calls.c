@@ -23,7 +23,7 @@ static gumbel_device *device_of(const gumbel_group *group)
 static gumbel_status fit_range(const gumbel_group *group, int64_t *first_token, int64_t *vocab_size,
                                int64_t rows, const char *name, gumbel_error *error)
 {
-    const dist_shard *own = dist_own(group);
+    const ranks_shard *own = ranks_own_shard(group);
     char field[48];
     snprintf(field, sizeof field, "%s.first_token", name);
     GUMBEL_REFUSE_IF(
@@ -86,7 +86,7 @@ static gumbel_status fit_sampling(const gumbel_group *group, fitted *f,
 {
     gumbel_sampling *s = &f->sampling;
     gumbel_transforms *t = &f->transforms;
-    if (dist_own(group)->rows > 0 || !sampling)
+    if (ranks_own_shard(group)->rows > 0 || !sampling)
         return GUMBEL_OK;
     GUMBEL_FORWARD(gumbel_read_options(s, sizeof *s, sampling, "sampling", error));
     s->struct_size = sizeof *s;
@@ -122,13 +122,13 @@ static gumbel_status settle(gumbel_group *group, gumbel_status status, gumbel_er
 {
     /* On a GPU a call that is refused is this rank's alone to know. */
     if (!group->entered && group->table.host_memory) {
-        dist_header header = dist_header_at(group->step + 1);
+        ranks_header header = ranks_new_header(group->step + 1);
         header.status = (int32_t)status;
         memcpy(header.field, found->field, sizeof header.field);
-        for (int i = 0; i < DIST_FIELDS; i++)
-            header.digests[i] = DIST_DIGEST_START;
+        for (int i = 0; i < RANKS_FIELDS; i++)
+            header.digests[i] = RANKS_DIGEST_START;
         gumbel_error joined = {"", ""};
-        gumbel_status other = dist_exchange(group, &header, NULL, NULL, 0, NULL, &joined);
+        gumbel_status other = ranks_exchange_headers(group, &header, NULL, NULL, 0, NULL, &joined);
         if (status == GUMBEL_OK && other != GUMBEL_OK) {
             *found = joined;
             status = other;
@@ -145,10 +145,10 @@ static gumbel_status begin(gumbel_group *group, gumbel_error *error)
     GUMBEL_REFUSE_IF(!group, error, "group", "group is NULL");
     if (group->broken)
         return gumbel_fail(error, GUMBEL_ERROR_GROUP, "group", "an earlier exchange failed");
-    GUMBEL_FORWARD(dist_check_peers(group, error));
-    GUMBEL_FORWARD(dist_check_errands(group, error));
+    GUMBEL_FORWARD(ranks_check_peers(group, error));
+    GUMBEL_FORWARD(ranks_check_host_worker(group, error));
     group->entered = 0;
-    group->drafted = DIST_DIGEST_START;
+    group->drafted = RANKS_DIGEST_START;
     return GUMBEL_OK;
 }
 
@@ -221,9 +221,9 @@ static gumbel_status read_draft(const gumbel_draft *draft, uint64_t *digest, gum
     if (d.rule != GUMBEL_RULE_COUPLED && (d.head || d.logits))
         return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "draft.rule",
                            "a group verifies by GUMBEL_RULE_COUPLED");
-    *digest = DIST_DIGEST_START;
-    *digest = dist_digest(*digest, &d.requests, sizeof d.requests);
-    *digest = dist_digest(*digest, &d.max_nodes, sizeof d.max_nodes);
+    *digest = RANKS_DIGEST_START;
+    *digest = ranks_add_digest(*digest, &d.requests, sizeof d.requests);
+    *digest = ranks_add_digest(*digest, &d.max_nodes, sizeof d.max_nodes);
     return GUMBEL_OK;
 }
 
@@ -233,7 +233,7 @@ static void read_drafted(gumbel_group *group, const gumbel_draft *d, int64_t row
     size_t n = (size_t)rows, requests = (size_t)d->requests;
 #define ADD(field, count)                                                                          \
     if (d->field)                                                                                  \
-    group->drafted = dist_digest(group->drafted, d->field, (count) * sizeof *d->field)
+    group->drafted = ranks_add_digest(group->drafted, d->field, (count) * sizeof *d->field)
     ADD(tokens, n);
     ADD(parents, n);
     ADD(offsets, requests + 1);
@@ -241,7 +241,7 @@ static void read_drafted(gumbel_group *group, const gumbel_draft *d, int64_t row
     ADD(limit, requests);
 #undef ADD
     if (d->stop.offsets)
-        group->drafted = dist_digest(group->drafted, d->stop.ids,
+        group->drafted = ranks_add_digest(group->drafted, d->stop.ids,
                                      (size_t)d->stop.offsets[requests] * sizeof *d->stop.ids);
 }
 

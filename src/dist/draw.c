@@ -11,12 +11,12 @@
 
 #define NEEDS_ROWS (~(uint32_t)GUMBEL_REQUEST_TRANSFORMS)
 
-int dist_is_plain(const gumbel_group *group, const gumbel_problem *p)
+int ranks_is_plain(const gumbel_group *group, const gumbel_problem *p)
 {
     return !(p->request & NEEDS_ROWS) && (group->aligned || !p->with_mass);
 }
 
-gumbel_status dist_count(const gumbel_group *group, const gumbel_problem *problem, uint32_t more,
+gumbel_status ranks_count_call(const gumbel_group *group, const gumbel_problem *problem, uint32_t more,
                          size_t *most, gumbel_error *error)
 {
     size_t bytes;
@@ -25,22 +25,22 @@ gumbel_status dist_count(const gumbel_group *group, const gumbel_problem *proble
     return GUMBEL_OK;
 }
 
-gumbel_status dist_begin(dist_draw *draw, const void *payload, void *received, size_t bytes,
+gumbel_status ranks_begin_exchange(ranks_draw *draw, const void *payload, void *received, size_t bytes,
                          void *rest, gumbel_error *error)
 {
     gumbel_group *group = draw->group;
     const gumbel_problem *p = draw->p;
-    const dist_shard *own = dist_own(group);
-    dist_header header = dist_header_at(group->step + 1);
-    dist_describe(&header, p, draw->output);
+    const ranks_shard *own = ranks_own_shard(group);
+    ranks_header header = ranks_new_header(group->step + 1);
+    ranks_digest_arguments(&header, p, draw->output);
     header.end_token = own->rows > 0 ? p->end_token : own->first_token;
-    header.digests[DIST_VOCAB_SIZE] =
-        dist_digest(DIST_DIGEST_START, &group->vocab_size, sizeof group->vocab_size);
-    header.digests[DIST_DRAFT] = group->drafted;
-    GUMBEL_FORWARD(dist_exchange(group, &header, payload, received, bytes, rest, error));
+    header.digests[RANKS_VOCAB_SIZE] =
+        ranks_add_digest(RANKS_DIGEST_START, &group->vocab_size, sizeof group->vocab_size);
+    header.digests[RANKS_DRAFT] = group->drafted;
+    GUMBEL_FORWARD(ranks_exchange_headers(group, &header, payload, received, bytes, rest, error));
     draw->end_token = group->first_token;
     for (int32_t r = 0; r < group->transport.ranks; r++) {
-        int64_t end = dist_header_of(group, r)->end_token;
+        int64_t end = ranks_header_of(group, r)->end_token;
         if (end > group->shards[r].first_token && end > draw->end_token)
             draw->end_token = end;
     }
@@ -53,14 +53,14 @@ static gumbel_status count_part(const gumbel_group *group, gumbel_problem p, siz
                                 gumbel_error *error)
 {
     for (p.with_mass = 0; p.with_mass <= 1; p.with_mass++)
-        GUMBEL_FORWARD(dist_count(group, &p, GUMBEL_NEED_PART, most, error));
+        GUMBEL_FORWARD(ranks_count_call(group, &p, GUMBEL_NEED_PART, most, error));
     return GUMBEL_OK;
 }
 
 /* Whether summaries are to have masses: the same on all ranks, as they compare their outputs. */
 static int weighs(const gumbel_output *output) { return output->lse || output->logprobs; }
 
-gumbel_status dist_draw_plain(dist_draw *draw, gumbel_cursor *cursor, gumbel_error *error)
+gumbel_status ranks_draw_plain(ranks_draw *draw, gumbel_cursor *cursor, gumbel_error *error)
 {
     gumbel_group *group = draw->group;
     gumbel_problem p = *draw->p;
@@ -72,7 +72,7 @@ gumbel_status dist_draw_plain(dist_draw *draw, gumbel_cursor *cursor, gumbel_err
     void *rest = gumbel_carve(cursor, ranks * batch, samples, sizeof *all);
     if (!draw->output) {
         size_t local = 0;
-        if (dist_own(group)->rows > 0)
+        if (ranks_own_shard(group)->rows > 0)
             GUMBEL_FORWARD(count_part(group, p, &local, error));
         gumbel_carve(cursor, local, 1, 1);
         return GUMBEL_OK;
@@ -80,9 +80,9 @@ gumbel_status dist_draw_plain(dist_draw *draw, gumbel_cursor *cursor, gumbel_err
     p.with_mass = weighs(draw->output);
     draw->local = cursor->base + cursor->used;
     gumbel_summaries_clear(own, p.batch * p.sampling.num_samples);
-    if (dist_own(group)->rows > 0)
+    if (ranks_own_shard(group)->rows > 0)
         GUMBEL_FORWARD(group->device->backend->partial(group->device, &p, own, draw->local, error));
-    GUMBEL_FORWARD(dist_begin(draw, own, all, bytes, rest, error));
+    GUMBEL_FORWARD(ranks_begin_exchange(draw, own, all, bytes, rest, error));
     const gumbel_finish_call call = {.summaries = all,
                                      .parts = group->transport.ranks,
                                      .batch = p.batch,
@@ -92,24 +92,24 @@ gumbel_status dist_draw_plain(dist_draw *draw, gumbel_cursor *cursor, gumbel_err
     return GUMBEL_OK;
 }
 
-gumbel_status dist_draw_rows(dist_draw *draw, gumbel_cursor *cursor, gumbel_error *error)
+gumbel_status ranks_draw_whole_rows(ranks_draw *draw, gumbel_cursor *cursor, gumbel_error *error)
 {
     const gumbel_problem *p = draw->p;
-    dist_rows rows = dist_rows_of(draw, cursor);
+    ranks_whole_rows rows = ranks_carve_whole_rows(draw, cursor);
     int64_t *which = gumbel_carve(cursor, (size_t)p->batch, 1, sizeof *which);
     if (!draw->output) {
         size_t local = 0;
         draw->end_token = draw->group->end_token;
-        GUMBEL_FORWARD(dist_rows_count(&rows, &local, error));
+        GUMBEL_FORWARD(ranks_count_whole_rows(&rows, &local, error));
         gumbel_carve(cursor, local, 1, 1);
         return GUMBEL_OK;
     }
     draw->local = cursor->base + cursor->used;
-    GUMBEL_FORWARD(dist_rows_make(&rows, error));
-    GUMBEL_FORWARD(dist_begin(draw, NULL, NULL, 0, NULL, error));
+    GUMBEL_FORWARD(ranks_make_shard_rows(&rows, error));
+    GUMBEL_FORWARD(ranks_begin_exchange(draw, NULL, NULL, 0, NULL, error));
     for (int64_t b = 0; b < p->batch; b++)
         which[b] = b;
-    return dist_rows_serve(&rows, which, p->batch, error);
+    return ranks_draw_gathered_rows(&rows, which, p->batch, error);
 }
 
 /* Whether the tokens that ranks list may tell a draw: nothing is given, and raw masses merge. */
@@ -120,15 +120,15 @@ static int listed_tells(const gumbel_group *group, const gumbel_problem *p)
 }
 
 /* What the host knows of a call on a GPU, compared where it is not what the last call was. */
-static gumbel_status agree_on_device(dist_draw *draw, gumbel_error *error)
+static gumbel_status agree_on_device(ranks_draw *draw, gumbel_error *error)
 {
     gumbel_group *group = draw->group;
     const gumbel_problem *p = draw->p;
-    dist_header header = dist_header_at(group->step + 1);
-    dist_describe_host(&header, p, draw->output);
-    header.digests[DIST_VOCAB_SIZE] =
-        dist_digest(DIST_DIGEST_START, &group->vocab_size, sizeof group->vocab_size);
-    uint64_t digest = dist_digest(DIST_DIGEST_START, header.digests, sizeof header.digests);
+    ranks_header header = ranks_new_header(group->step + 1);
+    ranks_digest_host_arguments(&header, p, draw->output);
+    header.digests[RANKS_VOCAB_SIZE] =
+        ranks_add_digest(RANKS_DIGEST_START, &group->vocab_size, sizeof group->vocab_size);
+    uint64_t digest = ranks_add_digest(RANKS_DIGEST_START, header.digests, sizeof header.digests);
     group->traffic.rows += p->batch;
     group->entered = 1;
     if (group->agreed == digest) {
@@ -137,13 +137,13 @@ static gumbel_status agree_on_device(dist_draw *draw, gumbel_error *error)
     }
     header.end_token = p->end_token;
     group->agreed = 0;
-    GUMBEL_FORWARD(dist_exchange(group, &header, NULL, NULL, 0, NULL, error));
+    GUMBEL_FORWARD(ranks_exchange_headers(group, &header, NULL, NULL, 0, NULL, error));
     group->agreed = digest;
     return GUMBEL_OK;
 }
 
 /* A plain draw on a GPU: all of it is queued. */
-static gumbel_status draw_plain_on_device(dist_draw *draw, gumbel_cursor *cursor,
+static gumbel_status draw_plain_on_device(ranks_draw *draw, gumbel_cursor *cursor,
                                           gumbel_error *error)
 {
     gumbel_group *group = draw->group;
@@ -166,29 +166,29 @@ static gumbel_status draw_plain_on_device(dist_draw *draw, gumbel_cursor *cursor
     p.with_mass = weighs(draw->output);
     GUMBEL_FORWARD(device->backend->partial(device, &p, own, cursor->base + cursor->used, error));
     if (group->peers.ranks)
-        return dist_finish_peers(group, p.stream, &call, error);
-    GUMBEL_FORWARD(dist_queue(group, p.stream, own, all, batch * samples * sizeof *own, error));
+        return ranks_exchange_summaries(group, p.stream, &call, error);
+    GUMBEL_FORWARD(ranks_queue_gather(group, p.stream, own, all, batch * samples * sizeof *own, error));
     return device->backend->finish(device, p.stream, &call, error);
 }
 
-static gumbel_status draw_on_device(dist_draw *draw, gumbel_cursor *cursor, gumbel_error *error)
+static gumbel_status draw_on_device(ranks_draw *draw, gumbel_cursor *cursor, gumbel_error *error)
 {
     if (draw->output)
         GUMBEL_FORWARD(agree_on_device(draw, error));
-    if (dist_is_plain(draw->group, draw->p))
+    if (ranks_is_plain(draw->group, draw->p))
         return draw_plain_on_device(draw, cursor, error);
-    return dist_can_list(draw->group, draw->p) ? dist_draw_listed(draw, cursor, error)
-                                               : dist_draw_device_rows(draw, cursor, error);
+    return ranks_can_list(draw->group, draw->p) ? ranks_queue_top64(draw, cursor, error)
+                                               : ranks_queue_whole_rows(draw, cursor, error);
 }
 
-static gumbel_status run(dist_draw *draw, gumbel_cursor *cursor, gumbel_error *error)
+static gumbel_status run(ranks_draw *draw, gumbel_cursor *cursor, gumbel_error *error)
 {
     if (!draw->group->table.host_memory)
         return draw_on_device(draw, cursor, error);
-    if (dist_is_plain(draw->group, draw->p))
-        return dist_draw_plain(draw, cursor, error);
-    return listed_tells(draw->group, draw->p) ? dist_draw_candidates(draw, cursor, error)
-                                              : dist_draw_rows(draw, cursor, error);
+    if (ranks_is_plain(draw->group, draw->p))
+        return ranks_draw_plain(draw, cursor, error);
+    return listed_tells(draw->group, draw->p) ? ranks_draw_candidates(draw, cursor, error)
+                                              : ranks_draw_whole_rows(draw, cursor, error);
 }
 
 static gumbel_status call_size(const gumbel_device *device, const gumbel_problem *problem,
@@ -196,7 +196,7 @@ static gumbel_status call_size(const gumbel_device *device, const gumbel_problem
 {
     gumbel_cursor cursor = {NULL, 0};
     /* A count changes nothing in the group. */
-    dist_draw draw = {.group = (gumbel_group *)(uintptr_t)device, .p = problem};
+    ranks_draw draw = {.group = (gumbel_group *)(uintptr_t)device, .p = problem};
     (void)more;
     GUMBEL_FORWARD(run(&draw, &cursor, error));
     *bytes = cursor.used;
@@ -207,7 +207,7 @@ static gumbel_status sample(gumbel_device *device, const gumbel_problem *problem
                             const gumbel_output *output, void *workspace, gumbel_error *error)
 {
     gumbel_cursor cursor = {workspace, 0};
-    dist_draw draw = {.group = (gumbel_group *)device, .p = problem, .output = output};
+    ranks_draw draw = {.group = (gumbel_group *)device, .p = problem, .output = output};
     if (draw.group->broken)
         return gumbel_fail(error, GUMBEL_ERROR_GROUP, "group", "an earlier exchange failed");
     return run(&draw, &cursor, error);
@@ -238,7 +238,7 @@ static gumbel_status accept_drafts(gumbel_device *device, void *stream,
     return own->backend->accept_drafts(own, stream, verification, by, error);
 }
 
-gumbel_backend dist_table(const gumbel_device *device)
+gumbel_backend ranks_backend_of(const gumbel_device *device)
 {
     gumbel_backend table = {.serves = device->backend->serves,
                             .host_memory = device->backend->host_memory,

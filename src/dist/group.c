@@ -27,7 +27,7 @@ _Static_assert(GUMBEL_PEERS_MOST == GUMBEL_PEERS_RANKS, "dist.h says so");
 typedef struct hello {
     uint64_t version;
     uint64_t frame_bytes, peer_bytes;
-    dist_shard shard;
+    ranks_shard shard;
     int32_t rank;
     int32_t status; /* whether it can take part */
     int32_t host_memory, peer_memory;
@@ -35,7 +35,7 @@ typedef struct hello {
     int32_t reserved;
 } hello;
 
-gumbel_status dist_gather(gumbel_group *group, const void *send, void *receive, size_t bytes,
+gumbel_status ranks_gather(gumbel_group *group, const void *send, void *receive, size_t bytes,
                           gumbel_error *error)
 {
     char why[GUMBEL_WHY_BYTES] = "";
@@ -52,7 +52,7 @@ gumbel_status dist_gather(gumbel_group *group, const void *send, void *receive, 
                        why[0] ? why : "a rank does not answer");
 }
 
-gumbel_status dist_queue(gumbel_group *group, void *stream, const void *send, void *receive,
+gumbel_status ranks_queue_gather(gumbel_group *group, void *stream, const void *send, void *receive,
                          size_t bytes, gumbel_error *error)
 {
     char why[GUMBEL_WHY_BYTES] = "";
@@ -74,25 +74,25 @@ gumbel_status gumbel_group_wait(gumbel_group *group, void *stream, gumbel_error 
     if (group->broken)
         return gumbel_fail(error, GUMBEL_ERROR_GROUP, "group", "an earlier exchange failed");
     if (group->bridge)
-        return dist_wait_stream(group, group->bridge->gpu, stream, error);
+        return ranks_wait_stream(group, group->bridge->gpu, stream, error);
     if (group->peers.ranks)
-        return dist_wait_stream(group, group->device, stream, error);
+        return ranks_wait_stream(group, group->device, stream, error);
     if (group->device->backend->host_memory)
         return GUMBEL_OK;
     if (t->wait(t->context, stream, group->timeout_ms, why) == 0)
-        return dist_check_errands(group, error);
+        return ranks_check_host_worker(group, error);
     group->broken = 1;
     why[sizeof why - 1] = '\0';
     return gumbel_fail(error, GUMBEL_ERROR_GROUP, "group", "within %" PRId64 " ms: %s",
                        group->timeout_ms, why);
 }
 
-const dist_header *dist_header_of(const gumbel_group *group, int32_t rank)
+const ranks_header *ranks_header_of(const gumbel_group *group, int32_t rank)
 {
-    return (const dist_header *)(group->frames + (size_t)rank * group->frame_bytes);
+    return (const ranks_header *)(group->frames + (size_t)rank * group->frame_bytes);
 }
 
-gumbel_status dist_exchange(gumbel_group *group, const dist_header *own, const void *payload,
+gumbel_status ranks_exchange_headers(gumbel_group *group, const ranks_header *own, const void *payload,
                             void *received, size_t bytes, void *rest, gumbel_error *error)
 {
     size_t room = group->frame_bytes - sizeof *own, first = bytes < room ? bytes : room;
@@ -104,15 +104,15 @@ gumbel_status dist_exchange(gumbel_group *group, const dist_header *own, const v
     memcpy(group->frame, own, sizeof *own);
     if (first > 0)
         memcpy(group->frame + sizeof *own, payload, first);
-    GUMBEL_FORWARD(dist_gather(group, group->frame, group->frames, group->frame_bytes, error));
-    GUMBEL_FORWARD(dist_agree(group->frames, group->frame_bytes, ranks, error));
+    GUMBEL_FORWARD(ranks_gather(group, group->frame, group->frames, group->frame_bytes, error));
+    GUMBEL_FORWARD(ranks_compare_headers(group->frames, group->frame_bytes, ranks, error));
     for (int32_t r = 0; r < ranks && first > 0; r++)
         memcpy((unsigned char *)received + (size_t)r * bytes,
                group->frames + (size_t)r * group->frame_bytes + sizeof *own, first);
     if (first == bytes)
         return GUMBEL_OK;
     size_t left = bytes - first;
-    GUMBEL_FORWARD(dist_gather(group, (const unsigned char *)payload + first, rest, left, error));
+    GUMBEL_FORWARD(ranks_gather(group, (const unsigned char *)payload + first, rest, left, error));
     for (int32_t r = 0; r < ranks; r++)
         memcpy((unsigned char *)received + (size_t)r * bytes + first,
                (unsigned char *)rest + (size_t)r * left, left);
@@ -158,7 +158,7 @@ static gumbel_status read_group_options(gumbel_group_options *into,
         into->peer_bytes % sizeof(gumbel_summary) != 0 || into->peer_bytes > PEER_BYTES_MOST, error,
         "options.peer_bytes", "peer_bytes is %zu; it must be a multiple of 48, and 2^30 at most",
         into->peer_bytes);
-    GUMBEL_REFUSE_IF(into->frame_bytes < sizeof(dist_header) || into->frame_bytes > FRAME_MOST,
+    GUMBEL_REFUSE_IF(into->frame_bytes < sizeof(ranks_header) || into->frame_bytes > FRAME_MOST,
                      error, "options.frame_bytes", "frame_bytes is %zu; it must be in 256..2^30",
                      into->frame_bytes);
     return GUMBEL_OK;
@@ -171,7 +171,7 @@ static gumbel_status tile(gumbel_group *group, gumbel_error *error)
     group->first_token = end;
     group->aligned = 1;
     for (int32_t r = 0; r < group->transport.ranks; r++) {
-        const dist_shard *s = &group->shards[r];
+        const ranks_shard *s = &group->shards[r];
         rows += s->rows;
         group->rows_most = s->rows > group->rows_most ? s->rows : group->rows_most;
         if (s->rows > 0 && s->first_token < group->first_token)
@@ -198,7 +198,7 @@ static gumbel_status tile(gumbel_group *group, gumbel_error *error)
 /* The first exchange: who holds what. */
 static gumbel_status meet(gumbel_group *group, const hello *own, hello *all, gumbel_error *error)
 {
-    GUMBEL_FORWARD(dist_gather(group, own, all, sizeof *own, error));
+    GUMBEL_FORWARD(ranks_gather(group, own, all, sizeof *own, error));
     for (int32_t r = 0; r < group->transport.ranks; r++) {
         if (all[r].version != own->version || all[r].rank != r)
             return gumbel_fail(error, GUMBEL_ERROR_GROUP, "transport",
@@ -263,15 +263,15 @@ static gumbel_status bridge(gumbel_group *group, const hello *own, hello *all,
         return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "options.peer_memory",
                            "%d of %d ranks are on CPUs", (int)hosts, (int)ranks);
     if (hosts == 0 && o->peer_memory != GUMBEL_PEERS_OFF)
-        GUMBEL_FORWARD(dist_meet_peers(group, o, error));
+        GUMBEL_FORWARD(ranks_connect_peers(group, o, error));
     if (hosts == 0 && group->peers.ranks)
         return GUMBEL_OK;
     if (hosts == 0 && queues)
-        return dist_start_errands(group, error);
+        return ranks_start_host_worker(group, error);
     hello told = *own;
     if (!own->host_memory)
         told.status = dist_bridge_open(&group->bridge, group, group->device, &found);
-    GUMBEL_FORWARD(dist_gather(group, &told, all, sizeof told, error));
+    GUMBEL_FORWARD(ranks_gather(group, &told, all, sizeof told, error));
     for (int32_t r = 0; r < ranks; r++)
         if (all[r].status != GUMBEL_OK)
             return gumbel_fail(error, GUMBEL_ERROR_GROUP, "device", "rank %d: %s", (int)r,
@@ -284,7 +284,7 @@ static gumbel_status bridge(gumbel_group *group, const hello *own, hello *all,
 
 static void release(gumbel_group *group)
 {
-    dist_stop_errands(group);
+    ranks_stop_host_worker(group);
     if (group->peers.ranks)
         group->device->backend->ranks->part(group->device, &group->peers);
     dist_bridge_close(group->bridge);
@@ -340,7 +340,7 @@ gumbel_status gumbel_group_open(const gumbel_transport *transport, gumbel_device
         release(made);
         return status;
     }
-    made->table = dist_table(made->device);
+    made->table = ranks_backend_of(made->device);
     made->base.backend = &made->table;
     *group = made;
     return GUMBEL_OK;
@@ -350,7 +350,7 @@ void gumbel_group_close(gumbel_group *group)
 {
     if (!group)
         return;
-    dist_stop_errands(group);
+    ranks_stop_host_worker(group);
     if (group->transport.destroy)
         group->transport.destroy(group->transport.context);
     release(group);

@@ -51,7 +51,7 @@ static int aside(void *context, void *stream, const void *send, void *receive, s
     return t->all_gather(t->context, stream, send, receive, bytes, timeout_ms, why);
 }
 
-static gumbel_status make_errand(gumbel_device *device, gumbel_errand **here, gumbel_errand **there,
+static gumbel_status make_errand(gumbel_device *device, gumbel_host_collective **here, gumbel_host_collective **there,
                                  gumbel_error *error)
 {
     (void)device, (void)error;
@@ -59,14 +59,14 @@ static gumbel_status make_errand(gumbel_device *device, gumbel_errand **here, gu
     return GUMBEL_OK;
 }
 
-static void free_errand(gumbel_device *device, gumbel_errand *here)
+static void free_errand(gumbel_device *device, gumbel_host_collective *here)
 {
     (void)device;
     free(here);
 }
 
 /* As a GPU asks; 0 where it is done. */
-static int ask(gumbel_errand *e, const void *send, void *receive, size_t bytes)
+static int ask(gumbel_host_collective *e, const void *send, void *receive, size_t bytes)
 {
     const struct timespec pause = {0, 10000};
     uint64_t number = e->req + 1;
@@ -109,7 +109,7 @@ static int ask_in_vain(gumbel_group *group, rank_member *member, int refuses)
     group->timeout_ms = 300;
     __atomic_store_n(&member->refuses, refuses, __ATOMIC_RELEASE);
     int wrong = ask(group->errands.there, &word, all, sizeof word) == 0;
-    wrong += dist_check_errands(group, &error) != GUMBEL_ERROR_GROUP || !group->broken;
+    wrong += ranks_check_host_worker(group, &error) != GUMBEL_ERROR_GROUP || !group->broken;
     return wrong;
 }
 
@@ -129,15 +129,15 @@ static void one_rank(void *argument, int32_t rank)
     group.transport.all_gather = all_gather;
     group.transport.context = &member;
     group.transport.aside = rank == c->cannot ? NULL : aside;
-    int wrong = dist_start_errands(&group, &error) != GUMBEL_OK;
+    int wrong = ranks_start_host_worker(&group, &error) != GUMBEL_OK;
     wrong += group.errands.run != (c->cannot < 0);
     if (!wrong && c->cannot < 0) {
         wrong += ask_often(&group, c, rank);
-        wrong += dist_check_errands(&group, &error) != GUMBEL_OK;
+        wrong += ranks_check_host_worker(&group, &error) != GUMBEL_OK;
     }
     if (!wrong && c->refuses >= 0)
         wrong += ask_in_vain(&group, &member, rank == c->refuses);
-    dist_stop_errands(&group);
+    ranks_stop_host_worker(&group);
     c->wrong += wrong;
 }
 
@@ -177,7 +177,7 @@ static void all_run_them_or_none(void **state)
 
 /* Work that ends when it is let go. */
 typedef struct waiting_work {
-    dist_work shared;
+    ranks_timed_call shared;
     _Atomic int go, done, dropped;
 } waiting_work;
 
@@ -197,13 +197,13 @@ static void work_is_waited_for_or_left(void **state)
     const struct timespec pause = {0, 1000000};
     waiting_work w = {.go = 1};
     (void)state;
-    assert_int_equal(dist_within(&w.shared, 20000, wait_long, drop, &w), DIST_ENDED);
+    assert_int_equal(ranks_call_within(&w.shared, 20000, wait_long, drop, &w), RANKS_CALL_DONE);
     assert_int_equal(w.done, 1);
     assert_int_equal(w.dropped, 0);
     w = (waiting_work){.go = 0};
-    int64_t begin = dist_now_ms();
-    assert_int_equal(dist_within(&w.shared, 1050, wait_long, drop, &w), DIST_LEFT);
-    int64_t waited = dist_now_ms() - begin;
+    int64_t begin = ranks_now_ms();
+    assert_int_equal(ranks_call_within(&w.shared, 1050, wait_long, drop, &w), RANKS_CALL_ABANDONED);
+    int64_t waited = ranks_now_ms() - begin;
     assert_true(waited >= 1049 && waited < 10000);
     assert_int_equal(w.done + w.dropped, 0);
     w.go = 1;

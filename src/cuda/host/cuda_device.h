@@ -26,7 +26,7 @@ typedef enum cuda_module {
     CUDA_MODULE_ADVANCE,
     CUDA_MODULE_ALLOW,
     CUDA_MODULE_BEST,
-    CUDA_MODULE_CANDIDATES,
+    CUDA_MODULE_TOP64_DRAW,
     CUDA_MODULE_DRAFTS,
     CUDA_MODULE_DRAW_PARTS,
     CUDA_MODULE_EXCHANGE,
@@ -43,7 +43,7 @@ typedef enum cuda_module {
     CUDA_MODULE_SCREEN_MAKE,
     CUDA_MODULE_SOFTMAX,
     CUDA_MODULE_RULE_DRAFTS,
-    CUDA_MODULE_LISTS, /* this and the next two where there are clusters */
+    CUDA_MODULE_TOP64_SELECT, /* this and the next two where there are clusters */
     CUDA_MODULE_REQUEST_BLOCKS,
     CUDA_MODULE_REQUEST_CLUSTER,
     CUDA_MODULE_FUSED_SM80,
@@ -190,10 +190,10 @@ gumbel_status cuda_find_listed(gumbel_device *device, const gumbel_problem *list
 extern const gumbel_rank_calls cuda_rank_calls;
 gumbel_status cuda_edit(gumbel_device *device, const gumbel_problem *problem, float *rows,
                         int64_t stride, void *workspace, gumbel_error *error);
-gumbel_status cuda_peers_make(gumbel_device *device, gumbel_peers *peers, gumbel_peer_card *card,
+gumbel_status cuda_peers_make(gumbel_device *device, gumbel_peers *peers, gumbel_peer_handle *card,
                               gumbel_error *error);
 gumbel_status cuda_peers_join(gumbel_device *device, gumbel_peers *peers,
-                              const gumbel_peer_card *cards, gumbel_error *error);
+                              const gumbel_peer_handle *cards, gumbel_error *error);
 void cuda_peers_part(gumbel_device *device, gumbel_peers *peers);
 gumbel_status cuda_advance(gumbel_device *device, void *stream, const gumbel_step *step,
                            gumbel_error *error);

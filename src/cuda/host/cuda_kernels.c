@@ -13,9 +13,9 @@ static const unsigned char *const images[] = {
     [CUDA_MODULE_ADVANCE] = cuda_image_advance,
     [CUDA_MODULE_ALLOW] = cuda_image_allow,
     [CUDA_MODULE_BEST] = cuda_image_best,
-    [CUDA_MODULE_CANDIDATES] = cuda_image_candidates,
+    [CUDA_MODULE_TOP64_DRAW] = cuda_image_top64_draw,
     [CUDA_MODULE_DRAFTS] = cuda_image_drafts,
-    [CUDA_MODULE_LISTS] = cuda_image_lists,
+    [CUDA_MODULE_TOP64_SELECT] = cuda_image_top64_select,
     [CUDA_MODULE_DRAW_PARTS] = cuda_image_draw_parts,
     [CUDA_MODULE_EXCHANGE] = cuda_image_exchange,
     [CUDA_MODULE_RULE_DRAFTS] = cuda_image_rule_drafts,
@@ -55,17 +55,17 @@ static const single_kernel singles[] = {
     {CUDA_MODULE_ADVANCE, "gumbel_advance_rows", AT(advance), 0},
     {CUDA_MODULE_ALLOW, "gumbel_allow_tokens", AT(allow), 0},
     {CUDA_MODULE_BEST, "gumbel_list_best", AT(best), 0},
-    {CUDA_MODULE_CANDIDATES, "gumbel_draw_candidates", AT(draw_candidates), CUDA_TOP64_BYTES_MAX},
-    {CUDA_MODULE_CANDIDATES, "gumbel_tell_candidates", AT(tell_candidates), CUDA_TOP64_BYTES_MAX},
-    {CUDA_MODULE_CANDIDATES, "gumbel_spread_rows", AT(spread_rows), 0},
+    {CUDA_MODULE_TOP64_DRAW, "gumbel_draw_top64", AT(draw_candidates), CUDA_TOP64_BYTES_MAX},
+    {CUDA_MODULE_TOP64_DRAW, "gumbel_exchange_top64", AT(tell_candidates), CUDA_TOP64_BYTES_MAX},
+    {CUDA_MODULE_TOP64_DRAW, "gumbel_scatter_outputs", AT(spread_rows), 0},
     {CUDA_MODULE_DRAFTS, "gumbel_expand_drafts", AT(expand_drafts), 0},
     {CUDA_MODULE_DRAFTS, "gumbel_accept_drafts", AT(accept_drafts), 0},
     {CUDA_MODULE_DRAW_PARTS, "gumbel_draw_parts", AT(draw_parts), 0},
     {CUDA_MODULE_DRAW_PARTS, "gumbel_add_part", AT(add_part), 0},
     {CUDA_MODULE_EXCHANGE, "gumbel_exchange_rows", AT(exchange_rows), 0},
     {CUDA_MODULE_EXCHANGE, "gumbel_exchange_summaries", AT(exchange_summaries), 0},
-    {CUDA_MODULE_EXCHANGE, "gumbel_ask_rows", AT(ask_rows), 0},
-    {CUDA_MODULE_EXCHANGE, "gumbel_lay_rows", AT(lay_rows), 0},
+    {CUDA_MODULE_EXCHANGE, "gumbel_request_rows", AT(ask_rows), 0},
+    {CUDA_MODULE_EXCHANGE, "gumbel_scatter_rows", AT(lay_rows), 0},
     {CUDA_MODULE_FINISH, "gumbel_finish_any", AT(finish_any), 0},
     {CUDA_MODULE_FINISH, "gumbel_finish_rows", AT(finish), 0},
     {CUDA_MODULE_GATHER, "gumbel_gather_logits", AT(gather), 0},
@@ -87,8 +87,8 @@ static const single_kernel singles[] = {
     {CUDA_MODULE_RULE_DRAFTS, "gumbel_sum_draft_masses", AT(weigh_drafts), 0},
     {CUDA_MODULE_RULE_DRAFTS, "gumbel_sum_draft_residuals", AT(sum_drafts), 0},
     {CUDA_MODULE_RULE_DRAFTS, "gumbel_draw_residuals", AT(race_drafts), 0},
-    {CUDA_MODULE_LISTS, "gumbel_list_rows", AT(list_rows), CUDA_TOP64_BYTES_MAX},
-    {CUDA_MODULE_LISTS, "gumbel_tell_rows", AT(tell_rows), CUDA_TOP64_BYTES_MAX},
+    {CUDA_MODULE_TOP64_SELECT, "gumbel_select_top64", AT(list_rows), CUDA_TOP64_BYTES_MAX},
+    {CUDA_MODULE_TOP64_SELECT, "gumbel_select_exchange_top64", AT(tell_rows), CUDA_TOP64_BYTES_MAX},
     {CUDA_MODULE_REQUEST_BLOCKS, "gumbel_request_blocks", AT(request_blocks),
      CUDA_REQUEST_BLOCKS_BYTES},
     {CUDA_MODULE_REQUEST_BLOCKS, "gumbel_request_bounded", AT(request_bounded),
@@ -259,7 +259,7 @@ static gumbel_status get_logits(cuda_device *cuda, gumbel_error *error)
 /* Whether a GPU of this capability can run a module's kernels. */
 static int module_serves(int module, int capability)
 {
-    if (module >= CUDA_MODULE_LISTS && module <= CUDA_MODULE_REQUEST_CLUSTER)
+    if (module >= CUDA_MODULE_TOP64_SELECT && module <= CUDA_MODULE_REQUEST_CLUSTER)
         return capability >= CUDA_SM90_CAPABILITY;
     return module < CUDA_MODULE_FUSED_SM90 || capability == CUDA_SM90_CAPABILITY;
 }
@@ -279,7 +279,7 @@ gumbel_status cuda_load_kernels(cuda_device *cuda, gumbel_error *error)
         GUMBEL_FORWARD(get_screen(cuda, error));
     }
     CUDA_TRY(&cuda->driver, error, cuModuleGetGlobal, &listed, &bytes,
-             cuda->modules[CUDA_MODULE_CANDIDATES], "gumbel_listed_tokens");
+             cuda->modules[CUDA_MODULE_TOP64_DRAW], "gumbel_top64_limit");
     cuda->listed_tokens = (const int32_t *)(uintptr_t)listed;
     return GUMBEL_OK;
 }

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-_Static_assert(sizeof(CUipcMemHandle) == sizeof(((gumbel_peer_card *)0)->handle),
+_Static_assert(sizeof(CUipcMemHandle) == sizeof(((gumbel_peer_handle *)0)->handle),
                "a card has room for a handle");
 
 /* The machine by its boot, so that two of one name differ; 0 where that is not told. */
@@ -37,11 +37,11 @@ static uint64_t this_process(void)
 }
 
 /* With the context current. */
-static gumbel_status make(const cuda_device *cuda, gumbel_peers *peers, gumbel_peer_card *card,
+static gumbel_status make(const cuda_device *cuda, gumbel_peers *peers, gumbel_peer_handle *card,
                           gumbel_error *error)
 {
     const cuda_driver *driver = &cuda->driver;
-    size_t bytes = gumbel_mailbox_bytes(peers->ranks, peers->words);
+    size_t bytes = gumbel_peer_buffer_bytes(peers->ranks, peers->words);
     CUdeviceptr at = (CUdeviceptr)(uintptr_t)peers->mailboxes[peers->rank];
     void *report;
     if (!at) {
@@ -61,7 +61,7 @@ static gumbel_status make(const cuda_device *cuda, gumbel_peers *peers, gumbel_p
     return GUMBEL_OK;
 }
 
-gumbel_status cuda_peers_make(gumbel_device *device, gumbel_peers *peers, gumbel_peer_card *card,
+gumbel_status cuda_peers_make(gumbel_device *device, gumbel_peers *peers, gumbel_peer_handle *card,
                               gumbel_error *error)
 {
     cuda_device *cuda = (cuda_device *)device;
@@ -77,7 +77,7 @@ gumbel_status cuda_peers_make(gumbel_device *device, gumbel_peers *peers, gumbel
 }
 
 /* The mailbox of a rank of this process: on another GPU, this one must be let at it. */
-static gumbel_status reach_here(const cuda_device *cuda, const gumbel_peer_card *card, void **at,
+static gumbel_status reach_here(const cuda_device *cuda, const gumbel_peer_handle *card, void **at,
                                 gumbel_error *error)
 {
     const cuda_driver *driver = &cuda->driver;
@@ -96,7 +96,7 @@ static gumbel_status reach_here(const cuda_device *cuda, const gumbel_peer_card 
 }
 
 /* That of a rank of another process on this machine. */
-static gumbel_status reach_there(const cuda_device *cuda, const gumbel_peer_card *card, void **at,
+static gumbel_status reach_there(const cuda_device *cuda, const gumbel_peer_handle *card, void **at,
                                  gumbel_error *error)
 {
     CUipcMemHandle handle;
@@ -109,10 +109,10 @@ static gumbel_status reach_there(const cuda_device *cuda, const gumbel_peer_card
 }
 
 gumbel_status cuda_peers_join(gumbel_device *device, gumbel_peers *peers,
-                              const gumbel_peer_card *cards, gumbel_error *error)
+                              const gumbel_peer_handle *cards, gumbel_error *error)
 {
     cuda_device *cuda = (cuda_device *)device;
-    const gumbel_peer_card *own = &cards[peers->rank];
+    const gumbel_peer_handle *own = &cards[peers->rank];
     gumbel_status status = GUMBEL_OK;
     CUcontext popped;
     GUMBEL_FORWARD(cuda_enter(cuda, error));

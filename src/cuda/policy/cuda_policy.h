@@ -408,7 +408,7 @@ static inline int64_t cuda_blocks_per_part(int64_t blocks, int64_t batch, int mu
 #define CUDA_SCATTER_SLICE 4096
 /* First tokens that a rank lists of a row; and in the shared memory of a CTA that serves a row from
  * its blocks, or has none, where it keeps those of all ranks, and how many bytes they take. */
-#define CUDA_TOP64                  64 /* GUMBEL_RANK_LISTED */
+#define CUDA_TOP64                  64 /* GUMBEL_RANK_TOP */
 #define CUDA_TOP64_OFFSET(blocks)   ((CUDA_REQUEST_BLOCKS_BYTES_OF(blocks) + 15) / 16 * 16)
 #define CUDA_TOP64_BYTES            (12 * 1024 + 128)
 #define CUDA_TOP64_BYTES_OF(blocks) (CUDA_TOP64_OFFSET(blocks) + CUDA_TOP64_BYTES)

@@ -7,9 +7,9 @@
 #include "cuda/run/cuda_run.h"
 #include "cuda/step/ranks/listed_params.h"
 
-_Static_assert(CUDA_TOP64 == GUMBEL_RANK_LISTED, "peers.h says so");
-_Static_assert(GUMBEL_PEERS_TOLD <= CUDA_EXCHANGE_CTAS, "as many run at once");
-_Static_assert(CUDA_EXCHANGE_ROWS_MAX == GUMBEL_PEERS_CHOSEN, "peers.h says so");
+_Static_assert(CUDA_TOP64 == GUMBEL_RANK_TOP, "peers.h says so");
+_Static_assert(GUMBEL_PEERS_TOP64_ROWS <= CUDA_EXCHANGE_CTAS, "as many run at once");
+_Static_assert(CUDA_EXCHANGE_ROWS_MAX == GUMBEL_PEERS_CHOSEN_ROWS, "peers.h says so");
 
 /* CTAs of a multiprocessor that lay what an errand brings. */
 #define LAY_CTAS 4
@@ -73,7 +73,7 @@ static gumbel_status exchange_rows(gumbel_device *device, void *stream, const gu
 }
 
 /* What errands are asked for by; with the context current. */
-static gumbel_status share(const cuda_device *cuda, gumbel_errand **here, gumbel_errand **there,
+static gumbel_status share(const cuda_device *cuda, gumbel_host_collective **here, gumbel_host_collective **there,
                            gumbel_error *error)
 {
     void *memory;
@@ -81,13 +81,13 @@ static gumbel_status share(const cuda_device *cuda, gumbel_errand **here, gumbel
     CUDA_TRY(&cuda->driver, error, cuMemHostAlloc, &memory, sizeof **here,
              CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_PORTABLE);
     *here = memory;
-    **here = (gumbel_errand){0};
+    **here = (gumbel_host_collective){0};
     CUDA_TRY(&cuda->driver, error, cuMemHostGetDevicePointer, &at, memory, 0);
-    *there = (gumbel_errand *)(uintptr_t)at;
+    *there = (gumbel_host_collective *)(uintptr_t)at;
     return GUMBEL_OK;
 }
 
-static void free_errand(gumbel_device *device, gumbel_errand *here)
+static void free_errand(gumbel_device *device, gumbel_host_collective *here)
 {
     cuda_device *cuda = (cuda_device *)device;
     CUcontext popped;
@@ -97,7 +97,7 @@ static void free_errand(gumbel_device *device, gumbel_errand *here)
     cuda->driver.cuCtxPopCurrent(&popped);
 }
 
-static gumbel_status make_errand(gumbel_device *device, gumbel_errand **here, gumbel_errand **there,
+static gumbel_status make_errand(gumbel_device *device, gumbel_host_collective **here, gumbel_host_collective **there,
                                  gumbel_error *error)
 {
     cuda_device *cuda = (cuda_device *)device;
@@ -207,10 +207,10 @@ static gumbel_status list_size(const gumbel_device *device, const gumbel_problem
 /* What the kernels get that serve rows by lists: rows of the whole, and what a product has left of
  * this rank's, if it is one that lists them. */
 static gumbel_status listed_params(gumbel_device *device, const gumbel_listing *l, int32_t ranks,
-                                   cuda_listed_params *p, gumbel_error *error)
+                                   cuda_top64_params *p, gumbel_error *error)
 {
     gumbel_problem q = listing((const cuda_device *)device, l->rows);
-    *p = (cuda_listed_params){.request = {.problem = *l->whole, .output = *l->output},
+    *p = (cuda_top64_params){.request = {.problem = *l->whole, .output = *l->output},
                               .received = l->said,
                               .ranks = ranks,
                               .said = l->said,
@@ -268,7 +268,7 @@ static gumbel_status list(gumbel_device *device, const gumbel_listing *l, gumbel
 {
     const cuda_device *cuda = (const cuda_device *)device;
     gumbel_problem q = listing(cuda, l->rows);
-    cuda_listed_params p;
+    cuda_top64_params p;
     if (!cuda_lists_blocks(device, &q))
         return list_by_request(device, l, &q, error);
     GUMBEL_FORWARD(store(device, l, &q, error));
@@ -280,7 +280,7 @@ static gumbel_status draw_listed(gumbel_device *device, const gumbel_listing *l,
                                  const uint32_t *said, int64_t stride, int32_t ranks,
                                  gumbel_error *error)
 {
-    cuda_listed_params p;
+    cuda_top64_params p;
     GUMBEL_FORWARD(listed_params(device, l, ranks, &p, error));
     p.received = said;
     p.stride = stride;
@@ -294,8 +294,8 @@ static gumbel_status tell_listed(gumbel_device *device, const gumbel_listing *l,
     const cuda_device *cuda = (const cuda_device *)device;
     gumbel_problem q = listing(cuda, l->rows);
     const int blocks = cuda_lists_blocks(device, &q);
-    cuda_told_params p = {.exchange = exchange_of(peers)};
-    GUMBEL_ASSERT(q.batch <= GUMBEL_PEERS_TOLD);
+    cuda_top64_exchange_params p = {.exchange = exchange_of(peers)};
+    GUMBEL_ASSERT(q.batch <= GUMBEL_PEERS_TOP64_ROWS);
     GUMBEL_ASSERT(q.batch * GUMBEL_RANK_WORDS <= p.exchange.room);
     GUMBEL_FORWARD(blocks ? store(device, l, &q, error) : list_by_request(device, l, &q, error));
     GUMBEL_FORWARD(listed_params(device, l, peers->ranks, &p.draw, error));

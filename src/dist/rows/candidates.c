@@ -17,14 +17,14 @@
 #define MOST_TOKENS  1024
 
 /* How many tokens a rank lists of each row: enough for lists, and for every top_k. */
-static void count_tokens(dist_candidates *c, int32_t num_top)
+static void count_tokens(ranks_candidates *c, int32_t num_top)
 {
     const gumbel_problem *p = c->draw->p;
     int64_t most = num_top, spare = num_top > 0 ? SPARE_TOKENS : 0;
     c->uncut = 0;
     for (int64_t b = 0; b < p->batch; b++) {
         gumbel_rules rules;
-        if (!dist_row_is_cut(c, b, &rules)) {
+        if (!ranks_row_is_truncated(c, b, &rules)) {
             c->uncut++;
             continue;
         }
@@ -37,12 +37,12 @@ static void count_tokens(dist_candidates *c, int32_t num_top)
     c->most = (int32_t)(most < MOST_TOKENS ? most : MOST_TOKENS);
 }
 
-static void carve(dist_candidates *c, gumbel_cursor *cursor, int counting)
+static void carve(ranks_candidates *c, gumbel_cursor *cursor, int counting)
 {
     const gumbel_problem *p = c->draw->p;
     size_t batch = (size_t)p->batch, samples = (size_t)p->sampling.num_samples;
     size_t ranks = (size_t)c->draw->group->transport.ranks;
-    dist_message none;
+    ranks_message none;
     if (counting) { /* rows' parameters are not read before the call, nor is num_top known */
         int64_t often = p->request & GUMBEL_REQUEST_TRUNCATION ? MOST_TOKENS
                                                                : GUMBEL_TOP_MOST + SPARE_TOKENS + 2;
@@ -51,14 +51,14 @@ static void carve(dist_candidates *c, gumbel_cursor *cursor, int counting)
         c->uncut = p->batch;
     }
     size_t most = (size_t)c->most;
-    c->bytes = dist_message_of(c, NULL, &none);
+    c->bytes = ranks_carve_message(c, NULL, &none);
     c->summaries = gumbel_carve(cursor, batch, samples, sizeof *c->summaries);
     c->raw = gumbel_carve(cursor, batch, 1, sizeof *c->raw);
     c->sent = gumbel_carve(cursor, c->bytes, 1, 1);
     c->received = gumbel_carve(cursor, ranks, c->bytes, 1);
     c->rest = gumbel_carve(cursor, ranks, c->bytes, 1);
-    c->sent_more = gumbel_carve(cursor, batch, dist_more_bytes(c), 1);
-    c->received_more = gumbel_carve(cursor, ranks * batch, dist_more_bytes(c), 1);
+    c->sent_more = gumbel_carve(cursor, batch, ranks_extra_bytes(c), 1);
+    c->received_more = gumbel_carve(cursor, ranks * batch, ranks_extra_bytes(c), 1);
     c->listed = gumbel_carve(cursor, ranks, most, sizeof *c->listed);
     c->sorted = gumbel_carve(cursor, ranks, most, sizeof *c->sorted);
     c->room = gumbel_carve(cursor, ranks, most, sizeof *c->room);
@@ -71,20 +71,20 @@ static void carve(dist_candidates *c, gumbel_cursor *cursor, int counting)
 /* ------------------------------------------------------------------- this rank's part ---- */
 
 /* Summaries of this rank's rows, by y and by the logits as they are. */
-static gumbel_status summarise(const dist_candidates *c, gumbel_error *error)
+static gumbel_status summarise(const ranks_candidates *c, gumbel_error *error)
 {
     const gumbel_problem *p = c->draw->p;
     gumbel_device *device = c->draw->group->device;
     gumbel_summaries_clear(c->summaries, p->batch * p->sampling.num_samples);
     gumbel_summaries_clear(c->raw, p->batch);
-    if (dist_own(c->draw->group)->rows == 0)
+    if (ranks_own_shard(c->draw->group)->rows == 0)
         return GUMBEL_OK;
     if (c->uncut > 0) {
-        gumbel_problem q = dist_rows_problem(&c->rows, c->rows.y);
+        gumbel_problem q = ranks_shard_problem(&c->rows, c->rows.y);
         GUMBEL_FORWARD(device->backend->partial(device, &q, c->summaries, c->draw->local, error));
     }
     if (p->request & GUMBEL_REQUEST_RAW) {
-        gumbel_problem q = dist_rows_problem(&c->rows, c->rows.logits);
+        gumbel_problem q = ranks_shard_problem(&c->rows, c->rows.logits);
         q.first_row = 0;
         q.position_by_row = 0;
         q.sampling = (gumbel_sampling){.num_samples = 1};
@@ -93,32 +93,32 @@ static gumbel_status summarise(const dist_candidates *c, gumbel_error *error)
     return GUMBEL_OK;
 }
 
-/* The dist_message of exchange 1. */
-static void write_message(const dist_candidates *c)
+/* The ranks_message of exchange 1. */
+static void write_message(const ranks_candidates *c)
 {
     const gumbel_problem *p = c->draw->p;
-    const dist_shard *own = dist_own(c->draw->group);
+    const ranks_shard *own = ranks_own_shard(c->draw->group);
     int32_t samples = p->sampling.num_samples;
     int64_t uncut = 0;
-    dist_message m;
+    ranks_message m;
     memset(c->sent, 0, c->bytes);
-    dist_message_of(c, c->sent, &m);
+    ranks_carve_message(c, c->sent, &m);
 #define OF(field) ((void *)(uintptr_t)(field))
     if (p->request & GUMBEL_REQUEST_RAW)
         memcpy(OF(m.raw), c->raw, (size_t)p->batch * sizeof *c->raw);
     for (int64_t b = 0; b < p->batch; b++) {
         gumbel_rules rules;
-        dist_row_note *note = (dist_row_note *)OF(&m.notes[b]);
-        dist_token *tokens = (dist_token *)OF(m.tokens + b * c->most);
+        ranks_row_report *note = (ranks_row_report *)OF(&m.notes[b]);
+        ranks_token *tokens = (ranks_token *)OF(m.tokens + b * c->most);
         const float *y = c->rows.y + b * p->vocab;
-        if (!dist_row_is_cut(c, b, &rules))
+        if (!ranks_row_is_truncated(c, b, &rules))
             memcpy((gumbel_summary *)OF(m.summaries) + uncut++ * samples,
                    c->summaries + b * samples, (size_t)samples * sizeof *c->summaries);
         if (own->rows == 0)
             continue;
         note->flags = y[0] != y[0] ? GUMBEL_FLAG_NAN : 0;
         note->listed =
-            dist_list_tokens(y, p->vocab, p->first_token, dist_scale_of(&c->whole, b), c->most,
+            ranks_select_leading(y, p->vocab, p->first_token, ranks_row_scale(&c->whole, b), c->most,
                              c->heap, tokens, &note->finite, &note->more, &note->flags);
         float *logits = (float *)OF(m.logits + b * c->most);
         for (int32_t i = 0; i < note->listed && c->rows.raw; i++)
@@ -128,18 +128,18 @@ static void write_message(const dist_candidates *c)
 }
 
 /* This rank's part of exchange 2 for a row. */
-static void write_more(const dist_candidates *c, const dist_known_row *row, unsigned char *to)
+static void write_more(const ranks_candidates *c, const ranks_merged_row *row, unsigned char *to)
 {
     const gumbel_problem *p = c->draw->p;
-    const dist_shard *own = dist_own(c->draw->group);
+    const ranks_shard *own = ranks_own_shard(c->draw->group);
     int32_t samples = p->sampling.num_samples;
-    dist_scale scale = dist_scale_of(&c->whole, row->b);
-    dist_row_more *more = (dist_row_more *)(void *)to;
+    ranks_scale scale = ranks_row_scale(&c->whole, row->b);
+    ranks_row_extra *more = (ranks_row_extra *)(void *)to;
     int32_t *above = (int32_t *)(void *)(more + 1);
     float *logits = (float *)(void *)(above + samples);
     const float *y = c->rows.y + row->b * p->vocab;
     if (row->cut && own->rows > 0) {
-        gumbel_wide mass = dist_weigh(y, own->rows, scale.value, row->bound, row->head.at[0].value);
+        gumbel_wide mass = ranks_sum_masses(y, own->rows, scale.value, row->bound, row->head.at[0].value);
         more->mass[0] = (uint64_t)(mass >> 64);
         more->mass[1] = (uint64_t)mass;
     }
@@ -153,13 +153,13 @@ static void write_more(const dist_candidates *c, const dist_known_row *row, unsi
 }
 
 /* Exchange 2, if any row has a need: how many do, or an error in *status. */
-static int64_t ask_more(const dist_candidates *c, gumbel_status *status, gumbel_error *error)
+static int64_t ask_more(const ranks_candidates *c, gumbel_status *status, gumbel_error *error)
 {
     const gumbel_problem *p = c->draw->p;
     int64_t needy = 0, uncut = 0;
-    size_t each = dist_more_bytes(c);
+    size_t each = ranks_extra_bytes(c);
     for (int64_t b = 0; b < p->batch; b++) {
-        dist_known_row row = dist_read_row(c, b, uncut);
+        ranks_merged_row row = ranks_merge_row(c, b, uncut);
         uncut += !row.cut;
         if (!row.needs)
             continue;
@@ -170,48 +170,48 @@ static int64_t ask_more(const dist_candidates *c, gumbel_status *status, gumbel_
     }
     *status = GUMBEL_OK;
     if (needy > 0)
-        *status = dist_gather(c->draw->group, c->sent_more, c->received_more, (size_t)needy * each,
+        *status = ranks_gather(c->draw->group, c->sent_more, c->received_more, (size_t)needy * each,
                               error);
     return needy;
 }
 
-gumbel_status dist_draw_candidates(dist_draw *draw, gumbel_cursor *cursor, gumbel_error *error)
+gumbel_status ranks_draw_candidates(ranks_draw *draw, gumbel_cursor *cursor, gumbel_error *error)
 {
     const gumbel_problem *p = draw->p;
-    dist_candidates c = {.draw = draw, .whole = *p};
+    ranks_candidates c = {.draw = draw, .whole = *p};
     gumbel_status status;
     c.whole.vocab = draw->group->end_token - draw->group->first_token;
-    c.rows = dist_rows_of(draw, cursor);
+    c.rows = ranks_carve_whole_rows(draw, cursor);
     if (draw->output)
         count_tokens(&c, draw->output->num_top);
     carve(&c, cursor, draw->output == NULL);
     if (!draw->output) {
         size_t local = 0;
         draw->end_token = draw->group->end_token;
-        GUMBEL_FORWARD(dist_rows_count(&c.rows, &local, error));
+        GUMBEL_FORWARD(ranks_count_whole_rows(&c.rows, &local, error));
         gumbel_carve(cursor, local, 1, 1);
         return GUMBEL_OK;
     }
     draw->local = cursor->base + cursor->used;
-    GUMBEL_FORWARD(dist_rows_make(&c.rows, error));
+    GUMBEL_FORWARD(ranks_make_shard_rows(&c.rows, error));
     GUMBEL_FORWARD(summarise(&c, error));
     write_message(&c);
-    GUMBEL_FORWARD(dist_begin(draw, c.sent, c.received, c.bytes, c.rest, error));
-    dist_known_more more = {.c = &c};
+    GUMBEL_FORWARD(ranks_begin_exchange(draw, c.sent, c.received, c.bytes, c.rest, error));
+    ranks_merged_extra more = {.c = &c};
     more.needy = ask_more(&c, &status, error);
     GUMBEL_FORWARD(status);
     int64_t uncut = 0, left = 0;
     for (int64_t b = 0; b < p->batch; b++) {
-        dist_known_row row = dist_read_row(&c, b, uncut);
+        ranks_merged_row row = ranks_merge_row(&c, b, uncut);
         uncut += !row.cut;
         more.mass = 0;
         for (int32_t r = 0; r < draw->group->transport.ranks && row.needs; r++) {
-            const dist_row_more *of = dist_more_of(&more, r);
+            const ranks_row_extra *of = ranks_extra_of(&more, r);
             more.mass += (gumbel_wide)of->mass[0] << 64 | of->mass[1];
         }
-        if (!dist_write_row(&c, &row, &more))
+        if (!ranks_write_row(&c, &row, &more))
             c.left[left++] = b;
         more.place += row.needs;
     }
-    return left > 0 ? dist_rows_serve(&c.rows, c.left, left, error) : GUMBEL_OK;
+    return left > 0 ? ranks_draw_gathered_rows(&c.rows, c.left, left, error) : GUMBEL_OK;
 }

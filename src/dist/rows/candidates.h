@@ -10,20 +10,20 @@
 #include "maths/summary.h"
 
 /* What a rank says of a row beside its tokens. */
-typedef struct dist_row_note {
+typedef struct ranks_row_report {
     uint32_t flags;
     int32_t listed, more;
     int32_t finite; /* tokens with a z above -inf */
-} dist_row_note;
+} ranks_row_report;
 
 /* What a rank says of a row in exchange 2; S numbers of each kind follow. */
-typedef struct dist_row_more {
+typedef struct ranks_row_extra {
     uint64_t mass[2];
-} dist_row_more;
+} ranks_row_extra;
 
-typedef struct dist_candidates {
-    dist_draw *draw;
-    dist_rows rows;
+typedef struct ranks_candidates {
+    ranks_draw *draw;
+    ranks_whole_rows rows;
     gumbel_problem whole;            /* as rows' parameters see it */
     int32_t most;                    /* tokens that a rank lists of a row */
     int64_t uncut;                   /* rows that nothing cuts */
@@ -31,61 +31,61 @@ typedef struct dist_candidates {
     gumbel_summary *summaries, *raw; /* [B, S] and [B] of this rank */
     unsigned char *sent, *received, *rest;
     unsigned char *sent_more, *received_more;
-    dist_entry *listed, *sorted, *room; /* [R * most] */
-    dist_entry *heap;                   /* [most] */
+    ranks_entry *listed, *sorted, *room; /* [R * most] */
+    ranks_entry *heap;                   /* [most] */
     int64_t *left;                      /* [B] rows for exchange 3 */
     int64_t *needy;                     /* [B] rows of exchange 2 */
     gumbel_summary *row;                /* [S] */
-} dist_candidates;
+} ranks_candidates;
 
-/* Where parts of a rank's dist_message of exchange 1 lie. */
-typedef struct dist_message {
+/* Where parts of a rank's ranks_message of exchange 1 lie. */
+typedef struct ranks_message {
     const gumbel_summary *raw;       /* [B] where raw logits are weighed */
     const gumbel_summary *summaries; /* [uncut, S] */
-    const dist_row_note *notes;      /* [B] */
-    const dist_token *tokens;        /* [B, most] */
+    const ranks_row_report *notes;      /* [B] */
+    const ranks_token *tokens;        /* [B, most] */
     const float *logits;             /* [B, most] where logits as they are count */
-} dist_message;
+} ranks_message;
 
-/* Find a dist_message's parts; its bytes. */
-size_t dist_message_of(const dist_candidates *c, const unsigned char *at, dist_message *m);
+/* Find a ranks_message's parts; its bytes. */
+size_t ranks_carve_message(const ranks_candidates *c, const unsigned char *at, ranks_message *m);
 
 /* Bytes of a row in exchange 2. */
-size_t dist_more_bytes(const dist_candidates *c);
+size_t ranks_extra_bytes(const ranks_candidates *c);
 
 /* Whether rules cut row b, and which. */
-int dist_row_is_cut(const dist_candidates *c, int64_t b, gumbel_rules *rules);
+int ranks_row_is_truncated(const ranks_candidates *c, int64_t b, gumbel_rules *rules);
 
 /* A row by what all ranks said of it. */
-typedef struct dist_known_row {
+typedef struct ranks_merged_row {
     int64_t b;
     int cut; /* whether rules cut it */
     gumbel_rules rules;
     uint32_t flags;
     int64_t finite;
-    dist_head head;
+    ranks_leading head;
     int32_t kept;         /* of the head, where it is cut; -1: unknown */
     gumbel_summary *best; /* [S] */
     gumbel_row_status status;
     int needs; /* whether exchange 2 has something of it */
     float bound;
-} dist_known_row;
+} ranks_merged_row;
 
 /* What all ranks say in exchange 2: a mass, and of each sample a count and a logit. */
-typedef struct dist_known_more {
+typedef struct ranks_merged_extra {
     gumbel_wide mass;
-    const dist_candidates *c;
+    const ranks_candidates *c;
     int64_t place; /* among needy rows */
     int64_t needy; /* how many there are */
-} dist_known_more;
+} ranks_merged_extra;
 
 /* Read row b of all messages; `uncut` is how many rows before it nothing cuts. */
-dist_known_row dist_read_row(const dist_candidates *c, int64_t b, int64_t uncut);
+ranks_merged_row ranks_merge_row(const ranks_candidates *c, int64_t b, int64_t uncut);
 
 /* What rank r says of a row in exchange 2. */
-const dist_row_more *dist_more_of(const dist_known_more *known, int32_t rank);
+const ranks_row_extra *ranks_extra_of(const ranks_merged_extra *known, int32_t rank);
 
 /* Draw and write a row; 0 where its head does not tell it. */
-int dist_write_row(const dist_candidates *c, dist_known_row *row, const dist_known_more *more);
+int ranks_write_row(const ranks_candidates *c, ranks_merged_row *row, const ranks_merged_extra *more);
 
 #endif

@@ -20,7 +20,7 @@
                 GUMBEL_REQUEST_KEPT))
 
 typedef struct device_lists {
-    dist_device_rows rows;
+    ranks_device_rows rows;
     uint32_t *said;   /* [words_of(B)] of this rank */
     uint32_t *heard;  /* the same of all */
     int32_t *left;    /* [B + 1]: 1 for rows that are drawn whole, and 0: CTAs that have ended */
@@ -28,17 +28,17 @@ typedef struct device_lists {
     gumbel_output whole;            /* what is drawn of these, one behind the other */
 } device_lists;
 
-int dist_can_list(const gumbel_group *group, const gumbel_problem *p)
+int ranks_can_list(const gumbel_group *group, const gumbel_problem *p)
 {
     int peers = group->peers.ranks > 0;
     int cuts = p->truncation.top_k.data || p->truncation.min_p.data;
     for (int32_t r = 0; r < group->transport.ranks; r++)
-        if (group->shards[r].rows < GUMBEL_RANK_LISTED)
+        if (group->shards[r].rows < GUMBEL_RANK_TOP)
             return 0;
     return (peers || (group->errands.run && group->transport.ranks <= GUMBEL_PEERS_RANKS)) &&
            (p->request & GUMBEL_REQUEST_TRUNCATION) && !(p->request & ~SERVED) &&
            !p->sampling.noise && p->batch >= (peers && cuts ? 1 : ROWS_LEAST) &&
-           p->batch <= GUMBEL_PEERS_CHOSEN &&
+           p->batch <= GUMBEL_PEERS_CHOSEN_ROWS &&
            p->first_row == 0 && !p->position_by_row && !p->mask_by_row && !p->list_of_row &&
            !p->with_path;
 }
@@ -67,11 +67,11 @@ static gumbel_output carve_output(gumbel_cursor *cursor, const gumbel_output *wa
 /* Words that a rank says of a batch, in whole 16 bytes. */
 static int64_t words_of(int64_t batch) { return (batch * GUMBEL_RANK_WORDS + 3) / 4 * 4; }
 
-static device_lists carve(dist_draw *draw, gumbel_cursor *cursor)
+static device_lists carve(ranks_draw *draw, gumbel_cursor *cursor)
 {
     const gumbel_problem *p = draw->p;
     size_t batch = (size_t)p->batch, ranks = (size_t)draw->group->transport.ranks;
-    device_lists d = {.rows = dist_device_rows_of(draw, cursor, p->batch)};
+    device_lists d = {.rows = ranks_carve_device_rows(draw, cursor, p->batch)};
     size_t words = (size_t)words_of(p->batch);
     d.said = gumbel_carve(cursor, words, 1, sizeof *d.said);
     d.heard = gumbel_carve(cursor, ranks, words, sizeof *d.heard);
@@ -109,7 +109,7 @@ static gumbel_problem listing(const device_lists *d)
 /* Rows that are drawn whole: those that are chosen, as slots of the batch. */
 static gumbel_problem drawing(const device_lists *d)
 {
-    gumbel_problem w = dist_device_rows_whole(&d->rows, 0, d->rows.draw->p->batch);
+    gumbel_problem w = ranks_problem_of_whole(&d->rows, 0, d->rows.draw->p->batch);
     if (!w.sampling.slots.of_row)
         w.sampling.slots.count = (int32_t)w.batch;
     w.sampling.slots.of_row = d->slots;
@@ -122,7 +122,7 @@ static gumbel_status count(const device_lists *d, size_t *most, gumbel_error *er
     const gumbel_device *device = d->rows.draw->group->device;
     gumbel_problem q = listing(d);
     size_t bytes;
-    GUMBEL_FORWARD(dist_device_rows_count(&d->rows, most, error));
+    GUMBEL_FORWARD(ranks_count_device_rows(&d->rows, most, error));
     GUMBEL_FORWARD(device->backend->ranks->list_size(device, &q, &bytes, error));
     *most = bytes > *most ? bytes : *most;
     return GUMBEL_OK;
@@ -131,7 +131,7 @@ static gumbel_status count(const device_lists *d, size_t *most, gumbel_error *er
 /* Have all ranks' lists, one behind the other. */
 static gumbel_status tell(const device_lists *d, int64_t words, gumbel_error *error)
 {
-    const dist_draw *draw = d->rows.draw;
+    const ranks_draw *draw = d->rows.draw;
     gumbel_group *group = draw->group;
     gumbel_peer_rows told = {.words = d->said,
                              .rows = 1,
@@ -139,28 +139,28 @@ static gumbel_status tell(const device_lists *d, int64_t words, gumbel_error *er
                              .received = d->heard,
                              .received_width = words * group->transport.ranks};
     if (!group->peers.ranks)
-        return dist_queue(group, draw->p->stream, d->said, d->heard,
+        return ranks_queue_gather(group, draw->p->stream, d->said, d->heard,
                           (size_t)words * sizeof *d->said, error);
     for (int32_t r = 0; r < group->transport.ranks; r++) {
         told.begins[r] = r * words;
         told.widths[r] = words;
     }
-    return dist_queue_rows(group, draw->p->stream, &told, error);
+    return ranks_exchange_rows(group, draw->p->stream, &told, error);
 }
 
 /* List, tell, and draw what is told. */
 static gumbel_status draw_told(const device_lists *d, gumbel_error *error)
 {
-    const dist_draw *draw = d->rows.draw;
+    const ranks_draw *draw = d->rows.draw;
     gumbel_group *group = draw->group;
     const gumbel_rank_calls *calls = group->device->backend->ranks;
     const int64_t batch = draw->p->batch, words = words_of(batch);
-    const gumbel_problem q = listing(d), whole = dist_device_rows_whole(&d->rows, 0, batch);
+    const gumbel_problem q = listing(d), whole = ranks_problem_of_whole(&d->rows, 0, batch);
     const gumbel_listing l = {&q,          &whole,         draw->output, d->said,
                               d->rows.own, d->rows.stride, draw->local,  d->left};
     if (!lists_product(d))
-        GUMBEL_FORWARD(dist_device_rows_make(&d->rows, 0, batch, error));
-    if (group->peers.ranks && batch <= GUMBEL_PEERS_TOLD &&
+        GUMBEL_FORWARD(ranks_make_device_rows(&d->rows, 0, batch, error));
+    if (group->peers.ranks && batch <= GUMBEL_PEERS_TOP64_ROWS &&
         batch * GUMBEL_RANK_WORDS <= (int64_t)group->peers.words) {
         group->traffic.exchanges++;
         group->traffic.bytes += batch * GUMBEL_RANK_WORDS * (int64_t)sizeof *d->said;
@@ -174,18 +174,18 @@ static gumbel_status draw_told(const device_lists *d, gumbel_error *error)
 /* Exchange the rows that are left, by mailboxes or on an errand. */
 static gumbel_status fetch_left(const device_lists *d, gumbel_error *error)
 {
-    const dist_draw *draw = d->rows.draw;
+    const ranks_draw *draw = d->rows.draw;
     gumbel_group *group = draw->group;
     gumbel_device *device = group->device;
-    gumbel_gathered_rows left = dist_device_rows_gathered(&d->rows, draw->p->batch, 0);
+    gumbel_gathered_rows left = ranks_gathered_rows_of(&d->rows, draw->p->batch, 0);
     left.rows.chosen = d->left;
     left.rows.of_row = draw->p->sampling.slots.of_row;
     left.rows.list = d->list;
     left.rows.slots = d->slots;
     left.rows.listed = d->listed;
     if (group->peers.ranks)
-        return dist_queue_rows(group, draw->p->stream, &left.rows, error);
-    left.errand = dist_errand(group, &left.timeout_ms);
+        return ranks_exchange_rows(group, draw->p->stream, &left.rows, error);
+    left.errand = ranks_get_collective(group, &left.timeout_ms);
     left.ended = (uint32_t *)d->left + draw->p->batch;
     GUMBEL_FORWARD(device->backend->ranks->ask(device, draw->p->stream, &left, error));
     return device->backend->ranks->lay(device, draw->p->stream, &left, error);
@@ -194,7 +194,7 @@ static gumbel_status fetch_left(const device_lists *d, gumbel_error *error)
 /* Draw what is left. */
 static gumbel_status draw_left(const device_lists *d, gumbel_error *error)
 {
-    const dist_draw *draw = d->rows.draw;
+    const ranks_draw *draw = d->rows.draw;
     gumbel_group *group = draw->group;
     gumbel_device *device = group->device;
     gumbel_problem whole = drawing(d);
@@ -206,7 +206,7 @@ static gumbel_status draw_left(const device_lists *d, gumbel_error *error)
                                           d->listed, error);
 }
 
-gumbel_status dist_draw_listed(dist_draw *draw, gumbel_cursor *cursor, gumbel_error *error)
+gumbel_status ranks_queue_top64(ranks_draw *draw, gumbel_cursor *cursor, gumbel_error *error)
 {
     device_lists d = carve(draw, cursor);
     size_t local = 0;

@@ -25,7 +25,7 @@ static gumbel_problem editing(const gumbel_problem *p, int64_t first, int64_t co
     return q;
 }
 
-gumbel_problem dist_device_rows_whole(const dist_device_rows *d, int64_t first, int64_t count)
+gumbel_problem ranks_problem_of_whole(const ranks_device_rows *d, int64_t first, int64_t count)
 {
     const gumbel_group *group = d->draw->group;
     gumbel_problem w = gumbel_problem_slice(d->draw->p, first, count);
@@ -54,11 +54,11 @@ static const char *refused(const gumbel_problem *p)
     return NULL;
 }
 
-dist_device_rows dist_device_rows_of(dist_draw *draw, gumbel_cursor *cursor, int64_t piece)
+ranks_device_rows ranks_carve_device_rows(ranks_draw *draw, gumbel_cursor *cursor, int64_t piece)
 {
     const gumbel_group *group = draw->group;
     size_t rows = (size_t)piece, others = group->peers.ranks ? 0 : (size_t)group->transport.ranks;
-    dist_device_rows d = {.draw = draw,
+    ranks_device_rows d = {.draw = draw,
                           .stride = (group->rows_most + 3) / 4 * 4,
                           .vocab = group->end_token - group->first_token,
                           .piece = piece};
@@ -68,21 +68,21 @@ dist_device_rows dist_device_rows_of(dist_draw *draw, gumbel_cursor *cursor, int
     return d;
 }
 
-gumbel_status dist_device_rows_count(const dist_device_rows *d, size_t *most, gumbel_error *error)
+gumbel_status ranks_count_device_rows(const ranks_device_rows *d, size_t *most, gumbel_error *error)
 {
     const gumbel_group *group = d->draw->group;
     gumbel_problem q = editing(d->draw->p, 0, d->piece);
-    GUMBEL_FORWARD(dist_count(group, &q, GUMBEL_NEED_PART, most, error));
+    GUMBEL_FORWARD(ranks_count_call(group, &q, GUMBEL_NEED_PART, most, error));
     if (q.hidden_size > 0) {
         q.request = 0;
         q.with_path = 0;
-        GUMBEL_FORWARD(dist_count(group, &q, GUMBEL_NEED_PRODUCT, most, error));
+        GUMBEL_FORWARD(ranks_count_call(group, &q, GUMBEL_NEED_PRODUCT, most, error));
     }
-    q = dist_device_rows_whole(d, 0, d->piece);
-    return dist_count(group, &q, 0, most, error);
+    q = ranks_problem_of_whole(d, 0, d->piece);
+    return ranks_count_call(group, &q, 0, most, error);
 }
 
-gumbel_status dist_device_rows_make(const dist_device_rows *d, int64_t first, int64_t count,
+gumbel_status ranks_make_device_rows(const ranks_device_rows *d, int64_t first, int64_t count,
                                     gumbel_error *error)
 {
     gumbel_device *device = d->draw->group->device;
@@ -97,7 +97,7 @@ static int32_t ranks_from(const gumbel_group *group, int32_t first)
     return ranks < GUMBEL_PEERS_RANKS ? ranks : GUMBEL_PEERS_RANKS;
 }
 
-gumbel_peer_rows dist_device_rows_exchange(const dist_device_rows *d, int64_t count, int32_t first)
+gumbel_peer_rows ranks_peer_rows_of(const ranks_device_rows *d, int64_t count, int32_t first)
 {
     const gumbel_group *group = d->draw->group;
     gumbel_peer_rows rows = {.words = (const uint32_t *)d->own,
@@ -106,43 +106,43 @@ gumbel_peer_rows dist_device_rows_exchange(const dist_device_rows *d, int64_t co
                              .received = (uint32_t *)d->whole,
                              .received_width = d->vocab};
     for (int32_t r = 0; r < ranks_from(group, first); r++) {
-        const dist_shard *shard = &group->shards[first + r];
+        const ranks_shard *shard = &group->shards[first + r];
         rows.begins[r] = shard->first_token - group->first_token;
         rows.widths[r] = shard->rows;
     }
     return rows;
 }
 
-gumbel_gathered_rows dist_device_rows_gathered(const dist_device_rows *d, int64_t count,
+gumbel_gathered_rows ranks_gathered_rows_of(const ranks_device_rows *d, int64_t count,
                                                int32_t first)
 {
     const gumbel_group *group = d->draw->group;
-    return (gumbel_gathered_rows){.rows = dist_device_rows_exchange(d, count, first),
+    return (gumbel_gathered_rows){.rows = ranks_peer_rows_of(d, count, first),
                                   .rank = group->transport.rank,
                                   .ranks = ranks_from(group, first),
                                   .gathered = (uint32_t *)d->all + first * count * d->stride};
 }
 
 /* Rows of all ranks side by side. */
-static gumbel_status gather(const dist_device_rows *d, int64_t count, gumbel_error *error)
+static gumbel_status gather(const ranks_device_rows *d, int64_t count, gumbel_error *error)
 {
     gumbel_group *group = d->draw->group;
     gumbel_device *device = group->device;
     void *stream = d->draw->p->stream;
     size_t bytes = (size_t)(count * d->stride) * sizeof *d->own;
     if (group->peers.ranks) {
-        gumbel_peer_rows rows = dist_device_rows_exchange(d, count, 0);
-        return dist_queue_rows(group, stream, &rows, error);
+        gumbel_peer_rows rows = ranks_peer_rows_of(d, count, 0);
+        return ranks_exchange_rows(group, stream, &rows, error);
     }
-    GUMBEL_FORWARD(dist_queue(group, stream, d->own, d->all, bytes, error));
+    GUMBEL_FORWARD(ranks_queue_gather(group, stream, d->own, d->all, bytes, error));
     for (int32_t r = 0; r < group->transport.ranks; r += GUMBEL_PEERS_RANKS) {
-        gumbel_gathered_rows rows = dist_device_rows_gathered(d, count, r);
+        gumbel_gathered_rows rows = ranks_gathered_rows_of(d, count, r);
         GUMBEL_FORWARD(device->backend->ranks->lay(device, stream, &rows, error));
     }
     return GUMBEL_OK;
 }
 
-gumbel_status dist_draw_device_rows(dist_draw *draw, gumbel_cursor *cursor, gumbel_error *error)
+gumbel_status ranks_queue_whole_rows(ranks_draw *draw, gumbel_cursor *cursor, gumbel_error *error)
 {
     gumbel_group *group = draw->group;
     const gumbel_problem *p = draw->p;
@@ -156,9 +156,9 @@ gumbel_status dist_draw_device_rows(dist_draw *draw, gumbel_cursor *cursor, gumb
                 : "ranks on GPUs do not support it with transforms, scale or soft-cap");
     int64_t row = (group->rows_most + 3) / 4 * 4 * group->transport.ranks * (int64_t)sizeof(float);
     int64_t piece = PIECE_BYTES / row < 1 ? 1 : PIECE_BYTES / row;
-    dist_device_rows d = dist_device_rows_of(draw, cursor, piece < p->batch ? piece : p->batch);
+    ranks_device_rows d = ranks_carve_device_rows(draw, cursor, piece < p->batch ? piece : p->batch);
     if (!draw->output) {
-        GUMBEL_FORWARD(dist_device_rows_count(&d, &local, error));
+        GUMBEL_FORWARD(ranks_count_device_rows(&d, &local, error));
         gumbel_carve(cursor, local, 1, 1);
         return GUMBEL_OK;
     }
@@ -167,8 +167,8 @@ gumbel_status dist_draw_device_rows(dist_draw *draw, gumbel_cursor *cursor, gumb
     for (int64_t first = 0; first < p->batch; first += d.piece) {
         int64_t rows = p->batch - first < d.piece ? p->batch - first : d.piece;
         gumbel_output out = gumbel_output_slice(draw->output, first, p->sampling.num_samples);
-        gumbel_problem whole = dist_device_rows_whole(&d, first, rows);
-        GUMBEL_FORWARD(dist_device_rows_make(&d, first, rows, error));
+        gumbel_problem whole = ranks_problem_of_whole(&d, first, rows);
+        GUMBEL_FORWARD(ranks_make_device_rows(&d, first, rows, error));
         GUMBEL_FORWARD(gather(&d, rows, error));
         GUMBEL_FORWARD(
             group->device->backend->sample(group->device, &whole, &out, draw->local, error));

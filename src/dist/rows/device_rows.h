@@ -7,37 +7,37 @@
 
 #include "dist/draw.h"
 
-typedef struct dist_device_rows {
-    dist_draw *draw;
+typedef struct ranks_device_rows {
+    ranks_draw *draw;
     int64_t stride; /* of a shard's row, as all ranks have it */
     int64_t vocab;  /* of the whole */
     int64_t piece;  /* rows at a time */
     float *own;     /* [piece] at `stride` */
     float *all;     /* [R, piece] at `stride`; none with peer memory */
     float *whole;   /* [piece, vocab] */
-} dist_device_rows;
+} ranks_device_rows;
 
 /* Room for `piece` rows at a time. */
-dist_device_rows dist_device_rows_of(dist_draw *draw, gumbel_cursor *cursor, int64_t piece);
+ranks_device_rows ranks_carve_device_rows(ranks_draw *draw, gumbel_cursor *cursor, int64_t piece);
 
 /* Make *most no less than what making y takes of the workspace, and drawing from the whole. */
-gumbel_status dist_device_rows_count(const dist_device_rows *rows, size_t *most,
+gumbel_status ranks_count_device_rows(const ranks_device_rows *rows, size_t *most,
                                      gumbel_error *error);
 
 /* Queue y of rows [first, first + count), of this rank. */
-gumbel_status dist_device_rows_make(const dist_device_rows *rows, int64_t first, int64_t count,
+gumbel_status ranks_make_device_rows(const ranks_device_rows *rows, int64_t first, int64_t count,
                                     gumbel_error *error);
 
 /* What draws from the whole of these rows. */
-gumbel_problem dist_device_rows_whole(const dist_device_rows *rows, int64_t first, int64_t count);
+gumbel_problem ranks_problem_of_whole(const ranks_device_rows *rows, int64_t first, int64_t count);
 
 /* The exchange by which `count` rows of all ranks come to be the whole: of ranks from `first` on,
  * as many as one exchange lays side by side. */
-gumbel_peer_rows dist_device_rows_exchange(const dist_device_rows *rows, int64_t count,
+gumbel_peer_rows ranks_peer_rows_of(const ranks_device_rows *rows, int64_t count,
                                            int32_t first);
 
 /* The same of rows that are gathered in rows->all. */
-gumbel_gathered_rows dist_device_rows_gathered(const dist_device_rows *rows, int64_t count,
+gumbel_gathered_rows ranks_gathered_rows_of(const ranks_device_rows *rows, int64_t count,
                                                int32_t first);
 
 #endif

@@ -5,12 +5,12 @@
 
 #include <stdlib.h>
 
-dist_scale dist_scale_of(const gumbel_problem *whole, int64_t b)
+ranks_scale ranks_row_scale(const gumbel_problem *whole, int64_t b)
 {
     gumbel_row row = gumbel_problem_row(whole, b);
     gumbel_rules rules = gumbel_problem_rules(whole, b, row.greedy);
     int before = rules.before && gumbel_rules_cut(&rules);
-    dist_scale scale = {before ? 1.0f : row.inverse_temperature, row.inverse_temperature};
+    ranks_scale scale = {before ? 1.0f : row.inverse_temperature, row.inverse_temperature};
     return scale;
 }
 
@@ -18,25 +18,25 @@ dist_scale dist_scale_of(const gumbel_problem *whole, int64_t b)
 
 static int by_entry(const void *a, const void *b)
 {
-    const dist_entry *x = a, *y = b;
+    const ranks_entry *x = a, *y = b;
     return gumbel_entry_before(y, x) - gumbel_entry_before(x, y);
 }
 
-static void sift(dist_entry *heap, int32_t count, int32_t at)
+static void sift(ranks_entry *heap, int32_t count, int32_t at)
 {
     for (int32_t child; (child = 2 * at + 1) < count; at = child) {
         if (child + 1 < count && by_entry(&heap[child + 1], &heap[child]) > 0)
             child++;
         if (by_entry(&heap[child], &heap[at]) <= 0)
             return;
-        dist_entry moved = heap[at];
+        ranks_entry moved = heap[at];
         heap[at] = heap[child];
         heap[child] = moved;
     }
 }
 
-int32_t dist_list_tokens(const float *y, int64_t count, int64_t first, dist_scale scale,
-                         int32_t most, dist_entry *heap, dist_token *list, int32_t *finite,
+int32_t ranks_select_leading(const float *y, int64_t count, int64_t first, ranks_scale scale,
+                         int32_t most, ranks_entry *heap, ranks_token *list, int32_t *finite,
                          int32_t *more, uint32_t *flags)
 {
     int32_t listed = 0, with_z = 0;
@@ -51,7 +51,7 @@ int32_t dist_list_tokens(const float *y, int64_t count, int64_t first, dist_scal
         /* Ids rise, so an equal of the last comes behind it. */
         if (!(value > last) || most == 0)
             continue;
-        const dist_entry e = {.value = value, .z = y[i], .id = (int32_t)(first + i)};
+        const ranks_entry e = {.value = value, .z = y[i], .id = (int32_t)(first + i)};
         int full = listed == most;
         heap[full ? 0 : listed++] = e;
         for (int32_t at = most / 2; !full && listed == most && at >= 0; at--)
@@ -62,24 +62,24 @@ int32_t dist_list_tokens(const float *y, int64_t count, int64_t first, dist_scal
             last = heap[0].value;
     }
     for (int32_t i = 0; i < listed; i++)
-        list[i] = (dist_token){heap[i].z, heap[i].id};
+        list[i] = (ranks_token){heap[i].z, heap[i].id};
     *finite = with_z;
     *more = with_value > listed;
     return listed;
 }
 
-void dist_head_begin(dist_head *head)
+void ranks_leading_begin(ranks_leading *head)
 {
     head->count = 0;
     head->complete = 1;
 }
 
-void dist_head_add(dist_head *head, int32_t *count, const dist_token *tokens, int32_t listed,
-                   int more, int32_t from, dist_scale scale)
+void ranks_leading_add(ranks_leading *head, int32_t *count, const ranks_token *tokens, int32_t listed,
+                   int more, int32_t from, ranks_scale scale)
 {
-    dist_entry last = {.value = INFINITY, .id = -1};
+    ranks_entry last = {.value = INFINITY, .id = -1};
     for (int32_t i = 0; i < listed; i++) {
-        const dist_entry e = {.value = tokens[i].y * scale.value,
+        const ranks_entry e = {.value = tokens[i].y * scale.value,
                               .z = tokens[i].y * scale.z,
                               .id = tokens[i].id,
                               .from = from + i};
@@ -94,7 +94,7 @@ void dist_head_add(dist_head *head, int32_t *count, const dist_token *tokens, in
     }
 }
 
-void dist_head_end(dist_head *head, int32_t count)
+void ranks_leading_end(ranks_leading *head, int32_t count)
 {
     qsort(head->at, (size_t)count, sizeof *head->at, by_entry);
     while (!head->complete && count > 0 && by_entry(&head->at[count - 1], &head->end) > 0)
@@ -104,7 +104,7 @@ void dist_head_end(dist_head *head, int32_t count)
 
 /* --------------------------------------------------------------------------------- cuts ---- */
 
-gumbel_wide dist_weigh(const float *y, int64_t count, float factor, float bound, float largest)
+gumbel_wide ranks_sum_masses(const float *y, int64_t count, float factor, float bound, float largest)
 {
     gumbel_wide mass = 0;
     for (int64_t i = 0; i < count; i++) {
@@ -115,7 +115,7 @@ gumbel_wide dist_weigh(const float *y, int64_t count, float factor, float bound,
     return mass;
 }
 
-int32_t dist_cut_head(const gumbel_rules *r, dist_head *h, gumbel_wide mass)
+int32_t ranks_truncate_leading(const gumbel_rules *r, ranks_leading *h, gumbel_wide mass)
 {
     GUMBEL_ASSERT(h->count > 0);
     for (int32_t i = 0; i < h->count && r->top_p < 1.0f; i++)
@@ -127,7 +127,7 @@ int32_t dist_cut_head(const gumbel_rules *r, dist_head *h, gumbel_wide mass)
 
 static int by_id(const void *a, const void *b)
 {
-    const dist_entry *x = a, *y = b;
+    const ranks_entry *x = a, *y = b;
     return (x->id > y->id) - (x->id < y->id);
 }
 
@@ -149,8 +149,8 @@ static void add_block(gumbel_summary *s, const float z[GUMBEL_BLOCK])
     gumbel_mass_add_block(s, largest, lanes[0]);
 }
 
-void dist_draw_head(const gumbel_problem *whole, int64_t b, const dist_head *head, int32_t kept,
-                    dist_entry *room, gumbel_summary *summaries)
+void ranks_draw_leading(const gumbel_problem *whole, int64_t b, const ranks_leading *head, int32_t kept,
+                    ranks_entry *room, gumbel_summary *summaries)
 {
     gumbel_row row = gumbel_problem_row(whole, b);
     float z[GUMBEL_BLOCK];

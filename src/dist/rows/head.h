@@ -11,51 +11,51 @@
 #include "maths/row_head.h"
 
 /* A token that a rank lists. */
-typedef struct dist_token {
+typedef struct ranks_token {
     float y; /* before the temperature */
     int32_t id;
-} dist_token;
+} ranks_token;
 
 /* A token of a head. */
-typedef gumbel_entry dist_entry;
+typedef gumbel_entry ranks_entry;
 
-typedef struct dist_head {
-    dist_entry *at; /* [count] in order */
+typedef struct ranks_leading {
+    ranks_entry *at; /* [count] in order */
     int32_t count;
     int complete;   /* all tokens of the row that have a value are in it */
-    dist_entry end; /* else: behind this one the row is not known */
-} dist_head;
+    ranks_entry end; /* else: behind this one the row is not known */
+} ranks_leading;
 
 /* How a row's y become values and z. */
-typedef struct dist_scale {
+typedef struct ranks_scale {
     float value, z; /* factors */
-} dist_scale;
+} ranks_scale;
 
-dist_scale dist_scale_of(const gumbel_problem *whole, int64_t b);
+ranks_scale ranks_row_scale(const gumbel_problem *whole, int64_t b);
 
 /* List the `most` first tokens of y [count], whose first is token `first`, that have a value, in
  * any order. heap: [most] of scratch. *finite is how many have a z above -inf, *more whether there
  * are others than those listed; +inf is told in *flags. Returns how many are listed. */
-int32_t dist_list_tokens(const float *y, int64_t count, int64_t first, dist_scale scale,
-                         int32_t most, dist_entry *heap, dist_token *list, int32_t *finite,
+int32_t ranks_select_leading(const float *y, int64_t count, int64_t first, ranks_scale scale,
+                         int32_t most, ranks_entry *heap, ranks_token *list, int32_t *finite,
                          int32_t *more, uint32_t *flags);
 
 /* A head by what ranks list: begun, each rank's tokens added, of which the first is token `from` of
  * all that are listed, and ended. *count begins as 0. Room for all of them is at head->at. */
-void dist_head_begin(dist_head *head);
-void dist_head_add(dist_head *head, int32_t *count, const dist_token *tokens, int32_t listed,
-                   int more, int32_t from, dist_scale scale);
-void dist_head_end(dist_head *head, int32_t count);
+void ranks_leading_begin(ranks_leading *head);
+void ranks_leading_add(ranks_leading *head, int32_t *count, const ranks_token *tokens, int32_t listed,
+                   int more, int32_t from, ranks_scale scale);
+void ranks_leading_end(ranks_leading *head, int32_t count);
 
 /* The mass of values y [count] that are not below `bound`, over the largest value of all ranks. */
-gumbel_wide dist_weigh(const float *y, int64_t count, float factor, float bound, float largest);
+gumbel_wide ranks_sum_masses(const float *y, int64_t count, float factor, float bound, float largest);
 
 /* How many of a head's tokens `rules` keep; -1 where the head does not tell. `mass` is that of
  * gumbel_rules_need_mass(); those of the tokens are filled in. */
-int32_t dist_cut_head(const gumbel_rules *rules, dist_head *head, gumbel_wide mass);
+int32_t ranks_truncate_leading(const gumbel_rules *rules, ranks_leading *head, gumbel_wide mass);
 
 /* Add the draws of row b from its first `kept` tokens to summaries [S], with the mass. */
-void dist_draw_head(const gumbel_problem *whole, int64_t b, const dist_head *head, int32_t kept,
-                    dist_entry *room, gumbel_summary *summaries);
+void ranks_draw_leading(const gumbel_problem *whole, int64_t b, const ranks_leading *head, int32_t kept,
+                    ranks_entry *room, gumbel_summary *summaries);
 
 #endif

@@ -5,7 +5,7 @@
 #include "core/output.h"
 #include "dist/rows/candidates.h"
 
-size_t dist_message_of(const dist_candidates *c, const unsigned char *at, dist_message *m)
+size_t ranks_carve_message(const ranks_candidates *c, const unsigned char *at, ranks_message *m)
 {
     const gumbel_problem *p = c->draw->p;
     size_t batch = (size_t)p->batch, samples = (size_t)p->sampling.num_samples, used = 0;
@@ -21,44 +21,44 @@ size_t dist_message_of(const dist_candidates *c, const unsigned char *at, dist_m
     return used;
 }
 
-size_t dist_more_bytes(const dist_candidates *c)
+size_t ranks_extra_bytes(const ranks_candidates *c)
 {
     size_t each = sizeof(int32_t) + sizeof(float);
     size_t numbers = (size_t)c->draw->p->sampling.num_samples * each;
-    return sizeof(dist_row_more) + (numbers + 7) / 8 * 8;
+    return sizeof(ranks_row_extra) + (numbers + 7) / 8 * 8;
 }
 
-int dist_row_is_cut(const dist_candidates *c, int64_t b, gumbel_rules *rules)
+int ranks_row_is_truncated(const ranks_candidates *c, int64_t b, gumbel_rules *rules)
 {
     gumbel_row row = gumbel_problem_row(&c->whole, b);
     *rules = gumbel_problem_rules(&c->whole, b, row.greedy);
     return gumbel_rules_cut(rules);
 }
 
-dist_known_row dist_read_row(const dist_candidates *c, int64_t b, int64_t uncut)
+ranks_merged_row ranks_merge_row(const ranks_candidates *c, int64_t b, int64_t uncut)
 {
     const gumbel_group *group = c->draw->group;
     const gumbel_output *out = c->draw->output;
     int32_t ranks = group->transport.ranks, samples = c->whole.sampling.num_samples;
-    dist_known_row row = {.b = b, .head.at = c->listed, .best = c->row};
-    row.cut = dist_row_is_cut(c, b, &row.rules);
+    ranks_merged_row row = {.b = b, .head.at = c->listed, .best = c->row};
+    row.cut = ranks_row_is_truncated(c, b, &row.rules);
     row.flags = gumbel_problem_row_flags(&c->whole, b);
     gumbel_summaries_clear(row.best, samples);
     int32_t count = 0;
-    dist_scale scale = dist_scale_of(&c->whole, b);
-    dist_head_begin(&row.head);
+    ranks_scale scale = ranks_row_scale(&c->whole, b);
+    ranks_leading_begin(&row.head);
     for (int32_t r = 0; r < ranks; r++) {
-        dist_message m;
-        dist_message_of(c, c->received + (size_t)r * c->bytes, &m);
-        const dist_row_note *note = &m.notes[b];
+        ranks_message m;
+        ranks_carve_message(c, c->received + (size_t)r * c->bytes, &m);
+        const ranks_row_report *note = &m.notes[b];
         row.flags |= note->flags;
         row.finite += note->finite;
-        dist_head_add(&row.head, &count, m.tokens + b * c->most, note->listed, note->more,
+        ranks_leading_add(&row.head, &count, m.tokens + b * c->most, note->listed, note->more,
                       r * c->most, scale);
         if (!row.cut)
             gumbel_summaries_merge(row.best, m.summaries + uncut * samples, samples);
     }
-    dist_head_end(&row.head, count);
+    ranks_leading_end(&row.head, count);
     for (int32_t s = 0; s < samples; s++)
         row.best[s].flags |= row.flags;
     int empty = row.head.count == 0 && row.head.complete;
@@ -72,43 +72,43 @@ dist_known_row dist_read_row(const dist_candidates *c, int64_t b, int64_t uncut)
     return row;
 }
 
-const dist_row_more *dist_more_of(const dist_known_more *k, int32_t rank)
+const ranks_row_extra *ranks_extra_of(const ranks_merged_extra *k, int32_t rank)
 {
-    size_t each = dist_more_bytes(k->c);
+    size_t each = ranks_extra_bytes(k->c);
     return (const void *)(k->c->received_more +
                           ((size_t)rank * (size_t)k->needy + (size_t)k->place) * each);
 }
 
-static int32_t rank_of(const dist_known_more *k, int32_t s)
+static int32_t rank_of(const ranks_merged_extra *k, int32_t s)
 {
     int32_t above = 0;
     for (int32_t r = 0; r < k->c->draw->group->transport.ranks; r++)
-        above += ((const int32_t *)(dist_more_of(k, r) + 1))[s];
+        above += ((const int32_t *)(ranks_extra_of(k, r) + 1))[s];
     return above + 1;
 }
 
-static float logit_of(const dist_known_more *k, int32_t s, int32_t id)
+static float logit_of(const ranks_merged_extra *k, int32_t s, int32_t id)
 {
     const gumbel_group *group = k->c->draw->group;
     int32_t samples = k->c->whole.sampling.num_samples, r = 0;
     while (id < group->shards[r].first_token ||
            id >= group->shards[r].first_token + group->shards[r].rows)
         r++;
-    return ((const float *)((const int32_t *)(dist_more_of(k, r) + 1) + samples))[s];
+    return ((const float *)((const int32_t *)(ranks_extra_of(k, r) + 1) + samples))[s];
 }
 
 /* ------------------------------------------------------------------------- the outputs ---- */
 
 /* The logit as it is of a token of the head. */
-static float listed_logit(const dist_candidates *c, const dist_known_row *row, const dist_entry *e)
+static float listed_logit(const ranks_candidates *c, const ranks_merged_row *row, const ranks_entry *e)
 {
-    dist_message m;
-    dist_message_of(c, c->received + (size_t)(e->from / c->most) * c->bytes, &m);
+    ranks_message m;
+    ranks_carve_message(c, c->received + (size_t)(e->from / c->most) * c->bytes, &m);
     return m.logits[row->b * c->most + e->from % c->most];
 }
 
 /* A token's place in the head; -1 where it is not in it. */
-static int32_t find(const dist_head *head, int32_t id)
+static int32_t find(const ranks_leading *head, int32_t id)
 {
     for (int32_t i = 0; i < head->count; i++)
         if (head->at[i].id == id)
@@ -116,13 +116,13 @@ static int32_t find(const dist_head *head, int32_t id)
     return -1;
 }
 
-static float raw_normaliser(const dist_candidates *c, const dist_known_row *row)
+static float raw_normaliser(const ranks_candidates *c, const ranks_merged_row *row)
 {
     gumbel_summary raw;
     gumbel_summary_empty(&raw);
     for (int32_t r = 0; r < c->draw->group->transport.ranks; r++) {
-        dist_message m;
-        dist_message_of(c, c->received + (size_t)r * c->bytes, &m);
+        ranks_message m;
+        ranks_carve_message(c, c->received + (size_t)r * c->bytes, &m);
         gumbel_summary_merge_any(&raw, &m.raw[row->b]);
     }
     return raw.flags ? NAN : gumbel_summary_lse(&raw);
@@ -130,11 +130,11 @@ static float raw_normaliser(const dist_candidates *c, const dist_known_row *row)
 
 /* Sort a head by z, lower ids first among equals: rules before the temperature have another order.
  * 0 where one that is not in the head may belong to its first `n`. */
-static int sort_by_z(dist_head *head, int32_t n, dist_entry *into)
+static int sort_by_z(ranks_leading *head, int32_t n, ranks_entry *into)
 {
     memcpy(into, head->at, (size_t)head->count * sizeof *into);
     for (int32_t i = 1; i < head->count; i++) {
-        dist_entry e = into[i];
+        ranks_entry e = into[i];
         int32_t at = i;
         for (; at > 0 && into[at - 1].z == e.z && into[at - 1].id > e.id; at--)
             into[at] = into[at - 1];
@@ -150,14 +150,14 @@ static int sort_by_z(dist_head *head, int32_t n, dist_entry *into)
     return n == 0 || same || into[n - 1].z > last;
 }
 
-static void write_list(const dist_candidates *c, const dist_known_row *row,
-                       const dist_entry *sorted, float lse)
+static void write_list(const ranks_candidates *c, const ranks_merged_row *row,
+                       const ranks_entry *sorted, float lse)
 {
     const gumbel_output *out = c->draw->output;
     int ok = row->status == GUMBEL_ROW_OK, raw = out->logprobs_of == GUMBEL_RAW;
     for (int32_t i = 0; i < out->num_top; i++) {
         int64_t at = row->b * out->num_top + i;
-        const dist_entry *e = &sorted[i];
+        const ranks_entry *e = &sorted[i];
         int there = ok && i < row->head.count && e->z > -INFINITY;
         float logprob = ok ? -INFINITY : NAN, logit = logprob;
         int stays = there && (!row->cut || find(&row->head, e->id) < row->kept);
@@ -175,14 +175,14 @@ static void write_list(const dist_candidates *c, const dist_known_row *row,
 }
 
 /* The best scores of a row that is cut: all its tokens are in the head. */
-static void write_best(const dist_candidates *c, const dist_known_row *row)
+static void write_best(const ranks_candidates *c, const ranks_merged_row *row)
 {
     const gumbel_output *out = c->draw->output;
     int32_t n = out->num_best, count = 0;
     gumbel_row drawn = gumbel_problem_row(&c->whole, row->b);
-    dist_entry best[GUMBEL_BEST_MOST];
+    ranks_entry best[GUMBEL_BEST_MOST];
     for (int32_t i = 0; i < row->kept && row->status == GUMBEL_ROW_OK; i++) {
-        dist_entry e = row->head.at[i];
+        ranks_entry e = row->head.at[i];
         if (!(e.z > -INFINITY))
             continue;
         e.value = e.z + gumbel_of_token(drawn.stream, (uint32_t)e.id);
@@ -204,8 +204,8 @@ static void write_best(const dist_candidates *c, const dist_known_row *row)
     }
 }
 
-static void write_samples(const dist_candidates *c, const dist_known_row *row,
-                          const dist_known_more *more, float lse)
+static void write_samples(const ranks_candidates *c, const ranks_merged_row *row,
+                          const ranks_merged_extra *more, float lse)
 {
     const gumbel_output *out = c->draw->output;
     int32_t samples = c->whole.sampling.num_samples;
@@ -230,7 +230,7 @@ static void write_samples(const dist_candidates *c, const dist_known_row *row,
     }
 }
 
-int dist_write_row(const dist_candidates *c, dist_known_row *row, const dist_known_more *more)
+int ranks_write_row(const ranks_candidates *c, ranks_merged_row *row, const ranks_merged_extra *more)
 {
     const gumbel_output *out = c->draw->output;
     const gumbel_group *group = c->draw->group;
@@ -246,11 +246,11 @@ int dist_write_row(const dist_candidates *c, dist_known_row *row, const dist_kno
         if (row->cut && row->head.count == 0)
             return 0;
         if (row->cut) {
-            row->kept = dist_cut_head(&row->rules, &row->head, more->mass);
+            row->kept = ranks_truncate_leading(&row->rules, &row->head, more->mass);
             if (row->kept < 0)
                 return 0;
             gumbel_summaries_clear(row->best, c->whole.sampling.num_samples);
-            dist_draw_head(&c->whole, row->b, &row->head, row->kept, c->room, row->best);
+            ranks_draw_leading(&c->whole, row->b, &row->head, row->kept, c->room, row->best);
             row->status = gumbel_summary_status(row->best);
             kept = 0;
             for (int32_t i = 0; i < row->kept; i++)

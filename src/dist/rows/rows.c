@@ -46,7 +46,7 @@ static gumbel_problem storing(const gumbel_problem *p)
 }
 
 /* Rows first .. of the whole, of which `logits` has [count, V]. */
-static gumbel_problem gathered(const dist_rows *c, row_run run, const float *logits)
+static gumbel_problem gathered(const ranks_whole_rows *c, row_run run, const float *logits)
 {
     const gumbel_group *group = c->draw->group;
     gumbel_problem w = *c->draw->p;
@@ -68,7 +68,7 @@ static gumbel_problem gathered(const dist_rows *c, row_run run, const float *log
 }
 
 /* The draw of a piece. */
-static gumbel_problem drawing(const dist_rows *c, row_run run, uint32_t outputs)
+static gumbel_problem drawing(const ranks_whole_rows *c, row_run run, uint32_t outputs)
 {
     gumbel_problem w = gathered(c, run, c->whole ? c->whole + run.at * c->vocab : NULL);
     w.request &= GUMBEL_REQUEST_TRUNCATION | GUMBEL_REQUEST_GIVEN;
@@ -83,7 +83,7 @@ static gumbel_problem drawing(const dist_rows *c, row_run run, uint32_t outputs)
 }
 
 /* Tokens scored by the logits as they are, `each` a row. */
-static gumbel_problem scoring(const dist_rows *c, row_run run, const int32_t *ids, int32_t each)
+static gumbel_problem scoring(const ranks_whole_rows *c, row_run run, const int32_t *ids, int32_t each)
 {
     const float *raw = c->whole ? c->whole + (c->piece + run.at) * c->vocab : NULL;
     gumbel_problem w = gathered(c, run, raw);
@@ -97,35 +97,35 @@ static gumbel_problem scoring(const dist_rows *c, row_run run, const int32_t *id
 }
 
 /* The most that calls of the rank's device take. */
-gumbel_status dist_rows_count(const dist_rows *c, size_t *most, gumbel_error *error)
+gumbel_status ranks_count_whole_rows(const ranks_whole_rows *c, size_t *most, gumbel_error *error)
 {
     const row_run all = {0, c->piece, 0};
     const gumbel_group *group = c->draw->group;
     const gumbel_problem *p = c->draw->p;
     gumbel_problem q = processing(p);
     const uint32_t outputs = GUMBEL_REQUEST_RANKS | GUMBEL_REQUEST_KEPT | GUMBEL_REQUEST_BEST;
-    if (dist_own(group)->rows > 0) {
-        GUMBEL_FORWARD(dist_count(group, &q, GUMBEL_NEED_ROWS, most, error));
-        GUMBEL_FORWARD(dist_count(group, &q, GUMBEL_NEED_PART, most, error));
+    if (ranks_own_shard(group)->rows > 0) {
+        GUMBEL_FORWARD(ranks_count_call(group, &q, GUMBEL_NEED_ROWS, most, error));
+        GUMBEL_FORWARD(ranks_count_call(group, &q, GUMBEL_NEED_PART, most, error));
         q = storing(p);
-        GUMBEL_FORWARD(dist_count(group, &q, GUMBEL_NEED_ROWS, most, error));
+        GUMBEL_FORWARD(ranks_count_call(group, &q, GUMBEL_NEED_ROWS, most, error));
     }
     q = drawing(c, all, (p->request & outputs) | GUMBEL_REQUEST_TOP);
-    GUMBEL_FORWARD(dist_count(group, &q, 0, most, error));
+    GUMBEL_FORWARD(ranks_count_call(group, &q, 0, most, error));
     if (!c->raw)
         return GUMBEL_OK;
     static const int32_t none;
     q = scoring(c, all, &none, p->sampling.num_samples);
-    GUMBEL_FORWARD(dist_count(group, &q, 0, most, error));
+    GUMBEL_FORWARD(ranks_count_call(group, &q, 0, most, error));
     q = scoring(c, all, &none, GUMBEL_TOP_MOST);
-    return dist_count(group, &q, 0, most, error);
+    return ranks_count_call(group, &q, 0, most, error);
 }
 
-static void carve(dist_rows *c, gumbel_cursor *cursor)
+static void carve(ranks_whole_rows *c, gumbel_cursor *cursor)
 {
     const gumbel_group *group = c->draw->group;
     const gumbel_problem *p = c->draw->p;
-    size_t batch = (size_t)p->batch, own = (size_t)dist_own(group)->rows, size = sizeof(float);
+    size_t batch = (size_t)p->batch, own = (size_t)ranks_own_shard(group)->rows, size = sizeof(float);
     size_t most = (size_t)group->rows_most, ranks = (size_t)group->transport.ranks;
     size_t samples = (size_t)p->sampling.num_samples, piece = (size_t)c->piece;
     size_t moving = (size_t)c->kinds * piece,
@@ -143,13 +143,13 @@ static void carve(dist_rows *c, gumbel_cursor *cursor)
     c->lse = gumbel_carve(cursor, piece, 1, size);
 }
 
-gumbel_status dist_rows_make(const dist_rows *c, gumbel_error *error)
+gumbel_status ranks_make_shard_rows(const ranks_whole_rows *c, gumbel_error *error)
 {
-    const dist_draw *draw = c->draw;
+    const ranks_draw *draw = c->draw;
     gumbel_device *device = draw->group->device;
     gumbel_problem q = processing(draw->p);
     const int64_t vocab = q.vocab;
-    if (dist_own(draw->group)->rows == 0)
+    if (ranks_own_shard(draw->group)->rows == 0)
         return GUMBEL_OK;
     GUMBEL_FORWARD(device->backend->process(device, &q, c->y, vocab, draw->local, error));
     for (int64_t b = 0; b < q.batch; b++) {
@@ -168,7 +168,7 @@ gumbel_status dist_rows_make(const dist_rows *c, gumbel_error *error)
 }
 
 /* Row `kind` of row b, of this rank. */
-static const float *own_row(const dist_rows *c, int64_t b, int64_t kind)
+static const float *own_row(const ranks_whole_rows *c, int64_t b, int64_t kind)
 {
     const gumbel_problem *p = c->draw->p;
     if (kind == 0)
@@ -180,7 +180,7 @@ static const float *own_row(const dist_rows *c, int64_t b, int64_t kind)
 }
 
 /* Where a row of kind `kind` lies among `piece` rows: noise goes by rows, then samples. */
-static int64_t place_of(const dist_rows *c, int64_t kind, int64_t row)
+static int64_t place_of(const ranks_whole_rows *c, int64_t kind, int64_t row)
 {
     int64_t before = 1 + c->raw, samples = c->kinds - before;
     return kind < before ? kind * c->piece + row
@@ -188,12 +188,12 @@ static int64_t place_of(const dist_rows *c, int64_t kind, int64_t row)
 }
 
 /* Gather `count` rows and lay them side by side. */
-static gumbel_status gather(const dist_rows *c, const int64_t *which, int64_t count,
+static gumbel_status gather(const ranks_whole_rows *c, const int64_t *which, int64_t count,
                             gumbel_error *error)
 {
     gumbel_group *group = c->draw->group;
     int64_t most = group->rows_most, moving = c->kinds * c->piece;
-    int64_t own = dist_own(group)->rows;
+    int64_t own = ranks_own_shard(group)->rows;
     for (int64_t kind = 0; kind < c->kinds; kind++)
         for (int64_t b = 0; b < count; b++) {
             float *to = c->sent + place_of(c, kind, b) * most;
@@ -202,9 +202,9 @@ static gumbel_status gather(const dist_rows *c, const int64_t *which, int64_t co
             memset(to + own, 0, (size_t)(most - own) * sizeof *to);
         }
     GUMBEL_FORWARD(
-        dist_gather(group, c->sent, c->received, (size_t)(moving * most) * sizeof(float), error));
+        ranks_gather(group, c->sent, c->received, (size_t)(moving * most) * sizeof(float), error));
     for (int32_t r = 0; r < group->transport.ranks; r++) {
-        const dist_shard *s = &group->shards[r];
+        const ranks_shard *s = &group->shards[r];
         for (int64_t at = 0; at < moving && s->rows > 0; at++)
             memcpy(c->whole + at * c->vocab + (s->first_token - group->first_token),
                    c->received + (r * moving + at) * most, (size_t)s->rows * sizeof(float));
@@ -214,7 +214,7 @@ static gumbel_status gather(const dist_rows *c, const int64_t *which, int64_t co
 
 /* Log-probabilities of ids [count, each] by the logits as they are, to `into`, and the rows'
  * log-normalisers. */
-static gumbel_status score(const dist_rows *c, row_run run, const int32_t *ids, int32_t each,
+static gumbel_status score(const ranks_whole_rows *c, row_run run, const int32_t *ids, int32_t each,
                            float *into, gumbel_error *error)
 {
     gumbel_device *device = c->draw->group->device;
@@ -228,7 +228,7 @@ static gumbel_status score(const dist_rows *c, row_run run, const int32_t *ids, 
 }
 
 /* Write what logits as they are tell of a piece that is drawn. */
-static gumbel_status read_raw(const dist_rows *c, row_run run, const gumbel_output *out,
+static gumbel_status read_raw(const ranks_whole_rows *c, row_run run, const gumbel_output *out,
                               const gumbel_output *drawn, gumbel_error *error)
 {
     const int64_t count = run.count;
@@ -261,7 +261,7 @@ static gumbel_status read_raw(const dist_rows *c, row_run run, const gumbel_outp
 }
 
 /* Draw rows that are gathered. */
-static gumbel_status draw_run(const dist_rows *c, row_run run, gumbel_error *error)
+static gumbel_status draw_run(const ranks_whole_rows *c, row_run run, gumbel_error *error)
 {
     const gumbel_problem *p = c->draw->p;
     gumbel_device *device = c->draw->group->device;
@@ -287,7 +287,7 @@ static gumbel_status draw_run(const dist_rows *c, row_run run, gumbel_error *err
     return c->raw ? read_raw(c, run, &out, &drawn, error) : GUMBEL_OK;
 }
 
-gumbel_problem dist_rows_problem(const dist_rows *c, const float *values)
+gumbel_problem ranks_shard_problem(const ranks_whole_rows *c, const float *values)
 {
     gumbel_problem q = *c->draw->p;
     q.hidden_size = 0;
@@ -301,11 +301,11 @@ gumbel_problem dist_rows_problem(const dist_rows *c, const float *values)
     return q;
 }
 
-dist_rows dist_rows_of(dist_draw *draw, gumbel_cursor *cursor)
+ranks_whole_rows ranks_carve_whole_rows(ranks_draw *draw, gumbel_cursor *cursor)
 {
     const gumbel_group *group = draw->group;
     const gumbel_problem *p = draw->p;
-    dist_rows c = {.draw = draw,
+    ranks_whole_rows c = {.draw = draw,
                    .raw = (p->request & (GUMBEL_REQUEST_RAW | GUMBEL_REQUEST_LOGITS)) != 0,
                    .noise = p->sampling.noise != NULL,
                    .vocab = group->end_token - group->first_token};
@@ -316,7 +316,7 @@ dist_rows dist_rows_of(dist_draw *draw, gumbel_cursor *cursor)
     return c;
 }
 
-gumbel_status dist_rows_serve(const dist_rows *c, const int64_t *which, int64_t count,
+gumbel_status ranks_draw_gathered_rows(const ranks_whole_rows *c, const int64_t *which, int64_t count,
                               gumbel_error *error)
 {
     c->draw->group->traffic.rows_by_rows += count;

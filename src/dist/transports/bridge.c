@@ -56,7 +56,7 @@ gumbel_status dist_bridge_bring(dist_bridge *bridge, void *to, const void *from,
     if (bytes == 0)
         return GUMBEL_OK;
     GUMBEL_FORWARD(calls->bring(bridge->gpu, bridge->stream, to, from, bytes, error));
-    return dist_wait_stream(bridge->group, bridge->gpu, bridge->stream, error);
+    return ranks_wait_stream(bridge->group, bridge->gpu, bridge->stream, error);
 }
 
 /* ------------------------------------------------------------------------------- the table ---- */
@@ -228,7 +228,7 @@ static gumbel_status partial(gumbel_device *device, const gumbel_problem *proble
     bridge_pieces at = pieces_of(bridge, problem);
     size_t bytes = (size_t)(q.batch * q.sampling.num_samples) * sizeof *summaries;
     GUMBEL_FORWARD(gpu->backend->partial(gpu, &q, at.summaries, at.local, error));
-    GUMBEL_FORWARD(dist_wait_stream(bridge->group, gpu, bridge->stream, error));
+    GUMBEL_FORWARD(ranks_wait_stream(bridge->group, gpu, bridge->stream, error));
     return dist_bridge_bring(bridge, summaries, at.summaries, bytes, error);
 }
 
@@ -244,7 +244,7 @@ static gumbel_status bring_rows(dist_bridge *bridge, const gumbel_problem *probl
     if (counts > 0)
         GUMBEL_FORWARD(bridge->gpu->backend->ranks->edit(bridge->gpu, &q, at.rows, at.stride,
                                                          at.local, error));
-    GUMBEL_FORWARD(dist_wait_stream(bridge->group, bridge->gpu, bridge->stream, error));
+    GUMBEL_FORWARD(ranks_wait_stream(bridge->group, bridge->gpu, bridge->stream, error));
     for (int64_t b = 0; b < q.batch; b++) {
         float *row = rows + b * stride;
         GUMBEL_FORWARD(dist_bridge_bring(bridge, row, at.rows + b * at.stride,

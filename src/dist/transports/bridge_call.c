@@ -157,7 +157,7 @@ gumbel_status dist_bridge_end(dist_bridge *bridge, gumbel_error *error)
         if (c->written && c->bytes > 0)
             GUMBEL_FORWARD(calls->put(bridge->gpu, bridge->stream, to, c->host, c->bytes, error));
     }
-    return dist_wait_stream(bridge->group, bridge->gpu, bridge->stream, error);
+    return ranks_wait_stream(bridge->group, bridge->gpu, bridge->stream, error);
 }
 
 /* A call's problem, by which sizes are told; what it points at is not read. */
@@ -191,7 +191,7 @@ gumbel_status dist_bridge_begin(dist_bridge *bridge, void *stream, const gumbel_
     bridge->room = workspace;
     bridge->upload_most = uploads;
     bridge->copies = 0;
-    return dist_wait_stream(bridge->group, bridge->gpu, stream, error);
+    return ranks_wait_stream(bridge->group, bridge->gpu, stream, error);
 }
 
 /* The group's own call, with a workspace on the host. */

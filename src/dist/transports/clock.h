@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <time.h>
 
-static inline int64_t dist_now_ms(void)
+static inline int64_t ranks_now_ms(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);

@@ -25,7 +25,7 @@ static int run_errand(const gumbel_group *group)
 {
     char why[GUMBEL_WHY_BYTES] = "";
     const gumbel_transport *t = &group->transport;
-    const gumbel_errand *e = group->errands.here;
+    const gumbel_host_collective *e = group->errands.here;
     const void *send = (const void *)(uintptr_t)e->send;
     void *receive = (void *)(uintptr_t)e->receive;
     return t->aside(t->context, NULL, send, receive, (size_t)e->bytes, group->timeout_ms, why);
@@ -34,7 +34,7 @@ static int run_errand(const gumbel_group *group)
 static void *run_errands(void *argument)
 {
     gumbel_group *group = argument;
-    gumbel_errand *e = group->errands.here;
+    gumbel_host_collective *e = group->errands.here;
     struct timespec pause = {0, PAUSE_LEAST_NS};
     uint64_t done = 0;
     while (!__atomic_load_n(&group->errands.stop, __ATOMIC_ACQUIRE)) {
@@ -66,10 +66,10 @@ static int start(gumbel_group *group)
     return code == 0;
 }
 
-gumbel_status dist_start_errands(gumbel_group *group, gumbel_error *error)
+gumbel_status ranks_start_host_worker(gumbel_group *group, gumbel_error *error)
 {
     const gumbel_rank_calls *calls = group->device->backend->ranks;
-    dist_errands *e = &group->errands;
+    ranks_host_worker *e = &group->errands;
     int32_t all = 1;
     /* What ranks say is no larger than a frame. */
     int32_t *can = (int32_t *)(void *)group->frames;
@@ -77,33 +77,33 @@ gumbel_status dist_start_errands(gumbel_group *group, gumbel_error *error)
         calls->make_errand(group->device, &e->here, &e->there, NULL) == GUMBEL_OK)
         e->run = start(group);
     int32_t own = e->run;
-    GUMBEL_FORWARD(dist_gather(group, &own, can, sizeof own, error));
+    GUMBEL_FORWARD(ranks_gather(group, &own, can, sizeof own, error));
     for (int32_t r = 0; r < group->transport.ranks; r++)
         all &= can[r];
     if (!all)
-        dist_stop_errands(group);
+        ranks_stop_host_worker(group);
     return GUMBEL_OK;
 }
 
-void dist_stop_errands(gumbel_group *group)
+void ranks_stop_host_worker(gumbel_group *group)
 {
-    dist_errands *e = &group->errands;
+    ranks_host_worker *e = &group->errands;
     if (e->run) {
         __atomic_store_n(&e->stop, 1, __ATOMIC_RELEASE);
         pthread_join(e->thread, NULL);
     }
     if (e->here)
         group->device->backend->ranks->free_errand(group->device, e->here);
-    *e = (dist_errands){0};
+    *e = (ranks_host_worker){0};
 }
 
-gumbel_errand *dist_errand(const gumbel_group *group, int64_t *timeout_ms)
+gumbel_host_collective *ranks_get_collective(const gumbel_group *group, int64_t *timeout_ms)
 {
     *timeout_ms = group->timeout_ms + GRACE_MS;
     return group->errands.there;
 }
 
-gumbel_status dist_check_errands(gumbel_group *group, gumbel_error *error)
+gumbel_status ranks_check_host_worker(gumbel_group *group, gumbel_error *error)
 {
     if (!group->errands.run || !__atomic_load_n(&group->errands.here->failed, __ATOMIC_ACQUIRE))
         return GUMBEL_OK;

@@ -42,14 +42,14 @@ static int failed(char *why, const char *what, int code)
 static int await(MPI_Request *request, int64_t timeout_ms, char *why)
 {
     const struct timespec pause = {0, SLEEP_NS};
-    int64_t end = dist_now_ms() + timeout_ms;
+    int64_t end = ranks_now_ms() + timeout_ms;
     for (int64_t looks = 0;; looks++) {
         int done = 0, code = MPI_Test(request, &done, MPI_STATUS_IGNORE);
         if (code != MPI_SUCCESS)
             return failed(why, "MPI_Test", code);
         if (done)
             return 0;
-        if (dist_now_ms() >= end) {
+        if (ranks_now_ms() >= end) {
             snprintf(why, GUMBEL_WHY_BYTES, "a rank does not answer");
             return 1;
         }

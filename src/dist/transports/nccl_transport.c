@@ -85,7 +85,7 @@ typedef struct nccl_context {
     nccl_id id;  /* else what one is made of */
     gumbel_status status;
     gumbel_error error; /* what connecting came to */
-    dist_work connecting;
+    ranks_timed_call connecting;
     int late; /* connected when nobody waited any more */
 } nccl_context;
 
@@ -145,7 +145,7 @@ static int look(const nccl_context *c, void *stream, void *used, int64_t timeout
                 const char **why)
 {
     const struct timespec pause = {0, SLEEP_NS};
-    int64_t end = dist_now_ms() + timeout_ms;
+    int64_t end = ranks_now_ms() + timeout_ms;
     *why = NULL;
     while (!*why) {
         int state = 0;
@@ -154,7 +154,7 @@ static int look(const nccl_context *c, void *stream, void *used, int64_t timeout
             return *code != 0;
         if (c->nccl.async_error(used, &state) != 0 || state != 0)
             *why = "NCCL reports an error of a rank";
-        else if (dist_now_ms() >= end)
+        else if (ranks_now_ms() >= end)
             *why = "a rank does not answer";
         else
             nanosleep(&pause, NULL);
@@ -408,12 +408,12 @@ static void drop_late(void *context)
  * context is its own. */
 static gumbel_status connect_within(nccl_context *c, gumbel_error *error)
 {
-    dist_ended ended = dist_within(&c->connecting, CONNECT_MS, connect_work, drop_late, c);
-    if (ended == DIST_LEFT)
+    ranks_call_end ended = ranks_call_within(&c->connecting, CONNECT_MS, connect_work, drop_late, c);
+    if (ended == RANKS_CALL_ABANDONED)
         return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport",
                            "NCCL has not connected within %d ms: a rank does not come", CONNECT_MS);
     gumbel_status status = c->status;
-    if (ended == DIST_NOT_BEGUN)
+    if (ended == RANKS_CALL_NOT_STARTED)
         status = gumbel_fail(error, GUMBEL_ERROR_MEMORY, "transport", "no thread can be made");
     else if (status != GUMBEL_OK && error)
         *error = c->error;

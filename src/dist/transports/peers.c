@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-_Static_assert(sizeof(gumbel_peer_card) <= sizeof(dist_header), "a card fits into a frame");
+_Static_assert(sizeof(gumbel_peer_handle) <= sizeof(ranks_header), "a card fits into a frame");
 
 #define SLEEP_NS 20000
 /* Beyond the time-out of an exchange, in which its kernel says which rank was missing. */
@@ -23,14 +23,14 @@ size_t gumbel_peer_mailbox_bytes(int32_t ranks, size_t peer_bytes)
 {
     if (ranks < 1 || ranks > GUMBEL_PEERS_RANKS || peer_bytes % sizeof(gumbel_summary) != 0)
         return 0;
-    return gumbel_mailbox_bytes(ranks, peer_bytes / sizeof(uint32_t));
+    return gumbel_peer_buffer_bytes(ranks, peer_bytes / sizeof(uint32_t));
 }
 
 /* Whether all ranks came through, told to each. */
-static gumbel_status all_came(gumbel_group *group, gumbel_peer_card *cards,
-                              const gumbel_peer_card *own, int *all, gumbel_error *error)
+static gumbel_status all_came(gumbel_group *group, gumbel_peer_handle *cards,
+                              const gumbel_peer_handle *own, int *all, gumbel_error *error)
 {
-    GUMBEL_FORWARD(dist_gather(group, own, cards, sizeof *own, error));
+    GUMBEL_FORWARD(ranks_gather(group, own, cards, sizeof *own, error));
     *all = 1;
     for (int32_t r = 0; r < group->transport.ranks; r++)
         *all &= cards[r].status == GUMBEL_OK;
@@ -38,12 +38,12 @@ static gumbel_status all_came(gumbel_group *group, gumbel_peer_card *cards,
 }
 
 /* Make, tell, reach, and tell again. */
-static gumbel_status connect(gumbel_group *group, void *const *mailboxes, gumbel_peer_card *cards,
+static gumbel_status connect(gumbel_group *group, void *const *mailboxes, gumbel_peer_handle *cards,
                              int *all, gumbel_error *found, gumbel_error *error)
 {
     const gumbel_rank_calls *calls = group->device->backend->ranks;
     gumbel_peers *peers = &group->peers;
-    gumbel_peer_card own = {.status = GUMBEL_OK};
+    gumbel_peer_handle own = {.status = GUMBEL_OK};
     if (peers->ranks > GUMBEL_PEERS_RANKS)
         own.status = gumbel_fail(found, GUMBEL_ERROR_UNSUPPORTED, "options.peer_memory",
                                  "there are more than %d ranks", GUMBEL_PEERS_RANKS);
@@ -59,14 +59,14 @@ static gumbel_status connect(gumbel_group *group, void *const *mailboxes, gumbel
     return all_came(group, cards, &own, all, error);
 }
 
-gumbel_status dist_meet_peers(gumbel_group *group, const gumbel_group_options *options,
+gumbel_status ranks_connect_peers(gumbel_group *group, const gumbel_group_options *options,
                               gumbel_error *error)
 {
     int32_t ranks = group->transport.ranks;
     int all = 0;
     gumbel_error found = {"", ""};
     /* What ranks say of themselves is no larger than a frame. */
-    gumbel_peer_card *cards = (gumbel_peer_card *)(void *)group->frames;
+    gumbel_peer_handle *cards = (gumbel_peer_handle *)(void *)group->frames;
     group->peers = (gumbel_peers){.rank = group->transport.rank,
                                   .ranks = ranks,
                                   .words = options->peer_bytes / sizeof(uint32_t),
@@ -86,7 +86,7 @@ gumbel_status dist_meet_peers(gumbel_group *group, const gumbel_group_options *o
                        found.message[0] ? "; of this one: " : "", found.message);
 }
 
-gumbel_status dist_check_peers(gumbel_group *group, gumbel_error *error)
+gumbel_status ranks_check_peers(gumbel_group *group, gumbel_error *error)
 {
     const volatile gumbel_peer_report *report = group->peers.report;
     uint32_t failed = group->peers.ranks ? report->failed : 0;
@@ -103,7 +103,7 @@ gumbel_status dist_check_peers(gumbel_group *group, gumbel_error *error)
                        (int)group->peers.ranks - 1, begun);
 }
 
-gumbel_status dist_finish_peers(gumbel_group *group, void *stream, const gumbel_finish_call *call,
+gumbel_status ranks_exchange_summaries(gumbel_group *group, void *stream, const gumbel_finish_call *call,
                                 gumbel_error *error)
 {
     const size_t each = sizeof *call->summaries / sizeof(uint32_t);
@@ -126,7 +126,7 @@ gumbel_status dist_finish_peers(gumbel_group *group, void *stream, const gumbel_
     return GUMBEL_OK;
 }
 
-gumbel_status dist_queue_rows(gumbel_group *group, void *stream, const gumbel_peer_rows *rows,
+gumbel_status ranks_exchange_rows(gumbel_group *group, void *stream, const gumbel_peer_rows *rows,
                               gumbel_error *error)
 {
     int64_t words = rows->rows * rows->width, room = (int64_t)group->peers.words / 2;
@@ -138,16 +138,16 @@ gumbel_status dist_queue_rows(gumbel_group *group, void *stream, const gumbel_pe
                                                         error);
 }
 
-gumbel_status dist_wait_stream(gumbel_group *group, gumbel_device *device, void *stream,
+gumbel_status ranks_wait_stream(gumbel_group *group, gumbel_device *device, void *stream,
                                gumbel_error *error)
 {
     const struct timespec pause = {0, SLEEP_NS};
-    int64_t end = dist_now_ms() + group->timeout_ms + GRACE_MS;
+    int64_t end = ranks_now_ms() + group->timeout_ms + GRACE_MS;
     for (int done = 0; !done;) {
         gumbel_status status = device->backend->ranks->look(device, stream, &done, error);
         if (status == GUMBEL_OK)
-            status = dist_check_peers(group, error);
-        if (status == GUMBEL_OK && !done && dist_now_ms() >= end)
+            status = ranks_check_peers(group, error);
+        if (status == GUMBEL_OK && !done && ranks_now_ms() >= end)
             status =
                 gumbel_fail(error, GUMBEL_ERROR_GROUP, "group",
                             "what is queued is not done within %" PRId64 " ms", group->timeout_ms);
@@ -156,5 +156,5 @@ gumbel_status dist_wait_stream(gumbel_group *group, gumbel_device *device, void 
         if (!done)
             nanosleep(&pause, NULL);
     }
-    return dist_check_peers(group, error);
+    return ranks_check_peers(group, error);
 }

@@ -5,7 +5,7 @@
 #include <signal.h>
 #include <time.h>
 
-static void end(dist_work *s)
+static void end(ranks_timed_call *s)
 {
     pthread_cond_destroy(&s->changed);
     pthread_mutex_destroy(&s->lock);
@@ -13,7 +13,7 @@ static void end(dist_work *s)
 
 static void *run(void *shared)
 {
-    dist_work *s = shared;
+    ranks_timed_call *s = shared;
     s->work(s->argument);
     pthread_mutex_lock(&s->lock);
     int left = s->left;
@@ -27,7 +27,7 @@ static void *run(void *shared)
     return NULL;
 }
 
-static int start(pthread_t *thread, dist_work *s)
+static int start(pthread_t *thread, ranks_timed_call *s)
 {
     sigset_t all, before;
     sigfillset(&all);
@@ -48,12 +48,12 @@ static struct timespec time_in(int64_t ms)
     return t;
 }
 
-dist_ended dist_within(dist_work *shared, int64_t timeout_ms, void (*work)(void *argument),
+ranks_call_end ranks_call_within(ranks_timed_call *shared, int64_t timeout_ms, void (*work)(void *argument),
                        void (*drop)(void *argument), void *argument)
 {
     pthread_condattr_t clock;
     pthread_t thread;
-    *shared = (dist_work){.work = work, .drop = drop, .argument = argument};
+    *shared = (ranks_timed_call){.work = work, .drop = drop, .argument = argument};
     pthread_mutex_init(&shared->lock, NULL);
     pthread_condattr_init(&clock);
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
@@ -62,7 +62,7 @@ dist_ended dist_within(dist_work *shared, int64_t timeout_ms, void (*work)(void 
     const struct timespec until = time_in(timeout_ms);
     if (start(&thread, shared) != 0) {
         end(shared);
-        return DIST_NOT_BEGUN;
+        return RANKS_CALL_NOT_STARTED;
     }
     int code = 0;
     pthread_mutex_lock(&shared->lock);
@@ -72,9 +72,9 @@ dist_ended dist_within(dist_work *shared, int64_t timeout_ms, void (*work)(void 
     pthread_mutex_unlock(&shared->lock);
     if (left) { /* what is shared is the other thread's from here on */
         pthread_detach(thread);
-        return DIST_LEFT;
+        return RANKS_CALL_ABANDONED;
     }
     pthread_join(thread, NULL);
     end(shared);
-    return DIST_ENDED;
+    return RANKS_CALL_DONE;
 }

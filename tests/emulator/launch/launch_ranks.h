@@ -18,8 +18,8 @@ void emulate_exchange(const cuda_exchange_params &p, int64_t ctas, uint64_t *ran
 
 /* As the backend launches them. Candidates are listed after a product that has stored block maxima.
  */
-void emulate_candidates(const cuda_listed_params &p, uint64_t *random, const char *what);
-void emulate_list(const cuda_listed_params &p, uint64_t *random, const char *what);
-void emulate_exchange_candidates(const cuda_told_params &p, uint64_t *random, const char *what);
+void emulate_candidates(const cuda_top64_params &p, uint64_t *random, const char *what);
+void emulate_list(const cuda_top64_params &p, uint64_t *random, const char *what);
+void emulate_exchange_candidates(const cuda_top64_exchange_params &p, uint64_t *random, const char *what);
 
 #endif

@@ -20,7 +20,7 @@ struct rank_memory {
     std::vector<int32_t> list, slots;
     int32_t listed = -1;
     uint32_t ended = 0;
-    gumbel_errand collective = {};
+    gumbel_host_collective collective = {};
     gumbel_gathered_rows call = {};
 };
 
@@ -159,10 +159,10 @@ bool exchanges(collective_case c, int32_t r, uint64_t *random, const char *what)
     p.slots = m.slots.data();
     p.listed = &m.listed;
     for (int32_t to = 0; to < c.ranks; to++)
-        boxes.emplace_back(gumbel_mailbox_bytes(c.ranks, room) / 8);
+        boxes.emplace_back(gumbel_peer_buffer_bytes(c.ranks, room) / 8);
     for (int32_t to = 0; to < c.ranks; to++)
-        p.peer_buffers[to] = (gumbel_mailbox *)boxes[to].data();
-    gumbel_mailbox *own = p.peer_buffers[r];
+        p.peer_buffers[to] = (gumbel_peer_buffer *)boxes[to].data();
+    gumbel_peer_buffer *own = p.peer_buffers[r];
     own->exchanges = own->tags = before;
     for (int32_t from = 0; from < c.ranks && words > 0; from++) {
         uint64_t *place = (uint64_t *)(own + 1) + ((before + 1) % 2 * c.ranks + from) * room;

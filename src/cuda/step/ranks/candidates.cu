@@ -10,14 +10,14 @@
  * MAP    a CTA a row, a thread a token; a warp cuts.
  * SMEM   33 KB as a team's (request_shared.cuh), and 12 for lists.
  * SYNC   barriers of the CTA. With mailboxes as in exchange.cu: a CTA says its row before it looks
- *        for others', there are GUMBEL_PEERS_TOLD at most, which run at once, and waits are counted
+ *        for others', there are GUMBEL_PEERS_TOP64_ROWS at most, which run at once, and waits are counted
  *        in time. The next launch may start when all have come, and is told of each row whether it
  *        is left as soon as that is known.
  */
 #include "cuda/step/ranks/listed_row.cuh"
 
 extern "C" __global__ void __launch_bounds__(kThreads)
-    gumbel_draw_candidates(const __grid_constant__ cuda_listed_params p)
+    gumbel_draw_top64(const __grid_constant__ cuda_top64_params p)
 {
     const int64_t b = blockIdx.x;
     const cuda_request_params &call = load_call(p.request);
@@ -32,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads)
-    gumbel_tell_candidates(const __grid_constant__ cuda_told_params p)
+    gumbel_exchange_top64(const __grid_constant__ cuda_top64_exchange_params p)
 {
     const int64_t b = blockIdx.x;
     const cuda_request_params &call = load_call(p.draw.request);
@@ -54,7 +54,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 
 /* A CTA puts a row in its place; those behind *p.count have none. */
 extern "C" __global__ void __launch_bounds__(CUDA_SCATTER_OUTPUTS_THREADS)
-    gumbel_spread_rows(const __grid_constant__ cuda_scatter_outputs_params p)
+    gumbel_scatter_outputs(const __grid_constant__ cuda_scatter_outputs_params p)
 {
     ptx_allow_launch();
     ptx_wait_for_launch();
@@ -67,4 +67,4 @@ extern "C" __global__ void __launch_bounds__(CUDA_SCATTER_OUTPUTS_THREADS)
 }
 
 /* What is asked of each row where its first tokens are listed. */
-extern "C" __device__ const int32_t gumbel_listed_tokens = CUDA_TOP64;
+extern "C" __device__ const int32_t gumbel_top64_limit = CUDA_TOP64;

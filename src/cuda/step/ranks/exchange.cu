@@ -2,8 +2,8 @@
  *
  * WHAT   an all-gather among GPUs that reach each other's memory, and for summaries the end of a
  *        draw beside: merged over all ranks and written out. For GPUs that do not, rows that only
- *        the GPU knows to be needed are gathered by its host (gumbel_ask_rows), and gathered rows
- *        are laid side by side (gumbel_lay_rows).
+ *        the GPU knows to be needed are gathered by its host (gumbel_request_rows), and gathered rows
+ *        are laid side by side (gumbel_scatter_rows).
  * COST   16 bytes a word and pair of ranks over the link; of a few words one latency of it, some
  *        2 us, and a launch.
  * MAP    words by threads, of all CTAs in turns, as many at a time as mailboxes have room for; of
@@ -51,11 +51,11 @@ constexpr int kBackoffNs = 100, kDoubts = 10000;
 __device__ bool is_chosen(const int32_t *row)
 {
     int32_t known = ptx_load_acquire(row);
-    for (int looks = 1; known == CUDA_LEFT_IN_DOUBT && looks < kDoubts; looks++) {
+    for (int looks = 1; known == CUDA_FALLBACK_UNKNOWN && looks < kDoubts; looks++) {
         __nanosleep(kBackoffNs);
         known = ptx_load_acquire(row);
     }
-    if (known == CUDA_LEFT_IN_DOUBT) {
+    if (known == CUDA_FALLBACK_UNKNOWN) {
         ptx_wait_for_launch();
         known = ptx_load_acquire(row);
     }
@@ -111,7 +111,7 @@ __device__ void pass(const cuda_exchange_params &p)
  * all have written theirs. */
 __device__ void send_host(const gumbel_gathered_rows &p, int64_t words)
 {
-    gumbel_errand *e = p.errand;
+    gumbel_host_collective *e = p.errand;
     const uint64_t number = ptx_load_relaxed_sys_8(&e->asked) + 1, begun = ptx_read_globaltimer();
     if (ptx_load_relaxed_sys_8(&e->failed))
         return;
@@ -186,7 +186,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads)
-    gumbel_ask_rows(const __grid_constant__ gumbel_gathered_rows p)
+    gumbel_request_rows(const __grid_constant__ gumbel_gathered_rows p)
 {
     __shared__ int32_t list[CUDA_EXCHANGE_ROWS_MAX];
     const gumbel_peer_rows &rows = p.rows;
@@ -210,7 +210,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 
 /* A piece of a rank's row at a time. All bits are set of what did not come. */
 extern "C" __global__ void __launch_bounds__(kThreads)
-    gumbel_lay_rows(const __grid_constant__ gumbel_gathered_rows p)
+    gumbel_scatter_rows(const __grid_constant__ gumbel_gathered_rows p)
 {
     __shared__ bool failed;
     const int64_t width = p.rows.width,

@@ -33,7 +33,7 @@ __device__ bool ends_last(uint32_t *ended)
 
 struct exchange {
     const cuda_exchange_params &p;
-    gumbel_mailbox *own;
+    gumbel_peer_buffer *own;
     uint32_t number; /* of this exchange */
     uint32_t tag;
     uint64_t read_ns,

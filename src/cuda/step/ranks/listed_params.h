@@ -11,12 +11,12 @@
 #include "cuda/common/cuda_request.h"
 
 /* As the status of a row that a rank could not list. */
-#define CUDA_ROW_UNLISTED 64
+#define CUDA_ROW_NOT_SELECTED 64
 
 /* A row of which it is not known yet whether it is left. */
-#define CUDA_LEFT_IN_DOUBT (-1)
+#define CUDA_FALLBACK_UNKNOWN (-1)
 
-typedef struct cuda_listed_params {
+typedef struct cuda_top64_params {
     /* What is asked of rows of the whole, no edits; the logits are those of the shard that a
      * product has stored, if one has, and blocks, peaks, strips and floors what it left. */
     cuda_request_params request;
@@ -26,11 +26,11 @@ typedef struct cuda_listed_params {
     int32_t ranks;
     uint32_t *said; /* where this one's are written that a launch lists alone */
     int32_t *left; /* [B + 1]: 1 where a row is not told, and 0 */
-} cuda_listed_params;
+} cuda_top64_params;
 
-typedef struct cuda_told_params {
-    cuda_listed_params draw;
+typedef struct cuda_top64_exchange_params {
+    cuda_top64_params draw;
     cuda_exchange_params exchange; /* between whom, alone */
-} cuda_told_params;
+} cuda_top64_exchange_params;
 
 #endif

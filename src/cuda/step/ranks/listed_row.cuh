@@ -55,9 +55,9 @@ __device__ __forceinline__ void start_listed(const gumbel_problem &q, int64_t b)
 
 /* Rows that are left are told while others are still drawn from: until then a row is in doubt. By a
  * thread, before the next launch may start. */
-__device__ __forceinline__ void doubt_row(const cuda_listed_params &p, int64_t b)
+__device__ __forceinline__ void doubt_row(const cuda_top64_params &p, int64_t b)
 {
-    *(volatile int32_t *)&p.left[b] = CUDA_LEFT_IN_DOUBT;
+    *(volatile int32_t *)&p.left[b] = CUDA_FALLBACK_UNKNOWN;
     if (b == 0)
         p.left[p.request.problem.batch] = 0; /* what counts the CTAs of the next launch */
     __threadfence();
@@ -80,7 +80,7 @@ __device__ __forceinline__ said_words words_at(const uint32_t *words, int64_t ba
 
 /* Those of all ranks, gathered. */
 struct gathered_lists {
-    const cuda_listed_params &p;
+    const cuda_top64_params &p;
 
     __device__ said_words at(int32_t r, int64_t b, int place)
     {
@@ -125,7 +125,7 @@ struct heard_lists {
 __device__ __forceinline__ uint32_t flags_of_status(int32_t status)
 {
     return status == GUMBEL_ROW_INFINITE ? GUMBEL_FLAG_INFINITE
-           : status == GUMBEL_ROW_OK || status == GUMBEL_ROW_EMPTY || status == CUDA_ROW_UNLISTED
+           : status == GUMBEL_ROW_OK || status == GUMBEL_ROW_EMPTY || status == CUDA_ROW_NOT_SELECTED
                ? 0
                : GUMBEL_FLAG_NAN;
 }
@@ -158,7 +158,7 @@ __device__ __forceinline__ void bring_tokens(lists &from, int64_t b, int32_t ran
             found |= GUMBEL_FLAG_INFINITE;
         if (found)
             atomicOr(&row.flags, found);
-        if (place == 0 && said.status == CUDA_ROW_UNLISTED)
+        if (place == 0 && said.status == CUDA_ROW_NOT_SELECTED)
             row.unlisted = 1; /* by any number of threads */
         if (place == CUDA_TOP64 - 1) {
             row.end[r] = value;
@@ -254,7 +254,7 @@ __device__ __noinline__ void fill_row(int64_t b)
 /* Draw row b, which is described, from what ranks list of it, and say whether it is left; for all
  * threads. */
 template <class lists>
-__device__ __forceinline__ void draw_listed(const cuda_listed_params &p, lists &from, int64_t b)
+__device__ __forceinline__ void draw_listed(const cuda_top64_params &p, lists &from, int64_t b)
 {
     const gumbel_output &out = shared_state().call.output;
     const int samples = shared_state().call.problem.sampling.num_samples;

@@ -61,7 +61,7 @@ __device__ __forceinline__ said_words list_row(int64_t b)
     if (count == 0)
         own.status = found.flags & GUMBEL_FLAG_NAN ? GUMBEL_ROW_NAN
                      : found.flags                 ? GUMBEL_ROW_INFINITE
-                     : found.count < 0             ? CUDA_ROW_UNLISTED
+                     : found.count < 0             ? CUDA_ROW_NOT_SELECTED
                                                    : GUMBEL_ROW_EMPTY;
     return own;
 }
@@ -76,7 +76,7 @@ __device__ __forceinline__ void end_product(const cuda_request_params &p)
 } // namespace
 
 extern "C" __global__ void __launch_bounds__(kThreads)
-    gumbel_list_rows(const __grid_constant__ cuda_listed_params p)
+    gumbel_select_top64(const __grid_constant__ cuda_top64_params p)
 {
     const int64_t b = blockIdx.x, batch = p.request.problem.batch;
     const cuda_request_params &call = load_call(p.request);
@@ -97,7 +97,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads)
-    gumbel_tell_rows(const __grid_constant__ cuda_told_params p)
+    gumbel_select_exchange_top64(const __grid_constant__ cuda_top64_exchange_params p)
 {
     const int64_t b = blockIdx.x;
     const cuda_request_params &call = load_call(p.draw.request);
