@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A vocabulary split over ranks: each holds its rows of the head, and all get the same tokens,
- * those that one process with the whole head would draw.
+ * A vocabulary split over ranks: each rank holds some rows of the head, and all get the tokens that
+ * one process with the whole head would draw.
  *
  *     mpirun -n 4 ranks_mpi
  */

@@ -12,7 +12,7 @@
 #ifndef GUMBEL_CORE_BACKEND_H
 #define GUMBEL_CORE_BACKEND_H
 
-#include "core/ranks/errands.h"
+#include "core/ranks/host_collective.h"
 #include "core/problem.h"
 #include "core/rungs/rung.h"
 #include "maths/screen_bound.h"
@@ -67,8 +67,8 @@ typedef struct gumbel_rank_calls {
                           int64_t stride, void *workspace, gumbel_error *error);
     /* At once: make what errands are asked for by, as the host and as the device reach it; free
      * it. */
-    gumbel_status (*make_errand)(gumbel_device *device, gumbel_host_collective **here, gumbel_host_collective **there,
-                                 gumbel_error *error);
+    gumbel_status (*make_errand)(gumbel_device *device, gumbel_host_collective **here,
+                                 gumbel_host_collective **there, gumbel_error *error);
     void (*free_errand)(gumbel_device *device, gumbel_host_collective *here);
     /* Put this rank's chosen rows, where there are any, in its place among those gathered, and wait
      * until the errand is done; lay gathered rows side by side. */
@@ -81,17 +81,11 @@ typedef struct gumbel_rank_calls {
      * them go and free what is owned, of peers that may be half made. */
     gumbel_status (*make)(gumbel_device *device, gumbel_peers *peers, gumbel_peer_handle *card,
                           gumbel_error *error);
-    gumbel_status (*join)(gumbel_device *device, gumbel_peers *peers, const gumbel_peer_handle *cards,
-                          gumbel_error *error);
+    gumbel_status (*join)(gumbel_device *device, gumbel_peers *peers,
+                          const gumbel_peer_handle *cards, gumbel_error *error);
     void (*part)(gumbel_device *device, gumbel_peers *peers);
     /* At once: whether all that is queued on a stream is done, 0 or 1. */
     gumbel_status (*look)(gumbel_device *device, void *stream, int *done, gumbel_error *error);
-    /* Queue a copy of `bytes` to host memory, or from there. Where that is not page-locked it is
-     * done on return, or read. */
-    gumbel_status (*bring)(gumbel_device *device, void *stream, void *to, const void *from,
-                           size_t bytes, gumbel_error *error);
-    gumbel_status (*put)(gumbel_device *device, void *stream, void *to, const void *from,
-                         size_t bytes, gumbel_error *error);
     /* Exchange with peers: a draw's summaries, merged over all ranks and written out as finish()
      * does; rows. */
     gumbel_status (*exchange)(gumbel_device *device, void *stream, const gumbel_peers *peers,

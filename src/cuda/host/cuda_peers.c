@@ -42,11 +42,11 @@ static gumbel_status make(const cuda_device *cuda, gumbel_peers *peers, gumbel_p
 {
     const cuda_driver *driver = &cuda->driver;
     size_t bytes = gumbel_peer_buffer_bytes(peers->ranks, peers->words);
-    CUdeviceptr at = (CUdeviceptr)(uintptr_t)peers->mailboxes[peers->rank];
+    CUdeviceptr at = (CUdeviceptr)(uintptr_t)peers->buffers[peers->rank];
     void *report;
     if (!at) {
         CUDA_TRY(driver, error, cuMemAlloc, &at, bytes);
-        peers->mailboxes[peers->rank] = (void *)(uintptr_t)at;
+        peers->buffers[peers->rank] = (void *)(uintptr_t)at;
         peers->owned = 1;
         CUDA_TRY(driver, error, cuMemsetD8, at, 0, bytes);
         CUDA_TRY(driver, error, cuCtxSynchronize);
@@ -71,7 +71,7 @@ gumbel_status cuda_peers_make(gumbel_device *device, gumbel_peers *peers, gumbel
     cuda->driver.cuCtxPopCurrent(&popped);
     card->host = this_host();
     card->process = this_process();
-    card->memory = (uint64_t)(uintptr_t)peers->mailboxes[peers->rank];
+    card->memory = (uint64_t)(uintptr_t)peers->buffers[peers->rank];
     card->ordinal = cuda->ordinal;
     return status;
 }
@@ -123,8 +123,8 @@ gumbel_status cuda_peers_join(gumbel_device *device, gumbel_peers *peers,
             status = gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "options.peer_memory",
                                  "rank %d is on another host", (int)r);
         else if (cards[r].process == own->process)
-            status = reach_here(cuda, &cards[r], &peers->mailboxes[r], error);
-        else if ((status = reach_there(cuda, &cards[r], &peers->mailboxes[r], error)) == GUMBEL_OK)
+            status = reach_here(cuda, &cards[r], &peers->buffers[r], error);
+        else if ((status = reach_there(cuda, &cards[r], &peers->buffers[r], error)) == GUMBEL_OK)
             peers->mapped |= 1u << r;
     }
     cuda->driver.cuCtxPopCurrent(&popped);
@@ -140,9 +140,9 @@ void cuda_peers_part(gumbel_device *device, gumbel_peers *peers)
         return;
     for (int32_t r = 0; r < peers->ranks; r++)
         if (peers->mapped >> r & 1)
-            driver->cuIpcCloseMemHandle((CUdeviceptr)(uintptr_t)peers->mailboxes[r]);
+            driver->cuIpcCloseMemHandle((CUdeviceptr)(uintptr_t)peers->buffers[r]);
     if (peers->owned)
-        driver->cuMemFree((CUdeviceptr)(uintptr_t)peers->mailboxes[peers->rank]);
+        driver->cuMemFree((CUdeviceptr)(uintptr_t)peers->buffers[peers->rank]);
     if (peers->report)
         driver->cuMemFreeHost(peers->report);
     driver->cuCtxPopCurrent(&popped);

@@ -5,7 +5,7 @@
  */
 #include "core/fail.h"
 #include "cuda/run/cuda_run.h"
-#include "cuda/step/ranks/listed_params.h"
+#include "cuda/step/ranks/top64_params.h"
 
 _Static_assert(CUDA_TOP64 == GUMBEL_RANK_TOP, "peers.h says so");
 _Static_assert(GUMBEL_PEERS_TOP64_ROWS <= CUDA_EXCHANGE_CTAS, "as many run at once");
@@ -24,7 +24,7 @@ static cuda_exchange_params exchange_of(const gumbel_peers *peers)
         .timeout_ns = (uint64_t)peers->timeout_ms * 1000000,
     };
     for (int32_t r = 0; r < peers->ranks; r++)
-        p.peer_buffers[r] = peers->mailboxes[r];
+        p.peer_buffers[r] = peers->buffers[r];
     return p;
 }
 
@@ -73,8 +73,8 @@ static gumbel_status exchange_rows(gumbel_device *device, void *stream, const gu
 }
 
 /* What errands are asked for by; with the context current. */
-static gumbel_status share(const cuda_device *cuda, gumbel_host_collective **here, gumbel_host_collective **there,
-                           gumbel_error *error)
+static gumbel_status share(const cuda_device *cuda, gumbel_host_collective **here,
+                           gumbel_host_collective **there, gumbel_error *error)
 {
     void *memory;
     CUdeviceptr at;
@@ -97,8 +97,8 @@ static void free_errand(gumbel_device *device, gumbel_host_collective *here)
     cuda->driver.cuCtxPopCurrent(&popped);
 }
 
-static gumbel_status make_errand(gumbel_device *device, gumbel_host_collective **here, gumbel_host_collective **there,
-                                 gumbel_error *error)
+static gumbel_status make_errand(gumbel_device *device, gumbel_host_collective **here,
+                                 gumbel_host_collective **there, gumbel_error *error)
 {
     cuda_device *cuda = (cuda_device *)device;
     CUcontext popped;
@@ -131,7 +131,7 @@ static gumbel_status lay(gumbel_device *device, void *stream, const gumbel_gathe
     int64_t turns = p.rows.rows * p.ranks * pieces;
     GUMBEL_ASSERT(turns > 0 && p.ranks <= GUMBEL_PEERS_RANKS);
     /* Behind an errand there mostly is nothing to lay: as many CTAs as run at once. */
-    int64_t most = p.errand ? LAY_CTAS * (int64_t)job.cuda->multiprocessors : CUDA_SCATTER_CTAS;
+    int64_t most = p.collective ? LAY_CTAS * (int64_t)job.cuda->multiprocessors : CUDA_SCATTER_CTAS;
     cuda_shape shape = {turns < most ? turns : most, CUDA_EXCHANGE_THREADS, 0, 1};
     return cuda_launch_alone(&job, job.cuda->lay_rows, shape, &p);
 }
@@ -147,34 +147,6 @@ static gumbel_status look(gumbel_device *device, void *stream, int *done, gumbel
     return result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY
                ? GUMBEL_OK
                : cuda_driver_fail(&cuda->driver, result, "cuStreamQuery", error);
-}
-
-static gumbel_status bring(gumbel_device *device, void *stream, void *to, const void *from,
-                           size_t bytes, gumbel_error *error)
-{
-    cuda_device *cuda = (cuda_device *)device;
-    CUcontext popped;
-    GUMBEL_FORWARD(cuda_enter(cuda, error));
-    CUresult result =
-        cuda->driver.cuMemcpyDtoHAsync(to, (CUdeviceptr)(uintptr_t)from, bytes, stream);
-    cuda->driver.cuCtxPopCurrent(&popped);
-    return result == CUDA_SUCCESS
-               ? GUMBEL_OK
-               : cuda_driver_fail(&cuda->driver, result, "cuMemcpyDtoHAsync", error);
-}
-
-static gumbel_status put(gumbel_device *device, void *stream, void *to, const void *from,
-                         size_t bytes, gumbel_error *error)
-{
-    cuda_device *cuda = (cuda_device *)device;
-    CUcontext popped;
-    GUMBEL_FORWARD(cuda_enter(cuda, error));
-    CUresult result =
-        cuda->driver.cuMemcpyHtoDAsync((CUdeviceptr)(uintptr_t)to, from, bytes, stream);
-    cuda->driver.cuCtxPopCurrent(&popped);
-    return result == CUDA_SUCCESS
-               ? GUMBEL_OK
-               : cuda_driver_fail(&cuda->driver, result, "cuMemcpyHtoDAsync", error);
 }
 
 /* A request that has the first tokens of rows listed: its cut is what lets few blocks serve it. */
@@ -211,10 +183,10 @@ static gumbel_status listed_params(gumbel_device *device, const gumbel_listing *
 {
     gumbel_problem q = listing((const cuda_device *)device, l->rows);
     *p = (cuda_top64_params){.request = {.problem = *l->whole, .output = *l->output},
-                              .received = l->said,
-                              .ranks = ranks,
-                              .said = l->said,
-                              .left = l->left};
+                             .received = l->said,
+                             .ranks = ranks,
+                             .candidates = l->said,
+                             .fallback = l->left};
     p->request.problem.logits = (gumbel_tensor){0};
     return cuda_lists_blocks(device, &q)
                ? cuda_find_listed(device, &q, l->own, l->stride, l->workspace, &p->request, error)
@@ -336,8 +308,6 @@ const gumbel_rank_calls cuda_rank_calls = {
     .join = cuda_peers_join,
     .part = cuda_peers_part,
     .look = look,
-    .bring = bring,
-    .put = put,
     .exchange = exchange,
     .exchange_rows = exchange_rows,
     .list_size = list_size,

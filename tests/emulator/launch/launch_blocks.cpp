@@ -4,8 +4,8 @@
 #include "ptx_emulated.h"
 
 #include "cuda/request/blocks/request_blocks.cu"
-#include "cuda/step/ranks/candidates.cu"
-#include "cuda/step/ranks/lists.cu"
+#include "cuda/step/ranks/top64_draw.cu"
+#include "cuda/step/ranks/top64_select.cu"
 
 #include "ctas.h"
 #include "launch_blocks.h"

@@ -6,8 +6,8 @@
 #ifndef TESTS_EMULATOR_LAUNCH_RANKS_H
 #define TESTS_EMULATOR_LAUNCH_RANKS_H
 
-#include "core/ranks/errands.h"
-#include "cuda/step/ranks/listed_params.h"
+#include "core/ranks/host_collective.h"
+#include "cuda/step/ranks/top64_params.h"
 
 /* Each by `ctas` CTAs; other arguments as in launch_step.h. */
 void emulate_request_rows(const gumbel_gathered_rows &p, int64_t ctas, uint64_t *random, const char *what);

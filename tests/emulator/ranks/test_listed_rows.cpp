@@ -229,7 +229,7 @@ cuda_top64_params params_of(const listed_case &c, const gumbel_output &out, int3
     p.request.problem.logits = {};
     p.request.output = out;
     p.ranks = c.ranks;
-    p.left = left;
+    p.fallback = left;
     return p;
 }
 
@@ -397,7 +397,7 @@ bool lists(const listed_case &c, const std::vector<uint32_t> &sent, int32_t r, b
     std::vector<uint32_t> words(sent.size(), 0);
     cuda_top64_params p = params_of(c, {}, nullptr);
     const stored_shard shard(c, r, &p.request, by_bounds, random);
-    p.said = words.data();
+    p.candidates = words.data();
     emulate_list(p, random, what);
     for (size_t i = 0; i < (size_t)c.batch * GUMBEL_RANK_WORDS; i++) {
         const size_t b = i / GUMBEL_RANK_WORDS;
