@@ -23,7 +23,7 @@ static cuda_device make_device(int hopper)
     generated.capability = hopper ? 90 : 80;
     generated.multiprocessors = hopper ? 132 : 108;
     generated.shared_bytes = (hopper ? 228 : 164) * 1024;
-    generated.request_team = hopper ? (CUfunction)&generated : NULL;
+    generated.request_cluster = hopper ? (CUfunction)&generated : NULL;
     return generated;
 }
 
@@ -175,7 +175,7 @@ static void purposes_have_their_rungs(void **state)
 static void screens_serve_where_faster(void **state)
 {
     cuda_device hopper = make_device(1), ampere = make_device(0);
-    gumbel_problem rows = make_problem(CUDA_SCREEN_ROWS_MOST, 4096, 0), few = rows, p = rows;
+    gumbel_problem rows = make_problem(CUDA_SCREEN_ROWS_MAX, 4096, 0), few = rows, p = rows;
     gumbel_error error = {0};
     (void)state;
     assert_string_equal(serves(&hopper, &rows, 0), "hopper");
@@ -184,9 +184,9 @@ static void screens_serve_where_faster(void **state)
     assert_string_equal(serves(&hopper, &rows, 0), "screen");
     assert_string_equal(serves(&ampere, &rows, 0), "tensor");
     assert_string_equal(serves(&hopper, &few, 0), "screen");
-    p.batch = CUDA_SCREEN_ROWS_MOST + 1;
+    p.batch = CUDA_SCREEN_ROWS_MAX + 1;
     assert_string_equal(serves(&hopper, &p, 0), "hopper");
-    p.batch = CUDA_SCREEN_ROWS_MOST;
+    p.batch = CUDA_SCREEN_ROWS_MAX;
     p.first_token = 32;
     assert_string_equal(serves(&hopper, &p, 0), "hopper");
     p.first_token = 0;
@@ -200,7 +200,7 @@ static void screens_serve_where_faster(void **state)
     assert_string_equal(serves(&hopper, &p, 0), "hopper team");
     p.truncation.top_k.data = (int32_t *)something;
     assert_string_equal(serves(&hopper, &p, 0), "hopper bounded");
-    p.batch = CUDA_SCREEN_CUT_ROWS_MOST;
+    p.batch = CUDA_SCREEN_TRUNCATED_ROWS_MAX;
     assert_string_equal(serves(&hopper, &p, 0), "screen-cut");
     p.truncation.order = GUMBEL_ORDER_JOINT;
     assert_string_equal(serves(&hopper, &p, 0), "hopper team");
@@ -211,7 +211,7 @@ static void screens_serve_where_faster(void **state)
     assert_string_equal(serves(&hopper, &p, 0), "hopper bounded");
     assert_int_equal(cuda_read_rungs(&hopper.rungs, "screen-cut", "f", &error), GUMBEL_OK);
     assert_string_equal(serves(&hopper, &p, 0), "screen-cut");
-    p.batch = CUDA_SCREEN_ROWS_MOST + 1;
+    p.batch = CUDA_SCREEN_ROWS_MAX + 1;
     assert_string_equal(serves(&hopper, &p, 0), "hopper bounded");
     assert_int_equal(cuda_read_rungs(&hopper.rungs, "", "f", &error), GUMBEL_OK);
     few.hidden_size = few.weight.cols = few.hidden.cols = 64;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The source of the kernel that lists the best scores of a draw, against the CPU backend's lists:
-// from rows that the draw sees, of every kind of request, with ties, few tokens, and none.
+// The kernel that lists the best scores of a draw, from source on a CPU, against the CPU backend:
+// rows of every kind of request, with ties, with few tokens, and with none.
 #include "launch_step.h"
 #include "request_rows.h"
 
@@ -12,7 +12,7 @@ extern "C" {
 namespace
 {
 
-/* A request of one draw a row. */
+/* A request with one draw a row. */
 request *make_request(int index, uint64_t *random, gumbel_device *cpu)
 {
     request_plan plan = {};
@@ -61,7 +61,7 @@ bool passes(int index, gumbel_device *cpu)
              request_describe(&req->plan));
     bool good = request_draw(cpu, req, host) == GUMBEL_OK;
     gumbel_output ours = wanted;
-    ours.best_ids = index % 4 ? our_ids.data() : nullptr; /* scores alone */
+    ours.best_ids = index % 4 ? our_ids.data() : nullptr; /* scores only */
     ours.best_scores = our_scores.data();
     cuda_best_params p = {};
     p.problem = params_of(*req, ours).problem;

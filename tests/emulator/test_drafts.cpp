@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Drafts verified by the source of the kernels: the entry point runs over a device whose kernels
-// are fibers, and every text must be the one that the CPU backend decodes step by step. What is
-// wrong with a draft, which no host looks at, must spoil its own request alone. Histories that the
-// kernels keep must be those that the CPU backend keeps.
+// are fibers, and every text must equal the CPU backend's text decoded step by step. An invalid
+// draft, which no host checks, must spoil only its own request. Histories of the kernels must equal
+// those of the CPU backend.
 #include "draft_device.h"
 #include "problems.h"
 
@@ -16,8 +16,8 @@ namespace
 
 /* ------------------------------------------------------------------------------ drafts ---- */
 
-/* Make one request's draft impossible, in a way of `turn`: which request, or -1 where this way
- * needs what the cycle has not. */
+/* Makes one request's draft invalid, in a way that depends on `turn`; returns the request, or -1 if
+ * the cycle has no such draft. */
 int32_t spoil(cycle *c, int turn, uint64_t *random)
 {
     const int32_t R = c->of->plan.requests;
@@ -46,7 +46,7 @@ int32_t spoil(cycle *c, int turn, uint64_t *random)
     }
 }
 
-/* What must come of a request whose draft cannot be. */
+/* Sets the expected result of a request whose draft is invalid. */
 void expect_nothing(cycle *c, int32_t r)
 {
     c->emitted[r] = 0;
@@ -55,7 +55,7 @@ void expect_nothing(cycle *c, int32_t r)
     std::fill_n(c->path + r * c->max_nodes, c->max_nodes, -1);
 }
 
-/* How many tokens were emitted, drafts could not be, and were accepted by probabilities. */
+/* Numbers of tokens emitted, invalid drafts, and tokens accepted by probabilities. */
 struct draft_counts {
     int64_t emitted, spoiled, accepted;
 };
@@ -102,14 +102,14 @@ bool texts_pass(int index, gumbel_device *cpu, emulated_device *device, draft_co
 
 /* ------------------------------------------------------------------------------- rules ---- */
 
-/* By the rules that weigh probabilities the kernels must emit what the CPU backend does. */
+/* Rules that compare probabilities must emit the CPU backend's tokens. */
 bool rules_pass(int index, gumbel_device *cpu, emulated_device *device, draft_counts *counts)
 {
     texts_plan plan = texts_plan_at_random(index);
     texts *text = texts_make(&plan, cpu);
     int32_t progress[8] = {0};
     cycle *req = cycle_make(text, progress, &device->random);
-    /* Blocks are verified from logits alone. */
+    /* Block rules verify from logits only. */
     const bool block = index / 2 % 2 && plan.hidden_size == 0;
     cycle_set_rule(req, block ? GUMBEL_RULE_BLOCK : GUMBEL_RULE_REJECTION, &device->random);
     verified_arrays *wanted = verified_make(plan.requests, req->max_nodes, plan.requests + 3);
@@ -130,7 +130,7 @@ bool rules_pass(int index, gumbel_device *cpu, emulated_device *device, draft_co
 
 /* --------------------------------------------------------------------------- histories ---- */
 
-/* A history of some slots, of either width, in memory of its own. */
+/* A history of some slots with counts of either width. */
 struct kept_history {
     gumbel_history h;
     std::vector<uint32_t> prompt, output;
@@ -203,7 +203,7 @@ bool histories_pass(int index, gumbel_device *cpu)
     p.slots = {of_row.data(), slots};
     p.prompts = make_lists(&prompt_offsets, &prompt_ids, batch, vocab, &random);
     p.outputs = make_lists(&output_offsets, &output_ids, batch, vocab, &random);
-    p.pieces = (vocab + CUDA_HISTORY_PIECE - 1) / CUDA_HISTORY_PIECE;
+    p.slices = (vocab + CUDA_HISTORY_SLICE - 1) / CUDA_HISTORY_SLICE;
     p.tokens = tokens.data();
     p.token_stride = width;
     p.counts = one_in(&random, 4) ? NULL : more.data();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The source of the kernels that draw parts by their log-masses, against the host's calls: masses
-// of any size, none, NaN and +inf among them, many parts and few, slots, several samples.
+// The kernels that draw parts by their log-masses, from source on a CPU, against the host's calls:
+// masses of any size, none, NaN and +inf, many parts and few, slots, and several samples.
 #include "launch_step.h"
 
 #include <gumbel/dist.h>
@@ -73,7 +73,7 @@ struct parts_found {
     }
 };
 
-/* What the backend hands to the kernels, with strides made explicit. */
+/* Parameters as the backend passes them, with explicit strides. */
 cuda_parts_params params_of(const parts_case &c, uint32_t domain)
 {
     cuda_parts_params p = {};
@@ -145,7 +145,7 @@ bool passes(int index)
     if (!draw_both(c, &host))
         return false;
     emulate_both(c, &ours, &random, what);
-    for (size_t b = 0; b < host.lse.size(); b++) /* a NaN is any NaN */
+    for (size_t b = 0; b < host.lse.size(); b++) /* all NaNs are equal */
         if (isnan(host.lse[b]) && isnan(ours.lse[b]))
             ours.lse[b] = host.lse[b];
     return same(host.drawn, ours.drawn, "drawn", what) &&

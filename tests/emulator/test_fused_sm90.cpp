@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The Hopper kernel's source on a CPU, its threads in a random order, against the CPU backend; and
-// against itself in another order, and mostly by another kernel that serves the call, bit by bit.
+// against itself in another order, usually by another kernel that serves the call, bit by bit.
 #include "launch_sm90.h"
 
 extern "C" {
@@ -25,11 +25,11 @@ struct test_problem {
     problem *generated;
     outcome_parts parts;
     int ctas;
-    uint64_t random; /* state */
-    char what[400];  /* for messages */
+    uint64_t random;
+    char what[400];
 };
 
-/* A plain one asks for nothing rare. */
+/* A plain call requests nothing rare. */
 problem_plan plan_of(int index, bool plain, uint64_t *random)
 {
     static const int64_t batches[] = {3, 8, 13, 30, 64, 100, 128, 200, 256, 40};
@@ -49,16 +49,16 @@ problem_plan plan_of(int index, bool plain, uint64_t *random)
         plan.scale = one_in(random, 4) ? -0.75f : 0.0f;
     }
     plan.first_token = one_in(random, 3) ? 4 * random_below(random, 1000) : 0;
-    if (one_in(random, 3)) /* the last tokens do not count, up to a tile of them */
+    if (one_in(random, 3)) /* up to a tile of invalid tokens at the end */
         plan.vocab_size = plan.first_token + plan.vocab - random_below(random, 140);
-    plan.temperature = one_in(random, 6) ? 0.002f : -0.8f; /* masses far apart, or each its own */
+    plan.temperature = one_in(random, 6) ? 0.002f : -0.8f; /* masses far apart, or nearly equal */
     if (one_in(random, 8))
-        plan.temperature = 1e-31f; /* z beyond what a mass can hold: lse is the largest z */
+        plan.temperature = 1e-31f; /* z beyond the range of masses: lse is the largest z */
     plan.seed = random_bits(random) >> 20;
     return plan;
 }
 
-/* A row whose logits are NaN, and a token of which every row's is. */
+/* Makes the logits of one row NaN, and those of one token in every row. */
 void spoil(problem *generated, bool token)
 {
     const gumbel_tensor *t = token ? &generated->head.weight : &generated->head.hidden;
@@ -66,8 +66,8 @@ void spoil(problem *generated, bool token)
     dtype_store_nan(data, t->dtype, t->rows / 2 * (t->stride ? t->stride : t->cols) + 7);
 }
 
-/* Logits that ascend with the token, by so much in all: what earlier tiles bound, later ones pass,
- * by more tokens than lists hold. */
+/* Makes logits ascend with the token by `most` in total: later tiles pass the bounds of earlier
+ * ones, with more tokens than lists hold. */
 void ascend(problem *generated, float most)
 {
     const gumbel_tensor *w = &generated->head.weight, *h = &generated->head.hidden;
@@ -95,12 +95,12 @@ test_problem make(int index)
     return test;
 }
 
-/* Of stored logits; and what is in their place before. */
+/* Stride of stored logits, and their value before. */
 int64_t stride_of(const test_problem &test) { return (test.generated->plan.vocab + 3) / 4 * 4; }
 constexpr float kUntouched = -12345.0f;
 
-/* As cuda_run_sm90() launches, or by the kernel that serves any draw, or by the one that stores the
- * logits, too, unless `stored` is NULL. `floors` holds what the launch before has left. */
+/* Launches as cuda_run_sm90(), or the kernel for any draw, or the kernel that also stores the
+ * logits, unless `stored` is NULL. `floors` holds the thresholds of the launch before. */
 void draw_emulated(test_problem *test, bool any, int width, uint64_t tag, uint64_t *floors,
                    outcome *into, float *stored)
 {
@@ -109,16 +109,16 @@ void draw_emulated(test_problem *test, bool any, int width, uint64_t tag, uint64
                                              &test->random, test->what);
     cuda_params *p = &own.params;
     own.any = any;
-    p->stored = stored;
-    p->stored_stride = stride_of(*test);
-    p->draws_too = stored != NULL;
+    p->logits_out = stored;
+    p->logits_out_stride = stride_of(*test);
+    p->also_draw = stored != NULL;
     size_t draws = (size_t)(p->problem.batch * p->problem.sampling.num_samples);
     outcome_poison(into);
     p->output = into->output;
     if (!p->problem.with_mass)
         p->output.lse = p->output.logprobs = NULL;
     p->tag = tag;
-    p->shared_floors = floors;
+    p->row_thresholds = floors;
     p->summaries =
         (gumbel_summary *)poisoned_workspace((size_t)p->parts * draws * sizeof *p->summaries);
     emulate_fused(own);
@@ -126,7 +126,7 @@ void draw_emulated(test_problem *test, bool any, int width, uint64_t tag, uint64
     free(p->summaries);
 }
 
-/* Whether there is a kernel that draws as asked for and stores the logits, too. */
+/* Whether a kernel draws as requested and also stores the logits. */
 bool can_store_too(const test_problem &test, int width)
 {
     const problem_plan &plan = test.generated->plan;
@@ -134,14 +134,14 @@ bool can_store_too(const test_problem &test, int width)
            plan.soft_cap == 0.0f && plan.scale >= 0.0f && plan.samples == 1;
 }
 
-/* Whether logits are those that the kernel stores which does nothing else. */
+/* Whether the logits equal those of the kernel that only stores. */
 bool stored_agree(test_problem *test, int width, const std::vector<float> &logits)
 {
     std::vector<float> alone(logits.size(), kUntouched);
     emulated_launch own = emulated_launch_of(test->generated->head, test->generated->sampling,
                                              false, width, test->ctas, &test->random, test->what);
-    own.params.stored = alone.data();
-    own.params.stored_stride = stride_of(*test);
+    own.params.logits_out = alone.data();
+    own.params.logits_out_stride = stride_of(*test);
     emulate_fused(own);
     if (memcmp(alone.data(), logits.data(), logits.size() * sizeof(float)) == 0)
         return true;
@@ -149,7 +149,7 @@ bool stored_agree(test_problem *test, int width, const std::vector<float> &logit
     return false;
 }
 
-/* ------------------------------------------------------------------------- the comparison ---- */
+/* ---------------------------------------------------------------------------- comparison ---- */
 
 bool near(float x, float y, float scale)
 {
@@ -157,8 +157,8 @@ bool near(float x, float y, float scale)
            fabsf(x - y) <= 1e-3f * std::max(1.0f, fabsf(scale));
 }
 
-/* Whether the emulated draw is the CPU's, which sums dot products in another order: where a token
- * differs, its score is as near. */
+/* Whether the emulated draw equals the CPU's, which sums dot products in another order: if tokens
+ * differ, their scores are close. */
 bool agree(const outcome *host, const outcome *ours, outcome_parts parts, const char *what,
            int *near_ties)
 {
@@ -190,7 +190,8 @@ bool passes(int index, gumbel_device *cpu, int *near_ties)
     outcome *ours = outcome_make(plan->batch, plan->samples);
     outcome *again = outcome_make(plan->batch, plan->samples);
     size_t draws = (size_t)(plan->batch * plan->samples);
-    uint64_t *floors = (uint64_t *)poisoned_workspace(draws * CUDA_FLOOR_WORDS * sizeof *floors);
+    uint64_t *floors =
+        (uint64_t *)poisoned_workspace(draws * CUDA_THRESHOLD_WORDS * sizeof *floors);
     int width = cuda_sm90_width_for(plan->batch),
         other = emulated_width(plan->batch, plan->samples, &test.random);
     uint64_t tag = 1 + 2 * (uint64_t)index;

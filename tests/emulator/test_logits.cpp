@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The source of the kernels that draw from logits, on a CPU, all threads side by side in a random
-// order, against the CPU backend: plainly, with masses, with noise that is given, and with edits.
+// The kernels that draw from logits, from source on a CPU, their threads in a random order, against
+// the CPU backend: plain, with masses, with given noise, and with edits.
 #include "launch_logits.h"
 #include "request_rows.h"
 
@@ -14,7 +14,7 @@ extern "C" {
 namespace
 {
 
-/* A call: a request of masks and penalties alone, or of nothing. */
+/* A call with masks and penalties only, or a plain one. */
 request *make_call(uint64_t *random, gumbel_device *cpu)
 {
     request_plan plan = {};
@@ -34,7 +34,7 @@ request *make_call(uint64_t *random, gumbel_device *cpu)
     return generated;
 }
 
-/* What is asked for beside tokens: log-probabilities of plain logits alone. */
+/* Outputs other than tokens: log-probabilities of plain logits only. */
 gumbel_output outputs_of(const outcome *ours, bool with_mass)
 {
     gumbel_output wanted = ours->output;
@@ -46,7 +46,7 @@ gumbel_output outputs_of(const outcome *ours, bool with_mass)
     return wanted;
 }
 
-/* As the CUDA backend prepares the launch, with a few parts a row. */
+/* Launch parameters as the CUDA backend prepares them, with a few parts a row. */
 cuda_params launch_of(const request &req, const gumbel_output &output, uint64_t *random)
 {
     cuda_params p = {};
@@ -62,9 +62,9 @@ cuda_params launch_of(const request &req, const gumbel_output &output, uint64_t 
     return p;
 }
 
-/* How many calls took each way. */
+/* Numbers of calls of each kind. */
 struct call_counts {
-    int edited, weighed, given;
+    int edited, with_mass, given;
 };
 
 bool passes(int index, gumbel_device *cpu, call_counts *counts)
@@ -79,11 +79,11 @@ bool passes(int index, gumbel_device *cpu, call_counts *counts)
     p.problem.with_mass = with_mass;
     const size_t draws = (size_t)(p.problem.batch * p.problem.sampling.num_samples);
     std::vector<gumbel_summary> summaries(draws * (size_t)p.parts);
-    std::vector<uint64_t> floors(draws * CUDA_FLOOR_WORDS, random_bits(&random));
+    std::vector<uint64_t> floors(draws * CUDA_THRESHOLD_WORDS, random_bits(&random));
     p.summaries = summaries.data();
-    p.shared_floors = floors.data();
+    p.row_thresholds = floors.data();
     counts->edited += p.problem.request != 0;
-    counts->weighed += with_mass;
+    counts->with_mass += with_mass;
     counts->given += p.problem.sampling.noise != NULL;
     bool good = request_draw(cpu, req, host) == GUMBEL_OK;
     for (int replay = 0; good && replay < 2; replay++) {
@@ -106,8 +106,8 @@ int main(int argc, char **argv)
     call_counts counts = {};
     int failed =
         run_problems(argc, argv, 200, 20000, [&](int i) { return passes(i, cpu, &counts); });
-    printf("%d calls edited, %d weighed, %d took given noise\n", counts.edited, counts.weighed,
-           counts.given);
+    printf("%d calls edited, %d with masses, %d took given noise\n", counts.edited,
+           counts.with_mass, counts.given);
     gumbel_close(cpu);
     return failed != 0;
 }

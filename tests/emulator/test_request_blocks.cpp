@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The source of the kernel that serves rows of requests from few of their blocks, on a CPU, its
-// threads in a random order: each row is left untouched, or served with what the CPU backend says.
-// Then clusters serve those that are left.
+// The kernel that serves rows of requests from few of their blocks, from source on a CPU, its
+// threads in a random order: each row is untouched, or has the CPU backend's outputs. Then clusters
+// serve the fallback rows.
 #include "launch_blocks.h"
-#include "launch_team.h"
+#include "launch_cluster.h"
 #include "request_rows.h"
 #include "inputs.h"
 #include "sparse_blocks.h"
@@ -12,8 +12,8 @@
 namespace
 {
 
-/* Rows that were looked at. Nearly all of which few tokens matter must be served: a kernel that
- * leaves rows is never wrong. */
+/* Numbers of rows. Nearly all rows in which few tokens matter must be served: a kernel that serves
+ * none is never wrong. */
 struct row_counts {
     int all, served, few, few_served;
 };
@@ -21,13 +21,13 @@ constexpr double kFewServed = 0.96;
 
 struct test_problem {
     request *req;
-    std::vector<int32_t> top_k; /* that replaces what was asked; or none */
-    bool has_peaks;             /* the largest logits of blocks are given */
-    sparse_blocks *sparse;      /* and some strips alone; or NULL */
+    std::vector<int32_t> top_k; /* replaces the requested one; or none */
+    bool has_block_maxima;      /* block maxima are given */
+    sparse_blocks *sparse;      /* only some subtiles are stored; or NULL */
     int multiprocessors;
-    engine_cuts cuts; /* that replace them, too */
-    uint64_t random;  /* state */
-    char what[500];   /* for messages */
+    engine_truncation cuts; /* replaces the requested one, too */
+    uint64_t random;
+    char what[500];
 };
 
 /* ------------------------------------------------------------------------------- a problem ---- */
@@ -36,16 +36,16 @@ request_plan plan_of(uint64_t *random)
 {
     request_plan plan = {};
     plan.batch = 1 + random_below(random, 4);
-    const bool many = one_in(random, 30); /* more than a lane of a cluster's first warp each */
+    const bool many = one_in(random, 30); /* more than one per lane of a cluster's first warp */
     if (many)
         plan.batch += 30;
     static const uint32_t vocabs[] = {6, 300, 300, 5000, 5000, 5000, 5000, 5000};
     plan.vocab = 1 + random_below(random, vocabs[random_below(random, 8)]);
     if (many)
         plan.vocab = 1 + plan.vocab % 700;
-    else if (one_in(random, 6)) /* more than a part */
+    else if (one_in(random, 6)) /* more than one part */
         plan.vocab = 16384 + random_below(random, 30000);
-    if (one_in(random, 40)) { /* more blocks than a CTA chooses, which all may matter */
+    if (one_in(random, 40)) { /* more blocks than a CTA selects, all of which may matter */
         plan.batch = 1;
         plan.vocab = 131200 + random_below(random, 2000);
         plan.kind = 1 + (one_in(random, 2) ? ROW_EQUAL : ROW_FLAT);
@@ -68,21 +68,20 @@ request_plan plan_of(uint64_t *random)
     return plan;
 }
 
-/* Whether a top_p beside other cuts is of the whole row. */
-bool weighs_all(const gumbel_truncation &cut)
+/* Whether a top_p beside other rules refers to the whole row. */
+bool top_p_is_of_whole_row(const gumbel_truncation &cut)
 {
     return cut.order == GUMBEL_ORDER_JOINT || cut.order == GUMBEL_ORDER_JOINT_TEMPERATURE ||
            (!cut.top_k.data && (cut.order == GUMBEL_ORDER_TOP_K_TOP_P_MIN_P ||
                                 cut.order == GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE));
 }
 
-/* A request of which the host knows nothing that rules the kernel out: as blocks_tell() of the CUDA
- * backend. */
+/* A request that the host cannot rule out for this kernel, as blocks_tell() of the CUDA backend. */
 request *make_request(uint64_t *random, bool sure, gumbel_device *cpu)
 {
     for (;;) {
         request_plan plan = plan_of(random);
-        if (sure) { /* of what may leave out strips */
+        if (sure) { /* allows a product to leave out subtiles */
             plan.vocab = 3000 + plan.vocab % 5000;
             plan.first_token -= plan.first_token % 4;
             plan.dtype = GUMBEL_FLOAT32;
@@ -91,7 +90,7 @@ request *make_request(uint64_t *random, bool sure, gumbel_device *cpu)
         request *req = request_make(&plan, cpu);
         gumbel_truncation *cut = &req->truncation;
         req->transforms.banned = req->transforms.bias = {};
-        if (weighs_all(*cut))
+        if (top_p_is_of_whole_row(*cut))
             cut->top_p = {};
         if (cut->top_k.data || cut->min_p.data)
             return req;
@@ -99,20 +98,19 @@ request *make_request(uint64_t *random, bool sure, gumbel_device *cpu)
     }
 }
 
-/* Have every row ask for a top_k that the kernel serves, mostly of fewer tokens than there are
- * blocks. */
-void ask_for_few(test_problem *test)
+/* Gives every row a top_k that the kernel serves, usually of fewer tokens than there are blocks. */
+void request_few_tokens(test_problem *test)
 {
     gumbel_truncation *cut = &test->req->truncation;
-    const uint32_t most = one_in(&test->random, 3) ? CUDA_REQUEST_TARGET : 20;
+    const uint32_t most = one_in(&test->random, 3) ? CUDA_REQUEST_TOP_MAX : 20;
     for (int64_t b = 0; b < test->req->plan.batch; b++)
         test->top_k.push_back(1 + (int32_t)random_below(&test->random, most));
     cut->top_k = {test->top_k.data(), 0};
 }
 
-/* Have half of each row's tokens be equal, and above the others by far, and few of them wanted: all
- * of them stay, which are more than a CTA serves, and none of the others. */
-void tie_half(test_problem *test)
+/* Makes half of each row's tokens equal and far above the others, with a small top_k: all of them
+ * are kept, more than a CTA serves, and none of the others. */
+void tie_half_of_tokens(test_problem *test)
 {
     const gumbel_tensor &t = test->req->logits.logits;
     for (int64_t b = 0; b < t.rows; b++)
@@ -122,16 +120,16 @@ void tie_half(test_problem *test)
         k = 1 + k % 4;
 }
 
-/* Have a token of each row that cannot be drawn: strips beside its own may still be left out. */
-void put_infinite(test_problem *test)
+/* Gives each row a token with an infinite logit: other subtiles may still be left out. */
+void add_infinite_logit(test_problem *test)
 {
     const gumbel_tensor &t = test->req->logits.logits;
     for (int64_t b = 0; b < t.rows; b++)
         ((float *)t.data)[b * t.stride + random_below(&test->random, (uint32_t)t.cols)] = INFINITY;
 }
 
-/* Where penalties count anything, have them put what was drawn before above all else. */
-void raise_much(test_problem *test)
+/* Makes penalties, if any, raise tokens of the output above all others. */
+void raise_penalised(test_problem *test)
 {
     static const float presence = -20.0f;
     gumbel_transforms *t = &test->req->transforms;
@@ -140,9 +138,8 @@ void raise_much(test_problem *test)
     t->presence = (gumbel_row_f32){&presence, GUMBEL_SAME};
 }
 
-/* Where penalties count anything, have them lower what was seen before, and that be every third
- * token. */
-void lower_seen(test_problem *test)
+/* Makes penalties, if any, lower tokens of the history, every third token. */
+void lower_penalised(test_problem *test)
 {
     static const float repetition = 1.5f, frequency = 0.25f, presence = 0.5f;
     gumbel_transforms *t = &test->req->transforms;
@@ -158,11 +155,11 @@ void lower_seen(test_problem *test)
     t->presence = (gumbel_row_f32){&presence, GUMBEL_SAME};
 }
 
-/* ----------------------------------------------------------------------------------- peaks ---- */
+/* --------------------------------------------------------------------------- block maxima ---- */
 
-/* Whether the kernel has found a row's peaks; of a row that it leaves it need not have looked. */
-bool peaks_agree(const float *expected, const float *found, int64_t blocks, bool left,
-                 const char *what)
+/* Whether the kernel has found a row's block maxima; it may skip a fallback row. */
+bool block_maxima_agree(const float *expected, const float *found, int64_t blocks, bool left,
+                        const char *what)
 {
     const std::vector<unsigned char> poison((size_t)blocks * sizeof *found, 0xa7);
     if (left && memcmp(found, poison.data(), poison.size()) == 0)
@@ -178,34 +175,36 @@ bool peaks_agree(const float *expected, const float *found, int64_t blocks, bool
 
 /* ---------------------------------------------------------------------------------- launch ---- */
 
-/* As run_blocks() of the CUDA backend prepares it; all that it works in is poisoned. */
+/* Parameters as run_blocks() of the CUDA backend prepares them; the workspace is poisoned. */
 cuda_request_params blocks_params(const test_problem &test, const gumbel_output &output)
 {
     cuda_request_params p = params_of(*test.req, output);
     const gumbel_problem *q = &p.problem;
-    p.has_peaks = test.has_peaks;
+    p.has_block_maxima = test.has_block_maxima;
     p.blocks = (q->end_token - CUDA_REQUEST_ORIGIN(q->first_token) + CUDA_REQUEST_BLOCK - 1) /
                CUDA_REQUEST_BLOCK;
-    p.chunk = p.has_peaks ? p.blocks : cuda_request_part(p.blocks, q->batch, test.multiprocessors);
+    p.chunk = p.has_block_maxima ? p.blocks
+                                 : cuda_blocks_per_part(p.blocks, q->batch, test.multiprocessors);
     p.parts = (int32_t)((p.blocks + p.chunk - 1) / p.chunk);
     p.tag = 1 + (uint64_t)q->batch;
     size_t rows = (size_t)q->batch;
-    p.peaks = (float *)poisoned_workspace(rows * (size_t)p.blocks * sizeof *p.peaks);
-    memset(p.peaks, 0xa7, rows * (size_t)p.blocks * sizeof *p.peaks); /* peaks_agree() looks */
+    p.block_maxima = (float *)poisoned_workspace(rows * (size_t)p.blocks * sizeof *p.block_maxima);
+    memset(p.block_maxima, 0xa7,
+           rows * (size_t)p.blocks * sizeof *p.block_maxima); /* block_maxima_agree() compares */
     p.row_states = (int32_t *)poisoned_workspace(rows * sizeof *p.row_states);
-    p.counters = (uint64_t *)poisoned_workspace(rows * CUDA_FLOOR_WORDS * sizeof *p.counters);
+    p.counters = (uint64_t *)poisoned_workspace(rows * CUDA_THRESHOLD_WORDS * sizeof *p.counters);
     return p;
 }
 
 void free_params(const cuda_request_params &p)
 {
-    free(p.peaks);
+    free(p.block_maxima);
     free(p.row_states);
     free(p.counters);
 }
 
-/* z of all tokens of all rows, [B, V], before anything is cut. */
-std::vector<float> uncut_of(const request *req, gumbel_device *cpu)
+/* z of all tokens of all rows, [B, V], before truncation. */
+std::vector<float> find_z_before_truncation(const request *req, gumbel_device *cpu)
 {
     std::vector<float> z((size_t)(req->plan.batch * req->plan.vocab));
     gumbel_sampling sampling = req->sampling;
@@ -215,8 +214,8 @@ std::vector<float> uncut_of(const request *req, gumbel_device *cpu)
     return z;
 }
 
-/* Whether row b, of these z, asks for a top_k that leaves no more tokens than the kernel has
- * threads, and no penalty raises any. */
+/* Whether row b, with these z, has a top_k that keeps at most as many tokens as the kernel has
+ * threads, and no penalty raises a token. */
 bool few_matter(const request *req, int64_t b, const float *z)
 {
     const gumbel_truncation &cut = req->truncation;
@@ -228,7 +227,7 @@ bool few_matter(const request *req, int64_t b, const float *z)
                                    row_f32(&t.presence, &s, b, 0.0f) < 0.0f);
     int32_t top_k = row_i32(&cut.top_k, &s, b, 0);
     if (raised || row_f32(&s.temperature, &s, b, 1.0f) == 0.0f || top_k == 0 || top_k >= vocab ||
-        top_k > CUDA_REQUEST_TARGET)
+        top_k > CUDA_REQUEST_TOP_MAX)
         return false;
     std::vector<float> sorted(z, z + vocab);
     std::sort(sorted.begin(), sorted.end(), std::greater<float>());
@@ -241,10 +240,11 @@ bool rows_agree(const test_problem &test, const gumbel_problem &whole, const cud
                 const outcome *host, const outcome *untouched, gumbel_device *cpu,
                 row_counts *counts)
 {
-    std::vector<float> peaks = peaks_of(whole, p.blocks, test.sparse), z = uncut_of(test.req, cpu);
+    std::vector<float> maxima = find_block_maxima(whole, p.blocks, test.sparse),
+                       z = find_z_before_truncation(test.req, cpu);
     for (int64_t b = 0; b < p.problem.batch; b++) {
         const float *own = &z[(size_t)(b * test.req->plan.vocab)];
-        bool left = p.row_states[b] == CUDA_ROW_UNSERVED;
+        bool left = p.row_states[b] == CUDA_ROW_FALLBACK;
         bool few = few_matter(test.req, b, own);
         int64_t first = b * p.blocks;
         bool spoilt = host->status[b] == GUMBEL_ROW_NAN || host->status[b] == GUMBEL_ROW_INFINITE;
@@ -254,7 +254,8 @@ bool rows_agree(const test_problem &test, const gumbel_problem &whole, const cud
             return false;
         }
         if (!row_agrees(left ? untouched : host, p.output, b, test.what) ||
-            !peaks_agree(&peaks[(size_t)first], p.peaks + first, p.blocks, left, test.what))
+            !block_maxima_agree(&maxima[(size_t)first], p.block_maxima + first, p.blocks, left,
+                                test.what))
             return false;
         counts->all++;
         counts->served += !left;
@@ -264,23 +265,23 @@ bool rows_agree(const test_problem &test, const gumbel_problem &whole, const cud
     return true;
 }
 
-/* Have clusters serve what is left; whether all rows are then as they should. */
-bool rest_agrees(test_problem *test, cuda_request_params p, const outcome *host)
+/* Serves the fallback rows by clusters; returns whether all rows agree. */
+bool fallback_rows_agree(test_problem *test, cuda_request_params p, const outcome *host)
 {
     const gumbel_problem &q = p.problem;
     const int64_t origin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
     const int64_t most = one_in(&test->random, 2) ? q.batch : 1;
     const int64_t clusters = 1 + random_below(&test->random, (uint32_t)most);
     p.parts = CUDA_REQUEST_CLUSTER;
-    p.chunk = cuda_request_share(std::max<int64_t>(q.end_token - origin, 1));
-    emulate_team(p, clusters, &test->random, test->what);
+    p.chunk = cuda_cluster_slice(std::max<int64_t>(q.end_token - origin, 1));
+    emulate_cluster(p, clusters, &test->random, test->what);
     for (int64_t b = 0; b < q.batch; b++)
         if (!row_agrees(host, p.output, b, test->what))
             return false;
     return true;
 }
 
-/* Launch twice with the same counters, as a graph that is replayed, or once. */
+/* Launches twice with the same counters, as a replayed graph, or once. */
 bool passes(int index, gumbel_device *cpu, row_counts *counts)
 {
     test_problem test = {};
@@ -288,44 +289,44 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
     const bool sure = index % 4 == 1, tied = index % 20 == 5;
     test.req = make_request(&test.random, sure, cpu);
     if (tied || !one_in(&test.random, sure ? 4 : 2))
-        ask_for_few(&test);
+        request_few_tokens(&test);
     else if (one_in(&test.random, 2))
-        cut_as_engines(test.req, 2 + (int32_t)random_below(&test.random, 60), &test.cuts,
-                       &test.random);
+        truncate_as_engines(test.req, 2 + (int32_t)random_below(&test.random, 60), &test.cuts,
+                            &test.random);
     if (tied)
-        tie_half(&test);
+        tie_half_of_tokens(&test);
     if (sure && one_in(&test.random, 8))
-        put_infinite(&test);
+        add_infinite_logit(&test);
     if (one_in(&test.random, 8))
-        raise_much(&test);
+        raise_penalised(&test);
     else if (sure && one_in(&test.random, 2))
-        lower_seen(&test);
+        lower_penalised(&test);
     if (one_in(&test.random, 4))
         crowd(test.req, &test.random);
-    test.has_peaks = index % 2;
+    test.has_block_maxima = index % 2;
     test.multiprocessors = 1 + (int)random_below(&test.random, 3);
     outcome *host = request_outcome(test.req), *ours = request_outcome(test.req);
     outcome *untouched = request_outcome(test.req);
     cuda_request_params p = blocks_params(test, choose_outputs(ours, &test.random));
-    snprintf(test.what, sizeof test.what, "problem %d, peaks %s, %d parts: %s", index,
-             test.has_peaks ? "given" : "found", p.parts, request_describe(&test.req->plan));
+    snprintf(test.what, sizeof test.what, "problem %d, block maxima %s, %d parts: %s", index,
+             test.has_block_maxima ? "given" : "found", p.parts, request_describe(&test.req->plan));
     bool good = request_draw(cpu, test.req, host) == GUMBEL_OK;
     const gumbel_problem whole = p.problem;
     sparse_blocks sparse = {};
-    if (test.has_peaks && p.problem.batch <= 32 && bounds_are_sure(p.problem) &&
+    if (test.has_block_maxima && p.problem.batch <= 32 && bounds_apply(p.problem) &&
         (sure || one_in(&test.random, 2))) {
-        sparse = leave_out(p, &test.random);
+        sparse = drop_unneeded_subtiles(p, &test.random);
         hand_over(test.sparse = &sparse, &p);
     }
     for (int launch = one_in(&test.random, 8) ? 2 : 1; good && launch > 0; launch--) {
-        std::vector<float> peaks = peaks_of(whole, p.blocks, test.sparse);
-        if (test.has_peaks)
-            std::copy(peaks.begin(), peaks.end(), p.peaks);
+        std::vector<float> maxima = find_block_maxima(whole, p.blocks, test.sparse);
+        if (test.has_block_maxima)
+            std::copy(maxima.begin(), maxima.end(), p.block_maxima);
         outcome_poison(ours);
         emulate_blocks(p, &test.random, test.what);
         good = rows_agree(test, whole, p, host, untouched, cpu, counts) &&
                (!test.sparse || sparse.floors[1] == 0) &&
-               (!(tied || one_in(&test.random, 4)) || rest_agrees(&test, p, host));
+               (!(tied || one_in(&test.random, 4)) || fallback_rows_agree(&test, p, host));
     }
     free_params(p);
     outcome_free(untouched);

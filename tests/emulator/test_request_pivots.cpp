@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The source of the kernel that serves rows which are drawn before they are cut, on a CPU, all
-// threads side by side in a random order, against the CPU backend, which also makes the draws that
-// it starts from.
+// The kernel that serves rows which are drawn before they are truncated, from source on a CPU, its
+// threads in a random order, against the CPU backend, which also makes the initial draws.
 #include "launch_pivots.h"
 #include "request_rows.h"
 
@@ -15,16 +14,16 @@ extern "C" {
 namespace
 {
 
-/* Rows that were looked at, and how often each way to serve them was gone. */
+/* Numbers of rows by how they were served. */
 struct row_counts {
-    int all, drawn, missed, exactly, given_up;
+    int all, drawn, missed, exactly, abandoned;
 };
 
 struct test_problem {
     request *req;
     std::vector<float> top_p;
-    uint64_t random; /* state */
-    char what[500];  /* for messages */
+    uint64_t random;
+    char what[500];
 };
 
 /* ------------------------------------------------------------------------------- a problem ---- */
@@ -44,8 +43,9 @@ request_plan plan_of(uint64_t *random)
     return plan;
 }
 
-/* Have half of a row's tokens lie just below the others, where a top_p of a half cuts. */
-void halve(test_problem *test, int64_t b)
+/* Makes half of a row's tokens slightly lower than the others, near the end of a nucleus of one
+ * half. */
+void tie_halves(test_problem *test, int64_t b)
 {
     const gumbel_tensor &t = test->req->logits.logits;
     for (int64_t i = 0; t.dtype == GUMBEL_FLOAT32 && i < t.cols; i++)
@@ -53,7 +53,7 @@ void halve(test_problem *test, int64_t b)
     test->top_p[(size_t)b] = 0.5f;
 }
 
-/* Its request points into the problem. */
+/* The request points into the problem. */
 void make_test(test_problem *test, int index, gumbel_device *cpu)
 {
     static const float top_ps[] = {0.3f,    0.5f,      0.8f, 0.95f, 0.95f,
@@ -62,7 +62,7 @@ void make_test(test_problem *test, int index, gumbel_device *cpu)
     request_plan plan = plan_of(&test->random);
     test->req = request_make(&plan, cpu);
     gumbel_truncation *cut = &test->req->truncation;
-    cut_no_more(cut);
+    clear_truncation(cut);
     for (int64_t b = 0; b < plan.batch; b++)
         test->top_p.push_back(top_ps[random_below(&test->random, 9)]);
     cut->top_p = {test->top_p.data(), 0};
@@ -74,12 +74,12 @@ void make_test(test_problem *test, int index, gumbel_device *cpu)
             make_hostile(test->req, shape);
     }
     if (!one_in(&test->random, 3))
-        halve(test, plan.batch - 1);
+        tie_halves(test, plan.batch - 1);
 }
 
-/* ------------------------------------------------------------------------- the comparison ---- */
+/* ---------------------------------------------------------------------------- comparison ---- */
 
-/* What a plain draw leaves. */
+/* The result of a plain draw. */
 void draw_plainly(const test_problem &test, gumbel_device *cpu, outcome *into)
 {
     request plain = *test.req;
@@ -88,19 +88,19 @@ void draw_plainly(const test_problem &test, gumbel_device *cpu, outcome *into)
         exit(1);
 }
 
-/* Serve the rows; whether all are as the CPU backend has them. */
-bool serve(test_problem *test, gumbel_device *cpu, const cuda_request_params &p,
-           const outcome *host, outcome *ours, row_counts *counts)
+/* Serves the rows; returns whether all agree with the CPU backend. */
+bool serve_rows(test_problem *test, gumbel_device *cpu, const cuda_request_params &p,
+                const outcome *host, outcome *ours, row_counts *counts)
 {
     draw_plainly(*test, cpu, ours);
     const bool at_once = !one_in(&test->random, 3);
-    std::vector<pivot_ways> ways = emulate_pivots(p, at_once, &test->random, test->what);
+    std::vector<pivot_paths> paths = emulate_pivots(p, at_once, &test->random, test->what);
     for (int64_t b = 0; b < p.problem.batch; b++) {
         if (!row_agrees(host, p.output, b, test->what))
             return false;
-        const pivot_ways &way = ways[(size_t)b];
+        const pivot_paths &way = paths[(size_t)b];
         counts->all++;
-        counts->given_up += !at_once && p.exchange[b];
+        counts->abandoned += !at_once && p.exchange[b];
         counts->drawn += way.drawn;
         counts->missed += way.missed;
         counts->exactly += way.exactly;
@@ -121,12 +121,12 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
     const int64_t origin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
     const int64_t range = std::max<int64_t>(q.end_token - origin, 1);
     p.parts = (int32_t)cuda_request_pivot_parts(range);
-    std::vector<uint64_t> told((size_t)cuda_request_exchange_words(q.batch, p.parts));
-    p.exchange = told.data();
+    std::vector<uint64_t> expected((size_t)cuda_request_exchange_words(q.batch, p.parts));
+    p.exchange = expected.data();
     snprintf(test.what, sizeof test.what, "problem %d: %s", index,
              request_describe(&test.req->plan));
     bool good = request_draw(cpu, test.req, host) == GUMBEL_OK;
-    good = good && serve(&test, cpu, p, host, ours, counts);
+    good = good && serve_rows(&test, cpu, p, host, ours, counts);
     outcome_free(ours);
     outcome_free(host);
     request_free(test.req);
@@ -141,11 +141,11 @@ int main(int argc, char **argv)
     gumbel_device *cpu = open_device((gumbel_isa)0, 1, 0);
     row_counts counts = {};
     int failed = run_problems(argc, argv, 80, 2000, [&](int i) { return passes(i, cpu, &counts); });
-    printf("%d rows: %d drawn again, %d of them twice, %d weighed exactly, %d by one CTA alone\n",
-           counts.all, counts.drawn, counts.missed, counts.exactly, counts.given_up);
-    /* Of a few problems nothing follows. */
+    printf("%d rows: %d drawn again, %d of them twice, %d summed exactly, %d by one CTA alone\n",
+           counts.all, counts.drawn, counts.missed, counts.exactly, counts.abandoned);
+    /* Few problems do not reach every path. */
     bool idle = counts.all >= 80 && std::min({counts.drawn, counts.missed, counts.exactly,
-                                              counts.given_up}) < counts.all / 60;
+                                              counts.abandoned}) < counts.all / 60;
     if (idle)
         printf("a way to serve rows does so too seldom\n");
     gumbel_close(cpu);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The source of the screened draw on Hopper on a CPU, its threads in a random order, against that
-// of the full pass, bit by bit; it may only leave calls to that which are made for it.
+// The draw by a screen on Hopper, from source on a CPU, its threads in a random order, against the
+// full pass, bit by bit; only calls built for that purpose may fall back to the full pass.
 #include "launch_screen.h"
 #include "launch_sm90.h"
 
@@ -42,7 +42,7 @@ problem_plan plan_of(int index, uint64_t *random)
     return plan;
 }
 
-/* A row whose logits are NaN, and a token of which every row's is. */
+/* Makes the logits of one row NaN, and those of one token in every row. */
 void spoil(problem *generated, bool token)
 {
     const gumbel_tensor *t = token ? &generated->head.weight : &generated->head.hidden;
@@ -50,8 +50,8 @@ void spoil(problem *generated, bool token)
     dtype_store_nan(data, t->dtype, t->rows / 2 * (t->stride ? t->stride : t->cols) + 7);
 }
 
-/* A mask of all rows, by which few tokens may be drawn, or half of them, or none; and the bias that
- * does the same in the full pass. */
+/* A mask of all rows that allows few tokens, half of them, or none; and a bias with the same effect
+ * in the full pass. */
 struct token_mask {
     std::vector<uint32_t> words;
     std::vector<float> bias;
@@ -87,7 +87,7 @@ bool passes(int index, counts *all)
     outcome *full = outcome_make(plan.batch, plan.samples),
             *ours = outcome_make(plan.batch, plan.samples);
     uint64_t *floors = (uint64_t *)poisoned_workspace((size_t)(plan.batch * plan.samples) *
-                                                      CUDA_FLOOR_WORDS * sizeof *floors);
+                                                      CUDA_THRESHOLD_WORDS * sizeof *floors);
     const token_mask mask(plan, &random);
     gumbel_head head = generated->head;
     if (is_masked)
@@ -96,7 +96,7 @@ bool passes(int index, counts *all)
         emulated_launch_of(head, generated->sampling, false, width, 2, &random, what);
     void *screen = emulate_making(own.params.problem.weight, is_short ? 1 : GUMBEL_SCREEN_LIST_MOST,
                                   &random, what);
-    own.params.shared_floors = floors;
+    own.params.row_thresholds = floors;
     own.params.tag = 1 + 3 * (uint64_t)index;
     outcome_poison(full);
     own.params.output = full->output;
@@ -119,7 +119,7 @@ bool passes(int index, counts *all)
     int64_t listed = 0;
     const bool again = emulate_screen(own.params, ctas, &random, what, &listed);
     bool good = true;
-    /* Of a few tiles and many rows more may pass than lists hold. */
+    /* With few tiles and many rows, more tokens may pass than lists hold. */
     if (again && !is_spoilt && !is_short && plan.batch * plan.samples < 30) {
         printf("%s: it is left to the full pass\n", what);
         good = false;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Logits that the Hopper kernel stores undrawn, against plain loops in double, and once more in
-// another order by another kernel, bit by bit; the peaks of their tiles, which are exact; and, for
-// rows of a request, the strips of tiles alone that reach bounds: what can matter must be there.
+// Logits that the Hopper kernel stores without a draw, against plain loops in double, and again in
+// another order by another kernel, bit by bit; the maxima of their tiles, which are exact; and, for
+// rows of a request, the subtiles that reach bounds: all tokens that can matter must be stored.
 #include "launch_sm90.h"
 #include "tables.h"
 
@@ -24,11 +24,11 @@ namespace
 
 struct test_problem {
     problem *generated;
-    std::vector<double> weight, hidden, bias; /* what the tensors hold */
-    int64_t tokens;                           /* that count */
+    std::vector<double> weight, hidden, bias; /* values of the tensors */
+    int64_t tokens;                           /* number of valid tokens */
     int ctas;
-    uint64_t random; /* state */
-    char what[400];  /* for messages */
+    uint64_t random;
+    char what[400];
 };
 
 /* ------------------------------------------------------------------------------- a problem ---- */
@@ -46,15 +46,15 @@ problem_plan plan_of(int index, uint64_t *random)
     plan.samples = plan.batch <= 64 && one_in(random, 4) ? 2 + random_below(random, 2) : 1;
     if (one_in(random, 2))
         plan.bias_dtype = biases[random_below(random, 3)];
-    plan.scale = one_in(random, 4) ? -0.75f : 0.0f; /* not of logits: nothing of it may show */
+    plan.scale = one_in(random, 4) ? -0.75f : 0.0f; /* must not affect stored logits */
     plan.first_token = one_in(random, 3) ? 4 * random_below(random, 1000) : 0;
-    if (one_in(random, 2)) /* the last tokens do not count, up to a tile of them */
+    if (one_in(random, 2)) /* up to a tile of invalid tokens at the end */
         plan.vocab_size = plan.first_token + plan.vocab - random_below(random, 140);
     plan.seed = random_bits(random) >> 20;
     return plan;
 }
 
-/* Give a token's bias a value that is not finite: +inf, -inf or a NaN of either sign. */
+/* Sets a token's bias to +inf, -inf or a NaN of either sign. */
 void spoil_bias(test_problem *test, int64_t token, int kind)
 {
     static const uint32_t single[4] = {0x7f800000, 0xff800000, 0x7fc00000, 0xffc00000};
@@ -69,8 +69,7 @@ void spoil_bias(test_problem *test, int64_t token, int kind)
     test->bias[(size_t)token] = values[kind];
 }
 
-/* Make NaN of a row, and tokens' biases not finite: all of a tile's are -inf, or a few at random.
- */
+/* Makes a row NaN, and biases of tokens not finite: -inf in a whole tile, or a few at random. */
 void spoil(test_problem *test)
 {
     const problem_plan *plan = &test->generated->plan;
@@ -116,11 +115,11 @@ test_problem make(int index)
     return test;
 }
 
-/* Store the logits, and their peaks unless NULL, a launch for each slice that one takes. */
-void store_emulated(test_problem *test, table *logits, table *peaks)
+/* Stores the logits, and their maxima unless NULL, one launch per slice of rows. */
+void store_emulated(test_problem *test, table *logits, table *maxima)
 {
     const problem_plan *plan = &test->generated->plan;
-    int64_t most = cuda_sm90_rows_most(plan->samples);
+    int64_t most = cuda_sm90_max_rows(plan->samples);
     for (int64_t first = 0; first < plan->batch; first += most) {
         int64_t rows = plan->batch - first < most ? plan->batch - first : most;
         gumbel_head head;
@@ -130,17 +129,17 @@ void store_emulated(test_problem *test, table *logits, table *peaks)
         emulated_launch own = emulated_launch_of(head, sampling, one_in(&test->random, 2), width,
                                                  test->ctas, &test->random, test->what);
         cuda_params *p = &own.params;
-        p->stored = logits->row(first);
-        p->stored_stride = logits->stride;
-        p->peaks = peaks ? peaks->row(first) : NULL;
-        p->peaks_stride = peaks ? peaks->stride : 0;
+        p->logits_out = logits->row(first);
+        p->logits_out_stride = logits->stride;
+        p->block_maxima = maxima ? maxima->row(first) : NULL;
+        p->block_maxima_stride = maxima ? maxima->stride : 0;
         emulate_fused(own);
     }
 }
 
-/* ------------------------------------------------------------------------- the comparison ---- */
+/* ---------------------------------------------------------------------------- comparison ---- */
 
-/* Whether a logit is what its terms sum to, each sum of them rounded once. */
+/* Whether a logit equals the sum of its terms, with one rounding per term. */
 bool is_logit(const test_problem &test, int64_t row, int64_t token, double logit)
 {
     size_t size = (size_t)test.generated->plan.hidden_size;
@@ -169,9 +168,9 @@ bool logits_agree(const test_problem &test, table *logits)
     return true;
 }
 
-/* The largest stored logit of a row's tile, or of the at-th strip of so many tokens. */
-float peak_of(const test_problem &test, table *logits, int64_t row, int64_t at,
-              int64_t size = CUDA_SM90_TILE)
+/* The largest stored logit of a row's tile, or of subtile `at` of `size` tokens. */
+float find_maximum(const test_problem &test, table *logits, int64_t row, int64_t at,
+                   int64_t size = CUDA_SM90_TILE)
 {
     float peak = -INFINITY;
     for (int64_t i = at * size; i < (at + 1) * size && i < test.tokens; i++) {
@@ -182,14 +181,15 @@ float peak_of(const test_problem &test, table *logits, int64_t row, int64_t at,
     return peak;
 }
 
-bool peaks_agree(const test_problem &test, table *logits, table *peaks)
+bool block_maxima_agree(const test_problem &test, table *logits, table *maxima)
 {
     int64_t tiles = (test.tokens + CUDA_SM90_TILE - 1) / CUDA_SM90_TILE;
-    for (int64_t b = 0; b <= peaks->rows; b++)
-        for (int64_t t = 0; t < peaks->stride; t++) {
-            bool counts = b < peaks->rows && t < tiles;
-            float peak = peaks->row(b)[t], expected = counts ? peak_of(test, logits, b, t) : 0.0f;
-            if (counts ? same((double)peak, (double)expected) : peaks->poisoned(b, t))
+    for (int64_t b = 0; b <= maxima->rows; b++)
+        for (int64_t t = 0; t < maxima->stride; t++) {
+            bool counts = b < maxima->rows && t < tiles;
+            float peak = maxima->row(b)[t],
+                  expected = counts ? find_maximum(test, logits, b, t) : 0.0f;
+            if (counts ? same((double)peak, (double)expected) : maxima->poisoned(b, t))
                 continue;
             printf("%s: row %d, tile %d of %d: peak %a, not %a\n", test.what, (int)b, (int)t,
                    (int)tiles, (double)peak, (double)expected);
@@ -198,23 +198,23 @@ bool peaks_agree(const test_problem &test, table *logits, table *peaks)
     return true;
 }
 
-/* ------------------------------------------------------------------------ stored by bounds ---- */
+/* ----------------------------------------------------------------------- stored by bounds ---- */
 
-/* A temperature at which rounding may make equals of any two logits. */
+/* A temperature at which rounding may make any two logits equal. */
 constexpr float kMuch = 1e25f;
 
-/* What of `written` nobody has written; places of rows that a tile has there. */
+/* Value of unwritten bytes; rows per tile of stored_subtiles. */
 constexpr uint8_t kUntouched = 0xa5;
 size_t row_places(int64_t batch) { return (size_t)(batch + 31) / 32 * 32; }
 
-/* What the rows of a request ask for, and the words that such a launch shares. */
+/* Truncation and mask of a request's rows, and the shared words of the launch. */
 struct bounded {
     std::vector<int32_t> top_k, mask; /* [B]; [B][words], or none */
     std::vector<float> min_p, temperature;
     int num_top;
-    int64_t words;                        /* of a mask's row, and of a history's */
+    int64_t words;                        /* of a row's mask, and of its history */
     std::vector<uint32_t> prompt, output; /* [B][words], or none */
-    std::vector<uint8_t> stored_strips;
+    std::vector<uint8_t> stored_subtiles;
     std::vector<uint64_t> floors;
 };
 
@@ -246,34 +246,34 @@ bounded make_bounded(test_problem *test, int64_t tiles)
         rows.min_p.push_back(least[random_below(random, 5)]);
         rows.temperature.push_back(temperatures[random_below(random, 4)]);
     }
-    rows.stored_strips.assign((size_t)tiles * row_places((int64_t)batch), kUntouched);
-    rows.floors.resize(batch * CUDA_FLOOR_WORDS);
+    rows.stored_subtiles.assign((size_t)tiles * row_places((int64_t)batch), kUntouched);
+    rows.floors.resize(batch * CUDA_THRESHOLD_WORDS);
     memset(rows.floors.data(), 0xff, rows.floors.size() * sizeof rows.floors[0]);
     return rows;
 }
 
 constexpr uint64_t kTag = 0xa5a5a5a5a4;
 
-/* Rows that a CTA raises the bounds of. */
-constexpr int64_t kServedByCta = 2;
+/* Rows whose bounds one CTA raises. */
+constexpr int64_t kRowsPerBoundCta = 2;
 
-/* Bounds that a replay before has left, which nothing reaches. */
+/* Bounds of an earlier replay, which no logit reaches. */
 void leave_bounds(bounded *rows, int64_t ctas)
 {
-    constexpr uint64_t largest = 0xff7fff; /* FLT_MAX as a floor */
-    for (int64_t b = 0; b < std::min((int64_t)rows->top_k.size(), ctas * kServedByCta); b++)
-        rows->floors[(size_t)b * CUDA_FLOOR_WORDS] = kTag << 24 | largest;
+    constexpr uint64_t largest = 0xff7fff; /* FLT_MAX as a threshold */
+    for (int64_t b = 0; b < std::min((int64_t)rows->top_k.size(), ctas * kRowsPerBoundCta); b++)
+        rows->floors[(size_t)b * CUDA_THRESHOLD_WORDS] = kTag << 24 | largest;
 }
 
-/* A launch that stores by bounds. */
-void store_bounded(test_problem *test, bounded *rows, table *logits, table *peaks, table *unseen)
+/* Launches a product that stores by bounds. */
+void store_bounded(test_problem *test, bounded *rows, table *logits, table *maxima, table *unseen)
 {
     static const float presence = 0.5f;
     gumbel_head head;
     gumbel_sampling sampling;
     problem_rows(test->generated, 0, test->generated->plan.batch, &head, &sampling);
     int width = emulated_width(test->generated->plan.batch, 1, &test->random);
-    while (!CUDA_SM90_BOUNDS(cuda_sm90_widths[width]))
+    while (!CUDA_SM90_HAS_BOUNDS(cuda_sm90_widths[width]))
         width--;
     emulated_launch own =
         emulated_launch_of(head, sampling, false, width, test->ctas, &test->random, test->what);
@@ -285,25 +285,25 @@ void store_bounded(test_problem *test, bounded *rows, table *logits, table *peak
     q->truncation.top_k = {rows->top_k.data(), 1};
     q->truncation.min_p = {rows->min_p.data(), 1};
     q->transforms.mask = {rows->mask.data(), rows->words};
-    q->transforms.presence = {&presence, 0}; /* as read: one for all rows */
+    q->transforms.presence = {&presence, 0}; /* one value for all rows */
     q->history.vocab_size = 32 * rows->words;
     q->history.prompt = rows->prompt.data();
     q->history.output = rows->output.data();
     q->sampling.temperature = {rows->temperature.data(), 1};
     p->output.num_top = rows->num_top;
-    p->stored = logits->row(0);
-    p->stored_stride = logits->stride;
-    p->peaks = peaks->row(0);
-    p->peaks_stride = peaks->stride;
+    p->logits_out = logits->row(0);
+    p->logits_out_stride = logits->stride;
+    p->block_maxima = maxima->row(0);
+    p->block_maxima_stride = maxima->stride;
     p->tag = kTag;
-    p->shared_floors = rows->floors.data();
-    p->stored_strips = rows->stored_strips.data();
-    p->unseen_peaks = rows->prompt.empty() ? NULL : unseen->row(0);
+    p->row_thresholds = rows->floors.data();
+    p->stored_subtiles = rows->stored_subtiles.data();
+    p->unseen_block_maxima = rows->prompt.empty() ? NULL : unseen->row(0);
     emulate_fused(own);
 }
 
-/* Drop tokens that drops(row, word, bit) holds for, and find the peaks of the others. */
-template <class F> void drop_logits(const test_problem &test, table *logits, table *peaks, F drops)
+/* Removes the tokens for which drops(row, word, bit) holds, and finds the maxima of the others. */
+template <class F> void drop_logits(const test_problem &test, table *logits, table *maxima, F drops)
 {
     const int64_t first = test.generated->plan.first_token;
     for (int64_t b = 0; b < logits->rows; b++) {
@@ -311,14 +311,14 @@ template <class F> void drop_logits(const test_problem &test, table *logits, tab
             if (drops(b, (first + i) / 32, (first + i) % 32))
                 logits->row(b)[i] = -INFINITY;
         for (int64_t t = 0; t * CUDA_SM90_TILE < test.tokens; t++)
-            peaks->row(b)[t] = peak_of(test, logits, b, t);
+            maxima->row(b)[t] = find_maximum(test, logits, b, t);
     }
 }
 
-/* The least peak that row b can need: that of as many tokens as are wanted, or so far below the
- * largest as min_p keeps. -inf where all of the row may matter. */
-double needed_peak(const test_problem &test, const bounded &rows, std::vector<float> peaks,
-                   size_t b)
+/* The smallest block maximum that row b can need: that of as many blocks as tokens are required, or
+ * as far below the largest as min_p keeps. -inf if the whole row may matter. */
+double find_required_maximum(const test_problem &test, const bounded &rows,
+                             std::vector<float> maxima, size_t b)
 {
     const problem_plan *plan = &test.generated->plan;
     bool greedy = rows.temperature[b] == 0.0f;
@@ -326,34 +326,35 @@ double needed_peak(const test_problem &test, const bounded &rows, std::vector<fl
     int32_t count = rows.num_top ? std::max(k, rows.num_top) : k;
     double least = INFINITY, scale = plan->scale != 0.0f ? (double)plan->scale : 1.0;
     bool by_min_p = !greedy && rows.min_p[b] > 0.0f;
-    if (scale < 0.0 || k > CUDA_REQUEST_TARGET || (k == 0 && !by_min_p) ||
-        (size_t)count > peaks.size() || rows.temperature[b] == kMuch)
+    if (scale < 0.0 || k > CUDA_REQUEST_TOP_MAX || (k == 0 && !by_min_p) ||
+        (size_t)count > maxima.size() || rows.temperature[b] == kMuch)
         return -INFINITY;
-    std::sort(peaks.begin(), peaks.end(), [](float x, float y) {
-        return std::isnan(x) ? !std::isnan(y) : x > y; /* a NaN is the largest */
+    std::sort(maxima.begin(), maxima.end(), [](float x, float y) {
+        return std::isnan(x) ? !std::isnan(y) : x > y; /* NaN is the largest */
     });
     if (count > 0)
-        least = (double)peaks[(size_t)count - 1];
+        least = (double)maxima[(size_t)count - 1];
     if (by_min_p && k == 0)
-        least = std::min(least, (double)peaks[0] + log((double)rows.min_p[b]) *
-                                                       (double)rows.temperature[b] / scale);
+        least = std::min(least, (double)maxima[0] + log((double)rows.min_p[b]) *
+                                                        (double)rows.temperature[b] / scale);
     return least;
 }
 
-/* Of what could be left out, what must be: the first tiles of a row are all stored. */
+/* Minimum fraction of unneeded subtiles that must be left out: the first tiles of a row are always
+ * stored. */
 constexpr double kFewDropped = 0.02;
 
-/* What there was to leave out, of rows that have bounds, and what was left out. */
+/* Unneeded subtiles of rows with bounds, and the number left out. */
 struct bound_counts {
     int64_t needless, dropped;
 };
 
-/* Whether a strip of row b is there if it is said to be, and else untouched. */
-bool strip_agrees(const test_problem &test, table *expected, table *found, int64_t b, int64_t strip,
-                  bool stored)
+/* Whether a subtile of row b is stored if marked as such, and otherwise untouched. */
+bool subtile_agrees(const test_problem &test, table *expected, table *found, int64_t b,
+                    int64_t strip, bool stored)
 {
-    const int64_t first = strip * CUDA_REQUEST_STRIP;
-    for (int64_t i = first; i < std::min(first + CUDA_REQUEST_STRIP, test.tokens); i++)
+    const int64_t first = strip * CUDA_REQUEST_SUBTILE;
+    for (int64_t i = first; i < std::min(first + CUDA_REQUEST_SUBTILE, test.tokens); i++)
         if (stored ? !same((double)found->row(b)[i], (double)expected->row(b)[i])
                    : !found->poisoned(b, i))
             return false;
@@ -363,33 +364,33 @@ bool strip_agrees(const test_problem &test, table *expected, table *found, int64
 bool bounds_agree(const test_problem &test, const bounded &rows, table *expected, table *found,
                   table *unseen, bound_counts *counts)
 {
-    const size_t places = row_places(expected->rows), tiles = rows.stored_strips.size() / places;
+    const size_t places = row_places(expected->rows), tiles = rows.stored_subtiles.size() / places;
     for (int64_t b = 0; b < expected->rows; b++) {
         const float *raising = unseen->row(b);
-        double least = needed_peak(test, rows, {raising, raising + tiles}, (size_t)b);
+        double least = find_required_maximum(test, rows, {raising, raising + tiles}, (size_t)b);
         double low = least - std::max(std::fabs(least) * 0x1p-19, 0x1p-39);
-        for (int64_t strip = 0; strip < (int64_t)tiles * CUDA_REQUEST_STRIPS; strip++) {
-            size_t tile = (size_t)strip / CUDA_REQUEST_STRIPS;
-            uint32_t strips = rows.stored_strips[tile * places + (size_t)b];
-            double peak = (double)peak_of(test, expected, b, strip, CUDA_REQUEST_STRIP);
-            bool stored = strips >> strip % CUDA_REQUEST_STRIPS & 1;
+        for (int64_t strip = 0; strip < (int64_t)tiles * CUDA_REQUEST_SUBTILES; strip++) {
+            size_t tile = (size_t)strip / CUDA_REQUEST_SUBTILES;
+            uint32_t strips = rows.stored_subtiles[tile * places + (size_t)b];
+            double peak = (double)find_maximum(test, expected, b, strip, CUDA_REQUEST_SUBTILE);
+            bool stored = strips >> strip % CUDA_REQUEST_SUBTILES & 1;
             bool needless = !(peak >= low || std::isnan(peak));
-            counts->needless += needless && b < test.ctas * kServedByCta;
+            counts->needless += needless && b < test.ctas * kRowsPerBoundCta;
             counts->dropped += !stored;
-            if ((stored || needless) && strip_agrees(test, expected, found, b, strip, stored))
+            if ((stored || needless) && subtile_agrees(test, expected, found, b, strip, stored))
                 continue;
             printf("%s: row %d, strip %d, whose peak is %a, is %s; %a can matter\n", test.what,
                    (int)b, (int)strip, peak, stored ? "stored" : "left out", low);
             return false;
         }
     }
-    for (size_t i = 0; i < rows.stored_strips.size(); i++) /* of rows past the batch */
-        if (i % places >= (size_t)expected->rows && rows.stored_strips[i] != kUntouched)
+    for (size_t i = 0; i < rows.stored_subtiles.size(); i++) /* of rows past the batch */
+        if (i % places >= (size_t)expected->rows && rows.stored_subtiles[i] != kUntouched)
             return false;
     return true;
 }
 
-bool peaks_are(const table &found, const table &expected, int64_t tiles)
+bool block_maxima_are(const table &found, const table &expected, int64_t tiles)
 {
     for (int64_t b = 0; b < found.rows; b++)
         for (int64_t t = 0; t < tiles; t++)
@@ -399,31 +400,31 @@ bool peaks_are(const table &found, const table &expected, int64_t tiles)
     return true;
 }
 
-/* Store by bounds, twice as a graph that is replayed. */
-bool bounds_pass(test_problem *test, table *logits, table *peaks, bound_counts *counts)
+/* Stores by bounds, twice as a replayed graph. */
+bool bounds_pass(test_problem *test, table *logits, table *maxima, bound_counts *counts)
 {
     const int64_t tiles = (test->tokens + CUDA_SM90_TILE - 1) / CUDA_SM90_TILE;
-    if (one_in(&test->random, 2)) /* nobody to wait for */
+    if (one_in(&test->random, 2)) /* nothing to wait for */
         test->ctas = 1;
     bounded rows = make_bounded(test, tiles);
-    table whole = *logits, whole_peaks = *peaks;
+    table whole = *logits, all_block_maxima = *maxima;
     if (!rows.mask.empty())
-        drop_logits(*test, &whole, &whole_peaks, [&](int64_t b, int64_t word, int64_t bit) {
+        drop_logits(*test, &whole, &all_block_maxima, [&](int64_t b, int64_t word, int64_t bit) {
             return !(rows.mask[(size_t)(b * rows.words + word)] >> bit & 1);
         });
-    table clear = whole, unseen = whole_peaks;
+    table clear = whole, unseen = all_block_maxima;
     if (!rows.prompt.empty())
         drop_logits(*test, &clear, &unseen, [&](int64_t b, int64_t word, int64_t bit) {
             size_t at = (size_t)(b * rows.words + word);
             return (rows.prompt[at] | rows.output[at]) >> bit & 1;
         });
     for (int launch = 0; launch < 2; launch++) {
-        table found(logits->rows, logits->stride), own(peaks->rows, peaks->stride), raising = own;
+        table found(logits->rows, logits->stride), own(maxima->rows, maxima->stride), raising = own;
         leave_bounds(&rows, std::min((int64_t)test->ctas, tiles));
         store_bounded(test, &rows, &found, &own, &raising);
         if (!bounds_agree(*test, rows, &whole, &found, &unseen, counts) ||
-            !peaks_are(own, whole_peaks, tiles) ||
-            !(rows.prompt.empty() || peaks_are(raising, unseen, tiles))) {
+            !block_maxima_are(own, all_block_maxima, tiles) ||
+            !(rows.prompt.empty() || block_maxima_are(raising, unseen, tiles))) {
             printf("%s: launch %d by bounds\n", test->what, launch);
             return false;
         }
@@ -438,16 +439,16 @@ bool passes(int index, bound_counts *counts)
     const problem_plan *plan = &test.generated->plan;
     int64_t gap = 2 * random_below(&test.random, 3);
     table logits(plan->batch, plan->vocab + gap), again = logits;
-    table peaks(plan->batch, plan->vocab / CUDA_SM90_TILE + 1 + gap);
-    store_emulated(&test, &logits, &peaks);
+    table maxima(plan->batch, plan->vocab / CUDA_SM90_TILE + 1 + gap);
+    store_emulated(&test, &logits, &maxima);
     store_emulated(&test, &again, NULL);
-    bool good = logits_agree(test, &logits) && peaks_agree(test, &logits, &peaks);
+    bool good = logits_agree(test, &logits) && block_maxima_agree(test, &logits, &maxima);
     if (!same_bits(logits, again)) {
-        printf("%s: without peaks, and in another order, other logits\n", test.what);
+        printf("%s: without maxima, and in another order, other logits\n", test.what);
         good = false;
     }
-    if (good && plan->batch <= CUDA_REQUEST_BOUND_MOST)
-        good = bounds_pass(&test, &logits, &peaks, counts);
+    if (good && plan->batch <= CUDA_REQUEST_BOUND_ROWS_MAX)
+        good = bounds_pass(&test, &logits, &maxima, counts);
     problem_free(test.generated);
     return good;
 }

@@ -26,12 +26,12 @@ template <gumbel_dtype dtype> struct quad {
     uint2 x;
 
     /* -inf */
-    static __device__ __forceinline__ element nothing()
+    static __device__ __forceinline__ element minus_infinity()
     {
         return dtype == GUMBEL_BFLOAT16 ? 0xff80 : 0xfc00;
     }
 
-    static __device__ __forceinline__ quad of(const element (&e)[4])
+    static __device__ __forceinline__ quad from_elements(const element (&e)[4])
     {
         return {{e[0] | (uint32_t)e[1] << 16, e[2] | (uint32_t)e[3] << 16}};
     }
@@ -42,7 +42,7 @@ template <gumbel_dtype dtype> struct quad {
         return {__ldcs((const uint2 *)from)};
     }
 
-    __device__ __forceinline__ four widen() const
+    __device__ __forceinline__ four to_floats() const
     {
         if (dtype == GUMBEL_BFLOAT16)
             return {widen_bf16(x.x & 0xffffu), widen_bf16(x.x >> 16), widen_bf16(x.y & 0xffffu),
@@ -56,9 +56,9 @@ template <> struct quad<GUMBEL_FLOAT32> {
     using element = float;
     float4 x;
 
-    static __device__ __forceinline__ element nothing() { return -INFINITY; }
+    static __device__ __forceinline__ element minus_infinity() { return -INFINITY; }
 
-    static __device__ __forceinline__ quad of(const element (&e)[4])
+    static __device__ __forceinline__ quad from_elements(const element (&e)[4])
     {
         return {{e[0], e[1], e[2], e[3]}};
     }
@@ -68,7 +68,7 @@ template <> struct quad<GUMBEL_FLOAT32> {
         return {__ldcs((const float4 *)from)};
     }
 
-    __device__ __forceinline__ four widen() const { return {x.x, x.y, x.z, x.w}; }
+    __device__ __forceinline__ four to_floats() const { return {x.x, x.y, x.z, x.w}; }
 };
 
 __device__ __forceinline__ float largest_of(const four &x)
@@ -88,7 +88,7 @@ __device__ __forceinline__ float largest_of_step(const four (&x)[kQuads])
 /* ---------------------------------------------------------------------------------- mass ---- */
 
 /* The largest z and the mass of a block of 64. */
-struct measured {
+struct block_measure {
     float largest, sum;
 };
 
@@ -121,7 +121,7 @@ struct warp_mass {
     gumbel_summary *own; /* of this thread, in shared memory */
     int lane;
     int steps = 0;
-    measured kept = {-INFINITY, 0.0f};
+    block_measure kept = {-INFINITY, 0.0f};
 
     __device__ __forceinline__ void add(const four (&z)[kQuads])
     {

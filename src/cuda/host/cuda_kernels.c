@@ -18,7 +18,7 @@ static const unsigned char *const images[] = {
     [CUDA_MODULE_TOP64_SELECT] = cuda_image_top64_select,
     [CUDA_MODULE_DRAW_PARTS] = cuda_image_draw_parts,
     [CUDA_MODULE_EXCHANGE] = cuda_image_exchange,
-    [CUDA_MODULE_WEIGH_DRAFTS] = cuda_image_weigh_drafts,
+    [CUDA_MODULE_RULE_DRAFTS] = cuda_image_rule_drafts,
     [CUDA_MODULE_FINISH] = cuda_image_finish,
     [CUDA_MODULE_GATHER] = cuda_image_gather,
     [CUDA_MODULE_HISTORY] = cuda_image_history,
@@ -31,7 +31,7 @@ static const unsigned char *const images[] = {
     [CUDA_MODULE_REQUEST_PIVOTS] = cuda_image_request_pivots,
     [CUDA_MODULE_SOFTMAX] = cuda_image_softmax,
     [CUDA_MODULE_REQUEST_BLOCKS] = cuda_image_request_blocks,
-    [CUDA_MODULE_REQUEST_TEAM] = cuda_image_request_team,
+    [CUDA_MODULE_REQUEST_CLUSTER] = cuda_image_request_cluster,
     [CUDA_MODULE_FUSED_SM80] = cuda_image_fused_sm80,
     [CUDA_MODULE_FUSED_SM90] = cuda_image_fused_sm90,
     [CUDA_MODULE_FUSED_HALF_SM90] = cuda_image_fused_half_sm90,
@@ -55,8 +55,8 @@ static const single_kernel singles[] = {
     {CUDA_MODULE_ADVANCE, "gumbel_advance_rows", AT(advance), 0},
     {CUDA_MODULE_ALLOW, "gumbel_allow_tokens", AT(allow), 0},
     {CUDA_MODULE_BEST, "gumbel_list_best", AT(best), 0},
-    {CUDA_MODULE_TOP64_DRAW, "gumbel_draw_top64", AT(draw_candidates), CUDA_LISTED_BYTES_MOST},
-    {CUDA_MODULE_TOP64_DRAW, "gumbel_exchange_top64", AT(tell_candidates), CUDA_LISTED_BYTES_MOST},
+    {CUDA_MODULE_TOP64_DRAW, "gumbel_draw_top64", AT(draw_candidates), CUDA_TOP64_BYTES_MAX},
+    {CUDA_MODULE_TOP64_DRAW, "gumbel_exchange_top64", AT(tell_candidates), CUDA_TOP64_BYTES_MAX},
     {CUDA_MODULE_TOP64_DRAW, "gumbel_scatter_outputs", AT(spread_rows), 0},
     {CUDA_MODULE_DRAFTS, "gumbel_expand_drafts", AT(expand_drafts), 0},
     {CUDA_MODULE_DRAFTS, "gumbel_accept_drafts", AT(accept_drafts), 0},
@@ -89,7 +89,7 @@ static const single_kernel singles[] = {
     {CUDA_MODULE_WEIGH_DRAFTS, "gumbel_race_drafts", AT(race_drafts), 0},
     {CUDA_MODULE_TOP64_SELECT, "gumbel_select_top64", AT(list_rows), CUDA_LISTED_BYTES_MOST},
     {CUDA_MODULE_TOP64_SELECT, "gumbel_select_exchange_top64", AT(tell_rows),
-     CUDA_LISTED_BYTES_MOST},
+     CUDA_TOP64_BYTES_MAX},
     {CUDA_MODULE_REQUEST_BLOCKS, "gumbel_request_blocks", AT(request_blocks),
      CUDA_REQUEST_BLOCKS_BYTES},
     {CUDA_MODULE_REQUEST_BLOCKS, "gumbel_request_bounded", AT(request_bounded),
@@ -145,10 +145,10 @@ static gumbel_status get_singles(cuda_device *cuda, gumbel_error *error)
                                       kernel_at(cuda, one->at), error));
     }
     GUMBEL_FORWARD(offer_shared_memory(cuda, error));
-    if (!cuda->modules[CUDA_MODULE_REQUEST_TEAM])
+    if (!cuda->modules[CUDA_MODULE_REQUEST_CLUSTER])
         return GUMBEL_OK;
-    return get_kernel(cuda, CUDA_MODULE_REQUEST_TEAM, "gumbel_request_team",
-                      cuda_request_team_bytes(cuda->shared_bytes), &cuda->request_team, error);
+    return get_kernel(cuda, CUDA_MODULE_REQUEST_CLUSTER, "gumbel_request_cluster",
+                      cuda_cluster_max_bytes(cuda->shared_bytes), &cuda->request_cluster, error);
 }
 
 static gumbel_status get_fused_sm80(cuda_device *cuda, gumbel_error *error)
@@ -248,9 +248,9 @@ static gumbel_status get_logits(cuda_device *cuda, gumbel_error *error)
         snprintf(name, sizeof name, "gumbel_draw_logits_%s_edited", dtypes[dtype]);
         GUMBEL_FORWARD(
             get_kernel(cuda, CUDA_MODULE_LOGITS, name, 0, &cuda->logits_edited[dtype], error));
-        snprintf(name, sizeof name, "gumbel_weigh_%s", dtypes[dtype]);
+        snprintf(name, sizeof name, "gumbel_sum_masses_%s", dtypes[dtype]);
         GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_SOFTMAX, name, 0, &cuda->weigh[dtype], error));
-        snprintf(name, sizeof name, "gumbel_normalise_%s", dtypes[dtype]);
+        snprintf(name, sizeof name, "gumbel_normalize_%s", dtypes[dtype]);
         GUMBEL_FORWARD(
             get_kernel(cuda, CUDA_MODULE_SOFTMAX, name, 0, &cuda->normalise[dtype], error));
     }
@@ -260,7 +260,7 @@ static gumbel_status get_logits(cuda_device *cuda, gumbel_error *error)
 /* Whether a GPU of this capability can run a module's kernels. */
 static int module_serves(int module, int capability)
 {
-    if (module >= CUDA_MODULE_TOP64_SELECT && module <= CUDA_MODULE_REQUEST_TEAM)
+    if (module >= CUDA_MODULE_TOP64_SELECT && module <= CUDA_MODULE_REQUEST_CLUSTER)
         return capability >= CUDA_SM90_CAPABILITY;
     return module < CUDA_MODULE_FUSED_SM90 || capability == CUDA_SM90_CAPABILITY;
 }

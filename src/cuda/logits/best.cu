@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   the best scores of a draw: k draws without replacement, from rows that the draw sees, cut
- *        and edited.
- * COST   4 bytes a token read. A thread makes the words of a block for every 64 tokens that it
- *        looks at; the noise of tokens is made where they may come above the least of the best.
- * MAP    a CTA a row. Its threads score four tokens each at a time; what is above the least of the
- *        best goes to a list, which is cut to the best when it might overflow.
+ * WHAT   lists the best scores of a draw: k draws without replacement, from truncated and edited
+ *        rows.
+ * COST   reads 4 bytes a token. A thread computes the Philox words of a block for every 64 tokens,
+ *        and the noise of tokens that may exceed the smallest of the best scores.
+ * MAP    a CTA a row. Its threads score four tokens each at a time; tokens above the smallest of
+ *        the best scores go to a list, which is reduced to the best when it might overflow.
  * SMEM   the list, 16 KB.
  * SYNC   a __syncthreads() before and after each step of 4 * threads tokens, and three for each of
- *        the best when the list is cut: twice a row, and once for every 1024 tokens that pass.
+ *        the best scores when the list is reduced: twice a row, and once per 1024 listed tokens.
  */
 #include "core/row.h"
 #include "cuda/common/turn_blocks.cuh"
@@ -19,51 +19,51 @@ namespace
 
 constexpr int kThreads = CUDA_THREADS, kBestStep = 4 * kThreads;
 
-struct scored {
+struct scored_token {
     float score;
     int32_t id;
 };
 
 struct best_shared {
-    scored list[GUMBEL_BEST_MOST + 2 * kBestStep]; /* the best, and behind them what passed since */
-    scored warps[kThreads / 32];
+    scored_token
+        list[GUMBEL_BEST_MOST + 2 * kBestStep]; /* the best tokens, then those listed since */
+    scored_token warps[kThreads / 32];
     int count;
-    float floor; /* what is not above it cannot be among the best; NaN: all are */
+    float threshold; /* scores at or below it are not among the best; NaN: no threshold yet */
 };
 
-__device__ __forceinline__ best_shared &shared()
+__device__ __forceinline__ best_shared &best_state()
 {
     extern __shared__ __align__(16) unsigned char shared_memory[];
     return *(best_shared *)shared_memory;
 }
 
-/* Whether a comes before b: the larger score, then the lower id. What has id -1 comes last. */
-__device__ __forceinline__ bool is_before(scored a, scored b)
+/* Orders by score, then by lower id; id -1 comes last. */
+__device__ __forceinline__ bool is_before(scored_token a, scored_token b)
 {
     if (a.id < 0 || b.id < 0)
         return b.id < 0 && a.id >= 0;
     return a.score > b.score || (a.score == b.score && a.id < b.id);
 }
 
-__device__ __forceinline__ scored first_of_warp(scored own)
+__device__ __forceinline__ scored_token first_of_warp(scored_token own)
 {
 #pragma unroll
     for (int lanes = 16; lanes > 0; lanes /= 2) {
-        scored other = {__shfl_xor_sync(~0u, own.score, lanes),
-                        __shfl_xor_sync(~0u, own.id, lanes)};
+        scored_token other = {__shfl_xor_sync(~0u, own.score, lanes),
+                              __shfl_xor_sync(~0u, own.id, lanes)};
         own = is_before(other, own) ? other : own;
     }
     return own;
 }
 
-/* Bring the first `most` of the list to its front, in order, and forget the others. By all threads,
- * between barriers. */
-__device__ void cut_list(int most)
+/* Reduces the list to its `most` best tokens, sorted. By all threads, between barriers. */
+__device__ void keep_best(int most)
 {
-    best_shared &s = shared();
+    best_shared &s = best_state();
     const int count = s.count;
     for (int k = 0; k < most && k < count; k++) {
-        scored own = {0.0f, -1};
+        scored_token own = {0.0f, -1};
         for (int i = k + threadIdx.x; i < count; i += kThreads)
             own = is_before(s.list[i], own) ? s.list[i] : own;
         own = first_of_warp(own);
@@ -73,7 +73,7 @@ __device__ void cut_list(int most)
         own = s.warps[0];
         for (int w = 1; w < kThreads / 32; w++)
             own = is_before(s.warps[w], own) ? s.warps[w] : own;
-        /* The one that is there goes to the winner's place. */
+        /* The token at index k moves to the winner's index. */
         for (int i = k + threadIdx.x; i < count; i += kThreads)
             if (i > k && s.list[i].id == own.id)
                 s.list[i] = s.list[k];
@@ -84,18 +84,18 @@ __device__ void cut_list(int most)
     }
     if (threadIdx.x == 0) {
         s.count = min(count, most);
-        s.floor = count >= most ? s.list[most - 1].score : NAN;
+        s.threshold = count >= most ? s.list[most - 1].score : NAN;
     }
     __syncthreads();
 }
 
-/* Score four tokens by noise that is given, or by none, and list those above the floor. */
-__device__ void score_plainly(const cuda_best_params &p, const gumbel_row &row, int64_t b,
-                              const float (&z)[4], int64_t token)
+/* Scores four tokens with given noise, or with none, and lists those above the threshold. */
+__device__ void score_with_given_noise(const cuda_best_params &p, const gumbel_row &row, int64_t b,
+                                       const float (&z)[4], int64_t token)
 {
     const gumbel_sampling &sampling = p.problem.sampling;
-    best_shared &s = shared();
-    const float floor = s.floor;
+    best_shared &s = best_state();
+    const float threshold = s.threshold;
     const float *ahead =
         row.greedy ? nullptr : sampling.noise + b * sampling.noise_stride - p.problem.first_token;
 #pragma unroll
@@ -103,29 +103,30 @@ __device__ void score_plainly(const cuda_best_params &p, const gumbel_row &row, 
         if (!(z[i] > -INFINITY))
             continue;
         const float score = z[i] + (ahead ? ahead[token + i] : 0.0f);
-        if (!(score <= floor))
+        if (!(score <= threshold))
             s.list[atomicAdd(&s.count, 1)] = {score, (int32_t)token + i};
     }
 }
 
-/* The same by noise that is made, of a block of that reach, packed. */
-__device__ void score_drawn(const draw_philox &philox, const gumbel_row &row, const float (&z)[4],
-                            int64_t token, float reach)
+/* Scores four tokens with drawn noise, and lists those above the threshold. `reach` is the packed
+ * upper bound of the block's noise. */
+__device__ void score_with_drawn_noise(const draw_philox &philox, const gumbel_row &row,
+                                       const float (&z)[4], int64_t token, float reach)
 {
-    best_shared &s = shared();
-    const float floor = s.floor;
+    best_shared &s = best_state();
+    const float threshold = s.threshold;
 #pragma unroll 1
-    for (uint32_t may = find_winners(philox, (uint32_t)token, z, reach, draw_threshold(floor)); may;
-         may &= may - 1) {
+    for (uint32_t may = find_winners(philox, (uint32_t)token, z, reach, draw_threshold(threshold));
+         may; may &= may - 1) {
         const int i = __ffs(may) - 1;
-        const float own = draw_choose(z, i);
-        const float score = own + draw_noise_of_token(row.stream, (uint32_t)token + i);
-        if (!(score <= floor))
+        const float own = draw_select_of_four(z, i);
+        const float score = own + draw_token_noise_noinline(row.stream, (uint32_t)token + i);
+        if (!(score <= threshold))
             s.list[atomicAdd(&s.count, 1)] = {score, (int32_t)token + i};
     }
 }
 
-/* Score all tokens of row b that may be among the best. */
+/* Scores the tokens of row b that may be among the best. */
 __device__ void score_row(const cuda_best_params &p, int64_t b)
 {
     const gumbel_problem &q = p.problem;
@@ -133,13 +134,14 @@ __device__ void score_row(const cuda_best_params &p, int64_t b)
     const bool draws = !row.greedy && !q.sampling.noise;
     const draw_philox philox = draw_philox_of(row.stream);
     const float *from = p.rows + b * p.stride - q.first_token;
-    best_shared &s = shared();
+    best_shared &s = best_state();
     turn_blocks blocks = {};
     int64_t begin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
     for (int turn = 0; begin < q.end_token; turn++, begin += kBestStep) {
         const int64_t token = begin + 4 * (int64_t)threadIdx.x;
         if (draws && turn % kTurns == 0)
-            blocks = turn_blocks::of(philox, (uint32_t)(begin + threadIdx.x / 32 * 128), kBestStep);
+            blocks = turn_blocks::from_philox(philox, (uint32_t)(begin + threadIdx.x / 32 * 128),
+                                              kBestStep);
         const float reach = blocks.reach_of(turn);
         float z[4];
 #pragma unroll
@@ -147,15 +149,15 @@ __device__ void score_row(const cuda_best_params &p, int64_t b)
             z[i] =
                 token + i >= q.first_token && token + i < q.end_token ? from[token + i] : -INFINITY;
         if (draws)
-            score_drawn(philox, row, z, token, reach);
+            score_with_drawn_noise(philox, row, z, token, reach);
         else
-            score_plainly(p, row, b, z, token);
+            score_with_given_noise(p, row, b, z, token);
         __syncthreads();
-        if (s.count > GUMBEL_BEST_MOST + kBestStep || isnan(s.floor))
-            cut_list(p.output.num_best);
+        if (s.count > GUMBEL_BEST_MOST + kBestStep || isnan(s.threshold))
+            keep_best(p.output.num_best);
         __syncthreads();
     }
-    cut_list(p.output.num_best);
+    keep_best(p.output.num_best);
 }
 
 } // namespace
@@ -168,10 +170,10 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     const gumbel_output &out = p.output;
     const int64_t b = blockIdx.x;
     const bool ok = out.tokens[b] >= 0;
-    best_shared &s = shared();
+    best_shared &s = best_state();
     if (threadIdx.x == 0) {
         s.count = 0;
-        s.floor = NAN;
+        s.threshold = NAN;
     }
     __syncthreads();
     if (ok)

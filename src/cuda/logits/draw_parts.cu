@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   the paper's grouped draws (part_draw.h): a part of many, drawn by its log-mass, and its
- *        token; one part more of a stream.
- * COST   4 bytes a part and row, of which all draws of a row read the same; two Philox blocks and
- *        two logarithms a part and draw, or four and four a draw of a stream; a launch.
- * MAP    of many parts a warp a draw, lane l parts l, l + 32, ...; of a stream a thread a draw.
- * SYNC   lanes tell each other their best by shuffles.
- * NUMERICS  the host's bits: part_draw.h. Masses are summed part by part, by all lanes alike.
+ * WHAT   grouped draws of the paper (part_draw.h): draws a part by its log-mass, and with it the
+ *        token of the part; or adds one part to a streaming draw.
+ * COST   reads 4 bytes a part and row, shared by all draws of the row; two Philox blocks and two
+ *        logarithms a part and draw, or four of each a streaming draw; a launch.
+ * MAP    many parts: a warp a draw, lane l takes parts l, l + 32, ...; streaming: a thread a draw.
+ * SYNC   shuffles of a warp.
+ * NUMERICS  the host's bits (part_draw.h). Masses are summed part by part, redundantly in all
+ *        lanes.
  */
 #include "core/row.h"
 #include "cuda/common/cuda_parts.h"
@@ -17,8 +18,8 @@
 namespace
 {
 
-/* The better of a lane's best and that of another one. */
-__device__ void offer_of_lane(gumbel_summary &best, int lanes)
+/* Merges the best of the lane at XOR distance `lanes`. */
+__device__ void offer_from_lane(gumbel_summary &best, int lanes)
 {
     const float score = __shfl_xor_sync(~0u, best.best_score, lanes);
     const float z = __shfl_xor_sync(~0u, best.best_z, lanes);
@@ -39,7 +40,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_PARTS_THREADS)
                   b = at / samples;
     if (at >= draws)
         return;
-    const bool first = at % samples == 0, weighs = first && p.lse;
+    const bool first = at % samples == 0, with_mass = first && p.lse;
     gumbel_stream stream = gumbel_problem_row(&q, b).stream;
     stream.sample += (uint32_t)(at % samples);
     gumbel_summary best;
@@ -51,13 +52,13 @@ extern "C" __global__ void __launch_bounds__(CUDA_PARTS_THREADS)
         const float l = part < p.parts ? p.log_masses[part * q.batch + b] : -INFINITY;
         flags |= gumbel_mass_flags(l);
         if (l > -INFINITY)
-            gumbel_summary_offer_part(&best, stream, part, l);
-        for (int i = 0; weighs && i < 32 && base + i < p.parts; i++)
-            log_mass = gumbel_log_add_exp(log_mass, __shfl_sync(~0u, l, i));
+            gumbel_part_offer(&best, stream, part, l);
+        for (int i = 0; with_mass && i < 32 && base + i < p.parts; i++)
+            log_mass = gumbel_log_sum(log_mass, __shfl_sync(~0u, l, i));
     }
     best.flags = __reduce_or_sync(~0u, flags);
     for (int lanes = 16; lanes > 0; lanes /= 2)
-        offer_of_lane(best, lanes);
+        offer_from_lane(best, lanes);
     const gumbel_row_status status = gumbel_summary_status(&best);
     if (lane != 0)
         return;
@@ -65,7 +66,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_PARTS_THREADS)
     p.drawn[at] = part < 0 ? -1 : p.tokens[part * draws + at];
     if (p.which)
         p.which[at] = part;
-    if (weighs)
+    if (with_mass)
         p.lse[b] = status == GUMBEL_ROW_OK ? (float)log_mass : NAN;
     if (first && p.status)
         p.status[b] = (int32_t)status;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   the logits of the most likely tokens, once their ids are there.
+ * WHAT   gathers the logits of the most likely tokens by their ids.
  * COST   8 bytes an id; a launch.
  * MAP    a thread an id.
  */

@@ -1,38 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   the draw from logits that are there already (eq. 2 to 4; FlashSampling, Algorithm B.1); or
- *        of y, where a mask and a history are all that edits them (docs/maths.md, section 8).
- * COST   reads B V elements once. Four tokens take about 30 instructions, and in each further
- *        sample 4; a sample's noise is a Philox block every 128 tokens, and one or two for each
- *        token that may win. What the log-normaliser takes, and what bounds all:
- *        findings/cuda_logits.md. A mask is a bit a token beside, and four selections; a history is
- *        looked up for tokens alone that are scored.
- * MAP    a CTA takes one row, up to 32 samples and a chunk of the vocabulary, by windows of which
- *        it has the bounds of all blocks at once; mostly there is one. Its warps take steps of 512
- *        tokens, eight blocks of 64, as they get done. Four lanes hold a block: lane j of them the
- *        quads (four tokens, one block of Philox) j, j + 4, j + 8 and j + 12, so that it has all
- *        that four of eq. 8's lanes add. Its largest value tells whether any of its tokens may win
- *        in a sample; those that may are listed, and scored 32 at a time, a lane each, while the
- *        next step's logits are on their way.
- * SMEM   the draw's state (cta_state); with the mass a summary a thread; four bytes a sample and
+ * WHAT   draws from precomputed logits (eq. 2 to 4; FlashSampling, Algorithm B.1), or from y if
+ *        masks and histories are the only edits (docs/maths.md, section 8).
+ * COST   reads B V elements once. Four tokens take about 30 instructions, and 4 for each further
+ *        sample. A sample's noise takes a Philox block every 128 tokens, and one or two for each
+ *        token that may win. findings/cuda_logits.md has the cost of the log-normaliser, and the
+ *        limit of the kernel. A mask adds a bit a token and four selections; the history is read
+ *        only for tokens that are scored.
+ * MAP    a CTA takes one row, up to 32 samples and a chunk of the vocabulary, in windows whose
+ *        block bounds it computes at once; most chunks have one window. Warps take steps of 512
+ *        tokens, eight blocks of 64, dynamically. Four lanes hold a block: lane j has the quads
+ *        (four tokens, one Philox block) j, j + 4, j + 8 and j + 12, and with them all terms of
+ *        four of eq. 8's lanes. The block's largest value determines whether any of its tokens may
+ *        win in a sample. Such tokens are listed, and scored 32 at a time, one per lane, while the
+ *        next step's logits are loaded.
+ * SMEM   the draw's state (cta_state); with the mass, a summary a thread; four bytes a sample and
  *        block of the window.
- * SYNC   a CTA meets when the row's parameters are there, when its bounds and first thresholds are,
- *        before a further window, and at its end. Best tokens and lists belong to a warp;
- *        thresholds and the next step are touched by atomics alone. Of a row's CTAs the last one
- *        merges all, known by a counter in global memory (parts.cuh).
+ * SYNC   the CTA synchronizes after the row's parameters, after bounds and first thresholds, before
+ *        each further window, and at its end. Best tokens and lists belong to a warp; thresholds
+ *        and the next step are accessed by atomics only. The last CTA of a row, by a counter in
+ *        global memory (cta_counter.cuh), merges all.
  * NUMERICS  a block's mass is summed in the order of the CPU (docs/maths.md, section 5), and adding
- *        blocks is exact: the same bits whatever the chunk.
+ *        blocks is exact: the bits do not depend on the chunk.
  */
 #include "cuda/logits/logits_draw.cuh"
 #include "cuda/common/merge.cuh"
-#include "cuda/common/parts.cuh"
+#include "cuda/common/cta_counter.cuh"
 
 namespace
 {
 
-static_assert(kSamples <= 32 && kWarps <= 32, "the first warp sums up samples and warps");
+static_assert(kSamples <= 32 && kWarps <= 32, "the first warp summarizes samples and warps");
 
-/* The state that a row starts with; the sums start when all threads have met. */
+/* Initializes the state of a row; sums start after a barrier. */
 template <bool edited>
 __device__ __forceinline__ void start_state(const gumbel_problem &q, cta_state &state, int64_t b,
                                             int first, int samples)
@@ -42,7 +42,7 @@ __device__ __forceinline__ void start_state(const gumbel_problem &q, cta_state &
         gumbel_row row = gumbel_problem_row(&q, b);
         row.stream.sample += (uint32_t)(first + (int)threadIdx.x);
         state.philox[threadIdx.x] = draw_philox_of(row.stream);
-        state.threshold[threadIdx.x] = ordered_bits(-FLT_MAX); /* below it lies -inf alone */
+        state.threshold[threadIdx.x] = ordered_bits(-FLT_MAX); /* below it: only -inf */
         if (threadIdx.x == 0) {
             state.inverse_temperature = row.inverse_temperature;
             state.greedy = row.greedy;
@@ -50,7 +50,7 @@ __device__ __forceinline__ void start_state(const gumbel_problem &q, cta_state &
         }
     }
     if (edited && (int)threadIdx.x == kThreads - 2) {
-        state.edits = edits_of(q, b);
+        state.edits = load_row_edits(q, b);
         state.raises = state.edits.act && !penalties_lower(state.edits.penalties);
     }
     if (lane < samples)
@@ -59,9 +59,9 @@ __device__ __forceinline__ void start_state(const gumbel_problem &q, cta_state &
         state.flags[warp] = 0;
 }
 
-/* Sum up what the CTA's warps found, by the first warp, a lane a sample. */
-__device__ __forceinline__ void sum_up(const cta_state &state, bool with_mass, gumbel_summary *out,
-                                       int samples)
+/* Summarizes the results of the CTA's warps, by the first warp, a lane per sample. */
+__device__ __forceinline__ void summarize_cta(const cta_state &state, bool with_mass,
+                                              gumbel_summary *out, int samples)
 {
     int lane = threadIdx.x;
     gumbel_summary own;
@@ -86,7 +86,7 @@ __device__ __forceinline__ void sum_up(const cta_state &state, bool with_mass, g
     out[lane] = own;
 }
 
-/* Keep the mass of all lanes of a warp, where each has its own. */
+/* Merges the masses of a warp's lanes. */
 __device__ __forceinline__ void end_mass(cta_state &state, warp_mass &mass)
 {
     mass.flush();
@@ -96,14 +96,14 @@ __device__ __forceinline__ void end_mass(cta_state &state, warp_mass &mass)
         state.masses[threadIdx.x / 32] = sum;
 }
 
-/* clear_words() by all threads; apart, as it is rare. */
-__device__ __noinline__ void clear_rarely(const cuda_params &p)
+/* clear_words() by all threads; out of line as it is rare. */
+__device__ __noinline__ void clear_words_noinline(const cuda_params &p)
 {
     clear_words(p, threadIdx.x, kThreads);
 }
 
-/* Draw from the chunk, a window after the other: of each the bounds are made before its
- * steps. The first steps of the first one are asked for. */
+/* Draws from the chunk, window by window; the bounds of a window are computed before its steps. The
+ * logits of the first steps are already requested. */
 template <bool with_mass, gumbel_dtype dtype, bool given, bool edited>
 __device__ __forceinline__ void draw_windows(warp_draw<dtype, given, edited> &own,
                                              typename warp_draw<dtype, given, edited>::step &logits,
@@ -114,11 +114,11 @@ __device__ __forceinline__ void draw_windows(warp_draw<dtype, given, edited> &ow
     while (own.begin < own.end) {
         own.blocks = (int)((own.end - own.begin + kStep - 1) / kStep * (kStep / GUMBEL_BLOCK));
         if (!given)
-            own.make_window(first);
+            own.make_window_bounds(first);
         else if (first)
-            own.seed_given();
+            own.raise_by_given_noise();
         __syncthreads();
-        own.template run<with_mass>(logits, mass);
+        own.template draw_window<with_mass>(logits, mass);
         const uint32_t end = own.state.end;
         own.begin = own.end;
         own.end = min(own.begin + CUDA_LOGITS_WINDOW(own.samples), end);
@@ -132,7 +132,7 @@ __device__ __forceinline__ void draw_windows(warp_draw<dtype, given, edited> &ow
     }
 }
 
-/* Sum up, and merge the row if all its other CTAs have. */
+/* Summarizes the chunk; the last CTA of a row merges it. */
 __device__ __forceinline__ void end_chunk(const cuda_params &p, cta_state &state, bool with_mass,
                                           int samples)
 {
@@ -140,10 +140,10 @@ __device__ __forceinline__ void end_chunk(const cuda_params &p, cta_state &state
     __syncthreads();
     const int64_t draw = state.draw;
     if (threadIdx.x < 32)
-        sum_up(state, with_mass, &p.summaries[state.part * draws + draw], samples);
+        summarize_cta(state, with_mass, &p.summaries[state.part * draws + draw], samples);
     __syncwarp();
     if (threadIdx.x == 0)
-        state.last = parts_end(merge_counter(p, draw), p.tag, p.parts);
+        state.last = count_cta_end(cta_counter_of_draw(p, draw), p.tag, p.parts);
     __syncthreads();
     if (state.last)
         for (int s = threadIdx.x / 32; s < samples; s += kWarps)
@@ -179,11 +179,11 @@ __device__ __forceinline__ void draw_chunk(const cuda_params &p)
     warp_mass mass = {masses + threadIdx.x, lane};
 
     ptx_wait_for_launch();
-    if (q.position_by_row) /* the launch behind walks over drafts: a warp a request */
+    if (q.position_by_row) /* the next launch walks over drafts, a warp per request */
         ptx_allow_launch();
-    if (p.cleared)
-        clear_rarely(p);
-    if (!gumbel_problem_row_is_live(&q, b))
+    if (p.zero_after_draw)
+        clear_words_noinline(p);
+    if (!gumbel_problem_row_lives(&q, b))
         end = own.begin;
     own.end = min(own.begin + CUDA_LOGITS_WINDOW(own.samples), end);
     typename warp_draw<dtype, given, edited>::step logits;
@@ -192,7 +192,7 @@ __device__ __forceinline__ void draw_chunk(const cuda_params &p)
         own.mask = gumbel_problem_mask(&q, b);
     start_state<edited>(q, state, b, first, own.samples);
     if (threadIdx.x == kThreads - 1) {
-        parts_start(merge_counter(p, draw), p.tag);
+        start_cta_counter(cta_counter_of_draw(p, draw), p.tag);
         state.draw = draw;
         state.part = part;
         state.end = end;

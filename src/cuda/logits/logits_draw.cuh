@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A warp that draws from a chunk of a row of logits, step after step (head: logits.cu).
+ * A warp that draws from a chunk of a row of logits, step by step (head: logits.cu).
  */
 #ifndef GUMBEL_CUDA_LOGITS_DRAW_CUH
 #define GUMBEL_CUDA_LOGITS_DRAW_CUH
@@ -14,13 +14,14 @@ template <gumbel_dtype dtype, bool given, bool edited>
 struct warp_draw : warp_scores<dtype, given, edited> {
     using row = warp_row<dtype, edited>;
     using scores = warp_scores<dtype, given, edited>;
-    using row::plain, row::read_step, row::find_z;
+    using row::keeps_order, row::read_step, row::find_z;
     using row::state, row::begin, row::end, row::place, row::warp, row::lane;
-    using scores::ask, scores::score_listed, scores::reach_of, scores::add_noise, scores::samples;
+    using scores::read_threshold, scores::score_listed, scores::reach_of, scores::add_noise,
+        scores::samples;
     using typename row::step;
 
-    /* Samples, as bits, in which a token of that value may win, the largest of this lane's; lane s
-     * has the threshold of sample s. */
+    /* Bit mask of the samples in which a token with the value `top`, the largest of this lane, may
+     * win. Lane s has the threshold of sample s. */
     __device__ __forceinline__ uint32_t find_passing(uint32_t base, float top, float factor,
                                                      float thresholds) const
     {
@@ -29,12 +30,13 @@ struct warp_draw : warp_scores<dtype, given, edited> {
 #pragma unroll 1
         do {
             const float threshold = __shfl_sync(~0u, thresholds, s);
-            passing |= (uint32_t)draw_passes(fmaf(top, factor, reach_of(base, s)), threshold) << s;
+            passing |= (uint32_t)draw_passes_bound(fmaf(top, factor, reach_of(base, s)), threshold)
+                       << s;
         } while (++s < samples);
         return passing;
     }
 
-    /* The same by given noise, of these z. */
+    /* As above, with given noise. */
     __device__ __forceinline__ uint32_t find_passing(uint32_t base, const four (&z)[kQuads],
                                                      float thresholds) const
     {
@@ -47,15 +49,16 @@ struct warp_draw : warp_scores<dtype, given, edited> {
                 scores[k] = z[k];
             add_noise(base, s, scores);
             const float threshold = __shfl_sync(~0u, thresholds, s);
-            passing |= (uint32_t)draw_passes(largest_of_step(scores), threshold) << s;
+            passing |= (uint32_t)draw_passes_bound(largest_of_step(scores), threshold) << s;
         }
         return passing;
     }
 
-    /* The same of a step, whose mass is added. */
+    /* As above, for a step; adds the step's mass. */
     template <bool with_mass>
-    __device__ __forceinline__ uint32_t sweep(uint32_t base, step &logits, uint32_t asked,
-                                              warp_mass &mass) const
+    __device__ __forceinline__ uint32_t find_passing_samples(uint32_t base, step &logits,
+                                                             uint32_t requested,
+                                                             warp_mass &mass) const
     {
         float factor = 1.0f, top;
         four x[kQuads];
@@ -64,27 +67,27 @@ struct warp_draw : warp_scores<dtype, given, edited> {
             if constexpr (holds_z<with_mass>)
 #pragma unroll
                 for (int k = 0; k < kQuads; k++)
-                    logits[k] = quad<dtype>::of(x[k].v);
+                    logits[k] = quad<dtype>::from_elements(x[k].v);
             if (with_mass)
                 mass.add(x);
             if constexpr (given)
-                return find_passing(base, x, ordered_float(asked));
+                return find_passing(base, x, ordered_float(requested));
             top = largest_of_step(x);
-        } else if (plain()) {
+        } else if (keeps_order()) {
             row::template find_values<true>(base, logits, x, factor);
             top = largest_of_step(x);
         } else {
             row::template find_values<false>(base, logits, x, factor);
             top = largest_of_step(x);
         }
-        return find_passing(base, top, factor, ordered_float(asked));
+        return find_passing(base, top, factor, ordered_float(requested));
     }
 
-    /* Whether a step's z take the place of its logits: registers have no room for both. */
+    /* Whether a step's z replace its logits, since registers cannot hold both. */
     template <bool with_mass>
     static constexpr bool holds_z = (with_mass || given) && dtype == GUMBEL_FLOAT32;
 
-    /* Which of this lane's tokens may win in a sample, as bits. */
+    /* Bit mask of this lane's tokens that may win in a sample. */
     template <bool with_mass>
     __device__ __forceinline__ uint32_t find_tokens(uint32_t base, int sample, const step &logits,
                                                     float thresholds) const
@@ -94,11 +97,11 @@ struct warp_draw : warp_scores<dtype, given, edited> {
         if constexpr (holds_z<with_mass>) {
 #pragma unroll
             for (int k = 0; k < kQuads; k++)
-                x[k] = logits[k].widen();
+                x[k] = logits[k].to_floats();
         } else if constexpr (given || with_mass) {
             find_z(base, logits, x);
         } else {
-            if (plain())
+            if (keeps_order())
                 row::template find_values<true>(base, logits, x, factor);
             else
                 row::template find_values<false>(base, logits, x, factor);
@@ -111,38 +114,40 @@ struct warp_draw : warp_scores<dtype, given, edited> {
         uint32_t tokens = 0;
 #pragma unroll
         for (int i = 0; i < 4 * kQuads; i++)
-            tokens |= (uint32_t)draw_passes(fmaf(x[i / 4].v[i % 4], factor, reach), threshold) << i;
+            tokens |= (uint32_t)draw_passes_bound(fmaf(x[i / 4].v[i % 4], factor, reach), threshold)
+                      << i;
         return tokens;
     }
 
-    /* What of a step is still to be listed: samples, those of all lanes, and tokens of the lane in
-     * the sample that has begun. */
-    struct left_over {
+    /* Tokens of a step that are not listed yet: samples of the warp, and this lane's tokens of the
+     * current sample. */
+    struct pending_tokens {
         uint32_t samples, tokens;
         int sample;
     };
 
-    /* List tokens that may win up to 32 and more, or all there are; how many there are then. */
+    /* Lists tokens that may win, until there are 32 or more, or none is left; returns their number.
+     */
     template <bool with_mass>
-    __device__ __forceinline__ int list(uint32_t base, const step &logits, float thresholds,
-                                        left_over &left, int count) const
+    __device__ __forceinline__ int list_tokens(uint32_t base, const step &logits, float thresholds,
+                                               pending_tokens &pending, int count) const
     {
-        listed *out = state.lists[warp];
+        list_entry *out = state.lists[warp];
 #pragma unroll 1
         while (count < 32) {
-            uint32_t some = __ballot_sync(~0u, left.tokens != 0);
+            uint32_t some = __ballot_sync(~0u, pending.tokens != 0);
             if (some) {
-                if (left.tokens) {
-                    int i = __ffs(left.tokens) - 1;
+                if (pending.tokens) {
+                    int i = __ffs(pending.tokens) - 1;
                     out[count + __popc(some & ((1u << lane) - 1))] =
-                        (listed)(left.sample * kStep + place + kStride * (i / 4) + i % 4);
-                    left.tokens &= left.tokens - 1;
+                        (list_entry)(pending.sample * kStep + place + kStride * (i / 4) + i % 4);
+                    pending.tokens &= pending.tokens - 1;
                 }
                 count += __popc(some);
-            } else if (left.samples) {
-                left.sample = __ffs(left.samples) - 1;
-                left.samples &= left.samples - 1;
-                left.tokens = find_tokens<with_mass>(base, left.sample, logits, thresholds);
+            } else if (pending.samples) {
+                pending.sample = __ffs(pending.samples) - 1;
+                pending.samples &= pending.samples - 1;
+                pending.tokens = find_tokens<with_mass>(base, pending.sample, logits, thresholds);
             } else {
                 break;
             }
@@ -151,36 +156,36 @@ struct warp_draw : warp_scores<dtype, given, edited> {
         return count;
     }
 
-    /* Score what may win of a step, in these samples; and ask for the next step, if there is one,
-     * as soon as the logits are done with: registers cannot hold both. */
+    /* Scores the tokens of a step that may win in the samples `passing`. Requests the next step as
+     * soon as the logits are no longer needed: registers cannot hold both. */
     template <bool with_mass>
-    __device__ __forceinline__ void draw(uint32_t base, uint32_t next, uint32_t passing,
-                                         float thresholds, step &logits) const
+    __device__ __forceinline__ void draw_step(uint32_t base, uint32_t next, uint32_t passing,
+                                              float thresholds, step &logits) const
     {
-        left_over left = {__reduce_or_sync(~0u, passing), 0, 0};
-        bool more = left.samples != 0, asked = false;
+        pending_tokens pending = {__reduce_or_sync(~0u, passing), 0, 0};
+        bool more = pending.samples != 0, requested = false;
         int count = 0;
         do {
             if (more) {
-                count = list<with_mass>(base, logits, thresholds, left, count);
-                more = left.samples || __any_sync(~0u, left.tokens);
+                count = list_tokens<with_mass>(base, logits, thresholds, pending, count);
+                more = pending.samples || __any_sync(~0u, pending.tokens);
             }
-            if (!more && !asked && next < end)
+            if (!more && !requested && next < end)
                 read_step(next, logits);
-            asked = !more;
+            requested = !more;
             if (count) {
                 score_listed(base, min(count, 32));
-                count = forget_scored(count);
+                count = drop_scored(count);
             }
         } while (more || count);
     }
 
-    /* Take the first 32 tokens off the warp's list; how many are left. */
-    __device__ __forceinline__ int forget_scored(int count) const
+    /* Removes the first 32 tokens from the warp's list; returns the remaining number. */
+    __device__ __forceinline__ int drop_scored(int count) const
     {
-        listed *list = state.lists[warp];
+        list_entry *list = state.lists[warp];
         const bool stays = lane + 32 < count;
-        const listed moved = stays ? list[lane + 32] : 0;
+        const list_entry moved = stays ? list[lane + 32] : 0;
         __syncwarp();
         if (stays)
             list[lane] = moved;
@@ -188,31 +193,31 @@ struct warp_draw : warp_scores<dtype, given, edited> {
         return max(count - 32, 0);
     }
 
-    /* Take all steps of the window that come to this warp, of whose first one the logits are asked
-     * for already. */
+    /* Draws from the steps of the window that this warp takes; the logits of the first one are
+     * already requested. */
     template <bool with_mass>
-    __device__ __forceinline__ void run(step &logits, warp_mass &mass) const
+    __device__ __forceinline__ void draw_window(step &logits, warp_mass &mass) const
     {
         uint32_t base = begin + warp * kStep;
 #pragma unroll 1
         while (base < end) {
-            const uint32_t ticket = take(), asked = ask(lane < samples, lane);
-            const uint32_t passing = sweep<with_mass>(base, logits, asked, mass);
-            const float thresholds = ordered_float(asked);
-            const uint32_t next = taken(ticket);
-            draw<with_mass>(base, next, passing, thresholds, logits);
+            const uint32_t ticket = take_step(), requested = read_threshold(lane < samples, lane);
+            const uint32_t passing = find_passing_samples<with_mass>(base, logits, requested, mass);
+            const float thresholds = ordered_float(requested);
+            const uint32_t next = begin_of_step(ticket);
+            draw_step<with_mass>(base, next, passing, thresholds, logits);
             base = next;
         }
     }
 
-    /* Take the next step that no warp has; taken() tells where it begins, past the end if there is
-     * none. */
-    __device__ __forceinline__ uint32_t take() const
+    /* Takes the next step; begin_of_step() converts the ticket to its first token, past the end if
+     * no step is left. */
+    __device__ __forceinline__ uint32_t take_step() const
     {
-        return ptx_count_if(lane == 0, &state.next);
+        return ptx_atomic_count_if(lane == 0, &state.next);
     }
 
-    __device__ __forceinline__ uint32_t taken(uint32_t ticket) const
+    __device__ __forceinline__ uint32_t begin_of_step(uint32_t ticket) const
     {
         return begin + __reduce_max_sync(~0u, ticket) * kStep;
     }

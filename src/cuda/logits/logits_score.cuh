@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a warp knows of the noise of its row: reaches of blocks, thresholds, and the scores of
+ * Noise of a warp's row: reaches (upper bounds of the noise of blocks), thresholds, and scores of
  * tokens that may win (head: logits.cu).
  */
 #ifndef GUMBEL_CUDA_LOGITS_SCORE_CUH
@@ -11,26 +11,27 @@
 namespace
 {
 
-/* Groups of 64 blocks at a chunk's beginning whose J raise its first threshold, in all samples, but
- * one in each: more would read the row twice. */
-constexpr int kSeeds = 4;
+/* Groups of 64 blocks at a chunk's beginning whose J, the tokens with the most noise, give the
+ * first threshold: this many over all samples, at least one a sample. More would read the row
+ * twice. */
+constexpr int kInitialGroups = 4;
 
 template <gumbel_dtype dtype, bool given, bool edited>
 struct warp_scores : warp_row<dtype, edited> {
     using row = warp_row<dtype, edited>;
-    using row::counts, row::transform;
+    using row::is_valid, row::transform;
     using row::p, row::state, row::begin, row::end, row::place, row::warp, row::lane;
 
-    const float *noise;  /* where the noise of token 0 in the first sample would be */
+    const float *noise;  /* address of token 0's noise in the first sample */
     float *reaches;      /* [sample][block] of the window, packed */
     int blocks, samples; /* of the window; of this CTA */
 
-    __device__ __forceinline__ const draw_philox &philox(int sample) const
+    __device__ __forceinline__ const draw_philox &philox_of(int sample) const
     {
         return state.philox[sample];
     }
 
-    /* From z to scores by noise that is given. */
+    /* Adds given noise to z. */
     __device__ __forceinline__ void add_noise(uint32_t base, int sample, four (&x)[kQuads]) const
     {
         const float *from = noise + sample * p.problem.sampling.noise_stride;
@@ -40,14 +41,14 @@ struct warp_scores : warp_row<dtype, edited> {
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 uint32_t token = base + place + kStride * k + i;
-                bool has = counts(token, token + 1) && !state.greedy;
+                bool has = is_valid(token, token + 1) && !state.greedy;
                 next.v[i] += has ? __ldg(from + token) : 0.0f;
             }
             x[0] = x[1], x[1] = x[2], x[2] = x[3], x[3] = next;
         }
     }
 
-    /* What is kept of the noise of this lane's block of a step. */
+    /* The packed reach of this lane's block in a step. */
     __device__ __forceinline__ float reach_of(uint32_t base, int sample) const
     {
         return reaches[sample * blocks + (base - begin) / GUMBEL_BLOCK + lane / 4];
@@ -55,26 +56,26 @@ struct warp_scores : warp_row<dtype, edited> {
 
     /* -------------------------------------------------------------------------- thresholds ---- */
 
-    /* Ask for a sample's threshold, each lane for one or none; it is some 50 cycles away. */
-    __device__ __forceinline__ uint32_t ask(bool asks, int sample) const
+    /* Requests the threshold of a lane's sample, if `reads`; the latency is about 50 cycles. */
+    __device__ __forceinline__ uint32_t read_threshold(bool reads, int sample) const
     {
-        return ptx_add_if(asks, &state.threshold[sample], 0);
+        return ptx_atomic_add_if(reads, &state.threshold[sample], 0);
     }
 
-    /* Raise a sample's threshold to the largest of all lanes. */
-    __device__ __forceinline__ void raise(int sample, float floor) const
+    /* Raises a sample's threshold to the largest bound of the lanes. */
+    __device__ __forceinline__ void raise_sample(int sample, float bound) const
     {
-        floor = draw_floor_of_warp(floor);
+        bound = draw_score_bound_of_warp(bound);
         if (lane == 0)
-            atomicMax(&state.threshold[sample], ordered_bits(floor));
+            atomicMax(&state.threshold[sample], ordered_bits(bound));
     }
 
-    /* Make the window's reaches of 64 blocks, two a lane, in a sample; of the first ones J raise
-     * its threshold. */
-    __device__ __forceinline__ void make_reaches(int sample, uint32_t pair, bool seeds) const
+    /* Computes the reaches of 64 blocks in a sample, two a lane; with `initial`, their J raise the
+     * threshold. */
+    __device__ __forceinline__ void make_reaches(int sample, uint32_t pair, bool initial) const
     {
         const bool greedy = state.greedy;
-        const uint4 words = draw_words(philox(sample), pair, GUMBEL_BLOCK_DOMAIN);
+        const uint4 words = draw_philox_words(philox_of(sample), pair, GUMBEL_BLOCK_DOMAIN);
         uint32_t tokens[2];
         typename row::element logits[2];
 #pragma unroll
@@ -84,49 +85,50 @@ struct warp_scores : warp_row<dtype, edited> {
             const uint32_t at = (first - begin) / GUMBEL_BLOCK;
             if (first >= begin && at < (uint32_t)blocks)
                 reaches[sample * blocks + at] =
-                    draw_pack_reach(draw_reach(greedy, block.r), block.place());
-            tokens[half] = first + block.place();
-            if (seeds)
+                    draw_pack_reach(draw_reach(greedy, block.r), block.max_noise_index());
+            tokens[half] = first + block.max_noise_index();
+            if (initial)
                 logits[half] = row::read_one(tokens[half]);
         }
-        if (!seeds)
+        if (!initial)
             return;
-        float floor = -INFINITY;
+        float bound = -INFINITY;
 #pragma unroll 1
         for (int half = 0; half < 2; half++) {
             const float z = transform(half ? tokens[1] : tokens[0], half ? logits[1] : logits[0]);
-            floor = fmaxf(floor, draw_floor(greedy, z, half ? words.z : words.x));
+            bound = fmaxf(bound, draw_score_bound_of_word(greedy, z, half ? words.z : words.x));
         }
-        raise(sample, floor);
+        raise_sample(sample, bound);
     }
 
-    /* Those of all blocks and samples of the window, by all warps. */
-    __device__ __forceinline__ void make_window(bool seeds) const
+    /* Computes the reaches of all blocks and samples of the window, by all warps. */
+    __device__ __forceinline__ void make_window_bounds(bool initial) const
     {
         const uint32_t first = begin / (2 * GUMBEL_BLOCK);
         const int groups = (blocks + 1 + 63) / 64; /* the first half of a pair may lie outside */
 #pragma unroll 1
         for (int i = warp; i < samples * groups; i += kWarps) {
             const int group = i % groups;
-            make_reaches(i / groups, first + 32 * group + lane, seeds && group * samples < kSeeds);
+            make_reaches(i / groups, first + 32 * group + lane,
+                         initial && group * samples < kInitialGroups);
         }
     }
 
-    /* By given noise a threshold comes from a token of each lane. */
-    __device__ __forceinline__ void seed_given() const
+    /* With given noise, a token of each lane gives the first threshold. */
+    __device__ __forceinline__ void raise_by_given_noise() const
     {
         const uint32_t token = begin + warp * kStep + place;
         const float z = transform(token);
 #pragma unroll 1
         for (int s = 0; s < samples; s++) {
             bool adds = z > -INFINITY && !state.greedy;
-            raise(s, adds ? z + noise[s * p.problem.sampling.noise_stride + token] : z);
+            raise_sample(s, adds ? z + noise[s * p.problem.sampling.noise_stride + token] : z);
         }
     }
 
     /* ------------------------------------------------------------------------------- score ---- */
 
-    /* The score of a token of that z, and NaN where it surely cannot come to the threshold. */
+    /* The score of a token; NaN if it cannot reach the threshold. */
     __device__ __forceinline__ float score(int sample, uint32_t token, float z,
                                            float threshold) const
     {
@@ -135,26 +137,27 @@ struct warp_scores : warp_row<dtype, edited> {
         if constexpr (given)
             return z + noise[sample * p.problem.sampling.noise_stride + token];
         const float reach = reaches[sample * blocks + (token - begin) / GUMBEL_BLOCK];
-        const draw_philox f = philox(sample);
+        const draw_philox f = philox_of(sample);
         uint32_t r = 0;
         if (token % GUMBEL_BLOCK != draw_place_of_reach(reach)) {
-            r = draw_word(draw_words(f, token / 4, 0), token);
-            if (!draw_screen(z, draw_least_of_reach(reach), r, draw_offset(threshold)))
+            r = draw_select_word(draw_philox_words(f, token / 4, 0), token);
+            if (!draw_passes_filter(z, draw_min_exponential_of_reach(reach), r,
+                                    draw_filter_offset(threshold)))
                 return NAN;
         }
-        return z + draw_noise(draw_block_of(f, token), token, r);
+        return z + draw_noise_from_words(draw_block_of(f, token), token, r);
     }
 
-    /* Keep the best that lanes have scored, of any samples, and raise thresholds. */
-    __device__ __forceinline__ void keep(int sample, const draw_winner &own) const
+    /* Keeps the best of the lanes' scores, of any samples, and raises thresholds. */
+    __device__ __forceinline__ void keep_best(int sample, const draw_winner &own) const
     {
-        uint32_t left = __ballot_sync(~0u, own.id >= 0);
+        uint32_t pending = __ballot_sync(~0u, own.id >= 0);
 #pragma unroll 1
-        while (left) {
-            const int s = __shfl_sync(~0u, sample, __ffs(left) - 1);
+        while (pending) {
+            const int s = __shfl_sync(~0u, sample, __ffs(pending) - 1);
             const bool mine = own.id >= 0 && sample == s;
             const draw_winner found = draw_winner_of_warp(mine ? own : draw_winner_none());
-            left &= ~__ballot_sync(~0u, mine);
+            pending &= ~__ballot_sync(~0u, mine);
             if (lane == 0) {
                 draw_winner all = state.best[warp][s];
                 draw_winner_offer(all, found.score, found.z, found.id);
@@ -164,14 +167,14 @@ struct warp_scores : warp_row<dtype, edited> {
         }
     }
 
-    /* Score the first 32 tokens of the warp's list, one a lane. */
+    /* Scores the first 32 tokens of the warp's list, one per lane. */
     __device__ __forceinline__ void score_listed(uint32_t base, int count) const
     {
         const bool has = lane < count;
         const uint32_t own = has ? state.lists[warp][lane] : 0;
         const int sample = own / kStep;
         const uint32_t token = base + own % kStep;
-        const float threshold = ordered_float(ask(has, sample));
+        const float threshold = ordered_float(read_threshold(has, sample));
         draw_winner best = draw_winner_none();
         uint32_t flags = 0;
         if (has) {
@@ -182,7 +185,7 @@ struct warp_scores : warp_row<dtype, edited> {
                 draw_winner_offer(best, score(sample, token, z, threshold), z, (int)token);
         }
         __syncwarp();
-        keep(sample, best);
+        keep_best(sample, best);
         if (__any_sync(~0u, flags)) {
             flags = __reduce_or_sync(~0u, flags);
             if (lane == 0)

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   rows of probabilities (eq. 13), by two launches: what parts of rows weigh, then
- *        exp(z - max z) times the share of the likeliest token.
- * COST   reads B V logits twice, the second time from the second-level cache where they fit, and
- *        writes 4 B V bytes; two exponentials a token, some 30 operations.
- * MAP    a CTA takes a part of a row in both launches; a warp 512 tokens at a time, a lane four
- *        quads of a block of 64 that it shares with three others. Columns count from the row's
- *        start, so that whole rows of aligned float4 stay so.
+ * WHAT   computes rows of probabilities (eq. 13) in two launches: the masses of parts of rows, then
+ *        exp(z - max z) times the probability of the most likely token.
+ * COST   reads B V logits twice, the second time from the second-level cache if they fit, and
+ *        writes 4 B V bytes; two exponentials a token, about 30 operations.
+ * MAP    a CTA takes a part of a row in both launches; a warp takes 512 tokens at a time; a lane
+ *        takes four quads of a block of 64, as three other lanes do. Columns count from the row's
+ *        start, which keeps aligned rows aligned.
  * SMEM   a summary a thread.
- * SYNC   the second launch waits for the first. A thread writes where it alone has read, as a row
- *        may be written over itself.
- * NUMERICS  summary.h: blocks are summed by eq. 8 and added exactly, so nothing depends on how
- *        rows are cut into parts.
+ * SYNC   the second launch waits for the first. A thread writes only what it has read itself, since
+ *        the output may be the logits.
+ * NUMERICS  summary.h: blocks are summed by eq. 8 and added exactly, so the bits do not depend on
+ *        the parts.
  */
 #include "cuda/common/cuda_params.h"
 #include "cuda/common/logits_step.cuh"
@@ -22,19 +22,19 @@ namespace
 
 constexpr int kThreads = CUDA_SOFTMAX_THREADS, kWarps = kThreads / 32;
 
-/* A row's part, as one lane sees it. Columns are below 2^31. */
-template <gumbel_dtype dtype> struct part_of_row {
+/* A lane's view of a part of a row. Columns are below 2^31. */
+template <gumbel_dtype dtype> struct column_part {
     using element = typename quad<dtype>::element;
 
     const cuda_softmax_params &p;
     int64_t b;
-    int begin, end, counting; /* columns; those from `counting` on do not count */
+    int begin, end, counting; /* columns; those from `counting` on have no probability */
     const element *from;      /* row b */
     float *to;
     float inverse_temperature;
-    bool quads; /* whole ones of the row can be loaded */
+    bool quads; /* whole quads of the row can be loaded */
 
-    __device__ __forceinline__ part_of_row(const cuda_softmax_params &params, int64_t place)
+    __device__ __forceinline__ column_part(const cuda_softmax_params &params, int64_t place)
         : p(params), b(place / p.parts), begin((int)(place % p.parts * p.chunk))
     {
         const gumbel_problem &q = p.problem;
@@ -46,24 +46,24 @@ template <gumbel_dtype dtype> struct part_of_row {
         quads = (uintptr_t)from % sizeof(quad<dtype>) == 0;
     }
 
-    /* The first column of the warp, and from there the lane's. */
-    __device__ __forceinline__ int first() const { return begin + threadIdx.x / 32 * kStep; }
-    __device__ __forceinline__ int place() const
+    /* The first column of the warp, and the lane's offset from it. */
+    __device__ __forceinline__ int first_column() const { return begin + threadIdx.x / 32 * kStep; }
+    __device__ __forceinline__ int lane_offset() const
     {
         int lane = threadIdx.x % 32;
         return lane / 4 * GUMBEL_BLOCK + lane % 4 * 4;
     }
 
-    /* The lane's z of the step at `base`; -inf for columns that do not count. */
+    /* The lane's z of the step at `base`; -inf from `counting` on. */
     __device__ __forceinline__ void load(int base, four (&z)[kQuads]) const
     {
         const gumbel_problem &q = p.problem;
-        base += place();
+        base += lane_offset();
 #pragma unroll
         for (int k = 0; k < kQuads; k++) {
             int at = base + kStride * k;
             if (quads && at + 4 <= counting) {
-                z[k] = ((const quad<dtype> *)(from + at))->widen();
+                z[k] = ((const quad<dtype> *)(from + at))->to_floats();
                 continue;
             }
 #pragma unroll
@@ -80,22 +80,22 @@ template <gumbel_dtype dtype> struct part_of_row {
                 z[i / 4].v[i % 4] = z[i / 4].v[i % 4] * q.scale * inverse_temperature;
     }
 
-    /* The same where -inf may become something else; `left` columns count. */
-    __device__ __forceinline__ four transform(four z, int left) const
+    /* z of a quad by the full transform; only the first `valid` columns count. */
+    __device__ __forceinline__ four transform(four z, int valid) const
     {
         const gumbel_problem &q = p.problem;
 #pragma unroll 1
         for (int i = 0; i < 4; i++) {
-            float y = gumbel_transform_logit(z.v[0], q.scale, q.soft_cap, p.inverse_cap,
-                                             inverse_temperature);
-            z = {z.v[1], z.v[2], z.v[3], i < left ? y : -INFINITY};
+            float y =
+                gumbel_transform(z.v[0], q.scale, q.soft_cap, p.inverse_cap, inverse_temperature);
+            z = {z.v[1], z.v[2], z.v[3], i < valid ? y : -INFINITY};
         }
         return z;
     }
 
     __device__ __forceinline__ void store(int base, const four (&x)[kQuads]) const
     {
-        base += place();
+        base += lane_offset();
 #pragma unroll
         for (int k = 0; k < kQuads; k++) {
             int at = base + kStride * k;
@@ -127,16 +127,16 @@ __device__ __forceinline__ uint32_t flags_of(const four (&z)[kQuads])
     return flags;
 }
 
-/* The summary of a part: its mass, its largest z, and what was seen. */
-template <gumbel_dtype dtype> __device__ __forceinline__ void weigh(const cuda_softmax_params &p)
+/* The summary of a part: mass, largest z and flags. */
+template <gumbel_dtype dtype> __device__ __forceinline__ void sum_part(const cuda_softmax_params &p)
 {
     __shared__ gumbel_summary own[kThreads], of_warp[kWarps];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    part_of_row<dtype> part(p, blockIdx.x);
+    column_part<dtype> part(p, blockIdx.x);
     uint32_t flags = gumbel_problem_row_flags(&p.problem, part.b);
     gumbel_summary_empty(&own[threadIdx.x]);
-    warp_mass mass = {&own[threadIdx.x], lane};
-    for (int base = part.first(); base < part.end; base += kWarps * kStep) {
+    warp_mass mass = {&own[threadIdx.x], lane, false};
+    for (int base = part.first_column(); base < part.end; base += kWarps * kStep) {
         four z[kQuads];
         part.load(base, z);
         flags |= flags_of(z);
@@ -156,27 +156,27 @@ template <gumbel_dtype dtype> __device__ __forceinline__ void weigh(const cuda_s
     p.masses[blockIdx.x] = sum;
 }
 
-/* From the last row on, which was read last and is still in the second-level cache. */
+/* Starts at the last row, which was read last and is still in the second-level cache. */
 template <gumbel_dtype dtype>
-__device__ __forceinline__ void normalise(const cuda_softmax_params &p)
+__device__ __forceinline__ void normalize_part(const cuda_softmax_params &p)
 {
-    __shared__ float max_z, share;
-    part_of_row<dtype> part(p, gridDim.x - 1 - blockIdx.x);
+    __shared__ float max_z, max_probability;
+    column_part<dtype> part(p, gridDim.x - 1 - blockIdx.x);
     ptx_wait_for_launch();
     if (threadIdx.x < 32) {
         gumbel_summary whole = merge_parts(&p.masses[part.b * p.parts], p.parts, 1, true);
         if (threadIdx.x == 0) {
             max_z = whole.max_z;
-            share = gumbel_summary_max_probability(&whole);
+            max_probability = gumbel_summary_share(&whole);
         }
     }
     __syncthreads();
-    for (int base = part.first(); base < part.end; base += kWarps * kStep) {
+    for (int base = part.first_column(); base < part.end; base += kWarps * kStep) {
         four z[kQuads];
         part.load(base, z);
 #pragma unroll
         for (int i = 0; i < 4 * kQuads; i++)
-            z[i / 4].v[i % 4] = gumbel_relative_probability(z[i / 4].v[i % 4], max_z) * share;
+            z[i / 4].v[i % 4] = gumbel_relative(z[i / 4].v[i % 4], max_z) * max_probability;
         part.store(base, z);
     }
 }
@@ -185,14 +185,14 @@ __device__ __forceinline__ void normalise(const cuda_softmax_params &p)
 
 #define KERNELS(name, dtype)                                                                       \
     extern "C" __global__ void __launch_bounds__(kThreads, CUDA_SOFTMAX_CTAS)                      \
-        gumbel_weigh_##name(const __grid_constant__ cuda_softmax_params params)                    \
+        gumbel_sum_masses_##name(const __grid_constant__ cuda_softmax_params params)               \
     {                                                                                              \
-        weigh<dtype>(params);                                                                      \
+        sum_part<dtype>(params);                                                                   \
     }                                                                                              \
     extern "C" __global__ void __launch_bounds__(kThreads, CUDA_SOFTMAX_CTAS)                      \
-        gumbel_normalise_##name(const __grid_constant__ cuda_softmax_params params)                \
+        gumbel_normalize_##name(const __grid_constant__ cuda_softmax_params params)                \
     {                                                                                              \
-        normalise<dtype>(params);                                                                  \
+        normalize_part<dtype>(params);                                                             \
     }
 KERNELS(f32, GUMBEL_FLOAT32)
 KERNELS(bf16, GUMBEL_BFLOAT16)

@@ -15,7 +15,7 @@ gumbel_status cuda_run_naive(const cuda_job *job)
 {
     cuda_params p = job->params;
     int64_t batch = p.problem.batch, groups = (batch + CUDA_NAIVE_ROWS - 1) / CUDA_NAIVE_ROWS;
-    int64_t parts = cuda_parts_most((int64_t)job->cuda->multiprocessors * CUDA_NAIVE_CTAS, batch,
+    int64_t parts = cuda_max_parts((int64_t)job->cuda->multiprocessors * CUDA_NAIVE_CTAS, batch,
                                     p.problem.sampling.num_samples);
     p.chunk = cuda_chunk(block_range(&p.problem), parts, GUMBEL_BLOCK);
     p.parts = (int32_t)((block_range(&p.problem) + p.chunk - 1) / p.chunk);
@@ -40,7 +40,7 @@ gumbel_status cuda_run_logits(const cuda_job *job)
     const gumbel_sampling *s = &p.problem.sampling;
     int64_t batch = p.problem.batch, range = block_range(&p.problem);
     int64_t groups = (s->num_samples + CUDA_LOGITS_SAMPLES - 1) / CUDA_LOGITS_SAMPLES;
-    int64_t parts = cuda_parts_most((int64_t)job->cuda->multiprocessors * CUDA_LOGITS_CTAS, batch,
+    int64_t parts = cuda_max_parts((int64_t)job->cuda->multiprocessors * CUDA_LOGITS_CTAS, batch,
                                     s->num_samples);
     int mass = p.problem.with_mass != 0;
     cuda_dtype dtype = cuda_dtype_of(p.problem.logits.dtype);

@@ -66,12 +66,12 @@ static gumbel_status prepare(const cuda_job *job, int64_t first, int64_t count,
     const int64_t tokens = job->params.problem.end_token - job->params.problem.first_token;
     *p = cuda_slice(&job->params, first, count);
     const gumbel_tensor *hidden = spread ? spread : &p->problem.hidden;
-    const int samples = p->stored || spread ? 1 : p->problem.sampling.num_samples;
+    const int samples = p->logits_out || spread ? 1 : p->problem.sampling.num_samples;
     launch->place = cuda_sm90_width_for(hidden->rows);
     const int width = cuda_sm90_widths[launch->place];
     p->tiles = (int32_t)((tokens + CUDA_SM90_TILE - 1) / CUDA_SM90_TILE);
     p->parts = cuda_sm90_ctas(width, p->tiles, cuda_sm90_processors(cuda->multiprocessors));
-    p->stages = cuda_sm90_stages(width, samples, p->problem.with_mass, p->stored && !p->draws_too);
+    p->stages = cuda_sm90_stages(width, samples, p->problem.with_mass, p->logits_out && !p->also_draw);
     GUMBEL_ASSERT(p->tiles > 0 && hidden->rows <= width && p->stages >= 1);
     GUMBEL_ASSERT(p->parts >= 1 && p->parts <= cuda->multiprocessors);
     GUMBEL_ASSERT((size_t)p->parts * (size_t)hidden->rows * (size_t)samples <=
@@ -85,7 +85,7 @@ static gumbel_status prepare(const cuda_job *job, int64_t first, int64_t count,
 gumbel_status cuda_run_sm90(const cuda_job *job)
 {
     const gumbel_problem *whole = &job->params.problem;
-    const int64_t most = cuda_sm90_rows_most(job->params.stored ? 1 : whole->sampling.num_samples);
+    const int64_t most = cuda_sm90_max_rows(job->params.logits_out ? 1 : whole->sampling.num_samples);
     sm90_launch launch;
     GUMBEL_ASSERT(most > 0 && whole->weight.rows % 16 == 0);
     GUMBEL_ASSERT(whole->weight.dtype != GUMBEL_FLOAT32);
@@ -97,11 +97,11 @@ gumbel_status cuda_run_sm90(const cuda_job *job)
         cuda_params *p = &launch.params;
         void *arguments[] = {p, &launch.weight, &launch.hidden};
         cuda_sm90_case kind =
-            cuda_sm90_case_of(whole, p->stored != NULL, p->draws_too, p->multiply_only);
+            cuda_sm90_case_of(whole, p->logits_out != NULL, p->also_draw, p->multiply_only);
         CUfunction kernel =
             job->cuda->fused_sm90[cuda_dtype_of(whole->weight.dtype)][launch.place][kind];
         GUMBEL_FORWARD(cuda_launch(job, kernel, launch.shape, arguments));
-        if (!CUDA_SM90_ENDS(kind, p->partials))
+        if (!CUDA_SM90_WRITES_OUTPUT(kind, p->partials))
             GUMBEL_FORWARD(cuda_finish(job, p));
     }
     return GUMBEL_OK;
@@ -257,8 +257,8 @@ static gumbel_status store_again(const cuda_job *job, const int32_t *left)
 {
     const gumbel_problem *q = &job->params.problem;
     sm90_launch launch;
-    GUMBEL_ASSERT(left && job->params.stored && !job->params.stored_strips);
-    GUMBEL_ASSERT(!job->params.draws_too && q->batch <= CUDA_SCREEN_ROWS_MOST);
+    GUMBEL_ASSERT(left && job->params.logits_out && !job->params.stored_subtiles);
+    GUMBEL_ASSERT(!job->params.also_draw && q->batch <= CUDA_SCREEN_ROWS_MAX);
     GUMBEL_FORWARD(encode_weight(job, &launch.weight));
     GUMBEL_FORWARD(prepare(job, 0, q->batch, NULL, &launch));
     void *arguments[] = {&launch.params, &launch.weight, &launch.hidden, &left};
@@ -275,8 +275,8 @@ gumbel_status cuda_run_screen_cut(const cuda_job *job)
     const cuda_job rows = rows_of(job);
     cuda_job again = *job; /* the full pass */
     cuda_params *p = &again.params;
-    p->stored = workspace->logits;
-    p->stored_stride = cuda_row_stride(q);
+    p->logits_out = workspace->logits;
+    p->logits_out_stride = cuda_row_stride(q);
     p->problem.request = 0;
     p->problem.with_mass = 0;
     GUMBEL_ASSERT(cuda_screen_case_of(q) == CUDA_SCREEN_CUT && s.maxima && workspace->logits);
@@ -293,7 +293,7 @@ gumbel_status cuda_run_screen_cut(const cuda_job *job)
                               .tag = s.call.tag,
                               .fallback_rows = workspace->screen.left};
     void *arguments[] = {&found};
-    const cuda_shape shape = {q->batch, CUDA_REQUEST_THREADS, CUDA_TEAM_SHARED_BYTES, 1};
+    const cuda_shape shape = {q->batch, CUDA_REQUEST_THREADS, CUDA_CLUSTER_SHARED_BYTES, 1};
     found.request.row_states = workspace->row_states;
     GUMBEL_FORWARD(cuda_launch(job, job->cuda->screen_cut, shape, arguments));
     GUMBEL_FORWARD(store_again(&again, found.fallback_rows));

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   the end of a decode step: tokens go into the ring, positions move on.
- * COST   8 bytes a token and 8 a row: nothing beside the launch.
- * MAP    a CTA takes 256 rows, a thread every 256th of their tokens, then a row's position. Where
- *        one position serves all rows a single CTA takes them all, so that all have read it
- *        before it moves.
- * SYNC   one __syncthreads() between reading positions and moving them.
+ * WHAT   ends a decode step: writes tokens to the ring and advances positions.
+ * COST   8 bytes a token and 8 a row: negligible beside the launch.
+ * MAP    a CTA takes 256 rows; a thread takes every 256th of their tokens, then a row's position.
+ *        If one position serves all rows, a single CTA takes them all, so that every thread reads
+ *        the position before it advances.
+ * SYNC   one __syncthreads() between reading and advancing positions.
  */
 #include "cuda/policy/cuda_policy.h"
 
-/* Where row b's position and ring are; -1 where it has none. */
+/* The slot of row b; -1 if it has none. */
 static __device__ int64_t slot_of(const gumbel_step &step, int64_t b)
 {
     if (!step.slots.of_row)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What kernels that accept drafts have in common: the nodes of a request, and its end.
+ * Nodes of a request, and its end, for the kernels that accept drafts.
  */
 #ifndef GUMBEL_CUDA_DRAFT_NODES_CUH
 #define GUMBEL_CUDA_DRAFT_NODES_CUH
@@ -12,7 +12,7 @@
 namespace
 {
 
-/* Read the nodes of a request as its caller drafted them, by `threads`. */
+/* Loads the nodes of a request as its caller drafted them, by `threads` threads. */
 __device__ __forceinline__ void read_undrawn(const gumbel_verification &v, gumbel_span span,
                                              gumbel_node *nodes, int threads)
 {
@@ -20,7 +20,8 @@ __device__ __forceinline__ void read_undrawn(const gumbel_verification &v, gumbe
         nodes[j] = gumbel_read_draft_node(&v, span.first, j);
 }
 
-/* Add their draws, each to a node that this thread has read: whether all of these can be. */
+/* Adds the draws to the nodes that this thread has loaded; returns whether these nodes are valid.
+ */
 __device__ __forceinline__ bool add_draws(const gumbel_verification &v, int64_t r, gumbel_span span,
                                           gumbel_node *nodes, int threads)
 {
@@ -32,15 +33,15 @@ __device__ __forceinline__ bool add_draws(const gumbel_verification &v, int64_t 
     return sound;
 }
 
-/* Whether request r has nodes to walk over, or such as cannot be. */
-__device__ bool is_asked(const gumbel_verification &v, int64_t r, gumbel_span span)
+/* Whether request r has nodes to walk over, or an invalid span. */
+__device__ bool has_nodes(const gumbel_verification &v, int64_t r, gumbel_span span)
 {
     return r < gumbel_draft_live(&v) && !(span.sound && span.count == 0);
 }
 
-/* Write what request r has come to; `w` is lane 0's, but for how many were emitted, all lanes'. */
-__device__ void end_request(const gumbel_verification &v, int64_t r, const gumbel_walk_result &w,
-                            int lanes)
+/* Writes the results of request r. `w` is valid in lane 0; w.emitted in all lanes. */
+__device__ void finish_request(const gumbel_verification &v, int64_t r, const gumbel_walked &w,
+                               int lanes)
 {
     gumbel_draft_write_end(&v, r, &w, threadIdx.x, lanes);
     if (threadIdx.x != 0)

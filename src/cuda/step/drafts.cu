@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   drafts verified (drafts/draft_walk.h): before a draw each row is told its request and its
- *        position; behind it each request walks from its root and emits.
- * COST   some 40 bytes a row: nothing beside the launches.
- * MAP    expand: a thread a row. accept: a warp a request, whose lanes read its nodes; one lane
+ * WHAT   verifies drafts (drafts/draft_walk.h). expand, before the draw, assigns request and
+ *        position to each row. accept, after the draw, walks each request from its root and emits
+ *        tokens.
+ * COST   about 40 bytes a row: negligible beside the launches.
+ * MAP    expand: a thread a row. accept: a warp a request, whose lanes load its nodes; one lane
  *        walks.
  * SMEM   the nodes of a request, 20 bytes each.
- * SYNC   accept: one __syncwarp() between reading nodes and walking. The launch behind expand may
- *        start while that runs; accept, behind the draw, reads what is the caller's before it
- *        waits: that is there, since expand has waited for it.
+ * SYNC   accept: one __syncwarp() between loading nodes and walking. The launch after expand may
+ *        start early. accept reads the caller's data before it waits for the draw; expand has
+ *        already waited for that data.
  */
 #include "cuda/step/draft_nodes.cuh"
 
@@ -45,12 +46,12 @@ extern "C" __global__ void __launch_bounds__(CUDA_DRAFT_THREADS)
     if (!behind_draw)
         ptx_wait_for_launch();
     const gumbel_span span = gumbel_draft_span(&v, r);
-    const bool asked = is_asked(v, r, span);
-    gumbel_walk_result w = gumbel_walk_result_none(GUMBEL_ROW_UNUSED);
+    const bool walks = has_nodes(v, r, span);
+    gumbel_walked w = gumbel_walked_not(GUMBEL_ROW_UNUSED);
     read_undrawn(v, span, nodes, CUDA_DRAFT_THREADS);
     if (behind_draw)
         ptx_wait_for_launch();
-    if (asked) {
+    if (walks) {
         const bool sound = !__any_sync(~0u, !add_draws(v, r, span, nodes, CUDA_DRAFT_THREADS));
         w.status = GUMBEL_ROW_DRAFT;
         __syncwarp();
@@ -58,5 +59,5 @@ extern "C" __global__ void __launch_bounds__(CUDA_DRAFT_THREADS)
             w = gumbel_draft_walk(&v, r, span.first, nodes, span.count);
         w.emitted = __shfl_sync(~0u, w.emitted, 0);
     }
-    end_request(v, r, w, CUDA_DRAFT_THREADS);
+    finish_request(v, r, w, CUDA_DRAFT_THREADS);
 }

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   what penalties count: started from lists of tokens, and more tokens a step.
- * COST   start: 2.25 bytes a token of the vocabulary written, 4.25 where counts have 32 bits, and
- *        the lists read once for every 16384 of them. update: some 20 bytes a row, nothing beside
- *        the launch.
- * MAP    start: a CTA takes a row and a piece of the vocabulary, of which it clears all and counts
- *        what the lists have. update: a thread a row.
- * SYNC   one __syncthreads() between clearing and counting; no CTA touches another's piece, since
- *        pieces are whole words. Equal ids of a list meet in atomics.
+ * WHAT   the history that penalties read: start builds it from lists of tokens, update adds the
+ *        tokens of a step.
+ * COST   start: writes 2.25 bytes a token of the vocabulary, or 4.25 with counts of 32 bits, and
+ *        reads the lists once per 16384 tokens. update: about 20 bytes a row, negligible beside the
+ *        launch.
+ * MAP    start: a CTA clears a slice of a row's vocabulary and counts the list entries in it.
+ *        update: a thread a row.
+ * SYNC   one __syncthreads() between clearing and counting. Slices are whole mask words, so no CTA
+ *        touches another's slice. Equal ids of a list use atomics.
  */
 #include "core/row.h"
 #include "cuda/common/cuda_request.h"
@@ -16,9 +17,9 @@
 namespace
 {
 
-static_assert(CUDA_HISTORY_PIECE % 32 == 0, "a piece is whole words of the bit masks");
+static_assert(CUDA_HISTORY_SLICE % 32 == 0, "a slice is whole words of the bit masks");
 
-/* Where row b's history is; -1 where it has none. */
+/* The slot of row b's history; -1 if it has none. */
 __device__ int64_t slot_of(const cuda_history_params &p, int64_t b)
 {
     if (!p.slots.of_row)
@@ -27,37 +28,37 @@ __device__ int64_t slot_of(const cuda_history_params &p, int64_t b)
     return slot >= 0 && slot < p.slots.count ? slot : -1;
 }
 
-/* Exchange a count for one more of it, unless another thread was faster: what is there then. */
-__device__ unsigned short exchange(uint16_t *word, uint32_t seen, uint32_t next)
+/* Compare-and-swap of a count; returns the old value. */
+__device__ unsigned short compare_exchange(uint16_t *word, uint32_t seen, uint32_t next)
 {
     return atomicCAS((unsigned short *)word, (unsigned short)seen, (unsigned short)next);
 }
-__device__ uint32_t exchange(int32_t *word, uint32_t seen, uint32_t next)
+__device__ uint32_t compare_exchange(int32_t *word, uint32_t seen, uint32_t next)
 {
     return (uint32_t)atomicCAS(word, (int32_t)seen, (int32_t)next);
 }
 
-/* One more of a token, up to GUMBEL_COUNT_MOST; what is negative counts as 0. */
-template <class T> __device__ void count_in(T *word)
+/* Increments the count of a token, up to GUMBEL_COUNT_MOST; negative counts are 0. */
+template <class T> __device__ void increment_count(T *word)
 {
-    uint32_t seen = (uint32_t)(int32_t) * (volatile T *)word, was;
-    for (;; seen = was) {
+    uint32_t seen = (uint32_t)(int32_t) * (volatile T *)word, found;
+    for (;; seen = found) {
         uint32_t count = (int32_t)seen < 0 ? 0 : seen;
         if (count >= GUMBEL_COUNT_MOST)
             return;
-        was = exchange(word, seen, count + 1);
-        if (was == seen)
+        found = compare_exchange(word, seen, count + 1);
+        if (found == seen)
             return;
     }
 }
 
-__device__ void count(const gumbel_history &h, int64_t slot, int64_t token)
+__device__ void count_token(const gumbel_history &h, int64_t slot, int64_t token)
 {
     int64_t at = slot * h.vocab_size + token;
     if (h.count_bits == 16)
-        count_in((uint16_t *)h.counts + at);
+        increment_count((uint16_t *)h.counts + at);
     else
-        count_in((int32_t *)h.counts + at);
+        increment_count((int32_t *)h.counts + at);
 }
 
 __device__ void clear_count(const gumbel_history &h, int64_t slot, int64_t token)
@@ -69,7 +70,7 @@ __device__ void clear_count(const gumbel_history &h, int64_t slot, int64_t token
         ((int32_t *)h.counts)[at] = 0;
 }
 
-/* f(token) for those ids of row b's list that lie in [begin, end). */
+/* Calls f(token) for the ids of row b's list in [begin, end). */
 template <class F>
 __device__ void each_listed(const gumbel_token_lists &lists, int64_t b, int64_t begin, int64_t end,
                             F f)
@@ -89,8 +90,8 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS)
     gumbel_start_history(const __grid_constant__ cuda_history_params p)
 {
     const gumbel_history &h = p.history;
-    const int64_t b = blockIdx.x / p.pieces, begin = blockIdx.x % p.pieces * CUDA_HISTORY_PIECE;
-    const int64_t end = min(begin + CUDA_HISTORY_PIECE, h.vocab_size), slot = slot_of(p, b);
+    const int64_t b = blockIdx.x / p.slices, begin = blockIdx.x % p.slices * CUDA_HISTORY_SLICE;
+    const int64_t end = min(begin + CUDA_HISTORY_SLICE, h.vocab_size), slot = slot_of(p, b);
     if (slot < 0)
         return;
     uint32_t *prompt = h.prompt + slot * gumbel_mask_words_of(h.vocab_size);
@@ -104,7 +105,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS)
                 [&](int64_t token) { atomicOr(&prompt[token >> 5], 1u << (token & 31)); });
     each_listed(p.outputs, b, begin, end, [&](int64_t token) {
         atomicOr(&output[token >> 5], 1u << (token & 31));
-        count(h, slot, token);
+        count_token(h, slot, token);
     });
 }
 
@@ -121,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS)
         const int64_t token = p.tokens[b * p.token_stride + i];
         if (token < 0 || token >= h.vocab_size)
             continue;
-        h.output[slot * gumbel_mask_words_of(h.vocab_size) + (token >> 5)] |= 1u << (token & 31);
-        count(h, slot, token);
+        h.output[slot * gumbel_words_of(h.vocab_size) + (token >> 5)] |= 1u << (token & 31);
+        count_token(h, slot, token);
     }
 }

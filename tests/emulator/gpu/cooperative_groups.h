@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Stands in for CUDA's header of this name: clusters whose CTAs run side by side.
+ * Stands in for CUDA's header of this name: clusters whose CTAs run at the same time.
  */
 #ifndef TESTS_EMULATOR_COOPERATIVE_GROUPS_H
 #define TESTS_EMULATOR_COOPERATIVE_GROUPS_H
@@ -19,7 +19,7 @@ struct cluster_group {
         barrier_wait();
     }
 
-    /* That of another CTA in the place of `own`. */
+    /* The address in another CTA that corresponds to `own`. */
     template <class T> T *map_shared_rank(T *own, int rank) const
     {
         ptrdiff_t at = (unsigned char *)own - *cta_memory;

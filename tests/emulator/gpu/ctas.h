@@ -1,38 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The CTAs of a launch: those of a cluster side by side, the clusters one after the other.
+ * The CTAs of a launch: those of a cluster at the same time, the clusters one after the other.
  */
 #ifndef TESTS_EMULATOR_CTAS_H
 #define TESTS_EMULATOR_CTAS_H
 
-#include "ptx_words.h"
+#include "ptx_emulated.h"
 
 #include <algorithm>
 
 struct cta_shape {
     int64_t ctas;
-    int cluster;                                       /* CTAs of one */
+    int cluster;                                       /* CTAs of a cluster */
     int threads;                                       /* of a CTA */
-    size_t shared_bytes;                               /* that a CTA may change */
+    size_t shared_bytes;                               /* that a CTA may write */
     unsigned char (*memories)[CUDA_SM90_SHARED_BYTES]; /* [cluster] */
 };
 
 namespace
 {
 
-/* The cluster that runs. */
+/* The running cluster. */
 struct running_cluster {
     const cta_shape *shape;
     const char *what;
-    unsigned first; /* CTA */
+    unsigned first; /* index of its first CTA */
     bool begun[FIBERS_CTAS];
 } running;
 
-/* What a CTA finds in its memory, and what it leaves there: nobody may write to it before it begins
- * or after it ends. */
+/* Contents of a CTA's memory before it begins and after it ends, when no CTA may write there. */
 constexpr unsigned char kFound = 0x5a, kLeft = 0xe7;
 
-/* Bytes of a CTA's memory that are looked at: its own, and some behind. */
+/* Bytes of a CTA's memory that are checked: its own, and some past the end. */
 size_t bytes_watched()
 {
     return std::min(running.shape->shared_bytes + 4096, (size_t)CUDA_SM90_SHARED_BYTES);
@@ -61,9 +60,9 @@ void leave_cta(int cta)
     memset(own, kLeft, bytes_watched());
 }
 
-/* Run body(argument) by every thread of every CTA, from a random cluster on. Each finds poison in
- * shared memory. Ends the program where one writes past what it has of it or into that of a CTA
- * that has ended, or where threads wait for ever. */
+/* Runs body(argument) by every thread of every CTA, from a random cluster on. Shared memory starts
+ * poisoned. Ends the program if a CTA writes past its shared memory or into that of a CTA that has
+ * ended, or if threads deadlock. */
 void run_ctas(void (*body)(const void *), const void *argument, const cta_shape &shape,
               uint64_t *random, const char *what)
 {

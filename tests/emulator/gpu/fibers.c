@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Each fiber is entered once, by swapcontext(), which makes a system call each time, and from then
- * on left and resumed by the compiler's own setjmp() and longjmp(), which keep three words and look
- * for no handlers of threads. A fiber outlives its run, and starts over in the next one.
+ * Each fiber is entered once, by swapcontext(), which makes a system call. From then on, the
+ * compiler's own setjmp() and longjmp() leave and resume it, which save three words and no signal
+ * mask. A fiber outlives its run and starts over in the next one.
  */
 #define _GNU_SOURCE
 #include "fibers.h"
@@ -15,19 +15,18 @@
 
 enum { WARP = 32, WARPS_MOST = FIBERS_MOST / WARP };
 
-/* Of a stack some hundred bytes are touched all the time. They begin at different places, as those
- * at the same one share few lines of a cache. Below a stack lies a page that nobody may touch. */
+/* A few hundred bytes of a stack are in use. Stacks begin at different offsets, since equal offsets
+ * would share few cache lines. Below each stack lies a guard page. */
 enum { STACK_BYTES = 192 * 1024, PAGE_BYTES = 4096, PLACES = 128, PLACE_BYTES = 512 };
 
-/* Switches for which a warp is favoured and another one neglected: from so many on, and doubled up
- * to so many times, each as likely; for a CTA, so many for each of its warps. The longest neglect
- * outlasts several tiles, as a warp's may that sleeps or whose loads are late. The odds that one
- * which is not favoured runs meanwhile, and that a warp which can go on does not: moving on costs
- * cache misses. */
+/* Number of switches for which a warp is favoured and another neglected: from BURST_LEAST on,
+ * doubled up to BURST_DOUBLED times, each as likely; for a CTA, that number for each of its warps.
+ * The longest neglect outlasts several tiles, as a sleeping warp or late loads may. ELSEWHERE: odds
+ * that another warp runs meanwhile. LEAVE: odds that a warp which can continue does not; switching
+ * costs cache misses. */
 enum { BURST_LEAST = 64, BURST_DOUBLED = 12, ELSEWHERE = 8, LEAVE = 32 };
 
-/* What a fiber that waits for a word cannot go on for: while the bits of *word in `mask` are
- * `bits`. */
+/* The condition that blocks a waiting fiber: the bits of *word in `mask` equal `bits`. */
 typedef struct obstacle {
     const uint64_t *word;
     uint64_t mask, bits;
@@ -36,17 +35,17 @@ typedef struct obstacle {
 typedef struct barrier {
     uint64_t phase;
     int arrived;
-    int sums[2]; /* of what is given, by turns of phases */
+    int sums[2]; /* of the threads' values; phases alternate */
 } barrier;
 
-/* Warps side by side; after the last one comes the first. */
+/* Adjacent warps; the first follows the last. */
 typedef struct span {
     int first, count;
 } span;
 
 fibers_index threadIdx, blockIdx, gridDim;
 
-typedef void *left_at[5]; /* as __builtin_setjmp() wants it */
+typedef void *left_at[5]; /* required by __builtin_setjmp() */
 
 static left_at places[FIBERS_MOST], home;
 static ucontext_t entrance, outside;
@@ -55,24 +54,24 @@ static int entered, entering;
 static struct {
     fibers_shape shape;
     int fibers, warps, left;
-    int self, cta; /* whose turn it is */
+    int self, cta; /* running */
     void (*body)(const void *);
     const void *argument;
     uint64_t random;
     span favoured, neglected;
     int burst;
     uint32_t ready[WARPS_MOST]; /* fibers that wait for nothing, or for a word */
-    uint32_t looks[WARPS_MOST]; /* of these, those that wait for a word */
+    uint32_t looks[WARPS_MOST]; /* of these, the fibers that wait for a word */
     obstacle before[FIBERS_MOST];
     const barrier *waits[FIBERS_MOST];
     int left_of[FIBERS_CTAS];
     barrier of_warp[WARPS_MOST], of_cta[FIBERS_CTAS][FIBERS_BARRIERS], of_all;
-    uint64_t arrivals[FIBERS_MOST]; /* at the barrier of all: the phase behind, or 0 */
+    uint64_t arrivals[FIBERS_MOST]; /* at the barrier of all CTAs: the phase to wait for, or 0 */
     unsigned exchanges[FIBERS_MOST];
     uint64_t given[WARPS_MOST][2][WARP];
 } run;
 
-/* ---------------------------------------------------------------------------- whose turn ---- */
+/* --------------------------------------------------------------------------- scheduling ---- */
 
 static int can_go(int fiber)
 {
@@ -80,7 +79,7 @@ static int can_go(int fiber)
     return !(run.looks[fiber / WARP] >> fiber % WARP & 1) || (*o->word & o->mask) != o->bits;
 }
 
-/* A fiber of a warp that can go on, from lane `turn` on; -1 for none. */
+/* A fiber of a warp that can continue, from lane `turn` on; -1 for none. */
 static int find_lane(int warp, int turn)
 {
     for (uint32_t left = run.ready[warp]; left;) {
@@ -93,7 +92,7 @@ static int find_lane(int warp, int turn)
     return -1;
 }
 
-/* The same of some warps, from a random one on. */
+/* A fiber of some warps that can continue, from a random warp on; -1 for none. */
 static int find(span among, uint32_t random)
 {
     int start = (int)((uint64_t)random * (uint32_t)among.count >> 32), at = -1;
@@ -106,7 +105,7 @@ static int find(span among, uint32_t random)
     return at;
 }
 
-/* A random warp, or a random CTA's. */
+/* A random warp, or the warps of a random CTA. */
 static span choose_span(int of_cta)
 {
     int count = of_cta ? run.warps / run.shape.ctas : 1;
@@ -120,7 +119,7 @@ static int burst_of(uint64_t *random)
     return least + (int)random_below(random, (uint32_t)least);
 }
 
-/* The fiber to go on: of the neglected ones where no other can; where there is none, the run ends.
+/* The fiber to run next; a neglected one only if no other can run. If there is none, the run ends.
  */
 static int choose(void)
 {
@@ -148,7 +147,7 @@ static int choose(void)
     return at;
 }
 
-/* Go on as a fiber. */
+/* Continues as a fiber. */
 __attribute__((noreturn)) static void become(int next)
 {
     int cta = next / run.shape.threads;
@@ -159,7 +158,7 @@ __attribute__((noreturn)) static void become(int next)
     __builtin_longjmp(places[next], 1);
 }
 
-/* Leave this fiber for another one, until some fiber resumes it. */
+/* Leaves this fiber for another one, until some fiber resumes it. */
 static void resume(int next)
 {
     if (next != run.self && __builtin_setjmp(places[run.self]) == 0)
@@ -172,7 +171,7 @@ uint32_t fibers_random(void) { return (uint32_t)(random_bits(&run.random) >> 32)
 
 void fibers_yield(void) { resume(choose()); }
 
-/* ------------------------------------------------------------------------------- the runs ---- */
+/* ---------------------------------------------------------------------------------- runs ---- */
 
 static void live(void)
 {
@@ -190,7 +189,7 @@ static void live(void)
     }
 }
 
-/* Take fiber `entered` to where runs begin. Its stack lasts as long as the program. */
+/* Enters fiber `entered` and waits for runs. Its stack lasts as long as the program. */
 static void enter(void)
 {
     char *stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE,
@@ -238,7 +237,7 @@ void fibers_wait(const uint64_t *word, uint64_t mask, uint64_t bits)
     run.looks[run.self / WARP] &= ~(1u << run.self % WARP);
 }
 
-/* Wait until a barrier's phase ends. */
+/* Waits until a barrier's phase ends. */
 static void wait_for(const barrier *at)
 {
     run.waits[run.self] = at;
@@ -246,8 +245,8 @@ static void wait_for(const barrier *at)
     fibers_yield();
 }
 
-/* End a phase, for which some of these warps' fibers wait. The next one's sum starts from 0: all
- * have come, who have read the one before. */
+/* Ends a phase and wakes its waiting fibers. The next phase's sum starts from 0, since every thread
+ * has read the sum before it. */
 static void end_phase(barrier *at, span warps)
 {
     at->arrived = 0;
@@ -259,7 +258,7 @@ static void end_phase(barrier *at, span warps)
         }
 }
 
-/* Wait for `threads` of these warps; the sum of what all give. */
+/* Waits for `threads` threads of these warps; returns the sum of their values. */
 static int wait_at(barrier *at, span warps, int threads, int own)
 {
     uint64_t phase = at->phase;
@@ -311,7 +310,7 @@ void fibers_await(void)
         fibers_yield();
 }
 
-/* Two sets of values take turns: nobody can be two exchanges ahead of a lane that still reads. */
+/* Two sets of values alternate: no lane can be two exchanges ahead of a lane that still reads. */
 const uint64_t *fibers_exchange(uint64_t own)
 {
     int warp = run.self / WARP;

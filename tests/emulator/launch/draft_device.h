@@ -6,7 +6,7 @@
 #define TESTS_EMULATOR_DRAFT_DEVICE_H
 
 #include "launch_step.h"
-#include "launch_team.h"
+#include "launch_cluster.h"
 #include "problems.h"
 
 #include "core/backend.h"
@@ -26,16 +26,16 @@ extern "C" {
 namespace
 {
 
-/* It draws from logits alone; a head is multiplied by a loop. */
+/* The device draws from logits only; a plain loop multiplies a head. */
 struct emulated_device {
     gumbel_device base;
     uint64_t random;
     const char *what;
-    int64_t parts;      /* that rows are cut into; 0: at random */
-    race_effort effort; /* so far */
+    int64_t parts;        /* parts of a row; 0: random */
+    argmax_effort effort; /* in total */
 };
 
-emulated_device *of(gumbel_device *device) { return (emulated_device *)device; }
+emulated_device *device_of(gumbel_device *device) { return (emulated_device *)device; }
 
 gumbel_status plan_call(const gumbel_device *, const gumbel_problem *, uint64_t, gumbel_plan *plan,
                         gumbel_error *)
@@ -44,22 +44,22 @@ gumbel_status plan_call(const gumbel_device *, const gumbel_problem *, uint64_t,
     return GUMBEL_OK;
 }
 
-/* Parts of a row, mostly short ones, where they are not said, and a launch's tag. */
-void cut_rows(gumbel_rule_params *p, gumbel_device *device, int64_t parts)
+/* Sets the parts of a row, mostly short ones unless `parts` is given, and a launch's tag. */
+void split_rows(gumbel_weighing *p, gumbel_device *device, int64_t parts)
 {
     const gumbel_problem &q = p->proposal.target;
     const int64_t origin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
     const int64_t range = std::max<int64_t>(q.end_token - origin, 1);
-    uint64_t *random = &of(device)->random;
-    const int64_t units = (range + CUDA_WEIGH_UNIT - 1) / CUDA_WEIGH_UNIT;
-    p->chunk = parts ? cuda_chunk(range, parts, CUDA_WEIGH_UNIT)
-                     : CUDA_WEIGH_UNIT * (1 + random_below(random, one_in(random, 4) ? units : 3));
+    uint64_t *random = &device_of(device)->random;
+    const int64_t units = (range + CUDA_MASS_UNIT - 1) / CUDA_MASS_UNIT;
+    p->chunk = parts ? cuda_chunk(range, parts, CUDA_MASS_UNIT)
+                     : CUDA_MASS_UNIT * (1 + random_below(random, one_in(random, 4) ? units : 3));
     p->parts = (int32_t)((range + p->chunk - 1) / p->chunk);
     p->tag = 1 + random_below(random, 1u << 30);
 }
 
-/* What a kernel that weighs finds in its workspace: anything. */
-template <class T> std::vector<T> hostile(int64_t count)
+/* Workspace with arbitrary contents. */
+template <class T> std::vector<T> hostile_array(int64_t count)
 {
     std::vector<T> generated((size_t)count);
     memset((void *)generated.data(), 0x5a, generated.size() * sizeof(T));
@@ -71,12 +71,12 @@ gumbel_status expand_drafts(gumbel_device *device, void *, const gumbel_verifica
 {
     gumbel_rule_params p = {};
     if (!by) {
-        emulate_expand_drafts(*v, &of(device)->random, of(device)->what);
+        emulate_expand_drafts(*v, &device_of(device)->random, device_of(device)->what);
         return GUMBEL_OK;
     }
     p.verification = *v;
-    p.proposal = *by;
-    emulate_expand_weighed(p, &of(device)->random, of(device)->what);
+    p.by = *by;
+    emulate_expand_rule_drafts(p, &device_of(device)->random, device_of(device)->what);
     return GUMBEL_OK;
 }
 
@@ -87,16 +87,18 @@ size_t weighing_size(const gumbel_device *, const gumbel_verification *, const g
 
 float inverse_cap(const gumbel_problem &q) { return q.soft_cap > 0.0f ? 1.0f / q.soft_cap : 0.0f; }
 
-void weigh(gumbel_device *device, const gumbel_verification &v, const gumbel_proposal &by)
+void apply_rule(gumbel_device *device, const gumbel_verification &v, const gumbel_proposal &by)
 {
-    uint64_t *random = &of(device)->random;
-    const int64_t parts = by.target.vocab / CUDA_WEIGH_UNIT + 2, said = of(device)->parts;
-    auto masses = hostile<gumbel_summary>(2 * v.rows * parts);
-    auto row_counters = hostile<uint64_t>(2 * v.rows);
-    auto counters = hostile<uint64_t>(v.draft.requests);
-    auto lists = hostile<gumbel_short_list>(v.draft.requests * parts * CUDA_WEIGH_THREADS / 32);
-    auto contenders = hostile<gumbel_contender>(v.rows * parts);
-    gumbel_rule_params p = {};
+    uint64_t *random = &device_of(device)->random;
+    const int64_t parts = by.target.vocab / CUDA_MASS_UNIT + 2,
+                  parts_given = device_of(device)->parts;
+    auto masses = hostile_array<gumbel_summary>(2 * v.rows * parts);
+    auto row_counters = hostile_array<uint64_t>(2 * v.rows);
+    auto counters = hostile_array<uint64_t>(v.draft.requests);
+    auto lists =
+        hostile_array<gumbel_short_list>(v.draft.requests * parts * CUDA_MASS_THREADS / 32);
+    auto contenders = hostile_array<gumbel_contender>(v.rows * parts);
+    gumbel_weighing p = {};
     p.verification = v;
     p.proposal = by;
     p.inverse_caps[0] = inverse_cap(by.target);
@@ -106,57 +108,57 @@ void weigh(gumbel_device *device, const gumbel_verification &v, const gumbel_pro
     p.counters = counters.data();
     p.contenders = contenders.data();
     p.lists = lists.data();
-    cut_rows(&p, device, said);
-    emulate_weigh_drafts(p, random, of(device)->what);
+    split_rows(&p, device, parts_given);
+    emulate_sum_draft_masses(p, random, device_of(device)->what);
     if (v.draft.rule == GUMBEL_RULE_BLOCK) {
-        cut_rows(&p, device, said);
-        emulate_sum_drafts(p, random, of(device)->what);
+        split_rows(&p, device, parts_given);
+        emulate_sum_draft_residuals(p, random, device_of(device)->what);
     }
-    cut_rows(&p, device, said);
-    const race_effort effort = emulate_race_drafts(p, random, of(device)->what);
-    of(device)->effort.races += effort.races;
-    of(device)->effort.tokens += effort.tokens;
-    of(device)->effort.products += effort.products;
+    split_rows(&p, device, parts_given);
+    const argmax_effort effort = emulate_draw_residuals(p, random, device_of(device)->what);
+    device_of(device)->effort.races += effort.races;
+    device_of(device)->effort.tokens += effort.tokens;
+    device_of(device)->effort.products += effort.products;
 }
 
 gumbel_status accept_drafts(gumbel_device *device, void *, const gumbel_verification *v,
                             const gumbel_proposal *by, gumbel_error *)
 {
     if (by)
-        weigh(device, *v, *by);
+        apply_rule(device, *v, *by);
     else
-        emulate_accept_drafts(*v, &of(device)->random, of(device)->what);
+        emulate_accept_drafts(*v, &device_of(device)->random, device_of(device)->what);
     return GUMBEL_OK;
 }
 
-/* Make the mask that lists of allowed tokens become. */
-std::vector<uint32_t> allow(gumbel_device *device, gumbel_problem *q)
+/* Makes the mask of a call's lists of allowed tokens. */
+std::vector<uint32_t> make_allowed_mask(gumbel_device *device, gumbel_problem *q)
 {
     cuda_allow_params p = {};
     p.problem = *q;
     p.words = (q->vocab + 31) / 32;
-    p.pieces = (32 * p.words + CUDA_HISTORY_PIECE - 1) / CUDA_HISTORY_PIECE;
+    p.slices = (32 * p.words + CUDA_HISTORY_SLICE - 1) / CUDA_HISTORY_SLICE;
     p.masked = (q->request & GUMBEL_REQUEST_MASK) != 0;
     std::vector<uint32_t> words((size_t)(q->batch * p.words));
     p.allowed = words.data();
-    emulate_allow(p, &of(device)->random, of(device)->what);
+    emulate_allow(p, &device_of(device)->random, device_of(device)->what);
     q->request = (q->request & ~GUMBEL_REQUEST_ALLOWED) | GUMBEL_REQUEST_MASK;
     q->mask_by_row = 1;
     q->transforms.mask = {(const int32_t *)words.data(), p.words};
     return words;
 }
 
-/* Serve rows by a team, to an output or as they are. */
-void serve(gumbel_device *device, const gumbel_problem *problem, cuda_request_params p)
+/* Serves rows by clusters, to outputs or as processed rows. */
+void serve_rows(gumbel_device *device, const gumbel_problem *problem, cuda_request_params p)
 {
     std::vector<uint32_t> words;
     p.problem = *problem;
     if (p.problem.request & GUMBEL_REQUEST_ALLOWED)
-        words = allow(device, &p.problem);
+        words = make_allowed_mask(device, &p.problem);
     p.parts = CUDA_REQUEST_CLUSTER;
-    p.chunk = cuda_request_share(p.problem.end_token);
-    emulate_team(p, 1 + random_below(&of(device)->random, 2), &of(device)->random,
-                 of(device)->what);
+    p.chunk = cuda_cluster_slice(p.problem.end_token);
+    emulate_cluster(p, 1 + random_below(&device_of(device)->random, 2), &device_of(device)->random,
+                    device_of(device)->what);
 }
 
 gumbel_status sample(gumbel_device *device, const gumbel_problem *problem, const gumbel_plan *,
@@ -164,7 +166,7 @@ gumbel_status sample(gumbel_device *device, const gumbel_problem *problem, const
 {
     cuda_request_params p = {};
     p.output = *output;
-    serve(device, problem, p);
+    serve_rows(device, problem, p);
     return GUMBEL_OK;
 }
 
@@ -174,7 +176,7 @@ gumbel_status process(gumbel_device *device, const gumbel_problem *problem, cons
     cuda_request_params p = {};
     p.processed = processed;
     p.processed_stride = stride;
-    serve(device, problem, p);
+    serve_rows(device, problem, p);
     return GUMBEL_OK;
 }
 
@@ -186,9 +188,9 @@ void load_row(const gumbel_tensor *of, int64_t row, std::vector<float> *into)
         (*into)[(size_t)k] = dtype_load(of->data, of->dtype, row * of->stride + k);
 }
 
-/* Logits of a head by a plain loop: products that are exact have the CPU's bits. */
-gumbel_status store(gumbel_device *, const gumbel_problem *q, float *logits, int64_t stride, void *,
-                    gumbel_error *)
+/* Logits of a head by a plain loop; products that are exact have the CPU's bits. */
+gumbel_status store_logits(gumbel_device *, const gumbel_problem *q, float *logits, int64_t stride,
+                           void *, gumbel_error *)
 {
     const size_t size = (size_t)q->hidden_size;
     std::vector<std::vector<float>> hidden((size_t)q->batch);
@@ -222,13 +224,13 @@ gumbel_backend make_backend()
     generated.store_processed = process;
     generated.expand_drafts = expand_drafts;
     generated.accept_drafts = accept_drafts;
-    generated.rule_workspace_size = weighing_size;
-    generated.store_logits = store;
+    generated.weighing_size = weighing_size;
+    generated.store = store_logits;
     return generated;
 }
 
-/* Run the problems of a command line, as run_problems() does: each is passes(i, cpu, device) of the
- * CPU backend and of such a device. Returns how many failed. */
+/* Runs the problems of a command line, as run_problems(): each is passes(i, cpu, device) of the CPU
+ * backend and of such a device. Returns the number of failures. */
 template <class F> int run_drafts(int argc, char **argv, int few, int many, F passes)
 {
     const gumbel_backend backend = make_backend();

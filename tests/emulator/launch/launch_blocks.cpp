@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernels are included, so that what stands in for the hardware's words comes before them.
-#include "ptx_words.h"
+// The kernels are included after the stand-ins for the hardware's intrinsics.
+#include "ptx_emulated.h"
 
 #include "cuda/request/blocks/request_blocks.cu"
 #include "cuda/step/ranks/top64_draw.cu"
@@ -17,7 +17,7 @@ namespace
 void blocks_body(const void *argument)
 {
     const cuda_request_params &p = *(const cuda_request_params *)argument;
-    p.stored_strips ? gumbel_request_bounded(p) : gumbel_request_blocks(p);
+    p.stored_subtiles ? gumbel_request_bounded(p) : gumbel_request_blocks(p);
 }
 
 template <class params, void (*kernel)(params)> void body(const void *argument)
@@ -27,7 +27,7 @@ template <class params, void (*kernel)(params)> void body(const void *argument)
 
 cta_shape shape_of(const cuda_request_params &p)
 {
-    return {p.problem.batch, 1, CUDA_REQUEST_THREADS, (size_t)CUDA_LISTED_BYTES_OF(p.blocks),
+    return {p.problem.batch, 1, CUDA_REQUEST_THREADS, (size_t)CUDA_TOP64_BYTES_OF(p.blocks),
             memories};
 }
 
@@ -42,7 +42,8 @@ void emulate_blocks(const cuda_request_params &p, uint64_t *random, const char *
 
 void emulate_candidates(const cuda_top64_params &p, uint64_t *random, const char *what)
 {
-    run_ctas(body<cuda_top64_params, gumbel_draw_top64>, &p, shape_of(p.request), random, what);
+    run_ctas(body<cuda_top64_params, gumbel_draw_top64>, &p, shape_of(p.request), random,
+             what);
 }
 
 void emulate_list(const cuda_top64_params &p, uint64_t *random, const char *what)
@@ -50,10 +51,10 @@ void emulate_list(const cuda_top64_params &p, uint64_t *random, const char *what
     run_ctas(body<cuda_top64_params, gumbel_select_top64>, &p, shape_of(p.request), random, what);
 }
 
-void emulate_told(const cuda_top64_exchange_params &p, uint64_t *random, const char *what)
+void emulate_exchange_candidates(const cuda_top64_exchange_params &p, uint64_t *random, const char *what)
 {
     const cuda_request_params &q = p.draw.request;
-    run_ctas(q.peaks ? body<cuda_top64_exchange_params, gumbel_select_exchange_top64>
-                     : body<cuda_top64_exchange_params, gumbel_exchange_top64>,
+    run_ctas(q.block_maxima ? body<cuda_top64_exchange_params, gumbel_select_exchange_top64>
+                            : body<cuda_top64_exchange_params, gumbel_exchange_top64>,
              &p, shape_of(q), random, what);
 }

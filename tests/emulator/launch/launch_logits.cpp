@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernels are included, so that what stands in for the hardware's words comes before them.
-#include "ptx_words.h"
+// The kernels are included after the stand-ins for the hardware's intrinsics.
+#include "ptx_emulated.h"
 
 #include "cuda/logits/logits.cu"
 

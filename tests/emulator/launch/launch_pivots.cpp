@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernel is included, so that what stands in for the hardware's words comes before it; and its
-// header before it, so that what it calls can be watched.
+// The kernel is included after the stand-ins for the hardware's intrinsics; its header comes first,
+// so that macros can observe its calls.
 #include "launch_pivots.h"
 #include "ctas.h"
 
@@ -12,27 +12,27 @@
 namespace
 {
 
-std::vector<pivot_ways> ways;
+std::vector<pivot_paths> paths;
 
-/* The row of the CTA that runs, and how it is served. */
-pivot_ways &way_of_row(const cuda_request_params &p)
+/* How the row of the running CTA is served. */
+pivot_paths &path_of_row(const cuda_request_params &p)
 {
-    return ways[blockIdx.x / (unsigned)p.parts];
+    return paths[blockIdx.x / (unsigned)p.parts];
 }
 
-/* A score that must be reached; of every third row one that no token reaches. */
-float demand(const cuda_request_params &p, float least_score)
+/* The score that must be reached; for every third row a score that no token reaches. */
+float require_score(const cuda_request_params &p, float least_score)
 {
     const bool third = blockIdx.x / (unsigned)p.parts % 3 == 2;
-    way_of_row(p).missed |= third && !std::isnan(least_score);
+    path_of_row(p).missed |= third && !std::isnan(least_score);
     return third ? least_score + 100.0f : least_score;
 }
 
 } // namespace
 
-#define draw_part(row, begin, least_score)                                                         \
-    (way_of_row(p).drawn = true, draw_part(row, begin, demand(p, least_score)))
-#define weigh_part_exactly(row) (way_of_row(p).exactly = true, weigh_part_exactly(row))
+#define draw_from_part(row, begin, least_score)                                                    \
+    (path_of_row(p).drawn = true, draw_from_part(row, begin, require_score(p, least_score)))
+#define sum_part_exactly(row) (path_of_row(p).exactly = true, sum_part_exactly(row))
 
 #include "cuda/request/pivots/request_pivots.cu"
 
@@ -46,13 +46,13 @@ void pivots_body(const void *argument)
 
 } // namespace
 
-std::vector<pivot_ways> emulate_pivots(const cuda_request_params &p, bool at_once, uint64_t *random,
-                                       const char *what)
+std::vector<pivot_paths> emulate_pivots(const cuda_request_params &p, bool at_once,
+                                        uint64_t *random, const char *what)
 {
-    ways.assign((size_t)p.problem.batch, {});
+    paths.assign((size_t)p.problem.batch, {});
     run_ctas(pivots_body, &p,
              {p.problem.batch * p.parts, at_once ? p.parts : 1, CUDA_REQUEST_PIVOT_THREADS,
               CUDA_REQUEST_PIVOT_BYTES, memories},
              random, what);
-    return ways;
+    return paths;
 }

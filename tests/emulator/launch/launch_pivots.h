@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Launches of the kernel that serves rows which are drawn before they are cut, as fibers.
+ * Launches, as fibers, the kernel that serves rows which are drawn before they are truncated.
  */
 #ifndef TESTS_EMULATOR_LAUNCH_PIVOTS_H
 #define TESTS_EMULATOR_LAUNCH_PIVOTS_H
@@ -9,17 +9,17 @@
 
 #include <vector>
 
-/* How a row was served, beyond the first look: drawn again, also where no token reached the score
- * that was looked for, and weighed exactly. */
-struct pivot_ways {
+/* How a row was served after the first winner: drawn again, also because no token reached the
+ * likely score, or summed exactly. */
+struct pivot_paths {
     bool drawn, missed, exactly;
 };
 
-/* Run the kernel over p.problem.batch rows by p.parts CTAs each, side by side or, unless `at_once`,
- * one after the other, as where a GPU has no place for all of them; how each row was served.
- * `random` is the state of the order in which threads run, `what` is for messages. Ends the program
- * where threads wait for ever. */
-std::vector<pivot_ways> emulate_pivots(const cuda_request_params &p, bool at_once, uint64_t *random,
-                                       const char *what);
+/* Runs the kernel over p.problem.batch rows by p.parts CTAs each: at the same time or, without
+ * `at_once`, one after the other, as on a GPU that has no room for all. Returns how each row was
+ * served. `random` is the state of the thread order, `what` is for messages. Ends the program if
+ * threads deadlock. */
+std::vector<pivot_paths> emulate_pivots(const cuda_request_params &p, bool at_once,
+                                        uint64_t *random, const char *what);
 
 #endif

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernels are included, so that what stands in for the hardware's words comes before them. The
-// CTAs of a launch run one after the other, so that what one shares may be static.
-#include "ptx_words.h"
+// The kernels are included after the stand-ins for the hardware's intrinsics. The CTAs of a launch
+// run one after the other, so shared memory may be static.
+#include "ptx_emulated.h"
 
 #undef __shared__
 #define __shared__ static
@@ -26,13 +26,13 @@ void exchange_body(const void *argument)
 
 } // namespace
 
-void emulate_ask(const gumbel_gathered_rows &p, int64_t ctas, uint64_t *random, const char *what)
+void emulate_request_rows(const gumbel_gathered_rows &p, int64_t ctas, uint64_t *random, const char *what)
 {
     run_ctas(body<gumbel_request_rows>, &p, {ctas, 1, CUDA_EXCHANGE_THREADS, 0, memories}, random,
              what);
 }
 
-void emulate_lay(const gumbel_gathered_rows &p, int64_t ctas, uint64_t *random, const char *what)
+void emulate_scatter_rows(const gumbel_gathered_rows &p, int64_t ctas, uint64_t *random, const char *what)
 {
     run_ctas(body<gumbel_scatter_rows>, &p, {ctas, 1, CUDA_EXCHANGE_THREADS, 0, memories}, random,
              what);

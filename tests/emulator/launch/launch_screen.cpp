@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernels are included, so that what stands in for the hardware's words comes before them.
-#include "ptx_words.h"
-#include "wgmma_words.h"
+// The kernels are included after the stand-ins for the hardware's intrinsics.
+#include "ptx_emulated.h"
+#include "wgmma_emulated.h"
 
-#include "screen_words.h"
+#include "screen_ptx_emulated.h"
 
 extern "C" {
 #include "maths/screen_bound.h"
@@ -36,24 +36,24 @@ extern "C" {
 namespace
 {
 
-/* Workspace of a call: each piece ends at a page that may not be accessed. */
-class fenced_pieces
+/* Workspace of a call: each array ends at a guard page. */
+class fenced_arrays
 {
     std::vector<guarded> all;
 
   public:
-    /* `count` elements, 64-byte aligned and full of hostile_fill()'s. */
-    template <class T> void take(T *&piece, size_t count)
+    /* `count` elements, 64-byte aligned, filled by hostile_fill(). */
+    template <class T> void take(T *&array, size_t count)
     {
-        const size_t bytes = (count * sizeof *piece + 63) / 64 * 64;
+        const size_t bytes = (count * sizeof *array + 63) / 64 * 64;
         all.push_back(guard(NULL, bytes, 0, 1));
         hostile_fill(all.back().data, bytes);
-        piece = (T *)all.back().data;
+        array = (T *)all.back().data;
     }
-    ~fenced_pieces()
+    ~fenced_arrays()
     {
-        for (guarded &piece : all)
-            unguard(&piece);
+        for (guarded &array : all)
+            unguard(&array);
     }
 };
 
@@ -72,8 +72,8 @@ void split_body(const void *argument)
     switch (cuda_screen_case_of(&own.params.call.problem)) {
     case CUDA_SCREEN_PLAIN:
         return gumbel_split_rows({own.params});
-    case CUDA_SCREEN_CUT:
-        return gumbel_split_rows_truncated({own.params});
+    case CUDA_SCREEN_TRUNCATED:
+        return gumbel_split_rows_cut({own.params});
     default:
         return gumbel_split_rows_any({own.params});
     }
@@ -89,15 +89,14 @@ void draw_body(const void *argument)
     static const draw_kernel<CUDA_SCREEN_ANY> any[CUDA_SCREEN_WIDTHS] = {
         gumbel_screen_rows_8_any, gumbel_screen_rows_16_any, gumbel_screen_rows_32_any,
         gumbel_screen_rows_64_any, gumbel_screen_rows_128_any};
-    static const draw_kernel<CUDA_SCREEN_CUT> cut[CUDA_SCREEN_WIDTHS] = {
-        gumbel_screen_rows_8_truncated, gumbel_screen_rows_16_truncated,
-        gumbel_screen_rows_32_truncated, gumbel_screen_rows_64_truncated,
-        gumbel_screen_rows_128_truncated};
+    static const draw_kernel<CUDA_SCREEN_TRUNCATED> cut[CUDA_SCREEN_WIDTHS] = {
+        gumbel_screen_rows_8_cut, gumbel_screen_rows_16_cut, gumbel_screen_rows_32_cut,
+        gumbel_screen_rows_64_cut, gumbel_screen_rows_128_cut};
     const emulated_screen &own = *(const emulated_screen *)argument;
     switch (cuda_screen_case_of(&own.params.call.problem)) {
     case CUDA_SCREEN_PLAIN:
         return plain[own.place]({own.params});
-    case CUDA_SCREEN_CUT:
+    case CUDA_SCREEN_TRUNCATED:
         return cut[own.place]({own.params});
     default:
         return any[own.place]({own.params});
@@ -108,9 +107,8 @@ void score_body(const void *argument)
 {
     const emulated_screen &own = *(const emulated_screen *)argument;
     const bool half = own.params.call.problem.weight.dtype == GUMBEL_FLOAT16;
-    if (cuda_screen_case_of(&own.params.call.problem) == CUDA_SCREEN_CUT)
-        half ? gumbel_score_rows_f16_truncated({own.params})
-             : gumbel_score_rows_bf16_truncated({own.params});
+    if (cuda_screen_case_of(&own.params.call.problem) == CUDA_SCREEN_TRUNCATED)
+        half ? gumbel_score_rows_f16_cut({own.params}) : gumbel_score_rows_bf16_cut({own.params});
     else
         half ? gumbel_score_rows_f16({own.params}) : gumbel_score_rows_bf16({own.params});
 }
@@ -191,7 +189,7 @@ void *emulate_making(const gumbel_tensor &weight, int list_most, uint64_t *rando
              {parts.blocks, 1, CUDA_SCREEN_MAKE_THREADS, CUDA_SCREEN_MAKE_BYTES, memories}, random,
              what);
     run_ctas(seal_body, &own, {1, 1, 32, 0, memories}, random, what);
-    /* It holds, and does not with half of a bound. */
+    /* The screen verifies, but not with half of a bound. */
     unsigned long long fault = CUDA_SCREEN_HOLDS;
     own.params.fault = &fault;
     const cta_shape all = {parts.blocks, 1, CUDA_SCREEN_MAKE_THREADS, 0, memories};
@@ -210,8 +208,8 @@ void *emulate_making(const gumbel_tensor &weight, int list_most, uint64_t *rando
 namespace
 {
 
-/* Split, screen and score. */
-void find_candidates(emulated_screen &own, fenced_pieces &pieces, const cuda_params &call, int ctas,
+/* Splits, filters and scores. */
+void find_candidates(emulated_screen &own, fenced_arrays &arrays, const cuda_params &call, int ctas,
                      uint64_t *random, const char *what)
 {
     const gumbel_problem &q = call.problem;
@@ -230,16 +228,16 @@ void find_candidates(emulated_screen &own, fenced_pieces &pieces, const cuda_par
     s.depths = (int32_t)(parts.columns / CUDA_SCREEN_TILE);
     s.width = cuda_screen_widths[own.place];
     s.gamma = CUDA_SCREEN_GAMMA(q.hidden_size);
-    s.listed_stride = q.vocab;
-    pieces.take(s.planes, (size_t)(s.depths * s.width * CUDA_SCREEN_TILE));
-    pieces.take(s.reaches, (size_t)s.width);
-    pieces.take(s.state, 1);
-    pieces.take(s.entries, CUDA_SCREEN_GROUPS * CUDA_SCREEN_LISTED_MOST);
+    s.ends_stride = q.vocab;
+    arrays.take(s.planes, (size_t)(s.depths * s.width * CUDA_SCREEN_TILE));
+    arrays.take(s.reaches, (size_t)s.width);
+    arrays.take(s.state, 1);
+    arrays.take(s.entries, CUDA_SCREEN_GROUPS * CUDA_SCREEN_GROUP_CANDIDATES_MAX);
     if (s.draws > q.batch)
-        pieces.take(s.spread_hidden, (size_t)(s.draws * q.hidden_size));
-    pieces.take(s.maxima, (size_t)(s.draws * (q.vocab / CUDA_SCREEN_TILE + 1)));
-    pieces.take(s.listed, (size_t)(s.draws * s.listed_stride));
-    pieces.take(s.exact, (size_t)s.draws * CUDA_SCREEN_EXACT_MOST);
+        arrays.take(s.spread, (size_t)(s.draws * q.hidden_size));
+    arrays.take(s.peaks, (size_t)(s.draws * (q.vocab / CUDA_SCREEN_TILE + 1)));
+    arrays.take(s.ends, (size_t)(s.draws * s.ends_stride));
+    arrays.take(s.exact, (size_t)s.draws * CUDA_SCREEN_EXACT_MAX);
     s.call.tiles = (int)((q.end_token - q.first_token + CUDA_SCREEN_TILE - 1) / CUDA_SCREEN_TILE);
     s.call.stages = 2 + (int)random_below(random, (uint32_t)cuda_screen_stages(s.width) - 1);
     const int width = cuda_sm90_widths[cuda_sm90_width_for(s.draws)];
@@ -254,9 +252,9 @@ void find_candidates(emulated_screen &own, fenced_pieces &pieces, const cuda_par
     run_ctas(split_body, &own,
              {s.width / 2, 1, CUDA_SCREEN_SPLIT_THREADS, CUDA_SCREEN_SPLIT_BYTES, memories}, random,
              what);
-    /* Those of rows that are cut wait a while for each other: they run side by side. */
+    /* The CTAs of truncated rows wait for each other for a while, so they run at the same time. */
     const int drawing = std::min(s.call.tiles, ctas);
-    const bool is_cut = cuda_screen_case_of(&q) == CUDA_SCREEN_CUT;
+    const bool is_cut = cuda_screen_case_of(&q) == CUDA_SCREEN_TRUNCATED;
     run_ctas(draw_body, &own,
              {drawing, is_cut ? drawing : 1, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES, memories},
              random, what);
@@ -272,9 +270,9 @@ bool emulate_screen(const cuda_params &call, int ctas, uint64_t *random, const c
                     int64_t *listed)
 {
     emulated_screen own = {};
-    fenced_pieces pieces;
+    fenced_arrays arrays;
     const cuda_screen_params &s = own.params;
-    find_candidates(own, pieces, call, ctas, random, what);
+    find_candidates(own, arrays, call, ctas, random, what);
     run_ctas(again_body, &own,
              {own.whole.parts, 1, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES, memories}, random,
              what);
@@ -289,22 +287,22 @@ bool emulate_screen_cut(const cuda_params &call, cuda_request_params *rows, int 
 {
     const int64_t batch = call.problem.batch;
     emulated_screen own = {};
-    fenced_pieces pieces;
+    fenced_arrays arrays;
     const cuda_screen_params &s = own.params;
-    find_candidates(own, pieces, call, ctas, random, what);
-    own.params.second_pass = 1;
+    find_candidates(own, arrays, call, ctas, random, what);
+    own.params.rest = 1;
     run_ctas(score_body, &own,
              {CUDA_SCREEN_GROUPS + ctas, 1, CUDA_SCREEN_SCORE_THREADS, CUDA_SCREEN_SCORE_BYTES,
               memories},
              random, what);
     std::vector<int32_t> left((size_t)batch, 7);
-    const cuda_screen_rows found = {*rows,    s.state,    s.exact, s.call.shared_floors,
+    const cuda_screen_rows found = {*rows,    s.state,    s.exact, s.call.row_thresholds,
                                     call.tag, left.data()};
     emulate_screen_rows(found, random, what);
     own.left = left.data();
     own.whole.problem.request = 0;
-    own.whole.stored = (float *)rows->problem.logits.data;
-    own.whole.stored_stride = rows->problem.logits.stride;
+    own.whole.logits_out = (float *)rows->problem.logits.data;
+    own.whole.logits_out_stride = rows->problem.logits.stride;
     run_ctas(store_body, &own,
              {own.whole.parts, 1, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES, memories}, random,
              what);
@@ -315,7 +313,7 @@ bool emulate_screen_cut(const cuda_params &call, cuda_request_params *rows, int 
         *listed += is_left ? 0 : *scored_of_row(s, (int)b);
         any |= is_left;
         if ((again && !is_left) ||
-            rows->row_states[b] != (is_left ? CUDA_ROW_BEHIND : CUDA_ROW_SERVED))
+            rows->row_states[b] != (is_left ? CUDA_ROW_FALLBACK_AFTER : CUDA_ROW_SERVED))
             die("%s: row %d is neither left nor served", what, (int)b);
     }
     return any;

@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernels are included, so that what stands in for the hardware's words comes before them; and
-// their headers before them, so that what they call can be watched.
+// The kernels are included after the stand-ins for the hardware's intrinsics; their headers come
+// first, so that macros can observe their calls.
 #include "launch_step.h"
-#include "ptx_words.h"
+#include "ptx_emulated.h"
 
-#include "cuda/step/weighed_row.cuh"
+#include "cuda/step/model_row.cuh"
 
 namespace
 {
 
-race_effort effort;
+argmax_effort effort;
 
 } // namespace
 
 #define draft_logprob(p, b, token) (effort.products++, draft_logprob(p, b, token))
 
-#include "cuda/step/draft_race.cuh"
+#include "cuda/step/node_argmax.cuh"
 
-#define race_above(race, begin, end, floor)                                                        \
-    (effort.tokens += (end) - (begin), effort.races++, race_above(race, begin, end, floor))
+#define argmax_above(argmax, begin, end, threshold)                                                \
+    (effort.tokens += (end) - (begin), effort.races++, argmax_above(argmax, begin, end, threshold))
 
 #include "cuda/logits/best.cu"
 #include "cuda/logits/draw_parts.cu"
 #include "cuda/step/drafts.cu"
 #include "cuda/step/history.cu"
-#include "cuda/step/weigh_drafts.cu"
+#include "cuda/step/rule_drafts.cu"
 
-// The CTAs of a launch run one after the other, so that what one shares may be static.
+// The CTAs of a launch run one after the other, so shared memory may be static.
 #undef __shared__
 #define __shared__ static
 #include "cuda/logits/allow.cu"
@@ -42,7 +42,7 @@ template <class P, void (*kernel)(P)> void body(const void *argument)
     kernel(*(const P *)argument);
 }
 
-/* Run a kernel that is handed `p` alone. */
+/* Runs a kernel whose only parameter is `p`. */
 template <class P, void (*kernel)(P)>
 void emulate(const P &p, int64_t ctas, int threads, size_t bytes, uint64_t *random,
              const char *what)
@@ -67,39 +67,40 @@ void emulate_accept_drafts(const gumbel_verification &v, uint64_t *random, const
                                                        bytes, random, what);
 }
 
-void emulate_expand_weighed(const gumbel_rule_params &p, uint64_t *random, const char *what)
+void emulate_expand_rule_drafts(const gumbel_weighing &p, uint64_t *random, const char *what)
 {
     const gumbel_verification &v = p.verification;
-    emulate<gumbel_rule_params, gumbel_expand_weighed>(
+    emulate<gumbel_weighing, gumbel_expand_rule_drafts>(
         p, ctas_of(std::max(v.rows, v.draft.requests)), CUDA_THREADS, 0, random, what);
 }
 
-void emulate_weigh_drafts(const gumbel_rule_params &p, uint64_t *random, const char *what)
+void emulate_sum_draft_masses(const gumbel_weighing &p, uint64_t *random, const char *what)
 {
-    emulate<gumbel_rule_params, gumbel_weigh_drafts>(
-        p, (p.proposal.supplied ? 1 : 2) * p.verification.rows * p.parts, CUDA_WEIGH_THREADS,
-        CUDA_WEIGH_BYTES, random, what);
+    emulate<gumbel_weighing, gumbel_sum_draft_masses>(
+        p, (p.by.told ? 1 : 2) * p.verification.rows * p.parts, CUDA_MASS_THREADS, CUDA_MASS_BYTES,
+        random, what);
 }
 
-void emulate_sum_drafts(const gumbel_rule_params &p, uint64_t *random, const char *what)
+void emulate_sum_draft_residuals(const gumbel_weighing &p, uint64_t *random, const char *what)
 {
-    emulate<gumbel_rule_params, gumbel_sum_drafts>(
-        p, p.verification.rows * p.parts, CUDA_WEIGH_THREADS, CUDA_WEIGH_BYTES, random, what);
+    emulate<gumbel_weighing, gumbel_sum_draft_residuals>(
+        p, p.verification.rows * p.parts, CUDA_MASS_THREADS, CUDA_MASS_BYTES, random, what);
 }
 
-race_effort emulate_race_drafts(const gumbel_rule_params &p, uint64_t *random, const char *what)
+argmax_effort emulate_draw_residuals(const gumbel_weighing &p, uint64_t *random, const char *what)
 {
     effort = {};
     const gumbel_draft &d = p.verification.draft;
-    emulate<gumbel_rule_params, gumbel_race_drafts>(
-        p, d.requests * p.parts, CUDA_WEIGH_THREADS,
-        CUDA_WEIGH_BYTES + (size_t)d.max_nodes * sizeof(gumbel_node), random, what);
-    return {effort.races / 32, effort.tokens / 32, effort.products / 32}; /* each by all lanes */
+    emulate<gumbel_weighing, gumbel_draw_residuals>(
+        p, d.requests * p.parts, CUDA_MASS_THREADS,
+        CUDA_MASS_BYTES + (size_t)d.max_nodes * sizeof(gumbel_node), random, what);
+    /* each counted by all lanes */
+    return {effort.races / 32, effort.tokens / 32, effort.products / 32};
 }
 
 void emulate_start_history(const cuda_history_params &p, uint64_t *random, const char *what)
 {
-    emulate<cuda_history_params, gumbel_start_history>(p, p.pieces * p.batch, CUDA_THREADS, 0,
+    emulate<cuda_history_params, gumbel_start_history>(p, p.slices * p.batch, CUDA_THREADS, 0,
                                                        random, what);
 }
 
@@ -117,7 +118,7 @@ void emulate_best(const cuda_best_params &p, uint64_t *random, const char *what)
 
 void emulate_allow(const cuda_allow_params &p, uint64_t *random, const char *what)
 {
-    emulate<cuda_allow_params, gumbel_allow_tokens>(p, p.pieces * p.problem.batch, CUDA_THREADS, 0,
+    emulate<cuda_allow_params, gumbel_allow_tokens>(p, p.slices * p.problem.batch, CUDA_THREADS, 0,
                                                     random, what);
 }
 

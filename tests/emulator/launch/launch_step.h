@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Launches of the kernels around a draw, as fibers: drafts, histories, lists of allowed tokens, the
- * best scores, parts drawn by their masses.
+ * Launches, as fibers, the kernels around a draw: drafts, histories, lists of allowed tokens, best
+ * scores, and draws of parts.
  */
 #ifndef TESTS_EMULATOR_LAUNCH_STEP_H
 #define TESTS_EMULATOR_LAUNCH_STEP_H
@@ -11,20 +11,20 @@
 #include "cuda/common/cuda_parts.h"
 #include "cuda/common/cuda_request.h"
 
-/* What races behind a draft's head took beside their lists: warps that raced again, their tokens,
- * and the head's products with a token. */
-struct race_effort {
+/* Work of residual draws from a draft's head beyond their lists: warps that searched again, their
+ * tokens, and products of the head with a token. */
+struct argmax_effort {
     int64_t races, tokens, products;
 };
 
-/* Each as the backend launches it. `random` is the state of the order in which threads run, `what`
- * is for messages. Ends the program where threads wait for ever. */
+/* Each as the backend launches it. `random` is the state of the thread order, `what` is for
+ * messages. Ends the program if threads deadlock. */
 void emulate_expand_drafts(const gumbel_verification &v, uint64_t *random, const char *what);
 void emulate_accept_drafts(const gumbel_verification &v, uint64_t *random, const char *what);
-void emulate_expand_weighed(const gumbel_rule_params &p, uint64_t *random, const char *what);
-void emulate_weigh_drafts(const gumbel_rule_params &p, uint64_t *random, const char *what);
-void emulate_sum_drafts(const gumbel_rule_params &p, uint64_t *random, const char *what);
-race_effort emulate_race_drafts(const gumbel_rule_params &p, uint64_t *random, const char *what);
+void emulate_expand_rule_drafts(const gumbel_weighing &p, uint64_t *random, const char *what);
+void emulate_sum_draft_masses(const gumbel_weighing &p, uint64_t *random, const char *what);
+void emulate_sum_draft_residuals(const gumbel_weighing &p, uint64_t *random, const char *what);
+argmax_effort emulate_draw_residuals(const gumbel_weighing &p, uint64_t *random, const char *what);
 void emulate_start_history(const cuda_history_params &p, uint64_t *random, const char *what);
 void emulate_update_history(const cuda_history_params &p, uint64_t *random, const char *what);
 void emulate_best(const cuda_best_params &p, uint64_t *random, const char *what);

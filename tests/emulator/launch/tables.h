@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of numbers that kernels write, and what of them is the same.
+ * Rows of numbers that kernels write, and comparisons.
  */
 #ifndef TESTS_EMULATOR_TABLES_H
 #define TESTS_EMULATOR_TABLES_H
@@ -15,9 +15,9 @@
 namespace
 {
 
-constexpr uint32_t kPoison = 0xa5a5a5a5; /* no logit: -3e-16 */
+constexpr uint32_t kPoison = 0xa5a5a5a5;
 
-/* What one launch or more write: rows at a stride, and a row that none may touch. */
+/* Output of one or more launches: rows at a stride, and a further row that no launch may write. */
 struct table {
     int64_t rows, stride;
     std::vector<float> all;
@@ -33,7 +33,7 @@ struct table {
 
 inline bool same(double x, double y) { return x == y || (std::isnan(x) && std::isnan(y)); }
 
-/* But for those of NaNs: which one a sum of two is, is the compiler's choice. */
+/* Compares bits except those of NaNs: the compiler chooses which NaN a sum of two is. */
 bool same_bits(const table &x, const table &y)
 {
     return std::equal(x.all.begin(), x.all.end(), y.all.begin(), [](float a, float b) {

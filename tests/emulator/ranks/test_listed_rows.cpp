@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rows that are split over ranks, drawn from the first tokens that each rank lists, which are
-// gathered, or told by mailboxes: the CPU backend's bits (log-normalisers within two ulps), on each
-// rank; what a rank says, from its list or from logits as a product leaves them, all or by bounds;
-// and that a rank which says nothing is no token. Rows that lists must tell are not left, and those
-// that are left have no logit that is none.
+// Rows that are split over ranks, drawn from the local top-64 candidates of each rank, gathered or
+// exchanged by peer buffers: the CPU backend's bits (log-normalisers within two ulps), on each
+// rank; the candidates that a rank sends, from a list or from the logits of a product, stored fully
+// or by bounds; and a rank that sends nothing yields an error and no token. Rows that candidates
+// suffice for are not fallback rows, and fallback rows have all their logits.
 #include "cuda/policy/cuda_policy.h"
 #include "launch_ranks.h"
 
@@ -25,13 +25,13 @@ extern "C" {
 namespace
 {
 
-constexpr int32_t kAhead = 40; /* tags and exchanges that a mailbox has behind it */
+constexpr int32_t kAhead = 40; /* earlier tags and exchanges of a peer buffer */
 constexpr size_t kRoom = 16 * GUMBEL_RANK_WORDS;
 
 struct listed_case {
     int32_t ranks, samples;
     int64_t batch, vocab;
-    bool tame; /* lists tell all rows */
+    bool tame; /* candidates suffice for all rows */
     std::vector<int64_t> begins;
     std::vector<float> logits, temperature, min_p, top_p;
     std::vector<int32_t> top_k;
@@ -49,7 +49,7 @@ listed_case::listed_case(uint64_t *random)
       samples(1 + (int32_t)random_below(random, one_in(random, 3) ? 4 : 1)),
       batch(1 + random_below(random, 6)), vocab(0), tame(!one_in(random, 3)), cut(), sampling()
 {
-    const bool large = one_in(random, 8); /* shards have more blocks than are listed tokens */
+    const bool large = one_in(random, 8); /* a shard has more blocks than candidates */
     const uint32_t widest = large ? 12000 : one_in(random, 4) ? 3 : 500;
     if (large) {
         ranks = std::min(ranks, 3);
@@ -57,7 +57,7 @@ listed_case::listed_case(uint64_t *random)
     }
     for (int32_t r = 0; r <= ranks; r++) {
         begins.push_back(vocab);
-        vocab += r < ranks ? CUDA_LISTED + random_below(random, widest) : 0;
+        vocab += r < ranks ? CUDA_TOP64 + random_below(random, widest) : 0;
     }
     const float steps = tame ? 0.0f : (float)(1 + random_below(random, 40));
     const float scale = one_in(random, 4) ? 20.0f : 2.0f;
@@ -106,7 +106,7 @@ gumbel_logits listed_case::whole() const
     return whole;
 }
 
-/* All that a draw writes. */
+/* Outputs of a draw. */
 struct found_rows {
     std::vector<int32_t> tokens, ranks, status, kept, left;
     std::vector<float> logprobs, scores, lse;
@@ -152,11 +152,11 @@ void draw_whole(const listed_case &c, found_rows *host)
     gumbel_close(device);
 }
 
-/* What rank r says of its rows, as cuda_rank_calls.list() does. */
-std::vector<uint32_t> say(const listed_case &c, int32_t r)
+/* The candidates that rank r sends, as cuda_rank_calls.list() computes them. */
+std::vector<uint32_t> list_candidates(const listed_case &c, int32_t r)
 {
-    const int64_t B = c.batch, n = CUDA_LISTED;
-    std::vector<uint32_t> said((size_t)((B * GUMBEL_RANK_WORDS + 3) / 4 * 4));
+    const int64_t B = c.batch, n = CUDA_TOP64;
+    std::vector<uint32_t> sent((size_t)((B * GUMBEL_RANK_WORDS + 3) / 4 * 4));
     for (int64_t b = 0; b < B; b++) {
         const float *row = &c.logits[(size_t)(b * c.vocab)];
         std::vector<int32_t> ids;
@@ -177,22 +177,22 @@ std::vector<uint32_t> say(const listed_case &c, int32_t r)
             ids.end());
         std::sort(ids.begin(), ids.end(),
                   [&](int32_t i, int32_t j) { return row[i] != row[j] ? row[i] > row[j] : i < j; });
-        said[(size_t)b] = (uint32_t)status;
+        sent[(size_t)b] = (uint32_t)status;
         for (int64_t i = 0; i < n; i++) {
             const bool there = i < (int64_t)ids.size();
             const float y = there ? row[ids[(size_t)i]] : -INFINITY;
-            said[(size_t)(B + b * n + i)] = there ? (uint32_t)ids[(size_t)i] : ~0u;
-            memcpy(&said[(size_t)(B + (B + b) * n + i)], &y, sizeof y);
+            sent[(size_t)(B + b * n + i)] = there ? (uint32_t)ids[(size_t)i] : ~0u;
+            memcpy(&sent[(size_t)(B + (B + b) * n + i)], &y, sizeof y);
         }
     }
-    return said;
+    return sent;
 }
 
-/* A rank's mailbox, and its places. */
-struct mailbox {
+/* A rank's peer buffer. */
+struct peer_buffer {
     std::vector<uint64_t> words;
 
-    explicit mailbox(int32_t ranks)
+    explicit peer_buffer(int32_t ranks)
         : words((gumbel_peer_buffer_bytes(ranks, kRoom) + 7) / 8, 0xa7a7a7a7a7a7a7a7)
     {
         memset(words.data(), 0, sizeof(gumbel_peer_buffer));
@@ -201,7 +201,7 @@ struct mailbox {
 
     gumbel_peer_buffer *head() { return (gumbel_peer_buffer *)words.data(); }
 
-    /* Word i that `from` says in the exchange that is next. */
+    /* Word i from rank `from` in the next exchange. */
     uint64_t *place(int32_t ranks, int32_t from, size_t i)
     {
         return (uint64_t *)(head() + 1) +
@@ -209,14 +209,14 @@ struct mailbox {
     }
 };
 
-/* Word i of what a rank says, in the order of a mailbox. */
-uint32_t word_of(const listed_case &c, const std::vector<uint32_t> &said, size_t i)
+/* Word i of a rank's candidates, in the order of a peer buffer. */
+uint32_t word_of(const listed_case &c, const std::vector<uint32_t> &sent, size_t i)
 {
-    const size_t b = i / GUMBEL_RANK_WORDS, at = i % GUMBEL_RANK_WORDS, n = CUDA_LISTED;
+    const size_t b = i / GUMBEL_RANK_WORDS, at = i % GUMBEL_RANK_WORDS, n = CUDA_TOP64;
     const size_t B = (size_t)c.batch;
-    return at == 0   ? said[b]
-           : at <= n ? said[B + b * n + at - 1]
-                     : said[B + (B + b) * n + at - 1 - n];
+    return at == 0   ? sent[b]
+           : at <= n ? sent[B + b * n + at - 1]
+                     : sent[B + (B + b) * n + at - 1 - n];
 }
 
 cuda_top64_params params_of(const listed_case &c, const gumbel_output &out, int32_t *left)
@@ -233,10 +233,10 @@ cuda_top64_params params_of(const listed_case &c, const gumbel_output &out, int3
     return p;
 }
 
-/* What a product has left of rank r's logits. */
+/* Rank r's logits as a product stores them. */
 struct stored_shard {
     sparse_blocks sparse;
-    std::vector<float> peaks;
+    std::vector<float> maxima;
 
     stored_shard(const listed_case &c, int32_t r, cuda_request_params *p, bool by_bounds,
                  uint64_t *random)
@@ -248,14 +248,14 @@ struct stored_shard {
             &c.logits[(size_t)first], GUMBEL_FLOAT32, c.batch, end - first, c.vocab, {0, 0}};
         const int64_t range = end - CUDA_REQUEST_ORIGIN(first);
         p->blocks = (range + CUDA_REQUEST_BLOCK - 1) / CUDA_REQUEST_BLOCK;
-        p->has_peaks = 1;
-        peaks = peaks_of(p->problem, p->blocks, false);
-        p->peaks = peaks.data();
+        p->has_block_maxima = 1;
+        maxima = find_block_maxima(p->problem, p->blocks, false);
+        p->block_maxima = maxima.data();
         cuda_request_params req = *p;
-        req.output.num_top = CUDA_LISTED;
-        by_bounds &= bounds_are_sure(p->problem);
+        req.output.num_top = CUDA_TOP64;
+        by_bounds &= bounds_apply(p->problem);
         if (by_bounds)
-            sparse = leave_out(req, random);
+            sparse = drop_unneeded_subtiles(req, random);
         else
             copy_logits(&sparse, p->problem.logits);
         p->problem.logits.data = sparse.logits.data();
@@ -264,7 +264,7 @@ struct stored_shard {
             hand_over(&sparse, p);
     }
 
-    /* Whether row b has nothing but its logits, and what is less than all of them. */
+    /* Whether row b has all its logits, or at least no others. */
     bool is_whole(const listed_case &c, const cuda_request_params &p, int64_t b) const
     {
         const int64_t first = p.problem.first_token;
@@ -289,7 +289,7 @@ bool same_bits(float host, float ours)
 }
 
 bool compare(const listed_case &c, const found_rows &host, const found_rows &ours, const char *what,
-             const char *way)
+             const char *draw_path)
 {
     for (size_t b = 0; b < (size_t)c.batch; b++) {
         bool same = ours.left[b] == 0 || ours.left[b] == 1;
@@ -305,8 +305,8 @@ bool compare(const listed_case &c, const found_rows &host, const found_rows &our
                                   : host.logprobs[s] - ours.logprobs[s]) <=
                         0x1p-22f * std::fmax(1.0f, std::fabs(host.lse[b]));
         if (!same) {
-            printf("%s: %s: row %d differs (left %d, kept %d and %d, token %d and %d)\n", what, way,
-                   (int)b, (int)ours.left[b], (int)host.kept[b], (int)ours.kept[b],
+            printf("%s: %s: row %d differs (left %d, kept %d and %d, token %d and %d)\n", what,
+                   draw_path, (int)b, (int)ours.left[b], (int)host.kept[b], (int)ours.kept[b],
                    (int)host.tokens[b * (size_t)c.samples],
                    (int)ours.tokens[b * (size_t)c.samples]);
             return false;
@@ -315,23 +315,23 @@ bool compare(const listed_case &c, const found_rows &host, const found_rows &our
     return ours.left[(size_t)c.batch] == 0;
 }
 
-/* How rank r draws by mailboxes: from its list; of which another rank has said all but one word; or
- * from what a product has left. */
-enum way { LISTED, SILENT, STORED, BOUNDED };
+/* How rank r draws by peer buffers: from its list; from its list while another rank withholds a
+ * word; or from a product's logits, stored fully or by bounds. */
+enum draw_path { LISTED, SILENT, STORED, BOUNDED };
 
-bool tells(const listed_case &c, const found_rows &host,
-           const std::vector<std::vector<uint32_t>> &said, int32_t r, way by, uint64_t *random,
-           const char *what)
+bool sends(const listed_case &c, const found_rows &host,
+           const std::vector<std::vector<uint32_t>> &sent, int32_t r, draw_path by,
+           uint64_t *random, const char *what)
 {
     const bool silent = by == SILENT, stored = by >= STORED;
-    std::vector<mailbox> boxes((size_t)c.ranks, mailbox(c.ranks));
+    std::vector<peer_buffer> boxes((size_t)c.ranks, peer_buffer(c.ranks));
     found_rows ours(c);
     gumbel_peer_report report = {};
     const size_t words = (size_t)c.batch * GUMBEL_RANK_WORDS;
     const uint64_t tag = (uint64_t)(kAhead + 1) << 32;
     cuda_top64_exchange_params p = {};
     p.draw = params_of(c, ours.output(), ours.left.data());
-    p.draw.received = said[(size_t)r].data();
+    p.draw.received = sent[(size_t)r].data();
     cuda_request_params left = p.draw.request;
     const stored_shard shard(c, r, &left, by == BOUNDED, random);
     if (stored)
@@ -345,15 +345,15 @@ bool tells(const listed_case &c, const found_rows &host,
         p.exchange.peer_buffers[from] = boxes[(size_t)from].head();
         boxes[(size_t)r].head()->begun[from] = from == r ? 0 : kAhead + 1;
         for (size_t i = 0; i < words && from != r; i++)
-            *boxes[(size_t)r].place(c.ranks, from, i) = tag | word_of(c, said[(size_t)from], i);
+            *boxes[(size_t)r].place(c.ranks, from, i) = tag | word_of(c, sent[(size_t)from], i);
     }
     const int32_t late = (r + 1) % c.ranks;
     if (silent)
         *boxes[(size_t)r].place(c.ranks, late, random_below(random, (uint32_t)words)) = 0;
-    emulate_told(p, random, what);
+    emulate_exchange_candidates(p, random, what);
     if (silent) {
         int flagged = 0;
-        bool right = true; /* what is drawn of rows that had come before */
+        bool right = true; /* rows that had arrived are drawn correctly */
         for (size_t b = 0; b < (size_t)c.batch; b++) {
             const size_t first = b * (size_t)c.samples;
             flagged += ours.status[b] == GUMBEL_ROW_NAN && ours.tokens[first] == -1;
@@ -371,8 +371,8 @@ bool tells(const listed_case &c, const found_rows &host,
             if (stored && ours.left[b] &&
                 *boxes[(size_t)to].place(c.ranks, r, at) == (tag | CUDA_ROW_NOT_SELECTED))
                 continue;
-            if (*boxes[(size_t)to].place(c.ranks, r, i) != (tag | word_of(c, said[(size_t)r], i))) {
-                printf("%s: rank %d says something else\n", what, (int)r);
+            if (*boxes[(size_t)to].place(c.ranks, r, i) != (tag | word_of(c, sent[(size_t)r], i))) {
+                printf("%s: rank %d sends something else\n", what, (int)r);
                 return false;
             }
         }
@@ -387,14 +387,14 @@ bool tells(const listed_case &c, const found_rows &host,
         printf("%s: the exchange does not end\n", what);
         return false;
     }
-    return compare(c, host, ours, what, stored ? "told from logits" : "told");
+    return compare(c, host, ours, what, stored ? "sent from logits" : "sent");
 }
 
-/* Rank r says the same from what a product has left, but of rows that it may leave. */
-bool lists(const listed_case &c, const std::vector<uint32_t> &said, int32_t r, bool by_bounds,
+/* Whether rank r computes the same candidates from a product's logits, except for fallback rows. */
+bool lists(const listed_case &c, const std::vector<uint32_t> &sent, int32_t r, bool by_bounds,
            uint64_t *random, const char *what)
 {
-    std::vector<uint32_t> words(said.size(), 0);
+    std::vector<uint32_t> words(sent.size(), 0);
     cuda_top64_params p = params_of(c, {}, nullptr);
     const stored_shard shard(c, r, &p.request, by_bounds, random);
     p.candidates = words.data();
@@ -402,7 +402,7 @@ bool lists(const listed_case &c, const std::vector<uint32_t> &said, int32_t r, b
     for (size_t i = 0; i < (size_t)c.batch * GUMBEL_RANK_WORDS; i++) {
         const size_t b = i / GUMBEL_RANK_WORDS;
         const bool unlisted = words[b] == CUDA_ROW_NOT_SELECTED && !c.tame;
-        if (!unlisted && word_of(c, words, i) != word_of(c, said, i)) {
+        if (!unlisted && word_of(c, words, i) != word_of(c, sent, i)) {
             printf("%s: rank %d lists something else of row %d\n", what, (int)r, (int)b);
             return false;
         }
@@ -419,22 +419,22 @@ bool passes(int index)
     snprintf(what, sizeof what, "case %d: %d ranks, %d rows of %d", index, (int)c.ranks,
              (int)c.batch, (int)c.vocab);
     draw_whole(c, &host);
-    std::vector<std::vector<uint32_t>> said;
+    std::vector<std::vector<uint32_t>> sent;
     std::vector<uint32_t> all;
     for (int32_t r = 0; r < c.ranks; r++) {
-        said.push_back(say(c, r));
-        all.insert(all.end(), said.back().begin(), said.back().end());
+        sent.push_back(list_candidates(c, r));
+        all.insert(all.end(), sent.back().begin(), sent.back().end());
     }
     cuda_top64_params p = params_of(c, gathered.output(), gathered.left.data());
     p.received = all.data();
-    p.stride = (int64_t)said[0].size();
+    p.stride = (int64_t)sent[0].size();
     emulate_candidates(p, &random, what);
     const int32_t r = (int32_t)random_below(&random, (uint32_t)c.ranks);
-    const way by = c.ranks > 1 && index % 4 == 0 ? SILENT : LISTED;
+    const draw_path by = c.ranks > 1 && index % 4 == 0 ? SILENT : LISTED;
     return compare(c, host, gathered, what, "gathered") &&
-           tells(c, host, said, r, by, &random, what) &&
-           tells(c, host, said, r, index % 2 ? STORED : BOUNDED, &random, what) &&
-           lists(c, said[(size_t)r], r, index % 3 > 0, &random, what);
+           sends(c, host, sent, r, by, &random, what) &&
+           sends(c, host, sent, r, index % 2 ? STORED : BOUNDED, &random, what) &&
+           lists(c, sent[(size_t)r], r, index % 3 > 0, &random, what);
 }
 
 } // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernel is included, so that what stands in for the hardware's words comes before it.
-#include "ptx_words.h"
+// The kernel is included after the stand-ins for the hardware's intrinsics.
+#include "ptx_emulated.h"
 
 #include "cuda/fused/screen/screen_rows.cu"
 
@@ -22,6 +22,6 @@ void emulate_screen_rows(const cuda_screen_rows &rows, uint64_t *random, const c
 {
     run_ctas(
         rows_body, &rows,
-        {rows.request.problem.batch, 1, CUDA_REQUEST_THREADS, CUDA_TEAM_SHARED_BYTES, memories},
+        {rows.request.problem.batch, 1, CUDA_REQUEST_THREADS, CUDA_CLUSTER_SHARED_BYTES, memories},
         random, what);
 }

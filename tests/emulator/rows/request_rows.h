@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Requests for kernels that run as fibers: what the backend hands to each of them, and rows of what
- * they find against the CPU backend's.
+ * Requests for kernels that run as fibers: launch parameters as the backend prepares them, and the
+ * comparison of rows with the CPU backend's.
  */
 #ifndef TESTS_EMULATOR_REQUEST_ROWS_H
 #define TESTS_EMULATOR_REQUEST_ROWS_H
@@ -23,7 +23,7 @@ extern "C" {
 namespace
 {
 
-/* Where the tokens of a plan begin, half of the time past 0, and now and then where they end. */
+/* Sets where the tokens of a plan begin, past 0 half of the time, and rarely where they end. */
 inline void choose_range(request_plan *plan, uint64_t *random)
 {
     plan->first_token = one_in(random, 2) ? random_below(random, 3000) : 0;
@@ -31,8 +31,8 @@ inline void choose_range(request_plan *plan, uint64_t *random)
         plan->vocab_size = plan->first_token + 1 + random_below(random, (uint32_t)plan->vocab);
 }
 
-/* Have the logits of row 0 be neighbouring numbers just below 16, of which some have the same z at
- * most temperatures: values that differ, and tokens that do not; and many tokens of a value. */
+/* Makes the logits of row 0 consecutive floats just below 16: many differ in value but have equal z
+ * at most temperatures, and many tokens have one value. */
 inline void crowd(request *req, uint64_t *random)
 {
     const gumbel_tensor &t = req->logits.logits;
@@ -41,7 +41,7 @@ inline void crowd(request *req, uint64_t *random)
         ((float *)t.data)[i] = 16.0f - 0x1p-20f * (float)(1 + random_below(random, values));
 }
 
-/* Give row 0 logits that do not suit the guesses of a search. */
+/* Gives row 0 logits that defeat the guesses of a search. */
 inline void make_hostile(request *req, uint32_t shape)
 {
     const gumbel_tensor &t = req->logits.logits;
@@ -49,8 +49,8 @@ inline void make_hostile(request *req, uint32_t shape)
         ((float *)t.data)[i] = request_hostile_logit((int)shape, i, t.cols);
 }
 
-/* Drop the rules, and keep their order and what becomes of ties. */
-inline void cut_no_more(gumbel_truncation *cut)
+/* Clears the rules; keeps their order and the handling of ties. */
+inline void clear_truncation(gumbel_truncation *cut)
 {
     gumbel_truncation none = {};
     none.struct_size = cut->struct_size;
@@ -59,15 +59,16 @@ inline void cut_no_more(gumbel_truncation *cut)
     *cut = none;
 }
 
-/* What llama.cpp or transformers cut by, in rows of a usual temperature. */
-struct engine_cuts {
+/* Truncation as in llama.cpp or transformers, for rows of a usual temperature. */
+struct engine_truncation {
     int32_t top_k;
     float top_p, min_p, temperature;
 };
 
-/* Cut by a nucleus of what a top_k leaves, and by min_p behind that, which mostly goes deeper: of
- * what it leaves alone the nucleus would be another. */
-inline void cut_as_engines(request *req, int32_t top_k, engine_cuts *own, uint64_t *random)
+/* Truncates by top_k, a nucleus of the rest, and min_p, which usually truncates more: the nucleus
+ * of the tokens that min_p keeps would differ. */
+inline void truncate_as_engines(request *req, int32_t top_k, engine_truncation *own,
+                                uint64_t *random)
 {
     gumbel_truncation *cut = &req->truncation;
     own->top_k = top_k;
@@ -82,7 +83,7 @@ inline void cut_as_engines(request *req, int32_t top_k, engine_cuts *own, uint64
                                    : GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE;
 }
 
-/* What is wanted of an outcome: all, or tokens and some of the others. */
+/* Requests all outputs, or tokens and some others. */
 inline gumbel_output choose_outputs(const outcome *from, uint64_t *random)
 {
     gumbel_output wanted = from->output;
@@ -99,7 +100,7 @@ inline gumbel_output choose_outputs(const outcome *from, uint64_t *random)
     return wanted;
 }
 
-/* As the CUDA backend begins to prepare a launch. */
+/* Launch parameters as the CUDA backend begins to prepare them. */
 inline cuda_request_params params_of(const request &req, const gumbel_output &output)
 {
     cuda_request_params p = {};
@@ -115,15 +116,15 @@ inline cuda_request_params params_of(const request &req, const gumbel_output &ou
 
 bool same_float(float x, float y) { return x == y || (std::isnan(x) && std::isnan(y)); }
 
-/* ------------------------------------------------------------------------- the comparison ---- */
+/* ---------------------------------------------------------------------------- comparison ---- */
 
-/* The outputs of a row: what holds four bytes each, and how far it may be off. */
+/* A row's output of four-byte elements, and its tolerance. */
 struct output_field {
     const char *name;
-    const void *host, *ours; /* of the row; `ours` NULL where it is not wanted */
+    const void *host, *ours; /* of the row; `ours` NULL: not requested */
     int64_t count;
     bool is_float;
-    float bound; /* in what it is relative to: the value, the row's log-normaliser, or 1 */
+    float bound; /* relative to the value, the row's log-normaliser, or 1 */
 };
 
 const void *at(const void *field, int64_t index) { return (const char *)field + 4 * index; }
@@ -160,7 +161,7 @@ bool value_agrees(const output_field &field, int64_t i, float lse)
     return field.is_float && (same_float(x, y) || std::fabs(x - y) <= field.bound * scale);
 }
 
-/* Whether row b is as `host` has it, which is poison for one that is left. */
+/* Whether row b equals that of `host`, which is poison for a fallback row. */
 inline bool row_agrees(const outcome *host, const gumbel_output &ours, int64_t b, const char *what)
 {
     for (const output_field &field : fields_of(host, ours, b))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The peaks of blocks of logits, and logits as a product leaves them that stores some strips alone.
+ * Block maxima of logits, and logits of a product that stores only some subtiles.
  */
 #ifndef TESTS_EMULATOR_SPARSE_BLOCKS_H
 #define TESTS_EMULATOR_SPARSE_BLOCKS_H
@@ -41,18 +41,18 @@ static bool is_seen(const gumbel_problem &q, int64_t b, int64_t token)
     return (h.prompt[at] | h.output[at]) >> token % 32 & 1;
 }
 
-/* The largest logit of each block of each row that counts, or of `parts` of it, and that the mask
- * leaves where `masked`, of tokens that no history has seen where `unseen`; NaN where one is. */
-static std::vector<float> peaks_of(const gumbel_problem &q, int64_t blocks, bool masked,
-                                   bool unseen = false, int64_t parts = 1)
+/* The largest valid logit of each block of each row, or of each of its `parts`; with `masked`, of
+ * allowed tokens; with `unseen`, of tokens that the history has not seen. NaN if one is NaN. */
+static std::vector<float> find_block_maxima(const gumbel_problem &q, int64_t blocks, bool masked,
+                                            bool unseen = false, int64_t parts = 1)
 {
     masked = masked && (q.request & GUMBEL_REQUEST_MASK);
-    std::vector<float> peaks((size_t)(q.batch * blocks * parts), -INFINITY);
+    std::vector<float> maxima((size_t)(q.batch * blocks * parts), -INFINITY);
     for (int64_t b = 0; b < q.batch; b++)
         for (int64_t token = q.first_token; token < q.end_token; token++) {
             int64_t place = token - CUDA_REQUEST_ORIGIN(q.first_token);
             int64_t part = place / (CUDA_REQUEST_BLOCK / parts);
-            float &peak = peaks[(size_t)(b * blocks * parts + part)];
+            float &peak = maxima[(size_t)(b * blocks * parts + part)];
             if (masked && !(gumbel_problem_mask(&q, b)[token / 32] >> token % 32 & 1))
                 continue;
             if (unseen && is_seen(q, b, token))
@@ -61,52 +61,53 @@ static std::vector<float> peaks_of(const gumbel_problem &q, int64_t blocks, bool
             if (!(logit <= peak) && !std::isnan(peak))
                 peak = logit;
         }
-    return peaks;
+    return maxima;
 }
 
-/* Logits as a product leaves them that stores some strips alone. */
+/* Logits of a product that stores only some subtiles. */
 struct sparse_blocks {
-    std::vector<uint8_t> stored_strips; /* [blocks][32] */
-    std::vector<float> unseen_peaks;    /* [B, blocks]: peaks of what no history has seen */
-    std::vector<unsigned char> logits;  /* rows of `stride` elements, quads of them aligned */
+    std::vector<uint8_t> stored_subtiles;   /* [blocks][32] */
+    std::vector<float> unseen_block_maxima; /* [B, blocks]: maxima of tokens that the history has
+                                             * not seen */
+    std::vector<unsigned char> logits;      /* rows of `stride` elements, aligned in quads */
     int64_t stride;
-    std::vector<uint64_t> floors; /* [B][CUDA_FLOOR_WORDS]: as the product leaves them */
+    std::vector<uint64_t> floors; /* [B][CUDA_THRESHOLD_WORDS], as the product leaves them */
 };
 
-/* Whether a product may leave out strips of such a request, as in the CUDA backend; clusters drop
- * them in place, which takes float32. */
-static bool bounds_are_sure(const gumbel_problem &q)
+/* Whether a product may leave out subtiles for such a request, as in the CUDA backend; clusters
+ * fill them in place, which takes float32. */
+static bool bounds_apply(const gumbel_problem &q)
 {
     return q.soft_cap == 0.0f && q.logits.dtype == GUMBEL_FLOAT32;
 }
 
-/* What a row asks of truncation that bounds go by; off where it cannot be. */
-struct row_cuts {
+/* A row's truncation, as far as bounds use it; off for a row that cannot be drawn. */
+struct row_truncation {
     int32_t top_k;
     float min_p;
     bool whole; /* a top_p of the whole row */
 };
 
-static row_cuts cuts_of(const gumbel_problem &q, int64_t b)
+static row_truncation cuts_of(const gumbel_problem &q, int64_t b)
 {
     const gumbel_rules rules = gumbel_problem_rules(&q, b, 0);
     return {(int32_t)rules.top_k, rules.min_p, rules.joint && rules.top_p < 1.0f};
 }
 
-/* Whether a product has a bound for row b, of a usual temperature, that penalties do not raise
- * tokens of. */
+/* Whether a product has a bound for row b: a usual temperature, and no penalty that raises tokens.
+ */
 static bool has_bound(const gumbel_problem &q, int64_t b)
 {
     gumbel_penalties raised = gumbel_problem_penalties(&q, b);
     gumbel_row row = gumbel_problem_row(&q, b);
     const float factor = q.scale * row.inverse_temperature;
-    const row_cuts cuts = cuts_of(q, b);
-    return (cuts.top_k > 0 || cuts.min_p > 0.0f) && cuts.top_k <= CUDA_REQUEST_TARGET &&
+    const row_truncation cuts = cuts_of(q, b);
+    return (cuts.top_k > 0 || cuts.min_p > 0.0f) && cuts.top_k <= CUDA_REQUEST_TOP_MAX &&
            !cuts.whole && !row.greedy && factor > 0x1p-50f && factor < 0x1p50f &&
            raised.repetition >= 1 && raised.frequency >= 0 && raised.presence >= 0;
 }
 
-/* How far below the largest logit of row b min_p cuts, and a bit more, as row_bound_of(). */
+/* How far below the largest logit of row b min_p truncates, plus a margin, as row_bound_of(). */
 static float distance_of_min_p(const gumbel_problem &q, int64_t b)
 {
     const bool before = gumbel_problem_rules(&q, b, 0).before;
@@ -114,12 +115,12 @@ static float distance_of_min_p(const gumbel_problem &q, int64_t b)
     return -1.001f * gumbel_min_p_bound(0.0f, gumbel_log_min_p(cuts_of(q, b).min_p)) / unit;
 }
 
-/* What logits of row b must reach to matter, by what the peaks in `raising` tell; -inf where all
- * may. */
+/* The logit that a token of row b must reach to matter, from the block maxima in `raising`; -inf if
+ * all may. */
 static float bound_of_row(const cuda_request_params &p, const std::vector<float> &raising,
                           int64_t b)
 {
-    const row_cuts cuts = cuts_of(p.problem, b);
+    const row_truncation cuts = cuts_of(p.problem, b);
     int64_t rank = std::max(cuts.top_k, p.output.num_top);
     if (rank > p.blocks || !has_bound(p.problem, b))
         return -INFINITY;
@@ -134,8 +135,8 @@ static float bound_of_row(const cuda_request_params &p, const std::vector<float>
     return std::min(bound, 0x1p60f) - std::max(std::fabs(bound) * 0x1p-18f, 0x1p-38f);
 }
 
-/* A bound as the product leaves it, of a launch of any tag, which rounds it down; or none. */
-static uint64_t floor_of_bound(float *bound)
+/* A bound as the product stores it, rounded down, with any launch's tag; or none. */
+static uint64_t pack_row_bound(float *bound)
 {
     uint32_t bits;
     if (!(*bound > -INFINITY))
@@ -147,8 +148,8 @@ static uint64_t floor_of_bound(float *bound)
     return UINT64_C(0x5eed) << 24 | key >> 8;
 }
 
-/* Spoil tokens [from, to) of row b, as far as they count, with what is no number, or larger than
- * all others: neither may be read as a logit. */
+/* Spoils the valid tokens of row b in [from, to) with NaN, or a value larger than all others, since
+ * no kernel may read them. */
 static void spoil_logits(sparse_blocks *sparse, const gumbel_problem &q, int64_t b, int64_t from,
                          int64_t to, bool large)
 {
@@ -160,7 +161,7 @@ static void spoil_logits(sparse_blocks *sparse, const gumbel_problem &q, int64_t
                large ? 0x7f : 0xff, (size_t)(to - from) * size);
 }
 
-/* Set the logits of tokens that are masked to -inf. */
+/* Sets the logits of masked tokens to -inf. */
 static void drop_masked_logits(sparse_blocks *sparse, const gumbel_problem &q)
 {
     const float lost = -INFINITY;
@@ -173,7 +174,7 @@ static void drop_masked_logits(sparse_blocks *sparse, const gumbel_problem &q)
                        size == sizeof lost ? (const void *)&lost : &lost_half, size);
 }
 
-/* The logits as the product lays them down. */
+/* Copies the logits as the product stores them. */
 static void copy_logits(sparse_blocks *sparse, const gumbel_tensor &t)
 {
     const size_t size = dtype_size(t.dtype), row = (size_t)t.cols * size;
@@ -184,31 +185,31 @@ static void copy_logits(sparse_blocks *sparse, const gumbel_tensor &t)
                (const unsigned char *)t.data + (size_t)(b * t.stride) * size, row);
 }
 
-/* Leave out strips that cannot matter, and spoil their logits. As the product, which leaves out
- * what is below a bound, none with a NaN or +inf, and nothing where its bound comes late. */
-static sparse_blocks leave_out(const cuda_request_params &p, uint64_t *random)
+/* Leaves out subtiles that cannot matter, and spoils their logits. As the product does, keeps
+ * subtiles with a NaN or +inf, and keeps all if the bound comes late. */
+static sparse_blocks drop_unneeded_subtiles(const cuda_request_params &p, uint64_t *random)
 {
-    constexpr int64_t parts = CUDA_REQUEST_STRIPS, size = CUDA_REQUEST_STRIP;
+    constexpr int64_t parts = CUDA_REQUEST_SUBTILES, size = CUDA_REQUEST_SUBTILE;
     const gumbel_problem &q = p.problem;
     sparse_blocks sparse = {};
-    std::vector<float> peaks = peaks_of(q, p.blocks, true, false, parts);
-    sparse.unseen_peaks = peaks_of(q, p.blocks, true, true);
-    sparse.stored_strips.resize((size_t)(p.blocks * 32));
-    sparse.floors.assign((size_t)(q.batch * CUDA_FLOOR_WORDS), 0);
-    sparse.floors[1] = 7; /* as many CTAs of the product have started */
+    std::vector<float> maxima = find_block_maxima(q, p.blocks, true, false, parts);
+    sparse.unseen_block_maxima = find_block_maxima(q, p.blocks, true, true);
+    sparse.stored_subtiles.resize((size_t)(p.blocks * 32));
+    sparse.floors.assign((size_t)(q.batch * CUDA_THRESHOLD_WORDS), 0);
+    sparse.floors[1] = 7; /* number of CTAs of the product that have started */
     const int64_t origin = CUDA_REQUEST_ORIGIN(q.first_token);
     copy_logits(&sparse, q.logits);
     drop_masked_logits(&sparse, q);
     for (int64_t b = 0; b < q.batch; b++) {
-        float bound = bound_of_row(p, sparse.unseen_peaks, b);
-        sparse.floors[(size_t)(b * CUDA_FLOOR_WORDS)] = floor_of_bound(&bound);
-        bool odd = false; /* a block at random that is there as a whole */
+        float bound = bound_of_row(p, sparse.unseen_block_maxima, b);
+        sparse.floors[(size_t)(b * CUDA_THRESHOLD_WORDS)] = pack_row_bound(&bound);
+        bool odd = false; /* a random whole block */
         for (int64_t i = 0; i < p.blocks * parts; i++) {
             const int64_t from = origin + i * size;
-            const float peak = peaks[(size_t)(b * p.blocks * parts + i)];
+            const float peak = maxima[(size_t)(b * p.blocks * parts + i)];
             odd = i % parts == 0 ? one_in(random, 9) : odd;
             if (odd || !(peak < bound))
-                sparse.stored_strips[(size_t)(i / parts * 32 + b)] |= (uint8_t)(1 << i % parts);
+                sparse.stored_subtiles[(size_t)(i / parts * 32 + b)] |= (uint8_t)(1 << i % parts);
             else
                 spoil_logits(&sparse, q, b, from, from + size, one_in(random, 2));
         }
@@ -220,10 +221,10 @@ static void hand_over(sparse_blocks *sparse, cuda_request_params *p)
 {
     p->problem.logits.data = sparse->logits.data();
     p->problem.logits.stride = sparse->stride;
-    p->stored_strips = sparse->stored_strips.data();
-    p->unseen_peaks =
-        p->problem.request & GUMBEL_REQUEST_PENALTIES ? sparse->unseen_peaks.data() : NULL;
-    p->floors = sparse->floors.data();
+    p->stored_subtiles = sparse->stored_subtiles.data();
+    p->unseen_block_maxima =
+        p->problem.request & GUMBEL_REQUEST_PENALTIES ? sparse->unseen_block_maxima.data() : NULL;
+    p->row_thresholds = sparse->floors.data();
 }
 
 #endif

@@ -1,32 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rows that are cut, drawn by a screen on Hopper: the kernels' source on a CPU, its threads in a
-// random order, CTAs side by side, against the CPU backend's draw from the logits that the full
-// pass stores, bit by bit (log-normalisers within two ulps). Rows that are left are drawn from
-// those logits by clusters, with the same bits; most calls that suit the screen must be served.
+// Truncated rows drawn by a screen on Hopper: the kernels' source on a CPU, its threads in a random
+// order, all CTAs at the same time, against the CPU backend's draw from the logits of the full
+// pass, bit by bit (log-normalisers within two ulps). Clusters draw the fallback rows from those
+// logits, with the same bits. The screen must serve most calls that suit it.
 #include "launch_screen.h"
 #include "launch_sm90.h"
-#include "launch_team.h"
+#include "launch_cluster.h"
 #include "request_rows.h"
 #include "tables.h"
 
 namespace
 {
 
-/* Calls that were looked at. */
+/* Numbers of calls. */
 struct counts {
     int drawn, left, sure, sure_drawn;
     int64_t rows, listed;
 };
-constexpr double kSureDrawn = 0.6; /* a CTA that is early waits for others in vain */
+constexpr double kSureDrawn = 0.6; /* a CTA that is early waits in vain */
 
-/* What rows are cut by, and what leaves tokens out. */
-struct row_cuts {
+/* Truncation and mask of rows. */
+struct row_truncation {
     std::vector<int32_t> top_k, mask; /* [B]; [B][words], or none */
     std::vector<float> top_p, min_p;
     gumbel_truncation cut;
     gumbel_transforms transforms;
-    bool suits; /* the screen is to tell all rows */
+    bool suits; /* the screen is expected to serve all rows */
 };
 
 problem_plan plan_of(int index, uint64_t *random)
@@ -48,7 +48,7 @@ problem_plan plan_of(int index, uint64_t *random)
     return plan;
 }
 
-/* Weights of which many are the same, so that logits tie, also where a cut ends. */
+/* Makes many weights equal, so that logits tie, also at the cutoff. */
 void tie(problem *generated)
 {
     const gumbel_tensor &t = generated->head.weight;
@@ -66,8 +66,9 @@ void spoil(problem *generated, uint64_t *random)
     dtype_store_nan(data, t->dtype, at);
 }
 
-/* Cuts of as many tokens as the first wave of tiles gives a floor of, mostly. */
-void make_cuts(const problem_plan &plan, int wave, row_cuts *generated, uint64_t *random)
+/* Truncates to numbers of tokens for which the first wave of tiles usually gives a threshold. */
+void make_truncation(const problem_plan &plan, int wave, row_truncation *generated,
+                     uint64_t *random)
 {
     const int64_t words = (plan.first_token + plan.vocab + 31) / 32;
     const uint32_t most = one_in(random, 8) ? 90 : (uint32_t)wave;
@@ -105,15 +106,15 @@ void make_cuts(const problem_plan &plan, int wave, row_cuts *generated, uint64_t
     generated->transforms.mask = {generated->mask.data(), words};
 }
 
-/* The logits that the full pass stores. */
+/* Stores the logits of the full pass. */
 void store(const problem &generated, int ctas, table *logits, uint64_t *random, const char *what)
 {
     const int width = cuda_sm90_width_for(generated.plan.batch);
     emulated_launch own =
         emulated_launch_of(generated.head, generated.sampling, false, width, ctas, random, what);
     own.params.problem.sampling.num_samples = 1;
-    own.params.stored = logits->row(0);
-    own.params.stored_stride = logits->stride;
+    own.params.logits_out = logits->row(0);
+    own.params.logits_out_stride = logits->stride;
     emulate_fused(own);
 }
 
@@ -129,7 +130,7 @@ gumbel_logits logits_of(const problem &generated, table *logits)
     return all;
 }
 
-/* The call from logits, as rows are served from them. */
+/* The request from logits that serves the fallback rows. */
 cuda_request_params rows_of(const gumbel_problem &whole, table *logits, const gumbel_output &output,
                             std::vector<int32_t> *states)
 {
@@ -156,11 +157,11 @@ bool passes(int index, gumbel_device *cpu, counts *all)
     if (is_spoilt)
         spoil(generated, &random);
     const int ctas = 2 + (int)random_below(&random, 5);
-    row_cuts cuts = {};
+    row_truncation cuts = {};
     const int64_t tokens =
         plan.vocab_size ? std::min(plan.vocab, plan.vocab_size - plan.first_token) : plan.vocab;
     const int first = (int)std::min<int64_t>(ctas, (tokens + 127) / 128);
-    make_cuts(plan, first - first / 8, &cuts, &random);
+    make_truncation(plan, first - first / 8, &cuts, &random);
     snprintf(what, sizeof what, "problem %d, %d CTAs%s%s%s: %s", index, ctas,
              is_short ? ", short lists" : "", is_tied ? ", ties" : "",
              cuts.mask.empty() ? "" : ", masked", problem_describe(&plan));
@@ -183,35 +184,35 @@ bool passes(int index, gumbel_device *cpu, counts *all)
         output.top_ids = NULL;
         output.top_logprobs = NULL;
     }
-    const bool weighs = output.lse || output.logprobs || output.top_logprobs;
+    const bool needs_mass = output.lse || output.logprobs || output.top_logprobs;
     emulated_launch own =
-        emulated_launch_of(generated->head, sampling, weighs, 0, ctas, &random, what);
+        emulated_launch_of(generated->head, sampling, needs_mass, 0, ctas, &random, what);
     void *screen = emulate_making(own.params.problem.weight, is_short ? 1 : GUMBEL_SCREEN_LIST_MOST,
                                   &random, what);
     uint64_t *floors = (uint64_t *)poisoned_workspace((size_t)(plan.batch * plan.samples) *
-                                                      CUDA_FLOOR_WORDS * sizeof *floors);
+                                                      CUDA_THRESHOLD_WORDS * sizeof *floors);
     std::vector<int32_t> states((size_t)plan.batch, 7);
     own.params.problem.screen = screen;
     own.params.problem.request |= gumbel_output_request(&output);
     own.params.output = output;
-    own.params.shared_floors = floors;
+    own.params.row_thresholds = floors;
     own.params.tag = 1 + 3 * (uint64_t)index;
     cuda_request_params p = rows_of(own.params.problem, &found, output, &states);
     int64_t listed = 0;
     const bool again = emulate_screen_cut(own.params, &p, ctas, &random, what, &listed);
     if (again) {
         p.parts = CUDA_REQUEST_CLUSTER;
-        p.chunk = cuda_request_share(tokens);
+        p.chunk = cuda_cluster_slice(tokens);
         good &= same_bits(found, logits);
-        emulate_team(p, 1 + random_below(&random, (uint32_t)plan.batch), &random, what);
+        emulate_cluster(p, 1 + random_below(&random, (uint32_t)plan.batch), &random, what);
     }
     for (int64_t b = 0; b < plan.batch && good; b++)
         good = row_agrees(host, output, b, what);
-    /* Of many rows more may pass than a tile may offer; greedy ones with a mass, or a count, are
-     * none of the screen's. */
+    /* In many rows, more tokens may pass than a tile can queue. The screen does not serve greedy
+     * rows that request a mass or a count. */
     const bool sure = cuts.suits && !is_spoilt && !is_short && !is_tied && plan.batch <= 3 &&
                       num_top <= first - first / 8 &&
-                      (plan.temperature > 0 || (!weighs && !output.kept));
+                      (plan.temperature > 0 || (!needs_mass && !output.kept));
     all->left += again;
     all->drawn += !again;
     all->sure += sure;

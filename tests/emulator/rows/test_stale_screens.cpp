@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Weights that change in place after their screen was made: the kernels' source on a CPU, weights,
-// hidden states, workspace and outputs before pages that may not be accessed. Whatever the weights
-// become, each launch ends and stays within its memory, and each draw has a token of the
-// vocabulary or a status that is not GUMBEL_ROW_OK. Weights that are all NaN give GUMBEL_ROW_NAN.
+// Weights that change in place after their screen was made: the kernels' source on a CPU, with
+// guard pages after weights, hidden states, workspace and outputs. Whatever the weights become,
+// each launch ends and stays within its memory, and each draw has a token of the vocabulary or a
+// status other than GUMBEL_ROW_OK. Weights that are all NaN give GUMBEL_ROW_NAN.
 #include "launch_screen.h"
 #include "launch_sm90.h"
-#include "launch_team.h"
+#include "launch_cluster.h"
 #include "request_rows.h"
 
 extern "C" {
@@ -17,7 +17,7 @@ extern "C" {
 namespace
 {
 
-/* Calls that were looked at. */
+/* Numbers of calls. */
 struct counts {
     int drawn, left;
 };
@@ -40,13 +40,13 @@ problem_plan plan_of(int index, uint64_t *random)
     return plan;
 }
 
-/* What rows are cut by, where they are. */
-struct row_cuts {
+/* Truncation of rows, if any. */
+struct row_truncation {
     int32_t top_k;
     float top_p, min_p;
     gumbel_truncation cut;
 
-    explicit row_cuts(uint64_t *random)
+    explicit row_truncation(uint64_t *random)
         : top_k(1 + (int32_t)random_below(random, 8)), top_p(0.9f), min_p(0.05f), cut()
     {
         cut.struct_size = sizeof cut;
@@ -61,7 +61,7 @@ struct row_cuts {
     }
 };
 
-/* A tensor in pages of its own, without the gap behind its last row. */
+/* A tensor in pages of its own, without the gap after its last row. */
 gumbel_tensor fenced(fence *f, gumbel_tensor t)
 {
     const int64_t stride = t.stride ? t.stride : t.cols;
@@ -69,7 +69,7 @@ gumbel_tensor fenced(fence *f, gumbel_tensor t)
     return t;
 }
 
-/* Outputs of a call in pages of their own, poisoned. */
+/* Poisoned outputs of a call in pages of their own. */
 gumbel_output fenced_output(fence *f, int64_t batch, int samples, int num_top, bool all)
 {
     const size_t rows = (size_t)batch * 4, draws = rows * (size_t)samples;
@@ -91,7 +91,7 @@ gumbel_output fenced_output(fence *f, int64_t batch, int samples, int num_top, b
     return out;
 }
 
-/* Whether each draw has a token that counts, or none and a status. */
+/* Whether each draw has a valid token, or none and a status. */
 bool is_sound(const gumbel_problem &q, const gumbel_output &out, bool all_nan, const char *what)
 {
     const int samples = q.sampling.num_samples;
@@ -107,7 +107,7 @@ bool is_sound(const gumbel_problem &q, const gumbel_output &out, bool all_nan, c
     return true;
 }
 
-/* Draw by the screen, and what that leaves by the full pass and clusters. */
+/* Draws by the screen, and fallback rows by the full pass and clusters. */
 bool draw_stale(emulated_launch &own, const gumbel_output &output, bool is_cut, int ctas, fence *f,
                 uint64_t *random, const char *what)
 {
@@ -129,8 +129,8 @@ bool draw_stale(emulated_launch &own, const gumbel_output &output, bool is_cut, 
     if (!emulate_screen_cut(own.params, &p, ctas, random, what, &listed))
         return false;
     p.parts = CUDA_REQUEST_CLUSTER;
-    p.chunk = cuda_request_share(q.end_token - q.first_token);
-    emulate_team(p, 1 + random_below(random, (uint32_t)q.batch), random, what);
+    p.chunk = cuda_cluster_slice(q.end_token - q.first_token);
+    emulate_cluster(p, 1 + random_below(random, (uint32_t)q.batch), random, what);
     return true;
 }
 
@@ -142,7 +142,7 @@ bool passes(int index, counts *all)
     const bool is_cut = index / STALE_KINDS % 2;
     const problem_plan plan = plan_of(index, &random);
     problem *generated = problem_make(&plan);
-    const row_cuts cuts(&random);
+    const row_truncation cuts(&random);
     const int ctas = 1 + (int)random_below(&random, 5);
     snprintf(what, sizeof what, "problem %d, %s%s, %d CTAs: %s", index, stale_names[kind],
              is_cut ? ", cut" : "", ctas, problem_describe(&plan));
@@ -159,8 +159,8 @@ bool passes(int index, counts *all)
     void *screen =
         emulate_making(own.params.problem.weight, GUMBEL_SCREEN_LIST_MOST, &random, what);
     own.params.problem.screen = screen;
-    own.params.shared_floors = (uint64_t *)inside(
-        &f, NULL, (size_t)(plan.batch * plan.samples) * CUDA_FLOOR_WORDS * sizeof(uint64_t), 1);
+    own.params.row_thresholds = (uint64_t *)inside(
+        &f, NULL, (size_t)(plan.batch * plan.samples) * CUDA_THRESHOLD_WORDS * sizeof(uint64_t), 1);
     own.params.tag = 1 + 3 * (uint64_t)index;
     spoil_rows(&head.weight, kind, &random);
     if (one_in(&random, 4))

@@ -93,7 +93,7 @@ template <int n, class call> class sm90_epilogue
 #pragma unroll
         for (int k = 0; k < 4 * groups; k++) {
             const float bound = __uint_as_float(bounds[k / 4 * 2 + k % 2]);
-            mask |= (uint32_t)draw_passes(v[k], bound) << k;
+            mask |= (uint32_t)draw_passes_bound(v[k], bound) << k;
         }
         const uint32_t place = sample * n + first + sm90_column(lane, 0) + ((own + 64 * half) << 8);
         while (__any_sync(~0u, mask != 0)) {

@@ -9,7 +9,7 @@
 
 #include "maths/edits.h"
 #include "cuda/common/draw.cuh"
-#include "cuda/common/floor.cuh"
+#include "cuda/common/row_thresholds.cuh"
 #include "cuda/fused/hopper/lanes_sm90.cuh"
 #include "cuda/fused/tile/shared_sm90.cuh"
 #include "cuda/common/widen.cuh"

@@ -95,7 +95,7 @@ __device__ __forceinline__ void multiply_screen_tile(screen_sums<n> &sum, int de
         for (int step = 0; step < CUDA_SCREEN_TILE / 32; step++)
 #pragma unroll
             for (int h = 0; h < 2; h++)
-                screen_wgmma<n>::add(sum[h], wgmma_descriptor(a + h * kHalf + 2 * step),
+                screen_wgmma<n>::add(sum[h], wgmma_descriptor(a + h * kLowHalf + 2 * step),
                                      wgmma_descriptor(b + 2 * step));
         ptx_wgmma_commit();
         ptx_wgmma_wait<1>();

@@ -14,7 +14,7 @@
 #include "cuda/fused/screen/screen_params.h"
 #include "cuda/request/few/request_shortlist.cuh"
 
-#include "cuda/common/floor.cuh"
+#include "cuda/common/row_thresholds.cuh"
 
 namespace
 {
@@ -27,13 +27,13 @@ static_assert(kEach * kThreads == CUDA_SCREEN_EXACT_MOST, "each thread loads kEa
 __device__ __forceinline__ void load_row_params(const gumbel_problem &q, int64_t b)
 {
     if (threadIdx.x == 0) {
-        set_draw(shared().row, q, b);
-        shared().count = 0;
+        set_draw(shared_state().row, q, b);
+        shared_state().count = 0;
     }
     if (threadIdx.x == 32) {
         const bool greedy = is_greedy(q, b);
         const gumbel_rules rules = gumbel_problem_rules(&q, b, 0);
-        set_rules(shared().row, greedy ? without_cuts(rules) : rules);
+        set_rules(shared_state().row, greedy ? without_truncation(rules) : rules);
     }
 }
 
@@ -73,12 +73,12 @@ __device__ __forceinline__ bool load_tokens(const cuda_screen_rows &p,
         const float y = scaled_logit(shared().call, logit);
         if (threadIdx.x + i * kThreads >= tokens_found.scored_count() || logit < least)
             continue;
-        infinite |= !(values.z(y) < INFINITY);
-        if (isnan(values.z(y))) /* of weights that changed since the screen was made */
-            atomicOr(&shared().row.flags, GUMBEL_FLAG_NAN);
-        if (!(values.z(y) > -INFINITY))
+        infinite |= !(values.to_z(y) < INFINITY);
+        if (isnan(values.to_z(y))) /* of weights that changed since the screen was made */
+            atomicOr(&shared_state().row.flags, GUMBEL_FLAG_NAN);
+        if (!(values.to_z(y) > -INFINITY))
             continue;
-        const uint32_t at = atomicAdd(&shared().count, 1);
+        const uint32_t at = atomicAdd(&shared_state().count, 1);
         if (at < kShortlist)
             shared().bench.list[at] = {y, (int32_t)tokens_found.tokens[i].y};
     }
@@ -100,7 +100,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
 {
     const int64_t b = blockIdx.x;
     ptx_allow_launch();
-    const cuda_request_params &call = bring_call(p.request);
+    const cuda_request_params &call = load_call(p.request);
     __syncthreads();
     load_row_params(call.problem, b);
     ptx_wait_for_launch();
@@ -117,7 +117,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
         return;
     gumbel_summary seen;
     gumbel_summary_empty(&seen);
-    seen.flags = shared().row.flags | (infinite ? GUMBEL_FLAG_INFINITE : 0);
+    seen.flags = shared_state().row.flags | (infinite ? GUMBEL_FLAG_INFINITE : 0);
     seen.best_id = count > 0 ? 0 : -1;
     serve_shortlist(b, count, seen, seen, nullptr); /* the call needs no mass before truncation */
 }

@@ -19,7 +19,7 @@
 namespace
 {
 
-constexpr int kScoreRows = CUDA_SCREEN_SIDE_BY_SIDE, kGroup = CUDA_SCREEN_GROUP;
+constexpr int kScoreRows = CUDA_SCREEN_SCORE_TILE, kGroup = CUDA_SCREEN_GROUP;
 constexpr int kChunk = 64; /* columns of a swizzled row of 128 bytes */
 constexpr int kChunks = CUDA_SCREEN_SEGMENT / kChunk;
 constexpr int kWeightBytes = kScoreRows * 2 * CUDA_SCREEN_SEGMENT; /* of a segment */
@@ -141,7 +141,7 @@ template <bool half, class call> class screen_scorer
 
     __device__ __forceinline__ void write(float logit, const cuda_screen_entry &own) const
     {
-        s.exact[own.row * CUDA_SCREEN_EXACT_MOST + own.unused] = {logit, own.token};
+        s.exact[own.row * CUDA_SCREEN_EXACT_MAX + own.unused] = {logit, own.token};
     }
 
     /* Loads the next candidates and keeps those that can still win. */
@@ -153,7 +153,7 @@ template <bool half, class call> class screen_scorer
         const int at = from + members * thread;
         if (thread < kScoreRows && at < listed) {
             const uint4 raw =
-                __ldcg((const uint4 *)&s.entries[group * CUDA_SCREEN_LISTED_MOST + at]);
+                __ldcg((const uint4 *)&s.entries[group * CUDA_SCREEN_GROUP_CANDIDATES_MAX + at]);
             const cuda_screen_entry own = {__uint_as_float(raw.x), raw.y, raw.z, 0};
             if (!(own.upper < shared.thresholds[own.row % kGroup]))
                 shared.entries[atomicAdd(&shared.count, 1)] = own;
@@ -250,7 +250,7 @@ template <bool half, class call> class screen_scorer
             return;
         }
         if (!draw.greedy)
-            score += draw_noise_of(
+            score += draw_token_noise(
                 {draw.seed, draw.position, draw.sample, s.call.problem.sampling.domain}, token);
         update_best(&shared.best[column], {score, z, (int)token, 0});
     }
@@ -312,7 +312,7 @@ __device__ __forceinline__ void finish_group(const call &s, score_shared &shared
         merge_draw(s.call, row, shared.best[i], shared.flags[i]);
     __syncwarp();
     if (i == 0)
-        shared.is_last = ptx_count(&s.state->ended) + 1 == gridDim.x;
+        shared.is_last = ptx_atomic_count(&s.state->ended) + 1 == gridDim.x;
     __syncthreads();
     if (!shared.is_last)
         return;
@@ -340,7 +340,7 @@ __device__ __forceinline__ void find_least_logits(const call &s, score_shared &s
 #pragma unroll
         for (int k = 0; k < each; k++) {
             const int at = lane + 32 * k;
-            const float *logit = &s.exact[row * CUDA_SCREEN_EXACT_MOST + at].logit;
+            const float *logit = &s.exact[row * CUDA_SCREEN_EXACT_MAX + at].logit;
             keys[k] = at < count ? ordered_bits(__ldcg(logit)) : 0;
         }
         /* Bisects for the largest key that at least `rank` tokens reach; 0 if there are fewer

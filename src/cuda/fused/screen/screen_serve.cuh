@@ -401,7 +401,7 @@ template <int n, class call> class screen_server
         ptx_named_barrier<3, SM90_SERVE_THREADS>();
         const uint32_t count = min(shared.survivor_count, shared.survivor_capacity);
         const uint32_t most =
-            CUDA_SCREEN_LISTED(min(max(s.header->list_most, 1), GUMBEL_SCREEN_LIST_MOST));
+            CUDA_SCREEN_GROUP_CANDIDATES(min(max(s.header->list_most, 1), GUMBEL_SCREEN_LIST_MOST));
         for (uint32_t k = thread; k < count; k += call::servers) {
             const screen_survivor own = shared.survivors[k];
             if (is_beaten(own.upper, own.row))
@@ -409,8 +409,8 @@ template <int n, class call> class screen_server
             const uint32_t group = own.row / CUDA_SCREEN_GROUP;
             const uint32_t at = atomicAdd(&s.state->listed[group], 1);
             if (at < most) {
-                s.entries[group * CUDA_SCREEN_LISTED_MOST + at] = {own.upper, own.token, own.row,
-                                                                   0};
+                s.entries[group * CUDA_SCREEN_GROUP_CANDIDATES_MAX + at] = {own.upper, own.token,
+                                                                            own.row, 0};
                 screen_fetch(weights_of(own.token), 2 * (uint32_t)s.call.problem.hidden_size);
             } else
                 shared.needs_full_pass = 1;

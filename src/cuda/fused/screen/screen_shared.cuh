@@ -125,7 +125,8 @@ template <int n> struct screen_shared {
                 if (ranks[i] == 0)
                     skips_screen = 1;
                 if (blockIdx.x == 0)
-                    s.call.shared_floors[CUDA_FLOOR_WORDS * i + CUDA_CUT_RANK] = ranks[i];
+                    s.call.row_thresholds[CUDA_THRESHOLD_WORDS * i + CUDA_TRUNCATED_RANK] =
+                        ranks[i];
             }
         }
     }
@@ -134,7 +135,7 @@ template <int n> struct screen_shared {
     static __device__ __noinline__ int rank_of(const cuda_params &p, int row)
     {
         const int rank = row_bound_of(p, row).rank;
-        return rank <= CUDA_SCREEN_RANK_MOST ? rank : 0;
+        return rank <= CUDA_SCREEN_RANK_MAX ? rank : 0;
     }
 
     /* The best lower bound of row i; -inf: none. */
@@ -168,7 +169,7 @@ static_assert(sizeof(screen_shared<128>) <= CUDA_SCREEN_SIDE_BYTES,
 /* Words that CTAs share for row i (finish_sm90.cuh); the first one is its shared threshold. */
 __device__ __forceinline__ uint64_t *shared_threshold(const cuda_screen_params &s, int i)
 {
-    return &s.call.shared_floors[CUDA_FLOOR_WORDS * i];
+    return &s.call.row_thresholds[CUDA_THRESHOLD_WORDS * i];
 }
 
 /* Raises row i's threshold to the shared one; returns whether it was higher. */

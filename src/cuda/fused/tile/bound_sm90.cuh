@@ -25,8 +25,8 @@
 #ifndef GUMBEL_CUDA_BOUND_SM90_CUH
 #define GUMBEL_CUDA_BOUND_SM90_CUH
 
-#include "cuda/common/floor.cuh"
-#include "cuda/common/parts.cuh"
+#include "cuda/common/row_thresholds.cuh"
+#include "cuda/common/cta_counter.cuh"
 #include "cuda/fused/tile/row_bound.cuh"
 #include "cuda/fused/tile/shared_sm90.cuh"
 
@@ -168,17 +168,18 @@ template <int n, class call> class bound_server
     /* The tile maxima that determine the bound of row b. */
     __device__ __forceinline__ float *maxima_of_row(int64_t b) const
     {
-        return (p.unseen_peaks ? p.unseen_peaks : p.peaks) + b * p.peaks_stride;
+        return (p.unseen_block_maxima ? p.unseen_block_maxima : p.block_maxima) +
+               b * p.block_maxima_stride;
     }
 
     __device__ __forceinline__ uint64_t *bound_word(int64_t b) const
     {
-        return &p.shared_floors[CUDA_FLOOR_WORDS * b];
+        return &p.row_thresholds[CUDA_THRESHOLD_WORDS * b];
     }
 
     __device__ __forceinline__ unsigned long long *started_counter() const
     {
-        return (unsigned long long *)&p.shared_floors[1];
+        return (unsigned long long *)&p.row_thresholds[1];
     }
 
     /* Whether all CTAs have started, and thus cleared the words they own. */

@@ -29,7 +29,7 @@ template <cuda_sm90_case kind> struct sm90_call : cuda_params {
     /* Whether the kernel of n columns stores only logits above bounds. */
     template <int n> __device__ __forceinline__ bool by_bounds() const
     {
-        return stores && CUDA_SM90_BOUNDS(n) && stored_strips;
+        return stores && CUDA_SM90_HAS_BOUNDS(n) && stored_subtiles;
     }
     /* Whether the last CTA writes the outputs (finish_sm90.cuh). */
     __device__ __forceinline__ bool ends_call() const { return CUDA_SM90_ENDS(kind, partials); }

@@ -15,7 +15,7 @@
 #define GUMBEL_CUDA_FINISH_SM90_CUH
 
 #include "cuda/common/merge.cuh"
-#include "cuda/common/parts.cuh"
+#include "cuda/common/cta_counter.cuh"
 #include "cuda/fused/tile/shared_sm90.cuh"
 
 #include <stddef.h>
@@ -56,12 +56,12 @@ __device__ __forceinline__ void merge_draw(const cuda_params &p, int i, const sm
     const unsigned long long best = /* -0 and +0 tie */
         own.id < 0 ? 0
                    : (unsigned long long)ordered_bits(own.score + 0.0f) << 32 | (uint32_t)~own.id;
-    for (ulonglong2 seen = ptx_look_16(&words->best);;) {
-        const bool current = seen.y >> PARTS_BITS == p.tag;
+    for (ulonglong2 seen = ptx_load_relaxed_16(&words->best);;) {
+        const bool current = seen.y >> CTA_COUNTER_BITS == p.tag;
         const ulonglong2 next = {max(best, current ? seen.x : 0), (current ? seen.y : tag) | flags};
         if (next.x == seen.x && next.y == seen.y)
             return;
-        const ulonglong2 was = ptx_swap_16_of_all(&words->best, seen, next);
+        const ulonglong2 was = ptx_cas_global_16(&words->best, seen, next);
         if (was.x == seen.x && was.y == seen.y)
             return;
         seen = was;
@@ -76,7 +76,7 @@ __device__ __forceinline__ void write_best(const cuda_params &p, int i)
     const unsigned long long best = __ldcg(&words->best);
     gumbel_summary s;
     gumbel_summary_empty(&s);
-    s.flags = (uint32_t)__ldcg(&words->state) & ((1u << PARTS_BITS) - 1);
+    s.flags = (uint32_t)__ldcg(&words->state) & ((1u << CTA_COUNTER_BITS) - 1);
     if (best > 0) {
         s.best_score = ordered_float((uint32_t)(best >> 32));
         s.best_id = (int32_t) ~(uint32_t)best;
@@ -99,7 +99,7 @@ __device__ __forceinline__ void finish_call(const call &p, const shared_sm90<n> 
         merge_draw(p, i, shared.best[i], shared.flags[i]);
     __syncwarp();
     if (i % 32 == 0 && is_draw)
-        last = parts_end(merge_counter(p, i), p.tag, p.parts);
+        last = count_cta_end(cta_counter_of_draw(p, i), p.tag, p.parts);
     if (__any_sync(~0u, last) && is_draw)
         write_best(p, i);
 }

@@ -6,8 +6,8 @@
 #ifndef GUMBEL_CUDA_ROW_BOUND_CUH
 #define GUMBEL_CUDA_ROW_BOUND_CUH
 
-#include "cuda/common/floor.cuh"
-#include "cuda/request/row/request_wanted.cuh"
+#include "cuda/common/row_thresholds.cuh"
+#include "cuda/request/row/required_tokens.cuh"
 
 namespace
 {
@@ -28,15 +28,15 @@ __device__ __forceinline__ row_bound row_bound_of(const cuda_params &p, int64_t 
 {
     const gumbel_problem &q = p.problem;
     const request_row row = request_row_of(q, b);
-    request_wanted wanted;
+    required_tokens wanted;
     row_bound bound = {0, 0, 0.0f};
-    const request_values values = {row.draw.inverse_temperature, row.rules.before != 0};
+    const logit_values values = {row.draw.inverse_temperature, row.rules.before != 0};
     const float lower = q.scale * fminf(values.inverse_temperature, 1.0f);
     const float upper = q.scale * fmaxf(values.inverse_temperature, 1.0f);
-    if (!can_screen(p, row, row.draw.greedy, wanted) || !blocks_bound(q, row) ||
-        lower < 1 / kScaleMost || upper > kScaleMost)
+    if (!candidates_suffice(p, row, row.draw.greedy, wanted) ||
+        !block_maxima_bound_tokens(q, row) || lower < 1 / kScaleMost || upper > kScaleMost)
         return bound;
-    bool by_min_p = wanted.log_min_p > -INFINITY && (wanted.target == 0 || wanted.both);
+    bool by_min_p = wanted.log_min_p > -INFINITY && (wanted.target == 0 || wanted.either);
     if (wanted.target > 0)
         bound.rank = (int)wanted.target;
     if (by_min_p) {
@@ -96,7 +96,7 @@ struct row_maxima {
             low = upper >= rank ? middle : low;
             high = upper >= rank ? high : middle;
             reach = upper >= rank ? upper : reach;
-        } while (reach > rank + rank / kBoundSlack && high - low > 1u << (32 - FLOOR_BITS));
+        } while (reach > rank + rank / kBoundSlack && high - low > 1u << (32 - THRESHOLD_BITS));
         return reach && low > ordered_bits(-INFINITY) ? ordered_float(low) : -INFINITY;
     }
 

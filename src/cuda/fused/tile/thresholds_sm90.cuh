@@ -9,7 +9,7 @@
 #ifndef GUMBEL_CUDA_THRESHOLDS_SM90_CUH
 #define GUMBEL_CUDA_THRESHOLDS_SM90_CUH
 
-#include "cuda/common/floor.cuh"
+#include "cuda/common/row_thresholds.cuh"
 #include "cuda/fused/tile/shared_sm90.cuh"
 
 namespace

@@ -1,112 +1,115 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The shared memory of a CTA that serves a row of a request, alone or as one of a team, and how its
- * threads join what they have.
+ * Shared memory of a CTA that serves a row of a request, alone or in a cluster, and reductions over
+ * the CTA.
  *
- * A row runs through most code once, so that fetching instructions costs more than executing them:
- * loops here are kept rolled, and what many places need is out of line.
+ * A row runs through most code once, so fetching instructions costs more than executing them: loops
+ * stay rolled, and code with several callers is out of line.
  */
 #ifndef GUMBEL_CUDA_REQUEST_SHARED_CUH
 #define GUMBEL_CUDA_REQUEST_SHARED_CUH
 
-#include "cuda/request/row/request_screen.cuh"
+#include "cuda/request/row/candidate_list.cuh"
 
 namespace
 {
 
-constexpr int kRanks = CUDA_REQUEST_CLUSTER;
-/* Of 32 bits that an exchange takes at most; with 14, the banks of 16 slots differ. */
+constexpr int kClusterCtas = CUDA_REQUEST_CLUSTER;
+/* Maximum 32-bit words of an exchanged value; with 14, the words of 16 slots lie in different
+ * banks. */
 constexpr int kExchangeWords = 14;
-/* Tokens that a CTA can end a row with, one a thread; and of them those of a share at most. */
-constexpr int kShortlist = kThreads, kShortlistOfShare = GUMBEL_TOP_MOST;
-static_assert(kRanks * kShortlistOfShare == 2 * kThreads,
+/* Tokens with which a CTA can finish a row, one per thread; and the most that one slice
+ * contributes. */
+constexpr int kShortlist = kThreads, kShortlistOfSlice = GUMBEL_TOP_MOST;
+static_assert(kClusterCtas * kShortlistOfSlice == 2 * kThreads,
               "the leader's threads hold two places each");
-/* Tokens that a CTA keeps to score them, one a thread. */
+/* Tokens that a CTA queues for scoring, one per thread. */
 constexpr int kOffers = kThreads;
 
-/* Where a walk down the bins of all CTAs ended: -1 for nowhere. */
-struct team_decision {
+/* Result of a walk down the bins of a cluster; bin -1: the weight does not suffice. */
+struct found_bin {
     int bin;
-    weight above; /* what lies above the bin */
+    wide_sum above; /* weight above the bin */
 };
 
-/* What a CTA needs once its share has been read. */
-struct team_bench {
-    unsigned long long high[kBins], low[kBins];      /* bins: sums of weights, or counts */
-    cuda_candidate list[kRanks * kShortlistOfShare]; /* the leader's: by shares, then in order */
-    cuda_candidate offers[kOffers];                  /* tokens of that z, which may win */
+/* Memory of a CTA after its slice has been read. */
+struct row_scratch {
+    unsigned long long high[kBins], low[kBins];            /* bins: sums of weights, or counts */
+    cuda_candidate list[kClusterCtas * kShortlistOfSlice]; /* leader only: by slice, then packed */
+    cuda_candidate offers[kOffers];                        /* tokens that may win, with their z */
 };
 
-/* Bits of a share's tokens, while it is read: words that begin at the one of its first token. */
-struct team_words {
+/* Mask and history bits of a slice while it is read, from the word of its first token on. */
+struct slice_words {
     uint32_t allowed[CUDA_REQUEST_WORDS], seen[CUDA_REQUEST_WORDS];
 };
 
-/* What a CTA holds beside its share of the row. */
-struct __align__(16) team_shared
+/* State of a CTA next to its slice of the row. */
+struct __align__(16) row_shared
 {
-    cuda_request_params call; /* see bring_call() */
+    cuda_request_params call; /* written by load_call() */
     request_row row;
-    uint32_t left;          /* rows to serve */
-    uint32_t turn;          /* of exchanges */
-    uint32_t count;         /* of this CTA's tokens that were gathered */
-    uint32_t offered, sure; /* tokens of it that may win; the score that one has, as ordered bits */
+    uint32_t unresolved; /* bit mask of rows to serve */
+    uint32_t turn;       /* parity of exchanges */
+    uint32_t count;      /* tokens gathered by this CTA */
+    uint32_t offered;    /* tokens queued for scoring */
+    uint32_t threshold;  /* a score that the row reaches, as ordered bits */
     __align__(16) uint32_t slots[kWarps][kExchangeWords];
-    __align__(16) uint32_t boxes[2][kRanks][kExchangeWords];
-    __align__(16) team_decision decision;
-    listed top[GUMBEL_TOP_MOST];
+    __align__(16) uint32_t buffers[2][kClusterCtas][kExchangeWords];
+    __align__(16) found_bin decision;
+    top_token top[GUMBEL_TOP_MOST];
     union __align__(16)
     {
-        request_stage stage; /* where lists edit the share */
-        team_words words;    /* where they do not */
-        team_bench bench;    /* once it has been read */
+        request_stage stage; /* rows edited by lists */
+        slice_words words;   /* other rows */
+        row_scratch scratch; /* after the slice has been read */
     };
 };
 
-static_assert(sizeof(team_shared) <= CUDA_TEAM_SHARED_BYTES, "the launcher reserves that much");
-static_assert(CUDA_TEAM_SHARED_BYTES % 16 == 0, "quads of the share are aligned");
+static_assert(sizeof(row_shared) <= CUDA_CLUSTER_SHARED_BYTES, "the launcher reserves that much");
+static_assert(CUDA_CLUSTER_SHARED_BYTES % 16 == 0, "quads of the slice are aligned");
 
-/* What this CTA holds, and its share. By a function, so that all code knows them for shared
- * memory. */
+/* This CTA's shared memory and slice. Functions, so that the compiler knows the address space. */
 __device__ __forceinline__ unsigned char *memory_of_cta()
 {
     extern __shared__ __align__(16) unsigned char shared_memory[];
     return shared_memory;
 }
-__device__ __forceinline__ team_shared &shared() { return *(team_shared *)memory_of_cta(); }
-__device__ __forceinline__ float *share()
+__device__ __forceinline__ row_shared &shared_state() { return *(row_shared *)memory_of_cta(); }
+__device__ __forceinline__ float *slice_logits()
 {
-    return (float *)(memory_of_cta() + CUDA_TEAM_SHARED_BYTES);
+    return (float *)(memory_of_cta() + CUDA_CLUSTER_SHARED_BYTES);
 }
 
-/* The call's parameters, in shared memory, behind a barrier. Code out of line reads a kernel's own
- * parameters from memory, which no first-level cache keeps: that took 2 to 4 us of a row. For all
- * threads. */
-__device__ __forceinline__ const cuda_request_params &bring_call(const cuda_request_params &p)
+/* Copies the call's parameters to shared memory, where they are valid after a barrier. Functions
+ * out of line read kernel parameters from memory that no first-level cache holds, which took 2 to 4
+ * us of a row. For all threads. */
+__device__ __forceinline__ const cuda_request_params &load_call(const cuda_request_params &p)
 {
     static_assert(sizeof p % 8 == 0 && sizeof p / 8 <= kThreads, "eight bytes a thread");
     if (threadIdx.x < sizeof p / 8)
-        ((uint64_t *)&shared().call)[threadIdx.x] = ptx_load_8((const uint64_t *)&p + threadIdx.x);
-    return shared().call;
+        ((uint64_t *)&shared_state().call)[threadIdx.x] =
+            ptx_load_8((const uint64_t *)&p + threadIdx.x);
+    return shared_state().call;
 }
 
-/* ------------------------------------------------------------------ joined over the CTA ---- */
+/* ------------------------------------------------------------- reductions over the CTA ---- */
 
-struct __align__(8) team_slot { uint32_t words[kExchangeWords]; };
+struct __align__(8) exchange_slot { uint32_t words[kExchangeWords]; };
 
-/* What `count` slots hold, joined by each warp, for all lanes. */
-template <class T> __device__ __forceinline__ T join_slots(const team_slot *slots, int count)
+/* Joins `count` slots, by each warp, for all its lanes. */
+template <class T> __device__ __forceinline__ T join_slots(const exchange_slot *slots, int count)
 {
     int lane = threadIdx.x % 32;
-    T own = lane < count ? *(const T *)&slots[lane] : T::none();
+    T own = lane < count ? *(const T *)&slots[lane] : T::empty();
     own.join_warp();
     return own;
 }
 
-/* What all threads of the CTA have, joined, for all of them. A T joins itself over a warp. */
-template <class T> __device__ __forceinline__ T cta_over(T own)
+/* Joins the values of all threads of the CTA, for all of them. T joins itself over a warp. */
+template <class T> __device__ __forceinline__ T join_cta(T own)
 {
-    team_slot *slots = (team_slot *)shared().slots;
+    exchange_slot *slots = (exchange_slot *)shared_state().slots;
     own.join_warp();
     __syncthreads();
     if (threadIdx.x % 32 == 0)
@@ -115,48 +118,48 @@ template <class T> __device__ __forceinline__ T cta_over(T own)
     return join_slots<T>(slots, kWarps);
 }
 
-struct team_count {
-    uint32_t of;
-    static __device__ __forceinline__ team_count none() { return {0}; }
-    __device__ __forceinline__ void join_warp() { of = __reduce_add_sync(~0u, of); }
+struct joined_count {
+    uint32_t value;
+    static __device__ __forceinline__ joined_count empty() { return {0}; }
+    __device__ __forceinline__ void join_warp() { value = __reduce_add_sync(~0u, value); }
 };
 
-struct team_key {
-    uint32_t of;
-    static __device__ __forceinline__ team_key none() { return {0}; }
-    __device__ __forceinline__ void join_warp() { of = __reduce_max_sync(~0u, of); }
+struct joined_key {
+    uint32_t value;
+    static __device__ __forceinline__ joined_key empty() { return {0}; }
+    __device__ __forceinline__ void join_warp() { value = __reduce_max_sync(~0u, value); }
 };
 
-struct team_flags {
-    uint32_t of;
-    static __device__ __forceinline__ team_flags none() { return {0}; }
-    __device__ __forceinline__ void join_warp() { of = __reduce_or_sync(~0u, of); }
+struct joined_flags {
+    uint32_t value;
+    static __device__ __forceinline__ joined_flags empty() { return {0}; }
+    __device__ __forceinline__ void join_warp() { value = __reduce_or_sync(~0u, value); }
 };
 
-struct team_winner {
-    draw_winner of;
-    static __device__ __forceinline__ team_winner none() { return {draw_winner_none()}; }
-    __device__ __forceinline__ void join_warp() { of = draw_winner_of_warp(of); }
+struct joined_winner {
+    draw_winner value;
+    static __device__ __forceinline__ joined_winner empty() { return {draw_winner_none()}; }
+    __device__ __forceinline__ void join_warp() { value = draw_winner_of_warp(value); }
 };
 
-struct team_mass {
-    gumbel_summary of;
-    static __device__ __forceinline__ team_mass none()
+struct joined_mass {
+    gumbel_summary value;
+    static __device__ __forceinline__ joined_mass empty()
     {
-        team_mass made;
-        gumbel_summary_empty(&made.of);
-        return made;
+        joined_mass empty_mass;
+        gumbel_summary_empty(&empty_mass.value);
+        return empty_mass;
     }
-    /* Of masses alone: nobody is the best of their tokens. */
+    /* Joins masses only; the best token is not set. */
     __device__ __forceinline__ void join_warp()
     {
-        int32_t exponent = __reduce_max_sync(~0u, of.mass_exponent);
-        gumbel_mass_shift_to(&of, exponent);
+        int32_t exponent = __reduce_max_sync(~0u, value.mass_exponent);
+        gumbel_mass_raise(&value, exponent);
 #pragma unroll
         for (int i = 0; i < 3; i++)
-            of.mass[i] = sum_of_warp(of.mass[i]);
-        of.max_z = ordered_float(__reduce_max_sync(~0u, ordered_bits(of.max_z)));
-        of.flags = __reduce_or_sync(~0u, of.flags);
+            value.mass[i] = sum_of_warp(value.mass[i]);
+        value.max_z = ordered_float(__reduce_max_sync(~0u, ordered_bits(value.max_z)));
+        value.flags = __reduce_or_sync(~0u, value.flags);
     }
 };
 

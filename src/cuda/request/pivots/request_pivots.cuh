@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a CTA does with its part of a row that is drawn before it is cut (head: request_pivots.cu):
- * it holds the logits, weighs what lies above the pivot, in floats or exactly, or draws from it.
+ * A CTA's part of a row that is drawn before it is truncated (head: request_pivots.cu): its logits
+ * in shared memory, sums of the masses above the pivot in floats or integers, and draws.
  */
 #ifndef GUMBEL_CUDA_REQUEST_PIVOTS_CUH
 #define GUMBEL_CUDA_REQUEST_PIVOTS_CUH
@@ -15,17 +15,18 @@ namespace
 {
 
 constexpr int kGroupThreads = CUDA_REQUEST_PIVOT_THREADS, kGroupWarps = kGroupThreads / 32;
-/* Tokens of a part, and quads of them that a thread takes. */
-constexpr int kHeld = CUDA_REQUEST_PIVOTED, kTaken = kHeld / (4 * kGroupThreads);
-static_assert(kTaken * 4 * kGroupThreads == kHeld, "whole quads a thread");
+/* Tokens of a part, and quads per thread. */
+constexpr int kPartTokens = CUDA_REQUEST_PIVOT_SLICE,
+              kThreadQuads = kPartTokens / (4 * kGroupThreads);
+static_assert(kThreadQuads * 4 * kGroupThreads == kPartTokens, "whole quads a thread");
 
-/* What is known of a row. */
+/* Parameters and progress of a row. */
 struct pivot_row {
-    float unit;            /* y of a logit */
-    request_values values; /* of y */
+    float unit;          /* y of a logit */
+    logit_values values; /* of y */
     gumbel_rules rules;
     gumbel_stream stream;
-    float pivot, largest; /* values; the largest one is known before it is weighed exactly */
+    float pivot, largest; /* values; `largest` is set before exact sums */
 
     __device__ __forceinline__ float value(float logit) const
     {
@@ -33,24 +34,24 @@ struct pivot_row {
     }
 };
 
-/* The shared memory of a CTA. */
+/* Shared memory of a CTA. */
 struct pivot_shared {
-    float logits[kHeld];                    /* -inf for tokens that do not count; q.scale > 0 */
-    uint64_t warps[kGroupWarps][4], row[4]; /* what each has found */
-    uint32_t sure;     /* score that a token of the part is sure to reach, as ordered bits */
-    uint32_t given_up; /* whether the row is, since a CTA waited in vain for another one */
-    int32_t token;     /* the winner among all of the row's */
+    float logits[kPartTokens];              /* -inf for invalid tokens; q.scale > 0 */
+    uint64_t warps[kGroupWarps][4], row[4]; /* joined results */
+    uint32_t threshold;    /* score that a token of the part reaches, as ordered bits */
+    uint32_t is_abandoned; /* another CTA of the row timed out */
+    int32_t token;         /* the winner among all tokens */
 };
 static_assert(sizeof(pivot_shared) <= CUDA_REQUEST_PIVOT_BYTES, "the launcher reserves that much");
 
-__device__ __forceinline__ pivot_shared &shared()
+__device__ __forceinline__ pivot_shared &pivot_state()
 {
     extern __shared__ __align__(1024) unsigned char shared_memory[];
     return *(pivot_shared *)shared_memory;
 }
 
-/* What is known of a row before it is weighed. */
-__device__ __forceinline__ pivot_row know_row(const gumbel_problem &q, int64_t b)
+/* Parameters of a row. */
+__device__ __forceinline__ pivot_row load_pivot_row(const gumbel_problem &q, int64_t b)
 {
     const gumbel_row draw = gumbel_problem_row(&q, b);
     pivot_row row;
@@ -61,7 +62,6 @@ __device__ __forceinline__ pivot_row know_row(const gumbel_problem &q, int64_t b
     return row;
 }
 
-/* The value of a token of row b. */
 __device__ __forceinline__ float value_of_token(const gumbel_problem &q, const pivot_row &row,
                                                 int64_t b, int32_t token)
 {
@@ -69,45 +69,45 @@ __device__ __forceinline__ float value_of_token(const gumbel_problem &q, const p
         widen_element(q.logits.data, q.logits.dtype, b * q.logits.stride + token - q.first_token));
 }
 
-/* Where the i-th of this thread's quads lies in its part. */
+/* Offset in the part of the i-th quad of this thread. */
 __device__ __forceinline__ int place_of_quad(int i)
 {
     return 4 * (i * kGroupThreads + (int)threadIdx.x);
 }
 
-__device__ __forceinline__ float4 &held_quad(int i)
+__device__ __forceinline__ float4 &own_quad(int i)
 {
-    return *(float4 *)&shared().logits[place_of_quad(i)];
+    return *(float4 *)&pivot_state().logits[place_of_quad(i)];
 }
 
-/* Start to bring this thread's quads of row b, whose part begins at a token; they are there after a
- * ptx_copy_async_wait<0>(). */
-__device__ __forceinline__ void hold_part(const gumbel_problem &q, int64_t b, int64_t begin)
+/* Starts copying this thread's quads of row b, whose part begins at token `begin`; they are valid
+ * after ptx_copy_async_wait<0>(). */
+__device__ __forceinline__ void load_part(const gumbel_problem &q, int64_t b, int64_t begin)
 {
     const float *row = (const float *)request_origin(q, b);
-    const bool whole = begin >= q.first_token && begin + kHeld <= q.end_token;
+    const bool whole = begin >= q.first_token && begin + kPartTokens <= q.end_token;
     if (whole && q.logits.dtype == GUMBEL_FLOAT32 && (uintptr_t)(row + begin) % 16 == 0) {
 #pragma unroll
-        for (int i = 0; i < kTaken; i++)
-            ptx_copy_async<16>(&held_quad(i), row + begin + place_of_quad(i));
+        for (int i = 0; i < kThreadQuads; i++)
+            ptx_copy_async<16>(&own_quad(i), row + begin + place_of_quad(i));
     } else {
 #pragma unroll 2
-        for (int i = 0; i < kTaken; i++) {
+        for (int i = 0; i < kThreadQuads; i++) {
             const four l = request_load_four(q, b, begin + place_of_quad(i), q.end_token);
-            held_quad(i) = make_float4(l.v[0], l.v[1], l.v[2], l.v[3]);
+            own_quad(i) = make_float4(l.v[0], l.v[1], l.v[2], l.v[3]);
         }
     }
     ptx_copy_async_commit();
 }
 
-/* ------------------------------------------------------------------------------- weighing ---- */
+/* ---------------------------------------------------------------------------------- sums ---- */
 
 /* Masses relative to the pivot's, and the largest value. */
-struct part_weighed {
+struct part_float_sums {
     float above, all, largest;
 
-    static __device__ __forceinline__ part_weighed none() { return {0.0f, 0.0f, -INFINITY}; }
-    __device__ __forceinline__ void join(const part_weighed &other)
+    static __device__ __forceinline__ part_float_sums empty() { return {0.0f, 0.0f, -INFINITY}; }
+    __device__ __forceinline__ void join(const part_float_sums &other)
     {
         above += other.above;
         all += other.all;
@@ -122,28 +122,28 @@ struct part_weighed {
     }
 };
 
-__device__ __forceinline__ part_weighed weigh_part(const pivot_row &row)
+__device__ __forceinline__ part_float_sums sum_part(const pivot_row &row)
 {
-    part_weighed own = part_weighed::none();
+    part_float_sums own = part_float_sums::empty();
 #pragma unroll 2
-    for (int i = 0; i < kTaken; i++) {
-        const float4 raw = held_quad(i);
+    for (int i = 0; i < kThreadQuads; i++) {
+        const float4 raw = own_quad(i);
         const float l[4] = {raw.x, raw.y, raw.z, raw.w};
 #pragma unroll
         for (int k = 0; k < 4; k++) {
-            const float v = row.value(l[k]), mass = pivot_above::mass_of(v, row.pivot);
+            const float v = row.value(l[k]), mass = pivot_sums::mass_of(v, row.pivot);
             own.join({v > row.pivot ? mass : 0.0f, mass, v});
         }
     }
     return own;
 }
 
-/* Sums of the masses that the rules go by. */
-struct part_masses {
-    weight above, all;
+/* Exact sums of masses, as the rules compare them. */
+struct part_exact_sums {
+    wide_sum above, all;
 
-    static __device__ __forceinline__ part_masses none() { return {{0, 0}, {0, 0}}; }
-    __device__ __forceinline__ void join(const part_masses &other)
+    static __device__ __forceinline__ part_exact_sums empty() { return {{0, 0}, {0, 0}}; }
+    __device__ __forceinline__ void join(const part_exact_sums &other)
     {
         above = above + other.above;
         all = all + other.all;
@@ -155,12 +155,12 @@ struct part_masses {
     }
 };
 
-__device__ __noinline__ part_masses weigh_part_exactly(pivot_row row)
+__device__ __noinline__ part_exact_sums sum_part_exactly(pivot_row row)
 {
-    part_masses own = part_masses::none();
+    part_exact_sums own = part_exact_sums::empty();
 #pragma unroll 1
-    for (int i = 0; i < 4 * kTaken; i++) {
-        const float v = row.value(shared().logits[place_of_quad(i / 4) + i % 4]);
+    for (int i = 0; i < 4 * kThreadQuads; i++) {
+        const float v = row.value(pivot_state().logits[place_of_quad(i / 4) + i % 4]);
         const uint64_t mass = gumbel_token_mass(gumbel_exp(v - row.largest));
         own.all.add(mass);
         own.above.add(v > row.pivot ? mass : 0);
@@ -168,12 +168,12 @@ __device__ __noinline__ part_masses weigh_part_exactly(pivot_row row)
     return own;
 }
 
-/* -------------------------------------------------------------------------------- drawing ---- */
+/* --------------------------------------------------------------------------------- draws ---- */
 
 struct part_winner {
     draw_winner best;
 
-    static __device__ __forceinline__ part_winner none() { return {draw_winner_none()}; }
+    static __device__ __forceinline__ part_winner empty() { return {draw_winner_none()}; }
     __device__ __forceinline__ void join(const part_winner &other)
     {
         draw_winner_offer(best, other.best.score, other.best.z, other.best.id);
@@ -181,7 +181,7 @@ struct part_winner {
     __device__ __forceinline__ void join_warp() { best = draw_winner_of_warp(best); }
 };
 
-/* z of a quad's tokens, -inf for those that do not lie above the pivot. */
+/* z of a quad; -inf for tokens that are not above the pivot. */
 __device__ __forceinline__ four above_pivot(const pivot_row &row, float4 logits)
 {
     const float l[4] = {logits.x, logits.y, logits.z, logits.w};
@@ -193,49 +193,51 @@ __device__ __forceinline__ four above_pivot(const pivot_row &row, float4 logits)
     return z;
 }
 
-/* What J of the blocks of the part that lie above the pivot are sure to reach. */
-__device__ __forceinline__ float sure_of_part(const pivot_row &row, const turn_blocks &blocks,
-                                              int64_t begin)
+/* A score that the part reaches, from the J of its blocks that lie above the pivot. */
+__device__ __forceinline__ float find_part_threshold(const pivot_row &row,
+                                                     const turn_blocks &blocks, int64_t begin)
 {
-    static_assert(kTaken <= kTurns, "one look at all blocks");
+    static_assert(kThreadQuads <= kTurns, "one turn covers all blocks");
     const int64_t at = blocks.most_likely() - begin;
-    const float logit = at < kHeld ? shared().logits[at] : -INFINITY;
+    const float logit = at < kPartTokens ? pivot_state().logits[at] : -INFINITY;
     const float z = row.value(logit) > row.pivot ? logit * row.unit * row.values.inverse_temperature
                                                  : -INFINITY;
-    const float floor = draw_floor_of_warp(draw_floor(false, z, blocks.block.r));
+    const float reached =
+        draw_score_bound_of_warp(draw_score_bound_of_word(false, z, blocks.block.r));
     if (threadIdx.x == 0)
-        shared().sure = ordered_bits(-INFINITY);
+        pivot_state().threshold = ordered_bits(-INFINITY);
     __syncthreads();
     if (threadIdx.x % 32 == 0)
-        atomicMax(&shared().sure, ordered_bits(floor));
+        atomicMax(&pivot_state().threshold, ordered_bits(reached));
     __syncthreads();
-    return ordered_float(shared().sure);
+    return ordered_float(pivot_state().threshold);
 }
 
-/* The best of the part's tokens above the pivot, in the call's noise, of those that reach a score;
- * NaN: of all. */
-__device__ __noinline__ part_winner draw_part(pivot_row row, int64_t begin, float least_score)
+/* Draws from the part's tokens above the pivot, with the call's noise: the best token that reaches
+ * least_score; NaN: the best of all. */
+__device__ __noinline__ part_winner draw_from_part(pivot_row row, int64_t begin, float least_score)
 {
     const draw_philox philox = draw_philox_of(row.stream);
     const uint32_t own = (uint32_t)(begin + place_of_quad(0));
     const turn_blocks blocks =
-        turn_blocks::of(philox, own - 4 * (threadIdx.x % 32), 4 * kGroupThreads);
+        turn_blocks::from_philox(philox, own - 4 * (threadIdx.x % 32), 4 * kGroupThreads);
     const float threshold =
-        isnan(least_score) ? sure_of_part(row, blocks, begin) : draw_threshold(least_score);
+        isnan(least_score) ? find_part_threshold(row, blocks, begin) : draw_threshold(least_score);
     draw_winner best = draw_winner_none();
 #pragma unroll 2
-    for (int k = 0; k < kTaken; k++) {
+    for (int k = 0; k < kThreadQuads; k++) {
         const uint32_t token = own + 4 * k * kGroupThreads;
-        const four z = above_pivot(row, held_quad(k));
+        const four z = above_pivot(row, own_quad(k));
         const float top = largest_of(z), reach = blocks.reach_of(k);
-        if (!__any_sync(~0u, top > -INFINITY && draw_passes(top, draw_bound(threshold, reach))))
+        if (!__any_sync(~0u,
+                        top > -INFINITY && draw_passes_bound(top, draw_bound(threshold, reach))))
             continue;
 #pragma unroll 1
         for (uint32_t may = find_winners(philox, token, z.v, reach, threshold); may;
              may &= may - 1) {
             const int i = __ffs(may) - 1;
-            const float one = draw_choose(z.v, i);
-            draw_winner_offer(best, one + draw_noise_of_token(row.stream, token + i), one,
+            const float one = draw_select_of_four(z.v, i);
+            draw_winner_offer(best, one + draw_token_noise_noinline(row.stream, token + i), one,
                               (int)token + i);
         }
     }

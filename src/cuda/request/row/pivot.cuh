@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whether the rules of a row keep a token, by what lies above it: its pivot. Floats are enough for
- * the mass of a nucleus, but for a few tokens beside the cut.
+ * Decides whether the rules of a row keep one token, the pivot, from the tokens above it. Sums of
+ * floats decide except when the pivot is within rounding error of the end of the nucleus.
  */
 #ifndef GUMBEL_CUDA_PIVOT_CUH
 #define GUMBEL_CUDA_PIVOT_CUH
@@ -13,22 +13,22 @@
 namespace
 {
 
-/* What a sum of masses is off at most, relative to it: terms by 2^-17 where they are 85 below the
- * largest, which has no mass, and 2^-20 where they count; sums by 2^-24 a term of a thread's. The
- * rest is room for rows of a hundred times 150,000 tokens. */
-constexpr float kUnsure = 0x1p-13f;
+/* Relative error of a sum of masses. A term is off by 2^-20, or by 2^-17 if it is 85 below the
+ * largest value and has no mass; a thread's sum is off by 2^-24 a term. The remaining margin covers
+ * rows of a hundred times 150,000 tokens. */
+constexpr float kSumError = 0x1p-13f;
 
-enum pivot_verdict { PIVOT_GOES, PIVOT_STAYS, PIVOT_UNSURE };
+enum pivot_verdict { PIVOT_TRUNCATED, PIVOT_KEPT, PIVOT_UNSURE };
 
-/* What lies above a pivot: how many tokens, and their mass and that of all, relative to the largest
- * value's. */
-struct pivot_above {
+/* Tokens above a pivot: their number, and their mass and the mass of all tokens, relative to the
+ * largest token's. */
+struct pivot_sums {
     uint32_t count;
     float mass, all;
 
-    static __device__ __forceinline__ pivot_above none() { return {0, 0.0f, 0.0f}; }
+    static __device__ __forceinline__ pivot_sums empty() { return {0, 0.0f, 0.0f}; }
 
-    /* About exp(v - largest). */
+    /* Approximates exp(v - largest). */
     static __device__ __forceinline__ float mass_of(float v, float largest)
     {
         return ptx_exp2((v - largest) * LOG2E);
@@ -44,18 +44,19 @@ struct pivot_above {
     }
 };
 
-/* What becomes of the pivot: it must be one of the first top_k, and within top_p of all. */
+/* Keeps the pivot if it is among the first top_k and the mass above it is less than top_p of all.
+ */
 __device__ __forceinline__ pivot_verdict judge_pivot(const gumbel_rules &rules,
-                                                     const pivot_above &above)
+                                                     const pivot_sums &above)
 {
     if (rules.top_k > 0 && above.count >= rules.top_k)
-        return PIVOT_GOES;
+        return PIVOT_TRUNCATED;
     if (!(rules.top_p < 1.0f))
-        return PIVOT_STAYS;
+        return PIVOT_KEPT;
     const float needed = rules.top_p * above.all;
-    return above.mass < needed * (1.0f - kUnsure)    ? PIVOT_STAYS
-           : above.mass >= needed * (1.0f + kUnsure) ? PIVOT_GOES
-                                                     : PIVOT_UNSURE;
+    return above.mass < needed * (1.0f - kSumError)    ? PIVOT_KEPT
+           : above.mass >= needed * (1.0f + kSumError) ? PIVOT_TRUNCATED
+                                                       : PIVOT_UNSURE;
 }
 
 } // namespace

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Descents over integer keys by one CTA (docs/maths.md, section 9): their sums are integers, so
- * that no order of summation shows. A source is anything whose each(f) has the threads of the CTA
- * call f(id, y) for every token that it holds, once; is_row tells a whole row from `count` tokens,
- * of which thread i has token i.
+ * Descents over integer keys by one CTA (docs/maths.md, section 9). Their sums are integers, so the
+ * order of summation does not matter. A source has each(f), by which the threads of the CTA call
+ * f(id, y) once for each of its tokens. A source that is not a whole row (is_row) has `count`
+ * tokens, and thread i has token i.
  */
 #ifndef GUMBEL_CUDA_REQUEST_DESCENT_CUH
 #define GUMBEL_CUDA_REQUEST_DESCENT_CUH
@@ -17,16 +17,16 @@ namespace
 {
 
 constexpr int kBinBits = 10, kBins = 1 << kBinBits;
-/* Candidates of which each is compared with all. */
-constexpr int kFew = 256;
-static_assert(kFew <= kThreads && kFew <= kBins, "a thread and a bin for each");
-constexpr uint64_t kHalf = (UINT64_C(1) << GUMBEL_MASS_HALF_BITS) - 1;
+/* Up to this many candidates are compared pairwise instead of sorted into bins. */
+constexpr int kCompared = 256;
+static_assert(kCompared <= kThreads && kCompared <= kBins, "a thread and a bin for each");
+constexpr uint64_t kLowHalf = (UINT64_C(1) << GUMBEL_MASS_HALF_BITS) - 1;
 
-/* A sum of masses in two halves, or of ones in the low half. */
-struct weight {
+/* A 128-bit sum of masses in two halves, or a count in the low half. */
+struct wide_sum {
     uint64_t high, low;
 
-    __device__ __forceinline__ gumbel_wide wide() const
+    __device__ __forceinline__ gumbel_wide value() const
     {
         return ((gumbel_wide)high << GUMBEL_MASS_HALF_BITS) + low;
     }
@@ -34,11 +34,11 @@ struct weight {
     __device__ __forceinline__ void add(uint64_t own)
     {
         high += own >> GUMBEL_MASS_HALF_BITS;
-        low += own & kHalf;
+        low += own & kLowHalf;
     }
 };
 
-__device__ __forceinline__ weight operator+(weight a, weight b)
+__device__ __forceinline__ wide_sum operator+(wide_sum a, wide_sum b)
 {
     return {a.high + b.high, a.low + b.low};
 }
@@ -52,27 +52,28 @@ __device__ __forceinline__ uint64_t sum_of_warp(uint64_t own)
     uint64_t high = __reduce_add_sync(~0u, (uint32_t)(own >> 2 * digits));
     return low + (middle << digits) + (high << 2 * digits);
 }
-__device__ __forceinline__ weight sum_of_warp(weight own)
+__device__ __forceinline__ wide_sum sum_of_warp(wide_sum own)
 {
     return {sum_of_warp(own.high), sum_of_warp(own.low)};
 }
 
-/* What a CTA finds a cut with, in shared memory. Bins lie so that a lane of the warp that walks
- * down has 32 neighbours, and all lanes read side by side. */
+/* Shared memory of a descent. Bins are interleaved: a lane of the warp that walks down sums 32
+ * consecutive bins, and the warp reads without bank conflicts. */
 struct request_scratch {
     unsigned long long high[kBins], low[kBins];
     unsigned long long slots[kWarps];
-    weight above;
+    wide_sum above;
     int bin;
     uint32_t key;
 };
 
-__device__ __forceinline__ int place_of_bin(int bin) { return bin % 32 * 32 + bin / 32; }
+__device__ __forceinline__ int index_of_bin(int bin) { return bin % 32 * 32 + bin / 32; }
 
 /* ---------------------------------------------------------------------------- reductions ---- */
 
-/* join() over all threads, for all of them. T has 4 or 8 bytes. */
-template <class T, class F> __device__ __forceinline__ T over_cta(T own, request_scratch &x, F join)
+/* Reduces one value per thread by join(), for all threads. T has 4 or 8 bytes. */
+template <class T, class F>
+__device__ __forceinline__ T reduce_cta(T own, request_scratch &x, F join)
 {
     T *slots = (T *)x.slots;
     static_assert(sizeof(T) <= sizeof x.slots[0], "a slot holds one");
@@ -91,29 +92,29 @@ template <class T, class F> __device__ __forceinline__ T over_cta(T own, request
 
 __device__ __forceinline__ uint32_t largest_of_cta(uint32_t own, request_scratch &x)
 {
-    return over_cta(own, x, [](uint32_t a, uint32_t b) { return a > b ? a : b; });
+    return reduce_cta(own, x, [](uint32_t a, uint32_t b) { return a > b ? a : b; });
 }
 
 __device__ __forceinline__ uint64_t sum_of_cta(uint64_t own, request_scratch &x)
 {
-    return over_cta((unsigned long long)own, x,
-                    [](unsigned long long a, unsigned long long b) { return a + b; });
+    return reduce_cta((unsigned long long)own, x,
+                      [](unsigned long long a, unsigned long long b) { return a + b; });
 }
 
 /* ------------------------------------------------------------------------------- descent ---- */
 
-/* Where a descent ended: the largest key at which the weight of what is not below reaches what was
- * needed; and the weight above it. */
-struct landing {
+/* Result of a descent: the largest key such that the weight at or above it reaches what is needed,
+ * and the weight above that key. */
+struct descent_result {
     bool reached;
     uint32_t key;
     gumbel_wide above;
 };
 
-/* The sums of all higher lanes. */
-__device__ __forceinline__ weight sum_of_higher(weight own, int lane)
+/* The sums over all higher lanes. */
+__device__ __forceinline__ wide_sum sum_higher_lanes(wide_sum own, int lane)
 {
-    weight sum = own;
+    wide_sum sum = own;
 #pragma unroll
     for (int step = 1; step < 32; step *= 2) {
         uint64_t high = __shfl_down_sync(~0u, (unsigned long long)sum.high, step);
@@ -124,21 +125,21 @@ __device__ __forceinline__ weight sum_of_higher(weight own, int lane)
     return {sum.high - own.high, sum.low - own.low};
 }
 
-/* Walk down the bins, by one warp: the first lanes, then the bins of the lane where it ends. */
-__device__ __forceinline__ void walk_down(request_scratch &x, gumbel_wide needed, int lane)
+/* Finds the bin in which the weight reaches `needed`, by one warp: first the lane, then its bin. */
+__device__ __forceinline__ void walk_down_bins(request_scratch &x, gumbel_wide needed, int lane)
 {
-    weight own = {0, 0}, over = x.above;
+    wide_sum own = {0, 0}, over = x.above;
     for (int i = 0; i < 32; i++) {
         own.high += x.high[i * 32 + lane];
         own.low += x.low[i * 32 + lane];
     }
-    __syncwarp(); /* all have read `above` before one replaces it */
+    __syncwarp(); /* all lanes have read `above` before one replaces it */
     int owner = 0;
     for (int level = 0; level < 2; level++) {
-        weight higher = sum_of_higher(own, lane);
+        wide_sum higher = sum_higher_lanes(own, lane);
         higher.high += over.high;
         higher.low += over.low;
-        bool ends = higher.wide() < needed && higher.wide() + own.wide() >= needed;
+        bool ends = higher.value() < needed && higher.value() + own.value() >= needed;
         uint32_t found = __ballot_sync(~0u, ends);
         if (found == 0) {
             x.bin = -1;
@@ -156,16 +157,16 @@ __device__ __forceinline__ void walk_down(request_scratch &x, gumbel_wide needed
     }
 }
 
-/* A descent over a few candidates at once, of which each thread has one: it is where the descent
- * ends, or not, by what lies above it. */
+/* Descent over at most kCompared candidates, one per thread: each thread sums the weight above its
+ * own key. */
 template <class Source, class Give>
-__device__ landing compare_all(const Source &source, request_scratch &x, uint32_t low,
-                               gumbel_wide needed, Give give)
+__device__ descent_result descend_by_comparing(const Source &source, request_scratch &x,
+                                               uint32_t low, gumbel_wide needed, Give visit)
 {
     uint32_t key = 0;
     uint64_t own = 0;
     source.each([&](int32_t id, float y) {
-        give(id, y, [&](uint32_t offered, uint64_t of_token) {
+        visit(id, y, [&](uint32_t offered, uint64_t of_token) {
             key = offered;
             own = offered < low ? 0 : of_token;
         });
@@ -178,7 +179,7 @@ __device__ landing compare_all(const Source &source, request_scratch &x, uint32_
     if (threadIdx.x == 0)
         x.bin = -1;
     __syncthreads();
-    weight above = {0, 0}, at = {0, 0};
+    wide_sum above = {0, 0}, at = {0, 0};
     bool first = true;
     for (int i = 0; own && i < source.count; i++) {
         uint32_t other = (uint32_t)x.high[i];
@@ -188,25 +189,26 @@ __device__ landing compare_all(const Source &source, request_scratch &x, uint32_
             at.add(x.low[i]);
         first &= other != key || i >= (int)threadIdx.x || x.low[i] == 0;
     }
-    if (own && first && above.wide() < needed && above.wide() + at.wide() >= needed) {
+    if (own && first && above.value() < needed && above.value() + at.value() >= needed) {
         x.bin = 0;
         x.key = key;
         x.above = above;
     }
     __syncthreads();
-    return {x.bin == 0, x.key, x.above.wide()};
+    return {x.bin == 0, x.key, x.above.value()};
 }
 
-/* Descend over the keys low .. high, down to bins of 2^rough keys, of which the lowest is given:
- * give(id, y, offer) calls offer(key, weight) for a token that counts. Weights are masses or ones,
- * whose sums stay below 2^32 and are far faster. By all threads, for all of them. */
+/* Descends over the keys low .. high until bins have at most 2^rough keys, and returns the first
+ * key of the last bin. visit(id, y, offer) calls offer(key, weight) for a token that counts.
+ * Weights are masses, or ones, whose sums stay below 2^32 and are much faster. Called by all
+ * threads, which all receive the result. */
 template <bool by_mass, class Source, class Give>
-__device__ landing descend(const Source &source, request_scratch &x, uint32_t low, uint32_t high,
-                           gumbel_wide needed, Give give, int rough = 0)
+__device__ descent_result descend_keys(const Source &source, request_scratch &x, uint32_t low,
+                                       uint32_t high, gumbel_wide needed, Give visit, int rough = 0)
 {
     if constexpr (!Source::is_row)
-        if (source.count <= kFew)
-            return compare_all(source, x, low, needed, give);
+        if (source.count <= kCompared)
+            return descend_by_comparing(source, x, low, needed, visit);
     __syncthreads();
     if (threadIdx.x == 0)
         x.above = {0, 0};
@@ -218,12 +220,12 @@ __device__ landing descend(const Source &source, request_scratch &x, uint32_t lo
             x.high[i] = x.low[i] = 0;
         __syncthreads();
         source.each([&](int32_t id, float y) {
-            give(id, y, [&](uint32_t key, uint64_t own) {
+            visit(id, y, [&](uint32_t key, uint64_t own) {
                 if (key < low || key > high)
                     return;
-                int place = place_of_bin((int)((key - low) >> shift));
+                int place = index_of_bin((int)((key - low) >> shift));
                 if (by_mass) {
-                    atomicAdd(&x.low[place], own & kHalf);
+                    atomicAdd(&x.low[place], own & kLowHalf);
                     atomicAdd(&x.high[place], own >> GUMBEL_MASS_HALF_BITS);
                 } else {
                     atomicAdd((uint32_t *)&x.low[place], 1);
@@ -232,14 +234,14 @@ __device__ landing descend(const Source &source, request_scratch &x, uint32_t lo
         });
         __syncthreads();
         if (threadIdx.x < 32)
-            walk_down(x, needed, threadIdx.x);
+            walk_down_bins(x, needed, threadIdx.x);
         __syncthreads();
         if (x.bin < 0)
             break;
         low += (uint32_t)x.bin << shift;
         high = min(high, low + ((1u << shift) - 1));
         if (shift <= rough)
-            return {true, low, x.above.wide()};
+            return {true, low, x.above.value()};
     }
     return {false, 0, 0};
 }

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a CTA finds out about a row beside its cut: its largest value, its mass, and the draws among
- * the tokens that stay.
+ * Facts, masses and draws of a row by one CTA.
  */
 #ifndef GUMBEL_CUDA_REQUEST_DRAW_CUH
 #define GUMBEL_CUDA_REQUEST_DRAW_CUH
 
-#include "cuda/request/row/request_cut.cuh"
+#include "cuda/request/row/kept_set.cuh"
 
 namespace
 {
 
 /* One of the most likely tokens. */
-struct listed {
+struct top_token {
     float z;
     int32_t id;
     bool kept;
@@ -31,49 +30,49 @@ struct list_source {
     }
 };
 
-/* What a row's outputs are made with, in shared memory. */
+/* Shared memory of a CTA that serves a whole row. */
 struct request_shared {
     request_row row;
     request_scratch scratch;
     gumbel_summary masses[kWarps];
     draw_winner best[kWarps];
-    listed top[GUMBEL_TOP_MOST];
+    top_token top[GUMBEL_TOP_MOST];
     uint32_t top_count;
-    float peaks[kThreads]; /* y of each thread's largest value */
+    float thread_maxima[kThreads]; /* largest y that each thread has read */
 };
 
-/* What is known of a row before its cut. */
-struct request_facts {
+/* A row before truncation. */
+struct source_facts {
     uint32_t flags;
     int32_t alive; /* tokens with z > -inf */
-    float largest; /* value */
+    float largest; /* largest value */
 };
 
 template <class Source>
-__device__ inline request_facts look_at(const Source &source, request_values values,
-                                        request_shared &shared)
+__device__ inline source_facts scan_source(const Source &source, logit_values values,
+                                           request_shared &shared)
 {
     request_scratch &x = shared.scratch;
     uint32_t flags = 0, largest = 0, alive = 0;
-    float peak = -INFINITY;
+    float thread_max = -INFINITY;
     source.each([&](int32_t, float y) {
-        float z = values.z(y), v = values.of(y);
-        flags |= isnan(z) ? GUMBEL_FLAG_NAN : z == INFINITY ? GUMBEL_FLAG_INFINITE : 0;
+        float z = values.to_z(y), v = values.to_value(y);
+        flags |= flags_of_z(z);
         if (!isnan(v)) {
             alive++;
-            peak = fmaxf(peak, y);
-            largest = max(largest, gumbel_key_of_value(v));
+            thread_max = fmaxf(thread_max, y);
+            largest = max(largest, gumbel_key(v));
         }
     });
-    shared.peaks[threadIdx.x] = peak;
-    flags = over_cta(flags, x, [](uint32_t a, uint32_t b) { return a | b; });
+    shared.thread_maxima[threadIdx.x] = thread_max;
+    flags = reduce_cta(flags, x, [](uint32_t a, uint32_t b) { return a | b; });
     alive = (uint32_t)sum_of_cta(alive, x);
     return {flags, (int32_t)alive, gumbel_value_of_key(largest_of_cta(largest, x))};
 }
 
 /* ---------------------------------------------------------------------------------- mass ---- */
 
-/* Add a block of 64 in the order of eq. 8, by a warp; its lane 0 keeps the mass. */
+/* Adds a block of 64 in the order of eq. 8, by a warp; lane 0 keeps the mass. */
 __device__ __forceinline__ void add_block(gumbel_summary &mass, float low, float high)
 {
     float largest = fmaxf(low, high);
@@ -96,7 +95,7 @@ __device__ __forceinline__ void add_block(gumbel_summary &mass, float low, float
     }
 }
 
-/* The whole mass of what add(mass) adds for each warp; for all threads. */
+/* Sums the masses that the warps add by add(mass); for all threads. */
 template <class F> __device__ __forceinline__ gumbel_summary sum_masses(request_shared &x, F add)
 {
     int warp = threadIdx.x / 32;
@@ -112,24 +111,26 @@ template <class F> __device__ __forceinline__ gumbel_summary sum_masses(request_
     return all;
 }
 
-/* Of z over the tokens that stay. */
+/* Mass of z over the kept set, from a whole row. */
 __device__ inline gumbel_summary sum_kept(const row_source &source, request_shared &x,
-                                          request_values values, request_cut cut)
+                                          logit_values values, kept_set survivors)
 {
     int lane = threadIdx.x % 32;
     return sum_masses(x, [&](gumbel_summary &mass) {
         source.each_block([&](int64_t block, float low, float high) {
             int32_t id = (int32_t)(block + lane);
-            add_block(mass, cut.keeps(id, values.of(low)) ? values.z(low) : -INFINITY,
-                      cut.keeps(id + 32, values.of(high)) ? values.z(high) : -INFINITY);
+            add_block(mass,
+                      survivors.has_token(id, values.to_value(low)) ? values.to_z(low) : -INFINITY,
+                      survivors.has_token(id + 32, values.to_value(high)) ? values.to_z(high)
+                                                                          : -INFINITY);
         });
     });
 }
 
-/* The same of candidates, which are few and in no order: a warp gathers the block of each candidate
- * that comes first in the list of those of its block. */
+/* Mass of z over the kept set, from candidates, which are few and unordered. The warp of the first
+ * candidate of a block collects the block. */
 __device__ inline gumbel_summary sum_kept(const list_source &source, request_shared &x,
-                                          request_values values, request_cut cut)
+                                          logit_values values, kept_set survivors)
 {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     return sum_masses(x, [&](gumbel_summary &mass) {
@@ -143,7 +144,9 @@ __device__ inline gumbel_summary sum_kept(const list_source &source, request_sha
                 bool beside = c.id >= 0 && c.id / GUMBEL_BLOCK == block;
                 uint32_t found = __ballot_sync(~0u, beside);
                 first = !found || at + __ffs(found) - 1 >= own;
-                float kept = beside && cut.keeps(c.id, values.of(c.y)) ? values.z(c.y) : -INFINITY;
+                float kept = beside && survivors.has_token(c.id, values.to_value(c.y))
+                                 ? values.to_z(c.y)
+                                 : -INFINITY;
                 for (; first && found; found &= found - 1) {
                     int owner = __ffs(found) - 1, id = __shfl_sync(~0u, c.id, owner);
                     float other = __shfl_sync(~0u, kept, owner);
@@ -157,7 +160,7 @@ __device__ inline gumbel_summary sum_kept(const list_source &source, request_sha
     });
 }
 
-/* Of the logits as they are, over all tokens that count; flags tell of NaN and +inf. */
+/* Mass of the raw logits of all valid tokens; flags report NaN and +inf. */
 __device__ inline gumbel_summary sum_raw(const gumbel_problem &q, int64_t b, request_shared &x)
 {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -178,13 +181,13 @@ __device__ inline gumbel_summary sum_raw(const gumbel_problem &q, int64_t b, req
             add_block(mass, l[0], l[1]);
         }
     });
-    sum.flags = over_cta(flags, x.scratch, [](uint32_t a, uint32_t b) { return a | b; });
+    sum.flags = reduce_cta(flags, x.scratch, [](uint32_t a, uint32_t b) { return a | b; });
     return sum;
 }
 
 /* ---------------------------------------------------------------------------------- draw ---- */
 
-/* The best of what the threads of the CTA have, for all of them. */
+/* The best winner of the CTA, for all threads. */
 __device__ inline draw_winner best_of_cta(draw_winner best, request_shared &x)
 {
     __syncthreads();
@@ -197,10 +200,10 @@ __device__ inline draw_winner best_of_cta(draw_winner best, request_shared &x)
     return best;
 }
 
-/* The best of the tokens that stay, in draw `at` of the call; for all threads. */
+/* Draws sample `at` of the call from the kept set; for all threads. */
 template <class Source>
 __device__ inline draw_winner draw_kept(const gumbel_problem &q, const Source &source,
-                                        request_shared &x, request_values values, request_cut cut,
+                                        request_shared &x, logit_values values, kept_set survivors,
                                         int64_t at)
 {
     gumbel_stream stream = x.row.draw.stream;
@@ -211,9 +214,9 @@ __device__ inline draw_winner draw_kept(const gumbel_problem &q, const Source &s
     if (noise)
         noise += at * q.sampling.noise_stride - q.first_token;
     source.each([&](int32_t id, float y) {
-        if (!cut.keeps(id, values.of(y)))
+        if (!survivors.has_token(id, values.to_value(y)))
             return;
-        float z = values.z(y), g = 0.0f;
+        float z = values.to_z(y), g = 0.0f;
         if (!greedy)
             g = noise ? noise[id] : gumbel_noise_of_token(stream, (uint32_t)id);
         draw_winner_offer(best, greedy ? z : z + g, z, id);
@@ -221,7 +224,7 @@ __device__ inline draw_winner draw_kept(const gumbel_problem &q, const Source &s
     return best_of_cta(best, x);
 }
 
-/* How many tokens f(id, y) holds for; for all threads. */
+/* Counts the tokens for which f(id, y) holds; for all threads. */
 template <class Source, class F>
 __device__ __forceinline__ int32_t count_tokens(const Source &source, request_scratch &x, F f)
 {

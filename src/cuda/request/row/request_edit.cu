@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   y of logits (docs/maths.md, section 8) for calls that ask for transforms alone, of more
- *        tokens than are scored: for log-probabilities, from lists, or with noise ahead. The
- *        kernels that draw from plain logits go on from there.
- * COST   reads and writes B V elements once; of masks and histories three bits a token beside.
- * MAP    a CTA takes a piece of 4096 tokens of a row; a thread two quads.
- * SMEM   a piece, where edits come from lists.
- * SYNC   nothing between CTAs: a piece may be written where it was read.
+ * WHAT   writes y of the logits (docs/maths.md, section 8) for calls whose only request is
+ *        transforms, but that need y of more tokens than are scored: for log-probabilities, edits
+ *        by lists, or given noise. The kernels that draw from plain logits follow.
+ * COST   reads and writes B V elements once; masks and histories add three bits a token.
+ * MAP    a CTA takes a tile of 4096 tokens of a row; a thread takes two quads.
+ * SMEM   a tile, if lists edit the row.
+ * SYNC   none between CTAs: the output may be the logits themselves.
  */
-#include "cuda/request/row/request_screen.cuh"
+#include "cuda/request/row/candidate_list.cuh"
 
 extern "C" __global__ void __launch_bounds__(kThreads, 3)
     gumbel_edit_logits(const __grid_constant__ cuda_request_params p)
 {
     __shared__ request_row row;
     extern __shared__ __align__(16) unsigned char memory[];
-    request_piece &staged = *(request_piece *)memory;
+    request_tile &staged = *(request_tile *)memory;
     const gumbel_problem &q = p.problem;
     const int64_t b = blockIdx.x / p.parts, part = blockIdx.x % p.parts;
-    int64_t begin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK + part * kPiece;
-    part_reader reader = {p, row, staged.stage, b, min(begin + kPiece, q.end_token)};
-    float y[kOwn], *to = p.processed + b * p.processed_stride - q.first_token;
+    int64_t begin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK + part * kRequestTile;
+    row_reader reader = {p, row, staged.stage, b, min(begin + kRequestTile, q.end_token)};
+    float y[kThreadTokens], *to = p.processed + b * p.processed_stride - q.first_token;
     ptx_wait_for_launch();
     if (!gumbel_problem_row_is_live(&q, b))
         return;
@@ -28,17 +28,18 @@ extern "C" __global__ void __launch_bounds__(kThreads, 3)
     if (threadIdx.x == kThreads - 1)
         row = request_row_of(q, b);
     __syncthreads();
-    reader.edit(begin, y, staged.y);
+    reader.edit_tile(begin, y, staged.y);
 #pragma unroll
-    for (int i = 0; i < kOwn; i += 4) {
+    for (int i = 0; i < kThreadTokens; i += 4) {
         int64_t token = reader.token_of(begin, i);
-        if (reader.counts(token) && reader.counts(token + 3) && (uintptr_t)(to + token) % 16 == 0) {
+        if (reader.is_valid(token) && reader.is_valid(token + 3) &&
+            (uintptr_t)(to + token) % 16 == 0) {
             *(float4 *)(to + token) = make_float4(y[i], y[i + 1], y[i + 2], y[i + 3]);
             continue;
         }
 #pragma unroll
         for (int j = 0; j < 4; j++)
-            if (reader.counts(token + j))
+            if (reader.is_valid(token + j))
                 to[token + j] = y[i + j];
     }
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Four neighbouring logits of a row.
+ * Loads four neighbouring logits of a row.
  */
 #ifndef GUMBEL_CUDA_REQUEST_LOAD_CUH
 #define GUMBEL_CUDA_REQUEST_LOAD_CUH
@@ -11,7 +11,8 @@
 namespace
 {
 
-/* Four logits; -inf for tokens that do not count. `origin` is where that of token 0 would be. */
+/* Four logits; -inf for invalid tokens. `origin` is the address of token 0, which need not exist.
+ */
 template <gumbel_dtype dtype>
 __device__ __forceinline__ four request_load_quad(const void *origin, int64_t token, int64_t first,
                                                   int64_t end)
@@ -20,7 +21,7 @@ __device__ __forceinline__ four request_load_quad(const void *origin, int64_t to
     const element *from = (const element *)origin + token;
     four v = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};
     if (token >= first && token + 4 <= end && (uintptr_t)from % sizeof(quad<dtype>) == 0)
-        return ((const quad<dtype> *)from)->widen();
+        return ((const quad<dtype> *)from)->to_floats();
 #pragma unroll
     for (int i = 0; i < 4; i++)
         if (token + i >= first && token + i < end)
@@ -28,14 +29,14 @@ __device__ __forceinline__ four request_load_quad(const void *origin, int64_t to
     return v;
 }
 
-/* Where the logit of token 0 of row b would be. */
+/* Address of the logit of token 0 of row b, which need not exist. */
 __device__ __forceinline__ const void *request_origin(const gumbel_problem &q, int64_t b)
 {
     int64_t size = q.logits.dtype == GUMBEL_FLOAT32 ? 4 : 2;
     return (const char *)q.logits.data + (b * q.logits.stride - q.first_token) * size;
 }
 
-/* Row b's, from a token on that is divisible by 4; the row ends at `end`. */
+/* Four logits of row b from `token`, a multiple of 4, on; the row ends at `end`. */
 __device__ __forceinline__ four request_load_four(const gumbel_problem &q, int64_t b, int64_t token,
                                                   int64_t end)
 {
@@ -47,13 +48,13 @@ __device__ __forceinline__ four request_load_four(const gumbel_problem &q, int64
                : request_load_quad<GUMBEL_FLOAT16>(origin, token, q.first_token, end);
 }
 
-/* scaled_logit(), which is rare, and so not among what is not. */
+/* scaled_logit(), out of line as few rows need it. */
 __device__ __noinline__ float request_scaled(const cuda_request_params &p, float l)
 {
     return scaled_logit(p, l);
 }
 
-/* Scale and soft-cap of the four from `token` on that count. */
+/* Applies scale and soft-cap to the valid tokens of the four from `token` on. */
 __device__ __noinline__ four request_scale_quad(const cuda_request_params &p, int64_t token,
                                                 int64_t end, four l)
 {

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   a request from logits (docs/maths.md, sections 8 and 9) for anyone to read, and for
- *        whatever is asked: the draw, every output, or the processed logits.
- * COST   reads a row once for its largest value, four times at most for each of top_k, top_p, a
- *        tie at a cut and a list of the most likely tokens, once for the mass, and once or, with
- *        ranks, twice a sample. Nothing is sorted, nothing is kept.
+ * WHAT   serves any request from logits (docs/maths.md, sections 8 and 9): the draw, every output,
+ *        or the processed logits. The plain version of the faster kernels.
+ * COST   reads a row once for its largest value; at most four times for each of top_k, top_p, a tie
+ *        at the cutoff and the most likely tokens; once for the mass; once a sample, or twice with
+ *        ranks. The kernel sorts nothing and stores nothing.
  * MAP    a CTA a row; a warp takes four blocks of 64 tokens at a time.
- * SMEM   1024 bins of a descent, and where edits come from lists a piece of the row.
+ * SMEM   1024 bins of a descent, and a tile of the row if lists edit it.
  * SYNC   a few __syncthreads() a pass.
- * NUMERICS  cuts are of integers; the rest is that of the plain draw: the CPU's bits, but for the
- *        logarithm of the log-normaliser.
+ * NUMERICS  truncation sums integers; the draw is the plain one. Results are the CPU's bits except
+ *        for the logarithm of the log-normaliser.
  */
 #include "cuda/request/row/request_output.cuh"
 
@@ -19,11 +19,11 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     __shared__ request_shared x;
     extern __shared__ __align__(16) unsigned char memory[];
     int64_t b = blockIdx.x;
-    if (ends_unused(p, b, threadIdx.x == 0))
+    if (end_unused_row(p, b, threadIdx.x == 0))
         return;
     if (threadIdx.x == 0)
         x.row = request_row_of(p.problem, b);
     __syncthreads();
-    row_source source = {p, x.row, *(request_piece *)memory, b};
+    row_source source = {p, x.row, *(request_tile *)memory, b};
     serve_row(p, source, x, b);
 }

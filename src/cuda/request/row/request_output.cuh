@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The end of a row of a request: ranks, the most likely tokens, what goes into the outputs; and all
- * steps of a row in their order.
+ * Outputs of a row: draws, ranks, the most likely tokens; and serve_row(), which runs all steps.
  */
 #ifndef GUMBEL_CUDA_REQUEST_OUTPUT_CUH
 #define GUMBEL_CUDA_REQUEST_OUTPUT_CUH
@@ -13,33 +12,35 @@
 namespace
 {
 
-/* ---------------------------------------------------------------------------------- lists ---- */
+/* -------------------------------------------------------------------- most likely tokens ---- */
 
-/* Put the n most likely tokens in x.top, in order; how many there are. `cut` is the row's. */
+/* Writes the n most likely tokens to x.top, in order, and returns their number. `survivors` is the
+ * row's kept set. */
 template <class Source>
-__device__ inline int list_top(const Source &source, request_shared &x, request_values values,
-                               float largest, request_cut cut, int n)
+__device__ inline int list_top(const Source &source, request_shared &x, logit_values values,
+                               float largest, kept_set survivors, int n)
 {
-    request_values by_z = {values.inverse_temperature, false};
-    float largest_z = values.before ? values.z(largest) : largest;
-    cut_finder<Source> finder = {source, x.scratch, by_z, largest_z, {x.peaks}};
-    landing last = finder.nth((uint64_t)n, -FLT_MAX);
-    request_cut first = {-FLT_MAX, INT32_MAX};
+    logit_values by_z = {values.inverse_temperature, false};
+    float largest_z = values.before ? values.to_z(largest) : largest;
+    kept_set_finder<Source> finder = {source, x.scratch, by_z, largest_z, {x.thread_maxima}};
+    descent_result last = finder.find_nth((uint64_t)n, -FLT_MAX);
+    kept_set first = {-FLT_MAX, INT32_MAX};
     if (last.reached) {
-        gumbel_cutoff by_value = {gumbel_value_of_key(last.key), n - (int64_t)last.above};
-        first = {by_value.bound, finder.last_of_ties(by_value)};
+        gumbel_cut by_value = {gumbel_of_key(last.key), n - (int64_t)last.above};
+        first = {by_value.bound, finder.find_last_tie(by_value)};
     }
     if (threadIdx.x == 0)
         x.top_count = 0;
     __syncthreads();
     source.each([&](int32_t id, float y) {
-        float z = by_z.of(y);
-        if (first.keeps(id, z))
-            x.top[atomicAdd(&x.top_count, 1)] = {z, id, cut.keeps(id, values.of(y))};
+        float z = by_z.to_value(y);
+        if (first.has_token(id, z))
+            x.top[atomicAdd(&x.top_count, 1)] = {z, id,
+                                                 survivors.has_token(id, values.to_value(y))};
     });
     __syncthreads();
     int count = (int)x.top_count, place = 0;
-    listed own = {};
+    top_token own = {};
     if ((int)threadIdx.x < count) {
         own = x.top[threadIdx.x];
         for (int i = 0; i < count; i++)
@@ -54,15 +55,15 @@ __device__ inline int list_top(const Source &source, request_shared &x, request_
 
 /* -------------------------------------------------------------------------------- outputs ---- */
 
-/* What a row's outputs need beside its tokens. */
+/* Outputs of a row other than its tokens. */
 struct request_result {
-    gumbel_summary mass; /* of what stays; empty unless it is asked for */
-    float lse;           /* of the distribution that was asked for; NaN likewise */
+    gumbel_summary mass; /* of the kept set; empty unless requested */
+    float lse;           /* of the requested distribution; NaN unless requested */
     int32_t kept;
     gumbel_row_status status;
 };
 
-/* Write draw `at` as a summary. */
+/* Writes draw `at` as a summary. */
 __device__ __noinline__ void write_partial(const cuda_request_params &p, const request_result &r,
                                            int64_t at, draw_winner best)
 {
@@ -73,10 +74,10 @@ __device__ __noinline__ void write_partial(const cuda_request_params &p, const r
     p.partials[at] = s;
 }
 
-/* What the log-probability of a draw's token goes by: its z or its logit, -inf for a given token
- * that could not be drawn or does not count. */
-__device__ __forceinline__ float weight_of(const cuda_request_params &p, int64_t b,
-                                           draw_winner best)
+/* z or logit from which the log-probability of a drawn token is computed; -inf for a given token
+ * that is invalid or not in the kept set. */
+__device__ __forceinline__ float value_for_logprob(const cuda_request_params &p, int64_t b,
+                                                   draw_winner best)
 {
     const gumbel_problem &q = p.problem;
     if (p.output.logprobs_of != GUMBEL_RAW)
@@ -84,8 +85,8 @@ __device__ __forceinline__ float weight_of(const cuda_request_params &p, int64_t
     return best.id >= q.first_token && best.id < q.end_token ? raw_logit(q, b, best.id) : -INFINITY;
 }
 
-/* Write draw `at` of row b, by a warp: into the outputs, or as a summary. The pointers to what has
- * four bytes a draw or a row lie side by side, a lane's each. */
+/* Writes draw `at` of row b, by a warp, to the outputs or as a summary. Outputs of four bytes have
+ * adjacent pointers in gumbel_output, one per lane. */
 __device__ inline void write_draw(const cuda_request_params &p, const request_result &r, int64_t b,
                                   int64_t at, draw_winner best, int32_t rank)
 {
@@ -105,7 +106,7 @@ __device__ inline void write_draw(const cuda_request_params &p, const request_re
         return;
     float logprob = NAN;
     if (drawn && lane == LOGPROB && out.logprobs)
-        logprob = gumbel_logprob(weight_of(p, b, best), r.lse);
+        logprob = gumbel_logprob(value_for_logprob(p, b, best), r.lse);
     const bool of_row = lane == LSE || lane == STATUS || lane == KEPT;
     const bool is_real = lane == LOGPROB || lane == SCORE || lane == LSE;
     const float real = lane == LOGPROB ? logprob : lane == SCORE ? best.score : r.lse;
@@ -121,8 +122,8 @@ __device__ inline void write_draw(const cuda_request_params &p, const request_re
                                                   : -1;
 }
 
-/* Write the list `top`, `count` long, by all threads. */
-__device__ inline void write_top(const cuda_request_params &p, const listed *top,
+/* Writes the list `top` of `count` tokens, by all threads. */
+__device__ inline void write_top(const cuda_request_params &p, const top_token *top,
                                  const request_result &r, int64_t b, int count)
 {
     const gumbel_output &out = p.output;
@@ -131,7 +132,7 @@ __device__ inline void write_top(const cuda_request_params &p, const listed *top
     if (i >= out.num_top)
         return;
     int64_t at = b * out.num_top + i;
-    listed own = i < count ? top[i] : listed{-INFINITY, -1, false};
+    top_token own = i < count ? top[i] : top_token{-INFINITY, -1, false};
     if (out.top_ids)
         out.top_ids[at] = own.id;
     if (!out.top_logprobs)
@@ -141,24 +142,26 @@ __device__ inline void write_top(const cuda_request_params &p, const listed *top
     out.top_logprobs[at] = !ok ? NAN : shown ? gumbel_logprob(from, r.lse) : -INFINITY;
 }
 
-/* Write what the draw sees, by all threads: z of the tokens that stay, -inf for the others. Each
- * logit is read before its place is written, by the same thread, as that may be its own. */
+/* Writes the processed row, by all threads: z of the kept set, -inf elsewhere. The output may be
+ * the logits themselves: each thread reads a logit before it overwrites it. */
 __device__ inline void write_processed(const cuda_request_params &p, const row_source &source,
-                                       request_values values, request_cut cut,
+                                       logit_values values, kept_set survivors,
                                        gumbel_row_status status, int64_t b)
 {
     const gumbel_problem &q = p.problem;
     bool ok = status == GUMBEL_ROW_OK || status == GUMBEL_ROW_EMPTY;
     float *row = p.processed + b * p.processed_stride;
     source.each([&](int32_t id, float y) {
-        row[id - q.first_token] = !ok ? NAN : cut.keeps(id, values.of(y)) ? values.z(y) : -INFINITY;
+        row[id - q.first_token] = !ok                                           ? NAN
+                                  : survivors.has_token(id, values.to_value(y)) ? values.to_z(y)
+                                                                                : -INFINITY;
     });
     for (int64_t i = max(q.end_token - q.first_token, (int64_t)0) + threadIdx.x; i < q.vocab;
          i += kThreads)
         row[i] = ok ? -INFINITY : NAN;
 }
 
-/* Write the outputs of row b, which is not drawn, by one thread. */
+/* Writes the outputs of an unused row, by one thread. */
 __device__ __noinline__ void write_unused(const cuda_request_params &p, int64_t b)
 {
     const gumbel_output &out = p.output;
@@ -193,9 +196,9 @@ __device__ __noinline__ void write_unused(const cuda_request_params &p, int64_t 
     }
 }
 
-/* Whether row b is unused, which ends it: one thread, `writes`, has written so. Processed rows are
- * written as those of a row that cannot be drawn. */
-__device__ __forceinline__ bool ends_unused(const cuda_request_params &p, int64_t b, bool writes)
+/* Returns whether row b is unused; if so, the thread with `writes` set has written its outputs.
+ * Processed rows are never skipped: they are written as rows without a token. */
+__device__ __forceinline__ bool end_unused_row(const cuda_request_params &p, int64_t b, bool writes)
 {
     if (p.processed || gumbel_problem_row_is_live(&p.problem, b))
         return false;
@@ -206,45 +209,45 @@ __device__ __forceinline__ bool ends_unused(const cuda_request_params &p, int64_
 
 /* ---------------------------------------------------------------------------- given tokens ---- */
 
-/* The token that is given for draw `at` of row b; below 0 for padding. */
+/* The token given for draw `at` of row b; negative for padding. */
 __device__ __forceinline__ int32_t given_token(const gumbel_problem &q, int64_t b, int64_t at)
 {
     const gumbel_row_i32 &given = q.sampling.given;
     return given.data[(q.first_row + b) * given.stride + at % q.sampling.num_samples];
 }
 
-/* A given token on its way to all threads: its score says whether the cut keeps it. */
+/* A given token as a winner, for reduction over threads: its score is 1 if it is kept. */
 __device__ __forceinline__ draw_winner given_found(int32_t id, float z, bool kept)
 {
     return {kept ? 1.0f : 0.0f, z, id};
 }
 
-/* What a draw would say of a given token, once it was looked for among those that count. */
+/* The result for a given token after the reduction, in the form of a draw's winner. */
 __device__ __forceinline__ draw_winner given_winner(draw_winner found, int32_t id)
 {
     const float z = found.id >= 0 ? found.z : -INFINITY;
     return {found.score > 0.0f ? z : -INFINITY, z, id};
 }
 
-/* What `source` knows of the token that is given for draw `at`; for all threads. */
+/* Evaluates the token given for draw `at` in `source`; for all threads. */
 template <class Source>
 __device__ inline draw_winner score_given(const gumbel_problem &q, const Source &source,
-                                          request_shared &x, request_values values, request_cut cut,
-                                          int64_t b, int64_t at)
+                                          request_shared &x, logit_values values,
+                                          kept_set survivors, int64_t b, int64_t at)
 {
     const int32_t id = given_token(q, b, at);
     draw_winner found = draw_winner_none();
     source.each([&](int32_t token, float y) {
         if (token == id)
-            found = given_found(id, values.z(y), cut.keeps(id, values.of(y)));
+            found = given_found(id, values.to_z(y), survivors.has_token(id, values.to_value(y)));
     });
     return given_winner(best_of_cta(found, x), id);
 }
 
 /* -------------------------------------------------------------------------------- the row ---- */
 
-/* Do all that is asked of a row of which `source` has all tokens that matter, by all threads; of
- * the others `flags` tells what was seen. */
+/* Serves a row by all threads. `source` holds all tokens that matter; `flags` are those of the
+ * other tokens. */
 template <class Source>
 __device__ __noinline__ void serve_row(const cuda_request_params &p, const Source &source,
                                        request_shared &x, int64_t b, uint32_t flags = 0)
@@ -252,46 +255,49 @@ __device__ __noinline__ void serve_row(const cuda_request_params &p, const Sourc
     const gumbel_problem &q = p.problem;
     const gumbel_output &out = p.output;
     const int samples = q.sampling.num_samples;
-    request_values values = {x.row.draw.inverse_temperature, x.row.rules.before != 0};
-    request_facts facts = look_at(source, values, x);
+    logit_values values = {x.row.draw.inverse_temperature, x.row.rules.before != 0};
+    source_facts facts = scan_source(source, values, x);
     gumbel_summary seen;
     gumbel_summary_empty(&seen);
     seen.flags = flags | facts.flags | x.row.flags;
     seen.best_id = facts.alive > 0 ? 0 : -1;
     request_result r = {seen, NAN, 0, gumbel_summary_status(&seen)};
     const bool ok = r.status == GUMBEL_ROW_OK;
-    request_cut cut = {-FLT_MAX, INT32_MAX};
-    if (ok && gumbel_rules_truncate(&x.row.rules)) {
-        cut_finder<Source> finder = {source, x.scratch, values, facts.largest, {x.peaks}};
-        cut = find_cut(finder, x.row.rules);
+    kept_set survivors = {-FLT_MAX, INT32_MAX};
+    if (ok && gumbel_rules_cut(&x.row.rules)) {
+        kept_set_finder<Source> finder = {
+            source, x.scratch, values, facts.largest, {x.thread_maxima}};
+        survivors = find_kept_set(finder, x.row.rules);
     }
     if constexpr (Source::is_row)
         if (p.processed) {
-            write_processed(p, source, values, cut, r.status, b);
+            write_processed(p, source, values, survivors, r.status, b);
             return;
         }
     if (ok && out.kept)
-        r.kept = count_tokens(source, x.scratch,
-                              [&](int32_t id, float y) { return cut.keeps(id, values.of(y)); });
+        r.kept = count_tokens(source, x.scratch, [&](int32_t id, float y) {
+            return survivors.has_token(id, values.to_value(y));
+        });
     if (ok && (p.partials ? q.with_mass : out.lse || out.logprobs || out.top_logprobs)) {
-        r.mass = out.logprobs_of == GUMBEL_RAW && !p.partials ? sum_raw(q, b, x)
-                                                              : sum_kept(source, x, values, cut);
+        r.mass = out.logprobs_of == GUMBEL_RAW && !p.partials
+                     ? sum_raw(q, b, x)
+                     : sum_kept(source, x, values, survivors);
         r.lse = r.mass.flags ? NAN : gumbel_summary_lse(&r.mass);
     }
     for (int64_t at = b * samples; at < (b + 1) * samples; at++) {
         draw_winner best = draw_winner_none();
         int32_t rank = -1;
         if (ok)
-            best = q.sampling.given.data ? score_given(q, source, x, values, cut, b, at)
-                                         : draw_kept(q, source, x, values, cut, at);
+            best = q.sampling.given.data ? score_given(q, source, x, values, survivors, b, at)
+                                         : draw_kept(q, source, x, values, survivors, at);
         if (ok && out.ranks && best.z > -INFINITY)
             rank = 1 + count_tokens(source, x.scratch,
-                                    [&](int32_t, float y) { return values.z(y) > best.z; });
+                                    [&](int32_t, float y) { return values.to_z(y) > best.z; });
         if (threadIdx.x < 32)
             write_draw(p, r, b, at, best, rank);
     }
     if (q.request & GUMBEL_REQUEST_TOP) {
-        int count = ok ? list_top(source, x, values, facts.largest, cut, out.num_top) : 0;
+        int count = ok ? list_top(source, x, values, facts.largest, survivors, out.num_top) : 0;
         write_top(p, x.top, r, b, count);
     }
 }

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A row of a request on a GPU: what it asks for, and its y, token by token, as a CTA can make them
- * again from the logits at any time.
+ * A row of a request on a GPU: its parameters, and y of its tokens, which a CTA recomputes from the
+ * logits at any time.
  *
- * Masks and histories are looked up where a token is. Lists are not sorted: a CTA whose row has any
- * takes a piece of the vocabulary at a time, looks through the lists for what lies in it, and keeps
- * the edited y in shared memory. So a list costs its length for every piece, no memory is needed
- * beyond a piece, and lists may have any length.
+ * Masks and histories are read per token. Lists are unsorted: a CTA whose row has lists stages a
+ * tile of the vocabulary at a time, searches the lists for tokens of the tile, and keeps the edited
+ * y in shared memory. A list is read once per tile, may have any length and needs no workspace.
  */
 #ifndef GUMBEL_CUDA_REQUEST_ROW_CUH
 #define GUMBEL_CUDA_REQUEST_ROW_CUH
@@ -22,37 +21,39 @@ namespace
 {
 
 constexpr int kThreads = CUDA_REQUEST_THREADS, kWarps = kThreads / 32;
-constexpr int kPiece = CUDA_REQUEST_PIECE;
-/* Blocks of 64 whose logits a warp asks for at once. */
+constexpr int kRequestTile = CUDA_REQUEST_TILE;
+/* Blocks of 64 tokens that a warp loads at once. */
 constexpr int kAhead = CUDA_REQUEST_AHEAD;
-static_assert(kPiece % (kWarps * kAhead * GUMBEL_BLOCK) == 0, "a piece has work for every warp");
+static_assert(kRequestTile % (kWarps * kAhead * GUMBEL_BLOCK) == 0,
+              "a tile has work for every warp");
 
-/* The word that counts the CTAs of row b that have ended (parts.cuh). */
+/* The counter of ended CTAs of row b (cta_counter.cuh). */
 __device__ __forceinline__ unsigned long long *request_counter(const cuda_request_params &p,
                                                                int64_t b)
 {
-    return (unsigned long long *)&p.counters[CUDA_FLOOR_WORDS * b];
+    return (unsigned long long *)&p.counters[CUDA_THRESHOLD_WORDS * b];
 }
 
-/* A bit for each strip of a block of row b that the product has stored. */
+/* Bit mask of the subtiles of a block of row b that the product has stored. */
 __device__ __forceinline__ uint32_t load_stored(const cuda_request_params &p, int64_t b,
                                                 int64_t block)
 {
-    const int64_t rows = 32 * gumbel_mask_words_of(p.problem.batch);
-    return p.stored_strips ? __ldcg(&p.stored_strips[block * rows + b]) : CUDA_REQUEST_WHOLE;
+    const int64_t rows = 32 * gumbel_words_of(p.problem.batch);
+    return p.stored_subtiles ? __ldcg(&p.stored_subtiles[block * rows + b])
+                             : CUDA_REQUEST_ALL_SUBTILES;
 }
 
 struct request_row {
     gumbel_row draw;
     gumbel_rules rules;
-    float log_min_p; /* -inf: off */
+    float log_min_p; /* -inf: no min_p */
     row_edits edits;
-    bool lists;     /* edits come from lists, too */
-    uint32_t flags; /* why it cannot be drawn (gumbel_problem_row_flags()); 0: it can */
+    bool lists;     /* lists edit the row */
+    uint32_t flags; /* why the row cannot be drawn (gumbel_problem_row_flags()); 0: drawable */
 };
 
-/* These where nothing is cut, as in a greedy row. */
-__device__ __forceinline__ gumbel_rules without_cuts(gumbel_rules r)
+/* The rules without truncation, as for a greedy row. */
+__device__ __forceinline__ gumbel_rules without_truncation(gumbel_rules r)
 {
     r.min_p = 0.0f;
     r.top_k = 0;
@@ -66,9 +67,9 @@ __device__ __forceinline__ void set_rules(request_row &row, const gumbel_rules &
     row.log_min_p = gumbel_log_min_p(rules.min_p);
 }
 
-/* Have row b's parameters fetched, a lane each, so that threads that read them one after the other
- * wait for memory once. By a whole warp. */
-__device__ __forceinline__ void fetch_parameters(const gumbel_problem &q, int64_t b)
+/* Prefetches row b's parameters, one per lane of a whole warp, so that threads that read them one
+ * after the other wait for memory once. */
+__device__ __forceinline__ void prefetch_parameters(const gumbel_problem &q, int64_t b)
 {
     const gumbel_sampling &s = q.sampling;
     const gumbel_truncation &t = q.truncation;
@@ -77,30 +78,30 @@ __device__ __forceinline__ void fetch_parameters(const gumbel_problem &q, int64_
     const int64_t slot = gumbel_problem_slot(&q, b);
     const void *data = nullptr;
     int64_t stride = 0;
-    auto give = [&](int to, const auto &rows) {
+    auto assign = [&](int to, const auto &rows) {
         data = lane == to ? rows.data : data;
         stride = lane == to ? rows.stride * (int64_t)sizeof *rows.data : stride;
     };
-    give(0, s.temperature);
-    give(1, s.seed);
-    give(2, s.position);
-    give(3, t.min_p);
-    give(4, t.top_k);
-    give(5, t.top_p);
-    give(6, e.repetition);
-    give(7, e.frequency);
-    give(8, e.presence);
+    assign(0, s.temperature);
+    assign(1, s.seed);
+    assign(2, s.position);
+    assign(3, t.min_p);
+    assign(4, t.top_k);
+    assign(5, t.top_p);
+    assign(6, e.repetition);
+    assign(7, e.frequency);
+    assign(8, e.presence);
     if (data)
-        ptx_fetch((const char *)data + slot * stride);
+        ptx_prefetch_line((const char *)data + slot * stride);
 }
 
-/* Whether top_k or min_p cut: what stays is then known from the largest tokens alone. */
-__device__ __forceinline__ bool cuts_by_value(const gumbel_rules &r)
+/* Whether top_k or min_p truncate: then the largest tokens alone determine the kept set. */
+__device__ __forceinline__ bool truncates_by_value(const gumbel_rules &r)
 {
     return r.top_k > 0 || r.min_p > 0.0f;
 }
 
-/* What of row b is for the draw. */
+/* Sets the parameters of the draw of row b. */
 __device__ __forceinline__ void set_draw(request_row &row, const gumbel_problem &q, int64_t b)
 {
     const uint32_t flags = gumbel_problem_row_flags(&q, b);
@@ -108,10 +109,10 @@ __device__ __forceinline__ void set_draw(request_row &row, const gumbel_problem 
     row.flags = flags;
 }
 
-/* What edits row b. */
+/* Sets the edits of row b. */
 __device__ __forceinline__ void set_edits(request_row &row, const gumbel_problem &q, int64_t b)
 {
-    row.edits = edits_of(q, b);
+    row.edits = load_row_edits(q, b);
     row.lists = (q.request & (GUMBEL_REQUEST_BANNED | GUMBEL_REQUEST_BIAS)) ||
                 (row.edits.act && (!q.history.prompt || q.with_path));
 }
@@ -125,7 +126,7 @@ __device__ inline request_row request_row_of(const gumbel_problem &q, int64_t b)
     return row;
 }
 
-/* Whether row b is greedy, where nothing else of it is wanted. */
+/* Whether row b is greedy; reads the temperature alone. */
 __device__ __forceinline__ bool is_greedy(const gumbel_problem &q, int64_t b)
 {
     return gumbel_temperature_at(&q, gumbel_problem_slot(&q, b)) == 0.0f;
@@ -139,14 +140,20 @@ __device__ __forceinline__ float raw_logit(const gumbel_problem &q, int64_t b, i
                          b * q.logits.stride + token - q.first_token);
 }
 
-/* y of a logit before any edit: scale and soft-cap. */
+/* y of a logit before edits: scale and soft-cap. */
 __device__ __forceinline__ float scaled_logit(const cuda_request_params &p, float l)
 {
     const gumbel_problem &q = p.problem;
     return gumbel_transform_logit(l, q.scale, q.soft_cap, p.inverse_cap, 1.0f);
 }
 
-/* y of a token whose edits come from no list. */
+/* Summary flags of a z that keeps its row from being drawn. */
+__device__ __forceinline__ uint32_t flags_of_z(float z)
+{
+    return isnan(z) ? GUMBEL_FLAG_NAN : z == INFINITY ? GUMBEL_FLAG_INFINITE : 0;
+}
+
+/* y of a token of a row without lists. */
 __device__ __forceinline__ float plain_y(const cuda_request_params &p, const request_row &row,
                                          int64_t token, float l)
 {
@@ -159,25 +166,26 @@ __device__ __forceinline__ float plain_y(const cuda_request_params &p, const req
 
 /* --------------------------------------------------------------------------------- lists ---- */
 
-/* What lists say of a piece of the vocabulary, in shared memory. */
+/* List entries of one tile of the vocabulary, in shared memory. */
 struct request_stage {
-    uint32_t counts[kPiece];      /* of the output */
-    uint32_t banned[kPiece / 32]; /* banned */
-    uint32_t prompt[kPiece / 32]; /* in the prompt */
-    uint32_t found[kWarps];       /* entries of a list that warps found in the piece */
-    int32_t places[kThreads];     /* these, in the list's order: places in the piece */
+    uint32_t counts[kRequestTile]; /* occurrences in the output */
+    uint32_t banned[kRequestTile / 32];
+    uint32_t prompt[kRequestTile / 32];
+    uint32_t found[kWarps];   /* entries of the tile that each warp has found */
+    int32_t places[kThreads]; /* their offsets in the tile, in the order of the list */
     float values[kThreads];
 };
 
-/* A piece with its y. */
-struct request_piece {
+/* A tile and its y. */
+struct request_tile {
     request_stage stage;
-    float y[kPiece];
+    float y[kRequestTile];
 };
 
-static_assert(sizeof(request_piece) <= CUDA_REQUEST_STAGE_BYTES, "the launcher reserves that much");
+static_assert(sizeof(request_tile) <= CUDA_REQUEST_STAGE_BYTES, "the launcher reserves that much");
 
-/* f(place) for the entries of row b's list that lie in the piece from `begin` on, by any thread. */
+/* Calls f(offset) for the entries of row b's list in the tile that begins at `begin`, by any
+ * thread. */
 template <class F>
 __device__ __forceinline__ void each_listed(const gumbel_token_lists &lists, int64_t b,
                                             int64_t begin, F f)
@@ -186,13 +194,13 @@ __device__ __forceinline__ void each_listed(const gumbel_token_lists &lists, int
         return;
     for (int64_t i = lists.offsets[b] + threadIdx.x; i < lists.offsets[b + 1]; i += kThreads) {
         int64_t place = lists.ids[i] - begin;
-        if (place >= 0 && place < kPiece)
+        if (place >= 0 && place < kRequestTile)
             f((int)place);
     }
 }
 
-/* Add the biases of tokens [begin, end) in the list's order: entries found are put in order, and
- * the first of equal ones adds them all. */
+/* Adds the biases of tokens [begin, end) in the order of the list: the first entry of a token adds
+ * all its biases. */
 __device__ __noinline__ void add_biases(const gumbel_token_lists &lists, int64_t b, int64_t begin,
                                         int64_t end, request_stage &stage, float *y)
 {
@@ -226,7 +234,7 @@ __device__ __noinline__ void add_biases(const gumbel_token_lists &lists, int64_t
     }
 }
 
-/* Sort what row b's lists say of a piece into the stage's bits and counts, by all threads. */
+/* Converts row b's lists to the bits and counts of a staged tile, by all threads. */
 __device__ __noinline__ void sort_lists(const gumbel_problem &q, const request_row &row, int64_t b,
                                         int64_t begin, request_stage &stage)
 {
@@ -234,9 +242,9 @@ __device__ __noinline__ void sort_lists(const gumbel_problem &q, const request_r
     const int64_t list = gumbel_problem_list_of_row(&q, b);
     auto count = [&](int place) { atomicAdd(&stage.counts[place], 1); };
     __syncthreads();
-    for (int i = threadIdx.x; i < kPiece; i += kThreads)
+    for (int i = threadIdx.x; i < kRequestTile; i += kThreads)
         stage.counts[i] = 0;
-    for (int i = threadIdx.x; i < kPiece / 32; i += kThreads)
+    for (int i = threadIdx.x; i < kRequestTile / 32; i += kThreads)
         stage.banned[i] = stage.prompt[i] = 0;
     __syncthreads();
     if (q.request & GUMBEL_REQUEST_BANNED)
@@ -252,11 +260,11 @@ __device__ __noinline__ void sort_lists(const gumbel_problem &q, const request_r
     __syncthreads();
 }
 
-/* Fill y with that of the tokens that count in [begin, end), kPiece of them at most, by all
- * threads. Their logits are read from memory unless they were `fetched` into y. */
-__device__ __noinline__ void stage_piece(const cuda_request_params &p, const request_row &row,
-                                         int64_t b, int64_t begin, int64_t end,
-                                         request_stage &stage, float *y, bool fetched)
+/* Writes y of the valid tokens in [begin, end), at most one tile, by all threads. With `fetched`, y
+ * already holds the logits; otherwise they are loaded. */
+__device__ __noinline__ void stage_tile(const cuda_request_params &p, const request_row &row,
+                                        int64_t b, int64_t begin, int64_t end, request_stage &stage,
+                                        float *y, bool fetched)
 {
     const gumbel_problem &q = p.problem;
     const int64_t from = max(begin, q.first_token), to = min(end, q.end_token);
@@ -272,38 +280,38 @@ __device__ __noinline__ void stage_piece(const cuda_request_params &p, const req
         int place = (int)(token - begin);
         uint32_t listed = min(stage.counts[place], (uint32_t)GUMBEL_COUNT_MOST);
         float &own = y[place];
-        if (is_masked(row.edits, token) || bit_of(stage.banned, place))
+        if (is_masked(row.edits, token) || read_bit(stage.banned, place))
             own = -INFINITY;
         else if (row.edits.act && q.history.prompt)
             own = penalise_by_history(q, row.edits, token, listed, own);
-        else if (listed > 0 || bit_of(stage.prompt, place))
-            own = gumbel_apply_penalties(own, &row.edits.penalties, listed);
+        else if (listed > 0 || read_bit(stage.prompt, place))
+            own = gumbel_penalise(own, &row.edits.penalties, listed);
     }
     __syncthreads();
 }
 
 /* ------------------------------------------------------------------------------- the row ---- */
 
-/* All tokens of a row that count, as often as asked. */
+/* All valid tokens of a row, recomputed at each pass. */
 struct row_source {
     static constexpr bool is_row = true;
     const cuda_request_params &p;
     const request_row &row;
-    request_piece &staged;
+    request_tile &staged;
     int64_t b;
 
-    /* f(block, low, high) for each block of 64 tokens, by a whole warp: y of its tokens lane and
-     * lane + 32, -inf for those that do not count. */
+    /* Calls f(block, low, high) for each block of 64 tokens, by a whole warp: y of tokens lane and
+     * lane + 32 of the block, -inf for invalid tokens. */
     template <class F> __device__ __forceinline__ void each_block(F f) const
     {
         const gumbel_problem &q = p.problem;
         int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
         int64_t begin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
-        for (int64_t piece = begin; piece < q.end_token; piece += kPiece) {
+        for (int64_t tile = begin; tile < q.end_token; tile += kRequestTile) {
             if (row.lists)
-                stage_piece(p, row, b, piece, piece + kPiece, staged.stage, staged.y, false);
-            int64_t end = min(piece + kPiece, q.end_token);
-            for (int64_t base = piece + warp * kAhead * GUMBEL_BLOCK; base < end;
+                stage_tile(p, row, b, tile, tile + kRequestTile, staged.stage, staged.y, false);
+            int64_t end = min(tile + kRequestTile, q.end_token);
+            for (int64_t base = tile + warp * kAhead * GUMBEL_BLOCK; base < end;
                  base += kWarps * kAhead * GUMBEL_BLOCK) {
                 float y[2 * kAhead];
 #pragma unroll
@@ -311,7 +319,7 @@ struct row_source {
                     int64_t token = base + 32 * i + lane;
                     bool counts = token >= q.first_token && token < end;
                     y[i] = !counts     ? -INFINITY
-                           : row.lists ? staged.y[token - piece]
+                           : row.lists ? staged.y[token - tile]
                                        : raw_logit(q, b, token);
                 }
 #pragma unroll
@@ -331,7 +339,7 @@ struct row_source {
         }
     }
 
-    /* f(token, y) for each token that counts, by any lane. */
+    /* Calls f(token, y) for each valid token, by any lane. */
     template <class F> __device__ __forceinline__ void each(F f) const
     {
         const gumbel_problem &q = p.problem;

@@ -114,17 +114,17 @@ __device__ void skip_exchange(const cuda_exchange_params &p)
 __device__ void request_gather(const gumbel_gathered_rows &p, int64_t words)
 {
     gumbel_host_collective *c = p.collective;
-    const uint64_t number = ptx_hear_8(&c->requested) + 1, begun = ptx_now_ns();
-    if (ptx_hear_8(&c->failed))
+    const uint64_t number = ptx_load_relaxed_sys_8(&c->requested) + 1, begun = ptx_read_globaltimer();
+    if (ptx_load_relaxed_sys_8(&c->failed))
         return;
-    ptx_tell_8(&c->send, (uint64_t)(p.gathered + p.rank * words));
-    ptx_tell_8(&c->receive, (uint64_t)p.gathered);
-    ptx_tell_8(&c->bytes, (uint64_t)words * sizeof(uint32_t));
+    ptx_store_relaxed_sys_8(&c->send, (uint64_t)(p.gathered + p.rank * words));
+    ptx_store_relaxed_sys_8(&c->receive, (uint64_t)p.gathered);
+    ptx_store_relaxed_sys_8(&c->bytes, (uint64_t)words * sizeof(uint32_t));
     __threadfence_system();
-    ptx_tell_8(&c->requested, number);
-    while (ptx_hear_8(&c->done) != number && !ptx_hear_8(&c->failed))
-        if (ptx_now_ns() - begun > (uint64_t)p.timeout_ms * 1000000)
-            ptx_tell_8(&c->failed, 1);
+    ptx_store_relaxed_sys_8(&c->requested, number);
+    while (ptx_load_relaxed_sys_8(&c->done) != number && !ptx_load_relaxed_sys_8(&c->failed))
+        if (ptx_read_globaltimer() - begun > (uint64_t)p.timeout_ms * 1000000)
+            ptx_store_relaxed_sys_8(&c->failed, 1);
     __threadfence_system();
 }
 
@@ -156,7 +156,7 @@ __device__ gumbel_summary merge_ranks(exchange &e, int64_t at, uint32_t *words)
 extern "C" __global__ void __launch_bounds__(kThreads)
     gumbel_exchange_rows(const __grid_constant__ cuda_exchange_params p)
 {
-    __shared__ int32_t list[CUDA_EXCHANGE_LISTED];
+    __shared__ int32_t list[CUDA_EXCHANGE_ROWS_MAX];
     const int64_t stride = (int64_t)gridDim.x * kThreads;
     const int64_t first = (int64_t)blockIdx.x * kThreads + threadIdx.x;
     const int64_t count = (p.chosen ? list_chosen_rows(p, list) : p.rows) * p.width;
@@ -190,7 +190,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 extern "C" __global__ void __launch_bounds__(kThreads)
     gumbel_request_rows(const __grid_constant__ gumbel_gathered_rows p)
 {
-    __shared__ int32_t list[CUDA_EXCHANGE_LISTED];
+    __shared__ int32_t list[CUDA_EXCHANGE_ROWS_MAX];
     const gumbel_peer_rows &rows = p.rows;
     const int64_t words = list_chosen_rows(rows, list) * rows.width;
     if (words == 0) {
@@ -215,22 +215,22 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     gumbel_scatter_rows(const __grid_constant__ gumbel_gathered_rows p)
 {
     __shared__ bool failed;
-    const int64_t width = p.rows.width, slices = (width + CUDA_LAY_PIECE - 1) / CUDA_LAY_PIECE;
+    const int64_t width = p.rows.width, slices = (width + CUDA_SCATTER_SLICE - 1) / CUDA_SCATTER_SLICE;
     ptx_allow_launch();
     ptx_wait_for_launch();
     const int64_t rows = p.collective ? *p.rows.listed : p.rows.rows;
     if (rows == 0)
         return;
     if (threadIdx.x == 0)
-        failed = p.collective && ptx_hear_8(&p.collective->failed);
+        failed = p.collective && ptx_load_relaxed_sys_8(&p.collective->failed);
     __syncthreads();
     for (int64_t turn = blockIdx.x; turn < rows * p.ranks * slices; turn += gridDim.x) {
         const int64_t slice = turn % slices, row = turn / slices % rows, r = turn / slices / rows;
-        const int64_t end = min((slice + 1) * CUDA_LAY_PIECE, p.rows.widths[r]);
+        const int64_t end = min((slice + 1) * CUDA_SCATTER_SLICE, p.rows.widths[r]);
         const uint32_t *from = p.gathered + (r * rows + row) * width;
         uint32_t *to = p.rows.received + row * p.rows.received_width + p.rows.begins[r];
 #pragma unroll 8
-        for (int64_t j = slice * CUDA_LAY_PIECE + threadIdx.x; j < end; j += kThreads)
+        for (int64_t j = slice * CUDA_SCATTER_SLICE + threadIdx.x; j < end; j += kThreads)
             to[j] = failed ? ~0u : from[j];
     }
 }

@@ -19,7 +19,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     gumbel_draw_top64(const __grid_constant__ cuda_top64_params p)
 {
     const int64_t b = blockIdx.x;
-    const cuda_request_params &call = bring_call(p.request);
+    const cuda_request_params &call = load_call(p.request);
     __syncthreads();
     ptx_wait_for_launch();
     begin_top64_row(call.problem, b);
@@ -34,12 +34,12 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     gumbel_exchange_top64(const __grid_constant__ cuda_top64_exchange_params p)
 {
     const int64_t b = blockIdx.x;
-    const cuda_request_params &call = bring_call(p.draw.request);
+    const cuda_request_params &call = load_call(p.draw.request);
     __syncthreads();
     ptx_wait_for_launch();
     exchange e(p.exchange);
     received_top64 candidates{
-        e, words_at(p.draw.received, call.problem.batch, b, (int)threadIdx.x % CUDA_LISTED)};
+        e, words_at(p.draw.received, call.problem.batch, b, (int)threadIdx.x % CUDA_TOP64)};
     if (!e.failed)
         candidates.send_row(b);
     begin_top64_row(call.problem, b);
@@ -52,18 +52,18 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 }
 
 /* A CTA scatters a row of outputs; CTAs from *p.count on have none. */
-extern "C" __global__ void __launch_bounds__(CUDA_SPREAD_THREADS)
-    gumbel_scatter_outputs(const __grid_constant__ cuda_spread_params p)
+extern "C" __global__ void __launch_bounds__(CUDA_SCATTER_OUTPUTS_THREADS)
+    gumbel_scatter_outputs(const __grid_constant__ cuda_scatter_outputs_params p)
 {
     ptx_allow_launch();
     ptx_wait_for_launch();
     if ((int32_t)blockIdx.x >= *p.count)
         return;
     const int64_t to = p.list[blockIdx.x];
-    for (int i = 0; i < CUDA_SPREAD_MOST; i++)
-        for (int64_t w = threadIdx.x; w < p.of[i].width; w += CUDA_SPREAD_THREADS)
+    for (int i = 0; i < CUDA_SCATTER_OUTPUTS_MAX; i++)
+        for (int64_t w = threadIdx.x; w < p.of[i].width; w += CUDA_SCATTER_OUTPUTS_THREADS)
             p.of[i].to[to * p.of[i].width + w] = p.of[i].from[blockIdx.x * p.of[i].width + w];
 }
 
 /* The top_k of each row whose candidates are selected. */
-extern "C" __device__ const int32_t gumbel_top64_limit = CUDA_LISTED;
+extern "C" __device__ const int32_t gumbel_top64_limit = CUDA_TOP64;

@@ -16,7 +16,7 @@
 namespace
 {
 
-constexpr int kMax = CUDA_LISTED * GUMBEL_PEERS_RANKS;
+constexpr int kMax = CUDA_TOP64 * GUMBEL_PEERS_RANKS;
 
 /* A CTA's candidates, in shared memory after the data of request_blocks.cuh. */
 struct __align__(16) top64_row
@@ -28,24 +28,24 @@ struct __align__(16) top64_row
     int complete, not_selected;
     float lse;
 };
-static_assert(sizeof(top64_row) <= CUDA_LISTED_BYTES, "bytes that the launcher reserves");
+static_assert(sizeof(top64_row) <= CUDA_TOP64_BYTES, "bytes that the launcher reserves");
 
 __device__ __forceinline__ top64_row &candidates_of_cta()
 {
-    return *(top64_row *)(memory_of_cta() + CUDA_LISTED_OFFSET((int)shared().call.blocks));
+    return *(top64_row *)(memory_of_cta() + CUDA_TOP64_OFFSET((int)shared_state().call.blocks));
 }
 
 /* Loads the parameters of row b and initialises its candidates, by three warps; before a
  * barrier. */
 __device__ __forceinline__ void begin_top64_row(const gumbel_problem &q, int64_t b)
 {
-    request_row &row = shared().row;
+    request_row &row = shared_state().row;
     if (threadIdx.x == 0)
         set_draw(row, q, b);
     if (threadIdx.x == 32) {
         const bool greedy = is_greedy(q, b);
         const gumbel_rules rules = gumbel_problem_rules(&q, b, 0);
-        set_rules(row, greedy ? without_cuts(rules) : rules);
+        set_rules(row, greedy ? without_truncation(rules) : rules);
     }
     if (threadIdx.x == 64) {
         candidates_of_cta().flags = 0;
@@ -71,12 +71,12 @@ struct top64_words {
     uint32_t status, id, y;
 };
 
-/* A rank's words in memory: [B] status, [B, CUDA_LISTED] ids, [B, CUDA_LISTED] y. */
+/* A rank's words in memory: [B] status, [B, CUDA_TOP64] ids, [B, CUDA_TOP64] y. */
 __device__ __forceinline__ top64_words words_at(const uint32_t *words, int64_t batch, int64_t b,
                                                 int place)
 {
-    const uint32_t *ids = words + batch + b * CUDA_LISTED;
-    return {words[b], ids[place], ids[batch * CUDA_LISTED + place]};
+    const uint32_t *ids = words + batch + b * CUDA_TOP64;
+    return {words[b], ids[place], ids[batch * CUDA_TOP64 + place]};
 }
 
 /* Candidates of all ranks, gathered in memory. */
@@ -102,19 +102,19 @@ struct received_top64 {
     {
         const int thread = threadIdx.x;
         const int64_t first = b * GUMBEL_RANK_WORDS;
-        if (thread < 2 * CUDA_LISTED)
-            e.send_word(first + 1 + thread, thread < CUDA_LISTED ? own.id : own.y);
-        if (thread == 2 * CUDA_LISTED)
+        if (thread < 2 * CUDA_TOP64)
+            e.send_word(first + 1 + thread, thread < CUDA_TOP64 ? own.id : own.y);
+        if (thread == 2 * CUDA_TOP64)
             e.send_word(first, own.status);
     }
 
     __device__ top64_words load_candidate(int32_t r, int64_t b, int place)
     {
-        static_assert(kThreads % CUDA_LISTED == 0, "a thread has one place");
+        static_assert(kThreads % CUDA_TOP64 == 0, "a thread has one place");
         if (r == e.p.rank)
             return own;
         const int64_t first = b * GUMBEL_RANK_WORDS;
-        const int64_t which[3] = {first, first + 1 + place, first + 1 + CUDA_LISTED + place};
+        const int64_t which[3] = {first, first + 1 + place, first + 1 + CUDA_TOP64 + place};
         uint32_t words[3];
         e.receive_words(r, which, words);
         return {words[0], words[1], words[2]};
@@ -143,26 +143,26 @@ __device__ __forceinline__ uint64_t key_of(float value, int32_t id)
 /* Loads the candidates of row b, by all threads. Ends with a barrier. */
 template <class ranks_top64>
 __device__ __forceinline__ void load_top64(ranks_top64 &from, int64_t b, int32_t ranks,
-                                           request_values values)
+                                           logit_values values)
 {
     top64_row &row = candidates_of_cta();
 #pragma unroll 1
-    for (int i = threadIdx.x; i < ranks * CUDA_LISTED; i += kThreads) {
-        const int32_t r = i / CUDA_LISTED, place = i % CUDA_LISTED;
+    for (int i = threadIdx.x; i < ranks * CUDA_TOP64; i += kThreads) {
+        const int32_t r = i / CUDA_TOP64, place = i % CUDA_TOP64;
         const top64_words words = from.load_candidate(r, b, place);
         const int32_t id = (int32_t)words.id;
         const float y = id < 0 ? -INFINITY : __uint_as_float(words.y);
         const float value = y * values.scale();
-        row.keys[i] = values.z(y) > -INFINITY ? key_of(value, id) : (uint32_t)i;
+        row.keys[i] = values.to_z(y) > -INFINITY ? key_of(value, id) : (uint32_t)i;
         row.y[i] = y;
         uint32_t found = place == 0 ? flags_of_status((int32_t)words.status) : 0;
-        if (value == INFINITY || values.z(y) == INFINITY)
+        if (value == INFINITY || values.to_z(y) == INFINITY)
             found |= GUMBEL_FLAG_INFINITE;
         if (found)
             atomicOr(&row.flags, found);
         if (place == 0 && words.status == CUDA_ROW_NOT_SELECTED)
             row.not_selected = 1; /* any number of threads writes it */
-        if (place == CUDA_LISTED - 1) {
+        if (place == CUDA_TOP64 - 1) {
             row.end[r] = value;
             if (id >= 0)
                 row.complete = 0;
@@ -175,10 +175,10 @@ __device__ __forceinline__ void load_top64(ranks_top64 &from, int64_t b, int32_t
 
 /* Sorts the candidates, with a few lanes a token, into the row's short list, with their blocks.
  * Returns how many are leading tokens of the row. For all threads; ends with a barrier. */
-__device__ __forceinline__ int order_top64(int32_t ranks, request_values values)
+__device__ __forceinline__ int order_top64(int32_t ranks, logit_values values)
 {
     const top64_row &row = candidates_of_cta();
-    const int all = ranks * CUDA_LISTED;
+    const int all = ranks * CUDA_TOP64;
     const shortlist_lanes lanes(all);
     float end = -INFINITY;
 #pragma unroll 1
@@ -187,21 +187,21 @@ __device__ __forceinline__ int order_top64(int32_t ranks, request_values values)
     int known = 0;
 #pragma unroll 1
     for (int base = 0; base < all; base += kThreads >> lanes.log) {
-        const int at = min(base + lanes.token(), all - 1);
-        const bool counts = lanes.part() == 0 && base + lanes.token() < all;
+        const int at = min(base + lanes.token_index(), all - 1);
+        const bool counts = lanes.lane_index() == 0 && base + lanes.token_index() < all;
         const uint64_t own = row.keys[at];
         int place = 0;
 #pragma unroll 8
-        for (int i = 2 * lanes.part(); i < all; i += 2 << lanes.log) {
+        for (int i = 2 * lanes.lane_index(); i < all; i += 2 << lanes.log) {
             const ulonglong2 two = *(const ulonglong2 *)&row.keys[i];
             place += two.x > own;
             place += two.y > own;
         }
-        place = lanes.over(place, [](int a, int b) { return a + b; });
+        place = lanes.reduce_lanes(place, [](int a, int b) { return a + b; });
         const uint32_t key = (uint32_t)(own >> 32);
         if (counts && place < kShortlist) {
-            shared().bench.list[place] = {row.y[at], (int32_t) ~(uint32_t)own};
-            shortlist().order[place] = {key, place};
+            shared_state().scratch.list[place] = {row.y[at], (int32_t) ~(uint32_t)own};
+            shortlist_memory().order[place] = {key, place};
             blocks_in_order()[place] = ~(uint32_t)own / GUMBEL_BLOCK;
         }
         known += __syncthreads_count(counts && key > 0 && row.y[at] * values.scale() > end);
@@ -215,7 +215,7 @@ __device__ __forceinline__ int order_top64(int32_t ranks, request_values values)
  * do not determine it. By a warp. */
 __device__ __forceinline__ int truncate_top64(int count, bool complete, bool with_lse)
 {
-    const request_row &row = shared().row;
+    const request_row &row = shared_state().row;
     const gumbel_rules &r = row.rules;
     if (count == 0)
         return complete ? 0 : -1;
@@ -227,7 +227,7 @@ __device__ __forceinline__ int truncate_top64(int count, bool complete, bool wit
         return -1;
     bool determined = complete;
     if (!determined && r.top_k > 0 && r.top_k <= count)
-        determined = r.exact || with_ties((int)r.top_k, count) < count;
+        determined = r.exact || extend_by_ties((int)r.top_k, count) < count;
     if (!determined && r.min_p > 0.0f &&
         !r.last) /* else top_p applies to more tokens than min_p keeps */
         determined = kept_by_min_p(count, gumbel_value_of_key(shortlist().order[0].key),
@@ -241,16 +241,16 @@ __device__ __forceinline__ int truncate_top64(int count, bool complete, bool wit
  * win, and are below all that can. */
 __device__ __noinline__ void fill_row(int64_t b)
 {
-    const cuda_request_params &p = shared().call;
+    const cuda_request_params &p = shared_state().call;
     const gumbel_problem &q = p.problem;
     const int64_t origin = CUDA_REQUEST_ORIGIN(q.first_token);
     float *row = (float *)q.logits.data + b * q.logits.stride - q.first_token;
-    if (!p.stored_strips)
+    if (!p.stored_subtiles)
         return;
     for (int64_t token = q.first_token + threadIdx.x; token < q.end_token; token += kThreads) {
-        const int64_t subtile = (token - origin) / CUDA_REQUEST_STRIP;
-        const uint32_t stored = load_stored(p, b, subtile / CUDA_REQUEST_STRIPS);
-        if (!(stored >> subtile % CUDA_REQUEST_STRIPS & 1))
+        const int64_t subtile = (token - origin) / CUDA_REQUEST_SUBTILE;
+        const uint32_t stored = load_stored(p, b, subtile / CUDA_REQUEST_SUBTILES);
+        if (!(stored >> subtile % CUDA_REQUEST_SUBTILES & 1))
             row[token] = -INFINITY;
     }
 }
@@ -260,13 +260,13 @@ __device__ __noinline__ void fill_row(int64_t b)
 template <class ranks_top64>
 __device__ __forceinline__ void draw_row(const cuda_top64_params &p, ranks_top64 &from, int64_t b)
 {
-    const gumbel_output &out = shared().call.output;
-    const int samples = shared().call.problem.sampling.num_samples;
-    const request_row &row = shared().row;
-    const request_values values = {row.draw.inverse_temperature, row.rules.before != 0};
+    const gumbel_output &out = shared_state().call.output;
+    const int samples = shared_state().call.problem.sampling.num_samples;
+    const request_row &row = shared_state().row;
+    const logit_values values = {row.draw.inverse_temperature, row.rules.before != 0};
     load_top64(from, b, p.ranks, values);
     ptx_allow_launch(); /* no words of other ranks are awaited any more */
-    const bool complete = candidates_of_cta().complete && p.ranks * CUDA_LISTED <= kShortlist;
+    const bool complete = candidates_of_cta().complete && p.ranks * CUDA_TOP64 <= kShortlist;
     int count = order_top64(p.ranks, values);
     const bool with_lse = (uintptr_t)out.lse | (uintptr_t)out.logprobs;
     gumbel_summary seen;
@@ -281,7 +281,7 @@ __device__ __forceinline__ void draw_row(const cuda_top64_params &p, ranks_top64
                              ? -1
                              : truncate_top64(count, complete, with_lse || out.kept);
         if (threadIdx.x == 0) {
-            shortlist().kept = kept;
+            shortlist_memory().kept = kept;
             *(volatile int32_t *)&p.fallback[b] = kept < 0;
         }
     } else if (with_lse) {
@@ -289,7 +289,7 @@ __device__ __forceinline__ void draw_row(const cuda_top64_params &p, ranks_top64
     }
     score_shortlist(count, b * samples, 0);
     __syncthreads();
-    r.kept = shortlist().kept;
+    r.kept = shortlist_memory().kept;
     if (r.kept < 0) {
         fill_row(b);
         return;

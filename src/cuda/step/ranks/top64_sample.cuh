@@ -20,7 +20,7 @@ static_assert(kShortlist < kNoPlace, "a place is 16 bits");
 /* After the blocks of the sorted tokens: for the first token of each block, the places of the next
  * two; 0 for other tokens. */
 __device__ __forceinline__ uint32_t *links_in_order() { return blocks_in_order() + kShortlist; }
-static_assert(2 * sizeof(uint32_t) <= sizeof *shortlist_bench::keys, "keys have the memory");
+static_assert(2 * sizeof(uint32_t) <= sizeof *shortlist_scratch::keys, "keys have the memory");
 
 /* Links the first `count` tokens by their blocks, by all warps except the first; before a barrier.
  * Links may lead to tokens after these. */
@@ -49,10 +49,10 @@ __device__ __forceinline__ void link_same_blocks(int count)
 }
 
 /* ln of the mass of the first `kept` tokens, which are linked, by a warp. */
-__device__ __forceinline__ float lse_of_blocks(request_values values, int kept)
+__device__ __forceinline__ float lse_of_blocks(logit_values values, int kept)
 {
-    team_mass mass = team_mass::none();
-    auto z_at = [&](int at) { return values.z(shared().bench.list[at].y); };
+    joined_mass mass = joined_mass::empty();
+    auto z_at = [&](int at) { return values.to_z(shared_state().scratch.list[at].y); };
 #pragma unroll 1
     for (int base = 0; base < kept; base += 32) {
         const int at = base + (int)threadIdx.x % 32;
@@ -62,24 +62,24 @@ __device__ __forceinline__ float lse_of_blocks(request_values values, int kept)
         if (link && !many) {
             const float z = z_at(at);
             const float sum = next < kept ? 1.0f + gumbel_exp(z_at(next) - z) : 1.0f;
-            mass.of.max_z = fmaxf(mass.of.max_z, z);
-            gumbel_mass_add_block(&mass.of, z, sum);
+            mass.value.max_z = fmaxf(mass.value.max_z, z);
+            gumbel_mass_add_block(&mass.value, z, sum);
         }
         for (uint32_t remaining = __ballot_sync(~0u, many); remaining; remaining &= remaining - 1)
-            add_block_in_order(mass.of, values, blocks_in_order()[base + __ffs(remaining) - 1],
+            add_block_in_order(mass.value, values, blocks_in_order()[base + __ffs(remaining) - 1],
                                kept);
     }
     mass.join_warp();
-    return gumbel_summary_lse(&mass.of);
+    return gumbel_summary_lse(&mass.value);
 }
 
 /* Draws the samples of a row, whose kept set is the first r.kept of `count` sorted tokens, and
  * whose scores of the first sample are computed. One warp draws; if `with_lse`, another one sums
  * the masses, and passes the result by `lse`, in shared memory. For all threads. */
-__device__ __forceinline__ void draw_samples(request_values values, int64_t b, int count,
+__device__ __forceinline__ void draw_samples(logit_values values, int64_t b, int count,
                                              request_result &r, bool with_lse, float &lse)
 {
-    const cuda_request_params &p = shared().call;
+    const cuda_request_params &p = shared_state().call;
     const int samples = p.problem.sampling.num_samples, warp = threadIdx.x / 32;
 #pragma unroll 1
     for (int sample = 0;;) {

@@ -18,28 +18,28 @@ namespace
 {
 
 /* The order of candidates. */
-constexpr request_values kByY = {1.0f, false};
+constexpr logit_values kByY = {1.0f, false};
 
 /* Initialises the selection of row b, by two warps; before a barrier. */
 __device__ __forceinline__ void begin_selection(const gumbel_problem &q, int64_t b)
 {
     if (threadIdx.x == 96) {
         start_row();
-        shared_of_blocks().wanted = {CUDA_LISTED, -INFINITY, false};
+        block_state().required = {CUDA_TOP64, -INFINITY, false};
     }
     if (threadIdx.x == 128) /* no edits */
-        set_edits(shared().row, q, b);
+        set_edits(shared_state().row, q, b);
 }
 
 /* Finds the row's leading tokens; for all threads. */
-__device__ __forceinline__ blocks_found find_leading(int64_t b)
+__device__ __forceinline__ found_tokens find_leading(int64_t b)
 {
-    row_blocks blocks(b, (int)shared().call.blocks);
+    row_blocks blocks(b, (int)shared_state().call.blocks);
     blocks.values = kByY;
-    const turn_blocks loaded = blocks.load(0, false);
-    if (!shared().call.stored_strips)
+    const loaded_blocks loaded = blocks.load(0, false);
+    if (!shared_state().call.stored_subtiles)
         return find_in_blocks(blocks, loaded);
-    const float bound = blocks.bound();
+    const float bound = blocks.load_bound();
     return is_rare(__syncthreads_or(needs_tops(blocks, loaded, bound)))
                ? find_by_tops(blocks)
                : find_by_bound(blocks, loaded, bound);
@@ -48,12 +48,12 @@ __device__ __forceinline__ blocks_found find_leading(int64_t b)
 /* Selects the row's candidates; for all threads. Returns the candidate of this thread's number. */
 __device__ __forceinline__ top64_words select_row(int64_t b)
 {
-    const blocks_found found = find_leading(b);
-    const int count = max(found.count, 0), place = (int)threadIdx.x % CUDA_LISTED;
-    put_in_order(kByY, count);
+    const found_tokens found = find_leading(b);
+    const int count = max(found.count, 0), place = (int)threadIdx.x % CUDA_TOP64;
+    sort_shortlist(kByY, count);
     top64_words own = {GUMBEL_ROW_OK, ~0u, __float_as_uint(-INFINITY)};
     if (place < count) {
-        const cuda_candidate token = shared().bench.list[shortlist().order[place].token];
+        const cuda_candidate token = shared_state().scratch.list[shortlist_memory().order[place].token];
         own.id = (uint32_t)token.id;
         own.y = __float_as_uint(token.y);
     }
@@ -68,8 +68,8 @@ __device__ __forceinline__ top64_words select_row(int64_t b)
 /* Resets the counter of the product's CTAs, for replays. */
 __device__ __forceinline__ void end_product(const cuda_request_params &p)
 {
-    if (blockIdx.x == 0 && threadIdx.x == 0 && p.stored_strips)
-        p.floors[1] = 0;
+    if (blockIdx.x == 0 && threadIdx.x == 0 && p.stored_subtiles)
+        p.row_thresholds[1] = 0;
 }
 
 } // namespace
@@ -78,7 +78,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     gumbel_select_top64(const __grid_constant__ cuda_top64_params p)
 {
     const int64_t b = blockIdx.x, batch = p.request.problem.batch;
-    const cuda_request_params &call = bring_call(p.request);
+    const cuda_request_params &call = load_call(p.request);
     __syncthreads();
     begin_selection(call.problem, b);
     __syncthreads();
@@ -86,12 +86,12 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     ptx_allow_launch();
     end_product(call);
     const top64_words own = select_row(b);
-    uint32_t *ids = p.candidates + batch + b * CUDA_LISTED;
+    uint32_t *ids = p.candidates + batch + b * CUDA_TOP64;
     if (threadIdx.x == 0)
         p.candidates[b] = own.status;
-    if (threadIdx.x < CUDA_LISTED) {
+    if (threadIdx.x < CUDA_TOP64) {
         ids[threadIdx.x] = own.id;
-        ids[batch * CUDA_LISTED + threadIdx.x] = own.y;
+        ids[batch * CUDA_TOP64 + threadIdx.x] = own.y;
     }
 }
 
@@ -99,14 +99,14 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     gumbel_select_exchange_top64(const __grid_constant__ cuda_top64_exchange_params p)
 {
     const int64_t b = blockIdx.x;
-    const cuda_request_params &call = bring_call(p.draw.request);
+    const cuda_request_params &call = load_call(p.draw.request);
     __syncthreads();
     begin_top64_row(call.problem, b);
     begin_selection(call.problem, b);
     exchange e(p.exchange);
     __syncthreads();
     ptx_wait_for_launch();
-    e.read_ns = ptx_now_ns();
+    e.read_ns = ptx_read_globaltimer();
     end_product(call);
     if (threadIdx.x == kThreads - 1)
         mark_fallback_unknown(p.draw, b);

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Masses of model rows for drafts that a rule verifies, and the verdicts of a request.
+ */
+#ifndef GUMBEL_CUDA_DRAFT_MASSES_CUH
+#define GUMBEL_CUDA_DRAFT_MASSES_CUH
+
+#include "cuda/common/merge.cuh"
+#include "cuda/common/cta_counter.cuh"
+#include "cuda/step/model_row.cuh"
+
+namespace
+{
+
+constexpr int kDraftThreads = CUDA_MASS_THREADS, kDraftWarps = kDraftThreads / 32;
+
+/* Shared memory of a CTA; the nodes follow it. */
+struct draft_shared {
+    union {
+        gumbel_summary own[kDraftThreads];
+        unsigned long long sums[kDraftWarps];
+        gumbel_contender best[kDraftWarps];
+    };
+    gumbel_summary of_warp[kDraftWarps];
+    uint32_t best_score; /* best score of a residual so far, as ordered bits */
+    int last;            /* this CTA is the last of those that it counts */
+    int32_t emitted;     /* number of tokens, for all threads */
+    int32_t drawn_again; /* a node whose residual holds no token; -1: none */
+};
+static_assert(sizeof(draft_shared) <= CUDA_MASS_BYTES, "the launcher reserves that much");
+static_assert(sizeof(gumbel_weighing) <= 4000, "the limit of kernel parameters");
+
+__device__ __forceinline__ draft_shared &draft_state()
+{
+    extern __shared__ __align__(16) unsigned char shared_memory[];
+    return *(draft_shared *)shared_memory;
+}
+
+__device__ __forceinline__ gumbel_node *shared_draft_nodes()
+{
+    return (gumbel_node *)((unsigned char *)&draft_state() + CUDA_MASS_BYTES);
+}
+
+/* Token range of a part of a row, in whole blocks of 64. */
+struct part_tokens {
+    int begin, end;
+
+    __device__ __forceinline__ part_tokens(const gumbel_weighing &p, int64_t part)
+    {
+        const gumbel_problem &q = p.proposal.target;
+        const int64_t origin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
+        begin = (int)min(origin + part * p.chunk, q.end_token);
+        end = (int)min(origin + (part + 1) * p.chunk, q.end_token);
+    }
+};
+
+__device__ __forceinline__ gumbel_chain chain_of(const gumbel_rule_params &p, int64_t r)
+{
+    const gumbel_span span = gumbel_draft_span(&p.verification, r);
+    return {&p.proposal, &p.verification, r, span.first, span.count};
+}
+
+__device__ __forceinline__ unsigned long long *word_at(uint64_t *words, int64_t i)
+{
+    return (unsigned long long *)&words[i];
+}
+
+/* Counts this CTA after its writes, by all threads; returns whether it is the last of `all`. */
+__device__ __forceinline__ bool is_last_cta(const gumbel_weighing &p, uint64_t *words, int64_t i,
+                                            int32_t all)
+{
+    __syncthreads();
+    if (threadIdx.x == 0)
+        draft_state().last = count_cta_end(word_at(words, i), p.tag, all);
+    __syncthreads();
+    return draft_state().last;
+}
+
+/* ------------------------------------------------------------------------------ verdicts ---- */
+
+/* Sets the range of nodes of a chain that are drawn, after its verdicts; by one thread. */
+__device__ void finish_judging(const gumbel_weighing &p, const gumbel_chain &c)
+{
+    const gumbel_weighed *rule_nodes = p.by.weighed + c.first;
+    int32_t first = c.count, end = 0;
+    for (int32_t j = 0; j < c.count && rule_nodes[j].verdict != GUMBEL_VERDICT_NONE; j++)
+        if (rule_nodes[j].verdict != GUMBEL_VERDICT_DRAFT &&
+            rule_nodes[j].status == GUMBEL_ROW_OK) {
+            first = min(first, j);
+            end = j + 1;
+        }
+    p.proposal.judged[c.r].first = first;
+    p.proposal.judged[c.r].end = end;
+}
+
+/* Determines the verdicts of a request whose masses are complete. A block rule with more than one
+ * draft waits for the sums of residuals. By all threads. */
+__device__ void judge_chain(const gumbel_weighing &p, int64_t r)
+{
+    const gumbel_chain c = chain_of(p, r);
+    gumbel_weighed *rule_nodes = p.by.weighed + c.first;
+    for (int32_t j = threadIdx.x; j < c.count; j += kDraftThreads)
+        rule_nodes[j] = gumbel_weigh_node(&c, j);
+    __syncthreads();
+    if (threadIdx.x != 0)
+        return;
+    if (p.verification.draft.rule == GUMBEL_RULE_BLOCK) {
+        const int32_t drafts = gumbel_weigh_block(rule_nodes, c.count);
+        p.by.judged[r].drafts = drafts;
+        for (int32_t j = 1; j < drafts; j++)
+            p.proposal.sums[c.first + j] = 0;
+        if (drafts > 1)
+            return;
+        gumbel_judge_block(rule_nodes, c.count, drafts, p.by.sums + c.first);
+    } else {
+        gumbel_judge_rejection(rule_nodes, c.count);
+    }
+    finish_judging(p, c);
+}
+
+/* -------------------------------------------------------------------------------- masses ---- */
+
+/* The summary of a part of a row, by all threads; valid in thread 0. */
+__device__ __forceinline__ gumbel_summary sum_part(const model_row &row, part_tokens part,
+                                                   bool with_mass)
+{
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    gumbel_summary *own = &draft_state().own[threadIdx.x];
+    uint32_t flags = 0;
+    gumbel_summary_empty(own);
+    warp_mass mass = {own, lane, false};
+    for (int base = part.begin + warp * kStep; base < part.end; base += kDraftWarps * kStep) {
+        four z[kQuads];
+        row.load<kStride>(base + lane / 4 * GUMBEL_BLOCK + lane % 4 * 4, z);
+        flags |= flags_of_step(z);
+        if (with_mass)
+            mass.add(z);
+        else
+            own->max_z = fmaxf(own->max_z, largest_of_step(z));
+    }
+    mass.flush();
+    gumbel_summary sum = *own;
+    merge_masses_of_lanes<32>(&sum);
+    sum.flags = __reduce_or_sync(~0u, flags);
+    if (lane == 0)
+        draft_state().of_warp[warp] = sum;
+    __syncthreads();
+    for (int i = 1; i < kDraftWarps && threadIdx.x == 0; i++)
+        gumbel_summary_merge(&sum, &draft_state().of_warp[i]);
+    return sum;
+}
+
+/* Writes the result of a whole row, by one thread: its log-normaliser, the log-probability of the
+ * draft token after it, and for the target its status. */
+__device__ void finish_row(const gumbel_weighing &p, bool draft, int64_t b, gumbel_summary sum)
+{
+    const gumbel_verification &v = p.verification;
+    const gumbel_problem &q = draft ? p.proposal.draft : p.proposal.target;
+    const int32_t drafted = p.proposal.rule_nodes[b].drafted;
+    sum.flags |= gumbel_problem_row_flags(&q, b);
+    sum.best_id = sum.max_z > -INFINITY ? 0 : -1;
+    const gumbel_row_status status = gumbel_summary_status(&sum);
+    const bool ok = status == GUMBEL_ROW_OK;
+    const float lse = ok ? gumbel_summary_lse(&sum) : NAN;
+    (draft ? p.by.draft_lse : p.by.target_lse)[b] = lse;
+    (draft ? p.by.draft_logprobs : p.by.target_logprobs)[b] =
+        ok && drafted >= 0
+            ? gumbel_logprob_of(model_row::from_params(p, draft, b).z_of_token(drafted), lse)
+            : NAN;
+    if (!draft && !p.by.drawn)
+        v.drawn.status[b] = (int32_t)status;
+}
+
+} // namespace
+
+#endif

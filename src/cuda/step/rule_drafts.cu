@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * WHAT   verifies drafts by a rule that compares probabilities (drafts/rules.h), in consecutive
+ *        launches. expand: as in drafts.cu. masses: sums the rows of both models and determines
+ *        verdicts. residuals, for the block rule: sums max(r p - q, 0) of the rows after drafts,
+ *        and determines its verdicts. draw: draws where a verdict requires it, and walks.
+ * COST   masses reads 2 n V logits, with an exponential for each row that has a draft after it;
+ *        residuals reads as many, with two exponentials; draw reads one row a request in most
+ *        cases, and computes the noise of the few tokens that can reach the best score so far.
+ * MAP    masses, residuals: a CTA a part of a row, a warp 512 tokens at a time. draw: a CTA a part
+ *        of a request's rows, a warp a range of tokens. The last CTA of a row merges it; the last
+ *        CTA of a request determines verdicts, a thread a node, or walks, by one thread.
+ * SMEM   masses: a summary a thread; draw: nodes, 20 bytes each.
+ * SYNC   CTAs count themselves (cta_counter.cuh), and none waits for another. Within a CTA,
+ *        __syncthreads() around the work of a single thread.
+ * NUMERICS  masses by summary.h, residuals in integers: the bits do not depend on the parts.
+ */
+#include "cuda/step/node_parts.cuh"
+
+extern "C" __global__ void __launch_bounds__(CUDA_THREADS)
+    gumbel_expand_rule_drafts(const __grid_constant__ gumbel_weighing p)
+{
+    const gumbel_verification &v = p.verification;
+    const int64_t i = (int64_t)blockIdx.x * CUDA_THREADS + threadIdx.x;
+    ptx_wait_for_launch();
+    ptx_allow_launch();
+    if (i == 0 && v.of_row.path_offsets)
+        v.of_row.path_offsets[0] = 0;
+    if (i < v.draft.requests)
+        p.proposal.judged[i] = {0, -1, 0};
+    if (i >= v.rows)
+        return;
+    gumbel_draft_expand_row(&v, i);
+    p.proposal.rule_nodes[i].drafted = gumbel_draft_token_after(&v, i);
+    v.drawn.tokens[i] = -1;
+    v.drawn.status[i] = GUMBEL_ROW_UNUSED;
+}
+
+extern "C" __global__ void __launch_bounds__(kDraftThreads, CUDA_MASS_CTAS)
+    gumbel_sum_draft_masses(const __grid_constant__ gumbel_weighing p)
+{
+    const gumbel_verification &v = p.verification;
+    const int64_t part = blockIdx.x % p.parts, row = blockIdx.x / p.parts;
+    const bool draft = row >= v.rows;
+    const int64_t b = draft ? row - v.rows : row;
+    ptx_wait_for_launch();
+    if (v.of_row.slot[b] == GUMBEL_SLOT_UNUSED)
+        return;
+    const int64_t r = v.of_row.request[b];
+    const bool drafted = p.proposal.rule_nodes[b].drafted >= 0;
+    if (threadIdx.x == 0) {
+        start_cta_counter(word_at(p.row_counters, row), p.tag);
+        start_cta_counter(word_at(p.counters, r), p.tag);
+    }
+    if (drafted || !draft) {
+        const gumbel_summary own = sum_part(model_row::from_params(p, draft, b),
+                                            part_tokens(p, part), drafted || v.logprobs);
+        if (threadIdx.x == 0)
+            p.masses[row * p.parts + part] = own;
+        if (!is_last_cta(p, p.row_counters, row, p.parts))
+            return;
+        if (threadIdx.x < 32) {
+            const gumbel_summary whole = merge_parts(&p.masses[row * p.parts], p.parts, 1, true);
+            if (threadIdx.x == 0)
+                finish_row(p, draft, b, whole);
+        }
+    } else if (part > 0) {
+        return;
+    }
+    if (is_last_cta(p, p.counters, r, (p.by.told ? 1 : 2) * gumbel_draft_span(&v, r).count))
+        judge_chain(p, r);
+}
+
+/* ----------------------------------------------------------------------------- residuals ---- */
+
+extern "C" __global__ void __launch_bounds__(kDraftThreads, CUDA_MASS_CTAS)
+    gumbel_sum_draft_residuals(const __grid_constant__ gumbel_weighing p)
+{
+    const gumbel_verification &v = p.verification;
+    const int64_t part = blockIdx.x % p.parts, b = blockIdx.x / p.parts;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    ptx_wait_for_launch();
+    if (v.of_row.slot[b] == GUMBEL_SLOT_UNUSED)
+        return;
+    const gumbel_chain c = chain_of(p, v.of_row.request[b]);
+    const int32_t drafts = p.proposal.judged[c.r].drafts;
+    if (b <= c.first || b >= c.first + drafts)
+        return;
+    if (threadIdx.x == 0)
+        start_cta_counter(word_at(p.counters, c.r), p.tag);
+    const model_row target = model_row::from_params(p, false, b),
+                    draft = model_row::from_params(p, true, b);
+    const float target_lse = p.by.target_lse[b], draft_lse = p.by.draft_lse[b];
+    const float rest = p.by.weighed[b - 1].rest;
+    const part_tokens tokens(p, part);
+    unsigned long long sum = 0;
+    for (int base = tokens.begin + warp * kStep; base < tokens.end; base += kDraftWarps * kStep) {
+        four z[kQuads], w[kQuads];
+        target.load<kTurn>(base + 4 * lane, z);
+        draft.load<kTurn>(base + 4 * lane, w);
+#pragma unroll
+        for (int i = 0; i < 4 * kQuads; i++)
+            sum += gumbel_residual_of(z[i / 4].v[i % 4], target_lse, w[i / 4].v[i % 4], draft_lse,
+                                      rest);
+    }
+#pragma unroll
+    for (int half = 16; half > 0; half /= 2)
+        sum += __shfl_xor_sync(~0u, sum, half);
+    if (lane == 0)
+        draft_state().sums[warp] = sum;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        for (int i = 1; i < kDraftWarps; i++)
+            sum += draft_state().sums[i];
+        atomicAdd(word_at(p.by.sums, b), sum);
+    }
+    if (is_last_cta(p, p.counters, c.r, (drafts - 1) * p.parts) && threadIdx.x == 0) {
+        gumbel_judge_block(p.by.weighed + c.first, c.count, drafts, p.by.sums + c.first);
+        finish_judging(p, c);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(kDraftThreads, CUDA_RESIDUAL_CTAS)
+    gumbel_draw_residuals(const __grid_constant__ gumbel_weighing p)
+{
+    const gumbel_verification &v = p.verification;
+    const int64_t part = blockIdx.x % p.parts, r = blockIdx.x / p.parts;
+    ptx_wait_for_launch();
+    const gumbel_chain c = chain_of(p, r);
+    const gumbel_span span = gumbel_draft_span(&v, r);
+    const gumbel_judged judged = p.by.judged[r];
+    gumbel_walked w = gumbel_walked_not(GUMBEL_ROW_UNUSED);
+    if (has_nodes(v, r, span) && span.sound && judged.end >= 0) {
+        if (threadIdx.x == 0)
+            start_cta_counter(word_at(p.counters, r), p.tag);
+        for (int32_t j = judged.first; j < judged.end; j++) {
+            const gumbel_rule_node w = p.proposal.rule_nodes[c.first + j];
+            if (is_listed(p, w)) {
+                const part_tokens own = tokens_of_warp(part_tokens(p, part), threadIdx.x / 32);
+                list_best(node_argmax::from_chain(p, c, j, false), own.begin, own.end,
+                          &p.lists[(r * p.parts + part) * kDraftWarps + threadIdx.x / 32]);
+            } else if (is_drawn(w)) {
+                argmax_of_part(p, c, j, w.verdict == GUMBEL_VERDICT_RESIDUAL, part);
+            }
+        }
+        if (!is_last_cta(p, p.counters, r, p.parts))
+            return;
+        w = finish_chain(p, c, judged);
+    } else if (part > 0) {
+        return;
+    } else if (has_nodes(v, r, span)) {
+        w.status = GUMBEL_ROW_DRAFT;
+    }
+    __syncthreads();
+    if (threadIdx.x == 0)
+        draft_state().emitted = w.emitted;
+    __syncthreads();
+    w.emitted = draft_state().emitted;
+    finish_request(v, r, w, kDraftThreads);
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The kernel is included after the stand-ins for the hardware's intrinsics; its headers come first,
+// so that macros can observe its calls.
+#include "launch_cluster.h"
+#include "ptx_emulated.h"
+
+#include "cuda/request/cluster/request_cluster_passes.cuh"
+#include "cuda/request/cluster/request_cluster_pivot.cuh"
+
+namespace
+{
+
+std::vector<cluster_path> paths;
+
+/* Records how row b is served, by any thread. */
+bool note_path(int64_t b, cluster_path path, bool served)
+{
+    if (served)
+        paths[(size_t)b] = path;
+    return served;
+}
+
+} // namespace
+
+#define serve_by_pivots(p, source, b) note_path(b, CLUSTER_PIVOTED, serve_by_pivots(p, source, b))
+#define serve_few_by_pivots(p, source, facts, b, seen)                                             \
+    note_path(b, CLUSTER_PIVOTED_FEW, serve_few_by_pivots(p, source, facts, b, seen))
+#define serve_by_mass(source, facts, wanted, b, seen, raw)                                         \
+    note_path(b, CLUSTER_BY_MASS, serve_by_mass(source, facts, wanted, b, seen, raw))
+#define serve_by_passes(p, source, facts, b, seen, raw)                                            \
+    (note_path(b, CLUSTER_BY_PASSES, true), serve_by_passes(p, source, facts, b, seen, raw))
+
+#include "cuda/request/cluster/request_cluster.cu"
+
+namespace
+{
+
+void cluster_body(const void *argument)
+{
+    gumbel_request_cluster(*(const cuda_request_params *)argument);
+}
+
+} // namespace
+
+std::vector<cluster_path> emulate_cluster(const cuda_request_params &p, int64_t clusters,
+                                          uint64_t *random, const char *what)
+{
+    size_t bytes = CUDA_CLUSTER_SHARED_BYTES + (size_t)p.chunk * sizeof(float);
+    paths.assign((size_t)p.problem.batch, CLUSTER_LISTED);
+    run_ctas(cluster_body, &p, {clusters * kClusterCtas, kClusterCtas, kThreads, bytes, memories},
+             random, what);
+    return paths;
+}

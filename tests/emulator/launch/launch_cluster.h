@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Launches, as fibers, the kernel that serves rows of requests by clusters.
+ */
+#ifndef TESTS_EMULATOR_LAUNCH_CLUSTER_H
+#define TESTS_EMULATOR_LAUNCH_CLUSTER_H
+
+#include "cuda/common/cuda_request.h"
+
+#include <vector>
+
+/* How a row was served: from a list of the tokens that matter; from a list and the mass of all
+ * tokens; by pivots among all tokens, or among few; or by passes of the whole cluster, the last
+ * resort. */
+enum cluster_path {
+    CLUSTER_LISTED,
+    CLUSTER_BY_MASS,
+    CLUSTER_PIVOTED,
+    CLUSTER_PIVOTED_FEW,
+    CLUSTER_BY_PASSES,
+    CLUSTER_PATHS
+};
+
+/* Runs the kernel over p.problem.batch rows by `clusters` clusters, one after the other. Returns
+ * how each row was served; entries of rows that were not served are meaningless. `random` is the
+ * state of the thread order, `what` is for messages. Ends the program if threads deadlock. */
+std::vector<cluster_path> emulate_cluster(const cuda_request_params &p, int64_t clusters,
+                                          uint64_t *random, const char *what);
+
+#endif
