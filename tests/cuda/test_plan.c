@@ -175,7 +175,7 @@ static void purposes_have_their_rungs(void **state)
 static void screens_serve_where_faster(void **state)
 {
     cuda_device hopper = make_device(1), ampere = make_device(0);
-    gumbel_problem rows = make_problem(CUDA_SCREEN_ROWS_MOST, 4096, 0), few = rows, p = rows;
+    gumbel_problem rows = make_problem(CUDA_SCREEN_ROWS_MAX, 4096, 0), few = rows, p = rows;
     gumbel_error error = {0};
     (void)state;
     assert_string_equal(serves(&hopper, &rows, 0), "hopper");
@@ -184,9 +184,9 @@ static void screens_serve_where_faster(void **state)
     assert_string_equal(serves(&hopper, &rows, 0), "screen");
     assert_string_equal(serves(&ampere, &rows, 0), "tensor");
     assert_string_equal(serves(&hopper, &few, 0), "screen");
-    p.batch = CUDA_SCREEN_ROWS_MOST + 1;
+    p.batch = CUDA_SCREEN_ROWS_MAX + 1;
     assert_string_equal(serves(&hopper, &p, 0), "hopper");
-    p.batch = CUDA_SCREEN_ROWS_MOST;
+    p.batch = CUDA_SCREEN_ROWS_MAX;
     p.first_token = 32;
     assert_string_equal(serves(&hopper, &p, 0), "hopper");
     p.first_token = 0;
@@ -200,7 +200,7 @@ static void screens_serve_where_faster(void **state)
     assert_string_equal(serves(&hopper, &p, 0), "hopper team");
     p.truncation.top_k.data = (int32_t *)something;
     assert_string_equal(serves(&hopper, &p, 0), "hopper bounded");
-    p.batch = CUDA_SCREEN_CUT_ROWS_MOST;
+    p.batch = CUDA_SCREEN_TRUNCATED_ROWS_MAX;
     assert_string_equal(serves(&hopper, &p, 0), "screen-cut");
     p.truncation.order = GUMBEL_ORDER_JOINT;
     assert_string_equal(serves(&hopper, &p, 0), "hopper team");
@@ -211,7 +211,7 @@ static void screens_serve_where_faster(void **state)
     assert_string_equal(serves(&hopper, &p, 0), "hopper bounded");
     assert_int_equal(cuda_read_rungs(&hopper.rungs, "screen-cut", "f", &error), GUMBEL_OK);
     assert_string_equal(serves(&hopper, &p, 0), "screen-cut");
-    p.batch = CUDA_SCREEN_ROWS_MOST + 1;
+    p.batch = CUDA_SCREEN_ROWS_MAX + 1;
     assert_string_equal(serves(&hopper, &p, 0), "hopper bounded");
     assert_int_equal(cuda_read_rungs(&hopper.rungs, "", "f", &error), GUMBEL_OK);
     few.hidden_size = few.weight.cols = few.hidden.cols = 64;
@@ -256,8 +256,8 @@ static void logits_that_stay_are_bounded(void **state)
         const char *names, *rows;
         int by_bounds, by_blocks;
     } stored[] = {
-        {4, "", "blocks", 0, 1},    {5, "", "bounded", 1, 1},          {64, "", "bounded", 1, 1},
-        {128, "", "bounded", 1, 1}, {32, "-bounded", "blocks", 0, 1},  {256, "", "blocks", 0, 1},
+        {4, "", "blocks", 0, 1},    {5, "", "bounded", 1, 1},         {64, "", "bounded", 1, 1},
+        {128, "", "bounded", 1, 1}, {32, "-bounded", "blocks", 0, 1}, {256, "", "blocks", 0, 1},
         {32, "team", "team", 0, 0},
     };
     cuda_device device = make_device(1), ampere = make_device(0);

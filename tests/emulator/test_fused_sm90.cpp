@@ -109,16 +109,16 @@ void draw_emulated(test_problem *test, bool any, int width, uint64_t tag, uint64
                                              &test->random, test->what);
     cuda_params *p = &own.params;
     own.any = any;
-    p->stored = stored;
-    p->stored_stride = stride_of(*test);
-    p->draws_too = stored != NULL;
+    p->logits_out = stored;
+    p->logits_out_stride = stride_of(*test);
+    p->also_draw = stored != NULL;
     size_t draws = (size_t)(p->problem.batch * p->problem.sampling.num_samples);
     outcome_poison(into);
     p->output = into->output;
     if (!p->problem.with_mass)
         p->output.lse = p->output.logprobs = NULL;
     p->tag = tag;
-    p->shared_floors = floors;
+    p->row_thresholds = floors;
     p->summaries =
         (gumbel_summary *)poisoned_workspace((size_t)p->parts * draws * sizeof *p->summaries);
     emulate_fused(own);
@@ -140,8 +140,8 @@ bool stored_agree(test_problem *test, int width, const std::vector<float> &logit
     std::vector<float> alone(logits.size(), kUntouched);
     emulated_launch own = emulated_launch_of(test->made->head, test->made->sampling, false, width,
                                              test->ctas, &test->random, test->what);
-    own.params.stored = alone.data();
-    own.params.stored_stride = stride_of(*test);
+    own.params.logits_out = alone.data();
+    own.params.logits_out_stride = stride_of(*test);
     emulate_fused(own);
     if (memcmp(alone.data(), logits.data(), logits.size() * sizeof(float)) == 0)
         return true;
@@ -190,7 +190,8 @@ bool passes(int index, gumbel_device *cpu, int *near_ties)
     outcome *ours = outcome_make(plan->batch, plan->samples);
     outcome *again = outcome_make(plan->batch, plan->samples);
     size_t draws = (size_t)(plan->batch * plan->samples);
-    uint64_t *floors = (uint64_t *)poisoned_workspace(draws * CUDA_FLOOR_WORDS * sizeof *floors);
+    uint64_t *floors =
+        (uint64_t *)poisoned_workspace(draws * CUDA_THRESHOLD_WORDS * sizeof *floors);
     int width = cuda_sm90_width_for(plan->batch),
         other = emulated_width(plan->batch, plan->samples, &test.random);
     uint64_t tag = 1 + 2 * (uint64_t)index;

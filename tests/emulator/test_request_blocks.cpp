@@ -22,7 +22,7 @@ constexpr double kFewServed = 0.96;
 struct test_problem {
     request *asked;
     std::vector<int32_t> top_k; /* that replaces what was asked; or none */
-    bool has_peaks;             /* the largest logits of blocks are given */
+    bool has_block_maxima;      /* the largest logits of blocks are given */
     sparse_blocks *sparse;      /* and some strips alone; or NULL */
     int multiprocessors;
     engine_cuts cuts; /* that replace them, too */
@@ -104,7 +104,7 @@ request *make_request(uint64_t *random, bool sure, gumbel_device *cpu)
 void ask_for_few(test_problem *test)
 {
     gumbel_truncation *cut = &test->asked->truncation;
-    const uint32_t most = one_in(&test->random, 3) ? CUDA_REQUEST_TARGET : 20;
+    const uint32_t most = one_in(&test->random, 3) ? CUDA_REQUEST_TOP_MAX : 20;
     for (int64_t b = 0; b < test->asked->plan.batch; b++)
         test->top_k.push_back(1 + (int32_t)random_below(&test->random, most));
     cut->top_k = {test->top_k.data(), 0};
@@ -183,23 +183,25 @@ cuda_request_params blocks_params(const test_problem &test, const gumbel_output 
 {
     cuda_request_params p = params_of(*test.asked, output);
     const gumbel_problem *q = &p.problem;
-    p.has_peaks = test.has_peaks;
+    p.has_block_maxima = test.has_block_maxima;
     p.blocks = (q->end_token - CUDA_REQUEST_ORIGIN(q->first_token) + CUDA_REQUEST_BLOCK - 1) /
                CUDA_REQUEST_BLOCK;
-    p.chunk = p.has_peaks ? p.blocks : cuda_request_part(p.blocks, q->batch, test.multiprocessors);
+    p.chunk = p.has_block_maxima ? p.blocks
+                                 : cuda_blocks_per_part(p.blocks, q->batch, test.multiprocessors);
     p.parts = (int32_t)((p.blocks + p.chunk - 1) / p.chunk);
     p.tag = 1 + (uint64_t)q->batch;
     size_t rows = (size_t)q->batch;
-    p.peaks = (float *)poisoned_workspace(rows * (size_t)p.blocks * sizeof *p.peaks);
-    memset(p.peaks, 0xa7, rows * (size_t)p.blocks * sizeof *p.peaks); /* peaks_agree() looks */
+    p.block_maxima = (float *)poisoned_workspace(rows * (size_t)p.blocks * sizeof *p.block_maxima);
+    memset(p.block_maxima, 0xa7,
+           rows * (size_t)p.blocks * sizeof *p.block_maxima); /* peaks_agree() looks */
     p.row_states = (int32_t *)poisoned_workspace(rows * sizeof *p.row_states);
-    p.counters = (uint64_t *)poisoned_workspace(rows * CUDA_FLOOR_WORDS * sizeof *p.counters);
+    p.counters = (uint64_t *)poisoned_workspace(rows * CUDA_THRESHOLD_WORDS * sizeof *p.counters);
     return p;
 }
 
 void free_params(const cuda_request_params &p)
 {
-    free(p.peaks);
+    free(p.block_maxima);
     free(p.row_states);
     free(p.counters);
 }
@@ -228,7 +230,7 @@ bool few_matter(const request *asked, int64_t b, const float *z)
                                    row_f32(&t.presence, &s, b, 0.0f) < 0.0f);
     int32_t top_k = row_i32(&cut.top_k, &s, b, 0);
     if (raised || row_f32(&s.temperature, &s, b, 1.0f) == 0.0f || top_k == 0 || top_k >= vocab ||
-        top_k > CUDA_REQUEST_TARGET)
+        top_k > CUDA_REQUEST_TOP_MAX)
         return false;
     std::vector<float> sorted(z, z + vocab);
     std::sort(sorted.begin(), sorted.end(), std::greater<float>());
@@ -245,7 +247,7 @@ bool rows_agree(const test_problem &test, const gumbel_problem &whole, const cud
                        z = uncut_of(test.asked, cpu);
     for (int64_t b = 0; b < p.problem.batch; b++) {
         const float *own = &z[(size_t)(b * test.asked->plan.vocab)];
-        bool left = p.row_states[b] == CUDA_ROW_UNSERVED;
+        bool left = p.row_states[b] == CUDA_ROW_FALLBACK;
         bool few = few_matter(test.asked, b, own);
         int64_t first = b * p.blocks;
         bool spoilt = host->status[b] == GUMBEL_ROW_NAN || host->status[b] == GUMBEL_ROW_INFINITE;
@@ -255,7 +257,7 @@ bool rows_agree(const test_problem &test, const gumbel_problem &whole, const cud
             return false;
         }
         if (!row_agrees(left ? untouched : host, p.output, b, test.what) ||
-            !peaks_agree(&peaks[(size_t)first], p.peaks + first, p.blocks, left, test.what))
+            !peaks_agree(&peaks[(size_t)first], p.block_maxima + first, p.blocks, left, test.what))
             return false;
         counts->all++;
         counts->served += !left;
@@ -273,7 +275,7 @@ bool rest_agrees(test_problem *test, cuda_request_params p, const outcome *host)
     const int64_t most = one_in(&test->random, 2) ? q.batch : 1;
     const int64_t clusters = 1 + random_below(&test->random, (uint32_t)most);
     p.parts = CUDA_REQUEST_CLUSTER;
-    p.chunk = cuda_request_share(std::max<int64_t>(q.end_token - origin, 1));
+    p.chunk = cuda_cluster_slice(std::max<int64_t>(q.end_token - origin, 1));
     emulate_team(p, clusters, &test->random, test->what);
     for (int64_t b = 0; b < q.batch; b++)
         if (!row_agrees(host, p.output, b, test->what))
@@ -303,25 +305,26 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
         lower_seen(&test);
     if (one_in(&test.random, 4))
         crowd(test.asked, &test.random);
-    test.has_peaks = index % 2;
+    test.has_block_maxima = index % 2;
     test.multiprocessors = 1 + (int)random_below(&test.random, 3);
     outcome *host = request_outcome(test.asked), *ours = request_outcome(test.asked);
     outcome *untouched = request_outcome(test.asked);
     cuda_request_params p = blocks_params(test, choose_outputs(ours, &test.random));
     snprintf(test.what, sizeof test.what, "problem %d, peaks %s, %d parts: %s", index,
-             test.has_peaks ? "given" : "found", p.parts, request_describe(&test.asked->plan));
+             test.has_block_maxima ? "given" : "found", p.parts,
+             request_describe(&test.asked->plan));
     bool good = request_draw(cpu, test.asked, host) == GUMBEL_OK;
     const gumbel_problem whole = p.problem;
     sparse_blocks sparse = {};
-    if (test.has_peaks && p.problem.batch <= 32 && bounds_are_sure(p.problem) &&
+    if (test.has_block_maxima && p.problem.batch <= 32 && bounds_are_sure(p.problem) &&
         (sure || one_in(&test.random, 2))) {
         sparse = leave_out(p, &test.random);
         hand_over(test.sparse = &sparse, &p);
     }
     for (int launch = one_in(&test.random, 8) ? 2 : 1; good && launch > 0; launch--) {
         std::vector<float> peaks = peaks_of(whole, p.blocks, test.sparse);
-        if (test.has_peaks)
-            std::copy(peaks.begin(), peaks.end(), p.peaks);
+        if (test.has_block_maxima)
+            std::copy(peaks.begin(), peaks.end(), p.block_maxima);
         outcome_poison(ours);
         emulate_blocks(p, &test.random, test.what);
         good = rows_agree(test, whole, p, host, untouched, cpu, counts) &&

@@ -125,7 +125,7 @@ void cut_to_few(test_problem *test)
     gumbel_truncation *cut = &test->asked->truncation;
     const bool mass = test->kind == PROBLEM_MASS;
     cut_no_more(cut);
-    test->top_k = 1 + (int32_t)random_below(&test->random, CUDA_REQUEST_TARGET);
+    test->top_k = 1 + (int32_t)random_below(&test->random, CUDA_REQUEST_TOP_MAX);
     test->min_p = 0.01f * (float)(1 + random_below(&test->random, 20));
     test->top_p = 0.01f * (float)(1 + random_below(&test->random, 99));
     uint32_t by = mass ? random_below(&test->random, 4) : 1 + random_below(&test->random, 3);
@@ -148,7 +148,7 @@ void cut_to_few(test_problem *test)
 int32_t any_top_k(uint64_t *random)
 {
     return one_in(random, 2) ? 2 + (int32_t)random_below(random, 60)
-                             : CUDA_REQUEST_TARGET + 1 + (int32_t)random_below(random, 3000);
+                             : CUDA_REQUEST_TOP_MAX + 1 + (int32_t)random_below(random, 3000);
 }
 
 /* Have tokens scored that are drawn, or not, or none. */
@@ -198,7 +198,7 @@ void make_test(test_problem *test, int index, gumbel_device *cpu)
         test->asked->sampling.live_rows = &test->live_rows;
     if (one_in(&test->random, 4))
         for (int64_t b = 0; b < plan.batch; b++)
-            test->left.push_back(one_in(&test->random, 3) ? CUDA_ROW_SERVED : CUDA_ROW_UNSERVED);
+            test->left.push_back(one_in(&test->random, 3) ? CUDA_ROW_SERVED : CUDA_ROW_FALLBACK);
 }
 
 /* Some; where one rule cuts alone, a token, and how many stay or not. */
@@ -235,7 +235,7 @@ bool draws_agree(test_problem *test, gumbel_device *cpu, cuda_request_params p, 
     bool good = request_draw(cpu, test->asked, host) == GUMBEL_OK;
     std::vector<team_way> ways = emulate_team(p, clusters, &test->random, test->what);
     for (int64_t b = 0; good && b < p.problem.batch; b++) {
-        bool served = !p.row_states || p.row_states[b] == CUDA_ROW_UNSERVED;
+        bool served = !p.row_states || p.row_states[b] == CUDA_ROW_FALLBACK;
         good = row_agrees(served ? host : untouched, p.output, b, test->what);
         if (served)
             count_row(*test, ways[(size_t)b], counts);
@@ -260,7 +260,7 @@ bool processed_agree(test_problem *test, gumbel_device *cpu, cuda_request_params
     emulate_team(p, clusters, &test->random, test->what);
     for (int64_t b = 0; b < q.batch; b++)
         for (int64_t i = 0; i < p.processed_stride; i++) {
-            bool served = (!p.row_states || p.row_states[b] == CUDA_ROW_UNSERVED) && i < q.vocab;
+            bool served = (!p.row_states || p.row_states[b] == CUDA_ROW_FALLBACK) && i < q.vocab;
             float found = ours[(size_t)(b * p.processed_stride + i)];
             float expected = served ? host[(size_t)(b * q.vocab + i)] : untouched;
             if (same_float(found, expected))
@@ -283,7 +283,7 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
     int64_t origin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
     int64_t clusters = 1 + random_below(&test.random, (uint32_t)q.batch);
     p.parts = CUDA_REQUEST_CLUSTER;
-    p.chunk = cuda_request_share(std::max<int64_t>(q.end_token - origin, 1));
+    p.chunk = cuda_cluster_slice(std::max<int64_t>(q.end_token - origin, 1));
     p.row_states = test.left.empty() ? NULL : test.left.data();
     snprintf(test.what, sizeof test.what, "problem %d, %s: %s", index,
              test.processed ? "processed" : "drawn", request_describe(&test.asked->plan));

@@ -87,7 +87,7 @@ bool passes(int index, counts *all)
     outcome *full = outcome_make(plan.batch, plan.samples),
             *ours = outcome_make(plan.batch, plan.samples);
     uint64_t *floors = (uint64_t *)poisoned_workspace((size_t)(plan.batch * plan.samples) *
-                                                      CUDA_FLOOR_WORDS * sizeof *floors);
+                                                      CUDA_THRESHOLD_WORDS * sizeof *floors);
     const token_mask mask(plan, &random);
     gumbel_head head = made->head;
     if (is_masked)
@@ -95,7 +95,7 @@ bool passes(int index, counts *all)
     emulated_launch own = emulated_launch_of(head, made->sampling, false, width, 2, &random, what);
     void *screen = emulate_making(own.params.problem.weight, is_short ? 1 : GUMBEL_SCREEN_LIST_MOST,
                                   &random, what);
-    own.params.shared_floors = floors;
+    own.params.row_thresholds = floors;
     own.params.tag = 1 + 3 * (uint64_t)index;
     outcome_poison(full);
     own.params.output = full->output;

@@ -120,7 +120,7 @@ test_problem make(int index)
 void store_emulated(test_problem *test, table *logits, table *peaks)
 {
     const problem_plan *plan = &test->made->plan;
-    int64_t most = cuda_sm90_rows_most(plan->samples);
+    int64_t most = cuda_sm90_max_rows(plan->samples);
     for (int64_t first = 0; first < plan->batch; first += most) {
         int64_t rows = plan->batch - first < most ? plan->batch - first : most;
         gumbel_head head;
@@ -130,10 +130,10 @@ void store_emulated(test_problem *test, table *logits, table *peaks)
         emulated_launch own = emulated_launch_of(head, sampling, one_in(&test->random, 2), width,
                                                  test->ctas, &test->random, test->what);
         cuda_params *p = &own.params;
-        p->stored = logits->row(first);
-        p->stored_stride = logits->stride;
-        p->peaks = peaks ? peaks->row(first) : NULL;
-        p->peaks_stride = peaks ? peaks->stride : 0;
+        p->logits_out = logits->row(first);
+        p->logits_out_stride = logits->stride;
+        p->block_maxima = peaks ? peaks->row(first) : NULL;
+        p->block_maxima_stride = peaks ? peaks->stride : 0;
         emulate_fused(own);
     }
 }
@@ -214,7 +214,7 @@ struct bounded {
     int num_top;
     int64_t words;                        /* of a mask's row, and of a history's */
     std::vector<uint32_t> prompt, output; /* [B][words], or none */
-    std::vector<uint8_t> stored_strips;
+    std::vector<uint8_t> stored_subtiles;
     std::vector<uint64_t> floors;
 };
 
@@ -246,8 +246,8 @@ bounded make_bounded(test_problem *test, int64_t tiles)
         rows.min_p.push_back(least[random_below(random, 5)]);
         rows.temperature.push_back(temperatures[random_below(random, 4)]);
     }
-    rows.stored_strips.assign((size_t)tiles * row_places((int64_t)batch), kUntouched);
-    rows.floors.resize(batch * CUDA_FLOOR_WORDS);
+    rows.stored_subtiles.assign((size_t)tiles * row_places((int64_t)batch), kUntouched);
+    rows.floors.resize(batch * CUDA_THRESHOLD_WORDS);
     memset(rows.floors.data(), 0xff, rows.floors.size() * sizeof rows.floors[0]);
     return rows;
 }
@@ -262,7 +262,7 @@ void leave_bounds(bounded *rows, int64_t ctas)
 {
     constexpr uint64_t largest = 0xff7fff; /* FLT_MAX as a floor */
     for (int64_t b = 0; b < std::min((int64_t)rows->top_k.size(), ctas * kServedByCta); b++)
-        rows->floors[(size_t)b * CUDA_FLOOR_WORDS] = kTag << 24 | largest;
+        rows->floors[(size_t)b * CUDA_THRESHOLD_WORDS] = kTag << 24 | largest;
 }
 
 /* A launch that stores by bounds. */
@@ -273,7 +273,7 @@ void store_bounded(test_problem *test, bounded *rows, table *logits, table *peak
     gumbel_sampling sampling;
     problem_rows(test->made, 0, test->made->plan.batch, &head, &sampling);
     int width = emulated_width(test->made->plan.batch, 1, &test->random);
-    while (!CUDA_SM90_BOUNDS(cuda_sm90_widths[width]))
+    while (!CUDA_SM90_HAS_BOUNDS(cuda_sm90_widths[width]))
         width--;
     emulated_launch own =
         emulated_launch_of(head, sampling, false, width, test->ctas, &test->random, test->what);
@@ -291,14 +291,14 @@ void store_bounded(test_problem *test, bounded *rows, table *logits, table *peak
     q->history.output = rows->output.data();
     q->sampling.temperature = {rows->temperature.data(), 1};
     p->output.num_top = rows->num_top;
-    p->stored = logits->row(0);
-    p->stored_stride = logits->stride;
-    p->peaks = peaks->row(0);
-    p->peaks_stride = peaks->stride;
+    p->logits_out = logits->row(0);
+    p->logits_out_stride = logits->stride;
+    p->block_maxima = peaks->row(0);
+    p->block_maxima_stride = peaks->stride;
     p->tag = kTag;
-    p->shared_floors = rows->floors.data();
-    p->stored_strips = rows->stored_strips.data();
-    p->unseen_peaks = rows->prompt.empty() ? NULL : unseen->row(0);
+    p->row_thresholds = rows->floors.data();
+    p->stored_subtiles = rows->stored_subtiles.data();
+    p->unseen_block_maxima = rows->prompt.empty() ? NULL : unseen->row(0);
     emulate_fused(own);
 }
 
@@ -326,7 +326,7 @@ double needed_peak(const test_problem &test, const bounded &rows, std::vector<fl
     int32_t count = rows.num_top ? std::max(k, rows.num_top) : k;
     double least = INFINITY, scale = plan->scale != 0.0f ? (double)plan->scale : 1.0;
     bool by_min_p = !greedy && rows.min_p[b] > 0.0f;
-    if (scale < 0.0 || k > CUDA_REQUEST_TARGET || (k == 0 && !by_min_p) ||
+    if (scale < 0.0 || k > CUDA_REQUEST_TOP_MAX || (k == 0 && !by_min_p) ||
         (size_t)count > peaks.size() || rows.temperature[b] == kMuch)
         return -INFINITY;
     std::sort(peaks.begin(), peaks.end(), [](float x, float y) {
@@ -352,8 +352,8 @@ struct bound_counts {
 bool strip_agrees(const test_problem &test, table *expected, table *found, int64_t b, int64_t strip,
                   bool stored)
 {
-    const int64_t first = strip * CUDA_REQUEST_STRIP;
-    for (int64_t i = first; i < std::min(first + CUDA_REQUEST_STRIP, test.tokens); i++)
+    const int64_t first = strip * CUDA_REQUEST_SUBTILE;
+    for (int64_t i = first; i < std::min(first + CUDA_REQUEST_SUBTILE, test.tokens); i++)
         if (stored ? !same((double)found->row(b)[i], (double)expected->row(b)[i])
                    : !found->poisoned(b, i))
             return false;
@@ -363,16 +363,16 @@ bool strip_agrees(const test_problem &test, table *expected, table *found, int64
 bool bounds_agree(const test_problem &test, const bounded &rows, table *expected, table *found,
                   table *unseen, bound_counts *counts)
 {
-    const size_t places = row_places(expected->rows), tiles = rows.stored_strips.size() / places;
+    const size_t places = row_places(expected->rows), tiles = rows.stored_subtiles.size() / places;
     for (int64_t b = 0; b < expected->rows; b++) {
         const float *raising = unseen->row(b);
         double least = needed_peak(test, rows, {raising, raising + tiles}, (size_t)b);
         double low = least - std::max(std::fabs(least) * 0x1p-19, 0x1p-39);
-        for (int64_t strip = 0; strip < (int64_t)tiles * CUDA_REQUEST_STRIPS; strip++) {
-            size_t tile = (size_t)strip / CUDA_REQUEST_STRIPS;
-            uint32_t strips = rows.stored_strips[tile * places + (size_t)b];
-            double peak = (double)peak_of(test, expected, b, strip, CUDA_REQUEST_STRIP);
-            bool stored = strips >> strip % CUDA_REQUEST_STRIPS & 1;
+        for (int64_t strip = 0; strip < (int64_t)tiles * CUDA_REQUEST_SUBTILES; strip++) {
+            size_t tile = (size_t)strip / CUDA_REQUEST_SUBTILES;
+            uint32_t strips = rows.stored_subtiles[tile * places + (size_t)b];
+            double peak = (double)peak_of(test, expected, b, strip, CUDA_REQUEST_SUBTILE);
+            bool stored = strips >> strip % CUDA_REQUEST_SUBTILES & 1;
             bool needless = !(peak >= low || std::isnan(peak));
             counts->needless += needless && b < test.ctas * kServedByCta;
             counts->dropped += !stored;
@@ -383,8 +383,8 @@ bool bounds_agree(const test_problem &test, const bounded &rows, table *expected
             return false;
         }
     }
-    for (size_t i = 0; i < rows.stored_strips.size(); i++) /* of rows past the batch */
-        if (i % places >= (size_t)expected->rows && rows.stored_strips[i] != kUntouched)
+    for (size_t i = 0; i < rows.stored_subtiles.size(); i++) /* of rows past the batch */
+        if (i % places >= (size_t)expected->rows && rows.stored_subtiles[i] != kUntouched)
             return false;
     return true;
 }
@@ -446,7 +446,7 @@ bool passes(int index, bound_counts *counts)
         printf("%s: without peaks, and in another order, other logits\n", test.what);
         good = false;
     }
-    if (good && plan->batch <= CUDA_REQUEST_BOUND_MOST)
+    if (good && plan->batch <= CUDA_REQUEST_BOUND_ROWS_MAX)
         good = bounds_pass(&test, &logits, &peaks, counts);
     problem_free(test.made);
     return good;

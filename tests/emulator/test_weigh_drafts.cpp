@@ -96,7 +96,7 @@ bool takes_little(const race_effort &effort)
 {
     const int64_t rows = near_calls * near_requests;
     printf("%.1f products a row, %d warps of %d raced again\n", (double)effort.products / rows,
-           (int)effort.races, (int)(rows * near_parts * CUDA_WEIGH_THREADS / 32));
+           (int)effort.races, (int)(rows * near_parts * CUDA_MASS_THREADS / 32));
     return effort.products >= rows && effort.products <= near_products * rows &&
            effort.tokens <= near_tokens * rows;
 }

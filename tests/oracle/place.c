@@ -25,7 +25,7 @@ void philox_inverse(const uint32_t out[4], const uint32_t key[2], uint32_t count
 }
 
 /* Random words of one call of Philox. */
-static void draw_words(uint32_t out[4], uint64_t *state)
+static void draw_philox_words(uint32_t out[4], uint64_t *state)
 {
     uint64_t low = random_bits(state), high = random_bits(state);
     out[0] = (uint32_t)low;
@@ -50,7 +50,7 @@ place place_of_word(uint32_t own, uint64_t *state)
     for (;;) {
         uint32_t out[4], word = (uint32_t)random_bits(state) & 3;
         place found;
-        draw_words(out, state);
+        draw_philox_words(out, state);
         out[word] = own;
         /* One counter in 16. */
         if (!find_place(out, 29, 0, state, &found))
@@ -66,7 +66,7 @@ place place_of_block(uint32_t r, uint32_t r2, uint64_t *state)
     for (;;) {
         uint32_t out[4], half = (uint32_t)random_bits(state) & 1;
         place found;
-        draw_words(out, state);
+        draw_philox_words(out, state);
         out[2 * half] = r;
         out[2 * half + 1] = r2;
         /* One counter in 512. */

@@ -19,23 +19,26 @@ typedef struct cuda_params {
     gumbel_summary *summaries; /* [parts][B, S] */
     gumbel_output output;
     gumbel_summary *partials; /* [B, S]: where merged summaries go instead of output; or NULL */
-    uint64_t *shared_floors;  /* [B, S][4]: a score that the row is sure to reach (floor.cuh) */
-    uint64_t tag;             /* of this launch: the upper 40 bits of a floor that it wrote */
-    int32_t multiply_only;    /* drop every tile of logits: for measuring the draw */
-    float *stored;         /* [B, V] where the logits l of tokens that count go, undrawn; or NULL */
-    int64_t stored_stride; /* even */
-    uint64_t *cleared; /* what a draw that leaves its tokens to others clears for them; or NULL */
-    int64_t cleared_words;
-    int32_t draws_too; /* with `stored`: the product draws, too, as in a plain call; and the request
+    uint64_t
+        *row_thresholds; /* [B, S][4]: a score that the row is sure to reach (row_thresholds.cuh) */
+    uint64_t tag;        /* of this launch: the upper 40 bits of a floor that it wrote */
+    int32_t multiply_only; /* drop every tile of logits: for measuring the draw */
+    float *logits_out;     /* [B, V] where the logits l of tokens that count go, undrawn; or NULL */
+    int64_t logits_out_stride; /* even */
+    uint64_t *
+        zero_after_draw; /* what a draw that leaves its tokens to others clears for them; or NULL */
+    int64_t zero_after_draw_words;
+    int32_t also_draw; /* with `stored`: the product draws, too, as in a plain call; and the request
                         * from these logits has its rows drawn so */
-    float *peaks; /* [B, tiles]: the largest stored logit of each tile of CUDA_REQUEST_BLOCK tokens,
+    float *
+        block_maxima; /* [B, tiles]: the largest stored logit of each tile of CUDA_REQUEST_BLOCK tokens,
                    * NaN where one is NaN; or NULL */
-    int64_t peaks_stride;
+    int64_t block_maxima_stride;
     /* As peaks, of the tokens that a row's history has not seen, which bounds go by; or NULL. */
-    float *unseen_peaks;
+    float *unseen_block_maxima;
     /* Where logits alone are stored that can reach a bound (bound_sm90.cuh): [tiles][B in whole
      * 32s], a bit for each strip of a tile whose logits of the row are stored; NULL: all are. */
-    uint8_t *stored_strips;
+    uint8_t *stored_subtiles;
 } cuda_params;
 
 /* What the kernels that make probabilities get. */
@@ -62,15 +65,15 @@ typedef struct cuda_allow_params {
     gumbel_problem problem; /* the caller's: its mask, where there is one, goes by slots */
     uint32_t *allowed;      /* [B, words]: bit i is token CUDA_ALLOWED_ORIGIN() + i */
     int64_t words;
-    int64_t pieces; /* of a row: CUDA_HISTORY_PIECE tokens each */
+    int64_t slices; /* of a row: CUDA_HISTORY_SLICE tokens each */
     int32_t masked; /* there is a mask */
 } cuda_allow_params;
 
 /* What the kernels of an exchange get: of summaries, or of rows. */
 typedef struct cuda_exchange_params {
-    gumbel_mailbox *mailboxes[GUMBEL_PEERS_RANKS]; /* of all ranks, as this one reaches them */
+    gumbel_mailbox *peer_buffers[GUMBEL_PEERS_RANKS]; /* of all ranks, as this one reaches them */
     int32_t rank, ranks;
-    int64_t room;     /* words of a rank in a mailbox's place */
+    int64_t room;               /* words of a rank in a mailbox's place */
     gumbel_peer_report *report; /* in host memory */
     uint64_t timeout_ns;
     const uint32_t *words; /* of this rank: summaries, or rows of `width` */
@@ -90,22 +93,22 @@ typedef struct cuda_exchange_params {
 } cuda_exchange_params;
 
 /* What the kernel gets that puts rows of outputs in their places. */
-#define CUDA_SPREAD_MOST 7
-typedef struct cuda_spread_params {
-    struct cuda_spread {
+#define CUDA_SCATTER_OUTPUTS_MAX 7
+typedef struct cuda_scatter_outputs_params {
+    struct cuda_scattered_output {
         const uint32_t *from;
         uint32_t *to;
         int64_t width; /* words of a row; 0: there is none */
-    } of[CUDA_SPREAD_MOST];
+    } of[CUDA_SCATTER_OUTPUTS_MAX];
     const int32_t *list, *count; /* row i goes to row list[i] */
-} cuda_spread_params;
+} cuda_scatter_outputs_params;
 
 /* What the kernel that makes noise ahead of time gets. */
 typedef struct cuda_noise_params {
     gumbel_problem problem; /* batch, range and sampling */
     float *noise;           /* [B, S] rows of V at `stride` */
     int64_t stride;
-    int64_t pieces; /* of a row: CUDA_NOISE_PIECE tokens each */
+    int64_t slices; /* of a row: CUDA_NOISE_SLICE tokens each */
 } cuda_noise_params;
 
 #endif

@@ -15,17 +15,17 @@ typedef struct cuda_candidate {
 } cuda_candidate;
 
 /* What a CTA found in its part of a row. */
-typedef struct cuda_part {
-    uint32_t count; /* of candidates; above CUDA_REQUEST_LIST where they do not fit */
+typedef struct cuda_part_result {
+    uint32_t count; /* of candidates; above CUDA_REQUEST_CANDIDATES where they do not fit */
     uint32_t flags;
     float bound;   /* z: what it dropped lies below */
     float largest; /* value */
-} cuda_part;
+} cuda_part_result;
 
 /* What clusters are told of a row that a CTA tries to serve from few of its blocks: nothing yet,
  * that it is none of theirs, or that it is left to them, at once or behind the launch before them.
  */
-enum { CUDA_ROW_TRIED, CUDA_ROW_SERVED, CUDA_ROW_UNSERVED, CUDA_ROW_BEHIND };
+enum { CUDA_ROW_PENDING, CUDA_ROW_SERVED, CUDA_ROW_FALLBACK, CUDA_ROW_FALLBACK_AFTER };
 
 /* Draw, or process, logits that are there already. All pointers are device pointers. */
 typedef struct cuda_request_params {
@@ -36,25 +36,26 @@ typedef struct cuda_request_params {
     float *processed;         /* [B, V]: where z goes, and nothing is drawn; or NULL */
     int64_t processed_stride;
     /* Where rows are served from few blocks of their tokens first (request_blocks.cuh). */
-    float *peaks;        /* [B, blocks]: as of cuda_params */
-    int32_t has_peaks;   /* they are there already */
-    int64_t blocks;      /* of a row, from CUDA_REQUEST_ORIGIN() on */
-    int32_t *row_states; /* [B]: CUDA_ROW_...; NULL where all rows are left to clusters */
+    float *block_maxima;      /* [B, blocks]: as of cuda_params */
+    int32_t has_block_maxima; /* they are there already */
+    int64_t blocks;           /* of a row, from CUDA_REQUEST_ORIGIN() on */
+    int32_t *row_states;      /* [B]: CUDA_ROW_...; NULL where all rows are left to clusters */
     /* Where the product has stored some of their strips alone (bound_sm90.cuh); else NULL. */
-    const uint8_t *stored_strips; /* as of cuda_params */
-    const float *unseen_peaks;    /* as of cuda_params; or NULL */
-    uint64_t *floors; /* [B][CUDA_FLOOR_WORDS]: rows' bounds, 0 where a row had none; the
+    const uint8_t *stored_subtiles;   /* as of cuda_params */
+    const float *unseen_block_maxima; /* as of cuda_params; or NULL */
+    uint64_t
+        *row_thresholds; /* [B][CUDA_THRESHOLD_WORDS]: rows' bounds, 0 where a row had none; the
                              * second word, which counted the product's CTAs, is cleared */
     /* Where rows are drawn before they are cut (request_pivots.cu); else NULL. */
     uint64_t *exchange; /* [B]: whether a row's CTAs have given it up; then [B, 2, parts,
-                     * CUDA_REQUEST_EXCHANGE]: what they tell each other. Starts as 0 */
+                     * CUDA_REQUEST_EXCHANGE_WORDS]: what they tell each other. Starts as 0 */
     /* What CTAs that share rows tell each other; not of the naive kernel. */
-    int32_t parts;              /* CTAs a row */
-    int64_t chunk;              /* of a part: tokens, in whole pieces; or blocks */
-    uint64_t tag;               /* of this launch, as of cuda_params */
-    uint64_t *counters;         /* [B][CUDA_FLOOR_WORDS]: parts that are done, below the tag */
-    cuda_part *heads;           /* [B, parts] */
-    cuda_candidate *candidates; /* [B, parts, CUDA_REQUEST_LIST] */
+    int32_t parts;      /* CTAs a row */
+    int64_t chunk;      /* of a part: tokens, in whole pieces; or blocks */
+    uint64_t tag;       /* of this launch, as of cuda_params */
+    uint64_t *counters; /* [B][CUDA_THRESHOLD_WORDS]: parts that are done, below the tag */
+    cuda_part_result *part_results; /* [B, parts] */
+    cuda_candidate *candidates;     /* [B, parts, CUDA_REQUEST_CANDIDATES] */
 } cuda_request_params;
 
 typedef struct cuda_history_params {
@@ -62,7 +63,7 @@ typedef struct cuda_history_params {
     int64_t batch;
     gumbel_slots slots;
     gumbel_token_lists prompts, outputs; /* to start from */
-    int64_t pieces;                      /* of the vocabulary: CUDA_HISTORY_PIECE tokens each */
+    int64_t slices;                      /* of the vocabulary: CUDA_HISTORY_SLICE tokens each */
     const int32_t *tokens;               /* [B] rows at token_stride: more of the output */
     int64_t token_stride;
     const int32_t *counts; /* [B] how many; NULL: 1 each */

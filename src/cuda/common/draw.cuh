@@ -44,15 +44,15 @@ static __device__ __forceinline__ draw_philox draw_philox_of(const gumbel_stream
 }
 
 /* A block of Philox after its first two rounds. `kind` is 0 or GUMBEL_BLOCK_DOMAIN. */
-static __device__ __forceinline__ uint4 draw_start(const draw_philox &f, uint32_t count,
-                                                   uint32_t kind)
+static __device__ __forceinline__ uint4 draw_philox_begin(const draw_philox &f, uint32_t count,
+                                                          uint32_t kind)
 {
     uint64_t p0 = (uint64_t)GUMBEL_PHILOX_MULTIPLIER_0 * count;
     uint64_t p1 = (uint64_t)GUMBEL_PHILOX_MULTIPLIER_1 * ((uint32_t)(p0 >> 32) ^ f.first ^ kind);
     return {(uint32_t)(p1 >> 32) ^ f.second, (uint32_t)p1, f.third ^ (uint32_t)p0, f.fourth};
 }
 
-static __device__ __forceinline__ void draw_round(uint4 &c, uint32_t key0, uint32_t key1)
+static __device__ __forceinline__ void draw_philox_round(uint4 &c, uint32_t key0, uint32_t key1)
 {
     uint64_t p0 = (uint64_t)GUMBEL_PHILOX_MULTIPLIER_0 * c.x;
     uint64_t p1 = (uint64_t)GUMBEL_PHILOX_MULTIPLIER_1 * c.z;
@@ -62,14 +62,14 @@ static __device__ __forceinline__ void draw_round(uint4 &c, uint32_t key0, uint3
 
 /* gumbel_words(): those of tokens 4 * count .. + 3 where `kind` is 0; two each of blocks 2 * count
  * and + 1, 128 tokens, where it is GUMBEL_BLOCK_DOMAIN. */
-static __device__ __forceinline__ uint4 draw_words(const draw_philox &f, uint32_t count,
-                                                   uint32_t kind)
+static __device__ __forceinline__ uint4 draw_philox_words(const draw_philox &f, uint32_t count,
+                                                          uint32_t kind)
 {
-    uint4 c = draw_start(f, count, kind);
+    uint4 c = draw_philox_begin(f, count, kind);
     uint32_t key0 = f.key0, key1 = f.key1;
 #pragma unroll
     for (int i = 2; i < GUMBEL_PHILOX_ROUNDS; i++) {
-        draw_round(c, key0, key1);
+        draw_philox_round(c, key0, key1);
         key0 += GUMBEL_PHILOX_WEYL_0;
         key1 += GUMBEL_PHILOX_WEYL_1;
     }
@@ -77,7 +77,7 @@ static __device__ __forceinline__ uint4 draw_words(const draw_philox &f, uint32_
 }
 
 /* That of a token among the four of its Philox block. */
-static __device__ __forceinline__ uint32_t draw_word(uint4 words, uint32_t token)
+static __device__ __forceinline__ uint32_t draw_select_word(uint4 words, uint32_t token)
 {
     uint32_t low = token & 1 ? words.y : words.x, high = token & 1 ? words.w : words.z;
     return token & 2 ? high : low;
@@ -88,7 +88,7 @@ struct draw_block {
     uint32_t r, r2;
 
     /* The place of J, the token that has the most noise of the block. */
-    __device__ __forceinline__ uint32_t place() const { return r2 % GUMBEL_BLOCK; }
+    __device__ __forceinline__ uint32_t max_noise_index() const { return r2 % GUMBEL_BLOCK; }
 };
 
 /* Those of the block that holds a token, among the words of two. */
@@ -99,11 +99,12 @@ static __device__ __forceinline__ draw_block draw_block_in(uint4 words, uint32_t
 
 static __device__ __forceinline__ draw_block draw_block_of(const draw_philox &f, uint32_t token)
 {
-    return draw_block_in(draw_words(f, token / (2 * GUMBEL_BLOCK), GUMBEL_BLOCK_DOMAIN), token);
+    return draw_block_in(draw_philox_words(f, token / (2 * GUMBEL_BLOCK), GUMBEL_BLOCK_DOMAIN),
+                         token);
 }
 
 /* The at-th of four values, at modulo four: what is indexed would lie in local memory. */
-static __device__ __forceinline__ float draw_choose(const float (&v)[4], int at)
+static __device__ __forceinline__ float draw_select_of_four(const float (&v)[4], int at)
 {
     return at & 2 ? (at & 1 ? v[3] : v[2]) : at & 1 ? v[1] : v[0];
 }
@@ -112,42 +113,44 @@ static __device__ __forceinline__ float draw_choose(const float (&v)[4], int at)
 
 /* The soft-capped logit, out of line: unrolled, its fifty instructions would crowd the hot loop
  * out of the instruction cache. */
-static __device__ __noinline__ float draw_capped(const cuda_params &p, float logit)
+static __device__ __noinline__ float draw_soft_cap_logit(const cuda_params &p, float logit)
 {
     float y = logit * p.problem.scale;
     return fabsf(y) < INFINITY ? p.problem.soft_cap * gumbel_tanh(y * p.inverse_cap) : y;
 }
 
 /* The exact noise of a token of word r, which does not count for J. */
-static __device__ __forceinline__ float draw_noise(draw_block block, uint32_t token, uint32_t r)
+static __device__ __forceinline__ float draw_noise_from_words(draw_block block, uint32_t token,
+                                                              uint32_t r)
 {
     return gumbel_of_word(gumbel_block_noise_of(block.r, block.r2), token, r);
 }
 
 /* The same where no word is known. */
-static __device__ __forceinline__ float draw_noise_of(const gumbel_stream &stream, uint32_t token)
+static __device__ __forceinline__ float draw_token_noise(const gumbel_stream &stream,
+                                                         uint32_t token)
 {
     const draw_philox f = draw_philox_of(stream);
     const draw_block block = draw_block_of(f, token);
     uint32_t r = 0;
-    if (token % GUMBEL_BLOCK != block.place())
-        r = draw_word(draw_words(f, token / 4, 0), token);
-    return draw_noise(block, token, r);
+    if (token % GUMBEL_BLOCK != block.max_noise_index())
+        r = draw_select_word(draw_philox_words(f, token / 4, 0), token);
+    return draw_noise_from_words(block, token, r);
 }
 
 /* That out of line, since who scores few tokens has one copy of it. */
-static __device__ __noinline__ float draw_noise_of_token(gumbel_stream stream, uint32_t token)
+static __device__ __noinline__ float draw_token_noise_noinline(gumbel_stream stream, uint32_t token)
 {
-    return draw_noise_of(stream, token);
+    return draw_token_noise(stream, token);
 }
 
 /* What a block's least exponential is not below, by its first word, and by its reach. */
-static __device__ __forceinline__ float draw_least_of_word(uint32_t r)
+static __device__ __forceinline__ float draw_min_exponential_of_word(uint32_t r)
 {
     return (float)r * 0x1p-38f;
 }
 
-static __device__ __forceinline__ float draw_least_of_reach(float reach)
+static __device__ __forceinline__ float draw_min_exponential_of_reach(float reach)
 {
     return ptx_exp2(-LOG2E * reach);
 }
@@ -156,7 +159,7 @@ static __device__ __forceinline__ float draw_least_of_reach(float reach)
  * for a greedy row. E is at most u (1 + 2^-6) below 2^-6, twice what is needed, and at most 33 ln 2
  * where 1 - u loses its digits; what the hardware's logarithms err by is in the margin. NaN or
  * infinite where z is. */
-static __device__ __forceinline__ float draw_floor_at(bool greedy, float z, float u)
+static __device__ __forceinline__ float draw_score_bound_from_u(bool greedy, float z, float u)
 {
     if (greedy)
         return z - fmaf(fabsf(z), 0x1p-20f, 1e-3f);
@@ -166,17 +169,18 @@ static __device__ __forceinline__ float draw_floor_at(bool greedy, float z, floa
 }
 
 /* The same by the block's first word. */
-static __device__ __forceinline__ float draw_floor(bool greedy, float z, uint32_t r)
+static __device__ __forceinline__ float draw_score_bound_of_word(bool greedy, float z, uint32_t r)
 {
-    return draw_floor_at(greedy, z, fmaf((float)r, 0x1p-32f, 0x1p-32f));
+    return draw_score_bound_from_u(greedy, z, fmaf((float)r, 0x1p-32f, 0x1p-32f));
 }
 
 /* The same by its reach, which may be packed: the bits of a float are up to 0.0861 below its log2,
  * and the word is one less than what bounds u, which is half of that where r is 1 and nothing of it
  * where r is 0. */
-static __device__ __forceinline__ float draw_floor_of_reach(bool greedy, float z, float reach)
+static __device__ __forceinline__ float draw_score_bound_of_reach(bool greedy, float z, float reach)
 {
-    return draw_floor_at(greedy, z, fmaxf(68.5f * draw_least_of_reach(reach), 0x1p-24f));
+    return draw_score_bound_from_u(greedy, z,
+                                   fmaxf(68.5f * draw_min_exponential_of_reach(reach), 0x1p-24f));
 }
 
 /* ------------------------------------------------------------------------------ the bounds ---- */
@@ -218,7 +222,7 @@ static __device__ __forceinline__ float draw_bound(float threshold, float reach)
 
 /* What a bound is multiplied with so that it bounds y, where z is y * factor, a positive one,
  * rounded once or twice. +inf where floats cannot tell, of temperatures beyond 1e37. */
-static __device__ __forceinline__ float draw_unit(float factor)
+static __device__ __forceinline__ float draw_bound_unit(float factor)
 {
     float unit = 1.0f / factor;
     return unit >= 0x1p-125f && unit <= 0x1p+125f ? unit : INFINITY;
@@ -234,12 +238,15 @@ static __device__ __forceinline__ float draw_bound(float threshold, float reach,
 
 /* Whether a token may come to the threshold behind a bound, or is NaN or +inf; of the largest of
  * some, NaN where one is: whether any may. */
-static __device__ __forceinline__ bool draw_passes(float y, float bound) { return !(y < bound); }
+static __device__ __forceinline__ bool draw_passes_bound(float y, float bound)
+{
+    return !(y < bound);
+}
 
 /* ------------------------------------------------------------------------------ the screen ---- */
 
 /* What the screen adds to z log2 e: the threshold, and a margin for rounding (docs/maths.md, 6). */
-static __device__ __forceinline__ float draw_offset(float threshold)
+static __device__ __forceinline__ float draw_filter_offset(float threshold)
 {
     return fmaf(fabsf(threshold), 0x1p-19f, fmaf(-LOG2E, threshold, 1e-3f));
 }
@@ -249,8 +256,8 @@ static __device__ __forceinline__ float draw_offset(float threshold)
  * 2^-32, which must not be above exp(z - threshold). `least` is not above the block's. Floats round
  * the left side by 2^-22 of it, `ex2` its own by as much: the offset's 1e-3 covers both. NaN and
  * +inf pass. Not for greedy rows. */
-static __device__ __forceinline__ bool draw_screen(float z, float least, uint32_t word,
-                                                   float offset)
+static __device__ __forceinline__ bool draw_passes_filter(float z, float least, uint32_t word,
+                                                          float offset)
 {
     return !(fmaf((float)word, 0x1p-32f, least) > ptx_exp2(fmaf(z, LOG2E, offset)));
 }
@@ -300,7 +307,7 @@ static __device__ __forceinline__ draw_winner draw_winner_of_warp(const draw_win
 }
 
 /* The largest of 32 lanes' floors, of which NaN and infinite ones do not count; -inf for none. */
-static __device__ __forceinline__ float draw_floor_of_warp(float floor)
+static __device__ __forceinline__ float draw_score_bound_of_warp(float floor)
 {
     uint32_t own = fabsf(floor) < INFINITY ? ordered_bits(floor) : ordered_bits(-INFINITY);
     return ordered_float(__reduce_max_sync(~0u, own));

@@ -13,13 +13,13 @@
 namespace
 {
 
-__device__ __forceinline__ bool bit_of(const uint32_t *words, int64_t i)
+__device__ __forceinline__ bool read_bit(const uint32_t *words, int64_t i)
 {
     return words[i >> 5] >> (i & 31) & 1;
 }
 
 /* Four bits from one that is divisible by 4 on. */
-__device__ __forceinline__ uint32_t nibble_of(const uint32_t *words, int64_t i)
+__device__ __forceinline__ uint32_t read_nibble(const uint32_t *words, int64_t i)
 {
     return words[i >> 5] >> (i & 31) & 15;
 }
@@ -34,7 +34,7 @@ struct row_edits {
     int64_t slot;                    /* of its counts */
 };
 
-__device__ __forceinline__ row_edits edits_of(const gumbel_problem &q, int64_t b)
+__device__ __forceinline__ row_edits load_row_edits(const gumbel_problem &q, int64_t b)
 {
     const gumbel_history &h = q.history;
     row_edits e = {{1.0f, 0.0f, 0.0f}, false, nullptr, nullptr, nullptr, 0};
@@ -54,7 +54,7 @@ __device__ __forceinline__ row_edits edits_of(const gumbel_problem &q, int64_t b
 
 __device__ __forceinline__ bool is_masked(const row_edits &e, int64_t token)
 {
-    return e.mask && !bit_of(e.mask, token);
+    return e.mask && !read_bit(e.mask, token);
 }
 
 /* Whether they raise no token. */
@@ -71,8 +71,8 @@ __device__ __forceinline__ float penalise_by_history(const gumbel_problem &q, co
     const gumbel_history &h = q.history;
     if (token >= h.vocab_size)
         return y;
-    bool output = bit_of(e.output, token);
-    if (!output && listed == 0 && !bit_of(e.prompt, token))
+    bool output = read_bit(e.output, token);
+    if (!output && listed == 0 && !read_bit(e.prompt, token))
         return y;
     uint32_t count = listed + (output ? gumbel_history_count(&h, e.slot, token) : 0);
     return gumbel_penalise(y, &e.penalties, min(count, (uint32_t)GUMBEL_COUNT_MOST));
@@ -82,8 +82,9 @@ __device__ __forceinline__ float penalise_by_history(const gumbel_problem &q, co
 __device__ __forceinline__ uint32_t seen_of_four(const gumbel_problem &q, const row_edits &e,
                                                  int64_t token)
 {
-    return token < q.history.vocab_size ? nibble_of(e.prompt, token) | nibble_of(e.output, token)
-                                        : 0;
+    return token < q.history.vocab_size
+               ? read_nibble(e.prompt, token) | read_nibble(e.output, token)
+               : 0;
 }
 
 /* Edit the y of four tokens, from one divisible by 4 on, of which those of [q.first_token, end)
@@ -95,7 +96,7 @@ __device__ __forceinline__ void edit_four(const gumbel_problem &q, const row_edi
     if (token + 3 < q.first_token || token >= end)
         return;
     if (e.mask)
-        allowed = nibble_of(e.mask, token);
+        allowed = read_nibble(e.mask, token);
     if (e.act)
         seen = seen_of_four(q, e, token);
     if (allowed == 15 && seen == 0)

@@ -26,12 +26,12 @@ template <gumbel_dtype dtype> struct quad {
     uint2 x;
 
     /* -inf */
-    static __device__ __forceinline__ element nothing()
+    static __device__ __forceinline__ element minus_infinity()
     {
         return dtype == GUMBEL_BFLOAT16 ? 0xff80 : 0xfc00;
     }
 
-    static __device__ __forceinline__ quad of(const element (&e)[4])
+    static __device__ __forceinline__ quad from_elements(const element (&e)[4])
     {
         return {{e[0] | (uint32_t)e[1] << 16, e[2] | (uint32_t)e[3] << 16}};
     }
@@ -42,7 +42,7 @@ template <gumbel_dtype dtype> struct quad {
         return {__ldcs((const uint2 *)from)};
     }
 
-    __device__ __forceinline__ four widen() const
+    __device__ __forceinline__ four to_floats() const
     {
         if (dtype == GUMBEL_BFLOAT16)
             return {widen_bf16(x.x & 0xffffu), widen_bf16(x.x >> 16), widen_bf16(x.y & 0xffffu),
@@ -56,9 +56,9 @@ template <> struct quad<GUMBEL_FLOAT32> {
     using element = float;
     float4 x;
 
-    static __device__ __forceinline__ element nothing() { return -INFINITY; }
+    static __device__ __forceinline__ element minus_infinity() { return -INFINITY; }
 
-    static __device__ __forceinline__ quad of(const element (&e)[4])
+    static __device__ __forceinline__ quad from_elements(const element (&e)[4])
     {
         return {{e[0], e[1], e[2], e[3]}};
     }
@@ -68,7 +68,7 @@ template <> struct quad<GUMBEL_FLOAT32> {
         return {__ldcs((const float4 *)from)};
     }
 
-    __device__ __forceinline__ four widen() const { return {x.x, x.y, x.z, x.w}; }
+    __device__ __forceinline__ four to_floats() const { return {x.x, x.y, x.z, x.w}; }
 };
 
 __device__ __forceinline__ float largest_of(const four &x)
@@ -88,18 +88,19 @@ __device__ __forceinline__ float largest_of_step(const four (&x)[kQuads])
 /* ---------------------------------------------------------------------------------- mass ---- */
 
 /* The largest z and the mass of a block of 64. */
-struct measured {
+struct block_measure {
     float largest, sum;
 };
 
-template <bool fast> __device__ __forceinline__ float exponential(float x)
+template <bool fast> __device__ __forceinline__ float compute_exp(float x)
 {
     return fast ? ptx_exp2(x * LOG2E) : gumbel_exp(x);
 }
 
 /* Measure the block that four lanes hold, for all of them. Each adds four of eq. 8's lanes; then
  * they share those out, so that nothing is added twice. */
-template <bool fast> __device__ __forceinline__ measured measure(const four (&z)[kQuads], int lane)
+template <bool fast>
+__device__ __forceinline__ block_measure measure_block(const four (&z)[kQuads], int lane)
 {
     float largest = z[0].v[0];
 #pragma unroll
@@ -110,8 +111,8 @@ template <bool fast> __device__ __forceinline__ measured measure(const four (&z)
     float s[4];
 #pragma unroll
     for (int i = 0; i < 4; i++)
-        s[i] = (exponential<fast>(z[0].v[i] - largest) + exponential<fast>(z[1].v[i] - largest)) +
-               (exponential<fast>(z[2].v[i] - largest) + exponential<fast>(z[3].v[i] - largest));
+        s[i] = (compute_exp<fast>(z[0].v[i] - largest) + compute_exp<fast>(z[1].v[i] - largest)) +
+               (compute_exp<fast>(z[2].v[i] - largest) + compute_exp<fast>(z[3].v[i] - largest));
     bool upper = lane & 2, odd = lane & 1;
     float a = (upper ? s[2] : s[0]) + __shfl_xor_sync(~0u, upper ? s[0] : s[2], 2);
     float b = (upper ? s[3] : s[1]) + __shfl_xor_sync(~0u, upper ? s[1] : s[3], 2);
@@ -127,11 +128,11 @@ struct warp_mass {
     int lane;
     bool fast;
     int steps = 0;
-    measured kept = {-INFINITY, 0.0f};
+    block_measure kept = {-INFINITY, 0.0f};
 
     __device__ __forceinline__ void add(const four (&z)[kQuads])
     {
-        measured found = fast ? measure<true>(z, lane) : measure<false>(z, lane);
+        block_measure found = fast ? measure_block<true>(z, lane) : measure_block<false>(z, lane);
         if (steps % 4 == lane % 4)
             kept = found;
         if (steps++ % 4 == 3)

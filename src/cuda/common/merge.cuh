@@ -138,17 +138,17 @@ static __device__ __forceinline__ void finish_draw(const cuda_params &p, int64_t
 static __device__ __forceinline__ void clear_words(const cuda_params &p, uint32_t thread,
                                                    int threads)
 {
-    for (int64_t i = blockIdx.x * threads + thread; i < p.cleared_words;
+    for (int64_t i = blockIdx.x * threads + thread; i < p.zero_after_draw_words;
          i += (int64_t)gridDim.x * threads)
-        p.cleared[i] = 0;
+        p.zero_after_draw[i] = 0;
 }
 
-/* The word that counts the CTAs of a draw that have ended (parts.cuh), beside the floor of the
+/* The word that counts the CTAs of a draw that have ended (cta_counter.cuh), beside the floor of the
  * row's first one. */
-static __device__ __forceinline__ unsigned long long *merge_counter(const cuda_params &p,
-                                                                    int64_t at)
+static __device__ __forceinline__ unsigned long long *cta_counter_of_draw(const cuda_params &p,
+                                                                          int64_t at)
 {
-    return (unsigned long long *)&p.shared_floors[CUDA_FLOOR_WORDS * at + 1];
+    return (unsigned long long *)&p.row_thresholds[CUDA_THRESHOLD_WORDS * at + 1];
 }
 
 #endif

@@ -22,7 +22,7 @@ PTX int ptx_zero()
 }
 
 /* x, in a branch that the compiler does not make a selection of. */
-PTX float ptx_move(float x)
+PTX float ptx_keep_branch(float x)
 {
     float same;
     asm volatile("mov.b32 %0, %1;" : "=f"(same) : "f"(x));
@@ -144,7 +144,7 @@ PTX void ptx_copy_5d(void *to, const CUtensorMap *map, int x, int a, int b, int 
 }
 
 /* Bring what a copy would into the second-level cache; nothing waits for it. */
-PTX void ptx_fetch_5d(const CUtensorMap *map, int x, int a, int b, int c, int d)
+PTX void ptx_prefetch_5d(const CUtensorMap *map, int x, int a, int b, int c, int d)
 {
     asm volatile(
         "cp.async.bulk.prefetch.tensor.5d.L2.global [%0, {%1, %2, %3, %4, %5}];" ::"l"(map), "r"(x),
@@ -164,11 +164,11 @@ template <int pending> PTX void ptx_wgmma_wait()
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
 }
 
-template <int registers> PTX void ptx_registers_more()
+template <int registers> PTX void ptx_increase_registers()
 {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
 }
-template <int registers> PTX void ptx_registers_fewer()
+template <int registers> PTX void ptx_decrease_registers()
 {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
 }
@@ -184,7 +184,7 @@ PTX void ptx_wait_for_launch()
 
 /* Bring the line of an address into the second-level cache; nothing waits for it. A load whose
  * result is not used would not do: the assembler drops it, volatile or not. */
-PTX void ptx_fetch(const void *at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
+PTX void ptx_prefetch_line(const void *at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 
 /* Eight bytes from anywhere, by way of memory even where they are a kernel's parameters: as such,
  * those of 32 lanes are read one after the other. */
@@ -205,7 +205,7 @@ PTX void ptx_allow_launch()
 
 /* Sixteen aligned bytes in global memory, at once, that another CTA may write at any time; of other
  * bytes nothing follows. */
-PTX ulonglong2 ptx_look_16(const void *at)
+PTX ulonglong2 ptx_load_relaxed_16(const void *at)
 {
     ulonglong2 found;
     asm volatile("{\n"
@@ -220,7 +220,7 @@ PTX ulonglong2 ptx_look_16(const void *at)
 }
 
 /* Replace the 16 bytes at `at`, in global memory, by `next` if they are `seen`; what they were. */
-PTX ulonglong2 ptx_swap_16_of_all(void *at, ulonglong2 seen, ulonglong2 next)
+PTX ulonglong2 ptx_cas_global_16(void *at, ulonglong2 seen, ulonglong2 next)
 {
     ulonglong2 was;
     asm volatile("{\n"
@@ -237,7 +237,7 @@ PTX ulonglong2 ptx_swap_16_of_all(void *at, ulonglong2 seen, ulonglong2 next)
 }
 
 /* Replace the 16 bytes at `at`, in shared memory, by `next` if they are `seen`; what they were. */
-PTX ulonglong2 ptx_swap_16(void *at, ulonglong2 seen, ulonglong2 next)
+PTX ulonglong2 ptx_cas_shared_16(void *at, ulonglong2 seen, ulonglong2 next)
 {
     ulonglong2 was;
     asm volatile("{\n"
@@ -283,7 +283,7 @@ PTX int32_t ptx_load_acquire(const int32_t *word)
 }
 
 /* A word in global memory that another CTA may write at any time; of others nothing follows. */
-PTX uint64_t ptx_look_8(const uint64_t *word)
+PTX uint64_t ptx_load_relaxed_8(const uint64_t *word)
 {
     uint64_t found;
     asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(found) : "l"(word) : "memory");
@@ -292,7 +292,7 @@ PTX uint64_t ptx_look_8(const uint64_t *word)
 
 /* Add 1 to a word in global memory; what it was. What was written before is there for those who
  * count later. */
-PTX uint64_t ptx_count(unsigned long long *word)
+PTX uint64_t ptx_atomic_count(unsigned long long *word)
 {
     uint64_t before;
     asm volatile("atom.add.acq_rel.gpu.global.u64 %0, [%1], 1;"
@@ -304,7 +304,7 @@ PTX uint64_t ptx_count(unsigned long long *word)
 
 /* Where `chosen`, add to a word in shared memory; what it was, or 0. Without a branch, so that what
  * does not need the answer goes on. */
-PTX uint32_t ptx_add_if(bool chosen, uint32_t *word, uint32_t value)
+PTX uint32_t ptx_atomic_add_if(bool chosen, uint32_t *word, uint32_t value)
 {
     uint32_t before = 0;
     asm volatile("{\n"
@@ -320,7 +320,7 @@ PTX uint32_t ptx_add_if(bool chosen, uint32_t *word, uint32_t value)
 
 /* Where `chosen`, count a word in shared memory up; what it was, or 0. To a bound: the compiler
  * would sum an addition of 1 over the warp first, at three times the instructions. */
-PTX uint32_t ptx_count_if(bool chosen, uint32_t *word)
+PTX uint32_t ptx_atomic_count_if(bool chosen, uint32_t *word)
 {
     uint32_t before = 0;
     asm volatile("{\n"
@@ -351,7 +351,7 @@ PTX float ptx_max_nan(float a, float b)
 }
 
 /* Add to a sum of three words. */
-PTX void ptx_add(uint32_t (&sum)[3], uint32_t low, uint32_t high)
+PTX void ptx_add_96(uint32_t (&sum)[3], uint32_t low, uint32_t high)
 {
     asm("add.cc.u32 %0, %0, %3;\n"
         "addc.cc.u32 %1, %1, %4;\n"
@@ -384,13 +384,13 @@ PTX float ptx_log2(float x)
 
 /* Eight aligned bytes stored at once into memory that another GPU may look at, or be of. What was
  * stored before is not ordered before them. */
-PTX void ptx_tell_8(uint64_t *at, uint64_t value)
+PTX void ptx_store_relaxed_sys_8(uint64_t *at, uint64_t value)
 {
     asm volatile("st.relaxed.sys.global.b64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
 }
 
 /* Eight aligned bytes of memory that another GPU may write at any time. */
-PTX uint64_t ptx_hear_8(const uint64_t *at)
+PTX uint64_t ptx_load_relaxed_sys_8(const uint64_t *at)
 {
     uint64_t found;
     asm volatile("ld.relaxed.sys.global.b64 %0, [%1];" : "=l"(found) : "l"(at) : "memory");
@@ -398,7 +398,7 @@ PTX uint64_t ptx_hear_8(const uint64_t *at)
 }
 
 /* Nanoseconds of the GPU's clock. */
-PTX uint64_t ptx_now_ns()
+PTX uint64_t ptx_read_globaltimer()
 {
     uint64_t now;
     asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));

@@ -22,18 +22,21 @@ struct turn_blocks {
     float reach; /* packed */
 
     /* The warp's turns begin at `token`, a multiple of 64, and `stride` tokens apart. */
-    static __device__ __forceinline__ turn_blocks of(const draw_philox &philox, uint32_t token,
-                                                     uint32_t stride)
+    static __device__ __forceinline__ turn_blocks from_philox(const draw_philox &philox,
+                                                              uint32_t token, uint32_t stride)
     {
         const int lane = threadIdx.x % 32;
         turn_blocks own;
         own.first = token + lane % kTurns * stride + lane / kTurns * GUMBEL_BLOCK;
         own.block = draw_block_of(philox, own.first);
-        own.reach = draw_pack_reach(draw_reach(false, own.block.r), own.block.place());
+        own.reach = draw_pack_reach(draw_reach(false, own.block.r), own.block.max_noise_index());
         return own;
     }
 
-    __device__ __forceinline__ uint32_t most_likely() const { return first + block.place(); }
+    __device__ __forceinline__ uint32_t most_likely() const
+    {
+        return first + block.max_noise_index();
+    }
 
     /* What the lane has that knows the block of this lane's quad in a turn; by whole warps. */
     template <class T> static __device__ __forceinline__ T of_turn(T own, int turn)
@@ -49,19 +52,19 @@ struct turn_blocks {
 __device__ __forceinline__ uint32_t find_winners(const draw_philox &philox, uint32_t token,
                                                  const float (&z)[4], float reach, float threshold)
 {
-    const float bound = draw_bound(threshold, reach), least = draw_least_of_reach(reach);
+    const float bound = draw_bound(threshold, reach), least = draw_min_exponential_of_reach(reach);
     uint32_t may = 0;
 #pragma unroll
     for (int i = 0; i < 4; i++)
-        may |= (uint32_t)(z[i] > -INFINITY && draw_passes(z[i], bound)) << i;
+        may |= (uint32_t)(z[i] > -INFINITY && draw_passes_bound(z[i], bound)) << i;
     if (!may)
         return 0;
-    const uint4 words = draw_words(philox, token / 4, 0);
-    const float offset = draw_offset(threshold);
+    const uint4 words = draw_philox_words(philox, token / 4, 0);
+    const float offset = draw_filter_offset(threshold);
 #pragma unroll
     for (uint32_t i = 0; i < 4; i++) {
         const bool is_j = (token + i) % GUMBEL_BLOCK == draw_place_of_reach(reach);
-        if (!is_j && !draw_screen(z[i], least, draw_word(words, i), offset))
+        if (!is_j && !draw_passes_filter(z[i], least, draw_select_word(words, i), offset))
             may &= ~(1u << i);
     }
     return may;

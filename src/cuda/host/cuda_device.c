@@ -116,11 +116,11 @@ static gumbel_status find_device(cuda_device *cuda, gumbel_error *error)
     CUDA_TRY(driver, error, cuDeviceGetAttribute, &cuda->shared_bytes,
              CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, cuda->device);
     cuda->capability = 10 * major + minor;
-    if (cuda->capability < CUDA_CAPABILITY_LEAST)
+    if (cuda->capability < CUDA_CAPABILITY_MIN)
         return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "options.device",
                            "cuda:%d has compute capability %d.%d; the kernels need %d.%d",
-                           cuda->ordinal, major, minor, CUDA_CAPABILITY_LEAST / 10,
-                           CUDA_CAPABILITY_LEAST % 10);
+                           cuda->ordinal, major, minor, CUDA_CAPABILITY_MIN / 10,
+                           CUDA_CAPABILITY_MIN % 10);
     return GUMBEL_OK;
 }
 

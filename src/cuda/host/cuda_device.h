@@ -84,7 +84,7 @@ typedef struct cuda_device {
     CUfunction draw_candidates, tell_candidates, spread_rows;
     CUfunction list_rows, tell_rows; /* NULL where there are no clusters */
     CUfunction draw_parts, add_part;
-    const int32_t *listed_tokens; /* on the GPU: CUDA_LISTED */
+    const int32_t *listed_tokens; /* on the GPU: CUDA_TOP64 */
     CUfunction expand_drafts;
     CUfunction accept_drafts;
     CUfunction expand_weighed, weigh_drafts, sum_drafts, race_drafts;
@@ -106,14 +106,14 @@ typedef struct cuda_device {
     CUfunction fused_sm80[CUDA_DTYPES][CUDA_SM80_WIDTHS];
     CUfunction mixed_sm80[CUDA_F16 + 1];
     CUfunction fused_sm90[CUDA_F16 + 1][CUDA_SM90_WIDTHS][CUDA_SM90_CASES];
-    /* Of CUDA_SCREEN_ROWS_MOST rows. */
+    /* Of CUDA_SCREEN_ROWS_MAX rows. */
     CUfunction fused_again[CUDA_F16 + 1][CUDA_SM90_WIDTHS];
     CUfunction store_again[CUDA_F16 + 1][CUDA_SM90_WIDTHS];
     CUfunction screen_begin, screen_make, screen_seal, screen_verify;
     CUfunction screen_split[CUDA_SCREEN_CASES], screen_cut;
     CUfunction screen_score[CUDA_F16 + 1][CUDA_SCREEN_CASES];
     CUfunction screen_draw[CUDA_SCREEN_WIDTHS][CUDA_SCREEN_CASES];
-    _Atomic uint64_t launches; /* so far: makes the tags of floors (floor.cuh) */
+    _Atomic uint64_t launches; /* so far: makes the tags of floors (row_thresholds.cuh) */
 } cuda_device;
 
 static inline cuda_dtype cuda_dtype_of(gumbel_dtype dtype)

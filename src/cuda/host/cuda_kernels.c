@@ -55,8 +55,8 @@ static const single_kernel singles[] = {
     {CUDA_MODULE_ADVANCE, "gumbel_advance_rows", AT(advance), 0},
     {CUDA_MODULE_ALLOW, "gumbel_allow_tokens", AT(allow), 0},
     {CUDA_MODULE_BEST, "gumbel_list_best", AT(best), 0},
-    {CUDA_MODULE_CANDIDATES, "gumbel_draw_candidates", AT(draw_candidates), CUDA_LISTED_BYTES_MOST},
-    {CUDA_MODULE_CANDIDATES, "gumbel_tell_candidates", AT(tell_candidates), CUDA_LISTED_BYTES_MOST},
+    {CUDA_MODULE_CANDIDATES, "gumbel_draw_candidates", AT(draw_candidates), CUDA_TOP64_BYTES_MAX},
+    {CUDA_MODULE_CANDIDATES, "gumbel_tell_candidates", AT(tell_candidates), CUDA_TOP64_BYTES_MAX},
     {CUDA_MODULE_CANDIDATES, "gumbel_spread_rows", AT(spread_rows), 0},
     {CUDA_MODULE_DRAFTS, "gumbel_expand_drafts", AT(expand_drafts), 0},
     {CUDA_MODULE_DRAFTS, "gumbel_accept_drafts", AT(accept_drafts), 0},
@@ -87,8 +87,8 @@ static const single_kernel singles[] = {
     {CUDA_MODULE_WEIGH_DRAFTS, "gumbel_weigh_drafts", AT(weigh_drafts), 0},
     {CUDA_MODULE_WEIGH_DRAFTS, "gumbel_sum_drafts", AT(sum_drafts), 0},
     {CUDA_MODULE_WEIGH_DRAFTS, "gumbel_race_drafts", AT(race_drafts), 0},
-    {CUDA_MODULE_LISTS, "gumbel_list_rows", AT(list_rows), CUDA_LISTED_BYTES_MOST},
-    {CUDA_MODULE_LISTS, "gumbel_tell_rows", AT(tell_rows), CUDA_LISTED_BYTES_MOST},
+    {CUDA_MODULE_LISTS, "gumbel_list_rows", AT(list_rows), CUDA_TOP64_BYTES_MAX},
+    {CUDA_MODULE_LISTS, "gumbel_tell_rows", AT(tell_rows), CUDA_TOP64_BYTES_MAX},
     {CUDA_MODULE_REQUEST_BLOCKS, "gumbel_request_blocks", AT(request_blocks),
      CUDA_REQUEST_BLOCKS_BYTES},
     {CUDA_MODULE_REQUEST_BLOCKS, "gumbel_request_bounded", AT(request_bounded),
@@ -147,7 +147,7 @@ static gumbel_status get_singles(cuda_device *cuda, gumbel_error *error)
     if (!cuda->modules[CUDA_MODULE_REQUEST_TEAM])
         return GUMBEL_OK;
     return get_kernel(cuda, CUDA_MODULE_REQUEST_TEAM, "gumbel_request_team",
-                      cuda_request_team_bytes(cuda->shared_bytes), &cuda->request_team, error);
+                      cuda_cluster_max_bytes(cuda->shared_bytes), &cuda->request_team, error);
 }
 
 static gumbel_status get_fused_sm80(cuda_device *cuda, gumbel_error *error)
@@ -197,7 +197,7 @@ static gumbel_status get_fused_sm90(cuda_device *cuda, gumbel_error *error)
 static gumbel_status get_screen(cuda_device *cuda, gumbel_error *error)
 {
     static const char *const cases[] = {
-        [CUDA_SCREEN_PLAIN] = "", [CUDA_SCREEN_ANY] = "_any", [CUDA_SCREEN_CUT] = "_cut"};
+        [CUDA_SCREEN_PLAIN] = "", [CUDA_SCREEN_ANY] = "_any", [CUDA_SCREEN_TRUNCATED] = "_cut"};
     const cuda_module score = CUDA_MODULE_SCREEN_SCORE;
     char name[64];
     for (int kind = 0; kind < CUDA_SCREEN_CASES; kind++) {
@@ -214,11 +214,11 @@ static gumbel_status get_screen(cuda_device *cuda, gumbel_error *error)
     for (int dtype = CUDA_BF16; dtype <= CUDA_F16; dtype++) {
         for (int kind = 0; kind < CUDA_SCREEN_CASES; kind++) {
             snprintf(name, sizeof name, "gumbel_score_rows_%s%s", dtypes[dtype],
-                     kind == CUDA_SCREEN_CUT ? "_cut" : "");
+                     kind == CUDA_SCREEN_TRUNCATED ? "_cut" : "");
             GUMBEL_FORWARD(get_kernel(cuda, score, name, CUDA_SCREEN_SCORE_BYTES,
                                       &cuda->screen_score[dtype][kind], error));
         }
-        for (int i = 0; i <= cuda_sm90_width_for(CUDA_SCREEN_ROWS_MOST); i++) {
+        for (int i = 0; i <= cuda_sm90_width_for(CUDA_SCREEN_ROWS_MAX); i++) {
             snprintf(name, sizeof name, "gumbel_fused_again_%s_%d", dtypes[dtype],
                      cuda_sm90_widths[i]);
             GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_FUSED_AGAIN, name, CUDA_SM90_SHARED_BYTES,

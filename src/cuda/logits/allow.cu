@@ -13,24 +13,24 @@
 extern "C" __global__ void __launch_bounds__(CUDA_THREADS)
     gumbel_allow_tokens(const __grid_constant__ cuda_allow_params p)
 {
-    __shared__ uint32_t bits[CUDA_HISTORY_PIECE / 32];
+    __shared__ uint32_t bits[CUDA_HISTORY_SLICE / 32];
     const gumbel_problem &q = p.problem;
     const gumbel_token_lists &lists = q.transforms.allowed;
-    const int64_t b = blockIdx.x / p.pieces, begin = blockIdx.x % p.pieces * CUDA_HISTORY_PIECE;
+    const int64_t b = blockIdx.x / p.slices, begin = blockIdx.x % p.slices * CUDA_HISTORY_SLICE;
     const int64_t first = CUDA_ALLOWED_ORIGIN(q.first_token) + begin; /* that bit 0 is of */
     const int64_t list_row = gumbel_problem_list(&q, b);
     const int64_t list = lists.offsets[list_row], end = lists.offsets[list_row + 1];
-    for (int w = threadIdx.x; w < CUDA_HISTORY_PIECE / 32; w += CUDA_THREADS)
+    for (int w = threadIdx.x; w < CUDA_HISTORY_SLICE / 32; w += CUDA_THREADS)
         bits[w] = list < end ? 0 : ~0u;
     __syncthreads();
     for (int64_t i = list + threadIdx.x; i < end; i += CUDA_THREADS) {
         int64_t at = lists.ids[i] - first;
-        if (at >= 0 && at < CUDA_HISTORY_PIECE)
+        if (at >= 0 && at < CUDA_HISTORY_SLICE)
             atomicOr(&bits[at / 32], 1u << (at % 32));
     }
     __syncthreads();
     const int32_t *mask = p.masked ? gumbel_problem_mask(&q, b) + first / 32 : nullptr;
-    for (int w = threadIdx.x; w < CUDA_HISTORY_PIECE / 32 && begin / 32 + w < p.words;
+    for (int w = threadIdx.x; w < CUDA_HISTORY_SLICE / 32 && begin / 32 + w < p.words;
          w += CUDA_THREADS)
         p.allowed[b * p.words + begin / 32 + w] = bits[w] & (mask ? (uint32_t)mask[w] : ~0u);
 }

@@ -118,8 +118,8 @@ __device__ void score_drawn(const draw_philox &philox, const gumbel_row &row, co
     for (uint32_t may = find_winners(philox, (uint32_t)token, z, reach, draw_threshold(floor)); may;
          may &= may - 1) {
         const int i = __ffs(may) - 1;
-        const float own = draw_choose(z, i);
-        const float score = own + draw_noise_of_token(row.stream, (uint32_t)token + i);
+        const float own = draw_select_of_four(z, i);
+        const float score = own + draw_token_noise_noinline(row.stream, (uint32_t)token + i);
         if (!(score <= floor))
             s.list[atomicAdd(&s.count, 1)] = {score, (int32_t)token + i};
     }
@@ -139,7 +139,8 @@ __device__ void score_row(const cuda_best_params &p, int64_t b)
     for (int turn = 0; begin < q.end_token; turn++, begin += kBestStep) {
         const int64_t token = begin + 4 * (int64_t)threadIdx.x;
         if (draws && turn % kTurns == 0)
-            blocks = turn_blocks::of(philox, (uint32_t)(begin + threadIdx.x / 32 * 128), kBestStep);
+            blocks = turn_blocks::from_philox(philox, (uint32_t)(begin + threadIdx.x / 32 * 128),
+                                              kBestStep);
         const float reach = blocks.reach_of(turn);
         float z[4];
 #pragma unroll

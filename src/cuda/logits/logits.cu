@@ -19,13 +19,13 @@
  * SYNC   a CTA meets when the row's parameters are there, when its bounds and first thresholds are,
  *        before a further window, and at its end. Best tokens and lists belong to a warp;
  *        thresholds and the next step are touched by atomics alone. Of a row's CTAs the last one
- *        merges all, known by a counter in global memory (parts.cuh).
+ *        merges all, known by a counter in global memory (cta_counter.cuh).
  * NUMERICS  a block's mass is summed in the order of the CPU (docs/maths.md, section 5), and adding
  *        blocks is exact: the same bits whatever the chunk.
  */
 #include "cuda/logits/logits_draw.cuh"
 #include "cuda/common/merge.cuh"
-#include "cuda/common/parts.cuh"
+#include "cuda/common/cta_counter.cuh"
 
 namespace
 {
@@ -50,7 +50,7 @@ __device__ __forceinline__ void start_state(const gumbel_problem &q, cta_state &
         }
     }
     if (edited && (int)threadIdx.x == kThreads - 2) {
-        state.edits = edits_of(q, b);
+        state.edits = load_row_edits(q, b);
         state.raises = state.edits.act && !penalties_lower(state.edits.penalties);
     }
     if (lane < samples)
@@ -143,7 +143,7 @@ __device__ __forceinline__ void end_chunk(const cuda_params &p, cta_state &state
         sum_up(state, with_mass, &p.summaries[state.part * draws + draw], samples);
     __syncwarp();
     if (threadIdx.x == 0)
-        state.last = parts_end(merge_counter(p, draw), p.tag, p.parts);
+        state.last = count_cta_end(cta_counter_of_draw(p, draw), p.tag, p.parts);
     __syncthreads();
     if (state.last)
         for (int s = threadIdx.x / 32; s < samples; s += kWarps)
@@ -181,7 +181,7 @@ __device__ __forceinline__ void draw_chunk(const cuda_params &p)
     ptx_wait_for_launch();
     if (q.position_by_row) /* the launch behind walks over drafts: a warp a request */
         ptx_allow_launch();
-    if (p.cleared)
+    if (p.zero_after_draw)
         clear_rarely(p);
     if (!gumbel_problem_row_lives(&q, b))
         end = own.begin;
@@ -192,7 +192,7 @@ __device__ __forceinline__ void draw_chunk(const cuda_params &p)
         own.mask = gumbel_problem_mask(&q, b);
     start_state<edited>(q, state, b, first, own.samples);
     if (threadIdx.x == kThreads - 1) {
-        parts_start(merge_counter(p, draw), p.tag);
+        start_cta_counter(cta_counter_of_draw(p, draw), p.tag);
         state.draw = draw;
         state.part = part;
         state.end = end;

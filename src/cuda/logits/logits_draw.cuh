@@ -29,7 +29,8 @@ struct warp_draw : warp_scores<dtype, given, edited> {
 #pragma unroll 1
         do {
             const float threshold = __shfl_sync(~0u, thresholds, s);
-            passing |= (uint32_t)draw_passes(fmaf(top, factor, reach_of(base, s)), threshold) << s;
+            passing |= (uint32_t)draw_passes_bound(fmaf(top, factor, reach_of(base, s)), threshold)
+                       << s;
         } while (++s < samples);
         return passing;
     }
@@ -47,7 +48,7 @@ struct warp_draw : warp_scores<dtype, given, edited> {
                 scores[k] = z[k];
             add_noise(base, s, scores);
             const float threshold = __shfl_sync(~0u, thresholds, s);
-            passing |= (uint32_t)draw_passes(largest_of_step(scores), threshold) << s;
+            passing |= (uint32_t)draw_passes_bound(largest_of_step(scores), threshold) << s;
         }
         return passing;
     }
@@ -64,7 +65,7 @@ struct warp_draw : warp_scores<dtype, given, edited> {
             if constexpr (holds_z<with_mass>)
 #pragma unroll
                 for (int k = 0; k < kQuads; k++)
-                    logits[k] = quad<dtype>::of(x[k].v);
+                    logits[k] = quad<dtype>::from_elements(x[k].v);
             if (with_mass)
                 mass.add(x);
             if constexpr (given)
@@ -94,7 +95,7 @@ struct warp_draw : warp_scores<dtype, given, edited> {
         if constexpr (holds_z<with_mass>) {
 #pragma unroll
             for (int k = 0; k < kQuads; k++)
-                x[k] = logits[k].widen();
+                x[k] = logits[k].to_floats();
         } else if constexpr (given || with_mass) {
             find_z(base, logits, x);
         } else {
@@ -111,7 +112,8 @@ struct warp_draw : warp_scores<dtype, given, edited> {
         uint32_t tokens = 0;
 #pragma unroll
         for (int i = 0; i < 4 * kQuads; i++)
-            tokens |= (uint32_t)draw_passes(fmaf(x[i / 4].v[i % 4], factor, reach), threshold) << i;
+            tokens |= (uint32_t)draw_passes_bound(fmaf(x[i / 4].v[i % 4], factor, reach), threshold)
+                      << i;
         return tokens;
     }
 
@@ -209,7 +211,7 @@ struct warp_draw : warp_scores<dtype, given, edited> {
      * none. */
     __device__ __forceinline__ uint32_t take() const
     {
-        return ptx_count_if(lane == 0, &state.next);
+        return ptx_atomic_count_if(lane == 0, &state.next);
     }
 
     __device__ __forceinline__ uint32_t taken(uint32_t ticket) const

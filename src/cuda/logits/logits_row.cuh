@@ -86,7 +86,7 @@ template <gumbel_dtype dtype, bool edited> struct warp_row {
     /* The logit of one token; -inf if it does not count. */
     __device__ __forceinline__ element read_one(uint32_t token) const
     {
-        return counts(token, token + 1) ? origin[token] : quad<dtype>::nothing();
+        return counts(token, token + 1) ? origin[token] : quad<dtype>::minus_infinity();
     }
 
     /* Four logits from `token` on; -inf for those that do not count. */
@@ -96,7 +96,7 @@ template <gumbel_dtype dtype, bool edited> struct warp_row {
 #pragma unroll
         for (int i = 0; i < 4; i++)
             e[i] = read_one(token + i);
-        return quad<dtype>::of(e);
+        return quad<dtype>::from_elements(e);
     }
 
     /* Ask for a step. What is rare is rolled up, here and below: registers cannot be indexed, so
@@ -183,7 +183,7 @@ template <gumbel_dtype dtype, bool edited> struct warp_row {
     {
 #pragma unroll
         for (int k = 0; k < kQuads; k++)
-            z[k] = logits[k].widen();
+            z[k] = logits[k].to_floats();
         if (plain()) {
 #pragma unroll
             for (int i = 0; i < 4 * kQuads; i++)
@@ -212,7 +212,7 @@ template <gumbel_dtype dtype, bool edited> struct warp_row {
     {
 #pragma unroll
         for (int k = 0; k < kQuads; k++)
-            x[k] = logits[k].widen();
+            x[k] = logits[k].to_floats();
         if (!is_plain)
             transform_step(base, x);
         factor = is_plain ? inverse_temperature : 1.0f;
@@ -241,7 +241,7 @@ template <gumbel_dtype dtype, bool edited> struct warp_row {
         float y = widen_element(&logit, dtype, 0);
         if (!counts(token, token + 1))
             return -INFINITY;
-        y = q.soft_cap != 0.0f ? draw_capped(p, y) : y * q.scale;
+        y = q.soft_cap != 0.0f ? draw_soft_cap_logit(p, y) : y * q.scale;
         if constexpr (edited) {
             four all = edit_apart(p, state, token & ~3u, end, {y, y, y, y});
             y = token & 2 ? (token & 1 ? all.v[3] : all.v[2]) : (token & 1 ? all.v[1] : all.v[0]);

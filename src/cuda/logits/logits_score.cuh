@@ -58,13 +58,13 @@ struct warp_scores : warp_row<dtype, edited> {
     /* Ask for a sample's threshold, each lane for one or none; it is some 50 cycles away. */
     __device__ __forceinline__ uint32_t ask(bool asks, int sample) const
     {
-        return ptx_add_if(asks, &state.threshold[sample], 0);
+        return ptx_atomic_add_if(asks, &state.threshold[sample], 0);
     }
 
     /* Raise a sample's threshold to the largest of all lanes. */
     __device__ __forceinline__ void raise(int sample, float floor) const
     {
-        floor = draw_floor_of_warp(floor);
+        floor = draw_score_bound_of_warp(floor);
         if (lane == 0)
             atomicMax(&state.threshold[sample], ordered_bits(floor));
     }
@@ -74,7 +74,7 @@ struct warp_scores : warp_row<dtype, edited> {
     __device__ __forceinline__ void make_reaches(int sample, uint32_t pair, bool seeds) const
     {
         const bool greedy = state.greedy;
-        const uint4 words = draw_words(philox(sample), pair, GUMBEL_BLOCK_DOMAIN);
+        const uint4 words = draw_philox_words(philox(sample), pair, GUMBEL_BLOCK_DOMAIN);
         uint32_t tokens[2];
         typename row::element logits[2];
 #pragma unroll
@@ -84,8 +84,8 @@ struct warp_scores : warp_row<dtype, edited> {
             const uint32_t at = (first - begin) / GUMBEL_BLOCK;
             if (first >= begin && at < (uint32_t)blocks)
                 reaches[sample * blocks + at] =
-                    draw_pack_reach(draw_reach(greedy, block.r), block.place());
-            tokens[half] = first + block.place();
+                    draw_pack_reach(draw_reach(greedy, block.r), block.max_noise_index());
+            tokens[half] = first + block.max_noise_index();
             if (seeds)
                 logits[half] = row::read_one(tokens[half]);
         }
@@ -95,7 +95,7 @@ struct warp_scores : warp_row<dtype, edited> {
 #pragma unroll 1
         for (int half = 0; half < 2; half++) {
             const float z = transform(half ? tokens[1] : tokens[0], half ? logits[1] : logits[0]);
-            floor = fmaxf(floor, draw_floor(greedy, z, half ? words.z : words.x));
+            floor = fmaxf(floor, draw_score_bound_of_word(greedy, z, half ? words.z : words.x));
         }
         raise(sample, floor);
     }
@@ -138,11 +138,12 @@ struct warp_scores : warp_row<dtype, edited> {
         const draw_philox f = philox(sample);
         uint32_t r = 0;
         if (token % GUMBEL_BLOCK != draw_place_of_reach(reach)) {
-            r = draw_word(draw_words(f, token / 4, 0), token);
-            if (!draw_screen(z, draw_least_of_reach(reach), r, draw_offset(threshold)))
+            r = draw_select_word(draw_philox_words(f, token / 4, 0), token);
+            if (!draw_passes_filter(z, draw_min_exponential_of_reach(reach), r,
+                                    draw_filter_offset(threshold)))
                 return NAN;
         }
-        return z + draw_noise(draw_block_of(f, token), token, r);
+        return z + draw_noise_from_words(draw_block_of(f, token), token, r);
     }
 
     /* Keep the best that lanes have scored, of any samples, and raise thresholds. */

@@ -63,7 +63,7 @@ template <gumbel_dtype dtype> struct part_of_row {
         for (int k = 0; k < kQuads; k++) {
             int at = base + kStride * k;
             if (quads && at + 4 <= counting) {
-                z[k] = ((const quad<dtype> *)(from + at))->widen();
+                z[k] = ((const quad<dtype> *)(from + at))->to_floats();
                 continue;
             }
 #pragma unroll

@@ -21,12 +21,12 @@ static void begin(cuda_job *job, const cuda_plan *plan, gumbel_problem *problem,
     job->params.problem = *problem;
     job->params.inverse_cap = cuda_inverse_cap(problem);
     job->params.summaries = job->workspace.summaries;
-    job->params.shared_floors = job->workspace.floors;
-    job->params.multiply_only = (plan->needs & GUMBEL_NEED_PRODUCT) && !job->params.stored;
+    job->params.row_thresholds = job->workspace.floors;
+    job->params.multiply_only = (plan->needs & GUMBEL_NEED_PRODUCT) && !job->params.logits_out;
 }
 
 /* Elements from one row to the next of logits that a product stores. */
-static int64_t stored_stride(const cuda_job *job, const gumbel_problem *p)
+static int64_t logits_out_stride(const cuda_job *job, const gumbel_problem *p)
 {
     return job->kept ? job->kept_stride : cuda_row_stride(p);
 }
@@ -38,20 +38,20 @@ static gumbel_status store(const cuda_job *job, const cuda_plan *plan)
     cuda_params *p = &product.params;
     GUMBEL_ASSERT(job->workspace.logits && p->problem.hidden_size > 0);
     GUMBEL_ASSERT(!(plan->handed & CUDA_HANDS_PEAKS) || job->workspace.peaks);
-    GUMBEL_ASSERT(!(plan->handed & CUDA_HANDS_STRIPS) || job->workspace.stored_strips);
+    GUMBEL_ASSERT(!(plan->handed & CUDA_HANDS_STRIPS) || job->workspace.stored_subtiles);
     GUMBEL_ASSERT(!(plan->handed & CUDA_HANDS_DRAWS) || job->workspace.exchange);
-    p->stored = job->workspace.logits;
-    p->stored_stride = stored_stride(job, &p->problem);
+    p->logits_out = job->workspace.logits;
+    p->logits_out_stride = logits_out_stride(job, &p->problem);
     if (plan->handed & CUDA_HANDS_PEAKS) {
-        p->peaks = job->workspace.peaks;
-        p->peaks_stride = cuda_blocks_of(&p->problem);
+        p->block_maxima = job->workspace.peaks;
+        p->block_maxima_stride = cuda_blocks_of(&p->problem);
     }
     if (plan->handed & CUDA_HANDS_STRIPS) {
-        p->stored_strips = job->workspace.stored_strips;
-        p->unseen_peaks = job->workspace.unseen_peaks;
+        p->stored_subtiles = job->workspace.stored_subtiles;
+        p->unseen_block_maxima = job->workspace.unseen_block_maxima;
     }
     if (plan->handed & CUDA_HANDS_DRAWS) {
-        p->draws_too = 1;
+        p->also_draw = 1;
         cuda_clear_exchange(p, &job->workspace);
     }
     return plan->product->run(&product);
@@ -65,7 +65,7 @@ static gumbel_status serve_rows(const cuda_job *job, const cuda_plan *plan)
     if (p->hidden_size > 0) {
         p->hidden_size = 0;
         p->sampling.math = GUMBEL_MATH_EXACT; /* FAST is for the caller's logits */
-        p->logits = cuda_rows_at(job->workspace.logits, p, stored_stride(job, p));
+        p->logits = cuda_rows_at(job->workspace.logits, p, logits_out_stride(job, p));
     }
     GUMBEL_FORWARD(plan->rows->run(&rows));
     if (plan->needs & GUMBEL_REQUEST_LOGITS)
@@ -79,7 +79,7 @@ static gumbel_status run(const cuda_job *job, const cuda_plan *plan)
     const gumbel_problem *p = &job->params.problem;
     GUMBEL_ASSERT(plan->product || plan->rows);
     GUMBEL_ASSERT(job->params.output.tokens || job->params.partials || job->processed ||
-                  job->params.multiply_only || job->params.stored);
+                  job->params.multiply_only || job->params.logits_out);
     if (p->batch > INT32_MAX / p->sampling.num_samples)
         return gumbel_fail(job->error, GUMBEL_ERROR_UNSUPPORTED, "batch",
                            "B * S is 2^31 or more, which one call on CUDA does not take");
@@ -203,7 +203,7 @@ gumbel_status cuda_multiply(gumbel_device *device, const gumbel_problem *problem
 gumbel_status cuda_store(gumbel_device *device, const gumbel_problem *problem, float *logits,
                          int64_t stride, void *workspace, gumbel_error *error)
 {
-    cuda_job job = {.params = {.stored = logits, .stored_stride = stride}};
+    cuda_job job = {.params = {.logits_out = logits, .logits_out_stride = stride}};
     GUMBEL_ASSERT(problem->hidden_size > 0 && !problem->request && !problem->with_mass);
     if (problem->end_token <= problem->first_token)
         return GUMBEL_OK;

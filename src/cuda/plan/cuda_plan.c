@@ -139,7 +139,7 @@ static void carve_draws(gumbel_cursor *cursor, const cuda_device *cuda, size_t b
         size_t side = samples < CUDA_LOGITS_SAMPLES ? samples : CUDA_LOGITS_SAMPLES;
         size_t portable = sms * CUDA_NAIVE_CTAS * side;
         size_t sm80 =
-            CUDA_SM80_CTAS_MOST * sms * (draws < CUDA_SM80_STATES ? draws : CUDA_SM80_STATES);
+            CUDA_SM80_CTAS_MAX * sms * (draws < CUDA_SM80_STATES ? draws : CUDA_SM80_STATES);
         size_t sm90 = sms * (draws < CUDA_SM90_STATES ? draws : CUDA_SM90_STATES);
         count = draws > portable ? draws : portable;
         count = count > sm80 ? count : sm80;
@@ -147,7 +147,8 @@ static void carve_draws(gumbel_cursor *cursor, const cuda_device *cuda, size_t b
     }
     workspace->summaries = gumbel_carve(cursor, count, 1, sizeof(gumbel_summary));
     workspace->summaries_most = count;
-    workspace->floors = gumbel_carve(cursor, batch, samples, CUDA_FLOOR_WORDS * sizeof(uint64_t));
+    workspace->floors =
+        gumbel_carve(cursor, batch, samples, CUDA_THRESHOLD_WORDS * sizeof(uint64_t));
 }
 
 size_t cuda_most(const gumbel_device *device, const gumbel_limits *limits)
@@ -157,7 +158,7 @@ size_t cuda_most(const gumbel_device *device, const gumbel_limits *limits)
     cuda_workspace workspace;
     carve_draws(&cursor, cuda, (size_t)limits->batch, (size_t)limits->num_samples, &workspace);
     if (limits->screens) {
-        const int64_t most = CUDA_SCREEN_ROWS_MOST, samples = limits->num_samples > 1 ? 2 : 1;
+        const int64_t most = CUDA_SCREEN_ROWS_MAX, samples = limits->num_samples > 1 ? 2 : 1;
         const int64_t draws =
             limits->batch < most / samples ? limits->batch * limits->num_samples : most;
         gumbel_problem p = {.batch = ((draws < most ? draws : most) + samples - 1) / samples,
@@ -165,7 +166,7 @@ size_t cuda_most(const gumbel_device *device, const gumbel_limits *limits)
                             .sampling.num_samples = (int32_t)samples};
         cuda_carve_screen(&cursor, cuda, &p, &workspace);
         if (limits->requests)
-            gumbel_carve(&cursor, (size_t)most, CUDA_SCREEN_EXACT_MOST,
+            gumbel_carve(&cursor, (size_t)most, CUDA_SCREEN_EXACT_MAX,
                          sizeof *workspace.screen.exact);
     }
     if (limits->requests)
@@ -211,7 +212,7 @@ int cuda_lists_blocks(const gumbel_device *device, const gumbel_problem *listing
     return listing->hidden_size > 0 &&
            cuda_plan_stored(&plan, (const cuda_device *)device, listing, NULL) == GUMBEL_OK &&
            plan.rows && plan.rows->run == cuda_run_blocks && (plan.handed & CUDA_HANDS_PEAKS) &&
-           CUDA_LISTED_BYTES_OF(cuda_blocks_of(listing)) <= CUDA_LISTED_BYTES_MOST;
+           CUDA_TOP64_BYTES_OF(cuda_blocks_of(listing)) <= CUDA_TOP64_BYTES_MAX;
 }
 
 gumbel_status cuda_stored_size(const gumbel_device *device, const gumbel_problem *problem,

@@ -33,7 +33,7 @@ static const char *screen_refuses(const cuda_device *cuda, const gumbel_problem 
 {
     if (!p->screen)
         return "the head has no screen";
-    if (p->batch > CUDA_SCREEN_ROWS_MOST / p->sampling.num_samples)
+    if (p->batch > CUDA_SCREEN_ROWS_MAX / p->sampling.num_samples)
         return "there are more than 64 rows and samples of them";
     if (!(cuda->rungs.preferred & CUDA_SCREEN_RUNGS) &&
         !cuda_screen_is_faster(p->vocab, p->hidden_size))
@@ -51,7 +51,7 @@ static const char *team_refuses(const cuda_device *cuda, const gumbel_problem *p
     (void)handed;
     if (!cuda->request_team)
         return "the GPU has no clusters";
-    if (cuda_team_bytes(p) > cuda_request_team_bytes(cuda->shared_bytes))
+    if (cuda_team_bytes(p) > cuda_cluster_max_bytes(cuda->shared_bytes))
         return "an eighth of a row is more than a CTA's shared memory holds";
     return NULL;
 }
@@ -64,7 +64,7 @@ static const char *screen_cut_refuses(const cuda_device *cuda, const gumbel_prob
     if (screen)
         return screen;
     if (!(cuda->rungs.preferred & CUDA_SCREEN_RUNGS) &&
-        !cuda_screen_cut_is_faster(p->batch, p->hidden_size))
+        !cuda_screen_truncated_is_faster(p->batch, p->hidden_size))
         return "more than 32 rows, or a D above 4096, are faster by the full pass";
     return team_refuses(cuda, p, 0);
 }
@@ -162,7 +162,7 @@ static const char *blocks_refuse(const cuda_device *cuda, const gumbel_problem *
         return team;
     if (cuda_request_blocks_bytes(cuda_blocks_of(p)) > CUDA_REQUEST_BLOCKS_BYTES)
         return "the peaks of a row are more than a CTA's shared memory holds";
-    if (!(handed & CUDA_HANDS_PEAKS) && p->batch < CUDA_REQUEST_BLOCKS_BATCH)
+    if (!(handed & CUDA_HANDS_PEAKS) && p->batch < CUDA_REQUEST_BLOCKS_ROWS_MIN)
         return "fewer than 17 rows, and no product that leaves the peaks of blocks";
     return NULL;
 }
@@ -176,7 +176,7 @@ static const char *bounded_refuses(const cuda_device *cuda, const gumbel_problem
     if (!(handed & CUDA_HANDS_STRIPS))
         return "there is no product that stores by bounds";
     if (p->weight.rows == 0 ||
-        !cuda_request_bounds(p->batch, cuda_blocks_of(p) / cuda->multiprocessors))
+        !cuda_bounds_are_faster(p->batch, cuda_blocks_of(p) / cuda->multiprocessors))
         return "not 5 to 128 rows with three tiles for each multiprocessor";
     return NULL;
 }

@@ -37,7 +37,7 @@ gumbel_status cuda_softmax(gumbel_device *device, const gumbel_problem *problem,
     }
     /* No more than a draw from logits has summaries. */
     int64_t parts =
-        cuda_parts_most((int64_t)cuda->multiprocessors * CUDA_SOFTMAX_CTAS, problem->batch, 1);
+        cuda_max_parts((int64_t)cuda->multiprocessors * CUDA_SOFTMAX_CTAS, problem->batch, 1);
     p.inverse_cap = cuda_inverse_cap(&p.problem);
     p.chunk = cuda_chunk(problem->vocab, parts, SOFTMAX_UNIT);
     p.parts = (int32_t)((problem->vocab + p.chunk - 1) / p.chunk);

@@ -9,7 +9,7 @@
 #include "core/problem.h"
 
 /* The oldest GPUs that the portable kernels are compiled for. */
-#define CUDA_CAPABILITY_LEAST 80
+#define CUDA_CAPABILITY_MIN 80
 
 /* ---------------------------------------------------------------- the fused way on Hopper ---- */
 
@@ -19,13 +19,13 @@
 /* All that a CTA may have: there is one a multiprocessor anyhow. */
 #define CUDA_SM90_SHARED_BYTES (227 * 1024)
 /* Batch columns times samples that one launch draws: a consumer thread each. */
-#define CUDA_SM90_STATES      256
-#define CUDA_SM90_STAGES_MOST 12
+#define CUDA_SM90_STATES     256
+#define CUDA_SM90_STAGES_MAX 12
 
-/* 64-bit words of a row and sample, of which the first is its floor (floor.cuh), the second
- * counts CTAs (parts.cuh), and the others are for the end of a call (ending_sm90.cuh): a
+/* 64-bit words of a row and sample, of which the first is its floor (row_thresholds.cuh), the second
+ * counts CTAs (cta_counter.cuh), and the others are for the end of a call (ending_sm90.cuh): a
  * 32-byte sector, so that the second-level cache can take neighbours side by side. */
-#define CUDA_FLOOR_WORDS 4
+#define CUDA_THRESHOLD_WORDS 4
 
 /* Batch columns of the kernels that exist. */
 #define CUDA_SM90_WIDTHS 6
@@ -79,7 +79,7 @@ static inline cuda_sm90_case cuda_sm90_case_of(const gumbel_problem *p, int stor
 
 /* Whether the Hopper kernel writes the outputs: else a launch behind it merges what its CTAs
  * found. */
-#define CUDA_SM90_ENDS(kind, partials)                                                             \
+#define CUDA_SM90_WRITES_OUTPUT(kind, partials)                                                    \
     (((kind) == CUDA_SM90_PLAIN || (kind) == CUDA_SM90_BOTH) && !(partials))
 
 /* The narrowest kernel, by its place in the table, that holds `rows` rows; the last for more. */
@@ -92,7 +92,7 @@ static inline int cuda_sm90_width_for(int64_t rows)
 }
 
 /* Rows a launch takes at most. */
-static inline int cuda_sm90_rows_most(int num_samples)
+static inline int cuda_sm90_max_rows(int num_samples)
 {
     int i = CUDA_SM90_WIDTHS - 1;
     while (i > 0 && cuda_sm90_widths[i] * num_samples > CUDA_SM90_STATES)
@@ -101,19 +101,19 @@ static inline int cuda_sm90_rows_most(int num_samples)
 }
 
 /* Whether a warpgroup takes a whole tile of n columns. */
-#define CUDA_SM90_ALONE(n) ((n) <= 64)
+#define CUDA_SM90_WARPGROUP_PER_TILE(n) ((n) <= 64)
 
 /* CTAs of a cluster, which copy hidden states for each other: at 128 columns these are as many
  * bytes as a tile's weights. With fewer that gains nothing, with 256 nothing where the GPU is hot.
  */
-#define CUDA_SM90_CLUSTER(n)   ((n) == 128 ? CUDA_SM90_CLUSTER_MOST : 1)
-#define CUDA_SM90_CLUSTER_MOST 2
+#define CUDA_SM90_CLUSTER(n)  ((n) == 128 ? CUDA_SM90_CLUSTER_MAX : 1)
+#define CUDA_SM90_CLUSTER_MAX 2
 
 /* Multiprocessors that take tiles. An odd one stays idle at all widths: which CTA takes a tile must
  * not depend on the batch. */
 static inline int cuda_sm90_processors(int multiprocessors)
 {
-    return multiprocessors / CUDA_SM90_CLUSTER_MOST * CUDA_SM90_CLUSTER_MOST;
+    return multiprocessors / CUDA_SM90_CLUSTER_MAX * CUDA_SM90_CLUSTER_MAX;
 }
 
 /* CTAs of a launch: one for each of so many multiprocessors, or for each tile, in whole clusters.
@@ -125,7 +125,7 @@ static inline int cuda_sm90_ctas(int width, int tiles, int processors)
 }
 
 /* Whether the kernel of n columns can store logits by bounds (bound_sm90.cuh). */
-#define CUDA_SM90_BOUNDS(n) ((n) <= 128)
+#define CUDA_SM90_HAS_BOUNDS(n) ((n) <= 128)
 
 /* Blocks of GUMBEL_BLOCK tokens that a tile touches at most. */
 #define CUDA_SM90_BLOCKS (CUDA_SM90_TILE / GUMBEL_BLOCK + 1)
@@ -133,13 +133,13 @@ static inline int cuda_sm90_ctas(int width, int tiles, int processors)
 /* What shared_sm90.cuh lays out beside the ring: of a draw; the barriers; of a column, its masses,
  * or with stored logits its peaks, threshold, flags and bits; and for so many draws, at least, the
  * list of what passes their bounds, where first the sums of a token of each block lie. With more
- * than CUDA_SM90_LIST_MOST tokens those that score would be later than those that multiply. */
+ * than CUDA_SM90_LIST_MAX tokens those that score would be later than those that multiply. */
 #define CUDA_SM90_DRAW_BYTES        (48 + 4 * CUDA_SM90_BLOCKS)
 #define CUDA_SM90_BARRIER_BYTES     272
 #define CUDA_SM90_MASS_BYTES        64
-#define CUDA_SM90_STORED_BYTES(n)   (96 * (CUDA_SM90_ALONE(n) ? 2 : 1) + 8)
+#define CUDA_SM90_STORED_BYTES(n)   (96 * (CUDA_SM90_WARPGROUP_PER_TILE(n) ? 2 : 1) + 8)
 #define CUDA_SM90_LIST_BYTES(draws) ((draws) > 170 ? 4 * CUDA_SM90_BLOCKS * (draws) : 2048)
-#define CUDA_SM90_LIST_MOST         1024
+#define CUDA_SM90_LIST_MAX          1024
 
 /* Stages of the ring that fit. `stores` is for a kernel that does nothing else. */
 static inline int cuda_sm90_stages(int width, int num_samples, int with_mass, int stores)
@@ -152,7 +152,7 @@ static inline int cuda_sm90_stages(int width, int num_samples, int with_mass, in
         beside += CUDA_SM90_DRAW_BYTES * draws + CUDA_SM90_LIST_BYTES(draws) +
                   (with_mass ? CUDA_SM90_MASS_BYTES * width : 0);
     int stages = (CUDA_SM90_SHARED_BYTES - beside) / (128 * (CUDA_SM90_TILE + width));
-    return stages < CUDA_SM90_STAGES_MOST ? stages : CUDA_SM90_STAGES_MOST;
+    return stages < CUDA_SM90_STAGES_MAX ? stages : CUDA_SM90_STAGES_MAX;
 }
 
 /* ----------------------------------------------------------------- the fused way elsewhere ---- */
@@ -162,8 +162,8 @@ static inline int cuda_sm90_stages(int width, int num_samples, int with_mass, in
 /* Tokens that a warp takes of a tile, and that the vocabulary is shared out in. */
 #define CUDA_SM80_SLAB 32
 /* CTAs of n columns a multiprocessor at most, where its shared memory holds as many. */
-#define CUDA_SM80_CTAS(n)   ((n) <= 8 ? 3 : 2)
-#define CUDA_SM80_CTAS_MOST CUDA_SM80_CTAS(8)
+#define CUDA_SM80_CTAS(n)  ((n) <= 8 ? 3 : 2)
+#define CUDA_SM80_CTAS_MAX CUDA_SM80_CTAS(8)
 /* Batch columns times samples of a launch at most. */
 #define CUDA_SM80_STATES 128
 /* Stages of the ring for n columns: what leaves room, in the 99 KiB that a CTA has on the smallest
@@ -201,7 +201,7 @@ static inline int cuda_sm80_width_for(int64_t rows)
 }
 
 /* Rows a launch takes at most. */
-static inline int cuda_sm80_rows_most(int num_samples, int mixed)
+static inline int cuda_sm80_max_rows(int num_samples, int mixed)
 {
     int i = mixed ? 0 : CUDA_SM80_WIDTHS - 1;
     while (i > 0 && cuda_sm80_widths[i] * num_samples > CUDA_SM80_STATES)
@@ -253,55 +253,55 @@ static inline int cuda_sm80_ctas(int n, int available, int shared_bytes, int mix
 #define CUDA_LOGITS_CTAS 2
 
 /* Tokens of a row that a CTA makes noise for at a time, and CTAs a multiprocessor that do. */
-#define CUDA_NOISE_PIECE 4096
+#define CUDA_NOISE_SLICE 4096
 #define CUDA_NOISE_CTAS  8
 
 /* Threads of a CTA that serves a row of a request, and tokens that it edits by lists at a time. */
 #define CUDA_REQUEST_THREADS 512
-#define CUDA_REQUEST_PIECE   4096
+#define CUDA_REQUEST_TILE    4096
 /* Blocks of 64 whose logits a warp asks for at once. */
 #define CUDA_REQUEST_AHEAD 4
 /* Shared memory for such a piece: y, counts and bits of its tokens, and a list's finds. */
-#define CUDA_REQUEST_STAGE_BYTES (9 * CUDA_REQUEST_PIECE + 9 * CUDA_REQUEST_THREADS)
+#define CUDA_REQUEST_STAGE_BYTES (9 * CUDA_REQUEST_TILE + 9 * CUDA_REQUEST_THREADS)
 
 /* Candidates that a CTA keeps; the largest top_k and num_top that it keeps them for; and CTAs a
  * multiprocessor that keep it busy, of which it holds two. */
-#define CUDA_REQUEST_LIST         4096
-#define CUDA_REQUEST_TARGET       256
+#define CUDA_REQUEST_CANDIDATES   4096
+#define CUDA_REQUEST_TOP_MAX      256
 #define CUDA_REQUEST_CTAS         2
-#define CUDA_REQUEST_SHARED_BYTES (8 * CUDA_REQUEST_LIST + 64 + CUDA_REQUEST_STAGE_BYTES)
+#define CUDA_REQUEST_SHARED_BYTES (8 * CUDA_REQUEST_CANDIDATES + 64 + CUDA_REQUEST_STAGE_BYTES)
 
 /* Threads of a CTA that makes probabilities, and CTAs that a multiprocessor holds of them. */
 #define CUDA_SOFTMAX_THREADS 128
 #define CUDA_SOFTMAX_CTAS    8
 
 /* CTAs of a cluster that holds a row of a request, and what each needs beside its share. */
-#define CUDA_REQUEST_CLUSTER   8
-#define CUDA_TEAM_SHARED_BYTES (33 * 1024)
+#define CUDA_REQUEST_CLUSTER      8
+#define CUDA_CLUSTER_SHARED_BYTES (33 * 1024)
 /* Words of 32 tokens that the largest share has: 227 KB hold no more. */
 #define CUDA_REQUEST_WORDS 1616
 
 /* Clusters that look for rows that are left: enough to take turns if all are. Behind the product of
  * up to 64 rows three quarters of those that run at once, since there mostly none is left, and what
  * has more CTAs ends later. */
-static inline int64_t cuda_request_clusters_unserved(int64_t batch, int multiprocessors,
-                                                     int has_peaks)
+static inline int64_t cuda_fallback_clusters(int64_t batch, int multiprocessors,
+                                             int has_block_maxima)
 {
     int64_t most = CUDA_REQUEST_CTAS * multiprocessors;
-    if (has_peaks && batch <= 64)
+    if (has_block_maxima && batch <= 64)
         most = most / CUDA_REQUEST_CLUSTER * 3 / 4;
     return batch < most ? batch : most < 1 ? 1 : most;
 }
 
 /* Tokens of a share, where the row has `range`. */
-static inline int64_t cuda_request_share(int64_t range)
+static inline int64_t cuda_cluster_slice(int64_t range)
 {
     int64_t least = (range + CUDA_REQUEST_CLUSTER - 1) / CUDA_REQUEST_CLUSTER;
     return (least + 127) / 128 * 128;
 }
 
 /* Shared memory that a CTA of a cluster may have, of what a multiprocessor has. */
-static inline int cuda_request_team_bytes(int shared_bytes)
+static inline int cuda_cluster_max_bytes(int shared_bytes)
 {
     return shared_bytes - CUDA_RESERVED_BYTES;
 }
@@ -310,49 +310,49 @@ static inline int cuda_request_team_bytes(int shared_bytes)
  * reads side by side to find those, and blocks that a CTA looks into at most; rows of a batch from
  * which on that pays where the product does not leave the largest logits; and turns of the GPU that
  * a large batch takes, so that rows end while others are read. */
-#define CUDA_REQUEST_BLOCK        128
-#define CUDA_REQUEST_SIDE         8
-#define CUDA_REQUEST_CHOSEN       1024
-#define CUDA_REQUEST_BLOCKS_BATCH 17
-#define CUDA_REQUEST_TURNS        4
+#define CUDA_REQUEST_BLOCK           128
+#define CUDA_REQUEST_WARP_BLOCKS     8
+#define CUDA_REQUEST_SELECTED_BLOCKS 1024
+#define CUDA_REQUEST_BLOCKS_ROWS_MIN 17
+#define CUDA_REQUEST_TURNS           4
 
 /* Neighbouring tokens whose logits of a row the product stores, or leaves out, as one: 64 bytes, of
  * one warp. A block's strips are the bits of a byte, from the lowest on. */
-#define CUDA_REQUEST_STRIP  16
-#define CUDA_REQUEST_STRIPS (CUDA_REQUEST_BLOCK / CUDA_REQUEST_STRIP)
-#define CUDA_REQUEST_WHOLE  ((1 << CUDA_REQUEST_STRIPS) - 1)
+#define CUDA_REQUEST_SUBTILE      16
+#define CUDA_REQUEST_SUBTILES     (CUDA_REQUEST_BLOCK / CUDA_REQUEST_SUBTILE)
+#define CUDA_REQUEST_ALL_SUBTILES ((1 << CUDA_REQUEST_SUBTILES) - 1)
 
 /* Rows of a batch for which the product stores by bounds: fewer have little to store, and more keep
  * the tensor cores busy, behind which stores cost nothing. And tiles of each multiprocessor. */
-#define CUDA_REQUEST_BOUND_LEAST 5
-#define CUDA_REQUEST_BOUND_MOST  128
-#define CUDA_REQUEST_BOUND_TILES 3
+#define CUDA_REQUEST_BOUND_ROWS_MIN  5
+#define CUDA_REQUEST_BOUND_ROWS_MAX  128
+#define CUDA_REQUEST_BOUND_TILES_MIN 3
 
-static inline int cuda_request_bounds(int64_t batch, int64_t tiles)
+static inline int cuda_bounds_are_faster(int64_t batch, int64_t tiles)
 {
-    return batch >= CUDA_REQUEST_BOUND_LEAST && batch <= CUDA_REQUEST_BOUND_MOST &&
-           tiles >= CUDA_REQUEST_BOUND_TILES;
+    return batch >= CUDA_REQUEST_BOUND_ROWS_MIN && batch <= CUDA_REQUEST_BOUND_ROWS_MAX &&
+           tiles >= CUDA_REQUEST_BOUND_TILES_MIN;
 }
 
 /* Of rows that are drawn before they are cut (request_pivots.cu): tokens that a CTA holds, its
  * threads and shared memory, and CTAs that a multiprocessor holds. */
-#define CUDA_REQUEST_PIVOTED       8192
+#define CUDA_REQUEST_PIVOT_SLICE   8192
 #define CUDA_REQUEST_PIVOT_THREADS 256
-#define CUDA_REQUEST_PIVOT_BYTES   (4 * CUDA_REQUEST_PIVOTED + 512)
+#define CUDA_REQUEST_PIVOT_BYTES   (4 * CUDA_REQUEST_PIVOT_SLICE + 512)
 #define CUDA_REQUEST_PIVOT_CTAS    6
 
 /* CTAs that share such a row, which has `range` tokens. */
 static inline int64_t cuda_request_pivot_parts(int64_t range)
 {
-    return (range + CUDA_REQUEST_PIVOTED - 1) / CUDA_REQUEST_PIVOTED;
+    return (range + CUDA_REQUEST_PIVOT_SLICE - 1) / CUDA_REQUEST_PIVOT_SLICE;
 }
 
 /* Words by which a CTA of these tells the others of its row of a step; and all of a call: one of
  * each row that is given up, and those of two steps that take turns. */
-#define CUDA_REQUEST_EXCHANGE 8
+#define CUDA_REQUEST_EXCHANGE_WORDS 8
 static inline int64_t cuda_request_exchange_words(int64_t batch, int64_t parts)
 {
-    return batch * (2 * parts * CUDA_REQUEST_EXCHANGE + 1);
+    return batch * (2 * parts * CUDA_REQUEST_EXCHANGE_WORDS + 1);
 }
 
 /* The token that a row's first block begins at. */
@@ -363,17 +363,17 @@ static inline int64_t cuda_request_exchange_words(int64_t batch, int64_t parts)
 
 /* Shared memory of a CTA that serves a row from its blocks, and the most that it may be. */
 #define CUDA_REQUEST_BLOCKS_BYTES (96 * 1024)
-#define CUDA_REQUEST_BLOCKS_OF(blocks)                                                             \
-    (CUDA_TEAM_SHARED_BYTES + 4 * (CUDA_REQUEST_CHOSEN + 1) + 5 * (blocks))
+#define CUDA_REQUEST_BLOCKS_BYTES_OF(blocks)                                                       \
+    (CUDA_CLUSTER_SHARED_BYTES + 4 * (CUDA_REQUEST_SELECTED_BLOCKS + 1) + 5 * (blocks))
 static inline int64_t cuda_request_blocks_bytes(int64_t blocks)
 {
-    return CUDA_REQUEST_BLOCKS_OF(blocks);
+    return CUDA_REQUEST_BLOCKS_BYTES_OF(blocks);
 }
 
 /* Blocks of a part. */
-static inline int64_t cuda_request_part(int64_t blocks, int64_t batch, int multiprocessors)
+static inline int64_t cuda_blocks_per_part(int64_t blocks, int64_t batch, int multiprocessors)
 {
-    int64_t step = CUDA_REQUEST_SIDE * CUDA_REQUEST_THREADS / 32;
+    int64_t step = CUDA_REQUEST_WARP_BLOCKS * CUDA_REQUEST_THREADS / 32;
     int64_t steps = (blocks + step - 1) / step;
     int64_t parts = (int64_t)multiprocessors * CUDA_REQUEST_CTAS * CUDA_REQUEST_TURNS / batch;
     parts = parts < 1 ? 1 : parts < steps ? parts : steps;
@@ -381,7 +381,7 @@ static inline int64_t cuda_request_part(int64_t blocks, int64_t batch, int multi
 }
 
 /* Tokens of a row that a CTA starts the history of. */
-#define CUDA_HISTORY_PIECE 16384
+#define CUDA_HISTORY_SLICE 16384
 
 /* Shared memory of a CTA that lists the best scores of a draw (best.cu). */
 #define CUDA_BEST_BYTES 16640
@@ -392,29 +392,29 @@ static inline int64_t cuda_request_part(int64_t blocks, int64_t batch, int multi
 /* By a rule that weighs probabilities: threads of a CTA that takes a part of a row, CTAs that a
  * multiprocessor holds of them, tokens that one takes at a time, and its shared memory beside the
  * nodes of a request. */
-#define CUDA_WEIGH_THREADS 128
-#define CUDA_WEIGH_CTAS    8
-#define CUDA_RACE_CTAS     4 /* of those that race */
-#define CUDA_WEIGH_UNIT    (CUDA_WEIGH_THREADS / 32 * CUDA_LOGITS_STEP)
-#define CUDA_WEIGH_BYTES   6400
+#define CUDA_MASS_THREADS  128
+#define CUDA_MASS_CTAS     8
+#define CUDA_RESIDUAL_CTAS 4 /* of those that race */
+#define CUDA_MASS_UNIT     (CUDA_MASS_THREADS / 32 * CUDA_LOGITS_STEP)
+#define CUDA_MASS_BYTES    6400
 
 /* CTAs of an exchange, which all must run at once on every GPU, and threads of each; rows of which
  * some can be chosen. */
-#define CUDA_EXCHANGE_CTAS    64
-#define CUDA_EXCHANGE_THREADS 256
-#define CUDA_EXCHANGE_LISTED  1024
+#define CUDA_EXCHANGE_CTAS     64
+#define CUDA_EXCHANGE_THREADS  256
+#define CUDA_EXCHANGE_ROWS_MAX 1024
 /* CTAs that lay gathered rows side by side, at most, and words that one lays at a time. */
-#define CUDA_LAY_CTAS  2048
-#define CUDA_LAY_PIECE 4096
+#define CUDA_SCATTER_CTAS  2048
+#define CUDA_SCATTER_SLICE 4096
 /* First tokens that a rank lists of a row; and in the shared memory of a CTA that serves a row from
  * its blocks, or has none, where it keeps those of all ranks, and how many bytes they take. */
-#define CUDA_LISTED                64 /* GUMBEL_RANK_LISTED */
-#define CUDA_LISTED_OFFSET(blocks) ((CUDA_REQUEST_BLOCKS_OF(blocks) + 15) / 16 * 16)
-#define CUDA_LISTED_BYTES          (12 * 1024 + 128)
-#define CUDA_LISTED_BYTES_OF(blocks) (CUDA_LISTED_OFFSET(blocks) + CUDA_LISTED_BYTES)
-#define CUDA_LISTED_BYTES_MOST       CUDA_REQUEST_BLOCKS_BYTES
+#define CUDA_TOP64                  64 /* GUMBEL_RANK_LISTED */
+#define CUDA_TOP64_OFFSET(blocks)   ((CUDA_REQUEST_BLOCKS_BYTES_OF(blocks) + 15) / 16 * 16)
+#define CUDA_TOP64_BYTES            (12 * 1024 + 128)
+#define CUDA_TOP64_BYTES_OF(blocks) (CUDA_TOP64_OFFSET(blocks) + CUDA_TOP64_BYTES)
+#define CUDA_TOP64_BYTES_MAX        CUDA_REQUEST_BLOCKS_BYTES
 /* Threads that put a row of outputs in its place. */
-#define CUDA_SPREAD_THREADS 128
+#define CUDA_SCATTER_OUTPUTS_THREADS 128
 
 /* Threads of a CTA that draws parts by their masses. */
 #define CUDA_PARTS_THREADS 128
@@ -424,7 +424,7 @@ static inline int64_t cuda_request_part(int64_t blocks, int64_t batch, int multi
 
 /* Parts that the vocabulary is cut into so that `wanted` CTAs have work: few where there are many
  * rows. parts * B * S is then at most max(wanted * min(S, 32), B * S). */
-static inline int64_t cuda_parts_most(int64_t wanted, int64_t batch, int32_t num_samples)
+static inline int64_t cuda_max_parts(int64_t wanted, int64_t batch, int32_t num_samples)
 {
     int64_t side = num_samples < CUDA_LOGITS_SAMPLES ? num_samples : CUDA_LOGITS_SAMPLES;
     int64_t parts = wanted * side / (batch * num_samples);

@@ -29,8 +29,8 @@ gumbel_status cuda_history_start(gumbel_device *device, void *stream, const gumb
         .prompts = *prompts,
         .outputs = *outputs,
     };
-    p.pieces = (history->vocab_size + CUDA_HISTORY_PIECE - 1) / CUDA_HISTORY_PIECE;
-    return run_history(cuda, cuda->history_start, p.pieces * batch, &p, stream, error);
+    p.slices = (history->vocab_size + CUDA_HISTORY_SLICE - 1) / CUDA_HISTORY_SLICE;
+    return run_history(cuda, cuda->history_start, p.slices * batch, &p, stream, error);
 }
 
 gumbel_status cuda_history_update(gumbel_device *device, void *stream,

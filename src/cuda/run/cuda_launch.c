@@ -57,13 +57,14 @@ gumbel_status cuda_launch_alone(const cuda_job *job, CUfunction kernel, cuda_sha
 
 gumbel_status cuda_finish(const cuda_job *job, cuda_params *p)
 {
-    GUMBEL_ASSERT(p->parts >= 0 && (p->summaries || p->parts == 0 || p->stored));
-    GUMBEL_ASSERT(p->output.tokens || p->partials || p->stored || p->multiply_only);
+    GUMBEL_ASSERT(p->parts >= 0 && (p->summaries || p->parts == 0 || p->logits_out));
+    GUMBEL_ASSERT(p->output.tokens || p->partials || p->logits_out || p->multiply_only);
     void *arguments[] = {p};
     cuda_shape shape = {p->problem.batch * p->problem.sampling.num_samples, CUDA_FINISH_THREADS, 0,
                         1};
-    return p->multiply_only || p->stored ? GUMBEL_OK
-                                         : cuda_launch(job, job->cuda->finish, shape, arguments);
+    return p->multiply_only || p->logits_out
+               ? GUMBEL_OK
+               : cuda_launch(job, job->cuda->finish, shape, arguments);
 }
 
 uint64_t cuda_tag(cuda_device *cuda)
@@ -81,9 +82,10 @@ cuda_params cuda_slice(const cuda_params *whole, int64_t first, int64_t count)
     p.problem = gumbel_problem_slice(&whole->problem, first, count);
     p.output = gumbel_output_slice(&whole->output, first, samples);
     p.partials = p.partials ? p.partials + draws : NULL;
-    p.stored = p.stored ? p.stored + first * p.stored_stride : NULL;
-    p.peaks = p.peaks ? p.peaks + first * p.peaks_stride : NULL;
-    p.unseen_peaks = p.unseen_peaks ? p.unseen_peaks + first * p.peaks_stride : NULL;
-    p.shared_floors += draws * CUDA_FLOOR_WORDS;
+    p.logits_out = p.logits_out ? p.logits_out + first * p.logits_out_stride : NULL;
+    p.block_maxima = p.block_maxima ? p.block_maxima + first * p.block_maxima_stride : NULL;
+    p.unseen_block_maxima =
+        p.unseen_block_maxima ? p.unseen_block_maxima + first * p.block_maxima_stride : NULL;
+    p.row_thresholds += draws * CUDA_THRESHOLD_WORDS;
     return p;
 }

@@ -7,9 +7,9 @@
 #include "cuda/run/cuda_run.h"
 #include "cuda/step/ranks/listed_params.h"
 
-_Static_assert(CUDA_LISTED == GUMBEL_RANK_LISTED, "peers.h says so");
+_Static_assert(CUDA_TOP64 == GUMBEL_RANK_LISTED, "peers.h says so");
 _Static_assert(GUMBEL_PEERS_TOLD <= CUDA_EXCHANGE_CTAS, "as many run at once");
-_Static_assert(CUDA_EXCHANGE_LISTED == GUMBEL_PEERS_CHOSEN, "peers.h says so");
+_Static_assert(CUDA_EXCHANGE_ROWS_MAX == GUMBEL_PEERS_CHOSEN, "peers.h says so");
 
 /* CTAs of a multiprocessor that lay what an errand brings. */
 #define LAY_CTAS 4
@@ -24,7 +24,7 @@ static cuda_exchange_params exchange_of(const gumbel_peers *peers)
         .timeout_ns = (uint64_t)peers->timeout_ms * 1000000,
     };
     for (int32_t r = 0; r < peers->ranks; r++)
-        p.mailboxes[r] = peers->mailboxes[r];
+        p.peer_buffers[r] = peers->mailboxes[r];
     return p;
 }
 
@@ -67,7 +67,7 @@ static gumbel_status exchange_rows(gumbel_device *device, void *stream, const gu
     p.slots = rows->slots;
     p.listed = rows->listed;
     GUMBEL_ASSERT(p.rows > 0 && p.width > 0);
-    GUMBEL_ASSERT(!p.chosen || p.rows <= CUDA_EXCHANGE_LISTED);
+    GUMBEL_ASSERT(!p.chosen || p.rows <= CUDA_EXCHANGE_ROWS_MAX);
     int64_t ctas = (p.rows * p.width + CUDA_EXCHANGE_THREADS - 1) / CUDA_EXCHANGE_THREADS;
     return cuda_launch_alone(&job, job.cuda->exchange_rows, exchange_shape(ctas), &p);
 }
@@ -118,7 +118,7 @@ static gumbel_status ask(gumbel_device *device, void *stream, const gumbel_gathe
 {
     cuda_job job = {.cuda = (cuda_device *)device, .stream = stream, .error = error};
     gumbel_gathered_rows p = *rows;
-    GUMBEL_ASSERT(p.rows.rows > 0 && p.rows.rows <= CUDA_EXCHANGE_LISTED && p.rows.chosen);
+    GUMBEL_ASSERT(p.rows.rows > 0 && p.rows.rows <= CUDA_EXCHANGE_ROWS_MAX && p.rows.chosen);
     return cuda_launch_alone(&job, job.cuda->ask_rows, exchange_shape(CUDA_EXCHANGE_CTAS), &p);
 }
 
@@ -127,11 +127,11 @@ static gumbel_status lay(gumbel_device *device, void *stream, const gumbel_gathe
 {
     cuda_job job = {.cuda = (cuda_device *)device, .stream = stream, .error = error};
     gumbel_gathered_rows p = *rows;
-    int64_t pieces = (p.rows.width + CUDA_LAY_PIECE - 1) / CUDA_LAY_PIECE;
+    int64_t pieces = (p.rows.width + CUDA_SCATTER_SLICE - 1) / CUDA_SCATTER_SLICE;
     int64_t turns = p.rows.rows * p.ranks * pieces;
     GUMBEL_ASSERT(turns > 0 && p.ranks <= GUMBEL_PEERS_RANKS);
     /* Behind an errand there mostly is nothing to lay: as many CTAs as run at once. */
-    int64_t most = p.errand ? LAY_CTAS * (int64_t)job.cuda->multiprocessors : CUDA_LAY_CTAS;
+    int64_t most = p.errand ? LAY_CTAS * (int64_t)job.cuda->multiprocessors : CUDA_SCATTER_CTAS;
     cuda_shape shape = {turns < most ? turns : most, CUDA_EXCHANGE_THREADS, 0, 1};
     return cuda_launch_alone(&job, job.cuda->lay_rows, shape, &p);
 }
@@ -227,7 +227,7 @@ static gumbel_status store(gumbel_device *device, const gumbel_listing *l, const
 {
     gumbel_problem asked = *l->rows;
     gumbel_output output = *l->output;
-    output.num_top = CUDA_LISTED;
+    output.num_top = CUDA_TOP64;
     asked.request = GUMBEL_REQUEST_TRUNCATION | GUMBEL_REQUEST_TOP;
     asked.sampling.num_samples = 1;
     asked.with_mass = 0;
@@ -240,8 +240,8 @@ static gumbel_status launch_listed(gumbel_device *device, const gumbel_problem *
                                    gumbel_error *error)
 {
     cuda_job job = {.cuda = (cuda_device *)device, .stream = rows->stream, .error = error};
-    cuda_shape shape = {rows->batch, CUDA_REQUEST_THREADS, (int)CUDA_LISTED_BYTES_OF(blocks), 1};
-    GUMBEL_ASSERT(shape.shared_bytes <= CUDA_LISTED_BYTES_MOST);
+    cuda_shape shape = {rows->batch, CUDA_REQUEST_THREADS, (int)CUDA_TOP64_BYTES_OF(blocks), 1};
+    GUMBEL_ASSERT(shape.shared_bytes <= CUDA_TOP64_BYTES_MAX);
     return cuda_launch_alone(&job, kernel, shape, params);
 }
 
@@ -255,9 +255,9 @@ static gumbel_status list_by_request(gumbel_device *device, const gumbel_listing
     const gumbel_output output = {.struct_size = sizeof output,
                                   .tokens = tokens,
                                   .status = (int32_t *)l->said,
-                                  .num_top = CUDA_LISTED,
+                                  .num_top = CUDA_TOP64,
                                   .top_ids = (int32_t *)l->said + batch,
-                                  .top_logits = (float *)l->said + batch * (1 + CUDA_LISTED)};
+                                  .top_logits = (float *)l->said + batch * (1 + CUDA_TOP64)};
     void *workspace = cursor.base + cursor.used;
     return q->hidden_size > 0
                ? cuda_sample_stored(device, q, &output, l->own, l->stride, workspace, error)
@@ -308,11 +308,12 @@ static gumbel_status spread(gumbel_device *device, void *stream, const gumbel_ou
                             const int32_t *rows, const int32_t *count, gumbel_error *error)
 {
     cuda_job job = {.cuda = (cuda_device *)device, .stream = stream, .error = error};
-    cuda_spread_params p = {.list = rows, .count = count};
+    cuda_scatter_outputs_params p = {.list = rows, .count = count};
     int kinds = 0;
 #define SPREAD(field, each)                                                                        \
     if (to->field)                                                                                 \
-    p.of[kinds++] = (struct cuda_spread){(const uint32_t *)from->field, (uint32_t *)to->field, each}
+    p.of[kinds++] =                                                                                \
+        (struct cuda_scattered_output){(const uint32_t *)from->field, (uint32_t *)to->field, each}
     SPREAD(tokens, num_samples);
     SPREAD(logprobs, num_samples);
     SPREAD(scores, num_samples);
@@ -321,8 +322,8 @@ static gumbel_status spread(gumbel_device *device, void *stream, const gumbel_ou
     SPREAD(status, 1);
     SPREAD(kept, 1);
 #undef SPREAD
-    GUMBEL_ASSERT(kinds <= CUDA_SPREAD_MOST);
-    cuda_shape shape = {batch, CUDA_SPREAD_THREADS, 0, 1};
+    GUMBEL_ASSERT(kinds <= CUDA_SCATTER_OUTPUTS_MAX);
+    cuda_shape shape = {batch, CUDA_SCATTER_OUTPUTS_THREADS, 0, 1};
     return cuda_launch_alone(&job, job.cuda->spread_rows, shape, &p);
 }
 

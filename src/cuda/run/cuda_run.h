@@ -24,11 +24,10 @@ typedef struct cuda_screen_pieces {
     gumbel_screen_reach *reaches;
     cuda_screen_state *state;
     cuda_screen_entry *entries;
-    uint16_t *spread; /* NULL where draws are rows */
-    int32_t *left;    /* [B] */
-    cuda_screen_exact
-        *exact;   /* [B][CUDA_SCREEN_EXACT_MOST]; this and the next where rows are cut */
-    float *peaks; /* [B][tiles] */
+    uint16_t *spread;         /* NULL where draws are rows */
+    int32_t *left;            /* [B] */
+    cuda_screen_exact *exact; /* [B][CUDA_SCREEN_EXACT_MAX]; this and the next where rows are cut */
+    float *peaks;             /* [B][tiles] */
 } cuda_screen_pieces;
 
 /* The pieces of the caller's workspace; what a call does not need is NULL. */
@@ -36,18 +35,18 @@ typedef struct cuda_workspace {
     uint32_t *allowed;          /* [B, cuda_allowed_words()] */
     gumbel_summary *summaries;  /* [parts][B, S] of one slice after the other */
     size_t summaries_most;      /* how many there are */
-    uint64_t *floors;           /* [B, S][CUDA_FLOOR_WORDS] */
+    uint64_t *floors;           /* [B, S][CUDA_THRESHOLD_WORDS] */
     float *logits;              /* [B] rows at cuda_row_stride(): what a product stores */
     float *best_rows;           /* as edited: rows whose best scores are listed */
     float *edited;              /* likewise: edited logits of a caller's, which stay as they are */
     float *peaks;               /* [B, blocks] */
     int32_t *row_states;        /* [B]: CUDA_ROW_... */
-    uint8_t *stored_strips;     /* [blocks][B in whole 32s] */
-    float *unseen_peaks;        /* [B, blocks], where penalties lower what a history has seen */
+    uint8_t *stored_subtiles;   /* [blocks][B in whole 32s] */
+    float *unseen_block_maxima; /* [B, blocks], where penalties lower what a history has seen */
     uint64_t *exchange;         /* [cuda_request_exchange_words()]: what CTAs of a row tell */
-    uint64_t *counters;         /* [B][CUDA_FLOOR_WORDS] */
-    cuda_part *heads;           /* [B, parts] */
-    cuda_candidate *candidates; /* [B, parts, CUDA_REQUEST_LIST]; NULL for one part */
+    uint64_t *counters;         /* [B][CUDA_THRESHOLD_WORDS] */
+    cuda_part_result *heads;    /* [B, parts] */
+    cuda_candidate *candidates; /* [B, parts, CUDA_REQUEST_CANDIDATES]; NULL for one part */
     cuda_screen_pieces screen;  /* of a screened draw */
 } cuda_workspace;
 
@@ -137,7 +136,7 @@ static inline int cuda_makes_mask(const gumbel_problem *p)
 /* Merge what the parts of a slice found, and write what was asked for; p->parts may be 0. */
 gumbel_status cuda_finish(const cuda_job *job, cuda_params *p);
 
-/* A tag for a launch's words in the workspace (floor.cuh, parts.cuh): 40 bits. */
+/* A tag for a launch's words in the workspace (row_thresholds.cuh, cta_counter.cuh): 40 bits. */
 uint64_t cuda_tag(cuda_device *cuda);
 
 /* The rows [first, first + count) of a call. */
@@ -145,7 +144,7 @@ cuda_params cuda_slice(const cuda_params *whole, int64_t first, int64_t count);
 
 /* ----------------------------------------------------------------------------- products ---- */
 
-/* Draw all rows of a head's call, or store their logits in params.stored. */
+/* Draw all rows of a head's call, or store their logits in params.logits_out. */
 gumbel_status cuda_run_naive(const cuda_job *job);
 gumbel_status cuda_run_sm80(const cuda_job *job);
 gumbel_status cuda_run_sm90(const cuda_job *job);

@@ -11,10 +11,10 @@
 static void cut_rows(gumbel_weighing *p, const cuda_device *cuda, int64_t rows, int ctas)
 {
     int64_t range = cuda_range_of(&p->by.target);
-    int64_t most = cuda_parts_most((int64_t)cuda->multiprocessors * ctas, rows, 1);
-    p->chunk = cuda_chunk(range, most, CUDA_WEIGH_UNIT);
+    int64_t most = cuda_max_parts((int64_t)cuda->multiprocessors * ctas, rows, 1);
+    p->chunk = cuda_chunk(range, most, CUDA_MASS_UNIT);
     p->parts = (int32_t)((range + p->chunk - 1) / p->chunk);
-    GUMBEL_ASSERT(p->parts >= 1 && p->parts <= most && p->chunk % CUDA_WEIGH_UNIT == 0);
+    GUMBEL_ASSERT(p->parts >= 1 && p->parts <= most && p->chunk % CUDA_MASS_UNIT == 0);
 }
 
 /* Models whose rows are weighed: not the draft's, where its call has told what they come to. */
@@ -30,12 +30,12 @@ static gumbel_weighing lay_out(gumbel_cursor *cursor, const cuda_device *cuda,
     p.inverse_caps[1] = cuda_inverse_cap(&by->draft);
     p.row_counters = gumbel_carve(cursor, 2 * rows, 1, sizeof *p.row_counters);
     p.counters = gumbel_carve(cursor, requests, 1, sizeof *p.counters);
-    cut_rows(&p, cuda, models_of(by) * v->rows, CUDA_WEIGH_CTAS);
+    cut_rows(&p, cuda, models_of(by) * v->rows, CUDA_MASS_CTAS);
     p.masses = gumbel_carve(cursor, 2 * rows, (size_t)p.parts, sizeof *p.masses);
-    cut_rows(&p, cuda, v->draft.requests, CUDA_RACE_CTAS);
+    cut_rows(&p, cuda, v->draft.requests, CUDA_RESIDUAL_CTAS);
     p.contenders = gumbel_carve(cursor, rows, (size_t)p.parts, sizeof *p.contenders);
     p.lists = gumbel_carve(cursor, by->dots ? requests : 0, (size_t)p.parts,
-                           CUDA_WEIGH_THREADS / 32 * sizeof *p.lists);
+                           CUDA_MASS_THREADS / 32 * sizeof *p.lists);
     return p;
 }
 
@@ -71,7 +71,7 @@ static gumbel_status launch(const cuda_job *job, CUfunction kernel, gumbel_weigh
     if (rows > INT32_MAX / p->parts)
         return gumbel_fail(job->error, GUMBEL_ERROR_UNSUPPORTED, "draft",
                            "so many rows are more than one call on CUDA takes");
-    cuda_shape shape = {rows * p->parts, CUDA_WEIGH_THREADS, shared_bytes, 1};
+    cuda_shape shape = {rows * p->parts, CUDA_MASS_THREADS, shared_bytes, 1};
     return cuda_launch_alone(job, kernel, shape, p);
 }
 
@@ -85,13 +85,12 @@ static gumbel_status weigh(const cuda_job *job, const gumbel_verification *v,
     gumbel_weighing p = lay_out(&cursor, cuda, v, by);
     GUMBEL_ASSERT(by->listed == 0 && by->target_logits.logits.data);
     GUMBEL_ASSERT(by->dots || by->draft_logits.logits.data);
-    GUMBEL_FORWARD(launch(job, cuda->weigh_drafts, &p, models_of(by) * v->rows, CUDA_WEIGH_CTAS,
-                          CUDA_WEIGH_BYTES));
+    GUMBEL_FORWARD(launch(job, cuda->weigh_drafts, &p, models_of(by) * v->rows, CUDA_MASS_CTAS,
+                          CUDA_MASS_BYTES));
     if (v->draft.rule == GUMBEL_RULE_BLOCK)
-        GUMBEL_FORWARD(
-            launch(job, cuda->sum_drafts, &p, v->rows, CUDA_WEIGH_CTAS, CUDA_WEIGH_BYTES));
-    return launch(job, cuda->race_drafts, &p, v->draft.requests, CUDA_RACE_CTAS,
-                  CUDA_WEIGH_BYTES + nodes);
+        GUMBEL_FORWARD(launch(job, cuda->sum_drafts, &p, v->rows, CUDA_MASS_CTAS, CUDA_MASS_BYTES));
+    return launch(job, cuda->race_drafts, &p, v->draft.requests, CUDA_RESIDUAL_CTAS,
+                  CUDA_MASS_BYTES + nodes);
 }
 
 gumbel_status cuda_accept_drafts(gumbel_device *device, void *stream, const gumbel_verification *v,

@@ -44,12 +44,12 @@ gumbel_status cuda_run_allow(const cuda_job *job, const gumbel_problem *caller)
     void *arguments[] = {&p};
     if (!(caller->request & GUMBEL_REQUEST_ALLOWED))
         return GUMBEL_OK;
-    p.pieces = (32 * p.words + CUDA_HISTORY_PIECE - 1) / CUDA_HISTORY_PIECE;
-    GUMBEL_ASSERT(p.allowed && p.words >= 1 && p.pieces >= 1);
-    if (caller->batch > INT32_MAX / p.pieces)
+    p.slices = (32 * p.words + CUDA_HISTORY_SLICE - 1) / CUDA_HISTORY_SLICE;
+    GUMBEL_ASSERT(p.allowed && p.words >= 1 && p.slices >= 1);
+    if (caller->batch > INT32_MAX / p.slices)
         return gumbel_fail(job->error, GUMBEL_ERROR_UNSUPPORTED, "batch",
                            "B is more than one call on CUDA takes");
-    cuda_shape shape = {caller->batch * p.pieces, CUDA_THREADS, 0, 0};
+    cuda_shape shape = {caller->batch * p.slices, CUDA_THREADS, 0, 0};
     return cuda_launch(job, job->cuda->allow, shape, arguments);
 }
 
@@ -70,7 +70,7 @@ gumbel_status cuda_run_edit(const cuda_job *job, float *rows, int64_t stride)
     p.processed_stride = stride;
     GUMBEL_ASSERT(rows && stride >= q->vocab);
     GUMBEL_ASSERT(!(q->request & ~(uint32_t)GUMBEL_REQUEST_TRANSFORMS));
-    p.parts = (int32_t)((cuda_range_of(q) + CUDA_REQUEST_PIECE - 1) / CUDA_REQUEST_PIECE);
+    p.parts = (int32_t)((cuda_range_of(q) + CUDA_REQUEST_TILE - 1) / CUDA_REQUEST_TILE);
     return cuda_launch_rows(job, &p, q->batch, job->cuda->request_edit, CUDA_REQUEST_THREADS,
                             CUDA_REQUEST_STAGE_BYTES, 1);
 }
@@ -101,9 +101,9 @@ static row_split split_rows(const cuda_device *cuda, const gumbel_problem *p)
     int64_t range = cuda_range_of(p);
     int64_t ctas = (int64_t)cuda->multiprocessors * CUDA_REQUEST_CTAS;
     int64_t most = ctas > p->batch ? ctas / p->batch : 1;
-    row_split split = {.chunk = cuda_chunk(range, most, CUDA_REQUEST_PIECE)};
+    row_split split = {.chunk = cuda_chunk(range, most, CUDA_REQUEST_TILE)};
     split.parts = (range + split.chunk - 1) / split.chunk;
-    GUMBEL_ASSERT(split.chunk > 0 && split.chunk % CUDA_REQUEST_PIECE == 0);
+    GUMBEL_ASSERT(split.chunk > 0 && split.chunk % CUDA_REQUEST_TILE == 0);
     GUMBEL_ASSERT(split.parts >= 1 && split.parts * split.chunk >= range);
     return split;
 }
@@ -113,10 +113,10 @@ void cuda_carve_screened(gumbel_cursor *cursor, const cuda_device *cuda, const g
 {
     size_t batch = (size_t)p->batch, parts = (size_t)split_rows(cuda, p).parts;
     workspace->counters =
-        gumbel_carve(cursor, batch, CUDA_FLOOR_WORDS, sizeof *workspace->counters);
+        gumbel_carve(cursor, batch, CUDA_THRESHOLD_WORDS, sizeof *workspace->counters);
     workspace->heads = gumbel_carve(cursor, batch, parts, sizeof *workspace->heads);
     workspace->candidates = gumbel_carve(cursor, parts > 1 ? batch : 0, parts,
-                                         CUDA_REQUEST_LIST * sizeof *workspace->candidates);
+                                         CUDA_REQUEST_CANDIDATES * sizeof *workspace->candidates);
 }
 
 gumbel_status cuda_run_screened(const cuda_job *job)
@@ -127,9 +127,9 @@ gumbel_status cuda_run_screened(const cuda_job *job)
     p.chunk = split.chunk;
     p.tag = cuda_tag(job->cuda);
     p.counters = job->workspace.counters;
-    p.heads = job->workspace.heads;
+    p.part_results = job->workspace.heads;
     p.candidates = job->workspace.candidates;
-    GUMBEL_ASSERT(p.counters && p.heads && (p.candidates || p.parts == 1));
+    GUMBEL_ASSERT(p.counters && p.part_results && (p.candidates || p.parts == 1));
     return cuda_launch_rows(job, &p, p.problem.batch, job->cuda->request, CUDA_REQUEST_THREADS,
                             CUDA_REQUEST_SHARED_BYTES, 1);
 }
@@ -198,5 +198,5 @@ void cuda_carve_most(gumbel_cursor *cursor, const cuda_device *cuda, const gumbe
     cuda_carve_bounded(cursor, cuda, &p, &workspace);
     cuda_carve_pivots(cursor, cuda, &p, &workspace);
     gumbel_carve(cursor, parts, 1, sizeof *workspace.heads);
-    gumbel_carve(cursor, parts, CUDA_REQUEST_LIST, sizeof *workspace.candidates);
+    gumbel_carve(cursor, parts, CUDA_REQUEST_CANDIDATES, sizeof *workspace.candidates);
 }

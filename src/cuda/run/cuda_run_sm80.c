@@ -11,7 +11,7 @@ gumbel_status cuda_run_sm80(const cuda_job *job)
     cuda_device *cuda = job->cuda;
     const gumbel_problem *whole = &job->params.problem;
     int samples = whole->sampling.num_samples, mixed = cuda_sm80_is_mixed(whole);
-    int most = cuda_sm80_rows_most(samples, mixed);
+    int most = cuda_sm80_max_rows(samples, mixed);
     int64_t origin = whole->first_token / CUDA_SM80_SLAB * CUDA_SM80_SLAB;
     int64_t slabs = (whole->end_token - origin + CUDA_SM80_SLAB - 1) / CUDA_SM80_SLAB;
     GUMBEL_ASSERT(most > 0 && slabs > 0);

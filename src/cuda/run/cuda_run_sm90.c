@@ -66,12 +66,13 @@ static gumbel_status prepare(const cuda_job *job, int64_t first, int64_t count,
     const int64_t tokens = job->params.problem.end_token - job->params.problem.first_token;
     *p = cuda_slice(&job->params, first, count);
     const gumbel_tensor *hidden = spread ? spread : &p->problem.hidden;
-    const int samples = p->stored || spread ? 1 : p->problem.sampling.num_samples;
+    const int samples = p->logits_out || spread ? 1 : p->problem.sampling.num_samples;
     launch->place = cuda_sm90_width_for(hidden->rows);
     const int width = cuda_sm90_widths[launch->place];
     p->tiles = (int32_t)((tokens + CUDA_SM90_TILE - 1) / CUDA_SM90_TILE);
     p->parts = cuda_sm90_ctas(width, p->tiles, cuda_sm90_processors(cuda->multiprocessors));
-    p->stages = cuda_sm90_stages(width, samples, p->problem.with_mass, p->stored && !p->draws_too);
+    p->stages =
+        cuda_sm90_stages(width, samples, p->problem.with_mass, p->logits_out && !p->also_draw);
     GUMBEL_ASSERT(p->tiles > 0 && hidden->rows <= width && p->stages >= 1);
     GUMBEL_ASSERT(p->parts >= 1 && p->parts <= cuda->multiprocessors);
     GUMBEL_ASSERT((size_t)p->parts * (size_t)hidden->rows * (size_t)samples <=
@@ -85,7 +86,8 @@ static gumbel_status prepare(const cuda_job *job, int64_t first, int64_t count,
 gumbel_status cuda_run_sm90(const cuda_job *job)
 {
     const gumbel_problem *whole = &job->params.problem;
-    const int64_t most = cuda_sm90_rows_most(job->params.stored ? 1 : whole->sampling.num_samples);
+    const int64_t most =
+        cuda_sm90_max_rows(job->params.logits_out ? 1 : whole->sampling.num_samples);
     sm90_launch launch;
     GUMBEL_ASSERT(most > 0 && whole->weight.rows % 16 == 0);
     GUMBEL_ASSERT(whole->weight.dtype != GUMBEL_FLOAT32);
@@ -97,11 +99,11 @@ gumbel_status cuda_run_sm90(const cuda_job *job)
         cuda_params *p = &launch.params;
         void *arguments[] = {p, &launch.weight, &launch.hidden};
         cuda_sm90_case kind =
-            cuda_sm90_case_of(whole, p->stored != NULL, p->draws_too, p->multiply_only);
+            cuda_sm90_case_of(whole, p->logits_out != NULL, p->also_draw, p->multiply_only);
         CUfunction kernel =
             job->cuda->fused_sm90[cuda_dtype_of(whole->weight.dtype)][launch.place][kind];
         GUMBEL_FORWARD(cuda_launch(job, kernel, launch.shape, arguments));
-        if (!CUDA_SM90_ENDS(kind, p->partials))
+        if (!CUDA_SM90_WRITES_OUTPUT(kind, p->partials))
             GUMBEL_FORWARD(cuda_finish(job, p));
     }
     return GUMBEL_OK;
@@ -135,7 +137,7 @@ void cuda_carve_screen(gumbel_cursor *cursor, const cuda_device *cuda, const gum
     pieces->reaches = gumbel_carve(cursor, width, 1, sizeof *pieces->reaches);
     pieces->state = gumbel_carve(cursor, 1, 1, sizeof *pieces->state);
     pieces->entries =
-        gumbel_carve(cursor, groups, CUDA_SCREEN_LISTED_MOST, sizeof *pieces->entries);
+        gumbel_carve(cursor, groups, CUDA_SCREEN_GROUP_CANDIDATES_MAX, sizeof *pieces->entries);
     pieces->left = gumbel_carve(cursor, width / 2, 1, sizeof *pieces->left);
     if (draws > (size_t)p->batch)
         pieces->spread =
@@ -148,7 +150,7 @@ void cuda_carve_screen_cut(gumbel_cursor *cursor, const cuda_device *cuda, const
     cuda_carve_screen(cursor, cuda, p, workspace);
     cuda_carve_blocks(cursor, cuda, p, workspace);
     workspace->screen.peaks = workspace->peaks;
-    workspace->screen.exact = gumbel_carve(cursor, (size_t)p->batch, CUDA_SCREEN_EXACT_MOST,
+    workspace->screen.exact = gumbel_carve(cursor, (size_t)p->batch, CUDA_SCREEN_EXACT_MAX,
                                            sizeof *workspace->screen.exact);
     workspace->logits = gumbel_carve(cursor, (size_t)p->batch, (size_t)cuda_row_stride(p),
                                      sizeof *workspace->logits);
@@ -165,7 +167,7 @@ static cuda_screen_params screened(const cuda_job *job, int place)
     gumbel_screen_parts parts;
     int known =
         gumbel_screen_lay_out_as(GUMBEL_SCREEN_LAYOUT_TILES, q->vocab, q->hidden_size, &parts);
-    GUMBEL_ASSERT(known && tokens > 0 && draws <= CUDA_SCREEN_ROWS_MOST);
+    GUMBEL_ASSERT(known && tokens > 0 && draws <= CUDA_SCREEN_ROWS_MAX);
     GUMBEL_ASSERT(pieces->planes && pieces->reaches && pieces->state && pieces->entries);
     GUMBEL_ASSERT(pieces->spread || draws == q->batch);
     GUMBEL_ASSERT(q->soft_cap == 0.0f && q->scale >= 0.0f && !q->bias.data);
@@ -258,8 +260,8 @@ static gumbel_status store_again(const cuda_job *job, const int32_t *left)
 {
     const gumbel_problem *q = &job->params.problem;
     sm90_launch launch;
-    GUMBEL_ASSERT(left && job->params.stored && !job->params.stored_strips);
-    GUMBEL_ASSERT(!job->params.draws_too && q->batch <= CUDA_SCREEN_ROWS_MOST);
+    GUMBEL_ASSERT(left && job->params.logits_out && !job->params.stored_subtiles);
+    GUMBEL_ASSERT(!job->params.also_draw && q->batch <= CUDA_SCREEN_ROWS_MAX);
     GUMBEL_FORWARD(encode_weight(job, &launch.weight));
     GUMBEL_FORWARD(prepare(job, 0, q->batch, NULL, &launch));
     void *arguments[] = {&launch.params, &launch.weight, &launch.hidden, &left};
@@ -276,13 +278,13 @@ gumbel_status cuda_run_screen_cut(const cuda_job *job)
     const cuda_job rows = rows_of(job);
     cuda_job again = *job; /* the full pass */
     cuda_params *p = &again.params;
-    p->stored = workspace->logits;
-    p->stored_stride = cuda_row_stride(q);
+    p->logits_out = workspace->logits;
+    p->logits_out_stride = cuda_row_stride(q);
     p->problem.request = 0;
     p->problem.with_mass = 0;
-    GUMBEL_ASSERT(cuda_screen_case_of(q) == CUDA_SCREEN_CUT && s.peaks && workspace->logits);
+    GUMBEL_ASSERT(cuda_screen_case_of(q) == CUDA_SCREEN_TRUNCATED && s.peaks && workspace->logits);
     /* The list lies where the full pass would store its logits. */
-    s.ends = (cuda_screen_ends *)workspace->logits;
+    s.ends = (cuda_screen_interval *)workspace->logits;
     s.ends_stride = cuda_row_stride(q) / (int64_t)(sizeof *s.ends / sizeof *workspace->logits);
     GUMBEL_FORWARD(find_candidates(job, place, &s));
     s.rest = 1;
@@ -290,11 +292,11 @@ gumbel_status cuda_run_screen_cut(const cuda_job *job)
     cuda_screen_rows found = {.request = cuda_request_of(&rows),
                               .state = s.state,
                               .exact = s.exact,
-                              .floors = s.call.shared_floors,
+                              .row_thresholds = s.call.row_thresholds,
                               .tag = s.call.tag,
                               .left = workspace->screen.left};
     void *arguments[] = {&found};
-    const cuda_shape shape = {q->batch, CUDA_REQUEST_THREADS, CUDA_TEAM_SHARED_BYTES, 1};
+    const cuda_shape shape = {q->batch, CUDA_REQUEST_THREADS, CUDA_CLUSTER_SHARED_BYTES, 1};
     found.request.row_states = workspace->row_states;
     GUMBEL_FORWARD(cuda_launch(job, job->cuda->screen_cut, shape, arguments));
     GUMBEL_FORWARD(store_again(&again, found.left));

@@ -11,7 +11,8 @@
 
 int64_t cuda_team_bytes(const gumbel_problem *p)
 {
-    return CUDA_TEAM_SHARED_BYTES + cuda_request_share(cuda_range_of(p)) * (int64_t)sizeof(float);
+    return CUDA_CLUSTER_SHARED_BYTES +
+           cuda_cluster_slice(cuda_range_of(p)) * (int64_t)sizeof(float);
 }
 
 /* Clusters for rows of which there mostly is none, at most. */
@@ -25,12 +26,12 @@ static gumbel_status run_clusters(const cuda_job *job, cuda_request_params *p)
     int64_t clusters = q->batch;
     if (p->row_states)
         clusters =
-            cuda_request_clusters_unserved(clusters, job->cuda->multiprocessors, p->has_peaks != 0);
+            cuda_fallback_clusters(clusters, job->cuda->multiprocessors, p->has_block_maxima != 0);
     else if (job->mostly_none)
-        clusters = cuda_request_clusters_unserved(clusters < FEW ? clusters : FEW,
-                                                  job->cuda->multiprocessors, 1);
+        clusters =
+            cuda_fallback_clusters(clusters < FEW ? clusters : FEW, job->cuda->multiprocessors, 1);
     p->parts = CUDA_REQUEST_CLUSTER;
-    p->chunk = cuda_request_share(cuda_range_of(q));
+    p->chunk = cuda_cluster_slice(cuda_range_of(q));
     GUMBEL_ASSERT(p->chunk * CUDA_REQUEST_CLUSTER >= cuda_range_of(q));
     GUMBEL_ASSERT(clusters >= 1 && clusters <= q->batch);
     GUMBEL_ASSERT(cuda_team_bytes(q) <= job->cuda->shared_bytes);
@@ -48,7 +49,7 @@ gumbel_status cuda_run_left(const cuda_job *job)
 {
     cuda_request_params p = cuda_request_of(job);
     p.row_states = job->workspace.row_states;
-    p.has_peaks = 1; /* as behind these */
+    p.has_block_maxima = 1; /* as behind these */
     GUMBEL_ASSERT(p.row_states);
     return run_clusters(job, &p);
 }
@@ -63,7 +64,7 @@ void cuda_carve_blocks(gumbel_cursor *cursor, const cuda_device *cuda, const gum
     workspace->peaks = gumbel_carve(cursor, batch, (size_t)cuda_blocks_of(p), sizeof(float));
     workspace->row_states = gumbel_carve(cursor, batch, 1, sizeof(int32_t));
     workspace->counters =
-        gumbel_carve(cursor, batch, CUDA_FLOOR_WORDS, sizeof *workspace->counters);
+        gumbel_carve(cursor, batch, CUDA_THRESHOLD_WORDS, sizeof *workspace->counters);
 }
 
 void cuda_carve_bounded(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_problem *p,
@@ -71,25 +72,26 @@ void cuda_carve_bounded(gumbel_cursor *cursor, const cuda_device *cuda, const gu
 {
     size_t blocks = (size_t)cuda_blocks_of(p), rows = 32 * (size_t)gumbel_words_of(p->batch);
     cuda_carve_blocks(cursor, cuda, p, workspace);
-    workspace->stored_strips = gumbel_carve(cursor, blocks, rows, sizeof *workspace->stored_strips);
+    workspace->stored_subtiles =
+        gumbel_carve(cursor, blocks, rows, sizeof *workspace->stored_subtiles);
     if (p->request & GUMBEL_REQUEST_PENALTIES)
-        workspace->unseen_peaks =
-            gumbel_carve(cursor, (size_t)p->batch, blocks, sizeof *workspace->unseen_peaks);
+        workspace->unseen_block_maxima =
+            gumbel_carve(cursor, (size_t)p->batch, blocks, sizeof *workspace->unseen_block_maxima);
 }
 
 void cuda_find_blocks(const cuda_job *job, cuda_request_params *p)
 {
     const cuda_workspace *workspace = &job->workspace;
     p->blocks = cuda_blocks_of(&p->problem);
-    p->peaks = workspace->peaks;
-    p->has_peaks = (job->handed & CUDA_HANDS_PEAKS) != 0;
+    p->block_maxima = workspace->peaks;
+    p->has_block_maxima = (job->handed & CUDA_HANDS_PEAKS) != 0;
     if (job->handed & CUDA_HANDS_STRIPS) {
-        p->stored_strips = workspace->stored_strips;
-        p->unseen_peaks = workspace->unseen_peaks;
-        p->floors = workspace->floors;
+        p->stored_subtiles = workspace->stored_subtiles;
+        p->unseen_block_maxima = workspace->unseen_block_maxima;
+        p->row_thresholds = workspace->floors;
     }
-    GUMBEL_ASSERT(p->blocks >= 1 && p->peaks);
-    GUMBEL_ASSERT(!(job->handed & CUDA_HANDS_STRIPS) || p->stored_strips);
+    GUMBEL_ASSERT(p->blocks >= 1 && p->block_maxima);
+    GUMBEL_ASSERT(!(job->handed & CUDA_HANDS_STRIPS) || p->stored_subtiles);
     GUMBEL_ASSERT(cuda_request_blocks_bytes(p->blocks) <= CUDA_REQUEST_BLOCKS_BYTES);
 }
 
@@ -101,13 +103,13 @@ gumbel_status cuda_run_blocks(const cuda_job *job)
         return run_clusters(job, &p);
     cuda_find_blocks(job, &p);
     const CUfunction kernel =
-        p.stored_strips ? job->cuda->request_bounded : job->cuda->request_blocks;
+        p.stored_subtiles ? job->cuda->request_bounded : job->cuda->request_blocks;
     p.row_states = job->workspace.row_states;
     p.counters = job->workspace.counters;
     p.tag = cuda_tag(job->cuda);
     p.chunk = p.blocks;
-    if (!p.has_peaks)
-        p.chunk = cuda_request_part(p.blocks, q->batch, job->cuda->multiprocessors);
+    if (!p.has_block_maxima)
+        p.chunk = cuda_blocks_per_part(p.blocks, q->batch, job->cuda->multiprocessors);
     p.parts = (int32_t)((p.blocks + p.chunk - 1) / p.chunk);
     GUMBEL_ASSERT(p.chunk >= 1 && p.parts >= 1 && p.row_states && p.counters);
     GUMBEL_FORWARD(cuda_launch_rows(job, &p, q->batch, kernel, CUDA_REQUEST_THREADS,
@@ -136,8 +138,8 @@ void cuda_carve_pivots(gumbel_cursor *cursor, const cuda_device *cuda, const gum
 
 void cuda_clear_exchange(cuda_params *draw, const cuda_workspace *workspace)
 {
-    draw->cleared = workspace->exchange;
-    draw->cleared_words = (int64_t)exchange_words(&draw->problem);
+    draw->zero_after_draw = workspace->exchange;
+    draw->zero_after_draw_words = (int64_t)exchange_words(&draw->problem);
 }
 
 /* By a plain draw, unless the product has made it, and pivots from its tokens on. */

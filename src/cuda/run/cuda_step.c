@@ -25,8 +25,8 @@ gumbel_status cuda_noise(gumbel_device *device, const gumbel_problem *problem, f
     cuda_noise_params p = {.problem = *problem, .noise = noise, .stride = noise_stride};
     int64_t tokens = problem->first_token % GUMBEL_BLOCK + problem->vocab;
     int64_t most = (int64_t)cuda->multiprocessors * CUDA_NOISE_CTAS;
-    p.pieces = (tokens + CUDA_NOISE_PIECE - 1) / CUDA_NOISE_PIECE;
-    int64_t items = p.pieces * problem->batch * s->num_samples;
+    p.slices = (tokens + CUDA_NOISE_SLICE - 1) / CUDA_NOISE_SLICE;
+    int64_t items = p.slices * problem->batch * s->num_samples;
     return cuda_launch_alone(&job, cuda->noise, cuda_ctas(items < most ? items : most), &p);
 }
 

@@ -101,7 +101,7 @@ struct draft_race {
     /* Its score by p. */
     __device__ __forceinline__ gumbel_contender contender(int token, float z) const
     {
-        return {token, z + draw_noise_of_token(stream, (uint32_t)token),
+        return {token, z + draw_token_noise_noinline(stream, (uint32_t)token),
                 gumbel_logprob_of(z, target_lse)};
     }
 
@@ -133,7 +133,7 @@ struct draft_race {
             for (uint32_t may = find_winners(philox, (uint32_t)first, z[k].v, reach, threshold);
                  may; may &= may - 1) {
                 const int i = __ffs(may) - 1;
-                score<lists>(found, first + i, draw_choose(z[k].v, i));
+                score<lists>(found, first + i, draw_select_of_four(z[k].v, i));
             }
         }
     }
@@ -162,7 +162,7 @@ struct draft_race {
         int turn = 0, seen = -1;
         for (int base = begin; base < end; base += kStep, turn += kQuads) {
             if (!greedy && turn % kTurns == 0) {
-                blocks = turn_blocks::of(philox, (uint32_t)base, kTurn);
+                blocks = turn_blocks::from_philox(philox, (uint32_t)base, kTurn);
                 if (lists) { /* they are met again, by lanes that may list them */
                     lane_found likely = lane_found::none();
                     score_likely<lists>(&likely, row, blocks, end);
@@ -182,7 +182,7 @@ struct draft_race {
                 continue;
             }
             if (!lists) {
-                floor = fmaxf(floor, draw_floor_of_warp(found.best.score));
+                floor = fmaxf(floor, draw_score_bound_of_warp(found.best.score));
             } else if (__any_sync(~0u, found.best.id != seen)) {
                 floor = fmaxf(floor, least_of_listed(found.best.score));
                 seen = found.best.id;
@@ -253,7 +253,7 @@ __device__ __noinline__ gumbel_contender race_above(const draft_race &race, int 
     int turn = 0;
     for (int base = begin; base < end; base += kStep, turn += kQuads) {
         if (turn % kTurns == 0)
-            blocks = turn_blocks::of(philox, (uint32_t)base, kTurn);
+            blocks = turn_blocks::from_philox(philox, (uint32_t)base, kTurn);
         four z[kQuads];
         row.load<kTurn>(base + 4 * lane, z);
 #pragma unroll
@@ -266,7 +266,7 @@ __device__ __noinline__ gumbel_contender race_above(const draft_race &race, int 
                 gumbel_contender own = gumbel_contender_none();
                 if (may) {
                     const int i = __ffs(may) - 1;
-                    own = race.contender(first + i, draw_choose(z[k].v, i));
+                    own = race.contender(first + i, draw_select_of_four(z[k].v, i));
                 }
                 multiply_above(race, own, floor, &best);
             }

@@ -16,7 +16,7 @@
 namespace
 {
 
-static_assert(CUDA_HISTORY_PIECE % 32 == 0, "a piece is whole words of the bit masks");
+static_assert(CUDA_HISTORY_SLICE % 32 == 0, "a piece is whole words of the bit masks");
 
 /* Where row b's history is; -1 where it has none. */
 __device__ int64_t slot_of(const cuda_history_params &p, int64_t b)
@@ -89,8 +89,8 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS)
     gumbel_start_history(const __grid_constant__ cuda_history_params p)
 {
     const gumbel_history &h = p.history;
-    const int64_t b = blockIdx.x / p.pieces, begin = blockIdx.x % p.pieces * CUDA_HISTORY_PIECE;
-    const int64_t end = min(begin + CUDA_HISTORY_PIECE, h.vocab_size), slot = slot_of(p, b);
+    const int64_t b = blockIdx.x / p.slices, begin = blockIdx.x % p.slices * CUDA_HISTORY_SLICE;
+    const int64_t end = min(begin + CUDA_HISTORY_SLICE, h.vocab_size), slot = slot_of(p, b);
     if (slot < 0)
         return;
     uint32_t *prompt = h.prompt + slot * gumbel_words_of(h.vocab_size);

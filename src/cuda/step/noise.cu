@@ -15,13 +15,13 @@ namespace
 {
 
 constexpr int kThreads = CUDA_THREADS, kTurn = 4 * kThreads;
-static_assert(CUDA_NOISE_PIECE / kTurn <= kTurns, "one look at all blocks");
+static_assert(CUDA_NOISE_SLICE / kTurn <= kTurns, "one look at all blocks");
 
 /* The noise of the four tokens from `token` on. */
 __device__ __forceinline__ float4 make_quad(const draw_philox &philox, gumbel_block_noise block,
                                             uint32_t token)
 {
-    const uint4 r = draw_words(philox, token / 4, 0);
+    const uint4 r = draw_philox_words(philox, token / 4, 0);
     return {gumbel_of_word(block, token, r.x), gumbel_of_word(block, token + 1, r.y),
             gumbel_of_word(block, token + 2, r.z), gumbel_of_word(block, token + 3, r.w)};
 }
@@ -48,12 +48,12 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 {
     const gumbel_problem &q = p.problem;
     int samples = q.sampling.num_samples;
-    int64_t items = q.batch * samples * p.pieces, end = q.first_token + q.vocab;
+    int64_t items = q.batch * samples * p.slices, end = q.first_token + q.vocab;
     for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
-        int64_t draw = item / p.pieces;
+        int64_t draw = item / p.slices;
         int64_t token =
-            q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK + item % p.pieces * CUDA_NOISE_PIECE;
-        int64_t last = token + CUDA_NOISE_PIECE < end ? token + CUDA_NOISE_PIECE : end;
+            q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK + item % p.slices * CUDA_NOISE_SLICE;
+        int64_t last = token + CUDA_NOISE_SLICE < end ? token + CUDA_NOISE_SLICE : end;
         float *out = p.noise + draw * p.stride - q.first_token;
         if (!gumbel_problem_row_lives(&q, draw / samples))
             continue;
@@ -61,11 +61,11 @@ extern "C" __global__ void __launch_bounds__(kThreads)
         stream.sample += (uint32_t)(draw % samples);
         const draw_philox philox = draw_philox_of(stream);
         const turn_blocks blocks =
-            turn_blocks::of(philox, (uint32_t)(token + threadIdx.x / 32 * 128), kTurn);
+            turn_blocks::from_philox(philox, (uint32_t)(token + threadIdx.x / 32 * 128), kTurn);
         const gumbel_block_noise own = gumbel_block_noise_of(blocks.block.r, blocks.block.r2);
         token += 4 * threadIdx.x;
 #pragma unroll 1
-        for (int turn = 0; turn < CUDA_NOISE_PIECE / kTurn; turn++, token += kTurn) {
+        for (int turn = 0; turn < CUDA_NOISE_SLICE / kTurn; turn++, token += kTurn) {
             const gumbel_block_noise block = {turn_blocks::of_turn(own.least, turn),
                                               turn_blocks::of_turn(own.place, turn)};
             if (token < last)

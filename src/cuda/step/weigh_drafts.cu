@@ -11,7 +11,7 @@
  *        request's rows, a warp a run of tokens that are neighbours. The last CTA of a row merges
  *        it, that of a request judges or walks: a thread a node, then one thread.
  * SMEM   weigh: a summary a thread; race: nodes, 20 bytes each.
- * SYNC   CTAs count themselves (parts.cuh), and none waits for another. Within a CTA
+ * SYNC   CTAs count themselves (cta_counter.cuh), and none waits for another. Within a CTA
  *        __syncthreads() around what one thread does for all.
  * NUMERICS  masses by summary.h, residuals in whole units: nothing depends on how rows are cut.
  */
@@ -36,7 +36,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS)
     v.drawn.status[i] = GUMBEL_ROW_UNUSED;
 }
 
-extern "C" __global__ void __launch_bounds__(kWeighThreads, CUDA_WEIGH_CTAS)
+extern "C" __global__ void __launch_bounds__(kWeighThreads, CUDA_MASS_CTAS)
     gumbel_weigh_drafts(const __grid_constant__ gumbel_weighing p)
 {
     const gumbel_verification &v = p.verification;
@@ -49,8 +49,8 @@ extern "C" __global__ void __launch_bounds__(kWeighThreads, CUDA_WEIGH_CTAS)
     const int64_t r = v.of_row.request[b];
     const bool drafted = p.by.weighed[b].drafted >= 0;
     if (threadIdx.x == 0) {
-        parts_start(word_at(p.row_counters, row), p.tag);
-        parts_start(word_at(p.counters, r), p.tag);
+        start_cta_counter(word_at(p.row_counters, row), p.tag);
+        start_cta_counter(word_at(p.counters, r), p.tag);
     }
     if (drafted || !draft) {
         const gumbel_summary own = weigh_part(weighed_row::of(p, draft, b), tokens_of_part(p, part),
@@ -73,7 +73,7 @@ extern "C" __global__ void __launch_bounds__(kWeighThreads, CUDA_WEIGH_CTAS)
 
 /* ------------------------------------------------------------------------------- the sums ---- */
 
-extern "C" __global__ void __launch_bounds__(kWeighThreads, CUDA_WEIGH_CTAS)
+extern "C" __global__ void __launch_bounds__(kWeighThreads, CUDA_MASS_CTAS)
     gumbel_sum_drafts(const __grid_constant__ gumbel_weighing p)
 {
     const gumbel_verification &v = p.verification;
@@ -87,7 +87,7 @@ extern "C" __global__ void __launch_bounds__(kWeighThreads, CUDA_WEIGH_CTAS)
     if (b <= c.first || b >= c.first + drafts)
         return;
     if (threadIdx.x == 0)
-        parts_start(word_at(p.counters, c.r), p.tag);
+        start_cta_counter(word_at(p.counters, c.r), p.tag);
     const weighed_row target = weighed_row::of(p, false, b), draft = weighed_row::of(p, true, b);
     const float target_lse = p.by.target_lse[b], draft_lse = p.by.draft_lse[b];
     const float rest = p.by.weighed[b - 1].rest;
@@ -119,7 +119,7 @@ extern "C" __global__ void __launch_bounds__(kWeighThreads, CUDA_WEIGH_CTAS)
     }
 }
 
-extern "C" __global__ void __launch_bounds__(kWeighThreads, CUDA_RACE_CTAS)
+extern "C" __global__ void __launch_bounds__(kWeighThreads, CUDA_RESIDUAL_CTAS)
     gumbel_race_drafts(const __grid_constant__ gumbel_weighing p)
 {
     const gumbel_verification &v = p.verification;
@@ -131,7 +131,7 @@ extern "C" __global__ void __launch_bounds__(kWeighThreads, CUDA_RACE_CTAS)
     gumbel_walked w = gumbel_walked_not(GUMBEL_ROW_UNUSED);
     if (is_asked(v, r, span) && span.sound && judged.end >= 0) {
         if (threadIdx.x == 0)
-            parts_start(word_at(p.counters, r), p.tag);
+            start_cta_counter(word_at(p.counters, r), p.tag);
         for (int32_t j = judged.first; j < judged.end; j++) {
             const gumbel_weighed w = p.by.weighed[c.first + j];
             if (is_listed(p, w)) {

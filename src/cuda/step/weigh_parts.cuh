@@ -6,13 +6,13 @@
 #define GUMBEL_CUDA_WEIGH_PARTS_CUH
 
 #include "cuda/common/merge.cuh"
-#include "cuda/common/parts.cuh"
+#include "cuda/common/cta_counter.cuh"
 #include "cuda/step/weighed_row.cuh"
 
 namespace
 {
 
-constexpr int kWeighThreads = CUDA_WEIGH_THREADS, kWeighWarps = kWeighThreads / 32;
+constexpr int kWeighThreads = CUDA_MASS_THREADS, kWeighWarps = kWeighThreads / 32;
 
 /* Nodes lie behind it. */
 struct weigh_shared {
@@ -27,7 +27,7 @@ struct weigh_shared {
     int32_t emitted;     /* how many tokens, for all threads */
     int32_t drawn_again; /* a node whose residual holds no token; -1: none */
 };
-static_assert(sizeof(weigh_shared) <= CUDA_WEIGH_BYTES, "the launcher reserves that much");
+static_assert(sizeof(weigh_shared) <= CUDA_MASS_BYTES, "the launcher reserves that much");
 static_assert(sizeof(gumbel_weighing) <= 4000, "what a kernel is handed");
 
 __device__ __forceinline__ weigh_shared &weigh_state()
@@ -38,7 +38,7 @@ __device__ __forceinline__ weigh_shared &weigh_state()
 
 __device__ __forceinline__ gumbel_node *weigh_nodes()
 {
-    return (gumbel_node *)((unsigned char *)&weigh_state() + CUDA_WEIGH_BYTES);
+    return (gumbel_node *)((unsigned char *)&weigh_state() + CUDA_MASS_BYTES);
 }
 
 /* Tokens of a part of a row, in whole blocks of noise. */
@@ -71,7 +71,7 @@ __device__ __forceinline__ bool ends(const gumbel_weighing &p, uint64_t *words, 
 {
     __syncthreads();
     if (threadIdx.x == 0)
-        weigh_state().last = parts_end(word_at(words, i), p.tag, all);
+        weigh_state().last = count_cta_end(word_at(words, i), p.tag, all);
     __syncthreads();
     return weigh_state().last;
 }

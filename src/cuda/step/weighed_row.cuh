@@ -66,7 +66,7 @@ struct weighed_row {
             const int at = token + stride * k;
             if (quads && at >= first && at + 4 <= end) {
                 z[k] = ((const quad<type> *)((const typename quad<type>::element *)from + at))
-                           ->widen();
+                           ->to_floats();
                 continue;
             }
 #pragma unroll
@@ -131,8 +131,8 @@ __device__ __forceinline__ float dot_of_rows(const gumbel_tensor &a, int64_t fro
     if (((uintptr_t)x | (uintptr_t)y) % sizeof(quad<type>) == 0)
 #pragma unroll 8
         for (; k + 4 <= a.cols; k += 128) {
-            const four u = ((const quad<type> *)(x + k))->widen();
-            const four w = ((const quad<type> *)(y + k))->widen();
+            const four u = ((const quad<type> *)(x + k))->to_floats();
+            const four w = ((const quad<type> *)(y + k))->to_floats();
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 sum = fmaf(u.v[i], w.v[i], sum);

@@ -198,15 +198,15 @@ static void count_call(const gumbel_head *head, const asked_call *asked, const b
 {
     const cuda_workspace pieces = find_pieces(head, &asked->how, both->workspace);
     const int64_t batch = head->hidden.rows;
-    uint64_t words[ROWS * CUDA_FLOOR_WORDS];
+    uint64_t words[ROWS * CUDA_THRESHOLD_WORDS];
     cuda_screen_state state;
     gpu_fetch(&state, pieces.screen.state, sizeof state);
-    gpu_fetch(words, pieces.floors, (size_t)batch * CUDA_FLOOR_WORDS * sizeof *words);
+    gpu_fetch(words, pieces.floors, (size_t)batch * CUDA_THRESHOLD_WORDS * sizeof *words);
     calls++;
     left_calls += state.again != 0;
     for (int64_t b = 0; b < batch && !state.again; b++, rows_listed++)
-        listed += (int64_t)(uint32_t)words[b * CUDA_FLOOR_WORDS + CUDA_CUT_COUNTS],
-            scored += (int64_t)(words[b * CUDA_FLOOR_WORDS + CUDA_CUT_COUNTS] >> 32);
+        listed += (int64_t)(uint32_t)words[b * CUDA_THRESHOLD_WORDS + CUDA_TRUNCATED_COUNTS],
+            scored += (int64_t)(words[b * CUDA_THRESHOLD_WORDS + CUDA_TRUNCATED_COUNTS] >> 32);
 }
 
 static int draws_same(const gumbel_head *head, const asked_call *asked, both_outputs *both,

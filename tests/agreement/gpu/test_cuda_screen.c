@@ -23,7 +23,7 @@ static int64_t calls, fallen, candidates, rows_drawn;
 static void tell_row(const screened_draw *d, int64_t row, int32_t token)
 {
     const int64_t group = row / CUDA_SCREEN_GROUP;
-    uint32_t listed = d->state.listed[group], most = CUDA_SCREEN_LISTED_MOST;
+    uint32_t listed = d->state.listed[group], most = CUDA_SCREEN_GROUP_CANDIDATES_MAX;
     cuda_screen_entry *entries = make_zeroed(most, sizeof *entries);
     gumbel_screen_reach reach;
     int of_row = 0, found = 0;

@@ -158,29 +158,29 @@ PTX void ptx_copy_5d(void *to, const CUtensorMap *map, int x, int, int, int, int
 PTX uint64_t ptx_policy_evict_first() { return 0; }
 PTX uint64_t ptx_policy_evict_last() { return 0; }
 PTX void ptx_prefetch_map(const CUtensorMap *) {}
-PTX void ptx_fetch_5d(const CUtensorMap *, int, int, int, int, int) {}
+PTX void ptx_prefetch_5d(const CUtensorMap *, int, int, int, int, int) {}
 
 /* ---------------------------------------------------------------------------------- others ---- */
 
 PTX int ptx_zero() { return 0; }
-template <int registers> PTX void ptx_registers_more() {}
-template <int registers> PTX void ptx_registers_fewer() {}
-PTX uint64_t ptx_look_8(const uint64_t *word)
+template <int registers> PTX void ptx_increase_registers() {}
+template <int registers> PTX void ptx_decrease_registers() {}
+PTX uint64_t ptx_load_relaxed_8(const uint64_t *word)
 {
     fibers_yield();
     return *word;
 }
-PTX float ptx_move(float x) { return x; }
-PTX void ptx_tell_8(uint64_t *at, uint64_t value) { *(volatile uint64_t *)at = value; }
-PTX uint64_t ptx_hear_8(const uint64_t *at)
+PTX float ptx_keep_branch(float x) { return x; }
+PTX void ptx_store_relaxed_sys_8(uint64_t *at, uint64_t value) { *(volatile uint64_t *)at = value; }
+PTX uint64_t ptx_load_relaxed_sys_8(const uint64_t *at)
 {
     fibers_yield();
     return *(const volatile uint64_t *)at;
 }
-PTX uint64_t ptx_now_ns() { return (uint64_t)(uint32_t)clock(); }
+PTX uint64_t ptx_read_globaltimer() { return (uint64_t)(uint32_t)clock(); }
 PTX void ptx_wait_for_launch() {}
 PTX void ptx_allow_launch() {}
-PTX void ptx_fetch(const void *at) { (void)*(const volatile unsigned char *)at; }
+PTX void ptx_prefetch_line(const void *at) { (void)*(const volatile unsigned char *)at; }
 
 PTX uint64_t ptx_load_8(const void *at)
 {
@@ -189,7 +189,7 @@ PTX uint64_t ptx_load_8(const void *at)
     return found;
 }
 
-PTX ulonglong2 ptx_swap_16(void *at, ulonglong2 seen, ulonglong2 next)
+PTX ulonglong2 ptx_cas_shared_16(void *at, ulonglong2 seen, ulonglong2 next)
 {
     ulonglong2 was;
     fibers_yield();
@@ -200,24 +200,27 @@ PTX ulonglong2 ptx_swap_16(void *at, ulonglong2 seen, ulonglong2 next)
     return was;
 }
 
-PTX ulonglong2 ptx_swap_16_of_all(void *at, ulonglong2 seen, ulonglong2 next)
+PTX ulonglong2 ptx_cas_global_16(void *at, ulonglong2 seen, ulonglong2 next)
 {
-    return ptx_swap_16(at, seen, next);
+    return ptx_cas_shared_16(at, seen, next);
 }
 
-PTX ulonglong2 ptx_look_16(const void *at)
+PTX ulonglong2 ptx_load_relaxed_16(const void *at)
 {
     fibers_yield();
     return *(const ulonglong2 *)at;
 }
 
 PTX int32_t ptx_load_acquire(const int32_t *word) { return *word; }
-PTX uint64_t ptx_count(unsigned long long *word) { return (*word)++; }
-PTX uint32_t ptx_add_if(bool chosen, uint32_t *word, uint32_t value)
+PTX uint64_t ptx_atomic_count(unsigned long long *word) { return (*word)++; }
+PTX uint32_t ptx_atomic_add_if(bool chosen, uint32_t *word, uint32_t value)
 {
     return chosen ? atomicAdd(word, value) : 0;
 }
-PTX uint32_t ptx_count_if(bool chosen, uint32_t *word) { return ptx_add_if(chosen, word, 1); }
+PTX uint32_t ptx_atomic_count_if(bool chosen, uint32_t *word)
+{
+    return ptx_atomic_add_if(chosen, word, 1);
+}
 
 /* ---------------------------------------------------------------------- copies by threads ---- */
 
@@ -259,7 +262,7 @@ template <int pending> PTX void ptx_copy_async_wait()
 /* ---------------------------------------------------------------------------- arithmetic ---- */
 
 /* Add to a sum of three words. */
-PTX void ptx_add(uint32_t (&sum)[3], uint32_t low, uint32_t high)
+PTX void ptx_add_96(uint32_t (&sum)[3], uint32_t low, uint32_t high)
 {
     uint64_t before = (uint64_t)sum[1] << 32 | sum[0], more = (uint64_t)high << 32 | low;
     sum[0] = (uint32_t)(before + more);

@@ -51,9 +51,9 @@ void cut_rows(gumbel_weighing *p, gumbel_device *device, int64_t parts)
     const int64_t origin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
     const int64_t range = std::max<int64_t>(q.end_token - origin, 1);
     uint64_t *random = &of(device)->random;
-    const int64_t units = (range + CUDA_WEIGH_UNIT - 1) / CUDA_WEIGH_UNIT;
-    p->chunk = parts ? cuda_chunk(range, parts, CUDA_WEIGH_UNIT)
-                     : CUDA_WEIGH_UNIT * (1 + random_below(random, one_in(random, 4) ? units : 3));
+    const int64_t units = (range + CUDA_MASS_UNIT - 1) / CUDA_MASS_UNIT;
+    p->chunk = parts ? cuda_chunk(range, parts, CUDA_MASS_UNIT)
+                     : CUDA_MASS_UNIT * (1 + random_below(random, one_in(random, 4) ? units : 3));
     p->parts = (int32_t)((range + p->chunk - 1) / p->chunk);
     p->tag = 1 + random_below(random, 1u << 30);
 }
@@ -90,11 +90,11 @@ float inverse_cap(const gumbel_problem &q) { return q.soft_cap > 0.0f ? 1.0f / q
 void weigh(gumbel_device *device, const gumbel_verification &v, const gumbel_proposal &by)
 {
     uint64_t *random = &of(device)->random;
-    const int64_t parts = by.target.vocab / CUDA_WEIGH_UNIT + 2, said = of(device)->parts;
+    const int64_t parts = by.target.vocab / CUDA_MASS_UNIT + 2, said = of(device)->parts;
     auto masses = hostile<gumbel_summary>(2 * v.rows * parts);
     auto row_counters = hostile<uint64_t>(2 * v.rows);
     auto counters = hostile<uint64_t>(v.draft.requests);
-    auto lists = hostile<gumbel_short_list>(v.draft.requests * parts * CUDA_WEIGH_THREADS / 32);
+    auto lists = hostile<gumbel_short_list>(v.draft.requests * parts * CUDA_MASS_THREADS / 32);
     auto contenders = hostile<gumbel_contender>(v.rows * parts);
     gumbel_weighing p = {};
     p.verification = v;
@@ -135,7 +135,7 @@ std::vector<uint32_t> allow(gumbel_device *device, gumbel_problem *q)
     cuda_allow_params p = {};
     p.problem = *q;
     p.words = (q->vocab + 31) / 32;
-    p.pieces = (32 * p.words + CUDA_HISTORY_PIECE - 1) / CUDA_HISTORY_PIECE;
+    p.slices = (32 * p.words + CUDA_HISTORY_SLICE - 1) / CUDA_HISTORY_SLICE;
     p.masked = (q->request & GUMBEL_REQUEST_MASK) != 0;
     std::vector<uint32_t> words((size_t)(q->batch * p.words));
     p.allowed = words.data();
@@ -154,7 +154,7 @@ void serve(gumbel_device *device, const gumbel_problem *problem, cuda_request_pa
     if (p.problem.request & GUMBEL_REQUEST_ALLOWED)
         words = allow(device, &p.problem);
     p.parts = CUDA_REQUEST_CLUSTER;
-    p.chunk = cuda_request_share(p.problem.end_token);
+    p.chunk = cuda_cluster_slice(p.problem.end_token);
     emulate_team(p, 1 + random_below(&of(device)->random, 2), &of(device)->random,
                  of(device)->what);
 }

@@ -17,7 +17,7 @@ namespace
 void blocks_body(const void *argument)
 {
     const cuda_request_params &p = *(const cuda_request_params *)argument;
-    p.stored_strips ? gumbel_request_bounded(p) : gumbel_request_blocks(p);
+    p.stored_subtiles ? gumbel_request_bounded(p) : gumbel_request_blocks(p);
 }
 
 template <class params, void (*kernel)(params)> void body(const void *argument)
@@ -27,7 +27,7 @@ template <class params, void (*kernel)(params)> void body(const void *argument)
 
 cta_shape shape_of(const cuda_request_params &p)
 {
-    return {p.problem.batch, 1, CUDA_REQUEST_THREADS, (size_t)CUDA_LISTED_BYTES_OF(p.blocks),
+    return {p.problem.batch, 1, CUDA_REQUEST_THREADS, (size_t)CUDA_TOP64_BYTES_OF(p.blocks),
             memories};
 }
 
@@ -54,7 +54,7 @@ void emulate_list(const cuda_listed_params &p, uint64_t *random, const char *wha
 void emulate_told(const cuda_told_params &p, uint64_t *random, const char *what)
 {
     const cuda_request_params &q = p.draw.request;
-    run_ctas(q.peaks ? body<cuda_told_params, gumbel_tell_rows>
-                     : body<cuda_told_params, gumbel_tell_candidates>,
+    run_ctas(q.block_maxima ? body<cuda_told_params, gumbel_tell_rows>
+                            : body<cuda_told_params, gumbel_tell_candidates>,
              &p, shape_of(q), random, what);
 }

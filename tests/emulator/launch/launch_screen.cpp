@@ -72,7 +72,7 @@ void split_body(const void *argument)
     switch (cuda_screen_case_of(&own.params.call.problem)) {
     case CUDA_SCREEN_PLAIN:
         return gumbel_split_rows({own.params});
-    case CUDA_SCREEN_CUT:
+    case CUDA_SCREEN_TRUNCATED:
         return gumbel_split_rows_cut({own.params});
     default:
         return gumbel_split_rows_any({own.params});
@@ -89,14 +89,14 @@ void draw_body(const void *argument)
     static const draw_kernel<CUDA_SCREEN_ANY> any[CUDA_SCREEN_WIDTHS] = {
         gumbel_screen_rows_8_any, gumbel_screen_rows_16_any, gumbel_screen_rows_32_any,
         gumbel_screen_rows_64_any, gumbel_screen_rows_128_any};
-    static const draw_kernel<CUDA_SCREEN_CUT> cut[CUDA_SCREEN_WIDTHS] = {
+    static const draw_kernel<CUDA_SCREEN_TRUNCATED> cut[CUDA_SCREEN_WIDTHS] = {
         gumbel_screen_rows_8_cut, gumbel_screen_rows_16_cut, gumbel_screen_rows_32_cut,
         gumbel_screen_rows_64_cut, gumbel_screen_rows_128_cut};
     const emulated_screen &own = *(const emulated_screen *)argument;
     switch (cuda_screen_case_of(&own.params.call.problem)) {
     case CUDA_SCREEN_PLAIN:
         return plain[own.place]({own.params});
-    case CUDA_SCREEN_CUT:
+    case CUDA_SCREEN_TRUNCATED:
         return cut[own.place]({own.params});
     default:
         return any[own.place]({own.params});
@@ -107,7 +107,7 @@ void score_body(const void *argument)
 {
     const emulated_screen &own = *(const emulated_screen *)argument;
     const bool half = own.params.call.problem.weight.dtype == GUMBEL_FLOAT16;
-    if (cuda_screen_case_of(&own.params.call.problem) == CUDA_SCREEN_CUT)
+    if (cuda_screen_case_of(&own.params.call.problem) == CUDA_SCREEN_TRUNCATED)
         half ? gumbel_score_rows_f16_cut({own.params}) : gumbel_score_rows_bf16_cut({own.params});
     else
         half ? gumbel_score_rows_f16({own.params}) : gumbel_score_rows_bf16({own.params});
@@ -232,12 +232,12 @@ void find_candidates(emulated_screen &own, fenced_pieces &pieces, const cuda_par
     pieces.take(s.planes, (size_t)(s.depths * s.width * CUDA_SCREEN_TILE));
     pieces.take(s.reaches, (size_t)s.width);
     pieces.take(s.state, 1);
-    pieces.take(s.entries, CUDA_SCREEN_GROUPS * CUDA_SCREEN_LISTED_MOST);
+    pieces.take(s.entries, CUDA_SCREEN_GROUPS * CUDA_SCREEN_GROUP_CANDIDATES_MAX);
     if (s.draws > q.batch)
         pieces.take(s.spread, (size_t)(s.draws * q.hidden_size));
     pieces.take(s.peaks, (size_t)(s.draws * (q.vocab / CUDA_SCREEN_TILE + 1)));
     pieces.take(s.ends, (size_t)(s.draws * s.ends_stride));
-    pieces.take(s.exact, (size_t)s.draws * CUDA_SCREEN_EXACT_MOST);
+    pieces.take(s.exact, (size_t)s.draws * CUDA_SCREEN_EXACT_MAX);
     s.call.tiles = (int)((q.end_token - q.first_token + CUDA_SCREEN_TILE - 1) / CUDA_SCREEN_TILE);
     s.call.stages = 2 + (int)random_below(random, (uint32_t)cuda_screen_stages(s.width) - 1);
     const int width = cuda_sm90_widths[cuda_sm90_width_for(s.draws)];
@@ -254,7 +254,7 @@ void find_candidates(emulated_screen &own, fenced_pieces &pieces, const cuda_par
              what);
     /* Those of rows that are cut wait a while for each other: they run side by side. */
     const int drawing = std::min(s.call.tiles, ctas);
-    const bool is_cut = cuda_screen_case_of(&q) == CUDA_SCREEN_CUT;
+    const bool is_cut = cuda_screen_case_of(&q) == CUDA_SCREEN_TRUNCATED;
     run_ctas(draw_body, &own,
              {drawing, is_cut ? drawing : 1, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES, memories},
              random, what);
@@ -296,13 +296,13 @@ bool emulate_screen_cut(const cuda_params &call, cuda_request_params *rows, int 
               memories},
              random, what);
     std::vector<int32_t> left((size_t)batch, 7);
-    const cuda_screen_rows found = {*rows,    s.state,    s.exact, s.call.shared_floors,
+    const cuda_screen_rows found = {*rows,    s.state,    s.exact, s.call.row_thresholds,
                                     call.tag, left.data()};
     emulate_screen_rows(found, random, what);
     own.left = left.data();
     own.whole.problem.request = 0;
-    own.whole.stored = (float *)rows->problem.logits.data;
-    own.whole.stored_stride = rows->problem.logits.stride;
+    own.whole.logits_out = (float *)rows->problem.logits.data;
+    own.whole.logits_out_stride = rows->problem.logits.stride;
     run_ctas(store_body, &own,
              {own.whole.parts, 1, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES, memories}, random,
              what);
@@ -313,7 +313,7 @@ bool emulate_screen_cut(const cuda_params &call, cuda_request_params *rows, int 
         *listed += is_left ? 0 : *scored_of_row(s, (int)b);
         any |= is_left;
         if ((again && !is_left) ||
-            rows->row_states[b] != (is_left ? CUDA_ROW_BEHIND : CUDA_ROW_SERVED))
+            rows->row_states[b] != (is_left ? CUDA_ROW_FALLBACK_AFTER : CUDA_ROW_SERVED))
             die("%s: row %d is neither left nor served", what, (int)b);
     }
     return any;

@@ -65,7 +65,7 @@ void fused_body(const void *argument)
     const emulated_launch &own = *(const emulated_launch *)argument;
     const cuda_params &p = own.params;
     cuda_sm90_case kind =
-        cuda_sm90_case_of(&p.problem, p.stored != nullptr, p.draws_too, p.multiply_only);
+        cuda_sm90_case_of(&p.problem, p.logits_out != nullptr, p.also_draw, p.multiply_only);
     if (kind == CUDA_SM90_STORED)
         run_kernel(own, kernels_stored);
     else if (kind == CUDA_SM90_BOTH)
@@ -136,8 +136,8 @@ void emulate_finish(const emulated_launch &launch)
 {
     const cuda_params &p = launch.params;
     const gumbel_problem &q = p.problem;
-    const cuda_sm90_case kind = cuda_sm90_case_of(&q, p.stored != nullptr, p.draws_too, 0);
-    if (!launch.any && CUDA_SM90_ENDS(kind, p.partials))
+    const cuda_sm90_case kind = cuda_sm90_case_of(&q, p.logits_out != nullptr, p.also_draw, 0);
+    if (!launch.any && CUDA_SM90_WRITES_OUTPUT(kind, p.partials))
         return;
     run(launch, finish_body, q.batch * q.sampling.num_samples, 1, CUDA_FINISH_THREADS);
 }

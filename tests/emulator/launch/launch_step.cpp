@@ -77,14 +77,14 @@ void emulate_expand_weighed(const gumbel_weighing &p, uint64_t *random, const ch
 void emulate_weigh_drafts(const gumbel_weighing &p, uint64_t *random, const char *what)
 {
     emulate<gumbel_weighing, gumbel_weigh_drafts>(
-        p, (p.by.told ? 1 : 2) * p.verification.rows * p.parts, CUDA_WEIGH_THREADS,
-        CUDA_WEIGH_BYTES, random, what);
+        p, (p.by.told ? 1 : 2) * p.verification.rows * p.parts, CUDA_MASS_THREADS, CUDA_MASS_BYTES,
+        random, what);
 }
 
 void emulate_sum_drafts(const gumbel_weighing &p, uint64_t *random, const char *what)
 {
-    emulate<gumbel_weighing, gumbel_sum_drafts>(p, p.verification.rows * p.parts,
-                                                CUDA_WEIGH_THREADS, CUDA_WEIGH_BYTES, random, what);
+    emulate<gumbel_weighing, gumbel_sum_drafts>(p, p.verification.rows * p.parts, CUDA_MASS_THREADS,
+                                                CUDA_MASS_BYTES, random, what);
 }
 
 race_effort emulate_race_drafts(const gumbel_weighing &p, uint64_t *random, const char *what)
@@ -92,14 +92,14 @@ race_effort emulate_race_drafts(const gumbel_weighing &p, uint64_t *random, cons
     effort = {};
     const gumbel_draft &d = p.verification.draft;
     emulate<gumbel_weighing, gumbel_race_drafts>(
-        p, d.requests * p.parts, CUDA_WEIGH_THREADS,
-        CUDA_WEIGH_BYTES + (size_t)d.max_nodes * sizeof(gumbel_node), random, what);
+        p, d.requests * p.parts, CUDA_MASS_THREADS,
+        CUDA_MASS_BYTES + (size_t)d.max_nodes * sizeof(gumbel_node), random, what);
     return {effort.races / 32, effort.tokens / 32, effort.products / 32}; /* each by all lanes */
 }
 
 void emulate_start_history(const cuda_history_params &p, uint64_t *random, const char *what)
 {
-    emulate<cuda_history_params, gumbel_start_history>(p, p.pieces * p.batch, CUDA_THREADS, 0,
+    emulate<cuda_history_params, gumbel_start_history>(p, p.slices * p.batch, CUDA_THREADS, 0,
                                                        random, what);
 }
 
@@ -117,7 +117,7 @@ void emulate_best(const cuda_best_params &p, uint64_t *random, const char *what)
 
 void emulate_allow(const cuda_allow_params &p, uint64_t *random, const char *what)
 {
-    emulate<cuda_allow_params, gumbel_allow_tokens>(p, p.pieces * p.problem.batch, CUDA_THREADS, 0,
+    emulate<cuda_allow_params, gumbel_allow_tokens>(p, p.slices * p.problem.batch, CUDA_THREADS, 0,
                                                     random, what);
 }
 

@@ -46,7 +46,7 @@ void team_body(const void *argument)
 std::vector<team_way> emulate_team(const cuda_request_params &p, int64_t clusters, uint64_t *random,
                                    const char *what)
 {
-    size_t bytes = CUDA_TEAM_SHARED_BYTES + (size_t)p.chunk * sizeof(float);
+    size_t bytes = CUDA_CLUSTER_SHARED_BYTES + (size_t)p.chunk * sizeof(float);
     ways.assign((size_t)p.problem.batch, TEAM_LISTED);
     run_ctas(team_body, &p, {clusters * kRanks, kRanks, kThreads, bytes, memories}, random, what);
     return ways;

@@ -159,8 +159,8 @@ bool exchanges(errand_case c, int32_t r, uint64_t *random, const char *what)
     for (int32_t to = 0; to < c.ranks; to++)
         boxes.emplace_back(gumbel_mailbox_bytes(c.ranks, room) / 8);
     for (int32_t to = 0; to < c.ranks; to++)
-        p.mailboxes[to] = (gumbel_mailbox *)boxes[to].data();
-    gumbel_mailbox *own = p.mailboxes[r];
+        p.peer_buffers[to] = (gumbel_mailbox *)boxes[to].data();
+    gumbel_mailbox *own = p.peer_buffers[r];
     own->exchanges = own->tags = before;
     for (int32_t from = 0; from < c.ranks && words > 0; from++) {
         uint64_t *place = (uint64_t *)(own + 1) + ((before + 1) % 2 * c.ranks + from) * room;

@@ -57,7 +57,7 @@ listed_case::listed_case(uint64_t *random)
     }
     for (int32_t r = 0; r <= ranks; r++) {
         begins.push_back(vocab);
-        vocab += r < ranks ? CUDA_LISTED + random_below(random, widest) : 0;
+        vocab += r < ranks ? CUDA_TOP64 + random_below(random, widest) : 0;
     }
     const float steps = tame ? 0.0f : (float)(1 + random_below(random, 40));
     const float scale = one_in(random, 4) ? 20.0f : 2.0f;
@@ -155,7 +155,7 @@ void draw_whole(const listed_case &c, found_rows *host)
 /* What rank r says of its rows, as cuda_rank_calls.list() does. */
 std::vector<uint32_t> say(const listed_case &c, int32_t r)
 {
-    const int64_t B = c.batch, n = CUDA_LISTED;
+    const int64_t B = c.batch, n = CUDA_TOP64;
     std::vector<uint32_t> said((size_t)((B * GUMBEL_RANK_WORDS + 3) / 4 * 4));
     for (int64_t b = 0; b < B; b++) {
         const float *row = &c.logits[(size_t)(b * c.vocab)];
@@ -212,7 +212,7 @@ struct mailbox {
 /* Word i of what a rank says, in the order of a mailbox. */
 uint32_t word_of(const listed_case &c, const std::vector<uint32_t> &said, size_t i)
 {
-    const size_t b = i / GUMBEL_RANK_WORDS, at = i % GUMBEL_RANK_WORDS, n = CUDA_LISTED;
+    const size_t b = i / GUMBEL_RANK_WORDS, at = i % GUMBEL_RANK_WORDS, n = CUDA_TOP64;
     const size_t B = (size_t)c.batch;
     return at == 0   ? said[b]
            : at <= n ? said[B + b * n + at - 1]
@@ -248,11 +248,11 @@ struct stored_shard {
             &c.logits[(size_t)first], GUMBEL_FLOAT32, c.batch, end - first, c.vocab, {0, 0}};
         const int64_t range = end - CUDA_REQUEST_ORIGIN(first);
         p->blocks = (range + CUDA_REQUEST_BLOCK - 1) / CUDA_REQUEST_BLOCK;
-        p->has_peaks = 1;
+        p->has_block_maxima = 1;
         peaks = peaks_of(p->problem, p->blocks, false);
-        p->peaks = peaks.data();
+        p->block_maxima = peaks.data();
         cuda_request_params asked = *p;
-        asked.output.num_top = CUDA_LISTED;
+        asked.output.num_top = CUDA_TOP64;
         by_bounds &= bounds_are_sure(p->problem);
         if (by_bounds)
             sparse = leave_out(asked, random);
@@ -342,7 +342,7 @@ bool tells(const listed_case &c, const found_rows &host,
     p.exchange.report = &report;
     p.exchange.timeout_ns = silent ? 1000 : INT64_MAX;
     for (int32_t from = 0; from < c.ranks; from++) {
-        p.exchange.mailboxes[from] = boxes[(size_t)from].head();
+        p.exchange.peer_buffers[from] = boxes[(size_t)from].head();
         boxes[(size_t)r].head()->begun[from] = from == r ? 0 : kAhead + 1;
         for (size_t i = 0; i < words && from != r; i++)
             *boxes[(size_t)r].place(c.ranks, from, i) = tag | word_of(c, said[(size_t)from], i);

@@ -19,6 +19,6 @@ void emulate_screen_rows(const cuda_screen_rows &rows, uint64_t *random, const c
 {
     run_ctas(
         rows_body, &rows,
-        {rows.request.problem.batch, 1, CUDA_REQUEST_THREADS, CUDA_TEAM_SHARED_BYTES, memories},
+        {rows.request.problem.batch, 1, CUDA_REQUEST_THREADS, CUDA_CLUSTER_SHARED_BYTES, memories},
         random, what);
 }

@@ -66,11 +66,11 @@ static std::vector<float> peaks_of(const gumbel_problem &q, int64_t blocks, bool
 
 /* Logits as a product leaves them that stores some strips alone. */
 struct sparse_blocks {
-    std::vector<uint8_t> stored_strips; /* [blocks][32] */
-    std::vector<float> unseen_peaks;    /* [B, blocks]: peaks of what no history has seen */
-    std::vector<unsigned char> logits;  /* rows of `stride` elements, quads of them aligned */
+    std::vector<uint8_t> stored_subtiles;   /* [blocks][32] */
+    std::vector<float> unseen_block_maxima; /* [B, blocks]: peaks of what no history has seen */
+    std::vector<unsigned char> logits;      /* rows of `stride` elements, quads of them aligned */
     int64_t stride;
-    std::vector<uint64_t> floors; /* [B][CUDA_FLOOR_WORDS]: as the product leaves them */
+    std::vector<uint64_t> floors; /* [B][CUDA_THRESHOLD_WORDS]: as the product leaves them */
 };
 
 /* Whether a product may leave out strips of such a request, as in the CUDA backend; clusters drop
@@ -101,7 +101,7 @@ static bool has_bound(const gumbel_problem &q, int64_t b)
     gumbel_row row = gumbel_problem_row(&q, b);
     const float factor = q.scale * row.inverse_temperature;
     const row_cuts cuts = cuts_of(q, b);
-    return (cuts.top_k > 0 || cuts.min_p > 0.0f) && cuts.top_k <= CUDA_REQUEST_TARGET &&
+    return (cuts.top_k > 0 || cuts.min_p > 0.0f) && cuts.top_k <= CUDA_REQUEST_TOP_MAX &&
            !cuts.whole && !row.greedy && factor > 0x1p-50f && factor < 0x1p50f &&
            raised.repetition >= 1 && raised.frequency >= 0 && raised.presence >= 0;
 }
@@ -188,27 +188,27 @@ static void copy_logits(sparse_blocks *sparse, const gumbel_tensor &t)
  * what is below a bound, none with a NaN or +inf, and nothing where its bound comes late. */
 static sparse_blocks leave_out(const cuda_request_params &p, uint64_t *random)
 {
-    constexpr int64_t parts = CUDA_REQUEST_STRIPS, size = CUDA_REQUEST_STRIP;
+    constexpr int64_t parts = CUDA_REQUEST_SUBTILES, size = CUDA_REQUEST_SUBTILE;
     const gumbel_problem &q = p.problem;
     sparse_blocks sparse = {};
     std::vector<float> peaks = peaks_of(q, p.blocks, true, false, parts);
-    sparse.unseen_peaks = peaks_of(q, p.blocks, true, true);
-    sparse.stored_strips.resize((size_t)(p.blocks * 32));
-    sparse.floors.assign((size_t)(q.batch * CUDA_FLOOR_WORDS), 0);
+    sparse.unseen_block_maxima = peaks_of(q, p.blocks, true, true);
+    sparse.stored_subtiles.resize((size_t)(p.blocks * 32));
+    sparse.floors.assign((size_t)(q.batch * CUDA_THRESHOLD_WORDS), 0);
     sparse.floors[1] = 7; /* as many CTAs of the product have started */
     const int64_t origin = CUDA_REQUEST_ORIGIN(q.first_token);
     copy_logits(&sparse, q.logits);
     drop_masked_logits(&sparse, q);
     for (int64_t b = 0; b < q.batch; b++) {
-        float bound = bound_of_row(p, sparse.unseen_peaks, b);
-        sparse.floors[(size_t)(b * CUDA_FLOOR_WORDS)] = floor_of_bound(&bound);
+        float bound = bound_of_row(p, sparse.unseen_block_maxima, b);
+        sparse.floors[(size_t)(b * CUDA_THRESHOLD_WORDS)] = floor_of_bound(&bound);
         bool odd = false; /* a block at random that is there as a whole */
         for (int64_t i = 0; i < p.blocks * parts; i++) {
             const int64_t from = origin + i * size;
             const float peak = peaks[(size_t)(b * p.blocks * parts + i)];
             odd = i % parts == 0 ? one_in(random, 9) : odd;
             if (odd || !(peak < bound))
-                sparse.stored_strips[(size_t)(i / parts * 32 + b)] |= (uint8_t)(1 << i % parts);
+                sparse.stored_subtiles[(size_t)(i / parts * 32 + b)] |= (uint8_t)(1 << i % parts);
             else
                 spoil_logits(&sparse, q, b, from, from + size, one_in(random, 2));
         }
@@ -220,10 +220,10 @@ static void hand_over(sparse_blocks *sparse, cuda_request_params *p)
 {
     p->problem.logits.data = sparse->logits.data();
     p->problem.logits.stride = sparse->stride;
-    p->stored_strips = sparse->stored_strips.data();
-    p->unseen_peaks =
-        p->problem.request & GUMBEL_REQUEST_PENALTIES ? sparse->unseen_peaks.data() : NULL;
-    p->floors = sparse->floors.data();
+    p->stored_subtiles = sparse->stored_subtiles.data();
+    p->unseen_block_maxima =
+        p->problem.request & GUMBEL_REQUEST_PENALTIES ? sparse->unseen_block_maxima.data() : NULL;
+    p->row_thresholds = sparse->floors.data();
 }
 
 #endif

@@ -110,8 +110,8 @@ void store(const problem &made, int ctas, table *logits, uint64_t *random, const
     emulated_launch own =
         emulated_launch_of(made.head, made.sampling, false, width, ctas, random, what);
     own.params.problem.sampling.num_samples = 1;
-    own.params.stored = logits->row(0);
-    own.params.stored_stride = logits->stride;
+    own.params.logits_out = logits->row(0);
+    own.params.logits_out_stride = logits->stride;
     emulate_fused(own);
 }
 
@@ -186,19 +186,19 @@ bool passes(int index, gumbel_device *cpu, counts *all)
     void *screen = emulate_making(own.params.problem.weight, is_short ? 1 : GUMBEL_SCREEN_LIST_MOST,
                                   &random, what);
     uint64_t *floors = (uint64_t *)poisoned_workspace((size_t)(plan.batch * plan.samples) *
-                                                      CUDA_FLOOR_WORDS * sizeof *floors);
+                                                      CUDA_THRESHOLD_WORDS * sizeof *floors);
     std::vector<int32_t> states((size_t)plan.batch, 7);
     own.params.problem.screen = screen;
     own.params.problem.request |= gumbel_output_request(&output);
     own.params.output = output;
-    own.params.shared_floors = floors;
+    own.params.row_thresholds = floors;
     own.params.tag = 1 + 3 * (uint64_t)index;
     cuda_request_params p = rows_of(own.params.problem, &found, output, &states);
     int64_t listed = 0;
     const bool again = emulate_screen_cut(own.params, &p, ctas, &random, what, &listed);
     if (again) {
         p.parts = CUDA_REQUEST_CLUSTER;
-        p.chunk = cuda_request_share(tokens);
+        p.chunk = cuda_cluster_slice(tokens);
         good &= same_bits(found, logits);
         emulate_team(p, 1 + random_below(&random, (uint32_t)plan.batch), &random, what);
     }

@@ -129,7 +129,7 @@ bool draw_stale(emulated_launch &own, const gumbel_output &output, bool is_cut, 
     if (!emulate_screen_cut(own.params, &p, ctas, random, what, &listed))
         return false;
     p.parts = CUDA_REQUEST_CLUSTER;
-    p.chunk = cuda_request_share(q.end_token - q.first_token);
+    p.chunk = cuda_cluster_slice(q.end_token - q.first_token);
     emulate_team(p, 1 + random_below(random, (uint32_t)q.batch), random, what);
     return true;
 }
@@ -159,8 +159,8 @@ bool passes(int index, counts *all)
     void *screen =
         emulate_making(own.params.problem.weight, GUMBEL_SCREEN_LIST_MOST, &random, what);
     own.params.problem.screen = screen;
-    own.params.shared_floors = (uint64_t *)inside(
-        &f, NULL, (size_t)(plan.batch * plan.samples) * CUDA_FLOOR_WORDS * sizeof(uint64_t), 1);
+    own.params.row_thresholds = (uint64_t *)inside(
+        &f, NULL, (size_t)(plan.batch * plan.samples) * CUDA_THRESHOLD_WORDS * sizeof(uint64_t), 1);
     own.params.tag = 1 + 3 * (uint64_t)index;
     spoil_rows(&head.weight, kind, &random);
     if (one_in(&random, 4))

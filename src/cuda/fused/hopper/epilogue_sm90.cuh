@@ -76,8 +76,8 @@ template <int n, class call> class epilogue
             bool passes = false;
 #pragma unroll
             for (int k = 0; k < 2 * groups; k++)
-                passes |= draw_passes(ptx_max_nan(v[sm90_sum(k)], v[sm90_sum(k) + 2]),
-                                      __uint_as_float(bounds[k]));
+                passes |= draw_passes_bound(ptx_max_nan(v[sm90_sum(k)], v[sm90_sum(k) + 2]),
+                                            __uint_as_float(bounds[k]));
             passed |= (uint32_t)__any_sync(~0u, passes) << i;
         }
         return passed;
@@ -93,7 +93,7 @@ template <int n, class call> class epilogue
 #pragma unroll
         for (int k = 0; k < 4 * groups; k++) {
             const float bound = __uint_as_float(bounds[k / 4 * 2 + k % 2]);
-            mask |= (uint32_t)draw_passes(v[k], bound) << k;
+            mask |= (uint32_t)draw_passes_bound(v[k], bound) << k;
         }
         const uint32_t place = sample * n + first + sm90_column(lane, 0) + ((own + 64 * half) << 8);
         while (__any_sync(~0u, mask != 0)) {

@@ -96,7 +96,7 @@ __device__ __forceinline__ void fetch_weights(const cuda_params &p, const CUtens
 {
     const int tile = blockIdx.x, stages = min(p.stages, sm90_depths(p));
     for (int k = 0; k < stages && tile < p.tiles; k++)
-        ptx_fetch_5d(weight, k * SM90_DEPTH, 0, 0, 0, tile * (CUDA_SM90_TILE / 16));
+        ptx_prefetch_5d(weight, k * SM90_DEPTH, 0, 0, 0, tile * (CUDA_SM90_TILE / 16));
 }
 
 template <int n>
@@ -360,10 +360,10 @@ __device__ __forceinline__ void fused(const call &p, const CUtensorMap *weight,
     shared.clear(p);
     sm90_cluster<n>::sync();
     if (threadIdx.x < SM90_DRAW_THREADS) {
-        ptx_registers_more<kDrawRegisters>();
+        ptx_increase_registers<kDrawRegisters>();
         consume<n, half>(p, shared_memory);
     } else {
-        ptx_registers_fewer<kServeRegisters>();
+        ptx_decrease_registers<kServeRegisters>();
         if (threadIdx.x < SM90_DRAW_THREADS + SM90_SERVE_THREADS)
             serve<n>(p, shared);
         else if (threadIdx.x == SM90_DRAW_THREADS + SM90_SERVE_THREADS) {

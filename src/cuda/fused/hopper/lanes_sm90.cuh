@@ -70,7 +70,7 @@ __device__ __forceinline__ void sm90_pick_of(const float (&sum)[halves][n], int 
     } else {
 #pragma unroll
         for (int k = 0; k < values; k++)
-            v[k] = ptx_move(sum[first / rounds][values * (first % rounds) + k]);
+            v[k] = ptx_keep_branch(sum[first / rounds][values * (first % rounds) + k]);
     }
 }
 

@@ -9,7 +9,7 @@
 
 #include "maths/edits.h"
 #include "cuda/common/draw.cuh"
-#include "cuda/common/floor.cuh"
+#include "cuda/common/row_thresholds.cuh"
 #include "cuda/fused/hopper/lanes_sm90.cuh"
 #include "cuda/fused/tile/shared_sm90.cuh"
 #include "cuda/common/widen.cuh"
@@ -37,14 +37,15 @@ __device__ __noinline__ void ask_for_bounds(const uint64_t *shared, uint64_t tag
 #pragma unroll
         for (int w = 0; w < words; w++) {
             const int column = 32 * w + lane;
-            floors[w] = column < columns ? floor_load(&shared[CUDA_FLOOR_WORDS * column]) : 0;
+            floors[w] =
+                column < columns ? load_threshold(&shared[CUDA_THRESHOLD_WORDS * column]) : 0;
         }
 #pragma unroll
         for (int w = 0; w < words; w++) {
             const int column = 32 * w + lane;
-            const bool own = floors[w] > 0 && floors[w] >> FLOOR_BITS == tag;
+            const bool own = floors[w] > 0 && floors[w] >> THRESHOLD_BITS == tag;
             if (own)
-                thresholds[column] = floor_unpack(floors[w]);
+                thresholds[column] = unpack_threshold(floors[w]);
             lacks |= !own && column < columns;
         }
         waits = __any_sync(~0u, lacks);
@@ -88,13 +89,13 @@ template <int n, class call> class tile_logits
             drop_rest(sum, h);
         if (bounds() && (p.problem.request & GUMBEL_REQUEST_MASK))
             drop_masked(sum);
-        if constexpr (CUDA_SM90_BOUNDS(n)) {
-            if (p.peaks)
+        if constexpr (CUDA_SM90_HAS_BOUNDS(n)) {
+            if (p.block_maxima)
                 store_peaks(sum, turn);
             if (bounds()) {
                 if (patience >= 0) {
                     if (thread < 32)
-                        ask_for_bounds<words>(p.shared_floors, p.tag, columns, shared.thresholds,
+                        ask_for_bounds<words>(p.row_thresholds, p.tag, columns, shared.thresholds,
                                               shared.flags, (uint32_t)patience);
                     own_team.sync();
                 }
@@ -103,7 +104,7 @@ template <int n, class call> class tile_logits
             store_kept(sum, kept);
         } else {
             store_kept(sum, kept);
-            if (p.peaks)
+            if (p.block_maxima)
                 store_peaks(sum, turn);
         }
     }
@@ -118,8 +119,8 @@ template <int n, class call> class tile_logits
             if (p.prepares())
 #pragma unroll
                 for (int k = 0; k < n / 2; k++)
-                    sum[h][k] =
-                        q.soft_cap != 0.0f ? draw_capped(p, sum[h][k]) : sum[h][k] * q.scale;
+                    sum[h][k] = q.soft_cap != 0.0f ? draw_soft_cap_logit(p, sum[h][k])
+                                                   : sum[h][k] * q.scale;
             drop_rest(sum, h);
         }
     }
@@ -151,7 +152,7 @@ template <int n, class call> class tile_logits
                 int column = sm90_column(lane, k), from = sm90_sum(k);
                 uint32_t own = kept[h][k / 8] >> sm90_column(0, k % 8) >> 2 * (lane & 3);
                 bool stays = column < columns && (own & 1);
-                float *to = &p.stored[column * p.stored_stride + at];
+                float *to = &p.logits_out[column * p.logits_out_stride + at];
                 if (stays && left > 1)
                     *(float2 *)to = {sum[h][from], sum[h][from + 2]};
                 else if (stays && left == 1)
@@ -163,9 +164,9 @@ template <int n, class call> class tile_logits
     /* This warp's of the tile. */
     __device__ __forceinline__ int strip_of(int half) const
     {
-        static_assert(CUDA_REQUEST_BLOCK == CUDA_SM90_TILE && CUDA_REQUEST_STRIP == 64 / 4,
+        static_assert(CUDA_REQUEST_BLOCK == CUDA_SM90_TILE && CUDA_REQUEST_SUBTILE == 64 / 4,
                       "a warp has a strip of each half");
-        return thread / 32 + half * (64 / CUDA_REQUEST_STRIP);
+        return thread / 32 + half * (64 / CUDA_REQUEST_SUBTILE);
     }
 
     /* The first of the thread's two. */
@@ -217,7 +218,7 @@ template <int n, class call> class tile_logits
      * tokens that no history has seen lie there. */
     __device__ __forceinline__ int copy_of(int turn) const
     {
-        return bounds() && p.unseen_peaks ? 0 : turn;
+        return bounds() && p.unseen_block_maxima ? 0 : turn;
     }
 
     /* The largest logit of each column: of a strip, 7 exchanges for 32 columns, then of the tile;
@@ -227,8 +228,9 @@ template <int n, class call> class tile_logits
         const int64_t tile = tile_index();
         find_peaks(copy_of(turn), [&](int h, int at, int) { return sum[h][at]; });
         for (int column = thread; column < columns; column += team::threads)
-            p.peaks[column * p.peaks_stride + tile] = peak_of_tile(column, copy_of(turn));
-        if (!bounds() || !p.unseen_peaks)
+            p.block_maxima[column * p.block_maxima_stride + tile] =
+                peak_of_tile(column, copy_of(turn));
+        if (!bounds() || !p.unseen_block_maxima)
             return;
         const uint32_t *seen = (const uint32_t *)shared.seen_of_team(own_team.index);
         const uint32_t place = sm90_place(thread);
@@ -237,7 +239,7 @@ template <int n, class call> class tile_logits
             return bits >> (at >> 1 & 1) & 1 ? -INFINITY : sum[h][at];
         });
         for (int column = thread; column < columns; column += team::threads)
-            p.unseen_peaks[column * p.peaks_stride + tile] = peak_of_tile(column, 1);
+            p.unseen_block_maxima[column * p.block_maxima_stride + tile] = peak_of_tile(column, 1);
     }
 
     /* Which strips of the turn-th tile are stored, of which columns. Each warp finds out for itself
@@ -253,7 +255,7 @@ template <int n, class call> class tile_logits
             for (int h = 0; h < team::halves; h++)
                 kept[h][w] = __ballot_sync(~0u, strips >> strip_of(h) & 1);
             if (column < columns && thread / 32 == w % warps)
-                p.stored_strips[tile_index() * 32 * gumbel_words_of(columns) + column] =
+                p.stored_subtiles[tile_index() * 32 * gumbel_words_of(columns) + column] =
                     (uint8_t)strips;
         }
     }
@@ -265,7 +267,7 @@ template <int n, class call> class tile_logits
         const float least = shared.thresholds[column];
         uint32_t strips = 0;
 #pragma unroll
-        for (int i = 0; i < CUDA_REQUEST_STRIPS; i++)
+        for (int i = 0; i < CUDA_REQUEST_SUBTILES; i++)
             strips |= (uint32_t) !(peaks[i * n] < least) << i;
         return strips;
     }
@@ -306,7 +308,7 @@ template <int n, class call> class tile_logits
         const float *peaks = shared.peaks_of_team(own_team.index, turn) + column;
         float peak = peaks[0];
 #pragma unroll
-        for (int strip = 1; strip < CUDA_REQUEST_STRIPS; strip++)
+        for (int strip = 1; strip < CUDA_REQUEST_SUBTILES; strip++)
             peak = ptx_max_nan(peak, peaks[strip * n]);
         return peak;
     }

@@ -20,9 +20,9 @@ __device__ __forceinline__ void words_of_blocks(const sm90_draw &draw, uint32_t 
 {
     const draw_philox f = draw_philox_of({draw.seed, draw.position, draw.sample, domain});
     const uint32_t count = first / (2 * GUMBEL_BLOCK);
-    uint4 own = draw_words(f, count, GUMBEL_BLOCK_DOMAIN), next = own;
+    uint4 own = draw_philox_words(f, count, GUMBEL_BLOCK_DOMAIN), next = own;
     if (first % (2 * GUMBEL_BLOCK) != 0)
-        next = draw_words(f, count + 1, GUMBEL_BLOCK_DOMAIN);
+        next = draw_philox_words(f, count + 1, GUMBEL_BLOCK_DOMAIN);
     words[0] = draw_block_in(own, first);
     words[1] = draw_block_in(first & GUMBEL_BLOCK ? next : own, first + GUMBEL_BLOCK);
     words[2] = draw_block_in(next, first);
@@ -32,7 +32,7 @@ __device__ __forceinline__ void words_of_blocks(const sm90_draw &draw, uint32_t 
  * most noise are one: the six bits of the place instead of the lowest of the word. */
 __device__ __forceinline__ uint32_t first_word_of(const draw_block &block)
 {
-    return (block.r & ~(GUMBEL_BLOCK - 1u)) | block.place();
+    return (block.r & ~(GUMBEL_BLOCK - 1u)) | block.max_noise_index();
 }
 
 /* No larger than the block's first word, and no smaller. */

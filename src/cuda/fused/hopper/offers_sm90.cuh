@@ -35,7 +35,7 @@ template <int n, class call> class offer_list
     /* Offer a token of the tile, by each lane that has one; `place` as sm90_offer has it. */
     __device__ __forceinline__ void put(bool have, float sum, uint32_t place) const
     {
-        const uint32_t at = ptx_count_if(have, shared.offered);
+        const uint32_t at = ptx_atomic_count_if(have, shared.offered);
         if (have && at < shared.room(p))
             shared.offers[-1 - (int)at] = {sum, place};
         else if (have)
@@ -71,7 +71,7 @@ template <int n, class call> class offer_list
         if (!draw.greedy) { /* inline: a call in a call would take registers from the sums */
             const gumbel_stream stream = {draw.seed, draw.position, draw.sample,
                                           p.problem.sampling.domain};
-            score += draw_noise_of(stream, token);
+            score += draw_token_noise(stream, token);
         }
         keep_best(&shared.best[i], {score, z, (int)token, 0});
     }

@@ -166,7 +166,7 @@ template <int n, class call> class tile_seeds
         for (int b = 0; b < CUDA_SM90_BLOCKS; b++) {
             float z = shared.seeds(n * p.samples())[place_of(i, b)] * p.scale() *
                       draw.inverse_temperature;
-            float floor = draw_floor(draw.greedy, z, word_above(word_of(i, b)));
+            float floor = draw_score_bound_of_word(draw.greedy, z, word_above(word_of(i, b)));
             if (fabsf(floor) < INFINITY && p.allows(i, seed_of(i, b)))
                 threshold = fmaxf(threshold, floor);
         }

@@ -41,8 +41,8 @@ template <int n> struct epilogue {
         for (int i = lane; i < columns * samples; i += 32) {
             row_state &s = t.states[i];
             const draw_block block = draw_block_of(s.philox, token);
-            s.reaches[warp] =
-                draw_pack_reach(draw_reach(is_greedy(s.reaches[warp]), block.r), block.place());
+            s.reaches[warp] = draw_pack_reach(draw_reach(is_greedy(s.reaches[warp]), block.r),
+                                              block.max_noise_index());
         }
         __syncwarp();
     }
@@ -64,7 +64,7 @@ template <int n> struct epilogue {
 #pragma unroll
         for (uint32_t k = 0; k < 4; k++)
             top = greedy || place == k ? fmaxf(top, y[2 * k]) : top;
-        return draw_floor_of_reach(greedy, top * s.inverse_temperature, reach);
+        return draw_score_bound_of_reach(greedy, top * s.inverse_temperature, reach);
     }
 
     /* Whether one of the lane's tokens of a column may reach the threshold, or is NaN or +inf. */
@@ -72,7 +72,7 @@ template <int n> struct epilogue {
     {
         const row_state &s = t.states[i];
         float largest = ptx_max_nan(ptx_max_nan(y[0], y[2]), ptx_max_nan(y[4], y[6]));
-        return draw_passes(fmaf(largest, s.inverse_temperature, reach_of(s)), s.threshold);
+        return draw_passes_bound(fmaf(largest, s.inverse_temperature, reach_of(s)), s.threshold);
     }
 
     /* Store the logits of tokens from `first` to `end`. */
@@ -92,7 +92,7 @@ template <int n> struct epilogue {
                 for (int c = 0; c < 2; c++) {
                     int column = 8 * j + 2 * (lane & 3) + c;
                     if (column < columns)
-                        p.stored[column * p.stored_stride + at] = sum[j][2 * i + c] + bias;
+                        p.logits_out[column * p.logits_out_stride + at] = sum[j][2 * i + c] + bias;
                 }
         }
     }
@@ -131,7 +131,7 @@ template <int n> struct epilogue {
             for (int k = 0; k < 8; k++) {
                 int64_t id = (int64_t)token + k / 2;
                 float l = sum[0][k] + bias[k / 2];
-                float y = q.soft_cap != 0.0f ? draw_capped(p, l) : l * q.scale;
+                float y = q.soft_cap != 0.0f ? draw_soft_cap_logit(p, l) : l * q.scale;
                 sum[0][k] = id >= first && id < end ? y : -INFINITY;
             }
             rotate<1>(sum);

@@ -13,8 +13,8 @@ extern "C" __global__ void __launch_bounds__(CUDA_FINISH_THREADS)
 {
     ptx_allow_launch();
     ptx_wait_for_launch();
-    if (p.shared_floors && threadIdx.x == 0)
-        p.shared_floors[CUDA_FLOOR_WORDS * (int64_t)blockIdx.x] = 0;
+    if (p.row_thresholds && threadIdx.x == 0)
+        p.row_thresholds[CUDA_THRESHOLD_WORDS * (int64_t)blockIdx.x] = 0;
     finish_draw(p, blockIdx.x, p.problem.with_mass != 0);
 }
 

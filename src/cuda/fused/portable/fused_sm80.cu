@@ -175,7 +175,7 @@ template <int n, class product> __device__ __forceinline__ void fused(const cuda
     drawing<n> draw = {finish, floors, samples, q.with_mass != 0};
     typename product::template sums<n> sums;
     float y[n / 8][8] = {};
-    bool undrawn = p.multiply_only || p.stored;
+    bool undrawn = p.multiply_only || p.logits_out;
     /* Each turn multiplies a tile and draws from the one before. */
     for (int64_t tile = begin; tile < end + kTile; tile += kTile) {
         int64_t slab = tile + warp * kSlab;
@@ -205,7 +205,7 @@ template <int n, class product> __device__ __forceinline__ void fused(const cuda
         if (!active)
             continue; /* and y stays what the draws to come find */
         finish.token = (uint32_t)slab + 4 * (lane / 4);
-        if (p.stored)
+        if (p.logits_out)
             finish.store(sum, q.first_token, end);
 #pragma unroll
         for (int i = 0; i < n; i++)

@@ -80,8 +80,8 @@ __device__ void make_logits(const cuda_params &p, block &b, int64_t token, int64
 #pragma unroll
         for (int r = 0; r < kRows; r++) {
             float logit = sum_lanes(sums[r]) + bias;
-            if (lane == r && r < rows && counts && p.stored)
-                p.stored[(first + r) * p.stored_stride + i] = logit;
+            if (lane == r && r < rows && counts && p.logits_out)
+                p.logits_out[(first + r) * p.logits_out_stride + i] = logit;
             if (lane == r)
                 b.z[r][t] = counts ? gumbel_transform(logit, q.scale, q.soft_cap, p.inverse_cap,
                                                       b.rows[r].inverse_temperature)
@@ -176,7 +176,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS)
     for (int64_t token = begin; token < end; token += GUMBEL_BLOCK) {
         make_logits(p, b, token, first, rows);
         __syncthreads();
-        if (p.multiply_only || p.stored)
+        if (p.multiply_only || p.logits_out)
             continue;
         if (warp < rows)
             measure(b, warp, lane);

@@ -9,7 +9,7 @@
 #ifndef GUMBEL_CUDA_TALLIES_SM80_CUH
 #define GUMBEL_CUDA_TALLIES_SM80_CUH
 
-#include "cuda/common/floor.cuh"
+#include "cuda/common/row_thresholds.cuh"
 
 namespace
 {
@@ -66,9 +66,10 @@ __device__ __forceinline__ float score_one(const row_state *s, float reach, floa
     if (is_greedy(reach))
         return z;
     if (token % GUMBEL_BLOCK != draw_place_of_reach(reach) &&
-        !draw_screen(z, draw_least_of_reach(reach), r, draw_offset(s->threshold)))
+        !draw_passes_filter(z, draw_min_exponential_of_reach(reach), r,
+                            draw_filter_offset(s->threshold)))
         return NAN;
-    return z + draw_noise(draw_block_of(s->philox, token), token, r);
+    return z + draw_noise_from_words(draw_block_of(s->philox, token), token, r);
 }
 
 /* The best of the four tokens from `token` on. Out of line, since few pass the bound; `raised` and
@@ -77,14 +78,15 @@ __device__ __noinline__ candidate score_four(const row_state *s, uint32_t *raise
                                              float4 y, uint32_t token)
 {
     const float reach = s->reaches[threadIdx.x / 32];
-    uint4 w = draw_words(s->philox, token / 4, 0);
+    uint4 w = draw_philox_words(s->philox, token / 4, 0);
     draw_winner best = draw_winner_none();
     const float ys[4] = {y.x, y.y, y.z, y.w};
     uint32_t pass = 0;
 #pragma unroll
     for (int k = 0; k < 4; k++)
-        pass |= (uint32_t)draw_passes(fmaf(ys[k], s->inverse_temperature, reach), s->threshold)
-                << k;
+        pass |=
+            (uint32_t)draw_passes_bound(fmaf(ys[k], s->inverse_temperature, reach), s->threshold)
+            << k;
     /* By bits, so that lanes whose only token is another one each still take one turn. */
     for (; pass != 0; pass &= pass - 1) {
         int k = __ffs(pass) - 1;
@@ -93,7 +95,7 @@ __device__ __noinline__ candidate score_four(const row_state *s, uint32_t *raise
         if (!(z < INFINITY))
             atomicOr(flags, isnan(z) ? GUMBEL_FLAG_NAN : GUMBEL_FLAG_INFINITE);
         else if (z > -INFINITY)
-            draw_winner_offer(best, score_one(s, reach, z, draw_word(w, k), token + k), z,
+            draw_winner_offer(best, score_one(s, reach, z, draw_select_word(w, k), token + k), z,
                               (int)token + k);
     }
     if (best.id < 0)
@@ -115,7 +117,7 @@ struct exchange {
         : t(all), word(nullptr), tag(p.tag), given(-INFINITY)
     {
         if (threadIdx.x < p.problem.batch * p.problem.sampling.num_samples)
-            word = &p.shared_floors[CUDA_FLOOR_WORDS * threadIdx.x];
+            word = &p.row_thresholds[CUDA_THRESHOLD_WORDS * threadIdx.x];
     }
 
     /* Share what this CTA found; one CTA in `every` does, by phase. */
@@ -126,7 +128,7 @@ struct exchange {
         uint32_t bits = t.raised[threadIdx.x];
         if (bits && ordered_float(bits) > given) {
             given = ordered_float(bits);
-            floor_give(word, given, tag);
+            raise_threshold(word, given, tag);
         }
     }
 
@@ -135,10 +137,10 @@ struct exchange {
     {
         if (!word)
             return;
-        uint64_t found = floor_load(word);
+        uint64_t found = load_threshold(word);
         uint32_t bits = t.raised[threadIdx.x];
         float own = bits ? ordered_float(bits) : -INFINITY;
-        float theirs = found >> FLOOR_BITS == tag ? floor_unpack(found) : -INFINITY;
+        float theirs = found >> THRESHOLD_BITS == tag ? unpack_threshold(found) : -INFINITY;
         t.states[threadIdx.x].threshold = fmaxf(fmaxf(own, theirs), -FLT_MAX);
     }
 };

@@ -13,7 +13,7 @@ namespace
 {
 
 template <cuda_screen_case kind> struct screen_call : cuda_screen_params {
-    static constexpr bool sampled = kind == CUDA_SCREEN_ANY, cuts = kind == CUDA_SCREEN_CUT;
+    static constexpr bool sampled = kind == CUDA_SCREEN_ANY, cuts = kind == CUDA_SCREEN_TRUNCATED;
     static constexpr bool masked = kind != CUDA_SCREEN_PLAIN;
     /* Of the threads that serve, those that weigh what passes; where rows are cut, the others raise
      * floors. */

@@ -287,10 +287,10 @@ template <int n, class call> class screen_team
         if (!(p0 || p1))
             return;
         uint32_t at = atomicAdd(&side.offered, (uint32_t)p0 + (uint32_t)p1);
-        if (p0 && at < CUDA_SCREEN_OFFERS)
+        if (p0 && at < CUDA_SCREEN_TILE_QUEUE)
             side.offers[at] = {first.x, first.y, place};
         at += p0;
-        if (p1 && at < CUDA_SCREEN_OFFERS)
+        if (p1 && at < CUDA_SCREEN_TILE_QUEUE)
             side.offers[at] = {second.x, second.y, place + (1 << 8)};
     }
 
@@ -324,7 +324,8 @@ template <int n, class call> class screen_team
         for (int b = 0; b < kTileBlocks; b++) {
             const float z =
                 (side.seeds[b][thread] * s.call.problem.scale) * draw.inverse_temperature;
-            const float floor = draw_floor(draw.greedy, z, word_above(side.first_words[b][thread]));
+            const float floor =
+                draw_score_bound_of_word(draw.greedy, z, word_above(side.first_words[b][thread]));
             if (fabsf(floor) < INFINITY)
                 threshold = fmaxf(threshold, floor);
         }
@@ -340,7 +341,7 @@ template <int n, class call> class screen_team
             bool news = looks == 1, leads = false;
             __nanosleep(SM90_SEED_NAP);
             if (draws) {
-                const uint64_t floor = floor_load(floor_of_row(s, thread));
+                const uint64_t floor = load_threshold(floor_of_row(s, thread));
                 news |= take_floor(s, side, thread, floor);
                 leads = give_floor(s, side, thread, floor);
             }
@@ -404,10 +405,10 @@ template <int n, class call> __device__ __forceinline__ void screen(const call &
         return;
     }
     if (threadIdx.x < SM90_DRAW_THREADS) {
-        ptx_registers_more<kScreenDrawRegisters>();
+        ptx_increase_registers<kScreenDrawRegisters>();
         consume<n, call>(s, shared_memory);
     } else {
-        ptx_registers_fewer<kScreenServeRegisters>();
+        ptx_decrease_registers<kScreenServeRegisters>();
         if (threadIdx.x < SM90_DRAW_THREADS + call::servers)
             screen_server<n, call>(s, memory.side).serve();
         else if (threadIdx.x < SM90_DRAW_THREADS + SM90_SERVE_THREADS)
@@ -430,7 +431,7 @@ template <int n, class call> __device__ __forceinline__ void screen(const call &
 #define KERNELS(n)                                                                                 \
     KERNEL(n, , CUDA_SCREEN_PLAIN)                                                                 \
     KERNEL(n, _any, CUDA_SCREEN_ANY)                                                               \
-    KERNEL(n, _cut, CUDA_SCREEN_CUT)
+    KERNEL(n, _cut, CUDA_SCREEN_TRUNCATED)
 KERNELS(8)
 KERNELS(16)
 KERNELS(32)

@@ -28,13 +28,13 @@ constexpr int kFloorLooks = 1000, kFloorNap = 300;
 /* What is told of a row beside its floor; the first kernel of the call has cleared it. */
 __device__ __forceinline__ uint64_t *cut_word(const cuda_screen_params &s, int row, int word)
 {
-    return &s.call.shared_floors[CUDA_FLOOR_WORDS * row + word];
+    return &s.call.row_thresholds[CUDA_THRESHOLD_WORDS * row + word];
 }
 
 /* The tokens that are listed of a row, and those that are scored. */
 __device__ __forceinline__ unsigned int *listed_of_row(const cuda_screen_params &s, int row)
 {
-    return (unsigned int *)cut_word(s, row, CUDA_CUT_COUNTS);
+    return (unsigned int *)cut_word(s, row, CUDA_TRUNCATED_COUNTS);
 }
 __device__ __forceinline__ unsigned int *scored_of_row(const cuda_screen_params &s, int row)
 {
@@ -45,7 +45,7 @@ __device__ __forceinline__ unsigned int *scored_of_row(const cuda_screen_params 
 __device__ __forceinline__ int list_most_of_row(const cuda_screen_params &s)
 {
     const int list_most = min(max(s.header->list_most, 1), GUMBEL_SCREEN_LIST_MOST);
-    return (int)min((int64_t)CUDA_SCREEN_ENDS(list_most), s.ends_stride);
+    return (int)min((int64_t)CUDA_SCREEN_INTERVALS(list_most), s.ends_stride);
 }
 
 /* Tell of row i what its tokens reach that were weighed of a tile. */
@@ -65,7 +65,7 @@ __device__ __forceinline__ void wait_for_floors(const cuda_screen_params &s, scr
     for (int looks = 0; looks < kFloorLooks; looks++) {
         bool lacks = false;
         if (draws) {
-            take_floor(s, side, i, floor_load(floor_of_row(s, i)));
+            take_floor(s, side, i, load_threshold(floor_of_row(s, i)));
             lacks = side.thresholds[i] == -INFINITY;
         }
         if (!__any_sync(~0u, lacks))
@@ -112,7 +112,7 @@ __device__ __forceinline__ void screen_raise_floors(const cuda_screen_params &s,
                 known = found.present;
             if (threadIdx.x % 32 == 0)
                 atomicMax((unsigned long long *)floor_of_row(s, row),
-                          (unsigned long long)s.call.tag << FLOOR_BITS | floor_pack(bound));
+                          (unsigned long long)s.call.tag << THRESHOLD_BITS | pack_threshold(bound));
         }
         __nanosleep(any ? kDepthNap * s.depths : kWaveNap);
     }

@@ -27,14 +27,14 @@ typedef struct cuda_screen_params {
     int8_t *planes;               /* [depths][width][128], in the swizzle of the copy */
     gumbel_screen_reach *reaches; /* [width / 2]; a NaN unit: the full pass must draw this row */
     cuda_screen_state *state;
-    cuda_screen_entry *entries; /* [CUDA_SCREEN_GROUPS][CUDA_SCREEN_LISTED_MOST] */
+    cuda_screen_entry *entries; /* [CUDA_SCREEN_GROUPS][CUDA_SCREEN_GROUP_CANDIDATES_MAX] */
     uint16_t *spread; /* [draws][D], where S > 1: the hidden state of each, for the full pass */
     /* Of rows that are cut. [B][call.tiles]: what the largest logit of each tile is not below; NaN
      * for those that are not known yet. */
     float *peaks;
-    cuda_screen_ends *ends; /* [B] rows at ends_stride: the list */
+    cuda_screen_interval *ends; /* [B] rows at ends_stride: the list */
     int64_t ends_stride;
-    cuda_screen_exact *exact; /* [B][CUDA_SCREEN_EXACT_MOST] */
+    cuda_screen_exact *exact; /* [B][CUDA_SCREEN_EXACT_MAX] */
     int32_t rest;             /* of scoring: what the first scores leave */
 } cuda_screen_params;
 
@@ -43,7 +43,7 @@ typedef struct cuda_screen_rows {
     cuda_request_params request; /* row_states: served, or behind the next launch */
     const cuda_screen_state *state;
     const cuda_screen_exact *exact;
-    const uint64_t *floors; /* [B][CUDA_FLOOR_WORDS], with the tag of the screen */
+    const uint64_t *row_thresholds; /* [B][CUDA_THRESHOLD_WORDS], with the tag of the screen */
     uint64_t tag;
     int32_t *left; /* [B]: 1 where the row is left to the full pass */
 } cuda_screen_rows;

@@ -14,13 +14,13 @@
 #include "cuda/fused/screen/screen_params.h"
 #include "cuda/request/few/request_shortlist.cuh"
 
-#include "cuda/common/floor.cuh"
+#include "cuda/common/row_thresholds.cuh"
 
 namespace
 {
 
-constexpr int kEach = CUDA_SCREEN_EXACT_MOST / kThreads;
-static_assert(kEach * kThreads == CUDA_SCREEN_EXACT_MOST, "all are looked at");
+constexpr int kEach = CUDA_SCREEN_EXACT_MAX / kThreads;
+static_assert(kEach * kThreads == CUDA_SCREEN_EXACT_MAX, "all are looked at");
 
 /* Describe row b, by two threads side by side, and begin with it; before a barrier. */
 __device__ __forceinline__ void describe_cut_row(const gumbel_problem &q, int64_t b)
@@ -44,11 +44,11 @@ struct told_row {
 
     __device__ __forceinline__ told_row(const cuda_screen_rows &p, int64_t b)
     {
-        const cuda_screen_exact *exact = &p.exact[b * CUDA_SCREEN_EXACT_MOST + threadIdx.x];
-        const uint64_t *words = &p.floors[CUDA_FLOOR_WORDS * b];
+        const cuda_screen_exact *exact = &p.exact[b * CUDA_SCREEN_EXACT_MAX + threadIdx.x];
+        const uint64_t *words = &p.row_thresholds[CUDA_THRESHOLD_WORDS * b];
         again = __ldcg(&p.state->again);
-        counts = floor_load(&words[CUDA_CUT_COUNTS]);
-        least = floor_load(&words[CUDA_CUT_LEAST]);
+        counts = load_threshold(&words[CUDA_TRUNCATED_COUNTS]);
+        least = load_threshold(&words[CUDA_TRUNCATED_FIRST_THRESHOLD]);
 #pragma unroll
         for (int i = 0; i < kEach; i++)
             tokens[i] = __ldcg((const uint2 *)(exact + i * kThreads));
@@ -60,7 +60,8 @@ struct told_row {
  * Behind a barrier, and ends with one. */
 __device__ __forceinline__ bool bring_tokens(const cuda_screen_rows &p, const told_row &told)
 {
-    const float least = told.least >> FLOOR_BITS == p.tag ? floor_unpack(told.least) : -INFINITY;
+    const float least =
+        told.least >> THRESHOLD_BITS == p.tag ? unpack_threshold(told.least) : -INFINITY;
     const request_row &row = shared().row;
     const request_values values = {row.draw.inverse_temperature, row.rules.before != 0};
     bool infinite = false;
@@ -86,7 +87,7 @@ __device__ __forceinline__ bool bring_tokens(const cuda_screen_rows &p, const to
 __device__ __forceinline__ void tell_left(const cuda_screen_rows &p, int64_t b, bool left)
 {
     p.left[b] = left;
-    p.request.row_states[b] = left ? CUDA_ROW_BEHIND : CUDA_ROW_SERVED;
+    p.request.row_states[b] = left ? CUDA_ROW_FALLBACK_AFTER : CUDA_ROW_SERVED;
 }
 
 } // namespace
@@ -104,7 +105,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
     __syncthreads();
     const bool infinite = bring_tokens(p, told);
     const int count = (int)shared().count;
-    const bool left = told.again || told.scored() > CUDA_SCREEN_EXACT_MOST || count > kShortlist;
+    const bool left = told.again || told.scored() > CUDA_SCREEN_EXACT_MAX || count > kShortlist;
     if (threadIdx.x == 0)
         tell_left(p, b, left);
     if (left)

@@ -19,7 +19,7 @@
 namespace
 {
 
-constexpr int kScoreRows = CUDA_SCREEN_SIDE_BY_SIDE, kGroup = CUDA_SCREEN_GROUP;
+constexpr int kScoreRows = CUDA_SCREEN_SCORE_TILE, kGroup = CUDA_SCREEN_GROUP;
 constexpr int kChunk = 64; /* columns of a swizzled row of 128 bytes */
 constexpr int kChunks = CUDA_SCREEN_SEGMENT / kChunk;
 constexpr int kWeightBytes = kScoreRows * 2 * CUDA_SCREEN_SEGMENT; /* of a segment */
@@ -116,7 +116,7 @@ template <bool half, class call> class scorer
         if (s.rest ? is_first || upper < shared.least[column] : !is_first)
             return;
         const uint32_t place = atomicAdd(scored_of_row(s, row), 1u);
-        if (place < CUDA_SCREEN_EXACT_MOST) /* else the row is left */
+        if (place < CUDA_SCREEN_EXACT_MAX) /* else the row is left */
             shared.queue[atomicAdd(&shared.queued, 1)] = {0.0f, raw.z, (uint32_t)row, place};
     }
 
@@ -140,7 +140,7 @@ template <bool half, class call> class scorer
 
     __device__ __forceinline__ void write(float logit, const cuda_screen_entry &own) const
     {
-        s.exact[own.row * CUDA_SCREEN_EXACT_MOST + own.unused] = {logit, own.token};
+        s.exact[own.row * CUDA_SCREEN_EXACT_MAX + own.unused] = {logit, own.token};
     }
 
     /* Of the next candidates those that can still win. */
@@ -152,7 +152,7 @@ template <bool half, class call> class scorer
         const int at = from + members * thread;
         if (thread < kScoreRows && at < listed) {
             const uint4 raw =
-                __ldcg((const uint4 *)&s.entries[group * CUDA_SCREEN_LISTED_MOST + at]);
+                __ldcg((const uint4 *)&s.entries[group * CUDA_SCREEN_GROUP_CANDIDATES_MAX + at]);
             const cuda_screen_entry own = {__uint_as_float(raw.x), raw.y, raw.z, 0};
             if (!(own.upper < shared.floors[own.row % kGroup]))
                 shared.entries[atomicAdd(&shared.count, 1)] = own;
@@ -248,7 +248,7 @@ template <bool half, class call> class scorer
             return;
         }
         if (!draw.greedy)
-            score += draw_noise_of(
+            score += draw_token_noise(
                 {draw.seed, draw.position, draw.sample, s.call.problem.sampling.domain}, token);
         const sm90_best offer = {score, z, (int)token, 0};
         sm90_best seen, found = swap_best(&shared.best[column], offer, offer); /* only reads */
@@ -276,9 +276,10 @@ __device__ __forceinline__ void start(const call &s, score_shared &shared, int g
     if (call::cuts)
         shared.counts[i] = 0;
     if (row < s.draws) {
-        const uint64_t floor = floor_load(&s.call.shared_floors[CUDA_FLOOR_WORDS * (int64_t)row]);
-        if (floor >> FLOOR_BITS == s.call.tag)
-            shared.floors[i] = floor_unpack(floor);
+        const uint64_t floor =
+            load_threshold(&s.call.row_thresholds[CUDA_THRESHOLD_WORDS * (int64_t)row]);
+        if (floor >> THRESHOLD_BITS == s.call.tag)
+            shared.floors[i] = unpack_threshold(floor);
         shared.draws[i] = s.parameters_of(row);
         shared.hidden[i] = s.hidden_of(row);
         if (call::cuts)
@@ -296,7 +297,7 @@ template <class call> __device__ __noinline__ void join_samples(const call &s)
     bool is_empty = false;
     for (int k = 0; k < samples && i < s.draws; k++) {
         const ending_words *words = words_of_draw(s.call, i - i % samples + k);
-        flags |= __ldcg(&words->state) & ((1u << PARTS_BITS) - 1);
+        flags |= __ldcg(&words->state) & ((1u << CTA_COUNTER_BITS) - 1);
         is_empty |= __ldcg(&words->best) == 0;
     }
     __syncthreads(); /* all words are read before they change */
@@ -317,7 +318,7 @@ __device__ __forceinline__ void end(const call &s, score_shared &shared, int gro
         raise_draw(s.call, row, shared.best[i], shared.flags[i]);
     __syncwarp();
     if (i == 0)
-        shared.is_last = ptx_count(&s.state->ended) + 1 == gridDim.x;
+        shared.is_last = ptx_atomic_count(&s.state->ended) + 1 == gridDim.x;
     __syncthreads();
     if (!shared.is_last)
         return;
@@ -339,13 +340,13 @@ __device__ __forceinline__ void find_least(const call &s, score_shared &shared, 
         const int row = kGroup * group + i;
         if (row >= s.draws)
             break;
-        const int count = min((int)__ldcg(scored_of_row(s, row)), CUDA_SCREEN_EXACT_MOST);
-        const uint32_t rank = (uint32_t)__ldcg(cut_word(s, row, CUDA_CUT_RANK));
+        const int count = min((int)__ldcg(scored_of_row(s, row)), CUDA_SCREEN_EXACT_MAX);
+        const uint32_t rank = (uint32_t)__ldcg(cut_word(s, row, CUDA_TRUNCATED_RANK));
         uint32_t keys[each], low = 0, high = ~0u;
 #pragma unroll
         for (int k = 0; k < each; k++) {
             const int at = lane + 32 * k;
-            const float *logit = &s.exact[row * CUDA_SCREEN_EXACT_MOST + at].logit;
+            const float *logit = &s.exact[row * CUDA_SCREEN_EXACT_MAX + at].logit;
             keys[k] = at < count ? ordered_bits(__ldcg(logit)) : 0;
         }
         /* The largest key that so many reach: 0 where there are fewer. */
@@ -365,7 +366,8 @@ __device__ __forceinline__ void find_least(const call &s, score_shared &shared, 
         if (lane == 0) {
             shared.least[i] = least;
             if (tells)
-                *cut_word(s, row, CUDA_CUT_LEAST) = s.call.tag << FLOOR_BITS | floor_pack(least);
+                *cut_word(s, row, CUDA_TRUNCATED_FIRST_THRESHOLD) =
+                    s.call.tag << THRESHOLD_BITS | pack_threshold(least);
         }
     }
     __syncthreads();
@@ -398,7 +400,8 @@ template <bool half, class call> __device__ __forceinline__ void score(const cal
         own.score_cut(member, members);
         return;
     }
-    own.score_all(member, members, (int)min(all, (uint32_t)CUDA_SCREEN_LISTED(list_most)));
+    own.score_all(member, members,
+                  (int)min(all, (uint32_t)CUDA_SCREEN_GROUP_CANDIDATES(list_most)));
     end(s, shared, group);
 }
 

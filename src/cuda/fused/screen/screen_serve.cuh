@@ -56,7 +56,7 @@ template <int n, class call> class screen_server
             if (tile >= s.call.tiles)
                 break;
             if (thread == 0) {
-                side.again |= !repeats && side.offered > CUDA_SCREEN_OFFERS;
+                side.again |= !repeats && side.offered > CUDA_SCREEN_TILE_QUEUE;
                 side.offered = 0;
             }
             if (call::cuts)
@@ -76,11 +76,11 @@ template <int n, class call> class screen_server
         if (call::cuts) {
             end_floors(side);
             ptx_named_barrier<3, call::servers>();
-            if (thread == 0 && (side.again || side.offered > CUDA_SCREEN_OFFERS))
+            if (thread == 0 && (side.again || side.offered > CUDA_SCREEN_TILE_QUEUE))
                 s.state->again = 1;
             return;
         }
-        if (thread == 0 && side.offered > CUDA_SCREEN_OFFERS)
+        if (thread == 0 && side.offered > CUDA_SCREEN_TILE_QUEUE)
             side.again = 1;
         hand_over();
     }
@@ -111,7 +111,7 @@ template <int n, class call> class screen_server
     /* Raise what rows must reach by all offers, and keep those that reach it. */
     __device__ __forceinline__ void weigh_offers(uint32_t first, bool repeats) const
     {
-        const uint32_t count = min(side.offered, (uint32_t)CUDA_SCREEN_OFFERS);
+        const uint32_t count = min(side.offered, (uint32_t)CUDA_SCREEN_TILE_QUEUE);
         for (uint32_t k = thread; k < count; k += call::servers)
             weigh(side.offers[k], first);
         ptx_named_barrier<3, call::servers>();
@@ -152,7 +152,7 @@ template <int n, class call> class screen_server
         if (!draw.greedy) {
             const gumbel_stream stream = {draw.seed, draw.position, draw.sample,
                                           s.call.problem.sampling.domain};
-            const float noise = draw_noise_of(stream, first + (offer.place >> 8));
+            const float noise = draw_token_noise(stream, first + (offer.place >> 8));
             upper += noise;
             lower += noise;
         }
@@ -228,8 +228,8 @@ template <int n, class call> class screen_server
         if (first && !repeats) {
             sm90_sleep(time.ended, nap_behind(time.took));
             if (leads) {
-                const uint64_t floor = floor_load(floor_of_row(s, thread));
-                leads = floor_pack(side.thresholds[thread]) >= floor % (1ull << FLOOR_BITS);
+                const uint64_t floor = load_threshold(floor_of_row(s, thread));
+                leads = pack_threshold(side.thresholds[thread]) >= floor % (1ull << THRESHOLD_BITS);
             }
         } else if ((uint32_t)clock() - time.ended > time.took / 2)
             leads = false;
@@ -276,8 +276,8 @@ template <int n, class call> class screen_server
             const float lower = sums.x - fmaf(gamma, sums.y, CUDA_SCREEN_TINY);
             float score = (lower * q.scale) * draw.inverse_temperature;
             if (!draw.greedy)
-                score += draw_noise_of({draw.seed, draw.position, draw.sample, q.sampling.domain},
-                                       token);
+                score += draw_token_noise(
+                    {draw.seed, draw.position, draw.sample, q.sampling.domain}, token);
             side.reach(i, score, token);
             raise(i);
         }
@@ -368,7 +368,7 @@ template <int n, class call> class screen_server
         }
         sm90_sleep(ended, nap);
         if (draws) {
-            take_floor(s, side, thread, floor_load(floor_of_row(s, thread)));
+            take_floor(s, side, thread, load_threshold(floor_of_row(s, thread)));
             wait_allowed(s);
             set_marks(s, side, thread, reaches, blocks);
         }
@@ -387,12 +387,12 @@ template <int n, class call> class screen_server
     {
         if (side.draws_row(thread)) {
             raise(thread);
-            take_floor(s, side, thread, floor_load(floor_of_row(s, thread)));
+            take_floor(s, side, thread, load_threshold(floor_of_row(s, thread)));
         }
         ptx_named_barrier<3, SM90_SERVE_THREADS>();
         const uint32_t count = min(side.kept, side.kept_most);
         const uint32_t most =
-            CUDA_SCREEN_LISTED(min(max(s.header->list_most, 1), GUMBEL_SCREEN_LIST_MOST));
+            CUDA_SCREEN_GROUP_CANDIDATES(min(max(s.header->list_most, 1), GUMBEL_SCREEN_LIST_MOST));
         for (uint32_t k = thread; k < count; k += call::servers) {
             const screen_kept own = side.list[k];
             if (is_beaten(own.upper, own.row))
@@ -400,8 +400,8 @@ template <int n, class call> class screen_server
             const uint32_t group = own.row / CUDA_SCREEN_GROUP;
             const uint32_t at = atomicAdd(&s.state->listed[group], 1);
             if (at < most) {
-                s.entries[group * CUDA_SCREEN_LISTED_MOST + at] = {own.upper, own.token, own.row,
-                                                                   0};
+                s.entries[group * CUDA_SCREEN_GROUP_CANDIDATES_MAX + at] = {own.upper, own.token,
+                                                                            own.row, 0};
                 screen_fetch(weights_of(own.token), 2 * (uint32_t)s.call.problem.hidden_size);
             } else
                 side.again = 1;

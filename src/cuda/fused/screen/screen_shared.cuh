@@ -47,7 +47,7 @@ struct screen_kept {
 template <int n> struct screen_side {
     static constexpr int rows = n / 2;
 
-    uint64_t full[CUDA_SCREEN_STAGES_MOST], empty[CUDA_SCREEN_STAGES_MOST];
+    uint64_t full[CUDA_SCREEN_STAGES_MAX], empty[CUDA_SCREEN_STAGES_MAX];
     uint64_t served[kScreenTeams], drawn[kScreenTeams], multiplied[kScreenTeams];
     screen_mark marks[kTileBlocks][rows];
     float units[rows];
@@ -65,12 +65,12 @@ template <int n> struct screen_side {
     uint32_t again;    /* 1: the full pass must draw this call */
     uint32_t is_known; /* 1: that is so from the beginning, by a row of the batch */
     uint32_t kept_most;
-    screen_offer offers[CUDA_SCREEN_OFFERS];
-    screen_kept list[CUDA_SCREEN_KEPT];
+    screen_offer offers[CUDA_SCREEN_TILE_QUEUE];
+    screen_kept list[CUDA_SCREEN_CTA_CANDIDATES];
     /* Of masks; behind what all calls have, which lies as without it. */
     uint32_t allowed[kTileBlocks][rows][2]; /* bits of the tokens that the row's mask leaves */
     const int32_t *masks[rows];             /* NULL: none */
-    /* Of the case CUDA_SCREEN_CUT. */
+    /* Of the case CUDA_SCREEN_TRUNCATED. */
     int ranks[rows];       /* of the first tokens that matter */
     uint32_t passed[rows]; /* tokens of the tile that are listed; then their first place */
     uint32_t ends;         /* 1: no more floors are wanted */
@@ -95,7 +95,7 @@ template <int n> struct screen_side {
     {
         if (threadIdx.x == 0) {
             offered = kept = again = is_known = 0;
-            kept_most = min(CUDA_SCREEN_KEPT, 2 * max(1, s.header->list_most));
+            kept_most = min(CUDA_SCREEN_CTA_CANDIDATES, 2 * max(1, s.header->list_most));
             if (call::cuts)
                 ends = 0;
         }
@@ -124,7 +124,8 @@ template <int n> struct screen_side {
                 if (ranks[i] == 0)
                     is_known = 1;
                 if (blockIdx.x == 0)
-                    s.call.shared_floors[CUDA_FLOOR_WORDS * i + CUDA_CUT_RANK] = ranks[i];
+                    s.call.row_thresholds[CUDA_THRESHOLD_WORDS * i + CUDA_TRUNCATED_RANK] =
+                        ranks[i];
             }
         }
     }
@@ -133,7 +134,7 @@ template <int n> struct screen_side {
     static __device__ __noinline__ int rank_of(const cuda_params &p, int row)
     {
         const int rank = row_bound_of(p, row).rank;
-        return rank <= CUDA_SCREEN_RANK_MOST ? rank : 0;
+        return rank <= CUDA_SCREEN_RANK_MAX ? rank : 0;
     }
 
     /* What some token's score is not below; -inf for none. */
@@ -152,7 +153,7 @@ template <int n> struct screen_side {
      * or by those that serve it, before the list is free again. */
     __device__ __forceinline__ bool repeats(int tries) const
     {
-        return offered > CUDA_SCREEN_OFFERS && tries < kScreenTries;
+        return offered > CUDA_SCREEN_TILE_QUEUE && tries < kScreenTries;
     }
 
     __device__ __forceinline__ bool draws_row(int i) const
@@ -166,7 +167,7 @@ static_assert(sizeof(screen_side<128>) <= CUDA_SCREEN_SIDE_BYTES, "as the number
 /* The words that CTAs share of a row (ending_sm90.cuh); the first one is its floor. */
 __device__ __forceinline__ uint64_t *floor_of_row(const cuda_screen_params &s, int i)
 {
-    return &s.call.shared_floors[CUDA_FLOOR_WORDS * i];
+    return &s.call.row_thresholds[CUDA_THRESHOLD_WORDS * i];
 }
 
 /* Raise row i's threshold to its floor; whether that raises it. */
@@ -174,8 +175,8 @@ template <int n>
 __device__ __forceinline__ bool take_floor(const cuda_screen_params &s, screen_side<n> &side, int i,
                                            uint64_t floor)
 {
-    const float threshold = floor_unpack(floor);
-    const bool raises = floor >> FLOOR_BITS == s.call.tag && threshold > side.thresholds[i];
+    const float threshold = unpack_threshold(floor);
+    const bool raises = floor >> THRESHOLD_BITS == s.call.tag && threshold > side.thresholds[i];
     if (raises)
         side.thresholds[i] = threshold;
     return raises;
@@ -190,7 +191,7 @@ __device__ __forceinline__ void raise_floor(const cuda_screen_params &s, const s
     const float threshold = side.thresholds[i];
     if (threshold > -INFINITY)
         atomicMax((unsigned long long *)floor_of_row(s, i),
-                  (unsigned long long)s.call.tag << FLOOR_BITS | floor_pack(threshold));
+                  (unsigned long long)s.call.tag << THRESHOLD_BITS | pack_threshold(threshold));
 }
 
 /* Tell the other CTAs, which at last sight knew of `floor`, if the threshold is news; whether none
@@ -200,10 +201,10 @@ __device__ __forceinline__ bool give_floor(const cuda_screen_params &s, screen_s
                                            uint64_t floor)
 {
     const float threshold = side.thresholds[i];
-    const bool empty = floor >> FLOOR_BITS != s.call.tag;
-    if (empty || floor_pack(threshold) > floor % (1 << FLOOR_BITS))
+    const bool empty = floor >> THRESHOLD_BITS != s.call.tag;
+    if (empty || pack_threshold(threshold) > floor % (1 << THRESHOLD_BITS))
         raise_floor(s, side, i);
-    return threshold > (empty ? -INFINITY : floor_unpack(floor));
+    return threshold > (empty ? -INFINITY : unpack_threshold(floor));
 }
 
 /* Ask for the bits of the tokens of a tile's blocks that row i may draw, where the call has masks;
@@ -240,7 +241,7 @@ __device__ __forceinline__ void set_marks(const call &s, screen_side<n> &side, i
                                           const float (&reaches)[kTileBlocks],
                                           const gumbel_screen_block (&blocks)[kTileBlocks])
 {
-    const float unit = draw_unit(s.call.problem.scale * side.draws[i].inverse_temperature);
+    const float unit = draw_bound_unit(s.call.problem.scale * side.draws[i].inverse_temperature);
 #pragma unroll
     for (int b = 0; b < kTileBlocks; b++) {
         const float least =

@@ -18,15 +18,15 @@
  * No result depends on a bound. So bounds may be late, and nobody waits for those that raise them:
  * their code runs cold, the first time for 20 us.
  *
- * Bounds are floors (floor.cuh), and peaks that are not there yet are kNoPeak, once all CTAs
- * have started, which a word counts (parts.cuh): before that, nothing that is read counts. The
+ * Bounds are floors (row_thresholds.cuh), and peaks that are not there yet are kNoPeak, once all CTAs
+ * have started, which a word counts (cta_counter.cuh): before that, nothing that is read counts. The
  * request's kernel clears this word, for a replay.
  */
 #ifndef GUMBEL_CUDA_BOUND_SM90_CUH
 #define GUMBEL_CUDA_BOUND_SM90_CUH
 
-#include "cuda/common/floor.cuh"
-#include "cuda/common/parts.cuh"
+#include "cuda/common/row_thresholds.cuh"
+#include "cuda/common/cta_counter.cuh"
 #include "cuda/fused/tile/row_bound.cuh"
 #include "cuda/fused/tile/shared_sm90.cuh"
 
@@ -67,10 +67,10 @@ template <int n, class call> class bound_server
         if (own_row() < p.problem.batch)
             *word(own_row()) = 0;
         if (thread == 0)
-            parts_start(count_of_started(), p.tag);
+            start_cta_counter(count_of_started(), p.tag);
         ptx_named_barrier<3, SM90_SERVE_THREADS>();
         if (thread == 0)
-            ptx_count(count_of_started());
+            ptx_atomic_count(count_of_started());
     }
 
     __device__ __forceinline__ bool hands_over() const { return thread < 32; }
@@ -131,7 +131,7 @@ template <int n, class call> class bound_server
             known = max(found.present, max(known, wave - 1));
             bound = fmaxf(bound, bound_below(found.bound));
             if (lane == 0 && bound > -INFINITY) /* nobody else writes there */
-                *(volatile uint64_t *)word(row) = p.tag << FLOOR_BITS | floor_pack(bound);
+                *(volatile uint64_t *)word(row) = p.tag << THRESHOLD_BITS | pack_threshold(bound);
             do
                 __nanosleep(known >= wave ? nap : nap / kEarlyNaps);
             while (!have_started() && !are_enough());
@@ -164,17 +164,18 @@ template <int n, class call> class bound_server
     /* The peaks of a row that its bound goes by. */
     __device__ __forceinline__ float *looked_at(int64_t b) const
     {
-        return (p.unseen_peaks ? p.unseen_peaks : p.peaks) + b * p.peaks_stride;
+        return (p.unseen_block_maxima ? p.unseen_block_maxima : p.block_maxima) +
+               b * p.block_maxima_stride;
     }
 
     __device__ __forceinline__ uint64_t *word(int64_t b) const
     {
-        return &p.shared_floors[CUDA_FLOOR_WORDS * b];
+        return &p.row_thresholds[CUDA_THRESHOLD_WORDS * b];
     }
 
     __device__ __forceinline__ unsigned long long *count_of_started() const
     {
-        return (unsigned long long *)&p.shared_floors[1];
+        return (unsigned long long *)&p.row_thresholds[1];
     }
 
     /* Whether all CTAs have; what they cleared is then clear. */
@@ -182,7 +183,7 @@ template <int n, class call> class bound_server
     {
         if (started)
             return true;
-        started = __any_sync(~0u, parts_ended(count_of_started(), p.tag) == gridDim.x);
+        started = __any_sync(~0u, count_ended_ctas(count_of_started(), p.tag) == gridDim.x);
         __threadfence();
         return started;
     }
@@ -194,11 +195,11 @@ template <int n, class call> class bound_server
         uint64_t floors[(n + 31) / 32]; /* all asked for at once */
 #pragma unroll
         for (int k = 0; k < (n + 31) / 32; k++)
-            floors[k] = lane + 32 * k < p.problem.batch ? floor_load(word(lane + 32 * k)) : 0;
+            floors[k] = lane + 32 * k < p.problem.batch ? load_threshold(word(lane + 32 * k)) : 0;
 #pragma unroll
         for (int k = 0; k < (n + 31) / 32; k++)
-            if (floors[k] > 0 && floors[k] >> FLOOR_BITS == p.tag)
-                shared.thresholds[lane + 32 * k] = floor_unpack(floors[k]);
+            if (floors[k] > 0 && floors[k] >> THRESHOLD_BITS == p.tag)
+                shared.thresholds[lane + 32 * k] = unpack_threshold(floors[k]);
     }
 
     /* Bring the bits of a tile's tokens, from any token divisible by 4 on: of the rows' masks, and
@@ -213,7 +214,7 @@ template <int n, class call> class bound_server
                 const int32_t *mask = gumbel_problem_mask(&q, b);
                 return [=](int64_t at) { return (uint32_t)mask[at]; };
             });
-        if (p.unseen_peaks)
+        if (p.unseen_block_maxima)
             bring_words(shared.seen_of_team(team), first, h.vocab_size, [&](int64_t b) {
                 const int64_t from = gumbel_problem_slot(&q, b) * gumbel_words_of(h.vocab_size);
                 const uint32_t *prompt = h.prompt + from, *output = h.output + from;

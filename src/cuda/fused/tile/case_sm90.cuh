@@ -29,15 +29,18 @@ template <cuda_sm90_case kind> struct sm90_call : cuda_params {
     /* Whether the kernel of n columns stores the logits alone that bounds leave. */
     template <int n> __device__ __forceinline__ bool by_bounds() const
     {
-        return stores && CUDA_SM90_BOUNDS(n) && stored_strips;
+        return stores && CUDA_SM90_HAS_BOUNDS(n) && stored_subtiles;
     }
     /* Whether its last CTA ends the call (ending_sm90.cuh). */
-    __device__ __forceinline__ bool ends_call() const { return CUDA_SM90_ENDS(kind, partials); }
+    __device__ __forceinline__ bool ends_call() const
+    {
+        return CUDA_SM90_WRITES_OUTPUT(kind, partials);
+    }
     /* Whether what is left to the launch behind is little: a few draws to merge, or rows that it
      * serves from their peaks. */
     __device__ __forceinline__ bool leaves_little() const
     {
-        return stores ? peaks != NULL
+        return stores ? block_maxima != NULL
                       : !stores_too && problem.batch * samples() <= CUDA_SM90_DRAWS_OVERLAPPED;
     }
     __device__ __forceinline__ bool with_mass() const

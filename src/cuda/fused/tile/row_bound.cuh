@@ -6,7 +6,7 @@
 #ifndef GUMBEL_CUDA_ROW_BOUND_CUH
 #define GUMBEL_CUDA_ROW_BOUND_CUH
 
-#include "cuda/common/floor.cuh"
+#include "cuda/common/row_thresholds.cuh"
 #include "cuda/request/row/request_wanted.cuh"
 
 namespace
@@ -96,7 +96,7 @@ struct row_peaks {
             low = upper >= rank ? middle : low;
             high = upper >= rank ? high : middle;
             reach = upper >= rank ? upper : reach;
-        } while (reach > rank + rank / kBoundSlack && high - low > 1u << (32 - FLOOR_BITS));
+        } while (reach > rank + rank / kBoundSlack && high - low > 1u << (32 - THRESHOLD_BITS));
         return reach && low > ordered_bits(-INFINITY) ? ordered_float(low) : -INFINITY;
     }
 

@@ -27,7 +27,7 @@ namespace
  * in two halves of 64 tokens, and draws while the other one multiplies; with more, the sums of a
  * whole tile leave no registers to draw with, and two share every tile, a half each. */
 template <int n> struct sm90_team {
-    static constexpr bool alone = CUDA_SM90_ALONE(n);
+    static constexpr bool alone = CUDA_SM90_WARPGROUP_PER_TILE(n);
     static constexpr int teams = alone ? 2 : 1, halves = alone ? 2 : 1;
     static constexpr int threads = SM90_DRAW_THREADS / teams;
     int index;
@@ -129,7 +129,7 @@ struct __align__(16) sm90_best
 /* Replace *best by `next` if it is `seen`; what it was. */
 __device__ __forceinline__ sm90_best swap_best(sm90_best *best, sm90_best seen, sm90_best next)
 {
-    ulonglong2 was = ptx_swap_16(best, seen.bits(), next.bits());
+    ulonglong2 was = ptx_cas_shared_16(best, seen.bits(), next.bits());
     return {__uint_as_float((uint32_t)was.x), __uint_as_float((uint32_t)(was.x >> 32)),
             (int)(uint32_t)was.y, 0};
 }
@@ -153,7 +153,7 @@ template <int n> struct shared_sm90 {
     uint32_t *offered;  /* how many were put there, or would have been */
 
     /* Where there are none: */
-    float *peaks; /* [teams][2][CUDA_REQUEST_STRIPS][n] */
+    float *peaks; /* [teams][2][CUDA_REQUEST_SUBTILES][n] */
     uint4 *bits;  /* [2 teams][n] */
 
     template <class call> __device__ shared_sm90(const call &p, unsigned char *memory)
@@ -167,15 +167,15 @@ template <int n> struct shared_sm90 {
         best = (sm90_best *)(stages + p.stages * stage_bytes);
         peaks = (float *)best;
         bounds = (sm90_bound *)(best + all);
-        bits = (uint4 *)(peaks + teams * 2 * CUDA_REQUEST_STRIPS * n);
+        bits = (uint4 *)(peaks + teams * 2 * CUDA_REQUEST_SUBTILES * n);
         draws = (sm90_draw *)(bounds + CUDA_SM90_BLOCKS * all);
         full = call::stores ? (uint64_t *)(bits + 2 * teams * n) : (uint64_t *)(draws + all);
-        empty = full + CUDA_SM90_STAGES_MOST;
-        served = empty + CUDA_SM90_STAGES_MOST;
+        empty = full + CUDA_SM90_STAGES_MAX;
+        served = empty + CUDA_SM90_STAGES_MAX;
         drawn = served + teams;
         multiplied = drawn + teams;
         summed = multiplied + teams;
-        static_assert((2 * CUDA_SM90_STAGES_MOST + 4 * teams + 1) * sizeof *full <=
+        static_assert((2 * CUDA_SM90_STAGES_MAX + 4 * teams + 1) * sizeof *full <=
                           CUDA_SM90_BARRIER_BYTES,
                       "as the number of stages has it");
         offered = (uint32_t *)(summed + teams); /* and a word more: masses are two */
@@ -190,7 +190,7 @@ template <int n> struct shared_sm90 {
     {
         const float2 *end = masses + (p.with_mass() ? SM90_WARPS * n : 0);
         const uint32_t left = (uint32_t)((unsigned char *)offers - (unsigned char *)end);
-        return min(left / (uint32_t)sizeof *offers, (uint32_t)CUDA_SM90_LIST_MOST);
+        return min(left / (uint32_t)sizeof *offers, (uint32_t)CUDA_SM90_LIST_MAX);
     }
 
     /* Where, among its sample's, draw i's bound lies: that of a thread's columns of 16 neighbours
@@ -221,12 +221,12 @@ template <int n> struct shared_sm90 {
         return (float *)offers - CUDA_SM90_BLOCKS * all;
     }
 
-    /* [CUDA_REQUEST_STRIPS][n]: the largest logit of each strip of a tile, where logits are
+    /* [CUDA_REQUEST_SUBTILES][n]: the largest logit of each strip of a tile, where logits are
      * stored. A team's even and odd tiles have peaks of their own, so that a tile's can be read
      * until the one after the next is there. */
     __device__ __forceinline__ float *peaks_of_team(int team, int turn) const
     {
-        return peaks + (2 * team + (turn & 1)) * CUDA_REQUEST_STRIPS * n;
+        return peaks + (2 * team + (turn & 1)) * CUDA_REQUEST_SUBTILES * n;
     }
 
     /* [n]: each column's bits for the team's tile, where logits are stored by bounds: tokens that

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What a score must reach to matter, draw by draw: the best score of this CTA, or of another one
- * that has told its floor (floor.cuh); and the bounds that follow. The warps that serve raise
+ * that has told its floor (row_thresholds.cuh); and the bounds that follow. The warps that serve raise
  * thresholds, so that those that draw need not wait for global memory; each draw belongs to one
  * thread. Only in the first tile do those that draw raise them (seeds_sm90.cuh); barriers part the
  * two.
@@ -9,7 +9,7 @@
 #ifndef GUMBEL_CUDA_THRESHOLDS_SM90_CUH
 #define GUMBEL_CUDA_THRESHOLDS_SM90_CUH
 
-#include "cuda/common/floor.cuh"
+#include "cuda/common/row_thresholds.cuh"
 #include "cuda/fused/tile/shared_sm90.cuh"
 
 namespace
@@ -56,13 +56,13 @@ template <int n, class call> class thresholds
         });
     }
 
-    __device__ __forceinline__ uint64_t load_floor(int i) const { return floor_load(word(i)); }
+    __device__ __forceinline__ uint64_t load_floor(int i) const { return load_threshold(word(i)); }
 
     /* Whether that raises the threshold. */
     __device__ __forceinline__ bool take_floor(int i, uint64_t floor) const
     {
-        const float threshold = floor_unpack(floor);
-        const bool raises = floor >> FLOOR_BITS == p.tag && threshold > shared.thresholds[i];
+        const float threshold = unpack_threshold(floor);
+        const bool raises = floor >> THRESHOLD_BITS == p.tag && threshold > shared.thresholds[i];
         if (raises)
             shared.thresholds[i] = threshold;
         return raises;
@@ -73,10 +73,10 @@ template <int n, class call> class thresholds
     __device__ __forceinline__ bool give_floor(int i, uint64_t floor) const
     {
         const float threshold = shared.thresholds[i];
-        const bool empty = floor >> FLOOR_BITS != p.tag;
-        if (empty || floor_pack(threshold) > floor % (1 << FLOOR_BITS))
-            floor_give(word(i), threshold, p.tag);
-        return threshold > (empty ? -INFINITY : floor_unpack(floor));
+        const bool empty = floor >> THRESHOLD_BITS != p.tag;
+        if (empty || pack_threshold(threshold) > floor % (1 << THRESHOLD_BITS))
+            raise_threshold(word(i), threshold, p.tag);
+        return threshold > (empty ? -INFINITY : unpack_threshold(floor));
     }
 
     /* Raise the thresholds to those of this CTA's best scores, which nobody changes meanwhile, and
@@ -88,7 +88,7 @@ template <int n, class call> class thresholds
             float safe = draw_threshold(shared.best[i].score);
             if (safe > shared.thresholds[i]) {
                 shared.thresholds[i] = safe;
-                floor_give(word(i), safe, p.tag);
+                raise_threshold(word(i), safe, p.tag);
             }
         }
     }
@@ -101,7 +101,7 @@ template <int n, class call> class thresholds
     {
         const int all = n * p.samples();
         const bool off = p.problem.first_token % 16 != 0, done = shared.flags[i] != 0;
-        const float unit = draw_unit(shared.slope(p, i)), threshold = shared.thresholds[i];
+        const float unit = draw_bound_unit(shared.slope(p, i)), threshold = shared.thresholds[i];
         sm90_bound *own = shared.bounds + shared.first_bound_of(i);
 #pragma unroll
         for (int b = 0; b < CUDA_SM90_BLOCKS; b++) {
@@ -117,7 +117,7 @@ template <int n, class call> class thresholds
     __device__ __forceinline__ uint64_t *word(int i) const
     {
         int samples = p.samples();
-        return &p.shared_floors[CUDA_FLOOR_WORDS * (i % n * samples + i / n)];
+        return &p.row_thresholds[CUDA_THRESHOLD_WORDS * (i % n * samples + i / n)];
     }
 };
 

@@ -94,7 +94,7 @@ __device__ __forceinline__ uint32_t load_blocks(int64_t b, const uint16_t *chose
     }
 #pragma unroll
     for (int i = 0; i < kBlocksAhead; i++)
-        l[i] = x[i].widen();
+        l[i] = x[i].to_floats();
     return loaded;
 }
 
@@ -102,7 +102,7 @@ __device__ __forceinline__ uint32_t load_blocks(int64_t b, const uint16_t *chose
 __device__ __forceinline__ bool leaves_any(int64_t b, int block)
 {
     const int32_t *mask = gumbel_problem_mask(&shared().call.problem, b);
-    return nibble_of((const uint32_t *)mask, row_blocks::token_of(block)) != 0;
+    return read_nibble((const uint32_t *)mask, row_blocks::token_of(block)) != 0;
 }
 
 /* Those of `hits`, blocks in which this lane has a quad, where it does. */
@@ -123,7 +123,7 @@ __device__ __forceinline__ void gather_quads(const row_blocks &blocks, const uin
 {
     const gumbel_problem &q = shared().call.problem;
     uint32_t stored = (1u << min(count, kBlocksAhead)) - 1;
-    if (shared().call.stored_strips)
+    if (shared().call.stored_subtiles)
         stored &= find_stored(blocks, chosen, count);
     if (is_rare(by_mask))
         stored = drop_masked_quads(blocks.b, chosen, stored);
@@ -219,10 +219,10 @@ __device__ __forceinline__ float edited(int token, float y)
     bool allowed = true, prompt = false, output = false;
     uint32_t count = 0;
     if (edits.mask)
-        allowed = bit_of(edits.mask, token);
+        allowed = read_bit(edits.mask, token);
     if (edits.act && token < h.vocab_size) {
-        prompt = bit_of(edits.prompt, token);
-        output = bit_of(edits.output, token);
+        prompt = read_bit(edits.prompt, token);
+        output = read_bit(edits.output, token);
         count = gumbel_history_count(&h, edits.slot, token);
     }
     if (prompt || output)

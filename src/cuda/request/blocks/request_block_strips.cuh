@@ -13,7 +13,7 @@
 namespace
 {
 
-constexpr int kStripsOfBlock = CUDA_REQUEST_STRIPS, kQuadsOfStrip = CUDA_REQUEST_STRIP / 4;
+constexpr int kStripsOfBlock = CUDA_REQUEST_SUBTILES, kQuadsOfStrip = CUDA_REQUEST_SUBTILE / 4;
 /* Strips that a CTA looks into at most: a row seldom needs 1000. */
 constexpr int kStripsMost = 4096;
 
@@ -59,7 +59,7 @@ __device__ __forceinline__ uint32_t find_reaching(const row_blocks &blocks, cons
     if (is_rare(left < 4))
         l = load_apart(blocks.b, row_blocks::start_of(0) + place);
     else
-        l = ((const quad<GUMBEL_FLOAT32> *)(row + place))->widen();
+        l = ((const quad<GUMBEL_FLOAT32> *)(row + place))->to_floats();
     uint32_t reach = 0;
 #pragma unroll
     for (int i = 0; i < 4; i++)
@@ -99,7 +99,7 @@ __device__ __forceinline__ float list_strips(const row_blocks &blocks, int all, 
             if (edits)
                 y = edited(token, y);
             const bool stays = blocks.values.z(y) >= least;
-            const uint32_t at = ptx_count_if(stays, &shared().count);
+            const uint32_t at = ptx_atomic_count_if(stays, &shared().count);
             if (stays && at < kShortlist)
                 shared().bench.list[at] = {y, token};
             largest = fmaxf(largest, y);

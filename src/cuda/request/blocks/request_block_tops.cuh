@@ -7,7 +7,7 @@
 #ifndef GUMBEL_CUDA_REQUEST_BLOCK_TOPS_CUH
 #define GUMBEL_CUDA_REQUEST_BLOCK_TOPS_CUH
 
-#include "cuda/common/floor.cuh"
+#include "cuda/common/row_thresholds.cuh"
 #include "cuda/request/few/request_peaks.cuh"
 
 namespace
@@ -18,11 +18,11 @@ static_assert(kBlock == 4 * 32, "a warp reads a block, a lane four tokens");
 /* Tops that a thread has at a time, and blocks that a CTA has in such a turn. */
 constexpr int kTopsAhead = 3, kTurn = kTopsAhead * kThreads;
 /* Of a turn's blocks, those that a warp looks into for a guess at most. */
-constexpr int kBlocksMost = CUDA_REQUEST_CHOSEN / kWarps;
+constexpr int kBlocksMost = CUDA_REQUEST_SELECTED_BLOCKS / kWarps;
 /* Tops that a warp shows beyond its part of those wanted, and all that it may show: as many are
  * wanted as blocks_guessed() says. With two spare ones, a bound for 50 is reached by 53. */
 constexpr int kBestSpare = 2;
-constexpr int kBestMost = (CUDA_REQUEST_TARGET * 5 / 4 + 8) / kWarps + kBestSpare;
+constexpr int kBestMost = (CUDA_REQUEST_TOP_MAX * 5 / 4 + 8) / kWarps + kBestSpare;
 /* What a soft-cap may put a smaller logit above a larger one by, of its value. */
 constexpr float kCapSlack = 0x1p-16f;
 
@@ -40,17 +40,19 @@ struct block_shared {
     __align__(16) uint32_t best[kBestMost * kWarps];     /* of each warp, as row_blocks.key_of() */
     __align__(16) uint16_t chosen[kWarps * kBlocksMost]; /* by each warp, to look into */
 };
-static_assert(sizeof(block_shared) <= 4 * (CUDA_REQUEST_CHOSEN + 1), "the launcher reserves that");
+static_assert(sizeof(block_shared) <= 4 * (CUDA_REQUEST_SELECTED_BLOCKS + 1),
+              "the launcher reserves that");
 
 __device__ __forceinline__ block_shared &shared_of_blocks()
 {
-    return *(block_shared *)(memory_of_cta() + CUDA_TEAM_SHARED_BYTES);
+    return *(block_shared *)(memory_of_cta() + CUDA_CLUSTER_SHARED_BYTES);
 }
 
 /* Of each block: a y that none of its tokens is above. */
 __device__ __forceinline__ float *tops_of_blocks()
 {
-    return (float *)(memory_of_cta() + CUDA_TEAM_SHARED_BYTES) + CUDA_REQUEST_CHOSEN + 1;
+    return (float *)(memory_of_cta() + CUDA_CLUSTER_SHARED_BYTES) + CUDA_REQUEST_SELECTED_BLOCKS +
+           1;
 }
 
 __device__ __forceinline__ bool is_scaled(const gumbel_problem &q)
@@ -240,13 +242,14 @@ struct row_blocks {
     __device__ __forceinline__ turn_blocks load(int turn, bool with_unseen = true) const
     {
         turn_blocks found;
-        found.peaks = found.unseen = load_peaks(call().peaks, turn);
-        if (call().unseen_peaks && with_unseen)
-            found.unseen = load_peaks(call().unseen_peaks, turn);
+        found.peaks = found.unseen = load_peaks(call().block_maxima, turn);
+        if (call().unseen_block_maxima && with_unseen)
+            found.unseen = load_peaks(call().unseen_block_maxima, turn);
 #pragma unroll
         for (int j = 0; j < kTopsAhead; j++) {
             int block = own_block(turn, j);
-            found.strips[j] = block < count ? load_stored(call(), b, block) : CUDA_REQUEST_WHOLE;
+            found.strips[j] =
+                block < count ? load_stored(call(), b, block) : CUDA_REQUEST_ALL_SUBTILES;
         }
         return found;
     }
@@ -277,7 +280,7 @@ struct row_blocks {
     /* Whether the tokens of a block that are this lane's are stored; others may be anything. */
     __device__ __forceinline__ bool holds(int block) const
     {
-        return strips()[block] >> threadIdx.x % 32 / (CUDA_REQUEST_STRIP / 4) & 1;
+        return strips()[block] >> threadIdx.x % 32 / (CUDA_REQUEST_SUBTILE / 4) & 1;
     }
 
     /* Keep the tops of a turn, and what is stored, and join what is known of them into `found`: of
@@ -300,8 +303,8 @@ struct row_blocks {
     /* The bound that the product had of the row in the end; -inf where it had none. */
     __device__ __forceinline__ float bound() const
     {
-        const uint64_t floor = floor_load(&call().floors[CUDA_FLOOR_WORDS * b]);
-        return floor ? floor_unpack(floor) : -INFINITY;
+        const uint64_t floor = load_threshold(&call().row_thresholds[CUDA_THRESHOLD_WORDS * b]);
+        return floor ? unpack_threshold(floor) : -INFINITY;
     }
 
     /* This thread's tops of a turn. */
@@ -373,7 +376,7 @@ __device__ __forceinline__ void find_tops(const row_blocks &blocks, int turn, tu
         loaded.peaks = scale_tops(loaded.peaks);
         loaded.unseen = scale_tops(loaded.unseen);
     }
-    if (p.stored_strips)
+    if (p.stored_subtiles)
         drop_missing(loaded);
     else if (is_rare(p.problem.request & GUMBEL_REQUEST_MASK))
         loaded.peaks = loaded.unseen = drop_masked(blocks, turn, loaded.peaks);

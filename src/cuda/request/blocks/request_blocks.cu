@@ -17,13 +17,13 @@
  *        CTA has allowed that, or ended, behind the first word of each row.
  * NUMERICS  those of the naive kernel, bit for bit: what is not read takes part in nothing.
  */
-#include "cuda/common/parts.cuh"
+#include "cuda/common/cta_counter.cuh"
 #include "cuda/request/blocks/request_blocks.cuh"
 
 namespace
 {
 
-constexpr int kSide = CUDA_REQUEST_SIDE; /* one a lane, at most */
+constexpr int kSide = CUDA_REQUEST_WARP_BLOCKS; /* one a lane, at most */
 
 /* That of four tokens and of the warp, as bits whose order is theirs; a NaN is the largest. */
 __device__ __forceinline__ uint32_t highest_of_warp(const four &l)
@@ -53,7 +53,7 @@ __device__ __forceinline__ void find_peaks(const cuda_request_params &p, int64_t
         own = lane == i ? highest : own;
     }
     if (lane < kSide && block + lane < p.blocks)
-        p.peaks[b * p.blocks + block + lane] = own == ~0u ? NAN : ordered_float(own);
+        p.block_maxima[b * p.blocks + block + lane] = own == ~0u ? NAN : ordered_float(own);
 }
 
 /* Find the peaks of blocks [begin, end) of row b. */
@@ -77,7 +77,7 @@ __device__ __forceinline__ bool is_worth_reading(const gumbel_problem &q, int64_
     if (!gumbel_problem_row_lives(&q, b))
         return false;
     return is_greedy(q, b) ||
-           (cuts_by_value(r) && r.top_k <= CUDA_REQUEST_TARGET && !(r.joint && r.top_p < 1.0f));
+           (cuts_by_value(r) && r.top_k <= CUDA_REQUEST_TOP_MAX && !(r.joint && r.top_p < 1.0f));
 }
 
 /* Whether this CTA is the last one of row b; for all threads. */
@@ -86,7 +86,7 @@ __device__ __forceinline__ bool ends_row(const cuda_request_params &p, int64_t b
     bool last = false;
     __syncthreads();
     if (threadIdx.x == 0)
-        last = parts_end(request_counter(p, b), p.tag, p.parts);
+        last = count_cta_end(request_counter(p, b), p.tag, p.parts);
     return __syncthreads_or(last);
 }
 
@@ -96,7 +96,7 @@ __device__ __noinline__ void leave_row(const cuda_request_params &p, int64_t b)
     if (threadIdx.x != 0)
         return;
     __threadfence(); /* what this CTA has waited for, clusters read */
-    tell_row(p, b, CUDA_ROW_UNSERVED);
+    tell_row(p, b, CUDA_ROW_FALLBACK);
 }
 
 } // namespace
@@ -113,14 +113,14 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
     if (threadIdx.x == 96)
         start_row();
     if (threadIdx.x == kThreads - 1) {
-        tell_row(p, b, CUDA_ROW_TRIED);
+        tell_row(p, b, CUDA_ROW_PENDING);
         __threadfence(); /* before clusters may start, which else meet what an earlier call told */
     }
     ptx_wait_for_launch();
     if (threadIdx.x == kThreads - 1)
         ptx_allow_launch();
     if (b == 0 && threadIdx.x == 0)
-        p.floors[1] = 0;
+        p.row_thresholds[1] = 0;
     if (!serve_by_bound(b, refused))
         leave_row(call, b);
 }
@@ -132,22 +132,22 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
     const cuda_request_params &call = bring_call(p);
     const bool begins = threadIdx.x == kThreads - 1 && begin == 0;
     __syncthreads();
-    if (!p.has_peaks) /* else rows' parameters were there before the product began */
+    if (!p.has_block_maxima) /* else rows' parameters were there before the product began */
         ptx_wait_for_launch();
     if (threadIdx.x < 32)
         fetch_parameters(call.problem, b);
-    const bool tried = p.has_peaks || is_worth_reading(call.problem, b);
+    const bool tried = p.has_block_maxima || is_worth_reading(call.problem, b);
     if (begins) {
-        tell_row(p, b, tried ? CUDA_ROW_TRIED : CUDA_ROW_UNSERVED);
+        tell_row(p, b, tried ? CUDA_ROW_PENDING : CUDA_ROW_FALLBACK);
         __threadfence(); /* before clusters may start, which else meet what an earlier call told */
     }
     if (!tried)
         return;
-    if (p.has_peaks) {
+    if (p.has_block_maxima) {
         ptx_wait_for_launch();
     } else {
         if (threadIdx.x == 0)
-            parts_start(request_counter(p, b), p.tag);
+            start_cta_counter(request_counter(p, b), p.tag);
         find_peaks_of_part(call, b, begin, min(begin + p.chunk, p.blocks));
         if (!ends_row(p, b))
             return;

@@ -80,8 +80,8 @@ __device__ __forceinline__ blocks_found find_in_blocks(const row_blocks &blocks,
     const block_shared &x = shared_of_blocks();
     const cuda_request_params &p = shared().call;
     /* Some of the tokens that reach a guess may be edited away. */
-    bool lowered = (p.problem.request & GUMBEL_REQUEST_MASK) && !p.stored_strips;
-    lowered |= shared().row.edits.act && !p.unseen_peaks;
+    bool lowered = (p.problem.request & GUMBEL_REQUEST_MASK) && !p.stored_subtiles;
+    lowered |= shared().row.edits.act && !p.unseen_block_maxima;
     int count = max((int)blocks_guessed(x.wanted.target, lowered), 1);
     const int each = count / kWarps + kBestSpare;
     tops_found tops = {};

@@ -63,8 +63,8 @@ struct __align__(16) team_shared
     };
 };
 
-static_assert(sizeof(team_shared) <= CUDA_TEAM_SHARED_BYTES, "the launcher reserves that much");
-static_assert(CUDA_TEAM_SHARED_BYTES % 16 == 0, "quads of the share are aligned");
+static_assert(sizeof(team_shared) <= CUDA_CLUSTER_SHARED_BYTES, "the launcher reserves that much");
+static_assert(CUDA_CLUSTER_SHARED_BYTES % 16 == 0, "quads of the share are aligned");
 
 /* What this CTA holds, and its share. By a function, so that all code knows them for shared
  * memory. */
@@ -76,7 +76,7 @@ __device__ __forceinline__ unsigned char *memory_of_cta()
 __device__ __forceinline__ team_shared &shared() { return *(team_shared *)memory_of_cta(); }
 __device__ __forceinline__ float *share()
 {
-    return (float *)(memory_of_cta() + CUDA_TEAM_SHARED_BYTES);
+    return (float *)(memory_of_cta() + CUDA_CLUSTER_SHARED_BYTES);
 }
 
 /* The call's parameters, in shared memory, behind a barrier. Code out of line reads a kernel's own

@@ -205,7 +205,7 @@ __device__ __noinline__ void score_token(int i, int64_t at, int sample)
         gumbel_stream stream = draw.stream;
         stream.sample += (uint32_t)sample;
         z += noise ? noise[at * q.sampling.noise_stride - q.first_token + own.id]
-                   : draw_noise_of_token(stream, (uint32_t)own.id);
+                   : draw_token_noise_noinline(stream, (uint32_t)own.id);
     }
     shortlist().scores[i] = z;
 }

@@ -62,7 +62,7 @@ __device__ __forceinline__ bool read_part(const uint64_t *place, uint32_t step, 
         there = true;
 #pragma unroll
         for (int i = 0; i < words_of<T>; i++) {
-            uint64_t word = ptx_look_8(&place[i]);
+            uint64_t word = ptx_load_relaxed_8(&place[i]);
             words[i] = (uint32_t)(word >> 32);
             there &= (uint32_t)word == step;
         }
@@ -78,10 +78,11 @@ __device__ __forceinline__ bool read_part(const uint64_t *place, uint32_t step, 
 template <class T>
 __device__ __forceinline__ T over_row(const cuda_request_params &p, int64_t b, uint32_t step, T own)
 {
-    static_assert(sizeof(T) <= sizeof shared().warps[0] && words_of<T> <= CUDA_REQUEST_EXCHANGE,
+    static_assert(sizeof(T) <= sizeof shared().warps[0] &&
+                      words_of<T> <= CUDA_REQUEST_EXCHANGE_WORDS,
                   "fits");
     uint64_t *row =
-        p.exchange + p.problem.batch + (2 * b + step % 2) * p.parts * CUDA_REQUEST_EXCHANGE;
+        p.exchange + p.problem.batch + (2 * b + step % 2) * p.parts * CUDA_REQUEST_EXCHANGE_WORDS;
     own.join_warp();
     if (threadIdx.x % 32 == 0)
         *(T *)shared().warps[threadIdx.x / 32] = own;
@@ -89,11 +90,11 @@ __device__ __forceinline__ T over_row(const cuda_request_params &p, int64_t b, u
     if (threadIdx.x < 32) {
         own = threadIdx.x < kGroupWarps ? *(const T *)shared().warps[threadIdx.x] : T::none();
         own.join_warp();
-        publish_part(row + blockIdx.x % p.parts * CUDA_REQUEST_EXCHANGE, step, own);
+        publish_part(row + blockIdx.x % p.parts * CUDA_REQUEST_EXCHANGE_WORDS, step, own);
         own = T::none();
         bool complete = !shared().given_up;
         for (int part = threadIdx.x; complete && part < p.parts; part += 32)
-            complete = read_part(row + part * CUDA_REQUEST_EXCHANGE, step, own);
+            complete = read_part(row + part * CUDA_REQUEST_EXCHANGE_WORDS, step, own);
         if (__any_sync(~0u, !complete))
             shared().given_up = 1;
         own.join_warp();
@@ -146,7 +147,7 @@ extern "C" __global__ void __launch_bounds__(kGroupThreads, CUDA_REQUEST_PIVOT_C
     ptx_allow_launch();
     ptx_wait_for_launch();
     if (threadIdx.x == 0) { /* alone, as a row that was given up may have another token by now */
-        shared().given_up = ptx_look_8(&p.exchange[b]) != 0;
+        shared().given_up = ptx_load_relaxed_8(&p.exchange[b]) != 0;
         shared().token = __ldcg(&p.output.tokens[b]);
     }
     pivot_row row = know_row(q, b); /* first, since loads queue behind the copies */

@@ -16,7 +16,7 @@ namespace
 
 constexpr int kGroupThreads = CUDA_REQUEST_PIVOT_THREADS, kGroupWarps = kGroupThreads / 32;
 /* Tokens of a part, and quads of them that a thread takes. */
-constexpr int kHeld = CUDA_REQUEST_PIVOTED, kTaken = kHeld / (4 * kGroupThreads);
+constexpr int kHeld = CUDA_REQUEST_PIVOT_SLICE, kTaken = kHeld / (4 * kGroupThreads);
 static_assert(kTaken * 4 * kGroupThreads == kHeld, "whole quads a thread");
 
 /* What is known of a row. */
@@ -202,7 +202,8 @@ __device__ __forceinline__ float sure_of_part(const pivot_row &row, const turn_b
     const float logit = at < kHeld ? shared().logits[at] : -INFINITY;
     const float z = row.value(logit) > row.pivot ? logit * row.unit * row.values.inverse_temperature
                                                  : -INFINITY;
-    const float floor = draw_floor_of_warp(draw_floor(false, z, blocks.block.r));
+    const float floor =
+        draw_score_bound_of_warp(draw_score_bound_of_word(false, z, blocks.block.r));
     if (threadIdx.x == 0)
         shared().sure = ordered_bits(-INFINITY);
     __syncthreads();
@@ -219,7 +220,7 @@ __device__ __noinline__ part_winner draw_part(pivot_row row, int64_t begin, floa
     const draw_philox philox = draw_philox_of(row.stream);
     const uint32_t own = (uint32_t)(begin + place_of_quad(0));
     const turn_blocks blocks =
-        turn_blocks::of(philox, own - 4 * (threadIdx.x % 32), 4 * kGroupThreads);
+        turn_blocks::from_philox(philox, own - 4 * (threadIdx.x % 32), 4 * kGroupThreads);
     const float threshold =
         isnan(least_score) ? sure_of_part(row, blocks, begin) : draw_threshold(least_score);
     draw_winner best = draw_winner_none();
@@ -228,14 +229,15 @@ __device__ __noinline__ part_winner draw_part(pivot_row row, int64_t begin, floa
         const uint32_t token = own + 4 * k * kGroupThreads;
         const four z = above_pivot(row, held_quad(k));
         const float top = largest_of(z), reach = blocks.reach_of(k);
-        if (!__any_sync(~0u, top > -INFINITY && draw_passes(top, draw_bound(threshold, reach))))
+        if (!__any_sync(~0u,
+                        top > -INFINITY && draw_passes_bound(top, draw_bound(threshold, reach))))
             continue;
 #pragma unroll 1
         for (uint32_t may = find_winners(philox, token, z.v, reach, threshold); may;
              may &= may - 1) {
             const int i = __ffs(may) - 1;
-            const float one = draw_choose(z.v, i);
-            draw_winner_offer(best, one + draw_noise_of_token(row.stream, token + i), one,
+            const float one = draw_select_of_four(z.v, i);
+            draw_winner_offer(best, one + draw_token_noise_noinline(row.stream, token + i), one,
                               (int)token + i);
         }
     }

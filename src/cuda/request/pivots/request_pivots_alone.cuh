@@ -56,7 +56,8 @@ __device__ __forceinline__ draw_winner find_token_alone(const cuda_request_param
     const auto draw = [&](part_winner &own, int32_t i, float v) {
         const float z = row.values.before ? v * row.values.inverse_temperature : v;
         if (v > row.pivot)
-            draw_winner_offer(own.best, z + draw_noise_of_token(row.stream, (uint32_t)i), z, i);
+            draw_winner_offer(own.best, z + draw_token_noise_noinline(row.stream, (uint32_t)i), z,
+                              i);
     };
     row.largest = over_tokens<part_weighed>(q, b, row, find_largest).largest;
     row.pivot = value_of_token(q, row, b, token);

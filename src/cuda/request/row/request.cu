@@ -14,15 +14,16 @@
  *        what all of them left there.
  * NUMERICS  those of the naive kernel, bit for bit: what is dropped takes part in nothing.
  */
-#include "cuda/common/parts.cuh"
+#include "cuda/common/cta_counter.cuh"
 #include "cuda/request/row/request_screen.cuh"
 
 namespace
 {
 
 /* Go through a part; `staged` holds a piece. */
-__device__ __forceinline__ cuda_part screen_part(const part_reader &reader, part_screen &screen,
-                                                 int64_t begin, float *staged)
+__device__ __forceinline__ cuda_part_result screen_part(const part_reader &reader,
+                                                        part_screen &screen, int64_t begin,
+                                                        float *staged)
 {
     bool fits = true;
     uint32_t flags = 0;
@@ -49,16 +50,16 @@ __device__ __forceinline__ cuda_part screen_part(const part_reader &reader, part
 
 /* Tell the other parts what this one found; whether it is the last to do so. */
 __device__ __forceinline__ bool tell(const cuda_request_params &p, request_screen &s,
-                                     const cuda_part &own, int64_t b, int64_t part)
+                                     const cuda_part_result &own, int64_t b, int64_t part)
 {
     cuda_candidate *to = p.candidates + (b * p.parts + part) * kList;
     for (uint32_t i = threadIdx.x; i < own.count && i < kList; i += kThreads)
         to[i] = s.list[i];
     if (threadIdx.x == 0)
-        p.heads[b * p.parts + part] = own;
+        p.part_results[b * p.parts + part] = own;
     __syncthreads();
     if (threadIdx.x == 0)
-        s.last = parts_end(request_counter(p, b), p.tag, p.parts);
+        s.last = count_cta_end(request_counter(p, b), p.tag, p.parts);
     __syncthreads();
     return s.last;
 }
@@ -75,7 +76,7 @@ __device__ __forceinline__ bool gather(const cuda_request_params &p, request_scr
         s.count = 0;
     __syncthreads();
     for (int part = team; team < teams && part < p.parts; part += teams) {
-        uint32_t count = __ldcg(&p.heads[b * p.parts + part].count);
+        uint32_t count = __ldcg(&p.part_results[b * p.parts + part].count);
         const cuda_candidate *from = p.candidates + (b * p.parts + part) * kList;
         for (uint32_t i = place; i < count; i += size) {
             uint2 raw = __ldcg((const uint2 *)&from[i]);
@@ -94,7 +95,7 @@ __device__ __forceinline__ bool merge(const cuda_request_params &p, request_scre
     uint32_t most = 0, bound = 0, largest = 0;
     flags = 0;
     for (int part = threadIdx.x; part < p.parts; part += kThreads) {
-        uint4 raw = __ldcg((const uint4 *)&p.heads[b * p.parts + part]);
+        uint4 raw = __ldcg((const uint4 *)&p.part_results[b * p.parts + part]);
         most = max(most, raw.x);
         flags |= raw.y;
         bound = max(bound, gumbel_key(__uint_as_float(raw.z)));
@@ -133,7 +134,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
     if (threadIdx.x == 0) {
         x.row = request_row_of(q, b);
         s.count = s.largest_key[0] = s.largest_key[1] = 0;
-        parts_start(request_counter(p, b), p.tag);
+        start_cta_counter(request_counter(p, b), p.tag);
     }
     __syncthreads();
     request_wanted wanted;
@@ -144,7 +145,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
             x, s, wanted, {x.row.draw.inverse_temperature, x.row.rules.before != 0}};
         int64_t begin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK + part * p.chunk;
         part_reader reader = {p, x.row, staged.stage, b, min(begin + p.chunk, q.end_token)};
-        cuda_part own = screen_part(reader, screen, begin, staged.y);
+        cuda_part_result own = screen_part(reader, screen, begin, staged.y);
         flags = own.flags;
         screened = own.count <= kList;
         if (p.parts > 1) {

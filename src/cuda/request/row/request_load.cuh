@@ -20,7 +20,7 @@ __device__ __forceinline__ four request_load_quad(const void *origin, int64_t to
     const element *from = (const element *)origin + token;
     four v = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};
     if (token >= first && token + 4 <= end && (uintptr_t)from % sizeof(quad<dtype>) == 0)
-        return ((const quad<dtype> *)from)->widen();
+        return ((const quad<dtype> *)from)->to_floats();
 #pragma unroll
     for (int i = 0; i < 4; i++)
         if (token + i >= first && token + i < end)

@@ -22,16 +22,16 @@ namespace
 {
 
 constexpr int kThreads = CUDA_REQUEST_THREADS, kWarps = kThreads / 32;
-constexpr int kPiece = CUDA_REQUEST_PIECE;
+constexpr int kPiece = CUDA_REQUEST_TILE;
 /* Blocks of 64 whose logits a warp asks for at once. */
 constexpr int kAhead = CUDA_REQUEST_AHEAD;
 static_assert(kPiece % (kWarps * kAhead * GUMBEL_BLOCK) == 0, "a piece has work for every warp");
 
-/* The word that counts the CTAs of row b that have ended (parts.cuh). */
+/* The word that counts the CTAs of row b that have ended (cta_counter.cuh). */
 __device__ __forceinline__ unsigned long long *request_counter(const cuda_request_params &p,
                                                                int64_t b)
 {
-    return (unsigned long long *)&p.counters[CUDA_FLOOR_WORDS * b];
+    return (unsigned long long *)&p.counters[CUDA_THRESHOLD_WORDS * b];
 }
 
 /* A bit for each strip of a block of row b that the product has stored. */
@@ -39,7 +39,8 @@ __device__ __forceinline__ uint32_t load_stored(const cuda_request_params &p, in
                                                 int64_t block)
 {
     const int64_t rows = 32 * gumbel_words_of(p.problem.batch);
-    return p.stored_strips ? __ldcg(&p.stored_strips[block * rows + b]) : CUDA_REQUEST_WHOLE;
+    return p.stored_subtiles ? __ldcg(&p.stored_subtiles[block * rows + b])
+                             : CUDA_REQUEST_ALL_SUBTILES;
 }
 
 struct request_row {
@@ -91,7 +92,7 @@ __device__ __forceinline__ void fetch_parameters(const gumbel_problem &q, int64_
     give(7, e.frequency);
     give(8, e.presence);
     if (data)
-        ptx_fetch((const char *)data + slot * stride);
+        ptx_prefetch_line((const char *)data + slot * stride);
 }
 
 /* Whether top_k or min_p cut: what stays is then known from the largest tokens alone. */
@@ -111,7 +112,7 @@ __device__ __forceinline__ void set_draw(request_row &row, const gumbel_problem 
 /* What edits row b. */
 __device__ __forceinline__ void set_edits(request_row &row, const gumbel_problem &q, int64_t b)
 {
-    row.edits = edits_of(q, b);
+    row.edits = load_row_edits(q, b);
     row.lists = (q.request & (GUMBEL_REQUEST_BANNED | GUMBEL_REQUEST_BIAS)) ||
                 (row.edits.act && (!q.history.prompt || q.with_path));
 }
@@ -272,11 +273,11 @@ __device__ __noinline__ void stage_piece(const cuda_request_params &p, const req
         int place = (int)(token - begin);
         uint32_t listed = min(stage.counts[place], (uint32_t)GUMBEL_COUNT_MOST);
         float &own = y[place];
-        if (is_masked(row.edits, token) || bit_of(stage.banned, place))
+        if (is_masked(row.edits, token) || read_bit(stage.banned, place))
             own = -INFINITY;
         else if (row.edits.act && q.history.prompt)
             own = penalise_by_history(q, row.edits, token, listed, own);
-        else if (listed > 0 || bit_of(stage.prompt, place))
+        else if (listed > 0 || read_bit(stage.prompt, place))
             own = gumbel_penalise(own, &row.edits.penalties, listed);
     }
     __syncthreads();

@@ -14,7 +14,7 @@
 namespace
 {
 
-constexpr int kList = CUDA_REQUEST_LIST;
+constexpr int kList = CUDA_REQUEST_CANDIDATES;
 constexpr int kOwn = kPiece / kThreads; /* tokens of a piece that a thread takes, in quads */
 static_assert(kOwn == 8, "a thread takes two quads of a piece");
 /* Bits of a key that a bound need not resolve. */

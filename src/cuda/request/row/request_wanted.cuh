@@ -78,7 +78,7 @@ __device__ __forceinline__ bool can_screen(const params &p, const request_row &r
         out.logprobs_of == GUMBEL_PROCESSED && (out.lse || out.logprobs || out.top_logprobs);
     int64_t k = greedy ? 1 : rules.top_k;
     wanted = wanted_of(p, row, greedy);
-    if (p.partials || k > CUDA_REQUEST_TARGET || (rules.joint && rules.top_p < 1.0f))
+    if (p.partials || k > CUDA_REQUEST_TOP_MAX || (rules.joint && rules.top_p < 1.0f))
         return false;
     return greedy ? !mass && !out.kept : cuts_by_value(rules);
 }

@@ -72,13 +72,13 @@ __device__ __noinline__ void fill_left_out(const part_reader &reader, const shar
     const int64_t origin = CUDA_REQUEST_ORIGIN(q.first_token);
     auto is_left_out = [&](int64_t place) {
         uint32_t stored = load_stored(reader.p, reader.b, place / CUDA_REQUEST_BLOCK);
-        return !(stored >> place % CUDA_REQUEST_BLOCK / CUDA_REQUEST_STRIP & 1);
+        return !(stored >> place % CUDA_REQUEST_BLOCK / CUDA_REQUEST_SUBTILE & 1);
     };
     const int64_t first = max(source.begin - origin, (int64_t)0) / CUDA_REQUEST_BLOCK;
     bool any = false;
     for (int64_t block = first + threadIdx.x; origin + block * CUDA_REQUEST_BLOCK < reader.end;
          block += kThreads)
-        any |= load_stored(reader.p, reader.b, block) != CUDA_REQUEST_WHOLE;
+        any |= load_stored(reader.p, reader.b, block) != CUDA_REQUEST_ALL_SUBTILES;
     if (!__syncthreads_or(any))
         return;
     for (int64_t token = source.begin + threadIdx.x; token < reader.end; token += kThreads)
@@ -99,7 +99,7 @@ __device__ __forceinline__ void fetch_share(const part_reader &reader, const sha
         aligned ? (int)max(min(reader.end - source.begin, (int64_t)source.size), (int64_t)0) : 0;
     int at = 4 * threadIdx.x;
     copied -= copied % 4;
-    if (reader.p.stored_strips)
+    if (reader.p.stored_subtiles)
         fill_left_out(reader, source);
 #pragma unroll 4
     for (; at < copied; at += 4 * kThreads)
@@ -118,7 +118,7 @@ __device__ __forceinline__ void fetch_words(const part_reader &reader, const sha
     const gumbel_problem &q = reader.p.problem;
     const gumbel_history &h = q.history;
     const int64_t words = gumbel_words_of(h.vocab_size), first = source.begin >> 5;
-    const row_edits edits = edits_of(q, reader.b); /* the row's own are not there yet */
+    const row_edits edits = load_row_edits(q, reader.b); /* the row's own are not there yet */
 #pragma unroll 2
     for (int i = threadIdx.x; i < source.size / 32; i += kThreads) {
         int64_t at = first + i;
@@ -135,7 +135,7 @@ __device__ __noinline__ void mask_share(share_source source)
 {
 #pragma unroll 4
     for (int i = threadIdx.x; i < source.size; i += kThreads)
-        if (!bit_of(shared().words.allowed, i))
+        if (!read_bit(shared().words.allowed, i))
             share()[i] = -INFINITY;
     __syncthreads();
 }

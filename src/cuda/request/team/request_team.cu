@@ -118,14 +118,14 @@ __device__ __forceinline__ void look_for_rows(const cuda_request_params &p, int6
                                               int64_t every)
 {
     const int64_t b = first + threadIdx.x % 32 * every;
-    int32_t known = b < p.problem.batch ? CUDA_ROW_UNSERVED : CUDA_ROW_SERVED;
-    if (p.row_states && known == CUDA_ROW_UNSERVED) {
+    int32_t known = b < p.problem.batch ? CUDA_ROW_FALLBACK : CUDA_ROW_SERVED;
+    if (p.row_states && known == CUDA_ROW_FALLBACK) {
         known = ptx_load_acquire(&p.row_states[b]);
-        for (int looks = 1; known == CUDA_ROW_TRIED && looks < kLooks; looks++) {
+        for (int looks = 1; known == CUDA_ROW_PENDING && looks < kLooks; looks++) {
             __nanosleep(kNap);
             known = ptx_load_acquire(&p.row_states[b]);
         }
-        if (known == CUDA_ROW_TRIED || known == CUDA_ROW_BEHIND) {
+        if (known == CUDA_ROW_PENDING || known == CUDA_ROW_FALLBACK_AFTER) {
             ptx_wait_for_launch();
             known = ptx_load_acquire(&p.row_states[b]);
         }

@@ -157,7 +157,7 @@ __device__ inline bool can_weigh(const cuda_request_params &p, const request_row
 {
     const gumbel_rules &r = row.rules;
     bool others = cuts_by_value(r);
-    if (p.partials || row.draw.greedy || !(r.top_p < 1.0f) || r.top_k > CUDA_REQUEST_TARGET ||
+    if (p.partials || row.draw.greedy || !(r.top_p < 1.0f) || r.top_k > CUDA_REQUEST_TOP_MAX ||
         (others && !r.joint))
         return false;
     wanted = wanted_of(p, row, row.draw.greedy);

@@ -88,15 +88,16 @@ struct team_draw {
     __device__ __forceinline__ float score(float z, uint32_t id, draw_block block,
                                            uint4 words) const
     {
-        const uint32_t r = draw_word(words, id);
+        const uint32_t r = draw_select_word(words, id);
         if (greedy)
             return z;
         if (noise)
             return z + noise[id];
-        if (id % GUMBEL_BLOCK != block.place() &&
-            !draw_screen(z, draw_least_of_word(block.r), r, draw_offset(threshold)))
+        if (id % GUMBEL_BLOCK != block.max_noise_index() &&
+            !draw_passes_filter(z, draw_min_exponential_of_word(block.r), r,
+                                draw_filter_offset(threshold)))
             return NAN;
-        return z + draw_noise(block, id, r);
+        return z + draw_noise_from_words(block, id, r);
     }
 
     /* Offer those of four neighbours that stay: by whole warps. What may win is scored in a loop,
@@ -112,16 +113,16 @@ struct team_draw {
             const float bound = draw_bound(threshold, draw_reach(false, block.r));
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                may &= ~((uint32_t)!draw_passes(z[i], bound) << i);
+                may &= ~((uint32_t)!draw_passes_bound(z[i], bound) << i);
         }
         if (!__any_sync(~0u, may))
             return;
         if (draws)
-            words = draw_words(philox, (uint32_t)id / 4, 0);
+            words = draw_philox_words(philox, (uint32_t)id / 4, 0);
 #pragma unroll 1
         for (; may; may &= may - 1) {
             int i = __ffs(may) - 1;
-            float own = draw_choose(z, i);
+            float own = draw_select_of_four(z, i);
             draw_winner_offer(best, score(own, (uint32_t)id + i, block, words), own, id + i);
         }
         __syncwarp();

@@ -131,7 +131,7 @@ struct mass_sum {
 
     __device__ __forceinline__ void add(uint64_t mass)
     {
-        ptx_add(words, (uint32_t)mass, (uint32_t)(mass >> 32));
+        ptx_add_96(words, (uint32_t)mass, (uint32_t)(mass >> 32));
     }
     __device__ __forceinline__ gumbel_wide wide() const
     {

@@ -32,7 +32,7 @@ __device__ __forceinline__ draw_winner score_offers()
     draw_winner best = draw_winner_none();
     if (threadIdx.x < min(shared().offered, (uint32_t)kOffers)) {
         cuda_candidate own = shared().bench.offers[threadIdx.x];
-        float score = own.y + draw_noise_of_token(shared().row.draw.stream, (uint32_t)own.id);
+        float score = own.y + draw_token_noise_noinline(shared().row.draw.stream, (uint32_t)own.id);
         draw_winner_offer(best, score, own.y, own.id);
     }
     return best;
@@ -41,7 +41,7 @@ __device__ __forceinline__ draw_winner score_offers()
 /* Raise what the CTA is sure to reach by what lanes of a warp are, NaN or infinite for nothing. */
 __device__ __forceinline__ void raise_sure(float floor)
 {
-    floor = draw_floor_of_warp(floor);
+    floor = draw_score_bound_of_warp(floor);
     if (threadIdx.x % 32 == 0)
         atomicMax(&shared().sure, ordered_bits(floor));
 }

@@ -106,7 +106,7 @@ __device__ __forceinline__ void raise_by_blocks(const share_source &source,
     const int64_t at = blocks.most_likely() - source.begin;
     const float y = at < source.size ? share()[at] : -INFINITY;
     const float z = y * values.scale() > pivot ? values.z(y) : -INFINITY;
-    raise_sure(draw_floor(false, z, blocks.block.r));
+    raise_sure(draw_score_bound_of_word(false, z, blocks.block.r));
 }
 
 /* Draw from the tokens of the row whose value lies above a pivot. Of a quad only the largest is
@@ -119,7 +119,7 @@ __device__ __noinline__ pivot_draw draw_above(share_source source, request_value
     const draw_philox philox = draw_philox_of(shared().row.draw.stream);
     const uint32_t first = (uint32_t)source.begin + threadIdx.x / 32 * 128;
     float highest = -INFINITY;
-    turn_blocks blocks = turn_blocks::of(philox, first, stride);
+    turn_blocks blocks = turn_blocks::from_philox(philox, first, stride);
     raise_by_blocks(source, blocks, values, pivot);
     __syncthreads();
     const float sure = ordered_float(shared().sure);
@@ -127,20 +127,20 @@ __device__ __noinline__ pivot_draw draw_above(share_source source, request_value
     for (int turn = 0, at = 4 * threadIdx.x; at - 4 * (int)(threadIdx.x % 32) < source.size;
          turn++, at += stride) {
         if (turn > 0 && turn % kTurns == 0)
-            blocks = turn_blocks::of(philox, first + turn * stride, stride);
+            blocks = turn_blocks::from_philox(philox, first + turn * stride, stride);
         const float reach = blocks.reach_of(turn);
         const float4 y = load_quad(source, at);
         const float high = largest_of({y.x, y.y, y.z, y.w});
         const float top = high * scale > pivot ? values.z(high) : -INFINITY;
         highest = ptx_max_nan(highest, high);
-        if (!__any_sync(~0u, top > -INFINITY && draw_passes(top, draw_bound(sure, reach))))
+        if (!__any_sync(~0u, top > -INFINITY && draw_passes_bound(top, draw_bound(sure, reach))))
             continue;
         const four z = load_above(source, at, values, pivot);
         const uint32_t id = (uint32_t)source.begin + at;
 #pragma unroll 1
         for (uint32_t may = find_winners(philox, id, z.v, reach, sure); may; may &= may - 1) {
             const int i = __ffs(may) - 1;
-            offer_token(draw_choose(z.v, i), (int32_t)id + i);
+            offer_token(draw_select_of_four(z.v, i), (int32_t)id + i);
         }
     }
     __syncthreads();
@@ -259,7 +259,7 @@ __device__ __noinline__ bool serve_few_by_pivots(const cuda_request_params &p, s
     float score = -INFINITY, pivot = -INFINITY;
     if (threadIdx.x < min(offered, (uint32_t)kOffers)) {
         own = shared().bench.offers[threadIdx.x];
-        score = values.z(own.y) + draw_noise_of_token(row.draw.stream, (uint32_t)own.id);
+        score = values.z(own.y) + draw_token_noise_noinline(row.draw.stream, (uint32_t)own.id);
     }
     const float v = own.y * scale, mass = pivot_above::mass_of(v, largest);
 #pragma unroll 1

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   rows of a request that are split over ranks, by the first CUDA_LISTED tokens of each
+ * WHAT   rows of a request that are split over ranks, by the first CUDA_TOP64 tokens of each
  *        rank's part: cut, drawn from, and written (listed_row.cuh). A row that these do not tell
  *        is left. Where ranks have mailboxes, they tell each other these tokens in the same launch.
  *        Behind it, rows that were left and drawn from whole are put in their places.
@@ -40,7 +40,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     ptx_wait_for_launch();
     exchange e(p.exchange);
     heard_lists lists{
-        e, words_at(p.draw.received, call.problem.batch, b, (int)threadIdx.x % CUDA_LISTED)};
+        e, words_at(p.draw.received, call.problem.batch, b, (int)threadIdx.x % CUDA_TOP64)};
     if (!e.failed)
         lists.say(b);
     start_listed(call.problem, b);
@@ -53,18 +53,18 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 }
 
 /* A CTA puts a row in its place; those behind *p.count have none. */
-extern "C" __global__ void __launch_bounds__(CUDA_SPREAD_THREADS)
-    gumbel_spread_rows(const __grid_constant__ cuda_spread_params p)
+extern "C" __global__ void __launch_bounds__(CUDA_SCATTER_OUTPUTS_THREADS)
+    gumbel_spread_rows(const __grid_constant__ cuda_scatter_outputs_params p)
 {
     ptx_allow_launch();
     ptx_wait_for_launch();
     if ((int32_t)blockIdx.x >= *p.count)
         return;
     const int64_t to = p.list[blockIdx.x];
-    for (int i = 0; i < CUDA_SPREAD_MOST; i++)
-        for (int64_t w = threadIdx.x; w < p.of[i].width; w += CUDA_SPREAD_THREADS)
+    for (int i = 0; i < CUDA_SCATTER_OUTPUTS_MAX; i++)
+        for (int64_t w = threadIdx.x; w < p.of[i].width; w += CUDA_SCATTER_OUTPUTS_THREADS)
             p.of[i].to[to * p.of[i].width + w] = p.of[i].from[blockIdx.x * p.of[i].width + w];
 }
 
 /* What is asked of each row where its first tokens are listed. */
-extern "C" __device__ const int32_t gumbel_listed_tokens = CUDA_LISTED;
+extern "C" __device__ const int32_t gumbel_listed_tokens = CUDA_TOP64;

@@ -104,7 +104,7 @@ __device__ void pass(const cuda_exchange_params &p)
 {
     end_none();
     if (blockIdx.x == 0 && threadIdx.x == 0)
-        p.mailboxes[p.rank]->tags++;
+        p.peer_buffers[p.rank]->tags++;
 }
 
 /* Have the host gather `words` of each rank, and wait until it has; by one thread of a launch, when
@@ -112,17 +112,17 @@ __device__ void pass(const cuda_exchange_params &p)
 __device__ void send_host(const gumbel_gathered_rows &p, int64_t words)
 {
     gumbel_errand *e = p.errand;
-    const uint64_t number = ptx_hear_8(&e->asked) + 1, begun = ptx_now_ns();
-    if (ptx_hear_8(&e->failed))
+    const uint64_t number = ptx_load_relaxed_sys_8(&e->asked) + 1, begun = ptx_read_globaltimer();
+    if (ptx_load_relaxed_sys_8(&e->failed))
         return;
-    ptx_tell_8(&e->send, (uint64_t)(p.gathered + p.rank * words));
-    ptx_tell_8(&e->receive, (uint64_t)p.gathered);
-    ptx_tell_8(&e->bytes, (uint64_t)words * sizeof(uint32_t));
+    ptx_store_relaxed_sys_8(&e->send, (uint64_t)(p.gathered + p.rank * words));
+    ptx_store_relaxed_sys_8(&e->receive, (uint64_t)p.gathered);
+    ptx_store_relaxed_sys_8(&e->bytes, (uint64_t)words * sizeof(uint32_t));
     __threadfence_system();
-    ptx_tell_8(&e->asked, number);
-    while (ptx_hear_8(&e->done) != number && !ptx_hear_8(&e->failed))
-        if (ptx_now_ns() - begun > (uint64_t)p.timeout_ms * 1000000)
-            ptx_tell_8(&e->failed, 1);
+    ptx_store_relaxed_sys_8(&e->asked, number);
+    while (ptx_load_relaxed_sys_8(&e->done) != number && !ptx_load_relaxed_sys_8(&e->failed))
+        if (ptx_read_globaltimer() - begun > (uint64_t)p.timeout_ms * 1000000)
+            ptx_store_relaxed_sys_8(&e->failed, 1);
     __threadfence_system();
 }
 
@@ -154,7 +154,7 @@ __device__ gumbel_summary merge_ranks(exchange &e, int64_t at, uint32_t *words)
 extern "C" __global__ void __launch_bounds__(kThreads)
     gumbel_exchange_rows(const __grid_constant__ cuda_exchange_params p)
 {
-    __shared__ int32_t list[CUDA_EXCHANGE_LISTED];
+    __shared__ int32_t list[CUDA_EXCHANGE_ROWS_MAX];
     const int64_t stride = (int64_t)gridDim.x * kThreads;
     const int64_t first = (int64_t)blockIdx.x * kThreads + threadIdx.x;
     const int64_t count = (p.chosen ? list_rows(p, list) : p.rows) * p.width;
@@ -188,7 +188,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 extern "C" __global__ void __launch_bounds__(kThreads)
     gumbel_ask_rows(const __grid_constant__ gumbel_gathered_rows p)
 {
-    __shared__ int32_t list[CUDA_EXCHANGE_LISTED];
+    __shared__ int32_t list[CUDA_EXCHANGE_ROWS_MAX];
     const gumbel_peer_rows &rows = p.rows;
     const int64_t words = list_rows(rows, list) * rows.width;
     if (words == 0) {
@@ -213,22 +213,23 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     gumbel_lay_rows(const __grid_constant__ gumbel_gathered_rows p)
 {
     __shared__ bool failed;
-    const int64_t width = p.rows.width, pieces = (width + CUDA_LAY_PIECE - 1) / CUDA_LAY_PIECE;
+    const int64_t width = p.rows.width,
+                  pieces = (width + CUDA_SCATTER_SLICE - 1) / CUDA_SCATTER_SLICE;
     ptx_allow_launch();
     ptx_wait_for_launch();
     const int64_t rows = p.errand ? *p.rows.listed : p.rows.rows;
     if (rows == 0)
         return;
     if (threadIdx.x == 0)
-        failed = p.errand && ptx_hear_8(&p.errand->failed);
+        failed = p.errand && ptx_load_relaxed_sys_8(&p.errand->failed);
     __syncthreads();
     for (int64_t turn = blockIdx.x; turn < rows * p.ranks * pieces; turn += gridDim.x) {
         const int64_t piece = turn % pieces, row = turn / pieces % rows, r = turn / pieces / rows;
-        const int64_t end = min((piece + 1) * CUDA_LAY_PIECE, p.rows.widths[r]);
+        const int64_t end = min((piece + 1) * CUDA_SCATTER_SLICE, p.rows.widths[r]);
         const uint32_t *from = p.gathered + (r * rows + row) * width;
         uint32_t *to = p.rows.received + row * p.rows.received_width + p.rows.begins[r];
 #pragma unroll 8
-        for (int64_t j = piece * CUDA_LAY_PIECE + threadIdx.x; j < end; j += kThreads)
+        for (int64_t j = piece * CUDA_SCATTER_SLICE + threadIdx.x; j < end; j += kThreads)
             to[j] = failed ? ~0u : from[j];
     }
 }

@@ -41,20 +41,20 @@ struct exchange {
     bool failed;
 
     __device__ explicit exchange(const cuda_exchange_params &params)
-        : p(params), own(params.mailboxes[params.rank]),
+        : p(params), own(params.peer_buffers[params.rank]),
           number(*(volatile uint32_t *)&own->exchanges + 1),
-          tag(*(volatile uint32_t *)&own->tags + 1), read_ns(ptx_now_ns()), waited_ns(0),
+          tag(*(volatile uint32_t *)&own->tags + 1), read_ns(ptx_read_globaltimer()), waited_ns(0),
           failed(*(volatile uint32_t *)&own->failed != 0)
     {
         const int r = threadIdx.x;
         if (blockIdx.x == 0 && r < p.ranks && !failed)
-            ptx_tell_8(&p.mailboxes[r]->begun[p.rank], number);
+            ptx_store_relaxed_sys_8(&p.peer_buffers[r]->begun[p.rank], number);
     }
 
     /* Where rank `from` says word i to rank `to`. */
     __device__ uint64_t *place(int32_t to, int32_t from, int64_t i) const
     {
-        uint64_t *words = (uint64_t *)(p.mailboxes[to] + 1);
+        uint64_t *words = (uint64_t *)(p.peer_buffers[to] + 1);
         return words + ((number % 2) * (int64_t)p.ranks + from) * p.room + i;
     }
 
@@ -62,7 +62,7 @@ struct exchange {
     {
         for (int32_t r = 0; r < p.ranks; r++)
             if (r != p.rank)
-                ptx_tell_8(place(r, p.rank, i), (uint64_t)tag << 32 | word);
+                ptx_store_relaxed_sys_8(place(r, p.rank, i), (uint64_t)tag << 32 | word);
     }
 
     /* Tell the host which rank did not answer, and how far each rank has come. */
@@ -72,7 +72,7 @@ struct exchange {
         report->exchange = number;
         report->waited_ns = waited_ns;
         for (int32_t i = 0; i < p.ranks; i++)
-            report->begun[i] = ptx_hear_8(&own->begun[i]);
+            report->begun[i] = ptx_load_relaxed_sys_8(&own->begun[i]);
         __threadfence_system();
         report->failed = 1u + r;
     }
@@ -80,7 +80,7 @@ struct exchange {
     /* Whether to go on waiting for rank r. */
     __device__ __noinline__ bool keep_waiting(int32_t r)
     {
-        const uint64_t now = ptx_now_ns();
+        const uint64_t now = ptx_read_globaltimer();
         waited_ns += min(now - read_ns, kWaitedMost);
         read_ns = now;
         if (*(volatile uint32_t *)&own->failed) {
@@ -103,7 +103,7 @@ struct exchange {
             bool all = true;
 #pragma unroll
             for (int k = 0; k < count; k++)
-                found[k] = ptx_hear_8(place(p.rank, r, which[k]));
+                found[k] = ptx_load_relaxed_sys_8(place(p.rank, r, which[k]));
 #pragma unroll
             for (int k = 0; k < count; k++) {
                 words[k] = (uint32_t)found[k];
@@ -132,7 +132,7 @@ struct exchange {
     __device__ void meet(int r)
     {
         if (r < p.ranks)
-            for (int looks = 1; !failed && ptx_hear_8(&own->begun[r]) < number; looks++)
+            for (int looks = 1; !failed && ptx_load_relaxed_sys_8(&own->begun[r]) < number; looks++)
                 if (looks % kLooks == 0 && !keep_waiting(r))
                     break;
     }

@@ -16,7 +16,7 @@
 namespace
 {
 
-constexpr int kMost = CUDA_LISTED * GUMBEL_PEERS_RANKS;
+constexpr int kMost = CUDA_TOP64 * GUMBEL_PEERS_RANKS;
 
 /* What a CTA knows of its row's lists, behind what serves it from few blocks. */
 struct __align__(16) listed_row
@@ -28,11 +28,11 @@ struct __align__(16) listed_row
     int complete, unlisted;
     float lse;
 };
-static_assert(sizeof(listed_row) <= CUDA_LISTED_BYTES, "the launcher reserves that");
+static_assert(sizeof(listed_row) <= CUDA_TOP64_BYTES, "the launcher reserves that");
 
 __device__ __forceinline__ listed_row &listed()
 {
-    return *(listed_row *)(memory_of_cta() + CUDA_LISTED_OFFSET((int)shared().call.blocks));
+    return *(listed_row *)(memory_of_cta() + CUDA_TOP64_OFFSET((int)shared().call.blocks));
 }
 
 /* Describe row b and begin with its lists, by three warps side by side; before a barrier. */
@@ -70,12 +70,12 @@ struct said_words {
     uint32_t status, id, y;
 };
 
-/* A rank's words in memory: [B] status, [B, CUDA_LISTED] ids, [B, CUDA_LISTED] y. */
+/* A rank's words in memory: [B] status, [B, CUDA_TOP64] ids, [B, CUDA_TOP64] y. */
 __device__ __forceinline__ said_words words_at(const uint32_t *words, int64_t batch, int64_t b,
                                                int place)
 {
-    const uint32_t *ids = words + batch + b * CUDA_LISTED;
-    return {words[b], ids[place], ids[batch * CUDA_LISTED + place]};
+    const uint32_t *ids = words + batch + b * CUDA_TOP64;
+    return {words[b], ids[place], ids[batch * CUDA_TOP64 + place]};
 }
 
 /* Those of all ranks, gathered. */
@@ -101,19 +101,19 @@ struct heard_lists {
     {
         const int thread = threadIdx.x;
         const int64_t first = b * GUMBEL_RANK_WORDS;
-        if (thread < 2 * CUDA_LISTED)
-            e.say(first + 1 + thread, thread < CUDA_LISTED ? own.id : own.y);
-        if (thread == 2 * CUDA_LISTED)
+        if (thread < 2 * CUDA_TOP64)
+            e.say(first + 1 + thread, thread < CUDA_TOP64 ? own.id : own.y);
+        if (thread == 2 * CUDA_TOP64)
             e.say(first, own.status);
     }
 
     __device__ said_words at(int32_t r, int64_t b, int place)
     {
-        static_assert(kThreads % CUDA_LISTED == 0, "a thread's places are one");
+        static_assert(kThreads % CUDA_TOP64 == 0, "a thread's places are one");
         if (r == e.p.rank)
             return own;
         const int64_t first = b * GUMBEL_RANK_WORDS;
-        const int64_t which[3] = {first, first + 1 + place, first + 1 + CUDA_LISTED + place};
+        const int64_t which[3] = {first, first + 1 + place, first + 1 + CUDA_TOP64 + place};
         uint32_t words[3];
         e.hear(r, which, words);
         return {words[0], words[1], words[2]};
@@ -145,8 +145,8 @@ __device__ __forceinline__ void bring_tokens(lists &from, int64_t b, int32_t ran
 {
     listed_row &row = listed();
 #pragma unroll 1
-    for (int i = threadIdx.x; i < ranks * CUDA_LISTED; i += kThreads) {
-        const int32_t r = i / CUDA_LISTED, place = i % CUDA_LISTED;
+    for (int i = threadIdx.x; i < ranks * CUDA_TOP64; i += kThreads) {
+        const int32_t r = i / CUDA_TOP64, place = i % CUDA_TOP64;
         const said_words said = from.at(r, b, place);
         const int32_t id = (int32_t)said.id;
         const float y = id < 0 ? -INFINITY : __uint_as_float(said.y);
@@ -160,7 +160,7 @@ __device__ __forceinline__ void bring_tokens(lists &from, int64_t b, int32_t ran
             atomicOr(&row.flags, found);
         if (place == 0 && said.status == CUDA_ROW_UNLISTED)
             row.unlisted = 1; /* by any number of threads */
-        if (place == CUDA_LISTED - 1) {
+        if (place == CUDA_TOP64 - 1) {
             row.end[r] = value;
             if (id >= 0)
                 row.complete = 0;
@@ -176,7 +176,7 @@ __device__ __forceinline__ void bring_tokens(lists &from, int64_t b, int32_t ran
 __device__ __forceinline__ int order_tokens(int32_t ranks, request_values values)
 {
     const listed_row &row = listed();
-    const int all = ranks * CUDA_LISTED;
+    const int all = ranks * CUDA_TOP64;
     const shortlist_lanes lanes(all);
     float end = -INFINITY;
 #pragma unroll 1
@@ -240,12 +240,12 @@ __device__ __noinline__ void fill_row(int64_t b)
     const gumbel_problem &q = p.problem;
     const int64_t origin = CUDA_REQUEST_ORIGIN(q.first_token);
     float *row = (float *)q.logits.data + b * q.logits.stride - q.first_token;
-    if (!p.stored_strips)
+    if (!p.stored_subtiles)
         return;
     for (int64_t token = q.first_token + threadIdx.x; token < q.end_token; token += kThreads) {
-        const int64_t strip = (token - origin) / CUDA_REQUEST_STRIP;
-        const uint32_t stored = load_stored(p, b, strip / CUDA_REQUEST_STRIPS);
-        if (!(stored >> strip % CUDA_REQUEST_STRIPS & 1))
+        const int64_t strip = (token - origin) / CUDA_REQUEST_SUBTILE;
+        const uint32_t stored = load_stored(p, b, strip / CUDA_REQUEST_SUBTILES);
+        if (!(stored >> strip % CUDA_REQUEST_SUBTILES & 1))
             row[token] = -INFINITY;
     }
 }
@@ -261,7 +261,7 @@ __device__ __forceinline__ void draw_listed(const cuda_listed_params &p, lists &
     const request_values values = {row.draw.inverse_temperature, row.rules.before != 0};
     bring_tokens(from, b, p.ranks, values);
     ptx_allow_launch(); /* nothing of others is waited for any more */
-    const bool complete = listed().complete && p.ranks * CUDA_LISTED <= kShortlist;
+    const bool complete = listed().complete && p.ranks * CUDA_TOP64 <= kShortlist;
     int count = order_tokens(p.ranks, values);
     const bool weighs = (uintptr_t)out.lse | (uintptr_t)out.logprobs;
     gumbel_summary seen;

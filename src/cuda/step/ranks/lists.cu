@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * WHAT   behind a product that stores its logits and leaves the peaks of their blocks: the first
- *        CUDA_LISTED tokens of each row of a shard, from few blocks (request_blocks.cuh), said in
+ *        CUDA_TOP64 tokens of each row of a shard, from few blocks (request_blocks.cuh), said in
  *        words; or told by mailboxes to all other ranks, and the row of the whole drawn from theirs
  *        (listed_row.cuh), in one launch. A row that few blocks do not serve is left.
  * COST   a row's peaks and some 70 strips or blocks; then as candidates.cu.
@@ -24,7 +24,7 @@ __device__ __forceinline__ void start_list(const gumbel_problem &q, int64_t b)
 {
     if (threadIdx.x == 96) {
         start_row();
-        shared_of_blocks().wanted = {CUDA_LISTED, -INFINITY, false};
+        shared_of_blocks().wanted = {CUDA_TOP64, -INFINITY, false};
     }
     if (threadIdx.x == 128) /* there are none */
         set_edits(shared().row, q, b);
@@ -36,7 +36,7 @@ __device__ __forceinline__ blocks_found find_first(int64_t b)
     row_blocks blocks(b, (int)shared().call.blocks);
     blocks.values = kByY;
     const turn_blocks loaded = blocks.load(0, false);
-    if (!shared().call.stored_strips)
+    if (!shared().call.stored_subtiles)
         return find_in_blocks(blocks, loaded);
     const float bound = blocks.bound();
     return is_rare(__syncthreads_or(needs_tops(blocks, loaded, bound)))
@@ -49,7 +49,7 @@ __device__ __forceinline__ blocks_found find_first(int64_t b)
 __device__ __forceinline__ said_words list_row(int64_t b)
 {
     const blocks_found found = find_first(b);
-    const int count = max(found.count, 0), place = (int)threadIdx.x % CUDA_LISTED;
+    const int count = max(found.count, 0), place = (int)threadIdx.x % CUDA_TOP64;
     put_in_order(kByY, count);
     said_words own = {GUMBEL_ROW_OK, ~0u, __float_as_uint(-INFINITY)};
     if (place < count) {
@@ -68,8 +68,8 @@ __device__ __forceinline__ said_words list_row(int64_t b)
 /* Clear what counted the product's CTAs, for a replay. */
 __device__ __forceinline__ void end_product(const cuda_request_params &p)
 {
-    if (blockIdx.x == 0 && threadIdx.x == 0 && p.stored_strips)
-        p.floors[1] = 0;
+    if (blockIdx.x == 0 && threadIdx.x == 0 && p.stored_subtiles)
+        p.row_thresholds[1] = 0;
 }
 
 } // namespace
@@ -86,12 +86,12 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     ptx_allow_launch();
     end_product(call);
     const said_words own = list_row(b);
-    uint32_t *ids = p.said + batch + b * CUDA_LISTED;
+    uint32_t *ids = p.said + batch + b * CUDA_TOP64;
     if (threadIdx.x == 0)
         p.said[b] = own.status;
-    if (threadIdx.x < CUDA_LISTED) {
+    if (threadIdx.x < CUDA_TOP64) {
         ids[threadIdx.x] = own.id;
-        ids[batch * CUDA_LISTED + threadIdx.x] = own.y;
+        ids[batch * CUDA_TOP64 + threadIdx.x] = own.y;
     }
 }
 
@@ -106,7 +106,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     exchange e(p.exchange);
     __syncthreads();
     ptx_wait_for_launch();
-    e.read_ns = ptx_now_ns();
+    e.read_ns = ptx_read_globaltimer();
     end_product(call);
     if (threadIdx.x == kThreads - 1)
         doubt_row(p.draw, b);

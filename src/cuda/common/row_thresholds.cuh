@@ -15,33 +15,35 @@
 #include "cuda/policy/cuda_policy.h"
 #include "cuda/common/draw.cuh"
 
-#define FLOOR_BITS 24
+#define THRESHOLD_BITS 24
 
-static __device__ __forceinline__ uint64_t floor_pack(float x)
+static __device__ __forceinline__ uint64_t pack_threshold(float x)
 {
-    return ordered_bits(x) >> (32 - FLOOR_BITS);
+    return ordered_bits(x) >> (32 - THRESHOLD_BITS);
 }
 
-static __device__ __forceinline__ float floor_unpack(uint64_t word)
+static __device__ __forceinline__ float unpack_threshold(uint64_t word)
 {
-    return ordered_float((uint32_t)word << (32 - FLOOR_BITS));
+    return ordered_float((uint32_t)word << (32 - THRESHOLD_BITS));
 }
 
-static __device__ __forceinline__ uint64_t floor_load(const uint64_t *word)
+static __device__ __forceinline__ uint64_t load_threshold(const uint64_t *word)
 {
     return __ldcg((const unsigned long long *)word);
 }
 
 /* Raise the floor to a row's threshold. An atomic that returns nothing is enough unless the word
  * holds somebody else's large number. */
-static __device__ __forceinline__ void floor_give(uint64_t *word, float threshold, uint64_t tag)
+static __device__ __forceinline__ void raise_threshold(uint64_t *word, float threshold,
+                                                       uint64_t tag)
 {
     if (!(threshold > -INFINITY))
         return;
-    unsigned long long own = tag << FLOOR_BITS | floor_pack(threshold), seen = floor_load(word);
+    unsigned long long own = tag << THRESHOLD_BITS | pack_threshold(threshold),
+                       seen = load_threshold(word);
     if (seen < own)
         atomicMax((unsigned long long *)word, own);
-    else if (seen >> FLOOR_BITS != tag)
+    else if (seen >> THRESHOLD_BITS != tag)
         atomicCAS((unsigned long long *)word, seen, own);
 }
 
