@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Counts the CTAs that have ended, to find the last of those that share work. A word in global
- * memory holds the count below the launch's tag (cuda_params). The workspace starts undefined: every
- * CTA resets a word with another tag as it starts. The last CTA resets the count for a replay.
+ * memory holds the count below the launch's tag (cuda_params). The workspace starts undefined:
+ * every CTA resets a word with another tag as it starts. The last CTA resets the count for a
+ * replay.
  */
 #ifndef GUMBEL_CUDA_CTA_COUNTER_CUH
 #define GUMBEL_CUDA_CTA_COUNTER_CUH

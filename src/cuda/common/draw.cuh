@@ -21,7 +21,7 @@
 #define LOG2E 1.44269504088896341f
 #define LN2   0.69314718055994531f
 
-/* ----------------------------------------------------------------------------------- words ---- */
+/* ---------------------------------------------------------------------------------- words ---- */
 
 /* Philox of one row and sample: the products of its first two rounds that do not depend on the
  * token, and the keys of the third round. */
@@ -110,10 +110,10 @@ static __device__ __forceinline__ float draw_select_of_four(const float (&v)[4],
     return at & 2 ? (at & 1 ? v[3] : v[2]) : at & 1 ? v[1] : v[0];
 }
 
-/* ---------------------------------------------------------------------------------- scores ---- */
+/* --------------------------------------------------------------------------------- scores ---- */
 
-/* The soft-capped logit. Not inlined: unrolled, its fifty instructions would push the hot loop out of
- * the instruction cache. */
+/* The soft-capped logit. Not inlined: unrolled, its fifty instructions would push the hot loop out
+ * of the instruction cache. */
 static __device__ __noinline__ float draw_soft_cap_logit(const cuda_params &p, float logit)
 {
     float y = logit * p.problem.scale;
@@ -156,10 +156,10 @@ static __device__ __forceinline__ float draw_min_exponential_of_reach(float reac
     return ptx_exp2(-LOG2E * reach);
 }
 
-/* Lower bound of the score of J, of transformed logit z, by an upper bound u of its block's uniform;
- * z for a greedy row. E is at most u (1 + 2^-6) below 2^-6, twice the error needed, and at most
- * 33 ln 2 where 1 - u loses its digits; the margin covers the error of the hardware's logarithms.
- * NaN or infinite if z is. */
+/* Lower bound of the score of J, of transformed logit z, by an upper bound u of its block's
+ * uniform; z for a greedy row. E is at most u (1 + 2^-6) below 2^-6, twice the error needed, and at
+ * most 33 ln 2 where 1 - u loses its digits; the margin covers the error of the hardware's
+ * logarithms. NaN or infinite if z is. */
 static __device__ __forceinline__ float draw_score_bound_from_u(bool greedy, float z, float u)
 {
     if (greedy)
@@ -175,8 +175,8 @@ static __device__ __forceinline__ float draw_score_bound_of_word(bool greedy, fl
     return draw_score_bound_from_u(greedy, z, fmaf((float)r, 0x1p-32f, 0x1p-32f));
 }
 
-/* Lower bound of the score of J by the block's reach, which may be packed. The bits of a float are up
- * to 0.0861 below its log2. The word r is one less than the bound of u: half of it at r = 1, and
+/* Lower bound of the score of J by the block's reach, which may be packed. The bits of a float are
+ * up to 0.0861 below its log2. The word r is one less than the bound of u: half of it at r = 1, and
  * zero at r = 0. */
 static __device__ __forceinline__ float draw_score_bound_of_reach(bool greedy, float z, float reach)
 {
@@ -184,17 +184,17 @@ static __device__ __forceinline__ float draw_score_bound_of_reach(bool greedy, f
                                    fmaxf(68.5f * draw_min_exponential_of_reach(reach), 0x1p-24f));
 }
 
-/* ---------------------------------------------------------------------------------- bounds ---- */
+/* --------------------------------------------------------------------------------- bounds ---- */
 
-/* The threshold that a score sets for other tokens: the score minus a margin of |score| 2^-21 + 1e-3
- * that covers all rounding below. */
+/* The threshold that a score sets for other tokens: the score minus a margin of |score| 2^-21 +
+ * 1e-3 that covers all rounding below. */
 static __device__ __forceinline__ float draw_threshold(float score)
 {
     return score - fmaf(fabsf(score), 0x1p-21f, 1e-3f);
 }
 
-/* The reach of a block of first word r; 0 for a greedy row. The value includes the contract's margin, 1e-4:
- * 1.94 ulp of a noise of 46 are 8e-6. */
+/* The reach of a block of first word r; 0 for a greedy row. The value includes the contract's
+ * margin, 1e-4: 1.94 ulp of a noise of 46 are 8e-6. */
 static __device__ __forceinline__ float draw_reach(bool greedy, uint32_t r)
 {
     return greedy ? 0.0f : gumbel_reach_of_word(r) + 1e-4f;
@@ -237,14 +237,14 @@ static __device__ __forceinline__ float draw_bound(float threshold, float reach,
     return unit < INFINITY ? fmaf(-fabsf(bound), 0x1p-20f, bound) * unit : -INFINITY;
 }
 
-/* Whether a token may reach the threshold of a bound, or is NaN or +inf. Given the maximum of several
- * tokens, NaN if one is: whether any of them may. */
+/* Whether a token may reach the threshold of a bound, or is NaN or +inf. Given the maximum of
+ * several tokens, NaN if one is: whether any of them may. */
 static __device__ __forceinline__ bool draw_passes_bound(float y, float bound)
 {
     return !(y < bound);
 }
 
-/* ---------------------------------------------------------------------- filter by own word ---- */
+/* --------------------------------------------------------------------- filter by own word ---- */
 
 /* Addend of the filter to z log2 e: the threshold and a margin for rounding (docs/maths.md, 6). */
 static __device__ __forceinline__ float draw_filter_offset(float threshold)
@@ -253,17 +253,17 @@ static __device__ __forceinline__ float draw_filter_offset(float threshold)
 }
 
 /* Whether a token other than J may reach the threshold of `offset` by its own word, too. Its
- * exponential variate is at least the block's smallest one plus u >= word * 2^-32; the token can win
- * only if that is at most exp(z - threshold). `least` is at most the block's smallest. Floats round
- * the left side by 2^-22 of it, and `ex2` the right side: the offset's 1e-3 covers both. NaN and
- * +inf pass. Not for greedy rows. */
+ * exponential variate is at least the block's smallest one plus u >= word * 2^-32; the token can
+ * win only if that is at most exp(z - threshold). `least` is at most the block's smallest. Floats
+ * round the left side by 2^-22 of it, and `ex2` the right side: the offset's 1e-3 covers both. NaN
+ * and +inf pass. Not for greedy rows. */
 static __device__ __forceinline__ bool draw_passes_filter(float z, float least, uint32_t word,
                                                           float offset)
 {
     return !(fmaf((float)word, 0x1p-32f, least) > ptx_exp2(fmaf(z, LOG2E, offset)));
 }
 
-/* ------------------------------------------------------------------------------ best token ---- */
+/* ----------------------------------------------------------------------------- best token ---- */
 
 /* Bits with the order of the float; never 0. */
 static __device__ __forceinline__ uint32_t ordered_bits(float x)

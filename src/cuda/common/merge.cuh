@@ -36,8 +36,8 @@ static __device__ __forceinline__ void merge_winners_of_warp(gumbel_summary *s)
     s->flags = __reduce_or_sync(~0u, s->flags);
 }
 
-/* Merge `parts` summaries, `stride` apart, by a warp; every lane gets the result. Loads bypass L1, as
- * other CTAs wrote the summaries. */
+/* Merge `parts` summaries, `stride` apart, by a warp; every lane gets the result. Loads bypass L1,
+ * as other CTAs wrote the summaries. */
 static __device__ __forceinline__ gumbel_summary merge_parts(const gumbel_summary *from, int parts,
                                                              int64_t stride, bool with_mass)
 {
@@ -142,8 +142,8 @@ static __device__ __forceinline__ void clear_words(const cuda_params &p, uint32_
         p.zero_after_draw[i] = 0;
 }
 
-/* The counter of a draw's ended CTAs (cta_counter.cuh), beside the threshold of the row's first draw.
- */
+/* The counter of a draw's ended CTAs (cta_counter.cuh), beside the threshold of the row's first
+ * draw. */
 static __device__ __forceinline__ unsigned long long *cta_counter_of_draw(const cuda_params &p,
                                                                           int64_t at)
 {

@@ -13,8 +13,8 @@
 
 PTX uint32_t ptx_shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
 
-/* Zero, opaque to the compiler: values computed from it are recomputed rather than kept in registers.
- */
+/* Zero, opaque to the compiler: values computed from it are recomputed rather than kept in
+ * registers. */
 PTX int ptx_zero()
 {
     int zero;
@@ -48,8 +48,8 @@ PTX void ptx_barrier_arrive(uint64_t *barrier)
                  : "memory");
 }
 
-/* Arrive at the same barrier of the cluster's rank-th CTA. This does not publish the thread's writes:
- * cluster scope would be a fence of the whole GPU, 0.7 us. */
+/* Arrive at the same barrier of the cluster's rank-th CTA. This does not publish the thread's
+ * writes: cluster scope would be a fence of the whole GPU, 0.7 us. */
 PTX void ptx_barrier_arrive_at(uint64_t *barrier, uint32_t rank)
 {
     asm volatile("{\n"
@@ -120,8 +120,8 @@ PTX void ptx_copy_2d(void *to, const CUtensorMap *map, int x, int y, uint64_t *b
                  : "memory");
 }
 
-/* ptx_copy_2d() to the same address of each CTA of the cluster whose bit is set in `ranks`; the bytes
- * count at their barriers. */
+/* ptx_copy_2d() to the same address of each CTA of the cluster whose bit is set in `ranks`; the
+ * bytes count at their barriers. */
 PTX void ptx_copy_2d_to(uint16_t ranks, void *to, const CUtensorMap *map, int x, int y,
                         uint64_t *barrier, uint64_t policy)
 {
@@ -186,8 +186,8 @@ PTX void ptx_wait_for_launch()
  * the assembler, volatile or not. */
 PTX void ptx_prefetch_line(const void *at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 
-/* Load eight bytes by generic address, also of a kernel's parameters: constant loads at 32 different
- * addresses would be serialised. */
+/* Load eight bytes by generic address, also of a kernel's parameters: constant loads at 32
+ * different addresses would be serialised. */
 PTX uint64_t ptx_load_8(const void *at)
 {
     uint64_t found;

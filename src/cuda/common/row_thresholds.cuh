@@ -4,9 +4,9 @@
  * raised by all CTAs. A CTA scores only tokens that may exceed it: about ln V tokens a row in all,
  * where otherwise every CTA would find its own records.
  *
- * A word holds the launch's tag in the upper 40 bits, and 24 bits of an ordered float, rounded down.
- * The workspace starts undefined: a word with another tag counts as empty. The end of the call
- * (finish.cu, ending_sm90.cuh) zeroes the words, so that a graph replay never reads old ones.
+ * A word holds the launch's tag in the upper 40 bits, and 24 bits of an ordered float, rounded
+ * down. The workspace starts undefined: a word with another tag counts as empty. The end of the
+ * call (finish.cu, ending_sm90.cuh) zeroes the words, so that a graph replay never reads old ones.
  */
 #ifndef GUMBEL_CUDA_ROW_THRESHOLDS_CUH
 #define GUMBEL_CUDA_ROW_THRESHOLDS_CUH

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Block noise for a warp that reads a row in turns of 128 tokens, four a lane: one Philox call a lane
- * covers 16 turns. Also finds which tokens may win by it.
+ * Block noise for a warp that reads a row in turns of 128 tokens, four a lane: one Philox call a
+ * lane covers 16 turns. Also finds which tokens may win by it.
  */
 #ifndef GUMBEL_CUDA_TURN_BLOCKS_CUH
 #define GUMBEL_CUDA_TURN_BLOCKS_CUH
@@ -37,7 +37,8 @@ struct turn_blocks {
         return first + block.max_noise_index();
     }
 
-    /* The value of the lane that holds the block of this lane's four tokens in a turn; by whole warps. */
+    /* The value of the lane that holds the block of this lane's four tokens in a turn; by whole
+     * warps. */
     template <class T> static __device__ __forceinline__ T of_turn(T own, int turn)
     {
         return __shfl_sync(~0u, own, turn % kTurns + threadIdx.x % 32 / kTurns * kTurns);

@@ -11,7 +11,7 @@
 /* The oldest GPUs that the portable kernels are compiled for. */
 #define CUDA_CAPABILITY_MIN 80
 
-/* ---------------------------------------------------------------- the fused kernels on Hopper ---- */
+/* ------------------------------------------------------------ the fused kernels on Hopper ---- */
 
 #define CUDA_SM90_CAPABILITY 90
 #define CUDA_SM90_THREADS    384
@@ -154,7 +154,7 @@ static inline int cuda_sm90_stages(int width, int num_samples, int with_mass, in
     return stages < CUDA_SM90_STAGES_MAX ? stages : CUDA_SM90_STAGES_MAX;
 }
 
-/* ----------------------------------------------------------------- the fused kernels on other GPUs ---- */
+/* -------------------------------------------------------- the fused kernels on other GPUs ---- */
 
 #define CUDA_SM80_THREADS 128
 #define CUDA_SM80_TILE    128
@@ -224,7 +224,7 @@ static inline int cuda_sm80_ctas(int n, int available, int shared_bytes, int mix
     return fit < 1 ? 1 : fit < most ? fit : most;
 }
 
-/* ---------------------------------------------------------------------- the simple kernels ---- */
+/* --------------------------------------------------------------------- the simple kernels ---- */
 
 #define CUDA_THREADS 256
 /* One warp merges the summaries of a draw. */
@@ -321,8 +321,9 @@ static inline int cuda_cluster_max_bytes(int shared_bytes)
 #define CUDA_REQUEST_SUBTILES     (CUDA_REQUEST_BLOCK / CUDA_REQUEST_SUBTILE)
 #define CUDA_REQUEST_ALL_SUBTILES ((1 << CUDA_REQUEST_SUBTILES) - 1)
 
-/* Rows of a batch, and tiles of a multiprocessor, for which the product stores only logits that reach
- * a bound. Fewer rows have little to store; with more rows, stores hide behind the tensor cores. */
+/* Rows of a batch, and tiles of a multiprocessor, for which the product stores only logits that
+ * reach a bound. Fewer rows have little to store; with more rows, stores hide behind the tensor
+ * cores. */
 #define CUDA_REQUEST_BOUND_ROWS_MIN  5
 #define CUDA_REQUEST_BOUND_ROWS_MAX  128
 #define CUDA_REQUEST_BOUND_TILES_MIN 3

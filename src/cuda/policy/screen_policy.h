@@ -25,8 +25,8 @@ static inline int cuda_screen_is_faster(int64_t vocab, int64_t columns)
     return vocab * columns >= CUDA_SCREEN_WEIGHTS_MIN;
 }
 
-/* Limits up to which truncated rows are faster with a screen: 0.58 to 0.86 of the full pass's time at
- * 1 to 32 rows of D = 2048 and 4096, and 1.07 at 64 rows (findings/screening.md). At D = 8192 an
+/* Limits up to which truncated rows are faster with a screen: 0.58 to 0.86 of the full pass's time
+ * at 1 to 32 rows of D = 2048 and 4096, and 1.07 at 64 rows (findings/screening.md). At D = 8192 an
  * estimated 940 tokens of a row are scored, which barely fit. */
 #define CUDA_SCREEN_TRUNCATED_ROWS_MAX   32
 #define CUDA_SCREEN_TRUNCATED_HIDDEN_MAX 4096
@@ -53,8 +53,8 @@ static inline cuda_screen_case cuda_screen_case_of(const gumbel_problem *p)
     return is_plain ? CUDA_SCREEN_PLAIN : CUDA_SCREEN_ANY;
 }
 
-/* Columns of a call that the screen filters: one for each sample or, of truncated rows, one for each
- * row, as all samples are drawn from its kept set. */
+/* Columns of a call that the screen filters: one for each sample or, of truncated rows, one for
+ * each row, as all samples are drawn from its kept set. */
 static inline int64_t cuda_screen_draws(const gumbel_problem *p)
 {
     return p->batch *
@@ -73,16 +73,16 @@ static const int cuda_screen_widths[CUDA_SCREEN_WIDTHS] = {8, 16, 32, 64, 128};
 #define CUDA_SCREEN_CTA_CANDIDATES 512
 /* Candidates that a call holds for each group, by the `list_most` of the screen's header. */
 #define CUDA_SCREEN_GROUP_CANDIDATES(list_most) (16 * (list_most))
-#define CUDA_SCREEN_GROUP_CANDIDATES_MAX        CUDA_SCREEN_GROUP_CANDIDATES(GUMBEL_SCREEN_LIST_MOST)
+#define CUDA_SCREEN_GROUP_CANDIDATES_MAX        (CUDA_SCREEN_GROUP_CANDIDATES(GUMBEL_SCREEN_LIST_MOST))
 /* Maximum tokens of a truncated row whose interval of the logit is recorded, and whose logit is
- * computed: two for each thread of the CTA that draws. At V = 151936 and D = 2048 / 4096 some 1,000 /
- * 2,000 upper bounds reach the 50th lower bound; 230 / 310 reach the 50th logit. */
+ * computed: two for each thread of the CTA that draws. At V = 151936 and D = 2048 / 4096 some 1,000
+ * / 2,000 upper bounds reach the 50th lower bound; 230 / 310 reach the 50th logit. */
 #define CUDA_SCREEN_INTERVALS(list_most) (32 * (list_most))
 #define CUDA_SCREEN_EXACT_MAX            1024
 
-/* Threshold words of a truncated row: its threshold (row_thresholds.cuh); how many tokens are listed
- * and how many of these scored, 32 bits each; the threshold after the first scoring pass; how many
- * tokens may be kept. */
+/* Threshold words of a truncated row: its threshold (row_thresholds.cuh); how many tokens are
+ * listed and how many of these scored, 32 bits each; the threshold after the first scoring pass;
+ * how many tokens may be kept. */
 enum {
     CUDA_TRUNCATED_THRESHOLD,
     CUDA_TRUNCATED_COUNTS,
