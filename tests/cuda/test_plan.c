@@ -23,7 +23,7 @@ static cuda_device make_device(int hopper)
     made.capability = hopper ? 90 : 80;
     made.multiprocessors = hopper ? 132 : 108;
     made.shared_bytes = (hopper ? 228 : 164) * 1024;
-    made.request_team = hopper ? (CUfunction)&made : NULL;
+    made.request_cluster = hopper ? (CUfunction)&made : NULL;
     return made;
 }
 
@@ -65,33 +65,34 @@ static const struct call {
     {"lists of outputs", 32, 0, GUMBEL_REQUEST_PENALTIES, 0, 0, 1, 0, 0, "edit", "edit"},
     {"mask, lse", 32, 0, GUMBEL_REQUEST_MASK, 0, 1, 1, 0, 0, "edit", "edit"},
     {"banned, head", 32, 4096, GUMBEL_REQUEST_BANNED, 0, 0, 1, 0, 0, "hopper edit", "tensor edit"},
-    {"k, head, 32", 32, 4096, 0, K, 0, 1, 0, 0, "hopper bounded", "tensor screened"},
-    {"k and p, head, 5", 5, 4096, 0, K | P, 0, 1, 0, 0, "hopper bounded", "tensor screened"},
-    {"k, head, 4", 4, 4096, 0, K, 0, 1, 0, 0, "hopper blocks", "tensor screened"},
-    {"k, head, 256", 256, 4096, 0, K, 0, 1, 0, 0, "hopper blocks", "tensor screened"},
-    {"k, logits, 17", 17, 0, 0, K, 0, 1, 0, 0, "blocks", "screened"},
-    {"k, logits, 16", 16, 0, 0, K, 0, 1, 0, 0, "team", "screened"},
-    {"min_p, logits", 32, 0, 0, MIN_P, 1, 4, 0, 0, "blocks", "screened"},
-    {"joint, logits", 32, 0, 0, K | P | JOINT, 0, 1, 0, 0, "team", "screened"},
-    {"min_p last, logits", 32, 0, 0, K | P | MIN_P | LAST, 0, 1, 0, 0, "blocks", "screened"},
+    {"k, head, 32", 32, 4096, 0, K, 0, 1, 0, 0, "hopper bounded", "tensor two-pass"},
+    {"k and p, head, 5", 5, 4096, 0, K | P, 0, 1, 0, 0, "hopper bounded", "tensor two-pass"},
+    {"k, head, 4", 4, 4096, 0, K, 0, 1, 0, 0, "hopper blocks", "tensor two-pass"},
+    {"k, head, 256", 256, 4096, 0, K, 0, 1, 0, 0, "hopper blocks", "tensor two-pass"},
+    {"k, logits, 17", 17, 0, 0, K, 0, 1, 0, 0, "blocks", "two-pass"},
+    {"k, logits, 16", 16, 0, 0, K, 0, 1, 0, 0, "cluster", "two-pass"},
+    {"min_p, logits", 32, 0, 0, MIN_P, 1, 4, 0, 0, "blocks", "two-pass"},
+    {"joint, logits", 32, 0, 0, K | P | JOINT, 0, 1, 0, 0, "cluster", "two-pass"},
+    {"min_p last, logits", 32, 0, 0, K | P | MIN_P | LAST, 0, 1, 0, 0, "blocks", "two-pass"},
     {"min_p last, head", 32, 4096, 0, K | P | MIN_P | LAST, 0, 1, 0, 0, "hopper bounded",
-     "tensor screened"},
-    {"p of all, min_p last", 32, 0, 0, P | MIN_P | LAST, 0, 1, 0, 0, "team", "screened"},
+     "tensor two-pass"},
+    {"p of all, min_p last", 32, 0, 0, P | MIN_P | LAST, 0, 1, 0, 0, "cluster", "two-pass"},
     {"p, and min_p last", 32, 0, 0, P | LAST, 0, 1, 0, 0, "pivots", "pivots"},
-    {"exact ties", 32, 0, 0, K | EXACT, 0, 1, 0, 0, "blocks", "screened"},
+    {"exact ties", 32, 0, 0, K | EXACT, 0, 1, 0, 0, "blocks", "two-pass"},
     {"p, logits", 32, 0, 0, P, 0, 1, 0, 0, "pivots", "pivots"},
     {"p, head", 32, 4096, 0, P, 0, 1, 0, 0, "hopper pivots", "tensor pivots"},
-    {"p, exact ties", 32, 0, 0, P | EXACT, 0, 1, 0, 0, "team", "screened"},
-    {"p, two samples", 32, 0, 0, P, 0, 2, 0, 0, "team", "screened"},
-    {"p, lse", 32, 0, 0, P, 1, 1, 0, 0, "team", "screened"},
-    {"ranks", 32, 0, GUMBEL_REQUEST_RANKS, 0, 0, 1, 0, 0, "team", "screened"},
-    {"given, head", 256, 4096, GUMBEL_REQUEST_GIVEN, 0, 1, 1, 0, 0, "hopper team", "tensor alone"},
-    {"given, k, logits", 32, 0, GUMBEL_REQUEST_GIVEN, K, 1, 1, 0, 0, "team", "alone"},
-    {"allowed, logits", 32, 0, GUMBEL_REQUEST_ALLOWED, 0, 0, 1, 0, 0, "draw-edits", "draw-edits"},
-    {"best scores, logits", 32, 0, GUMBEL_REQUEST_BEST, 0, 0, 1, 0, 0, "team", "alone"},
-    {"best scores, k, head", 8, 4096, GUMBEL_REQUEST_BEST, K, 0, 1, 0, 0, "hopper team",
+    {"p, exact ties", 32, 0, 0, P | EXACT, 0, 1, 0, 0, "cluster", "two-pass"},
+    {"p, two samples", 32, 0, 0, P, 0, 2, 0, 0, "cluster", "two-pass"},
+    {"p, lse", 32, 0, 0, P, 1, 1, 0, 0, "cluster", "two-pass"},
+    {"ranks", 32, 0, GUMBEL_REQUEST_RANKS, 0, 0, 1, 0, 0, "cluster", "two-pass"},
+    {"given, head", 256, 4096, GUMBEL_REQUEST_GIVEN, 0, 1, 1, 0, 0, "hopper cluster",
      "tensor alone"},
-    {"raw, k", 32, 0, GUMBEL_REQUEST_RAW, K, 0, 1, 0, 0, "team", "screened"},
+    {"given, k, logits", 32, 0, GUMBEL_REQUEST_GIVEN, K, 1, 1, 0, 0, "cluster", "alone"},
+    {"allowed, logits", 32, 0, GUMBEL_REQUEST_ALLOWED, 0, 0, 1, 0, 0, "draw-edits", "draw-edits"},
+    {"best scores, logits", 32, 0, GUMBEL_REQUEST_BEST, 0, 0, 1, 0, 0, "cluster", "alone"},
+    {"best scores, k, head", 8, 4096, GUMBEL_REQUEST_BEST, K, 0, 1, 0, 0, "hopper cluster",
+     "tensor alone"},
+    {"raw, k", 32, 0, GUMBEL_REQUEST_RAW, K, 0, 1, 0, 0, "cluster", "two-pass"},
 };
 
 static gumbel_problem problem_of(const struct call *c)
@@ -118,7 +119,7 @@ static const char *serves(const cuda_device *device, const gumbel_problem *p, ui
     static char names[64];
     static gumbel_error error;
     cuda_plan plan;
-    gumbel_problem masked = cuda_masked(p);
+    gumbel_problem masked = cuda_replace_allowed(p);
     if (cuda_plan_call(&plan, device, &masked, more, &error) != GUMBEL_OK)
         return strcmp(error.field, "options.rungs") == 0 ? "none" : error.field;
     snprintf(names, sizeof names, "%s%s%s", plan.product ? plan.product->rung.name : "",
@@ -151,20 +152,20 @@ static void purposes_have_their_rungs(void **state)
     assert_string_equal(serves(&hopper, &head, GUMBEL_NEED_PART), "hopper");
     assert_string_equal(serves(&hopper, &head, GUMBEL_NEED_PRODUCT), "hopper");
     assert_string_equal(serves(&hopper, &logits, GUMBEL_NEED_PART), "draw");
-    assert_string_equal(serves(&hopper, &logits, GUMBEL_NEED_ROWS), "team");
+    assert_string_equal(serves(&hopper, &logits, GUMBEL_NEED_ROWS), "cluster");
     assert_string_equal(serves(&ampere, &logits, GUMBEL_NEED_ROWS), "alone");
     /* As drafts are weighed: rows of a head, edited by lists and paths, and cut. */
     gumbel_problem weighed = make_problem(32, 4096, GUMBEL_REQUEST_PENALTIES);
     weighed.request |= GUMBEL_REQUEST_TRUNCATION;
     weighed.with_path = 1;
-    assert_string_equal(serves(&hopper, &weighed, GUMBEL_NEED_ROWS), "hopper team");
+    assert_string_equal(serves(&hopper, &weighed, GUMBEL_NEED_ROWS), "hopper cluster");
     assert_string_equal(serves(&ampere, &weighed, GUMBEL_NEED_ROWS), "tensor alone");
     assert_string_equal(serves(&hopper, &empty, 0), "nothing");
-    assert_string_equal(serves(&hopper, &huge, 0), "screened");
-    assert_string_equal(serves(&hopper, &nucleus, 0), "team");
-    assert_string_equal(serves(&ampere, &nucleus, 0), "screened");
+    assert_string_equal(serves(&hopper, &huge, 0), "two-pass");
+    assert_string_equal(serves(&hopper, &nucleus, 0), "cluster");
+    assert_string_equal(serves(&ampere, &nucleus, 0), "two-pass");
     empty.request = GUMBEL_REQUEST_MASK;
-    assert_string_equal(serves(&hopper, &empty, GUMBEL_NEED_PART), "team");
+    assert_string_equal(serves(&hopper, &empty, GUMBEL_NEED_PART), "cluster");
     assert_string_equal(serves(&ampere, &empty, GUMBEL_NEED_PART), "alone");
 }
 
@@ -197,20 +198,20 @@ static void screens_serve_where_faster(void **state)
     p.request = GUMBEL_REQUEST_TRUNCATION | GUMBEL_REQUEST_MASK;
     p.truncation.top_p.data = (float *)something;
     p.truncation.order = GUMBEL_ORDER_TOP_K_TOP_P_MIN_P;
-    assert_string_equal(serves(&hopper, &p, 0), "hopper team");
+    assert_string_equal(serves(&hopper, &p, 0), "hopper cluster");
     p.truncation.top_k.data = (int32_t *)something;
     assert_string_equal(serves(&hopper, &p, 0), "hopper bounded");
     p.batch = CUDA_SCREEN_TRUNCATED_ROWS_MAX;
-    assert_string_equal(serves(&hopper, &p, 0), "screen-cut");
+    assert_string_equal(serves(&hopper, &p, 0), "screen-truncated");
     p.truncation.order = GUMBEL_ORDER_JOINT;
-    assert_string_equal(serves(&hopper, &p, 0), "hopper team");
+    assert_string_equal(serves(&hopper, &p, 0), "hopper cluster");
     p.truncation.order = GUMBEL_ORDER_TOP_K_TOP_P_MIN_P;
     p.sampling.num_samples = 4;
-    assert_string_equal(serves(&hopper, &p, 0), "screen-cut");
+    assert_string_equal(serves(&hopper, &p, 0), "screen-truncated");
     p.batch++;
     assert_string_equal(serves(&hopper, &p, 0), "hopper bounded");
-    assert_int_equal(cuda_read_rungs(&hopper.rungs, "screen-cut", "f", &error), GUMBEL_OK);
-    assert_string_equal(serves(&hopper, &p, 0), "screen-cut");
+    assert_int_equal(cuda_read_rungs(&hopper.rungs, "screen-truncated", "f", &error), GUMBEL_OK);
+    assert_string_equal(serves(&hopper, &p, 0), "screen-truncated");
     p.batch = CUDA_SCREEN_ROWS_MAX + 1;
     assert_string_equal(serves(&hopper, &p, 0), "hopper bounded");
     assert_int_equal(cuda_read_rungs(&hopper.rungs, "", "f", &error), GUMBEL_OK);
@@ -229,10 +230,11 @@ static void rungs_can_be_forced(void **state)
     gumbel_problem cut = problem_of(&calls[10]);
     gumbel_error error = {0};
     (void)state;
-    assert_int_equal(cuda_read_rungs(&device.rungs, "-hopper,-bounded,-blocks,-team", "f", &error),
-                     GUMBEL_OK);
+    assert_int_equal(
+        cuda_read_rungs(&device.rungs, "-hopper,-bounded,-blocks,-cluster", "f", &error),
+        GUMBEL_OK);
     assert_string_equal(serves(&device, &head, 0), "tensor");
-    assert_string_equal(serves(&device, &cut, 0), "tensor screened");
+    assert_string_equal(serves(&device, &cut, 0), "tensor two-pass");
     assert_int_equal(cuda_read_rungs(&device.rungs, "naive,alone", "f", &error), GUMBEL_OK);
     assert_string_equal(serves(&device, &head, 0), "naive");
     assert_string_equal(serves(&device, &cut, 0), "naive alone");
@@ -256,9 +258,10 @@ static void logits_that_stay_are_bounded(void **state)
         const char *names, *rows;
         int by_bounds, by_blocks;
     } stored[] = {
-        {4, "", "blocks", 0, 1},    {5, "", "bounded", 1, 1},         {64, "", "bounded", 1, 1},
-        {128, "", "bounded", 1, 1}, {32, "-bounded", "blocks", 0, 1}, {256, "", "blocks", 0, 1},
-        {32, "team", "team", 0, 0},
+        {4, "", "blocks", 0, 1},          {5, "", "bounded", 1, 1},
+        {64, "", "bounded", 1, 1},        {128, "", "bounded", 1, 1},
+        {32, "-bounded", "blocks", 0, 1}, {256, "", "blocks", 0, 1},
+        {32, "cluster", "cluster", 0, 0},
     };
     cuda_device device = make_device(1), ampere = make_device(0);
     gumbel_error error = {0};
@@ -270,17 +273,19 @@ static void logits_that_stay_are_bounded(void **state)
         assert_int_equal(cuda_read_rungs(&device.rungs, stored[i].names, "f", &error), GUMBEL_OK);
         assert_int_equal(cuda_plan_stored(&plan, &device, &p, &error), GUMBEL_OK);
         assert_string_equal(plan.rows->rung.name, stored[i].rows);
-        assert_int_equal((plan.handed & CUDA_HANDS_STRIPS) != 0, stored[i].by_bounds);
-        assert_true(plan.stays);
-        assert_int_equal(cuda_lists_blocks(&device.base, &p), stored[i].by_blocks);
-        assert_false(cuda_lists_blocks(&ampere.base, &p));
+        assert_int_equal((plan.product_outputs & CUDA_OUTPUT_SUBTILES) != 0, stored[i].by_bounds);
+        assert_true(plan.stores_outside);
+        assert_int_equal(cuda_plan_finds_top64(&plan, &p), stored[i].by_blocks);
+        assert_int_equal(cuda_plan_stored(&plan, &ampere, &p, &error), GUMBEL_OK);
+        assert_false(cuda_plan_finds_top64(&plan, &p));
     }
 }
 
 static void bad_names_are_refused(void **state)
 {
-    static const char *const names[] = {",", "-", "hoper", "team,", "team, alone", "team,,alone"};
-    static const char *const good[] = {"team,-hopper", "team"};
+    static const char *const names[] = {
+        ",", "-", "hoper", "cluster,", "cluster, alone", "cluster,,alone"};
+    static const char *const good[] = {"cluster,-hopper", "cluster"};
     cuda_rung_choice choice;
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -349,10 +354,10 @@ static void plans_keep_their_word(void **state)
         cuda_plan plan;
         device.rungs.preferred = i % 4 > 1 ? CUDA_SCREEN_RUNGS : 0;
         assert_int_equal(cuda_call_size(&device.base, &p, 0, &size, NULL), GUMBEL_OK);
-        p = cuda_masked(&p);
+        p = cuda_replace_allowed(&p);
         assert_int_equal(cuda_plan_call(&plan, &device, &p, 0, NULL), GUMBEL_OK);
-        cuda_plan_carve(&plan, &count, &device, &p);
-        cuda_plan_carve(&plan, &given, &device, &p); /* only adds to the pointer */
+        cuda_carve_plan(&plan, &count, &device, &p);
+        cuda_carve_plan(&plan, &given, &device, &p); /* only adds to the pointer */
         assert_int_equal(count.used, size);
         assert_int_equal(given.used, size);
         if (plan.rows) {
@@ -376,16 +381,16 @@ static void explanations_are_cut(void **state)
     char whole[2048], cut[40];
     gumbel_text text = {whole, sizeof whole, 0}, shorter = {cut, sizeof cut, 0}, none = {0};
     (void)state;
-    assert_int_equal(cuda_explain(&device.base, &p, &text, NULL), GUMBEL_OK);
+    assert_int_equal(cuda_explain_call(&device.base, &p, &text, NULL), GUMBEL_OK);
     assert_int_equal(strlen(whole), text.length);
     assert_non_null(strstr(whole, "logits: hopper"));
     assert_non_null(strstr(whole, "rows: bounded"));
     assert_non_null(strstr(whole, "not draw: it does not serve truncation, top_k"));
-    assert_int_equal(cuda_explain(&device.base, &p, &shorter, NULL), GUMBEL_OK);
+    assert_int_equal(cuda_explain_call(&device.base, &p, &shorter, NULL), GUMBEL_OK);
     assert_int_equal(shorter.length, text.length);
     assert_int_equal(strlen(cut), sizeof cut - 1);
     assert_memory_equal(cut, whole, sizeof cut - 1);
-    assert_int_equal(cuda_explain(&device.base, &p, &none, NULL), GUMBEL_OK);
+    assert_int_equal(cuda_explain_call(&device.base, &p, &none, NULL), GUMBEL_OK);
     assert_int_equal(none.length, text.length);
 }
 

@@ -442,7 +442,7 @@ static void explanations_check_values(void **state)
 
 static void rungs_are_for_cuda(void **state)
 {
-    const gumbel_device_options options = {.struct_size = sizeof options, .rungs = "team"};
+    const gumbel_device_options options = {.struct_size = sizeof options, .rungs = "cluster"};
     gumbel_device *device;
     gumbel_error error;
     (void)state;

@@ -72,8 +72,8 @@ static const int cuda_screen_widths[CUDA_SCREEN_WIDTHS] = {8, 16, 32, 64, 128};
 #define CUDA_SCREEN_TILE_QUEUE     768
 #define CUDA_SCREEN_CTA_CANDIDATES 512
 /* Candidates that a call holds for each group, by the `list_most` of the screen's header. */
-#define CUDA_SCREEN_GROUP_CANDIDATES(list_most) (16 * (list_most))
-#define CUDA_SCREEN_GROUP_CANDIDATES_MAX        (CUDA_SCREEN_GROUP_CANDIDATES(GUMBEL_SCREEN_LIST_MOST))
+#define CUDA_SCREEN_GROUP_CANDIDATES(n)  (16 * (n))
+#define CUDA_SCREEN_GROUP_CANDIDATES_MAX CUDA_SCREEN_GROUP_CANDIDATES(GUMBEL_SCREEN_LIST_MOST)
 /* Maximum tokens of a truncated row whose interval of the logit is recorded, and whose logit is
  * computed: two for each thread of the CTA that draws. At V = 151936 and D = 2048 / 4096 some 1,000
  * / 2,000 upper bounds reach the 50th lower bound; 230 / 310 reach the 50th logit. */

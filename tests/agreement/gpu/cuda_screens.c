@@ -40,7 +40,7 @@ int is_screened(const gumbel_head *head, const gumbel_sampling *sampling)
     gumbel_output output = {.struct_size = sizeof output, .tokens = (int32_t *)64};
     if (gumbel_explain(gpu, head, NULL, sampling, &output, text, sizeof text, &error))
         die("gumbel_explain: %s: %s", error.field, error.message);
-    return strstr(text, "draw: screen:") != NULL || strstr(text, "draw: screen-cut:") != NULL;
+    return strstr(text, "draw: screen:") != NULL || strstr(text, "draw: screen-truncated:") != NULL;
 }
 
 cuda_workspace find_pieces(const gumbel_head *head, const gumbel_sampling *sampling,

@@ -2,13 +2,13 @@
  *
  * Which logits of a request can matter, while the product runs. A strip of a tile, 16 tokens, is
  * stored of a row where the largest of its logits reaches the row's bound: one that as many peaks
- * of tiles reach as its request looks into blocks (request_wanted.cuh). The warps that have no
- * draw to serve raise it: a warp a row looks, all the while, at those of the row's peaks that are
- * there, and tells the CTAs, in each of which another warp brings the bounds of all rows. A look
- * takes 6 to 20 us, of which 1 is the search: loads queue behind copies of weights. Where a tile
- * takes longer, the first of two teams waits for bounds by the peaks of the first wave of 132 tiles
- * while the other one multiplies. Then of later tiles 50 strips are stored for k = 50, 25, 17 and
- * so on: 4.5% of V = 151936. With a first wave stored as a whole it is 13%.
+ * of tiles reach as its request looks into blocks (request_wanted.cuh). The warps that have no draw
+ * to serve raise it: a warp a row looks, all the while, at those of the row's peaks that are there,
+ * and tells the CTAs, in each of which another warp brings the bounds of all rows. A look takes 6
+ * to 20 us, of which 1 is the search: loads queue behind copies of weights. Where a tile takes
+ * longer, the first of two teams waits for bounds by the peaks of the first wave of 132 tiles while
+ * the other one multiplies. Then of later tiles 50 strips are stored for k = 50, 25, 17 and so on:
+ * 4.5% of V = 151936. With a first wave stored as a whole it is 13%.
  *
  * Peaks are of tokens that the mask leaves; and where penalties lower tokens that a history has
  * seen, bounds go by the peaks of the others. So as many tokens as are wanted are above what is
@@ -18,9 +18,9 @@
  * No result depends on a bound. So bounds may be late, and nobody waits for those that raise them:
  * their code runs cold, the first time for 20 us.
  *
- * Bounds are floors (row_thresholds.cuh), and peaks that are not there yet are kNoPeak, once all CTAs
- * have started, which a word counts (cta_counter.cuh): before that, nothing that is read counts. The
- * request's kernel clears this word, for a replay.
+ * Bounds are floors (row_thresholds.cuh), and peaks that are not there yet are kNoPeak, once all
+ * CTAs have started, which a word counts (cta_counter.cuh): before that, nothing that is read
+ * counts. The request's kernel clears this word, for a replay.
  */
 #ifndef GUMBEL_CUDA_BOUND_SM90_CUH
 #define GUMBEL_CUDA_BOUND_SM90_CUH

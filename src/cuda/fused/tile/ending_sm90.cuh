@@ -6,10 +6,10 @@
  * start and to read what each CTA has left. Masses, of which a word is not enough, are merged there
  * faster than by atomics.
  *
- * A draw's words lie beside its floor (row_thresholds.cuh). The workspace starts undefined: words with
- * another tag tell of nothing. Since a word and its tag change as one, by a 128-bit
- * compare-and-swap, no CTA has to clear them, and none waits for another one that does. A CTA
- * whose best token does not win only looks; a swap fails only where another CTA's has not.
+ * A draw's words lie beside its floor (row_thresholds.cuh). The workspace starts undefined: words
+ * with another tag tell of nothing. Since a word and its tag change as one, by a 128-bit
+ * compare-and-swap, no CTA has to clear them, and none waits for another one that does. A CTA whose
+ * best token does not win only looks; a swap fails only where another CTA's has not.
  */
 #ifndef GUMBEL_CUDA_ENDING_SM90_CUH
 #define GUMBEL_CUDA_ENDING_SM90_CUH

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What a score must reach to matter, draw by draw: the best score of this CTA, or of another one
- * that has told its floor (row_thresholds.cuh); and the bounds that follow. The warps that serve raise
- * thresholds, so that those that draw need not wait for global memory; each draw belongs to one
- * thread. Only in the first tile do those that draw raise them (seeds_sm90.cuh); barriers part the
- * two.
+ * that has told its floor (row_thresholds.cuh); and the bounds that follow. The warps that serve
+ * raise thresholds, so that those that draw need not wait for global memory; each draw belongs to
+ * one thread. Only in the first tile do those that draw raise them (seeds_sm90.cuh); barriers part
+ * the two.
  */
 #ifndef GUMBEL_CUDA_THRESHOLDS_SM90_CUH
 #define GUMBEL_CUDA_THRESHOLDS_SM90_CUH

@@ -1,67 +1,68 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of a request where there are clusters: from few of their blocks by a CTA each, and what is
- * left by a cluster each; or drawn before they are cut.
+ * Launches request kernels for GPUs with thread-block clusters: a CTA a row from few blocks, with
+ * fallback rows drawn by a cluster each; a cluster a row; or rows drawn before they are truncated.
  */
 #include "core/fail.h"
 #include "maths/edits.h"
 #include "cuda/run/cuda_run.h"
 
-/* --------------------------------------------------------------------------------- teams ---- */
+/* ------------------------------------------------------------------------------- clusters ---- */
 
-int64_t cuda_team_bytes(const gumbel_problem *p)
+int64_t cuda_cluster_bytes(const gumbel_problem *p)
 {
     return CUDA_CLUSTER_SHARED_BYTES +
            cuda_cluster_slice(cuda_range_of(p)) * (int64_t)sizeof(float);
 }
 
-/* Clusters for rows of which there mostly is none, at most. */
-#define FEW 64
+/* Maximum clusters if few rows are expected. */
+#define FEW_ROWS_CLUSTERS 64
 
-/* Where rows may have been served already, as many clusters as keep the GPU busy look for those
- * that are left; where there mostly is none, three quarters of those that run at once. */
-static gumbel_status run_clusters(const cuda_job *job, cuda_request_params *p)
+/* Launch a cluster for each row; if most rows are resolved already or few are live, only as many
+ * clusters as cuda_fallback_clusters(), which loop over the batch. */
+static gumbel_status launch_clusters(const cuda_job *job, cuda_request_params *p)
 {
     const gumbel_problem *q = &p->problem;
     int64_t clusters = q->batch;
     if (p->row_states)
         clusters =
             cuda_fallback_clusters(clusters, job->cuda->multiprocessors, p->has_block_maxima != 0);
-    else if (job->mostly_none)
+    else if (job->expect_few_live_rows)
         clusters =
-            cuda_fallback_clusters(clusters < FEW ? clusters : FEW, job->cuda->multiprocessors, 1);
+            cuda_fallback_clusters(clusters < FEW_ROWS_CLUSTERS ? clusters : FEW_ROWS_CLUSTERS,
+                                   job->cuda->multiprocessors, 1);
     p->parts = CUDA_REQUEST_CLUSTER;
     p->chunk = cuda_cluster_slice(cuda_range_of(q));
     GUMBEL_ASSERT(p->chunk * CUDA_REQUEST_CLUSTER >= cuda_range_of(q));
     GUMBEL_ASSERT(clusters >= 1 && clusters <= q->batch);
-    GUMBEL_ASSERT(cuda_team_bytes(q) <= job->cuda->shared_bytes);
-    return cuda_launch_rows(job, p, clusters, job->cuda->request_team, CUDA_REQUEST_THREADS,
-                            (int)cuda_team_bytes(q), 1);
+    GUMBEL_ASSERT(cuda_cluster_bytes(q) <= job->cuda->shared_bytes);
+    return cuda_launch_rows(job, p, clusters, job->cuda->request_cluster, CUDA_REQUEST_THREADS,
+                            (int)cuda_cluster_bytes(q), 1);
 }
 
-gumbel_status cuda_run_team(const cuda_job *job)
+gumbel_status cuda_run_cluster(const cuda_job *job)
 {
     cuda_request_params p = cuda_request_of(job);
-    return run_clusters(job, &p);
+    return launch_clusters(job, &p);
 }
 
-gumbel_status cuda_run_left(const cuda_job *job)
+gumbel_status cuda_run_fallback_rows(const cuda_job *job)
 {
     cuda_request_params p = cuda_request_of(job);
     p.row_states = job->workspace.row_states;
-    p.has_block_maxima = 1; /* as behind these */
+    p.has_block_maxima = 1; /* as after a product that stores them */
     GUMBEL_ASSERT(p.row_states);
-    return run_clusters(job, &p);
+    return launch_clusters(job, &p);
 }
 
-/* -------------------------------------------------------------------------------- blocks ---- */
+/* --------------------------------------------------------------------------------- blocks ---- */
 
 void cuda_carve_blocks(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_problem *p,
                        cuda_workspace *workspace)
 {
     (void)cuda;
     size_t batch = (size_t)p->batch;
-    workspace->peaks = gumbel_carve(cursor, batch, (size_t)cuda_blocks_of(p), sizeof(float));
+    workspace->block_maxima = gumbel_carve(cursor, batch, (size_t)cuda_blocks_of(p), sizeof(float));
     workspace->row_states = gumbel_carve(cursor, batch, 1, sizeof(int32_t));
     workspace->counters =
         gumbel_carve(cursor, batch, CUDA_THRESHOLD_WORDS, sizeof *workspace->counters);
@@ -79,34 +80,31 @@ void cuda_carve_bounded(gumbel_cursor *cursor, const cuda_device *cuda, const gu
             gumbel_carve(cursor, (size_t)p->batch, blocks, sizeof *workspace->unseen_block_maxima);
 }
 
-void cuda_find_blocks(const cuda_job *job, cuda_request_params *p)
+void cuda_set_blocks(const cuda_job *job, cuda_request_params *p)
 {
     const cuda_workspace *workspace = &job->workspace;
     p->blocks = cuda_blocks_of(&p->problem);
-    p->block_maxima = workspace->peaks;
-    p->has_block_maxima = (job->handed & CUDA_HANDS_PEAKS) != 0;
-    if (job->handed & CUDA_HANDS_STRIPS) {
+    p->block_maxima = workspace->block_maxima;
+    p->has_block_maxima = (job->product_outputs & CUDA_OUTPUT_BLOCK_MAXIMA) != 0;
+    if (job->product_outputs & CUDA_OUTPUT_SUBTILES) {
         p->stored_subtiles = workspace->stored_subtiles;
         p->unseen_block_maxima = workspace->unseen_block_maxima;
-        p->row_thresholds = workspace->floors;
+        p->row_thresholds = workspace->row_thresholds;
     }
     GUMBEL_ASSERT(p->blocks >= 1 && p->block_maxima);
-    GUMBEL_ASSERT(!(job->handed & CUDA_HANDS_STRIPS) || p->stored_subtiles);
+    GUMBEL_ASSERT(!(job->product_outputs & CUDA_OUTPUT_SUBTILES) || p->stored_subtiles);
     GUMBEL_ASSERT(cuda_request_blocks_bytes(p->blocks) <= CUDA_REQUEST_BLOCKS_BYTES);
 }
 
-gumbel_status cuda_run_blocks(const cuda_job *job)
+/* Launch a kernel that serves rows from their blocks, and clusters for the fallback rows. */
+static gumbel_status launch_blocks(const cuda_job *job, CUfunction kernel)
 {
     cuda_request_params p = cuda_request_of(job);
     const gumbel_problem *q = &p.problem;
-    if (job->mostly_none)
-        return run_clusters(job, &p);
-    cuda_find_blocks(job, &p);
-    const CUfunction kernel =
-        p.stored_subtiles ? job->cuda->request_bounded : job->cuda->request_blocks;
+    cuda_set_blocks(job, &p);
     p.row_states = job->workspace.row_states;
     p.counters = job->workspace.counters;
-    p.tag = cuda_tag(job->cuda);
+    p.tag = cuda_new_tag(job->cuda);
     p.chunk = p.blocks;
     if (!p.has_block_maxima)
         p.chunk = cuda_blocks_per_part(p.blocks, q->batch, job->cuda->multiprocessors);
@@ -114,17 +112,28 @@ gumbel_status cuda_run_blocks(const cuda_job *job)
     GUMBEL_ASSERT(p.chunk >= 1 && p.parts >= 1 && p.row_states && p.counters);
     GUMBEL_FORWARD(cuda_launch_rows(job, &p, q->batch, kernel, CUDA_REQUEST_THREADS,
                                     (int)cuda_request_blocks_bytes(p.blocks), 1));
-    return run_clusters(job, &p);
+    return launch_clusters(job, &p);
 }
 
-/* -------------------------------------------------------------------------------- pivots ---- */
+gumbel_status cuda_run_blocks(const cuda_job *job)
+{
+    return launch_blocks(job, job->cuda->request_blocks);
+}
+
+gumbel_status cuda_run_bounded(const cuda_job *job)
+{
+    GUMBEL_ASSERT(job->product_outputs & CUDA_OUTPUT_SUBTILES);
+    return launch_blocks(job, job->cuda->request_bounded);
+}
+
+/* --------------------------------------------------------------------------------- pivots ---- */
 
 int64_t cuda_pivot_parts(const gumbel_problem *p)
 {
     return cuda_request_pivot_parts(cuda_range_of(p));
 }
 
-static size_t exchange_words(const gumbel_problem *p)
+static size_t count_exchange_words(const gumbel_problem *p)
 {
     return (size_t)cuda_request_exchange_words(p->batch, cuda_pivot_parts(p));
 }
@@ -133,24 +142,25 @@ void cuda_carve_pivots(gumbel_cursor *cursor, const cuda_device *cuda, const gum
                        cuda_workspace *workspace)
 {
     (void)cuda;
-    workspace->exchange = gumbel_carve(cursor, exchange_words(p), 1, sizeof *workspace->exchange);
+    workspace->exchange =
+        gumbel_carve(cursor, count_exchange_words(p), 1, sizeof *workspace->exchange);
 }
 
-void cuda_clear_exchange(cuda_params *draw, const cuda_workspace *workspace)
+void cuda_zero_exchange(cuda_params *draw, const cuda_workspace *workspace)
 {
     draw->zero_after_draw = workspace->exchange;
-    draw->zero_after_draw_words = (int64_t)exchange_words(&draw->problem);
+    draw->zero_after_draw_words = (int64_t)count_exchange_words(&draw->problem);
 }
 
-/* By a plain draw, unless the product has made it, and pivots from its tokens on. */
+/* A plain draw, unless the product has drawn; then pivots, starting from its tokens. */
 gumbel_status cuda_run_pivots(const cuda_job *job)
 {
     cuda_request_params p = cuda_request_of(job);
     cuda_job draw = *job;
     draw.params.problem.request = 0;
-    cuda_clear_exchange(&draw.params, &job->workspace);
-    if (!(job->handed & CUDA_HANDS_DRAWS))
-        GUMBEL_FORWARD(cuda_run_logits(&draw));
+    cuda_zero_exchange(&draw.params, &job->workspace);
+    if (!(job->product_outputs & CUDA_OUTPUT_DRAWS))
+        GUMBEL_FORWARD(cuda_run_draw(&draw));
     p.exchange = job->workspace.exchange;
     p.parts = (int32_t)cuda_pivot_parts(&p.problem);
     GUMBEL_ASSERT(p.exchange && p.parts >= 1);
