@@ -37,44 +37,44 @@ static void print_outcome(const char *name, int index, const outcome *drawn)
 
 static void draw_plan(gumbel_device *device, const char *name, int index, problem_plan plan)
 {
-    problem *made = problem_make(&plan);
-    outcome *drawn = outcome_make(made->plan.batch, made->plan.samples);
-    if (draw(device, &made->head, &made->sampling, drawn) != GUMBEL_OK)
+    problem *generated = problem_make(&plan);
+    outcome *drawn = outcome_make(generated->plan.batch, generated->plan.samples);
+    if (draw(device, &generated->head, &generated->sampling, drawn) != GUMBEL_OK)
         die("%s %d cannot be drawn", name, index);
     print_outcome(name, index, drawn);
     outcome_free(drawn);
-    problem_free(made);
+    problem_free(generated);
 }
 
 /* The same from logits: the weights of a plan as if they were a matrix of logits. */
 static void draw_plan_logits(gumbel_device *device, int index, problem_plan plan)
 {
     plan.spread = 40;
-    problem *made = problem_make(&plan);
+    problem *generated = problem_make(&plan);
     gumbel_logits logits = {.struct_size = sizeof logits,
-                            .logits = made->head.weight,
+                            .logits = generated->head.weight,
                             .scale = plan.scale,
                             .soft_cap = plan.soft_cap};
-    gumbel_sampling sampling = made->sampling;
+    gumbel_sampling sampling = generated->sampling;
     sampling.temperature.stride = GUMBEL_SAME;
     sampling.seed.stride = GUMBEL_SAME;
     sampling.position.stride = GUMBEL_SAME;
     sampling.first_sample.stride = GUMBEL_SAME;
-    outcome *drawn = outcome_make(logits.logits.rows, made->plan.samples);
+    outcome *drawn = outcome_make(logits.logits.rows, generated->plan.samples);
     if (draw_logits(device, &logits, &sampling, drawn) != GUMBEL_OK)
         die("logits %d cannot be drawn", index);
     print_outcome("logits", index, drawn);
     outcome_free(drawn);
-    problem_free(made);
+    problem_free(generated);
 }
 
 static void draw_request(gumbel_device *device, const char *name, int index, int fused)
 {
     request_plan plan = request_plan_at_random(index, fused);
-    request *asked = request_make(&plan, device);
-    outcome *drawn = request_outcome(asked);
+    request *req = request_make(&plan, device);
+    outcome *drawn = request_outcome(req);
     gumbel_status status =
-        fused ? request_draw_fused(device, asked, drawn) : request_draw(device, asked, drawn);
+        fused ? request_draw_fused(device, req, drawn) : request_draw(device, req, drawn);
     if (status != GUMBEL_OK)
         die("%s %d cannot be drawn", name, index);
     size_t rows = (size_t)plan.batch, listed = rows * (size_t)plan.num_top;
@@ -85,31 +85,31 @@ static void draw_request(gumbel_device *device, const char *name, int index, int
            digest(drawn->kept, rows * 4), digest(drawn->top_ids, listed * 4),
            digest(drawn->top_logprobs, listed * 4));
     outcome_free(drawn);
-    request_free(asked);
+    request_free(req);
 }
 
 static void process_request(gumbel_device *device, int index)
 {
     request_plan plan = request_plan_at_random(index, 0);
-    request *asked = request_make(&plan, device);
+    request *req = request_make(&plan, device);
     size_t bytes = (size_t)(plan.batch * plan.vocab) * sizeof(float);
     float *processed = malloc(bytes);
-    if (request_process(device, &asked->logits, &asked->sampling, processed) != GUMBEL_OK)
+    if (request_process(device, &req->logits, &req->sampling, processed) != GUMBEL_OK)
         die("request %d cannot be processed", index);
     printf("processed %d: %016" PRIx64 "\n", index, digest(processed, bytes));
     free(processed);
-    request_free(asked);
+    request_free(req);
 }
 
 /* Any NaN counts as any other. */
 static void softmax_request(gumbel_device *device, int index)
 {
     request_plan plan = request_plan_at_random(index, 0);
-    request *asked = request_make(&plan, device);
+    request *req = request_make(&plan, device);
     size_t size = (size_t)(plan.batch * plan.vocab), bytes;
     float *found = make_zeroed(size, sizeof *found);
-    void *workspace = call_workspace(device, NULL, &asked->logits, &asked->sampling, NULL, &bytes);
-    if (gumbel_softmax(device, NULL, &asked->logits, &asked->sampling, found, 0, workspace, bytes,
+    void *workspace = call_workspace(device, NULL, &req->logits, &req->sampling, NULL, &bytes);
+    if (gumbel_softmax(device, NULL, &req->logits, &req->sampling, found, 0, workspace, bytes,
                        NULL) != GUMBEL_OK)
         die("request %d has no softmax", index);
     for (size_t i = 0; i < size; i++)
@@ -117,7 +117,7 @@ static void softmax_request(gumbel_device *device, int index)
     printf("softmax %d: %016" PRIx64 "\n", index, digest(found, size * sizeof *found));
     free(workspace);
     free(found);
-    request_free(asked);
+    request_free(req);
 }
 
 static void print_noise(int index)

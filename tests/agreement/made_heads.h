@@ -2,8 +2,8 @@
  *
  * Heads and hidden states with the structure of real ones, and rows that are made to break a bound.
  */
-#ifndef TESTS_MADE_HEADS_H
-#define TESTS_MADE_HEADS_H
+#ifndef TESTS_GENERATED_HEADS_H
+#define TESTS_GENERATED_HEADS_H
 
 #include "inputs.h"
 
@@ -11,22 +11,23 @@
 #include <math.h>
 #include <stdlib.h>
 
-typedef enum made_kind {
-    MADE_GAUSSIAN,
-    MADE_STRUCTURED, /* norms of rows and columns, a common direction; h leans to a token */
-    MADE_OUTLIERS,   /* the same, with four dimensions that carry 80% of |h|^2 */
-    MADE_HOSTILE,    /* rows of every odd kind, one after the other */
-    MADE_KINDS,
-} made_kind;
+typedef enum head_kind {
+    HEAD_GAUSSIAN,
+    HEAD_STRUCTURED, /* norms of rows and columns, a common direction; h leans to a token */
+    HEAD_OUTLIERS,   /* the same, with four dimensions that carry 80% of |h|^2 */
+    HEAD_HOSTILE,    /* rows of every odd kind, one after the other */
+    HEAD_KINDS,
+} head_kind;
 
-static const char *const made_names[MADE_KINDS] = {"Gaussian", "structured", "outliers", "hostile"};
+static const char *const head_kind_names[HEAD_KINDS] = {"Gaussian", "structured", "outliers",
+                                                        "hostile"};
 
 /* Weights [V, D] and hidden states [B, D], on the heap. */
-typedef struct made_head {
+typedef struct generated_head {
     gumbel_tensor weight, hidden;
-} made_head;
+} generated_head;
 
-static inline float made_row_kind(int64_t row, int64_t i, int64_t columns, float x)
+static inline float generate_odd_weight(int64_t row, int64_t i, int64_t columns, float x)
 {
     switch (row % 12) {
     case 1:
@@ -54,50 +55,50 @@ static inline float made_row_kind(int64_t row, int64_t i, int64_t columns, float
     }
 }
 
-static inline float made_weight(made_kind kind, uint64_t *state, int64_t row, int64_t i,
-                                int64_t columns, float size)
+static inline float generate_weight(head_kind kind, uint64_t *state, int64_t row, int64_t i,
+                                    int64_t columns, float size)
 {
     uint64_t column = (uint64_t)i * 77 + 5;
     float x = random_normal(state) * size, common = random_normal(&column);
-    if (kind == MADE_HOSTILE)
-        return made_row_kind(row, i, columns, x * 0.5f);
-    if (kind == MADE_GAUSSIAN)
+    if (kind == HEAD_HOSTILE)
+        return generate_odd_weight(row, i, columns, x * 0.5f);
+    if (kind == HEAD_GAUSSIAN)
         return x;
     x = (0.8f * x * expf(0.35f * random_normal(state)) + 0.5f * size * common) *
         expf(0.3f * common);
-    return kind == MADE_OUTLIERS && i % 37 == 7 && i < 4 * 37 ? 0.05f * x : x;
+    return kind == HEAD_OUTLIERS && i % 37 == 7 && i < 4 * 37 ? 0.05f * x : x;
 }
 
-static inline made_head make_made_head(made_kind kind, gumbel_dtype dtype, int64_t rows,
-                                       int64_t columns, int64_t batch, uint64_t seed)
+static inline generated_head generate_head(head_kind kind, gumbel_dtype dtype, int64_t rows,
+                                           int64_t columns, int64_t batch, uint64_t seed)
 {
     uint64_t state = seed;
     size_t element = dtype_size(dtype);
     void *weight = make_zeroed((size_t)(rows * columns), element);
     void *hidden = make_zeroed((size_t)(batch * columns), element);
     for (int64_t row = 0; row < rows; row++) {
-        float size = (kind == MADE_GAUSSIAN ? 1.0f : expf(0.25f * random_normal(&state))) /
+        float size = (kind == HEAD_GAUSSIAN ? 1.0f : expf(0.25f * random_normal(&state))) /
                      sqrtf((float)columns);
         for (int64_t i = 0; i < columns; i++)
             dtype_store(weight, dtype, row * columns + i,
-                        made_weight(kind, &state, row, i, columns, size));
+                        generate_weight(kind, &state, row, i, columns, size));
     }
     for (int64_t b = 0; b < batch; b++) {
         int64_t leans = (int64_t)random_below(&state, (uint32_t)rows);
         for (int64_t i = 0; i < columns; i++) {
             float x = random_normal(&state);
-            if (kind == MADE_STRUCTURED || kind == MADE_OUTLIERS)
+            if (kind == HEAD_STRUCTURED || kind == HEAD_OUTLIERS)
                 x += 4.0f * dtype_load(weight, dtype, leans * columns + i);
-            if (kind == MADE_OUTLIERS && i % 37 == 7 && i < 4 * 37)
+            if (kind == HEAD_OUTLIERS && i % 37 == 7 && i < 4 * 37)
                 x *= sqrtf((float)columns);
             dtype_store(hidden, dtype, b * columns + i, 2.5f * x);
         }
     }
-    return (made_head){{weight, dtype, rows, columns, 0, {0}},
-                       {hidden, dtype, batch, columns, 0, {0}}};
+    return (generated_head){{weight, dtype, rows, columns, 0, {0}},
+                            {hidden, dtype, batch, columns, 0, {0}}};
 }
 
-static inline void free_made_head(made_head *head)
+static inline void free_generated_head(generated_head *head)
 {
     free((void *)(uintptr_t)head->weight.data);
     free((void *)(uintptr_t)head->hidden.data);

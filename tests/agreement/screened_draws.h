@@ -6,7 +6,7 @@
 #define TESTS_SCREENED_DRAWS_H
 
 #include "every_isa.h"
-#include "made_heads.h"
+#include "generated_heads.h"
 #include "model_rows.h"
 #include "requests.h"
 
@@ -22,10 +22,10 @@ static inline int nightly(void)
 /* An outcome of tokens, scores and statuses alone, which a screen serves. */
 static inline outcome *plain_outcome(int64_t batch, int32_t samples)
 {
-    outcome *made = outcome_make(batch, samples);
-    made->output.logprobs = NULL;
-    made->output.lse = NULL;
-    return made;
+    outcome *generated = outcome_make(batch, samples);
+    generated->output.logprobs = NULL;
+    generated->output.lse = NULL;
+    return generated;
 }
 
 static inline int is_screened(gumbel_device *device, const gumbel_head *head,
@@ -39,14 +39,14 @@ static inline int is_screened(gumbel_device *device, const gumbel_head *head,
 
 /* The bundled model's head, with rows of it as hidden states, larger than those of a trunk; free
  * the weights. */
-static inline made_head bundled_head(int64_t batch)
+static inline generated_head bundled_head(int64_t batch)
 {
     gumbel_tensor weight =
         model_tensor("kjv-target/model.safetensors", "model.embed_tokens.weight");
-    made_head made = {.weight = weight, .hidden = weight};
-    made.hidden.rows = batch;
-    made.hidden.data = (const char *)weight.data + 700 * weight.cols * 2;
-    return made;
+    generated_head generated = {.weight = weight, .hidden = weight};
+    generated.hidden.rows = batch;
+    generated.hidden.data = (const char *)weight.data + 700 * weight.cols * 2;
+    return generated;
 }
 
 #endif

@@ -7,7 +7,7 @@
  */
 #include "cpu/cpu_screen_sums.h"
 #include "cpu/host/cpu_dispatch.h"
-#include "made_heads.h"
+#include "generated_heads.h"
 #include "outcome.h"
 
 #include <stdio.h>
@@ -50,9 +50,9 @@ static void check_sums(const cpu_screen_sums *product, int rows, int64_t columns
 static long count_different(gumbel_device *device, long *drawn)
 {
     long different = 0;
-    for (int kind = 0; kind < MADE_KINDS; kind++) {
-        made_head made = make_made_head((made_kind)kind, GUMBEL_BFLOAT16, 700, 96, 5, 3);
-        void *screen = make_screen(device, &made.weight);
+    for (int kind = 0; kind < HEAD_KINDS; kind++) {
+        generated_head generated = generate_head((head_kind)kind, GUMBEL_BFLOAT16, 700, 96, 5, 3);
+        void *screen = make_screen(device, &generated.weight);
         uint64_t seed = 1, position = 0;
         float temperature[5] = {0.0f, 0.5f, 1.0f, 3.0f, 100.0f};
         gumbel_sampling how = {.struct_size = sizeof how,
@@ -64,8 +64,8 @@ static long count_different(gumbel_device *device, long *drawn)
         for (; position < 20; position++) {
             for (int way = 0; way < 2; way++) {
                 gumbel_head head = {.struct_size = sizeof head,
-                                    .hidden = made.hidden,
-                                    .weight = made.weight,
+                                    .hidden = generated.hidden,
+                                    .weight = generated.weight,
                                     .screen = way ? screen : NULL};
                 ways[way]->output.logprobs = ways[way]->output.lse = NULL;
                 if (draw(device, &head, &how, ways[way]) != GUMBEL_OK)
@@ -79,7 +79,7 @@ static long count_different(gumbel_device *device, long *drawn)
         outcome_free(ways[0]);
         outcome_free(ways[1]);
         free(screen);
-        free_made_head(&made);
+        free_generated_head(&generated);
     }
     return different;
 }

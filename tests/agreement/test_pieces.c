@@ -30,15 +30,17 @@ typedef struct batch {
 /* Normal logits far from 0, of which some are equal and some are -inf. */
 static batch make_batch(gumbel_dtype dtype, int64_t stride, uint64_t seed)
 {
-    batch made = {.dtype = dtype, .data = make_zeroed((size_t)(B * stride), dtype_size(dtype))};
+    batch generated = {.dtype = dtype,
+                       .data = make_zeroed((size_t)(B * stride), dtype_size(dtype))};
     for (int64_t b = 0; b < B; b++)
         for (int64_t i = 0; i < stride; i++)
-            dtype_store(made.data, dtype, b * stride + i, 3 * random_normal(&seed) - 40);
+            dtype_store(generated.data, dtype, b * stride + i, 3 * random_normal(&seed) - 40);
     for (int64_t b = 0; b < B; b++)
-        dtype_store(made.data, dtype, b * stride + 7, dtype_load(made.data, dtype, b * stride + 9));
-    made.logits = (gumbel_logits){.struct_size = sizeof made.logits,
-                                  .logits = tensor_of(made.data, dtype, B, V, stride)};
-    return made;
+        dtype_store(generated.data, dtype, b * stride + 7,
+                    dtype_load(generated.data, dtype, b * stride + 9));
+    generated.logits = (gumbel_logits){.struct_size = sizeof generated.logits,
+                                       .logits = tensor_of(generated.data, dtype, B, V, stride)};
+    return generated;
 }
 
 static float logit_of(const batch *from, int64_t b, int64_t i)
@@ -51,19 +53,19 @@ static void argmax(void **state)
     static const gumbel_dtype dtypes[] = {GUMBEL_FLOAT32, GUMBEL_FLOAT16, GUMBEL_BFLOAT16};
     static const float greedy = 0;
     for (int k = 0; k < 3; k++) {
-        batch made = make_batch(dtypes[k], V + k, 3);
+        batch generated = make_batch(dtypes[k], V + k, 3);
         outcome *found = outcome_make(B, 1);
         gumbel_sampling how = {.struct_size = sizeof how, .temperature = {&greedy, GUMBEL_SAME}};
-        assert_int_equal(draw_logits(*state, &made.logits, &how, found), GUMBEL_OK);
+        assert_int_equal(draw_logits(*state, &generated.logits, &how, found), GUMBEL_OK);
         for (int64_t b = 0; b < B; b++) {
             int32_t best = 0;
             for (int32_t i = 1; i < V; i++)
-                best = logit_of(&made, b, i) > logit_of(&made, b, best) ? i : best;
+                best = logit_of(&generated, b, i) > logit_of(&generated, b, best) ? i : best;
             assert_int_equal(found->tokens[b], best);
-            assert_true(found->scores[b] == logit_of(&made, b, best));
+            assert_true(found->scores[b] == logit_of(&generated, b, best));
         }
         outcome_free(found);
-        free(made.data);
+        free(generated.data);
     }
 }
 
@@ -123,15 +125,15 @@ static void top_k_select(void **state)
     float *row = make_zeroed(V, sizeof *row);
     for (int c = 0; c < 3; c++) {
         static const int32_t ks[] = {1, K, LIST};
-        batch made = make_batch(dtypes[c], V + 3 * c, 11);
-        select_top(*state, NULL, &made.logits, &how, ks[c], found);
+        batch generated = make_batch(dtypes[c], V + 3 * c, 11);
+        select_top(*state, NULL, &generated.logits, &how, ks[c], found);
         for (int64_t b = 0; b < B; b++) {
             assert_int_equal(found->tokens[b], found->ids[b * ks[c]]);
             for (int64_t i = 0; i < V; i++)
-                row[i] = logit_of(&made, b, i);
+                row[i] = logit_of(&generated, b, i);
             assert_selected(row, V, ks[c], found->ids + b * ks[c], found->values + b * ks[c]);
         }
-        free(made.data);
+        free(generated.data);
     }
     free(row);
     free(found);
@@ -162,31 +164,32 @@ static void top_k_of_hidden_states(void **state)
     plan.weight_dtype = GUMBEL_BFLOAT16;
     plan.hidden_dtype = GUMBEL_FLOAT32;
     plan.bias_dtype = GUMBEL_FLOAT32;
-    problem *made = problem_make(&plan);
-    float *logits = product_logits(*state, &made->head), temperature = 0.5f;
+    problem *generated = problem_make(&plan);
+    float *logits = product_logits(*state, &generated->head), temperature = 0.5f;
     selection *found = make_zeroed(1, sizeof *found);
     gumbel_sampling how = {.struct_size = sizeof how, .temperature = {&temperature, GUMBEL_SAME}};
-    select_top(*state, &made->head, NULL, &how, K, found);
+    select_top(*state, &generated->head, NULL, &how, K, found);
     for (int64_t b = 0; b < B; b++)
         assert_selected(logits + b * plan.vocab, (int32_t)plan.vocab, K, found->ids + b * K,
                         found->values + b * K);
     free(found);
     free(logits);
-    problem_free(made);
+    problem_free(generated);
 }
 
 static void top_logits_need_ids(void **state)
 {
-    batch made = make_batch(GUMBEL_FLOAT32, V, 1);
+    batch generated = make_batch(GUMBEL_FLOAT32, V, 1);
     int32_t tokens[B];
     float values[B * K];
     gumbel_output out = {
         .struct_size = sizeof out, .tokens = tokens, .top_logits = values, .num_top = K};
     gumbel_error error = {"", ""};
-    assert_int_equal(gumbel_sample_logits(*state, NULL, &made.logits, NULL, &out, NULL, 0, &error),
-                     GUMBEL_ERROR_ARGUMENT);
+    assert_int_equal(
+        gumbel_sample_logits(*state, NULL, &generated.logits, NULL, &out, NULL, 0, &error),
+        GUMBEL_ERROR_ARGUMENT);
     assert_string_equal(error.field, "output.top_logits");
-    free(made.data);
+    free(generated.data);
 }
 
 /* -------------------------------------------------------------------------------- in place ---- */
@@ -221,7 +224,7 @@ typedef struct ask {
 
 enum { KINDS = 7 };
 
-static void make_ask(int kind, ask *a)
+static void make_request(int kind, ask *a)
 {
     int all = kind == KINDS - 1;
     uint64_t seed = 17;
@@ -261,21 +264,22 @@ static void in_place(void **state)
     for (int i = 0; i < 2 * 2 * KINDS; i++) {
         row_call call = calls[i % 2];
         int64_t stride = strides[i / 2 % 2];
-        batch made = make_batch(GUMBEL_FLOAT32, stride, 23),
+        batch generated = make_batch(GUMBEL_FLOAT32, stride, 23),
               apart = make_batch(GUMBEL_FLOAT32, stride, 23);
         ask *a = make_zeroed(1, sizeof *a);
-        make_ask(i / 4, a);
+        make_request(i / 4, a);
         float *out = make_zeroed((size_t)(B * stride), sizeof *out);
         memcpy(out, apart.data, (size_t)(B * stride) * sizeof *out);
         gumbel_error error;
         assert_int_equal(make_rows(*state, call, &apart.logits, &a->how, out, stride, &error),
                          GUMBEL_OK);
-        assert_int_equal(make_rows(*state, call, &made.logits, &a->how, made.data, stride, &error),
-                         GUMBEL_OK);
-        assert_memory_equal(made.data, out, (size_t)(B * stride) * sizeof *out);
+        assert_int_equal(
+            make_rows(*state, call, &generated.logits, &a->how, generated.data, stride, &error),
+            GUMBEL_OK);
+        assert_memory_equal(generated.data, out, (size_t)(B * stride) * sizeof *out);
         free(out);
         free(a);
-        free(made.data);
+        free(generated.data);
         free(apart.data);
     }
 }
@@ -330,22 +334,23 @@ static void softmax(void **state)
     float *z = make_zeroed(size, sizeof *z), *found = make_zeroed(size, sizeof *found);
     float *plain = make_zeroed(size, sizeof *plain);
     for (int i = 0; i < 3 * KINDS; i++) {
-        batch made = make_batch(dtypes[i % 3], V + i % 3, 31);
+        batch generated = make_batch(dtypes[i % 3], V + i % 3, 31);
         gumbel_error error;
         ask *a = make_zeroed(1, sizeof *a);
-        make_ask(i / 3, a);
-        made.logits.scale = i % 2 ? 30 : 0;
-        assert_int_equal(request_process(*state, &made.logits, &a->how, z), GUMBEL_OK);
-        assert_int_equal(make_rows(*state, gumbel_softmax, &made.logits, &a->how, found, 0, &error),
-                         GUMBEL_OK);
+        make_request(i / 3, a);
+        generated.logits.scale = i % 2 ? 30 : 0;
+        assert_int_equal(request_process(*state, &generated.logits, &a->how, z), GUMBEL_OK);
         assert_int_equal(
-            make_rows(reference, gumbel_softmax, &made.logits, &a->how, plain, 0, &error),
+            make_rows(*state, gumbel_softmax, &generated.logits, &a->how, found, 0, &error),
+            GUMBEL_OK);
+        assert_int_equal(
+            make_rows(reference, gumbel_softmax, &generated.logits, &a->how, plain, 0, &error),
             GUMBEL_OK);
         assert_memory_equal(found, plain, size * sizeof *found);
         for (int64_t b = 0; b < B; b++)
             assert_softmax(z + b * V, found + b * V, V);
         free(a);
-        free(made.data);
+        free(generated.data);
     }
     free(plain);
     free(found);
@@ -356,16 +361,16 @@ static void softmax(void **state)
 /* Rows alone give what they give in the batch; columns past vocab_size get nothing. */
 static void softmax_of_rows(void **state)
 {
-    batch made = make_batch(GUMBEL_FLOAT32, V, 41);
+    batch generated = make_batch(GUMBEL_FLOAT32, V, 41);
     float *whole = make_zeroed((size_t)B * V, sizeof *whole),
           *alone = make_zeroed(V, sizeof *alone);
     gumbel_error error;
-    made.logits.vocab_size = V - 100;
-    assert_int_equal(make_rows(*state, gumbel_softmax, &made.logits, NULL, whole, 0, &error),
+    generated.logits.vocab_size = V - 100;
+    assert_int_equal(make_rows(*state, gumbel_softmax, &generated.logits, NULL, whole, 0, &error),
                      GUMBEL_OK);
     for (int64_t b = 0; b < B; b++) {
-        gumbel_logits row = made.logits;
-        row.logits.data = (float *)made.data + b * V;
+        gumbel_logits row = generated.logits;
+        row.logits.data = (float *)generated.data + b * V;
         row.logits.rows = 1;
         assert_int_equal(make_rows(*state, gumbel_softmax, &row, NULL, alone, 0, &error),
                          GUMBEL_OK);
@@ -375,7 +380,7 @@ static void softmax_of_rows(void **state)
     }
     free(alone);
     free(whole);
-    free(made.data);
+    free(generated.data);
 }
 
 /* Threads share a row where there are more of them than rows. */

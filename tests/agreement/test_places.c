@@ -21,22 +21,22 @@
 
 /* A problem and what the reference drew for it. */
 typedef struct solved {
-    problem *made;
+    problem *generated;
     outcome *whole;
 } solved;
 
 static solved solve(gumbel_device *device, problem_plan plan)
 {
     solved s = {problem_make(&plan), NULL};
-    s.whole = outcome_make(plan.batch, s.made->plan.samples);
-    assert_int_equal(draw(device, &s.made->head, &s.made->sampling, s.whole), GUMBEL_OK);
+    s.whole = outcome_make(plan.batch, s.generated->plan.samples);
+    assert_int_equal(draw(device, &s.generated->head, &s.generated->sampling, s.whole), GUMBEL_OK);
     return s;
 }
 
 static void forget(solved *s)
 {
     outcome_free(s->whole);
-    problem_free(s->made);
+    problem_free(s->generated);
 }
 
 static void assert_same(const solved *s, int64_t first, const outcome *part, outcome_parts parts,
@@ -44,7 +44,7 @@ static void assert_same(const solved *s, int64_t first, const outcome *part, out
 {
     char what[400];
     snprintf(what, sizeof what, "%s from row %" PRId64 ": %s", name, first,
-             problem_describe(&s->made->plan));
+             problem_describe(&s->generated->plan));
     if (!outcome_same(s->whole, first, part, parts, what))
         fail_msg("differs from the whole batch");
 }
@@ -65,7 +65,7 @@ static void parts_of_a_batch(void **state)
             for (int64_t first = 0; first + count <= batches[i]; first += count) {
                 gumbel_head head;
                 gumbel_sampling sampling;
-                problem_rows(s.made, first, count, &head, &sampling);
+                problem_rows(s.generated, first, count, &head, &sampling);
                 outcome *part = outcome_make(count, 2);
                 assert_int_equal(draw(device, &head, &sampling, part), GUMBEL_OK);
                 assert_same(&s, first, part, OUTCOME_ALL, "a part");
@@ -85,11 +85,11 @@ static void samples_one_by_one(void **state)
         solved s = solve(device, plan);
         outcome *one = outcome_make(plan.batch, 1);
         for (int32_t j = 0; j < plan.samples; j++) {
-            gumbel_sampling sampling = s.made->sampling;
+            gumbel_sampling sampling = s.generated->sampling;
             sampling.num_samples = 1;
             for (int64_t b = 0; b < plan.batch; b++)
-                s.made->first_sample[b] += j > 0;
-            assert_int_equal(draw(device, &s.made->head, &sampling, one), GUMBEL_OK);
+                s.generated->first_sample[b] += j > 0;
+            assert_int_equal(draw(device, &s.generated->head, &sampling, one), GUMBEL_OK);
             for (int64_t b = 0; b < plan.batch; b++) {
                 assert_int_equal(one->tokens[b], s.whole->tokens[b * 5 + j]);
                 assert_memory_equal(&one->scores[b], &s.whole->scores[b * 5 + j], sizeof(float));
@@ -125,8 +125,8 @@ static void shared_parameters(void **state)
                               .seed = {&seed, GUMBEL_SAME},
                               .position = {&position, GUMBEL_SAME}};
     outcome *of_each = outcome_make(B, 1), *of_shared = outcome_make(B, 1);
-    assert_int_equal(draw(device, &s.made->head, &each, of_each), GUMBEL_OK);
-    assert_int_equal(draw(device, &s.made->head, &shared, of_shared), GUMBEL_OK);
+    assert_int_equal(draw(device, &s.generated->head, &each, of_each), GUMBEL_OK);
+    assert_int_equal(draw(device, &s.generated->head, &shared, of_shared), GUMBEL_OK);
     assert_true(outcome_same(of_each, 0, of_shared, OUTCOME_ALL, "shared parameters"));
     /* NULL is the defaults: T 1, seed 0, position 0, domain 0, one sample. */
     float ones[B];
@@ -136,8 +136,8 @@ static void shared_parameters(void **state)
         positions[b] = 0;
     }
     each.temperature = (gumbel_row_f32){ones, 0};
-    assert_int_equal(draw(device, &s.made->head, &each, of_each), GUMBEL_OK);
-    assert_int_equal(draw(device, &s.made->head, NULL, of_shared), GUMBEL_OK);
+    assert_int_equal(draw(device, &s.generated->head, &each, of_each), GUMBEL_OK);
+    assert_int_equal(draw(device, &s.generated->head, NULL, of_shared), GUMBEL_OK);
     assert_true(outcome_same(of_each, 0, of_shared, OUTCOME_ALL, "default parameters"));
     outcome_free(of_each);
     outcome_free(of_shared);
@@ -173,7 +173,7 @@ static void check_chunks(gumbel_device *device, const solved *s, int64_t grain, 
 {
     gumbel_summary *pieces[64];
     int count = 0;
-    int64_t vocab = s->made->plan.vocab, first_token = s->made->plan.first_token, at = 0;
+    int64_t vocab = s->generated->plan.vocab, first_token = s->generated->plan.first_token, at = 0;
     while (at < vocab) {
         int64_t length = vocab - at;
         if (count < 63) {
@@ -181,11 +181,11 @@ static void check_chunks(gumbel_device *device, const solved *s, int64_t grain, 
             int64_t border = ((first_token + at) / grain + step) * grain - first_token;
             length = border < vocab ? border - at : length;
         }
-        gumbel_head shard = problem_shard(&s->made->head, at, length);
-        pieces[count++] = summarise(device, &shard, NULL, &s->made->sampling);
+        gumbel_head shard = problem_shard(&s->generated->head, at, length);
+        pieces[count++] = summarise(device, &shard, NULL, &s->generated->sampling);
         at += length;
     }
-    outcome *merged = outcome_make(s->made->plan.batch, s->made->plan.samples);
+    outcome *merged = outcome_make(s->generated->plan.batch, s->generated->plan.samples);
     merge_tree(pieces, count, merged->batch * merged->samples, random, merged);
     assert_same(s, 0, merged, parts, grain == 64 ? "chunks of whole blocks" : "chunks");
     outcome_free(merged);
@@ -219,11 +219,11 @@ static void from_logits(void **state)
         int64_t stride = plan.vocab + (i % 3) * 5;
         float *values = make_zeroed((size_t)(plan.batch * stride), sizeof *values);
         memset(values, 0xff, (size_t)(plan.batch * stride) * sizeof *values); /* NaN */
-        gumbel_sampling *sampling = &s.made->sampling;
+        gumbel_sampling *sampling = &s.generated->sampling;
         for (int64_t b = 0; b < plan.batch; b++) {
-            dtype_store(s.made->hidden, plan.hidden_dtype, b, 1);
+            dtype_store(s.generated->hidden, plan.hidden_dtype, b, 1);
             for (int64_t v = 0; v < plan.vocab; v++)
-                values[b * stride + v] = dtype_load(s.made->weight, plan.weight_dtype, v);
+                values[b * stride + v] = dtype_load(s.generated->weight, plan.weight_dtype, v);
         }
         gumbel_logits logits = {
             .struct_size = sizeof logits,
@@ -233,7 +233,7 @@ static void from_logits(void **state)
             .first_token = plan.first_token,
             .vocab_size = plan.vocab_size};
         outcome *fused = outcome_make(plan.batch, plan.samples);
-        assert_int_equal(draw(device, &s.made->head, sampling, fused), GUMBEL_OK);
+        assert_int_equal(draw(device, &s.generated->head, sampling, fused), GUMBEL_OK);
         assert_int_equal(draw_logits(device, &logits, sampling, s.whole), GUMBEL_OK);
         assert_same(&s, 0, fused, OUTCOME_ALL, "from logits");
         /* The same values as 16-bit logits, where they are exact. */

@@ -68,18 +68,18 @@ static void check_lse(const oracle_logits *logits, float lse, const problem_plan
     seen->worst_lse = fmax(seen->worst_lse, error);
 }
 
-static void check_problem(const problem *made, const outcome *drawn, tally *seen)
+static void check_problem(const problem *generated, const outcome *drawn, tally *seen)
 {
-    const problem_plan *plan = &made->plan;
+    const problem_plan *plan = &generated->plan;
     oracle_logits logits = {.z = make_zeroed((size_t)plan->vocab, sizeof(double)),
                             .bound = make_zeroed((size_t)plan->vocab, sizeof(double))};
     for (int64_t b = 0; b < plan->batch; b++) {
-        float temperature = made->temperature[b];
-        oracle_fused_row(&made->head, b, temperature, &logits);
+        float temperature = generated->temperature[b];
+        oracle_fused_row(&generated->head, b, temperature, &logits);
         assert_int_equal(drawn->status[b], logits.status);
         for (int32_t s = 0; s < plan->samples; s++) {
-            oracle_stream stream = {made->seed[b], made->position[b],
-                                    made->first_sample[b] + (uint32_t)s, plan->domain,
+            oracle_stream stream = {generated->seed[b], generated->position[b],
+                                    generated->first_sample[b] + (uint32_t)s, plan->domain,
                                     temperature == 0};
             int64_t at = b * plan->samples + s;
             check_draw(&logits, stream, drawn->tokens[at], drawn->scores[at], plan, b, seen);
@@ -92,15 +92,15 @@ static void check_problem(const problem *made, const outcome *drawn, tally *seen
 
 /* --------------------------------------------------------------- against each other ---- */
 
-static void check_device(const problem *made, const outcome *expected, gumbel_isa isa,
+static void check_device(const problem *generated, const outcome *expected, gumbel_isa isa,
                          int32_t threads, int32_t tile)
 {
     gumbel_device *device = open_device(isa, threads, tile);
-    outcome *found = outcome_make(made->plan.batch, made->plan.samples);
+    outcome *found = outcome_make(generated->plan.batch, generated->plan.samples);
     char what[420];
     snprintf(what, sizeof what, "%s, %d threads, tile %d: %s", gumbel_isa_name(isa), (int)threads,
-             (int)tile, problem_describe(&made->plan));
-    assert_int_equal(draw(device, &made->head, &made->sampling, found), GUMBEL_OK);
+             (int)tile, problem_describe(&generated->plan));
+    assert_int_equal(draw(device, &generated->head, &generated->sampling, found), GUMBEL_OK);
     if (!outcome_same(expected, 0, found, OUTCOME_ALL, what))
         fail_msg("differs from the reference on one thread");
     outcome_free(found);
@@ -112,20 +112,20 @@ static void check_device(const problem *made, const outcome *expected, gumbel_is
 /* `devices` ways of drawing for each ISA, going round threads and tiles. */
 static void check_plan(problem_plan plan, int devices, uint64_t *random, tally *seen)
 {
-    problem *made = problem_make(&plan);
-    outcome *expected = outcome_make(made->plan.batch, made->plan.samples);
+    problem *generated = problem_make(&plan);
+    outcome *expected = outcome_make(generated->plan.batch, generated->plan.samples);
     gumbel_device *reference = open_device(GUMBEL_ISA_REFERENCE, 1, 0);
-    assert_int_equal(draw(reference, &made->head, &made->sampling, expected), GUMBEL_OK);
-    check_problem(made, expected, seen);
+    assert_int_equal(draw(reference, &generated->head, &generated->sampling, expected), GUMBEL_OK);
+    check_problem(generated, expected, seen);
     gumbel_isa isas[4];
     int count = list_isas(isas);
     for (int k = 0; k < count; k++)
         for (int i = 0; i < devices; i++)
-            check_device(made, expected, isas[k], 1 + (int32_t)random_below(random, 4),
+            check_device(generated, expected, isas[k], 1 + (int32_t)random_below(random, 4),
                          tiles[random_below(random, 5)]);
     gumbel_close(reference);
     outcome_free(expected);
-    problem_free(made);
+    problem_free(generated);
 }
 
 static void print_tally(const tally *seen)
@@ -176,25 +176,25 @@ static void vanishing_products(void **state)
     for (int64_t size = 1; size <= 70; size++) {
         problem_plan plan = {.batch = 2, .vocab = 5, .hidden_size = size};
         plan.weight_dtype = size % 2 ? GUMBEL_BFLOAT16 : GUMBEL_FLOAT32;
-        problem *made = problem_make(&plan);
+        problem *generated = problem_make(&plan);
         outcome *expected = outcome_make(plan.batch, 1), *found = outcome_make(plan.batch, 1);
         for (int64_t i = 0; i < plan.vocab * size; i++)
-            dtype_store(made->weight, plan.weight_dtype, i, -0x1p-100f);
+            dtype_store(generated->weight, plan.weight_dtype, i, -0x1p-100f);
         for (int64_t i = 0; i < plan.batch * size; i++)
-            dtype_store(made->hidden, GUMBEL_FLOAT32, i, 0x1p-60f);
+            dtype_store(generated->hidden, GUMBEL_FLOAT32, i, 0x1p-60f);
         for (int64_t b = 0; b < plan.batch; b++)
-            made->temperature[b] = 0;
+            generated->temperature[b] = 0;
         for (int k = 0; k < count; k++) {
             gumbel_device *device = open_device(isas[k], 1, 0);
             outcome *into = k ? found : expected;
-            assert_int_equal(draw(device, &made->head, &made->sampling, into), GUMBEL_OK);
+            assert_int_equal(draw(device, &generated->head, &generated->sampling, into), GUMBEL_OK);
             assert_true(outcome_same(expected, 0, into, OUTCOME_ALL, gumbel_isa_name(isas[k])));
             gumbel_close(device);
         }
         assert_int_equal(signbit(expected->scores[0]) != 0, size % 32 == 0);
         outcome_free(expected);
         outcome_free(found);
-        problem_free(made);
+        problem_free(generated);
     }
 }
 
@@ -207,22 +207,22 @@ static void every_thread_count_and_tile(void **state)
                          .hidden_size = 40,
                          .samples = 2,
                          .seed = 77};
-    problem *made = problem_make(&plan);
+    problem *generated = problem_make(&plan);
     outcome *expected = outcome_make(5, 2);
     gumbel_device *reference = open_device(GUMBEL_ISA_REFERENCE, 1, 0);
-    assert_int_equal(draw(reference, &made->head, &made->sampling, expected), GUMBEL_OK);
+    assert_int_equal(draw(reference, &generated->head, &generated->sampling, expected), GUMBEL_OK);
     gumbel_isa isas[4];
     int count = list_isas(isas);
     for (int k = 0; k < count; k++) {
         for (int32_t threads = 1; threads <= 4; threads++)
             for (size_t t = 0; t < sizeof tiles / sizeof *tiles; t++)
-                check_device(made, expected, isas[k], threads, tiles[t]);
-        check_device(made, expected, isas[k], 0, 0);
-        check_device(made, expected, isas[k], 64, 64);
+                check_device(generated, expected, isas[k], threads, tiles[t]);
+        check_device(generated, expected, isas[k], 0, 0);
+        check_device(generated, expected, isas[k], 64, 64);
     }
     gumbel_close(reference);
     outcome_free(expected);
-    problem_free(made);
+    problem_free(generated);
 }
 
 static void describe_isas(void **state)

@@ -41,22 +41,22 @@ static void check_problem(gumbel_device *device, problem_plan plan, int64_t stri
     fill_counters(counters, plan.seed);
     for (int64_t b = MOST_ROWS - 1; b >= 0 && stride > 1; b--)
         counters[b * stride] = counters[b];
-    problem *made = problem_make(&plan);
-    made->sampling.first_sample = (gumbel_row_u32){counters, stride};
-    outcome *whole = outcome_make(plan.batch, made->plan.samples);
-    outcome *row = outcome_make(1, made->plan.samples);
-    assert_int_equal(draw(device, &made->head, &made->sampling, whole), GUMBEL_OK);
+    problem *generated = problem_make(&plan);
+    generated->sampling.first_sample = (gumbel_row_u32){counters, stride};
+    outcome *whole = outcome_make(plan.batch, generated->plan.samples);
+    outcome *row = outcome_make(1, generated->plan.samples);
+    assert_int_equal(draw(device, &generated->head, &generated->sampling, whole), GUMBEL_OK);
     for (int64_t b = 0; b < plan.batch; b++) {
         gumbel_head head;
         gumbel_sampling sampling;
-        problem_rows(made, b, 1, &head, &sampling);
+        problem_rows(generated, b, 1, &head, &sampling);
         sampling.first_sample = one_for_all(&counters[b * (stride ? stride : 1)]);
         assert_int_equal(draw(device, &head, &sampling, row), GUMBEL_OK);
         assert_true(outcome_same(whole, b, row, OUTCOME_ALL, problem_describe(&plan)));
     }
     outcome_free(row);
     outcome_free(whole);
-    problem_free(made);
+    problem_free(generated);
 }
 
 static void heads(void **state)
@@ -67,10 +67,10 @@ static void heads(void **state)
 
 /* ------------------------------------------------------------------------------ requests ---- */
 
-static gumbel_status draw_request(gumbel_device *device, const request *asked, int fused,
+static gumbel_status draw_request(gumbel_device *device, const request *req, int fused,
                                   outcome *into)
 {
-    return fused ? request_draw_fused(device, asked, into) : request_draw(device, asked, into);
+    return fused ? request_draw_fused(device, req, into) : request_draw(device, req, into);
 }
 
 /* All transforms and cuts. */
@@ -78,15 +78,15 @@ static void check_request(gumbel_device *device, int index, int fused)
 {
     uint32_t counters[MOST_ROWS];
     const request_plan plan = request_plan_at_random(index, fused);
-    request *asked = request_make(&plan, device);
+    request *req = request_make(&plan, device);
     fill_counters(counters, plan.seed);
     assert_true(plan.batch <= MOST_ROWS);
-    asked->sampling.first_sample = (gumbel_row_u32){counters, 0};
-    outcome *whole = request_outcome(asked);
-    assert_int_equal(draw_request(device, asked, fused, whole), GUMBEL_OK);
+    req->sampling.first_sample = (gumbel_row_u32){counters, 0};
+    outcome *whole = request_outcome(req);
+    assert_int_equal(draw_request(device, req, fused, whole), GUMBEL_OK);
     for (int64_t b = 0; b < plan.batch; b++) {
         request part;
-        request_rows(asked, b, 1, &part);
+        request_rows(req, b, 1, &part);
         part.sampling.first_sample = one_for_all(&counters[b]);
         outcome *row = request_outcome(&part);
         assert_int_equal(draw_request(device, &part, fused, row), GUMBEL_OK);
@@ -94,7 +94,7 @@ static void check_request(gumbel_device *device, int index, int fused)
         outcome_free(row);
     }
     outcome_free(whole);
-    request_free(asked);
+    request_free(req);
 }
 
 static void requests(void **state)

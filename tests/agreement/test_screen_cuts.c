@@ -113,15 +113,15 @@ static void draws_same(gumbel_device *device, const gumbel_head *head,
 static const float temperatures[] = {1.0f, 0.7f, 0.0f, 1.3f, 0.3f, 3.0f, 100.0f, 1.0f};
 
 /* Calls of `made`; rules change with every call. */
-static void draw_many(gumbel_device *device, const made_head *made, void *screen, int32_t samples,
-                      int64_t calls, int hostile, const char *name)
+static void draw_many(gumbel_device *device, const generated_head *generated, void *screen,
+                      int32_t samples, int64_t calls, int hostile, const char *name)
 {
     uint64_t seed = 11, position = 0, random = (uint64_t)samples * 1000 + (uint64_t)hostile;
     float temperature[BATCH];
     rules r;
     gumbel_head head = {.struct_size = sizeof head,
-                        .hidden = made->hidden,
-                        .weight = made->weight,
+                        .hidden = generated->hidden,
+                        .weight = generated->weight,
                         .screen = screen};
     gumbel_sampling how = {.struct_size = sizeof how,
                            .temperature = {temperature, 1},
@@ -132,7 +132,7 @@ static void draw_many(gumbel_device *device, const made_head *made, void *screen
     for (; position < (uint64_t)calls; position++) {
         for (uint64_t b = 0; b < BATCH; b++)
             temperature[b] = temperatures[(b + position) % BATCH];
-        make_rules(&r, made->weight.rows, hostile, &random);
+        make_rules(&r, generated->weight.rows, hostile, &random);
         draws_same(device, &head, &how, samples, name);
     }
 }
@@ -147,41 +147,41 @@ static int64_t calls_of(gumbel_device *device, int64_t calls)
 
 static void cuts_of_every_kind(void **state)
 {
-    for (int kind = 0; kind < MADE_KINDS; kind++) {
-        made_head made = make_made_head(
-            (made_kind)kind, kind % 2 ? GUMBEL_BFLOAT16 : GUMBEL_FLOAT32, 3000, 96, BATCH, 33);
-        void *screen = make_screen(*state, &made.weight);
-        draw_many(*state, &made, screen, 1, calls_of(*state, 160), 0, made_names[kind]);
-        draw_many(*state, &made, screen, 4, calls_of(*state, 32), 0, "several samples");
-        draw_many(*state, &made, screen, 1, calls_of(*state, 56), 1, "hostile rules");
+    for (int kind = 0; kind < HEAD_KINDS; kind++) {
+        generated_head generated = generate_head(
+            (head_kind)kind, kind % 2 ? GUMBEL_BFLOAT16 : GUMBEL_FLOAT32, 3000, 96, BATCH, 33);
+        void *screen = make_screen(*state, &generated.weight);
+        draw_many(*state, &generated, screen, 1, calls_of(*state, 160), 0, head_kind_names[kind]);
+        draw_many(*state, &generated, screen, 4, calls_of(*state, 32), 0, "several samples");
+        draw_many(*state, &generated, screen, 1, calls_of(*state, 56), 1, "hostile rules");
         free(screen);
-        free_made_head(&made);
+        free_generated_head(&generated);
     }
 }
 
 /* Values that tie, at cuts and elsewhere: every row of weights is there twice or more. */
 static void ties_at_cuts(void **state)
 {
-    made_head made = make_made_head(MADE_GAUSSIAN, GUMBEL_BFLOAT16, 2000, 64, BATCH, 8);
-    char *weight = (char *)(uintptr_t)made.weight.data;
+    generated_head generated = generate_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 2000, 64, BATCH, 8);
+    char *weight = (char *)(uintptr_t)generated.weight.data;
     for (int distinct = 40; distinct <= 1000; distinct *= 5) {
         for (int64_t row = distinct; row < 2000; row++)
             memcpy(weight + row * 128, weight + row % distinct * 128, 128);
-        void *screen = make_screen(*state, &made.weight);
-        draw_many(*state, &made, screen, 1, calls_of(*state, 24), 0, "ties");
-        draw_many(*state, &made, screen, 3, calls_of(*state, 16), 1, "ties, hostile rules");
+        void *screen = make_screen(*state, &generated.weight);
+        draw_many(*state, &generated, screen, 1, calls_of(*state, 24), 0, "ties");
+        draw_many(*state, &generated, screen, 3, calls_of(*state, 16), 1, "ties, hostile rules");
         free(screen);
     }
-    free_made_head(&made);
+    free_generated_head(&generated);
 }
 
 static void bundled_model(void **state)
 {
-    made_head made = bundled_head(BATCH);
-    void *screen = make_screen(*state, &made.weight);
-    draw_many(*state, &made, screen, 1, calls_of(*state, 24), 0, "bundled model");
+    generated_head generated = bundled_head(BATCH);
+    void *screen = make_screen(*state, &generated.weight);
+    draw_many(*state, &generated, screen, 1, calls_of(*state, 24), 0, "bundled model");
     free(screen);
-    free((void *)(uintptr_t)made.weight.data);
+    free((void *)(uintptr_t)generated.weight.data);
 }
 
 /* ------------------------------------------------------------------------- what it reads ---- */
@@ -221,12 +221,12 @@ static void few_rows_are_read(void **state)
         {.name = "all three", .top_k = {50}, .top_p = {0.95f}, .min_p = {0.05f}},
     };
     for (int kind = 0; kind < 3; kind++) {
-        made_head made = make_made_head((made_kind)kind, GUMBEL_BFLOAT16,
-                                        TEST_SANITIZED ? 6000 : 20000, 128, BATCH, 5);
-        void *screen = make_screen(*state, &made.weight);
+        generated_head generated = generate_head((head_kind)kind, GUMBEL_BFLOAT16,
+                                                 TEST_SANITIZED ? 6000 : 20000, 128, BATCH, 5);
+        void *screen = make_screen(*state, &generated.weight);
         gumbel_head head = {.struct_size = sizeof head,
-                            .hidden = made.hidden,
-                            .weight = made.weight,
+                            .hidden = generated.hidden,
+                            .weight = generated.weight,
                             .screen = screen};
         for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
             rules r = each[i];
@@ -237,23 +237,25 @@ static void few_rows_are_read(void **state)
                 r.how.top_p = (gumbel_row_f32){r.top_p, GUMBEL_SAME};
             if (r.min_p[0] > 0.0f)
                 r.how.min_p = (gumbel_row_f32){r.min_p, GUMBEL_SAME};
-            reads_little(*state, &head, &r, made_names[kind]);
+            reads_little(*state, &head, &r, head_kind_names[kind]);
         }
         free(screen);
-        free_made_head(&made);
+        free_generated_head(&generated);
     }
 }
 
 /* Outputs that the ends do not tell take the full pass, which is said. */
 static void kept_counts_take_the_full_pass(void **state)
 {
-    made_head made = make_made_head(MADE_GAUSSIAN, GUMBEL_BFLOAT16, 300, 64, BATCH, 8);
-    void *screen = make_screen(*state, &made.weight);
+    generated_head generated = generate_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 300, 64, BATCH, 8);
+    void *screen = make_screen(*state, &generated.weight);
     char text[4096];
     int32_t tokens[BATCH], kept[BATCH], top_k = 5;
     gumbel_truncation cut = {.struct_size = sizeof cut, .top_k = {&top_k, GUMBEL_SAME}};
-    gumbel_head head = {
-        .struct_size = sizeof head, .hidden = made.hidden, .weight = made.weight, .screen = screen};
+    gumbel_head head = {.struct_size = sizeof head,
+                        .hidden = generated.hidden,
+                        .weight = generated.weight,
+                        .screen = screen};
     gumbel_sampling how = {.struct_size = sizeof how, .truncation = &cut};
     gumbel_output output = {.struct_size = sizeof output, .tokens = tokens, .kept = kept};
     assert_int_equal(gumbel_explain(*state, &head, NULL, &how, &output, text, sizeof text, NULL),
@@ -262,7 +264,7 @@ static void kept_counts_take_the_full_pass(void **state)
     output.kept = NULL;
     assert_true(is_screened(*state, &head, &how, &output));
     free(screen);
-    free_made_head(&made);
+    free_generated_head(&generated);
 }
 
 int main(void)

@@ -42,15 +42,15 @@ static const float temperatures[] = {0.0f, 0.3f, 0.8f, 1.0f, 3.0f, 100.0f};
 #define TEMPERATURES 6
 
 /* `draws` draws of each temperature, in batches; the samples of a call, its list's room. */
-static void draw_many(gumbel_device *device, const made_head *made, void *screen, int32_t samples,
-                      int64_t calls, const char *name)
+static void draw_many(gumbel_device *device, const generated_head *generated, void *screen,
+                      int32_t samples, int64_t calls, const char *name)
 {
-    int64_t batch = made->hidden.rows;
+    int64_t batch = generated->hidden.rows;
     float *temperature = make_zeroed((size_t)batch, sizeof *temperature);
     uint64_t seed = 7, position = 0;
     gumbel_head head = {.struct_size = sizeof head,
-                        .hidden = made->hidden,
-                        .weight = made->weight,
+                        .hidden = generated->hidden,
+                        .weight = generated->weight,
                         .screen = screen};
     gumbel_sampling how = {.struct_size = sizeof how,
                            .temperature = {temperature, 0},
@@ -82,32 +82,32 @@ static void many_draws(void **state)
     int64_t calls = nightly() ? 5000 : 200;
     if (info.isa == GUMBEL_ISA_REFERENCE || TEST_SANITIZED)
         calls /= info.isa == GUMBEL_ISA_REFERENCE && TEST_SANITIZED ? 50 : 20;
-    for (int kind = 0; kind < MADE_KINDS; kind++) {
-        made_head made = make_made_head(
-            (made_kind)kind, kind % 2 ? GUMBEL_BFLOAT16 : GUMBEL_FLOAT32, 1500, 96, 8, 21);
-        void *screen = make_screen(*state, &made.weight);
-        draw_many(*state, &made, screen, 1, calls, made_names[kind]);
-        draw_many(*state, &made, screen, 8, calls / 4, "several samples");
+    for (int kind = 0; kind < HEAD_KINDS; kind++) {
+        generated_head generated = generate_head(
+            (head_kind)kind, kind % 2 ? GUMBEL_BFLOAT16 : GUMBEL_FLOAT32, 1500, 96, 8, 21);
+        void *screen = make_screen(*state, &generated.weight);
+        draw_many(*state, &generated, screen, 1, calls, head_kind_names[kind]);
+        draw_many(*state, &generated, screen, 8, calls / 4, "several samples");
         set_list_most(screen, 1);
-        draw_many(*state, &made, screen, 3, calls / 8, "lists of one");
+        draw_many(*state, &generated, screen, 3, calls / 8, "lists of one");
         free(screen);
-        free_made_head(&made);
+        free_generated_head(&generated);
     }
 }
 
 static void bundled_model(void **state)
 {
-    made_head made = bundled_head(8);
-    void *screen = make_screen(*state, &made.weight);
+    generated_head generated = bundled_head(8);
+    void *screen = make_screen(*state, &generated.weight);
     gumbel_device_info info = {.struct_size = sizeof info};
     assert_int_equal(gumbel_describe(*state, &info), GUMBEL_OK);
-    draw_many(*state, &made, screen, 1,
+    draw_many(*state, &generated, screen, 1,
               info.isa == GUMBEL_ISA_REFERENCE ? 2
               : TEST_SANITIZED                 ? 6
                                                : 60,
               "bundled model");
     free(screen);
-    free((void *)(uintptr_t)made.weight.data);
+    free((void *)(uintptr_t)generated.weight.data);
 }
 
 /* ------------------------------------------------------------------------------ requests ---- */
@@ -125,23 +125,23 @@ static void requests_of_every_kind(void **state)
             plan.soft_cap = 4.0f;
         if (i % 7 == 0)
             plan.scale = -0.7f;
-        request *asked = request_make(&plan, *state);
-        gumbel_head head = asked->head;
+        request *req = request_make(&plan, *state);
+        gumbel_head head = req->head;
         head.screen = make_screen(*state, &head.weight);
         int32_t samples = plan.samples > 0 ? plan.samples : 1;
         outcome *shown = plain_outcome(head.hidden.rows, samples);
-        served += is_screened(*state, &head, &asked->sampling, &shown->output);
+        served += is_screened(*state, &head, &req->sampling, &shown->output);
         outcome_free(shown);
-        assert_true(draws_same(*state, &head, &asked->sampling, samples, request_describe(&plan)));
+        assert_true(draws_same(*state, &head, &req->sampling, samples, request_describe(&plan)));
 
-        outcome *a = request_outcome(asked), *b = request_outcome(asked);
-        assert_int_equal(draw(*state, &asked->head, &asked->sampling, a), GUMBEL_OK);
-        assert_int_equal(draw(*state, &head, &asked->sampling, b), GUMBEL_OK);
+        outcome *a = request_outcome(req), *b = request_outcome(req);
+        assert_int_equal(draw(*state, &req->head, &req->sampling, a), GUMBEL_OK);
+        assert_int_equal(draw(*state, &head, &req->sampling, b), GUMBEL_OK);
         assert_true(outcome_same(a, 0, b, OUTCOME_ALL, request_describe(&plan)));
         outcome_free(a);
         outcome_free(b);
         free((void *)(uintptr_t)head.screen);
-        request_free(asked);
+        request_free(req);
     }
     print_message("%d of %d requests were served by their screen\n", served, count);
     assert_true(served > count / 4);
@@ -151,8 +151,8 @@ static void requests_of_every_kind(void **state)
 static void shards(void **state)
 {
     static const int64_t firsts[] = {0, 64, 13, 63, 1000}, ends[] = {0, 1, 77, 200};
-    made_head made = make_made_head(MADE_STRUCTURED, GUMBEL_BFLOAT16, 333, 70, 3, 4);
-    void *screen = make_screen(*state, &made.weight);
+    generated_head generated = generate_head(HEAD_STRUCTURED, GUMBEL_BFLOAT16, 333, 70, 3, 4);
+    void *screen = make_screen(*state, &generated.weight);
     uint64_t seed = 5, position = 0;
     float temperature[3] = {0.0f, 0.7f, 1.0f};
     gumbel_sampling how = {.struct_size = sizeof how,
@@ -161,8 +161,8 @@ static void shards(void **state)
                            .position = {&position, GUMBEL_SAME}};
     for (int i = 0; i < 20; i++) {
         gumbel_head head = {.struct_size = sizeof head,
-                            .hidden = made.hidden,
-                            .weight = made.weight,
+                            .hidden = generated.hidden,
+                            .weight = generated.weight,
                             .first_token = firsts[i % 5],
                             .vocab_size = ends[i / 5] ? firsts[i % 5] + ends[i / 5] : 0,
                             .screen = screen};
@@ -170,26 +170,27 @@ static void shards(void **state)
             assert_true(draws_same(*state, &head, &how, 1, "a shard"));
     }
     free(screen);
-    free_made_head(&made);
+    free_generated_head(&generated);
 }
 
 /* Coupled verification is a draw of all rows of a draft. */
 static void coupled_drafts(void **state)
 {
-    made_head made = make_made_head(MADE_STRUCTURED, GUMBEL_BFLOAT16, 500, 64, 4, 6);
+    generated_head generated = generate_head(HEAD_STRUCTURED, GUMBEL_BFLOAT16, 500, 64, 4, 6);
     uint64_t seed = 9, position = 0;
     int32_t drafted[4] = {0}, emitted[2][4], count[2], accepted[2], top_k = 20;
     float temperature = 0.5f, top_p = 0.9f;
     gumbel_truncation cut = {
         .struct_size = sizeof cut, .top_k = {&top_k, GUMBEL_SAME}, .top_p = {&top_p, GUMBEL_SAME}};
-    gumbel_head head = {.struct_size = sizeof head, .hidden = made.hidden, .weight = made.weight};
+    gumbel_head head = {
+        .struct_size = sizeof head, .hidden = generated.hidden, .weight = generated.weight};
     gumbel_sampling how = {.struct_size = sizeof how,
                            .temperature = {&temperature, GUMBEL_SAME},
                            .seed = {&seed, GUMBEL_SAME},
                            .position = {&position, GUMBEL_SAME}};
     gumbel_draft draft = {
         .struct_size = sizeof draft, .requests = 1, .max_nodes = 4, .tokens = drafted};
-    void *screen = make_screen(*state, &made.weight);
+    void *screen = make_screen(*state, &generated.weight);
     for (position = 0; position < (TEST_SANITIZED ? 20 : 60); position++) {
         how.truncation = position % 2 ? &cut : NULL;
         for (int way = 0; way < 2; way++) {
@@ -217,7 +218,7 @@ static void coupled_drafts(void **state)
             drafted[i + 1 < 4 ? i + 1 : 3] = emitted[0][i];
     }
     free(screen);
-    free_made_head(&made);
+    free_generated_head(&generated);
 }
 
 /* --------------------------------------------------------------------------- odd numbers ---- */
@@ -225,24 +226,24 @@ static void coupled_drafts(void **state)
 /* One call of a head whose row 5 holds `odd` at column 3, of a hidden state that may, too. */
 static void draw_odd(gumbel_device *device, float odd, int in_hidden, const gumbel_transforms *t)
 {
-    made_head made = make_made_head(MADE_GAUSSIAN, GUMBEL_FLOAT32, 300, 40, 3, 8);
+    generated_head generated = generate_head(HEAD_GAUSSIAN, GUMBEL_FLOAT32, 300, 40, 3, 8);
     uint64_t seed = 2;
     float temperature[3] = {0.0f, 0.7f, 1.0f};
-    float *at = (float *)(uintptr_t)(in_hidden ? made.hidden.data : made.weight.data);
+    float *at = (float *)(uintptr_t)(in_hidden ? generated.hidden.data : generated.weight.data);
     at[in_hidden ? 40 + 3 : 5 * 40 + 3] = odd;
     gumbel_head head = {.struct_size = sizeof head,
-                        .hidden = made.hidden,
-                        .weight = made.weight,
-                        .screen = make_screen(device, &made.weight)};
+                        .hidden = generated.hidden,
+                        .weight = generated.weight,
+                        .screen = make_screen(device, &generated.weight)};
     gumbel_sampling how = {.struct_size = sizeof how,
                            .temperature = {temperature, 0},
                            .seed = {&seed, GUMBEL_SAME},
                            .transforms = t};
     assert_true(draws_same(device, &head, &how, 1, in_hidden ? "an odd hidden state" : "odd"));
-    assert_int_equal(gumbel_screen_verify(device, NULL, &made.weight, head.screen, NULL),
+    assert_int_equal(gumbel_screen_verify(device, NULL, &generated.weight, head.screen, NULL),
                      GUMBEL_OK);
     free((void *)(uintptr_t)head.screen);
-    free_made_head(&made);
+    free_generated_head(&generated);
 }
 
 static void odd_numbers(void **state)
@@ -264,18 +265,18 @@ static void odd_numbers(void **state)
  * and the row to the full pass. */
 static void ties(void **state)
 {
-    made_head made = make_made_head(MADE_GAUSSIAN, GUMBEL_BFLOAT16, 3000, 64, 4, 8);
-    char *weight = (char *)(uintptr_t)made.weight.data;
+    generated_head generated = generate_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 3000, 64, 4, 8);
+    char *weight = (char *)(uintptr_t)generated.weight.data;
     for (int distinct = 1; distinct <= 4; distinct++) {
         for (int64_t row = distinct; row < 3000; row++)
             memcpy(weight + row * 128, weight + row % distinct * 128, 128);
-        void *screen = make_screen(*state, &made.weight);
-        draw_many(*state, &made, screen, 1, 12, "equal rows");
+        void *screen = make_screen(*state, &generated.weight);
+        draw_many(*state, &generated, screen, 1, 12, "equal rows");
         set_list_most(screen, 1);
-        draw_many(*state, &made, screen, 1, 6, "equal rows, lists of one");
+        draw_many(*state, &generated, screen, 1, 6, "equal rows, lists of one");
         free(screen);
     }
-    free_made_head(&made);
+    free_generated_head(&generated);
 }
 
 /* ------------------------------------------------------------------------------ refusals ---- */
@@ -293,11 +294,13 @@ static void refused(gumbel_device *device, const gumbel_head *head, const char *
 
 static void screens_are_checked(void **state)
 {
-    made_head made = make_made_head(MADE_GAUSSIAN, GUMBEL_BFLOAT16, 300, 64, 2, 8);
-    void *screen = make_screen(*state, &made.weight);
+    generated_head generated = generate_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 300, 64, 2, 8);
+    void *screen = make_screen(*state, &generated.weight);
     gumbel_screen_header *header = screen, kept = *header;
-    gumbel_head head = {
-        .struct_size = sizeof head, .hidden = made.hidden, .weight = made.weight, .screen = screen};
+    gumbel_head head = {.struct_size = sizeof head,
+                        .hidden = generated.hidden,
+                        .weight = generated.weight,
+                        .screen = screen};
     gumbel_head fewer = head, other = head;
     fewer.weight.rows = 299;
     refused(*state, &fewer, "head.screen");
@@ -317,7 +320,7 @@ static void screens_are_checked(void **state)
     refused(*state, &head, "head.screen");
     *header = kept;
     free(screen);
-    free_made_head(&made);
+    free_generated_head(&generated);
 }
 
 static void sizes_are_checked(void **state)
@@ -365,36 +368,39 @@ static void sizes_are_checked(void **state)
 /* Weights that change behind a screen's back, and bytes that do: verify names the first row. */
 static void changed_weights_are_found(void **state)
 {
-    made_head made = make_made_head(MADE_STRUCTURED, GUMBEL_BFLOAT16, 500, 100, 1, 8);
-    void *screen = make_screen(*state, &made.weight);
+    generated_head generated = generate_head(HEAD_STRUCTURED, GUMBEL_BFLOAT16, 500, 100, 1, 8);
+    void *screen = make_screen(*state, &generated.weight);
     gumbel_error error;
     size_t bytes;
     gumbel_screen_parts parts;
-    assert_int_equal(gumbel_screen_verify(*state, NULL, &made.weight, screen, &error), GUMBEL_OK);
-    uint16_t *weight = (uint16_t *)(uintptr_t)made.weight.data, kept = weight[123 * 100 + 7];
+    assert_int_equal(gumbel_screen_verify(*state, NULL, &generated.weight, screen, &error),
+                     GUMBEL_OK);
+    uint16_t *weight = (uint16_t *)(uintptr_t)generated.weight.data, kept = weight[123 * 100 + 7];
     dtype_store(weight, GUMBEL_BFLOAT16, 123 * 100 + 7, 5.0f);
-    assert_int_equal(gumbel_screen_verify(*state, NULL, &made.weight, screen, &error),
+    assert_int_equal(gumbel_screen_verify(*state, NULL, &generated.weight, screen, &error),
                      GUMBEL_ERROR_ARGUMENT);
     assert_non_null(strstr(error.message, "row 123 "));
     weight[123 * 100 + 7] = kept;
     assert_true(gumbel_screen_lay_out(500, 100, &parts));
-    assert_int_equal(gumbel_screen_size(*state, &made.weight, &bytes, &error), GUMBEL_OK);
+    assert_int_equal(gumbel_screen_size(*state, &generated.weight, &bytes, &error), GUMBEL_OK);
     assert_int_equal(bytes, parts.bytes);
     ((unsigned char *)screen)[parts.copy + 70 * parts.columns] ^= 64;
-    assert_int_equal(gumbel_screen_verify(*state, NULL, &made.weight, screen, &error),
+    assert_int_equal(gumbel_screen_verify(*state, NULL, &generated.weight, screen, &error),
                      GUMBEL_ERROR_ARGUMENT);
     free(screen);
-    free_made_head(&made);
+    free_generated_head(&generated);
 }
 
 /* What a screen does not serve says so. */
 static void explained(void **state)
 {
-    made_head made = make_made_head(MADE_GAUSSIAN, GUMBEL_BFLOAT16, 300, 64, 2, 8);
-    void *screen = make_screen(*state, &made.weight);
+    generated_head generated = generate_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 300, 64, 2, 8);
+    void *screen = make_screen(*state, &generated.weight);
     char text[4096];
-    gumbel_head head = {
-        .struct_size = sizeof head, .hidden = made.hidden, .weight = made.weight, .screen = screen};
+    gumbel_head head = {.struct_size = sizeof head,
+                        .hidden = generated.hidden,
+                        .weight = generated.weight,
+                        .screen = screen};
     outcome *out = outcome_make(2, 1);
     assert_int_equal(
         gumbel_explain(*state, &head, NULL, NULL, &out->output, text, sizeof text, NULL),
@@ -414,7 +420,7 @@ static void explained(void **state)
     outcome_free(out);
     outcome_free(plain);
     free(screen);
-    free_made_head(&made);
+    free_generated_head(&generated);
 }
 
 int main(void)

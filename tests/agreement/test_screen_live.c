@@ -35,14 +35,14 @@ static void draw_fenced(gumbel_device *device, const gumbel_head *head,
     unguard(&workspace);
 }
 
-static void compare_live(gumbel_device *device, const made_head *made, void *screen, int32_t live,
-                         int32_t samples, const gumbel_truncation *truncation)
+static void compare_live(gumbel_device *device, const generated_head *generated, void *screen,
+                         int32_t live, int32_t samples, const gumbel_truncation *truncation)
 {
-    const int64_t batch = made->hidden.rows;
+    const int64_t batch = generated->hidden.rows;
     const uint64_t seed = 7;
     gumbel_head head = {.struct_size = sizeof head,
-                        .hidden = made->hidden,
-                        .weight = made->weight,
+                        .hidden = generated->hidden,
+                        .weight = generated->weight,
                         .screen = screen};
     const gumbel_sampling how = {.struct_size = sizeof how,
                                  .seed = {&seed, GUMBEL_SAME},
@@ -69,16 +69,18 @@ static void few_live_rows(void **state)
     const gumbel_truncation cut = {
         .struct_size = sizeof cut, .top_k = {&top_k, GUMBEL_SAME}, .top_p = {&top_p, GUMBEL_SAME}};
     for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
-        made_head made =
-            make_made_head((made_kind)0, GUMBEL_FLOAT32, VOCAB, COLUMNS, batches[i], 21);
-        void *screen = make_screen(*state, &made.weight);
+        generated_head generated =
+            generate_head((head_kind)0, GUMBEL_FLOAT32, VOCAB, COLUMNS, batches[i], 21);
+        void *screen = make_screen(*state, &generated.weight);
         for (size_t j = 0; j < 15; j++) {
             const int32_t live = lives[j % 5], most = (int32_t)batches[i];
-            compare_live(*state, &made, screen, live < most ? live : most, samples[j / 5], NULL);
-            compare_live(*state, &made, screen, live < most ? live : most, samples[j / 5], &cut);
+            compare_live(*state, &generated, screen, live < most ? live : most, samples[j / 5],
+                         NULL);
+            compare_live(*state, &generated, screen, live < most ? live : most, samples[j / 5],
+                         &cut);
         }
         free(screen);
-        free_made_head(&made);
+        free_generated_head(&generated);
     }
 }
 

@@ -119,23 +119,23 @@ static void draw_each_cut(gumbel_device *device, const gumbel_head *head, int32_
 static void draw_stale_head(gumbel_device *device, gumbel_dtype dtype, stale_kind kind,
                             int64_t batch, int64_t vocab, uint64_t *random)
 {
-    made_head made = make_made_head((made_kind)random_below(random, MADE_KINDS), dtype, vocab, 96,
-                                    batch, random_bits(random));
+    generated_head generated = generate_head((head_kind)random_below(random, HEAD_KINDS), dtype,
+                                             vocab, 96, batch, random_bits(random));
     gumbel_head head = {.struct_size = sizeof head,
-                        .hidden = made.hidden,
-                        .weight = made.weight,
-                        .screen = make_screen(device, &made.weight)};
+                        .hidden = generated.hidden,
+                        .weight = generated.weight,
+                        .screen = make_screen(device, &generated.weight)};
     if (random_below(random, 4) == 0)
         head.soft_cap = 4.0f;
     if (random_below(random, 4) == 0)
         head.scale = -0.7f;
-    spoil_weights(&made.weight, kind, random);
+    spoil_weights(&generated.weight, kind, random);
     if (random_below(random, 3) == 0)
-        spoil_rows(&made.hidden, kind, random);
+        spoil_rows(&generated.hidden, kind, random);
     draw_each_cut(device, &head, batch > 8 ? 1 : 1 + (int32_t)random_below(random, 4), random,
                   stale_names[kind]);
     free((void *)(uintptr_t)head.screen);
-    free_made_head(&made);
+    free_generated_head(&generated);
 }
 
 /* Devices of one and of several threads, of the ISA under test. */
@@ -167,25 +167,25 @@ static void every_kind_of_request(void **state)
     served = 0;
     for (int i = 0; i < count; i++) {
         request_plan plan = request_plan_at_random(i, 1);
-        request *asked = request_make(&plan, *state);
-        gumbel_head head = asked->head;
+        request *req = request_make(&plan, *state);
+        gumbel_head head = req->head;
         int32_t samples = plan.samples > 0 ? plan.samples : 1;
         int64_t end = head.vocab_size ? head.vocab_size : head.first_token + head.weight.rows;
         stale_kind kind = (stale_kind)random_below(&random, STALE_KINDS);
         head.screen = make_screen(*state, &head.weight);
         spoil_weights(&head.weight, kind, &random);
         outcome *plain = plain_outcome(head.hidden.rows, samples);
-        served += is_screened(*state, &head, &asked->sampling, &plain->output);
-        assert_int_equal(draw(*state, &head, &asked->sampling, plain), GUMBEL_OK);
+        served += is_screened(*state, &head, &req->sampling, &plain->output);
+        assert_int_equal(draw(*state, &head, &req->sampling, plain), GUMBEL_OK);
         check_outcome(plain, head.first_token, end, request_describe(&plan));
         outcome_free(plain);
         /* The full pass, with ranks, kept counts and lists, of the weights as they are. */
-        outcome *all = request_outcome(asked);
-        assert_int_equal(draw(*state, &head, &asked->sampling, all), GUMBEL_OK);
+        outcome *all = request_outcome(req);
+        assert_int_equal(draw(*state, &head, &req->sampling, all), GUMBEL_OK);
         check_outcome(all, head.first_token, end, request_describe(&plan));
         outcome_free(all);
         free((void *)(uintptr_t)head.screen);
-        request_free(asked);
+        request_free(req);
     }
     print_message("%d of %d requests were served by their screen\n", served, count);
     assert_true(served > count / 3);
@@ -200,24 +200,24 @@ static void spoilt_heads_are_reported(void **state)
     for (uint32_t which = 0; which < 8; which++)
         for (int infinite = 0; infinite < 2; infinite++) {
             uint64_t random = which, seed = 1;
-            made_head made = make_made_head(MADE_GAUSSIAN, GUMBEL_BFLOAT16, 700, 64, 4, 8);
+            generated_head generated = generate_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 700, 64, 4, 8);
             rules r;
             make_rules(&r, which, 700, &random);
             gumbel_head head = {.struct_size = sizeof head,
-                                .hidden = made.hidden,
-                                .weight = made.weight,
-                                .screen = make_screen(*state, &made.weight)};
+                                .hidden = generated.hidden,
+                                .weight = generated.weight,
+                                .screen = make_screen(*state, &generated.weight)};
             gumbel_sampling how = {.struct_size = sizeof how,
                                    .seed = {&seed, GUMBEL_SAME},
                                    .truncation = which ? &r.how : NULL};
             outcome *out = plain_outcome(4, 1);
-            spoil_weights(&made.weight, infinite ? STALE_INFINITE : STALE_NAN, &random);
+            spoil_weights(&generated.weight, infinite ? STALE_INFINITE : STALE_NAN, &random);
             assert_int_equal(draw(*state, &head, &how, out), GUMBEL_OK);
             for (int b = 0; b < 4; b++)
                 assert_int_equal(out->status[b], GUMBEL_ROW_NAN);
             outcome_free(out);
             free((void *)(uintptr_t)head.screen);
-            free_made_head(&made);
+            free_generated_head(&generated);
         }
 }
 
@@ -226,13 +226,13 @@ static void values_above_their_bounds_are_seen(void **state)
 {
     for (uint32_t which = 0; which < 8; which++) {
         uint64_t random = 70 + which, seed = 3, position = 0;
-        made_head made = make_made_head(MADE_GAUSSIAN, GUMBEL_BFLOAT16, 700, 64, 4, 8);
+        generated_head generated = generate_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 700, 64, 4, 8);
         rules r;
         make_rules(&r, which, 700, &random);
         gumbel_head head = {.struct_size = sizeof head,
-                            .hidden = made.hidden,
-                            .weight = made.weight,
-                            .screen = make_screen(*state, &made.weight)};
+                            .hidden = generated.hidden,
+                            .weight = generated.weight,
+                            .screen = make_screen(*state, &generated.weight)};
         gumbel_head without = head;
         gumbel_sampling how = {.struct_size = sizeof how,
                                .seed = {&seed, GUMBEL_SAME},
@@ -240,7 +240,7 @@ static void values_above_their_bounds_are_seen(void **state)
                                .truncation = which ? &r.how : NULL};
         outcome *a = plain_outcome(4, 1), *b = plain_outcome(4, 1);
         without.screen = NULL;
-        scale_weights(&made.weight, 8.0f);
+        scale_weights(&generated.weight, 8.0f);
         for (; position < 8; position++) {
             assert_int_equal(draw(*state, &head, &how, a), GUMBEL_OK);
             assert_int_equal(draw(*state, &without, &how, b), GUMBEL_OK);
@@ -249,7 +249,7 @@ static void values_above_their_bounds_are_seen(void **state)
         outcome_free(a);
         outcome_free(b);
         free((void *)(uintptr_t)head.screen);
-        free_made_head(&made);
+        free_generated_head(&generated);
     }
 }
 
@@ -271,12 +271,12 @@ static void coupled_drafts(void **state)
                            .accepted = &accepted,
                            .status = &status};
     for (int kind = 0; kind < STALE_KINDS; kind++) {
-        made_head made = make_made_head(MADE_STRUCTURED, GUMBEL_BFLOAT16, 500, 64, 4, 6);
+        generated_head generated = generate_head(HEAD_STRUCTURED, GUMBEL_BFLOAT16, 500, 64, 4, 6);
         gumbel_head head = {.struct_size = sizeof head,
-                            .hidden = made.hidden,
-                            .weight = made.weight,
-                            .screen = make_screen(*state, &made.weight)};
-        spoil_weights(&made.weight, (stale_kind)kind, &random);
+                            .hidden = generated.hidden,
+                            .weight = generated.weight,
+                            .screen = make_screen(*state, &generated.weight)};
+        spoil_weights(&generated.weight, (stale_kind)kind, &random);
         for (position = 0; position < 4; position++) {
             gumbel_error error;
             size_t bytes;
@@ -294,7 +294,7 @@ static void coupled_drafts(void **state)
             free(workspace);
         }
         free((void *)(uintptr_t)head.screen);
-        free_made_head(&made);
+        free_generated_head(&generated);
     }
 }
 

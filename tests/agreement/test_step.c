@@ -99,35 +99,35 @@ static void noise_of_odd_words(void **state)
 /* Draw without, then with noise made ahead, once seed and position are gone. */
 static void check_plan(gumbel_device *device, const problem_plan *plan, int64_t gap)
 {
-    problem *made = problem_make(plan);
+    problem *generated = problem_make(plan);
     outcome *wanted = outcome_make(plan->batch, plan->samples),
             *found = outcome_make(plan->batch, plan->samples);
     gumbel_logits logits = {.struct_size = sizeof logits,
-                            .logits = tensor_of(made->weight, plan->weight_dtype, plan->batch,
+                            .logits = tensor_of(generated->weight, plan->weight_dtype, plan->batch,
                                                 plan->vocab, plan->hidden_size + plan->weight_gap),
                             .first_token = plan->first_token,
                             .vocab_size = plan->vocab_size};
     int from_logits = plan->hidden_size >= plan->vocab && plan->batch <= plan->vocab;
-    float *noise = prepare(device, &made->sampling, plan->batch, plan->first_token, plan->vocab,
-                           gap ? plan->vocab + gap : 0);
-    gumbel_sampling ahead = made->sampling;
+    float *noise = prepare(device, &generated->sampling, plan->batch, plan->first_token,
+                           plan->vocab, gap ? plan->vocab + gap : 0);
+    gumbel_sampling ahead = generated->sampling;
     ahead.noise = noise;
     ahead.noise_stride = gap ? plan->vocab + gap : 0;
     ahead.seed = ahead.position = (gumbel_row_u64){NULL, 0};
     ahead.first_sample = (gumbel_row_u32){NULL, 0};
     ahead.domain = 0;
-    assert_int_equal(draw(device, &made->head, &made->sampling, wanted), GUMBEL_OK);
-    assert_int_equal(draw(device, &made->head, &ahead, found), GUMBEL_OK);
+    assert_int_equal(draw(device, &generated->head, &generated->sampling, wanted), GUMBEL_OK);
+    assert_int_equal(draw(device, &generated->head, &ahead, found), GUMBEL_OK);
     assert_true(outcome_same(wanted, 0, found, OUTCOME_ALL, problem_describe(plan)));
     if (from_logits) {
-        assert_int_equal(draw_logits(device, &logits, &made->sampling, wanted), GUMBEL_OK);
+        assert_int_equal(draw_logits(device, &logits, &generated->sampling, wanted), GUMBEL_OK);
         assert_int_equal(draw_logits(device, &logits, &ahead, found), GUMBEL_OK);
         assert_true(outcome_same(wanted, 0, found, OUTCOME_ALL, problem_describe(plan)));
     }
     free(noise);
     outcome_free(wanted);
     outcome_free(found);
-    problem_free(made);
+    problem_free(generated);
 }
 
 static void noise_ahead(void **state)
@@ -160,15 +160,15 @@ static void noise_ahead(void **state)
 static void noise_of_shards(void **state)
 {
     problem_plan plan = plan_by_vocab(129);
-    problem *made = problem_make(&plan);
-    const gumbel_sampling *whole_sampling = &made->sampling;
+    problem *generated = problem_make(&plan);
+    const gumbel_sampling *whole_sampling = &generated->sampling;
     float *whole = prepare(*state, whole_sampling, 3, plan.first_token, plan.vocab, 0);
-    gumbel_summary *wanted = summarise(*state, &made->head, NULL, whole_sampling);
+    gumbel_summary *wanted = summarise(*state, &generated->head, NULL, whole_sampling);
     gumbel_summary merged[9];
     gumbel_summary_clear(merged, 9);
     for (int64_t first = 0, count; first < plan.vocab; first += count) {
         count = plan.vocab - first < 64 ? plan.vocab - first : 64;
-        gumbel_head shard = problem_shard(&made->head, first, count);
+        gumbel_head shard = problem_shard(&generated->head, first, count);
         gumbel_sampling sampling = *whole_sampling;
         sampling.noise = whole + first;
         sampling.noise_stride = plan.vocab;
@@ -182,7 +182,7 @@ static void noise_of_shards(void **state)
     }
     free(wanted);
     free(whole);
-    problem_free(made);
+    problem_free(generated);
 }
 
 /* A NaN or +inf among the logits is that row's status with noise too; noise that is not finite
@@ -216,17 +216,17 @@ static void odd_rows(void **state)
 static void fast_maths(void **state)
 {
     problem_plan plan = plan_at_random(3);
-    problem *made = problem_make(&plan);
+    problem *generated = problem_make(&plan);
     outcome *exact = outcome_make(plan.batch, plan.samples),
             *fast = outcome_make(plan.batch, plan.samples);
-    gumbel_sampling sampling = made->sampling;
+    gumbel_sampling sampling = generated->sampling;
     sampling.math = GUMBEL_MATH_FAST;
-    assert_int_equal(draw(*state, &made->head, &made->sampling, exact), GUMBEL_OK);
-    assert_int_equal(draw(*state, &made->head, &sampling, fast), GUMBEL_OK);
+    assert_int_equal(draw(*state, &generated->head, &generated->sampling, exact), GUMBEL_OK);
+    assert_int_equal(draw(*state, &generated->head, &sampling, fast), GUMBEL_OK);
     assert_true(outcome_same(exact, 0, fast, OUTCOME_ALL, problem_describe(&plan)));
     outcome_free(exact);
     outcome_free(fast);
-    problem_free(made);
+    problem_free(generated);
 }
 
 static void prepare_refusals(void **state)

@@ -18,17 +18,17 @@
 
 #define DRAWN (OUTCOME_TOKENS | OUTCOME_SCORES | OUTCOME_MASS)
 
-static gumbel_status draw_by(gumbel_device *device, const request *asked, int fused, outcome *into)
+static gumbel_status draw_by(gumbel_device *device, const request *req, int fused, outcome *into)
 {
-    return fused ? request_draw_fused(device, asked, into) : request_draw(device, asked, into);
+    return fused ? request_draw_fused(device, req, into) : request_draw(device, req, into);
 }
 
 /* Summaries of tokens [first, first + count) of the logits, counted from their first. */
-static void add_shard(gumbel_device *device, const request *asked, int64_t first, int64_t count,
+static void add_shard(gumbel_device *device, const request *req, int64_t first, int64_t count,
                       gumbel_summary *into)
 {
-    gumbel_logits shard = asked->logits;
-    gumbel_sampling sampling = asked->sampling;
+    gumbel_logits shard = req->logits;
+    gumbel_sampling sampling = req->sampling;
     int64_t draws = shard.logits.rows * sampling.num_samples;
     size_t bytes;
     shard.logits.data =
@@ -38,7 +38,7 @@ static void add_shard(gumbel_device *device, const request *asked, int64_t first
     shard.first_token += first;
     if (sampling.noise) {
         sampling.noise_stride =
-            sampling.noise_stride ? sampling.noise_stride : asked->logits.logits.cols;
+            sampling.noise_stride ? sampling.noise_stride : req->logits.logits.cols;
         sampling.noise += first;
     }
     void *workspace = call_workspace(device, NULL, &shard, &sampling, NULL, &bytes);
@@ -52,29 +52,28 @@ static void add_shard(gumbel_device *device, const request *asked, int64_t first
 }
 
 /* Shards that meet at multiples of 64 tokens give every bit. */
-static void check_shards(gumbel_device *device, const request *asked, const outcome *expected,
+static void check_shards(gumbel_device *device, const request *req, const outcome *expected,
                          uint64_t *random)
 {
-    int64_t rows = asked->logits.logits.rows, vocab = asked->logits.logits.cols;
-    int32_t samples = asked->sampling.num_samples;
-    int64_t draws = rows * samples, end, first_token = asked->logits.first_token;
+    int64_t rows = req->logits.logits.rows, vocab = req->logits.logits.cols;
+    int32_t samples = req->sampling.num_samples;
+    int64_t draws = rows * samples, end, first_token = req->logits.first_token;
     gumbel_summary *merged = make_zeroed((size_t)draws, sizeof *merged);
     gumbel_summary_clear(merged, draws);
     for (int64_t first = 0; first < vocab; first = end) {
         end = (first_token + first) / 64 * 64 + 64 * (1 + random_below(random, 4)) - first_token;
         end = end < vocab ? end : vocab;
-        add_shard(device, asked, first, end - first, merged);
+        add_shard(device, req, first, end - first, merged);
     }
     outcome *drawn = outcome_make(rows, samples);
     assert_int_equal(gumbel_finish(NULL, NULL, merged, 1, rows, samples, &drawn->output, NULL),
                      GUMBEL_OK);
-    assert_true(outcome_same(expected, 0, drawn, DRAWN, request_describe(&asked->plan)));
+    assert_true(outcome_same(expected, 0, drawn, DRAWN, request_describe(&req->plan)));
     outcome_free(drawn);
     free(merged);
 }
 
-static void check_devices(const request *asked, int fused, const outcome *expected,
-                          uint64_t *random)
+static void check_devices(const request *req, int fused, const outcome *expected, uint64_t *random)
 {
     static const int32_t tiles[] = {0, 64, 192, 1024};
     gumbel_isa isas[4];
@@ -83,24 +82,24 @@ static void check_devices(const request *asked, int fused, const outcome *expect
     for (int i = 0; i < count; i++) {
         gumbel_device *device = open_device(isas[i], 1 + (int32_t)random_below(random, 4),
                                             tiles[random_below(random, 4)]);
-        assert_int_equal(draw_by(device, asked, fused, drawn), GUMBEL_OK);
-        assert_true(outcome_same(expected, 0, drawn, DRAWN, request_describe(&asked->plan)));
+        assert_int_equal(draw_by(device, req, fused, drawn), GUMBEL_OK);
+        assert_true(outcome_same(expected, 0, drawn, DRAWN, request_describe(&req->plan)));
         if (!fused)
-            check_shards(device, asked, expected, random);
+            check_shards(device, req, expected, random);
         gumbel_close(device);
     }
     outcome_free(drawn);
 }
 
-static void check_alone(gumbel_device *device, const request *asked, int fused,
+static void check_alone(gumbel_device *device, const request *req, int fused,
                         const outcome *expected)
 {
     outcome *drawn = outcome_make(1, expected->samples);
     for (int64_t b = 0; b < expected->batch; b++) {
         request part;
-        request_rows(asked, b, 1, &part);
+        request_rows(req, b, 1, &part);
         assert_int_equal(draw_by(device, &part, fused, drawn), GUMBEL_OK);
-        assert_true(outcome_same(expected, b, drawn, DRAWN, request_describe(&asked->plan)));
+        assert_true(outcome_same(expected, b, drawn, DRAWN, request_describe(&req->plan)));
     }
     outcome_free(drawn);
 }
@@ -111,17 +110,17 @@ static void check_plan(gumbel_device *device, request_plan plan, uint64_t *rando
     plan.transforms = 1;
     plan.truncation = 0;
     plan.logprobs_of = GUMBEL_PROCESSED;
-    request *asked = request_make(&plan, device);
-    outcome *whole = request_outcome(asked);
+    request *req = request_make(&plan, device);
+    outcome *whole = request_outcome(req);
     outcome *drawn = outcome_make(whole->batch, whole->samples);
-    assert_int_equal(draw_by(device, asked, fused, whole), GUMBEL_OK);
-    assert_int_equal(draw_by(device, asked, fused, drawn), GUMBEL_OK);
+    assert_int_equal(draw_by(device, req, fused, whole), GUMBEL_OK);
+    assert_int_equal(draw_by(device, req, fused, drawn), GUMBEL_OK);
     assert_true(outcome_same(whole, 0, drawn, DRAWN, request_describe(&plan)));
-    check_devices(asked, fused, drawn, random);
-    check_alone(device, asked, fused, drawn);
+    check_devices(req, fused, drawn, random);
+    check_alone(device, req, fused, drawn);
     outcome_free(drawn);
     outcome_free(whole);
-    request_free(asked);
+    request_free(req);
 }
 
 static void from_logits(void **state)
@@ -197,14 +196,14 @@ static void idle_transforms(void **state)
                                     .repetition = {&r, GUMBEL_SAME},
                                     .frequency = {&f, GUMBEL_SAME},
                                     .history = &history};
-    request asked = {
-        .sampling = {.struct_size = sizeof asked.sampling, .temperature = {&T, GUMBEL_SAME}},
-        .logits = {.struct_size = sizeof asked.logits,
+    request req = {
+        .sampling = {.struct_size = sizeof req.sampling, .temperature = {&T, GUMBEL_SAME}},
+        .logits = {.struct_size = sizeof req.logits,
                    .logits = tensor_of(logits, GUMBEL_FLOAT32, 2, WIDE, 0)}};
     outcome *plain = outcome_make(2, 1), *idle = outcome_make(2, 1);
-    assert_int_equal(request_draw(*state, &asked, plain), GUMBEL_OK);
-    asked.sampling.transforms = &transforms;
-    assert_int_equal(request_draw(*state, &asked, idle), GUMBEL_OK);
+    assert_int_equal(request_draw(*state, &req, plain), GUMBEL_OK);
+    req.sampling.transforms = &transforms;
+    assert_int_equal(request_draw(*state, &req, idle), GUMBEL_OK);
     assert_true(outcome_same(plain, 0, idle, DRAWN, "idle transforms"));
     outcome_free(plain);
     outcome_free(idle);
@@ -226,24 +225,24 @@ static void grammars(void **state)
     int count = list_isas(isas);
     for (int i = 0; i < 2 * count; i++) {
         gumbel_device *device = open_device(isas[i / 2], 2, i % 2 ? 64 : 192);
-        request *asked = request_make(&plan, device);
+        request *req = request_make(&plan, device);
         outcome *sound = outcome_make(B, 3), *spoilt = outcome_make(B, 3);
         if (i % 2) {
             outcome_widen(sound, 7, GUMBEL_PROCESSED);
             outcome_widen(spoilt, 7, GUMBEL_PROCESSED);
         }
-        asked->sampling.transforms = &transforms;
-        assert_int_equal(request_draw_fused(device, asked, sound), GUMBEL_OK);
+        req->sampling.transforms = &transforms;
+        assert_int_equal(request_draw_fused(device, req, sound), GUMBEL_OK);
         for (int64_t token = 0; token < WIDE; token++)
             if (!((mask[0][token / 32] | mask[1][token / 32] | mask[2][token / 32]) >> token % 32 &
                   1))
-                dtype_store_nan(asked->product->weight, asked->head.weight.dtype, token * D);
-        assert_int_equal(request_draw_fused(device, asked, spoilt), GUMBEL_OK);
+                dtype_store_nan(req->product->weight, req->head.weight.dtype, token * D);
+        assert_int_equal(request_draw_fused(device, req, spoilt), GUMBEL_OK);
         assert_int_equal(sound->status[0], GUMBEL_ROW_OK);
         assert_true(outcome_same(sound, 0, spoilt, OUTCOME_ALL, "a grammar"));
         outcome_free(sound);
         outcome_free(spoilt);
-        request_free(asked);
+        request_free(req);
         gumbel_close(device);
     }
 }

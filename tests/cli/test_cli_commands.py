@@ -63,9 +63,9 @@ class Info(Case):
     def test_a_cpu_serves_every_usual_call(self):
         calls = self.succeed_json("info")["served"]
         self.assertIn("penalties", calls)
-        for asked, columns in calls.items():
+        for req, columns in calls.items():
             for title, names in columns.items():
-                self.assertRegex(names, r"^[a-z-]+(, [a-z-]+)*$", (asked, title))
+                self.assertRegex(names, r"^[a-z-]+(, [a-z-]+)*$", (req, title))
         self.assertNotIn("refused", self.succeed("info"))
 
 

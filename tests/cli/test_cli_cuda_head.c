@@ -111,9 +111,9 @@ void require_driver(int result, const char *what)
 void *require_memory(const char *what, int64_t count, size_t size)
 {
     (void)what;
-    void *made = calloc((size_t)count, size);
-    assert_non_null(made);
-    return made;
+    void *generated = calloc((size_t)count, size);
+    assert_non_null(generated);
+    return generated;
 }
 
 size_t dtype_size(gumbel_dtype dtype) { return dtype == GUMBEL_FLOAT32 ? 4 : 2; }

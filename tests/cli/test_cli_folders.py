@@ -140,7 +140,7 @@ class NotSupported(Folder):
         self.edit("tokenizer.json", model={"type": "Unigram"})
         self.told("model.type", "Unigram", "byte-level BPE")
 
-    def test_a_draft_is_told_apart(self):
+    def test_a_draft_is_recognized(self):
         self.edit("config.json", attention_bias=True)
         message = self.refuse("--draft", "generate", "--model", TARGET, "--prompt", "a", "--draft",
                               self.model)

@@ -246,7 +246,7 @@ class Stream(Case):
         self.assertEqual((len(done.stdout), done.stderr), (10, b""))
 
     @unittest.skipUnless(os.path.exists("/dev/full"), "no /dev/full")
-    def test_full_disk_is_told(self):
+    def test_full_disk_is_reported(self):
         with open("/dev/full", "w") as full:
             done = subprocess.run([GUMBEL, "info"], stdout=full, stderr=subprocess.PIPE, text=True)
         self.assertEqual(done.returncode, 1)

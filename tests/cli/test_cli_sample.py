@@ -16,11 +16,11 @@ class Sample(SampleCase):
         """Processes that share the vocabulary write what one writes, and one of them does."""
         out = self.path("tokens.npy")
         for source in (self.head, ("--logits", self.path("logits.npy"))):
-            for asked in (("--num-samples", 3), ("--top-k", 9, "--ranks", "--kept"),
+            for req in (("--num-samples", 3), ("--top-k", 9, "--ranks", "--kept"),
                           ("--top-p", 0.7, "--top-logprobs", 3, "--first-token", 100),
                           ("--raw-logprobs", "--num-best", 2)):
-                with self.subTest(source=source[0], asked=asked):
-                    rest = (*source, "--seed", 4, "--threads", 1, *asked)
+                with self.subTest(source=source[0], req=req):
+                    rest = (*source, "--seed", 4, "--threads", 1, *req)
                     found = over_ranks(self, 3, "sample", *rest, "--json")
                     self.assertEqual(json.loads(found), self.sample(*rest))
         over_ranks(self, 2, "sample", *self.head, "--out-tokens", out)

@@ -168,7 +168,7 @@ class Terminal(Case):
         self.assertIn(words, seen)
         return seen
 
-    def test_the_prompt_is_asked_for(self):
+    def test_the_prompt_is_requested(self):
         child = self.start("generate", "--model", MODEL, "--max-tokens", 5, "--seed", 3, "--echo",
                            stdin=self.theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         os.write(self.ours, b"And God said\n\x04")
@@ -183,7 +183,7 @@ class Terminal(Case):
         self.assertEqual(child.returncode, 2)
         self.assertIn(b"--logits: stdin is a terminal", err)
 
-    def test_bench_says_what_it_does(self):
+    def test_bench_reports_progress(self):
         child = self.start("bench", "--vocab", 2000, "--hidden", 64, "--batch", 1, "--rounds", 2,
                            "--buffer", 32, stdout=subprocess.DEVNULL, stderr=self.theirs)
         seen = self.read_until("checking the draws ...")
@@ -192,7 +192,7 @@ class Terminal(Case):
             self.assertIn(f"{phase} ...", seen)
         self.assertEqual(child.wait(120), 0)
 
-    def test_generate_says_how_far_it_is(self):
+    def test_generate_reports_progress(self):
         self.start("generate", "--model", MODEL, "--prompt", "And", "--seed", 3, "--samples", 200,
                    "--max-tokens", 1000, "--ignore-eos", stdout=subprocess.DEVNULL,
                    stderr=self.theirs)

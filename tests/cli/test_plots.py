@@ -117,7 +117,7 @@ class Plots(unittest.TestCase):
         self.assertEqual(check(ROOT), (0, []))
         self.assertEqual(check(self.root), (0, []))
 
-    def test_faults_are_told(self):
+    def test_faults_are_reported(self):
         plots, results = self.root / "docs" / "plots", self.root / "bench" / "results"
         file = results / "cuda-h200.json"
         file.write_text(file.read_text().replace('"median_us": 2', '"median_us": 3', 1))

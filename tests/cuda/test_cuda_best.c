@@ -17,15 +17,15 @@ typedef struct best_lists {
 
 /* Draw on the CPU and on the GPU, and CHECK that tokens and lists are the same. `alone`: the GPU
  * writes scores, and no ids. */
-static void check_lists(const request *asked, int32_t most, int alone)
+static void check_lists(const request *req, int32_t most, int alone)
 {
-    const char *what = request_describe(&asked->plan);
-    size_t rows = (size_t)asked->plan.batch, listed = rows * (size_t)most;
+    const char *what = request_describe(&req->plan);
+    size_t rows = (size_t)req->plan.batch, listed = rows * (size_t)most;
     best_lists host = {make_zeroed(listed, 4), make_zeroed(listed, 4)};
     best_lists found = {make_zeroed(listed, 4), make_zeroed(listed, 4)};
-    outcome *drawn = request_outcome(asked);
+    outcome *drawn = request_outcome(req);
     int32_t *tokens = make_zeroed(rows, sizeof *tokens);
-    gpu_request *made = gpu_request_make(asked);
+    gpu_request *generated = gpu_request_make(req);
     gumbel_output there = {.struct_size = sizeof there,
                            .tokens = gpu_make(rows * 4),
                            .best_ids = alone ? NULL : gpu_make(listed * 4),
@@ -36,12 +36,12 @@ static void check_lists(const request *asked, int32_t most, int alone)
     drawn->output.best_ids = host.ids;
     drawn->output.best_scores = host.scores;
     drawn->output.num_best = most;
-    CHECK(request_draw(cpu, asked, drawn) == GUMBEL_OK, "%s", drawn->error.message);
-    CHECK(gumbel_workspace_size(gpu, NULL, &made->asked.logits, &made->asked.sampling, &there,
+    CHECK(request_draw(cpu, req, drawn) == GUMBEL_OK, "%s", drawn->error.message);
+    CHECK(gumbel_workspace_size(gpu, NULL, &generated->req.logits, &generated->req.sampling, &there,
                                 &bytes, &error) == GUMBEL_OK,
           "%s: %s", what, error.message);
     void *workspace = gpu_hostile(bytes);
-    CHECK(gumbel_sample_logits(gpu, NULL, &made->asked.logits, &made->asked.sampling, &there,
+    CHECK(gumbel_sample_logits(gpu, NULL, &generated->req.logits, &generated->req.sampling, &there,
                                workspace, bytes, &error) == GUMBEL_OK,
           "%s: %s", what, error.message);
     GPU(cuCtxSynchronize);
@@ -60,7 +60,7 @@ static void check_lists(const request *asked, int32_t most, int alone)
     gpu_free(there.tokens);
     gpu_free(there.best_ids);
     gpu_free(there.best_scores);
-    gpu_request_free(made);
+    gpu_request_free(generated);
     outcome_free(drawn);
     free(tokens);
     free(host.ids);
@@ -75,9 +75,9 @@ static void check_requests(int first, int count)
         request_plan plan = request_plan_at_random(index, index % 3 == 0);
         plan.samples = 1;
         plan.history = index % 2;
-        request *asked = request_make(&plan, cpu);
-        check_lists(asked, 1 + index % GUMBEL_BEST_MOST, index % 4 == 1);
-        request_free(asked);
+        request *req = request_make(&plan, cpu);
+        check_lists(req, 1 + index % GUMBEL_BEST_MOST, index % 4 == 1);
+        request_free(req);
     }
 }
 

@@ -128,7 +128,7 @@ static void fill_bias(bound_world *w, const bound_case *of)
 
 /* A request of the world; free it with request_free(). What it points at is `of`'s and the
  * world's, and must live as long. */
-static request *make_asked(bound_world *w, const bound_case *of, int64_t batch)
+static request *make_generated_request(bound_world *w, const bound_case *of, int64_t batch)
 {
     request_plan plan = {.batch = batch,
                          .vocab = VOCAB,
@@ -136,54 +136,54 @@ static request *make_asked(bound_world *w, const bound_case *of, int64_t batch)
                          .truncation = 1,
                          .kind = 1 + ROW_EQUAL,
                          .seed = (uint64_t)batch};
-    request *asked = request_make(&plan, cpu);
+    request *req = request_make(&plan, cpu);
     static const float much = 1000;
-    asked->head = (gumbel_head){.struct_size = sizeof asked->head,
-                                .hidden = w->hidden,
-                                .weight = w->weight,
-                                .bias = tensor_of(w->bias, GUMBEL_FLOAT32, 1, VOCAB, 0),
-                                .soft_cap = of->bits & CAPPED ? 4.0f : 0.0f};
+    req->head = (gumbel_head){.struct_size = sizeof req->head,
+                              .hidden = w->hidden,
+                              .weight = w->weight,
+                              .bias = tensor_of(w->bias, GUMBEL_FLOAT32, 1, VOCAB, 0),
+                              .soft_cap = of->bits & CAPPED ? 4.0f : 0.0f};
     fill_bias(w, of);
-    asked->plan.hidden_size = w->size;
-    asked->head.hidden.rows = batch;
+    req->plan.hidden_size = w->size;
+    req->head.hidden.rows = batch;
     if (of->bits & FLAT)
-        asked->head.hidden.data = w->zeros;
-    asked->sampling.temperature = (gumbel_row_f32){&of->temperature, GUMBEL_SAME};
-    asked->truncation.top_k = (gumbel_row_i32){&of->top_k, GUMBEL_SAME};
-    asked->truncation.top_p = (gumbel_row_f32){&of->top_p, GUMBEL_SAME};
-    asked->truncation.min_p = (gumbel_row_f32){&of->min_p, GUMBEL_SAME};
-    asked->transforms = (gumbel_transforms){.struct_size = sizeof asked->transforms};
+        req->head.hidden.data = w->zeros;
+    req->sampling.temperature = (gumbel_row_f32){&of->temperature, GUMBEL_SAME};
+    req->truncation.top_k = (gumbel_row_i32){&of->top_k, GUMBEL_SAME};
+    req->truncation.top_p = (gumbel_row_f32){&of->top_p, GUMBEL_SAME};
+    req->truncation.min_p = (gumbel_row_f32){&of->min_p, GUMBEL_SAME};
+    req->transforms = (gumbel_transforms){.struct_size = sizeof req->transforms};
     if (of->bits & MASKED) {
         for (int64_t i = 0; i < BATCH_MOST * WORDS; i++)
             w->nothing[i] = ~w->chosen[i];
-        asked->transforms.mask = (gumbel_row_i32){(const int32_t *)w->nothing, WORDS};
+        req->transforms.mask = (gumbel_row_i32){(const int32_t *)w->nothing, WORDS};
     } else if (of->bits & PENALISED) {
         memset(w->nothing, 0, (size_t)BATCH_MOST * WORDS * sizeof *w->nothing);
-        asked->history = (gumbel_history){.struct_size = sizeof asked->history,
-                                          .vocab_size = VOCAB,
-                                          .prompt = w->nothing,
-                                          .output = w->chosen,
-                                          .counts = w->counts};
-        asked->transforms.history = &asked->history;
-        asked->transforms.presence = (gumbel_row_f32){&much, GUMBEL_SAME};
+        req->history = (gumbel_history){.struct_size = sizeof req->history,
+                                        .vocab_size = VOCAB,
+                                        .prompt = w->nothing,
+                                        .output = w->chosen,
+                                        .counts = w->counts};
+        req->transforms.history = &req->history;
+        req->transforms.presence = (gumbel_row_f32){&much, GUMBEL_SAME};
     }
     if (of->bits & (MASKED | PENALISED))
-        asked->sampling.transforms = &asked->transforms;
-    return asked;
+        req->sampling.transforms = &req->transforms;
+    return req;
 }
 
 static void compare_case(bound_world *w, const bound_case *of, int64_t batch)
 {
-    request *asked = make_asked(w, of, batch);
-    gpu_request *on_gpu = gpu_request_make(asked);
-    outcome *host = request_outcome(asked), *device = request_outcome(asked);
-    CHECK(request_draw_fused(cpu, asked, host) == GUMBEL_OK, "%s", of->name);
+    request *req = make_generated_request(w, of, batch);
+    gpu_request *on_gpu = gpu_request_make(req);
+    outcome *host = request_outcome(req), *device = request_outcome(req);
+    CHECK(request_draw_fused(cpu, req, host) == GUMBEL_OK, "%s", of->name);
     gpu_request_draw(on_gpu, 1, device);
     compare_request(host, device, of->name);
     outcome_free(host);
     outcome_free(device);
     gpu_request_free(on_gpu);
-    request_free(asked);
+    request_free(req);
 }
 
 static void bounds_cases(void)
@@ -218,10 +218,10 @@ static void bounds_few(void)
 static void bounds_graph(void)
 {
     bound_world w = make_world(SIZE);
-    request *asked = make_asked(&w, &CASES[0], 64);
-    gpu_request *on_gpu = gpu_request_make(asked);
-    request *r = &on_gpu->asked;
-    outcome *host = request_outcome(asked), *device = request_outcome(asked);
+    request *req = make_generated_request(&w, &CASES[0], 64);
+    gpu_request *on_gpu = gpu_request_make(req);
+    request *r = &on_gpu->req;
+    outcome *host = request_outcome(req), *device = request_outcome(req);
     gpu_replay captured = gpu_request_capture(on_gpu, 1, device);
     for (int replay = 0; replay < 6; replay++) {
         uint16_t *hidden = (uint16_t *)w.hidden.data;
@@ -230,14 +230,14 @@ static void bounds_graph(void)
                         dtype_load(hidden, GUMBEL_BFLOAT16, i) * (replay % 2 ? 0.25f : 4.0f));
         gpu_put((void *)r->head.hidden.data, hidden, 64 * SIZE * sizeof *hidden);
         gpu_replay_draw(&captured, device);
-        CHECK(request_draw_fused(cpu, asked, host) == GUMBEL_OK, "replay %d", replay);
+        CHECK(request_draw_fused(cpu, req, host) == GUMBEL_OK, "replay %d", replay);
         compare_request(host, device, "a replay");
     }
     gpu_replay_free(&captured);
     outcome_free(host);
     outcome_free(device);
     gpu_request_free(on_gpu);
-    request_free(asked);
+    request_free(req);
     free_world(&w);
 }
 

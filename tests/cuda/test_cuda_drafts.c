@@ -14,25 +14,25 @@
 #define TOLERANCE 1e-5f
 
 /* Verify a cycle, and CHECK what comes; what was emitted is counted in `progress`. */
-static void check_cycle(const cycle *asked, int32_t *progress, const char *what)
+static void check_cycle(const cycle *req, int32_t *progress, const char *what)
 {
-    const texts *of = asked->of;
+    const texts *of = req->of;
     verified_arrays *found =
-        verified_make(of->plan.requests, asked->max_nodes, of->plan.requests + 3);
+        verified_make(of->plan.requests, req->max_nodes, of->plan.requests + 3);
     verified_arrays *on_gpu = gpu_verified_make(found);
-    gpu_cycle *made = gpu_cycle_make(asked);
-    gpu_cycle_prepare(made, on_gpu);
-    gpu_cycle_verify(NULL, made, on_gpu);
+    gpu_cycle *generated = gpu_cycle_make(req);
+    gpu_cycle_prepare(generated, on_gpu);
+    gpu_cycle_verify(NULL, generated, on_gpu);
     GPU(cuCtxSynchronize);
     gpu_verified_fetch(on_gpu, found);
-    CHECK(cycle_agrees(asked, progress, found, TOLERANCE), "%s", what);
+    CHECK(cycle_agrees(req, progress, found, TOLERANCE), "%s", what);
     for (int32_t r = 0; r < of->plan.requests; r++) {
-        draws_compared += asked->emitted[r];
-        progress[r] += asked->emitted[r];
+        draws_compared += req->emitted[r];
+        progress[r] += req->emitted[r];
         if (progress[r] + 10 > of->plan.length)
             progress[r] = 0;
     }
-    gpu_cycle_free(made);
+    gpu_cycle_free(generated);
     gpu_verified_free(on_gpu);
     verified_free(found);
 }
@@ -47,10 +47,10 @@ static void check_texts(int first, int count, int cycles)
         uint64_t random = (uint64_t)index;
         char what[40];
         for (int turn = 0; turn < cycles; turn++) {
-            cycle *asked = cycle_make(of, progress, &random);
+            cycle *req = cycle_make(of, progress, &random);
             snprintf(what, sizeof what, "plan %d, cycle %d", index, turn);
-            check_cycle(asked, progress, what);
-            cycle_free(asked);
+            check_cycle(req, progress, what);
+            cycle_free(req);
         }
         texts_free(of);
     }
@@ -81,15 +81,15 @@ static void impossible_drafts(void)
         texts *of = texts_make(&plan, cpu);
         int32_t progress[8] = {0};
         uint64_t random = (uint64_t)index;
-        cycle *asked = cycle_make(of, progress, &random);
+        cycle *req = cycle_make(of, progress, &random);
         int32_t r = index % plan.requests;
         char what[40];
         snprintf(what, sizeof what, "plan %d, request %d", 2 * index, (int)r);
-        if (r < asked->live_rows) {
-            spoil(asked, r, index % 3);
-            check_cycle(asked, progress, what);
+        if (r < req->live_rows) {
+            spoil(req, r, index % 3);
+            check_cycle(req, progress, what);
         }
-        cycle_free(asked);
+        cycle_free(req);
         texts_free(of);
     }
 }
@@ -102,18 +102,18 @@ static void check_rules(int first, int count)
         texts *of = texts_make(&plan, cpu);
         int32_t progress[8] = {0};
         uint64_t random = (uint64_t)index;
-        cycle *asked = cycle_make(of, progress, &random);
+        cycle *req = cycle_make(of, progress, &random);
         /* Blocks are verified from logits alone. */
         const int block = index / 2 % 2 && plan.hidden_size == 0;
-        cycle_weigh(asked, block ? GUMBEL_RULE_BLOCK : GUMBEL_RULE_REJECTION, &random);
-        verified_arrays *wanted = verified_make(plan.requests, asked->max_nodes, plan.requests + 3);
-        verified_arrays *found = verified_make(plan.requests, asked->max_nodes, plan.requests + 3);
+        cycle_weigh(req, block ? GUMBEL_RULE_BLOCK : GUMBEL_RULE_REJECTION, &random);
+        verified_arrays *wanted = verified_make(plan.requests, req->max_nodes, plan.requests + 3);
+        verified_arrays *found = verified_make(plan.requests, req->max_nodes, plan.requests + 3);
         verified_arrays *on_gpu = gpu_verified_make(found);
-        gpu_cycle *made = gpu_cycle_make(asked);
-        CHECK(cycle_verify(cpu, asked, wanted) == GUMBEL_OK, "plan %d", index);
-        gpu_cycle_prepare(made, on_gpu);
+        gpu_cycle *generated = gpu_cycle_make(req);
+        CHECK(cycle_verify(cpu, req, wanted) == GUMBEL_OK, "plan %d", index);
+        gpu_cycle_prepare(generated, on_gpu);
         gpu_graph graph = gpu_graph_begin();
-        gpu_cycle_verify(graph.stream, made, on_gpu);
+        gpu_cycle_verify(graph.stream, generated, on_gpu);
         gpu_graph_end(&graph);
         gpu_graph_replay(&graph);
         gpu_verified_fetch(on_gpu, found);
@@ -121,11 +121,11 @@ static void check_rules(int first, int count)
         for (int32_t r = 0; r < plan.requests; r++)
             draws_compared += wanted->emitted[r];
         gpu_graph_free(&graph);
-        gpu_cycle_free(made);
+        gpu_cycle_free(generated);
         gpu_verified_free(on_gpu);
         verified_free(found);
         verified_free(wanted);
-        cycle_free(asked);
+        cycle_free(req);
         texts_free(of);
     }
 }
@@ -134,17 +134,17 @@ static void rules(void) { check_rules(0, 60); }
 
 /* Over rows of many parts, from a graph that is replayed: what the CPU emits, each time, also where
  * the draft tells its log-probabilities. */
-static void check_asked(wide_drafts *asked, int tells, const char *what, int index)
+static void check_requests(wide_drafts *req, int tells, const char *what, int index)
 {
-    verified_arrays *wanted = verified_make(asked->requests, asked->max_nodes, asked->requests);
-    verified_arrays *found = verified_make(asked->requests, asked->max_nodes, asked->requests);
+    verified_arrays *wanted = verified_make(req->requests, req->max_nodes, req->requests);
+    verified_arrays *found = verified_make(req->requests, req->max_nodes, req->requests);
     verified_arrays *on_gpu = gpu_verified_make(found);
     if (tells)
-        wide_tell(asked, cpu);
-    gpu_wide *made = gpu_wide_make(asked, on_gpu);
-    CHECK(wide_verify(cpu, asked, wanted) == GUMBEL_OK, "%s %d", what, index);
+        report_wide_difference(req, cpu);
+    gpu_wide *generated = gpu_wide_make(req, on_gpu);
+    CHECK(wide_verify(cpu, req, wanted) == GUMBEL_OK, "%s %d", what, index);
     gpu_graph graph = gpu_graph_begin();
-    gpu_wide_verify(graph.stream, made, on_gpu);
+    gpu_wide_verify(graph.stream, generated, on_gpu);
     gpu_graph_end(&graph);
     for (int turn = 0; turn < 3; turn++) {
         gpu_graph_replay(&graph);
@@ -153,27 +153,27 @@ static void check_asked(wide_drafts *asked, int tells, const char *what, int ind
             found->histogram[i] /= (uint64_t)turn + 1;
         CHECK(verified_same(wanted, found, TOLERANCE), "%s %d, turn %d", what, index, turn);
     }
-    for (int32_t r = 0; r < asked->requests; r++)
+    for (int32_t r = 0; r < req->requests; r++)
         draws_compared += wanted->emitted[r];
     gpu_graph_free(&graph);
-    gpu_wide_free(made);
+    gpu_wide_free(generated);
     gpu_verified_free(on_gpu);
     verified_free(found);
     verified_free(wanted);
-    wide_free(asked);
+    wide_free(req);
 }
 
 static void check_wide(int first, int count, int64_t vocab_most)
 {
     for (int index = first; index < first + count; index++)
-        check_asked(wide_make(index, vocab_most), index / 2 % 2, "wide rows", index);
+        check_requests(wide_make(index, vocab_most), index / 2 % 2, "wide rows", index);
 }
 
 /* Where what is drawn may stand at any place of a warp's list, or behind it. */
 static void crowded(void)
 {
     for (int index = 0; index < 30; index++)
-        check_asked(wide_make_crowded(index), 1, "crowded rows", index);
+        check_requests(wide_make_crowded(index), 1, "crowded rows", index);
 }
 
 static void wide(void)
@@ -208,56 +208,56 @@ static void graphs(void)
         texts *of = texts_make(&plan, cpu);
         int32_t progress[8] = {0}, again[8] = {0};
         uint64_t random = (uint64_t)index;
-        cycle *asked = cycle_make(of, progress, &random);
-        verified_arrays *found = verified_make(plan.requests, asked->max_nodes, plan.requests + 3);
+        cycle *req = cycle_make(of, progress, &random);
+        verified_arrays *found = verified_make(plan.requests, req->max_nodes, plan.requests + 3);
         verified_arrays *on_gpu = gpu_verified_make(found);
-        gpu_cycle *made = gpu_cycle_make(asked);
-        gpu_cycle_prepare(made, on_gpu);
+        gpu_cycle *generated = gpu_cycle_make(req);
+        gpu_cycle_prepare(generated, on_gpu);
         gpu_graph graph = gpu_graph_begin();
-        gpu_cycle_verify(graph.stream, made, on_gpu);
+        gpu_cycle_verify(graph.stream, generated, on_gpu);
         gpu_graph_end(&graph);
         gpu_graph_replay(&graph);
         gpu_verified_fetch(on_gpu, found);
-        CHECK(cycle_agrees(asked, again, found, TOLERANCE), "plan %d", 2 * index);
-        int32_t *none = malloc((size_t)asked->rows * sizeof *none);
-        memset(none, 0xff, (size_t)asked->rows * sizeof *none);
-        gpu_put((void *)(uintptr_t)made->asked.draft.tokens, none,
-                (size_t)asked->rows * sizeof *none);
+        CHECK(cycle_agrees(req, again, found, TOLERANCE), "plan %d", 2 * index);
+        int32_t *none = malloc((size_t)req->rows * sizeof *none);
+        memset(none, 0xff, (size_t)req->rows * sizeof *none);
+        gpu_put((void *)(uintptr_t)generated->req.draft.tokens, none,
+                (size_t)req->rows * sizeof *none);
         gpu_graph_replay(&graph);
         gpu_verified_fetch(on_gpu, found);
         for (int32_t r = 0; r < plan.requests; r++)
-            CHECK(found->emitted[r] == (asked->emitted[r] > 0), "plan %d, request %d emitted %d",
+            CHECK(found->emitted[r] == (req->emitted[r] > 0), "plan %d, request %d emitted %d",
                   2 * index, (int)r, (int)found->emitted[r]);
         free(none);
         gpu_graph_free(&graph);
-        gpu_cycle_free(made);
+        gpu_cycle_free(generated);
         gpu_verified_free(on_gpu);
         verified_free(found);
-        cycle_free(asked);
+        cycle_free(req);
         texts_free(of);
     }
 }
 
 #define PUT(name, to, count)                                                                       \
-    gpu_put((void *)(uintptr_t)(to), asked->name, (size_t)(count) * sizeof *asked->name)
+    gpu_put((void *)(uintptr_t)(to), req->name, (size_t)(count) * sizeof *req->name)
 
 /* Other drafts of the same shape, by other noise, into what a graph reads. */
-static void change(wide_drafts *asked, const gpu_wide *made, uint64_t *random)
+static void change(wide_drafts *req, const gpu_wide *generated, uint64_t *random)
 {
-    const wide_drafts *there = &made->asked;
-    for (int32_t r = 0; r < asked->requests; r++) {
-        const int32_t rows = asked->offsets[r + 1] - asked->offsets[r];
-        asked->nodes[r] = (int32_t)random_below(random, (uint32_t)rows + 1);
-        asked->seed[r] = random_bits(random);
-        asked->position[r] = random_bits(random);
+    const wide_drafts *there = &generated->req;
+    for (int32_t r = 0; r < req->requests; r++) {
+        const int32_t rows = req->offsets[r + 1] - req->offsets[r];
+        req->nodes[r] = (int32_t)random_below(random, (uint32_t)rows + 1);
+        req->seed[r] = random_bits(random);
+        req->position[r] = random_bits(random);
     }
-    for (int64_t b = 1; b < asked->rows; b++)
+    for (int64_t b = 1; b < req->rows; b++)
         if (random_below(random, 3) == 0)
-            asked->tokens[b] = asked->tokens[random_below(random, (uint32_t)asked->rows)];
-    PUT(nodes, there->draft.nodes, asked->requests);
-    PUT(seed, there->sampling.seed.data, asked->requests);
-    PUT(position, there->sampling.position.data, asked->requests);
-    PUT(tokens, there->draft.tokens, asked->rows);
+            req->tokens[b] = req->tokens[random_below(random, (uint32_t)req->rows)];
+    PUT(nodes, there->draft.nodes, req->requests);
+    PUT(seed, there->sampling.seed.data, req->requests);
+    PUT(position, there->sampling.position.data, req->requests);
+    PUT(tokens, there->draft.tokens, req->rows);
 }
 #undef PUT
 
@@ -266,20 +266,19 @@ static void change(wide_drafts *asked, const gpu_wide *made, uint64_t *random)
 static void replays(void)
 {
     for (int index = 0; index < 24; index++) {
-        wide_drafts *asked = wide_make(index, 4000);
-        verified_arrays *found = verified_make(asked->requests, asked->max_nodes, asked->requests);
+        wide_drafts *req = wide_make(index, 4000);
+        verified_arrays *found = verified_make(req->requests, req->max_nodes, req->requests);
         verified_arrays *on_gpu = gpu_verified_make(found);
-        gpu_wide *made = gpu_wide_make(asked, on_gpu);
+        gpu_wide *generated = gpu_wide_make(req, on_gpu);
         uint64_t random = (uint64_t)index, before[8] = {0};
         gpu_graph graph = gpu_graph_begin();
-        gpu_wide_verify(graph.stream, made, on_gpu);
+        gpu_wide_verify(graph.stream, generated, on_gpu);
         gpu_graph_end(&graph);
         for (int turn = 0; turn < 4; turn++) {
-            verified_arrays *wanted =
-                verified_make(asked->requests, asked->max_nodes, asked->requests);
+            verified_arrays *wanted = verified_make(req->requests, req->max_nodes, req->requests);
             if (turn > 0)
-                change(asked, made, &random);
-            CHECK(wide_verify(cpu, asked, wanted) == GUMBEL_OK, "replay %d", index);
+                change(req, generated, &random);
+            CHECK(wide_verify(cpu, req, wanted) == GUMBEL_OK, "replay %d", index);
             gpu_graph_replay(&graph);
             gpu_verified_fetch(on_gpu, found);
             for (int64_t i = 0; i < found->nodes; i++) { /* which a graph adds to */
@@ -288,15 +287,15 @@ static void replays(void)
                 before[i] = sum;
             }
             CHECK(verified_same(wanted, found, TOLERANCE), "replay %d, turn %d", index, turn);
-            for (int32_t r = 0; r < asked->requests; r++)
+            for (int32_t r = 0; r < req->requests; r++)
                 draws_compared += wanted->emitted[r];
             verified_free(wanted);
         }
         gpu_graph_free(&graph);
-        gpu_wide_free(made);
+        gpu_wide_free(generated);
         gpu_verified_free(on_gpu);
         verified_free(found);
-        wide_free(asked);
+        wide_free(req);
     }
 }
 
@@ -311,8 +310,8 @@ static void rows_of_a_draw(void)
                                .temperature = 0.8f,
                                .first_sample = 9,
                                .seed = 91};
-    problem *host = problem_make(&plan), *made = gpu_problem(host);
-    gumbel_sampling each = made->sampling, of_requests = made->sampling;
+    problem *host = problem_make(&plan), *generated = gpu_problem(host);
+    gumbel_sampling each = generated->sampling, of_requests = generated->sampling;
     int32_t tokens[N], results[R * M + R];
     uint64_t seeds[N], positions[N];
     uint32_t counters[N];
@@ -330,7 +329,7 @@ static void rows_of_a_draw(void)
     each.position.data = gpu_copy(positions, sizeof positions);
     each.first_sample.data = gpu_copy(counters, sizeof counters);
     outcome *plain = outcome_make(N, 1), *found = outcome_make(N, 1);
-    gpu_draw(&made->head, NULL, &each, OUTCOME_ALL, plain);
+    gpu_draw(&generated->head, NULL, &each, OUTCOME_ALL, plain);
     int32_t *on_gpu = gpu_copy(results, sizeof results);
     gumbel_output rows = {.struct_size = sizeof rows,
                           .tokens = gpu_make(N * 4),
@@ -346,12 +345,12 @@ static void rows_of_a_draw(void)
         .struct_size = sizeof verified, .tokens = on_gpu, .emitted = on_gpu + R * M, .rows = &rows};
     gumbel_error error = {"", ""};
     size_t bytes = 0;
-    CHECK(gumbel_verify_workspace_size(gpu, &made->head, NULL, &of_requests, &draft, &verified,
+    CHECK(gumbel_verify_workspace_size(gpu, &generated->head, NULL, &of_requests, &draft, &verified,
                                        &bytes, &error) == GUMBEL_OK,
           "%s", error.message);
     void *workspace = gpu_hostile(bytes);
-    CHECK(gumbel_verify(gpu, NULL, &made->head, &of_requests, &draft, &verified, workspace, bytes,
-                        &error) == GUMBEL_OK,
+    CHECK(gumbel_verify(gpu, NULL, &generated->head, &of_requests, &draft, &verified, workspace,
+                        bytes, &error) == GUMBEL_OK,
           "%s", error.message);
     GPU(cuCtxSynchronize);
     gpu_fetch(found->tokens, rows.tokens, N * 4);
@@ -371,7 +370,7 @@ static void rows_of_a_draw(void)
         gpu_free((void *)(uintptr_t)ours[i]);
     outcome_free(plain);
     outcome_free(found);
-    gpu_problem_free(made);
+    gpu_problem_free(generated);
     problem_free(host);
 }
 

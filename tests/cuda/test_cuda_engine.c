@@ -20,18 +20,18 @@ static request *request_at(int index, int fused)
     return request_make(&plan, cpu);
 }
 
-static gumbel_status draw_on_cpu(const request *asked, int fused, outcome *into)
+static gumbel_status draw_on_cpu(const request *req, int fused, outcome *into)
 {
-    return fused ? request_draw_fused(cpu, asked, into) : request_draw(cpu, asked, into);
+    return fused ? request_draw_fused(cpu, req, into) : request_draw(cpu, req, into);
 }
 
 /* Draw `asked` on both and compare. A head's own logits differ from the CPU's: those requests are
  * drawn from the logits that the CPU has made of them. */
-static void compare_both(const request *asked, const char *what)
+static void compare_both(const request *req, const char *what)
 {
-    outcome *host = request_outcome(asked), *device = request_outcome(asked);
-    gpu_request *on_gpu = gpu_request_make(asked);
-    CHECK(draw_on_cpu(asked, 0, host) == GUMBEL_OK, "%s", host->error.message);
+    outcome *host = request_outcome(req), *device = request_outcome(req);
+    gpu_request *on_gpu = gpu_request_make(req);
+    CHECK(draw_on_cpu(req, 0, host) == GUMBEL_OK, "%s", host->error.message);
     gpu_request_draw(on_gpu, 0, device);
     compare_request(host, device, what);
     gpu_request_free(on_gpu);
@@ -62,9 +62,9 @@ static void check_slots(int count)
     for (int i = 0; i < count; i++) {
         int fused = i % 2;
         request *whole = request_at(i, fused);
-        slotted *made = slotted_make(whole, &random);
-        compare_same(whole, &made->asked, fused, request_describe(&whole->plan));
-        slotted_free(made);
+        slotted *generated = slotted_make(whole, &random);
+        compare_same(whole, &generated->req, fused, request_describe(&whole->plan));
+        slotted_free(generated);
         request_free(whole);
     }
 }
@@ -101,29 +101,29 @@ static void odd_slots(void)
 /* A graph that is captured once and replayed with other numbers of live rows. */
 static void check_live(int index, int fused)
 {
-    request *asked = request_at(index, fused);
-    const int64_t batch = asked->plan.batch;
+    request *req = request_at(index, fused);
+    const int64_t batch = req->plan.batch;
     int32_t rows = (int32_t)batch;
-    outcome *every = request_outcome(asked), *found = request_outcome(asked);
-    gpu_request *plain = gpu_request_make(asked);
+    outcome *every = request_outcome(req), *found = request_outcome(req);
+    gpu_request *plain = gpu_request_make(req);
     gpu_request_draw(plain, fused, every);
-    asked->sampling.live_rows = &rows;
-    gpu_request *live = gpu_request_make(asked);
+    req->sampling.live_rows = &rows;
+    gpu_request *live = gpu_request_make(req);
     gpu_replay captured = gpu_request_capture(live, fused, found);
     for (; rows >= 0; rows -= 1 + (int32_t)batch / 3) {
-        gpu_put((void *)(uintptr_t)live->asked.sampling.live_rows, &rows, sizeof rows);
+        gpu_put((void *)(uintptr_t)live->req.sampling.live_rows, &rows, sizeof rows);
         gpu_replay_draw(&captured, found);
         outcome used = *found;
         used.batch = rows;
-        CHECK(outcome_same(every, 0, &used, OUTCOME_ALL, request_describe(&asked->plan)),
+        CHECK(outcome_same(every, 0, &used, OUTCOME_ALL, request_describe(&req->plan)),
               "%d live rows", (int)rows);
         for (int64_t b = rows; b < batch; b++)
             CHECK(found->status[b] == GUMBEL_ROW_UNUSED && isnan(found->lse[b]) &&
                       found->kept[b] == 0 && found->tokens[b * found->samples] == -1 &&
                       isnan(found->logprobs[(b + 1) * found->samples - 1]) &&
                       found->ranks[b * found->samples] == -1,
-                  "%s: unused row %d has status %d, token %d", request_describe(&asked->plan),
-                  (int)b, (int)found->status[b], (int)found->tokens[b * found->samples]);
+                  "%s: unused row %d has status %d, token %d", request_describe(&req->plan), (int)b,
+                  (int)found->status[b], (int)found->tokens[b * found->samples]);
         draws_compared += rows * found->samples;
     }
     gpu_replay_free(&captured);
@@ -131,7 +131,7 @@ static void check_live(int index, int fused)
     gpu_request_free(live);
     outcome_free(every);
     outcome_free(found);
-    request_free(asked);
+    request_free(req);
 }
 
 static void live_rows(void)
@@ -179,17 +179,17 @@ static void check_given(int count)
     for (int i = 0; i < count; i++) {
         request_plan plan = request_plan_at_random(i, 0);
         plan.given_noise = 0;
-        request *asked = request_make(&plan, cpu);
-        const size_t draws = (size_t)(plan.batch * asked->plan.samples);
+        request *req = request_make(&plan, cpu);
+        const size_t draws = (size_t)(plan.batch * req->plan.samples);
         int32_t *ids = make_zeroed(draws, sizeof *ids);
         for (size_t k = 0; k < draws; k++)
             ids[k] =
                 random_below(&random, 9) == 0
                     ? -1
                     : (int32_t)(plan.first_token + random_below(&random, (uint32_t)plan.vocab + 2));
-        asked->sampling.given = (gumbel_row_i32){ids, 0};
-        compare_both(asked, request_describe(&plan));
-        request_free(asked);
+        req->sampling.given = (gumbel_row_i32){ids, 0};
+        compare_both(req, request_describe(&plan));
+        request_free(req);
         free(ids);
     }
 }
@@ -211,9 +211,9 @@ static void given_fused(void)
                              .truncation = i % 2,
                              .cuts = REQUEST_TOP_K | REQUEST_TOP_P,
                              .seed = 90 + (uint64_t)i};
-        request *asked = request_make(&plan, cpu), scored = *asked;
-        outcome *drawn = request_outcome(asked), *found = request_outcome(asked);
-        gpu_request *on_gpu = gpu_request_make(asked);
+        request *req = request_make(&plan, cpu), scored = *req;
+        outcome *drawn = request_outcome(req), *found = request_outcome(req);
+        gpu_request *on_gpu = gpu_request_make(req);
         gpu_request_draw(on_gpu, 1, drawn);
         scored.sampling.given = (gumbel_row_i32){drawn->tokens, 0};
         gpu_request *again = gpu_request_make(&scored);
@@ -225,7 +225,7 @@ static void given_fused(void)
         gpu_request_free(again);
         outcome_free(drawn);
         outcome_free(found);
-        request_free(asked);
+        request_free(req);
     }
 }
 
@@ -235,7 +235,7 @@ static void check_allowed(int count)
     for (int i = 0; i < count; i++) {
         request_plan plan = request_plan_at_random(i, 0);
         plan.transforms = 1;
-        request *asked = request_make(&plan, cpu);
+        request *req = request_make(&plan, cpu);
         int64_t *offsets = make_zeroed((size_t)plan.batch + 1, sizeof *offsets);
         int32_t *ids = make_zeroed((size_t)plan.batch * 40, sizeof *ids);
         for (int64_t b = 0; b < plan.batch; b++) {
@@ -245,9 +245,9 @@ static void check_allowed(int count)
                 ids[k] =
                     (int32_t)(plan.first_token + random_below(&random, (uint32_t)plan.vocab + 1));
         }
-        asked->transforms.allowed = (gumbel_token_lists){.offsets = offsets, .ids = ids};
-        compare_both(asked, request_describe(&plan));
-        request_free(asked);
+        req->transforms.allowed = (gumbel_token_lists){.offsets = offsets, .ids = ids};
+        compare_both(req, request_describe(&plan));
+        request_free(req);
         free(offsets);
         free(ids);
     }

@@ -55,17 +55,17 @@ static void fast_head(void)
         outcome *fast = outcome_make(plan.batch, host->plan.samples);
         gumbel_sampling sampling = device->sampling;
         size_t draws = (size_t)(plan.batch * host->plan.samples);
-        float *made = gpu_make(draws * (size_t)plan.vocab * sizeof *made);
+        float *generated = gpu_make(draws * (size_t)plan.vocab * sizeof *generated);
         gpu_draw(&device->head, NULL, &sampling, OUTCOME_ALL, exact);
         sampling.math = GUMBEL_MATH_FAST;
         gpu_draw(&device->head, NULL, &sampling, OUTCOME_ALL, fast);
         CHECK(outcome_same(exact, 0, fast, OUTCOME_ALL, "fast"), "plan %d", i);
-        make_noise(gpu, NULL, &sampling, plan.batch, plan.first_token, plan.vocab, made, 0);
-        sampling.noise = made;
+        make_noise(gpu, NULL, &sampling, plan.batch, plan.first_token, plan.vocab, generated, 0);
+        sampling.noise = generated;
         gpu_draw(&device->head, NULL, &sampling, OUTCOME_ALL, fast);
         compare_ahead(exact, fast, problem_describe(&host->plan));
         draws_compared += 2 * (int64_t)draws;
-        gpu_free(made);
+        gpu_free(generated);
         outcome_free(exact);
         outcome_free(fast);
         gpu_problem_free(device);
@@ -74,7 +74,7 @@ static void fast_head(void)
 }
 
 /* Ask for nothing that keeps rows from being drawn before they are cut. */
-static void ask_for_tokens(gumbel_output *output)
+static void draw_tokens(gumbel_output *output)
 {
     output->lse = output->logprobs = output->top_logprobs = NULL;
     output->ranks = output->kept = output->top_ids = NULL;
@@ -97,15 +97,15 @@ static void fast_requests(void)
                              .history = 1,
                              .samples = 1,
                              .seed = 4000 + (uint64_t)i};
-        request *asked = request_make(&plan, cpu);
-        gpu_request *on_gpu = gpu_request_make(asked);
-        outcome *exact = request_outcome(asked), *fast = request_outcome(asked);
+        request *req = request_make(&plan, cpu);
+        gpu_request *on_gpu = gpu_request_make(req);
+        outcome *exact = request_outcome(req), *fast = request_outcome(req);
         if (i % 2)
-            ask_for_tokens(&exact->output), ask_for_tokens(&fast->output);
+            draw_tokens(&exact->output), draw_tokens(&fast->output);
         for (int fused = 0; fused < 2; fused++) {
-            on_gpu->asked.sampling.math = GUMBEL_MATH_EXACT;
+            on_gpu->req.sampling.math = GUMBEL_MATH_EXACT;
             gpu_request_draw(on_gpu, fused, exact);
-            on_gpu->asked.sampling.math = GUMBEL_MATH_FAST;
+            on_gpu->req.sampling.math = GUMBEL_MATH_FAST;
             gpu_request_draw(on_gpu, fused, fast);
             CHECK(outcome_same(exact, 0, fast, OUTCOME_TOKENS | OUTCOME_SCORES, "fast"),
                   "request %d, %s", i, fused ? "fused" : "from logits");
@@ -114,7 +114,7 @@ static void fast_requests(void)
         outcome_free(exact);
         outcome_free(fast);
         gpu_request_free(on_gpu);
-        request_free(asked);
+        request_free(req);
     }
 }
 

@@ -49,15 +49,15 @@ static int refuses_all(problem *p)
 
 static void forks(void)
 {
-    problem *made = problem_make(
+    problem *generated = problem_make(
         &(problem_plan){.batch = 3, .vocab = 500, .hidden_size = 64, .seed = 91, .samples = 1});
-    check_problem(made, "before fork()");
+    check_problem(generated, "before fork()");
     for (int closes = 0; closes < 2; closes++) {
         int status = 0;
         pid_t child = fork();
         if (child == 0) {
             alarm(CHILD_SECONDS);
-            int refused = refuses_all(made);
+            int refused = refuses_all(generated);
             if (closes)
                 gumbel_close(gpu);
             _exit(!refused);
@@ -66,8 +66,8 @@ static void forks(void)
         CHECK(WIFEXITED(status), "the child was ended by signal %d", WTERMSIG(status));
         CHECK(WEXITSTATUS(status) == 0, "the child was not refused");
     }
-    check_problem(made, "after fork()");
-    problem_free(made);
+    check_problem(generated, "after fork()");
+    problem_free(generated);
 }
 
 int main(int argc, char **argv)

@@ -18,15 +18,15 @@ typedef struct histories {
 
 static histories histories_make(void)
 {
-    histories made = {.host = {.struct_size = sizeof made.host, .vocab_size = TOKENS}};
-    made.device = made.host;
-    made.host.prompt = make_zeroed(ROWS * WORDS, sizeof(uint32_t));
-    made.host.output = make_zeroed(ROWS * WORDS, sizeof(uint32_t));
-    made.host.counts = make_zeroed(ROWS * TOKENS, sizeof(uint16_t));
-    made.device.prompt = gpu_make(ROWS * WORDS * sizeof(uint32_t));
-    made.device.output = gpu_make(ROWS * WORDS * sizeof(uint32_t));
-    made.device.counts = gpu_make(ROWS * TOKENS * sizeof(uint16_t));
-    return made;
+    histories generated = {.host = {.struct_size = sizeof generated.host, .vocab_size = TOKENS}};
+    generated.device = generated.host;
+    generated.host.prompt = make_zeroed(ROWS * WORDS, sizeof(uint32_t));
+    generated.host.output = make_zeroed(ROWS * WORDS, sizeof(uint32_t));
+    generated.host.counts = make_zeroed(ROWS * TOKENS, sizeof(uint16_t));
+    generated.device.prompt = gpu_make(ROWS * WORDS * sizeof(uint32_t));
+    generated.device.output = gpu_make(ROWS * WORDS * sizeof(uint32_t));
+    generated.device.counts = gpu_make(ROWS * TOKENS * sizeof(uint16_t));
+    return generated;
 }
 
 static void histories_free(histories *h)

@@ -17,7 +17,7 @@ static float *gpu_rows(gumbel_logits host, const gumbel_sampling *how, int64_t s
 {
     gumbel_logits logits = gpu_logits(&host);
     size_t size = (size_t)(host.logits.rows * stride) * sizeof(float), bytes;
-    float *made = malloc(size ? size : 1);
+    float *generated = malloc(size ? size : 1);
     float *out = in_place ? (float *)(uintptr_t)logits.logits.data : gpu_make(size);
     gumbel_error error = {"", ""};
     if (gumbel_workspace_size(gpu, NULL, &logits, how, NULL, &bytes, &error) != GUMBEL_OK)
@@ -28,25 +28,25 @@ static float *gpu_rows(gumbel_logits host, const gumbel_sampling *how, int64_t s
     if (status != GUMBEL_OK)
         die("%s: %s", error.field, error.message);
     GPU(cuCtxSynchronize);
-    gpu_fetch(made, out, size);
+    gpu_fetch(generated, out, size);
     if (!in_place)
         gpu_free(out);
     gpu_free((void *)(uintptr_t)logits.logits.data);
     gpu_free(workspace);
-    return made;
+    return generated;
 }
 
 static float *host_softmax(const gumbel_logits *logits, const gumbel_sampling *how, int64_t stride)
 {
     size_t bytes;
     void *workspace = call_workspace(cpu, NULL, logits, how, NULL, &bytes);
-    float *made = make_zeroed((size_t)(logits->logits.rows * stride), sizeof *made);
+    float *generated = make_zeroed((size_t)(logits->logits.rows * stride), sizeof *generated);
     gumbel_error error = {"", ""};
-    CHECK(gumbel_softmax(cpu, NULL, logits, how, made, stride, workspace, bytes, &error) ==
+    CHECK(gumbel_softmax(cpu, NULL, logits, how, generated, stride, workspace, bytes, &error) ==
               GUMBEL_OK,
           "%s: %s", error.field, error.message);
     free(workspace);
-    return made;
+    return generated;
 }
 
 /* Masses are summed in another order, and logarithms are of another library: a few ulp. */

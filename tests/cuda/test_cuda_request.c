@@ -11,11 +11,11 @@
 
 /* ------------------------------------------------------------------------------- agreement ---- */
 
-static void compare_processed(const request *asked, const gpu_request *on_gpu, const char *what)
+static void compare_processed(const request *req, const gpu_request *on_gpu, const char *what)
 {
-    size_t count = (size_t)(asked->plan.batch * asked->plan.vocab);
+    size_t count = (size_t)(req->plan.batch * req->plan.vocab);
     float *host = make_zeroed(count, sizeof *host), *device = make_zeroed(count, sizeof *device);
-    CHECK(request_process(cpu, &asked->logits, &asked->sampling, host) == GUMBEL_OK, "%s", what);
+    CHECK(request_process(cpu, &req->logits, &req->sampling, host) == GUMBEL_OK, "%s", what);
     gpu_request_process(on_gpu, device);
     for (size_t i = 0; i < count; i++)
         if (!CHECK(host[i] == device[i] || (isnan(host[i]) && isnan(device[i])),
@@ -28,25 +28,25 @@ static void compare_processed(const request *asked, const gpu_request *on_gpu, c
 
 /* Draw on both devices, and compare; with what the draw sees, unless drawn from the head. The
  * request is freed. */
-static void compare_asked(request *asked, int fused)
+static void compare_requests(request *req, int fused)
 {
-    gpu_request *on_gpu = gpu_request_make(asked);
-    outcome *host = request_outcome(asked), *device = request_outcome(asked);
-    const char *what = request_describe(&asked->plan);
-    CHECK((fused ? request_draw_fused : request_draw)(cpu, asked, host) == GUMBEL_OK, "%s", what);
+    gpu_request *on_gpu = gpu_request_make(req);
+    outcome *host = request_outcome(req), *device = request_outcome(req);
+    const char *what = request_describe(&req->plan);
+    CHECK((fused ? request_draw_fused : request_draw)(cpu, req, host) == GUMBEL_OK, "%s", what);
     gpu_request_draw(on_gpu, fused, device);
     compare_request(host, device, what);
     if (!fused)
-        compare_processed(asked, on_gpu, what);
+        compare_processed(req, on_gpu, what);
     outcome_free(host);
     outcome_free(device);
     gpu_request_free(on_gpu);
-    request_free(asked);
+    request_free(req);
 }
 
 static void compare_plan(const request_plan *plan, int fused)
 {
-    compare_asked(request_make(plan, cpu), fused);
+    compare_requests(request_make(plan, cpu), fused);
 }
 
 static void request_plans(void)
@@ -62,9 +62,9 @@ static void request_fused(void)
 {
     for (int i = 0; i < 60; i++) {
         request_plan plan = request_plan_at_random(i, 1);
-        request *asked = request_make(&plan, cpu);
-        int mixed = asked->head.weight.dtype != asked->head.hidden.dtype;
-        request_free(asked);
+        request *req = request_make(&plan, cpu);
+        int mixed = req->head.weight.dtype != req->head.hidden.dtype;
+        request_free(req);
         if (mixed)
             compare_plan(&plan, 1);
     }
@@ -81,14 +81,14 @@ static gumbel_tensor make_exact(gumbel_dtype dtype, int64_t rows, int64_t cols, 
 }
 
 /* Give a request a head whose product is exact; owned by the caller. */
-static void make_exact_head(request *asked, gumbel_dtype dtype, int64_t size)
+static void make_exact_head(request *req, gumbel_dtype dtype, int64_t size)
 {
-    const request_plan *plan = &asked->plan;
-    asked->plan.hidden_size = size;
-    asked->head = (gumbel_head){.struct_size = sizeof asked->head,
-                                .hidden = make_exact(dtype, plan->batch, size, plan->seed),
-                                .weight = make_exact(dtype, plan->vocab, size, 2 * plan->seed),
-                                .first_token = plan->first_token};
+    const request_plan *plan = &req->plan;
+    req->plan.hidden_size = size;
+    req->head = (gumbel_head){.struct_size = sizeof req->head,
+                              .hidden = make_exact(dtype, plan->batch, size, plan->seed),
+                              .weight = make_exact(dtype, plan->vocab, size, 2 * plan->seed),
+                              .first_token = plan->first_token};
 }
 
 /* The tensor-core kernels store logits, and on Hopper the largest of each tile, for the request's
@@ -107,10 +107,10 @@ static void request_stored(void)
                              .truncation = 1,
                              .history = i % 8 != 7,
                              .seed = 7000 + (uint64_t)i};
-        request *asked = request_make(&plan, cpu);
-        make_exact_head(asked, i % 2 ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16, 8 + 8 * (i % 12));
-        void *owned[] = {(void *)asked->head.hidden.data, (void *)asked->head.weight.data};
-        compare_asked(asked, 1);
+        request *req = request_make(&plan, cpu);
+        make_exact_head(req, i % 2 ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16, 8 + 8 * (i % 12));
+        void *owned[] = {(void *)req->head.hidden.data, (void *)req->head.weight.data};
+        compare_requests(req, 1);
         free(owned[0]);
         free(owned[1]);
     }
@@ -139,13 +139,13 @@ static void request_large(void)
 
 /* Tokens and scores alone, or with log-probabilities: what is not asked for is not made, on ways of
  * their own. The request is freed. */
-static void compare_some(request *asked, int fused, outcome_parts parts)
+static void compare_some(request *req, int fused, outcome_parts parts)
 {
-    const request_plan *plan = &asked->plan;
-    gpu_request *on_gpu = gpu_request_make(asked);
-    outcome *host = request_outcome(asked), *device = request_outcome(asked);
+    const request_plan *plan = &req->plan;
+    gpu_request *on_gpu = gpu_request_make(req);
+    outcome *host = request_outcome(req), *device = request_outcome(req);
     const char *what = request_describe(plan);
-    CHECK((fused ? request_draw_fused : request_draw)(cpu, asked, host) == GUMBEL_OK, "%s", what);
+    CHECK((fused ? request_draw_fused : request_draw)(cpu, req, host) == GUMBEL_OK, "%s", what);
     device->output = (gumbel_output){.struct_size = sizeof device->output,
                                      .tokens = device->tokens,
                                      .status = device->status,
@@ -162,12 +162,12 @@ static void compare_some(request *asked, int fused, outcome_parts parts)
     outcome_free(host);
     outcome_free(device);
     gpu_request_free(on_gpu);
-    request_free(asked);
+    request_free(req);
 }
 
-static void compare_tokens(request *asked, int fused)
+static void compare_tokens(request *req, int fused)
 {
-    compare_some(asked, fused, OUTCOME_TOKENS | OUTCOME_SCORES);
+    compare_some(req, fused, OUTCOME_TOKENS | OUTCOME_SCORES);
 }
 
 static void request_tokens(void)
@@ -204,10 +204,10 @@ static void request_edits(void)
                              .history = 1,
                              .kind = 1 + i % ROW_KINDS,
                              .seed = 500 + 2 * (uint64_t)i};
-        request *asked = request_make(&plan, cpu);
+        request *req = request_make(&plan, cpu);
         const gumbel_token_lists none = {.offsets = NULL};
-        asked->transforms.banned = asked->transforms.bias = none;
-        compare_some(asked, 0, OUTCOME_TOKENS | OUTCOME_SCORES | (i % 2 ? OUTCOME_MASS : 0));
+        req->transforms.banned = req->transforms.bias = none;
+        compare_some(req, 0, OUTCOME_TOKENS | OUTCOME_SCORES | (i % 2 ? OUTCOME_MASS : 0));
     }
 }
 
@@ -224,24 +224,24 @@ static void request_hostile(void)
                              .truncation = 1,
                              .kind = 1 + ROW_GAUSSIAN,
                              .seed = 900 + (uint64_t)i};
-        request *asked = request_make(&plan, cpu);
-        float *logits = (float *)asked->logits.logits.data;
+        request *req = request_make(&plan, cpu);
+        float *logits = (float *)req->logits.logits.data;
         for (int64_t b = 0; b < plan.batch; b++)
             for (int64_t t = 0; t < plan.vocab; t++)
-                logits[b * asked->logits.logits.stride + t] =
+                logits[b * req->logits.logits.stride + t] =
                     request_hostile_logit(i % 7, t, plan.vocab);
-        compare_asked(asked, 0);
+        compare_requests(req, 0);
     }
 }
 
 /* Draw by a top_k, a top_p or both, 0 for none. The request is freed. */
-static void compare_rules(request *asked, int32_t k, float p)
+static void compare_rules(request *req, int32_t k, float p)
 {
-    gumbel_truncation *t = &asked->truncation;
+    gumbel_truncation *t = &req->truncation;
     t->top_k = (gumbel_row_i32){k > 0 ? &k : NULL, k > 0 ? GUMBEL_SAME : 0};
     t->top_p = (gumbel_row_f32){p > 0 ? &p : NULL, p > 0 ? GUMBEL_SAME : 0};
     t->min_p = (gumbel_row_f32){NULL, 0};
-    compare_tokens(asked, 0);
+    compare_tokens(req, 0);
 }
 
 /* One rule alone that keeps many tokens, and two, on rows of any kind. Where what was kept is asked
@@ -259,13 +259,13 @@ static void request_lone(void)
                              .truncation = 1,
                              .kind = 1 + ROW_GAUSSIAN,
                              .seed = 2001 + 2 * (uint64_t)i + (i >= 128)};
-        request *asked = request_make(&plan, cpu);
-        float *logits = (float *)asked->logits.logits.data;
+        request *req = request_make(&plan, cpu);
+        float *logits = (float *)req->logits.logits.data;
         for (int64_t b = 0; b < plan.batch && i % 8 < 7; b++)
             for (int64_t t = 0; t < plan.vocab; t++)
-                logits[b * asked->logits.logits.stride + t] =
+                logits[b * req->logits.logits.stride + t] =
                     request_hostile_logit(i % 8, t, plan.vocab);
-        compare_rules(asked, top_k[i / 8 % 8], top_p[i / 8 % 8]);
+        compare_rules(req, top_k[i / 8 % 8], top_p[i / 8 % 8]);
     }
 }
 
@@ -284,15 +284,15 @@ static void request_rounded(void)
                              .truncation = 1,
                              .kind = 1 + ROW_GAUSSIAN,
                              .seed = 1500 + (uint64_t)i};
-        request *asked = request_make(&plan, cpu);
-        const gumbel_tensor *t = &asked->logits.logits;
+        request *req = request_make(&plan, cpu);
+        const gumbel_tensor *t = &req->logits.logits;
         for (int64_t k = 0; k < plan.batch * plan.vocab; k++)
             ((float *)t->data)[k / plan.vocab * t->stride + k % plan.vocab] =
                 k % plan.vocab % 19072 == 0 ? high : low;
-        asked->sampling.temperature = (gumbel_row_f32){&temperature, GUMBEL_SAME};
-        asked->truncation.top_k = (gumbel_row_i32){&top_k, GUMBEL_SAME};
-        asked->truncation.min_p = asked->truncation.top_p = (gumbel_row_f32){NULL, 0};
-        compare_asked(asked, 0);
+        req->sampling.temperature = (gumbel_row_f32){&temperature, GUMBEL_SAME};
+        req->truncation.top_k = (gumbel_row_i32){&top_k, GUMBEL_SAME};
+        req->truncation.min_p = req->truncation.top_p = (gumbel_row_f32){NULL, 0};
+        compare_requests(req, 0);
     }
 }
 
@@ -317,13 +317,13 @@ static void request_blocks(void)
                              .truncation = 1,
                              .history = 1,
                              .seed = 5000 + (uint64_t)i};
-        request *asked = request_make(&plan, cpu);
-        asked->transforms.banned = asked->transforms.bias =
+        request *req = request_make(&plan, cpu);
+        req->transforms.banned = req->transforms.bias =
             (gumbel_token_lists){.offsets = NULL, .ids = NULL};
         if (i % 2)
-            compare_asked(asked, 0);
+            compare_requests(req, 0);
         else
-            compare_tokens(asked, 0);
+            compare_tokens(req, 0);
     }
 }
 
@@ -346,21 +346,21 @@ static void request_pivots(void)
                              .order = (gumbel_order)(i / 2 % REQUEST_ORDERS),
                              .truncation = 1,
                              .seed = 9000 + 2 * (uint64_t)i};
-        request *asked = request_make(&plan, cpu);
+        request *req = request_make(&plan, cpu);
         void *owned[3] = {NULL, NULL, NULL};
         for (int64_t b = 0; b < plan.batch; b++)
             own[b] = top_p[(b + i) % 7];
-        asked->truncation = (gumbel_truncation){
-            .struct_size = sizeof asked->truncation, .top_p = {own, 0}, .order = plan.order};
+        req->truncation = (gumbel_truncation){
+            .struct_size = sizeof req->truncation, .top_p = {own, 0}, .order = plan.order};
         if (i % 2) {
-            make_exact_head(asked, i % 4 == 1 ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16, 8 + i % 12 * 8);
+            make_exact_head(req, i % 4 == 1 ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16, 8 + i % 12 * 8);
             if (i % 8 == 7)
-                asked->head.bias = make_exact(GUMBEL_FLOAT32, 1, plan.vocab, plan.seed);
-            owned[0] = (void *)asked->head.hidden.data;
-            owned[1] = (void *)asked->head.weight.data;
-            owned[2] = (void *)asked->head.bias.data;
+                req->head.bias = make_exact(GUMBEL_FLOAT32, 1, plan.vocab, plan.seed);
+            owned[0] = (void *)req->head.hidden.data;
+            owned[1] = (void *)req->head.weight.data;
+            owned[2] = (void *)req->head.bias.data;
         }
-        compare_tokens(asked, i % 2);
+        compare_tokens(req, i % 2);
         for (int k = 0; k < 3; k++)
             free(owned[k]);
     }
@@ -392,14 +392,14 @@ static void request_alone(void)
                          .transforms = 1,
                          .truncation = 1,
                          .seed = 77};
-    request *asked = request_make(&plan, cpu);
-    gpu_request *on_gpu = gpu_request_make(asked);
-    outcome *whole = request_outcome(asked);
+    request *req = request_make(&plan, cpu);
+    gpu_request *on_gpu = gpu_request_make(req);
+    outcome *whole = request_outcome(req);
     gpu_request_draw(on_gpu, 0, whole);
     for (int64_t b = 0; b < plan.batch; b++) {
         gpu_request row = {.owned_count = 0};
-        request_rows(&on_gpu->asked, b, 1, &row.asked);
-        outcome *alone = request_outcome(&row.asked);
+        request_rows(&on_gpu->req, b, 1, &row.req);
+        outcome *alone = request_outcome(&row.req);
         gpu_request_draw(&row, 0, alone);
         draws_compared += plan.samples;
         CHECK(outcome_same(whole, b, alone, OUTCOME_ALL, request_describe(&plan)),
@@ -408,7 +408,7 @@ static void request_alone(void)
     }
     outcome_free(whole);
     gpu_request_free(on_gpu);
-    request_free(asked);
+    request_free(req);
 }
 
 /* ---------------------------------------------------------------------------------- graphs ---- */
@@ -418,14 +418,14 @@ static void request_graph(void)
 {
     request_plan plan = {.batch = 6, .vocab = 5000, .num_top = 5, .truncation = 1, .seed = 5};
     uint32_t counters[6] = {0};
-    request *asked = request_make(&plan, cpu);
-    asked->sampling.first_sample = (gumbel_row_u32){counters, 0};
-    gpu_request *on_gpu = gpu_request_make(asked);
-    request *r = &on_gpu->asked;
-    outcome *host = request_outcome(asked), *device = request_outcome(asked);
+    request *req = request_make(&plan, cpu);
+    req->sampling.first_sample = (gumbel_row_u32){counters, 0};
+    gpu_request *on_gpu = gpu_request_make(req);
+    request *r = &on_gpu->req;
+    outcome *host = request_outcome(req), *device = request_outcome(req);
     gpu_replay captured = gpu_request_capture(on_gpu, 0, device);
     for (uint32_t step = 0; step < 4; step++) {
-        uint64_t *position = (uint64_t *)asked->sampling.position.data;
+        uint64_t *position = (uint64_t *)req->sampling.position.data;
         for (int64_t b = 0; b < plan.batch; b++)
             position[b] = 100 * step + (uint32_t)b;
         for (int64_t b = 0; b < plan.batch; b++)
@@ -433,14 +433,14 @@ static void request_graph(void)
         gpu_put((void *)r->sampling.position.data, position, (size_t)plan.batch * sizeof *position);
         gpu_put((void *)(uintptr_t)r->sampling.first_sample.data, counters, sizeof counters);
         gpu_replay_draw(&captured, device);
-        CHECK(request_draw(cpu, asked, host) == GUMBEL_OK, "step %u", step);
+        CHECK(request_draw(cpu, req, host) == GUMBEL_OK, "step %u", step);
         compare_request(host, device, request_describe(&plan));
     }
     gpu_replay_free(&captured);
     outcome_free(host);
     outcome_free(device);
     gpu_request_free(on_gpu);
-    request_free(asked);
+    request_free(req);
 }
 
 /* Every `step`-th of small plans, and of cuts that keep many tokens, two of them by pivots. */

@@ -8,11 +8,11 @@
 #include <math.h>
 #include <stdlib.h>
 
-static void compare_processed(const request *asked, const gpu_request *on_gpu, const char *what)
+static void compare_processed(const request *req, const gpu_request *on_gpu, const char *what)
 {
-    size_t count = (size_t)(asked->plan.batch * asked->plan.vocab);
+    size_t count = (size_t)(req->plan.batch * req->plan.vocab);
     float *host = make_zeroed(count, sizeof *host), *device = make_zeroed(count, sizeof *device);
-    CHECK(request_process(cpu, &asked->logits, &asked->sampling, host) == GUMBEL_OK, "%s", what);
+    CHECK(request_process(cpu, &req->logits, &req->sampling, host) == GUMBEL_OK, "%s", what);
     gpu_request_process(on_gpu, device);
     for (size_t i = 0; i < count; i++)
         if (!CHECK(host[i] == device[i] || (isnan(host[i]) && isnan(device[i])),
@@ -25,18 +25,18 @@ static void compare_processed(const request *asked, const gpu_request *on_gpu, c
 
 static void compare_plan(const request_plan *plan)
 {
-    request *asked = request_make(plan, cpu);
-    gpu_request *on_gpu = gpu_request_make(asked);
-    outcome *host = request_outcome(asked), *device = request_outcome(asked);
+    request *req = request_make(plan, cpu);
+    gpu_request *on_gpu = gpu_request_make(req);
+    outcome *host = request_outcome(req), *device = request_outcome(req);
     const char *what = request_describe(plan);
-    CHECK(request_draw(cpu, asked, host) == GUMBEL_OK, "%s", what);
+    CHECK(request_draw(cpu, req, host) == GUMBEL_OK, "%s", what);
     gpu_request_draw(on_gpu, 0, device);
     compare_request(host, device, what);
-    compare_processed(asked, on_gpu, what);
+    compare_processed(req, on_gpu, what);
     outcome_free(host);
     outcome_free(device);
     gpu_request_free(on_gpu);
-    request_free(asked);
+    request_free(req);
 }
 
 /* Every residue of first token, V and end, in some pairs. */

@@ -43,13 +43,13 @@ static void check_noise(noise_shape shape, int index)
     float *wanted = make_zeroed((size_t)length, sizeof(float));
     float *found = make_zeroed((size_t)length, sizeof(float));
     memset(wanted, 0xA7, bytes);
-    float *made = gpu_copy(wanted, bytes);
+    float *generated = gpu_copy(wanted, bytes);
     make_noise(cpu, NULL, &on_host, shape.batch, shape.first_token, shape.count,
                wanted + shape.shift, stride);
-    make_noise(gpu, NULL, &on_gpu, shape.batch, shape.first_token, shape.count, made + shape.shift,
-               stride);
+    make_noise(gpu, NULL, &on_gpu, shape.batch, shape.first_token, shape.count,
+               generated + shape.shift, stride);
     GPU(cuCtxSynchronize);
-    gpu_fetch(found, made, bytes);
+    gpu_fetch(found, generated, bytes);
     for (int64_t i = 0; i < length; i++)
         if (!CHECK(memcmp(&found[i], &wanted[i], sizeof(float)) == 0,
                    "shape %d: element %lld of %lld is %a, on the CPU %a", index, (long long)i,
@@ -58,7 +58,7 @@ static void check_noise(noise_shape shape, int index)
     draws_compared += shape.batch * shape.samples;
     free(wanted);
     free(found);
-    gpu_free(made);
+    gpu_free(generated);
     gpu_problem_free(device);
     problem_free(host);
 }
@@ -89,16 +89,16 @@ static void check_ahead(const problem_plan *plan, gumbel_dtype logits_dtype, int
     outcome *found = outcome_make(plan->batch, plan->samples);
     gumbel_logits logits = {0}, on_gpu = {0};
     int64_t stride = plan->vocab + gap;
-    float *made = gpu_make((size_t)(plan->batch * plan->samples * stride) * sizeof(float));
+    float *generated = gpu_make((size_t)(plan->batch * plan->samples * stride) * sizeof(float));
     gumbel_sampling ahead = device->sampling;
     if (logits_dtype) {
         logits = make_logits(host, logits_dtype, 3);
         on_gpu = gpu_logits(&logits);
     }
     const gumbel_head *head = logits_dtype ? NULL : &device->head;
-    make_noise(gpu, NULL, &device->sampling, plan->batch, plan->first_token, plan->vocab, made,
+    make_noise(gpu, NULL, &device->sampling, plan->batch, plan->first_token, plan->vocab, generated,
                stride);
-    ahead.noise = made;
+    ahead.noise = generated;
     ahead.noise_stride = stride;
     ahead.seed = ahead.position = (gumbel_row_u64){NULL, 0};
     ahead.first_sample = (gumbel_row_u32){NULL, 0};
@@ -116,7 +116,7 @@ static void check_ahead(const problem_plan *plan, gumbel_dtype logits_dtype, int
         gpu_free((void *)(uintptr_t)on_gpu.logits.data);
         free((void *)(uintptr_t)logits.logits.data);
     }
-    gpu_free(made);
+    gpu_free(generated);
     gpu_problem_free(device);
     problem_free(host);
 }

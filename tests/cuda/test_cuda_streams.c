@@ -325,11 +325,11 @@ static void side_stream(void)
     uint64_t *drawing = c.device->position;
     uint64_t *making = gpu_copy(c.host->position, BATCH * sizeof *making);
     CUstream stream, side;
-    CUevent made[2], used[2];
+    CUevent generated[2], used[2];
     GPU(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
     GPU(cuStreamCreate, &side, CU_STREAM_NON_BLOCKING);
     for (int i = 0; i < 2; i++) {
-        GPU(cuEventCreate, &made[i], CU_EVENT_DISABLE_TIMING);
+        GPU(cuEventCreate, &generated[i], CU_EVENT_DISABLE_TIMING);
         GPU(cuEventCreate, &used[i], CU_EVENT_DISABLE_TIMING);
     }
     gumbel_step ahead = {.struct_size = sizeof ahead, .batch = BATCH, .position = making};
@@ -340,8 +340,8 @@ static void side_stream(void)
         c.device->sampling.position.data = making;
         noise_queue(&c, noise[turn], side);
         CHECK(gumbel_advance(gpu, side, &ahead, NULL) == GUMBEL_OK, "step %d", step);
-        GPU(cuEventRecord, made[turn], side);
-        GPU(cuStreamWaitEvent, stream, made[turn], 0);
+        GPU(cuEventRecord, generated[turn], side);
+        GPU(cuStreamWaitEvent, stream, generated[turn], 0);
         c.device->sampling.position.data = drawing;
         c.device->sampling.noise = noise[turn];
         call_queue(&c, stream);
@@ -351,7 +351,7 @@ static void side_stream(void)
     GPU(cuStreamSynchronize, stream);
     check_ring(&c, wanted, STEPS, ring, STEPS, "side stream");
     for (int i = 0; i < 2; i++) {
-        GPU(cuEventDestroy, made[i]);
+        GPU(cuEventDestroy, generated[i]);
         GPU(cuEventDestroy, used[i]);
         gpu_free(noise[i]);
     }

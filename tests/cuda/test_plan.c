@@ -18,13 +18,13 @@
 /* A GPU as far as plans go. */
 static cuda_device make_device(int hopper)
 {
-    cuda_device made;
-    memset(&made, 0, sizeof made);
-    made.capability = hopper ? 90 : 80;
-    made.multiprocessors = hopper ? 132 : 108;
-    made.shared_bytes = (hopper ? 228 : 164) * 1024;
-    made.request_cluster = hopper ? (CUfunction)&made : NULL;
-    return made;
+    cuda_device generated;
+    memset(&generated, 0, sizeof generated);
+    generated.capability = hopper ? 90 : 80;
+    generated.multiprocessors = hopper ? 132 : 108;
+    generated.shared_bytes = (hopper ? 228 : 164) * 1024;
+    generated.request_cluster = hopper ? (CUfunction)&generated : NULL;
+    return generated;
 }
 
 /* What cannot be NULL where it is asked for; nobody looks at it. */

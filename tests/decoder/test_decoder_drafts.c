@@ -190,10 +190,10 @@ static gumbel_status draw_elsewhere(void *context, const gumbel_head *head,
     return gumbel_sample(context, NULL, head, sampling, output, workspace, sizeof workspace, error);
 }
 
-static int64_t verified_elsewhere, told_elsewhere;
+static int64_t verified_elsewhere, supplied_elsewhere;
 
 /* What the drafter's draws had is what its logits say. */
-static void assert_told(const gumbel_draft *draft)
+static void assert_supplied(const gumbel_draft *draft)
 {
     const float temperature = *draft->sampling->temperature.data;
     for (int32_t j = 0; j + 1 < draft->max_nodes; j++) {
@@ -210,7 +210,7 @@ static void assert_told(const gumbel_draft *draft)
         const double z = (double)row[draft->tokens[j + 1]] / (double)temperature;
         assert_float_equal(draft->lse[j], log(sum), 1e-4);
         assert_float_equal(draft->logprobs[j], z - log(sum), 1e-4);
-        told_elsewhere++;
+        supplied_elsewhere++;
     }
 }
 
@@ -225,7 +225,7 @@ static gumbel_status verify_elsewhere(void *context, const gumbel_head *head,
     assert_true(!head != !logits);
     assert_true(!draft->sampling == !draft->lse && !draft->lse == !draft->logprobs);
     if (draft->sampling) {
-        assert_told(draft);
+        assert_supplied(draft);
     }
     return head ? gumbel_verify(context, NULL, head, sampling, draft, verified, workspace,
                                 sizeof workspace, error)
@@ -268,7 +268,7 @@ static void engines_verify_by_other_rules(void **state)
         assert_int_equal(verified_elsewhere, stats.cycles);
         assert_memory_equal(&found, &expected, sizeof found);
     }
-    assert_true(told_elsewhere > 0);
+    assert_true(supplied_elsewhere > 0);
 }
 
 /* By rules that weigh probabilities a model's own drafts are all accepted, with all that a request

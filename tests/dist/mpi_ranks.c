@@ -45,22 +45,22 @@ static int agree(gumbel_device *device, int rank, int ranks, int rounds)
         gumbel_error error = {"", ""};
         request_plan plan = request_plan_at_random(i * 11 + 2, i % 3 == 0);
         plan.vocab += 64 * ranks;
-        request *asked = request_make(&plan, device);
+        request *req = request_make(&plan, device);
         shard_cut cut = shards_cut(plan.first_token, plan.vocab, ranks, i % 2, &random);
-        shard_outcome expected = shards_outcome(asked, i % 4 > 0);
-        shard_outcome found = shards_outcome(asked, i % 4 > 0);
+        shard_outcome expected = shards_outcome(req, i % 4 > 0);
+        shard_outcome found = shards_outcome(req, i % 4 > 0);
         gumbel_group *group = open_group(device, &cut, rank, 60000);
-        if (shards_draw_whole(device, asked, plan.hidden_size > 0, &expected) != GUMBEL_OK)
+        if (shards_draw_whole(device, req, plan.hidden_size > 0, &expected) != GUMBEL_OK)
             die("the whole cannot be drawn");
         gumbel_status status =
-            shards_draw(group, asked, &cut, rank, plan.hidden_size > 0, &found, &error);
+            shards_draw(group, req, &cut, rank, plan.hidden_size > 0, &found, &error);
         if (status != GUMBEL_OK)
             printf("rank %d: %s: %s\n", rank, error.field, error.message);
         well = status == GUMBEL_OK && shards_same(&expected, &found, request_describe(&plan));
         gumbel_group_close(group);
         shards_outcome_free(&expected);
         shards_outcome_free(&found);
-        request_free(asked);
+        request_free(req);
     }
     return well;
 }
@@ -78,13 +78,13 @@ static int fail(gumbel_device *device, int rank, int ranks, const char *how)
     uint64_t random = 92;
     gumbel_error error = {"", ""};
     request_plan plan = {.batch = 3, .vocab = 64 * ranks + 50, .samples = 1, .seed = 4};
-    request *asked = request_make(&plan, device);
+    request *req = request_make(&plan, device);
     shard_cut cut = shards_cut(0, plan.vocab, ranks, 1, &random);
-    shard_outcome found = shards_outcome(asked, 0);
+    shard_outcome found = shards_outcome(req, 0);
     gumbel_group *group = open_group(device, &cut, rank, TIMEOUT);
     int odd = rank == ranks - 1, differs = strcmp(how, "differ") == 0;
     static const float warm = 2;
-    if (shards_draw(group, asked, &cut, rank, 0, &found, &error) != GUMBEL_OK)
+    if (shards_draw(group, req, &cut, rank, 0, &found, &error) != GUMBEL_OK)
         die("rank %d: %s: %s", rank, error.field, error.message);
     if (odd && strcmp(how, "hang") == 0) {
         sleep(3 * TIMEOUT / 1000);
@@ -93,9 +93,9 @@ static int fail(gumbel_device *device, int rank, int ranks, const char *how)
     if (odd && strcmp(how, "kill") == 0)
         raise(SIGKILL);
     if (odd)
-        asked->sampling.temperature = (gumbel_row_f32){&warm, GUMBEL_SAME};
+        req->sampling.temperature = (gumbel_row_f32){&warm, GUMBEL_SAME};
     int64_t start = now_ms();
-    gumbel_status status = shards_draw(group, asked, &cut, rank, 0, &found, &error);
+    gumbel_status status = shards_draw(group, req, &cut, rank, 0, &found, &error);
     int64_t took = now_ms() - start;
     const char *field = differs ? "sampling.temperature" : "group";
     int well = status == GUMBEL_ERROR_GROUP && strcmp(error.field, field) == 0 &&
@@ -107,7 +107,7 @@ static int fail(gumbel_device *device, int rank, int ranks, const char *how)
         _Exit(!well);
     gumbel_group_close(group);
     shards_outcome_free(&found);
-    request_free(asked);
+    request_free(req);
     return well;
 }
 

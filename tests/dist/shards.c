@@ -49,10 +49,10 @@ static const void *columns(const gumbel_tensor *t, int64_t skip)
     return (const char *)t->data + (size_t)skip * dtype_size(t->dtype);
 }
 
-gumbel_head shards_head(const request *asked, const shard_cut *cut, int32_t rank)
+gumbel_head shards_head(const request *req, const shard_cut *cut, int32_t rank)
 {
-    gumbel_head h = asked->head;
-    int64_t skip = cut->first[rank] - asked->plan.first_token;
+    gumbel_head h = req->head;
+    int64_t skip = cut->first[rank] - req->plan.first_token;
     int64_t stride = h.weight.stride ? h.weight.stride : h.weight.cols;
     h.weight.data = columns(&h.weight, skip * stride);
     h.weight.rows = cut->rows[rank];
@@ -65,53 +65,54 @@ gumbel_head shards_head(const request *asked, const shard_cut *cut, int32_t rank
     return h;
 }
 
-gumbel_logits shards_logits(const request *asked, const shard_cut *cut, int32_t rank)
+gumbel_logits shards_logits(const request *req, const shard_cut *cut, int32_t rank)
 {
-    gumbel_logits l = asked->logits;
+    gumbel_logits l = req->logits;
     l.logits.stride = l.logits.stride ? l.logits.stride : l.logits.cols;
-    l.logits.data = columns(&l.logits, cut->first[rank] - asked->plan.first_token);
+    l.logits.data = columns(&l.logits, cut->first[rank] - req->plan.first_token);
     l.logits.cols = cut->rows[rank];
     l.first_token = cut->first[rank];
     return l;
 }
 
-gumbel_sampling shards_sampling(const request *asked, const shard_cut *cut, int32_t rank)
+gumbel_sampling shards_sampling(const request *req, const shard_cut *cut, int32_t rank)
 {
-    gumbel_sampling s = asked->sampling;
+    gumbel_sampling s = req->sampling;
     if (s.noise) {
-        s.noise_stride = s.noise_stride ? s.noise_stride : asked->plan.vocab;
-        s.noise += cut->first[rank] - asked->plan.first_token;
+        s.noise_stride = s.noise_stride ? s.noise_stride : req->plan.vocab;
+        s.noise += cut->first[rank] - req->plan.first_token;
     }
     return s;
 }
 
-shard_outcome shards_outcome(const request *asked, int wide)
+shard_outcome shards_outcome(const request *req, int wide)
 {
-    size_t batch = (size_t)asked->plan.batch;
-    shard_outcome made = {.drawn = outcome_make(asked->plan.batch, asked->plan.samples)};
-    gumbel_output *out = &made.drawn->output;
+    size_t batch = (size_t)req->plan.batch;
+    shard_outcome generated = {.drawn = outcome_make(req->plan.batch, req->plan.samples)};
+    gumbel_output *out = &generated.drawn->output;
     if (!wide)
-        return made;
-    outcome_widen(made.drawn, asked->plan.num_top, asked->plan.logprobs_of);
-    if (asked->plan.num_top > 0)
-        out->top_logits = made.top_logits =
-            make_zeroed(batch * (size_t)asked->plan.num_top, sizeof *made.top_logits);
-    const int lists = asked->plan.samples == 1 && !asked->sampling.given.data;
+        return generated;
+    outcome_widen(generated.drawn, req->plan.num_top, req->plan.logprobs_of);
+    if (req->plan.num_top > 0)
+        out->top_logits = generated.top_logits =
+            make_zeroed(batch * (size_t)req->plan.num_top, sizeof *generated.top_logits);
+    const int lists = req->plan.samples == 1 && !req->sampling.given.data;
     out->num_best = lists ? SHARDS_BEST : 0;
-    if (lists && asked->plan.seed % 3 != 0)
-        out->best_ids = made.best_ids = make_zeroed(batch * SHARDS_BEST, sizeof *made.best_ids);
-    if (lists && asked->plan.seed % 3 != 1)
-        out->best_scores = made.best_scores =
-            make_zeroed(batch * SHARDS_BEST, sizeof *made.best_scores);
-    return made;
+    if (lists && req->plan.seed % 3 != 0)
+        out->best_ids = generated.best_ids =
+            make_zeroed(batch * SHARDS_BEST, sizeof *generated.best_ids);
+    if (lists && req->plan.seed % 3 != 1)
+        out->best_scores = generated.best_scores =
+            make_zeroed(batch * SHARDS_BEST, sizeof *generated.best_scores);
+    return generated;
 }
 
-void shards_outcome_free(shard_outcome *made)
+void shards_outcome_free(shard_outcome *generated)
 {
-    outcome_free(made->drawn);
-    free(made->top_logits);
-    free(made->best_ids);
-    free(made->best_scores);
+    outcome_free(generated->drawn);
+    free(generated->top_logits);
+    free(generated->best_ids);
+    free(generated->best_scores);
 }
 
 static int same(const float *a, const float *b, size_t count, const char *name, const char *what)
@@ -139,23 +140,23 @@ int shards_same(const shard_outcome *whole, const shard_outcome *other, const ch
                 "top_logits", what);
 }
 
-gumbel_status shards_draw_whole(gumbel_device *device, const request *asked, int fused,
+gumbel_status shards_draw_whole(gumbel_device *device, const request *req, int fused,
                                 shard_outcome *into)
 {
-    return (fused ? request_draw_fused : request_draw)(device, asked, into->drawn);
+    return (fused ? request_draw_fused : request_draw)(device, req, into->drawn);
 }
 
-gumbel_status shards_draw(gumbel_group *group, const request *asked, const shard_cut *cut,
+gumbel_status shards_draw(gumbel_group *group, const request *req, const shard_cut *cut,
                           int32_t rank, int fused, shard_outcome *into, gumbel_error *error)
 {
     gumbel_head head = {0};
     gumbel_logits logits = {0};
-    gumbel_sampling sampling = shards_sampling(asked, cut, rank);
+    gumbel_sampling sampling = shards_sampling(req, cut, rank);
     size_t bytes = 0;
     if (fused)
-        head = shards_head(asked, cut, rank);
+        head = shards_head(req, cut, rank);
     else
-        logits = shards_logits(asked, cut, rank);
+        logits = shards_logits(req, cut, rank);
     gumbel_status status =
         gumbel_group_workspace_size(group, fused ? &head : NULL, fused ? NULL : &logits, &sampling,
                                     &into->drawn->output, &bytes, error);

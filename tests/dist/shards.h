@@ -26,9 +26,9 @@ shard_cut shards_cut(int64_t first, int64_t vocab, int32_t ranks, int aligned, u
 shard_cut shards_cut_tokens(const request_plan *plan, int32_t ranks, int aligned, uint64_t *random);
 
 /* A whole's head, logits or sampling as rank r sees it. */
-gumbel_head shards_head(const request *asked, const shard_cut *cut, int32_t rank);
-gumbel_logits shards_logits(const request *asked, const shard_cut *cut, int32_t rank);
-gumbel_sampling shards_sampling(const request *asked, const shard_cut *cut, int32_t rank);
+gumbel_head shards_head(const request *req, const shard_cut *cut, int32_t rank);
+gumbel_logits shards_logits(const request *req, const shard_cut *cut, int32_t rank);
+gumbel_sampling shards_sampling(const request *req, const shard_cut *cut, int32_t rank);
 
 /* An outcome, with top_logits and the best scores beside. */
 typedef struct shard_outcome {
@@ -38,15 +38,15 @@ typedef struct shard_outcome {
 } shard_outcome;
 
 /* `wide`: every output, but of best_ids and best_scores one or both; else those of a plain draw. */
-shard_outcome shards_outcome(const request *asked, int wide);
-void shards_outcome_free(shard_outcome *made);
+shard_outcome shards_outcome(const request *req, int wide);
+void shards_outcome_free(shard_outcome *generated);
 int shards_same(const shard_outcome *whole, const shard_outcome *other, const char *what);
 
 /* The whole on one device. */
-gumbel_status shards_draw_whole(gumbel_device *device, const request *asked, int fused,
+gumbel_status shards_draw_whole(gumbel_device *device, const request *req, int fused,
                                 shard_outcome *into);
 /* One rank's call, with a workspace of exactly the size asked for. */
-gumbel_status shards_draw(gumbel_group *group, const request *asked, const shard_cut *cut,
+gumbel_status shards_draw(gumbel_group *group, const request *req, const shard_cut *cut,
                           int32_t rank, int fused, shard_outcome *into, gumbel_error *error);
 
 #endif

@@ -69,11 +69,11 @@ static void free_errand(gumbel_device *device, gumbel_errand *here)
 static int ask(gumbel_errand *e, const void *send, void *receive, size_t bytes)
 {
     const struct timespec pause = {0, 10000};
-    uint64_t number = e->asked + 1;
+    uint64_t number = e->req + 1;
     e->send = (uint64_t)(uintptr_t)send;
     e->receive = (uint64_t)(uintptr_t)receive;
     e->bytes = bytes;
-    __atomic_store_n(&e->asked, number, __ATOMIC_RELEASE);
+    __atomic_store_n(&e->req, number, __ATOMIC_RELEASE);
     while (__atomic_load_n(&e->done, __ATOMIC_ACQUIRE) != number) {
         if (__atomic_load_n(&e->failed, __ATOMIC_ACQUIRE))
             return 1;

@@ -34,14 +34,14 @@ typedef struct parts {
 } parts;
 
 /* Every part draws of itself, by the noise of a shard, with `step` as the position. */
-static void draw_parts(gumbel_device *device, parts *made, const uint64_t *step)
+static void draw_parts(gumbel_device *device, parts *generated, const uint64_t *step)
 {
     float rows[VOCAB * 1];
-    memcpy(rows, made->logits, sizeof rows);
+    memcpy(rows, generated->logits, sizeof rows);
     for (int k = 0; k < PARTS; k++) {
         int first = borders[k], count = borders[k + 1] - first;
         for (int b = 0; b < BATCH; b++)
-            made->masses[k][b] = -INFINITY;
+            generated->masses[k][b] = -INFINITY;
         if (count == 0)
             continue;
         float *copies = make_zeroed((size_t)(BATCH * count), sizeof *copies);
@@ -51,12 +51,12 @@ static void draw_parts(gumbel_device *device, parts *made, const uint64_t *step)
         gumbel_logits logits = {.struct_size = sizeof logits,
                                 .logits = tensor_of(copies, GUMBEL_FLOAT32, BATCH, count, 0),
                                 .first_token = first};
-        gumbel_sampling sampling = made->sampling;
+        gumbel_sampling sampling = generated->sampling;
         sampling.position = (gumbel_row_u64){step, GUMBEL_SAME};
         assert_int_equal(draw_logits(device, &logits, &sampling, drawn), GUMBEL_OK);
         for (int b = 0; b < BATCH; b++)
-            made->masses[k][b] = drawn->lse[b];
-        memcpy(made->tokens[k], drawn->tokens, sizeof made->tokens[k]);
+            generated->masses[k][b] = drawn->lse[b];
+        memcpy(generated->tokens[k], drawn->tokens, sizeof generated->tokens[k]);
         outcome_free(drawn);
         free(copies);
     }
@@ -65,42 +65,43 @@ static void draw_parts(gumbel_device *device, parts *made, const uint64_t *step)
 static parts *make_parts(double *whole)
 {
     static const uint64_t seed = 77;
-    parts *made = make_zeroed(1, sizeof *made);
+    parts *generated = make_zeroed(1, sizeof *generated);
     uint64_t random = 3;
     double logits[VOCAB];
     for (int i = 0; i < VOCAB; i++)
-        logits[i] = made->logits[i] = 2 * random_normal(&random) + (i < 7 ? 2.0f : 0.0f) - 4;
-    softmax(logits, VOCAB, 1, made->p);
+        logits[i] = generated->logits[i] = 2 * random_normal(&random) + (i < 7 ? 2.0f : 0.0f) - 4;
+    softmax(logits, VOCAB, 1, generated->p);
     *whole = 0;
     for (int i = 0; i < VOCAB; i++)
         *whole += exp(logits[i]);
     *whole = log(*whole);
-    made->sampling = (gumbel_sampling){
-        .struct_size = sizeof made->sampling, .seed = {&seed, GUMBEL_SAME}, .num_samples = SAMPLES};
-    return made;
+    generated->sampling = (gumbel_sampling){.struct_size = sizeof generated->sampling,
+                                            .seed = {&seed, GUMBEL_SAME},
+                                            .num_samples = SAMPLES};
+    return generated;
 }
 
 /* The token of every draw, by either way, where the parts' log-masses are `factor` times what they
  * are. Returns the whole's log-mass. */
-static float join_parts(parts *made, int streamed, double factor, gumbel_stream_draw *stream,
+static float join_parts(parts *generated, int streamed, double factor, gumbel_stream_draw *stream,
                         int32_t *drawn)
 {
     float lse[BATCH];
     for (int k = 0; k < PARTS; k++)
         for (int b = 0; b < BATCH; b++)
-            made->weighed[k][b] = (float)(made->masses[k][b] * factor);
+            generated->weighed[k][b] = (float)(generated->masses[k][b] * factor);
     if (!streamed) {
-        assert_int_equal(gumbel_draw_group(NULL, NULL, PARTS, BATCH, &made->weighed[0][0],
-                                           &made->tokens[0][0][0], &made->sampling, drawn, NULL,
-                                           lse, NULL, NULL),
+        assert_int_equal(gumbel_draw_group(NULL, NULL, PARTS, BATCH, &generated->weighed[0][0],
+                                           &generated->tokens[0][0][0], &generated->sampling, drawn,
+                                           NULL, lse, NULL, NULL),
                          GUMBEL_OK);
         return lse[0];
     }
     gumbel_stream_draw_clear(stream, BATCH * SAMPLES);
     for (int k = PARTS - 1; k >= 0; k--)
-        assert_int_equal(gumbel_stream_draw_add(NULL, NULL, k, BATCH, made->weighed[k],
-                                                &made->tokens[k][0][0], &made->sampling, stream,
-                                                NULL),
+        assert_int_equal(gumbel_stream_draw_add(NULL, NULL, k, BATCH, generated->weighed[k],
+                                                &generated->tokens[k][0][0], &generated->sampling,
+                                                stream, NULL),
                          GUMBEL_OK);
     for (int i = 0; i < BATCH * SAMPLES; i++)
         drawn[i] = stream[i].token;
@@ -120,16 +121,16 @@ static void tokens_have_the_law_of_one_draw(void **state)
     static int64_t counts[4][VOCAB];
     gumbel_device *device = open_device(GUMBEL_ISA_AUTO, 1, 0);
     double whole;
-    parts *made = make_parts(&whole);
+    parts *generated = make_parts(&whole);
     int64_t total = draws_of(20) * BATCH * SAMPLES;
     int32_t *drawn = make_zeroed(BATCH * SAMPLES, sizeof *drawn);
     gumbel_stream_draw *stream = make_zeroed(BATCH * SAMPLES, sizeof *stream);
     (void)state;
     for (uint64_t step = 0; (int64_t)step < total / (BATCH * SAMPLES); step++) {
-        draw_parts(device, made, &step);
-        made->sampling.position = (gumbel_row_u64){&step, GUMBEL_SAME};
+        draw_parts(device, generated, &step);
+        generated->sampling.position = (gumbel_row_u64){&step, GUMBEL_SAME};
         for (int j = 0; j < count; j++) {
-            float lse = join_parts(made, joins[j].streamed, joins[j].factor, stream, drawn);
+            float lse = join_parts(generated, joins[j].streamed, joins[j].factor, stream, drawn);
             assert_true(joins[j].factor != 1 || fabs(lse - whole) < 1e-5);
             for (int i = 0; i < BATCH * SAMPLES; i++)
                 counts[j][drawn[i]]++;
@@ -137,7 +138,7 @@ static void tokens_have_the_law_of_one_draw(void **state)
     }
     for (int j = 0; j < count; j++) {
         chi_squared found = {0};
-        chi_squared_add(&found, counts[j], made->p, VOCAB, total);
+        chi_squared_add(&found, counts[j], generated->p, VOCAB, total);
         double p = chi_squared_p(found.statistic, found.degrees);
         print_message("%s, masses times %g: chi-squared %.1f, %.0f degrees of freedom, p %.4g\n",
                       joins[j].way, joins[j].factor, found.statistic, found.degrees, p);
@@ -145,7 +146,7 @@ static void tokens_have_the_law_of_one_draw(void **state)
     }
     free(stream);
     free(drawn);
-    free(made);
+    free(generated);
     gumbel_close(device);
 }
 

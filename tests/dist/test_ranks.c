@@ -24,7 +24,7 @@ static int how_many(int usual)
 /* One call that all ranks make. */
 typedef struct shared_call {
     thread_ranks *place;
-    const request *asked;
+    const request *req;
     const shard_cut *cut;
     gumbel_device **devices;
     const shard_outcome *expected;
@@ -44,9 +44,9 @@ static void one_rank(void *argument, int32_t rank)
                                           .first_token = c->cut->first[rank],
                                           .rows = c->cut->rows[rank],
                                           .frame_bytes = c->frame_bytes};
-    shard_outcome found = shards_outcome(c->asked, c->wide);
+    shard_outcome found = shards_outcome(c->req, c->wide);
     if (gumbel_group_open(&transport, c->devices[rank], &options, &group, &error) != GUMBEL_OK ||
-        shards_draw(group, c->asked, c->cut, rank, c->fused, &found, &error) != GUMBEL_OK) {
+        shards_draw(group, c->req, c->cut, rank, c->fused, &found, &error) != GUMBEL_OK) {
         printf("rank %d: %s: %s\n", (int)rank, error.field, error.message);
         c->wrong = 1;
     } else if (!shards_same(c->expected, &found, "ranks")) {
@@ -67,38 +67,38 @@ typedef struct devices {
 
 static devices open_devices(void)
 {
-    devices made;
+    devices generated;
     gumbel_isa isas[4];
     int count = list_isas(isas);
     for (int i = 0; i < 8; i++)
-        made.all[i] = open_device(isas[i % count], 1, 64 << i % 4);
-    return made;
+        generated.all[i] = open_device(isas[i % count], 1, 64 << i % 4);
+    return generated;
 }
 
-static void close_devices(devices *made)
+static void close_devices(devices *generated)
 {
     for (int i = 0; i < 8; i++)
-        gumbel_close(made->all[i]);
+        gumbel_close(generated->all[i]);
 }
 
-static gumbel_traffic check(const devices *on, const request *asked, int32_t ranks, int aligned,
+static gumbel_traffic check(const devices *on, const request *req, int32_t ranks, int aligned,
                             int wide, size_t frame_bytes, uint64_t *random)
 {
-    int fused = asked->product != NULL;
-    shard_cut cut = shards_cut(asked->plan.first_token, asked->plan.vocab, ranks, aligned, random);
-    shard_outcome expected = shards_outcome(asked, wide);
+    int fused = req->product != NULL;
+    shard_cut cut = shards_cut(req->plan.first_token, req->plan.vocab, ranks, aligned, random);
+    shard_outcome expected = shards_outcome(req, wide);
     shared_call call = {.place = thread_ranks_make(ranks),
-                        .asked = asked,
+                        .req = req,
                         .cut = &cut,
                         .devices = (gumbel_device **)(uintptr_t)on->all,
                         .expected = &expected,
                         .fused = fused,
                         .wide = wide,
                         .frame_bytes = frame_bytes};
-    assert_int_equal(shards_draw_whole(on->all[0], asked, fused, &expected), GUMBEL_OK);
+    assert_int_equal(shards_draw_whole(on->all[0], req, fused, &expected), GUMBEL_OK);
     thread_ranks_run(ranks, one_rank, &call);
     if (call.wrong)
-        fail_msg("%d ranks: %s", (int)ranks, request_describe(&asked->plan));
+        fail_msg("%d ranks: %s", (int)ranks, request_describe(&req->plan));
     thread_ranks_free(call.place);
     shards_outcome_free(&expected);
     return call.traffic;
@@ -112,10 +112,10 @@ static void every_request(void **state)
     (void)state;
     for (int i = 0; i < how_many(240); i++) {
         request_plan plan = request_plan_at_random(i * 5 + 3, i % 3 == 0);
-        request *asked = request_make(&plan, on.all[0]);
-        check(&on, asked, 1 + (int32_t)random_below(&random, 8), i % 2, 1, i % 4 == 0 ? 256 : 0,
+        request *req = request_make(&plan, on.all[0]);
+        check(&on, req, 1 + (int32_t)random_below(&random, 8), i % 2, 1, i % 4 == 0 ? 256 : 0,
               &random);
-        request_free(asked);
+        request_free(req);
     }
     close_devices(&on);
 }
@@ -132,10 +132,10 @@ static void plain_draws(void **state)
         plan.truncation = 0;
         plan.vocab = 1 + (int64_t)random_below(&random, 900);
         plan.vocab_size = i % 3 == 0 ? plan.first_token + 1 + plan.vocab * 2 / 3 : 0;
-        request *asked = request_make(&plan, on.all[0]);
+        request *req = request_make(&plan, on.all[0]);
         int aligned = i % 4 > 0;
-        gumbel_traffic traffic = check(&on, asked, 1 + (int32_t)random_below(&random, 8), aligned,
-                                       0, i % 5 == 0 ? 320 : 0, &random);
+        gumbel_traffic traffic = check(&on, req, 1 + (int32_t)random_below(&random, 8), aligned, 0,
+                                       i % 5 == 0 ? 320 : 0, &random);
         assert_int_equal(traffic.calls, 1);
         assert_int_equal(traffic.rows, plan.batch);
         if (aligned) {
@@ -144,7 +144,7 @@ static void plain_draws(void **state)
             assert_int_equal(traffic.exchanges, bytes > room ? 3 : 2);
             plain++;
         }
-        request_free(asked);
+        request_free(req);
     }
     assert_true(plain > (TEST_SANITIZED ? 5 : 20));
     close_devices(&on);
@@ -171,9 +171,9 @@ static void every_kind_order_and_tie(void **state)
                                      .truncation = 1,
                                      .kind = kind,
                                      .seed = (uint64_t)(kind * 100 + order * 10 + ties)};
-                request *asked = request_make(&plan, on.all[0]);
-                check(&on, asked, 2 + (kind + order) % 7, ties, 1, 0, &random);
-                request_free(asked);
+                request *req = request_make(&plan, on.all[0]);
+                check(&on, req, 2 + (kind + order) % 7, ties, 1, 0, &random);
+                request_free(req);
             }
     close_devices(&on);
 }
@@ -188,7 +188,7 @@ static void given_tokens(void **state)
         request_plan plan = request_plan_at_random(i * 3, i % 2);
         plan.given_noise = 0;
         plan.batch += i == 0 ? 300 : 0;
-        request *asked = request_make(&plan, on.all[0]);
+        request *req = request_make(&plan, on.all[0]);
         size_t draws = (size_t)(plan.batch * plan.samples);
         int32_t *given = make_zeroed(draws, sizeof *given);
         for (size_t at = 0; at < draws; at++)
@@ -196,10 +196,10 @@ static void given_tokens(void **state)
                 random_below(&random, 6) == 0
                     ? -1
                     : (int32_t)(plan.first_token + random_below(&random, (uint32_t)plan.vocab));
-        asked->sampling.given = (gumbel_row_i32){given, 0};
-        check(&on, asked, 1 + (int32_t)random_below(&random, 5), i % 2, 1, 0, &random);
+        req->sampling.given = (gumbel_row_i32){given, 0};
+        check(&on, req, 1 + (int32_t)random_below(&random, 5), i % 2, 1, 0, &random);
         free(given);
-        request_free(asked);
+        request_free(req);
     }
     close_devices(&on);
 }
@@ -226,8 +226,8 @@ static void usual_cuts_take_few_exchanges(void **state)
                                  .usual = 1,
                                  .kind = 1 + ROW_GAUSSIAN,
                                  .seed = 40 + (uint64_t)i};
-            request *asked = request_make(&plan, on.all[0]);
-            gumbel_truncation *t = &asked->truncation;
+            request *req = request_make(&plan, on.all[0]);
+            gumbel_truncation *t = &req->truncation;
             *t = (gumbel_truncation){.struct_size = sizeof *t,
                                      .top_k = {&k, GUMBEL_SAME},
                                      .top_p = {&p, GUMBEL_SAME},
@@ -235,13 +235,13 @@ static void usual_cuts_take_few_exchanges(void **state)
                                      .ties = plan.ties};
             if (i % 5 == 0)
                 t->min_p = (gumbel_row_f32){&min_p, GUMBEL_SAME};
-            asked->sampling.temperature = (gumbel_row_f32){&warm, GUMBEL_SAME};
-            gumbel_traffic traffic = check(&on, asked, 1 + i % 8, 1, 1, 1 << 16, &random);
+            req->sampling.temperature = (gumbel_row_f32){&warm, GUMBEL_SAME};
+            gumbel_traffic traffic = check(&on, req, 1 + i % 8, 1, 1, 1 << 16, &random);
             int joint = order == GUMBEL_ORDER_JOINT || order == GUMBEL_ORDER_JOINT_TEMPERATURE;
             if (plan.hidden_size == 0) /* columns of a small product may tie */
                 assert_int_equal(traffic.rows_by_rows, 0);
             assert_in_range(traffic.exchanges - 1, 1, traffic.rows_by_rows > 0 ? 3 : 1 + joint);
-            request_free(asked);
+            request_free(req);
         }
     close_devices(&on);
 }
@@ -265,13 +265,13 @@ static void temperatures_that_make_equals(void **state)
                              .kind = 1 + ROW_GAUSSIAN,
                              .scale = i % 2 ? 1e-6f : 2e-7f,
                              .seed = 60 + (uint64_t)i};
-        request *asked = request_make(&plan, on.all[0]);
-        gumbel_truncation *t = &asked->truncation;
+        request *req = request_make(&plan, on.all[0]);
+        gumbel_truncation *t = &req->truncation;
         *t = (gumbel_truncation){
             .struct_size = sizeof *t, .top_k = {&k, GUMBEL_SAME}, .order = plan.order};
-        asked->sampling.temperature = (gumbel_row_f32){&hot, GUMBEL_SAME};
-        check(&on, asked, 1 + i % 5, 1, 1, 0, &random);
-        request_free(asked);
+        req->sampling.temperature = (gumbel_row_f32){&hot, GUMBEL_SAME};
+        check(&on, req, 1 + i % 5, 1, 1, 0, &random);
+        request_free(req);
     }
     close_devices(&on);
 }

@@ -20,7 +20,7 @@ static const int64_t first[RANKS] = {0, 320, 320}, rows[RANKS] = {320, 0, 320};
 typedef struct scene {
     thread_ranks *place;
     gumbel_device *device;
-    problem *made;
+    problem *generated;
     int32_t mask[BATCH][WORDS];
     int fused;
     outcome *drawn[RANKS];
@@ -31,7 +31,7 @@ typedef struct scene {
 static gumbel_logits logits_of(const scene *s, int64_t token, int64_t count)
 {
     return (gumbel_logits){.struct_size = sizeof(gumbel_logits),
-                           .logits = tensor_of((const float *)s->made->weight + token,
+                           .logits = tensor_of((const float *)s->generated->weight + token,
                                                GUMBEL_FLOAT32, BATCH, count, VOCAB),
                            .first_token = token};
 }
@@ -45,8 +45,8 @@ static void draw_rank(void *argument, int32_t r)
     for (int b = 0; b < BATCH; b++)
         memcpy(own + b * words, s->mask[b], (size_t)words * sizeof *own);
     const gumbel_transforms masked = {.struct_size = sizeof masked, .mask = {own, words}};
-    gumbel_sampling how = s->made->sampling;
-    gumbel_head head = s->made->head;
+    gumbel_sampling how = s->generated->sampling;
+    gumbel_head head = s->generated->head;
     gumbel_logits logits = logits_of(s, first[r], rows[r]);
     gumbel_group *group = NULL;
     gumbel_transport transport = thread_ranks_transport(s->place, r);
@@ -57,7 +57,7 @@ static void draw_rank(void *argument, int32_t r)
     size_t bytes = 0;
     how.transforms = &masked;
     if (s->fused)
-        head = problem_shard(&s->made->head, first[r], rows[r]);
+        head = problem_shard(&s->generated->head, first[r], rows[r]);
     if (gumbel_group_open(&transport, s->device, &options, &group, NULL) != GUMBEL_OK)
         die("rank %d: no group", (int)r);
     s->sized[r] =
@@ -86,17 +86,17 @@ static void check_way(int fused)
                                .seed = 3};
     scene s = {.place = thread_ranks_make(RANKS),
                .device = open_device(GUMBEL_ISA_AUTO, 1, 0),
-               .made = problem_make(&plan),
+               .generated = problem_make(&plan),
                .fused = fused};
     uint64_t random = 9;
     for (int i = 0; i < BATCH * WORDS; i++)
         s.mask[i / WORDS][i % WORDS] = (int32_t)random_bits(&random);
     outcome *whole = outcome_make(BATCH, 1);
     const gumbel_transforms masked = {.struct_size = sizeof masked, .mask = {s.mask[0], 0}};
-    gumbel_sampling how = s.made->sampling;
+    gumbel_sampling how = s.generated->sampling;
     how.transforms = &masked;
     const gumbel_logits logits = logits_of(&s, 0, VOCAB);
-    assert_int_equal(fused ? draw(s.device, &s.made->head, &how, whole)
+    assert_int_equal(fused ? draw(s.device, &s.generated->head, &how, whole)
                            : draw_logits(s.device, &logits, &how, whole),
                      GUMBEL_OK);
     for (int r = 0; r < RANKS; r++)
@@ -109,7 +109,7 @@ static void check_way(int fused)
         outcome_free(s.drawn[r]);
     }
     outcome_free(whole);
-    problem_free(s.made);
+    problem_free(s.generated);
     thread_ranks_free(s.place);
     gumbel_close(s.device);
 }

@@ -32,7 +32,7 @@ static const int32_t given[BATCH] = {1, 2, 3, 4};
 static const float cold = -1;
 static gumbel_truncation cut_odd = {.struct_size = sizeof cut_odd, .ties = GUMBEL_TIES_EXACT};
 static int32_t top_ids[RANKS][BATCH * 2];
-static float asked[RANKS][BATCH];
+static float req[RANKS][BATCH];
 
 static void temperature(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
 {
@@ -120,13 +120,13 @@ static void listed(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
 static void logprobs(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
 {
     (void)l, (void)s;
-    o->logprobs = asked[ODD];
+    o->logprobs = req[ODD];
 }
 
 static void lse(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
 {
     (void)l, (void)s;
-    o->lse = asked[ODD];
+    o->lse = req[ODD];
 }
 
 static void refused(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)

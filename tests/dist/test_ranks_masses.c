@@ -145,9 +145,9 @@ static void masses_where_they_are_asked_for(void **state)
     thread_ranks_run(RANKS, one_rank, &c);
     for (int r = 0; r < RANKS; r++) {
         for (int way = 0; way < WAYS; way++) {
-            int asked = way == LOGPROBS || way == LSE;
+            int req = way == LOGPROBS || way == LSE;
             assert_true(c.parts[r][way] > 0);
-            assert_int_equal(c.weighed[r][way], asked ? c.parts[r][way] : 0);
+            assert_int_equal(c.weighed[r][way], req ? c.parts[r][way] : 0);
             assert_memory_equal(c.tokens[r][way], tokens, sizeof tokens);
         }
         assert_memory_equal(c.scores[r], scores, sizeof scores);

@@ -22,7 +22,7 @@ typedef struct shared_cycle {
     gumbel_device **devices;
     gumbel_device *far_one;
     uint32_t far_ranks; /* bits */
-    const cycle *asked;
+    const cycle *req;
     const int32_t *progress;
     shard_cut cut;
     int odd; /* which rank drafts something else; -1: none */
@@ -39,17 +39,16 @@ static int is_far(const shared_cycle *c, int32_t rank)
 static gumbel_status verify(gumbel_group *group, const shared_cycle *c, int32_t rank,
                             const gumbel_draft *draft, verified_arrays *into, gumbel_error *error)
 {
-    const cycle *asked = c->asked;
-    int fused = asked->of->plan.hidden_size > 0;
-    const request whole = {
-        .plan = {.first_token = 0}, .head = asked->head, .logits = asked->logits};
+    const cycle *req = c->req;
+    int fused = req->of->plan.hidden_size > 0;
+    const request whole = {.plan = {.first_token = 0}, .head = req->head, .logits = req->logits};
     gumbel_head head = {0};
     gumbel_logits logits = {0};
-    gumbel_sampling sampling = asked->sampling;
-    gumbel_transforms transforms = asked->transforms;
+    gumbel_sampling sampling = req->sampling;
+    gumbel_transforms transforms = req->transforms;
     size_t bytes = 0;
     if (sampling.transforms) {
-        transforms.mask.stride = texts_words(asked->of); /* a row is the whole's */
+        transforms.mask.stride = texts_words(req->of); /* a row is the whole's */
         sampling.transforms = &transforms;
     }
     if (fused)
@@ -74,21 +73,21 @@ static gumbel_status verify(gumbel_group *group, const shared_cycle *c, int32_t 
 static void one_rank(void *argument, int32_t rank)
 {
     shared_cycle *c = argument;
-    int32_t requests = c->asked->of->plan.requests;
+    int32_t requests = c->req->of->plan.requests;
     gumbel_error error = {"", ""};
     gumbel_group *group = NULL;
     gumbel_transport transport = thread_ranks_transport(c->place, rank);
     const gumbel_group_options options = {.struct_size = sizeof options,
                                           .first_token = c->cut.first[rank],
                                           .rows = c->cut.rows[rank]};
-    gumbel_draft draft = c->asked->draft;
-    int32_t *tokens = make_zeroed((size_t)c->asked->rows, sizeof *tokens);
-    memcpy(tokens, draft.tokens, (size_t)c->asked->rows * sizeof *tokens);
+    gumbel_draft draft = c->req->draft;
+    int32_t *tokens = make_zeroed((size_t)c->req->rows, sizeof *tokens);
+    memcpy(tokens, draft.tokens, (size_t)c->req->rows * sizeof *tokens);
     if (rank == c->odd) {
         tokens[0] ^= 1;
         draft.tokens = tokens;
     }
-    verified_arrays *found = verified_make(requests, c->asked->max_nodes, requests + 3);
+    verified_arrays *found = verified_make(requests, c->req->max_nodes, requests + 3);
     gumbel_device *device = is_far(c, rank) ? c->far_one : c->devices[rank];
     if (gumbel_group_open(&transport, device, &options, &group, &error) != GUMBEL_OK)
         c->wrong = 1;
@@ -96,7 +95,7 @@ static void one_rank(void *argument, int32_t rank)
     if (c->odd >= 0)
         c->wrong |= status != GUMBEL_ERROR_GROUP || strcmp(error.field, "draft") != 0;
     else
-        c->wrong |= status != GUMBEL_OK || !cycle_agrees(c->asked, c->progress, found, 0);
+        c->wrong |= status != GUMBEL_OK || !cycle_agrees(c->req, c->progress, found, 0);
     if (c->wrong)
         printf("rank %d: %s: %s\n", (int)rank, error.field, error.message);
     if (rank == 0 && c->odd < 0)
@@ -121,12 +120,12 @@ static void texts_are_the_targets(void **state)
         uint64_t random = (uint64_t)index;
         for (int turn = 0; turn < 6; turn++) {
             int32_t ranks = 1 + (int32_t)random_below(&random, 4);
-            cycle *asked = cycle_make(of, progress, &random);
+            cycle *req = cycle_make(of, progress, &random);
             shared_cycle call = {.place = thread_ranks_make(ranks),
                                  .devices = devices,
                                  .far_one = far_device_of(far_one),
                                  .far_ranks = index % 2 ? random_below(&random, 16) : 0,
-                                 .asked = asked,
+                                 .req = req,
                                  .progress = progress,
                                  .cut = shards_cut(0, plan.vocab, ranks, 0, &random),
                                  .odd = -1};
@@ -134,7 +133,7 @@ static void texts_are_the_targets(void **state)
             if (call.wrong)
                 fail_msg("plan %d, cycle %d, %d ranks", index, turn, (int)ranks);
             call.odd = ranks - 1;
-            if (ranks > 1 && asked->rows > 0)
+            if (ranks > 1 && req->rows > 0)
                 thread_ranks_run(ranks, one_rank, &call);
             if (call.wrong)
                 fail_msg("plan %d, cycle %d: another draft passes", index, turn);
@@ -145,7 +144,7 @@ static void texts_are_the_targets(void **state)
                 progress[r] = progress[r] + 10 > plan.length ? 0 : progress[r];
             }
             thread_ranks_free(call.place);
-            cycle_free(asked);
+            cycle_free(req);
         }
         texts_free(of);
     }

@@ -92,7 +92,7 @@ static void verify(writers *w)
                          .accepted = w->accepted,
                          .position = w->position};
     gumbel_error error;
-    drafted.temperature = (gumbel_row_f32){&w->plan->told_at, GUMBEL_SAME};
+    drafted.temperature = (gumbel_row_f32){&w->plan->supplied_at, GUMBEL_SAME};
     drafted.domain = GUMBEL_DOMAIN_DRAFT;
     for (int i = 0; i < w->texts * nodes; i++) {
         int32_t token = w->tokens[i] < 0 ? 0 : w->tokens[i];

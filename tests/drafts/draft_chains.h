@@ -25,12 +25,12 @@ typedef enum chain_residual {
 /* How drafts are made, which a test may do wrong. */
 typedef struct chain_plan {
     gumbel_rule rule;
-    int drafts;              /* tokens of a draft */
-    uint32_t domain;         /* by which they are drawn */
-    int by_step;             /* domain | step << 8, as GUMBEL_DRAFT_DOMAIN has it */
-    float drawn_at, told_at; /* temperature at which they are drawn, and which is told */
-    int missing;             /* every so many-th draft is -1; 0: none */
-    int32_t drawn_top_k;     /* top-k by which they are drawn, and which is not told; 0: none */
+    int drafts;                  /* tokens of a draft */
+    uint32_t domain;             /* by which they are drawn */
+    int by_step;                 /* domain | step << 8, as GUMBEL_DRAFT_DOMAIN has it */
+    float drawn_at, supplied_at; /* temperature at which they are drawn, and which is told */
+    int missing;                 /* every so many-th draft is -1; 0: none */
+    int32_t drawn_top_k;         /* top-k by which they are drawn, and which is not told; 0: none */
     chain_residual residual;
     uint64_t seed;
 } chain_plan;

@@ -142,11 +142,12 @@ static const void *to_slots(cycle *c, const void *values, size_t size)
 {
     size_t places =
         c->sampling.slots.of_row ? (size_t)c->sampling.slots.count : (size_t)c->of->plan.requests;
-    char *made = own(c, places, size);
-    memset(made, POISON, places * size);
+    char *generated = own(c, places, size);
+    memset(generated, POISON, places * size);
     for (int32_t r = 0; r < c->of->plan.requests; r++)
-        memcpy(made + (size_t)c->slots[r] * size, (const char *)values + (size_t)r * size, size);
-    return made;
+        memcpy(generated + (size_t)c->slots[r] * size, (const char *)values + (size_t)r * size,
+               size);
+    return generated;
 }
 
 #define TO_SLOTS(rows) (rows).data = to_slots(c, (rows).data, sizeof *(rows).data)

@@ -46,7 +46,7 @@ typedef struct texts {
 } texts;
 
 texts *texts_make(const texts_plan *plan, gumbel_device *device);
-void texts_free(texts *made);
+void texts_free(texts *generated);
 
 /* The input of the row behind `token`, which stands before place `place` of text r: D or V floats;
  * and the tokens that its mask allows. */
@@ -87,11 +87,11 @@ typedef struct cycle {
 
 /* Drafts that go on behind `progress` [R] tokens of each text. */
 cycle *cycle_make(const texts *of, const int32_t *progress, uint64_t *random);
-void cycle_free(cycle *made);
+void cycle_free(cycle *generated);
 
 /* Have the cycle's rule be another, of drafts that a model drew which is not far from the target:
  * chains, of which nothing is expected. */
-void cycle_weigh(cycle *made, gumbel_rule rule, uint64_t *random);
+void cycle_weigh(cycle *generated, gumbel_rule rule, uint64_t *random);
 
 /* What a verification wrote, [R, M] and [R]: poisoned when made. */
 typedef struct verified_arrays {
@@ -105,14 +105,14 @@ typedef struct verified_arrays {
 } verified_arrays;
 
 verified_arrays *verified_make(int64_t requests, int32_t max_nodes, int64_t places);
-void verified_free(verified_arrays *made);
+void verified_free(verified_arrays *generated);
 
 /* Have `to` point at the arrays. */
-void verified_point(verified_arrays *made);
+void verified_point(verified_arrays *generated);
 
 /* 1 where they hold what the cycle must come to, log-probabilities within `tolerance`; else 0, and
  * the first difference is printed. */
-int cycle_agrees(const cycle *asked, const int32_t *progress, const verified_arrays *found,
+int cycle_agrees(const cycle *req, const int32_t *progress, const verified_arrays *found,
                  float tolerance);
 
 /* 1 where both hold the same, log-probabilities and scores within `tolerance`. */
@@ -120,6 +120,6 @@ int verified_same(const verified_arrays *wanted, const verified_arrays *found, f
 
 /* Make a workspace of exactly the size asked for, and verify on a CPU. Returns the call's status; a
  * message is printed unless it is GUMBEL_OK. */
-gumbel_status cycle_verify(gumbel_device *device, const cycle *asked, verified_arrays *into);
+gumbel_status cycle_verify(gumbel_device *device, const cycle *req, verified_arrays *into);
 
 #endif

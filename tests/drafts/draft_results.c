@@ -12,9 +12,9 @@
 
 static void *own(verified_arrays *v, size_t count, size_t size)
 {
-    void *made = v->owned[v->owned_count++] = make_zeroed(count, size);
-    memset(made, POISON, count * size);
-    return made;
+    void *generated = v->owned[v->owned_count++] = make_zeroed(count, size);
+    memset(generated, POISON, count * size);
+    return generated;
 }
 
 void verified_point(verified_arrays *v)

@@ -277,22 +277,22 @@ static void requests_end(void **state)
 /* ------------------------------------------------------------------------------- buffers ---- */
 
 /* Wide drafts between guard pages. */
-static wide_drafts inside_fence(fence *f, const wide_drafts *asked)
+static wide_drafts inside_fence(fence *f, const wide_drafts *req)
 {
-    const size_t R = (size_t)asked->requests, rows = (size_t)asked->rows;
-    wide_drafts w = *asked;
-    w.sampling.temperature.data = inside(f, asked->temperature, R * sizeof(float), 0);
-    w.sampling.seed.data = inside(f, asked->seed, R * sizeof(uint64_t), 0);
-    w.sampling.position.data = inside(f, asked->position, R * sizeof(uint64_t), 0);
-    w.sampling.first_sample.data = inside(f, asked->first_sample, R * sizeof(uint32_t), 0);
+    const size_t R = (size_t)req->requests, rows = (size_t)req->rows;
+    wide_drafts w = *req;
+    w.sampling.temperature.data = inside(f, req->temperature, R * sizeof(float), 0);
+    w.sampling.seed.data = inside(f, req->seed, R * sizeof(uint64_t), 0);
+    w.sampling.position.data = inside(f, req->position, R * sizeof(uint64_t), 0);
+    w.sampling.first_sample.data = inside(f, req->first_sample, R * sizeof(uint32_t), 0);
     w.draft_sampling = w.sampling;
     w.draft_sampling.domain = GUMBEL_DOMAIN_DRAFT;
-    w.draft_sampling.temperature.data = inside(f, asked->draft_temperature, R * sizeof(float), 0);
-    w.draft.tokens = inside(f, asked->tokens, rows * sizeof(int32_t), 0);
-    w.draft.offsets = inside(f, asked->offsets, (R + 1) * sizeof(int32_t), 0);
-    w.draft.nodes = inside(f, asked->nodes, R * sizeof(int32_t), 0);
-    w.draft.lse = inside(f, asked->lse, rows * sizeof(float), 0);
-    w.draft.logprobs = inside(f, asked->logprobs, rows * sizeof(float), 0);
+    w.draft_sampling.temperature.data = inside(f, req->draft_temperature, R * sizeof(float), 0);
+    w.draft.tokens = inside(f, req->tokens, rows * sizeof(int32_t), 0);
+    w.draft.offsets = inside(f, req->offsets, (R + 1) * sizeof(int32_t), 0);
+    w.draft.nodes = inside(f, req->nodes, R * sizeof(int32_t), 0);
+    w.draft.lse = inside(f, req->lse, rows * sizeof(float), 0);
+    w.draft.logprobs = inside(f, req->logprobs, rows * sizeof(float), 0);
     if (w.hidden_size) {
         gumbel_head *heads[] = {&w.target_head, &w.draft_head};
         for (int i = 0; i < 2; i++) {
@@ -341,10 +341,10 @@ static void fetch_results(verified_arrays *v)
     memcpy(v->histogram, v->to.histogram, (size_t)v->nodes * 8);
 }
 
-static void verify_inside(gumbel_device *device, fence *f, const wide_drafts *asked,
+static void verify_inside(gumbel_device *device, fence *f, const wide_drafts *req,
                           verified_arrays *into)
 {
-    wide_drafts w = inside_fence(f, asked);
+    wide_drafts w = inside_fence(f, req);
     gumbel_error error = {"", ""};
     size_t bytes = 0;
     const gumbel_head *head = w.hidden_size ? &w.target_head : NULL;
@@ -371,22 +371,21 @@ static void verify_inside(gumbel_device *device, fence *f, const wide_drafts *as
 static void buffers_are_all_that_is_touched(void **state)
 {
     for (int index = 0; index < 40; index++) {
-        wide_drafts *asked = index % 8 == 7 ? wide_make_crowded(index)
-                                            : wide_make(index, TEST_SANITIZED ? 200 : 900);
-        verified_arrays *wanted = verified_make(asked->requests, asked->max_nodes, asked->requests);
-        wide_tell(asked, *state);
-        assert_int_equal(wide_verify(*state, asked, wanted), GUMBEL_OK);
+        wide_drafts *req = index % 8 == 7 ? wide_make_crowded(index)
+                                          : wide_make(index, TEST_SANITIZED ? 200 : 900);
+        verified_arrays *wanted = verified_make(req->requests, req->max_nodes, req->requests);
+        report_wide_difference(req, *state);
+        assert_int_equal(wide_verify(*state, req, wanted), GUMBEL_OK);
         for (int turn = 0; turn < 4; turn++) {
             fence f = {.at_front = turn % 2};
-            verified_arrays *found =
-                verified_make(asked->requests, asked->max_nodes, asked->requests);
-            verify_inside(*state, &f, asked, found);
+            verified_arrays *found = verified_make(req->requests, req->max_nodes, req->requests);
+            verify_inside(*state, &f, req, found);
             assert_true(verified_same(wanted, found, 0));
             take_down(&f);
             verified_free(found);
         }
         verified_free(wanted);
-        wide_free(asked);
+        wide_free(req);
     }
 }
 

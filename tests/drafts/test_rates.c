@@ -44,10 +44,10 @@ typedef struct pair {
 
 static pair *make_pair(void **state)
 {
-    pair *made = make_zeroed(1, sizeof *made);
-    made->device = *state;
-    made->requests = R;
-    return made;
+    pair *generated = make_zeroed(1, sizeof *generated);
+    generated->device = *state;
+    generated->requests = R;
+    return generated;
 }
 
 static void drop_copies(pair *of)

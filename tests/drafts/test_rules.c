@@ -58,7 +58,7 @@ static chain_plan right_plan(gumbel_rule rule, int drafts, uint64_t seed)
                         .domain = GUMBEL_DOMAIN_DRAFT,
                         .by_step = rule == GUMBEL_RULE_BLOCK,
                         .drawn_at = 1,
-                        .told_at = 1,
+                        .supplied_at = 1,
                         .seed = seed};
 }
 

@@ -121,7 +121,7 @@ static void make_drafts(gumbel_device *device, settlement *s, int cuts)
                            .position = {position, 0},
                            .truncation = cuts ? &cut : NULL,
                            .domain = GUMBEL_DOMAIN_DRAFT};
-    outcome *made = outcome_make(N, 1);
+    outcome *generated = outcome_make(N, 1);
     for (int b = 0; b < N; b++) {
         seed[b] = s->seed[b / M];
         position[b] = s->position[b / M] + (uint64_t)(b % M);
@@ -129,11 +129,11 @@ static void make_drafts(gumbel_device *device, settlement *s, int cuts)
         top_k[b] = s->top_k[b / M];
         top_p[b] = s->top_p[b / M];
     }
-    assert_int_equal(draw_logits(device, &logits, &how, made), GUMBEL_OK);
-    memcpy(drawn, made->tokens, sizeof drawn);
+    assert_int_equal(draw_logits(device, &logits, &how, generated), GUMBEL_OK);
+    memcpy(drawn, generated->tokens, sizeof drawn);
     for (int b = 0; b < N; b++)
         s->drafted[b] = b % M ? drawn[b - 1] : 0;
-    outcome_free(made);
+    outcome_free(generated);
 }
 
 /* Verify with so many best scores, 0: as many as the library lists; by heads or from logits. */
@@ -221,20 +221,20 @@ static void lists_leave_none_out(void **state)
     for (int index = 0; index < PROBLEMS; index++) {
         static int32_t row_tokens[N], best_ids[N * GUMBEL_BEST_MOST];
         static float best_scores[N * GUMBEL_BEST_MOST];
-        wide_drafts *asked = wide_make_crowded(index);
+        wide_drafts *req = wide_make_crowded(index);
         verified_arrays *found[3];
         gumbel_output rows = {.struct_size = sizeof rows,
                               .tokens = row_tokens,
                               .best_ids = best_ids,
                               .best_scores = best_scores};
-        assert_true(asked->rows <= N);
+        assert_true(req->rows <= N);
         for (int i = 0; i < 3; i++) { /* of one score none is settled */
             rows.num_best = (int32_t[]){1, 5, GUMBEL_BEST_MOST}[i];
-            found[i] = verified_make(asked->requests, asked->max_nodes, asked->requests);
+            found[i] = verified_make(req->requests, req->max_nodes, req->requests);
             found[i]->to.rows = &rows;
-            assert_int_equal(wide_verify(*state, asked, found[i]), GUMBEL_OK);
+            assert_int_equal(wide_verify(*state, req, found[i]), GUMBEL_OK);
         }
-        for (int32_t r = 0; r < asked->requests; r++) {
+        for (int32_t r = 0; r < req->requests; r++) {
             assert_int_equal(found[0]->emitted[r], 1);
             for (int i = 1; i < 3; i++)
                 assert_int_equal(found[i]->tokens[2 * r], found[0]->tokens[2 * r]);
@@ -243,7 +243,7 @@ static void lists_leave_none_out(void **state)
         }
         for (int i = 0; i < 3; i++)
             verified_free(found[i]);
-        wide_free(asked);
+        wide_free(req);
     }
     print_message("%d of %d residuals among the %d best\n", (int)settled, ALL, GUMBEL_BEST_MOST);
     assert_in_range(settled, ALL * 5 / 8, ALL - PROBLEMS / 8);
@@ -278,29 +278,29 @@ static void parameters_of_drafts_count(void **state)
         texts *of = texts_make(&plan, *state);
         int32_t progress[8] = {0};
         uint64_t random = (uint64_t)index;
-        cycle *asked = cycle_make(of, progress, &random);
-        verified_arrays *found = verified_make(plan.requests, asked->max_nodes, plan.requests + 3);
-        gumbel_sampling drafted = asked->sampling;
+        cycle *req = cycle_make(of, progress, &random);
+        verified_arrays *found = verified_make(plan.requests, req->max_nodes, plan.requests + 3);
+        gumbel_sampling drafted = req->sampling;
         drafted.slots = (gumbel_slots){NULL, 0};
         drafted.live_rows = NULL;
         drafted.domain = GUMBEL_DOMAIN_DRAFT;
-        asked->draft.parents = NULL;
-        asked->draft.rule = GUMBEL_RULE_REJECTION;
-        asked->draft.head = plan.hidden_size > 0 ? &asked->head : NULL;
-        asked->draft.logits = plan.hidden_size > 0 ? NULL : &asked->logits;
-        asked->draft.sampling = &drafted;
+        req->draft.parents = NULL;
+        req->draft.rule = GUMBEL_RULE_REJECTION;
+        req->draft.head = plan.hidden_size > 0 ? &req->head : NULL;
+        req->draft.logits = plan.hidden_size > 0 ? NULL : &req->logits;
+        req->draft.sampling = &drafted;
         found->to.rows = NULL;
-        assert_int_equal(cycle_verify(*state, asked, found), GUMBEL_OK);
-        for (int32_t r = 0; r < asked->live_rows; r++)
-            for (int32_t j = 1; j < asked->nodes[r] && j <= found->emitted[r]; j++) {
-                int32_t drafted_token = asked->tokens[asked->offsets[r] + j];
+        assert_int_equal(cycle_verify(*state, req, found), GUMBEL_OK);
+        for (int32_t r = 0; r < req->live_rows; r++)
+            for (int32_t j = 1; j < req->nodes[r] && j <= found->emitted[r]; j++) {
+                int32_t drafted_token = req->tokens[req->offsets[r] + j];
                 if (drafted_token != of->tokens[r * plan.length + j - 1])
                     break;
-                assert_int_equal(found->tokens[r * asked->max_nodes + j - 1], drafted_token);
+                assert_int_equal(found->tokens[r * req->max_nodes + j - 1], drafted_token);
                 accepted++;
             }
         verified_free(found);
-        cycle_free(asked);
+        cycle_free(req);
         texts_free(of);
     }
     assert_true(accepted > (TEST_SANITIZED ? 50 : 100));

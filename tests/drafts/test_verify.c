@@ -28,11 +28,11 @@ static void texts_are_the_targets(void **state)
         int32_t progress[MOST_REQUESTS] = {0};
         uint64_t random = (uint64_t)index;
         for (int turn = 0; turn < 12; turn++) {
-            cycle *asked = cycle_make(of, progress, &random);
+            cycle *req = cycle_make(of, progress, &random);
             verified_arrays *found =
-                verified_make(plan.requests, asked->max_nodes, plan.requests + 3);
-            assert_int_equal(cycle_verify(*state, asked, found), GUMBEL_OK);
-            if (!cycle_agrees(asked, progress, found, 0))
+                verified_make(plan.requests, req->max_nodes, plan.requests + 3);
+            assert_int_equal(cycle_verify(*state, req, found), GUMBEL_OK);
+            if (!cycle_agrees(req, progress, found, 0))
                 fail_msg("plan %d, cycle %d", index, turn);
             for (int32_t r = 0; r < plan.requests; r++) {
                 emitted += found->emitted[r];
@@ -42,7 +42,7 @@ static void texts_are_the_targets(void **state)
                     progress[r] = 0;
             }
             verified_free(found);
-            cycle_free(asked);
+            cycle_free(req);
         }
         texts_free(of);
     }

@@ -62,19 +62,19 @@ static int64_t fill_row(wide_drafts *w, int64_t b, uint64_t *random)
 /* Eighths, whose products and sums are exact. */
 static float *make_eighths(int64_t count, uint64_t *random)
 {
-    float *made = make_zeroed((size_t)count, sizeof *made);
+    float *generated = make_zeroed((size_t)count, sizeof *generated);
     for (int64_t i = 0; i < count; i++)
-        made[i] = 0.125f * ((float)random_below(random, 17) - 8);
-    return made;
+        generated[i] = 0.125f * ((float)random_below(random, 17) - 8);
+    return generated;
 }
 
 /* The same numbers in another type. */
 static void *narrow(const float *numbers, gumbel_dtype dtype, int64_t count)
 {
-    void *made = make_zeroed((size_t)count, dtype_size(dtype));
+    void *generated = make_zeroed((size_t)count, dtype_size(dtype));
     for (int64_t i = 0; i < count; i++)
-        dtype_store(made, dtype, i, numbers[i]);
-    return made;
+        dtype_store(generated, dtype, i, numbers[i]);
+    return generated;
 }
 
 static gumbel_head head_of(const wide_drafts *w, const void *hidden, const void *weight,
@@ -376,7 +376,7 @@ void wide_free(wide_drafts *w)
         free(owned[i]);
 }
 
-void wide_tell(wide_drafts *w, gumbel_device *cpu)
+void report_wide_difference(wide_drafts *w, gumbel_device *cpu)
 {
     const size_t rows = (size_t)w->rows;
     float *temperature = make_zeroed(rows, sizeof *temperature);

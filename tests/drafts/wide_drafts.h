@@ -43,10 +43,10 @@ wide_drafts *wide_make_crowded(int index);
 wide_drafts *wide_make_near(int index, int32_t requests, int64_t vocab, float unseen);
 
 /* Have the draft's call tell its log-normalisers and log-probabilities, as a CPU computes them. */
-void wide_tell(wide_drafts *made, gumbel_device *cpu);
-void wide_free(wide_drafts *made);
+void report_wide_difference(wide_drafts *generated, gumbel_device *cpu);
+void wide_free(wide_drafts *generated);
 
 /* Verify them on a CPU, or by a device whose memory is the host's to read. */
-gumbel_status wide_verify(gumbel_device *device, const wide_drafts *asked, verified_arrays *into);
+gumbel_status wide_verify(gumbel_device *device, const wide_drafts *req, verified_arrays *into);
 
 #endif

@@ -47,10 +47,10 @@ bool passes(int index, gumbel_device *cpu)
 {
     uint64_t random = (uint64_t)index;
     char what[500];
-    request *asked = make_request(index, &random, cpu);
-    outcome *host = request_outcome(asked);
+    request *req = make_request(index, &random, cpu);
+    outcome *host = request_outcome(req);
     const int32_t most = 1 + (int32_t)random_below(&random, GUMBEL_BEST_MOST);
-    const size_t listed = (size_t)(asked->plan.batch * most);
+    const size_t listed = (size_t)(req->plan.batch * most);
     std::vector<int32_t> host_ids(listed), our_ids(listed, -7);
     std::vector<float> host_scores(listed), our_scores(listed, -7.0f);
     gumbel_output &wanted = host->output;
@@ -58,24 +58,24 @@ bool passes(int index, gumbel_device *cpu)
     wanted.best_ids = host_ids.data();
     wanted.best_scores = host_scores.data();
     snprintf(what, sizeof what, "problem %d, %d best: %s", index, (int)most,
-             request_describe(&asked->plan));
-    bool good = request_draw(cpu, asked, host) == GUMBEL_OK;
+             request_describe(&req->plan));
+    bool good = request_draw(cpu, req, host) == GUMBEL_OK;
     gumbel_output ours = wanted;
     ours.best_ids = index % 4 ? our_ids.data() : nullptr; /* scores alone */
     ours.best_scores = our_scores.data();
     cuda_best_params p = {};
-    p.problem = params_of(*asked, ours).problem;
+    p.problem = params_of(*req, ours).problem;
     p.output = ours;
     p.stride = p.problem.vocab;
-    std::vector<float> rows((size_t)(asked->plan.batch * p.stride));
+    std::vector<float> rows((size_t)(req->plan.batch * p.stride));
     p.rows = rows.data();
-    good = good && request_process(cpu, &asked->logits, &asked->sampling, rows.data()) == GUMBEL_OK;
+    good = good && request_process(cpu, &req->logits, &req->sampling, rows.data()) == GUMBEL_OK;
     if (good) {
         emulate_best(p, &random, what);
-        good = lists_agree(wanted, ours, asked->plan.batch, what);
+        good = lists_agree(wanted, ours, req->plan.batch, what);
     }
     outcome_free(host);
-    request_free(asked);
+    request_free(req);
     return good;
 }
 

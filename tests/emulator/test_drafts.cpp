@@ -64,17 +64,17 @@ bool cycle_passes(emulated_device *device, const texts *text, int32_t *progress,
                   draft_counts *counts)
 {
     const int32_t R = text->plan.requests;
-    cycle *asked = cycle_make(text, progress, &device->random);
-    verified_arrays *found = verified_make(R, asked->max_nodes, R + 3);
-    int32_t bad = turn % 2 ? spoil(asked, turn / 2, &device->random) : -1;
+    cycle *req = cycle_make(text, progress, &device->random);
+    verified_arrays *found = verified_make(R, req->max_nodes, R + 3);
+    int32_t bad = turn % 2 ? spoil(req, turn / 2, &device->random) : -1;
     if (bad >= 0)
-        expect_nothing(asked, bad);
+        expect_nothing(req, bad);
     counts->spoiled += bad >= 0;
     bool good = turn % 2 && bad < 0;
     const bool skipped = good;
     if (!skipped)
-        good = cycle_verify(&device->base, asked, found) == GUMBEL_OK &&
-               cycle_agrees(asked, progress, found, 1e-5f);
+        good = cycle_verify(&device->base, req, found) == GUMBEL_OK &&
+               cycle_agrees(req, progress, found, 1e-5f);
     for (int32_t r = 0; r < R && good && !skipped; r++) {
         counts->emitted += found->emitted[r];
         progress[r] += found->emitted[r];
@@ -82,7 +82,7 @@ bool cycle_passes(emulated_device *device, const texts *text, int32_t *progress,
             progress[r] = 0;
     }
     verified_free(found);
-    cycle_free(asked);
+    cycle_free(req);
     return good;
 }
 
@@ -108,20 +108,20 @@ bool rules_pass(int index, gumbel_device *cpu, emulated_device *device, draft_co
     texts_plan plan = texts_plan_at_random(index);
     texts *text = texts_make(&plan, cpu);
     int32_t progress[8] = {0};
-    cycle *asked = cycle_make(text, progress, &device->random);
+    cycle *req = cycle_make(text, progress, &device->random);
     /* Blocks are verified from logits alone. */
     const bool block = index / 2 % 2 && plan.hidden_size == 0;
-    cycle_weigh(asked, block ? GUMBEL_RULE_BLOCK : GUMBEL_RULE_REJECTION, &device->random);
-    verified_arrays *wanted = verified_make(plan.requests, asked->max_nodes, plan.requests + 3);
-    verified_arrays *found = verified_make(plan.requests, asked->max_nodes, plan.requests + 3);
-    bool good = cycle_verify(cpu, asked, wanted) == GUMBEL_OK &&
-                cycle_verify(&device->base, asked, found) == GUMBEL_OK &&
+    cycle_weigh(req, block ? GUMBEL_RULE_BLOCK : GUMBEL_RULE_REJECTION, &device->random);
+    verified_arrays *wanted = verified_make(plan.requests, req->max_nodes, plan.requests + 3);
+    verified_arrays *found = verified_make(plan.requests, req->max_nodes, plan.requests + 3);
+    bool good = cycle_verify(cpu, req, wanted) == GUMBEL_OK &&
+                cycle_verify(&device->base, req, found) == GUMBEL_OK &&
                 verified_same(wanted, found, 1e-5f);
     for (int32_t r = 0; r < plan.requests; r++)
         counts->accepted += wanted->accepted[r];
     verified_free(wanted);
     verified_free(found);
-    cycle_free(asked);
+    cycle_free(req);
     if (!good)
         printf("%s: rules\n", device->what);
     texts_free(text);
@@ -138,24 +138,26 @@ struct kept_history {
     std::vector<uint16_t> narrow;
 };
 
-void make_history(kept_history *made, int64_t slots, int64_t vocab, int32_t bits, uint64_t random)
+void make_history(kept_history *generated, int64_t slots, int64_t vocab, int32_t bits,
+                  uint64_t random)
 {
     const size_t words = (size_t)(slots * ((vocab + 31) / 32)), counts = (size_t)(slots * vocab);
     for (size_t i = 0; i < words; i++) {
-        made->prompt.push_back((uint32_t)random_bits(&random));
-        made->output.push_back((uint32_t)random_bits(&random));
+        generated->prompt.push_back((uint32_t)random_bits(&random));
+        generated->output.push_back((uint32_t)random_bits(&random));
     }
     for (size_t i = 0; i < counts; i++) {
-        made->wide.push_back(GUMBEL_COUNT_MOST - (int32_t)random_below(&random, 3));
-        made->narrow.push_back((uint16_t)made->wide.back());
+        generated->wide.push_back(GUMBEL_COUNT_MOST - (int32_t)random_below(&random, 3));
+        generated->narrow.push_back((uint16_t)generated->wide.back());
     }
-    made->h = {};
-    made->h.struct_size = sizeof made->h;
-    made->h.vocab_size = vocab;
-    made->h.prompt = made->prompt.data();
-    made->h.output = made->output.data();
-    made->h.counts = bits == 16 ? (void *)made->narrow.data() : (void *)made->wide.data();
-    made->h.count_bits = bits;
+    generated->h = {};
+    generated->h.struct_size = sizeof generated->h;
+    generated->h.vocab_size = vocab;
+    generated->h.prompt = generated->prompt.data();
+    generated->h.output = generated->output.data();
+    generated->h.counts =
+        bits == 16 ? (void *)generated->narrow.data() : (void *)generated->wide.data();
+    generated->h.count_bits = bits;
 }
 
 gumbel_token_lists make_lists(std::vector<int64_t> *offsets, std::vector<int32_t> *ids,

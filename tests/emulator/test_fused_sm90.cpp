@@ -22,7 +22,7 @@ namespace
 /* ------------------------------------------------------------------------------- a problem ---- */
 
 struct test_problem {
-    problem *made;
+    problem *generated;
     outcome_parts parts;
     int ctas;
     uint64_t random; /* state */
@@ -59,23 +59,23 @@ problem_plan plan_of(int index, bool plain, uint64_t *random)
 }
 
 /* A row whose logits are NaN, and a token of which every row's is. */
-void spoil(problem *made, bool token)
+void spoil(problem *generated, bool token)
 {
-    const gumbel_tensor *t = token ? &made->head.weight : &made->head.hidden;
-    void *data = token ? made->weight : made->hidden;
+    const gumbel_tensor *t = token ? &generated->head.weight : &generated->head.hidden;
+    void *data = token ? generated->weight : generated->hidden;
     dtype_store_nan(data, t->dtype, t->rows / 2 * (t->stride ? t->stride : t->cols) + 7);
 }
 
 /* Logits that ascend with the token, by so much in all: what earlier tiles bound, later ones pass,
  * by more tokens than lists hold. */
-void ascend(problem *made, float most)
+void ascend(problem *generated, float most)
 {
-    const gumbel_tensor *w = &made->head.weight, *h = &made->head.hidden;
+    const gumbel_tensor *w = &generated->head.weight, *h = &generated->head.hidden;
     for (int64_t v = 0; v < w->rows; v++)
-        dtype_store(made->weight, w->dtype, v * (w->stride ? w->stride : w->cols),
+        dtype_store(generated->weight, w->dtype, v * (w->stride ? w->stride : w->cols),
                     most * (float)v / (float)w->rows);
     for (int64_t b = 0; b < h->rows; b++)
-        dtype_store(made->hidden, h->dtype, b * (h->stride ? h->stride : h->cols), 1.0f);
+        dtype_store(generated->hidden, h->dtype, b * (h->stride ? h->stride : h->cols), 1.0f);
 }
 
 test_problem make(int index)
@@ -84,19 +84,19 @@ test_problem make(int index)
     test.random = (uint64_t)index;
     bool plain = one_in(&test.random, 3);
     problem_plan plan = plan_of(index, plain, &test.random);
-    test.made = problem_make(&plan);
+    test.generated = problem_make(&plan);
     test.parts =
         one_in(&test.random, 2) ? OUTCOME_ALL : (outcome_parts)(OUTCOME_TOKENS | OUTCOME_SCORES);
     test.ctas = 2 + 2 * (int)random_below(&test.random, 2); /* whole clusters at all widths */
     if (one_in(&test.random, 5))
-        spoil(test.made, one_in(&test.random, 4));
+        spoil(test.generated, one_in(&test.random, 4));
     if (one_in(&test.random, 6))
-        ascend(test.made, one_in(&test.random, 2) ? 10.0f : 100.0f);
+        ascend(test.generated, one_in(&test.random, 2) ? 10.0f : 100.0f);
     return test;
 }
 
 /* Of stored logits; and what is in their place before. */
-int64_t stride_of(const test_problem &test) { return (test.made->plan.vocab + 3) / 4 * 4; }
+int64_t stride_of(const test_problem &test) { return (test.generated->plan.vocab + 3) / 4 * 4; }
 constexpr float kUntouched = -12345.0f;
 
 /* As cuda_run_sm90() launches, or by the kernel that serves any draw, or by the one that stores the
@@ -104,7 +104,7 @@ constexpr float kUntouched = -12345.0f;
 void draw_emulated(test_problem *test, bool any, int width, uint64_t tag, uint64_t *floors,
                    outcome *into, float *stored)
 {
-    emulated_launch own = emulated_launch_of(test->made->head, test->made->sampling,
+    emulated_launch own = emulated_launch_of(test->generated->head, test->generated->sampling,
                                              (test->parts & OUTCOME_MASS) != 0, width, test->ctas,
                                              &test->random, test->what);
     cuda_params *p = &own.params;
@@ -129,7 +129,7 @@ void draw_emulated(test_problem *test, bool any, int width, uint64_t tag, uint64
 /* Whether there is a kernel that draws as asked for and stores the logits, too. */
 bool can_store_too(const test_problem &test, int width)
 {
-    const problem_plan &plan = test.made->plan;
+    const problem_plan &plan = test.generated->plan;
     return !(test.parts & OUTCOME_MASS) && CUDA_SM90_HAS_BOTH(cuda_sm90_widths[width]) &&
            plan.soft_cap == 0.0f && plan.scale >= 0.0f && plan.samples == 1;
 }
@@ -138,8 +138,8 @@ bool can_store_too(const test_problem &test, int width)
 bool stored_agree(test_problem *test, int width, const std::vector<float> &logits)
 {
     std::vector<float> alone(logits.size(), kUntouched);
-    emulated_launch own = emulated_launch_of(test->made->head, test->made->sampling, false, width,
-                                             test->ctas, &test->random, test->what);
+    emulated_launch own = emulated_launch_of(test->generated->head, test->generated->sampling,
+                                             false, width, test->ctas, &test->random, test->what);
     own.params.logits_out = alone.data();
     own.params.logits_out_stride = stride_of(*test);
     emulate_fused(own);
@@ -185,7 +185,7 @@ bool agree(const outcome *host, const outcome *ours, outcome_parts parts, const 
 bool passes(int index, gumbel_device *cpu, int *near_ties)
 {
     test_problem test = make(index);
-    const problem_plan *plan = &test.made->plan;
+    const problem_plan *plan = &test.generated->plan;
     outcome *host = outcome_make(plan->batch, plan->samples);
     outcome *ours = outcome_make(plan->batch, plan->samples);
     outcome *again = outcome_make(plan->batch, plan->samples);
@@ -197,7 +197,7 @@ bool passes(int index, gumbel_device *cpu, int *near_ties)
     uint64_t tag = 1 + 2 * (uint64_t)index;
     snprintf(test.what, sizeof test.what, "problem %d, %d CTAs, width %d and %d: %s", index,
              test.ctas, cuda_sm90_widths[width], cuda_sm90_widths[other], problem_describe(plan));
-    bool good = draw(cpu, &test.made->head, &test.made->sampling, host) == GUMBEL_OK;
+    bool good = draw(cpu, &test.generated->head, &test.generated->sampling, host) == GUMBEL_OK;
     const bool stores = can_store_too(test, other) && !one_in(&test.random, 3);
     std::vector<float> stored(stores ? (size_t)(plan->batch * stride_of(test)) : 0, kUntouched);
     draw_emulated(&test, false, width, tag, floors, ours, NULL);
@@ -210,7 +210,7 @@ bool passes(int index, gumbel_device *cpu, int *near_ties)
     outcome_free(again);
     outcome_free(ours);
     outcome_free(host);
-    problem_free(test.made);
+    problem_free(test.generated);
     return good;
 }
 

@@ -29,9 +29,9 @@ request *make_call(uint64_t *random, gumbel_device *cpu)
     plan.transforms = plan.history = !one_in(random, 3);
     plan.given_noise = !plan.transforms && one_in(random, 3);
     plan.seed = random_bits(random) >> 20;
-    request *made = request_make(&plan, cpu);
-    made->transforms.banned = made->transforms.bias = {};
-    return made;
+    request *generated = request_make(&plan, cpu);
+    generated->transforms.banned = generated->transforms.bias = {};
+    return generated;
 }
 
 /* What is asked for beside tokens: log-probabilities of plain logits alone. */
@@ -47,10 +47,10 @@ gumbel_output outputs_of(const outcome *ours, bool with_mass)
 }
 
 /* As the CUDA backend prepares the launch, with a few parts a row. */
-cuda_params launch_of(const request &asked, const gumbel_output &output, uint64_t *random)
+cuda_params launch_of(const request &req, const gumbel_output &output, uint64_t *random)
 {
     cuda_params p = {};
-    const cuda_request_params from = params_of(asked, output);
+    const cuda_request_params from = params_of(req, output);
     p.problem = from.problem;
     p.inverse_cap = from.inverse_cap;
     p.output = output;
@@ -71,11 +71,11 @@ bool passes(int index, gumbel_device *cpu, call_counts *counts)
 {
     uint64_t random = (uint64_t)index;
     char what[500];
-    request *asked = make_call(&random, cpu);
-    outcome *host = request_outcome(asked), *ours = request_outcome(asked);
-    const bool with_mass = !asked->plan.transforms && one_in(&random, 2);
-    snprintf(what, sizeof what, "problem %d: %s", index, request_describe(&asked->plan));
-    cuda_params p = launch_of(*asked, outputs_of(ours, with_mass), &random);
+    request *req = make_call(&random, cpu);
+    outcome *host = request_outcome(req), *ours = request_outcome(req);
+    const bool with_mass = !req->plan.transforms && one_in(&random, 2);
+    snprintf(what, sizeof what, "problem %d: %s", index, request_describe(&req->plan));
+    cuda_params p = launch_of(*req, outputs_of(ours, with_mass), &random);
     p.problem.with_mass = with_mass;
     const size_t draws = (size_t)(p.problem.batch * p.problem.sampling.num_samples);
     std::vector<gumbel_summary> summaries(draws * (size_t)p.parts);
@@ -85,7 +85,7 @@ bool passes(int index, gumbel_device *cpu, call_counts *counts)
     counts->edited += p.problem.request != 0;
     counts->weighed += with_mass;
     counts->given += p.problem.sampling.noise != NULL;
-    bool good = request_draw(cpu, asked, host) == GUMBEL_OK;
+    bool good = request_draw(cpu, req, host) == GUMBEL_OK;
     for (int replay = 0; good && replay < 2; replay++) {
         emulate_logits(p, &random, what);
         for (int64_t b = 0; good && b < p.problem.batch; b++)
@@ -93,7 +93,7 @@ bool passes(int index, gumbel_device *cpu, call_counts *counts)
     }
     outcome_free(ours);
     outcome_free(host);
-    request_free(asked);
+    request_free(req);
     return good;
 }
 

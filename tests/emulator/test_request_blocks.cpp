@@ -20,7 +20,7 @@ struct row_counts {
 constexpr double kFewServed = 0.96;
 
 struct test_problem {
-    request *asked;
+    request *req;
     std::vector<int32_t> top_k; /* that replaces what was asked; or none */
     bool has_block_maxima;      /* the largest logits of blocks are given */
     sparse_blocks *sparse;      /* and some strips alone; or NULL */
@@ -88,14 +88,14 @@ request *make_request(uint64_t *random, bool sure, gumbel_device *cpu)
             plan.dtype = GUMBEL_FLOAT32;
             plan.soft_cap = 0.0f;
         }
-        request *asked = request_make(&plan, cpu);
-        gumbel_truncation *cut = &asked->truncation;
-        asked->transforms.banned = asked->transforms.bias = {};
+        request *req = request_make(&plan, cpu);
+        gumbel_truncation *cut = &req->truncation;
+        req->transforms.banned = req->transforms.bias = {};
         if (weighs_all(*cut))
             cut->top_p = {};
         if (cut->top_k.data || cut->min_p.data)
-            return asked;
-        request_free(asked);
+            return req;
+        request_free(req);
     }
 }
 
@@ -103,9 +103,9 @@ request *make_request(uint64_t *random, bool sure, gumbel_device *cpu)
  * blocks. */
 void ask_for_few(test_problem *test)
 {
-    gumbel_truncation *cut = &test->asked->truncation;
+    gumbel_truncation *cut = &test->req->truncation;
     const uint32_t most = one_in(&test->random, 3) ? CUDA_REQUEST_TOP_MAX : 20;
-    for (int64_t b = 0; b < test->asked->plan.batch; b++)
+    for (int64_t b = 0; b < test->req->plan.batch; b++)
         test->top_k.push_back(1 + (int32_t)random_below(&test->random, most));
     cut->top_k = {test->top_k.data(), 0};
 }
@@ -114,7 +114,7 @@ void ask_for_few(test_problem *test)
  * of them stay, which are more than a CTA serves, and none of the others. */
 void tie_half(test_problem *test)
 {
-    const gumbel_tensor &t = test->asked->logits.logits;
+    const gumbel_tensor &t = test->req->logits.logits;
     for (int64_t b = 0; b < t.rows; b++)
         for (int64_t i = 0; i < t.cols / 2; i++)
             ((float *)t.data)[b * t.stride + i] = 50.0f;
@@ -125,7 +125,7 @@ void tie_half(test_problem *test)
 /* Have a token of each row that cannot be drawn: strips beside its own may still be left out. */
 void put_infinite(test_problem *test)
 {
-    const gumbel_tensor &t = test->asked->logits.logits;
+    const gumbel_tensor &t = test->req->logits.logits;
     for (int64_t b = 0; b < t.rows; b++)
         ((float *)t.data)[b * t.stride + random_below(&test->random, (uint32_t)t.cols)] = INFINITY;
 }
@@ -134,7 +134,7 @@ void put_infinite(test_problem *test)
 void raise_much(test_problem *test)
 {
     static const float presence = -20.0f;
-    gumbel_transforms *t = &test->asked->transforms;
+    gumbel_transforms *t = &test->req->transforms;
     if (!t->presence.data)
         return;
     t->presence = (gumbel_row_f32){&presence, GUMBEL_SAME};
@@ -145,11 +145,11 @@ void raise_much(test_problem *test)
 void lower_seen(test_problem *test)
 {
     static const float repetition = 1.5f, frequency = 0.25f, presence = 0.5f;
-    gumbel_transforms *t = &test->asked->transforms;
-    const gumbel_history &h = test->asked->history;
+    gumbel_transforms *t = &test->req->transforms;
+    const gumbel_history &h = test->req->history;
     if (!t->presence.data || !h.prompt)
         return;
-    for (int64_t at = 0; at < test->asked->plan.batch * h.vocab_size; at += 3) {
+    for (int64_t at = 0; at < test->req->plan.batch * h.vocab_size; at += 3) {
         const int64_t b = at / h.vocab_size, token = at % h.vocab_size;
         h.prompt[b * gumbel_words_of(h.vocab_size) + token / 32] |= 1u << token % 32;
     }
@@ -181,7 +181,7 @@ bool peaks_agree(const float *expected, const float *found, int64_t blocks, bool
 /* As run_blocks() of the CUDA backend prepares it; all that it works in is poisoned. */
 cuda_request_params blocks_params(const test_problem &test, const gumbel_output &output)
 {
-    cuda_request_params p = params_of(*test.asked, output);
+    cuda_request_params p = params_of(*test.req, output);
     const gumbel_problem *q = &p.problem;
     p.has_block_maxima = test.has_block_maxima;
     p.blocks = (q->end_token - CUDA_REQUEST_ORIGIN(q->first_token) + CUDA_REQUEST_BLOCK - 1) /
@@ -207,24 +207,24 @@ void free_params(const cuda_request_params &p)
 }
 
 /* z of all tokens of all rows, [B, V], before anything is cut. */
-std::vector<float> uncut_of(const request *asked, gumbel_device *cpu)
+std::vector<float> uncut_of(const request *req, gumbel_device *cpu)
 {
-    std::vector<float> z((size_t)(asked->plan.batch * asked->plan.vocab));
-    gumbel_sampling sampling = asked->sampling;
+    std::vector<float> z((size_t)(req->plan.batch * req->plan.vocab));
+    gumbel_sampling sampling = req->sampling;
     sampling.truncation = NULL;
-    if (request_process(cpu, &asked->logits, &sampling, z.data()))
+    if (request_process(cpu, &req->logits, &sampling, z.data()))
         exit(1);
     return z;
 }
 
 /* Whether row b, of these z, asks for a top_k that leaves no more tokens than the kernel has
  * threads, and no penalty raises any. */
-bool few_matter(const request *asked, int64_t b, const float *z)
+bool few_matter(const request *req, int64_t b, const float *z)
 {
-    const gumbel_truncation &cut = asked->truncation;
-    const gumbel_sampling &s = asked->sampling;
-    const gumbel_transforms &t = asked->transforms;
-    const int64_t vocab = asked->plan.vocab;
+    const gumbel_truncation &cut = req->truncation;
+    const gumbel_sampling &s = req->sampling;
+    const gumbel_transforms &t = req->transforms;
+    const int64_t vocab = req->plan.vocab;
     bool raised = s.transforms && (row_f32(&t.repetition, &s, b, 1.0f) < 1.0f ||
                                    row_f32(&t.frequency, &s, b, 0.0f) < 0.0f ||
                                    row_f32(&t.presence, &s, b, 0.0f) < 0.0f);
@@ -234,7 +234,7 @@ bool few_matter(const request *asked, int64_t b, const float *z)
         return false;
     std::vector<float> sorted(z, z + vocab);
     std::sort(sorted.begin(), sorted.end(), std::greater<float>());
-    float last = sorted[(size_t)std::min<int64_t>(vocab, std::max(top_k, asked->plan.num_top)) - 1];
+    float last = sorted[(size_t)std::min<int64_t>(vocab, std::max(top_k, req->plan.num_top)) - 1];
     return std::count_if(z, z + vocab, [&](float x) { return x >= last && x > -INFINITY; }) <=
            CUDA_REQUEST_THREADS;
 }
@@ -243,12 +243,11 @@ bool rows_agree(const test_problem &test, const gumbel_problem &whole, const cud
                 const outcome *host, const outcome *untouched, gumbel_device *cpu,
                 row_counts *counts)
 {
-    std::vector<float> peaks = peaks_of(whole, p.blocks, test.sparse),
-                       z = uncut_of(test.asked, cpu);
+    std::vector<float> peaks = peaks_of(whole, p.blocks, test.sparse), z = uncut_of(test.req, cpu);
     for (int64_t b = 0; b < p.problem.batch; b++) {
-        const float *own = &z[(size_t)(b * test.asked->plan.vocab)];
+        const float *own = &z[(size_t)(b * test.req->plan.vocab)];
         bool left = p.row_states[b] == CUDA_ROW_FALLBACK;
-        bool few = few_matter(test.asked, b, own);
+        bool few = few_matter(test.req, b, own);
         int64_t first = b * p.blocks;
         bool spoilt = host->status[b] == GUMBEL_ROW_NAN || host->status[b] == GUMBEL_ROW_INFINITE;
         if ((!left && p.row_states[b] != CUDA_ROW_SERVED) || (left && few && spoilt)) {
@@ -289,11 +288,11 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
     test_problem test = {};
     test.random = (uint64_t)index;
     const bool sure = index % 4 == 1, tied = index % 20 == 5;
-    test.asked = make_request(&test.random, sure, cpu);
+    test.req = make_request(&test.random, sure, cpu);
     if (tied || !one_in(&test.random, sure ? 4 : 2))
         ask_for_few(&test);
     else if (one_in(&test.random, 2))
-        cut_as_engines(test.asked, 2 + (int32_t)random_below(&test.random, 60), &test.cuts,
+        cut_as_engines(test.req, 2 + (int32_t)random_below(&test.random, 60), &test.cuts,
                        &test.random);
     if (tied)
         tie_half(&test);
@@ -304,16 +303,15 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
     else if (sure && one_in(&test.random, 2))
         lower_seen(&test);
     if (one_in(&test.random, 4))
-        crowd(test.asked, &test.random);
+        crowd(test.req, &test.random);
     test.has_block_maxima = index % 2;
     test.multiprocessors = 1 + (int)random_below(&test.random, 3);
-    outcome *host = request_outcome(test.asked), *ours = request_outcome(test.asked);
-    outcome *untouched = request_outcome(test.asked);
+    outcome *host = request_outcome(test.req), *ours = request_outcome(test.req);
+    outcome *untouched = request_outcome(test.req);
     cuda_request_params p = blocks_params(test, choose_outputs(ours, &test.random));
     snprintf(test.what, sizeof test.what, "problem %d, peaks %s, %d parts: %s", index,
-             test.has_block_maxima ? "given" : "found", p.parts,
-             request_describe(&test.asked->plan));
-    bool good = request_draw(cpu, test.asked, host) == GUMBEL_OK;
+             test.has_block_maxima ? "given" : "found", p.parts, request_describe(&test.req->plan));
+    bool good = request_draw(cpu, test.req, host) == GUMBEL_OK;
     const gumbel_problem whole = p.problem;
     sparse_blocks sparse = {};
     if (test.has_block_maxima && p.problem.batch <= 32 && bounds_are_sure(p.problem) &&
@@ -335,7 +333,7 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
     outcome_free(untouched);
     outcome_free(ours);
     outcome_free(host);
-    request_free(test.asked);
+    request_free(test.req);
     return good;
 }
 

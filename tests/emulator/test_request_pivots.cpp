@@ -21,7 +21,7 @@ struct row_counts {
 };
 
 struct test_problem {
-    request *asked;
+    request *req;
     std::vector<float> top_p;
     uint64_t random; /* state */
     char what[500];  /* for messages */
@@ -47,7 +47,7 @@ request_plan plan_of(uint64_t *random)
 /* Have half of a row's tokens lie just below the others, where a top_p of a half cuts. */
 void halve(test_problem *test, int64_t b)
 {
-    const gumbel_tensor &t = test->asked->logits.logits;
+    const gumbel_tensor &t = test->req->logits.logits;
     for (int64_t i = 0; t.dtype == GUMBEL_FLOAT32 && i < t.cols; i++)
         ((float *)t.data)[b * t.stride + i] = i % 2 ? 1.0f : 1.0f - 0x1p-22f;
     test->top_p[(size_t)b] = 0.5f;
@@ -60,8 +60,8 @@ void make_test(test_problem *test, int index, gumbel_device *cpu)
                                    0.9999f, 1 - 1e-7f, 1.0f, 1e-30f};
     test->random = (uint64_t)index;
     request_plan plan = plan_of(&test->random);
-    test->asked = request_make(&plan, cpu);
-    gumbel_truncation *cut = &test->asked->truncation;
+    test->req = request_make(&plan, cpu);
+    gumbel_truncation *cut = &test->req->truncation;
     cut_no_more(cut);
     for (int64_t b = 0; b < plan.batch; b++)
         test->top_p.push_back(top_ps[random_below(&test->random, 9)]);
@@ -69,9 +69,9 @@ void make_test(test_problem *test, int index, gumbel_device *cpu)
     if (one_in(&test->random, 3)) {
         const uint32_t shape = random_below(&test->random, REQUEST_SHAPES + 1);
         if (shape == REQUEST_SHAPES)
-            crowd(test->asked, &test->random);
+            crowd(test->req, &test->random);
         else
-            make_hostile(test->asked, shape);
+            make_hostile(test->req, shape);
     }
     if (!one_in(&test->random, 3))
         halve(test, plan.batch - 1);
@@ -82,7 +82,7 @@ void make_test(test_problem *test, int index, gumbel_device *cpu)
 /* What a plain draw leaves. */
 void draw_plainly(const test_problem &test, gumbel_device *cpu, outcome *into)
 {
-    request plain = *test.asked;
+    request plain = *test.req;
     plain.sampling.truncation = NULL;
     if (request_draw(cpu, &plain, into) != GUMBEL_OK)
         exit(1);
@@ -112,11 +112,11 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
 {
     test_problem test = {};
     make_test(&test, index, cpu);
-    outcome *host = request_outcome(test.asked), *ours = request_outcome(test.asked);
+    outcome *host = request_outcome(test.req), *ours = request_outcome(test.req);
     gumbel_output wanted = ours->output;
     wanted.lse = wanted.logprobs = wanted.top_logprobs = NULL;
     wanted.ranks = wanted.top_ids = wanted.kept = NULL;
-    cuda_request_params p = params_of(*test.asked, wanted);
+    cuda_request_params p = params_of(*test.req, wanted);
     const gumbel_problem &q = p.problem;
     const int64_t origin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
     const int64_t range = std::max<int64_t>(q.end_token - origin, 1);
@@ -124,12 +124,12 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
     std::vector<uint64_t> told((size_t)cuda_request_exchange_words(q.batch, p.parts));
     p.exchange = told.data();
     snprintf(test.what, sizeof test.what, "problem %d: %s", index,
-             request_describe(&test.asked->plan));
-    bool good = request_draw(cpu, test.asked, host) == GUMBEL_OK;
+             request_describe(&test.req->plan));
+    bool good = request_draw(cpu, test.req, host) == GUMBEL_OK;
     good = good && serve(&test, cpu, p, host, ours, counts);
     outcome_free(ours);
     outcome_free(host);
-    request_free(test.asked);
+    request_free(test.req);
     return good;
 }
 

@@ -32,7 +32,7 @@ constexpr double kQuick = 0.95;
 
 struct test_problem {
     problem_kind kind;
-    request *asked;
+    request *req;
     int32_t top_k; /* where one rule cuts alone, 0: by top_p */
     float min_p, top_p, temperature;
     engine_cuts cuts;
@@ -87,8 +87,8 @@ void cut_alone(test_problem *test)
 {
     static const float top_ps[] = {0.8f, 0.95f, 0.9999f, 0.3f, 1e-30f, 1 - 1e-7f};
     const bool suits = test->kind == PROBLEM_SUITED;
-    const int64_t vocab = test->asked->plan.vocab;
-    gumbel_truncation *cut = &test->asked->truncation;
+    const int64_t vocab = test->req->plan.vocab;
+    gumbel_truncation *cut = &test->req->truncation;
     cut_no_more(cut);
     if (one_in(&test->random, 2)) {
         int64_t most = 300u << random_below(&test->random, 7);
@@ -104,11 +104,11 @@ void cut_alone(test_problem *test)
 /* Cut by a top_k that leaves more tokens than a CTA keeps: side by side, or many of a value. */
 void cut_hard(test_problem *test)
 {
-    gumbel_truncation *cut = &test->asked->truncation;
+    gumbel_truncation *cut = &test->req->truncation;
     cut_no_more(cut);
     test->top_k = CUDA_REQUEST_THREADS + (int32_t)random_below(&test->random, CUDA_REQUEST_THREADS);
     cut->top_k = (gumbel_row_i32){&test->top_k, GUMBEL_SAME};
-    make_hostile(test->asked, random_below(&test->random, 2) ? random_below(&test->random, 2) : 7);
+    make_hostile(test->req, random_below(&test->random, 2) ? random_below(&test->random, 2) : 7);
 }
 
 /* Have all rows drawn at one temperature that is usual. */
@@ -116,13 +116,13 @@ void warm(test_problem *test)
 {
     static const float usual[] = {0.7f, 1.0f, 1.5f};
     test->temperature = usual[random_below(&test->random, 3)];
-    test->asked->sampling.temperature = (gumbel_row_f32){&test->temperature, GUMBEL_SAME};
+    test->req->sampling.temperature = (gumbel_row_f32){&test->temperature, GUMBEL_SAME};
 }
 
 /* Have a row cut by what leaves few tokens, and by a nucleus of these or of all. */
 void cut_to_few(test_problem *test)
 {
-    gumbel_truncation *cut = &test->asked->truncation;
+    gumbel_truncation *cut = &test->req->truncation;
     const bool mass = test->kind == PROBLEM_MASS;
     cut_no_more(cut);
     test->top_k = 1 + (int32_t)random_below(&test->random, CUDA_REQUEST_TOP_MAX);
@@ -154,13 +154,13 @@ int32_t any_top_k(uint64_t *random)
 /* Have tokens scored that are drawn, or not, or none. */
 void give_tokens(test_problem *test)
 {
-    const request_plan &plan = test->asked->plan;
+    const request_plan &plan = test->req->plan;
     for (int64_t i = 0; i < plan.batch * plan.samples; i++)
         test->given.push_back(
             (int32_t)(plan.first_token + random_below(&test->random, (uint32_t)plan.vocab + 2)) -
             (one_in(&test->random, 9) ? (int32_t)plan.first_token + 9 : 1));
-    test->asked->sampling.noise = NULL;
-    test->asked->sampling.given = {test->given.data(), 0};
+    test->req->sampling.noise = NULL;
+    test->req->sampling.given = {test->given.data(), 0};
 }
 
 /* Its request points into the problem. */
@@ -172,7 +172,7 @@ void make_test(test_problem *test, int index, gumbel_device *cpu)
     test->random = (uint64_t)index;
     test->kind = kinds[index % 8];
     request_plan plan = plan_of(test->kind, &test->random);
-    test->asked = request_make(&plan, cpu);
+    test->req = request_make(&plan, cpu);
     const bool suits = test->kind == PROBLEM_SUITED, hard = test->kind == PROBLEM_HARD;
     if (suits || hard || !one_in(&test->random, 3))
         warm(test);
@@ -181,21 +181,21 @@ void make_test(test_problem *test, int index, gumbel_device *cpu)
     else if (hard)
         cut_hard(test);
     else if (test->kind == PROBLEM_ENGINE)
-        cut_as_engines(test->asked, any_top_k(&test->random), &test->cuts, &test->random);
+        cut_as_engines(test->req, any_top_k(&test->random), &test->cuts, &test->random);
     else if (test->kind != PROBLEM_ANY)
         cut_to_few(test);
     if (one_in(&test->random, 2)) /* lists edit in another way than masks and histories */
-        test->asked->transforms.banned = test->asked->transforms.bias = {};
+        test->req->transforms.banned = test->req->transforms.bias = {};
     if (!suits && !hard && one_in(&test->random, 3))
-        crowd(test->asked, &test->random);
+        crowd(test->req, &test->random);
     else if (!suits && !hard && one_in(&test->random, 2))
-        make_hostile(test->asked, random_below(&test->random, REQUEST_SHAPES));
+        make_hostile(test->req, random_below(&test->random, REQUEST_SHAPES));
     test->processed = test->kind == PROBLEM_ANY && one_in(&test->random, 4);
     if (test->kind == PROBLEM_ANY && one_in(&test->random, 3))
         give_tokens(test);
     test->live_rows = (int32_t)plan.batch - 1;
     if (!suits && one_in(&test->random, 6))
-        test->asked->sampling.live_rows = &test->live_rows;
+        test->req->sampling.live_rows = &test->live_rows;
     if (one_in(&test->random, 4))
         for (int64_t b = 0; b < plan.batch; b++)
             test->left.push_back(one_in(&test->random, 3) ? CUDA_ROW_SERVED : CUDA_ROW_FALLBACK);
@@ -231,8 +231,8 @@ void count_row(const test_problem &test, team_way way, row_counts *counts)
 bool draws_agree(test_problem *test, gumbel_device *cpu, cuda_request_params p, int64_t clusters,
                  row_counts *counts)
 {
-    outcome *host = request_outcome(test->asked), *untouched = request_outcome(test->asked);
-    bool good = request_draw(cpu, test->asked, host) == GUMBEL_OK;
+    outcome *host = request_outcome(test->req), *untouched = request_outcome(test->req);
+    bool good = request_draw(cpu, test->req, host) == GUMBEL_OK;
     std::vector<team_way> ways = emulate_team(p, clusters, &test->random, test->what);
     for (int64_t b = 0; good && b < p.problem.batch; b++) {
         bool served = !p.row_states || p.row_states[b] == CUDA_ROW_FALLBACK;
@@ -252,7 +252,7 @@ bool processed_agree(test_problem *test, gumbel_device *cpu, cuda_request_params
     const gumbel_problem &q = p.problem;
     const float untouched = -12345.0f;
     std::vector<float> host((size_t)(q.batch * q.vocab));
-    if (request_process(cpu, &test->asked->logits, &test->asked->sampling, host.data()))
+    if (request_process(cpu, &test->req->logits, &test->req->sampling, host.data()))
         return false;
     p.processed_stride = q.vocab + random_below(&test->random, 3);
     std::vector<float> ours((size_t)(q.batch * p.processed_stride), untouched);
@@ -276,9 +276,9 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
 {
     test_problem test = {};
     make_test(&test, index, cpu);
-    outcome *ours = request_outcome(test.asked);
+    outcome *ours = request_outcome(test.req);
     gumbel_output none = {};
-    cuda_request_params p = params_of(*test.asked, test.processed ? none : outputs_of(&test, ours));
+    cuda_request_params p = params_of(*test.req, test.processed ? none : outputs_of(&test, ours));
     const gumbel_problem &q = p.problem;
     int64_t origin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
     int64_t clusters = 1 + random_below(&test.random, (uint32_t)q.batch);
@@ -286,11 +286,11 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
     p.chunk = cuda_cluster_slice(std::max<int64_t>(q.end_token - origin, 1));
     p.row_states = test.left.empty() ? NULL : test.left.data();
     snprintf(test.what, sizeof test.what, "problem %d, %s: %s", index,
-             test.processed ? "processed" : "drawn", request_describe(&test.asked->plan));
+             test.processed ? "processed" : "drawn", request_describe(&test.req->plan));
     bool good = test.processed ? processed_agree(&test, cpu, p, clusters)
                                : draws_agree(&test, cpu, p, clusters, counts);
     outcome_free(ours);
-    request_free(test.asked);
+    request_free(test.req);
     return good;
 }
 

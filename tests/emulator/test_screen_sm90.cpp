@@ -43,10 +43,10 @@ problem_plan plan_of(int index, uint64_t *random)
 }
 
 /* A row whose logits are NaN, and a token of which every row's is. */
-void spoil(problem *made, bool token)
+void spoil(problem *generated, bool token)
 {
-    const gumbel_tensor *t = token ? &made->head.weight : &made->head.hidden;
-    void *data = token ? made->weight : made->hidden;
+    const gumbel_tensor *t = token ? &generated->head.weight : &generated->head.hidden;
+    void *data = token ? generated->weight : generated->hidden;
     dtype_store_nan(data, t->dtype, t->rows / 2 * (t->stride ? t->stride : t->cols) + 7);
 }
 
@@ -76,10 +76,10 @@ bool passes(int index, counts *all)
     uint64_t random = (uint64_t)index;
     char what[400];
     problem_plan plan = plan_of(index, &random);
-    problem *made = problem_make(&plan);
+    problem *generated = problem_make(&plan);
     const bool is_spoilt = one_in(&random, 6), is_short = one_in(&random, 6);
     if (is_spoilt)
-        spoil(made, one_in(&random, 2));
+        spoil(generated, one_in(&random, 2));
     const int ctas = 1 + (int)random_below(&random, 5), width = cuda_sm90_width_for(plan.batch);
     const bool is_masked = !is_spoilt && one_in(&random, 2);
     snprintf(what, sizeof what, "problem %d, %d CTAs%s%s: %s", index, ctas,
@@ -89,10 +89,11 @@ bool passes(int index, counts *all)
     uint64_t *floors = (uint64_t *)poisoned_workspace((size_t)(plan.batch * plan.samples) *
                                                       CUDA_THRESHOLD_WORDS * sizeof *floors);
     const token_mask mask(plan, &random);
-    gumbel_head head = made->head;
+    gumbel_head head = generated->head;
     if (is_masked)
         head.bias = tensor_of(mask.bias.data(), GUMBEL_FLOAT32, 1, plan.vocab, 0);
-    emulated_launch own = emulated_launch_of(head, made->sampling, false, width, 2, &random, what);
+    emulated_launch own =
+        emulated_launch_of(head, generated->sampling, false, width, 2, &random, what);
     void *screen = emulate_making(own.params.problem.weight, is_short ? 1 : GUMBEL_SCREEN_LIST_MOST,
                                   &random, what);
     own.params.row_thresholds = floors;
@@ -135,7 +136,7 @@ bool passes(int index, counts *all)
     free(screen);
     outcome_free(full);
     outcome_free(ours);
-    problem_free(made);
+    problem_free(generated);
     return good;
 }
 

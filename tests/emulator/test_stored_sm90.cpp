@@ -23,7 +23,7 @@ namespace
 {
 
 struct test_problem {
-    problem *made;
+    problem *generated;
     std::vector<double> weight, hidden, bias; /* what the tensors hold */
     int64_t tokens;                           /* that count */
     int ctas;
@@ -60,12 +60,12 @@ void spoil_bias(test_problem *test, int64_t token, int kind)
     static const uint32_t single[4] = {0x7f800000, 0xff800000, 0x7fc00000, 0xffc00000};
     static const uint16_t half[4] = {0x7c00, 0xfc00, 0x7e00, 0xfe00};
     static const double values[4] = {INFINITY, -INFINITY, NAN, NAN};
-    gumbel_dtype dtype = test->made->plan.bias_dtype;
+    gumbel_dtype dtype = test->generated->plan.bias_dtype;
     uint16_t narrow = dtype == GUMBEL_FLOAT16 ? half[kind] : (uint16_t)(single[kind] >> 16);
     if (dtype == GUMBEL_FLOAT32)
-        memcpy((float *)test->made->bias + token, &single[kind], sizeof single[kind]);
+        memcpy((float *)test->generated->bias + token, &single[kind], sizeof single[kind]);
     else
-        memcpy((uint16_t *)test->made->bias + token, &narrow, sizeof narrow);
+        memcpy((uint16_t *)test->generated->bias + token, &narrow, sizeof narrow);
     test->bias[(size_t)token] = values[kind];
 }
 
@@ -73,10 +73,10 @@ void spoil_bias(test_problem *test, int64_t token, int kind)
  */
 void spoil(test_problem *test)
 {
-    const problem_plan *plan = &test->made->plan;
+    const problem_plan *plan = &test->generated->plan;
     if (one_in(&test->random, 4)) {
         int64_t at = (plan->batch / 2) * plan->hidden_size + plan->hidden_size / 3;
-        dtype_store_nan(test->made->hidden, plan->hidden_dtype, at);
+        dtype_store_nan(test->generated->hidden, plan->hidden_dtype, at);
         test->hidden[(size_t)at] = NAN;
     }
     if (!plan->bias_dtype)
@@ -102,10 +102,10 @@ test_problem make(int index)
     test_problem test = {};
     test.random = (uint64_t)index;
     problem_plan plan = plan_of(index, &test.random);
-    test.made = problem_make(&plan);
-    test.weight = widened(test.made->weight, plan.weight_dtype, plan.vocab * plan.hidden_size);
-    test.hidden = widened(test.made->hidden, plan.hidden_dtype, plan.batch * plan.hidden_size);
-    test.bias = widened(test.made->bias, plan.bias_dtype, plan.vocab);
+    test.generated = problem_make(&plan);
+    test.weight = widened(test.generated->weight, plan.weight_dtype, plan.vocab * plan.hidden_size);
+    test.hidden = widened(test.generated->hidden, plan.hidden_dtype, plan.batch * plan.hidden_size);
+    test.bias = widened(test.generated->bias, plan.bias_dtype, plan.vocab);
     test.tokens = plan.vocab;
     if (plan.vocab_size && plan.vocab_size - plan.first_token < plan.vocab)
         test.tokens = plan.vocab_size - plan.first_token;
@@ -119,13 +119,13 @@ test_problem make(int index)
 /* Store the logits, and their peaks unless NULL, a launch for each slice that one takes. */
 void store_emulated(test_problem *test, table *logits, table *peaks)
 {
-    const problem_plan *plan = &test->made->plan;
+    const problem_plan *plan = &test->generated->plan;
     int64_t most = cuda_sm90_max_rows(plan->samples);
     for (int64_t first = 0; first < plan->batch; first += most) {
         int64_t rows = plan->batch - first < most ? plan->batch - first : most;
         gumbel_head head;
         gumbel_sampling sampling;
-        problem_rows(test->made, first, rows, &head, &sampling);
+        problem_rows(test->generated, first, rows, &head, &sampling);
         int width = emulated_width(rows, plan->samples, &test->random);
         emulated_launch own = emulated_launch_of(head, sampling, one_in(&test->random, 2), width,
                                                  test->ctas, &test->random, test->what);
@@ -143,7 +143,7 @@ void store_emulated(test_problem *test, table *logits, table *peaks)
 /* Whether a logit is what its terms sum to, each sum of them rounded once. */
 bool is_logit(const test_problem &test, int64_t row, int64_t token, double logit)
 {
-    size_t size = (size_t)test.made->plan.hidden_size;
+    size_t size = (size_t)test.generated->plan.hidden_size;
     const double *w = test.weight.data() + (size_t)token * size;
     const double *h = test.hidden.data() + (size_t)row * size;
     double sum = test.bias[(size_t)token], terms = fabs(sum);
@@ -223,7 +223,7 @@ bounded make_bounded(test_problem *test, int64_t tiles)
     static const int32_t counts[] = {0, 1, 1, 2, 3, 300};
     static const float least[] = {0.0f, 0.0f, 0.05f, 0.9f, 1.0f},
                        temperatures[] = {1.0f, 0.0f, 0.7f, kMuch};
-    const problem_plan *plan = &test->made->plan;
+    const problem_plan *plan = &test->generated->plan;
     uint64_t *random = &test->random;
     bounded rows = {};
     size_t batch = (size_t)plan->batch;
@@ -271,8 +271,8 @@ void store_bounded(test_problem *test, bounded *rows, table *logits, table *peak
     static const float presence = 0.5f;
     gumbel_head head;
     gumbel_sampling sampling;
-    problem_rows(test->made, 0, test->made->plan.batch, &head, &sampling);
-    int width = emulated_width(test->made->plan.batch, 1, &test->random);
+    problem_rows(test->generated, 0, test->generated->plan.batch, &head, &sampling);
+    int width = emulated_width(test->generated->plan.batch, 1, &test->random);
     while (!CUDA_SM90_HAS_BOUNDS(cuda_sm90_widths[width]))
         width--;
     emulated_launch own =
@@ -305,7 +305,7 @@ void store_bounded(test_problem *test, bounded *rows, table *logits, table *peak
 /* Drop tokens that drops(row, word, bit) holds for, and find the peaks of the others. */
 template <class F> void drop_logits(const test_problem &test, table *logits, table *peaks, F drops)
 {
-    const int64_t first = test.made->plan.first_token;
+    const int64_t first = test.generated->plan.first_token;
     for (int64_t b = 0; b < logits->rows; b++) {
         for (int64_t i = 0; i < test.tokens; i++)
             if (drops(b, (first + i) / 32, (first + i) % 32))
@@ -320,7 +320,7 @@ template <class F> void drop_logits(const test_problem &test, table *logits, tab
 double needed_peak(const test_problem &test, const bounded &rows, std::vector<float> peaks,
                    size_t b)
 {
-    const problem_plan *plan = &test.made->plan;
+    const problem_plan *plan = &test.generated->plan;
     bool greedy = rows.temperature[b] == 0.0f;
     int32_t k = greedy ? 1 : rows.top_k[b];
     int32_t count = rows.num_top ? std::max(k, rows.num_top) : k;
@@ -435,7 +435,7 @@ bool bounds_pass(test_problem *test, table *logits, table *peaks, bound_counts *
 bool passes(int index, bound_counts *counts)
 {
     test_problem test = make(index);
-    const problem_plan *plan = &test.made->plan;
+    const problem_plan *plan = &test.generated->plan;
     int64_t gap = 2 * random_below(&test.random, 3);
     table logits(plan->batch, plan->vocab + gap), again = logits;
     table peaks(plan->batch, plan->vocab / CUDA_SM90_TILE + 1 + gap);
@@ -448,7 +448,7 @@ bool passes(int index, bound_counts *counts)
     }
     if (good && plan->batch <= CUDA_REQUEST_BOUND_ROWS_MAX)
         good = bounds_pass(&test, &logits, &peaks, counts);
-    problem_free(test.made);
+    problem_free(test.generated);
     return good;
 }
 

@@ -23,27 +23,27 @@ struct weigh_counts {
     int64_t emitted, accepted, cut;
 };
 
-bool passes(wide_drafts *asked, gumbel_device *cpu, emulated_device *device, weigh_counts *counts)
+bool passes(wide_drafts *req, gumbel_device *cpu, emulated_device *device, weigh_counts *counts)
 {
-    verified_arrays *wanted = verified_make(asked->requests, asked->max_nodes, asked->requests);
-    bool good = wide_verify(cpu, asked, wanted) == GUMBEL_OK;
+    verified_arrays *wanted = verified_make(req->requests, req->max_nodes, req->requests);
+    bool good = wide_verify(cpu, req, wanted) == GUMBEL_OK;
     for (int turn = 0; turn < 3 && good; turn++) {
         if (turn == 1)
-            wide_tell(asked, cpu);
-        verified_arrays *found = verified_make(asked->requests, asked->max_nodes, asked->requests);
-        good = wide_verify(&device->base, asked, found) == GUMBEL_OK &&
+            report_wide_difference(req, cpu);
+        verified_arrays *found = verified_make(req->requests, req->max_nodes, req->requests);
+        good = wide_verify(&device->base, req, found) == GUMBEL_OK &&
                verified_same(wanted, found, 2e-6f);
         verified_free(found);
     }
     if (!good)
         printf("%s\n", device->what);
-    for (int32_t r = 0; r < asked->requests; r++) {
+    for (int32_t r = 0; r < req->requests; r++) {
         counts->emitted += wanted->emitted[r];
         counts->accepted += wanted->accepted[r];
-        counts->cut += wanted->accepted[r] + 1 < asked->nodes[r];
+        counts->cut += wanted->accepted[r] + 1 < req->nodes[r];
     }
     verified_free(wanted);
-    wide_free(asked);
+    wide_free(req);
     return good;
 }
 
@@ -51,43 +51,43 @@ bool passes(wide_drafts *asked, gumbel_device *cpu, emulated_device *device, wei
  * do. */
 bool shared_rows_pass(int i, gumbel_device *cpu, emulated_device *device)
 {
-    wide_drafts *asked = wide_make_near(i, 4, 3000, 0.5f);
+    wide_drafts *req = wide_make_near(i, 4, 3000, 0.5f);
     const int32_t offsets[] = {0, 2, 0, 2, 4};
-    wide_tell(asked, cpu);
-    memcpy(asked->offsets, offsets, sizeof offsets);
-    verified_arrays *found = verified_make(asked->requests, asked->max_nodes, asked->requests);
-    bool good = wide_verify(&device->base, asked, found) == GUMBEL_OK;
-    for (int32_t r = 0; r < asked->requests; r++)
+    report_wide_difference(req, cpu);
+    memcpy(req->offsets, offsets, sizeof offsets);
+    verified_arrays *found = verified_make(req->requests, req->max_nodes, req->requests);
+    bool good = wide_verify(&device->base, req, found) == GUMBEL_OK;
+    for (int32_t r = 0; r < req->requests; r++)
         good &= found->status[r] == (r < 2 ? GUMBEL_ROW_DRAFT : GUMBEL_ROW_OK) &&
                 (found->emitted[r] > 0) == (r >= 2);
     if (!good)
         printf("%s: rows of two requests\n", device->what);
     verified_free(found);
-    wide_free(asked);
+    wide_free(req);
     return good;
 }
 
 /* By the coupled rule, too, one row is one request's alone. */
 bool shared_root_passes(int i, emulated_device *device)
 {
-    wide_drafts *asked = wide_make(1 + 6 * i, 300); /* by logits */
-    if (asked->requests < 3) {
-        wide_free(asked);
+    wide_drafts *req = wide_make(1 + 6 * i, 300); /* by logits */
+    if (req->requests < 3) {
+        wide_free(req);
         return true;
     }
     const int32_t offsets[] = {0, 1, 0, 1, 1}, nodes[] = {1, 1, 1, 0};
-    memcpy(asked->offsets, offsets, sizeof *offsets * (size_t)(asked->requests + 1));
-    memcpy(asked->nodes, nodes, sizeof *nodes * (size_t)asked->requests);
-    asked->draft.rule = GUMBEL_RULE_COUPLED;
-    verified_arrays *found = verified_make(asked->requests, asked->max_nodes, asked->requests);
+    memcpy(req->offsets, offsets, sizeof *offsets * (size_t)(req->requests + 1));
+    memcpy(req->nodes, nodes, sizeof *nodes * (size_t)req->requests);
+    req->draft.rule = GUMBEL_RULE_COUPLED;
+    verified_arrays *found = verified_make(req->requests, req->max_nodes, req->requests);
     const bool good =
-        wide_verify(&device->base, asked, found) == GUMBEL_OK &&
+        wide_verify(&device->base, req, found) == GUMBEL_OK &&
         found->status[1] == GUMBEL_ROW_DRAFT &&
         (found->status[0] == GUMBEL_ROW_DRAFT) != (found->status[2] == GUMBEL_ROW_DRAFT);
     if (!good)
         printf("%s: a root of two requests\n", device->what);
     verified_free(found);
-    wide_free(asked);
+    wide_free(req);
     return good;
 }
 

@@ -18,7 +18,7 @@
 /* A sound call, for a test to spoil one field of. */
 typedef struct call {
     gumbel_device *device;
-    problem *made;
+    problem *generated;
     gumbel_head head;
     gumbel_logits logits;
     gumbel_sampling sampling;
@@ -32,14 +32,14 @@ static outcome *outputs;
 static void *workspace_;
 static size_t workspace_size_;
 
-static call sound_call(problem *made)
+static call sound_call(problem *generated)
 {
     call c = {.device = device_,
-              .made = made,
-              .head = made->head,
+              .generated = generated,
+              .head = generated->head,
               .logits = {.struct_size = sizeof(gumbel_logits),
-                         .logits = tensor_of(made->weight, GUMBEL_FLOAT32, 2, 20, 0)},
-              .sampling = made->sampling,
+                         .logits = tensor_of(generated->weight, GUMBEL_FLOAT32, 2, 20, 0)},
+              .sampling = generated->sampling,
               .output = outputs->output,
               .workspace = workspace_,
               .workspace_bytes = workspace_size_};
@@ -239,8 +239,8 @@ static void assert_names(const char *field, int way, const char *found)
 static void small_workspace_message(void **state)
 {
     (void)state;
-    problem *made = small_problem();
-    call c = sound_call(made);
+    problem *generated = small_problem();
+    call c = sound_call(generated);
     gumbel_error error;
     outcome_poison(outputs);
     c.workspace_bytes = 0;
@@ -251,18 +251,18 @@ static void small_workspace_message(void **state)
         assert_int_equal(error.message[strlen(error.message) - 1], ')');
         assert_true(strlen(error.message) + 30 < sizeof error.message); /* longer sizes */
     }
-    problem_free(made);
+    problem_free(generated);
 }
 
 static void every_refusal(void **state)
 {
     (void)state;
-    problem *made = small_problem();
+    problem *generated = small_problem();
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++)
         for (int way = 1; way <= 2; way++) {
             if (!(refusals[i].ways & way))
                 continue;
-            call c = sound_call(made);
+            call c = sound_call(generated);
             gumbel_error error;
             memset(&error, 0xA7, sizeof error);
             outcome_poison(outputs);
@@ -280,7 +280,7 @@ static void every_refusal(void **state)
         }
     /* The call that was spoilt is sound. */
     for (int way = 1; way <= 2; way++) {
-        call c = sound_call(made);
+        call c = sound_call(generated);
         gumbel_error error, before;
         memset(&error, 0xA7, sizeof error);
         before = error;
@@ -288,14 +288,14 @@ static void every_refusal(void **state)
         assert_memory_equal(&error, &before, sizeof error);
         assert_false(outcome_untouched(outputs));
     }
-    problem_free(made);
+    problem_free(generated);
 }
 
 static void null_structs(void **state)
 {
     (void)state;
-    problem *made = small_problem();
-    call c = sound_call(made);
+    problem *generated = small_problem();
+    call c = sound_call(generated);
     gumbel_error error;
     outcome_poison(outputs);
     assert_int_equal(gumbel_sample(c.device, NULL, NULL, &c.sampling, &c.output, c.workspace,
@@ -315,7 +315,7 @@ static void null_structs(void **state)
                      GUMBEL_ERROR_ARGUMENT);
     assert_string_equal(error.field, "summaries");
     assert_true(outcome_untouched(outputs));
-    problem_free(made);
+    problem_free(generated);
 }
 
 static int open_shared(void **state)

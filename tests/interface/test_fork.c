@@ -281,9 +281,9 @@ static int make_shared(void **state)
     shared = problem_make(&large);
     expected = make_results();
     gumbel_device *device = open_device(GUMBEL_ISA_REFERENCE, 1, 0);
-    int made = compute(device, &expected);
+    int generated = compute(device, &expected);
     gumbel_close(device);
-    return !made;
+    return !generated;
 }
 
 static int free_shared(void **state)

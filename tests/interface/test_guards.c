@@ -61,49 +61,50 @@ static void *workspace_inside(fence *f, gumbel_device *device, int64_t batch, in
 
 static void check_fused(gumbel_device *device, problem_plan plan, int at_front)
 {
-    problem *made = problem_make(&plan);
-    outcome *expected = outcome_make(plan.batch, made->plan.samples);
-    assert_int_equal(draw(device, &made->head, &made->sampling, expected), GUMBEL_OK);
+    problem *generated = problem_make(&plan);
+    outcome *expected = outcome_make(plan.batch, generated->plan.samples);
+    assert_int_equal(draw(device, &generated->head, &generated->sampling, expected), GUMBEL_OK);
     fence f = {.at_front = at_front};
     size_t bytes;
-    gumbel_head head = made->head;
+    gumbel_head head = generated->head;
     head.hidden = tensor_inside(&f, head.hidden);
     head.weight = tensor_inside(&f, head.weight);
     head.bias = tensor_inside(&f, head.bias);
-    gumbel_sampling sampling = sampling_inside(&f, made->sampling, (size_t)plan.batch);
-    outcome found = outcome_inside(&f, plan.batch, made->plan.samples);
+    gumbel_sampling sampling = sampling_inside(&f, generated->sampling, (size_t)plan.batch);
+    outcome found = outcome_inside(&f, plan.batch, generated->plan.samples);
     void *workspace =
-        workspace_inside(&f, device, plan.batch, plan.hidden_size, made->plan.samples, &bytes);
+        workspace_inside(&f, device, plan.batch, plan.hidden_size, generated->plan.samples, &bytes);
     assert_int_equal(
         gumbel_sample(device, NULL, &head, &sampling, &found.output, workspace, bytes, NULL),
         GUMBEL_OK);
     assert_true(outcome_same(expected, 0, &found, OUTCOME_ALL, problem_describe(&plan)));
     take_down(&f);
     outcome_free(expected);
-    problem_free(made);
+    problem_free(generated);
 }
 
 /* The weights of a plan as a matrix of logits. */
 static void check_logits(gumbel_device *device, problem_plan plan, int at_front)
 {
-    problem *made = problem_make(&plan);
-    int64_t rows = made->head.weight.rows;
-    gumbel_logits logits = {.struct_size = sizeof logits, .logits = made->head.weight};
-    gumbel_sampling sampling = {.struct_size = sizeof sampling, .num_samples = made->plan.samples};
-    outcome *expected = outcome_make(rows, made->plan.samples);
+    problem *generated = problem_make(&plan);
+    int64_t rows = generated->head.weight.rows;
+    gumbel_logits logits = {.struct_size = sizeof logits, .logits = generated->head.weight};
+    gumbel_sampling sampling = {.struct_size = sizeof sampling,
+                                .num_samples = generated->plan.samples};
+    outcome *expected = outcome_make(rows, generated->plan.samples);
     assert_int_equal(draw_logits(device, &logits, &sampling, expected), GUMBEL_OK);
     fence f = {.at_front = at_front};
     size_t bytes;
     logits.logits = tensor_inside(&f, logits.logits);
-    outcome found = outcome_inside(&f, rows, made->plan.samples);
-    void *workspace = workspace_inside(&f, device, rows, 0, made->plan.samples, &bytes);
+    outcome found = outcome_inside(&f, rows, generated->plan.samples);
+    void *workspace = workspace_inside(&f, device, rows, 0, generated->plan.samples, &bytes);
     assert_int_equal(gumbel_sample_logits(device, NULL, &logits, &sampling, &found.output,
                                           workspace, bytes, NULL),
                      GUMBEL_OK);
     assert_true(outcome_same(expected, 0, &found, OUTCOME_ALL, problem_describe(&plan)));
     take_down(&f);
     outcome_free(expected);
-    problem_free(made);
+    problem_free(generated);
 }
 
 static void guarded_plans(void **state)

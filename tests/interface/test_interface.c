@@ -29,25 +29,25 @@ typedef struct newer_sampling {
 static void struct_sizes(void **state)
 {
     problem_plan plan = {.batch = 2, .vocab = 50, .hidden_size = 5, .seed = 1};
-    problem *made = problem_make(&plan);
-    gumbel_sampling short_one = made->sampling;
+    problem *generated = problem_make(&plan);
+    gumbel_sampling short_one = generated->sampling;
     short_one.struct_size = offsetof(gumbel_sampling, seed);
     gumbel_sampling defaults = {.struct_size = sizeof defaults,
-                                .temperature = {made->temperature, 0}};
+                                .temperature = {generated->temperature, 0}};
     outcome *a = outcome_make(2, 1), *b = outcome_make(2, 1);
-    assert_int_equal(draw(*state, &made->head, &short_one, a), GUMBEL_OK);
-    assert_int_equal(draw(*state, &made->head, &defaults, b), GUMBEL_OK);
+    assert_int_equal(draw(*state, &generated->head, &short_one, a), GUMBEL_OK);
+    assert_int_equal(draw(*state, &generated->head, &defaults, b), GUMBEL_OK);
     assert_true(outcome_same(a, 0, b, OUTCOME_ALL, "a shorter sampling"));
 
-    newer_sampling newer = {made->sampling, 0};
+    newer_sampling newer = {generated->sampling, 0};
     newer.known.struct_size = sizeof newer;
-    assert_int_equal(draw(*state, &made->head, &made->sampling, a), GUMBEL_OK);
-    assert_int_equal(draw(*state, &made->head, &newer.known, b), GUMBEL_OK);
+    assert_int_equal(draw(*state, &generated->head, &generated->sampling, a), GUMBEL_OK);
+    assert_int_equal(draw(*state, &generated->head, &newer.known, b), GUMBEL_OK);
     assert_true(outcome_same(a, 0, b, OUTCOME_ALL, "a longer sampling"));
     newer.unknown = 1;
     outcome_poison(b);
     print_message("this must be refused: ");
-    assert_int_equal(draw(*state, &made->head, &newer.known, b), GUMBEL_ERROR_ARGUMENT);
+    assert_int_equal(draw(*state, &generated->head, &newer.known, b), GUMBEL_ERROR_ARGUMENT);
     assert_string_equal(b->error.field, "sampling");
     assert_true(outcome_untouched(b));
 
@@ -62,7 +62,7 @@ static void struct_sizes(void **state)
     assert_int_equal(b->status[0], (int32_t)0xA7A7A7A7);
     outcome_free(a);
     outcome_free(b);
-    problem_free(made);
+    problem_free(generated);
 }
 
 /* ------------------------------------------------------------------------------- devices ---- */
@@ -189,7 +189,7 @@ static void describing(void **state)
 /* ----------------------------------------------------------------------------- workspaces ---- */
 
 /* What gumbel.h says of the size is not passed by much, and not missed by half. */
-static void sizes_are_as_said(void **state)
+static void sizes_are_as_stated(void **state)
 {
     static const int32_t threads[] = {1, 3, 64}, samples[] = {1, 8, 64};
     static const int64_t batches[] = {1, 4, 64, 256}, sizes[] = {0, 64, 4096};
@@ -268,14 +268,14 @@ static void workspace_sizes(void **state)
 static void empty_batch(void **state)
 {
     problem_plan plan = {.batch = 0, .vocab = 10, .hidden_size = 3};
-    problem *made = problem_make(&plan);
+    problem *generated = problem_make(&plan);
     outcome *untouched = outcome_make(3, 1);
-    made->head.hidden.data = NULL;
-    assert_int_equal(draw(*state, &made->head, NULL, untouched), GUMBEL_OK);
+    generated->head.hidden.data = NULL;
+    assert_int_equal(draw(*state, &generated->head, NULL, untouched), GUMBEL_OK);
     gumbel_output nothing = {.struct_size = sizeof nothing};
-    assert_int_equal(gumbel_sample(*state, NULL, &made->head, NULL, &nothing, NULL, 0, NULL),
+    assert_int_equal(gumbel_sample(*state, NULL, &generated->head, NULL, &nothing, NULL, 0, NULL),
                      GUMBEL_OK);
-    assert_int_equal(gumbel_partial(*state, NULL, &made->head, NULL, NULL, NULL, 0, NULL),
+    assert_int_equal(gumbel_partial(*state, NULL, &generated->head, NULL, NULL, NULL, 0, NULL),
                      GUMBEL_OK);
     assert_int_equal(gumbel_finish(NULL, NULL, NULL, 1, 0, 1, &nothing, NULL), GUMBEL_OK);
     assert_int_equal(gumbel_noise(0, 0, 0, 0, 0, 0, NULL, NULL), GUMBEL_OK);
@@ -283,7 +283,7 @@ static void empty_batch(void **state)
     gumbel_summary_clear(NULL, 0);
     assert_true(outcome_untouched(untouched));
     outcome_free(untouched);
-    problem_free(made);
+    problem_free(generated);
 }
 
 /* V = 1, D = 1: the token is the only one, its log-probability 0, its log-normaliser z. */
@@ -462,7 +462,7 @@ int main(void)
         cmocka_unit_test(explanations),
         cmocka_unit_test(explanations_check_values),
         cmocka_unit_test(rungs_are_for_cuda),
-        cmocka_unit_test(sizes_are_as_said),
+        cmocka_unit_test(sizes_are_as_stated),
         cmocka_unit_test(empty_batch),
         cmocka_unit_test(one_token),
         cmocka_unit_test(noise_refusals),

@@ -99,7 +99,7 @@ static void no_call_allocates(void **state)
 {
     (void)state;
     problem_plan plan = {.batch = 16, .vocab = 5000, .hidden_size = 64, .samples = 2, .seed = 71};
-    problem *made = problem_make(&plan);
+    problem *generated = problem_make(&plan);
     outcome *drawn = outcome_make(16, 2);
     gumbel_summary *summaries = make_zeroed(32, sizeof *summaries);
     float noise[100];
@@ -112,18 +112,18 @@ static void no_call_allocates(void **state)
         void *workspace = make_workspace(device, 5000, 64, 2, &bytes);
         assert_true(allocations >= before + 4); /* the count does count */
         before = allocations;
-        assert_int_equal(gumbel_sample(device, NULL, &made->head, &made->sampling, &drawn->output,
-                                       workspace, bytes, NULL),
+        assert_int_equal(gumbel_sample(device, NULL, &generated->head, &generated->sampling,
+                                       &drawn->output, workspace, bytes, NULL),
                          GUMBEL_OK);
-        assert_int_equal(gumbel_partial(device, NULL, &made->head, &made->sampling, summaries,
-                                        workspace, bytes, NULL),
+        assert_int_equal(gumbel_partial(device, NULL, &generated->head, &generated->sampling,
+                                        summaries, workspace, bytes, NULL),
                          GUMBEL_OK);
         assert_int_equal(gumbel_merge(NULL, NULL, summaries, summaries + 16, 16, NULL), GUMBEL_OK);
         assert_int_equal(gumbel_finish(NULL, NULL, summaries, 1, 16, 2, &drawn->output, NULL),
                          GUMBEL_OK);
-        gumbel_logits logits = {.struct_size = sizeof logits, .logits = made->head.weight};
+        gumbel_logits logits = {.struct_size = sizeof logits, .logits = generated->head.weight};
         logits.logits.rows = 16;
-        assert_int_equal(gumbel_sample_logits(device, NULL, &logits, &made->sampling,
+        assert_int_equal(gumbel_sample_logits(device, NULL, &logits, &generated->sampling,
                                               &drawn->output, workspace, bytes, NULL),
                          GUMBEL_OK);
         assert_int_equal(gumbel_noise(1, 2, 3, 4, 0, 100, noise, NULL), GUMBEL_OK);
@@ -133,7 +133,7 @@ static void no_call_allocates(void **state)
     }
     free(summaries);
     outcome_free(drawn);
-    problem_free(made);
+    problem_free(generated);
 }
 
 /* --------------------------------------------------------------------- no [B, V] array ---- */
@@ -154,14 +154,14 @@ static void no_array_of_logits(void **state)
         skip();
     }
     problem_plan plan = {.batch = 16, .vocab = 151936, .hidden_size = 64, .seed = 72};
-    problem *made = problem_make(&plan);
+    problem *generated = problem_make(&plan);
     outcome *drawn = outcome_make(16, 1);
     gumbel_isa isas[4];
     int known = list_isas(isas);
     for (int k = 0; k < known; k++) {
         gumbel_device *device = open_device(isas[k], 4, 0);
         int64_t before = peak();
-        assert_int_equal(draw(device, &made->head, &made->sampling, drawn), GUMBEL_OK);
+        assert_int_equal(draw(device, &generated->head, &generated->sampling, drawn), GUMBEL_OK);
         int64_t grown = peak() - before;
         print_message("%s: peak grew by %lld KiB; [B, V] float32 would be %d KiB\n",
                       gumbel_isa_name(isas[k]), (long long)grown / 1024, 16 * 151936 * 4 / 1024);
@@ -169,7 +169,7 @@ static void no_array_of_logits(void **state)
         gumbel_close(device);
     }
     outcome_free(drawn);
-    problem_free(made);
+    problem_free(generated);
 }
 
 static void workspace_is_small(void **state)
@@ -231,9 +231,9 @@ static void wide_weights(void **state)
     }
     problem_plan plan = {.batch = 3, .vocab = 1100, .hidden_size = 40, .samples = 2, .seed = 73};
     const int64_t stride = INT64_C(1) << 22; /* elements: row 1024 starts at 2^32 */
-    problem *made = problem_make(&plan);
+    problem *generated = problem_make(&plan);
     size_t length;
-    char *space = spread_rows(made->weight, plan.vocab, 80, (size_t)stride * 2, &length);
+    char *space = spread_rows(generated->weight, plan.vocab, 80, (size_t)stride * 2, &length);
     skip_without_space(space);
     assert_true(length > INT64_C(1) << 33);
     gumbel_isa isas[4];
@@ -243,24 +243,24 @@ static void wide_weights(void **state)
         /* A tile of 4096 holds all rows: the offsets within it are wide too. */
         gumbel_isa isa = isas[k / 2];
         gumbel_device *device = open_device(isa, 2, k % 2 ? 4096 : 64);
-        gumbel_head head = made->head;
-        assert_int_equal(draw(device, &head, &made->sampling, compact), GUMBEL_OK);
+        gumbel_head head = generated->head;
+        assert_int_equal(draw(device, &head, &generated->sampling, compact), GUMBEL_OK);
         head.weight.data = space;
         head.weight.stride = stride;
-        assert_int_equal(draw(device, &head, &made->sampling, wide), GUMBEL_OK);
+        assert_int_equal(draw(device, &head, &generated->sampling, wide), GUMBEL_OK);
         assert_true(outcome_same(compact, 0, wide, OUTCOME_ALL, gumbel_isa_name(isa)));
         /* The last rows alone, so that they win. */
         gumbel_head last = problem_shard(&head, 1030, 70),
-                    near = problem_shard(&made->head, 1030, 70);
-        assert_int_equal(draw(device, &near, &made->sampling, compact), GUMBEL_OK);
-        assert_int_equal(draw(device, &last, &made->sampling, wide), GUMBEL_OK);
+                    near = problem_shard(&generated->head, 1030, 70);
+        assert_int_equal(draw(device, &near, &generated->sampling, compact), GUMBEL_OK);
+        assert_int_equal(draw(device, &last, &generated->sampling, wide), GUMBEL_OK);
         assert_true(outcome_same(compact, 0, wide, OUTCOME_ALL, gumbel_isa_name(isa)));
         gumbel_close(device);
     }
     munmap(space, length);
     outcome_free(compact);
     outcome_free(wide);
-    problem_free(made);
+    problem_free(generated);
 }
 
 /* Hidden states, and logits, whose row 2 starts at element 2^32. */
@@ -273,30 +273,30 @@ static void wide_batches(void **state)
     }
     const int64_t stride = INT64_C(1) << 31;
     problem_plan plan = {.batch = 4, .vocab = 300, .hidden_size = 64, .seed = 74};
-    problem *made = problem_make(&plan);
+    problem *generated = problem_make(&plan);
     size_t length;
-    char *space = spread_rows(made->hidden, 4, 64 * 4, (size_t)stride * 4, &length);
+    char *space = spread_rows(generated->hidden, 4, 64 * 4, (size_t)stride * 4, &length);
     skip_without_space(space);
     outcome *compact = outcome_make(4, 1), *wide = outcome_make(4, 1);
     gumbel_device *device = open_device(GUMBEL_ISA_AUTO, 2, 0);
-    gumbel_head head = made->head;
-    assert_int_equal(draw(device, &head, &made->sampling, compact), GUMBEL_OK);
+    gumbel_head head = generated->head;
+    assert_int_equal(draw(device, &head, &generated->sampling, compact), GUMBEL_OK);
     head.hidden.data = space;
     head.hidden.stride = stride;
-    assert_int_equal(draw(device, &head, &made->sampling, wide), GUMBEL_OK);
+    assert_int_equal(draw(device, &head, &generated->sampling, wide), GUMBEL_OK);
     assert_true(outcome_same(compact, 0, wide, OUTCOME_ALL, "hidden states"));
     gumbel_logits logits = {.struct_size = sizeof logits,
-                            .logits = tensor_of(made->hidden, GUMBEL_FLOAT32, 4, 64, 0)};
-    assert_int_equal(draw_logits(device, &logits, &made->sampling, compact), GUMBEL_OK);
+                            .logits = tensor_of(generated->hidden, GUMBEL_FLOAT32, 4, 64, 0)};
+    assert_int_equal(draw_logits(device, &logits, &generated->sampling, compact), GUMBEL_OK);
     logits.logits.data = space;
     logits.logits.stride = stride;
-    assert_int_equal(draw_logits(device, &logits, &made->sampling, wide), GUMBEL_OK);
+    assert_int_equal(draw_logits(device, &logits, &generated->sampling, wide), GUMBEL_OK);
     assert_true(outcome_same(compact, 0, wide, OUTCOME_ALL, "logits"));
     gumbel_close(device);
     munmap(space, length);
     outcome_free(compact);
     outcome_free(wide);
-    problem_free(made);
+    problem_free(generated);
 }
 
 int main(void)

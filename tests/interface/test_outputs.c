@@ -37,9 +37,9 @@ static const field fields[] = {
 enum { FIELDS = sizeof fields / sizeof *fields, TOP_IDS = 7, TOP_LOGITS = 9, BEST_IDS = 10 };
 
 /* How many elements a row has in an output. */
-static size_t width_of(const request *asked, int i)
+static size_t width_of(const request *req, int i)
 {
-    const size_t samples = (size_t)asked->plan.samples, top = (size_t)asked->plan.num_top;
+    const size_t samples = (size_t)req->plan.samples, top = (size_t)req->plan.num_top;
     const size_t widths[FIELDS] = {samples, samples, samples, 1,   1,        samples,
                                    1,       top,     top,     top, NUM_BEST, NUM_BEST};
     return widths[i];
@@ -53,20 +53,20 @@ static void *pointer_at(const gumbel_output *output, int i)
 }
 
 /* An output with the fields of a set of bits. */
-static gumbel_output make_output(const request *asked, unsigned set)
+static gumbel_output make_output(const request *req, unsigned set)
 {
-    gumbel_output made = {.struct_size = sizeof made,
-                          .num_top = asked->plan.num_top,
-                          .logprobs_of = asked->plan.logprobs_of,
-                          .num_best = set >> BEST_IDS ? NUM_BEST : 0};
+    gumbel_output generated = {.struct_size = sizeof generated,
+                               .num_top = req->plan.num_top,
+                               .logprobs_of = req->plan.logprobs_of,
+                               .num_best = set >> BEST_IDS ? NUM_BEST : 0};
     for (int i = 0; i < FIELDS; i++) {
-        const size_t count = (size_t)asked->plan.batch * width_of(asked, i) + 1;
+        const size_t count = (size_t)req->plan.batch * width_of(req, i) + 1;
         void *memory = set >> i & 1 ? make_zeroed(count, sizeof(int32_t)) : NULL;
         if (memory)
             memset(memory, 0xA7, count * sizeof(int32_t));
-        memcpy((char *)&made + fields[i].at, &memory, sizeof memory);
+        memcpy((char *)&generated + fields[i].at, &memory, sizeof memory);
     }
-    return made;
+    return generated;
 }
 
 static void free_output(const gumbel_output *output)
@@ -75,20 +75,20 @@ static void free_output(const gumbel_output *output)
         free(pointer_at(output, i));
 }
 
-static void draw_request(gumbel_device *device, const request *asked, const gumbel_output *output)
+static void draw_request(gumbel_device *device, const request *req, const gumbel_output *output)
 {
-    const gumbel_head *head = asked->product ? &asked->head : NULL;
-    const gumbel_logits *logits = head ? NULL : &asked->logits;
+    const gumbel_head *head = req->product ? &req->head : NULL;
+    const gumbel_logits *logits = head ? NULL : &req->logits;
     gumbel_error error = {"", ""};
     size_t bytes;
-    if (gumbel_workspace_size(device, head, logits, &asked->sampling, output, &bytes, &error) !=
+    if (gumbel_workspace_size(device, head, logits, &req->sampling, output, &bytes, &error) !=
         GUMBEL_OK)
         fail_msg("%s: %s", error.field, error.message);
     void *workspace = aligned_alloc(64, bytes / 64 * 64 + 64);
     gumbel_status status =
-        head ? gumbel_sample(device, NULL, head, &asked->sampling, output, workspace, bytes, &error)
-             : gumbel_sample_logits(device, NULL, logits, &asked->sampling, output, workspace,
-                                    bytes, &error);
+        head ? gumbel_sample(device, NULL, head, &req->sampling, output, workspace, bytes, &error)
+             : gumbel_sample_logits(device, NULL, logits, &req->sampling, output, workspace, bytes,
+                                    &error);
     free(workspace);
     if (status != GUMBEL_OK)
         fail_msg("%s: %s", error.field, error.message);
@@ -104,16 +104,16 @@ static int same_bits(const uint32_t *a, const uint32_t *b, size_t count)
     return 1;
 }
 
-static void check_set(gumbel_device *device, const request *asked, const gumbel_output *full,
+static void check_set(gumbel_device *device, const request *req, const gumbel_output *full,
                       unsigned set)
 {
-    gumbel_output some = make_output(asked, set);
-    draw_request(device, asked, &some);
+    gumbel_output some = make_output(req, set);
+    draw_request(device, req, &some);
     for (int i = 0; i < FIELDS; i++)
         if (pointer_at(&some, i) && !same_bits(pointer_at(&some, i), pointer_at(full, i),
-                                               (size_t)asked->plan.batch * width_of(asked, i)))
+                                               (size_t)req->plan.batch * width_of(req, i)))
             fail_msg("%s of the set %#x differs: %s", fields[i].name, set,
-                     request_describe(&asked->plan));
+                     request_describe(&req->plan));
     free_output(&some);
 }
 
@@ -122,23 +122,23 @@ static void check_request(gumbel_device *device, int index)
     request_plan plan = request_plan_at_random(index, index % 2);
     plan.samples = index % 4 == 3 ? 3 : 1;
     plan.num_top = 4;
-    request *asked = request_make(&plan, device);
-    const int lists = plan.samples == 1 && !asked->sampling.given.data;
+    request *req = request_make(&plan, device);
+    const int lists = plan.samples == 1 && !req->sampling.given.data;
     const unsigned all = lists ? (1u << FIELDS) - 1 : (1u << BEST_IDS) - 1;
-    gumbel_output full = make_output(asked, all);
-    draw_request(device, asked, &full);
-    check_set(device, asked, &full, 1);
+    gumbel_output full = make_output(req, all);
+    draw_request(device, req, &full);
+    check_set(device, req, &full, 1);
     for (int i = 0; i < FIELDS; i++) {
         unsigned one = 1u << i | (i == TOP_LOGITS ? 1u << TOP_IDS : 0);
         if (all >> i & 1) {
-            check_set(device, asked, &full, 1u | one);
+            check_set(device, req, &full, 1u | one);
             if (i > 0 && i != TOP_IDS)
-                check_set(device, asked, &full, all & ~(1u << i));
+                check_set(device, req, &full, all & ~(1u << i));
         }
     }
-    check_set(device, asked, &full, all & ~(1u << TOP_IDS | 1u << TOP_LOGITS));
+    check_set(device, req, &full, all & ~(1u << TOP_IDS | 1u << TOP_LOGITS));
     free_output(&full);
-    request_free(asked);
+    request_free(req);
 }
 
 static void each_output_alone(void **state)

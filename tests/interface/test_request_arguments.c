@@ -19,7 +19,7 @@ enum { B = 3, V = 40, D = 8, LISTED = 4 };
 
 /* A sound request with everything in it, for a test to spoil one field of. */
 typedef struct call {
-    problem *made;
+    problem *generated;
     gumbel_logits logits;
     gumbel_sampling sampling;
     gumbel_transforms transforms;
@@ -63,12 +63,12 @@ static void make_rows(call *c)
 static call *sound_call(void)
 {
     call *c = make_zeroed(1, sizeof *c);
-    c->made = problem_make(&(problem_plan){
+    c->generated = problem_make(&(problem_plan){
         .batch = B, .vocab = V, .hidden_size = D, .weight_dtype = GUMBEL_FLOAT32, .seed = 61});
     make_rows(c);
     /* The weights serve as logits, too. */
     c->logits = (gumbel_logits){.struct_size = sizeof c->logits,
-                                .logits = tensor_of(c->made->weight, GUMBEL_FLOAT32, B, V, 0)};
+                                .logits = tensor_of(c->generated->weight, GUMBEL_FLOAT32, B, V, 0)};
     c->transforms = (gumbel_transforms){.struct_size = sizeof c->transforms,
                                         .mask = {c->mask, 2},
                                         .banned = lists_of(c, 0, NULL),
@@ -87,7 +87,7 @@ static call *sound_call(void)
                                   .prompt = c->prompt,
                                   .output = c->output,
                                   .counts = c->counts};
-    c->sampling = c->made->sampling;
+    c->sampling = c->generated->sampling;
     c->sampling.transforms = &c->transforms;
     c->sampling.truncation = &c->truncation;
     c->drawn = outcome_make(B, 1);
@@ -97,7 +97,7 @@ static call *sound_call(void)
 
 static void free_call(call *c)
 {
-    problem_free(c->made);
+    problem_free(c->generated);
     outcome_free(c->drawn);
     free(c);
 }
@@ -245,7 +245,7 @@ static gumbel_status make_call(gumbel_device *device, call *c, int way, float *p
 {
     size_t bytes = 1 << 22;
     void *workspace = poisoned_workspace(bytes);
-    gumbel_status status = way == 0 ? gumbel_sample(device, NULL, &c->made->head, &c->sampling,
+    gumbel_status status = way == 0 ? gumbel_sample(device, NULL, &c->generated->head, &c->sampling,
                                                     &c->drawn->output, workspace, bytes, error)
                            : way == 1
                                ? gumbel_sample_logits(device, NULL, &c->logits, &c->sampling,

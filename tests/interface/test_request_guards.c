@@ -99,11 +99,11 @@ static void request_inside(fence *f, const request *whole, request *r)
     ROWS_INSIDE(t->top_p);
 }
 
-static outcome outcome_inside(fence *f, const request *asked)
+static outcome outcome_inside(fence *f, const request *req)
 {
-    size_t rows = (size_t)asked->plan.batch, draws = rows * (size_t)asked->plan.samples;
-    size_t tops = rows * (size_t)asked->plan.num_top;
-    outcome o = {.batch = asked->plan.batch, .samples = asked->plan.samples};
+    size_t rows = (size_t)req->plan.batch, draws = rows * (size_t)req->plan.samples;
+    size_t tops = rows * (size_t)req->plan.num_top;
+    outcome o = {.batch = req->plan.batch, .samples = req->plan.samples};
     o.tokens = inside(f, NULL, draws * 4, 1);
     o.logprobs = inside(f, NULL, draws * 4, 1);
     o.scores = inside(f, NULL, draws * 4, 1);
@@ -123,8 +123,8 @@ static outcome outcome_inside(fence *f, const request *asked)
                                .kept = o.kept,
                                .top_ids = o.top_ids,
                                .top_logprobs = o.top_logprobs,
-                               .num_top = asked->plan.num_top,
-                               .logprobs_of = asked->plan.logprobs_of};
+                               .num_top = req->plan.num_top,
+                               .logprobs_of = req->plan.logprobs_of};
     return o;
 }
 
@@ -142,37 +142,36 @@ static void *workspace_inside(fence *f, gumbel_device *device, const request *r,
     return workspace;
 }
 
-static void check_draw(gumbel_device *device, const request *asked, const outcome *expected,
+static void check_draw(gumbel_device *device, const request *req, const outcome *expected,
                        int at_front)
 {
     fence f = {.at_front = at_front};
     request r;
     size_t bytes;
-    request_inside(&f, asked, &r);
-    outcome found = outcome_inside(&f, asked);
+    request_inside(&f, req, &r);
+    outcome found = outcome_inside(&f, req);
     void *workspace = workspace_inside(&f, device, &r, &found.output, &bytes);
     assert_int_equal(r.product ? gumbel_sample(device, NULL, &r.head, &r.sampling, &found.output,
                                                workspace, bytes, NULL)
                                : gumbel_sample_logits(device, NULL, &r.logits, &r.sampling,
                                                       &found.output, workspace, bytes, NULL),
                      GUMBEL_OK);
-    assert_true(outcome_same(expected, 0, &found, OUTCOME_ALL, request_describe(&asked->plan)));
+    assert_true(outcome_same(expected, 0, &found, OUTCOME_ALL, request_describe(&req->plan)));
     take_down(&f);
 }
 
 /* gumbel_process_logits() into rows with a gap between them, which it leaves as it is. */
-static void check_process(gumbel_device *device, const request *asked, int at_front)
+static void check_process(gumbel_device *device, const request *req, int at_front)
 {
-    int64_t batch = asked->plan.batch, vocab = asked->plan.vocab, stride = vocab + 3;
+    int64_t batch = req->plan.batch, vocab = req->plan.vocab, stride = vocab + 3;
     size_t length = (size_t)((batch - 1) * stride + vocab), bytes;
     fence f = {.at_front = at_front};
     request r;
-    request_inside(&f, asked, &r);
+    request_inside(&f, req, &r);
     float *expected = make_zeroed((size_t)(batch * vocab), sizeof *expected);
     float *found = inside(&f, NULL, length * sizeof *found, 1), gap;
     memset(&gap, 0xA7, sizeof gap);
-    assert_int_equal(request_process(device, &asked->logits, &asked->sampling, expected),
-                     GUMBEL_OK);
+    assert_int_equal(request_process(device, &req->logits, &req->sampling, expected), GUMBEL_OK);
     void *workspace = workspace_inside(&f, device, &r, NULL, &bytes);
     assert_int_equal(gumbel_process_logits(device, NULL, &r.logits, &r.sampling, found, stride,
                                            workspace, bytes, NULL),
@@ -188,20 +187,19 @@ static void check_process(gumbel_device *device, const request *asked, int at_fr
 }
 
 /* The same with the logits' own memory as the result. */
-static void check_in_place(gumbel_device *device, const request *asked)
+static void check_in_place(gumbel_device *device, const request *req)
 {
-    const gumbel_tensor *t = &asked->logits.logits;
+    const gumbel_tensor *t = &req->logits.logits;
     int64_t stride = t->stride ? t->stride : t->cols;
     size_t length = (size_t)((t->rows - 1) * stride + t->cols), bytes;
     float *expected = make_zeroed((size_t)(t->rows * t->cols), sizeof *expected);
     float *both = make_zeroed(length, sizeof *both);
     memcpy(both, t->data, length * sizeof *both);
-    gumbel_logits logits = asked->logits;
+    gumbel_logits logits = req->logits;
     logits.logits.data = both;
-    assert_int_equal(request_process(device, &asked->logits, &asked->sampling, expected),
-                     GUMBEL_OK);
-    void *workspace = call_workspace(device, NULL, &logits, &asked->sampling, NULL, &bytes);
-    assert_int_equal(gumbel_process_logits(device, NULL, &logits, &asked->sampling, both, stride,
+    assert_int_equal(request_process(device, &req->logits, &req->sampling, expected), GUMBEL_OK);
+    void *workspace = call_workspace(device, NULL, &logits, &req->sampling, NULL, &bytes);
+    assert_int_equal(gumbel_process_logits(device, NULL, &logits, &req->sampling, both, stride,
                                            workspace, bytes, NULL),
                      GUMBEL_OK);
     for (int64_t b = 0; b < t->rows; b++)
@@ -214,19 +212,19 @@ static void check_in_place(gumbel_device *device, const request *asked)
 
 static void check_plan(gumbel_device *device, const request_plan *plan)
 {
-    request *asked = request_make(plan, device);
-    outcome *expected = request_outcome(asked);
-    assert_int_equal(asked->product ? request_draw_fused(device, asked, expected)
-                                    : request_draw(device, asked, expected),
+    request *req = request_make(plan, device);
+    outcome *expected = request_outcome(req);
+    assert_int_equal(req->product ? request_draw_fused(device, req, expected)
+                                  : request_draw(device, req, expected),
                      GUMBEL_OK);
     for (int at_front = 0; at_front <= 1; at_front++) {
-        check_draw(device, asked, expected, at_front);
-        check_process(device, asked, at_front);
+        check_draw(device, req, expected, at_front);
+        check_process(device, req, at_front);
     }
-    if (asked->logits.logits.dtype == GUMBEL_FLOAT32)
-        check_in_place(device, asked);
+    if (req->logits.logits.dtype == GUMBEL_FLOAT32)
+        check_in_place(device, req);
     outcome_free(expected);
-    request_free(asked);
+    request_free(req);
 }
 
 static void guarded_logits(void **state)
@@ -247,12 +245,12 @@ static void guarded_hidden_states(void **state)
 
 /* ------------------------------------------------------------------------- refused sizes ---- */
 
-static void assert_refused(gumbel_device *device, const request *asked, outcome *drawn,
+static void assert_refused(gumbel_device *device, const request *req, outcome *drawn,
                            void *workspace, size_t bytes)
 {
     gumbel_error error = {"", ""};
     outcome_poison(drawn);
-    assert_int_equal(gumbel_sample_logits(device, NULL, &asked->logits, &asked->sampling,
+    assert_int_equal(gumbel_sample_logits(device, NULL, &req->logits, &req->sampling,
                                           &drawn->output, workspace, bytes, &error),
                      GUMBEL_ERROR_WORKSPACE);
     assert_true(outcome_untouched(drawn));
@@ -264,19 +262,19 @@ static void refused_workspaces(void **state)
 {
     for (int i = 0; i < 40; i++) {
         request_plan plan = request_plan_at_random(i, 0);
-        request *asked = request_make(&plan, *state);
-        outcome *drawn = request_outcome(asked);
+        request *req = request_make(&plan, *state);
+        outcome *drawn = request_outcome(req);
         size_t bytes;
         unsigned char *workspace =
-            call_workspace(*state, NULL, &asked->logits, &asked->sampling, &drawn->output, &bytes);
+            call_workspace(*state, NULL, &req->logits, &req->sampling, &drawn->output, &bytes);
         assert_true(bytes > 64);
-        assert_refused(*state, asked, drawn, workspace, bytes - 64);
-        assert_refused(*state, asked, drawn, workspace, 0);
-        assert_refused(*state, asked, drawn, NULL, bytes);
-        assert_refused(*state, asked, drawn, workspace + 32, bytes);
+        assert_refused(*state, req, drawn, workspace, bytes - 64);
+        assert_refused(*state, req, drawn, workspace, 0);
+        assert_refused(*state, req, drawn, NULL, bytes);
+        assert_refused(*state, req, drawn, workspace + 32, bytes);
         free(workspace);
         outcome_free(drawn);
-        request_free(asked);
+        request_free(req);
     }
 }
 
@@ -286,18 +284,18 @@ static void sizes_of_workspaces(void **state)
 {
     for (int i = 0; i < 200; i++) {
         request_plan plan = request_plan_at_random(i, 0);
-        request *asked = request_make(&plan, *state);
-        outcome *drawn = request_outcome(asked);
+        request *req = request_make(&plan, *state);
+        outcome *drawn = request_outcome(req);
         size_t plain, found, batch = (size_t)plan.batch;
         gumbel_limits limits = {
             .struct_size = sizeof limits, .batch = plan.batch, .num_samples = plan.samples};
         assert_int_equal(gumbel_workspace_most(*state, &limits, &plain, NULL), GUMBEL_OK);
-        assert_int_equal(gumbel_workspace_size(*state, NULL, &asked->logits, &asked->sampling,
+        assert_int_equal(gumbel_workspace_size(*state, NULL, &req->logits, &req->sampling,
                                                &drawn->output, &found, NULL),
                          GUMBEL_OK);
         assert_true(found <= plain + 4 * batch * (size_t)plan.vocab + 65536 * (batch + 4));
         outcome_free(drawn);
-        request_free(asked);
+        request_free(req);
     }
 }
 

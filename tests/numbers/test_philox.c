@@ -100,14 +100,14 @@ typedef struct four {
 static int compare_fours(const void *a, const void *b) { return memcmp(a, b, sizeof(four)); }
 
 typedef struct blocks {
-    four *made;
+    four *generated;
     size_t count, room;
 } blocks;
 
 static void add_block(blocks *all, const place *at)
 {
     assert_true(all->count < all->room);
-    float *g = all->made[all->count++].g;
+    float *g = all->generated[all->count++].g;
     gumbel_error error;
     assert_int_equal(
         gumbel_noise(at->seed, at->position, at->sample, at->domain, at->token, 4, g, &error),
@@ -118,11 +118,11 @@ static void add_block(blocks *all, const place *at)
 
 static void assert_all_differ(blocks *all)
 {
-    qsort(all->made, all->count, sizeof *all->made, compare_fours);
+    qsort(all->generated, all->count, sizeof *all->generated, compare_fours);
     for (size_t i = 1; i < all->count; i++)
-        assert_int_not_equal(compare_fours(&all->made[i - 1], &all->made[i]), 0);
+        assert_int_not_equal(compare_fours(&all->generated[i - 1], &all->generated[i]), 0);
     print_message("%zu counters, all different\n", all->count);
-    free(all->made);
+    free(all->generated);
 }
 
 static blocks make_blocks(size_t room)

@@ -151,21 +151,21 @@ static void fused_rows(void **state)
                          .seed = 34,
                          .samples = 2,
                          .weight_dtype = GUMBEL_FLOAT32};
-    problem *made = problem_make(&plan);
+    problem *generated = problem_make(&plan);
     outcome *before = outcome_make(B, 2), *after = outcome_make(B, 2), *one = outcome_make(1, 2);
     gumbel_head head;
     gumbel_sampling sampling;
-    assert_int_equal(draw(*state, &made->head, &made->sampling, before), GUMBEL_OK);
-    float *hidden = made->hidden, *weight = made->weight;
+    assert_int_equal(draw(*state, &generated->head, &generated->sampling, before), GUMBEL_OK);
+    float *hidden = generated->hidden, *weight = generated->weight;
     const float spoil[] = {NAN, INFINITY};
     for (int k = 0; k < 2; k++) {
         float kept = hidden[2 * 33 + 32];
         hidden[2 * 33 + 32] = spoil[k];
-        assert_int_equal(draw(*state, &made->head, &made->sampling, after), GUMBEL_OK);
+        assert_int_equal(draw(*state, &generated->head, &generated->sampling, after), GUMBEL_OK);
         assert_int_equal(after->status[2], k ? GUMBEL_ROW_INFINITE : GUMBEL_ROW_NAN);
         assert_int_equal(after->tokens[4], -1);
         for (int64_t b = 0; b < B; b++) {
-            problem_rows(made, b, 1, &head, &sampling);
+            problem_rows(generated, b, 1, &head, &sampling);
             assert_int_equal(draw(*state, &head, &sampling, one), GUMBEL_OK);
             assert_true(outcome_same(after, b, one, OUTCOME_ALL, "a row beside a spoilt one"));
             assert_true(b == 2 || outcome_same(before, b, one, OUTCOME_ALL, "a row as it was"));
@@ -173,18 +173,18 @@ static void fused_rows(void **state)
         hidden[2 * 33 + 32] = kept;
     }
     weight[100 * 33 + 5] = NAN;
-    assert_int_equal(draw(*state, &made->head, &made->sampling, after), GUMBEL_OK);
+    assert_int_equal(draw(*state, &generated->head, &generated->sampling, after), GUMBEL_OK);
     for (int64_t b = 0; b < B; b++)
         assert_int_equal(after->status[b], GUMBEL_ROW_NAN);
     /* ... but not in a padding row. */
-    made->head.vocab_size = 100;
-    assert_int_equal(draw(*state, &made->head, &made->sampling, after), GUMBEL_OK);
+    generated->head.vocab_size = 100;
+    assert_int_equal(draw(*state, &generated->head, &generated->sampling, after), GUMBEL_OK);
     for (int64_t b = 0; b < B; b++)
         assert_int_equal(after->status[b], GUMBEL_ROW_OK);
     outcome_free(before);
     outcome_free(after);
     outcome_free(one);
-    problem_free(made);
+    problem_free(generated);
 }
 
 static void greedy_ties(void **state)

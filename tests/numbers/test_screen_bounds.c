@@ -7,7 +7,7 @@
 #include "cpu/cpu_screen_sums.h"
 #include "cpu/host/cpu_dispatch.h"
 #include "gumbel/screen.h"
-#include "made_heads.h"
+#include "generated_heads.h"
 #include "outcome.h"
 
 #include <setjmp.h>
@@ -29,7 +29,7 @@ typedef struct seen {
 } seen;
 
 typedef struct screened {
-    const made_head *head;
+    const generated_head *head;
     const unsigned char *screen;
     gumbel_screen_header header;
     gumbel_screen_parts parts;
@@ -124,7 +124,7 @@ static void check_row(const screened *s, const float *h, mutant m, seen *into)
     free(logits);
 }
 
-static screened screen_of(gumbel_device *device, const made_head *head, int plane)
+static screened screen_of(gumbel_device *device, const generated_head *head, int plane)
 {
     screened s = {.head = head, .screen = make_screen(device, &head->weight), .plane = plane};
     memcpy(&s.header, s.screen, sizeof s.header);
@@ -176,12 +176,12 @@ static void make_hidden(const screened *s, int kind, uint64_t *state, float *h)
 
 #define HIDDEN_KINDS (9 + 24)
 
-static seen check_head(gumbel_device *device, made_kind kind, gumbel_dtype dtype, int64_t columns,
+static seen check_head(gumbel_device *device, head_kind kind, gumbel_dtype dtype, int64_t columns,
                        int plane, mutant m)
 {
     seen found = {0};
     uint64_t state = 9;
-    made_head head = make_made_head(kind, dtype, 192, columns, 1, 11);
+    generated_head head = generate_head(kind, dtype, 192, columns, 1, 11);
     screened s = screen_of(device, &head, plane);
     float *h = make_zeroed((size_t)columns, sizeof *h);
     for (int i = 0; i < HIDDEN_KINDS; i++) {
@@ -190,7 +190,7 @@ static seen check_head(gumbel_device *device, made_kind kind, gumbel_dtype dtype
     }
     free(h);
     free((void *)(uintptr_t)s.screen);
-    free_made_head(&head);
+    free_generated_head(&head);
     return found;
 }
 
@@ -199,18 +199,18 @@ static void every_logit_is_within(void **state)
     static const gumbel_dtype dtypes[] = {GUMBEL_BFLOAT16, GUMBEL_FLOAT32, GUMBEL_FLOAT16};
     static const int64_t columns[] = {1, 33, 64, 200, 1024};
     seen all = {0};
-    for (int kind = 0; kind < MADE_KINDS; kind++)
+    for (int kind = 0; kind < HEAD_KINDS; kind++)
         for (int i = 0; i < 15; i++)
             for (int plane = 128; plane <= 256; plane *= 2) {
                 /* float16 holds no weights of 1e6 */
-                if (kind == MADE_HOSTILE && dtypes[i / 5] == GUMBEL_FLOAT16)
+                if (kind == HEAD_HOSTILE && dtypes[i / 5] == GUMBEL_FLOAT16)
                     continue;
                 if (TEST_SANITIZED && columns[i % 5] == 1024 && i / 5 != kind % 3)
                     continue;
-                seen own = check_head(*state, (made_kind)kind, dtypes[i / 5], columns[i % 5], plane,
+                seen own = check_head(*state, (head_kind)kind, dtypes[i / 5], columns[i % 5], plane,
                                       WHOLE);
                 if (own.outside)
-                    print_error("%s, %s, D %d, planes of %d: %ld outside\n", made_names[kind],
+                    print_error("%s, %s, D %d, planes of %d: %ld outside\n", head_kind_names[kind],
                                 dtype_name(dtypes[i / 5]), (int)columns[i % 5], plane, own.outside);
                 all.checked += own.checked;
                 all.outside += own.outside;
@@ -224,8 +224,8 @@ static void every_logit_is_within(void **state)
 static void mutants_are_caught(void **state)
 {
     for (int m = SMALL_ENTRY; m <= NO_GRAIN; m++) {
-        seen own = check_head(*state, MADE_HOSTILE, GUMBEL_BFLOAT16, 1024, 256, (mutant)m);
-        seen other = check_head(*state, MADE_GAUSSIAN, GUMBEL_FLOAT32, 64, 256, (mutant)m);
+        seen own = check_head(*state, HEAD_HOSTILE, GUMBEL_BFLOAT16, 1024, 256, (mutant)m);
+        seen other = check_head(*state, HEAD_GAUSSIAN, GUMBEL_FLOAT32, 64, 256, (mutant)m);
         print_message("%s: %ld and %ld outside\n", mutant_names[m], own.outside, other.outside);
         assert_true(own.outside + other.outside > 0);
     }
@@ -249,7 +249,7 @@ static void path_is_needed(void **state)
     }
     for (int64_t i = 0; i < columns; i++)
         h[i] = 1.0f;
-    made_head head = {{weight, GUMBEL_FLOAT32, rows, columns, 0, {0}}, {0}};
+    generated_head head = {{weight, GUMBEL_FLOAT32, rows, columns, 0, {0}}, {0}};
     screened s = screen_of(*state, &head, 256);
     check_row(&s, h, WHOLE, &whole);
     check_row(&s, h, NO_PATH, &without);
@@ -264,7 +264,7 @@ static void path_is_needed(void **state)
 /* What the operations of an end round is less than 2^-21 of step * unit * size * steps, the part of
  * `grain` that no logit can show, as the product's own roundings leave it room; a twentieth of that
  * is not enough. */
-static void ends_round_as_told(void **state)
+static void bounds_round_outward(void **state)
 {
     (void)state;
     uint64_t random = 17;
@@ -313,10 +313,10 @@ static void same_bytes_everywhere(void **state)
     gumbel_isa isas[4];
     int count = list_isas(isas);
     (void)state;
-    for (int kind = 0; kind < MADE_KINDS; kind++)
+    for (int kind = 0; kind < HEAD_KINDS; kind++)
         for (int i = 1; i < count; i++) {
             gumbel_device *first = open_device(isas[0], 1, 0), *other = open_device(isas[i], 3, 0);
-            made_head head = make_made_head((made_kind)kind, GUMBEL_BFLOAT16, 1000, 199, 1, 5);
+            generated_head head = generate_head((head_kind)kind, GUMBEL_BFLOAT16, 1000, 199, 1, 5);
             size_t bytes;
             assert_int_equal(gumbel_screen_size(first, &head.weight, &bytes, NULL), GUMBEL_OK);
             void *a = make_screen(first, &head.weight), *b = make_screen(other, &head.weight);
@@ -324,7 +324,7 @@ static void same_bytes_everywhere(void **state)
             assert_int_equal(gumbel_screen_verify(other, NULL, &head.weight, a, NULL), GUMBEL_OK);
             free(a);
             free(b);
-            free_made_head(&head);
+            free_generated_head(&head);
             gumbel_close(first);
             gumbel_close(other);
         }
@@ -396,7 +396,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_logit_is_within),  cmocka_unit_test(mutants_are_caught),
-        cmocka_unit_test(path_is_needed),         cmocka_unit_test(ends_round_as_told),
+        cmocka_unit_test(path_is_needed),         cmocka_unit_test(bounds_round_outward),
         cmocka_unit_test(caps_are_lifted_enough), cmocka_unit_test(same_bytes_everywhere),
         cmocka_unit_test(same_sums_everywhere),
     };

@@ -24,17 +24,17 @@
 #define ROOM       (1 << 20)
 
 /* A row whose values are the product of one column with 1, its ends, and what cuts it. */
-typedef struct made_row {
+typedef struct generated_row {
     int64_t vocab;
     float value[VOCAB_MOST], lower[VOCAB_MOST], upper[VOCAB_MOST];
     gumbel_rules rules;
     gumbel_cut cut; /* of the values */
-} made_row;
+} generated_row;
 
 static float random_part(uint64_t *state) { return (float)random_below(state, 1 << 20) * 0x1p-20f; }
 
 /* Values of some nats, with ties or without, and ends around them, some exact. */
-static void make_row(made_row *row, uint64_t *state)
+static void make_row(generated_row *row, uint64_t *state)
 {
     float spread = 0.1f + 3.0f * random_part(state), wide = 2.0f * random_part(state);
     int tied = random_below(state, 3) == 0;
@@ -71,7 +71,7 @@ typedef struct stand {
     cpu_weight bins[CPU_BINS];
 } stand;
 
-static void open_stand(stand *s, gumbel_device *device, made_row *row)
+static void open_stand(stand *s, gumbel_device *device, generated_row *row)
 {
     gumbel_error error;
     cpu_device *cpu = (cpu_device *)device;
@@ -110,7 +110,7 @@ static void stage_values(const cpu_job *job, const float *values, int64_t count)
     }
 }
 
-static int stays(const made_row *row, int64_t token)
+static int stays(const generated_row *row, int64_t token)
 {
     float v = row->value[token];
     int64_t before = 0;
@@ -120,11 +120,11 @@ static int stays(const made_row *row, int64_t token)
 }
 
 typedef struct counts {
-    long asked, open, kept, removed;
+    long req, open, kept, removed;
 } counts;
 
 /* Judge a token, with at most `left` others scored. */
-static void judge_token(stand *s, made_row *row, int64_t token, int32_t left, counts *seen)
+static void judge_token(stand *s, generated_row *row, int64_t token, int32_t left, counts *seen)
 {
     cpu_judged judged;
     stage_values(&s->screen.upper, row->upper, row->vocab);
@@ -136,7 +136,7 @@ static void judge_token(stand *s, made_row *row, int64_t token, int32_t left, co
     assert_true(value == row->value[token]);
     judged.left = left;
     gumbel_verdict verdict = cpu_judge(&judged, token, value);
-    seen->asked++;
+    seen->req++;
     seen->open += verdict == GUMBEL_VERDICT_OPEN;
     seen->kept += verdict == GUMBEL_VERDICT_KEPT;
     seen->removed += verdict == GUMBEL_VERDICT_CUT;
@@ -151,7 +151,7 @@ static void verdicts(void **state)
 {
     uint64_t random = 5;
     stand *s = make_zeroed(1, sizeof *s);
-    made_row *row = make_zeroed(1, sizeof *row);
+    generated_row *row = make_zeroed(1, sizeof *row);
     gumbel_device *device = *state;
     s->workspace = aligned_alloc(64, ROOM);
     s->stages = aligned_alloc(64, ROOM);
@@ -173,9 +173,9 @@ static void verdicts(void **state)
         }
     }
     print_message("open: %ld of %ld without scores, %ld with 8, %ld with all\n", none.open,
-                  none.asked, some.open, all.open);
-    assert_true(none.open > none.asked / 10 && none.kept > 100 && none.removed > 100);
-    assert_true(some.open < none.open && all.open < all.asked / 20);
+                  none.req, some.open, all.open);
+    assert_true(none.open > none.req / 10 && none.kept > 100 && none.removed > 100);
+    assert_true(some.open < none.open && all.open < all.req / 20);
     free(s->workspace);
     free(s->stages);
     free(s);

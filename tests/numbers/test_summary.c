@@ -44,9 +44,9 @@ static void make_pieces(gumbel_device *device, uint64_t *random, gumbel_summary 
         gumbel_logits input = {.struct_size = sizeof input,
                                .logits = tensor_of(logits, GUMBEL_FLOAT32, 1, count, 0),
                                .first_token = at};
-        gumbel_summary *made = summarise(device, NULL, &input, NULL);
-        pieces[p] = *made;
-        free(made);
+        gumbel_summary *generated = summarise(device, NULL, &input, NULL);
+        pieces[p] = *generated;
+        free(generated);
         at += count;
     }
 }
@@ -165,21 +165,21 @@ static void optional_outputs(void **state)
     outcome *all = outcome_make(PIECES, 1), *some = outcome_make(PIECES, 1);
     assert_int_equal(gumbel_finish(NULL, NULL, pieces, 1, PIECES, 1, &all->output, NULL),
                      GUMBEL_OK);
-    for (int asked = 0; asked < 16; asked++) {
+    for (int req = 0; req < 16; req++) {
         outcome_poison(some);
         gumbel_output output = {.struct_size = sizeof output, .tokens = some->tokens};
-        output.logprobs = asked & 1 ? some->logprobs : NULL;
-        output.scores = asked & 2 ? some->scores : NULL;
-        output.lse = asked & 4 ? some->lse : NULL;
-        output.status = asked & 8 ? some->status : NULL;
+        output.logprobs = req & 1 ? some->logprobs : NULL;
+        output.scores = req & 2 ? some->scores : NULL;
+        output.lse = req & 4 ? some->lse : NULL;
+        output.status = req & 8 ? some->status : NULL;
         assert_int_equal(gumbel_finish(NULL, NULL, pieces, 1, PIECES, 1, &output, NULL), GUMBEL_OK);
         assert_memory_equal(some->tokens, all->tokens, PIECES * sizeof(int32_t));
         for (int p = 0; p < PIECES; p++) {
             int32_t poison = (int32_t)0xA7A7A7A7;
-            assert_true((memcmp(&some->logprobs[p], &poison, 4) != 0) == !!(asked & 1));
-            assert_true((memcmp(&some->scores[p], &poison, 4) != 0) == !!(asked & 2));
-            assert_true((memcmp(&some->lse[p], &poison, 4) != 0) == !!(asked & 4));
-            assert_int_equal(some->status[p], asked & 8 ? all->status[p] : poison);
+            assert_true((memcmp(&some->logprobs[p], &poison, 4) != 0) == !!(req & 1));
+            assert_true((memcmp(&some->scores[p], &poison, 4) != 0) == !!(req & 2));
+            assert_true((memcmp(&some->lse[p], &poison, 4) != 0) == !!(req & 4));
+            assert_int_equal(some->status[p], req & 8 ? all->status[p] : poison);
         }
     }
     outcome_free(all);

@@ -14,7 +14,7 @@
 
 /* One row before the judge. */
 typedef struct hearing {
-    const request *asked;
+    const request *req;
     const outcome *drawn;
     int64_t b;
     const float *y, *processed; /* [V], by the library */
@@ -29,7 +29,7 @@ static int wrong(const hearing *h, const char *format, ...) __attribute__((forma
 static int wrong(const hearing *h, const char *format, ...)
 {
     va_list arguments;
-    printf("%s: %s: ", request_describe(&h->asked->plan), request_describe_row(h->asked, h->b));
+    printf("%s: %s: ", request_describe(&h->req->plan), request_describe_row(h->req, h->b));
     va_start(arguments, format);
     vprintf(format, arguments);
     va_end(arguments);
@@ -66,7 +66,7 @@ static int judge_y(const hearing *h)
             return 0;
         row->y[i] = h->y[i];
     }
-    oracle_temper_row(&h->asked->sampling, h->b, row);
+    oracle_temper_row(&h->req->sampling, h->b, row);
     return 1;
 }
 
@@ -99,7 +99,7 @@ static int judge_spoilt(const hearing *h)
 static int judge_cut(const hearing *h)
 {
     oracle_row *row = h->row;
-    int near = oracle_truncate_row(&h->asked->sampling, h->b, row);
+    int near = oracle_truncate_row(&h->req->sampling, h->b, row);
     int64_t found = 0;
     while (found < row->alive && h->processed[row->order[found]] > -INFINITY)
         found++;
@@ -126,9 +126,9 @@ static int judge_cut(const hearing *h)
 }
 
 /* The noise of one draw, as anybody may ask for it. */
-static void hear_noise(const hearing *h, int32_t sample)
+static void record_noise(const hearing *h, int32_t sample)
 {
-    const gumbel_sampling *s = &h->asked->sampling;
+    const gumbel_sampling *s = &h->req->sampling;
     if (gumbel_noise(row_u64(&s->seed, s, h->b, 0), row_u64(&s->position, s, h->b, 0),
                      row_u32(&s->first_sample, s, h->b, 0) + (uint32_t)sample, s->domain,
                      h->row->first_token, h->row->count, h->noise, NULL) != GUMBEL_OK)
@@ -153,7 +153,7 @@ static int judge_logprob(const hearing *h, const char *name, int64_t at, float f
 static int judge_draw(const hearing *h, int32_t sample)
 {
     int64_t at = h->b * h->drawn->samples + sample;
-    hear_noise(h, sample);
+    record_noise(h, sample);
     int32_t expected = oracle_row_draw(h->row, h->noise);
     float score = oracle_row_score(h->row, expected, h->noise[expected - h->row->first_token]);
     return same(h, "tokens", at, h->drawn->tokens[at], expected) &&
@@ -183,8 +183,8 @@ static int judge_row(const hearing *h)
 {
     const outcome *drawn = h->drawn;
     h->seen->rows++;
-    oracle_edit_row(&h->asked->logits, &h->asked->sampling, h->b, h->row);
-    oracle_temper_row(&h->asked->sampling, h->b, h->row);
+    oracle_edit_row(&h->req->logits, &h->req->sampling, h->b, h->row);
+    oracle_temper_row(&h->req->sampling, h->b, h->row);
     if (!same(h, "status", h->b, drawn->status[h->b], h->row->status))
         return 0;
     if (h->row->status != GUMBEL_ROW_OK)
@@ -200,19 +200,19 @@ static int judge_row(const hearing *h)
     return judge_top(h);
 }
 
-int judge(gumbel_device *device, const request *asked, const outcome *drawn, verdicts *seen)
+int judge(gumbel_device *device, const request *req, const outcome *drawn, verdicts *seen)
 {
-    size_t vocab = (size_t)asked->plan.vocab, size = (size_t)asked->plan.batch * vocab;
+    size_t vocab = (size_t)req->plan.vocab, size = (size_t)req->plan.batch * vocab;
     float *y = make_zeroed(size, sizeof *y), *processed = make_zeroed(size, sizeof *processed);
     float *noise = make_zeroed(vocab, sizeof *noise);
-    gumbel_sampling untempered = asked->sampling;
+    gumbel_sampling untempered = req->sampling;
     untempered.temperature = (gumbel_row_f32){NULL, 0};
     untempered.truncation = NULL;
-    oracle_row *row = oracle_row_make(asked->plan.vocab);
-    int right = request_process(device, &asked->logits, &untempered, y) == GUMBEL_OK &&
-                request_process(device, &asked->logits, &asked->sampling, processed) == GUMBEL_OK;
-    for (int64_t b = 0; right && b < asked->plan.batch; b++)
-        right = judge_row(&(hearing){asked, drawn, b, y + (size_t)b * vocab,
+    oracle_row *row = oracle_row_make(req->plan.vocab);
+    int right = request_process(device, &req->logits, &untempered, y) == GUMBEL_OK &&
+                request_process(device, &req->logits, &req->sampling, processed) == GUMBEL_OK;
+    for (int64_t b = 0; right && b < req->plan.batch; b++)
+        right = judge_row(&(hearing){req, drawn, b, y + (size_t)b * vocab,
                                      processed + (size_t)b * vocab, row, noise, seen});
     oracle_row_free(row);
     free(y);

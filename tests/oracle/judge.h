@@ -23,7 +23,7 @@ typedef struct verdicts {
 
 /* Judge a request's outcome on `device`, with gumbel_process_logits() of the same. Returns 1, or 0
  * after printing what is wrong. */
-int judge(gumbel_device *device, const request *asked, const outcome *drawn, verdicts *seen);
+int judge(gumbel_device *device, const request *req, const outcome *drawn, verdicts *seen);
 
 /* Print a line about all rows judged. */
 void print_verdicts(const char *what, const verdicts *seen);

@@ -17,7 +17,7 @@ typedef struct stratum {
 } stratum;
 
 typedef struct strata {
-    stratum *made;
+    stratum *generated;
     int64_t count;
 } strata;
 
@@ -51,13 +51,13 @@ static void add_octave(strata *s, uint64_t first, uint64_t parts, double unit)
     for (double at = (double)first; at < (double)(first + count); at += width) {
         double reach = sqrt(0.6) * width / 2, middle = at + width / 2;
         if (width == 1) {
-            s->made[s->count++] = (stratum){(uint64_t)at, unit};
+            s->generated[s->count++] = (stratum){(uint64_t)at, unit};
             continue;
         }
-        s->made[s->count++] = (stratum){(uint64_t)(middle - reach), unit * width * 5 / 18};
-        s->made[s->count++] = (stratum){(uint64_t)middle - 1, unit * width * 4 / 18};
-        s->made[s->count++] = (stratum){(uint64_t)middle, unit * width * 4 / 18};
-        s->made[s->count++] = (stratum){(uint64_t)(middle + reach), unit * width * 5 / 18};
+        s->generated[s->count++] = (stratum){(uint64_t)(middle - reach), unit * width * 5 / 18};
+        s->generated[s->count++] = (stratum){(uint64_t)middle - 1, unit * width * 4 / 18};
+        s->generated[s->count++] = (stratum){(uint64_t)middle, unit * width * 4 / 18};
+        s->generated[s->count++] = (stratum){(uint64_t)(middle + reach), unit * width * 5 / 18};
     }
 }
 
@@ -65,7 +65,7 @@ static void add_octave(strata *s, uint64_t first, uint64_t parts, double unit)
  * `whole` one by one. */
 static strata make_strata(uint64_t from, uint64_t whole, int bits, int parts, double unit)
 {
-    strata s = {make_zeroed((size_t)(4 * parts * (bits + 1)) + whole, sizeof *s.made), 0};
+    strata s = {make_zeroed((size_t)(4 * parts * (bits + 1)) + whole, sizeof *s.generated), 0};
     if (from == 0)
         add_octave(&s, 0, 1, unit);
     for (uint64_t first = from ? from : 1; first < UINT64_C(1) << bits; first *= 2)
@@ -77,7 +77,7 @@ static strata make_strata(uint64_t from, uint64_t whole, int bits, int parts, do
 
 typedef struct listed {
     place *places;
-    least *made;
+    least *generated;
     int64_t count;
 } listed;
 
@@ -85,7 +85,7 @@ static void add_least(listed *all, uint32_t r, uint32_t r2, double weight, uint6
 {
     if (all->places)
         all->places[all->count] = place_of_block(r, r2, random);
-    all->made[all->count++] = (least){weight, oracle_exact_least(r, r2), 0};
+    all->generated[all->count++] = (least){weight, oracle_exact_least(r, r2), 0};
 }
 
 /* The leasts of blocks: small first words with further bits, words to 2^31, and from 2^32 down;
@@ -97,63 +97,64 @@ static listed list_leasts(int parts, int with_places, uint64_t *random)
            high = make_strata(0, 0, 31, OTHER_STRATA, 0x1p-32);
     size_t room = (size_t)(tails.count + low.count + high.count);
     listed all = {with_places ? make_zeroed(room, sizeof *all.places) : NULL,
-                  make_zeroed(room, sizeof *all.made), 0};
+                  make_zeroed(room, sizeof *all.generated), 0};
     for (int64_t i = 0; i < tails.count; i++) {
-        uint64_t bits = tails.made[i].index << 6 | (random_bits(random) & 63);
-        add_least(&all, (uint32_t)(bits >> 32), (uint32_t)bits, tails.made[i].weight, random);
+        uint64_t bits = tails.generated[i].index << 6 | (random_bits(random) & 63);
+        add_least(&all, (uint32_t)(bits >> 32), (uint32_t)bits, tails.generated[i].weight, random);
     }
     for (int64_t i = 0; i < low.count; i++)
-        add_least(&all, (uint32_t)low.made[i].index, (uint32_t)random_bits(random),
-                  low.made[i].weight, random);
+        add_least(&all, (uint32_t)low.generated[i].index, (uint32_t)random_bits(random),
+                  low.generated[i].weight, random);
     for (int64_t i = 0; i < high.count; i++)
-        add_least(&all, ~(uint32_t)high.made[i].index, (uint32_t)random_bits(random),
-                  high.made[i].weight, random);
-    free(tails.made);
-    free(low.made);
-    free(high.made);
+        add_least(&all, ~(uint32_t)high.generated[i].index, (uint32_t)random_bits(random),
+                  high.generated[i].weight, random);
+    free(tails.generated);
+    free(low.generated);
+    free(high.generated);
     return all;
 }
 
-static void list_others(tail_rates *made, uint64_t *random)
+static void list_others(tail_rates *generated, uint64_t *random)
 {
     strata half = make_strata(0, 0, 31, OTHER_STRATA, 0x1p-32);
     listed leasts = list_leasts(OTHER_STRATA, 0, random);
-    made->others = make_zeroed((size_t)(2 * half.count * leasts.count), sizeof *made->others);
+    generated->others =
+        make_zeroed((size_t)(2 * half.count * leasts.count), sizeof *generated->others);
     for (int64_t i = 0; i < 2 * half.count; i++) {
-        stratum own = half.made[i / 2];
+        stratum own = half.generated[i / 2];
         float e = oracle_exact_exponential((uint32_t)(i % 2 ? ~own.index : own.index));
         for (int64_t k = 0; k < leasts.count; k++) {
-            least l = leasts.made[k];
-            made->others[made->other_count++] =
+            least l = leasts.generated[k];
+            generated->others[generated->other_count++] =
                 (other){own.weight * l.weight, l.m, -oracle_exact_log(l.m + e)};
         }
     }
-    free(leasts.made);
-    free(half.made);
+    free(leasts.generated);
+    free(half.generated);
 }
 
 tail_rates *tail_rates_make(tail_noise noise, int parts)
 {
-    tail_rates *made = make_zeroed(1, sizeof *made);
+    tail_rates *generated = make_zeroed(1, sizeof *generated);
     uint64_t random = 91;
     listed all = list_leasts(parts, 1, &random);
     float *g = make_zeroed((size_t)all.count, sizeof *g);
     noise(all.places, all.count, g);
     for (int64_t i = 0; i < all.count; i++)
-        all.made[i].g = g[i];
+        all.generated[i].g = g[i];
     free(g);
     free(all.places);
-    made->leasts = all.made;
-    made->least_count = all.count;
-    list_others(made, &random);
-    return made;
+    generated->leasts = all.generated;
+    generated->least_count = all.count;
+    list_others(generated, &random);
+    return generated;
 }
 
-void tail_rates_free(tail_rates *made)
+void tail_rates_free(tail_rates *generated)
 {
-    free(made->leasts);
-    free(made->others);
-    free(made);
+    free(generated->leasts);
+    free(generated->others);
+    free(generated);
 }
 
 /* ------------------------------------------------------------------------------------ sums ---- */
@@ -161,15 +162,15 @@ void tail_rates_free(tail_rates *made)
 /* The chance that the dominant token's exponential, m being part of it, is above E e^gap. */
 static double wins(double g, double gap, double m) { return exp(-fmax(0, exp(gap - g) - m)); }
 
-double tail_rate(const tail_rates *made, double gap, int same_block)
+double tail_rate(const tail_rates *generated, double gap, int same_block)
 {
     double as_least = 0, as_other = 0;
-    for (int64_t i = 0; i < made->least_count; i++) {
-        least l = made->leasts[i];
+    for (int64_t i = 0; i < generated->least_count; i++) {
+        least l = generated->leasts[i];
         as_least += l.weight * wins(l.g, gap, same_block ? l.m : 0);
     }
-    for (int64_t i = 0; i < made->other_count; i++) {
-        other o = made->others[i];
+    for (int64_t i = 0; i < generated->other_count; i++) {
+        other o = generated->others[i];
         as_other += o.weight * wins(o.g, gap, same_block ? o.m : 0);
     }
     return (as_least + (same_block ? 62 : 63) * as_other) / 64 * (1 + exp(gap));

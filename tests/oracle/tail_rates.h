@@ -27,9 +27,9 @@ typedef struct tail_rates tail_rates;
 /* Enumerate by `parts` strata an octave, 128 for errors of some 10^-8; free it with
  * tail_rates_free(). */
 tail_rates *tail_rates_make(tail_noise noise, int parts);
-void tail_rates_free(tail_rates *made);
+void tail_rates_free(tail_rates *generated);
 
 /* The rate, relative to the truth, at a gap of 0 to 32. */
-double tail_rate(const tail_rates *made, double gap, int same_block);
+double tail_rate(const tail_rates *generated, double gap, int same_block);
 
 #endif

@@ -30,10 +30,10 @@ static int by_score(const void *a, const void *b)
 }
 
 /* g of all tokens of row b. */
-static void fill_noise(const request *asked, int64_t b, float *g)
+static void fill_noise(const request *req, int64_t b, float *g)
 {
-    const gumbel_sampling *s = &asked->sampling;
-    const gumbel_logits *l = &asked->logits;
+    const gumbel_sampling *s = &req->sampling;
+    const gumbel_logits *l = &req->logits;
     int64_t vocab = l->logits.cols;
     uint64_t seed = row_u64(&s->seed, s, b, 0);
     memset(g, 0, (size_t)vocab * sizeof *g);
@@ -53,13 +53,13 @@ static void fill_noise(const request *asked, int64_t b, float *g)
 }
 
 /* All tokens of a row that can be drawn, sorted; how many. */
-static int64_t sort_row(const request *asked, int64_t b, const float *z, float *g, scored *all)
+static int64_t sort_row(const request *req, int64_t b, const float *z, float *g, scored *all)
 {
-    int64_t count = 0, vocab = asked->logits.logits.cols;
-    fill_noise(asked, b, g);
+    int64_t count = 0, vocab = req->logits.logits.cols;
+    fill_noise(req, b, g);
     for (int64_t i = 0; i < vocab; i++)
         if (z[i] > -INFINITY)
-            all[count++] = (scored){z[i] + g[i], (int32_t)(asked->logits.first_token + i)};
+            all[count++] = (scored){z[i] + g[i], (int32_t)(req->logits.first_token + i)};
     qsort(all, (size_t)count, sizeof *all, by_score);
     return count;
 }
@@ -72,25 +72,25 @@ typedef struct best_outcome {
     int32_t most;
 } best_outcome;
 
-static best_outcome best_make(const request *asked, int32_t most)
+static best_outcome best_make(const request *req, int32_t most)
 {
-    size_t count = (size_t)(asked->plan.batch * most);
-    best_outcome made = {.drawn = request_outcome(asked),
-                         .ids = make_zeroed(count, sizeof *made.ids),
-                         .scores = make_zeroed(count, sizeof *made.scores),
-                         .most = most};
-    memset(made.ids, 0x5A, count * sizeof *made.ids);
-    made.drawn->output.best_ids = made.ids;
-    made.drawn->output.best_scores = made.scores;
-    made.drawn->output.num_best = most;
-    return made;
+    size_t count = (size_t)(req->plan.batch * most);
+    best_outcome generated = {.drawn = request_outcome(req),
+                              .ids = make_zeroed(count, sizeof *generated.ids),
+                              .scores = make_zeroed(count, sizeof *generated.scores),
+                              .most = most};
+    memset(generated.ids, 0x5A, count * sizeof *generated.ids);
+    generated.drawn->output.best_ids = generated.ids;
+    generated.drawn->output.best_scores = generated.scores;
+    generated.drawn->output.num_best = most;
+    return generated;
 }
 
-static void best_free(best_outcome *made)
+static void best_free(best_outcome *generated)
 {
-    outcome_free(made->drawn);
-    free(made->ids);
-    free(made->scores);
+    outcome_free(generated->drawn);
+    free(generated->ids);
+    free(generated->scores);
 }
 
 /* Row b's list against all of its scores. */
@@ -114,26 +114,26 @@ static void check_request(gumbel_device *device, int index)
     request_plan plan = request_plan_at_random(index, index % 3 == 0);
     plan.samples = 1;
     plan.history = index % 2;
-    request *asked = request_make(&plan, device);
-    int64_t vocab = asked->logits.logits.cols;
-    best_outcome found = best_make(asked, 1 + index % GUMBEL_BEST_MOST);
+    request *req = request_make(&plan, device);
+    int64_t vocab = req->logits.logits.cols;
+    best_outcome found = best_make(req, 1 + index % GUMBEL_BEST_MOST);
     float *z = make_zeroed((size_t)(plan.batch * vocab), sizeof *z);
     float *g = make_zeroed((size_t)vocab, sizeof *g);
     scored *all = make_zeroed((size_t)vocab, sizeof *all);
-    gumbel_status status = asked->product ? request_draw_fused(device, asked, found.drawn)
-                                          : request_draw(device, asked, found.drawn);
+    gumbel_status status = req->product ? request_draw_fused(device, req, found.drawn)
+                                        : request_draw(device, req, found.drawn);
     assert_int_equal(status, GUMBEL_OK);
-    assert_int_equal(request_process(device, &asked->logits, &asked->sampling, z), GUMBEL_OK);
+    assert_int_equal(request_process(device, &req->logits, &req->sampling, z), GUMBEL_OK);
     for (int64_t b = 0; b < plan.batch; b++) {
-        int64_t count = sort_row(asked, b, z + b * vocab, g, all);
+        int64_t count = sort_row(req, b, z + b * vocab, g, all);
         if (!row_agrees(&found, b, all, count))
-            fail_msg("request %d, %s", index, request_describe_row(asked, b));
+            fail_msg("request %d, %s", index, request_describe_row(req, b));
     }
     best_free(&found);
     free(z);
     free(g);
     free(all);
-    request_free(asked);
+    request_free(req);
 }
 
 static void lists_are_the_best(void **state)

@@ -16,10 +16,9 @@
 
 #include "every_isa.h"
 
-static gumbel_status draw_either(gumbel_device *device, const request *asked, outcome *into)
+static gumbel_status draw_either(gumbel_device *device, const request *req, outcome *into)
 {
-    return asked->product ? request_draw_fused(device, asked, into)
-                          : request_draw(device, asked, into);
+    return req->product ? request_draw_fused(device, req, into) : request_draw(device, req, into);
 }
 
 /* Drawn tokens, given, have what the draw said of them; only their scores are without noise. */
@@ -28,26 +27,26 @@ static void drawn_tokens(void **state)
     for (int i = 0; i < 120; i++) {
         request_plan plan = request_plan_at_random(i, i % 3 == 0);
         plan.given_noise = 0;
-        request *asked = request_make(&plan, *state), scored = *asked;
-        outcome *drawn = request_outcome(asked), *found = request_outcome(asked);
-        assert_int_equal(draw_either(*state, asked, drawn), GUMBEL_OK);
+        request *req = request_make(&plan, *state), scored = *req;
+        outcome *drawn = request_outcome(req), *found = request_outcome(req);
+        assert_int_equal(draw_either(*state, req, drawn), GUMBEL_OK);
         scored.sampling.given = (gumbel_row_i32){drawn->tokens, 0};
         assert_int_equal(draw_either(*state, &scored, found), GUMBEL_OK);
         assert_true(outcome_same(drawn, 0, found, OUTCOME_TOKENS | OUTCOME_MASS | OUTCOME_FURTHER,
                                  request_describe(&plan)));
         outcome_free(drawn);
         outcome_free(found);
-        request_free(asked);
+        request_free(req);
     }
 }
 
 /* What must be said of token `id` of row b: from z before and after truncation. */
-static void check_token(const request *asked, const outcome *found, const float *all,
+static void check_token(const request *req, const outcome *found, const float *all,
                         const float *kept, int64_t b, int32_t s)
 {
-    const request_plan *plan = &asked->plan;
+    const request_plan *plan = &req->plan;
     const int64_t at = b * found->samples + s, first = plan->first_token;
-    const int32_t id = asked->sampling.given.data[at];
+    const int32_t id = req->sampling.given.data[at];
     int64_t place = id - first, rank = 1;
     int counts = place >= 0 && place < plan->vocab;
     float z = counts ? all[b * plan->vocab + place] : -INFINITY;
@@ -76,27 +75,26 @@ static void any_tokens(void **state)
     for (int i = 0; i < 120; i++) {
         request_plan plan = request_plan_at_random(i + 500, 0);
         plan.given_noise = 0;
-        request *asked = request_make(&plan, *state);
-        const size_t draws = (size_t)(plan.batch * asked->plan.samples);
+        request *req = request_make(&plan, *state);
+        const size_t draws = (size_t)(plan.batch * req->plan.samples);
         const size_t size = (size_t)(plan.batch * plan.vocab);
         int32_t *ids = make_zeroed(draws, sizeof *ids);
         float *all = make_zeroed(size, sizeof *all), *kept = make_zeroed(size, sizeof *kept);
         for (size_t k = 0; k < draws; k++)
             ids[k] = (int32_t)(plan.first_token + random_below(&random, (uint32_t)plan.vocab + 3)) -
                      (random_below(&random, 9) == 0 ? (int32_t)plan.first_token + 70 : 1);
-        gumbel_sampling untruncated = asked->sampling;
+        gumbel_sampling untruncated = req->sampling;
         untruncated.truncation = NULL;
-        assert_int_equal(request_process(*state, &asked->logits, &untruncated, all), GUMBEL_OK);
-        assert_int_equal(request_process(*state, &asked->logits, &asked->sampling, kept),
-                         GUMBEL_OK);
-        asked->sampling.given = (gumbel_row_i32){ids, 0};
-        outcome *found = request_outcome(asked);
-        assert_int_equal(request_draw(*state, asked, found), GUMBEL_OK);
+        assert_int_equal(request_process(*state, &req->logits, &untruncated, all), GUMBEL_OK);
+        assert_int_equal(request_process(*state, &req->logits, &req->sampling, kept), GUMBEL_OK);
+        req->sampling.given = (gumbel_row_i32){ids, 0};
+        outcome *found = request_outcome(req);
+        assert_int_equal(request_draw(*state, req, found), GUMBEL_OK);
         for (int64_t b = 0; b < plan.batch; b++)
             for (int32_t s = 0; s < found->samples; s++)
-                check_token(asked, found, all, kept, b, s);
+                check_token(req, found, all, kept, b, s);
         outcome_free(found);
-        request_free(asked);
+        request_free(req);
         free(ids);
         free(all);
         free(kept);
@@ -108,32 +106,33 @@ static void many_rows(void **state)
 {
     enum { B = 700, V = 333, D = 24, S = 2 };
     problem_plan plan = {.batch = B, .vocab = V, .hidden_size = D, .samples = S, .seed = 82};
-    problem *made = problem_make(&plan);
+    problem *generated = problem_make(&plan);
     static int32_t ids[B * S];
     uint64_t random = 83;
     for (int i = 0; i < B * S; i++)
         ids[i] = (int32_t)random_below(&random, V);
-    made->sampling.given = (gumbel_row_i32){ids, 0};
+    generated->sampling.given = (gumbel_row_i32){ids, 0};
     outcome *whole = outcome_make(B, S), *alone = outcome_make(1, S);
     outcome_widen(whole, 3, GUMBEL_PROCESSED);
     outcome_widen(alone, 3, GUMBEL_PROCESSED);
     size_t few, many;
     gumbel_head head;
     gumbel_sampling sampling;
-    problem_rows(made, 0, 256, &head, &sampling);
+    problem_rows(generated, 0, 256, &head, &sampling);
     free(call_workspace(*state, &head, NULL, &sampling, &whole->output, &few));
-    free(call_workspace(*state, &made->head, NULL, &made->sampling, &whole->output, &many));
+    free(call_workspace(*state, &generated->head, NULL, &generated->sampling, &whole->output,
+                        &many));
     assert_int_equal(few, many);
-    assert_int_equal(draw(*state, &made->head, &made->sampling, whole), GUMBEL_OK);
+    assert_int_equal(draw(*state, &generated->head, &generated->sampling, whole), GUMBEL_OK);
     for (int64_t b = 0; b < B; b += 37) {
-        problem_rows(made, b, 1, &head, &sampling);
+        problem_rows(generated, b, 1, &head, &sampling);
         sampling.given.data = ids + b * S;
         assert_int_equal(draw(*state, &head, &sampling, alone), GUMBEL_OK);
         assert_true(outcome_same(whole, b, alone, OUTCOME_ALL, "a row of many"));
     }
     outcome_free(whole);
     outcome_free(alone);
-    problem_free(made);
+    problem_free(generated);
 }
 
 /* The same tokens for all rows; greedy rows; noise and shards are refused. */

@@ -53,7 +53,7 @@ static const rules every_rule[] = {
 
 /* One row and its rules as a request; `made` keeps what the request points at. */
 typedef struct lone_row {
-    request asked;
+    request req;
     gumbel_truncation truncation;
     float temperature, min_p, top_p;
     int32_t top_k;
@@ -61,37 +61,39 @@ typedef struct lone_row {
     uint64_t position;
 } lone_row;
 
-static void ask(lone_row *made, gumbel_logits logits, const rules *r, uint64_t seed)
+static void ask(lone_row *generated, gumbel_logits logits, const rules *r, uint64_t seed)
 {
-    *made = (lone_row){.asked = {.plan = {.batch = 1, .vocab = logits.logits.cols}},
-                       .temperature = r->temperature,
-                       .min_p = r->min_p,
-                       .top_p = r->top_p,
-                       .top_k = r->top_k,
-                       .seed = seed};
-    made->truncation = (gumbel_truncation){.struct_size = sizeof made->truncation,
-                                           .min_p = {&made->min_p, GUMBEL_SAME},
-                                           .top_k = {&made->top_k, GUMBEL_SAME},
-                                           .top_p = {&made->top_p, GUMBEL_SAME},
-                                           .order = r->order};
-    made->asked.logits = logits;
-    made->asked.sampling = (gumbel_sampling){.struct_size = sizeof made->asked.sampling,
-                                             .temperature = {&made->temperature, GUMBEL_SAME},
-                                             .seed = {&made->seed, GUMBEL_SAME},
-                                             .position = {&made->position, GUMBEL_SAME},
-                                             .num_samples = (int32_t)draws_of(CALL),
-                                             .truncation = &made->truncation};
+    *generated = (lone_row){.req = {.plan = {.batch = 1, .vocab = logits.logits.cols}},
+                            .temperature = r->temperature,
+                            .min_p = r->min_p,
+                            .top_p = r->top_p,
+                            .top_k = r->top_k,
+                            .seed = seed};
+    generated->truncation = (gumbel_truncation){.struct_size = sizeof generated->truncation,
+                                                .min_p = {&generated->min_p, GUMBEL_SAME},
+                                                .top_k = {&generated->top_k, GUMBEL_SAME},
+                                                .top_p = {&generated->top_p, GUMBEL_SAME},
+                                                .order = r->order};
+    generated->req.logits = logits;
+    generated->req.sampling =
+        (gumbel_sampling){.struct_size = sizeof generated->req.sampling,
+                          .temperature = {&generated->temperature, GUMBEL_SAME},
+                          .seed = {&generated->seed, GUMBEL_SAME},
+                          .position = {&generated->position, GUMBEL_SAME},
+                          .num_samples = (int32_t)draws_of(CALL),
+                          .truncation = &generated->truncation};
 }
 
 /* Draw `total` tokens by whole calls and count them; from the head where it has rows. */
-static void count_draws(gumbel_device *device, lone_row *made, int64_t total, int64_t *counts)
+static void count_draws(gumbel_device *device, lone_row *generated, int64_t total, int64_t *counts)
 {
-    int32_t samples = made->asked.sampling.num_samples;
+    int32_t samples = generated->req.sampling.num_samples;
     outcome *drawn = outcome_make(1, samples);
-    int fused = made->asked.head.hidden.rows > 0;
-    for (made->position = 0; made->position < (uint64_t)(total / samples); made->position++) {
-        assert_int_equal(fused ? request_draw_fused(device, &made->asked, drawn)
-                               : request_draw(device, &made->asked, drawn),
+    int fused = generated->req.head.hidden.rows > 0;
+    for (generated->position = 0; generated->position < (uint64_t)(total / samples);
+         generated->position++) {
+        assert_int_equal(fused ? request_draw_fused(device, &generated->req, drawn)
+                               : request_draw(device, &generated->req, drawn),
                          GUMBEL_OK);
         for (int s = 0; s < samples; s++)
             counts[drawn->tokens[s]]++;
@@ -119,37 +121,37 @@ static void add(chi_squared *sum, const oracle_row *row, int64_t kept, const int
 }
 
 /* The row at `factor` times its temperature. */
-static void consult(lone_row *made, float factor, oracle_row *row)
+static void consult(lone_row *generated, float factor, oracle_row *row)
 {
-    float own = made->temperature;
-    made->temperature = own * factor;
-    oracle_edit_row(&made->asked.logits, &made->asked.sampling, 0, row);
-    oracle_temper_row(&made->asked.sampling, 0, row);
-    assert_int_equal(oracle_truncate_row(&made->asked.sampling, 0, row), 0);
-    made->temperature = own;
+    float own = generated->temperature;
+    generated->temperature = own * factor;
+    oracle_edit_row(&generated->req.logits, &generated->req.sampling, 0, row);
+    oracle_temper_row(&generated->req.sampling, 0, row);
+    assert_int_equal(oracle_truncate_row(&generated->req.sampling, 0, row), 0);
+    generated->temperature = own;
 }
 
 /* Draw from a row and compare. Returns 0, without drawing, where it keeps too few tokens to tell
  * much. */
-static int add_row(gumbel_device *device, powered *sum, lone_row *made, int64_t total)
+static int add_row(gumbel_device *device, powered *sum, lone_row *generated, int64_t total)
 {
-    oracle_row *row = oracle_row_make(made->asked.plan.vocab);
-    consult(made, 1, row);
+    oracle_row *row = oracle_row_make(generated->req.plan.vocab);
+    consult(generated, 1, row);
     if (row->kept < FEWEST) {
         oracle_row_free(row);
         return 0;
     }
     int64_t *counts = make_zeroed((size_t)row->count, sizeof *counts);
-    count_draws(device, made, total, counts);
+    count_draws(device, generated, total, counts);
     for (int64_t k = row->kept; k < row->alive; k++)
         assert_int_equal(counts[row->order[k]], 0);
     assert_true(row->kept < row->alive);
     add(&sum->fair, row, row->kept, counts, total);
     add(&sum->more, row, row->kept + 1, counts, total);
     add(&sum->less, row, row->kept - 1, counts, total);
-    consult(made, 1.02f, row);
+    consult(generated, 1.02f, row);
     add(&sum->hot, row, row->kept, counts, total);
-    consult(made, 0.98f, row);
+    consult(generated, 0.98f, row);
     add(&sum->cold, row, row->kept, counts, total);
     oracle_row_free(row);
     free(counts);
@@ -194,14 +196,15 @@ static void draw_rows(gumbel_device *device, const char *name, const gumbel_tens
     char what[128];
     snprintf(what, sizeof what, "%s, %s", name, r->name);
     for (int64_t b = 0; b < logits->rows && (rows < ROWS || nightly_factor() > 1); b++) {
-        lone_row made;
-        ask(&made, row_of(logits, b), r, 8100 + (uint64_t)b + (head ? 500 : 0));
+        lone_row generated;
+        ask(&generated, row_of(logits, b), r, 8100 + (uint64_t)b + (head ? 500 : 0));
         if (head) {
-            made.asked.head = *head;
-            made.asked.head.hidden.data = (const float *)head->hidden.data + b * head->hidden.cols;
-            made.asked.head.hidden.rows = 1;
+            generated.req.head = *head;
+            generated.req.head.hidden.data =
+                (const float *)head->hidden.data + b * head->hidden.cols;
+            generated.req.head.hidden.rows = 1;
         }
-        rows += add_row(device, &sum, &made, total);
+        rows += add_row(device, &sum, &generated, total);
     }
     assert_true(rows >= ROWS);
     assert_powered(what, &sum);

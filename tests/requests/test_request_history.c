@@ -121,14 +121,14 @@ typedef struct memory {
 /* Memory as an engine may get it: full of something else. */
 static memory *make_memory(void)
 {
-    memory *made = make_zeroed(1, sizeof *made);
-    memset(made, 0xA7, sizeof *made);
-    made->history = (gumbel_history){.struct_size = sizeof made->history,
-                                     .vocab_size = VOCAB,
-                                     .prompt = made->prompt,
-                                     .output = made->output,
-                                     .counts = made->counts};
-    return made;
+    memory *generated = make_zeroed(1, sizeof *generated);
+    memset(generated, 0xA7, sizeof *generated);
+    generated->history = (gumbel_history){.struct_size = sizeof generated->history,
+                                          .vocab_size = VOCAB,
+                                          .prompt = generated->prompt,
+                                          .output = generated->output,
+                                          .counts = generated->counts};
+    return generated;
 }
 
 static int bit(const uint32_t *words, int64_t token) { return words[token / 32] >> token % 32 & 1; }
@@ -145,10 +145,10 @@ static void assert_remembers(const memory *m, const story *told)
 {
     for (int64_t b = 0; b < B; b++)
         for (int64_t token = 0; token < VOCAB; token++) {
-            int64_t asked =
+            int64_t req =
                 recount(told->prompt, told->prompt_offsets[b], told->prompt_offsets[b + 1], token);
             int64_t said = recount(told->said[b], 0, told->steps, token);
-            assert_int_equal(bit(m->prompt + b * WORDS, token), asked > 0);
+            assert_int_equal(bit(m->prompt + b * WORDS, token), req > 0);
             assert_int_equal(bit(m->output + b * WORDS, token), said > 0);
             assert_int_equal(m->counts[b * VOCAB + token], said);
         }
@@ -176,7 +176,7 @@ static void make_logits(const story *told, float *logits)
     }
 }
 
-static int32_t ask_oracle(const gumbel_logits *input, const gumbel_sampling *sampling, int64_t b)
+static int32_t run_oracle(const gumbel_logits *input, const gumbel_sampling *sampling, int64_t b)
 {
     float noise[VOCAB];
     oracle_row *row = oracle_row_make(VOCAB);
@@ -212,22 +212,22 @@ static void step(gumbel_device *device, memory *m, story *told)
     by_lists.prompt_tokens = prompts_of(told);
     by_lists.output_tokens = outputs_of(told);
     gumbel_truncation truncation = {.struct_size = sizeof truncation, .top_k = {&k, GUMBEL_SAME}};
-    request asked = {.plan = {.batch = B, .vocab = VOCAB, .samples = 1}};
-    asked.logits = (gumbel_logits){.struct_size = sizeof asked.logits,
-                                   .logits = tensor_of(logits, GUMBEL_FLOAT32, B, VOCAB, 0)};
-    asked.sampling = (gumbel_sampling){.struct_size = sizeof asked.sampling,
-                                       .temperature = {temperature, 0},
-                                       .seed = {&seed, GUMBEL_SAME},
-                                       .position = {&position, GUMBEL_SAME},
-                                       .transforms = &by_history,
-                                       .truncation = &truncation};
-    outcome *remembered = request_outcome(&asked), *listed = request_outcome(&asked);
-    assert_int_equal(request_draw(device, &asked, remembered), GUMBEL_OK);
-    asked.sampling.transforms = &by_lists;
-    assert_int_equal(request_draw(device, &asked, listed), GUMBEL_OK);
+    request req = {.plan = {.batch = B, .vocab = VOCAB, .samples = 1}};
+    req.logits = (gumbel_logits){.struct_size = sizeof req.logits,
+                                 .logits = tensor_of(logits, GUMBEL_FLOAT32, B, VOCAB, 0)};
+    req.sampling = (gumbel_sampling){.struct_size = sizeof req.sampling,
+                                     .temperature = {temperature, 0},
+                                     .seed = {&seed, GUMBEL_SAME},
+                                     .position = {&position, GUMBEL_SAME},
+                                     .transforms = &by_history,
+                                     .truncation = &truncation};
+    outcome *remembered = request_outcome(&req), *listed = request_outcome(&req);
+    assert_int_equal(request_draw(device, &req, remembered), GUMBEL_OK);
+    req.sampling.transforms = &by_lists;
+    assert_int_equal(request_draw(device, &req, listed), GUMBEL_OK);
     assert_true(outcome_same(remembered, 0, listed, OUTCOME_ALL, "history and lists"));
     for (int64_t b = 0; b < B; b++) {
-        assert_int_equal(remembered->tokens[b], ask_oracle(&asked.logits, &asked.sampling, b));
+        assert_int_equal(remembered->tokens[b], run_oracle(&req.logits, &req.sampling, b));
         told->said[b][told->steps] = remembered->tokens[b];
     }
     told->steps++;

@@ -20,58 +20,58 @@
 enum { BLOCK = 64, TOP = REQUEST_SHARD_TOP };
 
 /* The logit of the token at place `at` of a list. */
-static float logit_listed(const request *asked, const outcome *drawn, int64_t at)
+static float logit_listed(const request *req, const outcome *drawn, int64_t at)
 {
-    const gumbel_tensor *t = &asked->logits.logits;
-    int64_t b = at / TOP, i = drawn->top_ids[at] - asked->plan.first_token;
+    const gumbel_tensor *t = &req->logits.logits;
+    int64_t b = at / TOP, i = drawn->top_ids[at] - req->plan.first_token;
     if (drawn->status[b] != GUMBEL_ROW_OK)
         return NAN;
     if (drawn->top_ids[at] < 0)
         return -INFINITY;
-    if (i < 0 || i >= asked->plan.vocab)
-        fail_msg("%s: token %d is listed", request_describe(&asked->plan), drawn->top_ids[at]);
+    if (i < 0 || i >= req->plan.vocab)
+        fail_msg("%s: token %d is listed", request_describe(&req->plan), drawn->top_ids[at]);
     return ((const float *)t->data)[b * (t->stride ? t->stride : t->cols) + i];
 }
 
-static void check_top_logits(const request *asked, const outcome *drawn, const float *found)
+static void check_top_logits(const request *req, const outcome *drawn, const float *found)
 {
     for (int64_t at = 0; at < drawn->batch * TOP; at++) {
-        float expected = logit_listed(asked, drawn, at);
+        float expected = logit_listed(req, drawn, at);
         if (found[at] != expected && !(isnan(found[at]) && isnan(expected)))
-            fail_msg("%s: top_logits[%d] is %a, not %a", request_describe(&asked->plan), (int)at,
+            fail_msg("%s: top_logits[%d] is %a, not %a", request_describe(&req->plan), (int)at,
                      (double)found[at], (double)expected);
     }
 }
 
 /* Draw with all that a call can be asked for. */
-static outcome *draw_all(gumbel_device *device, const request *asked, int fused)
+static outcome *draw_all(gumbel_device *device, const request *req, int fused)
 {
-    outcome *drawn = request_outcome(asked);
-    float *logits = make_zeroed((size_t)(asked->plan.batch * TOP), sizeof *logits);
+    outcome *drawn = request_outcome(req);
+    float *logits = make_zeroed((size_t)(req->plan.batch * TOP), sizeof *logits);
     drawn->output.top_logits = logits;
-    assert_int_equal((fused ? request_draw_fused : request_draw)(device, asked, drawn), GUMBEL_OK);
-    check_top_logits(asked, drawn, logits);
+    assert_int_equal((fused ? request_draw_fused : request_draw)(device, req, drawn), GUMBEL_OK);
+    check_top_logits(req, drawn, logits);
     drawn->output.top_logits = NULL;
     free(logits);
     return drawn;
 }
 
 /* Nothing can be drawn, and softmax, too, says so. */
-static void check_padding(gumbel_device *device, const request *asked, const outcome *drawn)
+static void check_padding(gumbel_device *device, const request *req, const outcome *drawn)
 {
-    int64_t count = asked->plan.batch * asked->plan.vocab;
-    float *made = make_zeroed((size_t)count, sizeof *made);
+    int64_t count = req->plan.batch * req->plan.vocab;
+    float *generated = make_zeroed((size_t)count, sizeof *generated);
     size_t bytes;
-    void *workspace = call_workspace(device, NULL, &asked->logits, &asked->sampling, NULL, &bytes);
-    for (int64_t b = 0; b < asked->plan.batch; b++)
+    void *workspace = call_workspace(device, NULL, &req->logits, &req->sampling, NULL, &bytes);
+    for (int64_t b = 0; b < req->plan.batch; b++)
         assert_int_equal(drawn->status[b], GUMBEL_ROW_EMPTY);
-    assert_int_equal(gumbel_softmax(device, NULL, &asked->logits, &asked->sampling, made, 0,
+    assert_int_equal(gumbel_softmax(device, NULL, &req->logits, &req->sampling, generated, 0,
                                     workspace, bytes, NULL),
                      GUMBEL_OK);
     for (int64_t i = 0; i < count; i++)
-        assert_true(isnan(made[i]));
+        assert_true(isnan(generated[i]));
     free(workspace);
-    free(made);
+    free(generated);
 }
 
 typedef struct devices {
@@ -81,22 +81,22 @@ typedef struct devices {
 
 static void check_plan(const devices *on, const request_plan *plan, verdicts *seen)
 {
-    request *asked = request_make(plan, on->all[0]);
-    outcome *expected = draw_all(on->all[0], asked, 0);
+    request *req = request_make(plan, on->all[0]);
+    outcome *expected = draw_all(on->all[0], req, 0);
     const char *what = request_describe(plan);
-    if (!judge(on->all[0], asked, expected, seen))
+    if (!judge(on->all[0], req, expected, seen))
         fail_msg("the oracle says otherwise");
     if (plan->vocab_size && plan->vocab_size <= plan->first_token)
-        check_padding(on->all[0], asked, expected);
+        check_padding(on->all[0], req, expected);
     for (int k = 0; k < on->count; k++)
         for (int fused = 0; fused <= (plan->hidden_size > 0); fused++) {
-            outcome *found = draw_all(on->all[k], asked, fused);
+            outcome *found = draw_all(on->all[k], req, fused);
             if (!outcome_same(expected, 0, found, OUTCOME_ALL, what))
                 fail_msg("device %d differs from the reference", k);
             outcome_free(found);
         }
     outcome_free(expected);
-    request_free(asked);
+    request_free(req);
 }
 
 /* Every pair of residues of first token, V and end; threads and tiles of many sizes. */

@@ -26,35 +26,35 @@ static int how_many(int usual)
 }
 
 /* Every row by itself. */
-static void check_alone(gumbel_device *device, const request *asked, const outcome *expected)
+static void check_alone(gumbel_device *device, const request *req, const outcome *expected)
 {
-    for (int64_t b = 0; b < asked->plan.batch; b++) {
+    for (int64_t b = 0; b < req->plan.batch; b++) {
         request row;
-        request_rows(asked, b, 1, &row);
+        request_rows(req, b, 1, &row);
         outcome *alone = request_outcome(&row);
         assert_int_equal(request_draw(device, &row, alone), GUMBEL_OK);
-        if (!outcome_same(expected, b, alone, OUTCOME_ALL, request_describe(&asked->plan)))
-            fail_msg("%s gives something else alone", request_describe_row(asked, b));
+        if (!outcome_same(expected, b, alone, OUTCOME_ALL, request_describe(&req->plan)))
+            fail_msg("%s gives something else alone", request_describe_row(req, b));
         outcome_free(alone);
     }
 }
 
 /* One way of drawing on every instruction set, with threads and tiles in turn. */
-static void check_devices(const request *asked, const outcome *expected, uint64_t *random)
+static void check_devices(const request *req, const outcome *expected, uint64_t *random)
 {
     gumbel_isa isas[4];
     int count = list_isas(isas);
-    outcome *found = request_outcome(asked);
+    outcome *found = request_outcome(req);
     for (int k = 0; k < count; k++) {
         int32_t threads = 1 + (int32_t)random_below(random, 4);
         gumbel_device *device = open_device(isas[k], threads, tiles[random_below(random, 5)]);
-        const char *what = request_describe(&asked->plan);
-        assert_int_equal(request_draw(device, asked, found), GUMBEL_OK);
+        const char *what = request_describe(&req->plan);
+        assert_int_equal(request_draw(device, req, found), GUMBEL_OK);
         if (!outcome_same(expected, 0, found, OUTCOME_ALL, what))
             fail_msg("%s on %d threads differs from the reference", gumbel_isa_name(isas[k]),
                      (int)threads);
-        if (asked->product) {
-            assert_int_equal(request_draw_fused(device, asked, found), GUMBEL_OK);
+        if (req->product) {
+            assert_int_equal(request_draw_fused(device, req, found), GUMBEL_OK);
             if (!outcome_same(expected, 0, found, OUTCOME_ALL, what))
                 fail_msg("%s on %d threads: hidden states give something else than their logits",
                          gumbel_isa_name(isas[k]), (int)threads);
@@ -67,15 +67,15 @@ static void check_devices(const request *asked, const outcome *expected, uint64_
 static void check_plan(gumbel_device *reference, const request_plan *plan, uint64_t *random,
                        verdicts *seen)
 {
-    request *asked = request_make(plan, reference);
-    outcome *drawn = request_outcome(asked);
-    assert_int_equal(request_draw(reference, asked, drawn), GUMBEL_OK);
-    if (!judge(reference, asked, drawn, seen))
+    request *req = request_make(plan, reference);
+    outcome *drawn = request_outcome(req);
+    assert_int_equal(request_draw(reference, req, drawn), GUMBEL_OK);
+    if (!judge(reference, req, drawn, seen))
         fail_msg("the oracle says otherwise");
-    check_devices(asked, drawn, random);
-    check_alone(reference, asked, drawn);
+    check_devices(req, drawn, random);
+    check_alone(reference, req, drawn);
     outcome_free(drawn);
-    request_free(asked);
+    request_free(req);
 }
 
 /* Near cuts must stay rare, or the sweep judges nothing; masses of 2^-24 and less, and values of

@@ -24,10 +24,9 @@ static request *request_at(int index, gumbel_device *device)
     return request_make(&plan, device);
 }
 
-static gumbel_status draw_either(gumbel_device *device, const request *asked, outcome *into)
+static gumbel_status draw_either(gumbel_device *device, const request *req, outcome *into)
 {
-    return asked->product ? request_draw_fused(device, asked, into)
-                          : request_draw(device, asked, into);
+    return req->product ? request_draw_fused(device, req, into) : request_draw(device, req, into);
 }
 
 /* Rows draw from their slots what they draw from places of their own, whatever lies in others. */
@@ -36,14 +35,14 @@ static void slots_are_rows(void **state)
     uint64_t random = 71;
     for (int i = 0; i < 120; i++) {
         request *whole = request_at(i, *state);
-        slotted *made = slotted_make(whole, &random);
+        slotted *generated = slotted_make(whole, &random);
         outcome *expected = request_outcome(whole), *found = request_outcome(whole);
         assert_int_equal(draw_either(*state, whole, expected), GUMBEL_OK);
-        assert_int_equal(draw_either(*state, &made->asked, found), GUMBEL_OK);
+        assert_int_equal(draw_either(*state, &generated->req, found), GUMBEL_OK);
         assert_true(outcome_same(expected, 0, found, OUTCOME_ALL, request_describe(&whole->plan)));
         outcome_free(expected);
         outcome_free(found);
-        slotted_free(made);
+        slotted_free(generated);
         request_free(whole);
     }
 }
@@ -94,23 +93,23 @@ static void assert_unused(const outcome *o, int64_t b)
 static void live_rows_alone(void **state)
 {
     for (int i = 0; i < 60; i++) {
-        request *asked = request_at(i, *state), live = *asked;
-        const int64_t batch = asked->plan.batch;
-        outcome *expected = request_outcome(asked), *found = request_outcome(asked);
-        assert_int_equal(draw_either(*state, asked, expected), GUMBEL_OK);
+        request *req = request_at(i, *state), live = *req;
+        const int64_t batch = req->plan.batch;
+        outcome *expected = request_outcome(req), *found = request_outcome(req);
+        assert_int_equal(draw_either(*state, req, expected), GUMBEL_OK);
         for (int32_t rows = 0; rows <= batch; rows += 1 + (int32_t)batch / 3) {
             live.sampling.live_rows = &rows;
             assert_int_equal(draw_either(*state, &live, found), GUMBEL_OK);
             outcome used = *found;
             used.batch = rows;
             assert_true(
-                outcome_same(expected, 0, &used, OUTCOME_ALL, request_describe(&asked->plan)));
+                outcome_same(expected, 0, &used, OUTCOME_ALL, request_describe(&req->plan)));
             for (int64_t b = rows; b < batch; b++)
                 assert_unused(found, b);
         }
         outcome_free(expected);
         outcome_free(found);
-        request_free(asked);
+        request_free(req);
     }
 }
 

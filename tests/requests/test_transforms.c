@@ -68,17 +68,17 @@ typedef struct seen {
     uint16_t counts[V];
 } seen;
 
-static void seen_start(gumbel_device *device, seen *made, const gumbel_token_lists *prompts,
+static void seen_start(gumbel_device *device, seen *generated, const gumbel_token_lists *prompts,
                        const gumbel_token_lists *outputs)
 {
-    made->history = (gumbel_history){.struct_size = sizeof made->history,
-                                     .vocab_size = V,
-                                     .prompt = made->prompt,
-                                     .output = made->output,
-                                     .counts = made->counts};
-    memset(made->counts, 0xA7, sizeof made->counts);
+    generated->history = (gumbel_history){.struct_size = sizeof generated->history,
+                                          .vocab_size = V,
+                                          .prompt = generated->prompt,
+                                          .output = generated->output,
+                                          .counts = generated->counts};
+    memset(generated->counts, 0xA7, sizeof generated->counts);
     assert_int_equal(
-        gumbel_history_start(device, NULL, &made->history, 1, NULL, prompts, outputs, NULL),
+        gumbel_history_start(device, NULL, &generated->history, 1, NULL, prompts, outputs, NULL),
         GUMBEL_OK);
 }
 
@@ -112,18 +112,18 @@ static void penalties_by_hand(void **state)
     gumbel_sampling sampling = {.struct_size = sizeof sampling, .transforms = &transforms};
     gumbel_logits logits = matrix(y, 1, 8);
     float z[8];
-    seen made;
+    seen generated;
     values_of(*state, &logits, &sampling, z);
     assert_values(z, expected, 8, "lists");
-    seen_start(*state, &made, &prompt_lists, &output_lists);
+    seen_start(*state, &generated, &prompt_lists, &output_lists);
     transforms.prompt_tokens = transforms.output_tokens = (gumbel_token_lists){0};
-    transforms.history = &made.history;
+    transforms.history = &generated.history;
     values_of(*state, &logits, &sampling, z);
     assert_values(z, expected, 8, "history");
     /* The most negative frequency on the largest count brings back nothing that is -inf. */
     const float most = -3.4e38f;
     transforms.frequency = (gumbel_row_f32){&most, GUMBEL_SAME};
-    made.counts[7] = 65535;
+    generated.counts[7] = 65535;
     outcome *drawn = outcome_make(1, 1);
     logits.logits.data = y + 7;
     logits.logits.cols = 1;
@@ -140,24 +140,24 @@ static void short_history(void **state)
     static int32_t all[V];
     const int64_t offsets[] = {0, V};
     const float r = 2;
-    seen made;
+    seen generated;
     for (int i = 0; i < V; i++) {
         y[i] = 1;
         all[i] = V - 1 - i;
     }
     for (int64_t counted = 1; counted <= V; counted += counted % 32 >= 30 ? 1 : 15) {
-        made.history = (gumbel_history){.struct_size = sizeof made.history,
-                                        .vocab_size = counted,
-                                        .prompt = made.prompt,
-                                        .output = made.output,
-                                        .counts = made.counts};
+        generated.history = (gumbel_history){.struct_size = sizeof generated.history,
+                                             .vocab_size = counted,
+                                             .prompt = generated.prompt,
+                                             .output = generated.output,
+                                             .counts = generated.counts};
         gumbel_token_lists lists = {.offsets = offsets, .ids = all};
         gumbel_transforms transforms = {.struct_size = sizeof transforms,
                                         .repetition = {&r, GUMBEL_SAME},
-                                        .history = &made.history};
+                                        .history = &generated.history};
         gumbel_sampling sampling = {.struct_size = sizeof sampling, .transforms = &transforms};
         assert_int_equal(
-            gumbel_history_start(*state, NULL, &made.history, 1, NULL, &lists, &lists, NULL),
+            gumbel_history_start(*state, NULL, &generated.history, 1, NULL, &lists, &lists, NULL),
             GUMBEL_OK);
         gumbel_logits logits = matrix(y, 1, V);
         for (int i = 0; i < V; i++)
@@ -180,19 +180,19 @@ static void saturation(void **state)
         .struct_size = sizeof transforms, .frequency = {&f, GUMBEL_SAME}, .output_tokens = lists};
     gumbel_sampling sampling = {.struct_size = sizeof sampling, .transforms = &transforms};
     gumbel_logits logits = matrix(&y, 1, 1);
-    seen made;
+    seen generated;
     float z;
     values_of(*state, &logits, &sampling, &z);
     assert_true(z == 1.0f - 65535);
-    seen_start(*state, &made, NULL, &lists);
-    assert_int_equal(made.counts[0], 65535);
-    seen_start(*state, &made, NULL, NULL);
-    made.counts[0] = 65534;
+    seen_start(*state, &generated, NULL, &lists);
+    assert_int_equal(generated.counts[0], 65535);
+    seen_start(*state, &generated, NULL, NULL);
+    generated.counts[0] = 65534;
     for (int i = 0; i < 3; i++) {
         assert_int_equal(
-            gumbel_history_update(*state, NULL, &made.history, 1, NULL, &token, 0, NULL, NULL),
+            gumbel_history_update(*state, NULL, &generated.history, 1, NULL, &token, 0, NULL, NULL),
             GUMBEL_OK);
-        assert_int_equal(made.counts[0], 65535);
+        assert_int_equal(generated.counts[0], 65535);
     }
 }
 

@@ -25,7 +25,7 @@ size_t soak_tensor_bytes(const gumbel_tensor *t)
 /* Numbers by which logits have a deviation of some 1 to 10. */
 static pool_kind weights_for(const soak_plan *plan)
 {
-    int64_t size = plan->asked.hidden_size;
+    int64_t size = plan->req.hidden_size;
     if (plan->exact)
         return size <= 512 ? POOL_QUARTERS : POOL_SIXTEENTHS;
     return size <= 64 ? POOL_NORMAL : size <= 1024 ? POOL_NORMAL_4 : POOL_NORMAL_16;
@@ -33,23 +33,23 @@ static pool_kind weights_for(const soak_plan *plan)
 
 static void take_head(const soak_plan *plan, gumbel_head *head, uint64_t *random)
 {
-    const request_plan *asked = &plan->asked;
+    const request_plan *req = &plan->req;
     pool_kind of_bias = plan->bias == GUMBEL_FLOAT32 ? POOL_BIAS : POOL_QUARTERS;
-    head->weight = take(weights_for(plan), plan->weight, asked->vocab, asked->hidden_size,
-                        plan->gap, plan->ragged, random);
-    head->hidden = take(plan->exact ? POOL_QUARTERS : POOL_NORMAL, plan->hidden, asked->batch,
-                        asked->hidden_size, plan->hidden_gap, plan->ragged, random);
+    head->weight = take(weights_for(plan), plan->weight, req->vocab, req->hidden_size, plan->gap,
+                        plan->ragged, random);
+    head->hidden = take(plan->exact ? POOL_QUARTERS : POOL_NORMAL, plan->hidden, req->batch,
+                        req->hidden_size, plan->hidden_gap, plan->ragged, random);
     if (plan->bias)
-        head->bias = take(of_bias, plan->bias, 1, asked->vocab, 0, plan->ragged, random);
+        head->bias = take(of_bias, plan->bias, 1, req->vocab, 0, plan->ragged, random);
 }
 
 static void take_logits(const soak_plan *plan, gumbel_tensor *logits, uint64_t *random)
 {
     static const pool_kind kinds[] = {POOL_LOGITS, POOL_LOGITS,   POOL_LOGITS,
                                       POOL_NORMAL, POOL_QUARTERS, POOL_PEAKED};
-    const request_plan *asked = &plan->asked;
+    const request_plan *req = &plan->req;
     pool_kind kind = kinds[random_below(random, 6)];
-    *logits = take(kind, asked->dtype ? asked->dtype : GUMBEL_FLOAT32, asked->batch, asked->vocab,
+    *logits = take(kind, req->dtype ? req->dtype : GUMBEL_FLOAT32, req->batch, req->vocab,
                    plan->gap, plan->ragged, random);
 }
 
@@ -94,8 +94,8 @@ static void *make_screen(gumbel_head *head)
 static void take_data(soak_call *call, uint64_t *random)
 {
     const soak_plan *plan = &call->plan;
-    request *r = &call->on_gpu->asked;
-    int fused = plan->asked.hidden_size > 0;
+    request *r = &call->on_gpu->req;
+    int fused = plan->req.hidden_size > 0;
     if (fused)
         take_head(plan, &r->head, random);
     else
@@ -110,10 +110,10 @@ static void take_data(soak_call *call, uint64_t *random)
 
 static void lay_out(soak_call *call)
 {
-    const request_plan *asked = &call->plan.asked;
+    const request_plan *req = &call->plan.req;
     int outputs = call->plan.outputs;
-    size_t rows = (size_t)asked->batch, draws = rows * (size_t)asked->samples;
-    size_t listed = rows * (size_t)asked->num_top;
+    size_t rows = (size_t)req->batch, draws = rows * (size_t)req->samples;
+    size_t listed = rows * (size_t)req->num_top;
     size_t requests = (size_t)soak_drafts_requests(&call->plan);
     size_t nodes = requests * (size_t)call->plan.nodes;
     const soak_place places[SOAK_PLACES] = {
@@ -163,8 +163,8 @@ static gumbel_output output_at(const soak_call *call, int slot)
                            .top_ids = soak_place_of(call, slot, 7),
                            .top_logprobs = soak_place_of(call, slot, 8),
                            .top_logits = soak_place_of(call, slot, 9),
-                           .num_top = call->plan.asked.num_top,
-                           .logprobs_of = call->plan.asked.logprobs_of};
+                           .num_top = call->plan.req.num_top,
+                           .logprobs_of = call->plan.req.logprobs_of};
 }
 
 size_t soak_output_bytes(const soak_call *call) { return (size_t)call->slots * call->words * 4; }
@@ -178,7 +178,7 @@ size_t soak_ring_bytes(const soak_call *call)
 
 static void queue_noise(const soak_call *call, CUstream stream)
 {
-    const request *r = &call->on_gpu->asked;
+    const request *r = &call->on_gpu->req;
     gumbel_sampling sampling = r->sampling;
     sampling.noise = NULL;
     make_noise(gpu, stream, &sampling, r->plan.batch, r->plan.first_token, r->plan.vocab,
@@ -187,7 +187,7 @@ static void queue_noise(const soak_call *call, CUstream stream)
 
 static void queue_draw(const soak_call *call, const gumbel_output *out, CUstream stream)
 {
-    const request *r = &call->on_gpu->asked;
+    const request *r = &call->on_gpu->req;
     gumbel_error error = {"", ""};
     gumbel_status status =
         r->plan.hidden_size > 0
@@ -202,7 +202,7 @@ static void queue_draw(const soak_call *call, const gumbel_output *out, CUstream
 /* What ends a step: its tokens are counted, and positions move on. */
 static void queue_end(const soak_call *call, const gumbel_output *out, CUstream stream)
 {
-    const request *r = &call->on_gpu->asked;
+    const request *r = &call->on_gpu->req;
     gumbel_error error = {"", ""};
     gumbel_step step = {.struct_size = sizeof step,
                         .batch = r->plan.batch,
@@ -244,14 +244,14 @@ void soak_call_queue_alone(soak_call *call, int step)
 {
     if (call->workspace_bytes)
         gpu_poison(call->workspace, call->workspace_bytes);
-    call->on_gpu->asked.head.screen = NULL;
+    call->on_gpu->req.head.screen = NULL;
     queue_step(call, call->plan.in_graph ? 0 : step, NULL);
-    call->on_gpu->asked.head.screen = call->screen;
+    call->on_gpu->req.head.screen = call->screen;
 }
 
 void soak_call_reset(soak_call *call)
 {
-    const request *host = call->asked, *r = &call->on_gpu->asked;
+    const request *host = call->req, *r = &call->on_gpu->req;
     size_t rows = (size_t)host->plan.batch, tokens = (size_t)host->history.vocab_size;
     gpu_put((void *)r->sampling.position.data, host->sampling.position.data,
             rows * sizeof(uint64_t));
@@ -271,7 +271,7 @@ void soak_call_reset(soak_call *call)
 
 static void make_room(soak_call *call)
 {
-    request *r = &call->on_gpu->asked;
+    request *r = &call->on_gpu->req;
     int fused = r->plan.hidden_size > 0;
     gumbel_error error = {"", ""};
     size_t draws = call->places[0].count;
@@ -298,7 +298,7 @@ static void make_room(soak_call *call)
 
 int soak_call_is_screened(const soak_call *call)
 {
-    const request *r = &call->on_gpu->asked;
+    const request *r = &call->on_gpu->req;
     const gumbel_output out = output_at(call, 0);
     char text[4096];
     gumbel_error error = {"", ""};
@@ -313,11 +313,11 @@ soak_call *soak_call_make(const soak_plan *plan, uint64_t seed)
     soak_call *call = make_zeroed(1, sizeof *call);
     call->plan = *plan;
     soak_plan_describe(plan, call->text, sizeof call->text);
-    call->asked = request_make_rules(&plan->asked);
-    uint64_t *position = (uint64_t *)call->asked->sampling.position.data;
-    for (int64_t b = 0; b < plan->asked.batch; b++)
+    call->req = request_make_rules(&plan->req);
+    uint64_t *position = (uint64_t *)call->req->sampling.position.data;
+    for (int64_t b = 0; b < plan->req.batch; b++)
         position[b] &= INT32_MAX; /* so that a ring's slots are written in turn */
-    call->on_gpu = gpu_request_make(call->asked);
+    call->on_gpu = gpu_request_make(call->req);
     take_data(call, &seed);
     lay_out(call);
     make_room(call);
@@ -350,6 +350,6 @@ void soak_call_free(soak_call *call)
     free(call->wanted_outputs);
     free(call->wanted_ring);
     gpu_request_free(call->on_gpu);
-    request_free(call->asked);
+    request_free(call->req);
     free(call);
 }

@@ -23,7 +23,7 @@ enum { SOAK_OF_ROWS = 10, SOAK_PLACES = 19 };
 typedef struct soak_call {
     soak_plan plan;
     char text[640]; /* the plan in words */
-    request *asked; /* in host memory, without tensors */
+    request *req;   /* in host memory, without tensors */
     gpu_request *on_gpu;
     void *spoilt; /* a copy of hidden states or logits that holds NaN and +inf; NULL where none */
     void *screen; /* of the head; NULL where none */

@@ -17,13 +17,13 @@
 /* 1 where words are tokens that count, -1, or in a ring places that no step has come to. */
 static int in_range(const soak_call *call, const uint32_t *words, size_t count, int is_ring)
 {
-    const request_plan *asked = &call->plan.asked;
-    int64_t end = asked->first_token + asked->vocab;
-    if (asked->vocab_size && asked->vocab_size < end)
-        end = asked->vocab_size;
+    const request_plan *req = &call->plan.req;
+    int64_t end = req->first_token + req->vocab;
+    if (req->vocab_size && req->vocab_size < end)
+        end = req->vocab_size;
     for (size_t i = 0; i < count; i++) {
         int32_t token = (int32_t)words[i];
-        int good = token == -1 || (token >= asked->first_token && token < end) ||
+        int good = token == -1 || (token >= req->first_token && token < end) ||
                    (is_ring && words[i] == POISON_WORD);
         if (!CHECK(good, "%s: token %zu of a step alone is %d", call->text, i, (int)token))
             return 0;
@@ -65,8 +65,8 @@ static void *fetch(gumbel_tensor *t)
 /* An outcome that asks for what the plan does; the rest stays poisoned. */
 static outcome *make_outcome(const soak_call *call)
 {
-    outcome *made = request_outcome(call->asked);
-    gumbel_output *out = &made->output;
+    outcome *generated = request_outcome(call->req);
+    gumbel_output *out = &generated->output;
     int outputs = call->plan.outputs;
     if (!(outputs & SOAK_SCORES))
         out->scores = NULL;
@@ -78,7 +78,7 @@ static outcome *make_outcome(const soak_call *call)
         out->ranks = NULL;
     if (!(outputs & SOAK_KEPT))
         out->kept = NULL;
-    return made;
+    return generated;
 }
 
 /* The outputs of the first step into an outcome. */
@@ -94,7 +94,7 @@ static void fetch_step(const soak_call *call, outcome *into)
 
 void soak_call_compare_cpu(soak_call *call)
 {
-    request host = *call->asked;
+    request host = *call->req;
     int fused = host.plan.hidden_size > 0;
     outcome *theirs = make_outcome(call), *ours = make_outcome(call);
     soak_call_reset(call);
@@ -102,9 +102,9 @@ void soak_call_compare_cpu(soak_call *call)
     GPU(cuCtxSynchronize);
     fetch_step(call, ours);
     watch_step("the CPU");
-    host.head = call->on_gpu->asked.head;
+    host.head = call->on_gpu->req.head;
     host.head.screen = NULL;
-    host.logits = call->on_gpu->asked.logits;
+    host.logits = call->on_gpu->req.logits;
     void *owned[] = {fetch(&host.head.weight), fetch(&host.head.hidden), fetch(&host.head.bias),
                      fetch(&host.logits.logits)};
     gumbel_status status = (fused ? request_draw_fused : request_draw)(cpu, &host, theirs);

@@ -23,7 +23,7 @@ static void wait_for_hog(void)
 {
     hog_release(0);
     while (hog_runs(0))
-        soak_nap();
+        soak_sleep();
     watch_step("the hog has ended");
 }
 
@@ -34,7 +34,7 @@ static int start_hog(int left, const char *what)
     double begin = watch_seconds();
     hog_queue(0, ctas, 0, STAY, STAY);
     while (hog_begun(0) < ctas && watch_seconds() - begin < START)
-        soak_nap();
+        soak_sleep();
     return CHECK(hog_begun(0) == ctas, "%s: the hog holds %d multiprocessors instead of %d", what,
                  hog_begun(0), ctas);
 }
@@ -57,22 +57,22 @@ static double draw_beside(soak_call *call, int left, const char *what)
     CHECK(took >= 0, "%s, %d multiprocessors: waits for CTAs that cannot start", what, left);
     wait_for_hog();
     while (gpu_runs(call->graph.stream))
-        soak_nap();
+        soak_sleep();
     soak_call_check(call, "beside a hog");
     return took;
 }
 
 static void check_crowded(int64_t batch, int fused, int screened, float top_p)
 {
-    soak_plan plan = {.asked = {.batch = batch,
-                                .vocab = VOCAB,
-                                .hidden_size = fused ? SIZE : 0,
-                                .samples = 1,
-                                .truncation = top_p > 0,
-                                .usual = 1,
-                                .cuts = top_p > 0 ? REQUEST_TOP_P : 0,
-                                .top_p = top_p,
-                                .seed = (uint64_t)batch},
+    soak_plan plan = {.req = {.batch = batch,
+                              .vocab = VOCAB,
+                              .hidden_size = fused ? SIZE : 0,
+                              .samples = 1,
+                              .truncation = top_p > 0,
+                              .usual = 1,
+                              .cuts = top_p > 0 ? REQUEST_TOP_P : 0,
+                              .top_p = top_p,
+                              .seed = (uint64_t)batch},
                       .weight = GUMBEL_BFLOAT16,
                       .hidden = GUMBEL_BFLOAT16,
                       .outputs = SOAK_SCORES,

@@ -11,7 +11,7 @@
 
 int64_t soak_drafts_requests(const soak_plan *plan)
 {
-    return plan->nodes ? plan->asked.batch / plan->nodes : 0;
+    return plan->nodes ? plan->req.batch / plan->nodes : 0;
 }
 
 static gumbel_verified verified_at(const soak_call *call, int slot, const gumbel_output *rows)
@@ -31,13 +31,13 @@ static gumbel_verified verified_at(const soak_call *call, int slot, const gumbel
                          .scores = places[8],
                          .rows = rows};
     if (call->plan.advances)
-        v.position = (uint64_t *)call->on_gpu->asked.sampling.position.data;
+        v.position = (uint64_t *)call->on_gpu->req.sampling.position.data;
     return v;
 }
 
 size_t soak_drafts_workspace(const soak_call *call, const gumbel_output *rows)
 {
-    const request *r = &call->on_gpu->asked;
+    const request *r = &call->on_gpu->req;
     const gumbel_verified verified = verified_at(call, 0, rows);
     const gumbel_draft draft = {.struct_size = sizeof draft,
                                 .requests = soak_drafts_requests(&call->plan),
@@ -54,7 +54,7 @@ size_t soak_drafts_workspace(const soak_call *call, const gumbel_output *rows)
 
 void soak_drafts_queue(const soak_call *call, int slot, const gumbel_output *rows, CUstream stream)
 {
-    const request *r = &call->on_gpu->asked;
+    const request *r = &call->on_gpu->req;
     const gumbel_verified verified = verified_at(call, slot, rows);
     gumbel_error error = {"", ""};
     gumbel_status status =
@@ -73,7 +73,7 @@ void soak_drafts_queue(const soak_call *call, int slot, const gumbel_output *row
 /* The tokens that rows draw where nothing is drafted; [n], to be freed. */
 static int32_t *draw_rows(const soak_call *call, const gumbel_output *out)
 {
-    size_t rows = (size_t)call->plan.asked.batch;
+    size_t rows = (size_t)call->plan.req.batch;
     int32_t *drawn = make_zeroed(rows, sizeof *drawn);
     soak_call still = *call;
     still.plan.advances = still.plan.counts = 0;
@@ -87,7 +87,7 @@ void soak_drafts_make(soak_call *call, const gumbel_output *out, uint64_t *rando
 {
     const int nodes = call->plan.nodes;
     const int64_t requests = soak_drafts_requests(&call->plan), rows = requests * nodes;
-    const size_t bytes = (size_t)call->plan.asked.batch * sizeof(int32_t);
+    const size_t bytes = (size_t)call->plan.req.batch * sizeof(int32_t);
     int32_t *tokens = make_zeroed(bytes, 1), *parents = make_zeroed(bytes, 1);
     for (int64_t b = 0; b < rows; b++) {
         const int j = (int)(b % nodes);

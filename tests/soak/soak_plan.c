@@ -60,7 +60,7 @@ static void choose_dtypes(soak_plan *plan, uint64_t *random)
     if (one_in(8, random))
         plan->hidden = ANY(all, random);
     plan->bias = one_in(3, random) ? ANY(all, random) : 0;
-    plan->asked.dtype = ANY(all, random);
+    plan->req.dtype = ANY(all, random);
 }
 
 /* What most calls have in common: a chain of steps, or one step again and again. */
@@ -83,28 +83,28 @@ static void make_bounded(soak_plan *plan, int64_t multiprocessors, uint64_t *ran
                                REQUEST_MIN_P | REQUEST_TOP_P,
                                REQUEST_TOP_K | REQUEST_MIN_P,
                                REQUEST_TOP_K | REQUEST_TOP_P | REQUEST_MIN_P};
-    request_plan *asked = &plan->asked;
+    request_plan *req = &plan->req;
     int64_t turn = TILE * multiprocessors;
-    asked->batch = any_batch(5, 128, random);
-    asked->vocab = turn * 3 + random_below(random, (uint32_t)(2 * turn));
+    req->batch = any_batch(5, 128, random);
+    req->vocab = turn * 3 + random_below(random, (uint32_t)(2 * turn));
     if (one_in(8, random))
-        asked->vocab = turn * 3 + random_below(random, 200000);
-    asked->vocab = asked->vocab / 16 * 16 + 16;
-    asked->hidden_size = one_in(3, random) ? 128 : any_size(1, 64, random) * 8;
+        req->vocab = turn * 3 + random_below(random, 200000);
+    req->vocab = req->vocab / 16 * 16 + 16;
+    req->hidden_size = one_in(3, random) ? 128 : any_size(1, 64, random) * 8;
     plan->weight = plan->hidden = one_in(4, random) ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16;
     plan->bias = one_in(6, random) ? GUMBEL_FLOAT32 : 0;
-    asked->truncation = asked->usual = 1;
-    asked->cuts = ANY(cuts, random);
-    asked->order =
+    req->truncation = req->usual = 1;
+    req->cuts = ANY(cuts, random);
+    req->order =
         one_in(6, random) ? GUMBEL_ORDER_BEFORE_TEMPERATURE : GUMBEL_ORDER_MIN_P_TOP_K_TOP_P;
-    if ((asked->cuts & REQUEST_TOP_K) && one_in(2, random))
-        asked->order = one_in(2, random) ? GUMBEL_ORDER_TOP_K_TOP_P_MIN_P
-                                         : GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE;
-    asked->ties = one_in(4, random) ? GUMBEL_TIES_EXACT : GUMBEL_TIES_ALL;
-    asked->transforms = asked->history = one_in(8, random);
-    asked->samples = one_in(8, random) ? 2 : 1;
-    asked->num_top = one_in(6, random) ? 1 + (int32_t)random_below(random, 20) : 0;
-    asked->soft_cap = one_in(10, random) ? 30.0f : 0.0f;
+    if ((req->cuts & REQUEST_TOP_K) && one_in(2, random))
+        req->order = one_in(2, random) ? GUMBEL_ORDER_TOP_K_TOP_P_MIN_P
+                                       : GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE;
+    req->ties = one_in(4, random) ? GUMBEL_TIES_EXACT : GUMBEL_TIES_ALL;
+    req->transforms = req->history = one_in(8, random);
+    req->samples = one_in(8, random) ? 2 : 1;
+    req->num_top = one_in(6, random) ? 1 + (int32_t)random_below(random, 20) : 0;
+    req->soft_cap = one_in(10, random) ? 30.0f : 0.0f;
     plan->outputs = one_in(3, random) ? (int)random_below(random, 64) : SOAK_SCORES;
 }
 
@@ -112,15 +112,15 @@ static void make_bounded(soak_plan *plan, int64_t multiprocessors, uint64_t *ran
 static void make_pivoted(soak_plan *plan, int64_t multiprocessors, uint64_t *random)
 {
     static const float scales[] = {0, 0, 0, 0.5f, -2};
-    request_plan *asked = &plan->asked;
+    request_plan *req = &plan->req;
     choose_dtypes(plan, random);
-    asked->batch = any_batch(1, 300, random);
-    asked->vocab = any_vocab(multiprocessors, random);
-    asked->hidden_size = one_in(2, random) ? any_size(1, 64, random) * 8 : 0;
-    asked->truncation = asked->usual = 1;
-    asked->cuts = REQUEST_TOP_P;
-    asked->scale = ANY(scales, random);
-    asked->order = (gumbel_order)random_below(random, REQUEST_ORDERS);
+    req->batch = any_batch(1, 300, random);
+    req->vocab = any_vocab(multiprocessors, random);
+    req->hidden_size = one_in(2, random) ? any_size(1, 64, random) * 8 : 0;
+    req->truncation = req->usual = 1;
+    req->cuts = REQUEST_TOP_P;
+    req->scale = ANY(scales, random);
+    req->order = (gumbel_order)random_below(random, REQUEST_ORDERS);
     plan->outputs = (int)random_below(random, 4);
 }
 
@@ -128,17 +128,17 @@ static void make_pivoted(soak_plan *plan, int64_t multiprocessors, uint64_t *ran
 static void make_screened(soak_plan *plan, int64_t multiprocessors, uint64_t *random)
 {
     static const int32_t samples[] = {1, 1, 1, 2, 4};
-    request_plan *asked = &plan->asked;
+    request_plan *req = &plan->req;
     plan->weight = plan->hidden = one_in(4, random) ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16;
     plan->screened = 1;
-    asked->batch = any_batch(1, one_in(8, random) ? 100 : 64, random);
-    asked->vocab = any_vocab(multiprocessors, random) / 16 * 16;
-    asked->hidden_size = any_size(1, 512, random) * 8;
-    asked->samples = ANY(samples, random);
-    asked->usual = random_below(random, 3) > 0;
-    asked->first_token = one_in(4, random) ? 64 * random_below(random, 2000) : 0;
+    req->batch = any_batch(1, one_in(8, random) ? 100 : 64, random);
+    req->vocab = any_vocab(multiprocessors, random) / 16 * 16;
+    req->hidden_size = any_size(1, 512, random) * 8;
+    req->samples = ANY(samples, random);
+    req->usual = random_below(random, 3) > 0;
+    req->first_token = one_in(4, random) ? 64 * random_below(random, 2000) : 0;
     if (one_in(4, random))
-        asked->vocab_size = asked->first_token + 1 + random_below(random, (uint32_t)asked->vocab);
+        req->vocab_size = req->first_token + 1 + random_below(random, (uint32_t)req->vocab);
     plan->gap = one_in(6, random) ? 8 * (1 + random_below(random, 8)) : 0;
     plan->spoilt = one_in(5, random);
     plan->outputs = (int)random_below(random, one_in(6, random) ? 8 : 4);
@@ -149,30 +149,30 @@ static void make_any(soak_plan *plan, int64_t multiprocessors, uint64_t *random)
     static const int64_t firsts[] = {0, 0, 0, 0, 64, 36, 37, 100004};
     static const float scales[] = {0, 0, 0, 0, 0.5f, 2, -2}, caps[] = {0, 0, 0, 0, 30, 5};
     static const int32_t tops[] = {0, 0, 0, 1, 5, 20, 128}, samples[] = {1, 1, 1, 1, 2, 3, 4, 20};
-    request_plan *asked = &plan->asked;
+    request_plan *req = &plan->req;
     choose_dtypes(plan, random);
-    asked->batch = any_batch(1, 300, random);
-    asked->vocab = any_vocab(multiprocessors, random);
+    req->batch = any_batch(1, 300, random);
+    req->vocab = any_vocab(multiprocessors, random);
     if (random_below(random, 3) > 0) {
-        asked->hidden_size = any_size(8, 8192, random);
+        req->hidden_size = any_size(8, 8192, random);
         if (random_below(random, 5) > 0)
-            asked->hidden_size = asked->hidden_size / 8 * 8;
+            req->hidden_size = req->hidden_size / 8 * 8;
     }
-    asked->first_token = ANY(firsts, random);
+    req->first_token = ANY(firsts, random);
     if (one_in(5, random))
-        asked->vocab_size = asked->first_token + 1 + random_below(random, (uint32_t)asked->vocab);
-    asked->samples = ANY(samples, random);
-    asked->num_top = ANY(tops, random);
-    asked->scale = ANY(scales, random);
-    asked->soft_cap = ANY(caps, random);
-    asked->order = (gumbel_order)random_below(random, REQUEST_ORDERS);
-    asked->ties = (gumbel_ties)random_below(random, 2);
-    asked->logprobs_of = one_in(4, random) ? GUMBEL_RAW : GUMBEL_PROCESSED;
-    asked->usual = random_below(random, 3) > 0;
-    asked->cuts = 1 + (int)random_below(random, 7);
-    asked->truncation = (int)random_below(random, 2);
-    asked->transforms = one_in(3, random);
-    asked->history = one_in(2, random);
+        req->vocab_size = req->first_token + 1 + random_below(random, (uint32_t)req->vocab);
+    req->samples = ANY(samples, random);
+    req->num_top = ANY(tops, random);
+    req->scale = ANY(scales, random);
+    req->soft_cap = ANY(caps, random);
+    req->order = (gumbel_order)random_below(random, REQUEST_ORDERS);
+    req->ties = (gumbel_ties)random_below(random, 2);
+    req->logprobs_of = one_in(4, random) ? GUMBEL_RAW : GUMBEL_PROCESSED;
+    req->usual = random_below(random, 3) > 0;
+    req->cuts = 1 + (int)random_below(random, 7);
+    req->truncation = (int)random_below(random, 2);
+    req->transforms = one_in(3, random);
+    req->history = one_in(2, random);
     plan->gap = one_in(6, random) ? 8 * (1 + random_below(random, 8)) : 0;
     plan->hidden_gap = one_in(6, random) ? 1 + random_below(random, 16) : 0;
     plan->ragged = one_in(8, random);
@@ -181,7 +181,7 @@ static void make_any(soak_plan *plan, int64_t multiprocessors, uint64_t *random)
     plan->outputs = one_in(2, random) ? (int)random_below(random, 64) : SOAK_SCORES;
     if (one_in(4, random)) {
         plan->outputs = SOAK_SCORES; /* the plain draw */
-        asked->truncation = asked->transforms = asked->num_top = 0;
+        req->truncation = req->transforms = req->num_top = 0;
     }
 }
 
@@ -190,66 +190,66 @@ static void make_any(soak_plan *plan, int64_t multiprocessors, uint64_t *random)
 /* A generous guess, in nanoseconds, at what a step takes on an H200. */
 static double step_ns(const soak_plan *plan)
 {
-    const request_plan *asked = &plan->asked;
-    double rows = (double)asked->batch, tokens = (double)asked->vocab;
-    double size = (double)asked->hidden_size;
+    const request_plan *req = &plan->req;
+    double rows = (double)req->batch, tokens = (double)req->vocab;
+    double size = (double)req->hidden_size;
     int fast = plan->weight == plan->hidden && plan->weight != GUMBEL_FLOAT32 && !plan->ragged &&
-               plan->hidden_gap % 8 == 0 && asked->hidden_size % 8 == 0 && asked->samples <= 16;
+               plan->hidden_gap % 8 == 0 && req->hidden_size % 8 == 0 && req->samples <= 16;
     double ns = 1e4 + tokens * size * (double)dtype_size(plan->weight) / 2000;
     ns += tokens * size * rows / (fast ? 1e5 : 1e3);
-    ns += rows * tokens * (0.01 * asked->samples + 0.01);
-    ns += plan->ahead ? rows * tokens * 0.01 * asked->samples : 0;
-    return ns + (asked->transforms || asked->logprobs_of ? 3 * tokens : 0);
+    ns += rows * tokens * (0.01 * req->samples + 0.01);
+    ns += plan->ahead ? rows * tokens * 0.01 * req->samples : 0;
+    return ns + (req->transforms || req->logprobs_of ? 3 * tokens : 0);
 }
 
 static int is_too_large(const soak_plan *plan)
 {
-    const request_plan *asked = &plan->asked;
-    size_t weight = (size_t)asked->vocab * (size_t)(asked->hidden_size + plan->gap);
-    return asked->batch * (asked->vocab + plan->gap) > LOGITS_MOST ||
-           (asked->hidden_size > 0 && weight * dtype_size(plan->weight) > POOL_PIECE_MOST) ||
+    const request_plan *req = &plan->req;
+    size_t weight = (size_t)req->vocab * (size_t)(req->hidden_size + plan->gap);
+    return req->batch * (req->vocab + plan->gap) > LOGITS_MOST ||
+           (req->hidden_size > 0 && weight * dtype_size(plan->weight) > POOL_PIECE_MOST) ||
            step_ns(plan) > STEP_NS_MOST;
 }
 
 /* Make it smaller where it would take too long or too much. */
 static void limit(soak_plan *plan)
 {
-    request_plan *asked = &plan->asked;
+    request_plan *req = &plan->req;
     for (int turn = 0; is_too_large(plan); turn++) {
-        if (asked->hidden_size >= 1024 && turn % 2 == 0)
-            asked->hidden_size = asked->hidden_size / 2;
-        else if (asked->batch > 1)
-            asked->batch = (asked->batch + 1) / 2;
-        else if (asked->hidden_size >= 16)
-            asked->hidden_size = asked->hidden_size / 16 * 8;
+        if (req->hidden_size >= 1024 && turn % 2 == 0)
+            req->hidden_size = req->hidden_size / 2;
+        else if (req->batch > 1)
+            req->batch = (req->batch + 1) / 2;
+        else if (req->hidden_size >= 16)
+            req->hidden_size = req->hidden_size / 16 * 8;
         else
-            asked->vocab /= 2;
+            req->vocab /= 2;
     }
     double most = CALL_NS_MOST / step_ns(plan);
     plan->steps = plan->steps > most ? (int)most : plan->steps;
-    int64_t words = asked->batch * (asked->first_token + asked->vocab);
-    asked->history = asked->history && asked->transforms && words <= COUNTS_MOST;
-    asked->transforms = asked->transforms && (asked->history || words <= LOGITS_MOST);
-    if (asked->vocab_size > asked->first_token + asked->vocab)
-        asked->vocab_size = 0;
+    int64_t words = req->batch * (req->first_token + req->vocab);
+    req->history = req->history && req->transforms && words <= COUNTS_MOST;
+    req->transforms = req->transforms && (req->history || words <= LOGITS_MOST);
+    if (req->vocab_size > req->first_token + req->vocab)
+        req->vocab_size = 0;
 }
 
 /* What goes with what. */
 static void settle(soak_plan *plan, uint64_t *random)
 {
-    request_plan *asked = &plan->asked;
+    request_plan *req = &plan->req;
     plan->exact = one_in(2, random);
-    plan->counts = asked->history && plan->advances;
-    asked->cuts = asked->truncation && asked->usual ? asked->cuts : 0;
-    if (!asked->num_top)
+    plan->counts = req->history && plan->advances;
+    req->cuts = req->truncation && req->usual ? req->cuts : 0;
+    if (!req->num_top)
         plan->outputs &= ~SOAK_LOGITS;
-    if (!asked->num_top && !(plan->outputs & SOAK_MASS))
-        asked->logprobs_of = GUMBEL_PROCESSED;
-    if (asked->hidden_size == 0)
+    if (!req->num_top && !(plan->outputs & SOAK_MASS))
+        req->logprobs_of = GUMBEL_PROCESSED;
+    if (req->hidden_size == 0)
         plan->hidden_gap = 0;
-    if (asked->samples == 1 && asked->first_token == 0 && !asked->vocab_size && !plan->ahead &&
-        asked->batch > 1 && one_in(6, random)) {
-        plan->nodes = 2 + (int)random_below(random, asked->batch < 9 ? asked->batch - 1 : 8);
+    if (req->samples == 1 && req->first_token == 0 && !req->vocab_size && !plan->ahead &&
+        req->batch > 1 && one_in(6, random)) {
+        plan->nodes = 2 + (int)random_below(random, req->batch < 9 ? req->batch - 1 : 8);
         plan->trees = one_in(3, random);
     }
 }
@@ -257,7 +257,7 @@ static void settle(soak_plan *plan, uint64_t *random)
 void soak_plan_at_random(soak_plan *plan, int64_t multiprocessors, uint64_t *random)
 {
     uint32_t kind = random_below(random, 100);
-    *plan = (soak_plan){.asked.seed = random_bits(random) >> 20, .asked.samples = 1};
+    *plan = (soak_plan){.req.seed = random_bits(random) >> 20, .req.samples = 1};
     plan->weight = plan->hidden = GUMBEL_BFLOAT16;
     choose_steps(plan, random);
     if (kind < 40)
@@ -274,26 +274,26 @@ void soak_plan_at_random(soak_plan *plan, int64_t multiprocessors, uint64_t *ran
 
 int soak_plan_suits_cpu(const soak_plan *plan)
 {
-    const request_plan *asked = &plan->asked;
-    int64_t draws = asked->batch * asked->vocab * asked->samples;
+    const request_plan *req = &plan->req;
+    int64_t draws = req->batch * req->vocab * req->samples;
     /* What log-probabilities of a list may be off by is known where their lse is. */
-    int judged = !asked->num_top || plan->outputs & SOAK_MASS;
-    int fused = asked->hidden_size > 0;
+    int judged = !req->num_top || plan->outputs & SOAK_MASS;
+    int fused = req->hidden_size > 0;
     return judged && !plan->nodes && draws <= CPU_DRAWS_MOST && (plan->exact || !fused) &&
-           asked->batch * asked->vocab * asked->hidden_size <= CPU_MACS_MOST;
+           req->batch * req->vocab * req->hidden_size <= CPU_MACS_MOST;
 }
 
 void soak_plan_describe(const soak_plan *plan, char *text, size_t bytes)
 {
-    const request_plan *asked = &plan->asked;
+    const request_plan *req = &plan->req;
     snprintf(
         text, bytes,
         "%s W %s h %s bias %s gaps %d %d outputs %#x cuts %d nodes %d%s%s%s%s%s%s%s%s%s, %d %s: %s",
-        asked->hidden_size ? "fused" : "logits", dtype_name(plan->weight), dtype_name(plan->hidden),
+        req->hidden_size ? "fused" : "logits", dtype_name(plan->weight), dtype_name(plan->hidden),
         dtype_name(plan->bias), (int)plan->gap, (int)plan->hidden_gap, (unsigned)plan->outputs,
-        asked->cuts, plan->nodes, plan->trees ? " trees" : "", asked->usual ? " usual" : "",
+        req->cuts, plan->nodes, plan->trees ? " trees" : "", req->usual ? " usual" : "",
         plan->exact ? " exact" : "", plan->ragged ? " ragged" : "", plan->spoilt ? " spoilt" : "",
         plan->screened ? " screened" : "", plan->ahead ? " ahead" : "",
         plan->advances ? " advances" : "", plan->counts ? " counts" : "", plan->steps,
-        plan->in_graph ? "replays" : "calls", request_describe(asked));
+        plan->in_graph ? "replays" : "calls", request_describe(req));
 }

@@ -19,7 +19,7 @@ enum {
 };
 
 typedef struct soak_plan {
-    request_plan asked;          /* hidden_size 0: from logits, of its dtype */
+    request_plan req;            /* hidden_size 0: from logits, of its dtype */
     gumbel_dtype weight, hidden; /* where D > 0 */
     gumbel_dtype bias;           /* 0: none */
     int64_t gap, hidden_gap; /* stride of weights or logits, and of hidden states, less D or V */

@@ -28,7 +28,7 @@ typedef struct soak_round {
     uint64_t random;
 } soak_round;
 
-void soak_nap(void)
+void soak_sleep(void)
 {
     const struct timespec pause = {0, 20000};
     nanosleep(&pause, NULL);
@@ -120,13 +120,13 @@ static void wait_for_all(soak_round *round)
 {
     for (int i = 0; i < round->count; i++) {
         while (gpu_runs(round->calls[i]->graph.stream))
-            soak_nap();
+            soak_sleep();
         watch_step("waiting for the next stream");
     }
     for (int i = 0; i < round->hog_count; i++) {
         hog_release(i);
         while (hog_runs(i))
-            soak_nap();
+            soak_sleep();
         watch_step("waiting for hogs");
     }
 }

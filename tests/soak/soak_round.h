@@ -22,6 +22,6 @@ int soak_round_run(uint64_t seed, uint64_t number, soak_tally *tally);
 void soak_crowded(void);
 
 /* Let other threads run for a moment. */
-void soak_nap(void);
+void soak_sleep(void);
 
 #endif

@@ -108,7 +108,7 @@ static void *watch(void *argument)
     return NULL;
 }
 
-static void tell_at_exit(void)
+static void print_at_exit(void)
 {
     if (atomic_load(&watching))
         watch_print();
@@ -121,7 +121,7 @@ void watch_start(const char *name)
     test = name;
     watch_note("not begun");
     watch_step("start");
-    if (!registered && atexit(tell_at_exit) != 0)
+    if (!registered && atexit(print_at_exit) != 0)
         die("atexit() failed");
     registered = 1;
     atomic_store(&watching, 1);

@@ -151,30 +151,30 @@ static gumbel_tensor make_tensor(gumbel_dtype dtype, int64_t rows, int64_t cols,
     return tensor_of(*owner, dtype, rows, cols, gap ? stride : 0);
 }
 
-static void make_rows(problem *made)
+static void make_rows(problem *generated)
 {
-    const problem_plan *plan = &made->plan;
+    const problem_plan *plan = &generated->plan;
     size_t batch = (size_t)plan->batch;
-    made->temperature = make_zeroed(batch, sizeof *made->temperature);
-    made->seed = make_zeroed(batch, sizeof *made->seed);
-    made->position = make_zeroed(batch, sizeof *made->position);
-    made->first_sample = make_zeroed(batch, sizeof *made->first_sample);
+    generated->temperature = make_zeroed(batch, sizeof *generated->temperature);
+    generated->seed = make_zeroed(batch, sizeof *generated->seed);
+    generated->position = make_zeroed(batch, sizeof *generated->position);
+    generated->first_sample = make_zeroed(batch, sizeof *generated->first_sample);
     uint64_t state = plan->seed ^ 0x5eedull;
     float base = plan->temperature == 0 ? 1 : fabsf(plan->temperature);
     for (size_t b = 0; b < batch; b++) {
         int greedy = plan->temperature < 0 && b % 3 == 2;
-        made->temperature[b] = greedy ? 0 : base * (1 + (float)b / 8);
-        made->seed[b] = random_bits(&state);
-        made->position[b] = (uint32_t)random_bits(&state);
+        generated->temperature[b] = greedy ? 0 : base * (1 + (float)b / 8);
+        generated->seed[b] = random_bits(&state);
+        generated->position[b] = (uint32_t)random_bits(&state);
         if (plan->first_sample)
-            made->first_sample[b] = plan->first_sample + 1000003 * (uint32_t)b;
+            generated->first_sample[b] = plan->first_sample + 1000003 * (uint32_t)b;
     }
-    made->sampling = (gumbel_sampling){
-        .struct_size = sizeof made->sampling,
-        .temperature = {made->temperature, 0},
-        .seed = {made->seed, 0},
-        .position = {made->position, 0},
-        .first_sample = {made->first_sample, 0},
+    generated->sampling = (gumbel_sampling){
+        .struct_size = sizeof generated->sampling,
+        .temperature = {generated->temperature, 0},
+        .seed = {generated->seed, 0},
+        .position = {generated->position, 0},
+        .first_sample = {generated->first_sample, 0},
         .num_samples = plan->samples,
         .domain = plan->domain,
     };
@@ -182,41 +182,41 @@ static void make_rows(problem *made)
 
 problem *problem_make(const problem_plan *plan)
 {
-    problem *made = make_zeroed(1, sizeof *made);
-    made->plan = *plan;
-    problem_plan *p = &made->plan;
+    problem *generated = make_zeroed(1, sizeof *generated);
+    generated->plan = *plan;
+    problem_plan *p = &generated->plan;
     p->samples = p->samples ? p->samples : 1;
     p->weight_dtype = p->weight_dtype ? p->weight_dtype : GUMBEL_BFLOAT16;
     p->hidden_dtype = p->hidden_dtype ? p->hidden_dtype : GUMBEL_FLOAT32;
     float spread = (p->spread > 0 ? p->spread : 3) / sqrtf((float)p->hidden_size);
-    made->head = (gumbel_head){
-        .struct_size = sizeof made->head,
+    generated->head = (gumbel_head){
+        .struct_size = sizeof generated->head,
         .hidden = make_tensor(p->hidden_dtype, p->batch, p->hidden_size, p->hidden_gap, 1,
-                              p->seed * 3 + 1, &made->hidden),
+                              p->seed * 3 + 1, &generated->hidden),
         .weight = make_tensor(p->weight_dtype, p->vocab, p->hidden_size, p->weight_gap, spread,
-                              p->seed * 3 + 2, &made->weight),
+                              p->seed * 3 + 2, &generated->weight),
         .scale = p->scale,
         .soft_cap = p->soft_cap,
         .first_token = p->first_token,
         .vocab_size = p->vocab_size,
     };
     if (p->bias_dtype)
-        made->head.bias =
-            make_tensor(p->bias_dtype, 1, p->vocab, 0, 1, p->seed * 3 + 3, &made->bias);
-    make_rows(made);
-    return made;
+        generated->head.bias =
+            make_tensor(p->bias_dtype, 1, p->vocab, 0, 1, p->seed * 3 + 3, &generated->bias);
+    make_rows(generated);
+    return generated;
 }
 
-void problem_free(problem *made)
+void problem_free(problem *generated)
 {
-    free(made->weight);
-    free(made->hidden);
-    free(made->bias);
-    free(made->temperature);
-    free(made->seed);
-    free(made->position);
-    free(made->first_sample);
-    free(made);
+    free(generated->weight);
+    free(generated->hidden);
+    free(generated->bias);
+    free(generated->temperature);
+    free(generated->seed);
+    free(generated->position);
+    free(generated->first_sample);
+    free(generated);
 }
 
 static const void *advance(const gumbel_tensor *tensor, int64_t elements)

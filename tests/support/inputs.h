@@ -45,7 +45,7 @@ gumbel_tensor tensor_of(const void *data, gumbel_dtype dtype, int64_t rows, int6
 
 /* Make a problem; free it with problem_free(). */
 problem *problem_make(const problem_plan *plan);
-void problem_free(problem *made);
+void problem_free(problem *generated);
 
 /* The same problem reduced to rows [first, first + count): views, nothing is copied. */
 void problem_rows(const problem *whole, int64_t first, int64_t count, gumbel_head *head,

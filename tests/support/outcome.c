@@ -33,54 +33,54 @@ gumbel_device *open_device(gumbel_isa isa, int32_t threads, int32_t tile)
 
 outcome *outcome_make(int64_t batch, int32_t samples)
 {
-    outcome *made = make_zeroed(1, sizeof *made);
+    outcome *generated = make_zeroed(1, sizeof *generated);
     size_t rows = (size_t)batch, draws = rows * (size_t)samples;
-    made->batch = batch;
-    made->samples = samples;
-    made->tokens = make_zeroed(draws, sizeof *made->tokens);
-    made->logprobs = make_zeroed(draws, sizeof *made->logprobs);
-    made->scores = make_zeroed(draws, sizeof *made->scores);
-    made->lse = make_zeroed(rows, sizeof *made->lse);
-    made->status = make_zeroed(rows, sizeof *made->status);
-    made->output = (gumbel_output){.struct_size = sizeof made->output,
-                                   .tokens = made->tokens,
-                                   .logprobs = made->logprobs,
-                                   .scores = made->scores,
-                                   .lse = made->lse,
-                                   .status = made->status};
-    outcome_poison(made);
-    return made;
+    generated->batch = batch;
+    generated->samples = samples;
+    generated->tokens = make_zeroed(draws, sizeof *generated->tokens);
+    generated->logprobs = make_zeroed(draws, sizeof *generated->logprobs);
+    generated->scores = make_zeroed(draws, sizeof *generated->scores);
+    generated->lse = make_zeroed(rows, sizeof *generated->lse);
+    generated->status = make_zeroed(rows, sizeof *generated->status);
+    generated->output = (gumbel_output){.struct_size = sizeof generated->output,
+                                        .tokens = generated->tokens,
+                                        .logprobs = generated->logprobs,
+                                        .scores = generated->scores,
+                                        .lse = generated->lse,
+                                        .status = generated->status};
+    outcome_poison(generated);
+    return generated;
 }
 
-void outcome_widen(outcome *made, int32_t num_top, gumbel_distribution logprobs_of)
+void outcome_widen(outcome *generated, int32_t num_top, gumbel_distribution logprobs_of)
 {
-    size_t rows = (size_t)made->batch, draws = rows * (size_t)made->samples;
+    size_t rows = (size_t)generated->batch, draws = rows * (size_t)generated->samples;
     size_t tops = rows * (size_t)num_top;
-    made->ranks = make_zeroed(draws, sizeof *made->ranks);
-    made->kept = make_zeroed(rows, sizeof *made->kept);
-    made->top_ids = make_zeroed(tops, sizeof *made->top_ids);
-    made->top_logprobs = make_zeroed(tops, sizeof *made->top_logprobs);
-    made->output.ranks = made->ranks;
-    made->output.kept = made->kept;
-    made->output.top_ids = made->top_ids;
-    made->output.top_logprobs = made->top_logprobs;
-    made->output.num_top = num_top;
-    made->output.logprobs_of = logprobs_of;
-    outcome_poison(made);
+    generated->ranks = make_zeroed(draws, sizeof *generated->ranks);
+    generated->kept = make_zeroed(rows, sizeof *generated->kept);
+    generated->top_ids = make_zeroed(tops, sizeof *generated->top_ids);
+    generated->top_logprobs = make_zeroed(tops, sizeof *generated->top_logprobs);
+    generated->output.ranks = generated->ranks;
+    generated->output.kept = generated->kept;
+    generated->output.top_ids = generated->top_ids;
+    generated->output.top_logprobs = generated->top_logprobs;
+    generated->output.num_top = num_top;
+    generated->output.logprobs_of = logprobs_of;
+    outcome_poison(generated);
 }
 
-void outcome_free(outcome *made)
+void outcome_free(outcome *generated)
 {
-    free(made->ranks);
-    free(made->kept);
-    free(made->top_ids);
-    free(made->top_logprobs);
-    free(made->tokens);
-    free(made->logprobs);
-    free(made->scores);
-    free(made->lse);
-    free(made->status);
-    free(made);
+    free(generated->ranks);
+    free(generated->kept);
+    free(generated->top_ids);
+    free(generated->top_logprobs);
+    free(generated->tokens);
+    free(generated->logprobs);
+    free(generated->scores);
+    free(generated->lse);
+    free(generated->status);
+    free(generated);
 }
 
 /* Entries of the outputs of outcome_widen(): none until it has been called. */
@@ -88,10 +88,11 @@ typedef struct further {
     size_t ranks, kept, tops;
 } further;
 
-static further count_further(const outcome *made)
+static further count_further(const outcome *generated)
 {
-    size_t rows = made->kept ? (size_t)made->batch : 0;
-    return (further){rows * (size_t)made->samples, rows, rows * (size_t)made->output.num_top};
+    size_t rows = generated->kept ? (size_t)generated->batch : 0;
+    return (further){rows * (size_t)generated->samples, rows,
+                     rows * (size_t)generated->output.num_top};
 }
 
 static void poison(void *memory, size_t count)
@@ -100,19 +101,19 @@ static void poison(void *memory, size_t count)
         memset(memory, POISON, count * 4);
 }
 
-void outcome_poison(outcome *made)
+void outcome_poison(outcome *generated)
 {
-    size_t rows = (size_t)made->batch, draws = rows * (size_t)made->samples;
-    further more = count_further(made);
-    poison(made->ranks, more.ranks);
-    poison(made->kept, more.kept);
-    poison(made->top_ids, more.tops);
-    poison(made->top_logprobs, more.tops);
-    poison(made->tokens, draws);
-    poison(made->logprobs, draws);
-    poison(made->scores, draws);
-    poison(made->lse, rows);
-    poison(made->status, rows);
+    size_t rows = (size_t)generated->batch, draws = rows * (size_t)generated->samples;
+    further more = count_further(generated);
+    poison(generated->ranks, more.ranks);
+    poison(generated->kept, more.kept);
+    poison(generated->top_ids, more.tops);
+    poison(generated->top_logprobs, more.tops);
+    poison(generated->tokens, draws);
+    poison(generated->logprobs, draws);
+    poison(generated->scores, draws);
+    poison(generated->lse, rows);
+    poison(generated->status, rows);
 }
 
 static int is_poison(const void *memory, size_t count)
@@ -123,15 +124,15 @@ static int is_poison(const void *memory, size_t count)
     return 1;
 }
 
-int outcome_untouched(const outcome *made)
+int outcome_untouched(const outcome *generated)
 {
-    size_t rows = (size_t)made->batch, draws = rows * (size_t)made->samples;
-    further more = count_further(made);
-    return is_poison(made->tokens, draws) && is_poison(made->logprobs, draws) &&
-           is_poison(made->scores, draws) && is_poison(made->lse, rows) &&
-           is_poison(made->status, rows) && is_poison(made->ranks, more.ranks) &&
-           is_poison(made->kept, more.kept) && is_poison(made->top_ids, more.tops) &&
-           is_poison(made->top_logprobs, more.tops);
+    size_t rows = (size_t)generated->batch, draws = rows * (size_t)generated->samples;
+    further more = count_further(generated);
+    return is_poison(generated->tokens, draws) && is_poison(generated->logprobs, draws) &&
+           is_poison(generated->scores, draws) && is_poison(generated->lse, rows) &&
+           is_poison(generated->status, rows) && is_poison(generated->ranks, more.ranks) &&
+           is_poison(generated->kept, more.kept) && is_poison(generated->top_ids, more.tops) &&
+           is_poison(generated->top_logprobs, more.tops);
 }
 
 static int same_ints(const int32_t *a, const int32_t *b, size_t count, const char *name,
@@ -293,14 +294,14 @@ gumbel_summary *summarise(gumbel_device *device, const gumbel_head *head,
     int32_t samples = samples_of(sampling);
     size_t bytes;
     void *workspace = call_workspace(device, head, logits, sampling, NULL, &bytes);
-    gumbel_summary *made = make_zeroed((size_t)batch * (size_t)samples, sizeof *made);
+    gumbel_summary *generated = make_zeroed((size_t)batch * (size_t)samples, sizeof *generated);
     gumbel_error error = {"", ""};
     gumbel_status status =
-        head
-            ? gumbel_partial(device, NULL, head, sampling, made, workspace, bytes, &error)
-            : gumbel_partial_logits(device, NULL, logits, sampling, made, workspace, bytes, &error);
+        head ? gumbel_partial(device, NULL, head, sampling, generated, workspace, bytes, &error)
+             : gumbel_partial_logits(device, NULL, logits, sampling, generated, workspace, bytes,
+                                     &error);
     free(workspace);
     if (status != GUMBEL_OK)
         die("gumbel_partial: %s: %s", error.field, error.message);
-    return made;
+    return generated;
 }

@@ -30,15 +30,15 @@ outcome *outcome_make(int64_t batch, int32_t samples);
 
 /* Ask for ranks, kept and the num_top most likely tokens, too, and say what
  * log-probabilities are of. */
-void outcome_widen(outcome *made, int32_t num_top, gumbel_distribution logprobs_of);
+void outcome_widen(outcome *generated, int32_t num_top, gumbel_distribution logprobs_of);
 
-void outcome_free(outcome *made);
+void outcome_free(outcome *generated);
 
 /* Fill every array with a pattern that no call would write. */
-void outcome_poison(outcome *made);
+void outcome_poison(outcome *generated);
 
 /* 1 where every byte is still the pattern. */
-int outcome_untouched(const outcome *made);
+int outcome_untouched(const outcome *generated);
 
 /* Which outputs outcome_same() looks at. */
 typedef enum outcome_parts {

@@ -81,11 +81,11 @@ const char *request_describe(const request_plan *plan)
     return text;
 }
 
-const char *request_describe_row(const request *asked, int64_t b)
+const char *request_describe_row(const request *req, int64_t b)
 {
     static char text[160];
-    const gumbel_sampling *s = &asked->sampling;
-    const gumbel_truncation *t = &asked->truncation;
+    const gumbel_sampling *s = &req->sampling;
+    const gumbel_truncation *t = &req->truncation;
     snprintf(text, sizeof text, "row %" PRId64 " (T %a min_p %a top_k %d top_p %a)", b,
              (double)row_f32(&s->temperature, s, b, 1), (double)row_f32(&t->min_p, s, b, 0),
              (int)row_i32(&t->top_k, s, b, 0), (double)row_f32(&t->top_p, s, b, 1));
@@ -161,33 +161,33 @@ void request_rows(const request *whole, int64_t first, int64_t count, request *p
 
 /* --------------------------------------------------------------------------------- calls ---- */
 
-outcome *request_outcome(const request *asked)
+outcome *request_outcome(const request *req)
 {
-    outcome *made = outcome_make(asked->plan.batch, asked->plan.samples);
-    outcome_widen(made, asked->plan.num_top, asked->plan.logprobs_of);
-    return made;
+    outcome *generated = outcome_make(req->plan.batch, req->plan.samples);
+    outcome_widen(generated, req->plan.num_top, req->plan.logprobs_of);
+    return generated;
 }
 
-gumbel_status request_draw(gumbel_device *device, const request *asked, outcome *into)
+gumbel_status request_draw(gumbel_device *device, const request *req, outcome *into)
 {
     size_t bytes;
     void *workspace =
-        call_workspace(device, NULL, &asked->logits, &asked->sampling, &into->output, &bytes);
+        call_workspace(device, NULL, &req->logits, &req->sampling, &into->output, &bytes);
     outcome_poison(into);
-    gumbel_status status = gumbel_sample_logits(device, NULL, &asked->logits, &asked->sampling,
+    gumbel_status status = gumbel_sample_logits(device, NULL, &req->logits, &req->sampling,
                                                 &into->output, workspace, bytes, &into->error);
     free(workspace);
     return report_call("gumbel_sample_logits", status, &into->error);
 }
 
-gumbel_status request_draw_fused(gumbel_device *device, const request *asked, outcome *into)
+gumbel_status request_draw_fused(gumbel_device *device, const request *req, outcome *into)
 {
     size_t bytes;
     void *workspace =
-        call_workspace(device, &asked->head, NULL, &asked->sampling, &into->output, &bytes);
+        call_workspace(device, &req->head, NULL, &req->sampling, &into->output, &bytes);
     outcome_poison(into);
-    gumbel_status status = gumbel_sample(device, NULL, &asked->head, &asked->sampling,
-                                         &into->output, workspace, bytes, &into->error);
+    gumbel_status status = gumbel_sample(device, NULL, &req->head, &req->sampling, &into->output,
+                                         workspace, bytes, &into->error);
     free(workspace);
     return report_call("gumbel_sample", status, &into->error);
 }

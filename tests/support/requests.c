@@ -10,11 +10,11 @@
 
 #define COUNT(table) (sizeof(table) / sizeof *(table))
 
-static void *own(request *made, size_t count, size_t size)
+static void *own(request *generated, size_t count, size_t size)
 {
-    if (made->owned_count == REQUEST_OWNED)
+    if (generated->owned_count == REQUEST_OWNED)
         die("a request owns too much");
-    return made->owned[made->owned_count++] = make_zeroed(count, size);
+    return generated->owned[generated->owned_count++] = make_zeroed(count, size);
 }
 
 /* ------------------------------------------------------------------------------- logits ---- */
@@ -91,14 +91,14 @@ static row_kind kind_of_row(const request_plan *plan, uint64_t *random)
     return (row_kind)(plan->kind ? plan->kind - 1 : (int)kind);
 }
 
-static void make_logits(request *made, uint64_t *random)
+static void make_logits(request *generated, uint64_t *random)
 {
-    const request_plan *plan = &made->plan;
+    const request_plan *plan = &generated->plan;
     int64_t stride = plan->vocab + random_below(random, 3);
-    gumbel_tensor *t = &made->logits.logits;
+    gumbel_tensor *t = &generated->logits.logits;
     *t = tensor_of(NULL, plan->dtype ? plan->dtype : GUMBEL_FLOAT32, plan->batch, plan->vocab,
                    stride);
-    t->data = own(made, (size_t)(plan->batch * stride), dtype_size(t->dtype));
+    t->data = own(generated, (size_t)(plan->batch * stride), dtype_size(t->dtype));
     for (int64_t b = 0; b < plan->batch; b++) {
         row_kind kind = kind_of_row(plan, random);
         int64_t chosen = random_below(random, (uint32_t)plan->vocab);
@@ -131,9 +131,9 @@ float *product_logits(gumbel_device *device, const gumbel_head *head)
 }
 
 /* Some rows of zeros, whose logits are equal but for the bias, and some with a NaN. */
-static void make_product(request *made, gumbel_device *device, uint64_t *random)
+static void make_product(request *generated, gumbel_device *device, uint64_t *random)
 {
-    const request_plan *plan = &made->plan;
+    const request_plan *plan = &generated->plan;
     problem_plan of_product = {.batch = plan->batch,
                                .vocab = plan->vocab,
                                .hidden_size = plan->hidden_size,
@@ -144,9 +144,9 @@ static void make_product(request *made, gumbel_device *device, uint64_t *random)
                                .scale = plan->scale,
                                .soft_cap = plan->soft_cap,
                                .seed = plan->seed};
-    made->product = problem_make(&of_product);
-    made->head = made->product->head;
-    float *hidden = made->product->hidden;
+    generated->product = problem_make(&of_product);
+    generated->head = generated->product->head;
+    float *hidden = generated->product->hidden;
     for (int64_t b = 0; b < plan->batch; b++) {
         uint32_t kind = random_below(random, 8);
         for (int64_t k = 0; k < plan->hidden_size && kind < 2; k++)
@@ -154,45 +154,45 @@ static void make_product(request *made, gumbel_device *device, uint64_t *random)
         if (kind == 2)
             hidden[b * plan->hidden_size] = NAN;
     }
-    float *logits = product_logits(device, &made->head);
-    made->owned[made->owned_count++] = logits;
-    made->logits.logits = tensor_of(logits, GUMBEL_FLOAT32, plan->batch, plan->vocab, 0);
+    float *logits = product_logits(device, &generated->head);
+    generated->owned[generated->owned_count++] = logits;
+    generated->logits.logits = tensor_of(logits, GUMBEL_FLOAT32, plan->batch, plan->vocab, 0);
 }
 
 /* ----------------------------------------------------------------------- row parameters ---- */
 
 /* A parameter from a table for each row, or one for all of them. */
-static gumbel_row_f32 choose_floats(request *made, const float *table, size_t count,
+static gumbel_row_f32 choose_floats(request *generated, const float *table, size_t count,
                                     uint64_t *random)
 {
     static const int64_t strides[] = {0, 1, 3, GUMBEL_SAME}, steps[] = {1, 1, 3, 0};
     uint32_t choice = random_below(random, 4);
-    int64_t length = (made->plan.batch - 1) * steps[choice] + 1;
-    float *data = own(made, (size_t)length, sizeof *data);
+    int64_t length = (generated->plan.batch - 1) * steps[choice] + 1;
+    float *data = own(generated, (size_t)length, sizeof *data);
     for (int64_t k = 0; k < length; k++)
         data[k] = table[random_below(random, (uint32_t)count)];
     return (gumbel_row_f32){data, strides[choice]};
 }
 
 /* The largest for all rows, one for each row, or none. */
-static gumbel_row_u32 choose_counters(request *made, uint32_t choice)
+static gumbel_row_u32 choose_counters(request *generated, uint32_t choice)
 {
-    uint32_t *counters = own(made, (size_t)made->plan.batch, sizeof *counters);
+    uint32_t *counters = own(generated, (size_t)generated->plan.batch, sizeof *counters);
     if (choice > 1)
         return (gumbel_row_u32){NULL, 0};
-    for (uint32_t b = 0; b < (uint32_t)made->plan.batch; b++)
+    for (uint32_t b = 0; b < (uint32_t)generated->plan.batch; b++)
         counters[b] = UINT32_MAX - 40503 * b;
     return (gumbel_row_u32){counters, choice ? 0 : GUMBEL_SAME};
 }
 
-static void make_sampling(request *made, uint64_t *random)
+static void make_sampling(request *generated, uint64_t *random)
 {
     static const float temperatures[] = {1, 1, 0.7f, 1.5f, 0.05f, 0, 1e-6f, 1e6f, 1e-42f, 30};
     static const float usual[] = {1, 1, 1, 0.7f, 0.9f, 1.5f, 0.6f, 0};
-    const request_plan *plan = &made->plan;
-    gumbel_sampling *s = &made->sampling;
-    uint64_t *seed = own(made, (size_t)plan->batch, sizeof *seed);
-    uint64_t *position = own(made, (size_t)plan->batch, sizeof *position);
+    const request_plan *plan = &generated->plan;
+    gumbel_sampling *s = &generated->sampling;
+    uint64_t *seed = own(generated, (size_t)plan->batch, sizeof *seed);
+    uint64_t *position = own(generated, (size_t)plan->batch, sizeof *position);
     for (int64_t b = 0; b < plan->batch; b++) {
         seed[b] = random_bits(random);
         position[b] = (uint32_t)random_bits(random);
@@ -200,64 +200,64 @@ static void make_sampling(request *made, uint64_t *random)
     *s = (gumbel_sampling){.struct_size = sizeof *s,
                            .seed = {seed, 0},
                            .position = {position, 0},
-                           .first_sample = choose_counters(made, random_below(random, 4)),
+                           .first_sample = choose_counters(generated, random_below(random, 4)),
                            .num_samples = plan->samples,
                            .domain = random_below(random, 6)};
-    s->temperature = choose_floats(made, plan->usual ? usual : temperatures,
+    s->temperature = choose_floats(generated, plan->usual ? usual : temperatures,
                                    plan->usual ? COUNT(usual) : COUNT(temperatures), random);
 }
 
-static const int32_t *choose_ks(request *made, const int32_t *table, uint32_t count,
+static const int32_t *choose_ks(request *generated, const int32_t *table, uint32_t count,
                                 uint64_t *random)
 {
-    int32_t *k = own(made, (size_t)made->plan.batch, sizeof *k);
-    for (int64_t b = 0; b < made->plan.batch; b++)
+    int32_t *k = own(generated, (size_t)generated->plan.batch, sizeof *k);
+    for (int64_t b = 0; b < generated->plan.batch; b++)
         k[b] = table[random_below(random, count)];
     return k;
 }
 
 /* The cuts of the plan, by the numbers that engines are asked for. */
-static void make_usual_truncation(request *made, uint64_t *random)
+static void make_usual_truncation(request *generated, uint64_t *random)
 {
     static const int32_t ks[] = {50, 20, 40, 5, 1, 100, 256, 50, 20, 0};
     static const float min_ps[] = {0.02f, 0.05f, 0.1f, 0.3f, 0.02f, 0.05f, 0},
                        top_ps[] = {0.95f, 0.9f, 0.8f, 0.5f, 0.3f, 0.99f, 1};
-    const request_plan *plan = &made->plan;
-    gumbel_truncation *t = &made->truncation;
+    const request_plan *plan = &generated->plan;
+    gumbel_truncation *t = &generated->truncation;
     int one = plan->top_p > 0;
     if (plan->cuts & REQUEST_MIN_P)
-        t->min_p = choose_floats(made, min_ps, COUNT(min_ps), random);
+        t->min_p = choose_floats(generated, min_ps, COUNT(min_ps), random);
     if (plan->cuts & REQUEST_TOP_P)
         t->top_p =
-            choose_floats(made, one ? &plan->top_p : top_ps, one ? 1 : COUNT(top_ps), random);
+            choose_floats(generated, one ? &plan->top_p : top_ps, one ? 1 : COUNT(top_ps), random);
     if (plan->cuts & REQUEST_TOP_K) {
-        const int32_t *k = choose_ks(made, ks, COUNT(ks), random);
+        const int32_t *k = choose_ks(generated, ks, COUNT(ks), random);
         t->top_k = (gumbel_row_i32){k, random_below(random, 4) ? 0 : GUMBEL_SAME};
     }
 }
 
-static void make_truncation(request *made, uint64_t *random)
+static void make_truncation(request *generated, uint64_t *random)
 {
-    int32_t v = (int32_t)made->plan.vocab;
+    int32_t v = (int32_t)generated->plan.vocab;
     const int32_t ks[] = {0, 0, 1, 2, 5, 40, v - 1, v, v + 7, INT32_MAX, v / 2, v / 3};
     float part = (float)random_below(random, (uint32_t)v) + 1;
     const float min_ps[] = {0, 0, 1, 0.05f, 0.5f, 1e-6f, 1e-30f, 1e-42f, 0.999f};
     const float top_ps[] = {1,      0.95f,  0.5f,         0.1f,           1e-6f,
                             1e-30f, 1e-42f, 1 - 0x1p-24f, part / (float)v};
-    gumbel_truncation *t = &made->truncation;
+    gumbel_truncation *t = &generated->truncation;
     *t = (gumbel_truncation){
-        .struct_size = sizeof *t, .order = made->plan.order, .ties = made->plan.ties};
-    made->sampling.truncation = t;
-    if (made->plan.usual) {
-        make_usual_truncation(made, random);
+        .struct_size = sizeof *t, .order = generated->plan.order, .ties = generated->plan.ties};
+    generated->sampling.truncation = t;
+    if (generated->plan.usual) {
+        make_usual_truncation(generated, random);
         return;
     }
     if (random_below(random, 4))
-        t->min_p = choose_floats(made, min_ps, COUNT(min_ps), random);
+        t->min_p = choose_floats(generated, min_ps, COUNT(min_ps), random);
     if (random_below(random, 4))
-        t->top_p = choose_floats(made, top_ps, COUNT(top_ps), random);
+        t->top_p = choose_floats(generated, top_ps, COUNT(top_ps), random);
     if (random_below(random, 4))
-        t->top_k = (gumbel_row_i32){choose_ks(made, ks, COUNT(ks), random), 1};
+        t->top_k = (gumbel_row_i32){choose_ks(generated, ks, COUNT(ks), random), 1};
 }
 
 /* --------------------------------------------------------------------------- transforms ---- */
@@ -275,17 +275,17 @@ static int32_t choose_token(const request_plan *plan, uint64_t *random)
     return (int32_t)(token + random_below(random, (uint32_t)(choice < 5 ? few : range)));
 }
 
-static gumbel_token_lists make_lists(request *made, uint32_t longest, const float *values,
+static gumbel_token_lists make_lists(request *generated, uint32_t longest, const float *values,
                                      size_t count, uint64_t *random)
 {
-    size_t batch = (size_t)made->plan.batch, most = batch * longest;
-    int64_t *offsets = own(made, batch + 1, sizeof *offsets);
-    int32_t *ids = own(made, most, sizeof *ids);
-    float *chosen = values ? own(made, most, sizeof *chosen) : NULL;
+    size_t batch = (size_t)generated->plan.batch, most = batch * longest;
+    int64_t *offsets = own(generated, batch + 1, sizeof *offsets);
+    int32_t *ids = own(generated, most, sizeof *ids);
+    float *chosen = values ? own(generated, most, sizeof *chosen) : NULL;
     for (size_t b = 0; b < batch; b++) {
         offsets[b + 1] = offsets[b] + random_below(random, longest + 1);
         for (int64_t k = offsets[b]; k < offsets[b + 1]; k++) {
-            ids[k] = choose_token(&made->plan, random);
+            ids[k] = choose_token(&generated->plan, random);
             if (values)
                 chosen[k] = values[random_below(random, (uint32_t)count)];
         }
@@ -294,13 +294,13 @@ static gumbel_token_lists make_lists(request *made, uint32_t longest, const floa
 }
 
 /* Rows that allow most tokens, few, one, none and all. */
-static void make_mask(request *made, uint64_t *random)
+static void make_mask(request *generated, uint64_t *random)
 {
-    const request_plan *plan = &made->plan;
+    const request_plan *plan = &generated->plan;
     int64_t words = (plan->first_token + plan->vocab + 31) / 32;
     int64_t stride = random_below(random, 4) ? words + random_below(random, 3) : 0;
     int64_t rows = stride ? plan->batch : 1;
-    int32_t *mask = own(made, (size_t)(rows * (stride ? stride : words)), sizeof *mask);
+    int32_t *mask = own(generated, (size_t)(rows * (stride ? stride : words)), sizeof *mask);
     for (int64_t b = 0; b < rows; b++) {
         uint32_t kind = random_below(random, 10);
         int64_t lone = plan->first_token + random_below(random, (uint32_t)plan->vocab);
@@ -314,20 +314,21 @@ static void make_mask(request *made, uint64_t *random)
         if (kind == 8 && random_below(random, 4))
             mask[b * stride + lone / 32] = (int32_t)(1u << lone % 32);
     }
-    made->transforms.mask = (gumbel_row_i32){mask, stride ? stride : GUMBEL_SAME};
+    generated->transforms.mask = (gumbel_row_i32){mask, stride ? stride : GUMBEL_SAME};
 }
 
 /* The lists of a request as a history, by the plainest way of counting. */
-static void make_history(request *made, const gumbel_token_lists *prompts,
+static void make_history(request *generated, const gumbel_token_lists *prompts,
                          const gumbel_token_lists *outputs)
 {
-    size_t batch = (size_t)made->plan.batch;
-    size_t vocab = (size_t)(made->plan.first_token + made->plan.vocab), words = (vocab + 31) / 32;
-    gumbel_history *h = &made->history;
+    size_t batch = (size_t)generated->plan.batch;
+    size_t vocab = (size_t)(generated->plan.first_token + generated->plan.vocab),
+           words = (vocab + 31) / 32;
+    gumbel_history *h = &generated->history;
     *h = (gumbel_history){.struct_size = sizeof *h, .vocab_size = (int64_t)vocab};
-    h->prompt = own(made, batch * words, sizeof *h->prompt);
-    h->output = own(made, batch * words, sizeof *h->output);
-    uint16_t *counts = own(made, batch * vocab, sizeof *counts);
+    h->prompt = own(generated, batch * words, sizeof *h->prompt);
+    h->output = own(generated, batch * words, sizeof *h->output);
+    uint16_t *counts = own(generated, batch * vocab, sizeof *counts);
     h->counts = counts;
     for (size_t b = 0; b < batch; b++) {
         for (int64_t k = prompts->offsets[b]; k < prompts->offsets[b + 1]; k++)
@@ -339,113 +340,113 @@ static void make_history(request *made, const gumbel_token_lists *prompts,
                 counts[b * vocab + (size_t)outputs->ids[k]]++;
             }
     }
-    made->transforms.history = h;
+    generated->transforms.history = h;
 }
 
-static void make_penalties(request *made, uint64_t *random)
+static void make_penalties(request *generated, uint64_t *random)
 {
     static const float repetitions[] = {1, 1.2f, 0.8f, 3}, frequencies[] = {0, 0.5f, -0.3f, 7},
                        presences[] = {0, 0.7f, -1, 3};
-    gumbel_transforms *t = &made->transforms;
-    gumbel_token_lists prompts = make_lists(made, 30, NULL, 0, random);
-    gumbel_token_lists outputs = make_lists(made, 30, NULL, 0, random);
-    t->repetition = choose_floats(made, repetitions, 4, random);
-    t->frequency = choose_floats(made, frequencies, 4, random);
-    t->presence = choose_floats(made, presences, 4, random);
-    if (made->plan.history) {
-        make_history(made, &prompts, &outputs);
+    gumbel_transforms *t = &generated->transforms;
+    gumbel_token_lists prompts = make_lists(generated, 30, NULL, 0, random);
+    gumbel_token_lists outputs = make_lists(generated, 30, NULL, 0, random);
+    t->repetition = choose_floats(generated, repetitions, 4, random);
+    t->frequency = choose_floats(generated, frequencies, 4, random);
+    t->presence = choose_floats(generated, presences, 4, random);
+    if (generated->plan.history) {
+        make_history(generated, &prompts, &outputs);
     } else {
         t->prompt_tokens = prompts;
         t->output_tokens = outputs;
     }
 }
 
-static void make_transforms(request *made, uint64_t *random)
+static void make_transforms(request *generated, uint64_t *random)
 {
     static const float biases[] = {0.5f, -2.25f, 7, -INFINITY, 1e-3f, -100};
-    gumbel_transforms *t = &made->transforms;
+    gumbel_transforms *t = &generated->transforms;
     t->struct_size = sizeof *t;
     if (random_below(random, 2))
-        make_mask(made, random);
+        make_mask(generated, random);
     if (random_below(random, 2))
-        t->banned = make_lists(made, 5, NULL, 0, random);
+        t->banned = make_lists(generated, 5, NULL, 0, random);
     if (random_below(random, 2))
-        t->bias = make_lists(made, 9, biases, COUNT(biases), random);
-    if (random_below(random, 2) || made->plan.history)
-        make_penalties(made, random);
-    made->sampling.transforms = t;
+        t->bias = make_lists(generated, 9, biases, COUNT(biases), random);
+    if (random_below(random, 2) || generated->plan.history)
+        make_penalties(generated, random);
+    generated->sampling.transforms = t;
 }
 
 /* ------------------------------------------------------------------------ whole requests ---- */
 
-static void make_noise(request *made, gumbel_device *device)
+static void make_noise(request *generated, gumbel_device *device)
 {
-    const request_plan *plan = &made->plan;
+    const request_plan *plan = &generated->plan;
     int64_t draws = plan->batch * plan->samples;
-    float *noise = own(made, (size_t)(draws * plan->vocab), sizeof *noise);
-    if (gumbel_prepare_noise(device, NULL, &made->sampling, plan->batch, plan->first_token,
+    float *noise = own(generated, (size_t)(draws * plan->vocab), sizeof *noise);
+    if (gumbel_prepare_noise(device, NULL, &generated->sampling, plan->batch, plan->first_token,
                              plan->vocab, noise, 0, NULL) != GUMBEL_OK)
         die("noise cannot be made");
-    made->sampling.noise = noise;
+    generated->sampling.noise = noise;
 }
 
 static request *begin(const request_plan *plan)
 {
-    request *made = make_zeroed(1, sizeof *made);
-    made->plan = *plan;
-    made->plan.samples = plan->samples ? plan->samples : 1;
-    made->logits.struct_size = sizeof made->logits;
-    return made;
+    request *generated = make_zeroed(1, sizeof *generated);
+    generated->plan = *plan;
+    generated->plan.samples = plan->samples ? plan->samples : 1;
+    generated->logits.struct_size = sizeof generated->logits;
+    return generated;
 }
 
 /* All but the tensors. */
-static void make_rules(request *made, gumbel_device *device, uint64_t *random)
+static void make_rules(request *generated, gumbel_device *device, uint64_t *random)
 {
-    const request_plan *plan = &made->plan;
-    made->logits.scale = plan->scale;
-    made->logits.soft_cap = plan->soft_cap;
-    made->logits.first_token = plan->first_token;
-    made->logits.vocab_size = plan->vocab_size;
-    make_sampling(made, random);
+    const request_plan *plan = &generated->plan;
+    generated->logits.scale = plan->scale;
+    generated->logits.soft_cap = plan->soft_cap;
+    generated->logits.first_token = plan->first_token;
+    generated->logits.vocab_size = plan->vocab_size;
+    make_sampling(generated, random);
     if (plan->given_noise)
-        make_noise(made, device);
+        make_noise(generated, device);
     if (plan->transforms)
-        make_transforms(made, random);
+        make_transforms(generated, random);
     if (plan->truncation)
-        make_truncation(made, random);
+        make_truncation(generated, random);
 }
 
 request *request_make(const request_plan *plan, gumbel_device *device)
 {
-    request *made = begin(plan);
+    request *generated = begin(plan);
     uint64_t random = plan->seed ^ 0xa5ced;
     if (plan->hidden_size > 0)
-        make_product(made, device, &random);
+        make_product(generated, device, &random);
     else
-        make_logits(made, &random);
-    make_rules(made, device, &random);
-    return made;
+        make_logits(generated, &random);
+    make_rules(generated, device, &random);
+    return generated;
 }
 
 request *request_make_rules(const request_plan *plan)
 {
-    request *made = begin(plan);
+    request *generated = begin(plan);
     uint64_t random = plan->seed ^ 0x501e5;
-    made->plan.given_noise = 0;
-    make_rules(made, NULL, &random);
-    made->head = (gumbel_head){.struct_size = sizeof made->head,
-                               .scale = plan->scale,
-                               .soft_cap = plan->soft_cap,
-                               .first_token = plan->first_token,
-                               .vocab_size = plan->vocab_size};
-    return made;
+    generated->plan.given_noise = 0;
+    make_rules(generated, NULL, &random);
+    generated->head = (gumbel_head){.struct_size = sizeof generated->head,
+                                    .scale = plan->scale,
+                                    .soft_cap = plan->soft_cap,
+                                    .first_token = plan->first_token,
+                                    .vocab_size = plan->vocab_size};
+    return generated;
 }
 
-void request_free(request *made)
+void request_free(request *generated)
 {
-    for (int i = 0; i < made->owned_count; i++)
-        free(made->owned[i]);
-    if (made->product)
-        problem_free(made->product);
-    free(made);
+    for (int i = 0; i < generated->owned_count; i++)
+        free(generated->owned[i]);
+    if (generated->product)
+        problem_free(generated->product);
+    free(generated);
 }

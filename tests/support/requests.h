@@ -81,7 +81,7 @@ typedef struct request {
 /* Make a request; free it with request_free(). `device` serves to make what is made ahead: the
  * noise, the product's logits. */
 request *request_make(const request_plan *plan, gumbel_device *device);
-void request_free(request *made);
+void request_free(request *generated);
 
 /* The same without tensors and without noise made ahead: those of `head` or `logits` are for the
  * caller to fill in. */
@@ -99,15 +99,15 @@ void request_rows(const request *whole, int64_t first, int64_t count, request *p
 const char *request_describe(const request_plan *plan);
 
 /* The same of row b, with its temperature and truncation. */
-const char *request_describe_row(const request *asked, int64_t b);
+const char *request_describe_row(const request *req, int64_t b);
 
 /* An outcome with ranks, kept and the n most likely. */
-outcome *request_outcome(const request *asked);
+outcome *request_outcome(const request *req);
 
 /* Poison, make a workspace of exactly the size asked for, and draw, from the head or from the
  * logits. Returns the call's status; a message is printed unless it is GUMBEL_OK. */
-gumbel_status request_draw(gumbel_device *device, const request *asked, outcome *into);
-gumbel_status request_draw_fused(gumbel_device *device, const request *asked, outcome *into);
+gumbel_status request_draw(gumbel_device *device, const request *req, outcome *into);
+gumbel_status request_draw_fused(gumbel_device *device, const request *req, outcome *into);
 
 /* gumbel_process_logits() into [B, V], poisoned first. */
 gumbel_status request_process(gumbel_device *device, const gumbel_logits *logits,

@@ -4,83 +4,83 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void *own(slotted *made, size_t bytes)
+static void *own(slotted *generated, size_t bytes)
 {
     void *data = make_zeroed(bytes ? bytes : 1, 1);
-    made->owned[made->owned_count++] = data;
+    generated->owned[generated->owned_count++] = data;
     memset(data, 0xA7, bytes);
     return data;
 }
 
 /* Rows of `bytes` each, `apart` from one to the next, in their slots. */
-static void *spread(slotted *made, const void *data, size_t apart, size_t bytes)
+static void *spread(slotted *generated, const void *data, size_t apart, size_t bytes)
 {
-    char *slots = own(made, (size_t)made->count * bytes);
-    for (int64_t b = 0; b < made->asked.plan.batch; b++)
-        memcpy(slots + (size_t)made->of_row[b] * bytes, (const char *)data + (size_t)b * apart,
+    char *slots = own(generated, (size_t)generated->count * bytes);
+    for (int64_t b = 0; b < generated->req.plan.batch; b++)
+        memcpy(slots + (size_t)generated->of_row[b] * bytes, (const char *)data + (size_t)b * apart,
                bytes);
     return slots;
 }
 
 /* The same of a row parameter of `width` elements of `size` bytes; what serves all rows stays. */
-static const void *spread_rows(slotted *made, const void *data, int64_t *stride, int64_t width,
+static const void *spread_rows(slotted *generated, const void *data, int64_t *stride, int64_t width,
                                size_t size)
 {
     if (!data || *stride == GUMBEL_SAME)
         return data;
     size_t apart = (size_t)(*stride ? *stride : width) * size;
     *stride = 0;
-    return spread(made, data, apart, (size_t)width * size);
+    return spread(generated, data, apart, (size_t)width * size);
 }
 
 #define SPREAD(rows, width)                                                                        \
-    (rows).data = spread_rows(made, (rows).data, &(rows).stride, width, sizeof *(rows).data)
+    (rows).data = spread_rows(generated, (rows).data, &(rows).stride, width, sizeof *(rows).data)
 
 /* Counts of 16 bits as those of 32. */
-static void widen_counts(slotted *made, gumbel_history *h)
+static void widen_counts(slotted *generated, gumbel_history *h)
 {
-    size_t elements = (size_t)(made->count * h->vocab_size);
-    int32_t *wide = own(made, elements * sizeof *wide);
+    size_t elements = (size_t)(generated->count * h->vocab_size);
+    int32_t *wide = own(generated, elements * sizeof *wide);
     for (size_t i = 0; i < elements; i++)
         wide[i] = ((const uint16_t *)h->counts)[i];
     h->counts = wide;
     h->count_bits = 32;
 }
 
-static void spread_history(slotted *made, int wide)
+static void spread_history(slotted *generated, int wide)
 {
-    gumbel_history *h = &made->asked.history;
+    gumbel_history *h = &generated->req.history;
     size_t words = (size_t)(h->vocab_size + 31) / 32 * sizeof *h->prompt;
     size_t counts = (size_t)h->vocab_size * sizeof(uint16_t);
-    h->prompt = spread(made, h->prompt, words, words);
-    h->output = spread(made, h->output, words, words);
-    h->counts = spread(made, h->counts, counts, counts);
+    h->prompt = spread(generated, h->prompt, words, words);
+    h->output = spread(generated, h->output, words, words);
+    h->counts = spread(generated, h->counts, counts, counts);
     if (wide)
-        widen_counts(made, h);
-    made->asked.transforms.history = h;
+        widen_counts(generated, h);
+    generated->req.transforms.history = h;
 }
 
 /* Each row a slot of its own, in no order. */
-static void choose_slots(slotted *made, uint64_t *random)
+static void choose_slots(slotted *generated, uint64_t *random)
 {
-    int64_t batch = made->asked.plan.batch;
-    int32_t *all = own(made, (size_t)made->count * sizeof *all);
-    for (int64_t i = 0; i < made->count; i++) {
+    int64_t batch = generated->req.plan.batch;
+    int32_t *all = own(generated, (size_t)generated->count * sizeof *all);
+    for (int64_t i = 0; i < generated->count; i++) {
         uint32_t at = random_below(random, (uint32_t)i + 1);
         all[i] = all[at];
         all[at] = (int32_t)i;
     }
-    made->of_row = own(made, (size_t)batch * sizeof *made->of_row);
-    memcpy(made->of_row, all, (size_t)batch * sizeof *all);
+    generated->of_row = own(generated, (size_t)batch * sizeof *generated->of_row);
+    memcpy(generated->of_row, all, (size_t)batch * sizeof *all);
 }
 
 slotted *slotted_make(const request *whole, uint64_t *random)
 {
-    slotted *made = make_zeroed(1, sizeof *made);
-    request *r = &made->asked;
+    slotted *generated = make_zeroed(1, sizeof *generated);
+    request *r = &generated->req;
     request_rows(whole, 0, whole->plan.batch, r);
-    made->count = whole->plan.batch + random_below(random, 5);
-    choose_slots(made, random);
+    generated->count = whole->plan.batch + random_below(random, 5);
+    choose_slots(generated, random);
     SPREAD(r->sampling.temperature, 1);
     SPREAD(r->sampling.seed, 1);
     SPREAD(r->sampling.position, 1);
@@ -96,15 +96,15 @@ slotted *slotted_make(const request *whole, uint64_t *random)
         SPREAD(r->transforms.frequency, 1);
         SPREAD(r->transforms.presence, 1);
         if (r->transforms.history)
-            spread_history(made, random_below(random, 2) != 0);
+            spread_history(generated, random_below(random, 2) != 0);
     }
-    r->sampling.slots = (gumbel_slots){made->of_row, made->count};
-    return made;
+    r->sampling.slots = (gumbel_slots){generated->of_row, generated->count};
+    return generated;
 }
 
-void slotted_free(slotted *made)
+void slotted_free(slotted *generated)
 {
-    for (int i = 0; i < made->owned_count; i++)
-        free(made->owned[i]);
-    free(made);
+    for (int i = 0; i < generated->owned_count; i++)
+        free(generated->owned[i]);
+    free(generated);
 }

@@ -11,7 +11,7 @@
 /* A request whose rows' parameters, masks and histories lie in slots, some of which no row has:
  * these hold what no call may read. It draws what `whole` draws. */
 typedef struct slotted {
-    request asked;
+    request req;
     int64_t count;   /* slots */
     int32_t *of_row; /* [B] */
     void *owned[20];
@@ -19,6 +19,6 @@ typedef struct slotted {
 } slotted;
 
 slotted *slotted_make(const request *whole, uint64_t *random);
-void slotted_free(slotted *made);
+void slotted_free(slotted *generated);
 
 #endif

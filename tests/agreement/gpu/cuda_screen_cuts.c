@@ -36,9 +36,9 @@ static int32_t *make_masks(int64_t words)
         const int64_t row = i / words;
         masks[i] = (int32_t)(row == 7 ? 0 : row % 3 == 0 ? a : row % 3 == 1 ? few : ~few);
     }
-    int32_t *made = gpu_copy(masks, (size_t)(ROWS * words) * sizeof *masks);
+    int32_t *generated = gpu_copy(masks, (size_t)(ROWS * words) * sizeof *masks);
     free(masks);
-    return made;
+    return generated;
 }
 
 static row_rules make_rules(int64_t end)
@@ -57,15 +57,15 @@ static row_rules make_rules(int64_t end)
         top_k[b] = counts[b % 9];
         seed[b] = random_bits(&state);
     }
-    row_rules made = {.words = (end + 31) / 32};
-    made.temperature = gpu_copy(temperature, sizeof temperature);
-    made.top_p = gpu_copy(top_p, sizeof top_p);
-    made.min_p = gpu_copy(min_p, sizeof min_p);
-    made.top_k = gpu_copy(top_k, sizeof top_k);
-    made.seed = gpu_copy(seed, sizeof seed);
-    made.position = gpu_copy(seed, sizeof seed);
-    made.mask = make_masks(made.words);
-    return made;
+    row_rules generated = {.words = (end + 31) / 32};
+    generated.temperature = gpu_copy(temperature, sizeof temperature);
+    generated.top_p = gpu_copy(top_p, sizeof top_p);
+    generated.min_p = gpu_copy(min_p, sizeof min_p);
+    generated.top_k = gpu_copy(top_k, sizeof top_k);
+    generated.seed = gpu_copy(seed, sizeof seed);
+    generated.position = gpu_copy(seed, sizeof seed);
+    generated.mask = make_masks(generated.words);
+    return generated;
 }
 
 static void free_rules(const row_rules *rules)
@@ -80,44 +80,44 @@ static void free_rules(const row_rules *rules)
 }
 
 /* What the index-th call asks: rules in all orders, some of them, ties, masks, outputs. */
-typedef struct asked_call {
+typedef struct truncated_call {
     gumbel_truncation cut;
     gumbel_transforms transforms;
     gumbel_sampling how;
     int weighs; /* log-probabilities, which greedy rows do not have of first tokens */
     int lists;  /* the most likely tokens */
-} asked_call;
+} truncated_call;
 
-static asked_call ask(const row_rules *rules, int index, int32_t samples)
+static truncated_call ask(const row_rules *rules, int index, int32_t samples)
 {
     static const gumbel_order orders[] = {
         GUMBEL_ORDER_TOP_K_TOP_P_MIN_P, GUMBEL_ORDER_MIN_P_TOP_K_TOP_P,
         GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE, GUMBEL_ORDER_BEFORE_TEMPERATURE};
-    asked_call asked = {
-        .cut = {.struct_size = sizeof asked.cut, .top_k = {rules->top_k, 0}},
-        .transforms = {.struct_size = sizeof asked.transforms, .mask = {rules->mask, rules->words}},
+    truncated_call req = {
+        .cut = {.struct_size = sizeof req.cut, .top_k = {rules->top_k, 0}},
+        .transforms = {.struct_size = sizeof req.transforms, .mask = {rules->mask, rules->words}},
         .weighs = index % 5 == 4,
         .lists = index % 2,
     };
-    asked.cut.order = orders[index % 4];
-    asked.cut.ties = index / 4 % 2 ? GUMBEL_TIES_EXACT : GUMBEL_TIES_ALL;
+    req.cut.order = orders[index % 4];
+    req.cut.ties = index / 4 % 2 ? GUMBEL_TIES_EXACT : GUMBEL_TIES_ALL;
     if (index % 3 != 2)
-        asked.cut.top_p = (gumbel_row_f32){rules->top_p, 0};
+        req.cut.top_p = (gumbel_row_f32){rules->top_p, 0};
     if (index % 3 != 0)
-        asked.cut.min_p = (gumbel_row_f32){rules->min_p, 0};
-    asked.how = (gumbel_sampling){.struct_size = sizeof asked.how,
-                                  .seed = {rules->seed, 0},
-                                  .position = {rules->position, 0},
-                                  .num_samples = samples};
-    asked.how.temperature = (gumbel_row_f32){rules->temperature, asked.weighs ? GUMBEL_SAME : 0};
-    return asked;
+        req.cut.min_p = (gumbel_row_f32){rules->min_p, 0};
+    req.how = (gumbel_sampling){.struct_size = sizeof req.how,
+                                .seed = {rules->seed, 0},
+                                .position = {rules->position, 0},
+                                .num_samples = samples};
+    req.how.temperature = (gumbel_row_f32){rules->temperature, req.weighs ? GUMBEL_SAME : 0};
+    return req;
 }
 
 /* Have the call point at its own rules, which have come from elsewhere. */
-static void bind(asked_call *asked, int masked)
+static void bind(truncated_call *req, int masked)
 {
-    asked->how.truncation = &asked->cut;
-    asked->how.transforms = masked ? &asked->transforms : NULL;
+    req->how.truncation = &req->cut;
+    req->how.transforms = masked ? &req->transforms : NULL;
 }
 
 /* A place for what calls of a head give, with the screen and without. */
@@ -130,44 +130,44 @@ typedef struct both_outputs {
 
 static both_outputs make_both(const gumbel_head *head, const row_rules *rules, int32_t samples)
 {
-    both_outputs made = {.by = outcome_make(head->hidden.rows, samples),
-                         .without = outcome_make(head->hidden.rows, samples)};
+    both_outputs generated = {.by = outcome_make(head->hidden.rows, samples),
+                              .without = outcome_make(head->hidden.rows, samples)};
     gumbel_head plain = *head;
-    outcome_widen(made.by, TOP, GUMBEL_PROCESSED);
-    outcome_widen(made.without, TOP, GUMBEL_PROCESSED);
-    made.out = gpu_output_make(made.by);
+    outcome_widen(generated.by, TOP, GUMBEL_PROCESSED);
+    outcome_widen(generated.without, TOP, GUMBEL_PROCESSED);
+    generated.out = gpu_output_make(generated.by);
     plain.screen = NULL;
     for (int masked = 0; masked < 2; masked++)
         for (int screened = 0; screened < 2; screened++) {
-            asked_call asked = ask(rules, 4, samples);
+            truncated_call req = ask(rules, 4, samples);
             size_t bytes;
-            bind(&asked, masked);
-            if (gumbel_workspace_size(gpu, screened ? head : &plain, NULL, &asked.how, &made.out,
+            bind(&req, masked);
+            if (gumbel_workspace_size(gpu, screened ? head : &plain, NULL, &req.how, &generated.out,
                                       &bytes, &error))
                 die("gumbel_workspace_size: %s: %s", error.field, error.message);
-            made.bytes = bytes > made.bytes ? bytes : made.bytes;
+            generated.bytes = bytes > generated.bytes ? bytes : generated.bytes;
         }
-    made.workspace = gpu_hostile(made.bytes);
-    return made;
+    generated.workspace = gpu_hostile(generated.bytes);
+    return generated;
 }
 
-static void free_both(both_outputs *made)
+static void free_both(both_outputs *generated)
 {
-    outcome_free(made->by);
-    outcome_free(made->without);
-    gpu_output_free(&made->out);
-    gpu_free(made->workspace);
+    outcome_free(generated->by);
+    outcome_free(generated->without);
+    gpu_output_free(&generated->out);
+    gpu_free(generated->workspace);
 }
 
 /* What of all outputs a call asks for. */
-static gumbel_output output_of(const both_outputs *both, const asked_call *asked)
+static gumbel_output output_of(const both_outputs *both, const truncated_call *req)
 {
     gumbel_output out = both->out;
-    if (!asked->weighs) {
+    if (!req->weighs) {
         out.lse = out.logprobs = out.top_logprobs = NULL;
         out.kept = NULL;
     }
-    if (!asked->lists) {
+    if (!req->lists) {
         out.num_top = 0;
         out.top_ids = NULL;
         out.top_logprobs = NULL;
@@ -175,10 +175,10 @@ static gumbel_output output_of(const both_outputs *both, const asked_call *asked
     return out;
 }
 
-static void sample(const gumbel_head *head, const asked_call *asked, both_outputs *both,
+static void sample(const gumbel_head *head, const truncated_call *req, both_outputs *both,
                    outcome *into)
 {
-    gumbel_output out = output_of(both, asked);
+    gumbel_output out = output_of(both, req);
     void *const of_draws[] = {out.tokens, out.scores, out.ranks, out.logprobs},
                 *const of_rows[] = {out.status, out.lse, out.kept, out.top_ids, out.top_logprobs};
     for (int i = 0; i < 4; i++)
@@ -187,16 +187,16 @@ static void sample(const gumbel_head *head, const asked_call *asked, both_output
     for (int i = 0; i < 5; i++)
         if (of_rows[i])
             gpu_poison(of_rows[i], (size_t)into->batch * (i < 3 ? 1 : TOP) * 4);
-    if (gumbel_sample(gpu, NULL, head, &asked->how, &out, both->workspace, both->bytes, &error))
+    if (gumbel_sample(gpu, NULL, head, &req->how, &out, both->workspace, both->bytes, &error))
         die("gumbel_sample: %s: %s", error.field, error.message);
     GPU(cuCtxSynchronize);
     gpu_output_fetch(&both->out, into);
 }
 
 /* Whether the last call was left to the full pass, and what it listed. */
-static void count_call(const gumbel_head *head, const asked_call *asked, const both_outputs *both)
+static void count_call(const gumbel_head *head, const truncated_call *req, const both_outputs *both)
 {
-    const cuda_workspace pieces = find_pieces(head, &asked->how, both->workspace);
+    const cuda_workspace pieces = find_pieces(head, &req->how, both->workspace);
     const int64_t batch = head->hidden.rows;
     uint64_t words[ROWS * CUDA_THRESHOLD_WORDS];
     cuda_screen_state state;
@@ -209,15 +209,15 @@ static void count_call(const gumbel_head *head, const asked_call *asked, const b
             scored += (int64_t)(words[b * CUDA_THRESHOLD_WORDS + CUDA_TRUNCATED_COUNTS] >> 32);
 }
 
-static int draws_same(const gumbel_head *head, const asked_call *asked, both_outputs *both,
+static int draws_same(const gumbel_head *head, const truncated_call *req, both_outputs *both,
                       const char *what)
 {
     gumbel_head without = *head;
     without.screen = NULL;
-    sample(&without, asked, both, both->without);
-    sample(head, asked, both, both->by);
+    sample(&without, req, both, both->without);
+    sample(head, req, both, both->by);
     draws += both->by->batch * both->by->samples;
-    count_call(head, asked, both);
+    count_call(head, req, both);
     return CHECK(outcome_same(both->without, 0, both->by, OUTCOME_ALL, what), "%s", what);
 }
 
@@ -240,51 +240,51 @@ static void draw_cuts(const gpu_head *h, const row_rules *rules, int64_t batch, 
     head.hidden.rows = batch;
     both_outputs both = make_both(&head, rules, samples);
     for (int i = 0; i < count; i++) {
-        asked_call asked = ask(rules, i, samples);
+        truncated_call req = ask(rules, i, samples);
         uint64_t position[ROWS];
         for (int b = 0; b < ROWS; b++)
             position[b] = (uint64_t)(b * 1000003 + i);
         gpu_put(rules->position, position, sizeof position);
-        bind(&asked, i % 7 == 3);
-        if (!CHECK(is_screened(&head, &asked.how), "%s", what) ||
-            !draws_same(&head, &asked, &both, what))
+        bind(&req, i % 7 == 3);
+        if (!CHECK(is_screened(&head, &req.how), "%s", what) ||
+            !draws_same(&head, &req, &both, what))
             break;
     }
     free_both(&both);
 }
 
-static void draw_kind(made_kind kind, int64_t vocab, int64_t columns, const int64_t *batches,
+static void draw_kind(head_kind kind, int64_t vocab, int64_t columns, const int64_t *batches,
                       int count)
 {
-    const gumbel_dtype dtype = kind == MADE_STRUCTURED ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16;
-    made_head made = make_made_head(kind, dtype, vocab, columns, ROWS, 3);
-    gpu_head h = head_on_gpu(&made);
+    const gumbel_dtype dtype = kind == HEAD_STRUCTURED ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16;
+    generated_head generated = generate_head(kind, dtype, vocab, columns, ROWS, 3);
+    gpu_head h = head_on_gpu(&generated);
     const row_rules rules = make_rules(vocab);
     for (const int64_t *batch = batches; *batch; batch++) {
         char what[96];
-        snprintf(what, sizeof what, "%s, V = %lld, D = %lld, B = %lld", made_names[kind],
+        snprintf(what, sizeof what, "%s, V = %lld, D = %lld, B = %lld", head_kind_names[kind],
                  (long long)vocab, (long long)columns, (long long)*batch);
         draw_cuts(&h, &rules, *batch, *batch % 3 == 1 ? 3 : 1, count, what);
         tell(what);
     }
     free_rules(&rules);
     free_gpu_head(&h);
-    free_made_head(&made);
+    free_generated_head(&generated);
 }
 
 void screen_cuts(void)
 {
     static const int64_t batches[] = {1, 2, 5, 8, 13, 16, 32, 33, 64, 0};
-    static const int64_t columns[MADE_KINDS] = {512, 1024, 384, 256};
-    for (int kind = 0; kind < MADE_KINDS; kind++)
-        draw_kind((made_kind)kind, 50000 + 16 * kind, columns[kind], batches, 36);
+    static const int64_t columns[HEAD_KINDS] = {512, 1024, 384, 256};
+    for (int kind = 0; kind < HEAD_KINDS; kind++)
+        draw_kind((head_kind)kind, 50000 + 16 * kind, columns[kind], batches, 36);
 }
 
 /* Some of it, for tools that take seconds a call. */
 void screen_cuts_small(void)
 {
     static const int64_t batches[] = {3, 0};
-    draw_kind(MADE_GAUSSIAN, 10000, 136, batches, 4);
+    draw_kind(HEAD_GAUSSIAN, 10000, 136, batches, 4);
 }
 
 /* Rows that no screen tells, lists of few tokens, weights that tie, a shard, a NaN. */
@@ -293,9 +293,10 @@ void screen_cuts_odd(void)
     static const char *const names[] = {"short lists", "ties",          "a shard",
                                         "a NaN",       "rows of all k", "zeros"};
     for (int odd = 0; odd < 6; odd++) {
-        made_head made = make_made_head(MADE_GAUSSIAN, GUMBEL_BFLOAT16, 30000, 256, ROWS, 9);
-        uint16_t *weight = (void *)(uintptr_t)made.weight.data;
-        const int64_t vocab = made.weight.rows, columns = made.weight.cols;
+        generated_head generated =
+            generate_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 30000, 256, ROWS, 9);
+        uint16_t *weight = (void *)(uintptr_t)generated.weight.data;
+        const int64_t vocab = generated.weight.rows, columns = generated.weight.cols;
         for (int64_t row = vocab / 9; odd == 1 && row < vocab; row++)
             memcpy(weight + row * columns, weight + row % (vocab / 9) * columns,
                    (size_t)columns * 2);
@@ -303,7 +304,7 @@ void screen_cuts_odd(void)
             weight[i] = 0;
         if (odd == 3)
             dtype_store_nan(weight, GUMBEL_BFLOAT16, 777 * columns + 5);
-        gpu_head h = head_on_gpu(&made);
+        gpu_head h = head_on_gpu(&generated);
         row_rules rules = make_rules(192 + vocab);
         if (odd == 0) {
             gumbel_screen_header header;
@@ -325,25 +326,24 @@ void screen_cuts_odd(void)
         tell(names[odd]);
         free_rules(&rules);
         free_gpu_head(&h);
-        free_made_head(&made);
+        free_generated_head(&generated);
     }
 }
 
 void screen_cuts_replays(void)
 {
-    made_head made = make_made_head(MADE_GAUSSIAN, GUMBEL_BFLOAT16, 40000, 256, ROWS, 5);
-    gpu_head h = head_on_gpu(&made);
-    const row_rules rules = make_rules(made.weight.rows);
+    generated_head generated = generate_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 40000, 256, ROWS, 5);
+    gpu_head h = head_on_gpu(&generated);
+    const row_rules rules = make_rules(generated.weight.rows);
     gumbel_head head = h.head, without = h.head;
     head.hidden.rows = without.hidden.rows = 12;
     both_outputs both = make_both(&head, &rules, 1);
-    asked_call asked = ask(&rules, 0, 1);
-    const gumbel_output out = output_of(&both, &asked);
-    bind(&asked, 0);
+    truncated_call req = ask(&rules, 0, 1);
+    const gumbel_output out = output_of(&both, &req);
+    bind(&req, 0);
     without.screen = NULL;
     gpu_graph graph = gpu_graph_begin();
-    if (gumbel_sample(gpu, graph.stream, &head, &asked.how, &out, both.workspace, both.bytes,
-                      &error))
+    if (gumbel_sample(gpu, graph.stream, &head, &req.how, &out, both.workspace, both.bytes, &error))
         die("%s", error.message);
     gpu_graph_end(&graph);
     for (uint64_t position = 0; position < 20; position++) {
@@ -351,7 +351,7 @@ void screen_cuts_replays(void)
         for (int b = 0; b < ROWS; b++)
             positions[b] = position;
         gpu_put(rules.position, positions, sizeof positions);
-        sample(&without, &asked, &both, both.without);
+        sample(&without, &req, &both, both.without);
         for (int i = 0; i < 2; i++) {
             gpu_poison(both.out.tokens, 12 * 4);
             gpu_graph_replay(&graph);
@@ -364,5 +364,5 @@ void screen_cuts_replays(void)
     free_both(&both);
     free_rules(&rules);
     free_gpu_head(&h);
-    free_made_head(&made);
+    free_generated_head(&generated);
 }

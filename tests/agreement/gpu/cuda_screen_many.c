@@ -80,9 +80,10 @@ static gumbel_row_i32 make_masks(int64_t vocab)
         const int64_t row = i / words;
         masks[i] = (int32_t)(row % 3 == 0 ? a : row % 3 == 1 ? few : ~few);
     }
-    const gumbel_row_i32 made = {gpu_copy(masks, (size_t)(ROWS * words) * sizeof *masks), words};
+    const gumbel_row_i32 generated = {gpu_copy(masks, (size_t)(ROWS * words) * sizeof *masks),
+                                      words};
     free(masks);
-    return made;
+    return generated;
 }
 
 /* Allowed tokens of rows on the GPU, of which every fourth has none: all may be drawn there. */
@@ -96,10 +97,11 @@ static gumbel_token_lists make_lists(int64_t vocab)
     uint64_t state = 7;
     for (int64_t i = 0; i < offsets[ROWS]; i++)
         ids[i] = (int32_t)(random_bits(&state) % (uint64_t)vocab);
-    const gumbel_token_lists made = {.offsets = gpu_copy(offsets, sizeof offsets),
-                                     .ids = gpu_copy(ids, (size_t)offsets[ROWS] * sizeof *ids)};
+    const gumbel_token_lists generated = {.offsets = gpu_copy(offsets, sizeof offsets),
+                                          .ids =
+                                              gpu_copy(ids, (size_t)offsets[ROWS] * sizeof *ids)};
     free(ids);
-    return made;
+    return generated;
 }
 
 /* What leaves tokens of rows out. */
@@ -178,7 +180,7 @@ static void compare_chains(const gpu_head *h, int64_t least, int32_t samples, le
 
 /* The head of the bundled model, tied to its embedding, with rows of that as hidden states; on the
  * heap. */
-static made_head bundled_head(void)
+static generated_head bundled_head(void)
 {
     enum { V = 8192, D = 256, FIRST = 700 };
     static const char wanted[] = "\"model.embed_tokens.weight\":{\"dtype\":\"BF16\","
@@ -196,26 +198,27 @@ static made_head bundled_head(void)
     fclose(file);
     free(text);
     memcpy(hidden, weight + FIRST * D, (size_t)PLACES * ROWS * D * sizeof *hidden);
-    return (made_head){tensor_of(weight, GUMBEL_BFLOAT16, V, D, 0),
-                       tensor_of(hidden, GUMBEL_BFLOAT16, PLACES * ROWS, D, 0)};
+    return (generated_head){tensor_of(weight, GUMBEL_BFLOAT16, V, D, 0),
+                            tensor_of(hidden, GUMBEL_BFLOAT16, PLACES * ROWS, D, 0)};
 }
 
 void screen_many(void)
 {
-    static const int64_t columns[MADE_KINDS] = {512, 1024, 384, 256};
-    for (int kind = 0; kind < MADE_KINDS + 1; kind++) {
-        const int is_model = kind == MADE_KINDS;
-        const gumbel_dtype dtype = kind == MADE_STRUCTURED ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16;
-        made_head made = is_model ? bundled_head()
-                                  : make_made_head((made_kind)kind, dtype, 24000 + 16 * kind,
-                                                   columns[kind], PLACES * ROWS, 3);
-        gpu_head h = head_on_gpu(&made);
-        const char *what = is_model ? "the bundled model" : made_names[kind];
-        compare_chains(&h, DRAWS_LEAST / (MADE_KINDS + 1), 1, BY_NOTHING, what);
+    static const int64_t columns[HEAD_KINDS] = {512, 1024, 384, 256};
+    for (int kind = 0; kind < HEAD_KINDS + 1; kind++) {
+        const int is_model = kind == HEAD_KINDS;
+        const gumbel_dtype dtype = kind == HEAD_STRUCTURED ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16;
+        generated_head generated = is_model
+                                       ? bundled_head()
+                                       : generate_head((head_kind)kind, dtype, 24000 + 16 * kind,
+                                                       columns[kind], PLACES * ROWS, 3);
+        gpu_head h = head_on_gpu(&generated);
+        const char *what = is_model ? "the bundled model" : head_kind_names[kind];
+        compare_chains(&h, DRAWS_LEAST / (HEAD_KINDS + 1), 1, BY_NOTHING, what);
         compare_chains(&h, DRAWS_LEAST / 20, kind % 2 ? 8 : 4, BY_NOTHING, what);
         compare_chains(&h, DRAWS_LEAST / 20, kind % 2 ? 1 : 2, BY_MASKS, what);
         compare_chains(&h, DRAWS_LEAST / 50, kind % 2 ? 2 : 1, BY_LISTS, what);
         free_gpu_head(&h);
-        free_made_head(&made);
+        free_generated_head(&generated);
     }
 }

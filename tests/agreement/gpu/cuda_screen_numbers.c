@@ -23,25 +23,25 @@ static int8_t byte_of(const int8_t *copy, int64_t depths, int64_t row, int64_t c
     return copy[((row / 128 * depths + column / 128) * 128 + at) * 128 + unit * 16 + column % 16];
 }
 
-static int is_finite_row(const made_head *made, int64_t row)
+static int is_finite_row(const generated_head *generated, int64_t row)
 {
-    for (int64_t i = 0; i < made->weight.cols; i++)
-        if (!isfinite(
-                dtype_load(made->weight.data, made->weight.dtype, row * made->weight.cols + i)))
+    for (int64_t i = 0; i < generated->weight.cols; i++)
+        if (!isfinite(dtype_load(generated->weight.data, generated->weight.dtype,
+                                 row * generated->weight.cols + i)))
             return 0;
     return 1;
 }
 
-static void check_row(const made_head *made, const char *screen, const gumbel_screen_parts *parts,
-                      int64_t row)
+static void check_row(const generated_head *generated, const char *screen,
+                      const gumbel_screen_parts *parts, int64_t row)
 {
     const gumbel_screen_header *header = (const void *)screen;
     const gumbel_screen_block *block =
         (const gumbel_screen_block *)(const void *)(screen + parts->bounds) + row / 64;
-    const int64_t columns = made->weight.cols;
+    const int64_t columns = generated->weight.cols;
     double step = (double)((const float *)(const void *)(screen + parts->steps))[row];
     double error_sum = 0, size = 0, weight = 0, most = 0;
-    if (!is_finite_row(made, row)) {
+    if (!is_finite_row(generated, row)) {
         int bytes = 0;
         for (int64_t i = 0; i < columns; i++)
             bytes |= byte_of((const int8_t *)screen + parts->copy, parts->columns / 128, row, i);
@@ -50,7 +50,8 @@ static void check_row(const made_head *made, const char *screen, const gumbel_sc
         return;
     }
     for (int64_t i = 0; i < columns; i++) {
-        double w = (double)dtype_load(made->weight.data, made->weight.dtype, row * columns + i);
+        double w =
+            (double)dtype_load(generated->weight.data, generated->weight.dtype, row * columns + i);
         double q = byte_of((const int8_t *)screen + parts->copy, parts->columns / 128, row, i);
         error_sum += (w / step - q) * (w / step - q);
         size += q * q;
@@ -61,32 +62,32 @@ static void check_row(const made_head *made, const char *screen, const gumbel_sc
               sqrt(size) <= (double)block->size && block->error <= header->error &&
               sqrt(weight) <= (double)header->weight,
           "%s, row %lld: an entry is %g off, all %g of %g, size %g of %g, weight %g of %g",
-          dtype_name(made->weight.dtype), (long long)row, most, sqrt(error_sum),
+          dtype_name(generated->weight.dtype), (long long)row, most, sqrt(error_sum),
           (double)block->error, sqrt(size), (double)block->size, sqrt(weight),
           (double)header->weight);
 }
 
 void screen_certificates(void)
 {
-    for (int kind = 0; kind < MADE_KINDS; kind++) {
-        made_head made =
-            make_made_head((made_kind)kind, kind % 2 ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16,
-                           1000 + kind, 200 + 7 * kind, 1, 5);
-        gpu_head h = head_on_gpu(&made);
+    for (int kind = 0; kind < HEAD_KINDS; kind++) {
+        generated_head generated =
+            generate_head((head_kind)kind, kind % 2 ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16, 1000 + kind,
+                          200 + 7 * kind, 1, 5);
+        gpu_head h = head_on_gpu(&generated);
         char *screen = make_zeroed(h.screen_bytes, 1);
         gumbel_screen_parts parts;
         gpu_fetch(screen, h.screen, h.screen_bytes);
         const gumbel_screen_header *header = (const void *)screen;
-        CHECK(gumbel_screen_lay_out_as(GUMBEL_SCREEN_LAYOUT_TILES, made.weight.rows,
-                                       made.weight.cols, &parts) &&
+        CHECK(gumbel_screen_lay_out_as(GUMBEL_SCREEN_LAYOUT_TILES, generated.weight.rows,
+                                       generated.weight.cols, &parts) &&
                   parts.bytes == h.screen_bytes,
-              "%s", made_names[kind]);
-        CHECK(header->check == gumbel_screen_check_of(header), "%s", made_names[kind]);
-        for (int64_t row = 0; row < made.weight.rows && !checks_failed(); row++)
-            check_row(&made, screen, &parts, row);
+              "%s", head_kind_names[kind]);
+        CHECK(header->check == gumbel_screen_check_of(header), "%s", head_kind_names[kind]);
+        for (int64_t row = 0; row < generated.weight.rows && !checks_failed(); row++)
+            check_row(&generated, screen, &parts, row);
         free(screen);
         free_gpu_head(&h);
-        free_made_head(&made);
+        free_generated_head(&generated);
     }
 }
 
@@ -109,35 +110,35 @@ static int64_t verify(const gpu_head *h)
 /* Weights that change behind a screen's back, one of them, far and near; and bounds that do. */
 void screen_stale(void)
 {
-    for (int kind = 0; kind < MADE_KINDS; kind++) {
-        made_head made = make_made_head(
-            (made_kind)kind, kind % 2 ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16, 1000, 200, 1, 5);
-        void *weight = (void *)(uintptr_t)made.weight.data;
-        const size_t bytes = 1000 * 200 * dtype_size(made.weight.dtype);
-        gpu_head h = head_on_gpu(&made);
+    for (int kind = 0; kind < HEAD_KINDS; kind++) {
+        generated_head generated = generate_head(
+            (head_kind)kind, kind % 2 ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16, 1000, 200, 1, 5);
+        void *weight = (void *)(uintptr_t)generated.weight.data;
+        const size_t bytes = 1000 * 200 * dtype_size(generated.weight.dtype);
+        gpu_head h = head_on_gpu(&generated);
         gumbel_screen_header header;
-        CHECK(verify(&h) == -1, "%s: %s", made_names[kind], error.message);
+        CHECK(verify(&h) == -1, "%s: %s", head_kind_names[kind], error.message);
         for (int64_t row = 12; row < 1000; row += 12 * 27) { /* rows of no odd kind */
-            float was = dtype_load(weight, made.weight.dtype, row * 200 + 199);
-            dtype_store(weight, made.weight.dtype, row * 200 + 199, was + 3.0f);
+            float was = dtype_load(weight, generated.weight.dtype, row * 200 + 199);
+            dtype_store(weight, generated.weight.dtype, row * 200 + 199, was + 3.0f);
             gpu_put(h.weight, weight, bytes);
             int64_t found = verify(&h);
-            CHECK(found == row, "%s: row %lld has changed, it found %lld", made_names[kind],
+            CHECK(found == row, "%s: row %lld has changed, it found %lld", head_kind_names[kind],
                   (long long)row, (long long)found);
-            dtype_store(weight, made.weight.dtype, row * 200 + 199, was);
+            dtype_store(weight, generated.weight.dtype, row * 200 + 199, was);
         }
         gpu_put(h.weight, weight, bytes);
         gpu_fetch(&header, h.screen, sizeof header);
         header.error *= 0.5f;
         header.check = gumbel_screen_check_of(&header);
         gpu_put(h.screen, &header, sizeof header);
-        CHECK(verify(&h) >= 0, "%s: half the error", made_names[kind]);
+        CHECK(verify(&h) >= 0, "%s: half the error", head_kind_names[kind]);
         header.columns = 192;
         header.check = gumbel_screen_check_of(&header);
         gpu_put(h.screen, &header, sizeof header);
-        CHECK(verify(&h) == -2, "%s: other columns", made_names[kind]);
+        CHECK(verify(&h) == -2, "%s: other columns", head_kind_names[kind]);
         free_gpu_head(&h);
-        free_made_head(&made);
+        free_generated_head(&generated);
     }
 }
 
@@ -192,11 +193,11 @@ static double measure_roundings(int kind, int64_t columns, gumbel_dtype dtype)
     size_t element = dtype_size(dtype);
     uint64_t state = 3 + (uint64_t)kind;
     double worst = 0;
-    made_head made = {
+    generated_head generated = {
         .weight = {make_zeroed((size_t)(16 * columns), element), dtype, 16, columns, 0, {0}},
         .hidden = {make_zeroed((size_t)(batch * columns), element), dtype, batch, columns, 0, {0}}};
-    void *weight = (void *)(uintptr_t)made.weight.data,
-         *hidden = (void *)(uintptr_t)made.hidden.data;
+    void *weight = (void *)(uintptr_t)generated.weight.data,
+         *hidden = (void *)(uintptr_t)generated.hidden.data;
     for (int64_t i = 0; i < columns; i++)
         for (int64_t row = 0; row < 16; row++)
             dtype_store(weight, dtype, row * columns + i,
@@ -204,7 +205,7 @@ static double measure_roundings(int kind, int64_t columns, gumbel_dtype dtype)
     for (int64_t i = 0; i < batch * columns; i++)
         dtype_store(hidden, dtype, i,
                     rounding_hidden(kind, i / columns, i % columns, columns, &state));
-    gpu_head h = head_on_gpu(&made);
+    gpu_head h = head_on_gpu(&generated);
     float zero = 0, *temperature = gpu_copy(&zero, sizeof zero);
     gumbel_sampling how = {.struct_size = sizeof how, .temperature = {temperature, GUMBEL_SAME}};
     outcome *out = outcome_make(batch, 1);
@@ -226,7 +227,7 @@ static double measure_roundings(int kind, int64_t columns, gumbel_dtype dtype)
     gpu_free(temperature);
     outcome_free(out);
     free_gpu_head(&h);
-    free_made_head(&made);
+    free_generated_head(&generated);
     return worst;
 }
 

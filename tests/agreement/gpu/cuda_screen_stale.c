@@ -105,16 +105,16 @@ static void draw_kinds(const stale_kind *kinds, int count, int64_t vocab, int64_
     for (int i = 0; i < count; i++) {
         const stale_kind kind = kinds ? kinds[i] : (stale_kind)i;
         const gumbel_dtype dtype = i % 2 ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16;
-        made_head made =
-            make_made_head((made_kind)(i % MADE_HOSTILE), dtype, vocab, columns, batch, 21);
-        gpu_head h = head_on_gpu(&made);
-        spoil_rows(&made.weight, kind, &random);
-        gpu_put(h.weight, made.weight.data, (size_t)(vocab * columns) * dtype_size(dtype));
+        generated_head generated =
+            generate_head((head_kind)(i % HEAD_HOSTILE), dtype, vocab, columns, batch, 21);
+        gpu_head h = head_on_gpu(&generated);
+        spoil_rows(&generated.weight, kind, &random);
+        gpu_put(h.weight, generated.weight.data, (size_t)(vocab * columns) * dtype_size(dtype));
         for (int cut = 0; cut < 3; cut++)
             if (!draw_stale(&h.head, &values, cut, 1 + i % 3, kind == STALE_NAN, stale_names[kind]))
                 break;
         free_gpu_head(&h);
-        free_made_head(&made);
+        free_generated_head(&generated);
     }
     free_values(&values);
 }

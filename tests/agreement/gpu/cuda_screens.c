@@ -7,15 +7,16 @@
 
 static gumbel_error error;
 
-gpu_head head_on_gpu(const made_head *made)
+gpu_head head_on_gpu(const generated_head *generated)
 {
-    size_t element = dtype_size(made->weight.dtype);
-    gpu_head h = {
-        .head = {.struct_size = sizeof h.head, .hidden = made->hidden, .weight = made->weight}};
-    h.weight =
-        gpu_copy(made->weight.data, (size_t)(made->weight.rows * made->weight.cols) * element);
-    h.hidden =
-        gpu_copy(made->hidden.data, (size_t)(made->hidden.rows * made->hidden.cols) * element);
+    size_t element = dtype_size(generated->weight.dtype);
+    gpu_head h = {.head = {.struct_size = sizeof h.head,
+                           .hidden = generated->hidden,
+                           .weight = generated->weight}};
+    h.weight = gpu_copy(generated->weight.data,
+                        (size_t)(generated->weight.rows * generated->weight.cols) * element);
+    h.hidden = gpu_copy(generated->hidden.data,
+                        (size_t)(generated->hidden.rows * generated->hidden.cols) * element);
     h.head.weight.data = h.weight;
     h.head.hidden.data = h.hidden;
     if (gumbel_screen_size(gpu, &h.head.weight, &h.screen_bytes, &error))

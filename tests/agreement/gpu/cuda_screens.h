@@ -7,7 +7,7 @@
 
 #include "cuda/plan/cuda_plan.h"
 #include "cuda_requests.h"
-#include "made_heads.h"
+#include "generated_heads.h"
 
 /* A head in device memory, with its screen. */
 typedef struct gpu_head {
@@ -16,7 +16,7 @@ typedef struct gpu_head {
     size_t screen_bytes;
 } gpu_head;
 
-gpu_head head_on_gpu(const made_head *made);
+gpu_head head_on_gpu(const generated_head *generated);
 void free_gpu_head(gpu_head *h);
 
 /* Whether a call is for the GPU's screen at all, of draws or of rows that are cut. */

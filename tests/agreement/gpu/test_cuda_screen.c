@@ -83,7 +83,7 @@ static int draws_same(const gumbel_head *head, const gumbel_sampling *sampling, 
     return same;
 }
 
-static void tell_counts(const char *what)
+static void print_counts(const char *what)
 {
     printf("  %s: %lld calls, %lld by the full pass, %.1f candidates a row\n", what,
            (long long)calls, (long long)fallen,
@@ -127,13 +127,14 @@ static void draw_many(const gpu_head *h, int count, int hot, const char *what)
 }
 
 /* Draw from a made head; `list_most` 0: as it is. */
-static void draw_made(made_kind kind, gumbel_dtype dtype, int64_t vocab, int64_t columns,
-                      int64_t batch, int count, int hot, int list_most)
+static void draw_generated(head_kind kind, gumbel_dtype dtype, int64_t vocab, int64_t columns,
+                           int64_t batch, int count, int hot, int list_most)
 {
-    made_head made = make_made_head(kind, dtype, vocab, columns, batch, 21 + (uint64_t)batch);
-    gpu_head h = head_on_gpu(&made);
+    generated_head generated =
+        generate_head(kind, dtype, vocab, columns, batch, 21 + (uint64_t)batch);
+    gpu_head h = head_on_gpu(&generated);
     char what[96];
-    snprintf(what, sizeof what, "%s %s, V = %lld, D = %lld, B = %lld%s", made_names[kind],
+    snprintf(what, sizeof what, "%s %s, V = %lld, D = %lld, B = %lld%s", head_kind_names[kind],
              dtype_name(dtype), (long long)vocab, (long long)columns, (long long)batch,
              list_most ? ", short lists" : "");
     if (list_most) {
@@ -144,9 +145,9 @@ static void draw_made(made_kind kind, gumbel_dtype dtype, int64_t vocab, int64_t
         gpu_put(h.screen, &header, sizeof header);
     }
     draw_many(&h, count, hot, what);
-    tell_counts(what);
+    print_counts(what);
     free_gpu_head(&h);
-    free_made_head(&made);
+    free_generated_head(&generated);
 }
 
 static const int64_t batches[] = {1, 3, 4, 5, 8, 9, 16, 17, 32, 33, 64};
@@ -155,16 +156,17 @@ static const int64_t batches[] = {1, 3, 4, 5, 8, 9, 16, 17, 32, 33, 64};
 static void screen_batches(void)
 {
     for (int i = 0; i < BATCHES; i++)
-        draw_made(MADE_GAUSSIAN, i % 2 ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16, 20000, 256, batches[i],
-                  20, 4, 0);
+        draw_generated(HEAD_GAUSSIAN, i % 2 ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16, 20000, 256,
+                       batches[i], 20, 4, 0);
 }
 
 static void screen_kinds(void)
 {
-    for (int kind = 0; kind < MADE_KINDS; kind++)
+    for (int kind = 0; kind < HEAD_KINDS; kind++)
         for (int i = 0; i < 3; i++)
-            draw_made((made_kind)kind, i % 2 ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16, 20000 + 16 * kind,
-                      192 + 8 * i, 1 + 7 * i, nightly() ? 2000 : 30, TEMPERATURES, 0);
+            draw_generated((head_kind)kind, i % 2 ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16,
+                           20000 + 16 * kind, 192 + 8 * i, 1 + 7 * i, nightly() ? 2000 : 30,
+                           TEMPERATURES, 0);
 }
 
 /* Columns that fill no tile, and many; tokens that do not. */
@@ -172,16 +174,17 @@ static void screen_shapes(void)
 {
     static const int64_t columns[] = {8, 56, 64, 120, 128, 136, 264, 1032, 2048, 4104};
     for (int i = 0; i < 10; i++)
-        draw_made(MADE_STRUCTURED, GUMBEL_BFLOAT16, 16 * (1 + 37 * i), columns[i], 1 + i, 6, 4, 0);
-    draw_made(MADE_GAUSSIAN, GUMBEL_BFLOAT16, 16, 64, 2, 6, 4, 0);
-    draw_made(MADE_GAUSSIAN, GUMBEL_BFLOAT16, 128 * 140, 64, 2, 6, 4, 0);
+        draw_generated(HEAD_STRUCTURED, GUMBEL_BFLOAT16, 16 * (1 + 37 * i), columns[i], 1 + i, 6, 4,
+                       0);
+    draw_generated(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 16, 64, 2, 6, 4, 0);
+    draw_generated(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 128 * 140, 64, 2, 6, 4, 0);
 }
 
 static void screen_lists(void)
 {
-    draw_made(MADE_GAUSSIAN, GUMBEL_BFLOAT16, 20000, 256, 1, 10, TEMPERATURES, 1);
-    draw_made(MADE_GAUSSIAN, GUMBEL_BFLOAT16, 20000, 256, 8, 10, TEMPERATURES, 1);
-    draw_made(MADE_STRUCTURED, GUMBEL_FLOAT16, 20000, 256, 40, 10, TEMPERATURES, 2);
+    draw_generated(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 20000, 256, 1, 10, TEMPERATURES, 1);
+    draw_generated(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 20000, 256, 8, 10, TEMPERATURES, 1);
+    draw_generated(HEAD_STRUCTURED, GUMBEL_FLOAT16, 20000, 256, 40, 10, TEMPERATURES, 2);
 }
 
 /* Rows of zeros, equal rows, weights and hidden states that are not finite or very small. */
@@ -192,9 +195,9 @@ static void screen_odd(void)
         "equal weights",           "small weights", "small h"};
     const gumbel_dtype dtype = GUMBEL_BFLOAT16;
     for (int odd = 0; odd < 8; odd++) {
-        made_head made = make_made_head(MADE_GAUSSIAN, dtype, 4000, 128, 6, 5);
-        void *weight = (void *)(uintptr_t)made.weight.data,
-             *hidden = (void *)(uintptr_t)made.hidden.data;
+        generated_head generated = generate_head(HEAD_GAUSSIAN, dtype, 4000, 128, 6, 5);
+        void *weight = (void *)(uintptr_t)generated.weight.data,
+             *hidden = (void *)(uintptr_t)generated.hidden.data;
         for (int64_t i = 0; i < 4000 * 128 && odd >= 5 && odd < 7; i++)
             dtype_store(weight, dtype, i,
                         odd == 5 ? 0.25f : dtype_load(weight, dtype, i) * 0x1p-120f);
@@ -209,40 +212,40 @@ static void screen_odd(void)
             dtype_store_nan(hidden, dtype, 3 * 128 + 5);
         if (odd == 3)
             dtype_store_infinite(hidden, dtype, 3 * 128 + 5, -1);
-        gpu_head h = head_on_gpu(&made);
+        gpu_head h = head_on_gpu(&generated);
         draw_many(&h, 6, TEMPERATURES, names[odd]);
-        tell_counts(names[odd]);
+        print_counts(names[odd]);
         free_gpu_head(&h);
-        free_made_head(&made);
+        free_generated_head(&generated);
     }
 }
 
 /* A shard, and tokens behind its end. */
 static void screen_shard(void)
 {
-    made_head made = make_made_head(MADE_GAUSSIAN, GUMBEL_BFLOAT16, 5008, 128, 5, 5);
-    gpu_head h = head_on_gpu(&made);
+    generated_head generated = generate_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 5008, 128, 5, 5);
+    gpu_head h = head_on_gpu(&generated);
     h.head.first_token = 192;
     draw_many(&h, 8, 4, "shard");
     h.head.vocab_size = 192 + 4001;
     draw_many(&h, 8, 4, "shard that ends early");
-    tell_counts("shards");
+    print_counts("shards");
     free_gpu_head(&h);
-    free_made_head(&made);
+    free_generated_head(&generated);
 }
 
 static void screen_large(void)
 {
-    draw_made(MADE_GAUSSIAN, GUMBEL_BFLOAT16, 60000, 512, 16, nightly() ? 4000 : 40, 4, 0);
-    draw_made(MADE_OUTLIERS, GUMBEL_BFLOAT16, 30000, 1024, 64, nightly() ? 1000 : 20, 4, 0);
+    draw_generated(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 60000, 512, 16, nightly() ? 4000 : 40, 4, 0);
+    draw_generated(HEAD_OUTLIERS, GUMBEL_BFLOAT16, 30000, 1024, 64, nightly() ? 1000 : 20, 4, 0);
 }
 
 /* ---------------------------------------------------------------------------- replays ---- */
 
 static void screen_replays(void)
 {
-    made_head made = make_made_head(MADE_GAUSSIAN, GUMBEL_BFLOAT16, 9600, 256, 12, 5);
-    gpu_head h = head_on_gpu(&made);
+    generated_head generated = generate_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 9600, 256, 12, 5);
+    gpu_head h = head_on_gpu(&generated);
     gumbel_head without = h.head;
     uint64_t seed = 7, position = 0, *seed_on_gpu = gpu_copy(&seed, sizeof seed),
              *position_on_gpu = gpu_copy(&seed, sizeof seed);
@@ -280,14 +283,14 @@ static void screen_replays(void)
     gpu_free(seed_on_gpu);
     gpu_free(position_on_gpu);
     free_gpu_head(&h);
-    free_made_head(&made);
+    free_generated_head(&generated);
 }
 
 /* Some of it, for tools that take seconds a call. */
 static void screen_small(void)
 {
-    draw_made(MADE_GAUSSIAN, GUMBEL_BFLOAT16, 2000, 136, 5, 2, 4, 0);
-    draw_made(MADE_STRUCTURED, GUMBEL_FLOAT16, 1040, 64, 12, 1, 4, 1);
+    draw_generated(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 2000, 136, 5, 2, 4, 0);
+    draw_generated(HEAD_STRUCTURED, GUMBEL_FLOAT16, 1040, 64, 12, 1, 4, 1);
 }
 
 int main(int argc, char **argv)

@@ -4,13 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void *copy(gpu_cycle *made, const void *from, size_t bytes)
+static void *copy(gpu_cycle *generated, const void *from, size_t bytes)
 {
     void *to = gpu_copy(from, bytes);
     if (to) {
-        if (made->owned_count == (int)(sizeof made->owned / sizeof *made->owned))
+        if (generated->owned_count == (int)(sizeof generated->owned / sizeof *generated->owned))
             die("a cycle owns too much");
-        made->owned[made->owned_count++] = to;
+        generated->owned[generated->owned_count++] = to;
     }
     return to;
 }
@@ -22,12 +22,12 @@ static size_t places_of(const cycle *c)
                                     : (size_t)c->of->plan.requests;
 }
 
-#define COPY(field, count) (field) = copy(made, (field), (size_t)(count) * sizeof *(field))
+#define COPY(field, count) (field) = copy(generated, (field), (size_t)(count) * sizeof *(field))
 #define COPY_ROWS(rows)    COPY((rows).data, places)
 
-static void copy_lists(gpu_cycle *made, gumbel_token_lists *lists)
+static void copy_lists(gpu_cycle *generated, gumbel_token_lists *lists)
 {
-    size_t requests = (size_t)made->asked.of->plan.requests;
+    size_t requests = (size_t)generated->req.of->plan.requests;
     if (!lists->offsets)
         return;
     size_t ids = (size_t)lists->offsets[requests];
@@ -36,33 +36,33 @@ static void copy_lists(gpu_cycle *made, gumbel_token_lists *lists)
     COPY(lists->values, ids);
 }
 
-static void copy_transforms(gpu_cycle *made)
+static void copy_transforms(gpu_cycle *generated)
 {
-    cycle *c = &made->asked;
+    cycle *c = &generated->req;
     gumbel_transforms *t = &c->transforms;
     gumbel_history *h = &c->history;
     size_t places = places_of(c), words = (size_t)texts_words(c->of);
     COPY(t->mask.data, (size_t)c->rows * words);
-    copy_lists(made, &t->allowed);
-    copy_lists(made, &t->banned);
-    copy_lists(made, &t->bias);
-    copy_lists(made, &t->prompt_tokens);
-    copy_lists(made, &t->output_tokens);
+    copy_lists(generated, &t->allowed);
+    copy_lists(generated, &t->banned);
+    copy_lists(generated, &t->bias);
+    copy_lists(generated, &t->prompt_tokens);
+    copy_lists(generated, &t->output_tokens);
     COPY_ROWS(t->repetition);
     COPY_ROWS(t->frequency);
     COPY_ROWS(t->presence);
     if (t->history) {
         COPY(h->prompt, places * words);
         COPY(h->output, places * words);
-        h->counts = copy(made, h->counts, places * (size_t)h->vocab_size * sizeof(uint16_t));
+        h->counts = copy(generated, h->counts, places * (size_t)h->vocab_size * sizeof(uint16_t));
         t->history = h;
     }
     c->sampling.transforms = t;
 }
 
-static void copy_sampling(gpu_cycle *made)
+static void copy_sampling(gpu_cycle *generated)
 {
-    cycle *c = &made->asked;
+    cycle *c = &generated->req;
     gumbel_sampling *s = &c->sampling;
     size_t places = places_of(c);
     COPY_ROWS(s->temperature);
@@ -70,9 +70,9 @@ static void copy_sampling(gpu_cycle *made)
     COPY_ROWS(s->position);
     COPY_ROWS(s->first_sample);
     if (s->transforms)
-        copy_transforms(made);
+        copy_transforms(generated);
     if (s->truncation) {
-        gumbel_truncation *t = &made->truncation;
+        gumbel_truncation *t = &generated->truncation;
         *t = *s->truncation;
         COPY_ROWS(t->min_p);
         COPY_ROWS(t->top_k);
@@ -83,15 +83,15 @@ static void copy_sampling(gpu_cycle *made)
     COPY(s->slots.of_row, c->of->plan.requests);
 }
 
-static void copy_tensor(gpu_cycle *made, gumbel_tensor *t)
+static void copy_tensor(gpu_cycle *generated, gumbel_tensor *t)
 {
-    t->data = copy(made, t->data, (size_t)(t->rows * t->cols) * dtype_size(t->dtype));
+    t->data = copy(generated, t->data, (size_t)(t->rows * t->cols) * dtype_size(t->dtype));
 }
 
 /* What drew the drafts of a rule but COUPLED. */
-static void copy_proposal(gpu_cycle *made)
+static void copy_proposal(gpu_cycle *generated)
 {
-    cycle *c = &made->asked;
+    cycle *c = &generated->req;
     gumbel_draft *d = &c->draft;
     if (!d->sampling)
         return;
@@ -102,44 +102,44 @@ static void copy_proposal(gpu_cycle *made)
     d->sampling = &c->drafted;
     c->draft_head.weight = c->head.weight;
     if (d->head) {
-        copy_tensor(made, &c->draft_head.hidden);
+        copy_tensor(generated, &c->draft_head.hidden);
         d->head = &c->draft_head;
     }
     if (d->logits) {
-        copy_tensor(made, &c->draft_logits.logits);
+        copy_tensor(generated, &c->draft_logits.logits);
         d->logits = &c->draft_logits;
     }
 }
 
 gpu_cycle *gpu_cycle_make(const cycle *host)
 {
-    gpu_cycle *made = make_zeroed(1, sizeof *made);
-    cycle *c = &made->asked;
+    gpu_cycle *generated = make_zeroed(1, sizeof *generated);
+    cycle *c = &generated->req;
     gumbel_draft *d = &c->draft;
     *c = *host;
     if (c->of->plan.hidden_size > 0) {
-        copy_tensor(made, &c->head.hidden);
-        copy_tensor(made, &c->head.weight);
+        copy_tensor(generated, &c->head.hidden);
+        copy_tensor(generated, &c->head.weight);
     } else {
-        copy_tensor(made, &c->logits.logits);
+        copy_tensor(generated, &c->logits.logits);
     }
-    copy_sampling(made);
-    copy_proposal(made);
+    copy_sampling(generated);
+    copy_proposal(generated);
     COPY(d->tokens, c->rows);
     COPY(d->offsets, d->requests + 1);
     COPY(d->nodes, d->requests);
     COPY(d->parents, c->rows);
     COPY(d->limit, d->requests);
-    copy_lists(made, &d->stop);
-    return made;
+    copy_lists(generated, &d->stop);
+    return generated;
 }
 
-void gpu_cycle_free(gpu_cycle *made)
+void gpu_cycle_free(gpu_cycle *generated)
 {
-    for (int i = 0; i < made->owned_count; i++)
-        gpu_free(made->owned[i]);
-    gpu_free(made->workspace);
-    free(made);
+    for (int i = 0; i < generated->owned_count; i++)
+        gpu_free(generated->owned[i]);
+    gpu_free(generated->workspace);
+    free(generated);
 }
 
 /* The arrays of a verification, and their bytes. */
@@ -178,47 +178,47 @@ void gpu_verified_fetch(const verified_arrays *from, verified_arrays *into)
 #undef FETCH
 }
 
-void gpu_verified_free(verified_arrays *made)
+void gpu_verified_free(verified_arrays *generated)
 {
-    for (int i = 0; i < made->owned_count; i++)
-        gpu_free(made->owned[i]);
-    free(made);
+    for (int i = 0; i < generated->owned_count; i++)
+        gpu_free(generated->owned[i]);
+    free(generated);
 }
 
-void gpu_cycle_prepare(gpu_cycle *made, const verified_arrays *into)
+void gpu_cycle_prepare(gpu_cycle *generated, const verified_arrays *into)
 {
-    const cycle *c = &made->asked;
+    const cycle *c = &generated->req;
     int fused = c->of->plan.hidden_size > 0;
     gumbel_error error = {"", ""};
     gumbel_status status = gumbel_verify_workspace_size(
         gpu, fused ? &c->head : NULL, fused ? NULL : &c->logits, &c->sampling, &c->draft, &into->to,
-        &made->workspace_bytes, &error);
+        &generated->workspace_bytes, &error);
     if (report_call("gumbel_verify_workspace_size", status, &error))
         exit(1);
-    made->workspace = gpu_hostile(made->workspace_bytes);
+    generated->workspace = gpu_hostile(generated->workspace_bytes);
 }
 
-void gpu_cycle_verify(CUstream stream, const gpu_cycle *made, const verified_arrays *into)
+void gpu_cycle_verify(CUstream stream, const gpu_cycle *generated, const verified_arrays *into)
 {
-    const cycle *c = &made->asked;
+    const cycle *c = &generated->req;
     gumbel_error error = {"", ""};
     gumbel_status status =
         c->of->plan.hidden_size > 0
             ? gumbel_verify(gpu, stream, &c->head, &c->sampling, &c->draft, &into->to,
-                            made->workspace, made->workspace_bytes, &error)
+                            generated->workspace, generated->workspace_bytes, &error)
             : gumbel_verify_logits(gpu, stream, &c->logits, &c->sampling, &c->draft, &into->to,
-                                   made->workspace, made->workspace_bytes, &error);
+                                   generated->workspace, generated->workspace_bytes, &error);
     if (report_call("gumbel_verify", status, &error))
         exit(1);
 }
 
 /* The heads, or the logits, of wide rows. */
-static int copy_wide_models(gpu_wide *made, int count)
+static int copy_wide_models(gpu_wide *generated, int count)
 {
-    wide_drafts *w = &made->asked;
+    wide_drafts *w = &generated->req;
 #define PUT(pointer, bytes)                                                                        \
     if (pointer)                                                                                   \
-    made->owned[count++] = (void *)(uintptr_t)((pointer) = gpu_copy((pointer), bytes))
+    generated->owned[count++] = (void *)(uintptr_t)((pointer) = gpu_copy((pointer), bytes))
     if (w->hidden_size > 0) {
         const size_t row = (size_t)w->hidden_size * dtype_size(w->target_head.weight.dtype);
         const size_t vocab = (size_t)w->target_head.weight.rows, rows = (size_t)w->rows;
@@ -239,11 +239,11 @@ static int copy_wide_models(gpu_wide *made, int count)
 
 gpu_wide *gpu_wide_make(const wide_drafts *host, const verified_arrays *into)
 {
-    gpu_wide *made = make_zeroed(1, sizeof *made);
-    wide_drafts *w = &made->asked;
+    gpu_wide *generated = make_zeroed(1, sizeof *generated);
+    wide_drafts *w = &generated->req;
     const size_t R = (size_t)host->requests, rows = (size_t)host->rows;
     *w = *host;
-    int count = copy_wide_models(made, 0);
+    int count = copy_wide_models(generated, 0);
     PUT(w->sampling.temperature.data, R * sizeof(float));
     PUT(w->sampling.seed.data, R * sizeof(uint64_t));
     PUT(w->sampling.position.data, R * sizeof(uint64_t));
@@ -263,31 +263,31 @@ gpu_wide *gpu_wide_make(const wide_drafts *host, const verified_arrays *into)
     gumbel_error error = {"", ""};
     gumbel_status status =
         gumbel_verify_workspace_size(gpu, head, head ? NULL : &w->target, &w->sampling, &w->draft,
-                                     &into->to, &made->workspace_bytes, &error);
+                                     &into->to, &generated->workspace_bytes, &error);
     if (report_call("gumbel_verify_workspace_size", status, &error))
         exit(1);
-    made->workspace = gpu_hostile(made->workspace_bytes);
-    return made;
+    generated->workspace = gpu_hostile(generated->workspace_bytes);
+    return generated;
 }
 
-void gpu_wide_free(gpu_wide *made)
+void gpu_wide_free(gpu_wide *generated)
 {
-    for (size_t i = 0; i < sizeof made->owned / sizeof *made->owned; i++)
-        gpu_free(made->owned[i]);
-    gpu_free(made->workspace);
-    free(made);
+    for (size_t i = 0; i < sizeof generated->owned / sizeof *generated->owned; i++)
+        gpu_free(generated->owned[i]);
+    gpu_free(generated->workspace);
+    free(generated);
 }
 
-void gpu_wide_verify(CUstream stream, const gpu_wide *made, const verified_arrays *into)
+void gpu_wide_verify(CUstream stream, const gpu_wide *generated, const verified_arrays *into)
 {
-    const wide_drafts *w = &made->asked;
+    const wide_drafts *w = &generated->req;
     gumbel_error error = {"", ""};
     gumbel_status status =
         w->hidden_size > 0
             ? gumbel_verify(gpu, stream, &w->target_head, &w->sampling, &w->draft, &into->to,
-                            made->workspace, made->workspace_bytes, &error)
+                            generated->workspace, generated->workspace_bytes, &error)
             : gumbel_verify_logits(gpu, stream, &w->target, &w->sampling, &w->draft, &into->to,
-                                   made->workspace, made->workspace_bytes, &error);
+                                   generated->workspace, generated->workspace_bytes, &error);
     if (report_call("gumbel_verify", status, &error))
         exit(1);
 }

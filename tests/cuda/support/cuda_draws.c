@@ -74,8 +74,8 @@ gumbel_summary *gpu_summarise(const gumbel_head *head, const gumbel_logits *logi
     int32_t samples = sampling->num_samples ? sampling->num_samples : 1;
     size_t count = (size_t)batch * (size_t)samples, bytes;
     void *workspace = gpu_workspace(head, logits, sampling, NULL, &bytes);
-    gumbel_summary *made = make_zeroed(count, sizeof *made);
-    gumbel_summary *on_gpu = gpu_make(count * sizeof *made);
+    gumbel_summary *generated = make_zeroed(count, sizeof *generated);
+    gumbel_summary *on_gpu = gpu_make(count * sizeof *generated);
     gumbel_error error = {"", ""};
     gumbel_status status =
         head ? gumbel_partial(gpu, NULL, head, sampling, on_gpu, workspace, bytes, &error)
@@ -83,10 +83,10 @@ gumbel_summary *gpu_summarise(const gumbel_head *head, const gumbel_logits *logi
     if (status != GUMBEL_OK)
         die("%s: %s", error.field, error.message);
     GPU(cuCtxSynchronize);
-    gpu_fetch(made, on_gpu, count * sizeof *made);
+    gpu_fetch(generated, on_gpu, count * sizeof *generated);
     gpu_free(on_gpu);
     gpu_free(workspace);
-    return made;
+    return generated;
 }
 
 /* ------------------------------------------------------------------------------ comparison ---- */

@@ -7,113 +7,114 @@
 
 /* ---------------------------------------------------------------------------------- copies ---- */
 
-static void *copy(gpu_request *made, const void *from, size_t bytes)
+static void *copy(gpu_request *generated, const void *from, size_t bytes)
 {
     void *to = gpu_copy(from, bytes);
     if (to) {
-        if (made->owned_count == REQUEST_OWNED)
+        if (generated->owned_count == REQUEST_OWNED)
             die("a request owns too much");
-        made->owned[made->owned_count++] = to;
+        generated->owned[generated->owned_count++] = to;
     }
     return to;
 }
 
 /* A row parameter of `width` elements of `size` bytes. */
-static void *copy_rows(gpu_request *made, const void *from, int64_t stride, int64_t width,
+static void *copy_rows(gpu_request *generated, const void *from, int64_t stride, int64_t width,
                        size_t size)
 {
-    const gumbel_slots *slots = &made->asked.sampling.slots;
-    int64_t rows = slots->of_row ? slots->count : made->asked.plan.batch;
+    const gumbel_slots *slots = &generated->req.sampling.slots;
+    int64_t rows = slots->of_row ? slots->count : generated->req.plan.batch;
     int64_t step = stride == GUMBEL_SAME ? 0 : stride ? stride : width;
-    return copy(made, from, (size_t)((rows - 1) * step + width) * size);
+    return copy(generated, from, (size_t)((rows - 1) * step + width) * size);
 }
 
 #define COPY_ROWS(rows)                                                                            \
-    (rows).data = copy_rows(made, (rows).data, (rows).stride, 1, sizeof *(rows).data)
+    (rows).data = copy_rows(generated, (rows).data, (rows).stride, 1, sizeof *(rows).data)
 
-static gumbel_tensor copy_tensor(gpu_request *made, gumbel_tensor t)
+static gumbel_tensor copy_tensor(gpu_request *generated, gumbel_tensor t)
 {
     int64_t stride = t.stride ? t.stride : t.cols;
-    t.data = copy(made, t.data, (size_t)(t.rows * stride) * dtype_size(t.dtype));
+    t.data = copy(generated, t.data, (size_t)(t.rows * stride) * dtype_size(t.dtype));
     return t;
 }
 
-static void copy_lists(gpu_request *made, gumbel_token_lists *lists)
+static void copy_lists(gpu_request *generated, gumbel_token_lists *lists)
 {
     if (!lists->offsets)
         return;
-    size_t rows = (size_t)made->asked.plan.batch, ids = (size_t)lists->offsets[rows];
-    lists->offsets = copy(made, lists->offsets, (rows + 1) * sizeof *lists->offsets);
-    lists->ids = copy(made, lists->ids, ids * sizeof *lists->ids);
-    lists->values = copy(made, lists->values, ids * sizeof *lists->values);
+    size_t rows = (size_t)generated->req.plan.batch, ids = (size_t)lists->offsets[rows];
+    lists->offsets = copy(generated, lists->offsets, (rows + 1) * sizeof *lists->offsets);
+    lists->ids = copy(generated, lists->ids, ids * sizeof *lists->ids);
+    lists->values = copy(generated, lists->values, ids * sizeof *lists->values);
 }
 
-static void copy_transforms(gpu_request *made)
+static void copy_transforms(gpu_request *generated)
 {
-    gumbel_transforms *t = &made->asked.transforms;
-    gumbel_history *h = &made->asked.history;
-    const request_plan *plan = &made->asked.plan;
-    const gumbel_slots *slots = &made->asked.sampling.slots;
+    gumbel_transforms *t = &generated->req.transforms;
+    gumbel_history *h = &generated->req.history;
+    const request_plan *plan = &generated->req.plan;
+    const gumbel_slots *slots = &generated->req.sampling.slots;
     size_t rows = (size_t)(slots->of_row ? slots->count : plan->batch);
-    t->mask.data = copy_rows(made, t->mask.data, t->mask.stride,
+    t->mask.data = copy_rows(generated, t->mask.data, t->mask.stride,
                              (plan->first_token + plan->vocab + 31) / 32, sizeof *t->mask.data);
-    copy_lists(made, &t->allowed);
-    copy_lists(made, &t->banned);
-    copy_lists(made, &t->bias);
-    copy_lists(made, &t->prompt_tokens);
-    copy_lists(made, &t->output_tokens);
+    copy_lists(generated, &t->allowed);
+    copy_lists(generated, &t->banned);
+    copy_lists(generated, &t->bias);
+    copy_lists(generated, &t->prompt_tokens);
+    copy_lists(generated, &t->output_tokens);
     COPY_ROWS(t->repetition);
     COPY_ROWS(t->frequency);
     COPY_ROWS(t->presence);
     if (t->history) {
         size_t tokens = (size_t)h->vocab_size, bits = rows * ((tokens + 31) / 32);
-        h->prompt = copy(made, h->prompt, bits * sizeof *h->prompt);
-        h->output = copy(made, h->output, bits * sizeof *h->output);
-        h->counts = copy(made, h->counts, rows * tokens * (h->count_bits == 32 ? 4 : 2));
+        h->prompt = copy(generated, h->prompt, bits * sizeof *h->prompt);
+        h->output = copy(generated, h->output, bits * sizeof *h->output);
+        h->counts = copy(generated, h->counts, rows * tokens * (h->count_bits == 32 ? 4 : 2));
         t->history = h;
     }
-    made->asked.sampling.transforms = t;
+    generated->req.sampling.transforms = t;
 }
 
 gpu_request *gpu_request_make(const request *host)
 {
-    gpu_request *made = make_zeroed(1, sizeof *made);
-    request *r = &made->asked;
+    gpu_request *generated = make_zeroed(1, sizeof *generated);
+    request *r = &generated->req;
     gumbel_sampling *s = &r->sampling;
     gumbel_truncation *t = &r->truncation;
     *r = *host;
-    r->logits.logits = copy_tensor(made, r->logits.logits);
+    r->logits.logits = copy_tensor(generated, r->logits.logits);
     if (r->plan.hidden_size > 0) {
-        r->head.hidden = copy_tensor(made, r->head.hidden);
-        r->head.weight = copy_tensor(made, r->head.weight);
-        r->head.bias = copy_tensor(made, r->head.bias);
+        r->head.hidden = copy_tensor(generated, r->head.hidden);
+        r->head.weight = copy_tensor(generated, r->head.weight);
+        r->head.bias = copy_tensor(generated, r->head.bias);
     }
     COPY_ROWS(s->temperature);
     COPY_ROWS(s->seed);
     COPY_ROWS(s->position);
     COPY_ROWS(s->first_sample);
-    s->noise = copy(made, s->noise,
+    s->noise = copy(generated, s->noise,
                     (size_t)(r->plan.batch * r->plan.samples * r->plan.vocab) * sizeof(float));
     if (s->transforms)
-        copy_transforms(made);
+        copy_transforms(generated);
     if (s->truncation) {
         COPY_ROWS(t->min_p);
         COPY_ROWS(t->top_k);
         COPY_ROWS(t->top_p);
         s->truncation = t;
     }
-    s->given.data = copy(made, s->given.data, /* contiguous */
+    s->given.data = copy(generated, s->given.data, /* contiguous */
                          (size_t)(r->plan.batch * r->plan.samples) * sizeof *s->given.data);
-    s->live_rows = copy(made, s->live_rows, sizeof *s->live_rows);
-    s->slots.of_row = copy(made, s->slots.of_row, (size_t)r->plan.batch * sizeof *s->slots.of_row);
-    return made;
+    s->live_rows = copy(generated, s->live_rows, sizeof *s->live_rows);
+    s->slots.of_row =
+        copy(generated, s->slots.of_row, (size_t)r->plan.batch * sizeof *s->slots.of_row);
+    return generated;
 }
 
-void gpu_request_free(gpu_request *made)
+void gpu_request_free(gpu_request *generated)
 {
-    for (int i = 0; i < made->owned_count; i++)
-        gpu_free(made->owned[i]);
-    free(made);
+    for (int i = 0; i < generated->owned_count; i++)
+        gpu_free(generated->owned[i]);
+    free(generated);
 }
 
 /* --------------------------------------------------------------------------------- outputs ---- */
@@ -181,9 +182,10 @@ void gpu_output_free(const gumbel_output *out)
 
 /* ----------------------------------------------------------------------------------- calls ---- */
 
-static void *make_room(const gpu_request *made, int fused, const gumbel_output *out, size_t *bytes)
+static void *make_room(const gpu_request *generated, int fused, const gumbel_output *out,
+                       size_t *bytes)
 {
-    const request *r = &made->asked;
+    const request *r = &generated->req;
     gumbel_error error = {"", ""};
     if (gumbel_workspace_size(gpu, fused ? &r->head : NULL, fused ? NULL : &r->logits, &r->sampling,
                               out, bytes, &error) != GUMBEL_OK)
@@ -191,10 +193,10 @@ static void *make_room(const gpu_request *made, int fused, const gumbel_output *
     return gpu_hostile(*bytes);
 }
 
-static void queue_draw(const gpu_request *made, CUstream stream, int fused,
+static void queue_draw(const gpu_request *generated, CUstream stream, int fused,
                        const gumbel_output *out, void *workspace, size_t bytes)
 {
-    const request *r = &made->asked;
+    const request *r = &generated->req;
     gumbel_error error = {"", ""};
     gumbel_status status =
         fused ? gumbel_sample(gpu, stream, &r->head, &r->sampling, out, workspace, bytes, &error)
@@ -204,13 +206,13 @@ static void queue_draw(const gpu_request *made, CUstream stream, int fused,
         die("%s: %s", error.field, error.message);
 }
 
-gpu_replay gpu_request_capture(gpu_request *made, int fused, const outcome *like)
+gpu_replay gpu_request_capture(gpu_request *generated, int fused, const outcome *like)
 {
     gpu_replay captured = {.out = gpu_output_make(like)};
     size_t bytes;
-    captured.workspace = make_room(made, fused, &captured.out, &bytes);
+    captured.workspace = make_room(generated, fused, &captured.out, &bytes);
     captured.graph = gpu_graph_begin();
-    queue_draw(made, captured.graph.stream, fused, &captured.out, captured.workspace, bytes);
+    queue_draw(generated, captured.graph.stream, fused, &captured.out, captured.workspace, bytes);
     gpu_graph_end(&captured.graph);
     return captured;
 }
@@ -228,24 +230,24 @@ void gpu_replay_free(const gpu_replay *captured)
     gpu_free(captured->workspace);
 }
 
-void gpu_request_draw(const gpu_request *made, int fused, outcome *into)
+void gpu_request_draw(const gpu_request *generated, int fused, outcome *into)
 {
     gumbel_output out = gpu_output_make(into);
     size_t bytes;
-    void *workspace = make_room(made, fused, &out, &bytes);
-    queue_draw(made, NULL, fused, &out, workspace, bytes);
+    void *workspace = make_room(generated, fused, &out, &bytes);
+    queue_draw(generated, NULL, fused, &out, workspace, bytes);
     GPU(cuCtxSynchronize);
     gpu_output_fetch(&out, into);
     gpu_output_free(&out);
     gpu_free(workspace);
 }
 
-void gpu_request_process(const gpu_request *made, float *processed)
+void gpu_request_process(const gpu_request *generated, float *processed)
 {
-    const request *r = &made->asked;
+    const request *r = &generated->req;
     gumbel_error error = {"", ""};
     size_t bytes, size = (size_t)(r->plan.batch * r->plan.vocab) * sizeof *processed;
-    void *workspace = make_room(made, 0, NULL, &bytes);
+    void *workspace = make_room(generated, 0, NULL, &bytes);
     float *on_gpu = gpu_make(size);
     if (gumbel_process_logits(gpu, NULL, &r->logits, &r->sampling, on_gpu, 0, workspace, bytes,
                               &error) != GUMBEL_OK)

@@ -10,13 +10,13 @@
 
 /* The same request with all that it points at in device memory. */
 typedef struct gpu_request {
-    request asked;
+    request req;
     void *owned[REQUEST_OWNED];
     int owned_count;
 } gpu_request;
 
 gpu_request *gpu_request_make(const request *host);
-void gpu_request_free(gpu_request *made);
+void gpu_request_free(gpu_request *generated);
 
 /* An output in device memory that asks for what `like` does; what it holds, fetched; its end. */
 gumbel_output gpu_output_make(const outcome *like);
@@ -25,7 +25,7 @@ void gpu_output_free(const gumbel_output *out);
 
 /* Draw, from the head or from the logits, with a workspace of just the size that is asked for, into
  * host memory; outputs and workspace are poisoned before. Ends the program on an error. */
-void gpu_request_draw(const gpu_request *made, int fused, outcome *into);
+void gpu_request_draw(const gpu_request *generated, int fused, outcome *into);
 
 /* A request captured in a graph, drawn from the head or from the logits: each replay reads what the
  * request points at anew. `like` says what is asked for. */
@@ -35,13 +35,13 @@ typedef struct gpu_replay {
     gpu_graph graph;
 } gpu_replay;
 
-gpu_replay gpu_request_capture(gpu_request *made, int fused, const outcome *like);
+gpu_replay gpu_request_capture(gpu_request *generated, int fused, const outcome *like);
 /* Replay it, and fetch what it drew. */
 void gpu_replay_draw(const gpu_replay *captured, outcome *into);
 void gpu_replay_free(const gpu_replay *captured);
 
 /* gumbel_process_logits() into host memory, [B, V]. */
-void gpu_request_process(const gpu_request *made, float *processed);
+void gpu_request_process(const gpu_request *generated, float *processed);
 
 /* CHECK that the GPU's outcome is the CPU's: the same bits but for log-normalisers and
  * log-probabilities, which are within two ulps, since the two take the logarithm by different

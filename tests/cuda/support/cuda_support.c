@@ -145,10 +145,10 @@ int cuda_run_tests(int argc, char **argv, const cuda_test *tests)
 
 void *gpu_make(size_t bytes)
 {
-    CUdeviceptr made;
-    GPU(cuMemAlloc, &made, bytes ? bytes : 1);
-    gpu_poison((void *)(uintptr_t)made, bytes ? bytes : 1);
-    return (void *)(uintptr_t)made;
+    CUdeviceptr generated;
+    GPU(cuMemAlloc, &generated, bytes ? bytes : 1);
+    gpu_poison((void *)(uintptr_t)generated, bytes ? bytes : 1);
+    return (void *)(uintptr_t)generated;
 }
 
 void gpu_poison(void *to, size_t bytes)
@@ -173,19 +173,19 @@ void *gpu_copy(const void *from, size_t bytes)
 {
     if (!from)
         return NULL;
-    void *made = gpu_make(bytes);
+    void *generated = gpu_make(bytes);
     if (bytes)
-        gpu_put(made, from, bytes);
-    return made;
+        gpu_put(generated, from, bytes);
+    return generated;
 }
 
 void *gpu_hostile(size_t bytes)
 {
     void *filled = make_zeroed(1, bytes);
     hostile_fill(filled, bytes);
-    void *made = gpu_copy(filled, bytes);
+    void *generated = gpu_copy(filled, bytes);
     free(filled);
-    return made;
+    return generated;
 }
 
 void gpu_fetch(void *to, const void *from, size_t bytes)
@@ -196,29 +196,29 @@ void gpu_fetch(void *to, const void *from, size_t bytes)
 
 gpu_graph gpu_graph_begin(void)
 {
-    gpu_graph made;
-    GPU(cuStreamCreate, &made.stream, CU_STREAM_NON_BLOCKING);
-    GPU(cuStreamBeginCapture, made.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
-    return made;
+    gpu_graph generated;
+    GPU(cuStreamCreate, &generated.stream, CU_STREAM_NON_BLOCKING);
+    GPU(cuStreamBeginCapture, generated.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    return generated;
 }
 
-void gpu_graph_end(gpu_graph *made)
+void gpu_graph_end(gpu_graph *generated)
 {
-    GPU(cuStreamEndCapture, made->stream, &made->graph);
-    GPU(cuGraphInstantiate, &made->replay, made->graph, 0);
+    GPU(cuStreamEndCapture, generated->stream, &generated->graph);
+    GPU(cuGraphInstantiate, &generated->replay, generated->graph, 0);
 }
 
-void gpu_graph_replay(const gpu_graph *made)
+void gpu_graph_replay(const gpu_graph *generated)
 {
-    GPU(cuGraphLaunch, made->replay, made->stream);
-    GPU(cuStreamSynchronize, made->stream);
+    GPU(cuGraphLaunch, generated->replay, generated->stream);
+    GPU(cuStreamSynchronize, generated->stream);
 }
 
-void gpu_graph_free(const gpu_graph *made)
+void gpu_graph_free(const gpu_graph *generated)
 {
-    GPU(cuGraphExecDestroy, made->replay);
-    GPU(cuGraphDestroy, made->graph);
-    GPU(cuStreamDestroy, made->stream);
+    GPU(cuGraphExecDestroy, generated->replay);
+    GPU(cuGraphDestroy, generated->graph);
+    GPU(cuStreamDestroy, generated->stream);
 }
 
 static size_t tensor_bytes(const gumbel_tensor *t)
@@ -228,41 +228,41 @@ static size_t tensor_bytes(const gumbel_tensor *t)
 
 problem *gpu_problem(const problem *host)
 {
-    problem *made = make_zeroed(1, sizeof *made);
+    problem *generated = make_zeroed(1, sizeof *generated);
     size_t batch = (size_t)host->plan.batch;
-    *made = *host;
-    made->weight = gpu_copy(host->weight, tensor_bytes(&host->head.weight));
-    made->hidden = gpu_copy(host->hidden, tensor_bytes(&host->head.hidden));
-    made->bias = gpu_copy(host->bias, host->bias ? tensor_bytes(&host->head.bias) : 0);
-    made->temperature = gpu_copy(host->temperature, batch * sizeof(float));
-    made->seed = gpu_copy(host->seed, batch * sizeof(uint64_t));
-    made->position = gpu_copy(host->position, batch * sizeof(uint64_t));
-    made->first_sample = gpu_copy(host->first_sample, batch * sizeof(uint32_t));
-    made->head.weight.data = made->weight;
-    made->head.hidden.data = made->hidden;
-    made->head.bias.data = made->bias;
-    made->sampling.temperature.data = made->temperature;
-    made->sampling.seed.data = made->seed;
-    made->sampling.position.data = made->position;
-    made->sampling.first_sample.data = made->first_sample;
-    return made;
+    *generated = *host;
+    generated->weight = gpu_copy(host->weight, tensor_bytes(&host->head.weight));
+    generated->hidden = gpu_copy(host->hidden, tensor_bytes(&host->head.hidden));
+    generated->bias = gpu_copy(host->bias, host->bias ? tensor_bytes(&host->head.bias) : 0);
+    generated->temperature = gpu_copy(host->temperature, batch * sizeof(float));
+    generated->seed = gpu_copy(host->seed, batch * sizeof(uint64_t));
+    generated->position = gpu_copy(host->position, batch * sizeof(uint64_t));
+    generated->first_sample = gpu_copy(host->first_sample, batch * sizeof(uint32_t));
+    generated->head.weight.data = generated->weight;
+    generated->head.hidden.data = generated->hidden;
+    generated->head.bias.data = generated->bias;
+    generated->sampling.temperature.data = generated->temperature;
+    generated->sampling.seed.data = generated->seed;
+    generated->sampling.position.data = generated->position;
+    generated->sampling.first_sample.data = generated->first_sample;
+    return generated;
 }
 
-void gpu_problem_free(problem *made)
+void gpu_problem_free(problem *generated)
 {
-    gpu_free(made->weight);
-    gpu_free(made->hidden);
-    gpu_free(made->bias);
-    gpu_free(made->temperature);
-    gpu_free(made->seed);
-    gpu_free(made->position);
-    gpu_free(made->first_sample);
-    free(made);
+    gpu_free(generated->weight);
+    gpu_free(generated->hidden);
+    gpu_free(generated->bias);
+    gpu_free(generated->temperature);
+    gpu_free(generated->seed);
+    gpu_free(generated->position);
+    gpu_free(generated->first_sample);
+    free(generated);
 }
 
-gumbel_logits make_logits(const problem *made, gumbel_dtype dtype, int64_t gap)
+gumbel_logits make_logits(const problem *generated, gumbel_dtype dtype, int64_t gap)
 {
-    const problem_plan *plan = &made->plan;
+    const problem_plan *plan = &generated->plan;
     int64_t stride = plan->vocab + gap;
     uint64_t state = plan->seed * 5 + 7;
     void *data = make_zeroed((size_t)(plan->batch * stride), dtype_size(dtype));
@@ -275,16 +275,16 @@ gumbel_logits make_logits(const problem *made, gumbel_dtype dtype, int64_t gap)
     return (gumbel_logits){
         .struct_size = sizeof(gumbel_logits),
         .logits = tensor_of(data, dtype, plan->batch, plan->vocab, stride),
-        .scale = made->head.scale,
-        .soft_cap = made->head.soft_cap,
-        .first_token = made->head.first_token,
-        .vocab_size = made->head.vocab_size,
+        .scale = generated->head.scale,
+        .soft_cap = generated->head.soft_cap,
+        .first_token = generated->head.first_token,
+        .vocab_size = generated->head.vocab_size,
     };
 }
 
 gumbel_logits gpu_logits(const gumbel_logits *host)
 {
-    gumbel_logits made = *host;
-    made.logits.data = gpu_copy(host->logits.data, tensor_bytes(&host->logits));
-    return made;
+    gumbel_logits generated = *host;
+    generated.logits.data = gpu_copy(host->logits.data, tensor_bytes(&host->logits));
+    return generated;
 }

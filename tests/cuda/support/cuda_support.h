@@ -114,20 +114,20 @@ typedef struct gpu_graph {
 
 /* Capture what is queued on the graph's stream from the one on to the other. */
 gpu_graph gpu_graph_begin(void);
-void gpu_graph_end(gpu_graph *made);
+void gpu_graph_end(gpu_graph *generated);
 /* Replay the calls, and wait for them. */
-void gpu_graph_replay(const gpu_graph *made);
-void gpu_graph_free(const gpu_graph *made);
+void gpu_graph_replay(const gpu_graph *generated);
+void gpu_graph_free(const gpu_graph *generated);
 
 /* ----------------------------------------------------------------------------------- draws ---- */
 
 /* The same problem with its tensors and row parameters in device memory. */
 problem *gpu_problem(const problem *host);
-void gpu_problem_free(problem *made);
+void gpu_problem_free(problem *generated);
 
 /* Logits [B, V] made from a seed, in host memory, with what the head of `made` says about scale,
  * soft-cap and range. Free data with free(). `gap` columns of NaN follow each row. */
-gumbel_logits make_logits(const problem *made, gumbel_dtype dtype, int64_t gap);
+gumbel_logits make_logits(const problem *generated, gumbel_dtype dtype, int64_t gap);
 /* Its copy in device memory; gpu_free() the data. */
 gumbel_logits gpu_logits(const gumbel_logits *host);
 

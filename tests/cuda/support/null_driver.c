@@ -34,9 +34,9 @@ static CUresult map(void **pointer, size_t bytes, int access)
 /* Address space, which nobody may touch. It stays taken, so that no later mapping makes it good. */
 EXPORTED CUresult cuMemAlloc(CUdeviceptr *pointer, size_t bytes)
 {
-    void *made;
-    CUresult result = map(&made, bytes, PROT_NONE);
-    *pointer = (CUdeviceptr)made;
+    void *generated;
+    CUresult result = map(&generated, bytes, PROT_NONE);
+    *pointer = (CUdeviceptr)generated;
     return result;
 }
 

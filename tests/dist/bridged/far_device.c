@@ -111,12 +111,13 @@ static gumbel_status edit(gumbel_device *device, const gumbel_problem *p, float 
     q.sampling.temperature = (gumbel_row_f32){0};
     GUMBEL_FORWARD(cpu->backend->call_size(cpu, &q, GUMBEL_NEED_ROWS, &bytes, error));
     void *local = poisoned_workspace(bytes);
-    float *made = make_zeroed((size_t)(q.batch * q.vocab), sizeof *made);
+    float *generated = make_zeroed((size_t)(q.batch * q.vocab), sizeof *generated);
     gumbel_status status = (as_they_are ? cpu->backend->store : cpu->backend->process)(
-        cpu, &q, made, q.vocab, local, error);
+        cpu, &q, generated, q.vocab, local, error);
     for (int64_t b = 0; b < q.batch; b++)
-        memcpy((float *)near_of(rows) + b * stride, made + b * q.vocab, counts * sizeof *made);
-    free(made);
+        memcpy((float *)near_of(rows) + b * stride, generated + b * q.vocab,
+               counts * sizeof *generated);
+    free(generated);
     free(local);
     return status;
 }
@@ -150,21 +151,21 @@ static gumbel_status look(gumbel_device *device, void *stream, int *done, gumbel
 far_device *far_device_make(gumbel_device *cpu)
 {
     static const gumbel_rank_calls ranks = {.edit = edit, .bring = bring, .put = put, .look = look};
-    far_device *made = make_zeroed(1, sizeof *made);
-    made->table = (gumbel_backend){.serves = cpu->backend->serves,
-                                   .call_size = call_size,
-                                   .partial = partial,
-                                   .ranks = &ranks};
-    made->base.backend = &made->table;
-    made->cpu = cpu;
-    return made;
+    far_device *generated = make_zeroed(1, sizeof *generated);
+    generated->table = (gumbel_backend){.serves = cpu->backend->serves,
+                                        .call_size = call_size,
+                                        .partial = partial,
+                                        .ranks = &ranks};
+    generated->base.backend = &generated->table;
+    generated->cpu = cpu;
+    return generated;
 }
 
-void far_device_free(far_device *made) { free(made); }
+void far_device_free(far_device *generated) { free(generated); }
 
-gumbel_device *far_device_of(far_device *made) { return &made->base; }
+gumbel_device *far_device_of(far_device *generated) { return &generated->base; }
 
-void far_device_hang(far_device *made) { made->hangs = 1; }
+void far_device_hang(far_device *generated) { generated->hangs = 1; }
 
 /* ---------------------------------------------------------------------------------- calls ---- */
 
@@ -260,22 +261,21 @@ static gumbel_logits logits_far(gumbel_logits logits)
     return logits;
 }
 
-gumbel_status far_draw(gumbel_group *group, const request *asked, const shard_cut *cut,
-                       int32_t rank, int fused, int64_t spare, shard_outcome *into,
-                       gumbel_error *error)
+gumbel_status far_draw(gumbel_group *group, const request *req, const shard_cut *cut, int32_t rank,
+                       int fused, int64_t spare, shard_outcome *into, gumbel_error *error)
 {
     gumbel_head head = {0};
     gumbel_logits logits = {0};
-    gumbel_sampling of_shard = shards_sampling(asked, cut, rank);
+    gumbel_sampling of_shard = shards_sampling(req, cut, rank);
     far_sampling s;
     size_t bytes = 0;
     memset(&s, 0, sizeof s);
     sampling_far(&s, &of_shard);
     gumbel_output out = output_far(&into->drawn->output);
     if (fused)
-        head = head_far(shards_head(asked, cut, rank));
+        head = head_far(shards_head(req, cut, rank));
     else
-        logits = logits_far(shards_logits(asked, cut, rank));
+        logits = logits_far(shards_logits(req, cut, rank));
     gumbel_status status = gumbel_group_workspace_size(
         group, fused ? &head : NULL, fused ? NULL : &logits, &s.sampling, &out, &bytes, error);
     void *workspace = poisoned_workspace(status == GUMBEL_OK ? bytes : 64);

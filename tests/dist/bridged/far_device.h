@@ -12,17 +12,16 @@
 typedef struct far_device far_device;
 
 far_device *far_device_make(gumbel_device *cpu);
-void far_device_free(far_device *made);
-gumbel_device *far_device_of(far_device *made);
+void far_device_free(far_device *generated);
+gumbel_device *far_device_of(far_device *generated);
 
 /* From now on its stream is never done with what is queued. */
-void far_device_hang(far_device *made);
+void far_device_hang(far_device *generated);
 
 /* shards_draw() with all of the call in the device's memory. `spare` is how many bytes the
  * workspace has beyond those asked for. */
-gumbel_status far_draw(gumbel_group *group, const request *asked, const shard_cut *cut,
-                       int32_t rank, int fused, int64_t spare, shard_outcome *into,
-                       gumbel_error *error);
+gumbel_status far_draw(gumbel_group *group, const request *req, const shard_cut *cut, int32_t rank,
+                       int fused, int64_t spare, shard_outcome *into, gumbel_error *error);
 
 /* A verification by a head or by logits, the other NULL, likewise. */
 gumbel_status far_verify(gumbel_group *group, const gumbel_head *head, const gumbel_logits *logits,

@@ -30,7 +30,7 @@ static int how_many(int usual)
 /* One call that all ranks make. */
 typedef struct shared_call {
     thread_ranks *place;
-    const request *asked, *odd; /* `odd`: what rank 0 asks for instead, or NULL */
+    const request *req, *odd; /* `odd`: what rank 0 asks for instead, or NULL */
     const shard_cut *cut;
     gumbel_device *cpu;
     far_device *far_one;
@@ -54,16 +54,16 @@ static void one_rank(void *argument, int32_t rank)
                                           .rows = c->cut->rows[rank],
                                           .timeout_ms = c->timeout_ms};
     int is_far = c->far_ranks >> rank & 1;
-    const request *asked = rank == 0 && c->odd ? c->odd : c->asked;
-    shard_outcome found = shards_outcome(asked, c->wide);
+    const request *req = rank == 0 && c->odd ? c->odd : c->req;
+    shard_outcome found = shards_outcome(req, c->wide);
     gumbel_device *device = is_far ? far_device_of(c->far_one) : c->cpu;
     c->status[rank] = gumbel_group_open(&transport, device, &options, &group, error);
     if (is_far && c->hangs)
         far_device_hang(c->far_one);
     for (int i = 0; i <= c->calls && c->status[rank] == GUMBEL_OK; i++)
         c->status[rank] =
-            is_far ? far_draw(group, asked, c->cut, rank, c->fused, c->spare, &found, error)
-                   : shards_draw(group, asked, c->cut, rank, c->fused, &found, error);
+            is_far ? far_draw(group, req, c->cut, rank, c->fused, c->spare, &found, error)
+                   : shards_draw(group, req, c->cut, rank, c->fused, &found, error);
     if (c->expected && c->status[rank] != GUMBEL_OK)
         printf("rank %d: %s: %s\n", (int)rank, error->field, error->message);
     if (c->expected)
@@ -74,14 +74,14 @@ static void one_rank(void *argument, int32_t rank)
     shards_outcome_free(&found);
 }
 
-static void check(gumbel_device *cpu, const request *asked, int32_t ranks, uint32_t far_ranks,
+static void check(gumbel_device *cpu, const request *req, int32_t ranks, uint32_t far_ranks,
                   int aligned, int wide, uint64_t *random)
 {
-    int fused = asked->product != NULL;
-    shard_cut cut = shards_cut_tokens(&asked->plan, ranks, aligned, random);
-    shard_outcome expected = shards_outcome(asked, wide);
+    int fused = req->product != NULL;
+    shard_cut cut = shards_cut_tokens(&req->plan, ranks, aligned, random);
+    shard_outcome expected = shards_outcome(req, wide);
     shared_call call = {.place = thread_ranks_make(ranks),
-                        .asked = asked,
+                        .req = req,
                         .cut = &cut,
                         .cpu = cpu,
                         .far_one = far_device_make(cpu),
@@ -91,10 +91,10 @@ static void check(gumbel_device *cpu, const request *asked, int32_t ranks, uint3
                         .wide = wide,
                         .calls = 1,
                         .timeout_ms = TIMEOUT};
-    assert_int_equal(shards_draw_whole(cpu, asked, fused, &expected), GUMBEL_OK);
+    assert_int_equal(shards_draw_whole(cpu, req, fused, &expected), GUMBEL_OK);
     thread_ranks_run(ranks, one_rank, &call);
     if (call.wrong)
-        fail_msg("%d ranks, far %x: %s", (int)ranks, far_ranks, request_describe(&asked->plan));
+        fail_msg("%d ranks, far %x: %s", (int)ranks, far_ranks, request_describe(&req->plan));
     thread_ranks_free(call.place);
     far_device_free(call.far_one);
     shards_outcome_free(&expected);
@@ -111,10 +111,10 @@ static void every_request(void **state)
         int32_t ranks = 1 + (int32_t)random_below(&random, RANKS_MOST);
         plan.vocab = plan.vocab < 2 * ranks ? 2 * ranks : plan.vocab;
         plan.vocab_size = i % 4 == 1 ? plan.first_token + 1 + plan.vocab * 2 / 3 : plan.vocab_size;
-        request *asked = request_make(&plan, cpu);
+        request *req = request_make(&plan, cpu);
         uint32_t far_ranks = i % 2 ? ~0u : 1 + random_below(&random, (1u << ranks) - 1);
-        check(cpu, asked, ranks, far_ranks, i % 3 != 1, 1, &random);
-        request_free(asked);
+        check(cpu, req, ranks, far_ranks, i % 3 != 1, 1, &random);
+        request_free(req);
     }
     gumbel_close(cpu);
 }
@@ -129,10 +129,9 @@ static void plain_draws(void **state)
         int32_t ranks = 2 + (int32_t)random_below(&random, RANKS_MOST - 1);
         plan.truncation = 0;
         plan.vocab = 2 * ranks + (int64_t)random_below(&random, 900);
-        request *asked = request_make(&plan, cpu);
-        check(cpu, asked, ranks, 1 + random_below(&random, (1u << ranks) - 1), i % 4 > 0, 0,
-              &random);
-        request_free(asked);
+        request *req = request_make(&plan, cpu);
+        check(cpu, req, ranks, 1 + random_below(&random, (1u << ranks) - 1), i % 4 > 0, 0, &random);
+        request_free(req);
     }
     gumbel_close(cpu);
 }
@@ -148,7 +147,7 @@ static void slots_and_given_tokens(void **state)
         plan.given_noise = 0;
         plan.vocab += 10;
         plan.batch += i == 0 ? 300 : 1;
-        request *asked = request_make(&plan, cpu);
+        request *req = request_make(&plan, cpu);
         int32_t *of_row = make_zeroed((size_t)plan.batch, sizeof *of_row);
         int32_t *given = make_zeroed((size_t)(plan.batch * plan.samples), sizeof *given);
         int32_t live = (int32_t)(plan.batch - i % 2);
@@ -157,14 +156,14 @@ static void slots_and_given_tokens(void **state)
         for (int64_t at = 0; at < plan.batch * plan.samples; at++)
             given[at] =
                 (int32_t)(plan.first_token + (int64_t)random_below(&random, (uint32_t)plan.vocab));
-        asked->sampling.slots = (gumbel_slots){of_row, plan.batch};
-        asked->sampling.live_rows = &live;
+        req->sampling.slots = (gumbel_slots){of_row, plan.batch};
+        req->sampling.live_rows = &live;
         if (i % 3)
-            asked->sampling.given = (gumbel_row_i32){given, 0};
-        check(cpu, asked, 3, 1 + (uint32_t)i % 7, i % 2, 1, &random);
+            req->sampling.given = (gumbel_row_i32){given, 0};
+        check(cpu, req, 3, 1 + (uint32_t)i % 7, i % 2, 1, &random);
         free(of_row);
         free(given);
-        request_free(asked);
+        request_free(req);
     }
     gumbel_close(cpu);
 }
@@ -222,11 +221,11 @@ static void errors_have_a_name(void **state)
     for (size_t i = 0; i < sizeof failures / sizeof *failures; i++) {
         const failure *f = &failures[i];
         request_plan plan = {.batch = 3, .vocab = 700, .samples = 1, .usual = 1, .seed = 8};
-        request *asked = request_make(&plan, cpu);
+        request *req = request_make(&plan, cpu);
         shard_cut cut = shards_cut_tokens(&plan, 3, 1, &random);
-        request odd = *asked;
+        request odd = *req;
         shared_call call = {.place = thread_ranks_make(3),
-                            .asked = asked,
+                            .req = req,
                             .odd = f->spoil ? &odd : NULL,
                             .cut = &cut,
                             .cpu = cpu,
@@ -248,7 +247,7 @@ static void errors_have_a_name(void **state)
         }
         thread_ranks_free(call.place);
         far_device_free(call.far_one);
-        request_free(asked);
+        request_free(req);
     }
     gumbel_close(cpu);
 }

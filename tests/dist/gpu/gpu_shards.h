@@ -15,7 +15,7 @@ typedef struct gpu_shard {
     gumbel_head head;
     gumbel_logits logits;
     gumbel_sampling sampling;
-    gumbel_output out, asked; /* what is there, and what of it is asked for */
+    gumbel_output out, req; /* what is there, and what of it is asked for */
     int fused;
     void *workspace;
     size_t bytes;
@@ -24,13 +24,13 @@ typedef struct gpu_shard {
 /* Rank r's part; outputs are those of `like`, poisoned; `bare`: tokens, scores and statuses alone
  * are asked for. GUMBEL_ERROR_UNSUPPORTED where the group does not serve it; other errors end the
  * program. */
-gumbel_status gpu_shard_make(gpu_shard *made, gumbel_group *group, const gpu_request *whole,
+gumbel_status gpu_shard_make(gpu_shard *generated, gumbel_group *group, const gpu_request *whole,
                              const shard_cut *cut, int32_t rank, int fused, int bare,
                              const outcome *like, gumbel_error *error);
-void gpu_shard_free(gpu_shard *made);
+void gpu_shard_free(gpu_shard *generated);
 
 /* Queue its call. */
-gumbel_status gpu_shard_draw(const gpu_shard *made, CUstream stream, gumbel_error *error);
+gumbel_status gpu_shard_draw(const gpu_shard *generated, CUstream stream, gumbel_error *error);
 
 /* Likewise a rank's part of a verification. It stays where it is made. */
 typedef struct gpu_shard_cycle {
@@ -47,10 +47,10 @@ typedef struct gpu_shard_cycle {
 } gpu_shard_cycle;
 
 /* It verifies into a copy of `like`. An error ends the program. */
-void gpu_shard_cycle_make(gpu_shard_cycle *made, gumbel_group *group, const gpu_cycle *whole,
+void gpu_shard_cycle_make(gpu_shard_cycle *generated, gumbel_group *group, const gpu_cycle *whole,
                           const shard_cut *cut, int32_t rank, const verified_arrays *like);
-void gpu_shard_cycle_free(gpu_shard_cycle *made);
-gumbel_status gpu_shard_cycle_verify(const gpu_shard_cycle *made, CUstream stream,
+void gpu_shard_cycle_free(gpu_shard_cycle *generated);
+gumbel_status gpu_shard_cycle_verify(const gpu_shard_cycle *generated, CUstream stream,
                                      gumbel_error *error);
 
 /* What one GPU makes of a whole cycle; free it with verified_free(). */

@@ -24,7 +24,7 @@ enum { RANKS_MOST = 8, TIMEOUT = 6000, IDS = 256 };
 /* What the processes share: ids of communicators, in the order that they are made. */
 typedef struct board {
     char ids[IDS][GUMBEL_NCCL_ID_BYTES];
-    _Atomic int made;
+    _Atomic int generated;
 } board;
 
 static board *shared;
@@ -36,19 +36,19 @@ static gumbel_peer_memory by; /* how device memory is exchanged */
 static gumbel_transport connect(void)
 {
     static gumbel_transport transport;
-    static int made_of = -1;
+    static int generated_from = -1;
     gumbel_error error = {"", ""};
-    if (made_of == communicators)
+    if (generated_from == communicators)
         return transport;
-    int which = made_of = communicators;
+    int which = generated_from = communicators;
     if (which == IDS)
         die("too many groups");
     if (rank == 0) {
         if (gumbel_nccl_id(shared->ids[which], &error) != GUMBEL_OK)
             die("%s: %s", error.field, error.message);
-        shared->made = which + 1;
+        shared->generated = which + 1;
     }
-    while (shared->made <= which)
+    while (shared->generated <= which)
         usleep(1000);
     if (gumbel_nccl_transport(NULL, shared->ids[which], rank, ranks, 0, &transport, &error) !=
         GUMBEL_OK)
@@ -121,10 +121,10 @@ static void end(scene *s)
 {
     gumbel_group_close(s->group);
     gpu_free((void *)(uintptr_t)truncation.top_k.data);
-    void *made[] = {s->out.tokens, s->out.logprobs, s->out.scores,
-                    s->out.lse,    s->out.status,   s->workspace};
+    void *generated[] = {s->out.tokens, s->out.logprobs, s->out.scores,
+                         s->out.lse,    s->out.status,   s->workspace};
     for (int i = 0; i < 6; i++)
-        gpu_free(made[i]);
+        gpu_free(generated[i]);
     outcome_free(s->expected);
     outcome_free(s->found);
     gpu_problem_free(s->whole);
@@ -268,16 +268,16 @@ static void differ(void)
 static int draw_request(const request_plan *plan, int fused, uint64_t *random)
 {
     request *host = request_make(plan, cpu);
-    gpu_request *asked = gpu_request_make(host);
+    gpu_request *req = gpu_request_make(host);
     outcome *expected = request_outcome(host), *found = request_outcome(host);
     shard_cut cut = shards_cut_tokens(plan, ranks, random_below(random, 2) == 0, random);
     gumbel_group *group = open_group(cut.first[rank], cut.rows[rank]);
     gumbel_error error = {"", ""};
     gpu_shard s;
-    gumbel_status status = gpu_shard_make(&s, group, asked, &cut, rank, fused, 0, expected, &error);
+    gumbel_status status = gpu_shard_make(&s, group, req, &cut, rank, fused, 0, expected, &error);
     int served = status == GUMBEL_OK;
     if (served) {
-        gpu_request_draw(asked, fused, expected);
+        gpu_request_draw(req, fused, expected);
         CHECK(gpu_shard_draw(&s, NULL, &error) == GUMBEL_OK, "%s: %s", error.field, error.message);
         CHECK(gumbel_group_wait(group, NULL, &error) == GUMBEL_OK, "%s", error.message);
         gpu_output_fetch(&s.out, found);
@@ -289,13 +289,13 @@ static int draw_request(const request_plan *plan, int fused, uint64_t *random)
     gpu_shard_free(&s);
     outcome_free(expected);
     outcome_free(found);
-    gpu_request_free(asked);
+    gpu_request_free(req);
     request_free(host);
     return served;
 }
 
 /* Say how far a test has come, where it takes long: once in five seconds. */
-static void tell_progress(const char *what, int done, int count)
+static void print_progress(const char *what, int done, int count)
 {
     static struct timespec told;
     struct timespec now;
@@ -316,7 +316,7 @@ static void draw_requests(void)
         if (plan.vocab < 2 * RANKS_MOST)
             plan.vocab = 2 * RANKS_MOST;
         served += draw_request(&plan, i % 2, &random);
-        tell_progress("requests", i, count);
+        print_progress("requests", i, count);
     }
     CHECK(3 * served >= count, "%d of %d requests were served", served, count);
 }
@@ -337,7 +337,7 @@ static void draw_usual(void)
                                    .cuts = REQUEST_TOP_K | REQUEST_TOP_P,
                                    .seed = 70 + (uint64_t)i};
         CHECK(draw_request(&plan, fused, &random), "%s is not served", request_describe(&plan));
-        tell_progress("usual requests", i, count);
+        print_progress("usual requests", i, count);
     }
 }
 
@@ -346,14 +346,14 @@ static void verify_cycle(const cycle *host, int32_t *progress, uint64_t *random)
 {
     const texts_plan *plan = &host->of->plan;
     const request_plan whole = {.vocab = plan->vocab};
-    gpu_cycle *asked = gpu_cycle_make(host);
-    verified_arrays *expected = gpu_cycle_outcome(asked);
+    gpu_cycle *req = gpu_cycle_make(host);
+    verified_arrays *expected = gpu_cycle_outcome(req);
     verified_arrays *found = verified_make(plan->requests, host->max_nodes, plan->requests + 3);
     shard_cut cut = shards_cut_tokens(&whole, ranks, 0, random);
     gumbel_group *group = open_group(cut.first[rank], cut.rows[rank]);
     gumbel_error error = {"", ""};
     gpu_shard_cycle s;
-    gpu_shard_cycle_make(&s, group, asked, &cut, rank, found);
+    gpu_shard_cycle_make(&s, group, req, &cut, rank, found);
     CHECK(gpu_shard_cycle_verify(&s, NULL, &error) == GUMBEL_OK, "%s: %s", error.field,
           error.message);
     CHECK(gumbel_group_wait(group, NULL, &error) == GUMBEL_OK, "%s", error.message);
@@ -368,7 +368,7 @@ static void verify_cycle(const cycle *host, int32_t *progress, uint64_t *random)
     gpu_shard_cycle_free(&s);
     verified_free(found);
     verified_free(expected);
-    gpu_cycle_free(asked);
+    gpu_cycle_free(req);
 }
 
 static void verify_drafts(void)
@@ -385,7 +385,7 @@ static void verify_drafts(void)
             cycle_free(host);
         }
         texts_free(of);
-        tell_progress("texts", index, count);
+        print_progress("texts", index, count);
     }
 }
 

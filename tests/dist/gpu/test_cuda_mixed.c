@@ -16,7 +16,7 @@ enum { RANKS_MOST = 4, TIMEOUT = 100000 };
 /* One call that all ranks make. */
 typedef struct shared_call {
     thread_ranks *place;
-    const request *asked;
+    const request *req;
     const gpu_request *there;
     const shard_cut *cut;
     uint32_t on_gpu; /* bits of ranks */
@@ -47,9 +47,9 @@ static gumbel_status draw_on_cpu(shared_call *c, gumbel_group *group, int32_t ra
                                  gumbel_error *error)
 {
     gumbel_status status = GUMBEL_OK;
-    shard_outcome made = {.drawn = into};
+    shard_outcome generated = {.drawn = into};
     for (int turn = 0; turn < 2 && status == GUMBEL_OK; turn++)
-        status = shards_draw(group, c->asked, c->cut, rank, c->fused, &made, error);
+        status = shards_draw(group, c->req, c->cut, rank, c->fused, &generated, error);
     return status;
 }
 
@@ -65,7 +65,7 @@ static void one_rank(void *argument, int32_t rank)
                                           .rows = c->cut->rows[rank],
                                           .timeout_ms = TIMEOUT};
     GPU(cuCtxSetCurrent, gpu_context());
-    c->found[rank] = request_outcome(c->asked);
+    c->found[rank] = request_outcome(c->req);
     gumbel_status status =
         gumbel_group_open(&transport, on_gpu ? gpu : cpu, &options, &group, &error);
     if (status == GUMBEL_OK)
@@ -85,7 +85,7 @@ static void draw_request(const request_plan *plan, int32_t ranks, uint32_t on_gp
     outcome *expected = request_outcome(host);
     shard_cut cut = shards_cut_tokens(plan, ranks, random_below(random, 2) == 0, random);
     shared_call c = {.place = thread_ranks_make(ranks),
-                     .asked = host,
+                     .req = host,
                      .there = there,
                      .cut = &cut,
                      .on_gpu = on_gpu,

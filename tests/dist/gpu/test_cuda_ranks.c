@@ -26,7 +26,7 @@ typedef struct shared_call {
     thread_ranks *place;  /* by peer memory; or NULL, */
     queued_ranks *queued; /* by its queue */
     pthread_barrier_t together;
-    const gpu_request *asked;
+    const gpu_request *req;
     const outcome *expected;
     const shard_cut *cut;
     int fused, bare;
@@ -106,11 +106,11 @@ static void draw_turns(shared_call *c, int32_t rank, const gpu_shard *s, CUstrea
 
 static void compare_shard(shared_call *c, const gpu_shard *s, int32_t rank)
 {
-    outcome *found = request_outcome(&c->asked->asked);
+    outcome *found = request_outcome(&c->req->req);
     gpu_output_fetch(&s->out, found);
     const outcome_parts parts = c->bare ? OUTCOME_TOKENS | OUTCOME_SCORES : OUTCOME_ALL;
     if (!outcome_same(c->expected, 0, found, parts, "ranks")) {
-        printf("rank %d: %s\n", (int)rank, request_describe(&c->asked->asked.plan));
+        printf("rank %d: %s\n", (int)rank, request_describe(&c->req->req.plan));
         c->wrong = 1;
     }
     outcome_free(found);
@@ -146,7 +146,7 @@ static void one_rank(void *argument, int32_t rank)
     GPU(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
     gumbel_group *group = open_group(c, rank);
     gumbel_status status =
-        gpu_shard_make(&s, group, c->asked, c->cut, rank, c->fused, c->bare, c->expected, &error);
+        gpu_shard_make(&s, group, c->req, c->cut, rank, c->fused, c->bare, c->expected, &error);
     c->steps[rank] = RANK_MEETS;
     pthread_barrier_wait(&c->together);
     if (status == GUMBEL_OK) {
@@ -161,7 +161,7 @@ static void one_rank(void *argument, int32_t rank)
     if (status == GUMBEL_OK && !c->silent)
         compare_shard(c, &s, rank);
     if (status == GUMBEL_OK && c->silent && !is_absent(c, rank)) {
-        outcome *found = request_outcome(&c->asked->asked);
+        outcome *found = request_outcome(&c->req->req);
         gpu_output_fetch(&s.out, found);
         for (int64_t i = 0; i < found->batch * found->samples; i++)
             c->wrong |= found->tokens[i] != -1;
@@ -214,10 +214,10 @@ static int draw_request(const request_plan *plan, int32_t ranks, int fused, int 
         make_narrow(&host->head.hidden);
         make_narrow(&host->head.weight);
     }
-    gpu_request *asked = gpu_request_make(host);
+    gpu_request *req = gpu_request_make(host);
     outcome *expected = request_outcome(host);
     shard_cut cut = shards_cut_tokens(plan, ranks, random_below(random, 2) == 0 || narrow, random);
-    shared_call c = {.asked = asked,
+    shared_call c = {.req = req,
                      .expected = expected,
                      .cut = &cut,
                      .fused = fused,
@@ -225,7 +225,7 @@ static int draw_request(const request_plan *plan, int32_t ranks, int fused, int 
                      .bare = bare,
                      .timeout_ms = silent ? SHORT_TIMEOUT : TIMEOUT};
     meet(&c, ranks, by_queue);
-    gpu_request_draw(asked, fused, expected);
+    gpu_request_draw(req, fused, expected);
     thread_ranks_run(ranks, one_rank, &c);
     CHECK(!c.wrong, "%d ranks: %s", (int)ranks, request_describe(plan));
     CHECK(c.refused == 0 || c.refused == ranks, "%d of %d ranks refuse: %s", c.refused, (int)ranks,
@@ -234,7 +234,7 @@ static int draw_request(const request_plan *plan, int32_t ranks, int fused, int 
     errands += c.queued ? queued_ranks_errands(c.queued) : 0;
     part(&c);
     outcome_free(expected);
-    gpu_request_free(asked);
+    gpu_request_free(req);
     request_free(host);
     return c.served;
 }
@@ -398,23 +398,23 @@ static void ranks_refused(void)
 /* A cycle of drafts that all ranks verify. */
 typedef struct shared_cycle {
     shared_call call;
-    const gpu_cycle *asked;
+    const gpu_cycle *req;
     const verified_arrays *expected; /* as one rank has it */
 } shared_cycle;
 
 static void verify_one_rank(void *argument, int32_t rank)
 {
     shared_cycle *c = argument;
-    const cycle *asked = &c->asked->asked;
-    const int32_t requests = asked->of->plan.requests;
+    const cycle *req = &c->req->req;
+    const int32_t requests = req->of->plan.requests;
     gumbel_error error = {"", ""};
     gpu_shard_cycle s;
     CUstream stream;
     GPU(cuCtxSetCurrent, gpu_context());
     GPU(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
     gumbel_group *group = open_group(&c->call, rank);
-    verified_arrays *found = verified_make(requests, asked->max_nodes, requests + 3);
-    gpu_shard_cycle_make(&s, group, c->asked, c->call.cut, rank, found);
+    verified_arrays *found = verified_make(requests, req->max_nodes, requests + 3);
+    gpu_shard_cycle_make(&s, group, c->req, c->call.cut, rank, found);
     pthread_barrier_wait(&c->call.together);
     gumbel_status status = gpu_shard_cycle_verify(&s, stream, &error);
     if (status == GUMBEL_OK)
@@ -436,12 +436,12 @@ static void verify_one_rank(void *argument, int32_t rank)
 static void verify_cycle(const cycle *host, int32_t *progress, int32_t ranks, uint64_t *random)
 {
     const texts_plan *plan = &host->of->plan;
-    gpu_cycle *asked = gpu_cycle_make(host);
-    verified_arrays *expected = gpu_cycle_outcome(asked);
+    gpu_cycle *req = gpu_cycle_make(host);
+    verified_arrays *expected = gpu_cycle_outcome(req);
     const request_plan whole = {.vocab = plan->vocab};
     shard_cut cut = shards_cut_tokens(&whole, ranks, 0, random);
     shared_cycle c = {
-        .call = {.cut = &cut, .timeout_ms = TIMEOUT}, .asked = asked, .expected = expected};
+        .call = {.cut = &cut, .timeout_ms = TIMEOUT}, .req = req, .expected = expected};
     meet(&c.call, ranks, by_queue);
     CHECK(cycle_agrees(host, progress, expected, 1e-5f), "one GPU");
     thread_ranks_run(ranks, verify_one_rank, &c);
@@ -453,7 +453,7 @@ static void verify_cycle(const cycle *host, int32_t *progress, int32_t ranks, ui
     }
     part(&c.call);
     verified_free(expected);
-    gpu_cycle_free(asked);
+    gpu_cycle_free(req);
 }
 
 static void ranks_drafts(void)

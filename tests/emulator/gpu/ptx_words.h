@@ -63,9 +63,9 @@ PTX void mbarrier_change(uint64_t *word, int arrivals, int bytes)
 
 PTX void ptx_barrier_init(uint64_t *barrier, uint32_t arrivals)
 {
-    mbarrier made = {};
-    made.arrivals = made.pending = arrivals & 0x7fff;
-    *barrier = bits_as<uint64_t>(made);
+    mbarrier generated = {};
+    generated.arrivals = generated.pending = arrivals & 0x7fff;
+    *barrier = bits_as<uint64_t>(generated);
 }
 
 PTX void ptx_fence_barrier_init() {}
@@ -232,7 +232,7 @@ struct late_copy {
     uint64_t group;
 };
 struct copy_list {
-    std::vector<late_copy> asked;
+    std::vector<late_copy> req;
     uint64_t committed;
 };
 static copy_list copies[FIBERS_MOST];
@@ -244,7 +244,7 @@ template <int bytes> PTX void ptx_copy_async(void *to, const void *from)
     if (fibers_random() % 2)
         memcpy(to, from, bytes);
     else
-        own.asked.push_back({to, from, bytes, own.committed});
+        own.req.push_back({to, from, bytes, own.committed});
 }
 
 PTX void ptx_copy_async_commit() { copies[fibers_self()].committed++; }
@@ -254,9 +254,9 @@ template <int pending> PTX void ptx_copy_async_wait()
     copy_list &own = copies[fibers_self()];
     size_t done = 0;
     fibers_yield();
-    for (; done < own.asked.size() && own.asked[done].group + pending < own.committed; done++)
-        memcpy(own.asked[done].to, own.asked[done].from, (size_t)own.asked[done].bytes);
-    own.asked.erase(own.asked.begin(), own.asked.begin() + (ptrdiff_t)done);
+    for (; done < own.req.size() && own.req[done].group + pending < own.committed; done++)
+        memcpy(own.req[done].to, own.req[done].from, (size_t)own.req[done].bytes);
+    own.req.erase(own.req.begin(), own.req.begin() + (ptrdiff_t)done);
 }
 
 /* ---------------------------------------------------------------------------- arithmetic ---- */

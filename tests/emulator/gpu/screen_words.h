@@ -27,7 +27,7 @@ template <int n> struct screen_wgmma {
     PTX void add(int32_t (&sum)[n / 2], uint64_t a, uint64_t b)
     {
         product_list &own = products[fibers_self()];
-        own.asked.push_back(
+        own.req.push_back(
             {multiply, (float *)sum, (uint32_t)(16 * a), (uint32_t)(16 * b), own.committed});
     }
 

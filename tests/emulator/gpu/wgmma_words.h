@@ -20,7 +20,7 @@ struct product {
 
 /* What a thread has asked for. Before each run of a kernel, everything is done. */
 struct product_list {
-    std::deque<product> asked;
+    std::deque<product> req;
     uint64_t committed;
 };
 static product_list products[FIBERS_MOST];
@@ -46,7 +46,7 @@ template <int n, bool half> struct wgmma {
     PTX void add(float (&sum)[n / 2], uint64_t a, uint64_t b)
     {
         product_list &own = products[fibers_self()];
-        own.asked.push_back({multiply, sum, (uint32_t)(16 * a), (uint32_t)(16 * b), own.committed});
+        own.req.push_back({multiply, sum, (uint32_t)(16 * a), (uint32_t)(16 * b), own.committed});
     }
 
   private:
@@ -83,10 +83,10 @@ template <int pending> PTX void ptx_wgmma_wait()
         while (products[i].committed < done)
             fibers_wait(&products[i].committed, ~UINT64_C(0), products[i].committed);
     for (int i = first; i < first + 128; i++)
-        for (auto &asked = products[i].asked; !asked.empty() && asked.front().group < done;) {
-            const product &next = asked.front();
+        for (auto &req = products[i].req; !req.empty() && req.front().group < done;) {
+            const product &next = req.front();
             next.add(next.sum, i - first, next.a, next.b);
-            asked.pop_front();
+            req.pop_front();
         }
 }
 

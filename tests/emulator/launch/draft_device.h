@@ -61,9 +61,9 @@ void cut_rows(gumbel_weighing *p, gumbel_device *device, int64_t parts)
 /* What a kernel that weighs finds in its workspace: anything. */
 template <class T> std::vector<T> hostile(int64_t count)
 {
-    std::vector<T> made((size_t)count);
-    memset((void *)made.data(), 0x5a, made.size() * sizeof(T));
-    return made;
+    std::vector<T> generated((size_t)count);
+    memset((void *)generated.data(), 0x5a, generated.size() * sizeof(T));
+    return generated;
 }
 
 gumbel_status expand_drafts(gumbel_device *device, void *, const gumbel_verification *v,
@@ -209,22 +209,22 @@ gumbel_status store(gumbel_device *, const gumbel_problem *q, float *logits, int
 
 emulated_device make_device(const gumbel_backend *backend)
 {
-    emulated_device made = {{backend}, 1, "", 0, {}};
-    return made;
+    emulated_device generated = {{backend}, 1, "", 0, {}};
+    return generated;
 }
 
 gumbel_backend make_backend()
 {
-    gumbel_backend made = {};
-    made.serves = GUMBEL_REQUEST_END - 1;
-    made.call_size = call_size;
-    made.sample = sample;
-    made.process = process;
-    made.expand_drafts = expand_drafts;
-    made.accept_drafts = accept_drafts;
-    made.weighing_size = weighing_size;
-    made.store = store;
-    return made;
+    gumbel_backend generated = {};
+    generated.serves = GUMBEL_REQUEST_END - 1;
+    generated.call_size = call_size;
+    generated.sample = sample;
+    generated.process = process;
+    generated.expand_drafts = expand_drafts;
+    generated.accept_drafts = accept_drafts;
+    generated.weighing_size = weighing_size;
+    generated.store = store;
+    return generated;
 }
 
 /* Run the problems of a command line, as run_problems() does: each is passes(i, cpu, device) of the

@@ -69,7 +69,7 @@ void fill(errand_case &c, int slotted, uint64_t *random)
         m.received.assign(c.rows * c.whole, kPoison);
         m.list.assign(c.rows, -7);
         m.slots.assign(c.rows, -7);
-        m.errand.asked = 40;
+        m.errand.req = 40;
         m.errand.done = 41; /* the host has done it as soon as it is asked */
         gumbel_peer_rows &p = m.call.rows;
         p.words = m.own.data();
@@ -105,8 +105,8 @@ bool asks(const errand_case &c, int32_t r)
             memcmp(own + i * c.width, &m.own[c.picked[i] * c.width], c.width * sizeof *own) != 0)
             return false;
     if (words == 0)
-        return m.errand.asked == 40;
-    return m.errand.asked == 41 && m.errand.bytes == words * sizeof *own &&
+        return m.errand.req == 40;
+    return m.errand.req == 41 && m.errand.bytes == words * sizeof *own &&
            m.errand.send == (uint64_t)own && m.errand.receive == (uint64_t)m.gathered.data();
 }
 

@@ -251,11 +251,11 @@ struct stored_shard {
         p->has_block_maxima = 1;
         peaks = peaks_of(p->problem, p->blocks, false);
         p->block_maxima = peaks.data();
-        cuda_request_params asked = *p;
-        asked.output.num_top = CUDA_TOP64;
+        cuda_request_params req = *p;
+        req.output.num_top = CUDA_TOP64;
         by_bounds &= bounds_are_sure(p->problem);
         if (by_bounds)
-            sparse = leave_out(asked, random);
+            sparse = leave_out(req, random);
         else
             copy_logits(&sparse, p->problem.logits);
         p->problem.logits.data = sparse.logits.data();

@@ -33,18 +33,18 @@ inline void choose_range(request_plan *plan, uint64_t *random)
 
 /* Have the logits of row 0 be neighbouring numbers just below 16, of which some have the same z at
  * most temperatures: values that differ, and tokens that do not; and many tokens of a value. */
-inline void crowd(request *asked, uint64_t *random)
+inline void crowd(request *req, uint64_t *random)
 {
-    const gumbel_tensor &t = asked->logits.logits;
+    const gumbel_tensor &t = req->logits.logits;
     const uint32_t values = 20 + random_below(random, 400);
     for (int64_t i = 0; t.dtype == GUMBEL_FLOAT32 && i < t.cols; i++)
         ((float *)t.data)[i] = 16.0f - 0x1p-20f * (float)(1 + random_below(random, values));
 }
 
 /* Give row 0 logits that do not suit the guesses of a search. */
-inline void make_hostile(request *asked, uint32_t shape)
+inline void make_hostile(request *req, uint32_t shape)
 {
-    const gumbel_tensor &t = asked->logits.logits;
+    const gumbel_tensor &t = req->logits.logits;
     for (int64_t i = 0; t.dtype == GUMBEL_FLOAT32 && i < t.cols; i++)
         ((float *)t.data)[i] = request_hostile_logit((int)shape, i, t.cols);
 }
@@ -67,14 +67,14 @@ struct engine_cuts {
 
 /* Cut by a nucleus of what a top_k leaves, and by min_p behind that, which mostly goes deeper: of
  * what it leaves alone the nucleus would be another. */
-inline void cut_as_engines(request *asked, int32_t top_k, engine_cuts *own, uint64_t *random)
+inline void cut_as_engines(request *req, int32_t top_k, engine_cuts *own, uint64_t *random)
 {
-    gumbel_truncation *cut = &asked->truncation;
+    gumbel_truncation *cut = &req->truncation;
     own->top_k = top_k;
     own->top_p = 0.3f + 0.05f * (float)random_below(random, 14);
     own->min_p = 0.05f * (float)(1 + random_below(random, 12));
     own->temperature = 0.6f + 0.3f * (float)random_below(random, 5);
-    asked->sampling.temperature = {&own->temperature, GUMBEL_SAME};
+    req->sampling.temperature = {&own->temperature, GUMBEL_SAME};
     cut->top_k = {&own->top_k, GUMBEL_SAME};
     cut->top_p = {&own->top_p, GUMBEL_SAME};
     cut->min_p = {&own->min_p, GUMBEL_SAME};
@@ -100,11 +100,11 @@ inline gumbel_output choose_outputs(const outcome *from, uint64_t *random)
 }
 
 /* As the CUDA backend begins to prepare a launch. */
-inline cuda_request_params params_of(const request &asked, const gumbel_output &output)
+inline cuda_request_params params_of(const request &req, const gumbel_output &output)
 {
     cuda_request_params p = {};
     gumbel_error error = {"", ""};
-    gumbel_status status = gumbel_read_logits(&p.problem, &asked.logits, &asked.sampling, &error);
+    gumbel_status status = gumbel_read_logits(&p.problem, &req.logits, &req.sampling, &error);
     if (report_call("gumbel_read_logits", status, &error))
         exit(1);
     p.problem.request |= gumbel_output_request(&output);

@@ -49,81 +49,83 @@ problem_plan plan_of(int index, uint64_t *random)
 }
 
 /* Weights of which many are the same, so that logits tie, also where a cut ends. */
-void tie(problem *made)
+void tie(problem *generated)
 {
-    const gumbel_tensor &t = made->head.weight;
+    const gumbel_tensor &t = generated->head.weight;
     const int64_t stride = t.stride ? t.stride : t.cols;
-    uint16_t *weight = (uint16_t *)made->weight;
+    uint16_t *weight = (uint16_t *)generated->weight;
     for (int64_t row = t.rows / 5; row < t.rows; row++)
         memcpy(weight + row * stride, weight + row % (t.rows / 5) * stride, (size_t)t.cols * 2);
 }
 
-void spoil(problem *made, uint64_t *random)
+void spoil(problem *generated, uint64_t *random)
 {
-    const gumbel_tensor *t = one_in(random, 2) ? &made->head.weight : &made->head.hidden;
-    void *data = t == &made->head.weight ? made->weight : made->hidden;
+    const gumbel_tensor *t = one_in(random, 2) ? &generated->head.weight : &generated->head.hidden;
+    void *data = t == &generated->head.weight ? generated->weight : generated->hidden;
     const int64_t at = t->rows / 2 * (t->stride ? t->stride : t->cols) + 7;
     dtype_store_nan(data, t->dtype, at);
 }
 
 /* Cuts of as many tokens as the first wave of tiles gives a floor of, mostly. */
-void make_cuts(const problem_plan &plan, int wave, row_cuts *made, uint64_t *random)
+void make_cuts(const problem_plan &plan, int wave, row_cuts *generated, uint64_t *random)
 {
     const int64_t words = (plan.first_token + plan.vocab + 31) / 32;
     const uint32_t most = one_in(random, 8) ? 90 : (uint32_t)wave;
-    made->suits = true;
+    generated->suits = true;
     for (int64_t b = 0; b < plan.batch; b++) {
         const bool odd = one_in(random, 60);
-        made->top_k.push_back(odd ? 0 : 1 + (int32_t)random_below(random, most));
-        made->top_p.push_back(one_in(random, 3) ? 1.0f
-                                                : 0.05f * (float)(1 + random_below(random, 19)));
-        made->min_p.push_back(one_in(random, 2) ? 0.0f : 0.01f * (float)random_below(random, 30));
-        made->suits &= !odd && made->top_k.back() <= wave;
+        generated->top_k.push_back(odd ? 0 : 1 + (int32_t)random_below(random, most));
+        generated->top_p.push_back(
+            one_in(random, 3) ? 1.0f : 0.05f * (float)(1 + random_below(random, 19)));
+        generated->min_p.push_back(one_in(random, 2) ? 0.0f
+                                                     : 0.01f * (float)random_below(random, 30));
+        generated->suits &= !odd && generated->top_k.back() <= wave;
     }
-    made->cut.struct_size = sizeof made->cut;
-    made->cut.top_k = {made->top_k.data(), 0};
+    generated->cut.struct_size = sizeof generated->cut;
+    generated->cut.top_k = {generated->top_k.data(), 0};
     if (!one_in(random, 3))
-        made->cut.top_p = {made->top_p.data(), 0};
+        generated->cut.top_p = {generated->top_p.data(), 0};
     if (one_in(random, 2))
-        made->cut.min_p = {made->min_p.data(), 0};
-    made->cut.order = (gumbel_order)random_below(random, REQUEST_ORDERS);
-    if (made->cut.order == GUMBEL_ORDER_JOINT || made->cut.order == GUMBEL_ORDER_JOINT_TEMPERATURE)
-        made->cut.order = GUMBEL_ORDER_TOP_K_TOP_P_MIN_P;
-    made->cut.ties = (gumbel_ties)random_below(random, 2);
-    made->transforms.struct_size = sizeof made->transforms;
+        generated->cut.min_p = {generated->min_p.data(), 0};
+    generated->cut.order = (gumbel_order)random_below(random, REQUEST_ORDERS);
+    if (generated->cut.order == GUMBEL_ORDER_JOINT ||
+        generated->cut.order == GUMBEL_ORDER_JOINT_TEMPERATURE)
+        generated->cut.order = GUMBEL_ORDER_TOP_K_TOP_P_MIN_P;
+    generated->cut.ties = (gumbel_ties)random_below(random, 2);
+    generated->transforms.struct_size = sizeof generated->transforms;
     if (!one_in(random, 3))
         return;
     const uint32_t kind = random_below(random, 4);
     for (int64_t i = 0; i < plan.batch * words; i++) {
         const uint64_t bits = random_bits(random);
-        made->mask.push_back(kind == 0 ? (int32_t)(bits & bits >> 32 & random_bits(random))
-                             : kind == 1 && one_in(random, 2) ? 0
-                                                              : (int32_t)bits);
+        generated->mask.push_back(kind == 0 ? (int32_t)(bits & bits >> 32 & random_bits(random))
+                                  : kind == 1 && one_in(random, 2) ? 0
+                                                                   : (int32_t)bits);
     }
-    made->transforms.mask = {made->mask.data(), words};
+    generated->transforms.mask = {generated->mask.data(), words};
 }
 
 /* The logits that the full pass stores. */
-void store(const problem &made, int ctas, table *logits, uint64_t *random, const char *what)
+void store(const problem &generated, int ctas, table *logits, uint64_t *random, const char *what)
 {
-    const int width = cuda_sm90_width_for(made.plan.batch);
+    const int width = cuda_sm90_width_for(generated.plan.batch);
     emulated_launch own =
-        emulated_launch_of(made.head, made.sampling, false, width, ctas, random, what);
+        emulated_launch_of(generated.head, generated.sampling, false, width, ctas, random, what);
     own.params.problem.sampling.num_samples = 1;
     own.params.logits_out = logits->row(0);
     own.params.logits_out_stride = logits->stride;
     emulate_fused(own);
 }
 
-gumbel_logits logits_of(const problem &made, table *logits)
+gumbel_logits logits_of(const problem &generated, table *logits)
 {
     gumbel_logits all = {};
     all.struct_size = sizeof all;
-    all.logits =
-        tensor_of(logits->row(0), GUMBEL_FLOAT32, made.plan.batch, made.plan.vocab, logits->stride);
-    all.scale = made.plan.scale;
-    all.first_token = made.plan.first_token;
-    all.vocab_size = made.plan.vocab_size;
+    all.logits = tensor_of(logits->row(0), GUMBEL_FLOAT32, generated.plan.batch,
+                           generated.plan.vocab, logits->stride);
+    all.scale = generated.plan.scale;
+    all.first_token = generated.plan.first_token;
+    all.vocab_size = generated.plan.vocab_size;
     return all;
 }
 
@@ -146,13 +148,13 @@ bool passes(int index, gumbel_device *cpu, counts *all)
     uint64_t random = (uint64_t)index;
     char what[400];
     problem_plan plan = plan_of(index, &random);
-    problem *made = problem_make(&plan);
+    problem *generated = problem_make(&plan);
     const bool is_spoilt = one_in(&random, 12), is_short = one_in(&random, 12);
     const bool is_tied = one_in(&random, 5);
     if (is_tied)
-        tie(made);
+        tie(generated);
     if (is_spoilt)
-        spoil(made, &random);
+        spoil(generated, &random);
     const int ctas = 2 + (int)random_below(&random, 5);
     row_cuts cuts = {};
     const int64_t tokens =
@@ -162,7 +164,7 @@ bool passes(int index, gumbel_device *cpu, counts *all)
     snprintf(what, sizeof what, "problem %d, %d CTAs%s%s%s: %s", index, ctas,
              is_short ? ", short lists" : "", is_tied ? ", ties" : "",
              cuts.mask.empty() ? "" : ", masked", problem_describe(&plan));
-    gumbel_sampling sampling = made->sampling;
+    gumbel_sampling sampling = generated->sampling;
     sampling.truncation = &cuts.cut;
     sampling.transforms = cuts.mask.empty() ? NULL : &cuts.transforms;
     outcome *host = outcome_make(plan.batch, plan.samples),
@@ -171,8 +173,8 @@ bool passes(int index, gumbel_device *cpu, counts *all)
     outcome_widen(host, num_top, GUMBEL_PROCESSED);
     outcome_widen(ours, num_top, GUMBEL_PROCESSED);
     table logits(plan.batch, (plan.vocab + 3) / 4 * 4), found = logits;
-    store(*made, ctas, &logits, &random, what);
-    const gumbel_logits stored = logits_of(*made, &logits);
+    store(*generated, ctas, &logits, &random, what);
+    const gumbel_logits stored = logits_of(*generated, &logits);
     bool good = draw_logits(cpu, &stored, &sampling, host) == GUMBEL_OK;
     outcome_poison(ours);
     gumbel_output output = choose_outputs(ours, &random);
@@ -182,7 +184,8 @@ bool passes(int index, gumbel_device *cpu, counts *all)
         output.top_logprobs = NULL;
     }
     const bool weighs = output.lse || output.logprobs || output.top_logprobs;
-    emulated_launch own = emulated_launch_of(made->head, sampling, weighs, 0, ctas, &random, what);
+    emulated_launch own =
+        emulated_launch_of(generated->head, sampling, weighs, 0, ctas, &random, what);
     void *screen = emulate_making(own.params.problem.weight, is_short ? 1 : GUMBEL_SCREEN_LIST_MOST,
                                   &random, what);
     uint64_t *floors = (uint64_t *)poisoned_workspace((size_t)(plan.batch * plan.samples) *
@@ -221,7 +224,7 @@ bool passes(int index, gumbel_device *cpu, counts *all)
     free(screen);
     outcome_free(host);
     outcome_free(ours);
-    problem_free(made);
+    problem_free(generated);
     return good;
 }
 

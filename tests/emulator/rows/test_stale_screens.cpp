@@ -141,14 +141,14 @@ bool passes(int index, counts *all)
     const stale_kind kind = (stale_kind)(index % STALE_KINDS);
     const bool is_cut = index / STALE_KINDS % 2;
     const problem_plan plan = plan_of(index, &random);
-    problem *made = problem_make(&plan);
+    problem *generated = problem_make(&plan);
     const row_cuts cuts(&random);
     const int ctas = 1 + (int)random_below(&random, 5);
     snprintf(what, sizeof what, "problem %d, %s%s, %d CTAs: %s", index, stale_names[kind],
              is_cut ? ", cut" : "", ctas, problem_describe(&plan));
     fence f = {};
-    gumbel_head head = made->head;
-    gumbel_sampling sampling = made->sampling;
+    gumbel_head head = generated->head;
+    gumbel_sampling sampling = generated->sampling;
     head.weight = fenced(&f, head.weight);
     head.hidden = fenced(&f, head.hidden);
     sampling.truncation = is_cut ? &cuts.cut : NULL;
@@ -171,7 +171,7 @@ bool passes(int index, counts *all)
     const bool good = is_sound(own.params.problem, output, kind == STALE_NAN, what);
     free(screen);
     take_down(&f);
-    problem_free(made);
+    problem_free(generated);
     return good;
 }
 
