@@ -16,7 +16,6 @@
  *
  * The share of the draw is what the fused draw takes beyond the same kernel with its draw off.
  */
-#define GUMBEL_EXPERIMENTAL
 #include <cuda_bf16.h>
 
 #include "cuda_measure.cuh"

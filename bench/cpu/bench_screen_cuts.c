@@ -15,6 +15,7 @@
  * Rows that take the full pass are counted apart: a token that a bias keeps from winning has its
  * weights spoilt once the screen is made, so that a full pass says NaN, and a screen nothing.
  */
+#define GUMBEL_UNSTABLE 1
 #include <gumbel/screen.h>
 
 #include <math.h>
@@ -48,7 +49,7 @@ static struct {
     const char *commit; /* NULL: a table for people */
     gumbel_device *device;
     uint16_t *weight, *hidden; /* [V, D], [rounds + 1, BATCH_MOST, D] */
-    void *screen;
+    gumbel_screen screen;
     float table[TABLE]; /* of normal numbers */
     int printed;
 } bench;
@@ -155,7 +156,7 @@ static gumbel_head head_of(int64_t batch, int round, int screened)
                    .cols = bench.columns},
         .weight = {
             .data = bench.weight, .dtype = GUMBEL_BFLOAT16, .rows = V, .cols = bench.columns}};
-    head.screen = screened ? bench.screen : NULL;
+    head.screen = screened ? bench.screen : (gumbel_screen){NULL, 0};
     return head;
 }
 
@@ -322,17 +323,16 @@ static void measure_head(const char *name, int structured)
     gumbel_tensor weight = {
         .data = bench.weight, .dtype = GUMBEL_BFLOAT16, .rows = V, .cols = bench.columns};
     gumbel_error error;
-    size_t bytes;
     fill_weights(structured);
     fill_hidden(structured);
-    check(gumbel_screen_size(bench.device, &weight, &bytes, &error), &error);
-    bench.screen = make_room(bytes);
-    check(gumbel_screen_prepare(bench.device, NULL, &weight, bench.screen, bytes, &error), &error);
+    check(gumbel_screen_size(bench.device, &weight, &bench.screen.bytes, &error), &error);
+    bench.screen.data = make_room(bench.screen.bytes);
+    check(gumbel_screen_prepare(bench.device, NULL, &weight, &bench.screen, &error), &error);
     if (!bench.commit)
         printf("%s: %.1f nats\n", name, entropy());
     for (size_t i = 0; i < sizeof batches / sizeof batches[0]; i++)
         measure(name, batches[i]);
-    free(bench.screen);
+    free(bench.screen.data);
 }
 
 int main(int argc, char **argv)

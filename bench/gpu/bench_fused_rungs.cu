@@ -10,7 +10,6 @@
  * is timed. Times as in bench_fused_vs_gemm.cu; the naive kernel, which takes milliseconds, only up
  * to 8 rows.
  */
-#define GUMBEL_EXPERIMENTAL
 #include <cuda_bf16.h>
 
 #include "bench/cuda_measure.cuh"

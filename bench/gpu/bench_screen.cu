@@ -42,8 +42,7 @@ struct measured {
 struct machine {
     gpu_rows rows;
     __nv_bfloat16 *weight, *hidden;
-    void *screen;
-    size_t screen_bytes;
+    gumbel_screen screen;
     int32_t *masks; /* [MAX_BATCH][VOCAB / 32] */
     int32_t *top_k; /* of all rows */
     float *top_p;
@@ -55,7 +54,7 @@ static gumbel_head make_head(const machine &m, int64_t batch, int64_t hidden_siz
     head.struct_size = sizeof head;
     head.hidden = {m.hidden, GUMBEL_BFLOAT16, batch, hidden_size, hidden_size};
     head.weight = {m.weight, GUMBEL_BFLOAT16, VOCAB, hidden_size, hidden_size};
-    head.screen = screened ? m.screen : nullptr;
+    head.screen = screened ? m.screen : gumbel_screen{};
     return head;
 }
 
@@ -122,7 +121,7 @@ static double prepare(const machine &m, int64_t hidden_size)
     std::vector<double> times;
     size_t bytes;
     CHECKED(gumbel_screen_size, m.rows.gpu, &head.weight, &bytes, &error);
-    if (bytes > m.screen_bytes)
+    if (bytes > m.screen.bytes)
         die("a screen takes %zu bytes", bytes);
     for (int i = 0; i < 3; i++) {
         cudaEvent_t begin, end;
@@ -130,8 +129,7 @@ static double prepare(const machine &m, int64_t hidden_size)
         CHECKED(cudaEventCreate, &begin);
         CHECKED(cudaEventCreate, &end);
         CHECKED(cudaEventRecord, begin, m.rows.stream);
-        CHECKED(gumbel_screen_prepare, m.rows.gpu, m.rows.stream, &head.weight, m.screen, bytes,
-                &error);
+        CHECKED(gumbel_screen_prepare, m.rows.gpu, m.rows.stream, &head.weight, &m.screen, &error);
         CHECKED(cudaEventRecord, end, m.rows.stream);
         CHECKED(cudaEventSynchronize, end);
         CHECKED(cudaEventElapsedTime, &milliseconds, begin, end);
@@ -222,8 +220,8 @@ int main(int argc, char **argv)
     find_driver(driver, sizeof driver);
     m.weight = make<__nv_bfloat16>(VOCAB * most);
     m.hidden = make<__nv_bfloat16>(MAX_BATCH * most);
-    m.screen_bytes = size_t(VOCAB) * size_t(most + 256) + (1 << 20);
-    m.screen = make<char>(m.screen_bytes);
+    m.screen.bytes = size_t(VOCAB) * size_t(most + 256) + (1 << 20);
+    m.screen.data = make<char>(m.screen.bytes);
     make_random(m.hidden, MAX_BATCH * most, 1, 1);
     m.masks = make_masks();
     m.top_k = copy_in(std::vector<int32_t>{50});

@@ -3,7 +3,6 @@
  * The ways to draw on a CPU, timed by the wall clock.
  */
 #define _GNU_SOURCE
-#define GUMBEL_EXPERIMENTAL
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -105,7 +104,7 @@ static void open_cpu(struct bench *bench)
     data->screen = (struct head_screen){0};
     if (bench->screen) {
         data->screen = head_screen_new(bench->device, &source.head.weight);
-        bench->screen_bytes = data->screen.size;
+        bench->screen_bytes = data->screen.copy.bytes;
         bench->screen_seconds = data->screen.seconds;
     }
     progress_show("computing logits to check");
@@ -139,7 +138,7 @@ static int64_t check_cpu(const struct bench *bench)
     gumbel_output output = {.struct_size = sizeof output, .tokens = tokens, .scores = scores};
     int64_t different = -1;
 
-    fused.head.screen = data->screen.bytes;
+    fused.head.screen = data->screen.copy;
     source_sample(&fused, bench->device, &sampling, &output);
     output.tokens = tokens + rows;
     output.scores = scores + rows;
@@ -196,7 +195,7 @@ static void *new_stage(const struct bench *bench, int64_t batch, size_t *workspa
         .uniforms = require_memory("uniforms", batch, sizeof(double)),
     };
     stage->fused_room = new_room(&stage->fused, bench->device);
-    stage->screened.head.screen = data->screen.bytes;
+    stage->screened.head.screen = data->screen.copy;
     stage->screened_room = new_room(&stage->screened, bench->device);
     stage->logits_room = new_room(&stage->logits, bench->device);
     stage->single_room = new_room(&stage->logits, data->single);

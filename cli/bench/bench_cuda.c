@@ -4,7 +4,6 @@
  * position of its round from device memory.
  */
 #define _GNU_SOURCE
-#define GUMBEL_EXPERIMENTAL
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -348,7 +348,7 @@ static void write_texts(const struct generate_arguments *arguments, decoder *mod
     written.writer = &writer;
     options.on_token = writer_take;
     options.context = &writer;
-    options.screen = engine.screen.bytes;
+    options.screen = engine.screen.copy;
     options.draw = engine.head ? cuda_head_draw : engine.ranks ? rank_group_draw : NULL;
     options.draw_context = engine.head ? (void *)engine.head : (void *)engine.ranks;
     run(arguments, &engine, &options, &written);

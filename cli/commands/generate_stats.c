@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#define GUMBEL_EXPERIMENTAL
 #include "generate_stats.h"
 
 #include <stdio.h>

@@ -11,13 +11,12 @@ struct head_screen head_screen_new(gumbel_device *device, const gumbel_tensor *w
     struct head_screen screen = {0};
     gumbel_error error = {"", ""};
 
-    if (gumbel_screen_size(device, weight, &screen.size, &error) != GUMBEL_OK) {
+    if (gumbel_screen_size(device, weight, &screen.copy.bytes, &error) != GUMBEL_OK) {
         fail("--screen", "%s: %s", error.field, error.message);
     }
-    screen.bytes = map_pages("screen", screen.size);
+    screen.copy.data = map_pages("screen", screen.copy.bytes);
     screen.seconds = seconds_now();
-    if (gumbel_screen_prepare(device, NULL, weight, screen.bytes, screen.size, &error) !=
-        GUMBEL_OK) {
+    if (gumbel_screen_prepare(device, NULL, weight, &screen.copy, &error) != GUMBEL_OK) {
         fail("--screen", "%s: %s", error.field, error.message);
     }
     screen.seconds = seconds_now() - screen.seconds;
@@ -26,8 +25,8 @@ struct head_screen head_screen_new(gumbel_device *device, const gumbel_tensor *w
 
 void head_screen_free(struct head_screen *screen)
 {
-    if (screen->bytes) {
-        unmap_pages(screen->bytes, screen->size);
+    if (screen->copy.data) {
+        unmap_pages(screen->copy.data, screen->copy.bytes);
     }
-    screen->bytes = NULL;
+    screen->copy = (gumbel_screen){NULL, 0};
 }

@@ -8,12 +8,12 @@
 #include "gumbel/gumbel.h"
 
 struct head_screen {
-    void *bytes; /* for gumbel_head's field `screen` */
-    size_t size;
-    double seconds; /* that making it took */
+    gumbel_screen copy; /* for gumbel_head's field `screen`; data NULL: none */
+    double seconds;     /* that making it took */
 };
 
-/* Make one; a failure ends the command, and is told of --screen. Free with head_screen_free(). */
+/* Makes the screen of `weight`. A failure ends the command with an error of --screen. Free with
+ * head_screen_free(). */
 struct head_screen head_screen_new(gumbel_device *device, const gumbel_tensor *weight);
 void head_screen_free(struct head_screen *screen);
 

@@ -103,7 +103,7 @@ void *source_workspace(const struct source *source, gumbel_device *device, int32
         .batch = source_batch(source),
         .hidden_size = source_hidden_size(source),
         .num_samples = num_samples,
-        .screens = !source->from_logits && source->head.screen,
+        .screens = !source->from_logits && source->head.screen.data,
     };
     gumbel_error error = {"", ""};
 

@@ -182,7 +182,7 @@ static gumbel_output output_of(loop *l, int32_t first)
     const generate_options *o = l->options;
     return (gumbel_output){.struct_size = sizeof(gumbel_output),
                            .tokens = l->tokens + first,
-                           .logprobs = o->screen ? NULL : l->logprobs + first,
+                           .logprobs = o->screen.data ? NULL : l->logprobs + first,
                            .status = l->status + first,
                            .ranks = o->ranks ? l->ranks + first : NULL,
                            .kept = o->kept ? l->kept + first : NULL,
@@ -232,7 +232,7 @@ static int draw_group(loop *l, int32_t first, int32_t count)
     if (status != GUMBEL_OK) {
         return fail_gumbel(l, &problem);
     }
-    for (int32_t i = 0; i < count && o->screen; i++) {
+    for (int32_t i = 0; i < count && o->screen.data; i++) {
         l->logprobs[first + i] = NAN;
     }
     return 0;

@@ -71,7 +71,7 @@ typedef struct generate_options {
     bool kept;                           /* tell `kept` */
     int32_t num_top;                     /* 0..128: tell so many of the likeliest tokens */
     gumbel_distribution logprobs_of;     /* of logprob and top_logprobs */
-    const void *screen; /* of decoder_head(), as in gumbel_head; with it no log-probabilities are
+    gumbel_screen screen; /* of decoder_head(), as in gumbel_head; with it no log-probabilities are
                            told: `logprob` is NaN. NULL: none */
 } generate_options;
 

@@ -68,11 +68,11 @@ void verify_screen(const struct verify_input *input, struct verdicts *verdicts)
     }
     struct head_screen screen = head_screen_new(input->device, &screened.head.weight);
     gumbel_status status =
-        gumbel_screen_verify(input->device, NULL, &screened.head.weight, screen.bytes, &error);
+        gumbel_screen_verify(input->device, NULL, &screened.head.weight, &screen.copy, &error);
 
     verdict(verdicts, status == GUMBEL_OK ? PASSED : FAILED, names[0], NULL, "%s",
             status == GUMBEL_OK ? "holds of every row, computed again in float64" : error.message);
-    screened.head.screen = screen.bytes;
+    screened.head.screen = screen.copy;
     const int64_t different = count_different(input, &screened);
 
     verdict(verdicts, different ? FAILED : PASSED, names[1], NULL,

@@ -5,6 +5,7 @@
  *
  *     mpirun -n 4 ranks_mpi
  */
+#define GUMBEL_UNSTABLE 1
 #include <gumbel/dist_mpi.h>
 
 #include <stdio.h>

@@ -6,6 +6,7 @@
  *     ranks_nccl [GPUs]
  */
 #define _GNU_SOURCE
+#define GUMBEL_UNSTABLE 1
 #include <gumbel/dist.h>
 
 #include <cuda_runtime_api.h>

@@ -39,7 +39,7 @@ def comment_above(lines, line):
 def declarations(header):
     """(first line, last line, kind, name) of all that a header declares, in its order."""
     options = clang.cindex.TranslationUnit.PARSE_DETAILED_PROCESSING_RECORD
-    arguments = ["-x", "c", "-std=c17", f"-I{INCLUDE}", "-DGUMBEL_EXPERIMENTAL", "-ffreestanding"]
+    arguments = ["-x", "c", "-std=c17", f"-I{INCLUDE}", "-DGUMBEL_UNSTABLE", "-ffreestanding"]
     unit = clang.cindex.Index.create().parse(str(header), arguments, options=options)
     for problem in unit.diagnostics:
         if "file not found" not in problem.spelling and problem.severity >= 3:

@@ -122,6 +122,10 @@
 #ifndef GUMBEL_DIST_H
 #define GUMBEL_DIST_H
 
+#ifndef GUMBEL_UNSTABLE
+#error "gumbel/dist.h is unstable (gumbel.h says what that means): define GUMBEL_UNSTABLE to use it"
+#endif
+
 #include <gumbel/drafts.h>
 
 #ifdef __cplusplus

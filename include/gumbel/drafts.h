@@ -48,12 +48,14 @@ extern "C" {
 /* The rule by which drafts are accepted. All rules are exact. p and q are the target's and the
  * draft's probability of a drafted token. */
 typedef enum gumbel_rule {
-    GUMBEL_RULE_COUPLED = 0,   /* drafts are accepted while they equal the target's own draws */
+    GUMBEL_RULE_COUPLED = 0, /* drafts are accepted while they equal the target's own draws */
+#ifdef GUMBEL_UNSTABLE
     GUMBEL_RULE_REJECTION = 1, /* each draft is accepted with probability min(1, p / q); in place of
                                 * the first rejected draft a token is drawn from max(p - q, 0)
                                 * (arXiv 2211.17192, 2302.01318) */
     GUMBEL_RULE_BLOCK = 2,     /* drafts are accepted jointly; 4 to 14% more are accepted than by
                                 * REJECTION (arXiv 2403.10444) */
+#endif
 } gumbel_rule;
 
 /* The domain with which a drafter under GUMBEL_RULE_BLOCK draws token `step` of its draft, from 0

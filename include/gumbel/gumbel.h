@@ -22,6 +22,13 @@
  * Most engines need only the sections before "advanced calls". Drafts are in drafts.h, screens in
  * screen.h, ranks in dist.h.
  *
+ * Stable and unstable
+ *   From 1.0 on, later versions of a major number only add to the declarations of this header and
+ *   of drafts.h. Unstable are screens (screen.h), ranks (dist.h), the rejection and block rules of
+ *   drafts, and gumbel_multiply(): a minor version may change or remove them, with a line in the
+ *   changelog. A program that uses them defines GUMBEL_UNSTABLE before it includes a header.
+ *   Unstable calls are exact, as all calls are; only their declarations may change.
+ *
  * Letters, used in every signature, table and test:
  *   B batch rows     V vocabulary rows of `weight` (of this shard)     D hidden size
  *   S samples a row  T temperature                                      g standard Gumbel noise
@@ -282,6 +289,12 @@ typedef struct gumbel_tensor {
     int64_t reserved[2];
 } gumbel_tensor;
 
+/* A screen: a quantized copy of an LM head (screen.h), in memory of the caller. */
+typedef struct gumbel_screen {
+    void *data;   /* [bytes], aligned to GUMBEL_WORKSPACE_ALIGNMENT; NULL means no screen */
+    size_t bytes; /* at least gumbel_screen_size() */
+} gumbel_screen;
+
 /* Input of a fused call: hidden states and the LM head. Their dtypes are independent. */
 typedef struct gumbel_head {
     size_t struct_size;
@@ -292,7 +305,7 @@ typedef struct gumbel_head {
     float soft_cap;       /* finite, >= 0; 0 means off */
     int64_t first_token;  /* global id of weight row 0; first_token + V <= 2^31 */
     int64_t vocab_size;   /* ids >= vocab_size are padding, not tokens; 0 means first_token + V */
-    const void *screen;   /* screen of `weight` (screen.h), or NULL; changes no bit of any output */
+    gumbel_screen screen; /* screen of `weight`, or {NULL, 0}; changes no bit of any output */
 } gumbel_head;
 
 /* Input of a call from logits that the engine has computed. */
@@ -786,7 +799,7 @@ GUMBEL_CALL gumbel_explain(const gumbel_device *device, const gumbel_head *head,
                            const gumbel_output *output, char *text, size_t size,
                            gumbel_error *error);
 
-#ifdef GUMBEL_EXPERIMENTAL
+#ifdef GUMBEL_UNSTABLE
 /* gumbel_multiply(): compute the product of gumbel_sample() without the draw. Every tile of logits
  *  is computed on chip and discarded. For measuring the cost of the draw; not for engines.
  *  workspace  gumbel_workspace_most() bytes for its batch and hidden size              since 0.1 */

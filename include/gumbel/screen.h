@@ -12,10 +12,10 @@
  *
  * Example: make a screen once, then draw with it.
  *
- *     size_t bytes;
- *     check(gumbel_screen_size(device, &head.weight, &bytes, &error));
- *     void *screen = aligned_alloc(64, (bytes + 63) / 64 * 64);
- *     check(gumbel_screen_prepare(device, NULL, &head.weight, screen, bytes, &error));
+ *     gumbel_screen screen;
+ *     check(gumbel_screen_size(device, &head.weight, &screen.bytes, &error));
+ *     screen.data = aligned_alloc(64, (screen.bytes + 63) / 64 * 64);
+ *     check(gumbel_screen_prepare(device, NULL, &head.weight, &screen, &error));
  *     head.screen = screen; // gumbel_sample() of this head uses the screen whenever it can
  *     check(gumbel_sample(device, NULL, &head, &how, &out, workspace, size, &error));
  *
@@ -68,6 +68,11 @@
 #ifndef GUMBEL_SCREEN_H
 #define GUMBEL_SCREEN_H
 
+#ifndef GUMBEL_UNSTABLE
+#error                                                                                             \
+    "gumbel/screen.h is unstable (gumbel.h says what that means): define GUMBEL_UNSTABLE to use it"
+#endif
+
 #include <gumbel/gumbel.h>
 
 #ifdef __cplusplus
@@ -86,15 +91,15 @@ GUMBEL_CALL gumbel_screen_size(const gumbel_device *device, const gumbel_tensor 
  *  weight     [V, D] as in gumbel_head. Infinities and NaN are allowed; rows that may draw such a
  *             token take the full pass. The weights must not change while the screen is used
  *             ("Stale weights" above); only gumbel_screen_verify() finds every change.
- *  screen     `bytes` of the caller's memory, at least gumbel_screen_size(), aligned to
- *             GUMBEL_WORKSPACE_ALIGNMENT; written in full. The screen holds no pointer: it may be
- *             copied, and is valid for any device of the same kind.
+ *  screen     memory of the caller, at least gumbel_screen_size() bytes, aligned to
+ *             GUMBEL_WORKSPACE_ALIGNMENT; gumbel_screen_size() bytes are written. They hold no
+ *             pointer: they may be copied, and are valid for any device of the same kind.
  *  stream     as in every call that computes; NULL on a CPU
  *  threads    re-entrant; the device's threads share the work
  *  repeats    The bytes are the same for every ISA and thread count.
  *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_UNSUPPORTED.              since 0.2 */
 GUMBEL_CALL gumbel_screen_prepare(gumbel_device *device, void *stream, const gumbel_tensor *weight,
-                                  void *screen, size_t bytes, gumbel_error *error);
+                                  const gumbel_screen *screen, gumbel_error *error);
 
 /* gumbel_screen_verify(): check a screen's certificate against the current weights. The check
  *  computes each row's error and size again in float64, by code that gumbel_screen_prepare() does
@@ -103,7 +108,7 @@ GUMBEL_CALL gumbel_screen_prepare(gumbel_device *device, void *stream, const gum
  *  returns    GUMBEL_OK; GUMBEL_ERROR_ARGUMENT, which names the first stale row, or as
  *             gumbel_screen_prepare(); on CUDA also GUMBEL_ERROR_DEVICE.               since 0.2 */
 GUMBEL_CALL gumbel_screen_verify(gumbel_device *device, void *stream, const gumbel_tensor *weight,
-                                 const void *screen, gumbel_error *error);
+                                 const gumbel_screen *screen, gumbel_error *error);
 
 #ifdef __cplusplus
 }

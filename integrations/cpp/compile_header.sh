@@ -13,12 +13,13 @@ if ! command -v "$1" >/dev/null; then
     echo "$1 is not installed"
     exit 77
 fi
-all='#define GUMBEL_EXPERIMENTAL
-#include <gumbel/gumbel.hpp>
+all='#include <gumbel/gumbel.hpp>
 template class gumbel::basic_device<gumbel::as_values>;'
 for standard in 17 20; do
     flags=(-std=c++$standard -fsyntax-only -Iinclude -Wall -Wextra -Wshadow -Werror)
     flags+=(-pedantic-errors)
+    "$1" "${flags[@]}" docs/examples/engine.cpp
+    flags+=(-DGUMBEL_UNSTABLE)
     "$1" "${flags[@]}" -x c++ - <<<"$all
 template class gumbel::basic_device<gumbel::as_exceptions>;"
     "$1" "${flags[@]}" -fno-exceptions -x c++ - <<<"$all"
@@ -28,6 +29,5 @@ template class gumbel::basic_device<gumbel::as_exceptions>;"
             "$1" "${flags[@]}" $exceptions integrations/cpp/test_cpp_$test.cpp
         done
     done
-    "$1" "${flags[@]}" docs/examples/engine.cpp
     "$1" "${flags[@]}" integrations/cpp/test_cpp_exceptions.cpp
 done

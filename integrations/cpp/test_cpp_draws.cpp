@@ -51,10 +51,10 @@ static void screened(const problem &of, gumbel::values::device &device)
     void *at = room.data();
     std::size_t left = room.size();
     CHECK(std::align(GUMBEL_WORKSPACE_ALIGNMENT, bytes, at, left) != nullptr);
-    const gumbel::span<unsigned char> screen(static_cast<unsigned char *>(at), bytes);
+    const gumbel_screen screen{at, bytes};
     CHECK(device.screen_prepare(in.weight, screen));
-    CHECK(device.screen_verify(in.weight, screen.data()));
-    in.screen = screen.data();
+    CHECK(device.screen_verify(in.weight, screen));
+    in.screen = screen;
     out.tokens = by_screen;
     gumbel::workspace more = space_of(*device.workspace_size(in, how(), &out));
     CHECK(device.sample(in, how(), out, more));

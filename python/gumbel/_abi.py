@@ -89,6 +89,10 @@ class Slots(Structure):
     _fields_ = [("of_row", c_void_p), ("count", c_int64)]
 
 
+class ScreenMemory(Structure):
+    _fields_ = [("data", c_void_p), ("bytes", c_size_t)]
+
+
 class Head(Sized):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -99,7 +103,7 @@ class Head(Sized):
         ("soft_cap", c_float),
         ("first_token", c_int64),
         ("vocab_size", c_int64),
-        ("screen", c_void_p),
+        ("screen", ScreenMemory),
     ]
 
 
@@ -323,11 +327,11 @@ _PROTOTYPES = {
     ),
     "gumbel_screen_prepare": (
         c_int,
-        [c_void_p, c_void_p, POINTER(Tensor), c_void_p, c_size_t, POINTER(Error)],
+        [c_void_p, c_void_p, POINTER(Tensor), POINTER(ScreenMemory), POINTER(Error)],
     ),
     "gumbel_screen_verify": (
         c_int,
-        [c_void_p, c_void_p, POINTER(Tensor), c_void_p, POINTER(Error)],
+        [c_void_p, c_void_p, POINTER(Tensor), POINTER(ScreenMemory), POINTER(Error)],
     ),
     "gumbel_explain": (
         c_int,

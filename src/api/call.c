@@ -15,7 +15,8 @@ gumbel_status gumbel_call_of_head(gumbel_problem *problem, const gumbel_device *
                                   const gumbel_sampling *sampling, gumbel_error *error)
 {
     GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
-    GUMBEL_FORWARD(gumbel_read_head(problem, head, sampling, error));
+    GUMBEL_FORWARD(
+        gumbel_read_head(problem, device->backend->screen_layout, head, sampling, error));
     problem->stream = stream;
     if (!device->backend->host_memory)
         return GUMBEL_OK;
@@ -142,8 +143,9 @@ static gumbel_status read_call(gumbel_problem *problem, const gumbel_device *dev
     gumbel_output out;
     GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
     GUMBEL_REFUSE_IF(!head == !logits, error, "head", "one of head and logits must be given");
-    GUMBEL_FORWARD(head ? gumbel_read_head(problem, head, sampling, error)
-                        : gumbel_read_logits(problem, logits, sampling, error));
+    GUMBEL_FORWARD(
+        head ? gumbel_read_head(problem, device->backend->screen_layout, head, sampling, error)
+             : gumbel_read_logits(problem, logits, sampling, error));
     if (output) {
         GUMBEL_FORWARD(gumbel_read_output(&out, output, 0, error));
         problem->request |= gumbel_output_request(&out);

@@ -2,7 +2,6 @@
  *
  * The entry points that draw, and those that merge and finish what parts of a vocabulary found.
  */
-#define GUMBEL_EXPERIMENTAL
 #include "api/call.h"
 #include "core/fail.h"
 #include "core/output.h"

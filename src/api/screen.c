@@ -49,32 +49,40 @@ gumbel_status gumbel_screen_size(const gumbel_device *device, const gumbel_tenso
     return GUMBEL_OK;
 }
 
+static gumbel_status check_memory(const gumbel_screen *screen, const gumbel_screen_parts *parts,
+                                  gumbel_error *error)
+{
+    GUMBEL_REFUSE_IF(!screen, error, "screen", "screen is NULL");
+    GUMBEL_REFUSE_IF(!screen->data || (uintptr_t)screen->data % GUMBEL_WORKSPACE_ALIGNMENT != 0,
+                     error, "screen.data", "it is not memory aligned to %d bytes",
+                     GUMBEL_WORKSPACE_ALIGNMENT);
+    GUMBEL_REFUSE_IF(screen->bytes < parts->bytes, error, "screen.bytes",
+                     "it is %zu; gumbel_screen_size() is %zu", screen->bytes, parts->bytes);
+    return GUMBEL_OK;
+}
+
 gumbel_status gumbel_screen_prepare(gumbel_device *device, void *stream,
-                                    const gumbel_tensor *weight, void *screen, size_t bytes,
+                                    const gumbel_tensor *weight, const gumbel_screen *screen,
                                     gumbel_error *error)
 {
     gumbel_problem problem;
     gumbel_screen_parts parts;
     GUMBEL_FORWARD(read_weight(&problem, &parts, device, weight, error));
     problem.stream = stream;
-    GUMBEL_REFUSE_IF(!screen || (uintptr_t)screen % GUMBEL_WORKSPACE_ALIGNMENT != 0, error,
-                     "screen", "it is not memory aligned to %d bytes", GUMBEL_WORKSPACE_ALIGNMENT);
-    GUMBEL_REFUSE_IF(bytes < parts.bytes, error, "bytes", "%zu bytes were given, %zu are needed",
-                     bytes, parts.bytes);
+    GUMBEL_FORWARD(check_memory(screen, &parts, error));
     if (device->backend->host_memory)
         GUMBEL_FORWARD(gumbel_check_host_stream(stream, error));
-    return device->backend->screen_prepare(device, &problem, screen, error);
+    return device->backend->screen_prepare(device, &problem, screen->data, error);
 }
 
 gumbel_status gumbel_screen_verify(gumbel_device *device, void *stream, const gumbel_tensor *weight,
-                                   const void *screen, gumbel_error *error)
+                                   const gumbel_screen *screen, gumbel_error *error)
 {
     gumbel_problem problem;
     gumbel_screen_parts parts;
     GUMBEL_FORWARD(read_weight(&problem, &parts, device, weight, error));
-    GUMBEL_REFUSE_IF(!screen || (uintptr_t)screen % GUMBEL_WORKSPACE_ALIGNMENT != 0, error,
-                     "screen", "it is not memory aligned to %d bytes", GUMBEL_WORKSPACE_ALIGNMENT);
-    problem.screen = screen;
+    GUMBEL_FORWARD(check_memory(screen, &parts, error));
+    problem.screen = screen->data;
     problem.stream = stream;
     if (device->backend->host_memory) {
         GUMBEL_FORWARD(gumbel_check_host_stream(stream, error));

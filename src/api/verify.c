@@ -108,6 +108,7 @@ static gumbel_status read_requests(gumbel_problem *p, const gumbel_device *devic
                      "rows are drawn by the noise of their positions");
     GUMBEL_FORWARD(check_mask(p, rows, "sampling.transforms.mask", error));
     if (reads && device->backend->host_memory) {
+        GUMBEL_FORWARD(gumbel_check_host_screen(p, device->backend->screen_layout, error));
         GUMBEL_FORWARD(gumbel_check_host_sampling(p, error));
         GUMBEL_FORWARD(gumbel_check_host_draft(draft, p->sampling.live_rows, rows, error));
     }
@@ -356,7 +357,7 @@ gumbel_status gumbel_verify(gumbel_device *device, void *stream, const gumbel_he
 {
     verify_call call = {.proposed = 0};
     GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
-    GUMBEL_FORWARD(gumbel_read_head(&call.draw, head, NULL, error));
+    GUMBEL_FORWARD(gumbel_read_head(&call.draw, device->backend->screen_layout, head, NULL, error));
     call.draw.stream = stream;
     return verify(device, &call, sampling, draft, verified, workspace, workspace_bytes, error);
 }
@@ -384,8 +385,9 @@ gumbel_status gumbel_verify_workspace_size(const gumbel_device *device, const gu
     GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
     GUMBEL_REFUSE_IF(!bytes, error, "bytes", "bytes is NULL");
     GUMBEL_REFUSE_IF(!head == !logits, error, "head", "one of head and logits must be given");
-    GUMBEL_FORWARD(head ? gumbel_read_head(&call.draw, head, NULL, error)
-                        : gumbel_read_logits(&call.draw, logits, NULL, error));
+    GUMBEL_FORWARD(
+        head ? gumbel_read_head(&call.draw, device->backend->screen_layout, head, NULL, error)
+             : gumbel_read_logits(&call.draw, logits, NULL, error));
     GUMBEL_FORWARD(read_call(&call, device, sampling, draft, verified, 0, error));
     return size_of_call(device, &call, bytes, error);
 }

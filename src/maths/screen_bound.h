@@ -33,6 +33,7 @@
 #define GUMBEL_SCREEN_OUTLIERS_MOST 64
 
 typedef enum gumbel_screen_layout {
+    GUMBEL_SCREEN_LAYOUT_NONE = 0, /* of a device without screens */
     /* [V / 16][D / 64][16 quads of columns][16 rows][4 columns] of q + 128 */
     GUMBEL_SCREEN_LAYOUT_CPU = 1,
     /* CUDA: tiles of 128 rows and columns of q (cuda/fused/screen/screen_params.h) */

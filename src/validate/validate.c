@@ -240,8 +240,26 @@ gumbel_status gumbel_check_host_sampling(const gumbel_problem *p, gumbel_error *
     return gumbel_check_host_stream(p->stream, error);
 }
 
-gumbel_status gumbel_read_head(gumbel_problem *p, const gumbel_head *head,
-                               const gumbel_sampling *sampling, gumbel_error *error)
+static gumbel_status check_screen(const gumbel_head *h, gumbel_screen_layout layout,
+                                  gumbel_error *error)
+{
+    gumbel_screen_parts parts;
+    if (!h->screen.data)
+        return GUMBEL_OK;
+    GUMBEL_REFUSE_IF((uintptr_t)h->screen.data % GUMBEL_WORKSPACE_ALIGNMENT != 0, error,
+                     "head.screen.data", "it is not aligned to %d bytes",
+                     GUMBEL_WORKSPACE_ALIGNMENT);
+    if (layout == GUMBEL_SCREEN_LAYOUT_NONE ||
+        !gumbel_screen_lay_out_as(layout, h->weight.rows, h->weight.cols, &parts))
+        return GUMBEL_OK; /* no such device uses the screen */
+    GUMBEL_REFUSE_IF(h->screen.bytes < parts.bytes, error, "head.screen.bytes",
+                     "it is %zu; gumbel_screen_size() is %zu", h->screen.bytes, parts.bytes);
+    return GUMBEL_OK;
+}
+
+gumbel_status gumbel_read_head(gumbel_problem *p, gumbel_screen_layout layout,
+                               const gumbel_head *head, const gumbel_sampling *sampling,
+                               gumbel_error *error)
 {
     gumbel_head h;
     GUMBEL_REFUSE_IF(!head, error, "head", "head is NULL");
@@ -267,10 +285,9 @@ gumbel_status gumbel_read_head(gumbel_problem *p, const gumbel_head *head,
                           .hidden = h.hidden,
                           .weight = h.weight,
                           .bias = h.bias,
-                          .screen = h.screen,
+                          .screen = h.screen.data,
                           .first_token = h.first_token};
-    GUMBEL_REFUSE_IF((uintptr_t)h.screen % GUMBEL_WORKSPACE_ALIGNMENT != 0, error, "head.screen",
-                     "it is not aligned to %d bytes", GUMBEL_WORKSPACE_ALIGNMENT);
+    GUMBEL_FORWARD(check_screen(&h, layout, error));
     GUMBEL_FORWARD(read_range(p, h.scale, h.soft_cap, h.vocab_size, "head", error));
     return gumbel_read_sampling(p, sampling, error);
 }

@@ -48,8 +48,10 @@ static inline int64_t gumbel_places(const gumbel_slots *slots, int64_t batch)
     return slots->of_row ? slots->count : batch;
 }
 
-gumbel_status gumbel_read_head(gumbel_problem *problem, const gumbel_head *head,
-                               const gumbel_sampling *sampling, gumbel_error *error);
+/* `layout` is that of the device's screens; the size of the head's screen is checked against it. */
+gumbel_status gumbel_read_head(gumbel_problem *problem, gumbel_screen_layout layout,
+                               const gumbel_head *head, const gumbel_sampling *sampling,
+                               gumbel_error *error);
 gumbel_status gumbel_read_logits(gumbel_problem *problem, const gumbel_logits *logits,
                                  const gumbel_sampling *sampling, gumbel_error *error);
 

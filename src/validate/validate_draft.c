@@ -172,9 +172,10 @@ gumbel_status gumbel_read_proposal(gumbel_problem *p, const gumbel_draft *draft,
     s.struct_size = sizeof s;
     s.slots = target->sampling.slots;
     s.position = (gumbel_row_u64){0};
-    GUMBEL_FORWARD(of_draft(draft->head ? gumbel_read_head(p, draft->head, NULL, error)
-                                        : gumbel_read_logits(p, draft->logits, NULL, error),
-                            error));
+    GUMBEL_FORWARD(of_draft(
+        draft->head ? gumbel_read_head(p, GUMBEL_SCREEN_LAYOUT_NONE, draft->head, NULL, error)
+                    : gumbel_read_logits(p, draft->logits, NULL, error),
+        error));
     GUMBEL_REFUSE_IF(p->batch != rows, error, field, "it has %" PRId64 " rows, the target %" PRId64,
                      p->batch, rows);
     GUMBEL_REFUSE_IF(p->vocab != target->vocab || p->first_token != target->first_token ||

@@ -5,8 +5,8 @@
  * Draw a fixed list of problems with one ISA and print a line for each: FNV-1a digests of the
  * tokens, scores, log-probabilities, log-normalisers and row statuses, and of the noise; for
  * requests also of ranks, kept counts and lists, of processed logits and of probabilities. The
- * lines are the same on every machine; agreement_digests.txt holds them. It needs no test
- * framework, so that it can be cross-built and run under an emulator.
+ * lines are the same on every machine; agreement_digests.txt holds them. The program uses no
+ * test framework, so that it can be cross-built and run under an emulator.
  */
 #include "plans.h"
 #include "requests.h"
@@ -46,7 +46,7 @@ static void draw_plan(gumbel_device *device, const char *name, int index, proble
     problem_free(generated);
 }
 
-/* The same from logits: the weights of a plan as if they were a matrix of logits. */
+/* Draws from logits: a plan's weights serve as the matrix of logits. */
 static void draw_plan_logits(gumbel_device *device, int index, problem_plan plan)
 {
     plan.spread = 40;

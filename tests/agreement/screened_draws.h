@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What tests of draws by screens on the CPU share.
+ * Shared parts of the tests of draws with screens on the CPU.
  */
 #ifndef TESTS_SCREENED_DRAWS_H
 #define TESTS_SCREENED_DRAWS_H

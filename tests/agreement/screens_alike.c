@@ -52,7 +52,7 @@ static long count_different(gumbel_device *device, long *drawn)
     long different = 0;
     for (int kind = 0; kind < HEAD_KINDS; kind++) {
         generated_head generated = generate_head((head_kind)kind, GUMBEL_BFLOAT16, 700, 96, 5, 3);
-        void *screen = make_screen(device, &generated.weight);
+        gumbel_screen screen = make_screen(device, &generated.weight);
         uint64_t seed = 1, position = 0;
         float temperature[5] = {0.0f, 0.5f, 1.0f, 3.0f, 100.0f};
         gumbel_sampling how = {.struct_size = sizeof how,
@@ -66,7 +66,7 @@ static long count_different(gumbel_device *device, long *drawn)
                 gumbel_head head = {.struct_size = sizeof head,
                                     .hidden = generated.hidden,
                                     .weight = generated.weight,
-                                    .screen = way ? screen : NULL};
+                                    .screen = way ? screen : (gumbel_screen){NULL, 0}};
                 ways[way]->output.logprobs = ways[way]->output.lse = NULL;
                 if (draw(device, &head, &how, ways[way]) != GUMBEL_OK)
                     die("a draw failed");
@@ -78,7 +78,7 @@ static long count_different(gumbel_device *device, long *drawn)
         }
         outcome_free(ways[0]);
         outcome_free(ways[1]);
-        free(screen);
+        free(screen.data);
         free_generated_head(&generated);
     }
     return different;

@@ -51,7 +51,7 @@ static float equal(int64_t i, int64_t vocab, uint64_t *random)
     return -2.5f;
 }
 
-/* So large that all scores of a block round to a few. */
+/* Values so large that all scores of a block round to a few. */
 static float huge(int64_t i, int64_t vocab, uint64_t *random)
 {
     (void)i;

@@ -139,7 +139,7 @@ static void top_k_select(void **state)
     free(found);
 }
 
-/* Fewer tokens than asked for, a row without any, and a spoilt one. */
+/* Rows with fewer tokens than num_top, with none, and with a NaN. */
 static void top_k_of_odd_rows(void **state)
 {
     float values[3][4] = {
@@ -211,7 +211,7 @@ static gumbel_status make_rows(gumbel_device *device, row_call call, const gumbe
 }
 
 /* A request of each kind alone, and all of them. */
-typedef struct ask {
+typedef struct row_request {
     float temperature, repetition, frequency, top_p;
     int32_t top_k;
     int32_t mask[(V + 31) / 32];
@@ -220,15 +220,15 @@ typedef struct ask {
     gumbel_transforms transforms;
     gumbel_truncation truncation;
     gumbel_sampling how;
-} ask;
+} row_request;
 
 enum { KINDS = 7 };
 
-static void make_request(int kind, ask *a)
+static void make_request(int kind, row_request *a)
 {
     int all = kind == KINDS - 1;
     uint64_t seed = 17;
-    *a = (ask){.temperature = 0.7f, .repetition = 1.3f, .frequency = 0.25f, .top_p = 0.8f};
+    *a = (row_request){.temperature = 0.7f, .repetition = 1.3f, .frequency = 0.25f, .top_p = 0.8f};
     a->top_k = 40;
     for (size_t i = 0; i < sizeof a->mask / sizeof *a->mask; i++)
         a->mask[i] = (int32_t)random_bits(&seed);
@@ -266,7 +266,7 @@ static void in_place(void **state)
         int64_t stride = strides[i / 2 % 2];
         batch generated = make_batch(GUMBEL_FLOAT32, stride, 23),
               apart = make_batch(GUMBEL_FLOAT32, stride, 23);
-        ask *a = make_zeroed(1, sizeof *a);
+        row_request *a = make_zeroed(1, sizeof *a);
         make_request(i / 4, a);
         float *out = make_zeroed((size_t)(B * stride), sizeof *out);
         memcpy(out, apart.data, (size_t)(B * stride) * sizeof *out);
@@ -336,7 +336,7 @@ static void softmax(void **state)
     for (int i = 0; i < 3 * KINDS; i++) {
         batch generated = make_batch(dtypes[i % 3], V + i % 3, 31);
         gumbel_error error;
-        ask *a = make_zeroed(1, sizeof *a);
+        row_request *a = make_zeroed(1, sizeof *a);
         make_request(i / 3, a);
         generated.logits.scale = i % 2 ? 30 : 0;
         assert_int_equal(request_process(*state, &generated.logits, &a->how, z), GUMBEL_OK);

@@ -236,7 +236,7 @@ static void from_logits(void **state)
         assert_int_equal(draw(device, &s.generated->head, sampling, fused), GUMBEL_OK);
         assert_int_equal(draw_logits(device, &logits, sampling, s.whole), GUMBEL_OK);
         assert_same(&s, 0, fused, OUTCOME_ALL, "from logits");
-        /* The same values as 16-bit logits, where they are exact. */
+        /* Equal values as 16-bit logits, if these are exact. */
         if (plan.weight_dtype != GUMBEL_FLOAT32) {
             uint16_t *narrow = make_zeroed((size_t)(plan.batch * stride), sizeof *narrow);
             for (int64_t k = 0; k < plan.batch * stride; k++)

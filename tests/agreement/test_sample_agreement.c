@@ -50,7 +50,7 @@ static void check_draw(const oracle_logits *logits, oracle_stream stream, int32_
     }
     double error = fabs(score - exact) / bound;
     if (!(error <= 1))
-        fail_msg("%s: row %" PRId64 " token %d: score %a, the oracle says %a, bound %.3g",
+        fail_msg("%s: row %" PRId64 " token %d: score %a, the oracle has %a, bound %.3g",
                  problem_describe(plan), row, (int)token, (double)score, exact, bound);
     seen->worst_score = fmax(seen->worst_score, error);
 }
@@ -63,7 +63,7 @@ static void check_lse(const oracle_logits *logits, float lse, const problem_plan
         widest = fmax(widest, logits->bound[i]);
     double error = fabs(lse - exact) / (bound + widest);
     if (!(error <= 1))
-        fail_msg("%s: row %" PRId64 ": lse %a, the oracle says %a", problem_describe(plan), row,
+        fail_msg("%s: row %" PRId64 ": lse %a, the oracle has %a", problem_describe(plan), row,
                  (double)lse, exact);
     seen->worst_lse = fmax(seen->worst_lse, error);
 }

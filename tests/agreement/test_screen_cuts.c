@@ -25,8 +25,8 @@
 
 static struct {
     const cpu_kernels *kernels;
-    _Atomic int64_t rows, tiles; /* products of one row of weights, which a screen asks for, and of
-                                    several, of which the full pass is made */
+    _Atomic int64_t rows, tiles; /* products of one row of weights, by a screen, and of several, by
+                                    the full pass */
 } counted;
 
 static void count_product(const cpu_product *product)
@@ -64,7 +64,7 @@ static float one_of(const float *values, int count, uint64_t *random)
     return values[random_below(random, (uint32_t)count)];
 }
 
-/* Rules as engines are asked for them, or hostile ones. */
+/* Rules as users of engines set them, or hostile ones. */
 static void make_rules(rules *r, int64_t vocab, int hostile, uint64_t *random)
 {
     static const float top_ps[] = {0.95f, 0.9f, 0.5f, 1.0f, 0.99f, 0.3f};
@@ -98,7 +98,7 @@ static void draws_same(gumbel_device *device, const gumbel_head *head,
     gumbel_head without = *head;
     outcome *a = plain_outcome(head->hidden.rows, samples);
     outcome *b = plain_outcome(head->hidden.rows, samples);
-    without.screen = NULL;
+    without.screen = (gumbel_screen){NULL, 0};
     assert_true(is_screened(device, head, sampling, &b->output));
     assert_int_equal(draw(device, &without, sampling, a), GUMBEL_OK);
     count_products(device, &counting);
@@ -113,7 +113,7 @@ static void draws_same(gumbel_device *device, const gumbel_head *head,
 static const float temperatures[] = {1.0f, 0.7f, 0.0f, 1.3f, 0.3f, 3.0f, 100.0f, 1.0f};
 
 /* Calls of `made`; rules change with every call. */
-static void draw_many(gumbel_device *device, const generated_head *generated, void *screen,
+static void draw_many(gumbel_device *device, const generated_head *generated, gumbel_screen screen,
                       int32_t samples, int64_t calls, int hostile, const char *name)
 {
     uint64_t seed = 11, position = 0, random = (uint64_t)samples * 1000 + (uint64_t)hostile;
@@ -150,11 +150,11 @@ static void cuts_of_every_kind(void **state)
     for (int kind = 0; kind < HEAD_KINDS; kind++) {
         generated_head generated = generate_head(
             (head_kind)kind, kind % 2 ? GUMBEL_BFLOAT16 : GUMBEL_FLOAT32, 3000, 96, BATCH, 33);
-        void *screen = make_screen(*state, &generated.weight);
+        gumbel_screen screen = make_screen(*state, &generated.weight);
         draw_many(*state, &generated, screen, 1, calls_of(*state, 160), 0, head_kind_names[kind]);
         draw_many(*state, &generated, screen, 4, calls_of(*state, 32), 0, "several samples");
         draw_many(*state, &generated, screen, 1, calls_of(*state, 56), 1, "hostile rules");
-        free(screen);
+        free(screen.data);
         free_generated_head(&generated);
     }
 }
@@ -167,10 +167,10 @@ static void ties_at_cuts(void **state)
     for (int distinct = 40; distinct <= 1000; distinct *= 5) {
         for (int64_t row = distinct; row < 2000; row++)
             memcpy(weight + row * 128, weight + row % distinct * 128, 128);
-        void *screen = make_screen(*state, &generated.weight);
+        gumbel_screen screen = make_screen(*state, &generated.weight);
         draw_many(*state, &generated, screen, 1, calls_of(*state, 24), 0, "ties");
         draw_many(*state, &generated, screen, 3, calls_of(*state, 16), 1, "ties, hostile rules");
-        free(screen);
+        free(screen.data);
     }
     free_generated_head(&generated);
 }
@@ -178,15 +178,16 @@ static void ties_at_cuts(void **state)
 static void bundled_model(void **state)
 {
     generated_head generated = bundled_head(BATCH);
-    void *screen = make_screen(*state, &generated.weight);
+    gumbel_screen screen = make_screen(*state, &generated.weight);
     draw_many(*state, &generated, screen, 1, calls_of(*state, 24), 0, "bundled model");
-    free(screen);
+    free(screen.data);
     free((void *)(uintptr_t)generated.weight.data);
 }
 
 /* ------------------------------------------------------------------------- what it reads ---- */
 
-/* What one rule reads: all rows have it, at temperatures that leave entropies of some nats. */
+/* Measures the weights that one rule reads: all rows have the rule, at temperatures with entropies of
+ * some nats. */
 static void reads_little(gumbel_device *device, const gumbel_head *head, const rules *r,
                          const char *name)
 {
@@ -210,7 +211,7 @@ static void reads_little(gumbel_device *device, const gumbel_head *head, const r
     assert_true(passes < 0.1 * (double)calls);
 }
 
-/* Rules that engines ask for are served by the ends, and few rows of weights are read. */
+/* Bounds determine the usual rules, and few rows of weights are read. */
 static void few_rows_are_read(void **state)
 {
     static const rules each[] = {
@@ -223,7 +224,7 @@ static void few_rows_are_read(void **state)
     for (int kind = 0; kind < 3; kind++) {
         generated_head generated = generate_head((head_kind)kind, GUMBEL_BFLOAT16,
                                                  TEST_SANITIZED ? 6000 : 20000, 128, BATCH, 5);
-        void *screen = make_screen(*state, &generated.weight);
+        gumbel_screen screen = make_screen(*state, &generated.weight);
         gumbel_head head = {.struct_size = sizeof head,
                             .hidden = generated.hidden,
                             .weight = generated.weight,
@@ -239,16 +240,16 @@ static void few_rows_are_read(void **state)
                 r.how.min_p = (gumbel_row_f32){r.min_p, GUMBEL_SAME};
             reads_little(*state, &head, &r, head_kind_names[kind]);
         }
-        free(screen);
+        free(screen.data);
         free_generated_head(&generated);
     }
 }
 
-/* Outputs that the ends do not tell take the full pass, which is said. */
+/* Calls for outputs that bounds do not determine take the full pass; explain() reports it. */
 static void kept_counts_take_the_full_pass(void **state)
 {
     generated_head generated = generate_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 300, 64, BATCH, 8);
-    void *screen = make_screen(*state, &generated.weight);
+    gumbel_screen screen = make_screen(*state, &generated.weight);
     char text[4096];
     int32_t tokens[BATCH], kept[BATCH], top_k = 5;
     gumbel_truncation cut = {.struct_size = sizeof cut, .top_k = {&top_k, GUMBEL_SAME}};
@@ -263,7 +264,7 @@ static void kept_counts_take_the_full_pass(void **state)
     assert_non_null(strstr(text, "not screen: it does not serve kept"));
     output.kept = NULL;
     assert_true(is_screened(*state, &head, &how, &output));
-    free(screen);
+    free(screen.data);
     free_generated_head(&generated);
 }
 

@@ -24,7 +24,7 @@ static int draws_same(gumbel_device *device, const gumbel_head *head,
                       const gumbel_sampling *sampling, int32_t samples, const char *what)
 {
     gumbel_head without = *head;
-    without.screen = NULL;
+    without.screen = (gumbel_screen){NULL, 0};
     outcome *a = plain_outcome(head->hidden.rows, samples);
     outcome *b = plain_outcome(head->hidden.rows, samples);
     assert_int_equal(draw(device, &without, sampling, a), GUMBEL_OK);
@@ -42,7 +42,7 @@ static const float temperatures[] = {0.0f, 0.3f, 0.8f, 1.0f, 3.0f, 100.0f};
 #define TEMPERATURES 6
 
 /* `draws` draws of each temperature, in batches; the samples of a call, its list's room. */
-static void draw_many(gumbel_device *device, const generated_head *generated, void *screen,
+static void draw_many(gumbel_device *device, const generated_head *generated, gumbel_screen screen,
                       int32_t samples, int64_t calls, const char *name)
 {
     int64_t batch = generated->hidden.rows;
@@ -85,12 +85,12 @@ static void many_draws(void **state)
     for (int kind = 0; kind < HEAD_KINDS; kind++) {
         generated_head generated = generate_head(
             (head_kind)kind, kind % 2 ? GUMBEL_BFLOAT16 : GUMBEL_FLOAT32, 1500, 96, 8, 21);
-        void *screen = make_screen(*state, &generated.weight);
+        gumbel_screen screen = make_screen(*state, &generated.weight);
         draw_many(*state, &generated, screen, 1, calls, head_kind_names[kind]);
         draw_many(*state, &generated, screen, 8, calls / 4, "several samples");
-        set_list_most(screen, 1);
+        set_list_most(screen.data, 1);
         draw_many(*state, &generated, screen, 3, calls / 8, "lists of one");
-        free(screen);
+        free(screen.data);
         free_generated_head(&generated);
     }
 }
@@ -98,7 +98,7 @@ static void many_draws(void **state)
 static void bundled_model(void **state)
 {
     generated_head generated = bundled_head(8);
-    void *screen = make_screen(*state, &generated.weight);
+    gumbel_screen screen = make_screen(*state, &generated.weight);
     gumbel_device_info info = {.struct_size = sizeof info};
     assert_int_equal(gumbel_describe(*state, &info), GUMBEL_OK);
     draw_many(*state, &generated, screen, 1,
@@ -106,7 +106,7 @@ static void bundled_model(void **state)
               : TEST_SANITIZED                 ? 6
                                                : 60,
               "bundled model");
-    free(screen);
+    free(screen.data);
     free((void *)(uintptr_t)generated.weight.data);
 }
 
@@ -140,7 +140,7 @@ static void requests_of_every_kind(void **state)
         assert_true(outcome_same(a, 0, b, OUTCOME_ALL, request_describe(&plan)));
         outcome_free(a);
         outcome_free(b);
-        free((void *)(uintptr_t)head.screen);
+        free(head.screen.data);
         request_free(req);
     }
     print_message("%d of %d requests were served by their screen\n", served, count);
@@ -152,7 +152,7 @@ static void shards(void **state)
 {
     static const int64_t firsts[] = {0, 64, 13, 63, 1000}, ends[] = {0, 1, 77, 200};
     generated_head generated = generate_head(HEAD_STRUCTURED, GUMBEL_BFLOAT16, 333, 70, 3, 4);
-    void *screen = make_screen(*state, &generated.weight);
+    gumbel_screen screen = make_screen(*state, &generated.weight);
     uint64_t seed = 5, position = 0;
     float temperature[3] = {0.0f, 0.7f, 1.0f};
     gumbel_sampling how = {.struct_size = sizeof how,
@@ -169,7 +169,7 @@ static void shards(void **state)
         for (position = 0; position < (TEST_SANITIZED ? 5 : 20); position++)
             assert_true(draws_same(*state, &head, &how, 1, "a shard"));
     }
-    free(screen);
+    free(screen.data);
     free_generated_head(&generated);
 }
 
@@ -190,7 +190,7 @@ static void coupled_drafts(void **state)
                            .position = {&position, GUMBEL_SAME}};
     gumbel_draft draft = {
         .struct_size = sizeof draft, .requests = 1, .max_nodes = 4, .tokens = drafted};
-    void *screen = make_screen(*state, &generated.weight);
+    gumbel_screen screen = make_screen(*state, &generated.weight);
     for (position = 0; position < (TEST_SANITIZED ? 20 : 60); position++) {
         how.truncation = position % 2 ? &cut : NULL;
         for (int way = 0; way < 2; way++) {
@@ -201,7 +201,7 @@ static void coupled_drafts(void **state)
             gumbel_error error;
             size_t bytes;
             memset(emitted[way], 0xab, sizeof emitted[way]);
-            head.screen = way ? screen : NULL;
+            head.screen = way ? screen : (gumbel_screen){NULL, 0};
             assert_int_equal(gumbel_verify_workspace_size(*state, &head, NULL, &how, &draft, &out,
                                                           &bytes, &error),
                              GUMBEL_OK);
@@ -217,7 +217,22 @@ static void coupled_drafts(void **state)
         for (int i = 0; i < count[0]; i++) /* the next draft is right as far as this one went */
             drafted[i + 1 < 4 ? i + 1 : 3] = emitted[0][i];
     }
-    free(screen);
+    /* A damaged screen is refused, as by a draw. */
+    gumbel_verified out = {.struct_size = sizeof out, .tokens = emitted[0], .emitted = count};
+    gumbel_error error;
+    size_t bytes;
+    set_list_most(screen.data, 0);
+    head.screen = screen;
+    assert_int_equal(
+        gumbel_verify_workspace_size(*state, &head, NULL, &how, &draft, &out, &bytes, &error),
+        GUMBEL_OK);
+    void *workspace = poisoned_workspace(bytes);
+    assert_int_equal(
+        gumbel_verify(*state, NULL, &head, &how, &draft, &out, workspace, bytes, &error),
+        GUMBEL_ERROR_ARGUMENT);
+    assert_string_equal(error.field, "head.screen");
+    free(workspace);
+    free(screen.data);
     free_generated_head(&generated);
 }
 
@@ -240,9 +255,9 @@ static void draw_odd(gumbel_device *device, float odd, int in_hidden, const gumb
                            .seed = {&seed, GUMBEL_SAME},
                            .transforms = t};
     assert_true(draws_same(device, &head, &how, 1, in_hidden ? "an odd hidden state" : "odd"));
-    assert_int_equal(gumbel_screen_verify(device, NULL, &generated.weight, head.screen, NULL),
+    assert_int_equal(gumbel_screen_verify(device, NULL, &generated.weight, &head.screen, NULL),
                      GUMBEL_OK);
-    free((void *)(uintptr_t)head.screen);
+    free(head.screen.data);
     free_generated_head(&generated);
 }
 
@@ -270,11 +285,11 @@ static void ties(void **state)
     for (int distinct = 1; distinct <= 4; distinct++) {
         for (int64_t row = distinct; row < 3000; row++)
             memcpy(weight + row * 128, weight + row % distinct * 128, 128);
-        void *screen = make_screen(*state, &generated.weight);
+        gumbel_screen screen = make_screen(*state, &generated.weight);
         draw_many(*state, &generated, screen, 1, 12, "equal rows");
-        set_list_most(screen, 1);
+        set_list_most(screen.data, 1);
         draw_many(*state, &generated, screen, 1, 6, "equal rows, lists of one");
-        free(screen);
+        free(screen.data);
     }
     free_generated_head(&generated);
 }
@@ -295,8 +310,8 @@ static void refused(gumbel_device *device, const gumbel_head *head, const char *
 static void screens_are_checked(void **state)
 {
     generated_head generated = generate_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 300, 64, 2, 8);
-    void *screen = make_screen(*state, &generated.weight);
-    gumbel_screen_header *header = screen, kept = *header;
+    gumbel_screen screen = make_screen(*state, &generated.weight);
+    gumbel_screen_header *header = screen.data, kept = *header;
     gumbel_head head = {.struct_size = sizeof head,
                         .hidden = generated.hidden,
                         .weight = generated.weight,
@@ -307,19 +322,21 @@ static void screens_are_checked(void **state)
     other.weight.dtype = GUMBEL_FLOAT16;
     refused(*state, &other, "head.screen");
     other = head;
-    other.screen = (const char *)screen + 1;
-    refused(*state, &other, "head.screen");
+    other.screen.data = (char *)screen.data + 1;
+    refused(*state, &other, "head.screen.data");
+    other.screen = (gumbel_screen){screen.data, screen.bytes - 1};
+    refused(*state, &other, "head.screen.bytes");
     for (size_t i = 0; i < sizeof *header; i++) {
-        ((unsigned char *)screen)[i] ^= 4;
+        ((unsigned char *)screen.data)[i] ^= 4;
         refused(*state, &head, "head.screen");
         *header = kept;
     }
-    set_list_most(screen, 0);
+    set_list_most(screen.data, 0);
     refused(*state, &head, "head.screen");
-    set_list_most(screen, GUMBEL_SCREEN_LIST_MOST + 1);
+    set_list_most(screen.data, GUMBEL_SCREEN_LIST_MOST + 1);
     refused(*state, &head, "head.screen");
     *header = kept;
-    free(screen);
+    free(screen.data);
     free_generated_head(&generated);
 }
 
@@ -349,53 +366,57 @@ static void sizes_are_checked(void **state)
     }
     assert_int_equal(gumbel_screen_size(*state, &weight, &bytes, &error), GUMBEL_OK);
     assert_true(bytes <= sizeof room);
-    assert_int_equal(gumbel_screen_prepare(*state, NULL, &weight, room, bytes - 1, &error),
-                     GUMBEL_ERROR_ARGUMENT);
-    assert_string_equal(error.field, "bytes");
-    assert_int_equal(gumbel_screen_prepare(*state, NULL, &weight, room + 4, bytes, &error),
+    const gumbel_screen screen = {room, bytes}, small = {room, bytes - 1}, odd = {room + 4, bytes};
+    assert_int_equal(gumbel_screen_prepare(*state, NULL, &weight, NULL, &error),
                      GUMBEL_ERROR_ARGUMENT);
     assert_string_equal(error.field, "screen");
-    assert_int_equal(gumbel_screen_prepare(*state, room, &weight, room, bytes, &error),
+    assert_int_equal(gumbel_screen_prepare(*state, NULL, &weight, &small, &error),
+                     GUMBEL_ERROR_ARGUMENT);
+    assert_string_equal(error.field, "screen.bytes");
+    assert_int_equal(gumbel_screen_prepare(*state, NULL, &weight, &odd, &error),
+                     GUMBEL_ERROR_ARGUMENT);
+    assert_string_equal(error.field, "screen.data");
+    assert_int_equal(gumbel_screen_prepare(*state, room, &weight, &screen, &error),
                      GUMBEL_ERROR_ARGUMENT);
     assert_string_equal(error.field, "stream");
     memset(room, 0x5a, sizeof room);
-    assert_int_equal(gumbel_screen_prepare(*state, NULL, &weight, room, bytes, &error), GUMBEL_OK);
+    assert_int_equal(gumbel_screen_prepare(*state, NULL, &weight, &screen, &error), GUMBEL_OK);
     for (size_t i = bytes; i < sizeof room; i++)
         assert_int_equal(room[i], 0x5a);
-    assert_int_equal(gumbel_screen_verify(*state, NULL, &weight, room, &error), GUMBEL_OK);
+    assert_int_equal(gumbel_screen_verify(*state, NULL, &weight, &screen, &error), GUMBEL_OK);
 }
 
 /* Weights that change behind a screen's back, and bytes that do: verify names the first row. */
 static void changed_weights_are_found(void **state)
 {
     generated_head generated = generate_head(HEAD_STRUCTURED, GUMBEL_BFLOAT16, 500, 100, 1, 8);
-    void *screen = make_screen(*state, &generated.weight);
+    gumbel_screen screen = make_screen(*state, &generated.weight);
     gumbel_error error;
     size_t bytes;
     gumbel_screen_parts parts;
-    assert_int_equal(gumbel_screen_verify(*state, NULL, &generated.weight, screen, &error),
+    assert_int_equal(gumbel_screen_verify(*state, NULL, &generated.weight, &screen, &error),
                      GUMBEL_OK);
     uint16_t *weight = (uint16_t *)(uintptr_t)generated.weight.data, kept = weight[123 * 100 + 7];
     dtype_store(weight, GUMBEL_BFLOAT16, 123 * 100 + 7, 5.0f);
-    assert_int_equal(gumbel_screen_verify(*state, NULL, &generated.weight, screen, &error),
+    assert_int_equal(gumbel_screen_verify(*state, NULL, &generated.weight, &screen, &error),
                      GUMBEL_ERROR_ARGUMENT);
     assert_non_null(strstr(error.message, "row 123 "));
     weight[123 * 100 + 7] = kept;
     assert_true(gumbel_screen_lay_out(500, 100, &parts));
     assert_int_equal(gumbel_screen_size(*state, &generated.weight, &bytes, &error), GUMBEL_OK);
     assert_int_equal(bytes, parts.bytes);
-    ((unsigned char *)screen)[parts.copy + 70 * parts.columns] ^= 64;
-    assert_int_equal(gumbel_screen_verify(*state, NULL, &generated.weight, screen, &error),
+    ((unsigned char *)screen.data)[parts.copy + 70 * parts.columns] ^= 64;
+    assert_int_equal(gumbel_screen_verify(*state, NULL, &generated.weight, &screen, &error),
                      GUMBEL_ERROR_ARGUMENT);
-    free(screen);
+    free(screen.data);
     free_generated_head(&generated);
 }
 
-/* What a screen does not serve says so. */
+/* explain() reports why a screen does not serve a call. */
 static void explained(void **state)
 {
     generated_head generated = generate_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 300, 64, 2, 8);
-    void *screen = make_screen(*state, &generated.weight);
+    gumbel_screen screen = make_screen(*state, &generated.weight);
     char text[4096];
     gumbel_head head = {.struct_size = sizeof head,
                         .hidden = generated.hidden,
@@ -412,14 +433,14 @@ static void explained(void **state)
         gumbel_explain(*state, &head, NULL, &how, &plain->output, text, sizeof text, NULL),
         GUMBEL_OK);
     assert_non_null(strstr(text, "not screen: so many draws"));
-    head.screen = NULL;
+    head.screen = (gumbel_screen){NULL, 0};
     assert_int_equal(
         gumbel_explain(*state, &head, NULL, NULL, &out->output, text, sizeof text, NULL),
         GUMBEL_OK);
     assert_null(strstr(text, "screen"));
     outcome_free(out);
     outcome_free(plain);
-    free(screen);
+    free(screen.data);
     free_generated_head(&generated);
 }
 

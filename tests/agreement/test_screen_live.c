@@ -35,8 +35,9 @@ static void draw_fenced(gumbel_device *device, const gumbel_head *head,
     unguard(&workspace);
 }
 
-static void compare_live(gumbel_device *device, const generated_head *generated, void *screen,
-                         int32_t live, int32_t samples, const gumbel_truncation *truncation)
+static void compare_live(gumbel_device *device, const generated_head *generated,
+                         gumbel_screen screen, int32_t live, int32_t samples,
+                         const gumbel_truncation *truncation)
 {
     const int64_t batch = generated->hidden.rows;
     const uint64_t seed = 7;
@@ -51,7 +52,7 @@ static void compare_live(gumbel_device *device, const generated_head *generated,
                                  .live_rows = &live};
     outcome *screened = plain_outcome(batch, samples), *full = plain_outcome(batch, samples);
     draw_fenced(device, &head, &how, screened);
-    head.screen = NULL;
+    head.screen = (gumbel_screen){NULL, 0};
     draw_fenced(device, &head, &how, full);
     assert_true(outcome_same(full, 0, screened, OUTCOME_TOKENS | OUTCOME_SCORES, "live rows"));
     assert_memory_equal(full->status, screened->status, (size_t)batch * sizeof *full->status);
@@ -71,7 +72,7 @@ static void few_live_rows(void **state)
     for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
         generated_head generated =
             generate_head((head_kind)0, GUMBEL_FLOAT32, VOCAB, COLUMNS, batches[i], 21);
-        void *screen = make_screen(*state, &generated.weight);
+        gumbel_screen screen = make_screen(*state, &generated.weight);
         for (size_t j = 0; j < 15; j++) {
             const int32_t live = lives[j % 5], most = (int32_t)batches[i];
             compare_live(*state, &generated, screen, live < most ? live : most, samples[j / 5],
@@ -79,7 +80,7 @@ static void few_live_rows(void **state)
             compare_live(*state, &generated, screen, live < most ? live : most, samples[j / 5],
                          &cut);
         }
-        free(screen);
+        free(screen.data);
         free_generated_head(&generated);
     }
 }

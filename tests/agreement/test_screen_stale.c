@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Stale weights: weights or hidden states that changed after their screen was made. A draw by such
- * a screen may give a wrong token. It must end, stay within its memory (asan, assertions), and give
- * each row a token of the vocabulary or a status. A row of whose tokens one is seen outside the
- * screen's bounds is drawn from the weights as they are.
+ * a screen may give a wrong token. The draw must end, stay within its memory (asan, assertions), and
+ * give each row a token of the vocabulary or a status. A row with a score outside of its token's
+ * bounds is drawn from the current weights.
  */
 #include "gumbel/drafts.h"
 #include "gumbel/screen.h"
@@ -134,7 +134,7 @@ static void draw_stale_head(gumbel_device *device, gumbel_dtype dtype, stale_kin
         spoil_rows(&generated.hidden, kind, random);
     draw_each_cut(device, &head, batch > 8 ? 1 : 1 + (int32_t)random_below(random, 4), random,
                   stale_names[kind]);
-    free((void *)(uintptr_t)head.screen);
+    free(head.screen.data);
     free_generated_head(&generated);
 }
 
@@ -184,7 +184,7 @@ static void every_kind_of_request(void **state)
         assert_int_equal(draw(*state, &head, &req->sampling, all), GUMBEL_OK);
         check_outcome(all, head.first_token, end, request_describe(&plan));
         outcome_free(all);
-        free((void *)(uintptr_t)head.screen);
+        free(head.screen.data);
         request_free(req);
     }
     print_message("%d of %d requests were served by their screen\n", served, count);
@@ -216,7 +216,7 @@ static void spoilt_heads_are_reported(void **state)
             for (int b = 0; b < 4; b++)
                 assert_int_equal(out->status[b], GUMBEL_ROW_NAN);
             outcome_free(out);
-            free((void *)(uintptr_t)head.screen);
+            free(head.screen.data);
             free_generated_head(&generated);
         }
 }
@@ -239,7 +239,7 @@ static void values_above_their_bounds_are_seen(void **state)
                                .position = {&position, GUMBEL_SAME},
                                .truncation = which ? &r.how : NULL};
         outcome *a = plain_outcome(4, 1), *b = plain_outcome(4, 1);
-        without.screen = NULL;
+        without.screen = (gumbel_screen){NULL, 0};
         scale_weights(&generated.weight, 8.0f);
         for (; position < 8; position++) {
             assert_int_equal(draw(*state, &head, &how, a), GUMBEL_OK);
@@ -248,7 +248,7 @@ static void values_above_their_bounds_are_seen(void **state)
         }
         outcome_free(a);
         outcome_free(b);
-        free((void *)(uintptr_t)head.screen);
+        free(head.screen.data);
         free_generated_head(&generated);
     }
 }
@@ -293,7 +293,7 @@ static void coupled_drafts(void **state)
                 assert_true(emitted[i] >= 0 && emitted[i] < 500);
             free(workspace);
         }
-        free((void *)(uintptr_t)head.screen);
+        free(head.screen.data);
         free_generated_head(&generated);
     }
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What surrounds a decode step: noise made ahead of time gives the bits that noise made on the fly
- * gives, positions move on, tokens land in the ring.
+ * Calls around a decode step: prepared noise has the bits of noise computed by the draw, positions
+ * advance, tokens are written to the ring.
  */
 #include "outcome.h"
 #include "place.h"
@@ -42,8 +42,8 @@ static float *prepare(gumbel_device *device, const gumbel_sampling *sampling, in
     return noise;
 }
 
-/* Each token's noise is what gumbel_noise() says, whatever the shape; more tokens than one thread
- * takes at a time. */
+/* Each token's noise is gumbel_noise(), for any shape; more tokens than one thread computes at a
+ * time. */
 static void noise_of_every_row(void **state)
 {
     enum { B = 3, S = 2, COUNT = 40001, FIRST = 1000003 };
@@ -280,8 +280,8 @@ static void prepare_refusals(void **state)
 
 /* ------------------------------------------------------------------------ advance ---- */
 
-/* Rows at their own positions: each token lies where its row's position says, the ring forgets
- * what is older than its length, gaps between positions stay. */
+/* Rows at their own positions: each token is at its row's position, the ring drops
+ * tokens older than its length, gaps between positions remain. */
 static void ring_of_tokens(void **state)
 {
     enum { B = 3, S = 2, LENGTH = 5, STEPS = 12 };

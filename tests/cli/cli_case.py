@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of the command share: running it, and the files of a small head."""
+"""Shared parts of the tests of the command: running it, and the files of a small head."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def gumbel(*arguments, text=None):
 
 
 def gumbel_unseeded(*arguments):
-    """The same without a seed of ours."""
+    """Run the command without --seed."""
     return subprocess.run([GUMBEL, *map(str, arguments)], capture_output=True, text=True, input="")
 
 

@@ -18,7 +18,7 @@ enum { LEVELS = 2 };
 
 static double log_factorial(int n) { return lgamma(n + 1.0); }
 
-/* What all outcomes of some draws come to. */
+/* Counts of the outcomes of draws. */
 struct outcomes {
     const double *probability;
     int tokens;
@@ -42,7 +42,7 @@ static void add_outcome(struct outcomes *all, const double *observed)
     all->degrees = test.degrees;
 }
 
-/* What the header promises. */
+/* Checks the guarantees of the header. */
 static void check(const struct outcomes *all)
 {
     const double most = all->degrees == 1 ? 10 : 2;

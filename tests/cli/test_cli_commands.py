@@ -124,7 +124,7 @@ class Verify(SampleCase):
         some = every if os.environ.get("GUMBEL_NIGHTLY") else every[::2]
         if SANITIZED:
             some = (1, 9, 40)
-        for turn, draws in enumerate(some):  # each tells the rates of the tail, too: half a second
+        for turn, draws in enumerate(some):  # each also computes the rates of the tail: half a second
             seed, row = ((0, 0), (2, 1), (1, 0), (1, 0))[turn % 4]
             checks = self.outcomes(*logits, "--draws", draws, "--seed", seed, "--row", row)
             test = checks["chi-squared, from logits"]

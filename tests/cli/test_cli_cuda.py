@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`bench`, `generate` and `sample` on a GPU; without one, how the command says so."""
+"""`bench`, `generate` and `sample` on a GPU; without one, the error."""
 
 import json
 import os

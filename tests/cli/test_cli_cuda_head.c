@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The head on a GPU, with memory of the host in place of a driver's, and the CPU in place of the
- * GPU: drafted texts are then those without it, to the bit, if all that a call reads was copied,
- * and what it gives comes back. What calls are handed is looked at as they are made: a pointer to
- * what was not copied would serve a CPU, and not a GPU.
+ * The head on a GPU, with host memory in place of a driver's and the CPU in place of the GPU. Drafted
+ * texts equal those of the CPU bit for bit if all inputs of a call are copied, and its outputs copied
+ * back. The test checks the arguments of each call, as a pointer to memory that was not copied works
+ * on a CPU and not on a GPU.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -72,7 +72,7 @@ static int release(device_address address)
     return 0;
 }
 
-/* Whether so many bytes are of one piece. */
+/* Whether `bytes` bytes are in one allocation. */
 static void assert_there(const void *address, size_t bytes)
 {
     int i = piece_of(address);
@@ -127,7 +127,7 @@ gumbel_device_info describe_device(const gumbel_device *of)
 
 /* -------------------------------------------------------------- what calls are handed ---- */
 
-static int64_t weighed; /* calls with what drew the drafts */
+static int64_t with_proposal; /* calls with the drafts' distribution */
 
 static void assert_copied(const void *pointer) { assert_true(!pointer || piece_of(pointer) >= 0); }
 
@@ -176,7 +176,7 @@ static void assert_draft_copied(const gumbel_draft *draft)
     if (!draft->sampling) {
         return;
     }
-    weighed++;
+    with_proposal++;
     assert_sampling_copied(draft->sampling);
     assert_there(draft->lse, nodes * sizeof *draft->lse);
     assert_there(draft->logprobs, nodes * sizeof *draft->logprobs);
@@ -294,7 +294,7 @@ static void write_texts(struct texts *texts, generate_options options, draft_opt
     assert_true(draft.rule == GUMBEL_RULE_COUPLED || !draft.model || stats.accepted[0] > 0);
 }
 
-/* Drafted texts by all rules and drafters, with what `options` ask for. */
+/* Drafted texts by all rules and drafters, with `options`. */
 static void assert_same(const generate_options *options)
 {
     static struct texts expected, found;
@@ -307,11 +307,11 @@ static void assert_same(const generate_options *options)
     };
     for (size_t i = 0; i < sizeof drafts / sizeof *drafts; i++) {
         struct cuda_head *head = cuda_head_new(device, decoder_head(target));
-        const int64_t before = weighed;
+        const int64_t before = with_proposal;
         write_texts(&expected, *options, drafts[i], NULL);
         write_texts(&found, *options, drafts[i], head);
         assert_memory_equal(&found, &expected, sizeof found);
-        assert_int_equal(weighed > before,
+        assert_int_equal(with_proposal > before,
                          drafts[i].rule != GUMBEL_RULE_COUPLED && drafts[i].model);
         cuda_head_free(head);
         for (int p = 0; p < MOST_PIECES; p++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the drafts of a text were worth, from times that are given: speed-up, break-even, advice.
+ * The report on drafts from given times: speed-up, break-even, advice.
  */
 #include <setjmp.h>
 #include <stdarg.h>

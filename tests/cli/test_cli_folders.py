@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models that `generate` does not run: each error names the thing and says what to do."""
+"""Models that `generate` does not run: each error names the fault and what to do."""
 
 import json
 import os
@@ -20,7 +20,7 @@ class Folder(Case):
         self.model = self.path("model")
         shutil.copytree(TARGET, self.model)
 
-    def told(self, *words, model=None):
+    def refuse(self, *words, model=None):
         message = self.refuse("--model", "generate", "--model", model or self.model, "--prompt",
                               "a")
         for word in words:
@@ -47,52 +47,52 @@ class Folder(Case):
 class NoModelFolder(Folder):
     def test_a_gguf_file(self):
         self.write("m.gguf", b"GGUF\3\0\0\0")
-        self.told("m.gguf", "GGUF", "Hugging Face", model=self.inside("m.gguf"))
+        self.refuse("m.gguf", "GGUF", "Hugging Face", model=self.inside("m.gguf"))
         os.unlink(self.inside("model.safetensors"))
-        self.told("m.gguf", "GGUF", "safetensors")
+        self.refuse("m.gguf", "GGUF", "safetensors")
         os.unlink(self.inside("config.json"))
-        self.told("m.gguf", "GGUF", "config.json")
+        self.refuse("m.gguf", "GGUF", "config.json")
 
     def test_a_hub_id(self):
-        message = self.told("Qwen/Qwen3-0.6B: no such folder", model="Qwen/Qwen3-0.6B")
+        message = self.refuse("Qwen/Qwen3-0.6B: no such folder", model="Qwen/Qwen3-0.6B")
         self.assertIn("`hf download Qwen/Qwen3-0.6B --local-dir Qwen3-0.6B`", message)
         for name in ("./none/there", "/none/there", "none", "a/b/c", "a/", "a b/c", ""):
-            self.assertNotIn("hub", self.told("No such file", model=name or "none"))
+            self.assertNotIn("hub", self.refuse("No such file", model=name or "none"))
 
     def test_another_file_or_folder(self):
-        self.told("is a file; give the folder", model=self.inside("config.json"))
+        self.refuse("is a file; give the folder", model=self.inside("config.json"))
         empty = self.path("empty")
         os.mkdir(empty)
-        self.told("config.json: is missing", model=empty)
+        self.refuse("config.json: is missing", model=empty)
         os.mkdir(os.path.join(empty, "snapshots"))
-        self.told("Hugging Face cache", "snapshots/", model=empty)
+        self.refuse("Hugging Face cache", "snapshots/", model=empty)
         os.rename(self.inside("config.json"), self.inside("adapter_config.json"))
-        self.told("adapter_config.json", "merge")
+        self.refuse("adapter_config.json", "merge")
 
     def test_weights(self):
         os.unlink(self.inside("model.safetensors"))
-        self.told("model.safetensors: is missing", "download")
+        self.refuse("model.safetensors: is missing", "download")
         self.write("pytorch_model.bin", b"PK\3\4")
-        self.told("pytorch_model.bin", "safetensors")
+        self.refuse("pytorch_model.bin", "safetensors")
         index = {"weight_map": {"model.norm.weight": "model-00001-of-00002.safetensors"}}
         self.write("model.safetensors.index.json", json.dumps(index).encode())
-        self.told("index.json", "model-00001-of-00002.safetensors is not in the folder", "download")
+        self.refuse("index.json", "model-00001-of-00002.safetensors is not in the folder", "download")
 
     def test_a_file_cut_short(self):
         size = os.path.getsize(self.inside("model.safetensors"))
         os.truncate(self.inside("model.safetensors"), size - 100)
-        self.told("model.safetensors", "may be incomplete")
+        self.refuse("model.safetensors", "may be incomplete")
 
     def test_git_lfs_pointers(self):
         for name in ("tokenizer.json", "model.safetensors", "config.json"):
             self.write(name, POINTER)
-            self.told(name, "Git LFS pointer", "git lfs pull")
+            self.refuse(name, "Git LFS pointer", "git lfs pull")
 
     def test_no_fast_tokenizer(self):
         os.unlink(self.inside("tokenizer.json"))
-        self.told("tokenizer.json: is missing", "download")
+        self.refuse("tokenizer.json: is missing", "download")
         self.write("tokenizer.model", b"\0")
-        self.told("tokenizer.json: is missing", "AutoTokenizer")
+        self.refuse("tokenizer.json: is missing", "AutoTokenizer")
 
 
 class NotSupported(Folder):
@@ -112,13 +112,13 @@ class NotSupported(Folder):
             with self.subTest(**values):
                 shutil.copy(os.path.join(TARGET, "config.json"), self.model)
                 self.edit("config.json", **values)
-                self.told("config.json", *words)
+                self.refuse("config.json", *words)
 
     def test_a_head_that_is_missing(self):
         self.edit("config.json", tie_word_embeddings=False)
-        self.told("lm_head.weight: is missing", "tie_word_embeddings")
+        self.refuse("lm_head.weight: is missing", "tie_word_embeddings")
         self.edit("config.json", tie_word_embeddings=True, num_hidden_layers=5)
-        self.told("model.layers.4.", "is missing", "incomplete")
+        self.refuse("model.layers.4.", "is missing", "incomplete")
 
     def test_logits_that_are_no_numbers(self):
         """The model is at fault: `generate` has no --logits."""
@@ -132,13 +132,13 @@ class NotSupported(Folder):
         self.assertRegex(done.stderr, r"^gumbel generate: --model: logits: sample 0: .*\n$")
 
     def test_a_tokenizer_of_sentencepiece(self):
-        """Whatever else such a file has, the kind of model is what is named."""
+        """The error names the kind of model, even if the file has other faults."""
         self.edit("tokenizer.json", model={"byte_fallback": True},
                   normalizer={"type": "Sequence", "normalizers": [{"type": "Prepend"}]},
                   decoder={"type": "Sequence"}, pre_tokenizer=None)
-        self.told("tokenizer.json", "byte_fallback", "SentencePiece", "byte-level BPE")
+        self.refuse("tokenizer.json", "byte_fallback", "SentencePiece", "byte-level BPE")
         self.edit("tokenizer.json", model={"type": "Unigram"})
-        self.told("model.type", "Unigram", "byte-level BPE")
+        self.refuse("model.type", "Unigram", "byte-level BPE")
 
     def test_a_draft_is_recognized(self):
         self.edit("config.json", attention_bias=True)

@@ -57,7 +57,7 @@ class Generate(Case):
         )
 
     def test_drafts(self):
-        """The same texts, with a line or an object of what the drafts were worth."""
+        """Drafted texts equal plain ones; a line or an object reports on the drafts."""
         many = 10 if SANITIZED else 24
         rest = ("generate", "--model", self.model, "--prompt", "In the beginning", "--max-tokens",
                 many, "--temperature", 0.8, "--seed", 3)
@@ -225,7 +225,7 @@ class Acceptance(Case):
 
 
 class Stream(Case):
-    """What becomes of a generate whose output nobody takes."""
+    """`generate` ends if nobody reads its output."""
 
     ARGUMENTS = ("generate", "--prompt", "In the", "--max-tokens", "500", "--seed", "0")
 

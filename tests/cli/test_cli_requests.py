@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `sample` and `generate` can be asked for beside a temperature: truncation, edits of the
+"""Options of `sample` and `generate` beside the temperature: truncation, edits of the
 logits, penalties, further results."""
 
 import json
@@ -75,7 +75,7 @@ class Request(SampleCase):
             self.assertEqual(tokens, [5, -1])
         row = self.rows()[0]
         self.assertEqual(scored["ranks"][0], [1 + sum(x > row[5] for x in row), -1])
-        # What cannot be drawn has -inf; what is no token has NaN. JSON has null for both.
+        # Tokens that cannot be drawn have -inf; padding has NaN. JSON has null for both.
         out = self.path("logprobs.npy")
         self.succeed("sample", *self.head, "--num-samples", 2, "--ban", 5, "--given",
                      self.path("same.npy"), "--out-logprobs", out)
@@ -260,7 +260,7 @@ class RequestErrors(SampleCase):
                                            self.path("p.npy")))
 
     def test_ids_beyond_the_vocabulary(self):
-        """The line names the id and V; a shard's ids may be others', if --vocab-size says so."""
+        """The line names the id and V; a shard's ids may be others', if --vocab-size is larger."""
         write_npy(self.path("far.npy"), "<i4", (2,), [1, self.V])
         for option, value in (("--ban", f"1,{self.V}"), ("--allow", self.V),
                               ("--logit-bias", f"{self.V}=1"), ("--prompt-tokens", self.V),
@@ -291,7 +291,7 @@ class RequestErrors(SampleCase):
             self.assertTrue(message.endswith(f" is not in {wanted}\n"), message)
 
     def test_values_in_files(self):
-        """What is wrong in a file is told by the option, the file and the row."""
+        """An error in a file names the option, the file and the row."""
         penalised = ("--prompt-tokens", 1)
         for option, low, high in (("--top-p", 0, 1.5), ("--min-p", -1e-45, 1.5),
                                   ("--temperature", -1e-45, math.inf),
@@ -306,7 +306,7 @@ class RequestErrors(SampleCase):
                     self.assertRegex(message, r"x\.npy: value \S+ of row 3 is not in [[(]")
 
     def test_the_smallest_floats(self):
-        """Denormals are numbers; what float32 makes 0 is not what was asked for."""
+        """Denormals are numbers; values that float32 rounds to 0 are refused."""
         tiny = ("--prompt-tokens", 1)
         for option in ("--temperature", "--top-p", "--min-p", "--repetition-penalty", "--scale",
                        "--soft-cap", "--frequency-penalty", "--presence-penalty"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a person at a terminal sees: suggestions, examples, completion, progress, prompts."""
+"""The command at a terminal: suggestions, examples, completion, progress, prompts."""
 
 import os
 import pty
@@ -101,7 +101,7 @@ class Completion(Case):
                     self.assertRegex(script, form.format(name))
 
     def complete(self, shell, *words):
-        """What a shell offers for the last word."""
+        """The shell's completions of the last word."""
         path = self.script(shell)
         if not shutil.which(shell):
             self.skipTest(f"no {shell}")

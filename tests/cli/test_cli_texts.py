@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `generate` and `sample` do with seeds, and `generate` with stop strings."""
+"""Seeds of `generate` and `sample`, and stop strings of `generate`."""
 
 import json
 import os
@@ -34,7 +34,7 @@ class Seeds(SampleCase):
         self.assertTrue(any(int(seed) >= 2**32 for seed in seeds), seeds)
 
     def test_an_error_is_one_line(self):
-        """Nothing is said of a seed before all that is given has been read."""
+        """The seed is printed only after all arguments and files have been read."""
         for more in (("--draft", self.path("none")), ("--ban", 9999), ("--max-tokens", 5000),
                      ("--stop", ""), ("--top-p", 2), ("--mask", self.path("none.npy"))):
             done = gumbel_unseeded(*BEGIN, "--echo", *more)
@@ -135,7 +135,7 @@ class Stop(Case):
                                         for j, text in enumerate(found)))
 
     def test_drafts(self):
-        """The same texts and ids, though a cycle may emit tokens behind the string."""
+        """Texts and ids are the same, though a cycle may emit tokens behind the string."""
         stops = ("--samples", 4, "--stop", " of the", "--stop", ", and")
         plain = self.texts(*stops)
         self.assertIn("stop", {text["ended_by"] for text in plain})

@@ -126,8 +126,8 @@ class Plots(unittest.TestCase):
         (results / "another-question.json").write_text('{"question": "none of a product"}')
         code, faults = check(self.root)
         self.assertEqual(code, 1)
-        told = [fault.partition(":")[0] for fault in faults]
-        self.assertEqual(sorted(told), ["cpu-bf16-time.svg", "cuda-h200-bandwidth.svg",
+        files = [fault.partition(":")[0] for fault in faults]
+        self.assertEqual(sorted(files), ["cpu-bf16-time.svg", "cuda-h200-bandwidth.svg",
                                         "cuda-h200-roofline.svg", "cuda-h200-time.svg",
                                         "left-over.svg"])
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What GUMBEL_MATH_FAST changes on a GPU: the log-normalisers of draws from logits, by little, and
- * nothing else.
+ * GUMBEL_MATH_FAST on a GPU changes only log-normalisers of draws from logits, slightly.
  */
 #include "cuda_requests.h"
 #include "plans.h"
@@ -9,7 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* The same tokens and scores, log-normalisers that are near, and log-probabilities as near. */
+/* Equal tokens and scores; log-normalisers and log-probabilities within the documented error. */
 static void fast_logits(void)
 {
     static const gumbel_dtype dtypes[] = {GUMBEL_FLOAT32, GUMBEL_FLOAT16, GUMBEL_BFLOAT16};
@@ -45,7 +44,7 @@ static void fast_logits(void)
     }
 }
 
-/* From a head every output has the same bits; by noise that is made ahead tokens and scores do. */
+/* From a head every output has the same bits; with noise computed ahead, tokens and scores do. */
 static void fast_head(void)
 {
     for (int i = 0; i < 40; i++) {
@@ -73,7 +72,7 @@ static void fast_head(void)
     }
 }
 
-/* Ask for nothing that keeps rows from being drawn before they are cut. */
+/* Request only tokens, so that rows can be drawn before they are truncated. */
 static void draw_tokens(gumbel_output *output)
 {
     output->lse = output->logprobs = output->top_logprobs = NULL;
@@ -81,8 +80,8 @@ static void draw_tokens(gumbel_output *output)
     output->num_top = 0;
 }
 
-/* The same tokens and scores, of requests from logits and behind a head: of a top_p alone, of more
- * rules, and of what edits alone. */
+/* Equal tokens and scores of requests from logits and from a head: a top_p only, several rules, and
+ * edits only. */
 static void fast_requests(void)
 {
     for (int i = 0; i < 48; i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the CUDA backend would have serve a call, on an H200 and on an A100, of which neither is
- * needed: the plan is made by the host alone.
+ * The rungs that the CUDA backend plans for a call on an H200 and on an A100. No GPU is required,
+ * as planning runs on the host.
  */
 #include "cuda/plan/cuda_plan.h"
 #include "inputs.h"
@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-/* A GPU as far as plans go. */
+/* The attributes of a GPU that plans use. */
 static cuda_device make_device(int hopper)
 {
     cuda_device generated;
@@ -27,7 +27,7 @@ static cuda_device make_device(int hopper)
     return generated;
 }
 
-/* What cannot be NULL where it is asked for; nobody looks at it. */
+/* Stands for pointers that must not be NULL; never read. */
 static _Alignas(16) char something[64];
 
 static gumbel_problem make_problem(int64_t batch, int64_t hidden_size, uint32_t request)
@@ -113,7 +113,7 @@ static gumbel_problem problem_of(const struct call *c)
     return p;
 }
 
-/* The names of what serves, or of the field that is in the way. */
+/* The names of the planned rungs, or the field of the error. */
 static const char *serves(const cuda_device *device, const gumbel_problem *p, uint32_t more)
 {
     static char names[64];
@@ -127,7 +127,7 @@ static const char *serves(const cuda_device *device, const gumbel_problem *p, ui
     return names;
 }
 
-static void calls_have_their_rungs(void **state)
+static void calls_select_rungs(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
@@ -138,7 +138,7 @@ static void calls_have_their_rungs(void **state)
     }
 }
 
-static void purposes_have_their_rungs(void **state)
+static void purposes_select_rungs(void **state)
 {
     const cuda_device hopper = make_device(1), ampere = make_device(0);
     gumbel_problem head = make_problem(8, 4096, 0), logits = make_problem(8, 0, 0);
@@ -154,12 +154,12 @@ static void purposes_have_their_rungs(void **state)
     assert_string_equal(serves(&hopper, &logits, GUMBEL_NEED_PART), "draw");
     assert_string_equal(serves(&hopper, &logits, GUMBEL_NEED_ROWS), "cluster");
     assert_string_equal(serves(&ampere, &logits, GUMBEL_NEED_ROWS), "alone");
-    /* As drafts are weighed: rows of a head, edited by lists and paths, and cut. */
-    gumbel_problem weighed = make_problem(32, 4096, GUMBEL_REQUEST_PENALTIES);
-    weighed.request |= GUMBEL_REQUEST_TRUNCATION;
-    weighed.with_path = 1;
-    assert_string_equal(serves(&hopper, &weighed, GUMBEL_NEED_ROWS), "hopper cluster");
-    assert_string_equal(serves(&ampere, &weighed, GUMBEL_NEED_ROWS), "tensor alone");
+    /* As in verification by rules: rows of a head, edited by lists and paths, and truncated. */
+    gumbel_problem verified = make_problem(32, 4096, GUMBEL_REQUEST_PENALTIES);
+    verified.request |= GUMBEL_REQUEST_TRUNCATION;
+    verified.with_path = 1;
+    assert_string_equal(serves(&hopper, &verified, GUMBEL_NEED_ROWS), "hopper cluster");
+    assert_string_equal(serves(&ampere, &verified, GUMBEL_NEED_ROWS), "tensor alone");
     assert_string_equal(serves(&hopper, &empty, 0), "nothing");
     assert_string_equal(serves(&hopper, &huge, 0), "two-pass");
     assert_string_equal(serves(&hopper, &nucleus, 0), "cluster");
@@ -171,9 +171,9 @@ static void purposes_have_their_rungs(void **state)
 
 /* ------------------------------------------------------------------------ forced rungs ---- */
 
-/* By a screen where that is measured to be faster, anywhere where it is preferred, and only what it
- * serves. */
-static void screens_serve_where_faster(void **state)
+/* A screen is used where it was measured to be faster, or where preferred, for calls it supports.
+ */
+static void screens_are_used_where_faster(void **state)
 {
     cuda_device hopper = make_device(1), ampere = make_device(0);
     gumbel_problem rows = make_problem(CUDA_SCREEN_ROWS_MAX, 4096, 0), few = rows, p = rows;
@@ -193,7 +193,7 @@ static void screens_serve_where_faster(void **state)
     p.first_token = 0;
     p.with_mass = 1;
     assert_string_equal(serves(&hopper, &p, 0), "hopper");
-    /* Rows that are cut, of which all samples are drawn from what one finds. */
+    /* Truncated rows: all samples are drawn from one kept set. */
     p.with_mass = 0;
     p.request = GUMBEL_REQUEST_TRUNCATION | GUMBEL_REQUEST_MASK;
     p.truncation.top_p.data = (float *)something;
@@ -250,8 +250,8 @@ static void rungs_can_be_forced(void **state)
     assert_string_equal(serves(&device, &cut, 0), "hopper bounded");
 }
 
-/* Of a head whose logits stay: some are left out where that pays. */
-static void logits_that_stay_are_bounded(void **state)
+/* Logits stored outside the workspace: only those above a bound where that is faster. */
+static void stored_logits_are_bounded(void **state)
 {
     static const struct {
         int64_t batch;
@@ -338,9 +338,8 @@ static gumbel_problem random_problem(uint64_t *random)
     return p;
 }
 
-/* Every piece lies behind the one before, inside what was counted; and no rung sees a need that its
- * row does not list. */
-static void plans_keep_their_word(void **state)
+/* Carving takes the counted bytes, and no rung receives a capability that its row does not list. */
+static void plans_match_their_size_and_table(void **state)
 {
     static unsigned char base[64];
     uint64_t random = 1;
@@ -357,7 +356,7 @@ static void plans_keep_their_word(void **state)
         p = cuda_replace_allowed(&p);
         assert_int_equal(cuda_plan_call(&plan, &device, &p, 0, NULL), GUMBEL_OK);
         cuda_carve_plan(&plan, &count, &device, &p);
-        cuda_carve_plan(&plan, &given, &device, &p); /* only adds to the pointer */
+        cuda_carve_plan(&plan, &given, &device, &p); /* does not write to the base */
         assert_int_equal(count.used, size);
         assert_int_equal(given.used, size);
         if (plan.rows) {
@@ -371,10 +370,10 @@ static void plans_keep_their_word(void **state)
     }
     for (int i = 0; i < CUDA_PRODUCTS + CUDA_ROW_RUNGS; i++)
         if (i != 4 && i != CUDA_PRODUCTS && i != CUDA_PRODUCTS + CUDA_ROW_RUNGS - 1)
-            assert_true(served[i] > 10); /* all but naive, nothing and alone, which others cover */
+            assert_true(served[i] > 10); /* naive, nothing and alone have other tests */
 }
 
-static void explanations_are_cut(void **state)
+static void explanations_are_truncated(void **state)
 {
     cuda_device device = make_device(1);
     gumbel_problem p = problem_of(&calls[10]);
@@ -397,14 +396,14 @@ static void explanations_are_cut(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(calls_have_their_rungs),
-        cmocka_unit_test(purposes_have_their_rungs),
-        cmocka_unit_test(logits_that_stay_are_bounded),
-        cmocka_unit_test(screens_serve_where_faster),
+        cmocka_unit_test(calls_select_rungs),
+        cmocka_unit_test(purposes_select_rungs),
+        cmocka_unit_test(stored_logits_are_bounded),
+        cmocka_unit_test(screens_are_used_where_faster),
         cmocka_unit_test(rungs_can_be_forced),
         cmocka_unit_test(bad_names_are_refused),
-        cmocka_unit_test(plans_keep_their_word),
-        cmocka_unit_test(explanations_are_cut),
+        cmocka_unit_test(plans_match_their_size_and_table),
+        cmocka_unit_test(explanations_are_truncated),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

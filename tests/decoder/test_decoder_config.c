@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What config.json may say, what is refused, and the rotation frequencies that follow from it.
+ * Valid and refused config.json files, and the rotation frequencies that follow from them.
  */
 #include <math.h>
 #include <setjmp.h>

@@ -192,7 +192,7 @@ static gumbel_status draw_elsewhere(void *context, const gumbel_head *head,
 
 static int64_t verified_elsewhere, supplied_elsewhere;
 
-/* What the drafter's draws had is what its logits say. */
+/* The values of the drafter's draws are those of its logits. */
 static void assert_supplied(const gumbel_draft *draft)
 {
     const float temperature = *draft->sampling->temperature.data;
@@ -271,9 +271,9 @@ static void engines_verify_by_other_rules(void **state)
     assert_true(supplied_elsewhere > 0);
 }
 
-/* By rules that weigh probabilities a model's own drafts are all accepted, with all that a request
- * asks for: q is p. Another's are accepted more often than by the target's noise, and with n-grams,
- * which no model drew, the text is that of the coupled rule. */
+/* Under the rejection and block rules a model's own drafts are all accepted, whatever the request's
+ * parameters, as q is p. Drafts of another model are accepted more often than under the coupled rule.
+ * With n-grams, which no model drew, the text is that of the coupled rule. */
 static void other_rules_accept(void **state)
 {
     (void)state;
@@ -397,11 +397,11 @@ static void refusals(void **state)
     assert_refused(&o, (draft_options){.tokens = 1, .temperature = -1}, "draft temperature");
     assert_refused(&o, (draft_options){.tokens = 1, .siblings = 1}, "n-grams");
     assert_refused(&o, (draft_options){.model = small, .tokens = 1, .siblings = 16}, "siblings");
-    const draft_options weighed = {.model = small, .tokens = 1, .rule = GUMBEL_RULE_REJECTION};
-    draft_options tree = weighed;
+    const draft_options rejection = {.model = small, .tokens = 1, .rule = GUMBEL_RULE_REJECTION};
+    draft_options tree = rejection;
     tree.siblings = 1;
-    assert_refused(&o, weighed, "ranks");
-    assert_refused(&raw, weighed, "raw");
+    assert_refused(&o, rejection, "ranks");
+    assert_refused(&raw, rejection, "raw");
     assert_refused(&plain, tree, "siblings");
     assert_refused(&none, (draft_options){.tokens = 1}, "prompt");
     assert_refused(&long_one, (draft_options){.tokens = 1}, "max_tokens");

@@ -170,7 +170,7 @@ static void the_decoders_threads_can_serve_the_draw(void **state)
 static void eos_ends_one_sample_and_not_the_others(void **state)
 {
     (void)state;
-    /* At a high temperature an end comes up among so many draws with few seeds; this is one. */
+    /* At a high temperature few seeds draw an end token within these draws; this seed does. */
     const uint64_t first = TEST_SANITIZED ? 33 : 26;
     static texts t, longer;
     generate_options o = usual(&t);

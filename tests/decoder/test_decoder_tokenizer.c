@@ -201,7 +201,7 @@ static void special_tokens_around_a_prompt(void **state)
     token_list_free(&ids);
     tokenizer_close(t);
 
-    /* Without a template: the bos token of tokenizer_config.json, unless it says not to. */
+    /* Without a template: the bos token of tokenizer_config.json, unless the file disables it. */
     static const struct {
         const char *config;
         size_t count;

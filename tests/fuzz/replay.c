@@ -37,7 +37,7 @@ static size_t random_below(size_t bound)
 /* One edit of bytes[size], in a buffer with room for twice as much; returns the new size. */
 static size_t edit(unsigned char *bytes, size_t size, const corpus *c)
 {
-    static const unsigned char telling[] = "\0\xff\x7f\x80\"\\[]{},:-0919e'() \n";
+    static const unsigned char special_bytes[] = "\0\xff\x7f\x80\"\\[]{},:-0919e'() \n";
     size_t at = size > 0 ? random_below(size) : 0;
     if (size == 0) {
         return 0;
@@ -47,7 +47,7 @@ static size_t edit(unsigned char *bytes, size_t size, const corpus *c)
         bytes[at] ^= (unsigned char)(1u << random_below(8));
         return size;
     case 1:
-        bytes[at] = telling[random_below(sizeof telling - 1)];
+        bytes[at] = special_bytes[random_below(sizeof special_bytes - 1)];
         return size;
     case 2:
         return at;

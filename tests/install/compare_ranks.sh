@@ -3,7 +3,7 @@
 #
 # usage: compare_ranks.sh PROGRAM
 #
-# What the example prints with one rank, it prints with four, but for what they sent.
+# The example prints the same with one rank and with four, except for the traffic.
 set -eu
 command -v mpirun >/dev/null || exit 77
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#define GUMBEL_EXPERIMENTAL
+#define GUMBEL_UNSTABLE
 #include <gumbel/drafts.h>
 
 int main(void) { return gumbel_version() != GUMBEL_VERSION; }

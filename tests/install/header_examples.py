@@ -11,7 +11,8 @@ import pathlib
 import re
 import sys
 
-PROGRAM = """#include <gumbel/dist.h>
+PROGRAM = """#define GUMBEL_UNSTABLE
+#include <gumbel/dist.h>
 #include <gumbel/screen.h>
 #include <stdlib.h>
 
@@ -38,7 +39,7 @@ static void draw_with_screen(gumbel_device *device, gumbel_head head, gumbel_sam
 {{
     gumbel_error error;
 {screen}
-    free(screen);
+    free(screen.data);
 }}
 
 static int32_t verify_drafts(gumbel_device *device, gumbel_head head, gumbel_sampling how,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every version that an installed libgumbel tells is that of its header, the one place that has it.
+"""Check that all parts of an installed libgumbel report the version of its header.
 
 usage: versions.py PREFIX
 """
@@ -21,7 +21,7 @@ def of_header(path):
     return ".".join(re.search(rf"^#define GUMBEL_VERSION_{p} (\d+)$", text, re.M)[1] for p in PARTS)
 
 
-def said(*command, **environment):
+def output_of(*command, **environment):
     done = subprocess.run(command, check=True, capture_output=True, text=True,
                           env={**os.environ, **environment})
     return done.stdout.strip()
@@ -61,19 +61,19 @@ def main():
     pkgconfig = one_of(prefix, "gumbel.pc").parent
     found = {
         "installed header": of_header(prefix / "include" / "gumbel" / "gumbel.h"),
-        "command": said(prefix / "bin" / "gumbel", "--version").partition(" ")[2],
-        "pkg-config": said("pkg-config", "--modversion", "gumbel", PKG_CONFIG_PATH=str(pkgconfig)),
+        "command": output_of(prefix / "bin" / "gumbel", "--version").partition(" ")[2],
+        "pkg-config": output_of("pkg-config", "--modversion", "gumbel", PKG_CONFIG_PATH=str(pkgconfig)),
         "CMake": re.search(r'^set\(PACKAGE_VERSION "([^"]*)"', config.read_text(), re.M)[1],
         "library": one_of(prefix, "libgumbel.so.*.*.*").name.partition(".so.")[2],
         "pyproject.toml": of_pyproject(),
         **dict(of_pages(prefix)),
     }
     version = of_header(ROOT / "include" / "gumbel" / "gumbel.h")
-    wrong = {place: told for place, told in found.items() if told != version}
+    wrong = {place: text for place, text in found.items() if text != version}
     short = ".".join(version.split(".")[:2])
     if f"\nVersion {short}:" not in (ROOT / "README.md").read_text(encoding="utf-8"):
         wrong["README.md"] = "another version"
-    print(f"the header says {version}; {len(found)} places asked; otherwise say: {wrong or 'none'}")
+    print(f"the header has {version}; {len(found)} parts checked; different: {wrong or 'none'}")
     return 1 if wrong else 0
 
 

@@ -234,8 +234,8 @@ static void assert_names(const char *field, int way, const char *found)
         fail_msg("the error names %s, not %.*s", found, (int)length, field);
 }
 
-/* The message says which functions return the size, and which limit truncation requires; the whole
- * of it fits. */
+/* The message names the functions that return the size and the limit that truncation requires, and
+ * is not cut off. */
 static void small_workspace_message(void **state)
 {
     (void)state;

@@ -31,7 +31,7 @@ enum { ROWS = 2, COLUMNS = 60013 };
 static problem *shared;
 static gumbel_logits logits;
 
-/* What one thread makes of the problem in every way that uses threads. */
+/* The results of the problem by every call that uses threads. */
 typedef struct results {
     outcome *fused, *from_logits, *requested;
     float *processed, *probabilities, *noise; /* [ROWS, COLUMNS] */
@@ -102,7 +102,7 @@ static int agrees(gumbel_device *device)
 
 /* ------------------------------------------------------------------------------- children ---- */
 
-/* What a child does; its exit code is 0 where this gives 1. */
+/* The work of a child process, which exits with 0 if this returns 1. */
 typedef int (*deed)(gumbel_device *device);
 
 /* 1 where a child of fork() does the deed in time. */
@@ -111,7 +111,7 @@ static int child_does(deed does, gumbel_device *device)
     int status = 0;
     pid_t child = fork();
     if (child < 0)
-        die("no process to be had");
+        die("fork() failed");
     if (child == 0) {
         signal(SIGSEGV, SIG_DFL); /* the framework would go on with the parent's tests here */
         alarm(CHILD_SECONDS);

@@ -186,7 +186,7 @@ static void check_process(gumbel_device *device, const request *req, int at_fron
     take_down(&f);
 }
 
-/* The same with the logits' own memory as the result. */
+/* Processes logits in place. */
 static void check_in_place(gumbel_device *device, const request *req)
 {
     const gumbel_tensor *t = &req->logits.logits;
@@ -278,8 +278,8 @@ static void refused_workspaces(void **state)
     }
 }
 
-/* What the header promises: at most the workspace of a plain call, 4 * B * V and some KiB a row
- * and thread beside. */
+/* The limit of the header: the workspace of a plain call, 4 * B * V bytes, and some KiB a row and
+ * thread. */
 static void sizes_of_workspaces(void **state)
 {
     for (int i = 0; i < 200; i++) {

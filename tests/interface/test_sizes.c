@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 #define ROWS    (INT64_C(1) << 40)
-#define SECONDS 60 /* a walk over so many rows takes longer, and ends the test */
+#define SECONDS 60 /* a loop over all rows takes longer, and fails the test */
 
 static gumbel_device *device;
 static _Alignas(64) char memory[256]; /* stands for every array */

@@ -61,7 +61,7 @@ static void odd_threads_first(void *context, int32_t count, gumbel_task task, vo
         for (int32_t i = odd; i < count; i += 2, started++) {
             tasks[started] = (one_task){task, argument, i};
             if (pthread_create(&threads[started], NULL, run_task, &tasks[started]) != 0)
-                die("no thread to be had");
+                die("pthread_create() failed");
         }
     for (int32_t i = 0; i < started; i++)
         pthread_join(threads[i], NULL);

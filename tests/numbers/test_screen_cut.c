@@ -80,7 +80,8 @@ static void open_stand(stand *s, gumbel_device *device, generated_row *row)
                             .hidden = {s->one, GUMBEL_FLOAT32, 1, 1, 0, {0}},
                             .weight = {row->value, GUMBEL_FLOAT32, row->vocab, 1, 0, {0}}};
     gumbel_sampling how = {.struct_size = sizeof how};
-    assert_int_equal(gumbel_read_head(&s->problem, &s->head, &how, &error), GUMBEL_OK);
+    assert_int_equal(
+        gumbel_read_head(&s->problem, GUMBEL_SCREEN_LAYOUT_CPU, &s->head, &how, &error), GUMBEL_OK);
     memset(&s->screen, 0, sizeof s->screen);
     cpu_screen *screen = &s->screen;
     cpu_job_prepare(&screen->exact, cpu, &s->problem, s->workspace);

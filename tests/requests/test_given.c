@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tokens that are given: their log-probabilities and ranks, as a draw would tell them. And lists of
- * allowed tokens, as a mask would.
+ * Given tokens: their log-probabilities and ranks equal those of a draw. Lists of allowed tokens equal
+ * a mask.
  */
 #include "fixtures.h"
 #include "requests.h"
@@ -21,7 +21,7 @@ static gumbel_status draw_either(gumbel_device *device, const request *req, outc
     return req->product ? request_draw_fused(device, req, into) : request_draw(device, req, into);
 }
 
-/* Drawn tokens, given, have what the draw said of them; only their scores are without noise. */
+/* Drawn tokens, given, have the outputs of the draw; only their scores are without noise. */
 static void drawn_tokens(void **state)
 {
     for (int i = 0; i < 120; i++) {
@@ -40,7 +40,7 @@ static void drawn_tokens(void **state)
     }
 }
 
-/* What must be said of token `id` of row b: from z before and after truncation. */
+/* The expected outputs of token `id` of row b, from z before and after truncation. */
 static void check_token(const request *req, const outcome *found, const float *all,
                         const float *kept, int64_t b, int32_t s)
 {
@@ -135,7 +135,7 @@ static void many_rows(void **state)
     problem_free(generated);
 }
 
-/* The same tokens for all rows; greedy rows; noise and shards are refused. */
+/* One list of tokens for all rows; greedy rows; noise and shards are refused. */
 static void few_words(void **state)
 {
     const float logits[2][3] = {{1, 2, 3}, {5, 1, 1}}, cold = 0;

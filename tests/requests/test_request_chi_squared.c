@@ -22,7 +22,7 @@
 
 /* A fair sampler does worse once in 10^4 tests. */
 #define LOWEST_P 1e-4
-/* What a wrong one must fall below. */
+/* The p-value that a wrong distribution must fall below. */
 #define CAUGHT_P 1e-9
 
 #define CALL 65536 /* samples of one call, the most there may be */
@@ -30,7 +30,7 @@
 #define ROWS   (TEST_SANITIZED ? 1 : 4) /* of a test */
 #define FEWEST 8                        /* tokens that a row must keep to be drawn from */
 
-/* What all rows of a test ask for. */
+/* Parameters of all rows of a test. */
 typedef struct rules {
     const char *name;
     float temperature, min_p, top_p;
@@ -61,7 +61,7 @@ typedef struct lone_row {
     uint64_t position;
 } lone_row;
 
-static void ask(lone_row *generated, gumbel_logits logits, const rules *r, uint64_t seed)
+static void set_request(lone_row *generated, gumbel_logits logits, const rules *r, uint64_t seed)
 {
     *generated = (lone_row){.req = {.plan = {.batch = 1, .vocab = logits.logits.cols}},
                             .temperature = r->temperature,
@@ -131,8 +131,8 @@ static void consult(lone_row *generated, float factor, oracle_row *row)
     generated->temperature = own;
 }
 
-/* Draw from a row and compare. Returns 0, without drawing, where it keeps too few tokens to tell
- * much. */
+/* Draw from a row and compare. Returns 0, without drawing, if it keeps too few tokens for the
+ * test to have power. */
 static int add_row(gumbel_device *device, powered *sum, lone_row *generated, int64_t total)
 {
     oracle_row *row = oracle_row_make(generated->req.plan.vocab);
@@ -186,7 +186,7 @@ static gumbel_logits row_of(const gumbel_tensor *logits, int64_t row)
     return one;
 }
 
-/* A rule on the first rows of logits that tell something, or in the nightly run on all; or on the
+/* A rule on the first rows of logits with enough power, or in the nightly run on all; or on the
  * hidden states that make these logits (head NULL or [rows, D] float32). */
 static void draw_rows(gumbel_device *device, const char *name, const gumbel_tensor *logits,
                       const gumbel_head *head, const rules *r)
@@ -197,7 +197,7 @@ static void draw_rows(gumbel_device *device, const char *name, const gumbel_tens
     snprintf(what, sizeof what, "%s, %s", name, r->name);
     for (int64_t b = 0; b < logits->rows && (rows < ROWS || nightly_factor() > 1); b++) {
         lone_row generated;
-        ask(&generated, row_of(logits, b), r, 8100 + (uint64_t)b + (head ? 500 : 0));
+        set_request(&generated, row_of(logits, b), r, 8100 + (uint64_t)b + (head ? 500 : 0));
         if (head) {
             generated.req.head = *head;
             generated.req.head.hidden.data =

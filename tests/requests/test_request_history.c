@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the penalties count: transforms against numbers worked out by hand, histories against a
- * recount of every token, and 200 steps of generation in which a history, lists and the oracle must
+ * Counts of penalties: transforms against numbers computed by hand, histories against a recount of
+ * every token, and 200 steps of generation in which a history, lists and the oracle must
  * give the same tokens.
  */
 #include "oracle_request.h"
@@ -87,28 +87,28 @@ enum { B = 4, VOCAB = 300, WORDS = (VOCAB + 31) / 32, PROMPT = 20, STEPS = 200 }
 typedef struct story {
     int64_t prompt_offsets[B + 1], output_offsets[B + 1];
     int32_t prompt[B * PROMPT], output[B * STEPS]; /* row after row */
-    int32_t said[B][STEPS];
+    int32_t emitted[B][STEPS];
     int steps;
 } story;
 
-static void lay_out(story *told)
+static void copy_outputs(story *text)
 {
     for (int b = 0; b < B; b++) {
-        told->output_offsets[b + 1] = told->output_offsets[b] + told->steps;
-        memcpy(told->output + told->output_offsets[b], told->said[b],
-               (size_t)told->steps * sizeof *told->output);
+        text->output_offsets[b + 1] = text->output_offsets[b] + text->steps;
+        memcpy(text->output + text->output_offsets[b], text->emitted[b],
+               (size_t)text->steps * sizeof *text->output);
     }
 }
 
-static void begin(story *told)
+static void begin(story *text)
 {
     uint64_t random = 51;
-    *told = (story){.steps = 0};
+    *text = (story){.steps = 0};
     for (int b = 0; b < B; b++) {
         int length = b == 0 ? 0 : PROMPT - b;
-        told->prompt_offsets[b + 1] = told->prompt_offsets[b] + length;
-        for (int64_t k = told->prompt_offsets[b]; k < told->prompt_offsets[b + 1]; k++)
-            told->prompt[k] = (int32_t)random_below(&random, VOCAB);
+        text->prompt_offsets[b + 1] = text->prompt_offsets[b] + length;
+        for (int64_t k = text->prompt_offsets[b]; k < text->prompt_offsets[b + 1]; k++)
+            text->prompt[k] = (int32_t)random_below(&random, VOCAB);
     }
 }
 
@@ -141,35 +141,35 @@ static int64_t recount(const int32_t *ids, int64_t first, int64_t end, int64_t t
     return times;
 }
 
-static void assert_remembers(const memory *m, const story *told)
+static void assert_remembers(const memory *m, const story *text)
 {
     for (int64_t b = 0; b < B; b++)
         for (int64_t token = 0; token < VOCAB; token++) {
             int64_t req =
-                recount(told->prompt, told->prompt_offsets[b], told->prompt_offsets[b + 1], token);
-            int64_t said = recount(told->said[b], 0, told->steps, token);
+                recount(text->prompt, text->prompt_offsets[b], text->prompt_offsets[b + 1], token);
+            int64_t count = recount(text->emitted[b], 0, text->steps, token);
             assert_int_equal(bit(m->prompt + b * WORDS, token), req > 0);
-            assert_int_equal(bit(m->output + b * WORDS, token), said > 0);
-            assert_int_equal(m->counts[b * VOCAB + token], said);
+            assert_int_equal(bit(m->output + b * WORDS, token), count > 0);
+            assert_int_equal(m->counts[b * VOCAB + token], count);
         }
 }
 
-static gumbel_token_lists prompts_of(const story *told)
+static gumbel_token_lists prompts_of(const story *text)
 {
-    return (gumbel_token_lists){.offsets = told->prompt_offsets, .ids = told->prompt};
+    return (gumbel_token_lists){.offsets = text->prompt_offsets, .ids = text->prompt};
 }
 
-static gumbel_token_lists outputs_of(const story *told)
+static gumbel_token_lists outputs_of(const story *text)
 {
-    return (gumbel_token_lists){.offsets = told->output_offsets, .ids = told->output};
+    return (gumbel_token_lists){.offsets = text->output_offsets, .ids = text->output};
 }
 
 /* The step's logits: those of the last token's row of a fixed matrix with few rows, so that the
  * text runs in circles, from which penalties drive it away. */
-static void make_logits(const story *told, float *logits)
+static void make_logits(const story *text, float *logits)
 {
     for (int64_t b = 0; b < B; b++) {
-        int32_t last = told->steps ? told->said[b][told->steps - 1] : 0;
+        int32_t last = text->steps ? text->emitted[b][text->steps - 1] : 0;
         uint64_t random = 600 + (uint64_t)(last % 16);
         for (int i = 0; i < VOCAB; i++)
             logits[b * VOCAB + i] = 3 * random_normal(&random);
@@ -192,25 +192,25 @@ static int32_t run_oracle(const gumbel_logits *input, const gumbel_sampling *sam
     return token;
 }
 
-/* Draw one token a row by history and by lists, ask the oracle, and write the tokens down. */
-static void step(gumbel_device *device, memory *m, story *told)
+/* Draw one token a row by history, by lists and by the oracle, and append the tokens. */
+static void step(gumbel_device *device, memory *m, story *text)
 {
     static const float r[B] = {1.3f, 1, 1.1f, 1}, f[B] = {0, 0.6f, 0.2f, -0.1f},
                        p[B] = {0, 0.4f, -0.2f, 0}, temperature[B] = {0.8f, 1, 0.6f, 0};
     static const int32_t k = 60;
     float logits[B * VOCAB];
     const uint64_t seed = 52;
-    const uint64_t position = (uint64_t)told->steps;
-    make_logits(told, logits);
-    lay_out(told);
+    const uint64_t position = (uint64_t)text->steps;
+    make_logits(text, logits);
+    copy_outputs(text);
     gumbel_transforms by_history = {.struct_size = sizeof by_history, .history = &m->history};
     by_history.repetition = (gumbel_row_f32){r, 0};
     by_history.frequency = (gumbel_row_f32){f, 0};
     by_history.presence = (gumbel_row_f32){p, 0};
     gumbel_transforms by_lists = by_history;
     by_lists.history = NULL;
-    by_lists.prompt_tokens = prompts_of(told);
-    by_lists.output_tokens = outputs_of(told);
+    by_lists.prompt_tokens = prompts_of(text);
+    by_lists.output_tokens = outputs_of(text);
     gumbel_truncation truncation = {.struct_size = sizeof truncation, .top_k = {&k, GUMBEL_SAME}};
     request req = {.plan = {.batch = B, .vocab = VOCAB, .samples = 1}};
     req.logits = (gumbel_logits){.struct_size = sizeof req.logits,
@@ -228,9 +228,9 @@ static void step(gumbel_device *device, memory *m, story *told)
     assert_true(outcome_same(remembered, 0, listed, OUTCOME_ALL, "history and lists"));
     for (int64_t b = 0; b < B; b++) {
         assert_int_equal(remembered->tokens[b], run_oracle(&req.logits, &req.sampling, b));
-        told->said[b][told->steps] = remembered->tokens[b];
+        text->emitted[b][text->steps] = remembered->tokens[b];
     }
-    told->steps++;
+    text->steps++;
     assert_int_equal(gumbel_history_update(device, NULL, &m->history, B, NULL, remembered->tokens,
                                            0, NULL, NULL),
                      GUMBEL_OK);
@@ -240,30 +240,30 @@ static void step(gumbel_device *device, memory *m, story *told)
 
 static void generation(void **state)
 {
-    story told;
+    story text;
     memory *m = make_memory();
-    begin(&told);
-    gumbel_token_lists prompts = prompts_of(&told);
+    begin(&text);
+    gumbel_token_lists prompts = prompts_of(&text);
     assert_int_equal(gumbel_history_start(*state, NULL, &m->history, B, NULL, &prompts, NULL, NULL),
                      GUMBEL_OK);
-    assert_remembers(m, &told);
-    while (told.steps < STEPS) {
-        step(*state, m, &told);
-        if (told.steps % 20 == 0)
-            assert_remembers(m, &told);
+    assert_remembers(m, &text);
+    while (text.steps < STEPS) {
+        step(*state, m, &text);
+        if (text.steps % 20 == 0)
+            assert_remembers(m, &text);
     }
     int64_t most = 0;
     for (int i = 0; i < B * VOCAB; i++)
         most = m->counts[i] > most ? m->counts[i] : most;
     assert_true(most > 5); /* the text does repeat itself */
-    /* Begun anew from what was said, it is the same. */
-    lay_out(&told);
-    gumbel_token_lists outputs = outputs_of(&told);
+    /* A history started from the emitted tokens is the same. */
+    copy_outputs(&text);
+    gumbel_token_lists outputs = outputs_of(&text);
     memory *anew = make_memory();
     assert_int_equal(
         gumbel_history_start(*state, NULL, &anew->history, B, NULL, &prompts, &outputs, NULL),
         GUMBEL_OK);
-    assert_remembers(anew, &told);
+    assert_remembers(anew, &text);
     free(anew);
     free(m);
 }

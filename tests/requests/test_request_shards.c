@@ -43,7 +43,7 @@ static void check_top_logits(const request *req, const outcome *drawn, const flo
     }
 }
 
-/* Draw with all that a call can be asked for. */
+/* Draw with all outputs. */
 static outcome *draw_all(gumbel_device *device, const request *req, int fused)
 {
     outcome *drawn = request_outcome(req);
@@ -56,7 +56,7 @@ static outcome *draw_all(gumbel_device *device, const request *req, int fused)
     return drawn;
 }
 
-/* Nothing can be drawn, and softmax, too, says so. */
+/* Nothing can be drawn; softmax reports it, too. */
 static void check_padding(gumbel_device *device, const request *req, const outcome *drawn)
 {
     int64_t count = req->plan.batch * req->plan.vocab;
@@ -85,7 +85,7 @@ static void check_plan(const devices *on, const request_plan *plan, verdicts *se
     outcome *expected = draw_all(on->all[0], req, 0);
     const char *what = request_describe(plan);
     if (!judge(on->all[0], req, expected, seen))
-        fail_msg("the oracle says otherwise");
+        fail_msg("the oracle differs");
     if (plan->vocab_size && plan->vocab_size <= plan->first_token)
         check_padding(on->all[0], req, expected);
     for (int k = 0; k < on->count; k++)

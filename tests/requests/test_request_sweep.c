@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whatever a row asks for: transforms, orders and ties of truncation, every output, on harmless and
- * hostile rows, all mixed in one batch. The reference against the oracle; every instruction set and
+ * Requests of every kind: transforms, orders and ties of truncation, every output, on harmless and
+ * hostile rows, mixed in one batch. The reference against the oracle; every instruction set and
  * thread count against the reference, bit by bit; the draw from hidden states against the draw from
  * the logits that the product makes; every row alone against the row in its batch.
  */
@@ -71,7 +71,7 @@ static void check_plan(gumbel_device *reference, const request_plan *plan, uint6
     outcome *drawn = request_outcome(req);
     assert_int_equal(request_draw(reference, req, drawn), GUMBEL_OK);
     if (!judge(reference, req, drawn, seen))
-        fail_msg("the oracle says otherwise");
+        fail_msg("the oracle differs");
     check_devices(req, drawn, random);
     check_alone(reference, req, drawn);
     outcome_free(drawn);
@@ -247,8 +247,8 @@ static void cuts_by_hand(void **state)
     }
 }
 
-/* Equal logits have exact masses, so cuts lie where the definition says: j of n tokens of the same
- * mass come before a cut at p = j / n, which is not below p. */
+/* Equal logits have exact masses, so the kept set is that of the definition: top_p = j / n keeps j of n
+ * tokens of equal mass. */
 static void boundaries_of_top_p(void **state)
 {
     enum { N = 64 };

@@ -71,7 +71,7 @@ static void one_seed_for_all_slots(void **state)
     outcome_free(found);
 }
 
-/* What an unused row's outputs say. */
+/* Checks an unused row's outputs. */
 static void assert_unused(const outcome *o, int64_t b)
 {
     int32_t top = o->output.num_top;

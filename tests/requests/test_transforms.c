@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What transforms do to a logit, by cases computed by hand: penalties, their order, masks at the
- * ends of words, bans, biases, histories and the lists that stand for them.
+ * Transforms of logits, by cases computed by hand: penalties, their order, masks at the ends of
+ * words, bans, biases, histories and equivalent lists.
  */
 #include "requests.h"
 
@@ -18,7 +18,7 @@
 
 #define V 203
 
-/* Draw from the request that `sampling` holds; the workspace is of exactly the size asked for. */
+/* Draw from the request that `sampling` holds; the workspace has exactly the required size. */
 static void draw_request(gumbel_device *device, const gumbel_logits *logits,
                          const gumbel_sampling *sampling, outcome *into)
 {
@@ -120,7 +120,7 @@ static void penalties_by_hand(void **state)
     transforms.history = &generated.history;
     values_of(*state, &logits, &sampling, z);
     assert_values(z, expected, 8, "history");
-    /* The most negative frequency on the largest count brings back nothing that is -inf. */
+    /* The most negative frequency on the largest count changes no -inf. */
     const float most = -3.4e38f;
     transforms.frequency = (gumbel_row_f32){&most, GUMBEL_SAME};
     generated.counts[7] = 65535;
@@ -269,7 +269,7 @@ static void masks_at_word_ends(void **state)
     outcome_free(drawn);
 }
 
-/* What is masked or banned does not count: neither its NaN, nor its bias. */
+/* Masked and banned tokens are ignored, also if their logit or bias is NaN. */
 static void banned_and_biased(void **state)
 {
     static float logits[V], z[V], expected[V];
@@ -292,7 +292,7 @@ static void banned_and_biased(void **state)
     outcome *drawn = outcome_make(1, 1), *ordered = outcome_make(1, 1);
     draw_request(*state, &input, &sampling, drawn);
     assert_int_equal(drawn->status[0], GUMBEL_ROW_OK);
-    /* The same list with rising ids is searched instead of read through. */
+    /* A list with rising ids is searched instead of read through. */
     static const int32_t rising[] = {0, 5, 5, 6, 6, 64, 100};
     static const float risen[] = {100, 1e8f, -1e8f, 1, 2, 100, -INFINITY};
     transforms.bias = (gumbel_token_lists){.offsets = biases, .ids = rising, .values = risen};

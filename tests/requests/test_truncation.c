@@ -21,7 +21,7 @@
 #define V_MOST 40000
 
 /* One row and its rules; zero in any field is the default. */
-typedef struct req {
+typedef struct truncation_case {
     const char *name;
     const float *logits;
     int64_t vocab, first_token;
@@ -29,9 +29,9 @@ typedef struct req {
     int32_t top_k;
     gumbel_order order;
     gumbel_ties ties;
-} req;
+} truncation_case;
 
-static gumbel_logits row_of(const req *a)
+static gumbel_logits row_of(const truncation_case *a)
 {
     return (gumbel_logits){.struct_size = sizeof(gumbel_logits),
                            .logits = tensor_of(a->logits, GUMBEL_FLOAT32, 1, a->vocab, 0),
@@ -39,7 +39,7 @@ static gumbel_logits row_of(const req *a)
 }
 
 /* Draw 3 tokens of the row; `sampling` and `truncation` are filled. */
-static outcome *draw_row(gumbel_device *device, const req *a, gumbel_sampling *sampling,
+static outcome *draw_row(gumbel_device *device, const truncation_case *a, gumbel_sampling *sampling,
                          gumbel_truncation *truncation)
 {
     gumbel_logits logits = row_of(a);
@@ -65,9 +65,9 @@ static outcome *draw_row(gumbel_device *device, const req *a, gumbel_sampling *s
     return drawn;
 }
 
-/* What is kept is `expected` tokens: by the count that the draw gives, and by processed logits,
- * where moreover no removed token is larger than a kept one, nor, among equals, has a lower id. */
-static void assert_keeps(gumbel_device *device, const req *a, int64_t expected)
+/* The kept set has `expected` tokens, by the kept count of the draw and by processed logits. No
+ * removed token is larger than a kept one, nor, among equals, has a lower id. */
+static void assert_keeps(gumbel_device *device, const truncation_case *a, int64_t expected)
 {
     static float processed[V_MOST];
     gumbel_sampling sampling;
@@ -98,8 +98,8 @@ static void assert_keeps(gumbel_device *device, const req *a, int64_t expected)
     outcome_free(drawn);
 }
 
-/* What is kept, as probabilities [V]. */
-static void make_softmax(gumbel_device *device, const req *a, float *generated)
+/* Probabilities [V] of the kept set. */
+static void make_softmax(gumbel_device *device, const truncation_case *a, float *generated)
 {
     gumbel_sampling sampling;
     gumbel_truncation truncation;
@@ -130,7 +130,7 @@ static void equal_tokens(void **state)
         int64_t vocab = counts[c];
         fill(row, vocab, -3.25f);
         for (int64_t j = 1; j < vocab; j += 1 + vocab / 7) {
-            req a = {.name = "equal tokens", .logits = row, .vocab = vocab};
+            truncation_case a = {.name = "equal tokens", .logits = row, .vocab = vocab};
             a.top_p = (float)j / (float)vocab;
             assert_keeps(*state, &a, vocab);
             a.ties = GUMBEL_TIES_EXACT;
@@ -140,7 +140,7 @@ static void equal_tokens(void **state)
             a.top_p = nextafterf(nextafterf(a.top_p, 0), 0);
             assert_keeps(*state, &a, j);
         }
-        req a = {.name = "all but 2^-24", .logits = row, .vocab = vocab};
+        truncation_case a = {.name = "1 - 2^-24", .logits = row, .vocab = vocab};
         a.ties = GUMBEL_TIES_EXACT;
         a.top_p = 1 - 0x1p-24f;
         assert_keeps(*state, &a, vocab);
@@ -157,7 +157,8 @@ static void ties_at_the_least_float(void **state)
         for (int64_t vocab = 8; vocab <= 300; vocab += 73) {
             fill(row, vocab, -FLT_MAX);
             row[vocab / 2] = above ? 1.5f : -FLT_MAX;
-            req a = {.name = "the least float", .logits = row, .vocab = vocab, .top_k = 3};
+            truncation_case a = {
+                .name = "the least float", .logits = row, .vocab = vocab, .top_k = 3};
             assert_keeps(*state, &a, vocab);
             a.ties = GUMBEL_TIES_EXACT;
             for (int order = 0; order < REQUEST_ORDERS; order++) {
@@ -180,7 +181,8 @@ static void tail_without_mass(void **state)
     fill(row, 5000, -60);
     for (int i = 0; i < 7; i++)
         row[i * 613 + 5] = 0;
-    req a = {.name = "a tail without mass", .logits = row, .vocab = 5000, .first_token = 37};
+    truncation_case a = {
+        .name = "a tail without mass", .logits = row, .vocab = 5000, .first_token = 37};
     a.top_p = 1 - 0x1p-24f;
     assert_keeps(*state, &a, 7);
     a.ties = GUMBEL_TIES_EXACT;
@@ -197,7 +199,7 @@ static void tail_without_mass(void **state)
 static void light_tail(void **state)
 {
     static float row[30001];
-    req a = {.name = "a light tail", .logits = row, .vocab = 30001};
+    truncation_case a = {.name = "a light tail", .logits = row, .vocab = 30001};
     a.top_p = 1 - 0x1p-24f;
     fill(row, 30001, -27); /* 30000 e^-27 = 2^-24.08: all of it goes */
     row[20000] = 0;
@@ -219,7 +221,8 @@ static void misleading_sample(void **state)
     static float row[V_MOST];
     for (int64_t i = 0; i < V_MOST; i++)
         row[i] = i / 64 % 16 == 0 ? 0 : -1;
-    req a = {.name = "a misleading sample", .logits = row, .vocab = V_MOST, .top_p = 0.5f};
+    truncation_case a = {
+        .name = "a misleading sample", .logits = row, .vocab = V_MOST, .top_p = 0.5f};
     assert_keeps(*state, &a, V_MOST);
     for (int64_t i = 0; i < V_MOST; i++)
         row[i] = i / 64 % 16 == 0 ? -1 : 0;
@@ -235,7 +238,8 @@ static void distinct_tokens(void **state)
     for (int i = 0; i < 1000; i++)
         row[i * 617 % 1000] = (float)(500 - i) * 0.37f;
     for (int32_t k = 1; k < 1000; k += 1 + k / 5) {
-        req a = {.name = "distinct", .logits = row, .vocab = 1000, .top_k = k, .first_token = 61};
+        truncation_case a = {
+            .name = "distinct", .logits = row, .vocab = 1000, .top_k = k, .first_token = 61};
         assert_keeps(*state, &a, k);
         a.ties = GUMBEL_TIES_EXACT;
         assert_keeps(*state, &a, k);
@@ -245,19 +249,21 @@ static void distinct_tokens(void **state)
     }
     static const int32_t off[] = {999, 1000, 1001, INT32_MAX};
     for (int i = 0; i < 4; i++) {
-        req a = {.name = "k as large as V", .logits = row, .vocab = 1000, .top_k = off[i]};
+        truncation_case a = {
+            .name = "k as large as V", .logits = row, .vocab = 1000, .top_k = off[i]};
         assert_keeps(*state, &a, off[i] < 1000 ? off[i] : 1000);
     }
 }
 
 /* One token a block above equals: the lowest of the blocks' largest is no bound for the k-th. */
-static void peaks_above_a_plain(void **state)
+static void few_large_above_equal_logits(void **state)
 {
     static float row[640];
     fill(row, 640, -2);
     for (int i = 0; i < 10; i++)
         row[i * 64 + i] = (float)i;
-    req a = {.name = "peaks above a plain", .logits = row, .vocab = 640, .top_k = 11};
+    truncation_case a = {
+        .name = "few large above equal logits", .logits = row, .vocab = 640, .top_k = 11};
     assert_keeps(*state, &a, 640);
     a.ties = GUMBEL_TIES_EXACT;
     for (a.top_k = 1; a.top_k < 640; a.top_k += 9)
@@ -273,7 +279,7 @@ static void zeros_of_both_signs(void **state)
     float row[70];
     for (int i = 0; i < 70; i++)
         row[i] = i % 3 == 0 ? -0.0f : 0.0f;
-    req a = {.name = "zeros of both signs", .logits = row, .vocab = 70, .top_k = 1};
+    truncation_case a = {.name = "zeros of both signs", .logits = row, .vocab = 70, .top_k = 1};
     assert_keeps(*state, &a, 70);
     a.ties = GUMBEL_TIES_EXACT;
     assert_keeps(*state, &a, 1);
@@ -284,7 +290,7 @@ static void zeros_of_both_signs(void **state)
 static void ends_of_min_p(void **state)
 {
     float row[5] = {0, -0x1.62e43p-1f, -0x1.62e432p-1f, -87, -104};
-    req a = {.name = "ends of min_p", .logits = row, .vocab = 5};
+    truncation_case a = {.name = "ends of min_p", .logits = row, .vocab = 5};
     a.min_p = 0.5f; /* its logarithm is row[1] */
     assert_keeps(*state, &a, 2);
     a.min_p = nextafterf(0.5f, 1);
@@ -308,13 +314,14 @@ static void orders(void **state)
     float row[4];
     for (int i = 0; i < 4; i++)
         row[i] = logf((float)(4 - i));
-    req a = {.name = "orders", .logits = row, .vocab = 4, .top_k = 2, .top_p = 0.5f};
+    truncation_case a = {.name = "orders", .logits = row, .vocab = 4, .top_k = 2, .top_p = 0.5f};
     assert_keeps(*state, &a, 1); /* 4 of the 7 left are more than half */
     a.order = GUMBEL_ORDER_JOINT;
     assert_keeps(*state, &a, 2); /* 4 of 10 are not */
     a.top_p = 0.3f;
     assert_keeps(*state, &a, 1);
-    a = (req){.name = "min_p last", .logits = row, .vocab = 4, .top_k = 3, .min_p = 0.7f};
+    a = (truncation_case){
+        .name = "min_p last", .logits = row, .vocab = 4, .top_k = 3, .min_p = 0.7f};
     a.top_p = 0.45f;
     assert_keeps(*state, &a, 1); /* 4 of the 7 that min_p leaves */
     a.order = GUMBEL_ORDER_TOP_K_TOP_P_MIN_P;
@@ -334,13 +341,14 @@ static void orders(void **state)
     assert_keeps(*state, &a, 1);
     a.order = GUMBEL_ORDER_JOINT_TEMPERATURE;
     assert_keeps(*state, &a, 2);
-    a = (req){.name = "temperature", .logits = row, .vocab = 4, .min_p = 0.4f, .temperature = 2};
+    a = (truncation_case){
+        .name = "temperature", .logits = row, .vocab = 4, .min_p = 0.4f, .temperature = 2};
     assert_keeps(*state, &a, 4); /* sqrt(1/4) >= 0.4 */
     a.order = GUMBEL_ORDER_BEFORE_TEMPERATURE;
     assert_keeps(*state, &a, 3); /* 1/4 < 0.4 */
 }
 
-/* A lone survivor is certain whatever its noise, and what the list says of the next is nothing. */
+/* A lone survivor is drawn with any noise, and the list has no second token. */
 static void lone_survivor(void **state)
 {
     static float row[777];
@@ -350,7 +358,7 @@ static void lone_survivor(void **state)
     for (int t = 0; t < 3; t++) {
         gumbel_sampling sampling;
         gumbel_truncation truncation;
-        req a = {.name = "a lone survivor", .logits = row, .vocab = 777, .top_k = 1};
+        truncation_case a = {.name = "a lone survivor", .logits = row, .vocab = 777, .top_k = 1};
         a.temperature = temperatures[t];
         outcome *drawn = draw_row(*state, &a, &sampling, &truncation);
         for (int s = 0; s < 3; s++) {
@@ -368,11 +376,16 @@ static void lone_survivor(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(equal_tokens),        cmocka_unit_test(ties_at_the_least_float),
-        cmocka_unit_test(tail_without_mass),   cmocka_unit_test(light_tail),
-        cmocka_unit_test(misleading_sample),   cmocka_unit_test(distinct_tokens),
-        cmocka_unit_test(peaks_above_a_plain), cmocka_unit_test(zeros_of_both_signs),
-        cmocka_unit_test(ends_of_min_p),       cmocka_unit_test(orders),
+        cmocka_unit_test(equal_tokens),
+        cmocka_unit_test(ties_at_the_least_float),
+        cmocka_unit_test(tail_without_mass),
+        cmocka_unit_test(light_tail),
+        cmocka_unit_test(misleading_sample),
+        cmocka_unit_test(distinct_tokens),
+        cmocka_unit_test(few_large_above_equal_logits),
+        cmocka_unit_test(zeros_of_both_signs),
+        cmocka_unit_test(ends_of_min_p),
+        cmocka_unit_test(orders),
         cmocka_unit_test(lone_survivor),
     };
     int failures;

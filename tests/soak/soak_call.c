@@ -77,14 +77,14 @@ static void *spoil(gumbel_tensor *t, uint64_t *random)
 }
 
 /* The head's screen, which it gets. */
-static void *make_screen(gumbel_head *head)
+static gumbel_screen make_screen(gumbel_head *head)
 {
-    size_t bytes;
+    gumbel_screen screen;
     gumbel_error error = {"", ""};
-    if (gumbel_screen_size(gpu, &head->weight, &bytes, &error) != GUMBEL_OK)
+    if (gumbel_screen_size(gpu, &head->weight, &screen.bytes, &error) != GUMBEL_OK)
         die("%s: %s", error.field, error.message);
-    void *screen = gpu_make(bytes);
-    if (gumbel_screen_prepare(gpu, NULL, &head->weight, screen, bytes, &error) != GUMBEL_OK)
+    screen.data = gpu_make(screen.bytes);
+    if (gumbel_screen_prepare(gpu, NULL, &head->weight, &screen, &error) != GUMBEL_OK)
         die("%s: %s", error.field, error.message);
     GPU(cuStreamSynchronize, NULL);
     head->screen = screen;
@@ -108,7 +108,7 @@ static void take_data(soak_call *call, uint64_t *random)
 
 /* --------------------------------------------------------------------------------- outputs ---- */
 
-static void lay_out(soak_call *call)
+static void place_arrays(soak_call *call)
 {
     const request_plan *req = &call->plan.req;
     int outputs = call->plan.outputs;
@@ -199,7 +199,7 @@ static void queue_draw(const soak_call *call, const gumbel_output *out, CUstream
         die("%s: %s: %s", call->text, error.field, error.message);
 }
 
-/* What ends a step: its tokens are counted, and positions move on. */
+/* Ends a step: counts its tokens and advances positions. */
 static void queue_end(const soak_call *call, const gumbel_output *out, CUstream stream)
 {
     const request *r = &call->on_gpu->req;
@@ -244,7 +244,7 @@ void soak_call_queue_alone(soak_call *call, int step)
 {
     if (call->workspace_bytes)
         gpu_poison(call->workspace, call->workspace_bytes);
-    call->on_gpu->req.head.screen = NULL;
+    call->on_gpu->req.head.screen = (gumbel_screen){NULL, 0};
     queue_step(call, call->plan.in_graph ? 0 : step, NULL);
     call->on_gpu->req.head.screen = call->screen;
 }
@@ -302,10 +302,10 @@ int soak_call_is_screened(const soak_call *call)
     const gumbel_output out = output_at(call, 0);
     char text[4096];
     gumbel_error error = {"", ""};
-    if (call->screen && gumbel_explain(gpu, &r->head, NULL, &r->sampling, &out, text, sizeof text,
-                                       &error) != GUMBEL_OK)
+    if (call->screen.data && gumbel_explain(gpu, &r->head, NULL, &r->sampling, &out, text,
+                                            sizeof text, &error) != GUMBEL_OK)
         die("%s: %s: %s", call->text, error.field, error.message);
-    return call->screen && strstr(text, "draw: screen:") != NULL;
+    return call->screen.data && strstr(text, "draw: screen:") != NULL;
 }
 
 soak_call *soak_call_make(const soak_plan *plan, uint64_t seed)
@@ -319,7 +319,7 @@ soak_call *soak_call_make(const soak_plan *plan, uint64_t seed)
         position[b] &= INT32_MAX; /* so that a ring's slots are written in turn */
     call->on_gpu = gpu_request_make(call->req);
     take_data(call, &seed);
-    lay_out(call);
+    place_arrays(call);
     make_room(call);
     gumbel_output out = output_at(call, 0);
     if (plan->nodes)
@@ -346,7 +346,7 @@ void soak_call_free(soak_call *call)
     gpu_free(call->ring);
     gpu_free(call->outputs);
     gpu_free(call->spoilt);
-    gpu_free(call->screen);
+    gpu_free(call->screen.data);
     free(call->wanted_outputs);
     free(call->wanted_ring);
     gpu_request_free(call->on_gpu);

@@ -17,7 +17,7 @@ typedef struct soak_place {
     int is_float;
 } soak_place;
 
-/* Those of rows, then those of requests. */
+/* Arrays of rows, then arrays of requests. */
 enum { SOAK_OF_ROWS = 10, SOAK_PLACES = 19 };
 
 typedef struct soak_call {
@@ -26,7 +26,7 @@ typedef struct soak_call {
     request *req;   /* in host memory, without tensors */
     gpu_request *on_gpu;
     void *spoilt; /* a copy of hidden states or logits that holds NaN and +inf; NULL where none */
-    void *screen; /* of the head; NULL where none */
+    gumbel_screen screen; /* of the head; data NULL: none */
     soak_place places[SOAK_PLACES];
     size_t words; /* of a step's outputs */
     int slots;    /* steps whose outputs are kept: all, or the last */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What calls of a soak give, as soak_call.h declares it: alone, on the CPU, and beside others.
+ * Checks a soak call's results: alone, on the CPU, and beside other calls (soak_call.h).
  */
 #include "soak_call.h"
 #include "soak_watch.h"
@@ -62,7 +62,7 @@ static void *fetch(gumbel_tensor *t)
     return host;
 }
 
-/* An outcome that asks for what the plan does; the rest stays poisoned. */
+/* An outcome with the plan's outputs; all other memory stays poisoned. */
 static outcome *make_outcome(const soak_call *call)
 {
     outcome *generated = request_outcome(call->req);

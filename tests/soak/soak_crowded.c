@@ -27,7 +27,7 @@ static void wait_for_hog(void)
     watch_step("the hog has ended");
 }
 
-/* Start a hog that leaves so many multiprocessors; 0 where it does not start. */
+/* Start a hog that leaves `left` multiprocessors free; returns 0 if it does not start. */
 static int start_hog(int left, const char *what)
 {
     int ctas = hogs_most() - left;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Drafts of a soak's call, as soak_call.h declares it. What a row draws hangs on the row, its
- * request and its depth, not on what was drafted, unless penalties count that: so drafts that are
- * accepted are known once all rows have been drawn.
+ * Drafts of a soak's call, as soak_call.h declares it. A row's draw depends on the row, its
+ * request and its depth, and on drafted tokens only if penalties count them. Accepted drafts are
+ * therefore known once all rows have been drawn.
  */
 #include "soak_call.h"
 

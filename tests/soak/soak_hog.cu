@@ -19,8 +19,8 @@ static __device__ uint64_t mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* Each CTA says that it has begun, and holds its multiprocessor for a time of its own from `least`
- * to `most` nanoseconds, short ones as often as long ones, or until *released is set. */
+/* Each CTA reports that it has started, and holds its multiprocessor for a log-uniform time of
+ * `least` to `most` nanoseconds, or until *released is set. */
 extern "C" __global__ void soak_hog(const volatile uint32_t *released, volatile uint32_t *begun,
                                     uint64_t seed, uint64_t least, uint64_t most)
 {
@@ -36,5 +36,5 @@ extern "C" __global__ void soak_hog(const volatile uint32_t *released, volatile 
         __nanosleep(1000);
 }
 
-/* What other hogs are released by, in the middle of other work. */
+/* Releases other hogs, from the middle of other work. */
 extern "C" __global__ void soak_release(volatile uint32_t *released) { *released = 1; }

@@ -17,8 +17,8 @@ void hogs_close(void);
 /* Multiprocessors of the GPU. */
 int hogs_most(void);
 
-/* Queue an idle hog of so many CTAs. Each holds a multiprocessor for least to most seconds, in
- * random measure, at most until the hog is released. Where least is most all end together. */
+/* Queue an idle hog of `ctas` CTAs. Each holds a multiprocessor for a random time of least to most
+ * seconds, at most until the hog is released. If least equals most, all end together. */
 void hog_queue(int hog, int ctas, uint64_t seed, double least, double most);
 
 /* Release a hog at once, or as work of a stream. */

@@ -63,7 +63,7 @@ static void choose_dtypes(soak_plan *plan, uint64_t *random)
     plan->req.dtype = ANY(all, random);
 }
 
-/* What most calls have in common: a chain of steps, or one step again and again. */
+/* Chooses the steps of a call: a chain, or one step repeated. */
 static void choose_steps(soak_plan *plan, uint64_t *random)
 {
     plan->in_graph = random_below(random, 3) > 0;
@@ -108,7 +108,7 @@ static void make_bounded(soak_plan *plan, int64_t multiprocessors, uint64_t *ran
     plan->outputs = one_in(3, random) ? (int)random_below(random, 64) : SOAK_SCORES;
 }
 
-/* A top_p alone, of which nothing but tokens is asked: drawn before it is cut. */
+/* top_p alone with tokens as the only output: drawn before truncation. */
 static void make_pivoted(soak_plan *plan, int64_t multiprocessors, uint64_t *random)
 {
     static const float scales[] = {0, 0, 0, 0.5f, -2};
@@ -234,7 +234,7 @@ static void limit(soak_plan *plan)
         req->vocab_size = 0;
 }
 
-/* What goes with what. */
+/* Removes combinations that no call supports. */
 static void settle(soak_plan *plan, uint64_t *random)
 {
     request_plan *req = &plan->req;
@@ -276,7 +276,7 @@ int soak_plan_suits_cpu(const soak_plan *plan)
 {
     const request_plan *req = &plan->req;
     int64_t draws = req->batch * req->vocab * req->samples;
-    /* What log-probabilities of a list may be off by is known where their lse is. */
+    /* The tolerance of listed log-probabilities needs their lse. */
     int judged = !req->num_top || plan->outputs & SOAK_MASS;
     int fused = req->hidden_size > 0;
     return judged && !plan->nodes && draws <= CPU_DRAWS_MOST && (plan->exact || !fused) &&

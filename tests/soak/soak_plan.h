@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a soak draws: calls of every kind and shape, those whose CTAs wait for each other more often
- * than others.
+ * Random plans of calls: every kind and shape, most often those whose CTAs wait for each other.
  */
 #ifndef TESTS_SOAK_PLAN_H
 #define TESTS_SOAK_PLAN_H
@@ -32,12 +31,12 @@ typedef struct soak_plan {
     int advances;            /* positions move on after every step, tokens go to a ring */
     int counts;              /* the history counts each step's tokens */
     int in_graph;            /* a step is captured, and replayed */
-    int nodes;               /* > 0: rows are nodes of drafts, so many a request, to be verified */
+    int nodes;               /* > 0: rows are draft nodes, `nodes` a request, to be verified */
     int trees;               /* these are trees */
     int steps;
 } soak_plan;
 
-/* A plan for a GPU of so many multiprocessors. Two in five are products that store by bounds, and
+/* A random plan for a GPU with `multiprocessors`. Two in five are products that store by bounds, and
  * one in ten has a screen. */
 void soak_plan_at_random(soak_plan *plan, int64_t multiprocessors, uint64_t *random);
 

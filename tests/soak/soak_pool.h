@@ -8,8 +8,8 @@
 
 #include "inputs.h"
 
-/* What numbers are like. Products of POOL_QUARTERS with either of the first two are exact in
- * whatever order they are added up, also beside a POOL_BIAS. */
+/* Kinds of numbers. Products of POOL_QUARTERS with either of the first two kinds are exact in any
+ * order of summation, also with a POOL_BIAS. */
 typedef enum pool_kind {
     POOL_QUARTERS,   /* multiples of 1/4 from -1 to 1; as weights for D <= 512 */
     POOL_SIXTEENTHS, /* a quarter of those; as weights for any D <= 8192 */

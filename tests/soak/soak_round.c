@@ -15,7 +15,8 @@ enum { STREAMS_MOST = 4, HOGS_MOST = 3, BURST_MOST = 4 };
 #define STAY_MOST  2e-2
 #define HELD_MOST  5e-2
 
-/* A hog is queued when so many steps have been, and released, if it is, when so many more have. */
+/* The step at which a hog is queued, and the number of steps after which it is released, if at
+ * all. */
 typedef struct hog_plan {
     int ctas, held, from, to, queued, released;
 } hog_plan;

@@ -8,7 +8,7 @@
 
 #include "soak_call.h"
 
-/* What has been done so far. */
+/* Counts of work done so far. */
 typedef struct soak_tally {
     int64_t rounds, calls, steps, hogged, compared, screened;
 } soak_tally;

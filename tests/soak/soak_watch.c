@@ -90,8 +90,8 @@ void watch_step(const char *phase)
 static void *watch(void *argument)
 {
     uint_fast64_t seen = atomic_load(&steps);
-    double since = watch_seconds(), nap = patience < 2 ? patience / 10 : 0.2;
-    struct timespec pause = {0, (long)(1e9 * nap)};
+    double since = watch_seconds(), sleep_time = patience < 2 ? patience / 10 : 0.2;
+    struct timespec pause = {0, (long)(1e9 * sleep_time)};
     (void)argument;
     while (atomic_load(&watching)) {
         nanosleep(&pause, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A watchdog: a thread that ends the program, with what it was doing, where nothing has moved on
- * for too long. It makes no call that could wait for a GPU.
+ * A watchdog: a thread that ends the program with a message if nothing progresses for too long. The
+ * thread makes no call that could wait for a GPU.
  */
 #ifndef TESTS_SOAK_WATCH_H
 #define TESTS_SOAK_WATCH_H
@@ -17,7 +17,7 @@ void watch_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void watch_add(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void watch_print(void);
 
-/* Something has moved on; `phase` is static text that says what comes next. */
+/* Report progress; `phase` is static text that names the next phase. */
 void watch_step(const char *phase);
 
 /* A number from the environment; `otherwise` where it is not set or empty. */

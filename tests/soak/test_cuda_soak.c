@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Random calls side by side, for a long time, beside kernels that hold multiprocessors: whatever
- * CTAs wait for has to come, and tokens have the bits that they have alone, and without a screen.
+ * Random calls side by side, for a long time, beside kernels that hold multiprocessors. Every
+ * wait of a CTA must end, and tokens must be those of the call alone and without a screen.
  *
  *   GUMBEL_SOAK_SECONDS   how long; 120, or 1800 where GUMBEL_NIGHTLY is set
- *   GUMBEL_SOAK_SEED      repeats what was drawn by this seed; a failure tells it
+ *   GUMBEL_SOAK_SEED      repeats the calls of this seed; a failure prints it
  *   GUMBEL_SOAK_ROUND     this round alone: once, or for GUMBEL_SOAK_SECONDS
  *   GUMBEL_SOAK_PATIENCE  seconds without progress after which the program gives up; 20
  *   GUMBEL_SOAK_STALL     only shows that it does; needs no GPU
@@ -48,15 +48,15 @@ static uint64_t seed_of_clock(void)
 
 static void run_rounds(uint64_t seed, double seconds, soak_tally *tally)
 {
-    double begin = watch_seconds(), told = begin;
+    double begin = watch_seconds(), reported = begin;
     int lone = getenv("GUMBEL_SOAK_ROUND") != NULL, failed = 0;
     uint64_t first = number_from("GUMBEL_SOAK_ROUND", 0);
     do {
         uint64_t number = lone ? first : (uint64_t)tally->rounds;
         failed += !soak_round_run(seed, number, tally);
-        if (watch_seconds() - told > SIGN_OF_LIFE) {
-            told = watch_seconds();
-            printf("%" PRId64 " rounds in %.0f s\n", tally->rounds, told - begin);
+        if (watch_seconds() - reported > SIGN_OF_LIFE) {
+            reported = watch_seconds();
+            printf("%" PRId64 " rounds in %.0f s\n", tally->rounds, reported - begin);
         }
     } while (failed < FAILURES_MOST && watch_seconds() - begin < seconds);
     double took = watch_seconds() - begin;
@@ -95,7 +95,7 @@ static void crowded(void)
     watch_stop();
 }
 
-/* What the watchdog is for. */
+/* The watchdog ends this. */
 static void stall(void)
 {
     watch_start("stall");

@@ -15,7 +15,7 @@ typedef struct guarded {
 } guarded;
 
 /* `bytes` flush against the guard behind, or, `at_front`, the one before; filled from `content`
- * unless that is NULL. What is not writable is read-only from then on. */
+ * unless that is NULL. If `writable` is 0 the memory is read-only afterwards. */
 guarded guard(const void *content, size_t bytes, int at_front, int writable);
 void unguard(guarded *g);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a workspace may hold before a call: nobody clears it, so a call that reads what it has not
- * written must be seen to do so.
+ * Hostile contents of a workspace before a call. Nobody clears a workspace, so a call that reads
+ * memory which it has not written must fail a test.
  */
 #ifndef TESTS_HOSTILE_H
 #define TESTS_HOSTILE_H
@@ -9,8 +9,7 @@
 #include <stddef.h>
 
 /* Fill memory with what an earlier owner may have left there: NaN, infinities, the largest and the
- * least float, likely logits, zeros, noise. Each time another one, the same in every run that asks
- * in the same order. */
+ * least float, likely logits, zeros, noise. Each call fills another kind; the order is the same in every run. */
 void hostile_fill(void *memory, size_t bytes);
 
 #endif

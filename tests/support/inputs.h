@@ -3,15 +3,15 @@
  * Problems to draw from: tensors and parameters made from a seed, the same bits on every machine
  * (no libm). Columns between D and the stride hold NaN, so that reading past a row shows.
  *
- * This layer knows no test framework. What cannot go wrong in a correct test (memory, opening a
- * device that is there) ends the program with a message.
+ * This layer uses no test framework. A failure that no correct test has (memory, opening a present
+ * device) ends the program with a message.
  */
 #ifndef TESTS_INPUTS_H
 #define TESTS_INPUTS_H
 
 #include <gumbel/gumbel.h>
 
-/* What to make. Zero in any field but the sizes is the default. */
+/* The problem to generate. Zero in any field but the sizes is the default. */
 typedef struct problem_plan {
     int64_t batch, vocab, hidden_size; /* B, V, D */
     int32_t samples;                   /* S; 0: 1 */
@@ -47,7 +47,7 @@ gumbel_tensor tensor_of(const void *data, gumbel_dtype dtype, int64_t rows, int6
 problem *problem_make(const problem_plan *plan);
 void problem_free(problem *generated);
 
-/* The same problem reduced to rows [first, first + count): views, nothing is copied. */
+/* Rows [first, first + count) of a problem: views, nothing is copied. */
 void problem_rows(const problem *whole, int64_t first, int64_t count, gumbel_head *head,
                   gumbel_sampling *sampling);
 
@@ -57,7 +57,7 @@ gumbel_head problem_shard(const gumbel_head *head, int64_t first, int64_t count)
 /* One line naming the plan, for messages; in static storage. */
 const char *problem_describe(const problem_plan *plan);
 
-/* ------------------------------------------------- row parameters, as gumbel.h says ---- */
+/* ------------------------------------------------- row parameters, by gumbel.h ----- */
 
 /* Where row b's parameters, mask and history are. */
 static inline int64_t slot_of_row(const gumbel_sampling *s, int64_t b)

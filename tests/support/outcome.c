@@ -244,12 +244,12 @@ static void check_most(const gumbel_device *device, const gumbel_head *head,
                             .hidden_size = head ? head->hidden.cols : 0,
                             .num_samples = samples_of(sampling),
                             .requests = is_request(sampling, output),
-                            .screens = head && head->screen};
+                            .screens = head && head->screen.data};
     size_t most = 0;
     if (gumbel_workspace_most(device, &limits, &most, &error) != GUMBEL_OK)
         die("gumbel_workspace_most: %s: %s", error.field, error.message);
     if (bytes > most)
-        die("a call takes %zu bytes, %zu are said to be the most", bytes, most);
+        die("a call takes %zu bytes, gumbel_workspace_most() is %zu", bytes, most);
 }
 
 void *call_workspace(const gumbel_device *device, const gumbel_head *head,

@@ -28,8 +28,8 @@ typedef struct outcome {
 
 outcome *outcome_make(int64_t batch, int32_t samples);
 
-/* Ask for ranks, kept and the num_top most likely tokens, too, and say what
- * log-probabilities are of. */
+/* Add ranks, kept counts and the num_top most likely tokens to the outputs, and set the distribution
+ * of log-probabilities. */
 void outcome_widen(outcome *generated, int32_t num_top, gumbel_distribution logprobs_of);
 
 void outcome_free(outcome *generated);
@@ -45,7 +45,7 @@ typedef enum outcome_parts {
     OUTCOME_TOKENS = 1,
     OUTCOME_SCORES = 2,
     OUTCOME_MASS = 4,    /* lse and logprobs */
-    OUTCOME_FURTHER = 8, /* what outcome_widen() asks for */
+    OUTCOME_FURTHER = 8, /* the outputs of outcome_widen() */
     OUTCOME_ALL = 15,
 } outcome_parts;
 
@@ -54,7 +54,7 @@ typedef enum outcome_parts {
 int outcome_same(const outcome *whole, int64_t first, const outcome *other, outcome_parts parts,
                  const char *what);
 
-/* Poison, make a workspace of exactly the size asked for, and draw. Returns the call's status; a
+/* Poison the outputs, make a workspace of exactly the required size, and draw. Returns the call's status; a
  * message is printed unless it is GUMBEL_OK. */
 gumbel_status draw(gumbel_device *device, const gumbel_head *head, const gumbel_sampling *sampling,
                    outcome *into);
@@ -66,19 +66,19 @@ gumbel_status draw_logits(gumbel_device *device, const gumbel_logits *logits,
 gumbel_summary *summarise(gumbel_device *device, const gumbel_head *head,
                           const gumbel_logits *logits, const gumbel_sampling *sampling);
 
-/* Print what a call says unless its status is GUMBEL_OK; gives the status. */
+/* Print a call's error unless its status is GUMBEL_OK; returns the status. */
 gumbel_status report_call(const char *call, gumbel_status status, const gumbel_error *error);
 
 /* `bytes` of workspace, 64-byte aligned and full of hostile_fill()'s; free them. */
 void *poisoned_workspace(size_t bytes);
 
-/* The same of gumbel_workspace_size() bytes; some KiB where the call will be refused. Ends the
- * program where gumbel_workspace_most() would be less. */
+/* A poisoned workspace of gumbel_workspace_size() bytes; some KiB if the call will be refused. Ends
+ * the program if gumbel_workspace_most() is less. */
 void *call_workspace(const gumbel_device *device, const gumbel_head *head,
                      const gumbel_logits *logits, const gumbel_sampling *sampling,
                      const gumbel_output *output, size_t *bytes);
 
-/* The same of gumbel_workspace_most() bytes for plain calls of these sizes. */
+/* A poisoned workspace of gumbel_workspace_most() bytes for plain calls of these sizes. */
 void *make_workspace(const gumbel_device *device, int64_t batch, int64_t hidden_size,
                      int32_t samples, size_t *bytes);
 

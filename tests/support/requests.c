@@ -216,7 +216,7 @@ static const int32_t *choose_ks(request *generated, const int32_t *table, uint32
     return k;
 }
 
-/* The cuts of the plan, by the numbers that engines are asked for. */
+/* The plan's truncation, with values as engines' users set them. */
 static void make_usual_truncation(request *generated, uint64_t *random)
 {
     static const int32_t ks[] = {50, 20, 40, 5, 1, 100, 256, 50, 20, 0};
@@ -399,7 +399,7 @@ static request *begin(const request_plan *plan)
     return generated;
 }
 
-/* All but the tensors. */
+/* The rules of a request, without its tensors. */
 static void make_rules(request *generated, gumbel_device *device, uint64_t *random)
 {
     const request_plan *plan = &generated->plan;

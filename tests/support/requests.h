@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Requests to judge: batches in which every row asks for something else and holds other logits,
- * harmless and hostile ones, made from a seed; the same bits on every machine. No test framework.
+ * Test requests: batches in which every row has other rules and other logits, harmless or hostile,
+ * generated from a seed with the same bits on every machine. No test framework.
  */
 #ifndef TESTS_REQUESTS_H
 #define TESTS_REQUESTS_H
@@ -9,7 +9,7 @@
 #include "inputs.h"
 #include "outcome.h"
 
-/* What a row's logits are like. */
+/* Kinds of logits of a row. */
 typedef enum row_kind {
     ROW_GAUSSIAN,           /* standard deviation 3 */
     ROW_PEAKED,             /* a few far above the rest */
@@ -22,18 +22,18 @@ typedef enum row_kind {
     ROW_EMPTY,              /* all -inf */
     ROW_NAN,                /* one NaN in a Gaussian row */
     ROW_INFINITE,           /* one +inf */
-    ROW_KINDS,              /* those above are mixed; what follows must be asked for, of float32 */
+    ROW_KINDS,              /* kinds above are mixed; kinds below must be chosen, of float32 */
     ROW_MASKED = ROW_KINDS, /* -FLT_MAX for -inf, in most tokens or in all */
     ROW_ALL_KINDS,
 } row_kind;
 
-/* gumbel_order has so many. */
+/* values of gumbel_order */
 #define REQUEST_ORDERS 6
 
-/* Cuts of a plan with usual numbers. */
+/* Rules of truncation of a plan with usual numbers. */
 enum { REQUEST_TOP_K = 1, REQUEST_TOP_P = 2, REQUEST_MIN_P = 4 };
 
-/* What to make. Zero in any field but the sizes is the default. */
+/* The request to generate. Zero in any field but the sizes is the default. */
 typedef struct request_plan {
     int64_t batch, vocab;            /* B, V */
     int64_t hidden_size;             /* D > 0: logits are what a product of this size makes */
@@ -47,10 +47,10 @@ typedef struct request_plan {
     int transforms, truncation; /* whether there are any */
     int history;                /* what penalties count is a gumbel_history, not lists */
     int given_noise;            /* noise is made ahead */
-    int usual;   /* temperatures and cuts are numbers that engines are asked for, none hostile */
-    int cuts;    /* with them: which cuts there are */
-    float top_p; /* with them: that of every row; 0: any */
-    int kind;    /* 1 + the row_kind of every row; 0: mixed; not where D > 0 */
+    int usual;                  /* temperatures and truncation as users set them, none hostile */
+    int cuts;                   /* with them: the rules of truncation */
+    float top_p;                /* with them: that of every row; 0: any */
+    int kind;                   /* 1 + the row_kind of every row; 0: mixed; not where D > 0 */
     uint64_t seed;
 } request_plan;
 
@@ -83,8 +83,8 @@ typedef struct request {
 request *request_make(const request_plan *plan, gumbel_device *device);
 void request_free(request *generated);
 
-/* The same without tensors and without noise made ahead: those of `head` or `logits` are for the
- * caller to fill in. */
+/* Make a request without tensors and without prepared noise; the caller fills in those of `head` or
+ * `logits`. */
 request *request_make_rules(const request_plan *plan);
 
 /* Token i's logit, of `vocab`, in rows that do not suit the guesses of a search for a cut: shapes
@@ -98,14 +98,14 @@ void request_rows(const request *whole, int64_t first, int64_t count, request *p
 /* One line naming the plan, for messages; in static storage. */
 const char *request_describe(const request_plan *plan);
 
-/* The same of row b, with its temperature and truncation. */
+/* One line naming row b of a request, with its temperature and truncation. */
 const char *request_describe_row(const request *req, int64_t b);
 
 /* An outcome with ranks, kept and the n most likely. */
 outcome *request_outcome(const request *req);
 
-/* Poison, make a workspace of exactly the size asked for, and draw, from the head or from the
- * logits. Returns the call's status; a message is printed unless it is GUMBEL_OK. */
+/* Poison the outputs, make a workspace of exactly the required size, and draw, from the logits or
+ * from the head. Returns the call's status; a message is printed unless it is GUMBEL_OK. */
 gumbel_status request_draw(gumbel_device *device, const request *req, outcome *into);
 gumbel_status request_draw_fused(gumbel_device *device, const request *req, outcome *into);
 

@@ -22,7 +22,8 @@ static void *spread(slotted *generated, const void *data, size_t apart, size_t b
     return slots;
 }
 
-/* The same of a row parameter of `width` elements of `size` bytes; what serves all rows stays. */
+/* Spreads a row parameter of `width` elements of `size` bytes over slots; one that serves all rows
+ * stays. */
 static const void *spread_rows(slotted *generated, const void *data, int64_t *stride, int64_t width,
                                size_t size)
 {

@@ -8,8 +8,8 @@
 
 #include "requests.h"
 
-/* A request whose rows' parameters, masks and histories lie in slots, some of which no row has:
- * these hold what no call may read. It draws what `whole` draws. */
+/* A request whose rows' parameters, masks and histories lie in slots. Unused slots hold values that
+ * no call may read. The request draws the tokens of `whole`. */
 typedef struct slotted {
     request req;
     int64_t count;   /* slots */

@@ -80,7 +80,7 @@ static int check(const decoder *d, const generate_options *o, const draft_option
                             (double)draft->temperature);
     }
     if (draft->rule != GUMBEL_RULE_COUPLED &&
-        (draft->siblings > 0 || o->ranks || o->logprobs_of == GUMBEL_RAW || o->screen)) {
+        (draft->siblings > 0 || o->ranks || o->logprobs_of == GUMBEL_RAW || o->screen.data)) {
         return decoder_fail(error, NULL, "draft rule",
                             "takes no siblings, ranks, raw log-probabilities and screens");
     }
@@ -206,7 +206,7 @@ static int verify(text *t, cycle *c)
                                 .path = c->path,
                                 .finished = &c->finished,
                                 .status = &c->status,
-                                .logprobs = o->screen ? NULL : c->logprobs,
+                                .logprobs = o->screen.data ? NULL : c->logprobs,
                                 .rows = &rows};
     weighing by;
     if (weigh(t, c, &by, &draft) != 0 ||
@@ -243,7 +243,7 @@ static generate_next report(text *t, const cycle *c)
         generate_token token = {.sample = t->sample,
                                 .position = t->count,
                                 .id = c->tokens[i],
-                                .logprob = o->screen ? NAN : c->logprobs[i],
+                                .logprob = o->screen.data ? NAN : c->logprobs[i],
                                 .last = i + 1 == c->emitted && c->finished,
                                 .rank = o->ranks ? c->ranks[row] : 0,
                                 .kept = o->kept ? c->kept[row] : 0,

@@ -65,10 +65,10 @@ gumbel_head text_draws_head(const decoder *d, const float *hidden, int32_t rows)
 }
 
 gumbel_head text_draws_screened(const decoder *d, const float *hidden, int32_t rows,
-                                const void *screen)
+                                gumbel_screen screen)
 {
     gumbel_head head = text_draws_head(d, hidden, rows);
-    if (screen) { /* it is of all rows of the weights */
+    if (screen.data) { /* it is of all rows of the weights */
         head.vocab_size = head.weight.rows;
         head.weight = decoder_head(d);
         head.screen = screen;

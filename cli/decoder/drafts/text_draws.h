@@ -54,9 +54,9 @@ void text_draws_copy_history(text_draws *to, const text_draws *from);
  * tokens that its tokenizer has. */
 gumbel_head text_draws_head(const decoder *d, const float *hidden, int32_t rows);
 
-/* The same with a screen of the head, or without where that is NULL. */
+/* The same with a screen of the head, or without one if its data is NULL. */
 gumbel_head text_draws_screened(const decoder *d, const float *hidden, int32_t rows,
-                                const void *screen);
+                                gumbel_screen screen);
 gumbel_logits text_draws_logits(const decoder *d, const float *logits, int32_t rows);
 
 /* The sampling of gumbel_draft: what the draws `by` asked for when they drafted behind a text. */

@@ -107,6 +107,7 @@ template <class Policy> class basic_device
         return Policy::template give<std::size_t>(failure, std::move(bytes));
     }
 
+#ifdef GUMBEL_UNSTABLE
     /* -------------------------------------------------------------------------- screens ---- */
 
     returned<std::size_t> screen_size(const tensor &weight) const
@@ -120,29 +121,29 @@ template <class Policy> class basic_device
         return Policy::template give<std::size_t>(failure, std::move(bytes));
     }
 
-    /* `into` is aligned as a workspace; its address is the value for head::screen. */
-    returned<void> screen_prepare(const tensor &weight, span<unsigned char> into,
+    /* `into`: screen_size() bytes, aligned as a workspace; then the value of head::screen. */
+    returned<void> screen_prepare(const tensor &weight, const gumbel_screen &into,
                                   stream on = nullptr) const
     {
         error failure;
         detail::lowering to(failure, host_);
         const gumbel_tensor lowered = to.lower("weight", weight);
         if (!failure)
-            failure.set(gumbel_screen_prepare(device_, on, &lowered, into.data(), into.size(),
-                                              failure.strings()));
+            failure.set(gumbel_screen_prepare(device_, on, &lowered, &into, failure.strings()));
         return Policy::give(failure);
     }
 
-    returned<void> screen_verify(const tensor &weight, const void *screen,
+    returned<void> screen_verify(const tensor &weight, const gumbel_screen &screen,
                                  stream on = nullptr) const
     {
         error failure;
         detail::lowering to(failure, host_);
         const gumbel_tensor lowered = to.lower("weight", weight);
         if (!failure)
-            failure.set(gumbel_screen_verify(device_, on, &lowered, screen, failure.strings()));
+            failure.set(gumbel_screen_verify(device_, on, &lowered, &screen, failure.strings()));
         return Policy::give(failure);
     }
+#endif
 
     template <class In>
     returned<std::size_t> verify_workspace_size(const In &in, const sampling &how,
@@ -379,7 +380,7 @@ template <class Policy> class basic_device
         return Policy::template give<std::string>(failure, std::string(text));
     }
 
-#ifdef GUMBEL_EXPERIMENTAL
+#ifdef GUMBEL_UNSTABLE
     returned<void> multiply(const head &in, memory space, stream on = nullptr)
     {
         error failure;

@@ -8,7 +8,9 @@
 
 #include <gumbel/cxx/views.hpp>
 #include <gumbel/drafts.h>
+#ifdef GUMBEL_UNSTABLE
 #include <gumbel/screen.h>
+#endif
 
 namespace gumbel
 {
@@ -44,8 +46,8 @@ struct head {
     float scale = 1;
     float soft_cap = 0;
     std::int64_t first_token = 0;
-    std::int64_t vocab_size = 0;  /* 0: first_token + V */
-    const void *screen = nullptr; /* screen of `weight` (screen.h) */
+    std::int64_t vocab_size = 0; /* 0: first_token + V */
+    gumbel_screen screen{};      /* screen of `weight` (screen.h) */
 };
 
 struct logits {
@@ -215,8 +217,10 @@ struct step {
 
 enum class rule : int {
     coupled = GUMBEL_RULE_COUPLED,
+#ifdef GUMBEL_UNSTABLE
     rejection = GUMBEL_RULE_REJECTION,
     block = GUMBEL_RULE_BLOCK,
+#endif
 };
 
 /* R requests, at most M nodes each, n rows. */

@@ -92,7 +92,11 @@ c_structs! {
         stride: i64,
         reserved: [i64; 2],
     }
-    gumbel_head, 208 {
+    gumbel_screen, 16 {
+        data: *mut c_void,
+        bytes: usize,
+    }
+    gumbel_head, 216 {
         struct_size: usize,
         hidden: gumbel_tensor,
         weight: gumbel_tensor,
@@ -101,7 +105,7 @@ c_structs! {
         soft_cap: f32,
         first_token: i64,
         vocab_size: i64,
-        screen: *const c_void,
+        screen: gumbel_screen,
     }
     gumbel_logits, 88 {
         struct_size: usize,
@@ -309,15 +313,14 @@ extern "C" {
         device: *mut gumbel_device,
         stream: *mut c_void,
         weight: *const gumbel_tensor,
-        screen: *mut c_void,
-        bytes: usize,
+        screen: *const gumbel_screen,
         error: *mut gumbel_error,
     ) -> i32;
     pub fn gumbel_screen_verify(
         device: *mut gumbel_device,
         stream: *mut c_void,
         weight: *const gumbel_tensor,
-        screen: *const c_void,
+        screen: *const gumbel_screen,
         error: *mut gumbel_error,
     ) -> i32;
     pub fn gumbel_sample(

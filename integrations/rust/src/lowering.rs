@@ -260,7 +260,10 @@ impl Check {
             soft_cap: head.soft_cap,
             first_token: int64("head.first_token", head.first_token)?,
             vocab_size: int64("head.vocab_size", head.vocab_size)?,
-            screen: std::ptr::null(),
+            screen: ffi::gumbel_screen {
+                data: std::ptr::null_mut(),
+                bytes: 0,
+            },
         };
         let sizes = Shape::new(head.hidden.rows, head.weight.rows, head.first_token);
         Ok((into, sizes))

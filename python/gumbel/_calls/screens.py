@@ -75,8 +75,7 @@ class Screen:
             self._arrays.device,
             self._arrays.current_stream(),
             matrix("weight", self.weight),
-            self.address,
-            self.nbytes,
+            self.memory(),
             error,
         )
         _abi.check(status, error)
@@ -114,6 +113,10 @@ class Screen:
         found.address = lies.address
         return found
 
+    def memory(self) -> _abi.ScreenMemory:
+        """The screen's memory as C takes it; this Screen keeps it."""
+        return _abi.ScreenMemory(self.address, self.nbytes)
+
     def _check_memory(self) -> None:
         if _place_of(self.weight) != self._place:
             raise ValueError(
@@ -137,7 +140,7 @@ class Screen:
             self._arrays.device,
             self._arrays.stream,
             matrix("weight", self.weight),
-            self.address,
+            self.memory(),
             error,
         )
         _abi.check(status, error)

@@ -106,7 +106,7 @@ def from_head(
     if bias is not None:
         head.bias = vector("bias", bias)
     if screen is not None:
-        head.screen = screen.address
+        head.screen = screen.memory()
     request = _request(arrays, len(hidden), batch, shared, len(weight), shard, rest)
     request.held += [screen]
     request.held += [hidden, weight, bias, rest.get("mask")]

@@ -5,8 +5,8 @@
 
 #include <string.h>
 
-/* Capabilities of a call that concern a product which only stores logits, and those required of it.
- */
+/* Capabilities that a product must support even if it only stores logits; and the capabilities
+ * required of such a product. */
 #define NEEDS_OF_STORING      GUMBEL_NEED_BIAS
 #define NEEDS_OF_STORE(needs) (((needs)&NEEDS_OF_STORING) | GUMBEL_NEED_PRODUCT)
 

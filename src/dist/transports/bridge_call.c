@@ -165,7 +165,7 @@ static gumbel_status read_problem(gumbel_problem *p, gumbel_output *out, const g
                                   const gumbel_logits *logits, const gumbel_sampling *sampling,
                                   const gumbel_output *output, gumbel_error *error)
 {
-    GUMBEL_FORWARD(head ? gumbel_read_head(p, head, sampling, error)
+    GUMBEL_FORWARD(head ? gumbel_read_head(p, GUMBEL_SCREEN_LAYOUT_NONE, head, sampling, error)
                         : gumbel_read_logits(p, logits, sampling, error));
     return gumbel_read_output(out, output, p->batch, error);
 }

@@ -35,7 +35,7 @@ static gumbel_status read_sizes(const dist_bridge *bridge, sizes *s, const gumbe
 {
     gumbel_problem *p = &s->p;
     gumbel_draft d = {0};
-    GUMBEL_FORWARD(head ? gumbel_read_head(p, head, NULL, error)
+    GUMBEL_FORWARD(head ? gumbel_read_head(p, GUMBEL_SCREEN_LAYOUT_NONE, head, NULL, error)
                         : gumbel_read_logits(p, logits, NULL, error));
     GUMBEL_REFUSE_IF(!draft, error, "draft", "draft is NULL");
     GUMBEL_FORWARD(gumbel_read_options(&d, sizeof d, draft, "draft", error));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows that are cut to few first tokens, drawn by screens on a GPU and without, compared bit by
- * bit, all outputs of them: heads of all kinds, cuts in all orders, ties, masks, samples, rows that
- * no screen tells, replays.
+ * Rows truncated to few tokens, drawn with screens on a GPU and without: all outputs are compared
+ * bit by bit. Heads of all kinds, all orders of truncation, ties, masks, samples, fallback rows,
+ * replays.
  */
 #include "cuda_screens.h"
 
@@ -14,7 +14,7 @@ enum { ROWS = 64, TOP = 5 };
 
 static gumbel_error error;
 
-/* Since the last line that told of them. */
+/* Counts since the last printed line. */
 static int64_t calls, left_calls, draws, listed, scored, rows_listed;
 
 /* Rows' parameters on the GPU, of which a call takes the first ones. */
@@ -25,7 +25,7 @@ typedef struct row_rules {
     int64_t words;
 } row_rules;
 
-/* Masks that leave half of all tokens, few, all but few, or none. */
+/* Masks that leave half of all tokens, few, nearly all, or none. */
 static int32_t *make_masks(int64_t words)
 {
     int32_t *masks = make_zeroed((size_t)(ROWS * words), sizeof *masks);
@@ -79,16 +79,16 @@ static void free_rules(const row_rules *rules)
     gpu_free(rules->mask);
 }
 
-/* What the index-th call asks: rules in all orders, some of them, ties, masks, outputs. */
+/* The index-th call: rules in all orders, some of them, ties, masks, outputs. */
 typedef struct truncated_call {
     gumbel_truncation cut;
     gumbel_transforms transforms;
     gumbel_sampling how;
-    int weighs; /* log-probabilities, which greedy rows do not have of first tokens */
-    int lists;  /* the most likely tokens */
+    int with_logprobs; /* log-probabilities, which greedy rows do not have of first tokens */
+    int lists;         /* the most likely tokens */
 } truncated_call;
 
-static truncated_call ask(const row_rules *rules, int index, int32_t samples)
+static truncated_call make_call(const row_rules *rules, int index, int32_t samples)
 {
     static const gumbel_order orders[] = {
         GUMBEL_ORDER_TOP_K_TOP_P_MIN_P, GUMBEL_ORDER_MIN_P_TOP_K_TOP_P,
@@ -96,7 +96,7 @@ static truncated_call ask(const row_rules *rules, int index, int32_t samples)
     truncated_call req = {
         .cut = {.struct_size = sizeof req.cut, .top_k = {rules->top_k, 0}},
         .transforms = {.struct_size = sizeof req.transforms, .mask = {rules->mask, rules->words}},
-        .weighs = index % 5 == 4,
+        .with_logprobs = index % 5 == 4,
         .lists = index % 2,
     };
     req.cut.order = orders[index % 4];
@@ -109,7 +109,7 @@ static truncated_call ask(const row_rules *rules, int index, int32_t samples)
                                 .seed = {rules->seed, 0},
                                 .position = {rules->position, 0},
                                 .num_samples = samples};
-    req.how.temperature = (gumbel_row_f32){rules->temperature, req.weighs ? GUMBEL_SAME : 0};
+    req.how.temperature = (gumbel_row_f32){rules->temperature, req.with_logprobs ? GUMBEL_SAME : 0};
     return req;
 }
 
@@ -136,10 +136,10 @@ static both_outputs make_both(const gumbel_head *head, const row_rules *rules, i
     outcome_widen(generated.by, TOP, GUMBEL_PROCESSED);
     outcome_widen(generated.without, TOP, GUMBEL_PROCESSED);
     generated.out = gpu_output_make(generated.by);
-    plain.screen = NULL;
+    plain.screen = (gumbel_screen){NULL, 0};
     for (int masked = 0; masked < 2; masked++)
         for (int screened = 0; screened < 2; screened++) {
-            truncated_call req = ask(rules, 4, samples);
+            truncated_call req = make_call(rules, 4, samples);
             size_t bytes;
             bind(&req, masked);
             if (gumbel_workspace_size(gpu, screened ? head : &plain, NULL, &req.how, &generated.out,
@@ -159,11 +159,11 @@ static void free_both(both_outputs *generated)
     gpu_free(generated->workspace);
 }
 
-/* What of all outputs a call asks for. */
+/* The outputs that a call requests. */
 static gumbel_output output_of(const both_outputs *both, const truncated_call *req)
 {
     gumbel_output out = both->out;
-    if (!req->weighs) {
+    if (!req->with_logprobs) {
         out.lse = out.logprobs = out.top_logprobs = NULL;
         out.kept = NULL;
     }
@@ -201,7 +201,7 @@ static void count_call(const gumbel_head *head, const truncated_call *req, const
     uint64_t words[ROWS * CUDA_THRESHOLD_WORDS];
     cuda_screen_state state;
     gpu_fetch(&state, pieces.screen.state, sizeof state);
-    gpu_fetch(words, pieces.floors, (size_t)batch * CUDA_THRESHOLD_WORDS * sizeof *words);
+    gpu_fetch(words, pieces.row_thresholds, (size_t)batch * CUDA_THRESHOLD_WORDS * sizeof *words);
     calls++;
     left_calls += state.again != 0;
     for (int64_t b = 0; b < batch && !state.again; b++, rows_listed++)
@@ -213,7 +213,7 @@ static int draws_same(const gumbel_head *head, const truncated_call *req, both_o
                       const char *what)
 {
     gumbel_head without = *head;
-    without.screen = NULL;
+    without.screen = (gumbel_screen){NULL, 0};
     sample(&without, req, both, both->without);
     sample(head, req, both, both->by);
     draws += both->by->batch * both->by->samples;
@@ -221,7 +221,7 @@ static int draws_same(const gumbel_head *head, const truncated_call *req, both_o
     return CHECK(outcome_same(both->without, 0, both->by, OUTCOME_ALL, what), "%s", what);
 }
 
-static void tell(const char *what)
+static void print_counts(const char *what)
 {
     printf(
         "  %s: %lld calls, %lld by the full pass, %lld draws, %.1f listed and %.1f scored a row\n",
@@ -231,8 +231,7 @@ static void tell(const char *what)
     calls = left_calls = draws = listed = scored = rows_listed = 0;
 }
 
-/* So many calls of the first rows of a head, at other positions, each of which asks for something
- * else. */
+/* Calls of the first rows of a head at different positions, each with other rules and outputs. */
 static void draw_cuts(const gpu_head *h, const row_rules *rules, int64_t batch, int32_t samples,
                       int count, const char *what)
 {
@@ -240,7 +239,7 @@ static void draw_cuts(const gpu_head *h, const row_rules *rules, int64_t batch, 
     head.hidden.rows = batch;
     both_outputs both = make_both(&head, rules, samples);
     for (int i = 0; i < count; i++) {
-        truncated_call req = ask(rules, i, samples);
+        truncated_call req = make_call(rules, i, samples);
         uint64_t position[ROWS];
         for (int b = 0; b < ROWS; b++)
             position[b] = (uint64_t)(b * 1000003 + i);
@@ -265,7 +264,7 @@ static void draw_kind(head_kind kind, int64_t vocab, int64_t columns, const int6
         snprintf(what, sizeof what, "%s, V = %lld, D = %lld, B = %lld", head_kind_names[kind],
                  (long long)vocab, (long long)columns, (long long)*batch);
         draw_cuts(&h, &rules, *batch, *batch % 3 == 1 ? 3 : 1, count, what);
-        tell(what);
+        print_counts(what);
     }
     free_rules(&rules);
     free_gpu_head(&h);
@@ -287,7 +286,7 @@ void screen_cuts_small(void)
     draw_kind(HEAD_GAUSSIAN, 10000, 136, batches, 4);
 }
 
-/* Rows that no screen tells, lists of few tokens, weights that tie, a shard, a NaN. */
+/* Fallback rows, lists of few tokens, weights that tie, a shard, a NaN. */
 void screen_cuts_odd(void)
 {
     static const char *const names[] = {"short lists", "ties",          "a shard",
@@ -308,10 +307,10 @@ void screen_cuts_odd(void)
         row_rules rules = make_rules(192 + vocab);
         if (odd == 0) {
             gumbel_screen_header header;
-            gpu_fetch(&header, h.screen, sizeof header);
+            gpu_fetch(&header, h.screen.data, sizeof header);
             header.list_most = 20;
             header.check = gumbel_screen_check_of(&header);
-            gpu_put(h.screen, &header, sizeof header);
+            gpu_put(h.screen.data, &header, sizeof header);
         }
         if (odd == 2) {
             h.head.first_token = 192;
@@ -323,7 +322,7 @@ void screen_cuts_odd(void)
         }
         draw_cuts(&h, &rules, 9, 1, 24, names[odd]);
         draw_cuts(&h, &rules, 3, 2, 24, names[odd]);
-        tell(names[odd]);
+        print_counts(names[odd]);
         free_rules(&rules);
         free_gpu_head(&h);
         free_generated_head(&generated);
@@ -338,10 +337,10 @@ void screen_cuts_replays(void)
     gumbel_head head = h.head, without = h.head;
     head.hidden.rows = without.hidden.rows = 12;
     both_outputs both = make_both(&head, &rules, 1);
-    truncated_call req = ask(&rules, 0, 1);
+    truncated_call req = make_call(&rules, 0, 1);
     const gumbel_output out = output_of(&both, &req);
     bind(&req, 0);
-    without.screen = NULL;
+    without.screen = (gumbel_screen){NULL, 0};
     gpu_graph graph = gpu_graph_begin();
     if (gumbel_sample(gpu, graph.stream, &head, &req.how, &out, both.workspace, both.bytes, &error))
         die("%s", error.message);

@@ -68,7 +68,7 @@ static uint32_t *draw_chain(chain *c, const gumbel_head *head, const gumbel_samp
     return all;
 }
 
-/* A mask a row on the GPU, which leaves half of all tokens, few, or all but few. */
+/* A mask a row on the GPU, which leaves half of all tokens, few, or nearly all. */
 static gumbel_row_i32 make_masks(int64_t vocab)
 {
     const int64_t words = (vocab + 31) / 32;
@@ -104,10 +104,10 @@ static gumbel_token_lists make_lists(int64_t vocab)
     return generated;
 }
 
-/* What leaves tokens of rows out. */
+/* How tokens of rows are excluded. */
 typedef enum leaving_out { BY_NOTHING, BY_MASKS, BY_LISTS } leaving_out;
 
-/* So many draws, by the screen and without. */
+/* At least `least` draws, with the screen and without. */
 static void compare_chains(const gpu_head *h, int64_t least, int32_t samples, leaving_out by_what,
                            const char *what)
 {
@@ -145,7 +145,7 @@ static void compare_chains(const gpu_head *h, int64_t least, int32_t samples, le
     head.hidden.rows = c.rows;
     gumbel_head plain = head;
     size_t bytes;
-    plain.screen = NULL;
+    plain.screen = (gumbel_screen){NULL, 0};
     if (gumbel_workspace_size(gpu, &head, NULL, &how, &out, &bytes, &error) ||
         gumbel_workspace_size(gpu, &plain, NULL, &how, &out, &c.bytes, &error))
         die("%s: %s", error.field, error.message);

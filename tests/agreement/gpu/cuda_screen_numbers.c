@@ -14,7 +14,7 @@ static gumbel_error error;
 
 /* -------------------------------------------------------------------------- certificates ---- */
 
-/* Of a row, by the bytes of the copy as they lie: what the header's text says of places. */
+/* Byte of a row by its place in the copy, as screen_params.h documents the layout. */
 static int8_t byte_of(const int8_t *copy, int64_t depths, int64_t row, int64_t column)
 {
     int64_t in = row % 128, half = in / 64, warp = in % 64 / 16, g = in % 16 / 2, f = in % 2;
@@ -74,29 +74,29 @@ void screen_certificates(void)
             generate_head((head_kind)kind, kind % 2 ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16, 1000 + kind,
                           200 + 7 * kind, 1, 5);
         gpu_head h = head_on_gpu(&generated);
-        char *screen = make_zeroed(h.screen_bytes, 1);
+        char *screen = make_zeroed(h.screen.bytes, 1);
         gumbel_screen_parts parts;
-        gpu_fetch(screen, h.screen, h.screen_bytes);
+        gpu_fetch(screen, h.screen.data, h.screen.bytes);
         const gumbel_screen_header *header = (const void *)screen;
         CHECK(gumbel_screen_lay_out_as(GUMBEL_SCREEN_LAYOUT_TILES, generated.weight.rows,
                                        generated.weight.cols, &parts) &&
-                  parts.bytes == h.screen_bytes,
+                  parts.bytes == h.screen.bytes,
               "%s", head_kind_names[kind]);
         CHECK(header->check == gumbel_screen_check_of(header), "%s", head_kind_names[kind]);
         for (int64_t row = 0; row < generated.weight.rows && !checks_failed(); row++)
             check_row(&generated, screen, &parts, row);
-        free(screen);
+        free(screen.data);
         free_gpu_head(&h);
         free_generated_head(&generated);
     }
 }
 
-/* What gumbel_screen_verify() says of a head's screen: the row at fault, -1 for none, -2 for a
- * screen of another head. */
+/* The result of gumbel_screen_verify() for a head's screen: the stale row, -1 for none, -2 for a screen
+ * of another head. */
 static int64_t verify(const gpu_head *h)
 {
     const char *row;
-    switch (gumbel_screen_verify(gpu, NULL, &h->head.weight, h->screen, &error)) {
+    switch (gumbel_screen_verify(gpu, NULL, &h->head.weight, &h->screen, &error)) {
     case GUMBEL_OK:
         return -1;
     case GUMBEL_ERROR_ARGUMENT:
@@ -128,14 +128,14 @@ void screen_stale(void)
             dtype_store(weight, generated.weight.dtype, row * 200 + 199, was);
         }
         gpu_put(h.weight, weight, bytes);
-        gpu_fetch(&header, h.screen, sizeof header);
+        gpu_fetch(&header, h.screen.data, sizeof header);
         header.error *= 0.5f;
         header.check = gumbel_screen_check_of(&header);
-        gpu_put(h.screen, &header, sizeof header);
+        gpu_put(h.screen.data, &header, sizeof header);
         CHECK(verify(&h) >= 0, "%s: half the error", head_kind_names[kind]);
         header.columns = 192;
         header.check = gumbel_screen_check_of(&header);
-        gpu_put(h.screen, &header, sizeof header);
+        gpu_put(h.screen.data, &header, sizeof header);
         CHECK(verify(&h) == -2, "%s: other columns", head_kind_names[kind]);
         free_gpu_head(&h);
         free_generated_head(&generated);
@@ -169,7 +169,7 @@ static float rounding_weight(int kind, int64_t i, uint64_t *state)
 static float rounding_hidden(int kind, int64_t row, int64_t i, int64_t columns, uint64_t *state)
 {
     switch (kind) {
-    case 0: /* pairs that cancel all but the last bits */
+    case 0: /* pairs of which only the last bits do not cancel */
         return i % 2 ? -1.0f + (float)row / 128 : 1.0f + (float)row / 128;
     case 1:
         return i == 0 ? 1.0f + (float)row / 128 : 1.9921875f;
@@ -210,7 +210,7 @@ static double measure_roundings(int kind, int64_t columns, gumbel_dtype dtype)
     gumbel_sampling how = {.struct_size = sizeof how, .temperature = {temperature, GUMBEL_SAME}};
     outcome *out = outcome_make(batch, 1);
     screened_draw d = {0};
-    h.head.screen = NULL;
+    h.head.screen = (gumbel_screen){NULL, 0};
     draw_by(&h.head, &how, out, &d);
     for (int64_t b = 0; b < batch; b++) {
         double exact = 0, size = 0;

@@ -15,7 +15,7 @@ enum { TOP = 3 };
 
 static gumbel_error error;
 
-/* What rows ask for, in device memory; one value for all rows. */
+/* Row parameters in device memory; one value for all rows. */
 typedef struct row_values {
     float *temperature, *top_p, *min_p;
     int32_t *top_k;

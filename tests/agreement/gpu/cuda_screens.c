@@ -19,10 +19,10 @@ gpu_head head_on_gpu(const generated_head *generated)
                         (size_t)(generated->hidden.rows * generated->hidden.cols) * element);
     h.head.weight.data = h.weight;
     h.head.hidden.data = h.hidden;
-    if (gumbel_screen_size(gpu, &h.head.weight, &h.screen_bytes, &error))
+    if (gumbel_screen_size(gpu, &h.head.weight, &h.screen.bytes, &error))
         die("gumbel_screen_size: %s: %s", error.field, error.message);
-    h.screen = gpu_make(h.screen_bytes);
-    if (gumbel_screen_prepare(gpu, NULL, &h.head.weight, h.screen, h.screen_bytes, &error))
+    h.screen.data = gpu_make(h.screen.bytes);
+    if (gumbel_screen_prepare(gpu, NULL, &h.head.weight, &h.screen, &error))
         die("gumbel_screen_prepare: %s: %s", error.field, error.message);
     h.head.screen = h.screen;
     return h;
@@ -32,7 +32,7 @@ void free_gpu_head(gpu_head *h)
 {
     gpu_free(h->weight);
     gpu_free(h->hidden);
-    gpu_free(h->screen);
+    gpu_free(h->screen.data);
 }
 
 int is_screened(const gumbel_head *head, const gumbel_sampling *sampling)
@@ -53,7 +53,7 @@ cuda_workspace find_pieces(const gumbel_head *head, const gumbel_sampling *sampl
     if (gumbel_call_of_head(&call, gpu, NULL, head, sampling, &error) ||
         cuda_plan_call(&plan, (cuda_device *)gpu, &call, 0, &error))
         die("%s: %s", error.field, error.message);
-    const cuda_workspace pieces = cuda_plan_carve(&plan, &cursor, (cuda_device *)gpu, &call);
+    const cuda_workspace pieces = cuda_carve_plan(&plan, &cursor, (cuda_device *)gpu, &call);
     if (!pieces.screen.state)
         die("no screened draw");
     return pieces;
@@ -79,7 +79,7 @@ void draw_by(const gumbel_head *head, const gumbel_sampling *sampling, outcome *
     gpu_free(out.tokens);
     gpu_free(out.scores);
     gpu_free(out.status);
-    if (!head->screen)
+    if (!head->screen.data)
         return;
     d->pieces = find_pieces(head, sampling, d->workspace);
     gpu_fetch(&d->state, d->pieces.screen.state, sizeof d->state);

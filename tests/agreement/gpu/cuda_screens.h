@@ -12,8 +12,8 @@
 /* A head in device memory, with its screen. */
 typedef struct gpu_head {
     gumbel_head head;
-    void *weight, *hidden, *screen;
-    size_t screen_bytes;
+    void *weight, *hidden;
+    gumbel_screen screen;
 } gpu_head;
 
 gpu_head head_on_gpu(const generated_head *generated);

@@ -20,7 +20,7 @@ static gumbel_error error;
 static int64_t calls, fallen, candidates, rows_drawn;
 
 /* Of a row that differs, what the screen made of the token that it should have drawn. */
-static void tell_row(const screened_draw *d, int64_t row, int32_t token)
+static void print_row(const screened_draw *d, int64_t row, int32_t token)
 {
     const int64_t group = row / CUDA_SCREEN_GROUP;
     uint32_t listed = d->state.listed[group], most = CUDA_SCREEN_GROUP_CANDIDATES_MAX;
@@ -57,7 +57,7 @@ static int draws_same(const gumbel_head *head, const gumbel_sampling *sampling, 
     screened_draw plain = {0}, by = {0};
     outcome *a = outcome_make(head->hidden.rows, 1), *b = outcome_make(head->hidden.rows, 1);
     int same = 1;
-    without.screen = NULL;
+    without.screen = (gumbel_screen){NULL, 0};
     draw_by(&without, sampling, a, &plain);
     draw_by(head, sampling, b, &by);
     for (int64_t row = 0; row < a->batch && same; row++) {
@@ -69,7 +69,7 @@ static int draws_same(const gumbel_head *head, const gumbel_sampling *sampling, 
                   what, (long long)row, (long long)a->batch, b->tokens[row], (double)b->scores[row],
                   b->status[row], a->tokens[row], (double)a->scores[row], a->status[row]);
         if (!same)
-            tell_row(&by, row, a->tokens[row]);
+            print_row(&by, row, a->tokens[row]);
     }
     calls++;
     fallen += by.state.again != 0;
@@ -98,7 +98,7 @@ static const float temperatures[] = {0.8f, 0.0f, 0.3f, 1.0f, 3.0f, 100.0f};
 
 static int nightly(void) { return getenv("GUMBEL_NIGHTLY") != NULL; }
 
-/* So many calls of all rows, each at another position; the first `hot` temperatures in turns. */
+/* `count` calls of all rows, each at another position; the first `hot` temperatures in turns. */
 static void draw_many(const gpu_head *h, int count, int hot, const char *what)
 {
     const int64_t batch = h->head.hidden.rows;
@@ -139,10 +139,10 @@ static void draw_generated(head_kind kind, gumbel_dtype dtype, int64_t vocab, in
              list_most ? ", short lists" : "");
     if (list_most) {
         gumbel_screen_header header;
-        gpu_fetch(&header, h.screen, sizeof header);
+        gpu_fetch(&header, h.screen.data, sizeof header);
         header.list_most = list_most;
         header.check = gumbel_screen_check_of(&header);
-        gpu_put(h.screen, &header, sizeof header);
+        gpu_put(h.screen.data, &header, sizeof header);
     }
     draw_many(&h, count, hot, what);
     print_counts(what);
@@ -258,7 +258,7 @@ static void screen_replays(void)
     if (gumbel_workspace_size(gpu, &h.head, NULL, &how, &out, &bytes, &error))
         die("%s", error.message);
     void *workspace = gpu_hostile(bytes);
-    without.screen = NULL;
+    without.screen = (gumbel_screen){NULL, 0};
     gpu_graph graph = gpu_graph_begin();
     if (gumbel_sample(gpu, graph.stream, &h.head, &how, &out, workspace, bytes, &error))
         die("%s", error.message);

@@ -17,7 +17,7 @@ const char *scratch_path(const char *folder, const char *name);
 /* Write a file; fails the test where it cannot. Returns its path, as scratch_path() does. */
 const char *scratch_write(const char *folder, const char *name, const void *bytes, size_t size);
 
-/* The same for text, and a copy of a file. */
+/* Writes text into a file of the folder; copies a file into it. */
 const char *scratch_write_text(const char *folder, const char *name, const char *text);
 const char *scratch_copy(const char *folder, const char *name, const char *from);
 

@@ -108,7 +108,9 @@ emulated_launch emulated_launch_of(const gumbel_head &head, const gumbel_samplin
     emulated_launch own = {};
     gumbel_problem *q = &own.params.problem;
     gumbel_error error = {"", ""};
-    if (report_call("gumbel_read_head", gumbel_read_head(q, &head, &sampling, &error), &error))
+    if (report_call("gumbel_read_head",
+                    gumbel_read_head(q, GUMBEL_SCREEN_LAYOUT_NONE, &head, &sampling, &error),
+                    &error))
         exit(1);
     const int columns = cuda_sm90_widths[width];
     int64_t tokens = q->end_token - q->first_token;

@@ -105,14 +105,14 @@ static inline void free_generated_head(generated_head *head)
 }
 
 /* The screen of weights, on the heap. */
-static inline void *make_screen(gumbel_device *device, const gumbel_tensor *weight)
+static inline gumbel_screen make_screen(gumbel_device *device, const gumbel_tensor *weight)
 {
-    size_t bytes;
+    gumbel_screen screen;
     gumbel_error error;
-    if (gumbel_screen_size(device, weight, &bytes, &error))
+    if (gumbel_screen_size(device, weight, &screen.bytes, &error))
         die("%s: %s", error.field, error.message);
-    void *screen = aligned_alloc(GUMBEL_WORKSPACE_ALIGNMENT, bytes);
-    if (!screen || gumbel_screen_prepare(device, NULL, weight, screen, bytes, &error))
+    screen.data = aligned_alloc(GUMBEL_WORKSPACE_ALIGNMENT, screen.bytes);
+    if (!screen.data || gumbel_screen_prepare(device, NULL, weight, &screen, &error))
         die("%s: %s", error.field, error.message);
     return screen;
 }

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# usage: setup_asks.sh SOURCES
+# usage: setup_requires.sh SOURCES
 #
 # `script/setup --ask` and script/demo install no package without a yes: stand-ins for the programs
 # of Debian say that all packages are missing, and note what would be installed.
