@@ -103,7 +103,7 @@ void soak_call_compare_cpu(soak_call *call)
     fetch_step(call, ours);
     watch_step("the CPU");
     host.head = call->on_gpu->req.head;
-    host.head.screen = NULL;
+    host.head.screen = (gumbel_screen){NULL, 0};
     host.logits = call->on_gpu->req.logits;
     void *owned[] = {fetch(&host.head.weight), fetch(&host.head.hidden), fetch(&host.head.bias),
                      fetch(&host.logits.logits)};

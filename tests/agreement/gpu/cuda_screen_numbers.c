@@ -85,7 +85,7 @@ void screen_certificates(void)
         CHECK(header->check == gumbel_screen_check_of(header), "%s", head_kind_names[kind]);
         for (int64_t row = 0; row < generated.weight.rows && !checks_failed(); row++)
             check_row(&generated, screen, &parts, row);
-        free(screen.data);
+        free(screen);
         free_gpu_head(&h);
         free_generated_head(&generated);
     }
