@@ -62,12 +62,13 @@ static double read_clock(void)
 static gumbel_status wait_for_stream(const cuda_job *job)
 {
     const double start = read_clock();
+    const struct timespec interval = {.tv_nsec = 100000};
     CUresult result;
     while ((result = job->cuda->driver.cuStreamQuery(job->stream)) == CUDA_ERROR_NOT_READY) {
         if (read_clock() - start > TIMEOUT)
             return gumbel_fail(job->error, GUMBEL_ERROR_DEVICE, "stream",
                                "its work did not end within %d seconds", TIMEOUT);
-        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+        nanosleep(&interval, NULL);
     }
     return result == CUDA_SUCCESS
                ? GUMBEL_OK
