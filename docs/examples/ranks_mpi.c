@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A vocabulary split over ranks: each holds its rows of the head, and all get the same tokens,
- * those that one process with the whole head would draw.
+ * A vocabulary split over ranks: each rank holds some rows of the head, and all get the tokens that
+ * one process with the whole head would draw.
  *
  *     mpirun -n 4 ranks_mpi
  */
@@ -59,9 +59,8 @@ int main(int argc, char **argv)
     const int32_t k = 50;
     const float p = 0.95f;
     uint64_t position;
-    const gumbel_truncation cut = {.struct_size = sizeof cut,
-                                   .top_k = {&k, GUMBEL_SAME},
-                                   .top_p = {&p, GUMBEL_SAME}};
+    const gumbel_truncation cut = {
+        .struct_size = sizeof cut, .top_k = {&k, GUMBEL_SAME}, .top_p = {&p, GUMBEL_SAME}};
     gumbel_head head = {.struct_size = sizeof head,
                         .hidden = {hidden, GUMBEL_FLOAT32, ROWS, WIDTH, 0, {0, 0}},
                         .weight = {weight, GUMBEL_FLOAT32, rows, WIDTH, 0, {0, 0}},

@@ -19,10 +19,10 @@
 
 enum { ROWS = 4, VOCAB = 32000, WIDTH = 256, STEPS = 3 };
 
-/* What the processes share: the id of their communicator. */
+/* Memory of all processes: the id of their communicator. */
 typedef struct board {
     char id[GUMBEL_NCCL_ID_BYTES];
-    volatile int made;
+    volatile int id_is_set;
 } board;
 
 static void require(gumbel_status status, const gumbel_error *error)
@@ -33,25 +33,25 @@ static void require(gumbel_status status, const gumbel_error *error)
     }
 }
 
-static void *on_gpu(const void *from, size_t bytes)
+static void *copy_to_gpu(const void *from, size_t bytes)
 {
-    void *made = NULL;
-    if (cudaMalloc(&made, bytes) != cudaSuccess ||
-        (from && cudaMemcpy(made, from, bytes, cudaMemcpyHostToDevice) != cudaSuccess)) {
+    void *memory = NULL;
+    if (cudaMalloc(&memory, bytes) != cudaSuccess ||
+        (from && cudaMemcpy(memory, from, bytes, cudaMemcpyHostToDevice) != cudaSuccess)) {
         fprintf(stderr, "the GPU has no %zu bytes\n", bytes);
         exit(1);
     }
-    return made;
+    return memory;
 }
 
 /* `count` numbers from the `first` of a fixed list, on the GPU. */
-static float *numbers(long first, long count)
+static float *make_numbers(long first, long count)
 {
-    float *made = malloc((size_t)count * sizeof *made);
+    float *values = malloc((size_t)count * sizeof *values);
     for (long i = 0; i < count; i++)
-        made[i] = (float)((unsigned long)(first + i) * 2654435761u % 1000003u) / 500001.5f - 1.0f;
-    float *copy = on_gpu(made, (size_t)count * sizeof *made);
-    free(made);
+        values[i] = (float)((unsigned long)(first + i) * 2654435761u % 1000003u) / 500001.5f - 1.0f;
+    float *copy = copy_to_gpu(values, (size_t)count * sizeof *values);
+    free(values);
     return copy;
 }
 
@@ -68,9 +68,9 @@ static int run_rank(board *shared, int rank, int ranks)
     require(gumbel_open(&which, &device, &error), &error);
     if (rank == 0) {
         require(gumbel_nccl_id(shared->id, &error), &error);
-        shared->made = 1;
+        shared->id_is_set = 1;
     }
-    while (!shared->made)
+    while (!shared->id_is_set)
         usleep(1000);
     require(gumbel_nccl_transport(NULL, shared->id, rank, ranks, rank, &transport, &error), &error);
 
@@ -81,26 +81,27 @@ static int run_rank(board *shared, int rank, int ranks)
     require(gumbel_group_open(&transport, device, &shard, &group, &error), &error);
 
     const uint64_t seed = 7;
-    uint64_t *position = on_gpu(NULL, sizeof *position);
-    int32_t *tokens = on_gpu(NULL, ROWS * sizeof *tokens), drawn[ROWS];
+    uint64_t *position = copy_to_gpu(NULL, sizeof *position);
+    int32_t *tokens = copy_to_gpu(NULL, ROWS * sizeof *tokens), drawn[ROWS];
     gumbel_head head = {
         .struct_size = sizeof head,
-        .hidden = {numbers(0, ROWS * WIDTH), GUMBEL_FLOAT32, ROWS, WIDTH, 0, {0, 0}},
-        .weight = {numbers(first * WIDTH, rows * WIDTH), GUMBEL_FLOAT32, rows, WIDTH, 0, {0, 0}},
+        .hidden = {make_numbers(0, ROWS * WIDTH), GUMBEL_FLOAT32, ROWS, WIDTH, 0, {0, 0}},
+        .weight =
+            {make_numbers(first * WIDTH, rows * WIDTH), GUMBEL_FLOAT32, rows, WIDTH, 0, {0, 0}},
         .first_token = first};
     gumbel_sampling how = {.struct_size = sizeof how,
-                           .seed = {on_gpu(&seed, sizeof seed), GUMBEL_SAME},
+                           .seed = {copy_to_gpu(&seed, sizeof seed), GUMBEL_SAME},
                            .position = {position, GUMBEL_SAME}};
     gumbel_output out = {.struct_size = sizeof out, .tokens = tokens};
     size_t bytes;
     require(gumbel_group_workspace_size(group, &head, NULL, &how, &out, &bytes, &error), &error);
-    void *workspace = on_gpu(NULL, bytes + 1);
+    void *workspace = copy_to_gpu(NULL, bytes + 1);
 
     for (uint64_t step = 0; step < STEPS; step++) {
         cudaMemcpy(position, &step, sizeof step, cudaMemcpyHostToDevice);
         require(gumbel_group_sample(group, NULL, &head, &how, &out, workspace, bytes, &error),
                 &error);
-        require(gumbel_group_wait(group, NULL, &error), &error); /* sees a rank that is gone */
+        require(gumbel_group_wait(group, NULL, &error), &error); /* detects a lost rank */
         cudaMemcpy(drawn, tokens, sizeof drawn, cudaMemcpyDeviceToHost);
         for (int b = 0; b < ROWS && rank == 0; b++)
             printf("step %d row %d: token %d\n", (int)step, b, (int)drawn[b]);

@@ -5,7 +5,7 @@
  * Each of R ranks holds a shard: some rows of the head, or some columns of the logits. Every rank
  * makes the same call with its own shard, and every rank gets the whole result. Tokens, scores,
  * log-probabilities, kept counts, ranks and lists have, bit for bit, the values that one device
- * with the whole vocabulary gives (gumbel_group_open() says for which devices). Ranks exchange
+ * with the whole vocabulary gives; gumbel_group_open() states for which devices. Ranks exchange
  * partial results, and whole rows of logits only in the cases listed below.
  *
  * Example: rank `rank` of `ranks` draws from its shard of the head, over MPI (dist_mpi.h).
@@ -54,13 +54,13 @@
  *   more exchange. gumbel_group_traffic() counts exchanges and bytes.
  *
  * Exchanges on GPUs. Calls that the table does not name exchange whole rows: 4 V' bytes a rank and
- * row.
+ * row. gumbel_group_explain() names the method of a call, and why faster ones do not apply.
  *
  *   call                     required                                    bytes sent a rank and row
  *   plain                                                                48 S
  *   min-p, top-k, top-p:     at least 64 tokens in each shard; peer      516, for 64 tokens a rank;
  *     8 to 1024 rows, or       memory, or at most 16 ranks and a           fallback rows 4 V' more
- *     from 1 row with peer     transport with `aside`, as NCCL's has
+ *     from 1 row with peer     transport of host collectives
  *     memory and a min-p
  *     or top-k
  *   given noise;             not supported: GUMBEL_ERROR_UNSUPPORTED
@@ -69,45 +69,38 @@
  *     with transforms, scale
  *     or soft-cap
  *
- *   - Each rank has at least one row of the vocabulary.
- *   - An error that a call returns before its exchange is returned on that rank alone; on the other
- *     ranks the exchange times out.
- *   - A call queues its work and its exchanges, and may be captured. The calls of a group are
- *     queued on one stream, or on several streams that wait for each other.
- *   - Only the GPUs know the fallback rows, so no host reads results, and graphs can be replayed.
- *     With peer memory, kernels exchange fallback rows. Without it, a thread of the group does: the
- *     thread polls its GPU's requests every 0.5 ms or more often, and the GPU waits for the thread.
- *   - Until such a call is done, no thread may wait in the driver in a way that keeps other threads
- *     from launching, as a copy to pageable memory does. Call gumbel_group_wait() first; otherwise
- *     the exchange times out.
- *   - Ranks compare the arguments that are in host memory, in one blocking exchange of host memory,
- *     if they differ from those of the call before. Make a call once before capturing it. The
- *     contents of device memory are not compared.
- *   - A call does not wait for other ranks and cannot detect a lost rank. gumbel_group_wait() does,
- *     and with peer memory every later call does. Until then the tokens of such a draw are -1 with
- *     peer memory, and undefined without.
+ * Groups on CPUs and on GPUs. The ranks of a group are all on CPUs, or all on GPUs.
  *
- * Mixed groups. A group is mixed if some ranks are on CPUs and some on GPUs, or if a rank on a GPU
- * has neither peer memory nor a transport of device memory, as with MPI or an engine's own
- * all-gather.
+ *   property          on CPUs                       on GPUs
+ *   transport         any                           any with peer memory; else one of device
+ *                                                     memory, such as gumbel_nccl_transport()
+ *   rows of a shard   0 or more                     1 or more
+ *   a call            returns when it is done       queues its work and its exchanges on `stream`
+ *   streams           none                          one; or several that wait for each other
+ *   graphs            none                          capture after one call outside a graph
+ *   compared          values of all parameters,     arguments in host memory, if they differ from
+ *                       in every call                 those of the call before; device memory is
+ *                                                     not compared
+ *   error before      returned on all ranks         returned on that rank; on the other ranks the
+ *     the exchange                                    exchange times out
+ *   lost rank         error of the call             error of gumbel_group_wait(), and with peer
+ *                                                     memory of every later call; until then the
+ *                                                     tokens are -1 with peer memory, and undefined
+ *                                                     without
+ *   fallback rows     sent by the call              with peer memory sent by kernels; else by a
+ *                                                     thread of the group, which polls its GPU's
+ *                                                     requests every 0.5 ms or more often, while
+ *                                                     the GPU waits
  *
- *   property        a rank on a GPU in a mixed group
- *   exchanges       in host memory; the table for CPUs applies, and all its calls are supported
- *   device work     summaries and rows of the shard; the group copies them to the host
- *   parameters      copied to the host and checked there, as on a CPU; outputs are copied back
- *   stream          a call waits for the stream before and after its work, within the time-out
- *   graphs          capture is not supported
- *   host memory     the group keeps buffers for the copies
- *   from logits     all bits are those of one CPU
- *   from a head     all ranks have the same result, drawn with the same noise; the score of a token
- *                   is that of the device that holds it, as CPUs and GPUs round products
- *                   differently
+ *   Until a call without peer memory is done, no thread may wait in the driver in a way that keeps
+ *   other threads from launching, as a copy to pageable memory does. Call gumbel_group_wait()
+ *   first; otherwise the exchange of fallback rows times out.
  *
- * Agreement. Before a draw, all ranks compare digests of their arguments. If one rank passes other
- *   parameters than the rest, or its call has an error, every rank gets an error that names the
- *   field and the rank; the group stays usable. The arguments of a shard are not compared: tensors,
- *   masks, histories, banned tokens, biases, token lists of penalties. Hidden states, which must be
- *   equal on all ranks, are not compared either.
+ * Agreement. Before a draw, all ranks compare digests of their arguments. If one rank passes
+ *   other parameters than the rest, or on CPUs its call has an error, every rank gets an error that
+ *   names the field and the rank; the group stays usable. The arguments of a shard are not
+ *   compared: tensors, masks, histories, banned tokens, biases, token lists of penalties. Hidden
+ *   states, which must be equal on all ranks, are not compared either.
  *
  * Time-outs. An exchange ends within the group's time-out. If a rank died, hangs, or made another
  *   call, the call fails on all other ranks, and the group is broken: every further call on it
@@ -123,7 +116,7 @@
 #define GUMBEL_DIST_H
 
 #ifndef GUMBEL_UNSTABLE
-#error "gumbel/dist.h is unstable (gumbel.h says what that means): define GUMBEL_UNSTABLE to use it"
+#error "gumbel/dist.h is unstable, as explained in gumbel.h: define GUMBEL_UNSTABLE to use it"
 #endif
 
 #include <gumbel/drafts.h>
@@ -236,12 +229,13 @@ GUMBEL_API size_t gumbel_peer_mailbox_bytes(int32_t ranks, size_t peer_bytes);
 
 /* gumbel_group_open(): open a group, on all ranks at once.
  *  transport  On success the group owns its context; on an error the caller still does.
- *  device     this rank's device, which must outlive the group. The ranks' devices may differ. The
- *             bits are those of one device if all devices have equal bits, as CPUs have.
+ *  device     this rank's device, which must outlive the group: a CPU on all ranks, or a GPU on all
+ *             ranks. The bits are those of one device if all devices have equal bits, as CPUs have.
  *  options    The shards must cover one range of tokens without gaps or overlaps. The order of
  *             ranks and the sizes are arbitrary.
  *  returns    on every rank: GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_MEMORY,
- *             GUMBEL_ERROR_UNSUPPORTED (the device, or another version of libgumbel),
+ *             GUMBEL_ERROR_UNSUPPORTED (the device, CPUs and GPUs in one group, GPUs that neither
+ *             peer memory nor the transport connects, or another version of libgumbel),
  *             GUMBEL_ERROR_GROUP (shards do not fit, ranks disagree, one does not respond).
  *                                                                                      since 0.2 */
 GUMBEL_CALL gumbel_group_open(const gumbel_transport *transport, gumbel_device *device,
@@ -275,7 +269,7 @@ GUMBEL_CALL gumbel_group_traffic(const gumbel_group *group, gumbel_traffic *traf
 
 /* ---------------------------------------------------------------------------------- calls ---- */
 
-/* gumbel_group_workspace_size(): as gumbel_workspace_size(), for this rank's share of a call.
+/* gumbel_group_workspace_size(): as gumbel_workspace_size(), for this rank's part of a call.
  *  `output` must not be NULL.
  *  returns  GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_UNSUPPORTED.                since 0.2 */
 GUMBEL_CALL gumbel_group_workspace_size(const gumbel_group *group, const gumbel_head *head,
@@ -283,6 +277,14 @@ GUMBEL_CALL gumbel_group_workspace_size(const gumbel_group *group, const gumbel_
                                         const gumbel_sampling *sampling,
                                         const gumbel_output *output, size_t *bytes,
                                         gumbel_error *error);
+
+/* gumbel_group_explain(): as gumbel_explain(), for this rank's part of a call: how the ranks draw,
+ *  and why faster methods do not apply. No exchange takes place. `output` must not be NULL.
+ *  returns  GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_UNSUPPORTED.                since 0.3 */
+GUMBEL_CALL gumbel_group_explain(const gumbel_group *group, const gumbel_head *head,
+                                 const gumbel_logits *logits, const gumbel_sampling *sampling,
+                                 const gumbel_output *output, char *text, size_t size,
+                                 gumbel_error *error);
 
 /* gumbel_group_sample(): gumbel_sample() over the whole vocabulary.             [Lemma 4.9]
  *  head       this rank's shard. first_token and weight.rows must equal those of the group's

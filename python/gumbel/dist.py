@@ -68,10 +68,10 @@ class Group:
     device         of this rank, as torch names it; arrays of its calls lie there. None: the CPU, or
                    where the process group moves no CPU tensors the current GPU
     nccl           on a GPU: ranks reach each other by NCCL, with a communicator of the group's own.
-                   None: where the process group does. Without it what ranks say lies in host
-                   memory, and some may be on CPUs
-    peer_memory    GPUs of one host can do without both, by each other's memory: "off", "allow",
-                   "require". `nccl` and this are the same on all ranks
+                   None: if the process group uses NCCL for GPUs. A group of GPUs requires NCCL or
+                   peer memory; all ranks of a group are on CPUs, or all on GPUs
+    peer_memory    whether GPUs of one host exchange by each other's memory: "off", "allow" (if all
+                   ranks can), "require". `nccl` and this are the same on all ranks
 
     Without a seed a call draws with one that all ranks know: rank 0 draws a seed from the operating
     system when the group is made, and every call counts on from it. `seed` of the output is it. In
@@ -84,8 +84,8 @@ class Group:
     On GPUs that reach each other by NCCL or peer memory a call is queued on the current stream, and
     can be captured once it was made before (with capture_error_mode="thread_local", as NCCL's own
     threads look at the GPU): it does not see that a rank is gone, as wait() does, and each later
-    call with peer memory. Where messages lie in host memory a call waits for its stream; so does,
-    over NCCL without peer memory, one with min_p, top_k or top_p, unless it is captured. Behind a
+    call with peer memory. Over NCCL without peer memory a call with min_p, top_k or top_p waits for
+    its stream, unless it is captured. Behind a
     graph of such a call wait() comes before `.cpu()` or `.item()`: a copy to pageable memory keeps
     other threads from launching what that call may wait for. gumbel/dist.h tells what is not to be
     had on GPUs.

@@ -12,7 +12,7 @@
 #ifndef GUMBEL_CORE_BACKEND_H
 #define GUMBEL_CORE_BACKEND_H
 
-#include "core/ranks/errands.h"
+#include "core/ranks/host_collective.h"
 #include "core/problem.h"
 #include "core/rungs/rung.h"
 #include "maths/screen_bound.h"
@@ -47,7 +47,7 @@ typedef struct gumbel_listing {
     const gumbel_problem *rows;  /* this rank's, which nothing edits: a head, or y as logits */
     const gumbel_problem *whole; /* of a request truncation, ranks and kept counts */
     const gumbel_output *output; /* of the whole */
-    /* What this rank says: [B] is a row's status, behind it are [B, GUMBEL_RANK_LISTED] ids, -1
+    /* What this rank says: [B] is a row's status, behind it are [B, GUMBEL_RANK_TOP] ids, -1
      * where there are none, and as many values. */
     uint32_t *said;
     /* [B, V] at `stride`, where a head's logits are stored, as edit() would: of a row what can
@@ -67,9 +67,9 @@ typedef struct gumbel_rank_calls {
                           int64_t stride, void *workspace, gumbel_error *error);
     /* At once: make what errands are asked for by, as the host and as the device reach it; free
      * it. */
-    gumbel_status (*make_errand)(gumbel_device *device, gumbel_errand **here, gumbel_errand **there,
-                                 gumbel_error *error);
-    void (*free_errand)(gumbel_device *device, gumbel_errand *here);
+    gumbel_status (*make_errand)(gumbel_device *device, gumbel_host_collective **here,
+                                 gumbel_host_collective **there, gumbel_error *error);
+    void (*free_errand)(gumbel_device *device, gumbel_host_collective *here);
     /* Put this rank's chosen rows, where there are any, in its place among those gathered, and wait
      * until the errand is done; lay gathered rows side by side. */
     gumbel_status (*ask)(gumbel_device *device, void *stream, const gumbel_gathered_rows *rows,
@@ -79,19 +79,13 @@ typedef struct gumbel_rank_calls {
     /* At once: make a mailbox for peers->words of each of peers->ranks, unless mailboxes[rank] is
      * there, and a card that says where it is; reach those of all other ranks by their cards; let
      * them go and free what is owned, of peers that may be half made. */
-    gumbel_status (*make)(gumbel_device *device, gumbel_peers *peers, gumbel_peer_card *card,
+    gumbel_status (*make)(gumbel_device *device, gumbel_peers *peers, gumbel_peer_handle *card,
                           gumbel_error *error);
-    gumbel_status (*join)(gumbel_device *device, gumbel_peers *peers, const gumbel_peer_card *cards,
-                          gumbel_error *error);
+    gumbel_status (*join)(gumbel_device *device, gumbel_peers *peers,
+                          const gumbel_peer_handle *cards, gumbel_error *error);
     void (*part)(gumbel_device *device, gumbel_peers *peers);
     /* At once: whether all that is queued on a stream is done, 0 or 1. */
     gumbel_status (*look)(gumbel_device *device, void *stream, int *done, gumbel_error *error);
-    /* Queue a copy of `bytes` to host memory, or from there. Where that is not page-locked it is
-     * done on return, or read. */
-    gumbel_status (*bring)(gumbel_device *device, void *stream, void *to, const void *from,
-                           size_t bytes, gumbel_error *error);
-    gumbel_status (*put)(gumbel_device *device, void *stream, void *to, const void *from,
-                         size_t bytes, gumbel_error *error);
     /* Exchange with peers: a draw's summaries, merged over all ranks and written out as finish()
      * does; rows. */
     gumbel_status (*exchange)(gumbel_device *device, void *stream, const gumbel_peers *peers,
@@ -108,7 +102,7 @@ typedef struct gumbel_rank_calls {
                                  const uint32_t *said, int64_t stride, int32_t ranks,
                                  gumbel_error *error);
     /* Both where peers tell each other what they say, batch * GUMBEL_RANK_WORDS words of a mailbox;
-     * batch <= GUMBEL_PEERS_TOLD. */
+     * batch <= GUMBEL_PEERS_TOP64_ROWS. */
     gumbel_status (*tell_listed)(gumbel_device *device, const gumbel_listing *l,
                                  const gumbel_peers *peers, gumbel_error *error);
     /* sample() of rows of which there mostly are none: sampling.live_rows says how many. It takes

@@ -3,11 +3,12 @@
 #
 # usage: compile_kernel.sh STORE IMAGE SOURCE ROOT "TARGET..." NVCC FLAG...
 #
-# Compile the kernels of SOURCE to IMAGE, for targets such as sm_80 or compute_90 (PTX), and list the
-# files that it depends on in IMAGE.d. STORE caches images by a digest of compiler, flags, and the
-# preprocessed SOURCE for each architecture, without comments, layout, and the library's prototypes,
-# which no kernel can call. A cached image is not compiled again, and an unchanged IMAGE is not
-# written, so that nothing is relinked. ROOT holds the sources; the digest does not depend on it.
+# Compile the kernels of SOURCE to IMAGE, for targets such as sm_80 or compute_90 (PTX), and list
+# the files that it depends on in IMAGE.d. STORE caches images by a digest of compiler, flags, and
+# the preprocessed SOURCE for each architecture, without comments, layout, and the library's
+# prototypes, which no kernel can call. A cached image is not compiled again, and an unchanged
+# IMAGE is not written, so that nothing is relinked. ROOT holds the sources; the digest does not
+# depend on it.
 set -euo pipefail
 store=$1 image=$2 source=$3 root=$4
 read -ra targets <<<"$5"

@@ -190,7 +190,8 @@ bool passes(int index, gumbel_device *cpu, int *near_ties)
     outcome *ours = outcome_make(plan->batch, plan->samples);
     outcome *again = outcome_make(plan->batch, plan->samples);
     size_t draws = (size_t)(plan->batch * plan->samples);
-    uint64_t *floors = (uint64_t *)poisoned_workspace(draws * CUDA_THRESHOLD_WORDS * sizeof *floors);
+    uint64_t *floors =
+        (uint64_t *)poisoned_workspace(draws * CUDA_THRESHOLD_WORDS * sizeof *floors);
     int width = cuda_sm90_width_for(plan->batch),
         other = emulated_width(plan->batch, plan->samples, &test.random);
     uint64_t tag = 1 + 2 * (uint64_t)index;

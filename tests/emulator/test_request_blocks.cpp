@@ -22,7 +22,7 @@ constexpr double kFewServed = 0.96;
 struct test_problem {
     request *req;
     std::vector<int32_t> top_k; /* that replaces what was asked; or none */
-    bool has_block_maxima;             /* the largest logits of blocks are given */
+    bool has_block_maxima;      /* the largest logits of blocks are given */
     sparse_blocks *sparse;      /* and some strips alone; or NULL */
     int multiprocessors;
     engine_cuts cuts; /* that replace them, too */
@@ -186,12 +186,14 @@ cuda_request_params blocks_params(const test_problem &test, const gumbel_output 
     p.has_block_maxima = test.has_block_maxima;
     p.blocks = (q->end_token - CUDA_REQUEST_ORIGIN(q->first_token) + CUDA_REQUEST_BLOCK - 1) /
                CUDA_REQUEST_BLOCK;
-    p.chunk = p.has_block_maxima ? p.blocks : cuda_blocks_per_part(p.blocks, q->batch, test.multiprocessors);
+    p.chunk = p.has_block_maxima ? p.blocks
+                                 : cuda_blocks_per_part(p.blocks, q->batch, test.multiprocessors);
     p.parts = (int32_t)((p.blocks + p.chunk - 1) / p.chunk);
     p.tag = 1 + (uint64_t)q->batch;
     size_t rows = (size_t)q->batch;
     p.block_maxima = (float *)poisoned_workspace(rows * (size_t)p.blocks * sizeof *p.block_maxima);
-    memset(p.block_maxima, 0xa7, rows * (size_t)p.blocks * sizeof *p.block_maxima); /* peaks_agree() looks */
+    memset(p.block_maxima, 0xa7,
+           rows * (size_t)p.blocks * sizeof *p.block_maxima); /* peaks_agree() looks */
     p.row_states = (int32_t *)poisoned_workspace(rows * sizeof *p.row_states);
     p.counters = (uint64_t *)poisoned_workspace(rows * CUDA_THRESHOLD_WORDS * sizeof *p.counters);
     return p;

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ranks whose devices reach each other's memory. Each has a mailbox; what a rank has to say it
- * stores into the mailboxes of the others, a word of 32 bits and a tag at a time, and what the
- * others say it takes up from its own. A tag is new with each exchange, so that a word tells by
- * itself that it has come.
+ * Ranks whose GPUs reach each other's memory. Each rank has a peer buffer; a rank sends by writing
+ * into the buffers of the others, and receives by polling its own. A 64-bit store carries a 32-bit
+ * word and a tag; each exchange has a new tag, so a word is complete when its tag is there.
  *
- * A mailbox has two places for each rank's words, which exchanges use in turns. An exchange ends
- * when all ranks have begun it, as they say by a word of its own, and so have ended the one before:
- * nobody reads what the next one writes over. One that has more words than a place goes on by
- * halves of it, in turns likewise: a thread says more when it has heard what the same threads of
- * all others said behind what it writes over.
+ * A buffer has two slots for each rank's words, used alternately by successive exchanges. An
+ * exchange ends when all ranks have announced that they began it, which implies that they ended the
+ * previous one, so no rank overwrites words that another still reads. An exchange of more words
+ * than a slot holds goes on in half slots, alternately: a thread sends its next words when it has
+ * received what the same threads of all others sent after the words it overwrites.
  */
 #ifndef GUMBEL_CORE_RANKS_PEERS_H
 #define GUMBEL_CORE_RANKS_PEERS_H
@@ -19,35 +18,36 @@
 
 #define GUMBEL_PEERS_RANKS 16 /* GUMBEL_PEERS_MOST of dist.h */
 
-/* The first bytes of a mailbox: what its own device has to remember from exchange to exchange. */
-typedef struct gumbel_mailbox {
-    uint32_t exchanges; /* that are done */
-    uint32_t tags;      /* that were used up: one for each time that places were filled */
-    uint32_t ended;     /* CTAs that have ended the exchange under way */
-    uint32_t failed;    /* 0, or 1 + the rank that did not answer in time: the mailbox is spent */
+/* Header of a peer buffer: state of its own device from one exchange to the next. */
+typedef struct gumbel_peer_buffer {
+    uint32_t exchanges; /* exchanges that are done */
+    uint32_t tags;      /* tags used: one each time the slots were filled */
+    uint32_t ended;     /* CTAs that have ended the current exchange */
+    uint32_t failed;    /* 0, or 1 + the rank that timed out; the buffer cannot be used again */
     uint32_t reserved[28];
-    uint64_t begun[GUMBEL_PEERS_RANKS]; /* which exchange a rank has begun, as it says here */
-} gumbel_mailbox;
+    uint64_t
+        begun[GUMBEL_PEERS_RANKS]; /* last exchange that each rank began, written by that rank */
+} gumbel_peer_buffer;
 
-/* Bytes of a mailbox in which each of `ranks` may say so many words an exchange. */
-static inline size_t gumbel_mailbox_bytes(int32_t ranks, size_t words)
+/* Bytes of a peer buffer in which each of `ranks` may send `words` words an exchange. */
+static inline size_t gumbel_peer_buffer_bytes(int32_t ranks, size_t words)
 {
-    return sizeof(gumbel_mailbox) + 2 * (size_t)ranks * words * sizeof(uint64_t);
+    return sizeof(gumbel_peer_buffer) + 2 * (size_t)ranks * words * sizeof(uint64_t);
 }
 
-/* What a rank says of its mailbox, so that others reach it. */
-typedef struct gumbel_peer_card {
-    uint64_t host;    /* which machine it is on */
-    uint64_t process; /* which process there */
-    uint64_t memory;  /* the mailbox's address in that process */
-    int32_t ordinal;  /* of the device in that process */
-    int32_t status;   /* whether it has one */
-    unsigned char handle[64];
-} gumbel_peer_card;
+/* A rank's handle of its peer buffer, by which the others map it. */
+typedef struct gumbel_peer_handle {
+    uint64_t host;            /* machine */
+    uint64_t process;         /* process on that machine */
+    uint64_t memory;          /* the buffer's address in that process */
+    int32_t ordinal;          /* of the device in that process */
+    int32_t status;           /* gumbel_status of creating the buffer */
+    unsigned char handle[64]; /* CUDA IPC handle */
+} gumbel_peer_handle;
 
-/* What a rank's GPU writes into host memory when it gives up on another rank: `failed` last. */
+/* Written into host memory by a GPU that gives up on another rank; `failed` is written last. */
 typedef struct gumbel_peer_report {
-    uint32_t failed;                    /* 0, or 1 + the rank that did not answer in time */
+    uint32_t failed;                    /* 0, or 1 + the rank that timed out */
     uint32_t exchange;                  /* number of the exchange that this rank was in */
     uint64_t waited_ns;                 /* how long it waited there, by the GPU's clock */
     uint64_t begun[GUMBEL_PEERS_RANKS]; /* number of the last exchange that each rank has begun */
@@ -55,38 +55,39 @@ typedef struct gumbel_peer_report {
 
 typedef struct gumbel_peers {
     int32_t rank, ranks;
-    size_t words;                        /* that a rank says in one exchange at most */
-    void *mailboxes[GUMBEL_PEERS_RANKS]; /* of all ranks, as this one's device reaches them */
-    uint32_t mapped;                     /* bits: those that this rank has mapped */
-    int owned;                           /* this rank's own is to be freed */
-    gumbel_peer_report *report;          /* host memory */
-    gumbel_peer_report *device_report;   /* the same memory at its device address */
-    int64_t timeout_ms;                  /* of an exchange */
+    size_t words;                      /* that a rank sends in one exchange at most */
+    void *buffers[GUMBEL_PEERS_RANKS]; /* of all ranks, at addresses of this rank's device */
+    uint32_t mapped;                   /* bits: buffers that this rank has mapped */
+    int owned;                         /* this rank's own buffer is to be freed */
+    gumbel_peer_report *report;        /* host memory */
+    gumbel_peer_report *device_report; /* the same memory at its device address */
+    int64_t timeout_ms;                /* of an exchange */
 } gumbel_peers;
 
-/* First tokens that a rank lists of a row, and words that it says of it. */
-#define GUMBEL_RANK_LISTED 64
-#define GUMBEL_RANK_WORDS  (1 + 2 * GUMBEL_RANK_LISTED)
+/* Candidates that a rank sends of each row, and the words that they take: a status, ids, values. */
+#define GUMBEL_RANK_TOP   64
+#define GUMBEL_RANK_WORDS (1 + 2 * GUMBEL_RANK_TOP)
 
-/* Most rows of which peers tell each other as they draw: more would wait on all multiprocessors,
- * and keep out what another rank or group has to run there before it can say anything. */
-#define GUMBEL_PEERS_TOLD 64
+/* Largest batch whose candidates peers exchange within the draw's launch. More rows would occupy
+ * all multiprocessors with waiting CTAs, and keep out kernels that another rank or group has to run
+ * there before it can send. */
+#define GUMBEL_PEERS_TOP64_ROWS 64
 
-/* Most rows of which an exchange can choose. */
-#define GUMBEL_PEERS_CHOSEN 1024
+/* Largest batch of which an exchange can choose rows. */
+#define GUMBEL_PEERS_CHOSEN_ROWS 1024
 
-/* An exchange of rows of words, which are laid side by side: word j of row i of rank r goes to
- * received[i * received_width + begins[r] + j], for j < widths[r]. All bits of it are set where it
- * fails to come. All is the same on all ranks but for `words`. */
+/* An exchange of rows: word j of row i of rank r goes to
+ * received[i * received_width + begins[r] + j], for j < widths[r], or 0xffffffff where it does not
+ * arrive. All fields but `words` are equal on all ranks. */
 typedef struct gumbel_peer_rows {
     const uint32_t *words; /* [rows, width] of this rank */
     int64_t rows, width;
     uint32_t *received;
     int64_t received_width;
     int64_t begins[GUMBEL_PEERS_RANKS], widths[GUMBEL_PEERS_RANKS];
-    /* [rows <= GUMBEL_PEERS_CHOSEN]: rows that are not 0 here alone go, the i-th of them as row i;
-     * NULL: all. Which they are, their slots by of_row (NULL: the rows themselves) and how many is
-     * written down. */
+    /* [rows <= GUMBEL_PEERS_CHOSEN_ROWS]: only rows that are not 0 here are sent, the i-th of them
+     * as row i; NULL: all rows. Outputs: their row numbers (list), their slots by of_row (NULL: the
+     * row numbers), and how many they are (listed). */
     const int32_t *chosen, *of_row;
     int32_t *list, *slots, *listed;
 } gumbel_peer_rows;

@@ -68,7 +68,7 @@ typedef struct cuda_allow_params {
 
 /* Parameters of an exchange of summaries, or of rows. */
 typedef struct cuda_exchange_params {
-    gumbel_mailbox *peer_buffers[GUMBEL_PEERS_RANKS]; /* of all ranks, mapped into this GPU */
+    gumbel_peer_buffer *peer_buffers[GUMBEL_PEERS_RANKS]; /* of all ranks, mapped into this GPU */
     int32_t rank, ranks;
     int64_t room;               /* words of a rank's place in a peer buffer */
     gumbel_peer_report *report; /* in host memory */

@@ -26,7 +26,7 @@ typedef enum cuda_module {
     CUDA_MODULE_ADVANCE,
     CUDA_MODULE_ALLOW,
     CUDA_MODULE_BEST,
-    CUDA_MODULE_CANDIDATES,
+    CUDA_MODULE_TOP64_DRAW,
     CUDA_MODULE_DRAFTS,
     CUDA_MODULE_DRAW_PARTS,
     CUDA_MODULE_EXCHANGE,
@@ -43,7 +43,7 @@ typedef enum cuda_module {
     CUDA_MODULE_SCREEN_MAKE,
     CUDA_MODULE_SOFTMAX,
     CUDA_MODULE_WEIGH_DRAFTS,
-    CUDA_MODULE_LISTS, /* this and the next two: GPUs with clusters */
+    CUDA_MODULE_TOP64_SELECT, /* this and the next two: GPUs with clusters */
     CUDA_MODULE_REQUEST_BLOCKS,
     CUDA_MODULE_REQUEST_TEAM,
     CUDA_MODULE_FUSED_SM80,
@@ -135,9 +135,9 @@ gumbel_status cuda_load_kernels(cuda_device *cuda, gumbel_error *error);
 void cuda_close_device(gumbel_device *device);
 void cuda_describe_device(const gumbel_device *device, gumbel_device_info *info);
 gumbel_status cuda_create_peers(gumbel_device *device, gumbel_peers *peers,
-                                gumbel_peer_card *handle, gumbel_error *error);
+                                gumbel_peer_handle *handle, gumbel_error *error);
 gumbel_status cuda_connect_peers(gumbel_device *device, gumbel_peers *peers,
-                                 const gumbel_peer_card *handles, gumbel_error *error);
+                                 const gumbel_peer_handle *handles, gumbel_error *error);
 void cuda_release_peers(gumbel_device *device, gumbel_peers *peers);
 
 #endif

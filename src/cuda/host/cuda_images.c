@@ -23,7 +23,7 @@ const char *cuda_architectures(void) { return CUDA_ARCHITECTURES; }
 IMAGE(advance);
 IMAGE(allow);
 IMAGE(best);
-IMAGE(candidates);
+IMAGE(top64_draw);
 IMAGE(draw_parts);
 IMAGE(drafts);
 IMAGE(weigh_drafts);
@@ -35,7 +35,7 @@ IMAGE(fused_sm80);
 IMAGE(fused_sm90);
 IMAGE(gather);
 IMAGE(history);
-IMAGE(lists);
+IMAGE(top64_select);
 IMAGE(logits);
 IMAGE(naive);
 IMAGE(noise);

@@ -8,7 +8,7 @@
 extern const unsigned char cuda_image_advance[];
 extern const unsigned char cuda_image_allow[];
 extern const unsigned char cuda_image_best[];
-extern const unsigned char cuda_image_candidates[];
+extern const unsigned char cuda_image_top64_draw[];
 extern const unsigned char cuda_image_draw_parts[];
 extern const unsigned char cuda_image_drafts[];
 extern const unsigned char cuda_image_weigh_drafts[];
@@ -20,7 +20,7 @@ extern const unsigned char cuda_image_fused_sm80[];
 extern const unsigned char cuda_image_fused_sm90[];
 extern const unsigned char cuda_image_gather[];
 extern const unsigned char cuda_image_history[];
-extern const unsigned char cuda_image_lists[];
+extern const unsigned char cuda_image_top64_select[];
 extern const unsigned char cuda_image_logits[];
 extern const unsigned char cuda_image_naive[];
 extern const unsigned char cuda_image_noise[];

@@ -13,9 +13,9 @@ static const unsigned char *const images[] = {
     [CUDA_MODULE_ADVANCE] = cuda_image_advance,
     [CUDA_MODULE_ALLOW] = cuda_image_allow,
     [CUDA_MODULE_BEST] = cuda_image_best,
-    [CUDA_MODULE_CANDIDATES] = cuda_image_candidates,
+    [CUDA_MODULE_TOP64_DRAW] = cuda_image_top64_draw,
     [CUDA_MODULE_DRAFTS] = cuda_image_drafts,
-    [CUDA_MODULE_LISTS] = cuda_image_lists,
+    [CUDA_MODULE_TOP64_SELECT] = cuda_image_top64_select,
     [CUDA_MODULE_DRAW_PARTS] = cuda_image_draw_parts,
     [CUDA_MODULE_EXCHANGE] = cuda_image_exchange,
     [CUDA_MODULE_WEIGH_DRAFTS] = cuda_image_weigh_drafts,
@@ -55,17 +55,17 @@ static const single_kernel single_kernels[] = {
     {CUDA_MODULE_ADVANCE, "gumbel_advance_rows", AT(advance), 0},
     {CUDA_MODULE_ALLOW, "gumbel_allow_tokens", AT(allow), 0},
     {CUDA_MODULE_BEST, "gumbel_list_best", AT(best), 0},
-    {CUDA_MODULE_CANDIDATES, "gumbel_draw_candidates", AT(draw_top64), CUDA_TOP64_BYTES_MAX},
-    {CUDA_MODULE_CANDIDATES, "gumbel_tell_candidates", AT(exchange_top64), CUDA_TOP64_BYTES_MAX},
-    {CUDA_MODULE_CANDIDATES, "gumbel_spread_rows", AT(scatter_outputs), 0},
+    {CUDA_MODULE_TOP64_DRAW, "gumbel_draw_top64", AT(draw_top64), CUDA_TOP64_BYTES_MAX},
+    {CUDA_MODULE_TOP64_DRAW, "gumbel_exchange_top64", AT(exchange_top64), CUDA_TOP64_BYTES_MAX},
+    {CUDA_MODULE_TOP64_DRAW, "gumbel_scatter_outputs", AT(scatter_outputs), 0},
     {CUDA_MODULE_DRAFTS, "gumbel_expand_drafts", AT(expand_drafts), 0},
     {CUDA_MODULE_DRAFTS, "gumbel_accept_drafts", AT(accept_drafts), 0},
     {CUDA_MODULE_DRAW_PARTS, "gumbel_draw_parts", AT(draw_parts), 0},
     {CUDA_MODULE_DRAW_PARTS, "gumbel_add_part", AT(add_part), 0},
     {CUDA_MODULE_EXCHANGE, "gumbel_exchange_rows", AT(exchange_rows), 0},
     {CUDA_MODULE_EXCHANGE, "gumbel_exchange_summaries", AT(exchange_summaries), 0},
-    {CUDA_MODULE_EXCHANGE, "gumbel_ask_rows", AT(request_rows), 0},
-    {CUDA_MODULE_EXCHANGE, "gumbel_lay_rows", AT(scatter_rows), 0},
+    {CUDA_MODULE_EXCHANGE, "gumbel_request_rows", AT(request_rows), 0},
+    {CUDA_MODULE_EXCHANGE, "gumbel_scatter_rows", AT(scatter_rows), 0},
     {CUDA_MODULE_FINISH, "gumbel_finish_any", AT(finish_any), 0},
     {CUDA_MODULE_FINISH, "gumbel_finish_rows", AT(finish), 0},
     {CUDA_MODULE_GATHER, "gumbel_gather_logits", AT(gather), 0},
@@ -87,8 +87,9 @@ static const single_kernel single_kernels[] = {
     {CUDA_MODULE_WEIGH_DRAFTS, "gumbel_weigh_drafts", AT(sum_draft_masses), 0},
     {CUDA_MODULE_WEIGH_DRAFTS, "gumbel_sum_drafts", AT(sum_draft_blocks), 0},
     {CUDA_MODULE_WEIGH_DRAFTS, "gumbel_race_drafts", AT(accept_rule_drafts), 0},
-    {CUDA_MODULE_LISTS, "gumbel_list_rows", AT(select_top64), CUDA_TOP64_BYTES_MAX},
-    {CUDA_MODULE_LISTS, "gumbel_tell_rows", AT(select_exchange_top64), CUDA_TOP64_BYTES_MAX},
+    {CUDA_MODULE_TOP64_SELECT, "gumbel_select_top64", AT(select_top64), CUDA_TOP64_BYTES_MAX},
+    {CUDA_MODULE_TOP64_SELECT, "gumbel_select_exchange_top64", AT(select_exchange_top64),
+     CUDA_TOP64_BYTES_MAX},
     {CUDA_MODULE_REQUEST_BLOCKS, "gumbel_request_blocks", AT(request_blocks),
      CUDA_REQUEST_BLOCKS_BYTES},
     {CUDA_MODULE_REQUEST_BLOCKS, "gumbel_request_bounded", AT(request_bounded),
@@ -262,7 +263,7 @@ static gumbel_status get_logits_kernels(cuda_device *cuda, gumbel_error *error)
 /* Whether a GPU of this capability can run a module's kernels. */
 static int module_is_supported(int module, int capability)
 {
-    if (module >= CUDA_MODULE_LISTS && module <= CUDA_MODULE_REQUEST_TEAM)
+    if (module >= CUDA_MODULE_TOP64_SELECT && module <= CUDA_MODULE_REQUEST_TEAM)
         return capability >= CUDA_SM90_CAPABILITY;
     return module < CUDA_MODULE_FUSED_SM90 || capability == CUDA_SM90_CAPABILITY;
 }
@@ -282,7 +283,7 @@ gumbel_status cuda_load_kernels(cuda_device *cuda, gumbel_error *error)
         GUMBEL_FORWARD(get_screen_kernels(cuda, error));
     }
     CUDA_TRY(&cuda->driver, error, cuModuleGetGlobal, &limit, &bytes,
-             cuda->modules[CUDA_MODULE_CANDIDATES], "gumbel_listed_tokens");
+             cuda->modules[CUDA_MODULE_TOP64_DRAW], "gumbel_top64_limit");
     cuda->top64_limit = (const int32_t *)(uintptr_t)limit;
     return GUMBEL_OK;
 }

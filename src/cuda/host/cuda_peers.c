@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-_Static_assert(sizeof(CUipcMemHandle) == sizeof(((gumbel_peer_card *)0)->handle),
+_Static_assert(sizeof(CUipcMemHandle) == sizeof(((gumbel_peer_handle *)0)->handle),
                "a peer handle holds a CUDA IPC handle");
 
 /* The host, by its boot id, as host names may repeat; 0 if unknown. */
@@ -38,15 +38,15 @@ static uint64_t hash_process(void)
 
 /* Create the peer buffer and the report, with the context current. */
 static gumbel_status create_buffer(const cuda_device *cuda, gumbel_peers *peers,
-                                   gumbel_peer_card *handle, gumbel_error *error)
+                                   gumbel_peer_handle *handle, gumbel_error *error)
 {
     const cuda_driver *driver = &cuda->driver;
-    size_t bytes = gumbel_mailbox_bytes(peers->ranks, peers->words);
-    CUdeviceptr at = (CUdeviceptr)(uintptr_t)peers->mailboxes[peers->rank];
+    size_t bytes = gumbel_peer_buffer_bytes(peers->ranks, peers->words);
+    CUdeviceptr at = (CUdeviceptr)(uintptr_t)peers->buffers[peers->rank];
     void *report;
     if (!at) {
         CUDA_TRY(driver, error, cuMemAlloc, &at, bytes);
-        peers->mailboxes[peers->rank] = (void *)(uintptr_t)at;
+        peers->buffers[peers->rank] = (void *)(uintptr_t)at;
         peers->owned = 1;
         CUDA_TRY(driver, error, cuMemsetD8, at, 0, bytes);
         CUDA_TRY(driver, error, cuCtxSynchronize);
@@ -62,7 +62,7 @@ static gumbel_status create_buffer(const cuda_device *cuda, gumbel_peers *peers,
 }
 
 gumbel_status cuda_create_peers(gumbel_device *device, gumbel_peers *peers,
-                                gumbel_peer_card *handle, gumbel_error *error)
+                                gumbel_peer_handle *handle, gumbel_error *error)
 {
     cuda_device *cuda = (cuda_device *)device;
     GUMBEL_FORWARD(cuda_push_context(cuda, error));
@@ -70,14 +70,15 @@ gumbel_status cuda_create_peers(gumbel_device *device, gumbel_peers *peers,
     cuda_pop_context(cuda);
     handle->host = hash_host();
     handle->process = hash_process();
-    handle->memory = (uint64_t)(uintptr_t)peers->mailboxes[peers->rank];
+    handle->memory = (uint64_t)(uintptr_t)peers->buffers[peers->rank];
     handle->ordinal = cuda->ordinal;
     return status;
 }
 
 /* Map the buffer of a rank of this process: if on another GPU, peer access must be enabled. */
-static gumbel_status map_from_same_process(const cuda_device *cuda, const gumbel_peer_card *handle,
-                                           void **at, gumbel_error *error)
+static gumbel_status map_from_same_process(const cuda_device *cuda,
+                                           const gumbel_peer_handle *handle, void **at,
+                                           gumbel_error *error)
 {
     const cuda_driver *driver = &cuda->driver;
     CUdevice other;
@@ -95,8 +96,9 @@ static gumbel_status map_from_same_process(const cuda_device *cuda, const gumbel
 }
 
 /* Map the buffer of a rank of another process on this host. */
-static gumbel_status map_from_other_process(const cuda_device *cuda, const gumbel_peer_card *handle,
-                                            void **at, gumbel_error *error)
+static gumbel_status map_from_other_process(const cuda_device *cuda,
+                                            const gumbel_peer_handle *handle, void **at,
+                                            gumbel_error *error)
 {
     CUipcMemHandle ipc;
     CUdeviceptr mapped;
@@ -108,10 +110,10 @@ static gumbel_status map_from_other_process(const cuda_device *cuda, const gumbe
 }
 
 gumbel_status cuda_connect_peers(gumbel_device *device, gumbel_peers *peers,
-                                 const gumbel_peer_card *handles, gumbel_error *error)
+                                 const gumbel_peer_handle *handles, gumbel_error *error)
 {
     cuda_device *cuda = (cuda_device *)device;
-    const gumbel_peer_card *own = &handles[peers->rank];
+    const gumbel_peer_handle *own = &handles[peers->rank];
     gumbel_status status = GUMBEL_OK;
     GUMBEL_FORWARD(cuda_push_context(cuda, error));
     for (int32_t r = 0; r < peers->ranks && status == GUMBEL_OK; r++) {
@@ -121,9 +123,9 @@ gumbel_status cuda_connect_peers(gumbel_device *device, gumbel_peers *peers,
             status = gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "options.peer_memory",
                                  "rank %d is on another host", (int)r);
         else if (handles[r].process == own->process)
-            status = map_from_same_process(cuda, &handles[r], &peers->mailboxes[r], error);
-        else if ((status = map_from_other_process(cuda, &handles[r], &peers->mailboxes[r],
-                                                  error)) == GUMBEL_OK)
+            status = map_from_same_process(cuda, &handles[r], &peers->buffers[r], error);
+        else if ((status = map_from_other_process(cuda, &handles[r], &peers->buffers[r], error)) ==
+                 GUMBEL_OK)
             peers->mapped |= 1u << r;
     }
     cuda_pop_context(cuda);
@@ -138,9 +140,9 @@ void cuda_release_peers(gumbel_device *device, gumbel_peers *peers)
         return;
     for (int32_t r = 0; r < peers->ranks; r++)
         if (peers->mapped >> r & 1)
-            driver->cuIpcCloseMemHandle((CUdeviceptr)(uintptr_t)peers->mailboxes[r]);
+            driver->cuIpcCloseMemHandle((CUdeviceptr)(uintptr_t)peers->buffers[r]);
     if (peers->owned)
-        driver->cuMemFree((CUdeviceptr)(uintptr_t)peers->mailboxes[peers->rank]);
+        driver->cuMemFree((CUdeviceptr)(uintptr_t)peers->buffers[peers->rank]);
     if (peers->report)
         driver->cuMemFreeHost(peers->report);
     cuda_pop_context(cuda);

@@ -6,10 +6,10 @@
 #include "core/fail.h"
 #include "cuda/plan/cuda_plan.h"
 #include "cuda/run/cuda_calls.h"
-#include "cuda/step/ranks/listed_params.h"
+#include "cuda/step/ranks/top64_params.h"
 
-_Static_assert(CUDA_TOP64 == GUMBEL_RANK_LISTED, "as peers.h documents");
-_Static_assert(GUMBEL_PEERS_TOLD <= CUDA_EXCHANGE_CTAS, "their CTAs run at once");
+_Static_assert(CUDA_TOP64 == GUMBEL_RANK_TOP, "as peers.h documents");
+_Static_assert(GUMBEL_PEERS_TOP64_ROWS <= CUDA_EXCHANGE_CTAS, "their CTAs run at once");
 
 /* How a rank finds its candidates. */
 typedef struct top64_plan {
@@ -62,14 +62,14 @@ static gumbel_status size_top64(const gumbel_device *device, const gumbel_proble
 }
 
 /* Parameters of the top-64 kernels: rows of the whole vocabulary, and the blocks of this rank's. */
-static cuda_listed_params get_top64_params(gumbel_device *device, const gumbel_listing *l,
-                                           const top64_plan *t, int32_t ranks)
+static cuda_top64_params get_top64_params(gumbel_device *device, const gumbel_listing *l,
+                                          const top64_plan *t, int32_t ranks)
 {
-    cuda_listed_params p = {.request = {.problem = *l->whole, .output = *l->output},
-                            .received = l->said,
-                            .ranks = ranks,
-                            .said = l->said,
-                            .left = l->left};
+    cuda_top64_params p = {.request = {.problem = *l->whole, .output = *l->output},
+                           .received = l->said,
+                           .ranks = ranks,
+                           .candidates = l->said,
+                           .fallback = l->left};
     p.request.problem.logits = (gumbel_tensor){0};
     if (t->from_blocks)
         cuda_set_top64_blocks(device, &t->plan, &t->problem, l->own, l->stride, l->workspace,
@@ -130,7 +130,7 @@ static gumbel_status find_top64(gumbel_device *device, const gumbel_listing *l, 
     if (!t.from_blocks)
         return sample_top64(device, l, &t, error);
     GUMBEL_FORWARD(store_logits(device, l, &t, error));
-    cuda_listed_params p = get_top64_params(device, l, &t, 1);
+    cuda_top64_params p = get_top64_params(device, l, &t, 1);
     return launch_top64(device, l->rows, cuda->select_top64, p.request.blocks, &p, error);
 }
 
@@ -141,7 +141,7 @@ static gumbel_status draw_top64(gumbel_device *device, const gumbel_listing *l,
     const cuda_device *cuda = (const cuda_device *)device;
     top64_plan t;
     GUMBEL_FORWARD(plan_top64(device, l->rows, &t, error));
-    cuda_listed_params p = get_top64_params(device, l, &t, ranks);
+    cuda_top64_params p = get_top64_params(device, l, &t, ranks);
     p.received = candidates;
     p.stride = stride;
     return launch_top64(device, l->rows, cuda->draw_top64, p.request.blocks, &p, error);
@@ -153,8 +153,8 @@ static gumbel_status exchange_top64(gumbel_device *device, const gumbel_listing 
     const cuda_device *cuda = (const cuda_device *)device;
     top64_plan t;
     GUMBEL_FORWARD(plan_top64(device, l->rows, &t, error));
-    cuda_told_params p = {.exchange = cuda_exchange_of(peers)};
-    GUMBEL_ASSERT(t.problem.batch <= GUMBEL_PEERS_TOLD);
+    cuda_top64_exchange_params p = {.exchange = cuda_exchange_of(peers)};
+    GUMBEL_ASSERT(t.problem.batch <= GUMBEL_PEERS_TOP64_ROWS);
     GUMBEL_ASSERT(t.problem.batch * GUMBEL_RANK_WORDS <= p.exchange.room);
     GUMBEL_FORWARD(t.from_blocks ? store_logits(device, l, &t, error)
                                  : sample_top64(device, l, &t, error));
@@ -174,8 +174,6 @@ const gumbel_rank_calls cuda_rank_calls = {
     .join = cuda_connect_peers,
     .part = cuda_release_peers,
     .look = cuda_poll_stream,
-    .bring = cuda_copy_to_host,
-    .put = cuda_copy_to_device,
     .exchange = cuda_exchange_summaries,
     .exchange_rows = cuda_exchange_rows,
     .list_size = size_top64,

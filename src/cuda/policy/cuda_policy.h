@@ -408,7 +408,7 @@ static inline int64_t cuda_blocks_per_part(int64_t blocks, int64_t batch, int mu
 #define CUDA_SCATTER_SLICE 4096
 /* Local candidates that a rank reports of a row. A CTA holds the candidates of all ranks in shared
  * memory behind its blocks: their offset and bytes. */
-#define CUDA_TOP64                  64 /* GUMBEL_RANK_LISTED */
+#define CUDA_TOP64                  64 /* GUMBEL_RANK_TOP */
 #define CUDA_TOP64_OFFSET(blocks)   ((CUDA_REQUEST_BLOCKS_BYTES_OF(blocks) + 15) / 16 * 16)
 #define CUDA_TOP64_BYTES            (12 * 1024 + 128)
 #define CUDA_TOP64_BYTES_OF(blocks) (CUDA_TOP64_OFFSET(blocks) + CUDA_TOP64_BYTES)

@@ -47,18 +47,14 @@ gumbel_status cuda_exchange_summaries(gumbel_device *device, void *stream,
                                       gumbel_error *error);
 gumbel_status cuda_exchange_rows(gumbel_device *device, void *stream, const gumbel_peers *peers,
                                  const gumbel_peer_rows *rows, gumbel_error *error);
-gumbel_status cuda_create_host_collective(gumbel_device *device, gumbel_errand **here,
-                                          gumbel_errand **there, gumbel_error *error);
-void cuda_free_host_collective(gumbel_device *device, gumbel_errand *here);
+gumbel_status cuda_create_host_collective(gumbel_device *device, gumbel_host_collective **here,
+                                          gumbel_host_collective **there, gumbel_error *error);
+void cuda_free_host_collective(gumbel_device *device, gumbel_host_collective *here);
 gumbel_status cuda_request_rows(gumbel_device *device, void *stream,
                                 const gumbel_gathered_rows *rows, gumbel_error *error);
 gumbel_status cuda_scatter_rows(gumbel_device *device, void *stream,
                                 const gumbel_gathered_rows *rows, gumbel_error *error);
 gumbel_status cuda_poll_stream(gumbel_device *device, void *stream, int *done, gumbel_error *error);
-gumbel_status cuda_copy_to_host(gumbel_device *device, void *stream, void *to, const void *from,
-                                size_t bytes, gumbel_error *error);
-gumbel_status cuda_copy_to_device(gumbel_device *device, void *stream, void *to, const void *from,
-                                  size_t bytes, gumbel_error *error);
 gumbel_status cuda_scatter_outputs(gumbel_device *device, void *stream, const gumbel_output *from,
                                    const gumbel_output *to, int64_t batch, int32_t num_samples,
                                    const int32_t *rows, const int32_t *count, gumbel_error *error);

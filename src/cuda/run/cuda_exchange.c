@@ -7,7 +7,7 @@
 #include "cuda/run/cuda_calls.h"
 #include "cuda/run/cuda_run.h"
 
-_Static_assert(CUDA_EXCHANGE_ROWS_MAX == GUMBEL_PEERS_CHOSEN, "as peers.h documents");
+_Static_assert(CUDA_EXCHANGE_ROWS_MAX == GUMBEL_PEERS_CHOSEN_ROWS, "as peers.h documents");
 
 /* CTAs of a multiprocessor that scatter rows after a host collective. */
 #define SCATTER_CTAS 4
@@ -22,7 +22,7 @@ cuda_exchange_params cuda_exchange_of(const gumbel_peers *peers)
         .timeout_ns = (uint64_t)peers->timeout_ms * 1000000,
     };
     for (int32_t r = 0; r < peers->ranks; r++)
-        p.peer_buffers[r] = peers->mailboxes[r];
+        p.peer_buffers[r] = peers->buffers[r];
     return p;
 }
 
@@ -72,21 +72,22 @@ gumbel_status cuda_exchange_rows(gumbel_device *device, void *stream, const gumb
 }
 
 /* Allocate a host collective's request block, with the context current. */
-static gumbel_status allocate_host_collective(const cuda_device *cuda, gumbel_errand **here,
-                                              gumbel_errand **there, gumbel_error *error)
+static gumbel_status allocate_host_collective(const cuda_device *cuda,
+                                              gumbel_host_collective **here,
+                                              gumbel_host_collective **there, gumbel_error *error)
 {
     void *memory;
     CUdeviceptr at;
     CUDA_TRY(&cuda->driver, error, cuMemHostAlloc, &memory, sizeof **here,
              CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_PORTABLE);
     *here = memory;
-    **here = (gumbel_errand){0};
+    **here = (gumbel_host_collective){0};
     CUDA_TRY(&cuda->driver, error, cuMemHostGetDevicePointer, &at, memory, 0);
-    *there = (gumbel_errand *)(uintptr_t)at;
+    *there = (gumbel_host_collective *)(uintptr_t)at;
     return GUMBEL_OK;
 }
 
-void cuda_free_host_collective(gumbel_device *device, gumbel_errand *here)
+void cuda_free_host_collective(gumbel_device *device, gumbel_host_collective *here)
 {
     cuda_device *cuda = (cuda_device *)device;
     if (!here || cuda_push_context(cuda, NULL) != GUMBEL_OK)
@@ -95,8 +96,8 @@ void cuda_free_host_collective(gumbel_device *device, gumbel_errand *here)
     cuda_pop_context(cuda);
 }
 
-gumbel_status cuda_create_host_collective(gumbel_device *device, gumbel_errand **here,
-                                          gumbel_errand **there, gumbel_error *error)
+gumbel_status cuda_create_host_collective(gumbel_device *device, gumbel_host_collective **here,
+                                          gumbel_host_collective **there, gumbel_error *error)
 {
     cuda_device *cuda = (cuda_device *)device;
     *here = NULL;
@@ -129,7 +130,8 @@ gumbel_status cuda_scatter_rows(gumbel_device *device, void *stream,
     int64_t turns = p.rows.rows * p.ranks * slices;
     GUMBEL_ASSERT(turns > 0 && p.ranks <= GUMBEL_PEERS_RANKS);
     /* After a host collective there usually are no rows: only as many CTAs as run at once. */
-    int64_t most = p.errand ? SCATTER_CTAS * (int64_t)job.cuda->multiprocessors : CUDA_SCATTER_CTAS;
+    int64_t most =
+        p.collective ? SCATTER_CTAS * (int64_t)job.cuda->multiprocessors : CUDA_SCATTER_CTAS;
     cuda_shape shape = {turns < most ? turns : most, CUDA_EXCHANGE_THREADS, 0, 1};
     return cuda_launch_in_context(&job, job.cuda->scatter_rows, shape, &p);
 }
@@ -144,32 +146,6 @@ gumbel_status cuda_poll_stream(gumbel_device *device, void *stream, int *done, g
     return result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY
                ? GUMBEL_OK
                : cuda_driver_fail(&cuda->driver, result, "cuStreamQuery", error);
-}
-
-gumbel_status cuda_copy_to_host(gumbel_device *device, void *stream, void *to, const void *from,
-                                size_t bytes, gumbel_error *error)
-{
-    cuda_device *cuda = (cuda_device *)device;
-    GUMBEL_FORWARD(cuda_push_context(cuda, error));
-    CUresult result =
-        cuda->driver.cuMemcpyDtoHAsync(to, (CUdeviceptr)(uintptr_t)from, bytes, stream);
-    cuda_pop_context(cuda);
-    return result == CUDA_SUCCESS
-               ? GUMBEL_OK
-               : cuda_driver_fail(&cuda->driver, result, "cuMemcpyDtoHAsync", error);
-}
-
-gumbel_status cuda_copy_to_device(gumbel_device *device, void *stream, void *to, const void *from,
-                                  size_t bytes, gumbel_error *error)
-{
-    cuda_device *cuda = (cuda_device *)device;
-    GUMBEL_FORWARD(cuda_push_context(cuda, error));
-    CUresult result =
-        cuda->driver.cuMemcpyHtoDAsync((CUdeviceptr)(uintptr_t)to, from, bytes, stream);
-    cuda_pop_context(cuda);
-    return result == CUDA_SUCCESS
-               ? GUMBEL_OK
-               : cuda_driver_fail(&cuda->driver, result, "cuMemcpyHtoDAsync", error);
 }
 
 gumbel_status cuda_scatter_outputs(gumbel_device *device, void *stream, const gumbel_output *from,

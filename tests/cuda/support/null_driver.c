@@ -154,7 +154,8 @@ static CUresult launch_on(CUstream stream, const char *what)
  * launch that requires more could not start on the same multiprocessor. */
 static void check_wait(const kernel *k)
 {
-    static const char *const waiting[] = {"gumbel_exchange_", "gumbel_ask_", "gumbel_tell_"};
+    static const char *const waiting[] = {"gumbel_exchange_", "gumbel_request_rows",
+                                          "gumbel_select_exchange_"};
     for (size_t i = 0; i < sizeof waiting / sizeof *waiting; i++)
         if (strncmp(k->name, waiting[i], strlen(waiting[i])) == 0 &&
             k->carveout != CU_SHAREDMEM_CARVEOUT_MAX_SHARED) {

@@ -4,8 +4,8 @@
 #include "ptx_words.h"
 
 #include "cuda/request/blocks/request_blocks.cu"
-#include "cuda/step/ranks/candidates.cu"
-#include "cuda/step/ranks/lists.cu"
+#include "cuda/step/ranks/top64_draw.cu"
+#include "cuda/step/ranks/top64_select.cu"
 
 #include "ctas.h"
 #include "launch_blocks.h"
@@ -40,21 +40,20 @@ void emulate_blocks(const cuda_request_params &p, uint64_t *random, const char *
              random, what);
 }
 
-void emulate_candidates(const cuda_listed_params &p, uint64_t *random, const char *what)
+void emulate_candidates(const cuda_top64_params &p, uint64_t *random, const char *what)
 {
-    run_ctas(body<cuda_listed_params, gumbel_draw_candidates>, &p, shape_of(p.request), random,
-             what);
+    run_ctas(body<cuda_top64_params, gumbel_draw_top64>, &p, shape_of(p.request), random, what);
 }
 
-void emulate_list(const cuda_listed_params &p, uint64_t *random, const char *what)
+void emulate_list(const cuda_top64_params &p, uint64_t *random, const char *what)
 {
-    run_ctas(body<cuda_listed_params, gumbel_list_rows>, &p, shape_of(p.request), random, what);
+    run_ctas(body<cuda_top64_params, gumbel_select_top64>, &p, shape_of(p.request), random, what);
 }
 
-void emulate_told(const cuda_told_params &p, uint64_t *random, const char *what)
+void emulate_told(const cuda_top64_exchange_params &p, uint64_t *random, const char *what)
 {
     const cuda_request_params &q = p.draw.request;
-    run_ctas(q.block_maxima ? body<cuda_told_params, gumbel_tell_rows>
-                            : body<cuda_told_params, gumbel_tell_candidates>,
+    run_ctas(q.block_maxima ? body<cuda_top64_exchange_params, gumbel_select_exchange_top64>
+                            : body<cuda_top64_exchange_params, gumbel_exchange_top64>,
              &p, shape_of(q), random, what);
 }

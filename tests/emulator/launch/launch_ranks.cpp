@@ -28,13 +28,13 @@ void exchange_body(const void *argument)
 
 void emulate_ask(const gumbel_gathered_rows &p, int64_t ctas, uint64_t *random, const char *what)
 {
-    run_ctas(body<gumbel_ask_rows>, &p, {ctas, 1, CUDA_EXCHANGE_THREADS, 0, memories}, random,
+    run_ctas(body<gumbel_request_rows>, &p, {ctas, 1, CUDA_EXCHANGE_THREADS, 0, memories}, random,
              what);
 }
 
 void emulate_lay(const gumbel_gathered_rows &p, int64_t ctas, uint64_t *random, const char *what)
 {
-    run_ctas(body<gumbel_lay_rows>, &p, {ctas, 1, CUDA_EXCHANGE_THREADS, 0, memories}, random,
+    run_ctas(body<gumbel_scatter_rows>, &p, {ctas, 1, CUDA_EXCHANGE_THREADS, 0, memories}, random,
              what);
 }
 

@@ -20,7 +20,7 @@ struct rank_memory {
     std::vector<int32_t> list, slots;
     int32_t listed = -1;
     uint32_t ended = 0;
-    gumbel_errand errand = {};
+    gumbel_host_collective errand = {};
     gumbel_gathered_rows call = {};
 };
 
@@ -69,7 +69,7 @@ void fill(errand_case &c, int slotted, uint64_t *random)
         m.received.assign(c.rows * c.whole, kPoison);
         m.list.assign(c.rows, -7);
         m.slots.assign(c.rows, -7);
-        m.errand.req = 40;
+        m.errand.requested = 40;
         m.errand.done = 41; /* the host has done it as soon as it is asked */
         gumbel_peer_rows &p = m.call.rows;
         p.words = m.own.data();
@@ -85,7 +85,7 @@ void fill(errand_case &c, int slotted, uint64_t *random)
         m.call.rank = r;
         m.call.ranks = c.ranks;
         m.call.gathered = m.gathered.data();
-        m.call.errand = &m.errand;
+        m.call.collective = &m.errand;
         m.call.ended = &m.ended;
         m.call.timeout_ms = 1000;
     }
@@ -105,8 +105,8 @@ bool asks(const errand_case &c, int32_t r)
             memcmp(own + i * c.width, &m.own[c.picked[i] * c.width], c.width * sizeof *own) != 0)
             return false;
     if (words == 0)
-        return m.errand.req == 40;
-    return m.errand.req == 41 && m.errand.bytes == words * sizeof *own &&
+        return m.errand.requested == 40;
+    return m.errand.requested == 41 && m.errand.bytes == words * sizeof *own &&
            m.errand.send == (uint64_t)own && m.errand.receive == (uint64_t)m.gathered.data();
 }
 
@@ -157,10 +157,10 @@ bool exchanges(errand_case c, int32_t r, uint64_t *random, const char *what)
     p.slots = m.slots.data();
     p.listed = &m.listed;
     for (int32_t to = 0; to < c.ranks; to++)
-        boxes.emplace_back(gumbel_mailbox_bytes(c.ranks, room) / 8);
+        boxes.emplace_back(gumbel_peer_buffer_bytes(c.ranks, room) / 8);
     for (int32_t to = 0; to < c.ranks; to++)
-        p.peer_buffers[to] = (gumbel_mailbox *)boxes[to].data();
-    gumbel_mailbox *own = p.peer_buffers[r];
+        p.peer_buffers[to] = (gumbel_peer_buffer *)boxes[to].data();
+    gumbel_peer_buffer *own = p.peer_buffers[r];
     own->exchanges = own->tags = before;
     for (int32_t from = 0; from < c.ranks && words > 0; from++) {
         uint64_t *place = (uint64_t *)(own + 1) + ((before + 1) % 2 * c.ranks + from) * room;

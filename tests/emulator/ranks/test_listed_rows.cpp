@@ -193,13 +193,13 @@ struct mailbox {
     std::vector<uint64_t> words;
 
     explicit mailbox(int32_t ranks)
-        : words((gumbel_mailbox_bytes(ranks, kRoom) + 7) / 8, 0xa7a7a7a7a7a7a7a7)
+        : words((gumbel_peer_buffer_bytes(ranks, kRoom) + 7) / 8, 0xa7a7a7a7a7a7a7a7)
     {
-        memset(words.data(), 0, sizeof(gumbel_mailbox));
+        memset(words.data(), 0, sizeof(gumbel_peer_buffer));
         head()->exchanges = head()->tags = kAhead;
     }
 
-    gumbel_mailbox *head() { return (gumbel_mailbox *)words.data(); }
+    gumbel_peer_buffer *head() { return (gumbel_peer_buffer *)words.data(); }
 
     /* Word i that `from` says in the exchange that is next. */
     uint64_t *place(int32_t ranks, int32_t from, size_t i)
@@ -219,9 +219,9 @@ uint32_t word_of(const listed_case &c, const std::vector<uint32_t> &said, size_t
                      : said[B + (B + b) * n + at - 1 - n];
 }
 
-cuda_listed_params params_of(const listed_case &c, const gumbel_output &out, int32_t *left)
+cuda_top64_params params_of(const listed_case &c, const gumbel_output &out, int32_t *left)
 {
-    cuda_listed_params p = {};
+    cuda_top64_params p = {};
     gumbel_error error = {"", ""};
     const gumbel_logits whole = c.whole();
     if (gumbel_read_logits(&p.request.problem, &whole, &c.sampling, &error) != GUMBEL_OK)
@@ -229,7 +229,7 @@ cuda_listed_params params_of(const listed_case &c, const gumbel_output &out, int
     p.request.problem.logits = {};
     p.request.output = out;
     p.ranks = c.ranks;
-    p.left = left;
+    p.fallback = left;
     return p;
 }
 
@@ -329,7 +329,7 @@ bool tells(const listed_case &c, const found_rows &host,
     gumbel_peer_report report = {};
     const size_t words = (size_t)c.batch * GUMBEL_RANK_WORDS;
     const uint64_t tag = (uint64_t)(kAhead + 1) << 32;
-    cuda_told_params p = {};
+    cuda_top64_exchange_params p = {};
     p.draw = params_of(c, ours.output(), ours.left.data());
     p.draw.received = said[(size_t)r].data();
     cuda_request_params left = p.draw.request;
@@ -369,7 +369,7 @@ bool tells(const listed_case &c, const found_rows &host,
         for (size_t i = 0; i < words && to != r; i++) {
             const size_t b = i / GUMBEL_RANK_WORDS, at = b * GUMBEL_RANK_WORDS;
             if (stored && ours.left[b] &&
-                *boxes[(size_t)to].place(c.ranks, r, at) == (tag | CUDA_ROW_UNLISTED))
+                *boxes[(size_t)to].place(c.ranks, r, at) == (tag | CUDA_ROW_NOT_SELECTED))
                 continue;
             if (*boxes[(size_t)to].place(c.ranks, r, i) != (tag | word_of(c, said[(size_t)r], i))) {
                 printf("%s: rank %d says something else\n", what, (int)r);
@@ -381,7 +381,7 @@ bool tells(const listed_case &c, const found_rows &host,
             printf("%s: row %d is left with what is no logit\n", what, (int)b);
             return false;
         }
-    const gumbel_mailbox *own = boxes[(size_t)r].head();
+    const gumbel_peer_buffer *own = boxes[(size_t)r].head();
     if (own->exchanges != kAhead + 1 || own->tags != kAhead + 1 || own->ended != 0 ||
         report.failed) {
         printf("%s: the exchange does not end\n", what);
@@ -395,13 +395,13 @@ bool lists(const listed_case &c, const std::vector<uint32_t> &said, int32_t r, b
            uint64_t *random, const char *what)
 {
     std::vector<uint32_t> words(said.size(), 0);
-    cuda_listed_params p = params_of(c, {}, nullptr);
+    cuda_top64_params p = params_of(c, {}, nullptr);
     const stored_shard shard(c, r, &p.request, by_bounds, random);
-    p.said = words.data();
+    p.candidates = words.data();
     emulate_list(p, random, what);
     for (size_t i = 0; i < (size_t)c.batch * GUMBEL_RANK_WORDS; i++) {
         const size_t b = i / GUMBEL_RANK_WORDS;
-        const bool unlisted = words[b] == CUDA_ROW_UNLISTED && !c.tame;
+        const bool unlisted = words[b] == CUDA_ROW_NOT_SELECTED && !c.tame;
         if (!unlisted && word_of(c, words, i) != word_of(c, said, i)) {
             printf("%s: rank %d lists something else of row %d\n", what, (int)r, (int)b);
             return false;
@@ -425,7 +425,7 @@ bool passes(int index)
         said.push_back(say(c, r));
         all.insert(all.end(), said.back().begin(), said.back().end());
     }
-    cuda_listed_params p = params_of(c, gathered.output(), gathered.left.data());
+    cuda_top64_params p = params_of(c, gathered.output(), gathered.left.data());
     p.received = all.data();
     p.stride = (int64_t)said[0].size();
     emulate_candidates(p, &random, what);

@@ -99,7 +99,7 @@ def test_ranks_that_differ():
     def body(rank, group):
         first, end = CUTS[rank]
         seed = 6 if rank == 1 else 5
-        with pytest.raises(RuntimeError, match="^seed: ranks 0 and 1 pass different ones"):
+        with pytest.raises(RuntimeError, match="^seed: ranks 0 and 1 pass different values"):
             group.sample(hidden, weight[first:end], seed=seed)
         return group.sample(hidden, weight[first:end], seed=5)
 

@@ -261,7 +261,7 @@ def test_ranks_that_differ_are_told_and_go_on():
         assert not isinstance(ranks[rank], str), ranks[rank]
         found, tokens = ranks[rank]
         for name in (*DIFFERENT, "batch", "draft"):
-            assert f"{name}: ranks 0 and 1 pass different ones" in found[name], found[name]
+            assert f"{name}: ranks 0 and 1 pass different values" in found[name], found[name]
         for name in (*range(len(REFUSED)), "prepared"):
             wanted = "RuntimeError: " if rank == 0 else ("ValueError: ", "TypeError: ")
             assert found[name].startswith(wanted), found[name]

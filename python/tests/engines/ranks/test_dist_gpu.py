@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks on GPUs: by NCCL and by peer memory on two of them, to the bit what one draws, captured in
-a graph, too; with messages in host memory on one, beside a rank on the CPU.
+a graph, too; what cannot exchange device memory is an error.
 
-Each way is run once, in two processes, and its cases are looked at one by one.
+Each way is run once, in two processes, and its cases are compared one by one.
 """
 
 import functools
+import re
 
 import gumbel
 import pytest
@@ -134,29 +135,11 @@ def _two_gpus(rank, peers):
 
 
 def _one_gpu(rank, mixed):
-    """Both ranks on one GPU, or the second on the CPU; what they say lies in host memory."""
+    """Both ranks on one GPU, or the second on the CPU, over gloo: the error of each rank."""
     device = "cpu" if mixed and rank == 1 else "cuda:0"
-    first, end = CUT[rank], CUT[rank + 1]
-    whole_logits = torch.randn(B, V, generator=torch.Generator().manual_seed(5)) * 3
-    hidden, weight = problem(device)
-    found = {}
-    with dist.Group(first, end - first, device=device, timeout=60) as group:
-        for name, asked in CASES.items():
-            reach(name)
-            asked = {"seed": 5, "position": 9, **asked}
-            shard = whole_logits[:, first:end].to(device)
-            drawn = told(group.sample_logits(shard, **asked))
-            found["logits", name] = alike(
-                drawn, told(gumbel.sample_logits(whole_logits, **asked))
-            )
-            drawn = told(group.sample(hidden, weight[first:end], **asked))
-            found["head", name] = {key: value.tolist() for key, value in drawn.items()}
-        tokens = torch.tensor([[7, 1, 2], [7, 3, 4]], dtype=torch.int32, device=device)
-        asked = {"seed": [1, 2], "position": [4, 8]}
-        ours = group.verify_logits(whole_logits[:6, first:end].to(device), tokens, **asked)
-        whole = gumbel.verify_logits(whole_logits[:6], tokens.cpu(), **asked)
-        found["logits", "verified"] = torch.equal(ours.tokens.cpu(), whole.tokens)
-    return found
+    with pytest.raises(RuntimeError) as refused:
+        dist.Group(CUT[rank], CUT[rank + 1] - CUT[rank], device=device, timeout=60)
+    return str(refused.value)
 
 
 @functools.cache
@@ -185,15 +168,13 @@ def test_two_gpus(peers, case):
 
 
 @pytest.mark.skipif(gpus() < 1, reason="no GPU")
-@pytest.mark.parametrize("way", ("host", "mixed"))
-@pytest.mark.parametrize("name", [*CASES, "verified"])
-def test_messages_in_host_memory(way, name):
-    found = ran(way)
-    for rank in (0, 1):
-        assert not isinstance(found[rank], str), found[rank]
-        assert found[rank]["logits", name] is True
-    first, second = (found[rank].get(("head", name)) for rank in (0, 1))
-    assert repr(first) == repr(second)  # a NaN is any NaN
+@pytest.mark.parametrize(
+    "way, words",
+    [("host", "transport: .*gumbel_nccl_transport"), ("mixed", "device: 1 of 2 ranks")],
+)
+def test_groups_that_cannot_exchange_device_memory(way, words):
+    for message in ran(way):
+        assert re.search(words, message), message
 
 
 def test_what_cannot_be():

@@ -1,29 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   an all-gather among GPUs that reach each other's memory, and for summaries the end of a
- *        draw beside: merged over all ranks and written out. For GPUs that do not, rows that only
- *        the GPU knows to be needed are gathered by its host (gumbel_ask_rows), and gathered rows
- *        are laid side by side (gumbel_lay_rows).
- * COST   16 bytes a word and pair of ranks over the link; of a few words one latency of it, some
- *        2 us, and a launch.
- * MAP    words by threads, of all CTAs in turns, as many at a time as mailboxes have room for; of
- *        summaries a warp a draw, lanes 0..11 its words.
- * SYNC   Which rows are chosen the launch before tells as soon as it knows, and where there are
- *        none this one ends with it. A thread stores its words into the mailboxes of all others
- *        before it looks for theirs, and words of the next half of a place when it has these: what
- *        it heard last but one, the same threads of all others have read. It waits for these: all
- *        CTAs run at once, as they are few, and the wait is counted in time besides. Where that is
- *        over the mailbox is spent: no later exchange waits, and outputs say that nothing was
- *        drawn. The last CTA to end waits until all ranks have begun (core/ranks/peers.h), and
- *        counts the exchange, whose number all have read. Of a launch that asks the host, the last
- *        CTA to end asks and waits, counted in time; where no row is chosen, nobody does. While
- *        rows of others are waited for, the next launch may not start: what waits with all its
- *        shared memory could keep out, on this GPU or another, those that are waited for.
+ * WHAT   Exchanges among GPUs: rows and summaries by peer buffers, for GPUs that reach each other's
+ *        memory; summaries are merged over all ranks and written as outputs. Other GPUs: a host
+ *        collective gathers fallback rows (gumbel_request_rows), and gathered rows are scattered
+ *        into whole rows (gumbel_scatter_rows).
+ * COST   16 bytes a word and pair of ranks over the link. A few words cost one latency of the link,
+ *        some 2 us, and a launch.
+ * MAP    Threads of all CTAs take words in turns, as many at a time as the buffers hold. A warp
+ *        merges a draw: lanes 0..11 hold the words of its summary.
+ * SYNC   Fallback rows: the previous launch publishes each row's flag as soon as it is known; if no
+ *        row is chosen, this launch ends with that one.
+ *        Words: a thread writes its words to the buffers of all others before it polls for theirs,
+ *        and writes its next half of a slot when it has received these: the same threads of all
+ *        others have then read its last but one. All CTAs run at once, as they are few, and waits
+ *        are limited in time. After a time-out the buffer is unusable: no later exchange waits, and
+ *        outputs state that nothing was drawn.
+ *        End: the last CTA waits until all ranks have begun (core/ranks/peers.h), and counts the
+ *        exchange, whose number all CTAs have read. In gumbel_request_rows the last CTA makes the
+ *        request and waits for the host, with a time-out, unless no row is chosen.
+ *        The next launch may not start while rows of others are awaited: a kernel that waits with
+ *        all of its shared memory could keep out, on this GPU or another, the kernels that send.
  */
-#include "core/ranks/errands.h"
+#include "core/ranks/host_collective.h"
 #include "cuda/common/merge.cuh"
 #include "cuda/step/ranks/exchange.cuh"
-#include "cuda/step/ranks/listed_params.h"
+#include "cuda/step/ranks/top64_params.h"
 
 namespace
 {
@@ -31,39 +32,40 @@ namespace
 constexpr int kThreads = CUDA_EXCHANGE_THREADS;
 constexpr int kSummaryWords = sizeof(gumbel_summary) / sizeof(uint32_t);
 
-/* A word of the rows that are exchanged: of which row it is, and the how manieth that is. */
-struct cell {
+/* A word of the exchanged rows: its row, the place of the row, and its column. */
+struct word_place {
     int64_t place, row, column;
 
     template <typename rows>
-    __device__ cell(const rows &p, const int32_t *list, int64_t i)
+    __device__ word_place(const rows &p, const int32_t *list, int64_t i)
         : place(i / p.width), row(p.chosen ? list[place] : place), column(i - place * p.width)
     {
     }
 };
 
-/* Nanoseconds between two looks at whether a row is chosen, and how many there are: for 1 ms, a
- * hundred times what is in doubt that long. */
-constexpr int kNap = 100, kDoubts = 10000;
+/* Back-off sleep in nanoseconds between two polls of a row's flag, and how many polls: 1 ms in all,
+ * a hundred times as long as the flags are usually unknown. */
+constexpr int kSleepNs = 100, kPollsMax = 10000;
 
-/* Whether a row is chosen. The launch before may still be in doubt of it; after a while, its end is
- * waited for. */
+/* Whether a row is chosen. If the previous launch does not publish the flag in 1 ms, waits for its
+ * end. */
 __device__ bool is_chosen(const int32_t *row)
 {
     int32_t known = ptx_load_acquire(row);
-    for (int looks = 1; known == CUDA_LEFT_IN_DOUBT && looks < kDoubts; looks++) {
-        __nanosleep(kNap);
+    for (int polls = 1; known == CUDA_FALLBACK_UNKNOWN && polls < kPollsMax; polls++) {
+        __nanosleep(kSleepNs);
         known = ptx_load_acquire(row);
     }
-    if (known == CUDA_LEFT_IN_DOUBT) {
+    if (known == CUDA_FALLBACK_UNKNOWN) {
         ptx_wait_for_launch();
         known = ptx_load_acquire(row);
     }
     return known != 0;
 }
 
-/* The rows that are chosen, in order, by all threads of a CTA; the first one writes them down. */
-template <typename rows> __device__ int64_t list_rows(const rows &p, int32_t *list)
+/* Lists the chosen rows, in order, by all threads of a CTA; returns how many. The first CTA writes
+ * them to the outputs. */
+template <typename rows> __device__ int64_t list_chosen_rows(const rows &p, int32_t *list)
 {
     __shared__ int32_t count;
     if (threadIdx.x < 32) {
@@ -90,43 +92,44 @@ template <typename rows> __device__ int64_t list_rows(const rows &p, int32_t *li
     return count;
 }
 
-/* End a CTA where no row is chosen: what comes next may start, and launches end in order. */
-__device__ void end_none()
+/* Ends a CTA if no row is chosen: the next launch may start, and launches end in order. */
+__device__ void end_without_rows()
 {
     ptx_allow_launch();
     if (blockIdx.x == 0)
         ptx_wait_for_launch();
 }
 
-/* An exchange in which no rank says anything: nobody is waited for. What is said has a tag of its
- * own, so that a rank that believes otherwise hears nobody. */
-__device__ void pass(const cuda_exchange_params &p)
+/* Skips an exchange in which no rank sends, without waiting. The exchange takes a tag, so that a
+ * rank which expects words receives none. */
+__device__ void skip_exchange(const cuda_exchange_params &p)
 {
-    end_none();
+    end_without_rows();
     if (blockIdx.x == 0 && threadIdx.x == 0)
         p.peer_buffers[p.rank]->tags++;
 }
 
-/* Have the host gather `words` of each rank, and wait until it has; by one thread of a launch, when
- * all have written theirs. */
-__device__ void send_host(const gumbel_gathered_rows &p, int64_t words)
+/* Requests a host collective of `words` of each rank, and waits for it; by one thread of a launch,
+ * when all CTAs have written their words. */
+__device__ void request_gather(const gumbel_gathered_rows &p, int64_t words)
 {
-    gumbel_errand *e = p.errand;
-    const uint64_t number = ptx_load_relaxed_sys_8(&e->asked) + 1, begun = ptx_read_globaltimer();
-    if (ptx_load_relaxed_sys_8(&e->failed))
+    gumbel_host_collective *c = p.collective;
+    const uint64_t number = ptx_load_relaxed_sys_8(&c->requested) + 1,
+                   begun = ptx_read_globaltimer();
+    if (ptx_load_relaxed_sys_8(&c->failed))
         return;
-    ptx_store_relaxed_sys_8(&e->send, (uint64_t)(p.gathered + p.rank * words));
-    ptx_store_relaxed_sys_8(&e->receive, (uint64_t)p.gathered);
-    ptx_store_relaxed_sys_8(&e->bytes, (uint64_t)words * sizeof(uint32_t));
+    ptx_store_relaxed_sys_8(&c->send, (uint64_t)(p.gathered + p.rank * words));
+    ptx_store_relaxed_sys_8(&c->receive, (uint64_t)p.gathered);
+    ptx_store_relaxed_sys_8(&c->bytes, (uint64_t)words * sizeof(uint32_t));
     __threadfence_system();
-    ptx_store_relaxed_sys_8(&e->asked, number);
-    while (ptx_load_relaxed_sys_8(&e->done) != number && !ptx_load_relaxed_sys_8(&e->failed))
+    ptx_store_relaxed_sys_8(&c->requested, number);
+    while (ptx_load_relaxed_sys_8(&c->done) != number && !ptx_load_relaxed_sys_8(&c->failed))
         if (ptx_read_globaltimer() - begun > (uint64_t)p.timeout_ms * 1000000)
-            ptx_store_relaxed_sys_8(&e->failed, 1);
+            ptx_store_relaxed_sys_8(&c->failed, 1);
     __threadfence_system();
 }
 
-/* Draw `at` of all ranks, merged, by a warp; every lane gets it. */
+/* Merges draw `at` over all ranks, by a warp; every lane gets the result. */
 __device__ gumbel_summary merge_ranks(exchange &e, int64_t at, uint32_t *words)
 {
     const int lane = threadIdx.x % 32;
@@ -134,13 +137,13 @@ __device__ gumbel_summary merge_ranks(exchange &e, int64_t at, uint32_t *words)
     gumbel_summary whole;
     gumbel_summary_empty(&whole);
     for (int32_t r = 0; r < e.p.ranks; r++) {
-        gumbel_summary said;
+        gumbel_summary own;
         if (lane < kSummaryWords)
-            words[lane] = r == e.p.rank ? e.p.words[first + lane] : e.hear(r, first + lane);
+            words[lane] = r == e.p.rank ? e.p.words[first + lane] : e.receive_word(r, first + lane);
         __syncwarp();
-        memcpy(&said, words, sizeof said);
+        memcpy(&own, words, sizeof own);
         __syncwarp();
-        gumbel_summary_merge_any(&whole, &said);
+        gumbel_summary_merge_any(&whole, &own);
     }
     if (__any_sync(~0u, e.failed)) {
         gumbel_summary_empty(&whole);
@@ -157,79 +160,79 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     __shared__ int32_t list[CUDA_EXCHANGE_ROWS_MAX];
     const int64_t stride = (int64_t)gridDim.x * kThreads;
     const int64_t first = (int64_t)blockIdx.x * kThreads + threadIdx.x;
-    const int64_t count = (p.chosen ? list_rows(p, list) : p.rows) * p.width;
+    const int64_t count = (p.chosen ? list_chosen_rows(p, list) : p.rows) * p.width;
     if (count == 0) {
-        pass(p);
+        skip_exchange(p);
         return;
     }
     ptx_wait_for_launch();
     exchange e(p);
     const int64_t room = count <= p.room ? p.room : p.room / 2;
-    int64_t half = 0; /* where the words of this turn begin in a place */
+    int64_t half = 0; /* where the words of this turn begin in a slot */
     for (int64_t base = 0; base < count; base += room, half = room - half, e.tag++) {
         const int64_t here = min(room, count - base);
         for (int64_t i = first; i < here && !e.failed; i += stride) {
-            const cell at(p, list, base + i);
-            e.say(half + i, p.words[at.row * p.width + at.column]);
+            const word_place at(p, list, base + i);
+            e.send_word(half + i, p.words[at.row * p.width + at.column]);
         }
         for (int32_t r = 0; r < p.ranks; r++)
             for (int64_t i = first; i < here; i += stride) {
-                const cell at(p, list, base + i);
-                const uint32_t word =
-                    r == p.rank ? p.words[at.row * p.width + at.column] : e.hear(r, half + i);
+                const word_place at(p, list, base + i);
+                const uint32_t word = r == p.rank ? p.words[at.row * p.width + at.column]
+                                                  : e.receive_word(r, half + i);
                 if (at.column < p.widths[r])
                     p.received[at.place * p.received_width + p.begins[r] + at.column] = word;
             }
     }
     e.tag--;
-    e.end();
+    e.end_by_cta();
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads)
-    gumbel_ask_rows(const __grid_constant__ gumbel_gathered_rows p)
+    gumbel_request_rows(const __grid_constant__ gumbel_gathered_rows p)
 {
     __shared__ int32_t list[CUDA_EXCHANGE_ROWS_MAX];
     const gumbel_peer_rows &rows = p.rows;
-    const int64_t words = list_rows(rows, list) * rows.width;
+    const int64_t words = list_chosen_rows(rows, list) * rows.width;
     if (words == 0) {
-        end_none();
+        end_without_rows();
         return;
     }
     ptx_wait_for_launch();
     uint32_t *own = p.gathered + p.rank * words;
     for (int64_t i = (int64_t)blockIdx.x * kThreads + threadIdx.x; i < words;
          i += (int64_t)gridDim.x * kThreads) {
-        const cell at(rows, list, i);
+        const word_place at(rows, list, i);
         own[i] = rows.words[at.row * rows.width + at.column];
     }
     if (ends_last(p.ended) && threadIdx.x == 0) {
         *p.ended = 0;
-        send_host(p, words);
+        request_gather(p, words);
     }
 }
 
-/* A piece of a rank's row at a time. All bits are set of what did not come. */
+/* Scatters a slice of a rank's row at a time; 0xffffffff for words that did not arrive. */
 extern "C" __global__ void __launch_bounds__(kThreads)
-    gumbel_lay_rows(const __grid_constant__ gumbel_gathered_rows p)
+    gumbel_scatter_rows(const __grid_constant__ gumbel_gathered_rows p)
 {
     __shared__ bool failed;
     const int64_t width = p.rows.width,
-                  pieces = (width + CUDA_SCATTER_SLICE - 1) / CUDA_SCATTER_SLICE;
+                  slices = (width + CUDA_SCATTER_SLICE - 1) / CUDA_SCATTER_SLICE;
     ptx_allow_launch();
     ptx_wait_for_launch();
-    const int64_t rows = p.errand ? *p.rows.listed : p.rows.rows;
+    const int64_t rows = p.collective ? *p.rows.listed : p.rows.rows;
     if (rows == 0)
         return;
     if (threadIdx.x == 0)
-        failed = p.errand && ptx_load_relaxed_sys_8(&p.errand->failed);
+        failed = p.collective && ptx_load_relaxed_sys_8(&p.collective->failed);
     __syncthreads();
-    for (int64_t turn = blockIdx.x; turn < rows * p.ranks * pieces; turn += gridDim.x) {
-        const int64_t piece = turn % pieces, row = turn / pieces % rows, r = turn / pieces / rows;
-        const int64_t end = min((piece + 1) * CUDA_SCATTER_SLICE, p.rows.widths[r]);
+    for (int64_t turn = blockIdx.x; turn < rows * p.ranks * slices; turn += gridDim.x) {
+        const int64_t slice = turn % slices, row = turn / slices % rows, r = turn / slices / rows;
+        const int64_t end = min((slice + 1) * CUDA_SCATTER_SLICE, p.rows.widths[r]);
         const uint32_t *from = p.gathered + (r * rows + row) * width;
         uint32_t *to = p.rows.received + row * p.rows.received_width + p.rows.begins[r];
 #pragma unroll 8
-        for (int64_t j = piece * CUDA_SCATTER_SLICE + threadIdx.x; j < end; j += kThreads)
+        for (int64_t j = slice * CUDA_SCATTER_SLICE + threadIdx.x; j < end; j += kThreads)
             to[j] = failed ? ~0u : from[j];
     }
 }
@@ -245,7 +248,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     exchange e(p);
     for (int64_t at = begin; at < draws && !e.failed; at += warps)
         if (lane < kSummaryWords)
-            e.say(at * kSummaryWords + lane, p.words[at * kSummaryWords + lane]);
+            e.send_word(at * kSummaryWords + lane, p.words[at * kSummaryWords + lane]);
     ptx_allow_launch();
     for (int64_t at = begin; at < draws; at += warps) {
         gumbel_summary own = merge_ranks(e, at, words[warp]);
@@ -253,5 +256,5 @@ extern "C" __global__ void __launch_bounds__(kThreads)
         if (lane == 0)
             write_merged(p.output, at, samples, own, first);
     }
-    e.end();
+    e.end_by_cta();
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An exchange by mailboxes (core/ranks/peers.h), as the CTAs of a launch go through it.
+ * An exchange by peer buffers (core/ranks/peers.h), by the CTAs of a launch.
  */
 #ifndef GUMBEL_CUDA_EXCHANGE_CUH
 #define GUMBEL_CUDA_EXCHANGE_CUH
@@ -12,13 +12,13 @@
 namespace
 {
 
-constexpr int kLooks = 256; /* between two readings of the clock */
+constexpr int kPolls = 256; /* between two readings of the clock */
 
-/* The most that counts as waited between two readings: a clock that jumps must not use up the
+/* Most time that counts as waited between two readings, as a clock that jumps must not use up the
  * time-out. */
-constexpr uint64_t kWaitedMost = 100000000; /* nanoseconds */
+constexpr uint64_t kWaitedMax = 100000000; /* nanoseconds */
 
-/* Whether this CTA is the last of its launch; its own writes are seen then. */
+/* Whether this CTA is the last of its launch to end. All CTAs of the launch see its writes. */
 __device__ bool ends_last(uint32_t *ended)
 {
     __shared__ bool last;
@@ -33,7 +33,7 @@ __device__ bool ends_last(uint32_t *ended)
 
 struct exchange {
     const cuda_exchange_params &p;
-    gumbel_mailbox *own;
+    gumbel_peer_buffer *own;
     uint32_t number; /* of this exchange */
     uint32_t tag;
     uint64_t read_ns,
@@ -51,21 +51,21 @@ struct exchange {
             ptx_store_relaxed_sys_8(&p.peer_buffers[r]->begun[p.rank], number);
     }
 
-    /* Where rank `from` says word i to rank `to`. */
-    __device__ uint64_t *place(int32_t to, int32_t from, int64_t i) const
+    /* Address of word i that rank `from` sends to rank `to`. */
+    __device__ uint64_t *find_word(int32_t to, int32_t from, int64_t i) const
     {
         uint64_t *words = (uint64_t *)(p.peer_buffers[to] + 1);
         return words + ((number % 2) * (int64_t)p.ranks + from) * p.room + i;
     }
 
-    __device__ void say(int64_t i, uint32_t word) const
+    __device__ void send_word(int64_t i, uint32_t word) const
     {
         for (int32_t r = 0; r < p.ranks; r++)
             if (r != p.rank)
-                ptx_store_relaxed_sys_8(place(r, p.rank, i), (uint64_t)tag << 32 | word);
+                ptx_store_relaxed_sys_8(find_word(r, p.rank, i), (uint64_t)tag << 32 | word);
     }
 
-    /* Tell the host which rank did not answer, and how far each rank has come. */
+    /* Reports to the host which rank timed out, and the exchange that each rank is in. */
     __device__ void report_failure(int32_t r) const
     {
         volatile gumbel_peer_report *report = p.report;
@@ -77,11 +77,11 @@ struct exchange {
         report->failed = 1u + r;
     }
 
-    /* Whether to go on waiting for rank r. */
+    /* Whether to continue to wait for rank r. */
     __device__ __noinline__ bool keep_waiting(int32_t r)
     {
         const uint64_t now = ptx_read_globaltimer();
-        waited_ns += min(now - read_ns, kWaitedMost);
+        waited_ns += min(now - read_ns, kWaitedMax);
         read_ns = now;
         if (*(volatile uint32_t *)&own->failed) {
             failed = true;
@@ -93,17 +93,17 @@ struct exchange {
         return !failed;
     }
 
-    /* Some words of rank r, looked for side by side; all bits are set where one does not come in
-     * time. */
+    /* Receives some words of rank r, polled together; 0xffffffff if one does not arrive in time. */
     template <int count>
-    __device__ void hear(int32_t r, const int64_t (&which)[count], uint32_t (&words)[count])
+    __device__ void receive_words(int32_t r, const int64_t (&which)[count],
+                                  uint32_t (&words)[count])
     {
-        for (int looks = 1; !failed; looks++) {
+        for (int polls = 1; !failed; polls++) {
             uint64_t found[count];
             bool all = true;
 #pragma unroll
             for (int k = 0; k < count; k++)
-                found[k] = ptx_load_relaxed_sys_8(place(p.rank, r, which[k]));
+                found[k] = ptx_load_relaxed_sys_8(find_word(p.rank, r, which[k]));
 #pragma unroll
             for (int k = 0; k < count; k++) {
                 words[k] = (uint32_t)found[k];
@@ -111,7 +111,7 @@ struct exchange {
             }
             if (all)
                 return;
-            if (looks % kLooks == 0 && !keep_waiting(r))
+            if (polls % kPolls == 0 && !keep_waiting(r))
                 break;
         }
 #pragma unroll
@@ -119,45 +119,46 @@ struct exchange {
             words[k] = ~0u;
     }
 
-    /* Word i of rank r, likewise. */
-    __device__ uint32_t hear(int32_t r, int64_t i)
+    /* Receives word i of rank r. */
+    __device__ uint32_t receive_word(int32_t r, int64_t i)
     {
         const int64_t which[1] = {i};
         uint32_t words[1];
-        hear(r, which, words);
+        receive_words(r, which, words);
         return words[0];
     }
 
-    /* Wait until all ranks have begun, a thread each. */
-    __device__ void meet(int r)
+    /* Waits until all ranks have begun, with a thread for each rank. */
+    __device__ void wait_for_all(int r)
     {
         if (r < p.ranks)
-            for (int looks = 1; !failed && ptx_load_relaxed_sys_8(&own->begun[r]) < number; looks++)
-                if (looks % kLooks == 0 && !keep_waiting(r))
+            for (int polls = 1; !failed && ptx_load_relaxed_sys_8(&own->begun[r]) < number; polls++)
+                if (polls % kPolls == 0 && !keep_waiting(r))
                     break;
     }
 
-    /* Count the exchange, by a thread of the last CTA. */
-    __device__ void count()
+    /* Counts the exchange, by a thread of the last CTA. */
+    __device__ void count_exchange()
     {
         own->ended = 0;
         own->tags = tag;
         own->exchanges = number;
     }
 
-    /* By all threads of a CTA, the last of which waits until all ranks have begun. */
-    __device__ void end()
+    /* Ends the exchange, by all threads of a CTA. The last CTA waits until all ranks have begun. */
+    __device__ void end_by_cta()
     {
         if (!ends_last(&own->ended))
             return;
-        meet(threadIdx.x);
+        wait_for_all(threadIdx.x);
         __syncthreads();
         if (threadIdx.x == 0)
-            count();
+            count_exchange();
     }
 
-    /* The same by a warp of each CTA that has heard all that it waits for. */
-    __device__ void leave()
+    /* Ends the exchange, by one warp of each CTA, which has received all words that it waits
+     * for. */
+    __device__ void end_by_warp()
     {
         const int lane = threadIdx.x % 32;
         uint32_t before = 0;
@@ -165,10 +166,10 @@ struct exchange {
             before = atomicAdd(&own->ended, 1u);
         if (__shfl_sync(~0u, before, 0) + 1 != gridDim.x)
             return;
-        meet(lane);
+        wait_for_all(lane);
         __syncwarp();
         if (lane == 0)
-            count();
+            count_exchange();
     }
 };
 

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ranks/agree.h"
+
+#include "core/fail.h"
+#include "core/row.h"
+
+#define MAGIC 0x67726b32u
+
+uint64_t ranks_add_digest(uint64_t digest, const void *data, size_t bytes)
+{
+    const unsigned char *at = data;
+    for (size_t i = 0; i < bytes; i++)
+        digest = (digest ^ at[i]) * UINT64_C(0x100000001b3);
+    return digest;
+}
+
+#define ADD(field, value)                                                                          \
+    header->digests[field] = ranks_add_digest(header->digests[field], &(value), sizeof(value))
+
+/* Adds the parameters of row b: their values, independent of their layout. */
+static void digest_row(ranks_header *header, const gumbel_problem *p, int64_t b)
+{
+    int64_t slot = gumbel_problem_slot(p, b);
+    float temperature = gumbel_temperature_at(p, slot);
+    gumbel_row row = gumbel_problem_row(p, b);
+    ADD(RANKS_TEMPERATURE, temperature);
+    ADD(RANKS_SEED, row.stream.seed);
+    ADD(RANKS_POSITION, row.stream.position);
+    ADD(RANKS_FIRST_SAMPLE, row.stream.sample);
+    if (p->request & GUMBEL_REQUEST_PENALTIES) {
+        gumbel_penalties penalties = gumbel_problem_penalties(p, b);
+        ADD(RANKS_TRANSFORMS, penalties);
+    }
+    if (p->request & GUMBEL_REQUEST_ALLOWED) {
+        const gumbel_token_lists *lists = &p->transforms.allowed;
+        int64_t list = gumbel_problem_list(p, b);
+        int64_t count = lists->offsets[list + 1] - lists->offsets[list];
+        ADD(RANKS_TRANSFORMS, count);
+        header->digests[RANKS_TRANSFORMS] =
+            ranks_add_digest(header->digests[RANKS_TRANSFORMS], lists->ids + lists->offsets[list],
+                             (size_t)count * sizeof *lists->ids);
+    }
+    if (p->request & GUMBEL_REQUEST_TRUNCATION) {
+        gumbel_problem whole = *p;
+        whole.vocab = INT64_C(1) << 32; /* above every top_k */
+        gumbel_rules rules = gumbel_problem_rules(&whole, b, row.greedy);
+        ADD(RANKS_TRUNCATION, rules.min_p);
+        ADD(RANKS_TRUNCATION, rules.top_k);
+        ADD(RANKS_TRUNCATION, rules.top_p);
+    }
+    const gumbel_row_i32 *given = &p->sampling.given;
+    if (given->data)
+        header->digests[RANKS_GIVEN] = ranks_add_digest(
+            header->digests[RANKS_GIVEN], given->data + (p->first_row + b) * given->stride,
+            (size_t)p->sampling.num_samples * sizeof *given->data);
+}
+
+/* Adds which outputs are requested. */
+static void digest_output(ranks_header *header, const gumbel_output *out)
+{
+    const void *const pointers[] = {
+        out->logprobs, out->scores,       out->lse,        out->ranks,    out->kept,
+        out->top_ids,  out->top_logprobs, out->top_logits, out->best_ids, out->best_scores};
+    uint64_t requested = 0;
+    for (int i = 0; i < 10; i++)
+        requested |= (uint64_t)(pointers[i] != NULL) << i;
+    ADD(RANKS_OUTPUT, requested);
+    ADD(RANKS_OUTPUT, out->num_top);
+    ADD(RANKS_OUTPUT, out->num_best);
+    ADD(RANKS_OUTPUT, out->logprobs_of);
+}
+
+/* Transforms that all ranks pass; those of a shard may be absent on some. */
+#define SHARED_TRANSFORMS (GUMBEL_REQUEST_PENALTIES | GUMBEL_REQUEST_ALLOWED)
+
+void ranks_digest_host_arguments(ranks_header *header, const gumbel_problem *p,
+                                 const gumbel_output *output)
+{
+    uint32_t transforms = p->request & SHARED_TRANSFORMS;
+    int noise = p->sampling.noise != NULL;
+    int given = p->sampling.given.data != NULL;
+    for (int i = 0; i < RANKS_FIELDS; i++)
+        header->digests[i] = RANKS_DIGEST_START;
+    ADD(RANKS_BATCH, p->batch);
+    ADD(RANKS_BATCH, p->first_row);
+    ADD(RANKS_INPUT, p->hidden_size);
+    ADD(RANKS_INPUT, p->scale);
+    ADD(RANKS_INPUT, p->soft_cap);
+    ADD(RANKS_SAMPLES, p->sampling.num_samples);
+    ADD(RANKS_DOMAIN, p->sampling.domain);
+    ADD(RANKS_NOISE, noise);
+    ADD(RANKS_GIVEN, given);
+    ADD(RANKS_TRANSFORMS, transforms);
+    ADD(RANKS_TRUNCATION, p->truncation.order);
+    ADD(RANKS_TRUNCATION, p->truncation.ties);
+    digest_output(header, output);
+}
+
+void ranks_digest_arguments(ranks_header *header, const gumbel_problem *p,
+                            const gumbel_output *output)
+{
+    ranks_digest_host_arguments(header, p, output);
+    for (int64_t b = 0; b < p->batch; b++)
+        digest_row(header, p, b);
+}
+#undef ADD
+
+static const char *const names[RANKS_FIELDS] = {
+    [RANKS_CALL] = "group",
+    [RANKS_BATCH] = "batch",
+    [RANKS_INPUT] = "head",
+    [RANKS_VOCAB_SIZE] = "vocab_size",
+    [RANKS_SAMPLES] = "sampling.num_samples",
+    [RANKS_TEMPERATURE] = "sampling.temperature",
+    [RANKS_SEED] = "sampling.seed",
+    [RANKS_POSITION] = "sampling.position",
+    [RANKS_FIRST_SAMPLE] = "sampling.first_sample",
+    [RANKS_DOMAIN] = "sampling.domain",
+    [RANKS_TRANSFORMS] = "sampling.transforms",
+    [RANKS_TRUNCATION] = "sampling.truncation",
+    [RANKS_GIVEN] = "sampling.given",
+    [RANKS_NOISE] = "sampling.noise",
+    [RANKS_OUTPUT] = "output",
+    [RANKS_DRAFT] = "draft",
+};
+
+gumbel_status ranks_compare_headers(const void *headers, size_t stride, int32_t ranks,
+                                    gumbel_error *error)
+{
+    const ranks_header *first = headers;
+#define HEADER(rank) ((const ranks_header *)((const unsigned char *)headers + (rank)*stride))
+    for (int32_t r = 0; r < ranks; r++)
+        if (HEADER(r)->magic != MAGIC || HEADER(r)->step != first->step)
+            return gumbel_fail(error, GUMBEL_ERROR_GROUP, "group",
+                               "ranks 0 and %d are at different calls", (int)r);
+    for (int32_t r = 0; r < ranks; r++)
+        if (HEADER(r)->status != GUMBEL_OK) {
+            char field[sizeof HEADER(r)->field];
+            memcpy(field, HEADER(r)->field, sizeof field);
+            field[sizeof field - 1] = '\0';
+            return gumbel_fail(error, GUMBEL_ERROR_GROUP, field, "rank %d: %s", (int)r,
+                               gumbel_status_string((gumbel_status)HEADER(r)->status));
+        }
+    for (int i = 0; i < RANKS_FIELDS; i++)
+        for (int32_t r = 1; r < ranks; r++)
+            GUMBEL_FORWARD(HEADER(r)->digests[i] == first->digests[i]
+                               ? GUMBEL_OK
+                               : gumbel_fail(error, GUMBEL_ERROR_GROUP, names[i],
+                                             "ranks 0 and %d pass different values", (int)r));
+#undef HEADER
+    return GUMBEL_OK;
+}
+
+ranks_header ranks_new_header(uint64_t step)
+{
+    ranks_header header = {.magic = MAGIC, .step = step};
+    return header;
+}

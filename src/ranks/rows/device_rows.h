@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Rows of draws on GPUs: this rank's part of y, the value of z before the temperature, and the
+ * whole.
+ */
+#ifndef GUMBEL_RANKS_DEVICE_ROWS_H
+#define GUMBEL_RANKS_DEVICE_ROWS_H
+
+#include "ranks/rank_draw.h"
+
+typedef struct ranks_device_rows {
+    ranks_draw *draw;
+    int64_t stride; /* of a shard's row, equal on all ranks */
+    int64_t vocab;  /* of the whole */
+    int64_t slice;  /* rows at a time */
+    float *own;     /* [slice] at `stride` */
+    float *all;     /* [R, slice] at `stride`; none with peer memory */
+    float *whole;   /* [slice, vocab] */
+} ranks_device_rows;
+
+ranks_device_rows ranks_carve_device_rows(ranks_draw *draw, gumbel_cursor *cursor, int64_t slice);
+
+/* Raises *most to the workspace that y and the draw from whole rows take. */
+gumbel_status ranks_count_device_rows(const ranks_device_rows *rows, size_t *most,
+                                      gumbel_error *error);
+
+/* Queues y of this rank, for rows [first, first + count). */
+gumbel_status ranks_make_device_rows(const ranks_device_rows *rows, int64_t first, int64_t count,
+                                     gumbel_error *error);
+
+/* The problem that draws rows [first, first + count) from the whole. */
+gumbel_problem ranks_problem_of_whole(const ranks_device_rows *rows, int64_t first, int64_t count);
+
+/* An exchange that scatters `count` rows into the whole: of ranks from `first` on, as many as one
+ * exchange can take. */
+gumbel_peer_rows ranks_peer_rows_of(const ranks_device_rows *rows, int64_t count, int32_t first);
+
+/* That scatter, of rows that are gathered in rows->all. */
+gumbel_gathered_rows ranks_gathered_rows_of(const ranks_device_rows *rows, int64_t count,
+                                            int32_t first);
+
+#endif

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Leading tokens of a row, in the order of the truncation rules: larger value first, then lower id.
+ * A kept set consists of leading tokens. Truncation is exact if the kept set ends within the
+ * leading tokens that all ranks sent.
+ */
+#ifndef GUMBEL_RANKS_LEADING_H
+#define GUMBEL_RANKS_LEADING_H
+
+#include "core/row.h"
+#include "maths/row_head.h"
+
+/* A token as a rank sends it. */
+typedef struct ranks_token {
+    float y; /* before the temperature */
+    int32_t id;
+} ranks_token;
+
+typedef gumbel_entry ranks_entry;
+
+typedef struct ranks_leading {
+    ranks_entry *at; /* [count] in order */
+    int32_t count;
+    int complete;    /* `at` holds all tokens of the row that have a value */
+    ranks_entry end; /* if not complete: tokens after this one are unknown */
+} ranks_leading;
+
+/* Factors from a row's y to the value of the rules, and to z. */
+typedef struct ranks_scale {
+    float value, z;
+} ranks_scale;
+
+ranks_scale ranks_row_scale(const gumbel_problem *whole, int64_t b);
+
+/* Writes the `most` leading tokens of y [count] to `list`, in any order, and returns how many there
+ * are. `first` is the id of y[0]; heap: [most] of scratch. *finite: how many tokens have z above
+ * -inf; *more: whether there are tokens beyond the list; *flags: whether there is +inf. */
+int32_t ranks_select_leading(const float *y, int64_t count, int64_t first, ranks_scale scale,
+                             int32_t most, ranks_entry *heap, ranks_token *list, int32_t *finite,
+                             int32_t *more, uint32_t *flags);
+
+/* Merges the tokens of all ranks: begin, add each rank's tokens, end. leading->at has room for all
+ * of them; *count starts at 0. `from` numbers a rank's first token among those of all ranks. */
+void ranks_leading_begin(ranks_leading *leading);
+void ranks_leading_add(ranks_leading *leading, int32_t *count, const ranks_token *tokens,
+                       int32_t listed, int more, int32_t from, ranks_scale scale);
+void ranks_leading_end(ranks_leading *leading, int32_t count);
+
+/* The mass of values y [count] that are at least `bound`, relative to the largest value of all
+ * ranks. */
+gumbel_wide ranks_sum_masses(const float *y, int64_t count, float factor, float bound,
+                             float largest);
+
+/* How many of the leading tokens `rules` keep; -1 if that is not determined. `mass` is that of
+ * gumbel_rules_need_mass(). Fills in the masses of the tokens. */
+int32_t ranks_truncate_leading(const gumbel_rules *rules, ranks_leading *leading, gumbel_wide mass);
+
+/* Adds the draws of row b from the first `kept` leading tokens to summaries [S], and their mass to
+ * the first. */
+void ranks_draw_leading(const gumbel_problem *whole, int64_t b, const ranks_leading *leading,
+                        int32_t kept, ranks_entry *room, gumbel_summary *summaries);
+
+#endif

@@ -1,0 +1,495 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Ranks on one GPU: threads of one process, with a stream each, that exchange by peer memory or by
+ * a transport's queue. Every request draws the tokens that one device draws from the whole, and
+ * drafts are verified as by one device. If a rank makes no call, the others get an error in time.
+ * Ranks on several GPUs: ranks/gpu/ranks_gpu.c.
+ */
+#define _GNU_SOURCE
+#include "gpu_shards.h"
+#include "queued_ranks.h"
+#include "thread_ranks.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { RANKS_MOST = 4, TURNS = 3, TIMEOUT = 100000, SHORT_TIMEOUT = 500, LATE_US = 2000 };
+
+/* Step of a rank's thread; a failure prints the steps of all ranks. */
+typedef enum rank_step { RANK_OPENS, RANK_MEETS, RANK_QUEUES, RANK_WAITS, RANK_ENDS } rank_step;
+
+/* One call that all ranks make. */
+typedef struct shared_call {
+    thread_ranks *place;  /* by peer memory; or NULL, */
+    queued_ranks *queued; /* by its queue */
+    pthread_barrier_t together;
+    const gpu_request *req;
+    const outcome *expected;
+    const shard_cut *cut;
+    int fused, bare;
+    int silent; /* the last rank makes no second call, or refuses a host collective */
+    int64_t timeout_ms;
+    _Atomic int wrong, served, refused;  /* ranks whose group does not serve the request */
+    _Atomic int turns[RANKS_MOST];       /* which draw a rank's thread is in */
+    _Atomic rank_step steps[RANKS_MOST]; /* what it does there */
+} shared_call;
+
+static void print_steps(const shared_call *c)
+{
+    static const char *const names[] = {[RANK_OPENS] = "opens its group",
+                                        [RANK_MEETS] = "waits to begin",
+                                        [RANK_QUEUES] = "queues",
+                                        [RANK_WAITS] = "waits for the GPU",
+                                        [RANK_ENDS] = "has drawn"};
+    for (int32_t r = 0; r < c->cut->ranks; r++)
+        printf("    rank %d: draw %d, %s\n", (int)r, c->turns[r], names[c->steps[r]]);
+}
+
+/* One rank is late to each draw, each in its turn, so that the kernels of all others wait for it
+ * before it has queued anything. */
+static void come_late(const shared_call *c, int32_t rank, int turn)
+{
+    const struct timespec pause = {0, LATE_US * 1000L};
+    if ((rank + turn) % c->cut->ranks == 0)
+        nanosleep(&pause, NULL);
+}
+
+static gumbel_group *open_group(shared_call *c, int32_t rank)
+{
+    gumbel_error error = {"", ""};
+    gumbel_group *group = NULL;
+    gumbel_transport transport =
+        c->place ? thread_ranks_transport(c->place, rank) : queued_ranks_transport(c->queued, rank);
+    const gumbel_group_options options = {.struct_size = sizeof options,
+                                          .first_token = c->cut->first[rank],
+                                          .rows = c->cut->rows[rank],
+                                          .timeout_ms = c->timeout_ms,
+                                          .peer_memory =
+                                              c->place ? GUMBEL_PEERS_REQUIRE : GUMBEL_PEERS_OFF,
+                                          .peer_bytes = 48 * 256};
+    if (gumbel_group_open(&transport, gpu, &options, &group, &error) != GUMBEL_OK)
+        die("rank %d: %s: %s", (int)rank, error.field, error.message);
+    return group;
+}
+
+/* Draw and wait. */
+static gumbel_status draw_once(shared_call *c, int32_t rank, const gpu_shard *s, CUstream stream,
+                               gumbel_error *error)
+{
+    c->steps[rank] = RANK_QUEUES;
+    gumbel_status status = gpu_shard_draw(s, stream, error);
+    c->steps[rank] = RANK_WAITS;
+    if (status == GUMBEL_OK)
+        status = gumbel_group_wait(s->group, stream, error);
+    c->steps[rank] = RANK_ENDS;
+    return status;
+}
+
+/* The draws that all ranks come to. */
+static void draw_turns(shared_call *c, int32_t rank, const gpu_shard *s, CUstream stream)
+{
+    gumbel_error error = {"", ""};
+    for (int turn = 0; turn < TURNS; turn++) {
+        c->turns[rank] = turn;
+        come_late(c, rank, turn);
+        if (draw_once(c, rank, s, stream, &error) == GUMBEL_OK)
+            continue;
+        printf("rank %d: %s: %s\n", (int)rank, error.field, error.message);
+        print_steps(c);
+        c->wrong = 1;
+        return;
+    }
+}
+
+static void compare_shard(shared_call *c, const gpu_shard *s, int32_t rank)
+{
+    outcome *found = request_outcome(&c->req->req);
+    gpu_output_fetch(&s->out, found);
+    const outcome_parts parts = c->bare ? OUTCOME_TOKENS | OUTCOME_SCORES : OUTCOME_ALL;
+    if (!outcome_same(c->expected, 0, found, parts, "ranks")) {
+        printf("rank %d: %s\n", (int)rank, request_describe(&c->req->req.plan));
+        c->wrong = 1;
+    }
+    outcome_free(found);
+}
+
+/* Whether a rank makes no second call: by a queue all make it, and a host collective is refused. */
+static int is_absent(const shared_call *c, int32_t rank)
+{
+    return c->silent && c->place && rank + 1 == c->cut->ranks;
+}
+
+/* The second call, to which one rank does not come: no token comes of it. */
+static void miss_one(shared_call *c, const gpu_shard *s, CUstream stream, int32_t rank)
+{
+    gumbel_error error = {"", ""};
+    if (is_absent(c, rank))
+        return;
+    if (c->queued && rank + 1 == c->cut->ranks)
+        queued_ranks_refuse(c->queued, rank);
+    c->wrong |= draw_once(c, rank, s, stream, &error) != GUMBEL_ERROR_GROUP;
+    c->wrong |= c->place && strstr(error.message, "did not answer") == NULL;
+    c->wrong |= gpu_shard_draw(s, stream, &error) != GUMBEL_ERROR_GROUP;
+    GPU(cuStreamSynchronize, stream);
+}
+
+static void one_rank(void *argument, int32_t rank)
+{
+    shared_call *c = argument;
+    gumbel_error error = {"", ""};
+    gpu_shard s;
+    CUstream stream;
+    GPU(cuCtxSetCurrent, gpu_context());
+    GPU(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
+    gumbel_group *group = open_group(c, rank);
+    gumbel_status status =
+        gpu_shard_make(&s, group, c->req, c->cut, rank, c->fused, c->bare, c->expected, &error);
+    c->steps[rank] = RANK_MEETS;
+    pthread_barrier_wait(&c->together);
+    if (status == GUMBEL_OK) {
+        draw_turns(c, rank, &s, stream);
+        if (c->silent)
+            miss_one(c, &s, stream, rank);
+        c->served = 1;
+    } else {
+        c->refused++;
+    }
+    pthread_barrier_wait(&c->together);
+    if (status == GUMBEL_OK && !c->silent)
+        compare_shard(c, &s, rank);
+    if (status == GUMBEL_OK && c->silent && !is_absent(c, rank)) {
+        outcome *found = request_outcome(&c->req->req);
+        gpu_output_fetch(&s.out, found);
+        for (int64_t i = 0; i < found->batch * found->samples; i++)
+            c->wrong |= found->tokens[i] != -1;
+        outcome_free(found);
+    }
+    pthread_barrier_wait(&c->together);
+    gumbel_group_close(group);
+    gpu_shard_free(&s);
+    GPU(cuStreamDestroy, stream);
+}
+
+static void meet(shared_call *c, int32_t ranks, int queued)
+{
+    c->place = queued ? NULL : thread_ranks_make(ranks);
+    c->queued = queued ? queued_ranks_make(ranks) : NULL;
+    pthread_barrier_init(&c->together, NULL, (unsigned)ranks);
+}
+
+static void part(shared_call *c)
+{
+    pthread_barrier_destroy(&c->together);
+    if (c->place)
+        thread_ranks_free(c->place);
+    if (c->queued)
+        queued_ranks_free(c->queued);
+}
+
+/* How ranks exchange in the next tests, whether heads have one 16-bit type, whether tokens and
+ * scores only are requested; and how many host collectives were run. */
+static int by_queue, narrow, bare, collectives;
+
+/* Have float32 be the bfloat16 of its upper halves, in place. */
+static void make_narrow(gumbel_tensor *t)
+{
+    if (t->dtype != GUMBEL_FLOAT32)
+        return;
+    uint16_t *halves = (uint16_t *)(uintptr_t)t->data;
+    int64_t stride = t->stride ? t->stride : t->cols;
+    for (int64_t i = 0; i < (t->rows - 1) * stride + t->cols; i++)
+        halves[i] = halves[2 * i + 1];
+    t->dtype = GUMBEL_BFLOAT16;
+}
+
+/* A request by `ranks` of them; 0 where the group does not serve it. */
+static int draw_request(const request_plan *plan, int32_t ranks, int fused, int silent,
+                        uint64_t *random)
+{
+    request *host = request_make(plan, cpu);
+    if (narrow) {
+        make_narrow(&host->head.hidden);
+        make_narrow(&host->head.weight);
+    }
+    gpu_request *req = gpu_request_make(host);
+    outcome *expected = request_outcome(host);
+    shard_cut cut = shards_cut_tokens(plan, ranks, random_below(random, 2) == 0 || narrow, random);
+    shared_call c = {.req = req,
+                     .expected = expected,
+                     .cut = &cut,
+                     .fused = fused,
+                     .silent = silent,
+                     .bare = bare,
+                     .timeout_ms = silent ? SHORT_TIMEOUT : TIMEOUT};
+    meet(&c, ranks, by_queue);
+    gpu_request_draw(req, fused, expected);
+    thread_ranks_run(ranks, one_rank, &c);
+    CHECK(!c.wrong, "%d ranks: %s", (int)ranks, request_describe(plan));
+    CHECK(c.refused == 0 || c.refused == ranks, "%d of %d ranks refuse: %s", c.refused, (int)ranks,
+          request_describe(plan));
+    draws_compared += c.served ? expected->batch * expected->samples : 0;
+    collectives += c.queued ? queued_ranks_collectives(c.queued) : 0;
+    part(&c);
+    outcome_free(expected);
+    gpu_request_free(req);
+    request_free(host);
+    return c.served;
+}
+
+static void draw_requests(int count, int32_t most, uint64_t seed)
+{
+    uint64_t random = seed;
+    int served = 0;
+    for (int i = 0; i < count; i++) {
+        int fused = i % 2;
+        request_plan plan = request_plan_at_random((int)random_below(&random, 1000), fused);
+        if (plan.vocab < 2 * RANKS_MOST)
+            plan.vocab = 2 * RANKS_MOST;
+        served += draw_request(&plan, 1 + (int32_t)random_below(&random, (uint32_t)most), fused, 0,
+                               &random);
+    }
+    CHECK(3 * served >= count, "%d of %d requests were served", served, count);
+}
+
+/* A request whose ranks wait for each other with many CTAs, while the rank that is late has kernels
+ * of other shared memory to run first. */
+static void ranks_crowded(void)
+{
+    uint64_t random = 12;
+    const request_plan plan = request_plan_at_random(999, 1);
+    bare = 1;
+    for (int i = 0; i < 20; i++)
+        CHECK(draw_request(&plan, RANKS_MOST, 1, 0, &random), "it is not served");
+    bare = 0;
+}
+
+static void ranks_small(void) { draw_requests(6, RANKS_MOST, 1); }
+
+static void ranks_requests(void) { draw_requests(60, RANKS_MOST, 2); }
+
+/* No rank makes masses where nothing cuts. */
+static void ranks_bare(void)
+{
+    bare = 1;
+    draw_requests(40, RANKS_MOST, 7);
+    by_queue = 1;
+    draw_requests(20, RANKS_MOST, 8);
+    narrow = 1;
+    uint64_t random = 10;
+    for (int i = 0; i < 6; i++) {
+        const request_plan plan = {.batch = 1 + 25 * i,
+                                   .vocab = 6400 + 640 * i,
+                                   .hidden_size = 64,
+                                   .samples = 1,
+                                   .usual = 1,
+                                   .seed = 51 + (uint64_t)i};
+        by_queue = i % 2;
+        CHECK(draw_request(&plan, 1 + i % 3, 1, 0, &random), "it is not served");
+    }
+    bare = by_queue = narrow = 0;
+}
+
+/* Requests as engines make them; batches of 8 rows or more are drawn from top-64 candidates. */
+static void draw_usual(int count, int32_t ranks, int64_t vocab)
+{
+    uint64_t random = 3;
+    for (int i = 0; i < count; i++) {
+        request_plan plan = {.batch = i % 2 ? 20 : 3,
+                             .vocab = vocab + vocab / 6 * i,
+                             .hidden_size = i % 4 < 2 ? 16 : 0,
+                             .samples = 1 + i % 3 / 2,
+                             .transforms = i % 3 == 2,
+                             .truncation = 1,
+                             .order = (gumbel_order)(i % REQUEST_ORDERS),
+                             .ties = i % 5 == 4 ? GUMBEL_TIES_EXACT : GUMBEL_TIES_ALL,
+                             .usual = 1,
+                             .cuts = i < 8 ? REQUEST_TOP_K | REQUEST_TOP_P
+                                           : REQUEST_TOP_K | REQUEST_TOP_P | REQUEST_MIN_P,
+                             .seed = 7 + (uint64_t)i};
+        draw_request(&plan, ranks ? ranks : 2 + i % 3, plan.hidden_size > 0, 0, &random);
+    }
+}
+
+static void ranks_usual(void) { draw_usual(12, 0, 6000); }
+
+/* A rank that waits for itself alone: tools that run one kernel at a time can have a look. */
+static void ranks_alone(void)
+{
+    draw_requests(4, 1, 5);
+    draw_usual(4, 1, 600);
+}
+
+/* Half as many, of shorter rows, for tools that take seconds a kernel. */
+static void ranks_few(void)
+{
+    draw_requests(2, 1, 5);
+    draw_usual(2, 1, 300);
+}
+
+static void ranks_silent(void)
+{
+    uint64_t random = 4;
+    for (int i = 0; i < 4; i++) {
+        request_plan plan = {.batch = 5,
+                             .vocab = 3000,
+                             .samples = 1 + i / 2,
+                             .truncation = i % 2,
+                             .usual = 1,
+                             .cuts = REQUEST_TOP_K,
+                             .kind = 1,
+                             .seed = 11 + (uint64_t)i};
+        draw_request(&plan, 2 + i % 2, 0, 1, &random);
+    }
+}
+
+/* Requests by a queue, as NCCL's: host collectives gather fallback rows. */
+static void ranks_queued(void)
+{
+    by_queue = 1;
+    draw_requests(30, RANKS_MOST, 6);
+    collectives = 0;
+    draw_usual(12, 0, 6000);
+    CHECK(collectives > 0, "no host collective was run");
+    by_queue = 0;
+}
+
+/* Products that know which blocks hold a row's leading tokens: rows that 64 candidates a rank
+ * determine, and rows that keep more. */
+static void ranks_products(void)
+{
+    uint64_t random = 9;
+    narrow = 1;
+    for (int i = 0; i < 8; i++) {
+        const request_plan plan = {.batch = i % 2 ? 40 : 20,
+                                   .vocab = 6400 + 640 * i,
+                                   .hidden_size = 64,
+                                   .samples = 1,
+                                   .truncation = 1,
+                                   .usual = 1,
+                                   .cuts = i / 4 ? REQUEST_TOP_P : REQUEST_TOP_K | REQUEST_TOP_P,
+                                   .seed = 31 + (uint64_t)i};
+        by_queue = i / 2 % 2;
+        CHECK(draw_request(&plan, 1 + i % 3, 1, 0, &random), "it is not served");
+    }
+    by_queue = narrow = 0;
+}
+
+/* One rank refuses a host collective: all ranks get an error, and nothing is drawn. */
+static void ranks_refused(void)
+{
+    const request_plan plan = {.batch = 20,
+                               .vocab = 3000,
+                               .samples = 1,
+                               .truncation = 1,
+                               .usual = 1,
+                               .cuts = REQUEST_TOP_K,
+                               .kind = 1 + ROW_EQUAL,
+                               .seed = 21};
+    uint64_t random = 8;
+    by_queue = 1;
+    for (int32_t ranks = 1; ranks <= 3; ranks++)
+        CHECK(draw_request(&plan, ranks, 0, 1, &random), "it is not served");
+    by_queue = 0;
+}
+
+/* A cycle of drafts that all ranks verify. */
+typedef struct shared_cycle {
+    shared_call call;
+    const gpu_cycle *req;
+    const verified_arrays *expected; /* as one rank has it */
+} shared_cycle;
+
+static void verify_one_rank(void *argument, int32_t rank)
+{
+    shared_cycle *c = argument;
+    const cycle *req = &c->req->req;
+    const int32_t requests = req->of->plan.requests;
+    gumbel_error error = {"", ""};
+    gpu_shard_cycle s;
+    CUstream stream;
+    GPU(cuCtxSetCurrent, gpu_context());
+    GPU(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
+    gumbel_group *group = open_group(&c->call, rank);
+    verified_arrays *found = verified_make(requests, req->max_nodes, requests + 3);
+    gpu_shard_cycle_make(&s, group, c->req, c->call.cut, rank, found);
+    pthread_barrier_wait(&c->call.together);
+    gumbel_status status = gpu_shard_cycle_verify(&s, stream, &error);
+    if (status == GUMBEL_OK)
+        status = gumbel_group_wait(group, stream, &error);
+    pthread_barrier_wait(&c->call.together);
+    gpu_verified_fetch(s.into, found);
+    if (status != GUMBEL_OK || !verified_same(c->expected, found, 0.0f)) {
+        printf("rank %d: %s: %s\n", (int)rank, error.field, error.message);
+        c->call.wrong = 1;
+    }
+    pthread_barrier_wait(&c->call.together);
+    gumbel_group_close(group);
+    gpu_shard_cycle_free(&s);
+    verified_free(found);
+    GPU(cuStreamDestroy, stream);
+}
+
+/* One cycle: ranks emit what one GPU does, bit for bit, and that is what the CPU expects. */
+static void verify_cycle(const cycle *host, int32_t *progress, int32_t ranks, uint64_t *random)
+{
+    const texts_plan *plan = &host->of->plan;
+    gpu_cycle *req = gpu_cycle_make(host);
+    verified_arrays *expected = gpu_cycle_outcome(req);
+    const request_plan whole = {.vocab = plan->vocab};
+    shard_cut cut = shards_cut_tokens(&whole, ranks, 0, random);
+    shared_cycle c = {
+        .call = {.cut = &cut, .timeout_ms = TIMEOUT}, .req = req, .expected = expected};
+    meet(&c.call, ranks, by_queue);
+    CHECK(cycle_agrees(host, progress, expected, 1e-5f), "one GPU");
+    thread_ranks_run(ranks, verify_one_rank, &c);
+    CHECK(!c.call.wrong, "%d ranks", (int)ranks);
+    for (int32_t r = 0; r < plan->requests; r++) {
+        draws_compared += host->emitted[r];
+        progress[r] += host->emitted[r];
+        progress[r] = progress[r] + 10 > plan->length ? 0 : progress[r];
+    }
+    part(&c.call);
+    verified_free(expected);
+    gpu_cycle_free(req);
+}
+
+static void ranks_drafts(void)
+{
+    for (int index = 0; index < 16; index++) {
+        const texts_plan plan = texts_plan_at_random(index);
+        texts *of = texts_make(&plan, cpu);
+        int32_t progress[8] = {0};
+        uint64_t random = (uint64_t)index;
+        by_queue = index / 2 % 2;
+        for (int turn = 0; turn < 4; turn++) {
+            cycle *host = cycle_make(of, progress, &random);
+            verify_cycle(host, progress, 1 + turn % RANKS_MOST, &random);
+            cycle_free(host);
+        }
+        texts_free(of);
+    }
+    by_queue = 0;
+}
+
+int main(int argc, char **argv)
+{
+    static const cuda_test tests[] = {
+        {"ranks_small", ranks_small},
+        {"ranks_alone", ranks_alone},
+        {"ranks_requests", ranks_requests},
+        {"ranks_bare", ranks_bare},
+        {"ranks_crowded", ranks_crowded},
+        {"ranks_usual", ranks_usual},
+        {"ranks_few", ranks_few},
+        {"ranks_silent", ranks_silent},
+        {"ranks_queued", ranks_queued},
+        {"ranks_refused", ranks_refused},
+        {"ranks_drafts", ranks_drafts},
+        {"ranks_products", ranks_products},
+        {NULL, NULL},
+    };
+    return cuda_run_tests(argc, argv, tests);
+}
