@@ -53,16 +53,16 @@ static const struct comparison {
     {"pivots", "", "-pivots", {"p = 0.95", 0, 0.95f, 0}, LOGITS, {1, 8, 64, 256}},
     {"bounded", "", "-bounded", {"k = 50, p = 0.95", 50, 0.95f, 0}, FUSED, {8, 32, 64, 128}},
     {"blocks", "", "-blocks", {"k = 50, p = 0.95", 50, 0.95f, 0}, LOGITS, {32, 64, 256}},
-    {"team",
+    {"cluster",
      "-blocks",
-     "-blocks,-team",
+     "-blocks,-cluster",
      {"k = 50, p = 0.95", 50, 0.95f, 0},
      LOGITS,
      {1, 8, 64, 256}},
-    {"team", "-blocks", "-blocks,-team", {"k = 1000", 1000, 1, 0}, LOGITS, {1, 8, 64}},
-    {"screened",
-     "-blocks,-team",
-     "-blocks,-team,-screened",
+    {"cluster", "-blocks", "-blocks,-cluster", {"k = 1000", 1000, 1, 0}, LOGITS, {1, 8, 64}},
+    {"two-pass",
+     "-blocks,-cluster",
+     "-blocks,-cluster,-two-pass",
      {"k = 50, p = 0.95", 50, 0.95f, 0},
      LOGITS,
      {1, 8, 64}},
@@ -121,7 +121,7 @@ static const struct stand_in {
 } STAND_INS[] = {
     {"all rungs", ""},
     {"without the Hopper kernel", "-hopper,-bounded"},
-    {"without clusters", "-hopper,-bounded,-blocks,-team"},
+    {"without clusters", "-hopper,-bounded,-blocks,-cluster"},
 };
 
 struct other_point {

@@ -3,7 +3,8 @@
  * What does a draw by a screen take on an NVIDIA GPU, beside the full pass?
  *
  * usage: bench_screen [--json FILE] [--commit TEXT] [--cut] [D ...]; script/bench-gpu --screen
- * builds it. --cut: only rows that are cut. GUMBEL_RUNGS=screen-cut: 64 of them by the screen, too.
+ * builds it. --cut: only rows that are cut. GUMBEL_RUNGS=screen-truncated: 64 rows by the screen,
+ * too.
  *
  * V = 151936, bfloat16. Draws with and without the screen are captured as graphs behind a kernel
  * that writes the hidden states, as a norm does, whose own time is in both, and replayed in turns,

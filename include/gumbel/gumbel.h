@@ -229,7 +229,7 @@ typedef struct gumbel_device_options {
     void *parallel_context;           /* passed to parallel_for */
     /* CUDA only: kernel variants to allow, as a comma-separated list of names that gumbel_explain()
      * prints. A name with a minus is excluded; the other names are tried first for every call that
-     * they support. "-hopper,-bounded,-blocks,-team" makes a GPU work as one of capability 8.0;
+     * they support. "-hopper,-bounded,-blocks,-cluster" makes a GPU work as one of capability 8.0;
      * tokens then differ as those of two GPU models do, whose products round differently. NULL: the
      * environment variable GUMBEL_RUNGS, else the best variants. */
     const char *rungs;

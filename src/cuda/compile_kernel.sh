@@ -3,12 +3,12 @@
 #
 # usage: compile_kernel.sh STORE IMAGE SOURCE ROOT "TARGET..." NVCC FLAG...
 #
-# Make IMAGE of the kernels in SOURCE for targets as sm_80 or compute_90 (PTX), and IMAGE.d of the
-# files that it is made from. STORE keeps images by a digest of all that they depend on: compiler,
-# flags, and what the preprocessor leaves of SOURCE for each architecture, but for comments, layout
-# and the library's prototypes, which no kernel can call. What STORE has is not compiled again, and
-# an IMAGE that is right stays as it is, so that nothing is linked anew. ROOT is where the sources
-# lie; the digest does not depend on it.
+# Compile the kernels of SOURCE to IMAGE, for targets such as sm_80 or compute_90 (PTX), and list
+# the files that it depends on in IMAGE.d. STORE caches images by a digest of compiler, flags, and
+# the preprocessed SOURCE for each architecture, without comments, layout, and the library's
+# prototypes, which no kernel can call. A cached image is not compiled again, and an unchanged
+# IMAGE is not written, so that nothing is relinked. ROOT holds the sources; the digest does not
+# depend on it.
 set -euo pipefail
 store=$1 image=$2 source=$3 root=$4
 read -ra targets <<<"$5"
@@ -25,7 +25,7 @@ for architecture in $(printf '%s\n' "${targets[@]#*_}" | sort -u); do
         "$source"
 done >"$work/text"
 
-# Line markers tell the files; a prototype begins with its attribute, as GUMBEL_SHARED has it.
+# Line markers name the files; GUMBEL_SHARED starts each prototype with an attribute.
 awk -F '"' -v image="$image" '
     /^# [0-9]/ && $2 !~ /^<|\/$/ && !seen[$2]++ { gsub(/ /, "\\ ", $2); files = files " " $2 }
     END { print image ":" files }' "$work/text" >"$image.d"
@@ -38,21 +38,21 @@ digest=$(
             { gsub(/^[ \t]+|[ \t]+$/, "") }
             $0 != "" && !prototype
             /;$/ { prototype = 0 }' "$work/text"
-    } | sha256sum | cut -c 1-32
+    } | sha256sum | head -c 32
 )
 
-# A file appears under its name when it is whole.
+# Rename complete files only, so that no reader sees a partial one.
 name=$(basename "$source" .cu)
-kept=$store/$name-$digest.fatbin
+cached=$store/$name-$digest.fatbin
 mkdir -p "$store"
-if [ -f "$kept" ]; then
-    touch "$kept"
+if [ -f "$cached" ]; then
+    touch "$cached"
 else
-    "$@" "${generate[@]}" --threads ${#targets[@]} -fatbin -o "$kept.$$" "$source"
-    mv "$kept.$$" "$kept"
+    "$@" "${generate[@]}" --threads ${#targets[@]} -fatbin -o "$cached.$$" "$source"
+    mv "$cached.$$" "$cached"
 fi
-if ! cmp -s "$kept" "$image"; then
-    cp "$kept" "$image.$$"
+if ! cmp -s "$cached" "$image"; then
+    cp "$cached" "$image.$$"
     mv "$image.$$" "$image"
 fi
 find "$store" -name "$name-*" -mtime +30 -delete

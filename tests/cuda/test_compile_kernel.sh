@@ -3,8 +3,8 @@
 #
 # usage: test_compile_kernel.sh COMPILE_KERNEL
 #
-# What makes a kernel's image be compiled again, and what not. The C compiler preprocesses in the
-# place of nvcc, and a count stands for an image.
+# Which changes recompile a kernel's image, and which do not. The C compiler preprocesses instead of
+# nvcc, and a count stands for an image.
 set -euo pipefail
 compile=$1
 work=$(mktemp -d)
@@ -33,8 +33,8 @@ cat >include/lib.h <<'END'
 #define API
 #endif
 /* A comment. */
-API int told(int a, /* of two lines */
-             int b);
+API int declared(int a, /* of two lines */
+                 int b);
 #define USED 1
 #define UNUSED 1
 END

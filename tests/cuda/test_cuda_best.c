@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The best scores of a draw on the GPU: from logits, and from the logits that the CPU has made of a
- * head, the lists that the CPU has.
+ * Best scores of a draw on the GPU match the CPU's: from logits, and from a head's logits computed
+ * by the CPU.
  */
 #include "cuda_requests.h"
 
@@ -9,14 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A list of `most` a row, in host memory or on the GPU. */
+/* A list of `most` entries a row, in host memory or on the GPU. */
 typedef struct best_lists {
     int32_t *ids;
     float *scores;
 } best_lists;
 
-/* Draw on the CPU and on the GPU, and CHECK that tokens and lists are the same. `alone`: the GPU
- * writes scores, and no ids. */
+/* Draw on the CPU and on the GPU, and CHECK that tokens and lists are equal. `alone`: the GPU
+ * writes scores without ids. */
 static void check_lists(const request *req, int32_t most, int alone)
 {
     const char *what = request_describe(&req->plan);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Requests whose product stores logits by bounds (bound_sm90.cuh), against the CPU: products
- * that are exact in any order of sums, and inputs that take away what the bounds go by.
+ * Requests whose product stores only logits above a bound (bound_sm90.cuh), compared with the CPU:
+ * products that are exact in any order of sums, and inputs that defeat the bounds.
  */
 #include "cuda_requests.h"
 
@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Some five tiles of 128 tokens for each of 132 multiprocessors. With so large a D bounds are in
- * time. */
+/* Some five tiles of 128 tokens for each of 132 multiprocessors. With this D bounds are available
+ * in time. */
 enum {
     VOCAB = 80000,
     SIZE = 2048,
@@ -21,17 +21,17 @@ enum {
     HEAD_SIZE = 10000
 };
 
-/* What is done to logits of a deviation of some 19: bits of a case. */
+/* Bits of a case: changes to logits of a standard deviation of about 19. */
 enum {
-    MASKED = 1, /* every EVERY-th token is taken away */
+    MASKED = 1, /* every EVERY-th token is masked */
     PENALISED = 2,
-    RAISED = 4,   /* these are the largest by far */
+    RAISED = 4,   /* these tokens are the largest by far */
     RISING = 8,   /* the largest tokens come last */
-    FALLING = 16, /* or first */
+    FALLING = 16, /* the largest tokens come first */
     FLAT = 32,    /* all are 0 */
-    TIED = 64,    /* there is no bias that would part them */
-    HEAD = 128,   /* the first HEAD_SIZE are the largest by far */
-    CAPPED = 256, /* a soft-cap makes equals of the larger ones */
+    TIED = 64,    /* no bias distinguishes tokens */
+    HEAD = 128,   /* the first HEAD_SIZE tokens are the largest by far */
+    CAPPED = 256, /* a soft-cap makes the larger logits equal */
 };
 
 typedef struct bound_case {
@@ -66,7 +66,7 @@ static const bound_case CASES[] = {
 };
 enum { CASE_COUNT = sizeof CASES / sizeof *CASES };
 
-/* The head that all cases share but for its bias, and every EVERY-th token's bit. */
+/* The head of all cases, without its bias, and the bits of every EVERY-th token. */
 typedef struct bound_world {
     int64_t size; /* D */
     gumbel_tensor weight, hidden;
@@ -76,7 +76,7 @@ typedef struct bound_world {
     uint16_t *counts;           /* [BATCH_MOST, VOCAB] */
 } bound_world;
 
-/* Multiples of 1/4, whose products are exact in any order of sums. */
+/* Multiples of 1/4: their products are exact in any order of sums. */
 static gumbel_tensor make_exact(int64_t rows, int64_t size, uint64_t seed)
 {
     uint16_t *data = make_zeroed((size_t)(rows * size), sizeof *data);
@@ -114,7 +114,7 @@ static void free_world(const bound_world *w)
     free(w->counts);
 }
 
-/* A bias that is exact beside the product, and differs from token to token. */
+/* A bias that adds exactly to the product, and differs from token to token. */
 static void fill_bias(bound_world *w, const bound_case *of)
 {
     for (int64_t i = 0; i < VOCAB; i++) {
@@ -126,8 +126,8 @@ static void fill_bias(bound_world *w, const bound_case *of)
     }
 }
 
-/* A request of the world; free it with request_free(). What it points at is `of`'s and the
- * world's, and must live as long. */
+/* A request of the world; free it with request_free(). `of` and the world own its arguments, and
+ * must live as long. */
 static request *make_generated_request(bound_world *w, const bound_case *of, int64_t batch)
 {
     request_plan plan = {.batch = batch,
@@ -206,7 +206,7 @@ static void bounds_small(void)
     free_world(&w);
 }
 
-/* For its racecheck, under which a row takes half a second. */
+/* For racecheck, which takes half a second a row. */
 static void bounds_few(void)
 {
     bound_world w = make_world(SMALL_SIZE);
@@ -214,7 +214,7 @@ static void bounds_few(void)
     free_world(&w);
 }
 
-/* Replays whose logits shrink and grow: no bound of the last one may count. */
+/* Replays whose logits shrink and grow: bounds of the previous replay must not be used. */
 static void bounds_graph(void)
 {
     bound_world w = make_world(SIZE);

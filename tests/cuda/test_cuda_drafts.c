@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Drafts verified on the GPU: texts are those that the CPU decodes step by step; what is wrong with
- * a draft spoils its own request alone; a graph, replayed, verifies other drafts of its shape; and
- * rows are drawn with the bits of a plain draw.
+ * Drafts verified on the GPU: texts equal the CPU's step-by-step decoding; an invalid draft affects
+ * only its own request; a replayed graph verifies other drafts of its shape; rows have the bits of
+ * a plain draw.
  */
 #include "cuda_drafts.h"
 
@@ -10,10 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Log-probabilities by two libraries' logarithms. */
+/* Log-probabilities computed by the logarithms of two libraries. */
 #define TOLERANCE 1e-5f
 
-/* Verify a cycle, and CHECK what comes; what was emitted is counted in `progress`. */
+/* Verify a cycle and CHECK its outputs; emitted tokens are counted in `progress`. */
 static void check_cycle(const cycle *req, int32_t *progress, const char *what)
 {
     const texts *of = req->of;
@@ -37,7 +37,7 @@ static void check_cycle(const cycle *req, int32_t *progress, const char *what)
     verified_free(found);
 }
 
-/* From logits, and behind a head whose product has the CPU's bits. */
+/* From logits, and from a head whose product has the CPU's bits. */
 static void check_texts(int first, int count, int cycles)
 {
     for (int index = first; index < first + count; index++) {
@@ -94,7 +94,7 @@ static void impossible_drafts(void)
     }
 }
 
-/* By the rules that weigh probabilities, from a graph: what the CPU emits. */
+/* Rules that compare probabilities, in a graph, emit the CPU's tokens. */
 static void check_rules(int first, int count)
 {
     for (int index = first; index < first + count; index++) {
@@ -103,7 +103,7 @@ static void check_rules(int first, int count)
         int32_t progress[8] = {0};
         uint64_t random = (uint64_t)index;
         cycle *req = cycle_make(of, progress, &random);
-        /* Blocks are verified from logits alone. */
+        /* The block rule verifies from logits only. */
         const int block = index / 2 % 2 && plan.hidden_size == 0;
         cycle_set_rule(req, block ? GUMBEL_RULE_BLOCK : GUMBEL_RULE_REJECTION, &random);
         verified_arrays *wanted = verified_make(plan.requests, req->max_nodes, plan.requests + 3);
@@ -132,14 +132,14 @@ static void check_rules(int first, int count)
 
 static void rules(void) { check_rules(0, 60); }
 
-/* Over rows of many parts, from a graph that is replayed: what the CPU emits, each time, also where
- * the draft tells its log-probabilities. */
-static void check_requests(wide_drafts *req, int tells, const char *what, int index)
+/* Rows of many parts, in a replayed graph, emit the CPU's tokens each time, also with
+ * log-probabilities supplied by the drafter. */
+static void check_requests(wide_drafts *req, int is_supplied, const char *what, int index)
 {
     verified_arrays *wanted = verified_make(req->requests, req->max_nodes, req->requests);
     verified_arrays *found = verified_make(req->requests, req->max_nodes, req->requests);
     verified_arrays *on_gpu = gpu_verified_make(found);
-    if (tells)
+    if (is_supplied)
         report_wide_difference(req, cpu);
     gpu_wide *generated = gpu_wide_make(req, on_gpu);
     CHECK(wide_verify(cpu, req, wanted) == GUMBEL_OK, "%s %d", what, index);
@@ -169,7 +169,7 @@ static void check_wide(int first, int count, int64_t vocab_most)
         check_requests(wide_make(index, vocab_most), index / 2 % 2, "wide rows", index);
 }
 
-/* Where what is drawn may stand at any place of a warp's list, or behind it. */
+/* The drawn token may be anywhere in a warp's list, or after it. */
 static void crowded(void)
 {
     for (int index = 0; index < 30; index++)
@@ -184,7 +184,7 @@ static void wide(void)
 
 static void nightly_wide(void) { check_wide(260, 2000, 30000); }
 
-/* For compute-sanitizer, and for its racecheck, under which a row takes half a second. */
+/* For compute-sanitizer, whose racecheck takes half a second a row. */
 static void small(void)
 {
     check_texts(0, 3, 8);
@@ -199,7 +199,7 @@ static void few(void)
     check_wide(3, 2, 3000);
 }
 
-/* Captured once, replayed with other tokens: those of the text, then none. */
+/* Captured once, replayed with other tokens: tokens of the text, then none. */
 static void graphs(void)
 {
     for (int index = 0; index < 20; index++) {
@@ -241,7 +241,7 @@ static void graphs(void)
 #define PUT(name, to, count)                                                                       \
     gpu_put((void *)(uintptr_t)(to), req->name, (size_t)(count) * sizeof *req->name)
 
-/* Other drafts of the same shape, by other noise, into what a graph reads. */
+/* Write other drafts of the same shape, with other noise, to a graph's inputs. */
 static void change(wide_drafts *req, const gpu_wide *generated, uint64_t *random)
 {
     const wide_drafts *there = &generated->req;
@@ -261,8 +261,8 @@ static void change(wide_drafts *req, const gpu_wide *generated, uint64_t *random
 }
 #undef PUT
 
-/* Captured once by a rule that weighs probabilities, replayed with drafts of other lengths, other
- * tokens, seeds and positions: what the CPU emits. */
+/* A graph of a rule that compares probabilities, replayed with drafts of other lengths, tokens,
+ * seeds and positions, emits the CPU's tokens. */
 static void replays(void)
 {
     for (int index = 0; index < 24; index++) {
@@ -281,7 +281,7 @@ static void replays(void)
             CHECK(wide_verify(cpu, req, wanted) == GUMBEL_OK, "replay %d", index);
             gpu_graph_replay(&graph);
             gpu_verified_fetch(on_gpu, found);
-            for (int64_t i = 0; i < found->nodes; i++) { /* which a graph adds to */
+            for (int64_t i = 0; i < found->nodes; i++) { /* the graph adds to it */
                 const uint64_t sum = found->histogram[i];
                 found->histogram[i] -= before[i];
                 before[i] = sum;
@@ -299,7 +299,7 @@ static void replays(void)
     }
 }
 
-/* Rows of a head that Hopper's kernel serves, against a plain draw of them. */
+/* Rows of a head that the Hopper kernel serves, compared with a plain draw. */
 static void rows_of_a_draw(void)
 {
     enum { R = 5, M = 4, N = R * M };

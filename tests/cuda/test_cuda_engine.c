@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What engines ask for beside a draw, on the GPU as on the CPU: slots, live rows, given and allowed
- * tokens, summaries merged and finished where they are.
+ * Features of engines match the CPU's: slots, live rows, given and allowed tokens, and summaries
+ * merged and finished in device memory.
  */
 #include "cuda_requests.h"
 #include "slotted.h"
@@ -10,12 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Requests of all kinds, on one of the usual ways every other time. */
+/* Requests of all kinds; every other one has a common shape. */
 static request *request_at(int index, int fused)
 {
     request_plan plan = request_plan_at_random(index, fused);
     plan.history = index % 2;
-    if (fused && index % 3 == 0) /* what products of Hopper take */
+    if (fused && index % 3 == 0) /* shapes that Hopper's product supports */
         plan.vocab = (plan.vocab + 15) / 16 * 16;
     return request_make(&plan, cpu);
 }
@@ -25,8 +25,8 @@ static gumbel_status draw_on_cpu(const request *req, int fused, outcome *into)
     return fused ? request_draw_fused(cpu, req, into) : request_draw(cpu, req, into);
 }
 
-/* Draw `asked` on both and compare. A head's own logits differ from the CPU's: those requests are
- * drawn from the logits that the CPU has made of them. */
+/* Draw on both devices and compare. A head's logits differ from the CPU's, so that these requests
+ * are drawn from logits that the CPU computed. */
 static void compare_both(const request *req, const char *what)
 {
     outcome *host = request_outcome(req), *device = request_outcome(req);
@@ -39,7 +39,7 @@ static void compare_both(const request *req, const char *what)
     outcome_free(device);
 }
 
-/* What the GPU draws of one request it draws of another that says the same. */
+/* Two equivalent requests give the same draws on the GPU. */
 static void compare_same(const request *one, const request *other, int fused, const char *what)
 {
     outcome *a = request_outcome(one), *b = request_outcome(one);
@@ -71,7 +71,7 @@ static void check_slots(int count)
 
 static void slots(void) { check_slots(120); }
 
-/* A slot that is none spoils its row alone. */
+/* An invalid slot affects only its row. */
 static void odd_slots(void)
 {
     enum { B = 4, V = 3000 };
@@ -98,7 +98,7 @@ static void odd_slots(void)
 
 /* ------------------------------------------------------------------------------ live rows ---- */
 
-/* A graph that is captured once and replayed with other numbers of live rows. */
+/* A graph captured once and replayed with other numbers of live rows. */
 static void check_live(int index, int fused)
 {
     request *req = request_at(index, fused);
@@ -140,7 +140,7 @@ static void live_rows(void)
         check_live(i, i % 2);
 }
 
-/* Plain calls, whose products draw: tokens alone, and with masses. */
+/* Plain calls, whose products draw, with and without masses. */
 static void live_plain(void)
 {
     static const int64_t batches[] = {1, 3, 17, 64, 130, 300};
@@ -172,7 +172,7 @@ static void live_plain(void)
 
 /* ----------------------------------------------------------------- given, allowed tokens ---- */
 
-/* Any tokens, drawn ones and others, of any request. */
+/* Drawn and other tokens of all requests. */
 static void check_given(int count)
 {
     uint64_t random = 81;
@@ -196,8 +196,8 @@ static void check_given(int count)
 
 static void given_tokens(void) { check_given(150); }
 
-/* From a head: drawn tokens have what the draw said of them, whatever the batch; more rows than are
- * served at once take the workspace of those that are. */
+/* From a head, drawn tokens have the outputs of the draw in every batch; more rows than one launch
+ * serves use the workspace of one launch. */
 static void given_fused(void)
 {
     static const int64_t batches[] = {1, 7, 64, 256, 600};
@@ -322,7 +322,7 @@ static void engine_small(void)
     merged_there();
 }
 
-/* For its racecheck, under which a row takes a second. */
+/* For racecheck, which takes a second a row. */
 static void engine_few(void)
 {
     check_slots(1);

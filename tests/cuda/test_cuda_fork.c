@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Children of fork(): a GPU that was opened before is refused there in words, and closed there
- * without a wait; the parent draws on.
+ * Children of fork(): calls on a GPU opened before report an error, closing it does not wait, and
+ * the parent still draws.
  */
 #include "cuda_support.h"
 
@@ -10,10 +10,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* A child that hangs is ended after this long. */
+/* Seconds after which a hanging child is killed. */
 #define CHILD_SECONDS 20
 
-/* 1 where every call says that the device does not survive fork(). */
+/* 1 if every call reports that the device does not survive fork(). */
 static int refuses_all(problem *p)
 {
     float row[64] = {0}, out[64];

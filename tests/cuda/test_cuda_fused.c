@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The fused draw on a GPU, tuned kernels and naive one, against the CPU.
+ * The fused draw on a GPU, by tuned and naive kernels, compared with the CPU.
  */
 #include "cuda_support.h"
 
@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* A plan that the tuned kernels serve. */
+/* A plan that the tuned kernels support. */
 static problem_plan tuned(int64_t batch, int64_t vocab, int64_t hidden_size)
 {
     return (problem_plan){
@@ -41,7 +41,7 @@ static void vocabularies(void)
         problem_plan plan = tuned(3, vocab, 24);
         check_plan(&plan);
     }
-    /* Every residue of a tile of 128 that keeps a stretch of 16, then the real thing. */
+    /* Every residue of a tile of 128 that is a multiple of 16, then a real vocabulary. */
     for (int64_t vocab = 16; vocab <= 4096; vocab += 16 * 13) {
         problem_plan plan = tuned(2 + vocab % 7, vocab, 64);
         check_plan(&plan);
@@ -64,8 +64,8 @@ static void hidden_sizes(void)
     }
 }
 
-/* Pairs of CTAs copy hidden states for each other, more of them than the ring holds, also where one
- * has no tile any more: even and odd numbers of tiles, and more than a GPU takes at once. */
+/* Pairs of CTAs multicast hidden states, more than the ring holds, also when one CTA has no more
+ * tiles: even and odd numbers of tiles, and more than run at once. */
 static void clusters(void)
 {
     static const int64_t rows[] = {65, 100, 128, 300};
@@ -93,7 +93,7 @@ static void dtypes_and_strides(void)
     }
 }
 
-/* Scales, soft-caps, bias, samples, shards, domains: as the CPU's own tests draw them. */
+/* Scales, soft-caps, bias, samples, shards, domains, as in the CPU's tests. */
 static void random_plans(void)
 {
     for (int i = 0; i < 300; i++) {
@@ -164,7 +164,7 @@ static void batch_invariance(void)
     check_invariance(&plan, OUTCOME_ALL);
 }
 
-/* The draw switched off, and a shard of which no token counts. */
+/* The product without a draw, and a shard of padding. */
 static void odd_calls(void)
 {
     problem_plan plan = tuned(4, 512, 64);
@@ -192,7 +192,7 @@ static void odd_calls(void)
     problem_free(host);
 }
 
-/* Little work through every kernel: what sanitizers can afford. */
+/* Small problems for every kernel, for sanitizers. */
 static void small(void)
 {
     for (int i = 0; i < 6; i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Histories in device memory: started from lists, and counted on in captured graphs, bit for bit as
- * the CPU does.
+ * Histories in device memory, started from lists and updated in captured graphs, have the CPU's
+ * bits.
  */
 #include "cuda_support.h"
 #include "inputs.h"
@@ -11,7 +11,7 @@
 
 enum { ROWS = 5, TOKENS = 40001, WORDS = (TOKENS + 31) / 32, STEPS = 20, LISTED = 3000 };
 
-/* The same history in both memories. */
+/* A history in host memory and its copy on the GPU. */
 typedef struct histories {
     gumbel_history host, device;
 } histories;
@@ -91,7 +91,7 @@ static void start_both(histories *h, const gumbel_token_lists *prompts,
     gpu_free((void *)o.ids);
 }
 
-/* Start, and count on in a captured graph that is replayed with other tokens. */
+/* Start, and update in a captured graph that is replayed with other tokens. */
 static void history(void)
 {
     histories h = histories_make();

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The draw from logits on a GPU: the bits of the CPU, rows that cannot be drawn from, and
- * chi-squared.
+ * The draw from logits on a GPU: the CPU's bits, rows without a valid draw, and chi-squared.
  */
 #include "cuda_support.h"
 
@@ -13,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Draw from logits of a plan, with and without mass, on both. */
+/* Draw from logits of a plan on both devices, with and without mass. */
 static void check_logits(const problem_plan *plan, gumbel_dtype dtype, int64_t gap)
 {
     problem_plan rows = *plan;
@@ -85,8 +84,7 @@ static void logits_large(void)
     }
 }
 
-/* A row alone, and in any batch at any place: the same bits, also where its parts are cut
- * otherwise. */
+/* A row has the same bits alone and in every batch, also if it is split into other parts. */
 static void logits_invariance(void)
 {
     enum { BATCH = 200, VOCAB = 20011 };
@@ -119,7 +117,7 @@ static void logits_invariance(void)
     problem_free(host);
 }
 
-/* Rows of which little is left: thresholds have to be found where first there is nothing. */
+/* Rows with few finite logits: the first tokens give no threshold. */
 static void logits_masked(void)
 {
     enum { BATCH = 4, VOCAB = 30011 };
@@ -153,7 +151,7 @@ static void logits_masked(void)
 
 /* ------------------------------------------------------------------------------- odd rows ---- */
 
-/* Rows with NaN, +inf and nothing but -inf among sound ones, from logits and through a head. */
+/* Rows with NaN, with +inf, and with only -inf among valid rows, from logits and from a head. */
 static void odd_rows(void)
 {
     enum { BATCH = 6, VOCAB = 3008, SIZE = 64 };
@@ -197,7 +195,7 @@ static void odd_rows(void)
     problem_free(host);
 }
 
-/* What the host cannot see is the row's own trouble. */
+/* Invalid parameters that the host cannot read affect only their row. */
 static void odd_temperatures(void)
 {
     enum { BATCH = 5 };
@@ -230,7 +228,7 @@ static void odd_temperatures(void)
     problem_free(host);
 }
 
-/* Little work through every kernel: what sanitizers can afford. */
+/* Small problems for every kernel, for sanitizers. */
 static void logits_small(void)
 {
     for (int i = 0; i < 6; i++) {
@@ -247,7 +245,7 @@ static void logits_small(void)
 
 /* --------------------------------------------------------------------------------- nightly ---- */
 
-/* 10 million draws from 151936 tokens: fair, and 5% off in temperature is caught. */
+/* 10 million draws from 151936 tokens pass chi-squared; a temperature 5% off fails it. */
 static void nightly_chi_squared(void)
 {
     enum { VOCAB = 151936, SAMPLES = 65536, CALLS = 153 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The stand-alone pieces of docs/standalone_calls.md on a GPU against the CPU: softmax, with requests and in
- * place; top-k with its values.
+ * The stand-alone functions of docs/pieces.md on a GPU, compared with the CPU: softmax, with
+ * requests and in place; top-k with its values.
  */
 #include "cuda_requests.h"
 
@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Rows of floats that a call on the GPU made from logits in host memory, over them where `in_place`
- * is set; free them. Without host pointers in `how`. */
+/* Probabilities computed on the GPU from logits in host memory, overwriting the logits if
+ * `in_place`; free them. `how` has no host pointers. */
 static float *gpu_rows(gumbel_logits host, const gumbel_sampling *how, int64_t stride, int softmax,
                        int in_place)
 {
@@ -49,7 +49,7 @@ static float *host_softmax(const gumbel_logits *logits, const gumbel_sampling *h
     return generated;
 }
 
-/* Masses are summed in another order, and logarithms are of another library: a few ulp. */
+/* A few ulp: masses are summed in another order, and the logarithm is another library's. */
 static int are_near(const float *ours, const float *theirs, int64_t rows, int64_t count,
                     int64_t stride, const char *what)
 {
@@ -64,7 +64,7 @@ static int are_near(const float *ours, const float *theirs, int64_t rows, int64_
     return 1;
 }
 
-/* One softmax of a plan's logits on both, with the plan's scale, soft-cap and temperatures. */
+/* Softmax of a plan's logits on both devices, with its scale, soft-cap and temperatures. */
 static void check_softmax(const problem_plan *plan, gumbel_dtype dtype, int64_t gap)
 {
     problem *host = problem_make(plan), *device = gpu_problem(host);
@@ -109,7 +109,7 @@ static void pieces_softmax(void)
     check_softmax(&large, GUMBEL_BFLOAT16, 0);
 }
 
-/* Rows alone, where a row has more CTAs, as in their batch: the same bits. */
+/* Rows have the same bits alone, with more CTAs a row, and in a batch. */
 static void pieces_invariance(void)
 {
     problem_plan plan = {.batch = 300, .vocab = 20011, .hidden_size = 1, .seed = 5};
@@ -129,7 +129,7 @@ static void pieces_invariance(void)
     problem_free(host);
 }
 
-/* NaN, +inf, no token, one token, and a temperature that cannot be. */
+/* NaN, +inf, no token, one token, and an invalid temperature. */
 static void pieces_odd_rows(void)
 {
     enum { B = 6, V = 70 };
@@ -154,7 +154,7 @@ static void pieces_odd_rows(void)
     gpu_free(on_gpu);
 }
 
-/* With transforms and truncation: the softmax of what is left. */
+/* With transforms and truncation: softmax of the kept tokens. */
 static void pieces_requests(void)
 {
     enum { B = 4, V = 3000 };
@@ -187,7 +187,7 @@ static void pieces_requests(void)
     problem_free(host);
 }
 
-/* ids [B, k] and values [B, k] of the CPU or the GPU, whose memory all is in. */
+/* ids [B, k] and values [B, k] of the CPU or the GPU, in that device's memory. */
 static void select_top(gumbel_device *device, const gumbel_logits *logits, const float *temperature,
                        int32_t k, int32_t *ids, float *values, int32_t *tokens)
 {
@@ -251,7 +251,7 @@ static void pieces_top_k(void)
     check_top(3, 151936, 128, GUMBEL_FLOAT32, 0);
 }
 
-/* Little work through the kernels of softmax: what sanitizers can afford. */
+/* Small problems for the softmax kernels, for sanitizers. */
 static void pieces_small(void)
 {
     static const gumbel_dtype dtypes[] = {GUMBEL_FLOAT32, GUMBEL_FLOAT16, GUMBEL_BFLOAT16};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The portable rung of the fused draw against the CPU. It serves every GPU, so that on Hopper too
- * the plans below are its own: V is no multiple of 16, or the first token none of 4, or float32, or
- * mixed.
+ * The portable rung of the fused draw, compared with the CPU. On Hopper, too, this rung serves the
+ * plans below: V is not a multiple of 16, the first token is not a multiple of 4, or the dtype is
+ * float32 or mixed.
  */
 #include "cuda_support.h"
 
@@ -12,8 +12,8 @@
 
 static const gumbel_dtype dtypes[] = {GUMBEL_BFLOAT16, GUMBEL_FLOAT16, GUMBEL_FLOAT32};
 
-/* A plan that the portable rung serves: the dtype goes round, and where V would suit the Hopper
- * kernel the shard begins at an odd token. Rows are as long as whole 16 bytes, whatever D. */
+/* A plan for the portable rung: dtypes alternate, and the shard begins at an odd token if V suits
+ * the Hopper kernel. Rows are multiples of 16 bytes for every D. */
 static problem_plan portable(int64_t batch, int64_t vocab, int64_t hidden_size)
 {
     problem_plan plan = {
@@ -51,7 +51,7 @@ static void portable_vocabularies(void)
         problem_plan plan = portable(3, vocab, 24);
         check_plan(&plan);
     }
-    /* Shares of one slab, of a few, and of tiles with an end. */
+    /* CTA slices of one slab, of a few, and with a partial tile. */
     for (int64_t vocab = 4001; vocab <= 80000; vocab += 4999) {
         problem_plan plan = portable(2 + vocab % 9, vocab, 16);
         check_plan(&plan);
@@ -74,8 +74,8 @@ static void portable_sizes(void)
     }
 }
 
-/* Rows that are not whole 16 bytes apart fall back to the naive kernel, as do 16-bit hidden states
- * with weights of another dtype. */
+/* Rows that are not multiples of 16 bytes use the naive kernel, as do 16-bit hidden states with
+ * weights of another dtype. */
 static void portable_strides(void)
 {
     static const int64_t gaps[] = {0, 1, 4, 8, 40};
@@ -116,7 +116,7 @@ static void portable_samples(void)
         }
 }
 
-/* 16-bit weights with float32 hidden states, whose dot products have the CPU's bits. */
+/* 16-bit weights with float32 hidden states: dot products have the CPU's bits. */
 static void portable_mixed(void)
 {
     for (int64_t i = 1; i <= 200; i++) {
@@ -134,7 +134,7 @@ static void portable_mixed(void)
     check_plan(&large);
 }
 
-/* A NaN in one row, +inf in another, tokens that a bias forbids, all of them at last. */
+/* NaN in one row, +inf in another, tokens masked by a bias, and all tokens masked. */
 static void portable_rows(void)
 {
     for (int i = 0; i < 3; i++) {
@@ -155,8 +155,8 @@ static void portable_rows(void)
     }
 }
 
-/* Products that vanish below 0 leave -0, but where a chunk is padded: mixed dtypes, whose dot
- * products are the CPU's bit by bit. */
+/* Negative products that underflow give -0, except in a padded chunk; mixed dtypes have the CPU's
+ * bits. */
 static void portable_zeros(void)
 {
     for (int64_t size = 1; size <= 70; size++) {
@@ -184,7 +184,7 @@ static void portable_zeros(void)
     }
 }
 
-/* Noise made ahead of time gives the outcome that noise on the fly gives. */
+/* Noise computed ahead gives the outcome of noise on the fly. */
 static void portable_noise(void)
 {
     for (int i = 0; i < 24; i++) {
@@ -232,7 +232,7 @@ static void portable_invariance(void)
     }
 }
 
-/* Little work through every width and dtype: what sanitizers can afford. */
+/* Small problems for every width and dtype, for sanitizers. */
 static void portable_small(void)
 {
     for (int i = 0; i < 12; i++) {

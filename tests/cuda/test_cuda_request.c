@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Requests from logits on a GPU against the CPU, through the public API: every transform, rule,
- * order and output, on harmless and hostile rows, in mixed batches; captured graphs.
+ * Requests from logits on a GPU, compared with the CPU through the public API: every transform,
+ * rule, order and output, on usual and adversarial rows, in mixed batches; captured graphs.
  */
 #include "cuda_requests.h"
 
@@ -26,8 +26,8 @@ static void compare_processed(const request *req, const gpu_request *on_gpu, con
     free(device);
 }
 
-/* Draw on both devices, and compare; with what the draw sees, unless drawn from the head. The
- * request is freed. */
+/* Draw on both devices and compare, also the processed logits unless drawn from the head. Frees the
+ * request. */
 static void compare_requests(request *req, int fused)
 {
     gpu_request *on_gpu = gpu_request_make(req);
@@ -57,7 +57,7 @@ static void request_plans(void)
     }
 }
 
-/* The naive fused kernel has the CPU's bits; it serves dtypes that are mixed. */
+/* The naive fused kernel has the CPU's bits, and supports mixed dtypes. */
 static void request_fused(void)
 {
     for (int i = 0; i < 60; i++) {
@@ -70,8 +70,7 @@ static void request_fused(void)
     }
 }
 
-/* Small multiples of a power of two, whose products are exact in any order of sums, and often
- * equal. */
+/* Small multiples of a power of two: products are exact in any order of sums, and often equal. */
 static gumbel_tensor make_exact(gumbel_dtype dtype, int64_t rows, int64_t cols, uint64_t seed)
 {
     void *data = make_zeroed((size_t)(rows * cols), dtype_size(dtype));
@@ -80,7 +79,7 @@ static gumbel_tensor make_exact(gumbel_dtype dtype, int64_t rows, int64_t cols, 
     return tensor_of(data, dtype, rows, cols, 0);
 }
 
-/* Give a request a head whose product is exact; owned by the caller. */
+/* Give a request a head whose product is exact; the caller owns it. */
 static void make_exact_head(request *req, gumbel_dtype dtype, int64_t size)
 {
     const request_plan *plan = &req->plan;
@@ -91,8 +90,8 @@ static void make_exact_head(request *req, gumbel_dtype dtype, int64_t size)
                               .first_token = plan->first_token};
 }
 
-/* The tensor-core kernels store logits, and on Hopper the largest of each tile, for the request's
- * kernels: where the product is exact, with the CPU's bits. */
+/* Tensor-core kernels store logits, and on Hopper block maxima, for request kernels: exact products
+ * have the CPU's bits. */
 static void request_stored(void)
 {
     for (int i = 0; i < 60; i++) {
@@ -137,8 +136,8 @@ static void request_large(void)
     }
 }
 
-/* Tokens and scores alone, or with log-probabilities: what is not asked for is not made, on ways of
- * their own. The request is freed. */
+/* Tokens and scores only, or with log-probabilities: other kernels serve calls with fewer outputs.
+ * Frees the request. */
 static void compare_some(request *req, int fused, outcome_parts parts)
 {
     const request_plan *plan = &req->plan;
@@ -155,7 +154,8 @@ static void compare_some(request *req, int fused, outcome_parts parts)
                                      .kept = plan->seed % 2 ? device->kept : NULL};
     gpu_request_draw(on_gpu, fused, device);
     draws_compared += plan->batch * host->samples;
-    CHECK(outcome_same(host, 0, device, parts, what), "%s: asked alone, it differs", what);
+    CHECK(outcome_same(host, 0, device, parts, what),
+          "%s: differs if requested without other outputs", what);
     for (int64_t b = 0; b < plan->batch && plan->seed % 2; b++)
         CHECK(host->kept[b] == device->kept[b], "%s: kept[%d] is %d, %d on the CPU", what, (int)b,
               (int)device->kept[b], (int)host->kept[b]);
@@ -189,7 +189,7 @@ static void request_tokens(void)
     }
 }
 
-/* Masks and penalties alone, some of which raise tokens: a draw looks them up where it must. */
+/* Masks and penalties only, some of which raise tokens: the draw applies them to candidates. */
 static void request_edits(void)
 {
     for (int i = 0; i < 120; i++) {
@@ -211,7 +211,7 @@ static void request_edits(void)
     }
 }
 
-/* Few rows and more, which are served in other ways. */
+/* Few rows, and more, which other rungs serve. */
 static void request_hostile(void)
 {
     for (int i = 0; i < 42; i++) {
@@ -234,7 +234,7 @@ static void request_hostile(void)
     }
 }
 
-/* Draw by a top_k, a top_p or both, 0 for none. The request is freed. */
+/* Draw by a top_k, a top_p or both, 0 for none. Frees the request. */
 static void compare_rules(request *req, int32_t k, float p)
 {
     gumbel_truncation *t = &req->truncation;
@@ -244,8 +244,8 @@ static void compare_rules(request *req, int32_t k, float p)
     compare_tokens(req, 0);
 }
 
-/* One rule alone that keeps many tokens, and two, on rows of any kind. Where what was kept is asked
- * for, a cluster cuts, else it may draw before it does. */
+/* One rule that keeps many tokens, and two, on rows of any kind. A cluster truncates if kept counts
+ * are requested; otherwise it may draw first. */
 static void request_lone(void)
 {
     static const int32_t top_k[] = {300, 2000, 30000, 0, 0, 0, 0, 50};
@@ -269,8 +269,8 @@ static void request_lone(void)
     }
 }
 
-/* Neighbouring logits whose z is the same: all tokens tie at the cut, though the larger logit is
- * what one token of every eighth of the row has, and these alone. */
+/* Neighbouring logits with equal z: all tokens tie at the truncation threshold, although one token
+ * of every eighth of the row has the larger logit. */
 static void request_rounded(void)
 {
     const float high = 0x1.ccccdp+1f, low = 0x1.cccccep+1f, temperature = 0.9f;
@@ -296,9 +296,9 @@ static void request_rounded(void)
     }
 }
 
-/* Batches of which a CTA tries to serve a row from few blocks of its tokens: with masks and
- * histories that edit away what the largest logits promise, penalties that raise, soft-caps, ranges
- * that begin anywhere; all outputs, and tokens alone. */
+/* Batches whose rows a CTA tries to serve from few blocks: masks and histories that remove the
+ * largest logits, penalties that raise logits, soft-caps, unaligned ranges; all outputs, and tokens
+ * only. */
 static void request_blocks(void)
 {
     for (int i = 0; i < 160; i++) {
@@ -327,9 +327,8 @@ static void request_blocks(void)
     }
 }
 
-/* A top_p of each row, and nothing else: rows are drawn before they are cut, behind a product by
- * the draw that its kernel makes beside storing the logits; but not where a factor below 0 makes
- * the largest of what does not count. */
+/* Only a top_p: rows are drawn before they are truncated, after a product by the draw of its own
+ * kernel; not with a negative scale, which would make padding the largest. */
 static void request_pivots(void)
 {
     static const float top_p[] = {0.95f, 0.3f, 1e-30f, 1.0f, 0.8f, 0.9999f, 0.5f};
@@ -366,7 +365,7 @@ static void request_pivots(void)
     }
 }
 
-/* More tokens than a cluster holds: the portable kernels. */
+/* More tokens than a cluster holds: portable kernels serve them. */
 static void request_huge(void)
 {
     for (int i = 0; i < 6; i++) {
@@ -382,7 +381,7 @@ static void request_huge(void)
     }
 }
 
-/* Every row of a mixed batch alone gives what it gives in the batch. */
+/* Every row of a mixed batch has the same outputs alone. */
 static void request_alone(void)
 {
     request_plan plan = {.batch = 40,
@@ -413,7 +412,7 @@ static void request_alone(void)
 
 /* ---------------------------------------------------------------------------------- graphs ---- */
 
-/* A captured request reads its rows' parameters anew at each replay. */
+/* A captured request reads its row parameters at each replay. */
 static void request_graph(void)
 {
     request_plan plan = {.batch = 6, .vocab = 5000, .num_top = 5, .truncation = 1, .seed = 5};
@@ -443,7 +442,7 @@ static void request_graph(void)
     request_free(req);
 }
 
-/* Every `step`-th of small plans, and of cuts that keep many tokens, two of them by pivots. */
+/* Every `step`-th small plan, and truncations that keep many tokens, two of them by pivots. */
 static void check_small(int step)
 {
     static const int32_t top_k[] = {600, 2500, 0, 0, 0, 0};
@@ -469,7 +468,7 @@ static void check_small(int step)
     }
 }
 
-/* For compute-sanitizer, and for its racecheck, under which a row takes a second. */
+/* For compute-sanitizer, whose racecheck takes a second a row. */
 static void request_small(void) { check_small(1); }
 static void request_few(void) { check_small(4); }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Requests on a GPU where rows are odd: shards that begin and end anywhere in a block of 64, or
- * that are padding alone; rows that others have masked with the least float. Against the CPU.
+ * Requests on a GPU for unusual rows, compared with the CPU: shards that begin and end anywhere in
+ * a block of 64, shards of padding, and rows masked with the smallest float.
  */
 #include "cuda_requests.h"
 
@@ -39,7 +39,7 @@ static void compare_plan(const request_plan *plan)
     request_free(req);
 }
 
-/* Every residue of first token, V and end, in some pairs. */
+/* Every residue of the first token, V and end, in some pairs. */
 static void request_shards(void)
 {
     uint64_t random = 21;
@@ -51,7 +51,7 @@ static void request_shards(void)
     }
 }
 
-/* Ties at a cut at -FLT_MAX: of few tokens and of many, for the kernels of either. */
+/* Ties at a truncation threshold of -FLT_MAX, of few tokens and of many. */
 static void request_masked(void)
 {
     for (int i = 0; i < 48; i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What surrounds a decode step, on a GPU: noise made ahead of time has the CPU's bits and gives the
- * outcome that noise on the fly gives; positions and the ring.
+ * Calls around a decode step on a GPU: noise computed ahead has the CPU's bits and gives the
+ * outcome of noise on the fly; positions and the ring advance.
  */
 #include "cuda_support.h"
 #include "plans.h"
@@ -12,13 +12,13 @@
 
 /* --------------------------------------------------------------------------------- noise ---- */
 
-/* Where noise goes: floats before it, and between its rows. */
+/* Padding of a noise buffer: floats before it, and between its rows. */
 typedef struct noise_shape {
     int64_t batch, first_token, count, shift, gap;
     int32_t samples;
 } noise_shape;
 
-/* A sampling with its parameters in device memory, from those of a problem there. */
+/* A sampling with its parameters in device memory, from a problem's. */
 static gumbel_sampling sampling_of(const problem *device, int32_t samples)
 {
     gumbel_sampling sampling = device->sampling;
@@ -26,7 +26,7 @@ static gumbel_sampling sampling_of(const problem *device, int32_t samples)
     return sampling;
 }
 
-/* All of it, and nothing before, between or behind. */
+/* All noise is written, and nothing before, between or after it. */
 static void check_noise(noise_shape shape, int index)
 {
     problem_plan plan = {.batch = shape.batch, .vocab = 1, .hidden_size = 1, .seed = 7};
@@ -81,7 +81,7 @@ static void noise(void)
 
 /* ---------------------------------------------------------------------------- noise ahead ---- */
 
-/* Draw without, then with noise made ahead once seed and position are gone. */
+/* Draw without noise, then with noise computed ahead after seed and position are erased. */
 static void check_ahead(const problem_plan *plan, gumbel_dtype logits_dtype, int64_t gap)
 {
     problem *host = problem_make(plan), *device = gpu_problem(host);
@@ -121,7 +121,7 @@ static void check_ahead(const problem_plan *plan, gumbel_dtype logits_dtype, int
     problem_free(host);
 }
 
-/* Every kernel that serves a call. */
+/* Every kernel that draws. */
 static void noise_ahead(void)
 {
     static const gumbel_dtype dtypes[] = {GUMBEL_FLOAT32, GUMBEL_FLOAT16, GUMBEL_BFLOAT16};
@@ -204,7 +204,7 @@ static void advance(void)
             check_advance(batch, 1 + (int32_t)batch % 4, 1 + batch % 6, apart);
 }
 
-/* For the sanitizers. */
+/* For sanitizers. */
 static void step_small(void)
 {
     check_noise((noise_shape){2, 5, 5000, 1, 3, 2}, 20);

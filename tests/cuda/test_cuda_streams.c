@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Calls on a GPU as work on streams: repeats, two streams at once, graphs, chains of steps without
- * the CPU, noise made on a side stream, and refusals.
+ * Calls on streams of a GPU: repeats, two streams at once, graphs, chains of steps without the CPU,
+ * noise on a side stream, and errors.
  */
 #include "cuda_support.h"
 
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A call whose buffers are in device memory for as long as a test lasts. */
+/* A call whose buffers stay in device memory during a test. */
 typedef struct call {
     problem *host, *device;
     void *workspace;
@@ -27,7 +27,7 @@ static call call_make_by(const problem_plan *plan)
     c.output = (gumbel_output){.struct_size = sizeof c.output,
                                .tokens = gpu_make((size_t)batch * sizeof(int32_t)),
                                .scores = gpu_make((size_t)batch * sizeof(float))};
-    gumbel_sampling ahead = c.device->sampling; /* which needs most */
+    gumbel_sampling ahead = c.device->sampling; /* the largest workspace */
     ahead.noise = c.output.scores;
     CHECK(gumbel_workspace_size(gpu, &c.device->head, NULL, &ahead, &c.output, &c.workspace_bytes,
                                 &error) == GUMBEL_OK,
@@ -195,8 +195,7 @@ static void step_queue(const call *c, int32_t *ring, int64_t length, CUstream st
         die("gumbel_advance: %s: %s", error.field, error.message);
 }
 
-/* Tokens [steps, B] of separate calls, positions moved on by the CPU in between; then they are back
- * where they were. */
+/* Tokens [steps, B] of separate calls; the CPU advances positions in between, and restores them. */
 static int32_t *separate_calls(call *c, int steps)
 {
     size_t rows = (size_t)c->draws, bytes = rows * sizeof(int32_t);
@@ -233,8 +232,8 @@ static void check_ring(const call *c, const int32_t *wanted, int steps, const in
     free(found);
 }
 
-/* Steps captured once: noise ahead or on the fly, the draw, the end of the step. Replayed in one
- * go, with no look at them in between, they give the tokens of separate calls. */
+/* A captured step (noise ahead or on the fly, the draw, the end of the step), replayed several
+ * times without synchronisation, gives the tokens of separate calls. */
 static void check_chain_of(call *c, int64_t length, int ahead, const char *what)
 {
     enum { STEPS = 40 };
@@ -266,9 +265,9 @@ static void check_chain(int64_t batch, gumbel_dtype dtype, int64_t length, int a
     check_chain_of(&c, length, ahead, ahead ? "noise ahead" : "on the fly");
 }
 
-/* The same with a truncation, of enough tokens for products to store by bounds where the batch is
- * neither small nor large: rows are described before such a product has ended, at the positions of
- * the step before last if anything is stale. */
+/* Captured steps with a truncation, with enough tokens that products of medium batches store only
+ * logits above a bound. Rows are read before such a product ends: stale reads would use positions
+ * of the step before the previous one. */
 static void check_cut_chain(int64_t batch, int by_top_k)
 {
     static const int32_t top_k = 20;
@@ -313,8 +312,8 @@ static void chain(void)
     }
 }
 
-/* While a step is drawn, a side stream makes the noise of the next one. Two buffers take turns;
- * an event tells each stream when the other is done with one. */
+/* While a step is drawn, a side stream computes the noise of the next step, with two buffers. Each
+ * stream waits for an event of the other before it reuses a buffer. */
 static void side_stream(void)
 {
     enum { STEPS = 40, BATCH = 6 };
@@ -363,7 +362,7 @@ static void side_stream(void)
     call_free(&c);
 }
 
-/* Copy another call's weights and hidden states into those of `to`. */
+/* Copy weights and hidden states of a call to those of `to`. */
 static void inputs_queue(const call *to, const call *from, CUstream stream)
 {
     const problem_plan *plan = &to->host->plan;
@@ -374,8 +373,8 @@ static void inputs_queue(const call *to, const call *from, CUstream stream)
         (size_t)plan->batch * row, stream);
 }
 
-/* What is written just before a call counts, though the call may start while that ends; also where
- * it joins two streams. */
+/* A call reads data written just before it, although it may start while the write ends; also after
+ * joining two streams. */
 static void fresh_inputs(void)
 {
     problem_plan plan = {.batch = 40,

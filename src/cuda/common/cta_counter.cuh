@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which of the CTAs that share work ends last. A word in global memory counts those that have
- * ended, below the launch's tag (cuda_params). The workspace starts undefined: a word with another
- * tag is 0, and every CTA sees to that as it starts. The last one leaves 0 for a replay.
+ * Counts the CTAs that have ended, to find the last of those that share work. A word in global
+ * memory holds the count below the launch's tag (cuda_params). The workspace starts undefined:
+ * every CTA resets a word with another tag as it starts. The last CTA resets the count for a
+ * replay.
  */
-#ifndef GUMBEL_CUDA_PARTS_CUH
-#define GUMBEL_CUDA_PARTS_CUH
+#ifndef GUMBEL_CUDA_CTA_COUNTER_CUH
+#define GUMBEL_CUDA_CTA_COUNTER_CUH
 
 #include "cuda/common/ptx.cuh"
 
 #define CTA_COUNTER_BITS 24
 
-/* By one thread of each CTA, before a barrier that comes before the count. */
+/* Reset a word of another launch: by one thread of each CTA, before a barrier before the count. */
 static __device__ __forceinline__ void start_cta_counter(unsigned long long *word, uint64_t tag)
 {
     unsigned long long seen = __ldcg(word);
@@ -19,7 +20,7 @@ static __device__ __forceinline__ void start_cta_counter(unsigned long long *wor
         atomicCAS(word, seen, (unsigned long long)tag << CTA_COUNTER_BITS);
 }
 
-/* How many have ended so far. */
+/* CTAs that have ended so far. */
 static __device__ __forceinline__ uint32_t count_ended_ctas(const unsigned long long *word,
                                                             uint64_t tag)
 {
@@ -27,8 +28,8 @@ static __device__ __forceinline__ uint32_t count_ended_ctas(const unsigned long 
     return seen >> CTA_COUNTER_BITS == tag ? (uint32_t)(seen % (1u << CTA_COUNTER_BITS)) : 0;
 }
 
-/* Count this CTA as done, by the thread, or the first one of the warp, that wrote what others will
- * read; whether all of them are now. */
+/* Count this CTA as ended; returns whether it is the last. By the thread (or the first lane of the
+ * warp) that wrote the CTA's results. */
 static __device__ __forceinline__ bool count_cta_end(unsigned long long *word, uint64_t tag,
                                                      int32_t parts)
 {

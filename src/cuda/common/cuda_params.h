@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the host hands to a kernel: read by C and by CUDA.
+ * Kernel parameters: read by C and by CUDA. Pointers are device pointers except where noted.
  */
 #ifndef GUMBEL_CUDA_PARAMS_H
 #define GUMBEL_CUDA_PARAMS_H
@@ -8,7 +8,7 @@
 #include "core/ranks/peers.h"
 #include "core/problem.h"
 
-/* Everything but tensor maps. All pointers are device pointers. */
+/* Parameters of a draw or a product, except tensor maps. */
 typedef struct cuda_params {
     gumbel_problem problem;
     float inverse_cap;
@@ -18,30 +18,27 @@ typedef struct cuda_params {
     int64_t chunk;             /* tokens a part, in whole blocks; not of the tiled kernels */
     gumbel_summary *summaries; /* [parts][B, S] */
     gumbel_output output;
-    gumbel_summary *partials; /* [B, S]: where merged summaries go instead of output; or NULL */
-    uint64_t
-        *row_thresholds; /* [B, S][4]: a score that the row is sure to reach (row_thresholds.cuh) */
-    uint64_t tag;        /* of this launch: the upper 40 bits of a floor that it wrote */
-    int32_t multiply_only; /* drop every tile of logits: for measuring the draw */
-    float *logits_out;     /* [B, V] where the logits l of tokens that count go, undrawn; or NULL */
+    gumbel_summary *partials; /* [B, S]: receives merged summaries instead of output; or NULL */
+    uint64_t *row_thresholds; /* [B, S][4]: lower bound on the winning score (row_thresholds.cuh) */
+    uint64_t tag;             /* of this launch: the upper 40 bits of the thresholds it wrote */
+    int32_t multiply_only;    /* discard all logits: measures the product */
+    float *logits_out;        /* [B, V]: receives the logits l of tokens that count; or NULL */
     int64_t logits_out_stride; /* even */
-    uint64_t *
-        zero_after_draw; /* what a draw that leaves its tokens to others clears for them; or NULL */
+    uint64_t *zero_after_draw; /* words that the draw zeroes for the next launch; or NULL */
     int64_t zero_after_draw_words;
-    int32_t also_draw; /* with `stored`: the product draws, too, as in a plain call; and the request
-                        * from these logits has its rows drawn so */
-    float *
-        block_maxima; /* [B, tiles]: the largest stored logit of each tile of CUDA_REQUEST_BLOCK tokens,
-                   * NaN where one is NaN; or NULL */
+    int32_t also_draw;   /* with logits_out: the product draws, too, as in a plain call, and the
+                          * request that reads these logits starts from that draw */
+    float *block_maxima; /* [B, tiles]: largest stored logit of each block of CUDA_REQUEST_BLOCK
+                          * tokens, NaN where one is NaN; or NULL */
     int64_t block_maxima_stride;
-    /* As peaks, of the tokens that a row's history has not seen, which bounds go by; or NULL. */
+    /* As block_maxima, of the tokens absent from the row's history, for bounds; or NULL. */
     float *unseen_block_maxima;
-    /* Where logits alone are stored that can reach a bound (bound_sm90.cuh): [tiles][B in whole
-     * 32s], a bit for each strip of a tile whose logits of the row are stored; NULL: all are. */
+    /* Where only logits that can reach a bound are stored (bound_sm90.cuh): [tiles][B rounded up to
+     * 32], a bit for each subtile of a tile that is stored; NULL: all are. */
     uint8_t *stored_subtiles;
 } cuda_params;
 
-/* What the kernels that make probabilities get. */
+/* Parameters of the softmax kernels. */
 typedef struct cuda_softmax_params {
     gumbel_problem problem; /* from logits, without a request */
     float inverse_cap;
@@ -52,59 +49,56 @@ typedef struct cuda_softmax_params {
     gumbel_summary *masses; /* [B, parts] */
 } cuda_softmax_params;
 
-/* What the kernel that lists the best scores of draws gets. */
+/* Parameters of the kernel that finds the best scores of draws. */
 typedef struct cuda_best_params {
     gumbel_problem problem; /* the draw's: its rows and noise */
-    const float *rows;      /* [B] rows of V at `stride`: z, -inf for what cannot be drawn */
+    const float *rows;      /* [B] rows of V at `stride`: z, -inf for tokens that cannot be drawn */
     int64_t stride;
-    gumbel_output output; /* whose tokens are there: -1 where a row has none */
+    gumbel_output output; /* its tokens are written already: -1 where a row has none */
 } cuda_best_params;
 
-/* What the kernel that makes a mask of allowed tokens gets. */
+/* Parameters of the kernel that makes a mask of lists of allowed tokens. */
 typedef struct cuda_allow_params {
-    gumbel_problem problem; /* the caller's: its mask, where there is one, goes by slots */
+    gumbel_problem problem; /* the caller's: its mask, where there is one, is indexed by slot */
     uint32_t *allowed;      /* [B, words]: bit i is token CUDA_ALLOWED_ORIGIN() + i */
     int64_t words;
     int64_t slices; /* of a row: CUDA_HISTORY_SLICE tokens each */
-    int32_t masked; /* there is a mask */
+    int32_t masked; /* the caller gives a mask, too */
 } cuda_allow_params;
 
-/* What the kernels of an exchange get: of summaries, or of rows. */
+/* Parameters of an exchange of summaries, or of rows. */
 typedef struct cuda_exchange_params {
-    gumbel_peer_buffer
-        *peer_buffers[GUMBEL_PEERS_RANKS]; /* of all ranks, as this one reaches them */
+    gumbel_peer_buffer *peer_buffers[GUMBEL_PEERS_RANKS]; /* of all ranks, mapped into this GPU */
     int32_t rank, ranks;
-    int64_t room;               /* words of a rank in a mailbox's place */
+    int64_t room;               /* words of a rank's place in a peer buffer */
     gumbel_peer_report *report; /* in host memory */
     uint64_t timeout_ns;
-    const uint32_t *words; /* of this rank: summaries, or rows of `width` */
-    int64_t draws;         /* summaries, which are merged and written out, */
-    int32_t num_samples;   /* so many a row */
+    const uint32_t *words; /* sent by this rank: summaries, or rows of `width` */
+    int64_t draws;         /* summaries, num_samples a row, which are merged into output */
+    int32_t num_samples;
     gumbel_output output;
     int64_t rows, width;
     uint32_t *received; /* rows of all ranks side by side, at received_width */
     int64_t received_width;
     int64_t begins[GUMBEL_PEERS_RANKS],
-        widths[GUMBEL_PEERS_RANKS]; /* which words of it a rank's are */
-    const int32_t
-        *chosen; /* [rows]: those that are not 0 alone go, one behind the other; or NULL */
+        widths[GUMBEL_PEERS_RANKS]; /* words of each rank's columns */
+    const int32_t *chosen; /* [rows]: only rows whose entry is not 0 are sent, packed; or NULL */
     const int32_t *of_row; /* [rows] slots, or NULL */
-    int32_t *list, *slots,
-        *listed; /* where the chosen rows are told: which, their slots, how many */
+    int32_t *list, *slots, *listed; /* receive the chosen rows, their slots, and their number */
 } cuda_exchange_params;
 
-/* What the kernel gets that puts rows of outputs in their places. */
+/* Parameters of the kernel that scatters rows of outputs. */
 #define CUDA_SCATTER_OUTPUTS_MAX 7
 typedef struct cuda_scatter_outputs_params {
     struct cuda_scattered_output {
         const uint32_t *from;
         uint32_t *to;
-        int64_t width; /* words of a row; 0: there is none */
+        int64_t width; /* words of a row; 0: unused */
     } of[CUDA_SCATTER_OUTPUTS_MAX];
     const int32_t *list, *count; /* row i goes to row list[i] */
 } cuda_scatter_outputs_params;
 
-/* What the kernel that makes noise ahead of time gets. */
+/* Parameters of the kernel that computes noise ahead of time. */
 typedef struct cuda_noise_params {
     gumbel_problem problem; /* batch, range and sampling */
     float *noise;           /* [B, S] rows of V at `stride` */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the host hands to the kernels that draw parts by their log-masses: read by C and by CUDA.
+ * Parameters of the kernels that draw a part of the vocabulary by log-masses: read by C and by
+ * CUDA.
  */
 #ifndef GUMBEL_CUDA_PARTS_H
 #define GUMBEL_CUDA_PARTS_H
@@ -10,10 +11,10 @@
 /* All pointers are device pointers. */
 typedef struct cuda_parts_params {
     gumbel_problem problem;           /* batch and sampling */
-    int32_t parts;                    /* how many; in a stream its number */
+    int32_t parts;                    /* number of parts; of a stream: the part's index */
     const float *log_masses;          /* [parts, B] */
     const int32_t *tokens;            /* [parts, B, S] */
-    int32_t *drawn, *which;           /* [B, S]; which may be NULL, as may */
+    int32_t *drawn, *which;           /* [B, S]; `which`, lse and status may be NULL */
     float *lse;                       /* [B] */
     int32_t *status;                  /* [B] */
     struct gumbel_stream_draw *draws; /* [B, S], of a stream */

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The draw inside a kernel, in pieces that own no memory: Philox words of tokens and of blocks, the
- * bounds by which blocks of 64 tokens are passed over, the screen and the exact score of what is
- * not, a score that is surely reached, and the best token of a lane and of a warp (docs/maths.md,
- * sections 2, 3 and 6).
+ * Device functions of a draw, which own no memory: Philox words of tokens and blocks, bounds that
+ * skip blocks of 64 tokens, a filter by a token's own word, exact scores, lower bounds on the
+ * winning score, and the best token of a lane and of a warp (docs/maths.md, sections 2, 3 and 6).
  *
- * Who owns what. A lane offers the tokens that it scores to a draw_winner of its own; lanes of a
- * warp agree by draw_winner_of_warp(); warps meet at a barrier. So nothing is locked, and a
- * threshold that another warp raises is only ever a hint: a stale one costs time, never a token.
+ * The reach of a block is an upper bound of its tokens' noise; J is its token with the most noise.
+ *
+ * Ownership: each lane offers the tokens that it scores to its own draw_winner; a warp merges them
+ * by draw_winner_of_warp(); warps merge after a barrier. Nothing is locked, and a threshold raised
+ * by another warp is a hint: a stale one costs time, never a token.
  */
 #ifndef GUMBEL_CUDA_DRAW_CUH
 #define GUMBEL_CUDA_DRAW_CUH
@@ -20,10 +21,10 @@
 #define LOG2E 1.44269504088896341f
 #define LN2   0.69314718055994531f
 
-/* ------------------------------------------------------------------------------- the words ---- */
+/* ---------------------------------------------------------------------------------- words ---- */
 
-/* Philox for one row and sample. Its first two rounds have products that are the same for all
- * tokens; this is what is left of them, and the keys of the third. */
+/* Philox of one row and sample: the products of its first two rounds that do not depend on the
+ * token, and the keys of the third round. */
 struct draw_philox {
     uint32_t key0, key1;
     uint32_t first, second, third, fourth;
@@ -43,7 +44,7 @@ static __device__ __forceinline__ draw_philox draw_philox_of(const gumbel_stream
             (uint32_t)p0};
 }
 
-/* A block of Philox after its first two rounds. `kind` is 0 or GUMBEL_BLOCK_DOMAIN. */
+/* The state of Philox after its first two rounds. `kind` is 0 or GUMBEL_BLOCK_DOMAIN. */
 static __device__ __forceinline__ uint4 draw_philox_begin(const draw_philox &f, uint32_t count,
                                                           uint32_t kind)
 {
@@ -60,10 +61,10 @@ static __device__ __forceinline__ void draw_philox_round(uint4 &c, uint32_t key0
          (uint32_t)p0};
 }
 
-/* gumbel_philox_words(): those of tokens 4 * count .. + 3 where `kind` is 0; two each of blocks 2 *
- * count and + 1, 128 tokens, where it is GUMBEL_BLOCK_DOMAIN. */
-static __device__ __forceinline__ uint4 draw_words(const draw_philox &f, uint32_t count,
-                                                   uint32_t kind)
+/* gumbel_words(): the words of tokens 4 * count .. 4 * count + 3 if `kind` is 0; two words each of
+ * blocks 2 * count and 2 * count + 1 (128 tokens) if it is GUMBEL_BLOCK_DOMAIN. */
+static __device__ __forceinline__ uint4 draw_philox_words(const draw_philox &f, uint32_t count,
+                                                          uint32_t kind)
 {
     uint4 c = draw_philox_begin(f, count, kind);
     uint32_t key0 = f.key0, key1 = f.key1;
@@ -76,7 +77,7 @@ static __device__ __forceinline__ uint4 draw_words(const draw_philox &f, uint32_
     return c;
 }
 
-/* That of a token among the four of its Philox block. */
+/* The word of a token among the four words of its Philox block. */
 static __device__ __forceinline__ uint32_t draw_select_word(uint4 words, uint32_t token)
 {
     uint32_t low = token & 1 ? words.y : words.x, high = token & 1 ? words.w : words.z;
@@ -87,11 +88,11 @@ static __device__ __forceinline__ uint32_t draw_select_word(uint4 words, uint32_
 struct draw_block {
     uint32_t r, r2;
 
-    /* The place of J, the token that has the most noise of the block. */
+    /* The index of J, the token with the most noise, in the block. */
     __device__ __forceinline__ uint32_t max_noise_index() const { return r2 % GUMBEL_BLOCK; }
 };
 
-/* Those of the block that holds a token, among the words of two. */
+/* The words of the block that holds a token, among the words of two blocks. */
 static __device__ __forceinline__ draw_block draw_block_in(uint4 words, uint32_t token)
 {
     return token & GUMBEL_BLOCK ? draw_block{words.z, words.w} : draw_block{words.x, words.y};
@@ -103,30 +104,30 @@ static __device__ __forceinline__ draw_block draw_block_of(const draw_philox &f,
                          token);
 }
 
-/* The at-th of four values, at modulo four: what is indexed would lie in local memory. */
+/* v[at % 4], by selections: an indexed array would be in local memory. */
 static __device__ __forceinline__ float draw_select_of_four(const float (&v)[4], int at)
 {
     return at & 2 ? (at & 1 ? v[3] : v[2]) : at & 1 ? v[1] : v[0];
 }
 
-/* ------------------------------------------------------------------------------ the scores ---- */
+/* --------------------------------------------------------------------------------- scores ---- */
 
-/* The soft-capped logit, out of line: unrolled, its fifty instructions would crowd the hot loop
- * out of the instruction cache. */
+/* The soft-capped logit. Not inlined: unrolled, its fifty instructions would push the hot loop out
+ * of the instruction cache. */
 static __device__ __noinline__ float draw_soft_cap_logit(const cuda_params &p, float logit)
 {
     float y = logit * p.problem.scale;
     return fabsf(y) < INFINITY ? p.problem.soft_cap * gumbel_tanh(y * p.inverse_cap) : y;
 }
 
-/* The exact noise of a token of word r, which does not count for J. */
+/* The exact noise of a token of word r; r is ignored for J. */
 static __device__ __forceinline__ float draw_noise_from_words(draw_block block, uint32_t token,
                                                               uint32_t r)
 {
     return gumbel_noise_of_word(gumbel_block_noise_of(block.r, block.r2), token, r);
 }
 
-/* The same where no word is known. */
+/* The exact noise of a token whose words are not known. */
 static __device__ __forceinline__ float draw_token_noise(const gumbel_stream &stream,
                                                          uint32_t token)
 {
@@ -138,13 +139,13 @@ static __device__ __forceinline__ float draw_token_noise(const gumbel_stream &st
     return draw_noise_from_words(block, token, r);
 }
 
-/* That out of line, since who scores few tokens has one copy of it. */
+/* draw_token_noise(), not inlined: one copy for callers that score few tokens. */
 static __device__ __noinline__ float draw_token_noise_noinline(gumbel_stream stream, uint32_t token)
 {
     return draw_token_noise(stream, token);
 }
 
-/* What a block's least exponential is not below, by its first word, and by its reach. */
+/* Lower bounds of a block's smallest exponential variate: by its first word, and by its reach. */
 static __device__ __forceinline__ float draw_min_exponential_of_word(uint32_t r)
 {
     return (float)r * 0x1p-38f;
@@ -155,10 +156,10 @@ static __device__ __forceinline__ float draw_min_exponential_of_reach(float reac
     return ptx_exp2(-LOG2E * reach);
 }
 
-/* A score that J surely reaches, of transformed logit z, by a u that is not below its block's; z
- * for a greedy row. E is at most u (1 + 2^-6) below 2^-6, twice what is needed, and at most 33 ln 2
- * where 1 - u loses its digits; what the hardware's logarithms err by is in the margin. NaN or
- * infinite where z is. */
+/* Lower bound of the score of J, of transformed logit z, by an upper bound u of its block's
+ * uniform; z for a greedy row. E is at most u (1 + 2^-6) below 2^-6, twice the error needed, and at
+ * most 33 ln 2 where 1 - u loses its digits; the margin covers the error of the hardware's
+ * logarithms. NaN or infinite if z is. */
 static __device__ __forceinline__ float draw_score_bound_from_u(bool greedy, float z, float u)
 {
     if (greedy)
@@ -168,38 +169,38 @@ static __device__ __forceinline__ float draw_score_bound_from_u(bool greedy, flo
     return z + g - fmaf(fabsf(z) + fabsf(g), 0x1p-18f, 2e-3f);
 }
 
-/* The same by the block's first word. */
+/* Lower bound of the score of J by the block's first word. */
 static __device__ __forceinline__ float draw_score_bound_of_word(bool greedy, float z, uint32_t r)
 {
     return draw_score_bound_from_u(greedy, z, fmaf((float)r, 0x1p-32f, 0x1p-32f));
 }
 
-/* The same by its reach, which may be packed: the bits of a float are up to 0.0861 below its log2,
- * and the word is one less than what bounds u, which is half of that where r is 1 and nothing of it
- * where r is 0. */
+/* Lower bound of the score of J by the block's reach, which may be packed. The bits of a float are
+ * up to 0.0861 below its log2. The word r is one less than the bound of u: half of it at r = 1, and
+ * zero at r = 0. */
 static __device__ __forceinline__ float draw_score_bound_of_reach(bool greedy, float z, float reach)
 {
     return draw_score_bound_from_u(greedy, z,
                                    fmaxf(68.5f * draw_min_exponential_of_reach(reach), 0x1p-24f));
 }
 
-/* ------------------------------------------------------------------------------ the bounds ---- */
+/* --------------------------------------------------------------------------------- bounds ---- */
 
-/* The threshold that a token of score `score` sets: what has to be reached to beat it, less a
- * margin of |score| 2^-21 + 1e-3, which pays for all rounding below. */
+/* The threshold that a score sets for other tokens: the score minus a margin of |score| 2^-21 +
+ * 1e-3 that covers all rounding below. */
 static __device__ __forceinline__ float draw_threshold(float score)
 {
     return score - fmaf(fabsf(score), 0x1p-21f, 1e-3f);
 }
 
-/* What no token's noise in a block of first word r is above; 0 for a greedy row. The contract's
- * margin, 1e-4, is in it: 1.94 ulp of a g of 46 are 8e-6. */
+/* The reach of a block of first word r; 0 for a greedy row. The value includes the contract's
+ * margin, 1e-4: 1.94 ulp of a noise of 46 are 8e-6. */
 static __device__ __forceinline__ float draw_reach(bool greedy, uint32_t r)
 {
     return greedy ? 0.0f : gumbel_noise_bound_of_word(r) + 1e-4f;
 }
 
-/* A reach, and in its last bits the place of J: they round it up, by 2^-17 of it. */
+/* A reach with the index of J in its last bits, which round it up by at most 2^-17 of it. */
 static __device__ __forceinline__ float draw_pack_reach(float reach, uint32_t place)
 {
     return __uint_as_float(((__float_as_uint(reach) + GUMBEL_BLOCK - 1) & ~(GUMBEL_BLOCK - 1u)) |
@@ -211,60 +212,60 @@ static __device__ __forceinline__ uint32_t draw_place_of_reach(float packed)
     return __float_as_uint(packed) % GUMBEL_BLOCK;
 }
 
-/* The least z with which a token of a block may come to a threshold; -inf, which all reach, where
- * that is so of the threshold. Of a z below, the score, rounded, is below the one that set the
- * threshold: that rounds by |score| 2^-24, and this by (|threshold| + 114) 2^-24, in all a third of
- * draw_threshold()'s margin. */
+/* The smallest z with which a token of a block may reach a threshold; -inf if the threshold is. A
+ * token of smaller z has a rounded score below the one that set the threshold: that score rounds by
+ * |score| 2^-24, and the bound by (|threshold| + 114) 2^-24, together a third of the margin of
+ * draw_threshold(). */
 static __device__ __forceinline__ float draw_bound(float threshold, float reach)
 {
     return threshold - reach;
 }
 
-/* What a bound is multiplied with so that it bounds y, where z is y * factor, a positive one,
- * rounded once or twice. +inf where floats cannot tell, of temperatures beyond 1e37. */
+/* Factor that turns a bound of z into one of y, where z is y * factor, rounded once or twice, and
+ * factor > 0. +inf if it leaves the range of floats, at temperatures beyond 1e37. */
 static __device__ __forceinline__ float draw_bound_unit(float factor)
 {
     float unit = 1.0f / factor;
     return unit >= 0x1p-125f && unit <= 0x1p+125f ? unit : INFINITY;
 }
 
-/* The least y with which it may. What z, unit and product round by, |bound| 2^-22 in all, is taken
- * off before. */
+/* The smallest y with which a token of a block may reach a threshold. The rounding of z, unit and
+ * product, |bound| 2^-22 in all, is subtracted first. */
 static __device__ __forceinline__ float draw_bound(float threshold, float reach, float unit)
 {
     float bound = draw_bound(threshold, reach);
     return unit < INFINITY ? fmaf(-fabsf(bound), 0x1p-20f, bound) * unit : -INFINITY;
 }
 
-/* Whether a token may come to the threshold behind a bound, or is NaN or +inf; of the largest of
- * some, NaN where one is: whether any may. */
+/* Whether a token may reach the threshold of a bound, or is NaN or +inf. Given the maximum of
+ * several tokens, NaN if one is: whether any of them may. */
 static __device__ __forceinline__ bool draw_passes_bound(float y, float bound)
 {
     return !(y < bound);
 }
 
-/* ------------------------------------------------------------------------------ the screen ---- */
+/* --------------------------------------------------------------------- filter by own word ---- */
 
-/* What the screen adds to z log2 e: the threshold, and a margin for rounding (docs/maths.md, 6). */
+/* Addend of the filter to z log2 e: the threshold and a margin for rounding (docs/maths.md, 6). */
 static __device__ __forceinline__ float draw_filter_offset(float threshold)
 {
     return fmaf(fabsf(threshold), 0x1p-19f, fmaf(-LOG2E, threshold, 1e-3f));
 }
 
-/* Whether a token that passes the bound, other than J, may reach the threshold behind `offset` by
- * its own word, too. Its exponential is at least the block's least one plus u, not below word *
- * 2^-32, which must not be above exp(z - threshold). `least` is not above the block's. Floats round
- * the left side by 2^-22 of it, `ex2` its own by as much: the offset's 1e-3 covers both. NaN and
- * +inf pass. Not for greedy rows. */
+/* Whether a token other than J may reach the threshold of `offset` by its own word, too. Its
+ * exponential variate is at least the block's smallest one plus u >= word * 2^-32; the token can
+ * win only if that is at most exp(z - threshold). `least` is at most the block's smallest. Floats
+ * round the left side by 2^-22 of it, and `ex2` the right side: the offset's 1e-3 covers both. NaN
+ * and +inf pass. Not for greedy rows. */
 static __device__ __forceinline__ bool draw_passes_filter(float z, float least, uint32_t word,
                                                           float offset)
 {
     return !(fmaf((float)word, 0x1p-32f, least) > ptx_exp2(fmaf(z, LOG2E, offset)));
 }
 
-/* -------------------------------------------------------------------------- the best token ---- */
+/* ----------------------------------------------------------------------------- best token ---- */
 
-/* Bits that order as the float does; never 0. */
+/* Bits with the order of the float; never 0. */
 static __device__ __forceinline__ uint32_t ordered_bits(float x)
 {
     uint32_t bits = __float_as_uint(x);
@@ -306,10 +307,10 @@ static __device__ __forceinline__ draw_winner draw_winner_of_warp(const draw_win
     return {__shfl_sync(~0u, own.score, owner), __shfl_sync(~0u, own.z, owner), (int)id};
 }
 
-/* The largest of 32 lanes' floors, of which NaN and infinite ones do not count; -inf for none. */
-static __device__ __forceinline__ float draw_score_bound_of_warp(float floor)
+/* The largest finite bound of 32 lanes; -inf if there is none. */
+static __device__ __forceinline__ float draw_score_bound_of_warp(float bound)
 {
-    uint32_t own = fabsf(floor) < INFINITY ? ordered_bits(floor) : ordered_bits(-INFINITY);
+    uint32_t own = fabsf(bound) < INFINITY ? ordered_bits(bound) : ordered_bits(-INFINITY);
     return ordered_float(__reduce_max_sync(~0u, own));
 }
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Edits of a row's tokens that are looked up where a token is (edits.h): a mask, and what a
- * history has counted.
+ * Edits of a row that are looked up token by token (edits.h): a mask, and the counts of a history.
  */
 #ifndef GUMBEL_CUDA_EDITS_CUH
 #define GUMBEL_CUDA_EDITS_CUH
@@ -18,17 +17,16 @@ __device__ __forceinline__ bool read_bit(const uint32_t *words, int64_t i)
     return words[i >> 5] >> (i & 31) & 1;
 }
 
-/* Four bits from one that is divisible by 4 on. */
+/* Four bits from bit i, a multiple of 4. */
 __device__ __forceinline__ uint32_t read_nibble(const uint32_t *words, int64_t i)
 {
     return words[i >> 5] >> (i & 31) & 15;
 }
 
-/* What edits a row where its tokens are, and where that is looked up: found once a row, as its slot
- * is read from memory. */
+/* The edits of a row and their addresses, loaded once a row, as its slot is in memory. */
 struct row_edits {
     gumbel_penalties penalties;
-    bool act;                        /* the penalties change what was seen */
+    bool act;                        /* the penalties change tokens of the history */
     const uint32_t *mask;            /* nullptr: none */
     const uint32_t *prompt, *output; /* of a history; nullptr: none */
     int64_t slot;                    /* of its counts */
@@ -57,14 +55,14 @@ __device__ __forceinline__ bool is_masked(const row_edits &e, int64_t token)
     return e.mask && !read_bit(e.mask, token);
 }
 
-/* Whether they raise no token. */
+/* Whether no penalty raises a logit. */
 __device__ __forceinline__ bool penalties_lower(const gumbel_penalties &r)
 {
     return r.repetition >= 1.0f && r.repetition <= FLT_MAX && r.frequency >= 0.0f &&
            r.frequency < 0x1p100f && r.presence >= 0.0f && r.presence < INFINITY;
 }
 
-/* y of a token after the penalties of what a history counted, and `listed` more of the output. */
+/* y of a token after penalties, by the history's count plus `listed` more tokens of the output. */
 __device__ __forceinline__ float penalise_by_history(const gumbel_problem &q, const row_edits &e,
                                                      int64_t token, uint32_t listed, float y)
 {
@@ -78,7 +76,7 @@ __device__ __forceinline__ float penalise_by_history(const gumbel_problem &q, co
     return gumbel_apply_penalties(y, &e.penalties, min(count, (uint32_t)GUMBEL_COUNT_MOST));
 }
 
-/* Which of four tokens the history has seen, from one divisible by 4 on, as bits. */
+/* Bits of which of four tokens the history holds, from a multiple of 4 on. */
 __device__ __forceinline__ uint32_t seen_of_four(const gumbel_problem &q, const row_edits &e,
                                                  int64_t token)
 {
@@ -87,8 +85,7 @@ __device__ __forceinline__ uint32_t seen_of_four(const gumbel_problem &q, const 
                : 0;
 }
 
-/* Edit the y of four tokens, from one divisible by 4 on, of which those of [q.first_token, end)
- * count. */
+/* Edit the y of four tokens from a multiple of 4 on; only tokens in [q.first_token, end) count. */
 __device__ __forceinline__ void edit_four(const gumbel_problem &q, const row_edits &e,
                                           int64_t token, int64_t end, float *y)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A warp's step of logits: what a lane holds of it, and its mass (eq. 8).
+ * A warp's step of logits: the elements of each lane, and their mass (eq. 8).
  */
 #ifndef GUMBEL_CUDA_LOGITS_STEP_CUH
 #define GUMBEL_CUDA_LOGITS_STEP_CUH
@@ -20,12 +20,11 @@ struct four {
     float v[4];
 };
 
-/* Four elements as they lie in memory. */
+/* Four elements as stored in memory. */
 template <gumbel_dtype dtype> struct quad {
     using element = uint16_t;
     uint2 x;
 
-    /* -inf */
     static __device__ __forceinline__ element minus_infinity()
     {
         return dtype == GUMBEL_BFLOAT16 ? 0xff80 : 0xfc00;
@@ -36,7 +35,7 @@ template <gumbel_dtype dtype> struct quad {
         return {{e[0] | (uint32_t)e[1] << 16, e[2] | (uint32_t)e[3] << 16}};
     }
 
-    /* Of a row that is read once: what others need stays in the caches. */
+    /* Streaming load: a row is read once, and other data stay cached. */
     static __device__ __forceinline__ quad read(const element *from)
     {
         return {__ldcs((const uint2 *)from)};
@@ -92,9 +91,15 @@ struct block_measure {
     float largest, sum;
 };
 
-/* Measure the block that four lanes hold, for all of them. Each adds four of eq. 8's lanes; then
- * they share those out, so that nothing is added twice. */
-__device__ __forceinline__ measured measure(const four (&z)[kQuads], int lane)
+template <bool fast> __device__ __forceinline__ float compute_exp(float x)
+{
+    return fast ? ptx_exp2(x * LOG2E) : gumbel_exp(x);
+}
+
+/* The maximum and mass of the block that four lanes hold, for all four. Each lane adds four of the
+ * 16 partial sums of eq. 8, which are then combined without adding any twice. */
+template <bool fast>
+__device__ __forceinline__ block_measure measure_block(const four (&z)[kQuads], int lane)
 {
     float largest = z[0].v[0];
 #pragma unroll
@@ -105,8 +110,8 @@ __device__ __forceinline__ measured measure(const four (&z)[kQuads], int lane)
     float s[4];
 #pragma unroll
     for (int i = 0; i < 4; i++)
-        s[i] = (gumbel_exp(z[0].v[i] - largest) + gumbel_exp(z[1].v[i] - largest)) +
-               (gumbel_exp(z[2].v[i] - largest) + gumbel_exp(z[3].v[i] - largest));
+        s[i] = (compute_exp<fast>(z[0].v[i] - largest) + compute_exp<fast>(z[1].v[i] - largest)) +
+               (compute_exp<fast>(z[2].v[i] - largest) + compute_exp<fast>(z[3].v[i] - largest));
     bool upper = lane & 2, odd = lane & 1;
     float a = (upper ? s[2] : s[0]) + __shfl_xor_sync(~0u, upper ? s[0] : s[2], 2);
     float b = (upper ? s[3] : s[1]) + __shfl_xor_sync(~0u, upper ? s[1] : s[3], 2);
@@ -116,7 +121,7 @@ __device__ __forceinline__ measured measure(const four (&z)[kQuads], int lane)
     return {largest, sum};
 }
 
-/* A warp's masses. A lane keeps the block of every fourth step, so that all lanes add at once. */
+/* A warp's masses. A lane holds the block of every fourth step, so that all lanes add at once. */
 struct warp_mass {
     gumbel_summary *own; /* of this thread, in shared memory */
     int lane;
@@ -125,7 +130,7 @@ struct warp_mass {
 
     __device__ __forceinline__ void add(const four (&z)[kQuads])
     {
-        measured found = measure(z, lane);
+        block_measure found = fast ? measure_block<true>(z, lane) : measure_block<false>(z, lane);
         if (steps % 4 == lane % 4)
             kept = found;
         if (steps++ % 4 == 3)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The end of a call: summaries merged by a warp, and the outputs of what they come to.
+ * The end of a call: a warp merges summaries and writes outputs.
  */
 #ifndef GUMBEL_CUDA_MERGE_CUH
 #define GUMBEL_CUDA_MERGE_CUH
@@ -8,9 +8,8 @@
 #include "cuda/policy/cuda_policy.h"
 #include "cuda/common/draw.cuh"
 
-/* The merge of the masses, and of the largest z, of `lanes` neighbouring lanes of a warp that is
- * together; every lane gets it. Aligned at the largest exponent, words add one by one, as
- * gumbel_summary_merge() adds them. */
+/* Merge the masses and largest z of `lanes` neighbouring lanes of a converged warp; every lane gets
+ * the result. Aligned at the largest exponent, words add as in gumbel_summary_merge(). */
 template <int lanes> static __device__ __forceinline__ void merge_masses_of_lanes(gumbel_summary *s)
 {
     int32_t exponent = s->mass_exponent;
@@ -27,7 +26,7 @@ template <int lanes> static __device__ __forceinline__ void merge_masses_of_lane
     }
 }
 
-/* The merge of the best tokens and flags of 32 lanes; every lane gets it. */
+/* Merge the best tokens and flags of 32 lanes; every lane gets the result. */
 static __device__ __forceinline__ void merge_winners_of_warp(gumbel_summary *s)
 {
     draw_winner best = draw_winner_of_warp({s->best_score, s->best_z, s->best_id});
@@ -37,8 +36,8 @@ static __device__ __forceinline__ void merge_winners_of_warp(gumbel_summary *s)
     s->flags = __reduce_or_sync(~0u, s->flags);
 }
 
-/* The merge of `parts` summaries, `stride` apart, by a warp; every lane gets it. Other CTAs wrote
- * them, so they come from the second-level cache. */
+/* Merge `parts` summaries, `stride` apart, by a warp; every lane gets the result. Loads bypass L1,
+ * as other CTAs wrote the summaries. */
 static __device__ __forceinline__ gumbel_summary merge_parts(const gumbel_summary *from, int parts,
                                                              int64_t stride, bool with_mass)
 {
@@ -47,7 +46,7 @@ static __device__ __forceinline__ gumbel_summary merge_parts(const gumbel_summar
                   "a summary is loaded 16 bytes a time");
     gumbel_summary own, part;
     gumbel_summary_empty(&own);
-    constexpr int ahead = 4; /* loads in flight: their latency is what a merge waits for */
+    constexpr int ahead = 4; /* loads in flight, to hide their latency */
     for (int i = threadIdx.x % 32; i < parts; i += 32 * ahead) {
         uint4 raw[ahead][words];
 #pragma unroll
@@ -75,7 +74,7 @@ static __device__ __forceinline__ gumbel_summary merge_parts(const gumbel_summar
     return own;
 }
 
-/* Write what was asked for of draw `at` of the batch, by one thread: outputs, or the summary. */
+/* Write the requested outputs of draw `at` of the batch, or its summary, by one thread. */
 static __device__ __forceinline__ void write_draw(const cuda_params &p, gumbel_summary s,
                                                   int64_t at)
 {
@@ -105,8 +104,8 @@ static __device__ __forceinline__ void write_draw(const cuda_params &p, gumbel_s
         out.status[b] = (int32_t)status;
 }
 
-/* Write the outputs of draw `at` from summaries of the whole, by one thread. A row's status and
- * log-normaliser are those of its `first` draw. */
+/* Write the outputs of draw `at` from its merged summary, by one thread. The row's status and
+ * log-normaliser come from the summary of its `first` draw. */
 static __device__ __forceinline__ void write_merged(const gumbel_output &out, int64_t at,
                                                     int64_t samples, const gumbel_summary &own,
                                                     const gumbel_summary &first)
@@ -134,7 +133,7 @@ static __device__ __forceinline__ void finish_draw(const cuda_params &p, int64_t
         write_draw(p, whole, at);
 }
 
-/* Clear what the launch behind a draw finds cleared, by so many threads of each CTA. */
+/* Zero the words that the next launch expects to be zero, by `threads` threads of each CTA. */
 static __device__ __forceinline__ void clear_words(const cuda_params &p, uint32_t thread,
                                                    int threads)
 {
@@ -143,8 +142,8 @@ static __device__ __forceinline__ void clear_words(const cuda_params &p, uint32_
         p.zero_after_draw[i] = 0;
 }
 
-/* The word that counts the CTAs of a draw that have ended (cta_counter.cuh), beside the floor of the
- * row's first one. */
+/* The counter of a draw's ended CTAs (cta_counter.cuh), beside the threshold of the row's first
+ * draw. */
 static __device__ __forceinline__ unsigned long long *cta_counter_of_draw(const cuda_params &p,
                                                                           int64_t at)
 {

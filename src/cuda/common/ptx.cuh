@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Hopper instructions, one a function: mbarriers, bulk tensor copies, wgmma's fences.
+ * PTX instructions, one a function. Tensor-core products are in wgmma.cuh, mma_sm80.cuh and
+ * screen_ptx.cuh.
  */
 #ifndef GUMBEL_CUDA_PTX_CUH
 #define GUMBEL_CUDA_PTX_CUH
@@ -12,8 +13,8 @@
 
 PTX uint32_t ptx_shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
 
-/* 0, as the compiler cannot know. What is computed with it is computed anew, and not kept in
- * registers since before. */
+/* Zero, opaque to the compiler: values computed from it are recomputed rather than kept in
+ * registers. */
 PTX int ptx_zero()
 {
     int zero;
@@ -21,7 +22,7 @@ PTX int ptx_zero()
     return zero;
 }
 
-/* x, in a branch that the compiler does not make a selection of. */
+/* x; a branch around it is not turned into a selection. */
 PTX float ptx_keep_branch(float x)
 {
     float same;
@@ -47,8 +48,8 @@ PTX void ptx_barrier_arrive(uint64_t *barrier)
                  : "memory");
 }
 
-/* At the barrier in the same place of the cluster's rank-th CTA. What a thread wrote need not be
- * seen there: the scope of a cluster would be a fence of the whole GPU, 0.7 us. */
+/* Arrive at the same barrier of the cluster's rank-th CTA. This does not publish the thread's
+ * writes: cluster scope would be a fence of the whole GPU, 0.7 us. */
 PTX void ptx_barrier_arrive_at(uint64_t *barrier, uint32_t rank)
 {
     asm volatile("{\n"
@@ -83,7 +84,7 @@ PTX void ptx_barrier_wait(uint64_t *barrier, uint32_t parity)
                  : "memory");
 }
 
-/* Wait for the other threads, `threads` in all, that come to barrier `id`; 0 is __syncthreads(). */
+/* Wait until `threads` threads arrive at barrier `id`; 0 is __syncthreads(). */
 template <int id, int threads> PTX void ptx_named_barrier()
 {
     asm volatile("bar.sync %0, %1;" ::"n"(id), "n"(threads) : "memory");
@@ -95,8 +96,7 @@ PTX void ptx_cluster_sync()
     asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }
 
-/* Cache policies of createpolicy: weights pass through once, hidden states are read by every CTA.
- * */
+/* L2 policies: weights are read once, hidden states by every CTA. */
 PTX uint64_t ptx_policy_evict_first()
 {
     uint64_t policy;
@@ -120,8 +120,8 @@ PTX void ptx_copy_2d(void *to, const CUtensorMap *map, int x, int y, uint64_t *b
                  : "memory");
 }
 
-/* That to the same place of each CTA of the cluster whose bit is in `ranks`, and its bytes to their
- * barriers. */
+/* ptx_copy_2d() to the same address of each CTA of the cluster whose bit is set in `ranks`; the
+ * bytes count at their barriers. */
 PTX void ptx_copy_2d_to(uint16_t ranks, void *to, const CUtensorMap *map, int x, int y,
                         uint64_t *barrier, uint64_t policy)
 {
@@ -143,7 +143,7 @@ PTX void ptx_copy_5d(void *to, const CUtensorMap *map, int x, int a, int b, int 
         : "memory");
 }
 
-/* Bring what a copy would into the second-level cache; nothing waits for it. */
+/* Prefetch the source of a copy into L2; nothing waits for it. */
 PTX void ptx_prefetch_5d(const CUtensorMap *map, int x, int a, int b, int c, int d)
 {
     asm volatile(
@@ -173,8 +173,8 @@ template <int registers> PTX void ptx_decrease_registers()
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
 }
 
-/* What an earlier launch on the stream wrote is visible after this (programmatic dependent launch,
- * which GPUs before Hopper lack). */
+/* Writes of earlier launches on the stream are visible after this (programmatic dependent launch;
+ * none before Hopper). */
 PTX void ptx_wait_for_launch()
 {
 #if __CUDA_ARCH__ >= 900
@@ -182,12 +182,12 @@ PTX void ptx_wait_for_launch()
 #endif
 }
 
-/* Bring the line of an address into the second-level cache; nothing waits for it. A load whose
- * result is not used would not do: the assembler drops it, volatile or not. */
+/* Prefetch the line of an address into L2; nothing waits for it. An unused load would be dropped by
+ * the assembler, volatile or not. */
 PTX void ptx_prefetch_line(const void *at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 
-/* Eight bytes from anywhere, by way of memory even where they are a kernel's parameters: as such,
- * those of 32 lanes are read one after the other. */
+/* Load eight bytes by generic address, also of a kernel's parameters: constant loads at 32
+ * different addresses would be serialised. */
 PTX uint64_t ptx_load_8(const void *at)
 {
     uint64_t found;
@@ -195,7 +195,7 @@ PTX uint64_t ptx_load_8(const void *at)
     return found;
 }
 
-/* The next launch may start, up to where it waits for this one (Hopper and later). */
+/* Let the next launch start, up to its ptx_wait_for_launch() (Hopper and later). */
 PTX void ptx_allow_launch()
 {
 #if __CUDA_ARCH__ >= 900
@@ -203,8 +203,7 @@ PTX void ptx_allow_launch()
 #endif
 }
 
-/* Sixteen aligned bytes in global memory, at once, that another CTA may write at any time; of other
- * bytes nothing follows. */
+/* Relaxed atomic load of 16 aligned bytes in global memory, which other CTAs may write. */
 PTX ulonglong2 ptx_load_relaxed_16(const void *at)
 {
     ulonglong2 found;
@@ -219,7 +218,7 @@ PTX ulonglong2 ptx_load_relaxed_16(const void *at)
     return found;
 }
 
-/* Replace the 16 bytes at `at`, in global memory, by `next` if they are `seen`; what they were. */
+/* Compare and swap 16 bytes in global memory; returns the old bytes. */
 PTX ulonglong2 ptx_cas_global_16(void *at, ulonglong2 seen, ulonglong2 next)
 {
     ulonglong2 was;
@@ -236,7 +235,7 @@ PTX ulonglong2 ptx_cas_global_16(void *at, ulonglong2 seen, ulonglong2 next)
     return was;
 }
 
-/* Replace the 16 bytes at `at`, in shared memory, by `next` if they are `seen`; what they were. */
+/* Compare and swap 16 bytes in shared memory; returns the old bytes. */
 PTX ulonglong2 ptx_cas_shared_16(void *at, ulonglong2 seen, ulonglong2 next)
 {
     ulonglong2 was;
@@ -253,7 +252,7 @@ PTX ulonglong2 ptx_cas_shared_16(void *at, ulonglong2 seen, ulonglong2 next)
     return was;
 }
 
-/* Copy 8 or 16 aligned bytes to shared memory, with this thread's current group. */
+/* Copy 8 or 16 aligned bytes to shared memory, in this thread's current group. */
 template <int bytes> PTX void ptx_copy_async(void *to, const void *from)
 {
     if constexpr (bytes == 16)
@@ -267,14 +266,13 @@ template <int bytes> PTX void ptx_copy_async(void *to, const void *from)
 }
 PTX void ptx_copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
-/* Return once at most `pending` of this thread's groups are on their way. */
+/* Wait until at most `pending` of this thread's groups are in flight. */
 template <int pending> PTX void ptx_copy_async_wait()
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
 }
 
-/* A word in global memory that another CTA writes; what that CTA could read then can be read behind
- * this. */
+/* Acquire load of a word in global memory. */
 PTX int32_t ptx_load_acquire(const int32_t *word)
 {
     int32_t found;
@@ -282,7 +280,7 @@ PTX int32_t ptx_load_acquire(const int32_t *word)
     return found;
 }
 
-/* A word in global memory that another CTA may write at any time; of others nothing follows. */
+/* Relaxed load of a word in global memory, which other CTAs may write. */
 PTX uint64_t ptx_load_relaxed_8(const uint64_t *word)
 {
     uint64_t found;
@@ -290,8 +288,7 @@ PTX uint64_t ptx_load_relaxed_8(const uint64_t *word)
     return found;
 }
 
-/* Add 1 to a word in global memory; what it was. What was written before is there for those who
- * count later. */
+/* Add 1 to a word in global memory (acquire, release); returns the old value. */
 PTX uint64_t ptx_atomic_count(unsigned long long *word)
 {
     uint64_t before;
@@ -302,8 +299,8 @@ PTX uint64_t ptx_atomic_count(unsigned long long *word)
     return before;
 }
 
-/* Where `chosen`, add to a word in shared memory; what it was, or 0. Without a branch, so that what
- * does not need the answer goes on. */
+/* If `chosen`, add to a word in shared memory; returns the old value, or 0. Predicated rather than
+ * branched, so that independent instructions continue. */
 PTX uint32_t ptx_atomic_add_if(bool chosen, uint32_t *word, uint32_t value)
 {
     uint32_t before = 0;
@@ -318,8 +315,8 @@ PTX uint32_t ptx_atomic_add_if(bool chosen, uint32_t *word, uint32_t value)
     return before;
 }
 
-/* Where `chosen`, count a word in shared memory up; what it was, or 0. To a bound: the compiler
- * would sum an addition of 1 over the warp first, at three times the instructions. */
+/* If `chosen`, increment a word in shared memory; returns the old value, or 0. A bounded increment:
+ * the compiler would sum additions of 1 over the warp first, at three times the instructions. */
 PTX uint32_t ptx_atomic_count_if(bool chosen, uint32_t *word)
 {
     uint32_t before = 0;
@@ -334,7 +331,7 @@ PTX uint32_t ptx_atomic_count_if(bool chosen, uint32_t *word)
     return before;
 }
 
-/* Exactly. */
+/* Exact. */
 PTX float ptx_widen_f16(uint16_t bits)
 {
     float wide;
@@ -342,7 +339,7 @@ PTX float ptx_widen_f16(uint16_t bits)
     return wide;
 }
 
-/* The larger one; NaN where either is. */
+/* The larger one; NaN if either is. */
 PTX float ptx_max_nan(float a, float b)
 {
     float y;
@@ -350,7 +347,7 @@ PTX float ptx_max_nan(float a, float b)
     return y;
 }
 
-/* Add to a sum of three words. */
+/* Add 64 bits to a sum of three words. */
 PTX void ptx_add_96(uint32_t (&sum)[3], uint32_t low, uint32_t high)
 {
     asm("add.cc.u32 %0, %0, %3;\n"
@@ -360,7 +357,7 @@ PTX void ptx_add_96(uint32_t (&sum)[3], uint32_t low, uint32_t high)
         : "r"(low), "r"(high));
 }
 
-/* x >> by, 0 where that is 64 or more. */
+/* x >> by; 0 if `by` is 64 or more. */
 PTX uint64_t ptx_shift_right(uint64_t x, uint32_t by)
 {
     uint64_t y;
@@ -382,14 +379,14 @@ PTX float ptx_log2(float x)
     return y;
 }
 
-/* Eight aligned bytes stored at once into memory that another GPU may look at, or be of. What was
- * stored before is not ordered before them. */
+/* Relaxed store of eight aligned bytes, at system scope: to memory that other GPUs read, or theirs.
+ * Earlier stores are not ordered before it. */
 PTX void ptx_store_relaxed_sys_8(uint64_t *at, uint64_t value)
 {
     asm volatile("st.relaxed.sys.global.b64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
 }
 
-/* Eight aligned bytes of memory that another GPU may write at any time. */
+/* Relaxed load of eight aligned bytes, at system scope: other GPUs may write them. */
 PTX uint64_t ptx_load_relaxed_sys_8(const uint64_t *at)
 {
     uint64_t found;
@@ -397,7 +394,7 @@ PTX uint64_t ptx_load_relaxed_sys_8(const uint64_t *at)
     return found;
 }
 
-/* Nanoseconds of the GPU's clock. */
+/* The GPU's clock in nanoseconds. */
 PTX uint64_t ptx_read_globaltimer()
 {
     uint64_t now;

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Floors: for each row and sample the best score that any CTA has seen, in global memory. A CTA
- * that knows what the others found scores only what beats it: about ln V tokens a row in all,
- * where without it every CTA finds its own records.
+ * Row thresholds in global memory: for each row and sample a lower bound on the winning score,
+ * raised by all CTAs. A CTA scores only tokens that may exceed it: about ln V tokens a row in all,
+ * where otherwise every CTA would find its own records.
  *
- * A word is the launch's tag in the upper 40 bits, and 24 bits of a float that orders as integers
- * do, rounded down. The workspace starts undefined: a word with another tag counts as empty, and
- * what ends the call (finish.cu, finish_sm90.cuh) clears the words, so that a replay never
- * meets its own past.
+ * A word holds the launch's tag in the upper 40 bits, and 24 bits of an ordered float, rounded
+ * down. The workspace starts undefined: a word with another tag counts as empty. The end of the
+ * call (finish.cu, ending_sm90.cuh) zeroes the words, so that a graph replay never reads old ones.
  */
-#ifndef GUMBEL_CUDA_FLOOR_CUH
-#define GUMBEL_CUDA_FLOOR_CUH
+#ifndef GUMBEL_CUDA_ROW_THRESHOLDS_CUH
+#define GUMBEL_CUDA_ROW_THRESHOLDS_CUH
 
 #include "cuda/policy/cuda_policy.h"
 #include "cuda/common/draw.cuh"
@@ -32,8 +31,8 @@ static __device__ __forceinline__ uint64_t load_threshold(const uint64_t *word)
     return __ldcg((const unsigned long long *)word);
 }
 
-/* Raise the floor to a row's threshold. An atomic that returns nothing is enough unless the word
- * holds somebody else's large number. */
+/* Raise a row's word to a threshold. An atomicMax without a result suffices, unless the word holds
+ * another launch's larger value. */
 static __device__ __forceinline__ void raise_threshold(uint64_t *word, float threshold,
                                                        uint64_t tag)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A warp that goes through a row in turns of 128 tokens, four a lane: the noise of its blocks,
- * known to its lanes by one Philox call each for 16 turns, and which tokens may win by it.
+ * Block noise for a warp that reads a row in turns of 128 tokens, four a lane: one Philox call a
+ * lane covers 16 turns. Also finds which tokens may win by it.
  */
 #ifndef GUMBEL_CUDA_TURN_BLOCKS_CUH
 #define GUMBEL_CUDA_TURN_BLOCKS_CUH
@@ -11,17 +11,16 @@
 namespace
 {
 
-/* Turns of a warp, 128 tokens each, whose blocks its lanes know at once. */
+/* Turns of 128 tokens whose block noise a warp holds at once. */
 constexpr int kTurns = 16;
 
-/* A lane's part of what a warp knows of the noise of the blocks that it goes through: of turn lane
- * % 16 the first block or, in the upper lanes, the second. */
+/* A lane's block: of turn lane % 16 the first block or, in the upper 16 lanes, the second. */
 struct turn_blocks {
     uint32_t first; /* token of the lane's block */
     draw_block block;
     float reach; /* packed */
 
-    /* The warp's turns begin at `token`, a multiple of 64, and `stride` tokens apart. */
+    /* The blocks of turns that begin at `token`, a multiple of 64, `stride` tokens apart. */
     static __device__ __forceinline__ turn_blocks from_philox(const draw_philox &philox,
                                                               uint32_t token, uint32_t stride)
     {
@@ -38,7 +37,8 @@ struct turn_blocks {
         return first + block.max_noise_index();
     }
 
-    /* What the lane has that knows the block of this lane's quad in a turn; by whole warps. */
+    /* The value of the lane that holds the block of this lane's four tokens in a turn; by whole
+     * warps. */
     template <class T> static __device__ __forceinline__ T of_turn(T own, int turn)
     {
         return __shfl_sync(~0u, own, turn % kTurns + threadIdx.x % 32 / kTurns * kTurns);
@@ -47,8 +47,8 @@ struct turn_blocks {
     __device__ __forceinline__ float reach_of(int turn) const { return of_turn(reach, turn); }
 };
 
-/* Which of four neighbours from `token` on, of those z, may come to a threshold, by their block's
- * reach, packed, and by their own words, as bits. */
+/* Bits of which of four neighbouring tokens from `token` on, of transformed logits z, may reach a
+ * threshold, by their block's packed reach and by their own words. */
 __device__ __forceinline__ uint32_t find_winners(const draw_philox &philox, uint32_t token,
                                                  const float (&z)[4], float reach, float threshold)
 {

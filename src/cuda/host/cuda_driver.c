@@ -9,21 +9,21 @@
 #define TEXT_OF(name) #name
 #define TEXT(name)    TEXT_OF(name)
 
-static const char *words_of(const cuda_driver *driver, CUresult result)
+static const char *get_message(const cuda_driver *driver, CUresult result)
 {
-    const char *words = NULL;
-    driver->cuGetErrorString(result, &words);
-    return words ? words : "an unknown error";
+    const char *message = NULL;
+    driver->cuGetErrorString(result, &message);
+    return message ? message : "an unknown error";
 }
 
 gumbel_status cuda_driver_fail(const cuda_driver *driver, CUresult result, const char *call,
                                gumbel_error *error)
 {
-    return gumbel_fail(error, GUMBEL_ERROR_DEVICE, call, "the CUDA driver says: %s (error %d)",
-                       words_of(driver, result), (int)result);
+    return gumbel_fail(error, GUMBEL_ERROR_DEVICE, call, "the CUDA driver reports: %s (error %d)",
+                       get_message(driver, result), (int)result);
 }
 
-gumbel_status cuda_driver_load(cuda_driver *driver, gumbel_error *error)
+gumbel_status cuda_load_driver(cuda_driver *driver, gumbel_error *error)
 {
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL), *found;
     if (!library)
@@ -40,7 +40,7 @@ gumbel_status cuda_driver_load(cuda_driver *driver, gumbel_error *error)
     CUresult result = driver->cuInit(0);
     if (result != CUDA_SUCCESS)
         return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "options.device",
-                           "the CUDA driver says: %s (error %d)", words_of(driver, result),
+                           "the CUDA driver reports: %s (error %d)", get_message(driver, result),
                            (int)result);
     return GUMBEL_OK;
 }

@@ -9,7 +9,8 @@
 
 #include <cuda.h>
 
-/* Every driver function that the library calls. cuda.h turns a name into its current version's. */
+/* Every driver function that the library calls. Macros of cuda.h map a name to its current version.
+ */
 #define CUDA_DRIVER_FUNCTIONS(F)                                                                   \
     F(cuInit)                                                                                      \
     F(cuGetErrorString)                                                                            \
@@ -51,11 +52,11 @@ typedef struct cuda_driver {
 } cuda_driver;
 #undef CUDA_DRIVER_MEMBER
 
-/* Load libcuda and start the driver. It stays loaded until the process ends.
- *  returns    GUMBEL_OK, GUMBEL_ERROR_UNSUPPORTED with the reason. */
-gumbel_status cuda_driver_load(cuda_driver *driver, gumbel_error *error);
+/* Load libcuda and start the driver. The library stays loaded until the process ends.
+ *  returns    GUMBEL_OK, or GUMBEL_ERROR_UNSUPPORTED with the reason. */
+gumbel_status cuda_load_driver(cuda_driver *driver, gumbel_error *error);
 
-/* GUMBEL_ERROR_DEVICE with the driver's own words for `result`, which `call` gave. */
+/* Report GUMBEL_ERROR_DEVICE with the driver's message for `result`, returned by `call`. */
 gumbel_status cuda_driver_fail(const cuda_driver *driver, CUresult result, const char *call,
                                gumbel_error *error);
 

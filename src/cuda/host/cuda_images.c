@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The assembler includes the files of CUDA_IMAGE_FOLDER, the folder that nvcc wrote them to.
+ * Includes the fat binaries that nvcc wrote to CUDA_IMAGE_FOLDER.
  */
 #include "cuda/host/cuda_images.h"
 
-#include "cuda/host/cuda_open.h"
+#include "cuda/open/cuda_open.h"
 
-/* The build defines them: those of any image. */
+/* Defined by the build: the architectures of all images. */
 const char *cuda_architectures(void) { return CUDA_ARCHITECTURES; }
 
 #define IMAGE(name)                                                                                \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The compiled kernels inside the library: fat binaries, one a source file.
+ * The compiled kernels in the library: a fat binary for each source file.
  */
 #ifndef GUMBEL_CUDA_IMAGES_H
 #define GUMBEL_CUDA_IMAGES_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernels of a device: every one that its GPU can run, loaded as it is opened.
+ * Loads every kernel that a GPU can run when its device is opened.
  */
 #include "core/fail.h"
 #include "cuda/host/cuda_device.h"
@@ -42,30 +42,30 @@ static const unsigned char *const images[] = {
     [CUDA_MODULE_SCREEN_SCORE] = cuda_image_screen_score,
 };
 
-/* A kernel that there is one of. */
+/* A kernel without variants. */
 typedef struct single_kernel {
     cuda_module module;
     const char *name;
-    size_t at;        /* its place in a device */
-    int shared_bytes; /* the most that its launches have, where that is more than any may have */
+    size_t at;        /* of its CUfunction in cuda_device */
+    int shared_bytes; /* maximum dynamic shared memory, if it is more than the default 48 KiB */
 } single_kernel;
 
 #define AT(field) offsetof(cuda_device, field)
-static const single_kernel singles[] = {
+static const single_kernel single_kernels[] = {
     {CUDA_MODULE_ADVANCE, "gumbel_advance_rows", AT(advance), 0},
     {CUDA_MODULE_ALLOW, "gumbel_allow_tokens", AT(allow), 0},
     {CUDA_MODULE_BEST, "gumbel_list_best", AT(best), 0},
-    {CUDA_MODULE_TOP64_DRAW, "gumbel_draw_top64", AT(draw_candidates), CUDA_TOP64_BYTES_MAX},
-    {CUDA_MODULE_TOP64_DRAW, "gumbel_exchange_top64", AT(tell_candidates), CUDA_TOP64_BYTES_MAX},
-    {CUDA_MODULE_TOP64_DRAW, "gumbel_scatter_outputs", AT(spread_rows), 0},
+    {CUDA_MODULE_TOP64_DRAW, "gumbel_draw_top64", AT(draw_top64), CUDA_TOP64_BYTES_MAX},
+    {CUDA_MODULE_TOP64_DRAW, "gumbel_exchange_top64", AT(exchange_top64), CUDA_TOP64_BYTES_MAX},
+    {CUDA_MODULE_TOP64_DRAW, "gumbel_scatter_outputs", AT(scatter_outputs), 0},
     {CUDA_MODULE_DRAFTS, "gumbel_expand_drafts", AT(expand_drafts), 0},
     {CUDA_MODULE_DRAFTS, "gumbel_accept_drafts", AT(accept_drafts), 0},
     {CUDA_MODULE_DRAW_PARTS, "gumbel_draw_parts", AT(draw_parts), 0},
     {CUDA_MODULE_DRAW_PARTS, "gumbel_add_part", AT(add_part), 0},
     {CUDA_MODULE_EXCHANGE, "gumbel_exchange_rows", AT(exchange_rows), 0},
     {CUDA_MODULE_EXCHANGE, "gumbel_exchange_summaries", AT(exchange_summaries), 0},
-    {CUDA_MODULE_EXCHANGE, "gumbel_request_rows", AT(ask_rows), 0},
-    {CUDA_MODULE_EXCHANGE, "gumbel_scatter_rows", AT(lay_rows), 0},
+    {CUDA_MODULE_EXCHANGE, "gumbel_request_rows", AT(request_rows), 0},
+    {CUDA_MODULE_EXCHANGE, "gumbel_scatter_rows", AT(scatter_rows), 0},
     {CUDA_MODULE_FINISH, "gumbel_finish_any", AT(finish_any), 0},
     {CUDA_MODULE_FINISH, "gumbel_finish_rows", AT(finish), 0},
     {CUDA_MODULE_GATHER, "gumbel_gather_logits", AT(gather), 0},
@@ -82,13 +82,13 @@ static const single_kernel singles[] = {
     {CUDA_MODULE_SCREEN_MAKE, "gumbel_make_screen", AT(screen_make), 0},
     {CUDA_MODULE_SCREEN_MAKE, "gumbel_seal_screen", AT(screen_seal), 0},
     {CUDA_MODULE_SCREEN_MAKE, "gumbel_verify_screen", AT(screen_verify), 0},
-    {CUDA_MODULE_SCREEN_ROWS, "gumbel_screen_truncate", AT(screen_cut), 0},
-    {CUDA_MODULE_WEIGH_DRAFTS, "gumbel_expand_weighed", AT(expand_weighed), 0},
-    {CUDA_MODULE_WEIGH_DRAFTS, "gumbel_weigh_drafts", AT(weigh_drafts), 0},
-    {CUDA_MODULE_WEIGH_DRAFTS, "gumbel_sum_drafts", AT(sum_drafts), 0},
-    {CUDA_MODULE_WEIGH_DRAFTS, "gumbel_race_drafts", AT(race_drafts), 0},
-    {CUDA_MODULE_TOP64_SELECT, "gumbel_select_top64", AT(list_rows), CUDA_LISTED_BYTES_MOST},
-    {CUDA_MODULE_TOP64_SELECT, "gumbel_select_exchange_top64", AT(tell_rows),
+    {CUDA_MODULE_SCREEN_ROWS, "gumbel_screen_cut", AT(screen_truncate), 0},
+    {CUDA_MODULE_WEIGH_DRAFTS, "gumbel_expand_weighed", AT(expand_rule_drafts), 0},
+    {CUDA_MODULE_WEIGH_DRAFTS, "gumbel_weigh_drafts", AT(sum_draft_masses), 0},
+    {CUDA_MODULE_WEIGH_DRAFTS, "gumbel_sum_drafts", AT(sum_draft_blocks), 0},
+    {CUDA_MODULE_WEIGH_DRAFTS, "gumbel_race_drafts", AT(accept_rule_drafts), 0},
+    {CUDA_MODULE_TOP64_SELECT, "gumbel_select_top64", AT(select_top64), CUDA_TOP64_BYTES_MAX},
+    {CUDA_MODULE_TOP64_SELECT, "gumbel_select_exchange_top64", AT(select_exchange_top64),
      CUDA_TOP64_BYTES_MAX},
     {CUDA_MODULE_REQUEST_BLOCKS, "gumbel_request_blocks", AT(request_blocks),
      CUDA_REQUEST_BLOCKS_BYTES},
@@ -96,9 +96,10 @@ static const single_kernel singles[] = {
      CUDA_REQUEST_BLOCKS_BYTES},
 };
 
-/* Kernels that wait for launches of other streams. */
-static const size_t waiting[] = {AT(exchange_rows), AT(exchange_summaries), AT(ask_rows),
-                                 AT(tell_candidates), AT(tell_rows)};
+/* Kernels that wait for launches on other streams. */
+static const size_t waiting_kernels[] = {AT(exchange_rows), AT(exchange_summaries),
+                                         AT(request_rows), AT(exchange_top64),
+                                         AT(select_exchange_top64)};
 #undef AT
 
 static CUfunction *kernel_at(cuda_device *cuda, size_t at)
@@ -106,10 +107,11 @@ static CUfunction *kernel_at(cuda_device *cuda, size_t at)
     return (CUfunction *)((char *)cuda + at);
 }
 
-/* Names of dtypes, as kernels have them. */
+/* Names of dtypes in kernel names. */
 static const char *const dtypes[] = {[CUDA_BF16] = "bf16", [CUDA_F16] = "f16", [CUDA_F32] = "f32"};
 
-/* A kernel by name, on the GPU already: a first launch that had to load it would wait. */
+/* Get a kernel by name. Reading an attribute loads it onto the GPU now, so that its first launch
+ * does not wait. */
 static gumbel_status get_kernel(cuda_device *cuda, cuda_module module, const char *name,
                                 int shared_bytes, CUfunction *kernel, gumbel_error *error)
 {
@@ -123,35 +125,35 @@ static gumbel_status get_kernel(cuda_device *cuda, cuda_module module, const cha
     return GUMBEL_OK;
 }
 
-/* Have a multiprocessor that runs a waiting kernel offer all its shared memory. How much it offers
- * is fixed while a kernel runs there: a launch that needs more would wait for the one that waits.
- */
-static gumbel_status offer_shared_memory(cuda_device *cuda, gumbel_error *error)
+/* Give waiting kernels the maximum shared-memory carveout. The carveout of a multiprocessor is
+ * fixed while a kernel runs there: a launch that requires more would wait for the kernel that
+ * waits. */
+static gumbel_status set_waiting_carveouts(cuda_device *cuda, gumbel_error *error)
 {
-    for (size_t i = 0; i < sizeof waiting / sizeof *waiting; i++)
-        if (*kernel_at(cuda, waiting[i]))
-            CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, *kernel_at(cuda, waiting[i]),
+    for (size_t i = 0; i < sizeof waiting_kernels / sizeof *waiting_kernels; i++)
+        if (*kernel_at(cuda, waiting_kernels[i]))
+            CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, *kernel_at(cuda, waiting_kernels[i]),
                      CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
                      CU_SHAREDMEM_CARVEOUT_MAX_SHARED);
     return GUMBEL_OK;
 }
 
-static gumbel_status get_singles(cuda_device *cuda, gumbel_error *error)
+static gumbel_status get_single_kernels(cuda_device *cuda, gumbel_error *error)
 {
-    for (size_t i = 0; i < sizeof singles / sizeof *singles; i++) {
-        const single_kernel *one = &singles[i];
+    for (size_t i = 0; i < sizeof single_kernels / sizeof *single_kernels; i++) {
+        const single_kernel *one = &single_kernels[i];
         if (cuda->modules[one->module])
             GUMBEL_FORWARD(get_kernel(cuda, one->module, one->name, one->shared_bytes,
                                       kernel_at(cuda, one->at), error));
     }
-    GUMBEL_FORWARD(offer_shared_memory(cuda, error));
-    if (!cuda->modules[CUDA_MODULE_REQUEST_CLUSTER])
+    GUMBEL_FORWARD(set_waiting_carveouts(cuda, error));
+    if (!cuda->modules[CUDA_MODULE_REQUEST_TEAM])
         return GUMBEL_OK;
-    return get_kernel(cuda, CUDA_MODULE_REQUEST_CLUSTER, "gumbel_request_cluster",
+    return get_kernel(cuda, CUDA_MODULE_REQUEST_TEAM, "gumbel_request_team",
                       cuda_cluster_max_bytes(cuda->shared_bytes), &cuda->request_cluster, error);
 }
 
-static gumbel_status get_fused_sm80(cuda_device *cuda, gumbel_error *error)
+static gumbel_status get_sm80_kernels(cuda_device *cuda, gumbel_error *error)
 {
     const cuda_module module = CUDA_MODULE_FUSED_SM80;
     char name[64];
@@ -171,7 +173,7 @@ static gumbel_status get_fused_sm80(cuda_device *cuda, gumbel_error *error)
     return GUMBEL_OK;
 }
 
-static gumbel_status get_fused_sm90(cuda_device *cuda, gumbel_error *error)
+static gumbel_status get_sm90_kernels(cuda_device *cuda, gumbel_error *error)
 {
     static const char *const cases[] = {[CUDA_SM90_PLAIN] = "plain",
                                         [CUDA_SM90_PLAIN_MASS] = "plain_mass",
@@ -194,11 +196,11 @@ static gumbel_status get_fused_sm90(cuda_device *cuda, gumbel_error *error)
     return GUMBEL_OK;
 }
 
-/* Those that draw by screens. */
-static gumbel_status get_screen(cuda_device *cuda, gumbel_error *error)
+/* The kernels of a draw with a screen. */
+static gumbel_status get_screen_kernels(cuda_device *cuda, gumbel_error *error)
 {
     static const char *const cases[] = {
-        [CUDA_SCREEN_PLAIN] = "", [CUDA_SCREEN_ANY] = "_any", [CUDA_SCREEN_CUT] = "_truncated"};
+        [CUDA_SCREEN_PLAIN] = "", [CUDA_SCREEN_ANY] = "_any", [CUDA_SCREEN_TRUNCATED] = "_cut"};
     const cuda_module score = CUDA_MODULE_SCREEN_SCORE;
     char name[64];
     for (int kind = 0; kind < CUDA_SCREEN_CASES; kind++) {
@@ -215,25 +217,25 @@ static gumbel_status get_screen(cuda_device *cuda, gumbel_error *error)
     for (int dtype = CUDA_BF16; dtype <= CUDA_F16; dtype++) {
         for (int kind = 0; kind < CUDA_SCREEN_CASES; kind++) {
             snprintf(name, sizeof name, "gumbel_score_rows_%s%s", dtypes[dtype],
-                     kind == CUDA_SCREEN_CUT ? "_truncated" : "");
+                     kind == CUDA_SCREEN_TRUNCATED ? "_cut" : "");
             GUMBEL_FORWARD(get_kernel(cuda, score, name, CUDA_SCREEN_SCORE_BYTES,
                                       &cuda->screen_score[dtype][kind], error));
         }
-        for (int i = 0; i <= cuda_sm90_width_for(CUDA_SCREEN_ROWS_MOST); i++) {
-            snprintf(name, sizeof name, "gumbel_fused_fallback_%s_%d", dtypes[dtype],
+        for (int i = 0; i <= cuda_sm90_width_for(CUDA_SCREEN_ROWS_MAX); i++) {
+            snprintf(name, sizeof name, "gumbel_fused_again_%s_%d", dtypes[dtype],
                      cuda_sm90_widths[i]);
             GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_FUSED_AGAIN, name, CUDA_SM90_SHARED_BYTES,
-                                      &cuda->fused_again[dtype][i], error));
-            snprintf(name, sizeof name, "gumbel_store_fallback_%s_%d", dtypes[dtype],
+                                      &cuda->fused_fallback[dtype][i], error));
+            snprintf(name, sizeof name, "gumbel_store_again_%s_%d", dtypes[dtype],
                      cuda_sm90_widths[i]);
             GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_FUSED_AGAIN, name, CUDA_SM90_SHARED_BYTES,
-                                      &cuda->store_again[dtype][i], error));
+                                      &cuda->store_fallback[dtype][i], error));
         }
     }
     return GUMBEL_OK;
 }
 
-static gumbel_status get_logits(cuda_device *cuda, gumbel_error *error)
+static gumbel_status get_logits_kernels(cuda_device *cuda, gumbel_error *error)
 {
     char name[64];
     for (int i = 0; i < 4 * CUDA_DTYPES; i++) {
@@ -248,9 +250,10 @@ static gumbel_status get_logits(cuda_device *cuda, gumbel_error *error)
         snprintf(name, sizeof name, "gumbel_draw_logits_%s_edited", dtypes[dtype]);
         GUMBEL_FORWARD(
             get_kernel(cuda, CUDA_MODULE_LOGITS, name, 0, &cuda->logits_edited[dtype], error));
-        snprintf(name, sizeof name, "gumbel_sum_masses_%s", dtypes[dtype]);
-        GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_SOFTMAX, name, 0, &cuda->weigh[dtype], error));
-        snprintf(name, sizeof name, "gumbel_normalize_%s", dtypes[dtype]);
+        snprintf(name, sizeof name, "gumbel_weigh_%s", dtypes[dtype]);
+        GUMBEL_FORWARD(
+            get_kernel(cuda, CUDA_MODULE_SOFTMAX, name, 0, &cuda->sum_masses[dtype], error));
+        snprintf(name, sizeof name, "gumbel_normalise_%s", dtypes[dtype]);
         GUMBEL_FORWARD(
             get_kernel(cuda, CUDA_MODULE_SOFTMAX, name, 0, &cuda->normalise[dtype], error));
     }
@@ -258,7 +261,7 @@ static gumbel_status get_logits(cuda_device *cuda, gumbel_error *error)
 }
 
 /* Whether a GPU of this capability can run a module's kernels. */
-static int module_serves(int module, int capability)
+static int module_is_supported(int module, int capability)
 {
     if (module >= CUDA_MODULE_TOP64_SELECT && module <= CUDA_MODULE_REQUEST_CLUSTER)
         return capability >= CUDA_SM90_CAPABILITY;
@@ -267,20 +270,20 @@ static int module_serves(int module, int capability)
 
 gumbel_status cuda_load_kernels(cuda_device *cuda, gumbel_error *error)
 {
-    CUdeviceptr listed;
+    CUdeviceptr limit;
     size_t bytes;
     for (int i = 0; i < CUDA_MODULES; i++)
-        if (module_serves(i, cuda->capability))
+        if (module_is_supported(i, cuda->capability))
             CUDA_TRY(&cuda->driver, error, cuModuleLoadData, &cuda->modules[i], images[i]);
-    GUMBEL_FORWARD(get_singles(cuda, error));
-    GUMBEL_FORWARD(get_logits(cuda, error));
-    GUMBEL_FORWARD(get_fused_sm80(cuda, error));
+    GUMBEL_FORWARD(get_single_kernels(cuda, error));
+    GUMBEL_FORWARD(get_logits_kernels(cuda, error));
+    GUMBEL_FORWARD(get_sm80_kernels(cuda, error));
     if (cuda->modules[CUDA_MODULE_FUSED_SM90]) {
-        GUMBEL_FORWARD(get_fused_sm90(cuda, error));
-        GUMBEL_FORWARD(get_screen(cuda, error));
+        GUMBEL_FORWARD(get_sm90_kernels(cuda, error));
+        GUMBEL_FORWARD(get_screen_kernels(cuda, error));
     }
-    CUDA_TRY(&cuda->driver, error, cuModuleGetGlobal, &listed, &bytes,
+    CUDA_TRY(&cuda->driver, error, cuModuleGetGlobal, &limit, &bytes,
              cuda->modules[CUDA_MODULE_TOP64_DRAW], "gumbel_top64_limit");
-    cuda->listed_tokens = (const int32_t *)(uintptr_t)listed;
+    cuda->top64_limit = (const int32_t *)(uintptr_t)limit;
     return GUMBEL_OK;
 }

@@ -5,13 +5,13 @@
 
 #include <string.h>
 
-/* The capabilities of a call that concern a product which only stores its logits, and those that
- * such a product must support. */
-#define CAPABILITIES_OF_STORE       GUMBEL_CAPABILITY_BIAS
-#define REQUIRED_OF_STORE(required) (((required)&CAPABILITIES_OF_STORE) | GUMBEL_CAPABILITY_PRODUCT)
+/* Capabilities that a product must support even if it only stores logits; and the capabilities
+ * required of such a product. */
+#define NEEDS_OF_STORING      GUMBEL_NEED_BIAS
+#define NEEDS_OF_STORE(needs) (((needs)&NEEDS_OF_STORING) | GUMBEL_NEED_PRODUCT)
 
-/* A rung by its name, as a bit of a choice; 0 where there is none. */
-static uint32_t bit_of(const char *name, size_t length)
+/* The bit of a rung's name in a choice; 0 if no rung has the name. */
+static uint32_t find_rung_bit(const char *name, size_t length)
 {
     for (int i = 0; i < CUDA_PRODUCTS + CUDA_ROW_RUNGS; i++) {
         const gumbel_rung *rung =
@@ -31,23 +31,23 @@ gumbel_status cuda_read_rungs(cuda_rung_choice *choice, const char *names, const
     do {
         int minus = *names == '-';
         size_t length = strcspn(names + minus, ",");
-        uint32_t bit = bit_of(names + minus, length);
+        uint32_t bit = find_rung_bit(names + minus, length);
         GUMBEL_REFUSE_IF(!bit, error, field, "'%.*s' is the name of no rung",
                          (int)(length < 40 ? length : 40), names + minus);
-        *(minus ? &choice->left_out : &choice->preferred) |= bit;
+        *(minus ? &choice->excluded : &choice->preferred) |= bit;
         names += minus + length;
     } while (*names++ == ',');
     return GUMBEL_OK;
 }
 
-/* The place of a rung in the ladder of its table: those that are preferred come first. -1 once all
- * `count` have been tried; `turn` starts at 0. */
+/* The index of the next rung of a table, preferred rungs first; -1 after all `count`. `turn` starts
+ * at 0. */
 static int next_rung(const cuda_device *cuda, int first, int count, int *turn)
 {
     for (; *turn < 2 * count; ++*turn) {
         uint32_t bit = 1u << (first + *turn % count);
         int preferred = (cuda->rungs.preferred & bit) != 0;
-        if (!(cuda->rungs.left_out & bit) && preferred == (*turn < count))
+        if (!(cuda->rungs.excluded & bit) && preferred == (*turn < count))
             return (*turn)++ % count;
     }
     return -1;
@@ -67,28 +67,28 @@ static const cuda_product *choose_product(const cuda_device *cuda, const gumbel_
 }
 
 static const cuda_rows *choose_rows(const cuda_device *cuda, const gumbel_problem *p,
-                                    uint64_t required, uint32_t handed)
+                                    uint32_t needs, uint32_t offered)
 {
     int turn = 0;
     for (int i; (i = next_rung(cuda, CUDA_PRODUCTS, CUDA_ROW_RUNGS, &turn)) >= 0;) {
         const cuda_rows *rows = &cuda_row_rungs[i];
-        if (gumbel_rung_supports(&rows->rung, required) &&
-            !(rows->refuses && rows->refuses(cuda, p, handed)))
+        if (gumbel_rung_serves(&rows->rung, needs) &&
+            !(rows->refuses && rows->refuses(cuda, p, offered)))
             return rows;
     }
     return NULL;
 }
 
-static gumbel_status refuse(uint64_t required, gumbel_error *error)
+static gumbel_status fail_unserved(uint32_t needs, gumbel_error *error)
 {
     char names[160] = "a plain draw";
     gumbel_text text = {names, sizeof names, 0};
     gumbel_text_add_capabilities(&text, required);
     return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "options.rungs",
-                       "none of the rungs that are not left out serves this call: %s", names);
+                       "no allowed rung serves this call: %s", names);
 }
 
-gumbel_problem cuda_masked(const gumbel_problem *problem)
+gumbel_problem cuda_replace_allowed(const gumbel_problem *problem)
 {
     gumbel_problem p = *problem;
     if (p.request & GUMBEL_REQUEST_ALLOWED) {
@@ -112,14 +112,14 @@ gumbel_status cuda_plan_call(cuda_plan *plan, const cuda_device *cuda, const gum
             return GUMBEL_OK;
         plan->product = choose_product(cuda, p, REQUIRED_OF_STORE(required));
         if (!plan->product)
-            return refuse(required, error);
-        offered = plan->product->hands ? plan->product->hands(p) : 0;
+            return fail_unserved(needs, error);
+        offered = plan->product->offers ? plan->product->offers(p) : 0;
     }
-    plan->rows = choose_rows(cuda, p, required & ~CAPABILITIES_OF_STORE, offered);
+    plan->rows = choose_rows(cuda, p, needs & ~NEEDS_OF_STORING, offered);
     if (!plan->rows)
-        return refuse(required, error);
-    plan->handed = offered & plan->rows->takes;
-    GUMBEL_ASSERT(!plan->handed || plan->product);
+        return fail_unserved(needs, error);
+    plan->product_outputs = offered & plan->rows->uses;
+    GUMBEL_ASSERT(!plan->product_outputs || plan->product);
     return GUMBEL_OK;
 }
 
@@ -127,11 +127,18 @@ gumbel_status cuda_plan_stored(cuda_plan *plan, const cuda_device *cuda,
                                const gumbel_problem *problem, gumbel_error *error)
 {
     GUMBEL_FORWARD(cuda_plan_call(plan, cuda, problem, 0, error));
-    plan->stays = 1;
+    plan->stores_outside = 1;
     return GUMBEL_OK;
 }
 
-/* Summaries and floors of any plain draw, whatever serves it. */
+int cuda_plan_finds_top64(const cuda_plan *plan, const gumbel_problem *problem)
+{
+    return plan->rows && plan->rows->finds_top64 &&
+           (plan->product_outputs & CUDA_OUTPUT_BLOCK_MAXIMA) &&
+           CUDA_TOP64_BYTES_OF(cuda_blocks_of(problem)) <= CUDA_TOP64_BYTES_MAX;
+}
+
+/* Summaries and thresholds, enough for every rung that draws. */
 static void carve_draws(gumbel_cursor *cursor, const cuda_device *cuda, size_t batch,
                         size_t samples, cuda_workspace *workspace)
 {
@@ -146,13 +153,13 @@ static void carve_draws(gumbel_cursor *cursor, const cuda_device *cuda, size_t b
         count = count > sm80 ? count : sm80;
         count = count > sm90 ? count : sm90;
     }
-    workspace->summaries = gumbel_carve_array(cursor, count, 1, sizeof(gumbel_summary));
-    workspace->summaries_most = count;
-    workspace->floors =
-        gumbel_carve_array(cursor, batch, samples, CUDA_FLOOR_WORDS * sizeof(uint64_t));
+    workspace->summaries = gumbel_carve(cursor, count, 1, sizeof(gumbel_summary));
+    workspace->summaries_max = count;
+    workspace->row_thresholds =
+        gumbel_carve(cursor, batch, samples, CUDA_THRESHOLD_WORDS * sizeof(uint64_t));
 }
 
-size_t cuda_most(const gumbel_device *device, const gumbel_limits *limits)
+size_t cuda_max_workspace_size(const gumbel_device *device, const gumbel_limits *limits)
 {
     const cuda_device *cuda = (const cuda_device *)device;
     gumbel_cursor cursor = {0};
@@ -167,15 +174,15 @@ size_t cuda_most(const gumbel_device *device, const gumbel_limits *limits)
                             .sampling.num_samples = (int32_t)samples};
         cuda_carve_screen(&cursor, cuda, &p, &workspace);
         if (limits->requests)
-            gumbel_carve_array(&cursor, (size_t)most, CUDA_SCREEN_EXACT_MOST,
-                               sizeof *workspace.screen.exact);
+            gumbel_carve(&cursor, (size_t)most, CUDA_SCREEN_EXACT_MAX,
+                         sizeof *workspace.screen.exact);
     }
     if (limits->requests)
-        cuda_carve_most(&cursor, cuda, limits);
+        cuda_carve_max(&cursor, cuda, limits);
     return cursor.used;
 }
 
-cuda_workspace cuda_plan_carve(const cuda_plan *plan, gumbel_cursor *cursor,
+cuda_workspace cuda_carve_plan(const cuda_plan *plan, gumbel_cursor *cursor,
                                const cuda_device *cuda, const gumbel_problem *p)
 {
     cuda_workspace workspace = {NULL};
@@ -183,9 +190,9 @@ cuda_workspace cuda_plan_carve(const cuda_plan *plan, gumbel_cursor *cursor,
         workspace.allowed = gumbel_carve_array(
             cursor, (size_t)p->batch, (size_t)cuda_allowed_words(p), sizeof *workspace.allowed);
     carve_draws(cursor, cuda, (size_t)p->batch, (size_t)p->sampling.num_samples, &workspace);
-    if (p->hidden_size > 0 && plan->rows && plan->rows->run != cuda_run_nothing && !plan->stays)
-        workspace.logits = gumbel_carve_array(cursor, (size_t)p->batch, (size_t)cuda_row_stride(p),
-                                              sizeof *workspace.logits);
+    if (p->hidden_size > 0 && plan->rows && !plan->rows->ignores_logits && !plan->stores_outside)
+        workspace.logits = gumbel_carve(cursor, (size_t)p->batch, (size_t)cuda_row_stride(p),
+                                        sizeof *workspace.logits);
     if (plan->product && plan->product->carve)
         plan->product->carve(cursor, cuda, p, &workspace);
     if (plan->rows && plan->rows->carve)
@@ -199,60 +206,28 @@ gumbel_status cuda_plan_backend(const gumbel_device *device, const gumbel_proble
                                 uint64_t purpose, gumbel_plan *plan, gumbel_error *error)
 {
     gumbel_cursor cursor = {0};
-    cuda_plan own;
-    gumbel_problem p = cuda_masked(problem);
-    GUMBEL_FORWARD(cuda_plan_call(&own, (const cuda_device *)device, &p, purpose, error));
-    cuda_plan_carve(&own, &cursor, (const cuda_device *)device, &p);
-    *plan = (gumbel_plan){.required = own.required,
-                          .product = own.product ? &own.product->rung : NULL,
-                          .rows = own.rows ? &own.rows->rung : NULL,
-                          .product_outputs = own.handed,
-                          .workspace_bytes = cursor.used};
-    return GUMBEL_OK;
-}
-
-cuda_plan cuda_plan_of(const gumbel_plan *plan)
-{
-    return (cuda_plan){.required = plan->required,
-                       .product = (const cuda_product *)plan->product,
-                       .rows = (const cuda_rows *)plan->rows,
-                       .handed = plan->product_outputs};
-}
-
-int cuda_lists_blocks(const gumbel_device *device, const gumbel_problem *listing)
-{
     cuda_plan plan;
-    return listing->hidden_size > 0 &&
-           cuda_plan_stored(&plan, (const cuda_device *)device, listing, NULL) == GUMBEL_OK &&
-           plan.rows && plan.rows->run == cuda_run_blocks && (plan.handed & CUDA_HANDS_PEAKS) &&
-           CUDA_TOP64_BYTES_OF(cuda_blocks_of(listing)) <= CUDA_TOP64_BYTES_MAX;
-}
-
-gumbel_status cuda_stored_size(const gumbel_device *device, const gumbel_problem *problem,
-                               size_t *bytes, gumbel_error *error)
-{
-    gumbel_cursor cursor = {0};
-    cuda_plan plan;
-    GUMBEL_FORWARD(cuda_plan_stored(&plan, (const cuda_device *)device, problem, error));
-    cuda_plan_carve(&plan, &cursor, (const cuda_device *)device, problem);
+    gumbel_problem p = cuda_replace_allowed(problem);
+    GUMBEL_FORWARD(cuda_plan_call(&plan, (const cuda_device *)device, &p, more, error));
+    cuda_carve_plan(&plan, &cursor, (const cuda_device *)device, &p);
     *bytes = cursor.used;
     return GUMBEL_OK;
 }
 
-/* ------------------------------------------------------------------------------- in words ---- */
+/* --------------------------------------------------------------------------- explanations ---- */
 
-/* The line of what serves, behind `head`. */
-static void tell_choice(gumbel_text *text, const char *head, const gumbel_rung *rung)
+/* The line of a chosen rung. */
+static void add_choice(gumbel_text *text, const char *purpose, const gumbel_rung *rung)
 {
-    gumbel_text_add(text, "%s: %s: %s (%s)\n", head, rung->name, rung->method, rung->kernels);
+    gumbel_text_add(text, "%s: %s: %s (%s)\n", purpose, rung->name, rung->what, rung->kernels);
 }
 
-static void tell_products(gumbel_text *text, const cuda_device *cuda, const gumbel_problem *p,
-                          const cuda_plan *plan)
+static void add_products(gumbel_text *text, const cuda_device *cuda, const gumbel_problem *p,
+                         const cuda_plan *plan)
 {
     uint64_t required = plan->rows ? REQUIRED_OF_STORE(plan->required) : plan->required;
     int turn = 0;
-    tell_choice(text, plan->rows ? "logits" : "draw", &plan->product->rung);
+    add_choice(text, plan->rows ? "logits" : "draw", &plan->product->rung);
     for (int i; (i = next_rung(cuda, 0, CUDA_PRODUCTS, &turn)) >= 0;) {
         const cuda_product *other = &cuda_products[i];
         if (other == plan->product)
@@ -261,19 +236,19 @@ static void tell_products(gumbel_text *text, const cuda_device *cuda, const gumb
                                 other->refuses ? other->refuses(cuda, p) : "");
     }
     if (plan->rows) {
-        gumbel_text_add(text, "  stored, as a draw between tiles does not serve ");
-        gumbel_text_add_capabilities(text, plan->required & ~plan->product->rung.supports);
+        gumbel_text_add(text, "  stored, as drawing between tiles does not support ");
+        gumbel_text_needs(text, plan->needs & ~plan->product->rung.serves);
         gumbel_text_add(text, "\n");
     }
 }
 
-static void tell_rows(gumbel_text *text, const cuda_device *cuda, const gumbel_problem *p,
-                      const cuda_plan *plan)
+static void add_rows(gumbel_text *text, const cuda_device *cuda, const gumbel_problem *p,
+                     const cuda_plan *plan)
 {
-    uint64_t required = plan->required & ~CAPABILITIES_OF_STORE;
-    uint32_t offered = plan->product && plan->product->hands ? plan->product->hands(p) : 0;
+    uint32_t needs = plan->needs & ~NEEDS_OF_STORING;
+    uint32_t offered = plan->product && plan->product->offers ? plan->product->offers(p) : 0;
     int turn = 0;
-    tell_choice(text, "rows", &plan->rows->rung);
+    add_choice(text, "rows", &plan->rows->rung);
     for (int i; (i = next_rung(cuda, CUDA_PRODUCTS, CUDA_ROW_RUNGS, &turn)) >= 0;) {
         const cuda_rows *other = &cuda_row_rungs[i];
         if (other == plan->rows)
@@ -283,19 +258,19 @@ static void tell_rows(gumbel_text *text, const cuda_device *cuda, const gumbel_p
     }
 }
 
-gumbel_status cuda_explain(const gumbel_device *device, const gumbel_problem *problem,
-                           gumbel_text *text, gumbel_error *error)
+gumbel_status cuda_explain_call(const gumbel_device *device, const gumbel_problem *problem,
+                                gumbel_text *text, gumbel_error *error)
 {
     const cuda_device *cuda = (const cuda_device *)device;
-    gumbel_problem p = cuda_masked(problem);
+    gumbel_problem p = cuda_replace_allowed(problem);
     gumbel_cursor cursor = {0};
     cuda_plan plan;
     GUMBEL_FORWARD(cuda_plan_call(&plan, cuda, &p, 0, error));
-    cuda_plan_carve(&plan, &cursor, cuda, &p);
+    cuda_carve_plan(&plan, &cursor, cuda, &p);
     if (plan.product)
-        tell_products(text, cuda, &p, &plan);
+        add_products(text, cuda, &p, &plan);
     if (plan.rows)
-        tell_rows(text, cuda, &p, &plan);
+        add_rows(text, cuda, &p, &plan);
     gumbel_text_add(text, "workspace: %zu bytes\n", cursor.used);
     return GUMBEL_OK;
 }

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rungs of the CUDA backend, best first: all that decides which kernels serve a call.
- * docs/kernels.md is made from these tables and from what was measured.
+ * The rungs of the CUDA backend, best first: the tables that decide which kernels serve a call.
+ * docs/kernels.md is generated from these tables and from measurements.
  */
 #include "cuda/plan/cuda_plan.h"
 
-/* ------------------------------------------------------------------------------ products ---- */
+/* ------------------------------------------------------------------------------- products ---- */
 
-/* What a draw that goes through the tiles of a product serves. */
-#define CAPABILITIES_OF_TILES                                                                      \
-    (GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITY_SAMPLES | GUMBEL_CAPABILITY_SOFT_CAP |             \
-     GUMBEL_CAPABILITY_SCALE | GUMBEL_CAPABILITY_BIAS | GUMBEL_CAPABILITY_PART |                   \
-     GUMBEL_CAPABILITY_PRODUCT)
+/* Capabilities of a draw between the tiles of a product. */
+#define NEEDS_OF_TILES                                                                             \
+    (GUMBEL_NEED_MASS | GUMBEL_NEED_SAMPLES | GUMBEL_NEED_SOFT_CAP | GUMBEL_NEED_SCALE |           \
+     GUMBEL_NEED_BIAS | GUMBEL_NEED_PART | GUMBEL_NEED_PRODUCT)
 
 static const char *hopper_refuses(const cuda_device *cuda, const gumbel_problem *p)
 {
@@ -20,9 +19,9 @@ static const char *hopper_refuses(const cuda_device *cuda, const gumbel_problem 
     if (p->weight.dtype != p->hidden.dtype || p->weight.dtype == GUMBEL_FLOAT32)
         return "weights and hidden states are not both bfloat16 or both float16";
     if (p->vocab % 16 != 0 || p->hidden_size % 8 != 0)
-        return "V is no multiple of 16, or D none of 8";
+        return "V is not a multiple of 16, or D not of 8";
     if (p->first_token % 4 != 0)
-        return "first_token is no multiple of 4";
+        return "first_token is not a multiple of 4";
     if (!cuda_sm90_can_copy(&p->weight) || !cuda_sm90_can_copy(&p->hidden))
         return "rows of weights or hidden states are not aligned to 16 bytes";
     if (p->sampling.num_samples > CUDA_SM90_STATES / cuda_sm90_widths[0])
@@ -35,45 +34,45 @@ static const char *screen_refuses(const cuda_device *cuda, const gumbel_problem 
     if (!p->screen)
         return "the head has no screen";
     if (p->batch > CUDA_SCREEN_ROWS_MAX / p->sampling.num_samples)
-        return "there are more than 64 rows and samples of them";
+        return "there are more than 64 rows times samples";
     if (!(cuda->rungs.preferred & CUDA_SCREEN_RUNGS) &&
         !cuda_screen_is_faster(p->vocab, p->hidden_size))
         return "the head has fewer than 2^28 weights";
     if (p->first_token % GUMBEL_BLOCK != 0)
-        return "first_token is no multiple of 64";
+        return "first_token is not a multiple of 64";
     if (p->hidden_size > GUMBEL_SCREEN_COLUMNS_MOST)
         return "D is 2^16 or more";
     return hopper_refuses(cuda, p);
 }
 
-/* What serves rows from all of their logits, by clusters. */
-static const char *team_refuses(const cuda_device *cuda, const gumbel_problem *p, uint32_t handed)
+static const char *cluster_refuses(const cuda_device *cuda, const gumbel_problem *p,
+                                   uint32_t offered)
 {
-    (void)handed;
+    (void)offered;
     if (!cuda->request_cluster)
         return "the GPU has no clusters";
-    if (cuda_team_bytes(p) > cuda_cluster_max_bytes(cuda->shared_bytes))
-        return "an eighth of a row is more than a CTA's shared memory holds";
+    if (cuda_cluster_bytes(p) > cuda_cluster_max_bytes(cuda->shared_bytes))
+        return "an eighth of a row exceeds the shared memory of a CTA";
     return NULL;
 }
 
-static const char *screen_cut_refuses(const cuda_device *cuda, const gumbel_problem *p)
+static const char *screen_truncated_refuses(const cuda_device *cuda, const gumbel_problem *p)
 {
     gumbel_problem rows = *p;
-    rows.sampling.num_samples = 1; /* samples are none of the screen's draws */
-    const char *screen = screen_refuses(cuda, &rows);
-    if (screen)
-        return screen;
+    rows.sampling.num_samples = 1; /* all samples use one column of the screen */
+    const char *refusal = screen_refuses(cuda, &rows);
+    if (refusal)
+        return refusal;
     if (!(cuda->rungs.preferred & CUDA_SCREEN_RUNGS) &&
         !cuda_screen_truncated_is_faster(p->batch, p->hidden_size))
-        return "more than 32 rows, or a D above 4096, are faster by the full pass";
-    return team_refuses(cuda, p, 0);
+        return "more than 32 rows, or a D above 4096, are faster with the full pass";
+    return cluster_refuses(cuda, p, 0);
 }
 
-static uint32_t hopper_hands(const gumbel_problem *p)
+static uint32_t hopper_offers(const gumbel_problem *p)
 {
-    uint32_t draws = cuda_sm90_is_plain(p) && CUDA_SM90_HAS_BOTH(p->batch) ? CUDA_HANDS_DRAWS : 0;
-    return CUDA_HANDS_PEAKS | CUDA_HANDS_STRIPS | draws;
+    uint32_t draws = cuda_sm90_is_plain(p) && CUDA_SM90_HAS_BOTH(p->batch) ? CUDA_OUTPUT_DRAWS : 0;
+    return CUDA_OUTPUT_BLOCK_MAXIMA | CUDA_OUTPUT_SUBTILES | draws;
 }
 
 static const char *tensor_refuses(const cuda_device *cuda, const gumbel_problem *p)
@@ -82,7 +81,7 @@ static const char *tensor_refuses(const cuda_device *cuda, const gumbel_problem 
     int64_t hidden_size = p->hidden.dtype == GUMBEL_FLOAT32 ? 4 : 2;
     (void)cuda;
     if (cuda_sm80_is_mixed(p) && hidden_size != 2 * weight_size)
-        return "weights and hidden states are of two dtypes, and not 16-bit weights with float32";
+        return "dtypes of weights and hidden states differ, and are not 16-bit with float32";
     if (p->hidden_size >= INT64_C(1) << 28)
         return "D is 2^28 or more";
     if (!cuda_sm80_can_copy(&p->weight, weight_size) ||
@@ -96,33 +95,33 @@ static const char *tensor_refuses(const cuda_device *cuda, const gumbel_problem 
 const cuda_product cuda_products[CUDA_PRODUCTS] = {
     {
         .rung = {.name = "screen",
-                 .what = "a copy of a byte a weight tells what can win, which alone is multiplied",
-                 .kernels = "screen_score.cu, screen_draw.cu, fused_fallback_sm90.cu",
+                 .what = "an int8 copy finds candidates; only their weights are multiplied",
+                 .kernels = "screen_score.cu, screen_draw.cu, fused_again_sm90.cu",
                  .serves = GUMBEL_REQUEST_MASK | GUMBEL_NEED_SAMPLES},
         .refuses = screen_refuses,
         .carve = cuda_carve_screen,
         .run = cuda_run_screen,
     },
     {
-        .rung = {.name = "screen-cut",
-                 .method = "such a copy tells the first tokens of rows that are cut to 64 at most",
+        .rung = {.name = "screen-truncated",
+                 .what = "an int8 copy finds the leading tokens of rows truncated to at most 64",
                  .kernels = "screen_score.cu, screen_draw.cu, screen_rows.cu, "
                             "fused_fallback_sm90.cu, request_team.cu",
                  .serves = GUMBEL_REQUEST_MASK | GUMBEL_REQUEST_RANKS | GUMBEL_REQUEST_KEPT |
                            GUMBEL_REQUEST_TOP | (GUMBEL_NEEDS_OF_CUTS & ~GUMBEL_NEED_JOINT) |
                            GUMBEL_NEED_MASS | GUMBEL_NEED_NOISE | GUMBEL_NEED_SAMPLES,
                  .wants = GUMBEL_NEED_TOP_K},
-        .refuses = screen_cut_refuses,
-        .carve = cuda_carve_screen_cut,
-        .run = cuda_run_screen_cut,
+        .refuses = screen_truncated_refuses,
+        .carve = cuda_carve_screen_truncated,
+        .run = cuda_run_screen_truncated,
     },
     {
         .rung = {.name = "hopper",
-                 .method = "wgmma, bulk copies into a ring, the draw between two tiles",
+                 .what = "wgmma, TMA copies into a ring, the draw between two tiles",
                  .kernels = "fused_sm90.cu",
                  .supports = CAPABILITIES_OF_TILES},
         .refuses = hopper_refuses,
-        .hands = hopper_hands,
+        .offers = hopper_offers,
         .run = cuda_run_sm90,
     },
     {
@@ -135,48 +134,47 @@ const cuda_product cuda_products[CUDA_PRODUCTS] = {
     },
     {
         .rung = {.name = "naive",
-                 .method = "a warp a token, for any dtypes and strides",
+                 .what = "one warp a token, for all dtypes and strides",
                  .kernels = "naive.cu, finish.cu",
                  .supports = CAPABILITIES_OF_TILES},
         .run = cuda_run_naive,
     },
 };
 
-/* ---------------------------------------------------------------------------------- rows ---- */
+/* ----------------------------------------------------------------------------------- rows ---- */
 
-/* What a draw from logits serves that reads them once. */
-#define CAPABILITIES_OF_A_DRAW                                                                     \
-    (GUMBEL_CAPABILITY_SAMPLES | GUMBEL_CAPABILITY_SOFT_CAP | GUMBEL_CAPABILITY_SCALE |            \
-     GUMBEL_CAPABILITY_PART)
+/* Capabilities of a draw that reads its logits once. */
+#define NEEDS_OF_A_DRAW                                                                            \
+    (GUMBEL_NEED_SAMPLES | GUMBEL_NEED_SOFT_CAP | GUMBEL_NEED_SCALE | GUMBEL_NEED_PART)
 
-static const char *pivots_refuse(const cuda_device *cuda, const gumbel_problem *p, uint32_t handed)
+static const char *pivots_refuse(const cuda_device *cuda, const gumbel_problem *p, uint32_t offered)
 {
-    (void)handed;
+    (void)offered;
     return cuda_pivot_parts(p) <= cuda->multiprocessors
                ? NULL
                : "a row has more parts than the GPU has multiprocessors";
 }
 
-static const char *blocks_refuse(const cuda_device *cuda, const gumbel_problem *p, uint32_t handed)
+static const char *blocks_refuse(const cuda_device *cuda, const gumbel_problem *p, uint32_t offered)
 {
-    const char *team = team_refuses(cuda, p, handed);
-    if (team)
-        return team;
+    const char *refusal = cluster_refuses(cuda, p, offered);
+    if (refusal)
+        return refusal;
     if (cuda_request_blocks_bytes(cuda_blocks_of(p)) > CUDA_REQUEST_BLOCKS_BYTES)
-        return "the peaks of a row are more than a CTA's shared memory holds";
-    if (!(handed & CUDA_HANDS_PEAKS) && p->batch < CUDA_REQUEST_BLOCKS_ROWS_MIN)
-        return "fewer than 17 rows, and no product that leaves the peaks of blocks";
+        return "the block maxima of a row exceed the shared memory of a CTA";
+    if (!(offered & CUDA_OUTPUT_BLOCK_MAXIMA) && p->batch < CUDA_REQUEST_BLOCKS_ROWS_MIN)
+        return "fewer than 17 rows, and no product that stores block maxima";
     return NULL;
 }
 
 static const char *bounded_refuses(const cuda_device *cuda, const gumbel_problem *p,
-                                   uint32_t handed)
+                                   uint32_t offered)
 {
-    const char *blocks = blocks_refuse(cuda, p, handed);
-    if (blocks)
-        return blocks;
-    if (!(handed & CUDA_HANDS_STRIPS))
-        return "there is no product that stores by bounds";
+    const char *refusal = blocks_refuse(cuda, p, offered);
+    if (refusal)
+        return refusal;
+    if (!(offered & CUDA_OUTPUT_SUBTILES))
+        return "no product that stores only logits above a bound";
     if (p->weight.rows == 0 ||
         !cuda_bounds_are_faster(p->batch, cuda_blocks_of(p) / cuda->multiprocessors))
         return "not 5 to 128 rows with three tiles for each multiprocessor";
@@ -186,102 +184,98 @@ static const char *bounded_refuses(const cuda_device *cuda, const gumbel_problem
 const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
     {
         .rung = {.name = "nothing",
-                 .method = "no token counts: outputs say so",
+                 .what = "all tokens are padding: outputs report empty rows",
                  .kernels = "finish.cu",
-                 .supports = GUMBEL_CAPABILITY_EMPTY | GUMBEL_CAPABILITY_MASS |
-                             GUMBEL_CAPABILITY_NOISE | GUMBEL_CAPABILITY_PRODUCT |
-                             CAPABILITIES_OF_A_DRAW,
-                 .requires_any = GUMBEL_CAPABILITY_EMPTY},
-        .run = cuda_run_nothing,
+                 .serves = GUMBEL_NEED_EMPTY | GUMBEL_NEED_MASS | GUMBEL_NEED_NOISE |
+                           GUMBEL_NEED_PRODUCT | NEEDS_OF_A_DRAW,
+                 .wants = GUMBEL_NEED_EMPTY},
+        .run = cuda_run_empty,
+        .ignores_logits = 1,
     },
     {
         .rung = {.name = "draw",
-                 .method = "the draw from logits, read once",
+                 .what = "a draw from logits, read once",
                  .kernels = "logits.cu",
-                 .supports =
-                     GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITY_NOISE | CAPABILITIES_OF_A_DRAW},
-        .run = cuda_run_logits,
+                 .serves = GUMBEL_NEED_MASS | GUMBEL_NEED_NOISE | NEEDS_OF_A_DRAW},
+        .run = cuda_run_draw,
     },
     {
         .rung = {.name = "draw-edits",
-                 .method = "that draw, which edits what it scores by masks and histories",
+                 .what = "a draw that applies masks and penalties to the tokens it scores",
                  .kernels = "logits.cu",
-                 .supports =
-                     GUMBEL_REQUEST_MASK | GUMBEL_REQUEST_PENALTIES | CAPABILITIES_OF_A_DRAW},
-        .run = cuda_run_logits,
+                 .serves = GUMBEL_REQUEST_MASK | GUMBEL_REQUEST_PENALTIES | NEEDS_OF_A_DRAW},
+        .run = cuda_run_draw_edits,
     },
     {
         .rung = {.name = "edit",
                  .method = "logits are edited, then drawn from",
                  .kernels = "request_edit.cu, logits.cu",
-                 .supports = GUMBEL_REQUEST_TRANSFORMS | GUMBEL_CAPABILITY_LISTS |
-                             GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITY_NOISE |
-                             CAPABILITIES_OF_A_DRAW},
-        .carve = cuda_carve_edited,
-        .run = cuda_run_edited,
+                 .serves = GUMBEL_REQUEST_TRANSFORMS | GUMBEL_NEED_LISTS | GUMBEL_NEED_MASS |
+                           GUMBEL_NEED_NOISE | NEEDS_OF_A_DRAW},
+        .carve = cuda_carve_edit,
+        .run = cuda_run_edit,
     },
     {
         .rung = {.name = "pivots",
-                 .method = "rows are drawn from before they are cut, by CTAs that hold a part each",
+                 .what = "rows are drawn before they are truncated, by CTAs that hold a part each",
                  .kernels = "logits.cu, request_pivots.cu",
-                 .supports = GUMBEL_REQUEST_TRUNCATION | GUMBEL_CAPABILITY_TOP_P},
-        .takes = CUDA_HANDS_DRAWS,
+                 .serves = GUMBEL_REQUEST_TRUNCATION | GUMBEL_NEED_TOP_P},
+        .uses = CUDA_OUTPUT_DRAWS,
         .refuses = pivots_refuse,
         .carve = cuda_carve_pivots,
         .run = cuda_run_pivots,
     },
     {
         .rung = {.name = "bounded",
-                 .method =
-                     "rows by a CTA each, from few blocks, which alone the product has stored",
+                 .what = "one CTA a row, from few blocks; only logits above a bound are stored",
                  .kernels = "request_blocks.cu, request_team.cu",
-                 .supports = GUMBEL_REQUEST_MASK | GUMBEL_REQUEST_PENALTIES | GUMBEL_REQUEST_RANKS |
-                             GUMBEL_REQUEST_KEPT | GUMBEL_REQUEST_TOP | GUMBEL_REQUEST_LOGITS |
-                             (GUMBEL_CAPABILITIES_OF_TRUNCATION & ~GUMBEL_CAPABILITY_JOINT) |
-                             GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITY_NOISE |
-                             GUMBEL_CAPABILITY_SAMPLES,
-                 .requires_any = GUMBEL_CAPABILITY_TOP_K | GUMBEL_CAPABILITY_MIN_P},
-        .takes = CUDA_HANDS_PEAKS | CUDA_HANDS_STRIPS,
+                 .serves = GUMBEL_REQUEST_MASK | GUMBEL_REQUEST_PENALTIES | GUMBEL_REQUEST_RANKS |
+                           GUMBEL_REQUEST_KEPT | GUMBEL_REQUEST_TOP | GUMBEL_REQUEST_LOGITS |
+                           (GUMBEL_NEEDS_OF_CUTS & ~GUMBEL_NEED_JOINT) | GUMBEL_NEED_MASS |
+                           GUMBEL_NEED_NOISE | GUMBEL_NEED_SAMPLES,
+                 .wants = GUMBEL_NEED_TOP_K | GUMBEL_NEED_MIN_P},
+        .uses = CUDA_OUTPUT_BLOCK_MAXIMA | CUDA_OUTPUT_SUBTILES,
         .refuses = bounded_refuses,
         .carve = cuda_carve_bounded,
-        .run = cuda_run_blocks,
+        .run = cuda_run_bounded,
+        .finds_top64 = 1,
     },
     {
         .rung = {.name = "blocks",
-                 .method = "rows by a CTA each, from few blocks of their tokens",
+                 .what = "one CTA a row, from few blocks of its tokens",
                  .kernels = "request_blocks.cu, request_team.cu",
-                 .supports = GUMBEL_REQUEST_MASK | GUMBEL_REQUEST_PENALTIES | GUMBEL_REQUEST_RANKS |
-                             GUMBEL_REQUEST_KEPT | GUMBEL_REQUEST_TOP | GUMBEL_REQUEST_LOGITS |
-                             (GUMBEL_CAPABILITIES_OF_TRUNCATION & ~GUMBEL_CAPABILITY_JOINT) |
-                             GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITY_NOISE |
-                             GUMBEL_CAPABILITY_SAMPLES | GUMBEL_CAPABILITY_SOFT_CAP,
-                 .requires_any = GUMBEL_CAPABILITY_TOP_K | GUMBEL_CAPABILITY_MIN_P},
-        .takes = CUDA_HANDS_PEAKS,
+                 .serves = GUMBEL_REQUEST_MASK | GUMBEL_REQUEST_PENALTIES | GUMBEL_REQUEST_RANKS |
+                           GUMBEL_REQUEST_KEPT | GUMBEL_REQUEST_TOP | GUMBEL_REQUEST_LOGITS |
+                           (GUMBEL_NEEDS_OF_CUTS & ~GUMBEL_NEED_JOINT) | GUMBEL_NEED_MASS |
+                           GUMBEL_NEED_NOISE | GUMBEL_NEED_SAMPLES | GUMBEL_NEED_SOFT_CAP,
+                 .wants = GUMBEL_NEED_TOP_K | GUMBEL_NEED_MIN_P},
+        .uses = CUDA_OUTPUT_BLOCK_MAXIMA,
         .refuses = blocks_refuse,
         .carve = cuda_carve_blocks,
         .run = cuda_run_blocks,
+        .run_few_rows = cuda_run_cluster,
+        .finds_top64 = 1,
     },
     {
-        .rung = {.name = "team",
-                 .method = "rows by a cluster each, in the shared memory of its eight CTAs",
+        .rung = {.name = "cluster",
+                 .what = "one cluster a row, in the shared memory of its eight CTAs",
                  .kernels = "request_team.cu",
-                 .supports = GUMBEL_CAPABILITY_END - 1 - GUMBEL_CAPABILITY_PRODUCT},
-        .refuses = team_refuses,
-        .run = cuda_run_team,
+                 .serves = GUMBEL_NEED_END - 1 - GUMBEL_NEED_PRODUCT},
+        .refuses = cluster_refuses,
+        .run = cuda_run_cluster,
     },
     {
-        .rung = {.name = "screened",
-                 .method = "rows screened for candidates by CTAs that count themselves",
+        .rung = {.name = "two-pass",
+                 .what = "several CTAs a row filter candidates; the last one draws",
                  .kernels = "request.cu",
-                 .supports = GUMBEL_CAPABILITY_END - 1 - GUMBEL_CAPABILITY_PRODUCT -
-                             GUMBEL_CAPABILITY_PART - GUMBEL_CAPABILITY_ROWS -
-                             GUMBEL_REQUEST_GIVEN - GUMBEL_REQUEST_BEST},
-        .carve = cuda_carve_screened,
-        .run = cuda_run_screened,
+                 .serves = GUMBEL_NEED_END - 1 - GUMBEL_NEED_PRODUCT - GUMBEL_NEED_PART -
+                           GUMBEL_NEED_ROWS - GUMBEL_REQUEST_GIVEN - GUMBEL_REQUEST_BEST},
+        .carve = cuda_carve_two_pass,
+        .run = cuda_run_two_pass,
     },
     {
         .rung = {.name = "alone",
-                 .method = "rows by a CTA each, whatever is asked",
+                 .what = "one CTA a row, for every request",
                  .kernels = "request_naive.cu",
                  .supports = GUMBEL_CAPABILITY_END - 1 - GUMBEL_CAPABILITY_PRODUCT},
         .run = cuda_run_alone,

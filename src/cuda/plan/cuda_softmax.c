@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of probabilities, of the logits themselves or, where a request changes them, of what it
- * leaves.
+ * Stores rows of probabilities: of the logits or, with a request, of the processed rows.
  */
 #include "core/fail.h"
-#include "cuda/run/cuda_run.h"
+#include "cuda/plan/cuda_plan.h"
 
-/* Tokens that a CTA takes at a time. */
+/* Tokens that a CTA loads at a time. */
 #define SOFTMAX_UNIT (CUDA_SOFTMAX_THREADS / 32 * CUDA_LOGITS_STEP)
 
-/* The softmax of rows that are z already. */
-static gumbel_problem of_processed(const gumbel_problem *p, const float *rows, int64_t stride)
+/* A softmax of rows that hold z. */
+static gumbel_problem read_processed(const gumbel_problem *p, const float *rows, int64_t stride)
 {
     return (gumbel_problem){
         .batch = p->batch,
@@ -22,21 +21,20 @@ static gumbel_problem of_processed(const gumbel_problem *p, const float *rows, i
     };
 }
 
-gumbel_status cuda_softmax(gumbel_device *device, const gumbel_problem *problem,
-                           const gumbel_plan *plan, float *probabilities, int64_t stride,
-                           void *workspace, gumbel_error *error)
+gumbel_status cuda_store_probabilities(gumbel_device *device, const gumbel_problem *problem,
+                                       float *probabilities, int64_t stride, void *workspace,
+                                       gumbel_error *error)
 {
     cuda_device *cuda = (cuda_device *)device;
     cuda_job job = {.cuda = cuda, .stream = problem->stream, .error = error};
     cuda_softmax_params p = {.problem = *problem, .probabilities = probabilities, .stride = stride};
     gumbel_cursor cursor = {workspace, 0};
-    CUcontext popped;
     if (problem->request) {
         GUMBEL_FORWARD(
-            cuda_process(device, problem, plan, probabilities, stride, workspace, error));
-        p.problem = of_processed(problem, probabilities, stride);
+            cuda_store_processed(device, problem, probabilities, stride, workspace, error));
+        p.problem = read_processed(problem, probabilities, stride);
     }
-    /* No more than a draw from logits has summaries. */
+    /* At most as many as a draw from logits has summaries. */
     int64_t parts =
         cuda_max_parts((int64_t)cuda->multiprocessors * CUDA_SOFTMAX_CTAS, problem->batch, 1);
     p.inverse_cap = cuda_inverse_cap(&p.problem);
@@ -51,10 +49,10 @@ gumbel_status cuda_softmax(gumbel_device *device, const gumbel_problem *problem,
     cuda_shape first = {problem->batch * p.parts, CUDA_SOFTMAX_THREADS, 0, 0}, second = first;
     void *arguments[] = {&p};
     second.overlaps = 1;
-    GUMBEL_FORWARD(cuda_enter(cuda, error));
-    gumbel_status status = cuda_launch(&job, cuda->weigh[dtype], first, arguments);
+    GUMBEL_FORWARD(cuda_push_context(cuda, error));
+    gumbel_status status = cuda_launch(&job, cuda->sum_masses[dtype], first, arguments);
     if (status == GUMBEL_OK)
         status = cuda_launch(&job, cuda->normalise[dtype], second, arguments);
-    cuda->driver.cuCtxPopCurrent(&popped);
+    cuda_pop_context(cuda);
     return status;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A screened draw on Hopper: the sizes that host and kernels must agree on, and what its kernels
- * tell each other in the workspace. Read by C and by CUDA.
+ * A draw with a screen on Hopper: sizes that host and kernels must agree on, and records that its
+ * kernels exchange in the workspace. Read by C and by CUDA.
  */
 #ifndef GUMBEL_CUDA_SCREEN_POLICY_H
 #define GUMBEL_CUDA_SCREEN_POLICY_H
@@ -11,24 +11,23 @@
 
 /* Rows and columns of a tile. */
 #define CUDA_SCREEN_TILE 128
-/* Rows of a batch that are screened: each is two columns of the product, one a plane. */
+/* Maximum rows of a batch: each is two columns of the product, one for each int8 plane. */
 #define CUDA_SCREEN_ROWS_MAX 64
-/* Rows of a batch that are scored together, as columns of the narrowest wgmma. */
+/* Rows of a batch that are scored together: the columns of the narrowest wgmma. */
 #define CUDA_SCREEN_GROUP  8
 #define CUDA_SCREEN_GROUPS (CUDA_SCREEN_ROWS_MAX / CUDA_SCREEN_GROUP)
 
-/* Where a screened draw is measured to be faster than the full pass, in .48 to .69 of its time
- * (findings/screening.md); both are right anywhere, so that a caller may prefer either. */
+/* Whether a draw with a screen was measured to be faster than the full pass, at 0.48 to 0.69 of its
+ * time (findings/screening.md). Both give the same tokens, so that a caller may prefer either. */
 #define CUDA_SCREEN_WEIGHTS_MIN (INT64_C(1) << 28)
 static inline int cuda_screen_is_faster(int64_t vocab, int64_t columns)
 {
     return vocab * columns >= CUDA_SCREEN_WEIGHTS_MIN;
 }
 
-/* Rows that are cut, and the hidden size to which they are faster by a screen than by the full
- * pass: .58 to .86 of its time at 1 to 32 rows of D = 2048 and 4096, and 1.07 at 64
- * (findings/screening.md). At D = 8192 a row has, as reckoned, some 940 tokens scored, for which
- * there is hardly room. */
+/* Limits up to which truncated rows are faster with a screen: 0.58 to 0.86 of the full pass's time
+ * at 1 to 32 rows of D = 2048 and 4096, and 1.07 at 64 rows (findings/screening.md). At D = 8192 an
+ * estimated 940 tokens of a row are scored, which barely fit. */
 #define CUDA_SCREEN_TRUNCATED_ROWS_MAX   32
 #define CUDA_SCREEN_TRUNCATED_HIDDEN_MAX 4096
 static inline int cuda_screen_truncated_is_faster(int64_t batch, int64_t hidden_size)
@@ -37,12 +36,12 @@ static inline int cuda_screen_truncated_is_faster(int64_t batch, int64_t hidden_
            hidden_size <= CUDA_SCREEN_TRUNCATED_HIDDEN_MAX;
 }
 
-/* What a call asks of a screened draw. Each case has kernels of its own, without the code of what
- * it rules out (screen_case.cuh). */
+/* Specialisations of a draw with a screen: each omits the code that its case cannot reach
+ * (screen_case.cuh). */
 typedef enum cuda_screen_case {
-    CUDA_SCREEN_PLAIN,     /* a draw a row, of any token */
-    CUDA_SCREEN_ANY,       /* rows have samples, or masks */
-    CUDA_SCREEN_TRUNCATED, /* rows are cut to few first tokens, and may have masks */
+    CUDA_SCREEN_PLAIN,     /* one draw a row, without a mask */
+    CUDA_SCREEN_ANY,       /* several samples, or masks */
+    CUDA_SCREEN_TRUNCATED, /* rows are truncated to few tokens, and may have masks */
     CUDA_SCREEN_CASES,
 } cuda_screen_case;
 
@@ -54,36 +53,36 @@ static inline cuda_screen_case cuda_screen_case_of(const gumbel_problem *p)
     return is_plain ? CUDA_SCREEN_PLAIN : CUDA_SCREEN_ANY;
 }
 
-/* What is screened of a call's rows: each of their samples, or, where they are cut, their first
- * tokens, of which all samples are drawn. */
+/* Columns of a call that the screen filters: one for each sample or, of truncated rows, one for
+ * each row, as all samples are drawn from its kept set. */
 static inline int64_t cuda_screen_draws(const gumbel_problem *p)
 {
     return p->batch *
            (cuda_screen_case_of(p) == CUDA_SCREEN_TRUNCATED ? 1 : p->sampling.num_samples);
 }
 
-/* First tokens of a row that a screen looks for, at most. */
+/* Maximum leading tokens of a row that a screen finds. */
 #define CUDA_SCREEN_RANK_MAX 64
 
-/* Columns of the integer products that exist. */
+/* Widths of the integer product that kernels are compiled for. */
 #define CUDA_SCREEN_WIDTHS 5
 static const int cuda_screen_widths[CUDA_SCREEN_WIDTHS] = {8, 16, 32, 64, 128};
 
-/* Tokens of a tile that wait for their noise, and candidates that a CTA keeps, at most. */
+/* Maximum tokens of a tile that wait for their noise, and candidates of a CTA. */
 #define CUDA_SCREEN_TILE_QUEUE     768
 #define CUDA_SCREEN_CTA_CANDIDATES 512
-/* Candidates of a group that the call keeps: so many for each that a list of the header holds. */
-#define CUDA_SCREEN_GROUP_CANDIDATES(list_most) (16 * (list_most))
-#define CUDA_SCREEN_GROUP_CANDIDATES_MAX        CUDA_SCREEN_GROUP_CANDIDATES(GUMBEL_SCREEN_LIST_MOST)
-/* Of a row that is cut, tokens that are listed by both of their ends, at most, and those that are
- * scored, twice as many as a CTA has threads to draw from them. At D = 2048 and 4096 some 1,000 and
- * 2,000 of V = 151936 are as high as the 50th lower end, and 230 and 310 as the 50th value. */
+/* Candidates that a call holds for each group, by the `list_most` of the screen's header. */
+#define CUDA_SCREEN_GROUP_CANDIDATES(n)  (16 * (n))
+#define CUDA_SCREEN_GROUP_CANDIDATES_MAX CUDA_SCREEN_GROUP_CANDIDATES(GUMBEL_SCREEN_LIST_MOST)
+/* Maximum tokens of a truncated row whose interval of the logit is recorded, and whose logit is
+ * computed: two for each thread of the CTA that draws. At V = 151936 and D = 2048 / 4096 some 1,000
+ * / 2,000 upper bounds reach the 50th lower bound; 230 / 310 reach the 50th logit. */
 #define CUDA_SCREEN_INTERVALS(list_most) (32 * (list_most))
 #define CUDA_SCREEN_EXACT_MAX            1024
 
-/* A row's floor words, where it is cut: its floor (row_thresholds.cuh); how many tokens are listed, and how
- * many of them scored, 32 bits each; the floor by those that were scored first; how many tokens
- * matter. */
+/* Threshold words of a truncated row: its threshold (row_thresholds.cuh); how many tokens are
+ * listed and how many of these scored, 32 bits each; the threshold after the first scoring pass;
+ * how many tokens may be kept. */
 enum {
     CUDA_TRUNCATED_THRESHOLD,
     CUDA_TRUNCATED_COUNTS,
@@ -91,7 +90,7 @@ enum {
     CUDA_TRUNCATED_RANK
 };
 
-/* Shared memory of a CTA beside its ring of stages. */
+/* Shared memory of a CTA beside its ring. */
 #define CUDA_SCREEN_SIDE_BYTES (24 * 1024)
 #define CUDA_SCREEN_STAGES_MAX 12
 #define CUDA_SCREEN_STAGE_BYTES(width)                                                             \
@@ -103,7 +102,7 @@ static inline int cuda_screen_stages(int width)
     return stages < CUDA_SCREEN_STAGES_MAX ? stages : CUDA_SCREEN_STAGES_MAX;
 }
 
-/* Candidates that a CTA scores together, columns that it copies at a time, and its ring. */
+/* Candidates that a CTA scores together, columns of D that it copies at a time, and its ring. */
 #define CUDA_SCREEN_SCORE_TILE 32
 #define CUDA_SCREEN_SEGMENT    512
 #define CUDA_SCREEN_SEGMENT_BYTES                                                                  \
@@ -118,23 +117,23 @@ static inline int cuda_screen_stages(int width)
 #define CUDA_SCREEN_MAKE_THREADS  256
 #define CUDA_SCREEN_MAKE_BYTES    128
 
-/* What the roundings of a k16 step of wgmma lose, at most: each of 17 addends, and their sum, is
- * cut at 24 bits of the largest (docs/maths.md, section 14). */
+/* Maximum relative rounding error of the k16 steps of wgmma: each of 17 addends, and their sum, is
+ * rounded to 24 bits of the largest (docs/maths.md, section 14). */
 #define CUDA_SCREEN_GAMMA(columns) ((double)(((columns) + 15) / 16) * 18 * 0x1p-23 * 1.01)
-/* Subnormal roundings of a sum of fewer than 2^16 products, in any order. */
+/* Absolute error from subnormals in a sum of fewer than 2^16 products, in any order. */
 #define CUDA_SCREEN_TINY 0x1p-109f
 
 /* A token that may win. */
 typedef struct cuda_screen_entry {
-    float upper; /* what its score is not above */
+    float upper; /* upper bound of its score */
     uint32_t token;
     uint32_t row; /* of the batch */
     uint32_t unused;
 } cuda_screen_entry;
 
-/* Of a row that is cut, a token that may matter; and one that is scored. */
+/* A token of a truncated row that may be kept; and one whose logit is known. */
 typedef struct cuda_screen_interval {
-    float upper, lower; /* of its logit */
+    float upper, lower; /* bounds of its logit */
     uint32_t token;
     uint32_t unused;
 } cuda_screen_interval;
@@ -143,10 +142,10 @@ typedef struct cuda_screen_exact {
     uint32_t token;
 } cuda_screen_exact;
 
-/* What the kernels of a call tell each other; the first one clears it. */
+/* State shared by the kernels of a call; the first kernel zeroes it. */
 typedef struct cuda_screen_state {
     unsigned long long ended; /* CTAs that have scored */
-    uint32_t again;           /* 1: the full pass must draw this call; told before any scores */
+    uint32_t again;           /* 1: the full pass must draw this call; set before any scoring */
     uint32_t listed[CUDA_SCREEN_GROUPS];
 } cuda_screen_state;
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What parts of a vocabulary found, wherever that was: merged, and read out.
+ * Merges summaries of parts of a vocabulary, and writes outputs.
  */
 #include "core/fail.h"
+#include "cuda/run/cuda_calls.h"
 #include "cuda/run/cuda_run.h"
 
 gumbel_status cuda_finish_parts(gumbel_device *device, void *stream, const gumbel_finish_call *call,
@@ -10,22 +11,21 @@ gumbel_status cuda_finish_parts(gumbel_device *device, void *stream, const gumbe
 {
     cuda_device *cuda = (cuda_device *)device;
     cuda_job job = {.cuda = cuda, .stream = stream, .error = error};
-    /* The kernel only reads them. */
+    /* The kernel does not write summaries. */
     cuda_params p = {
         .problem = {.batch = call->batch, .sampling = {.num_samples = call->num_samples}},
         .summaries = (gumbel_summary *)(uintptr_t)call->summaries,
         .parts = call->parts,
         .partials = call->merged};
     void *arguments[] = {&p};
-    CUcontext popped;
     if (call->output)
         p.output = *call->output;
     if (call->batch > INT32_MAX / call->num_samples)
         return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "batch",
                            "B * S is 2^31 or more, which one call on CUDA does not take");
     cuda_shape shape = {call->batch * call->num_samples, CUDA_FINISH_THREADS, 0, 1};
-    GUMBEL_FORWARD(cuda_enter(cuda, error));
+    GUMBEL_FORWARD(cuda_push_context(cuda, error));
     gumbel_status status = cuda_launch(&job, cuda->finish_any, shape, arguments);
-    cuda->driver.cuCtxPopCurrent(&popped);
+    cuda_pop_context(cuda);
     return status;
 }

@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The histories that penalties count: one kernel each.
+ * Histories that penalties count, by a kernel each.
  */
 #include "core/fail.h"
+#include "cuda/run/cuda_calls.h"
 #include "cuda/run/cuda_run.h"
 
-/* Queue one of the history's kernels. */
-static gumbel_status run_history(cuda_device *cuda, CUfunction kernel, int64_t ctas,
-                                 cuda_history_params *p, void *stream, gumbel_error *error)
+/* Queue a kernel of the history. */
+static gumbel_status launch_history(cuda_device *cuda, CUfunction kernel, int64_t ctas,
+                                    cuda_history_params *p, void *stream, gumbel_error *error)
 {
     cuda_job job = {.cuda = cuda, .stream = stream, .error = error};
     if (ctas > INT32_MAX)
         return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "batch",
-                           "so many rows are more than one call on CUDA takes");
-    return cuda_launch_alone(&job, kernel, cuda_ctas(ctas), p);
+                           "B rows are more than one call on CUDA takes");
+    return cuda_launch_in_context(&job, kernel, cuda_shape_of(ctas), p);
 }
 
-gumbel_status cuda_history_start(gumbel_device *device, void *stream, const gumbel_history *history,
+gumbel_status cuda_start_history(gumbel_device *device, void *stream, const gumbel_history *history,
                                  int64_t batch, const gumbel_slots *slots,
                                  const gumbel_token_lists *prompts,
                                  const gumbel_token_lists *outputs, gumbel_error *error)
@@ -30,10 +31,10 @@ gumbel_status cuda_history_start(gumbel_device *device, void *stream, const gumb
         .outputs = *outputs,
     };
     p.slices = (history->vocab_size + CUDA_HISTORY_SLICE - 1) / CUDA_HISTORY_SLICE;
-    return run_history(cuda, cuda->history_start, p.slices * batch, &p, stream, error);
+    return launch_history(cuda, cuda->history_start, p.slices * batch, &p, stream, error);
 }
 
-gumbel_status cuda_history_update(gumbel_device *device, void *stream,
+gumbel_status cuda_update_history(gumbel_device *device, void *stream,
                                   const gumbel_history *history, int64_t batch,
                                   const gumbel_slots *slots, const int32_t *tokens,
                                   int64_t token_stride, const int32_t *counts, gumbel_error *error)
@@ -48,5 +49,5 @@ gumbel_status cuda_history_update(gumbel_device *device, void *stream,
         .counts = counts,
     };
     int64_t ctas = (batch + CUDA_THREADS - 1) / CUDA_THREADS;
-    return run_history(cuda, cuda->history_update, ctas, &p, stream, error);
+    return launch_history(cuda, cuda->history_update, ctas, &p, stream, error);
 }

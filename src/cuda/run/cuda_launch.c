@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One launch, the merge that ends most calls, and the cutting of a call into slices.
+ * Launches a kernel, launches the merge that ends most calls, and slices a call's rows.
  */
 #include "core/fail.h"
 #include "core/output.h"
@@ -8,13 +8,13 @@
 
 #include <stdio.h>
 
-/* The error of a launch, which its shape tells from others. */
-static gumbel_status tell_launch(const cuda_job *job, cuda_shape shape, CUresult result)
+/* Report the driver's error of a launch, with its shape. */
+static gumbel_status fail_launch(const cuda_job *job, cuda_shape shape, CUresult result)
 {
-    char what[64];
-    snprintf(what, sizeof what, "a launch of %d x %d threads, %d bytes", (int)shape.ctas,
+    char call[64];
+    snprintf(call, sizeof call, "a launch of %d x %d threads, %d bytes", (int)shape.ctas,
              shape.threads, shape.shared_bytes);
-    return cuda_driver_fail(&job->cuda->driver, result, what, job->error);
+    return cuda_driver_fail(&job->cuda->driver, result, call, job->error);
 }
 
 gumbel_status cuda_launch(const cuda_job *job, CUfunction kernel, cuda_shape shape,
@@ -41,38 +41,38 @@ gumbel_status cuda_launch(const cuda_job *job, CUfunction kernel, cuda_shape sha
         .numAttrs = shape.overlaps && job->cuda->capability >= CUDA_SM90_CAPABILITY,
     };
     CUresult result = job->cuda->driver.cuLaunchKernelEx(&config, kernel, arguments, NULL);
-    return result == CUDA_SUCCESS ? GUMBEL_OK : tell_launch(job, shape, result);
+    return result == CUDA_SUCCESS ? GUMBEL_OK : fail_launch(job, shape, result);
 }
 
-gumbel_status cuda_launch_alone(const cuda_job *job, CUfunction kernel, cuda_shape shape,
-                                void *argument)
+gumbel_status cuda_launch_in_context(const cuda_job *job, CUfunction kernel, cuda_shape shape,
+                                     void *argument)
 {
     void *arguments[] = {argument};
-    CUcontext popped;
-    GUMBEL_FORWARD(cuda_enter(job->cuda, job->error));
+    GUMBEL_FORWARD(cuda_push_context(job->cuda, job->error));
     gumbel_status status = cuda_launch(job, kernel, shape, arguments);
-    job->cuda->driver.cuCtxPopCurrent(&popped);
+    cuda_pop_context(job->cuda);
     return status;
 }
 
-gumbel_status cuda_finish(const cuda_job *job, cuda_params *p)
+gumbel_status cuda_launch_finish(const cuda_job *job, cuda_params *p)
 {
     GUMBEL_ASSERT(p->parts >= 0 && (p->summaries || p->parts == 0 || p->logits_out));
     GUMBEL_ASSERT(p->output.tokens || p->partials || p->logits_out || p->multiply_only);
     void *arguments[] = {p};
     cuda_shape shape = {p->problem.batch * p->problem.sampling.num_samples, CUDA_FINISH_THREADS, 0,
                         1};
-    return p->multiply_only || p->logits_out ? GUMBEL_OK
-                                         : cuda_launch(job, job->cuda->finish, shape, arguments);
+    return p->multiply_only || p->logits_out
+               ? GUMBEL_OK
+               : cuda_launch(job, job->cuda->finish, shape, arguments);
 }
 
-uint64_t cuda_tag(cuda_device *cuda)
+uint64_t cuda_new_tag(cuda_device *cuda)
 {
     uint64_t launches = atomic_fetch_add_explicit(&cuda->launches, 1, memory_order_relaxed);
     return gumbel_mix_seed(0, launches + 1) >> 24;
 }
 
-cuda_params cuda_slice(const cuda_params *whole, int64_t first, int64_t count)
+cuda_params cuda_slice_params(const cuda_params *whole, int64_t first, int64_t count)
 {
     cuda_params p = *whole;
     int32_t samples = whole->problem.sampling.num_samples;
@@ -83,7 +83,8 @@ cuda_params cuda_slice(const cuda_params *whole, int64_t first, int64_t count)
     p.partials = p.partials ? p.partials + draws : NULL;
     p.logits_out = p.logits_out ? p.logits_out + first * p.logits_out_stride : NULL;
     p.block_maxima = p.block_maxima ? p.block_maxima + first * p.block_maxima_stride : NULL;
-    p.unseen_block_maxima = p.unseen_block_maxima ? p.unseen_block_maxima + first * p.block_maxima_stride : NULL;
+    p.unseen_block_maxima =
+        p.unseen_block_maxima ? p.unseen_block_maxima + first * p.block_maxima_stride : NULL;
     p.row_thresholds += draws * CUDA_THRESHOLD_WORDS;
     return p;
 }

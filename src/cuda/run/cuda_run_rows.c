@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of a request by kernels that every GPU runs: edited and then drawn, screened by some CTAs
- * each, or by a CTA each, whatever is asked.
+ * Launches request kernels that run on every GPU: edits followed by a draw, a candidate filter by
+ * several CTAs a row, and one CTA a row for every request.
  */
 #include "core/fail.h"
 #include "cuda/run/cuda_run.h"
@@ -33,7 +33,7 @@ gumbel_status cuda_launch_rows(const cuda_job *job, cuda_request_params *p, int6
     return cuda_launch(job, kernel, shape, arguments);
 }
 
-/* -------------------------------------------------------------------------------- edits ---- */
+/* ---------------------------------------------------------------------------------- edits ---- */
 
 gumbel_status cuda_run_allow(const cuda_job *job, const gumbel_problem *caller)
 {
@@ -53,16 +53,16 @@ gumbel_status cuda_run_allow(const cuda_job *job, const gumbel_problem *caller)
     return cuda_launch(job, job->cuda->allow, shape, arguments);
 }
 
-void cuda_carve_edited(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_problem *p,
-                       cuda_workspace *workspace)
+void cuda_carve_edit(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_problem *p,
+                     cuda_workspace *workspace)
 {
     (void)cuda;
-    /* What a product has stored may be edited in place. */
+    /* Logits that a product stored are edited in place. */
     size_t rows = p->hidden_size > 0 ? 0 : (size_t)p->batch;
     workspace->edited = gumbel_carve_array(cursor, rows, (size_t)cuda_row_stride(p), sizeof(float));
 }
 
-gumbel_status cuda_run_edit(const cuda_job *job, float *rows, int64_t stride)
+gumbel_status cuda_launch_edit(const cuda_job *job, float *rows, int64_t stride)
 {
     cuda_request_params p = cuda_request_of(job);
     const gumbel_problem *q = &p.problem;
@@ -75,23 +75,23 @@ gumbel_status cuda_run_edit(const cuda_job *job, float *rows, int64_t stride)
                             CUDA_REQUEST_STAGE_BYTES, 1);
 }
 
-gumbel_status cuda_run_edited(const cuda_job *job)
+gumbel_status cuda_run_edit(const cuda_job *job)
 {
     cuda_job draw = *job;
     gumbel_problem *q = &draw.params.problem;
     float *rows = job->workspace.logits ? job->workspace.logits : job->workspace.edited;
     const int64_t stride = cuda_row_stride(q);
-    GUMBEL_FORWARD(cuda_run_edit(job, rows, stride));
+    GUMBEL_FORWARD(cuda_launch_edit(job, rows, stride));
     q->request = 0;
     q->scale = 1.0f;
     q->soft_cap = draw.params.inverse_cap = 0.0f;
     q->logits = cuda_rows_at(rows, q, stride);
-    return cuda_run_logits(&draw);
+    return cuda_run_draw(&draw);
 }
 
-/* ------------------------------------------------------------------------------ screened ---- */
+/* ----------------------------------------------------------------------------- two passes ---- */
 
-/* CTAs a row, and the tokens that each takes. */
+/* CTAs of a row, and tokens of each. */
 typedef struct row_split {
     int64_t parts, chunk;
 } row_split;
@@ -108,33 +108,33 @@ static row_split split_rows(const cuda_device *cuda, const gumbel_problem *p)
     return split;
 }
 
-void cuda_carve_screened(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_problem *p,
+void cuda_carve_two_pass(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_problem *p,
                          cuda_workspace *workspace)
 {
     size_t batch = (size_t)p->batch, parts = (size_t)split_rows(cuda, p).parts;
     workspace->counters =
-        gumbel_carve_array(cursor, batch, CUDA_FLOOR_WORDS, sizeof *workspace->counters);
-    workspace->heads = gumbel_carve_array(cursor, batch, parts, sizeof *workspace->heads);
-    workspace->candidates = gumbel_carve_array(cursor, parts > 1 ? batch : 0, parts,
-                                               CUDA_REQUEST_LIST * sizeof *workspace->candidates);
+        gumbel_carve(cursor, batch, CUDA_THRESHOLD_WORDS, sizeof *workspace->counters);
+    workspace->part_results = gumbel_carve(cursor, batch, parts, sizeof *workspace->part_results);
+    workspace->candidates = gumbel_carve(cursor, parts > 1 ? batch : 0, parts,
+                                         CUDA_REQUEST_CANDIDATES * sizeof *workspace->candidates);
 }
 
-gumbel_status cuda_run_screened(const cuda_job *job)
+gumbel_status cuda_run_two_pass(const cuda_job *job)
 {
     cuda_request_params p = cuda_request_of(job);
     row_split split = split_rows(job->cuda, &p.problem);
     p.parts = (int32_t)split.parts;
     p.chunk = split.chunk;
-    p.tag = cuda_tag(job->cuda);
+    p.tag = cuda_new_tag(job->cuda);
     p.counters = job->workspace.counters;
-    p.part_results = job->workspace.heads;
+    p.part_results = job->workspace.part_results;
     p.candidates = job->workspace.candidates;
     GUMBEL_ASSERT(p.counters && p.part_results && (p.candidates || p.parts == 1));
     return cuda_launch_rows(job, &p, p.problem.batch, job->cuda->request, CUDA_REQUEST_THREADS,
                             CUDA_REQUEST_SHARED_BYTES, 1);
 }
 
-/* --------------------------------------------------------------------------------- alone ---- */
+/* -------------------------------------------------------------------------- one CTA a row ---- */
 
 gumbel_status cuda_run_alone(const cuda_job *job)
 {
@@ -154,7 +154,7 @@ gumbel_status cuda_run_gather(const cuda_job *job)
     return cuda_launch(job, job->cuda->gather, shape, arguments);
 }
 
-/* ------------------------------------------------------------------------- best scores ---- */
+/* ---------------------------------------------------------------------------- best scores ---- */
 
 void cuda_carve_best(gumbel_cursor *cursor, const gumbel_problem *p, cuda_workspace *workspace)
 {
@@ -163,7 +163,8 @@ void cuda_carve_best(gumbel_cursor *cursor, const gumbel_problem *p, cuda_worksp
         gumbel_carve_array(cursor, rows, (size_t)cuda_row_stride(p), sizeof(float));
 }
 
-gumbel_status cuda_run_best(const cuda_job *job, gumbel_status (*make)(const cuda_job *job))
+gumbel_status cuda_run_best(const cuda_job *job,
+                            gumbel_status (*store_processed)(const cuda_job *job))
 {
     cuda_job rows = *job;
     cuda_best_params p = {.problem = job->params.problem, .output = job->params.output};
@@ -171,7 +172,7 @@ gumbel_status cuda_run_best(const cuda_job *job, gumbel_status (*make)(const cud
     rows.processed = job->workspace.logits ? job->workspace.logits : job->workspace.best_rows;
     rows.processed_stride = cuda_row_stride(&p.problem);
     rows.params.output = (gumbel_output){.struct_size = sizeof rows.params.output};
-    GUMBEL_FORWARD(make(&rows));
+    GUMBEL_FORWARD(store_processed(&rows));
     p.rows = rows.processed;
     p.stride = rows.processed_stride;
     GUMBEL_ASSERT(p.rows && (p.output.best_ids || p.output.best_scores) && p.output.tokens);
@@ -179,11 +180,11 @@ gumbel_status cuda_run_best(const cuda_job *job, gumbel_status (*make)(const cud
     return cuda_launch(job, job->cuda->best, shape, arguments);
 }
 
-/* ------------------------------------------------------------------------------ the most ---- */
+/* -------------------------------------------------------------------------------- maximum ---- */
 
-void cuda_carve_most(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_limits *limits)
+void cuda_carve_max(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_limits *limits)
 {
-    /* A first token that is no multiple of anything makes a unit more of each. */
+    /* An unaligned first token adds a unit to each array. */
     gumbel_problem p = {.batch = limits->batch,
                         .vocab = limits->vocab_size,
                         .first_token = CUDA_REQUEST_BLOCK - 1,
@@ -198,6 +199,6 @@ void cuda_carve_most(gumbel_cursor *cursor, const cuda_device *cuda, const gumbe
     gumbel_carve_array(cursor, batch, (size_t)cuda_row_stride(&p), sizeof *workspace.logits);
     cuda_carve_bounded(cursor, cuda, &p, &workspace);
     cuda_carve_pivots(cursor, cuda, &p, &workspace);
-    gumbel_carve_array(cursor, parts, 1, sizeof *workspace.heads);
-    gumbel_carve_array(cursor, parts, CUDA_REQUEST_LIST, sizeof *workspace.candidates);
+    gumbel_carve(cursor, parts, 1, sizeof *workspace.part_results);
+    gumbel_carve(cursor, parts, CUDA_REQUEST_CANDIDATES, sizeof *workspace.candidates);
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The fused way on any GPU: slices of the batch that one launch takes, and its shares of the
- * vocabulary.
+ * Launches the fused kernel of every GPU: slices the batch, and splits the vocabulary among CTAs.
  */
 #include "core/fail.h"
 #include "cuda/run/cuda_run.h"
@@ -20,18 +19,18 @@ gumbel_status cuda_run_sm80(const cuda_job *job)
         int width = cuda_sm80_width_for(rows), n = cuda_sm80_widths[width];
         int bytes = cuda_sm80_shared_bytes(n, samples, whole->with_mass, mixed);
         int64_t ctas = cuda->multiprocessors * cuda_sm80_ctas(n, cuda->shared_bytes, bytes, mixed);
-        cuda_params p = cuda_slice(&job->params, first, rows);
+        cuda_params p = cuda_slice_params(&job->params, first, rows);
         p.parts = (int32_t)(slabs < ctas ? slabs : ctas);
         GUMBEL_ASSERT(rows <= n && bytes <= cuda->shared_bytes && p.parts >= 1);
         GUMBEL_ASSERT((size_t)p.parts * (size_t)rows * (size_t)samples <=
-                      job->workspace.summaries_most);
-        p.tag = cuda_tag(cuda);
+                      job->workspace.summaries_max);
+        p.tag = cuda_new_tag(cuda);
         void *arguments[] = {&p};
         cuda_shape shape = {p.parts, CUDA_SM80_THREADS, bytes, 0};
         cuda_dtype dtype = cuda_dtype_of(whole->weight.dtype);
         CUfunction kernel = mixed ? cuda->mixed_sm80[dtype] : cuda->fused_sm80[dtype][width];
         GUMBEL_FORWARD(cuda_launch(job, kernel, shape, arguments));
-        GUMBEL_FORWARD(cuda_finish(job, &p));
+        GUMBEL_FORWARD(cuda_launch_finish(job, &p));
     }
     return GUMBEL_OK;
 }

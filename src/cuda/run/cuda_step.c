@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What surrounds a decode step: noise made ahead of time, positions that move on, parts drawn by
- * their masses. One kernel each.
+ * Calls around a decode step, by a kernel each: noise ahead of time, advancing positions, drawing a
+ * part of the vocabulary by the parts' masses.
  */
 #include "core/fail.h"
 #include "cuda/common/cuda_parts.h"
+#include "cuda/run/cuda_calls.h"
 #include "cuda/run/cuda_run.h"
 
-static gumbel_status check_draws(int64_t batch, int32_t num_samples, gumbel_error *error)
+static gumbel_status check_draw_count(int64_t batch, int32_t num_samples, gumbel_error *error)
 {
     if (batch > INT32_MAX / num_samples)
         return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "batch",
@@ -15,31 +16,32 @@ static gumbel_status check_draws(int64_t batch, int32_t num_samples, gumbel_erro
     return GUMBEL_OK;
 }
 
-gumbel_status cuda_noise(gumbel_device *device, const gumbel_problem *problem, float *noise,
-                         int64_t noise_stride, gumbel_error *error)
+gumbel_status cuda_store_noise(gumbel_device *device, const gumbel_problem *problem, float *noise,
+                               int64_t noise_stride, gumbel_error *error)
 {
     cuda_device *cuda = (cuda_device *)device;
     const gumbel_sampling *s = &problem->sampling;
-    GUMBEL_FORWARD(check_draws(problem->batch, s->num_samples, error));
+    GUMBEL_FORWARD(check_draw_count(problem->batch, s->num_samples, error));
     cuda_job job = {.cuda = cuda, .stream = problem->stream, .error = error};
     cuda_noise_params p = {.problem = *problem, .noise = noise, .stride = noise_stride};
     int64_t tokens = problem->first_token % GUMBEL_BLOCK + problem->vocab;
     int64_t most = (int64_t)cuda->multiprocessors * CUDA_NOISE_CTAS;
     p.slices = (tokens + CUDA_NOISE_SLICE - 1) / CUDA_NOISE_SLICE;
     int64_t items = p.slices * problem->batch * s->num_samples;
-    return cuda_launch_alone(&job, cuda->noise, cuda_ctas(items < most ? items : most), &p);
+    return cuda_launch_in_context(&job, cuda->noise, cuda_shape_of(items < most ? items : most),
+                                  &p);
 }
 
-gumbel_status cuda_advance(gumbel_device *device, void *stream, const gumbel_step *step,
-                           gumbel_error *error)
+gumbel_status cuda_advance_step(gumbel_device *device, void *stream, const gumbel_step *step,
+                                gumbel_error *error)
 {
     cuda_device *cuda = (cuda_device *)device;
-    GUMBEL_FORWARD(check_draws(step->batch, step->num_samples, error));
+    GUMBEL_FORWARD(check_draw_count(step->batch, step->num_samples, error));
     cuda_job job = {.cuda = cuda, .stream = stream, .error = error};
     gumbel_step copy = *step;
     int64_t ctas = (step->batch + CUDA_ADVANCE_ROWS - 1) / CUDA_ADVANCE_ROWS;
-    return cuda_launch_alone(&job, cuda->advance, cuda_ctas(step->position_stride ? ctas : 1),
-                             &copy);
+    return cuda_launch_in_context(&job, cuda->advance,
+                                  cuda_shape_of(step->position_stride ? ctas : 1), &copy);
 }
 
 gumbel_status cuda_draw_parts(gumbel_device *device, const gumbel_parts_call *call,
@@ -48,7 +50,7 @@ gumbel_status cuda_draw_parts(gumbel_device *device, const gumbel_parts_call *ca
     cuda_device *cuda = (cuda_device *)device;
     const gumbel_problem *q = call->problem;
     int64_t draws = q->batch * q->sampling.num_samples;
-    GUMBEL_FORWARD(check_draws(q->batch, q->sampling.num_samples, error));
+    GUMBEL_FORWARD(check_draw_count(q->batch, q->sampling.num_samples, error));
     cuda_job job = {.cuda = cuda, .stream = q->stream, .error = error};
     cuda_parts_params p = {.problem = *q,
                            .parts = call->parts,
@@ -59,7 +61,7 @@ gumbel_status cuda_draw_parts(gumbel_device *device, const gumbel_parts_call *ca
                            .lse = call->lse,
                            .status = call->status,
                            .draws = call->draws};
-    int64_t each = call->draws ? CUDA_PARTS_THREADS : CUDA_PARTS_THREADS / 32;
-    cuda_shape shape = {(draws + each - 1) / each, CUDA_PARTS_THREADS, 0, 0};
-    return cuda_launch_alone(&job, call->draws ? cuda->add_part : cuda->draw_parts, shape, &p);
+    int64_t draws_per_cta = call->draws ? CUDA_PARTS_THREADS : CUDA_PARTS_THREADS / 32;
+    cuda_shape shape = {(draws + draws_per_cta - 1) / draws_per_cta, CUDA_PARTS_THREADS, 0, 0};
+    return cuda_launch_in_context(&job, call->draws ? cuda->add_part : cuda->draw_parts, shape, &p);
 }

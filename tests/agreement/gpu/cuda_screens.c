@@ -41,7 +41,7 @@ int is_screened(const gumbel_head *head, const gumbel_sampling *sampling)
     gumbel_output output = {.struct_size = sizeof output, .tokens = (int32_t *)64};
     if (gumbel_explain(gpu, head, NULL, sampling, &output, text, sizeof text, &error))
         die("gumbel_explain: %s: %s", error.field, error.message);
-    return strstr(text, "draw: screen:") != NULL || strstr(text, "draw: screen-cut:") != NULL;
+    return strstr(text, "draw: screen:") != NULL || strstr(text, "draw: screen-truncated:") != NULL;
 }
 
 cuda_workspace find_pieces(const gumbel_head *head, const gumbel_sampling *sampling,
@@ -53,7 +53,7 @@ cuda_workspace find_pieces(const gumbel_head *head, const gumbel_sampling *sampl
     if (gumbel_read_call_of_head(&call, gpu, NULL, head, sampling, &error) ||
         cuda_plan_call(&plan, (cuda_device *)gpu, &call, 0, &error))
         die("%s: %s", error.field, error.message);
-    const cuda_workspace pieces = cuda_plan_carve(&plan, &cursor, (cuda_device *)gpu, &call);
+    const cuda_workspace pieces = cuda_carve_plan(&plan, &cursor, (cuda_device *)gpu, &call);
     if (!pieces.screen.state)
         die("no screened draw");
     return pieces;

@@ -15,7 +15,7 @@ static void *copy(gpu_cycle *generated, const void *from, size_t bytes)
     return to;
 }
 
-/* Slots, or requests: what row parameters and histories have rows for. */
+/* Rows of row parameters and histories: slots, or requests. */
 static size_t places_of(const cycle *c)
 {
     return c->sampling.slots.of_row ? (size_t)c->sampling.slots.count
@@ -88,7 +88,7 @@ static void copy_tensor(gpu_cycle *generated, gumbel_tensor *t)
     t->data = copy(generated, t->data, (size_t)(t->rows * t->cols) * dtype_size(t->dtype));
 }
 
-/* What drew the drafts of a rule but COUPLED. */
+/* The distributions that drew the drafts, for all rules except COUPLED. */
 static void copy_proposal(gpu_cycle *generated)
 {
     cycle *c = &generated->req;
@@ -212,7 +212,7 @@ void gpu_cycle_verify(CUstream stream, const gpu_cycle *generated, const verifie
         exit(1);
 }
 
-/* The heads, or the logits, of wide rows. */
+/* Copies the heads, or the logits, of wide rows. */
 static int copy_wide_models(gpu_wide *generated, int count)
 {
     wide_drafts *w = &generated->req;

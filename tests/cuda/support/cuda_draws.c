@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Draws on a GPU and their comparison with the CPU's, as cuda_support.h declares them.
+ * Draws on a GPU and their comparison with the CPU's (cuda_support.h).
  */
 #include "cuda_support.h"
 
@@ -12,7 +12,7 @@ int64_t draws_compared, near_ties;
 
 /* ----------------------------------------------------------------------------------- draws ---- */
 
-/* Of just the size that the call needs; `output` NULL for summaries. */
+/* A workspace of exactly the reported size; `output` is NULL for summaries. */
 static void *gpu_workspace(const gumbel_head *head, const gumbel_logits *logits,
                            const gumbel_sampling *sampling, const gumbel_output *output,
                            size_t *bytes)
@@ -155,8 +155,8 @@ int compare(const outcome *host, const outcome *device, outcome_parts parts, int
     return 1;
 }
 
-/* Whether two log-normalisers of a row, or log-probabilities by them, are each off by less than
- * 2^-20 of a row's scale and half an ulp. */
+/* Whether two log-normalisers or log-probabilities each have an error below 2^-20 of the row's
+ * scale plus half an ulp. */
 static int same_but_for_rounding(float x, float y, float scale)
 {
     return near(x, y, largest_of_1(x, scale), 0x1p-19f + 0x1p-23f);

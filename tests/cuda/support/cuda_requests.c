@@ -119,7 +119,7 @@ void gpu_request_free(gpu_request *generated)
 
 /* --------------------------------------------------------------------------------- outputs ---- */
 
-/* One output: where an outcome keeps it, where the GPU does, and how many of 4 bytes there are. */
+/* One output: its address in an outcome and on the GPU, and its number of 4-byte elements. */
 typedef struct place {
     void *host, *device;
     size_t count;
@@ -270,7 +270,7 @@ static int same_ints(const int32_t *host, const int32_t *device, size_t count, c
     return 1;
 }
 
-/* Within 2 ulps of `scale`, or of the value itself; with each row's own scale where it is given. */
+/* Within 2 ulps of `scale` (of each row, if given) or of the value itself. */
 static int near_floats(const float *host, const float *device, size_t count, const float *scales,
                        size_t each, float bound, const char *name, const char *what)
 {

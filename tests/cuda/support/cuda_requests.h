@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Requests in device memory, and what the GPU makes of them.
+ * Requests in device memory, and their draws on the GPU.
  */
 #ifndef TESTS_CUDA_REQUESTS_H
 #define TESTS_CUDA_REQUESTS_H
@@ -8,7 +8,7 @@
 #include "cuda_support.h"
 #include "requests.h"
 
-/* The same request with all that it points at in device memory. */
+/* A request whose arguments are in device memory. */
 typedef struct gpu_request {
     request req;
     void *owned[REQUEST_OWNED];
@@ -18,17 +18,17 @@ typedef struct gpu_request {
 gpu_request *gpu_request_make(const request *host);
 void gpu_request_free(gpu_request *generated);
 
-/* An output in device memory that asks for what `like` does; what it holds, fetched; its end. */
+/* An output in device memory with the members of `like`; copied to host memory; freed. */
 gumbel_output gpu_output_make(const outcome *like);
 void gpu_output_fetch(const gumbel_output *out, outcome *into);
 void gpu_output_free(const gumbel_output *out);
 
-/* Draw, from the head or from the logits, with a workspace of just the size that is asked for, into
- * host memory; outputs and workspace are poisoned before. Ends the program on an error. */
+/* Draw from the head or from the logits into host memory, with a workspace of exactly the reported
+ * size. Outputs and workspace are poisoned before. Ends the program on an error. */
 void gpu_request_draw(const gpu_request *generated, int fused, outcome *into);
 
-/* A request captured in a graph, drawn from the head or from the logits: each replay reads what the
- * request points at anew. `like` says what is asked for. */
+/* A request captured in a graph, drawn from the head or from the logits. Each replay reads the
+ * request's arguments again. `like` has the requested outputs. */
 typedef struct gpu_replay {
     gumbel_output out;
     void *workspace;
@@ -36,16 +36,15 @@ typedef struct gpu_replay {
 } gpu_replay;
 
 gpu_replay gpu_request_capture(gpu_request *generated, int fused, const outcome *like);
-/* Replay it, and fetch what it drew. */
+/* Replay the graph, and copy its outputs to host memory. */
 void gpu_replay_draw(const gpu_replay *captured, outcome *into);
 void gpu_replay_free(const gpu_replay *captured);
 
 /* gumbel_process_logits() into host memory, [B, V]. */
 void gpu_request_process(const gpu_request *generated, float *processed);
 
-/* CHECK that the GPU's outcome is the CPU's: the same bits but for log-normalisers and
- * log-probabilities, which are within two ulps, since the two take the logarithm by different
- * libraries. */
+/* CHECK that the GPU's outcome has the CPU's bits, except log-normalisers and log-probabilities,
+ * which are within two ulps: the logarithm is another library's. */
 int compare_request(const outcome *host, const outcome *device, const char *what);
 
 #endif

@@ -55,8 +55,8 @@ int gpu_runs(CUstream stream)
     return 0;
 }
 
-/* The device, or the reason why there is none. A GPU that is there and does not open is a failure:
- * ends the program. */
+/* Open the device, or give the reason why there is none. Ends the program if a GPU is present and
+ * does not open. */
 static int open_gpu(gumbel_error *error)
 {
     gumbel_device_options options = {.struct_size = sizeof options, .device = "cuda:0"};
@@ -90,7 +90,7 @@ static int is_wanted(int argc, char **argv, const char *name)
     return argc == 1;
 }
 
-/* Why a test does not run; NULL where it does. */
+/* Why a test does not run; NULL if it does. */
 static const char *reason_to_skip(const char *name, int available, const gumbel_error *error)
 {
     if (!available)
@@ -99,7 +99,7 @@ static const char *reason_to_skip(const char *name, int available, const gumbel_
     return nightly && !getenv("GUMBEL_NIGHTLY") ? "GUMBEL_NIGHTLY is not set" : NULL;
 }
 
-/* Ends the program where argv names a test that is none: it would pass for one that ran. */
+/* End the program if argv names an unknown test, which otherwise would count as passed. */
 static void check_names(int argc, char **argv, const cuda_test *tests)
 {
     for (int i = 1; i < argc; i++) {

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A libcuda.so.1 for machines without a GPU: every call succeeds, no kernel runs, and memory of the
- * device is such that the host faults where it reads or writes it. So a test of the GPU shows, by
- * dying, where the library takes a pointer of the device's for its own, and where it launches
- * beside the stream that is captured, or with more shared memory than the kernel may have. What
- * comes back is noise. It has what the command calls, too.
+ * A libcuda.so.1 for machines without a GPU. Every call succeeds, no kernel runs, and device memory
+ * faults if the host reads or writes it. A GPU test ends with a signal if the library dereferences
+ * a device pointer, launches outside the captured stream, or exceeds a kernel's shared memory.
+ * Results are arbitrary. The functions that the command calls are included.
  */
 #define _DEFAULT_SOURCE
 #include <cuda.h>
@@ -16,7 +15,7 @@
 
 #define EXPORTED __attribute__((visibility("default")))
 
-/* Called with arguments, which it ignores. cuda.h turns a name into its current version's. */
+/* Ignores its arguments. Macros of cuda.h map a name to its current version. */
 #define TEXT_OF(name) #name
 #define TEXT(name)    TEXT_OF(name)
 #define DO_NOTHING(name)                                                                           \
@@ -31,7 +30,7 @@ static CUresult map(void **pointer, size_t bytes, int access)
     return *pointer == MAP_FAILED ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 
-/* Address space, which nobody may touch. It stays taken, so that no later mapping makes it good. */
+/* Inaccessible address space. Never unmapped, so that no later mapping makes it accessible. */
 EXPORTED CUresult cuMemAlloc(CUdeviceptr *pointer, size_t bytes)
 {
     void *generated;
@@ -40,7 +39,7 @@ EXPORTED CUresult cuMemAlloc(CUdeviceptr *pointer, size_t bytes)
     return result;
 }
 
-/* Of a variable in a module, too. */
+/* Variables of a module are inaccessible, too. */
 EXPORTED CUresult cuModuleGetGlobal(CUdeviceptr *pointer, size_t *bytes, CUmodule module,
                                     const char *name)
 {
@@ -55,18 +54,18 @@ EXPORTED CUresult cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags)
     return map(pointer, bytes, PROT_READ | PROT_WRITE);
 }
 
-/* Handles that are not NULL. */
+/* Handles other than NULL. */
 EXPORTED CUresult cuModuleLoadData(CUmodule *module, const void *image)
 {
     *module = (CUmodule)(uintptr_t)image;
     return CUDA_SUCCESS;
 }
 
-/* A kernel, by its name: modules are loaded once a device. */
+/* A kernel, identified by its name: modules are loaded once a device. */
 typedef struct kernel {
     char name[64];
-    int shared_bytes; /* that it may have */
-    int carveout;     /* the share of a multiprocessor's memory that is to be shared memory */
+    int shared_bytes; /* maximum dynamic shared memory */
+    int carveout;     /* percentage of a multiprocessor's memory used as shared memory */
 } kernel;
 
 static kernel kernels[1024];
@@ -114,7 +113,7 @@ EXPORTED CUresult cuDeviceGetCount(int *count)
     return CUDA_SUCCESS;
 }
 
-/* An H200's, as far as the library asks. */
+/* The attributes of an H200 that the library reads. */
 EXPORTED CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device)
 {
     (void)device;
@@ -141,7 +140,7 @@ EXPORTED CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
     return CUDA_SUCCESS;
 }
 
-/* As error 906 of the driver; but errors are overlooked here, where all comparisons fail. */
+/* The driver returns error 906; here the program ends, as failing comparisons are ignored. */
 static CUresult launch_on(CUstream stream, const char *what)
 {
     if (captured && stream != captured) {
@@ -151,11 +150,12 @@ static CUresult launch_on(CUstream stream, const char *what)
     return CUDA_SUCCESS;
 }
 
-/* A kernel that waits for another launch must leave its multiprocessors all their shared memory:
- * otherwise a launch that needs more of it than they are set to could not start beside it. */
+/* A kernel that waits for another launch must set the maximum shared-memory carveout: otherwise a
+ * launch that requires more could not start on the same multiprocessor. */
 static void check_wait(const kernel *k)
 {
-    static const char *const waiting[] = {"gumbel_exchange_", "gumbel_ask_", "gumbel_tell_"};
+    static const char *const waiting[] = {"gumbel_exchange_", "gumbel_request_rows",
+                                          "gumbel_select_exchange_"};
     for (size_t i = 0; i < sizeof waiting / sizeof *waiting; i++)
         if (strncmp(k->name, waiting[i], strlen(waiting[i])) == 0 &&
             k->carveout != CU_SHAREDMEM_CARVEOUT_MAX_SHARED) {
@@ -227,6 +227,6 @@ DO_NOTHING(cuGraphInstantiate)
 DO_NOTHING(cuGraphLaunch)
 DO_NOTHING(cuGraphDestroy)
 DO_NOTHING(cuGraphExecDestroy)
-/* Names that cuda.h turns into those of a later version. */
+/* Names that macros of cuda.h map to later versions. */
 #undef cuEventElapsedTime
 DO_NOTHING(cuEventElapsedTime)

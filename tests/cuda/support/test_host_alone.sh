@@ -3,14 +3,14 @@
 #
 # usage: test_host_alone.sh DRIVERS PROGRAM [TEST]
 #
-# Run tests of the GPU on the driver that does nothing (null_driver.c), of which DRIVERS is the
-# folder. What they find wrong is no matter, since no kernel runs; that they end by themselves is: a
-# signal means that the host read or wrote what lies on the device.
+# Run GPU tests on the driver without a GPU (null_driver.c) in the folder DRIVERS. Failed
+# comparisons are ignored, as no kernel runs. A signal fails the test: the host accessed device
+# memory.
 drivers=$1
 shift
-said=$(LD_LIBRARY_PATH=$drivers "$@" 2>&1)
+output=$(LD_LIBRARY_PATH=$drivers "$@" 2>&1)
 code=$?
-tail -n 3 <<<"$said"
+tail -n 3 <<<"$output"
 if [ $code -gt 1 ]; then
     echo "it ended with $code"
     exit 1

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The door to the CUDA backend: all that a build without CUDA sees of it.
+ * Entry to the CUDA backend, also in builds without CUDA.
  */
 #ifndef GUMBEL_CUDA_OPEN_H
 #define GUMBEL_CUDA_OPEN_H
 
 #include "gumbel/gumbel.h"
 
-/* Make the device that options->device names, "cuda:N". Options of the CPU must be zero. */
+/* Open the device that options->device names, "cuda:N". Options of the CPU must be zero. */
 gumbel_status cuda_open(const gumbel_device_options *options, gumbel_device **device,
                         gumbel_error *error);
 

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Making screens of heads in device memory, and looking whether one holds.
+ * Builds the screen of a head in device memory, and verifies one against the weights.
  */
 #define _POSIX_C_SOURCE 199309L
 
 #include "core/fail.h"
 #include "cuda/fused/screen/screen_params.h"
+#include "cuda/run/cuda_calls.h"
 #include "cuda/run/cuda_run.h"
 
 #include <inttypes.h>
 #include <time.h>
 
-/* Seconds that work queued on a stream, and the look behind it, may take. */
-#define PATIENCE 60
+/* Maximum seconds for the work queued on a stream and the verification. */
+#define TIMEOUT 60
 
-static cuda_screen_build making_of(const gumbel_problem *p, void *screen,
-                                   gumbel_screen_parts *parts)
+static cuda_screen_making get_build_params(const gumbel_problem *p, void *screen,
+                                           gumbel_screen_parts *parts)
 {
     char *at = screen;
     int known =
@@ -37,45 +38,46 @@ static cuda_screen_build making_of(const gumbel_problem *p, void *screen,
                                .depths = (int32_t)(parts->columns / CUDA_SCREEN_TILE)};
 }
 
-gumbel_status cuda_screen_prepare(gumbel_device *device, const gumbel_problem *problem,
+gumbel_status cuda_prepare_screen(gumbel_device *device, const gumbel_problem *problem,
                                   void *screen, gumbel_error *error)
 {
     const cuda_job job = {.cuda = (cuda_device *)device, .stream = problem->stream, .error = error};
     gumbel_screen_parts parts;
-    cuda_screen_build m = making_of(problem, screen, &parts);
-    const cuda_shape alone = {1, 32, 0, 0};
-    const cuda_shape all = {parts.blocks, CUDA_SCREEN_MAKE_THREADS, CUDA_SCREEN_MAKE_BYTES, 0};
-    GUMBEL_FORWARD(cuda_launch_alone(&job, job.cuda->screen_begin, alone, &m));
-    GUMBEL_FORWARD(cuda_launch_alone(&job, job.cuda->screen_make, all, &m));
-    return cuda_launch_alone(&job, job.cuda->screen_seal, alone, &m);
+    cuda_screen_making m = get_build_params(problem, screen, &parts);
+    const cuda_shape one_warp = {1, 32, 0, 0};
+    const cuda_shape blocks = {parts.blocks, CUDA_SCREEN_MAKE_THREADS, CUDA_SCREEN_MAKE_BYTES, 0};
+    GUMBEL_FORWARD(cuda_launch_in_context(&job, job.cuda->screen_begin, one_warp, &m));
+    GUMBEL_FORWARD(cuda_launch_in_context(&job, job.cuda->screen_make, blocks, &m));
+    return cuda_launch_in_context(&job, job.cuda->screen_seal, one_warp, &m);
 }
 
-static double seconds(void)
+static double read_clock(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Wait until a stream is done, with the context current. */
-static gumbel_status wait_for(const cuda_job *job)
+/* Wait for the stream, with the context current. */
+static gumbel_status wait_for_stream(const cuda_job *job)
 {
-    const double start = seconds();
+    const double start = read_clock();
+    const struct timespec interval = {.tv_nsec = 100000};
     CUresult result;
     while ((result = job->cuda->driver.cuStreamQuery(job->stream)) == CUDA_ERROR_NOT_READY) {
-        if (seconds() - start > PATIENCE)
+        if (read_clock() - start > TIMEOUT)
             return gumbel_fail(job->error, GUMBEL_ERROR_DEVICE, "stream",
-                               "it has not come to an end in %d seconds", PATIENCE);
-        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+                               "its work did not end within %d seconds", TIMEOUT);
+        nanosleep(&interval, NULL);
     }
     return result == CUDA_SUCCESS
                ? GUMBEL_OK
                : cuda_driver_fail(&job->cuda->driver, result, "cuStreamQuery", job->error);
 }
 
-/* The first row at fault, into `word` of pinned memory, with the context current. */
-static gumbel_status find_fault(const cuda_job *job, cuda_screen_build *m, cuda_shape shape,
-                                unsigned long long *word)
+/* Copy the first row that fails to `word` in pinned memory, with the context current. */
+static gumbel_status find_failing_row(const cuda_job *job, cuda_screen_making *m, cuda_shape shape,
+                                      unsigned long long *word)
 {
     const cuda_driver *driver = &job->cuda->driver;
     const CUdeviceptr at = (CUdeviceptr)(uintptr_t)m->fault;
@@ -84,13 +86,13 @@ static gumbel_status find_fault(const cuda_job *job, cuda_screen_build *m, cuda_
     CUDA_TRY(driver, job->error, cuMemcpyHtoDAsync, at, word, sizeof *word, job->stream);
     GUMBEL_FORWARD(cuda_launch(job, job->cuda->screen_verify, shape, arguments));
     CUDA_TRY(driver, job->error, cuMemcpyDtoHAsync, word, at, sizeof *word, job->stream);
-    return wait_for(job);
+    return wait_for_stream(job);
 }
 
-/* That, in memory of its own. What does not end in time keeps its memory, as it may still write
- * there. */
-static gumbel_status find_fault_alone(const cuda_job *job, cuda_screen_build *m, cuda_shape shape,
-                                      unsigned long long *fault)
+/* Allocate memory and find the first row that fails. After a timeout the memory is leaked, as the
+ * kernel may still write it. */
+static gumbel_status allocate_and_find(const cuda_job *job, cuda_screen_making *m, cuda_shape shape,
+                                       unsigned long long *fault)
 {
     const cuda_driver *driver = &job->cuda->driver;
     CUdeviceptr at;
@@ -102,30 +104,29 @@ static gumbel_status find_fault_alone(const cuda_job *job, cuda_screen_build *m,
         return cuda_driver_fail(driver, result, "cuMemHostAlloc", job->error);
     }
     m->fault = (unsigned long long *)(uintptr_t)at;
-    GUMBEL_FORWARD(find_fault(job, m, shape, word));
+    GUMBEL_FORWARD(find_failing_row(job, m, shape, word));
     *fault = *(unsigned long long *)word;
     driver->cuMemFreeHost(word);
     driver->cuMemFree(at);
     return GUMBEL_OK;
 }
 
-gumbel_status cuda_screen_verify(gumbel_device *device, const gumbel_problem *problem,
+gumbel_status cuda_verify_screen(gumbel_device *device, const gumbel_problem *problem,
                                  gumbel_error *error)
 {
     const cuda_job job = {.cuda = (cuda_device *)device, .stream = problem->stream, .error = error};
     gumbel_screen_parts parts;
-    cuda_screen_build m = making_of(problem, (void *)(uintptr_t)problem->screen, &parts);
-    const cuda_shape all = {parts.blocks, CUDA_SCREEN_MAKE_THREADS, 0, 0};
+    cuda_screen_making m = get_build_params(problem, (void *)(uintptr_t)problem->screen, &parts);
+    const cuda_shape blocks = {parts.blocks, CUDA_SCREEN_MAKE_THREADS, 0, 0};
     unsigned long long fault = CUDA_SCREEN_HOLDS;
-    CUcontext popped;
-    GUMBEL_FORWARD(cuda_enter(job.cuda, error));
-    gumbel_status status = find_fault_alone(&job, &m, all, &fault);
-    job.cuda->driver.cuCtxPopCurrent(&popped);
+    GUMBEL_FORWARD(cuda_push_context(job.cuda, error));
+    gumbel_status status = allocate_and_find(&job, &m, blocks, &fault);
+    cuda_pop_context(job.cuda);
     GUMBEL_FORWARD(status);
     GUMBEL_REFUSE_IF(fault == CUDA_SCREEN_IS_OTHER, error, "screen",
-                     "it is not a screen of these weights' shape and dtype");
+                     "it is not a screen of weights of this shape and dtype");
     GUMBEL_REFUSE_IF(fault != CUDA_SCREEN_HOLDS, error, "screen",
-                     "it does not hold of row %" PRIu64 " of the weights: they have changed",
+                     "row %" PRIu64 " of the weights has changed since the screen was prepared",
                      (uint64_t)fault);
     return GUMBEL_OK;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Stands in for the CUDA backend in builds without nvcc.
+ * cuda_open() of builds without nvcc.
  */
 #include "core/fail.h"
-#include "cuda/host/cuda_open.h"
+#include "cuda/open/cuda_open.h"
 
 gumbel_status cuda_open(const gumbel_device_options *options, gumbel_device **device,
                         gumbel_error *error)

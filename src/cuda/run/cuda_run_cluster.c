@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Launches request kernels for GPUs with thread-block clusters: a CTA a row from few blocks, with
+ * fallback rows drawn by a cluster each; a cluster a row; or rows drawn before they are truncated.
+ */
+#include "core/fail.h"
+#include "maths/edits.h"
+#include "cuda/run/cuda_run.h"
+
+/* ------------------------------------------------------------------------------- clusters ---- */
+
+int64_t cuda_cluster_bytes(const gumbel_problem *p)
+{
+    return CUDA_CLUSTER_SHARED_BYTES +
+           cuda_cluster_slice(cuda_range_of(p)) * (int64_t)sizeof(float);
+}
+
+/* Maximum clusters if few rows are expected. */
+#define FEW_ROWS_CLUSTERS 64
+
+/* Launch a cluster for each row; if most rows are resolved already or few are live, only as many
+ * clusters as cuda_fallback_clusters(), which loop over the batch. */
+static gumbel_status launch_clusters(const cuda_job *job, cuda_request_params *p)
+{
+    const gumbel_problem *q = &p->problem;
+    int64_t clusters = q->batch;
+    if (p->row_states)
+        clusters =
+            cuda_fallback_clusters(clusters, job->cuda->multiprocessors, p->has_block_maxima != 0);
+    else if (job->expect_few_live_rows)
+        clusters =
+            cuda_fallback_clusters(clusters < FEW_ROWS_CLUSTERS ? clusters : FEW_ROWS_CLUSTERS,
+                                   job->cuda->multiprocessors, 1);
+    p->parts = CUDA_REQUEST_CLUSTER;
+    p->chunk = cuda_cluster_slice(cuda_range_of(q));
+    GUMBEL_ASSERT(p->chunk * CUDA_REQUEST_CLUSTER >= cuda_range_of(q));
+    GUMBEL_ASSERT(clusters >= 1 && clusters <= q->batch);
+    GUMBEL_ASSERT(cuda_cluster_bytes(q) <= job->cuda->shared_bytes);
+    return cuda_launch_rows(job, p, clusters, job->cuda->request_cluster, CUDA_REQUEST_THREADS,
+                            (int)cuda_cluster_bytes(q), 1);
+}
+
+gumbel_status cuda_run_cluster(const cuda_job *job)
+{
+    cuda_request_params p = cuda_request_of(job);
+    return launch_clusters(job, &p);
+}
+
+gumbel_status cuda_run_fallback_rows(const cuda_job *job)
+{
+    cuda_request_params p = cuda_request_of(job);
+    p.row_states = job->workspace.row_states;
+    p.has_block_maxima = 1; /* as after a product that stores them */
+    GUMBEL_ASSERT(p.row_states);
+    return launch_clusters(job, &p);
+}
+
+/* --------------------------------------------------------------------------------- blocks ---- */
+
+void cuda_carve_blocks(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_problem *p,
+                       cuda_workspace *workspace)
+{
+    (void)cuda;
+    size_t batch = (size_t)p->batch;
+    workspace->block_maxima = gumbel_carve(cursor, batch, (size_t)cuda_blocks_of(p), sizeof(float));
+    workspace->row_states = gumbel_carve(cursor, batch, 1, sizeof(int32_t));
+    workspace->counters =
+        gumbel_carve(cursor, batch, CUDA_THRESHOLD_WORDS, sizeof *workspace->counters);
+}
+
+void cuda_carve_bounded(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_problem *p,
+                        cuda_workspace *workspace)
+{
+    size_t blocks = (size_t)cuda_blocks_of(p), rows = 32 * (size_t)gumbel_mask_words_of(p->batch);
+    cuda_carve_blocks(cursor, cuda, p, workspace);
+    workspace->stored_subtiles =
+        gumbel_carve(cursor, blocks, rows, sizeof *workspace->stored_subtiles);
+    if (p->request & GUMBEL_REQUEST_PENALTIES)
+        workspace->unseen_block_maxima =
+            gumbel_carve(cursor, (size_t)p->batch, blocks, sizeof *workspace->unseen_block_maxima);
+}
+
+void cuda_set_blocks(const cuda_job *job, cuda_request_params *p)
+{
+    const cuda_workspace *workspace = &job->workspace;
+    p->blocks = cuda_blocks_of(&p->problem);
+    p->block_maxima = workspace->block_maxima;
+    p->has_block_maxima = (job->product_outputs & CUDA_OUTPUT_BLOCK_MAXIMA) != 0;
+    if (job->product_outputs & CUDA_OUTPUT_SUBTILES) {
+        p->stored_subtiles = workspace->stored_subtiles;
+        p->unseen_block_maxima = workspace->unseen_block_maxima;
+        p->row_thresholds = workspace->row_thresholds;
+    }
+    GUMBEL_ASSERT(p->blocks >= 1 && p->block_maxima);
+    GUMBEL_ASSERT(!(job->product_outputs & CUDA_OUTPUT_SUBTILES) || p->stored_subtiles);
+    GUMBEL_ASSERT(cuda_request_blocks_bytes(p->blocks) <= CUDA_REQUEST_BLOCKS_BYTES);
+}
+
+/* Launch a kernel that serves rows from their blocks, and clusters for the fallback rows. */
+static gumbel_status launch_blocks(const cuda_job *job, CUfunction kernel)
+{
+    cuda_request_params p = cuda_request_of(job);
+    const gumbel_problem *q = &p.problem;
+    cuda_set_blocks(job, &p);
+    p.row_states = job->workspace.row_states;
+    p.counters = job->workspace.counters;
+    p.tag = cuda_new_tag(job->cuda);
+    p.chunk = p.blocks;
+    if (!p.has_block_maxima)
+        p.chunk = cuda_blocks_per_part(p.blocks, q->batch, job->cuda->multiprocessors);
+    p.parts = (int32_t)((p.blocks + p.chunk - 1) / p.chunk);
+    GUMBEL_ASSERT(p.chunk >= 1 && p.parts >= 1 && p.row_states && p.counters);
+    GUMBEL_FORWARD(cuda_launch_rows(job, &p, q->batch, kernel, CUDA_REQUEST_THREADS,
+                                    (int)cuda_request_blocks_bytes(p.blocks), 1));
+    return launch_clusters(job, &p);
+}
+
+gumbel_status cuda_run_blocks(const cuda_job *job)
+{
+    return launch_blocks(job, job->cuda->request_blocks);
+}
+
+gumbel_status cuda_run_bounded(const cuda_job *job)
+{
+    GUMBEL_ASSERT(job->product_outputs & CUDA_OUTPUT_SUBTILES);
+    return launch_blocks(job, job->cuda->request_bounded);
+}
+
+/* --------------------------------------------------------------------------------- pivots ---- */
+
+int64_t cuda_pivot_parts(const gumbel_problem *p)
+{
+    return cuda_request_pivot_parts(cuda_range_of(p));
+}
+
+static size_t count_exchange_words(const gumbel_problem *p)
+{
+    return (size_t)cuda_request_exchange_words(p->batch, cuda_pivot_parts(p));
+}
+
+void cuda_carve_pivots(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_problem *p,
+                       cuda_workspace *workspace)
+{
+    (void)cuda;
+    workspace->exchange =
+        gumbel_carve(cursor, count_exchange_words(p), 1, sizeof *workspace->exchange);
+}
+
+void cuda_zero_exchange(cuda_params *draw, const cuda_workspace *workspace)
+{
+    draw->zero_after_draw = workspace->exchange;
+    draw->zero_after_draw_words = (int64_t)count_exchange_words(&draw->problem);
+}
+
+/* A plain draw, unless the product has drawn; then pivots, starting from its tokens. */
+gumbel_status cuda_run_pivots(const cuda_job *job)
+{
+    cuda_request_params p = cuda_request_of(job);
+    cuda_job draw = *job;
+    draw.params.problem.request = 0;
+    cuda_zero_exchange(&draw.params, &job->workspace);
+    if (!(job->product_outputs & CUDA_OUTPUT_DRAWS))
+        GUMBEL_FORWARD(cuda_run_draw(&draw));
+    p.exchange = job->workspace.exchange;
+    p.parts = (int32_t)cuda_pivot_parts(&p.problem);
+    GUMBEL_ASSERT(p.exchange && p.parts >= 1);
+    return cuda_launch_rows(job, &p, p.problem.batch, job->cuda->request_pivots,
+                            CUDA_REQUEST_PIVOT_THREADS, CUDA_REQUEST_PIVOT_BYTES, 1);
+}
