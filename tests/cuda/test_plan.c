@@ -149,24 +149,24 @@ static void purposes_select_rungs(void **state)
     empty.end_token = 0;
     huge.vocab = huge.end_token = 450000;
     nucleus.scale = -2;
-    assert_string_equal(serves(&hopper, &head, GUMBEL_NEED_PART), "hopper");
-    assert_string_equal(serves(&hopper, &head, GUMBEL_NEED_PRODUCT), "hopper");
-    assert_string_equal(serves(&hopper, &logits, GUMBEL_NEED_PART), "draw");
-    assert_string_equal(serves(&hopper, &logits, GUMBEL_NEED_ROWS), "cluster");
-    assert_string_equal(serves(&ampere, &logits, GUMBEL_NEED_ROWS), "alone");
+    assert_string_equal(serves(&hopper, &head, GUMBEL_CAPABILITY_PART), "hopper");
+    assert_string_equal(serves(&hopper, &head, GUMBEL_CAPABILITY_PRODUCT), "hopper");
+    assert_string_equal(serves(&hopper, &logits, GUMBEL_CAPABILITY_PART), "draw");
+    assert_string_equal(serves(&hopper, &logits, GUMBEL_CAPABILITY_ROWS), "cluster");
+    assert_string_equal(serves(&ampere, &logits, GUMBEL_CAPABILITY_ROWS), "alone");
     /* As in verification by rules: rows of a head, edited by lists and paths, and truncated. */
     gumbel_problem verified = make_problem(32, 4096, GUMBEL_REQUEST_PENALTIES);
     verified.request |= GUMBEL_REQUEST_TRUNCATION;
     verified.with_path = 1;
-    assert_string_equal(serves(&hopper, &verified, GUMBEL_NEED_ROWS), "hopper cluster");
-    assert_string_equal(serves(&ampere, &verified, GUMBEL_NEED_ROWS), "tensor alone");
+    assert_string_equal(serves(&hopper, &verified, GUMBEL_CAPABILITY_ROWS), "hopper cluster");
+    assert_string_equal(serves(&ampere, &verified, GUMBEL_CAPABILITY_ROWS), "tensor alone");
     assert_string_equal(serves(&hopper, &empty, 0), "nothing");
     assert_string_equal(serves(&hopper, &huge, 0), "two-pass");
     assert_string_equal(serves(&hopper, &nucleus, 0), "cluster");
     assert_string_equal(serves(&ampere, &nucleus, 0), "two-pass");
     empty.request = GUMBEL_REQUEST_MASK;
-    assert_string_equal(serves(&hopper, &empty, GUMBEL_NEED_PART), "cluster");
-    assert_string_equal(serves(&ampere, &empty, GUMBEL_NEED_PART), "alone");
+    assert_string_equal(serves(&hopper, &empty, GUMBEL_CAPABILITY_PART), "cluster");
+    assert_string_equal(serves(&ampere, &empty, GUMBEL_CAPABILITY_PART), "alone");
 }
 
 /* ------------------------------------------------------------------------ forced rungs ---- */

@@ -6,7 +6,7 @@
  *
  * A word holds the launch's tag in the upper 40 bits, and 24 bits of an ordered float, rounded
  * down. The workspace starts undefined: a word with another tag counts as empty. The end of the
- * call (finish.cu, ending_sm90.cuh) zeroes the words, so that a graph replay never reads old ones.
+ * call (finish.cu, finish_sm90.cuh) zeroes the words, so that a graph replay never reads old ones.
  */
 #ifndef GUMBEL_CUDA_ROW_THRESHOLDS_CUH
 #define GUMBEL_CUDA_ROW_THRESHOLDS_CUH

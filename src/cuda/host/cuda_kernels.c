@@ -82,11 +82,11 @@ static const single_kernel single_kernels[] = {
     {CUDA_MODULE_SCREEN_MAKE, "gumbel_make_screen", AT(screen_make), 0},
     {CUDA_MODULE_SCREEN_MAKE, "gumbel_seal_screen", AT(screen_seal), 0},
     {CUDA_MODULE_SCREEN_MAKE, "gumbel_verify_screen", AT(screen_verify), 0},
-    {CUDA_MODULE_SCREEN_ROWS, "gumbel_screen_cut", AT(screen_truncate), 0},
-    {CUDA_MODULE_WEIGH_DRAFTS, "gumbel_expand_weighed", AT(expand_rule_drafts), 0},
-    {CUDA_MODULE_WEIGH_DRAFTS, "gumbel_weigh_drafts", AT(sum_draft_masses), 0},
-    {CUDA_MODULE_WEIGH_DRAFTS, "gumbel_sum_drafts", AT(sum_draft_blocks), 0},
-    {CUDA_MODULE_WEIGH_DRAFTS, "gumbel_race_drafts", AT(accept_rule_drafts), 0},
+    {CUDA_MODULE_SCREEN_ROWS, "gumbel_screen_truncate", AT(screen_truncate), 0},
+    {CUDA_MODULE_RULE_DRAFTS, "gumbel_expand_rule_drafts", AT(expand_rule_drafts), 0},
+    {CUDA_MODULE_RULE_DRAFTS, "gumbel_sum_draft_masses", AT(sum_draft_masses), 0},
+    {CUDA_MODULE_RULE_DRAFTS, "gumbel_sum_draft_residuals", AT(sum_draft_blocks), 0},
+    {CUDA_MODULE_RULE_DRAFTS, "gumbel_draw_residuals", AT(accept_rule_drafts), 0},
     {CUDA_MODULE_TOP64_SELECT, "gumbel_select_top64", AT(select_top64), CUDA_TOP64_BYTES_MAX},
     {CUDA_MODULE_TOP64_SELECT, "gumbel_select_exchange_top64", AT(select_exchange_top64),
      CUDA_TOP64_BYTES_MAX},
@@ -147,9 +147,9 @@ static gumbel_status get_single_kernels(cuda_device *cuda, gumbel_error *error)
                                       kernel_at(cuda, one->at), error));
     }
     GUMBEL_FORWARD(set_waiting_carveouts(cuda, error));
-    if (!cuda->modules[CUDA_MODULE_REQUEST_TEAM])
+    if (!cuda->modules[CUDA_MODULE_REQUEST_CLUSTER])
         return GUMBEL_OK;
-    return get_kernel(cuda, CUDA_MODULE_REQUEST_TEAM, "gumbel_request_team",
+    return get_kernel(cuda, CUDA_MODULE_REQUEST_CLUSTER, "gumbel_request_cluster",
                       cuda_cluster_max_bytes(cuda->shared_bytes), &cuda->request_cluster, error);
 }
 
@@ -200,7 +200,7 @@ static gumbel_status get_sm90_kernels(cuda_device *cuda, gumbel_error *error)
 static gumbel_status get_screen_kernels(cuda_device *cuda, gumbel_error *error)
 {
     static const char *const cases[] = {
-        [CUDA_SCREEN_PLAIN] = "", [CUDA_SCREEN_ANY] = "_any", [CUDA_SCREEN_TRUNCATED] = "_cut"};
+        [CUDA_SCREEN_PLAIN] = "", [CUDA_SCREEN_ANY] = "_any", [CUDA_SCREEN_TRUNCATED] = "_truncated"};
     const cuda_module score = CUDA_MODULE_SCREEN_SCORE;
     char name[64];
     for (int kind = 0; kind < CUDA_SCREEN_CASES; kind++) {
@@ -217,16 +217,16 @@ static gumbel_status get_screen_kernels(cuda_device *cuda, gumbel_error *error)
     for (int dtype = CUDA_BF16; dtype <= CUDA_F16; dtype++) {
         for (int kind = 0; kind < CUDA_SCREEN_CASES; kind++) {
             snprintf(name, sizeof name, "gumbel_score_rows_%s%s", dtypes[dtype],
-                     kind == CUDA_SCREEN_TRUNCATED ? "_cut" : "");
+                     kind == CUDA_SCREEN_TRUNCATED ? "_truncated" : "");
             GUMBEL_FORWARD(get_kernel(cuda, score, name, CUDA_SCREEN_SCORE_BYTES,
                                       &cuda->screen_score[dtype][kind], error));
         }
         for (int i = 0; i <= cuda_sm90_width_for(CUDA_SCREEN_ROWS_MAX); i++) {
-            snprintf(name, sizeof name, "gumbel_fused_again_%s_%d", dtypes[dtype],
+            snprintf(name, sizeof name, "gumbel_fused_fallback_%s_%d", dtypes[dtype],
                      cuda_sm90_widths[i]);
             GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_FUSED_AGAIN, name, CUDA_SM90_SHARED_BYTES,
                                       &cuda->fused_fallback[dtype][i], error));
-            snprintf(name, sizeof name, "gumbel_store_again_%s_%d", dtypes[dtype],
+            snprintf(name, sizeof name, "gumbel_store_fallback_%s_%d", dtypes[dtype],
                      cuda_sm90_widths[i]);
             GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_FUSED_AGAIN, name, CUDA_SM90_SHARED_BYTES,
                                       &cuda->store_fallback[dtype][i], error));
@@ -250,10 +250,10 @@ static gumbel_status get_logits_kernels(cuda_device *cuda, gumbel_error *error)
         snprintf(name, sizeof name, "gumbel_draw_logits_%s_edited", dtypes[dtype]);
         GUMBEL_FORWARD(
             get_kernel(cuda, CUDA_MODULE_LOGITS, name, 0, &cuda->logits_edited[dtype], error));
-        snprintf(name, sizeof name, "gumbel_weigh_%s", dtypes[dtype]);
+        snprintf(name, sizeof name, "gumbel_sum_masses_%s", dtypes[dtype]);
         GUMBEL_FORWARD(
             get_kernel(cuda, CUDA_MODULE_SOFTMAX, name, 0, &cuda->sum_masses[dtype], error));
-        snprintf(name, sizeof name, "gumbel_normalise_%s", dtypes[dtype]);
+        snprintf(name, sizeof name, "gumbel_normalize_%s", dtypes[dtype]);
         GUMBEL_FORWARD(
             get_kernel(cuda, CUDA_MODULE_SOFTMAX, name, 0, &cuda->normalise[dtype], error));
     }

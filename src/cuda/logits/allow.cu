@@ -18,7 +18,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS)
     const gumbel_token_lists &lists = q.transforms.allowed;
     const int64_t b = blockIdx.x / p.slices, begin = blockIdx.x % p.slices * CUDA_HISTORY_SLICE;
     const int64_t first = CUDA_ALLOWED_ORIGIN(q.first_token) + begin; /* token of bit 0 */
-    const int64_t list_row = gumbel_problem_list(&q, b);
+    const int64_t list_row = gumbel_problem_list_of_row(&q, b);
     const int64_t list = lists.offsets[list_row], end = lists.offsets[list_row + 1];
     for (int w = threadIdx.x; w < CUDA_HISTORY_SLICE / 32; w += CUDA_THREADS)
         bits[w] = list < end ? 0 : ~0u;

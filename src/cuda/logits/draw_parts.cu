@@ -52,9 +52,9 @@ extern "C" __global__ void __launch_bounds__(CUDA_PARTS_THREADS)
         const float l = part < p.parts ? p.log_masses[part * q.batch + b] : -INFINITY;
         flags |= gumbel_mass_flags(l);
         if (l > -INFINITY)
-            gumbel_part_offer(&best, stream, part, l);
+            gumbel_summary_offer_part(&best, stream, part, l);
         for (int i = 0; with_mass && i < 32 && base + i < p.parts; i++)
-            log_mass = gumbel_log_sum(log_mass, __shfl_sync(~0u, l, i));
+            log_mass = gumbel_log_add_exp(log_mass, __shfl_sync(~0u, l, i));
     }
     best.flags = __reduce_or_sync(~0u, flags);
     for (int lanes = 16; lanes > 0; lanes /= 2)

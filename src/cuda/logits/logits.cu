@@ -183,7 +183,7 @@ __device__ __forceinline__ void draw_chunk(const cuda_params &p)
         ptx_allow_launch();
     if (p.zero_after_draw)
         clear_words_noinline(p);
-    if (!gumbel_problem_row_lives(&q, b))
+    if (!gumbel_problem_row_is_live(&q, b))
         end = own.begin;
     own.end = min(own.begin + CUDA_LOGITS_WINDOW(own.samples), end);
     typename warp_draw<dtype, given, edited>::step logits;

@@ -87,7 +87,7 @@ template <gumbel_dtype dtype> struct column_part {
 #pragma unroll 1
         for (int i = 0; i < 4; i++) {
             float y =
-                gumbel_transform(z.v[0], q.scale, q.soft_cap, p.inverse_cap, inverse_temperature);
+                gumbel_transform_logit(z.v[0], q.scale, q.soft_cap, p.inverse_cap, inverse_temperature);
             z = {z.v[1], z.v[2], z.v[3], i < valid ? y : -INFINITY};
         }
         return z;
@@ -167,7 +167,7 @@ __device__ __forceinline__ void normalize_part(const cuda_softmax_params &p)
         gumbel_summary whole = merge_parts(&p.masses[part.b * p.parts], p.parts, 1, true);
         if (threadIdx.x == 0) {
             max_z = whole.max_z;
-            max_probability = gumbel_summary_share(&whole);
+            max_probability = gumbel_summary_max_probability(&whole);
         }
     }
     __syncthreads();
@@ -176,7 +176,7 @@ __device__ __forceinline__ void normalize_part(const cuda_softmax_params &p)
         part.load(base, z);
 #pragma unroll
         for (int i = 0; i < 4 * kQuads; i++)
-            z[i / 4].v[i % 4] = gumbel_relative(z[i / 4].v[i % 4], max_z) * max_probability;
+            z[i / 4].v[i % 4] = gumbel_relative_probability(z[i / 4].v[i % 4], max_z) * max_probability;
         part.store(base, z);
     }
 }

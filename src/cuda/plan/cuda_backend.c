@@ -26,7 +26,7 @@ static void fill_job(cuda_job *job, const cuda_plan *plan, gumbel_problem *probl
     job->params.inverse_cap = cuda_inverse_cap(problem);
     job->params.summaries = job->workspace.summaries;
     job->params.row_thresholds = job->workspace.row_thresholds;
-    job->params.multiply_only = (plan->needs & GUMBEL_NEED_PRODUCT) && !job->params.logits_out;
+    job->params.multiply_only = (plan->needs & GUMBEL_CAPABILITY_PRODUCT) && !job->params.logits_out;
 }
 
 /* Elements between rows of logits that a product stores. */
@@ -128,7 +128,7 @@ static gumbel_status draw_partial(gumbel_device *device, const gumbel_problem *p
                                   gumbel_summary *summaries, void *workspace, gumbel_error *error)
 {
     cuda_job job = {.params.partials = summaries};
-    return plan_and_queue(&job, device, problem, GUMBEL_NEED_PART, workspace, error);
+    return plan_and_queue(&job, device, problem, GUMBEL_CAPABILITY_PART, workspace, error);
 }
 
 gumbel_status cuda_sample(gumbel_device *device, const gumbel_problem *problem,
@@ -201,7 +201,7 @@ static gumbel_status discard_product(gumbel_device *device, const gumbel_problem
                                      void *workspace, gumbel_error *error)
 {
     cuda_job job = {0};
-    return plan_and_queue(&job, device, problem, GUMBEL_NEED_PRODUCT, workspace, error);
+    return plan_and_queue(&job, device, problem, GUMBEL_CAPABILITY_PRODUCT, workspace, error);
 }
 
 static gumbel_status store_logits(gumbel_device *device, const gumbel_problem *problem,
@@ -212,7 +212,7 @@ static gumbel_status store_logits(gumbel_device *device, const gumbel_problem *p
     GUMBEL_ASSERT(problem->hidden_size > 0 && !problem->request && !problem->with_mass);
     if (problem->end_token <= problem->first_token)
         return GUMBEL_OK;
-    return plan_and_queue(&job, device, problem, GUMBEL_NEED_PRODUCT, workspace, error);
+    return plan_and_queue(&job, device, problem, GUMBEL_CAPABILITY_PRODUCT, workspace, error);
 }
 
 gumbel_status cuda_store_processed(gumbel_device *device, const gumbel_problem *problem,
@@ -220,7 +220,7 @@ gumbel_status cuda_store_processed(gumbel_device *device, const gumbel_problem *
                                    gumbel_error *error)
 {
     cuda_job job = {.processed = processed, .processed_stride = stride};
-    return plan_and_queue(&job, device, problem, GUMBEL_NEED_ROWS, workspace, error);
+    return plan_and_queue(&job, device, problem, GUMBEL_CAPABILITY_ROWS, workspace, error);
 }
 
 /* Rows are edited in place; no rung has to be chosen. */
@@ -255,22 +255,22 @@ gumbel_status cuda_store_edited(gumbel_device *device, const gumbel_problem *pro
 static const gumbel_backend backend = {
     .close = cuda_close_device,
     .describe = cuda_describe_device,
-    .serves = GUMBEL_REQUEST_END - 1,
-    .most = cuda_max_workspace_size,
+    .supports = GUMBEL_REQUEST_END - 1,
+    .max_workspace_size = cuda_max_workspace_size,
     .call_size = cuda_call_size,
     .explain = cuda_explain_call,
     .partial = draw_partial,
     .sample = cuda_sample,
-    .process = cuda_store_processed,
-    .softmax = cuda_store_probabilities,
+    .store_processed = cuda_store_processed,
+    .store_probabilities = cuda_store_probabilities,
     .history_start = cuda_start_history,
     .history_update = cuda_update_history,
-    .noise = cuda_store_noise,
+    .store_noise = cuda_store_noise,
     .advance = cuda_advance_step,
     .expand_drafts = cuda_expand_drafts,
     .accept_drafts = cuda_accept_drafts,
-    .weighing_size = cuda_rule_workspace_size,
-    .store = store_logits,
+    .rule_workspace_size = cuda_rule_workspace_size,
+    .store_logits = store_logits,
     .ranks = &cuda_rank_calls,
     .finish = cuda_finish_parts,
     .screen_layout = GUMBEL_SCREEN_LAYOUT_TILES,

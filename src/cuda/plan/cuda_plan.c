@@ -7,8 +7,8 @@
 
 /* Capabilities that a product must support even if it only stores logits; and the capabilities
  * required of such a product. */
-#define NEEDS_OF_STORING      GUMBEL_NEED_BIAS
-#define NEEDS_OF_STORE(needs) (((needs)&NEEDS_OF_STORING) | GUMBEL_NEED_PRODUCT)
+#define NEEDS_OF_STORING      GUMBEL_CAPABILITY_BIAS
+#define NEEDS_OF_STORE(needs) (((needs)&NEEDS_OF_STORING) | GUMBEL_CAPABILITY_PRODUCT)
 
 /* The bit of a rung's name in a choice; 0 if no rung has the name. */
 static uint32_t find_rung_bit(const char *name, size_t length)
@@ -72,7 +72,7 @@ static const cuda_rows *choose_rows(const cuda_device *cuda, const gumbel_proble
     int turn = 0;
     for (int i; (i = next_rung(cuda, CUDA_PRODUCTS, CUDA_ROW_RUNGS, &turn)) >= 0;) {
         const cuda_rows *rows = &cuda_row_rungs[i];
-        if (gumbel_rung_serves(&rows->rung, needs) &&
+        if (gumbel_rung_supports(&rows->rung, needs) &&
             !(rows->refuses && rows->refuses(cuda, p, offered)))
             return rows;
     }
@@ -153,10 +153,10 @@ static void carve_draws(gumbel_cursor *cursor, const cuda_device *cuda, size_t b
         count = count > sm80 ? count : sm80;
         count = count > sm90 ? count : sm90;
     }
-    workspace->summaries = gumbel_carve(cursor, count, 1, sizeof(gumbel_summary));
+    workspace->summaries = gumbel_carve_array(cursor, count, 1, sizeof(gumbel_summary));
     workspace->summaries_max = count;
     workspace->row_thresholds =
-        gumbel_carve(cursor, batch, samples, CUDA_THRESHOLD_WORDS * sizeof(uint64_t));
+        gumbel_carve_array(cursor, batch, samples, CUDA_THRESHOLD_WORDS * sizeof(uint64_t));
 }
 
 size_t cuda_max_workspace_size(const gumbel_device *device, const gumbel_limits *limits)
@@ -174,7 +174,7 @@ size_t cuda_max_workspace_size(const gumbel_device *device, const gumbel_limits 
                             .sampling.num_samples = (int32_t)samples};
         cuda_carve_screen(&cursor, cuda, &p, &workspace);
         if (limits->requests)
-            gumbel_carve(&cursor, (size_t)most, CUDA_SCREEN_EXACT_MAX,
+            gumbel_carve_array(&cursor, (size_t)most, CUDA_SCREEN_EXACT_MAX,
                          sizeof *workspace.screen.exact);
     }
     if (limits->requests)
@@ -191,7 +191,7 @@ cuda_workspace cuda_carve_plan(const cuda_plan *plan, gumbel_cursor *cursor,
             cursor, (size_t)p->batch, (size_t)cuda_allowed_words(p), sizeof *workspace.allowed);
     carve_draws(cursor, cuda, (size_t)p->batch, (size_t)p->sampling.num_samples, &workspace);
     if (p->hidden_size > 0 && plan->rows && !plan->rows->ignores_logits && !plan->stores_outside)
-        workspace.logits = gumbel_carve(cursor, (size_t)p->batch, (size_t)cuda_row_stride(p),
+        workspace.logits = gumbel_carve_array(cursor, (size_t)p->batch, (size_t)cuda_row_stride(p),
                                         sizeof *workspace.logits);
     if (plan->product && plan->product->carve)
         plan->product->carve(cursor, cuda, p, &workspace);
@@ -219,7 +219,7 @@ gumbel_status cuda_plan_backend(const gumbel_device *device, const gumbel_proble
 /* The line of a chosen rung. */
 static void add_choice(gumbel_text *text, const char *purpose, const gumbel_rung *rung)
 {
-    gumbel_text_add(text, "%s: %s: %s (%s)\n", purpose, rung->name, rung->what, rung->kernels);
+    gumbel_text_add(text, "%s: %s: %s (%s)\n", purpose, rung->name, rung->method, rung->kernels);
 }
 
 static void add_products(gumbel_text *text, const cuda_device *cuda, const gumbel_problem *p,
@@ -237,7 +237,7 @@ static void add_products(gumbel_text *text, const cuda_device *cuda, const gumbe
     }
     if (plan->rows) {
         gumbel_text_add(text, "  stored, as drawing between tiles does not support ");
-        gumbel_text_needs(text, plan->needs & ~plan->product->rung.serves);
+        gumbel_text_add_capabilities(text, plan->needs & ~plan->product->rung.supports);
         gumbel_text_add(text, "\n");
     }
 }

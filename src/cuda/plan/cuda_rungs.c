@@ -9,8 +9,8 @@
 
 /* Capabilities of a draw between the tiles of a product. */
 #define NEEDS_OF_TILES                                                                             \
-    (GUMBEL_NEED_MASS | GUMBEL_NEED_SAMPLES | GUMBEL_NEED_SOFT_CAP | GUMBEL_NEED_SCALE |           \
-     GUMBEL_NEED_BIAS | GUMBEL_NEED_PART | GUMBEL_NEED_PRODUCT)
+    (GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITY_SAMPLES | GUMBEL_CAPABILITY_SOFT_CAP | GUMBEL_CAPABILITY_SCALE |           \
+     GUMBEL_CAPABILITY_BIAS | GUMBEL_CAPABILITY_PART | GUMBEL_CAPABILITY_PRODUCT)
 
 static const char *hopper_refuses(const cuda_device *cuda, const gumbel_problem *p)
 {
@@ -95,29 +95,29 @@ static const char *tensor_refuses(const cuda_device *cuda, const gumbel_problem 
 const cuda_product cuda_products[CUDA_PRODUCTS] = {
     {
         .rung = {.name = "screen",
-                 .what = "an int8 copy finds candidates; only their weights are multiplied",
-                 .kernels = "screen_score.cu, screen_draw.cu, fused_again_sm90.cu",
-                 .serves = GUMBEL_REQUEST_MASK | GUMBEL_NEED_SAMPLES},
+                 .method = "an int8 copy finds candidates; only their weights are multiplied",
+                 .kernels = "screen_score.cu, screen_draw.cu, fused_fallback_sm90.cu",
+                 .supports = GUMBEL_REQUEST_MASK | GUMBEL_CAPABILITY_SAMPLES},
         .refuses = screen_refuses,
         .carve = cuda_carve_screen,
         .run = cuda_run_screen,
     },
     {
         .rung = {.name = "screen-truncated",
-                 .what = "an int8 copy finds the leading tokens of rows truncated to at most 64",
+                 .method = "an int8 copy finds the leading tokens of rows truncated to at most 64",
                  .kernels = "screen_score.cu, screen_draw.cu, screen_rows.cu, "
-                            "fused_fallback_sm90.cu, request_team.cu",
-                 .serves = GUMBEL_REQUEST_MASK | GUMBEL_REQUEST_RANKS | GUMBEL_REQUEST_KEPT |
-                           GUMBEL_REQUEST_TOP | (GUMBEL_NEEDS_OF_CUTS & ~GUMBEL_NEED_JOINT) |
-                           GUMBEL_NEED_MASS | GUMBEL_NEED_NOISE | GUMBEL_NEED_SAMPLES,
-                 .wants = GUMBEL_NEED_TOP_K},
+                            "fused_fallback_sm90.cu, request_cluster.cu",
+                 .supports = GUMBEL_REQUEST_MASK | GUMBEL_REQUEST_RANKS | GUMBEL_REQUEST_KEPT |
+                           GUMBEL_REQUEST_TOP | (GUMBEL_CAPABILITIES_OF_TRUNCATION & ~GUMBEL_CAPABILITY_JOINT) |
+                           GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITY_NOISE | GUMBEL_CAPABILITY_SAMPLES,
+                 .requires_any = GUMBEL_CAPABILITY_TOP_K},
         .refuses = screen_truncated_refuses,
         .carve = cuda_carve_screen_truncated,
         .run = cuda_run_screen_truncated,
     },
     {
         .rung = {.name = "hopper",
-                 .what = "wgmma, TMA copies into a ring, the draw between two tiles",
+                 .method = "wgmma, TMA copies into a ring, the draw between two tiles",
                  .kernels = "fused_sm90.cu",
                  .supports = CAPABILITIES_OF_TILES},
         .refuses = hopper_refuses,
@@ -134,7 +134,7 @@ const cuda_product cuda_products[CUDA_PRODUCTS] = {
     },
     {
         .rung = {.name = "naive",
-                 .what = "one warp a token, for all dtypes and strides",
+                 .method = "one warp a token, for all dtypes and strides",
                  .kernels = "naive.cu, finish.cu",
                  .supports = CAPABILITIES_OF_TILES},
         .run = cuda_run_naive,
@@ -145,7 +145,7 @@ const cuda_product cuda_products[CUDA_PRODUCTS] = {
 
 /* Capabilities of a draw that reads its logits once. */
 #define NEEDS_OF_A_DRAW                                                                            \
-    (GUMBEL_NEED_SAMPLES | GUMBEL_NEED_SOFT_CAP | GUMBEL_NEED_SCALE | GUMBEL_NEED_PART)
+    (GUMBEL_CAPABILITY_SAMPLES | GUMBEL_CAPABILITY_SOFT_CAP | GUMBEL_CAPABILITY_SCALE | GUMBEL_CAPABILITY_PART)
 
 static const char *pivots_refuse(const cuda_device *cuda, const gumbel_problem *p, uint32_t offered)
 {
@@ -184,42 +184,42 @@ static const char *bounded_refuses(const cuda_device *cuda, const gumbel_problem
 const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
     {
         .rung = {.name = "nothing",
-                 .what = "all tokens are padding: outputs report empty rows",
+                 .method = "all tokens are padding: outputs report empty rows",
                  .kernels = "finish.cu",
-                 .serves = GUMBEL_NEED_EMPTY | GUMBEL_NEED_MASS | GUMBEL_NEED_NOISE |
-                           GUMBEL_NEED_PRODUCT | NEEDS_OF_A_DRAW,
-                 .wants = GUMBEL_NEED_EMPTY},
+                 .supports = GUMBEL_CAPABILITY_EMPTY | GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITY_NOISE |
+                           GUMBEL_CAPABILITY_PRODUCT | NEEDS_OF_A_DRAW,
+                 .requires_any = GUMBEL_CAPABILITY_EMPTY},
         .run = cuda_run_empty,
         .ignores_logits = 1,
     },
     {
         .rung = {.name = "draw",
-                 .what = "a draw from logits, read once",
+                 .method = "a draw from logits, read once",
                  .kernels = "logits.cu",
-                 .serves = GUMBEL_NEED_MASS | GUMBEL_NEED_NOISE | NEEDS_OF_A_DRAW},
+                 .supports = GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITY_NOISE | NEEDS_OF_A_DRAW},
         .run = cuda_run_draw,
     },
     {
         .rung = {.name = "draw-edits",
-                 .what = "a draw that applies masks and penalties to the tokens it scores",
+                 .method = "a draw that applies masks and penalties to the tokens it scores",
                  .kernels = "logits.cu",
-                 .serves = GUMBEL_REQUEST_MASK | GUMBEL_REQUEST_PENALTIES | NEEDS_OF_A_DRAW},
+                 .supports = GUMBEL_REQUEST_MASK | GUMBEL_REQUEST_PENALTIES | NEEDS_OF_A_DRAW},
         .run = cuda_run_draw_edits,
     },
     {
         .rung = {.name = "edit",
                  .method = "logits are edited, then drawn from",
                  .kernels = "request_edit.cu, logits.cu",
-                 .serves = GUMBEL_REQUEST_TRANSFORMS | GUMBEL_NEED_LISTS | GUMBEL_NEED_MASS |
-                           GUMBEL_NEED_NOISE | NEEDS_OF_A_DRAW},
+                 .supports = GUMBEL_REQUEST_TRANSFORMS | GUMBEL_CAPABILITY_LISTS | GUMBEL_CAPABILITY_MASS |
+                           GUMBEL_CAPABILITY_NOISE | NEEDS_OF_A_DRAW},
         .carve = cuda_carve_edit,
         .run = cuda_run_edit,
     },
     {
         .rung = {.name = "pivots",
-                 .what = "rows are drawn before they are truncated, by CTAs that hold a part each",
+                 .method = "rows are drawn before they are truncated, by CTAs that hold a part each",
                  .kernels = "logits.cu, request_pivots.cu",
-                 .serves = GUMBEL_REQUEST_TRUNCATION | GUMBEL_NEED_TOP_P},
+                 .supports = GUMBEL_REQUEST_TRUNCATION | GUMBEL_CAPABILITY_TOP_P},
         .uses = CUDA_OUTPUT_DRAWS,
         .refuses = pivots_refuse,
         .carve = cuda_carve_pivots,
@@ -227,13 +227,13 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
     },
     {
         .rung = {.name = "bounded",
-                 .what = "one CTA a row, from few blocks; only logits above a bound are stored",
-                 .kernels = "request_blocks.cu, request_team.cu",
-                 .serves = GUMBEL_REQUEST_MASK | GUMBEL_REQUEST_PENALTIES | GUMBEL_REQUEST_RANKS |
+                 .method = "one CTA a row, from few blocks; only logits above a bound are stored",
+                 .kernels = "request_blocks.cu, request_cluster.cu",
+                 .supports = GUMBEL_REQUEST_MASK | GUMBEL_REQUEST_PENALTIES | GUMBEL_REQUEST_RANKS |
                            GUMBEL_REQUEST_KEPT | GUMBEL_REQUEST_TOP | GUMBEL_REQUEST_LOGITS |
-                           (GUMBEL_NEEDS_OF_CUTS & ~GUMBEL_NEED_JOINT) | GUMBEL_NEED_MASS |
-                           GUMBEL_NEED_NOISE | GUMBEL_NEED_SAMPLES,
-                 .wants = GUMBEL_NEED_TOP_K | GUMBEL_NEED_MIN_P},
+                           (GUMBEL_CAPABILITIES_OF_TRUNCATION & ~GUMBEL_CAPABILITY_JOINT) | GUMBEL_CAPABILITY_MASS |
+                           GUMBEL_CAPABILITY_NOISE | GUMBEL_CAPABILITY_SAMPLES,
+                 .requires_any = GUMBEL_CAPABILITY_TOP_K | GUMBEL_CAPABILITY_MIN_P},
         .uses = CUDA_OUTPUT_BLOCK_MAXIMA | CUDA_OUTPUT_SUBTILES,
         .refuses = bounded_refuses,
         .carve = cuda_carve_bounded,
@@ -242,13 +242,13 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
     },
     {
         .rung = {.name = "blocks",
-                 .what = "one CTA a row, from few blocks of its tokens",
-                 .kernels = "request_blocks.cu, request_team.cu",
-                 .serves = GUMBEL_REQUEST_MASK | GUMBEL_REQUEST_PENALTIES | GUMBEL_REQUEST_RANKS |
+                 .method = "one CTA a row, from few blocks of its tokens",
+                 .kernels = "request_blocks.cu, request_cluster.cu",
+                 .supports = GUMBEL_REQUEST_MASK | GUMBEL_REQUEST_PENALTIES | GUMBEL_REQUEST_RANKS |
                            GUMBEL_REQUEST_KEPT | GUMBEL_REQUEST_TOP | GUMBEL_REQUEST_LOGITS |
-                           (GUMBEL_NEEDS_OF_CUTS & ~GUMBEL_NEED_JOINT) | GUMBEL_NEED_MASS |
-                           GUMBEL_NEED_NOISE | GUMBEL_NEED_SAMPLES | GUMBEL_NEED_SOFT_CAP,
-                 .wants = GUMBEL_NEED_TOP_K | GUMBEL_NEED_MIN_P},
+                           (GUMBEL_CAPABILITIES_OF_TRUNCATION & ~GUMBEL_CAPABILITY_JOINT) | GUMBEL_CAPABILITY_MASS |
+                           GUMBEL_CAPABILITY_NOISE | GUMBEL_CAPABILITY_SAMPLES | GUMBEL_CAPABILITY_SOFT_CAP,
+                 .requires_any = GUMBEL_CAPABILITY_TOP_K | GUMBEL_CAPABILITY_MIN_P},
         .uses = CUDA_OUTPUT_BLOCK_MAXIMA,
         .refuses = blocks_refuse,
         .carve = cuda_carve_blocks,
@@ -258,24 +258,24 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
     },
     {
         .rung = {.name = "cluster",
-                 .what = "one cluster a row, in the shared memory of its eight CTAs",
-                 .kernels = "request_team.cu",
-                 .serves = GUMBEL_NEED_END - 1 - GUMBEL_NEED_PRODUCT},
+                 .method = "one cluster a row, in the shared memory of its eight CTAs",
+                 .kernels = "request_cluster.cu",
+                 .supports = GUMBEL_CAPABILITY_END - 1 - GUMBEL_CAPABILITY_PRODUCT},
         .refuses = cluster_refuses,
         .run = cuda_run_cluster,
     },
     {
         .rung = {.name = "two-pass",
-                 .what = "several CTAs a row filter candidates; the last one draws",
+                 .method = "several CTAs a row filter candidates; the last one draws",
                  .kernels = "request.cu",
-                 .serves = GUMBEL_NEED_END - 1 - GUMBEL_NEED_PRODUCT - GUMBEL_NEED_PART -
-                           GUMBEL_NEED_ROWS - GUMBEL_REQUEST_GIVEN - GUMBEL_REQUEST_BEST},
+                 .supports = GUMBEL_CAPABILITY_END - 1 - GUMBEL_CAPABILITY_PRODUCT - GUMBEL_CAPABILITY_PART -
+                           GUMBEL_CAPABILITY_ROWS - GUMBEL_REQUEST_GIVEN - GUMBEL_REQUEST_BEST},
         .carve = cuda_carve_two_pass,
         .run = cuda_run_two_pass,
     },
     {
         .rung = {.name = "alone",
-                 .what = "one CTA a row, for every request",
+                 .method = "one CTA a row, for every request",
                  .kernels = "request_naive.cu",
                  .supports = GUMBEL_CAPABILITY_END - 1 - GUMBEL_CAPABILITY_PRODUCT},
         .run = cuda_run_alone,

@@ -49,20 +49,20 @@ static gumbel_status size_top64(const gumbel_device *device, const gumbel_proble
     gumbel_cursor cursor = {0};
     top64_plan t;
     GUMBEL_FORWARD(plan_top64(device, rows, &t, error));
-    gumbel_carve(&cursor, (size_t)rows->batch, 1, sizeof(int32_t));
+    gumbel_carve_array(&cursor, (size_t)rows->batch, 1, sizeof(int32_t));
     if (rows->hidden_size > 0) {
         cuda_carve_plan(&t.plan, &cursor, (const cuda_device *)device, &t.problem);
     } else {
         size_t sample;
         GUMBEL_FORWARD(cuda_call_size(device, &t.problem, 0, &sample, error));
-        gumbel_carve(&cursor, sample, 1, 1);
+        gumbel_carve_array(&cursor, sample, 1, 1);
     }
     *bytes = cursor.used;
     return GUMBEL_OK;
 }
 
 /* Parameters of the top-64 kernels: rows of the whole vocabulary, and the blocks of this rank's. */
-static cuda_top64_params get_top64_params(gumbel_device *device, const gumbel_listing *l,
+static cuda_top64_params get_top64_params(gumbel_device *device, const gumbel_top64_call *l,
                                           const top64_plan *t, int32_t ranks)
 {
     cuda_top64_params p = {.request = {.problem = *l->whole, .output = *l->output},
@@ -78,7 +78,7 @@ static cuda_top64_params get_top64_params(gumbel_device *device, const gumbel_li
 }
 
 /* Run the product of rows whose candidates are found in its blocks. */
-static gumbel_status store_logits(gumbel_device *device, const gumbel_listing *l,
+static gumbel_status store_logits(gumbel_device *device, const gumbel_top64_call *l,
                                   const top64_plan *t, gumbel_error *error)
 {
     gumbel_problem requested = *l->rows;
@@ -92,13 +92,13 @@ static gumbel_status store_logits(gumbel_device *device, const gumbel_listing *l
 }
 
 /* Find candidates as the top tokens of a sampling call. */
-static gumbel_status sample_top64(gumbel_device *device, const gumbel_listing *l,
+static gumbel_status sample_top64(gumbel_device *device, const gumbel_top64_call *l,
                                   const top64_plan *t, gumbel_error *error)
 {
     gumbel_cursor cursor = {l->workspace, 0};
     const gumbel_problem *q = &t->problem;
     const int64_t batch = q->batch;
-    int32_t *tokens = gumbel_carve(&cursor, (size_t)batch, 1, sizeof *tokens);
+    int32_t *tokens = gumbel_carve_array(&cursor, (size_t)batch, 1, sizeof *tokens);
     const gumbel_output output = {.struct_size = sizeof output,
                                   .tokens = tokens,
                                   .status = (int32_t *)l->said,
@@ -122,7 +122,7 @@ static gumbel_status launch_top64(gumbel_device *device, const gumbel_problem *r
     return cuda_launch_in_context(&job, kernel, shape, params);
 }
 
-static gumbel_status find_top64(gumbel_device *device, const gumbel_listing *l, gumbel_error *error)
+static gumbel_status find_top64(gumbel_device *device, const gumbel_top64_call *l, gumbel_error *error)
 {
     const cuda_device *cuda = (const cuda_device *)device;
     top64_plan t;
@@ -134,7 +134,7 @@ static gumbel_status find_top64(gumbel_device *device, const gumbel_listing *l, 
     return launch_top64(device, l->rows, cuda->select_top64, p.request.blocks, &p, error);
 }
 
-static gumbel_status draw_top64(gumbel_device *device, const gumbel_listing *l,
+static gumbel_status draw_top64(gumbel_device *device, const gumbel_top64_call *l,
                                 const uint32_t *candidates, int64_t stride, int32_t ranks,
                                 gumbel_error *error)
 {
@@ -147,7 +147,7 @@ static gumbel_status draw_top64(gumbel_device *device, const gumbel_listing *l,
     return launch_top64(device, l->rows, cuda->draw_top64, p.request.blocks, &p, error);
 }
 
-static gumbel_status exchange_top64(gumbel_device *device, const gumbel_listing *l,
+static gumbel_status exchange_top64(gumbel_device *device, const gumbel_top64_call *l,
                                     const gumbel_peers *peers, gumbel_error *error)
 {
     const cuda_device *cuda = (const cuda_device *)device;

@@ -23,7 +23,7 @@
 #define CUDA_SM90_STAGES_MAX 12
 
 /* 64-bit words of a row and sample: its threshold (row_thresholds.cuh), a counter of CTAs
- * (cta_counter.cuh), and two for the end of a call (ending_sm90.cuh). Together a 32-byte sector, so
+ * (cta_counter.cuh), and two for the end of a call (finish_sm90.cuh). Together a 32-byte sector, so
  * that the L2 cache serves neighbouring rows in parallel. */
 #define CUDA_THRESHOLD_WORDS 4
 

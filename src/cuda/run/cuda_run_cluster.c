@@ -62,10 +62,10 @@ void cuda_carve_blocks(gumbel_cursor *cursor, const cuda_device *cuda, const gum
 {
     (void)cuda;
     size_t batch = (size_t)p->batch;
-    workspace->block_maxima = gumbel_carve(cursor, batch, (size_t)cuda_blocks_of(p), sizeof(float));
-    workspace->row_states = gumbel_carve(cursor, batch, 1, sizeof(int32_t));
+    workspace->block_maxima = gumbel_carve_array(cursor, batch, (size_t)cuda_blocks_of(p), sizeof(float));
+    workspace->row_states = gumbel_carve_array(cursor, batch, 1, sizeof(int32_t));
     workspace->counters =
-        gumbel_carve(cursor, batch, CUDA_THRESHOLD_WORDS, sizeof *workspace->counters);
+        gumbel_carve_array(cursor, batch, CUDA_THRESHOLD_WORDS, sizeof *workspace->counters);
 }
 
 void cuda_carve_bounded(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_problem *p,
@@ -74,10 +74,10 @@ void cuda_carve_bounded(gumbel_cursor *cursor, const cuda_device *cuda, const gu
     size_t blocks = (size_t)cuda_blocks_of(p), rows = 32 * (size_t)gumbel_mask_words_of(p->batch);
     cuda_carve_blocks(cursor, cuda, p, workspace);
     workspace->stored_subtiles =
-        gumbel_carve(cursor, blocks, rows, sizeof *workspace->stored_subtiles);
+        gumbel_carve_array(cursor, blocks, rows, sizeof *workspace->stored_subtiles);
     if (p->request & GUMBEL_REQUEST_PENALTIES)
         workspace->unseen_block_maxima =
-            gumbel_carve(cursor, (size_t)p->batch, blocks, sizeof *workspace->unseen_block_maxima);
+            gumbel_carve_array(cursor, (size_t)p->batch, blocks, sizeof *workspace->unseen_block_maxima);
 }
 
 void cuda_set_blocks(const cuda_job *job, cuda_request_params *p)
@@ -143,7 +143,7 @@ void cuda_carve_pivots(gumbel_cursor *cursor, const cuda_device *cuda, const gum
 {
     (void)cuda;
     workspace->exchange =
-        gumbel_carve(cursor, count_exchange_words(p), 1, sizeof *workspace->exchange);
+        gumbel_carve_array(cursor, count_exchange_words(p), 1, sizeof *workspace->exchange);
 }
 
 void cuda_zero_exchange(cuda_params *draw, const cuda_workspace *workspace)

@@ -9,9 +9,9 @@
 #include "drafts/rule_params.h"
 
 /* Set the parts and their tokens if each of `rows` is split for `ctas` CTAs a multiprocessor. */
-static void split_rows(gumbel_weighing *p, const cuda_device *cuda, int64_t rows, int ctas)
+static void split_rows(gumbel_rule_params *p, const cuda_device *cuda, int64_t rows, int ctas)
 {
-    int64_t range = cuda_range_of(&p->by.target);
+    int64_t range = cuda_range_of(&p->proposal.target);
     int64_t most = cuda_max_parts((int64_t)cuda->multiprocessors * ctas, rows, 1);
     p->chunk = cuda_chunk(range, most, CUDA_MASS_UNIT);
     p->parts = (int32_t)((range + p->chunk - 1) / p->chunk);
@@ -19,23 +19,23 @@ static void split_rows(gumbel_weighing *p, const cuda_device *cuda, int64_t rows
 }
 
 /* Models whose rows are summed: without the draft's if the drafter supplied its log-normalisers. */
-static int64_t count_models(const gumbel_proposal *by) { return by->told ? 1 : 2; }
+static int64_t count_models(const gumbel_proposal *by) { return by->supplied ? 1 : 2; }
 
 /* Parameters of a rule, with arrays in the workspace. */
-static gumbel_weighing carve_params(gumbel_cursor *cursor, const cuda_device *cuda,
+static gumbel_rule_params carve_params(gumbel_cursor *cursor, const cuda_device *cuda,
                                     const gumbel_verification *v, const gumbel_proposal *by)
 {
     const size_t rows = (size_t)v->rows, requests = (size_t)v->draft.requests;
     gumbel_rule_params p = {.verification = *v, .proposal = *by};
     p.inverse_caps[0] = cuda_inverse_cap(&by->target);
     p.inverse_caps[1] = cuda_inverse_cap(&by->draft);
-    p.row_counters = gumbel_carve(cursor, 2 * rows, 1, sizeof *p.row_counters);
-    p.counters = gumbel_carve(cursor, requests, 1, sizeof *p.counters);
+    p.row_counters = gumbel_carve_array(cursor, 2 * rows, 1, sizeof *p.row_counters);
+    p.counters = gumbel_carve_array(cursor, requests, 1, sizeof *p.counters);
     split_rows(&p, cuda, count_models(by) * v->rows, CUDA_MASS_CTAS);
-    p.masses = gumbel_carve(cursor, 2 * rows, (size_t)p.parts, sizeof *p.masses);
+    p.masses = gumbel_carve_array(cursor, 2 * rows, (size_t)p.parts, sizeof *p.masses);
     split_rows(&p, cuda, v->draft.requests, CUDA_RESIDUAL_CTAS);
-    p.contenders = gumbel_carve(cursor, rows, (size_t)p.parts, sizeof *p.contenders);
-    p.lists = gumbel_carve(cursor, by->dots ? requests : 0, (size_t)p.parts,
+    p.contenders = gumbel_carve_array(cursor, rows, (size_t)p.parts, sizeof *p.contenders);
+    p.lists = gumbel_carve_array(cursor, by->dots ? requests : 0, (size_t)p.parts,
                            CUDA_MASS_THREADS / 32 * sizeof *p.lists);
     return p;
 }
@@ -56,7 +56,7 @@ gumbel_status cuda_expand_drafts(gumbel_device *device, void *stream, const gumb
     int64_t threads = by && v->draft.requests > v->rows ? v->draft.requests : v->rows;
     cuda_shape shape = {(threads + CUDA_THREADS - 1) / CUDA_THREADS, CUDA_THREADS, 0, 1};
     if (by) {
-        gumbel_weighing p = {.verification = *v, .by = *by};
+        gumbel_rule_params p = {.verification = *v, .by = *by};
         return cuda_launch_in_context(&job, cuda->expand_rule_drafts, shape, &p);
     }
     gumbel_verification copy = *v;
@@ -64,7 +64,7 @@ gumbel_status cuda_expand_drafts(gumbel_device *device, void *stream, const gumb
 }
 
 /* Queue a kernel over the parts of `rows` rows. */
-static gumbel_status launch_parts(const cuda_job *job, CUfunction kernel, gumbel_weighing *p,
+static gumbel_status launch_parts(const cuda_job *job, CUfunction kernel, gumbel_rule_params *p,
                                   int64_t rows, int ctas, int shared_bytes)
 {
     split_rows(p, job->cuda, rows, ctas);
@@ -83,7 +83,7 @@ static gumbel_status accept_by_rule(const cuda_job *job, const gumbel_verificati
     cuda_device *cuda = job->cuda;
     const int nodes = v->draft.max_nodes * (int)sizeof(gumbel_node);
     gumbel_cursor cursor = {by->workspace, 0};
-    gumbel_weighing p = carve_params(&cursor, cuda, v, by);
+    gumbel_rule_params p = carve_params(&cursor, cuda, v, by);
     GUMBEL_ASSERT(by->listed == 0 && by->target_logits.logits.data);
     GUMBEL_ASSERT(by->dots || by->draft_logits.logits.data);
     GUMBEL_FORWARD(launch_parts(job, cuda->sum_draft_masses, &p, count_models(by) * v->rows,

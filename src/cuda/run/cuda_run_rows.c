@@ -113,9 +113,9 @@ void cuda_carve_two_pass(gumbel_cursor *cursor, const cuda_device *cuda, const g
 {
     size_t batch = (size_t)p->batch, parts = (size_t)split_rows(cuda, p).parts;
     workspace->counters =
-        gumbel_carve(cursor, batch, CUDA_THRESHOLD_WORDS, sizeof *workspace->counters);
-    workspace->part_results = gumbel_carve(cursor, batch, parts, sizeof *workspace->part_results);
-    workspace->candidates = gumbel_carve(cursor, parts > 1 ? batch : 0, parts,
+        gumbel_carve_array(cursor, batch, CUDA_THRESHOLD_WORDS, sizeof *workspace->counters);
+    workspace->part_results = gumbel_carve_array(cursor, batch, parts, sizeof *workspace->part_results);
+    workspace->candidates = gumbel_carve_array(cursor, parts > 1 ? batch : 0, parts,
                                          CUDA_REQUEST_CANDIDATES * sizeof *workspace->candidates);
 }
 
@@ -199,6 +199,6 @@ void cuda_carve_max(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel
     gumbel_carve_array(cursor, batch, (size_t)cuda_row_stride(&p), sizeof *workspace.logits);
     cuda_carve_bounded(cursor, cuda, &p, &workspace);
     cuda_carve_pivots(cursor, cuda, &p, &workspace);
-    gumbel_carve(cursor, parts, 1, sizeof *workspace.part_results);
-    gumbel_carve(cursor, parts, CUDA_REQUEST_CANDIDATES, sizeof *workspace.candidates);
+    gumbel_carve_array(cursor, parts, 1, sizeof *workspace.part_results);
+    gumbel_carve_array(cursor, parts, CUDA_REQUEST_CANDIDATES, sizeof *workspace.candidates);
 }

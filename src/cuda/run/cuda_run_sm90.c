@@ -134,13 +134,13 @@ void cuda_carve_screen(gumbel_cursor *cursor, const cuda_device *cuda, const gum
     const size_t groups = (draws + CUDA_SCREEN_GROUP - 1) / CUDA_SCREEN_GROUP;
     cuda_screen_workspace *w = &workspace->screen;
     (void)cuda;
-    w->planes = gumbel_carve(cursor, (size_t)count_depth_tiles(p), width, CUDA_SCREEN_TILE);
-    w->reaches = gumbel_carve(cursor, width, 1, sizeof *w->reaches);
-    w->state = gumbel_carve(cursor, 1, 1, sizeof *w->state);
-    w->entries = gumbel_carve(cursor, groups, CUDA_SCREEN_GROUP_CANDIDATES_MAX, sizeof *w->entries);
-    w->fallback_rows = gumbel_carve(cursor, width / 2, 1, sizeof *w->fallback_rows);
+    w->planes = gumbel_carve_array(cursor, (size_t)count_depth_tiles(p), width, CUDA_SCREEN_TILE);
+    w->reaches = gumbel_carve_array(cursor, width, 1, sizeof *w->reaches);
+    w->state = gumbel_carve_array(cursor, 1, 1, sizeof *w->state);
+    w->entries = gumbel_carve_array(cursor, groups, CUDA_SCREEN_GROUP_CANDIDATES_MAX, sizeof *w->entries);
+    w->fallback_rows = gumbel_carve_array(cursor, width / 2, 1, sizeof *w->fallback_rows);
     if (draws > (size_t)p->batch)
-        w->spread = gumbel_carve(cursor, draws, (size_t)p->hidden_size, sizeof *w->spread);
+        w->spread = gumbel_carve_array(cursor, draws, (size_t)p->hidden_size, sizeof *w->spread);
 }
 
 void cuda_carve_screen_truncated(gumbel_cursor *cursor, const cuda_device *cuda,
@@ -149,9 +149,9 @@ void cuda_carve_screen_truncated(gumbel_cursor *cursor, const cuda_device *cuda,
     cuda_carve_screen(cursor, cuda, p, workspace);
     cuda_carve_blocks(cursor, cuda, p, workspace);
     workspace->screen.block_maxima = workspace->block_maxima;
-    workspace->screen.exact = gumbel_carve(cursor, (size_t)p->batch, CUDA_SCREEN_EXACT_MAX,
+    workspace->screen.exact = gumbel_carve_array(cursor, (size_t)p->batch, CUDA_SCREEN_EXACT_MAX,
                                            sizeof *workspace->screen.exact);
-    workspace->logits = gumbel_carve(cursor, (size_t)p->batch, (size_t)cuda_row_stride(p),
+    workspace->logits = gumbel_carve_array(cursor, (size_t)p->batch, (size_t)cuda_row_stride(p),
                                      sizeof *workspace->logits);
 }
 
@@ -165,7 +165,7 @@ static cuda_screen_params get_screen_params(const cuda_job *job, int width)
     const int64_t draws = cuda_screen_draws(q);
     gumbel_screen_parts parts;
     int known =
-        gumbel_screen_lay_out_as(GUMBEL_SCREEN_LAYOUT_TILES, q->vocab, q->hidden_size, &parts);
+        gumbel_screen_find_parts_as(GUMBEL_SCREEN_LAYOUT_TILES, q->vocab, q->hidden_size, &parts);
     GUMBEL_ASSERT(known && tokens > 0 && draws <= CUDA_SCREEN_ROWS_MAX);
     GUMBEL_ASSERT(w->planes && w->reaches && w->state && w->entries);
     GUMBEL_ASSERT(w->spread || draws == q->batch);
@@ -184,8 +184,8 @@ static cuda_screen_params get_screen_params(const cuda_job *job, int width)
                             .reaches = w->reaches,
                             .state = w->state,
                             .entries = w->entries,
-                            .spread = w->spread,
-                            .peaks = w->block_maxima,
+                            .spread_hidden = w->spread,
+                            .maxima = w->block_maxima,
                             .exact = w->exact};
     s.call.tiles = (int32_t)((tokens + CUDA_SCREEN_TILE - 1) / CUDA_SCREEN_TILE);
     s.call.stages = cuda_screen_stages(s.width);
@@ -282,23 +282,23 @@ gumbel_status cuda_run_screen_truncated(const cuda_job *job)
     p->logits_out_stride = cuda_row_stride(q);
     p->problem.request = 0;
     p->problem.with_mass = 0;
-    GUMBEL_ASSERT(cuda_screen_case_of(q) == CUDA_SCREEN_TRUNCATED && s.peaks && workspace->logits);
+    GUMBEL_ASSERT(cuda_screen_case_of(q) == CUDA_SCREEN_TRUNCATED && s.maxima && workspace->logits);
     /* Intervals are recorded in the array of logits, which only the full pass writes. */
-    s.ends = (cuda_screen_interval *)workspace->logits;
-    s.ends_stride = cuda_row_stride(q) / (int64_t)(sizeof *s.ends / sizeof *workspace->logits);
+    s.listed = (cuda_screen_interval *)workspace->logits;
+    s.listed_stride = cuda_row_stride(q) / (int64_t)(sizeof *s.listed / sizeof *workspace->logits);
     GUMBEL_FORWARD(find_candidates(job, width, &s));
-    s.rest = 1;
+    s.second_pass = 1;
     GUMBEL_FORWARD(score_candidates(job, &s));
     cuda_screen_rows found = {.request = cuda_request_of(&rows),
                               .state = s.state,
                               .exact = s.exact,
                               .row_thresholds = s.call.row_thresholds,
                               .tag = s.call.tag,
-                              .left = workspace->screen.fallback_rows};
+                              .fallback_rows = workspace->screen.fallback_rows};
     void *arguments[] = {&found};
     const cuda_shape shape = {q->batch, CUDA_REQUEST_THREADS, CUDA_CLUSTER_SHARED_BYTES, 1};
     found.request.row_states = workspace->row_states;
     GUMBEL_FORWARD(cuda_launch(job, job->cuda->screen_truncate, shape, arguments));
-    GUMBEL_FORWARD(store_fallback(&full_pass, found.left));
+    GUMBEL_FORWARD(store_fallback(&full_pass, found.fallback_rows));
     return cuda_run_fallback_rows(&rows);
 }

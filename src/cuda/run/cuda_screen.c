@@ -15,7 +15,7 @@
 /* Maximum seconds for the work queued on a stream and the verification. */
 #define TIMEOUT 60
 
-static cuda_screen_making get_build_params(const gumbel_problem *p, void *screen,
+static cuda_screen_build get_build_params(const gumbel_problem *p, void *screen,
                                            gumbel_screen_parts *parts)
 {
     char *at = screen;
@@ -43,7 +43,7 @@ gumbel_status cuda_prepare_screen(gumbel_device *device, const gumbel_problem *p
 {
     const cuda_job job = {.cuda = (cuda_device *)device, .stream = problem->stream, .error = error};
     gumbel_screen_parts parts;
-    cuda_screen_making m = get_build_params(problem, screen, &parts);
+    cuda_screen_build m = get_build_params(problem, screen, &parts);
     const cuda_shape one_warp = {1, 32, 0, 0};
     const cuda_shape blocks = {parts.blocks, CUDA_SCREEN_MAKE_THREADS, CUDA_SCREEN_MAKE_BYTES, 0};
     GUMBEL_FORWARD(cuda_launch_in_context(&job, job.cuda->screen_begin, one_warp, &m));
@@ -76,7 +76,7 @@ static gumbel_status wait_for_stream(const cuda_job *job)
 }
 
 /* Copy the first row that fails to `word` in pinned memory, with the context current. */
-static gumbel_status find_failing_row(const cuda_job *job, cuda_screen_making *m, cuda_shape shape,
+static gumbel_status find_failing_row(const cuda_job *job, cuda_screen_build *m, cuda_shape shape,
                                       unsigned long long *word)
 {
     const cuda_driver *driver = &job->cuda->driver;
@@ -91,7 +91,7 @@ static gumbel_status find_failing_row(const cuda_job *job, cuda_screen_making *m
 
 /* Allocate memory and find the first row that fails. After a timeout the memory is leaked, as the
  * kernel may still write it. */
-static gumbel_status allocate_and_find(const cuda_job *job, cuda_screen_making *m, cuda_shape shape,
+static gumbel_status allocate_and_find(const cuda_job *job, cuda_screen_build *m, cuda_shape shape,
                                        unsigned long long *fault)
 {
     const cuda_driver *driver = &job->cuda->driver;
@@ -116,7 +116,7 @@ gumbel_status cuda_verify_screen(gumbel_device *device, const gumbel_problem *pr
 {
     const cuda_job job = {.cuda = (cuda_device *)device, .stream = problem->stream, .error = error};
     gumbel_screen_parts parts;
-    cuda_screen_making m = get_build_params(problem, (void *)(uintptr_t)problem->screen, &parts);
+    cuda_screen_build m = get_build_params(problem, (void *)(uintptr_t)problem->screen, &parts);
     const cuda_shape blocks = {parts.blocks, CUDA_SCREEN_MAKE_THREADS, 0, 0};
     unsigned long long fault = CUDA_SCREEN_HOLDS;
     GUMBEL_FORWARD(cuda_push_context(job.cuda, error));

@@ -28,7 +28,7 @@ struct draft_shared {
     int32_t drawn_again; /* a node whose residual holds no token; -1: none */
 };
 static_assert(sizeof(draft_shared) <= CUDA_MASS_BYTES, "the launcher reserves that much");
-static_assert(sizeof(gumbel_weighing) <= 4000, "the limit of kernel parameters");
+static_assert(sizeof(gumbel_rule_params) <= 4000, "the limit of kernel parameters");
 
 __device__ __forceinline__ draft_shared &draft_state()
 {
@@ -45,7 +45,7 @@ __device__ __forceinline__ gumbel_node *shared_draft_nodes()
 struct part_tokens {
     int begin, end;
 
-    __device__ __forceinline__ part_tokens(const gumbel_weighing &p, int64_t part)
+    __device__ __forceinline__ part_tokens(const gumbel_rule_params &p, int64_t part)
     {
         const gumbel_problem &q = p.proposal.target;
         const int64_t origin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
@@ -66,7 +66,7 @@ __device__ __forceinline__ unsigned long long *word_at(uint64_t *words, int64_t 
 }
 
 /* Counts this CTA after its writes, by all threads; returns whether it is the last of `all`. */
-__device__ __forceinline__ bool is_last_cta(const gumbel_weighing &p, uint64_t *words, int64_t i,
+__device__ __forceinline__ bool is_last_cta(const gumbel_rule_params &p, uint64_t *words, int64_t i,
                                             int32_t all)
 {
     __syncthreads();
@@ -79,9 +79,9 @@ __device__ __forceinline__ bool is_last_cta(const gumbel_weighing &p, uint64_t *
 /* ------------------------------------------------------------------------------ verdicts ---- */
 
 /* Sets the range of nodes of a chain that are drawn, after its verdicts; by one thread. */
-__device__ void finish_judging(const gumbel_weighing &p, const gumbel_chain &c)
+__device__ void finish_judging(const gumbel_rule_params &p, const gumbel_chain &c)
 {
-    const gumbel_weighed *rule_nodes = p.by.weighed + c.first;
+    const gumbel_rule_node *rule_nodes = p.proposal.rule_nodes + c.first;
     int32_t first = c.count, end = 0;
     for (int32_t j = 0; j < c.count && rule_nodes[j].verdict != GUMBEL_VERDICT_NONE; j++)
         if (rule_nodes[j].verdict != GUMBEL_VERDICT_DRAFT &&
@@ -95,23 +95,23 @@ __device__ void finish_judging(const gumbel_weighing &p, const gumbel_chain &c)
 
 /* Determines the verdicts of a request whose masses are complete. A block rule with more than one
  * draft waits for the sums of residuals. By all threads. */
-__device__ void judge_chain(const gumbel_weighing &p, int64_t r)
+__device__ void judge_chain(const gumbel_rule_params &p, int64_t r)
 {
     const gumbel_chain c = chain_of(p, r);
-    gumbel_weighed *rule_nodes = p.by.weighed + c.first;
+    gumbel_rule_node *rule_nodes = p.proposal.rule_nodes + c.first;
     for (int32_t j = threadIdx.x; j < c.count; j += kDraftThreads)
-        rule_nodes[j] = gumbel_weigh_node(&c, j);
+        rule_nodes[j] = gumbel_evaluate_node(&c, j);
     __syncthreads();
     if (threadIdx.x != 0)
         return;
     if (p.verification.draft.rule == GUMBEL_RULE_BLOCK) {
-        const int32_t drafts = gumbel_weigh_block(rule_nodes, c.count);
-        p.by.judged[r].drafts = drafts;
+        const int32_t drafts = gumbel_evaluate_block(rule_nodes, c.count);
+        p.proposal.judged[r].drafts = drafts;
         for (int32_t j = 1; j < drafts; j++)
             p.proposal.sums[c.first + j] = 0;
         if (drafts > 1)
             return;
-        gumbel_judge_block(rule_nodes, c.count, drafts, p.by.sums + c.first);
+        gumbel_judge_block(rule_nodes, c.count, drafts, p.proposal.sums + c.first);
     } else {
         gumbel_judge_rejection(rule_nodes, c.count);
     }
@@ -152,7 +152,7 @@ __device__ __forceinline__ gumbel_summary sum_part(const model_row &row, part_to
 
 /* Writes the result of a whole row, by one thread: its log-normaliser, the log-probability of the
  * draft token after it, and for the target its status. */
-__device__ void finish_row(const gumbel_weighing &p, bool draft, int64_t b, gumbel_summary sum)
+__device__ void finish_row(const gumbel_rule_params &p, bool draft, int64_t b, gumbel_summary sum)
 {
     const gumbel_verification &v = p.verification;
     const gumbel_problem &q = draft ? p.proposal.draft : p.proposal.target;
@@ -162,12 +162,12 @@ __device__ void finish_row(const gumbel_weighing &p, bool draft, int64_t b, gumb
     const gumbel_row_status status = gumbel_summary_status(&sum);
     const bool ok = status == GUMBEL_ROW_OK;
     const float lse = ok ? gumbel_summary_lse(&sum) : NAN;
-    (draft ? p.by.draft_lse : p.by.target_lse)[b] = lse;
-    (draft ? p.by.draft_logprobs : p.by.target_logprobs)[b] =
+    (draft ? p.proposal.draft_lse : p.proposal.target_lse)[b] = lse;
+    (draft ? p.proposal.draft_logprobs : p.proposal.target_logprobs)[b] =
         ok && drafted >= 0
             ? gumbel_logprob_of(model_row::from_params(p, draft, b).z_of_token(drafted), lse)
             : NAN;
-    if (!draft && !p.by.drawn)
+    if (!draft && !p.proposal.drawn)
         v.drawn.status[b] = (int32_t)status;
 }
 

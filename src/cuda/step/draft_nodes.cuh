@@ -40,7 +40,7 @@ __device__ bool has_nodes(const gumbel_verification &v, int64_t r, gumbel_span s
 }
 
 /* Writes the results of request r. `w` is valid in lane 0; w.emitted in all lanes. */
-__device__ void finish_request(const gumbel_verification &v, int64_t r, const gumbel_walked &w,
+__device__ void finish_request(const gumbel_verification &v, int64_t r, const gumbel_walk_result &w,
                                int lanes)
 {
     gumbel_draft_write_end(&v, r, &w, threadIdx.x, lanes);

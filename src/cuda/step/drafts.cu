@@ -47,7 +47,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_DRAFT_THREADS)
         ptx_wait_for_launch();
     const gumbel_span span = gumbel_draft_span(&v, r);
     const bool walks = has_nodes(v, r, span);
-    gumbel_walked w = gumbel_walked_not(GUMBEL_ROW_UNUSED);
+    gumbel_walk_result w = gumbel_walk_result_none(GUMBEL_ROW_UNUSED);
     read_undrawn(v, span, nodes, CUDA_DRAFT_THREADS);
     if (behind_draw)
         ptx_wait_for_launch();

@@ -122,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS)
         const int64_t token = p.tokens[b * p.token_stride + i];
         if (token < 0 || token >= h.vocab_size)
             continue;
-        h.output[slot * gumbel_words_of(h.vocab_size) + (token >> 5)] |= 1u << (token & 31);
+        h.output[slot * gumbel_mask_words_of(h.vocab_size) + (token >> 5)] |= 1u << (token & 31);
         count_token(h, slot, token);
     }
 }

@@ -27,7 +27,7 @@ struct model_row {
     bool plain;
     float scale, soft_cap, inverse_cap, inverse_temperature;
 
-    static __device__ __forceinline__ model_row from_params(const gumbel_weighing &p, bool draft,
+    static __device__ __forceinline__ model_row from_params(const gumbel_rule_params &p, bool draft,
                                                             int64_t b)
     {
         const gumbel_problem &q = draft ? p.proposal.draft : p.proposal.target;
@@ -160,7 +160,7 @@ __device__ __forceinline__ float dot_of_lane(const gumbel_problem &q, int64_t b,
 }
 
 /* z of a token from its dot product. */
-__device__ __forceinline__ float z_of_dot(const gumbel_weighing &p, int64_t b, int token, float sum)
+__device__ __forceinline__ float z_of_dot(const gumbel_rule_params &p, int64_t b, int token, float sum)
 {
     const gumbel_problem &q = p.proposal.draft;
     if (q.bias.data)
@@ -170,7 +170,7 @@ __device__ __forceinline__ float z_of_dot(const gumbel_weighing &p, int64_t b, i
 }
 
 /* ln q of a token of row b, computed by a warp, for all its lanes. */
-__device__ __noinline__ float draft_logprob(const gumbel_weighing &p, int64_t b, int token)
+__device__ __noinline__ float draft_logprob(const gumbel_rule_params &p, int64_t b, int token)
 {
     float sum = dot_of_lane(p.proposal.draft, b, token);
 #pragma unroll

@@ -32,7 +32,7 @@ __device__ __forceinline__ void raise_best_score(uint32_t *best_score, float sco
     __syncwarp();
 }
 
-/* The GUMBEL_LISTED-th largest score of 32 lanes; -inf if fewer lanes have one. */
+/* The GUMBEL_SHORT_LIST_TOKENS-th largest score of 32 lanes; -inf if fewer lanes have one. */
 __device__ __forceinline__ float least_of_listed(float score)
 {
     const uint32_t none = ordered_bits(-INFINITY);
@@ -71,19 +71,19 @@ struct lane_found {
 };
 
 struct node_argmax {
-    const gumbel_weighing *p;
+    const gumbel_rule_params *p;
     int64_t b;
     model_row target, draft;
     gumbel_stream stream;
     bool greedy, residual;
     float rest, target_lse, draft_lse;
 
-    static __device__ __forceinline__ node_argmax from_chain(const gumbel_weighing &p,
+    static __device__ __forceinline__ node_argmax from_chain(const gumbel_rule_params &p,
                                                              const gumbel_chain &c, int32_t j,
                                                              bool residual)
     {
         const int64_t b = c.first + j;
-        const gumbel_row row = gumbel_problem_row(&p.by.target, b);
+        const gumbel_row row = gumbel_problem_row(&p.proposal.target, b);
         node_argmax argmax;
         argmax.p = &p;
         argmax.b = b;
@@ -92,9 +92,9 @@ struct node_argmax {
         argmax.greedy = row.greedy;
         argmax.residual = residual;
         argmax.stream = residual ? gumbel_residual_stream(&c, j) : row.stream;
-        argmax.rest = p.by.weighed[b].rest;
-        argmax.target_lse = p.by.target_lse[b];
-        argmax.draft_lse = p.by.draft_lse[b];
+        argmax.rest = p.proposal.rule_nodes[b].rest;
+        argmax.target_lse = p.proposal.target_lse[b];
+        argmax.draft_lse = p.proposal.draft_lse[b];
         return argmax;
     }
 
@@ -113,7 +113,7 @@ struct node_argmax {
         if (lists)
             found->add(own);
         else if (residual)
-            gumbel_offer(&found->best, token, own.score, own.logprob,
+            gumbel_contender_offer_residual(&found->best, token, own.score, own.logprob,
                          gumbel_logprob_of(draft.z_of_token(token), draft_lse), rest);
         else
             gumbel_contender_merge(&found->best, &own);
@@ -237,7 +237,7 @@ __device__ __forceinline__ void multiply_above(const node_argmax &argmax,
         const int token = __shfl_sync(~0u, own.id, lane);
         const float score = __shfl_sync(~0u, own.score, lane);
         const float logprob = __shfl_sync(~0u, own.logprob, lane);
-        gumbel_offer(best, token, score, logprob, draft_logprob(*argmax.p, argmax.b, token), 1.0f);
+        gumbel_contender_offer_residual(best, token, score, logprob, draft_logprob(*argmax.p, argmax.b, token), 1.0f);
         raise_best_score(best_score, best->score);
     }
 }

@@ -14,7 +14,7 @@ namespace
 {
 
 /* Whether a node, between the first and the last drawn one, is drawn. */
-__device__ __forceinline__ bool is_drawn(const gumbel_weighed &w)
+__device__ __forceinline__ bool is_drawn(const gumbel_rule_node &w)
 {
     return w.verdict == GUMBEL_VERDICT_DRAW || w.verdict == GUMBEL_VERDICT_RESIDUAL;
 }
@@ -29,7 +29,7 @@ __device__ __forceinline__ gumbel_contender best_of_cta(const gumbel_contender &
     __syncthreads();
     gumbel_contender best = draft_state().best[0];
     for (int i = 1; i < kDraftWarps; i++)
-        gumbel_contend_all(&best, &draft_state().best[i]);
+        gumbel_contender_merge(&best, &draft_state().best[i]);
     return best;
 }
 
@@ -51,21 +51,21 @@ __device__ __forceinline__ gumbel_contender argmax_of_cta(const node_argmax &arg
     return best_of_cta(argmax.search_tokens<false>(tokens.begin, tokens.end).best);
 }
 
-__device__ __forceinline__ part_tokens all_tokens(const gumbel_weighing &p)
+__device__ __forceinline__ part_tokens all_tokens(const gumbel_rule_params &p)
 {
     part_tokens all(p, 0);
-    all.end = (int)p.by.target.end_token;
+    all.end = (int)p.proposal.target.end_token;
     return all;
 }
 
 /* Whether a node is drawn from the lists of its parts. */
-__device__ __forceinline__ bool is_listed(const gumbel_weighing &p, const gumbel_weighed &w)
+__device__ __forceinline__ bool is_listed(const gumbel_rule_params &p, const gumbel_rule_node &w)
 {
     return p.proposal.dots && w.verdict == GUMBEL_VERDICT_RESIDUAL;
 }
 
 /* The argmax of node j in one part of its row. */
-__device__ __forceinline__ void argmax_of_part(const gumbel_weighing &p, const gumbel_chain &c,
+__device__ __forceinline__ void argmax_of_part(const gumbel_rule_params &p, const gumbel_chain &c,
                                                int32_t j, bool residual, int64_t part)
 {
     const gumbel_contender best =
@@ -81,18 +81,18 @@ __device__ __forceinline__ gumbel_contender fetch_contender(const gumbel_contend
 }
 
 /* Sets the token that node j emits from the results of its parts, by a warp. */
-__device__ void finish_node(const gumbel_weighing &p, const gumbel_chain &c, int32_t j)
+__device__ void finish_node(const gumbel_rule_params &p, const gumbel_chain &c, int32_t j)
 {
     const gumbel_contender *from = p.contenders + (c.first + j) * p.parts;
     gumbel_contender own = gumbel_contender_none();
     for (int i = threadIdx.x % 32; i < p.parts; i += 32) {
         const gumbel_contender next = fetch_contender(&from[i]);
-        gumbel_contend_all(&own, &next);
+        gumbel_contender_merge(&own, &next);
     }
     own = best_of_warp(own);
     if (threadIdx.x % 32 != 0)
         return;
-    if (p.by.weighed[c.first + j].verdict == GUMBEL_VERDICT_DRAW)
+    if (p.proposal.rule_nodes[c.first + j].verdict == GUMBEL_VERDICT_DRAW)
         gumbel_chain_emit(&c, shared_draft_nodes(), j, &own);
     else if (own.id >= 0)
         gumbel_chain_replace(&c, shared_draft_nodes(), j, &own);
@@ -102,7 +102,7 @@ __device__ void finish_node(const gumbel_weighing &p, const gumbel_chain &c, int
 
 /* Draws node j from the target. If rounding leaves no max(r p - q, 0), then p equals q, and the
  * target's draw is exact. One CTA does it, since it is rare. */
-__device__ __noinline__ void draw_again(const gumbel_weighing &p, const gumbel_chain &c, int32_t j)
+__device__ __noinline__ void draw_again(const gumbel_rule_params &p, const gumbel_chain &c, int32_t j)
 {
     const gumbel_contender best =
         argmax_of_cta(node_argmax::from_chain(p, c, j, false), all_tokens(p));
@@ -124,8 +124,8 @@ __device__ __forceinline__ gumbel_contender next_of_lists(const gumbel_short_lis
 {
     uint64_t own = 0;
     int at = 0;
-    for (int i = threadIdx.x; i < count * GUMBEL_LISTED; i += kDraftThreads) {
-        const gumbel_contender *next = &lists[i / GUMBEL_LISTED].of[i % GUMBEL_LISTED];
+    for (int i = threadIdx.x; i < count * GUMBEL_SHORT_LIST_TOKENS; i += kDraftThreads) {
+        const gumbel_contender *next = &lists[i / GUMBEL_SHORT_LIST_TOKENS].of[i % GUMBEL_SHORT_LIST_TOKENS];
         const uint64_t place = order_key(__ldcg(&next->score), __ldcg(&next->id));
         if (place > own && place < *after) {
             own = place;
@@ -136,13 +136,13 @@ __device__ __forceinline__ gumbel_contender next_of_lists(const gumbel_short_lis
     const uint32_t low = __reduce_max_sync(~0u, own >> 32 == high ? (uint32_t)own : 0u);
     *after = (uint64_t)high << 32 | low;
     at = __shfl_sync(~0u, at, __ffs(__ballot_sync(~0u, own == *after)) - 1);
-    return *after ? fetch_contender(&lists[at / GUMBEL_LISTED].of[at % GUMBEL_LISTED])
+    return *after ? fetch_contender(&lists[at / GUMBEL_SHORT_LIST_TOKENS].of[at % GUMBEL_SHORT_LIST_TOKENS])
                   : gumbel_contender_none();
 }
 
 /* Each warp offers its part of the listed tokens, best first, until no other can reach the best
  * score; returns the warp's best, for all lanes. */
-__device__ __forceinline__ gumbel_contender offer_listed(const gumbel_weighing &p, int64_t b,
+__device__ __forceinline__ gumbel_contender offer_listed(const gumbel_rule_params &p, int64_t b,
                                                          const gumbel_short_list *lists, int count,
                                                          uint32_t *best_score)
 {
@@ -152,14 +152,14 @@ __device__ __forceinline__ gumbel_contender offer_listed(const gumbel_weighing &
         const gumbel_contender next = next_of_lists(lists, count, &after);
         if (next.id < 0 || next.score < read_best_score(best_score))
             return best;
-        gumbel_offer(&best, next.id, next.score, next.logprob, draft_logprob(p, b, next.id), 1.0f);
+        gumbel_contender_offer_residual(&best, next.id, next.score, next.logprob, draft_logprob(p, b, next.id), 1.0f);
         raise_best_score(best_score, best.score);
     }
 }
 
 /* Searches the tokens of each warp whose list leaves out some that can reach the best score: rarely
  * needed, and then usually for one warp. */
-__device__ __forceinline__ void offer_unlisted(const gumbel_weighing &p, const node_argmax &argmax,
+__device__ __forceinline__ void offer_unlisted(const gumbel_rule_params &p, const node_argmax &argmax,
                                                const gumbel_short_list *lists, int count,
                                                uint32_t *best_score, gumbel_contender *best)
 {
@@ -176,13 +176,13 @@ __device__ __forceinline__ void offer_unlisted(const gumbel_weighing &p, const n
                 tokens_of_warp(part_tokens(p, list / kDraftWarps), list % kDraftWarps);
             const gumbel_contender found =
                 argmax_above(argmax, tokens.begin, tokens.end, best_score);
-            gumbel_contend_all(best, &found);
+            gumbel_contender_merge(best, &found);
         }
     }
 }
 
 /* Draws node j from max(p - q, 0) by the lists of its parts. */
-__device__ __noinline__ void draw_from_lists(const gumbel_weighing &p, const gumbel_chain &c,
+__device__ __noinline__ void draw_from_lists(const gumbel_rule_params &p, const gumbel_chain &c,
                                              int32_t j)
 {
     const int count = p.parts * kDraftWarps;
@@ -203,13 +203,13 @@ __device__ __noinline__ void draw_from_lists(const gumbel_weighing &p, const gum
 }
 
 /* Emits tokens and walks, after all parts of the request. */
-__device__ gumbel_walked finish_chain(const gumbel_weighing &p, const gumbel_chain &c,
-                                      const gumbel_judged &judged)
+__device__ gumbel_walk_result finish_chain(const gumbel_rule_params &p, const gumbel_chain &c,
+                                      const gumbel_residual_nodes &judged)
 {
     const gumbel_verification &v = p.verification;
     gumbel_node *nodes = shared_draft_nodes();
-    const gumbel_weighed *rule_nodes = p.by.weighed + c.first;
-    gumbel_walked w = gumbel_walked_not(GUMBEL_ROW_DRAFT);
+    const gumbel_rule_node *rule_nodes = p.proposal.rule_nodes + c.first;
+    gumbel_walk_result w = gumbel_walk_result_none(GUMBEL_ROW_DRAFT);
     const gumbel_span span = {c.first, c.count, 1};
     if (threadIdx.x == 0)
         draft_state().drawn_again = -1;

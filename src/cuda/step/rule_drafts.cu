@@ -18,7 +18,7 @@
 #include "cuda/step/node_parts.cuh"
 
 extern "C" __global__ void __launch_bounds__(CUDA_THREADS)
-    gumbel_expand_rule_drafts(const __grid_constant__ gumbel_weighing p)
+    gumbel_expand_rule_drafts(const __grid_constant__ gumbel_rule_params p)
 {
     const gumbel_verification &v = p.verification;
     const int64_t i = (int64_t)blockIdx.x * CUDA_THREADS + threadIdx.x;
@@ -37,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS)
 }
 
 extern "C" __global__ void __launch_bounds__(kDraftThreads, CUDA_MASS_CTAS)
-    gumbel_sum_draft_masses(const __grid_constant__ gumbel_weighing p)
+    gumbel_sum_draft_masses(const __grid_constant__ gumbel_rule_params p)
 {
     const gumbel_verification &v = p.verification;
     const int64_t part = blockIdx.x % p.parts, row = blockIdx.x / p.parts;
@@ -67,14 +67,14 @@ extern "C" __global__ void __launch_bounds__(kDraftThreads, CUDA_MASS_CTAS)
     } else if (part > 0) {
         return;
     }
-    if (is_last_cta(p, p.counters, r, (p.by.told ? 1 : 2) * gumbel_draft_span(&v, r).count))
+    if (is_last_cta(p, p.counters, r, (p.proposal.supplied ? 1 : 2) * gumbel_draft_span(&v, r).count))
         judge_chain(p, r);
 }
 
 /* ----------------------------------------------------------------------------- residuals ---- */
 
 extern "C" __global__ void __launch_bounds__(kDraftThreads, CUDA_MASS_CTAS)
-    gumbel_sum_draft_residuals(const __grid_constant__ gumbel_weighing p)
+    gumbel_sum_draft_residuals(const __grid_constant__ gumbel_rule_params p)
 {
     const gumbel_verification &v = p.verification;
     const int64_t part = blockIdx.x % p.parts, b = blockIdx.x / p.parts;
@@ -90,8 +90,8 @@ extern "C" __global__ void __launch_bounds__(kDraftThreads, CUDA_MASS_CTAS)
         start_cta_counter(word_at(p.counters, c.r), p.tag);
     const model_row target = model_row::from_params(p, false, b),
                     draft = model_row::from_params(p, true, b);
-    const float target_lse = p.by.target_lse[b], draft_lse = p.by.draft_lse[b];
-    const float rest = p.by.weighed[b - 1].rest;
+    const float target_lse = p.proposal.target_lse[b], draft_lse = p.proposal.draft_lse[b];
+    const float rest = p.proposal.rule_nodes[b - 1].rest;
     const part_tokens tokens(p, part);
     unsigned long long sum = 0;
     for (int base = tokens.begin + warp * kStep; base < tokens.end; base += kDraftWarps * kStep) {
@@ -112,24 +112,24 @@ extern "C" __global__ void __launch_bounds__(kDraftThreads, CUDA_MASS_CTAS)
     if (threadIdx.x == 0) {
         for (int i = 1; i < kDraftWarps; i++)
             sum += draft_state().sums[i];
-        atomicAdd(word_at(p.by.sums, b), sum);
+        atomicAdd(word_at(p.proposal.sums, b), sum);
     }
     if (is_last_cta(p, p.counters, c.r, (drafts - 1) * p.parts) && threadIdx.x == 0) {
-        gumbel_judge_block(p.by.weighed + c.first, c.count, drafts, p.by.sums + c.first);
+        gumbel_judge_block(p.proposal.rule_nodes + c.first, c.count, drafts, p.proposal.sums + c.first);
         finish_judging(p, c);
     }
 }
 
 extern "C" __global__ void __launch_bounds__(kDraftThreads, CUDA_RESIDUAL_CTAS)
-    gumbel_draw_residuals(const __grid_constant__ gumbel_weighing p)
+    gumbel_draw_residuals(const __grid_constant__ gumbel_rule_params p)
 {
     const gumbel_verification &v = p.verification;
     const int64_t part = blockIdx.x % p.parts, r = blockIdx.x / p.parts;
     ptx_wait_for_launch();
     const gumbel_chain c = chain_of(p, r);
     const gumbel_span span = gumbel_draft_span(&v, r);
-    const gumbel_judged judged = p.by.judged[r];
-    gumbel_walked w = gumbel_walked_not(GUMBEL_ROW_UNUSED);
+    const gumbel_residual_nodes judged = p.proposal.judged[r];
+    gumbel_walk_result w = gumbel_walk_result_none(GUMBEL_ROW_UNUSED);
     if (has_nodes(v, r, span) && span.sound && judged.end >= 0) {
         if (threadIdx.x == 0)
             start_cta_counter(word_at(p.counters, r), p.tag);

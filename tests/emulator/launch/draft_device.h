@@ -45,7 +45,7 @@ gumbel_status plan_call(const gumbel_device *, const gumbel_problem *, uint64_t,
 }
 
 /* Sets the parts of a row, mostly short ones unless `parts` is given, and a launch's tag. */
-void split_rows(gumbel_weighing *p, gumbel_device *device, int64_t parts)
+void split_rows(gumbel_rule_params *p, gumbel_device *device, int64_t parts)
 {
     const gumbel_problem &q = p->proposal.target;
     const int64_t origin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
@@ -75,7 +75,7 @@ gumbel_status expand_drafts(gumbel_device *device, void *, const gumbel_verifica
         return GUMBEL_OK;
     }
     p.verification = *v;
-    p.by = *by;
+    p.proposal = *by;
     emulate_expand_rule_drafts(p, &device_of(device)->random, device_of(device)->what);
     return GUMBEL_OK;
 }
@@ -98,7 +98,7 @@ void apply_rule(gumbel_device *device, const gumbel_verification &v, const gumbe
     auto lists =
         hostile_array<gumbel_short_list>(v.draft.requests * parts * CUDA_MASS_THREADS / 32);
     auto contenders = hostile_array<gumbel_contender>(v.rows * parts);
-    gumbel_weighing p = {};
+    gumbel_rule_params p = {};
     p.verification = v;
     p.proposal = by;
     p.inverse_caps[0] = inverse_cap(by.target);

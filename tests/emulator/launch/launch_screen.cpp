@@ -73,7 +73,7 @@ void split_body(const void *argument)
     case CUDA_SCREEN_PLAIN:
         return gumbel_split_rows({own.params});
     case CUDA_SCREEN_TRUNCATED:
-        return gumbel_split_rows_cut({own.params});
+        return gumbel_split_rows_truncated({own.params});
     default:
         return gumbel_split_rows_any({own.params});
     }
@@ -90,8 +90,8 @@ void draw_body(const void *argument)
         gumbel_screen_rows_8_any, gumbel_screen_rows_16_any, gumbel_screen_rows_32_any,
         gumbel_screen_rows_64_any, gumbel_screen_rows_128_any};
     static const draw_kernel<CUDA_SCREEN_TRUNCATED> cut[CUDA_SCREEN_WIDTHS] = {
-        gumbel_screen_rows_8_cut, gumbel_screen_rows_16_cut, gumbel_screen_rows_32_cut,
-        gumbel_screen_rows_64_cut, gumbel_screen_rows_128_cut};
+        gumbel_screen_rows_8_truncated, gumbel_screen_rows_16_truncated, gumbel_screen_rows_32_truncated,
+        gumbel_screen_rows_64_truncated, gumbel_screen_rows_128_truncated};
     const emulated_screen &own = *(const emulated_screen *)argument;
     switch (cuda_screen_case_of(&own.params.call.problem)) {
     case CUDA_SCREEN_PLAIN:
@@ -108,7 +108,7 @@ void score_body(const void *argument)
     const emulated_screen &own = *(const emulated_screen *)argument;
     const bool half = own.params.call.problem.weight.dtype == GUMBEL_FLOAT16;
     if (cuda_screen_case_of(&own.params.call.problem) == CUDA_SCREEN_TRUNCATED)
-        half ? gumbel_score_rows_f16_cut({own.params}) : gumbel_score_rows_bf16_cut({own.params});
+        half ? gumbel_score_rows_f16_truncated({own.params}) : gumbel_score_rows_bf16_truncated({own.params});
     else
         half ? gumbel_score_rows_f16({own.params}) : gumbel_score_rows_bf16({own.params});
 }
@@ -228,15 +228,15 @@ void find_candidates(emulated_screen &own, fenced_arrays &arrays, const cuda_par
     s.depths = (int32_t)(parts.columns / CUDA_SCREEN_TILE);
     s.width = cuda_screen_widths[own.place];
     s.gamma = CUDA_SCREEN_GAMMA(q.hidden_size);
-    s.ends_stride = q.vocab;
+    s.listed_stride = q.vocab;
     arrays.take(s.planes, (size_t)(s.depths * s.width * CUDA_SCREEN_TILE));
     arrays.take(s.reaches, (size_t)s.width);
     arrays.take(s.state, 1);
     arrays.take(s.entries, CUDA_SCREEN_GROUPS * CUDA_SCREEN_GROUP_CANDIDATES_MAX);
     if (s.draws > q.batch)
-        arrays.take(s.spread, (size_t)(s.draws * q.hidden_size));
-    arrays.take(s.peaks, (size_t)(s.draws * (q.vocab / CUDA_SCREEN_TILE + 1)));
-    arrays.take(s.ends, (size_t)(s.draws * s.ends_stride));
+        arrays.take(s.spread_hidden, (size_t)(s.draws * q.hidden_size));
+    arrays.take(s.maxima, (size_t)(s.draws * (q.vocab / CUDA_SCREEN_TILE + 1)));
+    arrays.take(s.listed, (size_t)(s.draws * s.listed_stride));
     arrays.take(s.exact, (size_t)s.draws * CUDA_SCREEN_EXACT_MAX);
     s.call.tiles = (int)((q.end_token - q.first_token + CUDA_SCREEN_TILE - 1) / CUDA_SCREEN_TILE);
     s.call.stages = 2 + (int)random_below(random, (uint32_t)cuda_screen_stages(s.width) - 1);
@@ -290,7 +290,7 @@ bool emulate_screen_cut(const cuda_params &call, cuda_request_params *rows, int 
     fenced_arrays arrays;
     const cuda_screen_params &s = own.params;
     find_candidates(own, arrays, call, ctas, random, what);
-    own.params.rest = 1;
+    own.params.second_pass = 1;
     run_ctas(score_body, &own,
              {CUDA_SCREEN_GROUPS + ctas, 1, CUDA_SCREEN_SCORE_THREADS, CUDA_SCREEN_SCORE_BYTES,
               memories},

@@ -67,31 +67,31 @@ void emulate_accept_drafts(const gumbel_verification &v, uint64_t *random, const
                                                        bytes, random, what);
 }
 
-void emulate_expand_rule_drafts(const gumbel_weighing &p, uint64_t *random, const char *what)
+void emulate_expand_rule_drafts(const gumbel_rule_params &p, uint64_t *random, const char *what)
 {
     const gumbel_verification &v = p.verification;
-    emulate<gumbel_weighing, gumbel_expand_rule_drafts>(
+    emulate<gumbel_rule_params, gumbel_expand_rule_drafts>(
         p, ctas_of(std::max(v.rows, v.draft.requests)), CUDA_THREADS, 0, random, what);
 }
 
-void emulate_sum_draft_masses(const gumbel_weighing &p, uint64_t *random, const char *what)
+void emulate_sum_draft_masses(const gumbel_rule_params &p, uint64_t *random, const char *what)
 {
-    emulate<gumbel_weighing, gumbel_sum_draft_masses>(
-        p, (p.by.told ? 1 : 2) * p.verification.rows * p.parts, CUDA_MASS_THREADS, CUDA_MASS_BYTES,
+    emulate<gumbel_rule_params, gumbel_sum_draft_masses>(
+        p, (p.proposal.supplied ? 1 : 2) * p.verification.rows * p.parts, CUDA_MASS_THREADS, CUDA_MASS_BYTES,
         random, what);
 }
 
-void emulate_sum_draft_residuals(const gumbel_weighing &p, uint64_t *random, const char *what)
+void emulate_sum_draft_residuals(const gumbel_rule_params &p, uint64_t *random, const char *what)
 {
-    emulate<gumbel_weighing, gumbel_sum_draft_residuals>(
+    emulate<gumbel_rule_params, gumbel_sum_draft_residuals>(
         p, p.verification.rows * p.parts, CUDA_MASS_THREADS, CUDA_MASS_BYTES, random, what);
 }
 
-argmax_effort emulate_draw_residuals(const gumbel_weighing &p, uint64_t *random, const char *what)
+argmax_effort emulate_draw_residuals(const gumbel_rule_params &p, uint64_t *random, const char *what)
 {
     effort = {};
     const gumbel_draft &d = p.verification.draft;
-    emulate<gumbel_weighing, gumbel_draw_residuals>(
+    emulate<gumbel_rule_params, gumbel_draw_residuals>(
         p, d.requests * p.parts, CUDA_MASS_THREADS,
         CUDA_MASS_BYTES + (size_t)d.max_nodes * sizeof(gumbel_node), random, what);
     /* each counted by all lanes */

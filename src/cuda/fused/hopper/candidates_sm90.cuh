@@ -36,7 +36,7 @@ template <int n, class call> class sm90_candidate_list
     /* Appends a token of the tile, for each lane with `have`; `place` is that of sm90_candidate. */
     __device__ __forceinline__ void add(bool have, float sum, uint32_t place) const
     {
-        const uint32_t at = ptx_count_if(have, shared.candidate_count);
+        const uint32_t at = ptx_atomic_count_if(have, shared.candidate_count);
         if (have && at < shared.list_capacity(p))
             shared.candidates[-1 - (int)at] = {sum, place};
         else if (have)
@@ -72,7 +72,7 @@ template <int n, class call> class sm90_candidate_list
         if (!draw.greedy) { /* inline: a nested call would take registers from the accumulators */
             const gumbel_stream stream = {draw.seed, draw.position, draw.sample,
                                           p.problem.sampling.domain};
-            score += draw_noise_of(stream, token);
+            score += draw_token_noise(stream, token);
         }
         update_best(&shared.best[i], {score, z, (int)token, 0});
     }

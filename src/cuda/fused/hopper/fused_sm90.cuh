@@ -347,7 +347,7 @@ __device__ __forceinline__ void run_fused_draw(const call &p, const CUtensorMap 
     shared.clear(p);
     sm90_cluster<n>::sync();
     if (threadIdx.x < SM90_DRAW_THREADS) {
-        ptx_registers_more<kDrawRegisters>();
+        ptx_increase_registers<kDrawRegisters>();
         consume_tiles<n, half>(p, shared_memory);
     } else {
         ptx_decrease_registers<kServeRegisters>();

@@ -170,7 +170,7 @@ template <int n, class call> class initial_thresholds
         for (int b = 0; b < CUDA_SM90_BLOCKS; b++) {
             float z = shared.initial_sums(n * p.sample_count())[bound_index(i, b)] * p.scale() *
                       draw.inverse_temperature;
-            float bound = draw_floor(draw.greedy, z, word_above(word_of(i, b)));
+            float bound = draw_score_bound_of_word(draw.greedy, z, word_above(word_of(i, b)));
             if (fabsf(bound) < INFINITY && p.allows_token(i, noisiest_token(i, b)))
                 threshold = fmaxf(threshold, bound);
         }

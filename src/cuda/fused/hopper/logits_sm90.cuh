@@ -37,14 +37,14 @@ __device__ __noinline__ void wait_for_bounds(const uint64_t *shared, uint64_t ta
 #pragma unroll
         for (int w = 0; w < words; w++) {
             const int column = 32 * w + lane;
-            shared_words[w] = column < columns ? floor_load(&shared[CUDA_FLOOR_WORDS * column]) : 0;
+            shared_words[w] = column < columns ? load_threshold(&shared[CUDA_THRESHOLD_WORDS * column]) : 0;
         }
 #pragma unroll
         for (int w = 0; w < words; w++) {
             const int column = 32 * w + lane;
-            const bool own = shared_words[w] > 0 && shared_words[w] >> FLOOR_BITS == tag;
+            const bool own = shared_words[w] > 0 && shared_words[w] >> THRESHOLD_BITS == tag;
             if (own)
-                thresholds[column] = floor_unpack(shared_words[w]);
+                thresholds[column] = unpack_threshold(shared_words[w]);
             missing |= !own && column < columns;
         }
         waits = __any_sync(~0u, missing);
@@ -88,13 +88,13 @@ template <int n, class call> class tile_logits
             drop_past_end(sum, h);
         if (stores_by_bounds() && (p.problem.request & GUMBEL_REQUEST_MASK))
             drop_masked(sum);
-        if constexpr (CUDA_SM90_BOUNDS(n)) {
-            if (p.peaks)
+        if constexpr (CUDA_SM90_HAS_BOUNDS(n)) {
+            if (p.block_maxima)
                 store_maxima(sum, turn);
             if (stores_by_bounds()) {
                 if (patience >= 0) {
                     if (thread < 32)
-                        wait_for_bounds<words>(p.shared_floors, p.tag, columns, shared.thresholds,
+                        wait_for_bounds<words>(p.row_thresholds, p.tag, columns, shared.thresholds,
                                                shared.flags, (uint32_t)patience);
                     own_consumer.sync();
                 }
@@ -103,7 +103,7 @@ template <int n, class call> class tile_logits
             store_selected(sum, selected);
         } else {
             store_selected(sum, selected);
-            if (p.peaks)
+            if (p.block_maxima)
                 store_maxima(sum, turn);
         }
     }
@@ -120,7 +120,7 @@ template <int n, class call> class tile_logits
 #pragma unroll
                 for (int k = 0; k < n / 2; k++)
                     sum[h][k] =
-                        q.soft_cap != 0.0f ? draw_capped(p, sum[h][k]) : sum[h][k] * q.scale;
+                        q.soft_cap != 0.0f ? draw_soft_cap_logit(p, sum[h][k]) : sum[h][k] * q.scale;
             drop_past_end(sum, h);
         }
     }
@@ -153,7 +153,7 @@ template <int n, class call> class tile_logits
                 int column = sm90_column(lane, k), from = sm90_sum_index(k);
                 uint32_t own = selected[h][k / 8] >> sm90_column(0, k % 8) >> 2 * (lane & 3);
                 bool stays = column < columns && (own & 1);
-                float *to = &p.stored[column * p.stored_stride + at];
+                float *to = &p.logits_out[column * p.logits_out_stride + at];
                 if (stays && remaining > 1)
                     *(float2 *)to = {sum[h][from], sum[h][from + 2]};
                 else if (stays && remaining == 1)
@@ -165,9 +165,9 @@ template <int n, class call> class tile_logits
     /* Index in the tile of this warp's subtile of a half. */
     __device__ __forceinline__ int subtile_of_half(int half) const
     {
-        static_assert(CUDA_REQUEST_BLOCK == CUDA_SM90_TILE && CUDA_REQUEST_STRIP == 64 / 4,
+        static_assert(CUDA_REQUEST_BLOCK == CUDA_SM90_TILE && CUDA_REQUEST_SUBTILE == 64 / 4,
                       "a warp has one subtile of each half");
-        return thread / 32 + half * (64 / CUDA_REQUEST_STRIP);
+        return thread / 32 + half * (64 / CUDA_REQUEST_SUBTILE);
     }
 
     /* The first of the thread's two tokens. */
@@ -219,7 +219,7 @@ template <int n, class call> class tile_logits
      * copy holds the maxima of tokens that the history has not seen. */
     __device__ __forceinline__ int maxima_copy(int turn) const
     {
-        return stores_by_bounds() && p.unseen_peaks ? 0 : turn;
+        return stores_by_bounds() && p.unseen_block_maxima ? 0 : turn;
     }
 
     /* Stores the largest logit of each column: reduces each subtile (7 shuffles for 32 columns),
@@ -229,8 +229,8 @@ template <int n, class call> class tile_logits
         const int64_t tile = tile_index();
         find_maxima(maxima_copy(turn), [&](int h, int at, int) { return sum[h][at]; });
         for (int column = thread; column < columns; column += consumer::threads)
-            p.peaks[column * p.peaks_stride + tile] = max_of_tile(column, maxima_copy(turn));
-        if (!stores_by_bounds() || !p.unseen_peaks)
+            p.block_maxima[column * p.block_maxima_stride + tile] = max_of_tile(column, maxima_copy(turn));
+        if (!stores_by_bounds() || !p.unseen_block_maxima)
             return;
         const uint32_t *seen = (const uint32_t *)shared.seen_of_consumer(own_consumer.index);
         const uint32_t place = sm90_place(thread);
@@ -239,7 +239,7 @@ template <int n, class call> class tile_logits
             return bits >> (at >> 1 & 1) & 1 ? -INFINITY : sum[h][at];
         });
         for (int column = thread; column < columns; column += consumer::threads)
-            p.unseen_peaks[column * p.peaks_stride + tile] = max_of_tile(column, 1);
+            p.unseen_block_maxima[column * p.block_maxima_stride + tile] = max_of_tile(column, 1);
     }
 
     /* Selects the subtiles of the turn-th tile that are stored, for each column. Each warp computes
@@ -255,7 +255,7 @@ template <int n, class call> class tile_logits
             for (int h = 0; h < consumer::halves; h++)
                 selected[h][w] = __ballot_sync(~0u, subtiles >> subtile_of_half(h) & 1);
             if (column < columns && thread / 32 == w % warps)
-                p.stored_strips[tile_index() * 32 * gumbel_words_of(columns) + column] =
+                p.stored_subtiles[tile_index() * 32 * gumbel_mask_words_of(columns) + column] =
                     (uint8_t)subtiles;
         }
     }
@@ -267,7 +267,7 @@ template <int n, class call> class tile_logits
         const float least = shared.thresholds[column];
         uint32_t subtiles = 0;
 #pragma unroll
-        for (int i = 0; i < CUDA_REQUEST_STRIPS; i++)
+        for (int i = 0; i < CUDA_REQUEST_SUBTILES; i++)
             subtiles |= (uint32_t) !(maxima[i * n] < least) << i;
         return subtiles;
     }
@@ -310,7 +310,7 @@ template <int n, class call> class tile_logits
         const float *maxima = shared.maxima_of_consumer(own_consumer.index, turn) + column;
         float largest = maxima[0];
 #pragma unroll
-        for (int subtile = 1; subtile < CUDA_REQUEST_STRIPS; subtile++)
+        for (int subtile = 1; subtile < CUDA_REQUEST_SUBTILES; subtile++)
             largest = ptx_max_nan(largest, maxima[subtile * n]);
         return largest;
     }

@@ -88,7 +88,7 @@ __device__ __noinline__ candidate score_four(const row_state *s, uint32_t *raise
     uint32_t pass = 0;
 #pragma unroll
     for (int k = 0; k < 4; k++)
-        pass |= (uint32_t)draw_passes(fmaf(ys[k], s->inverse_temperature, reach), s->threshold)
+        pass |= (uint32_t)draw_passes_bound(fmaf(ys[k], s->inverse_temperature, reach), s->threshold)
                 << k;
     /* Iterates over bits, so that lanes with one different token each still take one turn. */
     for (; pass != 0; pass &= pass - 1) {
@@ -131,7 +131,7 @@ struct threshold_exchange {
         uint32_t bits = t.raised[threadIdx.x];
         if (bits && ordered_float(bits) > published) {
             published = ordered_float(bits);
-            floor_give(word, published, tag);
+            raise_threshold(word, published, tag);
         }
     }
 

@@ -184,7 +184,7 @@ template <int n, class product> __device__ __forceinline__ void run_fused_sm80(c
     draw_items<n> draw = {epilogue, thresholds, samples, q.with_mass != 0};
     typename product::template sums<n> sums;
     float y[n / 8][8] = {};
-    bool skips_draw = p.multiply_only || p.stored;
+    bool skips_draw = p.multiply_only || p.logits_out;
     /* Each turn multiplies a tile and draws from the one before. */
     for (int64_t tile = begin; tile < end + kTile; tile += kTile) {
         int64_t slab = tile + warp * kSlab;
@@ -214,7 +214,7 @@ template <int n, class product> __device__ __forceinline__ void run_fused_sm80(c
         if (!active)
             continue; /* y keeps the values for the remaining items */
         epilogue.token = (uint32_t)slab + 4 * (lane / 4);
-        if (p.stored)
+        if (p.logits_out)
             epilogue.store_logits(sum, q.first_token, end);
 #pragma unroll
         for (int i = 0; i < n; i++)

@@ -14,7 +14,7 @@ namespace
 {
 
 template <cuda_screen_case kind> struct screen_call : cuda_screen_params {
-    static constexpr bool sampled = kind == CUDA_SCREEN_ANY, truncates = kind == CUDA_SCREEN_CUT;
+    static constexpr bool sampled = kind == CUDA_SCREEN_ANY, truncates = kind == CUDA_SCREEN_TRUNCATED;
     static constexpr bool masked = kind != CUDA_SCREEN_PLAIN;
     /* Service threads that score candidates; for truncated rows the other service threads raise
      * shared thresholds. */
@@ -29,7 +29,7 @@ template <cuda_screen_case kind> struct screen_call : cuda_screen_params {
     __device__ __forceinline__ bool is_live(int draw) const
     {
         return truncates ? gumbel_problem_row_flags(&call.problem, draw) == 0
-                         : gumbel_problem_row_lives(&call.problem, row_of(draw));
+                         : gumbel_problem_row_is_live(&call.problem, row_of(draw));
     }
     /* Parameters of a draw. */
     __device__ __forceinline__ sm90_draw parameters_of(int draw) const

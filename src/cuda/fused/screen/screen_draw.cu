@@ -30,7 +30,7 @@ namespace
 
 constexpr int kTileBytes = CUDA_SCREEN_TILE * CUDA_SCREEN_TILE;
 /* Half a tile, and a whole one, in units of matrix descriptors. */
-constexpr uint32_t kHalf = kTileBytes / 2 / 16, kWhole = kTileBytes / 16;
+constexpr uint32_t kLowHalf = kTileBytes / 2 / 16, kWhole = kTileBytes / 16;
 
 /* Shared memory of a kernel of n columns. */
 template <int n> struct screen_memory {
@@ -248,7 +248,7 @@ template <int n, class call> class screen_consumer
     __device__ __forceinline__ float max_of_pair(const int32_t *sums, int h, int row,
                                                  const gumbel_screen_block &block) const
     {
-        const screen_filter filter = {0.0f, gumbel_screen_width(&shared.reaches[row], &block)};
+        const screen_filter filter = {0.0f, gumbel_screen_error_width(&shared.reaches[row], &block)};
         const uint32_t allowed = shared.allowed[h][row][own / 32] >> own % 32;
         const float unit = shared.units[row];
         const int place = 64 * h + own;
@@ -266,10 +266,10 @@ template <int n, class call> class screen_consumer
         if (!(p0 || p1))
             return;
         uint32_t at = atomicAdd(&shared.candidate_count, (uint32_t)p0 + (uint32_t)p1);
-        if (p0 && at < CUDA_SCREEN_OFFERS)
+        if (p0 && at < CUDA_SCREEN_TILE_QUEUE)
             shared.candidates[at] = {first.x, first.y, place};
         at += p0;
-        if (p1 && at < CUDA_SCREEN_OFFERS)
+        if (p1 && at < CUDA_SCREEN_TILE_QUEUE)
             shared.candidates[at] = {second.x, second.y, place + (1 << 8)};
     }
 
@@ -288,7 +288,7 @@ template <int n, class call> class screen_consumer
                     (call::masked && !(shared.allowed[h][row][own / 32] >> (own % 32 + other) & 1)))
                     continue;
                 const screen_filter filter = {
-                    0.0f, gumbel_screen_width(&shared.reaches[row], &blocks[h])};
+                    0.0f, gumbel_screen_error_width(&shared.reaches[row], &blocks[h])};
                 const float middle = other ? middle_of(sum[h] + 4 * j + 2, shared.units[row])
                                            : middle_of(sum[h] + 4 * j, shared.units[row]);
                 shared.noisiest_bounds[h][row] =
@@ -306,7 +306,7 @@ template <int n, class call> class screen_consumer
             const float z = (shared.noisiest_bounds[b][thread] * s.call.problem.scale) *
                             draw.inverse_temperature;
             const float bound =
-                draw_floor(draw.greedy, z, word_above(shared.first_words[b][thread]));
+                draw_score_bound_of_word(draw.greedy, z, word_above(shared.first_words[b][thread]));
             if (fabsf(bound) < INFINITY)
                 threshold = fmaxf(threshold, bound);
         }
@@ -323,7 +323,7 @@ template <int n, class call> class screen_consumer
             bool is_new = polls == 1, leads = false;
             __nanosleep(SM90_EXCHANGE_BACKOFF);
             if (draws) {
-                const uint64_t word = floor_load(shared_threshold(s, thread));
+                const uint64_t word = load_threshold(shared_threshold(s, thread));
                 is_new |= raise_to_shared(s, shared, thread, word);
                 leads = publish_threshold(s, shared, thread, word);
             }
@@ -389,10 +389,10 @@ template <int n, class call> __device__ __forceinline__ void run_screen_draw(con
         return;
     }
     if (threadIdx.x < SM90_DRAW_THREADS) {
-        ptx_registers_more<kDrawRegisters>();
+        ptx_increase_registers<kDrawRegisters>();
         consume_screen_tiles<n, call>(s, shared_memory);
     } else {
-        ptx_registers_fewer<kServeRegisters>();
+        ptx_decrease_registers<kServeRegisters>();
         if (threadIdx.x < SM90_DRAW_THREADS + call::servers)
             screen_server<n, call>(s, memory.shared).serve_consumers();
         else if (threadIdx.x < SM90_DRAW_THREADS + SM90_SERVE_THREADS)
@@ -415,7 +415,7 @@ template <int n, class call> __device__ __forceinline__ void run_screen_draw(con
 #define KERNELS(n)                                                                                 \
     KERNEL(n, , CUDA_SCREEN_PLAIN)                                                                 \
     KERNEL(n, _any, CUDA_SCREEN_ANY)                                                               \
-    KERNEL(n, _truncated, CUDA_SCREEN_CUT)
+    KERNEL(n, _truncated, CUDA_SCREEN_TRUNCATED)
 KERNELS(8)
 KERNELS(16)
 KERNELS(32)

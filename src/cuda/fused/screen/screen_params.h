@@ -24,17 +24,17 @@ typedef struct cuda_screen_params {
     int32_t draws;  /* cuda_screen_draws(), row by row; the kernels' rows are draws */
     double gamma;
     int8_t *planes;               /* [depths][width][128], in the swizzle of the copy */
-    gumbel_screen_reach *reaches; /* [width / 2]; unit NaN: the full pass must draw this row */
+    gumbel_screen_hidden_error *reaches; /* [width / 2]; unit NaN: the full pass must draw this row */
     cuda_screen_state *state;
-    cuda_screen_entry *entries; /* [CUDA_SCREEN_GROUPS][CUDA_SCREEN_LISTED_MOST] */
+    cuda_screen_entry *entries; /* [CUDA_SCREEN_GROUPS][CUDA_SCREEN_GROUP_CANDIDATES_MAX] */
     uint16_t
         *spread_hidden; /* [draws][D] if S > 1: the hidden state of each draw, for the full pass */
     /* Truncated rows only. [B][call.tiles]: a lower bound of the largest logit of each tile; NaN:
      * not known yet. */
     float *maxima;
-    cuda_screen_ends *listed; /* [B] rows at listed_stride: the listed tokens */
+    cuda_screen_interval *listed; /* [B] rows at listed_stride: the listed tokens */
     int64_t listed_stride;
-    cuda_screen_exact *exact; /* [B][CUDA_SCREEN_EXACT_MOST] */
+    cuda_screen_exact *exact; /* [B][CUDA_SCREEN_EXACT_MAX] */
     int32_t second_pass;      /* scoring: the tokens that the first pass of scoring left out */
 } cuda_screen_params;
 
@@ -43,7 +43,7 @@ typedef struct cuda_screen_rows {
     cuda_request_params request; /* row_states: served, or for a later launch */
     const cuda_screen_state *state;
     const cuda_screen_exact *exact;
-    const uint64_t *row_thresholds; /* [B][CUDA_FLOOR_WORDS], with the tag of the screen */
+    const uint64_t *row_thresholds; /* [B][CUDA_THRESHOLD_WORDS], with the tag of the screen */
     uint64_t tag;
     int32_t *fallback_rows; /* [B]: 1 if the full pass must serve the row */
 } cuda_screen_rows;

@@ -19,8 +19,8 @@
 namespace
 {
 
-constexpr int kEach = CUDA_SCREEN_EXACT_MOST / kThreads;
-static_assert(kEach * kThreads == CUDA_SCREEN_EXACT_MOST, "each thread loads kEach tokens");
+constexpr int kEach = CUDA_SCREEN_EXACT_MAX / kThreads;
+static_assert(kEach * kThreads == CUDA_SCREEN_EXACT_MAX, "each thread loads kEach tokens");
 
 /* Loads the parameters of row b, by two threads at once, and resets its counter; before a barrier.
  */
@@ -45,11 +45,11 @@ struct row_tokens {
 
     __device__ __forceinline__ row_tokens(const cuda_screen_rows &p, int64_t b)
     {
-        const cuda_screen_exact *exact = &p.exact[b * CUDA_SCREEN_EXACT_MOST + threadIdx.x];
-        const uint64_t *words = &p.row_thresholds[CUDA_FLOOR_WORDS * b];
+        const cuda_screen_exact *exact = &p.exact[b * CUDA_SCREEN_EXACT_MAX + threadIdx.x];
+        const uint64_t *words = &p.row_thresholds[CUDA_THRESHOLD_WORDS * b];
         needs_full_pass = __ldcg(&p.state->again);
-        counts = floor_load(&words[CUDA_CUT_COUNTS]);
-        least = floor_load(&words[CUDA_CUT_LEAST]);
+        counts = load_threshold(&words[CUDA_TRUNCATED_COUNTS]);
+        least = load_threshold(&words[CUDA_TRUNCATED_FIRST_THRESHOLD]);
 #pragma unroll
         for (int i = 0; i < kEach; i++)
             tokens[i] = __ldcg((const uint2 *)(exact + i * kThreads));
@@ -63,14 +63,14 @@ __device__ __forceinline__ bool load_tokens(const cuda_screen_rows &p,
                                             const row_tokens &tokens_found)
 {
     const float least =
-        tokens_found.least >> FLOOR_BITS == p.tag ? floor_unpack(tokens_found.least) : -INFINITY;
-    const request_row &row = shared().row;
-    const request_values values = {row.draw.inverse_temperature, row.rules.before != 0};
+        tokens_found.least >> THRESHOLD_BITS == p.tag ? unpack_threshold(tokens_found.least) : -INFINITY;
+    const request_row &row = shared_state().row;
+    const logit_values values = {row.draw.inverse_temperature, row.rules.before != 0};
     bool infinite = false;
 #pragma unroll
     for (int i = 0; i < kEach; i++) {
         const float logit = __uint_as_float(tokens_found.tokens[i].x);
-        const float y = scaled_logit(shared().call, logit);
+        const float y = scaled_logit(shared_state().call, logit);
         if (threadIdx.x + i * kThreads >= tokens_found.scored_count() || logit < least)
             continue;
         infinite |= !(values.to_z(y) < INFINITY);
@@ -80,7 +80,7 @@ __device__ __forceinline__ bool load_tokens(const cuda_screen_rows &p,
             continue;
         const uint32_t at = atomicAdd(&shared_state().count, 1);
         if (at < kShortlist)
-            shared().bench.list[at] = {y, (int32_t)tokens_found.tokens[i].y};
+            shared_state().scratch.list[at] = {y, (int32_t)tokens_found.tokens[i].y};
     }
     return __syncthreads_or(infinite);
 }
@@ -90,7 +90,7 @@ __device__ __forceinline__ void set_row_state(const cuda_screen_rows &p, int64_t
                                               bool is_fallback)
 {
     p.fallback_rows[b] = is_fallback;
-    p.request.row_states[b] = is_fallback ? CUDA_ROW_BEHIND : CUDA_ROW_SERVED;
+    p.request.row_states[b] = is_fallback ? CUDA_ROW_FALLBACK_AFTER : CUDA_ROW_SERVED;
 }
 
 } // namespace
@@ -107,9 +107,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
     const row_tokens tokens_found(p, b);
     __syncthreads();
     const bool infinite = load_tokens(p, tokens_found);
-    const int count = (int)shared().count;
+    const int count = (int)shared_state().count;
     const bool is_fallback = tokens_found.needs_full_pass ||
-                             tokens_found.scored_count() > CUDA_SCREEN_EXACT_MOST ||
+                             tokens_found.scored_count() > CUDA_SCREEN_EXACT_MAX ||
                              count > kShortlist;
     if (threadIdx.x == 0)
         set_row_state(p, b, is_fallback);

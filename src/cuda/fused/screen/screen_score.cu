@@ -26,8 +26,8 @@ template <class call> __device__ __forceinline__ void split_row(const call &s)
     ptx_wait_for_launch();
     if (row == 0 && threadIdx.x == 0)
         *s.state = {};
-    if (row < s.draws && threadIdx.x < CUDA_FLOOR_WORDS)
-        s.call.shared_floors[CUDA_FLOOR_WORDS * row + threadIdx.x] = 0;
+    if (row < s.draws && threadIdx.x < CUDA_THRESHOLD_WORDS)
+        s.call.row_thresholds[CUDA_THRESHOLD_WORDS * row + threadIdx.x] = 0;
     if (call::truncates && row < s.draws)
         for (int tile = threadIdx.x; tile < s.call.tiles; tile += CUDA_SCREEN_SPLIT_THREADS)
             s.maxima[(int64_t)row * s.call.tiles + tile] = __uint_as_float(~0u); /* the least key */
@@ -63,7 +63,7 @@ template <class call> __device__ __forceinline__ void split_row(const call &s)
     }
 KERNEL(, CUDA_SCREEN_PLAIN)
 KERNEL(_any, CUDA_SCREEN_ANY)
-KERNEL(_truncated, CUDA_SCREEN_CUT)
+KERNEL(_truncated, CUDA_SCREEN_TRUNCATED)
 #undef KERNEL
 
 /* The kernels of CUDA_SCREEN_ANY serve plain calls, too: no tile waits for their code. */
@@ -75,5 +75,5 @@ KERNEL(_truncated, CUDA_SCREEN_CUT)
     }
 KERNEL(bf16, false, CUDA_SCREEN_ANY)
 KERNEL(f16, true, CUDA_SCREEN_ANY)
-KERNEL(bf16_truncated, false, CUDA_SCREEN_CUT)
-KERNEL(f16_truncated, true, CUDA_SCREEN_CUT)
+KERNEL(bf16_truncated, false, CUDA_SCREEN_TRUNCATED)
+KERNEL(f16_truncated, true, CUDA_SCREEN_TRUNCATED)

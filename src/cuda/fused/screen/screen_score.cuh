@@ -117,7 +117,7 @@ template <bool half, class call> class screen_scorer
         if (s.second_pass ? is_first || upper < shared.least[column] : !is_first)
             return;
         const uint32_t place = atomicAdd(scored_of_row(s, row), 1u);
-        if (place < CUDA_SCREEN_EXACT_MOST) /* otherwise the row is a fallback row */
+        if (place < CUDA_SCREEN_EXACT_MAX) /* otherwise the row is a fallback row */
             shared.queue[atomicAdd(&shared.queued, 1)] = {0.0f, raw.z, (uint32_t)row, place};
     }
 
@@ -271,9 +271,9 @@ __device__ __forceinline__ void start_group(const call &s, score_shared &shared,
     if (call::truncates)
         shared.counts[i] = 0;
     if (row < s.draws) {
-        const uint64_t word = floor_load(&s.call.shared_floors[CUDA_FLOOR_WORDS * (int64_t)row]);
-        if (word >> FLOOR_BITS == s.call.tag)
-            shared.thresholds[i] = floor_unpack(word);
+        const uint64_t word = load_threshold(&s.call.row_thresholds[CUDA_THRESHOLD_WORDS * (int64_t)row]);
+        if (word >> THRESHOLD_BITS == s.call.tag)
+            shared.thresholds[i] = unpack_threshold(word);
         shared.draws[i] = s.parameters_of(row);
         shared.hidden[i] = s.hidden_of(row);
         if (call::truncates)
@@ -291,7 +291,7 @@ template <class call> __device__ __noinline__ void join_samples(const call &s)
     bool is_empty = false;
     for (int k = 0; k < samples && i < s.draws; k++) {
         const finish_words *words = words_of_draw(s.call, i - i % samples + k);
-        flags |= __ldcg(&words->state) & ((1u << PARTS_BITS) - 1);
+        flags |= __ldcg(&words->state) & ((1u << CTA_COUNTER_BITS) - 1);
         is_empty |= __ldcg(&words->best) == 0;
     }
     __syncthreads(); /* all words are read before they change */
@@ -334,8 +334,8 @@ __device__ __forceinline__ void find_least_logits(const call &s, score_shared &s
         const int row = kGroup * group + i;
         if (row >= s.draws)
             break;
-        const int count = min((int)__ldcg(scored_of_row(s, row)), CUDA_SCREEN_EXACT_MOST);
-        const uint32_t rank = (uint32_t)__ldcg(truncation_word(s, row, CUDA_CUT_RANK));
+        const int count = min((int)__ldcg(scored_of_row(s, row)), CUDA_SCREEN_EXACT_MAX);
+        const uint32_t rank = (uint32_t)__ldcg(truncation_word(s, row, CUDA_TRUNCATED_RANK));
         uint32_t keys[each], low = 0, high = ~0u;
 #pragma unroll
         for (int k = 0; k < each; k++) {
@@ -361,8 +361,8 @@ __device__ __forceinline__ void find_least_logits(const call &s, score_shared &s
         if (lane == 0) {
             shared.least[i] = least;
             if (publishes)
-                *truncation_word(s, row, CUDA_CUT_LEAST) =
-                    s.call.tag << FLOOR_BITS | floor_pack(least);
+                *truncation_word(s, row, CUDA_TRUNCATED_FIRST_THRESHOLD) =
+                    s.call.tag << THRESHOLD_BITS | pack_threshold(least);
         }
     }
     __syncthreads();
@@ -395,7 +395,7 @@ template <bool half, class call> __device__ __forceinline__ void run_scoring(con
         own.score_truncated(member, members);
         return;
     }
-    own.score_all(member, members, (int)min(all, (uint32_t)CUDA_SCREEN_LISTED(list_most)));
+    own.score_all(member, members, (int)min(all, (uint32_t)CUDA_SCREEN_GROUP_CANDIDATES(list_most)));
     finish_group(s, shared, group);
 }
 

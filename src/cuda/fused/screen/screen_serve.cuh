@@ -56,7 +56,7 @@ template <int n, class call> class screen_server
             if (tile >= s.call.tiles)
                 break;
             if (thread == 0) {
-                shared.needs_full_pass |= !repeats && shared.candidate_count > CUDA_SCREEN_OFFERS;
+                shared.needs_full_pass |= !repeats && shared.candidate_count > CUDA_SCREEN_TILE_QUEUE;
                 shared.candidate_count = 0;
             }
             if (call::truncates)
@@ -77,11 +77,11 @@ template <int n, class call> class screen_server
             stop_threshold_warps(shared);
             ptx_named_barrier<3, call::servers>();
             if (thread == 0 &&
-                (shared.needs_full_pass || shared.candidate_count > CUDA_SCREEN_OFFERS))
+                (shared.needs_full_pass || shared.candidate_count > CUDA_SCREEN_TILE_QUEUE))
                 s.state->again = 1;
             return;
         }
-        if (thread == 0 && shared.candidate_count > CUDA_SCREEN_OFFERS)
+        if (thread == 0 && shared.candidate_count > CUDA_SCREEN_TILE_QUEUE)
             shared.needs_full_pass = 1;
         list_survivors();
     }
@@ -113,7 +113,7 @@ template <int n, class call> class screen_server
      * them. */
     __device__ __forceinline__ void bound_candidates(uint32_t first, bool repeats) const
     {
-        const uint32_t count = min(shared.candidate_count, (uint32_t)CUDA_SCREEN_OFFERS);
+        const uint32_t count = min(shared.candidate_count, (uint32_t)CUDA_SCREEN_TILE_QUEUE);
         for (uint32_t k = thread; k < count; k += call::servers)
             add_noise(shared.candidates[k], first);
         ptx_named_barrier<3, call::servers>();
@@ -155,7 +155,7 @@ template <int n, class call> class screen_server
         if (!draw.greedy) {
             const gumbel_stream stream = {draw.seed, draw.position, draw.sample,
                                           s.call.problem.sampling.domain};
-            const float noise = draw_noise_of(stream, first + (candidate.place >> 8));
+            const float noise = draw_token_noise(stream, first + (candidate.place >> 8));
             upper += noise;
             lower += noise;
         }
@@ -234,8 +234,8 @@ template <int n, class call> class screen_server
         if (first && !repeats) {
             sm90_wait_cycles(time.ended, backoff_cycles(time.took));
             if (leads) {
-                const uint64_t word = floor_load(shared_threshold(s, thread));
-                leads = floor_pack(shared.thresholds[thread]) >= word % (1ull << FLOOR_BITS);
+                const uint64_t word = load_threshold(shared_threshold(s, thread));
+                leads = pack_threshold(shared.thresholds[thread]) >= word % (1ull << THRESHOLD_BITS);
             }
         } else if ((uint32_t)clock() - time.ended > time.took / 2)
             leads = false;
@@ -283,7 +283,7 @@ template <int n, class call> class screen_server
             const float lower = sums.x - fmaf(gamma, sums.y, CUDA_SCREEN_TINY);
             float score = (lower * q.scale) * draw.inverse_temperature;
             if (!draw.greedy)
-                score += draw_noise_of({draw.seed, draw.position, draw.sample, q.sampling.domain},
+                score += draw_token_noise({draw.seed, draw.position, draw.sample, q.sampling.domain},
                                        token);
             shared.raise_best(i, score, token);
             raise_row_threshold(i);
@@ -377,7 +377,7 @@ template <int n, class call> class screen_server
         }
         sm90_wait_cycles(ended, backoff);
         if (draws) {
-            raise_to_shared(s, shared, thread, floor_load(shared_threshold(s, thread)));
+            raise_to_shared(s, shared, thread, load_threshold(shared_threshold(s, thread)));
             wait_allowed(s);
             set_filters(s, shared, thread, reaches, blocks);
         }
@@ -396,7 +396,7 @@ template <int n, class call> class screen_server
     {
         if (shared.draws_row(thread)) {
             raise_row_threshold(thread);
-            raise_to_shared(s, shared, thread, floor_load(shared_threshold(s, thread)));
+            raise_to_shared(s, shared, thread, load_threshold(shared_threshold(s, thread)));
         }
         ptx_named_barrier<3, SM90_SERVE_THREADS>();
         const uint32_t count = min(shared.survivor_count, shared.survivor_capacity);

@@ -47,7 +47,7 @@ struct screen_survivor {
 template <int n> struct screen_shared {
     static constexpr int rows = n / 2;
 
-    uint64_t full[CUDA_SCREEN_STAGES_MOST], empty[CUDA_SCREEN_STAGES_MOST];
+    uint64_t full[CUDA_SCREEN_STAGES_MAX], empty[CUDA_SCREEN_STAGES_MAX];
     uint64_t served[kScreenConsumers], drawn[kScreenConsumers], multiplied[kScreenConsumers];
     screen_filter filters[kTileBlocks][rows];
     float units[rows];
@@ -61,13 +61,13 @@ template <int n> struct screen_shared {
     /* Lower bounds, in the first tile, of each block's token of most noise. */
     float noisiest_bounds[kTileBlocks][rows];
     sm90_draw draws[rows];
-    gumbel_screen_reach reaches[rows];
+    gumbel_screen_hidden_error reaches[rows];
     uint32_t candidate_count, survivor_count;
     uint32_t needs_full_pass; /* 1: the full pass must draw this call */
     uint32_t skips_screen;    /* 1: known from the start, by a row of the batch */
     uint32_t survivor_capacity;
-    screen_candidate candidates[CUDA_SCREEN_OFFERS];
-    screen_survivor survivors[CUDA_SCREEN_KEPT];
+    screen_candidate candidates[CUDA_SCREEN_TILE_QUEUE];
+    screen_survivor survivors[CUDA_SCREEN_CTA_CANDIDATES];
     /* With masks only; last, so that the other fields have equal offsets in all cases. */
     uint32_t allowed[kTileBlocks][rows][2]; /* bits of the tokens that the row's mask allows */
     const int32_t *masks[rows];             /* NULL: none */
@@ -96,7 +96,7 @@ template <int n> struct screen_shared {
     {
         if (threadIdx.x == 0) {
             candidate_count = survivor_count = needs_full_pass = skips_screen = 0;
-            survivor_capacity = min(CUDA_SCREEN_KEPT, 2 * max(1, s.header->list_most));
+            survivor_capacity = min(CUDA_SCREEN_CTA_CANDIDATES, 2 * max(1, s.header->list_most));
             if (call::truncates)
                 stop_raising = 0;
         }
@@ -154,7 +154,7 @@ template <int n> struct screen_shared {
      * before the list is free again. */
     __device__ __forceinline__ bool must_repeat(int tries) const
     {
-        return candidate_count > CUDA_SCREEN_OFFERS && tries < kScreenTries;
+        return candidate_count > CUDA_SCREEN_TILE_QUEUE && tries < kScreenTries;
     }
 
     __device__ __forceinline__ bool draws_row(int i) const
@@ -177,8 +177,8 @@ template <int n>
 __device__ __forceinline__ bool raise_to_shared(const cuda_screen_params &s,
                                                 screen_shared<n> &shared, int i, uint64_t word)
 {
-    const float threshold = floor_unpack(word);
-    const bool raises = word >> FLOOR_BITS == s.call.tag && threshold > shared.thresholds[i];
+    const float threshold = unpack_threshold(word);
+    const bool raises = word >> THRESHOLD_BITS == s.call.tag && threshold > shared.thresholds[i];
     if (raises)
         shared.thresholds[i] = threshold;
     return raises;
@@ -193,7 +193,7 @@ __device__ __forceinline__ void raise_shared(const cuda_screen_params &s,
     const float threshold = shared.thresholds[i];
     if (threshold > -INFINITY)
         atomicMax((unsigned long long *)shared_threshold(s, i),
-                  (unsigned long long)s.call.tag << FLOOR_BITS | floor_pack(threshold));
+                  (unsigned long long)s.call.tag << THRESHOLD_BITS | pack_threshold(threshold));
 }
 
 /* Publishes row i's threshold if it exceeds the shared one, last read as `word`. Returns whether
@@ -203,10 +203,10 @@ __device__ __forceinline__ bool publish_threshold(const cuda_screen_params &s,
                                                   screen_shared<n> &shared, int i, uint64_t word)
 {
     const float threshold = shared.thresholds[i];
-    const bool empty = word >> FLOOR_BITS != s.call.tag;
-    if (empty || floor_pack(threshold) > word % (1 << FLOOR_BITS))
+    const bool empty = word >> THRESHOLD_BITS != s.call.tag;
+    if (empty || pack_threshold(threshold) > word % (1 << THRESHOLD_BITS))
         raise_shared(s, shared, i);
-    return threshold > (empty ? -INFINITY : floor_unpack(word));
+    return threshold > (empty ? -INFINITY : unpack_threshold(word));
 }
 
 /* Starts to copy the mask bits of row i for a tile's tokens, if the call has masks; wait_allowed()
@@ -244,14 +244,14 @@ __device__ __forceinline__ void set_filters(const call &s, screen_shared<n> &sha
                                             const float (&reaches)[kTileBlocks],
                                             const gumbel_screen_block (&blocks)[kTileBlocks])
 {
-    const float unit = draw_unit(s.call.problem.scale * shared.draws[i].inverse_temperature);
+    const float unit = draw_bound_unit(s.call.problem.scale * shared.draws[i].inverse_temperature);
 #pragma unroll
     for (int b = 0; b < kTileBlocks; b++) {
         const float least = call::truncates ? shared.thresholds[i]
                                             : draw_bound(shared.thresholds[i], reaches[b], unit);
         const bool any = !call::masked || (shared.allowed[b][i][0] | shared.allowed[b][i][1]) != 0;
         shared.filters[b][i] = {any ? fminf(fmaxf(least, -FLT_MAX), FLT_MAX) : INFINITY,
-                                gumbel_screen_width(&shared.reaches[i], &blocks[b])};
+                                gumbel_screen_error_width(&shared.reaches[i], &blocks[b])};
     }
 }
 

@@ -72,7 +72,7 @@ template <class call> class row_split
 
     /* Writes the planes of the row and returns its error terms; writes zeros if the row has no
      * finite split. By the other warps. */
-    __device__ __forceinline__ gumbel_screen_reach split_hidden() const
+    __device__ __forceinline__ gumbel_screen_hidden_error split_hidden() const
     {
         const float weight = s.header->weight, error = s.header->error;
         gumbel_screen_hidden_error reach = {__uint_as_float(0x7fc00000), 0, 0, 0, 0};

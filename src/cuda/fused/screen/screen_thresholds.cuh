@@ -29,13 +29,13 @@ constexpr int kThresholdPolls = 1000, kThresholdBackoff = 300;
 /* A word of a row beside its shared threshold; the first kernel of the call has cleared it. */
 __device__ __forceinline__ uint64_t *truncation_word(const cuda_screen_params &s, int row, int word)
 {
-    return &s.call.shared_floors[CUDA_FLOOR_WORDS * row + word];
+    return &s.call.row_thresholds[CUDA_THRESHOLD_WORDS * row + word];
 }
 
 /* Counters of a row: tokens listed, and tokens scored. */
 __device__ __forceinline__ unsigned int *listed_of_row(const cuda_screen_params &s, int row)
 {
-    return (unsigned int *)truncation_word(s, row, CUDA_CUT_COUNTS);
+    return (unsigned int *)truncation_word(s, row, CUDA_TRUNCATED_COUNTS);
 }
 __device__ __forceinline__ unsigned int *scored_of_row(const cuda_screen_params &s, int row)
 {
@@ -46,7 +46,7 @@ __device__ __forceinline__ unsigned int *scored_of_row(const cuda_screen_params 
 __device__ __forceinline__ int list_capacity(const cuda_screen_params &s)
 {
     const int list_most = min(max(s.header->list_most, 1), GUMBEL_SCREEN_LIST_MOST);
-    return (int)min((int64_t)CUDA_SCREEN_ENDS(list_most), s.listed_stride);
+    return (int)min((int64_t)CUDA_SCREEN_INTERVALS(list_most), s.listed_stride);
 }
 
 /* Stores the largest lower bound among row i's candidates of a tile. */
@@ -66,7 +66,7 @@ __device__ __forceinline__ void wait_for_thresholds(const cuda_screen_params &s,
     for (int polls = 0; polls < kThresholdPolls; polls++) {
         bool missing = false;
         if (draws) {
-            raise_to_shared(s, shared, i, floor_load(shared_threshold(s, i)));
+            raise_to_shared(s, shared, i, load_threshold(shared_threshold(s, i)));
             missing = shared.thresholds[i] == -INFINITY;
         }
         if (!__any_sync(~0u, missing))
@@ -114,7 +114,7 @@ __device__ __forceinline__ void screen_raise_thresholds(const cuda_screen_params
                 known = found.present;
             if (threadIdx.x % 32 == 0)
                 atomicMax((unsigned long long *)shared_threshold(s, row),
-                          (unsigned long long)s.call.tag << FLOOR_BITS | floor_pack(bound));
+                          (unsigned long long)s.call.tag << THRESHOLD_BITS | pack_threshold(bound));
         }
         __nanosleep(any ? kStageBackoff * s.depths : kWaveBackoff);
     }

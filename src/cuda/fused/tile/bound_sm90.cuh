@@ -19,7 +19,7 @@
  * code that raises bounds runs cold, at first for 20 us.
  *
  * Bounds are shared thresholds. Maxima that are not stored yet are kNoMaximum once all CTAs have
- * started, which a word counts (parts.cuh); before that, everything read is ignored. The request's
+ * started, which a word counts (cta_counter.cuh); before that, everything read is ignored. The request's
  * kernel clears this word for a replay.
  */
 #ifndef GUMBEL_CUDA_BOUND_SM90_CUH
@@ -69,10 +69,10 @@ template <int n, class call> class bound_server
         if (own_row() < p.problem.batch)
             *bound_word(own_row()) = 0;
         if (thread == 0)
-            parts_start(started_counter(), p.tag);
+            start_cta_counter(started_counter(), p.tag);
         ptx_named_barrier<3, SM90_SERVE_THREADS>();
         if (thread == 0)
-            ptx_count(started_counter());
+            ptx_atomic_count(started_counter());
     }
 
     __device__ __forceinline__ bool passes_bounds() const { return thread < 32; }
@@ -134,7 +134,7 @@ template <int n, class call> class bound_server
             known = max(found.present, max(known, wave - 1));
             bound = fmaxf(bound, bound_below(found.bound));
             if (lane == 0 && bound > -INFINITY) /* no other warp writes this word */
-                *(volatile uint64_t *)bound_word(row) = p.tag << FLOOR_BITS | floor_pack(bound);
+                *(volatile uint64_t *)bound_word(row) = p.tag << THRESHOLD_BITS | pack_threshold(bound);
             do
                 __nanosleep(known >= wave ? backoff : backoff / kEarlyPolls);
             while (!all_started() && !must_stop());
@@ -187,7 +187,7 @@ template <int n, class call> class bound_server
     {
         if (started)
             return true;
-        started = __any_sync(~0u, parts_ended(started_counter(), p.tag) == gridDim.x);
+        started = __any_sync(~0u, count_ended_ctas(started_counter(), p.tag) == gridDim.x);
         __threadfence();
         return started;
     }
@@ -199,11 +199,11 @@ template <int n, class call> class bound_server
         uint64_t words[(n + 31) / 32]; /* all loads are issued before the first use */
 #pragma unroll
         for (int k = 0; k < (n + 31) / 32; k++)
-            words[k] = lane + 32 * k < p.problem.batch ? floor_load(bound_word(lane + 32 * k)) : 0;
+            words[k] = lane + 32 * k < p.problem.batch ? load_threshold(bound_word(lane + 32 * k)) : 0;
 #pragma unroll
         for (int k = 0; k < (n + 31) / 32; k++)
-            if (words[k] > 0 && words[k] >> FLOOR_BITS == p.tag)
-                shared.thresholds[lane + 32 * k] = floor_unpack(words[k]);
+            if (words[k] > 0 && words[k] >> THRESHOLD_BITS == p.tag)
+                shared.thresholds[lane + 32 * k] = unpack_threshold(words[k]);
     }
 
     /* Loads the bits of a tile's tokens, whose first token is a multiple of 4: of the rows' masks,
@@ -219,9 +219,9 @@ template <int n, class call> class bound_server
                            const int32_t *mask = gumbel_problem_mask(&q, b);
                            return [=](int64_t at) { return (uint32_t)mask[at]; };
                        });
-        if (p.unseen_peaks)
+        if (p.unseen_block_maxima)
             load_words(shared.seen_of_consumer(consumer), first, h.vocab_size, [&](int64_t b) {
-                const int64_t from = gumbel_problem_slot(&q, b) * gumbel_words_of(h.vocab_size);
+                const int64_t from = gumbel_problem_slot(&q, b) * gumbel_mask_words_of(h.vocab_size);
                 const uint32_t *prompt = h.prompt + from, *output = h.output + from;
                 return [=](int64_t at) { return prompt[at] | output[at]; };
             });

@@ -26,25 +26,25 @@ namespace
 /* A draw, as the CTAs of a launch see it in global memory. */
 struct finish_words {
     uint64_t threshold;
-    unsigned long long counter; /* merge_counter(): counts CTAs, for the draws of a warp */
+    unsigned long long counter; /* cta_counter_of_draw(): counts CTAs, for the draws of a warp */
     /* These two words change as one: */
     unsigned long long best;  /* ordered bits of the score, above ~id; 0: none */
-    unsigned long long state; /* the tag above PARTS_BITS bits of the row's flags */
+    unsigned long long state; /* the tag above CTA_COUNTER_BITS bits of the row's flags */
 };
-static_assert(sizeof(finish_words) == CUDA_FLOOR_WORDS * sizeof(uint64_t),
+static_assert(sizeof(finish_words) == CUDA_THRESHOLD_WORDS * sizeof(uint64_t),
               "the workspace has this many words a draw");
 static_assert(offsetof(finish_words, best) % 16 == 0, "the two words are swapped as one");
 
 __device__ __forceinline__ finish_words *words_of_draw(const cuda_params &p, int i)
 {
-    return (finish_words *)&p.shared_floors[CUDA_FLOOR_WORDS * (int64_t)i];
+    return (finish_words *)&p.row_thresholds[CUDA_THRESHOLD_WORDS * (int64_t)i];
 }
 
 /* Gives the counters of the call the tag of this launch; by the service warps. */
 template <class call> __device__ __forceinline__ void start_counters(const call &p, int thread)
 {
     if (32 * thread < p.column_count())
-        parts_start(merge_counter(p, 32 * thread), p.tag);
+        start_cta_counter(cta_counter_of_draw(p, 32 * thread), p.tag);
 }
 
 /* Merges the CTA's best token and flags into draw i; by one thread. */
@@ -52,7 +52,7 @@ __device__ __forceinline__ void merge_draw(const cuda_params &p, int i, const sm
                                            uint32_t flags)
 {
     finish_words *words = words_of_draw(p, i);
-    const unsigned long long tag = (unsigned long long)p.tag << PARTS_BITS;
+    const unsigned long long tag = (unsigned long long)p.tag << CTA_COUNTER_BITS;
     const unsigned long long best = /* -0 and +0 tie */
         own.id < 0 ? 0
                    : (unsigned long long)ordered_bits(own.score + 0.0f) << 32 | (uint32_t)~own.id;

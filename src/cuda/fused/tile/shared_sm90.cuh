@@ -33,7 +33,7 @@ constexpr int kDrawRegisters = 208, kServeRegisters = 88;
  * for the draw, and the schedule is cooperative: one consumer of two warpgroups, a half of each
  * tile each. */
 template <int n> struct sm90_consumer {
-    static constexpr bool pingpong = CUDA_SM90_ALONE(n);
+    static constexpr bool pingpong = CUDA_SM90_WARPGROUP_PER_TILE(n);
     static constexpr int consumers = pingpong ? 2 : 1, halves = pingpong ? 2 : 1;
     static constexpr int threads = SM90_DRAW_THREADS / consumers;
     int index;
@@ -158,7 +158,7 @@ struct __align__(16) sm90_best
 /* Replaces *best by `next` if it equals `seen`; returns its old value. */
 __device__ __forceinline__ sm90_best swap_best(sm90_best *best, sm90_best seen, sm90_best next)
 {
-    ulonglong2 was = ptx_swap_16(best, seen.to_bits(), next.to_bits());
+    ulonglong2 was = ptx_cas_shared_16(best, seen.to_bits(), next.to_bits());
     return {__uint_as_float((uint32_t)was.x), __uint_as_float((uint32_t)(was.x >> 32)),
             (int)(uint32_t)was.y, 0};
 }
@@ -197,7 +197,7 @@ template <int n> struct shared_sm90 {
     uint32_t *candidate_count;
 
     /* If it stores logits only: */
-    float *subtile_maxima; /* [consumers][2][CUDA_REQUEST_STRIPS][n] */
+    float *subtile_maxima; /* [consumers][2][CUDA_REQUEST_SUBTILES][n] */
     uint4 *token_bits;     /* [2 consumers][n] */
 
     template <class call> __device__ shared_sm90(const call &p, unsigned char *memory)
@@ -211,16 +211,16 @@ template <int n> struct shared_sm90 {
         best = (sm90_best *)(stages + p.stages * stage_bytes);
         subtile_maxima = (float *)best;
         bounds = (sm90_bound *)(best + all);
-        token_bits = (uint4 *)(subtile_maxima + consumers * 2 * CUDA_REQUEST_STRIPS * n);
+        token_bits = (uint4 *)(subtile_maxima + consumers * 2 * CUDA_REQUEST_SUBTILES * n);
         draws = (sm90_draw *)(bounds + CUDA_SM90_BLOCKS * all);
         full =
             call::stores ? (uint64_t *)(token_bits + 2 * consumers * n) : (uint64_t *)(draws + all);
-        empty = full + CUDA_SM90_STAGES_MOST;
-        served = empty + CUDA_SM90_STAGES_MOST;
+        empty = full + CUDA_SM90_STAGES_MAX;
+        served = empty + CUDA_SM90_STAGES_MAX;
         drawn = served + consumers;
         multiplied = drawn + consumers;
         summed = multiplied + consumers;
-        static_assert((2 * CUDA_SM90_STAGES_MOST + 4 * consumers + 1) * sizeof *full <=
+        static_assert((2 * CUDA_SM90_STAGES_MAX + 4 * consumers + 1) * sizeof *full <=
                           CUDA_SM90_BARRIER_BYTES,
                       "cuda_sm90_stages() counts this size");
         /* Two words, as masses are aligned to two. */
@@ -236,7 +236,7 @@ template <int n> struct shared_sm90 {
     {
         const float2 *end = masses + (p.with_mass() ? SM90_WARPS * n : 0);
         const uint32_t remaining = (uint32_t)((unsigned char *)candidates - (unsigned char *)end);
-        return min(remaining / (uint32_t)sizeof *candidates, (uint32_t)CUDA_SM90_LIST_MOST);
+        return min(remaining / (uint32_t)sizeof *candidates, (uint32_t)CUDA_SM90_LIST_MAX);
     }
 
     /* Index, within its sample, of draw i's bound: the bounds of a thread's columns among 16
@@ -267,12 +267,12 @@ template <int n> struct shared_sm90 {
         return (float *)candidates - CUDA_SM90_BLOCKS * all;
     }
 
-    /* [CUDA_REQUEST_STRIPS][n]: the largest logit of each subtile of a tile, where logits are
+    /* [CUDA_REQUEST_SUBTILES][n]: the largest logit of each subtile of a tile, where logits are
      * stored. Even and odd tiles of a consumer have copies of their own, so that one can be read
      * until the tile after the next. */
     __device__ __forceinline__ float *maxima_of_consumer(int consumer, int turn) const
     {
-        return subtile_maxima + (2 * consumer + (turn & 1)) * CUDA_REQUEST_STRIPS * n;
+        return subtile_maxima + (2 * consumer + (turn & 1)) * CUDA_REQUEST_SUBTILES * n;
     }
 
     /* [n]: one bit a token of the consumer's tile and column, where logits are stored by bounds:
@@ -325,7 +325,7 @@ template <int n> struct shared_sm90 {
                 bounds[b * all + i].least = INFINITY;
             draws[i] = {};
             const int column = i % n;
-            if (column < p.column_count() && gumbel_problem_row_lives(&q, p.row_of(column))) {
+            if (column < p.column_count() && gumbel_problem_row_is_live(&q, p.row_of(column))) {
                 gumbel_row row = gumbel_problem_row(&q, p.row_of(column));
                 draws[i] = {row.stream.seed, row.stream.position,
                             row.stream.sample + (uint32_t)(i / n + p.sample_of(column)),

@@ -65,14 +65,14 @@ template <int n, class call> class draw_thresholds
 
     __device__ __forceinline__ uint64_t load_shared(int i) const
     {
-        return floor_load(shared_word(i));
+        return load_threshold(shared_word(i));
     }
 
     /* Raises the threshold of draw i to the shared one; returns whether it was higher. */
     __device__ __forceinline__ bool raise_to_shared(int i, uint64_t word) const
     {
-        const float threshold = floor_unpack(word);
-        const bool raises = word >> FLOOR_BITS == p.tag && threshold > shared.thresholds[i];
+        const float threshold = unpack_threshold(word);
+        const bool raises = word >> THRESHOLD_BITS == p.tag && threshold > shared.thresholds[i];
         if (raises)
             shared.thresholds[i] = threshold;
         return raises;
@@ -84,10 +84,10 @@ template <int n, class call> class draw_thresholds
     __device__ __forceinline__ bool publish_threshold(int i, uint64_t word) const
     {
         const float threshold = shared.thresholds[i];
-        const bool empty = word >> FLOOR_BITS != p.tag;
-        if (empty || floor_pack(threshold) > word % (1 << FLOOR_BITS))
-            floor_give(shared_word(i), threshold, p.tag);
-        return threshold > (empty ? -INFINITY : floor_unpack(word));
+        const bool empty = word >> THRESHOLD_BITS != p.tag;
+        if (empty || pack_threshold(threshold) > word % (1 << THRESHOLD_BITS))
+            raise_threshold(shared_word(i), threshold, p.tag);
+        return threshold > (empty ? -INFINITY : unpack_threshold(word));
     }
 
     /* Raises the thresholds to this CTA's best scores, which no thread changes meanwhile, and
@@ -99,7 +99,7 @@ template <int n, class call> class draw_thresholds
             float safe = draw_threshold(shared.best[i].score);
             if (safe > shared.thresholds[i]) {
                 shared.thresholds[i] = safe;
-                floor_give(shared_word(i), safe, p.tag);
+                raise_threshold(shared_word(i), safe, p.tag);
             }
         }
     }
@@ -112,7 +112,7 @@ template <int n, class call> class draw_thresholds
     {
         const int all = n * p.sample_count();
         const bool off = p.problem.first_token % 16 != 0, done = shared.flags[i] != 0;
-        const float unit = draw_unit(shared.slope_of(p, i)), threshold = shared.thresholds[i];
+        const float unit = draw_bound_unit(shared.slope_of(p, i)), threshold = shared.thresholds[i];
         sm90_bound *own = shared.bounds + shared.first_bound_of(i);
 #pragma unroll
         for (int b = 0; b < CUDA_SM90_BLOCKS; b++) {
@@ -128,7 +128,7 @@ template <int n, class call> class draw_thresholds
     __device__ __forceinline__ uint64_t *shared_word(int i) const
     {
         int samples = p.sample_count();
-        return &p.shared_floors[CUDA_FLOOR_WORDS * (i % n * samples + i / n)];
+        return &p.row_thresholds[CUDA_THRESHOLD_WORDS * (i % n * samples + i / n)];
     }
 };
 

@@ -132,7 +132,7 @@ __device__ __forceinline__ void list_reaching_subtiles(const row_blocks &blocks,
     const int all = min((int)x.subtiles, kSubtilesMax) * kSubtileQuads;
     const float own = is_rare(all > 2 * kThreads) ? list_many_subtiles(blocks, all, least)
                                                   : list_subtiles<2>(blocks, all, least);
-    const uint32_t key = __reduce_max_sync(~0u, gumbel_key(own));
+    const uint32_t key = __reduce_max_sync(~0u, gumbel_key_of_value(own));
     if (threadIdx.x % 32 == 0)
         atomicMax(&x.seen, key);
     __syncthreads();

@@ -161,7 +161,7 @@ __device__ __forceinline__ void publish_largest(const loaded_blocks &loaded)
     uint32_t key = 0;
 #pragma unroll
     for (int j = 0; j < kTopsAhead; j++)
-        key = max(key, gumbel_key(loaded.unseen.values[j]));
+        key = max(key, gumbel_key_of_value(loaded.unseen.values[j]));
     key = __reduce_max_sync(~0u, key);
     if (threadIdx.x % 32 == 0)
         block_state().best[threadIdx.x / 32] = key;
@@ -267,7 +267,7 @@ struct row_blocks {
     /* A unique key of a block's top, slightly below it; 0 if no token of the block can be drawn. */
     __device__ __forceinline__ uint32_t key_of(float top, int block) const
     {
-        uint32_t key = (gumbel_key(top) & ~block_bits()) | block;
+        uint32_t key = (gumbel_key_of_value(top) & ~block_bits()) | block;
         return values.to_z(top) > -INFINITY ? key : 0;
     }
 
@@ -345,7 +345,7 @@ struct row_blocks {
     {
         shared_state().count = 0;
         block_state().quads = block_state().subtiles = 0;
-        block_state().seen = gumbel_key(-INFINITY);
+        block_state().seen = gumbel_key_of_value(-INFINITY);
     }
 };
 
@@ -406,11 +406,11 @@ __device__ __noinline__ float find_reached_by_threads(logit_values values, float
 {
     row_facts facts = row_facts::empty();
     if (values.to_z(own) > -INFINITY) {
-        facts.highest = facts.lowest_max = gumbel_key(own);
+        facts.highest = facts.lowest_max = gumbel_key_of_value(own);
         facts.num_maxima = 1;
     }
     uint32_t key = find_reached_key(facts, own, required);
-    return key > 0 ? gumbel_of_key(key) : -INFINITY;
+    return key > 0 ? gumbel_value_of_key(key) : -INFINITY;
 }
 
 } // namespace

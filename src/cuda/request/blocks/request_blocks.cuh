@@ -25,7 +25,7 @@ struct found_tokens {
 };
 
 /* The next larger z. */
-__device__ __forceinline__ float next_above(float z) { return gumbel_of_key(gumbel_key(z) + 1); }
+__device__ __forceinline__ float next_above(float z) { return gumbel_value_of_key(gumbel_key_of_value(z) + 1); }
 
 /* A guess of the lowest z that matters, if `nth` is the y of the last required token. */
 __device__ __forceinline__ float make_guess(const row_blocks &blocks, float nth, float largest)
@@ -41,7 +41,7 @@ __device__ __forceinline__ bool found_all(const row_blocks &blocks, float guess)
     const block_scratch &x = block_state();
     bool enough = shared_state().count >= x.required.target;
     return guess <= x.required.lower_bound(enough ? INFINITY : -INFINITY, blocks.values,
-                                           blocks.values.to_value(gumbel_of_key(x.seen)));
+                                           blocks.values.to_value(gumbel_value_of_key(x.seen)));
 }
 
 /* Guesses again. `count` blocks were expected to reach the first guess, and `own` is this thread's
@@ -54,7 +54,7 @@ __device__ __noinline__ found_tokens refine_guess(row_blocks blocks, float guess
 #pragma unroll 1
     for (int guesses = 1; guesses < kGuesses; guesses++) {
         const float before = guess;
-        float largest = gumbel_of_key(x.seen);
+        float largest = gumbel_value_of_key(x.seen);
         /* Listed tokens are edited already, so `required` tokens reach this y for certain. */
         float nth = find_reached_by_threads(blocks.values, own, required);
         if (nth == -INFINITY) { /* edits left fewer tokens */

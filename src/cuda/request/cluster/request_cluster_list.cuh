@@ -94,14 +94,14 @@ __device__ __noinline__ int gather_required(slice_source source, row_facts facts
 {
     shortlist_rule rule = {values.inverse_temperature, -INFINITY, -FLT_MAX, false};
     if (required && required->target > 0) {
-        rule.near = values.to_z(gumbel_of_key(facts.reached_key));
+        rule.near = values.to_z(gumbel_value_of_key(facts.reached_key));
         rule.either = required->either;
         if (facts.reached_key == 0)
             return -1;
     }
     if (required && required->log_min_p > -INFINITY) {
         float bound =
-            gumbel_min_p_bound(values.to_value(gumbel_of_key(facts.highest)), required->log_min_p);
+            gumbel_min_p_bound(values.to_value(gumbel_value_of_key(facts.highest)), required->log_min_p);
         rule.bound = values.before ? values.to_z(bound) : bound;
     }
     return gather_tokens(
@@ -223,14 +223,14 @@ __device__ __noinline__ bool serve_by_mass(slice_source source, row_facts facts,
     if (!ok || (required.target > 0 && facts.reached_key == 0) ||
         (!others && is_flat(values, facts)))
         return false;
-    const float largest = values.to_value(gumbel_of_key(facts.highest));
+    const float largest = values.to_value(gumbel_value_of_key(facts.highest));
     float near =
-        required.lower_bound(values.to_z(gumbel_of_key(facts.reached_key)), values, largest);
+        required.lower_bound(values.to_z(gumbel_value_of_key(facts.reached_key)), values, largest);
     const exchange_slot *slots = list_and_sum(source, values, near, largest);
     list_sums found = join_slots<list_sums>(slots, kClusterCtas);
     gumbel_wide mass = found.all.value();
     int count = count_fitting(slots);
-    if (count < 0 || (!others && found.of_listed.value() < gumbel_nucleus(row.rules.top_p, mass)))
+    if (count < 0 || (!others && found.of_listed.value() < gumbel_nucleus_mass(row.rules.top_p, mass)))
         return false;
     if (leads_cluster()) {
         pack_list(slots);

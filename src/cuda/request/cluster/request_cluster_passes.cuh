@@ -193,7 +193,7 @@ __device__ inline int list_top(const cluster_kept_set_finder &by_z, logit_values
     descent_result last = by_z.find_nth((uint64_t)n, -FLT_MAX);
     kept_set first = {-FLT_MAX, INT32_MAX};
     if (last.reached) {
-        gumbel_cut by_value = {gumbel_of_key(last.key), n - (int64_t)last.above};
+        gumbel_cutoff by_value = {gumbel_value_of_key(last.key), n - (int64_t)last.above};
         first = {by_value.bound, by_z.find_last_tie(by_value)};
     }
     int count = gather_tokens(
@@ -251,11 +251,11 @@ __device__ __noinline__ void serve_by_passes(const cuda_request_params &p, slice
     const int samples = q.sampling.num_samples;
     logit_values values = {row.draw.inverse_temperature, row.rules.before != 0};
     logit_values by_z = {row.draw.inverse_temperature, false};
-    float largest = gumbel_of_key(facts.highest);
+    float largest = gumbel_value_of_key(facts.highest);
     request_result r = {seen, NAN, 0, gumbel_summary_status(&seen)};
     const bool ok = r.status == GUMBEL_ROW_OK, writes = leads_cluster() && threadIdx.x < 32;
     kept_set survivors = {-FLT_MAX, INT32_MAX};
-    if (ok && gumbel_rules_cut(&row.rules)) {
+    if (ok && gumbel_rules_truncate(&row.rules)) {
         cluster_kept_set_finder finder = {source, values, facts, values.to_value(largest)};
         survivors = find_kept_set(finder, row.rules);
     }

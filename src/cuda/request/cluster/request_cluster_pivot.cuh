@@ -150,7 +150,7 @@ __device__ __noinline__ pivot_draw draw_above(slice_source source, logit_values 
     const float z = values.to_z(highest);
     const uint32_t flags = flags_of_z(z);
     pivot_draw own = {flags, 0, shared_state().offered, score_offers()};
-    own.highest = z > -INFINITY ? gumbel_key(highest) : 0;
+    own.highest = z > -INFINITY ? gumbel_key_of_value(highest) : 0;
     return join_cluster(own);
 }
 
@@ -197,7 +197,7 @@ __device__ __noinline__ bool serve_by_pivots(const cuda_request_params &p, slice
         if (found.flags || row.flags || found.offered > kOffers || found.best.id < 0)
             return false;
         pivot = value_of_winner(source, values, found.best);
-        const float largest = values.to_value(gumbel_of_key(found.highest));
+        const float largest = values.to_value(gumbel_value_of_key(found.highest));
         const pivot_verdict verdict =
             judge_pivot(row.rules, sum_masses_above(source, values.scale(), largest, pivot));
         if (verdict == PIVOT_KEPT)
@@ -250,9 +250,9 @@ __device__ __noinline__ bool serve_few_by_pivots(const cuda_request_params &p, s
 {
     const request_row &row = shared_state().row;
     const logit_values values = {row.draw.inverse_temperature, row.rules.before != 0};
-    const float largest = values.to_value(gumbel_of_key(facts.highest)), scale = values.scale();
+    const float largest = values.to_value(gumbel_value_of_key(facts.highest)), scale = values.scale();
     const float least = fmaxf(gumbel_min_p_bound(largest, row.log_min_p),
-                              values.to_value(gumbel_of_key(facts.reached_key)));
+                              values.to_value(gumbel_value_of_key(facts.reached_key)));
     if (gumbel_summary_status(&seen) != GUMBEL_ROW_OK || facts.reached_key == 0)
         return false;
     const float all = row.rules.top_p < 1.0f ? list_tokens<true>(source, scale, largest, least)

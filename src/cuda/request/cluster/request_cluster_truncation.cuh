@@ -20,12 +20,12 @@ struct value_rule {
     __device__ __forceinline__ bool may_count(float y) const { return values.to_value(y) >= least; }
     __device__ __forceinline__ bool may_reach(float y, uint32_t low) const
     {
-        return values.to_value(y) >= gumbel_of_key(low);
+        return values.to_value(y) >= gumbel_value_of_key(low);
     }
     __device__ __forceinline__ bool find_key(int32_t, float y, uint32_t &key) const
     {
         float v = values.to_value(y);
-        key = gumbel_key(v);
+        key = gumbel_key_of_value(v);
         return v >= least;
     }
 };
@@ -64,7 +64,7 @@ struct nucleus_rule : value_rule {
     static constexpr bool by_mass = true;
     float largest; /* largest value */
     float top_p;
-    gumbel_cut from;
+    gumbel_cutoff from;
 
     __device__ __forceinline__ uint64_t mass_of(float v) const
     {
@@ -83,7 +83,7 @@ struct nucleus_rule : value_rule {
         gumbel_wide mass = sums.all.value();
         if (sums.equal)
             mass += (gumbel_wide)min(sums.equal, (uint64_t)from.tied) * mass_of(from.bound);
-        return gumbel_nucleus(top_p, mass);
+        return gumbel_nucleus_mass(top_p, mass);
     }
 };
 
@@ -106,7 +106,7 @@ struct cluster_kept_set_finder {
     __device__ descent_result find_nth(uint64_t n, float lowest) const
     {
         uint32_t reached = facts.num_maxima >= n ? facts.lowest_max : facts.least;
-        float low = fmaxf(values.to_value(gumbel_of_key(reached)), lowest);
+        float low = fmaxf(values.to_value(gumbel_value_of_key(reached)), lowest);
         nth_rule rule = {{values, lowest}, {n}};
         even_bins bins;
         if (make_bins(bins, low, largest)) {
@@ -117,11 +117,11 @@ struct cluster_kept_set_finder {
             if (end.reached)
                 return end;
         }
-        return descend_in_cluster(source, {gumbel_key(low), gumbel_key(largest)}, rule).end;
+        return descend_in_cluster(source, {gumbel_key_of_value(low), gumbel_key_of_value(largest)}, rule).end;
     }
 
     /* Truncates by top_p the tokens that the cutoff `from` keeps. */
-    __device__ gumbel_cut find_nucleus(float top_p, bool exact, gumbel_cut from) const
+    __device__ gumbel_cutoff find_nucleus(float top_p, bool exact, gumbel_cutoff from) const
     {
         float least = fmaxf(from.bound, largest - GUMBEL_MASS_REACH);
         float lowest = fmaxf(nucleus_threshold(largest, top_p, facts.alive), least);
@@ -135,16 +135,16 @@ struct cluster_kept_set_finder {
                 source, guess_nucleus_keys(source, values, bins, largest, top_p, below), rule);
         }
         if (!found.end.reached)
-            found = descend_in_cluster(source, {gumbel_key(lowest), gumbel_key(largest)}, rule);
-        float value = gumbel_of_key(found.end.key);
-        return gumbel_cut_top_p(exact, value, found.needed, found.end.above, rule.mass_of(value));
+            found = descend_in_cluster(source, {gumbel_key_of_value(lowest), gumbel_key_of_value(largest)}, rule);
+        float value = gumbel_value_of_key(found.end.key);
+        return gumbel_cutoff_by_top_p(exact, value, found.needed, found.end.above, rule.mass_of(value));
     }
 
     /* Returns the last id that is kept among tokens equal to the bound, if only the first `tied`
      * are. */
-    __device__ int32_t find_last_tie(gumbel_cut ties) const
+    __device__ int32_t find_last_tie(gumbel_cutoff ties) const
     {
-        if (ties.tied == GUMBEL_TIES_STAY)
+        if (ties.tied == GUMBEL_TIES_ALL_KEPT)
             return INT32_MAX;
         tie_rule rule = {{(uint64_t)ties.tied}, values, ties.bound};
         descent_result last = descend_in_cluster(source, {~(uint32_t)INT32_MAX, ~0u}, rule).end;
@@ -178,8 +178,8 @@ __device__ inline bool can_serve_by_mass(const cuda_request_params &p, const req
 __device__ __forceinline__ bool is_flat(logit_values values, const row_facts &facts)
 {
     constexpr float most = 500.0f;
-    float near = values.to_value(gumbel_of_key(facts.reached_key));
-    float largest = values.to_value(gumbel_of_key(facts.highest));
+    float near = values.to_value(gumbel_value_of_key(facts.reached_key));
+    float largest = values.to_value(gumbel_value_of_key(facts.highest));
     return (float)facts.alive * gumbel_exp(near - largest) > most;
 }
 

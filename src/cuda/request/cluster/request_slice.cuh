@@ -118,7 +118,7 @@ __device__ __forceinline__ void fetch_words(const row_reader &reader, const slic
 {
     const gumbel_problem &q = reader.p.problem;
     const gumbel_history &h = q.history;
-    const int64_t words = gumbel_words_of(h.vocab_size), first = source.begin >> 5;
+    const int64_t words = gumbel_mask_words_of(h.vocab_size), first = source.begin >> 5;
     const row_edits edits = load_row_edits(q, reader.b); /* the shared copy is not written yet */
 #pragma unroll 2
     for (int i = threadIdx.x; i < source.size / 32; i += kThreads) {
@@ -233,8 +233,8 @@ __device__ __forceinline__ row_facts scan_slice(const slice_source &source,
             scan_quad(y, {inverse_temperature, false}, facts, thread_max, least);
         });
     if (facts.alive > 0) {
-        facts.highest = facts.lowest_max = gumbel_key(thread_max);
-        facts.least = gumbel_key(least);
+        facts.highest = facts.lowest_max = gumbel_key_of_value(thread_max);
+        facts.least = gumbel_key_of_value(least);
         facts.num_maxima = 1;
     }
     return facts;

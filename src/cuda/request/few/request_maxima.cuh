@@ -48,7 +48,7 @@ __device__ __noinline__ uint32_t find_reached_key(row_facts facts, float thread_
     facts = join_cta(facts);
     if ((int)facts.num_maxima < rank)
         return 0;
-    float low = gumbel_of_key(facts.lowest_max), high = gumbel_of_key(facts.highest);
+    float low = gumbel_value_of_key(facts.lowest_max), high = gumbel_value_of_key(facts.highest);
 #pragma unroll 1
     for (int step = 0; step < kHalvings; step++) {
         float middle = 0.5f * low + 0.5f * high;
@@ -58,7 +58,7 @@ __device__ __noinline__ uint32_t find_reached_key(row_facts facts, float thread_
         low = enough ? middle : low;
         high = enough ? high : middle;
     }
-    return gumbel_key(low);
+    return gumbel_key_of_value(low);
 }
 
 } // namespace

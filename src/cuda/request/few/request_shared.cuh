@@ -154,7 +154,7 @@ struct joined_mass {
     __device__ __forceinline__ void join_warp()
     {
         int32_t exponent = __reduce_max_sync(~0u, value.mass_exponent);
-        gumbel_mass_raise(&value, exponent);
+        gumbel_mass_shift_to(&value, exponent);
 #pragma unroll
         for (int i = 0; i < 3; i++)
             value.mass[i] = sum_of_warp(value.mass[i]);

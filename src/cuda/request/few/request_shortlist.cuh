@@ -47,8 +47,8 @@ __device__ __forceinline__ int count_nucleus(float top_p, int whole, float large
 #pragma unroll 1
     for (int at = first; at < first + 2 * pairs; at += 2) {
         uint4 two = *(const uint4 *)&shortlist_memory().order[at];
-        uint64_t low = gumbel_token_mass(gumbel_exp(gumbel_of_key(two.x) - largest));
-        uint64_t high = gumbel_token_mass(gumbel_exp(gumbel_of_key(two.z) - largest));
+        uint64_t low = gumbel_token_mass(gumbel_exp(gumbel_value_of_key(two.x) - largest));
+        uint64_t high = gumbel_token_mass(gumbel_exp(gumbel_value_of_key(two.z) - largest));
         low = at < whole ? low : 0;
         high = at + 1 < whole ? high : 0;
         own.add(low);
@@ -69,7 +69,7 @@ __device__ __forceinline__ int count_nucleus(float top_p, int whole, float large
 #pragma unroll
     for (int i = 0; i < 3; i++)
         before.digits[i] = upto.digits[i] - own.digits[i];
-    const gumbel_wide needed = gumbel_nucleus(top_p, mass ? *mass : all.value());
+    const gumbel_wide needed = gumbel_nucleus_mass(top_p, mass ? *mass : all.value());
     uint32_t nucleus = 0;
 #pragma unroll 1
     for (int at = first; at < first + 2 * pairs; at += 2) {
@@ -101,7 +101,7 @@ __device__ __forceinline__ int truncate_shortlist(const gumbel_rules &r, int cou
     int leading = count;
     if (r.top_k > 0 && r.top_k < count)
         leading = r.exact ? (int)r.top_k : extend_by_ties((int)r.top_k, count);
-    const float largest = gumbel_of_key(shortlist_memory().order[0].key);
+    const float largest = gumbel_value_of_key(shortlist_memory().order[0].key);
     int kept = leading;
     if (r.min_p > 0.0f)
         kept = min(leading, count_above_min_p(count, largest, shared_state().row.log_min_p));
@@ -290,9 +290,9 @@ __device__ __noinline__ void draw_unordered(logit_values values, int64_t b, int 
     const cuda_request_params &p = shared_state().call;
     const int samples = p.problem.sampling.num_samples, i = (int)threadIdx.x;
     const cuda_candidate own = shared_state().scratch.list[i];
-    const uint32_t key = i < count ? gumbel_key(own.y * values.scale()) : 0;
-    const float largest = gumbel_of_key(join_cta(joined_key{key}).value);
-    const uint32_t least = gumbel_key(gumbel_min_p_bound(largest, shared_state().row.log_min_p));
+    const uint32_t key = i < count ? gumbel_key_of_value(own.y * values.scale()) : 0;
+    const float largest = gumbel_value_of_key(join_cta(joined_key{key}).value);
+    const uint32_t least = gumbel_key_of_value(gumbel_min_p_bound(largest, shared_state().row.log_min_p));
     const bool stays = i < count && key >= least;
     r.kept = __syncthreads_count(stays);
 #pragma unroll 1

@@ -120,7 +120,7 @@ __device__ __forceinline__ void sort_shortlist(logit_values values, int count)
     uint64_t key = 0;
     if ((int)threadIdx.x < count) {
         cuda_candidate own = shared_state().scratch.list[threadIdx.x];
-        key = (uint64_t)gumbel_key(own.y * values.scale()) << 32 | ~(uint32_t)own.id;
+        key = (uint64_t)gumbel_key_of_value(own.y * values.scale()) << 32 | ~(uint32_t)own.id;
     }
     shortlist_memory().keys[threadIdx.x] = key;
     __syncthreads();

@@ -120,7 +120,7 @@ __device__ __forceinline__ draw_winner find_token(const cuda_request_params &p, 
         if (verdict == PIVOT_UNSURE) {
             row.largest = all.largest;
             const part_exact_sums exact = join_row(p, b, step++, sum_part_exactly(row));
-            stays = exact.above.value() < gumbel_nucleus(row.rules.top_p, exact.all.value());
+            stays = exact.above.value() < gumbel_nucleus_mass(row.rules.top_p, exact.all.value());
         }
         if (stays || pivot_state().is_abandoned)
             return winner;

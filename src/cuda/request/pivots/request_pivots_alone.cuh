@@ -63,7 +63,7 @@ __device__ __forceinline__ draw_winner find_token_alone(const cuda_request_param
     row.pivot = value_of_token(q, row, b, token);
     while (true) {
         const part_exact_sums sums = join_tokens<part_exact_sums>(q, b, row, sum);
-        if (sums.above.value() < gumbel_nucleus(row.rules.top_p, sums.all.value()))
+        if (sums.above.value() < gumbel_nucleus_mass(row.rules.top_p, sums.all.value()))
             return winner;
         winner = join_tokens<part_winner>(q, b, row, draw).best;
         if (winner.id < 0)

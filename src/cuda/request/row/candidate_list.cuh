@@ -130,7 +130,7 @@ struct candidate_filter {
         descent_result found =
             finder.find_nth_in(source, required.target, fmaxf(nth, -FLT_MAX), kUnresolvedBits);
         if (found.reached)
-            nth = fmaxf(nth, gumbel_of_key(found.key));
+            nth = fmaxf(nth, gumbel_value_of_key(found.key));
     }
 
     /* Removes tokens below the bound and tokens in [from, to) from the list. */
@@ -182,11 +182,11 @@ struct candidate_filter {
         for (int i = 1; i < kThreadTokens; i++)
             thread_max = fmaxf(thread_max, y[i]);
         float v = values.to_value(thread_max);
-        uint32_t key = isnan(v) ? 0 : gumbel_key(v);
+        uint32_t key = isnan(v) ? 0 : gumbel_key_of_value(v);
         if (turn == 0) {
             key = largest_of_cta(key, x.scratch);
             x.thread_maxima[threadIdx.x] = thread_max;
-            largest = key ? gumbel_of_key(key) : -FLT_MAX;
+            largest = key ? gumbel_value_of_key(key) : -FLT_MAX;
             raise_bound(maxima_source{x.thread_maxima});
         } else if (required.log_min_p > -INFINITY) {
             key = __reduce_max_sync(~0u, key);
@@ -196,13 +196,13 @@ struct candidate_filter {
         bool full = offer_tokens(reader, tile, y, kCandidates / 2);
         full = __syncthreads_or(full);
         uint32_t seen = turn > 0 ? s.largest_key[turn % 2] : 0;
-        if (seen > gumbel_key(largest))
-            largest = gumbel_of_key(seen);
+        if (seen > gumbel_key_of_value(largest))
+            largest = gumbel_value_of_key(seen);
         if (!full)
             return true;
         key = largest_of_cta(key, x.scratch);
-        if (key > gumbel_key(largest))
-            largest = gumbel_of_key(key);
+        if (key > gumbel_key_of_value(largest))
+            largest = gumbel_value_of_key(key);
         x.thread_maxima[threadIdx.x] = thread_max;
         raise_bound(maxima_source{x.thread_maxima});
         raise_bound(list_source{s.list, min((int)s.count, kCandidates)});

@@ -49,7 +49,7 @@ template <class Source> struct kept_set_finder {
         descent_result least = {false, 0, 0};
         if (Source::is_row && n <= kThreads)
             least = find_nth_in(maxima, n, lowest);
-        return find_nth_in(source, n, least.reached ? gumbel_of_key(least.key) : lowest);
+        return find_nth_in(source, n, least.reached ? gumbel_value_of_key(least.key) : lowest);
     }
 
     template <class Of>
@@ -57,11 +57,11 @@ template <class Source> struct kept_set_finder {
                                                           int rough = 0) const
     {
         return descend_keys<false>(
-            of, x, gumbel_key(lowest), gumbel_key(largest), n,
+            of, x, gumbel_key_of_value(lowest), gumbel_key_of_value(largest), n,
             [&](int32_t, float y, auto offer) {
                 float v = values.to_value(y);
                 if (!isnan(v))
-                    offer(gumbel_key(v), 1);
+                    offer(gumbel_key_of_value(v), 1);
             },
             rough);
     }
@@ -72,7 +72,7 @@ template <class Source> struct kept_set_finder {
     }
 
     /* Truncates by top_p the tokens that the cutoff `from` keeps. */
-    __device__ gumbel_cut find_nucleus(float top_p, bool exact, gumbel_cut from) const
+    __device__ gumbel_cutoff find_nucleus(float top_p, bool exact, gumbel_cutoff from) const
     {
         wide_sum sum = {0, 0};
         uint64_t count = 0, equal = 0;
@@ -91,23 +91,23 @@ template <class Source> struct kept_set_finder {
         gumbel_wide mass = sum.value();
         if (equal)
             mass += (gumbel_wide)equal * mass_of(from.bound);
-        gumbel_wide needed = gumbel_nucleus(top_p, mass);
-        float lowest = gumbel_nucleus_begin(largest, mass - needed, (int64_t)count, from);
-        descent_result end = descend_keys<true>(source, x, gumbel_key(lowest), gumbel_key(largest),
+        gumbel_wide needed = gumbel_nucleus_mass(top_p, mass);
+        float lowest = gumbel_nucleus_search_start(largest, mass - needed, (int64_t)count, from);
+        descent_result end = descend_keys<true>(source, x, gumbel_key_of_value(lowest), gumbel_key_of_value(largest),
                                                 needed, [&](int32_t, float y, auto offer) {
                                                     float v = values.to_value(y);
                                                     if (v >= lowest)
-                                                        offer(gumbel_key(v), mass_of(v));
+                                                        offer(gumbel_key_of_value(v), mass_of(v));
                                                 });
-        float value = gumbel_of_key(end.key);
-        return gumbel_cut_top_p(exact, value, needed, end.above, mass_of(value));
+        float value = gumbel_value_of_key(end.key);
+        return gumbel_cutoff_by_top_p(exact, value, needed, end.above, mass_of(value));
     }
 
     /* Returns the last id that is kept among tokens equal to the bound, if only the first `tied`
      * are. */
-    __device__ int32_t find_last_tie(gumbel_cut ties) const
+    __device__ int32_t find_last_tie(gumbel_cutoff ties) const
     {
-        if (ties.tied == GUMBEL_TIES_STAY)
+        if (ties.tied == GUMBEL_TIES_ALL_KEPT)
             return INT32_MAX;
         descent_result last =
             descend_keys<false>(source, x, ~(uint32_t)INT32_MAX, ~0u, (uint64_t)ties.tied,
@@ -123,17 +123,17 @@ template <class Source> struct kept_set_finder {
 template <class Finder>
 __device__ inline kept_set find_kept_set(Finder &finder, const gumbel_rules &r)
 {
-    gumbel_cut before_top_p = gumbel_cut_first(&r, finder.largest);
+    gumbel_cutoff before_top_p = gumbel_cutoff_before_top_k(&r, finder.largest);
     if (r.top_k > 0) {
         descent_result k = finder.find_nth((uint64_t)r.top_k, before_top_p.bound);
         if (k.reached)
-            before_top_p = gumbel_cut_top_k(&r, gumbel_of_key(k.key), (int64_t)k.above);
+            before_top_p = gumbel_cutoff_by_top_k(&r, gumbel_value_of_key(k.key), (int64_t)k.above);
     }
-    gumbel_cut strictest = gumbel_cut_others(&r, before_top_p, finder.largest);
+    gumbel_cutoff strictest = gumbel_cutoff_without_top_p(&r, before_top_p, finder.largest);
     if (r.top_p < 1.0f) {
-        gumbel_cut nucleus =
-            finder.find_nucleus(r.top_p, r.exact, gumbel_cut_weighed(&r, before_top_p));
-        strictest = gumbel_stricter(strictest, nucleus);
+        gumbel_cutoff nucleus =
+            finder.find_nucleus(r.top_p, r.exact, gumbel_cutoff_before_top_p(&r, before_top_p));
+        strictest = gumbel_stricter_cutoff(strictest, nucleus);
     }
     return {strictest.bound, finder.find_last_tie(strictest)};
 }

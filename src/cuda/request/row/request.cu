@@ -106,8 +106,8 @@ __device__ __forceinline__ bool merge_parts_of_row(const cuda_request_params &p,
     }
     request_scratch &x = filter.x.scratch;
     flags = reduce_cta(flags, x, [](uint32_t a, uint32_t b) { return a | b; });
-    float least = gumbel_of_key(largest_of_cta(bound, x));
-    filter.largest = gumbel_of_key(largest_of_cta(largest, x));
+    float least = gumbel_value_of_key(largest_of_cta(bound, x));
+    filter.largest = gumbel_value_of_key(largest_of_cta(largest, x));
     if (largest_of_cta(most, x) > kCandidates)
         return false;
     /* A full list yields a higher bound. */

@@ -61,7 +61,7 @@ __device__ inline source_facts scan_source(const Source &source, logit_values va
         if (!isnan(v)) {
             alive++;
             thread_max = fmaxf(thread_max, y);
-            largest = max(largest, gumbel_key(v));
+            largest = max(largest, gumbel_key_of_value(v));
         }
     });
     shared.thread_maxima[threadIdx.x] = thread_max;

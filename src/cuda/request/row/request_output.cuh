@@ -26,7 +26,7 @@ __device__ inline int list_top(const Source &source, request_shared &x, logit_va
     descent_result last = finder.find_nth((uint64_t)n, -FLT_MAX);
     kept_set first = {-FLT_MAX, INT32_MAX};
     if (last.reached) {
-        gumbel_cut by_value = {gumbel_of_key(last.key), n - (int64_t)last.above};
+        gumbel_cutoff by_value = {gumbel_value_of_key(last.key), n - (int64_t)last.above};
         first = {by_value.bound, finder.find_last_tie(by_value)};
     }
     if (threadIdx.x == 0)
@@ -264,7 +264,7 @@ __device__ __noinline__ void serve_row(const cuda_request_params &p, const Sourc
     request_result r = {seen, NAN, 0, gumbel_summary_status(&seen)};
     const bool ok = r.status == GUMBEL_ROW_OK;
     kept_set survivors = {-FLT_MAX, INT32_MAX};
-    if (ok && gumbel_rules_cut(&x.row.rules)) {
+    if (ok && gumbel_rules_truncate(&x.row.rules)) {
         kept_set_finder<Source> finder = {
             source, x.scratch, values, facts.largest, {x.thread_maxima}};
         survivors = find_kept_set(finder, x.row.rules);

@@ -38,7 +38,7 @@ __device__ __forceinline__ unsigned long long *request_counter(const cuda_reques
 __device__ __forceinline__ uint32_t load_stored(const cuda_request_params &p, int64_t b,
                                                 int64_t block)
 {
-    const int64_t rows = 32 * gumbel_words_of(p.problem.batch);
+    const int64_t rows = 32 * gumbel_mask_words_of(p.problem.batch);
     return p.stored_subtiles ? __ldcg(&p.stored_subtiles[block * rows + b])
                              : CUDA_REQUEST_ALL_SUBTILES;
 }
@@ -285,7 +285,7 @@ __device__ __noinline__ void stage_tile(const cuda_request_params &p, const requ
         else if (row.edits.act && q.history.prompt)
             own = penalise_by_history(q, row.edits, token, listed, own);
         else if (listed > 0 || read_bit(stage.prompt, place))
-            own = gumbel_penalise(own, &row.edits.penalties, listed);
+            own = gumbel_apply_penalties(own, &row.edits.penalties, listed);
     }
     __syncthreads();
 }

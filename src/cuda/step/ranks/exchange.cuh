@@ -48,7 +48,7 @@ struct exchange {
     {
         const int r = threadIdx.x;
         if (blockIdx.x == 0 && r < p.ranks && !failed)
-            ptx_tell_8(&p.peer_buffers[r]->begun[p.rank], number);
+            ptx_store_relaxed_sys_8(&p.peer_buffers[r]->begun[p.rank], number);
     }
 
     /* Address of word i that rank `from` sends to rank `to`. */
