@@ -2,7 +2,7 @@
 #include "core/fail.h"
 #include "validate/validate.h"
 #include "cpu/rows/cpu_backend.h"
-#include "cuda/host/cuda_open.h"
+#include "cuda/open/cuda_open.h"
 
 gumbel_status gumbel_open(const gumbel_device_options *options, gumbel_device **device,
                           gumbel_error *error)
