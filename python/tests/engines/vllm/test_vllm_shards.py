@@ -157,7 +157,7 @@ def whole(vocab, arguments, biased):
         "softcap": scale * cap,
         "vocab_size": vocab,
     }
-    defer_products = functools.partial(LazyLogits, hidden, weight, given, None)
+    deferred = functools.partial(LazyLogits, hidden, weight, given, None)
     found = drawn(deferred, vocab, not arguments)
     logits = hidden @ weight.T + (bias if biased else 0)
     if cap:
@@ -192,7 +192,7 @@ def _multiplied(rank, folder):
             with lazy.defer_products():
                 return layer(head, hidden)
 
-        assert defer_products().columns is not None and counts.fused == 0
+        assert deferred().columns is not None and counts.fused == 0
         found = drawn(deferred, 1000, False)
         assert counts.fused == 0 and counts.logits > 0 and counts.materialised == 0
         return found, layer(head, hidden).float().numpy()
