@@ -71,7 +71,8 @@ typedef struct cuda_allow_params {
 
 /* What the kernels of an exchange get: of summaries, or of rows. */
 typedef struct cuda_exchange_params {
-    gumbel_peer_buffer *peer_buffers[GUMBEL_PEERS_RANKS]; /* of all ranks, as this one reaches them */
+    gumbel_peer_buffer
+        *peer_buffers[GUMBEL_PEERS_RANKS]; /* of all ranks, as this one reaches them */
     int32_t rank, ranks;
     int64_t room;               /* words of a rank in a mailbox's place */
     gumbel_peer_report *report; /* in host memory */

@@ -98,7 +98,8 @@ typedef struct cuda_device {
     CUfunction request_edit;
     CUfunction request_naive;
     CUfunction request_pivots;
-    CUfunction request_blocks, request_bounded, request_cluster; /* NULL where there are no clusters */
+    CUfunction request_blocks, request_bounded,
+        request_cluster; /* NULL where there are no clusters */
     CUfunction noise;
     CUfunction logits[CUDA_DTYPES][2][2]; /* [with mass][noise given] */
     CUfunction logits_edited[CUDA_DTYPES];

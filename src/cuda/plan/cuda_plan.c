@@ -147,7 +147,8 @@ static void carve_draws(gumbel_cursor *cursor, const cuda_device *cuda, size_t b
     }
     workspace->summaries = gumbel_carve(cursor, count, 1, sizeof(gumbel_summary));
     workspace->summaries_most = count;
-    workspace->floors = gumbel_carve(cursor, batch, samples, CUDA_THRESHOLD_WORDS * sizeof(uint64_t));
+    workspace->floors =
+        gumbel_carve(cursor, batch, samples, CUDA_THRESHOLD_WORDS * sizeof(uint64_t));
 }
 
 size_t cuda_most(const gumbel_device *device, const gumbel_limits *limits)

@@ -62,8 +62,9 @@ gumbel_status cuda_finish(const cuda_job *job, cuda_params *p)
     void *arguments[] = {p};
     cuda_shape shape = {p->problem.batch * p->problem.sampling.num_samples, CUDA_FINISH_THREADS, 0,
                         1};
-    return p->multiply_only || p->logits_out ? GUMBEL_OK
-                                         : cuda_launch(job, job->cuda->finish, shape, arguments);
+    return p->multiply_only || p->logits_out
+               ? GUMBEL_OK
+               : cuda_launch(job, job->cuda->finish, shape, arguments);
 }
 
 uint64_t cuda_tag(cuda_device *cuda)
@@ -83,7 +84,8 @@ cuda_params cuda_slice(const cuda_params *whole, int64_t first, int64_t count)
     p.partials = p.partials ? p.partials + draws : NULL;
     p.logits_out = p.logits_out ? p.logits_out + first * p.logits_out_stride : NULL;
     p.block_maxima = p.block_maxima ? p.block_maxima + first * p.block_maxima_stride : NULL;
-    p.unseen_block_maxima = p.unseen_block_maxima ? p.unseen_block_maxima + first * p.block_maxima_stride : NULL;
+    p.unseen_block_maxima =
+        p.unseen_block_maxima ? p.unseen_block_maxima + first * p.block_maxima_stride : NULL;
     p.row_thresholds += draws * CUDA_THRESHOLD_WORDS;
     return p;
 }

@@ -284,7 +284,8 @@ static gumbel_status spread(gumbel_device *device, void *stream, const gumbel_ou
     int kinds = 0;
 #define SPREAD(field, each)                                                                        \
     if (to->field)                                                                                 \
-    p.of[kinds++] = (struct cuda_scattered_output){(const uint32_t *)from->field, (uint32_t *)to->field, each}
+    p.of[kinds++] =                                                                                \
+        (struct cuda_scattered_output){(const uint32_t *)from->field, (uint32_t *)to->field, each}
     SPREAD(tokens, num_samples);
     SPREAD(logprobs, num_samples);
     SPREAD(scores, num_samples);

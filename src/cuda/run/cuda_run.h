@@ -24,11 +24,10 @@ typedef struct cuda_screen_pieces {
     gumbel_screen_reach *reaches;
     cuda_screen_state *state;
     cuda_screen_entry *entries;
-    uint16_t *spread; /* NULL where draws are rows */
-    int32_t *left;    /* [B] */
-    cuda_screen_exact
-        *exact;   /* [B][CUDA_SCREEN_EXACT_MAX]; this and the next where rows are cut */
-    float *peaks; /* [B][tiles] */
+    uint16_t *spread;         /* NULL where draws are rows */
+    int32_t *left;            /* [B] */
+    cuda_screen_exact *exact; /* [B][CUDA_SCREEN_EXACT_MAX]; this and the next where rows are cut */
+    float *peaks;             /* [B][tiles] */
 } cuda_screen_pieces;
 
 /* The pieces of the caller's workspace; what a call does not need is NULL. */
@@ -42,11 +41,11 @@ typedef struct cuda_workspace {
     float *edited;              /* likewise: edited logits of a caller's, which stay as they are */
     float *peaks;               /* [B, blocks] */
     int32_t *row_states;        /* [B]: CUDA_ROW_... */
-    uint8_t *stored_subtiles;     /* [blocks][B in whole 32s] */
-    float *unseen_block_maxima;        /* [B, blocks], where penalties lower what a history has seen */
+    uint8_t *stored_subtiles;   /* [blocks][B in whole 32s] */
+    float *unseen_block_maxima; /* [B, blocks], where penalties lower what a history has seen */
     uint64_t *exchange;         /* [cuda_request_exchange_words()]: what CTAs of a row tell */
     uint64_t *counters;         /* [B][CUDA_THRESHOLD_WORDS] */
-    cuda_part_result *heads;           /* [B, parts] */
+    cuda_part_result *heads;    /* [B, parts] */
     cuda_candidate *candidates; /* [B, parts, CUDA_REQUEST_CANDIDATES]; NULL for one part */
     cuda_screen_pieces screen;  /* of a screened draw */
 } cuda_workspace;

@@ -88,8 +88,7 @@ static gumbel_status weigh(const cuda_job *job, const gumbel_verification *v,
     GUMBEL_FORWARD(launch(job, cuda->weigh_drafts, &p, models_of(by) * v->rows, CUDA_MASS_CTAS,
                           CUDA_MASS_BYTES));
     if (v->draft.rule == GUMBEL_RULE_BLOCK)
-        GUMBEL_FORWARD(
-            launch(job, cuda->sum_drafts, &p, v->rows, CUDA_MASS_CTAS, CUDA_MASS_BYTES));
+        GUMBEL_FORWARD(launch(job, cuda->sum_drafts, &p, v->rows, CUDA_MASS_CTAS, CUDA_MASS_BYTES));
     return launch(job, cuda->race_drafts, &p, v->draft.requests, CUDA_RESIDUAL_CTAS,
                   CUDA_MASS_BYTES + nodes);
 }

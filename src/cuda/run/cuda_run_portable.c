@@ -16,7 +16,7 @@ gumbel_status cuda_run_naive(const cuda_job *job)
     cuda_params p = job->params;
     int64_t batch = p.problem.batch, groups = (batch + CUDA_NAIVE_ROWS - 1) / CUDA_NAIVE_ROWS;
     int64_t parts = cuda_max_parts((int64_t)job->cuda->multiprocessors * CUDA_NAIVE_CTAS, batch,
-                                    p.problem.sampling.num_samples);
+                                   p.problem.sampling.num_samples);
     p.chunk = cuda_chunk(block_range(&p.problem), parts, GUMBEL_BLOCK);
     p.parts = (int32_t)((block_range(&p.problem) + p.chunk - 1) / p.chunk);
     GUMBEL_ASSERT(p.chunk % GUMBEL_BLOCK == 0 && p.parts >= 1 && p.parts <= parts);
@@ -41,7 +41,7 @@ gumbel_status cuda_run_logits(const cuda_job *job)
     int64_t batch = p.problem.batch, range = block_range(&p.problem);
     int64_t groups = (s->num_samples + CUDA_LOGITS_SAMPLES - 1) / CUDA_LOGITS_SAMPLES;
     int64_t parts = cuda_max_parts((int64_t)job->cuda->multiprocessors * CUDA_LOGITS_CTAS, batch,
-                                    s->num_samples);
+                                   s->num_samples);
     int mass = p.problem.with_mass != 0;
     cuda_dtype dtype = cuda_dtype_of(p.problem.logits.dtype);
     p.chunk = cuda_chunk(range, parts, CUDA_LOGITS_CHUNK);

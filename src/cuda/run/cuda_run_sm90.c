@@ -71,7 +71,8 @@ static gumbel_status prepare(const cuda_job *job, int64_t first, int64_t count,
     const int width = cuda_sm90_widths[launch->place];
     p->tiles = (int32_t)((tokens + CUDA_SM90_TILE - 1) / CUDA_SM90_TILE);
     p->parts = cuda_sm90_ctas(width, p->tiles, cuda_sm90_processors(cuda->multiprocessors));
-    p->stages = cuda_sm90_stages(width, samples, p->problem.with_mass, p->logits_out && !p->also_draw);
+    p->stages =
+        cuda_sm90_stages(width, samples, p->problem.with_mass, p->logits_out && !p->also_draw);
     GUMBEL_ASSERT(p->tiles > 0 && hidden->rows <= width && p->stages >= 1);
     GUMBEL_ASSERT(p->parts >= 1 && p->parts <= cuda->multiprocessors);
     GUMBEL_ASSERT((size_t)p->parts * (size_t)hidden->rows * (size_t)samples <=
@@ -85,7 +86,8 @@ static gumbel_status prepare(const cuda_job *job, int64_t first, int64_t count,
 gumbel_status cuda_run_sm90(const cuda_job *job)
 {
     const gumbel_problem *whole = &job->params.problem;
-    const int64_t most = cuda_sm90_max_rows(job->params.logits_out ? 1 : whole->sampling.num_samples);
+    const int64_t most =
+        cuda_sm90_max_rows(job->params.logits_out ? 1 : whole->sampling.num_samples);
     sm90_launch launch;
     GUMBEL_ASSERT(most > 0 && whole->weight.rows % 16 == 0);
     GUMBEL_ASSERT(whole->weight.dtype != GUMBEL_FLOAT32);

@@ -11,7 +11,8 @@
 
 int64_t cuda_team_bytes(const gumbel_problem *p)
 {
-    return CUDA_CLUSTER_SHARED_BYTES + cuda_cluster_slice(cuda_range_of(p)) * (int64_t)sizeof(float);
+    return CUDA_CLUSTER_SHARED_BYTES +
+           cuda_cluster_slice(cuda_range_of(p)) * (int64_t)sizeof(float);
 }
 
 /* Clusters for rows of which there mostly is none, at most. */
@@ -27,8 +28,8 @@ static gumbel_status run_clusters(const cuda_job *job, cuda_request_params *p)
         clusters =
             cuda_fallback_clusters(clusters, job->cuda->multiprocessors, p->has_block_maxima != 0);
     else if (job->mostly_none)
-        clusters = cuda_fallback_clusters(clusters < FEW ? clusters : FEW,
-                                                  job->cuda->multiprocessors, 1);
+        clusters =
+            cuda_fallback_clusters(clusters < FEW ? clusters : FEW, job->cuda->multiprocessors, 1);
     p->parts = CUDA_REQUEST_CLUSTER;
     p->chunk = cuda_cluster_slice(cuda_range_of(q));
     GUMBEL_ASSERT(p->chunk * CUDA_REQUEST_CLUSTER >= cuda_range_of(q));
@@ -71,7 +72,8 @@ void cuda_carve_bounded(gumbel_cursor *cursor, const cuda_device *cuda, const gu
 {
     size_t blocks = (size_t)cuda_blocks_of(p), rows = 32 * (size_t)gumbel_words_of(p->batch);
     cuda_carve_blocks(cursor, cuda, p, workspace);
-    workspace->stored_subtiles = gumbel_carve(cursor, blocks, rows, sizeof *workspace->stored_subtiles);
+    workspace->stored_subtiles =
+        gumbel_carve(cursor, blocks, rows, sizeof *workspace->stored_subtiles);
     if (p->request & GUMBEL_REQUEST_PENALTIES)
         workspace->unseen_block_maxima =
             gumbel_carve(cursor, (size_t)p->batch, blocks, sizeof *workspace->unseen_block_maxima);

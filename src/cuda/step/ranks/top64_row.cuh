@@ -230,8 +230,8 @@ __device__ __forceinline__ int truncate_top64(int count, bool complete, bool wit
         determined = r.exact || extend_by_ties((int)r.top_k, count) < count;
     if (!determined && r.min_p > 0.0f &&
         !r.last) /* else top_p applies to more tokens than min_p keeps */
-        determined =
-            count_above_min_p(count, gumbel_of_key(shortlist_memory().order[0].key), row.log_min_p) < count;
+        determined = count_above_min_p(count, gumbel_of_key(shortlist_memory().order[0].key),
+                                       row.log_min_p) < count;
     return determined ? truncate_shortlist(r, count, nullptr) : -1;
 }
 
