@@ -42,8 +42,7 @@ void emulate_blocks(const cuda_request_params &p, uint64_t *random, const char *
 
 void emulate_candidates(const cuda_top64_params &p, uint64_t *random, const char *what)
 {
-    run_ctas(body<cuda_top64_params, gumbel_draw_top64>, &p, shape_of(p.request), random,
-             what);
+    run_ctas(body<cuda_top64_params, gumbel_draw_top64>, &p, shape_of(p.request), random, what);
 }
 
 void emulate_list(const cuda_top64_params &p, uint64_t *random, const char *what)
@@ -51,7 +50,8 @@ void emulate_list(const cuda_top64_params &p, uint64_t *random, const char *what
     run_ctas(body<cuda_top64_params, gumbel_select_top64>, &p, shape_of(p.request), random, what);
 }
 
-void emulate_exchange_candidates(const cuda_top64_exchange_params &p, uint64_t *random, const char *what)
+void emulate_exchange_candidates(const cuda_top64_exchange_params &p, uint64_t *random,
+                                 const char *what)
 {
     const cuda_request_params &q = p.draw.request;
     run_ctas(q.block_maxima ? body<cuda_top64_exchange_params, gumbel_select_exchange_top64>

@@ -10,8 +10,10 @@
 #include "cuda/step/ranks/top64_params.h"
 
 /* Each by `ctas` CTAs; other arguments as in launch_step.h. */
-void emulate_request_rows(const gumbel_gathered_rows &p, int64_t ctas, uint64_t *random, const char *what);
-void emulate_scatter_rows(const gumbel_gathered_rows &p, int64_t ctas, uint64_t *random, const char *what);
+void emulate_request_rows(const gumbel_gathered_rows &p, int64_t ctas, uint64_t *random,
+                          const char *what);
+void emulate_scatter_rows(const gumbel_gathered_rows &p, int64_t ctas, uint64_t *random,
+                          const char *what);
 
 void emulate_exchange(const cuda_exchange_params &p, int64_t ctas, uint64_t *random,
                       const char *what);
@@ -20,6 +22,7 @@ void emulate_exchange(const cuda_exchange_params &p, int64_t ctas, uint64_t *ran
  */
 void emulate_candidates(const cuda_top64_params &p, uint64_t *random, const char *what);
 void emulate_list(const cuda_top64_params &p, uint64_t *random, const char *what);
-void emulate_exchange_candidates(const cuda_top64_exchange_params &p, uint64_t *random, const char *what);
+void emulate_exchange_candidates(const cuda_top64_exchange_params &p, uint64_t *random,
+                                 const char *what);
 
 #endif

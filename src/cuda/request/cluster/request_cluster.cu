@@ -13,10 +13,10 @@
  *        that the launch before (request_blocks.cu) serves from few blocks are skipped; its
  *        fallback rows begin while others are still pending there.
  * SMEM   the slice's y, and 33 KB of state (request_shared.cuh).
- * SYNC   a state word a row distinguishes pending from fallback rows. This launch polls the words and waits
- *        for the end of the launch before only after 1 ms; but it ends after that launch. Barriers
- *        of the cluster follow the write protocol of cluster_exchange.cuh; the last one comes after
- *        all reads of other CTAs' memory.
+ * SYNC   each row has a state word: pending, served or fallback. This launch polls the words and
+ *        waits for the end of the launch before only after 1 ms; but it ends after that launch.
+ *        Barriers of the cluster follow the write protocol of cluster_exchange.cuh; the last one
+ *        comes after all reads of other CTAs' memory.
  * NUMERICS  those of the naive kernel, bit for bit: truncation and masses sum integers.
  */
 #include "cuda/request/cluster/request_cluster_passes.cuh"

@@ -114,7 +114,8 @@ __device__ void skip_exchange(const cuda_exchange_params &p)
 __device__ void request_gather(const gumbel_gathered_rows &p, int64_t words)
 {
     gumbel_host_collective *c = p.collective;
-    const uint64_t number = ptx_load_relaxed_sys_8(&c->requested) + 1, begun = ptx_read_globaltimer();
+    const uint64_t number = ptx_load_relaxed_sys_8(&c->requested) + 1,
+                   begun = ptx_read_globaltimer();
     if (ptx_load_relaxed_sys_8(&c->failed))
         return;
     ptx_store_relaxed_sys_8(&c->send, (uint64_t)(p.gathered + p.rank * words));
@@ -215,7 +216,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     gumbel_scatter_rows(const __grid_constant__ gumbel_gathered_rows p)
 {
     __shared__ bool failed;
-    const int64_t width = p.rows.width, slices = (width + CUDA_SCATTER_SLICE - 1) / CUDA_SCATTER_SLICE;
+    const int64_t width = p.rows.width,
+                  slices = (width + CUDA_SCATTER_SLICE - 1) / CUDA_SCATTER_SLICE;
     ptx_allow_launch();
     ptx_wait_for_launch();
     const int64_t rows = p.collective ? *p.rows.listed : p.rows.rows;

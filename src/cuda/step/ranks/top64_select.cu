@@ -53,7 +53,8 @@ __device__ __forceinline__ top64_words select_row(int64_t b)
     sort_shortlist(kByY, count);
     top64_words own = {GUMBEL_ROW_OK, ~0u, __float_as_uint(-INFINITY)};
     if (place < count) {
-        const cuda_candidate token = shared_state().scratch.list[shortlist_memory().order[place].token];
+        const cuda_candidate token =
+            shared_state().scratch.list[shortlist_memory().order[place].token];
         own.id = (uint32_t)token.id;
         own.y = __float_as_uint(token.y);
     }
