@@ -352,13 +352,18 @@ static void plans_match_their_size_and_table(void **state)
         gumbel_plan planned;
         cuda_plan plan;
         device.rungs.preferred = i % 4 > 1 ? CUDA_SCREEN_RUNGS : 0;
-        assert_int_equal(cuda_call_size(&device.base, &p, 0, &size, NULL), GUMBEL_OK);
+        assert_int_equal(cuda_plan_backend(&device.base, &p, 0, &planned, NULL), GUMBEL_OK);
         p = cuda_replace_allowed(&p);
         assert_int_equal(cuda_plan_call(&plan, &device, &p, 0, NULL), GUMBEL_OK);
+        const cuda_plan returned = cuda_plan_of(&planned);
+        assert_ptr_equal(returned.product, plan.product);
+        assert_ptr_equal(returned.rows, plan.rows);
+        assert_int_equal(returned.required, plan.required);
+        assert_int_equal(returned.product_outputs, plan.product_outputs);
         cuda_carve_plan(&plan, &count, &device, &p);
         cuda_carve_plan(&plan, &given, &device, &p); /* does not write to the base */
-        assert_int_equal(count.used, size);
-        assert_int_equal(given.used, size);
+        assert_int_equal(count.used, planned.workspace_bytes);
+        assert_int_equal(given.used, planned.workspace_bytes);
         if (plan.rows) {
             assert_true(
                 gumbel_rung_supports(&plan.rows->rung, plan.required & ~GUMBEL_CAPABILITY_BIAS));

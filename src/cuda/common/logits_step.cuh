@@ -91,14 +91,8 @@ struct block_measure {
     float largest, sum;
 };
 
-template <bool fast> __device__ __forceinline__ float compute_exp(float x)
-{
-    return fast ? ptx_exp2(x * LOG2E) : gumbel_exp(x);
-}
-
 /* The maximum and mass of the block that four lanes hold, for all four. Each lane adds four of the
  * 16 partial sums of eq. 8, which are then combined without adding any twice. */
-template <bool fast>
 __device__ __forceinline__ block_measure measure_block(const four (&z)[kQuads], int lane)
 {
     float largest = z[0].v[0];
@@ -110,8 +104,8 @@ __device__ __forceinline__ block_measure measure_block(const four (&z)[kQuads], 
     float s[4];
 #pragma unroll
     for (int i = 0; i < 4; i++)
-        s[i] = (compute_exp<fast>(z[0].v[i] - largest) + compute_exp<fast>(z[1].v[i] - largest)) +
-               (compute_exp<fast>(z[2].v[i] - largest) + compute_exp<fast>(z[3].v[i] - largest));
+        s[i] = (gumbel_exp(z[0].v[i] - largest) + gumbel_exp(z[1].v[i] - largest)) +
+               (gumbel_exp(z[2].v[i] - largest) + gumbel_exp(z[3].v[i] - largest));
     bool upper = lane & 2, odd = lane & 1;
     float a = (upper ? s[2] : s[0]) + __shfl_xor_sync(~0u, upper ? s[0] : s[2], 2);
     float b = (upper ? s[3] : s[1]) + __shfl_xor_sync(~0u, upper ? s[1] : s[3], 2);
@@ -130,7 +124,7 @@ struct warp_mass {
 
     __device__ __forceinline__ void add(const four (&z)[kQuads])
     {
-        block_measure found = fast ? measure_block<true>(z, lane) : measure_block<false>(z, lane);
+        block_measure found = measure_block(z, lane);
         if (steps % 4 == lane % 4)
             kept = found;
         if (steps++ % 4 == 3)

@@ -26,7 +26,8 @@ static void fill_job(cuda_job *job, const cuda_plan *plan, gumbel_problem *probl
     job->params.inverse_cap = cuda_inverse_cap(problem);
     job->params.summaries = job->workspace.summaries;
     job->params.row_thresholds = job->workspace.row_thresholds;
-    job->params.multiply_only = (plan->needs & GUMBEL_CAPABILITY_PRODUCT) && !job->params.logits_out;
+    job->params.multiply_only =
+        (plan->required & GUMBEL_CAPABILITY_PRODUCT) && !job->params.logits_out;
 }
 
 /* Elements between rows of logits that a product stores. */
@@ -69,13 +70,12 @@ static gumbel_status run_rows(const cuda_job *job, const cuda_plan *plan)
     gumbel_problem *p = &rows.params.problem;
     if (p->hidden_size > 0) {
         p->hidden_size = 0;
-        p->sampling.math = GUMBEL_MATH_EXACT; /* FAST is for given logits */
         p->logits = cuda_rows_at(job->workspace.logits, p, get_logits_stride(job, p));
     }
     GUMBEL_FORWARD(job->expect_few_live_rows && plan->rows->run_few_rows
                        ? plan->rows->run_few_rows(&rows)
                        : plan->rows->run(&rows));
-    if (plan->needs & GUMBEL_REQUEST_LOGITS)
+    if (plan->required & GUMBEL_REQUEST_LOGITS)
         GUMBEL_FORWARD(cuda_run_gather(&rows));
     return plan->required & GUMBEL_REQUEST_BEST ? cuda_run_best(&rows, plan->rows->run) : GUMBEL_OK;
 }
@@ -110,9 +110,10 @@ static gumbel_status queue_call(cuda_job *job, const cuda_plan *plan, const gumb
     return status;
 }
 
-/* Plan a call that requires `more` capabilities, and queue it. */
+/* Queue a call by its plan; plan it for `purpose` if `planned` is NULL. */
 static gumbel_status plan_and_queue(cuda_job *job, gumbel_device *device,
-                                    const gumbel_problem *problem, uint32_t more, void *workspace,
+                                    const gumbel_problem *problem, uint64_t purpose,
+                                    const gumbel_plan *planned, void *workspace,
                                     gumbel_error *error)
 {
     cuda_plan plan;
@@ -120,15 +121,19 @@ static gumbel_status plan_and_queue(cuda_job *job, gumbel_device *device,
     gumbel_problem masked = cuda_replace_allowed(problem);
     job->cuda = (cuda_device *)device;
     job->error = error;
-    GUMBEL_FORWARD(cuda_plan_call(&plan, job->cuda, &masked, more, error));
+    if (planned)
+        plan = cuda_plan_of(planned);
+    else
+        GUMBEL_FORWARD(cuda_plan_call(&plan, job->cuda, &masked, purpose, error));
     return queue_call(job, &plan, problem, &masked, workspace);
 }
 
 static gumbel_status draw_partial(gumbel_device *device, const gumbel_problem *problem,
-                                  gumbel_summary *summaries, void *workspace, gumbel_error *error)
+                                  const gumbel_plan *plan, gumbel_summary *summaries,
+                                  void *workspace, gumbel_error *error)
 {
     cuda_job job = {.params.partials = summaries};
-    return plan_and_queue(&job, device, problem, GUMBEL_CAPABILITY_PART, workspace, error);
+    return plan_and_queue(&job, device, problem, GUMBEL_CAPABILITY_PART, plan, workspace, error);
 }
 
 gumbel_status cuda_sample(gumbel_device *device, const gumbel_problem *problem,
@@ -136,7 +141,7 @@ gumbel_status cuda_sample(gumbel_device *device, const gumbel_problem *problem,
                           gumbel_error *error)
 {
     cuda_job job = {.params.output = *output};
-    return plan_and_queue(&job, device, problem, 0, workspace, error);
+    return plan_and_queue(&job, device, problem, 0, plan, workspace, error);
 }
 
 gumbel_status cuda_draw_unresolved(gumbel_device *device, const gumbel_problem *problem,
@@ -145,7 +150,7 @@ gumbel_status cuda_draw_unresolved(gumbel_device *device, const gumbel_problem *
 {
     cuda_job job = {.params.output = *output, .expect_few_live_rows = 1};
     GUMBEL_ASSERT(problem->sampling.live_rows && problem->hidden_size == 0);
-    return plan_and_queue(&job, device, problem, 0, workspace, error);
+    return plan_and_queue(&job, device, problem, 0, NULL, workspace, error);
 }
 
 gumbel_status cuda_sample_stored(gumbel_device *device, const cuda_plan *plan,
@@ -198,10 +203,10 @@ gumbel_status cuda_store_top64_logits(gumbel_device *device, const cuda_plan *pl
 }
 
 static gumbel_status discard_product(gumbel_device *device, const gumbel_problem *problem,
-                                     void *workspace, gumbel_error *error)
+                                     const gumbel_plan *plan, void *workspace, gumbel_error *error)
 {
     cuda_job job = {0};
-    return plan_and_queue(&job, device, problem, GUMBEL_CAPABILITY_PRODUCT, workspace, error);
+    return plan_and_queue(&job, device, problem, GUMBEL_CAPABILITY_PRODUCT, plan, workspace, error);
 }
 
 static gumbel_status store_logits(gumbel_device *device, const gumbel_problem *problem,
@@ -212,15 +217,15 @@ static gumbel_status store_logits(gumbel_device *device, const gumbel_problem *p
     GUMBEL_ASSERT(problem->hidden_size > 0 && !problem->request && !problem->with_mass);
     if (problem->end_token <= problem->first_token)
         return GUMBEL_OK;
-    return plan_and_queue(&job, device, problem, GUMBEL_CAPABILITY_PRODUCT, workspace, error);
+    return plan_and_queue(&job, device, problem, GUMBEL_CAPABILITY_PRODUCT, NULL, workspace, error);
 }
 
 gumbel_status cuda_store_processed(gumbel_device *device, const gumbel_problem *problem,
-                                   float *processed, int64_t stride, void *workspace,
-                                   gumbel_error *error)
+                                   const gumbel_plan *plan, float *processed, int64_t stride,
+                                   void *workspace, gumbel_error *error)
 {
     cuda_job job = {.processed = processed, .processed_stride = stride};
-    return plan_and_queue(&job, device, problem, GUMBEL_CAPABILITY_ROWS, workspace, error);
+    return plan_and_queue(&job, device, problem, GUMBEL_CAPABILITY_ROWS, plan, workspace, error);
 }
 
 /* Rows are edited in place; no rung has to be chosen. */
@@ -257,9 +262,9 @@ static const gumbel_backend backend = {
     .describe = cuda_describe_device,
     .supports = GUMBEL_REQUEST_END - 1,
     .max_workspace_size = cuda_max_workspace_size,
-    .call_size = cuda_call_size,
+    .plan = cuda_plan_backend,
     .explain = cuda_explain_call,
-    .partial = draw_partial,
+    .draw_partial = draw_partial,
     .sample = cuda_sample,
     .store_processed = cuda_store_processed,
     .store_probabilities = cuda_store_probabilities,

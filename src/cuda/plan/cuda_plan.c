@@ -5,10 +5,10 @@
 
 #include <string.h>
 
-/* Capabilities that a product must support even if it only stores logits; and the capabilities
- * required of such a product. */
-#define NEEDS_OF_STORING      GUMBEL_CAPABILITY_BIAS
-#define NEEDS_OF_STORE(needs) (((needs)&NEEDS_OF_STORING) | GUMBEL_CAPABILITY_PRODUCT)
+/* The capabilities of a call that concern a product which only stores its logits, and those that
+ * such a product must support. */
+#define CAPABILITIES_OF_STORE       GUMBEL_CAPABILITY_BIAS
+#define REQUIRED_OF_STORE(required) (((required)&CAPABILITIES_OF_STORE) | GUMBEL_CAPABILITY_PRODUCT)
 
 /* The bit of a rung's name in a choice; 0 if no rung has the name. */
 static uint32_t find_rung_bit(const char *name, size_t length)
@@ -67,19 +67,19 @@ static const cuda_product *choose_product(const cuda_device *cuda, const gumbel_
 }
 
 static const cuda_rows *choose_rows(const cuda_device *cuda, const gumbel_problem *p,
-                                    uint32_t needs, uint32_t offered)
+                                    uint64_t required, uint32_t offered)
 {
     int turn = 0;
     for (int i; (i = next_rung(cuda, CUDA_PRODUCTS, CUDA_ROW_RUNGS, &turn)) >= 0;) {
         const cuda_rows *rows = &cuda_row_rungs[i];
-        if (gumbel_rung_supports(&rows->rung, needs) &&
+        if (gumbel_rung_supports(&rows->rung, required) &&
             !(rows->refuses && rows->refuses(cuda, p, offered)))
             return rows;
     }
     return NULL;
 }
 
-static gumbel_status fail_unserved(uint32_t needs, gumbel_error *error)
+static gumbel_status fail_unserved(uint64_t required, gumbel_error *error)
 {
     char names[160] = "a plain draw";
     gumbel_text text = {names, sizeof names, 0};
@@ -112,12 +112,12 @@ gumbel_status cuda_plan_call(cuda_plan *plan, const cuda_device *cuda, const gum
             return GUMBEL_OK;
         plan->product = choose_product(cuda, p, REQUIRED_OF_STORE(required));
         if (!plan->product)
-            return fail_unserved(needs, error);
+            return fail_unserved(required, error);
         offered = plan->product->offers ? plan->product->offers(p) : 0;
     }
-    plan->rows = choose_rows(cuda, p, needs & ~NEEDS_OF_STORING, offered);
+    plan->rows = choose_rows(cuda, p, required & ~CAPABILITIES_OF_STORE, offered);
     if (!plan->rows)
-        return fail_unserved(needs, error);
+        return fail_unserved(required, error);
     plan->product_outputs = offered & plan->rows->uses;
     GUMBEL_ASSERT(!plan->product_outputs || plan->product);
     return GUMBEL_OK;
@@ -175,7 +175,7 @@ size_t cuda_max_workspace_size(const gumbel_device *device, const gumbel_limits 
         cuda_carve_screen(&cursor, cuda, &p, &workspace);
         if (limits->requests)
             gumbel_carve_array(&cursor, (size_t)most, CUDA_SCREEN_EXACT_MAX,
-                         sizeof *workspace.screen.exact);
+                               sizeof *workspace.screen.exact);
     }
     if (limits->requests)
         cuda_carve_max(&cursor, cuda, limits);
@@ -192,7 +192,7 @@ cuda_workspace cuda_carve_plan(const cuda_plan *plan, gumbel_cursor *cursor,
     carve_draws(cursor, cuda, (size_t)p->batch, (size_t)p->sampling.num_samples, &workspace);
     if (p->hidden_size > 0 && plan->rows && !plan->rows->ignores_logits && !plan->stores_outside)
         workspace.logits = gumbel_carve_array(cursor, (size_t)p->batch, (size_t)cuda_row_stride(p),
-                                        sizeof *workspace.logits);
+                                              sizeof *workspace.logits);
     if (plan->product && plan->product->carve)
         plan->product->carve(cursor, cuda, p, &workspace);
     if (plan->rows && plan->rows->carve)
@@ -206,12 +206,24 @@ gumbel_status cuda_plan_backend(const gumbel_device *device, const gumbel_proble
                                 uint64_t purpose, gumbel_plan *plan, gumbel_error *error)
 {
     gumbel_cursor cursor = {0};
-    cuda_plan plan;
+    cuda_plan own;
     gumbel_problem p = cuda_replace_allowed(problem);
-    GUMBEL_FORWARD(cuda_plan_call(&plan, (const cuda_device *)device, &p, more, error));
-    cuda_carve_plan(&plan, &cursor, (const cuda_device *)device, &p);
-    *bytes = cursor.used;
+    GUMBEL_FORWARD(cuda_plan_call(&own, (const cuda_device *)device, &p, purpose, error));
+    cuda_carve_plan(&own, &cursor, (const cuda_device *)device, &p);
+    *plan = (gumbel_plan){.required = own.required,
+                          .product = own.product ? &own.product->rung : NULL,
+                          .rows = own.rows ? &own.rows->rung : NULL,
+                          .product_outputs = own.product_outputs,
+                          .workspace_bytes = cursor.used};
     return GUMBEL_OK;
+}
+
+cuda_plan cuda_plan_of(const gumbel_plan *plan)
+{
+    return (cuda_plan){.required = plan->required,
+                       .product = (const cuda_product *)plan->product,
+                       .rows = (const cuda_rows *)plan->rows,
+                       .product_outputs = plan->product_outputs};
 }
 
 /* --------------------------------------------------------------------------- explanations ---- */
@@ -237,7 +249,7 @@ static void add_products(gumbel_text *text, const cuda_device *cuda, const gumbe
     }
     if (plan->rows) {
         gumbel_text_add(text, "  stored, as drawing between tiles does not support ");
-        gumbel_text_add_capabilities(text, plan->needs & ~plan->product->rung.supports);
+        gumbel_text_add_capabilities(text, plan->required & ~plan->product->rung.supports);
         gumbel_text_add(text, "\n");
     }
 }
@@ -245,7 +257,7 @@ static void add_products(gumbel_text *text, const cuda_device *cuda, const gumbe
 static void add_rows(gumbel_text *text, const cuda_device *cuda, const gumbel_problem *p,
                      const cuda_plan *plan)
 {
-    uint32_t needs = plan->needs & ~NEEDS_OF_STORING;
+    uint64_t required = plan->required & ~CAPABILITIES_OF_STORE;
     uint32_t offered = plan->product && plan->product->offers ? plan->product->offers(p) : 0;
     int turn = 0;
     add_choice(text, "rows", &plan->rows->rung);

@@ -51,7 +51,7 @@ extern const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS];
 #define CUDA_SCREEN_RUNGS 3u
 
 typedef struct cuda_plan {
-    uint32_t needs;              /* required capabilities */
+    uint64_t required;           /* capabilities */
     const cuda_product *product; /* NULL: the call gives logits, or all tokens are padding */
     const cuda_rows *rows;       /* NULL: the product draws */
     uint32_t product_outputs;    /* cuda_product_output bits that the product stores for `rows` */
@@ -65,8 +65,8 @@ gumbel_status cuda_read_rungs(cuda_rung_choice *choice, const char *names, const
 /* The call that rungs serve: lists of allowed tokens are replaced by a mask in the workspace. */
 gumbel_problem cuda_replace_allowed(const gumbel_problem *problem);
 
-/* Plan a call that requires the capabilities of the problem and `more`. Fails if no allowed rung
- * serves it. */
+/* Plan a call that requires the capabilities of the problem and `purpose`. Fails if no allowed
+ * rung serves it. */
 gumbel_status cuda_plan_call(cuda_plan *plan, const cuda_device *cuda,
                              const gumbel_problem *problem, uint64_t purpose, gumbel_error *error);
 
@@ -89,18 +89,19 @@ cuda_workspace cuda_carve_plan(const cuda_plan *plan, gumbel_cursor *cursor,
 /* -------------------------------------------------------- entries of the backend's tables ---- */
 
 size_t cuda_max_workspace_size(const gumbel_device *device, const gumbel_limits *limits);
-gumbel_status cuda_call_size(const gumbel_device *device, const gumbel_problem *problem,
-                             uint32_t more, size_t *bytes, gumbel_error *error);
+gumbel_status cuda_plan_backend(const gumbel_device *device, const gumbel_problem *problem,
+                                uint64_t purpose, gumbel_plan *plan, gumbel_error *error);
 gumbel_status cuda_explain_call(const gumbel_device *device, const gumbel_problem *problem,
                                 gumbel_text *text, gumbel_error *error);
 gumbel_status cuda_sample(gumbel_device *device, const gumbel_problem *problem,
-                          const gumbel_output *output, void *workspace, gumbel_error *error);
+                          const gumbel_plan *plan, const gumbel_output *output, void *workspace,
+                          gumbel_error *error);
 gumbel_status cuda_store_processed(gumbel_device *device, const gumbel_problem *problem,
-                                   float *processed, int64_t stride, void *workspace,
-                                   gumbel_error *error);
+                                   const gumbel_plan *plan, float *processed, int64_t stride,
+                                   void *workspace, gumbel_error *error);
 gumbel_status cuda_store_probabilities(gumbel_device *device, const gumbel_problem *problem,
-                                       float *probabilities, int64_t stride, void *workspace,
-                                       gumbel_error *error);
+                                       const gumbel_plan *plan, float *probabilities,
+                                       int64_t stride, void *workspace, gumbel_error *error);
 gumbel_status cuda_store_edited(gumbel_device *device, const gumbel_problem *problem, float *rows,
                                 int64_t stride, void *workspace, gumbel_error *error);
 /* Sample from logits of rows of which few are live, by sampling.live_rows. */

@@ -8,9 +8,10 @@
 /* ------------------------------------------------------------------------------- products ---- */
 
 /* Capabilities of a draw between the tiles of a product. */
-#define NEEDS_OF_TILES                                                                             \
-    (GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITY_SAMPLES | GUMBEL_CAPABILITY_SOFT_CAP | GUMBEL_CAPABILITY_SCALE |           \
-     GUMBEL_CAPABILITY_BIAS | GUMBEL_CAPABILITY_PART | GUMBEL_CAPABILITY_PRODUCT)
+#define CAPABILITIES_OF_TILES                                                                      \
+    (GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITY_SAMPLES | GUMBEL_CAPABILITY_SOFT_CAP |             \
+     GUMBEL_CAPABILITY_SCALE | GUMBEL_CAPABILITY_BIAS | GUMBEL_CAPABILITY_PART |                   \
+     GUMBEL_CAPABILITY_PRODUCT)
 
 static const char *hopper_refuses(const cuda_device *cuda, const gumbel_problem *p)
 {
@@ -108,8 +109,10 @@ const cuda_product cuda_products[CUDA_PRODUCTS] = {
                  .kernels = "screen_score.cu, screen_draw.cu, screen_rows.cu, "
                             "fused_fallback_sm90.cu, request_cluster.cu",
                  .supports = GUMBEL_REQUEST_MASK | GUMBEL_REQUEST_RANKS | GUMBEL_REQUEST_KEPT |
-                           GUMBEL_REQUEST_TOP | (GUMBEL_CAPABILITIES_OF_TRUNCATION & ~GUMBEL_CAPABILITY_JOINT) |
-                           GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITY_NOISE | GUMBEL_CAPABILITY_SAMPLES,
+                             GUMBEL_REQUEST_TOP |
+                             (GUMBEL_CAPABILITIES_OF_TRUNCATION & ~GUMBEL_CAPABILITY_JOINT) |
+                             GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITY_NOISE |
+                             GUMBEL_CAPABILITY_SAMPLES,
                  .requires_any = GUMBEL_CAPABILITY_TOP_K},
         .refuses = screen_truncated_refuses,
         .carve = cuda_carve_screen_truncated,
@@ -144,8 +147,9 @@ const cuda_product cuda_products[CUDA_PRODUCTS] = {
 /* ----------------------------------------------------------------------------------- rows ---- */
 
 /* Capabilities of a draw that reads its logits once. */
-#define NEEDS_OF_A_DRAW                                                                            \
-    (GUMBEL_CAPABILITY_SAMPLES | GUMBEL_CAPABILITY_SOFT_CAP | GUMBEL_CAPABILITY_SCALE | GUMBEL_CAPABILITY_PART)
+#define CAPABILITIES_OF_A_DRAW                                                                     \
+    (GUMBEL_CAPABILITY_SAMPLES | GUMBEL_CAPABILITY_SOFT_CAP | GUMBEL_CAPABILITY_SCALE |            \
+     GUMBEL_CAPABILITY_PART)
 
 static const char *pivots_refuse(const cuda_device *cuda, const gumbel_problem *p, uint32_t offered)
 {
@@ -186,8 +190,9 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
         .rung = {.name = "nothing",
                  .method = "all tokens are padding: outputs report empty rows",
                  .kernels = "finish.cu",
-                 .supports = GUMBEL_CAPABILITY_EMPTY | GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITY_NOISE |
-                           GUMBEL_CAPABILITY_PRODUCT | NEEDS_OF_A_DRAW,
+                 .supports = GUMBEL_CAPABILITY_EMPTY | GUMBEL_CAPABILITY_MASS |
+                             GUMBEL_CAPABILITY_NOISE | GUMBEL_CAPABILITY_PRODUCT |
+                             CAPABILITIES_OF_A_DRAW,
                  .requires_any = GUMBEL_CAPABILITY_EMPTY},
         .run = cuda_run_empty,
         .ignores_logits = 1,
@@ -196,28 +201,32 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
         .rung = {.name = "draw",
                  .method = "a draw from logits, read once",
                  .kernels = "logits.cu",
-                 .supports = GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITY_NOISE | NEEDS_OF_A_DRAW},
+                 .supports =
+                     GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITY_NOISE | CAPABILITIES_OF_A_DRAW},
         .run = cuda_run_draw,
     },
     {
         .rung = {.name = "draw-edits",
                  .method = "a draw that applies masks and penalties to the tokens it scores",
                  .kernels = "logits.cu",
-                 .supports = GUMBEL_REQUEST_MASK | GUMBEL_REQUEST_PENALTIES | NEEDS_OF_A_DRAW},
+                 .supports =
+                     GUMBEL_REQUEST_MASK | GUMBEL_REQUEST_PENALTIES | CAPABILITIES_OF_A_DRAW},
         .run = cuda_run_draw_edits,
     },
     {
         .rung = {.name = "edit",
                  .method = "logits are edited, then drawn from",
                  .kernels = "request_edit.cu, logits.cu",
-                 .supports = GUMBEL_REQUEST_TRANSFORMS | GUMBEL_CAPABILITY_LISTS | GUMBEL_CAPABILITY_MASS |
-                           GUMBEL_CAPABILITY_NOISE | NEEDS_OF_A_DRAW},
+                 .supports = GUMBEL_REQUEST_TRANSFORMS | GUMBEL_CAPABILITY_LISTS |
+                             GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITY_NOISE |
+                             CAPABILITIES_OF_A_DRAW},
         .carve = cuda_carve_edit,
         .run = cuda_run_edit,
     },
     {
         .rung = {.name = "pivots",
-                 .method = "rows are drawn before they are truncated, by CTAs that hold a part each",
+                 .method =
+                     "rows are drawn before they are truncated, by CTAs that hold a part each",
                  .kernels = "logits.cu, request_pivots.cu",
                  .supports = GUMBEL_REQUEST_TRUNCATION | GUMBEL_CAPABILITY_TOP_P},
         .uses = CUDA_OUTPUT_DRAWS,
@@ -230,9 +239,10 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
                  .method = "one CTA a row, from few blocks; only logits above a bound are stored",
                  .kernels = "request_blocks.cu, request_cluster.cu",
                  .supports = GUMBEL_REQUEST_MASK | GUMBEL_REQUEST_PENALTIES | GUMBEL_REQUEST_RANKS |
-                           GUMBEL_REQUEST_KEPT | GUMBEL_REQUEST_TOP | GUMBEL_REQUEST_LOGITS |
-                           (GUMBEL_CAPABILITIES_OF_TRUNCATION & ~GUMBEL_CAPABILITY_JOINT) | GUMBEL_CAPABILITY_MASS |
-                           GUMBEL_CAPABILITY_NOISE | GUMBEL_CAPABILITY_SAMPLES,
+                             GUMBEL_REQUEST_KEPT | GUMBEL_REQUEST_TOP | GUMBEL_REQUEST_LOGITS |
+                             (GUMBEL_CAPABILITIES_OF_TRUNCATION & ~GUMBEL_CAPABILITY_JOINT) |
+                             GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITY_NOISE |
+                             GUMBEL_CAPABILITY_SAMPLES,
                  .requires_any = GUMBEL_CAPABILITY_TOP_K | GUMBEL_CAPABILITY_MIN_P},
         .uses = CUDA_OUTPUT_BLOCK_MAXIMA | CUDA_OUTPUT_SUBTILES,
         .refuses = bounded_refuses,
@@ -245,9 +255,10 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
                  .method = "one CTA a row, from few blocks of its tokens",
                  .kernels = "request_blocks.cu, request_cluster.cu",
                  .supports = GUMBEL_REQUEST_MASK | GUMBEL_REQUEST_PENALTIES | GUMBEL_REQUEST_RANKS |
-                           GUMBEL_REQUEST_KEPT | GUMBEL_REQUEST_TOP | GUMBEL_REQUEST_LOGITS |
-                           (GUMBEL_CAPABILITIES_OF_TRUNCATION & ~GUMBEL_CAPABILITY_JOINT) | GUMBEL_CAPABILITY_MASS |
-                           GUMBEL_CAPABILITY_NOISE | GUMBEL_CAPABILITY_SAMPLES | GUMBEL_CAPABILITY_SOFT_CAP,
+                             GUMBEL_REQUEST_KEPT | GUMBEL_REQUEST_TOP | GUMBEL_REQUEST_LOGITS |
+                             (GUMBEL_CAPABILITIES_OF_TRUNCATION & ~GUMBEL_CAPABILITY_JOINT) |
+                             GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITY_NOISE |
+                             GUMBEL_CAPABILITY_SAMPLES | GUMBEL_CAPABILITY_SOFT_CAP,
                  .requires_any = GUMBEL_CAPABILITY_TOP_K | GUMBEL_CAPABILITY_MIN_P},
         .uses = CUDA_OUTPUT_BLOCK_MAXIMA,
         .refuses = blocks_refuse,
@@ -268,8 +279,9 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
         .rung = {.name = "two-pass",
                  .method = "several CTAs a row filter candidates; the last one draws",
                  .kernels = "request.cu",
-                 .supports = GUMBEL_CAPABILITY_END - 1 - GUMBEL_CAPABILITY_PRODUCT - GUMBEL_CAPABILITY_PART -
-                           GUMBEL_CAPABILITY_ROWS - GUMBEL_REQUEST_GIVEN - GUMBEL_REQUEST_BEST},
+                 .supports = GUMBEL_CAPABILITY_END - 1 - GUMBEL_CAPABILITY_PRODUCT -
+                             GUMBEL_CAPABILITY_PART - GUMBEL_CAPABILITY_ROWS -
+                             GUMBEL_REQUEST_GIVEN - GUMBEL_REQUEST_BEST},
         .carve = cuda_carve_two_pass,
         .run = cuda_run_two_pass,
     },

@@ -22,8 +22,8 @@ static gumbel_problem read_processed(const gumbel_problem *p, const float *rows,
 }
 
 gumbel_status cuda_store_probabilities(gumbel_device *device, const gumbel_problem *problem,
-                                       float *probabilities, int64_t stride, void *workspace,
-                                       gumbel_error *error)
+                                       const gumbel_plan *plan, float *probabilities,
+                                       int64_t stride, void *workspace, gumbel_error *error)
 {
     cuda_device *cuda = (cuda_device *)device;
     cuda_job job = {.cuda = cuda, .stream = problem->stream, .error = error};
@@ -31,7 +31,7 @@ gumbel_status cuda_store_probabilities(gumbel_device *device, const gumbel_probl
     gumbel_cursor cursor = {workspace, 0};
     if (problem->request) {
         GUMBEL_FORWARD(
-            cuda_store_processed(device, problem, probabilities, stride, workspace, error));
+            cuda_store_processed(device, problem, plan, probabilities, stride, workspace, error));
         p.problem = read_processed(problem, probabilities, stride);
     }
     /* At most as many as a draw from logits has summaries. */

@@ -53,9 +53,9 @@ static gumbel_status size_top64(const gumbel_device *device, const gumbel_proble
     if (rows->hidden_size > 0) {
         cuda_carve_plan(&t.plan, &cursor, (const cuda_device *)device, &t.problem);
     } else {
-        size_t sample;
-        GUMBEL_FORWARD(cuda_call_size(device, &t.problem, 0, &sample, error));
-        gumbel_carve_array(&cursor, sample, 1, 1);
+        gumbel_plan sample;
+        GUMBEL_FORWARD(cuda_plan_backend(device, &t.problem, 0, &sample, error));
+        gumbel_carve_array(&cursor, sample.workspace_bytes, 1, 1);
     }
     *bytes = cursor.used;
     return GUMBEL_OK;
@@ -66,13 +66,13 @@ static cuda_top64_params get_top64_params(gumbel_device *device, const gumbel_to
                                           const top64_plan *t, int32_t ranks)
 {
     cuda_top64_params p = {.request = {.problem = *l->whole, .output = *l->output},
-                           .received = l->said,
+                           .received = l->candidates,
                            .ranks = ranks,
-                           .candidates = l->said,
-                           .fallback = l->left};
+                           .candidates = l->candidates,
+                           .fallback = l->unresolved};
     p.request.problem.logits = (gumbel_tensor){0};
     if (t->from_blocks)
-        cuda_set_top64_blocks(device, &t->plan, &t->problem, l->own, l->stride, l->workspace,
+        cuda_set_top64_blocks(device, &t->plan, &t->problem, l->logits, l->stride, l->workspace,
                               &p.request);
     return p;
 }
@@ -87,7 +87,7 @@ static gumbel_status store_logits(gumbel_device *device, const gumbel_top64_call
     requested.request = GUMBEL_REQUEST_TRUNCATION | GUMBEL_REQUEST_TOP;
     requested.sampling.num_samples = 1;
     requested.with_mass = 0;
-    return cuda_store_top64_logits(device, &t->plan, &t->problem, &requested, &output, l->own,
+    return cuda_store_top64_logits(device, &t->plan, &t->problem, &requested, &output, l->logits,
                                    l->stride, l->workspace, error);
 }
 
@@ -101,14 +101,14 @@ static gumbel_status sample_top64(gumbel_device *device, const gumbel_top64_call
     int32_t *tokens = gumbel_carve_array(&cursor, (size_t)batch, 1, sizeof *tokens);
     const gumbel_output output = {.struct_size = sizeof output,
                                   .tokens = tokens,
-                                  .status = (int32_t *)l->said,
+                                  .status = (int32_t *)l->candidates,
                                   .num_top = CUDA_TOP64,
-                                  .top_ids = (int32_t *)l->said + batch,
-                                  .top_logits = (float *)l->said + batch * (1 + CUDA_TOP64)};
+                                  .top_ids = (int32_t *)l->candidates + batch,
+                                  .top_logits = (float *)l->candidates + batch * (1 + CUDA_TOP64)};
     void *workspace = cursor.base + cursor.used;
-    return q->hidden_size > 0 ? cuda_sample_stored(device, &t->plan, q, &output, l->own, l->stride,
-                                                   workspace, error)
-                              : cuda_sample(device, q, &output, workspace, error);
+    return q->hidden_size > 0 ? cuda_sample_stored(device, &t->plan, q, &output, l->logits,
+                                                   l->stride, workspace, error)
+                              : cuda_sample(device, q, NULL, &output, workspace, error);
 }
 
 /* Queue a kernel of one CTA a row. */
@@ -122,7 +122,8 @@ static gumbel_status launch_top64(gumbel_device *device, const gumbel_problem *r
     return cuda_launch_in_context(&job, kernel, shape, params);
 }
 
-static gumbel_status find_top64(gumbel_device *device, const gumbel_top64_call *l, gumbel_error *error)
+static gumbel_status find_top64(gumbel_device *device, const gumbel_top64_call *l,
+                                gumbel_error *error)
 {
     const cuda_device *cuda = (const cuda_device *)device;
     top64_plan t;
@@ -165,22 +166,22 @@ static gumbel_status exchange_top64(gumbel_device *device, const gumbel_top64_ca
 }
 
 const gumbel_rank_calls cuda_rank_calls = {
-    .edit = cuda_store_edited,
-    .make_errand = cuda_create_host_collective,
-    .free_errand = cuda_free_host_collective,
-    .ask = cuda_request_rows,
-    .lay = cuda_scatter_rows,
-    .make = cuda_create_peers,
-    .join = cuda_connect_peers,
-    .part = cuda_release_peers,
-    .look = cuda_poll_stream,
-    .exchange = cuda_exchange_summaries,
+    .store_edited = cuda_store_edited,
+    .create_host_collective = cuda_create_host_collective,
+    .free_host_collective = cuda_free_host_collective,
+    .request_rows = cuda_request_rows,
+    .scatter_rows = cuda_scatter_rows,
+    .create_peers = cuda_create_peers,
+    .connect_peers = cuda_connect_peers,
+    .release_peers = cuda_release_peers,
+    .poll_stream = cuda_poll_stream,
+    .exchange_summaries = cuda_exchange_summaries,
     .exchange_rows = cuda_exchange_rows,
-    .list_size = size_top64,
-    .list = find_top64,
-    .draw_listed = draw_top64,
-    .tell_listed = exchange_top64,
-    .draw_left = cuda_draw_unresolved,
-    .spread = cuda_scatter_outputs,
+    .top64_size = size_top64,
+    .find_top64 = find_top64,
+    .draw_top64 = draw_top64,
+    .exchange_top64 = exchange_top64,
+    .draw_unresolved = cuda_draw_unresolved,
+    .scatter_outputs = cuda_scatter_outputs,
     .draw_parts = cuda_draw_parts,
 };

@@ -62,7 +62,8 @@ void cuda_carve_blocks(gumbel_cursor *cursor, const cuda_device *cuda, const gum
 {
     (void)cuda;
     size_t batch = (size_t)p->batch;
-    workspace->block_maxima = gumbel_carve_array(cursor, batch, (size_t)cuda_blocks_of(p), sizeof(float));
+    workspace->block_maxima =
+        gumbel_carve_array(cursor, batch, (size_t)cuda_blocks_of(p), sizeof(float));
     workspace->row_states = gumbel_carve_array(cursor, batch, 1, sizeof(int32_t));
     workspace->counters =
         gumbel_carve_array(cursor, batch, CUDA_THRESHOLD_WORDS, sizeof *workspace->counters);
@@ -76,8 +77,8 @@ void cuda_carve_bounded(gumbel_cursor *cursor, const cuda_device *cuda, const gu
     workspace->stored_subtiles =
         gumbel_carve_array(cursor, blocks, rows, sizeof *workspace->stored_subtiles);
     if (p->request & GUMBEL_REQUEST_PENALTIES)
-        workspace->unseen_block_maxima =
-            gumbel_carve_array(cursor, (size_t)p->batch, blocks, sizeof *workspace->unseen_block_maxima);
+        workspace->unseen_block_maxima = gumbel_carve_array(cursor, (size_t)p->batch, blocks,
+                                                            sizeof *workspace->unseen_block_maxima);
 }
 
 void cuda_set_blocks(const cuda_job *job, cuda_request_params *p)

@@ -23,7 +23,7 @@ static int64_t count_models(const gumbel_proposal *by) { return by->supplied ? 1
 
 /* Parameters of a rule, with arrays in the workspace. */
 static gumbel_rule_params carve_params(gumbel_cursor *cursor, const cuda_device *cuda,
-                                    const gumbel_verification *v, const gumbel_proposal *by)
+                                       const gumbel_verification *v, const gumbel_proposal *by)
 {
     const size_t rows = (size_t)v->rows, requests = (size_t)v->draft.requests;
     gumbel_rule_params p = {.verification = *v, .proposal = *by};
@@ -36,7 +36,7 @@ static gumbel_rule_params carve_params(gumbel_cursor *cursor, const cuda_device 
     split_rows(&p, cuda, v->draft.requests, CUDA_RESIDUAL_CTAS);
     p.contenders = gumbel_carve_array(cursor, rows, (size_t)p.parts, sizeof *p.contenders);
     p.lists = gumbel_carve_array(cursor, by->dots ? requests : 0, (size_t)p.parts,
-                           CUDA_MASS_THREADS / 32 * sizeof *p.lists);
+                                 CUDA_MASS_THREADS / 32 * sizeof *p.lists);
     return p;
 }
 
@@ -56,7 +56,7 @@ gumbel_status cuda_expand_drafts(gumbel_device *device, void *stream, const gumb
     int64_t threads = by && v->draft.requests > v->rows ? v->draft.requests : v->rows;
     cuda_shape shape = {(threads + CUDA_THREADS - 1) / CUDA_THREADS, CUDA_THREADS, 0, 1};
     if (by) {
-        gumbel_rule_params p = {.verification = *v, .by = *by};
+        gumbel_rule_params p = {.verification = *v, .proposal = *by};
         return cuda_launch_in_context(&job, cuda->expand_rule_drafts, shape, &p);
     }
     gumbel_verification copy = *v;
@@ -84,7 +84,7 @@ static gumbel_status accept_by_rule(const cuda_job *job, const gumbel_verificati
     const int nodes = v->draft.max_nodes * (int)sizeof(gumbel_node);
     gumbel_cursor cursor = {by->workspace, 0};
     gumbel_rule_params p = carve_params(&cursor, cuda, v, by);
-    GUMBEL_ASSERT(by->listed == 0 && by->target_logits.logits.data);
+    GUMBEL_ASSERT(by->num_best == 0 && by->target_logits.logits.data);
     GUMBEL_ASSERT(by->dots || by->draft_logits.logits.data);
     GUMBEL_FORWARD(launch_parts(job, cuda->sum_draft_masses, &p, count_models(by) * v->rows,
                                 CUDA_MASS_CTAS, CUDA_MASS_BYTES));

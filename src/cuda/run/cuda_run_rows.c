@@ -114,9 +114,11 @@ void cuda_carve_two_pass(gumbel_cursor *cursor, const cuda_device *cuda, const g
     size_t batch = (size_t)p->batch, parts = (size_t)split_rows(cuda, p).parts;
     workspace->counters =
         gumbel_carve_array(cursor, batch, CUDA_THRESHOLD_WORDS, sizeof *workspace->counters);
-    workspace->part_results = gumbel_carve_array(cursor, batch, parts, sizeof *workspace->part_results);
-    workspace->candidates = gumbel_carve_array(cursor, parts > 1 ? batch : 0, parts,
-                                         CUDA_REQUEST_CANDIDATES * sizeof *workspace->candidates);
+    workspace->part_results =
+        gumbel_carve_array(cursor, batch, parts, sizeof *workspace->part_results);
+    workspace->candidates =
+        gumbel_carve_array(cursor, parts > 1 ? batch : 0, parts,
+                           CUDA_REQUEST_CANDIDATES * sizeof *workspace->candidates);
 }
 
 gumbel_status cuda_run_two_pass(const cuda_job *job)

@@ -137,7 +137,8 @@ void cuda_carve_screen(gumbel_cursor *cursor, const cuda_device *cuda, const gum
     w->planes = gumbel_carve_array(cursor, (size_t)count_depth_tiles(p), width, CUDA_SCREEN_TILE);
     w->reaches = gumbel_carve_array(cursor, width, 1, sizeof *w->reaches);
     w->state = gumbel_carve_array(cursor, 1, 1, sizeof *w->state);
-    w->entries = gumbel_carve_array(cursor, groups, CUDA_SCREEN_GROUP_CANDIDATES_MAX, sizeof *w->entries);
+    w->entries =
+        gumbel_carve_array(cursor, groups, CUDA_SCREEN_GROUP_CANDIDATES_MAX, sizeof *w->entries);
     w->fallback_rows = gumbel_carve_array(cursor, width / 2, 1, sizeof *w->fallback_rows);
     if (draws > (size_t)p->batch)
         w->spread = gumbel_carve_array(cursor, draws, (size_t)p->hidden_size, sizeof *w->spread);
@@ -150,9 +151,9 @@ void cuda_carve_screen_truncated(gumbel_cursor *cursor, const cuda_device *cuda,
     cuda_carve_blocks(cursor, cuda, p, workspace);
     workspace->screen.block_maxima = workspace->block_maxima;
     workspace->screen.exact = gumbel_carve_array(cursor, (size_t)p->batch, CUDA_SCREEN_EXACT_MAX,
-                                           sizeof *workspace->screen.exact);
+                                                 sizeof *workspace->screen.exact);
     workspace->logits = gumbel_carve_array(cursor, (size_t)p->batch, (size_t)cuda_row_stride(p),
-                                     sizeof *workspace->logits);
+                                           sizeof *workspace->logits);
 }
 
 /* Parameters of the kernels of a draw with a screen. */

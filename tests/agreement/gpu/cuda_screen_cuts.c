@@ -201,7 +201,7 @@ static void count_call(const gumbel_head *head, const truncated_call *req, const
     uint64_t words[ROWS * CUDA_THRESHOLD_WORDS];
     cuda_screen_state state;
     gpu_fetch(&state, pieces.screen.state, sizeof state);
-    gpu_fetch(words, pieces.floors, (size_t)batch * CUDA_THRESHOLD_WORDS * sizeof *words);
+    gpu_fetch(words, pieces.row_thresholds, (size_t)batch * CUDA_THRESHOLD_WORDS * sizeof *words);
     calls++;
     left_calls += state.again != 0;
     for (int64_t b = 0; b < batch && !state.again; b++, rows_listed++)

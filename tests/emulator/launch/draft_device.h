@@ -80,7 +80,7 @@ gumbel_status expand_drafts(gumbel_device *device, void *, const gumbel_verifica
     return GUMBEL_OK;
 }
 
-size_t weighing_size(const gumbel_device *, const gumbel_verification *, const gumbel_proposal *)
+size_t size_rule_workspace(const gumbel_device *, const gumbel_verification *, const gumbel_proposal *)
 {
     return 0;
 }
@@ -224,8 +224,8 @@ gumbel_backend make_backend()
     generated.store_processed = process;
     generated.expand_drafts = expand_drafts;
     generated.accept_drafts = accept_drafts;
-    generated.weighing_size = weighing_size;
-    generated.store = store_logits;
+    generated.rule_workspace_size = size_rule_workspace;
+    generated.store_logits = store_logits;
     return generated;
 }
 

@@ -32,13 +32,16 @@ template <cuda_sm90_case kind> struct sm90_call : cuda_params {
         return stores && CUDA_SM90_HAS_BOUNDS(n) && stored_subtiles;
     }
     /* Whether the last CTA writes the outputs (finish_sm90.cuh). */
-    __device__ __forceinline__ bool ends_call() const { return CUDA_SM90_WRITES_OUTPUT(kind, partials); }
+    __device__ __forceinline__ bool ends_call() const
+    {
+        return CUDA_SM90_WRITES_OUTPUT(kind, partials);
+    }
     /* Whether the next launch has little to do: merge a few draws, or serve rows from their maxima.
      */
     __device__ __forceinline__ bool leaves_little() const
     {
         return stores
-                   ? peaks != NULL
+                   ? block_maxima != NULL
                    : !also_stores && problem.batch * sample_count() <= CUDA_SM90_DRAWS_OVERLAPPED;
     }
     __device__ __forceinline__ bool with_mass() const
