@@ -394,10 +394,10 @@ def rungs():
                 reasons = re.findall(r'(?:return|:)\s+"([^"]+)"', body)
                 if "blocks_refuse(" in body.split("\n", 3)[-1] and why[1] == "bounded_refuses":
                     reasons.insert(0, "as blocks")
-                if why[1] == "screen_cut_refuses":
-                    reasons = ["as screen, but for samples", *reasons, "as team"]
-                if "team_refuses(" in body and why[1] == "blocks_refuse":
-                    reasons.insert(0, "as team")
+                if why[1] == "screen_truncated_refuses":
+                    reasons = ["as screen, except samples", *reasons, "as cluster"]
+                if "cluster_refuses(" in body and why[1] == "blocks_refuse":
+                    reasons.insert(0, "as cluster")
             serves = capability_words(found[4], text)
             if found[5]:
                 serves += f"; only with {capability_words(found[5], text)}"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The stand-alone pieces of docs/standalone_calls.md, as engines that compose their own sampler call them:
- * argmax, top-k, masks, penalties and temperature in place, softmax, and what truncation leaves of
- * it. Against plain loops, on every instruction set.
+ * The stand-alone calls of docs/standalone_calls.md, for engines that compose their own sampler:
+ * argmax, top-k, masks, penalties and temperature in place, softmax, and softmax after truncation.
+ * Against plain loops, on every instruction set.
  */
 #include "requests.h"
 

@@ -35,11 +35,11 @@ def test_texts_of_transformers(tmp_path):
     both = run(*patient, "--batch", "1", "--model", "Qwen3-8B", "--way", "generate_batch")
     assert both["skipped"] == []
     places = [(p["model"], p["batch"], p["way"], p["request"]) for p in both["transformers"]]
-    asked = ("plain", "top_k, top_p")
+    requests = ("plain", "top_k, top_p")
     wanted = [
-        ("Qwen3-1.7B", 2, way, a) for way in ("generate", "generate_batch", "step") for a in asked
+        ("Qwen3-1.7B", 2, way, a) for way in ("generate", "generate_batch", "step") for a in requests
     ]
-    wanted[2:2] = [("Qwen3-8B", 1, "generate_batch", a) for a in asked]
+    wanted[2:2] = [("Qwen3-8B", 1, "generate_batch", a) for a in requests]
     assert sorted(places) == sorted(wanted)
     for point in both["transformers"]:
         ways = {"stock", "fused"} | ({"logits"} if point["way"] != "generate_batch" else set())
@@ -120,7 +120,7 @@ def test_shapes_that_were_measured_are_kept(benches, monkeypatch, tmp_path):
     assert [(e["requests"], e["drafts"]) for e in entries] == [(16, 3), (16, 7)]
 
 
-def test_flashinfer_is_called_as_it_asks_for(benches, monkeypatch):
+def test_flashinfer_gets_its_arguments(benches, monkeypatch):
     """By its signatures, which gumbel.flashinfer has."""
     import bench_verify_peers as bench
     import gumbel.flashinfer
@@ -222,7 +222,7 @@ def test_a_draw_that_is_wrong_is_left_out(benches, monkeypatch):
     assert {"multinomial", "gumbel"} <= set(found)
 
 
-def test_a_fused_draw_that_is_wrong_is_told(benches, monkeypatch):
+def test_a_wrong_fused_draw_is_reported(benches, monkeypatch):
     """By the step, whose tokens are compared with those from logits."""
     import decode_steps
     import qwen_shapes
@@ -237,7 +237,7 @@ def test_a_fused_draw_that_is_wrong_is_told(benches, monkeypatch):
             decode_steps.Steps(model, shape, 16, "cpu")
 
 
-def wrong_draw(asked, device):
+def wrong_draw(requests, device):
     return lambda step, hidden: torch.ops.gumbel.sample(
         hidden, step.weight, seed=step.seed + 1, position=step.position, logprobs=None
     )[0]

@@ -61,8 +61,8 @@ static __device__ __forceinline__ void draw_philox_round(uint4 &c, uint32_t key0
          (uint32_t)p0};
 }
 
-/* gumbel_philox_words(): the words of tokens 4 * count .. 4 * count + 3 if `kind` is 0; two words each of
- * blocks 2 * count and 2 * count + 1 (128 tokens) if it is GUMBEL_BLOCK_DOMAIN. */
+/* gumbel_philox_words(): the words of tokens 4 * count .. 4 * count + 3 if `kind` is 0; two words
+ * each of blocks 2 * count and 2 * count + 1 (128 tokens) if it is GUMBEL_BLOCK_DOMAIN. */
 static __device__ __forceinline__ uint4 draw_philox_words(const draw_philox &f, uint32_t count,
                                                           uint32_t kind)
 {

@@ -35,7 +35,7 @@ static const unsigned char *const images[] = {
     [CUDA_MODULE_FUSED_SM80] = cuda_image_fused_sm80,
     [CUDA_MODULE_FUSED_SM90] = cuda_image_fused_sm90,
     [CUDA_MODULE_FUSED_HALF_SM90] = cuda_image_fused_half_sm90,
-    [CUDA_MODULE_FUSED_AGAIN] = cuda_image_fused_fallback_sm90,
+    [CUDA_MODULE_FUSED_FALLBACK] = cuda_image_fused_fallback_sm90,
     [CUDA_MODULE_SCREEN_DRAW] = cuda_image_screen_draw,
     [CUDA_MODULE_SCREEN_MAKE] = cuda_image_screen_make,
     [CUDA_MODULE_SCREEN_ROWS] = cuda_image_screen_rows,
@@ -199,8 +199,9 @@ static gumbel_status get_sm90_kernels(cuda_device *cuda, gumbel_error *error)
 /* The kernels of a draw with a screen. */
 static gumbel_status get_screen_kernels(cuda_device *cuda, gumbel_error *error)
 {
-    static const char *const cases[] = {
-        [CUDA_SCREEN_PLAIN] = "", [CUDA_SCREEN_ANY] = "_any", [CUDA_SCREEN_TRUNCATED] = "_truncated"};
+    static const char *const cases[] = {[CUDA_SCREEN_PLAIN] = "",
+                                        [CUDA_SCREEN_ANY] = "_any",
+                                        [CUDA_SCREEN_TRUNCATED] = "_truncated"};
     const cuda_module score = CUDA_MODULE_SCREEN_SCORE;
     char name[64];
     for (int kind = 0; kind < CUDA_SCREEN_CASES; kind++) {
@@ -224,12 +225,14 @@ static gumbel_status get_screen_kernels(cuda_device *cuda, gumbel_error *error)
         for (int i = 0; i <= cuda_sm90_width_for(CUDA_SCREEN_ROWS_MAX); i++) {
             snprintf(name, sizeof name, "gumbel_fused_fallback_%s_%d", dtypes[dtype],
                      cuda_sm90_widths[i]);
-            GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_FUSED_AGAIN, name, CUDA_SM90_SHARED_BYTES,
-                                      &cuda->fused_fallback[dtype][i], error));
+            GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_FUSED_FALLBACK, name,
+                                      CUDA_SM90_SHARED_BYTES, &cuda->fused_fallback[dtype][i],
+                                      error));
             snprintf(name, sizeof name, "gumbel_store_fallback_%s_%d", dtypes[dtype],
                      cuda_sm90_widths[i]);
-            GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_FUSED_AGAIN, name, CUDA_SM90_SHARED_BYTES,
-                                      &cuda->store_fallback[dtype][i], error));
+            GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_FUSED_FALLBACK, name,
+                                      CUDA_SM90_SHARED_BYTES, &cuda->store_fallback[dtype][i],
+                                      error));
         }
     }
     return GUMBEL_OK;

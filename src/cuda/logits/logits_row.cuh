@@ -162,9 +162,10 @@ template <gumbel_dtype dtype, bool edited> struct warp_row {
         for (int i = 0; i < 4; i++) {
             const uint32_t token = base + place + kStride * k + i;
             z = {z.v[1], z.v[2], z.v[3],
-                 is_valid(token, token + 1) ? gumbel_transform_logit(y.v[0], q.scale, q.soft_cap,
-                                                               p.inverse_cap, inverse_temperature)
-                                            : -INFINITY};
+                 is_valid(token, token + 1)
+                     ? gumbel_transform_logit(y.v[0], q.scale, q.soft_cap, p.inverse_cap,
+                                              inverse_temperature)
+                     : -INFINITY};
             y = {y.v[1], y.v[2], y.v[3], 0.0f};
         }
         return z;

@@ -86,8 +86,8 @@ template <gumbel_dtype dtype> struct column_part {
         const gumbel_problem &q = p.problem;
 #pragma unroll 1
         for (int i = 0; i < 4; i++) {
-            float y =
-                gumbel_transform_logit(z.v[0], q.scale, q.soft_cap, p.inverse_cap, inverse_temperature);
+            float y = gumbel_transform_logit(z.v[0], q.scale, q.soft_cap, p.inverse_cap,
+                                             inverse_temperature);
             z = {z.v[1], z.v[2], z.v[3], i < valid ? y : -INFINITY};
         }
         return z;
@@ -176,7 +176,8 @@ __device__ __forceinline__ void normalize_part(const cuda_softmax_params &p)
         part.load(base, z);
 #pragma unroll
         for (int i = 0; i < 4 * kQuads; i++)
-            z[i / 4].v[i % 4] = gumbel_relative_probability(z[i / 4].v[i % 4], max_z) * max_probability;
+            z[i / 4].v[i % 4] =
+                gumbel_relative_probability(z[i / 4].v[i % 4], max_z) * max_probability;
         part.store(base, z);
     }
 }

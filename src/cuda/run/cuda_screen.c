@@ -16,7 +16,7 @@
 #define TIMEOUT 60
 
 static cuda_screen_build get_build_params(const gumbel_problem *p, void *screen,
-                                           gumbel_screen_parts *parts)
+                                          gumbel_screen_parts *parts)
 {
     char *at = screen;
     int known =

@@ -160,7 +160,8 @@ __device__ __forceinline__ float dot_of_lane(const gumbel_problem &q, int64_t b,
 }
 
 /* z of a token from its dot product. */
-__device__ __forceinline__ float z_of_dot(const gumbel_rule_params &p, int64_t b, int token, float sum)
+__device__ __forceinline__ float z_of_dot(const gumbel_rule_params &p, int64_t b, int token,
+                                          float sum)
 {
     const gumbel_problem &q = p.proposal.draft;
     if (q.bias.data)

@@ -114,7 +114,8 @@ struct node_argmax {
             found->add(own);
         else if (residual)
             gumbel_contender_offer_residual(&found->best, token, own.score, own.logprob,
-                         gumbel_logprob_of(draft.z_of_token(token), draft_lse), rest);
+                                            gumbel_logprob_of(draft.z_of_token(token), draft_lse),
+                                            rest);
         else
             gumbel_contender_merge(&found->best, &own);
     }
@@ -237,7 +238,8 @@ __device__ __forceinline__ void multiply_above(const node_argmax &argmax,
         const int token = __shfl_sync(~0u, own.id, lane);
         const float score = __shfl_sync(~0u, own.score, lane);
         const float logprob = __shfl_sync(~0u, own.logprob, lane);
-        gumbel_contender_offer_residual(best, token, score, logprob, draft_logprob(*argmax.p, argmax.b, token), 1.0f);
+        gumbel_contender_offer_residual(best, token, score, logprob,
+                                        draft_logprob(*argmax.p, argmax.b, token), 1.0f);
         raise_best_score(best_score, best->score);
     }
 }

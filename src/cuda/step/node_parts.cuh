@@ -102,7 +102,8 @@ __device__ void finish_node(const gumbel_rule_params &p, const gumbel_chain &c, 
 
 /* Draws node j from the target. If rounding leaves no max(r p - q, 0), then p equals q, and the
  * target's draw is exact. One CTA does it, since it is rare. */
-__device__ __noinline__ void draw_again(const gumbel_rule_params &p, const gumbel_chain &c, int32_t j)
+__device__ __noinline__ void draw_again(const gumbel_rule_params &p, const gumbel_chain &c,
+                                        int32_t j)
 {
     const gumbel_contender best =
         argmax_of_cta(node_argmax::from_chain(p, c, j, false), all_tokens(p));
@@ -125,7 +126,8 @@ __device__ __forceinline__ gumbel_contender next_of_lists(const gumbel_short_lis
     uint64_t own = 0;
     int at = 0;
     for (int i = threadIdx.x; i < count * GUMBEL_SHORT_LIST_TOKENS; i += kDraftThreads) {
-        const gumbel_contender *next = &lists[i / GUMBEL_SHORT_LIST_TOKENS].of[i % GUMBEL_SHORT_LIST_TOKENS];
+        const gumbel_contender *next =
+            &lists[i / GUMBEL_SHORT_LIST_TOKENS].of[i % GUMBEL_SHORT_LIST_TOKENS];
         const uint64_t place = order_key(__ldcg(&next->score), __ldcg(&next->id));
         if (place > own && place < *after) {
             own = place;
@@ -136,7 +138,8 @@ __device__ __forceinline__ gumbel_contender next_of_lists(const gumbel_short_lis
     const uint32_t low = __reduce_max_sync(~0u, own >> 32 == high ? (uint32_t)own : 0u);
     *after = (uint64_t)high << 32 | low;
     at = __shfl_sync(~0u, at, __ffs(__ballot_sync(~0u, own == *after)) - 1);
-    return *after ? fetch_contender(&lists[at / GUMBEL_SHORT_LIST_TOKENS].of[at % GUMBEL_SHORT_LIST_TOKENS])
+    return *after ? fetch_contender(
+                        &lists[at / GUMBEL_SHORT_LIST_TOKENS].of[at % GUMBEL_SHORT_LIST_TOKENS])
                   : gumbel_contender_none();
 }
 
@@ -152,14 +155,16 @@ __device__ __forceinline__ gumbel_contender offer_listed(const gumbel_rule_param
         const gumbel_contender next = next_of_lists(lists, count, &after);
         if (next.id < 0 || next.score < read_best_score(best_score))
             return best;
-        gumbel_contender_offer_residual(&best, next.id, next.score, next.logprob, draft_logprob(p, b, next.id), 1.0f);
+        gumbel_contender_offer_residual(&best, next.id, next.score, next.logprob,
+                                        draft_logprob(p, b, next.id), 1.0f);
         raise_best_score(best_score, best.score);
     }
 }
 
 /* Searches the tokens of each warp whose list leaves out some that can reach the best score: rarely
  * needed, and then usually for one warp. */
-__device__ __forceinline__ void offer_unlisted(const gumbel_rule_params &p, const node_argmax &argmax,
+__device__ __forceinline__ void offer_unlisted(const gumbel_rule_params &p,
+                                               const node_argmax &argmax,
                                                const gumbel_short_list *lists, int count,
                                                uint32_t *best_score, gumbel_contender *best)
 {
@@ -204,7 +209,7 @@ __device__ __noinline__ void draw_from_lists(const gumbel_rule_params &p, const 
 
 /* Emits tokens and walks, after all parts of the request. */
 __device__ gumbel_walk_result finish_chain(const gumbel_rule_params &p, const gumbel_chain &c,
-                                      const gumbel_residual_nodes &judged)
+                                           const gumbel_residual_nodes &judged)
 {
     const gumbel_verification &v = p.verification;
     gumbel_node *nodes = shared_draft_nodes();

@@ -24,7 +24,8 @@ __device__ __forceinline__ float4 make_quad(const draw_philox &philox, gumbel_bl
 {
     const uint4 r = draw_philox_words(philox, token / 4, 0);
     return {gumbel_noise_of_word(block, token, r.x), gumbel_noise_of_word(block, token + 1, r.y),
-            gumbel_noise_of_word(block, token + 2, r.z), gumbel_noise_of_word(block, token + 3, r.w)};
+            gumbel_noise_of_word(block, token + 2, r.z),
+            gumbel_noise_of_word(block, token + 3, r.w)};
 }
 
 /* Stores the noise of the tokens among `token` .. + 3 that the row holds; `out` is the address of

@@ -67,7 +67,8 @@ extern "C" __global__ void __launch_bounds__(kDraftThreads, CUDA_MASS_CTAS)
     } else if (part > 0) {
         return;
     }
-    if (is_last_cta(p, p.counters, r, (p.proposal.supplied ? 1 : 2) * gumbel_draft_span(&v, r).count))
+    if (is_last_cta(p, p.counters, r,
+                    (p.proposal.supplied ? 1 : 2) * gumbel_draft_span(&v, r).count))
         judge_chain(p, r);
 }
 
@@ -115,7 +116,8 @@ extern "C" __global__ void __launch_bounds__(kDraftThreads, CUDA_MASS_CTAS)
         atomicAdd(word_at(p.proposal.sums, b), sum);
     }
     if (is_last_cta(p, p.counters, c.r, (drafts - 1) * p.parts) && threadIdx.x == 0) {
-        gumbel_judge_block(p.proposal.rule_nodes + c.first, c.count, drafts, p.proposal.sums + c.first);
+        gumbel_judge_block(p.proposal.rule_nodes + c.first, c.count, drafts,
+                           p.proposal.sums + c.first);
         finish_judging(p, c);
     }
 }

@@ -80,7 +80,8 @@ gumbel_status expand_drafts(gumbel_device *device, void *, const gumbel_verifica
     return GUMBEL_OK;
 }
 
-size_t size_rule_workspace(const gumbel_device *, const gumbel_verification *, const gumbel_proposal *)
+size_t size_rule_workspace(const gumbel_device *, const gumbel_verification *,
+                           const gumbel_proposal *)
 {
     return 0;
 }

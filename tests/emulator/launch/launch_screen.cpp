@@ -90,8 +90,9 @@ void draw_body(const void *argument)
         gumbel_screen_rows_8_any, gumbel_screen_rows_16_any, gumbel_screen_rows_32_any,
         gumbel_screen_rows_64_any, gumbel_screen_rows_128_any};
     static const draw_kernel<CUDA_SCREEN_TRUNCATED> cut[CUDA_SCREEN_WIDTHS] = {
-        gumbel_screen_rows_8_truncated, gumbel_screen_rows_16_truncated, gumbel_screen_rows_32_truncated,
-        gumbel_screen_rows_64_truncated, gumbel_screen_rows_128_truncated};
+        gumbel_screen_rows_8_truncated, gumbel_screen_rows_16_truncated,
+        gumbel_screen_rows_32_truncated, gumbel_screen_rows_64_truncated,
+        gumbel_screen_rows_128_truncated};
     const emulated_screen &own = *(const emulated_screen *)argument;
     switch (cuda_screen_case_of(&own.params.call.problem)) {
     case CUDA_SCREEN_PLAIN:
@@ -108,7 +109,8 @@ void score_body(const void *argument)
     const emulated_screen &own = *(const emulated_screen *)argument;
     const bool half = own.params.call.problem.weight.dtype == GUMBEL_FLOAT16;
     if (cuda_screen_case_of(&own.params.call.problem) == CUDA_SCREEN_TRUNCATED)
-        half ? gumbel_score_rows_f16_truncated({own.params}) : gumbel_score_rows_bf16_truncated({own.params});
+        half ? gumbel_score_rows_f16_truncated({own.params})
+             : gumbel_score_rows_bf16_truncated({own.params});
     else
         half ? gumbel_score_rows_f16({own.params}) : gumbel_score_rows_bf16({own.params});
 }

@@ -77,8 +77,8 @@ void emulate_expand_rule_drafts(const gumbel_rule_params &p, uint64_t *random, c
 void emulate_sum_draft_masses(const gumbel_rule_params &p, uint64_t *random, const char *what)
 {
     emulate<gumbel_rule_params, gumbel_sum_draft_masses>(
-        p, (p.proposal.supplied ? 1 : 2) * p.verification.rows * p.parts, CUDA_MASS_THREADS, CUDA_MASS_BYTES,
-        random, what);
+        p, (p.proposal.supplied ? 1 : 2) * p.verification.rows * p.parts, CUDA_MASS_THREADS,
+        CUDA_MASS_BYTES, random, what);
 }
 
 void emulate_sum_draft_residuals(const gumbel_rule_params &p, uint64_t *random, const char *what)
@@ -87,7 +87,8 @@ void emulate_sum_draft_residuals(const gumbel_rule_params &p, uint64_t *random, 
         p, p.verification.rows * p.parts, CUDA_MASS_THREADS, CUDA_MASS_BYTES, random, what);
 }
 
-argmax_effort emulate_draw_residuals(const gumbel_rule_params &p, uint64_t *random, const char *what)
+argmax_effort emulate_draw_residuals(const gumbel_rule_params &p, uint64_t *random,
+                                     const char *what)
 {
     effort = {};
     const gumbel_draft &d = p.verification.draft;

@@ -24,7 +24,8 @@ void emulate_accept_drafts(const gumbel_verification &v, uint64_t *random, const
 void emulate_expand_rule_drafts(const gumbel_rule_params &p, uint64_t *random, const char *what);
 void emulate_sum_draft_masses(const gumbel_rule_params &p, uint64_t *random, const char *what);
 void emulate_sum_draft_residuals(const gumbel_rule_params &p, uint64_t *random, const char *what);
-argmax_effort emulate_draw_residuals(const gumbel_rule_params &p, uint64_t *random, const char *what);
+argmax_effort emulate_draw_residuals(const gumbel_rule_params &p, uint64_t *random,
+                                     const char *what);
 void emulate_start_history(const cuda_history_params &p, uint64_t *random, const char *what);
 void emulate_update_history(const cuda_history_params &p, uint64_t *random, const char *what);
 void emulate_best(const cuda_best_params &p, uint64_t *random, const char *what);

@@ -76,7 +76,8 @@ template <int n, class call> class sm90_epilogue
             bool passes = false;
 #pragma unroll
             for (int k = 0; k < 2 * groups; k++)
-                passes |= draw_passes_bound(ptx_max_nan(v[sm90_sum_index(k)], v[sm90_sum_index(k) + 2]),
+                passes |=
+                    draw_passes_bound(ptx_max_nan(v[sm90_sum_index(k)], v[sm90_sum_index(k) + 2]),
                                       __uint_as_float(bounds[k]));
             passed |= (uint32_t)__any_sync(~0u, passes) << i;
         }

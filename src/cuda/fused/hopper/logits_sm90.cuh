@@ -37,7 +37,8 @@ __device__ __noinline__ void wait_for_bounds(const uint64_t *shared, uint64_t ta
 #pragma unroll
         for (int w = 0; w < words; w++) {
             const int column = 32 * w + lane;
-            shared_words[w] = column < columns ? load_threshold(&shared[CUDA_THRESHOLD_WORDS * column]) : 0;
+            shared_words[w] =
+                column < columns ? load_threshold(&shared[CUDA_THRESHOLD_WORDS * column]) : 0;
         }
 #pragma unroll
         for (int w = 0; w < words; w++) {
@@ -119,8 +120,8 @@ template <int n, class call> class tile_logits
             if (p.prepares_logits())
 #pragma unroll
                 for (int k = 0; k < n / 2; k++)
-                    sum[h][k] =
-                        q.soft_cap != 0.0f ? draw_soft_cap_logit(p, sum[h][k]) : sum[h][k] * q.scale;
+                    sum[h][k] = q.soft_cap != 0.0f ? draw_soft_cap_logit(p, sum[h][k])
+                                                   : sum[h][k] * q.scale;
             drop_past_end(sum, h);
         }
     }
@@ -229,7 +230,8 @@ template <int n, class call> class tile_logits
         const int64_t tile = tile_index();
         find_maxima(maxima_copy(turn), [&](int h, int at, int) { return sum[h][at]; });
         for (int column = thread; column < columns; column += consumer::threads)
-            p.block_maxima[column * p.block_maxima_stride + tile] = max_of_tile(column, maxima_copy(turn));
+            p.block_maxima[column * p.block_maxima_stride + tile] =
+                max_of_tile(column, maxima_copy(turn));
         if (!stores_by_bounds() || !p.unseen_block_maxima)
             return;
         const uint32_t *seen = (const uint32_t *)shared.seen_of_consumer(own_consumer.index);

@@ -88,8 +88,9 @@ __device__ __noinline__ candidate score_four(const row_state *s, uint32_t *raise
     uint32_t pass = 0;
 #pragma unroll
     for (int k = 0; k < 4; k++)
-        pass |= (uint32_t)draw_passes_bound(fmaf(ys[k], s->inverse_temperature, reach), s->threshold)
-                << k;
+        pass |=
+            (uint32_t)draw_passes_bound(fmaf(ys[k], s->inverse_temperature, reach), s->threshold)
+            << k;
     /* Iterates over bits, so that lanes with one different token each still take one turn. */
     for (; pass != 0; pass &= pass - 1) {
         int k = __ffs(pass) - 1;

@@ -14,7 +14,8 @@ namespace
 {
 
 template <cuda_screen_case kind> struct screen_call : cuda_screen_params {
-    static constexpr bool sampled = kind == CUDA_SCREEN_ANY, truncates = kind == CUDA_SCREEN_TRUNCATED;
+    static constexpr bool sampled = kind == CUDA_SCREEN_ANY,
+                          truncates = kind == CUDA_SCREEN_TRUNCATED;
     static constexpr bool masked = kind != CUDA_SCREEN_PLAIN;
     /* Service threads that score candidates; for truncated rows the other service threads raise
      * shared thresholds. */

@@ -248,7 +248,8 @@ template <int n, class call> class screen_consumer
     __device__ __forceinline__ float max_of_pair(const int32_t *sums, int h, int row,
                                                  const gumbel_screen_block &block) const
     {
-        const screen_filter filter = {0.0f, gumbel_screen_error_width(&shared.reaches[row], &block)};
+        const screen_filter filter = {0.0f,
+                                      gumbel_screen_error_width(&shared.reaches[row], &block)};
         const uint32_t allowed = shared.allowed[h][row][own / 32] >> own % 32;
         const float unit = shared.units[row];
         const int place = 64 * h + own;

@@ -23,8 +23,9 @@ typedef struct cuda_screen_params {
     int32_t width;  /* of the product: its columns */
     int32_t draws;  /* cuda_screen_draws(), row by row; the kernels' rows are draws */
     double gamma;
-    int8_t *planes;               /* [depths][width][128], in the swizzle of the copy */
-    gumbel_screen_hidden_error *reaches; /* [width / 2]; unit NaN: the full pass must draw this row */
+    int8_t *planes; /* [depths][width][128], in the swizzle of the copy */
+    gumbel_screen_hidden_error
+        *reaches; /* [width / 2]; unit NaN: the full pass must draw this row */
     cuda_screen_state *state;
     cuda_screen_entry *entries; /* [CUDA_SCREEN_GROUPS][CUDA_SCREEN_GROUP_CANDIDATES_MAX] */
     uint16_t

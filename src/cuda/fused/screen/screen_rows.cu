@@ -62,8 +62,9 @@ struct row_tokens {
 __device__ __forceinline__ bool load_tokens(const cuda_screen_rows &p,
                                             const row_tokens &tokens_found)
 {
-    const float least =
-        tokens_found.least >> THRESHOLD_BITS == p.tag ? unpack_threshold(tokens_found.least) : -INFINITY;
+    const float least = tokens_found.least >> THRESHOLD_BITS == p.tag
+                            ? unpack_threshold(tokens_found.least)
+                            : -INFINITY;
     const request_row &row = shared_state().row;
     const logit_values values = {row.draw.inverse_temperature, row.rules.before != 0};
     bool infinite = false;

@@ -271,7 +271,8 @@ __device__ __forceinline__ void start_group(const call &s, score_shared &shared,
     if (call::truncates)
         shared.counts[i] = 0;
     if (row < s.draws) {
-        const uint64_t word = load_threshold(&s.call.row_thresholds[CUDA_THRESHOLD_WORDS * (int64_t)row]);
+        const uint64_t word =
+            load_threshold(&s.call.row_thresholds[CUDA_THRESHOLD_WORDS * (int64_t)row]);
         if (word >> THRESHOLD_BITS == s.call.tag)
             shared.thresholds[i] = unpack_threshold(word);
         shared.draws[i] = s.parameters_of(row);
@@ -395,7 +396,8 @@ template <bool half, class call> __device__ __forceinline__ void run_scoring(con
         own.score_truncated(member, members);
         return;
     }
-    own.score_all(member, members, (int)min(all, (uint32_t)CUDA_SCREEN_GROUP_CANDIDATES(list_most)));
+    own.score_all(member, members,
+                  (int)min(all, (uint32_t)CUDA_SCREEN_GROUP_CANDIDATES(list_most)));
     finish_group(s, shared, group);
 }
 

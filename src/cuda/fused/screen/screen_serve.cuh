@@ -56,7 +56,8 @@ template <int n, class call> class screen_server
             if (tile >= s.call.tiles)
                 break;
             if (thread == 0) {
-                shared.needs_full_pass |= !repeats && shared.candidate_count > CUDA_SCREEN_TILE_QUEUE;
+                shared.needs_full_pass |=
+                    !repeats && shared.candidate_count > CUDA_SCREEN_TILE_QUEUE;
                 shared.candidate_count = 0;
             }
             if (call::truncates)
@@ -235,7 +236,8 @@ template <int n, class call> class screen_server
             sm90_wait_cycles(time.ended, backoff_cycles(time.took));
             if (leads) {
                 const uint64_t word = load_threshold(shared_threshold(s, thread));
-                leads = pack_threshold(shared.thresholds[thread]) >= word % (1ull << THRESHOLD_BITS);
+                leads =
+                    pack_threshold(shared.thresholds[thread]) >= word % (1ull << THRESHOLD_BITS);
             }
         } else if ((uint32_t)clock() - time.ended > time.took / 2)
             leads = false;
@@ -283,8 +285,8 @@ template <int n, class call> class screen_server
             const float lower = sums.x - fmaf(gamma, sums.y, CUDA_SCREEN_TINY);
             float score = (lower * q.scale) * draw.inverse_temperature;
             if (!draw.greedy)
-                score += draw_token_noise({draw.seed, draw.position, draw.sample, q.sampling.domain},
-                                       token);
+                score += draw_token_noise(
+                    {draw.seed, draw.position, draw.sample, q.sampling.domain}, token);
             shared.raise_best(i, score, token);
             raise_row_threshold(i);
         }

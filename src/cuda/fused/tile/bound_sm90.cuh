@@ -19,8 +19,8 @@
  * code that raises bounds runs cold, at first for 20 us.
  *
  * Bounds are shared thresholds. Maxima that are not stored yet are kNoMaximum once all CTAs have
- * started, which a word counts (cta_counter.cuh); before that, everything read is ignored. The request's
- * kernel clears this word for a replay.
+ * started, which a word counts (cta_counter.cuh); before that, everything read is ignored. The
+ * request's kernel clears this word for a replay.
  */
 #ifndef GUMBEL_CUDA_BOUND_SM90_CUH
 #define GUMBEL_CUDA_BOUND_SM90_CUH
@@ -134,7 +134,8 @@ template <int n, class call> class bound_server
             known = max(found.present, max(known, wave - 1));
             bound = fmaxf(bound, bound_below(found.bound));
             if (lane == 0 && bound > -INFINITY) /* no other warp writes this word */
-                *(volatile uint64_t *)bound_word(row) = p.tag << THRESHOLD_BITS | pack_threshold(bound);
+                *(volatile uint64_t *)bound_word(row) =
+                    p.tag << THRESHOLD_BITS | pack_threshold(bound);
             do
                 __nanosleep(known >= wave ? backoff : backoff / kEarlyPolls);
             while (!all_started() && !must_stop());
@@ -199,7 +200,8 @@ template <int n, class call> class bound_server
         uint64_t words[(n + 31) / 32]; /* all loads are issued before the first use */
 #pragma unroll
         for (int k = 0; k < (n + 31) / 32; k++)
-            words[k] = lane + 32 * k < p.problem.batch ? load_threshold(bound_word(lane + 32 * k)) : 0;
+            words[k] =
+                lane + 32 * k < p.problem.batch ? load_threshold(bound_word(lane + 32 * k)) : 0;
 #pragma unroll
         for (int k = 0; k < (n + 31) / 32; k++)
             if (words[k] > 0 && words[k] >> THRESHOLD_BITS == p.tag)
@@ -221,7 +223,8 @@ template <int n, class call> class bound_server
                        });
         if (p.unseen_block_maxima)
             load_words(shared.seen_of_consumer(consumer), first, h.vocab_size, [&](int64_t b) {
-                const int64_t from = gumbel_problem_slot(&q, b) * gumbel_mask_words_of(h.vocab_size);
+                const int64_t from =
+                    gumbel_problem_slot(&q, b) * gumbel_mask_words_of(h.vocab_size);
                 const uint32_t *prompt = h.prompt + from, *output = h.output + from;
                 return [=](int64_t at) { return prompt[at] | output[at]; };
             });

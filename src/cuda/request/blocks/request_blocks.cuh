@@ -25,7 +25,10 @@ struct found_tokens {
 };
 
 /* The next larger z. */
-__device__ __forceinline__ float next_above(float z) { return gumbel_value_of_key(gumbel_key_of_value(z) + 1); }
+__device__ __forceinline__ float next_above(float z)
+{
+    return gumbel_value_of_key(gumbel_key_of_value(z) + 1);
+}
 
 /* A guess of the lowest z that matters, if `nth` is the y of the last required token. */
 __device__ __forceinline__ float make_guess(const row_blocks &blocks, float nth, float largest)

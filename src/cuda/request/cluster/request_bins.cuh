@@ -117,7 +117,8 @@ __device__ __forceinline__ key_range keys_of_bins(const even_bins &bins, int fir
 {
     float from = bins.low + bins.edge_of(first), to = bins.low + bins.edge_of(last + 1);
     float margin = 0x1p-6f / bins.scale + fmaxf(fabsf(from), fabsf(to)) * 0x1p-22f;
-    return {gumbel_key_of_value(fmaxf(from - margin, bins.low)), gumbel_key_of_value(fminf(to + margin, largest))};
+    return {gumbel_key_of_value(fmaxf(from - margin, bins.low)),
+            gumbel_key_of_value(fminf(to + margin, largest))};
 }
 
 /* Counts the row's tokens in the bins; returns the count of this thread's bin. */

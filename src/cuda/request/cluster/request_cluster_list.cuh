@@ -100,8 +100,8 @@ __device__ __noinline__ int gather_required(slice_source source, row_facts facts
             return -1;
     }
     if (required && required->log_min_p > -INFINITY) {
-        float bound =
-            gumbel_min_p_bound(values.to_value(gumbel_value_of_key(facts.highest)), required->log_min_p);
+        float bound = gumbel_min_p_bound(values.to_value(gumbel_value_of_key(facts.highest)),
+                                         required->log_min_p);
         rule.bound = values.before ? values.to_z(bound) : bound;
     }
     return gather_tokens(
@@ -230,7 +230,8 @@ __device__ __noinline__ bool serve_by_mass(slice_source source, row_facts facts,
     list_sums found = join_slots<list_sums>(slots, kClusterCtas);
     gumbel_wide mass = found.all.value();
     int count = count_fitting(slots);
-    if (count < 0 || (!others && found.of_listed.value() < gumbel_nucleus_mass(row.rules.top_p, mass)))
+    if (count < 0 ||
+        (!others && found.of_listed.value() < gumbel_nucleus_mass(row.rules.top_p, mass)))
         return false;
     if (leads_cluster()) {
         pack_list(slots);

@@ -250,7 +250,8 @@ __device__ __noinline__ bool serve_few_by_pivots(const cuda_request_params &p, s
 {
     const request_row &row = shared_state().row;
     const logit_values values = {row.draw.inverse_temperature, row.rules.before != 0};
-    const float largest = values.to_value(gumbel_value_of_key(facts.highest)), scale = values.scale();
+    const float largest = values.to_value(gumbel_value_of_key(facts.highest)),
+                scale = values.scale();
     const float least = fmaxf(gumbel_min_p_bound(largest, row.log_min_p),
                               values.to_value(gumbel_value_of_key(facts.reached_key)));
     if (gumbel_summary_status(&seen) != GUMBEL_ROW_OK || facts.reached_key == 0)

@@ -117,7 +117,9 @@ struct cluster_kept_set_finder {
             if (end.reached)
                 return end;
         }
-        return descend_in_cluster(source, {gumbel_key_of_value(low), gumbel_key_of_value(largest)}, rule).end;
+        return descend_in_cluster(source, {gumbel_key_of_value(low), gumbel_key_of_value(largest)},
+                                  rule)
+            .end;
     }
 
     /* Truncates by top_p the tokens that the cutoff `from` keeps. */
@@ -135,9 +137,11 @@ struct cluster_kept_set_finder {
                 source, guess_nucleus_keys(source, values, bins, largest, top_p, below), rule);
         }
         if (!found.end.reached)
-            found = descend_in_cluster(source, {gumbel_key_of_value(lowest), gumbel_key_of_value(largest)}, rule);
+            found = descend_in_cluster(
+                source, {gumbel_key_of_value(lowest), gumbel_key_of_value(largest)}, rule);
         float value = gumbel_value_of_key(found.end.key);
-        return gumbel_cutoff_by_top_p(exact, value, found.needed, found.end.above, rule.mass_of(value));
+        return gumbel_cutoff_by_top_p(exact, value, found.needed, found.end.above,
+                                      rule.mass_of(value));
     }
 
     /* Returns the last id that is kept among tokens equal to the bound, if only the first `tied`

@@ -292,7 +292,8 @@ __device__ __noinline__ void draw_unordered(logit_values values, int64_t b, int 
     const cuda_candidate own = shared_state().scratch.list[i];
     const uint32_t key = i < count ? gumbel_key_of_value(own.y * values.scale()) : 0;
     const float largest = gumbel_value_of_key(join_cta(joined_key{key}).value);
-    const uint32_t least = gumbel_key_of_value(gumbel_min_p_bound(largest, shared_state().row.log_min_p));
+    const uint32_t least =
+        gumbel_key_of_value(gumbel_min_p_bound(largest, shared_state().row.log_min_p));
     const bool stays = i < count && key >= least;
     r.kept = __syncthreads_count(stays);
 #pragma unroll 1

@@ -93,12 +93,13 @@ template <class Source> struct kept_set_finder {
             mass += (gumbel_wide)equal * mass_of(from.bound);
         gumbel_wide needed = gumbel_nucleus_mass(top_p, mass);
         float lowest = gumbel_nucleus_search_start(largest, mass - needed, (int64_t)count, from);
-        descent_result end = descend_keys<true>(source, x, gumbel_key_of_value(lowest), gumbel_key_of_value(largest),
-                                                needed, [&](int32_t, float y, auto offer) {
-                                                    float v = values.to_value(y);
-                                                    if (v >= lowest)
-                                                        offer(gumbel_key_of_value(v), mass_of(v));
-                                                });
+        descent_result end =
+            descend_keys<true>(source, x, gumbel_key_of_value(lowest), gumbel_key_of_value(largest),
+                               needed, [&](int32_t, float y, auto offer) {
+                                   float v = values.to_value(y);
+                                   if (v >= lowest)
+                                       offer(gumbel_key_of_value(v), mass_of(v));
+                               });
         float value = gumbel_value_of_key(end.key);
         return gumbel_cutoff_by_top_p(exact, value, needed, end.above, mass_of(value));
     }

@@ -231,7 +231,7 @@ __device__ __forceinline__ int truncate_top64(int count, bool complete, bool wit
     if (!determined && r.min_p > 0.0f &&
         !r.last) /* else top_p applies to more tokens than min_p keeps */
         determined = count_above_min_p(count, gumbel_value_of_key(shortlist_memory().order[0].key),
-                                   row.log_min_p) < count;
+                                       row.log_min_p) < count;
     return determined ? truncate_shortlist(r, count, nullptr) : -1;
 }
 
