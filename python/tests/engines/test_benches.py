@@ -37,7 +37,9 @@ def test_texts_of_transformers(tmp_path):
     places = [(p["model"], p["batch"], p["way"], p["request"]) for p in both["transformers"]]
     requests = ("plain", "top_k, top_p")
     wanted = [
-        ("Qwen3-1.7B", 2, way, a) for way in ("generate", "generate_batch", "step") for a in requests
+        ("Qwen3-1.7B", 2, way, a)
+        for way in ("generate", "generate_batch", "step")
+        for a in requests
     ]
     wanted[2:2] = [("Qwen3-8B", 1, "generate_batch", a) for a in requests]
     assert sorted(places) == sorted(wanted)
