@@ -17,8 +17,8 @@ ABSENT = "raise ImportError('none here')\n"
     "module, stubs, text",
     [
         ("torch", {"torch": ABSENT}, "gumbel.torch needs PyTorch: pip install 'torch>=2.9'"),
-        ("torch", {"torch": "__version__ = '2.8.1+cu128'\n"}, "from 2.9 on, not 2.8.1+cu128"),
-        ("torch", {"torch": "__version__ = '1.13.0'\n"}, "from 2.9 on, not 1.13.0"),
+        ("torch", {"torch": "__version__ = '2.8.1+cu128'\n"}, "PyTorch 2.9 or later, not 2.8.1+cu128"),
+        ("torch", {"torch": "__version__ = '1.13.0'\n"}, "PyTorch 2.9 or later, not 1.13.0"),
         ("transformers", {"torch": ABSENT}, "gumbel.transformers needs PyTorch and transformers"),
         (
             "transformers",
@@ -28,7 +28,7 @@ ABSENT = "raise ImportError('none here')\n"
         (
             "transformers",
             {"torch": "__version__ = '2.11.0'\n", "transformers": "__version__ = '5.2.1'\n"},
-            "knows transformers 5.16 and 5.17, not 5.2.1",
+            "supports transformers 5.16 and 5.17, not 5.2.1",
         ),
     ],
 )

@@ -301,7 +301,7 @@ def test_prompts_of_which_a_cache_or_embeddings_hold_a_part(model, tokenizer):
     embeds = model.get_input_embeddings()(inputs["input_ids"].to(model.device)).detach()
     arguments = {"inputs_embeds": embeds, "attention_mask": inputs["attention_mask"]}
     assert torch.equal(texts(model, arguments, **given), whole[:, -24:-8])
-    with pytest.raises(ValueError, match="input_ids: drafts need"):
+    with pytest.raises(ValueError, match="input_ids: drafts require"):
         texts(model, arguments, prompt_lookup_num_tokens=4, **given)
 
 

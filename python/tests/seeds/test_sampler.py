@@ -541,7 +541,7 @@ def test_a_graph_sees_assigned_positions(cuda):
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         call()
-        with pytest.raises(RuntimeError, match="^position: give a tensor on the GPU while"):
+        with pytest.raises(RuntimeError, match="^position: pass a tensor on the GPU while"):
             sampler.position = 3
     for value in (40, [1, 2, 3, 4], torch.tensor([5, 6, 7, 8], device="cuda")):
         sampler.position, sampler.seed = value, [1, 2, 3, 2**64 - 1]

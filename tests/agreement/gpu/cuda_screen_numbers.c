@@ -100,8 +100,8 @@ static int64_t verify(const gpu_head *h)
     case GUMBEL_OK:
         return -1;
     case GUMBEL_ERROR_ARGUMENT:
-        row = strstr(error.message, "of row ");
-        return row ? strtoll(row + strlen("of row "), NULL, 10) : -2;
+        row = strstr(error.message, "row ");
+        return row ? strtoll(row + strlen("row "), NULL, 10) : -2;
     default:
         die("gumbel_screen_verify: %s: %s", error.field, error.message);
     }

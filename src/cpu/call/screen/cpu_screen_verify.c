@@ -73,7 +73,7 @@ gumbel_status cpu_verify_screen(gumbel_device *device, const gumbel_problem *p, 
     cpu_run_task((cpu_device *)device, p->vocab >= CPU_PARALLEL_PRODUCTS / p->hidden_size,
                  verify_claimed_blocks, &v);
     GUMBEL_REFUSE_IF(v.fault != INT64_MAX, error, "screen",
-                     "it does not bound row %" PRId64 " of the weights: they have changed",
+                     "row %" PRId64 " of the weights has changed since the screen was prepared",
                      (int64_t)v.fault);
     return GUMBEL_OK;
 }
