@@ -363,7 +363,7 @@ def capability_words(expression, text):
         expression = expression.replace(name, body)
     if "GUMBEL_CAPABILITY_END - 1" in expression:
         left_out = capability_words(expression.split("GUMBEL_CAPABILITY_END - 1")[1], text)
-        return "all" + (f" but {left_out}" if left_out else "")
+        return "all" + (f" except {left_out}" if left_out else "")
     without = re.findall(r"& ~(GUMBEL_\w+)", expression)
     words = []
     for name in re.findall(r"GUMBEL_\w+", expression):

@@ -17,7 +17,7 @@ ABSENT = "raise ImportError('none here')\n"
     "module, stubs, text",
     [
         ("torch", {"torch": ABSENT}, "gumbel.torch needs PyTorch: pip install 'torch>=2.9'"),
-        ("torch", {"torch": "__version__ = '2.8.1+cu128'\n"}, "PyTorch 2.9 or later, not 2.8.1+cu128"),
+        ("torch", {"torch": "__version__ = '2.8.1+cu128'\n"}, "2.9 or later, not 2.8.1+cu128"),
         ("torch", {"torch": "__version__ = '1.13.0'\n"}, "PyTorch 2.9 or later, not 1.13.0"),
         ("transformers", {"torch": ABSENT}, "gumbel.transformers needs PyTorch and transformers"),
         (
