@@ -87,7 +87,7 @@ typedef struct gumbel_peer_rows {
     int64_t begins[GUMBEL_PEERS_RANKS], widths[GUMBEL_PEERS_RANKS];
     /* chosen: [rows <= GUMBEL_PEERS_CHOSEN_ROWS]; only rows with chosen[b] != 0 are sent, the i-th
      * of them as row i. NULL: all rows. Outputs, for the chosen rows: `list`, their row numbers;
-     * `slots`, their slots by of_row (NULL: the row numbers); `listed`, how many rows are chosen. */
+     * `slots`, their slots by of_row (NULL: their row numbers); `listed`, their number. */
     const int32_t *chosen, *of_row;
     int32_t *list, *slots, *listed;
 } gumbel_peer_rows;
