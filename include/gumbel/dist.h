@@ -5,8 +5,8 @@
  * Each of R ranks holds a shard: some rows of the head, or some columns of the logits. Every rank
  * makes the same call with its own shard, and every rank gets the whole result. Tokens, scores,
  * log-probabilities, kept counts, ranks and lists have, bit for bit, the values that one device
- * with the whole vocabulary gives; gumbel_group_open() states for which devices. Ranks exchange
- * partial results, and whole rows of logits only in the cases listed below.
+ * with the whole vocabulary gives, if all devices compute the same bits (gumbel_group_open()).
+ * Ranks exchange partial results, and whole rows of logits only in the cases listed below.
  *
  * Example: rank `rank` of `ranks` draws from its shard of the head, over MPI (dist_mpi.h).
  *
@@ -24,7 +24,7 @@
  *
  * Exchanges on CPUs
  *
- *   call                                       exchanges  bytes sent a rank and row
+ *   call                                       exchanges  bytes sent per rank and row
  *   plain, greedy, samples, log-probabilities  1          48 S
  *     also with scale, soft-cap, bias, masks,
  *     penalties
@@ -36,33 +36,34 @@
  *   fallback rows; given tokens or noise       1 or 2     4 V' (1 + raw + S noise)
  *                                                more
  *
- *   C      The number of tokens that each rank sends of a row, at most 1024. C is the largest of
- *          the batch's top_k, of num_top, and of 128 if rows have min-p or top-p only. C also
- *          includes 14 to 16 more tokens, by which ranks detect whether a token of equal value is
- *          missing. For k = 50, C is 64, and a row takes 528 bytes.
+ *   S      The number of samples of a row, num_samples.
+ *   C      The number of tokens that each rank sends for a row, at most 1024: the maximum of the
+ *          batch's top_k, of num_top, and of 128 if a row has min-p or top-p only; and 14 to 16
+ *          tokens more, which show whether the last values are tied. For k = 50, C is 64, and a
+ *          row takes 528 bytes.
  *   V'     The number of tokens of the largest shard.
  *   raw    1 if the call requires unmodified logits (top_logits, raw log-probabilities), else 0.
- *          Where a row takes 16 + 8 C bytes, unmodified logits add 4 C bytes, and raw
- *          log-probabilities another 48.
+ *          If a row takes 16 + 8 C bytes, unmodified logits add 4 C bytes, and raw
+ *          log-probabilities add 48.
  *   noise  1 if noise is given, else 0.
  *
- *   A row is a fallback row if C tokens do not determine its result, for example because many
- *   values are equal. Ranks then exchange the whole row; no result is approximate. If shards meet
- *   at borders that are not multiples of 64, raw log-probabilities, and log-probabilities of rows
- *   without truncation, also take whole rows. The first exchange carries 256 more bytes, by which
- *   ranks compare their calls. A call that does not fit into the first exchange's frame takes one
- *   more exchange. gumbel_group_traffic() counts exchanges and bytes.
+ *   A row is a fallback row if the C tokens of each rank do not determine its result, for example
+ *   because many values are equal. Ranks then exchange the whole row; no result is approximate. If
+ *   a boundary between shards is not a multiple of 64, ranks also exchange whole rows for raw
+ *   log-probabilities, and for log-probabilities of rows without truncation. The first exchange of
+ *   a call carries 256 more bytes, by which ranks compare their arguments. Data that exceed the
+ *   first exchange's frame take one more exchange. gumbel_group_traffic() counts exchanges and
+ *   bytes.
  *
- * Exchanges on GPUs. Calls that the table does not name exchange whole rows: 4 V' bytes a rank and
- * row. gumbel_group_explain() names the method of a call, and why faster ones do not apply.
+ * Exchanges on GPUs. All calls that are not in the table exchange whole rows: 4 V' bytes per rank
+ * and row. gumbel_group_explain() names the method of a call, and why faster ones do not apply.
  *
- *   call                     required                                    bytes sent a rank and row
+ *   call                     required                                    bytes per rank and row
  *   plain                                                                48 S
- *   min-p, top-k, top-p:     at least 64 tokens in each shard; peer      516, for 64 tokens a rank;
- *     8 to 1024 rows, or       memory, or at most 16 ranks and a           fallback rows 4 V' more
- *     from 1 row with peer     transport of host collectives
- *     memory and a min-p
- *     or top-k
+ *   min-p, top-k, top-p:     at least 64 tokens in each shard; and       516: 64 tokens per rank;
+ *     8 to 1024 rows (with     peer memory, or at most 16 ranks and a      fallback rows 4 V' more
+ *     peer memory and min-p    transport of host collectives
+ *     or top-k: 1 to 1024)
  *   given noise;             not supported: GUMBEL_ERROR_UNSUPPORTED
  *     top_logits or raw        names the field
  *     log-probabilities
@@ -78,33 +79,33 @@
  *   a call            returns when it is done       queues its work and its exchanges on `stream`
  *   streams           none                          one; or several that wait for each other
  *   graphs            none                          capture after one call outside a graph
- *   compared          values of all parameters,     arguments in host memory, if they differ from
+ *   ranks compare     values of all parameters,     arguments in host memory, if they differ from
  *                       in every call                 those of the call before; device memory is
  *                                                     not compared
  *   error before      returned on all ranks         returned on that rank; on the other ranks the
  *     the exchange                                    exchange times out
- *   lost rank         error of the call             error of gumbel_group_wait(), and with peer
- *                                                     memory of every later call; until then the
- *                                                     tokens are -1 with peer memory, and undefined
- *                                                     without
+ *   lost rank         the call returns an error     gumbel_group_wait() returns an error, and with
+ *                                                     peer memory every later call does; until then
+ *                                                     the tokens are -1 with peer memory, and
+ *                                                     undefined without
  *   fallback rows     sent by the call              with peer memory sent by kernels; else by a
  *                                                     thread of the group, which polls its GPU's
  *                                                     requests every 0.5 ms or more often, while
  *                                                     the GPU waits
  *
- *   Until a call without peer memory is done, no thread may wait in the driver in a way that keeps
- *   other threads from launching, as a copy to pageable memory does. Call gumbel_group_wait()
- *   first; otherwise the exchange of fallback rows times out.
+ *   While a call without peer memory runs, no thread may block in a driver call that stops other
+ *   threads from launching work, such as a copy to pageable memory: the exchange of fallback rows
+ *   would time out. Call gumbel_group_wait() before such a copy.
  *
- * Agreement. Before a draw, all ranks compare digests of their arguments. If one rank passes
- *   other parameters than the rest, or on CPUs its call has an error, every rank gets an error that
- *   names the field and the rank; the group stays usable. The arguments of a shard are not
+ * Agreement. Before a draw, all ranks compare digests of their arguments. If the parameters of one
+ *   rank differ from the others', or on CPUs its call is invalid, every rank gets an error that
+ *   names the field and the rank; the group stays usable. Arguments that belong to a shard are not
  *   compared: tensors, masks, histories, banned tokens, biases, token lists of penalties. Hidden
- *   states, which must be equal on all ranks, are not compared either.
+ *   states must be equal on all ranks, but are not compared either.
  *
- * Time-outs. An exchange ends within the group's time-out. If a rank died, hangs, or made another
- *   call, the call fails on all other ranks, and the group is broken: every further call on it
- *   returns GUMBEL_ERROR_GROUP at once. After GUMBEL_ERROR_GROUP the outputs of the call are
+ * Time-outs. An exchange ends within the group's time-out. If a rank dies, hangs, or makes a
+ *   different call, the call fails on all other ranks, and the group is broken: every further call
+ *   on it returns GUMBEL_ERROR_GROUP at once. After GUMBEL_ERROR_GROUP the outputs of the call are
  *   undefined.
  *
  * Threads. Each rank makes one call of a group at a time, and all ranks make the calls of a group
@@ -129,11 +130,11 @@ extern "C" {
 
 /* ----------------------------------------------------------------------------- transports ---- */
 
-/* An all-gather that an engine provides: `bytes` from `send` of every rank r go to
- * receive + r * bytes on all ranks. The function returns 0 on success. If the exchange cannot end
- * within timeout_ms milliseconds, the function must not wait longer; it returns another value, and
- * may write a NUL-terminated sentence to `why`, of GUMBEL_WHY_BYTES bytes. `stream` is the call's
- * stream. */
+/* An all-gather that an engine provides: copies `bytes` bytes from `send` of every rank r to
+ * receive + r * bytes on all ranks. The function returns 0 on success. If the exchange is not done
+ * within timeout_ms milliseconds, the function returns another value without waiting longer, and
+ * may write the reason to `why`, a NUL-terminated sentence of at most GUMBEL_WHY_BYTES bytes.
+ * `stream` is the call's stream. */
 #define GUMBEL_WHY_BYTES 128
 typedef int (*gumbel_all_gather)(void *context, void *stream, const void *send, void *receive,
                                  size_t bytes, int64_t timeout_ms, char *why);
@@ -147,16 +148,17 @@ typedef struct gumbel_transport {
     gumbel_all_gather all_gather;   /* of host memory; `stream` is NULL */
     void (*destroy)(void *context); /* called by gumbel_group_close(); may be NULL */
     void *context;                  /* passed to all functions */
-    /* An all-gather of device memory, queued on `stream`; it does not wait, and returns 0 once it
-     * is queued. NULL: not supported. */
+    /* Queues an all-gather of device memory on `stream`, and returns 0 without waiting for it.
+     * NULL: not supported. */
     gumbel_all_gather queue;
     /* Waits for all work queued on `stream`, at most timeout_ms, and returns 0. On a time-out the
      * function aborts pending exchanges and returns another value. NULL without `queue`. */
     int (*wait)(void *context, void *stream, int64_t timeout_ms, char *why);
-    /* A host-assisted all-gather of device memory, done when it returns 0; `stream` is NULL, and
-     * `send` may be its own place in `receive`. A thread of the group calls it, in the same order
-     * on all ranks, while work of `queue` waits for it. The function must therefore use a channel
-     * of its own, and wait for no stream of the caller. NULL: not supported. */
+    /* A host collective: an all-gather of device memory that is complete when the function returns
+     * 0. `stream` is NULL, and `send` may be receive + rank * bytes. A thread of the group calls
+     * the function, in the same order on all ranks, while kernels queued on the caller's stream
+     * wait for the result. The function must therefore use a communicator of its own, and must not
+     * wait for any stream of the caller. NULL: not supported. */
     gumbel_all_gather aside;
 } gumbel_transport;
 
@@ -214,8 +216,9 @@ typedef struct gumbel_group_options {
     /* CUDA only: how device memory is exchanged. All ranks must pass equal values. */
     gumbel_peer_memory peer_memory;
     int32_t reserved;  /* 0 */
-    size_t peer_bytes; /* bytes of a rank in one exchange by peer memory, a multiple of 48, at most
-                        * 2^30; longer data take several exchanges. 0 means 3 MiB */
+    size_t peer_bytes; /* the most bytes that a rank sends in one exchange by peer memory, a
+                        * multiple of 48, at most 2^30; longer data are sent in several exchanges.
+                        * 0 means 3 MiB */
     /* [ranks] The engine's own peer-to-peer buffers, of gumbel_peer_mailbox_bytes() each: device
      * pointers by which this rank reaches the buffer of each rank, its own included. The buffers
      * must be zero before any rank opens the group, and must not be written until all ranks have
@@ -230,13 +233,15 @@ GUMBEL_API size_t gumbel_peer_mailbox_bytes(int32_t ranks, size_t peer_bytes);
 /* gumbel_group_open(): open a group, on all ranks at once.
  *  transport  On success the group owns its context; on an error the caller still does.
  *  device     this rank's device, which must outlive the group: a CPU on all ranks, or a GPU on all
- *             ranks. The bits are those of one device if all devices have equal bits, as CPUs have.
+ *             ranks. Outputs equal those of one device, bit for bit, if all devices compute the
+ *             same bits, as all CPUs do.
  *  options    The shards must cover one range of tokens without gaps or overlaps. The order of
  *             ranks and the sizes are arbitrary.
  *  returns    on every rank: GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_MEMORY,
  *             GUMBEL_ERROR_UNSUPPORTED (the device, CPUs and GPUs in one group, GPUs that neither
  *             peer memory nor the transport connects, or another version of libgumbel),
- *             GUMBEL_ERROR_GROUP (shards do not fit, ranks disagree, one does not respond).
+ *             GUMBEL_ERROR_GROUP (gaps or overlaps of shards, ranks disagree, a rank does not
+ *             respond).
  *                                                                                      since 0.2 */
 GUMBEL_CALL gumbel_group_open(const gumbel_transport *transport, gumbel_device *device,
                               const gumbel_group_options *options, gumbel_group **group,
@@ -260,7 +265,7 @@ typedef struct gumbel_traffic {
     int64_t exchanges;    /* all-gathers, the one of gumbel_group_open() included */
     int64_t bytes;        /* bytes that this rank sent in them */
     int64_t rows;         /* rows drawn or scored */
-    int64_t rows_by_rows; /* rows of these whose whole logits were gathered */
+    int64_t rows_by_rows; /* those of `rows` whose whole logits were gathered */
 } gumbel_traffic;
 
 /* gumbel_group_traffic(): read the counters; writes at most traffic->struct_size bytes.
@@ -292,10 +297,10 @@ GUMBEL_CALL gumbel_group_explain(const gumbel_group *group, const gumbel_head *h
  *             whole vocabulary; 0 means the end of the last shard. Set it if the shards include
  *             padding.
  *  sampling   The same on all ranks, apart from the arguments of a shard ("Agreement" above). Token
- *             lists may hold the whole vocabulary's ids or the shard's; `allowed` must be whole. A
- *             mask and a history have the shape that gumbel_sample() of the shard requires; only
- *             the shard's bits and counts are read. Noise is the shard's, [B, S, V]. Given tokens
- *             may be any tokens of the whole vocabulary.
+ *             lists may hold the ids of the whole vocabulary or of the shard; `allowed` must hold
+ *             all ids. A mask and a history have the shape that gumbel_sample() of the shard
+ *             requires; only the shard's bits and counts are read. Noise is that of the shard,
+ *             [B, S, V]. Given tokens may be any tokens of the whole vocabulary.
  *  output     Every rank gets the whole output, and all ranks request the same fields.
  *  workspace  gumbel_group_workspace_size() bytes; else as gumbel_sample()
  *  returns    as gumbel_sample(), and GUMBEL_ERROR_GROUP.                              since 0.2 */
@@ -311,7 +316,7 @@ GUMBEL_CALL gumbel_group_sample_logits(gumbel_group *group, void *stream,
                                        size_t workspace_bytes, gumbel_error *error);
 
 /* gumbel_group_verify(): gumbel_verify() over the whole vocabulary, with GUMBEL_RULE_COUPLED. All
- *  ranks pass the same draft, which is compared. The other rules with a draft's distribution return
+ *  ranks pass the same draft, which is compared. Rules that use a draft's distribution return
  *  GUMBEL_ERROR_UNSUPPORTED.
  *  else       as gumbel_group_sample() and gumbel_verify().                            since 0.2 */
 GUMBEL_CALL gumbel_group_verify(gumbel_group *group, void *stream, const gumbel_head *head,
@@ -335,14 +340,14 @@ GUMBEL_CALL gumbel_group_verify_workspace_size(const gumbel_group *group, const 
 
 /* -------------------------------------------------------------- draws of other samplers ---- */
 
-/* Grouped draws of the FlashSampling paper, for parts of a vocabulary (ranks, chunks) that other
- * samplers draw from. Of each part the caller knows the log-mass, ln sum exp(z), and a token that
- * the part's sampler drew. The calls below draw a part by its log-mass, and return its token. The
- * tokens have the distribution of one draw from the whole vocabulary, but are not the tokens of
- * gumbel_sample(): the noise belongs to parts, in domains of its own. The draws of the parts must
- * be independent of each other and of these domains. Of `sampling` the calls use seed, position,
- * slots, num_samples and first_sample. On a GPU each call is one launch, queued and capturable, and
- * gives the bits of the host. */
+/* Grouped draws of the FlashSampling paper combine tokens that other samplers drew from parts of a
+ * vocabulary (ranks, chunks). For each part the caller passes its log-mass, ln sum exp(z), and the
+ * token drawn from it. The calls below draw a part with probability proportional to its mass, and
+ * return the part's token. The tokens have the distribution of one draw from the whole vocabulary,
+ * but are not the tokens of gumbel_sample(), because the noise is drawn for parts, in noise domains
+ * of its own. The draws within the parts must be independent of each other and of this noise. Of
+ * `sampling` the calls use seed, position, slots, num_samples and first_sample. On a GPU each call
+ * is one launch, queued and capturable, and gives the same bits as on the host. */
 
 /* gumbel_draw_group(): draw one of many parts, and return its token.
  *                      [FlashSampling, Algorithms B.2 and B.4]
@@ -355,8 +360,8 @@ GUMBEL_CALL gumbel_group_verify_workspace_size(const gumbel_group *group, const 
  *  drawn        [B, S] the token; -1 in a row that is not GUMBEL_ROW_OK
  *  which        [B, S] the part that was drawn; may be NULL
  *  lse          [B] ln of the sum of all masses; may be NULL
- *  status       [B] a gumbel_row_status: a NaN or +inf among the masses, or no mass; on a GPU also
- *               a slot out of range; may be NULL
+ *  status       [B] a gumbel_row_status, which reports a NaN or +inf log-mass, or that all parts
+ *               are empty; on a GPU also a slot out of range; may be NULL
  *  threads      re-entrant
  *  returns      GUMBEL_OK, GUMBEL_ERROR_ARGUMENT; on a GPU also GUMBEL_ERROR_UNSUPPORTED (B * S >=
  *               2^31) and GUMBEL_ERROR_DEVICE.                                         since 0.2 */
@@ -379,7 +384,7 @@ GUMBEL_API void gumbel_stream_draw_clear(gumbel_stream_draw *draws, int64_t coun
 /* gumbel_stream_draw_add(): add one part. Its token replaces the token so far with a probability of
  *  the part's mass divided by the mass of all parts so far.   [FlashSampling, Algorithm B.3]
  *  device       and `stream`, as in gumbel_draw_group()
- *  part         the part's number in the stream, 0..2^30 - 1, different in each call
+ *  part         the part's index in the stream, 0..2^30 - 1, different in each call
  *  log_masses   [B], as in gumbel_draw_group()
  *  tokens       [B, S], as in gumbel_draw_group()
  *  draws        [B, S], read and written; on a GPU a row with a slot out of range keeps its states

@@ -7,7 +7,7 @@
  * sums, and from these a lower and an upper bound of every logit. The float32 logit of the full
  * product provably lies between them. The draw then computes the full product only for tokens that
  * may still win, a few of some 150,000. Token, score and status are therefore those of the draw
- * without a screen, bit for bit, and a bfloat16 head is read at half the bytes.
+ * without a screen, bit for bit, and the draw reads half the bytes of a bfloat16 head.
  *                                                                    [docs/maths.md, section 14]
  *
  * Example: make a screen once, then draw with it.
@@ -57,10 +57,10 @@
  *     weights.
  *   - On a CPU, a row with a NaN score, or with a score above its token's bound, takes the full
  *     pass, and has the token and the status of the current weights. On CUDA, a row with a NaN
- *     score has GUMBEL_ROW_NAN. A head that is NaN throughout is therefore reported for every row.
+ *     score has GUMBEL_ROW_NAN. If all weights are NaN, every row therefore reports it.
  *
  * gumbel_screen_verify() finds every stale row of weights. gumbel_screen_prepare() makes the screen
- * anew, in the same memory if the caller likes. If the bytes of the screen itself change, results
+ * again, and may reuse its memory. If the bytes of the screen itself change, results
  * are undefined; calls check only the screen's header.
  *
  * The sections of gumbel.h on memory, streams, threads, errors and structs apply here, too.
@@ -87,9 +87,9 @@ GUMBEL_CALL gumbel_screen_size(const gumbel_device *device, const gumbel_tensor 
                                size_t *bytes, gumbel_error *error);
 
 /* gumbel_screen_prepare(): make the screen of a head, for gumbel_head's field `screen`.
- *  weight     [V, D] as in gumbel_head. Infinities and NaN are allowed; rows that may draw such a
- *             token take the full pass. The weights must not change while the screen is used
- *             ("Stale weights" above); only gumbel_screen_verify() finds every change.
+ *  weight     [V, D] as in gumbel_head. Infinities and NaN are allowed; rows that may draw a token
+ *             with such weights take the full pass. The weights must not change while the screen is
+ *             used ("Stale weights" above); only gumbel_screen_verify() finds every change.
  *  screen     memory of the caller, at least gumbel_screen_size() bytes, aligned to
  *             GUMBEL_WORKSPACE_ALIGNMENT; gumbel_screen_size() bytes are written. They hold no
  *             pointer: they may be copied, and are valid for any device of the same kind.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The first steps of all calls, workspace sizes, and explanations.
+ * Steps that all calls begin with (validation, planning), workspace sizes, and explanations.
  */
 #include "api/call.h"
 
@@ -51,7 +51,7 @@ gumbel_status gumbel_check_supported(const gumbel_device *device, const gumbel_p
                        "it is not supported on this device");
 }
 
-/* Copies all fields of the limits, with num_samples filled in. */
+/* Reads and checks limits; num_samples = 0 becomes 1. */
 static gumbel_status read_limits(gumbel_limits *into, const gumbel_limits *limits,
                                  gumbel_error *error)
 {
@@ -106,7 +106,8 @@ gumbel_status gumbel_plan_call(const gumbel_device *device, const gumbel_problem
     return GUMBEL_OK;
 }
 
-/* The largest workspace of any call on `problem`: a draw with or without masses, a part, rows. */
+/* The largest workspace of all calls on `problem`: a draw with or without masses, a summary of a
+ * part, processed rows. */
 static gumbel_status size_of_any_call(const gumbel_device *device, const gumbel_problem *problem,
                                       size_t *bytes, gumbel_error *error)
 {
@@ -134,7 +135,7 @@ static gumbel_status size_of_any_call(const gumbel_device *device, const gumbel_
     return GUMBEL_OK;
 }
 
-/* Validates a call that is not run, for its size or explanation. */
+/* Validates a call of which only the workspace size or the explanation is requested. */
 static gumbel_status read_call(gumbel_problem *problem, const gumbel_device *device,
                                const gumbel_head *head, const gumbel_logits *logits,
                                const gumbel_sampling *sampling, const gumbel_output *output,

@@ -35,7 +35,7 @@ static gumbel_status check_output_rows(const gumbel_problem *p, const float *out
     return GUMBEL_OK;
 }
 
-/* Validates and runs either call; `store` fills the rows. */
+/* Validates and runs a call whose output rows `store` fills. Unused rows are set to NaN. */
 static gumbel_status run_row_call(gumbel_device *device, gumbel_problem *problem, store_rows store,
                                   const char *name, float *out, int64_t stride, void *workspace,
                                   size_t workspace_bytes, gumbel_error *error)

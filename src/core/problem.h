@@ -9,8 +9,8 @@
 #include "maths/noise.h"
 #include "gumbel/gumbel.h"
 
-/* Features that a call requests beyond plain sampling: bits of gumbel_problem.request. A field that
- * is set without effect sets no bit; `request == 0` is the plain call. */
+/* Features that a call requests beyond plain sampling: bits of gumbel_problem.request. A field
+ * whose value has no effect sets no bit; `request == 0` is the plain call. */
 typedef enum gumbel_request {
     GUMBEL_REQUEST_MASK = 1 << 0,
     GUMBEL_REQUEST_BANNED = 1 << 1,
@@ -59,7 +59,7 @@ typedef struct gumbel_problem {
     gumbel_token_lists path;      /* by rows; ids below 0 are skipped */
     gumbel_history history;       /* prompt is NULL if penalties count lists */
     gumbel_truncation truncation;
-    int with_mass; /* the log-normaliser is an output or needed for one */
+    int with_mass; /* an output is, or requires, the log-normaliser */
 } gumbel_problem;
 
 /* Rows [first, first + count) of a problem, as a call that draws the same tokens. Row parameters,

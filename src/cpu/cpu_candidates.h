@@ -3,8 +3,8 @@
  * The candidates of one draw by a screen (docs/maths.md, section 14): tokens whose upper bound of
  * the score reaches the best exact score so far.
  *
- * No token that may win is dropped. A list that is full is scored, highest bound first, until no
- * remaining bound reaches the best score; the list is then empty.
+ * No token that may win is dropped. A full list is scored, highest bound first, until no remaining
+ * bound reaches the best score; the remaining candidates cannot win, and the list is emptied.
  */
 #ifndef GUMBEL_CPU_CANDIDATES_H
 #define GUMBEL_CPU_CANDIDATES_H
@@ -25,7 +25,7 @@ struct cpu_candidates {
     int32_t scored;          /* tokens scored exactly so far */
     int32_t scored_limit;    /* beyond this the row becomes a fallback row */
     int greedy;
-    float excess; /* last upper bound less its exact score: a guess for the next one */
+    float excess; /* last upper bound minus its exact score, to predict the next score */
     const void *context;
     int64_t row, thread;
     float (*score)(const cpu_candidates *candidates, int32_t token); /* the exact z */
@@ -79,8 +79,9 @@ static inline void cpu_score_listed_candidates(cpu_candidates *c)
     c->count = 0;
 }
 
-/* Lists a token, or scores it at once if it is as likely as not to win, which raises the threshold
- * for others. A bound that equals the best score stays, as ties go to the lower id. */
+/* Lists a token whose bound reaches the best score, or scores it at once if its predicted score is
+ * larger than the best, which raises the threshold for others. A bound that equals the best score
+ * is listed, because ties go to the lower id. */
 static inline void cpu_offer_candidate(cpu_candidates *c, float upper, float noise, int32_t token)
 {
     cpu_candidate candidate = {upper, noise, token};

@@ -17,7 +17,7 @@
 #define CPU_LANES 16
 /* Hidden states are packed in chunks of this many elements, the last one padded with zeros. */
 #define CPU_CHUNK 32
-/* Most batch rows of a panel of packed hidden states. */
+/* The most batch rows in a panel of packed hidden states. */
 #define CPU_PANEL_ROWS_MAX 8
 
 /* The product of `count` weight rows and the hidden states of the batch. */
@@ -30,7 +30,7 @@ typedef struct cpu_product {
     const float *panels; /* packed hidden states: panels of [ceil(D / 32)][rows][32] */
     int64_t batch;       /* B */
     float *lanes;        /* scratch: [PRODUCT_GROUP * panel][PRODUCT_ROOM][16] */
-    float *out;          /* [B] rows of dot products; up to 15 floats behind each are overwritten */
+    float *out;          /* [B, count] dot products; up to 15 floats after each row are written */
     int64_t out_stride;  /* >= count + 15 */
 } cpu_product;
 
@@ -40,12 +40,12 @@ typedef struct cpu_draw {
     int num_samples; /* 1 for a greedy row */
     int with_mass;
     uint32_t token;             /* global id of y[0], a multiple of 64 */
-    int blocks;                 /* y holds 64 * blocks tokens; -inf if a token does not count */
+    int blocks;                 /* y holds 64 * blocks tokens, -inf for one that cannot be drawn */
     float factor;               /* z = y * factor, above 0; 1 for a greedy row or given noise */
     gumbel_summary *summaries;  /* [num_samples]; mass, max_z and flags go to the first */
     cpu_candidates *candidates; /* [num_samples] or NULL. If set, y holds upper bounds, and tokens
                                  * that may win are listed; `best` is the sample's summary */
-    const float *noise;         /* noise computed ahead, of y[low]; NULL: computed by the kernel */
+    const float *noise;         /* precomputed noise from y[low] on; NULL: the kernel computes it */
     int64_t noise_stride;       /* to the next sample's noise */
     int low, high;              /* tokens of y that have noise */
 } cpu_draw;
@@ -58,7 +58,7 @@ typedef struct cpu_transform {
     const float *bias; /* one for each token, or NULL */
 } cpu_transform;
 
-/* Changes no bit: widens only. */
+/* Widens values to float32 without changing them. */
 static const cpu_transform cpu_identity = {.scale = 1.0f, .inverse_temperature = 1.0f};
 
 /* Sixteen weight rows to quantize for a screen, and their error bounds. */
@@ -71,7 +71,7 @@ typedef struct cpu_quantized_rows {
     uint8_t *copy;             /* one tile for every 64 columns */
     float *steps;              /* [16]; NaN for a row that is not finite */
     gumbel_screen_block bound; /* maximum over all rows */
-    float weight_most;         /* largest norm |w| */
+    float weight_most;         /* largest norm of a row */
 } cpu_quantized_rows;
 
 /* Bytes of 16 rows and 64 columns of a screen; tiles of the same rows are contiguous. */
@@ -87,8 +87,8 @@ static inline float cpu_choose_screen_step(float most)
     return step < GUMBEL_SCREEN_STEP_LEAST ? GUMBEL_SCREEN_STEP_LEAST : step;
 }
 
-/* Raises the bounds to cover a row, given its sums of (x - q)^2 and q^2. Here x = w / step with two
- * roundings, which move x by less than 2^-22 of itself; and |x| <= |q| + |x - q|. */
+/* Raises the bounds to cover a row, given its sums of (x - q)^2 and q^2. Here x = w / step, with
+ * two roundings of relative error below 2^-22 in all; and |x| <= |q| + |x - q|. */
 static inline void cpu_raise_row_bound(cpu_quantized_rows *r, int row, float errors, float sizes)
 {
     /* A lane's sum rounds once for each term, and sixteen lanes are summed. */
@@ -122,7 +122,7 @@ typedef struct cpu_kernels {
     /* z[32 * w + i] = -inf if bit i of drop[w] is set, w < words. */
     void (*mask_tokens)(float *z, const uint32_t *drop, int words);
     void (*draw_tokens)(const float *y, const cpu_draw *draw);
-    /* g of the 64 * blocks tokens from `token` on, a multiple of 64. */
+    /* Writes the Gumbel noise of 64 * blocks tokens from `token` on, a multiple of 64. */
     void (*make_noise)(gumbel_stream stream, uint32_t token, int blocks, float *out);
     /* The largest value of each block; returns gumbel_summary flags of the values. */
     uint32_t (*find_maxima)(const float *v, int64_t blocks, float *largest);
@@ -144,7 +144,7 @@ typedef struct cpu_kernels {
     void (*bound_logits)(const cpu_logit_bounds *bounds, float *out);
 } cpu_kernels;
 
-/* A table of the functions that a file of an instruction set defines or includes. */
+/* The table of kernels of an instruction set, whose file defines or includes all of them. */
 #define CPU_KERNELS(isa_, panel_rows_)                                                             \
     {                                                                                              \
         .isa = (isa_), .panel_rows = (panel_rows_), .multiply_tile = multiply_tile,                \
@@ -196,7 +196,7 @@ static inline cpu_candidates *cpu_get_sample_candidates(const cpu_draw *d, int s
     return d->candidates ? &d->candidates[sample] : NULL;
 }
 
-/* Draws one sample from the block at z, tokens at .. at + 63 of y, with noise computed ahead. */
+/* Draws one sample from the block z, tokens at .. at + 63 of y, with precomputed noise. */
 static inline void cpu_draw_with_noise(const cpu_draw *d, int sample, const float *z, int at)
 {
     const float *g = d->noise + sample * d->noise_stride;

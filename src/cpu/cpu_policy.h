@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * All tuning constants of the CPU backend. Kernels and drivers receive the numbers.
+ * All tuning constants of the CPU backend. A claim is the work that a thread takes at a time.
  */
 #ifndef GUMBEL_CPU_POLICY_H
 #define GUMBEL_CPU_POLICY_H
@@ -30,8 +30,8 @@
 #define CPU_BIN_BITS 10
 #define CPU_BINS     (1 << CPU_BIN_BITS)
 
-/* Block maxima that are sampled for the start of a search for top_k. With it a call that keeps 40
- * of 151,936 tokens takes 24 us instead of 27. */
+/* Number of block maxima that are sampled to guess a threshold for top_k. With the guess, a call
+ * with top_k = 40 of 151,936 tokens takes 24 us instead of 27. */
 #define CPU_MAXIMA_SAMPLED 64
 
 /* With this many tokens or more, a threshold for top_p is guessed from every 16th block. The sample
@@ -52,34 +52,35 @@
 /* Prefetch distance of a weight stream. The hardware prefetcher restarts at each page, which costs
  * a sixth of the bandwidth; 3 KiB of each stream keep memory busy. */
 #define STREAM_AHEAD 3072
-/* Chunks of a pass. A stream is left as seldom as the first-level cache allows: its hidden states
- * fill 32 KiB. Otherwise 8 chunks of two panels take 16 KiB, beside the weights of this pass and
- * the next; longer passes prefetch too early. */
+/* Chunks of a pass. Streamed passes are as long as the first-level cache allows: their hidden
+ * states fill 32 KiB. In other passes 8 chunks of two panels take 16 KiB, beside the weights of
+ * this pass and the next; longer passes would prefetch too early. */
 #define STREAM_CHUNKS(batch) (256 / (batch))
 #define PASS_CHUNKS          8
 
-/* Below these sizes one thread finishes before a second one has woken up: multiply-adds (fused),
- * tokens (logits), tiles of noise, rows whose token lists are sorted. */
+/* Smallest work for which more than one thread is used; less is done before a second thread wakes
+ * up. Units: multiply-adds (fused), tokens (logits), tiles of noise, rows whose token lists are
+ * sorted. */
 #define CPU_PARALLEL_PRODUCTS INT64_C(1000000)
 #define CPU_PARALLEL_TOKENS   INT64_C(50000)
 #define CPU_PARALLEL_TILES    2
 #define CPU_PARALLEL_LISTS    4
 
-/* Most draws of a call by a screen: a candidate list takes 3 KiB for each draw and thread. */
+/* The most draws of a call that uses a screen: a candidate list takes 3 KiB per draw and thread. */
 #define CPU_SCREEN_DRAWS_MAX 64
-/* A row becomes a fallback row once 1/64 of the vocabulary was scored: candidates are read one by
- * one, at some GB/s. */
+/* A row becomes a fallback row once 1/64 of its vocabulary has been scored, because weights of
+ * scattered candidates are read at a few GB/s only. */
 #define CPU_SCREEN_SCORED_FRACTION 64
-/* Truncation of a row by a screen, by one thread: at most 1/8 of the vocabulary is scored, or 256
- * tokens of a small one. Between passes over the row 32 tokens are scored, then twice as many each
- * time; 8 in the search for the largest value. A draw restarts at most 32 times. */
+/* Truncation of a row by a screen, on one thread. At most 256 tokens plus 1/8 of the vocabulary are
+ * scored. After the first pass over the row 32 tokens are scored, or 8 in the search for the
+ * largest value; after each further pass twice as many. A draw restarts at most 32 times. */
 #define CPU_SCREEN_TRUNCATION_FRACTION 8
 #define CPU_SCREEN_TRUNCATION_LEAST    256
 #define CPU_SCREEN_CHUNK               32
 #define CPU_SCREEN_LARGEST             8
 #define CPU_SCREEN_TRIES               32
 
-/* Most biases of a row that are sorted, as an average of each block: 9496 for V = 151,936. */
+/* The most biases of a row that are sorted, per block of 64 tokens: 9496 in all for V = 151,936. */
 #define CPU_BIASES 4
 
 static inline int cpu_is_worth_threads(const gumbel_problem *p)

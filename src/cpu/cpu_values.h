@@ -8,7 +8,7 @@
 #include "core/row.h"
 #include "cpu/cpu_policy.h"
 
-/* Consecutive whole blocks of a row. Tokens that do not count are -inf; none is NaN or +inf. */
+/* Consecutive whole blocks of a row. Tokens that cannot be drawn are -inf; none is NaN or +inf. */
 typedef struct cpu_span {
     const float *v;            /* [64 * blocks] */
     const float *block_maxima; /* [blocks] */
@@ -48,7 +48,7 @@ typedef struct cpu_histogram {
     uint32_t low_key;
     int shift;     /* bin = (key - low_key) >> shift, below CPU_BINS, if slope is 0 */
     float slope;   /* else bin = (value - low) * slope */
-    int by_mass;   /* the weight of a token is its mass; 0: it is 1 */
+    int by_mass;   /* 1: the weight of a token is its mass; 0: every weight is 1 */
     float largest; /* masses are relative to this value */
     float scale;
     cpu_weight *bins; /* [CPU_BINS] */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A verification of drafts (docs/maths.md, section 12): the request and node of each row of its
- * draw. The host cannot check drafts in GPU memory; an invalid request there emits no token.
+ * The arguments of a verification of drafts (docs/maths.md, section 12), and the map from the rows
+ * of its draw to requests and nodes of their draft trees. The host cannot check drafts in GPU
+ * memory; if a request there is invalid, it emits no token.
  */
 #ifndef GUMBEL_DRAFTS_ROWS_H
 #define GUMBEL_DRAFTS_ROWS_H
@@ -13,8 +14,8 @@
 
 /* The request and node of each row, [n] each, in the workspace. */
 typedef struct gumbel_draft_rows {
-    int32_t *slot;         /* of the row's request; GUMBEL_SLOT_UNUSED: the row has no node */
-    uint64_t *position;    /* of the row's draw */
+    int32_t *slot;         /* slot of the row's request; GUMBEL_SLOT_UNUSED: the row has no node */
+    uint64_t *position;    /* position of the row's draw */
     int32_t *request;      /* index of the row's token lists; 0 for an unused row */
     int64_t *path_offsets; /* [n + 1] rows of gumbel_problem.path, M - 1 ids each; or NULL */
     int32_t *path_ids;     /* drafted tokens from the root to the node; -1 after the last */
@@ -25,11 +26,11 @@ struct gumbel_verification {
     gumbel_draft draft;
     gumbel_verified verified;
     int64_t rows;             /* n */
-    int64_t end_token;        /* ids from here on are not valid drafts */
-    int64_t counted_end;      /* penalties do not count ids from here on */
-    gumbel_slots slots;       /* these three are the caller's, by requests */
-    gumbel_row_u64 position;  /* stride 0: one for all */
-    const int32_t *live_rows; /* live requests */
+    int64_t end_token;        /* a drafted id >= end_token is invalid */
+    int64_t counted_end;      /* penalties do not count ids >= counted_end */
+    gumbel_slots slots;       /* the caller's, one for each request */
+    gumbel_row_u64 position;  /* the caller's, one for each request; stride 0: one for all */
+    const int32_t *live_rows; /* the caller's: number of live requests */
     gumbel_draft_rows of_row;
     gumbel_output drawn;      /* of n rows: tokens, status, and the outputs that the caller set */
     float *logprobs, *scores; /* [n] of the token emitted after each row; or NULL */
@@ -71,7 +72,7 @@ GUMBEL_INLINE gumbel_span gumbel_draft_span(const gumbel_verification *v, int64_
     return span;
 }
 
-/* The request that may contain row b: the last live one that begins at b or before. */
+/* The only request that can contain row b: the last live request whose first row is <= b. */
 GUMBEL_INLINE int64_t gumbel_draft_request(const gumbel_verification *v, int64_t b)
 {
     const gumbel_draft *d = &v->draft;
@@ -119,7 +120,7 @@ GUMBEL_INLINE void gumbel_draft_expand_row(const gumbel_verification *v, int64_t
     place = gumbel_draft_slot(v, r);
     to->slot[b] = used ? (int32_t)place : GUMBEL_SLOT_UNUSED;
     to->request[b] = used ? (int32_t)r : 0;
-    /* With an invalid slot the row is not drawn; its position is that of slot 0. */
+    /* A row with an invalid slot is not drawn; slot 0 keeps the read of its position in bounds. */
     place = place >= 0 && (!v->slots.of_row || place < v->slots.count) ? place : 0;
     to->position[b] = v->position.data ? v->position.data[place * v->position.stride] : 0;
     to->position[b] += (uint64_t)depth;
@@ -128,7 +129,7 @@ GUMBEL_INLINE void gumbel_draft_expand_row(const gumbel_verification *v, int64_t
 /* Expands all rows, in host memory. */
 void gumbel_drafts_expand(const gumbel_verification *verification);
 
-/* The draft after row b, which is expanded, in a chain: the token of the next node; -1: none. */
+/* In a chain of drafts, the token of the node after row b, which must be expanded; -1: none. */
 GUMBEL_INLINE int32_t gumbel_draft_token_after(const gumbel_verification *v, int64_t b)
 {
     if (v->of_row.slot[b] == GUMBEL_SLOT_UNUSED)

@@ -13,8 +13,8 @@
 
 /* A node and the token drawn after it. */
 typedef struct gumbel_node {
-    int32_t drafted; /* its token; -1: none */
-    int32_t parent;  /* -1: the root's */
+    int32_t drafted; /* the node's token; -1: none */
+    int32_t parent;  /* index of the parent; -1: this is the root */
     int32_t drawn;   /* the token drawn after it */
     int32_t status;
     int32_t stops; /* `drawn` ends the request */
@@ -68,7 +68,7 @@ GUMBEL_INLINE gumbel_node gumbel_read_drawn_node(const gumbel_verification *v, i
 /* The end of a walk. */
 typedef struct gumbel_walk_result {
     int32_t emitted;  /* tokens; also the number of nodes on the path */
-    int64_t last_row; /* of the path; -1: the path is empty */
+    int64_t last_row; /* row of the last node on the path; -1: the path is empty */
     int32_t finished, status;
 } gumbel_walk_result;
 

@@ -17,7 +17,7 @@ void gumbel_drafts_expand(const gumbel_verification *v)
         gumbel_draft_expand_row(v, b);
 }
 
-/* Reads the nodes of request r and applies the rule to them. */
+/* Reads the drawn nodes of request r, and applies the acceptance rule to them. */
 static gumbel_status read_nodes(const gumbel_verification *v, const gumbel_proposal *proposal,
                                 gumbel_device *device, int64_t r, gumbel_span span,
                                 gumbel_node *nodes, gumbel_error *error)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Drafts that a model drew at random, and the rules REJECTION and BLOCK, which accept them by the
- * probabilities of both models (docs/maths.md, section 12).
+ * Drafts that were sampled from a draft model, and the rules REJECTION and BLOCK, which accept them
+ * by the probabilities p of the target model and q of the draft model (docs/maths.md, section 12).
  *
  * On the host, both models' rows are scored as given tokens are: the drafted token and the target's
  * best scores. A token's score under max(p - q, 0) is at most its score under the target, so a few
@@ -15,7 +15,7 @@
 #include "core/workspace.h"
 #include "drafts/draft_walk.h"
 
-/* max(r p - q, 0) is summed in integer units of 2^-52, so that every order of addition agrees. */
+/* max(r p - q, 0) is summed in integer units of 2^-52, so the order of addition does not matter. */
 #define GUMBEL_RESIDUAL_UNITS 0x1p52f
 
 /* The decision of a rule about a node. */
@@ -29,7 +29,7 @@ typedef enum gumbel_verdict {
 /* The values of a node that a rule compares, with the draft after it. */
 typedef struct gumbel_rule_node {
     float target, draft; /* log-probabilities of the draft under both models */
-    float coin;          /* standard exponential */
+    float coin;          /* random variate of the decision, standard exponential */
     float rest;      /* factor r of p in the residual; of BLOCK first the running min(1, r p / q) */
     int32_t drafted; /* -1: none */
     int32_t status;  /* of the target's row */
@@ -83,8 +83,8 @@ void gumbel_proposal_carve(gumbel_proposal *proposal, gumbel_cursor *cursor,
                            const gumbel_problem *problem, const gumbel_verification *verification,
                            int on_host);
 
-/* Problems of the same rows: one that scores `count` given tokens a row; one that processes whole
- * rows; one of the product alone; and one that reads the stored logits of a head. */
+/* Return a problem with the same rows that scores `count` given tokens per row; that processes
+ * whole rows; that computes the product alone; or that reads stored logits instead of the head. */
 gumbel_problem gumbel_proposal_scored(const gumbel_problem *problem, int32_t count);
 gumbel_problem gumbel_proposal_processed(const gumbel_problem *problem);
 gumbel_problem gumbel_proposal_product(const gumbel_problem *problem);

@@ -10,8 +10,8 @@
 
 #include "drafts/rules.h"
 
-/* With q of few tokens only: a warp's tokens with the best scores under the target, and an upper
- * bound for the scores of its other tokens. */
+/* Used if q is computed for a few tokens only (proposal.dots): a warp's tokens with the best scores
+ * under the target, and an upper bound on the scores of its other tokens. */
 #define GUMBEL_SHORT_LIST_TOKENS 4
 typedef struct gumbel_short_list {
     gumbel_contender of[GUMBEL_SHORT_LIST_TOKENS]; /* sorted */
@@ -22,7 +22,7 @@ typedef struct gumbel_rule_params {
     gumbel_verification verification;
     gumbel_proposal proposal;
     float inverse_caps[2];        /* of the target, of the draft; 0: no soft-cap */
-    int32_t parts;                /* CTAs a row in this launch */
+    int32_t parts;                /* CTAs per row in this launch */
     int64_t chunk;                /* tokens of each */
     uint64_t tag;                 /* of this launch, as in cuda_params */
     gumbel_summary *masses;       /* [2, n, parts]: of the target's rows, the draft's */

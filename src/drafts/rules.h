@@ -4,8 +4,9 @@
  * accepted one (docs/maths.md, section 12). One code for CPU and GPU.
  *
  * First each node is evaluated independently of all draws. Then the chain is judged from its root
- * on, and each node gets a verdict. The including file draws the residuals that verdicts call for,
- * and sets the token that each node emits; the walk (draft_walk.h) follows these tokens.
+ * on, and each node gets a verdict. The file that includes this header draws from the residual
+ * where the verdict is RESIDUAL, and sets the token that each node emits; the walk (draft_walk.h)
+ * follows these tokens.
  */
 #ifndef GUMBEL_DRAFTS_RULES_H
 #define GUMBEL_DRAFTS_RULES_H

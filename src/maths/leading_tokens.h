@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The leading tokens of a row: its largest values, sorted by larger value, then lower id. The kept
- * set of a truncation is a prefix of them. If a prefix of the row is known and the kept set ends
- * within it, the kept set is known. Code of CPUs and GPUs.
+ * set of a truncation is a prefix of this order. The leading tokens determine the kept set if it
+ * ends among them. CPUs and GPUs run this code.
  */
 #ifndef GUMBEL_MATHS_LEADING_TOKENS_H
 #define GUMBEL_MATHS_LEADING_TOKENS_H
@@ -46,8 +46,8 @@ GUMBEL_INLINE int32_t gumbel_count_entries_from(const gumbel_entry *at, int32_t 
     return from;
 }
 
-/* How many tokens a cutoff keeps; -1 if it may keep tokens after these entries. `complete`: there
- * are none. */
+/* The number of tokens that a cutoff keeps; -1 if it may keep tokens beyond these entries.
+ * `complete`: the entries are all tokens of the row. */
 GUMBEL_INLINE int32_t gumbel_count_entries_kept(const gumbel_entry *at, int32_t count, int complete,
                                                 gumbel_cutoff cutoff)
 {

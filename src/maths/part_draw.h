@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Draws of a part of a vocabulary by its log-mass (the grouped draws of the paper). The noise of a
- * part is that of the token whose id is the part's index, in the domain of parts. In a stream, the
- * choice between the parts so far, log-mass l, and the next one, L, takes two Gumbel variates:
- * L + g > l + g' has probability e^L / (e^L + e^l), and small probabilities on both sides are as
- * accurate as the noise.
+ * Draws one of several parts of a vocabulary by their log-masses (grouped draws of the
+ * FlashSampling paper). The Gumbel noise of part i is that of token i, in a noise domain for parts.
+ *
+ * A stream draws between the parts so far, with log-mass l, and the next part, with log-mass L. The
+ * draw takes two Gumbel variates g and g': L + g > l + g' has probability e^L / (e^L + e^l). The
+ * comparison is accurate for probabilities near 0 and near 1, as far as the noise is.
  *
  * Masses are summed by fixed sequences of float64 operations, so that host and GPU get the same
  * bits and choices.
@@ -53,7 +54,7 @@ GUMBEL_INLINE uint32_t gumbel_mass_flags(float log_mass)
     return log_mass != log_mass ? GUMBEL_FLAG_NAN : log_mass == INFINITY ? GUMBEL_FLAG_INFINITE : 0;
 }
 
-/* Updates the best of a draw with a part. */
+/* Updates the best part of a draw with the score of `part`. */
 GUMBEL_INLINE void gumbel_summary_offer_part(gumbel_summary *best, gumbel_stream stream,
                                              int32_t part, float log_mass)
 {

@@ -3,9 +3,10 @@
  * The screen of a head: its weights quantized to int8, and bounds of the quantization error
  * (docs/maths.md, section 14). All backends read this format and compute the bounds with this code.
  *
- * A buffer holds a header, two bounds for each block of 64 rows, a step for each row, and the
- * quantized copy. Each of these parts begins at a multiple of 64 bytes; in layout TILES, of 1024.
- * A weight w in a row with step s is s (q + e), where q is an integer in -127..127.
+ * A buffer holds a header, two bounds for each block of 64 rows, a quantization step for each row,
+ * and the quantized copy. Each of these arrays begins at a multiple of 64 bytes, or of 1024 in
+ * layout TILES. In a row with step s, a weight is w = s (q + e): q is the stored integer, in
+ * -127..127, and e is the quantization error in steps.
  */
 #ifndef GUMBEL_MATHS_SCREEN_BOUND_H
 #define GUMBEL_MATHS_SCREEN_BOUND_H
@@ -24,12 +25,13 @@
 #define GUMBEL_SCREEN_ENTRY 0x1.001p-1f
 /* Smallest step. */
 #define GUMBEL_SCREEN_STEP_LEAST 0x1p-100f
-/* Rows whose hidden state or logits may exceed these take the full pass. */
+/* A row whose hidden state or logits may exceed these limits takes the full pass. */
 #define GUMBEL_SCREEN_HIDDEN_MOST 0x1p100
 #define GUMBEL_SCREEN_LOGIT_MOST  0x1p120
 /* Bounds the sum of all subnormal rounding errors of a logit, in any order of summation. */
 #define GUMBEL_SCREEN_TINY 0x1p-126f
-/* Largest number of hidden dimensions that are bounded by their absolute values. */
+/* Largest number of outlier dimensions of a hidden state: they enter the error bound by the sum of
+ * their absolute values, all others by their norm. */
 #define GUMBEL_SCREEN_OUTLIERS_MOST 64
 
 typedef enum gumbel_screen_layout {
@@ -48,18 +50,18 @@ typedef struct gumbel_screen_header {
     int64_t columns;   /* D */
     uint32_t dtype;    /* of the weights */
     int32_t list_most; /* capacity of a candidate list, 1..GUMBEL_SCREEN_LIST_MOST */
-    float error;       /* largest of all blocks */
+    float error;       /* largest gumbel_screen_block.error */
     float weight;      /* largest |w| of all rows */
     uint64_t check;    /* gumbel_screen_checksum() */
 } gumbel_screen_header;
 
 /* Bounds that hold for all 64 rows of a block. */
 typedef struct gumbel_screen_block {
-    float error; /* E >= |e|, as norms */
-    float size;  /* N >= |q|, as norms */
+    float error; /* E: upper bound on the norm of a row's e */
+    float size;  /* N: upper bound on the norm of a row's q */
 } gumbel_screen_block;
 
-/* Offsets of the parts of a buffer. */
+/* Sizes and byte offsets of the arrays of a buffer. */
 typedef struct gumbel_screen_parts {
     int64_t blocks;
     int64_t columns; /* of the copy: D rounded up to a multiple of 64; in layout TILES, 128 */
@@ -70,14 +72,14 @@ typedef struct gumbel_screen_parts {
  * row. All are rounded up. */
 typedef struct gumbel_screen_hidden_error {
     float unit;     /* u */
-    float outliers; /* |h| summed over the dimensions O */
-    float rest;     /* |h| in the others, as a norm */
-    float grain;    /* |r|, plus the rounding error of converting the sums */
-    float path;     /* gamma |h|: the rounding error of the full pass */
+    float outliers; /* sum of |h_j| over the outlier dimensions O */
+    float rest;     /* norm of h over the other dimensions */
+    float grain;    /* norm of r, plus the rounding error of converting the sums */
+    float path;     /* gamma times the norm of h: the rounding error of the full pass */
 } gumbel_screen_hidden_error;
 
-/* Offsets of the screen of [rows, columns] weights, in the CPU's layout or any; returns 0 on
- * overflow. */
+/* Computes the offsets for weights [rows, columns]: in the CPU's layout, or in `layout`. Both
+ * return 0 on overflow. */
 int gumbel_screen_find_parts(int64_t rows, int64_t columns, gumbel_screen_parts *parts);
 int gumbel_screen_find_parts_as(gumbel_screen_layout layout, int64_t rows, int64_t columns,
                                 gumbel_screen_parts *parts);
@@ -109,8 +111,8 @@ GUMBEL_INLINE float gumbel_screen_error_width(const gumbel_screen_hidden_error *
     return sum * (1.0f + 0x1p-20f);
 }
 
-/* A bound of a logit: upper for width > 0 and tiny = GUMBEL_SCREEN_TINY, lower if both are
- * negative. */
+/* A bound of a logit: an upper bound with width > 0 and tiny = GUMBEL_SCREEN_TINY, a lower bound
+ * with -width and -GUMBEL_SCREEN_TINY. */
 GUMBEL_INLINE float gumbel_screen_bound_logit(float step, float unit, float plane, float width,
                                               float tiny, int32_t high, int32_t low)
 {

@@ -20,7 +20,7 @@ typedef struct gumbel_mass_bounds {
     gumbel_wide least, most;
 } gumbel_mass_bounds;
 
-/* Applies top_k to a token with `least` to `most` others before it. */
+/* Applies top_k to a token that is preceded by at least `least` and at most `most` tokens. */
 GUMBEL_INLINE gumbel_token_verdict gumbel_judge_top_k(int64_t top_k, int64_t least, int64_t most)
 {
     return most < top_k     ? GUMBEL_TOKEN_KEPT
@@ -41,8 +41,9 @@ GUMBEL_INLINE gumbel_mass_bounds gumbel_bound_mass_sum(gumbel_wide lower, gumbel
 }
 
 /* Applies top_p to a token. `before` is the mass of the tokens before it; `rest` its own mass and
- * that of the tokens after it which top_p sums. The token is kept while a < ceil(p (a + r)), that
- * is a (1 - p) < p r: more mass before it can only remove it, more rest can only keep it. */
+ * that of the tokens after it which top_p sums. With a = before and r = rest, the token is kept if
+ * a < ceil(p (a + r)), roughly a (1 - p) < p r: a larger a can only remove the token, and a larger
+ * r can only keep it. */
 GUMBEL_INLINE gumbel_token_verdict gumbel_judge_top_p(float top_p, gumbel_mass_bounds before,
                                                       gumbel_mass_bounds rest)
 {

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The summary of a part of the vocabulary: its best token and its mass. All backends create, merge
- * and read summaries with this code.
+ * The summary of a part of the vocabulary: its best token (Gumbel argmax) and its mass, the sum of
+ * exp(z). All backends create, merge and read summaries with this code.
  *
- * Mass. A block of 64 tokens yields its largest z, m, and the float32 sum s of exp(z - m), s in [1,
+ * Mass. A block of 64 tokens has the maximum z = m and the float32 sum s of exp(z - m), s in [1,
  * 64]. The block's mass s * exp(m) = v * 2^n, with n nearest to m * log2 e and 0.7 < v < 91, is
- * rounded to the integer v * 2^31 and added at bit n - 31 to a fixed-point number of three 64-bit
- * words, 32 bits apart, that hold up to 2^25 blocks without a carry. The words are shifted up to
- * the largest n; the bits dropped below the third word are under 2^-63 of the whole. The words are
- * never rounded, so addition is exactly associative and commutative.
+ * rounded to the integer v * 2^31 and added at bit n - 31 of a fixed-point number. The number has
+ * three 64-bit words whose weights differ by 2^32, so 2^25 blocks can be added without a carry. The
+ * exponent of word 0 follows the largest n; bits shifted out below the third word are less than
+ * 2^-63 of the sum. The words are never rounded, so addition is exactly associative and
+ * commutative.
  */
 #ifndef GUMBEL_MATHS_SUMMARY_H
 #define GUMBEL_MATHS_SUMMARY_H
@@ -36,7 +37,7 @@ GUMBEL_INLINE void gumbel_summary_empty(gumbel_summary *s)
     s->flags = 0;
 }
 
-/* Shifts the words so that word 0 has `exponent`; a smaller one than the present changes nothing.
+/* Shifts the words so that word 0 has `exponent`; does nothing if its exponent is as large already.
  */
 GUMBEL_INLINE void gumbel_mass_shift_to(gumbel_summary *s, int32_t exponent)
 {
@@ -49,11 +50,11 @@ GUMBEL_INLINE void gumbel_mass_shift_to(gumbel_summary *s, int32_t exponent)
     }
 }
 
-/* Adds `value` to the word at `exponent`; below the third word it is dropped. */
+/* Adds `value` to the word with `exponent`; drops it if it is below the third word. */
 GUMBEL_INLINE void gumbel_mass_add_word(gumbel_summary *s, int64_t exponent, uint64_t value)
 {
     int64_t below = (int64_t)s->mass_exponent - exponent;
-    for (int i = 0; i < 3; i++) /* no word is addressed, so that all can stay in registers */
+    for (int i = 0; i < 3; i++) /* constant indices, so that words stay in registers */
         s->mass[i] += i == below ? value : 0;
 }
 
@@ -112,9 +113,9 @@ GUMBEL_INLINE void gumbel_summary_merge(gumbel_summary *into, const gumbel_summa
             gumbel_mass_add_word(into, (int64_t)from->mass_exponent - i, from->mass[i]);
 }
 
-/* Sanitizes a summary of the caller, which may hold any bytes: fields that no draw writes become
- * those of an empty summary, so that every order of merging gives one result. Summaries of draws
- * stay unchanged. */
+/* Sanitizes a summary from the caller, which may hold any bytes: fields with values that no draw
+ * writes are set as in an empty summary, so that the result does not depend on the order of
+ * merging. Summaries that draws wrote stay unchanged. */
 GUMBEL_INLINE gumbel_summary gumbel_summary_sound(const gumbel_summary *s)
 {
     gumbel_summary empty, sound = *s;
@@ -131,8 +132,8 @@ GUMBEL_INLINE gumbel_summary gumbel_summary_sound(const gumbel_summary *s)
     return sound;
 }
 
-/* The bits of the best token's z, then of its score: an order of summaries with equal best tokens
- * and scores. */
+/* The bits of the best token's z, then of its score: a tie-break for summaries whose best tokens
+ * and scores are equal. */
 GUMBEL_INLINE uint64_t gumbel_summary_best_bits(const gumbel_summary *s)
 {
     uint32_t z, score;
@@ -141,8 +142,8 @@ GUMBEL_INLINE uint64_t gumbel_summary_best_bits(const gumbel_summary *s)
     return (uint64_t)z << 32 | score;
 }
 
-/* gumbel_summary_merge() of any bytes. The merge is commutative even in the sign of a zero, and if
- * both have the same best token. */
+/* gumbel_summary_merge() for summaries that may hold any bytes. The merge is commutative bit for
+ * bit, also in the sign of zero, and if both summaries have the same best token. */
 GUMBEL_INLINE void gumbel_summary_merge_any(gumbel_summary *into, const gumbel_summary *from)
 {
     gumbel_summary sound = gumbel_summary_sound(from);
@@ -157,7 +158,7 @@ GUMBEL_INLINE void gumbel_summary_merge_any(gumbel_summary *into, const gumbel_s
     gumbel_summary_merge(into, &sound);
 }
 
-/* ln of the mass; max_z if the mass is outside the range of the fixed-point number. */
+/* ln of the mass; max_z if max_z is outside the range of the fixed-point number. */
 GUMBEL_INLINE double gumbel_mass_log(const gumbel_summary *s)
 {
     if (!(fabsf(s->max_z) < GUMBEL_MASS_RANGE))
@@ -186,7 +187,7 @@ GUMBEL_INLINE float gumbel_summary_max_probability(const gumbel_summary *s)
     return (float)exp((double)s->max_z - gumbel_mass_log(s));
 }
 
-/* exp(z - max z), but 0 below e^-87: a probability (eq. 13) before its division by the sum. */
+/* exp(z - max z), but 0 below e^-87: an unnormalised probability (eq. 13). */
 GUMBEL_INLINE float gumbel_relative_probability(float z, float max_z)
 {
     float x = z - max_z;

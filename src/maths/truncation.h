@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Truncation rules (top_k, top_p, min_p) and the fixed-point masses that they compare
- * (docs/maths.md, section 9). Every comparison is of float32 values or of integers, so the kept set
- * does not depend on the order, the instruction set or the device of its computation.
+ * (docs/maths.md, section 9). Only float32 values and integers are compared, so the kept set does
+ * not depend on the order of summation, the instruction set or the device.
  *
  * The kept set is always a prefix of the row sorted by larger value, then lower id. A cutoff
  * describes it: the smallest kept value, and how many tokens of that value are kept. Rules combine
@@ -15,12 +15,12 @@
 
 #include <float.h>
 
-/* The mass of the largest value, in units. The sum of 2^31 tokens is below 2^92, and a mass that
- * rounds to 0 is below 2^-61 of the largest. */
+/* The fixed-point mass of the row's largest value. The sum of 2^31 tokens is at most 2^92, and a
+ * mass that rounds to 0 is below 2^-61 of the largest. */
 #define GUMBEL_MASS_UNITS 0x1p61f
 /* Masses are summed in two halves without a carry: mass = high * 2^31 + low. */
 #define GUMBEL_MASS_HALF_BITS 31
-/* The mass of a value this far below the largest is 0: exp(-42.3) < 2^-61, and a margin. */
+/* The mass of a value this far below the largest is 0: exp(-42.3) < 2^-61, plus a margin of 0.2. */
 #define GUMBEL_MASS_REACH 42.5f
 
 #define GUMBEL_TIES_ALL_KEPT INT64_MAX
@@ -40,7 +40,7 @@ typedef struct gumbel_rules {
     int64_t top_k; /* 0: off */
     float top_p;   /* 1: off */
     int joint;  /* top_p applies to the whole distribution, not to the survivors of other rules */
-    int last;   /* min_p comes last, top_p applies to the survivors of top_k; all three are on */
+    int last;   /* min_p applies after top_k and top_p, in this order; all three rules are on */
     int exact;  /* ties at a cutoff are broken by id */
     int before; /* rules apply before the temperature: values are y, not z */
 } gumbel_rules;
@@ -83,14 +83,15 @@ GUMBEL_INLINE gumbel_wide gumbel_nucleus_mass(float top_p, gumbel_wide mass)
     return (product >> places) + ((product & fraction) != 0);
 }
 
-/* How many tokens of mass `each` raise a mass from `above` to `needed`. */
+/* The number of tokens of mass `each` that raise a mass from `above` to at least `needed`. */
 GUMBEL_INLINE int64_t gumbel_ties_needed(gumbel_wide needed, gumbel_wide above, gumbel_wide each)
 {
     return (int64_t)((needed - above + each - 1) / each);
 }
 
-/* A lower bound of the nucleus: `count` tokens below it have at most `spare` units together, so
- * they can be left out. The margin covers the rounding of exponential, logarithm and value. */
+/* A lower bound on the values of the nucleus (the kept set of top_p). `count` tokens below the
+ * bound have a total mass of at most `spare`, so none of them is in the nucleus. The margin covers
+ * the rounding of the exponential, the logarithm and the value. */
 GUMBEL_INLINE float gumbel_nucleus_lower_bound(float largest, gumbel_wide spare, int64_t count)
 {
     float each = (float)((double)spare / (double)count) * (1.0f / GUMBEL_MASS_UNITS);
@@ -122,8 +123,8 @@ GUMBEL_INLINE gumbel_cutoff gumbel_stricter_cutoff(gumbel_cutoff a, gumbel_cutof
 
 /* The largest token is always kept, so min_p has one bound in every order, and so has top_k. An
  * order only determines the tokens whose masses top_p sums: the survivors of min_p and top_k, of
- * top_k alone, or all tokens. The kept set is the intersection of all rules. A search finds the
- * values; these functions make cutoffs of them. */
+ * top_k alone, or all tokens. The kept set is the intersection of the kept sets of all rules. A
+ * search finds the cutoff values; the functions below compute cutoffs from them. */
 
 /* The cutoff that may be applied before the search for top_k. */
 GUMBEL_INLINE gumbel_cutoff gumbel_cutoff_before_top_k(const gumbel_rules *r, float largest)
@@ -134,7 +135,7 @@ GUMBEL_INLINE gumbel_cutoff gumbel_cutoff_before_top_k(const gumbel_rules *r, fl
     return cutoff;
 }
 
-/* The cutoff of top_k: `value` is the k-th largest, `above` values are larger. */
+/* The cutoff of top_k: `value` is the k-th largest value, and `above` tokens have larger values. */
 GUMBEL_INLINE gumbel_cutoff gumbel_cutoff_by_top_k(const gumbel_rules *r, float value,
                                                    int64_t above)
 {
@@ -150,7 +151,7 @@ GUMBEL_INLINE gumbel_cutoff gumbel_cutoff_before_top_p(const gumbel_rules *r, gu
     return r->joint ? all : cutoff;
 }
 
-/* The cutoff of min_p and top_k, from the same `cutoff`. */
+/* The cutoff of min_p and top_k together; `cutoff` as in gumbel_cutoff_before_top_p(). */
 GUMBEL_INLINE gumbel_cutoff gumbel_cutoff_without_top_p(const gumbel_rules *r, gumbel_cutoff cutoff,
                                                         float largest)
 {

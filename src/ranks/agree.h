@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Headers that ranks compare before they draw: a digest of the arguments for each field, so that an
- * error names the field.
+ * Headers that ranks compare before they draw. A header holds a digest of each argument, so an
+ * error can name the argument in which ranks differ.
  */
 #ifndef GUMBEL_RANKS_AGREE_H
 #define GUMBEL_RANKS_AGREE_H
@@ -49,8 +49,8 @@ uint64_t ranks_add_digest(uint64_t digest, const void *data, size_t bytes);
 /* A header without digests. */
 ranks_header ranks_new_header(uint64_t step);
 
-/* Fills a header's digests from the arguments in host memory, of a call whose parameters are on a
- * GPU. */
+/* Fills a header's digests from the arguments that are in host memory, for a call whose row
+ * parameters are in GPU memory. */
 void ranks_digest_host_arguments(ranks_header *header, const gumbel_problem *problem,
                                  const gumbel_output *output);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opens groups, by an exchange of the shards of all ranks, and exchanges host memory.
+ * Opens and closes groups of ranks; all-gathers of host memory, and of the headers of calls.
  */
 #include "ranks/group.h"
 
@@ -23,13 +23,13 @@ _Static_assert(GUMBEL_PEERS_MOST == GUMBEL_PEERS_RANKS, "as in dist.h");
 
 #define HELLO UINT64_C(0x67726f7570000000)
 
-/* A rank's message as a group is opened. */
+/* The message that each rank sends in gumbel_group_open(). */
 typedef struct hello {
     uint64_t version;
     uint64_t frame_bytes, peer_bytes;
     ranks_shard shard;
     int32_t rank;
-    int32_t status; /* of its arguments */
+    int32_t status; /* gumbel_status of the rank's arguments */
     int32_t host_memory, peer_memory;
     int32_t queues; /* whether the transport exchanges device memory */
     int32_t reserved;
@@ -196,7 +196,8 @@ static gumbel_status join_shards(gumbel_group *group, gumbel_error *error)
     return GUMBEL_OK;
 }
 
-/* The first exchange: what each rank holds. */
+/* The first exchange of a group: gathers the shards of all ranks, and checks that the ranks agree
+ * on the options. */
 static gumbel_status exchange_shards(gumbel_group *group, const hello *own, hello *all,
                                      gumbel_error *error)
 {
@@ -249,8 +250,8 @@ static gumbel_group *allocate_group(const gumbel_transport *t, size_t frame_byte
     return group;
 }
 
-/* Connect ranks on GPUs by peer memory, or by a transport of device memory. All ranks decide
- * alike. */
+/* Connects ranks on GPUs by peer memory, or else by the transport's `queue`. The decision depends
+ * only on `all` and on exchanged results, so it is the same on all ranks. */
 static gumbel_status connect_devices(gumbel_group *group, const hello *all,
                                      const gumbel_group_options *o, gumbel_error *error)
 {

@@ -25,11 +25,11 @@ typedef struct ranks_host_worker {
     gumbel_host_collective *host, *device; /* one request block at its two addresses */
     pthread_t thread;
     uint32_t stop;
-    int runs; /* whether there is a thread; alike on all ranks */
+    int runs; /* whether there is a thread; the same on all ranks */
 } ranks_host_worker;
 
 struct gumbel_group {
-    gumbel_device base; /* first: a pointer to the group is one to a device */
+    gumbel_device base; /* first member: a pointer to a group is a pointer to its device */
     gumbel_backend table;
     gumbel_device *device; /* of this rank */
     gumbel_transport transport;
@@ -42,8 +42,8 @@ struct gumbel_group {
     unsigned char *sent_frame;      /* this rank's frame */
     unsigned char *frames;          /* [ranks] frames received */
     uint64_t step;                  /* exchanges of headers so far */
-    int broken;                     /* an exchange failed: ranks may be at different ones */
-    int exchanged;                  /* the call came to its exchange of headers */
+    int broken;                     /* an exchange failed: the ranks may be out of step */
+    int exchanged;                  /* the call reached its exchange of headers */
     int64_t vocab_size;             /* of the call: end of the whole vocabulary, or 0 */
     uint64_t draft_digest;          /* of the call's draft */
     uint64_t compared_digest;       /* on GPUs: digest of the arguments compared last */
@@ -58,7 +58,7 @@ static inline const ranks_shard *ranks_own_shard(const gumbel_group *group)
     return &group->shards[group->transport.rank];
 }
 
-/* Exchanges `bytes` of host memory a rank by one all-gather. */
+/* One all-gather of host memory, `bytes` bytes from each rank. */
 gumbel_status ranks_gather(gumbel_group *group, const void *send, void *receive, size_t bytes,
                            gumbel_error *error);
 
@@ -101,7 +101,8 @@ gumbel_status ranks_wait_stream(gumbel_group *group, void *stream, gumbel_error 
 gumbel_status ranks_start_host_worker(gumbel_group *group, gumbel_error *error);
 void ranks_stop_host_worker(gumbel_group *group);
 
-/* The request block at its device address, and how long the device waits for the host at most. */
+/* The request block at its device address. *timeout_ms: the longest time that the GPU waits for the
+ * host. */
 gumbel_host_collective *ranks_get_collective(const gumbel_group *group, int64_t *timeout_ms);
 
 /* Returns an error if a host collective is known to have failed. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One draw of a group: what all methods share, and the draw function of each (rank_methods.c). A
- * draw function whose draw->output is NULL counts the workspace alone.
+ * One draw of a group: the state that all methods share, and the draw function of each method
+ * (rank_methods.c). If draw->output is NULL, a draw function only counts the workspace.
  */
 #ifndef GUMBEL_RANKS_RANK_DRAW_H
 #define GUMBEL_RANKS_RANK_DRAW_H
@@ -14,11 +14,11 @@ typedef struct ranks_draw {
     gumbel_group *group;
     const gumbel_problem *p; /* this rank's shard */
     const gumbel_output *output;
-    int64_t end_token; /* end of the tokens that count, over all ranks */
+    int64_t end_token; /* end of the tokens that are not padding, over all ranks */
     void *local;       /* workspace of calls on this rank's device */
 } ranks_draw;
 
-/* Raise *most to the workspace that a call of the rank's device takes. */
+/* Raises *most to the workspace size of a call on the rank's device, if that is larger. */
 gumbel_status ranks_count_call(const gumbel_group *group, const gumbel_problem *problem,
                                uint64_t purpose, size_t *most, gumbel_error *error);
 
@@ -26,8 +26,8 @@ gumbel_status ranks_count_call(const gumbel_group *group, const gumbel_problem *
 gumbel_status ranks_begin_exchange(ranks_draw *draw, const void *payload, void *received,
                                    size_t bytes, void *rest, gumbel_error *error);
 
-/* On GPUs: compare the arguments that are in host memory, if they are not those of the call
- * before. */
+/* On GPUs: compare the arguments that are in host memory, if they differ from those of the previous
+ * call. */
 gumbel_status ranks_compare_device_call(ranks_draw *draw, gumbel_error *error);
 
 /* Methods on CPUs. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Methods by which the ranks of a group draw, as rows of a table for CPUs and of one for GPUs, in
- * order of cost. The first method that supports all capabilities of a call, and does not refuse it,
- * serves the call. All ranks choose alike, as they choose by what they compare.
+ * Methods by which the ranks of a group draw: one table for CPUs and one for GPUs, cheapest method
+ * first. The first method that supports all capabilities of a call, and does not refuse it, serves
+ * the call. The choice depends only on arguments that the ranks compare, so all ranks choose the
+ * same method.
  */
 #ifndef GUMBEL_RANKS_RANK_METHODS_H
 #define GUMBEL_RANKS_RANK_METHODS_H
@@ -12,8 +13,9 @@
 #include "core/rungs/rung.h"
 
 typedef struct ranks_method {
-    gumbel_rung rung; /* instead of kernels: what travels between ranks */
-    /* Why the method does not serve a call although it has the capabilities; NULL: it does. */
+    gumbel_rung rung; /* `kernels` names the data that ranks exchange */
+    /* Returns why the method does not serve a call whose capabilities it supports; NULL if it does
+     * serve the call. */
     const char *(*refuses)(const gumbel_group *group, const gumbel_problem *problem);
     /* Draws; if draw->output is NULL, only counts the workspace. */
     gumbel_status (*draw)(ranks_draw *draw, gumbel_cursor *cursor, gumbel_error *error);

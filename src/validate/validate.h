@@ -10,7 +10,8 @@
 #include "validate/validate_lists.h"
 #include "validate/validate_request.h"
 
-/* `layout` is that of the device's screens; the size of the head's screen is checked against it. */
+/* `layout` is the layout of the device's screens, which determines the required size of the head's
+ * screen. */
 gumbel_status gumbel_read_head(gumbel_problem *problem, gumbel_screen_layout layout,
                                const gumbel_head *head, const gumbel_sampling *sampling,
                                gumbel_error *error);
@@ -21,15 +22,16 @@ gumbel_status gumbel_read_logits(gumbel_problem *problem, const gumbel_logits *l
 gumbel_status gumbel_read_sampling(gumbel_problem *problem, const gumbel_sampling *sampling,
                                    gumbel_error *error);
 
-/* Reads a problem without tensors: the noise of `count` tokens from `first_token` on. */
+/* Reads a call that computes noise, a problem without tensors: `count` tokens from `first_token`
+ * on. */
 gumbel_status gumbel_read_noise(gumbel_problem *problem, const gumbel_sampling *sampling,
                                 int64_t batch, int64_t first_token, int64_t count,
                                 gumbel_error *error);
 
-/* Copies all fields of a step, with num_samples filled in. */
+/* Copies and checks all fields of a step; num_samples = 0 becomes 1. */
 gumbel_status gumbel_read_step(gumbel_step *into, const gumbel_step *step, gumbel_error *error);
 
-/* Copies all fields of an output; tokens must be set if batch > 0. */
+/* Copies and checks all fields of an output; tokens must be set if batch > 0. */
 gumbel_status gumbel_read_output(gumbel_output *into, const gumbel_output *output, int64_t batch,
                                  gumbel_error *error);
 

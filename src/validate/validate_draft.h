@@ -13,12 +13,13 @@
 gumbel_status gumbel_read_draft(gumbel_draft *into, const gumbel_draft *draft, int64_t rows,
                                 gumbel_error *error);
 
-/* Copies all fields; tokens and emitted must be set if requests > 0. */
+/* Copies and checks all fields; tokens and emitted must be set if requests > 0. */
 gumbel_status gumbel_read_verified(gumbel_verified *into, const gumbel_verified *verified,
                                    int64_t requests, gumbel_error *error);
 
-/* Reads the call that drew a draft, by its head or logits of `rows` rows: a problem of R requests
- * with the slots and live rows of the target's. `reads`: also check the values in host memory. */
+/* Reads the draft model's call, which drew the draft from a head or logits of `rows` rows, as a
+ * problem of R requests with the slots and live rows of `target`. `reads`: also check values, which
+ * are in host memory. */
 gumbel_status gumbel_read_proposal(gumbel_problem *problem, const gumbel_draft *draft,
                                    const gumbel_problem *target, int64_t rows, int reads,
                                    gumbel_error *error);

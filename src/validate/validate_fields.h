@@ -11,13 +11,13 @@
 /* Below this size, the product of two sizes fits in 64 bits. */
 #define GUMBEL_SIZE_END (INT64_C(1) << 40)
 
-/* Copies a caller's option struct, whose size is its first field, to `into` of `known` bytes, and
- * fills the rest with zeros. A longer struct of a newer caller is accepted if the bytes that this
- * version does not know are zero. `name` is for errors. */
+/* Copies a caller's option struct, whose first field is its size, to `into`, [known] bytes. The
+ * shorter struct of an older caller is padded with zeros. The longer struct of a newer caller is
+ * accepted if all bytes beyond `known` are zero. `name` is for errors. */
 gumbel_status gumbel_read_options(void *into, size_t known, const void *options, const char *name,
                                   gumbel_error *error);
 
-/* Checks that data of elements of `size` bytes are aligned to them; NULL is aligned. */
+/* Checks that `data` is aligned to its element size, `size` bytes; NULL is aligned. */
 gumbel_status gumbel_check_aligned(const void *data, size_t size, const char *field,
                                    gumbel_error *error);
 
@@ -25,7 +25,7 @@ gumbel_status gumbel_check_aligned(const void *data, size_t size, const char *fi
 gumbel_status gumbel_read_tensor(gumbel_tensor *tensor, const char *name, gumbel_error *error);
 
 /* Checks a row parameter of `width` elements of `size` bytes, whose data may be NULL, and makes its
- * stride explicit: 0 if one value serves all rows. `rows`: of the batch, or slots. */
+ * stride explicit: 0 if one value serves all rows. `rows`: the batch size, or the slot count. */
 gumbel_status gumbel_read_rows(const void *data, size_t size, int64_t width, int64_t rows,
                                int64_t *stride, const char *field, gumbel_error *error);
 
@@ -36,7 +36,7 @@ gumbel_status gumbel_check_slots(const gumbel_slots *slots, const char *field, g
 gumbel_status gumbel_check_host_slots(const gumbel_slots *slots, int64_t batch, const char *field,
                                       gumbel_error *error);
 
-/* Rows of a batch's row parameters, masks and histories. */
+/* The number of rows of a call's row parameters, masks and histories. */
 static inline int64_t gumbel_slot_count(const gumbel_slots *slots, int64_t batch)
 {
     return slots->of_row ? slots->count : batch;

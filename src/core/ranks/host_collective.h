@@ -8,17 +8,17 @@
 
 #include "core/ranks/peers.h"
 
-/* The request, in host memory that both map. The device sets the last three fields, increments
- * `requested`, and waits until `done` equals it or `failed` is not 0. */
+/* A request, in host memory that the host and its GPU map. The GPU sets the last three fields,
+ * increments `requested`, and waits until `done` equals `requested` or `failed` is not 0. */
 typedef struct gumbel_host_collective {
     uint64_t requested; /* written by the device */
     uint64_t done;      /* written by the host */
-    uint64_t failed;    /* written by either: 1 from then on */
+    uint64_t failed;    /* set to 1 by either; never cleared */
     uint64_t send, receive, bytes;
 } gumbel_host_collective;
 
-/* Rows of all ranks as an all-gather leaves them, [ranks, rows, width] words, which are scattered
- * into rows that are whole, as `rows` describes. */
+/* The result of an all-gather of rows, [ranks, rows, width] words, and the whole rows into which it
+ * is scattered. */
 typedef struct gumbel_gathered_rows {
     gumbel_peer_rows rows; /* begins and widths are of these ranks */
     int32_t rank, ranks;

@@ -21,8 +21,8 @@
 /* Header of a peer buffer: state of its own device from one exchange to the next. */
 typedef struct gumbel_peer_buffer {
     uint32_t exchanges; /* exchanges that are done */
-    uint32_t tags;      /* tags used: one each time the slots were filled */
-    uint32_t ended;     /* CTAs that have ended the current exchange */
+    uint32_t tags;      /* tags used so far, one for each time that the slots were filled */
+    uint32_t ended;     /* number of CTAs that have ended the current exchange */
     uint32_t failed;    /* 0, or 1 + the rank that timed out; the buffer cannot be used again */
     uint32_t reserved[28];
     uint64_t
@@ -55,7 +55,7 @@ typedef struct gumbel_peer_report {
 
 typedef struct gumbel_peers {
     int32_t rank, ranks;
-    size_t words;                      /* that a rank sends in one exchange at most */
+    size_t words;                      /* the most words that a rank sends in one exchange */
     void *buffers[GUMBEL_PEERS_RANKS]; /* of all ranks, at addresses of this rank's device */
     uint32_t mapped;                   /* bits: buffers that this rank has mapped */
     int owned;                         /* this rank's own buffer is to be freed */
@@ -64,7 +64,7 @@ typedef struct gumbel_peers {
     int64_t timeout_ms;                /* of an exchange */
 } gumbel_peers;
 
-/* Candidates that a rank sends of each row, and the words that they take: a status, ids, values. */
+/* Candidates that a rank sends for each row, and their size in words: a status, ids, values. */
 #define GUMBEL_RANK_TOP   64
 #define GUMBEL_RANK_WORDS (1 + 2 * GUMBEL_RANK_TOP)
 
@@ -73,21 +73,21 @@ typedef struct gumbel_peers {
  * there before it can send. */
 #define GUMBEL_PEERS_TOP64_ROWS 64
 
-/* Largest batch of which an exchange can choose rows. */
+/* Largest batch with gumbel_peer_rows.chosen. */
 #define GUMBEL_PEERS_CHOSEN_ROWS 1024
 
 /* An exchange of rows: word j of row i of rank r goes to
- * received[i * received_width + begins[r] + j], for j < widths[r], or 0xffffffff where it does not
- * arrive. All fields but `words` are equal on all ranks. */
+ * received[i * received_width + begins[r] + j], for j < widths[r]. Words that do not arrive are set
+ * to 0xffffffff. All fields but `words` are equal on all ranks. */
 typedef struct gumbel_peer_rows {
     const uint32_t *words; /* [rows, width] of this rank */
     int64_t rows, width;
     uint32_t *received;
     int64_t received_width;
     int64_t begins[GUMBEL_PEERS_RANKS], widths[GUMBEL_PEERS_RANKS];
-    /* [rows <= GUMBEL_PEERS_CHOSEN_ROWS]: only rows that are not 0 here are sent, the i-th of them
-     * as row i; NULL: all rows. Outputs: their row numbers (list), their slots by of_row (NULL: the
-     * row numbers), and how many they are (listed). */
+    /* chosen: [rows <= GUMBEL_PEERS_CHOSEN_ROWS]; only rows with chosen[b] != 0 are sent, the i-th
+     * of them as row i. NULL: all rows. Outputs, for the chosen rows: `list`, their row numbers;
+     * `slots`, their slots by of_row (NULL: their row numbers); `listed`, their number. */
     const int32_t *chosen, *of_row;
     int32_t *list, *slots, *listed;
 } gumbel_peer_rows;

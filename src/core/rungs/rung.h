@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Capabilities: the features that a call requires and a kernel variant supports. Rungs: the rows of
- * a backend's dispatch table, best first; the first rung that supports all capabilities of a call
- * serves it. A rung must list a capability to receive calls that require it, so a new capability
- * is rejected until a rung lists it.
+ * Capabilities are bits for the features that a call requires and a kernel variant supports. Rungs
+ * are the rows of a backend's dispatch table, best first: the first rung that supports all required
+ * capabilities serves the call. Calls that require a new capability return an error until a rung
+ * lists it.
  */
 #ifndef GUMBEL_CORE_RUNG_H
 #define GUMBEL_CORE_RUNG_H
@@ -13,10 +13,10 @@
 /* Capability bits, 64 of them: those of gumbel_request, then these. */
 #define GUMBEL_CAPABILITY_BIT(n)     ((uint64_t)GUMBEL_REQUEST_END << (n))
 #define GUMBEL_CAPABILITY_LISTS      GUMBEL_CAPABILITY_BIT(0) /* edits by lists of tokens */
-#define GUMBEL_CAPABILITY_MIN_P      GUMBEL_CAPABILITY_BIT(1) /* given; rows may turn it off */
-#define GUMBEL_CAPABILITY_TOP_K      GUMBEL_CAPABILITY_BIT(2) /* given; rows may turn it off */
-#define GUMBEL_CAPABILITY_TOP_P      GUMBEL_CAPABILITY_BIT(3) /* given; rows may turn it off */
-#define GUMBEL_CAPABILITY_JOINT      GUMBEL_CAPABILITY_BIT(4) /* top_p of all, and other rules */
+#define GUMBEL_CAPABILITY_MIN_P      GUMBEL_CAPABILITY_BIT(1) /* min_p set; rows may disable it */
+#define GUMBEL_CAPABILITY_TOP_K      GUMBEL_CAPABILITY_BIT(2) /* top_k set; rows may disable it */
+#define GUMBEL_CAPABILITY_TOP_P      GUMBEL_CAPABILITY_BIT(3) /* top_p set; rows may disable it */
+#define GUMBEL_CAPABILITY_JOINT      GUMBEL_CAPABILITY_BIT(4) /* top_p not after top_k or min_p */
 #define GUMBEL_CAPABILITY_MIN_P_LAST GUMBEL_CAPABILITY_BIT(5) /* min_p after top_k and top_p */
 #define GUMBEL_CAPABILITY_EXACT      GUMBEL_CAPABILITY_BIT(6) /* ties at a cutoff broken by id */
 #define GUMBEL_CAPABILITY_MASS       GUMBEL_CAPABILITY_BIT(7) /* the log-normaliser */
@@ -37,7 +37,7 @@
      GUMBEL_CAPABILITY_TOP_P | GUMBEL_CAPABILITY_JOINT | GUMBEL_CAPABILITY_MIN_P_LAST |            \
      GUMBEL_CAPABILITY_EXACT)
 
-/* A kernel variant. The rows of a backend's table begin with it. */
+/* A kernel variant: the first member of each row of a backend's dispatch table. */
 typedef struct gumbel_rung {
     const char *name;      /* used by gumbel_explain() and options.rungs */
     const char *method;    /* one line */
@@ -46,8 +46,8 @@ typedef struct gumbel_rung {
     uint64_t requires_any; /* serves only calls that require one of these; 0: any call */
 } gumbel_rung;
 
-/* The capabilities that a draw of the problem requires. Callers add those of other purposes: PART,
- * ROWS, PRODUCT. */
+/* The capabilities that a draw of the problem requires. For other purposes callers add PART, ROWS
+ * or PRODUCT. */
 uint64_t gumbel_required_capabilities(const gumbel_problem *problem);
 
 /* Whether the rung supports a call that requires `required`. */
@@ -57,13 +57,13 @@ static inline int gumbel_rung_supports(const gumbel_rung *rung, uint64_t require
            (rung->requires_any == 0 || (required & rung->requires_any) != 0);
 }
 
-/* A call as its backend has planned it: the rungs that serve it and the workspace they take. A
- * plan holds for every problem with the shape and request of the planned one. */
+/* The plan of a call: the rungs that serve it, and the size of their workspace. A plan is valid for
+ * every problem with the same shape and request. */
 typedef struct gumbel_plan {
     uint64_t required;          /* capabilities */
-    const gumbel_rung *product; /* multiplies the head; NULL: logits are given, or no tokens */
-    const gumbel_rung *rows;    /* serves rows from logits; NULL: `product` draws */
-    uint32_t product_outputs;   /* what the product stores beside logits: bits of the backend */
+    const gumbel_rung *product; /* multiplies by the head; NULL: logits are given, or no tokens */
+    const gumbel_rung *rows;    /* draws from logits in memory; NULL: `product` draws */
+    uint32_t product_outputs;   /* bits of the backend: outputs of `product` besides logits */
     size_t workspace_bytes;     /* SIZE_MAX: larger than any memory */
 } gumbel_plan;
 
@@ -71,9 +71,9 @@ typedef struct gumbel_plan {
 
 /* Text appended to a caller's buffer, truncated at its end. */
 typedef struct gumbel_text {
-    char *at;      /* [size], terminated; NULL where size is 0 */
+    char *at;      /* [size], NUL-terminated; NULL if size is 0 */
     size_t size;   /* bytes */
-    size_t length; /* of the whole text, which may be more */
+    size_t length; /* bytes of the text before truncation */
 } gumbel_text;
 
 void gumbel_text_add(gumbel_text *text, const char *format, ...)
@@ -82,8 +82,8 @@ void gumbel_text_add(gumbel_text *text, const char *format, ...)
 /* Adds the names of capabilities, separated by commas. */
 void gumbel_text_add_capabilities(gumbel_text *text, uint64_t capabilities);
 
-/* Adds a line that explains why the rung does not serve a call: a missing capability, else
- * `refusal`. */
+/* Adds a line that explains why the rung does not serve a call: the capabilities that it lacks, or
+ * `refusal` if it lacks none. */
 void gumbel_text_add_refusal(gumbel_text *text, const gumbel_rung *rung, uint64_t required,
                              const char *refusal);
 

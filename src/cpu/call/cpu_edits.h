@@ -11,9 +11,9 @@
 #include "core/workspace.h"
 #include "cpu/host/cpu_device.h"
 
-/* Tokens that penalties count: the caller's history, or one of B rows in the workspace made from
- * lists. Its token 0 is token `first` of the vocabulary. Counts are defined only where the bit of
- * the output is set. */
+/* Tokens that penalties count: the caller's history, or a history of B rows in the workspace that
+ * is computed from token lists. Token 0 of `history` is token `first` of the vocabulary. A token's
+ * count is defined only if its bit in history.output is set. */
 typedef struct cpu_counted_tokens {
     gumbel_history history;
     int64_t first; /* a multiple of 64 */
@@ -30,7 +30,7 @@ typedef struct cpu_edits {
     uint32_t *bias_ends;  /* [B, blocks] end of each block's range in bias_order, or NULL */
     uint32_t *bias_order; /* [B, CPU_BIASES * blocks] indices into the row's list, sorted by
                                       block, within one block in the order of the list */
-    cpu_counted_tokens counted[2]; /* of penalties: the first `sources` */
+    cpu_counted_tokens counted[2]; /* tokens that penalties count, [sources] */
     int sources;
 } cpu_edits;
 
@@ -53,7 +53,7 @@ static inline cpu_list cpu_get_list(const gumbel_token_lists *lists, int64_t b)
 
 struct cpu_row_tile;
 
-/* Workspace bytes of the edits, behind the plain workspace. */
+/* Workspace bytes of the edits, in addition to those of the plain draw. */
 size_t cpu_count_edits_workspace(const gumbel_problem *problem);
 
 /* Divides `workspace` and sorts the lists. Sets no edits if the request has no transforms. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One row of a tile: its transforms, its padding, its draw.
+ * Operations on one row of a tile: transforms, padding, and the parameters of its draw.
  */
 #include "cpu/call/cpu_job.h"
 #include "cpu/cpu_policy.h"

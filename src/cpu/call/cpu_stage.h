@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whole rows in memory, for requests that must read all of a row before it is drawn: the values,
- * and the maximum of each block, by which later passes skip blocks.
+ * Whole rows in memory, for requests such as truncation that read a whole row before its draw. A
+ * stage holds the values, and the maximum of each block, by which later passes skip blocks.
  */
 #ifndef GUMBEL_CPU_STAGE_H
 #define GUMBEL_CPU_STAGE_H
@@ -21,12 +21,12 @@ typedef struct cpu_stage {
     gumbel_summary *raw; /* [threads, B] masses of the raw logits; NULL if not requested */
 } cpu_stage;
 
-/* Divides memory for a stage; rows of values only if `own_values`. */
+/* Carves the arrays of a stage; rows of values only if `own_values`. */
 void cpu_carve_stage(cpu_stage *stage, gumbel_cursor *cursor, const gumbel_problem *problem,
                      int32_t threads, int own_values);
 
-/* Stores one row of a tile. `z` is room for it, and may hold its logits at z + low. Flags and raw
- * masses go to the thread's own. */
+/* Stores one row of a tile. `z` is scratch for the row, and may hold its logits at z + low. Flags
+ * and raw masses are added to those of the calling thread. */
 void cpu_stage_row_tile(const cpu_job *job, const cpu_scratch *scratch, const cpu_row_tile *tile,
                         float *z);
 

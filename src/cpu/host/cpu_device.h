@@ -32,8 +32,9 @@ gumbel_status cpu_open_device(const gumbel_device_options *options, const gumbel
 void cpu_close_device(gumbel_device *device);
 void cpu_describe_device(const gumbel_device *device, gumbel_device_info *info);
 
-/* Runs task(argument, i) for each i below the returned count: on the device's threads, or the
- * caller's parallel_for, if `worth_threads`; else on the calling thread alone. */
+/* Runs task(argument, i) for each i in 0 .. n - 1, and returns n. If `worth_threads`, n is the
+ * number of threads, of the device or of the caller's parallel_for; else n is 1, and the task runs
+ * on the calling thread. */
 int32_t cpu_run_task(cpu_device *cpu, int worth_threads, gumbel_task task, void *argument);
 
 /* Claims the next item for the calling thread; returns 0 if none is left. */

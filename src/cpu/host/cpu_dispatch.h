@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernels that this processor can run.
+ * Selects kernels by instruction set, among those that this build and processor support.
  */
 #ifndef GUMBEL_CPU_DISPATCH_H
 #define GUMBEL_CPU_DISPATCH_H
@@ -17,7 +17,7 @@ const cpu_kernels *cpu_find_fastest_kernels(void);
 /* Writes the brand name of the processor to text[size]; "" if unknown. */
 void cpu_describe_processor(char *text, size_t size);
 
-/* The integer product of screens for an available instruction set. */
+/* The fastest integer product of screens for `isa`, which must be available. */
 const cpu_screen_kernel *cpu_find_screen_kernel(gumbel_isa isa);
 
 #endif

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   Computes noise ahead of its use (eq. 5 to 7) on the sixteen lanes of cpu/isa/lanes_*.h,
- *        with the operations of noise.h.
- * COST   Philox for 64 tokens takes about 110 vector operations, the two logarithms 50 a vector,
- *        and the words of the block about as long as six vectors.
+ * WHAT   Computes noise before the draw (eq. 5 to 7), for calls that store it, on the sixteen lanes
+ *        of cpu/isa/lanes_*.h. The operations, and so the bits, are those of noise.h.
+ * COST   For a block of 64 tokens (four vectors), Philox takes about 110 vector operations, and the
+ *        two logarithms 50 per vector. The block's own two words take as long as six vectors.
  */
 #ifndef GUMBEL_CPU_NOISE_LANES_H
 #define GUMBEL_CPU_NOISE_LANES_H
 
 #include "cpu/lanes/draw_lanes.h"
 
-/* gumbel_log_split(). A bias of 127 makes the exponent positive, as words are shifted. */
+/* gumbel_log_split(). The exponent is biased by 127 while it is shifted, because the shift is
+ * unsigned. */
 LANES void lanes_log_split(v16f x, v16f *exponent, v16f *f)
 {
     v16u shifted = vu_add(vu_of_bits(x), vu_set(0u - 0x3f3504f3u));
@@ -20,7 +21,7 @@ LANES void lanes_log_split(v16f x, v16f *exponent, v16f *f)
     *f = vf_sub(vf_of_bits(m), vf_set(1.0f));
 }
 
-/* -gumbel_log_assemble(), by a product, so that zero changes its sign too. */
+/* -gumbel_log_assemble(). The negation is a product with -1, which also flips the sign of zero. */
 LANES v16f lanes_minus_log(v16f exponent, v16f f)
 {
     static const float terms[GUMBEL_LOG_TERMS] = GUMBEL_LOG_POLYNOMIAL;
@@ -39,7 +40,7 @@ LANES v16f lanes_exponential(v16u r)
 {
     v16u flipped = vu_xor3(r, vu_set(0xffffffffu), vu_set(0));
     v16f word = vf_of_int(r), exponent, f;
-    v16m high = vf_less(word, vf_set(0.0f)); /* as signed integers */
+    v16m high = vf_less(word, vf_set(0.0f)); /* bit 31 of r is set */
     v16f v = vf_fma(vf_select(high, vf_of_int(flipped), word), vf_set(0x1p-32f), vf_set(0x1p-33f));
     lanes_log_split(v, &exponent, &f);
     v16m whole = vf_less(v, vf_set(GUMBEL_HALVING));

@@ -7,7 +7,7 @@
 
 #include "cpu/rows/cpu_row_truncate.h"
 
-/* Writes the best scores of row b; without any token unless `ok`. */
+/* Writes the best scores of row b, or ids -1 and scores NaN if `ok` is 0. */
 void cpu_write_best_scores(const cpu_rows_call *call, int64_t b, int ok);
 
 /* Writes all outputs of row b. Uses the scratch of `thread`. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Decides from the bounds of a row's values whether a token survives truncation
- * (screen_truncation.h). Values that the decision depends on are computed exactly, and then replace
- * both of their bounds.
+ * (screen_truncation.h). If the bounds do not determine the result, some values are computed
+ * exactly and replace their upper and lower bounds, until the result is determined.
  */
 #ifndef GUMBEL_CPU_SCREEN_JUDGE_H
 #define GUMBEL_CPU_SCREEN_JUDGE_H
@@ -10,7 +10,7 @@
 #include "cpu/call/screen/cpu_screen.h"
 #include "maths/screen_truncation.h"
 
-/* Truncation of one row as far as it is known. */
+/* The state of truncating one row. */
 typedef struct cpu_judge_state {
     cpu_screen *screen;
     const cpu_kernels *kernels;
@@ -18,27 +18,29 @@ typedef struct cpu_judge_state {
     int32_t thread;
     gumbel_rules rules;
     cpu_values upper, lower;
-    float largest;    /* exact, and no bound is above it; NaN if no rule depends on it */
+    float largest;    /* exact largest value of the row; NaN if no rule depends on it */
     int32_t budget;   /* values that may still be computed before the full pass is faster */
     int stale;        /* a value was outside its bounds: the weights changed after the screen was
                          made, and no verdict on this row holds */
     cpu_weight *bins; /* [CPU_BINS] */
 } cpu_judge_state;
 
-/* Finds the row's largest value, if a rule depends on it. Returns 0 if that exceeds the budget. */
+/* Finds the row's largest value, if a rule depends on it. Returns 0 if the search exceeds the
+ * budget. */
 int cpu_find_largest_value(cpu_judge_state *state);
 
-/* Starts with row b, and finds its largest value. */
+/* Initialises `state` for row b, then calls cpu_find_largest_value(). */
 int cpu_begin_judging(cpu_judge_state *state, cpu_screen *screen, int64_t b, int32_t thread,
                       cpu_weight *bins);
 
-/* The exact value of a token; any finite value if the screen is found stale. */
+/* The exact value of a token. Sets state->stale if the value is outside its bounds; the result is
+ * then an arbitrary finite value. */
 float cpu_find_exact_value(cpu_judge_state *state, int64_t token);
 
 /* Whether a token with this exact value survives. */
 gumbel_token_verdict cpu_judge_token(cpu_judge_state *state, int64_t token, float value);
 
-/* A value below which all tokens are known to be removed. */
+/* A threshold: truncation removes all tokens below it. */
 float cpu_find_removal_threshold(const cpu_judge_state *state);
 
 /* Draws row b with truncation (cpu_truncate_row_fn): a draw whose winner is removed is repeated. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Messages that ranks on CPUs exchange about the rows of a draw, and a row merged from the messages
- * of all ranks.
+ * Draws from the leading tokens of each shard, on CPUs: the messages that ranks exchange, and a row
+ * merged from the messages of all ranks. Exchange 1 sends leading tokens, and summaries of rows
+ * without truncation; exchange 2 the masses that some rows require; exchange 3 whole fallback rows.
  */
 #ifndef GUMBEL_RANKS_CANDIDATES_H
 #define GUMBEL_RANKS_CANDIDATES_H
@@ -13,7 +14,7 @@
 /* A rank's report of a row in exchange 1, beside its tokens. */
 typedef struct ranks_row_report {
     uint32_t flags;
-    int32_t listed, more; /* tokens in the message; whether the shard has others */
+    int32_t listed, more; /* number of tokens in the message; whether the shard has others */
     int32_t finite;       /* tokens with z above -inf */
 } ranks_row_report;
 
@@ -26,9 +27,9 @@ typedef struct ranks_candidates {
     ranks_draw *draw;
     ranks_whole_rows rows;
     gumbel_problem whole;            /* the problem that parameters of rows refer to */
-    int32_t tokens_max;              /* tokens that a rank sends of a row */
-    int64_t untruncated;             /* rows without truncation */
-    size_t bytes;                    /* of a message of exchange 1 */
+    int32_t tokens_max;              /* the most tokens that a rank sends for a row */
+    int64_t untruncated;             /* number of rows without truncation */
+    size_t bytes;                    /* size of a message of exchange 1 */
     gumbel_summary *summaries, *raw; /* [B, S] and [B] of this rank */
     unsigned char *sent, *received, *rest;
     unsigned char *sent_extra, *received_extra;
@@ -80,8 +81,8 @@ typedef struct ranks_merged_extra {
     int64_t rows;  /* of exchange 2 */
 } ranks_merged_extra;
 
-/* Reads row b from all messages. `untruncated` is the number of rows before it without
- * truncation. */
+/* Merges row b from all messages. `untruncated` is the number of rows without truncation among rows
+ * 0 .. b - 1. */
 ranks_merged_row ranks_merge_row(const ranks_candidates *c, int64_t b, int64_t untruncated);
 
 /* Rank r's message about a row in exchange 2. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of draws on GPUs: this rank's part of y, the value of z before the temperature, and the
- * whole.
+ * Draws from rows that are gathered whole from all shards, on GPUs: each rank computes its shard of
+ * y, the value of z before the temperature, and receives whole rows of y.
  */
 #ifndef GUMBEL_RANKS_DEVICE_ROWS_H
 #define GUMBEL_RANKS_DEVICE_ROWS_H
@@ -11,8 +11,8 @@
 typedef struct ranks_device_rows {
     ranks_draw *draw;
     int64_t stride; /* of a shard's row, equal on all ranks */
-    int64_t vocab;  /* of the whole */
-    int64_t slice;  /* rows at a time */
+    int64_t vocab;  /* size of the whole vocabulary */
+    int64_t slice;  /* rows in one exchange */
     float *own;     /* [slice] at `stride` */
     float *all;     /* [R, slice] at `stride`; none with peer memory */
     float *whole;   /* [slice, vocab] */
@@ -31,11 +31,11 @@ gumbel_status ranks_make_device_rows(const ranks_device_rows *rows, int64_t firs
 /* The problem that draws rows [first, first + count) from the whole. */
 gumbel_problem ranks_problem_of_whole(const ranks_device_rows *rows, int64_t first, int64_t count);
 
-/* An exchange that scatters `count` rows into the whole: of ranks from `first` on, as many as one
- * exchange can take. */
+/* An exchange that scatters `count` rows into whole rows: the shards of rank `first` and of as many
+ * ranks after it as fit into one exchange. */
 gumbel_peer_rows ranks_peer_rows_of(const ranks_device_rows *rows, int64_t count, int32_t first);
 
-/* That scatter, of rows that are gathered in rows->all. */
+/* As ranks_peer_rows_of(), for rows that are gathered in rows->all already. */
 gumbel_gathered_rows ranks_gathered_rows_of(const ranks_device_rows *rows, int64_t count,
                                             int32_t first);
 

@@ -19,13 +19,13 @@ typedef struct ranks_token {
 typedef gumbel_entry ranks_entry;
 
 typedef struct ranks_leading {
-    ranks_entry *at; /* [count] in order */
+    ranks_entry *at; /* [count], sorted */
     int32_t count;
     int complete;    /* `at` holds all tokens of the row that have a value */
     ranks_entry end; /* if not complete: tokens after this one are unknown */
 } ranks_leading;
 
-/* Factors from a row's y to the value of the rules, and to z. */
+/* Factors of a row: y * value is what the truncation rules compare, y * z is z. */
 typedef struct ranks_scale {
     float value, z;
 } ranks_scale;
@@ -33,14 +33,16 @@ typedef struct ranks_scale {
 ranks_scale ranks_row_scale(const gumbel_problem *whole, int64_t b);
 
 /* Writes the `most` leading tokens of y [count] to `list`, in any order, and returns how many there
- * are. `first` is the id of y[0]; heap: [most] of scratch. *finite: how many tokens have z above
- * -inf; *more: whether there are tokens beyond the list; *flags: whether there is +inf. */
+ * are. `first` is the id of y[0]; heap: [most] scratch entries. *finite: the number of tokens with
+ * z above -inf; *more: whether tokens do not fit into the list; *flags: whether a value is
+ * +inf. */
 int32_t ranks_select_leading(const float *y, int64_t count, int64_t first, ranks_scale scale,
                              int32_t most, ranks_entry *heap, ranks_token *list, int32_t *finite,
                              int32_t *more, uint32_t *flags);
 
-/* Merges the tokens of all ranks: begin, add each rank's tokens, end. leading->at has room for all
- * of them; *count starts at 0. `from` numbers a rank's first token among those of all ranks. */
+/* Merge the tokens of all ranks: call begin, then add once for each rank, then end. leading->at has
+ * room for all tokens; *count starts at 0. `from` is the index of the rank's first token in the
+ * concatenation of all ranks' tokens. */
 void ranks_leading_begin(ranks_leading *leading);
 void ranks_leading_add(ranks_leading *leading, int32_t *count, const ranks_token *tokens,
                        int32_t listed, int more, int32_t from, ranks_scale scale);

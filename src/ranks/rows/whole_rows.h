@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of a shard, and draws from rows that are gathered whole; on CPUs.
+ * Draws from rows that are gathered whole from all shards, on CPUs.
  */
 #ifndef GUMBEL_RANKS_WHOLE_ROWS_H
 #define GUMBEL_RANKS_WHOLE_ROWS_H
@@ -9,9 +9,9 @@
 
 typedef struct ranks_whole_rows {
     ranks_draw *draw;
-    int raw, noise;    /* what is exchanged beside y; noise is S rows */
-    int64_t kinds;     /* rows that are exchanged for each row */
-    int64_t vocab;     /* of the whole */
+    int raw, noise;    /* whether unmodified logits, and S rows of noise, are exchanged beside y */
+    int64_t kinds;     /* arrays exchanged for each row: 1 + raw + S noise */
+    int64_t vocab;     /* size of the whole vocabulary */
     int64_t slice;     /* rows of the batch in one exchange */
     float *y, *logits; /* [B, V] of the shard; `logits` if raw */
     float *sent;       /* [kinds, slice, V'] */
@@ -27,14 +27,14 @@ ranks_whole_rows ranks_carve_whole_rows(ranks_draw *draw, gumbel_cursor *cursor)
 gumbel_status ranks_count_whole_rows(const ranks_whole_rows *rows, size_t *most,
                                      gumbel_error *error);
 
-/* Writes y, the value of (2) of gumbel.h before the temperature, -inf for padding; and `logits`. A
- * spoiled row is NaN in the whole shard, or +inf if +inf spoils it. */
+/* Writes y, the value of (2) of gumbel.h before the temperature, -inf for padding; and `logits`. In
+ * an invalid row all values are NaN, or +inf if +inf is the row's only fault. */
 gumbel_status ranks_make_shard_rows(const ranks_whole_rows *rows, gumbel_error *error);
 
 /* The shard as a problem of logits `values`, without a request. */
 gumbel_problem ranks_shard_problem(const ranks_whole_rows *rows, const float *values);
 
-/* Gathers `count` rows, whose numbers rise, and draws them. All ranks call it. */
+/* Gathers rows which[0 .. count - 1], in ascending order, and draws them. All ranks call it. */
 gumbel_status ranks_draw_gathered_rows(const ranks_whole_rows *rows, const int64_t *which,
                                        int64_t count, gumbel_error *error);
 

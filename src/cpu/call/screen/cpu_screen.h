@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Draws with a screen (docs/maths.md, section 14). Tiles hold upper bounds of logits instead of
- * logits; the kernels that draw list candidates from these bounds, and the candidates are then
- * scored exactly.
+ * logits. The draw kernels append tokens whose bounds may win to candidate lists, and the
+ * candidates are then scored exactly.
  */
 #ifndef GUMBEL_CPU_SCREEN_H
 #define GUMBEL_CPU_SCREEN_H
@@ -16,8 +16,8 @@ typedef struct cpu_screen_row {
     gumbel_screen_hidden_error reach;
     _Atomic int full; /* a fallback row: the full pass draws it */
     int truncated;    /* the request removes tokens: both bounds of all values are stored */
-    float bar;        /* tokens with a lower value are known to be removed, */
-    int64_t bar_end;  /* and tokens of this value from this global id on */
+    float bar;        /* truncation removes all tokens with a value below `bar`, */
+    int64_t bar_end;  /* and tokens with the value `bar` and an id >= bar_end */
 } cpu_screen_row;
 
 struct cpu_screen;
@@ -47,12 +47,12 @@ typedef struct cpu_screen {
     cpu_candidates *candidates;  /* [threads, B, S] */
     cpu_candidate *list_storage; /* [threads, B, S, GUMBEL_SCREEN_LIST_MOST] */
     int32_t *sums;               /* [threads, CPU_SCREEN_SUMS] */
-    float lift;                  /* largest error by which the soft-cap may reorder its values */
-    int32_t used;                /* threads of bound_job */
+    float lift;                  /* largest rounding error by which a soft-cap is not monotone */
+    int32_t used;                /* number of threads of bound_job */
     _Atomic int64_t next;
 } cpu_screen;
 
-/* Why a call with a screen takes the full pass, beside its capabilities; NULL if it does not. */
+/* Why a call whose capabilities a screen supports takes the full pass; NULL if it does not. */
 const char *cpu_explain_screen_refusal(const cpu_device *cpu, const gumbel_problem *problem);
 
 /* Rows first .. end of a batch. */
@@ -60,8 +60,8 @@ typedef struct cpu_row_range {
     int64_t first, end;
 } cpu_row_range;
 
-/* Workspace bytes, behind the plain workspace and the edits, of a draw by a screen of any number of
- * the first rows that a screen may draw; 0 if it may draw none. */
+/* Workspace bytes of a draw by a screen, beyond those of the plain draw and the edits, sufficient
+ * for any leading rows of the problem that a screen may draw; 0 if it may draw none. */
 size_t cpu_count_screen_workspace(const cpu_device *cpu, const gumbel_problem *problem);
 
 /* The largest cpu_count_screen_workspace() of a call with at most these rows and samples. */
@@ -78,7 +78,7 @@ cpu_row_range cpu_draw_by_screen(cpu_device *cpu, const gumbel_problem *problem,
 float cpu_compute_exact_value(const cpu_screen *screen, int32_t thread, int64_t b, int64_t token,
                               float inverse_temperature);
 
-/* Scores the candidates of a draw on all threads that may still win, highest bound first. */
+/* Scores the candidates of a draw that may still win, those of all threads, highest bound first. */
 void cpu_score_remaining_candidates(cpu_screen *screen, int64_t draw, int32_t thread);
 
 /* Splits all hidden states into planes. */
@@ -101,7 +101,8 @@ static inline void cpu_mark_fallback_row(const cpu_screen *screen, int64_t b)
     atomic_store_explicit(&screen->rows[b].full, 1, memory_order_relaxed);
 }
 
-/* Whether row b is a fallback row. A row that gave up on this thread becomes one. */
+/* Whether row b is a fallback row. The row becomes one if its candidates on this thread exceeded
+ * their scored_limit. */
 int cpu_is_fallback_row(const cpu_job *job, int64_t thread, int64_t b);
 
 /* Backend functions (backend.h). */
