@@ -22,7 +22,7 @@ struct bench_options {
     gumbel_dtype dtype;
     struct batch_list batches;
     int32_t rounds;
-    int64_t buffer_mib; /* 0: chosen */
+    int64_t buffer_mib; /* 0: the device's default */
     bool logprobs, screen;
 };
 

@@ -95,7 +95,7 @@ static const struct argument accepted[] = {
 
 /* ------------------------------------------------------------------------------- output ---- */
 
-/* The texts of a command, their seed, times and checks. */
+/* The texts that a command wrote, with their seed, times and checks. */
 struct written {
     const struct writer *writer;
     const token_list *prompt;
@@ -165,7 +165,7 @@ static void print_written(const struct generate_arguments *arguments, const stru
 
 /* ------------------------------------------------------------------------------ command ---- */
 
-/* The options of generate() for the arguments; `request` was read from them. */
+/* Converts the arguments, and `request`, which was read from them, to options of generate(). */
 static generate_options fill_options(const struct generate_arguments *arguments,
                                      const token_list *prompt, const struct request *request,
                                      uint64_t seed)
@@ -188,7 +188,7 @@ static generate_options fill_options(const struct generate_arguments *arguments,
     };
 }
 
-/* fail() with a message of tokenizer_encode() about a stop string, naming --stop as the field. */
+/* fail() with tokenizer_encode()'s message about a stop string, with --stop as the field. */
 static _Noreturn void fail_stop(const char *message)
 {
     static const char argument[] = "text: ";
@@ -250,7 +250,7 @@ static int64_t count_tokens(const decoder *model)
 struct engine {
     decoder *model;
     gumbel_device *device;
-    gumbel_device *host; /* keeps the histories: the device, or the CPU if the device is a GPU */
+    gumbel_device *host; /* holds the token histories: `device`, or a CPU if `device` is a GPU */
     struct cuda_head *head;
     struct rank_group *ranks;
     struct head_screen screen;
@@ -308,7 +308,7 @@ static void write_and_check(const struct generate_arguments *arguments, const st
     if (arguments->draft.check) {
         written->check = check_drafted_texts(engine->model, engine->host, options, written->writer);
         written->check.with_drafts = written->drafts.drafting + written->drafts.verifying;
-        /* A whole text gives a better time than the few steps timed before. */
+        /* Steps of a whole text give a more accurate time than the few timed before. */
         if (written->check.texts == 1) {
             written->drafts.plain = written->check.without / written->check.steps;
         }
@@ -359,7 +359,7 @@ static void write_texts(const struct generate_arguments *arguments, decoder *mod
     engine_free(&engine);
 }
 
-/* A CPU device uses the decoder's threads. */
+/* Opens the device. A CPU device runs on the threads of `model`, if not NULL. */
 static gumbel_device *open_device_for(const struct generate_arguments *arguments, decoder *model)
 {
     struct device_choice choice = arguments->request.common.device;

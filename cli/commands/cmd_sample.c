@@ -161,7 +161,7 @@ static struct source open_source(const struct sample_options *options, struct sa
 
 /* ------------------------------------------------------------------------------ command ---- */
 
-/* Reads tokens to score: S for each row, or S for all rows. */
+/* Reads the tokens to score: [B, S], or [S] for every row. */
 static gumbel_row_i32 read_given(const char *path, int64_t rows, int32_t samples, int64_t vocab)
 {
     npy *array = NULL;
@@ -184,11 +184,11 @@ static gumbel_row_i32 read_given(const char *path, int64_t rows, int32_t samples
     return given;
 }
 
-/* The seed of all rows. */
+/* The seeds of the rows: one value for all, or values in a file. */
 struct row_seed {
     uint64_t value;
-    bool random; /* without --seed */
-    bool same;   /* one value for all rows; else a file has one for each */
+    bool random; /* drawn, as there is no --seed */
+    bool same;   /* `value` is for all rows; else the file --seed has one for each */
 };
 
 static struct row_seed choose_seed(const struct sample_options *options)
@@ -215,7 +215,8 @@ static void draw_source(const struct sample_options *options, const struct sourc
 {
     const int64_t batch = source_batch(source);
     const int64_t width = options->first_token + source_vocab(source);
-    /* Token ids of the whole vocabulary are allowed for a shard: --vocab-size is their number. */
+    /* The weights may be a shard, but options may name any token of the whole vocabulary, whose
+     * size is --vocab-size. */
     const int64_t vocab = options->vocab_size ? options->vocab_size : width;
     struct request request = request_read(&options->request, batch, width, vocab);
     gumbel_sampling sampling = {
@@ -290,7 +291,7 @@ static void check_outputs_spare_inputs(const struct sample_options *options)
         results_check_input(&options->out, tensors[i].option, tensors[i].name);
     }
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
-        /* Other values are numbers and lists, which may also be names of files. */
+        /* A value that does not end in .npy is a number or list, even if a file has that name. */
         if (arrays[i].name && names_npy(arrays[i].name)) {
             results_check_input(&options->out, arrays[i].option, arrays[i].name);
         }

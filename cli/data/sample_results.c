@@ -10,7 +10,7 @@
 #include "report.h"
 #include "tensor_file.h"
 
-/* Name of an array in the JSON, its option, and its elements. */
+/* For each array: its name in the JSON, the option with its file, its dtype and its shape. */
 static const struct {
     const char *name, *option;
     tensor_dtype dtype;
@@ -84,7 +84,7 @@ void results_check_input(const struct result_paths *paths, const char *option, c
     }
 }
 
-/* Elements of a row of an array. */
+/* Number of columns of array `i`. */
 static int64_t columns_of(const struct results *results, int i)
 {
     switch (kinds[i].shape) {

@@ -145,9 +145,9 @@ void source_sample(const struct source *source, gumbel_device *device,
     free(workspace);
 }
 
-/* -------------------------------------------------------------------- chunk after chunk ---- */
+/* ------------------------------------------------------------------- draws by chunks ------- */
 
-/* Releases the pages of `weight`. A later read loads clean pages of a mapped file again. */
+/* Frees the resident pages of `weight`, a mapped file; a later read loads them again. */
 static void drop_pages(const gumbel_tensor *weight)
 {
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
@@ -214,7 +214,8 @@ struct logits_work {
     float *out; /* [B, V] */
 };
 
-/* Greedy draws from one vocabulary row each: the score of the only token is its logit. */
+/* Computes the logits of a range of tokens, by a greedy draw from each token alone: its score is
+ * the token's logit. */
 static void compute_logits(void *argument, int32_t index, int32_t threads)
 {
     static const float greedy = 0.0f;

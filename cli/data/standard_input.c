@@ -24,7 +24,7 @@ char *read_standard_input(const char *field, const char *what, size_t most, size
         fprintf(stderr, "reading %s from stdin; Ctrl-D ends it\n", what);
     }
     *size = 0;
-    /* Reading until 0 bytes would require two end-of-file keys on a terminal. */
+    /* On a terminal, reading on after end of file would wait for a second Ctrl-D. */
     while (!feof(stdin) && !ferror(stdin)) {
         if (*size > most) {
             fail(field, "stdin holds more than %zu bytes", most);

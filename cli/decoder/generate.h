@@ -21,14 +21,14 @@ typedef struct generate_token {
     int32_t position; /* its index in the sequence, including the prompt */
     int32_t id;
     float logprob; /* natural logarithm, of the distribution in the options */
-    bool last;     /* the sequence ends with it: an eos token, or the limit */
-    int32_t rank;  /* as in gumbel_output if the options request it, else 0; `kept` also */
+    bool last;     /* ends the sequence: an eos token, or the token at the limit */
+    int32_t rank;  /* rank and kept: as in gumbel_output if the options request them, else 0 */
     int32_t kept;
     const int32_t *top_ids;    /* [num_top] the likeliest tokens, valid during the callback */
     const float *top_logprobs; /* [num_top] */
 } generate_token;
 
-/* The continuation of a call after a token. */
+/* Returned by the callback: whether and how generate() continues after a token. */
 typedef enum generate_next {
     GENERATE_STOP,     /* the whole call ends, and succeeds */
     GENERATE_CONTINUE, /* the sequence continues, unless the token was its last */
@@ -41,7 +41,7 @@ typedef generate_next (*generate_callback)(void *context, const generate_token *
 /* Largest number of rows of a call of gumbel_sample() or a generate_draw. */
 #define GENERATE_GROUP 8
 
-/* Replaces gumbel_sample() in an engine that keeps the head in other memory. All pointers are to
+/* Replaces gumbel_sample() for a head on a GPU, or split over ranks. All pointers are to
  * host memory; `head->weight` is decoder_head() in every call, hidden states are contiguous
  * float32. Seeds and sample counters are contiguous, other row parameters have stride GUMBEL_SAME;
  * num_samples is 1; lists and a history have at most GENERATE_GROUP rows. `context` is draw_context
@@ -54,7 +54,7 @@ typedef gumbel_status (*generate_draw)(void *context, const gumbel_head *head,
 typedef struct generate_options {
     const int32_t *prompt; /* [prompt_count] token ids */
     int32_t prompt_count;  /* >= 1 */
-    int32_t max_tokens;    /* for each sample, >= 1; with the prompt at most max_positions */
+    int32_t max_tokens;    /* for each sample, >= 1; prompt_count + max_tokens <= max_positions */
     int32_t num_samples;   /* 1..1024; 0: 1 */
     uint32_t first_sample;
     float temperature; /* finite, >= 0; 0 is greedy */
@@ -68,7 +68,7 @@ typedef struct generate_options {
                                             are not read: generate() has its own; NULL: none */
     const gumbel_truncation *truncation; /* of one row, for every sample; NULL: none */
     bool ranks;                          /* report `rank` of every token */
-    bool kept;                           /* report `kept` */
+    bool kept;                           /* report `kept` of every token */
     int32_t num_top;                     /* 0..128: number of likeliest tokens to report */
     gumbel_distribution logprobs_of;     /* of logprob and top_logprobs */
     gumbel_screen screen; /* of decoder_head(), as in gumbel_head; with a screen there are no
@@ -77,17 +77,17 @@ typedef struct generate_options {
 
 /* Times in seconds, and the number of tokens. */
 typedef struct generate_times {
-    double prefill; /* trunk, the prompt */
-    double trunk;   /* trunk, one token a sample and step */
-    double head;    /* head product and draw */
+    double prefill; /* of the trunk, on the prompt */
+    double trunk;   /* of the trunk, on drawn tokens, one a sample and step */
+    double head;    /* of the products with the head, and the draws */
     int64_t drawn;  /* tokens, all samples together */
     int32_t steps;  /* in which every unfinished sample drew a token */
 } generate_times;
 
 /* generate(): draws texts.
- *  device   of host memory; draws unless options->draw is set, and stores the histories that
- *           penalties count. The device may use the decoder's threads (decoder_parallel_for()).
- *           NULL if it would do neither.
+ *  device   a CPU device, which draws unless options->draw is set, and stores the histories that
+ *           penalties count. The device may run on the decoder's threads (decoder_parallel_for()).
+ *           NULL is allowed if options->draw is set and there are no penalties.
  *  times    filled, also after an error; NULL is allowed.
  *  returns  0; -1 with `error` filled: an option out of range, memory, or a row whose logits are
  *           not finite. Tokens already reported to the callback are valid. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A thread pool that runs the items of one job.
+ * A thread pool that runs one parallel loop at a time.
  */
 #ifndef DECODER_POOL_H
 #define DECODER_POOL_H
@@ -22,12 +22,12 @@ int pool_new(int32_t threads, pool **result, decoder_error *error);
 /* Stops the threads and frees. NULL is allowed. */
 void pool_free(pool *p);
 
-/* Number of threads of a job, including the caller's. */
+/* Number of threads that run a loop, including the caller's. */
 int32_t pool_threads(const pool *p);
 
 /* pool_run(): calls task(argument, i) for each i in [0, count), in any order, and returns when all
- * have returned. One call at a time, and none from within a task. In a child of fork() the caller's
- * thread runs all items. */
+ * have returned. Calls must not overlap or nest. In a child of fork(), which has no threads of the
+ * pool, the caller's thread runs all items. */
 void pool_run(pool *p, int32_t count, gumbel_task task, void *argument);
 
 #endif /* DECODER_POOL_H */

@@ -56,13 +56,13 @@ struct gumbel_llama_params {
     int32_t bias_count;
     gumbel_llama_mask mask; /* NULL: none. Clones call it with the same context */
     void *mask_context;
-    llama_token failed_token; /* the token of a row without one to draw (NaN, nothing allowed), as
-                               * llama.cpp ends the process if no token is selected. If it is not
-                               * among the candidates, the first candidate is used.
-                               * gumbel_llama_describe() counts these. Default 0 */
+    llama_token failed_token; /* returned for a row from which no token can be drawn (NaN, or no
+                               * token allowed), because llama.cpp aborts if a sampler selects none.
+                               * If it is not a candidate, the first candidate is returned.
+                               * gumbel_llama_describe() counts such draws. Default 0 */
     bool fused; /* in the graph, draw from weights and hidden state if possible, without logits;
                  * default false: from ggml's logits */
-    int32_t threads; /* of draws outside the graph; default 1. In the graph llama.cpp's threads */
+    int32_t threads; /* of draws outside the graph; default 1. Draws in the graph use llama.cpp's */
 };
 
 struct gumbel_llama_params gumbel_llama_default_params(void);
@@ -84,7 +84,7 @@ struct gumbel_llama_report {
     int64_t in_graph;   /* draws in the graph, from logits */
     int64_t fused;      /* draws in the graph, without logits */
     int64_t failed;     /* draws that returned failed_token */
-    gumbel_error error; /* the cause of the last of these; empty strings before */
+    gumbel_error error; /* cause of the last failed draw; empty strings if there is none */
 };
 
 /* In all calls below `sampler` is one of gumbel_llama_init(), or a chain that contains one. */
@@ -97,7 +97,7 @@ bool gumbel_llama_set_position(struct llama_sampler *sampler, int64_t position);
 
 /* gumbel_llama_sample(): draw from row i of the context's outputs, as llama_sampler_sample() does,
  *  and accept the token. If the token was drawn in the graph, it is returned; for a chain with
- *  other samplers llama_sampler_sample() is called.
+ *  other samplers, llama_sampler_sample() is called.
  *  returns  the token; -1 if `sampler` is neither, or there are no logits. */
 llama_token gumbel_llama_sample(struct llama_sampler *sampler, struct llama_context *context,
                                 int32_t i);
@@ -113,12 +113,12 @@ struct gumbel_llama_draft {
 };
 
 /* gumbel_llama_verify(): draw after the last token and after each draft, and accept drafts while
- *  they equal the drawn tokens (GUMBEL_RULE_COUPLED): the text is the one without drafts. The
+ *  they equal the drawn tokens (GUMBEL_RULE_COUPLED). Drafts do not change the text. The
  *  sampler, or its chain, accepts the emitted tokens; other samplers of the chain are not applied.
  *  The caller must remove later tokens from the context's memory, from position + emitted on:
  *  llama_memory_seq_rm().
  *  tokens   [count + 1] receives the emitted tokens
- *  emitted  their number, accepted drafts + 1; one less if a row has no token to draw
+ *  emitted  their number, accepted drafts + 1; one less if no token can be drawn from a row
  *  returns  GUMBEL_OK or an error; GUMBEL_ERROR_UNSUPPORTED for drafts with a mask, or with a
  *           window of penalties that would move within them. On an error no token has been
  *           accepted. */

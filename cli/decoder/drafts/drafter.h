@@ -16,19 +16,20 @@ typedef struct drafter drafter;
 /* Zero is the default of every field except `tokens`. */
 typedef struct draft_options {
     decoder *model;    /* the draft model, with the target's tokenizer; NULL: n-grams of the text */
-    int32_t tokens;    /* largest number of a draft, 1..DRAFT_TOKENS_MOST */
-    int32_t siblings;  /* largest number of each token, 0..DRAFT_SIBLINGS_MOST: the next best of its
-                        * draw, as leaves of a tree; for a model and the coupled rule only */
+    int32_t tokens;    /* largest length of a draft, 1..DRAFT_TOKENS_MOST */
+    int32_t siblings;  /* largest number of alternatives to each token, 0..DRAFT_SIBLINGS_MOST: the
+                        * tokens of its draw's next best scores, as leaves of the tree; only for
+                        * a model with the coupled rule */
     float temperature; /* factor of the temperature of the draft's draws, > 0; 0: 1 */
     gumbel_rule rule;  /* how drafts are accepted */
     text_verify verify; /* set if the options have a `draw` */
 } draft_options;
 
-/* drafter_new(): a drafter. For the coupled rule a model draws with the text's noise, and so
- * proposes the target's token wherever the two agree; for other rules, with the noise of the draft
+/* drafter_new(): a drafter. For the coupled rule a model draws with the text's noise, so that it
+ * often proposes the token that the target draws; for other rules, with the noise of the draft
  * domain. Without a model it finds the last 4, else 3, else 2 tokens earlier in the text; without a
  * match there is no draft.
- *  draft    the caller owns its model, as device and options; it has the target's tokens
+ *  draft    its model has the target's tokenizer. The caller owns model, device and options
  *  vocab    tokens that the target's penalties count
  *  capacity tokens of the longest text
  *  returns  0; -1 with `error` filled. */
@@ -51,13 +52,13 @@ int32_t drafter_propose(drafter *d, const int32_t *text, int32_t count, const te
                         int32_t most, int32_t *drafts, int32_t *siblings, int32_t width,
                         decoder_error *error);
 
-/* The hidden states [tokens + 1, D] of the last proposal of a model, one a token of the chain and
- * an unused one behind them; and the draws. */
+/* Hidden states [tokens + 1, D] from which the model drew its last proposal, one for each token of
+ * the chain; the last row is unused. */
 const float *drafter_hidden(const drafter *d);
 const text_draws *drafter_draws(const drafter *d);
 
-/* `lse` and `logprobs` [tokens + 1] of these draws, for a rule of probabilities that another device
- * verifies; else NULL. */
+/* `lse` and `logprobs` [tokens + 1] of the last proposal's draws, if the rule uses probabilities
+ * and draft_options.verify is set; else NULL. */
 const float *drafter_lse(const drafter *d);
 const float *drafter_logprobs(const drafter *d);
 

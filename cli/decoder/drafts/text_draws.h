@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The draws of one text, by its options, for any number of rows at once.
+ * Draws and verifies the tokens of one text: its row parameters, history and workspace.
  */
 #ifndef DECODER_TEXT_DRAWS_H
 #define DECODER_TEXT_DRAWS_H
@@ -10,7 +10,7 @@
 #include "gumbel/drafts.h"
 
 /* Replaces gumbel_verify(), or gumbel_verify_logits() for the rule BLOCK, in an engine that keeps
- * the head in other memory; one of `head` and `logits` is NULL. All pointers are to host memory;
+ * the head in device memory; one of `head` and `logits` is NULL. All pointers are to host memory;
  * there is one request, with the row parameters of a generate_draw. The draft has its head or
  * logits, and `lse` and `logprobs`; its weights are the same in all calls of a text. `context` is
  * that of the options' draw. Returns the status of the library's call. */
@@ -23,12 +23,12 @@ typedef gumbel_status (*text_verify)(void *context, const gumbel_head *head,
 typedef struct text_draws {
     gumbel_device *device;
     const generate_options *options;
-    float temperature; /* of the draws: the options' times a factor */
+    float temperature; /* options->temperature * factor */
     uint32_t sample;   /* sample counter */
-    uint32_t domain;   /* of the noise; 0: the text's */
+    uint32_t domain;   /* of the noise; 0: the target's */
     text_verify
         verify; /* replaces verification, as the options' draw replaces draws; NULL: the device */
-    bool keep_lse;      /* draws by the device store lse and logprob */
+    bool keep_lse;      /* store lse and logprob at each draw by the device */
     float lse, logprob; /* of the last draw */
     group_request request;
     gumbel_history history; /* the row of request.history, or a copied history */
@@ -47,7 +47,7 @@ int text_draws_new(text_draws *draws, gumbel_device *device, const generate_opti
                    int32_t sample, int64_t vocab, float factor, decoder_error *error);
 void text_draws_free(text_draws *draws);
 
-/* Replaces the counts by those of `from`, of the same vocabulary. */
+/* Copies the token counts of `from`, which has the same vocabulary. */
 void text_draws_copy_history(text_draws *to, const text_draws *from);
 
 /* The head of a decoder with `rows` hidden states, and logits of decoder_logits(); limited to the
@@ -59,10 +59,10 @@ gumbel_head text_draws_screened(const decoder *d, const float *hidden, int32_t r
                                 gumbel_screen screen);
 gumbel_logits text_draws_logits(const decoder *d, const float *logits, int32_t rows);
 
-/* The sampling of gumbel_draft: the parameters by which the draws `by` drafted behind a text. */
+/* gumbel_draft.sampling: the parameters with which `by` drew the drafts of `text`. */
 gumbel_sampling text_draws_of_draft(const text_draws *text, const text_draws *by);
 
-/* text_draws_sample(): draws the token behind the one at `position` from its row, and counts it.
+/* text_draws_sample(): draws the token that follows `position`, and counts it in the history.
  *  best     [num_best] tokens of the draw's best scores, as in gumbel_output
  *  returns  0; -1 with `error` filled, also if the row's logits are not finite. */
 int text_draws_sample(text_draws *draws, const gumbel_head *head, uint64_t position, int32_t *token,

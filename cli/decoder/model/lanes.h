@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Sixteen float32 lanes in the compilers' vector extension, and code compiled once for each
- * instruction set. The order in which a dot product is summed is fixed by the lanes, not by the
- * machine's vector width: lane l takes the elements 16 i + l, and the lanes are added as a tree.
+ * instruction set. A dot product is summed in the same order on every machine: lane l sums the
+ * elements 16 i + l, and a binary tree adds the lanes.
  */
 #ifndef DECODER_LANES_H
 #define DECODER_LANES_H
@@ -18,7 +18,7 @@
 typedef float lanes __attribute__((vector_size(4 * LANES)));
 typedef uint32_t lanes_bits __attribute__((vector_size(4 * LANES)));
 
-/* Lanes are passed by pointer: by value they have no ABI without AVX-512. */
+/* Functions take lanes by pointer: without AVX-512 the ABI cannot pass 64-byte vectors by value. */
 
 /* Widen 16-bit floats, one in the low half of each lane (the high half is ignored), exactly. */
 LANES_INLINE void lanes_widen(lanes *out, const lanes_bits *half, gumbel_dtype dtype)
@@ -54,8 +54,9 @@ LANES_INLINE float lanes_sum(const lanes *value)
     return part[0];
 }
 
-/* LANES_DISPATCH(): defines `void name(const type *task)` from `name_body`, a LANES_INLINE function
- * of the same signature: compiled for each instruction set, and selected at each call. */
+/* LANES_DISPATCH(): defines `void name(const type *task)`, which calls `name_body(task, n)` as
+ * compiled for the machine's instruction set. name_body is LANES_INLINE; n, a constant, is how many
+ * `lanes` the registers hold. */
 #if defined(__x86_64__)
 #define LANES_DISPATCH(name, type)                                                                 \
     __attribute__((target("avx512f,avx2,fma"))) static void name##_avx512(const type *task)        \

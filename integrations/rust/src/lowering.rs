@@ -13,7 +13,7 @@ pub(crate) fn times(a: usize, b: usize) -> usize {
     a.saturating_mul(b)
 }
 
-/// Elements from the first to the last one of `rows` rows of `width`, at `stride`; 0: `width`.
+/// Number of elements that `rows` rows of `width` elements span; `stride` 0 stands for `width`.
 pub(crate) fn extent(rows: usize, width: usize, stride: usize) -> usize {
     if rows == 0 || width == 0 {
         return 0;
@@ -34,7 +34,7 @@ pub(crate) fn int32(field: &str, size: usize) -> Result<i32> {
     i32::try_from(size).map_err(|_| Error::argument(field, format!("{} is too large", size)))
 }
 
-/// Sizes of a call's arguments: B, S, V, first_token + V, and B or slots.
+/// Sizes of a call: B, S, V, first_token + V, and the number of row parameters (B, or slots).
 #[derive(Clone, Copy, Default)]
 pub struct Shape {
     pub batch: usize,

@@ -11,7 +11,7 @@ use crate::views::{View, ViewMut};
 impl Device {
     // ----------------------------------------------------------------------- decode steps ----
 
-    /// Store a step's tokens in the ring buffer, and advance positions.
+    /// Store the tokens of a decode step in the ring buffer, and advance positions.
     pub fn advance(&self, step: &mut Step<'_>, stream: Stream) -> Result<()> {
         let to = self.check().step(step)?;
         // SAFETY: every view has at least the elements of its shape.
@@ -50,7 +50,7 @@ impl Device {
     }
 
     /// Count further output tokens: the first `counts` (absent: one) of each of `batch` rows of
-    /// `tokens`, which are `stride` apart.
+    /// `tokens`. Rows are `stride` elements apart.
     #[allow(clippy::too_many_arguments)]
     pub fn history_update<'a, 'b>(
         &self,
@@ -152,7 +152,7 @@ impl Device {
     }
 }
 
-/// [`Device::merge`], without a device for summaries in host memory.
+/// [`Device::merge`] for summaries in host memory, without a device.
 pub(crate) fn merge_by(
     device: *mut ffi::gumbel_device,
     check: Check,
@@ -167,7 +167,7 @@ pub(crate) fn merge_by(
     call(|error| unsafe { ffi::gumbel_merge(device, stream.0, to, of, count, error) })
 }
 
-/// [`Device::finish`], without a device for summaries in host memory; the shape is parts, B, S.
+/// [`Device::finish`] for summaries `[parts, B, S]` in host memory, without a device.
 pub(crate) fn finish_by(
     device: *mut ffi::gumbel_device,
     check: Check,

@@ -75,8 +75,8 @@ def verify(
     max_nodes    M, with `offsets`: at most 1024. None: the largest number of nodes of a request;
                  required if `offsets` is on a GPU.
     nodes        [R]: number of rows that a request uses; 0: it emits nothing. None: all rows.
-    parents      int32 [n] or [R, M]: the parent of node j > 0, an earlier node of its request, so
-                 that drafts are trees. None: j - 1, chains.
+    parents      int32 [n] or [R, M]: the parent of node j > 0, an earlier node of its request;
+                 drafts are then trees. None: node j - 1, so that drafts are chains.
     limit        [R]: largest number of tokens to emit. None: M.
     stop         token ids that end a request: one list for all requests, or one list each.
 
@@ -86,17 +86,17 @@ def verify(
                  by a draw from max(p - q, 0). "block", from logits only: accepts drafts jointly,
                  and more of them. "rejection" and "block" are unstable: they may change in a minor
                  release; see docs/compatibility.md.
-    proposal     for these two rules, the distributions that drew the drafts: proposal() or
-                 proposal_logits() with n rows; row j of a request drew node j + 1. None: the drafts
-                 were not drawn at random.
+    proposal     for "rejection" and "block": the distributions from which the drafts were drawn, as
+                 proposal() or proposal_logits() with n rows; node j + 1 of a request was drawn from
+                 its row j. None: the drafts were not drawn at random, so q = 1.
 
-    With "coupled", draft with sample() at the seed and position of the target: then the two models
-    agree as often as coupling their noise allows. Drafts from elsewhere are valid, too. **Pass the
-    seed that the draft was drawn with**: with a fresh seed (seed=None) the tokens are equally
-    exact, but a draft is accepted only by chance. The emitted tokens are, bit for bit, those that
-    sample() draws step by step, whatever the drafts were.
-    With the other rules, draft with domain=draft_domain(), or draft_domain(step) for "block": the
-    emitted tokens have the target's distribution.
+    With "coupled", draft with sample() at the target's seed and position: both models then use the
+    same noise, and agree more often than independent draws. Drafts from elsewhere are valid, too.
+    **Pass the seed that the draft was drawn with**: with a fresh seed (seed=None) the tokens are
+    equally exact, but a draft is accepted only by chance. The emitted tokens are bit-identical to
+    those that sample() draws step by step, whatever the drafts were.
+    For "rejection" draft with domain=draft_domain(), for "block" with domain=draft_domain(step);
+    the emitted tokens then have the target's distribution.
 
     Row parameters, slots, lists of tokens and the history have one entry for each of the R
     requests; a mask has n rows. `position` is the position of the token after the root: node j is
@@ -281,12 +281,16 @@ def verify_draft(
     head = source[0] or source[1]
     status = call(*where, head, *structs, scratch.address, scratch.size, error)
     _abi.check(status, error)
-    del rows_tokens  # the call writes to it
+    del rows_tokens  # kept alive until here, as the call writes to it
     return VerifyOutput(**results, seed=request.seed)
 
 
 def _request_raw_logprobs(request: Request, source: LogitsSource, verified: _abi.Verified) -> Any:
-    """If log-probabilities are of the raw logits, request them by row outputs, and return these."""
+    """Request log-probabilities of the raw logits, if the call returns these.
+
+    The C struct has this option only among its row outputs, which require an array of tokens.
+    Returns that array: the caller must keep it alive until the call of the library returns.
+    """
     if request.logprobs != "raw":
         return None
     head, logits = source

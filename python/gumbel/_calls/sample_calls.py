@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws, scores and transformed rows: sample(), score(), softmax(), top_k() and their kin."""
+"""Calls that draw or score tokens, or return transformed rows: sample(), score(), softmax(), ..."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def sample(
     vocab_size   token ids >= vocab_size are never drawn (padding rows of `weight`); None: V.
 
     hidden, weight, bias and mask are NumPy arrays, torch tensors on one device, or arrays that
-    support DLPack, which are used as one of the other two. A draw from CUDA tensors is queued on
+    support DLPack, which are imported as one of these two. A draw from CUDA tensors is queued on
     the current stream and does not wait for it. A parameter that is a CUDA tensor of the library's
     dtype (or int64 for seeds and positions, int32 for first_sample) is not copied, and its values
     are not checked on the host: an invalid temperature sets the status of its row.
@@ -100,8 +100,8 @@ def score(
 ) -> SampleOutput:
     """Log-probabilities and ranks of given tokens; nothing is drawn.
 
-    tokens       int32 [B] or [B, S], such as a prompt; -1 stands for no token and gives NaN and
-                 rank -1.
+    tokens       int32 [B] or [B, S]: the tokens to score in each row, such as those of a prompt.
+                 -1 stands for no token; its log-probability is NaN, its rank -1.
 
     `logprobs` and `ranks` are [B, S], with S = 1 for tokens [B]; a token that cannot be drawn has
     -inf. Rows are processed a few hundred at a time, which bounds the memory for any B. Otherwise
@@ -168,9 +168,9 @@ def softmax(
 ) -> NDArray[np.float32]:
     """The probabilities with which a draw from logits [B, V] draws: float32 [B, V].
 
-    Padding, masked, banned and truncated tokens have 0, and the others are renormalised. Greedy
-    rows (temperature 0) have the probabilities of temperature 1. A row with a NaN or +inf, or
-    without a token, is all NaN. Otherwise as process_logits().
+    Padding, masked, banned and truncated tokens have probability 0, and the others are
+    renormalised. Greedy rows (temperature 0) have the probabilities of temperature 1. A row with a
+    NaN or +inf, or in which no token can be drawn, is all NaN. Otherwise as process_logits().
     """
     shared = read_logit_options(scale, softcap, vocab_size)
     return _transform_rows(_abi.lib.gumbel_softmax, logits, shared, common)
@@ -179,8 +179,8 @@ def softmax(
 def top_k(logits: Array, k: int) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
     """The k largest logits of every row and their ids: float32 and int32 [B, k], k <= 128.
 
-    Sorted by logit, largest first, ties by lower id; -inf and -1 after the last logit above -inf.
-    A row with a NaN or +inf is all NaN and -1.
+    Sorted by logit, largest first; equal logits by id. A row with fewer than k logits above -inf is
+    filled up with logit -inf and id -1. A row with a NaN or +inf has only logits NaN and ids -1.
     """
     count = read_integer("k", k, 1, 128)
     source, request = read_logits(logits, {}, {})
@@ -200,7 +200,7 @@ def top_k(logits: Array, k: int) -> tuple[NDArray[np.float32], NDArray[np.int32]
 
 
 def _transform_rows(call: Any, logits: Any, shared: dict[str, Any], common: Any) -> Any:
-    """float32 [B, V] by gumbel_process_logits() or gumbel_softmax()."""
+    """The result of gumbel_process_logits() or gumbel_softmax(): float32 [B, V]."""
     source, request = read_logits(logits, shared, common)
     rows = request.arrays.empty(tuple(logits.shape), np.float32)
     call_library(call, source, request, (address(rows), 0))
@@ -213,7 +213,7 @@ def explain(
     hidden: Optional[Array] = None,
     **common: Unpack[Common],
 ) -> str:
-    """Explain which kernels serve a call, and why the preferred ones before them do not.
+    """Explain which kernels serve a call, and why kernels that are preferred to them cannot.
 
     weight_or_logits, hidden
                  weight [V, D] with hidden [B, D], as in sample(); or logits [B, V] only.

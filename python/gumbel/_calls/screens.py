@@ -34,7 +34,7 @@ class Screen:
     weight       [V, D] as in sample(), D <= 65535, on the CPU or on a GPU. On a GPU only plain
                  draws use a screen (gumbel/screen.h). Call update() after writing to the weights;
                  until then draws may give wrong tokens.
-    isa, threads as in sample(). They do not affect the screen, which serves all of them.
+    isa, threads as in sample(). The bytes of a screen are the same for every isa and threads.
 
     Pass a screen in place of its weights to any call. A screen changes the time of a call, never
     its results. Calls that it cannot serve use the full pass over the weights: log-probabilities
@@ -83,7 +83,7 @@ class Screen:
         self._version = _version_of(self.weight)
 
     def _open(self, weight: Array, isa: Optional[str], threads: Optional[int]) -> None:
-        """Set the weights, their device, and the size of their screen."""
+        """Set the weights, their device, and the size of the screen, but not its memory."""
         self.weight = weight
         self._arrays = arrays_of({"weight": weight}, isa, threads)
         size, error = ctypes.c_size_t(), _abi.Error()
@@ -92,7 +92,7 @@ class Screen:
         )
         _abi.check(status, error)
         self.nbytes = size.value
-        # Keeps the memory that prepared calls read.
+        # Keeps alive the memory of the weights, which prepared calls read.
         self._memory = weight.detach() if is_tensor(weight) else weight
         self._place, self._version = _place_of(weight), _version_of(weight)
 
@@ -126,7 +126,7 @@ class Screen:
             )
 
     def check_weight(self) -> None:
-        """Raise ValueError if a change of the weights is detected; every call does this check."""
+        """Raise ValueError if the weights have detectably changed; every call checks this."""
         self._check_memory()
         if _version_of(self.weight) != self._version:
             raise ValueError(
@@ -135,7 +135,7 @@ class Screen:
             )
 
     def verify(self) -> None:
-        """Check the screen against all weights; ValueError names the first row that differs."""
+        """Compare the screen with all weights; ValueError names the first row that differs."""
         self._check_memory()
         error = _abi.Error()
         status = _abi.lib.gumbel_screen_verify(

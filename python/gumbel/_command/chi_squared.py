@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-LEAST_EXPECTED = 10  # draws a cell; rarer tokens share one cell
+LEAST_EXPECTED = 10  # expected draws of a cell; rarer tokens are pooled in one cell
 
 
 def upper_gamma(a: float, x: float) -> float:
@@ -42,20 +42,20 @@ def upper_gamma(a: float, x: float) -> float:
 
 @dataclass(frozen=True)
 class ChiSquared:
-    """A test's result."""
+    """The result of a chi-squared test."""
 
     statistic: float
-    degrees: int  #: 0: too few draws to test
+    degrees: int  #: degrees of freedom; 0: too few draws to test
     p_value: float
 
 
 def compare_counts(counts: Any, probabilities: Any) -> ChiSquared:
-    """Whether `counts` [V] are of draws from `probabilities` [V], which sum to 1."""
+    """Test whether `counts` [V] are of draws from `probabilities` [V], which sum to 1."""
     expected = probabilities * counts.sum()
     tested = expected >= LEAST_EXPECTED
     cells = np.append(expected[tested], expected[~tested].sum())
     found = np.append(counts[tested], counts[~tested].sum())
-    if cells[-1] < LEAST_EXPECTED:  # too rare for a cell of its own: it joins the likeliest
+    if cells[-1] < LEAST_EXPECTED:  # the pooled cell is too small: merge it with the likeliest
         likeliest = cells[:-1].argmax() if len(cells) > 1 else 0
         if len(cells) > 1:
             cells[likeliest] += cells[-1]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exchanges between ranks: a caller's all-gather, or that of torch.distributed."""
+"""All-gathers between ranks: a caller's function, or torch.distributed's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SIZES_KEPT = 16
 
 
 def by_arrays(all_gather: AllGather, ranks: int) -> Exchange:
-    """An Exchange by a caller's all-gather of arrays."""
+    """An Exchange that calls `all_gather`, a caller's function on arrays."""
 
     def exchange(send: int, receive: int, size: int, ms: int) -> None:
         own = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(send)).copy()
@@ -54,10 +54,10 @@ def seed_of_all(
 
 
 class OverTorch:
-    """Exchanges by a torch.distributed group, of CPU tensors if it supports them, as gloo does.
+    """All-gathers by a torch.distributed group, on CPU tensors if it supports them, as gloo does.
 
-    The tensors of each size are kept for later exchanges. torch owns them, so that an exchange
-    that completes after its time-out writes into no freed memory.
+    Send and receive tensors are cached by size. torch owns their memory, so that an all-gather that
+    completes after its time-out does not write to freed memory.
     """
 
     def __init__(self, process_group: Any) -> None:
@@ -79,7 +79,7 @@ class OverTorch:
         return kind in self.backends
 
     def gather(self, own: bytes, device: str) -> list[bytes]:
-        """An all-gather of bytes, equally many on all ranks, with the group's own time-out."""
+        """All-gather `own`, equally long on all ranks, with the time-out of the group."""
         import torch
 
         place = "cpu" if self.moves("cpu") else device
@@ -101,17 +101,17 @@ class OverTorch:
         return found
 
     def exchange(self, send: int, receive: int, size: int, ms: int) -> None:
-        """An Exchange."""
+        """All-gather memory, as an Exchange does."""
         own, everyone, parts = self._tensors(size)
         ctypes.memmove(own.data_ptr(), send, size)
-        # A time-out of the exchange itself, so that no exchange stays queued after it.
+        # torch's own time-out ends the all-gather, so that none stays queued.
         self._options.timeout = datetime.timedelta(milliseconds=ms)
         self.group.allgather([parts], [own], self._options).wait()
         ctypes.memmove(receive, everyone.data_ptr(), size * self.ranks)
 
 
 def callback(exchange: Exchange) -> Callable[..., int]:
-    """The C callback of an exchange; an exception becomes an error of the library's call."""
+    """`exchange` as a C callback. The library's call reports an exception as its error."""
 
     def gather(_: Any, __: Any, send: int, receive: int, size: int, ms: int, why: int) -> int:
         try:

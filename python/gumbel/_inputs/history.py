@@ -17,7 +17,7 @@ _COUNTS = {16: np.uint16, 32: np.int32}
 
 
 class History:
-    """Tokens of the prompts and outputs of rows or slots, as counted by the penalties.
+    """The prompt and output tokens of each slot, which penalties count.
 
     >>> history = gumbel.History(num_slots=8, vocab_size=len(weight))
     >>> history.start([[1, 2], [3]], slots=[5, 0])
@@ -27,7 +27,7 @@ class History:
     >>> history.update(out.tokens, slots=[5, 0])
 
     num_slots    number of slots; in calls without `slots` row b uses slot b.
-    vocab_size   only token ids below are counted.
+    vocab_size   token ids >= vocab_size are not counted.
     count_bits   bits of a token's count: 16 or 32. Counts saturate at 65535 in both cases.
     like         a torch tensor on the device of the calls that use the history. None: the CPU, for
                  NumPy arrays and tensors.
@@ -65,7 +65,7 @@ class History:
 
     @classmethod
     def of_arrays(cls, prompt: Any, output: Any, counts: Any) -> History:
-        """A history in three arrays of the caller, shaped as the attributes of this class."""
+        """A history that uses three arrays of the caller, shaped as this class's attributes."""
         history = cls.__new__(cls)
         named = {"history_prompt": prompt, "history_output": output, "history_counts": counts}
         for name, array in named.items():

@@ -55,9 +55,9 @@ def generate(
     tokenizer    the tokenizer for stop_strings.
 
     Each call reads the head, its parameters and hooks again, so a head may be replaced, resized,
-    cast, adapted or hooked between calls, but not during a call. If the logits are more than the
-    library computes, the model's head is called and tokens are drawn from its logits; a line of the
-    log `gumbel.transformers` states the reason once.
+    cast, adapted or hooked between calls, but not during a call. If the head computes more than a
+    product, bias, scale and soft-cap, it is called and tokens are drawn from its logits; the logger
+    `gumbel.transformers` reports the reason once.
 
     Drafts, from a draft_model or generate(prompt_lookup_num_tokens=), are supported for one text at
     a time, and do not change the text: they are accepted while they equal the drawn tokens.
@@ -100,7 +100,7 @@ def generate(
     if not config.return_dict_in_generate:
         return ids
     for each in (kept or {}).values():
-        del each[ids.shape[1] - input_ids.shape[1] :]  # scores of drafts after the end
+        del each[ids.shape[1] - input_ids.shape[1] :]  # of drafts after the last token
     return GenerateDecoderOnlyOutput(
         sequences=ids,
         scores=tuple(kept["scores"]) if kept and config.output_scores else None,
@@ -120,7 +120,7 @@ def _decode(
     streamer: Any,
     kwargs: dict[str, Any],
 ) -> tuple[torch.Tensor, Any]:
-    """Decode texts [B, L] step by step; returns them and the cache."""
+    """Extend texts [B, L] step by step; returns the complete texts and the cache."""
     unfinished = torch.ones(len(ids), dtype=torch.long, device=ids.device)
     ends = any(hasattr(criterion, "eos_token_id") for criterion in criteria)
     cache = kwargs.get("past_key_values")
@@ -155,7 +155,7 @@ def _decode(
 
 
 def _unseen(ids: torch.Tensor, kwargs: dict[str, Any]) -> Optional[int]:
-    """The number of the prompt's ids that a passed cache lacks; None: all ids."""
+    """The number of prompt tokens that the caller's cache does not hold; None: all."""
     cache, mask = kwargs.get("past_key_values"), kwargs.get("attention_mask")
     if cache is None or mask is None or mask.shape != ids.shape:
         return None
@@ -163,7 +163,7 @@ def _unseen(ids: torch.Tensor, kwargs: dict[str, Any]) -> Optional[int]:
 
 
 def _kept(config: Any) -> Optional[dict[str, list[Any]]]:
-    """Lists for scores and logits, if they are requested."""
+    """Lists that collect scores and logits; None if generate() does not return them."""
     if config.return_dict_in_generate and (config.output_scores or config.output_logits):
         return {"scores": [], "logits": []}
     return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the prompts of a batch, before another thread reads them."""
+"""Checks the prompts of a batch in the caller's thread, before another thread reads them."""
 
 from __future__ import annotations
 

@@ -21,11 +21,11 @@ class Rules:
     truncation: dict[str, Any] = field(default_factory=dict)
     repetition: float = 1.0
     suppressed: list[int] = field(default_factory=list)
-    least: int = 0  # minimum length, before which the tokens `early` may not be drawn
+    least: int = 0  # minimum length; the tokens `early` (EOS) are banned before it
     early: list[int] = field(default_factory=list)
 
     def take(self, processor: Any) -> bool:
-        """Add a processor's parameters; False if the library lacks them."""
+        """Add a processor's parameters; False if the library cannot apply the processor."""
         reader = _READERS.get(type(processor))
         return reader is not None and reader(self, processor)
 
@@ -46,7 +46,7 @@ def _temperature(rules: Rules, processor: Any) -> bool:
 
 
 def _truncation(name: str, *before: str) -> Callable[[Rules, Any], bool]:
-    """A reader of a truncation that may follow the temperature and the truncations `before`."""
+    """A reader of the truncation `name`, which only temperature and `before` may precede."""
 
     def read(rules: Rules, processor: Any) -> bool:
         value = getattr(processor, name)
@@ -72,7 +72,7 @@ def _suppress(rules: Rules, processor: Any) -> bool:
 
 
 def _least_length(rules: Rules, processor: Any) -> bool:
-    """A minimum length of the whole text, or of its new tokens."""
+    """Read a minimum length, of the whole text or of its new tokens only."""
     if hasattr(processor, "min_new_tokens"):
         least = processor.prompt_length_to_skip + processor.min_new_tokens
     else:
@@ -84,12 +84,14 @@ def _least_length(rules: Rules, processor: Any) -> bool:
     return True
 
 
-# generate() orders processors as the library's order "hf".
+# Each reader adds its processor's parameters to `rules`, and returns False if the library cannot
+# apply the processor after those already added. generate() applies temperature and truncations in
+# the order that the library calls "hf".
 _READERS: dict[type, Callable[[Rules, Any], bool]] = {
     logits_process.TemperatureLogitsWarper: _temperature,
     logits_process.TopKLogitsWarper: _truncation("top_k"),
     logits_process.TopPLogitsWarper: _truncation("top_p", "top_k"),
-    # Warpers with a value for each request; their attributes hold the default.
+    # Of continuous batching: a request may override the value; the attribute is the default.
     ContinuousBatchingTemperatureLogitsWarper: _temperature,
     ContinuousBatchingTopKLogitsWarper: _truncation("top_k"),
     ContinuousBatchingTopPLogitsWarper: _truncation("top_p", "top_k"),
@@ -102,6 +104,6 @@ _READERS: dict[type, Callable[[Rules, Any], bool]] = {
 
 
 def rules_of(processors: Sequence[Any]) -> Optional[Rules]:
-    """The parameters of all these processors; None if the library lacks one of them."""
+    """The parameters of all these processors; None if the library cannot apply one of them."""
     rules = Rules()
     return rules if all(rules.take(processor) for processor in processors) else None

@@ -14,7 +14,7 @@ SEED_END = 2**64
 
 
 def seeds_of(seed: Union[None, int, Sequence[int]], prompts: int) -> list[int]:
-    """One seed for each prompt; `seed` None: drawn by torch's generator.
+    """One seed for each prompt. If `seed` is None, torch's global generator draws them.
 
     Raises ValueError for a list of another length, and for seeds outside [0, 2**64).
     """
@@ -29,12 +29,12 @@ def seeds_of(seed: Union[None, int, Sequence[int]], prompts: int) -> list[int]:
 
 
 class Texts:
-    """Seed, sample and position of B rows: `copies` rows for each prompt, its samples 0, 1, ...
+    """Seed, sample and position of B rows. Each prompt has `copies` rows, its samples 0, 1, ...
 
     seed         uint64 [B].
     sample       int32 [B], the first_sample of a draw; None: all 0.
-    position     int64 [B]: the index of each row's last token, from whose logits the next token is
-                 drawn, without padding. Callers advance it.
+    position     int64 [B]: the index of each row's last token, not counting padding. The next token
+                 is drawn from that token's logits. Callers advance it.
     """
 
     def __init__(self, input_ids: torch.Tensor, mask: Any, seed: Any, copies: int) -> None:
@@ -47,11 +47,11 @@ class Texts:
             self.sample = torch.arange(rows, dtype=torch.int32, device=input_ids.device) % copies
         if mask is None or mask.ndim != 2:
             self.position = torch.full((rows,), length - 1, device=input_ids.device)
-        else:  # the mask covers the whole prompt, and the ids may be a part of it
+        else:  # the mask covers the whole prompt; `input_ids` may be a part of it
             self.position = mask.long().sum(1) - 1
 
     def counters(self) -> dict[str, torch.Tensor]:
-        """The library's arguments for the noise. Row b draws sample `sample[b]` of its seed."""
+        """The library's arguments that select the noise; row b draws sample `sample[b]`."""
         given = {"seed": self.seed, "position": self.position}
         return given if self.sample is None else {**given, "first_sample": self.sample}
 
@@ -65,7 +65,7 @@ class Texts:
         return [[t for t, k in zip(row, keep) if k] + row[width:] for row, keep in zip(rows, kept)]
 
     def apart(self, device: Any) -> Texts:
-        """A copy on a device with its own positions, for a draft model."""
+        """A copy on `device` whose positions advance separately, for a draft model."""
         other = copy.copy(self)
         other.seed = self.seed.to(device)
         other.sample = None if self.sample is None else self.sample.to(device)

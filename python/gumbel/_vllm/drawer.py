@@ -18,13 +18,13 @@ from .ranks import listed, rank
 from .threads import threads_for
 
 TOP_MOST = 128  # largest top_logprobs of the library
-_CHANGING = ("seed", "position")  # parameters that change from step to step of one batch
+_CHANGING = ("seed", "position")  # parameters that change at every step of an unchanged batch
 CALLS_KEPT = 32  # prepared calls; each batch size has its own
 
 
 @dataclass
 class DrawParameters:
-    """Parameters of a step's requests, as the library takes them.
+    """Sampling parameters of a step's requests, in the form that the library takes.
 
     rows         [B] tensors: temperature, seed, position, top_k, top_p, min_p; if all requests
                  are greedy, temperature only.
@@ -113,7 +113,7 @@ def _cut_mask_to_shard(logits: Any, parameters: DrawParameters) -> DrawParameter
 
 
 def _count_name(logits: Any, otherwise: Optional[str]) -> Optional[str]:
-    """The count (Counts) of a draw from these logits."""
+    """Name of the field of Counts in which a draw from these logits is counted."""
     if not is_lazy(logits):
         return otherwise
     return "fused" if logits.columns is None else "logits"
@@ -121,7 +121,7 @@ def _count_name(logits: Any, otherwise: Optional[str]) -> Optional[str]:
 
 @dataclass
 class _PreparedDraw:
-    """A prepared call and the row parameters that it reads in place."""
+    """A prepared call, and the tensors of row parameters that it reads at each step."""
 
     call: _prepared.PreparedCall
     held: dict[str, torch.Tensor]
@@ -129,7 +129,7 @@ class _PreparedDraw:
 
 
 class Drawer:
-    """Draws of a runner, step after step; prepared calls are kept for later steps."""
+    """Draws for a runner. Prepared calls are cached for later steps."""
 
     def __init__(self) -> None:
         self.prepared: dict[Any, _PreparedDraw] = {}

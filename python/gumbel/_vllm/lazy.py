@@ -25,7 +25,7 @@ from .masks import apply_mask
 CPU_ROWS_MOST = 2
 CPU_CACHES = 32 << 20  # bytes
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-_state = threading.local()  # .open: whether products of this thread are deferred
+_state = threading.local()  # .open: whether this thread defers products with LM heads
 
 
 class LazyLogits(torch.Tensor):
@@ -41,10 +41,10 @@ class LazyLogits(torch.Tensor):
     mask: Optional[torch.Tensor]  # int32 [n, ceil(V / 32)]: allowed tokens, not yet applied
     make: Callable[[], torch.Tensor]  # computes the logits
     value: Optional[torch.Tensor]  # the logits, once computed
-    shard: Optional[Shard]  # of which `weight` has the rows; None: `weight` is the whole head
-    columns: Optional[Callable[[], Any]]  # computes the shard's logits by torch; None: fused draw
+    shard: Optional[Shard]  # the shard that `weight` holds; None: the whole head
+    columns: Optional[Callable[[], Any]]  # computes the shard's logits by vLLM; None: draw fused
     screen: Optional[Screen]  # of the weight
-    screen_only: bool  # deferred for the screen; without it vLLM's product would be faster
+    screen_only: bool  # vLLM's product is faster than a fused draw without the screen
 
     @staticmethod
     def __new__(
@@ -96,7 +96,7 @@ def is_lazy(logits: Any) -> bool:
 
 @contextlib.contextmanager
 def defer_products(enabled: bool = True) -> Iterator[None]:
-    """Context in which products of this thread with LM heads are deferred."""
+    """Context in which this thread defers its products with LM heads."""
     before = is_deferring()
     _state.open = enabled
     try:
@@ -106,7 +106,7 @@ def defer_products(enabled: bool = True) -> Iterator[None]:
 
 
 def is_deferring() -> bool:
-    """Whether products of this thread are deferred: whether it draws for a step."""
+    """Whether this thread is within defer_products()."""
     return getattr(_state, "open", False)
 
 
@@ -126,8 +126,8 @@ def _read_head(layer: Any, lm_head: Any, bias: Optional[torch.Tensor]) -> Option
     cap = float(layer.soft_cap or 0.0)
     if scale == 0:
         return None
-    # vLLM caps first and scales then; the library scales first: s * cap(l) = cap'(s * l), where
-    # cap' caps at |s| times the cap.
+    # vLLM applies the soft-cap c before the scale s, the library after it. Both are equal if the
+    # library's soft-cap is |s| c: s * c * tanh(l / c) = |s| c * tanh(s * l / (|s| c)).
     return {
         "bias": bias,
         "scale": scale,
@@ -159,7 +159,7 @@ def _defer_whole_head(
 
 
 def _min_screen_bytes(hidden: torch.Tensor) -> int:
-    """Smallest head, in bytes, for a screen: vLLM's product is faster for one in the caches."""
+    """Smallest head, in bytes, that gets a screen; vLLM's product is faster from caches."""
     return 0 if hidden.dtype == torch.float32 else CPU_CACHES
 
 
@@ -195,5 +195,5 @@ def _forward(
 
 
 def install() -> None:
-    """Replace the product of LM heads, to defer it within defer_products(); once a process."""
+    """Patch LogitsProcessor.forward() to defer within defer_products(). Call it once a process."""
     LogitsProcessor.forward = _forward

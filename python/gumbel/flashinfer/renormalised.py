@@ -35,7 +35,7 @@ def softmax(
     if isinstance(temperature, torch.Tensor):
         if temperature.dtype not in _TEMPERATURES:
             raise ValueError(f"temperature: expected floating-point, got {temperature.dtype}")
-        if not temperature.is_cpu:  # in the library 0 is greedy, with the probabilities of 1
+        if not temperature.is_cpu:  # the library treats 0 as greedy, and returns the softmax at 1
             temperature = temperature.float()
             temperature = temperature.where(temperature != 0, TEMPERATURE_MOST)
     given = limits_of(len(logits), logits.device, None, temperature=temperature)
@@ -50,7 +50,7 @@ def _renormalised(probs: torch.Tensor, **limits: Any) -> torch.Tensor:
 def top_p_renorm_probs(
     probs: torch.Tensor, top_p: Union[torch.Tensor, float], is_deterministic: bool = False
 ) -> torch.Tensor:
-    """Renormalised probabilities of the smallest set of likeliest tokens with a total of top_p.
+    """Renormalised probabilities of the smallest set of likeliest tokens that sums to >= top_p.
 
     float32 [rows, V]; other tokens have 0. is_deterministic is ignored: results are deterministic.
     """
@@ -58,7 +58,7 @@ def top_p_renorm_probs(
 
 
 def _asserted(rows: torch.Tensor) -> None:
-    """AssertionError for a dtype without a kernel in FlashInfer."""
+    """Raise AssertionError for a dtype that FlashInfer has no kernel for."""
     if rows.dtype not in DTYPES:
         raise AssertionError(
             f"Unsupported dtype {rows.dtype}, expected float32, float16, or bfloat16"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiled forwards of decoders."""
+"""Decoders with a compiled forward()."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _hooks: weakref.WeakKeyDictionary[Any, tuple[int, ...]] = weakref.WeakKeyDiction
 
 
 class CompiledDecoder:
-    """A decoder, and its forward as compiled by the latest config."""
+    """A decoder, and its forward() compiled with the latest CompileConfig."""
 
     def __init__(self, base: Any) -> None:
         self.base = base
@@ -40,7 +40,7 @@ class CompiledDecoder:
             )
 
     def get_call(self, config: Optional[CompileConfig]) -> Callable[..., Any]:
-        """The compiled forward; the decoder itself if that cannot be used."""
+        """The compiled forward(); the decoder itself if it cannot be compiled, or is stale."""
         if self.is_stale or "llama4" in self.base.config.model_type:
             return self.base  # transformers does not compile llama4, either
         config = config or CompileConfig()
@@ -52,7 +52,7 @@ class CompiledDecoder:
 
 
 def _list_hooks(base: Any) -> tuple[int, ...]:
-    """The unique numbers of all forward hooks in a module."""
+    """The ids of all forward hooks in a module; torch gives each hook a unique id."""
     return tuple(
         number
         for module in base.modules()
