@@ -50,7 +50,8 @@ void soak_call_expect(soak_call *call);
 /* Whether the library draws this call with its screen. */
 int soak_call_is_screened(const soak_call *call);
 
-/* Compares a step that runs alone with the CPU's results; for plans with exact products. */
+/* Compares a step that runs alone with the CPU's results; for plans that
+ * soak_plan_suits_cpu(). */
 void soak_call_compare_cpu(soak_call *call);
 
 /* Restores the initial positions and histories; poisons outputs and workspace. */
