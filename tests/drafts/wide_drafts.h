@@ -39,7 +39,8 @@ wide_drafts *wide_make(int index, int64_t vocab_most);
 wide_drafts *wide_make_crowded(int index);
 
 /* The index-th drafts that are nearly always rejected, by heads: flat rows with a standard
- * deviation of 2.5; the draft's logits lack a fraction `unseen` of the variation. */
+ * deviation of 2.5. The draft's head lacks some dimensions of the hidden state; in these the target
+ * has `unseen` times the deviation of the others. */
 wide_drafts *wide_make_near(int index, int32_t requests, int64_t vocab, float unseen);
 
 /* Supplies the draft's log-normalisers and log-probabilities, computed on a CPU. */

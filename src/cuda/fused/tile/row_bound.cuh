@@ -117,7 +117,7 @@ struct bound_found {
 };
 
 /* Computes the bound from a row's first `count` maxima; by one warp. Skips the search if no more
- * than `known` maxima, those of the previous search, are stored. Not inlined, to save registers. */
+ * than `known` maxima are stored, which it would not improve. Not inlined, to save registers. */
 __device__ __noinline__ bound_found find_row_bound(const float *maxima, int count, row_bound wanted,
                                                    int known)
 {
