@@ -13,9 +13,9 @@
 
 typedef enum head_kind {
     HEAD_GAUSSIAN,
-    HEAD_STRUCTURED, /* norms of rows and columns, a common direction; h leans to a token */
+    HEAD_STRUCTURED, /* rows and columns of several norms, a common direction; h is near a row */
     HEAD_OUTLIERS,   /* the same, with four dimensions that carry 80% of |h|^2 */
-    HEAD_HOSTILE,    /* rows of every odd kind, one after the other */
+    HEAD_HOSTILE,    /* the kinds of rows of generate_odd_weight(), in turn */
     HEAD_KINDS,
 } head_kind;
 
@@ -34,15 +34,15 @@ static inline float generate_odd_weight(int64_t row, int64_t i, int64_t columns,
         return 0.0f;
     case 2:
         return i == row % columns ? 3.0f : 0.0f;
-    case 3: /* an outlier that drowns the rest */
+    case 3: /* an outlier that is far larger than all other weights */
         return i == row % columns ? 8.0f : x * 0.1f;
     case 4: /* near and below the smallest normal float32 */
         return x * 1e-36f;
     case 5:
         return x * 1e6f;
-    case 6: /* nothing to round */
+    case 6: /* no quantization error */
         return i & 1 ? 0.5f : -0.5f;
-    case 7: /* every weight half a step off */
+    case 7: /* the largest quantization error, half a step, for every weight */
         return i == 0 ? 1.0f : (rintf(x * 32) + 0.499f) / 127.0f;
     case 8: /* heavy tails */
         return x * x * x * 50.0f;

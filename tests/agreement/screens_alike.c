@@ -2,8 +2,9 @@
  *
  * usage: screens_alike ISA
  *
- * Draws by a screen beside draws without one, and the sums of the ISA's integer product by those of
- * plain C, in a program that needs no framework: cross builds run it under an emulator, too.
+ * Compares draws with a screen to draws without one, and the sums of the ISA's integer product to
+ * those of plain C. The program needs no test framework, so that cross builds can run it under an
+ * emulator.
  */
 #include "cpu/cpu_screen_kernel.h"
 #include "cpu/host/cpu_dispatch.h"

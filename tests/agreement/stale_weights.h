@@ -12,18 +12,18 @@
 typedef enum stale_kind {
     STALE_NAN,      /* all are NaN */
     STALE_INFINITE, /* all are +inf or -inf */
-    STALE_ONE_NAN,  /* a row in eight holds a NaN, */
-    STALE_POSITIVE, /* +inf, */
-    STALE_NEGATIVE, /* -inf, */
-    STALE_HUGE,     /* or the largest finite value */
-    STALE_LARGER,   /* a thousand times as large */
-    STALE_SMALLER,  /* a thousandth as large */
-    STALE_FLIPPED,  /* of the other sign */
+    STALE_ONE_NAN,  /* one row in eight has a NaN */
+    STALE_POSITIVE, /* one row in eight has a +inf */
+    STALE_NEGATIVE, /* one row in eight has a -inf */
+    STALE_HUGE,     /* one row in eight has the largest finite value */
+    STALE_LARGER,   /* all are multiplied by 1000 */
+    STALE_SMALLER,  /* all are multiplied by 1/1000 */
+    STALE_FLIPPED,  /* all change sign */
     STALE_ZERO,
-    STALE_SHUFFLED, /* rows change places */
-    STALE_SOME,     /* every third row is of the other sign */
+    STALE_SHUFFLED, /* rows are permuted */
+    STALE_SOME,     /* every third row changes sign */
     STALE_TRAINED,  /* each weight moves by up to 2% */
-    STALE_BYTES,    /* any bytes */
+    STALE_BYTES,    /* random bytes */
     STALE_KINDS,
 } stale_kind;
 
@@ -57,7 +57,7 @@ static inline uint32_t stale_infinity(gumbel_dtype dtype)
     return dtype == GUMBEL_FLOAT32 ? 0x7f800000u : dtype == GUMBEL_FLOAT16 ? 0x7c00u : 0x7f80u;
 }
 
-/* Multiply a finite element; what a dtype cannot hold becomes its largest finite value. */
+/* Multiplies a finite element. A product beyond the dtype's range saturates. */
 static inline void stale_scale(void *data, gumbel_dtype dtype, int64_t i, float by)
 {
     uint32_t infinity = stale_infinity(dtype), bits = stale_bits(data, dtype, i);
@@ -123,7 +123,7 @@ static inline void stale_swap(char *a, char *b, size_t bytes)
     }
 }
 
-/* Change a tensor's own elements, row by row. */
+/* Changes a tensor's elements, without the gaps between rows. */
 static inline void spoil_rows(const gumbel_tensor *t, stale_kind kind, uint64_t *random)
 {
     char *data = (char *)(uintptr_t)t->data;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows that try what passes over blocks: every token counts, or one, the largest come last or all
- * are equal, blocks are cut by either end of the row, and odd values hide where nothing could win.
- * Tokens and scores are the oracle's, bit by bit, from every instruction set, whole and in shards.
+ * Rows that stress the skipping of blocks: all tokens can win, or only one; the largest logits come
+ * last, or all are equal; the row begins or ends within a block; special values are in blocks that
+ * cannot win. Tokens and scores have the oracle's bits, from every instruction set, whole and in
+ * shards.
  */
 #include "oracle.h"
 #include "outcome.h"

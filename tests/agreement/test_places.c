@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A row draws what it would draw alone: wherever it stands in a batch, however large the batch,
- * whole or in chunks of the vocabulary, from hidden states or from logits, one sample at a time or
- * many.
+ * A row draws the token that it draws alone: at any index in a batch of any size, whole or in
+ * chunks of the vocabulary, from hidden states or from logits, one sample at a time or many.
  */
 #include "outcome.h"
 #include "plans.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One seed, one token: the reference against the oracle, and every ISA, thread count and tile
- * against the reference, bit by bit.
+ * A seed determines the token: the reference is compared with the oracle, and every ISA, thread
+ * count and tile size with the reference, bit by bit.
  */
 #include "oracle.h"
 #include "outcome.h"

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows that are cut, drawn by a screen, have the bits of the full pass: every rule, alone and with
- * others, in every order, with ties by value and by id, on heads of every kind. How many rows of
- * weights they read, and how seldom they take the full pass, is counted in the kernels.
+ * Truncated rows that are drawn with a screen have the bits of the full pass: for every truncation
+ * rule, alone and combined, in every order, with ties broken by value and by id, on heads of every
+ * kind. Counters in the kernels show how many rows of weights are read, and that few rows need the
+ * full pass.
  */
 #include "cpu/host/cpu_device.h"
 #include "gumbel/screen.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Draws by a screen have the bits of draws without one: many of them, requests of every kind, rows
- * that are not finite, ties, lists of one candidate; what refuses a screen, and weights that change
- * behind its back.
+ * Draws with a screen have the bits of draws without one: many draws, requests of every kind, rows
+ * that are not finite, ties, candidate lists of length one. Also tests which calls reject a screen,
+ * and weights that change after their screen was made.
  */
 #include "gumbel/drafts.h"
 #include "gumbel/screen.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A batch that is too large for a screen, and has few enough live rows for one, stays within the
- * workspace that its size call counts, and draws the bits of a draw without a screen.
+ * A batch with too many rows for a screen but few enough live rows: the draw stays within the
+ * workspace of the size that gumbel_workspace_size() reports, and has the bits of a draw without a
+ * screen.
  */
 #include "gumbel/screen.h"
 #include "fences.h"

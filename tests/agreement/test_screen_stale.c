@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Stale weights: weights or hidden states that changed after their screen was made. A draw by such
- * a screen may give a wrong token. The draw must end, stay within its memory (asan, assertions),
- * and give each row a token of the vocabulary or a status. A row with a score outside of its
- * token's bounds is drawn from the current weights.
+ * Stale weights: weights or hidden states that changed after their screen was made. A draw with
+ * such a screen may give a wrong token. The draw must end, stay within its memory (asan,
+ * assertions), and give each row a token of the vocabulary or a status. A row with a score outside
+ * of its token's bounds is drawn from the current weights.
  */
 #include "gumbel/drafts.h"
 #include "gumbel/screen.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Calls with transforms and nothing that needs a whole row: tiles pass over what a mask leaves
- * nothing of, and shards have their own part of every list. Each gives the bits of the call that
- * leaves rows whole, which the oracle judges elsewhere, on every instruction set, with any threads
- * and tiles, alone or in a batch, in shards or in one.
+ * Calls with transforms and nothing that requires a whole row: tiles that the mask empties are
+ * skipped, and each shard has its own part of every list. The results have the bits of the call
+ * that processes whole rows, which other tests compare with the oracle: on every instruction set,
+ * with any number of threads and any tile size, alone or in a batch, with or without shards.
  */
 #include "fixtures.h"
 #include "requests.h"

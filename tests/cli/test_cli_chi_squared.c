@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How often the test of `gumbel verify` calls right draws wrong: every outcome of few draws of two
- * and of three tokens, by its probability.
+ * The false alarm rate of the test in `gumbel verify`: sums the probability of every rejected
+ * outcome, for a few draws of two and of three tokens.
  */
 #include "chi_squared.h"
 

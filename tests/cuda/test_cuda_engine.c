@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Features of engines match the CPU's: slots, live rows, given and allowed tokens, and summaries
- * merged and finished in device memory.
+ * Features for inference engines give the CPU's results: slots, live rows, given and allowed
+ * tokens, and summaries merged and finished in device memory.
  */
 #include "cuda_requests.h"
 #include "slotted.h"

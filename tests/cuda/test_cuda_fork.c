@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Children of fork(): calls on a GPU opened before report an error, closing it does not wait, and
- * the parent still draws.
+ * Children of fork(): calls on a GPU that the parent opened before fork() return an error, closing
+ * it does not hang, and the parent can still draw.
  */
 #include "cuda_support.h"
 

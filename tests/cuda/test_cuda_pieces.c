@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The stand-alone functions of docs/pieces.md on a GPU, compared with the CPU: softmax, with
- * requests and in place; top-k with its values.
+ * The stand-alone functions of docs/standalone_calls.md on a GPU, compared with the CPU: softmax,
+ * with requests and in place; top-k with its values.
  */
 #include "cuda_requests.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Valid and refused config.json files, and the rotation frequencies that follow from them.
+ * Valid and invalid config.json files, and the rotary frequencies computed from them.
  */
 #include <math.h>
 #include <setjmp.h>

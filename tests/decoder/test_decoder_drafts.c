@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Speculative decoding: texts are those that are written without drafts, token by token and bit by
- * bit of their log-probabilities, whoever drafts, and however many.
+ * Speculative decoding: a text has the tokens, and the bits of the log-probabilities, of the text
+ * generated without drafts, for every drafter and every number of drafts.
  */
 #include <math.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The decode loop: what a text depends on, and where it ends.
+ * The decode loop: which options change a text, and which conditions end it.
  */
 #include <math.h>
 #include <setjmp.h>

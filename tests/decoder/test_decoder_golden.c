@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The bundled models against what the transformers library computed in float32
+ * The bundled models against golden values, which the transformers library computed in float32
  * (tests/models/README.md).
  */
 #include <math.h>

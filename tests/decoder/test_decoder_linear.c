@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The trunk's products against plain loops in double, and the bits of every path against each
- * other.
+ * The matrix products of the trunk against plain loops in double; all code paths give equal bits.
  */
 #include <math.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Synthetic models of both families against a reference in double; every way to feed tokens gives
- * the same bits; folders that lack something are refused.
+ * Synthetic models of both families against a reference in double; tokens fed one
+ * by one or in chunks give equal bits; incomplete folders are rejected.
  */
 #include <math.h>
 #include <setjmp.h>

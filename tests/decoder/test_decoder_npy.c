@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * .npy files: what is written is read back, and what lies is refused.
+ * .npy files: written arrays are read back; files with a false header are rejected.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * safetensors files and folders of shards: what is read, and what lies and is refused.
+ * safetensors files and folders of shards: valid ones are read; ones with a false header or index
+ * are rejected.
  */
 #include <setjmp.h>
 #include <stdarg.h>

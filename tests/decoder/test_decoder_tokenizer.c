@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Texts to ids and back, against tests/models/golden.json and tokenizer_cases.json (made by
- * make_tokenizer_cases.py with the reference implementation); and tokenizer files that lie.
+ * make_tokenizer_cases.py with the reference implementation); and
+ * invalid tokenizer files.
  */
 #include <setjmp.h>
 #include <stdarg.h>

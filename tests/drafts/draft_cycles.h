@@ -21,7 +21,7 @@ typedef struct texts_plan {
     int transforms;      /* masks, lists and penalties */
     int history;         /* penalties count a gumbel_history, not lists */
     int truncation;
-    int spoiled; /* a row of NaN ends some texts early */
+    int spoiled; /* some texts end early, at a row of NaN */
     uint64_t seed;
 } texts_plan;
 
@@ -31,16 +31,16 @@ texts_plan texts_plan_at_random(int index);
 /* A plan's target and its texts. */
 typedef struct texts {
     texts_plan plan;
-    gumbel_head head;             /* without `hidden`; or */
-    gumbel_logits logits;         /* without `logits` */
+    gumbel_head head;             /* without `hidden`; only if hidden_size > 0 */
+    gumbel_logits logits;         /* without `logits`; only if hidden_size is 0 */
     gumbel_sampling sampling;     /* of requests; positions are those of the texts' first tokens */
     gumbel_transforms transforms; /* without the mask and the counted tokens */
     gumbel_truncation truncation;
     int32_t *prompts;         /* [R] the one token that each text follows */
     int32_t *tokens;          /* [R, length] */
     float *scores, *logprobs; /* [R, length] */
-    int32_t *lengths;         /* [R] tokens of each text; if less than the plan's, */
-    int32_t *ends;            /* [R] the status of the row after it */
+    int32_t *lengths;         /* [R] tokens of each text */
+    int32_t *ends;            /* [R] status of the row after a text shorter than the plan's */
     void *owned[24];
     int owned_count;
 } texts;
@@ -48,8 +48,8 @@ typedef struct texts {
 texts *texts_make(const texts_plan *plan, gumbel_device *device);
 void texts_free(texts *generated);
 
-/* The input of the row after `token`, the token before place `place` of text r: D or V floats; and
- * the tokens that its mask allows. */
+/* The input (D or V floats), and the mask, of the row that draws the token at index `place` of text
+ * r, if the token before it is `token`. */
 void texts_row(const texts *of, int32_t r, int64_t place, int32_t token, float *row);
 void texts_mask(const texts *of, int32_t r, int64_t place, int32_t token, int32_t *words);
 int64_t texts_width(const texts *of);
@@ -71,7 +71,7 @@ typedef struct cycle {
     gumbel_transforms transforms;
     gumbel_history history;
     gumbel_draft draft;
-    gumbel_head draft_head; /* these three, unless the rule is COUPLED, describe the draft's call */
+    gumbel_head draft_head; /* the draft's call is these three; unused if the rule is COUPLED */
     gumbel_logits draft_logits;
     gumbel_sampling drafted;
     int32_t live_rows;
@@ -99,7 +99,7 @@ typedef struct verified_arrays {
     int32_t *tokens, *emitted, *accepted, *path, *last_row, *finished, *status;
     uint64_t *position, *histogram;
     float *logprobs, *scores;
-    int64_t requests, nodes, all, places; /* R, M, R * M, and those of positions */
+    int64_t requests, nodes, all, places; /* R, M, R * M, and the number of positions */
     void *owned[12];                      /* the arrays, in the order of draft_results.c */
     int owned_count;
 } verified_arrays;

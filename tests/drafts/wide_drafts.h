@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Drafts over rows of thousands of tokens, which kernels split into parts: logits of all dtypes at
- * odd strides, including rows that cannot be drawn, or heads whose products are exact; and drafts,
- * some of them likely.
+ * Drafts over rows of thousands of tokens, which kernels split into parts. The rows are logits of
+ * all dtypes at odd strides, some of them without a valid draw, or come from heads with exact
+ * products. Some drafts are likely tokens.
  */
 #ifndef TESTS_WIDE_DRAFTS_H
 #define TESTS_WIDE_DRAFTS_H
@@ -24,7 +24,7 @@ typedef struct wide_drafts {
     gumbel_head target_head, draft_head; /* with hidden_size > 0 */
     int32_t hidden_size;
     float *hidden, *weight, *bias, *draft_hidden, *draft_weight;
-    void *narrow[4];       /* dtype of the heads' data, which represents it exactly */
+    void *narrow[4];       /* the heads' data in their dtype, which represents them exactly */
     float *lse, *logprobs; /* [n] of the draft's draws, once supplied */
 } wide_drafts;
 
@@ -39,7 +39,8 @@ wide_drafts *wide_make(int index, int64_t vocab_most);
 wide_drafts *wide_make_crowded(int index);
 
 /* The index-th drafts that are nearly always rejected, by heads: flat rows with a standard
- * deviation of 2.5; a fraction `unseen` of it is not in the draft's logits. */
+ * deviation of 2.5. The draft's head lacks some dimensions of the hidden state; in these the target
+ * has `unseen` times the deviation of the others. */
 wide_drafts *wide_make_near(int index, int32_t requests, int64_t vocab, float unseen);
 
 /* Supplies the draft's log-normalisers and log-probabilities, computed on a CPU. */

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernels that draw parts by their log-masses, from source on a CPU, against the host's calls:
-// masses of any size, none, NaN and +inf, many parts and few, slots, and several samples.
+// The kernels that draw parts with probabilities proportional to exp(log-mass), from source on a
+// CPU, against the host's calls: masses of any size, zero, NaN and +inf; many parts and few; slots;
+// several samples.
 #include "launch_step.h"
 
 #include <gumbel/dist.h>

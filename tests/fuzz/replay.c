@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A main() for fuzz targets where libFuzzer is not there: runs every file of a folder, and
- * mutations of each that are the same on every machine.
+ * A main() for fuzz targets on machines without libFuzzer: runs the target on every file of a
+ * folder, and on mutations of each that are the same on every machine.
  *
  * usage: TARGET FOLDER [MUTATIONS]
  */
@@ -25,7 +25,7 @@ typedef struct corpus {
 
 static uint64_t random_state = 1;
 
-/* SplitMix64, below `bound` > 0. */
+/* A random number below `bound` > 0, by SplitMix64. */
 static size_t random_below(size_t bound)
 {
     uint64_t x = random_state += 0x9e3779b97f4a7c15u;
@@ -34,7 +34,7 @@ static size_t random_below(size_t bound)
     return (size_t)((x ^ x >> 31) % bound);
 }
 
-/* One edit of bytes[size], in a buffer with room for twice as much; returns the new size. */
+/* Makes one random edit of bytes[size], in a buffer of 2 * size bytes; returns the new size. */
 static size_t edit(unsigned char *bytes, size_t size, const corpus *c)
 {
     static const unsigned char special_bytes[] = "\0\xff\x7f\x80\"\\[]{},:-0919e'() \n";
@@ -51,12 +51,12 @@ static size_t edit(unsigned char *bytes, size_t size, const corpus *c)
         return size;
     case 2:
         return at;
-    case 3: { /* take a piece away */
+    case 3: { /* delete a range */
         size_t length = 1 + random_below(size - at < 16 ? size - at : 16);
         memmove(bytes + at, bytes + at + length, size - at - length);
         return size - length;
     }
-    default: { /* splice: go on with the end of another file */
+    default: { /* splice: continue with the end of another file */
         const file_mapping *other = &c->files[random_below((size_t)c->count)];
         size_t from = other->size > 0 ? random_below(other->size) : 0;
         size_t length = other->size - from < size ? other->size - from : size;
@@ -66,7 +66,7 @@ static size_t edit(unsigned char *bytes, size_t size, const corpus *c)
     }
 }
 
-/* A heap copy of exactly that size, so that sanitizers see one byte too far. */
+/* Runs the target on a heap copy of exactly `size` bytes, so that sanitizers detect an overread. */
 static void run(const unsigned char *bytes, size_t size)
 {
     unsigned char *copy = malloc(size > 0 ? size : 1);
@@ -95,7 +95,8 @@ static void run_mutations(const corpus *c, const file_mapping *file, long count)
     free(bytes);
 }
 
-/* Sorted, so that the mutations do not depend on the order of the folder. */
+/* Reads the files of a folder, sorted by name, so that mutations do not depend on readdir order.
+ * Returns how many there are. */
 static int read_corpus(const char *folder, corpus *c)
 {
     struct dirent **entries;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Summaries from another machine, possibly damaged: for all bytes, merge and finish are defined,
- * and independent of the order of merging. Also meant for sanitizers.
+ * Summaries from another machine may be damaged: for any bytes, merge and finish have a defined
+ * result that does not depend on the order of merging. Sanitizer builds run this test, too.
  */
 #include "outcome.h"
 

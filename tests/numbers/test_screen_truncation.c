@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Verdicts from bounds (docs/maths.md, section 14). On rows with generated bounds, far wider than a
- * screen's, no verdict contradicts the truncation of the values themselves, whatever number of
- * values may be computed, and no survivor is below the removal threshold. Another test measures by
- * how much the exponential falls where its argument grows, which the bounds of masses must cover.
+ * Decides truncation from bounds of the values (docs/maths.md, section 14). On rows with generated
+ * bounds, far wider than a screen's, no decision contradicts the truncation of the values, however
+ * many exact values may be computed, and no kept token is below the removal threshold. Another test
+ * measures by how much gumbel_exp() can decrease while its argument increases; bounds of masses
+ * must cover this error.
  */
 #include "cpu/rows/cpu_screen_judge.h"
 #include "cpu/rows/cpu_truncate.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * No log-probability is positive, for every rounding of the log-normaliser: nearly certain tokens
- * with z near 0, where a float32 is finer than the mass; for every output.
+ * No log-probability in any output is positive, for every rounding of the log-normaliser. Rows have
+ * a nearly certain token with z near 0, where a float32 z has a finer resolution than the mass.
  */
 #include "requests.h"
 

@@ -5,17 +5,17 @@
  *
  * Letters as in gumbel.h: B rows, V tokens, D hidden size, z transformed logit, g noise, s score.
  *
- * Error model. Beside each value stands a bound on how far the library's float32 value may be from
- * it, with u = 2^-24:
+ * Error model. Each value has an error bound, the largest distance of the library's float32 value
+ * from it. With u = 2^-24 the bounds are:
  *
- * - dot product: (D + 1) u sum |w_k h_k| in whatever order it is summed (Higham, Accuracy and
+ * - dot product: (D + 1) u sum |w_k h_k| in any order of summation (Higham, Accuracy and
  *   Stability of Numerical Algorithms, 3.5); each of bias, scale, 1/T another u of the value
  * - tanh: 8 u of the value
  * - noise: 5 u max(1, |g|)
  * - score: u |s|
  *
- * A drawn token may differ from the oracle's only where the two scores are closer than their bounds
- * together: a near tie.
+ * A drawn token may differ from the oracle's only in a near tie, where the two scores differ by
+ * less than the sum of their bounds.
  */
 #ifndef TESTS_ORACLE_H
 #define TESTS_ORACLE_H
@@ -25,7 +25,7 @@
 /* One block of Philox4x32, from the definition in Salmon et al., SC 2011, section 3.3. */
 void oracle_philox(const uint32_t counter[4], const uint32_t key[2], int rounds, uint32_t out[4]);
 
-/* The place of a draw in the noise streams. */
+/* Identifies the noise of a draw. */
 typedef struct oracle_stream {
     uint64_t seed, position;
     uint32_t sample, domain;
@@ -39,7 +39,7 @@ typedef struct oracle_words {
 
 oracle_words oracle_words_of(oracle_stream stream, int64_t token);
 
-/* E of a word, eq. 5, computed from the nearer end of (0, 1). */
+/* E of a word (eq. 5 of docs/maths.md), computed from the nearer end of (0, 1) for accuracy. */
 double oracle_exponential(uint32_t r);
 
 /* The least E of a block of words r and r2, eq. 6; its place is r2 % 64. */
@@ -61,8 +61,8 @@ uint64_t oracle_row_seed(uint64_t seed, uint64_t row);
 /* The element at `index` of a tensor's data, in elements, widened. */
 double oracle_element(const gumbel_tensor *tensor, int64_t index);
 
-/* A row's transformed logits. z and bound are [V], owned by the caller; tokens that never count
- * (padding rows) get z = -inf. `temperature` is the row's T. */
+/* A row's transformed logits. z and bound are [V], owned by the caller. Tokens of padding rows have
+ * z = -inf. */
 typedef struct oracle_logits {
     int64_t first_token;
     int64_t count; /* V */
@@ -81,13 +81,13 @@ void oracle_logits_row(const gumbel_logits *input, int64_t row, float temperatur
 double oracle_lse(const oracle_logits *logits);
 
 typedef struct oracle_draw {
-    int32_t token;      /* global id, -1 where the row is not OK */
+    int32_t token;      /* global id; -1 if the row is not OK */
     double score;       /* s of the token */
-    double score_bound; /* how far a float32 score may be from it */
+    double score_bound; /* error bound of a float32 score */
     double z;
 } oracle_draw;
 
-/* eq. 3 and 4. */
+/* Draws a token: eq. 3 and 4. */
 oracle_draw oracle_pick(const oracle_logits *logits, oracle_stream stream);
 
 /* s of one token and its bound, for a token that the library drew. */

@@ -5,14 +5,15 @@
  *
  * If the dominant token is in another block, the rare one wins if its exponential E is below
  * that of the dominant one times e^-gap, so its rate is the mean of exp(-E e^gap) over all words.
- * In the same block both have the least exponential m in common: the rare one wins if it is the one
- * that has the least and the other's own is above m (e^gap - 1), or if neither has it and the
- * other's own is above E e^gap - m.
+ * In the same block both exponentials contain the block's least exponential m. The rare token wins
+ * if m is its own and the dominant token's further exponential is above m (e^gap - 1), or if m is
+ * neither's and the dominant token's further exponential is above E e^gap - m.
  *
- * A token that has the least exponential of its block draws it from 58 bits, by places that hold
- * them: all first words from 2^8 to 2^12; of the rest strata from each power of two to the next, of
- * which three stand for all by Gauss's rule. Other tokens' E is the sum of two words', by the
- * oracle's own float32 steps, of coarser strata.
+ * The least exponential of a block depends on 58 random bits; place.h finds places with given bits.
+ * All first words from 2^8 to 2^12 are enumerated. The other words are divided into strata, from
+ * each power of two to the next; three words stand for a stratum, by Gauss's quadrature. The E of
+ * another token is the sum of the exponentials of two words, by the oracle's float32 steps, with
+ * coarser strata.
  */
 #ifndef TESTS_TAIL_RATES_H
 #define TESTS_TAIL_RATES_H
@@ -24,7 +25,7 @@ typedef void (*tail_noise)(const place *places, int64_t count, float *g);
 
 typedef struct tail_rates tail_rates;
 
-/* Enumerates by `parts` strata an octave; 128 give errors of about 10^-8. Free with
+/* Enumerates with `parts` strata for each factor of two; 128 give errors of about 10^-8. Free with
  * tail_rates_free(). */
 tail_rates *tail_rates_make(tail_noise noise, int parts);
 void tail_rates_free(tail_rates *generated);

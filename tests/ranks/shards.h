@@ -12,40 +12,41 @@
 
 enum { SHARDS_BEST = 4, SHARDS_RANKS = 64 };
 
-/* How a whole is cut: rank r has tokens [first[r], first[r] + rows[r]). */
+/* How a vocabulary is split: rank r has the tokens [first[r], first[r] + rows[r]). */
 typedef struct shard_cut {
     int32_t ranks;
     int64_t first[SHARDS_RANKS], rows[SHARDS_RANKS];
 } shard_cut;
 
-/* Cut [first, first + vocab) at random places: some shards may be empty, ranks are in any order of
- * tokens. With `aligned` shards meet at multiples of 64. */
+/* Splits [first, first + vocab) at random tokens. Shards may be empty, and are assigned to ranks in
+ * random order. With `aligned`, boundaries between shards are multiples of 64. */
 shard_cut shards_cut(int64_t first, int64_t vocab, int32_t ranks, int aligned, uint64_t *random);
 
-/* Cut the tokens of a request into shards of one or more each. */
+/* Splits the tokens of a request into shards of at least one token. */
 shard_cut shards_cut_tokens(const request_plan *plan, int32_t ranks, int aligned, uint64_t *random);
 
-/* A whole's head, logits or sampling as rank r sees it. */
+/* The shard of rank r of a request's head or logits; the sampling that rank r passes. */
 gumbel_head shards_head(const request *req, const shard_cut *cut, int32_t rank);
 gumbel_logits shards_logits(const request *req, const shard_cut *cut, int32_t rank);
 gumbel_sampling shards_sampling(const request *req, const shard_cut *cut, int32_t rank);
 
-/* An outcome, with top_logits and the best scores beside. */
+/* An outcome, and the outputs that it lacks: top_logits and the best scores. */
 typedef struct shard_outcome {
     outcome *drawn;
     float *top_logits, *best_scores;
     int32_t *best_ids;
 } shard_outcome;
 
-/* `wide`: every output, but of best_ids and best_scores one or both; else those of a plain draw. */
+/* Makes the outputs of a plain draw or, if `wide`, all outputs; but of best_ids and best_scores
+ * sometimes only one. */
 shard_outcome shards_outcome(const request *req, int wide);
 void shards_outcome_free(shard_outcome *generated);
 int shards_same(const shard_outcome *whole, const shard_outcome *other, const char *what);
 
-/* The whole on one device. */
+/* Draws the unsplit request on one device. */
 gumbel_status shards_draw_whole(gumbel_device *device, const request *req, int fused,
                                 shard_outcome *into);
-/* One rank's call, with a workspace of exactly the required size. */
+/* Makes one rank's call, with a workspace of exactly the required size. */
 gumbel_status shards_draw(gumbel_group *group, const request *req, const shard_cut *cut,
                           int32_t rank, int fused, shard_outcome *into, gumbel_error *error);
 

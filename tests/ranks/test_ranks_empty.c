@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A rank without rows takes a mask in the shape of its own shard, and draws what all others draw.
+ * A rank whose shard has no vocabulary rows accepts a mask that ends at its own last token, and
+ * draws the tokens of all other ranks.
  */
 #include "outcome.h"
 #include "thread_ranks.h"

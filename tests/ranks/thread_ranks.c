@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-/* Each exchange: all come with their bytes, then all have read. */
+/* An exchange has two barriers: all threads have sent; all threads have read. */
 struct thread_ranks {
     pthread_mutex_t mutex;
     pthread_cond_t moved;

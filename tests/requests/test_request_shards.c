@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Requests on shards of every shape: first token, V and the end of what counts at every residue of
- * a block of 64, in pairs; shards within a block; shards that are padding alone, whose rows are
- * empty whatever the workspace held. Against the oracle, and every instruction set against the
- * reference.
+ * Requests on shards of every shape: pairs of first token, V and end of the valid tokens, at every
+ * offset within a block of 64; shards smaller than a block; shards of padding alone, whose rows are
+ * empty for any initial contents of the workspace. The reference is compared with the oracle, and
+ * every instruction set with the reference.
  */
 #include "fixtures.h"
 #include "judge.h"
@@ -19,7 +19,7 @@
 
 enum { BLOCK = 64, TOP = REQUEST_SHARD_TOP };
 
-/* The logit of the token at place `at` of a list. */
+/* The logit of the token at index `at` of a list. */
 static float logit_listed(const request *req, const outcome *drawn, int64_t at)
 {
     const gumbel_tensor *t = &req->logits.logits;

@@ -22,7 +22,7 @@ size_t soak_tensor_bytes(const gumbel_tensor *t)
     return (size_t)(t->rows * (t->stride ? t->stride : t->cols)) * dtype_size(t->dtype);
 }
 
-/* Numbers by which logits have a deviation of some 1 to 10. */
+/* Weights that give logits a standard deviation of about 1 to 10. */
 static pool_kind weights_for(const soak_plan *plan)
 {
     int64_t size = plan->req.hidden_size;
@@ -53,7 +53,7 @@ static void take_logits(const soak_plan *plan, gumbel_tensor *logits, uint64_t *
                    plan->gap, plan->ragged, random);
 }
 
-/* A NaN or +inf in some rows of a copy, which the tensor becomes. */
+/* Replaces the tensor's data by a copy with NaN or +inf in some rows; returns the copy. */
 static void *spoil(gumbel_tensor *t, uint64_t *random)
 {
     size_t bytes = soak_tensor_bytes(t), size = dtype_size(t->dtype);
@@ -76,7 +76,7 @@ static void *spoil(gumbel_tensor *t, uint64_t *random)
     return copied;
 }
 
-/* The head's screen, which it gets. */
+/* Makes a screen of the head, and sets head->screen to it. */
 static gumbel_screen make_screen(gumbel_head *head)
 {
     gumbel_screen screen;
@@ -316,7 +316,7 @@ soak_call *soak_call_make(const soak_plan *plan, uint64_t seed)
     call->req = request_make_rules(&plan->req);
     uint64_t *position = (uint64_t *)call->req->sampling.position.data;
     for (int64_t b = 0; b < plan->req.batch; b++)
-        position[b] &= INT32_MAX; /* so that a ring's slots are written in turn */
+        position[b] &= INT32_MAX; /* so that positions use the ring's entries in order */
     call->on_gpu = gpu_request_make(call->req);
     take_data(call, &seed);
     place_arrays(call);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A call of a soak in device memory: what it gives alone, and what it gives beside others.
+ * A call of the soak test, in device memory: its results alone, and its results beside other calls.
  */
 #ifndef TESTS_SOAK_CALL_H
 #define TESTS_SOAK_CALL_H
@@ -10,14 +10,14 @@
 
 #include <gumbel/drafts.h>
 
-/* One output among those of a step: where it begins and how many there are, in words of 4 bytes. */
+/* One output array of a step: its offset and its length, in words of 4 bytes. */
 typedef struct soak_place {
     const char *name;
     size_t at, count;
     int is_float;
 } soak_place;
 
-/* Arrays of rows, then arrays of requests. */
+/* Number of output arrays: the first SOAK_OF_ROWS have an entry a row, the others one a request. */
 enum { SOAK_OF_ROWS = 10, SOAK_PLACES = 19 };
 
 typedef struct soak_call {
@@ -25,7 +25,7 @@ typedef struct soak_call {
     char text[640]; /* the plan in words */
     request *req;   /* in host memory, without tensors */
     gpu_request *on_gpu;
-    void *spoilt; /* a copy of hidden states or logits that holds NaN and +inf; NULL where none */
+    void *spoilt;         /* a copy of hidden states or logits with NaN and +inf, or NULL */
     gumbel_screen screen; /* of the head; data NULL: none */
     soak_place places[SOAK_PLACES];
     size_t words; /* of a step's outputs */
@@ -33,53 +33,53 @@ typedef struct soak_call {
     uint32_t *outputs, *ring;
     int64_t ring_length; /* 0: none */
     float *noise;
-    gumbel_draft draft; /* where drafts are verified; its arrays are the call's */
+    gumbel_draft draft; /* if drafts are verified; the call owns its arrays */
     void *workspace;
     size_t workspace_bytes;
     uint32_t *wanted_outputs, *wanted_ring; /* in host memory */
-    gpu_graph graph;                        /* the stream alone where nothing is captured */
+    gpu_graph graph;                        /* only the stream is set if nothing is captured */
 } soak_call;
 
-/* Make a call; its data is the pool's, at places that `seed` chooses. */
+/* Makes a call. Its data are in the pool, at offsets that `seed` determines. */
 soak_call *soak_call_make(const soak_plan *plan, uint64_t seed);
 void soak_call_free(soak_call *call);
 
-/* Draw all steps with nothing beside them, without screens, one at a time, and keep what they give.
- */
+/* Runs all steps alone, one at a time and without screens, and keeps their results. */
 void soak_call_expect(soak_call *call);
 
-/* Whether the call is drawn by its screen. */
+/* Whether the library draws this call with its screen. */
 int soak_call_is_screened(const soak_call *call);
 
-/* Compare a lone step with the CPU's, which the plan must suit. */
+/* Compares a step that runs alone with the CPU's results; for plans that
+ * soak_plan_suits_cpu(). */
 void soak_call_compare_cpu(soak_call *call);
 
-/* Back to the start: positions, histories; outputs and workspace are poisoned. */
+/* Restores the initial positions and histories; poisons outputs and workspace. */
 void soak_call_reset(soak_call *call);
 
-/* Queue a step on the call's stream; or on the default stream, directly, without a screen, the
- * workspace poisoned. */
+/* Queues a step: on the call's stream, as a graph replay if plan.in_graph; or, `alone`, directly
+ * on the default stream, without a screen and in a poisoned workspace. */
 void soak_call_queue(soak_call *call, int step);
 void soak_call_queue_alone(soak_call *call, int step);
 
-/* Where drafts are verified: make them, of which many are what the target draws, when outputs and
- * workspace are there; verify them, and count what is emitted, as a step; how many requests there
- * are. */
+/* For calls that verify drafts. soak_drafts_make() needs the call's outputs and workspace; many of
+ * its drafts equal the target's draws. soak_drafts_queue() queues a step: it verifies the drafts
+ * and counts the emitted tokens. soak_drafts_requests() returns the number of requests. */
 void soak_drafts_make(soak_call *call, const gumbel_output *out, uint64_t *random);
 void soak_drafts_free(soak_call *call);
 size_t soak_drafts_workspace(const soak_call *call, const gumbel_output *rows);
 void soak_drafts_queue(const soak_call *call, int slot, const gumbel_output *rows, CUstream stream);
 int64_t soak_drafts_requests(const soak_plan *plan);
 
-/* Output i of a step; NULL where the call has none. */
+/* Output i of a step; NULL if the call does not request it. */
 void *soak_place_of(const soak_call *call, int slot, int i);
 
-/* Bytes of what a call keeps, and of a tensor. */
+/* Bytes of the outputs of all kept steps, of the ring, and of a tensor. */
 size_t soak_output_bytes(const soak_call *call);
 size_t soak_ring_bytes(const soak_call *call);
 size_t soak_tensor_bytes(const gumbel_tensor *t);
 
-/* CHECK that what the steps left has the bits of soak_call_expect(). */
+/* CHECKs that the results of the steps have the bits that soak_call_expect() kept. */
 int soak_call_check(soak_call *call, const char *beside);
 
 #endif

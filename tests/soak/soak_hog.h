@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Hogs: kernels that hold multiprocessors, as another program's work would, so that what is tested
- * runs on those that are left and its CTAs start at odd times.
+ * Hogs: kernels that occupy multiprocessors, as the work of another program would. The tested
+ * kernels run on the remaining ones, and their CTAs start at different times.
  */
 #ifndef TESTS_SOAK_HOG_H
 #define TESTS_SOAK_HOG_H
 
 #include "cuda_support.h"
 
-/* Hogs that can run side by side, each on a stream of its own: 0 .. HOGS - 1. */
+/* Number of hogs, which can run concurrently, each on its own stream; numbered from 0. */
 enum { HOGS = 4 };
 
 void hogs_open(void);
@@ -17,15 +17,16 @@ void hogs_close(void);
 /* Multiprocessors of the GPU. */
 int hogs_most(void);
 
-/* Queue an idle hog of `ctas` CTAs. Each holds a multiprocessor for a random time of least to most
- * seconds, at most until the hog is released. If least equals most, all end together. */
+/* Queues hog number `hog`, which must not be running, with `ctas` CTAs. Each CTA occupies a
+ * multiprocessor for a random time of `least` to `most` seconds, or until the hog is released. If
+ * `least` equals `most`, all CTAs end together. */
 void hog_queue(int hog, int ctas, uint64_t seed, double least, double most);
 
 /* Release a hog at once, or as work of a stream. */
 void hog_release(int hog);
 void hog_release_queue(int hog, CUstream stream);
 
-/* CTAs that hold their multiprocessor, or did. */
+/* CTAs of a hog that have started, including those that have ended. */
 int hog_begun(int hog);
 /* 0 once all CTAs have ended. */
 int hog_runs(int hog);

@@ -40,10 +40,10 @@ typedef struct soak_plan {
  * and one in ten has a screen. */
 void soak_plan_at_random(soak_plan *plan, int64_t multiprocessors, uint64_t *random);
 
-/* One line naming it, into text. */
+/* Writes one line that describes the plan to `text`. */
 void soak_plan_describe(const soak_plan *plan, char *text, size_t bytes);
 
-/* Whether the CPU gives the same bits, and soon enough. */
+/* Whether the CPU computes the same bits, in an acceptable time. */
 int soak_plan_suits_cpu(const soak_plan *plan);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A round of a soak: calls that are drawn alone, and again side by side on streams of their own,
- * mostly beside hogs.
+ * A round of the soak test: calls run alone first, then concurrently on a stream each, mostly
+ * beside hogs (soak_hog.h).
  */
 #ifndef TESTS_SOAK_ROUND_H
 #define TESTS_SOAK_ROUND_H
@@ -13,12 +13,12 @@ typedef struct soak_tally {
     int64_t rounds, calls, steps, hogged, compared, screened;
 } soak_tally;
 
-/* Run a round, which the seed and its number determine. Pool, hogs and watchdog are there. Gives
- * 0 where a check failed, and has printed the round. */
+/* Runs the round that the seed and its number determine. Pool, hogs and watchdog must be open. If a
+ * check fails, prints the round and returns 0. */
 int soak_round_run(uint64_t seed, uint64_t number, soak_tally *tally);
 
-/* The crowded calls, each beside a hog that leaves few multiprocessors: CHECKs that they end
- * before the hog does. Hogs, pool and watchdog are there. */
+/* Runs each crowded call beside a hog that leaves few multiprocessors free; CHECKs that the call
+ * ends before the hog does. Hogs, pool and watchdog must be open. */
 void soak_crowded(void);
 
 /* Let other threads run for a moment. */

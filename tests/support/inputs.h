@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Problems to draw from: tensors and parameters made from a seed, the same bits on every machine
- * (no libm). Columns between D and the stride hold NaN, so that reading past a row shows.
+ * (no libm). Columns between D and the stride hold NaN, so that a read past a row is detected.
  *
- * This layer uses no test framework. A failure that no correct test has (memory, opening a present
- * device) ends the program with a message.
+ * This layer uses no test framework. A failure of the environment (out of memory, a device that
+ * cannot be opened) ends the program with a message.
  */
 #ifndef TESTS_INPUTS_H
 #define TESTS_INPUTS_H
 
 #include <gumbel/gumbel.h>
 
-/* The problem to generate. Zero in any field but the sizes is the default. */
+/* The problem to generate. A zero in any field except the sizes selects the default. */
 typedef struct problem_plan {
     int64_t batch, vocab, hidden_size; /* B, V, D */
     int32_t samples;                   /* S; 0: 1 */
@@ -25,7 +25,7 @@ typedef struct problem_plan {
         temperature; /* of row 0; row b has (1 + b / 8) times it; < 0: every third row is greedy */
     float spread;    /* standard deviation of the logits; 0: 3 */
     uint32_t domain;
-    uint32_t first_sample; /* of row 0; if it is not 0, other rows have other ones */
+    uint32_t first_sample; /* of row 0; if it is not 0, the other rows have different ones */
     uint64_t seed;
 } problem_plan;
 
@@ -122,7 +122,7 @@ float dtype_load(const void *data, gumbel_dtype dtype, int64_t index);
 void dtype_store_nan(void *data, gumbel_dtype dtype, int64_t index);
 void dtype_store_infinite(void *data, gumbel_dtype dtype, int64_t index, int sign);
 
-/* malloc() that ends the program when there is none; zeroed. */
+/* calloc() that ends the program if memory is exhausted. */
 void *make_zeroed(size_t count, size_t size);
 
 /* End the program with a message. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Devices to draw on, and what they drew: poisoned before each call, compared bit by bit after it.
+ * Devices, and the results of draws on them: poisoned before each call, compared bit by bit after
+ * it.
  */
 #ifndef TESTS_OUTCOME_H
 #define TESTS_OUTCOME_H
@@ -10,7 +11,8 @@
 /* The ISAs of this machine, the reference first. Returns how many. */
 int list_isas(gumbel_isa isas[4]);
 
-/* A device; ends the program with the library's message if there is none. 0: the default. */
+/* Opens a CPU device; an argument of 0 is the default. Ends the program with the library's message
+ * if that fails. */
 gumbel_device *open_device(gumbel_isa isa, int32_t threads, int32_t tile);
 
 /* Results of B rows with S samples; the arrays are owned by the outcome. */
@@ -37,10 +39,10 @@ void outcome_free(outcome *generated);
 /* Fill every array with a pattern that no call would write. */
 void outcome_poison(outcome *generated);
 
-/* 1 where every byte is still the pattern. */
+/* Returns 1 if every byte still has the pattern. */
 int outcome_untouched(const outcome *generated);
 
-/* Which outputs outcome_same() looks at. */
+/* Outputs that outcome_same() compares. */
 typedef enum outcome_parts {
     OUTCOME_TOKENS = 1,
     OUTCOME_SCORES = 2,
@@ -49,8 +51,9 @@ typedef enum outcome_parts {
     OUTCOME_ALL = 15,
 } outcome_parts;
 
-/* 1 where rows [first, first + other->batch) of `whole` hold the bits of `other`, a NaN being any
- * NaN. Else 0, and the first difference is printed after `what`, a line about the problem. */
+/* Returns 1 if rows [first, first + other->batch) of `whole` have the bits of `other`; all NaNs are
+ * equal. Otherwise prints the first difference after `what`, a line about the problem, and returns
+ * 0. */
 int outcome_same(const outcome *whole, int64_t first, const outcome *other, outcome_parts parts,
                  const char *what);
 
@@ -69,7 +72,7 @@ gumbel_summary *summarise(gumbel_device *device, const gumbel_head *head,
 /* Print a call's error unless its status is GUMBEL_OK; returns the status. */
 gumbel_status report_call(const char *call, gumbel_status status, const gumbel_error *error);
 
-/* `bytes` of workspace, 64-byte aligned and full of hostile_fill()'s; free them. */
+/* A 64-byte aligned workspace of `bytes`, filled by hostile_fill(). The caller frees it. */
 void *poisoned_workspace(size_t bytes);
 
 /* A poisoned workspace of gumbel_workspace_size() bytes; some KiB if the call will be refused. Ends

@@ -54,11 +54,12 @@ typedef struct request_plan {
     uint64_t seed;
 } request_plan;
 
-/* Any index >= 0: everything mixed. The fused ones have D > 0. */
+/* The plan of any index >= 0, with all options mixed. `fused`: D > 0. */
 request_plan request_plan_at_random(int index, int fused);
 
-/* Any request on a shard of some blocks of 64: `first`, `vocab` and `end` are what is left of first
- * token, V and the end of what counts. A third of the shards count no token. */
+/* A random request on a shard of a few blocks of 64. `first`, `vocab` and `end` are the first
+ * token, V and the end of the valid tokens, modulo 64. A third of the shards have no valid token.
+ * */
 #define REQUEST_SHARD_TOP 9 /* num_top */
 request_plan request_plan_on_shard(int first, int vocab, int end, uint64_t *random);
 
@@ -67,19 +68,19 @@ request_plan request_plan_on_shard(int first, int vocab, int end, uint64_t *rand
 /* Rows of a request: the whole, which owns its memory, or a view of some of its rows. */
 typedef struct request {
     request_plan plan;
-    gumbel_head head; /* where D > 0 */
+    gumbel_head head; /* if D > 0 */
     gumbel_logits logits;
     gumbel_sampling sampling; /* points at the two below */
     gumbel_transforms transforms;
     gumbel_truncation truncation;
     gumbel_history history;
-    problem *product; /* where D > 0: what owns the head */
+    problem *product; /* owner of the head, if D > 0 */
     void *owned[REQUEST_OWNED];
     int owned_count;
 } request;
 
-/* Make a request; free it with request_free(). `device` serves to make what is made ahead: the
- * noise, the product's logits. */
+/* Makes a request; free it with request_free(). `device` computes its prepared noise and the logits
+ * of the product. */
 request *request_make(const request_plan *plan, gumbel_device *device);
 void request_free(request *generated);
 
@@ -87,8 +88,8 @@ void request_free(request *generated);
  * `logits`. */
 request *request_make_rules(const request_plan *plan);
 
-/* Token i's logit, of `vocab`, in rows that do not suit the guesses of a search for a cut: shapes
- * 0 .. REQUEST_SHAPES - 1. */
+/* The logit of token i of `vocab`, in rows that defeat the initial guesses of truncation; `shape`
+ * is in [0, REQUEST_SHAPES). */
 #define REQUEST_SHAPES 8
 float request_hostile_logit(int shape, int64_t i, int64_t vocab);
 
@@ -113,8 +114,8 @@ gumbel_status request_draw_fused(gumbel_device *device, const request *req, outc
 gumbel_status request_process(gumbel_device *device, const gumbel_logits *logits,
                               const gumbel_sampling *sampling, float *processed);
 
-/* The logits that a head's product makes, [B, V] float32; free them. Each is the score of a greedy
- * draw from a shard of one token. */
+/* The logits of a head, [B, V] float32, as the library computes them: each is the score of a greedy
+ * draw from a shard of one token. The caller frees them. */
 float *product_logits(gumbel_device *device, const gumbel_head *head);
 
 #endif

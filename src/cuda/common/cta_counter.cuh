@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Counts the CTAs that have ended, to find the last of those that share work. A word in global
- * memory holds the count below the launch's tag (cuda_params). The workspace starts undefined:
- * every CTA resets a word with another tag as it starts. The last CTA resets the count for a
- * replay.
+ * Counts the CTAs that have finished, to find the last CTA of a row. A word in global memory holds
+ * the launch's tag (cuda_params) in its upper 40 bits and the count in its lower 24. The workspace
+ * starts undefined: every CTA resets a word with another tag as it starts. The last CTA resets the
+ * count for a replay.
  */
 #ifndef GUMBEL_CUDA_CTA_COUNTER_CUH
 #define GUMBEL_CUDA_CTA_COUNTER_CUH
@@ -12,7 +12,8 @@
 
 #define CTA_COUNTER_BITS 24
 
-/* Reset a word of another launch: by one thread of each CTA, before a barrier before the count. */
+/* Resets a word with another launch's tag; by one thread of each CTA. A barrier must separate it
+ * from count_cta_end(). */
 static __device__ __forceinline__ void start_cta_counter(unsigned long long *word, uint64_t tag)
 {
     unsigned long long seen = __ldcg(word);
@@ -28,8 +29,8 @@ static __device__ __forceinline__ uint32_t count_ended_ctas(const unsigned long 
     return seen >> CTA_COUNTER_BITS == tag ? (uint32_t)(seen % (1u << CTA_COUNTER_BITS)) : 0;
 }
 
-/* Count this CTA as ended; returns whether it is the last. By the thread (or the first lane of the
- * warp) that wrote the CTA's results. */
+/* Counts this CTA as finished and returns whether it is the last; by the thread (or the first lane
+ * of the warp) that wrote the CTA's results. */
 static __device__ __forceinline__ bool count_cta_end(unsigned long long *word, uint64_t tag,
                                                      int32_t parts)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Edits of a row that are looked up token by token (edits.h): a mask, and the counts of a history.
+ * Edits of a row's logits, token by token (maths/edits.h): a mask, and penalties by the counts of
+ * a history.
  */
 #ifndef GUMBEL_CUDA_EDITS_CUH
 #define GUMBEL_CUDA_EDITS_CUH
@@ -23,13 +24,13 @@ __device__ __forceinline__ uint32_t read_nibble(const uint32_t *words, int64_t i
     return words[i >> 5] >> (i & 31) & 15;
 }
 
-/* The edits of a row and their addresses, loaded once a row, as its slot is in memory. */
+/* The edits of a row and their addresses; loaded once a row, because the slot is in memory. */
 struct row_edits {
     gumbel_penalties penalties;
-    bool act;                        /* the penalties change tokens of the history */
+    bool act;                        /* the penalties change some logit of the history */
     const uint32_t *mask;            /* nullptr: none */
     const uint32_t *prompt, *output; /* of a history; nullptr: none */
-    int64_t slot;                    /* of its counts */
+    int64_t slot;                    /* of the history */
 };
 
 __device__ __forceinline__ row_edits load_row_edits(const gumbel_problem &q, int64_t b)
@@ -62,7 +63,8 @@ __device__ __forceinline__ bool penalties_lower(const gumbel_penalties &r)
            r.frequency < 0x1p100f && r.presence >= 0.0f && r.presence < INFINITY;
 }
 
-/* y of a token after penalties, by the history's count plus `listed` more tokens of the output. */
+/* The logit y of a token after penalties. The output holds the token as often as the history
+ * counts, and `listed` times more. */
 __device__ __forceinline__ float penalise_by_history(const gumbel_problem &q, const row_edits &e,
                                                      int64_t token, uint32_t listed, float y)
 {
@@ -76,7 +78,7 @@ __device__ __forceinline__ float penalise_by_history(const gumbel_problem &q, co
     return gumbel_apply_penalties(y, &e.penalties, min(count, (uint32_t)GUMBEL_COUNT_MOST));
 }
 
-/* Bits of which of four tokens the history holds, from a multiple of 4 on. */
+/* A bit for each of the four tokens from `token`, a multiple of 4, on: 1 if the history has it. */
 __device__ __forceinline__ uint32_t seen_of_four(const gumbel_problem &q, const row_edits &e,
                                                  int64_t token)
 {
@@ -85,7 +87,8 @@ __device__ __forceinline__ uint32_t seen_of_four(const gumbel_problem &q, const 
                : 0;
 }
 
-/* Edit the y of four tokens from a multiple of 4 on; only tokens in [q.first_token, end) count. */
+/* Edits y of the four tokens from `token`, a multiple of 4, on. Penalties apply only to tokens in
+ * [q.first_token, end). */
 __device__ __forceinline__ void edit_four(const gumbel_problem &q, const row_edits &e,
                                           int64_t token, int64_t end, float *y)
 {

@@ -9,7 +9,8 @@
 #include "cuda/common/draw.cuh"
 
 /* Merge the masses and largest z of `lanes` neighbouring lanes of a converged warp; every lane gets
- * the result. Aligned at the largest exponent, words add as in gumbel_summary_merge(). */
+ * the result. All masses are shifted to the largest exponent, so that their words add as in
+ * gumbel_summary_merge(). */
 template <int lanes> static __device__ __forceinline__ void merge_masses_of_lanes(gumbel_summary *s)
 {
     int32_t exponent = s->mass_exponent;
@@ -142,7 +143,7 @@ static __device__ __forceinline__ void clear_words(const cuda_params &p, uint32_
         p.zero_after_draw[i] = 0;
 }
 
-/* The counter of a draw's ended CTAs (cta_counter.cuh), beside the threshold of the row's first
+/* The counter of a draw's finished CTAs (cta_counter.cuh): the word after the threshold of the
  * draw. */
 static __device__ __forceinline__ unsigned long long *cta_counter_of_draw(const cuda_params &p,
                                                                           int64_t at)

@@ -4,9 +4,10 @@
  * raised by all CTAs. A CTA scores only tokens that may exceed it: about ln V tokens a row in all,
  * where otherwise every CTA would find its own records.
  *
- * A word holds the launch's tag in the upper 40 bits, and 24 bits of an ordered float, rounded
- * down. The workspace starts undefined: a word with another tag counts as empty. The end of the
- * call (finish.cu, finish_sm90.cuh) zeroes the words, so that a graph replay never reads old ones.
+ * A word holds the launch's tag in the upper 40 bits, and in the lower 24 bits the upper bits of an
+ * ordered float, that is, the threshold rounded down. The workspace starts undefined: a word with
+ * another tag counts as empty. The end of the call (finish.cu, finish_sm90.cuh) zeroes the words,
+ * so that a graph replay never reads old ones.
  */
 #ifndef GUMBEL_CUDA_ROW_THRESHOLDS_CUH
 #define GUMBEL_CUDA_ROW_THRESHOLDS_CUH
@@ -31,8 +32,8 @@ static __device__ __forceinline__ uint64_t load_threshold(const uint64_t *word)
     return __ldcg((const unsigned long long *)word);
 }
 
-/* Raise a row's word to a threshold. An atomicMax without a result suffices, unless the word holds
- * another launch's larger value. */
+/* Raises a row's word to a threshold. An atomicMax suffices unless the word holds a larger value
+ * with another launch's tag, which is replaced. */
 static __device__ __forceinline__ void raise_threshold(uint64_t *word, float threshold,
                                                        uint64_t tag)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Block noise for a warp that reads a row in turns of 128 tokens, four a lane: one Philox call a
- * lane covers 16 turns. Also finds which tokens may win by it.
+ * Block noise for a warp that reads a row in turns of 128 tokens, four a lane. A turn has two
+ * blocks, so one Philox call by each of 32 lanes covers 16 turns. Also finds which tokens may win.
  */
 #ifndef GUMBEL_CUDA_TURN_BLOCKS_CUH
 #define GUMBEL_CUDA_TURN_BLOCKS_CUH
@@ -14,7 +14,8 @@ namespace
 /* Turns of 128 tokens whose block noise a warp holds at once. */
 constexpr int kTurns = 16;
 
-/* A lane's block: of turn lane % 16 the first block or, in the upper 16 lanes, the second. */
+/* The block of a lane: lanes 0 to 15 hold the first block of turn lane % 16, the others the
+ * second. */
 struct turn_blocks {
     uint32_t first; /* token of the lane's block */
     draw_block block;
@@ -37,8 +38,8 @@ struct turn_blocks {
         return first + block.max_noise_index();
     }
 
-    /* The value of the lane that holds the block of this lane's four tokens in a turn; by whole
-     * warps. */
+    /* Returns `own` of the lane that holds the block of this lane's four tokens in a turn. All
+     * lanes of the warp must call it. */
     template <class T> static __device__ __forceinline__ T of_turn(T own, int turn)
     {
         return __shfl_sync(~0u, own, turn % kTurns + threadIdx.x % 32 / kTurns * kTurns);
@@ -47,8 +48,8 @@ struct turn_blocks {
     __device__ __forceinline__ float reach_of(int turn) const { return of_turn(reach, turn); }
 };
 
-/* Bits of which of four neighbouring tokens from `token` on, of transformed logits z, may reach a
- * threshold, by their block's packed reach and by their own words. */
+/* A bit for each of the four tokens from `token` on, with transformed logits z: 1 if its score may
+ * reach the threshold, by the packed reach of its block and by its own random word. */
 __device__ __forceinline__ uint32_t find_winners(const draw_philox &philox, uint32_t token,
                                                  const float (&z)[4], float reach, float threshold)
 {

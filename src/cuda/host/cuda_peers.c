@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Peer buffers of ranks on one host: created, described by handles, and mapped: by CUDA IPC from
- * another process, by address in the same one.
+ * Peer buffers of ranks on one host: creates them, describes them by handles, and maps those of
+ * other ranks: by CUDA IPC from another process, by address within the same process.
  */
 #include "core/fail.h"
 #include "cuda/host/cuda_device.h"
@@ -13,7 +13,7 @@
 _Static_assert(sizeof(CUipcMemHandle) == sizeof(((gumbel_peer_handle *)0)->handle),
                "a peer handle holds a CUDA IPC handle");
 
-/* The host, by its boot id, as host names may repeat; 0 if unknown. */
+/* Identifies the host by its boot id, as two hosts may have the same name; 0 if unknown. */
 static uint64_t hash_host(void)
 {
     uint64_t digest = UINT64_C(0xcbf29ce484222325);
@@ -27,7 +27,8 @@ static uint64_t hash_host(void)
     return length ? digest : 0;
 }
 
-/* The process, by its id and PID namespace: processes of two containers may have the same id. */
+/* Identifies the process by its id and PID namespace, as processes of two containers may have the
+ * same id. */
 static uint64_t hash_process(void)
 {
     struct stat space = {0};

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   converts lists of allowed tokens to a mask, combined with the caller's mask.
- * COST   reads the lists once per 16384 tokens of the vocabulary, and writes a bit a token.
+ * WHAT   converts each row's list of allowed tokens to a mask, and intersects it with the caller's
+ *        mask. An empty list allows every token.
+ * COST   reads a row's list once per 16384 tokens of the vocabulary, and writes a bit a token.
  * MAP    a CTA takes a slice of a row's tokens.
  * SMEM   the slice's bits, 2 KB.
- * SYNC   a __syncthreads() before and after ids set bits.
+ * SYNC   a __syncthreads() before and after the atomics that set bits.
  */
 #include "core/row.h"
 #include "cuda/common/cuda_params.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Plans of calls: which kernels serve a call is chosen here, by two tables (cuda_rungs.c).
+ * Plans of calls: chooses the kernels that serve a call, from two tables (cuda_rungs.c).
  *
  * A call from a head uses the first product that supports all its capabilities; that product also
  * draws. If there is none, the first product that can store logits does so, and the first row rung
@@ -38,16 +38,16 @@ typedef struct cuda_rows {
     cuda_carver *carve; /* NULL: no arrays */
     gumbel_status (*run)(const cuda_job *job);
     gumbel_status (*run_few_rows)(const cuda_job *job); /* with expect_few_live_rows; NULL: run */
-    int ignores_logits;                                 /* a product need not store any */
+    int ignores_logits;                                 /* no product must store logits for it */
     int finds_top64; /* candidates of ranks can be found in its blocks (cuda_top64.c) */
 } cuda_rows;
 
-/* A bit of cuda_rung_choice is an index into the products, or CUDA_PRODUCTS plus one into the row
- * rungs. */
+/* Bit i of a cuda_rung_choice is cuda_products[i]; bit CUDA_PRODUCTS + i is cuda_row_rungs[i]. */
 extern const cuda_product cuda_products[CUDA_PRODUCTS];
 extern const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS];
 
-/* Bits of the products with a screen: if one is preferred, they do not refuse slow calls. */
+/* Bits of the products with a screen. They refuse calls for which the full pass is faster, unless
+ * the caller prefers one of them. */
 #define CUDA_SCREEN_RUNGS 3u
 
 typedef struct cuda_plan {
@@ -104,7 +104,7 @@ gumbel_status cuda_store_probabilities(gumbel_device *device, const gumbel_probl
                                        int64_t stride, void *workspace, gumbel_error *error);
 gumbel_status cuda_store_edited(gumbel_device *device, const gumbel_problem *problem, float *rows,
                                 int64_t stride, void *workspace, gumbel_error *error);
-/* Sample from logits of rows of which few are live, by sampling.live_rows. */
+/* Samples from logits; sampling.live_rows is expected to mark few rows as live. */
 gumbel_status cuda_draw_unresolved(gumbel_device *device, const gumbel_problem *problem,
                                    const gumbel_output *output, void *workspace,
                                    gumbel_error *error);

@@ -17,8 +17,8 @@
 #define CUDA_SCREEN_GROUP  8
 #define CUDA_SCREEN_GROUPS (CUDA_SCREEN_ROWS_MAX / CUDA_SCREEN_GROUP)
 
-/* Whether a draw with a screen was measured to be faster than the full pass, at 0.48 to 0.69 of its
- * time (findings/screening.md). Both give the same tokens, so that a caller may prefer either. */
+/* Whether a draw with a screen is faster than the full pass. From this many weights on it takes
+ * 0.48 to 0.69 of the time (findings/screening.md). Both give the same tokens. */
 #define CUDA_SCREEN_WEIGHTS_MIN (INT64_C(1) << 28)
 static inline int cuda_screen_is_faster(int64_t vocab, int64_t columns)
 {
@@ -53,22 +53,22 @@ static inline cuda_screen_case cuda_screen_case_of(const gumbel_problem *p)
     return is_plain ? CUDA_SCREEN_PLAIN : CUDA_SCREEN_ANY;
 }
 
-/* Columns of a call that the screen filters: one for each sample or, of truncated rows, one for
- * each row, as all samples are drawn from its kept set. */
+/* Draws of a call that the screen filters: one for each sample. A truncated row counts once, as all
+ * its samples are drawn from one kept set. */
 static inline int64_t cuda_screen_draws(const gumbel_problem *p)
 {
     return p->batch *
            (cuda_screen_case_of(p) == CUDA_SCREEN_TRUNCATED ? 1 : p->sampling.num_samples);
 }
 
-/* Maximum leading tokens of a row that a screen finds. */
+/* Maximum number of leading tokens of a row that a draw with a screen finds. */
 #define CUDA_SCREEN_RANK_MAX 64
 
 /* Widths of the integer product that kernels are compiled for. */
 #define CUDA_SCREEN_WIDTHS 5
 static const int cuda_screen_widths[CUDA_SCREEN_WIDTHS] = {8, 16, 32, 64, 128};
 
-/* Maximum tokens of a tile that wait for their noise, and candidates of a CTA. */
+/* Maximum tokens of a tile that are queued for their noise; maximum candidates of a CTA. */
 #define CUDA_SCREEN_TILE_QUEUE     768
 #define CUDA_SCREEN_CTA_CANDIDATES 512
 /* Candidates that a call holds for each group, by the `list_most` of the screen's header. */
@@ -90,7 +90,7 @@ enum {
     CUDA_TRUNCATED_RANK
 };
 
-/* Shared memory of a CTA beside its ring. */
+/* Shared memory of a CTA in addition to the ring of tiles; maximum stages of the ring. */
 #define CUDA_SCREEN_SIDE_BYTES (24 * 1024)
 #define CUDA_SCREEN_STAGES_MAX 12
 #define CUDA_SCREEN_STAGE_BYTES(width)                                                             \
@@ -102,7 +102,8 @@ static inline int cuda_screen_stages(int width)
     return stages < CUDA_SCREEN_STAGES_MAX ? stages : CUDA_SCREEN_STAGES_MAX;
 }
 
-/* Candidates that a CTA scores together, columns of D that it copies at a time, and its ring. */
+/* Scoring: candidates that a CTA scores together, columns of D that it copies at a time, and bytes
+ * and number of the segments in its ring. */
 #define CUDA_SCREEN_SCORE_TILE 32
 #define CUDA_SCREEN_SEGMENT    512
 #define CUDA_SCREEN_SEGMENT_BYTES                                                                  \
@@ -131,7 +132,7 @@ typedef struct cuda_screen_entry {
     uint32_t unused;
 } cuda_screen_entry;
 
-/* A token of a truncated row that may be kept; and one whose logit is known. */
+/* A token of a truncated row that may be kept; a token whose logit is known. */
 typedef struct cuda_screen_interval {
     float upper, lower; /* bounds of its logit */
     uint32_t token;
@@ -145,7 +146,7 @@ typedef struct cuda_screen_exact {
 /* State shared by the kernels of a call; the first kernel zeroes it. */
 typedef struct cuda_screen_state {
     unsigned long long ended; /* CTAs that have scored */
-    uint32_t again;           /* 1: the full pass must draw this call; set before any scoring */
+    uint32_t again;           /* 1: the full pass must draw this call; set before scoring begins */
     uint32_t listed[CUDA_SCREEN_GROUPS];
 } cuda_screen_state;
 

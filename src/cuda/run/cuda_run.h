@@ -11,10 +11,10 @@
 #include "cuda/common/cuda_request.h"
 #include "cuda/host/cuda_device.h"
 
-/* Outputs of a product beside its logits, for the rung that serves rows after it. */
+/* Outputs of a product in addition to its logits, for the row rung that follows it. */
 typedef enum cuda_product_output {
     CUDA_OUTPUT_BLOCK_MAXIMA = 1 << 0, /* the largest logit of each block */
-    CUDA_OUTPUT_SUBTILES = 1 << 1,     /* only subtiles that reach a bound, and which these are */
+    CUDA_OUTPUT_SUBTILES = 1 << 1,     /* stores only subtiles that reach a bound, and their bits */
     CUDA_OUTPUT_DRAWS = 1 << 2,        /* a plain draw of each row, in the outputs */
 } cuda_product_output;
 
@@ -24,10 +24,10 @@ typedef struct cuda_screen_workspace {
     gumbel_screen_hidden_error *reaches;
     cuda_screen_state *state;
     cuda_screen_entry *entries;
-    uint16_t *spread;         /* NULL where draws are rows */
+    uint16_t *spread;         /* hidden state of each draw; NULL if rows have one */
     int32_t *fallback_rows;   /* [B] */
-    cuda_screen_exact *exact; /* [B][CUDA_SCREEN_EXACT_MAX]; this and the next of truncated rows */
-    float *block_maxima;      /* [B][tiles] */
+    cuda_screen_exact *exact; /* [B][CUDA_SCREEN_EXACT_MAX]; truncated rows only */
+    float *block_maxima;      /* [B][tiles]; truncated rows only */
 } cuda_screen_workspace;
 
 /* Arrays in the caller's workspace; NULL if a call does not use one. */
@@ -95,7 +95,7 @@ static inline float cuda_inverse_cap(const gumbel_problem *p)
     return p->soft_cap > 0.0f ? 1.0f / p->soft_cap : 0.0f;
 }
 
-/* Elements between rows of the backend's own logits. */
+/* Row stride, in elements, of the logits that the backend stores. */
 static inline int64_t cuda_row_stride(const gumbel_problem *p) { return (p->vocab + 3) / 4 * 4; }
 
 /* The backend's own rows of logits as a tensor. */
@@ -212,10 +212,10 @@ cuda_request_params cuda_request_of(const cuda_job *job);
 gumbel_status cuda_launch_rows(const cuda_job *job, cuda_request_params *p, int64_t rows,
                                CUfunction kernel, int threads, int shared_bytes, int overlaps);
 
-/* CTAs of a row that is drawn before it is truncated. */
+/* CTAs for each row that is drawn before it is truncated. */
 int64_t cuda_pivot_parts(const gumbel_problem *problem);
 
-/* Have a draw zero the exchange words of the CTAs of such rows. */
+/* Makes a draw zero the words by which the CTAs of such a row exchange results. */
 void cuda_zero_exchange(cuda_params *draw, const cuda_workspace *workspace);
 
 /* Shared memory of a CTA of a cluster that holds a row. */

@@ -23,7 +23,7 @@ struct draft_shared {
     };
     gumbel_summary of_warp[kDraftWarps];
     uint32_t best_score; /* best score of a residual so far, as ordered bits */
-    int last;            /* this CTA is the last of those that it counts */
+    int last;            /* this CTA is the last one, by is_last_cta() */
     int32_t emitted;     /* number of tokens, for all threads */
     int32_t drawn_again; /* a node whose residual holds no token; -1: none */
 };
@@ -65,7 +65,8 @@ __device__ __forceinline__ unsigned long long *word_at(uint64_t *words, int64_t 
     return (unsigned long long *)&words[i];
 }
 
-/* Counts this CTA after its writes, by all threads; returns whether it is the last of `all`. */
+/* Counts this CTA as finished, and returns whether it is the last of `all`; by all threads, after
+ * the writes of the CTA. */
 __device__ __forceinline__ bool is_last_cta(const gumbel_rule_params &p, uint64_t *words, int64_t i,
                                             int32_t all)
 {
@@ -78,7 +79,8 @@ __device__ __forceinline__ bool is_last_cta(const gumbel_rule_params &p, uint64_
 
 /* ------------------------------------------------------------------------------ verdicts ---- */
 
-/* Sets the range of nodes of a chain that are drawn, after its verdicts; by one thread. */
+/* Sets the range of the nodes of a chain that require a draw, from their verdicts; by one thread.
+ * */
 __device__ void finish_judging(const gumbel_rule_params &p, const gumbel_chain &c)
 {
     const gumbel_rule_node *rule_nodes = p.proposal.rule_nodes + c.first;
@@ -93,8 +95,8 @@ __device__ void finish_judging(const gumbel_rule_params &p, const gumbel_chain &
     p.proposal.judged[c.r].end = end;
 }
 
-/* Determines the verdicts of a request whose masses are complete. A block rule with more than one
- * draft waits for the sums of residuals. By all threads. */
+/* Determines the verdicts of a request whose masses are complete; by all threads. With the BLOCK
+ * rule and more than one draft, they are determined later, from the sums of residuals. */
 __device__ void judge_chain(const gumbel_rule_params &p, int64_t r)
 {
     const gumbel_chain c = chain_of(p, r);

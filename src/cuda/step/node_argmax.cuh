@@ -151,7 +151,7 @@ struct node_argmax {
     }
 
     /* A warp's draw from the tokens [begin, end), `begin` a multiple of 64; returns each lane's
-     * result. When listing, skipped tokens are not above the last listed one. */
+     * result. With `lists`, no skipped token has a larger score than the last listed one. */
     template <bool lists>
     __device__ __forceinline__ lane_found search_tokens(int begin, int end) const
     {
@@ -166,7 +166,7 @@ struct node_argmax {
         for (int base = begin; base < end; base += kStep, turn += kQuads) {
             if (!greedy && turn % kTurns == 0) {
                 blocks = turn_blocks::from_philox(philox, (uint32_t)base, kTurn);
-                if (lists) { /* the same tokens come again, in lanes that may list them */
+                if (lists) { /* only for the threshold: draw_step() adds these tokens again */
                     lane_found likely = lane_found::empty();
                     score_likely<lists>(&likely, row, blocks, end);
                     threshold = fmaxf(threshold, least_of_listed(likely.best.score));
@@ -197,14 +197,14 @@ struct node_argmax {
     }
 };
 
-/* The best of a warp's lanes, for all of them. */
+/* Returns the best of a warp's contenders to all lanes. */
 __device__ __forceinline__ gumbel_contender best_of_warp(const gumbel_contender &own)
 {
     const draw_winner best = draw_winner_of_warp({own.score, own.logprob, own.id});
     return {best.id, best.score, best.z};
 }
 
-/* A warp's draw that lists; lane 0 writes the list. */
+/* A warp's draw by p that lists its best tokens; lane 0 writes the list. */
 __device__ __forceinline__ void list_best(const node_argmax &argmax, int begin, int end,
                                           gumbel_short_list *list)
 {
@@ -244,9 +244,9 @@ __device__ __forceinline__ void multiply_above(const node_argmax &argmax,
     }
 }
 
-/* The best token by max(p - q, 0) among [begin, end), `begin` a multiple of 64, of those that reach
- * *best_score; for all lanes of a warp. Each token that reaches it by p costs a product of the
- * draft's head, so *best_score should leave few. */
+/* Returns to all lanes of a warp the best token by max(p - q, 0) among the tokens in [begin, end)
+ * that reach *best_score; `begin` is a multiple of 64. Each token whose score by p reaches it costs
+ * a product with the draft's head, so *best_score should be high from the start. */
 __device__ __noinline__ gumbel_contender argmax_above(const node_argmax &argmax, int begin, int end,
                                                       uint32_t *best_score)
 {

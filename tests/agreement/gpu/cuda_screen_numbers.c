@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A GPU's screens against weights: certificates computed here again, weights that have changed; and
- * what the sums of its tensor cores lose, on rows made for it.
+ * A GPU's screens against their weights: error bounds are recomputed by this test, and changed
+ * weights must be detected. Also measures the rounding error of tensor-core sums, on rows that make
+ * it large.
  */
 #include "cuda_screens.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Draws by a screen on a GPU have the bits of draws without one: heads of all kinds, lists that
- * overflow, rows that are not finite, ties, shards, replays. Many draws at a time are in
- * cuda_screen_many.c, rows that are cut in cuda_screen_cuts.c, stale weights in
- * cuda_screen_stale.c, certificates and roundings in cuda_screen_numbers.c.
+ * Draws with a screen on a GPU have the bits of draws without one: heads of all kinds, candidate
+ * lists that overflow, rows that are not finite, ties, shards, replays. Large numbers of draws are
+ * in cuda_screen_many.c, truncated rows in cuda_screen_cuts.c, stale weights in
+ * cuda_screen_stale.c, error bounds and rounding errors in cuda_screen_numbers.c.
  */
 #define _POSIX_C_SOURCE 200112L
 

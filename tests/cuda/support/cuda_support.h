@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Support of the tests on a GPU: the driver, problems in device memory, comparison of draws with
+ * Support code of the GPU tests: the driver, problems in device memory, comparison of draws with
  * the CPU's, and a runner without a test framework, as GPU machines rarely have one.
  */
 #ifndef TESTS_CUDA_SUPPORT_H

@@ -11,7 +11,7 @@
 
 #include "decoder/files/tensor.h"
 
-/* Sizes that are multiples of nothing in particular. */
+/* Sizes that are not multiples of a vector or tile size. */
 enum {
     FOLDER_HIDDEN = 44,
     FOLDER_INNER = 70,
@@ -19,7 +19,7 @@ enum {
     FOLDER_HEADS = 6,
     FOLDER_KV_HEADS = 3,
     FOLDER_HEAD_DIM = 10,
-    FOLDER_VOCAB = 640, /* as many as tests/decoder/tokenizers/llama has, rounded up */
+    FOLDER_VOCAB = 640, /* tokens of tests/decoder/tokenizers/llama, rounded up */
     FOLDER_POSITIONS = 200,
 };
 
@@ -29,18 +29,18 @@ typedef struct folder_options {
     int shards;         /* 0: one file; else that many, and an index */
     bool tied;
     const char *config;    /* more fields for config.json, as in "\"rope_theta\":5," or "" */
-    const char *leave_out; /* a tensor that is not written; NULL for none */
-    const char *reshape;   /* a tensor whose first size is one too small */
+    const char *leave_out; /* name of a tensor to omit; NULL for none */
+    const char *reshape;   /* name of a tensor whose first dimension is one too small */
 } folder_options;
 
-/* Write config.json, tokenizer.json and the weights into `folder`, over what is there. */
+/* Writes config.json, tokenizer.json and the weights into `folder`; overwrites existing files. */
 void folder_write(const char *folder, const folder_options *options);
 
 /* Element `index` of the tensor called `name`. */
 double folder_weight(const char *name, int64_t index);
 
-/* folder_reference(): final hidden states of the llama family with head_norm off or on, by plain
- * loops in double. frequencies  [FOLDER_HEAD_DIM / 2] hidden       [count, FOLDER_HIDDEN] */
+/* Computes the final hidden states of the llama family, with or without head_norm, by plain loops
+ * in double. `frequencies` has the shape [FOLDER_HEAD_DIM / 2], `hidden` [count, FOLDER_HIDDEN]. */
 void folder_reference(bool head_norm, const float *frequencies, const int32_t *tokens, int count,
                       double *hidden);
 

@@ -28,7 +28,8 @@ struct running_cluster {
     bool begun[FIBERS_CTAS];
 } running;
 
-/* Contents of a CTA's memory before it begins and after it ends, when no CTA may write there. */
+/* Fill bytes of a CTA's memory before it begins and after it ends; at these times no CTA may write
+ * there. */
 constexpr unsigned char kFound = 0x5a, kLeft = 0xe7;
 
 /* Bytes of a CTA's memory that are checked: its own, and some past the end. */
@@ -60,9 +61,9 @@ void leave_cta(int cta)
     memset(own, kLeft, bytes_watched());
 }
 
-/* Runs body(argument) by every thread of every CTA, from a random cluster on. Shared memory starts
- * poisoned. Ends the program if a CTA writes past its shared memory or into that of a CTA that has
- * ended, or if threads deadlock. */
+/* Runs body(argument) in every thread of every CTA, starting with a random cluster. Shared memory
+ * starts poisoned. Ends the program if a CTA writes past its shared memory or into that of a CTA
+ * that has ended, or if threads deadlock. */
 void run_ctas(void (*body)(const void *), const void *argument, const cta_shape &shape,
               uint64_t *random, const char *what)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The threads of CTAs as fibers of one CPU thread, switched in a random order that a seed
- * reproduces, wherever a kernel waits and wherever the stand-ins yield. Warps and CTAs drift apart:
- * for a while, one of them is favoured and another neglected, as a GPU's scheduler may do.
+ * reproduces: wherever a kernel waits, and wherever an emulated operation yields. For random
+ * periods one warp or CTA is favoured and another is delayed, as by a GPU's scheduler.
  */
 #ifndef TESTS_EMULATOR_FIBERS_H
 #define TESTS_EMULATOR_FIBERS_H

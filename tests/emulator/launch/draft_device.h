@@ -32,7 +32,7 @@ struct emulated_device {
     uint64_t random;
     const char *what;
     int64_t parts;        /* parts of a row; 0: random */
-    argmax_effort effort; /* in total */
+    argmax_effort effort; /* sum over all calls */
 };
 
 emulated_device *device_of(gumbel_device *device) { return (emulated_device *)device; }
@@ -44,7 +44,8 @@ gumbel_status plan_call(const gumbel_device *, const gumbel_problem *, uint64_t,
     return GUMBEL_OK;
 }
 
-/* Sets the parts of a row, mostly short ones unless `parts` is given, and a launch's tag. */
+/* Splits rows into `parts` parts, or at random, mostly into short ones, if it is 0; sets a launch's
+ * tag. */
 void split_rows(gumbel_rule_params *p, gumbel_device *device, int64_t parts)
 {
     const gumbel_problem &q = p->proposal.target;
@@ -189,7 +190,8 @@ void load_row(const gumbel_tensor *of, int64_t row, std::vector<float> *into)
         (*into)[(size_t)k] = dtype_load(of->data, of->dtype, row * of->stride + k);
 }
 
-/* Logits of a head by a plain loop; products that are exact have the CPU's bits. */
+/* Computes the logits of a head by a plain loop; if all products are exact, they have the CPU's
+ * bits. */
 gumbel_status store_logits(gumbel_device *, const gumbel_problem *q, float *logits, int64_t stride,
                            void *, gumbel_error *)
 {
@@ -230,8 +232,8 @@ gumbel_backend make_backend()
     return generated;
 }
 
-/* Runs the problems of a command line, as run_problems(): each is passes(i, cpu, device) of the CPU
- * backend and of such a device. Returns the number of failures. */
+/* Runs the problems of a command line, like run_problems(). passes(i, cpu, device) runs problem i
+ * on the CPU backend and on an emulated device. Returns the number of failures. */
 template <class F> int run_drafts(int argc, char **argv, int few, int many, F passes)
 {
     const gumbel_backend backend = make_backend();

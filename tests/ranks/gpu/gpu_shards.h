@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A rank's part of a request in device memory, allocated before any rank makes a call, as an
- * allocation may wait for kernels that wait for another rank.
+ * A rank's shard of a request in device memory. All shards must be allocated before any rank makes
+ * a call: an allocation may wait for running kernels, and these may wait for another rank.
  */
 #ifndef TESTS_GPU_SHARDS_H
 #define TESTS_GPU_SHARDS_H
@@ -15,15 +15,15 @@ typedef struct gpu_shard {
     gumbel_head head;
     gumbel_logits logits;
     gumbel_sampling sampling;
-    gumbel_output out, req; /* allocated outputs, and the requested ones of these */
+    gumbel_output out, req; /* all allocated outputs; the subset that is requested */
     int fused;
     void *workspace;
     size_t bytes;
 } gpu_shard;
 
-/* Rank r's part; outputs are those of `like`, poisoned; `bare`: only tokens, scores and statuses
- * are requested. GUMBEL_ERROR_UNSUPPORTED if the group does not serve the request; other errors end
- * the program. */
+/* Makes the shard of rank r, with poisoned outputs for those of `like`. With `bare`, requests only
+ * tokens, scores and statuses. Returns GUMBEL_ERROR_UNSUPPORTED if the group does not support the
+ * request; other errors end the program. */
 gumbel_status gpu_shard_make(gpu_shard *generated, gumbel_group *group, const gpu_request *whole,
                              const shard_cut *cut, int32_t rank, int fused, int bare,
                              const outcome *like, gumbel_error *error);
@@ -32,7 +32,8 @@ void gpu_shard_free(gpu_shard *generated);
 /* Queues the call. */
 gumbel_status gpu_shard_draw(const gpu_shard *generated, CUstream stream, gumbel_error *error);
 
-/* A rank's part of a verification; must not be moved. */
+/* A rank's shard of a verification. Must not be copied or moved, as its fields point to each other.
+ */
 typedef struct gpu_shard_cycle {
     gumbel_group *group;
     gumbel_head head;

@@ -11,8 +11,8 @@
 
 typedef struct member {
     queued_ranks *place;
-    gumbel_transport host, beside; /* of calls, and of host collectives, which other threads run */
-    CUevent came, left;            /* in an exchange that is queued */
+    gumbel_transport host, beside; /* of calls; of host collectives, which run on other threads */
+    CUevent came, left;            /* a queued exchange: data are ready; data have been read */
     CUstream stream;               /* of host collectives */
 } member;
 
@@ -23,7 +23,7 @@ struct queued_ranks {
     member members[THREAD_RANKS_MOST];
 };
 
-/* Message of a rank as an exchange begins. */
+/* Message that each rank sends to all at the start of an exchange. */
 typedef struct offer {
     const void *send;
     CUevent came, left;
@@ -43,7 +43,7 @@ static int all_gather(void *context, void *stream, const void *send, void *recei
     return meet(&m->host, send, receive, bytes, timeout_ms, why);
 }
 
-/* Copies the data of all ranks. Data of a rank that are in their place already need no copy. */
+/* Copies the data of all ranks to `receive`, except data that are there already. */
 static void copy_all(const offer *all, int32_t ranks, void *receive, size_t bytes, CUstream stream)
 {
     for (int32_t r = 0; r < ranks; r++) {
@@ -54,7 +54,8 @@ static void copy_all(const offer *all, int32_t ranks, void *receive, size_t byte
     }
 }
 
-/* Queues an exchange: streams wait for each other, and hosts until all ranks have queued theirs. */
+/* Queues an exchange. The streams wait for each other's data; the hosts wait only until all ranks
+ * have queued their copies. */
 static int queue(void *context, void *stream, const void *send, void *receive, size_t bytes,
                  int64_t timeout_ms, char *why)
 {

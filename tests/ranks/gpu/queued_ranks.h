@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ranks that are threads of one process and share a GPU: the transport of thread_ranks.h, with
- * exchanges of device memory, as NCCL has them among several GPUs.
+ * Ranks that are threads of one process and share a GPU: the transport of thread_ranks.h, plus
+ * exchanges of device memory that are queued on a stream, like NCCL's collectives.
  */
 #ifndef TESTS_QUEUED_RANKS_H
 #define TESTS_QUEUED_RANKS_H
@@ -10,14 +10,14 @@
 
 typedef struct queued_ranks queued_ranks;
 
-/* A meeting place of `ranks`; free it when all threads are done. */
+/* The state that `ranks` threads share; free it after all of them have finished. */
 queued_ranks *queued_ranks_make(int32_t ranks);
 void queued_ranks_free(queued_ranks *place);
 
 /* The transport of one rank. */
 gumbel_transport queued_ranks_transport(queued_ranks *place, int32_t rank);
 
-/* From now on the rank refuses all host collectives. */
+/* From now on all host collectives of this rank fail. */
 void queued_ranks_refuse(queued_ranks *place, int32_t rank);
 
 /* How many host collectives rank 0 has run. */

@@ -3,9 +3,9 @@
  * WHAT   the first pass of a draw with a screen on Hopper: computes for each token and row an
  *        interval that contains the logit of the full product, from the bytes of a screen and two
  *        planes of the hidden state (docs/maths.md, section 14). A token whose upper bound cannot
- *        reach the row's threshold with any noise is dropped; the others go to a list. For
- *        truncated rows the threshold is without noise: a value that as many lower bounds reach as
- *        tokens matter.
+ *        reach the row's threshold with any noise is dropped; the others go to a list. The
+ *        threshold of a truncated row has no noise: it is a value that at least k lower bounds
+ *        reach, where k is the number of tokens that can affect the outputs.
  * COST   V D bytes, read once; 4 V D B byte operations on the tensor cores.
  * MAP    as fused_sm90.cuh in its ping-pong schedule: a persistent CTA a multiprocessor, two
  *        consumers of one warpgroup each, three service warps, one producer thread. A tile is 128
@@ -43,7 +43,8 @@ template <int n> struct screen_memory {
     }
 };
 
-/* Prefetches the first stages to L2 before the previous launch has ended: all writes meet in L2. */
+/* Prefetches the first stages to L2 before the previous launch has ended. L2 is coherent, so writes
+ * of that launch are seen. */
 __device__ __forceinline__ void fetch_stages(const cuda_screen_params &s)
 {
     const int tile = blockIdx.x;
@@ -116,7 +117,7 @@ template <int n, class call> class screen_consumer
     const call &s;
     screen_shared<n> &shared;
     const int thread, lane, own; /* index of the thread's first token in each half of a tile */
-    const int tokens;            /* of the tile that count */
+    const int tokens;            /* valid tokens of the tile */
 
   public:
     float2 steps[2]; /* of the thread's two tokens in each half */
@@ -160,8 +161,8 @@ template <int n, class call> class screen_consumer
             }
     }
 
-    /* Before the draw from the CTA's first tile: sets thresholds from the tokens of most noise and
-     * the shared thresholds, and filters. */
+    /* Before the draw from the CTA's first tile: sets thresholds, from the tokens with the most
+     * noise and from the shared thresholds; then sets filters. */
     __device__ __forceinline__ void set_thresholds(const screen_sums<n> &sum, int tile) const
     {
         gumbel_screen_block blocks[kTileBlocks];
@@ -231,7 +232,7 @@ template <int n, class call> class screen_consumer
     }
 
   private:
-    /* u t of a token, from its two sums. */
+    /* The middle u t of a token's interval before its step, from the sums of the two planes. */
     static __device__ __forceinline__ float middle_of(const int32_t *sums, float unit)
     {
         return unit * fmaf(256.0f, (float)sums[0], (float)sums[1]);
@@ -243,8 +244,8 @@ template <int n, class call> class screen_consumer
         return fmaf(step, middle - filter.width, -CUDA_SCREEN_TINY);
     }
 
-    /* A lower bound of the larger logit of this thread's two tokens in a half of the tile, for row
-     * `row`; only tokens that count. */
+    /* A lower bound of the larger logit of this thread's two tokens in half h of the tile, for row
+     * `row`; -inf if neither token is valid and allowed. */
     __device__ __forceinline__ float max_of_pair(const int32_t *sums, int h, int row,
                                                  const gumbel_screen_block &block) const
     {
@@ -274,7 +275,7 @@ template <int n, class call> class screen_consumer
             shared.candidates[at] = {second.x, second.y, place + (1 << 8)};
     }
 
-    /* Stores the lower bounds of the tokens of most noise that this thread holds. */
+    /* Stores the lower bound of each block's token with the most noise, if this thread holds it. */
     __device__ __forceinline__ void
     store_noisiest(const screen_sums<n> &sum,
                    const gumbel_screen_block (&blocks)[kTileBlocks]) const
@@ -297,7 +298,8 @@ template <int n, class call> class screen_consumer
             }
     }
 
-    /* A lower bound of this thread's row by the stored tokens; -inf if there is none. */
+    /* A lower bound on the winning score of this thread's row, from store_noisiest(); -inf if there
+     * is none. */
     __device__ __forceinline__ float initial_threshold() const
     {
         const sm90_draw &draw = shared.draws[thread];
@@ -335,7 +337,7 @@ template <int n, class call> class screen_consumer
     }
 };
 
-/* One consumer: its tiles, one after the other, in turns with the other consumer. */
+/* Runs one consumer over its tiles; the two consumers alternate. */
 template <int n, class call>
 __device__ void consume_screen_tiles(const call &s, unsigned char *bytes)
 {

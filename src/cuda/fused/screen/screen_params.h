@@ -14,14 +14,14 @@
 #include "cuda/policy/screen_policy.h"
 
 typedef struct cuda_screen_params {
-    cuda_params call; /* with the tag of all of the call's launches except the full pass */
+    cuda_params call; /* its tag is that of all launches of the call except the full pass */
     const gumbel_screen_header *header;
     const gumbel_screen_block *bounds;
     const float *steps;
     const int8_t *copy;
     int32_t depths; /* D / 128, rounded up */
-    int32_t width;  /* of the product: its columns */
-    int32_t draws;  /* cuda_screen_draws(), row by row; the kernels' rows are draws */
+    int32_t width;  /* columns of the product */
+    int32_t draws;  /* cuda_screen_draws(); a "row" of the kernels is a draw */
     double gamma;
     int8_t *planes; /* [depths][width][128], in the swizzle of the copy */
     gumbel_screen_hidden_error
@@ -30,18 +30,18 @@ typedef struct cuda_screen_params {
     cuda_screen_entry *entries; /* [CUDA_SCREEN_GROUPS][CUDA_SCREEN_GROUP_CANDIDATES_MAX] */
     uint16_t
         *spread_hidden; /* [draws][D] if S > 1: the hidden state of each draw, for the full pass */
-    /* Truncated rows only. [B][call.tiles]: a lower bound of the largest logit of each tile; NaN:
-     * not known yet. */
+    /* Truncated rows only, [B][call.tiles]: a lower bound on the largest logit of each tile; NaN if
+     * it is not known yet. */
     float *maxima;
-    cuda_screen_interval *listed; /* [B] rows at listed_stride: the listed tokens */
+    cuda_screen_interval *listed; /* [B] rows, listed_stride apart: the listed tokens */
     int64_t listed_stride;
     cuda_screen_exact *exact; /* [B][CUDA_SCREEN_EXACT_MAX] */
-    int32_t second_pass;      /* scoring: the tokens that the first pass of scoring left out */
+    int32_t second_pass;      /* 1: score the tokens that the first pass did not score */
 } cuda_screen_params;
 
 /* Arguments of the kernel that draws truncated rows, each from its listed tokens. */
 typedef struct cuda_screen_rows {
-    cuda_request_params request; /* row_states: served, or for a later launch */
+    cuda_request_params request; /* its row_states: served, or for a later launch to serve */
     const cuda_screen_state *state;
     const cuda_screen_exact *exact;
     const uint64_t *row_thresholds; /* [B][CUDA_THRESHOLD_WORDS], with the tag of the screen */
@@ -61,7 +61,7 @@ typedef struct cuda_screen_build {
     unsigned long long *fault; /* verification only: the first invalid row */
 } cuda_screen_build;
 
-/* Results of verification: no fault, or a screen of another head. */
+/* Results of verification: a valid screen, or the screen of another head. */
 #define CUDA_SCREEN_HOLDS    (~0ull)
 #define CUDA_SCREEN_IS_OTHER (~0ull - 1)
 

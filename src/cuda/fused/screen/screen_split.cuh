@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Splits a hidden state into two planes of bytes, and computes the terms that the split adds to the
- * error bounds (docs/maths.md, section 14): a CTA a row, in four passes over it. Outlier dimensions
- * are those above a limit that is found in three steps; any set of outliers gives a valid bound,
- * and the best set found is used.
+ * error bounds (docs/maths.md, section 14). A CTA splits a row, in four passes over it. Outliers
+ * are elements above a limit. Any limit gives a valid bound; the best of three limits is used.
  */
 #ifndef GUMBEL_CUDA_SCREEN_SPLIT_CUH
 #define GUMBEL_CUDA_SCREEN_SPLIT_CUH
@@ -17,7 +16,7 @@ namespace
 /* One more warp checks whether the screen belongs to the head. */
 constexpr int kSplitThreads = CUDA_SCREEN_SPLIT_THREADS - 32, kSplitWarps = kSplitThreads / 32;
 static_assert(kSplitWarps == 16, "sum_over_cta() reduces over 16 warps");
-/* Cover the roundings of sums and roots in float64, and of their conversion to float32. */
+/* Factors that cover the rounding of sums and roots in float64, and of conversion to float32. */
 constexpr double kUp = 1.0 + 1e-9, kFloatUp = 1.0 + 0x1p-20;
 
 __device__ __forceinline__ float float_above(double x) { return (float)(x * kUp * kFloatUp); }
@@ -43,7 +42,7 @@ __device__ __forceinline__ bool is_screen_of(const gumbel_screen_header &h, cons
            h.list_most <= GUMBEL_SCREEN_LIST_MOST && h.check == check;
 }
 
-/* Sums over the warps of the CTA, and whether the screen belongs to the head. */
+/* Partial sums of the CTA's warps, and whether the screen belongs to the head. */
 struct split_shared {
     double parts[5][kSplitWarps];
     uint32_t most[kSplitWarps];
@@ -55,7 +54,7 @@ template <class call> class row_split
     const call &s;
     split_shared &shared;
     const int row;
-    const int vectors; /* of eight elements */
+    const int vectors; /* D / 8: a thread loads eight elements at a time */
 
   public:
     __device__ __forceinline__ row_split(const call &params, split_shared &memory, int b)
@@ -63,7 +62,7 @@ template <class call> class row_split
     {
     }
 
-    /* By the last warp, at the same time. */
+    /* Checks the screen's header; by the last warp, while the others split the row. */
     __device__ __forceinline__ void check_header() const
     {
         if (threadIdx.x == kSplitThreads)
@@ -121,7 +120,7 @@ template <class call> class row_split
         return reach;
     }
 
-    /* Copies the row to where the full pass reads it. */
+    /* Copies the row to spread_hidden, which the full pass reads. */
     __device__ __forceinline__ void copy_for_full_pass() const
     {
         const uint4 *from = (const uint4 *)s.hidden_of(row);
@@ -180,7 +179,7 @@ template <class call> class row_split
         }
     }
 
-    /* Sums outliers by size, the others by squares. */
+    /* Adds the magnitudes of outliers to sums[0], the squares of other elements to sums[1]. */
     template <int count>
     static __device__ __forceinline__ void split_outliers(const float (&h)[8], float limit,
                                                           double (&sums)[count])
@@ -216,7 +215,7 @@ template <class call> class row_split
         *(uint64_t *)plane_address(vector, 1) = low;
     }
 
-    /* Address of eight columns of a plane: the two planes are neighbouring rows of the operand. */
+    /* Address of eight columns of a plane. The two planes are adjacent rows of the operand. */
     __device__ __forceinline__ int8_t *plane_address(int vector, int plane) const
     {
         const int column = 8 * vector, n = 2 * row + plane;
@@ -225,7 +224,7 @@ template <class call> class row_split
                16 * unit + column % 16;
     }
 
-    /* Sums over all threads that split; all of them get the sums. */
+    /* Sums over all threads of the split; every one of them gets the sums. */
     template <int count> __device__ __forceinline__ void sum_over_cta(double (&sums)[count]) const
     {
 #pragma unroll

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Bounds for a request, raised while the product runs: the kernel stores a subtile of a tile, 16
- * tokens, for a row only if its largest logit reaches the row's bound. A bound is a value that as
- * many tile maxima reach as the request needs tokens (row_bound.cuh). The service warps, which have
- * no draw to serve, maintain the bounds: all the while one warp a row reads the tile maxima stored
- * so far and publishes the row's bound, and in each CTA one more warp loads the bounds of all rows.
- * A poll takes 6 to 20 us, of which the search takes 1: loads queue behind copies of weights. If a
- * tile takes longer, the first of two consumers waits for bounds, from the maxima of the first wave
- * of 132 tiles, while the other one multiplies. Of later tiles 50 subtiles are stored for k = 50,
- * then 25, 17 and so on: 4.5% of V = 151936. If the first wave is stored as a whole it is 13%.
+ * tokens, for a row only if its largest logit reaches the row's bound. A bound is a value that at
+ * least k tile maxima reach, where the request needs k tokens (row_bound.cuh). The service warps,
+ * which have no draw to serve, maintain the bounds: all the while one warp a row reads the tile
+ * maxima stored so far and publishes the row's bound, and in each CTA one more warp loads the
+ * bounds of all rows. A poll takes 6 to 20 us, of which the search takes 1: loads queue behind
+ * copies of weights. If a tile takes longer, the first of two consumers waits for bounds, from the
+ * maxima of the first wave of 132 tiles, while the other one multiplies. Of later tiles 50 subtiles
+ * are stored for k = 50, then 25, 17 and so on: 4.5% of V = 151936. If the first wave is stored as
+ * a whole it is 13%.
  *
  * Maxima are of tokens that the mask allows. If penalties lower tokens that a history has seen,
  * bounds use the maxima of the other tokens. As many tokens as the request needs are therefore
@@ -41,7 +42,7 @@ constexpr int kBackoffPerStage = 100, kEarlyPolls = 16;
 constexpr int kStartPolls = 8, kStartBackoff = 1000;
 /* One in kLateTiles tiles of the first wave may be late: the first bound uses the others. */
 constexpr int kLateTiles = 8;
-/* A NaN that is no maximum and has the least key of all. */
+/* A NaN that marks a maximum as not stored yet; its key is less than that of every maximum. */
 constexpr uint32_t kNoMaximum = ~0u;
 
 /* Service warps of a CTA that stores logits by bounds: the first warp passes bounds to the
@@ -159,7 +160,7 @@ template <int n, class call> class bound_server
             atomicOr(&shared.flags[0], SM90_ALL_STARTED);
     }
 
-    /* The row of this warp; the batch size if it has none. */
+    /* The row whose bound this warp raises; the batch size if it has none. */
     __device__ __forceinline__ int64_t own_row() const
     {
         return passes_bounds() ? p.problem.batch
@@ -183,7 +184,7 @@ template <int n, class call> class bound_server
         return (unsigned long long *)&p.row_thresholds[1];
     }
 
-    /* Whether all CTAs have started, and thus cleared the words they own. */
+    /* Whether all CTAs have started. Each has then cleared the words that it owns. */
     __device__ __forceinline__ bool all_started()
     {
         if (started)

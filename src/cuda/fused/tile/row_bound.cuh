@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The bound of a row, from the maxima of the tiles that are done: all tokens of the row that can
- * matter reach it (bound_sm90.cuh).
+ * A lower bound of the logits that can affect a row's outputs, from the maxima of the tiles that
+ * are already computed (bound_sm90.cuh).
  */
 #ifndef GUMBEL_CUDA_ROW_BOUND_CUH
 #define GUMBEL_CUDA_ROW_BOUND_CUH
@@ -12,18 +12,19 @@
 namespace
 {
 
-/* Tile maxima that a lane reads; later tiles raise no bound. */
+/* Tile maxima that a lane reads. Tiles after the first 32 times as many raise no bound. */
 constexpr int kMaximaPerLane = 40;
-/* One eighth more maxima than required may reach a bound: each further halving takes 200 cycles. */
+/* The bisection stops when at most one eighth more maxima than required reach the bound, as each
+ * step takes 200 cycles. */
 constexpr uint32_t kBoundSlack = 8;
 /* How a row's request determines its bound: ranks among the tile maxima, from 1 on. */
 struct row_bound {
     int rank;       /* how many tokens the request needs; 0: not limited */
-    int top_rank;   /* of a maximum that the row's largest logit is not below; 0: no min_p */
+    int top_rank;   /* rank of the maximum from which min_p counts; 0: no min_p */
     float distance; /* of min_p, in logits */
 };
 
-/* The ranks of row b; both are 0 if all of the row can matter. */
+/* The ranks of row b; both are 0 if every token of the row can affect its outputs. */
 __device__ __forceinline__ row_bound row_bound_of(const cuda_params &p, int64_t b)
 {
     const gumbel_problem &q = p.problem;
@@ -47,8 +48,8 @@ __device__ __forceinline__ row_bound row_bound_of(const cuda_params &p, int64_t 
     return bound;
 }
 
-/* A bound so far below `reached` that rounding cannot make a token at `reached` equal to one below
- * the bound, and that leaves out nothing that could become infinite. */
+/* A bound far enough below `reached` that after rounding no token below the bound equals a token at
+ * `reached`. The bound is at most kScaleMost, so that no logit that could overflow is left out. */
 __device__ __forceinline__ float bound_below(float reached)
 {
     return fminf(reached, kScaleMost) - fmaxf(fabsf(reached) * 0x1p-18f, 0x1p-38f);
@@ -65,7 +66,7 @@ struct row_maxima {
             keys[i] = lane + 32 * i < count ? ordered_bits(__ldcg(&maxima[lane + 32 * i])) : 0;
     }
 
-    /* How many maxima reach a key; in four sums, as one would be a dependent chain. */
+    /* How many maxima reach a key. Four partial sums, as one would be a chain of dependent adds. */
     __device__ __forceinline__ uint32_t count_reaching(uint32_t key) const
     {
         uint32_t own[4] = {};
@@ -75,8 +76,9 @@ struct row_maxima {
         return __reduce_add_sync(~0u, own[0] + own[1] + own[2] + own[3]);
     }
 
-    /* A value that at least `rank` maxima reach, and few more; `present` maxima are stored; -inf if
-     * fewer than `rank` are. Bisects to the precision of a shared threshold. */
+    /* Returns a value that `rank` maxima, or a few more, reach; -inf if fewer than `rank` maxima
+     * are stored. `present` is the number of stored maxima. Bisects to the precision of a shared
+     * threshold. */
     __device__ __forceinline__ float find_reached(uint32_t rank, uint32_t present) const
     {
         uint32_t low = ~0u, high = 0;
@@ -114,8 +116,8 @@ struct bound_found {
     int present;
 };
 
-/* Computes the bound from a row's first `count` maxima; by one warp. If no more than `known` maxima
- * are stored, skips the search. Out of line, to limit registers. */
+/* Computes the bound from a row's first `count` maxima; by one warp. Skips the search if no more
+ * than `known` maxima are stored, which it would not improve. Not inlined, to save registers. */
 __device__ __noinline__ bound_found find_row_bound(const float *maxima, int count, row_bound wanted,
                                                    int known)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Lists the tokens of a row with a z of at least `least`, by one CTA, after a product that has
- * stored only some subtiles of blocks. Code that runs once costs 5 to 6 cycles an instruction, so
- * the number of instructions decides: the stored subtiles are listed, and a thread takes a quad of
- * them. Logits are float32, aligned and not scaled.
+ * stored only some subtiles of blocks. Code that runs once costs 5 to 6 cycles an
+ * instruction, so its length determines the time: the CTA lists the stored subtiles, and each
+ * thread takes quads of them. Logits are float32, aligned and not scaled.
  */
 #ifndef GUMBEL_CUDA_REQUEST_BLOCK_SUBTILES_CUH
 #define GUMBEL_CUDA_REQUEST_BLOCK_SUBTILES_CUH
@@ -32,8 +32,8 @@ __device__ __forceinline__ const float *stored_row(int64_t b)
     return (const float *)request_origin(shared_state().call.problem, b) + row_blocks::start_of(0);
 }
 
-/* Selects the stored subtiles of this thread's blocks whose top reaches `least`. Subtiles past the
- * end are counted only. */
+/* Selects the stored subtiles of this thread's blocks whose maximum reaches `least`. Subtiles
+ * beyond kSubtilesMax are only counted. */
 __device__ __forceinline__ void select_subtiles(const row_blocks &blocks,
                                                 const loaded_blocks &loaded, float least)
 {
@@ -53,8 +53,8 @@ __device__ __forceinline__ void select_subtiles(const row_blocks &blocks,
     }
 }
 
-/* Bits of the four tokens from `place` on with a z of at least `least`. Only the last tokens of a
- * row can be invalid; their bits are 0. */
+/* A bit for each of the four tokens from `place` on: 1 if its z is at least `least`. Tokens past
+ * the end of the row have 0. */
 __device__ __forceinline__ uint32_t find_reaching_tokens(const row_blocks &blocks, const float *row,
                                                          int place, float least)
 {
@@ -114,7 +114,7 @@ __device__ __forceinline__ float list_subtiles(const row_blocks &blocks, int all
     return largest;
 }
 
-/* For many quads, as min_p keeps of flat rows: there, memory latency counts more than code size. */
+/* For many quads, as in flat rows with min_p, where memory latency matters more than code size. */
 __device__ __noinline__ float list_many_subtiles(row_blocks blocks, int all, float least)
 {
     return list_subtiles<4>(blocks, all, least);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Facts of a row from the threads that have read it, and a key that enough thread maxima reach.
+ * Statistics of a row, from the threads that have read it, and a key that enough thread maxima
+ * reach.
  */
 #ifndef GUMBEL_CUDA_REQUEST_MAXIMA_CUH
 #define GUMBEL_CUDA_REQUEST_MAXIMA_CUH
@@ -32,9 +33,9 @@ struct row_facts {
     }
 };
 
-/* Number of bisection steps between a CTA's thread maxima: each costs a barrier, and more steps
- * would leave fewer tokens. The first step goes at most kNear below the largest, since rows that
- * mask with the lowest float instead of -inf span too much. */
+/* Number of bisection steps between a CTA's thread maxima. Each costs a barrier; more steps would
+ * leave fewer tokens above the key. The first step tests a value at most kNear below the largest,
+ * as the range is too wide in rows that are masked with the lowest float instead of -inf. */
 constexpr int kHalvings = 8;
 constexpr float kNear = 64.0f;
 

@@ -3,9 +3,10 @@
  * WHAT   serves rows with top_p alone, drawn before they are truncated (docs/maths.md, section 9).
  *        A plain draw has written the winner among all tokens. This winner, the pivot, is the row's
  *        token if the mass above it is less than top_p of all, as in 19 of 20 rows at 0.95.
- *        Otherwise no token at or below the pivot is kept, and the winner above it is next: 1 -
- *        ln(top_p) rounds. The noise stays the same, so the token equals that of truncation
- *        followed by a draw. FlashInfer searches by pivots with fresh noise.
+ *        Otherwise no token at or below the pivot is kept, and the winner among the tokens above it
+ *        is the next pivot: 1 - ln(top_p) rounds on average. The noise stays the same, so the token
+ *        equals that of truncation followed by a draw. FlashInfer searches by pivots with fresh
+ *        noise.
  * COST   reads B V elements once, with an exponential a token; 4 us for few rows. A further round
  *        takes 6 us: a draw and a sum from shared memory, each with a round trip to the
  *        second-level cache.
@@ -103,12 +104,13 @@ __device__ __forceinline__ T join_row(const cuda_request_params &p, int64_t b, u
     return *(const T *)pivot_state().row;
 }
 
-/* The best score above a pivot is this far below ln(mass above it) once in 200,000 draws,
- * exp(-exp(2.5)). Only 12 tokens of a row reach that score, so these are tried first. */
+/* The best score above a pivot is lower than ln(mass above it) by more than this in one of 200,000
+ * draws, with probability exp(-exp(2.5)). On average 12 tokens of a row may reach that score; these
+ * are scored first. */
 constexpr float kUnlikelyGap = 2.5f;
 
-/* Finds the token of a row by pivots, from its winner among all tokens on; none if that is kept or
- * the row is abandoned. By all threads of all its CTAs. */
+/* Finds the token of a row by pivots; the first pivot is the winner among all tokens. Returns no
+ * winner if the first pivot is kept, or if the row is abandoned. By all threads of all its CTAs. */
 __device__ __forceinline__ draw_winner find_token(const cuda_request_params &p, int64_t b,
                                                   int64_t begin, pivot_row &row)
 {
@@ -144,8 +146,8 @@ extern "C" __global__ void __launch_bounds__(kGroupThreads, CUDA_REQUEST_PIVOT_C
     const int64_t begin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK + part * kPartTokens;
     ptx_allow_launch();
     ptx_wait_for_launch();
-    if (threadIdx.x == 0) { /* by one thread: later, the token of an abandoned row may have
-                             * changed */
+    if (threadIdx.x == 0) { /* by one thread: a later read may see the new token of an abandoned
+                             * row */
         pivot_state().is_abandoned = ptx_load_relaxed_8(&p.exchange[b]) != 0;
         pivot_state().token = __ldcg(&p.output.tokens[b]);
     }

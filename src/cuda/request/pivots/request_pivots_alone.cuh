@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Serves a row that its CTAs have abandoned, as they did not run at the same time
+ * Serves a row that its CTAs have abandoned, because they did not run at the same time
  * (request_pivots.cu): one CTA finds the same token alone, in plain loops over the row in memory.
- * Masses are the integers of the rules, so the token is the same. A pass over V = 151936 takes
- * about 50 us. All code here is inline and is separate from the usual path: a function out of
- * line, or a loop for both paths, takes registers from the usual path, at 4 us a call.
+ * Masses are sums of integers, as in the rules of truncation, so the token does not depend on the
+ * order of summation. A pass over V = 151936 takes about 50 us. All code here is inline and has no
+ * loop in common with the usual path: a function call, or a common loop, would cost the usual path
+ * registers, and 4 us a launch.
  */
 #ifndef GUMBEL_CUDA_REQUEST_PIVOTS_ALONE_CUH
 #define GUMBEL_CUDA_REQUEST_PIVOTS_ALONE_CUH
@@ -14,7 +15,7 @@
 namespace
 {
 
-/* Joins the results of the CTA's threads, for all of them. */
+/* Joins the results of the CTA's threads; every thread gets the result. */
 template <class T> __device__ __forceinline__ T join_cta(T own)
 {
     own.join_warp();
@@ -28,7 +29,8 @@ template <class T> __device__ __forceinline__ T join_cta(T own)
     return own;
 }
 
-/* Joins T::empty() with all tokens of row b by visit(found, token, value). */
+/* Visits all tokens of row b: visit(own, token, value) adds one to a thread's result. Returns the
+ * joined results of the CTA. */
 template <class T, class F>
 __device__ __forceinline__ T join_tokens(const gumbel_problem &q, int64_t b, const pivot_row &row,
                                          F visit)
@@ -40,7 +42,8 @@ __device__ __forceinline__ T join_tokens(const gumbel_problem &q, int64_t b, con
     return join_cta(own);
 }
 
-/* Finds the token of row b by pivots, from its winner `token` on; none if that is kept. */
+/* Finds the token of row b by pivots; the first pivot is `token`, the winner of the plain draw.
+ * Returns no winner if `token` itself is in the kept set. */
 __device__ __forceinline__ draw_winner find_token_alone(const cuda_request_params &p, int64_t b,
                                                         int32_t token)
 {

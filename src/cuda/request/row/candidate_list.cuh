@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Candidate filter: a CTA reads its part of a row once and keeps the tokens whose z reaches a lower
- * bound. Enough tokens of the row are known to reach the bound, which rises as the CTA reads on.
- * Tokens below the bound affect no output, so the kept set, the most likely tokens and the
- * requested ranks follow from the candidates alone.
+ * Candidate filter: a CTA reads its part of a row once and keeps the tokens whose z reaches a
+ * bound. The bound is a z that as many tokens reach as the request requires, and it rises while the
+ * CTA reads. Tokens below the bound affect no output, so the kept set, the most likely tokens and
+ * the requested ranks follow from the candidates alone.
  */
 #ifndef GUMBEL_CUDA_CANDIDATE_LIST_CUH
 #define GUMBEL_CUDA_CANDIDATE_LIST_CUH
@@ -17,7 +17,7 @@ namespace
 constexpr int kCandidates = CUDA_REQUEST_CANDIDATES;
 constexpr int kThreadTokens = kRequestTile / kThreads; /* tokens of a tile per thread: two quads */
 static_assert(kThreadTokens == 8, "a thread takes two quads of a tile");
-/* Lowest bits of a key that a bound leaves unresolved. */
+/* A bound is exact except for this many lowest bits of its key. */
 constexpr int kUnresolvedBits = 14;
 
 /* A CTA's candidates, in shared memory. */
@@ -25,10 +25,11 @@ struct candidate_list {
     cuda_candidate list[kCandidates];
     uint32_t count;          /* tokens offered; the list stores the first kCandidates */
     uint32_t largest_key[2]; /* key of the largest value; even and odd tiles alternate */
-    bool last;               /* this CTA is the last of the row to end */
+    bool last;               /* this CTA is the last of the row to finish */
 };
 
-/* Reads tiles of row b, whose part ends at token `end`: a thread loads two quads of a tile. */
+/* Reads the tiles of a CTA's part of row b, which ends at token `end`. A thread loads two quads of
+ * a tile. */
 struct row_reader {
     const cuda_request_params &p;
     const request_row &row;
@@ -63,8 +64,8 @@ struct row_reader {
         }
     }
 
-    /* Replaces this thread's logits of a tile by y. Rows with lists go through `y`, in shared
-     * memory. */
+    /* Replaces this thread's logits of a tile by their edited values. If the row has lists of
+     * edited tokens, the tile is edited in `y`, in shared memory. */
     __device__ __forceinline__ void edit_tile(int64_t tile, float (&l)[kThreadTokens],
                                               float *y) const
     {
@@ -82,7 +83,8 @@ struct row_reader {
             edit_quad(token_of(tile, i), &l[i]);
     }
 
-    /* Replaces four logits from `token`, a multiple of 4, on by y, for a row without lists. */
+    /* Replaces the four logits from `token`, a multiple of 4, on by their edited values, for a row
+     * without lists. */
     __device__ __forceinline__ void edit_quad(int64_t token, float *l) const
     {
         const gumbel_problem &q = p.problem;

@@ -10,9 +10,9 @@
  *        Rows that candidates cannot serve (top_p alone, a larger k, masses of untruncated rows),
  *        or whose candidates do not fit, are served by one CTA, as in the naive kernel.
  * SMEM   4096 candidates, the bins of a descent, and a tile of the row if lists edit it.
- * SYNC   a __syncthreads() per tile. Parts of a row are counted in global memory; the last one
- *        reads the results of all.
- * NUMERICS  those of the naive kernel, bit for bit: dropped tokens contribute to no output.
+ * SYNC   a __syncthreads() per tile. A counter in global memory counts the finished CTAs of a row;
+ *        the last one reads the results of all.
+ * NUMERICS  the outputs of the naive kernel, bit for bit: dropped tokens contribute to no output.
  */
 #include "cuda/common/cta_counter.cuh"
 #include "cuda/request/row/candidate_list.cuh"
@@ -20,7 +20,8 @@
 namespace
 {
 
-/* Filters one part; `staged` holds a tile. */
+/* Filters the part from token `begin` on. `staged`, in shared memory, holds a tile of edited
+ * logits. */
 __device__ __forceinline__ cuda_part_result filter_part(const row_reader &reader,
                                                         candidate_filter &filter, int64_t begin,
                                                         float *staged)
@@ -48,7 +49,8 @@ __device__ __forceinline__ cuda_part_result filter_part(const row_reader &reader
     return {fits ? filter.s.count : kCandidates + 1, flags, filter.current_bound(), filter.largest};
 }
 
-/* Publishes this CTA's part of row b; returns whether it is the last part. */
+/* Publishes the candidates of this CTA's part of row b. Returns whether all other parts of the row
+ * have been published. */
 __device__ __forceinline__ bool publish_part(const cuda_request_params &p, candidate_list &s,
                                              const cuda_part_result &own, int64_t b, int64_t part)
 {
@@ -110,7 +112,7 @@ __device__ __forceinline__ bool merge_parts_of_row(const cuda_request_params &p,
     filter.largest = gumbel_value_of_key(largest_of_cta(largest, x));
     if (largest_of_cta(most, x) > kCandidates)
         return false;
-    /* A full list yields a higher bound. */
+    /* If the candidates do not fit, those that do fit yield a higher bound. */
     for (int tries = 0; tries < 4; tries++) {
         if (gather_candidates(p, s, b, filter, least))
             return true;
@@ -156,7 +158,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
                 return;
             filtered = merge_parts_of_row(p, s, b, filter, flags);
         }
-        /* Few candidates make the remaining steps short. */
+        /* Fewer candidates make the remaining steps faster. */
         if (filtered && s.count > kCompared) {
             filter.raise_bound(list_source{s.list, (int)s.count});
             __syncthreads();

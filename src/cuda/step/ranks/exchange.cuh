@@ -14,8 +14,8 @@ namespace
 
 constexpr int kPolls = 256; /* between two readings of the clock */
 
-/* Most time that counts as waited between two readings, as a clock that jumps must not use up the
- * time-out. */
+/* Maximum time added to the waited time between two readings, so that a jump of the clock does not
+ * use up the time-out. */
 constexpr uint64_t kWaitedMax = 100000000; /* nanoseconds */
 
 /* Whether this CTA is the last of its launch to end. All CTAs of the launch see its writes. */
@@ -37,7 +37,7 @@ struct exchange {
     uint32_t number; /* of this exchange */
     uint32_t tag;
     uint64_t read_ns,
-        waited_ns; /* the last reading of the clock; how long this thread has waited */
+        waited_ns; /* the last reading of the clock; the time that this thread has waited */
     bool failed;
 
     __device__ explicit exchange(const cuda_exchange_params &params)

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A row that is split over ranks, by a CTA: the candidates of all ranks are sorted, truncated and
- * drawn from, and the outputs written. A row that they do not determine becomes a fallback row.
+ * Draws a row that is split over ranks, by one CTA: sorts the candidates of all ranks, truncates,
+ * draws, and writes the outputs. A row that the candidates do not determine becomes a fallback row.
  *
- * A rank selects candidates by y: of tokens with equal values one with a lower id may be missing.
- * Therefore the leading tokens of the row are those above the last candidate of every rank.
+ * A rank selects its 64 candidates by y, and may omit a token whose value equals that of its last
+ * candidate, even one with a lower id. Therefore only tokens above the last candidate of every rank
+ * are known to be the leading tokens of the row.
  */
 #ifndef GUMBEL_CUDA_LISTED_ROW_CUH
 #define GUMBEL_CUDA_LISTED_ROW_CUH
@@ -23,7 +24,7 @@ struct __align__(16) top64_row
 {
     uint64_t keys[kMax]; /* larger keys come first; keys without a token come last */
     float y[kMax];
-    float end[GUMBEL_PEERS_RANKS]; /* other tokens of a rank have no larger value */
+    float end[GUMBEL_PEERS_RANKS]; /* upper bound of the values of a rank's other tokens */
     uint32_t flags;
     int complete, not_selected;
     float lse;
@@ -35,8 +36,8 @@ __device__ __forceinline__ top64_row &candidates_of_cta()
     return *(top64_row *)(memory_of_cta() + CUDA_TOP64_OFFSET((int)shared_state().call.blocks));
 }
 
-/* Loads the parameters of row b and initialises its candidates, by three warps; before a
- * barrier. */
+/* Loads the parameters of row b and initialises its candidates, by three warps. The caller must
+ * synchronise before it reads them. */
 __device__ __forceinline__ void begin_top64_row(const gumbel_problem &q, int64_t b)
 {
     request_row &row = shared_state().row;
@@ -54,8 +55,8 @@ __device__ __forceinline__ void begin_top64_row(const gumbel_problem &q, int64_t
     }
 }
 
-/* Marks row b as unknown, until its fallback flag is published; by a thread, before the next launch
- * may start. */
+/* Marks the fallback flag of row b as unknown until it is published; by one thread, before the next
+ * launch may start. */
 __device__ __forceinline__ void mark_fallback_unknown(const cuda_top64_params &p, int64_t b)
 {
     *(volatile int32_t *)&p.fallback[b] = CUDA_FALLBACK_UNKNOWN;
@@ -91,8 +92,8 @@ struct gathered_top64 {
     __device__ bool has_failed() const { return false; }
 };
 
-/* Candidates that arrive in this rank's peer buffer, row by row: status, ids, y. Of its own rank's
- * candidates a thread holds the one of its number. */
+/* Candidates that arrive in this rank's peer buffer, row by row: status, ids, y. `own` is the
+ * candidate of this rank at the thread's index. */
 struct received_top64 {
     exchange &e;
     top64_words own;
@@ -173,8 +174,8 @@ __device__ __forceinline__ void load_top64(ranks_top64 &from, int64_t b, int32_t
     __syncthreads();
 }
 
-/* Sorts the candidates, with a few lanes a token, into the row's short list, with their blocks.
- * Returns how many are leading tokens of the row. For all threads; ends with a barrier. */
+/* Sorts the candidates into the row's short list, and stores their blocks; a few lanes rank each
+ * token. Returns, to all threads, how many are leading tokens of the row. Ends with a barrier. */
 __device__ __forceinline__ int order_top64(int32_t ranks, logit_values values)
 {
     const top64_row &row = candidates_of_cta();
@@ -237,8 +238,8 @@ __device__ __forceinline__ int truncate_top64(int count, bool complete, bool wit
 
 /* --------------------------------------------------------------------------------- the row ---- */
 
-/* Completes a row of which a product has stored some subtiles: the logits that it left out cannot
- * win, and are below all that can. */
+/* Fills the subtiles of row b that the product did not store with -inf: their logits are below
+ * every logit that can win. */
 __device__ __noinline__ void fill_row(int64_t b)
 {
     const cuda_request_params &p = shared_state().call;
@@ -265,7 +266,7 @@ __device__ __forceinline__ void draw_row(const cuda_top64_params &p, ranks_top64
     const request_row &row = shared_state().row;
     const logit_values values = {row.draw.inverse_temperature, row.rules.before != 0};
     load_top64(from, b, p.ranks, values);
-    ptx_allow_launch(); /* no words of other ranks are awaited any more */
+    ptx_allow_launch(); /* this CTA no longer waits for other ranks */
     const bool complete = candidates_of_cta().complete && p.ranks * CUDA_TOP64 <= kShortlist;
     int count = order_top64(p.ranks, values);
     const bool with_lse = (uintptr_t)out.lse | (uintptr_t)out.logprobs;
