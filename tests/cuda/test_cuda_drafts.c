@@ -140,7 +140,7 @@ static void check_requests(wide_drafts *req, int is_supplied, const char *what, 
     verified_arrays *found = verified_make(req->requests, req->max_nodes, req->requests);
     verified_arrays *on_gpu = gpu_verified_make(found);
     if (is_supplied)
-        report_wide_difference(req, cpu);
+        wide_supply_logprobs(req, cpu);
     gpu_wide *generated = gpu_wide_make(req, on_gpu);
     CHECK(wide_verify(cpu, req, wanted) == GUMBEL_OK, "%s %d", what, index);
     gpu_graph graph = gpu_graph_begin();

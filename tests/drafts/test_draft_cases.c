@@ -374,7 +374,7 @@ static void buffers_are_all_that_is_touched(void **state)
         wide_drafts *req = index % 8 == 7 ? wide_make_crowded(index)
                                           : wide_make(index, TEST_SANITIZED ? 200 : 900);
         verified_arrays *wanted = verified_make(req->requests, req->max_nodes, req->requests);
-        report_wide_difference(req, *state);
+        wide_supply_logprobs(req, *state);
         assert_int_equal(wide_verify(*state, req, wanted), GUMBEL_OK);
         for (int turn = 0; turn < 4; turn++) {
             fence f = {.at_front = turn % 2};

@@ -377,7 +377,7 @@ void wide_free(wide_drafts *w)
         free(owned[i]);
 }
 
-void report_wide_difference(wide_drafts *w, gumbel_device *cpu)
+void wide_supply_logprobs(wide_drafts *w, gumbel_device *cpu)
 {
     const size_t rows = (size_t)w->rows;
     float *temperature = make_zeroed(rows, sizeof *temperature);

@@ -44,7 +44,7 @@ wide_drafts *wide_make_crowded(int index);
 wide_drafts *wide_make_near(int index, int32_t requests, int64_t vocab, float unseen);
 
 /* Supplies the draft's log-normalisers and log-probabilities, computed on a CPU. */
-void report_wide_difference(wide_drafts *generated, gumbel_device *cpu);
+void wide_supply_logprobs(wide_drafts *generated, gumbel_device *cpu);
 void wide_free(wide_drafts *generated);
 
 /* Verifies on a CPU, or on a device with host memory. */

@@ -29,7 +29,7 @@ bool passes(wide_drafts *req, gumbel_device *cpu, emulated_device *device, rule_
     bool good = wide_verify(cpu, req, wanted) == GUMBEL_OK;
     for (int turn = 0; turn < 3 && good; turn++) {
         if (turn == 1)
-            report_wide_difference(req, cpu);
+            wide_supply_logprobs(req, cpu);
         verified_arrays *found = verified_make(req->requests, req->max_nodes, req->requests);
         good = wide_verify(&device->base, req, found) == GUMBEL_OK &&
                verified_same(wanted, found, 2e-6f);
@@ -53,7 +53,7 @@ bool shared_rows_pass(int i, gumbel_device *cpu, emulated_device *device)
 {
     wide_drafts *req = wide_make_near(i, 4, 3000, 0.5f);
     const int32_t offsets[] = {0, 2, 0, 2, 4};
-    report_wide_difference(req, cpu);
+    wide_supply_logprobs(req, cpu);
     memcpy(req->offsets, offsets, sizeof offsets);
     verified_arrays *found = verified_make(req->requests, req->max_nodes, req->requests);
     bool good = wide_verify(&device->base, req, found) == GUMBEL_OK;
