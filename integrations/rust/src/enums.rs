@@ -57,13 +57,6 @@ c_enums! {
         /// Only as many as needed, lower ids first.
         Exact = 1,
     }
-    /// Whether the fixed operations bind the mass.
-    Math {
-        /// They do.
-        Exact = 0,
-        /// Permission for what gains by it.
-        Fast = 1,
-    }
     /// The distribution of log-probabilities.
     Distribution {
         /// The distribution that is drawn from.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Parameters of calls, as plain structs with the defaults of the C interface; `gumbel.h` and
 //! `drafts.h` document each field. A view that is smaller than the shape given here is an error.
-use crate::enums::{domain, Distribution, Isa, Math, Order, Ties};
+use crate::enums::{domain, Distribution, Isa, Order, Ties};
 use crate::views::{MatrixMut, Rows, Tensor, View, ViewMut};
 use std::os::raw::c_void;
 
