@@ -15,12 +15,10 @@ for example by advance(position) on the device. Without a seed every call draws 
 runs, not when it is traced: from the operating system, or, at every replay of a captured CUDA
 graph, from torch's generator of the device.
 
-Operators return a list of tensors:
-
-- sample(), sample_logits(), score(), score_logits(): tokens, status, and the requested ones of
-  logprobs, lse, ranks, kept, top_ids, top_logprobs, best_ids, best_scores, in this order.
-- verify(), verify_logits(): tokens, emitted, accepted, path, last_row, position, finished, status,
-  and logprobs if requested.
+Operators return a list of tensors. sample(), sample_logits(), score() and score_logits() return
+tokens, status, and the requested ones of logprobs, lse, ranks, kept, top_ids, top_logprobs,
+best_ids, best_scores, in this order. verify() and verify_logits() return tokens, emitted, accepted,
+path, last_row, position, finished, status, and logprobs if requested.
 
 Lists of tokens are passed as two or three tensors: offsets int64 [B + 1], ids int32, and values
 float32 for biases. A history is three tensors: prompt and output int32 [slots, ceil(V / 32)],
