@@ -167,6 +167,19 @@ static gumbel_status sample_shard(gumbel_group *group, void *stream, const gumbe
     return end_call(group, status, &own_error, error);
 }
 
+/* Checks and adapts a call that is described and not made. */
+static gumbel_status adapt_described_call(const gumbel_group *group, adapted_call *f,
+                                          const gumbel_head *head, const gumbel_logits *logits,
+                                          const gumbel_sampling *sampling,
+                                          const gumbel_output *output, gumbel_error *error)
+{
+    int64_t vocab_size;
+    GUMBEL_REFUSE_IF(!group, error, "group", "group is NULL");
+    GUMBEL_REFUSE_IF(!head == !logits, error, "head", "one of head and logits must be given");
+    GUMBEL_REFUSE_IF(!output, error, "output", "output is NULL");
+    return adapt_call(group, f, head, logits, sampling, &vocab_size, error);
+}
+
 gumbel_status gumbel_group_workspace_size(const gumbel_group *group, const gumbel_head *head,
                                           const gumbel_logits *logits,
                                           const gumbel_sampling *sampling,
@@ -174,11 +187,7 @@ gumbel_status gumbel_group_workspace_size(const gumbel_group *group, const gumbe
                                           gumbel_error *error)
 {
     adapted_call f;
-    int64_t vocab_size;
-    GUMBEL_REFUSE_IF(!group, error, "group", "group is NULL");
-    GUMBEL_REFUSE_IF(!head == !logits, error, "head", "one of head and logits must be given");
-    GUMBEL_REFUSE_IF(!output, error, "output", "output is NULL");
-    GUMBEL_FORWARD(adapt_call(group, &f, head, logits, sampling, &vocab_size, error));
+    GUMBEL_FORWARD(adapt_described_call(group, &f, head, logits, sampling, output, error));
     GUMBEL_REFUSE_IF(!bytes, error, "bytes", "bytes is NULL");
     return gumbel_workspace_size(device_of(group), f.with_head, f.with_logits, f.with_sampling,
                                  output, bytes, error);
@@ -190,11 +199,7 @@ gumbel_status gumbel_group_explain(const gumbel_group *group, const gumbel_head 
                                    gumbel_error *error)
 {
     adapted_call f;
-    int64_t vocab_size;
-    GUMBEL_REFUSE_IF(!group, error, "group", "group is NULL");
-    GUMBEL_REFUSE_IF(!head == !logits, error, "head", "one of head and logits must be given");
-    GUMBEL_REFUSE_IF(!output, error, "output", "output is NULL");
-    GUMBEL_FORWARD(adapt_call(group, &f, head, logits, sampling, &vocab_size, error));
+    GUMBEL_FORWARD(adapt_described_call(group, &f, head, logits, sampling, output, error));
     return gumbel_explain(device_of(group), f.with_head, f.with_logits, f.with_sampling, output,
                           text, size, error);
 }
