@@ -93,7 +93,7 @@ def test_requests(device):
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_pieces(device, dtype):
+def test_standalone_calls(device, dtype):
     logits = torch.tensor(LOGITS).to(device, dtype)
     found = gumbel.softmax(logits)
     assert found.device == logits.device and found.dtype == torch.float32

@@ -8,7 +8,7 @@
  * lines are the same on every machine; agreement_digests.txt holds them. The program uses no
  * test framework, so that it can be cross-built and run under an emulator.
  */
-#include "plans.h"
+#include "problem_plans.h"
 #include "requests.h"
 
 #include <inttypes.h>

@@ -7,7 +7,7 @@
 
 #include "every_isa.h"
 #include "generated_heads.h"
-#include "model_rows.h"
+#include "model_tensor.h"
 #include "requests.h"
 
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  * own counter given as one value for all rows.
  */
 #include "outcome.h"
-#include "plans.h"
+#include "problem_plans.h"
 #include "requests.h"
 
 #include <gumbel/drafts.h>

@@ -5,7 +5,7 @@
  * screen.
  */
 #include "gumbel/screen.h"
-#include "fences.h"
+#include "guard_pages.h"
 #include "requests.h"
 
 #include <setjmp.h>

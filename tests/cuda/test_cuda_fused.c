@@ -4,7 +4,7 @@
  */
 #include "cuda_support.h"
 
-#include "plans.h"
+#include "problem_plans.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
  */
 #include "cuda_support.h"
 
-#include "plans.h"
+#include "problem_plans.h"
 
 #include <math.h>
 

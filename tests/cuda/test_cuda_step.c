@@ -4,7 +4,7 @@
  * outcome of noise on the fly; positions and the ring advance.
  */
 #include "cuda_support.h"
-#include "plans.h"
+#include "problem_plans.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  * drafts that must be accepted or rejected for every coin; equal models; limits and stop tokens.
  * Also tests that a verification writes only its buffers, and is repeatable.
  */
-#include "fences.h"
+#include "guard_pages.h"
 #include "fixtures.h"
 #include "outcome.h"
 #include "statistics.h"

@@ -4,7 +4,7 @@
  * written, workspaces of the wrong size are refused with every output as it was, and the structs of
  * older callers end where these say.
  */
-#include "fences.h"
+#include "guard_pages.h"
 #include "hostile.h"
 #include "requests.h"
 

@@ -4,7 +4,7 @@
  * the results of one call on one thread. Meant to run under ThreadSanitizer too.
  */
 #include "outcome.h"
-#include "plans.h"
+#include "problem_plans.h"
 
 #include <pthread.h>
 #include <setjmp.h>

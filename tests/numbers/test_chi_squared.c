@@ -5,7 +5,7 @@
  * and samples; and the power of the tests: they detect a temperature wrong by 2%. Seeds are fixed.
  */
 #include "fixtures.h"
-#include "model_rows.h"
+#include "model_tensor.h"
 #include "oracle.h"
 #include "outcome.h"
 #include "statistics.h"

@@ -6,7 +6,7 @@
 #include "maths/noise.h"
 #include "oracle.h"
 #include "outcome.h"
-#include "place.h"
+#include "noise_place.h"
 #include "statistics.h"
 
 #include <inttypes.h>

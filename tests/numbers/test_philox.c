@@ -3,7 +3,7 @@
  * Philox4x32: the published answers; no two draws have one counter.
  */
 #include "oracle.h"
-#include "place.h"
+#include "noise_place.h"
 
 #include <inttypes.h>
 #include <setjmp.h>

@@ -5,7 +5,7 @@
  */
 #include "oracle.h"
 #include "outcome.h"
-#include "plans.h"
+#include "problem_plans.h"
 
 #include <float.h>
 #include <inttypes.h>

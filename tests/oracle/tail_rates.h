@@ -18,7 +18,7 @@
 #ifndef TESTS_TAIL_RATES_H
 #define TESTS_TAIL_RATES_H
 
-#include "place.h"
+#include "noise_place.h"
 
 /* The noise g of `count` places. */
 typedef void (*tail_noise)(const place *places, int64_t count, float *g);

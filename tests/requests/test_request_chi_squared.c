@@ -6,7 +6,7 @@
  * fixed, so that a run repeats.
  */
 #include "fixtures.h"
-#include "model_rows.h"
+#include "model_tensor.h"
 #include "oracle_request.h"
 #include "requests.h"
 #include "statistics.h"

@@ -6,7 +6,7 @@
  * every instruction set with the reference.
  */
 #include "fixtures.h"
-#include "judge.h"
+#include "judge_outcome.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -6,7 +6,7 @@
  * the logits that the product makes; every row alone against the row in its batch.
  */
 #include "fixtures.h"
-#include "judge.h"
+#include "judge_outcome.h"
 
 #include <math.h>
 #include <setjmp.h>

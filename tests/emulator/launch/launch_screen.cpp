@@ -23,7 +23,7 @@ extern "C" {
 #include "launch_screen.h"
 
 extern "C" {
-#include "fences.h"
+#include "guard_pages.h"
 #include "hostile.h"
 #include "outcome.h"
 }

@@ -11,7 +11,7 @@
 
 extern "C" {
 #include "stale_weights.h"
-#include "fences.h"
+#include "guard_pages.h"
 }
 
 namespace

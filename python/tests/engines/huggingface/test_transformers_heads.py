@@ -8,7 +8,7 @@ import weakref
 
 import pytest
 from kjv import gumbel, heads, torch, transformers
-from tiny import PROMPT, SIZE, VOCAB, greedy, make
+from tiny_models import PROMPT, SIZE, VOCAB, greedy, make
 
 
 def write_in_place(model):

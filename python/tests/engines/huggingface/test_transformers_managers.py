@@ -18,7 +18,7 @@ from test_transformers_heads import (
     replace_parameter,
     write_in_place,
 )
-from tiny import PROMPT, greedy, make
+from tiny_models import PROMPT, greedy, make
 from transformers.generation.continuous_batching.continuous_api import ContinuousBatchingManager
 
 pytest.importorskip("psutil")

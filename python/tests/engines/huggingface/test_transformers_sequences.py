@@ -4,7 +4,7 @@
 import pytest
 from kjv import DRAWN, gumbel, heads, torch  # noqa: F401
 from test_transformers_batches import batching, configured
-from tiny import VOCAB, make
+from tiny_models import VOCAB, make
 
 from gumbel._calls import sample_calls
 from gumbel._transformers import draws

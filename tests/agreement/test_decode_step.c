@@ -4,8 +4,8 @@
  * advance, tokens are written to the ring.
  */
 #include "outcome.h"
-#include "place.h"
-#include "plans.h"
+#include "noise_place.h"
+#include "problem_plans.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "place.h"
+#include "noise_place.h"
 
 #include "inputs.h"
 #include "oracle.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "plans.h"
+#include "problem_plans.h"
 
 static const gumbel_dtype dtypes[3] = {GUMBEL_FLOAT32, GUMBEL_FLOAT16, GUMBEL_BFLOAT16};
 static const int64_t sizes[15] = {1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 100, 256};

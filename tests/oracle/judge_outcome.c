@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "judge.h"
+#include "judge_outcome.h"
 
 #include "oracle_request.h"
 #include "inputs.h"

@@ -4,7 +4,7 @@
  * chunks of the vocabulary, from hidden states or from logits, one sample at a time or many.
  */
 #include "outcome.h"
-#include "plans.h"
+#include "problem_plans.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include "fences.h"
+#include "guard_pages.h"
 
 #include "inputs.h"
 

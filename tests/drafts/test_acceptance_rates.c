@@ -6,7 +6,7 @@
  */
 #include "fixtures.h"
 #include "inputs.h"
-#include "model_rows.h"
+#include "model_tensor.h"
 #include "requests.h"
 #include "statistics.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "model_rows.h"
+#include "model_tensor.h"
 
 #include "inputs.h"
 

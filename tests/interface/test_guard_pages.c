@@ -3,10 +3,10 @@
  * No byte outside a buffer is touched, and no input is written: every buffer lies between two pages
  * that may not be accessed, flush against the one or the other, and inputs are read-only.
  */
-#include "fences.h"
+#include "guard_pages.h"
 #include "hostile.h"
 #include "outcome.h"
-#include "plans.h"
+#include "problem_plans.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
