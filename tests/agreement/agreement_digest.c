@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint64_t digest(const void *memory, size_t bytes)
+static uint64_t hash_bytes(const void *memory, size_t bytes)
 {
     uint64_t hash = 0xcbf29ce484222325ull;
     for (size_t i = 0; i < bytes; i++)
@@ -30,9 +30,9 @@ static void print_outcome(const char *name, int index, const outcome *drawn)
     size_t rows = (size_t)drawn->batch, draws = rows * (size_t)drawn->samples;
     printf("%s %d: tokens %016" PRIx64 " scores %016" PRIx64 " logprobs %016" PRIx64
            " lse %016" PRIx64 " status %016" PRIx64 "\n",
-           name, index, digest(drawn->tokens, draws * 4), digest(drawn->scores, draws * 4),
-           digest(drawn->logprobs, draws * 4), digest(drawn->lse, rows * 4),
-           digest(drawn->status, rows * 4));
+           name, index, hash_bytes(drawn->tokens, draws * 4), hash_bytes(drawn->scores, draws * 4),
+           hash_bytes(drawn->logprobs, draws * 4), hash_bytes(drawn->lse, rows * 4),
+           hash_bytes(drawn->status, rows * 4));
 }
 
 static void draw_plan(gumbel_device *device, const char *name, int index, problem_plan plan)
@@ -81,9 +81,9 @@ static void draw_request(gumbel_device *device, const char *name, int index, int
     print_outcome(name, index, drawn);
     printf("%s %d: ranks %016" PRIx64 " kept %016" PRIx64 " ids %016" PRIx64 " logprobs %016" PRIx64
            "\n",
-           name, index, digest(drawn->ranks, rows * (size_t)plan.samples * 4),
-           digest(drawn->kept, rows * 4), digest(drawn->top_ids, listed * 4),
-           digest(drawn->top_logprobs, listed * 4));
+           name, index, hash_bytes(drawn->ranks, rows * (size_t)plan.samples * 4),
+           hash_bytes(drawn->kept, rows * 4), hash_bytes(drawn->top_ids, listed * 4),
+           hash_bytes(drawn->top_logprobs, listed * 4));
     outcome_free(drawn);
     request_free(req);
 }
@@ -96,7 +96,7 @@ static void process_request(gumbel_device *device, int index)
     float *processed = malloc(bytes);
     if (request_process(device, &req->logits, &req->sampling, processed) != GUMBEL_OK)
         die("request %d cannot be processed", index);
-    printf("processed %d: %016" PRIx64 "\n", index, digest(processed, bytes));
+    printf("processed %d: %016" PRIx64 "\n", index, hash_bytes(processed, bytes));
     free(processed);
     request_free(req);
 }
@@ -114,7 +114,7 @@ static void softmax_request(gumbel_device *device, int index)
         die("request %d has no softmax", index);
     for (size_t i = 0; i < size; i++)
         found[i] = isnan(found[i]) ? -1 : found[i];
-    printf("softmax %d: %016" PRIx64 "\n", index, digest(found, size * sizeof *found));
+    printf("softmax %d: %016" PRIx64 "\n", index, hash_bytes(found, size * sizeof *found));
     free(workspace);
     free(found);
     request_free(req);
@@ -128,7 +128,7 @@ static void print_noise(int index)
     if (gumbel_noise(seed, (uint32_t)index, 0, 0, index * INT64_C(400000000), 4099, g, NULL) !=
         GUMBEL_OK)
         die("noise %d cannot be made", index);
-    printf("noise %d: %016" PRIx64 "\n", index, digest(g, sizeof g));
+    printf("noise %d: %016" PRIx64 "\n", index, hash_bytes(g, sizeof g));
 }
 
 static gumbel_isa isa_of_name(const char *name)

@@ -19,27 +19,27 @@
 #include "every_isa.h"
 
 /* A problem and what the reference drew for it. */
-typedef struct solved {
+typedef struct drawn_problem {
     problem *generated;
     outcome *whole;
-} solved;
+} drawn_problem;
 
-static solved solve(gumbel_device *device, problem_plan plan)
+static drawn_problem make_drawn_problem(gumbel_device *device, problem_plan plan)
 {
-    solved s = {problem_make(&plan), NULL};
+    drawn_problem s = {problem_make(&plan), NULL};
     s.whole = outcome_make(plan.batch, s.generated->plan.samples);
     assert_int_equal(draw(device, &s.generated->head, &s.generated->sampling, s.whole), GUMBEL_OK);
     return s;
 }
 
-static void forget(solved *s)
+static void free_drawn_problem(drawn_problem *s)
 {
     outcome_free(s->whole);
     problem_free(s->generated);
 }
 
-static void assert_same(const solved *s, int64_t first, const outcome *part, outcome_parts parts,
-                        const char *name)
+static void assert_same_rows(const drawn_problem *s, int64_t first, const outcome *part,
+                             outcome_parts parts, const char *name)
 {
     char what[400];
     snprintf(what, sizeof what, "%s from row %" PRId64 ": %s", name, first,
@@ -49,17 +49,17 @@ static void assert_same(const solved *s, int64_t first, const outcome *part, out
 }
 
 /* Every run of rows [first, first + count) of the batch, drawn as a batch of its own. */
-static void parts_of_a_batch(void **state)
+static void sub_batches_draw_the_same_tokens(void **state)
 {
     gumbel_device *device = *state;
     const int64_t batches[] = {1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 33};
     for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
-        solved s = solve(device, (problem_plan){.batch = batches[i],
-                                                .vocab = 200,
-                                                .hidden_size = 33,
-                                                .samples = 2,
-                                                .temperature = -0.9f,
-                                                .seed = 40 + i});
+        drawn_problem s = make_drawn_problem(device, (problem_plan){.batch = batches[i],
+                                                                    .vocab = 200,
+                                                                    .hidden_size = 33,
+                                                                    .samples = 2,
+                                                                    .temperature = -0.9f,
+                                                                    .seed = 40 + i});
         for (int64_t count = 1; count <= batches[i]; count += 1 + count / 6)
             for (int64_t first = 0; first + count <= batches[i]; first += count) {
                 gumbel_head head;
@@ -67,21 +67,21 @@ static void parts_of_a_batch(void **state)
                 problem_rows(s.generated, first, count, &head, &sampling);
                 outcome *part = outcome_make(count, 2);
                 assert_int_equal(draw(device, &head, &sampling, part), GUMBEL_OK);
-                assert_same(&s, first, part, OUTCOME_ALL, "a part");
+                assert_same_rows(&s, first, part, OUTCOME_ALL, "a part");
                 outcome_free(part);
             }
-        forget(&s);
+        free_drawn_problem(&s);
     }
 }
 
 /* Draw j of S is the one draw at sample counter first_sample + j. */
-static void samples_one_by_one(void **state)
+static void single_samples_match_many(void **state)
 {
     gumbel_device *device = *state;
     for (int i = 0; i < (TEST_SANITIZED ? 6 : 20); i++) {
         problem_plan plan = plan_at_random(500 + i);
         plan.samples = 5;
-        solved s = solve(device, plan);
+        drawn_problem s = make_drawn_problem(device, plan);
         outcome *one = outcome_make(plan.batch, 1);
         for (int32_t j = 0; j < plan.samples; j++) {
             gumbel_sampling sampling = s.generated->sampling;
@@ -96,17 +96,17 @@ static void samples_one_by_one(void **state)
             }
         }
         outcome_free(one);
-        forget(&s);
+        free_drawn_problem(&s);
     }
 }
 
 /* One seed for the batch is gumbel_row_seed() for each row. */
-static void shared_parameters(void **state)
+static void shared_parameters_match_one_per_row(void **state)
 {
     gumbel_device *device = *state;
     enum { B = 9 };
-    solved s =
-        solve(device, (problem_plan){.batch = B, .vocab = 300, .hidden_size = 20, .seed = 9});
+    drawn_problem s = make_drawn_problem(
+        device, (problem_plan){.batch = B, .vocab = 300, .hidden_size = 20, .seed = 9});
     uint64_t seed = 0xfeedface, seeds[B];
     float temperature = 0.6f, temperatures[B];
     uint64_t position = 17, positions[B];
@@ -140,7 +140,7 @@ static void shared_parameters(void **state)
     assert_true(outcome_same(of_each, 0, of_shared, OUTCOME_ALL, "default parameters"));
     outcome_free(of_each);
     outcome_free(of_shared);
-    forget(&s);
+    free_drawn_problem(&s);
 }
 
 /* ------------------------------------------------------------------------------- chunks ---- */
@@ -167,8 +167,8 @@ static void merge_tree(gumbel_summary **pieces, int count, int64_t n, uint64_t *
 }
 
 /* Cut the vocabulary at random, at global ids that are multiples of `grain`. */
-static void check_chunks(gumbel_device *device, const solved *s, int64_t grain, uint64_t *random,
-                         outcome_parts parts)
+static void check_chunks(gumbel_device *device, const drawn_problem *s, int64_t grain,
+                         uint64_t *random, outcome_parts parts)
 {
     gumbel_summary *pieces[64];
     int count = 0;
@@ -186,19 +186,19 @@ static void check_chunks(gumbel_device *device, const solved *s, int64_t grain, 
     }
     outcome *merged = outcome_make(s->generated->plan.batch, s->generated->plan.samples);
     merge_tree(pieces, count, merged->batch * merged->samples, random, merged);
-    assert_same(s, 0, merged, parts, grain == 64 ? "chunks of whole blocks" : "chunks");
+    assert_same_rows(s, 0, merged, parts, grain == 64 ? "chunks of whole blocks" : "chunks");
     outcome_free(merged);
 }
 
-static void chunks(void **state)
+static void merged_chunks_match_the_whole(void **state)
 {
     gumbel_device *device = *state;
     uint64_t random = 6;
     for (int i = 0; i < (TEST_SANITIZED ? 20 : 120) * (getenv("GUMBEL_NIGHTLY") ? 20 : 1); i++) {
-        solved s = solve(device, plan_at_random(1000 + i));
+        drawn_problem s = make_drawn_problem(device, plan_at_random(1000 + i));
         check_chunks(device, &s, 64, &random, OUTCOME_ALL);
         check_chunks(device, &s, 1, &random, OUTCOME_TOKENS | OUTCOME_SCORES);
-        forget(&s);
+        free_drawn_problem(&s);
     }
 }
 
@@ -206,7 +206,7 @@ static void chunks(void **state)
 
 /* With D = 1 and h = 1 the logits are the weights, so both ways in see equal logits; and a stride,
  * a dtype, a shard and padding mean the same in both. */
-static void from_logits(void **state)
+static void logits_match_hidden_states(void **state)
 {
     gumbel_device *device = *state;
     for (int i = 0; i < (TEST_SANITIZED ? 30 : 150); i++) {
@@ -214,7 +214,7 @@ static void from_logits(void **state)
         plan.hidden_size = 1;
         plan.weight_gap = plan.hidden_gap = 0;
         plan.bias_dtype = 0;
-        solved s = solve(device, plan);
+        drawn_problem s = make_drawn_problem(device, plan);
         int64_t stride = plan.vocab + (i % 3) * 5;
         float *values = make_zeroed((size_t)(plan.batch * stride), sizeof *values);
         memset(values, 0xff, (size_t)(plan.batch * stride) * sizeof *values); /* NaN */
@@ -234,7 +234,7 @@ static void from_logits(void **state)
         outcome *fused = outcome_make(plan.batch, plan.samples);
         assert_int_equal(draw(device, &s.generated->head, sampling, fused), GUMBEL_OK);
         assert_int_equal(draw_logits(device, &logits, sampling, s.whole), GUMBEL_OK);
-        assert_same(&s, 0, fused, OUTCOME_ALL, "from logits");
+        assert_same_rows(&s, 0, fused, OUTCOME_ALL, "from logits");
         /* Equal values as 16-bit logits, if these are exact. */
         if (plan.weight_dtype != GUMBEL_FLOAT32) {
             uint16_t *narrow = make_zeroed((size_t)(plan.batch * stride), sizeof *narrow);
@@ -246,21 +246,23 @@ static void from_logits(void **state)
             logits.logits.data = narrow;
             logits.logits.dtype = plan.weight_dtype;
             assert_int_equal(draw_logits(device, &logits, sampling, fused), GUMBEL_OK);
-            assert_same(&s, 0, fused, OUTCOME_ALL, "from 16-bit logits");
+            assert_same_rows(&s, 0, fused, OUTCOME_ALL, "from 16-bit logits");
             free(narrow);
         }
         outcome_free(fused);
         free(values);
-        forget(&s);
+        free_drawn_problem(&s);
     }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parts_of_a_batch),  cmocka_unit_test(samples_one_by_one),
-        cmocka_unit_test(shared_parameters), cmocka_unit_test(chunks),
-        cmocka_unit_test(from_logits),
+        cmocka_unit_test(sub_batches_draw_the_same_tokens),
+        cmocka_unit_test(single_samples_match_many),
+        cmocka_unit_test(shared_parameters_match_one_per_row),
+        cmocka_unit_test(merged_chunks_match_the_whole),
+        cmocka_unit_test(logits_match_hidden_states),
     };
     int failures;
     RUN_ON_EVERY_ISA(tests, failures);

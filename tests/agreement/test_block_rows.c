@@ -26,25 +26,25 @@ enum { MOST = 4600, SAMPLES = 5 };
 /* The logit of token i of V, a row's seed being in `random`. */
 typedef float (*row_kind)(int64_t i, int64_t vocab, uint64_t *random);
 
-static float ascending(int64_t i, int64_t vocab, uint64_t *random)
+static float ascending_logit(int64_t i, int64_t vocab, uint64_t *random)
 {
     (void)random;
     return 30 * (float)i / (float)vocab;
 }
 
-static float steep(int64_t i, int64_t vocab, uint64_t *random)
+static float steep_logit(int64_t i, int64_t vocab, uint64_t *random)
 {
     (void)vocab;
     (void)random;
     return 0.05f * (float)i;
 }
 
-static float descending(int64_t i, int64_t vocab, uint64_t *random)
+static float descending_logit(int64_t i, int64_t vocab, uint64_t *random)
 {
-    return -ascending(i, vocab, random);
+    return -ascending_logit(i, vocab, random);
 }
 
-static float equal(int64_t i, int64_t vocab, uint64_t *random)
+static float equal_logit(int64_t i, int64_t vocab, uint64_t *random)
 {
     (void)i;
     (void)vocab;
@@ -53,48 +53,48 @@ static float equal(int64_t i, int64_t vocab, uint64_t *random)
 }
 
 /* Values so large that all scores of a block round to a few. */
-static float huge(int64_t i, int64_t vocab, uint64_t *random)
+static float huge_logit(int64_t i, int64_t vocab, uint64_t *random)
 {
     (void)i;
     (void)vocab;
     return 3e8f + (float)random_below(random, 3) * 64;
 }
 
-static float tiny(int64_t i, int64_t vocab, uint64_t *random)
+static float tiny_logit(int64_t i, int64_t vocab, uint64_t *random)
 {
     (void)i;
     (void)vocab;
     return random_normal(random) * 0x1p-140f;
 }
 
-static float lone(int64_t i, int64_t vocab, uint64_t *random)
+static float single_finite_logit(int64_t i, int64_t vocab, uint64_t *random)
 {
     (void)random;
     return i == vocab * 2 / 3 ? -1e30f : -INFINITY;
 }
 
 /* Nothing behind the first third, or before the last. */
-static float headed(int64_t i, int64_t vocab, uint64_t *random)
+static float first_third_logit(int64_t i, int64_t vocab, uint64_t *random)
 {
     return i <= vocab / 3 ? random_normal(random) : -INFINITY;
 }
 
-static float tailed(int64_t i, int64_t vocab, uint64_t *random)
+static float last_third_logit(int64_t i, int64_t vocab, uint64_t *random)
 {
     return i >= vocab - vocab / 3 - 1 ? random_normal(random) : -INFINITY;
 }
 
-static float sparse(int64_t i, int64_t vocab, uint64_t *random)
+static float sparse_logit(int64_t i, int64_t vocab, uint64_t *random)
 {
     return random_below(random, 50) && i != vocab / 2 ? -INFINITY : random_normal(random);
 }
 
-static float dominated(int64_t i, int64_t vocab, uint64_t *random)
+static float dominated_logit(int64_t i, int64_t vocab, uint64_t *random)
 {
     return i == vocab / 2 ? 8 : random_normal(random);
 }
 
-static float normal(int64_t i, int64_t vocab, uint64_t *random)
+static float normal_logit(int64_t i, int64_t vocab, uint64_t *random)
 {
     (void)i;
     (void)vocab;
@@ -105,10 +105,10 @@ static const struct {
     const char *name;
     row_kind logit;
 } kinds[] = {
-    {"ascending", ascending}, {"steep", steep},   {"descending", descending},
-    {"equal", equal},         {"huge", huge},     {"tiny", tiny},
-    {"lone", lone},           {"headed", headed}, {"tailed", tailed},
-    {"sparse", sparse},       {"normal", normal}, {"dominated", dominated},
+    {"ascending", ascending_logit}, {"steep", steep_logit},        {"descending", descending_logit},
+    {"equal", equal_logit},         {"huge", huge_logit},          {"tiny", tiny_logit},
+    {"lone", single_finite_logit},  {"headed", first_third_logit}, {"tailed", last_third_logit},
+    {"sparse", sparse_logit},       {"normal", normal_logit},      {"dominated", dominated_logit},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
@@ -227,7 +227,7 @@ static void assert_same_in_shards(gumbel_device *device, const row *r, outcome *
     assert_exact(r, drawn);
 }
 
-static void rows_of_every_kind(void **state)
+static void every_row_kind_matches_the_oracle(void **state)
 {
     static const int64_t sizes[] = {1, 3, 63, 64, 65, 127, 129, 300, 2037, 4500};
     static const int64_t firsts[] = {0, 64, 128, 4,       60,
@@ -249,7 +249,7 @@ static void rows_of_every_kind(void **state)
 }
 
 /* A NaN or +inf shows wherever it stands, beside a token that passes over all other blocks. */
-static void odd_values_show(void **state)
+static void nan_and_infinity_set_the_row_status(void **state)
 {
     uint64_t random = 22;
     row *r = make_zeroed(1, sizeof *r);
@@ -271,8 +271,8 @@ static void odd_values_show(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_of_every_kind),
-        cmocka_unit_test(odd_values_show),
+        cmocka_unit_test(every_row_kind_matches_the_oracle),
+        cmocka_unit_test(nan_and_infinity_set_the_row_status),
     };
     int failures;
     RUN_ON_EVERY_ISA(tests, failures);

@@ -21,8 +21,8 @@
 /* ------------------------------------------------------------------------ noise ahead ---- */
 
 /* Noise [B, S, count] at `stride`, all of it and no more; free it. Gaps must stay as they were. */
-static float *prepare(gumbel_device *device, const gumbel_sampling *sampling, int64_t batch,
-                      int64_t first_token, int64_t count, int64_t stride)
+static float *prepare_noise(gumbel_device *device, const gumbel_sampling *sampling, int64_t batch,
+                            int64_t first_token, int64_t count, int64_t stride)
 {
     int64_t rows = batch * (sampling->num_samples ? sampling->num_samples : 1);
     int64_t apart = stride ? stride : count, length = (rows - 1) * apart + count;
@@ -44,7 +44,7 @@ static float *prepare(gumbel_device *device, const gumbel_sampling *sampling, in
 
 /* Each token's noise is gumbel_noise(), for any shape; more tokens than one thread computes at a
  * time. */
-static void noise_of_every_row(void **state)
+static void prepared_noise_matches_gumbel_noise(void **state)
 {
     enum { B = 3, S = 2, COUNT = 40001, FIRST = 1000003 };
     const uint64_t seeds[B] = {5, UINT64_MAX, 0};
@@ -58,7 +58,7 @@ static void noise_of_every_row(void **state)
                                 .domain = GUMBEL_DOMAIN_DRAFT};
     for (int64_t stride = 0; stride <= 1; stride++) {
         sampling.seed.stride = stride ? 0 : GUMBEL_SAME;
-        float *noise = prepare(*state, &sampling, B, FIRST, COUNT, stride * (COUNT + 3));
+        float *noise = prepare_noise(*state, &sampling, B, FIRST, COUNT, stride * (COUNT + 3));
         float *row = make_zeroed(COUNT, sizeof *row);
         for (uint32_t draw = 0; draw < B * S; draw++) {
             uint32_t b = draw / S;
@@ -74,7 +74,7 @@ static void noise_of_every_row(void **state)
 }
 
 /* Words at the ends and seams of the map to noise, each in the middle of a whole block. */
-static void noise_of_odd_words(void **state)
+static void prepared_noise_at_boundary_words(void **state)
 {
     static const uint32_t seams[] = {
         0,           1,           255,         256,         257,         0x4afb0ccfu, 0x4afb0cd0u,
@@ -82,15 +82,15 @@ static void noise_of_odd_words(void **state)
     uint64_t random = 5;
     for (uint32_t i = 0; i < 800; i++) {
         uint32_t k = i / 2, word = k < 14 ? seams[k] : k < 200 ? k : (uint32_t)random_bits(&random);
-        place at = i % 2 ? place_of_word(word, &random)
-                         : place_of_block(word, (uint32_t)random_bits(&random), &random);
+        place at = i % 2 ? find_token_by_word(word, &random)
+                         : find_token_by_block_words(word, (uint32_t)random_bits(&random), &random);
         gumbel_sampling sampling = {.struct_size = sizeof sampling,
                                     .seed = {&at.seed, GUMBEL_SAME},
                                     .position = {&at.position, GUMBEL_SAME},
                                     .first_sample = {&at.sample, GUMBEL_SAME},
                                     .domain = at.domain};
         int64_t first = at.token / 64 * 64;
-        float *noise = prepare(*state, &sampling, 1, first, 64, 0), wanted = place_noise(&at);
+        float *noise = prepare_noise(*state, &sampling, 1, first, 64, 0), wanted = place_noise(&at);
         assert_memory_equal(&noise[at.token - first], &wanted, sizeof wanted);
         free(noise);
     }
@@ -108,8 +108,8 @@ static void check_plan(gumbel_device *device, const problem_plan *plan, int64_t 
                             .first_token = plan->first_token,
                             .vocab_size = plan->vocab_size};
     int from_logits = plan->hidden_size >= plan->vocab && plan->batch <= plan->vocab;
-    float *noise = prepare(device, &generated->sampling, plan->batch, plan->first_token,
-                           plan->vocab, gap ? plan->vocab + gap : 0);
+    float *noise = prepare_noise(device, &generated->sampling, plan->batch, plan->first_token,
+                                 plan->vocab, gap ? plan->vocab + gap : 0);
     gumbel_sampling ahead = generated->sampling;
     ahead.noise = noise;
     ahead.noise_stride = gap ? plan->vocab + gap : 0;
@@ -130,7 +130,7 @@ static void check_plan(gumbel_device *device, const problem_plan *plan, int64_t 
     problem_free(generated);
 }
 
-static void noise_ahead(void **state)
+static void draws_with_prepared_noise_match(void **state)
 {
     for (int i = 0; i < PLANS_BY_VOCAB; i++) {
         problem_plan plan = plan_by_vocab(i);
@@ -157,12 +157,12 @@ static void noise_ahead(void **state)
 }
 
 /* A shard's noise is a slice of the whole's. */
-static void noise_of_shards(void **state)
+static void shard_noise_is_a_slice_of_the_whole(void **state)
 {
     problem_plan plan = plan_by_vocab(129);
     problem *generated = problem_make(&plan);
     const gumbel_sampling *whole_sampling = &generated->sampling;
-    float *whole = prepare(*state, whole_sampling, 3, plan.first_token, plan.vocab, 0);
+    float *whole = prepare_noise(*state, whole_sampling, 3, plan.first_token, plan.vocab, 0);
     gumbel_summary *wanted = summarise(*state, &generated->head, NULL, whole_sampling);
     gumbel_summary merged[9];
     gumbel_summary_clear(merged, 9);
@@ -187,7 +187,7 @@ static void noise_of_shards(void **state)
 
 /* A NaN or +inf among the logits is that row's status with noise too; noise that is not finite
  * never makes a token of an empty row. */
-static void odd_rows(void **state)
+static void faulty_rows_with_prepared_noise(void **state)
 {
     enum { B = 4, V = 150 };
     float logits[B][V] = {{0}}, *noise = make_zeroed(B * V, sizeof *noise);
@@ -212,7 +212,7 @@ static void odd_rows(void **state)
     free(noise);
 }
 
-static void prepare_refusals(void **state)
+static void prepare_errors_name_the_field(void **state)
 {
     float out[8] = {7, 7, 7, 7, 7, 7, 7, 7};
     const gumbel_sampling sound = {.struct_size = sizeof sound};
@@ -265,7 +265,7 @@ static void prepare_refusals(void **state)
 
 /* Rows at their own positions: each token is at its row's position, the ring drops
  * tokens older than its length, gaps between positions remain. */
-static void ring_of_tokens(void **state)
+static void advance_writes_the_token_ring(void **state)
 {
     enum { B = 3, S = 2, LENGTH = 5, STEPS = 12 };
     const uint64_t starts[B] = {0, 7, UINT64_MAX - 3};
@@ -296,7 +296,7 @@ static void ring_of_tokens(void **state)
 }
 
 /* One position for all rows moves once; an older, shorter struct has no ring. */
-static void shared_position(void **state)
+static void advance_moves_a_shared_position_once(void **state)
 {
     uint64_t position = 41;
     int32_t tokens[3] = {4, 5, 6}, ring[2][3] = {{0}};
@@ -320,7 +320,7 @@ static void shared_position(void **state)
     assert_int_equal(position, 43);
 }
 
-static void advance_refusals(void **state)
+static void advance_errors_name_the_field(void **state)
 {
     uint64_t position[2] = {3, 4};
     int32_t tokens[2] = {1, 2}, ring[4] = {9, 9, 9, 9};
@@ -367,11 +367,15 @@ static void advance_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(noise_of_every_row), cmocka_unit_test(noise_of_odd_words),
-        cmocka_unit_test(noise_ahead),        cmocka_unit_test(noise_of_shards),
-        cmocka_unit_test(odd_rows),           cmocka_unit_test(prepare_refusals),
-        cmocka_unit_test(ring_of_tokens),     cmocka_unit_test(shared_position),
-        cmocka_unit_test(advance_refusals),
+        cmocka_unit_test(prepared_noise_matches_gumbel_noise),
+        cmocka_unit_test(prepared_noise_at_boundary_words),
+        cmocka_unit_test(draws_with_prepared_noise_match),
+        cmocka_unit_test(shard_noise_is_a_slice_of_the_whole),
+        cmocka_unit_test(faulty_rows_with_prepared_noise),
+        cmocka_unit_test(prepare_errors_name_the_field),
+        cmocka_unit_test(advance_writes_the_token_ring),
+        cmocka_unit_test(advance_moves_a_shared_position_once),
+        cmocka_unit_test(advance_errors_name_the_field),
     };
     int failures;
     RUN_ON_EVERY_ISA(tests, failures);

@@ -137,7 +137,7 @@ static void print_tally(const tally *seen)
     assert_true(seen->near_ties <= 1 + seen->draws / 1000);
 }
 
-static void hidden_sizes_and_dtypes(void **state)
+static void every_hidden_size_and_dtype(void **state)
 {
     (void)state;
     tally seen = {0};
@@ -147,7 +147,7 @@ static void hidden_sizes_and_dtypes(void **state)
     print_tally(&seen);
 }
 
-static void every_residue(void **state)
+static void every_vocabulary_residue(void **state)
 {
     (void)state;
     tally seen = {0};
@@ -157,7 +157,7 @@ static void every_residue(void **state)
     print_tally(&seen);
 }
 
-static void everything_mixed(void **state)
+static void random_plans(void **state)
 {
     (void)state;
     tally seen = {0};
@@ -168,7 +168,7 @@ static void everything_mixed(void **state)
 }
 
 /* Products that vanish below 0 leave a logit of -0, but where zeros pad a chunk. */
-static void vanishing_products(void **state)
+static void underflowing_products(void **state)
 {
     gumbel_isa isas[4];
     int count = list_isas(isas);
@@ -199,7 +199,7 @@ static void vanishing_products(void **state)
 }
 
 /* Every thread count with every tile, on a vocabulary of many tiles. */
-static void every_thread_count_and_tile(void **state)
+static void every_thread_count_and_tile_size(void **state)
 {
     (void)state;
     problem_plan plan = {.batch = 5,
@@ -225,7 +225,7 @@ static void every_thread_count_and_tile(void **state)
     problem_free(generated);
 }
 
-static void describe_isas(void **state)
+static void list_tested_isas(void **state)
 {
     (void)state;
     for (gumbel_isa isa = GUMBEL_ISA_REFERENCE; isa <= GUMBEL_ISA_NEON; isa++) {
@@ -247,9 +247,12 @@ static void describe_isas(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(describe_isas),      cmocka_unit_test(hidden_sizes_and_dtypes),
-        cmocka_unit_test(every_residue),      cmocka_unit_test(everything_mixed),
-        cmocka_unit_test(vanishing_products), cmocka_unit_test(every_thread_count_and_tile),
+        cmocka_unit_test(list_tested_isas),
+        cmocka_unit_test(every_hidden_size_and_dtype),
+        cmocka_unit_test(every_vocabulary_residue),
+        cmocka_unit_test(random_plans),
+        cmocka_unit_test(underflowing_products),
+        cmocka_unit_test(every_thread_count_and_tile_size),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,7 +28,7 @@ static void fill_counters(uint32_t *counters, uint64_t seed)
         counters[b] = b % 5 == 1 ? UINT32_MAX - (uint32_t)b % 2 : (uint32_t)random_bits(&seed);
 }
 
-static gumbel_row_u32 one_for_all(const uint32_t *counter)
+static gumbel_row_u32 share_counter(const uint32_t *counter)
 {
     return (gumbel_row_u32){counter, GUMBEL_SAME};
 }
@@ -50,7 +50,7 @@ static void check_problem(gumbel_device *device, problem_plan plan, int64_t stri
         gumbel_head head;
         gumbel_sampling sampling;
         problem_rows(generated, b, 1, &head, &sampling);
-        sampling.first_sample = one_for_all(&counters[b * (stride ? stride : 1)]);
+        sampling.first_sample = share_counter(&counters[b * (stride ? stride : 1)]);
         assert_int_equal(draw(device, &head, &sampling, row), GUMBEL_OK);
         assert_true(outcome_same(whole, b, row, OUTCOME_ALL, problem_describe(&plan)));
     }
@@ -59,7 +59,7 @@ static void check_problem(gumbel_device *device, problem_plan plan, int64_t stri
     problem_free(generated);
 }
 
-static void heads(void **state)
+static void first_sample_of_rows_from_heads(void **state)
 {
     for (int i = 0; i < (TEST_SANITIZED ? 20 : 120); i++)
         check_problem(*state, plan_at_random(i), i % 4);
@@ -87,7 +87,7 @@ static void check_request(gumbel_device *device, int index, int fused)
     for (int64_t b = 0; b < plan.batch; b++) {
         request part;
         request_rows(req, b, 1, &part);
-        part.sampling.first_sample = one_for_all(&counters[b]);
+        part.sampling.first_sample = share_counter(&counters[b]);
         outcome *row = request_outcome(&part);
         assert_int_equal(draw_request(device, &part, fused, row), GUMBEL_OK);
         assert_true(outcome_same(whole, b, row, OUTCOME_ALL, request_describe(&plan)));
@@ -97,7 +97,7 @@ static void check_request(gumbel_device *device, int index, int fused)
     request_free(req);
 }
 
-static void requests(void **state)
+static void first_sample_of_requests(void **state)
 {
     for (int i = 0; i < (TEST_SANITIZED ? 12 : 80); i++)
         check_request(*state, i, i % 2);
@@ -122,7 +122,7 @@ static void free_logits(const gumbel_logits *logits)
     free((void *)(uintptr_t)logits->logits.data);
 }
 
-static void slots_and_live_rows(void **state)
+static void first_sample_with_slots_and_live_rows(void **state)
 {
     static const int32_t of_row[B] = {4, 0, 8, 3, 7, 1}, live = B - 1;
     const uint64_t seeds[SLOTS] = {5, 6, 7, 8, 9, 10, 11, 12, 13};
@@ -138,7 +138,7 @@ static void slots_and_live_rows(void **state)
     outcome *slotted = outcome_make(B, S), *one = outcome_make(B, S);
     assert_int_equal(draw_logits(*state, &logits, &how, slotted), GUMBEL_OK);
     for (int b = 0; b < live; b++) {
-        how.first_sample = one_for_all(&counters[of_row[b]]);
+        how.first_sample = share_counter(&counters[of_row[b]]);
         assert_int_equal(draw_logits(*state, &logits, &how, one), GUMBEL_OK);
         assert_memory_equal(&one->scores[b * S], &slotted->scores[b * S], S * sizeof(float));
         assert_memory_equal(&one->tokens[b * S], &slotted->tokens[b * S], S * sizeof(int32_t));
@@ -150,7 +150,7 @@ static void slots_and_live_rows(void **state)
 }
 
 /* Rows of one text, at counters 0, 1, 2 .., draw what one row draws as its samples. */
-static void rows_are_samples(void **state)
+static void rows_at_consecutive_counters_match_samples(void **state)
 {
     const uint64_t seeds[B] = {77, 77, 77, 77, 77, 77}, position = 12;
     const uint32_t counters[B] = {UINT32_MAX - 1, UINT32_MAX, 0, 1, 2, 3};
@@ -178,7 +178,7 @@ static void rows_are_samples(void **state)
 /* --------------------------------------------------------------------- noise and summaries ---- */
 
 /* Noise made ahead, and two shards that are merged, give the plain draw's outcome. */
-static void noise_and_summaries(void **state)
+static void first_sample_with_prepared_noise_and_summaries(void **state)
 {
     enum { CUT = 320 };
     static float noise[B * S * V];
@@ -225,7 +225,7 @@ static void noise_and_summaries(void **state)
 /* -------------------------------------------------------------------------------- drafts ---- */
 
 /* Each request of a verification draws its nodes with the request's counter. */
-static void drafts(void **state)
+static void first_sample_of_verified_requests(void **state)
 {
     enum { REQUESTS = 3, NODES = 2 };
     static const int32_t drafted[B] = {0, 5, 0, 6, 0, 7};
@@ -271,12 +271,12 @@ static void drafts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(heads),
-        cmocka_unit_test(requests),
-        cmocka_unit_test(slots_and_live_rows),
-        cmocka_unit_test(rows_are_samples),
-        cmocka_unit_test(noise_and_summaries),
-        cmocka_unit_test(drafts),
+        cmocka_unit_test(first_sample_of_rows_from_heads),
+        cmocka_unit_test(first_sample_of_requests),
+        cmocka_unit_test(first_sample_with_slots_and_live_rows),
+        cmocka_unit_test(rows_at_consecutive_counters_match_samples),
+        cmocka_unit_test(first_sample_with_prepared_noise_and_summaries),
+        cmocka_unit_test(first_sample_of_verified_requests),
     };
     int failures;
     RUN_ON_EVERY_ISA(tests, failures);

@@ -29,11 +29,11 @@ static void draw_fenced(gumbel_device *device, const gumbel_head *head,
         GUMBEL_OK);
     bytes = (bytes + GUMBEL_WORKSPACE_ALIGNMENT - 1) / GUMBEL_WORKSPACE_ALIGNMENT *
             GUMBEL_WORKSPACE_ALIGNMENT;
-    guarded workspace = guard(NULL, bytes, 0, 1);
+    guarded_buffer workspace = make_guarded_buffer(NULL, bytes, 0, 1);
     assert_int_equal(
         gumbel_sample(device, NULL, head, sampling, &into->output, workspace.data, bytes, NULL),
         GUMBEL_OK);
-    unguard(&workspace);
+    free_guarded_buffer(&workspace);
 }
 
 static void compare_live(gumbel_device *device, const generated_head *generated,

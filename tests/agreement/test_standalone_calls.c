@@ -48,7 +48,7 @@ static float logit_of(const batch *from, int64_t b, int64_t i)
     return dtype_load(from->data, from->dtype, b * from->logits.logits.stride + i);
 }
 
-static void argmax(void **state)
+static void argmax_matches_a_loop(void **state)
 {
     static const gumbel_dtype dtypes[] = {GUMBEL_FLOAT32, GUMBEL_FLOAT16, GUMBEL_BFLOAT16};
     static const float greedy = 0;
@@ -116,7 +116,7 @@ static void assert_selected(const float *values, int32_t n, int32_t k, const int
     }
 }
 
-static void top_k_select(void **state)
+static void top_k_matches_a_loop(void **state)
 {
     static const gumbel_dtype dtypes[] = {GUMBEL_FLOAT32, GUMBEL_FLOAT16, GUMBEL_BFLOAT16};
     static const float greedy = 0;
@@ -140,7 +140,7 @@ static void top_k_select(void **state)
 }
 
 /* Rows with fewer tokens than num_top, with none, and with a NaN. */
-static void top_k_of_odd_rows(void **state)
+static void top_k_of_short_empty_and_nan_rows(void **state)
 {
     float values[3][4] = {
         {2, -INFINITY, 5, 5}, {-INFINITY, -INFINITY, -INFINITY, -INFINITY}, {1, NAN, 2, 3}};
@@ -158,7 +158,7 @@ static void top_k_of_odd_rows(void **state)
 }
 
 /* From hidden states the values are the logits that the product makes, whatever is done to them. */
-static void top_k_of_hidden_states(void **state)
+static void top_k_from_hidden_states_matches_logits(void **state)
 {
     problem_plan plan = {.batch = B, .vocab = 700, .hidden_size = 65, .seed = 5};
     plan.weight_dtype = GUMBEL_BFLOAT16;
@@ -177,7 +177,7 @@ static void top_k_of_hidden_states(void **state)
     problem_free(generated);
 }
 
-static void top_logits_need_ids(void **state)
+static void top_logits_require_ids(void **state)
 {
     batch generated = make_batch(GUMBEL_FLOAT32, V, 1);
     int32_t tokens[B];
@@ -257,7 +257,7 @@ static void make_request(int kind, row_request *a)
     }
 }
 
-static void in_place(void **state)
+static void processing_in_place_matches_a_copy(void **state)
 {
     static const row_call calls[] = {gumbel_process_logits, gumbel_softmax};
     static const int64_t strides[] = {V, V + 5};
@@ -284,7 +284,7 @@ static void in_place(void **state)
     }
 }
 
-static void in_place_refusals(void **state)
+static void in_place_errors_name_the_field(void **state)
 {
     static const row_call calls[] = {gumbel_process_logits, gumbel_softmax};
     static const char *const names[] = {"processed", "probabilities"};
@@ -326,7 +326,7 @@ static void assert_softmax(const float *z, const float *found, int64_t count)
 }
 
 /* Every kind of request, every dtype, logits near 0 and far from it; and the reference's bits. */
-static void softmax(void **state)
+static void softmax_matches_double(void **state)
 {
     static const gumbel_dtype dtypes[] = {GUMBEL_FLOAT32, GUMBEL_FLOAT16, GUMBEL_BFLOAT16};
     gumbel_device *reference = open_device(GUMBEL_ISA_REFERENCE, 1, 0);
@@ -359,7 +359,7 @@ static void softmax(void **state)
 }
 
 /* Rows alone give what they give in the batch; columns past vocab_size get nothing. */
-static void softmax_of_rows(void **state)
+static void softmax_of_single_rows_matches_the_batch(void **state)
 {
     batch generated = make_batch(GUMBEL_FLOAT32, V, 41);
     float *whole = make_zeroed((size_t)B * V, sizeof *whole),
@@ -384,7 +384,7 @@ static void softmax_of_rows(void **state)
 }
 
 /* Threads share a row where there are more of them than rows. */
-static void softmax_of_a_large_row(void **state)
+static void softmax_of_a_large_row_matches_double(void **state)
 {
     enum { LARGE = 60123 };
     gumbel_device *reference = open_device(GUMBEL_ISA_REFERENCE, 1, 0);
@@ -405,7 +405,7 @@ static void softmax_of_a_large_row(void **state)
     gumbel_close(reference);
 }
 
-static void softmax_of_odd_rows(void **state)
+static void softmax_of_faulty_rows(void **state)
 {
     float values[5][3] = {{NAN, 1, 2},
                           {0, INFINITY, 0},
@@ -427,17 +427,17 @@ static void softmax_of_odd_rows(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(argmax),
-        cmocka_unit_test(top_k_select),
-        cmocka_unit_test(top_k_of_odd_rows),
-        cmocka_unit_test(top_k_of_hidden_states),
-        cmocka_unit_test(top_logits_need_ids),
-        cmocka_unit_test(in_place),
-        cmocka_unit_test(in_place_refusals),
-        cmocka_unit_test(softmax),
-        cmocka_unit_test(softmax_of_rows),
-        cmocka_unit_test(softmax_of_a_large_row),
-        cmocka_unit_test(softmax_of_odd_rows),
+        cmocka_unit_test(argmax_matches_a_loop),
+        cmocka_unit_test(top_k_matches_a_loop),
+        cmocka_unit_test(top_k_of_short_empty_and_nan_rows),
+        cmocka_unit_test(top_k_from_hidden_states_matches_logits),
+        cmocka_unit_test(top_logits_require_ids),
+        cmocka_unit_test(processing_in_place_matches_a_copy),
+        cmocka_unit_test(in_place_errors_name_the_field),
+        cmocka_unit_test(softmax_matches_double),
+        cmocka_unit_test(softmax_of_single_rows_matches_the_batch),
+        cmocka_unit_test(softmax_of_a_large_row_matches_double),
+        cmocka_unit_test(softmax_of_faulty_rows),
     };
     int failures;
     RUN_ON_EVERY_ISA(tests, failures);

@@ -123,14 +123,14 @@ static void check_plan(gumbel_device *device, request_plan plan, uint64_t *rando
     request_free(req);
 }
 
-static void from_logits(void **state)
+static void transforms_from_logits(void **state)
 {
     uint64_t random = 51;
     for (int i = 0; i < 150; i++)
         check_plan(*state, request_plan_at_random(1000 + i, 0), &random);
 }
 
-static void from_hidden_states(void **state)
+static void transforms_from_hidden_states(void **state)
 {
     uint64_t random = 52;
     for (int i = 0; i < 80; i++)
@@ -139,7 +139,7 @@ static void from_hidden_states(void **state)
 
 /* A list of biases too long to be sorted is read through instead; in V = 64 the same ids in
  * V = 6400 are sorted. */
-static void long_biases(void **state)
+static void unsorted_biases_match_sorted_ones(void **state)
 {
     enum { COUNT = 300, WIDE = 6400 };
     static float logits[WIDE], values[COUNT];
@@ -171,7 +171,7 @@ static void long_biases(void **state)
 }
 
 /* Transforms that change nothing give the plain call's bits. */
-static void idle_transforms(void **state)
+static void neutral_transforms_match_the_plain_call(void **state)
 {
     enum { WIDE = 5000 };
     static float logits[2 * WIDE];
@@ -211,7 +211,7 @@ static void idle_transforms(void **state)
 
 /* Weights of tokens that a grammar rules out make no difference, read or not, whether the call
  * needs whole rows or not. */
-static void grammars(void **state)
+static void weights_of_masked_tokens_have_no_effect(void **state)
 {
     enum { B = 3, WIDE = 1000, D = 20, WORDS = (WIDE + 31) / 32 };
     static int32_t mask[B][WORDS];
@@ -250,9 +250,11 @@ static void grammars(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(from_logits), cmocka_unit_test(from_hidden_states),
-        cmocka_unit_test(long_biases), cmocka_unit_test(idle_transforms),
-        cmocka_unit_test(grammars),
+        cmocka_unit_test(transforms_from_logits),
+        cmocka_unit_test(transforms_from_hidden_states),
+        cmocka_unit_test(unsorted_biases_match_sorted_ones),
+        cmocka_unit_test(neutral_transforms_match_the_plain_call),
+        cmocka_unit_test(weights_of_masked_tokens_have_no_effect),
     };
     return cmocka_run_group_tests(tests, open_reference, close_device);
 }

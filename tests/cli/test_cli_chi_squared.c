@@ -43,7 +43,7 @@ static void add_outcome(struct outcomes *all, const double *observed)
 }
 
 /* Checks the guarantees of the header. */
-static void check(const struct outcomes *all)
+static void assert_false_alarm_rate(const struct outcomes *all)
 {
     const double most = all->degrees == 1 ? 10 : 2;
 
@@ -55,7 +55,7 @@ static void check(const struct outcomes *all)
     }
 }
 
-static void two_tokens(void **state)
+static void false_alarm_rate_of_two_tokens(void **state)
 {
     (void)state;
     for (int draws = 1; draws <= 700; draws += draws < 100 ? 1 : 61) {
@@ -68,12 +68,12 @@ static void two_tokens(void **state)
 
                 add_outcome(&all, observed);
             }
-            check(&all);
+            assert_false_alarm_rate(&all);
         }
     }
 }
 
-static void three_tokens(void **state)
+static void false_alarm_rate_of_three_tokens(void **state)
 {
     (void)state;
     for (int draws = 1; draws <= 180; draws += draws < 8 ? 1 : 17) {
@@ -88,12 +88,12 @@ static void three_tokens(void **state)
                     add_outcome(&all, observed);
                 }
             }
-            check(&all);
+            assert_false_alarm_rate(&all);
         }
     }
 }
 
-static void what_cannot_be_drawn(void **state)
+static void impossible_outcomes_are_rejected(void **state)
 {
     const double probability[] = {0.5, 0.5, 0};
     (void)state;
@@ -104,7 +104,7 @@ static void what_cannot_be_drawn(void **state)
     }
 }
 
-static void few_draws_are_not_judged(void **state)
+static void few_draws_are_never_rejected(void **state)
 {
     const double probability[] = {0.499, 0.499, 0.001, 0.001};
     (void)state;
@@ -120,10 +120,10 @@ static void few_draws_are_not_judged(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_tokens),
-        cmocka_unit_test(three_tokens),
-        cmocka_unit_test(what_cannot_be_drawn),
-        cmocka_unit_test(few_draws_are_not_judged),
+        cmocka_unit_test(false_alarm_rate_of_two_tokens),
+        cmocka_unit_test(false_alarm_rate_of_three_tokens),
+        cmocka_unit_test(impossible_outcomes_are_rejected),
+        cmocka_unit_test(few_draws_are_never_rejected),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

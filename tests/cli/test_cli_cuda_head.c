@@ -27,17 +27,17 @@
 
 /* ------------------------------------------------------------------------ the stand-ins ---- */
 
-enum { MOST_PIECES = 256 };
+enum { ALLOCATIONS_MAX = 256 };
 static struct {
     char *start;
     size_t bytes;
-} pieces[MOST_PIECES];
+} pieces[ALLOCATIONS_MAX];
 
 struct device_driver device_driver;
 
-static int allocate(device_address *address, size_t bytes)
+static int allocate_memory(device_address *address, size_t bytes)
 {
-    for (int i = 0; i < MOST_PIECES; i++) {
+    for (int i = 0; i < ALLOCATIONS_MAX; i++) {
         if (!pieces[i].start) {
             pieces[i].bytes = bytes;
             pieces[i].start = aligned_alloc(64, (bytes + 63) / 64 * 64);
@@ -47,15 +47,15 @@ static int allocate(device_address *address, size_t bytes)
             return 0;
         }
     }
-    fail_msg("more than %d pieces of memory", MOST_PIECES);
+    fail_msg("more than %d pieces of memory", ALLOCATIONS_MAX);
     return 1;
 }
 
 /* The piece that an address is in; -1: none. */
-static int piece_of(const void *address)
+static int find_allocation(const void *address)
 {
     const char *at = address;
-    for (int i = 0; i < MOST_PIECES; i++) {
+    for (int i = 0; i < ALLOCATIONS_MAX; i++) {
         if (pieces[i].start && at >= pieces[i].start && at < pieces[i].start + pieces[i].bytes) {
             return i;
         }
@@ -63,9 +63,9 @@ static int piece_of(const void *address)
     return -1;
 }
 
-static int release(device_address address)
+static int release_memory(device_address address)
 {
-    int i = piece_of((const void *)(uintptr_t)address);
+    int i = find_allocation((const void *)(uintptr_t)address);
     assert_true(i >= 0 && (uintptr_t)pieces[i].start == address);
     free(pieces[i].start);
     pieces[i].start = NULL;
@@ -73,23 +73,23 @@ static int release(device_address address)
 }
 
 /* Whether `bytes` bytes are in one allocation. */
-static void assert_there(const void *address, size_t bytes)
+static void assert_allocated(const void *address, size_t bytes)
 {
-    int i = piece_of(address);
+    int i = find_allocation(address);
     assert_true(i >= 0);
     assert_true((const char *)address + bytes <= pieces[i].start + pieces[i].bytes);
 }
 
-static int upload(device_address to, const void *from, size_t bytes)
+static int copy_to_device(device_address to, const void *from, size_t bytes)
 {
-    assert_there((const void *)(uintptr_t)to, bytes);
+    assert_allocated((const void *)(uintptr_t)to, bytes);
     memcpy((void *)(uintptr_t)to, from, bytes);
     return 0;
 }
 
-static int download(void *to, device_address from, size_t bytes)
+static int copy_to_host(void *to, device_address from, size_t bytes)
 {
-    assert_there((const void *)(uintptr_t)from, bytes);
+    assert_allocated((const void *)(uintptr_t)from, bytes);
     memcpy(to, (const void *)(uintptr_t)from, bytes);
     return 0;
 }
@@ -97,8 +97,10 @@ static int download(void *to, device_address from, size_t bytes)
 int device_driver_use(const char *name)
 {
     (void)name;
-    device_driver = (struct device_driver){
-        .allocate = allocate, .release = release, .upload = upload, .download = download};
+    device_driver = (struct device_driver){.allocate = allocate_memory,
+                                           .release = release_memory,
+                                           .upload = copy_to_device,
+                                           .download = copy_to_host};
     return 0;
 }
 
@@ -129,7 +131,10 @@ gumbel_device_info describe_device(const gumbel_device *of)
 
 static int64_t with_proposal; /* calls with the drafts' distribution */
 
-static void assert_copied(const void *pointer) { assert_true(!pointer || piece_of(pointer) >= 0); }
+static void assert_copied(const void *pointer)
+{
+    assert_true(!pointer || find_allocation(pointer) >= 0);
+}
 
 static void assert_lists_copied(const gumbel_token_lists *lists)
 {
@@ -161,30 +166,30 @@ static void assert_sampling_copied(const gumbel_sampling *sampling)
 
 static void assert_head_copied(const gumbel_head *head, int64_t rows)
 {
-    assert_there(head->weight.data,
-                 (size_t)(head->weight.rows * head->weight.cols) * dtype_size(head->weight.dtype));
-    assert_there(head->hidden.data, (size_t)(rows * head->hidden.cols) * sizeof(float));
+    assert_allocated(head->weight.data, (size_t)(head->weight.rows * head->weight.cols) *
+                                            dtype_size(head->weight.dtype));
+    assert_allocated(head->hidden.data, (size_t)(rows * head->hidden.cols) * sizeof(float));
 }
 
 static void assert_draft_copied(const gumbel_draft *draft)
 {
     const size_t nodes = (size_t)draft->max_nodes;
-    assert_there(draft->tokens, nodes * sizeof *draft->tokens);
+    assert_allocated(draft->tokens, nodes * sizeof *draft->tokens);
     assert_copied(draft->parents);
-    assert_there(draft->limit, sizeof *draft->limit);
+    assert_allocated(draft->limit, sizeof *draft->limit);
     assert_lists_copied(&draft->stop);
     if (!draft->sampling) {
         return;
     }
     with_proposal++;
     assert_sampling_copied(draft->sampling);
-    assert_there(draft->lse, nodes * sizeof *draft->lse);
-    assert_there(draft->logprobs, nodes * sizeof *draft->logprobs);
+    assert_allocated(draft->lse, nodes * sizeof *draft->lse);
+    assert_allocated(draft->logprobs, nodes * sizeof *draft->logprobs);
     if (draft->head) {
         assert_head_copied(draft->head, draft->max_nodes);
     } else {
         const gumbel_tensor *rows = &draft->logits->logits;
-        assert_there(rows->data, (size_t)((rows->rows - 1) * rows->stride + rows->cols) * 4);
+        assert_allocated(rows->data, (size_t)((rows->rows - 1) * rows->stride + rows->cols) * 4);
     }
 }
 
@@ -231,7 +236,7 @@ gumbel_status __wrap_gumbel_verify(gumbel_device *on, void *stream, const gumbel
         assert_sampling_copied(sampling);
         assert_draft_copied(draft);
         assert_verified_copied(verified);
-        assert_there(workspace, bytes);
+        assert_allocated(workspace, bytes);
     }
     return __real_gumbel_verify(on, stream, head, sampling, draft, verified, workspace, bytes,
                                 error);
@@ -249,7 +254,7 @@ gumbel_status __wrap_gumbel_verify_logits(gumbel_device *on, void *stream,
         assert_sampling_copied(sampling);
         assert_draft_copied(draft);
         assert_verified_copied(verified);
-        assert_there(workspace, bytes);
+        assert_allocated(workspace, bytes);
     }
     return __real_gumbel_verify_logits(on, stream, logits, sampling, draft, verified, workspace,
                                        bytes, error);
@@ -263,7 +268,7 @@ struct texts {
     int32_t counts[SAMPLES];
 };
 
-static generate_next keep(void *context, const generate_token *token)
+static generate_next store_token(void *context, const generate_token *token)
 {
     struct texts *texts = context;
     int32_t s = token->sample, at = texts->counts[s]++;
@@ -295,7 +300,7 @@ static void write_texts(struct texts *texts, generate_options options, draft_opt
 }
 
 /* Drafted texts by all rules and drafters, with `options`. */
-static void assert_same(const generate_options *options)
+static void assert_drafted_texts_match(const generate_options *options)
 {
     static struct texts expected, found;
     const draft_options drafts[] = {
@@ -314,7 +319,7 @@ static void assert_same(const generate_options *options)
         assert_int_equal(with_proposal > before,
                          drafts[i].rule != GUMBEL_RULE_COUPLED && drafts[i].model);
         cuda_head_free(head);
-        for (int p = 0; p < MOST_PIECES; p++) {
+        for (int p = 0; p < ALLOCATIONS_MAX; p++) {
             assert_null(pieces[p].start);
         }
     }
@@ -330,19 +335,19 @@ static generate_options plain_options(void)
                               .num_samples = SAMPLES,
                               .temperature = 0.8f,
                               .seed = 41,
-                              .on_token = keep,
+                              .on_token = store_token,
                               .kept = true,
                               .num_top = 2};
 }
 
-static void plain_texts_are_those_of_the_cpu(void **state)
+static void plain_texts_match_the_cpu(void **state)
 {
     (void)state;
     const generate_options options = plain_options();
-    assert_same(&options);
+    assert_drafted_texts_match(&options);
 }
 
-static void requests_are_those_of_the_cpu(void **state)
+static void requests_match_the_cpu(void **state)
 {
     (void)state;
     static const float repetition = 1.2f, frequency = 0.3f, presence = 0.1f, top_p = 0.9f;
@@ -357,14 +362,14 @@ static void requests_are_those_of_the_cpu(void **state)
     generate_options options = plain_options();
     options.transforms = &transforms;
     options.truncation = &truncation;
-    assert_same(&options);
+    assert_drafted_texts_match(&options);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plain_texts_are_those_of_the_cpu),
-        cmocka_unit_test(requests_are_those_of_the_cpu),
+        cmocka_unit_test(plain_texts_match_the_cpu),
+        cmocka_unit_test(requests_match_the_cpu),
     };
     return cmocka_run_group_tests(tests, open_models, close_models);
 }

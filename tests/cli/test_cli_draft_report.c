@@ -14,7 +14,7 @@
 
 /* 100 cycles that draft two tokens each: `first` of the first are accepted, `second` of the second.
  * A step takes 1 ms, a draft of a token `draft` ms, a row more of the target `row` ms. */
-static draft_stats stats_of(int64_t first, int64_t second, double draft, double row)
+static draft_stats make_stats(int64_t first, int64_t second, double draft, double row)
 {
     return (draft_stats){.cycles = 100,
                          .proposed = {100, 100},
@@ -26,10 +26,10 @@ static draft_stats stats_of(int64_t first, int64_t second, double draft, double 
                          .rows = 300};
 }
 
-static void drafts_that_pay_get_no_advice(void **state)
+static void profitable_drafts_get_no_advice(void **state)
 {
     (void)state;
-    const draft_stats stats = stats_of(80, 60, 0.1, 0.1);
+    const draft_stats stats = make_stats(80, 60, 0.1, 0.1);
     const struct draft_report r = make_draft_report(&stats, 2);
     char text[ADVICE_BYTES];
 
@@ -40,7 +40,7 @@ static void drafts_that_pay_get_no_advice(void **state)
 }
 
 /* The numbers of the advice are those of the stats. */
-static void drafts_that_do_not_pay_are_advised_against(void **state)
+static void advice_against_unprofitable_drafts(void **state)
 {
     (void)state;
     const struct {
@@ -49,12 +49,12 @@ static void drafts_that_do_not_pay_are_advised_against(void **state)
     } cases[] = {
         {{.cycles = 100, .emitted = 100, .verifying = 0.1, .plain = 1e-3},
          {"none was found", "n-grams", "do not pay"}},
-        {stats_of(30, 30, 0.2, 0.2),
+        {make_stats(30, 30, 0.2, 0.2),
          {"30% of", "costs 0.40 of a step without drafts (drafting 0.20 ms, verifying 0.20 ms)",
           "they pay above 40%"}},
-        {stats_of(30, 30, 0.9, 0.3),
+        {make_stats(30, 30, 0.9, 0.3),
          {"costs 1.20 of a step", "no accept rate pays", "smaller draft model"}},
-        {stats_of(60, 10, 0.4, 0.15),
+        {make_stats(60, 10, 0.4, 0.15),
          {"35% of", "drafts of 2 tokens do not pay", "try --draft-tokens 1"}},
     };
 
@@ -74,8 +74,8 @@ static void drafts_that_do_not_pay_are_advised_against(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(drafts_that_pay_get_no_advice),
-        cmocka_unit_test(drafts_that_do_not_pay_are_advised_against),
+        cmocka_unit_test(profitable_drafts_get_no_advice),
+        cmocka_unit_test(advice_against_unprofitable_drafts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,7 +25,7 @@
     "\"factor\":32.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"                            \
     "\"original_max_position_embeddings\":8192"
 
-static model_config accept(const char *text)
+static model_config parse_valid_config(const char *text)
 {
     model_config config;
     decoder_error error;
@@ -38,7 +38,7 @@ static model_config accept(const char *text)
 static void families_and_defaults(void **state)
 {
     (void)state;
-    model_config c = accept(LLAMA "}");
+    model_config c = parse_valid_config(LLAMA "}");
     assert_string_equal(c.model_type, "llama");
     assert_int_equal(c.head_dim, 16);
     assert_int_equal(c.kv_heads, 4);
@@ -47,10 +47,10 @@ static void families_and_defaults(void **state)
     assert_int_equal(c.bos_id, -1);
     assert_int_equal(c.eos_count, 0);
     assert_true(c.rope.theta == 10000);
-    c = accept(QWEN
-               ",\"num_key_value_heads\":2,\"tie_word_embeddings\":true,\"rope_theta\":1000000,"
-               "\"architectures\":[\"Qwen3ForCausalLM\"],\"sliding_window\":null,"
-               "\"use_sliding_window\":false,\"bos_token_id\":5,\"eos_token_id\":[7,9]}");
+    c = parse_valid_config(
+        QWEN ",\"num_key_value_heads\":2,\"tie_word_embeddings\":true,\"rope_theta\":1000000,"
+             "\"architectures\":[\"Qwen3ForCausalLM\"],\"sliding_window\":null,"
+             "\"use_sliding_window\":false,\"bos_token_id\":5,\"eos_token_id\":[7,9]}");
     assert_true(c.head_norm);
     assert_true(c.tied);
     assert_int_equal(c.head_dim, 32);
@@ -59,19 +59,20 @@ static void families_and_defaults(void **state)
     assert_int_equal(c.eos_count, 2);
     assert_int_equal(c.eos_ids[1], 9);
     assert_true(c.rope.theta == 1000000);
-    c = accept(QWEN ",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":5000}}");
+    c = parse_valid_config(QWEN
+                           ",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":5000}}");
     assert_true(c.rope.theta == 5000 && !c.rope.llama3);
-    c = accept(LLAMA
-               ",\"rope_theta\":500000,\"rope_scaling\":{\"rope_type\":\"llama3\"," LLAMA3_ROPE
-               "}}");
+    c = parse_valid_config(
+        LLAMA ",\"rope_theta\":500000,\"rope_scaling\":{\"rope_type\":\"llama3\"," LLAMA3_ROPE
+              "}}");
     assert_true(c.rope.theta == 500000 && c.rope.llama3 && c.rope.factor == 32);
-    c = accept(LLAMA
-               ",\"rope_parameters\":{\"rope_theta\":500000,\"rope_type\":\"llama3\"," LLAMA3_ROPE
-               "}}");
+    c = parse_valid_config(
+        LLAMA ",\"rope_parameters\":{\"rope_theta\":500000,\"rope_type\":\"llama3\"," LLAMA3_ROPE
+              "}}");
     assert_true(c.rope.theta == 500000 && c.rope.llama3 && c.rope.original_positions == 8192);
 }
 
-static void what_is_not_supported_is_refused_by_name(void **state)
+static void unsupported_configs_return_an_error_by_name(void **state)
 {
     (void)state;
     static const struct {
@@ -131,7 +132,7 @@ static void what_is_not_supported_is_refused_by_name(void **state)
     }
 }
 
-static void deep_nesting_is_refused(void **state)
+static void deep_nesting_returns_an_error(void **state)
 {
     (void)state;
     static char bomb[2000000];
@@ -201,8 +202,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(families_and_defaults),
-        cmocka_unit_test(what_is_not_supported_is_refused_by_name),
-        cmocka_unit_test(deep_nesting_is_refused),
+        cmocka_unit_test(unsupported_configs_return_an_error_by_name),
+        cmocka_unit_test(deep_nesting_returns_an_error),
         cmocka_unit_test_setup_teardown(generation_config_replaces_eos, scratch_set_up,
                                         scratch_tear_down),
         cmocka_unit_test(llama3_frequencies),

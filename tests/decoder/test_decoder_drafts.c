@@ -31,7 +31,7 @@ typedef struct texts {
     int32_t end_after;  /* tokens of each sample; 0: never */
 } texts;
 
-static generate_next keep(void *context, const generate_token *token)
+static generate_next store_token(void *context, const generate_token *token)
 {
     texts *t = context;
     int32_t s = token->sample, at = t->counts[s]++;
@@ -59,7 +59,7 @@ static generate_options options_of(texts *t, int32_t prompt_count, float tempera
                               .first_sample = 5,
                               .temperature = temperature,
                               .seed = 78,
-                              .on_token = keep,
+                              .on_token = store_token,
                               .context = t,
                               .ranks = true,
                               .num_top = 2};
@@ -80,8 +80,9 @@ static draft_stats run_drafted(decoder *model, const generate_options *o,
 }
 
 /* Write with drafts what was written without, by a model or by n-grams. */
-static draft_stats assert_same(decoder *model, decoder *by, const generate_options *plain,
-                               const texts *expected, int32_t tokens, int32_t siblings)
+static draft_stats assert_drafted_texts_match(decoder *model, decoder *by,
+                                              const generate_options *plain, const texts *expected,
+                                              int32_t tokens, int32_t siblings)
 {
     static texts found;
     const draft_options draft = {.model = by, .tokens = tokens, .siblings = siblings};
@@ -95,7 +96,7 @@ static draft_stats assert_same(decoder *model, decoder *by, const generate_optio
     return stats;
 }
 
-static void texts_are_the_same(void **state)
+static void drafted_texts_match_plain_ones(void **state)
 {
     (void)state;
     static const float temperatures[] = {0, 0.6f, 1};
@@ -105,32 +106,33 @@ static void texts_are_the_same(void **state)
         generate_options o = options_of(&expected, 1 + i, temperatures[i]);
         assert_int_equal(generate(target, device, &o, NULL, NULL), 0);
         for (int32_t tokens = 1; tokens <= 8; tokens += TEST_SANITIZED ? 3 : 1 + tokens / 2) {
-            draft_stats stats = assert_same(target, small, &o, &expected, tokens, 0);
+            draft_stats stats = assert_drafted_texts_match(target, small, &o, &expected, tokens, 0);
             cycles += stats.cycles;
             emitted += stats.emitted;
-            assert_same(target, NULL, &o, &expected, tokens, 0);
+            assert_drafted_texts_match(target, NULL, &o, &expected, tokens, 0);
         }
     }
     assert_true(emitted > cycles * 3 / 2);
     generate_options o = options_of(&expected, 2, 0.9f);
     assert_int_equal(generate(small, device, &o, NULL, NULL), 0);
-    draft_stats own = assert_same(small, small, &o, &expected, 4, 0);
+    draft_stats own = assert_drafted_texts_match(small, small, &o, &expected, 4, 0);
     assert_int_equal(own.accepted[3], own.proposed[3]); /* a model agrees with itself */
-    assert_same(small, target, &o, &expected, 3, 0);
+    assert_drafted_texts_match(small, target, &o, &expected, 3, 0);
 }
 
 /* Siblings are leaves of a tree; they are accepted where the chain is not. */
-static void trees_write_the_same(void **state)
+static void tree_drafts_match_plain_texts(void **state)
 {
     (void)state;
     static texts expected;
     for (int i = TEST_SANITIZED; i < 2; i++) {
         generate_options o = options_of(&expected, 2 + i, i ? 0.8f : 1.2f);
         assert_int_equal(generate(target, device, &o, NULL, NULL), 0);
-        draft_stats chain = assert_same(target, small, &o, &expected, 4, 0);
+        draft_stats chain = assert_drafted_texts_match(target, small, &o, &expected, 4, 0);
         for (int32_t siblings = 1; siblings <= DRAFT_SIBLINGS_MOST;
              siblings += TEST_SANITIZED ? DRAFT_SIBLINGS_MOST - 1 : siblings + 1) {
-            draft_stats tree = assert_same(target, small, &o, &expected, 4, siblings);
+            draft_stats tree =
+                assert_drafted_texts_match(target, small, &o, &expected, 4, siblings);
             assert_true(tree.cycles <= chain.cycles);
             assert_true(tree.rows > tree.cycles * (1 + siblings));
         }
@@ -138,7 +140,7 @@ static void trees_write_the_same(void **state)
 }
 
 /* Penalties count the drafts that lead to a row, and rules cut it. */
-static void requests_are_the_same(void **state)
+static void requests_with_drafts_match_plain_ones(void **state)
 {
     (void)state;
     static texts expected;
@@ -155,14 +157,14 @@ static void requests_are_the_same(void **state)
     o.truncation = &truncation;
     assert_int_equal(generate(target, device, &o, NULL, NULL), 0);
     for (int32_t tokens = 1; tokens <= 7; tokens += TEST_SANITIZED ? 5 : 3) {
-        assert_same(target, small, &o, &expected, tokens, 0);
-        assert_same(target, NULL, &o, &expected, tokens, 0);
-        assert_same(target, small, &o, &expected, tokens, 2);
+        assert_drafted_texts_match(target, small, &o, &expected, tokens, 0);
+        assert_drafted_texts_match(target, NULL, &o, &expected, tokens, 0);
+        assert_drafted_texts_match(target, small, &o, &expected, tokens, 2);
     }
 }
 
 /* A draft that other draws make is no less right, only less often accepted. */
-static void any_temperature_drafts(void **state)
+static void any_draft_temperature_keeps_the_text(void **state)
 {
     (void)state;
     static texts expected, found;
@@ -233,7 +235,7 @@ static gumbel_status verify_elsewhere(void *context, const gumbel_head *head,
                                        sizeof workspace, error);
 }
 
-static void engines_verify(void **state)
+static void external_verification_keeps_the_text(void **state)
 {
     (void)state;
     static texts expected, found;
@@ -248,7 +250,7 @@ static void engines_verify(void **state)
     assert_memory_equal(&found, &expected, sizeof found);
 }
 
-static void engines_verify_by_other_rules(void **state)
+static void external_verification_by_other_rules(void **state)
 {
     (void)state;
     static texts expected, found;
@@ -274,7 +276,7 @@ static void engines_verify_by_other_rules(void **state)
 /* Under the rejection and block rules a model's own drafts are all accepted, whatever the request's
  * parameters, as q is p. Drafts of another model are accepted more often than under the coupled
  * rule. With n-grams, which no model drew, the text is that of the coupled rule. */
-static void other_rules_accept(void **state)
+static void rejection_and_block_rules_accept_drafts(void **state)
 {
     (void)state;
     static texts expected, found;
@@ -313,7 +315,7 @@ static void other_rules_accept(void **state)
     assert_true(accepted > 0 && rejected > 0);
 }
 
-static void the_callback_stops_all(void **state)
+static void callback_stops_all_texts(void **state)
 {
     (void)state;
     static texts t;
@@ -325,7 +327,7 @@ static void the_callback_stops_all(void **state)
     assert_int_equal(t.counts[1], 0);
 }
 
-static void the_callback_ends_texts(void **state)
+static void callback_ends_single_texts(void **state)
 {
     (void)state;
     static texts whole, t;
@@ -341,7 +343,7 @@ static void the_callback_ends_texts(void **state)
     }
 }
 
-static void ngrams_follow_what_stood_before(void **state)
+static void ngrams_repeat_the_last_continuation(void **state)
 {
     (void)state;
     const int32_t text[] = {5, 6, 7, 8, 9, 5, 6, 7, 1, 5, 6, 7};
@@ -380,7 +382,7 @@ static void assert_refused(const generate_options *o, draft_options draft, const
     assert_non_null(strstr(error.message, word));
 }
 
-static void refusals(void **state)
+static void invalid_options_return_an_error_by_name(void **state)
 {
     (void)state;
     static texts t;
@@ -412,17 +414,17 @@ static void refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(texts_are_the_same),
-        cmocka_unit_test(trees_write_the_same),
-        cmocka_unit_test(requests_are_the_same),
-        cmocka_unit_test(any_temperature_drafts),
-        cmocka_unit_test(engines_verify),
-        cmocka_unit_test(engines_verify_by_other_rules),
-        cmocka_unit_test(other_rules_accept),
-        cmocka_unit_test(the_callback_stops_all),
-        cmocka_unit_test(the_callback_ends_texts),
-        cmocka_unit_test(ngrams_follow_what_stood_before),
-        cmocka_unit_test(refusals),
+        cmocka_unit_test(drafted_texts_match_plain_ones),
+        cmocka_unit_test(tree_drafts_match_plain_texts),
+        cmocka_unit_test(requests_with_drafts_match_plain_ones),
+        cmocka_unit_test(any_draft_temperature_keeps_the_text),
+        cmocka_unit_test(external_verification_keeps_the_text),
+        cmocka_unit_test(external_verification_by_other_rules),
+        cmocka_unit_test(rejection_and_block_rules_accept_drafts),
+        cmocka_unit_test(callback_stops_all_texts),
+        cmocka_unit_test(callback_ends_single_texts),
+        cmocka_unit_test(ngrams_repeat_the_last_continuation),
+        cmocka_unit_test(invalid_options_return_an_error_by_name),
     };
     return cmocka_run_group_tests(tests, open_models, close_models);
 }

@@ -49,7 +49,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-static generate_next keep(void *context, const generate_token *token)
+static generate_next store_token(void *context, const generate_token *token)
 {
     texts *t = context;
     assert_false(t->ended[token->sample]);
@@ -64,18 +64,18 @@ static generate_next keep(void *context, const generate_token *token)
     return t->stop_after == 0 || --t->stop_after > 0 ? GENERATE_CONTINUE : GENERATE_STOP;
 }
 
-static generate_options usual(texts *t)
+static generate_options make_options(texts *t)
 {
     return (generate_options){.prompt = prompt,
                               .prompt_count = PROMPT_COUNT,
                               .max_tokens = TOKENS_MAX,
                               .temperature = 1.2f,
                               .seed = 77,
-                              .on_token = keep,
+                              .on_token = store_token,
                               .context = t};
 }
 
-static void run(const generate_options *options)
+static void generate_texts(const generate_options *options)
 {
     decoder_error error;
     if (generate(model, device, options, NULL, &error) != 0) {
@@ -83,19 +83,19 @@ static void run(const generate_options *options)
     }
 }
 
-static void a_text_does_not_depend_on_its_neighbours(void **state)
+static void texts_do_not_depend_on_other_samples(void **state)
 {
     (void)state;
     static texts many, one;
-    generate_options o = usual(&many);
+    generate_options o = make_options(&many);
     o.num_samples = SAMPLES_MAX;
-    run(&o);
+    generate_texts(&o);
     int different = 0;
     for (int s = 0; s < SAMPLES_MAX; s++) {
         memset(&one, 0, sizeof one);
-        o = usual(&one);
+        o = make_options(&one);
         o.first_sample = (uint32_t)s;
-        run(&o);
+        generate_texts(&o);
         assert_int_equal(one.counts[0], many.counts[s]);
         assert_memory_equal(one.ids[0], many.ids[s], sizeof one.ids[0]);
         assert_memory_equal(one.logprobs[0], many.logprobs[s], sizeof one.logprobs[0]);
@@ -105,13 +105,13 @@ static void a_text_does_not_depend_on_its_neighbours(void **state)
 }
 
 /* Each token is what gumbel_sample() draws at the position of its sequence. */
-static void tokens_are_the_librarys_draws(void **state)
+static void tokens_match_gumbel_sample(void **state)
 {
     (void)state;
     static texts t;
     memset(&t, 0, sizeof t);
-    generate_options o = usual(&t);
-    run(&o);
+    generate_options o = make_options(&t);
+    generate_texts(&o);
     const decoder_info *info = decoder_describe(model);
     float *hidden = malloc((size_t)info->hidden_size * sizeof *hidden);
     decoder_sequence *sequence;
@@ -149,7 +149,7 @@ static void tokens_are_the_librarys_draws(void **state)
     decoder_sequence_free(sequence);
 }
 
-static void the_decoders_threads_can_serve_the_draw(void **state)
+static void draws_can_use_the_decoders_threads(void **state)
 {
     (void)state;
     static texts own, shared;
@@ -158,8 +158,8 @@ static void the_decoders_threads_can_serve_the_draw(void **state)
                                      .parallel_for = decoder_parallel_for,
                                      .parallel_context = model};
     gumbel_device *borrowing;
-    generate_options o = usual(&own);
-    run(&o);
+    generate_options o = make_options(&own);
+    generate_texts(&o);
     o.context = &shared;
     assert_int_equal(gumbel_open(&options, &borrowing, NULL), GUMBEL_OK);
     assert_int_equal(generate(model, borrowing, &o, NULL, NULL), 0);
@@ -167,13 +167,13 @@ static void the_decoders_threads_can_serve_the_draw(void **state)
     gumbel_close(borrowing);
 }
 
-static void eos_ends_one_sample_and_not_the_others(void **state)
+static void eos_ends_one_sample_alone(void **state)
 {
     (void)state;
     /* At a high temperature few seeds draw an end token within these draws; this seed does. */
     const uint64_t first = TEST_SANITIZED ? 33 : 26;
     static texts t, longer;
-    generate_options o = usual(&t);
+    generate_options o = make_options(&t);
     generate_times times;
     int ended = 0;
     o.temperature = 6;
@@ -190,7 +190,7 @@ static void eos_ends_one_sample_and_not_the_others(void **state)
     o.seed--;
     o.context = &longer;
     o.ignore_eos = true;
-    run(&o);
+    generate_texts(&o);
     int64_t drawn = 0;
     for (int s = 0; s < SAMPLES_MAX; s++) {
         int32_t count = t.counts[s];
@@ -205,31 +205,31 @@ static void eos_ends_one_sample_and_not_the_others(void **state)
     assert_true(times.prefill > 0 && times.trunk > 0 && times.head > 0);
 }
 
-static void the_callback_can_stop(void **state)
+static void callback_stops_all_texts(void **state)
 {
     (void)state;
     static texts t;
     memset(&t, 0, sizeof t);
     t.stop_after = 5;
-    generate_options o = usual(&t);
-    run(&o);
+    generate_options o = make_options(&t);
+    generate_texts(&o);
     assert_int_equal(t.counts[0], 5);
 }
 
 /* Texts that end at the callback's word leave the others as they are. */
-static void the_callback_can_end_texts(void **state)
+static void callback_ends_single_texts(void **state)
 {
     (void)state;
     static texts whole, t;
     memset(&whole, 0, sizeof whole);
     memset(&t, 0, sizeof t);
-    generate_options o = usual(&whole);
+    generate_options o = make_options(&whole);
     o.num_samples = SAMPLES_MAX;
     o.ignore_eos = true;
-    run(&o);
+    generate_texts(&o);
     o.context = &t;
     t.staggered = true;
-    run(&o);
+    generate_texts(&o);
     for (int s = 0; s < SAMPLES_MAX; s++) {
         int count = s + 1 < TOKENS_MAX ? s + 1 : TOKENS_MAX;
         assert_int_equal(t.counts[s], count);
@@ -237,7 +237,7 @@ static void the_callback_can_end_texts(void **state)
     }
 }
 
-static void wrong_options_are_refused(void **state)
+static void invalid_options_return_an_error(void **state)
 {
     (void)state;
     static texts t;
@@ -262,7 +262,7 @@ static void wrong_options_are_refused(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         generate_options o = cases[i].change;
         decoder_error error = {""};
-        o.on_token = keep;
+        o.on_token = store_token;
         o.context = &t;
         assert_int_equal(generate(model, device, &o, NULL, &error), -1);
         if (strncmp(error.message, cases[i].field, strlen(cases[i].field)) != 0) {
@@ -274,13 +274,13 @@ static void wrong_options_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_text_does_not_depend_on_its_neighbours),
-        cmocka_unit_test(tokens_are_the_librarys_draws),
-        cmocka_unit_test(the_decoders_threads_can_serve_the_draw),
-        cmocka_unit_test(eos_ends_one_sample_and_not_the_others),
-        cmocka_unit_test(the_callback_can_stop),
-        cmocka_unit_test(the_callback_can_end_texts),
-        cmocka_unit_test(wrong_options_are_refused),
+        cmocka_unit_test(texts_do_not_depend_on_other_samples),
+        cmocka_unit_test(tokens_match_gumbel_sample),
+        cmocka_unit_test(draws_can_use_the_decoders_threads),
+        cmocka_unit_test(eos_ends_one_sample_alone),
+        cmocka_unit_test(callback_stops_all_texts),
+        cmocka_unit_test(callback_ends_single_texts),
+        cmocka_unit_test(invalid_options_return_an_error),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -69,7 +69,7 @@ static decoder *open_model(const char *name)
     return d;
 }
 
-static const void *data(const golden *g, const char *name, tensor_dtype dtype)
+static const void *tensor_data(const golden *g, const char *name, tensor_dtype dtype)
 {
     const tensor_view *view = safetensors_find(g->tensors, name);
     assert_non_null(view);
@@ -127,9 +127,9 @@ static void check_hidden(const golden *g, const char *name)
 {
     char tensor[32];
     snprintf(tensor, sizeof tensor, "%s.hidden", name);
-    const float *want = data(g, tensor, TENSOR_F32);
-    const int32_t *context = data(g, "context", TENSOR_I32);
-    const int32_t *positions = data(g, "positions", TENSOR_I32);
+    const float *want = tensor_data(g, tensor, TENSOR_F32);
+    const int32_t *context = tensor_data(g, "context", TENSOR_I32);
+    const int32_t *positions = tensor_data(g, "positions", TENSOR_I32);
     decoder *d = open_model(name);
     int64_t size = decoder_describe(d)->hidden_size;
     double worst = 0, scale = 0;
@@ -147,15 +147,15 @@ static void check_hidden(const golden *g, const char *name)
     decoder_close(d);
 }
 
-static void hidden_states_of_target(void **state) { check_hidden(*state, "target"); }
+static void hidden_states_of_target_match(void **state) { check_hidden(*state, "target"); }
 
-static void hidden_states_of_draft(void **state) { check_hidden(*state, "draft"); }
+static void hidden_states_of_draft_match(void **state) { check_hidden(*state, "draft"); }
 
-static void logits_of_target(void **state)
+static void logits_of_target_match(void **state)
 {
-    const float *want = data(*state, "target.logits", TENSOR_F32);
-    const int32_t *context = data(*state, "context", TENSOR_I32);
-    const int32_t *positions = data(*state, "positions", TENSOR_I32);
+    const float *want = tensor_data(*state, "target.logits", TENSOR_F32);
+    const int32_t *context = tensor_data(*state, "context", TENSOR_I32);
+    const int32_t *positions = tensor_data(*state, "positions", TENSOR_I32);
     decoder *d = open_model("target");
     const decoder_info *info = decoder_describe(d);
     double *logits = malloc(sizeof *logits * (size_t)info->vocab_size);
@@ -200,11 +200,11 @@ static double loss_of(decoder *d, const int32_t *context)
     return loss / (LENGTH - 1);
 }
 
-static void losses(void **state)
+static void losses_match(void **state)
 {
     const golden *g = *state;
     const char *const names[] = {"target", "draft"};
-    const int32_t *context = data(g, "context", TENSOR_I32);
+    const int32_t *context = tensor_data(g, "context", TENSOR_I32);
     for (int n = TEST_SANITIZED; n < 2; n++) {
         decoder *d = open_model(names[n]);
         const json_t *want = json_object_get(json_object_get(g->document, names[n]), "nll_per_row");
@@ -265,7 +265,7 @@ static void check_greedy(const golden *g, decoder *d, json_t *want)
     token_list_free(&drawn);
 }
 
-static void greedy_continuations(void **state)
+static void greedy_continuations_match(void **state)
 {
     const golden *g = *state;
     const char *const names[] = {"target", "draft"};
@@ -283,9 +283,11 @@ static void greedy_continuations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hidden_states_of_target), cmocka_unit_test(hidden_states_of_draft),
-        cmocka_unit_test(logits_of_target),        cmocka_unit_test(losses),
-        cmocka_unit_test(greedy_continuations),
+        cmocka_unit_test(hidden_states_of_target_match),
+        cmocka_unit_test(hidden_states_of_draft_match),
+        cmocka_unit_test(logits_of_target_match),
+        cmocka_unit_test(losses_match),
+        cmocka_unit_test(greedy_continuations_match),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

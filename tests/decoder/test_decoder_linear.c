@@ -91,7 +91,7 @@ static void check_product(pool *p, gumbel_dtype dtype, int64_t rows, int64_t col
     free(scratch);
 }
 
-static void products_of_every_size(void **state)
+static void products_match_double(void **state)
 {
     static const gumbel_dtype dtypes[] = {GUMBEL_FLOAT32, GUMBEL_FLOAT16, GUMBEL_BFLOAT16};
     static const int64_t sizes[] = {1, 2, 15, 16, 17, 31, 32, 33, 100};
@@ -172,7 +172,7 @@ static void attention_is_a_weighted_mean(void **state)
     }
 }
 
-static void mark(void *argument, int32_t index) { ((int *)argument)[index]++; }
+static void mark_index(void *argument, int32_t index) { ((int *)argument)[index]++; }
 
 static void pools_survive_fork(void **state)
 {
@@ -183,7 +183,7 @@ static void pools_survive_fork(void **state)
     if (child == 0) {
         signal(SIGSEGV, SIG_DFL); /* the framework would go on with the parent's tests here */
         alarm(20);
-        pool_run(*state, ITEMS, mark, done);
+        pool_run(*state, ITEMS, mark_index, done);
         pool_free(*state);
         for (int i = 0; i < ITEMS; i++) {
             if (done[i] != 1) {
@@ -194,7 +194,7 @@ static void pools_survive_fork(void **state)
     }
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    pool_run(*state, ITEMS, mark, done);
+    pool_run(*state, ITEMS, mark_index, done);
     assert_int_equal(done[ITEMS - 1], 1);
 }
 
@@ -209,7 +209,7 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products_of_every_size),
+        cmocka_unit_test(products_match_double),
         cmocka_unit_test(every_half_is_widened_exactly),
         cmocka_unit_test(attention_is_a_weighted_mean),
         cmocka_unit_test(pools_survive_fork),

@@ -148,7 +148,7 @@ static void every_way_to_feed_gives_the_same_bits(void **state)
 
 /* A node of a tree has the hidden state that its path alone gives, and a path that is kept goes on
  * as if it had been fed alone. */
-static void trees_are_their_paths(void **state)
+static void tree_nodes_match_their_paths(void **state)
 {
     enum { BEFORE = 7, NODES = 90, BEHIND = 3 };
     static float tree[NODES][FOLDER_HIDDEN], path[NODES + BEHIND][FOLDER_HIDDEN];
@@ -194,7 +194,7 @@ static void trees_are_their_paths(void **state)
     decoder_close(d);
 }
 
-static void wrong_calls_change_nothing(void **state)
+static void invalid_calls_change_nothing(void **state)
 {
     static float hidden[COUNT][FOLDER_HIDDEN];
     int32_t tokens[COUNT];
@@ -229,7 +229,7 @@ static void wrong_calls_change_nothing(void **state)
     decoder_close(d);
 }
 
-static void heads_tied_and_untied(void **state)
+static void tied_and_untied_heads(void **state)
 {
     folder_write(*state, &llama);
     decoder *d = open_folder(*state, 1);
@@ -256,7 +256,7 @@ static void heads_tied_and_untied(void **state)
     decoder_close(d);
 }
 
-static void incomplete_folders_are_refused(void **state)
+static void incomplete_folders_return_an_error(void **state)
 {
     static const struct {
         const char *leave_out, *reshape;
@@ -309,10 +309,10 @@ int main(void)
         WITH_FOLDER(hidden_states_match_the_reference),
         WITH_FOLDER(dtypes_shards_and_threads_give_the_same_bits),
         WITH_FOLDER(every_way_to_feed_gives_the_same_bits),
-        WITH_FOLDER(trees_are_their_paths),
-        WITH_FOLDER(wrong_calls_change_nothing),
-        WITH_FOLDER(heads_tied_and_untied),
-        WITH_FOLDER(incomplete_folders_are_refused),
+        WITH_FOLDER(tree_nodes_match_their_paths),
+        WITH_FOLDER(invalid_calls_change_nothing),
+        WITH_FOLDER(tied_and_untied_heads),
+        WITH_FOLDER(incomplete_folders_return_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

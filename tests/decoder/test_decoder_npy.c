@@ -17,7 +17,7 @@
 #include "scratch_folder.h"
 
 /* A file image: version, dictionary, `data` zero bytes. The caller frees it. */
-static unsigned char *image(int major, const char *dictionary, size_t data, size_t *size)
+static unsigned char *make_image(int major, const char *dictionary, size_t data, size_t *size)
 {
     size_t prefix = major == 1 ? 10 : 12;
     size_t length = (prefix + strlen(dictionary) + 63) / 64 * 64 - prefix;
@@ -32,7 +32,7 @@ static unsigned char *image(int major, const char *dictionary, size_t data, size
     return bytes;
 }
 
-static void arrays_come_back(void **state)
+static void written_arrays_are_read_back(void **state)
 {
     static const tensor_dtype dtypes[] = {TENSOR_F32, TENSOR_F16, TENSOR_I32, TENSOR_I64,
                                           TENSOR_U16, TENSOR_U32, TENSOR_U64};
@@ -84,7 +84,7 @@ static void a_failed_write_leaves_nothing(void **state)
     assert_int_equal(mkdir(*state, 0700), 0);
 }
 
-static void versions_and_spellings_that_are_read(void **state)
+static void every_version_and_spelling_is_read(void **state)
 {
     (void)state;
     static const struct {
@@ -100,7 +100,8 @@ static void versions_and_spellings_that_are_read(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         size_t size;
-        unsigned char *bytes = image(cases[i].major, cases[i].dictionary, cases[i].data, &size);
+        unsigned char *bytes =
+            make_image(cases[i].major, cases[i].dictionary, cases[i].data, &size);
         decoder_error error;
         npy *file;
         if (npy_parse(bytes, size, "N", &file, &error) != 0) {
@@ -113,7 +114,7 @@ static void versions_and_spellings_that_are_read(void **state)
 
 #define REST ", 'fortran_order': False, 'shape': (2, 3), }"
 
-static void hostile_headers_are_refused(void **state)
+static void hostile_headers_return_an_error(void **state)
 {
     (void)state;
     static const struct {
@@ -155,7 +156,8 @@ static void hostile_headers_are_refused(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         size_t size;
-        unsigned char *bytes = image(cases[i].major, cases[i].dictionary, cases[i].data, &size);
+        unsigned char *bytes =
+            make_image(cases[i].major, cases[i].dictionary, cases[i].data, &size);
         decoder_error error = {""};
         npy *file;
         assert_int_equal(npy_parse(bytes, size, "N", &file, &error), -1);
@@ -167,11 +169,11 @@ static void hostile_headers_are_refused(void **state)
     }
 }
 
-static void every_truncation_is_refused(void **state)
+static void truncated_files_return_an_error(void **state)
 {
     (void)state;
     size_t size;
-    unsigned char *whole = image(1, "{'descr': '<f4'" REST, 24, &size);
+    unsigned char *whole = make_image(1, "{'descr': '<f4'" REST, 24, &size);
     for (size_t length = 0; length < size; length++) {
         unsigned char *bytes = malloc(length + 1);
         memcpy(bytes, whole, length);
@@ -184,7 +186,7 @@ static void every_truncation_is_refused(void **state)
     free(whole);
 }
 
-static void files_that_are_no_files(void **state)
+static void folders_and_absent_files_return_an_error(void **state)
 {
     decoder_error error = {""};
     npy *file;
@@ -199,13 +201,15 @@ static void files_that_are_no_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(arrays_come_back, scratch_set_up, scratch_tear_down),
+        cmocka_unit_test_setup_teardown(written_arrays_are_read_back, scratch_set_up,
+                                        scratch_tear_down),
         cmocka_unit_test_setup_teardown(a_failed_write_leaves_nothing, scratch_set_up,
                                         scratch_tear_down),
-        cmocka_unit_test(versions_and_spellings_that_are_read),
-        cmocka_unit_test(hostile_headers_are_refused),
-        cmocka_unit_test(every_truncation_is_refused),
-        cmocka_unit_test_setup_teardown(files_that_are_no_files, scratch_set_up, scratch_tear_down),
+        cmocka_unit_test(every_version_and_spelling_is_read),
+        cmocka_unit_test(hostile_headers_return_an_error),
+        cmocka_unit_test(truncated_files_return_an_error),
+        cmocka_unit_test_setup_teardown(folders_and_absent_files_return_an_error, scratch_set_up,
+                                        scratch_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,7 +18,7 @@
 #include "scratch_folder.h"
 
 /* A file image: header padded to 8 bytes, then `data` bytes that count up. The caller frees it. */
-static unsigned char *image(const char *header, size_t data, size_t *size)
+static unsigned char *make_image(const char *header, size_t data, size_t *size)
 {
     uint64_t length = (strlen(header) + 7) / 8 * 8;
     unsigned char *bytes = calloc(1, 8 + length + data + 1);
@@ -41,7 +41,7 @@ static void tensors_are_found_by_name(void **state)
 {
     (void)state;
     size_t size;
-    unsigned char *bytes = image(TWO, 32, &size);
+    unsigned char *bytes = make_image(TWO, 32, &size);
     safetensors *file;
     decoder_error error;
     const char *name;
@@ -71,7 +71,7 @@ static void tensors_are_found_by_name(void **state)
 #define T(dtype, shape, offsets)                                                                   \
     "{\"t\":{\"dtype\":" dtype ",\"shape\":" shape ",\"data_offsets\":" offsets "}}"
 
-static void hostile_headers_are_refused(void **state)
+static void hostile_headers_return_an_error(void **state)
 {
     (void)state;
     static const struct {
@@ -118,7 +118,7 @@ static void hostile_headers_are_refused(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         size_t size;
-        unsigned char *bytes = image(cases[i].header, cases[i].data, &size);
+        unsigned char *bytes = make_image(cases[i].header, cases[i].data, &size);
         decoder_error error = {""};
         safetensors *file;
         assert_int_equal(safetensors_parse(bytes, size, "S", &file, &error), -1);
@@ -131,12 +131,12 @@ static void hostile_headers_are_refused(void **state)
     }
 }
 
-static void lengths_that_lie_are_refused(void **state)
+static void false_header_lengths_return_an_error(void **state)
 {
     (void)state;
     static const uint64_t lengths[] = {1, 1000000, UINT64_C(1) << 32, UINT64_MAX, UINT64_MAX - 7};
     size_t size;
-    unsigned char *bytes = image(TWO, 32, &size);
+    unsigned char *bytes = make_image(TWO, 32, &size);
     safetensors *file;
     decoder_error error;
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
@@ -147,11 +147,11 @@ static void lengths_that_lie_are_refused(void **state)
     free(bytes);
 }
 
-static void every_truncation_is_refused(void **state)
+static void truncated_files_return_an_error(void **state)
 {
     (void)state;
     size_t size;
-    unsigned char *whole = image(TWO, 32, &size);
+    unsigned char *whole = make_image(TWO, 32, &size);
     for (size_t length = 0; length < size; length++) {
         unsigned char *bytes = malloc(length + 1);
         memcpy(bytes, whole, length);
@@ -164,7 +164,7 @@ static void every_truncation_is_refused(void **state)
     free(whole);
 }
 
-static void nesting_bomb_is_refused(void **state)
+static void deep_nesting_returns_an_error(void **state)
 {
     (void)state;
     enum { DEPTH = 1000000 };
@@ -173,7 +173,7 @@ static void nesting_bomb_is_refused(void **state)
     memcpy(header, "{\"a\":", 5);
     header[DEPTH] = '\0';
     size_t size;
-    unsigned char *bytes = image(header, 0, &size);
+    unsigned char *bytes = make_image(header, 0, &size);
     decoder_error error = {""};
     safetensors *file;
     assert_int_equal(safetensors_parse(bytes, size, "S", &file, &error), -1);
@@ -188,7 +188,7 @@ static void nesting_bomb_is_refused(void **state)
 static void write_image(const char *folder, const char *name, const char *header, size_t data)
 {
     size_t size;
-    unsigned char *bytes = image(header, data, &size);
+    unsigned char *bytes = make_image(header, data, &size);
     scratch_write(folder, name, bytes, size);
     free(bytes);
 }
@@ -215,7 +215,7 @@ static void shards_are_found_through_the_index(void **state)
     checkpoint_close(weights);
 }
 
-static void hostile_indexes_are_refused(void **state)
+static void hostile_indexes_return_an_error(void **state)
 {
     static const struct {
         const char *index, *field;
@@ -244,7 +244,7 @@ static void hostile_indexes_are_refused(void **state)
     }
 }
 
-static void an_empty_folder_is_refused(void **state)
+static void empty_folder_returns_an_error(void **state)
 {
     checkpoint *weights;
     decoder_error error;
@@ -256,15 +256,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tensors_are_found_by_name),
-        cmocka_unit_test(hostile_headers_are_refused),
-        cmocka_unit_test(lengths_that_lie_are_refused),
-        cmocka_unit_test(every_truncation_is_refused),
-        cmocka_unit_test(nesting_bomb_is_refused),
+        cmocka_unit_test(hostile_headers_return_an_error),
+        cmocka_unit_test(false_header_lengths_return_an_error),
+        cmocka_unit_test(truncated_files_return_an_error),
+        cmocka_unit_test(deep_nesting_returns_an_error),
         cmocka_unit_test_setup_teardown(shards_are_found_through_the_index, scratch_set_up,
                                         scratch_tear_down),
-        cmocka_unit_test_setup_teardown(hostile_indexes_are_refused, scratch_set_up,
+        cmocka_unit_test_setup_teardown(hostile_indexes_return_an_error, scratch_set_up,
                                         scratch_tear_down),
-        cmocka_unit_test_setup_teardown(an_empty_folder_is_refused, scratch_set_up,
+        cmocka_unit_test_setup_teardown(empty_folder_returns_an_error, scratch_set_up,
                                         scratch_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

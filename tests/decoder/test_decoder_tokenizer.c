@@ -93,7 +93,7 @@ static void check_case(const tokenizer *t, const json_t *item, bool special, boo
     token_list_free(&ids);
 }
 
-static void golden_cases(void **state)
+static void golden_cases_match(void **state)
 {
     (void)state;
     json_t *document = json_load_file(MODELS_FOLDER "/golden.json", 0, NULL);
@@ -107,7 +107,7 @@ static void golden_cases(void **state)
     json_decref(document);
 }
 
-static void hard_cases(void **state)
+static void hard_cases_match(void **state)
 {
     (void)state;
     json_t *document = json_load_file(CASES_FOLDER "/tokenizer_cases.json", JSON_ALLOW_NUL, NULL);
@@ -127,7 +127,7 @@ static void hard_cases(void **state)
     json_decref(document);
 }
 
-static void invalid_text_is_refused_with_its_offset(void **state)
+static void invalid_text_returns_its_offset(void **state)
 {
     (void)state;
     static const struct {
@@ -154,7 +154,7 @@ static void invalid_text_is_refused_with_its_offset(void **state)
     tokenizer_close(t);
 }
 
-static void stream_replaces_what_is_not_utf8(void **state)
+static void stream_replaces_invalid_utf8(void **state)
 {
     (void)state;
     /* Single-byte tokens of the bundled tokenizer; the text is what Unicode recommends (U+FFFD for
@@ -243,7 +243,7 @@ static double seconds_for(const tokenizer *t, const char *pattern, size_t size)
 }
 
 /* Quadratic merging would take minutes for these; the bound leaves room for sanitizers. */
-static void long_words_take_no_quadratic_time(void **state)
+static void long_words_take_linear_time(void **state)
 {
     (void)state;
     static const char *const patterns[] = {"a", "the", " ", "\n", "!", "<", "<|end", "9"};
@@ -289,7 +289,7 @@ static const struct {
     {"\"version\"", "\"vers\\u0000ion\"", "line 1"},
 };
 
-static void changed_files_are_refused(void **state)
+static void changed_files_return_an_error_by_field(void **state)
 {
     (void)state;
     file_mapping file;
@@ -321,7 +321,7 @@ static void changed_files_are_refused(void **state)
     file_unmap(&file);
 }
 
-static void truncated_files_are_refused(void **state)
+static void truncated_files_return_an_error(void **state)
 {
     (void)state;
     file_mapping file;
@@ -337,7 +337,7 @@ static void truncated_files_are_refused(void **state)
 }
 
 /* A pattern that backtracks without end is stopped. */
-static void endless_patterns_are_stopped(void **state)
+static void endless_patterns_reach_the_match_limit(void **state)
 {
     (void)state;
     file_mapping file;
@@ -366,16 +366,16 @@ static void endless_patterns_are_stopped(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(golden_cases),
-        cmocka_unit_test(hard_cases),
-        cmocka_unit_test(invalid_text_is_refused_with_its_offset),
-        cmocka_unit_test(stream_replaces_what_is_not_utf8),
+        cmocka_unit_test(golden_cases_match),
+        cmocka_unit_test(hard_cases_match),
+        cmocka_unit_test(invalid_text_returns_its_offset),
+        cmocka_unit_test(stream_replaces_invalid_utf8),
         cmocka_unit_test_setup_teardown(special_tokens_around_a_prompt, scratch_set_up,
                                         scratch_tear_down),
-        cmocka_unit_test(long_words_take_no_quadratic_time),
-        cmocka_unit_test(changed_files_are_refused),
-        cmocka_unit_test(truncated_files_are_refused),
-        cmocka_unit_test(endless_patterns_are_stopped),
+        cmocka_unit_test(long_words_take_linear_time),
+        cmocka_unit_test(changed_files_return_an_error_by_field),
+        cmocka_unit_test(truncated_files_return_an_error),
+        cmocka_unit_test(endless_patterns_reach_the_match_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -71,7 +71,7 @@ static void draft_step(writers *w, int step)
     }
 }
 
-static void verify(writers *w)
+static void verify_chains(writers *w)
 {
     int nodes = w->plan->drafts + 1;
     gumbel_logits target = logits_of(w->target, (int64_t)w->texts * nodes);
@@ -105,7 +105,7 @@ static void verify(writers *w)
 }
 
 /* Draws a token by weights that need not sum to 1. */
-static int32_t draw_by_shares(const double *shares, uint64_t *random)
+static int32_t draw_by_weights(const double *shares, uint64_t *random)
 {
     double sum = 0;
     for (int i = 0; i < CHAIN_TOKENS; i++)
@@ -124,7 +124,7 @@ static int32_t draw_by_shares(const double *shares, uint64_t *random)
 }
 
 /* Replaces the token after the last accepted draft of text t, as a wrong engine would. */
-static void replace_wrongly(writers *w, int t)
+static void replace_residual_token(writers *w, int t)
 {
     const int nodes = w->plan->drafts + 1, last = w->accepted[t];
     const int32_t *drafted = w->tokens + t * nodes;
@@ -141,7 +141,7 @@ static void replace_wrongly(writers *w, int t)
         left += shares[i];
     }
     if (left > 0)
-        w->emitted[t * nodes + last] = draw_by_shares(shares, &w->random);
+        w->emitted[t * nodes + last] = draw_by_weights(shares, &w->random);
 }
 
 /* One cycle of all texts. */
@@ -152,10 +152,10 @@ static void run_cycle(writers *w, int first, chain_counts *counts)
         w->tokens[t * nodes] = last_token(w, t);
     for (int step = 0; step < w->plan->drafts; step++)
         draft_step(w, step);
-    verify(w);
+    verify_chains(w);
     for (int t = 0; t < w->texts; t++) {
         if (w->plan->residual != CHAIN_RESIDUAL_RIGHT)
-            replace_wrongly(w, t);
+            replace_residual_token(w, t);
         for (int i = 0; i < w->counts[t] && w->length[t] < CHAIN_LENGTH; i++)
             w->text[t][w->length[t]++] = w->emitted[t * nodes + i];
         counts->accepted[w->accepted[t]] += first;
@@ -163,7 +163,7 @@ static void run_cycle(writers *w, int first, chain_counts *counts)
 }
 
 /* Counts complete texts, and continues with the others. */
-static void part_with_finished(writers *w, chain_counts *counts)
+static void remove_complete_texts(writers *w, chain_counts *counts)
 {
     int left = 0;
     for (int t = 0; t < w->texts; t++) {
@@ -202,7 +202,7 @@ void chains_write(gumbel_device *device, const chain_models *models, const chain
         }
         for (int cycle = 0; w->texts > 0; cycle++) {
             run_cycle(w, cycle == 0, counts);
-            part_with_finished(w, counts);
+            remove_complete_texts(w, counts);
         }
     }
     free(w);

@@ -12,7 +12,7 @@
 
 #define POISON 0x5A
 
-static void *own(cycle *c, size_t count, size_t size)
+static void *allocate_owned(cycle *c, size_t count, size_t size)
 {
     if (c->owned_count == (int)(sizeof c->owned / sizeof *c->owned))
         die("a cycle owns too much");
@@ -26,8 +26,8 @@ static void make_shape(cycle *c, uint64_t *random)
 {
     const int32_t R = c->of->plan.requests, M = c->max_nodes;
     int padded = (int)random_below(random, 2);
-    c->offsets = own(c, (size_t)R + 1, sizeof *c->offsets);
-    c->nodes = own(c, (size_t)R, sizeof *c->nodes);
+    c->offsets = allocate_owned(c, (size_t)R + 1, sizeof *c->offsets);
+    c->nodes = allocate_owned(c, (size_t)R, sizeof *c->nodes);
     for (int32_t r = 0; r < R; r++) {
         c->nodes[r] =
             random_below(random, 12) == 0 ? 0 : 1 + (int32_t)random_below(random, (uint32_t)M);
@@ -77,8 +77,8 @@ static void make_nodes(cycle *c, const int32_t *progress, uint64_t *random)
 {
     const int32_t R = c->of->plan.requests;
     int trees = random_below(random, 3) == 0;
-    c->tokens = own(c, (size_t)c->rows, sizeof *c->tokens);
-    c->parents = own(c, (size_t)c->rows, sizeof *c->parents);
+    c->tokens = allocate_owned(c, (size_t)c->rows, sizeof *c->tokens);
+    c->parents = allocate_owned(c, (size_t)c->rows, sizeof *c->parents);
     c->draft.tokens = c->tokens;
     c->draft.parents = trees ? c->parents : NULL;
     memset(c->tokens, POISON, (size_t)c->rows * sizeof *c->tokens);
@@ -99,9 +99,9 @@ static void make_rows(cycle *c, const int32_t *progress)
 {
     const texts *t = c->of;
     int64_t width = texts_width(t), words = texts_words(t);
-    float *input = own(c, (size_t)(c->rows * width), sizeof *input);
+    float *input = allocate_owned(c, (size_t)(c->rows * width), sizeof *input);
     c->input = input;
-    c->mask = own(c, (size_t)(c->rows * words), sizeof *c->mask);
+    c->mask = allocate_owned(c, (size_t)(c->rows * words), sizeof *c->mask);
     for (int64_t i = 0; i < c->rows * width; i++)
         input[i] = NAN;
     for (int32_t r = 0; r < t->plan.requests; r++)
@@ -126,7 +126,7 @@ static void make_slots(cycle *c, uint64_t *random)
 {
     const int32_t R = c->of->plan.requests;
     int32_t count = R + 3;
-    c->slots = own(c, (size_t)R, sizeof *c->slots);
+    c->slots = allocate_owned(c, (size_t)R, sizeof *c->slots);
     for (int32_t r = 0; r < R; r++)
         c->slots[r] = r;
     if (random_below(random, 2))
@@ -138,11 +138,11 @@ static void make_slots(cycle *c, uint64_t *random)
 }
 
 /* Copies the parameters of requests, [R], to their slots. */
-static const void *to_slots(cycle *c, const void *values, size_t size)
+static const void *copy_to_slots(cycle *c, const void *values, size_t size)
 {
     size_t places =
         c->sampling.slots.of_row ? (size_t)c->sampling.slots.count : (size_t)c->of->plan.requests;
-    char *generated = own(c, places, size);
+    char *generated = allocate_owned(c, places, size);
     memset(generated, POISON, places * size);
     for (int32_t r = 0; r < c->of->plan.requests; r++)
         memcpy(generated + (size_t)c->slots[r] * size, (const char *)values + (size_t)r * size,
@@ -150,17 +150,17 @@ static const void *to_slots(cycle *c, const void *values, size_t size)
     return generated;
 }
 
-#define TO_SLOTS(rows) (rows).data = to_slots(c, (rows).data, sizeof *(rows).data)
+#define TO_SLOTS(rows) (rows).data = copy_to_slots(c, (rows).data, sizeof *(rows).data)
 
 static void make_history(cycle *c, const int32_t *progress)
 {
     const texts *t = c->of;
     int64_t words = texts_words(t), vocab = t->plan.vocab, places = t->plan.requests + 3;
-    uint16_t *counts = own(c, (size_t)(places * vocab), sizeof *counts);
+    uint16_t *counts = allocate_owned(c, (size_t)(places * vocab), sizeof *counts);
     c->history = (gumbel_history){.struct_size = sizeof c->history,
                                   .vocab_size = vocab,
-                                  .prompt = own(c, (size_t)(places * words), 4),
-                                  .output = own(c, (size_t)(places * words), 4),
+                                  .prompt = allocate_owned(c, (size_t)(places * words), 4),
+                                  .output = allocate_owned(c, (size_t)(places * words), 4),
                                   .counts = counts};
     for (int32_t r = 0; r < t->plan.requests; r++) {
         int64_t slot = c->slots[r];
@@ -178,9 +178,9 @@ static void make_counted_lists(cycle *c, const int32_t *progress)
 {
     const texts *t = c->of;
     const int32_t R = t->plan.requests;
-    int64_t *prompts = own(c, (size_t)R + 1, sizeof *prompts);
-    int64_t *outputs = own(c, (size_t)R + 1, sizeof *outputs);
-    int32_t *ids = own(c, (size_t)(R * t->plan.length), sizeof *ids);
+    int64_t *prompts = allocate_owned(c, (size_t)R + 1, sizeof *prompts);
+    int64_t *outputs = allocate_owned(c, (size_t)R + 1, sizeof *outputs);
+    int32_t *ids = allocate_owned(c, (size_t)(R * t->plan.length), sizeof *ids);
     for (int32_t r = 0; r < R; r++) {
         prompts[r + 1] = r + 1;
         outputs[r + 1] = outputs[r] + progress[r];
@@ -194,8 +194,8 @@ static void make_parameters(cycle *c, const int32_t *progress, uint64_t *random)
 {
     const texts *t = c->of;
     const int32_t R = t->plan.requests;
-    gumbel_truncation *truncation = own(c, 1, sizeof *truncation);
-    uint64_t *position = own(c, (size_t)R, sizeof *position);
+    gumbel_truncation *truncation = allocate_owned(c, 1, sizeof *truncation);
+    uint64_t *position = allocate_owned(c, (size_t)R, sizeof *position);
     *truncation = t->truncation;
     c->sampling = t->sampling;
     c->transforms = t->transforms;
@@ -229,9 +229,9 @@ static void make_ends(cycle *c, const int32_t *progress, uint64_t *random)
 {
     const texts *t = c->of;
     const int32_t R = t->plan.requests;
-    c->limit = own(c, (size_t)R, sizeof *c->limit);
-    c->stop_offsets = own(c, (size_t)R + 1, sizeof *c->stop_offsets);
-    c->stop_ids = own(c, 3 * (size_t)R, sizeof *c->stop_ids);
+    c->limit = allocate_owned(c, (size_t)R, sizeof *c->limit);
+    c->stop_offsets = allocate_owned(c, (size_t)R + 1, sizeof *c->stop_offsets);
+    c->stop_ids = allocate_owned(c, 3 * (size_t)R, sizeof *c->stop_ids);
     for (int32_t r = 0; r < R; r++) {
         int64_t at = progress[r] + random_below(random, 6);
         c->limit[r] = (int32_t)random_below(random, (uint32_t)c->max_nodes + 2);
@@ -247,7 +247,7 @@ static void make_ends(cycle *c, const int32_t *progress, uint64_t *random)
 
 /* ---------------------------------------------------------------------- expected results ---- */
 
-static int stops(const cycle *c, int32_t r, int32_t token)
+static int is_stop_token(const cycle *c, int32_t r, int32_t token)
 {
     for (int64_t i = c->stop_offsets[r]; c->draft.stop.offsets && i < c->stop_offsets[r + 1]; i++)
         if (c->stop_ids[i] == token)
@@ -256,7 +256,7 @@ static int stops(const cycle *c, int32_t r, int32_t token)
 }
 
 /* Follows text r through its nodes. */
-static void expect(cycle *c, const int32_t *progress, int32_t r)
+static void set_expected_result(cycle *c, const int32_t *progress, int32_t r)
 {
     const texts *t = c->of;
     const int32_t *text = t->tokens + r * t->plan.length;
@@ -273,7 +273,7 @@ static void expect(cycle *c, const int32_t *progress, int32_t r)
             break;
         }
         c->path[r * c->max_nodes + c->emitted[r]++] = (int32_t)c->offsets[r] + node;
-        if (stops(c, r, text[place]))
+        if (is_stop_token(c, r, text[place]))
             c->finished[r] = GUMBEL_FINISHED_STOP;
         else if (c->draft.limit && c->emitted[r] == limit)
             c->finished[r] = GUMBEL_FINISHED_LIMIT;
@@ -298,19 +298,19 @@ cycle *cycle_make(const texts *of, const int32_t *progress, uint64_t *random)
     make_rows(c, progress);
     make_parameters(c, progress, random);
     make_ends(c, progress, random);
-    c->emitted = own(c, (size_t)R, sizeof *c->emitted);
-    c->path = own(c, (size_t)(R * c->max_nodes), sizeof *c->path);
-    c->finished = own(c, (size_t)R, sizeof *c->finished);
-    c->status = own(c, (size_t)R, sizeof *c->status);
+    c->emitted = allocate_owned(c, (size_t)R, sizeof *c->emitted);
+    c->path = allocate_owned(c, (size_t)(R * c->max_nodes), sizeof *c->path);
+    c->finished = allocate_owned(c, (size_t)R, sizeof *c->finished);
+    c->status = allocate_owned(c, (size_t)R, sizeof *c->status);
     for (int32_t r = 0; r < R; r++)
-        expect(c, progress, r);
+        set_expected_result(c, progress, r);
     return c;
 }
 
 void cycle_set_rule(cycle *c, gumbel_rule rule, uint64_t *random)
 {
     const int64_t width = texts_width(c->of);
-    float *input = own(c, (size_t)(c->rows * width), sizeof *input);
+    float *input = allocate_owned(c, (size_t)(c->rows * width), sizeof *input);
     for (int64_t i = 0; i < c->rows * width; i++)
         input[i] = ((const float *)c->input)[i] + 0.5f * random_normal(random);
     c->drafted = c->sampling;

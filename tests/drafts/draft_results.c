@@ -10,7 +10,7 @@
 
 #define POISON 0x5A
 
-static void *own(verified_arrays *v, size_t count, size_t size)
+static void *allocate_owned(verified_arrays *v, size_t count, size_t size)
 {
     void *generated = v->owned[v->owned_count++] = make_zeroed(count, size);
     memset(generated, POISON, count * size);
@@ -41,17 +41,17 @@ verified_arrays *verified_make(int64_t requests, int32_t max_nodes, int64_t plac
     v->nodes = max_nodes;
     v->all = requests * max_nodes;
     v->places = places;
-    v->tokens = own(v, all, sizeof *v->tokens);
-    v->emitted = own(v, R, sizeof *v->emitted);
-    v->accepted = own(v, R, sizeof *v->accepted);
-    v->path = own(v, all, sizeof *v->path);
-    v->last_row = own(v, R, sizeof *v->last_row);
-    v->finished = own(v, R, sizeof *v->finished);
-    v->status = own(v, R, sizeof *v->status);
-    v->position = own(v, (size_t)places, sizeof *v->position);
-    v->histogram = own(v, (size_t)max_nodes, sizeof *v->histogram);
-    v->logprobs = own(v, all, sizeof *v->logprobs);
-    v->scores = own(v, all, sizeof *v->scores);
+    v->tokens = allocate_owned(v, all, sizeof *v->tokens);
+    v->emitted = allocate_owned(v, R, sizeof *v->emitted);
+    v->accepted = allocate_owned(v, R, sizeof *v->accepted);
+    v->path = allocate_owned(v, all, sizeof *v->path);
+    v->last_row = allocate_owned(v, R, sizeof *v->last_row);
+    v->finished = allocate_owned(v, R, sizeof *v->finished);
+    v->status = allocate_owned(v, R, sizeof *v->status);
+    v->position = allocate_owned(v, (size_t)places, sizeof *v->position);
+    v->histogram = allocate_owned(v, (size_t)max_nodes, sizeof *v->histogram);
+    v->logprobs = allocate_owned(v, all, sizeof *v->logprobs);
+    v->scores = allocate_owned(v, all, sizeof *v->scores);
     memset(v->histogram, 0, (size_t)max_nodes * sizeof *v->histogram);
     verified_point(v);
     return v;
@@ -64,7 +64,8 @@ void verified_free(verified_arrays *v)
     free(v);
 }
 
-static int differs(const char *name, int32_t r, int64_t place, int64_t found, int64_t expected)
+static int report_difference(const char *name, int32_t r, int64_t place, int64_t found,
+                             int64_t expected)
 {
     if (found == expected)
         return 0;
@@ -73,8 +74,8 @@ static int differs(const char *name, int32_t r, int64_t place, int64_t found, in
     return 1;
 }
 
-static int float_differs(const char *name, int32_t r, int64_t place, float found, float expected,
-                         float tolerance)
+static int report_float_difference(const char *name, int32_t r, int64_t place, float found,
+                                   float expected, float tolerance)
 {
     if (memcmp(&found, &expected, sizeof found) == 0 || (isnan(found) && isnan(expected)) ||
         fabsf(found - expected) <= tolerance)
@@ -85,25 +86,26 @@ static int float_differs(const char *name, int32_t r, int64_t place, float found
 }
 
 /* The output elements of request r. */
-static int places_agree(const cycle *c, const int32_t *progress, const verified_arrays *v,
-                        int32_t r, float tolerance)
+static int compare_request(const cycle *c, const int32_t *progress, const verified_arrays *v,
+                           int32_t r, float tolerance)
 {
     const texts *t = c->of;
     for (int32_t i = 0; i < c->max_nodes; i++) {
         int64_t at = r * c->max_nodes + i, place = r * t->plan.length + progress[r] + i;
         int emitted = i < c->emitted[r];
-        if (differs("tokens", r, i, v->tokens[at], emitted ? t->tokens[place] : -1) ||
-            differs("path", r, i, v->path[at], emitted ? c->path[at] : -1) ||
-            float_differs("scores", r, i, v->scores[at], emitted ? t->scores[place] : NAN, 0) ||
-            float_differs("logprobs", r, i, v->logprobs[at], emitted ? t->logprobs[place] : NAN,
-                          tolerance))
+        if (report_difference("tokens", r, i, v->tokens[at], emitted ? t->tokens[place] : -1) ||
+            report_difference("path", r, i, v->path[at], emitted ? c->path[at] : -1) ||
+            report_float_difference("scores", r, i, v->scores[at], emitted ? t->scores[place] : NAN,
+                                    0) ||
+            report_float_difference("logprobs", r, i, v->logprobs[at],
+                                    emitted ? t->logprobs[place] : NAN, tolerance))
             return 0;
     }
     return 1;
 }
 
 /* Whether a histogram counts request r. */
-static int counts(const cycle *c, int32_t r)
+static int is_counted(const cycle *c, int32_t r)
 {
     return c->status[r] != GUMBEL_ROW_UNUSED && c->status[r] != GUMBEL_ROW_DRAFT;
 }
@@ -116,50 +118,51 @@ int cycle_agrees(const cycle *c, const int32_t *progress, const verified_arrays 
         uint64_t position = c->of->sampling.position.data[r] + (uint64_t)(progress[r] + n);
         if (r >= c->live_rows && c->sampling.slots.of_row)
             memset(&position, POISON, sizeof position);
-        if (differs("emitted", r, 0, v->emitted[r], n) ||
-            differs("accepted", r, 0, v->accepted[r], n > 0 ? n - 1 : 0) ||
-            differs("last_row", r, 0, v->last_row[r], last) ||
-            differs("finished", r, 0, v->finished[r], c->finished[r]) ||
-            differs("status", r, 0, v->status[r], c->status[r]) ||
-            differs("position", r, c->slots[r], (int64_t)v->position[c->slots[r]],
-                    (int64_t)position) ||
-            !places_agree(c, progress, v, r, tolerance))
+        if (report_difference("emitted", r, 0, v->emitted[r], n) ||
+            report_difference("accepted", r, 0, v->accepted[r], n > 0 ? n - 1 : 0) ||
+            report_difference("last_row", r, 0, v->last_row[r], last) ||
+            report_difference("finished", r, 0, v->finished[r], c->finished[r]) ||
+            report_difference("status", r, 0, v->status[r], c->status[r]) ||
+            report_difference("position", r, c->slots[r], (int64_t)v->position[c->slots[r]],
+                              (int64_t)position) ||
+            !compare_request(c, progress, v, r, tolerance))
             return 0;
-        counted += counts(c, r);
+        counted += is_counted(c, r);
     }
     for (int32_t i = 0; i < c->max_nodes; i++) {
         int64_t expected = 0;
         for (int32_t r = 0; r < c->of->plan.requests; r++)
-            expected += counts(c, r) && v->accepted[r] == i;
+            expected += is_counted(c, r) && v->accepted[r] == i;
         counted -= expected;
-        if (differs("histogram", 0, i, (int64_t)v->histogram[i], expected))
+        if (report_difference("histogram", 0, i, (int64_t)v->histogram[i], expected))
             return 0;
     }
-    return !differs("histogram's sum", 0, 0, counted, 0);
+    return !report_difference("histogram's sum", 0, 0, counted, 0);
 }
 
 int verified_same(const verified_arrays *wanted, const verified_arrays *found, float tolerance)
 {
     const int32_t most = (int32_t)wanted->nodes;
     for (int32_t r = 0; r < wanted->requests; r++)
-        if (differs("emitted", r, 0, found->emitted[r], wanted->emitted[r]) ||
-            differs("accepted", r, 0, found->accepted[r], wanted->accepted[r]) ||
-            differs("last_row", r, 0, found->last_row[r], wanted->last_row[r]) ||
-            differs("finished", r, 0, found->finished[r], wanted->finished[r]) ||
-            differs("status", r, 0, found->status[r], wanted->status[r]))
+        if (report_difference("emitted", r, 0, found->emitted[r], wanted->emitted[r]) ||
+            report_difference("accepted", r, 0, found->accepted[r], wanted->accepted[r]) ||
+            report_difference("last_row", r, 0, found->last_row[r], wanted->last_row[r]) ||
+            report_difference("finished", r, 0, found->finished[r], wanted->finished[r]) ||
+            report_difference("status", r, 0, found->status[r], wanted->status[r]))
             return 0;
     for (int64_t at = 0; at < wanted->all; at++) {
         const int32_t r = (int32_t)(at / most);
-        if (differs("tokens", r, at % most, found->tokens[at], wanted->tokens[at]) ||
-            differs("path", r, at % most, found->path[at], wanted->path[at]) ||
-            float_differs("scores", r, at % most, found->scores[at], wanted->scores[at],
-                          tolerance) ||
-            float_differs("logprobs", r, at % most, found->logprobs[at], wanted->logprobs[at],
-                          tolerance))
+        if (report_difference("tokens", r, at % most, found->tokens[at], wanted->tokens[at]) ||
+            report_difference("path", r, at % most, found->path[at], wanted->path[at]) ||
+            report_float_difference("scores", r, at % most, found->scores[at], wanted->scores[at],
+                                    tolerance) ||
+            report_float_difference("logprobs", r, at % most, found->logprobs[at],
+                                    wanted->logprobs[at], tolerance))
             return 0;
     }
     for (int64_t i = 0; i < wanted->nodes; i++)
-        if (differs("histogram", 0, i, (int64_t)found->histogram[i], (int64_t)wanted->histogram[i]))
+        if (report_difference("histogram", 0, i, (int64_t)found->histogram[i],
+                              (int64_t)wanted->histogram[i]))
             return 0;
     return 1;
 }

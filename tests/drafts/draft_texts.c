@@ -10,7 +10,7 @@
 
 #define POSITION_HIGH (UINT64_C(1) << 32)
 
-static void *own(texts *t, size_t count, size_t size)
+static void *allocate_owned(texts *t, size_t count, size_t size)
 {
     return t->owned[t->owned_count++] = make_zeroed(count, size);
 }
@@ -70,11 +70,13 @@ static void make_parameters(texts *t, uint64_t *random)
 {
     static const float temperatures[] = {0.0f, 0.6f, 1.0f, 1.7f};
     const size_t R = (size_t)t->plan.requests;
-    float *temperature = own(t, R, sizeof *temperature), *min_p = own(t, R, sizeof *min_p),
-          *top_p = own(t, R, sizeof *top_p);
-    int32_t *top_k = own(t, R, sizeof *top_k);
-    uint64_t *seed = own(t, R, sizeof *seed), *position = own(t, R, sizeof *position);
-    uint32_t *first_sample = own(t, R, sizeof *first_sample);
+    float *temperature = allocate_owned(t, R, sizeof *temperature),
+          *min_p = allocate_owned(t, R, sizeof *min_p),
+          *top_p = allocate_owned(t, R, sizeof *top_p);
+    int32_t *top_k = allocate_owned(t, R, sizeof *top_k);
+    uint64_t *seed = allocate_owned(t, R, sizeof *seed),
+             *position = allocate_owned(t, R, sizeof *position);
+    uint32_t *first_sample = allocate_owned(t, R, sizeof *first_sample);
     for (size_t r = 0; r < R; r++) {
         temperature[r] = temperatures[random_below(random, 4)];
         seed[r] = random_bits(random);
@@ -101,9 +103,9 @@ static void make_parameters(texts *t, uint64_t *random)
 static gumbel_token_lists make_lists(texts *t, int32_t most, int with_values, uint64_t *random)
 {
     const int32_t R = t->plan.requests;
-    int64_t *offsets = own(t, (size_t)R + 1, sizeof *offsets);
-    int32_t *ids = own(t, (size_t)(R * most), sizeof *ids);
-    float *values = with_values ? own(t, (size_t)(R * most), sizeof *values) : NULL;
+    int64_t *offsets = allocate_owned(t, (size_t)R + 1, sizeof *offsets);
+    int32_t *ids = allocate_owned(t, (size_t)(R * most), sizeof *ids);
+    float *values = with_values ? allocate_owned(t, (size_t)(R * most), sizeof *values) : NULL;
     for (int32_t r = 0; r < R; r++) {
         int32_t count = r % 2 ? (int32_t)random_below(random, (uint32_t)most) : 0;
         offsets[r + 1] = offsets[r] + count;
@@ -119,8 +121,9 @@ static gumbel_token_lists make_lists(texts *t, int32_t most, int with_values, ui
 static void make_transforms(texts *t, uint64_t *random)
 {
     const size_t R = (size_t)t->plan.requests;
-    float *repetition = own(t, R, sizeof *repetition), *frequency = own(t, R, sizeof *frequency),
-          *presence = own(t, R, sizeof *presence);
+    float *repetition = allocate_owned(t, R, sizeof *repetition),
+          *frequency = allocate_owned(t, R, sizeof *frequency),
+          *presence = allocate_owned(t, R, sizeof *presence);
     for (size_t r = 0; r < R; r++) {
         repetition[r] = r % 4 == 3 ? 1.0f : 1.3f;
         frequency[r] = r % 4 == 3 ? 0.0f : 0.7f;
@@ -143,7 +146,7 @@ static void make_head(texts *t, uint64_t *random)
     if (plan->hidden_size == 0)
         return;
     int64_t elements = plan->vocab * plan->hidden_size;
-    void *weight = own(t, (size_t)elements, 2);
+    void *weight = allocate_owned(t, (size_t)elements, 2);
     for (int64_t i = 0; i < elements; i++)
         dtype_store(weight, GUMBEL_BFLOAT16, i,
                     random_normal(random) * 3.0f / sqrtf((float)plan->hidden_size));
@@ -229,7 +232,7 @@ static void keep_step(texts *t, gumbel_device *device, int64_t place, const step
         die("a history could not be kept: %s", error.message);
 }
 
-static void decode(texts *t, gumbel_device *device)
+static void decode_texts(texts *t, gumbel_device *device)
 {
     const size_t R = (size_t)t->plan.requests, length = (size_t)t->plan.length;
     const size_t words = (size_t)texts_words(t), vocab = (size_t)t->plan.vocab;
@@ -270,12 +273,12 @@ texts *texts_make(const texts_plan *plan, gumbel_device *device)
     texts *t = make_zeroed(1, sizeof *t);
     uint64_t random = plan->seed;
     t->plan = *plan;
-    t->prompts = own(t, R, sizeof *t->prompts);
-    t->tokens = own(t, all, sizeof *t->tokens);
-    t->scores = own(t, all, sizeof *t->scores);
-    t->logprobs = own(t, all, sizeof *t->logprobs);
-    t->lengths = own(t, R, sizeof *t->lengths);
-    t->ends = own(t, R, sizeof *t->ends);
+    t->prompts = allocate_owned(t, R, sizeof *t->prompts);
+    t->tokens = allocate_owned(t, all, sizeof *t->tokens);
+    t->scores = allocate_owned(t, all, sizeof *t->scores);
+    t->logprobs = allocate_owned(t, all, sizeof *t->logprobs);
+    t->lengths = allocate_owned(t, R, sizeof *t->lengths);
+    t->ends = allocate_owned(t, R, sizeof *t->ends);
     for (size_t r = 0; r < R; r++) {
         t->prompts[r] = (int32_t)random_below(&random, (uint32_t)plan->vocab);
         t->lengths[r] = plan->length;
@@ -283,7 +286,7 @@ texts *texts_make(const texts_plan *plan, gumbel_device *device)
     make_head(t, &random);
     make_parameters(t, &random);
     make_transforms(t, &random);
-    decode(t, device);
+    decode_texts(t, device);
     return t;
 }
 

@@ -24,7 +24,7 @@
 /* One pair of rows, used for up to R requests of one or more drafts. */
 enum { R = TEST_SANITIZED ? 500 : 2000, NODES = 5, V_MOST = 8192, BEST = GUMBEL_BEST_MOST };
 
-typedef struct pair {
+typedef struct row_pair {
     gumbel_device *device;
     int32_t vocab;
     float target[V_MOST], draft[V_MOST];
@@ -40,17 +40,17 @@ typedef struct pair {
     float scores[R * NODES], best_scores[R * NODES * BEST];
     void *workspace;
     size_t bytes;
-} pair;
+} row_pair;
 
-static pair *make_pair(void **state)
+static row_pair *make_pair(void **state)
 {
-    pair *generated = make_zeroed(1, sizeof *generated);
+    row_pair *generated = make_zeroed(1, sizeof *generated);
     generated->device = *state;
     generated->requests = R;
     return generated;
 }
 
-static void drop_copies(pair *of)
+static void drop_copies(row_pair *of)
 {
     free(of->targets);
     free(of->drafts);
@@ -58,14 +58,14 @@ static void drop_copies(pair *of)
     of->copies = 0;
 }
 
-static void free_pair(pair *of)
+static void free_pair(row_pair *of)
 {
     drop_copies(of);
     free(of->workspace);
     free(of);
 }
 
-static void set_laws(pair *of)
+static void set_probabilities(row_pair *of)
 {
     double z[V_MOST];
     drop_copies(of);
@@ -78,18 +78,18 @@ static void set_laws(pair *of)
 }
 
 /* Random rows at a given distance from each other. */
-static void fill(pair *of, int32_t vocab, float apart, uint64_t *random)
+static void fill_random_rows(row_pair *of, int32_t vocab, float apart, uint64_t *random)
 {
     of->vocab = vocab;
     for (int32_t i = 0; i < vocab; i++) {
         of->target[i] = 1.5f * random_normal(random);
         of->draft[i] = of->target[i] + apart * random_normal(random);
     }
-    set_laws(of);
+    set_probabilities(of);
 }
 
 /* Copies one row to all rows of a call. */
-static gumbel_logits rows_of(pair *of, int drafted, int64_t rows)
+static gumbel_logits copy_rows(row_pair *of, int drafted, int64_t rows)
 {
     const size_t width = (size_t)of->vocab;
     if (rows > of->copies) {
@@ -107,7 +107,7 @@ static gumbel_logits rows_of(pair *of, int drafted, int64_t rows)
                                                rows, of->vocab, 0)};
 }
 
-static void *workspace_of(pair *of, size_t bytes)
+static void *grow_workspace(row_pair *of, size_t bytes)
 {
     if (bytes > of->bytes) {
         free(of->workspace);
@@ -119,11 +119,11 @@ static void *workspace_of(pair *of, size_t bytes)
 }
 
 /* Draw the children of each root by the draft: the best scores of its draw. */
-static void draw_children(pair *of, uint32_t domain, float temperature)
+static void draw_children(row_pair *of, uint32_t domain, float temperature)
 {
     static int32_t drawn[R], best[R * BEST];
     const int32_t children = of->nodes - 1;
-    gumbel_logits logits = rows_of(of, 1, of->requests);
+    gumbel_logits logits = copy_rows(of, 1, of->requests);
     gumbel_sampling how = {.struct_size = sizeof how,
                            .temperature = {&temperature, GUMBEL_SAME},
                            .seed = {of->seed, 0},
@@ -135,7 +135,7 @@ static void draw_children(pair *of, uint32_t domain, float temperature)
     assert_int_equal(gumbel_workspace_size(of->device, NULL, &logits, &how, &out, &bytes, &error),
                      GUMBEL_OK);
     assert_int_equal(gumbel_sample_logits(of->device, NULL, &logits, &how, &out,
-                                          workspace_of(of, bytes), bytes, &error),
+                                          grow_workspace(of, bytes), bytes, &error),
                      GUMBEL_OK);
     for (int r = 0; r < of->requests; r++)
         for (int32_t k = 0; k < of->nodes; k++) {
@@ -145,10 +145,10 @@ static void draw_children(pair *of, uint32_t domain, float temperature)
 }
 
 /* Verifies the drafts; `drew` is the temperature of the draft, for rules that need its call. */
-static void verify(pair *of, gumbel_rule rule, const float *drew)
+static void verify_drafts(row_pair *of, gumbel_rule rule, const float *drew)
 {
     const int64_t rows = (int64_t)of->requests * of->nodes;
-    gumbel_logits p = rows_of(of, 0, rows), q = rows_of(of, 1, rows);
+    gumbel_logits p = copy_rows(of, 0, rows), q = copy_rows(of, 1, rows);
     gumbel_sampling how = {.struct_size = sizeof how, .seed = {of->seed, 0}};
     gumbel_sampling drafted = how;
     gumbel_draft d = {.struct_size = sizeof d,
@@ -178,27 +178,27 @@ static void verify(pair *of, gumbel_rule rule, const float *drew)
         gumbel_verify_workspace_size(of->device, NULL, &p, &how, &d, &v, &bytes, &error),
         GUMBEL_OK);
     assert_int_equal(gumbel_verify_logits(of->device, NULL, &p, &how, &d, &v,
-                                          workspace_of(of, bytes), bytes, &error),
+                                          grow_workspace(of, bytes), bytes, &error),
                      GUMBEL_OK);
 }
 
-static void new_seeds(pair *of, uint64_t *random)
+static void set_new_seeds(row_pair *of, uint64_t *random)
 {
     for (int r = 0; r < of->requests; r++)
         of->seed[r] = random_bits(random);
 }
 
 /* Drafts and verifies once, with new seeds. The coupled rule drafts with the target's noise. */
-static void run_round(pair *of, gumbel_rule rule, float temperature, uint64_t *random)
+static void run_round(row_pair *of, gumbel_rule rule, float temperature, uint64_t *random)
 {
     const int coupled = rule == GUMBEL_RULE_COUPLED;
-    new_seeds(of, random);
+    set_new_seeds(of, random);
     draw_children(of, coupled ? GUMBEL_DOMAIN_TARGET : GUMBEL_DOMAIN_DRAFT, temperature);
-    verify(of, rule, coupled ? NULL : &temperature);
+    verify_drafts(of, rule, coupled ? NULL : &temperature);
 }
 
 /* The number of rounds of all requests for `draws` draws. */
-static int64_t rounds_of(const pair *of, int64_t usual)
+static int64_t count_rounds(const row_pair *of, int64_t usual)
 {
     return (draws_of(usual) * nightly_factor() + of->requests - 1) / of->requests;
 }
@@ -214,7 +214,7 @@ static void assert_rate(const char *what, int64_t hits, int64_t total, double ex
 /* ---------------------------------------------------------------------------- the coupled ---- */
 
 /* Sum over i of 1 / sum over j of max(p_j / p_i, q_j / q_i). */
-static double coupled_rate(const pair *of)
+static double coupled_rate(const row_pair *of)
 {
     double rate = 0;
     for (int32_t i = 0; i < of->vocab; i++) {
@@ -226,7 +226,7 @@ static double coupled_rate(const pair *of)
     return rate;
 }
 
-static double alike(const pair *of)
+static double sum_of_minima(const row_pair *of)
 {
     double sum = 0;
     for (int32_t i = 0; i < of->vocab; i++)
@@ -234,16 +234,16 @@ static double alike(const pair *of)
     return sum;
 }
 
-static void the_same_noise_meets_as_often_as_it_should(void **state)
+static void coupled_acceptance_rate(void **state)
 {
     static const int32_t vocabs[] = {2, 2, 5, 40, 300};
     uint64_t random = 3;
-    pair *of = make_pair(state);
-    const int64_t rounds = rounds_of(of, 40000);
+    row_pair *of = make_pair(state);
+    const int64_t rounds = count_rounds(of, 40000);
     of->nodes = 2;
     for (int i = 0; i < 5; i++) {
-        fill(of, vocabs[i], 0.3f + 0.4f * (float)i, &random);
-        const double rate = coupled_rate(of), most = alike(of);
+        fill_random_rows(of, vocabs[i], 0.3f + 0.4f * (float)i, &random);
+        const double rate = coupled_rate(of), most = sum_of_minima(of);
         int64_t hits = 0;
         assert_true(rate <= most + 1e-12 && rate >= most / (2 - most) - 1e-12);
         assert_true(vocabs[i] > 2 || fabs(rate - most) < 1e-12);
@@ -259,16 +259,16 @@ static void the_same_noise_meets_as_often_as_it_should(void **state)
 
 /* Acceptance equals, request by request, the event that the target's token is among the draft's
  * best scores with equal noise; one sibling raises it. */
-static void siblings_hit_where_plain_draws_do(void **state)
+static void sibling_acceptance_matches_best_scores(void **state)
 {
     uint64_t random = 8;
-    pair *of = make_pair(state);
+    row_pair *of = make_pair(state);
     int64_t hits[NODES] = {0};
-    fill(of, 60, 0.8f, &random);
-    new_seeds(of, &random);
+    fill_random_rows(of, 60, 0.8f, &random);
+    set_new_seeds(of, &random);
     for (of->nodes = 2; of->nodes <= NODES; of->nodes++) {
         draw_children(of, GUMBEL_DOMAIN_TARGET, 1);
-        verify(of, GUMBEL_RULE_COUPLED, NULL);
+        verify_drafts(of, GUMBEL_RULE_COUPLED, NULL);
         for (int r = 0; r < of->requests; r++) {
             int among = 0;
             for (int32_t k = 1; k < of->nodes; k++)
@@ -287,17 +287,17 @@ static void siblings_hit_where_plain_draws_do(void **state)
 /* ----------------------------------------------------------------------------- rejection ---- */
 
 /* A greedy draft is accepted with probability p, and its replacement is drawn from p. */
-static void greedy_drafts_are_accepted_with_p(void **state)
+static void greedy_draft_acceptance_rate(void **state)
 {
     uint64_t random = 12;
-    pair *of = make_pair(state);
-    const int64_t rounds = rounds_of(of, 40000);
+    row_pair *of = make_pair(state);
+    const int64_t rounds = count_rounds(of, 40000);
     of->nodes = 2;
     for (int i = 0; i < 3; i++) {
         int64_t counts[40] = {0}, hits = 0;
         chi_squared law = {0};
         int32_t best = 0;
-        fill(of, 40, 0.5f * (float)i, &random);
+        fill_random_rows(of, 40, 0.5f * (float)i, &random);
         for (int32_t j = 1; j < of->vocab; j++)
             best = of->q[j] > of->q[best] ? j : best;
         for (int64_t round = 0; round < rounds; round++) {
@@ -318,15 +318,15 @@ static void greedy_drafts_are_accepted_with_p(void **state)
 /* After a rejection, how many of the target's scores determine the residual draw: those not below
  * the score of its token. Token j is among them with probability p_j / (p_j + d - max(p_j - q_j,
  * 0)), so their mean number is at most 1 / d. With few tokens all scores are listed. */
-static void residuals_stand_as_deep_as_they_should(void **state)
+static void residual_token_rank_matches_formula(void **state)
 {
     uint64_t random = 17;
-    pair *of = make_pair(state);
-    const int64_t rounds = rounds_of(of, 40000);
+    row_pair *of = make_pair(state);
+    const int64_t rounds = count_rounds(of, 40000);
     of->nodes = 2;
     for (int i = 0; i < 4; i++) {
-        fill(of, BEST, 0.3f + 0.5f * (float)i, &random);
-        double d = 1 - alike(of), expected = 0, sum = 0, squares = 0;
+        fill_random_rows(of, BEST, 0.3f + 0.5f * (float)i, &random);
+        double d = 1 - sum_of_minima(of), expected = 0, sum = 0, squares = 0;
         int64_t rejected = 0;
         for (int32_t j = 0; j < of->vocab; j++)
             expected += of->p[j] / (of->p[j] + d - fmax(of->p[j] - of->q[j], 0));
@@ -357,7 +357,7 @@ static void residuals_stand_as_deep_as_they_should(void **state)
 /* --------------------------------------------------------------------- the bundled models ---- */
 
 /* Emitted tokens have the target's distribution, on rows of both bundled models, V = 8192. */
-static void rows_of_the_models_keep_the_targets_law(void **state)
+static void emitted_tokens_have_the_target_distribution(void **state)
 {
     static const gumbel_rule rules[] = {GUMBEL_RULE_REJECTION, GUMBEL_RULE_BLOCK};
     gumbel_tensor tensors[4] = {
@@ -371,12 +371,12 @@ static void rows_of_the_models_keep_the_targets_law(void **state)
         {.struct_size = sizeof *heads, .hidden = tensors[2], .weight = tensors[3]}};
     float *target = product_logits(*state, &heads[0]), *draft = product_logits(*state, &heads[1]);
     uint64_t random = 23;
-    pair *of = make_pair(state);
+    row_pair *of = make_pair(state);
     int64_t *counts = make_zeroed(V_MOST, sizeof *counts);
     of->nodes = 2;
     of->vocab = (int32_t)tensors[1].rows;
     of->requests = 250;
-    const int64_t rounds = rounds_of(of, 20000);
+    const int64_t rounds = count_rounds(of, 20000);
     assert_int_equal(of->vocab, V_MOST);
     for (int i = 0; i < 2; i++) {
         const int64_t place = 5 + 4 * i;
@@ -384,7 +384,7 @@ static void rows_of_the_models_keep_the_targets_law(void **state)
         int64_t hits = 0;
         memcpy(of->target, target + place * V_MOST, sizeof of->target);
         memcpy(of->draft, draft + place * V_MOST, sizeof of->draft);
-        set_laws(of);
+        set_probabilities(of);
         memset(counts, 0, V_MOST * sizeof *counts);
         for (int64_t round = 0; round < rounds; round++) {
             run_round(of, rules[i], 1, &random);
@@ -393,7 +393,7 @@ static void rows_of_the_models_keep_the_targets_law(void **state)
                 hits += of->accepted[r];
             }
         }
-        assert_rate("the bundled pair", hits, rounds * of->requests, alike(of));
+        assert_rate("the bundled pair", hits, rounds * of->requests, sum_of_minima(of));
         chi_squared_add(&law, counts, of->p, V_MOST, rounds * of->requests);
         print_message("rule %d: p %.3g\n", (int)rules[i],
                       chi_squared_p(law.statistic, law.degrees));
@@ -410,11 +410,11 @@ static void rows_of_the_models_keep_the_targets_law(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_same_noise_meets_as_often_as_it_should),
-        cmocka_unit_test(siblings_hit_where_plain_draws_do),
-        cmocka_unit_test(greedy_drafts_are_accepted_with_p),
-        cmocka_unit_test(residuals_stand_as_deep_as_they_should),
-        cmocka_unit_test(rows_of_the_models_keep_the_targets_law),
+        cmocka_unit_test(coupled_acceptance_rate),
+        cmocka_unit_test(sibling_acceptance_matches_best_scores),
+        cmocka_unit_test(greedy_draft_acceptance_rate),
+        cmocka_unit_test(residual_token_rank_matches_formula),
+        cmocka_unit_test(emitted_tokens_have_the_target_distribution),
     };
     return cmocka_run_group_tests(tests, open_one_thread, close_device);
 }

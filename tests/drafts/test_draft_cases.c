@@ -66,7 +66,7 @@ static gumbel_logits rows_of(const small_call *c, const float *rows)
                                tensor_of(rows, GUMBEL_FLOAT32, (int64_t)c->requests * M, V, 0)};
 }
 
-static void verify(gumbel_device *device, small_call *c, gumbel_rule rule)
+static void verify_call(gumbel_device *device, small_call *c, gumbel_rule rule)
 {
     const gumbel_logits target = rows_of(c, c->target), draft = rows_of(c, c->draft);
     const gumbel_sampling how = {.struct_size = sizeof how,
@@ -98,7 +98,10 @@ static void verify(gumbel_device *device, small_call *c, gumbel_rule rule)
     free(workspace);
 }
 
-static float *row_of(float *rows, int32_t r, int32_t j) { return rows + ((int64_t)r * M + j) * V; }
+static float *find_row(float *rows, int32_t r, int32_t j)
+{
+    return rows + ((int64_t)r * M + j) * V;
+}
 
 /* ------------------------------------------------------------------------ known answers ---- */
 
@@ -107,7 +110,7 @@ typedef struct greedy_case {
     int32_t drafts[M], likely[M + 1], emitted[M];
 } greedy_case;
 
-static void greedy_rows(void **state)
+static void greedy_rows_match_known_results(void **state)
 {
     static const greedy_case cases[] = {
         {{1, 2, 3}, {1, 2, 3, 4}, {1, 2, 3, 4}}, /* all match */
@@ -129,10 +132,10 @@ static void greedy_rows(void **state)
             c.nodes[r] = drafts + 1;
             for (int32_t j = 0; j <= drafts; j++) {
                 c.tokens[r * M + j] = j ? cases[r].drafts[j - 1] : 9;
-                row_of(c.target, r, j)[cases[r].likely[j]] = 2;
+                find_row(c.target, r, j)[cases[r].likely[j]] = 2;
             }
         }
-        verify(*state, &c, (gumbel_rule)rule);
+        verify_call(*state, &c, (gumbel_rule)rule);
         for (int32_t r = 0; r < R; r++)
             for (int32_t i = 0; i < M; i++)
                 assert_int_equal(c.found->tokens[r * M + i],
@@ -147,7 +150,7 @@ enum ratio { RATIO_MORE, RATIO_SAME, RATIO_NONE, RATIO_NEITHER, RATIOS };
 /* The rows of both models before the drafted token 3. */
 static void fill_ratio(small_call *c, int32_t r, int32_t j, enum ratio ratio)
 {
-    float *p = row_of(c->target, r, j), *q = row_of(c->draft, r, j);
+    float *p = find_row(c->target, r, j), *q = find_row(c->draft, r, j);
     for (int i = 0; i < V; i++)
         p[i] = q[i] = 0.2f * (float)(i % 5);
     c->tokens[r * M + j] = j ? 3 : 0;
@@ -161,7 +164,7 @@ static void fill_ratio(small_call *c, int32_t r, int32_t j, enum ratio ratio)
 
 /* With p >= q no coin rejects a draft, and with p = 0 none accepts it. The emitted token then has a
  * positive probability, and the target's distribution if the residual rounds to 0. */
-static void no_coin_is_wrong(void **state)
+static void certain_results_ignore_the_coin(void **state)
 {
     const int32_t requests = (int32_t)draws_of(20000) * nightly_factor();
     for (int rule = GUMBEL_RULE_REJECTION; rule <= GUMBEL_RULE_BLOCK; rule++)
@@ -173,9 +176,9 @@ static void no_coin_is_wrong(void **state)
             for (int32_t r = 0; r < requests; r++)
                 for (int32_t j = 0; j < M; j++)
                     fill_ratio(&c, r, j, (enum ratio)ratio);
-            verify(*state, &c, (gumbel_rule)rule);
+            verify_call(*state, &c, (gumbel_rule)rule);
             for (int i = 0; i < V; i++)
-                z[i] = (double)row_of(c.target, 0, 0)[i];
+                z[i] = (double)find_row(c.target, 0, 0)[i];
             softmax(z, V, 1, law);
             for (int32_t r = 0; r < requests; r++) {
                 assert_int_equal(c.found->accepted[r], ratio <= RATIO_SAME ? M - 1 : 0);
@@ -191,15 +194,15 @@ static void no_coin_is_wrong(void **state)
 }
 
 /* Logits that make both models certain of a token. */
-static void fill_sure(small_call *c, int32_t r, int32_t j, int32_t token)
+static void fill_certain_rows(small_call *c, int32_t r, int32_t j, int32_t token)
 {
     for (int i = 0; i < V; i++)
-        row_of(c->target, r, j)[i] = row_of(c->draft, r, j)[i] = i == token ? 0 : -INFINITY;
+        find_row(c->target, r, j)[i] = find_row(c->draft, r, j)[i] = i == token ? 0 : -INFINITY;
 }
 
 /* Two blocks evaluate one position, the second after one more certain draft. The second time the
  * coin and the replacement of the draft must be independent of the first. */
-static void blocks_meet_no_noise_again(void **state)
+static void block_cycles_use_independent_noise(void **state)
 {
     const int32_t requests = 4000;
     small_call calls[2];
@@ -210,15 +213,15 @@ static void blocks_meet_no_noise_again(void **state)
         c->position = 20 - (uint64_t)again;
         for (int32_t r = 0; r < requests; r++) {
             for (int32_t j = 0; j < M; j++)
-                fill_sure(c, r, j, 7);
+                fill_certain_rows(c, r, j, 7);
             for (int i = 0; i < V; i++)
-                row_of(c->target, r, again)[i] = row_of(c->draft, r, again)[i] = 0;
-            row_of(c->draft, r, again)[3] = logf(4);
+                find_row(c->target, r, again)[i] = find_row(c->draft, r, again)[i] = 0;
+            find_row(c->draft, r, again)[3] = logf(4);
             c->nodes[r] = 2 + again;
             c->tokens[r * M + again] = again ? 7 : 0;
             c->tokens[r * M + again + 1] = 3;
         }
-        verify(*state, c, GUMBEL_RULE_BLOCK);
+        verify_call(*state, c, GUMBEL_RULE_BLOCK);
     }
     for (int32_t r = 0; r < requests; r++) {
         const int32_t first = calls[0].found->accepted[r], second = calls[1].found->accepted[r] - 1;
@@ -241,7 +244,7 @@ static void blocks_meet_no_noise_again(void **state)
 
 /* Limits, drafted stop tokens and requests without nodes, by all rules. The drafts are the target's
  * own certain tokens. */
-static void requests_end(void **state)
+static void limits_and_stop_tokens_end_requests(void **state)
 {
     static const int64_t offsets[] = {0, 0, 0, 0, 1, 2};
     static const int32_t ids[] = {5, 4};
@@ -250,15 +253,15 @@ static void requests_end(void **state)
         for (int32_t r = 0; r < 5; r++)
             for (int32_t j = 0; j < M; j++) {
                 for (int i = 0; i < V; i++)
-                    row_of(c.target, r, j)[i] = row_of(c.draft, r, j)[i] = -INFINITY;
-                row_of(c.target, r, j)[4 + j] = row_of(c.draft, r, j)[4 + j] = 0;
+                    find_row(c.target, r, j)[i] = find_row(c.draft, r, j)[i] = -INFINITY;
+                find_row(c.target, r, j)[4 + j] = find_row(c.draft, r, j)[4 + j] = 0;
                 c.tokens[r * M + j] = j ? 3 + j : 0;
             }
         c.limit[0] = 0;
         c.limit[1] = 2;
         c.nodes[2] = 0;
         c.stop = (gumbel_token_lists){.offsets = offsets, .ids = ids};
-        verify(*state, &c, (gumbel_rule)rule);
+        verify_call(*state, &c, (gumbel_rule)rule);
         static const int32_t emitted[] = {0, 2, 0, 2, 1};
         static const int32_t finished[] = {GUMBEL_FINISHED_LIMIT, GUMBEL_FINISHED_LIMIT,
                                            GUMBEL_FINISHED_NOT, GUMBEL_FINISHED_STOP,
@@ -277,55 +280,55 @@ static void requests_end(void **state)
 /* ------------------------------------------------------------------------------- buffers ---- */
 
 /* Wide drafts between guard pages. */
-static wide_drafts inside_fence(fence *f, const wide_drafts *req)
+static wide_drafts guard_drafts(guard_set *f, const wide_drafts *req)
 {
     const size_t R = (size_t)req->requests, rows = (size_t)req->rows;
     wide_drafts w = *req;
-    w.sampling.temperature.data = inside(f, req->temperature, R * sizeof(float), 0);
-    w.sampling.seed.data = inside(f, req->seed, R * sizeof(uint64_t), 0);
-    w.sampling.position.data = inside(f, req->position, R * sizeof(uint64_t), 0);
-    w.sampling.first_sample.data = inside(f, req->first_sample, R * sizeof(uint32_t), 0);
+    w.sampling.temperature.data = guard_copy(f, req->temperature, R * sizeof(float), 0);
+    w.sampling.seed.data = guard_copy(f, req->seed, R * sizeof(uint64_t), 0);
+    w.sampling.position.data = guard_copy(f, req->position, R * sizeof(uint64_t), 0);
+    w.sampling.first_sample.data = guard_copy(f, req->first_sample, R * sizeof(uint32_t), 0);
     w.draft_sampling = w.sampling;
     w.draft_sampling.domain = GUMBEL_DOMAIN_DRAFT;
-    w.draft_sampling.temperature.data = inside(f, req->draft_temperature, R * sizeof(float), 0);
-    w.draft.tokens = inside(f, req->tokens, rows * sizeof(int32_t), 0);
-    w.draft.offsets = inside(f, req->offsets, (R + 1) * sizeof(int32_t), 0);
-    w.draft.nodes = inside(f, req->nodes, R * sizeof(int32_t), 0);
-    w.draft.lse = inside(f, req->lse, rows * sizeof(float), 0);
-    w.draft.logprobs = inside(f, req->logprobs, rows * sizeof(float), 0);
+    w.draft_sampling.temperature.data = guard_copy(f, req->draft_temperature, R * sizeof(float), 0);
+    w.draft.tokens = guard_copy(f, req->tokens, rows * sizeof(int32_t), 0);
+    w.draft.offsets = guard_copy(f, req->offsets, (R + 1) * sizeof(int32_t), 0);
+    w.draft.nodes = guard_copy(f, req->nodes, R * sizeof(int32_t), 0);
+    w.draft.lse = guard_copy(f, req->lse, rows * sizeof(float), 0);
+    w.draft.logprobs = guard_copy(f, req->logprobs, rows * sizeof(float), 0);
     if (w.hidden_size) {
         gumbel_head *heads[] = {&w.target_head, &w.draft_head};
         for (int i = 0; i < 2; i++) {
-            heads[i]->hidden = tensor_inside(f, heads[i]->hidden);
-            heads[i]->weight = tensor_inside(f, heads[i]->weight);
-            heads[i]->bias = tensor_inside(f, heads[i]->bias);
+            heads[i]->hidden = guard_tensor(f, heads[i]->hidden);
+            heads[i]->weight = guard_tensor(f, heads[i]->weight);
+            heads[i]->bias = guard_tensor(f, heads[i]->bias);
         }
     } else {
-        w.target.logits = tensor_inside(f, w.target.logits);
-        w.drafted.logits = tensor_inside(f, w.drafted.logits);
+        w.target.logits = guard_tensor(f, w.target.logits);
+        w.drafted.logits = guard_tensor(f, w.drafted.logits);
     }
     return w;
 }
 
 /* Results between guard pages, and the arrays they are copied to. */
-static void results_inside(fence *f, verified_arrays *v)
+static void guard_results(guard_set *f, verified_arrays *v)
 {
     const size_t R = (size_t)v->requests, all = (size_t)v->all;
-    v->to.tokens = inside(f, NULL, all * 4, 1);
-    v->to.path = inside(f, NULL, all * 4, 1);
-    v->to.logprobs = inside(f, NULL, all * 4, 1);
-    v->to.scores = inside(f, NULL, all * 4, 1);
-    v->to.emitted = inside(f, NULL, R * 4, 1);
-    v->to.accepted = inside(f, NULL, R * 4, 1);
-    v->to.last_row = inside(f, NULL, R * 4, 1);
-    v->to.finished = inside(f, NULL, R * 4, 1);
-    v->to.status = inside(f, NULL, R * 4, 1);
-    v->to.position = inside(f, NULL, R * 8, 1);
-    v->to.histogram = inside(f, NULL, (size_t)v->nodes * 8, 1);
+    v->to.tokens = guard_copy(f, NULL, all * 4, 1);
+    v->to.path = guard_copy(f, NULL, all * 4, 1);
+    v->to.logprobs = guard_copy(f, NULL, all * 4, 1);
+    v->to.scores = guard_copy(f, NULL, all * 4, 1);
+    v->to.emitted = guard_copy(f, NULL, R * 4, 1);
+    v->to.accepted = guard_copy(f, NULL, R * 4, 1);
+    v->to.last_row = guard_copy(f, NULL, R * 4, 1);
+    v->to.finished = guard_copy(f, NULL, R * 4, 1);
+    v->to.status = guard_copy(f, NULL, R * 4, 1);
+    v->to.position = guard_copy(f, NULL, R * 8, 1);
+    v->to.histogram = guard_copy(f, NULL, (size_t)v->nodes * 8, 1);
     memset(v->to.histogram, 0, (size_t)v->nodes * 8);
 }
 
-static void fetch_results(verified_arrays *v)
+static void copy_results(verified_arrays *v)
 {
     const size_t R = (size_t)v->requests, all = (size_t)v->all;
     memcpy(v->tokens, v->to.tokens, all * 4);
@@ -341,10 +344,10 @@ static void fetch_results(verified_arrays *v)
     memcpy(v->histogram, v->to.histogram, (size_t)v->nodes * 8);
 }
 
-static void verify_inside(gumbel_device *device, fence *f, const wide_drafts *req,
-                          verified_arrays *into)
+static void verify_guarded(gumbel_device *device, guard_set *f, const wide_drafts *req,
+                           verified_arrays *into)
 {
-    wide_drafts w = inside_fence(f, req);
+    wide_drafts w = guard_drafts(f, req);
     gumbel_error error = {"", ""};
     size_t bytes = 0;
     const gumbel_head *head = w.hidden_size ? &w.target_head : NULL;
@@ -352,23 +355,23 @@ static void verify_inside(gumbel_device *device, fence *f, const wide_drafts *re
     w.draft.sampling = &w.draft_sampling;
     w.draft.head = head ? &w.draft_head : NULL;
     w.draft.logits = head ? NULL : &w.drafted;
-    results_inside(f, into);
+    guard_results(f, into);
     assert_int_equal(gumbel_verify_workspace_size(device, head, logits, &w.sampling, &w.draft,
                                                   &into->to, &bytes, &error),
                      GUMBEL_OK);
     bytes = (bytes + 63) / 64 * 64; /* flush and aligned */
-    void *workspace = inside(f, NULL, bytes, 1);
+    void *workspace = guard_copy(f, NULL, bytes, 1);
     memset(workspace, 0x7b, bytes);
     gumbel_status status = head ? gumbel_verify(device, NULL, head, &w.sampling, &w.draft,
                                                 &into->to, workspace, bytes, &error)
                                 : gumbel_verify_logits(device, NULL, logits, &w.sampling, &w.draft,
                                                        &into->to, workspace, bytes, &error);
     assert_int_equal(status, GUMBEL_OK);
-    fetch_results(into);
+    copy_results(into);
 }
 
 /* A verification accesses only its buffers, writes no input, and is repeatable. */
-static void buffers_are_all_that_is_touched(void **state)
+static void verification_touches_only_its_buffers(void **state)
 {
     for (int index = 0; index < 40; index++) {
         wide_drafts *req = index % 8 == 7 ? wide_make_crowded(index)
@@ -377,11 +380,11 @@ static void buffers_are_all_that_is_touched(void **state)
         wide_supply_logprobs(req, *state);
         assert_int_equal(wide_verify(*state, req, wanted), GUMBEL_OK);
         for (int turn = 0; turn < 4; turn++) {
-            fence f = {.at_front = turn % 2};
+            guard_set f = {.at_front = turn % 2};
             verified_arrays *found = verified_make(req->requests, req->max_nodes, req->requests);
-            verify_inside(*state, &f, req, found);
+            verify_guarded(*state, &f, req, found);
             assert_true(verified_same(wanted, found, 0));
-            take_down(&f);
+            free_guard_set(&f);
             verified_free(found);
         }
         verified_free(wanted);
@@ -392,11 +395,11 @@ static void buffers_are_all_that_is_touched(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(greedy_rows),
-        cmocka_unit_test(no_coin_is_wrong),
-        cmocka_unit_test(blocks_meet_no_noise_again),
-        cmocka_unit_test(requests_end),
-        cmocka_unit_test(buffers_are_all_that_is_touched),
+        cmocka_unit_test(greedy_rows_match_known_results),
+        cmocka_unit_test(certain_results_ignore_the_coin),
+        cmocka_unit_test(block_cycles_use_independent_noise),
+        cmocka_unit_test(limits_and_stop_tokens_end_requests),
+        cmocka_unit_test(verification_touches_only_its_buffers),
     };
     return cmocka_run_group_tests(tests, open_two_threads, close_device);
 }

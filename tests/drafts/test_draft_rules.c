@@ -64,8 +64,8 @@ static chain_plan right_plan(gumbel_rule rule, int drafts, uint64_t seed)
 }
 
 /* The p-value of the joint distribution of three tokens. */
-static double judge(gumbel_device *device, const chain_models *models, const chain_plan *plan,
-                    int64_t total, chain_counts *counts)
+static double joint_p_value(gumbel_device *device, const chain_models *models,
+                            const chain_plan *plan, int64_t total, chain_counts *counts)
 {
     double law[CHAIN_LAWS];
     chi_squared found = {0};
@@ -77,7 +77,7 @@ static double judge(gumbel_device *device, const chain_models *models, const cha
     return found.degrees < 1 ? 1 : chi_squared_p(found.statistic, found.degrees);
 }
 
-static void laws_are_the_targets(void **state)
+static void joint_distribution_is_the_targets(void **state)
 {
     static const gumbel_rule rules[] = {GUMBEL_RULE_REJECTION, GUMBEL_RULE_BLOCK};
     int64_t total =
@@ -87,7 +87,7 @@ static void laws_are_the_targets(void **state)
         chain_models models = make_models(i / 4, 7 + (uint64_t)i);
         chain_counts counts;
         plan.missing = i % 5 == 4 ? 3 : 0;
-        double p = judge(*state, &models, &plan, total, &counts);
+        double p = joint_p_value(*state, &models, &plan, total, &counts);
         print_message("rule %d, %d drafts, models of kind %d: p %.4f\n", (int)plan.rule,
                       plan.drafts, i / 4, p);
         assert_true(p > LOWEST_P);
@@ -95,7 +95,7 @@ static void laws_are_the_targets(void **state)
 }
 
 /* The joint distribution must reveal every wrong way to draft. */
-static void wrong_drafts_show(void **state)
+static void wrong_drafts_are_detected(void **state)
 {
     const chain_models models = make_models(0, 21);
     struct {
@@ -134,7 +134,7 @@ static void wrong_drafts_show(void **state)
     wrong[10].plan.drawn_at = 1.02f;
     for (size_t i = 0; i < count; i++) {
         chain_counts counts;
-        double p = judge(*state, &models, &wrong[i].plan, wrong[i].total, &counts);
+        double p = joint_p_value(*state, &models, &wrong[i].plan, wrong[i].total, &counts);
         print_message("%s: p %.2g\n", wrong[i].what, p);
         assert_true(p < CAUGHT_P);
     }
@@ -158,7 +158,7 @@ static void assert_near(double found, double expected, double variance, int64_t 
 }
 
 /* One draft is accepted with probability 1 - d for all models. */
-static void one_token_is_accepted_as_often_as_can_be(void **state)
+static void single_draft_acceptance_rate_is_maximal(void **state)
 {
     int64_t total = TEST_SANITIZED ? 2000 : 20000;
     for (int i = 0; i < 8; i++) {
@@ -177,7 +177,7 @@ static void one_token_is_accepted_as_often_as_can_be(void **state)
 }
 
 /* The example of arXiv 2403.10444: of two drafts, REJECTION accepts 10/9 and BLOCK 11/9. */
-static void blocks_accept_more(void **state)
+static void block_rule_accepts_more_drafts(void **state)
 {
     chain_models models;
     int64_t total = TEST_SANITIZED ? 4000 : 40000;
@@ -200,10 +200,10 @@ static void blocks_accept_more(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(laws_are_the_targets),
-        cmocka_unit_test(wrong_drafts_show),
-        cmocka_unit_test(one_token_is_accepted_as_often_as_can_be),
-        cmocka_unit_test(blocks_accept_more),
+        cmocka_unit_test(joint_distribution_is_the_targets),
+        cmocka_unit_test(wrong_drafts_are_detected),
+        cmocka_unit_test(single_draft_acceptance_rate_is_maximal),
+        cmocka_unit_test(block_rule_accepts_more_drafts),
     };
     return cmocka_run_group_tests(tests, open_one_thread, close_device);
 }

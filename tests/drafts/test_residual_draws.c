@@ -21,7 +21,7 @@
 enum { R = 40, M = 4, N = R * M, V = 5000, D = 16 };
 
 /* Verifications of synthetic rows with random drafts. */
-typedef struct settlement {
+typedef struct residual_case {
     float hidden[N * D], weight[V * D], draft_hidden[N * D], draft_weight[V * D];
     float target[(size_t)N * V], draft[(size_t)N * V];
     uint64_t seed[R], position[R];
@@ -34,9 +34,9 @@ typedef struct settlement {
     gumbel_truncation cut;
     int32_t top_k[R];
     float top_p[R];
-} settlement;
+} residual_case;
 
-static void multiply(const float *hidden, const float *weight, float *logits)
+static void multiply_head(const float *hidden, const float *weight, float *logits)
 {
     for (int64_t b = 0; b < N; b++)
         for (int64_t i = 0; i < V; i++) {
@@ -48,30 +48,30 @@ static void multiply(const float *hidden, const float *weight, float *logits)
 }
 
 /* Multiples of 1/8, whose products and sums are exact. */
-static void fill(float *numbers, int64_t count, uint64_t *random)
+static void fill_eighths(float *numbers, int64_t count, uint64_t *random)
 {
     for (int64_t i = 0; i < count; i++)
         numbers[i] = 0.125f * ((float)random_below(random, 17) - 8);
 }
 
 /* With `alike` the models differ in one rare token of each row. */
-static settlement *make_settlement(int alike, uint64_t seed)
+static residual_case *make_residual_case(int one_token_differs, uint64_t seed)
 {
-    settlement *s = make_zeroed(1, sizeof *s);
+    residual_case *s = make_zeroed(1, sizeof *s);
     uint64_t random = seed;
-    fill(s->weight, V * D, &random);
-    fill(s->hidden, N * D, &random);
+    fill_eighths(s->weight, V * D, &random);
+    fill_eighths(s->hidden, N * D, &random);
     memcpy(s->draft_weight, s->weight, sizeof s->weight);
     memcpy(s->draft_hidden, s->hidden, sizeof s->hidden);
-    if (alike) {
+    if (one_token_differs) {
         s->draft_weight[7 * D] += 4;
     } else {
-        fill(s->draft_hidden, N * D / 8, &random);
+        fill_eighths(s->draft_hidden, N * D / 8, &random);
         for (int64_t i = 0; i < V * D; i += 3)
             s->draft_weight[i] += 0.125f;
     }
-    multiply(s->hidden, s->weight, s->target);
-    multiply(s->draft_hidden, s->draft_weight, s->draft);
+    multiply_head(s->hidden, s->weight, s->target);
+    multiply_head(s->draft_hidden, s->draft_weight, s->draft);
     for (int r = 0; r < R; r++) {
         s->seed[r] = random_bits(&random);
         s->position[r] = random_below(&random, 1000);
@@ -84,7 +84,7 @@ static settlement *make_settlement(int alike, uint64_t seed)
     return s;
 }
 
-static gumbel_sampling sampling_of(const settlement *s, int cuts, uint32_t domain)
+static gumbel_sampling sampling_of(const residual_case *s, int cuts, uint32_t domain)
 {
     return (gumbel_sampling){.struct_size = sizeof(gumbel_sampling),
                              .temperature = {s->temperature, 0},
@@ -108,7 +108,7 @@ static gumbel_logits rows_of(const float *rows)
 }
 
 /* Drafts each node by the row of the node before. */
-static void make_drafts(gumbel_device *device, settlement *s, int cuts)
+static void make_drafts(gumbel_device *device, residual_case *s, int cuts)
 {
     static uint64_t seed[N], position[N];
     static float temperature[N], top_p[N];
@@ -137,8 +137,8 @@ static void make_drafts(gumbel_device *device, settlement *s, int cuts)
 }
 
 /* Verifies with `listed` best scores, by heads or logits; 0: as many as the library lists. */
-static void settle(gumbel_device *device, settlement *s, gumbel_rule rule, int cuts,
-                   int32_t num_best, int by_head)
+static void verify_case(gumbel_device *device, residual_case *s, gumbel_rule rule, int cuts,
+                        int32_t num_best, int by_head)
 {
     gumbel_head head = head_of(s->hidden, s->weight);
     gumbel_head draft_head = head_of(s->draft_hidden, s->draft_weight);
@@ -182,15 +182,15 @@ static void settle(gumbel_device *device, settlement *s, gumbel_rule rule, int c
 }
 
 /* The tokens do not depend on the number of listed scores, nor on head or logits. */
-static void rejections_are_settled_alike(void **state)
+static void tokens_do_not_depend_on_the_list_length(void **state)
 {
     for (int i = 0; i < 4; i++) {
-        int alike = i % 2, cuts = i / 2;
-        settlement *s = make_settlement(alike, 11 + (uint64_t)i);
+        int one_token_differs = i % 2, cuts = i / 2;
+        residual_case *s = make_residual_case(one_token_differs, 11 + (uint64_t)i);
         int32_t tokens[N], rejected = 0;
         float logprobs[N];
         make_drafts(*state, s, cuts);
-        settle(*state, s, GUMBEL_RULE_REJECTION, cuts, 0, 0);
+        verify_case(*state, s, GUMBEL_RULE_REJECTION, cuts, 0, 0);
         memcpy(tokens, s->tokens, sizeof tokens);
         memcpy(logprobs, s->logprobs, sizeof logprobs);
         for (int r = 0; r < R; r++) {
@@ -199,25 +199,25 @@ static void rejections_are_settled_alike(void **state)
             rejected += s->emitted[r] < M;
         }
         for (int32_t best = 1; best <= GUMBEL_BEST_MOST; best = best < 3 ? best + 1 : 16 * best) {
-            settle(*state, s, GUMBEL_RULE_REJECTION, cuts, best, 0);
+            verify_case(*state, s, GUMBEL_RULE_REJECTION, cuts, best, 0);
             assert_memory_equal(tokens, s->tokens, sizeof tokens);
             assert_memory_equal(logprobs, s->logprobs, sizeof logprobs);
         }
-        settle(*state, s, GUMBEL_RULE_REJECTION, cuts, 1, 1);
+        verify_case(*state, s, GUMBEL_RULE_REJECTION, cuts, 1, 1);
         assert_memory_equal(tokens, s->tokens, sizeof tokens);
-        settle(*state, s, GUMBEL_RULE_REJECTION, cuts, 0, 1);
+        verify_case(*state, s, GUMBEL_RULE_REJECTION, cuts, 0, 1);
         assert_memory_equal(tokens, s->tokens, sizeof tokens);
         print_message("%d of %d requests had a draft rejected\n", (int)rejected, R);
-        assert_true(alike || rejected > 5);
+        assert_true(one_token_differs || rejected > 5);
         free(s);
     }
 }
 
 /* The residual's token at every rank of the list, and after its end. */
-static void lists_leave_none_out(void **state)
+static void residual_token_at_every_rank_of_the_list(void **state)
 {
     enum { PROBLEMS = 40, ALL = PROBLEMS * 16 };
-    int64_t settled = 0;
+    int64_t among_best = 0;
     for (int index = 0; index < PROBLEMS; index++) {
         static int32_t row_tokens[N], best_ids[N * GUMBEL_BEST_MOST];
         static float best_scores[N * GUMBEL_BEST_MOST];
@@ -239,24 +239,24 @@ static void lists_leave_none_out(void **state)
             for (int i = 1; i < 3; i++)
                 assert_int_equal(found[i]->tokens[2 * r], found[0]->tokens[2 * r]);
             for (int k = 0; k < GUMBEL_BEST_MOST; k++)
-                settled += found[0]->tokens[2 * r] == best_ids[2 * r * GUMBEL_BEST_MOST + k];
+                among_best += found[0]->tokens[2 * r] == best_ids[2 * r * GUMBEL_BEST_MOST + k];
         }
         for (int i = 0; i < 3; i++)
             verified_free(found[i]);
         wide_free(req);
     }
-    print_message("%d of %d residuals among the %d best\n", (int)settled, ALL, GUMBEL_BEST_MOST);
-    assert_in_range(settled, ALL * 5 / 8, ALL - PROBLEMS / 8);
+    print_message("%d of %d residuals among the %d best\n", (int)among_best, ALL, GUMBEL_BEST_MOST);
+    assert_in_range(among_best, ALL * 5 / 8, ALL - PROBLEMS / 8);
 }
 
 /* Drafts with p = q are all accepted; greedy rows accept their own token. */
-static void own_drafts_are_accepted(void **state)
+static void drafts_of_the_target_are_accepted(void **state)
 {
     for (int block = 0; block < 2; block++) {
-        settlement *s = make_settlement(0, 77);
+        residual_case *s = make_residual_case(0, 77);
         memcpy(s->draft, s->target, sizeof s->draft);
         make_drafts(*state, s, 1);
-        settle(*state, s, block ? GUMBEL_RULE_BLOCK : GUMBEL_RULE_REJECTION, 1, 0, 0);
+        verify_case(*state, s, block ? GUMBEL_RULE_BLOCK : GUMBEL_RULE_REJECTION, 1, 0, 0);
         for (int r = 0; r < R; r++) {
             assert_int_equal(s->accepted[r], M - 1);
             for (int j = 0; j + 1 < M; j++)
@@ -270,7 +270,7 @@ static void own_drafts_are_accepted(void **state)
 
 /* Drafts whose call is the target's, with all kinds of requests: p equals q bit for bit, so each
  * draft that equals the text is accepted. */
-static void parameters_of_drafts_count(void **state)
+static void drafts_with_the_targets_parameters_are_accepted(void **state)
 {
     int64_t accepted = 0;
     for (int index = 0; index < (TEST_SANITIZED ? 30 : 300); index++) {
@@ -308,9 +308,9 @@ static void parameters_of_drafts_count(void **state)
 
 /* If the draft's row is NaN, q is unknown and the target's draw is emitted. A NaN row of the target
  * ends the request. */
-static void spoiled_rows(void **state)
+static void faulty_rows_of_target_and_draft(void **state)
 {
-    settlement *s = make_settlement(0, 5);
+    residual_case *s = make_residual_case(0, 5);
     make_drafts(*state, s, 0);
     for (int r = 0; r < R; r++) {
         s->draft[(size_t)(r * M + r % 3) * V + 11] = NAN;
@@ -318,7 +318,7 @@ static void spoiled_rows(void **state)
             s->target[(size_t)(r * M + 2) * V + 3] = NAN;
     }
     for (int block = 0; block < 2; block++) {
-        settle(*state, s, block ? GUMBEL_RULE_BLOCK : GUMBEL_RULE_REJECTION, 0, 0, 0);
+        verify_case(*state, s, block ? GUMBEL_RULE_BLOCK : GUMBEL_RULE_REJECTION, 0, 0, 0);
         for (int r = 0; r < R; r++) {
             assert_true(s->status[r] == GUMBEL_ROW_OK || r % 5 == 4);
             assert_true(s->emitted[r] >= 1 && s->emitted[r] <= (r % 5 == 4 ? 2 : M));
@@ -333,7 +333,7 @@ static void spoiled_rows(void **state)
 /* ------------------------------------------------------------------------------ invalid arguments
  * ---- */
 
-static void refusals(void **state)
+static void invalid_draft_calls_return_an_error_by_name(void **state)
 {
     static _Alignas(64) char workspace[1 << 20];
     static const float rows[4 * 8] = {0}, wide[4 * 9] = {0}, weight[8 * 2] = {0};
@@ -413,12 +413,12 @@ static void refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rejections_are_settled_alike),
-        cmocka_unit_test(lists_leave_none_out),
-        cmocka_unit_test(own_drafts_are_accepted),
-        cmocka_unit_test(parameters_of_drafts_count),
-        cmocka_unit_test(spoiled_rows),
-        cmocka_unit_test(refusals),
+        cmocka_unit_test(tokens_do_not_depend_on_the_list_length),
+        cmocka_unit_test(residual_token_at_every_rank_of_the_list),
+        cmocka_unit_test(drafts_of_the_target_are_accepted),
+        cmocka_unit_test(drafts_with_the_targets_parameters_are_accepted),
+        cmocka_unit_test(faulty_rows_of_target_and_draft),
+        cmocka_unit_test(invalid_draft_calls_return_an_error_by_name),
     };
     return cmocka_run_group_tests(tests, open_two_threads, close_device);
 }

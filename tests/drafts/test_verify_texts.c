@@ -18,7 +18,7 @@
 #define MOST_REQUESTS 8
 
 /* Verifies every text from its first token to its end. */
-static void texts_are_the_targets(void **state)
+static void verified_texts_match_step_by_step_decoding(void **state)
 {
     int64_t cycles = 0, emitted = 0;
     for (int index = 0; index < 60; index++) {
@@ -139,7 +139,7 @@ MISTAKE(unused_is_free, c->sampling.live_rows = &one_live; c->offsets[2] = -7; c
 MISTAKE(apart, c->sampling.position = (gumbel_row_u64){&one_position, GUMBEL_SAME})
 MISTAKE(roots_are_free, c->parents[3] = 77; c->nodes_tokens[0] = -5)
 
-static void refusals(void **state)
+static void invalid_drafts_return_an_error_by_name(void **state)
 {
     static const mistake mistakes[] = {
         {NULL, nothing},
@@ -196,7 +196,7 @@ static void refusals(void **state)
 }
 
 /* A workspace that is one byte short or misaligned is an error; 0 requests need none. */
-static void workspaces(void **state)
+static void wrong_workspaces_return_an_error(void **state)
 {
     static _Alignas(64) char workspace[1 << 16];
     size_t bytes = 0;
@@ -248,7 +248,7 @@ static void draft_own_draws(gumbel_device *device, right_call *c)
 }
 
 /* `finished` with a limit of M tokens and without a limit; `status` of a row without a token. */
-static void ends_of_requests(void **state)
+static void finished_and_status_of_requests(void **state)
 {
     int32_t finished[REQUESTS], status[REQUESTS], accepted[REQUESTS];
     right_call c;
@@ -280,7 +280,7 @@ static void ends_of_requests(void **state)
 }
 
 /* A request that is not live keeps its position; slots without a live request are not written. */
-static void positions_of_requests(void **state)
+static void positions_of_requests_without_live_rows(void **state)
 {
     static const int32_t of_row[REQUESTS] = {2, 0};
     uint64_t from[3] = {40, 50, 60}, to[3] = {1, 2, 3};
@@ -303,11 +303,11 @@ static void positions_of_requests(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(texts_are_the_targets),
-        cmocka_unit_test(refusals),
-        cmocka_unit_test(workspaces),
-        cmocka_unit_test(ends_of_requests),
-        cmocka_unit_test(positions_of_requests),
+        cmocka_unit_test(verified_texts_match_step_by_step_decoding),
+        cmocka_unit_test(invalid_drafts_return_an_error_by_name),
+        cmocka_unit_test(wrong_workspaces_return_an_error),
+        cmocka_unit_test(finished_and_status_of_requests),
+        cmocka_unit_test(positions_of_requests_without_live_rows),
     };
     int failures;
     RUN_ON_EVERY_ISA(tests, failures);

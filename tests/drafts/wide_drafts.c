@@ -69,7 +69,7 @@ static float *make_eighths(int64_t count, uint64_t *random)
 }
 
 /* Converts numbers to another dtype. */
-static void *narrow(const float *numbers, gumbel_dtype dtype, int64_t count)
+static void *narrow_numbers(const float *numbers, gumbel_dtype dtype, int64_t count)
 {
     void *generated = make_zeroed((size_t)count, dtype_size(dtype));
     for (int64_t i = 0; i < count; i++)
@@ -96,10 +96,10 @@ static void use_heads(wide_drafts *w, gumbel_dtype dtype)
 {
     const int64_t hidden = w->rows * w->hidden_size;
     const int64_t weight = w->target.logits.cols * w->hidden_size;
-    w->narrow[0] = narrow(w->hidden, dtype, hidden);
-    w->narrow[1] = narrow(w->weight, dtype, weight);
-    w->narrow[2] = narrow(w->draft_hidden, dtype, hidden);
-    w->narrow[3] = narrow(w->draft_weight, dtype, weight);
+    w->narrow[0] = narrow_numbers(w->hidden, dtype, hidden);
+    w->narrow[1] = narrow_numbers(w->weight, dtype, weight);
+    w->narrow[2] = narrow_numbers(w->draft_hidden, dtype, hidden);
+    w->narrow[3] = narrow_numbers(w->draft_weight, dtype, weight);
     w->target_head = head_of(w, w->narrow[0], w->narrow[1], dtype);
     w->draft_head = head_of(w, w->narrow[2], w->narrow[3], dtype);
     w->draft.logits = NULL;
@@ -167,7 +167,7 @@ static void fill_requests(wide_drafts *w, uint64_t *random)
 }
 
 /* Sets the pointers of the calls' structs to the arrays of requests and nodes. */
-static void say_how(wide_drafts *w, gumbel_rule rule)
+static void set_call_structs(wide_drafts *w, gumbel_rule rule)
 {
     w->sampling = (gumbel_sampling){.struct_size = sizeof w->sampling,
                                     .temperature = {w->temperature, 1},
@@ -212,7 +212,7 @@ wide_drafts *wide_make(int index, int64_t vocab_most)
     w->drafted = w->target;
     w->target.logits = make_rows(&w->target_data, &w->target_bytes, w->rows, vocab, &random);
     w->drafted.logits = make_rows(&w->draft_data, &w->draft_bytes, w->rows, vocab, &random);
-    say_how(w, index % 2 ? GUMBEL_RULE_BLOCK : GUMBEL_RULE_REJECTION);
+    set_call_structs(w, index % 2 ? GUMBEL_RULE_BLOCK : GUMBEL_RULE_REJECTION);
     if (w->draft.rule == GUMBEL_RULE_REJECTION && index % 3 == 0)
         make_heads(w, &random);
     for (int64_t b = 0; b < w->rows; b++) {
@@ -232,7 +232,7 @@ enum { CROWDS = 8, CROWD_VOCAB = 2048, CROWD_SPAN = 512, CROWD_LANES = 32, CROWD
 
 /* Makes a token drawable by both models, or by one, if the hidden state is the crowd-th unit
  * vector. */
-static void let_draw(wide_drafts *w, int crowd, int64_t token, int target, int draft)
+static void set_drawable(wide_drafts *w, int crowd, int64_t token, int target, int draft)
 {
     w->weight[token * CROWDS + crowd] = target ? 0.0f : CROWD_NEVER;
     w->draft_weight[token * CROWDS + crowd] = draft ? 0.0f : CROWD_NEVER;
@@ -251,13 +251,13 @@ static int64_t make_crowd(wide_drafts *w, int crowd, uint64_t *random)
     for (int i = 0; i < many; i++) {
         const int lane = (turn + i / depth) % CROWD_LANES;
         const int64_t own = 128 * (int64_t)(i % 4) + i / 4 % 4; /* of 16 that a lane has */
-        let_draw(w, crowd, span + own + 4 * lane, 1, i != spared[0] && i != spared[1]);
+        set_drawable(w, crowd, span + own + 4 * lane, 1, i != spared[0] && i != spared[1]);
     }
     for (int i = 0; i < elsewhere; i++) /* which another warp has */
-        let_draw(w, crowd, (span + CROWD_SPAN + 700 * i + random_below(random, 500)) % CROWD_VOCAB,
-                 1, 0);
+        set_drawable(w, crowd,
+                     (span + CROWD_SPAN + 700 * i + random_below(random, 500)) % CROWD_VOCAB, 1, 0);
     const int64_t drafted = (span + CROWD_SPAN + 520 + random_below(random, 100)) % CROWD_VOCAB;
-    let_draw(w, crowd, drafted, 0, 1);
+    set_drawable(w, crowd, drafted, 0, 1);
     return drafted;
 }
 
@@ -291,7 +291,7 @@ static wide_drafts *make_pairs(int32_t requests, int64_t vocab, int32_t hidden_s
         w->offsets[r + 1] = 2 * (r + 1);
         w->nodes[r] = 2;
     }
-    say_how(w, GUMBEL_RULE_REJECTION);
+    set_call_structs(w, GUMBEL_RULE_REJECTION);
     return w;
 }
 
@@ -324,7 +324,7 @@ static float random_eighths(float deviation, uint64_t *random)
 }
 
 /* The token by which the draft is furthest from the target, of those that it may draw. */
-static int32_t most_wrong(const wide_drafts *w, int64_t b)
+static int32_t most_overestimated_token(const wide_drafts *w, int64_t b)
 {
     int64_t wrong = 0;
     float most = -INFINITY;
@@ -355,7 +355,7 @@ wide_drafts *wide_make_near(int index, int32_t requests, int64_t vocab, float un
         w->draft_hidden[i] = seen ? w->hidden[i] : 0.0f;
     }
     for (int32_t r = 0; r < requests; r++)
-        w->tokens[2 * r + 1] = most_wrong(w, 2 * r);
+        w->tokens[2 * r + 1] = most_overestimated_token(w, 2 * r);
     use_heads(w, GUMBEL_FLOAT32);
     return w;
 }

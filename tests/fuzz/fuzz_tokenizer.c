@@ -25,7 +25,7 @@ static size_t write_alphabet(char *out)
 }
 
 /* The document with the mark replaced; what follows the mark goes on behind the last id. */
-static char *expand(const uint8_t *data, size_t size, size_t *expanded)
+static char *expand_mark(const uint8_t *data, size_t size, size_t *expanded)
 {
     char *out = malloc(size + 8192);
     size_t used = 0;
@@ -43,7 +43,7 @@ static char *expand(const uint8_t *data, size_t size, size_t *expanded)
     return out;
 }
 
-static void use(const tokenizer *t, const char *text, size_t size)
+static void encode_and_decode(const tokenizer *t, const char *text, size_t size)
 {
     token_list ids = {0};
     decoder_error error = {""};
@@ -69,12 +69,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     const char *text = (const char *)data + end;
     size_t length;
-    char *document = expand(data, end, &length);
+    char *document = expand_mark(data, end, &length);
     tokenizer *t;
     decoder_error error = {""};
     if (tokenizer_parse(document, length, "F", &t, &error) == 0) {
-        use(t, text, size - end);
-        use(t, "Grüße\n\n  from 1611, don't 世界", 35);
+        encode_and_decode(t, text, size - end);
+        encode_and_decode(t, "Grüße\n\n  from 1611, don't 世界", 35);
         tokenizer_close(t);
     } else {
         PROMISE(!t);

@@ -35,7 +35,7 @@ static size_t random_below(size_t bound)
 }
 
 /* Makes one random edit of bytes[size], in a buffer of 2 * size bytes; returns the new size. */
-static size_t edit(unsigned char *bytes, size_t size, const corpus *c)
+static size_t edit_bytes(unsigned char *bytes, size_t size, const corpus *c)
 {
     static const unsigned char special_bytes[] = "\0\xff\x7f\x80\"\\[]{},:-0919e'() \n";
     size_t at = size > 0 ? random_below(size) : 0;
@@ -67,7 +67,7 @@ static size_t edit(unsigned char *bytes, size_t size, const corpus *c)
 }
 
 /* Runs the target on a heap copy of exactly `size` bytes, so that sanitizers detect an overread. */
-static void run(const unsigned char *bytes, size_t size)
+static void run_target(const unsigned char *bytes, size_t size)
 {
     unsigned char *copy = malloc(size > 0 ? size : 1);
     if (!copy) {
@@ -88,9 +88,9 @@ static void run_mutations(const corpus *c, const file_mapping *file, long count)
         size_t size = file->size;
         memcpy(bytes, file->data, size);
         for (size_t edits = 1 + random_below(EDITS_MAX); edits > 0; edits--) {
-            size = edit(bytes, size, c);
+            size = edit_bytes(bytes, size, c);
         }
-        run(bytes, size);
+        run_target(bytes, size);
     }
     free(bytes);
 }
@@ -124,7 +124,7 @@ int main(int argc, char **argv)
     }
     long mutations = argc > 2 ? atol(argv[2]) : DEFAULT_MUTATIONS;
     for (int i = 0; i < c.count; i++) {
-        run(c.files[i].data, c.files[i].size);
+        run_target(c.files[i].data, c.files[i].size);
         run_mutations(&c, &c.files[i], mutations);
     }
     printf("%d files, %ld mutations of each\n", c.count, mutations);

@@ -53,18 +53,18 @@ typedef struct arguments {
     const int32_t *tokens;
 } arguments;
 
-typedef struct place {
+typedef struct pointer_field {
     const char *field;
     size_t at, size; /* of the pointer in `arguments`; of its elements */
     int calls;
-} place;
+} pointer_field;
 
 #define AT(member, field, calls)                                                                   \
     {                                                                                              \
         field, offsetof(arguments, member), sizeof *((arguments *)NULL)->member, calls             \
     }
 
-static const place places[] = {
+static const pointer_field pointer_fields[] = {
     AT(sampling.temperature.data, "sampling.temperature", SAMPLED),
     AT(sampling.seed.data, "sampling.seed", SAMPLED),
     AT(sampling.position.data, "sampling.position", SAMPLED),
@@ -138,7 +138,7 @@ static const int32_t own_slots[B] = {1, 0}, all_rows = B;
 
 static void *output_at(int which) { return outputs[which]; }
 
-static gumbel_token_lists lists(const float *values)
+static gumbel_token_lists make_lists(const float *values)
 {
     return (gumbel_token_lists){
         .offsets = (const int64_t *)inputs, .ids = (const int32_t *)inputs, .values = values};
@@ -157,14 +157,14 @@ static gumbel_output make_output(int first)
 static void make_request(arguments *a)
 {
     a->transforms = (gumbel_transforms){.struct_size = sizeof a->transforms,
-                                        .allowed = lists(NULL),
-                                        .banned = lists(NULL),
-                                        .bias = lists(ones),
+                                        .allowed = make_lists(NULL),
+                                        .banned = make_lists(NULL),
+                                        .bias = make_lists(ones),
                                         .repetition = {ones, 0},
                                         .frequency = {ones, 0},
                                         .presence = {ones, 0},
-                                        .prompt_tokens = lists(NULL),
-                                        .output_tokens = lists(NULL)};
+                                        .prompt_tokens = make_lists(NULL),
+                                        .output_tokens = make_lists(NULL)};
     int32_t *mask = make_zeroed(2, sizeof *mask);
     memset(mask, 0xFF, 2 * sizeof *mask);
     a->transforms.mask = (gumbel_row_i32){mask, GUMBEL_SAME};
@@ -217,7 +217,7 @@ static void make_arguments(arguments *a)
                                   .prompt = output_at(22),
                                   .output = output_at(23),
                                   .counts = output_at(24)};
-    a->prompts = a->outputs = lists(NULL);
+    a->prompts = a->outputs = make_lists(NULL);
     a->tokens = (const int32_t *)inputs;
 }
 
@@ -264,7 +264,7 @@ static gumbel_status make_call(gumbel_device *device, arguments *a, call_name na
 
 /* ---------------------------------------------------------------------------------- tests ---- */
 
-static void sound_calls(void **state)
+static void valid_calls_succeed(void **state)
 {
     for (int name = 1; name < 1 << CALLS; name *= 2) {
         arguments a;
@@ -276,7 +276,8 @@ static void sound_calls(void **state)
     }
 }
 
-static void check_place(gumbel_device *device, const place *p, call_name name, size_t shift)
+static void check_misaligned(gumbel_device *device, const pointer_field *p, call_name name,
+                             size_t shift)
 {
     static unsigned char before[sizeof outputs];
     arguments a;
@@ -298,18 +299,18 @@ static void check_place(gumbel_device *device, const place *p, call_name name, s
     free((void *)mask);
 }
 
-static void every_place(void **state)
+static void every_misaligned_pointer_is_named(void **state)
 {
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+    for (size_t i = 0; i < sizeof pointer_fields / sizeof *pointer_fields; i++)
         for (int name = 1; name < 1 << CALLS; name *= 2)
-            if (places[i].calls & name) {
-                size_t size = places[i].size > 8 ? 8 : places[i].size;
-                check_place(*state, &places[i], (call_name)name, 1);
-                check_place(*state, &places[i], (call_name)name, size / 2);
+            if (pointer_fields[i].calls & name) {
+                size_t size = pointer_fields[i].size > 8 ? 8 : pointer_fields[i].size;
+                check_misaligned(*state, &pointer_fields[i], (call_name)name, 1);
+                check_misaligned(*state, &pointer_fields[i], (call_name)name, size / 2);
             }
 }
 
-static void philox(void **state)
+static void misaligned_philox_words_are_named(void **state)
 {
     uint32_t words[8] = {0};
     uint32_t *off = (uint32_t *)((char *)words + 2);
@@ -323,9 +324,9 @@ static void philox(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sound_calls),
-        cmocka_unit_test(every_place),
-        cmocka_unit_test(philox),
+        cmocka_unit_test(valid_calls_succeed),
+        cmocka_unit_test(every_misaligned_pointer_is_named),
+        cmocka_unit_test(misaligned_philox_words_are_named),
     };
     return cmocka_run_group_tests(tests, open_two_threads, close_device);
 }

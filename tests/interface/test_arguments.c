@@ -32,7 +32,7 @@ static outcome *outputs;
 static void *workspace_;
 static size_t workspace_size_;
 
-static call sound_call(problem *generated)
+static call make_valid_call(problem *generated)
 {
     call c = {.device = device_,
               .generated = generated,
@@ -46,11 +46,11 @@ static call sound_call(problem *generated)
     return c;
 }
 
-typedef void (*spoiler)(call *c);
+typedef void (*field_change)(call *c);
 
 typedef struct refusal {
     const char *field;
-    spoiler spoil;
+    field_change spoil;
     int ways; /* 1: from hidden states, 2: from logits, 3: both */
 } refusal;
 
@@ -234,11 +234,11 @@ static void assert_names(const char *field, int way, const char *found)
 
 /* The message names the functions that return the size and the limit that truncation requires, and
  * is not cut off. */
-static void small_workspace_message(void **state)
+static void small_workspace_error_names_the_size_functions(void **state)
 {
     (void)state;
     problem *generated = small_problem();
-    call c = sound_call(generated);
+    call c = make_valid_call(generated);
     gumbel_error error;
     outcome_poison(outputs);
     c.workspace_bytes = 0;
@@ -252,7 +252,7 @@ static void small_workspace_message(void **state)
     problem_free(generated);
 }
 
-static void every_refusal(void **state)
+static void every_invalid_field_is_named(void **state)
 {
     (void)state;
     problem *generated = small_problem();
@@ -260,7 +260,7 @@ static void every_refusal(void **state)
         for (int way = 1; way <= 2; way++) {
             if (!(refusals[i].ways & way))
                 continue;
-            call c = sound_call(generated);
+            call c = make_valid_call(generated);
             gumbel_error error;
             memset(&error, 0xA7, sizeof error);
             outcome_poison(outputs);
@@ -278,7 +278,7 @@ static void every_refusal(void **state)
         }
     /* The call that was spoilt is sound. */
     for (int way = 1; way <= 2; way++) {
-        call c = sound_call(generated);
+        call c = make_valid_call(generated);
         gumbel_error error, before;
         memset(&error, 0xA7, sizeof error);
         before = error;
@@ -289,11 +289,11 @@ static void every_refusal(void **state)
     problem_free(generated);
 }
 
-static void null_structs(void **state)
+static void null_structs_are_named(void **state)
 {
     (void)state;
     problem *generated = small_problem();
-    call c = sound_call(generated);
+    call c = make_valid_call(generated);
     gumbel_error error;
     outcome_poison(outputs);
     assert_int_equal(gumbel_sample(c.device, NULL, NULL, &c.sampling, &c.output, c.workspace,
@@ -337,9 +337,9 @@ static int close_shared(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(small_workspace_message),
-        cmocka_unit_test(every_refusal),
-        cmocka_unit_test(null_structs),
+        cmocka_unit_test(small_workspace_error_names_the_size_functions),
+        cmocka_unit_test(every_invalid_field_is_named),
+        cmocka_unit_test(null_structs_are_named),
     };
     return cmocka_run_group_tests(tests, open_shared, close_shared);
 }

@@ -62,7 +62,7 @@ static void free_results(results *r)
 }
 
 /* Make every result; 1 where all calls succeed. */
-static int compute(gumbel_device *device, results *r)
+static int compute_results(gumbel_device *device, results *r)
 {
     static const float top_p = 0.9f;
     const gumbel_truncation truncation = {.struct_size = sizeof truncation,
@@ -86,11 +86,12 @@ static int compute(gumbel_device *device, results *r)
 }
 
 /* 1 where the device gives what is expected. */
-static int agrees(gumbel_device *device)
+static int has_expected_results(gumbel_device *device)
 {
     size_t bytes = ROWS * COLUMNS * sizeof(float);
     results r = make_results();
-    int same = compute(device, &r) && outcome_same(expected.fused, 0, r.fused, OUTCOME_ALL, "") &&
+    int same = compute_results(device, &r) &&
+               outcome_same(expected.fused, 0, r.fused, OUTCOME_ALL, "") &&
                outcome_same(expected.from_logits, 0, r.from_logits, OUTCOME_ALL, "") &&
                outcome_same(expected.requested, 0, r.requested, OUTCOME_ALL, "") &&
                memcmp(expected.processed, r.processed, bytes) == 0 &&
@@ -103,10 +104,10 @@ static int agrees(gumbel_device *device)
 /* ------------------------------------------------------------------------------- children ---- */
 
 /* The work of a child process, which exits with 0 if this returns 1. */
-typedef int (*deed)(gumbel_device *device);
+typedef int (*child_work)(gumbel_device *device);
 
 /* 1 where a child of fork() does the deed in time. */
-static int child_does(deed does, gumbel_device *device)
+static int run_in_child(child_work does, gumbel_device *device)
 {
     int status = 0;
     pid_t child = fork();
@@ -133,7 +134,7 @@ static int close_alone(gumbel_device *device)
 static int draw_and_close(gumbel_device *device)
 {
     gumbel_device_info before = {.struct_size = sizeof before};
-    int same = agrees(device) && agrees(device);
+    int same = has_expected_results(device) && has_expected_results(device);
     same &= gumbel_describe(device, &before) == GUMBEL_OK && before.threads >= 1;
     gumbel_close(device);
     return same;
@@ -141,17 +142,17 @@ static int draw_and_close(gumbel_device *device)
 
 static int fork_and_draw(gumbel_device *device)
 {
-    return child_does(draw_and_close, device) && agrees(device) &&
-           child_does(draw_and_close, device) && draw_and_close(device);
+    return run_in_child(draw_and_close, device) && has_expected_results(device) &&
+           run_in_child(draw_and_close, device) && draw_and_close(device);
 }
 
 /* A device of the child's own has threads. */
 static int open_another(gumbel_device *device)
 {
     gumbel_device *own = open_device(GUMBEL_ISA_AUTO, THREADS, 0);
-    int same = agrees(own) && agrees(device);
+    int same = has_expected_results(own) && has_expected_results(device);
     gumbel_close(device);
-    same &= agrees(own);
+    same &= has_expected_results(own);
     gumbel_close(own);
     return same;
 }
@@ -160,14 +161,14 @@ static int open_another(gumbel_device *device)
 
 static void children_draw_and_close(void **state)
 {
-    static const deed deeds[] = {close_alone, draw_and_close, fork_and_draw};
+    static const child_work deeds[] = {close_alone, draw_and_close, fork_and_draw};
     (void)state;
     for (int32_t threads = 1; threads <= THREADS; threads += THREADS - 1) {
         gumbel_device *device = open_device(GUMBEL_ISA_AUTO, threads, 0);
-        assert_true(agrees(device));
+        assert_true(has_expected_results(device));
         for (size_t i = 0; i < sizeof deeds / sizeof *deeds; i++) {
-            assert_true(child_does(deeds[i], device));
-            assert_true(agrees(device));
+            assert_true(run_in_child(deeds[i], device));
+            assert_true(has_expected_results(device));
         }
         gumbel_close(device);
     }
@@ -181,13 +182,13 @@ static void children_open_another(void **state)
     skip();
 #endif
     gumbel_device *device = open_device(GUMBEL_ISA_AUTO, THREADS, 0);
-    assert_true(agrees(device));
-    assert_true(child_does(open_another, device));
-    assert_true(agrees(device));
+    assert_true(has_expected_results(device));
+    assert_true(run_in_child(open_another, device));
+    assert_true(has_expected_results(device));
     gumbel_close(device);
 }
 
-static void in_turn(void *context, int32_t count, gumbel_task task, void *argument)
+static void run_in_turn(void *context, int32_t count, gumbel_task task, void *argument)
 {
     (void)context;
     for (int32_t i = 0; i < count; i++)
@@ -195,14 +196,14 @@ static void in_turn(void *context, int32_t count, gumbel_task task, void *argume
 }
 
 /* An engine whose own threads outlive fork() is believed. */
-static void children_use_the_engines_threads(void **state)
+static void children_use_the_engine_parallel_for(void **state)
 {
     (void)state;
     gumbel_device *device;
     gumbel_device_options options = {
-        .struct_size = sizeof options, .threads = THREADS, .parallel_for = in_turn};
+        .struct_size = sizeof options, .threads = THREADS, .parallel_for = run_in_turn};
     assert_int_equal(gumbel_open(&options, &device, NULL), GUMBEL_OK);
-    assert_true(child_does(draw_and_close, device));
+    assert_true(run_in_child(draw_and_close, device));
     gumbel_close(device);
 }
 
@@ -239,7 +240,7 @@ static void *call_until_stopped(void *given)
 }
 
 /* Most of these forks find the pool's locks held. */
-static void forks_amid_calls(void **state)
+static void forks_during_calls(void **state)
 {
     enum { CALLERS = 2, FORKS = 30 };
     (void)state;
@@ -255,7 +256,7 @@ static void forks_amid_calls(void **state)
     }
     int did = 0;
     for (; did < FORKS; did++)
-        if (!child_does(did % 3 ? draw_and_close : close_alone, device))
+        if (!run_in_child(did % 3 ? draw_and_close : close_alone, device))
             break;
     atomic_store(&stop, 1);
     for (int i = 0; i < CALLERS; i++) {
@@ -265,7 +266,7 @@ static void forks_amid_calls(void **state)
         free(callers[i].workspace);
     }
     assert_int_equal(did, FORKS);
-    assert_true(agrees(device));
+    assert_true(has_expected_results(device));
     gumbel_close(device);
 }
 
@@ -281,7 +282,7 @@ static int make_shared(void **state)
     shared = problem_make(&large);
     expected = make_results();
     gumbel_device *device = open_device(GUMBEL_ISA_REFERENCE, 1, 0);
-    int generated = compute(device, &expected);
+    int generated = compute_results(device, &expected);
     gumbel_close(device);
     return !generated;
 }
@@ -299,8 +300,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(children_draw_and_close),
         cmocka_unit_test(children_open_another),
-        cmocka_unit_test(children_use_the_engines_threads),
-        cmocka_unit_test(forks_amid_calls),
+        cmocka_unit_test(children_use_the_engine_parallel_for),
+        cmocka_unit_test(forks_during_calls),
     };
     return cmocka_run_group_tests(tests, make_shared, free_shared);
 }

@@ -27,7 +27,7 @@ static void assert_refused(gumbel_status status, gumbel_status wanted, const cha
     assert_string_equal(error.field, field);
 }
 
-static void noise(void **state)
+static void huge_batches_of_noise_return_an_error(void **state)
 {
     float *noise = (float *)(void *)memory;
     (void)state;
@@ -47,7 +47,7 @@ static gumbel_logits logits_of(int64_t rows)
 }
 
 /* The workspace is too small, or larger than any memory. */
-static void draws(void **state)
+static void huge_batches_of_draws_return_an_error(void **state)
 {
     static const float temperature = 0.5f;
     int32_t *tokens = (int32_t *)(void *)memory;
@@ -74,7 +74,7 @@ static void draws(void **state)
     }
 }
 
-static void summaries(void **state)
+static void huge_batches_of_summaries_return_an_error(void **state)
 {
     const gumbel_output output = {.struct_size = sizeof output,
                                   .tokens = (int32_t *)(void *)memory};
@@ -103,9 +103,9 @@ static int close_shared(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(noise),
-        cmocka_unit_test(draws),
-        cmocka_unit_test(summaries),
+        cmocka_unit_test(huge_batches_of_noise_return_an_error),
+        cmocka_unit_test(huge_batches_of_draws_return_an_error),
+        cmocka_unit_test(huge_batches_of_summaries_return_an_error),
     };
     return cmocka_run_group_tests(tests, open_shared, close_shared);
 }

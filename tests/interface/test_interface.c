@@ -26,7 +26,7 @@ typedef struct newer_sampling {
 
 /* An older caller's shorter struct means its missing fields are defaults; a newer caller's longer
  * one passes as long as what is not known here is zero. */
-static void struct_sizes(void **state)
+static void older_and_newer_struct_sizes(void **state)
 {
     problem_plan plan = {.batch = 2, .vocab = 50, .hidden_size = 5, .seed = 1};
     problem *generated = problem_make(&plan);
@@ -80,7 +80,7 @@ static void assert_open_refused(gumbel_device_options options, gumbel_status sta
     assert_int_equal(gumbel_open(&options, &device, NULL), status);
 }
 
-static void opening(void **state)
+static void open_options_are_validated(void **state)
 {
     (void)state;
     gumbel_device *device = NULL;
@@ -137,7 +137,7 @@ static gumbel_isa isa_of_default(void)
 }
 
 /* GUMBEL_ISA chooses where the options leave it open; a name that is not known is an error. */
-static void isa_from_the_environment(void **state)
+static void environment_selects_the_isa(void **state)
 {
     (void)state;
     const char *kept = getenv("GUMBEL_ISA");
@@ -168,7 +168,7 @@ static void isa_from_the_environment(void **state)
     free(restore);
 }
 
-static void describing(void **state)
+static void device_info_describes_the_device(void **state)
 {
     gumbel_device_info info;
     memset(&info, 0xA7, sizeof info);
@@ -189,7 +189,7 @@ static void describing(void **state)
 /* ----------------------------------------------------------------------------- workspaces ---- */
 
 /* The size is within 5% above and 50% below the formula of gumbel.h. */
-static void sizes_are_as_stated(void **state)
+static void workspace_sizes_match_the_header_formula(void **state)
 {
     static const int32_t threads[] = {1, 3, 64}, samples[] = {1, 8, 64};
     static const int64_t batches[] = {1, 4, 64, 256}, sizes[] = {0, 64, 4096};
@@ -223,7 +223,7 @@ static gumbel_status most_of(gumbel_device *device, int64_t batch, int64_t hidde
     return gumbel_workspace_most(device, &limits, bytes, error);
 }
 
-static void workspace_sizes(void **state)
+static void workspace_size_and_most(void **state)
 {
     size_t bytes = 0, before = 0;
     for (int64_t batch = 0; batch <= 64; batch++) {
@@ -265,7 +265,7 @@ static void workspace_sizes(void **state)
 
 /* ----------------------------------------------------------------------- trivial problems ---- */
 
-static void empty_batch(void **state)
+static void empty_batch_succeeds(void **state)
 {
     problem_plan plan = {.batch = 0, .vocab = 10, .hidden_size = 3};
     problem *generated = problem_make(&plan);
@@ -287,7 +287,7 @@ static void empty_batch(void **state)
 }
 
 /* V = 1, D = 1: the token is the only one, its log-probability 0, its log-normaliser z. */
-static void one_token(void **state)
+static void single_token_vocabulary(void **state)
 {
     float h = 3, w = -0.5f;
     gumbel_head head = {.struct_size = sizeof head,
@@ -304,7 +304,7 @@ static void one_token(void **state)
     outcome_free(drawn);
 }
 
-static void noise_refusals(void **state)
+static void noise_errors_name_the_field(void **state)
 {
     (void)state;
     float out[4] = {7, 7, 7, 7};
@@ -332,7 +332,7 @@ static void noise_refusals(void **state)
         assert_true(out[i] == 7);
 }
 
-static void finish_refusals(void **state)
+static void finish_errors_name_the_field(void **state)
 {
     (void)state;
     gumbel_summary summary;
@@ -357,7 +357,7 @@ static void finish_refusals(void **state)
 
 /* -------------------------------------------------------------------------------- strings ---- */
 
-static void strings_and_versions(void **state)
+static void status_strings_and_versions(void **state)
 {
     (void)state;
     char version[32];
@@ -381,7 +381,7 @@ static void strings_and_versions(void **state)
 }
 
 /* gumbel_explain() writes text, and stops where the memory ends. */
-static void explanations(void **state)
+static void explanations_fit_the_buffer(void **state)
 {
     const float values[4] = {0};
     const int32_t k[1] = {2};
@@ -412,7 +412,7 @@ static void explanations(void **state)
 }
 
 /* An explanation refuses the values that the call refuses, and shows them as they are. */
-static void explanations_check_values(void **state)
+static void explanations_reject_invalid_values(void **state)
 {
     static const struct {
         float value;
@@ -440,7 +440,7 @@ static void explanations_check_values(void **state)
     }
 }
 
-static void rungs_are_for_cuda(void **state)
+static void rung_option_requires_cuda(void **state)
 {
     const gumbel_device_options options = {.struct_size = sizeof options, .rungs = "rows"};
     gumbel_device *device;
@@ -454,20 +454,20 @@ static void rungs_are_for_cuda(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(struct_sizes),
-        cmocka_unit_test(opening),
-        cmocka_unit_test(isa_from_the_environment),
-        cmocka_unit_test(describing),
-        cmocka_unit_test(workspace_sizes),
-        cmocka_unit_test(explanations),
-        cmocka_unit_test(explanations_check_values),
-        cmocka_unit_test(rungs_are_for_cuda),
-        cmocka_unit_test(sizes_are_as_stated),
-        cmocka_unit_test(empty_batch),
-        cmocka_unit_test(one_token),
-        cmocka_unit_test(noise_refusals),
-        cmocka_unit_test(finish_refusals),
-        cmocka_unit_test(strings_and_versions),
+        cmocka_unit_test(older_and_newer_struct_sizes),
+        cmocka_unit_test(open_options_are_validated),
+        cmocka_unit_test(environment_selects_the_isa),
+        cmocka_unit_test(device_info_describes_the_device),
+        cmocka_unit_test(workspace_size_and_most),
+        cmocka_unit_test(explanations_fit_the_buffer),
+        cmocka_unit_test(explanations_reject_invalid_values),
+        cmocka_unit_test(rung_option_requires_cuda),
+        cmocka_unit_test(workspace_sizes_match_the_header_formula),
+        cmocka_unit_test(empty_batch_succeeds),
+        cmocka_unit_test(single_token_vocabulary),
+        cmocka_unit_test(noise_errors_name_the_field),
+        cmocka_unit_test(finish_errors_name_the_field),
+        cmocka_unit_test(status_strings_and_versions),
     };
     return cmocka_run_group_tests(tests, open_two_threads, close_device);
 }

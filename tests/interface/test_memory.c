@@ -139,14 +139,14 @@ static void no_call_allocates(void **state)
 /* --------------------------------------------------------------------- no [B, V] array ---- */
 
 /* Peak resident memory of the process, in bytes. */
-static int64_t peak(void)
+static int64_t peak_resident_bytes(void)
 {
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
     return (int64_t)usage.ru_maxrss * 1024;
 }
 
-static void no_array_of_logits(void **state)
+static void fused_draw_stores_no_logits(void **state)
 {
     (void)state;
     if (SANITIZED) {
@@ -160,9 +160,9 @@ static void no_array_of_logits(void **state)
     int known = list_isas(isas);
     for (int k = 0; k < known; k++) {
         gumbel_device *device = open_device(isas[k], 4, 0);
-        int64_t before = peak();
+        int64_t before = peak_resident_bytes();
         assert_int_equal(draw(device, &generated->head, &generated->sampling, drawn), GUMBEL_OK);
-        int64_t grown = peak() - before;
+        int64_t grown = peak_resident_bytes() - before;
         print_message("%s: peak grew by %lld KiB; [B, V] float32 would be %d KiB\n",
                       gumbel_isa_name(isas[k]), (long long)grown / 1024, 16 * 151936 * 4 / 1024);
         assert_true(grown < 1 << 20);
@@ -172,7 +172,7 @@ static void no_array_of_logits(void **state)
     problem_free(generated);
 }
 
-static void workspace_is_small(void **state)
+static void workspace_is_smaller_than_the_logits(void **state)
 {
     (void)state;
     gumbel_isa isas[4];
@@ -194,8 +194,8 @@ static void workspace_is_small(void **state)
 
 /* A matrix whose rows lie `stride` bytes apart in reserved address space, each on pages of its own;
  * what is between them cannot be read. */
-static char *spread_rows(const void *rows, int64_t count, size_t row_bytes, size_t stride,
-                         size_t *length)
+static char *reserve_spread_rows(const void *rows, int64_t count, size_t row_bytes, size_t stride,
+                                 size_t *length)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     size_t held = (row_bytes + page - 1) / page * page;
@@ -222,7 +222,7 @@ static void skip_without_space(const void *space)
 }
 
 /* Weights over 8 GiB and 2^32 elements of two bytes. */
-static void wide_weights(void **state)
+static void offsets_of_weights_beyond_4_gib(void **state)
 {
     (void)state;
     if (SANITIZED) {
@@ -233,7 +233,8 @@ static void wide_weights(void **state)
     const int64_t stride = INT64_C(1) << 22; /* elements: row 1024 starts at 2^32 */
     problem *generated = problem_make(&plan);
     size_t length;
-    char *space = spread_rows(generated->weight, plan.vocab, 80, (size_t)stride * 2, &length);
+    char *space =
+        reserve_spread_rows(generated->weight, plan.vocab, 80, (size_t)stride * 2, &length);
     skip_without_space(space);
     assert_true(length > INT64_C(1) << 33);
     gumbel_isa isas[4];
@@ -264,7 +265,7 @@ static void wide_weights(void **state)
 }
 
 /* Hidden states, and logits, whose row 2 starts at element 2^32. */
-static void wide_batches(void **state)
+static void offsets_of_hidden_states_and_logits_beyond_2_32(void **state)
 {
     (void)state;
     if (SANITIZED) {
@@ -275,7 +276,7 @@ static void wide_batches(void **state)
     problem_plan plan = {.batch = 4, .vocab = 300, .hidden_size = 64, .seed = 74};
     problem *generated = problem_make(&plan);
     size_t length;
-    char *space = spread_rows(generated->hidden, 4, 64 * 4, (size_t)stride * 4, &length);
+    char *space = reserve_spread_rows(generated->hidden, 4, 64 * 4, (size_t)stride * 4, &length);
     skip_without_space(space);
     outcome *compact = outcome_make(4, 1), *wide = outcome_make(4, 1);
     gumbel_device *device = open_device(GUMBEL_ISA_AUTO, 2, 0);
@@ -302,9 +303,11 @@ static void wide_batches(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_call_allocates),  cmocka_unit_test(no_array_of_logits),
-        cmocka_unit_test(workspace_is_small), cmocka_unit_test(wide_weights),
-        cmocka_unit_test(wide_batches),
+        cmocka_unit_test(no_call_allocates),
+        cmocka_unit_test(fused_draw_stores_no_logits),
+        cmocka_unit_test(workspace_is_smaller_than_the_logits),
+        cmocka_unit_test(offsets_of_weights_beyond_4_gib),
+        cmocka_unit_test(offsets_of_hidden_states_and_logits_beyond_2_32),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -141,14 +141,14 @@ static void check_request(gumbel_device *device, int index)
     request_free(req);
 }
 
-static void each_output_alone(void **state)
+static void each_output_alone_has_the_same_bits(void **state)
 {
     for (int index = 0; index < (TEST_SANITIZED ? 10 : 40); index++)
         check_request(*state, index);
 }
 
 /* A count of entries without a place for them requests nothing. */
-static void counts_alone(void **state)
+static void counts_without_arrays_request_nothing(void **state)
 {
     float values[2 * 70] = {0};
     int32_t tokens[4] = {-7, -7, -7, -7};
@@ -170,7 +170,7 @@ static void counts_alone(void **state)
 }
 
 /* top_logits are read by the ids, which must have a place. */
-static void logits_need_ids(void **state)
+static void top_logits_require_ids(void **state)
 {
     float values[70] = {0}, top[3];
     int32_t token;
@@ -188,9 +188,9 @@ static void logits_need_ids(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_output_alone),
-        cmocka_unit_test(counts_alone),
-        cmocka_unit_test(logits_need_ids),
+        cmocka_unit_test(each_output_alone_has_the_same_bits),
+        cmocka_unit_test(counts_without_arrays_request_nothing),
+        cmocka_unit_test(top_logits_require_ids),
     };
     int failures;
     RUN_ON_EVERY_ISA(tests, failures);

@@ -60,7 +60,7 @@ static void make_rows(call *c)
     }
 }
 
-static call *sound_call(void)
+static call *make_valid_call(void)
 {
     call *c = make_zeroed(1, sizeof *c);
     c->generated = problem_make(&(problem_plan){
@@ -103,17 +103,17 @@ static void free_call(call *c)
 }
 
 /* The history instead of lists. */
-static void remember(call *c)
+static void use_history(call *c)
 {
     c->transforms.history = &c->history;
     c->transforms.prompt_tokens = c->transforms.output_tokens = (gumbel_token_lists){0};
 }
 
-typedef void (*spoiler)(call *c);
+typedef void (*field_change)(call *c);
 
 typedef struct refusal {
     const char *field;
-    spoiler spoil;
+    field_change spoil;
 } refusal;
 
 /* One spoiler a line: SPOIL(name, what it does to the call c). */
@@ -152,12 +152,12 @@ SPOIL(output_falling, c->offsets[3][3] = 0)
 SPOIL(output_misaligned,
       c->transforms.output_tokens.ids = (const int32_t *)((const char *)c->ids[3] + 2))
 SPOIL(both_memories, c->transforms.history = &c->history)
-SPOIL(history_size, remember(c); c->history.struct_size = 0)
-SPOIL(history_vocab, remember(c); c->history.vocab_size = 0)
-SPOIL(history_vocab_huge, remember(c); c->history.vocab_size = (INT64_C(1) << 31) + 1)
-SPOIL(history_prompt, remember(c); c->history.prompt = NULL)
-SPOIL(history_output, remember(c); c->history.output = NULL)
-SPOIL(history_counts, remember(c); c->history.counts = NULL)
+SPOIL(history_size, use_history(c); c->history.struct_size = 0)
+SPOIL(history_vocab, use_history(c); c->history.vocab_size = 0)
+SPOIL(history_vocab_huge, use_history(c); c->history.vocab_size = (INT64_C(1) << 31) + 1)
+SPOIL(history_prompt, use_history(c); c->history.prompt = NULL)
+SPOIL(history_output, use_history(c); c->history.output = NULL)
+SPOIL(history_counts, use_history(c); c->history.counts = NULL)
 SPOIL(truncation_size, c->truncation.struct_size = sizeof c->truncation - 3)
 SPOIL(min_p_negative, c->min_p[1] = -0.25f)
 SPOIL(min_p_large, c->min_p[0] = nextafterf(1, 2))
@@ -256,11 +256,11 @@ static gumbel_status make_call(gumbel_device *device, call *c, int way, float *p
     return status;
 }
 
-static void every_refusal(void **state)
+static void every_invalid_field_is_named(void **state)
 {
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++)
         for (int way = 0; way < WAYS; way++) {
-            call *c = sound_call();
+            call *c = make_valid_call();
             float processed[B * V], before[B * V];
             gumbel_error error = {"", ""};
             int32_t num_top = c->drawn->output.num_top;
@@ -282,14 +282,14 @@ static void every_refusal(void **state)
 }
 
 /* The call that was spoilt is sound, with lists and with a history. */
-static void sound_calls(void **state)
+static void valid_calls_succeed(void **state)
 {
     float processed[B * V];
     for (int way = 0; way < WAYS; way++)
         for (int remembered = 0; remembered < 2; remembered++) {
-            call *c = sound_call();
+            call *c = make_valid_call();
             if (remembered)
-                remember(c);
+                use_history(c);
             assert_int_equal(make_call(*state, c, way, processed, NULL), GUMBEL_OK);
             free_call(c);
         }
@@ -298,8 +298,8 @@ static void sound_calls(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_refusal),
-        cmocka_unit_test(sound_calls),
+        cmocka_unit_test(every_invalid_field_is_named),
+        cmocka_unit_test(valid_calls_succeed),
     };
     return cmocka_run_group_tests(tests, open_two_threads, close_device);
 }

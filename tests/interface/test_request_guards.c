@@ -24,95 +24,95 @@
 /* ----------------------------------------------------------------------------- guarded ---- */
 
 /* A row parameter of B rows, of `width` elements each. */
-static const void *rows_inside(fence *f, const void *data, int64_t stride, int64_t width,
-                               int64_t batch, size_t size)
+static const void *guard_rows(guard_set *f, const void *data, int64_t stride, int64_t width,
+                              int64_t batch, size_t size)
 {
     int64_t step = stride == GUMBEL_SAME ? 0 : stride ? stride : width;
-    return data ? inside(f, data, (size_t)((batch - 1) * step + width) * size, 0) : NULL;
+    return data ? guard_copy(f, data, (size_t)((batch - 1) * step + width) * size, 0) : NULL;
 }
 
-#define ROWS_INSIDE(rows)                                                                          \
-    (rows).data = rows_inside(f, (rows).data, (rows).stride, 1, batch, sizeof *(rows).data)
+#define GUARD_ROWS(rows)                                                                           \
+    (rows).data = guard_rows(f, (rows).data, (rows).stride, 1, batch, sizeof *(rows).data)
 
-static gumbel_token_lists lists_inside(fence *f, gumbel_token_lists lists, int64_t batch)
+static gumbel_token_lists guard_lists(guard_set *f, gumbel_token_lists lists, int64_t batch)
 {
     if (!lists.offsets)
         return lists;
     size_t length = (size_t)lists.offsets[batch];
     gumbel_token_lists copy = {
-        .offsets = inside(f, lists.offsets, (size_t)(batch + 1) * sizeof *lists.offsets, 0),
-        .ids = inside(f, lists.ids, length * sizeof *lists.ids, 0)};
+        .offsets = guard_copy(f, lists.offsets, (size_t)(batch + 1) * sizeof *lists.offsets, 0),
+        .ids = guard_copy(f, lists.ids, length * sizeof *lists.ids, 0)};
     if (lists.values)
-        copy.values = inside(f, lists.values, length * sizeof *lists.values, 0);
+        copy.values = guard_copy(f, lists.values, length * sizeof *lists.values, 0);
     return copy;
 }
 
-static void history_inside(fence *f, request *r)
+static void guard_history(guard_set *f, request *r)
 {
     gumbel_history *h = &r->history;
     size_t vocab = (size_t)h->vocab_size, batch = (size_t)r->plan.batch;
     size_t words = (vocab + 31) / 32;
-    h->prompt = inside(f, h->prompt, batch * words * sizeof *h->prompt, 0);
-    h->output = inside(f, h->output, batch * words * sizeof *h->output, 0);
-    h->counts = inside(f, h->counts, batch * vocab * (h->count_bits == 32 ? 4 : 2), 0);
+    h->prompt = guard_copy(f, h->prompt, batch * words * sizeof *h->prompt, 0);
+    h->output = guard_copy(f, h->output, batch * words * sizeof *h->output, 0);
+    h->counts = guard_copy(f, h->counts, batch * vocab * (h->count_bits == 32 ? 4 : 2), 0);
     r->transforms.history = h;
 }
 
-static void transforms_inside(fence *f, request *r)
+static void guard_transforms(guard_set *f, request *r)
 {
     gumbel_transforms *t = &r->transforms;
     int64_t batch = r->plan.batch, words = (r->plan.first_token + r->plan.vocab + 31) / 32;
-    t->mask.data = rows_inside(f, t->mask.data, t->mask.stride, words, batch, sizeof(int32_t));
-    t->banned = lists_inside(f, t->banned, batch);
-    t->bias = lists_inside(f, t->bias, batch);
-    t->prompt_tokens = lists_inside(f, t->prompt_tokens, batch);
-    t->output_tokens = lists_inside(f, t->output_tokens, batch);
-    ROWS_INSIDE(t->repetition);
-    ROWS_INSIDE(t->frequency);
-    ROWS_INSIDE(t->presence);
+    t->mask.data = guard_rows(f, t->mask.data, t->mask.stride, words, batch, sizeof(int32_t));
+    t->banned = guard_lists(f, t->banned, batch);
+    t->bias = guard_lists(f, t->bias, batch);
+    t->prompt_tokens = guard_lists(f, t->prompt_tokens, batch);
+    t->output_tokens = guard_lists(f, t->output_tokens, batch);
+    GUARD_ROWS(t->repetition);
+    GUARD_ROWS(t->frequency);
+    GUARD_ROWS(t->presence);
     if (t->history)
-        history_inside(f, r);
+        guard_history(f, r);
 }
 
 /* A view of `whole` with every input behind a fence. */
-static void request_inside(fence *f, const request *whole, request *r)
+static void guard_request(guard_set *f, const request *whole, request *r)
 {
     int64_t batch = whole->plan.batch;
     request_rows(whole, 0, batch, r);
     gumbel_sampling *s = &r->sampling;
     gumbel_truncation *t = &r->truncation;
-    r->logits.logits = tensor_inside(f, r->logits.logits);
-    r->head.hidden = tensor_inside(f, r->head.hidden);
-    r->head.weight = tensor_inside(f, r->head.weight);
-    r->head.bias = tensor_inside(f, r->head.bias);
-    ROWS_INSIDE(s->temperature);
-    ROWS_INSIDE(s->seed);
-    ROWS_INSIDE(s->position);
-    ROWS_INSIDE(s->first_sample);
+    r->logits.logits = guard_tensor(f, r->logits.logits);
+    r->head.hidden = guard_tensor(f, r->head.hidden);
+    r->head.weight = guard_tensor(f, r->head.weight);
+    r->head.bias = guard_tensor(f, r->head.bias);
+    GUARD_ROWS(s->temperature);
+    GUARD_ROWS(s->seed);
+    GUARD_ROWS(s->position);
+    GUARD_ROWS(s->first_sample);
     if (s->noise)
-        s->noise = inside(f, s->noise,
-                          (size_t)(batch * r->plan.samples * r->plan.vocab) * sizeof *s->noise, 0);
+        s->noise = guard_copy(
+            f, s->noise, (size_t)(batch * r->plan.samples * r->plan.vocab) * sizeof *s->noise, 0);
     if (s->transforms)
-        transforms_inside(f, r);
-    ROWS_INSIDE(t->min_p);
-    ROWS_INSIDE(t->top_k);
-    ROWS_INSIDE(t->top_p);
+        guard_transforms(f, r);
+    GUARD_ROWS(t->min_p);
+    GUARD_ROWS(t->top_k);
+    GUARD_ROWS(t->top_p);
 }
 
-static outcome outcome_inside(fence *f, const request *req)
+static outcome guard_outcome(guard_set *f, const request *req)
 {
     size_t rows = (size_t)req->plan.batch, draws = rows * (size_t)req->plan.samples;
     size_t tops = rows * (size_t)req->plan.num_top;
     outcome o = {.batch = req->plan.batch, .samples = req->plan.samples};
-    o.tokens = inside(f, NULL, draws * 4, 1);
-    o.logprobs = inside(f, NULL, draws * 4, 1);
-    o.scores = inside(f, NULL, draws * 4, 1);
-    o.lse = inside(f, NULL, rows * 4, 1);
-    o.status = inside(f, NULL, rows * 4, 1);
-    o.ranks = inside(f, NULL, draws * 4, 1);
-    o.kept = inside(f, NULL, rows * 4, 1);
-    o.top_ids = inside(f, NULL, tops * 4, 1);
-    o.top_logprobs = inside(f, NULL, tops * 4, 1);
+    o.tokens = guard_copy(f, NULL, draws * 4, 1);
+    o.logprobs = guard_copy(f, NULL, draws * 4, 1);
+    o.scores = guard_copy(f, NULL, draws * 4, 1);
+    o.lse = guard_copy(f, NULL, rows * 4, 1);
+    o.status = guard_copy(f, NULL, rows * 4, 1);
+    o.ranks = guard_copy(f, NULL, draws * 4, 1);
+    o.kept = guard_copy(f, NULL, rows * 4, 1);
+    o.top_ids = guard_copy(f, NULL, tops * 4, 1);
+    o.top_logprobs = guard_copy(f, NULL, tops * 4, 1);
     o.output = (gumbel_output){.struct_size = sizeof o.output,
                                .tokens = o.tokens,
                                .logprobs = o.logprobs,
@@ -129,15 +129,15 @@ static outcome outcome_inside(fence *f, const request *req)
 }
 
 /* Sizes of workspaces are multiples of 64, so that one can be flush and aligned. */
-static void *workspace_inside(fence *f, gumbel_device *device, const request *r,
-                              const gumbel_output *output, size_t *bytes)
+static void *guard_workspace(guard_set *f, gumbel_device *device, const request *r,
+                             const gumbel_output *output, size_t *bytes)
 {
     const gumbel_head *head = r->product && output ? &r->head : NULL;
     assert_int_equal(gumbel_workspace_size(device, head, head ? NULL : &r->logits, &r->sampling,
                                            output, bytes, NULL),
                      GUMBEL_OK);
     assert_int_equal(*bytes % 64, 0);
-    void *workspace = inside(f, NULL, *bytes, 1);
+    void *workspace = guard_copy(f, NULL, *bytes, 1);
     hostile_fill(workspace, *bytes);
     return workspace;
 }
@@ -145,19 +145,19 @@ static void *workspace_inside(fence *f, gumbel_device *device, const request *r,
 static void check_draw(gumbel_device *device, const request *req, const outcome *expected,
                        int at_front)
 {
-    fence f = {.at_front = at_front};
+    guard_set f = {.at_front = at_front};
     request r;
     size_t bytes;
-    request_inside(&f, req, &r);
-    outcome found = outcome_inside(&f, req);
-    void *workspace = workspace_inside(&f, device, &r, &found.output, &bytes);
+    guard_request(&f, req, &r);
+    outcome found = guard_outcome(&f, req);
+    void *workspace = guard_workspace(&f, device, &r, &found.output, &bytes);
     assert_int_equal(r.product ? gumbel_sample(device, NULL, &r.head, &r.sampling, &found.output,
                                                workspace, bytes, NULL)
                                : gumbel_sample_logits(device, NULL, &r.logits, &r.sampling,
                                                       &found.output, workspace, bytes, NULL),
                      GUMBEL_OK);
     assert_true(outcome_same(expected, 0, &found, OUTCOME_ALL, request_describe(&req->plan)));
-    take_down(&f);
+    free_guard_set(&f);
 }
 
 /* gumbel_process_logits() into rows with a gap between them, which it leaves as it is. */
@@ -165,14 +165,14 @@ static void check_process(gumbel_device *device, const request *req, int at_fron
 {
     int64_t batch = req->plan.batch, vocab = req->plan.vocab, stride = vocab + 3;
     size_t length = (size_t)((batch - 1) * stride + vocab), bytes;
-    fence f = {.at_front = at_front};
+    guard_set f = {.at_front = at_front};
     request r;
-    request_inside(&f, req, &r);
+    guard_request(&f, req, &r);
     float *expected = make_zeroed((size_t)(batch * vocab), sizeof *expected);
-    float *found = inside(&f, NULL, length * sizeof *found, 1), gap;
+    float *found = guard_copy(&f, NULL, length * sizeof *found, 1), gap;
     memset(&gap, 0xA7, sizeof gap);
     assert_int_equal(request_process(device, &req->logits, &req->sampling, expected), GUMBEL_OK);
-    void *workspace = workspace_inside(&f, device, &r, NULL, &bytes);
+    void *workspace = guard_workspace(&f, device, &r, NULL, &bytes);
     assert_int_equal(gumbel_process_logits(device, NULL, &r.logits, &r.sampling, found, stride,
                                            workspace, bytes, NULL),
                      GUMBEL_OK);
@@ -183,7 +183,7 @@ static void check_process(gumbel_device *device, const request *req, int at_fron
             assert_memory_equal(&found[b * stride + i], &gap, sizeof gap);
     }
     free(expected);
-    take_down(&f);
+    free_guard_set(&f);
 }
 
 /* Processes logits in place. */
@@ -227,7 +227,7 @@ static void check_plan(gumbel_device *device, const request_plan *plan)
     request_free(req);
 }
 
-static void guarded_logits(void **state)
+static void requests_from_logits_stay_within_buffers(void **state)
 {
     for (int i = 0; i < 160; i++) {
         request_plan plan = request_plan_at_random(i, 0);
@@ -235,7 +235,7 @@ static void guarded_logits(void **state)
     }
 }
 
-static void guarded_hidden_states(void **state)
+static void requests_from_heads_stay_within_buffers(void **state)
 {
     for (int i = 0; i < 60; i++) {
         request_plan plan = request_plan_at_random(i, 1);
@@ -258,7 +258,7 @@ static void assert_refused(gumbel_device *device, const request *req, outcome *d
 }
 
 /* Too small by a block, missing, not aligned. */
-static void refused_workspaces(void **state)
+static void wrong_workspaces_touch_no_output(void **state)
 {
     for (int i = 0; i < 40; i++) {
         request_plan plan = request_plan_at_random(i, 0);
@@ -280,7 +280,7 @@ static void refused_workspaces(void **state)
 
 /* The limit of the header: the workspace of a plain call, 4 * B * V bytes, and some KiB a row and
  * thread. */
-static void sizes_of_workspaces(void **state)
+static void workspace_sizes_meet_the_header_limit(void **state)
 {
     for (int i = 0; i < 200; i++) {
         request_plan plan = request_plan_at_random(i, 0);
@@ -304,7 +304,7 @@ static void sizes_of_workspaces(void **state)
 #define V 300
 
 /* Structs that end before the fields of requests: what lies behind them is not looked at. */
-static void older_callers(void **state)
+static void older_structs_use_defaults(void **state)
 {
     static float logits[3 * V];
     uint64_t random = 91;
@@ -329,7 +329,7 @@ static void older_callers(void **state)
 }
 
 /* A struct of a newer caller passes where what this version does not know is zero. */
-static void newer_callers(void **state)
+static void newer_structs_need_zero_extensions(void **state)
 {
     struct newer {
         gumbel_truncation known;
@@ -361,9 +361,12 @@ static void newer_callers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(guarded_logits),     cmocka_unit_test(guarded_hidden_states),
-        cmocka_unit_test(refused_workspaces), cmocka_unit_test(sizes_of_workspaces),
-        cmocka_unit_test(older_callers),      cmocka_unit_test(newer_callers),
+        cmocka_unit_test(requests_from_logits_stay_within_buffers),
+        cmocka_unit_test(requests_from_heads_stay_within_buffers),
+        cmocka_unit_test(wrong_workspaces_touch_no_output),
+        cmocka_unit_test(workspace_sizes_meet_the_header_limit),
+        cmocka_unit_test(older_structs_use_defaults),
+        cmocka_unit_test(newer_structs_need_zero_extensions),
     };
     int failures;
     RUN_ON_EVERY_ISA(tests, failures);

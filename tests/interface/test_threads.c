@@ -23,14 +23,14 @@ static outcome *expected;
 
 /* ----------------------------------------------------------- an engine's own parallel-for ---- */
 
-static void forwards(void *context, int32_t count, gumbel_task task, void *argument)
+static void run_forwards(void *context, int32_t count, gumbel_task task, void *argument)
 {
     ++*(int *)context;
     for (int32_t i = 0; i < count; i++)
         task(argument, i);
 }
 
-static void backwards(void *context, int32_t count, gumbel_task task, void *argument)
+static void run_backwards(void *context, int32_t count, gumbel_task task, void *argument)
 {
     ++*(int *)context;
     for (int32_t i = count - 1; i >= 0; i--)
@@ -51,7 +51,7 @@ static void *run_task(void *given)
 }
 
 /* A thread for each index, the odd ones first. */
-static void odd_threads_first(void *context, int32_t count, gumbel_task task, void *argument)
+static void run_odd_threads_first(void *context, int32_t count, gumbel_task task, void *argument)
 {
     ++*(int *)context;
     pthread_t *threads = make_zeroed((size_t)count, sizeof *threads);
@@ -69,10 +69,10 @@ static void odd_threads_first(void *context, int32_t count, gumbel_task task, vo
     free(tasks);
 }
 
-static void engines_parallel_for(void **state)
+static void every_engine_parallel_for_gives_the_same_bits(void **state)
 {
     (void)state;
-    const gumbel_parallel_for ways[] = {forwards, backwards, odd_threads_first};
+    const gumbel_parallel_for ways[] = {run_forwards, run_backwards, run_odd_threads_first};
     const char *names[] = {"forwards", "backwards", "odd threads first"};
     gumbel_isa isas[4];
     int known = list_isas(isas);
@@ -127,7 +127,7 @@ static void *call_again_and_again(void *given)
     return NULL;
 }
 
-static void several_calls_at_once(void **state)
+static void concurrent_calls_give_the_same_bits(void **state)
 {
     (void)state;
     for (int32_t threads = 1; threads <= 4; threads++) {
@@ -148,7 +148,7 @@ static void several_calls_at_once(void **state)
 }
 
 /* From logits, with a row of many tiles, so that threads share rows. */
-static void threads_from_logits(void **state)
+static void threads_share_rows_from_logits(void **state)
 {
     (void)state;
     enum { V = TEST_SANITIZED ? 20011 : 60013 };
@@ -178,7 +178,7 @@ static void threads_from_logits(void **state)
 }
 
 /* Opening and closing leaves no thread behind that has not started yet. */
-static void open_and_close(void **state)
+static void open_and_close_leaves_no_thread(void **state)
 {
     (void)state;
     for (int i = 0; i < 200; i++)
@@ -207,10 +207,10 @@ static int free_shared(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(engines_parallel_for),
-        cmocka_unit_test(several_calls_at_once),
-        cmocka_unit_test(threads_from_logits),
-        cmocka_unit_test(open_and_close),
+        cmocka_unit_test(every_engine_parallel_for_gives_the_same_bits),
+        cmocka_unit_test(concurrent_calls_give_the_same_bits),
+        cmocka_unit_test(threads_share_rows_from_logits),
+        cmocka_unit_test(open_and_close_leaves_no_thread),
     };
     return cmocka_run_group_tests(tests, make_shared, free_shared);
 }

@@ -88,7 +88,7 @@ static int place_of_least(const double e[BLOCK])
     return place;
 }
 
-static void swap(double *a, double *b)
+static void swap_values(double *a, double *b)
 {
     double kept = *a;
     *a = *b;
@@ -111,7 +111,7 @@ static void with_large_least(int64_t k, int place, double e[BLOCK])
 static void with_biased_place(int64_t k, int place, double e[BLOCK])
 {
     if (k % 16 == 0)
-        swap(&e[place], &e[place | 1]);
+        swap_values(&e[place], &e[place | 1]);
 }
 
 /* A place with a bit that also determines the least exponential. */
@@ -119,7 +119,7 @@ static void with_place_of_least(int64_t k, int place, double e[BLOCK])
 {
     (void)k;
     int bit = e[place] * BLOCK > log(2);
-    swap(&e[place], &e[(place & ~1) | bit]);
+    swap_values(&e[place], &e[(place & ~1) | bit]);
 }
 
 /* Other tokens without the least exponential added. */
@@ -291,7 +291,7 @@ static void draw_and_judge(wrong_block wrong, int64_t blocks, int places, double
     free(t);
 }
 
-static void joint_law(void **state)
+static void block_noise_has_the_joint_distribution(void **state)
 {
     (void)state;
     double p[LAWS];
@@ -304,7 +304,7 @@ static void joint_law(void **state)
     }
 }
 
-static void wrong_blocks_are_caught(void **state)
+static void wrong_blocks_are_detected(void **state)
 {
     (void)state;
     static const struct {
@@ -335,8 +335,8 @@ static void wrong_blocks_are_caught(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(joint_law),
-        cmocka_unit_test(wrong_blocks_are_caught),
+        cmocka_unit_test(block_noise_has_the_joint_distribution),
+        cmocka_unit_test(wrong_blocks_are_detected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -96,7 +96,7 @@ static void assert_powered(const char *name, const powered *sum)
     assert_true(chi_squared_p(sum->hot.statistic, sum->hot.degrees) < CAUGHT_P);
 }
 
-static void model_logits(void **state)
+static void model_logits_draws_are_fair(void **state)
 {
     gumbel_tensor golden = model_tensor("golden.safetensors", "target.logits");
     int64_t vocab = golden.cols, total = draws_of(2 * CALL) * nightly_factor();
@@ -118,7 +118,7 @@ static void model_logits(void **state)
     free((void *)golden.data);
 }
 
-static void model_hidden_states(void **state)
+static void model_hidden_states_draws_are_fair(void **state)
 {
     gumbel_tensor hidden = model_tensor("golden.safetensors", "target.hidden");
     gumbel_tensor weight =
@@ -147,7 +147,7 @@ static void model_hidden_states(void **state)
 /* ------------------------------------------------------------------------ synthetic rows ---- */
 
 /* All logits far below 0: a lane of padding that counted as 0 would win every draw. */
-static void large_vocabulary(void **state)
+static void large_vocabulary_draws_are_fair(void **state)
 {
     enum { V = 151936, CLASSES = 500, PARTS = 187 };
     int64_t total = draws_of(CALL / 4) * nightly_factor();
@@ -185,7 +185,7 @@ static void large_vocabulary(void **state)
 }
 
 /* One token with 90% of the mass, first, last and in the middle. */
-static void one_hot(void **state)
+static void dominant_token_rate(void **state)
 {
     enum { V = 1000 };
     static float values[V];
@@ -206,7 +206,7 @@ static void one_hot(void **state)
     assert_fair("one-hot", &sum);
 }
 
-static void ragged_sizes(void **state)
+static void ragged_vocabulary_draws_are_fair(void **state)
 {
     enum { MOST = 130 };
     int64_t total = draws_of(16384);
@@ -274,7 +274,7 @@ static void assert_independent(const char *name, const int32_t *a, const int32_t
     assert_fair(name, &joint);
 }
 
-static void independence(void **state)
+static void draws_are_independent(void **state)
 {
     const double p[FEW] = {0.3, 0.2, 0.15, 0.1, 0.1, 0.07, 0.05, 0.03};
     int32_t *a = make_zeroed(PAIRS, sizeof *a), *b = make_zeroed(PAIRS, sizeof *b);
@@ -314,9 +314,12 @@ static void independence(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(model_logits),     cmocka_unit_test(model_hidden_states),
-        cmocka_unit_test(large_vocabulary), cmocka_unit_test(one_hot),
-        cmocka_unit_test(ragged_sizes),     cmocka_unit_test(independence),
+        cmocka_unit_test(model_logits_draws_are_fair),
+        cmocka_unit_test(model_hidden_states_draws_are_fair),
+        cmocka_unit_test(large_vocabulary_draws_are_fair),
+        cmocka_unit_test(dominant_token_rate),
+        cmocka_unit_test(ragged_vocabulary_draws_are_fair),
+        cmocka_unit_test(draws_are_independent),
     };
     return cmocka_run_group_tests(tests, open_one_thread, close_device);
 }

@@ -64,16 +64,16 @@ static void claim_same_token(gumbel_summary *b, const gumbel_summary *a, uint64_
     b->best_z = random_below(random, 4) ? any_float(random) : a->best_z;
 }
 
-static gumbel_summary merged(gumbel_summary a, gumbel_summary b)
+static gumbel_summary merge_pair(gumbel_summary a, gumbel_summary b)
 {
     assert_int_equal(gumbel_merge(NULL, NULL, &a, &b, 1, NULL), GUMBEL_OK);
     return a;
 }
 
 /* Bit for bit. */
-static int same(gumbel_summary a, gumbel_summary b) { return memcmp(&a, &b, sizeof a) == 0; }
+static int same_bits(gumbel_summary a, gumbel_summary b) { return memcmp(&a, &b, sizeof a) == 0; }
 
-static void no_order_shows(void **state)
+static void merge_order_does_not_matter(void **state)
 {
     uint64_t seed = 31, *random = &seed;
     (void)state;
@@ -82,13 +82,13 @@ static void no_order_shows(void **state)
                        c = any_summary(random, 2);
         claim_same_token(&b, &a, random);
         claim_same_token(&c, &a, random);
-        assert_true(same(merged(a, b), merged(b, a)));
-        assert_true(same(merged(merged(a, b), c), merged(a, merged(b, c))));
+        assert_true(same_bits(merge_pair(a, b), merge_pair(b, a)));
+        assert_true(same_bits(merge_pair(merge_pair(a, b), c), merge_pair(a, merge_pair(b, c))));
     }
 }
 
 /* A token is -1, or the token of a summary with a score that is a number. */
-static void finishing_keeps_its_word(void **state)
+static void finished_token_is_valid(void **state)
 {
     enum { S = 3 };
     uint64_t seed = 32, *random = &seed;
@@ -112,7 +112,7 @@ static void finishing_keeps_its_word(void **state)
 }
 
 /* Zeros of both signs are ordinary logits. */
-static void zeros_of_both_signs(void **state)
+static void zeros_of_both_signs_are_logits(void **state)
 {
     const float zeros[] = {0, -0.0f};
     gumbel_summary *parts[2];
@@ -124,7 +124,7 @@ static void zeros_of_both_signs(void **state)
                              .first_token = 64 * i};
         parts[i] = summarise(device, NULL, &one, NULL);
     }
-    assert_true(same(merged(*parts[0], *parts[1]), merged(*parts[1], *parts[0])));
+    assert_true(same_bits(merge_pair(*parts[0], *parts[1]), merge_pair(*parts[1], *parts[0])));
     free(parts[0]);
     free(parts[1]);
     gumbel_close(device);
@@ -133,9 +133,9 @@ static void zeros_of_both_signs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_order_shows),
-        cmocka_unit_test(finishing_keeps_its_word),
-        cmocka_unit_test(zeros_of_both_signs),
+        cmocka_unit_test(merge_order_does_not_matter),
+        cmocka_unit_test(finished_token_is_valid),
+        cmocka_unit_test(zeros_of_both_signs_are_logits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,7 +16,7 @@
 enum { V = 64, S = 65536 };
 
 /* The spacing of float32 at x. */
-static double spacing(double x)
+static double float_spacing(double x)
 {
     int exponent;
     frexp(fabs(x), &exponent);
@@ -52,7 +52,7 @@ static double first_rate(gumbel_device *device, float z, int rows)
 
 /* The factor is between e^-h and e^h, h the spacing of the largest scores, within the standard
  * error of the count. */
-static void ties_of_large_logits(void **state)
+static void tie_rate_of_large_logits(void **state)
 {
     static const float sizes[] = {0, 1e3f, 1e4f, 1e5f, 1e6f, 1e7f, -1e7f, 1e8f, -1e8f, 1e9f};
     const int rows = 4 * nightly_factor();
@@ -60,7 +60,7 @@ static void ties_of_large_logits(void **state)
     gumbel_device *device = open_device(GUMBEL_ISA_AUTO, 1, 0);
     (void)state;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        double h = spacing(fabs((double)sizes[i]) + 46);
+        double h = float_spacing(fabs((double)sizes[i]) + 46);
         double rate = first_rate(device, sizes[i], rows), bound = fmin(exp(h), V);
         print_message("64 logits of %.0e: token 0 drawn %.4f times too often (noise %.4f), h %.3g, "
                       "bound %.4f\n",
@@ -72,7 +72,7 @@ static void ties_of_large_logits(void **state)
 }
 
 /* T below 2^-100 draws as 2^-100 does: logits 4e-29 apart have a greedy draw, closer ones not. */
-static void temperatures_below_the_least(void **state)
+static void temperatures_below_the_minimum(void **state)
 {
     static const float temperatures[] = {0x1p-100f, 0x1p-101f, 0x1p-126f, 0x1p-149f};
     static const float gaps[] = {4e-29f, 1e-30f};
@@ -103,8 +103,8 @@ static void temperatures_below_the_least(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ties_of_large_logits),
-        cmocka_unit_test(temperatures_below_the_least),
+        cmocka_unit_test(tie_rate_of_large_logits),
+        cmocka_unit_test(temperatures_below_the_minimum),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,25 +33,25 @@ static gumbel_logits make_rows(float *values, float floor)
 }
 
 /* Near 0, and not above it. */
-static void assert_sure(const float *logprobs, int64_t count, const char *what)
+static void assert_near_zero(const float *logprobs, int64_t count, const char *what)
 {
     for (int64_t i = 0; i < count; i++)
         if (!(logprobs[i] <= 0 && logprobs[i] > -1e-6f))
             fail_msg("%s: log-probability %d is %a", what, (int)i, (double)logprobs[i]);
 }
 
-static void plain_draws(void **state)
+static void logprobs_of_plain_draws(void **state)
 {
     static float values[B * V];
     outcome *drawn = outcome_make(B, 1);
     gumbel_logits input = make_rows(values, -INFINITY);
     assert_int_equal(draw_logits(*state, &input, NULL, drawn), GUMBEL_OK);
-    assert_sure(drawn->logprobs, B, "plain");
+    assert_near_zero(drawn->logprobs, B, "plain");
     outcome_free(drawn);
 }
 
 /* Log-probabilities of draws, and of lists whose first token is the certain one. */
-static void requests(void **state)
+static void logprobs_of_requests(void **state)
 {
     static float values[B * V];
     const float top_p = 0.999f;
@@ -69,16 +69,16 @@ static void requests(void **state)
             assert_int_equal(gumbel_sample_logits(*state, NULL, &input, &sampling, &drawn->output,
                                                   workspace, bytes, NULL),
                              GUMBEL_OK);
-            assert_sure(drawn->logprobs, B, raw ? "raw" : "processed");
+            assert_near_zero(drawn->logprobs, B, raw ? "raw" : "processed");
             for (int64_t b = 0; b < B; b++)
-                assert_sure(drawn->top_logprobs + b * TOP, 1, raw ? "raw list" : "list");
+                assert_near_zero(drawn->top_logprobs + b * TOP, 1, raw ? "raw list" : "list");
             free(workspace);
             outcome_free(drawn);
         }
 }
 
 /* From summaries of two shards. */
-static void merged_shards(void **state)
+static void logprobs_of_merged_shards(void **state)
 {
     static float values[B * V];
     gumbel_logits whole = make_rows(values, -INFINITY), parts[2] = {whole, whole};
@@ -92,7 +92,7 @@ static void merged_shards(void **state)
     outcome *drawn = outcome_make(B, 1);
     assert_int_equal(gumbel_merge(NULL, NULL, sum, other, B, NULL), GUMBEL_OK);
     assert_int_equal(gumbel_finish(NULL, NULL, sum, 1, B, 1, &drawn->output, NULL), GUMBEL_OK);
-    assert_sure(drawn->logprobs, B, "merged");
+    assert_near_zero(drawn->logprobs, B, "merged");
     outcome_free(drawn);
     free(other);
     free(sum);
@@ -101,9 +101,9 @@ static void merged_shards(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plain_draws),
-        cmocka_unit_test(requests),
-        cmocka_unit_test(merged_shards),
+        cmocka_unit_test(logprobs_of_plain_draws),
+        cmocka_unit_test(logprobs_of_requests),
+        cmocka_unit_test(logprobs_of_merged_shards),
     };
     int failures;
     RUN_ON_EVERY_ISA(tests, failures);

@@ -67,12 +67,12 @@ static void print_worst(const char *name, const worst *seen)
 /* The least exponentials of blocks of every first word in [first, last]. Where the words are few,
  * each step of r moves g by more than its error, so g must fall strictly; elsewhere it may not rise
  * by more than the two errors. */
-static void sweep(uint32_t first, uint32_t last, int strict, worst *seen)
+static void sweep_first_words(uint32_t first, uint32_t last, int strict, worst *seen)
 {
     uint64_t random = first;
     float before = INFINITY;
     for (uint64_t r = first; r <= last; r++) {
-        place at = place_of_block((uint32_t)r, (uint32_t)random_bits(&random), &random);
+        place at = find_token_by_block_words((uint32_t)r, (uint32_t)random_bits(&random), &random);
         float g = check_place(&at, seen);
         float slack = strict ? 0 : 4 * 0x1p-23f * fmaxf(1, fabsf(g));
         if (!(strict ? g < before : g <= before + slack))
@@ -81,24 +81,24 @@ static void sweep(uint32_t first, uint32_t last, int strict, worst *seen)
     }
 }
 
-static void ends_and_seams(void **state)
+static void extreme_and_boundary_first_words(void **state)
 {
     (void)state;
     worst seen = {0};
     uint32_t reach = (TEST_SANITIZED ? 5000u : 10000u) * (uint32_t)nightly_factor();
-    sweep(256, 256 + 4096, 1, &seen);
-    sweep(256 + 4096, 256 + reach, 0, &seen);
-    sweep(UINT32_MAX - reach, UINT32_MAX, 0, &seen);
-    sweep(0x80000000u - reach / 2, 0x80000000u + reach / 2, 0, &seen);
+    sweep_first_words(256, 256 + 4096, 1, &seen);
+    sweep_first_words(256 + 4096, 256 + reach, 0, &seen);
+    sweep_first_words(UINT32_MAX - reach, UINT32_MAX, 0, &seen);
+    sweep_first_words(0x80000000u - reach / 2, 0x80000000u + reach / 2, 0, &seen);
     /* v = 1 - sqrt(1/2), where 1 - v is halved. */
-    sweep(0x4afb0ccfu - reach / 2, 0x4afb0ccfu + reach / 2, 0, &seen);
+    sweep_first_words(0x4afb0ccfu - reach / 2, 0x4afb0ccfu + reach / 2, 0, &seen);
     for (int bit = 8; bit < 32; bit++)
-        sweep((1u << bit), (1u << bit) + 64, 0, &seen);
+        sweep_first_words((1u << bit), (1u << bit) + 64, 0, &seen);
     print_worst("ends and seams", &seen);
 }
 
 /* The first words with the largest errors of all 2^32; docs/maths.md states 1.029 ulp. */
-static void largest_errors(void **state)
+static void largest_errors_are_within_the_bound(void **state)
 {
     static const uint32_t words[] = {0x2030b3a0, 0x4b49ed40, 0x67cb24bf,
                                      0xba7d74bf, 0xddc6165f, 0xfffe519f};
@@ -106,7 +106,7 @@ static void largest_errors(void **state)
     worst seen = {0};
     uint64_t random = 12;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        place at = place_of_block(words[i], 0, &random);
+        place at = find_token_by_block_words(words[i], 0, &random);
         check_place(&at, &seen);
     }
     print_worst("the largest errors of least exponentials", &seen);
@@ -114,7 +114,7 @@ static void largest_errors(void **state)
 }
 
 /* Extreme and boundary own words, in random blocks. */
-static void ends_of_own_words(void **state)
+static void extreme_and_boundary_own_words(void **state)
 {
     (void)state;
     enum { SEAM = TEST_SANITIZED ? 300 : 2000 };
@@ -124,14 +124,14 @@ static void ends_of_own_words(void **state)
     for (size_t i = 0; i < sizeof seams / sizeof *seams; i++)
         for (int64_t r = (int64_t)seams[i] - SEAM; r <= (int64_t)seams[i] + SEAM; r++)
             if (r >= 0 && r <= UINT32_MAX) {
-                place at = place_of_word((uint32_t)r, &random);
+                place at = find_token_by_word((uint32_t)r, &random);
                 check_place(&at, &seen);
             }
     print_worst("own words", &seen);
 }
 
 /* Small first words, with random further bits. */
-static void further_bits(void **state)
+static void small_first_words_take_further_bits(void **state)
 {
     (void)state;
     worst seen = {0};
@@ -139,7 +139,7 @@ static void further_bits(void **state)
     float highest = -INFINITY, lowest = INFINITY;
     for (uint32_t r = 0; r < 256; r++)
         for (int i = 0; i < (TEST_SANITIZED ? 10 : 100); i++) {
-            place at = place_of_block(r, (uint32_t)random_bits(&random), &random);
+            place at = find_token_by_block_words(r, (uint32_t)random_bits(&random), &random);
             float g = check_place(&at, &seen);
             highest = fmaxf(highest, g);
             lowest = fminf(lowest, g);
@@ -147,12 +147,12 @@ static void further_bits(void **state)
     print_worst("r below 256", &seen);
     print_message("g from %.3f to %.3f there\n", (double)lowest, (double)highest);
     /* g of the last word without further bits is below g of the first word with them. */
-    place border = place_of_block(256, 0, &random);
+    place border = find_token_by_block_words(256, 0, &random);
     assert_true(place_noise(&border) < lowest + 0x1p-19f);
 }
 
 /* The lowest six bits of r2 determine the place and nothing else. */
-static void places_of_a_block(void **state)
+static void low_bits_of_r2_choose_the_token(void **state)
 {
     (void)state;
     uint64_t random = 14;
@@ -160,7 +160,7 @@ static void places_of_a_block(void **state)
         float g[64];
         uint32_t r = (uint32_t)random_bits(&random) >> (i % 2 ? 24 : 0), r2;
         r2 = ((uint32_t)random_bits(&random) & ~63u) + (uint32_t)i % 64;
-        place at = place_of_block(r, r2, &random);
+        place at = find_token_by_block_words(r, r2, &random);
         assert_int_equal(
             gumbel_noise(at.seed, at.position, at.sample, at.domain, at.token & ~63, 64, g, NULL),
             GUMBEL_OK);
@@ -171,7 +171,7 @@ static void places_of_a_block(void **state)
 }
 
 /* Noise by place: extreme words, found by running Philox backwards, and ordinary ones. */
-static void known_answers(void **state)
+static void known_answers_match(void **state)
 {
     (void)state;
     FILE *file = fopen(TEST_ORACLE "/noise_kat.txt", "r");
@@ -205,7 +205,7 @@ static void known_answers(void **state)
     assert_true(highest > 45.05f);
 }
 
-static void words_everywhere(void **state)
+static void random_words_are_within_the_bound(void **state)
 {
     (void)state;
     worst of_blocks = {0}, of_words = {0};
@@ -217,8 +217,8 @@ static void words_everywhere(void **state)
             r >>= random_below(&random, 24);
         if (i % 3 == 2)
             r = ~r;
-        place block = place_of_block(r, (uint32_t)random_bits(&random), &random),
-              token = place_of_word(r, &random);
+        place block = find_token_by_block_words(r, (uint32_t)random_bits(&random), &random),
+              token = find_token_by_word(r, &random);
         check_place(&block, &of_blocks);
         check_place(&token, &of_words);
     }
@@ -262,7 +262,7 @@ static float highest_of(uint32_t r)
 }
 
 /* gumbel_noise_bound_of_word() skips no block that could win, and E of a word is the oracle's. */
-static void reach_is_a_bound(void **state)
+static void block_bound_holds(void **state)
 {
     (void)state;
     uint64_t step = (TEST_SANITIZED ? 40009 : 4001) / (uint64_t)nightly_factor(), words = 0;
@@ -323,8 +323,9 @@ static void same_bits_from_every_isa(void **state)
         for (int i = 0; i < (TEST_SANITIZED ? 2000 : 20000); i++, words++) {
             uint32_t r = (uint32_t)random_bits(&random) >> (i % 4 ? random_below(&random, 32) : 0);
             r = i % 2 ? r : ~r;
-            place at = i % 3 ? place_of_word(r, &random)
-                             : place_of_block(r, (uint32_t)random_bits(&random), &random);
+            place at = i % 3
+                           ? find_token_by_word(r, &random)
+                           : find_token_by_block_words(r, (uint32_t)random_bits(&random), &random);
             float expected = place_noise(&at), found = score_at(device, &at, one);
             if (memcmp(&expected, &found, sizeof found) != 0)
                 fail_msg("%s: r %#" PRIx32 ": g is %a, gumbel_noise() is %a",
@@ -337,7 +338,7 @@ static void same_bits_from_every_isa(void **state)
 }
 
 /* Noise computed in pieces equals noise computed at once, for all borders. */
-static void pieces(void **state)
+static void noise_in_chunks_matches_the_whole(void **state)
 {
     (void)state;
     enum { COUNT = 300 };
@@ -366,7 +367,7 @@ static int bin_of(float g, int bins)
 }
 
 /* g against the Gumbel distribution, and independence of neighbours, in cells of equal mass. */
-static void distribution(void **state)
+static void noise_has_the_gumbel_distribution(void **state)
 {
     (void)state;
     int64_t total = INT64_C(1) << 20;
@@ -409,18 +410,18 @@ static void distribution(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ends_and_seams),
-        cmocka_unit_test(largest_errors),
-        cmocka_unit_test(ends_of_own_words),
-        cmocka_unit_test(further_bits),
-        cmocka_unit_test(places_of_a_block),
-        cmocka_unit_test(known_answers),
-        cmocka_unit_test(words_everywhere),
+        cmocka_unit_test(extreme_and_boundary_first_words),
+        cmocka_unit_test(largest_errors_are_within_the_bound),
+        cmocka_unit_test(extreme_and_boundary_own_words),
+        cmocka_unit_test(small_first_words_take_further_bits),
+        cmocka_unit_test(low_bits_of_r2_choose_the_token),
+        cmocka_unit_test(known_answers_match),
+        cmocka_unit_test(random_words_are_within_the_bound),
         cmocka_unit_test(same_bits_as_the_oracle),
-        cmocka_unit_test(reach_is_a_bound),
+        cmocka_unit_test(block_bound_holds),
         cmocka_unit_test(same_bits_from_every_isa),
-        cmocka_unit_test(pieces),
-        cmocka_unit_test(distribution),
+        cmocka_unit_test(noise_in_chunks_matches_the_whole),
+        cmocka_unit_test(noise_has_the_gumbel_distribution),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

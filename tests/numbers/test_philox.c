@@ -27,12 +27,12 @@ static void check_answer(int rounds, const uint32_t counter[4], const uint32_t k
     oracle_philox(counter, key, rounds, out);
     assert_memory_equal(out, answer, sizeof out);
     if (rounds == 10) {
-        philox_inverse(answer, key, out);
+        invert_philox(answer, key, out);
         assert_memory_equal(out, counter, sizeof out);
     }
 }
 
-static void published_answers(void **state)
+static void published_answers_match(void **state)
 {
     (void)state;
     FILE *file = fopen(TEST_ORACLE "/philox_kat.txt", "r");
@@ -57,7 +57,7 @@ static void published_answers(void **state)
     assert_int_equal(answers, 6);
 }
 
-static void every_round_count(void **state)
+static void every_round_count_matches_the_oracle(void **state)
 {
     (void)state;
     uint64_t random = 1;
@@ -77,7 +77,7 @@ static void every_round_count(void **state)
         }
 }
 
-static void refusals(void **state)
+static void philox_errors_name_the_field(void **state)
 {
     (void)state;
     uint32_t counter[4] = {0}, key[2] = {0}, out[4] = {7, 7, 7, 7};
@@ -144,7 +144,7 @@ static void small_counters_differ(void **state)
 }
 
 /* Every single bit of every field, and every pair of bits, changes the noise. */
-static void every_bit_counts(void **state)
+static void every_bit_changes_the_noise(void **state)
 {
     (void)state;
     enum { BITS = 64 + 32 + 32 + 31 + 29 };
@@ -176,7 +176,7 @@ static void every_bit_counts(void **state)
 }
 
 /* The counter is the documented one, so that other programs can make the same noise. */
-static void counter_is_the_documented_one(void **state)
+static void counter_layout_matches_the_documentation(void **state)
 {
     (void)state;
     uint64_t random = 2;
@@ -188,7 +188,7 @@ static void counter_is_the_documented_one(void **state)
     }
 }
 
-static void row_seeds(void **state)
+static void row_seeds_match_the_formula(void **state)
 {
     (void)state;
     uint64_t random = 3;
@@ -204,10 +204,13 @@ static void row_seeds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(published_answers), cmocka_unit_test(every_round_count),
-        cmocka_unit_test(refusals),          cmocka_unit_test(small_counters_differ),
-        cmocka_unit_test(every_bit_counts),  cmocka_unit_test(counter_is_the_documented_one),
-        cmocka_unit_test(row_seeds),
+        cmocka_unit_test(published_answers_match),
+        cmocka_unit_test(every_round_count_matches_the_oracle),
+        cmocka_unit_test(philox_errors_name_the_field),
+        cmocka_unit_test(small_counters_differ),
+        cmocka_unit_test(every_bit_changes_the_noise),
+        cmocka_unit_test(counter_layout_matches_the_documentation),
+        cmocka_unit_test(row_seeds_match_the_formula),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,7 +30,7 @@ static double rate_of_24_bits(double gap)
     return sum * 0x1p-24 * (1 + exp(gap));
 }
 
-static void tail_by_enumeration(void **state)
+static void rare_token_rate_by_enumeration(void **state)
 {
     (void)state;
     tail_rates *rates = tail_rates_make(noise_of_places, nightly_factor() > 1 ? 2048 : 128);
@@ -76,7 +76,7 @@ static int64_t count_rare(gumbel_device *device, int64_t vocab, float gap, int64
     return rare;
 }
 
-static void tail_by_drawing(void **state)
+static void rare_token_rate_by_drawing(void **state)
 {
     (void)state;
     const struct {
@@ -102,8 +102,8 @@ static void tail_by_drawing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tail_by_enumeration),
-        cmocka_unit_test(tail_by_drawing),
+        cmocka_unit_test(rare_token_rate_by_enumeration),
+        cmocka_unit_test(rare_token_rate_by_drawing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

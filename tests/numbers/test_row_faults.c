@@ -21,13 +21,13 @@
 #define B 5
 #define V 203
 
-static void fill(float *logits, int64_t count, uint64_t seed)
+static void fill_normal(float *logits, int64_t count, uint64_t seed)
 {
     for (int64_t i = 0; i < count; i++)
         logits[i] = 2 * random_normal(&seed) - 20;
 }
 
-static gumbel_logits matrix(const float *values, int64_t batch, int64_t vocab)
+static gumbel_logits make_logits(const float *values, int64_t batch, int64_t vocab)
 {
     return (gumbel_logits){.struct_size = sizeof(gumbel_logits),
                            .logits = tensor_of(values, GUMBEL_FLOAT32, batch, vocab, 0)};
@@ -37,7 +37,7 @@ static gumbel_logits matrix(const float *values, int64_t batch, int64_t vocab)
 static void check_spoilt(gumbel_device *device, const float *sound, const float *spoilt, int bad,
                          gumbel_row_status expected, const char *what)
 {
-    gumbel_logits a = matrix(sound, B, V), b = matrix(spoilt, B, V);
+    gumbel_logits a = make_logits(sound, B, V), b = make_logits(spoilt, B, V);
     gumbel_sampling sampling = {.struct_size = sizeof sampling, .num_samples = 3};
     outcome *before = outcome_make(B, 3), *after = outcome_make(B, 3);
     assert_int_equal(draw_logits(device, &a, &sampling, before), GUMBEL_OK);
@@ -61,10 +61,10 @@ static void check_spoilt(gumbel_device *device, const float *sound, const float 
     outcome_free(after);
 }
 
-static void spoilt_rows(void **state)
+static void nan_and_infinite_rows_set_the_status(void **state)
 {
     static float sound[B * V], spoilt[B * V];
-    fill(sound, B * V, 31);
+    fill_normal(sound, B * V, 31);
     for (int bad = 0; bad < B; bad++)
         for (int at = 0; at < V; at += 1 + at / 4) {
             float *row = spoilt + bad * V;
@@ -89,14 +89,14 @@ static void spoilt_rows(void **state)
 }
 
 /* A token at -inf is never drawn and is no error; the only other token is always drawn. */
-static void lone_survivor(void **state)
+static void single_finite_token_is_drawn(void **state)
 {
     static float logits[V];
     for (int at = 0; at < V; at++) {
         for (int i = 0; i < V; i++)
             logits[i] = -INFINITY;
         logits[at] = at % 2 ? -1e30f : 3;
-        gumbel_logits input = matrix(logits, 1, V);
+        gumbel_logits input = make_logits(logits, 1, V);
         gumbel_sampling sampling = {.struct_size = sizeof sampling, .num_samples = 50};
         outcome *drawn = outcome_make(1, 50);
         assert_int_equal(draw_logits(*state, &input, &sampling, drawn), GUMBEL_OK);
@@ -111,17 +111,17 @@ static void lone_survivor(void **state)
 }
 
 /* The values of padding rows never count; if all rows are padding, no token can be drawn. */
-static void padding_never_counts(void **state)
+static void padding_rows_never_count(void **state)
 {
     static float padded[V], cut[V];
     const float rubbish[] = {NAN, INFINITY, 1e30f, -INFINITY};
-    fill(cut, V, 33);
+    fill_normal(cut, V, 33);
     for (int64_t vocab = 1; vocab < V; vocab += 1 + vocab / 8)
         for (int r = 0; r < 4; r++) {
             memcpy(padded, cut, sizeof cut);
             for (int64_t i = vocab; i < V; i++)
                 padded[i] = rubbish[r];
-            gumbel_logits whole = matrix(padded, 1, V), short_one = matrix(cut, 1, vocab);
+            gumbel_logits whole = make_logits(padded, 1, V), short_one = make_logits(cut, 1, vocab);
             whole.first_token = short_one.first_token = 5;
             whole.vocab_size = 5 + vocab;
             outcome *a = outcome_make(1, 1), *b = outcome_make(1, 1);
@@ -131,7 +131,7 @@ static void padding_never_counts(void **state)
             outcome_free(a);
             outcome_free(b);
         }
-    gumbel_logits beyond = matrix(cut, 1, V);
+    gumbel_logits beyond = make_logits(cut, 1, V);
     beyond.first_token = 1000;
     beyond.vocab_size = 1000;
     outcome *none = outcome_make(1, 1);
@@ -142,7 +142,7 @@ static void padding_never_counts(void **state)
 }
 
 /* Faults from the product: NaN or inf in a hidden row or in a weight row. */
-static void fused_rows(void **state)
+static void faults_from_hidden_states_and_weights(void **state)
 {
     problem_plan plan = {.batch = B,
                          .vocab = V,
@@ -186,7 +186,7 @@ static void fused_rows(void **state)
     problem_free(generated);
 }
 
-static void greedy_ties(void **state)
+static void greedy_ties_take_the_lowest_id(void **state)
 {
     static float logits[V];
     const float zero = 0;
@@ -198,7 +198,7 @@ static void greedy_ties(void **state)
             for (int i = 0; i < V; i++)
                 logits[i] = -7;
             logits[first] = logits[second] = -5;
-            gumbel_logits input = matrix(logits, 1, V);
+            gumbel_logits input = make_logits(logits, 1, V);
             input.first_token = 1000001;
             assert_int_equal(draw_logits(*state, &input, &sampling, drawn), GUMBEL_OK);
             for (int s = 0; s < 2; s++) {
@@ -209,7 +209,7 @@ static void greedy_ties(void **state)
     /* Minus zero and zero tie. */
     for (int i = 0; i < V; i++)
         logits[i] = i % 2 ? 0.0f : -0.0f;
-    gumbel_logits zeros = matrix(logits, 1, V);
+    gumbel_logits zeros = make_logits(logits, 1, V);
     assert_int_equal(draw_logits(*state, &zeros, &sampling, drawn), GUMBEL_OK);
     assert_int_equal(drawn->tokens[0], 0);
     assert_true(signbit(drawn->scores[0]) != 0); /* the token's own z */
@@ -218,14 +218,14 @@ static void greedy_ties(void **state)
 
 /* A tiny T draws the argmax, a huge one nearly uniformly; no T is an error or draws a token outside
  * the row. */
-static void extreme_temperatures(void **state)
+static void extreme_temperatures_draw_valid_tokens(void **state)
 {
     static float logits[V];
-    fill(logits, V, 35);
+    fill_normal(logits, V, 35);
     int best = 0;
     for (int i = 0; i < V; i++)
         best = logits[i] > logits[best] ? i : best;
-    gumbel_logits input = matrix(logits, 1, V);
+    gumbel_logits input = make_logits(logits, 1, V);
     const float cold[] = {1e-6f, 1e-20f, 1e-30f, FLT_MIN, 1e-42f, 1e-45f},
                 hot[] = {1e6f, 1e30f, FLT_MAX};
     gumbel_sampling sampling = {.struct_size = sizeof sampling, .num_samples = 200};
@@ -255,9 +255,12 @@ static void extreme_temperatures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(spoilt_rows),          cmocka_unit_test(lone_survivor),
-        cmocka_unit_test(padding_never_counts), cmocka_unit_test(fused_rows),
-        cmocka_unit_test(greedy_ties),          cmocka_unit_test(extreme_temperatures),
+        cmocka_unit_test(nan_and_infinite_rows_set_the_status),
+        cmocka_unit_test(single_finite_token_is_drawn),
+        cmocka_unit_test(padding_rows_never_count),
+        cmocka_unit_test(faults_from_hidden_states_and_weights),
+        cmocka_unit_test(greedy_ties_take_the_lowest_id),
+        cmocka_unit_test(extreme_temperatures_draw_valid_tokens),
     };
     int failures;
     RUN_ON_EVERY_ISA(tests, failures);

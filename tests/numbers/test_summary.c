@@ -51,7 +51,7 @@ static void make_pieces(gumbel_device *device, uint64_t *random, gumbel_summary 
     }
 }
 
-static gumbel_summary merged(gumbel_summary a, gumbel_summary b)
+static gumbel_summary merge_pair(gumbel_summary a, gumbel_summary b)
 {
     assert_int_equal(gumbel_merge(NULL, NULL, &a, &b, 1, NULL), GUMBEL_OK);
     return a;
@@ -80,12 +80,12 @@ static void merging_is_associative_and_commutative(void **state)
     for (int round = 0; round < 2000; round++) {
         gumbel_summary pieces[PIECES], order[PIECES], straight;
         make_pieces(*state, &random, pieces);
-        assert_same_summary(merged(pieces[0], pieces[1]), merged(pieces[1], pieces[0]));
-        assert_same_summary(merged(merged(pieces[0], pieces[1]), pieces[2]),
-                            merged(pieces[0], merged(pieces[1], pieces[2])));
+        assert_same_summary(merge_pair(pieces[0], pieces[1]), merge_pair(pieces[1], pieces[0]));
+        assert_same_summary(merge_pair(merge_pair(pieces[0], pieces[1]), pieces[2]),
+                            merge_pair(pieces[0], merge_pair(pieces[1], pieces[2])));
         gumbel_summary_clear(&straight, 1);
         for (int p = 0; p < PIECES; p++)
-            straight = merged(straight, pieces[p]);
+            straight = merge_pair(straight, pieces[p]);
         /* A random tree in a random order. */
         memcpy(order, pieces, sizeof order);
         for (int left = PIECES; left > 1; left--) {
@@ -93,13 +93,13 @@ static void merging_is_associative_and_commutative(void **state)
             gumbel_summary taken = order[a];
             order[a] = order[left - 1];
             uint32_t b = random_below(&random, (uint32_t)left - 1);
-            order[b] = merged(order[b], taken);
+            order[b] = merge_pair(order[b], taken);
         }
         assert_same_summary(straight, order[0]);
     }
 }
 
-static void empty_element(void **state)
+static void empty_summary_is_neutral(void **state)
 {
     uint64_t random = 22;
     gumbel_summary empty[2], pieces[PIECES];
@@ -110,12 +110,12 @@ static void empty_element(void **state)
     assert_int_equal(empty[0].best_id, -1);
     assert_int_equal(empty[0].mass_exponent, INT32_MIN);
     assert_int_equal(empty[0].flags, 0);
-    assert_same_summary(merged(empty[0], empty[1]), empty[0]);
+    assert_same_summary(merge_pair(empty[0], empty[1]), empty[0]);
     for (int round = 0; round < 200; round++) {
         make_pieces(*state, &random, pieces);
         for (int p = 0; p < PIECES; p++) {
-            assert_same_summary(merged(pieces[p], empty[0]), pieces[p]);
-            assert_same_summary(merged(empty[0], pieces[p]), pieces[p]);
+            assert_same_summary(merge_pair(pieces[p], empty[0]), pieces[p]);
+            assert_same_summary(merge_pair(empty[0], pieces[p]), pieces[p]);
         }
     }
     /* A row without tokens is a row status, not an error. */
@@ -127,7 +127,7 @@ static void empty_element(void **state)
     outcome_free(drawn);
 }
 
-static void ties_and_flags(void **state)
+static void ties_take_the_lower_id_and_flags_are_kept(void **state)
 {
     (void)state;
     gumbel_summary low, high;
@@ -140,10 +140,10 @@ static void ties_and_flags(void **state)
     high.best_z = 2;
     low.flags = 1;
     high.flags = 2;
-    assert_int_equal(merged(low, high).best_id, 7);
-    assert_int_equal(merged(high, low).best_id, 7);
-    assert_true(merged(high, low).best_z == 1);
-    assert_int_equal(merged(low, high).flags, 3);
+    assert_int_equal(merge_pair(low, high).best_id, 7);
+    assert_int_equal(merge_pair(high, low).best_id, 7);
+    assert_true(merge_pair(high, low).best_z == 1);
+    assert_int_equal(merge_pair(low, high).flags, 3);
     outcome *drawn = outcome_make(1, 1);
     const uint32_t flags[] = {0, 1, 2, 3};
     const int32_t statuses[] = {GUMBEL_ROW_OK, GUMBEL_ROW_NAN, GUMBEL_ROW_INFINITE, GUMBEL_ROW_NAN};
@@ -157,7 +157,7 @@ static void ties_and_flags(void **state)
 }
 
 /* Only requested outputs are written; tokens alone suffice. */
-static void optional_outputs(void **state)
+static void outputs_may_be_null(void **state)
 {
     uint64_t random = 23;
     gumbel_summary pieces[PIECES];
@@ -188,7 +188,7 @@ static void optional_outputs(void **state)
 
 /* ------------------------------------------------------------------- the log-normaliser ---- */
 
-static double ulp(double x)
+static double float_ulp(double x)
 {
     int exponent;
     frexp(fmax(1, fabs(x)), &exponent);
@@ -206,7 +206,7 @@ static double lse_error(gumbel_device *device, const float *values, int64_t coun
     oracle_logits_row(&input, 0, 1, &exact);
     assert_int_equal(draw_logits(device, &input, NULL, drawn), GUMBEL_OK);
     double expected = oracle_lse(&exact);
-    double error = fabs(drawn->lse[0] - expected) / ulp(expected);
+    double error = fabs(drawn->lse[0] - expected) / float_ulp(expected);
     assert_int_equal(drawn->status[0], GUMBEL_ROW_OK);
     float logprob = (float)exact.z[drawn->tokens[0]] - drawn->lse[0];
     assert_true(drawn->logprobs[0] == fminf(logprob, 0));
@@ -219,7 +219,7 @@ static double lse_error(gumbel_device *device, const float *values, int64_t coun
     return error;
 }
 
-static void lse_accuracy(void **state)
+static void log_normaliser_is_accurate(void **state)
 {
     static const float spreads[] = {0, 1e-6f, 0.1f, 1, 4, 40, 80, 1000, 1e4f};
     static const float middles[] = {0, 1, -8, 20, -80, 88, -104, 1e4f, -1e4f, 1e6f, -1e8f};
@@ -239,7 +239,7 @@ static void lse_accuracy(void **state)
 }
 
 /* An lse near 0 is a difference: its error is that of numbers near 1. */
-static void lse_near_zero(void **state)
+static void log_normaliser_near_zero(void **state)
 {
     enum { COUNT = 199 };
     static float values[COUNT];
@@ -262,7 +262,7 @@ static void lse_near_zero(void **state)
 }
 
 /* Values at the limits of the fixed-point number or the exponential. */
-static void lse_extremes(void **state)
+static void log_normaliser_of_extreme_logits(void **state)
 {
     const float all[] = {FLT_MAX,        -FLT_MAX, 0x1p31f, -0x1p31f,
                          0x1.fffffep30f, 3e9f,     FLT_MIN, 1e-45f};
@@ -286,12 +286,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(merging_is_associative_and_commutative),
-        cmocka_unit_test(empty_element),
-        cmocka_unit_test(ties_and_flags),
-        cmocka_unit_test(optional_outputs),
-        cmocka_unit_test(lse_accuracy),
-        cmocka_unit_test(lse_near_zero),
-        cmocka_unit_test(lse_extremes),
+        cmocka_unit_test(empty_summary_is_neutral),
+        cmocka_unit_test(ties_take_the_lower_id_and_flags_are_kept),
+        cmocka_unit_test(outputs_may_be_null),
+        cmocka_unit_test(log_normaliser_is_accurate),
+        cmocka_unit_test(log_normaliser_near_zero),
+        cmocka_unit_test(log_normaliser_of_extreme_logits),
     };
     int failures;
     RUN_ON_EVERY_ISA(tests, failures);

@@ -14,16 +14,16 @@
 #include "requests.h"
 
 typedef struct verdicts {
-    int64_t rows, spoilt; /* rows judged, and those of them without a token to draw */
-    int64_t near_cuts;    /* rows near a cutoff */
-    int64_t other_cuts;   /* those of them that keep another set than the oracle */
-    int64_t truncated;    /* rows that lost a token to truncation */
-    double worst;         /* the largest error of a float divided by its bound */
+    int64_t rows, faulty;    /* rows judged, and those of them without a token to draw */
+    int64_t near_cutoffs;    /* rows near a cutoff */
+    int64_t other_kept_sets; /* those of them that keep another set than the oracle */
+    int64_t truncated;       /* rows that lost a token to truncation */
+    double worst;            /* the largest error of a float divided by its bound */
 } verdicts;
 
 /* Judges a request's outcome on `device`, and gumbel_process_logits() of its logits. Returns 1, or
  * prints an error and returns 0. */
-int judge(gumbel_device *device, const request *req, const outcome *drawn, verdicts *seen);
+int judge_outcome(gumbel_device *device, const request *req, const outcome *drawn, verdicts *seen);
 
 /* Print a line about all rows judged. */
 void print_verdicts(const char *what, const verdicts *seen);

@@ -8,7 +8,7 @@
 #define INVERSE_0 0x991A7CDBu
 #define INVERSE_1 0x6D7CAE67u
 
-void philox_inverse(const uint32_t out[4], const uint32_t key[2], uint32_t counter[4])
+void invert_philox(const uint32_t out[4], const uint32_t key[2], uint32_t counter[4])
 {
     uint32_t c[4] = {out[0], out[1], out[2], out[3]};
     for (uint32_t round = 10; round-- > 0;) {
@@ -40,12 +40,12 @@ static int find_place(const uint32_t out[4], int bits, uint32_t kind, uint64_t *
 {
     uint64_t seed = random_bits(state);
     uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)}, counter[4];
-    philox_inverse(out, key, counter);
+    invert_philox(out, key, counter);
     *found = (place){seed, counter[1], counter[2], counter[3] & 0x7fffffffu, counter[0]};
     return counter[0] >> bits == 0 && counter[3] >> 31 == kind;
 }
 
-place place_of_word(uint32_t own, uint64_t *state)
+place find_token_by_word(uint32_t own, uint64_t *state)
 {
     for (;;) {
         uint32_t out[4], word = (uint32_t)random_bits(state) & 3;
@@ -61,7 +61,7 @@ place place_of_word(uint32_t own, uint64_t *state)
     }
 }
 
-place place_of_block(uint32_t r, uint32_t r2, uint64_t *state)
+place find_token_by_block_words(uint32_t r, uint32_t r2, uint64_t *state)
 {
     for (;;) {
         uint32_t out[4], half = (uint32_t)random_bits(state) & 1;

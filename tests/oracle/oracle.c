@@ -37,8 +37,8 @@ double oracle_element(const gumbel_tensor *tensor, int64_t index)
 }
 
 /* eq. 2 for one logit l, known to within `error`. */
-static void transform(double l, double error, float scale, float soft_cap, float temperature,
-                      double *z, double *bound)
+static void transform_logit(double l, double error, float scale, float soft_cap, float temperature,
+                            double *z, double *bound)
 {
     double factor = scale == 0 ? 1 : scale;
     double y = factor * l;
@@ -57,7 +57,7 @@ static void transform(double l, double error, float scale, float soft_cap, float
 }
 
 /* The status of a row after its logits are known; `l` as the transforms met them. */
-static void note(oracle_logits *logits, double l, double z)
+static void add_status(oracle_logits *logits, double l, double z)
 {
     if (isnan(l) || isnan(z))
         logits->status = GUMBEL_ROW_NAN;
@@ -67,7 +67,7 @@ static void note(oracle_logits *logits, double l, double z)
         logits->status = GUMBEL_ROW_OK;
 }
 
-static int counts(int64_t token, int64_t vocab_size)
+static int is_valid_token(int64_t token, int64_t vocab_size)
 {
     return vocab_size == 0 || token < vocab_size;
 }
@@ -84,7 +84,7 @@ void oracle_fused_row(const gumbel_head *head, int64_t row, float temperature,
     for (int64_t i = 0; i < w->rows; i++) {
         logits->z[i] = -INFINITY;
         logits->bound[i] = 0;
-        if (!counts(head->first_token + i, head->vocab_size))
+        if (!is_valid_token(head->first_token + i, head->vocab_size))
             continue;
         double l = 0, magnitude = 0;
         for (int64_t k = 0; k < w->cols; k++) {
@@ -96,9 +96,9 @@ void oracle_fused_row(const gumbel_head *head, int64_t row, float temperature,
         if (bias->rows)
             l += oracle_element(bias, i);
         double error = UNIT * ((double)(w->cols + 1) * magnitude + fabs(l));
-        transform(l, error, head->scale, head->soft_cap, temperature, &logits->z[i],
-                  &logits->bound[i]);
-        note(logits, l, logits->z[i]);
+        transform_logit(l, error, head->scale, head->soft_cap, temperature, &logits->z[i],
+                        &logits->bound[i]);
+        add_status(logits, l, logits->z[i]);
     }
 }
 
@@ -113,12 +113,12 @@ void oracle_logits_row(const gumbel_logits *input, int64_t row, float temperatur
     for (int64_t i = 0; i < l->cols; i++) {
         logits->z[i] = -INFINITY;
         logits->bound[i] = 0;
-        if (!counts(input->first_token + i, input->vocab_size))
+        if (!is_valid_token(input->first_token + i, input->vocab_size))
             continue;
         double value = oracle_element(l, row * stride + i);
-        transform(value, 0, input->scale, input->soft_cap, temperature, &logits->z[i],
-                  &logits->bound[i]);
-        note(logits, value, logits->z[i]);
+        transform_logit(value, 0, input->scale, input->soft_cap, temperature, &logits->z[i],
+                        &logits->bound[i]);
+        add_status(logits, value, logits->z[i]);
     }
 }
 

@@ -39,7 +39,7 @@ void oracle_row_free(oracle_row *row)
 /* --------------------------------------------------------------------------- transforms ---- */
 
 /* The float32 result of an operation whose exact or double result is x. */
-static double single(double x, double *bound)
+static double round_to_single(double x, double *bound)
 {
     double rounded = (float)x;
     if (*bound > 0)
@@ -78,7 +78,7 @@ static double add_bias(const gumbel_token_lists *bias, int64_t b, int64_t token,
     if (bias->offsets)
         for (int64_t k = bias->offsets[b]; k < bias->offsets[b + 1]; k++)
             if (bias->ids[k] == token)
-                y = single(y + bias->values[k], bound);
+                y = round_to_single(y + bias->values[k], bound);
     return y;
 }
 
@@ -108,7 +108,8 @@ static occurrences occurrences_of(const gumbel_sampling *s, int64_t b, int64_t t
     return found;
 }
 
-static double penalise(const gumbel_sampling *s, int64_t b, int64_t token, double y, double *bound)
+static double apply_penalties(const gumbel_sampling *s, int64_t b, int64_t token, double y,
+                              double *bound)
 {
     const gumbel_transforms *t = s->transforms;
     double repetition = row_f32(&t->repetition, s, b, 1);
@@ -118,19 +119,20 @@ static double penalise(const gumbel_sampling *s, int64_t b, int64_t token, doubl
     double exact = 0;
     if (found.in_prompt || found.in_output) {
         *bound *= fmax(repetition, 1 / repetition);
-        y = single(y > 0 ? y / repetition : y * repetition, bound);
+        y = round_to_single(y > 0 ? y / repetition : y * repetition, bound);
     }
     if (found.in_output) {
-        y = single(y - single(frequency * (double)found.in_output, &exact), bound);
-        y = single(y - presence, bound);
+        y = round_to_single(y - round_to_single(frequency * (double)found.in_output, &exact),
+                            bound);
+        y = round_to_single(y - presence, bound);
     }
     return y;
 }
 
-static double edit(const gumbel_logits *input, const gumbel_sampling *s, int64_t b, int64_t token,
-                   double l, double *bound)
+static double edit_logit(const gumbel_logits *input, const gumbel_sampling *s, int64_t b,
+                         int64_t token, double l, double *bound)
 {
-    double y = single(input->scale == 0 ? l : input->scale * l, bound);
+    double y = round_to_single(input->scale == 0 ? l : input->scale * l, bound);
     if (input->soft_cap > 0 && isfinite(y)) {
         double cap = input->soft_cap;
         y = cap * tanh(y / cap);
@@ -139,7 +141,7 @@ static double edit(const gumbel_logits *input, const gumbel_sampling *s, int64_t
     if (!s->transforms)
         return y;
     y = add_bias(&s->transforms->bias, b, token, y, bound);
-    return penalise(s, b, token, y, bound);
+    return apply_penalties(s, b, token, y, bound);
 }
 
 void oracle_edit_row(const gumbel_logits *input, const gumbel_sampling *sampling, int64_t b,
@@ -158,7 +160,7 @@ void oracle_edit_row(const gumbel_logits *input, const gumbel_sampling *sampling
         row->l[i] = oracle_element(l, b * stride + i);
         if (sampling->transforms && !is_allowed(sampling, input->first_token + l->cols, b, token))
             continue;
-        row->y[i] = edit(input, sampling, b, token, row->l[i], &row->bound[i]);
+        row->y[i] = edit_logit(input, sampling, b, token, row->l[i], &row->bound[i]);
     }
 }
 
@@ -170,7 +172,7 @@ void oracle_temper_row(const gumbel_sampling *sampling, int64_t b, oracle_row *r
     int64_t nans = 0, infinite = 0, alive = 0;
     row->greedy = temperature == 0;
     for (int64_t i = 0; i < row->count; i++) {
-        double z = row->z[i] = single(row->y[i] * inverse, &exact);
+        double z = row->z[i] = round_to_single(row->y[i] * inverse, &exact);
         nans += isnan(z); /* NaN and +inf pass all transforms unchanged */
         infinite += z == INFINITY;
         alive += z > -INFINITY;
@@ -188,7 +190,7 @@ typedef struct keyed {
     int64_t token; /* from 0 */
 } keyed;
 
-static int falling(const void *a, const void *b)
+static int compare_falling(const void *a, const void *b)
 {
     const keyed *x = a, *y = b;
     if (x->key != y->key)
@@ -204,7 +206,7 @@ static keyed *sort_row(const oracle_row *row, const double *key, int64_t *count)
     for (int64_t i = 0; i < row->count; i++)
         if (row->z[i] > -INFINITY)
             sorted[(*count)++] = (keyed){key[i], i};
-    qsort(sorted, (size_t)*count, sizeof *sorted, falling);
+    qsort(sorted, (size_t)*count, sizeof *sorted, compare_falling);
     return sorted;
 }
 
@@ -260,7 +262,7 @@ static int64_t first_by_top_p(const keyed *sorted, int64_t count, double p, gumb
     return count;
 }
 
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static int64_t first_by_rules(const keyed *sorted, int64_t count, const gumbel_sampling *s,
                               int64_t b, int side)
@@ -273,7 +275,7 @@ static int64_t first_by_rules(const keyed *sorted, int64_t count, const gumbel_s
     switch (rules->order) {
     case GUMBEL_ORDER_JOINT:
     case GUMBEL_ORDER_JOINT_TEMPERATURE:
-        return smaller(by_min_p, smaller(first_by_top_k(sorted, count, top_k, rules->ties),
+        return min_i64(by_min_p, min_i64(first_by_top_k(sorted, count, top_k, rules->ties),
                                          first_by_top_p(sorted, count, top_p, rules->ties, side)));
     case GUMBEL_ORDER_TOP_K_TOP_P_MIN_P:
     case GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE:

@@ -37,7 +37,7 @@ double chi_squared_p(double statistic, double degrees)
     return statistic > 0 ? upper_gamma(degrees / 2, statistic / 2) : 1;
 }
 
-static int rising(const void *a, const void *b)
+static int compare_rising(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
@@ -47,7 +47,7 @@ static int rising(const void *a, const void *b)
 double uniform_p(double *values, int64_t count)
 {
     double distance = 0, n = (double)count, sum = 0;
-    qsort(values, (size_t)count, sizeof *values, rising);
+    qsort(values, (size_t)count, sizeof *values, compare_rising);
     for (int64_t i = 0; i < count; i++)
         distance = fmax(distance, fmax(values[i] - (double)i / n, (double)(i + 1) / n - values[i]));
     double scaled = (sqrt(n) + 0.12 + 0.11 / sqrt(n)) * distance;
@@ -62,7 +62,7 @@ typedef struct joined {
     int64_t counted, cells;
 } joined;
 
-static void join(joined *j, int64_t count, double expected)
+static void join_cell(joined *j, int64_t count, double expected)
 {
     j->counted += count;
     j->expected += expected;
@@ -92,19 +92,19 @@ typedef struct ranked {
     int64_t token;
 } ranked;
 
-static int falling(const void *a, const void *b)
+static int compare_falling(const void *a, const void *b)
 {
     double x = ((const ranked *)a)->probability, y = ((const ranked *)b)->probability;
     return (x < y) - (x > y);
 }
 
 /* Tokens by falling probability; free it. */
-static ranked *rank(const double *probability, int64_t cells)
+static ranked *rank_tokens(const double *probability, int64_t cells)
 {
     ranked *order = make_zeroed((size_t)cells, sizeof *order);
     for (int64_t i = 0; i < cells; i++)
         order[i] = (ranked){probability[i], i};
-    qsort(order, (size_t)cells, sizeof *order, falling);
+    qsort(order, (size_t)cells, sizeof *order, compare_falling);
     return order;
 }
 
@@ -112,11 +112,11 @@ void chi_squared_add(chi_squared *sum, const int64_t *counts, const double *prob
                      int64_t cells, int64_t total)
 {
     joined j = {0};
-    ranked *order = rank(probability, cells);
+    ranked *order = rank_tokens(probability, cells);
     sum->mass = 0;
     for (int64_t i = 0; i < cells; i++) {
         double expected = order[i].probability * (double)total;
-        join(&j, counts[order[i].token], expected);
+        join_cell(&j, counts[order[i].token], expected);
         sum->mass += expected >= 5 ? order[i].probability : 0;
     }
     join_rest(&j);
@@ -149,7 +149,7 @@ void softmax(const double *logits, int64_t count, double temperature, double *pr
 
 int64_t group_by_mass(const double *probability, int64_t cells, int64_t groups, int64_t *class_of)
 {
-    ranked *order = rank(probability, cells);
+    ranked *order = rank_tokens(probability, cells);
     int64_t group = 0;
     double mass = 0;
     for (int64_t i = 0; i < cells; i++) {

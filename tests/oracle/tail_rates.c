@@ -84,7 +84,7 @@ typedef struct listed {
 static void add_least(listed *all, uint32_t r, uint32_t r2, double weight, uint64_t *random)
 {
     if (all->places)
-        all->places[all->count] = place_of_block(r, r2, random);
+        all->places[all->count] = find_token_by_block_words(r, r2, random);
     all->generated[all->count++] = (least){weight, oracle_exact_least(r, r2), 0};
 }
 
@@ -160,18 +160,21 @@ void tail_rates_free(tail_rates *generated)
 /* ------------------------------------------------------------------------------------ sums ---- */
 
 /* The probability that the dominant token's exponential, which includes m, is above E e^gap. */
-static double wins(double g, double gap, double m) { return exp(-fmax(0, exp(gap - g) - m)); }
+static double probability_of_win(double g, double gap, double m)
+{
+    return exp(-fmax(0, exp(gap - g) - m));
+}
 
 double tail_rate(const tail_rates *generated, double gap, int same_block)
 {
     double as_least = 0, as_other = 0;
     for (int64_t i = 0; i < generated->least_count; i++) {
         least l = generated->leasts[i];
-        as_least += l.weight * wins(l.g, gap, same_block ? l.m : 0);
+        as_least += l.weight * probability_of_win(l.g, gap, same_block ? l.m : 0);
     }
     for (int64_t i = 0; i < generated->other_count; i++) {
         other o = generated->others[i];
-        as_other += o.weight * wins(o.g, gap, same_block ? o.m : 0);
+        as_other += o.weight * probability_of_win(o.g, gap, same_block ? o.m : 0);
     }
     return (as_least + (same_block ? 62 : 63) * as_other) / 64 * (1 + exp(gap));
 }

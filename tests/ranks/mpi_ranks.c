@@ -37,7 +37,7 @@ static gumbel_group *open_group(gumbel_device *device, const shard_cut *cut, int
 }
 
 /* Requests of every kind, drawn whole and by ranks; 1 where all bits are the same. */
-static int agree(gumbel_device *device, int rank, int ranks, int rounds)
+static int compare_draws(gumbel_device *device, int rank, int ranks, int rounds)
 {
     uint64_t random = 91;
     int well = 1;
@@ -73,7 +73,7 @@ static int64_t now_ms(void)
 }
 
 /* The last rank does `how` in its second call; 1 if this rank detects that in time. */
-static int fail(gumbel_device *device, int rank, int ranks, const char *how)
+static int fail_rank(gumbel_device *device, int rank, int ranks, const char *how)
 {
     uint64_t random = 92;
     gumbel_error error = {"", ""};
@@ -123,9 +123,9 @@ int main(int argc, char **argv)
         return 2;
     gumbel_device *device = open_device(GUMBEL_ISA_AUTO, 1, 0);
     if (strcmp(argv[1], "agree") == 0)
-        well = agree(device, rank, ranks, argc > 2 ? atoi(argv[2]) : 10);
+        well = compare_draws(device, rank, ranks, argc > 2 ? atoi(argv[2]) : 10);
     else
-        well = fail(device, rank, ranks, argv[1]);
+        well = fail_rank(device, rank, ranks, argv[1]);
     if (!well)
         printf("rank %d of %d: WRONG\n", rank, ranks);
     gumbel_close(device);

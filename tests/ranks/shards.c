@@ -44,7 +44,7 @@ shard_cut shards_cut_tokens(const request_plan *plan, int32_t ranks, int aligned
     }
 }
 
-static const void *columns(const gumbel_tensor *t, int64_t skip)
+static const void *skip_columns(const gumbel_tensor *t, int64_t skip)
 {
     return (const char *)t->data + (size_t)skip * dtype_size(t->dtype);
 }
@@ -54,10 +54,10 @@ gumbel_head shards_head(const request *req, const shard_cut *cut, int32_t rank)
     gumbel_head h = req->head;
     int64_t skip = cut->first[rank] - req->plan.first_token;
     int64_t stride = h.weight.stride ? h.weight.stride : h.weight.cols;
-    h.weight.data = columns(&h.weight, skip * stride);
+    h.weight.data = skip_columns(&h.weight, skip * stride);
     h.weight.rows = cut->rows[rank];
     if (h.bias.data) {
-        h.bias.data = columns(&h.bias, skip);
+        h.bias.data = skip_columns(&h.bias, skip);
         h.bias.cols = cut->rows[rank];
         h.bias.stride = 0;
     }
@@ -69,7 +69,7 @@ gumbel_logits shards_logits(const request *req, const shard_cut *cut, int32_t ra
 {
     gumbel_logits l = req->logits;
     l.logits.stride = l.logits.stride ? l.logits.stride : l.logits.cols;
-    l.logits.data = columns(&l.logits, cut->first[rank] - req->plan.first_token);
+    l.logits.data = skip_columns(&l.logits, cut->first[rank] - req->plan.first_token);
     l.logits.cols = cut->rows[rank];
     l.first_token = cut->first[rank];
     return l;
@@ -115,7 +115,8 @@ void shards_outcome_free(shard_outcome *generated)
     free(generated->best_scores);
 }
 
-static int same(const float *a, const float *b, size_t count, const char *name, const char *what)
+static int compare_floats(const float *a, const float *b, size_t count, const char *name,
+                          const char *what)
 {
     for (size_t i = 0; i < count && a; i++)
         if (memcmp(&a[i], &b[i], sizeof a[i]) != 0 && !(isnan(a[i]) && isnan(b[i]))) {
@@ -135,9 +136,9 @@ int shards_same(const shard_outcome *whole, const shard_outcome *other, const ch
         printf("%s: best_ids differ\n", what);
         return 0;
     }
-    return same(whole->best_scores, other->best_scores, best, "best_scores", what) &&
-           same(whole->top_logits, other->top_logits, batch * (size_t)whole->drawn->output.num_top,
-                "top_logits", what);
+    return compare_floats(whole->best_scores, other->best_scores, best, "best_scores", what) &&
+           compare_floats(whole->top_logits, other->top_logits,
+                          batch * (size_t)whole->drawn->output.num_top, "top_logits", what);
 }
 
 gumbel_status shards_draw_whole(gumbel_device *device, const request *req, int fused,

@@ -109,7 +109,7 @@ static float join_parts(parts *generated, int streamed, double factor, gumbel_st
 }
 
 /* The parts draw once, and their draws are joined by either way, rightly and wrongly. */
-static void tokens_have_the_law_of_one_draw(void **state)
+static void tokens_have_the_softmax_distribution(void **state)
 {
     static const struct {
         const char *way;
@@ -151,7 +151,7 @@ static void tokens_have_the_law_of_one_draw(void **state)
 }
 
 /* Masses that are none, and masses so far apart that one has all. */
-static void odd_masses(void **state)
+static void zero_and_extreme_masses(void **state)
 {
     enum { ROWS = 6 };
     static const float masses[2][ROWS] = {{0, NAN, INFINITY, -INFINITY, -INFINITY, 500},
@@ -183,7 +183,7 @@ static void odd_masses(void **state)
 }
 
 /* A stream's mass is the sum of its parts', to a few units in the last place of a double. */
-static void masses_are_summed(void **state)
+static void stream_mass_is_the_sum_of_parts(void **state)
 {
     static const int32_t token = 1;
     uint64_t random = 9;
@@ -208,7 +208,7 @@ static void masses_are_summed(void **state)
     }
 }
 
-static void refusals(void **state)
+static void invalid_arguments_return_an_error_by_name(void **state)
 {
     static const float mass = 0;
     static const int32_t token = 1;
@@ -244,8 +244,9 @@ static void refusals(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tokens_have_the_law_of_one_draw), cmocka_unit_test(odd_masses),
-        cmocka_unit_test(masses_are_summed), cmocka_unit_test(refusals)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(tokens_have_the_softmax_distribution),
+                                       cmocka_unit_test(zero_and_extreme_masses),
+                                       cmocka_unit_test(stream_mass_is_the_sum_of_parts),
+                                       cmocka_unit_test(invalid_arguments_return_an_error_by_name)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -143,7 +143,7 @@ static void one_rank(void *argument, int32_t rank)
     c->wrong += wrong;
 }
 
-static void run(int32_t ranks, int32_t refuses, int32_t cannot)
+static void run_ranks(int32_t ranks, int32_t refuses, int32_t cannot)
 {
     shared_collectives c = {.ranks = ranks,
                             .refuses = refuses,
@@ -156,25 +156,25 @@ static void run(int32_t ranks, int32_t refuses, int32_t cannot)
     assert_int_equal(c.wrong, 0);
 }
 
-static void words_come(void **state)
+static void gathered_words_arrive(void **state)
 {
     (void)state;
     for (int32_t ranks = 1; ranks <= 4; ranks++)
-        run(ranks, -1, -1);
+        run_ranks(ranks, -1, -1);
 }
 
-static void a_failure_is_reported(void **state)
+static void failures_reach_all_ranks(void **state)
 {
     (void)state;
     for (int32_t ranks = 1; ranks <= 4; ranks++)
-        run(ranks, ranks - 1, -1);
+        run_ranks(ranks, ranks - 1, -1);
 }
 
-static void all_run_them_or_none(void **state)
+static void workers_run_on_all_ranks_or_none(void **state)
 {
     (void)state;
     for (int32_t ranks = 1; ranks <= 4; ranks++)
-        run(ranks, -1, ranks / 2);
+        run_ranks(ranks, -1, ranks / 2);
 }
 
 /* Work that ends when it is let go. */
@@ -192,19 +192,21 @@ static void wait_long(void *argument)
     w->done = 1;
 }
 
-static void drop(void *argument) { ((waiting_work *)argument)->dropped++; }
+static void count_drop(void *argument) { ((waiting_work *)argument)->dropped++; }
 
-static void work_is_waited_for_or_left(void **state)
+static void timed_out_work_is_abandoned(void **state)
 {
     const struct timespec pause = {0, 1000000};
     waiting_work w = {.go = 1};
     (void)state;
-    assert_int_equal(ranks_call_within(&w.shared, 20000, wait_long, drop, &w), RANKS_CALL_DONE);
+    assert_int_equal(ranks_call_within(&w.shared, 20000, wait_long, count_drop, &w),
+                     RANKS_CALL_DONE);
     assert_int_equal(w.done, 1);
     assert_int_equal(w.dropped, 0);
     w = (waiting_work){.go = 0};
     int64_t begin = ranks_now_ms();
-    assert_int_equal(ranks_call_within(&w.shared, 1050, wait_long, drop, &w), RANKS_CALL_ABANDONED);
+    assert_int_equal(ranks_call_within(&w.shared, 1050, wait_long, count_drop, &w),
+                     RANKS_CALL_ABANDONED);
     int64_t waited = ranks_now_ms() - begin;
     assert_true(waited >= 1049 && waited < 10000);
     assert_int_equal(w.done + w.dropped, 0);
@@ -218,10 +220,10 @@ static void work_is_waited_for_or_left(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(words_come),
-        cmocka_unit_test(a_failure_is_reported),
-        cmocka_unit_test(all_run_them_or_none),
-        cmocka_unit_test(work_is_waited_for_or_left),
+        cmocka_unit_test(gathered_words_arrive),
+        cmocka_unit_test(failures_reach_all_ranks),
+        cmocka_unit_test(workers_run_on_all_ranks_or_none),
+        cmocka_unit_test(timed_out_work_is_abandoned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-static int how_many(int usual)
+static int scale_count(int usual)
 {
     int many = getenv("GUMBEL_NIGHTLY") ? 20 * usual : usual;
     return TEST_SANITIZED ? (many + 11) / 12 : many;
@@ -81,8 +81,8 @@ static void close_devices(devices *generated)
         gumbel_close(generated->all[i]);
 }
 
-static gumbel_traffic check(const devices *on, const request *req, int32_t ranks, int aligned,
-                            int wide, size_t frame_bytes, uint64_t *random)
+static gumbel_traffic compare_draws(const devices *on, const request *req, int32_t ranks,
+                                    int aligned, int wide, size_t frame_bytes, uint64_t *random)
 {
     int fused = req->product != NULL;
     shard_cut cut = shards_cut(req->plan.first_token, req->plan.vocab, ranks, aligned, random);
@@ -105,37 +105,37 @@ static gumbel_traffic check(const devices *on, const request *req, int32_t ranks
 }
 
 /* Requests of every kind, from logits and from hidden states. */
-static void every_request(void **state)
+static void requests_match_one_device(void **state)
 {
     devices on = open_devices();
     uint64_t random = 31;
     (void)state;
-    for (int i = 0; i < how_many(240); i++) {
+    for (int i = 0; i < scale_count(240); i++) {
         request_plan plan = request_plan_at_random(i * 5 + 3, i % 3 == 0);
         request *req = request_make(&plan, on.all[0]);
-        check(&on, req, 1 + (int32_t)random_below(&random, 8), i % 2, 1, i % 4 == 0 ? 256 : 0,
-              &random);
+        compare_draws(&on, req, 1 + (int32_t)random_below(&random, 8), i % 2, 1,
+                      i % 4 == 0 ? 256 : 0, &random);
         request_free(req);
     }
     close_devices(&on);
 }
 
 /* Plain draws, whose summaries alone travel where shards meet at blocks. */
-static void plain_draws(void **state)
+static void plain_draws_match_one_device(void **state)
 {
     devices on = open_devices();
     uint64_t random = 32;
     int64_t plain = 0;
     (void)state;
-    for (int i = 0; i < how_many(200); i++) {
+    for (int i = 0; i < scale_count(200); i++) {
         request_plan plan = request_plan_at_random(i * 7 + 1, i % 2);
         plan.truncation = 0;
         plan.vocab = 1 + (int64_t)random_below(&random, 900);
         plan.vocab_size = i % 3 == 0 ? plan.first_token + 1 + plan.vocab * 2 / 3 : 0;
         request *req = request_make(&plan, on.all[0]);
         int aligned = i % 4 > 0;
-        gumbel_traffic traffic = check(&on, req, 1 + (int32_t)random_below(&random, 8), aligned, 0,
-                                       i % 5 == 0 ? 320 : 0, &random);
+        gumbel_traffic traffic = compare_draws(&on, req, 1 + (int32_t)random_below(&random, 8),
+                                               aligned, 0, i % 5 == 0 ? 320 : 0, &random);
         assert_int_equal(traffic.calls, 1);
         assert_int_equal(traffic.rows, plan.batch);
         if (aligned) {
@@ -151,7 +151,7 @@ static void plain_draws(void **state)
 }
 
 /* Rows of every kind under every order and tie. */
-static void every_kind_order_and_tie(void **state)
+static void every_row_kind_order_and_tie(void **state)
 {
     devices on = open_devices();
     uint64_t random = 33;
@@ -172,19 +172,19 @@ static void every_kind_order_and_tie(void **state)
                                      .kind = kind,
                                      .seed = (uint64_t)(kind * 100 + order * 10 + ties)};
                 request *req = request_make(&plan, on.all[0]);
-                check(&on, req, 2 + (kind + order) % 7, ties, 1, 0, &random);
+                compare_draws(&on, req, 2 + (kind + order) % 7, ties, 1, 0, &random);
                 request_free(req);
             }
     close_devices(&on);
 }
 
 /* Tokens that are scored: some that cannot be drawn, or are none. */
-static void given_tokens(void **state)
+static void given_tokens_match_one_device(void **state)
 {
     devices on = open_devices();
     uint64_t random = 34;
     (void)state;
-    for (int i = 0; i < how_many(40); i++) {
+    for (int i = 0; i < scale_count(40); i++) {
         request_plan plan = request_plan_at_random(i * 3, i % 2);
         plan.given_noise = 0;
         plan.batch += i == 0 ? 300 : 0;
@@ -197,7 +197,7 @@ static void given_tokens(void **state)
                     ? -1
                     : (int32_t)(plan.first_token + random_below(&random, (uint32_t)plan.vocab));
         req->sampling.given = (gumbel_row_i32){given, 0};
-        check(&on, req, 1 + (int32_t)random_below(&random, 5), i % 2, 1, 0, &random);
+        compare_draws(&on, req, 1 + (int32_t)random_below(&random, 5), i % 2, 1, 0, &random);
         free(given);
         request_free(req);
     }
@@ -205,7 +205,7 @@ static void given_tokens(void **state)
 }
 
 /* k = 50 and p = .95 take one exchange; p of all tokens takes two; no row is gathered. */
-static void usual_cuts_take_few_exchanges(void **state)
+static void usual_truncation_takes_one_exchange(void **state)
 {
     static const int32_t k = 50;
     static const float p = 0.95f, min_p = 0.02f, warm = 0.8f;
@@ -236,7 +236,7 @@ static void usual_cuts_take_few_exchanges(void **state)
             if (i % 5 == 0)
                 t->min_p = (gumbel_row_f32){&min_p, GUMBEL_SAME};
             req->sampling.temperature = (gumbel_row_f32){&warm, GUMBEL_SAME};
-            gumbel_traffic traffic = check(&on, req, 1 + i % 8, 1, 1, 1 << 16, &random);
+            gumbel_traffic traffic = compare_draws(&on, req, 1 + i % 8, 1, 1, 1 << 16, &random);
             int joint = order == GUMBEL_ORDER_JOINT || order == GUMBEL_ORDER_JOINT_TEMPERATURE;
             if (plan.hidden_size == 0) /* columns of a small product may tie */
                 assert_int_equal(traffic.rows_by_rows, 0);
@@ -247,7 +247,7 @@ static void usual_cuts_take_few_exchanges(void **state)
 }
 
 /* Rules before the temperature order tokens of equal z: by value, then by id. */
-static void temperatures_that_make_equals(void **state)
+static void tokens_equal_only_after_the_temperature(void **state)
 {
     static const int32_t k = 5;
     static const float hot = 3e38f;
@@ -270,7 +270,7 @@ static void temperatures_that_make_equals(void **state)
         *t = (gumbel_truncation){
             .struct_size = sizeof *t, .top_k = {&k, GUMBEL_SAME}, .order = plan.order};
         req->sampling.temperature = (gumbel_row_f32){&hot, GUMBEL_SAME};
-        check(&on, req, 1 + i % 5, 1, 1, 0, &random);
+        compare_draws(&on, req, 1 + i % 5, 1, 1, 0, &random);
         request_free(req);
     }
     close_devices(&on);
@@ -278,11 +278,11 @@ static void temperatures_that_make_equals(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(plain_draws),
-                                       cmocka_unit_test(every_request),
-                                       cmocka_unit_test(usual_cuts_take_few_exchanges),
-                                       cmocka_unit_test(temperatures_that_make_equals),
-                                       cmocka_unit_test(every_kind_order_and_tie),
-                                       cmocka_unit_test(given_tokens)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(plain_draws_match_one_device),
+                                       cmocka_unit_test(requests_match_one_device),
+                                       cmocka_unit_test(usual_truncation_takes_one_exchange),
+                                       cmocka_unit_test(tokens_equal_only_after_the_temperature),
+                                       cmocka_unit_test(every_row_kind_order_and_tie),
+                                       cmocka_unit_test(given_tokens_match_one_device)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

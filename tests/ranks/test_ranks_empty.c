@@ -76,7 +76,7 @@ static void draw_rank(void *argument, int32_t r)
     gumbel_group_close(group);
 }
 
-static void check_way(int fused)
+static void check_empty_shard(int fused)
 {
     /* As a head the weights are [VOCAB, D], as logits [BATCH, VOCAB]. */
     const problem_plan plan = {.batch = BATCH,
@@ -115,15 +115,15 @@ static void check_way(int fused)
     gumbel_close(s.device);
 }
 
-static void own_masks(void **state)
+static void empty_shard_with_a_short_mask(void **state)
 {
     (void)state;
-    check_way(0);
-    check_way(1);
+    check_empty_shard(0);
+    check_empty_shard(1);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(own_masks)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(empty_shard_with_a_short_mask)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

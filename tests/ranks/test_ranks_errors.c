@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-enum { RANKS = 3, ODD = 1, VOCAB = 300, BATCH = 4, WORKSPACE = 1 << 20 };
+enum { RANKS = 3, DEVIATING = 1, VOCAB = 300, BATCH = 4, WORKSPACE = 1 << 20 };
 
 /* How the odd rank differs from the others. */
 typedef struct fault {
@@ -30,142 +30,143 @@ static const uint64_t places[BATCH] = {7, 8, 9, 11};
 static const uint64_t seeds[BATCH] = {1, 2, 3, 5};
 static const int32_t given[BATCH] = {1, 2, 3, 4};
 static const float cold = -1;
-static gumbel_truncation cut_odd = {.struct_size = sizeof cut_odd, .ties = GUMBEL_TIES_EXACT};
+static gumbel_truncation other_truncation = {.struct_size = sizeof other_truncation,
+                                             .ties = GUMBEL_TIES_EXACT};
 static int32_t top_ids[RANKS][BATCH * 2];
 static float req[RANKS][BATCH];
 
-static void temperature(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
+static void change_temperature(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
 {
     (void)l, (void)o;
     s->temperature = (gumbel_row_f32){warm, 0};
 }
 
-static void seed(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
+static void change_seed(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
 {
     (void)l, (void)o;
     s->seed = (gumbel_row_u64){seeds, 0};
 }
 
-static void position(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
+static void change_position(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
 {
     (void)l, (void)o;
     s->position = (gumbel_row_u64){places, 0};
 }
 
-static void first_sample(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
+static void change_first_sample(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
 {
     static const uint32_t counters[BATCH] = {0, 0, 3, 0};
     (void)l, (void)o;
     s->first_sample = (gumbel_row_u32){counters, 0};
 }
 
-static void samples(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
+static void change_num_samples(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
 {
     (void)l, (void)o;
     s->num_samples = 2;
 }
 
-static void domain(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
+static void change_domain(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
 {
     (void)l, (void)o;
     s->domain = GUMBEL_DOMAIN_DRAFT;
 }
 
-static void batch(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
+static void drop_row(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
 {
     (void)s, (void)o;
     l->logits.rows--;
 }
 
-static void no_rows(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
+static void drop_all_rows(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
 {
     (void)s, (void)o;
     l->logits.rows = 0;
 }
 
-static void soft_cap(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
+static void change_soft_cap(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
 {
     (void)s, (void)o;
     l->soft_cap = 30;
 }
 
-static void vocab_size(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
+static void change_vocab_size(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
 {
     (void)s, (void)o;
     l->vocab_size = VOCAB - 1;
 }
 
-static void truncation(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
+static void add_truncation(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
 {
     static const int32_t k = 5;
     (void)l, (void)o;
-    cut_odd.top_k = (gumbel_row_i32){&k, GUMBEL_SAME};
-    s->truncation = &cut_odd;
+    other_truncation.top_k = (gumbel_row_i32){&k, GUMBEL_SAME};
+    s->truncation = &other_truncation;
 }
 
-static void given_tokens(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
+static void add_given_tokens(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
 {
     (void)l, (void)o;
     s->given = (gumbel_row_i32){given, 0};
 }
 
-static void listed(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
+static void add_top_ids(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
 {
     (void)l, (void)s;
     o->num_top = 2;
-    o->top_ids = top_ids[ODD];
+    o->top_ids = top_ids[DEVIATING];
 }
 
 /* Without these the others make summaries without masses. */
-static void logprobs(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
+static void add_logprobs(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
 {
     (void)l, (void)s;
-    o->logprobs = req[ODD];
+    o->logprobs = req[DEVIATING];
 }
 
-static void lse(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
+static void add_lse(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
 {
     (void)l, (void)s;
-    o->lse = req[ODD];
+    o->lse = req[DEVIATING];
 }
 
-static void refused(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
+static void set_negative_temperature(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
 {
     (void)l, (void)o;
     s->temperature = (gumbel_row_f32){&cold, GUMBEL_SAME};
 }
 
-static void other_shard(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
+static void shift_first_token(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
 {
     (void)s, (void)o;
     l->first_token++;
 }
 
-static void no_tokens(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
+static void drop_tokens(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
 {
     (void)l, (void)s;
     o->tokens = NULL;
 }
 
 static const fault faults[] = {
-    {"sampling.temperature", temperature},
-    {"sampling.seed", seed},
-    {"sampling.position", position},
-    {"sampling.first_sample", first_sample},
-    {"sampling.num_samples", samples},
-    {"sampling.domain", domain},
-    {"batch", batch},
-    {"batch", no_rows},
-    {"head", soft_cap},
-    {"vocab_size", vocab_size},
-    {"sampling.truncation", truncation},
-    {"sampling.given", given_tokens},
-    {"output", listed},
-    {"output", logprobs},
-    {"output", lse},
-    {"sampling.temperature[0]", refused},
-    {"logits.first_token", other_shard},
-    {"output.tokens", no_tokens},
+    {"sampling.temperature", change_temperature},
+    {"sampling.seed", change_seed},
+    {"sampling.position", change_position},
+    {"sampling.first_sample", change_first_sample},
+    {"sampling.num_samples", change_num_samples},
+    {"sampling.domain", change_domain},
+    {"batch", drop_row},
+    {"batch", drop_all_rows},
+    {"head", change_soft_cap},
+    {"vocab_size", change_vocab_size},
+    {"sampling.truncation", add_truncation},
+    {"sampling.given", add_given_tokens},
+    {"output", add_top_ids},
+    {"output", add_logprobs},
+    {"output", add_lse},
+    {"sampling.temperature[0]", set_negative_temperature},
+    {"logits.first_token", shift_first_token},
+    {"output.tokens", drop_tokens},
 };
 enum { FAULTS = sizeof faults / sizeof *faults };
 
@@ -176,7 +177,7 @@ typedef struct scene {
     gumbel_group *group[RANKS];
     const float *logits;       /* [BATCH, VOCAB] */
     unsigned char *workspaces; /* [RANKS, WORKSPACE] */
-    const fault *odd;          /* NULL: all agree */
+    const fault *deviation;    /* NULL: all agree */
     int absent;                /* the odd rank does not come */
     int64_t timeout_ms;
     int32_t tokens[RANKS][2 * BATCH]; /* the odd rank may request two samples */
@@ -214,16 +215,16 @@ static void draw_rank(void *argument, int32_t r)
                                        .stride = VOCAB},
                             .first_token = r * VOCAB / RANKS};
     unsigned char *workspace = s->workspaces + (size_t)r * WORKSPACE;
-    if (r == ODD && s->absent)
+    if (r == DEVIATING && s->absent)
         return;
-    if (r == ODD && s->odd)
-        s->odd->apply(&logits, &sampling, &output);
+    if (r == DEVIATING && s->deviation)
+        s->deviation->apply(&logits, &sampling, &output);
     s->error[r] = (gumbel_error){"", ""};
     s->status[r] = gumbel_group_sample_logits(s->group[r], NULL, &logits, &sampling, &output,
                                               workspace, WORKSPACE, &s->error[r]);
 }
 
-static void begin(scene *s, int64_t timeout_ms)
+static void begin_scene(scene *s, int64_t timeout_ms)
 {
     uint64_t random = 5;
     float *logits = make_zeroed(BATCH * VOCAB, sizeof *logits);
@@ -238,7 +239,7 @@ static void begin(scene *s, int64_t timeout_ms)
         assert_int_equal(s->status[r], GUMBEL_OK);
 }
 
-static void end(scene *s)
+static void end_scene(scene *s)
 {
     for (int r = 0; r < RANKS; r++) {
         gumbel_group_close(s->group[r]);
@@ -251,7 +252,7 @@ static void end(scene *s)
 
 static void assert_all_agree(scene *s)
 {
-    s->odd = NULL;
+    s->deviation = NULL;
     s->absent = 0;
     thread_ranks_run(RANKS, draw_rank, s);
     for (int r = 0; r < RANKS; r++) {
@@ -261,28 +262,28 @@ static void assert_all_agree(scene *s)
 }
 
 /* Every fault is named on every rank, and the next call is right. */
-static void disagreement_has_a_name(void **state)
+static void different_parameters_are_named_on_all_ranks(void **state)
 {
     scene s;
     int32_t expected[BATCH];
     (void)state;
-    begin(&s, 20000);
+    begin_scene(&s, 20000);
     assert_all_agree(&s);
     memcpy(expected, s.tokens[0], sizeof expected);
     for (int i = 0; i < FAULTS; i++) {
-        s.odd = &faults[i];
+        s.deviation = &faults[i];
         thread_ranks_run(RANKS, draw_rank, &s);
         for (int r = 0; r < RANKS; r++) {
             if (strcmp(s.error[r].field, faults[i].field) != 0)
                 fail_msg("fault %d, rank %d: %s: %s, not %s", i, r, s.error[r].field,
                          s.error[r].message, faults[i].field);
             assert_int_not_equal(s.status[r], GUMBEL_OK);
-            assert_true(r == ODD || s.status[r] == GUMBEL_ERROR_GROUP);
+            assert_true(r == DEVIATING || s.status[r] == GUMBEL_ERROR_GROUP);
         }
         assert_all_agree(&s);
         assert_memory_equal(s.tokens[0], expected, sizeof expected);
     }
-    end(&s);
+    end_scene(&s);
 }
 
 static int64_t now_ms(void)
@@ -293,12 +294,12 @@ static int64_t now_ms(void)
 }
 
 /* A rank that stays away is an error of the others within the time-out, of that call and later. */
-static void absence_ends_the_call(void **state)
+static void absent_rank_is_an_error_in_time(void **state)
 {
     enum { TIMEOUT = 200 };
     scene s;
     (void)state;
-    begin(&s, TIMEOUT);
+    begin_scene(&s, TIMEOUT);
     assert_all_agree(&s);
     s.absent = 1;
     for (int call = 0; call < 2; call++) {
@@ -307,12 +308,12 @@ static void absence_ends_the_call(void **state)
         assert_true(now_ms() - start < 50 * TIMEOUT);
         assert_true(call == 0 || now_ms() - start < TIMEOUT);
         for (int r = 0; r < RANKS; r++)
-            if (r != ODD) {
+            if (r != DEVIATING) {
                 assert_int_equal(s.status[r], GUMBEL_ERROR_GROUP);
                 assert_string_equal(s.error[r].field, "group");
             }
     }
-    end(&s);
+    end_scene(&s);
 }
 
 /* Two groups of the same ranks, whose calls take turns on each rank, and ranks that come late. */
@@ -342,13 +343,13 @@ static void draw_both(void *argument, int32_t which)
         thread_ranks_run(RANKS, draw_rank, p->scenes[which]);
 }
 
-static void two_groups_at_once(void **state)
+static void two_groups_draw_concurrently(void **state)
 {
     scene one, other;
     int32_t expected[BATCH];
     (void)state;
-    begin(&one, 20000);
-    begin(&other, 20000);
+    begin_scene(&one, 20000);
+    begin_scene(&other, 20000);
     assert_all_agree(&one);
     memcpy(expected, one.tokens[0], sizeof expected);
     pair p = {.scenes = {&one, &other}, .turns = 20};
@@ -365,8 +366,8 @@ static void two_groups_at_once(void **state)
             assert_memory_equal(other.tokens[r], expected, sizeof expected);
         }
     }
-    end(&one);
-    end(&other);
+    end_scene(&one);
+    end_scene(&other);
 }
 
 /* Ranks that open a group otherwise than the rest. */
@@ -388,7 +389,7 @@ static void try_open(void *argument, int32_t r)
         gumbel_group_close(group);
 }
 
-static void shards_must_tile(void **state)
+static void shards_must_cover_the_vocabulary(void **state)
 {
     static const struct {
         int64_t first[RANKS], rows[RANKS];
@@ -425,22 +426,22 @@ static void shards_must_tile(void **state)
 }
 
 /* The all-gather of a group of one. */
-static int alone(void *context, void *stream, const void *send, void *receive, size_t bytes,
-                 int64_t timeout_ms, char *why)
+static int gather_alone(void *context, void *stream, const void *send, void *receive, size_t bytes,
+                        int64_t timeout_ms, char *why)
 {
     (void)context, (void)stream, (void)timeout_ms, (void)why;
     memcpy(receive, send, bytes);
     return 0;
 }
 
-static void bad_arguments(void **state)
+static void invalid_group_options_are_named(void **state)
 {
     scene s;
     gumbel_group *group;
     gumbel_error error;
     gumbel_traffic traffic = {0};
     (void)state;
-    begin(&s, 20000);
+    begin_scene(&s, 20000);
     gumbel_transport t = thread_ranks_transport(s.place, 0);
     const gumbel_group_options options = {.struct_size = sizeof options, .rows = 5};
     assert_int_equal(gumbel_group_open(NULL, s.device[0], &options, &group, &error),
@@ -457,10 +458,10 @@ static void bad_arguments(void **state)
     assert_string_equal(error.field, "transport.all_gather");
     t = thread_ranks_transport(s.place, 0);
     t.ranks = 1;
-    gumbel_group_options odd = options;
-    odd.reserved = 1;
-    t.all_gather = alone;
-    assert_int_equal(gumbel_group_open(&t, s.device[0], &odd, &group, &error),
+    gumbel_group_options deviation = options;
+    deviation.reserved = 1;
+    t.all_gather = gather_alone;
+    assert_int_equal(gumbel_group_open(&t, s.device[0], &deviation, &group, &error),
                      GUMBEL_ERROR_ARGUMENT);
     assert_string_equal(error.field, "options.reserved");
     assert_int_equal(gumbel_group_traffic(s.group[0], &traffic), GUMBEL_ERROR_ARGUMENT);
@@ -469,14 +470,16 @@ static void bad_arguments(void **state)
                      GUMBEL_ERROR_ARGUMENT);
     assert_string_equal(error.field, "group");
     gumbel_group_close(NULL);
-    end(&s);
+    end_scene(&s);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(disagreement_has_a_name), cmocka_unit_test(absence_ends_the_call),
-        cmocka_unit_test(two_groups_at_once), cmocka_unit_test(shards_must_tile),
-        cmocka_unit_test(bad_arguments)};
+        cmocka_unit_test(different_parameters_are_named_on_all_ranks),
+        cmocka_unit_test(absent_rank_is_an_error_in_time),
+        cmocka_unit_test(two_groups_draw_concurrently),
+        cmocka_unit_test(shards_must_cover_the_vocabulary),
+        cmocka_unit_test(invalid_group_options_are_named)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,9 +41,9 @@ static gumbel_status plan_call(const gumbel_device *device, const gumbel_problem
     return cpu->backend->plan(cpu, p, purpose, plan, error);
 }
 
-static gumbel_status partial(gumbel_device *device, const gumbel_problem *p,
-                             const gumbel_plan *plan, gumbel_summary *summaries, void *workspace,
-                             gumbel_error *error)
+static gumbel_status count_partial(gumbel_device *device, const gumbel_problem *p,
+                                   const gumbel_plan *plan, gumbel_summary *summaries,
+                                   void *workspace, gumbel_error *error)
 {
     counted_device *counted = (counted_device *)device;
     counted->parts++;
@@ -85,7 +85,7 @@ static void one_rank(void *argument, int32_t r)
     counted.table = (gumbel_backend){.supports = counted.cpu->backend->supports,
                                      .host_memory = 1,
                                      .plan = plan_call,
-                                     .draw_partial = partial};
+                                     .draw_partial = count_partial};
     counted.base.backend = &counted.table;
     gumbel_group *group = NULL;
     gumbel_error error = {"", ""};
@@ -126,7 +126,7 @@ static void draw_whole(const shared_draws *c, gumbel_output output)
     free(workspace);
 }
 
-static void masses_if_requested(void **state)
+static void masses_are_summed_only_if_requested(void **state)
 {
     int32_t tokens[DRAWS];
     float scores[DRAWS], logprobs[DRAWS], lse[BATCH];
@@ -162,6 +162,6 @@ static void masses_if_requested(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(masses_if_requested)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(masses_are_summed_only_if_requested)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

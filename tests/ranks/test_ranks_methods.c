@@ -133,7 +133,7 @@ static void explain_on_rank(void *argument, int32_t rank)
     gumbel_group_close(group);
 }
 
-static void the_cheapest_method_serves(void **state)
+static void cheapest_method_is_chosen(void **state)
 {
     static const group_case cases[] = {
         {"plain", 0, 0, 2, 512, 0, 0, 1, "ranks: plain: ", NULL},
@@ -208,7 +208,7 @@ static void check_refusal(gumbel_device *first, gumbel_device *second, const cha
     }
 }
 
-static void groups_that_cannot_exchange_are_refused(void **state)
+static void groups_without_an_exchange_return_an_error(void **state)
 {
     gumbel_device *cpu;
     (void)state;
@@ -221,8 +221,8 @@ static void groups_that_cannot_exchange_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_cheapest_method_serves),
-        cmocka_unit_test(groups_that_cannot_exchange_are_refused),
+        cmocka_unit_test(cheapest_method_is_chosen),
+        cmocka_unit_test(groups_without_an_exchange_return_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,8 +26,9 @@ typedef struct shared_cycle {
     int32_t emitted[64]; /* as rank 0 has it */
 } shared_cycle;
 
-static gumbel_status verify(gumbel_group *group, const shared_cycle *c, int32_t rank,
-                            const gumbel_draft *draft, verified_arrays *into, gumbel_error *error)
+static gumbel_status verify_shard(gumbel_group *group, const shared_cycle *c, int32_t rank,
+                                  const gumbel_draft *draft, verified_arrays *into,
+                                  gumbel_error *error)
 {
     const cycle *req = c->req;
     int fused = req->of->plan.hidden_size > 0;
@@ -77,7 +78,8 @@ static void one_rank(void *argument, int32_t rank)
     verified_arrays *found = verified_make(requests, c->req->max_nodes, requests + 3);
     if (gumbel_group_open(&transport, c->devices[rank], &options, &group, &error) != GUMBEL_OK)
         c->wrong = 1;
-    gumbel_status status = c->wrong ? GUMBEL_OK : verify(group, c, rank, &draft, found, &error);
+    gumbel_status status =
+        c->wrong ? GUMBEL_OK : verify_shard(group, c, rank, &draft, found, &error);
     if (c->odd >= 0)
         c->wrong |= status != GUMBEL_ERROR_GROUP || strcmp(error.field, "draft") != 0;
     else
@@ -91,7 +93,7 @@ static void one_rank(void *argument, int32_t rank)
     gumbel_group_close(group);
 }
 
-static void texts_are_the_targets(void **state)
+static void verified_texts_match_one_device(void **state)
 {
     gumbel_device *devices[4];
     int64_t emitted = 0, cycles = 0;
@@ -138,6 +140,6 @@ static void texts_are_the_targets(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(texts_are_the_targets)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(verified_texts_match_one_device)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,7 +25,7 @@ struct thread_ranks {
     } members[THREAD_RANKS_MOST];
 };
 
-static struct timespec deadline(int64_t timeout_ms)
+static struct timespec deadline_after(int64_t timeout_ms)
 {
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
@@ -38,12 +38,12 @@ static struct timespec deadline(int64_t timeout_ms)
     return t;
 }
 
-static int gather(void *context, void *stream, const void *send, void *receive, size_t bytes,
-                  int64_t timeout_ms, char *why)
+static int gather_messages(void *context, void *stream, const void *send, void *receive,
+                           size_t bytes, int64_t timeout_ms, char *why)
 {
     struct member *m = context;
     thread_ranks *p = m->place;
-    struct timespec end = deadline(timeout_ms);
+    struct timespec end = deadline_after(timeout_ms);
     (void)stream;
     pthread_mutex_lock(&p->mutex);
     int64_t round = p->round;
@@ -97,7 +97,7 @@ gumbel_transport thread_ranks_transport(thread_ranks *place, int32_t rank)
     return (gumbel_transport){.struct_size = sizeof(gumbel_transport),
                               .rank = rank,
                               .ranks = place->ranks,
-                              .all_gather = gather,
+                              .all_gather = gather_messages,
                               .context = &place->members[rank]};
 }
 
@@ -107,7 +107,7 @@ typedef struct runner {
     int32_t rank;
 } runner;
 
-static void *run(void *argument)
+static void *run_body(void *argument)
 {
     runner *r = argument;
     r->body(r->argument, r->rank);
@@ -120,7 +120,7 @@ void thread_ranks_run(int32_t ranks, void (*body)(void *argument, int32_t rank),
     runner runners[THREAD_RANKS_MOST];
     for (int32_t r = 0; r < ranks; r++) {
         runners[r] = (runner){body, argument, r};
-        if (pthread_create(&threads[r], NULL, run, &runners[r]))
+        if (pthread_create(&threads[r], NULL, run_body, &runners[r]))
             die("no thread for rank %d", (int)r);
     }
     for (int32_t r = 0; r < ranks; r++)

@@ -22,7 +22,7 @@ static gumbel_status draw_either(gumbel_device *device, const request *req, outc
 }
 
 /* Drawn tokens, given, have the outputs of the draw; only their scores are without noise. */
-static void drawn_tokens(void **state)
+static void given_drawn_tokens_have_the_draws_outputs(void **state)
 {
     for (int i = 0; i < 120; i++) {
         request_plan plan = request_plan_at_random(i, i % 3 == 0);
@@ -69,7 +69,7 @@ static void check_token(const request *req, const outcome *found, const float *a
 }
 
 /* Any ids: of tokens that are masked, removed, of other shards, none. */
-static void any_tokens(void **state)
+static void given_ids_of_every_kind(void **state)
 {
     uint64_t random = 81;
     for (int i = 0; i < 120; i++) {
@@ -102,7 +102,7 @@ static void any_tokens(void **state)
 }
 
 /* Thousands of rows take the workspace of a few, and rows are what they are alone. */
-static void many_rows(void **state)
+static void many_rows_take_a_small_workspace(void **state)
 {
     enum { B = 700, V = 333, D = 24, S = 2 };
     problem_plan plan = {.batch = B, .vocab = V, .hidden_size = D, .samples = S, .seed = 82};
@@ -136,7 +136,7 @@ static void many_rows(void **state)
 }
 
 /* One list of tokens for all rows; greedy rows; noise and shards are refused. */
-static void few_words(void **state)
+static void one_list_for_all_rows_and_errors(void **state)
 {
     const float logits[2][3] = {{1, 2, 3}, {5, 1, 1}}, cold = 0;
     const int32_t ids[2] = {2, 1};
@@ -174,7 +174,7 @@ static void few_words(void **state)
 /* -------------------------------------------------------------------------------- allowed ---- */
 
 /* A list that is not empty is a mask of its tokens; beside a mask and bans it takes away more. */
-static void allowed_tokens(void **state)
+static void allowed_lists_match_masks(void **state)
 {
     uint64_t random = 91;
     for (int i = 0; i < 80; i++) {
@@ -220,9 +220,11 @@ static void allowed_tokens(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(drawn_tokens),   cmocka_unit_test(any_tokens),
-        cmocka_unit_test(many_rows),      cmocka_unit_test(few_words),
-        cmocka_unit_test(allowed_tokens),
+        cmocka_unit_test(given_drawn_tokens_have_the_draws_outputs),
+        cmocka_unit_test(given_ids_of_every_kind),
+        cmocka_unit_test(many_rows_take_a_small_workspace),
+        cmocka_unit_test(one_list_for_all_rows_and_errors),
+        cmocka_unit_test(allowed_lists_match_masks),
     };
     int failures;
     RUN_ON_EVERY_ISA(tests, failures);

@@ -107,8 +107,8 @@ typedef struct powered {
     chi_squared fair, more, less, hot, cold;
 } powered;
 
-static void add(chi_squared *sum, const oracle_row *row, int64_t kept, const int64_t *counts,
-                int64_t total)
+static void add_counts(chi_squared *sum, const oracle_row *row, int64_t kept, const int64_t *counts,
+                       int64_t total)
 {
     double *p = make_zeroed((size_t)row->count, sizeof *p), mass = 0;
     double highest = row->z[row->order[0]];
@@ -121,7 +121,7 @@ static void add(chi_squared *sum, const oracle_row *row, int64_t kept, const int
 }
 
 /* The row at `factor` times its temperature. */
-static void consult(lone_row *generated, float factor, oracle_row *row)
+static void run_oracle(lone_row *generated, float factor, oracle_row *row)
 {
     float own = generated->temperature;
     generated->temperature = own * factor;
@@ -136,7 +136,7 @@ static void consult(lone_row *generated, float factor, oracle_row *row)
 static int add_row(gumbel_device *device, powered *sum, lone_row *generated, int64_t total)
 {
     oracle_row *row = oracle_row_make(generated->req.plan.vocab);
-    consult(generated, 1, row);
+    run_oracle(generated, 1, row);
     if (row->kept < FEWEST) {
         oracle_row_free(row);
         return 0;
@@ -146,13 +146,13 @@ static int add_row(gumbel_device *device, powered *sum, lone_row *generated, int
     for (int64_t k = row->kept; k < row->alive; k++)
         assert_int_equal(counts[row->order[k]], 0);
     assert_true(row->kept < row->alive);
-    add(&sum->fair, row, row->kept, counts, total);
-    add(&sum->more, row, row->kept + 1, counts, total);
-    add(&sum->less, row, row->kept - 1, counts, total);
-    consult(generated, 1.02f, row);
-    add(&sum->hot, row, row->kept, counts, total);
-    consult(generated, 0.98f, row);
-    add(&sum->cold, row, row->kept, counts, total);
+    add_counts(&sum->fair, row, row->kept, counts, total);
+    add_counts(&sum->more, row, row->kept + 1, counts, total);
+    add_counts(&sum->less, row, row->kept - 1, counts, total);
+    run_oracle(generated, 1.02f, row);
+    add_counts(&sum->hot, row, row->kept, counts, total);
+    run_oracle(generated, 0.98f, row);
+    add_counts(&sum->cold, row, row->kept, counts, total);
     oracle_row_free(row);
     free(counts);
     return 1;
@@ -210,7 +210,7 @@ static void draw_rows(gumbel_device *device, const char *name, const gumbel_tens
     assert_powered(what, &sum);
 }
 
-static void model_logits(void **state)
+static void model_logits_draws_are_fair(void **state)
 {
     gumbel_tensor golden = model_tensor("golden.safetensors", "target.logits");
     for (int i = 0; i < RULES; i++)
@@ -218,7 +218,7 @@ static void model_logits(void **state)
     free((void *)golden.data);
 }
 
-static void model_hidden_states(void **state)
+static void model_hidden_states_draws_are_fair(void **state)
 {
     gumbel_tensor hidden = model_tensor("golden.safetensors", "target.hidden");
     gumbel_tensor weight =
@@ -234,7 +234,7 @@ static void model_hidden_states(void **state)
 }
 
 /* Gaussian logits with a few higher ones, all far below 0. */
-static void large_vocabulary(void **state)
+static void large_vocabulary_draws_are_fair(void **state)
 {
     enum { V = 151936 };
     float *values = make_zeroed((size_t)ROWS * V, sizeof *values);
@@ -251,9 +251,9 @@ static void large_vocabulary(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(model_logits),
-        cmocka_unit_test(model_hidden_states),
-        cmocka_unit_test(large_vocabulary),
+        cmocka_unit_test(model_logits_draws_are_fair),
+        cmocka_unit_test(model_hidden_states_draws_are_fair),
+        cmocka_unit_test(large_vocabulary_draws_are_fair),
     };
     return cmocka_run_group_tests(tests, open_one_thread, close_device);
 }

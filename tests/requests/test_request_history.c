@@ -60,7 +60,7 @@ static void penalties_by_hand(void **state)
     assert_processed(*state, logits, &t, 1, (const float[]){2, -2, 2.75f, -0.75f, 1, -1.75f, 3});
 }
 
-static void order_by_hand(void **state)
+static void order_of_transforms_by_hand(void **state)
 {
     const float logits[FEW] = {2, -2, 4, 0, 1, -1, 3};
     const int64_t banned_offsets[] = {0, 2}, bias_offsets[] = {0, 5}, output_offsets[] = {0, 3};
@@ -84,14 +84,14 @@ static void order_by_hand(void **state)
 enum { B = 4, VOCAB = 300, WORDS = (VOCAB + 31) / 32, PROMPT = 20, STEPS = 200 };
 
 /* Every token so far, by row. */
-typedef struct story {
+typedef struct token_log {
     int64_t prompt_offsets[B + 1], output_offsets[B + 1];
     int32_t prompt[B * PROMPT], output[B * STEPS]; /* row after row */
     int32_t emitted[B][STEPS];
     int steps;
-} story;
+} token_log;
 
-static void copy_outputs(story *text)
+static void copy_outputs(token_log *text)
 {
     for (int b = 0; b < B; b++) {
         text->output_offsets[b + 1] = text->output_offsets[b] + text->steps;
@@ -100,10 +100,10 @@ static void copy_outputs(story *text)
     }
 }
 
-static void begin(story *text)
+static void begin_log(token_log *text)
 {
     uint64_t random = 51;
-    *text = (story){.steps = 0};
+    *text = (token_log){.steps = 0};
     for (int b = 0; b < B; b++) {
         int length = b == 0 ? 0 : PROMPT - b;
         text->prompt_offsets[b + 1] = text->prompt_offsets[b] + length;
@@ -112,16 +112,16 @@ static void begin(story *text)
     }
 }
 
-typedef struct memory {
+typedef struct filled_history {
     gumbel_history history;
     uint32_t prompt[B * WORDS], output[B * WORDS];
     uint16_t counts[B * VOCAB];
-} memory;
+} filled_history;
 
 /* Memory as an engine may get it: full of something else. */
-static memory *make_memory(void)
+static filled_history *make_filled_history(void)
 {
-    memory *generated = make_zeroed(1, sizeof *generated);
+    filled_history *generated = make_zeroed(1, sizeof *generated);
     memset(generated, 0xA7, sizeof *generated);
     generated->history = (gumbel_history){.struct_size = sizeof generated->history,
                                           .vocab_size = VOCAB,
@@ -131,9 +131,12 @@ static memory *make_memory(void)
     return generated;
 }
 
-static int bit(const uint32_t *words, int64_t token) { return words[token / 32] >> token % 32 & 1; }
+static int has_bit(const uint32_t *words, int64_t token)
+{
+    return words[token / 32] >> token % 32 & 1;
+}
 
-static int64_t recount(const int32_t *ids, int64_t first, int64_t end, int64_t token)
+static int64_t count_token(const int32_t *ids, int64_t first, int64_t end, int64_t token)
 {
     int64_t times = 0;
     for (int64_t k = first; k < end; k++)
@@ -141,32 +144,32 @@ static int64_t recount(const int32_t *ids, int64_t first, int64_t end, int64_t t
     return times;
 }
 
-static void assert_remembers(const memory *m, const story *text)
+static void assert_history_matches(const filled_history *m, const token_log *text)
 {
     for (int64_t b = 0; b < B; b++)
         for (int64_t token = 0; token < VOCAB; token++) {
-            int64_t req =
-                recount(text->prompt, text->prompt_offsets[b], text->prompt_offsets[b + 1], token);
-            int64_t count = recount(text->emitted[b], 0, text->steps, token);
-            assert_int_equal(bit(m->prompt + b * WORDS, token), req > 0);
-            assert_int_equal(bit(m->output + b * WORDS, token), count > 0);
+            int64_t req = count_token(text->prompt, text->prompt_offsets[b],
+                                      text->prompt_offsets[b + 1], token);
+            int64_t count = count_token(text->emitted[b], 0, text->steps, token);
+            assert_int_equal(has_bit(m->prompt + b * WORDS, token), req > 0);
+            assert_int_equal(has_bit(m->output + b * WORDS, token), count > 0);
             assert_int_equal(m->counts[b * VOCAB + token], count);
         }
 }
 
-static gumbel_token_lists prompts_of(const story *text)
+static gumbel_token_lists prompts_of(const token_log *text)
 {
     return (gumbel_token_lists){.offsets = text->prompt_offsets, .ids = text->prompt};
 }
 
-static gumbel_token_lists outputs_of(const story *text)
+static gumbel_token_lists outputs_of(const token_log *text)
 {
     return (gumbel_token_lists){.offsets = text->output_offsets, .ids = text->output};
 }
 
 /* The step's logits: those of the last token's row of a fixed matrix with few rows, so that the
  * text runs in circles, from which penalties drive it away. */
-static void make_logits(const story *text, float *logits)
+static void make_logits(const token_log *text, float *logits)
 {
     for (int64_t b = 0; b < B; b++) {
         int32_t last = text->steps ? text->emitted[b][text->steps - 1] : 0;
@@ -193,7 +196,7 @@ static int32_t run_oracle(const gumbel_logits *input, const gumbel_sampling *sam
 }
 
 /* Draw one token a row by history, by lists and by the oracle, and append the tokens. */
-static void step(gumbel_device *device, memory *m, story *text)
+static void draw_step(gumbel_device *device, filled_history *m, token_log *text)
 {
     static const float r[B] = {1.3f, 1, 1.1f, 1}, f[B] = {0, 0.6f, 0.2f, -0.1f},
                        p[B] = {0, 0.4f, -0.2f, 0}, temperature[B] = {0.8f, 1, 0.6f, 0};
@@ -238,19 +241,19 @@ static void step(gumbel_device *device, memory *m, story *text)
     outcome_free(listed);
 }
 
-static void generation(void **state)
+static void generation_by_history_lists_and_oracle(void **state)
 {
-    story text;
-    memory *m = make_memory();
-    begin(&text);
+    token_log text;
+    filled_history *m = make_filled_history();
+    begin_log(&text);
     gumbel_token_lists prompts = prompts_of(&text);
     assert_int_equal(gumbel_history_start(*state, NULL, &m->history, B, NULL, &prompts, NULL, NULL),
                      GUMBEL_OK);
-    assert_remembers(m, &text);
+    assert_history_matches(m, &text);
     while (text.steps < STEPS) {
-        step(*state, m, &text);
+        draw_step(*state, m, &text);
         if (text.steps % 20 == 0)
-            assert_remembers(m, &text);
+            assert_history_matches(m, &text);
     }
     int64_t most = 0;
     for (int i = 0; i < B * VOCAB; i++)
@@ -259,19 +262,19 @@ static void generation(void **state)
     /* A history started from the emitted tokens is the same. */
     copy_outputs(&text);
     gumbel_token_lists outputs = outputs_of(&text);
-    memory *anew = make_memory();
+    filled_history *anew = make_filled_history();
     assert_int_equal(
         gumbel_history_start(*state, NULL, &anew->history, B, NULL, &prompts, &outputs, NULL),
         GUMBEL_OK);
-    assert_remembers(anew, &text);
+    assert_history_matches(anew, &text);
     free(anew);
     free(m);
 }
 
 /* Rows without a token, ids of nothing, and counts at their end. */
-static void odd_updates(void **state)
+static void updates_with_invalid_ids_and_saturated_counts(void **state)
 {
-    memory *m = make_memory(), *before = make_zeroed(1, sizeof *before);
+    filled_history *m = make_filled_history(), *before = make_zeroed(1, sizeof *before);
     assert_int_equal(gumbel_history_start(*state, NULL, &m->history, B, NULL, NULL, NULL, NULL),
                      GUMBEL_OK);
     *before = *m;
@@ -298,7 +301,7 @@ static void odd_updates(void **state)
 }
 
 /* More of one token than a count can hold: lists count as a history does. */
-static void very_long_lists(void **state)
+static void counts_beyond_16_bits(void **state)
 {
     enum { LENGTH = 70000 };
     static int32_t output[LENGTH];
@@ -313,9 +316,11 @@ static void very_long_lists(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(penalties_by_hand), cmocka_unit_test(order_by_hand),
-        cmocka_unit_test(generation),        cmocka_unit_test(odd_updates),
-        cmocka_unit_test(very_long_lists),
+        cmocka_unit_test(penalties_by_hand),
+        cmocka_unit_test(order_of_transforms_by_hand),
+        cmocka_unit_test(generation_by_history_lists_and_oracle),
+        cmocka_unit_test(updates_with_invalid_ids_and_saturated_counts),
+        cmocka_unit_test(counts_beyond_16_bits),
     };
     int failures;
     RUN_ON_EVERY_ISA(tests, failures);

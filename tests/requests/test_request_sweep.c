@@ -19,7 +19,7 @@
 
 static const int32_t tiles[] = {64, 128, 192, 1024, 4096};
 
-static int how_many(int usual)
+static int scale_count(int usual)
 {
     int many = getenv("GUMBEL_NIGHTLY") ? 20 * usual : usual;
     return TEST_SANITIZED ? (many + 7) / 8 : many;
@@ -70,7 +70,7 @@ static void check_plan(gumbel_device *reference, const request_plan *plan, uint6
     request *req = request_make(plan, reference);
     outcome *drawn = request_outcome(req);
     assert_int_equal(request_draw(reference, req, drawn), GUMBEL_OK);
-    if (!judge(reference, req, drawn, seen))
+    if (!judge_outcome(reference, req, drawn, seen))
         fail_msg("the oracle differs");
     check_devices(req, drawn, random);
     check_alone(reference, req, drawn);
@@ -83,26 +83,26 @@ static void check_plan(gumbel_device *reference, const request_plan *plan, uint6
 static void assert_judged(const char *what, const verdicts *seen)
 {
     print_verdicts(what, seen);
-    assert_true(seen->near_cuts * 10 <= seen->rows);
-    assert_true(seen->other_cuts * 50 <= seen->rows);
+    assert_true(seen->near_cutoffs * 10 <= seen->rows);
+    assert_true(seen->other_kept_sets * 50 <= seen->rows);
 }
 
-static void mixed_logits(void **state)
+static void mixed_requests_from_logits(void **state)
 {
     verdicts seen = {0};
     uint64_t random = 11;
-    for (int i = 0; i < how_many(400); i++) {
+    for (int i = 0; i < scale_count(400); i++) {
         request_plan plan = request_plan_at_random(i, 0);
         check_plan(*state, &plan, &random, &seen);
     }
     assert_judged("from logits", &seen);
 }
 
-static void mixed_hidden_states(void **state)
+static void mixed_requests_from_hidden_states(void **state)
 {
     verdicts seen = {0};
     uint64_t random = 12;
-    for (int i = 0; i < how_many(120); i++) {
+    for (int i = 0; i < scale_count(120); i++) {
         request_plan plan = request_plan_at_random(i, 1);
         check_plan(*state, &plan, &random, &seen);
     }
@@ -110,7 +110,7 @@ static void mixed_hidden_states(void **state)
 }
 
 /* Every kind of row, order and tie mode, nothing but truncation. */
-static void every_kind_order_and_tie(void **state)
+static void every_row_kind_order_and_tie(void **state)
 {
     verdicts seen = {0};
     uint64_t random = 13;
@@ -137,7 +137,7 @@ static void large_vocabularies(void **state)
     static const int64_t sizes[] = {8192, 32000, 50257, 151936};
     verdicts seen = {0};
     uint64_t random = 14;
-    for (int i = 0; i < how_many(6); i++) {
+    for (int i = 0; i < scale_count(6); i++) {
         request_plan plan = {.batch = 8,
                              .vocab = sizes[i % 4],
                              .samples = 1,
@@ -153,11 +153,11 @@ static void large_vocabularies(void **state)
 }
 
 /* Large enough that the library thinks it worth while to use several threads. */
-static void worth_several_threads(void **state)
+static void batches_large_enough_for_threads(void **state)
 {
     verdicts seen = {0};
     uint64_t random = 15;
-    for (int i = 0; i < how_many(12) || i < 3; i++) {
+    for (int i = 0; i < scale_count(12) || i < 3; i++) {
         int fused = i % 3 == 2;
         request_plan plan = request_plan_at_random(20000 + i, fused);
         plan.batch = 9;
@@ -170,20 +170,20 @@ static void worth_several_threads(void **state)
 }
 
 /* Probabilities, rules, and which tokens stay (bit i: token i), worked out by hand. */
-typedef struct cut {
+typedef struct truncation_case {
     const float *p; /* [5] */
     float temperature, min_p, top_p;
     int32_t top_k;
     int order, ties;
     unsigned stays;
-} cut;
+} truncation_case;
 
-static void cuts_by_hand(void **state)
+static void truncation_by_hand(void **state)
 {
     enum { N = 5, CHAIN = 0, JOINT, BEFORE, LAST, LAST_BEFORE, JOINT_BEFORE, ALL = 0, EXACT = 1 };
     static const float distinct[N] = {0.11f, 0.30f, 0.25f, 0.10f, 0.24f};
     static const float tied[N] = {0.1f, 0.2f, 0.4f, 0.2f, 0.1f};
-    static const cut cuts[] = {
+    static const truncation_case cuts[] = {
         {distinct, 1, 0, 0.35f, 3, CHAIN, ALL, 0x02}, /* 0.30 is 0.38 of what top_k leaves */
         {distinct, 1, 0, 0.35f, 3, JOINT, ALL, 0x06},
         {distinct, 1, 0.5f, 1, 0, CHAIN, ALL, 0x16},
@@ -223,7 +223,7 @@ static void cuts_by_hand(void **state)
         {tied, 1, 0.3f, 0.65f, 2, LAST, EXACT, 0x04}, /* 0.4 of 0.6 */
     };
     for (size_t c = 0; c < sizeof cuts / sizeof *cuts; c++) {
-        const cut *at = &cuts[c];
+        const truncation_case *at = &cuts[c];
         float logits[N], z[N];
         for (int i = 0; i < N; i++)
             logits[i] = logf(at->p[i]);
@@ -249,7 +249,7 @@ static void cuts_by_hand(void **state)
 
 /* Equal logits have exact masses, so the kept set is that of the definition: top_p = j / n keeps j
  * of n tokens of equal mass. */
-static void boundaries_of_top_p(void **state)
+static void exact_boundaries_of_top_p(void **state)
 {
     enum { N = 64 };
     static float logits[N];
@@ -276,13 +276,13 @@ static void boundaries_of_top_p(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cuts_by_hand),
-        cmocka_unit_test(boundaries_of_top_p),
-        cmocka_unit_test(every_kind_order_and_tie),
-        cmocka_unit_test(mixed_logits),
-        cmocka_unit_test(mixed_hidden_states),
+        cmocka_unit_test(truncation_by_hand),
+        cmocka_unit_test(exact_boundaries_of_top_p),
+        cmocka_unit_test(every_row_kind_order_and_tie),
+        cmocka_unit_test(mixed_requests_from_logits),
+        cmocka_unit_test(mixed_requests_from_hidden_states),
         cmocka_unit_test(large_vocabularies),
-        cmocka_unit_test(worth_several_threads),
+        cmocka_unit_test(batches_large_enough_for_threads),
     };
     return cmocka_run_group_tests(tests, open_reference, close_device);
 }

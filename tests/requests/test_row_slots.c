@@ -30,7 +30,7 @@ static gumbel_status draw_either(gumbel_device *device, const request *req, outc
 }
 
 /* Rows draw from their slots what they draw from places of their own, whatever lies in others. */
-static void slots_are_rows(void **state)
+static void slots_match_rows(void **state)
 {
     uint64_t random = 71;
     for (int i = 0; i < 120; i++) {
@@ -48,7 +48,7 @@ static void slots_are_rows(void **state)
 }
 
 /* One seed for all goes by slots, so that a request keeps its tokens wherever its row is. */
-static void one_seed_for_all_slots(void **state)
+static void shared_seed_follows_the_slot(void **state)
 {
     enum { B = 3, V = 500 };
     static const int32_t of_row[B] = {4, 0, 2};
@@ -90,7 +90,7 @@ static void assert_unused(const outcome *o, int64_t b)
 }
 
 /* Live rows draw what they draw without the others, of which parameters may be anything. */
-static void live_rows_alone(void **state)
+static void live_rows_match_a_smaller_batch(void **state)
 {
     for (int i = 0; i < 60; i++) {
         request *req = request_at(i, *state), live = *req;
@@ -114,7 +114,7 @@ static void live_rows_alone(void **state)
 }
 
 /* Summaries and rows of unused rows. */
-static void live_rows_of_parts(void **state)
+static void unused_rows_of_summaries(void **state)
 {
     enum { B = 3, V = 70 };
     float logits[B * V], rows[B * V];
@@ -140,7 +140,7 @@ static void live_rows_of_parts(void **state)
 }
 
 /* Positions, rings and histories of slots. */
-static void slots_of_steps(void **state)
+static void advance_and_history_by_slots(void **state)
 {
     enum { B = 2, SLOTS = 4, V = 64, LENGTH = 3 };
     static const int32_t of_row[B] = {3, 1}, tokens[B] = {7, 9};
@@ -186,7 +186,7 @@ static void slots_of_steps(void **state)
     assert_int_equal(counts[1][9], GUMBEL_COUNT_MOST);
 }
 
-static void refusals(void **state)
+static void invalid_slots_return_an_error_by_name(void **state)
 {
     const float logits[4] = {0};
     const int32_t right[2] = {1, 0}, negative[2] = {0, -1}, large[2] = {0, 2}, minus = -1,
@@ -227,9 +227,12 @@ static void refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(slots_are_rows),  cmocka_unit_test(one_seed_for_all_slots),
-        cmocka_unit_test(live_rows_alone), cmocka_unit_test(live_rows_of_parts),
-        cmocka_unit_test(slots_of_steps),  cmocka_unit_test(refusals),
+        cmocka_unit_test(slots_match_rows),
+        cmocka_unit_test(shared_seed_follows_the_slot),
+        cmocka_unit_test(live_rows_match_a_smaller_batch),
+        cmocka_unit_test(unused_rows_of_summaries),
+        cmocka_unit_test(advance_and_history_by_slots),
+        cmocka_unit_test(invalid_slots_return_an_error_by_name),
     };
     int failures;
     RUN_ON_EVERY_ISA(tests, failures);

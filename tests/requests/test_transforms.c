@@ -31,7 +31,7 @@ static void draw_request(gumbel_device *device, const gumbel_logits *logits,
     free(workspace);
 }
 
-static gumbel_logits matrix(const float *values, int64_t batch, int64_t vocab)
+static gumbel_logits make_logits(const float *values, int64_t batch, int64_t vocab)
 {
     return (gumbel_logits){.struct_size = sizeof(gumbel_logits),
                            .logits = tensor_of(values, GUMBEL_FLOAT32, batch, vocab, 0)};
@@ -62,14 +62,14 @@ static void assert_values(const float *found, const float *expected, int count, 
 }
 
 /* A history of one row of V tokens. */
-typedef struct seen {
+typedef struct row_history {
     gumbel_history history;
     uint32_t prompt[(V + 31) / 32], output[(V + 31) / 32];
     uint16_t counts[V];
-} seen;
+} row_history;
 
-static void seen_start(gumbel_device *device, seen *generated, const gumbel_token_lists *prompts,
-                       const gumbel_token_lists *outputs)
+static void start_row_history(gumbel_device *device, row_history *generated,
+                              const gumbel_token_lists *prompts, const gumbel_token_lists *outputs)
 {
     generated->history = (gumbel_history){.struct_size = sizeof generated->history,
                                           .vocab_size = V,
@@ -110,12 +110,12 @@ static void penalties_by_hand(void **state)
                                     .prompt_tokens = prompt_lists,
                                     .output_tokens = output_lists};
     gumbel_sampling sampling = {.struct_size = sizeof sampling, .transforms = &transforms};
-    gumbel_logits logits = matrix(y, 1, 8);
+    gumbel_logits logits = make_logits(y, 1, 8);
     float z[8];
-    seen generated;
+    row_history generated;
     values_of(*state, &logits, &sampling, z);
     assert_values(z, expected, 8, "lists");
-    seen_start(*state, &generated, &prompt_lists, &output_lists);
+    start_row_history(*state, &generated, &prompt_lists, &output_lists);
     transforms.prompt_tokens = transforms.output_tokens = (gumbel_token_lists){0};
     transforms.history = &generated.history;
     values_of(*state, &logits, &sampling, z);
@@ -134,13 +134,13 @@ static void penalties_by_hand(void **state)
 }
 
 /* Tokens that the history does not count, at its end and behind, keep their logits. */
-static void short_history(void **state)
+static void history_of_a_smaller_vocabulary(void **state)
 {
     static float y[V], z[V], expected[V];
     static int32_t all[V];
     const int64_t offsets[] = {0, V};
     const float r = 2;
-    seen generated;
+    row_history generated;
     for (int i = 0; i < V; i++) {
         y[i] = 1;
         all[i] = V - 1 - i;
@@ -159,7 +159,7 @@ static void short_history(void **state)
         assert_int_equal(
             gumbel_history_start(*state, NULL, &generated.history, 1, NULL, &lists, &lists, NULL),
             GUMBEL_OK);
-        gumbel_logits logits = matrix(y, 1, V);
+        gumbel_logits logits = make_logits(y, 1, V);
         for (int i = 0; i < V; i++)
             expected[i] = i < counted ? 0.5f : 1;
         values_of(*state, &logits, &sampling, z);
@@ -168,7 +168,7 @@ static void short_history(void **state)
 }
 
 /* Counts end at 65535, in a history and in lists. */
-static void saturation(void **state)
+static void counts_saturate_at_65535(void **state)
 {
     enum { MANY = 65536 + 3 };
     static int32_t same[MANY];
@@ -179,14 +179,14 @@ static void saturation(void **state)
     gumbel_transforms transforms = {
         .struct_size = sizeof transforms, .frequency = {&f, GUMBEL_SAME}, .output_tokens = lists};
     gumbel_sampling sampling = {.struct_size = sizeof sampling, .transforms = &transforms};
-    gumbel_logits logits = matrix(&y, 1, 1);
-    seen generated;
+    gumbel_logits logits = make_logits(&y, 1, 1);
+    row_history generated;
     float z;
     values_of(*state, &logits, &sampling, &z);
     assert_true(z == 1.0f - 65535);
-    seen_start(*state, &generated, NULL, &lists);
+    start_row_history(*state, &generated, NULL, &lists);
     assert_int_equal(generated.counts[0], 65535);
-    seen_start(*state, &generated, NULL, NULL);
+    start_row_history(*state, &generated, NULL, NULL);
     generated.counts[0] = 65534;
     for (int i = 0; i < 3; i++) {
         assert_int_equal(
@@ -197,7 +197,7 @@ static void saturation(void **state)
 }
 
 /* Each step would give another value at any other place. */
-static void order_of_operations(void **state)
+static void order_of_transforms_by_hand(void **state)
 {
     static const int64_t one[] = {0, 1}, three[] = {0, 3};
     static const int32_t token[3] = {0};
@@ -211,7 +211,7 @@ static void order_of_operations(void **state)
     gumbel_sampling sampling = {.struct_size = sizeof sampling,
                                 .temperature = {&T, GUMBEL_SAME},
                                 .transforms = &transforms};
-    gumbel_logits logits = matrix(&l, 1, 1);
+    gumbel_logits logits = make_logits(&l, 1, 1);
     float z;
     /* ((4 * 0.5 - 3) * 2 - 0.5 * 3 - 0.25) / 0.5 */
     logits.scale = 0.5f;
@@ -231,7 +231,7 @@ static void order_of_operations(void **state)
 /* --------------------------------------------------------------------- masks, bans, biases ---- */
 
 /* Every token as the only one allowed, and as the only one that is not. */
-static void masks_at_word_ends(void **state)
+static void masks_of_single_tokens(void **state)
 {
     static float logits[V];
     static int32_t mask[2][(V + 100 + 31) / 32];
@@ -246,7 +246,7 @@ static void masks_at_word_ends(void **state)
                                             .mask = {mask[0], sizeof mask[0] / sizeof **mask}};
             gumbel_sampling sampling = {
                 .struct_size = sizeof sampling, .num_samples = 4, .transforms = &transforms};
-            gumbel_logits input = matrix(logits, 2, V);
+            gumbel_logits input = make_logits(logits, 2, V);
             input.logits.stride = 0;
             static float rows[2][V];
             memcpy(rows[0], logits, sizeof logits);
@@ -270,7 +270,7 @@ static void masks_at_word_ends(void **state)
 }
 
 /* Masked and banned tokens are ignored, also if their logit or bias is NaN. */
-static void banned_and_biased(void **state)
+static void bans_and_biases_by_hand(void **state)
 {
     static float logits[V], z[V], expected[V];
     static const int64_t bans[] = {0, 3}, biases[] = {0, 7};
@@ -286,7 +286,7 @@ static void banned_and_biased(void **state)
                                     .banned = {.offsets = bans, .ids = banned},
                                     .bias = {.offsets = biases, .ids = biased, .values = values}};
     gumbel_sampling sampling = {.struct_size = sizeof sampling, .transforms = &transforms};
-    gumbel_logits input = matrix(logits, 1, V);
+    gumbel_logits input = make_logits(logits, 1, V);
     values_of(*state, &input, &sampling, z);
     assert_values(z, expected, V, "bans and biases");
     outcome *drawn = outcome_make(1, 1), *ordered = outcome_make(1, 1);
@@ -316,7 +316,7 @@ static void banned_and_biased(void **state)
 
 /* Raw log-probabilities are of all logits, so a NaN or +inf that is banned shows in them, and in
  * nothing else. */
-static void banned_and_raw(void **state)
+static void raw_logprobs_count_banned_tokens(void **state)
 {
     enum { TOP = 4 };
     static float logits[V];
@@ -326,7 +326,7 @@ static void banned_and_raw(void **state)
     const gumbel_transforms transforms = {.struct_size = sizeof transforms,
                                           .banned = {.offsets = bans, .ids = banned}};
     gumbel_sampling sampling = {.struct_size = sizeof sampling, .transforms = &transforms};
-    gumbel_logits input = matrix(logits, 1, V);
+    gumbel_logits input = make_logits(logits, 1, V);
     outcome *sound = outcome_make(1, 1), *spoilt = outcome_make(1, 1);
     outcome_widen(sound, TOP, GUMBEL_RAW);
     outcome_widen(spoilt, TOP, GUMBEL_RAW);
@@ -353,7 +353,7 @@ static void banned_and_raw(void **state)
 }
 
 /* Greedy rows: the argmax of y, the lowest id among equals. */
-static void greedy_rows(void **state)
+static void greedy_rows_take_the_transformed_argmax(void **state)
 {
     static float logits[V];
     static const int64_t biases[] = {0, 2}, bans[] = {0, 1}, outputs[] = {0, 3};
@@ -369,7 +369,7 @@ static void greedy_rows(void **state)
     gumbel_sampling sampling = {.struct_size = sizeof sampling,
                                 .temperature = {&T, GUMBEL_SAME},
                                 .transforms = &transforms};
-    gumbel_logits input = matrix(logits, 1, V);
+    gumbel_logits input = make_logits(logits, 1, V);
     outcome *drawn = outcome_make(1, 1);
     draw_request(*state, &input, &sampling, drawn);
     assert_int_equal(drawn->tokens[0], 20);
@@ -389,10 +389,14 @@ static void greedy_rows(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(penalties_by_hand),  cmocka_unit_test(short_history),
-        cmocka_unit_test(saturation),         cmocka_unit_test(order_of_operations),
-        cmocka_unit_test(masks_at_word_ends), cmocka_unit_test(banned_and_biased),
-        cmocka_unit_test(banned_and_raw),     cmocka_unit_test(greedy_rows),
+        cmocka_unit_test(penalties_by_hand),
+        cmocka_unit_test(history_of_a_smaller_vocabulary),
+        cmocka_unit_test(counts_saturate_at_65535),
+        cmocka_unit_test(order_of_transforms_by_hand),
+        cmocka_unit_test(masks_of_single_tokens),
+        cmocka_unit_test(bans_and_biases_by_hand),
+        cmocka_unit_test(raw_logprobs_count_banned_tokens),
+        cmocka_unit_test(greedy_rows_take_the_transformed_argmax),
     };
     int failures;
     RUN_ON_EVERY_ISA(tests, failures);

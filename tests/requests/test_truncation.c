@@ -113,7 +113,7 @@ static void make_softmax(gumbel_device *device, const truncation_case *a, float 
     free(workspace);
 }
 
-static void fill(float *row, int64_t count, float value)
+static void fill_row(float *row, int64_t count, float value)
 {
     for (int64_t i = 0; i < count; i++)
         row[i] = value;
@@ -122,13 +122,13 @@ static void fill(float *row, int64_t count, float value)
 /* ------------------------------------------------------------------------------- top_p ---- */
 
 /* Equal tokens have mass 1 each, so the shortest nucleus of p = j / V has j tokens exactly. */
-static void equal_tokens(void **state)
+static void top_p_of_equal_tokens(void **state)
 {
     static float row[4096];
     static const int64_t counts[] = {1, 2, 8, 64, 256, 4096};
     for (int c = 0; c < 6; c++) {
         int64_t vocab = counts[c];
-        fill(row, vocab, -3.25f);
+        fill_row(row, vocab, -3.25f);
         for (int64_t j = 1; j < vocab; j += 1 + vocab / 7) {
             truncation_case a = {.name = "equal tokens", .logits = row, .vocab = vocab};
             a.top_p = (float)j / (float)vocab;
@@ -150,12 +150,12 @@ static void equal_tokens(void **state)
 }
 
 /* Other libraries mask with the least float: where the cut is there, too, lower ids stay. */
-static void ties_at_the_least_float(void **state)
+static void ties_at_the_lowest_float(void **state)
 {
     static float row[300], generated[300];
     for (int above = 0; above < 2; above++)
         for (int64_t vocab = 8; vocab <= 300; vocab += 73) {
-            fill(row, vocab, -FLT_MAX);
+            fill_row(row, vocab, -FLT_MAX);
             row[vocab / 2] = above ? 1.5f : -FLT_MAX;
             truncation_case a = {
                 .name = "the least float", .logits = row, .vocab = vocab, .top_k = 3};
@@ -175,10 +175,10 @@ static void ties_at_the_least_float(void **state)
 }
 
 /* j tokens of mass 1 above tokens that have none: p j falls between them. */
-static void tail_without_mass(void **state)
+static void top_p_with_a_massless_tail(void **state)
 {
     static float row[5000];
-    fill(row, 5000, -60);
+    fill_row(row, 5000, -60);
     for (int i = 0; i < 7; i++)
         row[i * 613 + 5] = 0;
     truncation_case a = {
@@ -196,17 +196,17 @@ static void tail_without_mass(void **state)
 }
 
 /* Tails of about the mass that the largest p below 1 drops: 2^-24. */
-static void light_tail(void **state)
+static void top_p_with_a_light_tail(void **state)
 {
     static float row[30001];
     truncation_case a = {.name = "a light tail", .logits = row, .vocab = 30001};
     a.top_p = 1 - 0x1p-24f;
-    fill(row, 30001, -27); /* 30000 e^-27 = 2^-24.08: all of it goes */
+    fill_row(row, 30001, -27); /* 30000 e^-27 = 2^-24.08: all of it goes */
     row[20000] = 0;
     assert_keeps(*state, &a, 1);
     a.ties = GUMBEL_TIES_EXACT;
     assert_keeps(*state, &a, 1);
-    fill(row, 30001, -26.5f); /* 2^-23.36: some stays */
+    fill_row(row, 30001, -26.5f); /* 2^-23.36: some stays */
     row[20000] = 0;
     double each = exp(-26.5), spare = 0x1p-24 * (1 + 30000 * each);
     assert_keeps(*state, &a, 1 + (int64_t)ceil(30000 - spare / each));
@@ -216,7 +216,7 @@ static void light_tail(void **state)
 
 /* Blocks that a sample meets hold the nucleus' head, those between its tail: a bound guessed from
  * the sample is too high. */
-static void misleading_sample(void **state)
+static void top_p_with_a_misleading_sample(void **state)
 {
     static float row[V_MOST];
     for (int64_t i = 0; i < V_MOST; i++)
@@ -232,7 +232,7 @@ static void misleading_sample(void **state)
 /* ------------------------------------------------------------------------ top_k, min_p ---- */
 
 /* Every k of a row without ties, where the k-th largest is in any block. */
-static void distinct_tokens(void **state)
+static void top_k_of_distinct_tokens(void **state)
 {
     static float row[1000];
     for (int i = 0; i < 1000; i++)
@@ -256,10 +256,10 @@ static void distinct_tokens(void **state)
 }
 
 /* One token a block above equals: the lowest of the blocks' largest is no bound for the k-th. */
-static void few_large_above_equal_logits(void **state)
+static void top_k_among_equal_logits(void **state)
 {
     static float row[640];
-    fill(row, 640, -2);
+    fill_row(row, 640, -2);
     for (int i = 0; i < 10; i++)
         row[i * 64 + i] = (float)i;
     truncation_case a = {
@@ -274,7 +274,7 @@ static void few_large_above_equal_logits(void **state)
     assert_keeps(*state, &a, 11);
 }
 
-static void zeros_of_both_signs(void **state)
+static void zeros_of_both_signs_tie(void **state)
 {
     float row[70];
     for (int i = 0; i < 70; i++)
@@ -287,7 +287,7 @@ static void zeros_of_both_signs(void **state)
     assert_keeps(*state, &a, 68);
 }
 
-static void ends_of_min_p(void **state)
+static void boundaries_of_min_p(void **state)
 {
     float row[5] = {0, -0x1.62e43p-1f, -0x1.62e432p-1f, -87, -104};
     truncation_case a = {.name = "ends of min_p", .logits = row, .vocab = 5};
@@ -309,7 +309,7 @@ static void ends_of_min_p(void **state)
 
 /* ------------------------------------------------------------------------------ orders ---- */
 
-static void orders(void **state)
+static void orders_of_rules_by_hand(void **state)
 {
     float row[4];
     for (int i = 0; i < 4; i++)
@@ -349,11 +349,11 @@ static void orders(void **state)
 }
 
 /* A lone survivor is drawn with any noise, and the list has no second token. */
-static void lone_survivor(void **state)
+static void single_survivor_is_drawn(void **state)
 {
     static float row[777];
     static const float temperatures[] = {1, 1e-3f, 1e6f};
-    fill(row, 777, -1e-5f);
+    fill_row(row, 777, -1e-5f);
     row[700] = 0;
     for (int t = 0; t < 3; t++) {
         gumbel_sampling sampling;
@@ -376,17 +376,17 @@ static void lone_survivor(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(equal_tokens),
-        cmocka_unit_test(ties_at_the_least_float),
-        cmocka_unit_test(tail_without_mass),
-        cmocka_unit_test(light_tail),
-        cmocka_unit_test(misleading_sample),
-        cmocka_unit_test(distinct_tokens),
-        cmocka_unit_test(few_large_above_equal_logits),
-        cmocka_unit_test(zeros_of_both_signs),
-        cmocka_unit_test(ends_of_min_p),
-        cmocka_unit_test(orders),
-        cmocka_unit_test(lone_survivor),
+        cmocka_unit_test(top_p_of_equal_tokens),
+        cmocka_unit_test(ties_at_the_lowest_float),
+        cmocka_unit_test(top_p_with_a_massless_tail),
+        cmocka_unit_test(top_p_with_a_light_tail),
+        cmocka_unit_test(top_p_with_a_misleading_sample),
+        cmocka_unit_test(top_k_of_distinct_tokens),
+        cmocka_unit_test(top_k_among_equal_logits),
+        cmocka_unit_test(zeros_of_both_signs_tie),
+        cmocka_unit_test(boundaries_of_min_p),
+        cmocka_unit_test(orders_of_rules_by_hand),
+        cmocka_unit_test(single_survivor_is_drawn),
     };
     int failures;
     RUN_ON_EVERY_ISA(tests, failures);

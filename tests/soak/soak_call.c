@@ -9,8 +9,8 @@
 
 /* ------------------------------------------------------------------------------------ data ---- */
 
-static gumbel_tensor take(pool_kind kind, gumbel_dtype dtype, int64_t rows, int64_t cols,
-                          int64_t gap, int ragged, uint64_t *random)
+static gumbel_tensor take_tensor(pool_kind kind, gumbel_dtype dtype, int64_t rows, int64_t cols,
+                                 int64_t gap, int ragged, uint64_t *random)
 {
     size_t size = dtype_size(dtype), bytes = (size_t)(rows * (cols + gap)) * size;
     const void *data = pool_piece(kind, dtype, bytes, ragged ? size : 64, random);
@@ -35,12 +35,12 @@ static void take_head(const soak_plan *plan, gumbel_head *head, uint64_t *random
 {
     const request_plan *req = &plan->req;
     pool_kind of_bias = plan->bias == GUMBEL_FLOAT32 ? POOL_BIAS : POOL_QUARTERS;
-    head->weight = take(weights_for(plan), plan->weight, req->vocab, req->hidden_size, plan->gap,
-                        plan->ragged, random);
-    head->hidden = take(plan->exact ? POOL_QUARTERS : POOL_NORMAL, plan->hidden, req->batch,
-                        req->hidden_size, plan->hidden_gap, plan->ragged, random);
+    head->weight = take_tensor(weights_for(plan), plan->weight, req->vocab, req->hidden_size,
+                               plan->gap, plan->ragged, random);
+    head->hidden = take_tensor(plan->exact ? POOL_QUARTERS : POOL_NORMAL, plan->hidden, req->batch,
+                               req->hidden_size, plan->hidden_gap, plan->ragged, random);
     if (plan->bias)
-        head->bias = take(of_bias, plan->bias, 1, req->vocab, 0, plan->ragged, random);
+        head->bias = take_tensor(of_bias, plan->bias, 1, req->vocab, 0, plan->ragged, random);
 }
 
 static void take_logits(const soak_plan *plan, gumbel_tensor *logits, uint64_t *random)
@@ -49,12 +49,12 @@ static void take_logits(const soak_plan *plan, gumbel_tensor *logits, uint64_t *
                                       POOL_NORMAL, POOL_QUARTERS, POOL_PEAKED};
     const request_plan *req = &plan->req;
     pool_kind kind = kinds[random_below(random, 6)];
-    *logits = take(kind, req->dtype ? req->dtype : GUMBEL_FLOAT32, req->batch, req->vocab,
-                   plan->gap, plan->ragged, random);
+    *logits = take_tensor(kind, req->dtype ? req->dtype : GUMBEL_FLOAT32, req->batch, req->vocab,
+                          plan->gap, plan->ragged, random);
 }
 
 /* Replaces the tensor's data by a copy with NaN or +inf in some rows; returns the copy. */
-static void *spoil(gumbel_tensor *t, uint64_t *random)
+static void *copy_with_faults(gumbel_tensor *t, uint64_t *random)
 {
     size_t bytes = soak_tensor_bytes(t), size = dtype_size(t->dtype);
     int64_t stride = t->stride ? t->stride : t->cols;
@@ -101,7 +101,7 @@ static void take_data(soak_call *call, uint64_t *random)
     else
         take_logits(plan, &r->logits.logits, random);
     if (plan->spoilt)
-        call->spoilt = spoil(fused ? &r->head.hidden : &r->logits.logits, random);
+        call->spoilt = copy_with_faults(fused ? &r->head.hidden : &r->logits.logits, random);
     if (plan->screened)
         call->screen = make_screen(&r->head);
 }
@@ -269,7 +269,7 @@ void soak_call_reset(soak_call *call)
 
 /* ----------------------------------------------------------------------------------- calls ---- */
 
-static void make_room(soak_call *call)
+static void allocate_outputs(soak_call *call)
 {
     request *r = &call->on_gpu->req;
     int fused = r->plan.hidden_size > 0;
@@ -320,7 +320,7 @@ soak_call *soak_call_make(const soak_plan *plan, uint64_t seed)
     call->on_gpu = gpu_request_make(call->req);
     take_data(call, &seed);
     place_arrays(call);
-    make_room(call);
+    allocate_outputs(call);
     gumbel_output out = output_at(call, 0);
     if (plan->nodes)
         soak_drafts_make(call, &out, &seed);

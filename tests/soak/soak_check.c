@@ -51,7 +51,7 @@ void soak_call_expect(soak_call *call)
 
 /* ------------------------------------------------------------------------------ on the CPU ---- */
 
-static void *fetch(gumbel_tensor *t)
+static void *copy_tensor_to_host(gumbel_tensor *t)
 {
     if (!t->data)
         return NULL;
@@ -82,7 +82,7 @@ static outcome *make_outcome(const soak_call *call)
 }
 
 /* The outputs of the first step into an outcome. */
-static void fetch_step(const soak_call *call, outcome *into)
+static void copy_step_to_host(const soak_call *call, outcome *into)
 {
     void *all[SOAK_PLACES] = {into->tokens,       into->scores, into->status, into->lse,
                               into->logprobs,     into->ranks,  into->kept,   into->top_ids,
@@ -100,13 +100,14 @@ void soak_call_compare_cpu(soak_call *call)
     soak_call_reset(call);
     soak_call_queue_alone(call, 0);
     GPU(cuCtxSynchronize);
-    fetch_step(call, ours);
+    copy_step_to_host(call, ours);
     watch_step("the CPU");
     host.head = call->on_gpu->req.head;
     host.head.screen = (gumbel_screen){NULL, 0};
     host.logits = call->on_gpu->req.logits;
-    void *owned[] = {fetch(&host.head.weight), fetch(&host.head.hidden), fetch(&host.head.bias),
-                     fetch(&host.logits.logits)};
+    void *owned[] = {copy_tensor_to_host(&host.head.weight), copy_tensor_to_host(&host.head.hidden),
+                     copy_tensor_to_host(&host.head.bias),
+                     copy_tensor_to_host(&host.logits.logits)};
     gumbel_status status = (fused ? request_draw_fused : request_draw)(cpu, &host, theirs);
     if (CHECK(status == GUMBEL_OK, "%s", call->text))
         compare_request(theirs, ours, call->text);

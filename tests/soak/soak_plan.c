@@ -212,7 +212,7 @@ static int is_too_large(const soak_plan *plan)
 }
 
 /* Make it smaller where it would take too long or too much. */
-static void limit(soak_plan *plan)
+static void limit_cost(soak_plan *plan)
 {
     request_plan *req = &plan->req;
     for (int turn = 0; is_too_large(plan); turn++) {
@@ -235,7 +235,7 @@ static void limit(soak_plan *plan)
 }
 
 /* Removes combinations that no call supports. */
-static void settle(soak_plan *plan, uint64_t *random)
+static void remove_unsupported(soak_plan *plan, uint64_t *random)
 {
     request_plan *req = &plan->req;
     plan->exact = one_in(2, random);
@@ -268,8 +268,8 @@ void soak_plan_at_random(soak_plan *plan, int64_t multiprocessors, uint64_t *ran
         make_pivoted(plan, multiprocessors, random);
     else
         make_any(plan, multiprocessors, random);
-    limit(plan);
-    settle(plan, random);
+    limit_cost(plan);
+    remove_unsupported(plan, random);
 }
 
 int soak_plan_suits_cpu(const soak_plan *plan)

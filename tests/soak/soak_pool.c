@@ -13,7 +13,7 @@
 
 static char *regions[POOL_KINDS][3]; /* by kind and dtype */
 
-static float number(pool_kind kind, uint64_t *state)
+static float random_number(pool_kind kind, uint64_t *state)
 {
     switch (kind) {
     case POOL_QUARTERS:
@@ -44,7 +44,7 @@ static void *make_block(pool_kind kind, gumbel_dtype dtype)
         if (kind == POOL_PEAKED && random_below(&state, 50) == 0)
             dtype_store_infinite(block, dtype, i, -1);
         else
-            dtype_store(block, dtype, i, number(kind, &state));
+            dtype_store(block, dtype, i, random_number(kind, &state));
     return block;
 }
 

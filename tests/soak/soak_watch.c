@@ -43,7 +43,7 @@ double watch_seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static void add(const char *format, va_list arguments)
+static void add_note(const char *format, va_list arguments)
 {
     size_t used = strlen(notes);
     vsnprintf(notes + used, NOTES_MOST - used, format, arguments);
@@ -55,7 +55,7 @@ void watch_note(const char *format, ...)
     va_start(arguments, format);
     pthread_mutex_lock(&lock);
     notes[0] = 0;
-    add(format, arguments);
+    add_note(format, arguments);
     pthread_mutex_unlock(&lock);
     va_end(arguments);
 }
@@ -65,8 +65,8 @@ void watch_add(const char *format, ...)
     va_list arguments;
     va_start(arguments, format);
     pthread_mutex_lock(&lock);
-    add("\n", arguments);
-    add(format, arguments);
+    add_note("\n", arguments);
+    add_note(format, arguments);
     pthread_mutex_unlock(&lock);
     va_end(arguments);
 }
@@ -87,7 +87,7 @@ void watch_step(const char *phase)
 }
 
 /* Look at least ten times within the time that is allowed. */
-static void *watch(void *argument)
+static void *watch_progress(void *argument)
 {
     uint_fast64_t seen = atomic_load(&steps);
     double since = watch_seconds(), sleep_time = patience < 2 ? patience / 10 : 0.2;
@@ -125,7 +125,7 @@ void watch_start(const char *name)
         die("atexit() failed");
     registered = 1;
     atomic_store(&watching, 1);
-    if (pthread_create(&thread, NULL, watch, NULL) != 0)
+    if (pthread_create(&thread, NULL, watch_progress, NULL) != 0)
         die("the watchdog cannot be started");
 }
 

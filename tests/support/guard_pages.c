@@ -8,10 +8,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-guarded guard(const void *content, size_t bytes, int at_front, int writable)
+guarded_buffer make_guarded_buffer(const void *content, size_t bytes, int at_front, int writable)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), inner = (bytes + page - 1) / page * page;
-    guarded g = {.length = inner + 2 * page};
+    guarded_buffer g = {.length = inner + 2 * page};
     g.pages = mmap(NULL, g.length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (g.pages == MAP_FAILED)
         die("no memory for guarded pages");
@@ -26,27 +26,27 @@ guarded guard(const void *content, size_t bytes, int at_front, int writable)
     return g;
 }
 
-void unguard(guarded *g) { munmap(g->pages, g->length); }
+void free_guarded_buffer(guarded_buffer *g) { munmap(g->pages, g->length); }
 
-void *inside(fence *f, const void *content, size_t bytes, int writable)
+void *guard_copy(guard_set *f, const void *content, size_t bytes, int writable)
 {
     if (f->count == (int)(sizeof f->all / sizeof *f->all))
         die("a fence holds too much");
-    f->all[f->count] = guard(content, bytes, f->at_front, writable);
+    f->all[f->count] = make_guarded_buffer(content, bytes, f->at_front, writable);
     return f->all[f->count++].data;
 }
 
-void take_down(fence *f)
+void free_guard_set(guard_set *f)
 {
     for (int i = 0; i < f->count; i++)
-        unguard(&f->all[i]);
+        free_guarded_buffer(&f->all[i]);
 }
 
-gumbel_tensor tensor_inside(fence *f, gumbel_tensor t)
+gumbel_tensor guard_tensor(guard_set *f, gumbel_tensor t)
 {
     int64_t stride = t.stride ? t.stride : t.cols;
     size_t elements = t.rows > 0 ? (size_t)((t.rows - 1) * stride + t.cols) : 0;
     if (elements)
-        t.data = inside(f, t.data, elements * dtype_size(t.dtype), 0);
+        t.data = guard_copy(f, t.data, elements * dtype_size(t.dtype), 0);
     return t;
 }

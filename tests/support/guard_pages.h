@@ -8,28 +8,28 @@
 
 #include <gumbel/gumbel.h>
 
-typedef struct guarded {
+typedef struct guarded_buffer {
     unsigned char *pages; /* guard, data pages, guard */
     size_t length;        /* of all */
     void *data;
-} guarded;
+} guarded_buffer;
 
 /* `bytes` flush against the guard behind, or, `at_front`, the one before; filled from `content`
  * unless that is NULL. If `writable` is 0 the memory is read-only afterwards. */
-guarded guard(const void *content, size_t bytes, int at_front, int writable);
-void unguard(guarded *g);
+guarded_buffer make_guarded_buffer(const void *content, size_t bytes, int at_front, int writable);
+void free_guarded_buffer(guarded_buffer *g);
 
 /* Buffers that come and go together. */
-typedef struct fence {
-    guarded all[40];
+typedef struct guard_set {
+    guarded_buffer all[40];
     int count, at_front;
-} fence;
+} guard_set;
 
 /* A guarded copy of `content`, or an output where it is NULL. */
-void *inside(fence *f, const void *content, size_t bytes, int writable);
-void take_down(fence *f);
+void *guard_copy(guard_set *f, const void *content, size_t bytes, int writable);
+void free_guard_set(guard_set *f);
 
 /* A read-only copy of a tensor, without the gap behind its last row. */
-gumbel_tensor tensor_inside(fence *f, gumbel_tensor t);
+gumbel_tensor guard_tensor(guard_set *f, gumbel_tensor t);
 
 #endif

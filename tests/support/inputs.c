@@ -219,7 +219,7 @@ void problem_free(problem *generated)
     free(generated);
 }
 
-static const void *advance(const gumbel_tensor *tensor, int64_t elements)
+static const void *advance_elements(const gumbel_tensor *tensor, int64_t elements)
 {
     return (const char *)tensor->data + (size_t)elements * dtype_size(tensor->dtype);
 }
@@ -229,7 +229,8 @@ void problem_rows(const problem *whole, int64_t first, int64_t count, gumbel_hea
 {
     *head = whole->head;
     gumbel_tensor *hidden = &head->hidden;
-    hidden->data = advance(hidden, first * (hidden->stride ? hidden->stride : hidden->cols));
+    hidden->data =
+        advance_elements(hidden, first * (hidden->stride ? hidden->stride : hidden->cols));
     hidden->rows = count;
     *sampling = whole->sampling;
     sampling->temperature.data += first;
@@ -242,10 +243,11 @@ gumbel_head problem_shard(const gumbel_head *head, int64_t first, int64_t count)
 {
     gumbel_head shard = *head;
     gumbel_tensor *weight = &shard.weight;
-    weight->data = advance(weight, first * (weight->stride ? weight->stride : weight->cols));
+    weight->data =
+        advance_elements(weight, first * (weight->stride ? weight->stride : weight->cols));
     weight->rows = count;
     if (shard.bias.rows) {
-        shard.bias.data = advance(&shard.bias, first);
+        shard.bias.data = advance_elements(&shard.bias, first);
         shard.bias.cols = count;
         shard.bias.stride = 0;
     }

@@ -95,7 +95,7 @@ static further count_further(const outcome *generated)
                      rows * (size_t)generated->output.num_top};
 }
 
-static void poison(void *memory, size_t count)
+static void poison_memory(void *memory, size_t count)
 {
     if (count)
         memset(memory, POISON, count * 4);
@@ -105,15 +105,15 @@ void outcome_poison(outcome *generated)
 {
     size_t rows = (size_t)generated->batch, draws = rows * (size_t)generated->samples;
     further more = count_further(generated);
-    poison(generated->ranks, more.ranks);
-    poison(generated->kept, more.kept);
-    poison(generated->top_ids, more.tops);
-    poison(generated->top_logprobs, more.tops);
-    poison(generated->tokens, draws);
-    poison(generated->logprobs, draws);
-    poison(generated->scores, draws);
-    poison(generated->lse, rows);
-    poison(generated->status, rows);
+    poison_memory(generated->ranks, more.ranks);
+    poison_memory(generated->kept, more.kept);
+    poison_memory(generated->top_ids, more.tops);
+    poison_memory(generated->top_logprobs, more.tops);
+    poison_memory(generated->tokens, draws);
+    poison_memory(generated->logprobs, draws);
+    poison_memory(generated->scores, draws);
+    poison_memory(generated->lse, rows);
+    poison_memory(generated->status, rows);
 }
 
 static int is_poison(const void *memory, size_t count)

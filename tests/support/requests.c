@@ -10,7 +10,7 @@
 
 #define COUNT(table) (sizeof(table) / sizeof *(table))
 
-static void *own(request *generated, size_t count, size_t size)
+static void *allocate_owned(request *generated, size_t count, size_t size)
 {
     if (generated->owned_count == REQUEST_OWNED)
         die("a request owns too much");
@@ -19,7 +19,7 @@ static void *own(request *generated, size_t count, size_t size)
 
 /* ------------------------------------------------------------------------------- logits ---- */
 
-static void store(gumbel_tensor *t, int64_t index, float value)
+static void store_element(gumbel_tensor *t, int64_t index, float value)
 {
     if (isfinite(value))
         dtype_store((void *)t->data, t->dtype, index, value);
@@ -98,13 +98,13 @@ static void make_logits(request *generated, uint64_t *random)
     gumbel_tensor *t = &generated->logits.logits;
     *t = tensor_of(NULL, plan->dtype ? plan->dtype : GUMBEL_FLOAT32, plan->batch, plan->vocab,
                    stride);
-    t->data = own(generated, (size_t)(plan->batch * stride), dtype_size(t->dtype));
+    t->data = allocate_owned(generated, (size_t)(plan->batch * stride), dtype_size(t->dtype));
     for (int64_t b = 0; b < plan->batch; b++) {
         row_kind kind = kind_of_row(plan, random);
         int64_t chosen = random_below(random, (uint32_t)plan->vocab);
         for (int64_t i = 0; i < stride; i++)
-            store(t, b * stride + i,
-                  i < plan->vocab ? logit_of_kind(kind, i, chosen, random) : NAN);
+            store_element(t, b * stride + i,
+                          i < plan->vocab ? logit_of_kind(kind, i, chosen, random) : NAN);
     }
 }
 
@@ -168,7 +168,7 @@ static gumbel_row_f32 choose_floats(request *generated, const float *table, size
     static const int64_t strides[] = {0, 1, 3, GUMBEL_SAME}, steps[] = {1, 1, 3, 0};
     uint32_t choice = random_below(random, 4);
     int64_t length = (generated->plan.batch - 1) * steps[choice] + 1;
-    float *data = own(generated, (size_t)length, sizeof *data);
+    float *data = allocate_owned(generated, (size_t)length, sizeof *data);
     for (int64_t k = 0; k < length; k++)
         data[k] = table[random_below(random, (uint32_t)count)];
     return (gumbel_row_f32){data, strides[choice]};
@@ -177,7 +177,7 @@ static gumbel_row_f32 choose_floats(request *generated, const float *table, size
 /* The largest for all rows, one for each row, or none. */
 static gumbel_row_u32 choose_counters(request *generated, uint32_t choice)
 {
-    uint32_t *counters = own(generated, (size_t)generated->plan.batch, sizeof *counters);
+    uint32_t *counters = allocate_owned(generated, (size_t)generated->plan.batch, sizeof *counters);
     if (choice > 1)
         return (gumbel_row_u32){NULL, 0};
     for (uint32_t b = 0; b < (uint32_t)generated->plan.batch; b++)
@@ -191,8 +191,8 @@ static void make_sampling(request *generated, uint64_t *random)
     static const float usual[] = {1, 1, 1, 0.7f, 0.9f, 1.5f, 0.6f, 0};
     const request_plan *plan = &generated->plan;
     gumbel_sampling *s = &generated->sampling;
-    uint64_t *seed = own(generated, (size_t)plan->batch, sizeof *seed);
-    uint64_t *position = own(generated, (size_t)plan->batch, sizeof *position);
+    uint64_t *seed = allocate_owned(generated, (size_t)plan->batch, sizeof *seed);
+    uint64_t *position = allocate_owned(generated, (size_t)plan->batch, sizeof *position);
     for (int64_t b = 0; b < plan->batch; b++) {
         seed[b] = random_bits(random);
         position[b] = (uint32_t)random_bits(random);
@@ -210,7 +210,7 @@ static void make_sampling(request *generated, uint64_t *random)
 static const int32_t *choose_ks(request *generated, const int32_t *table, uint32_t count,
                                 uint64_t *random)
 {
-    int32_t *k = own(generated, (size_t)generated->plan.batch, sizeof *k);
+    int32_t *k = allocate_owned(generated, (size_t)generated->plan.batch, sizeof *k);
     for (int64_t b = 0; b < generated->plan.batch; b++)
         k[b] = table[random_below(random, count)];
     return k;
@@ -279,9 +279,9 @@ static gumbel_token_lists make_lists(request *generated, uint32_t longest, const
                                      size_t count, uint64_t *random)
 {
     size_t batch = (size_t)generated->plan.batch, most = batch * longest;
-    int64_t *offsets = own(generated, batch + 1, sizeof *offsets);
-    int32_t *ids = own(generated, most, sizeof *ids);
-    float *chosen = values ? own(generated, most, sizeof *chosen) : NULL;
+    int64_t *offsets = allocate_owned(generated, batch + 1, sizeof *offsets);
+    int32_t *ids = allocate_owned(generated, most, sizeof *ids);
+    float *chosen = values ? allocate_owned(generated, most, sizeof *chosen) : NULL;
     for (size_t b = 0; b < batch; b++) {
         offsets[b + 1] = offsets[b] + random_below(random, longest + 1);
         for (int64_t k = offsets[b]; k < offsets[b + 1]; k++) {
@@ -300,7 +300,8 @@ static void make_mask(request *generated, uint64_t *random)
     int64_t words = (plan->first_token + plan->vocab + 31) / 32;
     int64_t stride = random_below(random, 4) ? words + random_below(random, 3) : 0;
     int64_t rows = stride ? plan->batch : 1;
-    int32_t *mask = own(generated, (size_t)(rows * (stride ? stride : words)), sizeof *mask);
+    int32_t *mask =
+        allocate_owned(generated, (size_t)(rows * (stride ? stride : words)), sizeof *mask);
     for (int64_t b = 0; b < rows; b++) {
         uint32_t kind = random_below(random, 10);
         int64_t lone = plan->first_token + random_below(random, (uint32_t)plan->vocab);
@@ -326,9 +327,9 @@ static void make_history(request *generated, const gumbel_token_lists *prompts,
            words = (vocab + 31) / 32;
     gumbel_history *h = &generated->history;
     *h = (gumbel_history){.struct_size = sizeof *h, .vocab_size = (int64_t)vocab};
-    h->prompt = own(generated, batch * words, sizeof *h->prompt);
-    h->output = own(generated, batch * words, sizeof *h->output);
-    uint16_t *counts = own(generated, batch * vocab, sizeof *counts);
+    h->prompt = allocate_owned(generated, batch * words, sizeof *h->prompt);
+    h->output = allocate_owned(generated, batch * words, sizeof *h->output);
+    uint16_t *counts = allocate_owned(generated, batch * vocab, sizeof *counts);
     h->counts = counts;
     for (size_t b = 0; b < batch; b++) {
         for (int64_t k = prompts->offsets[b]; k < prompts->offsets[b + 1]; k++)
@@ -383,14 +384,14 @@ static void make_noise(request *generated, gumbel_device *device)
 {
     const request_plan *plan = &generated->plan;
     int64_t draws = plan->batch * plan->samples;
-    float *noise = own(generated, (size_t)(draws * plan->vocab), sizeof *noise);
+    float *noise = allocate_owned(generated, (size_t)(draws * plan->vocab), sizeof *noise);
     if (gumbel_prepare_noise(device, NULL, &generated->sampling, plan->batch, plan->first_token,
                              plan->vocab, noise, 0, NULL) != GUMBEL_OK)
         die("noise cannot be made");
     generated->sampling.noise = noise;
 }
 
-static request *begin(const request_plan *plan)
+static request *begin_request(const request_plan *plan)
 {
     request *generated = make_zeroed(1, sizeof *generated);
     generated->plan = *plan;
@@ -418,7 +419,7 @@ static void make_rules(request *generated, gumbel_device *device, uint64_t *rand
 
 request *request_make(const request_plan *plan, gumbel_device *device)
 {
-    request *generated = begin(plan);
+    request *generated = begin_request(plan);
     uint64_t random = plan->seed ^ 0xa5ced;
     if (plan->hidden_size > 0)
         make_product(generated, device, &random);
@@ -430,7 +431,7 @@ request *request_make(const request_plan *plan, gumbel_device *device)
 
 request *request_make_rules(const request_plan *plan)
 {
-    request *generated = begin(plan);
+    request *generated = begin_request(plan);
     uint64_t random = plan->seed ^ 0x501e5;
     generated->plan.given_noise = 0;
     make_rules(generated, NULL, &random);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void *own(slotted *generated, size_t bytes)
+static void *allocate_owned(slotted *generated, size_t bytes)
 {
     void *data = make_zeroed(bytes ? bytes : 1, 1);
     generated->owned[generated->owned_count++] = data;
@@ -13,9 +13,9 @@ static void *own(slotted *generated, size_t bytes)
 }
 
 /* Rows of `bytes` each, `apart` from one to the next, in their slots. */
-static void *spread(slotted *generated, const void *data, size_t apart, size_t bytes)
+static void *spread_array(slotted *generated, const void *data, size_t apart, size_t bytes)
 {
-    char *slots = own(generated, (size_t)generated->count * bytes);
+    char *slots = allocate_owned(generated, (size_t)generated->count * bytes);
     for (int64_t b = 0; b < generated->req.plan.batch; b++)
         memcpy(slots + (size_t)generated->of_row[b] * bytes, (const char *)data + (size_t)b * apart,
                bytes);
@@ -31,7 +31,7 @@ static const void *spread_rows(slotted *generated, const void *data, int64_t *st
         return data;
     size_t apart = (size_t)(*stride ? *stride : width) * size;
     *stride = 0;
-    return spread(generated, data, apart, (size_t)width * size);
+    return spread_array(generated, data, apart, (size_t)width * size);
 }
 
 #define SPREAD(rows, width)                                                                        \
@@ -41,7 +41,7 @@ static const void *spread_rows(slotted *generated, const void *data, int64_t *st
 static void widen_counts(slotted *generated, gumbel_history *h)
 {
     size_t elements = (size_t)(generated->count * h->vocab_size);
-    int32_t *wide = own(generated, elements * sizeof *wide);
+    int32_t *wide = allocate_owned(generated, elements * sizeof *wide);
     for (size_t i = 0; i < elements; i++)
         wide[i] = ((const uint16_t *)h->counts)[i];
     h->counts = wide;
@@ -53,9 +53,9 @@ static void spread_history(slotted *generated, int wide)
     gumbel_history *h = &generated->req.history;
     size_t words = (size_t)(h->vocab_size + 31) / 32 * sizeof *h->prompt;
     size_t counts = (size_t)h->vocab_size * sizeof(uint16_t);
-    h->prompt = spread(generated, h->prompt, words, words);
-    h->output = spread(generated, h->output, words, words);
-    h->counts = spread(generated, h->counts, counts, counts);
+    h->prompt = spread_array(generated, h->prompt, words, words);
+    h->output = spread_array(generated, h->output, words, words);
+    h->counts = spread_array(generated, h->counts, counts, counts);
     if (wide)
         widen_counts(generated, h);
     generated->req.transforms.history = h;
@@ -65,13 +65,13 @@ static void spread_history(slotted *generated, int wide)
 static void choose_slots(slotted *generated, uint64_t *random)
 {
     int64_t batch = generated->req.plan.batch;
-    int32_t *all = own(generated, (size_t)generated->count * sizeof *all);
+    int32_t *all = allocate_owned(generated, (size_t)generated->count * sizeof *all);
     for (int64_t i = 0; i < generated->count; i++) {
         uint32_t at = random_below(random, (uint32_t)i + 1);
         all[i] = all[at];
         all[at] = (int32_t)i;
     }
-    generated->of_row = own(generated, (size_t)batch * sizeof *generated->of_row);
+    generated->of_row = allocate_owned(generated, (size_t)batch * sizeof *generated->of_row);
     memcpy(generated->of_row, all, (size_t)batch * sizeof *all);
 }
 

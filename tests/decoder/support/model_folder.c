@@ -19,7 +19,7 @@ typedef struct listed {
     int64_t cols;
 } listed;
 
-static int list_one(listed *list, int count, const char *name, int64_t rows, int64_t cols)
+static int list_tensor(listed *list, int count, const char *name, int64_t rows, int64_t cols)
 {
     snprintf(list[count].name, sizeof list[count].name, "%s.weight", name);
     list[count].rows = rows;
@@ -47,16 +47,16 @@ static int list_tensors(const folder_options *o, listed *list)
         {"self_attn.k_norm", 0, FOLDER_HEAD_DIM},
     };
     int per_layer = strcmp(o->family, "qwen3") == 0 ? 11 : 9;
-    int count = list_one(list, 0, "model.embed_tokens", FOLDER_VOCAB, FOLDER_HIDDEN);
-    count = list_one(list, count, "model.norm", 0, FOLDER_HIDDEN);
+    int count = list_tensor(list, 0, "model.embed_tokens", FOLDER_VOCAB, FOLDER_HIDDEN);
+    count = list_tensor(list, count, "model.norm", 0, FOLDER_HIDDEN);
     if (!o->tied) {
-        count = list_one(list, count, "lm_head", FOLDER_VOCAB, FOLDER_HIDDEN);
+        count = list_tensor(list, count, "lm_head", FOLDER_VOCAB, FOLDER_HIDDEN);
     }
     for (int layer = 0; layer < FOLDER_LAYERS; layer++) {
         for (int i = 0; i < per_layer; i++) {
             char name[80];
             snprintf(name, sizeof name, "model.layers.%d.%s", layer, layer_tensors[i].name);
-            count = list_one(list, count, name, layer_tensors[i].rows, layer_tensors[i].cols);
+            count = list_tensor(list, count, name, layer_tensors[i].rows, layer_tensors[i].cols);
         }
     }
     return count;
@@ -75,7 +75,7 @@ double folder_weight(const char *name, int64_t index)
 }
 
 /* Write the float as a dtype that holds it exactly. */
-static size_t put(unsigned char *to, double value, tensor_dtype dtype)
+static size_t store_element(unsigned char *to, double value, tensor_dtype dtype)
 {
     float single = (float)value;
     uint32_t bits;
@@ -110,7 +110,7 @@ static void write_weights(const char *folder, const char *file, const folder_opt
         int64_t cols = list[i].cols - (small && list[i].rows == 0);
         size_t begin = used;
         for (int64_t k = 0; k < (rows > 0 ? rows : 1) * cols; k++) {
-            used += put(data + used, folder_weight(list[i].name, k), o->dtype);
+            used += store_element(data + used, folder_weight(list[i].name, k), o->dtype);
         }
         char shape[64];
         snprintf(shape, sizeof shape, rows > 0 ? "%lld,%lld" : "%lld",

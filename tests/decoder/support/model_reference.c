@@ -15,7 +15,8 @@ enum {
 };
 
 /* out[r] = sum_c weight[r, c] x[c] */
-static void product(int layer, const char *part, int rows, int cols, const double *x, double *out)
+static void multiply_weight(int layer, const char *part, int rows, int cols, const double *x,
+                            double *out)
 {
     char name[96];
     snprintf(name, sizeof name, "model.layers.%d.%s.weight", layer, part);
@@ -27,7 +28,7 @@ static void product(int layer, const char *part, int rows, int cols, const doubl
     }
 }
 
-static void norm(const char *name, int size, const double *x, double *out)
+static void normalise_by(const char *name, int size, const double *x, double *out)
 {
     double sum = 0;
     for (int i = 0; i < size; i++) {
@@ -42,10 +43,10 @@ static void layer_norm(int layer, const char *part, int size, const double *x, d
 {
     char name[96];
     snprintf(name, sizeof name, "model.layers.%d.%s.weight", layer, part);
-    norm(name, size, x, out);
+    normalise_by(name, size, x, out);
 }
 
-static void rotate(double *head, const float *frequencies, int position)
+static void rotate_head(double *head, const float *frequencies, int position)
 {
     int half = FOLDER_HEAD_DIM / 2;
     for (int i = 0; i < half; i++) {
@@ -58,8 +59,8 @@ static void rotate(double *head, const float *frequencies, int position)
 }
 
 /* Attention of the token at `position`, whose keys and values are the last of the list. */
-static void attend(const double *query, double keys[][KV_SIZE], double values[][KV_SIZE],
-                   int position, double *out)
+static void attend_position(const double *query, double keys[][KV_SIZE], double values[][KV_SIZE],
+                            int position, double *out)
 {
     for (int h = 0; h < FOLDER_HEADS; h++) {
         int shared = h / (FOLDER_HEADS / FOLDER_KV_HEADS) * FOLDER_HEAD_DIM;
@@ -91,9 +92,10 @@ static void attention_block(bool head_norm, const float *frequencies, int layer,
     double normed[FOLDER_HIDDEN], query[Q_SIZE], mixed[Q_SIZE], out[FOLDER_HIDDEN];
     double *key = keys[layer][position];
     layer_norm(layer, "input_layernorm", FOLDER_HIDDEN, x, normed);
-    product(layer, "self_attn.q_proj", Q_SIZE, FOLDER_HIDDEN, normed, query);
-    product(layer, "self_attn.k_proj", KV_SIZE, FOLDER_HIDDEN, normed, key);
-    product(layer, "self_attn.v_proj", KV_SIZE, FOLDER_HIDDEN, normed, values[layer][position]);
+    multiply_weight(layer, "self_attn.q_proj", Q_SIZE, FOLDER_HIDDEN, normed, query);
+    multiply_weight(layer, "self_attn.k_proj", KV_SIZE, FOLDER_HIDDEN, normed, key);
+    multiply_weight(layer, "self_attn.v_proj", KV_SIZE, FOLDER_HIDDEN, normed,
+                    values[layer][position]);
     for (int h = 0; h < FOLDER_HEADS + FOLDER_KV_HEADS; h++) {
         bool is_query = h < FOLDER_HEADS;
         double *head =
@@ -102,10 +104,10 @@ static void attention_block(bool head_norm, const float *frequencies, int layer,
             layer_norm(layer, is_query ? "self_attn.q_norm" : "self_attn.k_norm", FOLDER_HEAD_DIM,
                        head, head);
         }
-        rotate(head, frequencies, position);
+        rotate_head(head, frequencies, position);
     }
-    attend(query, keys[layer], values[layer], position, mixed);
-    product(layer, "self_attn.o_proj", FOLDER_HIDDEN, Q_SIZE, mixed, out);
+    attend_position(query, keys[layer], values[layer], position, mixed);
+    multiply_weight(layer, "self_attn.o_proj", FOLDER_HIDDEN, Q_SIZE, mixed, out);
     for (int i = 0; i < FOLDER_HIDDEN; i++) {
         x[i] += out[i];
     }
@@ -115,12 +117,12 @@ static void mlp_block(int layer, double *x)
 {
     double normed[FOLDER_HIDDEN], gate[FOLDER_INNER], up[FOLDER_INNER], out[FOLDER_HIDDEN];
     layer_norm(layer, "post_attention_layernorm", FOLDER_HIDDEN, x, normed);
-    product(layer, "mlp.gate_proj", FOLDER_INNER, FOLDER_HIDDEN, normed, gate);
-    product(layer, "mlp.up_proj", FOLDER_INNER, FOLDER_HIDDEN, normed, up);
+    multiply_weight(layer, "mlp.gate_proj", FOLDER_INNER, FOLDER_HIDDEN, normed, gate);
+    multiply_weight(layer, "mlp.up_proj", FOLDER_INNER, FOLDER_HIDDEN, normed, up);
     for (int i = 0; i < FOLDER_INNER; i++) {
         gate[i] = gate[i] / (1 + exp(-gate[i])) * up[i];
     }
-    product(layer, "mlp.down_proj", FOLDER_HIDDEN, FOLDER_INNER, gate, out);
+    multiply_weight(layer, "mlp.down_proj", FOLDER_HIDDEN, FOLDER_INNER, gate, out);
     for (int i = 0; i < FOLDER_HIDDEN; i++) {
         x[i] += out[i];
     }
@@ -139,6 +141,6 @@ void folder_reference(bool head_norm, const float *frequencies, const int32_t *t
             attention_block(head_norm, frequencies, layer, position, x);
             mlp_block(layer, x);
         }
-        norm("model.norm.weight", FOLDER_HIDDEN, x, hidden + position * FOLDER_HIDDEN);
+        normalise_by("model.norm.weight", FOLDER_HIDDEN, x, hidden + position * FOLDER_HIDDEN);
     }
 }

@@ -39,21 +39,21 @@ namespace
 /* Workspace of a call: each array ends at a guard page. */
 class fenced_arrays
 {
-    std::vector<guarded> all;
+    std::vector<guarded_buffer> all;
 
   public:
     /* `count` elements, 64-byte aligned, filled by hostile_fill(). */
     template <class T> void take(T *&array, size_t count)
     {
         const size_t bytes = (count * sizeof *array + 63) / 64 * 64;
-        all.push_back(guard(NULL, bytes, 0, 1));
+        all.push_back(make_guarded_buffer(NULL, bytes, 0, 1));
         hostile_fill(all.back().data, bytes);
         array = (T *)all.back().data;
     }
     ~fenced_arrays()
     {
-        for (guarded &array : all)
-            unguard(&array);
+        for (guarded_buffer &array : all)
+            free_guarded_buffer(&array);
     }
 };
 

@@ -62,31 +62,32 @@ struct row_truncation {
 };
 
 /* A tensor in pages of its own, without the gap after its last row. */
-gumbel_tensor fenced(fence *f, gumbel_tensor t)
+gumbel_tensor fenced(guard_set *f, gumbel_tensor t)
 {
     const int64_t stride = t.stride ? t.stride : t.cols;
-    t.data = inside(f, t.data, (size_t)((t.rows - 1) * stride + t.cols) * dtype_size(t.dtype), 1);
+    t.data =
+        guard_copy(f, t.data, (size_t)((t.rows - 1) * stride + t.cols) * dtype_size(t.dtype), 1);
     return t;
 }
 
 /* Poisoned outputs of a call in pages of their own. */
-gumbel_output fenced_output(fence *f, int64_t batch, int samples, int num_top, bool all)
+gumbel_output fenced_output(guard_set *f, int64_t batch, int samples, int num_top, bool all)
 {
     const size_t rows = (size_t)batch * 4, draws = rows * (size_t)samples;
     gumbel_output out = {};
     out.struct_size = sizeof out;
-    out.tokens = (int32_t *)inside(f, NULL, draws, 1);
-    out.scores = (float *)inside(f, NULL, draws, 1);
-    out.status = (int32_t *)inside(f, NULL, rows, 1);
+    out.tokens = (int32_t *)guard_copy(f, NULL, draws, 1);
+    out.scores = (float *)guard_copy(f, NULL, draws, 1);
+    out.status = (int32_t *)guard_copy(f, NULL, rows, 1);
     if (!all)
         return out;
-    out.lse = (float *)inside(f, NULL, rows, 1);
-    out.logprobs = (float *)inside(f, NULL, draws, 1);
-    out.ranks = (int32_t *)inside(f, NULL, draws, 1);
-    out.kept = (int32_t *)inside(f, NULL, rows, 1);
+    out.lse = (float *)guard_copy(f, NULL, rows, 1);
+    out.logprobs = (float *)guard_copy(f, NULL, draws, 1);
+    out.ranks = (int32_t *)guard_copy(f, NULL, draws, 1);
+    out.kept = (int32_t *)guard_copy(f, NULL, rows, 1);
     out.num_top = num_top;
-    out.top_ids = (int32_t *)inside(f, NULL, rows * (size_t)num_top, 1);
-    out.top_logprobs = (float *)inside(f, NULL, rows * (size_t)num_top, 1);
+    out.top_ids = (int32_t *)guard_copy(f, NULL, rows * (size_t)num_top, 1);
+    out.top_logprobs = (float *)guard_copy(f, NULL, rows * (size_t)num_top, 1);
     out.logprobs_of = GUMBEL_PROCESSED;
     return out;
 }
@@ -108,8 +109,8 @@ bool is_sound(const gumbel_problem &q, const gumbel_output &out, bool all_nan, c
 }
 
 /* Draws by the screen, and fallback rows by the full pass and clusters. */
-bool draw_stale(emulated_launch &own, const gumbel_output &output, bool is_cut, int ctas, fence *f,
-                uint64_t *random, const char *what)
+bool draw_stale(emulated_launch &own, const gumbel_output &output, bool is_cut, int ctas,
+                guard_set *f, uint64_t *random, const char *what)
 {
     int64_t listed = 0;
     own.params.output = output;
@@ -118,7 +119,7 @@ bool draw_stale(emulated_launch &own, const gumbel_output &output, bool is_cut, 
     own.params.problem.request |= gumbel_output_request(&output);
     const gumbel_problem &q = own.params.problem;
     const int64_t stride = (q.vocab + 3) / 4 * 4;
-    const void *logits = inside(f, NULL, (size_t)(q.batch * stride) * sizeof(float), 1);
+    const void *logits = guard_copy(f, NULL, (size_t)(q.batch * stride) * sizeof(float), 1);
     std::vector<int32_t> states((size_t)q.batch, 7);
     cuda_request_params p = {};
     p.problem = q;
@@ -146,7 +147,7 @@ bool passes(int index, counts *all)
     const int ctas = 1 + (int)random_below(&random, 5);
     snprintf(what, sizeof what, "problem %d, %s%s, %d CTAs: %s", index, stale_names[kind],
              is_cut ? ", cut" : "", ctas, problem_describe(&plan));
-    fence f = {};
+    guard_set f = {};
     gumbel_head head = generated->head;
     gumbel_sampling sampling = generated->sampling;
     head.weight = fenced(&f, head.weight);
@@ -159,7 +160,7 @@ bool passes(int index, counts *all)
     void *screen =
         emulate_making(own.params.problem.weight, GUMBEL_SCREEN_LIST_MOST, &random, what);
     own.params.problem.screen = screen;
-    own.params.row_thresholds = (uint64_t *)inside(
+    own.params.row_thresholds = (uint64_t *)guard_copy(
         &f, NULL, (size_t)(plan.batch * plan.samples) * CUDA_THRESHOLD_WORDS * sizeof(uint64_t), 1);
     own.params.tag = 1 + 3 * (uint64_t)index;
     spoil_rows(&head.weight, kind, &random);
@@ -170,7 +171,7 @@ bool passes(int index, counts *all)
     all->drawn += !left;
     const bool good = is_sound(own.params.problem, output, kind == STALE_NAN, what);
     free(screen);
-    take_down(&f);
+    free_guard_set(&f);
     problem_free(generated);
     return good;
 }

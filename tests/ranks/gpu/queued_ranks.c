@@ -29,8 +29,8 @@ typedef struct offer {
     CUevent came, left;
 } offer;
 
-static int meet(const gumbel_transport *by, const void *send, void *receive, size_t bytes,
-                int64_t timeout_ms, char *why)
+static int exchange_on_host(const gumbel_transport *by, const void *send, void *receive,
+                            size_t bytes, int64_t timeout_ms, char *why)
 {
     return by->all_gather(by->context, NULL, send, receive, bytes, timeout_ms, why);
 }
@@ -40,7 +40,7 @@ static int all_gather(void *context, void *stream, const void *send, void *recei
 {
     member *m = context;
     (void)stream;
-    return meet(&m->host, send, receive, bytes, timeout_ms, why);
+    return exchange_on_host(&m->host, send, receive, bytes, timeout_ms, why);
 }
 
 /* Copies the data of all ranks to `receive`, except data that are there already. */
@@ -56,21 +56,21 @@ static void copy_all(const offer *all, int32_t ranks, void *receive, size_t byte
 
 /* Queues an exchange. The streams wait for each other's data; the hosts wait only until all ranks
  * have queued their copies. */
-static int queue(void *context, void *stream, const void *send, void *receive, size_t bytes,
-                 int64_t timeout_ms, char *why)
+static int queue_exchange(void *context, void *stream, const void *send, void *receive,
+                          size_t bytes, int64_t timeout_ms, char *why)
 {
     member *m = context;
     int32_t ranks = m->place->ranks;
     offer all[THREAD_RANKS_MOST];
     const offer own = {send, m->came, m->left};
     GPU(cuEventRecord, m->came, stream);
-    if (meet(&m->host, &own, all, sizeof own, timeout_ms, why))
+    if (exchange_on_host(&m->host, &own, all, sizeof own, timeout_ms, why))
         return 1;
     for (int32_t r = 0; r < ranks; r++)
         GPU(cuStreamWaitEvent, stream, all[r].came, 0);
     copy_all(all, ranks, receive, bytes, stream);
     GPU(cuEventRecord, m->left, stream);
-    if (meet(&m->host, &own, all, sizeof own, timeout_ms, why))
+    if (exchange_on_host(&m->host, &own, all, sizeof own, timeout_ms, why))
         return 1;
     for (int32_t r = 0; r < ranks; r++)
         GPU(cuStreamWaitEvent, stream, all[r].left, 0);
@@ -102,12 +102,12 @@ static int aside(void *context, void *stream, const void *send, void *receive, s
     if (m == &place->members[place->refuses])
         return 1;
     GPU(cuCtxSetCurrent, gpu_context());
-    if (meet(&m->beside, &own, all, sizeof own, timeout_ms, why))
+    if (exchange_on_host(&m->beside, &own, all, sizeof own, timeout_ms, why))
         return 1;
     copy_all(all, place->ranks, receive, bytes, m->stream);
     GPU(cuStreamSynchronize, m->stream);
     place->collectives += m == place->members;
-    return meet(&m->beside, &own, all, sizeof own, timeout_ms, why);
+    return exchange_on_host(&m->beside, &own, all, sizeof own, timeout_ms, why);
 }
 
 queued_ranks *queued_ranks_make(int32_t ranks)
@@ -150,7 +150,7 @@ gumbel_transport queued_ranks_transport(queued_ranks *p, int32_t rank)
                               .ranks = p->ranks,
                               .all_gather = all_gather,
                               .context = &p->members[rank],
-                              .queue = queue,
+                              .queue = queue_exchange,
                               .wait = wait_for,
                               .aside = aside};
 }

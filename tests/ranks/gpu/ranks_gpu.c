@@ -33,7 +33,7 @@ static int communicators;     /* that are spent */
 static gumbel_peer_memory by; /* how device memory is exchanged */
 
 /* A transport for a group: one that serves all groups until one of them is spent. */
-static gumbel_transport connect(void)
+static gumbel_transport connect_transport(void)
 {
     static gumbel_transport transport;
     static int generated_from = -1;
@@ -61,7 +61,7 @@ static gumbel_group *open_group(int64_t first_token, int64_t rows)
 {
     gumbel_error error = {"", ""};
     gumbel_group *group;
-    gumbel_transport transport = connect();
+    gumbel_transport transport = connect_transport();
     const gumbel_group_options options = {.struct_size = sizeof options,
                                           .first_token = first_token,
                                           .rows = rows,
@@ -88,7 +88,7 @@ typedef struct scene {
 static int32_t top_k;
 static gumbel_truncation truncation;
 
-static scene begin(const problem_plan *plan)
+static scene begin_scene(const problem_plan *plan)
 {
     scene s = {.host = problem_make(plan)};
     gumbel_error error = {"", ""};
@@ -117,7 +117,7 @@ static scene begin(const problem_plan *plan)
     return s;
 }
 
-static void end(scene *s)
+static void end_scene(scene *s)
 {
     gumbel_group_close(s->group);
     gpu_free((void *)(uintptr_t)truncation.top_k.data);
@@ -174,13 +174,13 @@ static const problem_plan plans[] = {
 static void draw_plain(void)
 {
     for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
-        scene s = begin(&plans[i]);
+        scene s = begin_scene(&plans[i]);
         for (int turn = 0; turn < 3; turn++) {
             s.bare = turn == 0; /* nothing of another draw is there yet */
             draw_and_wait(&s);
             compare_scene(&s, problem_describe(&plans[i]));
         }
-        end(&s);
+        end_scene(&s);
     }
 }
 
@@ -194,7 +194,7 @@ static void replay_graph_of(int32_t k)
                                       .hidden_dtype = GUMBEL_BFLOAT16,
                                       .seed = 6};
     top_k = k;
-    scene s = begin(&plan);
+    scene s = begin_scene(&plan);
     gumbel_error error = {"", ""};
     draw_and_wait(&s);
     gpu_graph graph = gpu_graph_begin();
@@ -210,7 +210,7 @@ static void replay_graph_of(int32_t k)
         compare_scene(&s, "a graph");
     }
     gpu_graph_free(&graph);
-    end(&s);
+    end_scene(&s);
     top_k = 0;
 }
 
@@ -231,7 +231,7 @@ static void leave_rows(void)
                                       .seed = 7};
     int32_t each[20];
     top_k = 50;
-    scene s = begin(&plan);
+    scene s = begin_scene(&plan);
     const gumbel_row_i32 same = truncation.top_k;
     char *hidden = (char *)(uintptr_t)s.whole->head.hidden.data;
     for (int turn = 0; turn < 4; turn++) { /* none; uncut; all logits equal; both */
@@ -246,14 +246,14 @@ static void leave_rows(void)
         gpu_free(rows);
     }
     truncation.top_k = same;
-    end(&s);
+    end_scene(&s);
     top_k = 0;
 }
 
 /* All ranks change what the host knows, the last one otherwise than the rest. */
 static void differ(void)
 {
-    scene s = begin(&plans[1]);
+    scene s = begin_scene(&plans[1]);
     gumbel_error error = {"", ""};
     draw_and_wait(&s);
     compare_scene(&s, "before they differ");
@@ -261,7 +261,7 @@ static void differ(void)
     gumbel_status status = draw_ranks(&s, NULL, &error);
     CHECK(status == GUMBEL_ERROR_GROUP, "ranks that differ draw");
     CHECK(strcmp(error.field, "sampling.domain") == 0, "%s: %s", error.field, error.message);
-    end(&s);
+    end_scene(&s);
 }
 
 /* Requests of every kind; those that groups on GPUs do not serve are refused by all ranks. */
@@ -392,14 +392,14 @@ static void verify_drafts(void)
 /* The last rank makes no second call: the others get an error in time. */
 static void hang(void)
 {
-    scene s = begin(&plans[1]);
+    scene s = begin_scene(&plans[1]);
     gumbel_error error = {"", ""};
     struct timespec start, now;
     draw_and_wait(&s);
     if (rank + 1 == ranks) {
         sleep(2 * TIMEOUT / 1000);
         communicators++;
-        end(&s);
+        end_scene(&s);
         return;
     }
     clock_gettime(CLOCK_MONOTONIC, &start);
@@ -409,13 +409,13 @@ static void hang(void)
     CHECK(now.tv_sec - start.tv_sec <= 2 * TIMEOUT / 1000, "it took too long");
     CHECK(draw_ranks(&s, NULL, &error) == GUMBEL_ERROR_GROUP, "a spent group draws");
     communicators++;
-    end(&s);
+    end_scene(&s);
 }
 
 /* The last rank is killed behind its first call: this ends the program, and so comes last. */
 static void be_killed(void)
 {
-    scene s = begin(&plans[1]);
+    scene s = begin_scene(&plans[1]);
     gumbel_error error = {"", ""};
     draw_and_wait(&s);
     if (rank + 1 == ranks)
@@ -426,7 +426,7 @@ static void be_killed(void)
         status = gumbel_group_wait(s.group, NULL, &error);
         CHECK(status == GUMBEL_ERROR_GROUP, "nobody sees that a rank is gone");
     }
-    end(&s);
+    end_scene(&s);
 }
 
 #define WAYS(way, how)                                                                             \

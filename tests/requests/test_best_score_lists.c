@@ -136,14 +136,14 @@ static void check_request(gumbel_device *device, int index)
     request_free(req);
 }
 
-static void lists_are_the_best(void **state)
+static void best_scores_match_sorted_scores(void **state)
 {
     for (int index = 0; index < 150; index++)
         check_request(*state, index);
 }
 
 /* The rate of an ordered pair without replacement is p_i p_j / (1 - p_i). */
-static void pairs_are_draws_without_replacement(void **state)
+static void pairs_match_draws_without_replacement(void **state)
 {
     enum { V = 5, DRAWS = TEST_SANITIZED ? 4096 : 262144, BATCH = 512 };
     const double p[V] = {0.4, 0.25, 0.2, 0.1, 0.05};
@@ -180,7 +180,7 @@ static void pairs_are_draws_without_replacement(void **state)
     assert_true(chi_squared_p(sum.statistic, sum.degrees) > 1e-4);
 }
 
-static void refusals(void **state)
+static void invalid_arguments_return_an_error_by_name(void **state)
 {
     const float values[4] = {0};
     const int32_t one[2] = {0, 1};
@@ -226,9 +226,9 @@ static void refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lists_are_the_best),
-        cmocka_unit_test(pairs_are_draws_without_replacement),
-        cmocka_unit_test(refusals),
+        cmocka_unit_test(best_scores_match_sorted_scores),
+        cmocka_unit_test(pairs_match_draws_without_replacement),
+        cmocka_unit_test(invalid_arguments_return_an_error_by_name),
     };
     int failures;
     RUN_ON_EVERY_ISA(tests, failures);
