@@ -2,11 +2,11 @@
  *
  * usage: agreement_digest ISA [THREADS [TILE]]
  *
- * Draw a fixed list of problems with one ISA and print a line for each: FNV-1a digests of the
- * tokens, scores, log-probabilities, log-normalisers and row statuses, and of the noise; for
- * requests also of ranks, kept counts and lists, of processed logits and of probabilities. The
- * lines are the same on every machine; agreement_digests.txt holds them. The program uses no
- * test framework, so that it can be cross-built and run under an emulator.
+ * Draws a fixed list of problems with one ISA and prints a line for each. A line holds 64-bit
+ * FNV-1a hashes (digests) of the tokens, scores, log-probabilities, log-normalisers, row statuses
+ * and noise; for requests also of ranks, kept counts, lists, processed logits and probabilities.
+ * The lines are the same on every machine, and agreement_digests.txt records them. The program uses
+ * no test framework, so that it can be cross-built and run under an emulator.
  */
 #include "problem_plans.h"
 #include "requests.h"
@@ -46,7 +46,7 @@ static void draw_plan(gumbel_device *device, const char *name, int index, proble
     problem_free(generated);
 }
 
-/* Draws from logits: a plan's weights serve as the matrix of logits. */
+/* Draws from logits: the weights of the plan are the logits. */
 static void draw_plan_logits(gumbel_device *device, int index, problem_plan plan)
 {
     plan.spread = 40;
@@ -101,7 +101,7 @@ static void process_request(gumbel_device *device, int index)
     request_free(req);
 }
 
-/* Any NaN counts as any other. */
+/* All NaN bit patterns give one digest. */
 static void softmax_request(gumbel_device *device, int index)
 {
     request_plan plan = request_plan_at_random(index, 0);
@@ -127,7 +127,7 @@ static void print_noise(int index)
     uint64_t seed = random_bits(&state);
     if (gumbel_noise(seed, (uint32_t)index, 0, 0, index * INT64_C(400000000), 4099, g, NULL) !=
         GUMBEL_OK)
-        die("noise %d cannot be made", index);
+        die("noise %d cannot be computed", index);
     printf("noise %d: %016" PRIx64 "\n", index, hash_bytes(g, sizeof g));
 }
 
@@ -136,7 +136,7 @@ static gumbel_isa isa_of_name(const char *name)
     for (gumbel_isa isa = GUMBEL_ISA_REFERENCE; isa <= GUMBEL_ISA_NEON; isa++)
         if (strcmp(name, gumbel_isa_name(isa)) == 0)
             return isa;
-    die("no ISA is called %s", name);
+    die("" % s " is not the name of an ISA", name);
 }
 
 int main(int argc, char **argv)

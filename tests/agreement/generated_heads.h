@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Heads and hidden states with the structure of real ones, and rows that are made to break a bound.
+ * Heads and hidden states that resemble those of trained models, and rows that stress error bounds.
  */
 #ifndef TESTS_GENERATED_HEADS_H
 #define TESTS_GENERATED_HEADS_H
@@ -13,9 +13,9 @@
 
 typedef enum head_kind {
     HEAD_GAUSSIAN,
-    HEAD_STRUCTURED, /* rows and columns of several norms, a common direction; h is near a row */
-    HEAD_OUTLIERS,   /* the same, with four dimensions that carry 80% of |h|^2 */
-    HEAD_HOSTILE,    /* the kinds of rows of generate_odd_weight(), in turn */
+    HEAD_STRUCTURED, /* rows and columns of different norms, a common direction; h is near a row */
+    HEAD_OUTLIERS,   /* as HEAD_STRUCTURED; four dimensions carry 80% of |h|^2 */
+    HEAD_HOSTILE,    /* all kinds of rows of generate_odd_weight(), in turn */
     HEAD_KINDS,
 } head_kind;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Weights that change in place after their screen was made.
+ * Changes of weights in place after their screen was built, which makes the screen stale.
  */
 #ifndef TESTS_STALE_WEIGHTS_H
 #define TESTS_STALE_WEIGHTS_H
@@ -18,7 +18,7 @@ typedef enum stale_kind {
     STALE_HUGE,     /* one row in eight has the largest finite value */
     STALE_LARGER,   /* all are multiplied by 1000 */
     STALE_SMALLER,  /* all are multiplied by 1/1000 */
-    STALE_FLIPPED,  /* all change sign */
+    STALE_FLIPPED,  /* all signs change */
     STALE_ZERO,
     STALE_SHUFFLED, /* rows are permuted */
     STALE_SOME,     /* every third row changes sign */

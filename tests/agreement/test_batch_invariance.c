@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A row draws the token that it draws alone: at any index in a batch of any size, whole or in
- * chunks of the vocabulary, from hidden states or from logits, one sample at a time or many.
+ * A row's token does not depend on how the call is made: at any index in a batch of any size, whole
+ * or in chunks of the vocabulary, from hidden states or from logits, one sample at a time or many.
  */
 #include "outcome.h"
 #include "problem_plans.h"
@@ -18,7 +18,7 @@
 
 #include "every_isa.h"
 
-/* A problem and what the reference drew for it. */
+/* A problem and the reference's outcome. */
 typedef struct drawn_problem {
     problem *generated;
     outcome *whole;
@@ -48,7 +48,7 @@ static void assert_same_rows(const drawn_problem *s, int64_t first, const outcom
         fail_msg("differs from the whole batch");
 }
 
-/* Every run of rows [first, first + count) of the batch, drawn as a batch of its own. */
+/* Draws every range of rows [first, first + count) as a batch of its own. */
 static void sub_batches_draw_the_same_tokens(void **state)
 {
     gumbel_device *device = *state;
@@ -74,7 +74,7 @@ static void sub_batches_draw_the_same_tokens(void **state)
     }
 }
 
-/* Draw j of S is the one draw at sample counter first_sample + j. */
+/* Sample j of S equals a single draw with the sample counter first_sample + j. */
 static void single_samples_match_many(void **state)
 {
     gumbel_device *device = *state;
@@ -100,7 +100,7 @@ static void single_samples_match_many(void **state)
     }
 }
 
-/* One seed for the batch is gumbel_row_seed() for each row. */
+/* A shared seed gives the tokens of one gumbel_row_seed() a row. */
 static void shared_parameters_match_one_per_row(void **state)
 {
     gumbel_device *device = *state;
@@ -127,7 +127,7 @@ static void shared_parameters_match_one_per_row(void **state)
     assert_int_equal(draw(device, &s.generated->head, &each, of_each), GUMBEL_OK);
     assert_int_equal(draw(device, &s.generated->head, &shared, of_shared), GUMBEL_OK);
     assert_true(outcome_same(of_each, 0, of_shared, OUTCOME_ALL, "shared parameters"));
-    /* NULL is the defaults: T 1, seed 0, position 0, domain 0, one sample. */
+    /* NULL selects the defaults: T = 1, seed 0, position 0, domain 0, one sample. */
     float ones[B];
     for (uint64_t b = 0; b < B; b++) {
         seeds[b] = gumbel_row_seed(0, b);
@@ -145,8 +145,8 @@ static void shared_parameters_match_one_per_row(void **state)
 
 /* ------------------------------------------------------------------------------- chunks ---- */
 
-/* Merge count pieces of n summaries in a random tree: two random ones at a time. The last one left
- * is finished into `into`. */
+/* Merges `count` arrays of n summaries in a random order, two at a time, and finishes the result
+ * into `into`. */
 static void merge_tree(gumbel_summary **pieces, int count, int64_t n, uint64_t *random,
                        outcome *into)
 {
@@ -166,7 +166,7 @@ static void merge_tree(gumbel_summary **pieces, int count, int64_t n, uint64_t *
     free(pieces[0]);
 }
 
-/* Cut the vocabulary at random, at global ids that are multiples of `grain`. */
+/* Splits the vocabulary at random global ids that are multiples of `grain`. */
 static void check_chunks(gumbel_device *device, const drawn_problem *s, int64_t grain,
                          uint64_t *random, outcome_parts parts)
 {
@@ -204,8 +204,8 @@ static void merged_chunks_match_the_whole(void **state)
 
 /* ----------------------------------------------------------------------------- from logits ---- */
 
-/* With D = 1 and h = 1 the logits are the weights, so both ways in see equal logits; and a stride,
- * a dtype, a shard and padding mean the same in both. */
+/* With D = 1 and h = 1 the weights are the logits, so both entry points read equal logits. Strides,
+ * dtypes, shards and padding must have the same meaning in both. */
 static void logits_match_hidden_states(void **state)
 {
     gumbel_device *device = *state;
@@ -235,7 +235,7 @@ static void logits_match_hidden_states(void **state)
         assert_int_equal(draw(device, &s.generated->head, sampling, fused), GUMBEL_OK);
         assert_int_equal(draw_logits(device, &logits, sampling, s.whole), GUMBEL_OK);
         assert_same_rows(&s, 0, fused, OUTCOME_ALL, "from logits");
-        /* Equal values as 16-bit logits, if these are exact. */
+        /* The logits are representable in the 16-bit dtype. */
         if (plan.weight_dtype != GUMBEL_FLOAT32) {
             uint16_t *narrow = make_zeroed((size_t)(plan.batch * stride), sizeof *narrow);
             for (int64_t k = 0; k < plan.batch * stride; k++)

@@ -2,8 +2,8 @@
  *
  * Rows that stress the skipping of blocks: all tokens can win, or only one; the largest logits come
  * last, or all are equal; the row begins or ends within a block; special values are in blocks that
- * cannot win. Tokens and scores have the oracle's bits, from every instruction set, whole and in
- * shards.
+ * cannot win. On every instruction set, tokens and scores equal the oracle's bit for bit, for the
+ * whole row and for merged shards.
  */
 #include "oracle.h"
 #include "outcome.h"
@@ -23,7 +23,7 @@
 
 enum { MOST = 4600, SAMPLES = 5 };
 
-/* The logit of token i of V, a row's seed being in `random`. */
+/* The logit of token i of `vocab`; `random` is the state of the row's generator. */
 typedef float (*row_kind)(int64_t i, int64_t vocab, uint64_t *random);
 
 static float ascending_logit(int64_t i, int64_t vocab, uint64_t *random)
@@ -52,7 +52,7 @@ static float equal_logit(int64_t i, int64_t vocab, uint64_t *random)
     return -2.5f;
 }
 
-/* Values so large that all scores of a block round to a few. */
+/* Values so large that the scores of a block round to a few distinct numbers. */
 static float huge_logit(int64_t i, int64_t vocab, uint64_t *random)
 {
     (void)i;
@@ -73,7 +73,7 @@ static float single_finite_logit(int64_t i, int64_t vocab, uint64_t *random)
     return i == vocab * 2 / 3 ? -1e30f : -INFINITY;
 }
 
-/* Nothing behind the first third, or before the last. */
+/* Finite logits in the first third of the row alone, or in the last third alone. */
 static float first_third_logit(int64_t i, int64_t vocab, uint64_t *random)
 {
     return i <= vocab / 3 ? random_normal(random) : -INFINITY;
@@ -112,11 +112,11 @@ static const struct {
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
-/* A row in memory, with NaN behind what counts. */
+/* A row in memory; NaN follows the last logit. */
 typedef struct row {
     float logits[MOST + 64];
     gumbel_dtype dtype;
-    uint16_t narrow[MOST + 64]; /* the same, unless they are float32 */
+    uint16_t narrow[MOST + 64]; /* the logits rounded to a 16-bit dtype */
     int64_t vocab, first_token;
     gumbel_logits input;
     gumbel_sampling sampling;
@@ -168,7 +168,7 @@ static void make_row(row *r, int kind, int64_t vocab, int64_t first_token, uint6
              kinds[kind].name, dtype_name(r->dtype), vocab, first_token, padding, seed);
 }
 
-/* eq. 3 and 4 with the noise of the contract, in float32. */
+/* Computes eq. 3 and 4 of docs/maths.md with the oracle's noise, in float32. */
 static void assert_exact(const row *r, const outcome *drawn)
 {
     for (int32_t s = 0; s < drawn->samples; s++) {
@@ -190,7 +190,7 @@ static void assert_exact(const row *r, const outcome *drawn)
     }
 }
 
-/* Draw, by turns with a log-normaliser, for which all blocks are looked at, and without. */
+/* Draws with a log-normaliser, which reads all blocks, or without. */
 static void draw_row(gumbel_device *device, const row *r, int with_mass, outcome *into)
 {
     gumbel_output all = into->output;
@@ -200,7 +200,7 @@ static void draw_row(gumbel_device *device, const row *r, int with_mass, outcome
     into->output = all;
 }
 
-/* The row in shards that are cut anywhere, merged. */
+/* Draws the row in shards with random boundaries, and merges them. */
 static void assert_same_in_shards(gumbel_device *device, const row *r, outcome *drawn,
                                   uint64_t *random)
 {
@@ -248,7 +248,8 @@ static void every_row_kind_matches_the_oracle(void **state)
     free(r);
 }
 
-/* A NaN or +inf shows wherever it stands, beside a token that passes over all other blocks. */
+/* A NaN or +inf sets the row's status even if its block could be skipped because of a dominant
+ * token. */
 static void nan_and_infinity_set_the_row_status(void **state)
 {
     uint64_t random = 22;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Calls around a decode step: prepared noise has the bits of noise computed by the draw, positions
- * advance, tokens are written to the ring.
+ * Calls before and after a draw in a decode step. Prepared noise has the bits of noise computed by
+ * the draw; gumbel_advance() counts positions and writes tokens to the ring buffer.
  */
 #include "outcome.h"
 #include "noise_place.h"
@@ -20,7 +20,8 @@
 
 /* ------------------------------------------------------------------------ noise ahead ---- */
 
-/* Noise [B, S, count] at `stride`, all of it and no more; free it. Gaps must stay as they were. */
+/* Prepares noise [B, S, count] with rows `stride` apart, on the heap. Gaps between rows must not be
+ * written. */
 static float *prepare_noise(gumbel_device *device, const gumbel_sampling *sampling, int64_t batch,
                             int64_t first_token, int64_t count, int64_t stride)
 {
@@ -42,8 +43,7 @@ static float *prepare_noise(gumbel_device *device, const gumbel_sampling *sampli
     return noise;
 }
 
-/* Each token's noise is gumbel_noise(), for any shape; more tokens than one thread computes at a
- * time. */
+/* Prepared noise equals gumbel_noise() for shapes below and above the chunk of one thread. */
 static void prepared_noise_matches_gumbel_noise(void **state)
 {
     enum { B = 3, S = 2, COUNT = 40001, FIRST = 1000003 };
@@ -73,7 +73,7 @@ static void prepared_noise_matches_gumbel_noise(void **state)
     }
 }
 
-/* Words at the ends and seams of the map to noise, each in the middle of a whole block. */
+/* Extreme words, and words at boundaries between cases of the map to noise, in whole blocks. */
 static void prepared_noise_at_boundary_words(void **state)
 {
     static const uint32_t seams[] = {
@@ -82,8 +82,9 @@ static void prepared_noise_at_boundary_words(void **state)
     uint64_t random = 5;
     for (uint32_t i = 0; i < 800; i++) {
         uint32_t k = i / 2, word = k < 14 ? seams[k] : k < 200 ? k : (uint32_t)random_bits(&random);
-        place at = i % 2 ? find_token_by_word(word, &random)
-                         : find_token_by_block_words(word, (uint32_t)random_bits(&random), &random);
+        noise_place at =
+            i % 2 ? find_token_by_word(word, &random)
+                  : find_token_by_block_words(word, (uint32_t)random_bits(&random), &random);
         gumbel_sampling sampling = {.struct_size = sizeof sampling,
                                     .seed = {&at.seed, GUMBEL_SAME},
                                     .position = {&at.position, GUMBEL_SAME},
@@ -96,7 +97,7 @@ static void prepared_noise_at_boundary_words(void **state)
     }
 }
 
-/* Draw without, then with noise made ahead, once seed and position are gone. */
+/* Draws without prepared noise, and then with it after seed and position have been overwritten. */
 static void check_plan(gumbel_device *device, const problem_plan *plan, int64_t gap)
 {
     problem *generated = problem_make(plan);
@@ -140,7 +141,7 @@ static void draws_with_prepared_noise_match(void **state)
         problem_plan plan = plan_at_random(i);
         check_plan(*state, &plan, i % 3);
     }
-    /* Weights serve as logits: a row a token, NaN behind it. */
+    /* The weights are the logits: one row a token, followed by NaN. */
     for (int64_t vocab = 1; vocab <= 200; vocab += TEST_SANITIZED ? 21 : 7) {
         problem_plan plan = {.batch = 1 + vocab % 4,
                              .vocab = vocab,
@@ -156,7 +157,7 @@ static void draws_with_prepared_noise_match(void **state)
     }
 }
 
-/* A shard's noise is a slice of the whole's. */
+/* The noise of a shard is a slice of the noise of the whole vocabulary. */
 static void shard_noise_is_a_slice_of_the_whole(void **state)
 {
     problem_plan plan = plan_by_vocab(129);
@@ -185,8 +186,8 @@ static void shard_noise_is_a_slice_of_the_whole(void **state)
     problem_free(generated);
 }
 
-/* A NaN or +inf among the logits is that row's status with noise too; noise that is not finite
- * never makes a token of an empty row. */
+/* With prepared noise, a NaN or +inf among the logits still sets the row's status, and noise that
+ * is not finite never gives an empty row a token. */
 static void faulty_rows_with_prepared_noise(void **state)
 {
     enum { B = 4, V = 150 };
@@ -247,7 +248,7 @@ static void prepare_errors_name_the_field(void **state)
                                               bad[i].stride, &error),
                          GUMBEL_ERROR_ARGUMENT);
         if (strcmp(error.field, bad[i].field) != 0)
-            fail_msg("refusal %zu names %s, not %s", i, error.field, bad[i].field);
+            fail_msg("case %zu: the error names %s, not %s", i, error.field, bad[i].field);
     }
     for (int i = 0; i < 8; i++)
         assert_true(out[i] == 7);
@@ -263,8 +264,8 @@ static void prepare_errors_name_the_field(void **state)
 
 /* ------------------------------------------------------------------------ advance ---- */
 
-/* Rows at their own positions: each token is at its row's position, the ring drops
- * tokens older than its length, gaps between positions remain. */
+/* Each row's token is written at its own position. The ring drops tokens older than its length;
+ * gaps between positions are not written. */
 static void advance_writes_the_token_ring(void **state)
 {
     enum { B = 3, S = 2, LENGTH = 5, STEPS = 12 };
@@ -295,7 +296,7 @@ static void advance_writes_the_token_ring(void **state)
     }
 }
 
-/* One position for all rows moves once; an older, shorter struct has no ring. */
+/* A shared position advances once; an older, shorter struct has no ring. */
 static void advance_moves_a_shared_position_once(void **state)
 {
     uint64_t position = 41;
@@ -356,7 +357,7 @@ static void advance_errors_name_the_field(void **state)
         gumbel_error error = {"", ""};
         assert_int_equal(gumbel_advance(*state, NULL, &bad[i].step, &error), GUMBEL_ERROR_ARGUMENT);
         if (strcmp(error.field, bad[i].field) != 0)
-            fail_msg("refusal %d names %s, not %s", i, error.field, bad[i].field);
+            fail_msg("case %d: the error names %s, not %s", i, error.field, bad[i].field);
     }
     assert_int_equal(gumbel_advance(*state, NULL, NULL, NULL), GUMBEL_ERROR_ARGUMENT);
     assert_int_equal(gumbel_advance(NULL, NULL, &sound, NULL), GUMBEL_ERROR_ARGUMENT);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A seed determines the token: the reference is compared with the oracle, and every ISA, thread
- * count and tile size with the reference, bit by bit.
+ * A seed determines the token. The reference implementation is compared with the oracle; every ISA,
+ * thread count and tile size is compared with the reference, bit by bit.
  */
 #include "oracle.h"
 #include "outcome.h"
@@ -22,12 +22,12 @@ static const int32_t tiles[] = {64, 128, 192, 1024, 4096};
 
 typedef struct tally {
     int64_t draws, near_ties;
-    double worst_score; /* errors as shares of their bounds */
+    double worst_score; /* errors divided by their bounds */
     double worst_lse;
 } tally;
 
-/* One draw. Where the tokens differ, the oracle's scores of the two must be closer than their
- * bounds. */
+/* Compares one draw. If the tokens differ, the oracle's scores of the two must be closer than their
+ * error bounds (a near tie). */
 static void check_draw(const oracle_logits *logits, oracle_stream stream, int32_t token,
                        float score, const problem_plan *plan, int64_t row, tally *seen)
 {
@@ -109,7 +109,7 @@ static void check_device(const problem *generated, const outcome *expected, gumb
 
 #define DEVICES (TEST_SANITIZED ? 1 : 3)
 
-/* `devices` ways of drawing for each ISA, going round threads and tiles. */
+/* Draws on `devices` devices for each ISA, with different thread counts and tile sizes. */
 static void check_plan(problem_plan plan, int devices, uint64_t *random, tally *seen)
 {
     problem *generated = problem_make(&plan);
@@ -133,7 +133,7 @@ static void print_tally(const tally *seen)
     print_message("%" PRId64 " draws against the oracle: %" PRId64
                   " near ties differ; largest errors: score %.2f, lse %.2f of their bounds\n",
                   seen->draws, seen->near_ties, seen->worst_score, seen->worst_lse);
-    /* The bounds are pessimistic (worst order, worst signs), so even a near tie is rare. */
+    /* The bounds assume the worst order and signs of a sum, so that even near ties are rare. */
     assert_true(seen->near_ties <= 1 + seen->draws / 1000);
 }
 
@@ -167,7 +167,7 @@ static void random_plans(void **state)
     print_tally(&seen);
 }
 
-/* Products that vanish below 0 leave a logit of -0, but where zeros pad a chunk. */
+/* Negative products that underflow give a logit of -0, or of +0 if zeros pad the last vector. */
 static void underflowing_products(void **state)
 {
     gumbel_isa isas[4];
@@ -198,7 +198,7 @@ static void underflowing_products(void **state)
     }
 }
 
-/* Every thread count with every tile, on a vocabulary of many tiles. */
+/* Every thread count with every tile size, on a vocabulary of many tiles. */
 static void every_thread_count_and_tile_size(void **state)
 {
     (void)state;
@@ -231,7 +231,8 @@ static void list_tested_isas(void **state)
     for (gumbel_isa isa = GUMBEL_ISA_REFERENCE; isa <= GUMBEL_ISA_NEON; isa++) {
         gumbel_device_info info = {.struct_size = sizeof info};
         print_message("%s: %s\n", gumbel_isa_name(isa),
-                      gumbel_isa_available(isa) ? "tested" : "not on this machine, skipped");
+                      gumbel_isa_available(isa) ? "tested"
+                                                : "skipped: not available on this machine");
         if (!gumbel_isa_available(isa))
             continue;
         gumbel_device *device = open_device(isa, 2, 128);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * first_sample is a row parameter: each row of a batch draws the bits that it draws alone, with its
- * own counter given as one value for all rows.
+ * first_sample is a row parameter: each row of a batch has the outcome that it has alone, with its
+ * counter passed as the shared value.
  */
 #include "outcome.h"
 #include "problem_plans.h"
@@ -21,7 +21,7 @@
 
 #define MOST_ROWS 64
 
-/* Counters of rows: the two that wrap around within a few samples, and others. */
+/* Fills in random counters, and two that wrap around within a few samples. */
 static void fill_counters(uint32_t *counters, uint64_t seed)
 {
     for (int b = 0; b < MOST_ROWS; b++)
@@ -73,7 +73,7 @@ static gumbel_status draw_request(gumbel_device *device, const request *req, int
     return fused ? request_draw_fused(device, req, into) : request_draw(device, req, into);
 }
 
-/* All transforms and cuts. */
+/* Draws a request with all transforms and truncation. */
 static void check_request(gumbel_device *device, int index, int fused)
 {
     uint32_t counters[MOST_ROWS];
@@ -107,7 +107,7 @@ static void first_sample_of_requests(void **state)
 
 enum { B = 6, SLOTS = 9, V = 700, S = 3 };
 
-/* Logits of B rows in one buffer, which the caller frees. */
+/* Generates logits of B rows in one buffer; free it with free_logits(). */
 static gumbel_logits make_logits(uint64_t seed)
 {
     float *values = make_zeroed(B * V, sizeof *values);
@@ -149,7 +149,7 @@ static void first_sample_with_slots_and_live_rows(void **state)
     free_logits(&logits);
 }
 
-/* Rows of one text, at counters 0, 1, 2 .., draw what one row draws as its samples. */
+/* Rows of one sequence with the counters 0, 1, 2, ... draw the samples of a single row. */
 static void rows_at_consecutive_counters_match_samples(void **state)
 {
     const uint64_t seeds[B] = {77, 77, 77, 77, 77, 77}, position = 12;
@@ -177,7 +177,7 @@ static void rows_at_consecutive_counters_match_samples(void **state)
 
 /* --------------------------------------------------------------------- noise and summaries ---- */
 
-/* Noise made ahead, and two shards that are merged, give the plain draw's outcome. */
+/* Draws with prepared noise, and two merged shards, have the plain draw's outcome. */
 static void first_sample_with_prepared_noise_and_summaries(void **state)
 {
     enum { CUT = 320 };
@@ -224,7 +224,7 @@ static void first_sample_with_prepared_noise_and_summaries(void **state)
 
 /* -------------------------------------------------------------------------------- drafts ---- */
 
-/* Each request of a verification draws its nodes with the request's counter. */
+/* A verification draws all nodes of a request with the request's counter. */
 static void first_sample_of_verified_requests(void **state)
 {
     enum { REQUESTS = 3, NODES = 2 };

@@ -2,7 +2,7 @@
  *
  * The stand-alone calls of docs/standalone_calls.md, for engines that compose their own sampler:
  * argmax, top-k, masks, penalties and temperature in place, softmax, and softmax after truncation.
- * Against plain loops, on every instruction set.
+ * Results are compared with plain loops, on every instruction set.
  */
 #include "requests.h"
 
@@ -17,17 +17,17 @@
 
 #include "every_isa.h"
 
-/* B * V is enough for several threads. */
+/* B * V is large enough for several threads. */
 enum { B = 5, V = 12100, K = 50, LIST = 128 };
 
-/* A batch of logits and the memory behind it. */
+/* A batch of logits and its memory. */
 typedef struct batch {
     gumbel_logits logits;
     gumbel_dtype dtype;
     void *data;
 } batch;
 
-/* Normal logits far from 0, of which some are equal and some are -inf. */
+/* Fills in normally distributed logits far from 0; some are equal, some are -inf. */
 static batch make_batch(gumbel_dtype dtype, int64_t stride, uint64_t seed)
 {
     batch generated = {.dtype = dtype,
@@ -76,7 +76,7 @@ typedef struct selection {
     float values[B * LIST];
 } selection;
 
-/* One call, from logits or from a head (the other NULL). */
+/* Calls top-k once, from logits or from a head; the other is NULL. */
 static void select_top(gumbel_device *device, const gumbel_head *head, const gumbel_logits *logits,
                        const gumbel_sampling *how, int32_t k, selection *into)
 {
@@ -96,7 +96,8 @@ static void select_top(gumbel_device *device, const gumbel_head *head, const gum
     free(workspace);
 }
 
-/* The k largest of n values in order, lower ids first among equals, by looking for each anew. */
+/* Compares with the k largest of n values, lower ids first among equals, found by k linear
+ * searches. */
 static void assert_selected(const float *values, int32_t n, int32_t k, const int32_t *ids,
                             const float *found)
 {
@@ -139,7 +140,7 @@ static void top_k_matches_a_loop(void **state)
     free(found);
 }
 
-/* Rows with fewer tokens than num_top, with none, and with a NaN. */
+/* Rows with fewer tokens than num_top, without tokens, and with a NaN. */
 static void top_k_of_short_empty_and_nan_rows(void **state)
 {
     float values[3][4] = {
@@ -157,7 +158,7 @@ static void top_k_of_short_empty_and_nan_rows(void **state)
     free(found);
 }
 
-/* From hidden states the values are the logits that the product makes, whatever is done to them. */
+/* From hidden states, the listed values are the raw logits of the product, before any transform. */
 static void top_k_from_hidden_states_matches_logits(void **state)
 {
     problem_plan plan = {.batch = B, .vocab = 700, .hidden_size = 65, .seed = 5};
@@ -210,7 +211,7 @@ static gumbel_status make_rows(gumbel_device *device, row_call call, const gumbe
     return status;
 }
 
-/* A request of each kind alone, and all of them. */
+/* The requests: each transform alone, and all together. */
 typedef struct row_request {
     float temperature, repetition, frequency, top_p;
     int32_t top_k;
@@ -306,7 +307,7 @@ static void in_place_errors_name_the_field(void **state)
 
 /* --------------------------------------------------------------------------------- softmax ---- */
 
-/* A row of probabilities against the softmax in double of what the draw sees. */
+/* Compares a row of probabilities with the softmax in double of the processed logits. */
 static void assert_softmax(const float *z, const float *found, int64_t count)
 {
     double largest = -INFINITY, mass = 0, total = 0;
@@ -325,7 +326,8 @@ static void assert_softmax(const float *z, const float *found, int64_t count)
     assert_true(fabs(total - 1) < 1e-6);
 }
 
-/* Every kind of request, every dtype, logits near 0 and far from it; and the reference's bits. */
+/* Every kind of request and dtype, logits near 0 and far from it; results equal the reference's
+ * bits. */
 static void softmax_matches_double(void **state)
 {
     static const gumbel_dtype dtypes[] = {GUMBEL_FLOAT32, GUMBEL_FLOAT16, GUMBEL_BFLOAT16};
@@ -358,7 +360,7 @@ static void softmax_matches_double(void **state)
     gumbel_close(reference);
 }
 
-/* Rows alone give what they give in the batch; columns past vocab_size get nothing. */
+/* A row alone has the result that it has in the batch; columns past vocab_size are not written. */
 static void softmax_of_single_rows_matches_the_batch(void **state)
 {
     batch generated = make_batch(GUMBEL_FLOAT32, V, 41);
@@ -383,7 +385,7 @@ static void softmax_of_single_rows_matches_the_batch(void **state)
     free(generated.data);
 }
 
-/* Threads share a row where there are more of them than rows. */
+/* Several threads share a row if there are more threads than rows. */
 static void softmax_of_a_large_row_matches_double(void **state)
 {
     enum { LARGE = 60123 };

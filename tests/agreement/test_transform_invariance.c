@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Calls with transforms and nothing that requires a whole row: tiles that the mask empties are
- * skipped, and each shard has its own part of every list. The results have the bits of the call
- * that processes whole rows, which other tests compare with the oracle: on every instruction set,
- * with any number of threads and any tile size, alone or in a batch, with or without shards.
+ * Calls with transforms and without truncation. They may process a row in tiles or shards: tiles
+ * that the mask empties are skipped, and each shard reads its own range of every list. The results
+ * equal those of the call that processes whole rows, which other tests compare with the oracle: on
+ * every instruction set, with any number of threads and any tile size, alone or in a batch, with or
+ * without shards.
  */
 #include "fixtures.h"
 #include "requests.h"
@@ -23,7 +24,8 @@ static gumbel_status draw_by(gumbel_device *device, const request *req, int fuse
     return fused ? request_draw_fused(device, req, into) : request_draw(device, req, into);
 }
 
-/* Summaries of tokens [first, first + count) of the logits, counted from their first. */
+/* Merges the summaries of tokens [first, first + count), counted from the first token of the
+ * logits. */
 static void add_shard(gumbel_device *device, const request *req, int64_t first, int64_t count,
                       gumbel_summary *into)
 {
@@ -51,7 +53,8 @@ static void add_shard(gumbel_device *device, const request *req, int64_t first, 
     free(workspace);
 }
 
-/* Shards that meet at multiples of 64 tokens give every bit. */
+/* Shards that meet at multiples of 64 tokens have the same outcome, including the
+ * log-normaliser. */
 static void check_shards(gumbel_device *device, const request *req, const outcome *expected,
                          uint64_t *random)
 {
@@ -137,8 +140,8 @@ static void transforms_from_hidden_states(void **state)
         check_plan(*state, request_plan_at_random(1000 + i, 1), &random);
 }
 
-/* A list of biases too long to be sorted is read through instead; in V = 64 the same ids in
- * V = 6400 are sorted. */
+/* A list of biases that is too long to be sorted is searched linearly. The list is too long for V =
+ * 64, and the same list is sorted for V = 6400. */
 static void unsorted_biases_match_sorted_ones(void **state)
 {
     enum { COUNT = 300, WIDE = 6400 };
@@ -170,7 +173,7 @@ static void unsorted_biases_match_sorted_ones(void **state)
     outcome_free(b);
 }
 
-/* Transforms that change nothing give the plain call's bits. */
+/* Transforms that change no logit give the outcome of the plain call. */
 static void neutral_transforms_match_the_plain_call(void **state)
 {
     enum { WIDE = 5000 };
@@ -209,8 +212,8 @@ static void neutral_transforms_match_the_plain_call(void **state)
     outcome_free(idle);
 }
 
-/* Weights of tokens that a grammar rules out make no difference, read or not, whether the call
- * needs whole rows or not. */
+/* The weights of masked tokens have no effect, whether the call reads them or not, with and without
+ * truncation. */
 static void weights_of_masked_tokens_have_no_effect(void **state)
 {
     enum { B = 3, WIDE = 1000, D = 20, WORDS = (WIDE + 31) / 32 };

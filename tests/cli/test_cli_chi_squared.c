@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The false alarm rate of the test in `gumbel verify`: sums the probability of every rejected
- * outcome, for a few draws of two and of three tokens.
+ * The false alarm rate of the chi-squared test in `gumbel verify`: sums the probability of every
+ * rejected outcome, for a few draws of two and of three tokens.
  */
 #include "chi_squared.h"
 
@@ -18,13 +18,13 @@ enum { LEVELS = 2 };
 
 static double log_factorial(int n) { return lgamma(n + 1.0); }
 
-/* Counts of the outcomes of draws. */
+/* All outcomes of a number of draws. */
 struct outcomes {
     const double *probability;
     int tokens;
     int draws;
     int64_t degrees;
-    double alarms[LEVELS]; /* probability of those that are rejected at the level */
+    double alarms[LEVELS]; /* probability of the outcomes rejected at each level */
 };
 
 static void add_outcome(struct outcomes *all, const double *observed)
@@ -42,15 +42,15 @@ static void add_outcome(struct outcomes *all, const double *observed)
     all->degrees = test.degrees;
 }
 
-/* Checks the guarantees of the header. */
+/* Compares the rates with the limits that chi_squared.h states. */
 static void assert_false_alarm_rate(const struct outcomes *all)
 {
     const double most = all->degrees == 1 ? 10 : 2;
 
     for (int i = 0; i < LEVELS; i++) {
         if (all->alarms[i] > most * levels[i]) {
-            fail_msg("%d draws, %d tokens, first p = %.4f: alarms at %g come at %g", all->draws,
-                     all->tokens, all->probability[0], levels[i], all->alarms[i]);
+            fail_msg("%d draws, %d tokens, first p = %.4f: the false alarm rate at level %g is %g",
+                     all->draws, all->tokens, all->probability[0], levels[i], all->alarms[i]);
         }
     }
 }

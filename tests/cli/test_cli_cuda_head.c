@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The head on a GPU, with host memory in place of a driver's and the CPU in place of the GPU.
- * Drafted texts equal those of the CPU bit for bit if all inputs of a call are copied, and its
- * outputs copied back. The test checks the arguments of each call, as a pointer to memory that was
- * not copied works on a CPU and not on a GPU.
+ * The command's head on a GPU, tested without one: host memory stands in for device memory, and the
+ * CPU draws. Drafted texts must equal those of the CPU bit for bit. Every pointer that a call
+ * receives must be in an allocation of the stand-in, because a host pointer would work here and
+ * fail on a GPU.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Before cmocka, whose fail() is a macro. */
+/* Included before cmocka, whose fail() is a macro. */
 #include "cuda_head_verify.h"
 #include "decoder/drafts/generate_drafted.h"
 #include "device_driver.h"
@@ -47,11 +47,11 @@ static int allocate_memory(device_address *address, size_t bytes)
             return 0;
         }
     }
-    fail_msg("more than %d pieces of memory", ALLOCATIONS_MAX);
+    fail_msg("more than %d allocations", ALLOCATIONS_MAX);
     return 1;
 }
 
-/* The piece that an address is in; -1: none. */
+/* The index of the allocation that contains the address; -1: none. */
 static int find_allocation(const void *address)
 {
     const char *at = address;
@@ -129,7 +129,7 @@ gumbel_device_info describe_device(const gumbel_device *of)
 
 /* -------------------------------------------------------------- what calls are handed ---- */
 
-static int64_t with_proposal; /* calls with the drafts' distribution */
+static int64_t with_proposal; /* calls that pass the draft's distribution */
 
 static void assert_copied(const void *pointer)
 {
@@ -206,7 +206,7 @@ static void assert_verified_copied(const gumbel_verified *verified)
     assert_copied(verified->rows->top_ids);
 }
 
-/* The linker has calls of the library come here (--wrap). */
+/* The linker redirects the library's calls to these functions (--wrap). */
 gumbel_status __real_gumbel_verify(gumbel_device *, void *, const gumbel_head *,
                                    const gumbel_sampling *, const gumbel_draft *,
                                    const gumbel_verified *, void *, size_t, gumbel_error *);
@@ -224,7 +224,7 @@ gumbel_status __wrap_gumbel_verify_logits(gumbel_device *on, void *stream,
                                           const gumbel_verified *verified, void *workspace,
                                           size_t bytes, gumbel_error *error);
 
-static bool copied; /* calls are those of the head on a GPU */
+static bool copied; /* 1 while calls come from the head on a GPU */
 
 gumbel_status __wrap_gumbel_verify(gumbel_device *on, void *stream, const gumbel_head *head,
                                    const gumbel_sampling *sampling, const gumbel_draft *draft,
@@ -299,7 +299,7 @@ static void write_texts(struct texts *texts, generate_options options, draft_opt
     assert_true(draft.rule == GUMBEL_RULE_COUPLED || !draft.model || stats.accepted[0] > 0);
 }
 
-/* Drafted texts by all rules and drafters, with `options`. */
+/* Compares texts drafted by all rules and drafters, with `options`. */
 static void assert_drafted_texts_match(const generate_options *options)
 {
     static struct texts expected, found;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The report on drafts from given times: speed-up, break-even, advice.
+ * The report on drafts, computed from fixed times: speed-up, break-even, advice.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,8 +12,9 @@
 
 #include "draft_report.h"
 
-/* 100 cycles that draft two tokens each: `first` of the first are accepted, `second` of the second.
- * A step takes 1 ms, a draft of a token `draft` ms, a row more of the target `row` ms. */
+/* Statistics of 100 cycles with two drafts each, of which `first` first and `second` second drafts
+ * are accepted. A step takes 1 ms, drafting a token `draft` ms, each additional row of the target
+ * `row` ms. */
 static draft_stats make_stats(int64_t first, int64_t second, double draft, double row)
 {
     return (draft_stats){.cycles = 100,
@@ -39,7 +40,7 @@ static void profitable_drafts_get_no_advice(void **state)
     assert_true(r.break_even > 0.199 && r.break_even < 0.201);
 }
 
-/* The numbers of the advice are those of the stats. */
+/* The advice quotes the numbers of the statistics. */
 static void advice_against_unprofitable_drafts(void **state)
 {
     (void)state;

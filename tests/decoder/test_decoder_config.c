@@ -165,13 +165,12 @@ static void generation_config_replaces_eos(void **state)
     assert_non_null(strstr(error.message, "eos_token_id"));
 }
 
-/* Llama-3.2-1B: head_dim 64, theta 500000, factor 32, low 1, high 4, 8192 positions. Frequencies of
- * the wavelengths below 8192/4 stay, those above 8192 are divided by 32. By hand, in double:
- *   i = 0: 500000^0 = 1, wavelength 6.28: kept.
- *   i = 14: 500000^(-28/64) = 3.2114e-3, wavelength 1956 < 2048: kept.
- *   i = 15: 500000^(-30/64) = 2.1311e-3, wavelength 2948, 2.7785 turns, share (2.7785 - 1) / 3 =
- *           0.59284: 2.1311e-3 * (0.59284 + 0.40716 / 32) = 1.2905e-3.
- *   i = 18: 500000^(-36/64) = 6.2277e-4, wavelength 10089 > 8192: 6.2277e-4 / 32 = 1.9462e-5. */
+/* Llama-3.2-1B: head_dim 64, theta 500000, factor 32, low 1, high 4, 8192 positions. Frequencies
+ * with a wavelength below 8192/4 are unchanged; those with a wavelength above 8192 are divided by
+ * 32. By hand, in double: i = 0: 500000^0 = 1, wavelength 6.28: kept. i = 14: 500000^(-28/64) =
+ * 3.2114e-3, wavelength 1956 < 2048: kept. i = 15: 500000^(-30/64) = 2.1311e-3, wavelength 2948,
+ * 2.7785 turns, share (2.7785 - 1) / 3 = 0.59284: 2.1311e-3 * (0.59284 + 0.40716 / 32) = 1.2905e-3.
+ * i = 18: 500000^(-36/64) = 6.2277e-4, wavelength 10089 > 8192: 6.2277e-4 / 32 = 1.9462e-5. */
 static void llama3_frequencies(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Speculative decoding: a text has the tokens, and the bits of the log-probabilities, of the text
- * generated without drafts, for every drafter and every number of drafts.
+ * Speculative decoding: a drafted text has the tokens of the text generated without drafts, and
+ * log-probabilities with the same bits, for every drafter and every number of drafts.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -27,8 +27,8 @@ typedef struct texts {
     float logprobs[SAMPLES][TOKENS];
     int32_t counts[SAMPLES], prompt_count;
     bool ended[SAMPLES];
-    int32_t stop_after; /* tokens of all samples; 0: never */
-    int32_t end_after;  /* tokens of each sample; 0: never */
+    int32_t stop_after; /* stop all texts after so many tokens in total; 0: never */
+    int32_t end_after;  /* end each text after so many tokens; 0: never */
 } texts;
 
 static generate_next store_token(void *context, const generate_token *token)
@@ -74,12 +74,12 @@ static draft_stats run_drafted(decoder *model, const generate_options *o,
     if (generate_drafted(model, device, o, draft, &stats, &times, &error) != 0) {
         fail_msg("%s", error.message);
     }
-    assert_true(times.drawn <= stats.emitted); /* less where the callback stops */
+    assert_true(times.drawn <= stats.emitted); /* fewer if the callback stops */
     assert_int_equal(times.steps, stats.cycles);
     return stats;
 }
 
-/* Write with drafts what was written without, by a model or by n-grams. */
+/* Generates with drafts of a model or of n-grams, and compares with the text without drafts. */
 static draft_stats assert_drafted_texts_match(decoder *model, decoder *by,
                                               const generate_options *plain, const texts *expected,
                                               int32_t tokens, int32_t siblings)
@@ -116,11 +116,12 @@ static void drafted_texts_match_plain_ones(void **state)
     generate_options o = options_of(&expected, 2, 0.9f);
     assert_int_equal(generate(small, device, &o, NULL, NULL), 0);
     draft_stats own = assert_drafted_texts_match(small, small, &o, &expected, 4, 0);
-    assert_int_equal(own.accepted[3], own.proposed[3]); /* a model agrees with itself */
+    assert_int_equal(own.accepted[3],
+                     own.proposed[3]); /* all drafts of the target itself are accepted */
     assert_drafted_texts_match(small, target, &o, &expected, 3, 0);
 }
 
-/* Siblings are leaves of a tree; they are accepted where the chain is not. */
+/* Siblings are leaves of a tree; one may be accepted where the chain is rejected. */
 static void tree_drafts_match_plain_texts(void **state)
 {
     (void)state;
@@ -139,7 +140,7 @@ static void tree_drafts_match_plain_texts(void **state)
     }
 }
 
-/* Penalties count the drafts that lead to a row, and rules cut it. */
+/* Penalties count the drafts that precede a row, and truncation applies to it. */
 static void requests_with_drafts_match_plain_ones(void **state)
 {
     (void)state;
@@ -163,7 +164,7 @@ static void requests_with_drafts_match_plain_ones(void **state)
     }
 }
 
-/* A draft that other draws make is no less right, only less often accepted. */
+/* A draft drawn at another temperature changes the acceptance rate, not the text. */
 static void any_draft_temperature_keeps_the_text(void **state)
 {
     (void)state;
@@ -181,7 +182,7 @@ static void any_draft_temperature_keeps_the_text(void **state)
     }
 }
 
-/* An engine that draws and verifies elsewhere; here on the device that it is given. */
+/* Callbacks of an engine that draws and verifies by itself; here on the device in `context`. */
 static gumbel_status draw_elsewhere(void *context, const gumbel_head *head,
                                     const gumbel_sampling *sampling, const gumbel_output *output,
                                     gumbel_error *error)
@@ -194,7 +195,7 @@ static gumbel_status draw_elsewhere(void *context, const gumbel_head *head,
 
 static int64_t verified_elsewhere, supplied_elsewhere;
 
-/* The values of the drafter's draws are those of its logits. */
+/* The log-normalisers and log-probabilities supplied by the drafter equal those of its logits. */
 static void assert_supplied(const gumbel_draft *draft)
 {
     const float temperature = *draft->sampling->temperature.data;
@@ -273,9 +274,9 @@ static void external_verification_by_other_rules(void **state)
     assert_true(supplied_elsewhere > 0);
 }
 
-/* Under the rejection and block rules a model's own drafts are all accepted, whatever the request's
- * parameters, as q is p. Drafts of another model are accepted more often than under the coupled
- * rule. With n-grams, which no model drew, the text is that of the coupled rule. */
+/* Under the rejection and block rules, all drafts of the target itself are accepted, for any
+ * parameters, because q = p. Drafts of another model are accepted more often than under the coupled
+ * rule. N-gram drafts have no distribution q, so the text is that of the coupled rule. */
 static void rejection_and_block_rules_accept_drafts(void **state)
 {
     (void)state;
@@ -352,7 +353,7 @@ static void ngrams_repeat_the_last_continuation(void **state)
     const draft_options ngrams = {.tokens = 8};
     assert_int_equal(drafter_new(&ngrams, NULL, NULL, 0, 0, 0, &d, NULL), 0);
     assert_int_equal(drafter_propose(d, text, 12, NULL, 8, drafts, NULL, 0, NULL), 4);
-    assert_int_equal(drafts[0], 1); /* the last time that 5 6 7 stood */
+    assert_int_equal(drafts[0], 1); /* the token after the last occurrence of 5 6 7 */
     assert_int_equal(drafter_propose(d, text, 8, NULL, 2, drafts, NULL, 0, NULL), 2);
     assert_int_equal(drafts[0], 8);
     assert_int_equal(drafts[1], 9);

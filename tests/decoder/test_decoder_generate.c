@@ -25,8 +25,8 @@ typedef struct texts {
     float logprobs[SAMPLES_MAX][TOKENS_MAX];
     int32_t counts[SAMPLES_MAX];
     bool ended[SAMPLES_MAX];
-    int32_t stop_after; /* tokens of all samples; 0: never */
-    bool staggered;     /* text s ends behind s + 1 tokens */
+    int32_t stop_after; /* stop all texts after so many tokens in total; 0: never */
+    bool staggered;     /* text s ends after s + 1 tokens */
 } texts;
 
 static decoder *model;
@@ -104,7 +104,7 @@ static void texts_do_not_depend_on_other_samples(void **state)
     assert_int_equal(different, SAMPLES_MAX - 1);
 }
 
-/* Each token is what gumbel_sample() draws at the position of its sequence. */
+/* Each token equals gumbel_sample()'s at the position of its sequence. */
 static void tokens_match_gumbel_sample(void **state)
 {
     (void)state;
@@ -170,7 +170,7 @@ static void draws_can_use_the_decoders_threads(void **state)
 static void eos_ends_one_sample_alone(void **state)
 {
     (void)state;
-    /* At a high temperature few seeds draw an end token within these draws; this seed does. */
+    /* This seed draws an end token within these draws; few seeds do at a high temperature. */
     const uint64_t first = TEST_SANITIZED ? 33 : 26;
     static texts t, longer;
     generate_options o = make_options(&t);
@@ -216,7 +216,7 @@ static void callback_stops_all_texts(void **state)
     assert_int_equal(t.counts[0], 5);
 }
 
-/* Texts that end at the callback's word leave the others as they are. */
+/* Texts that the callback ends do not change the other texts. */
 static void callback_ends_single_texts(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The bundled models against golden values, which the transformers library computed in float32
- * (tests/models/README.md).
+ * Compares the bundled models with golden values, which the transformers library computed in
+ * float32 (tests/models/README.md).
  */
 #include <math.h>
 #include <setjmp.h>
@@ -21,7 +21,7 @@
 #define ROWS       8 /* contexts */
 #define ROWS_RUN   (TEST_SANITIZED ? 1 : ROWS)
 #define LENGTH     256 /* tokens of a context */
-#define PLACES     8   /* positions with a hidden state, in each context */
+#define PLACES     8   /* positions with a recorded hidden state, in each context */
 #define LOGIT_ROWS 16
 /* Both sides sum in float32, in different orders. Measured: hidden states 5.3e-6 where the largest
  * is 7.6, logits 1.3e-5, losses 4e-7. */
@@ -88,7 +88,8 @@ static float *run_context(decoder *d, const int32_t *context)
     return hidden;
 }
 
-/* Logits of one hidden state in double, out[V], by several sums that do not wait for each other. */
+/* Computes the logits of one hidden state in double, out[V]; several independent sums make it
+ * faster. */
 static void logits_of(const decoder *d, const float *hidden, double *out)
 {
     enum { SUMS = 8 };
@@ -176,7 +177,7 @@ static void logits_of_target_match(void **state)
     decoder_close(d);
 }
 
-/* Mean of -log p(next token) over a context. */
+/* The mean of -log p(next token) over a context. */
 static double loss_of(decoder *d, const int32_t *context)
 {
     int32_t vocab = decoder_describe(d)->vocab_size;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The matrix products of the trunk against plain loops in double; all code paths give equal bits.
+ * Compares the matrix products of the trunk with plain loops in double. All code paths give equal
+ * bits.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -27,7 +28,7 @@ static uint32_t next_random(uint32_t *seed)
 /* In [-1, 1). */
 static float next_value(uint32_t *seed) { return (float)next_random(seed) / 8388608.0f - 1.0f; }
 
-/* `count` random weights of a dtype, in memory that ends right behind them. */
+/* Allocates `count` random weights of a dtype; the allocation ends at the last weight. */
 static void *random_weights(gumbel_dtype dtype, int64_t count, uint32_t seed, float *widened)
 {
     size_t size = dtype == GUMBEL_FLOAT32 ? 4 : 2;
@@ -42,7 +43,7 @@ static void *random_weights(gumbel_dtype dtype, int64_t count, uint32_t seed, fl
             memcpy(bytes + 2 * i, (char *)&bits + 2, 2);
         } else {
             uint16_t half =
-                (uint16_t)(next_random(&seed) & 0xbfff); /* |value| < 2, subnormals too */
+                (uint16_t)(next_random(&seed) & 0xbfff); /* |value| < 2, including subnormals */
             memcpy(bytes + 2 * i, &half, 2);
         }
     }
@@ -75,7 +76,8 @@ static void check_product(pool *p, gumbel_dtype dtype, int64_t rows, int64_t col
                 sum += product;
                 size += fabs(product);
             }
-            /* 16 lanes, each a chain of cols / 16 roundings, and 4 more. */
+            /* 16 lanes with a chain of cols / 16 roundings each, and 4 roundings to add the
+             * lanes. */
             double bound = (cols / 16.0 + 6) * 6e-8 * size;
             assert_true(fabs(out[i * rows + r] - sum) <= bound);
         }
@@ -181,7 +183,8 @@ static void pools_survive_fork(void **state)
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        signal(SIGSEGV, SIG_DFL); /* the framework would go on with the parent's tests here */
+        signal(SIGSEGV,
+               SIG_DFL); /* otherwise cmocka's handler would run the parent's tests in the child */
         alarm(20);
         pool_run(*state, ITEMS, mark_index, done);
         pool_free(*state);

@@ -19,7 +19,7 @@
 #include "model_folder.h"
 #include "scratch_folder.h"
 
-#define COUNT 90 /* more than the trunk takes in one pass */
+#define COUNT 90 /* more tokens than the trunk processes in one pass */
 #define LLAMA3                                                                                     \
     "\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":4,\"low_freq_factor\":1,"               \
     "\"high_freq_factor\":4,\"original_max_position_embeddings\":64},\"rope_theta\":100,"
@@ -44,7 +44,7 @@ static void make_tokens(int32_t tokens[COUNT])
     }
 }
 
-/* Hidden states of the usual tokens, all fed at once. */
+/* Computes the hidden states of COUNT tokens fed at once. */
 static void run_all(decoder *d, float hidden[COUNT][FOLDER_HIDDEN])
 {
     int32_t tokens[COUNT];
@@ -93,7 +93,7 @@ static void hidden_states_match_the_reference(void **state)
     check_reference(*state, &llama, &rope);
 }
 
-/* The weights are exact in every dtype and the order of sums is fixed. */
+/* Bits are equal because the weights are exact in every dtype and the order of sums is fixed. */
 static void dtypes_shards_and_threads_give_the_same_bits(void **state)
 {
     static float first[COUNT][FOLDER_HIDDEN], other[COUNT][FOLDER_HIDDEN];
@@ -121,11 +121,11 @@ static void every_way_to_feed_gives_the_same_bits(void **state)
     run_all(d, first);
     assert_int_equal(decoder_sequence_new(d, COUNT, &a, NULL), 0);
     assert_int_equal(decoder_sequence_new(d, FOLDER_POSITIONS, &b, NULL), 0);
-    /* In two pieces, hidden states of the last tokens alone. */
+    /* In two chunks; hidden states of the last tokens alone. */
     assert_int_equal(decoder_feed(d, a, tokens, 20, 20, NULL, NULL), 0);
     assert_int_equal(decoder_feed(d, a, tokens + 20, COUNT - 20, COUNT - 25, other[0], NULL), 0);
     assert_memory_equal(other[0], first[COUNT - 5], 5 * sizeof *first);
-    /* One by one, beside another sequence that is somewhere else. */
+    /* One by one, beside another sequence at another position. */
     decoder_sequence_truncate(a, 0);
     assert_int_equal(decoder_feed(d, b, tokens, 30, 30, NULL, NULL), 0);
     for (int i = 0; i < COUNT; i++) {
@@ -134,7 +134,7 @@ static void every_way_to_feed_gives_the_same_bits(void **state)
                          0);
         assert_memory_equal(beside[1], first[i], sizeof *first);
     }
-    /* A copy goes on where its source was. */
+    /* A copy continues at the position of its source. */
     decoder_sequence_truncate(a, 40);
     assert_int_equal(decoder_sequence_copy(b, a, NULL), 0);
     assert_int_equal(decoder_sequence_length(b), 40);
@@ -146,8 +146,8 @@ static void every_way_to_feed_gives_the_same_bits(void **state)
     decoder_close(d);
 }
 
-/* A node of a tree has the hidden state that its path alone gives, and a path that is kept goes on
- * as if it had been fed alone. */
+/* A node of a tree has the hidden state of its path fed alone, and an accepted path continues as if
+ * it had been fed alone. */
 static void tree_nodes_match_their_paths(void **state)
 {
     enum { BEFORE = 7, NODES = 90, BEHIND = 3 };

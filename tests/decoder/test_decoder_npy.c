@@ -74,12 +74,12 @@ static void a_failed_write_leaves_nothing(void **state)
     assert_non_null(strstr(error.message, "x.npy: dtype: F64"));
     array.dtype = TENSOR_F32;
     assert_int_equal(npy_write(scratch_path(*state, "none/x.npy"), &array, &error), -1);
-    /* A folder stands where the file should go: the rename fails after the data was written. */
+    /* The target is a folder, so the rename fails after the data was written. */
     assert_int_equal(mkdir(scratch_path(*state, "folder.npy"), 0700), 0);
     assert_int_equal(npy_write(scratch_path(*state, "folder.npy"), &array, &error), -1);
     assert_non_null(strstr(error.message, "folder.npy: cannot be written"));
     assert_int_equal(remove(scratch_path(*state, "folder.npy")), 0);
-    /* The tear-down fails if anything else is left but plain files; there must be none of them. */
+    /* The folder must be empty, otherwise remove() fails. */
     assert_int_equal(remove(*state), 0);
     assert_int_equal(mkdir(*state, 0700), 0);
 }

@@ -17,7 +17,8 @@
 #include "decoder/files/safetensors.h"
 #include "scratch_folder.h"
 
-/* A file image: header padded to 8 bytes, then `data` bytes that count up. The caller frees it. */
+/* A file image: the header padded to 8 bytes, then `data` bytes 0, 1, 2, ... The caller frees
+ * it. */
 static unsigned char *make_image(const char *header, size_t data, size_t *size)
 {
     uint64_t length = (strlen(header) + 7) / 8 * 8;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Texts to ids and back, against tests/models/golden.json and tokenizer_cases.json (made by
- * make_tokenizer_cases.py with the reference implementation); and
- * invalid tokenizer files.
+ * Encoding and decoding, compared with tests/models/golden.json and tokenizer_cases.json, which
+ * make_tokenizer_cases.py wrote with the reference implementation; and invalid tokenizer files.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -38,8 +37,8 @@ static tokenizer *open_named(const char *name)
     return open_tokenizer(scratch_path(bundled ? MODELS_FOLDER : CASES_FOLDER "/tokenizers", name));
 }
 
-/* Decoding the ids, all at once and one by one, gives `text` (in form C, where that is what was
- * encoded) behind the text of what `special` put in front. */
+/* Decodes the ids at once and one by one. The result must be the text of the special tokens in
+ * front, then `text` (in Unicode form C if the tokenizer normalises). */
 static void check_decode(const tokenizer *t, const token_list *ids, const char *text, size_t size,
                          bool form_c)
 {
@@ -157,8 +156,8 @@ static void invalid_text_returns_its_offset(void **state)
 static void stream_replaces_invalid_utf8(void **state)
 {
     (void)state;
-    /* Single-byte tokens of the bundled tokenizer; the text is what Unicode recommends (U+FFFD for
-     * each maximal part). */
+    /* Single-byte tokens of the bundled tokenizer. The expected text follows the recommendation of
+     * Unicode: one U+FFFD for each maximal invalid sequence. */
     static const struct {
         const char *bytes, *text;
     } cases[] = {
@@ -225,7 +224,7 @@ static void special_tokens_around_a_prompt(void **state)
     }
 }
 
-/* Encode `size` bytes of one repeated pattern and return the seconds it took. */
+/* Encodes `size` bytes of one repeated pattern; returns the seconds taken. */
 static double seconds_for(const tokenizer *t, const char *pattern, size_t size)
 {
     char *text = malloc(size);
@@ -242,7 +241,7 @@ static double seconds_for(const tokenizer *t, const char *pattern, size_t size)
     return seconds;
 }
 
-/* Quadratic merging would take minutes for these; the bound leaves room for sanitizers. */
+/* Quadratic merging would take minutes; the limit is generous, for sanitizers. */
 static void long_words_take_linear_time(void **state)
 {
     (void)state;
@@ -257,7 +256,8 @@ static void long_words_take_linear_time(void **state)
     tokenizer_close(t);
 }
 
-/* One place of the Qwen tokenizer, what stands there instead, and the field that must be named. */
+/* A change of the Qwen tokenizer's file: the original text, its replacement, and the field that the
+ * error must name. */
 static const struct {
     const char *from, *to, *field;
 } changes[] = {
@@ -336,7 +336,7 @@ static void truncated_files_return_an_error(void **state)
     file_unmap(&file);
 }
 
-/* A pattern that backtracks without end is stopped. */
+/* A pattern that backtracks without end returns an error. */
 static void endless_patterns_reach_the_match_limit(void **state)
 {
     (void)state;

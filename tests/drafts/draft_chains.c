@@ -22,7 +22,7 @@ typedef struct writers {
     int32_t tokens[ROWS]; /* [texts, nodes] */
     float target[ROWS * CHAIN_TOKENS], draft[ROWS * CHAIN_TOKENS];
     int32_t emitted[ROWS], counts[TEXTS], accepted[TEXTS];
-    uint64_t random; /* for wrong residuals */
+    uint64_t random; /* state for wrong residuals */
     _Alignas(64) char workspace[64 << 20];
 } writers;
 
@@ -37,7 +37,7 @@ static gumbel_logits logits_of(const float *rows, int64_t count)
                            .logits = tensor_of(rows, GUMBEL_FLOAT32, count, CHAIN_TOKENS, 0)};
 }
 
-/* Draws the drafts of a step for all texts, given the tokens before. */
+/* Draws the drafts of a step for all texts, given the preceding tokens. */
 static void draft_step(writers *w, int step)
 {
     static float rows[TEXTS * CHAIN_TOKENS];
@@ -123,7 +123,7 @@ static int32_t draw_by_weights(const double *shares, uint64_t *random)
     return last;
 }
 
-/* Replaces the token after the last accepted draft of text t, as a wrong engine would. */
+/* Replaces the token after the last accepted draft of text t by a draw from a wrong residual. */
 static void replace_residual_token(writers *w, int t)
 {
     const int nodes = w->plan->drafts + 1, last = w->accepted[t];
@@ -162,7 +162,7 @@ static void run_cycle(writers *w, int first, chain_counts *counts)
     }
 }
 
-/* Counts complete texts, and continues with the others. */
+/* Counts complete texts, and removes them from the arrays. */
 static void remove_complete_texts(writers *w, chain_counts *counts)
 {
     int left = 0;

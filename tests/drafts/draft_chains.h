@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Many short texts, drafted by one Markov model and verified by another: the emitted tokens must
- * have exactly the target's distribution, which can be enumerated. No test framework.
+ * Many short texts, drafted by one Markov model and verified by another. The emitted tokens must
+ * have exactly the target's distribution, which is known by enumeration. No test framework.
  */
 #ifndef TESTS_DRAFT_CHAINS_H
 #define TESTS_DRAFT_CHAINS_H
@@ -15,30 +15,32 @@ typedef struct chain_models {
     float target[CHAIN_TOKENS][CHAIN_TOKENS], draft[CHAIN_TOKENS][CHAIN_TOKENS];
 } chain_models;
 
-/* The distribution that replaces a rejected draft: the right residual, then wrong ones. */
+/* The distribution of the token after a rejection: the correct residual, then wrong ones. */
 typedef enum chain_residual {
     CHAIN_RESIDUAL_RIGHT,
     CHAIN_RESIDUAL_OTHERS,  /* p without the drafted token, as for a greedy draft */
-    CHAIN_RESIDUAL_OF_NONE, /* max(p - q, 0) even if there was no draft */
+    CHAIN_RESIDUAL_OF_NONE, /* max(p - q, 0) also where nothing was drafted */
 } chain_residual;
 
 /* How drafts are drawn; tests may set wrong values. */
 typedef struct chain_plan {
     gumbel_rule rule;
-    int drafts;                  /* tokens of a draft */
-    uint32_t domain;             /* seed of the drafts */
-    int by_step;                 /* domain | step << 8, as GUMBEL_DRAFT_DOMAIN has it */
-    float drawn_at, supplied_at; /* temperatures of the draft: drawn with, and passed to the call */
-    int missing;                 /* every n-th draft is -1; 0: none */
-    int32_t drawn_top_k;         /* top-k of the draft, not passed to the call; 0: none */
+    int drafts;      /* tokens of a draft */
+    uint32_t domain; /* seed of the drafts */
+    int by_step;     /* domain | step << 8, as in GUMBEL_DRAFT_DOMAIN */
+    float drawn_at,
+        supplied_at;     /* temperature of the drafts' draws, and the one passed to the call */
+    int missing;         /* every n-th draft is -1; 0: none */
+    int32_t drawn_top_k; /* top-k of the draft, not passed to the call; 0: none */
     chain_residual residual;
     uint64_t seed;
 } chain_plan;
 
 /* The results. */
 typedef struct chain_counts {
-    int64_t laws[CHAIN_LAWS];                /* texts by their first three tokens */
-    int64_t accepted[CHAIN_DRAFTS_MOST + 1]; /* first cycles by their accepted drafts */
+    int64_t laws[CHAIN_LAWS]; /* number of texts with each sequence of three tokens */
+    int64_t accepted[CHAIN_DRAFTS_MOST +
+                     1]; /* number of first cycles with each count of accepted drafts */
 } chain_counts;
 
 /* Generates `texts` texts of CHAIN_LENGTH tokens. */

@@ -21,7 +21,7 @@ static void *allocate_owned(cycle *c, size_t count, size_t size)
 
 /* ------------------------------------------------------------------------- shape ---- */
 
-/* Sets the number of nodes and the rows of each request, with padding between them. */
+/* Sets each request's number of nodes and its rows, with unused rows between requests. */
 static void make_shape(cycle *c, uint64_t *random)
 {
     const int32_t R = c->of->plan.requests, M = c->max_nodes;
@@ -55,7 +55,7 @@ static int32_t parent_of(const cycle *c, int32_t r, int32_t j)
     return c->draft.parents ? c->parents[c->offsets[r] + j] : j - 1;
 }
 
-/* A drafted token, mostly the right one if the drafts before it are. */
+/* A drafted token; usually the correct one if its preceding drafts are correct. */
 static int32_t draft_token(const cycle *c, int32_t r, int64_t place, uint64_t *random)
 {
     const texts *t = c->of;
@@ -121,7 +121,7 @@ static void make_rows(cycle *c, const int32_t *progress)
 
 /* ------------------------------------------------------------------- parameters ---- */
 
-/* Puts requests in slots of their own, or in none. */
+/* Assigns slots to requests, or none. */
 static void make_slots(cycle *c, uint64_t *random)
 {
     const int32_t R = c->of->plan.requests;
@@ -224,7 +224,7 @@ static void make_parameters(cycle *c, const int32_t *progress, uint64_t *random)
     c->sampling.live_rows = c->live_rows < R ? &c->live_rows : NULL;
 }
 
-/* Sets limits and stop tokens; some occur in the texts. */
+/* Sets limits and stop tokens; some stop tokens occur in the texts. */
 static void make_ends(cycle *c, const int32_t *progress, uint64_t *random)
 {
     const texts *t = c->of;
@@ -255,7 +255,7 @@ static int is_stop_token(const cycle *c, int32_t r, int32_t token)
     return 0;
 }
 
-/* Follows text r through its nodes. */
+/* Follows text r through its nodes, and sets the expected outputs. */
 static void set_expected_result(cycle *c, const int32_t *progress, int32_t r)
 {
     const texts *t = c->of;

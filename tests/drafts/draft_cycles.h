@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Texts of a synthetic target, decoded step by step, and drafts to verify against them: right,
- * wrong and invalid ones, chains and trees, with the expected result of each verification, computed
- * from the text alone. A row's input depends on its request, its place in the text and its token,
- * so that a wrong draft leads to other rows. No test framework.
+ * Texts of a synthetic target, decoded step by step, and cycles of drafts to verify against them:
+ * correct, wrong and invalid drafts, in chains and trees. The expected result of each verification
+ * is computed from the text alone. A row's input depends on its request, its index in the text and
+ * its token, so that a wrong draft leads to other rows. No test framework.
  */
 #ifndef TESTS_DRAFT_CYCLES_H
 #define TESTS_DRAFT_CYCLES_H
@@ -25,10 +25,10 @@ typedef struct texts_plan {
     uint64_t seed;
 } texts_plan;
 
-/* The plan of any index >= 0, with all options mixed. */
+/* A plan for any index >= 0; the options are chosen at random from the index. */
 texts_plan texts_plan_at_random(int index);
 
-/* A plan's target and its texts. */
+/* The target of a plan, and its texts. */
 typedef struct texts {
     texts_plan plan;
     gumbel_head head;             /* without `hidden`; only if hidden_size > 0 */
@@ -55,7 +55,7 @@ void texts_mask(const texts *of, int32_t r, int64_t place, int32_t token, int32_
 int64_t texts_width(const texts *of);
 int64_t texts_words(const texts *of);
 
-/* The token before place `place` of text r. */
+/* The token before index `place` of text r. */
 int32_t texts_token_before(const texts *of, int32_t r, int64_t place);
 
 /* Drafts of one cycle, and the expected results. */
@@ -67,11 +67,11 @@ typedef struct cycle {
     int32_t *mask;     /* [n, words] or NULL */
     gumbel_head head;
     gumbel_logits logits;
-    gumbel_sampling sampling; /* these point to arrays of the cycle and of the texts */
+    gumbel_sampling sampling; /* points to arrays of the cycle and of the texts */
     gumbel_transforms transforms;
     gumbel_history history;
     gumbel_draft draft;
-    gumbel_head draft_head; /* the draft's call is these three; unused if the rule is COUPLED */
+    gumbel_head draft_head; /* the call that drew the drafts; unused if the rule is COUPLED */
     gumbel_logits draft_logits;
     gumbel_sampling drafted;
     int32_t live_rows;
@@ -79,13 +79,13 @@ typedef struct cycle {
     int64_t *stop_offsets;
     int32_t *stop_ids;
     int32_t *slots;
-    /* Expected, as gumbel_verified names them. */
+    /* Expected outputs, named as in gumbel_verified. */
     int32_t *emitted, *path, *finished, *status;
     void *owned[40];
     int owned_count;
 } cycle;
 
-/* Generates drafts after `progress` [R] tokens of each text. */
+/* Generates drafts that follow the first progress[r] tokens of each text r. */
 cycle *cycle_make(const texts *of, const int32_t *progress, uint64_t *random);
 void cycle_free(cycle *generated);
 

@@ -69,7 +69,7 @@ static int report_difference(const char *name, int32_t r, int64_t place, int64_t
 {
     if (found == expected)
         return 0;
-    printf("%s[%d] at %" PRId64 " is %" PRId64 ", and must be %" PRId64 "\n", name, (int)r, place,
+    printf("%s[%d] at %" PRId64 " is %" PRId64 ", expected %" PRId64 "\n", name, (int)r, place,
            found, expected);
     return 1;
 }
@@ -80,12 +80,12 @@ static int report_float_difference(const char *name, int32_t r, int64_t place, f
     if (memcmp(&found, &expected, sizeof found) == 0 || (isnan(found) && isnan(expected)) ||
         fabsf(found - expected) <= tolerance)
         return 0;
-    printf("%s[%d] at %" PRId64 " is %a, and must be %a\n", name, (int)r, place, (double)found,
+    printf("%s[%d] at %" PRId64 " is %a, expected %a\n", name, (int)r, place, (double)found,
            (double)expected);
     return 1;
 }
 
-/* The output elements of request r. */
+/* Compares the outputs of the nodes of request r. */
 static int compare_request(const cycle *c, const int32_t *progress, const verified_arrays *v,
                            int32_t r, float tolerance)
 {
@@ -104,7 +104,7 @@ static int compare_request(const cycle *c, const int32_t *progress, const verifi
     return 1;
 }
 
-/* Whether a histogram counts request r. */
+/* Whether the histogram counts request r. */
 static int is_counted(const cycle *c, int32_t r)
 {
     return c->status[r] != GUMBEL_ROW_UNUSED && c->status[r] != GUMBEL_ROW_DRAFT;

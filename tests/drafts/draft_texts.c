@@ -99,7 +99,7 @@ static void make_parameters(texts *t, uint64_t *random)
                                     .first_sample = {first_sample, 0}};
 }
 
-/* Generates lists of a few ids a request; every other one is empty. */
+/* Generates lists of a few ids for each request; every second list is empty. */
 static gumbel_token_lists make_lists(texts *t, int32_t most, int with_values, uint64_t *random)
 {
     const int32_t R = t->plan.requests;
@@ -153,7 +153,7 @@ static void make_head(texts *t, uint64_t *random)
     t->head.weight = tensor_of(weight, GUMBEL_BFLOAT16, plan->vocab, plan->hidden_size, 0);
 }
 
-/* The inputs of the step at `place`, one row a request. */
+/* The inputs of the step at index `place`, one row for each request. */
 typedef struct step {
     float *input;
     int32_t *mask;
@@ -179,7 +179,7 @@ static void fill_step(const texts *t, int64_t place, step *s)
     }
 }
 
-/* Draw the tokens at `place`. */
+/* Draws the tokens at index `place`. */
 static void draw_step(const texts *t, gumbel_device *device, int64_t place, const step *s)
 {
     const int32_t R = t->plan.requests;
@@ -225,11 +225,11 @@ static void keep_step(texts *t, gumbel_device *device, int64_t place, const step
             t->ends[r] = s->drawn->status[r];
         }
         if (t->tokens[at] < 0)
-            t->tokens[at] = 0; /* so that the others go on */
+            t->tokens[at] = 0; /* a valid id, with which the next step can be drawn */
     }
     if (gumbel_history_update(device, NULL, &s->history, t->plan.requests, NULL, s->drawn->tokens,
                               0, NULL, &error) != GUMBEL_OK)
-        die("a history could not be kept: %s", error.message);
+        die("gumbel_history_update: %s", error.message);
 }
 
 static void decode_texts(texts *t, gumbel_device *device)

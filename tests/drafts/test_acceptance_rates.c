@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Acceptance rates against closed forms: the coupled rule, siblings, greedy drafts; the rank of a
- * residual's token among the target's scores; and the distribution of emitted tokens on rows of the
- * bundled models.
+ * Acceptance rates against closed forms: the coupled rule, siblings, greedy drafts; the rank of the
+ * residual draw's token among the target's scores; and the distribution of emitted tokens on rows
+ * of the bundled models.
  */
 #include "fixtures.h"
 #include "inputs.h"
@@ -21,7 +21,7 @@
 
 #include <cmocka.h>
 
-/* One pair of rows, used for up to R requests of one or more drafts. */
+/* A row of the target and one of the draft, used for up to R requests with one or more drafts. */
 enum { R = TEST_SANITIZED ? 500 : 2000, NODES = 5, V_MOST = 8192, BEST = GUMBEL_BEST_MOST };
 
 typedef struct row_pair {
@@ -33,7 +33,7 @@ typedef struct row_pair {
     double p[V_MOST], q[V_MOST];
     uint64_t seed[R];
     int32_t requests;
-    int32_t nodes; /* of a request: the root and its children */
+    int32_t nodes; /* nodes of a request: the root and its children */
     int32_t tokens[R * NODES], parents[R * NODES];
     int32_t emitted[R * NODES], counts[R], accepted[R];
     int32_t row_tokens[R * NODES], best_ids[R * NODES * BEST];
@@ -77,7 +77,7 @@ static void set_probabilities(row_pair *of)
     softmax(z, of->vocab, 1, of->q);
 }
 
-/* Random rows at a given distance from each other. */
+/* Fills in random rows that differ by `apart`. */
 static void fill_random_rows(row_pair *of, int32_t vocab, float apart, uint64_t *random)
 {
     of->vocab = vocab;
@@ -118,7 +118,7 @@ static void *grow_workspace(row_pair *of, size_t bytes)
     return of->workspace;
 }
 
-/* Draw the children of each root by the draft: the best scores of its draw. */
+/* Drafts the children of each root: the tokens with the best scores of the draft's draw. */
 static void draw_children(row_pair *of, uint32_t domain, float temperature)
 {
     static int32_t drawn[R], best[R * BEST];
@@ -144,7 +144,8 @@ static void draw_children(row_pair *of, uint32_t domain, float temperature)
         }
 }
 
-/* Verifies the drafts; `drew` is the temperature of the draft, for rules that need its call. */
+/* Verifies the drafts; `drew` is the draft's temperature, for rules that require the draft's
+ * call. */
 static void verify_drafts(row_pair *of, gumbel_rule rule, const float *drew)
 {
     const int64_t rows = (int64_t)of->requests * of->nodes;
@@ -197,7 +198,7 @@ static void run_round(row_pair *of, gumbel_rule rule, float temperature, uint64_
     verify_drafts(of, rule, coupled ? NULL : &temperature);
 }
 
-/* The number of rounds of all requests for `draws` draws. */
+/* The number of rounds that make `usual` draws. */
 static int64_t count_rounds(const row_pair *of, int64_t usual)
 {
     return (draws_of(usual) * nightly_factor() + of->requests - 1) / of->requests;
@@ -257,8 +258,8 @@ static void coupled_acceptance_rate(void **state)
     free_pair(of);
 }
 
-/* Acceptance equals, request by request, the event that the target's token is among the draft's
- * best scores with equal noise; one sibling raises it. */
+/* A request accepts a draft exactly if the target's token is among the draft's best scores with the
+ * same noise. One sibling raises the acceptance rate. */
 static void sibling_acceptance_matches_best_scores(void **state)
 {
     uint64_t random = 8;
@@ -315,9 +316,9 @@ static void greedy_draft_acceptance_rate(void **state)
     free_pair(of);
 }
 
-/* After a rejection, how many of the target's scores determine the residual draw: those not below
- * the score of its token. Token j is among them with probability p_j / (p_j + d - max(p_j - q_j,
- * 0)), so their mean number is at most 1 / d. With few tokens all scores are listed. */
+/* After a rejection, the residual draw is determined by the target's scores that are not below the
+ * score of its token. Token j is among these with probability p_j / (p_j + d - max(p_j - q_j, 0)),
+ * so their mean number is at most 1 / d. With few tokens all scores are listed. */
 static void residual_token_rank_matches_formula(void **state)
 {
     uint64_t random = 17;
@@ -347,7 +348,7 @@ static void residual_token_rank_matches_formula(void **state)
         }
         const double mean = sum / (double)rejected;
         const double error = sqrt((squares / (double)rejected - mean * mean) / (double)rejected);
-        print_message("depth %.4f, expected %.4f, standard error %.4f, at most %.3f\n", mean,
+        print_message("rank %.4f, expected %.4f, standard error %.4f, at most %.3f\n", mean,
                       expected, error, 1 / d);
         assert_true(fabs(mean - expected) < 4 * error && expected <= 1 / d + 1e-9);
     }
@@ -356,7 +357,7 @@ static void residual_token_rank_matches_formula(void **state)
 
 /* --------------------------------------------------------------------- the bundled models ---- */
 
-/* Emitted tokens have the target's distribution, on rows of both bundled models, V = 8192. */
+/* Emitted tokens have the target's distribution, for rows of both bundled models, V = 8192. */
 static void emitted_tokens_have_the_target_distribution(void **state)
 {
     static const gumbel_rule rules[] = {GUMBEL_RULE_REJECTION, GUMBEL_RULE_BLOCK};

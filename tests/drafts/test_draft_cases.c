@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Cases with known answers, by all rules: greedy rows, as in vLLM's tests of its rejection sampler;
- * drafts that must be accepted or rejected for every coin; equal models; limits and stop tokens.
- * Also tests that a verification writes only its buffers, and is repeatable.
+ * Cases with known results, by all rules: greedy rows, as in vLLM's tests of its rejection sampler;
+ * drafts that must be accepted, or rejected, whatever the acceptance coin; equal models; limits and
+ * stop tokens. A verification must also write only its buffers, and be repeatable.
  */
 #include "guard_pages.h"
 #include "fixtures.h"
@@ -28,7 +28,7 @@ typedef struct small_call {
     float *target, *draft;
     uint64_t *seed;
     float temperature;
-    uint64_t position; /* of all */
+    uint64_t position; /* of all requests */
     gumbel_token_lists stop;
     verified_arrays *found;
 } small_call;
@@ -105,7 +105,8 @@ static float *find_row(float *rows, int32_t r, int32_t j)
 
 /* ------------------------------------------------------------------------ known answers ---- */
 
-/* A request: drafts, and the target's most likely tokens after root and drafts, terminated by 0. */
+/* A request: its drafts, the target's most likely tokens after the root and after each draft, and
+ * the expected tokens; each list ends with 0. */
 typedef struct greedy_case {
     int32_t drafts[M], likely[M + 1], emitted[M];
 } greedy_case;
@@ -114,11 +115,11 @@ static void greedy_rows_match_known_results(void **state)
 {
     static const greedy_case cases[] = {
         {{1, 2, 3}, {1, 2, 3, 4}, {1, 2, 3, 4}}, /* all match */
-        {{1, 2, 3}, {1, 5, 3, 4}, {1, 5}},       /* the second does not */
-        {{1, 2}, {1, 2, 5}, {1, 2, 5}},          /* requests of several lengths */
+        {{1, 2, 3}, {1, 5, 3, 4}, {1, 5}},       /* the second draft is wrong */
+        {{1, 2}, {1, 2, 5}, {1, 2, 5}},          /* requests of different lengths */
         {{3}, {3, 4}, {3, 4}},
         {{1}, {1, 2}, {1, 2}}, /* one draft */
-        {{0}, {5}, {5}},       /* none */
+        {{0}, {5}, {5}},       /* no draft */
         {{1, 2, 3}, {1, 2, 7, 6}, {1, 2, 7}},
         {{1, 2, 3}, {2, 2, 3, 4}, {2}},
     };
@@ -162,8 +163,8 @@ static void fill_ratio(small_call *c, int32_t r, int32_t j, enum ratio ratio)
         q[3] = -INFINITY;
 }
 
-/* With p >= q no coin rejects a draft, and with p = 0 none accepts it. The emitted token then has a
- * positive probability, and the target's distribution if the residual rounds to 0. */
+/* If p >= q, a draft is accepted with any coin; if p = 0, it is rejected with any coin. The emitted
+ * token has a positive probability. If the residual rounds to 0, the token is drawn from p. */
 static void certain_results_ignore_the_coin(void **state)
 {
     const int32_t requests = (int32_t)draws_of(20000) * nightly_factor();
@@ -193,15 +194,15 @@ static void certain_results_ignore_the_coin(void **state)
         }
 }
 
-/* Logits that make both models certain of a token. */
+/* Sets logits that give `token` probability 1 in both models. */
 static void fill_certain_rows(small_call *c, int32_t r, int32_t j, int32_t token)
 {
     for (int i = 0; i < V; i++)
         find_row(c->target, r, j)[i] = find_row(c->draft, r, j)[i] = i == token ? 0 : -INFINITY;
 }
 
-/* Two blocks evaluate one position, the second after one more certain draft. The second time the
- * coin and the replacement of the draft must be independent of the first. */
+/* Two block verifications decide about one position; in the second, a certain draft precedes it.
+ * The coin and the replacement of the draft must be independent of the first verification. */
 static void block_cycles_use_independent_noise(void **state)
 {
     const int32_t requests = 4000;
@@ -231,9 +232,9 @@ static void block_cycles_use_independent_noise(void **state)
         same += !first && !second && /* the replacement of the draft */
                 calls[0].found->tokens[r * M] == calls[1].found->tokens[r * M + 1];
     }
-    /* p / q of the draft is 15 / 48, and 11 tokens can replace it. */
-    print_message("%d of %d alike; %d of %d rejected twice alike\n", (int)alike, (int)requests,
-                  (int)same, (int)rejected);
+    /* The draft has p / q = 15 / 48, and 11 tokens can replace it. */
+    print_message("%d of %d decided equally; %d of %d rejected twice with the same replacement\n",
+                  (int)alike, (int)requests, (int)same, (int)rejected);
     assert_true(fabs((double)alike / requests - 0.57) < 0.04);
     assert_true(rejected > requests / 3 && same < rejected / 7);
     free_call(&calls[0]);
@@ -279,7 +280,7 @@ static void limits_and_stop_tokens_end_requests(void **state)
 
 /* ------------------------------------------------------------------------------- buffers ---- */
 
-/* Wide drafts between guard pages. */
+/* Copies of wide drafts between guard pages. */
 static wide_drafts guard_drafts(guard_set *f, const wide_drafts *req)
 {
     const size_t R = (size_t)req->requests, rows = (size_t)req->rows;
@@ -310,7 +311,7 @@ static wide_drafts guard_drafts(guard_set *f, const wide_drafts *req)
     return w;
 }
 
-/* Results between guard pages, and the arrays they are copied to. */
+/* Result arrays between guard pages. */
 static void guard_results(guard_set *f, verified_arrays *v)
 {
     const size_t R = (size_t)v->requests, all = (size_t)v->all;
@@ -359,7 +360,8 @@ static void verify_guarded(gumbel_device *device, guard_set *f, const wide_draft
     assert_int_equal(gumbel_verify_workspace_size(device, head, logits, &w.sampling, &w.draft,
                                                   &into->to, &bytes, &error),
                      GUMBEL_OK);
-    bytes = (bytes + 63) / 64 * 64; /* flush and aligned */
+    bytes = (bytes + 63) / 64 *
+            64; /* a multiple of the alignment, so that the end is at the guard page */
     void *workspace = guard_copy(f, NULL, bytes, 1);
     memset(workspace, 0x7b, bytes);
     gumbel_status status = head ? gumbel_verify(device, NULL, head, &w.sampling, &w.draft,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * REJECTION and BLOCK: the joint distribution of the tokens of several cycles, for many kinds of
- * model pairs; acceptance rates; and wrong drafts that the tests must detect.
+ * REJECTION and BLOCK: the joint distribution of three tokens emitted in several cycles, for many
+ * kinds of model pairs; acceptance rates; and errors of drafts that the tests must detect.
  */
 #include "draft_chains.h"
 #include "fixtures.h"
@@ -18,7 +18,8 @@
 
 #include <cmocka.h>
 
-/* p-value limits: a correct sampler fails once in 10^4 tests; a wrong one must be below the second.
+/* p-value limits: a correct sampler is below LOWEST_P once in 10^4 tests; a wrong one must be below
+ * CAUGHT_P.
  */
 #define LOWEST_P 1e-4
 #define CAUGHT_P 1e-9
@@ -63,7 +64,7 @@ static chain_plan right_plan(gumbel_rule rule, int drafts, uint64_t seed)
                         .seed = seed};
 }
 
-/* The p-value of the joint distribution of three tokens. */
+/* The chi-squared p-value of the joint distribution of three tokens. */
 static double joint_p_value(gumbel_device *device, const chain_models *models,
                             const chain_plan *plan, int64_t total, chain_counts *counts)
 {
@@ -94,7 +95,7 @@ static void joint_distribution_is_the_targets(void **state)
     }
 }
 
-/* The joint distribution must reveal every wrong way to draft. */
+/* Each error must change the joint distribution significantly. */
 static void wrong_drafts_are_detected(void **state)
 {
     const chain_models models = make_models(0, 21);
@@ -105,14 +106,14 @@ static void wrong_drafts_are_detected(void **state)
     } wrong[] = {
         {"the target's noise, rejection", right_plan(GUMBEL_RULE_REJECTION, 3, 1), 60000},
         {"the target's noise, block", right_plan(GUMBEL_RULE_BLOCK, 3, 2), 40000},
-        {"the acceptance's noise", right_plan(GUMBEL_RULE_REJECTION, 3, 3), 10000},
+        {"the noise of the acceptance coin", right_plan(GUMBEL_RULE_REJECTION, 3, 3), 10000},
         {"q at another temperature", right_plan(GUMBEL_RULE_REJECTION, 3, 4), 10000},
         {"q 10% off", right_plan(GUMBEL_RULE_REJECTION, 3, 5), 20000},
-        {"block, drafts by places alone", right_plan(GUMBEL_RULE_BLOCK, 3, 6), 60000},
+        {"block, drafts by position alone", right_plan(GUMBEL_RULE_BLOCK, 3, 6), 60000},
         {"q before top-k", right_plan(GUMBEL_RULE_REJECTION, 3, 8), 10000},
         {"a residual without the draft alone", right_plan(GUMBEL_RULE_REJECTION, 3, 9), 10000},
         {"a residual where there is no draft", right_plan(GUMBEL_RULE_REJECTION, 3, 10), 10000},
-        {"the same of blocks", right_plan(GUMBEL_RULE_BLOCK, 3, 11), 10000},
+        {"block, a residual where there is no draft", right_plan(GUMBEL_RULE_BLOCK, 3, 11), 10000},
         {"q 2% off", right_plan(GUMBEL_RULE_REJECTION, 3, 7), 4000000},
     };
     size_t count = sizeof wrong / sizeof *wrong - (nightly_factor() > 1 ? 0 : 1);
@@ -176,7 +177,8 @@ static void single_draft_acceptance_rate_is_maximal(void **state)
     }
 }
 
-/* The example of arXiv 2403.10444: of two drafts, REJECTION accepts 10/9 and BLOCK 11/9. */
+/* The example of arXiv 2403.10444: of two drafts, REJECTION accepts 10/9 on average and BLOCK
+ * 11/9. */
 static void block_rule_accepts_more_drafts(void **state)
 {
     chain_models models;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * REJECTION and BLOCK: the result does not depend on the number of listed best scores, nor on
- * logits or head; drafts by the target itself; rows that cannot be drawn; invalid arguments.
+ * REJECTION and BLOCK: the token after a rejection depends neither on the number of listed best
+ * scores nor on the entry point (logits or head). Also drafts by the target itself, rows without a
+ * valid draw, and invalid arguments.
  */
 #include "draft_cycles.h"
 #include "fixtures.h"
@@ -54,7 +55,7 @@ static void fill_eighths(float *numbers, int64_t count, uint64_t *random)
         numbers[i] = 0.125f * ((float)random_below(random, 17) - 8);
 }
 
-/* With `alike` the models differ in one rare token of each row. */
+/* With `one_token_differs`, the models differ in one rare token of each row. */
 static residual_case *make_residual_case(int one_token_differs, uint64_t seed)
 {
     residual_case *s = make_zeroed(1, sizeof *s);
@@ -107,7 +108,7 @@ static gumbel_logits rows_of(const float *rows)
                            .logits = tensor_of(rows, GUMBEL_FLOAT32, N, V, 0)};
 }
 
-/* Drafts each node by the row of the node before. */
+/* Drafts each node from the row of its predecessor. */
 static void make_drafts(gumbel_device *device, residual_case *s, int cuts)
 {
     static uint64_t seed[N], position[N];
@@ -136,7 +137,8 @@ static void make_drafts(gumbel_device *device, residual_case *s, int cuts)
     outcome_free(generated);
 }
 
-/* Verifies with `listed` best scores, by heads or logits; 0: as many as the library lists. */
+/* Verifies with `listed` best scores, from heads or logits; 0: as many as the library lists by
+ * itself. */
 static void verify_case(gumbel_device *device, residual_case *s, gumbel_rule rule, int cuts,
                         int32_t num_best, int by_head)
 {
@@ -181,7 +183,7 @@ static void verify_case(gumbel_device *device, residual_case *s, gumbel_rule rul
     free(workspace);
 }
 
-/* The tokens do not depend on the number of listed scores, nor on head or logits. */
+/* The tokens depend neither on the number of listed scores nor on head or logits. */
 static void tokens_do_not_depend_on_the_list_length(void **state)
 {
     for (int i = 0; i < 4; i++) {
@@ -213,7 +215,7 @@ static void tokens_do_not_depend_on_the_list_length(void **state)
     }
 }
 
-/* The residual's token at every rank of the list, and after its end. */
+/* The token of the residual draw has every rank in the list, or is not listed. */
 static void residual_token_at_every_rank_of_the_list(void **state)
 {
     enum { PROBLEMS = 40, ALL = PROBLEMS * 16 };
@@ -228,7 +230,7 @@ static void residual_token_at_every_rank_of_the_list(void **state)
                               .best_ids = best_ids,
                               .best_scores = best_scores};
         assert_true(req->rows <= N);
-        for (int i = 0; i < 3; i++) { /* one score determines no residual */
+        for (int i = 0; i < 3; i++) { /* one score never determines the residual draw */
             rows.num_best = (int32_t[]){1, 5, GUMBEL_BEST_MOST}[i];
             found[i] = verified_make(req->requests, req->max_nodes, req->requests);
             found[i]->to.rows = &rows;
@@ -245,11 +247,12 @@ static void residual_token_at_every_rank_of_the_list(void **state)
             verified_free(found[i]);
         wide_free(req);
     }
-    print_message("%d of %d residuals among the %d best\n", (int)among_best, ALL, GUMBEL_BEST_MOST);
+    print_message("%d of %d residual tokens are among the %d best\n", (int)among_best, ALL,
+                  GUMBEL_BEST_MOST);
     assert_in_range(among_best, ALL * 5 / 8, ALL - PROBLEMS / 8);
 }
 
-/* Drafts with p = q are all accepted; greedy rows accept their own token. */
+/* With p = q all drafts are accepted; a greedy row accepts its own token. */
 static void drafts_of_the_target_are_accepted(void **state)
 {
     for (int block = 0; block < 2; block++) {
@@ -268,8 +271,8 @@ static void drafts_of_the_target_are_accepted(void **state)
     }
 }
 
-/* Drafts whose call is the target's, with all kinds of requests: p equals q bit for bit, so each
- * draft that equals the text is accepted. */
+/* The draft's call has the target's parameters, in requests of all kinds: p equals q bit for bit,
+ * so each draft that equals the text is accepted. */
 static void drafts_with_the_targets_parameters_are_accepted(void **state)
 {
     int64_t accepted = 0;
@@ -306,8 +309,8 @@ static void drafts_with_the_targets_parameters_are_accepted(void **state)
     assert_true(accepted > (TEST_SANITIZED ? 50 : 100));
 }
 
-/* If the draft's row is NaN, q is unknown and the target's draw is emitted. A NaN row of the target
- * ends the request. */
+/* If the draft's row is NaN, q is unknown, and the target's own draw is emitted. A NaN row of the
+ * target ends the request. */
 static void faulty_rows_of_target_and_draft(void **state)
 {
     residual_case *s = make_residual_case(0, 5);

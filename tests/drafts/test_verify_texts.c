@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Verification: for all drafts, the text equals bit for bit the text decoded step by step.
+ * Verification by the coupled rule: for any drafts, the text equals the text decoded step by step,
+ * bit for bit.
  */
 #include "draft_cycles.h"
 #include "outcome.h"
@@ -92,7 +93,7 @@ static void make_right(right_call *c)
     memset(c->tokens, 0x5A, sizeof c->tokens);
 }
 
-/* Changes of a valid call, and the field that the error must name; NULL: the call stays valid. */
+/* A change of a valid call, and the field that the error must name; NULL: the call stays valid. */
 typedef struct mistake {
     const char *field;
     void (*make)(right_call *c);
@@ -232,8 +233,8 @@ static void verify_right(gumbel_device *device, const right_call *c)
         fail_msg("%s: %s", error.field, error.message);
 }
 
-/* Drafts for request 0 the tokens of its own draws, so that all are accepted. Rows are equal,
- * except an invalid one. */
+/* Drafts the tokens that request 0 will draw, so that all are accepted. All rows are equal, except
+ * an invalid one. */
 static void draft_own_draws(gumbel_device *device, right_call *c)
 {
     int32_t drawn[ROWS];
@@ -279,7 +280,7 @@ static void finished_and_status_of_requests(void **state)
     assert_int_equal(finished[0], GUMBEL_FINISHED_LIMIT);
 }
 
-/* A request that is not live keeps its position; slots without a live request are not written. */
+/* An unused request keeps its position; slots without a live request are not written. */
 static void positions_of_requests_without_live_rows(void **state)
 {
     static const int32_t of_row[REQUESTS] = {2, 0};

@@ -19,8 +19,8 @@ static gumbel_tensor make_rows(void **data, size_t *bytes, int64_t rows, int64_t
     return tensor_of(*data, dtype, rows, vocab, stride);
 }
 
-/* A row of the target, a similar row of the draft, and a token that both make likely; some rows
- * cannot be drawn. */
+/* Fills a row of the target and a similar row of the draft; returns a token that is likely in both.
+ * Some rows have no valid draw. */
 static int64_t fill_row(wide_drafts *w, int64_t b, uint64_t *random)
 {
     const gumbel_tensor *p = &w->target.logits, *q = &w->drafted.logits;
@@ -123,7 +123,7 @@ static void make_heads(wide_drafts *w, uint64_t *random)
         if (random_below(random, 16))
             w->draft_weight[i] = w->weight[i];
     for (int64_t b = 0; b < w->rows; b++)
-        if (random_below(random, 16) == 0) /* a row that cannot be drawn */
+        if (random_below(random, 16) == 0) /* a row without a valid draw */
             (random_below(random, 2) ? w->hidden : w->draft_hidden)[b * size] = NAN;
     use_heads(w, dtypes[random_below(random, 3)]);
 }
@@ -162,7 +162,7 @@ static void fill_requests(wide_drafts *w, uint64_t *random)
         end += of_r;
     }
     w->offsets[w->requests] = (int32_t)end;
-    w->rows = end + random_below(random, 2); /* and one of padding */
+    w->rows = end + random_below(random, 2); /* sometimes one unused row */
     w->rows += w->rows == 0;
 }
 
@@ -225,8 +225,8 @@ wide_drafts *wide_make(int index, int64_t vocab_most)
     return w;
 }
 
-/* Crowds of tokens, one of which each row draws from: within the 512 tokens of a warp, where one, a
- * few or most belong to one lane. */
+/* A crowd is the set of tokens that a row can draw: all within the 512 tokens of one warp; one, a
+ * few or most of them belong to one lane. */
 enum { CROWDS = 8, CROWD_VOCAB = 2048, CROWD_SPAN = 512, CROWD_LANES = 32, CROWD_OF_LANE = 16 };
 #define CROWD_NEVER (-64.0f)
 
@@ -250,10 +250,10 @@ static int64_t make_crowd(wide_drafts *w, int crowd, uint64_t *random)
     const int depth = deep[crowd % 3];
     for (int i = 0; i < many; i++) {
         const int lane = (turn + i / depth) % CROWD_LANES;
-        const int64_t own = 128 * (int64_t)(i % 4) + i / 4 % 4; /* of 16 that a lane has */
+        const int64_t own = 128 * (int64_t)(i % 4) + i / 4 % 4; /* one of the 16 tokens of a lane */
         set_drawable(w, crowd, span + own + 4 * lane, 1, i != spared[0] && i != spared[1]);
     }
-    for (int i = 0; i < elsewhere; i++) /* which another warp has */
+    for (int i = 0; i < elsewhere; i++) /* tokens of other warps */
         set_drawable(w, crowd,
                      (span + CROWD_SPAN + 700 * i + random_below(random, 500)) % CROWD_VOCAB, 1, 0);
     const int64_t drafted = (span + CROWD_SPAN + 520 + random_below(random, 100)) % CROWD_VOCAB;
@@ -261,7 +261,7 @@ static int64_t make_crowd(wide_drafts *w, int crowd, uint64_t *random)
     return drafted;
 }
 
-/* R requests of one draft each, by heads of zeros. */
+/* Makes requests with one draft each, and heads of zeros. */
 static wide_drafts *make_pairs(int32_t requests, int64_t vocab, int32_t hidden_size,
                                uint64_t *random)
 {
@@ -314,7 +314,7 @@ wide_drafts *wide_make_crowded(int index)
     return w;
 }
 
-/* The draft sees the first half of a hidden state. */
+/* The draft reads the first half of a hidden state. */
 enum { NEAR_SIZE = 16, NEAR_SEEN = NEAR_SIZE / 2 };
 
 /* Multiples of an eighth that deviate by `deviation`. */
@@ -323,7 +323,7 @@ static float random_eighths(float deviation, uint64_t *random)
     return 0.125f * rintf(8.0f * deviation * random_normal(random));
 }
 
-/* The token by which the draft is furthest from the target, of those that it may draw. */
+/* The token for which the draft's logit exceeds the target's most. */
 static int32_t most_overestimated_token(const wide_drafts *w, int64_t b)
 {
     int64_t wrong = 0;

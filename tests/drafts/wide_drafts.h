@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Drafts over rows of thousands of tokens, which kernels split into parts. The rows are logits of
- * all dtypes at odd strides, some of them without a valid draw, or come from heads with exact
- * products. Some drafts are likely tokens.
+ * Drafts over rows of thousands of tokens, which kernels split among CTAs. The rows are logits of
+ * all dtypes at unusual strides, some without a valid draw, or products of heads that are exact in
+ * float32. Some drafts are likely tokens.
  */
 #ifndef TESTS_WIDE_DRAFTS_H
 #define TESTS_WIDE_DRAFTS_H
@@ -28,19 +28,19 @@ typedef struct wide_drafts {
     float *lse, *logprobs; /* [n] of the draft's draws, once supplied */
 } wide_drafts;
 
-/* The index-th drafts, of at most `vocab_most` tokens; REJECTION and BLOCK alternate, BLOCK from
+/* The index-th drafts, with at most `vocab_most` tokens. REJECTION and BLOCK alternate; BLOCK uses
  * logits only. */
 wide_drafts *wide_make(int index, int64_t vocab_most);
 
-/* The index-th drafts that are always rejected, by heads, whose residual is hard to determine from
- * a list of best scores. The target draws a few tokens, most of them neighbours; the draft draws
- * most of these, so the residual's token may have any rank in the list, or the first one after it.
- * All other tokens have far lower scores. */
+/* Drafts from heads that are always rejected, and whose residual draw is hard to determine from a
+ * list of best scores. The target can draw a few tokens, most of them neighbours; the draft can
+ * draw most of these. The token of the residual draw may therefore have any rank in the list, or
+ * the first rank after it. All other tokens have far lower scores. */
 wide_drafts *wide_make_crowded(int index);
 
-/* The index-th drafts that are nearly always rejected, by heads: flat rows with a standard
- * deviation of 2.5. The draft's head lacks some dimensions of the hidden state; in these the target
- * has `unseen` times the deviation of the others. */
+/* Drafts from heads that are nearly always rejected: flat rows with a standard deviation of 2.5.
+ * The draft's head lacks some dimensions of the hidden state; in these, the target has `unseen`
+ * times the deviation of the other dimensions. */
 wide_drafts *wide_make_near(int index, int32_t requests, int64_t vocab, float unseen);
 
 /* Supplies the draft's log-normalisers and log-probabilities, computed on a CPU. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Any bytes as a config.json: refused, or sizes that the rest of the decoder can count on.
+ * Parses any bytes as config.json: the result is an error, or sizes within the limits that the
+ * decoder assumes.
  */
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Any bytes as an .npy file: refused, or an array that ends where they end and that can be written.
+ * Parses any bytes as an .npy file: the result is an error, or an array that ends with the file and
+ * can be written.
  */
 #include <string.h>
 

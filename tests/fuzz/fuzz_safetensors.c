@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Any bytes as a safetensors file: refused, or every tensor lies within them.
+ * Parses any bytes as a safetensors file: the result is an error, or every tensor is within the
+ * file.
  */
 #include <string.h>
 
@@ -27,7 +28,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         PROMISE(bytes >= data && view->bytes <= size && bytes + view->bytes <= data + size);
         PROMISE((uintptr_t)bytes % tensor_element_size(view->dtype) == 0);
         PROMISE(strlen(tensor_shape_text(view, shape, sizeof shape)) >= 2);
-        /* Sanitizers look at what is read. */
+        /* The read lets a sanitizer detect a tensor outside the file. */
         sink = view->bytes > 0 ? bytes[0] ^ bytes[view->bytes - 1] : 0;
     }
     safetensors_close(file);

@@ -10,10 +10,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Run one input; must return 0 and keep nothing. */
+/* Runs one input; must return 0 and free all memory. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Ends the program where a promise of a parser is broken. */
+/* Ends the program if a parser breaks a guarantee. */
 #define PROMISE(condition)                                                                         \
     do {                                                                                           \
         if (!(condition)) {                                                                        \
@@ -22,7 +22,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
         }                                                                                          \
     } while (0)
 
-/* A refusal names its file, "F", on one line. */
+/* An error message is one line that names the file, "F". */
 #define PROMISE_MESSAGE(error)                                                                     \
     PROMISE(strncmp((error).message, "F: ", 3) == 0 && !strchr((error).message, '\n'))
 

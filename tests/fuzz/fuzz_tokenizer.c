@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Any bytes as a tokenizer.json: refused, or a tokenizer that encodes and decodes. Bytes behind the
- * last closing brace are a text for it. A base of 256 byte tokens stands in for the one that a
- * small input cannot have: "vocab" written with ' in place of its " is replaced by it.
+ * Parses any bytes as tokenizer.json: the result is an error, or a tokenizer that encodes and
+ * decodes. The bytes after the last closing brace are the text. A small input cannot list the 256
+ * byte tokens that a tokenizer requires; the mark 'vocab' (in single quotes) is replaced by a
+ * vocabulary that begins with them.
  */
 #include <string.h>
 
@@ -11,7 +12,7 @@
 
 static const char mark[] = "'vocab':";
 
-/* The 256 spellings of the alphabet, as members of a JSON object: ids 0..255. */
+/* Writes the 256 byte tokens as members of a JSON object, with the ids 0 to 255. */
 static size_t write_alphabet(char *out)
 {
     size_t used = (size_t)sprintf(out, "\"vocab\":{");
@@ -24,7 +25,8 @@ static size_t write_alphabet(char *out)
     return used;
 }
 
-/* The document with the mark replaced; what follows the mark goes on behind the last id. */
+/* Returns the document with the mark replaced; the text after the mark follows the last byte
+ * token. */
 static char *expand_mark(const uint8_t *data, size_t size, size_t *expanded)
 {
     char *out = malloc(size + 8192);

@@ -33,12 +33,12 @@ static double error_in_ulps(float g, double exact)
 
 typedef struct worst {
     double ulps;
-    place at;
+    noise_place at;
     int64_t tokens;
 } worst;
 
 /* Checks the library's g: equal to the oracle's bits, and within the bound of the exact value. */
-static float check_place(const place *at, worst *seen)
+static float check_place(const noise_place *at, worst *seen)
 {
     oracle_words words = place_words(at);
     float g = place_noise(at), expected = oracle_exact_noise(place_stream(at), at->token);
@@ -72,7 +72,8 @@ static void sweep_first_words(uint32_t first, uint32_t last, int strict, worst *
     uint64_t random = first;
     float before = INFINITY;
     for (uint64_t r = first; r <= last; r++) {
-        place at = find_token_by_block_words((uint32_t)r, (uint32_t)random_bits(&random), &random);
+        noise_place at =
+            find_token_by_block_words((uint32_t)r, (uint32_t)random_bits(&random), &random);
         float g = check_place(&at, seen);
         float slack = strict ? 0 : 4 * 0x1p-23f * fmaxf(1, fabsf(g));
         if (!(strict ? g < before : g <= before + slack))
@@ -106,7 +107,7 @@ static void largest_errors_are_within_the_bound(void **state)
     worst seen = {0};
     uint64_t random = 12;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        place at = find_token_by_block_words(words[i], 0, &random);
+        noise_place at = find_token_by_block_words(words[i], 0, &random);
         check_place(&at, &seen);
     }
     print_worst("the largest errors of least exponentials", &seen);
@@ -124,7 +125,7 @@ static void extreme_and_boundary_own_words(void **state)
     for (size_t i = 0; i < sizeof seams / sizeof *seams; i++)
         for (int64_t r = (int64_t)seams[i] - SEAM; r <= (int64_t)seams[i] + SEAM; r++)
             if (r >= 0 && r <= UINT32_MAX) {
-                place at = find_token_by_word((uint32_t)r, &random);
+                noise_place at = find_token_by_word((uint32_t)r, &random);
                 check_place(&at, &seen);
             }
     print_worst("own words", &seen);
@@ -139,7 +140,7 @@ static void small_first_words_take_further_bits(void **state)
     float highest = -INFINITY, lowest = INFINITY;
     for (uint32_t r = 0; r < 256; r++)
         for (int i = 0; i < (TEST_SANITIZED ? 10 : 100); i++) {
-            place at = find_token_by_block_words(r, (uint32_t)random_bits(&random), &random);
+            noise_place at = find_token_by_block_words(r, (uint32_t)random_bits(&random), &random);
             float g = check_place(&at, &seen);
             highest = fmaxf(highest, g);
             lowest = fminf(lowest, g);
@@ -147,7 +148,7 @@ static void small_first_words_take_further_bits(void **state)
     print_worst("r below 256", &seen);
     print_message("g from %.3f to %.3f there\n", (double)lowest, (double)highest);
     /* g of the last word without further bits is below g of the first word with them. */
-    place border = find_token_by_block_words(256, 0, &random);
+    noise_place border = find_token_by_block_words(256, 0, &random);
     assert_true(place_noise(&border) < lowest + 0x1p-19f);
 }
 
@@ -160,7 +161,7 @@ static void low_bits_of_r2_choose_the_token(void **state)
         float g[64];
         uint32_t r = (uint32_t)random_bits(&random) >> (i % 2 ? 24 : 0), r2;
         r2 = ((uint32_t)random_bits(&random) & ~63u) + (uint32_t)i % 64;
-        place at = find_token_by_block_words(r, r2, &random);
+        noise_place at = find_token_by_block_words(r, r2, &random);
         assert_int_equal(
             gumbel_noise(at.seed, at.position, at.sample, at.domain, at.token & ~63, 64, g, NULL),
             GUMBEL_OK);
@@ -180,7 +181,7 @@ static void known_answers_match(void **state)
     worst seen = {0};
     float highest = 0;
     while (fgets(line, sizeof line, file)) {
-        place at;
+        noise_place at;
         oracle_words known, found;
         float g;
         if (line[0] == '#')
@@ -217,8 +218,8 @@ static void random_words_are_within_the_bound(void **state)
             r >>= random_below(&random, 24);
         if (i % 3 == 2)
             r = ~r;
-        place block = find_token_by_block_words(r, (uint32_t)random_bits(&random), &random),
-              token = find_token_by_word(r, &random);
+        noise_place block = find_token_by_block_words(r, (uint32_t)random_bits(&random), &random),
+                    token = find_token_by_word(r, &random);
         check_place(&block, &of_blocks);
         check_place(&token, &of_words);
     }
@@ -291,7 +292,7 @@ static void block_bound_holds(void **state)
 }
 
 /* The score of a token with z = 0 is its noise: the kernels' own map, in every lane of a block. */
-static float score_at(gumbel_device *device, const place *at, outcome *into)
+static float score_at(gumbel_device *device, const noise_place *at, outcome *into)
 {
     static float logits[64];
     int64_t first = at->token & ~INT64_C(63);
@@ -323,9 +324,9 @@ static void same_bits_from_every_isa(void **state)
         for (int i = 0; i < (TEST_SANITIZED ? 2000 : 20000); i++, words++) {
             uint32_t r = (uint32_t)random_bits(&random) >> (i % 4 ? random_below(&random, 32) : 0);
             r = i % 2 ? r : ~r;
-            place at = i % 3
-                           ? find_token_by_word(r, &random)
-                           : find_token_by_block_words(r, (uint32_t)random_bits(&random), &random);
+            noise_place at =
+                i % 3 ? find_token_by_word(r, &random)
+                      : find_token_by_block_words(r, (uint32_t)random_bits(&random), &random);
             float expected = place_noise(&at), found = score_at(device, &at, one);
             if (memcmp(&expected, &found, sizeof found) != 0)
                 fail_msg("%s: r %#" PRIx32 ": g is %a, gumbel_noise() is %a",

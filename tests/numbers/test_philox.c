@@ -104,7 +104,7 @@ typedef struct blocks {
     size_t count, room;
 } blocks;
 
-static void add_block(blocks *all, const place *at)
+static void add_block(blocks *all, const noise_place *at)
 {
     assert_true(all->count < all->room);
     float *g = all->generated[all->count++].g;
@@ -137,7 +137,8 @@ static void small_counters_differ(void **state)
     (void)state;
     blocks all = make_blocks(16 * 16 * 16 * 8 * 4);
     for (uint32_t i = 0; i < all.room; i++) {
-        place at = {i >> 15 & 3, i >> 4 & 15, i >> 8 & 15, i >> 12 & 7, 4 * (int64_t)(i & 15)};
+        noise_place at = {i >> 15 & 3, i >> 4 & 15, i >> 8 & 15, i >> 12 & 7,
+                          4 * (int64_t)(i & 15)};
         add_block(&all, &at);
     }
     assert_all_differ(&all);
@@ -149,11 +150,11 @@ static void every_bit_changes_the_noise(void **state)
     (void)state;
     enum { BITS = 64 + 32 + 32 + 31 + 29 };
     blocks all = make_blocks(1 + BITS * (BITS + 1) / 2);
-    place base = {0x0123456789abcdef, 0x1badcafe, 0x00facade, 0x00c0ffee, 4 * 0x00beef00};
+    noise_place base = {0x0123456789abcdef, 0x1badcafe, 0x00facade, 0x00c0ffee, 4 * 0x00beef00};
     add_block(&all, &base);
     for (int i = 0; i < BITS; i++)
         for (int j = i; j < BITS; j++) {
-            place at = base;
+            noise_place at = base;
             int flipped[2] = {i, j == i ? -1 : j};
             for (int k = 0; k < 2; k++) {
                 int bit = flipped[k];
@@ -181,9 +182,9 @@ static void counter_layout_matches_the_documentation(void **state)
     (void)state;
     uint64_t random = 2;
     for (int i = 0; i < 20000; i++) {
-        place at = {random_bits(&random), (uint32_t)random_bits(&random),
-                    (uint32_t)random_bits(&random), (uint32_t)random_bits(&random) >> 1,
-                    (int64_t)(random_bits(&random) >> 33)};
+        noise_place at = {random_bits(&random), (uint32_t)random_bits(&random),
+                          (uint32_t)random_bits(&random), (uint32_t)random_bits(&random) >> 1,
+                          (int64_t)(random_bits(&random) >> 33)};
         assert_true(place_noise(&at) == oracle_exact_noise(place_stream(&at), at.token));
     }
 }

@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-static void noise_of_places(const place *places, int64_t count, float *g)
+static void noise_of_places(const noise_place *places, int64_t count, float *g)
 {
     for (int64_t i = 0; i < count; i++)
         g[i] = place_noise(&places[i]);

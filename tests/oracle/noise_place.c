@@ -36,20 +36,21 @@ static void draw_philox_words(uint32_t out[4], uint64_t *state)
 
 /* Finds the place that a random key maps to the words `out`; its token is part of the counter.
  * Returns 0 if that is not below 2^`bits`, or bit 31 of the domain is not `kind`. */
-static int find_place(const uint32_t out[4], int bits, uint32_t kind, uint64_t *state, place *found)
+static int find_place(const uint32_t out[4], int bits, uint32_t kind, uint64_t *state,
+                      noise_place *found)
 {
     uint64_t seed = random_bits(state);
     uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)}, counter[4];
     invert_philox(out, key, counter);
-    *found = (place){seed, counter[1], counter[2], counter[3] & 0x7fffffffu, counter[0]};
+    *found = (noise_place){seed, counter[1], counter[2], counter[3] & 0x7fffffffu, counter[0]};
     return counter[0] >> bits == 0 && counter[3] >> 31 == kind;
 }
 
-place find_token_by_word(uint32_t own, uint64_t *state)
+noise_place find_token_by_word(uint32_t own, uint64_t *state)
 {
     for (;;) {
         uint32_t out[4], word = (uint32_t)random_bits(state) & 3;
-        place found;
+        noise_place found;
         draw_philox_words(out, state);
         out[word] = own;
         /* One counter in 16. */
@@ -61,11 +62,11 @@ place find_token_by_word(uint32_t own, uint64_t *state)
     }
 }
 
-place find_token_by_block_words(uint32_t r, uint32_t r2, uint64_t *state)
+noise_place find_token_by_block_words(uint32_t r, uint32_t r2, uint64_t *state)
 {
     for (;;) {
         uint32_t out[4], half = (uint32_t)random_bits(state) & 1;
-        place found;
+        noise_place found;
         draw_philox_words(out, state);
         out[2 * half] = r;
         out[2 * half + 1] = r2;
@@ -77,14 +78,17 @@ place find_token_by_block_words(uint32_t r, uint32_t r2, uint64_t *state)
     }
 }
 
-oracle_stream place_stream(const place *at)
+oracle_stream place_stream(const noise_place *at)
 {
     return (oracle_stream){at->seed, at->position, at->sample, at->domain, 0};
 }
 
-oracle_words place_words(const place *at) { return oracle_words_of(place_stream(at), at->token); }
+oracle_words place_words(const noise_place *at)
+{
+    return oracle_words_of(place_stream(at), at->token);
+}
 
-float place_noise(const place *at)
+float place_noise(const noise_place *at)
 {
     float g;
     gumbel_error error = {"", ""};

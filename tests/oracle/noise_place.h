@@ -9,26 +9,26 @@
 
 #include "oracle.h"
 
-typedef struct place {
+typedef struct noise_place {
     uint64_t seed, position; /* the position is below 2^32 */
     uint32_t sample, domain;
     int64_t token;
-} place;
+} noise_place;
 
 /* The counter that Philox4x32-10 turns into `out` under `key`. */
 void invert_philox(const uint32_t out[4], const uint32_t key[2], uint32_t counter[4]);
 
 /* A random place of a token whose own word is `own`. Another token of its block has the least
  * exponential, so that this token's noise uses its own word. */
-place find_token_by_word(uint32_t own, uint64_t *state);
+noise_place find_token_by_word(uint32_t own, uint64_t *state);
 
 /* The place of the token that has the least exponential of a block of words r and r2. */
-place find_token_by_block_words(uint32_t r, uint32_t r2, uint64_t *state);
+noise_place find_token_by_block_words(uint32_t r, uint32_t r2, uint64_t *state);
 
-oracle_stream place_stream(const place *at);
-oracle_words place_words(const place *at);
+oracle_stream place_stream(const noise_place *at);
+oracle_words place_words(const noise_place *at);
 
 /* The library's g at a place. */
-float place_noise(const place *at);
+float place_noise(const noise_place *at);
 
 #endif

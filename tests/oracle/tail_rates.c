@@ -76,7 +76,7 @@ static strata make_strata(uint64_t from, uint64_t whole, int bits, int parts, do
 /* ---------------------------------------------------------------------------- enumerations ---- */
 
 typedef struct listed {
-    place *places;
+    noise_place *places;
     least *generated;
     int64_t count;
 } listed;

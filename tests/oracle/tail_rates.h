@@ -21,7 +21,7 @@
 #include "noise_place.h"
 
 /* The noise g of `count` places. */
-typedef void (*tail_noise)(const place *places, int64_t count, float *g);
+typedef void (*tail_noise)(const noise_place *places, int64_t count, float *g);
 
 typedef struct tail_rates tail_rates;
 

@@ -27,7 +27,7 @@ static int list_tensor(listed *list, int count, const char *name, int64_t rows, 
     return count + 1;
 }
 
-/* All tensors of a model. */
+/* Lists all tensors of a model. */
 static int list_tensors(const folder_options *o, listed *list)
 {
     static const struct {
@@ -74,7 +74,7 @@ double folder_weight(const char *name, int64_t index)
     return strstr(name, "norm") ? 1 + value : value;
 }
 
-/* Write the float as a dtype that holds it exactly. */
+/* Stores the value in a dtype that represents it exactly. */
 static size_t store_element(unsigned char *to, double value, tensor_dtype dtype)
 {
     float single = (float)value;
@@ -94,7 +94,7 @@ static size_t store_element(unsigned char *to, double value, tensor_dtype dtype)
     return 2;
 }
 
-/* One file with those tensors of `list` whose number is `part` modulo `parts`. */
+/* Writes one file with the tensors of `list` whose index is `part` modulo `parts`. */
 static void write_weights(const char *folder, const char *file, const folder_options *o,
                           const listed *list, int count, int part, int parts)
 {

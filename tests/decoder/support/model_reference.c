@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The trunk once more, by plain loops in double: slow, and sharing nothing with the decoder.
+ * The reference of the trunk, as plain loops in double. It shares no code with the decoder.
  */
 #include <math.h>
 #include <stdio.h>
@@ -58,7 +58,7 @@ static void rotate_head(double *head, const float *frequencies, int position)
     }
 }
 
-/* Attention of the token at `position`, whose keys and values are the last of the list. */
+/* Attention of the token at `position`; its key and value are the last of the arrays. */
 static void attend_position(const double *query, double keys[][KV_SIZE], double values[][KV_SIZE],
                             int position, double *out)
 {
