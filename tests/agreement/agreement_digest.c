@@ -136,7 +136,7 @@ static gumbel_isa isa_of_name(const char *name)
     for (gumbel_isa isa = GUMBEL_ISA_REFERENCE; isa <= GUMBEL_ISA_NEON; isa++)
         if (strcmp(name, gumbel_isa_name(isa)) == 0)
             return isa;
-    die("" % s " is not the name of an ISA", name);
+    die("%s is not the name of an ISA", name);
 }
 
 int main(int argc, char **argv)

@@ -27,8 +27,8 @@ typedef struct texts {
     float logprobs[SAMPLES][TOKENS];
     int32_t counts[SAMPLES], prompt_count;
     bool ended[SAMPLES];
-    int32_t stop_after; /* stop all texts after so many tokens in total; 0: never */
-    int32_t end_after;  /* end each text after so many tokens; 0: never */
+    int32_t stop_after; /* stop all texts after this total number of tokens; 0: never */
+    int32_t end_after;  /* end each text after this number of tokens; 0: never */
 } texts;
 
 static generate_next store_token(void *context, const generate_token *token)

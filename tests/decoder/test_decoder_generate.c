@@ -25,7 +25,7 @@ typedef struct texts {
     float logprobs[SAMPLES_MAX][TOKENS_MAX];
     int32_t counts[SAMPLES_MAX];
     bool ended[SAMPLES_MAX];
-    int32_t stop_after; /* stop all texts after so many tokens in total; 0: never */
+    int32_t stop_after; /* stop all texts after this total number of tokens; 0: never */
     bool staggered;     /* text s ends after s + 1 tokens */
 } texts;
 

@@ -25,11 +25,11 @@ typedef enum chain_residual {
 /* How drafts are drawn; tests may set wrong values. */
 typedef struct chain_plan {
     gumbel_rule rule;
-    int drafts;      /* tokens of a draft */
-    uint32_t domain; /* seed of the drafts */
-    int by_step;     /* domain | step << 8, as in GUMBEL_DRAFT_DOMAIN */
-    float drawn_at,
-        supplied_at;     /* temperature of the drafts' draws, and the one passed to the call */
+    int drafts;          /* tokens of a draft */
+    uint32_t domain;     /* seed of the drafts */
+    int by_step;         /* domain | step << 8, as in GUMBEL_DRAFT_DOMAIN */
+    float drawn_at;      /* temperature of the drafts' draws */
+    float supplied_at;   /* temperature passed to the call */
     int missing;         /* every n-th draft is -1; 0: none */
     int32_t drawn_top_k; /* top-k of the draft, not passed to the call; 0: none */
     chain_residual residual;

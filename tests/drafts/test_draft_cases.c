@@ -360,8 +360,7 @@ static void verify_guarded(gumbel_device *device, guard_set *f, const wide_draft
     assert_int_equal(gumbel_verify_workspace_size(device, head, logits, &w.sampling, &w.draft,
                                                   &into->to, &bytes, &error),
                      GUMBEL_OK);
-    bytes = (bytes + 63) / 64 *
-            64; /* a multiple of the alignment, so that the end is at the guard page */
+    bytes = (bytes + 63) / 64 * 64; /* aligned and adjacent to the guard page */
     void *workspace = guard_copy(f, NULL, bytes, 1);
     memset(workspace, 0x7b, bytes);
     gumbel_status status = head ? gumbel_verify(device, NULL, head, &w.sampling, &w.draft,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Every pointer to data that is not aligned to its elements is refused by the name of its field,
- * and no output is touched.
+ * Every call returns an error that names the field if a pointer is not aligned to its element type,
+ * and writes no output.
  */
 #include "fixtures.h"
 #include "inputs.h"
@@ -16,7 +16,7 @@
 
 enum { B = 2, V = 40, D = 8, TOP = 3, RING = 4 };
 
-/* Every call of the library that takes data. */
+/* All functions of the library that take arrays. */
 typedef enum call_name {
     SAMPLE = 1 << 0,
     SAMPLE_LOGITS = 1 << 1,
@@ -37,7 +37,7 @@ typedef enum call_name {
     SAMPLED = TRANSFORMED | PREPARE_NOISE,
 } call_name;
 
-/* The arguments of all calls. Every pointer starts out at memory of its own. */
+/* The arguments of all calls. Each pointer is valid at first. */
 typedef struct arguments {
     gumbel_head head;
     gumbel_logits logits;
@@ -127,9 +127,10 @@ static const pointer_field pointer_fields[] = {
     AT(out, "out", NOISE),
 };
 
-/* ------------------------------------------------------------------------- sound arguments ---- */
+/* ------------------------------------------------------------------------- valid arguments ---- */
 
-/* Memory that arguments point at: zeros, which are sound everywhere but where `ones` serve. */
+/* Memory that arguments point at: zeros, which are valid for all fields except those that use
+ * `ones`. */
 enum { ROOM = 1 << 14 };
 static _Alignas(64) unsigned char inputs[ROOM], outputs[32][1024];
 static _Alignas(64) unsigned char workspace[1 << 22];

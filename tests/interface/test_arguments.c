@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Every refusal names its field and touches no output; every trivial problem is allowed.
+ * Every invalid argument of a draw returns an error that names its field, and no output is written.
  */
 #include "outcome.h"
 
@@ -15,7 +15,7 @@
 
 #define HUGE_SIZE (INT64_C(1) << 62)
 
-/* A sound call, for a test to spoil one field of. */
+/* A valid call, of which a test makes one field invalid. */
 typedef struct call {
     gumbel_device *device;
     problem *generated;
@@ -56,7 +56,7 @@ typedef struct refusal {
 
 static float bad_temperatures[2];
 
-/* One spoiler a line: SPOIL(name, what it does to the call c). */
+/* One change a line: SPOIL(name, statements that make the call c invalid). */
 #define SPOIL(name, ...)                                                                           \
     static void name(call *c) { __VA_ARGS__; }
 
@@ -219,7 +219,7 @@ static problem *small_problem(void)
                                         .seed = 41});
 }
 
-/* `field` is one name, or one for each way in. */
+/* `field` is one name, or one for each entry point. */
 static void assert_names(const char *field, int way, const char *found)
 {
     const char *second = strchr(field, '|');
@@ -232,8 +232,8 @@ static void assert_names(const char *field, int way, const char *found)
         fail_msg("the error names %s, not %.*s", found, (int)length, field);
 }
 
-/* The message names the functions that return the size and the limit that truncation requires, and
- * is not cut off. */
+/* The message names the functions that return the size, and the limit that truncation requires; the
+ * buffer holds all of it. */
 static void small_workspace_error_names_the_size_functions(void **state)
 {
     (void)state;
@@ -247,7 +247,8 @@ static void small_workspace_error_names_the_size_functions(void **state)
         assert_non_null(strstr(error.message, "are needed; use gumbel_workspace_size(), or "));
         assert_non_null(strstr(error.message, "limits.requests = 1 for transforms, truncation"));
         assert_int_equal(error.message[strlen(error.message) - 1], ')');
-        assert_true(strlen(error.message) + 30 < sizeof error.message); /* longer sizes */
+        assert_true(strlen(error.message) + 30 <
+                    sizeof error.message); /* room for larger numbers */
     }
     problem_free(generated);
 }
@@ -274,9 +275,9 @@ static void every_invalid_field_is_named(void **state)
             assert_non_null(memchr(error.message, 0, sizeof error.message));
             assert_true(strlen(error.message) > 0 && !strchr(error.message, '\n'));
             assert_true(outcome_untouched(outputs));
-            assert_int_equal(make_call(&c, way, NULL), status); /* error is optional */
+            assert_int_equal(make_call(&c, way, NULL), status); /* `error` may be NULL */
         }
-    /* The call that was spoilt is sound. */
+    /* The unchanged call succeeds. */
     for (int way = 1; way <= 2; way++) {
         call c = make_valid_call(generated);
         gumbel_error error, before;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Children of fork(): a device that was opened before gives every outcome there, bit by bit, and is
- * closed there, whatever the parent's threads were doing; the parent notices nothing.
+ * Children of fork() use a device that the parent opened: every outcome has the same bits, and the
+ * child can close the device, whatever the parent's threads do at the fork. The parent is not
+ * affected.
  */
 #include "requests.h"
 
@@ -18,11 +19,11 @@
 
 #include <cmocka.h>
 
-/* A child that hangs is ended after this long. */
+/* A child is killed after this time. */
 #define CHILD_SECONDS 20
 #define THREADS       4
 
-/* Large enough that the library thinks it worth while to use several threads. */
+/* Large enough that the library uses several threads. */
 static const problem_plan large = {
     .batch = 4, .vocab = 6007, .hidden_size = 96, .samples = 2, .seed = 71, .temperature = -0.9f};
 
@@ -61,7 +62,7 @@ static void free_results(results *r)
     free(r->noise);
 }
 
-/* Make every result; 1 where all calls succeed. */
+/* Computes every result; returns 1 if all calls succeed. */
 static int compute_results(gumbel_device *device, results *r)
 {
     static const float top_p = 0.9f;
@@ -85,7 +86,7 @@ static int compute_results(gumbel_device *device, results *r)
     return all;
 }
 
-/* 1 where the device gives what is expected. */
+/* Whether the device computes the expected results. */
 static int has_expected_results(gumbel_device *device)
 {
     size_t bytes = ROWS * COLUMNS * sizeof(float);
@@ -106,7 +107,7 @@ static int has_expected_results(gumbel_device *device)
 /* The work of a child process, which exits with 0 if this returns 1. */
 typedef int (*child_work)(gumbel_device *device);
 
-/* 1 where a child of fork() does the deed in time. */
+/* Whether a child of fork() completes the work in time. */
 static int run_in_child(child_work does, gumbel_device *device)
 {
     int status = 0;
@@ -114,12 +115,13 @@ static int run_in_child(child_work does, gumbel_device *device)
     if (child < 0)
         die("fork() failed");
     if (child == 0) {
-        signal(SIGSEGV, SIG_DFL); /* the framework would go on with the parent's tests here */
+        signal(SIGSEGV,
+               SIG_DFL); /* otherwise cmocka's handler would run the parent's tests in the child */
         alarm(CHILD_SECONDS);
         _exit(!does(device));
     }
     if (waitpid(child, &status, 0) != child)
-        die("no word of the child");
+        die("waitpid: no status of the child");
     if (WIFSIGNALED(status))
         print_message("the child was ended by signal %d\n", WTERMSIG(status));
     return WIFEXITED(status) && WEXITSTATUS(status) == 0;
@@ -146,7 +148,7 @@ static int fork_and_draw(gumbel_device *device)
            run_in_child(draw_and_close, device) && draw_and_close(device);
 }
 
-/* A device of the child's own has threads. */
+/* A device that the child opens has threads of its own. */
 static int open_another(gumbel_device *device)
 {
     gumbel_device *own = open_device(GUMBEL_ISA_AUTO, THREADS, 0);
@@ -195,7 +197,7 @@ static void run_in_turn(void *context, int32_t count, gumbel_task task, void *ar
         task(argument, i);
 }
 
-/* An engine whose own threads outlive fork() is believed. */
+/* The parallel-for of an engine is called in the child, too. */
 static void children_use_the_engine_parallel_for(void **state)
 {
     (void)state;
@@ -207,7 +209,8 @@ static void children_use_the_engine_parallel_for(void **state)
     gumbel_close(device);
 }
 
-/* A thread that draws, and never allocates: a sanitizer's allocator may not survive that fork(). */
+/* The thread draws without allocating, because the allocator of a sanitizer may hold a lock at the
+ * fork. */
 typedef struct caller {
     gumbel_device *device;
     atomic_int *stop;
@@ -239,7 +242,7 @@ static void *call_until_stopped(void *given)
     return NULL;
 }
 
-/* Most of these forks find the pool's locks held. */
+/* At most of these forks a thread of the pool holds a lock. */
 static void forks_during_calls(void **state)
 {
     enum { CALLERS = 2, FORKS = 30 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * No byte outside a buffer is touched, and no input is written: every buffer lies between two pages
- * that may not be accessed, flush against the one or the other, and inputs are read-only.
+ * Calls access no byte outside their buffers and write no input. Every buffer is between two
+ * inaccessible pages, adjacent to one of them, and inputs are read-only.
  */
 #include "guard_pages.h"
 #include "hostile.h"
@@ -45,7 +45,7 @@ static outcome guard_outcome(guard_set *f, int64_t batch, int32_t samples)
     return o;
 }
 
-/* Sizes of workspaces are multiples of 64, so that one can be flush and aligned. */
+/* A workspace can be aligned and adjacent to a guard page because its size is a multiple of 64. */
 static void *guard_workspace(guard_set *f, gumbel_device *device, int64_t batch,
                              int64_t hidden_size, int32_t samples, size_t *bytes)
 {
@@ -125,7 +125,7 @@ static void calls_from_logits_stay_within_buffers(void **state)
     for (int at_front = 0; at_front <= 1; at_front++) {
         for (int i = 0; i < PLANS_BY_SIZE; i++)
             check_logits(*state, plan_by_size(i), at_front);
-        /* V of every residue: D of the plan is V of the logits. */
+        /* Every residue of V, which is the plan's D. */
         for (int64_t v = 1; v <= 130; v += TEST_SANITIZED ? 3 : 1)
             check_logits(*state,
                          (problem_plan){.batch = 1,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Batches that no memory holds are refused at once: no call goes through their rows before it has
- * refused their size.
+ * Batches larger than any memory return an error at once: no call loops over the rows before it has
+ * checked their number.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "outcome.h"
@@ -17,7 +17,7 @@
 #define SECONDS 60 /* a loop over all rows takes longer, and fails the test */
 
 static gumbel_device *device;
-static _Alignas(64) char memory[256]; /* stands for every array */
+static _Alignas(64) char memory[256]; /* used for every array */
 static gumbel_error error;
 
 static void assert_refused(gumbel_status status, gumbel_status wanted, const char *field)
@@ -46,7 +46,7 @@ static gumbel_logits logits_of(int64_t rows)
                            .logits = tensor_of(memory, GUMBEL_FLOAT32, rows, 1, 0)};
 }
 
-/* The workspace is too small, or larger than any memory. */
+/* The error is a small workspace, or a size beyond the address space. */
 static void huge_batches_of_draws_return_an_error(void **state)
 {
     static const float temperature = 0.5f;

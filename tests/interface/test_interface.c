@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rest of the interface: devices and how they are chosen, struct sizes, sizes of workspaces,
- * trivial problems, strings and versions.
+ * The rest of the public interface: how a device is chosen, struct sizes, workspace sizes, trivial
+ * problems, strings and versions.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "fixtures.h"
@@ -18,14 +18,14 @@
 
 /* ------------------------------------------------------------------------------- structs ---- */
 
-/* A newer caller's struct: longer by a field that this library does not know. */
+/* A struct of a newer caller, with a field that this library does not know. */
 typedef struct newer_sampling {
     gumbel_sampling known;
     uint64_t unknown;
 } newer_sampling;
 
-/* An older caller's shorter struct means its missing fields are defaults; a newer caller's longer
- * one passes as long as what is not known here is zero. */
+/* Fields that an older caller's shorter struct lacks have their defaults. A newer caller's longer
+ * struct is accepted if its unknown bytes are zero. */
 static void older_and_newer_struct_sizes(void **state)
 {
     problem_plan plan = {.batch = 2, .vocab = 50, .hidden_size = 5, .seed = 1};
@@ -46,12 +46,12 @@ static void older_and_newer_struct_sizes(void **state)
     assert_true(outcome_same(a, 0, b, OUTCOME_ALL, "a longer sampling"));
     newer.unknown = 1;
     outcome_poison(b);
-    print_message("this must be refused: ");
+    print_message("expected error:  ");
     assert_int_equal(draw(*state, &generated->head, &newer.known, b), GUMBEL_ERROR_ARGUMENT);
     assert_string_equal(b->error.field, "sampling");
     assert_true(outcome_untouched(b));
 
-    /* Outputs beyond a shorter struct are not written. */
+    /* Output fields beyond the end of a shorter struct are not written. */
     gumbel_summary summary;
     gumbel_summary_clear(&summary, 1);
     gumbel_output output = b->output;
@@ -136,7 +136,7 @@ static gumbel_isa isa_of_default(void)
     return info.isa;
 }
 
-/* GUMBEL_ISA chooses where the options leave it open; a name that is not known is an error. */
+/* GUMBEL_ISA selects the ISA if the options do not; an unknown name is an error. */
 static void environment_selects_the_isa(void **state)
 {
     (void)state;
@@ -188,7 +188,7 @@ static void device_info_describes_the_device(void **state)
 
 /* ----------------------------------------------------------------------------- workspaces ---- */
 
-/* The size is within 5% above and 50% below the formula of gumbel.h. */
+/* The size is at most 5% above and at most 50% below the formula in gumbel.h. */
 static void workspace_sizes_match_the_header_formula(void **state)
 {
     static const int32_t threads[] = {1, 3, 64}, samples[] = {1, 8, 64};
@@ -212,7 +212,7 @@ static void workspace_sizes_match_the_header_formula(void **state)
     }
 }
 
-/* The most that plain calls of these sizes take. */
+/* gumbel_workspace_most() of plain calls within these sizes. */
 static gumbel_status most_of(gumbel_device *device, int64_t batch, int64_t hidden_size,
                              int32_t samples, size_t *bytes, gumbel_error *error)
 {
@@ -286,7 +286,7 @@ static void empty_batch_succeeds(void **state)
     problem_free(generated);
 }
 
-/* V = 1, D = 1: the token is the only one, its log-probability 0, its log-normaliser z. */
+/* V = 1, D = 1: the only token has log-probability 0 and log-normaliser z. */
 static void single_token_vocabulary(void **state)
 {
     float h = 3, w = -0.5f;
@@ -380,7 +380,7 @@ static void status_strings_and_versions(void **state)
     assert_true(gumbel_isa_available((gumbel_isa)99) == 0);
 }
 
-/* gumbel_explain() writes text, and stops where the memory ends. */
+/* gumbel_explain() truncates its text at the end of the buffer. */
 static void explanations_fit_the_buffer(void **state)
 {
     const float values[4] = {0};
@@ -411,7 +411,8 @@ static void explanations_fit_the_buffer(void **state)
     assert_string_equal(error.field, "head");
 }
 
-/* An explanation refuses the values that the call refuses, and shows them as they are. */
+/* gumbel_explain() returns an error for the values that the call rejects, and prints them
+ * exactly. */
 static void explanations_reject_invalid_values(void **state)
 {
     static const struct {

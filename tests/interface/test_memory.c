@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory: a call allocates nothing and starts no thread, the fused way in forms no [B, V] array,
- * its workspace is small, and offsets beyond 4 GiB and beyond 2^32 elements are right.
+ * Memory: a call allocates nothing and starts no thread; a draw from hidden states stores no [B, V]
+ * array and requires a small workspace; offsets beyond 4 GiB and beyond 2^32 elements are correct.
  */
 #define _GNU_SOURCE
 #include "outcome.h"
@@ -110,7 +110,7 @@ static void no_call_allocates(void **state)
         gumbel_device *device = open_device(isas[k], 3, 0);
         size_t bytes;
         void *workspace = make_workspace(device, 5000, 64, 2, &bytes);
-        assert_true(allocations >= before + 4); /* the count does count */
+        assert_true(allocations >= before + 4); /* the wrapped functions are counted */
         before = allocations;
         assert_int_equal(gumbel_sample(device, NULL, &generated->head, &generated->sampling,
                                        &drawn->output, workspace, bytes, NULL),
@@ -138,7 +138,7 @@ static void no_call_allocates(void **state)
 
 /* --------------------------------------------------------------------- no [B, V] array ---- */
 
-/* Peak resident memory of the process, in bytes. */
+/* The maximum resident size of the process, in bytes. */
 static int64_t peak_resident_bytes(void)
 {
     struct rusage usage;
@@ -150,7 +150,7 @@ static void fused_draw_stores_no_logits(void **state)
 {
     (void)state;
     if (SANITIZED) {
-        print_message("skipped: a sanitizer's own memory grows\n");
+        print_message("skipped: the memory of the sanitizer itself grows\n");
         skip();
     }
     problem_plan plan = {.batch = 16, .vocab = 151936, .hidden_size = 64, .seed = 72};
@@ -192,8 +192,8 @@ static void workspace_is_smaller_than_the_logits(void **state)
 
 /* ------------------------------------------------------------------------ wide offsets ---- */
 
-/* A matrix whose rows lie `stride` bytes apart in reserved address space, each on pages of its own;
- * what is between them cannot be read. */
+/* Copies rows to reserved address space, `stride` bytes apart, each on pages of its own. Memory
+ * between rows cannot be read. */
 static char *reserve_spread_rows(const void *rows, int64_t count, size_t row_bytes, size_t stride,
                                  size_t *length)
 {
@@ -217,11 +217,11 @@ static void skip_without_space(const void *space)
 {
     if (space)
         return;
-    print_message("skipped: no address space of this size\n");
+    print_message("skipped: the address space cannot be reserved\n");
     skip();
 }
 
-/* Weights over 8 GiB and 2^32 elements of two bytes. */
+/* Weights that span more than 8 GiB and 2^32 elements of two bytes. */
 static void offsets_of_weights_beyond_4_gib(void **state)
 {
     (void)state;
@@ -241,7 +241,7 @@ static void offsets_of_weights_beyond_4_gib(void **state)
     int known = list_isas(isas);
     outcome *compact = outcome_make(3, 2), *wide = outcome_make(3, 2);
     for (int k = 0; k < 2 * known; k++) {
-        /* A tile of 4096 holds all rows: the offsets within it are wide too. */
+        /* A tile of 4096 holds all rows, so that offsets within a tile exceed 32 bits, too. */
         gumbel_isa isa = isas[k / 2];
         gumbel_device *device = open_device(isa, 2, k % 2 ? 4096 : 64);
         gumbel_head head = generated->head;
@@ -250,7 +250,7 @@ static void offsets_of_weights_beyond_4_gib(void **state)
         head.weight.stride = stride;
         assert_int_equal(draw(device, &head, &generated->sampling, wide), GUMBEL_OK);
         assert_true(outcome_same(compact, 0, wide, OUTCOME_ALL, gumbel_isa_name(isa)));
-        /* The last rows alone, so that they win. */
+        /* A shard of the last rows alone, so that one of them is drawn. */
         gumbel_head last = problem_shard(&head, 1030, 70),
                     near = problem_shard(&generated->head, 1030, 70);
         assert_int_equal(draw(device, &near, &generated->sampling, compact), GUMBEL_OK);
@@ -264,7 +264,7 @@ static void offsets_of_weights_beyond_4_gib(void **state)
     problem_free(generated);
 }
 
-/* Hidden states, and logits, whose row 2 starts at element 2^32. */
+/* Row 2 of the hidden states, and of the logits, starts at element 2^32. */
 static void offsets_of_hidden_states_and_logits_beyond_2_32(void **state)
 {
     (void)state;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Every output but tokens may be NULL: each alone has the bits that it has beside all others.
+ * Every output except `tokens` may be NULL. Requested alone, an output has the bits that it has
+ * with all others.
  */
 #include "outcome.h"
 #include "requests.h"
@@ -36,7 +37,7 @@ static const field fields[] = {
 };
 enum { FIELDS = sizeof fields / sizeof *fields, TOP_IDS = 7, TOP_LOGITS = 9, BEST_IDS = 10 };
 
-/* How many elements a row has in an output. */
+/* The number of elements of a row in an output. */
 static size_t width_of(const request *req, int i)
 {
     const size_t samples = (size_t)req->plan.samples, top = (size_t)req->plan.num_top;
@@ -52,7 +53,7 @@ static void *pointer_at(const gumbel_output *output, int i)
     return pointer;
 }
 
-/* An output with the fields of a set of bits. */
+/* Allocates the outputs whose bits are in `set`. */
 static gumbel_output make_output(const request *req, unsigned set)
 {
     gumbel_output generated = {.struct_size = sizeof generated,
@@ -94,7 +95,7 @@ static void draw_request(gumbel_device *device, const request *req, const gumbel
         fail_msg("%s: %s", error.field, error.message);
 }
 
-/* NaN stands for any NaN; no id or status has the bits of one. */
+/* All NaNs are equal; no id or status has the bits of a NaN. */
 static int same_bits(const uint32_t *a, const uint32_t *b, size_t count)
 {
     for (size_t i = 0; i < count; i++)
@@ -147,7 +148,7 @@ static void each_output_alone_has_the_same_bits(void **state)
         check_request(*state, index);
 }
 
-/* A count of entries without a place for them requests nothing. */
+/* num_top and num_best without arrays request nothing. */
 static void counts_without_arrays_request_nothing(void **state)
 {
     float values[2 * 70] = {0};
@@ -169,7 +170,7 @@ static void counts_without_arrays_request_nothing(void **state)
     free(workspace);
 }
 
-/* top_logits are read by the ids, which must have a place. */
+/* top_logits requires top_ids. */
 static void top_logits_require_ids(void **state)
 {
     float values[70] = {0}, top[3];

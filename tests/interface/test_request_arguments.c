@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Every refusal of a request names its field and touches no output, from hidden states, from logits
- * and where logits are processed.
+ * Every invalid argument of a request returns an error that names its field, and no output is
+ * written: from hidden states, from logits, and by gumbel_process_logits().
  */
 #include "fixtures.h"
 #include "requests.h"
@@ -17,7 +17,7 @@
 
 enum { B = 3, V = 40, D = 8, LISTED = 4 };
 
-/* A sound request with everything in it, for a test to spoil one field of. */
+/* A valid request with all transforms, of which a test makes one field invalid. */
 typedef struct call {
     problem *generated;
     gumbel_logits logits;
@@ -27,7 +27,7 @@ typedef struct call {
     gumbel_history history;
     outcome *drawn;
     int32_t mask[2 * B];
-    int64_t offsets[4][B + 1]; /* of banned, bias, prompt_tokens, output_tokens */
+    int64_t offsets[4][B + 1]; /* offsets of banned, bias, prompt_tokens and output_tokens */
     int32_t ids[4][LISTED];
     float biases[LISTED];
     float repetition[B], frequency[B], presence[B], min_p[B], top_p[B];
@@ -66,7 +66,7 @@ static call *make_valid_call(void)
     c->generated = problem_make(&(problem_plan){
         .batch = B, .vocab = V, .hidden_size = D, .weight_dtype = GUMBEL_FLOAT32, .seed = 61});
     make_rows(c);
-    /* The weights serve as logits, too. */
+    /* The weights are also used as logits. */
     c->logits = (gumbel_logits){.struct_size = sizeof c->logits,
                                 .logits = tensor_of(c->generated->weight, GUMBEL_FLOAT32, B, V, 0)};
     c->transforms = (gumbel_transforms){.struct_size = sizeof c->transforms,
@@ -102,7 +102,7 @@ static void free_call(call *c)
     free(c);
 }
 
-/* The history instead of lists. */
+/* Replaces the token lists by a history. */
 static void use_history(call *c)
 {
     c->transforms.history = &c->history;
@@ -116,7 +116,7 @@ typedef struct refusal {
     field_change spoil;
 } refusal;
 
-/* One spoiler a line: SPOIL(name, what it does to the call c). */
+/* One change a line: SPOIL(name, statements that make the call c invalid). */
 #define SPOIL(name, ...)                                                                           \
     static void name(call *c) { __VA_ARGS__; }
 
@@ -237,7 +237,8 @@ static const refusal refusals[] = {
     {"output.logprobs_of", distribution_unknown},
 };
 
-/* From hidden states, from logits, and processed: these do not take an output. */
+/* The entry points: from hidden states, from logits, and gumbel_process_logits(), which has no
+ * gumbel_output. */
 enum { WAYS = 3 };
 
 static gumbel_status make_call(gumbel_device *device, call *c, int way, float *processed,
@@ -270,7 +271,7 @@ static void every_invalid_field_is_named(void **state)
             int of_output = strncmp(refusals[i].field, "output.", 7) == 0;
             if (!of_output || way < 2) {
                 if (make_call(*state, c, way, processed, &error) != GUMBEL_ERROR_ARGUMENT)
-                    fail_msg("refusal %zu (%s), way %d, is none", i, refusals[i].field, way);
+                    fail_msg("case %zu (%s), entry point %d: no error", i, refusals[i].field, way);
                 assert_string_equal(error.field, refusals[i].field);
                 assert_true(strlen(error.message) > 0 && !strchr(error.message, '\n'));
             }
@@ -281,7 +282,7 @@ static void every_invalid_field_is_named(void **state)
         }
 }
 
-/* The call that was spoilt is sound, with lists and with a history. */
+/* The unchanged call succeeds, with lists and with a history. */
 static void valid_calls_succeed(void **state)
 {
     float processed[B * V];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Requests leave alone what is not theirs: no byte outside a buffer is touched, no input is
- * written, workspaces of the wrong size are refused with every output as it was, and the structs of
- * older callers end where these say.
+ * Requests access no byte outside their buffers and write no input. A workspace of the wrong size
+ * is an error and leaves every output unchanged. Structs of older callers are read to their
+ * struct_size only.
  */
 #include "guard_pages.h"
 #include "hostile.h"
@@ -23,7 +23,7 @@
 
 /* ----------------------------------------------------------------------------- guarded ---- */
 
-/* A row parameter of B rows, of `width` elements each. */
+/* Copies a row parameter of B rows with `width` elements each. */
 static const void *guard_rows(guard_set *f, const void *data, int64_t stride, int64_t width,
                               int64_t batch, size_t size)
 {
@@ -74,7 +74,7 @@ static void guard_transforms(guard_set *f, request *r)
         guard_history(f, r);
 }
 
-/* A view of `whole` with every input behind a fence. */
+/* Copies every input of `whole` between guard pages. */
 static void guard_request(guard_set *f, const request *whole, request *r)
 {
     int64_t batch = whole->plan.batch;
@@ -128,7 +128,7 @@ static outcome guard_outcome(guard_set *f, const request *req)
     return o;
 }
 
-/* Sizes of workspaces are multiples of 64, so that one can be flush and aligned. */
+/* A workspace can be aligned and adjacent to a guard page because its size is a multiple of 64. */
 static void *guard_workspace(guard_set *f, gumbel_device *device, const request *r,
                              const gumbel_output *output, size_t *bytes)
 {
@@ -160,7 +160,7 @@ static void check_draw(gumbel_device *device, const request *req, const outcome 
     free_guard_set(&f);
 }
 
-/* gumbel_process_logits() into rows with a gap between them, which it leaves as it is. */
+/* gumbel_process_logits() into rows with gaps, which must not be written. */
 static void check_process(gumbel_device *device, const request *req, int at_front)
 {
     int64_t batch = req->plan.batch, vocab = req->plan.vocab, stride = vocab + 3;
@@ -243,7 +243,7 @@ static void requests_from_heads_stay_within_buffers(void **state)
     }
 }
 
-/* ------------------------------------------------------------------------- refused sizes ---- */
+/* ------------------------------------------------------------------------- wrong sizes ---- */
 
 static void assert_refused(gumbel_device *device, const request *req, outcome *drawn,
                            void *workspace, size_t bytes)
@@ -257,7 +257,7 @@ static void assert_refused(gumbel_device *device, const request *req, outcome *d
     assert_int_equal(strncmp(error.field, "workspace", 9), 0);
 }
 
-/* Too small by a block, missing, not aligned. */
+/* A workspace too small by 64 bytes, missing, or not aligned. */
 static void wrong_workspaces_touch_no_output(void **state)
 {
     for (int i = 0; i < 40; i++) {
@@ -278,8 +278,8 @@ static void wrong_workspaces_touch_no_output(void **state)
     }
 }
 
-/* The limit of the header: the workspace of a plain call, 4 * B * V bytes, and some KiB a row and
- * thread. */
+/* The limit that the header states: the workspace of a plain call, 4 * B * V bytes, and some KiB a
+ * row and thread. */
 static void workspace_sizes_meet_the_header_limit(void **state)
 {
     for (int i = 0; i < 200; i++) {
@@ -303,7 +303,7 @@ static void workspace_sizes_meet_the_header_limit(void **state)
 
 #define V 300
 
-/* Structs that end before the fields of requests: what lies behind them is not looked at. */
+/* Structs that end before the fields of requests; bytes after their end are not read. */
 static void older_structs_use_defaults(void **state)
 {
     static float logits[3 * V];
@@ -328,7 +328,7 @@ static void older_structs_use_defaults(void **state)
     outcome_free(found);
 }
 
-/* A struct of a newer caller passes where what this version does not know is zero. */
+/* A longer struct of a newer caller is accepted if its unknown bytes are zero. */
 static void newer_structs_need_zero_extensions(void **state)
 {
     struct newer {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Threads: an engine's own parallel-for in any order, and several calls at once on one device, give
- * the results of one call on one thread. Meant to run under ThreadSanitizer too.
+ * Threads: a parallel-for of the engine that runs tasks in any order, and concurrent calls on one
+ * device, have the results of a single call on one thread. Also run under ThreadSanitizer.
  */
 #include "outcome.h"
 #include "problem_plans.h"
@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-/* Large enough that the library thinks it worth while to use several threads. */
+/* Large enough that the library uses several threads. */
 static const problem_plan large = {
     .batch = 4, .vocab = 6007, .hidden_size = 96, .samples = 2, .seed = 61, .temperature = -0.9f};
 
@@ -50,7 +50,7 @@ static void *run_task(void *given)
     return NULL;
 }
 
-/* A thread for each index, the odd ones first. */
+/* Starts a thread for each index, odd indices first. */
 static void run_odd_threads_first(void *context, int32_t count, gumbel_task task, void *argument)
 {
     ++*(int *)context;
@@ -147,7 +147,7 @@ static void concurrent_calls_give_the_same_bits(void **state)
     }
 }
 
-/* From logits, with a row of many tiles, so that threads share rows. */
+/* Draws from logits with many tiles a row, so that threads share rows. */
 static void threads_share_rows_from_logits(void **state)
 {
     (void)state;
@@ -177,7 +177,7 @@ static void threads_share_rows_from_logits(void **state)
     outcome_free(many);
 }
 
-/* Opening and closing leaves no thread behind that has not started yet. */
+/* Closing a device just after opening it also ends threads that have not started yet. */
 static void open_and_close_leaves_no_thread(void **state)
 {
     (void)state;

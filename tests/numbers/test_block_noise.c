@@ -26,11 +26,11 @@
 
 #define BLOCK        64
 #define FINE         256 /* bins of one variate */
-#define COARSE       16  /* of each of two */
-#define ROUGH        8   /* of each of three */
+#define COARSE       16  /* bins of each of two variates */
+#define ROUGH        8   /* bins of each of three variates */
 #define LEAST_BINS   1024
 #define PAIRS        (BLOCK * (BLOCK - 1) / 2)
-#define PAIRED_EVERY 4 /* blocks whose pairs are counted, which takes longest */
+#define PAIRED_EVERY 4 /* count pairs in every fourth block only, as this takes longest */
 
 /* Counts of a block's noise. */
 typedef enum law {
@@ -68,7 +68,7 @@ typedef struct tallies {
 
 /* ---------------------------------------------------------------------------------- blocks ---- */
 
-/* E of block k, over seeds, positions, samples, domains and ids. */
+/* The exponentials E of block k; seed, position, sample, domain and id vary with k. */
 static void draw_block(int64_t k, double e[BLOCK])
 {
     float g[BLOCK];
@@ -95,10 +95,10 @@ static void swap_values(double *a, double *b)
     *b = kept;
 }
 
-/* Wrong blocks; `place` has the least exponential. */
+/* Defects of a block; `place` is the index of the least exponential. */
 typedef void (*wrong_block)(int64_t k, int place, double e[BLOCK]);
 
-/* A least exponential 1% too large. */
+/* The least exponential is 1% too large. */
 static void with_large_least(int64_t k, int place, double e[BLOCK])
 {
     double more = 0.01 * e[place];
@@ -107,14 +107,14 @@ static void with_large_least(int64_t k, int place, double e[BLOCK])
         e[i] += more;
 }
 
-/* One bit of the place set too often. */
+/* One bit of the index is set too often. */
 static void with_biased_place(int64_t k, int place, double e[BLOCK])
 {
     if (k % 16 == 0)
         swap_values(&e[place], &e[place | 1]);
 }
 
-/* A place with a bit that also determines the least exponential. */
+/* A bit of the index also determines the least exponential. */
 static void with_place_of_least(int64_t k, int place, double e[BLOCK])
 {
     (void)k;
@@ -122,7 +122,7 @@ static void with_place_of_least(int64_t k, int place, double e[BLOCK])
     swap_values(&e[place], &e[(place & ~1) | bit]);
 }
 
-/* Other tokens without the least exponential added. */
+/* The least exponential is not added to the other tokens' exponentials. */
 static void with_low_others(int64_t k, int place, double e[BLOCK])
 {
     double least = e[place];
@@ -131,7 +131,7 @@ static void with_low_others(int64_t k, int place, double e[BLOCK])
         e[i] -= i == place ? 0 : least;
 }
 
-/* Two tokens with one word. */
+/* Two tokens share a word. */
 static void with_shared_word(int64_t k, int place, double e[BLOCK])
 {
     (void)k;
@@ -174,7 +174,7 @@ static void count_least(tallies *t, const double e[BLOCK])
     t->sum[bin_of(above_sum(sum), FINE)]++;
 }
 
-/* Counts the noise of tokens other than the least. */
+/* Counts the noise of the other tokens. */
 static void count_places(tallies *t, const double e[BLOCK])
 {
     unsigned char bins[BLOCK];
@@ -213,8 +213,8 @@ static double flat_p(const int64_t *counts, int cells)
     return chi_squared_p(flat_statistic(counts, cells), cells - 1);
 }
 
-/* The p-value of a pair's table given its marginals. Pairs with a common place have a common
- * marginal, and would not be independent otherwise. */
+/* The p-value of a pair's table given its marginals, without which the tables of pairs with a
+ * common token would be dependent. */
 static double pair_p(const int64_t *counts, int cells)
 {
     int64_t of_rows[COARSE] = {0}, of_columns[COARSE] = {0};
@@ -312,14 +312,14 @@ static void wrong_blocks_are_detected(void **state)
         wrong_block wrong;
         law broken;
         int64_t blocks;
-        int places; /* whether the defect shows in places */
+        int places; /* 1 if the defect requires the tests of single tokens */
     } cases[] = {
         {"a least exponential 1% too large", with_large_least, MEAN_LEAST, 1 << 19, 0},
-        {"a bit of the place too often set", with_biased_place, PLACE, 1 << 15, 0},
-        {"a bit of the place that the least decides", with_place_of_least, PLACE_AND_LEAST, 1 << 15,
-         0},
-        {"others that do not stand above the least", with_low_others, MARGINALS, 1 << 15, 1},
-        {"two tokens of one word", with_shared_word, WORST_PAIR, 1 << 15, 1},
+        {"a bit of the index set too often", with_biased_place, PLACE, 1 << 15, 0},
+        {"a bit of the index that determines the least", with_place_of_least, PLACE_AND_LEAST,
+         1 << 15, 0},
+        {"other exponentials without the least added", with_low_others, MARGINALS, 1 << 15, 1},
+        {"two tokens that share a word", with_shared_word, WORST_PAIR, 1 << 15, 1},
     };
     if (TEST_SANITIZED)
         skip();

@@ -20,14 +20,14 @@
 
 #include <cmocka.h>
 
-/* A correct sampler has a smaller p-value once in 10^4 tests. */
+/* A correct sampler has a smaller p-value in one of 10^4 tests. */
 #define LOWEST_P 1e-4
 /* A wrong sampler must have a smaller p-value. */
 #define CAUGHT_P 1e-9
 
 #define CALL 65536 /* samples of one call, the maximum */
 
-/* Draw `total` tokens of one row and count them. `input` or `head` is NULL; both have B = 1. */
+/* Draws `total` tokens of one row and counts them. One of `input` and `head` is NULL; B = 1. */
 static void count_draws(gumbel_device *device, const gumbel_logits *input, const gumbel_head *head,
                         float temperature, uint64_t seed, int64_t total, int64_t *counts)
 {
@@ -67,7 +67,7 @@ static void assert_fair(const char *name, const chi_squared *found)
 
 /* ------------------------------------------------------------------- the bundled model ---- */
 
-/* Counts against the softmax at T, and at T wrong by 2% either way. */
+/* Chi-squared of counts against the softmax at T, and at T wrong by +2% and -2%. */
 typedef struct powered {
     chi_squared fair, cold, hot;
 } powered;
@@ -146,7 +146,7 @@ static void model_hidden_states_draws_are_fair(void **state)
 
 /* ------------------------------------------------------------------------ synthetic rows ---- */
 
-/* All logits far below 0: a lane of padding that counted as 0 would win every draw. */
+/* All logits are far below 0, so that a padding lane counted as 0 would win every draw. */
 static void large_vocabulary_draws_are_fair(void **state)
 {
     enum { V = 151936, CLASSES = 500, PARTS = 187 };
@@ -184,7 +184,7 @@ static void large_vocabulary_draws_are_fair(void **state)
     free(class_of);
 }
 
-/* One token with 90% of the mass, first, last and in the middle. */
+/* A token with 90% of the mass is the first, the last or in the middle. */
 static void dominant_token_rate(void **state)
 {
     enum { V = 1000 };
@@ -237,7 +237,7 @@ static void ragged_vocabulary_draws_are_fair(void **state)
 #define FEW   8
 #define PAIRS 65536
 
-/* The tokens of PAIRS rows with the same logits: seeds, positions and samples are the caller's. */
+/* Draws PAIRS rows with equal logits; the caller sets seeds, positions and samples. */
 static void draw_many(gumbel_device *device, gumbel_sampling sampling, const double p[FEW],
                       int32_t *tokens)
 {
@@ -255,7 +255,8 @@ static void draw_many(gumbel_device *device, gumbel_sampling sampling, const dou
         if (part.position.data && part.position.stride != GUMBEL_SAME)
             part.position.data += at;
         const uint32_t counter = (uint32_t)at;
-        if (part.seed.stride == GUMBEL_SAME && !part.position.data) /* rows differ by seed alone */
+        if (part.seed.stride == GUMBEL_SAME &&
+            !part.position.data) /* rows differ in their seed alone */
             part.first_sample = (gumbel_row_u32){&counter, GUMBEL_SAME};
         assert_int_equal(draw_logits(device, &input, &part, drawn), GUMBEL_OK);
         memcpy(tokens + at, drawn->tokens, 1024 * sizeof *tokens);

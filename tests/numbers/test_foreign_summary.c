@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Summaries from another machine may be damaged: for any bytes, merge and finish have a defined
- * result that does not depend on the order of merging. Sanitizer builds run this test, too.
+ * Summaries received from another machine may be damaged. For any bytes, merge and finish have a
+ * defined result that does not depend on the order of merging. Sanitizer builds run this test, too.
  */
 #include "outcome.h"
 
@@ -70,7 +70,7 @@ static gumbel_summary merge_pair(gumbel_summary a, gumbel_summary b)
     return a;
 }
 
-/* Bit for bit. */
+/* Compares bit for bit. */
 static int same_bits(gumbel_summary a, gumbel_summary b) { return memcmp(&a, &b, sizeof a) == 0; }
 
 static void merge_order_does_not_matter(void **state)
@@ -87,7 +87,7 @@ static void merge_order_does_not_matter(void **state)
     }
 }
 
-/* A token is -1, or the token of a summary with a score that is a number. */
+/* The finished token is -1, or the token of a summary whose score is not NaN. */
 static void finished_token_is_valid(void **state)
 {
     enum { S = 3 };

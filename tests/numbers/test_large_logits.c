@@ -23,7 +23,7 @@ static double float_spacing(double x)
     return ldexp(1, exponent - 24);
 }
 
-/* How often token 0 is drawn of V tokens of logit z, times V, in `rows` * S draws. */
+/* The rate of token 0 among V tokens with logit z, times V, in `rows` * S draws. */
 static double first_rate(gumbel_device *device, float z, int rows)
 {
     static float values[V];
@@ -50,7 +50,7 @@ static double first_rate(gumbel_device *device, float z, int rows)
     return (double)first * V / ((double)rows * S);
 }
 
-/* The factor is between e^-h and e^h, h the spacing of the largest scores, within the standard
+/* The factor is between e^-h and e^h, with h the spacing of the largest scores, within the standard
  * error of the count. */
 static void tie_rate_of_large_logits(void **state)
 {
@@ -71,7 +71,8 @@ static void tie_rate_of_large_logits(void **state)
     gumbel_close(device);
 }
 
-/* T below 2^-100 draws as 2^-100 does: logits 4e-29 apart have a greedy draw, closer ones not. */
+/* Any T below 2^-100 draws like 2^-100: greedily between logits 4e-29 apart, randomly between
+ * closer ones. */
 static void temperatures_below_the_minimum(void **state)
 {
     static const float temperatures[] = {0x1p-100f, 0x1p-101f, 0x1p-126f, 0x1p-149f};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * No log-probability in any output is positive, for every rounding of the log-normaliser. Rows have
- * a nearly certain token with z near 0, where a float32 z has a finer resolution than the mass.
+ * No output holds a positive log-probability, however the log-normaliser is rounded. Each row has a
+ * nearly certain token with z near 0, where a float32 z is finer than the resolution of the mass.
  */
 #include "requests.h"
 
@@ -32,7 +32,7 @@ static gumbel_logits make_rows(float *values, float floor)
                            .logits = tensor_of(values, GUMBEL_FLOAT32, B, V, 0)};
 }
 
-/* Near 0, and not above it. */
+/* Asserts that log-probabilities are near 0, and not above. */
 static void assert_near_zero(const float *logprobs, int64_t count, const char *what)
 {
     for (int64_t i = 0; i < count; i++)
@@ -50,7 +50,7 @@ static void logprobs_of_plain_draws(void **state)
     outcome_free(drawn);
 }
 
-/* Log-probabilities of draws, and of lists whose first token is the certain one. */
+/* Log-probabilities of draws, and of the first token in lists of the most likely tokens. */
 static void logprobs_of_requests(void **state)
 {
     static float values[B * V];

@@ -64,9 +64,9 @@ static void print_worst(const char *name, const worst *seen)
                   name, seen->tokens, seen->ulps, words.r, words.own);
 }
 
-/* The least exponentials of blocks of every first word in [first, last]. Where the words are few,
- * each step of r moves g by more than its error, so g must fall strictly; elsewhere it may not rise
- * by more than the two errors. */
+/* Checks the least exponentials of blocks for every first word in [first, last]. With `strict`,
+ * each step of r changes g by more than its error, so that g must decrease; otherwise g may not
+ * increase by more than the two errors. */
 static void sweep_first_words(uint32_t first, uint32_t last, int strict, worst *seen)
 {
     uint64_t random = first;
@@ -98,7 +98,7 @@ static void extreme_and_boundary_first_words(void **state)
     print_worst("ends and seams", &seen);
 }
 
-/* The first words with the largest errors of all 2^32; docs/maths.md states 1.029 ulp. */
+/* The first words with the largest errors among all 2^32; docs/maths.md states 1.029 ulp. */
 static void largest_errors_are_within_the_bound(void **state)
 {
     static const uint32_t words[] = {0x2030b3a0, 0x4b49ed40, 0x67cb24bf,
@@ -147,12 +147,12 @@ static void small_first_words_take_further_bits(void **state)
         }
     print_worst("r below 256", &seen);
     print_message("g from %.3f to %.3f there\n", (double)lowest, (double)highest);
-    /* g of the last word without further bits is below g of the first word with them. */
+    /* g at the smallest word without further bits is below g at the largest word with them. */
     noise_place border = find_token_by_block_words(256, 0, &random);
     assert_true(place_noise(&border) < lowest + 0x1p-19f);
 }
 
-/* The lowest six bits of r2 determine the place and nothing else. */
+/* The lowest six bits of r2 determine the index in the block, and nothing else. */
 static void low_bits_of_r2_choose_the_token(void **state)
 {
     (void)state;
@@ -171,7 +171,7 @@ static void low_bits_of_r2_choose_the_token(void **state)
     }
 }
 
-/* Noise by place: extreme words, found by running Philox backwards, and ordinary ones. */
+/* Recorded noise at extreme words, found by inverting Philox, and at ordinary words. */
 static void known_answers_match(void **state)
 {
     (void)state;
@@ -284,14 +284,16 @@ static void block_bound_holds(void **state)
                   sum / ((1 << 20) - 256), loosest);
     assert_true(loosest < 0.062);
     assert_true(gumbel_noise_bound_of_word(0) > 46 && gumbel_noise_bound_of_word(0) < 115);
-    /* The other extreme, computed by hand, as no place has such own and block words at once. */
+    /* The lowest noise is computed from the words, as no token has these own and block words at
+     * once. */
     float lowest = gumbel_noise_of_exponential(gumbel_block_noise_of(UINT32_MAX, 0).least +
                                                gumbel_exponential_of_word(UINT32_MAX));
     print_message("lowest noise of all: %.5f\n", (double)lowest);
     assert_true(lowest > -3.1456f && lowest < -3.1454f);
 }
 
-/* The score of a token with z = 0 is its noise: the kernels' own map, in every lane of a block. */
+/* The score of a token with z = 0 is its noise, computed by the device's kernels, in every lane of
+ * a block. */
 static float score_at(gumbel_device *device, const noise_place *at, outcome *into)
 {
     static float logits[64];
@@ -338,7 +340,7 @@ static void same_bits_from_every_isa(void **state)
     outcome_free(one);
 }
 
-/* Noise computed in pieces equals noise computed at once, for all borders. */
+/* Noise computed in two chunks equals noise computed at once, for all boundaries. */
 static void noise_in_chunks_matches_the_whole(void **state)
 {
     (void)state;

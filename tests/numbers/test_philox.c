@@ -16,7 +16,7 @@
 
 #include "inputs.h"
 
-/* One line of philox_kat.txt: the library, the oracle and, for 10 rounds, the way back. */
+/* Checks one line of philox_kat.txt: the library, the oracle and, for 10 rounds, the inverse. */
 static void check_answer(int rounds, const uint32_t counter[4], const uint32_t key[2],
                          const uint32_t answer[4])
 {
@@ -71,7 +71,7 @@ static void every_round_count_matches_the_oracle(void **state)
             oracle_philox(counter, key, rounds, expected);
             assert_int_equal(gumbel_philox4x32(counter, key, rounds, found), GUMBEL_OK);
             assert_memory_equal(found, expected, sizeof found);
-            /* In place. */
+            /* Input and output may be the same array. */
             assert_int_equal(gumbel_philox4x32(counter, key, rounds, counter), GUMBEL_OK);
             assert_memory_equal(counter, expected, sizeof counter);
         }
@@ -90,9 +90,10 @@ static void philox_errors_name_the_field(void **state)
         assert_int_equal(out[i], 7);
 }
 
-/* The noise of four tokens with one counter, and that of their block. Groups of four with equal
- * counters have equal noise; others with a probability of about 2^-90, as Philox is a bijection.
- * The oracle, which has equal bits, shows that neither counter is used twice. */
+/* The noise of four tokens with a common counter, and of their block. Two groups with equal
+ * counters have equal noise; with different counters, noise is equal with a probability of about
+ * 2^-90, because Philox is a bijection. The noise therefore shows whether a counter is used
+ * twice. */
 typedef struct four {
     float g[4];
 } four;
@@ -176,7 +177,7 @@ static void every_bit_changes_the_noise(void **state)
     assert_all_differ(&all);
 }
 
-/* The counter is the documented one, so that other programs can make the same noise. */
+/* The counter has the documented layout, so that other programs can compute the same noise. */
 static void counter_layout_matches_the_documentation(void **state)
 {
     (void)state;

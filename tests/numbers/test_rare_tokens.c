@@ -21,7 +21,7 @@ static void noise_of_places(const noise_place *places, int64_t count, float *g)
         g[i] = place_noise(&places[i]);
 }
 
-/* The rate of uniforms of 24 bits at midpoints, which other samplers use. */
+/* The rate with uniforms of 24 bits at midpoints, which other samplers use. */
 static double rate_of_24_bits(double gap)
 {
     double sum = 0;
@@ -42,14 +42,15 @@ static void rare_token_rate_by_enumeration(void **state)
                       coarse);
         double bound = gap < 19 ? 1e-7 : 4e-7;
         assert_true(fabs(apart - 1) < bound && fabs(together - 1) < bound);
-        /* The enumeration detects them. */
+        /* The enumeration detects such uniforms. */
         assert_true(gap < 18 || coarse < 0.6);
         assert_true(gap < 22 || coarse < 1e-3);
     }
     tail_rates_free(rates);
 }
 
-/* One dominant token, V - 1 rare ones `gap` below; `total` draws. Returns how many were rare. */
+/* Draws `total` times from one dominant token and V - 1 tokens `gap` below; returns how many draws
+ * gave a rare token. */
 static int64_t count_rare(gumbel_device *device, int64_t vocab, float gap, int64_t total)
 {
     enum { CALL = 65536 };

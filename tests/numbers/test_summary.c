@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Summaries: merging is associative and commutative bit for bit, has an empty element, breaks ties
- * by the lower id and keeps flags; the log-normaliser it yields is exact to about an ulp.
+ * Summaries: merging is associative and commutative bit for bit, has a neutral element, breaks ties
+ * by the lower id and keeps flags. The log-normaliser is exact to about an ulp.
  */
 #include "oracle.h"
 #include "outcome.h"
@@ -238,7 +238,7 @@ static void log_normaliser_is_accurate(void **state)
     print_message("largest error of the log-normaliser: %.3f ulp of max(1, |lse|)\n", worst);
 }
 
-/* An lse near 0 is a difference: its error is that of numbers near 1. */
+/* Near 0 the lse is a difference of numbers near 1, and has their absolute error. */
 static void log_normaliser_near_zero(void **state)
 {
     enum { COUNT = 199 };
@@ -261,7 +261,7 @@ static void log_normaliser_near_zero(void **state)
     assert_true(worst < 0x1p-20);
 }
 
-/* Values at the limits of the fixed-point number or the exponential. */
+/* Values at the limits of the fixed-point format and of the exponential. */
 static void log_normaliser_of_extreme_logits(void **state)
 {
     const float all[] = {FLT_MAX,        -FLT_MAX, 0x1p31f, -0x1p31f,
@@ -272,7 +272,7 @@ static void log_normaliser_of_extreme_logits(void **state)
         assert_true(lse_error(*state, one, 2) <= 1);
         assert_true(lse_error(*state, two, 2) <= 1);
     }
-    /* A huge and a tiny token, either first. */
+    /* A very large and a very small logit, in either order. */
     const float mixed[][3] = {{1e4f, -1e4f, 0},
                               {-1e4f, 0, 1e4f},
                               {80, -80, -80},

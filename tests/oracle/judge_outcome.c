@@ -12,7 +12,7 @@
 
 #define ULP 0x1p-23 /* of 1 in float32 */
 
-/* A row to judge. */
+/* One row, and all that is needed to check it. */
 typedef struct row_check {
     const request *req;
     const outcome *drawn;
@@ -73,7 +73,7 @@ static int judge_y(const row_check *h)
     return 1;
 }
 
-/* Judges a row without a token to draw: only the status. */
+/* Checks a row without a token to draw. */
 static int judge_faulty_row(const row_check *h)
 {
     const outcome *drawn = h->drawn;
@@ -99,8 +99,8 @@ static int judge_faulty_row(const row_check *h)
     return check_equal(h, "kept", 0, drawn->kept[h->b], 0);
 }
 
-/* Checks the kept set by gumbel_process_logits(); near a cutoff the library's set is used from here
- * on. */
+/* Checks the kept set, as gumbel_process_logits() reports it. Near a cutoff, the following checks
+ * use the library's set. */
 static int judge_truncation(const row_check *h)
 {
     oracle_row *row = h->row;
@@ -130,19 +130,19 @@ static int judge_truncation(const row_check *h)
     return check_equal(h, "kept", h->b, h->drawn->kept[h->b], row->kept);
 }
 
-/* The noise of one draw, by the public gumbel_noise(). */
+/* Computes the noise of one draw by the public gumbel_noise(). */
 static void record_noise(const row_check *h, int32_t sample)
 {
     const gumbel_sampling *s = &h->req->sampling;
     if (gumbel_noise(row_u64(&s->seed, s, h->b, 0), row_u64(&s->position, s, h->b, 0),
                      row_u32(&s->first_sample, s, h->b, 0) + (uint32_t)sample, s->domain,
                      h->row->first_token, h->row->count, h->noise, NULL) != GUMBEL_OK)
-        die("noise is refused");
+        die("gumbel_noise() failed");
 }
 
 static double bound_of_lse(double lse) { return 2 * ULP * fmax(1, fabs(lse)); }
 
-/* The log-probability of a token; removed tokens have none in the processed distribution. */
+/* Checks the log-probability of a token; the processed distribution gives removed tokens -inf. */
 static int judge_logprob(const row_check *h, const char *name, int64_t at, float found,
                          int32_t token)
 {

@@ -34,8 +34,9 @@ static void draw_philox_words(uint32_t out[4], uint64_t *state)
     out[3] = (uint32_t)(high >> 32);
 }
 
-/* Finds the place that a random key maps to the words `out`; its token is part of the counter.
- * Returns 0 if that is not below 2^`bits`, or bit 31 of the domain is not `kind`. */
+/* Inverts Philox with a random key: finds the place with the words `out`, whose token is part of
+ * the counter. Returns 0 if the token is not below 2^`bits`, or if bit 31 of the domain is not
+ * `kind`. */
 static int find_place(const uint32_t out[4], int bits, uint32_t kind, uint64_t *state,
                       noise_place *found)
 {
@@ -53,7 +54,7 @@ noise_place find_token_by_word(uint32_t own, uint64_t *state)
         noise_place found;
         draw_philox_words(out, state);
         out[word] = own;
-        /* One counter in 16. */
+        /* About one random key in 16 is accepted. */
         if (!find_place(out, 29, 0, state, &found))
             continue;
         found.token = found.token * 4 + word;
@@ -70,7 +71,7 @@ noise_place find_token_by_block_words(uint32_t r, uint32_t r2, uint64_t *state)
         draw_philox_words(out, state);
         out[2 * half] = r;
         out[2 * half + 1] = r2;
-        /* One counter in 512. */
+        /* About one random key in 512 is accepted. */
         if (!find_place(out, 24, 1, state, &found))
             continue;
         found.token = found.token * 128 + half * 64 + r2 % 64;

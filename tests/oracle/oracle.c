@@ -36,7 +36,7 @@ double oracle_element(const gumbel_tensor *tensor, int64_t index)
     return value;
 }
 
-/* eq. 2 for one logit l, known to within `error`. */
+/* Applies eq. 2 to one logit l that is known to within `error`. */
 static void transform_logit(double l, double error, float scale, float soft_cap, float temperature,
                             double *z, double *bound)
 {
@@ -56,7 +56,7 @@ static void transform_logit(double l, double error, float scale, float soft_cap,
     *bound = error;
 }
 
-/* The status of a row after its logits are known; `l` as the transforms met them. */
+/* Adds a token to the row's status; l is the logit before the transforms. */
 static void add_status(oracle_logits *logits, double l, double z)
 {
     if (isnan(l) || isnan(z))

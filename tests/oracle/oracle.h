@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The oracle: the draw as plain loops in double, written only from the formulas of gumbel.h and the
- * noise contract. The oracle shares only the public header with the library, and is slow by design.
+ * The oracle: an independent implementation of the draw as plain loops in double, written only from
+ * the formulas of gumbel.h and the noise contract of docs/maths.md. The oracle shares only the
+ * public header with the library.
  *
  * Letters as in gumbel.h: B rows, V tokens, D hidden size, z transformed logit, g noise, s score.
  *
- * Error model. Each value has an error bound, the largest distance of the library's float32 value
- * from it. With u = 2^-24 the bounds are:
+ * Error model. Each value of the oracle has an error bound: the largest allowed distance of the
+ * library's float32 value from it. With u = 2^-24 the bounds are:
  *
  * - dot product: (D + 1) u sum |w_k h_k| in any order of summation (Higham, Accuracy and
  *   Stability of Numerical Algorithms, 3.5); each of bias, scale, 1/T another u of the value
@@ -14,8 +15,8 @@
  * - noise: 5 u max(1, |g|)
  * - score: u |s|
  *
- * A drawn token may differ from the oracle's only in a near tie, where the two scores differ by
- * less than the sum of their bounds.
+ * A drawn token may differ from the oracle's only in a near tie: the two scores differ by less than
+ * the sum of their bounds.
  */
 #ifndef TESTS_ORACLE_H
 #define TESTS_ORACLE_H
@@ -32,7 +33,7 @@ typedef struct oracle_stream {
     int greedy; /* no noise */
 } oracle_stream;
 
-/* The words of a token's noise: two of its block and its own. */
+/* The random words of a token's noise: two of its block and its own. */
 typedef struct oracle_words {
     uint32_t r, r2, own;
 } oracle_words;
@@ -55,10 +56,10 @@ float oracle_exact_exponential(uint32_t r);
 float oracle_exact_least(uint32_t r, uint32_t r2);
 float oracle_exact_noise(oracle_stream stream, int64_t token);
 
-/* The seed of row b under one seed for the batch. */
+/* The seed of row b if the batch has one seed. */
 uint64_t oracle_row_seed(uint64_t seed, uint64_t row);
 
-/* The element at `index` of a tensor's data, in elements, widened. */
+/* Element `index` of a tensor's data, as a double. */
 double oracle_element(const gumbel_tensor *tensor, int64_t index);
 
 /* A row's transformed logits. z and bound are [V], owned by the caller. Tokens of padding rows have
@@ -71,7 +72,7 @@ typedef struct oracle_logits {
     int32_t status; /* a gumbel_row_status */
 } oracle_logits;
 
-/* Fill logits->z, bound and status for row b: eq. 1 and 2, or eq. 2 alone. */
+/* Compute logits->z, bound and status of row b by eq. 1 and 2, or by eq. 2 alone. */
 void oracle_fused_row(const gumbel_head *head, int64_t row, float temperature,
                       oracle_logits *logits);
 void oracle_logits_row(const gumbel_logits *input, int64_t row, float temperature,
@@ -90,7 +91,7 @@ typedef struct oracle_draw {
 /* Draws a token: eq. 3 and 4. */
 oracle_draw oracle_pick(const oracle_logits *logits, oracle_stream stream);
 
-/* s of one token and its bound, for a token that the library drew. */
+/* The score s of a token and its error bound. */
 double oracle_score(const oracle_logits *logits, oracle_stream stream, int64_t token,
                     double *bound);
 

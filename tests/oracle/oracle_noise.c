@@ -61,7 +61,8 @@ double oracle_exponential(uint32_t r)
     return r < 0x80000000u ? -log1p(-ldexp(r + 0.5, -32)) : -log(ldexp((double)~r + 0.5, -32));
 }
 
-/* u of a block's words where r < 256: 64 bits, of which the last six stand at their middle. */
+/* u of a block's words if r < 256: 64 bits, the last six of which are replaced by their
+ * midpoint. */
 static double tail_uniform(uint32_t r, uint32_t r2)
 {
     return ldexp(ldexp(r, 32) + (r2 - r2 % 64) + 32, -64);

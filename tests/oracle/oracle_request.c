@@ -82,7 +82,7 @@ static double add_bias(const gumbel_token_lists *bias, int64_t b, int64_t token,
     return y;
 }
 
-/* The occurrences of a token that penalties count. */
+/* How often a token occurs in the prompt and in the output, for penalties. */
 typedef struct occurrences {
     int in_prompt;
     int64_t in_output;
@@ -198,7 +198,7 @@ static int compare_falling(const void *a, const void *b)
     return (x->token > y->token) - (x->token < y->token);
 }
 
-/* The tokens that may be drawn, sorted by key; free it. */
+/* Returns the tokens that may be drawn, sorted by key, on the heap. */
 static keyed *sort_row(const oracle_row *row, const double *key, int64_t *count)
 {
     keyed *sorted = calloc((size_t)row->count, sizeof *sorted);

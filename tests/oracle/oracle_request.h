@@ -4,8 +4,8 @@
  * sort in double, written only from gumbel.h and docs/maths.md. The oracle shares only the public
  * header with the library.
  *
- * A row is computed in steps, so that a judge can insert the library's own y, which has an error
- * after a soft-cap:
+ * A row is computed in steps, so that judge_outcome() can insert the library's own y, which is
+ * inexact after a soft-cap:
  *
  *     logits ──oracle_edit_row()──► l, y ──oracle_temper_row()──► z ──oracle_truncate_row()──► kept
  *
@@ -31,7 +31,7 @@ typedef struct oracle_row {
     double *bound;  /* [V] how far the library's y may be from it: 0 without a soft-cap */
     double *z;      /* [V] after the temperature */
     int64_t *order; /* [V] tokens, from 0, that have z > -inf: larger key first, then lower id; the
-                        key is what truncation looks at, y or z */
+                       key is the value that truncation compares, y or z */
     int64_t alive;  /* their number */
     int64_t fewest, most; /* smallest and largest number of kept tokens */
     int64_t kept;         /* number of kept tokens */
@@ -52,7 +52,7 @@ void oracle_temper_row(const gumbel_sampling *sampling, int64_t b, oracle_row *r
 /* Fills order, fewest, most and kept. Returns 1 if the row is near a cutoff. */
 int oracle_truncate_row(const gumbel_sampling *sampling, int64_t b, oracle_row *row);
 
-/* These use the first `kept` tokens of `order`; ids are global. */
+/* The following functions use the first `kept` tokens of `order`; ids are global. */
 
 /* ln(sum exp(z)) over the kept tokens, or of exp(l) over all tokens, masked ones included: NaN if
  * one of them is NaN or +inf. */

@@ -56,7 +56,7 @@ double uniform_p(double *values, int64_t count)
     return fmin(1, fmax(0, sum));
 }
 
-/* Cells being joined until their expected count is large enough. */
+/* Cells that are joined until their expected count is large enough. */
 typedef struct joined {
     double expected, last_expected, last_counted, statistic;
     int64_t counted, cells;
@@ -76,7 +76,7 @@ static void join_cell(joined *j, int64_t count, double expected)
     j->expected = 0;
 }
 
-/* The remaining counts go to the last cell. */
+/* Adds the remaining counts to the last cell. */
 static void join_rest(joined *j)
 {
     if (j->cells == 0)

@@ -7,22 +7,23 @@
 
 #include <stdint.h>
 
-/* A chi-squared statistic; several add up. */
+/* A chi-squared statistic; statistics of several tables add up. */
 typedef struct chi_squared {
     double statistic;
     double degrees; /* of freedom */
-    double mass;    /* probability in cells that stand alone, of the last table added */
+    double mass;    /* probability of the cells that were not joined, in the last table added */
 } chi_squared;
 
 /* P(chi-squared with `degrees` of freedom > statistic). */
 double chi_squared_p(double statistic, double degrees);
 
-/* P(Kolmogorov and Smirnov's distance of `count` uniform values is larger); sorts them. */
+/* The p-value of a Kolmogorov-Smirnov test of `count` values against the uniform distribution;
+ * sorts them. */
 double uniform_p(double *values, int64_t count);
 
-/* Add a table of `cells` counts of `total` draws against `probability`, which sums to 1. Cells are
- * taken by falling probability; those with an expected count below 5 are joined until they reach
- * it, so that no mass is left out. */
+/* Adds a table of `cells` counts of `total` draws against `probability`, which sums to 1. Cells
+ * with an expected count below 5 are joined, in order of falling probability, until they reach
+ * 5. */
 void chi_squared_add(chi_squared *sum, const int64_t *counts, const double *probability,
                      int64_t cells, int64_t total);
 
@@ -38,11 +39,11 @@ void softmax(const double *logits, int64_t count, double temperature, double *pr
  * class of each token into `class_of`; classes are numbered from 0. Returns how many. */
 int64_t group_by_mass(const double *probability, int64_t cells, int64_t groups, int64_t *class_of);
 
-/* How much longer the nightly run draws: 1, or 20 where GUMBEL_NIGHTLY is set. */
+/* The factor of draws of the nightly run: 20 if GUMBEL_NIGHTLY is set, else 1. */
 int nightly_factor(void);
 
-/* The number of draws of a test: `usual`, but a sixteenth under sanitizers, which is too few for
- * tests that a wrong distribution must fail (TEST_SANITIZED). */
+/* The number of draws of a test: `usual`, or a sixteenth of it under sanitizers, which is too few
+ * to detect a wrong distribution (TEST_SANITIZED). */
 int64_t draws_of(int64_t usual);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rate at which a token `gap` nats below a dominant one is drawn, relative to the exact
- * 1 / (1 + e^gap), by enumeration of a device's noise.
+ * The rate at which a rare token, `gap` nats below a dominant one, is drawn, relative to the exact
+ * 1 / (1 + e^gap). The rate is computed by enumeration of a device's noise.
  *
  * If the dominant token is in another block, the rare one wins if its exponential E is below
  * that of the dominant one times e^-gap, so its rate is the mean of exp(-E e^gap) over all words.

@@ -2,9 +2,9 @@
  *
  * usage: mpirun -n N mpi_ranks agree ROUNDS | hang | kill | differ
  *
- * Ranks that are processes: what they draw is what each would draw alone; and what the others see
- * of one that stops, is killed, or passes other parameters. Every rank prints a line; 0: all is
- * well.
+ * Ranks that are processes. Their draws equal the draw of each rank from the whole; if one rank
+ * stops, is killed or passes different parameters, the others return an error. Every rank prints a
+ * line. Exit code 0: success.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "shards.h"
@@ -36,7 +36,7 @@ static gumbel_group *open_group(gumbel_device *device, const shard_cut *cut, int
     return group;
 }
 
-/* Requests of every kind, drawn whole and by ranks; 1 where all bits are the same. */
+/* Draws requests of every kind from the whole and by ranks; returns 1 if all bits are equal. */
 static int compare_draws(gumbel_device *device, int rank, int ranks, int rounds)
 {
     uint64_t random = 91;
@@ -72,7 +72,8 @@ static int64_t now_ms(void)
     return t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* The last rank does `how` in its second call; 1 if this rank detects that in time. */
+/* The last rank fails by `how` in its second call; returns 1 if this rank returns an error in
+ * time. */
 static int fail_rank(gumbel_device *device, int rank, int ranks, const char *how)
 {
     uint64_t random = 92;
@@ -103,7 +104,7 @@ static int fail_rank(gumbel_device *device, int rank, int ranks, const char *how
     printf("rank %d: %s after %d ms: %s: %s\n", rank, well ? "well" : "WRONG", (int)took,
            error.field, error.message);
     fflush(stdout);
-    if (!differs) /* MPI cannot end in order behind a rank that is no more */
+    if (!differs) /* MPI_Finalize() would hang after the death of a rank */
         _Exit(!well);
     gumbel_group_close(group);
     shards_outcome_free(&found);

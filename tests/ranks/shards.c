@@ -40,7 +40,7 @@ shard_cut shards_cut_tokens(const request_plan *plan, int32_t ranks, int aligned
             r++;
         if (r == ranks)
             return cut;
-        aligned &= plan->vocab >= 256 * ranks; /* else no such cut may be found */
+        aligned &= plan->vocab >= 256 * ranks; /* a smaller vocabulary may have no aligned split */
     }
 }
 

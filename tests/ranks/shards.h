@@ -12,7 +12,7 @@
 
 enum { SHARDS_BEST = 4, SHARDS_RANKS = 64 };
 
-/* How a vocabulary is split: rank r has the tokens [first[r], first[r] + rows[r]). */
+/* The split of a vocabulary: rank r has the tokens [first[r], first[r] + rows[r]). */
 typedef struct shard_cut {
     int32_t ranks;
     int64_t first[SHARDS_RANKS], rows[SHARDS_RANKS];
@@ -25,20 +25,20 @@ shard_cut shards_cut(int64_t first, int64_t vocab, int32_t ranks, int aligned, u
 /* Splits the tokens of a request into shards of at least one token. */
 shard_cut shards_cut_tokens(const request_plan *plan, int32_t ranks, int aligned, uint64_t *random);
 
-/* The shard of rank r of a request's head or logits; the sampling that rank r passes. */
+/* The shard of rank r of a request's head or logits, and the sampling parameters of rank r. */
 gumbel_head shards_head(const request *req, const shard_cut *cut, int32_t rank);
 gumbel_logits shards_logits(const request *req, const shard_cut *cut, int32_t rank);
 gumbel_sampling shards_sampling(const request *req, const shard_cut *cut, int32_t rank);
 
-/* An outcome, and the outputs that it lacks: top_logits and the best scores. */
+/* An outcome, and the outputs that `outcome` lacks: top_logits and the best scores. */
 typedef struct shard_outcome {
     outcome *drawn;
     float *top_logits, *best_scores;
     int32_t *best_ids;
 } shard_outcome;
 
-/* Makes the outputs of a plain draw or, if `wide`, all outputs; but of best_ids and best_scores
- * sometimes only one. */
+/* Allocates the outputs of a plain draw or, if `wide`, all outputs; sometimes only one of best_ids
+ * and best_scores. */
 shard_outcome shards_outcome(const request *req, int wide);
 void shards_outcome_free(shard_outcome *generated);
 int shards_same(const shard_outcome *whole, const shard_outcome *other, const char *what);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The paper's grouped draws against the softmax of the whole, by chi-squared, with their power:
- * log- masses wrong by 5% are caught. Parts of any size, empty ones, masses far apart; what is no
- * mass.
+ * Grouped draws: each part of a vocabulary draws a token, and one part is drawn by the log-masses.
+ * The tokens have the softmax distribution of the whole, by chi-squared; log-masses wrong by 5% are
+ * detected. Also empty parts, masses far apart, and invalid masses.
  */
 #include "inputs.h"
 #include "outcome.h"
@@ -28,12 +28,12 @@ typedef struct parts {
     float logits[VOCAB];
     double p[VOCAB];
     float masses[PARTS][BATCH];    /* as drawn */
-    float with_mass[PARTS][BATCH]; /* times a factor that only 1 makes right */
+    float with_mass[PARTS][BATCH]; /* multiplied by a factor; correct only with factor 1 */
     int32_t tokens[PARTS][BATCH][SAMPLES];
     gumbel_sampling sampling;
 } parts;
 
-/* Every part draws of itself, by the noise of a shard, with `step` as the position. */
+/* Every part draws its own tokens with the noise of a shard; `step` is the position. */
 static void draw_parts(gumbel_device *device, parts *generated, const uint64_t *step)
 {
     float rows[VOCAB * 1];
@@ -81,8 +81,8 @@ static parts *make_parts(double *whole)
     return generated;
 }
 
-/* The token of every draw, by either way, where the parts' log-masses are `factor` times what they
- * are. Returns the whole's log-mass. */
+/* Joins the draws of the parts, at once or streamed, with log-masses multiplied by `factor`.
+ * Returns the log-mass of the whole. */
 static float join_parts(parts *generated, int streamed, double factor, gumbel_stream_draw *stream,
                         int32_t *drawn)
 {
@@ -108,7 +108,7 @@ static float join_parts(parts *generated, int streamed, double factor, gumbel_st
     return (float)stream[0].log_mass;
 }
 
-/* The parts draw once, and their draws are joined by either way, rightly and wrongly. */
+/* The parts draw once. Their draws are joined by both calls, with correct and with wrong masses. */
 static void tokens_have_the_softmax_distribution(void **state)
 {
     static const struct {
@@ -150,7 +150,7 @@ static void tokens_have_the_softmax_distribution(void **state)
     gumbel_close(device);
 }
 
-/* Masses that are none, and masses so far apart that one has all. */
+/* Invalid masses, and masses so far apart that one part has nearly all. */
 static void zero_and_extreme_masses(void **state)
 {
     enum { ROWS = 6 };
@@ -182,7 +182,7 @@ static void zero_and_extreme_masses(void **state)
     assert_true(lse[0] == 0 && lse[4] == 3 && lse[5] == 500);
 }
 
-/* A stream's mass is the sum of its parts', to a few units in the last place of a double. */
+/* The mass of a stream is the sum over its parts, to a few units in the last place of a double. */
 static void stream_mass_is_the_sum_of_parts(void **state)
 {
     static const int32_t token = 1;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Host collectives without a GPU. A rank's worker gathers what is requested, many times; a failure
- * is an error on all ranks, and ends the workers; if one rank cannot run a worker, no rank does.
- * Calls that time out are abandoned, and drop their argument when they are done.
+ * Host collectives, without a GPU. The worker of a rank serves many requested gathers. A failure is
+ * an error on all ranks and ends the workers; if one rank cannot run a worker, no rank runs one.
+ * Calls that time out are abandoned, and free their argument when they end.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "ranks/group.h"
@@ -29,8 +29,9 @@ typedef struct rank_member {
 } rank_member;
 
 typedef struct shared_collectives {
-    int32_t ranks, refuses,
-        cannot; /* the rank that refuses the last gather; that cannot run a worker; -1: none */
+    int32_t ranks;
+    int32_t refuses; /* the rank whose last gather fails; -1: none */
+    int32_t cannot;  /* the rank that cannot run a worker; -1: none */
     thread_ranks *called, *beside;
     _Atomic int wrong;
 } shared_collectives;
@@ -102,7 +103,7 @@ static int request_repeatedly(gumbel_group *group, const shared_collectives *c, 
     return wrong;
 }
 
-/* Requests a gather that one rank refuses. */
+/* Requests a gather that fails on one rank. */
 static int request_refused_gather(gumbel_group *group, rank_member *member, int refuses)
 {
     uint32_t word = 0, all[4];
@@ -177,7 +178,7 @@ static void workers_run_on_all_ranks_or_none(void **state)
         run_ranks(ranks, -1, ranks / 2);
 }
 
-/* Work that ends when it is let go. */
+/* Work that ends when it is released. */
 typedef struct waiting_work {
     ranks_timed_call shared;
     _Atomic int go, done, dropped;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ranks draw the tokens of one device, to the bit: 1 to 8 ranks as threads, every request, shards
- * of any size and order, empty shards.
+ * Ranks draw the tokens of one device, bit for bit: 1 to 8 ranks as threads, every kind of request,
+ * shards of any size and order, empty shards.
  */
 #include "shards.h"
 #include "thread_ranks.h"
@@ -120,7 +120,7 @@ static void requests_match_one_device(void **state)
     close_devices(&on);
 }
 
-/* Plain draws, whose summaries alone travel where shards meet at blocks. */
+/* Plain draws. If shards meet at block boundaries, only summaries are exchanged. */
 static void plain_draws_match_one_device(void **state)
 {
     devices on = open_devices();
@@ -150,7 +150,7 @@ static void plain_draws_match_one_device(void **state)
     close_devices(&on);
 }
 
-/* Rows of every kind under every order and tie. */
+/* Rows of every kind, with every order of rules and tie mode. */
 static void every_row_kind_order_and_tie(void **state)
 {
     devices on = open_devices();
@@ -178,7 +178,7 @@ static void every_row_kind_order_and_tie(void **state)
     close_devices(&on);
 }
 
-/* Tokens that are scored: some that cannot be drawn, or are none. */
+/* Given tokens, including invalid ids and tokens that cannot be drawn. */
 static void given_tokens_match_one_device(void **state)
 {
     devices on = open_devices();
@@ -204,7 +204,7 @@ static void given_tokens_match_one_device(void **state)
     close_devices(&on);
 }
 
-/* k = 50 and p = .95 take one exchange; p of all tokens takes two; no row is gathered. */
+/* k = 50 with p = .95 takes one exchange, top_p alone two; no row is gathered. */
 static void usual_truncation_takes_one_exchange(void **state)
 {
     static const int32_t k = 50;
@@ -238,7 +238,7 @@ static void usual_truncation_takes_one_exchange(void **state)
             req->sampling.temperature = (gumbel_row_f32){&warm, GUMBEL_SAME};
             gumbel_traffic traffic = compare_draws(&on, req, 1 + i % 8, 1, 1, 1 << 16, &random);
             int joint = order == GUMBEL_ORDER_JOINT || order == GUMBEL_ORDER_JOINT_TEMPERATURE;
-            if (plan.hidden_size == 0) /* columns of a small product may tie */
+            if (plan.hidden_size == 0) /* (logits of a small product may tie) */
                 assert_int_equal(traffic.rows_by_rows, 0);
             assert_in_range(traffic.exchanges - 1, 1, traffic.rows_by_rows > 0 ? 3 : 1 + joint);
             request_free(req);
@@ -246,7 +246,8 @@ static void usual_truncation_takes_one_exchange(void **state)
     close_devices(&on);
 }
 
-/* Rules before the temperature order tokens of equal z: by value, then by id. */
+/* Rules before the temperature distinguish tokens whose z is equal after it: by value, then by
+ * id. */
 static void tokens_equal_only_after_the_temperature(void **state)
 {
     static const int32_t k = 5;

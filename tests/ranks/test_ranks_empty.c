@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A rank whose shard has no vocabulary rows accepts a mask that ends at its own last token, and
- * draws the tokens of all other ranks.
+ * A rank whose shard is empty accepts a mask that ends at its own last token, and draws the tokens
+ * of the other ranks.
  */
 #include "outcome.h"
 #include "thread_ranks.h"
@@ -37,7 +37,7 @@ static gumbel_logits logits_of(const scene *s, int64_t token, int64_t count)
                            .first_token = token};
 }
 
-/* Rank r's call, from a head or from logits. Its mask ends with its last token. */
+/* Draws on rank r, from a head or from logits, with a mask that ends at the rank's last token. */
 static void draw_rank(void *argument, int32_t r)
 {
     scene *s = argument;
@@ -78,7 +78,7 @@ static void draw_rank(void *argument, int32_t r)
 
 static void check_empty_shard(int fused)
 {
-    /* As a head the weights are [VOCAB, D], as logits [BATCH, VOCAB]. */
+    /* The weights are used as a head [VOCAB, D], or as logits [BATCH, VOCAB]. */
     const problem_plan plan = {.batch = BATCH,
                                .vocab = fused ? VOCAB : BATCH,
                                .hidden_size = fused ? D : VOCAB,

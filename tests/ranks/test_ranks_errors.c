@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ranks that disagree, stay away or pass nonsense: an error by name on every rank, in time; and the
- * group goes on where all know of it.
+ * Errors of a group: ranks that pass different or invalid parameters, or make no call. Every rank
+ * returns an error that names the field, in time. The group remains usable if all ranks know of the
+ * error.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "shards.h"
@@ -19,9 +20,9 @@
 
 enum { RANKS = 3, DEVIATING = 1, VOCAB = 300, BATCH = 4, WORKSPACE = 1 << 20 };
 
-/* How the odd rank differs from the others. */
+/* How the deviating rank's call differs from the others'. */
 typedef struct fault {
-    const char *field; /* that every rank's error names */
+    const char *field; /* named by the error of every rank */
     void (*apply)(gumbel_logits *logits, gumbel_sampling *sampling, gumbel_output *output);
 } fault;
 
@@ -117,7 +118,7 @@ static void add_top_ids(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
     o->top_ids = top_ids[DEVIATING];
 }
 
-/* Without these the others make summaries without masses. */
+/* Without these outputs the other ranks sum no masses. */
 static void add_logprobs(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
 {
     (void)l, (void)s;
@@ -170,17 +171,17 @@ static const fault faults[] = {
 };
 enum { FAULTS = sizeof faults / sizeof *faults };
 
-/* The calls that ranks make, and what they saw. */
+/* The calls of all ranks, and their results. */
 typedef struct scene {
     thread_ranks *place;
     gumbel_device *device[RANKS];
     gumbel_group *group[RANKS];
     const float *logits;       /* [BATCH, VOCAB] */
     unsigned char *workspaces; /* [RANKS, WORKSPACE] */
-    const fault *deviation;    /* NULL: all agree */
-    int absent;                /* the odd rank does not come */
+    const fault *deviation;    /* NULL: all ranks pass equal parameters */
+    int absent;                /* the deviating rank makes no call */
     int64_t timeout_ms;
-    int32_t tokens[RANKS][2 * BATCH]; /* the odd rank may request two samples */
+    int32_t tokens[RANKS][2 * BATCH]; /* the deviating rank may request two samples */
     gumbel_status status[RANKS];
     gumbel_error error[RANKS];
 } scene;
@@ -261,7 +262,7 @@ static void assert_all_agree(scene *s)
     }
 }
 
-/* Every fault is named on every rank, and the next call is right. */
+/* Every rank's error names the field, and the next call succeeds. */
 static void different_parameters_are_named_on_all_ranks(void **state)
 {
     scene s;
@@ -293,7 +294,7 @@ static int64_t now_ms(void)
     return t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* A rank that stays away is an error of the others within the time-out, of that call and later. */
+/* If a rank makes no call, the others return an error within the time-out, also at later calls. */
 static void absent_rank_is_an_error_in_time(void **state)
 {
     enum { TIMEOUT = 200 };
@@ -316,7 +317,7 @@ static void absent_rank_is_an_error_in_time(void **state)
     end_scene(&s);
 }
 
-/* Two groups of the same ranks, whose calls take turns on each rank, and ranks that come late. */
+/* Two groups of the same ranks, whose calls alternate on each rank; some ranks are late. */
 typedef struct pair {
     scene *scenes[2];
     int turns;
@@ -335,7 +336,7 @@ static void draw_in_turns(void *argument, int32_t r)
     }
 }
 
-/* One group of a pair on threads of its own, so that both run at once. */
+/* Runs one group of the pair on threads of its own, so that both run at once. */
 static void draw_both(void *argument, int32_t which)
 {
     pair *p = argument;
@@ -370,7 +371,7 @@ static void two_groups_draw_concurrently(void **state)
     end_scene(&other);
 }
 
-/* Ranks that open a group otherwise than the rest. */
+/* Options with which ranks open a group. */
 typedef struct opening {
     thread_ranks *place;
     gumbel_device *device;
@@ -394,12 +395,12 @@ static void shards_must_cover_the_vocabulary(void **state)
     static const struct {
         int64_t first[RANKS], rows[RANKS];
         size_t frame;
-        const char *field; /* NULL: they do */
+        const char *field; /* NULL: no error */
     } tries[] = {
         {{0, 10, 20}, {10, 10, 5}, 0, NULL},
         {{20, 0, 10}, {5, 10, 10}, 0, NULL},
         {{7, 7, 7}, {0, 0, 3}, 0, NULL},
-        {{0, 10, 21}, {10, 10, 5}, 0, "options.first_token"}, /* a hole */
+        {{0, 10, 21}, {10, 10, 5}, 0, "options.first_token"}, /* a gap */
         {{0, 9, 20}, {10, 11, 5}, 0, "options.first_token"},  /* an overlap */
         {{0, 0, 0}, {0, 0, 0}, 0, "options.rows"},
         {{0, 10, 20}, {10, 10, 5}, 300, "options.frame_bytes"},

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ranks sum the masses of their shards only if an output requires them; tokens and scores have the
- * same bits with and without.
+ * Ranks sum the masses of their shards only if an output requires them. Tokens and scores have the
+ * same bits with and without masses.
  */
 #include "core/backend.h"
 #include "shards.h"
@@ -17,7 +17,7 @@
 enum { RANKS = 2, VOCAB = 1024, BATCH = 3, SAMPLES = 2, DRAWS = BATCH * SAMPLES };
 enum { PLAIN, SCORED, LOGPROBS, LSE, WAYS };
 
-/* A CPU that counts the parts that it draws, and those of them with masses. */
+/* A CPU device that counts partial draws, and partial draws with masses. */
 typedef struct counted_device {
     gumbel_device base; /* first */
     gumbel_backend table;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which method serves a call of a group, as gumbel_group_explain() reports it: on CPUs, and on a
- * stand-in for a GPU that counts workspaces and draws nothing. Groups that cannot exchange device
- * memory are refused on every rank.
+ * The method that serves a call of a group, as gumbel_group_explain() reports it: on CPUs, and on a
+ * stand-in for a GPU that reports workspace sizes and draws nothing. A group that cannot exchange
+ * device memory is an error on every rank.
  */
 #include "core/backend.h"
 #include "thread_ranks.h"
@@ -79,7 +79,7 @@ typedef struct group_case {
     int on_gpu, collective; /* `collective`: the transport runs host collectives */
     int64_t batch, border;  /* `border`: the second rank's first token */
     int truncated, given, logprobs;
-    const char *chosen, *refusal; /* lines that the explanation has; refusal NULL: none */
+    const char *chosen, *refusal; /* lines of the explanation; `refusal` NULL: none */
 } group_case;
 
 typedef struct shared_case {

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-/* An exchange has two barriers: all threads have sent; all threads have read. */
+/* An exchange has two barriers: after all threads have written, and after all have read. */
 struct thread_ranks {
     pthread_mutex_t mutex;
     pthread_cond_t moved;
@@ -68,7 +68,7 @@ static int gather_messages(void *context, void *stream, const void *send, void *
             p->broken = 1;
     int broken = p->broken;
     if (broken)
-        snprintf(why, GUMBEL_WHY_BYTES, "a thread did not come, or with another message");
+        snprintf(why, GUMBEL_WHY_BYTES, "a thread did not call, or sent a message of another size");
     pthread_cond_broadcast(&p->moved);
     pthread_mutex_unlock(&p->mutex);
     return broken;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The best scores of a draw: against all scores, sorted, of what the draw sees and its noise; and
- * as draws without replacement.
+ * The best scores of a draw equal the sorted scores of all tokens (transformed logits plus noise),
+ * and are distributed like draws without replacement.
  */
 #include "outcome.h"
 #include "requests.h"
@@ -29,7 +29,7 @@ static int by_score(const void *a, const void *b)
                                 : (x->id > y->id) - (x->id < y->id);
 }
 
-/* g of all tokens of row b. */
+/* Computes the noise of all tokens of row b. */
 static void fill_noise(const request *req, int64_t b, float *g)
 {
     const gumbel_sampling *s = &req->sampling;
@@ -52,7 +52,7 @@ static void fill_noise(const request *req, int64_t b, float *g)
                      GUMBEL_OK);
 }
 
-/* All tokens of a row that can be drawn, sorted; how many. */
+/* Sorts all tokens of row b that can be drawn by their scores; returns their number. */
 static int64_t sort_row(const request *req, int64_t b, const float *z, float *g, scored *all)
 {
     int64_t count = 0, vocab = req->logits.logits.cols;
@@ -93,7 +93,7 @@ static void best_free(best_outcome *generated)
     free(generated->scores);
 }
 
-/* Row b's list against all of its scores. */
+/* Compares the list of row b with the sorted scores. */
 static int row_agrees(const best_outcome *found, int64_t b, const scored *all, int64_t count)
 {
     int ok = found->drawn->status[b] == GUMBEL_ROW_OK;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Given tokens: their log-probabilities and ranks equal those of a draw. Lists of allowed tokens
- * equal a mask.
+ * Given tokens have the log-probabilities and ranks of a draw. Lists of allowed tokens are
+ * equivalent to a mask.
  */
 #include "fixtures.h"
 #include "requests.h"
@@ -21,7 +21,8 @@ static gumbel_status draw_either(gumbel_device *device, const request *req, outc
     return req->product ? request_draw_fused(device, req, into) : request_draw(device, req, into);
 }
 
-/* Drawn tokens, given, have the outputs of the draw; only their scores are without noise. */
+/* Tokens of a draw, passed as given tokens, have the outputs of the draw, except that scores
+ * contain no noise. */
 static void given_drawn_tokens_have_the_draws_outputs(void **state)
 {
     for (int i = 0; i < 120; i++) {
@@ -68,7 +69,8 @@ static void check_token(const request *req, const outcome *found, const float *a
         assert_true(isnan(found->lse[b]) || found->logprobs[at] == -INFINITY);
 }
 
-/* Any ids: of tokens that are masked, removed, of other shards, none. */
+/* Given ids of all kinds: masked tokens, tokens removed by truncation, tokens of other shards,
+ * invalid ids. */
 static void given_ids_of_every_kind(void **state)
 {
     uint64_t random = 81;
@@ -101,7 +103,8 @@ static void given_ids_of_every_kind(void **state)
     }
 }
 
-/* Thousands of rows take the workspace of a few, and rows are what they are alone. */
+/* Thousands of rows require the workspace of a few, and each row has the result that it has
+ * alone. */
 static void many_rows_take_a_small_workspace(void **state)
 {
     enum { B = 700, V = 333, D = 24, S = 2 };
@@ -135,7 +138,7 @@ static void many_rows_take_a_small_workspace(void **state)
     problem_free(generated);
 }
 
-/* One list of tokens for all rows; greedy rows; noise and shards are refused. */
+/* One list of tokens for all rows; greedy rows; prepared noise and shards return an error. */
 static void one_list_for_all_rows_and_errors(void **state)
 {
     const float logits[2][3] = {{1, 2, 3}, {5, 1, 1}}, cold = 0;
@@ -173,7 +176,7 @@ static void one_list_for_all_rows_and_errors(void **state)
 
 /* -------------------------------------------------------------------------------- allowed ---- */
 
-/* A list that is not empty is a mask of its tokens; beside a mask and bans it takes away more. */
+/* A list that is not empty allows its tokens only; a mask and bans restrict it further. */
 static void allowed_lists_match_masks(void **state)
 {
     uint64_t random = 91;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Truncated draws against the oracle's renormalised distribution, by chi-squared: on the bundled
- * model's rows, from logits and from hidden states, and at the vocabulary of a large model; and the
- * power of all this: a cut off by one token and a temperature wrong by 2% are caught. Seeds are
- * fixed, so that a run repeats.
+ * Truncated draws against the oracle's renormalised distribution, by chi-squared: on rows of the
+ * bundled model, from logits and from hidden states, and with the vocabulary of a large model. The
+ * tests have the power to detect a truncation wrong by one token and a temperature wrong by 2%.
+ * Seeds are fixed, so that a run repeats.
  */
 #include "fixtures.h"
 #include "model_tensor.h"
@@ -20,15 +20,15 @@
 
 #include <cmocka.h>
 
-/* A fair sampler does worse once in 10^4 tests. */
+/* A correct sampler has a smaller p-value in one of 10^4 tests. */
 #define LOWEST_P 1e-4
-/* The p-value that a wrong distribution must fall below. */
+/* A wrong distribution must have a smaller p-value. */
 #define CAUGHT_P 1e-9
 
-#define CALL 65536 /* samples of one call, the most there may be */
+#define CALL 65536 /* samples of one call, the maximum */
 
-#define ROWS   (TEST_SANITIZED ? 1 : 4) /* of a test */
-#define FEWEST 8                        /* tokens that a row must keep to be drawn from */
+#define ROWS   (TEST_SANITIZED ? 1 : 4) /* rows of a test */
+#define FEWEST 8                        /* minimum number of kept tokens of a tested row */
 
 /* Parameters of all rows of a test. */
 typedef struct rules {
@@ -47,11 +47,12 @@ static const rules every_rule[] = {
     {"top_p 0.8 before T 1.5", 1.5f, 0, 0.8f, 0, GUMBEL_ORDER_BEFORE_TEMPERATURE},
     {"T 0.8, top_k 40, top_p 0.95, min_p 0.05", 0.8f, 0.05f, 0.95f, 40,
      GUMBEL_ORDER_TOP_K_TOP_P_MIN_P},
-    {"the same before T", 0.8f, 0.05f, 0.95f, 40, GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE},
+    {"min_p 0.05, top_p 0.95, top_k 40 before T", 0.8f, 0.05f, 0.95f, 40,
+     GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE},
 };
 #define RULES ((int)(sizeof every_rule / sizeof *every_rule))
 
-/* One row and its rules as a request; `made` keeps what the request points at. */
+/* One row and its rules as a request, with the arrays that the request points to. */
 typedef struct lone_row {
     request req;
     gumbel_truncation truncation;
@@ -84,7 +85,7 @@ static void set_request(lone_row *generated, gumbel_logits logits, const rules *
                           .truncation = &generated->truncation};
 }
 
-/* Draw `total` tokens by whole calls and count them; from the head where it has rows. */
+/* Draws `total` tokens by full calls and counts them; draws from the head if it has rows. */
 static void count_draws(gumbel_device *device, lone_row *generated, int64_t total, int64_t *counts)
 {
     int32_t samples = generated->req.sampling.num_samples;
@@ -101,8 +102,8 @@ static void count_draws(gumbel_device *device, lone_row *generated, int64_t tota
     outcome_free(drawn);
 }
 
-/* Counts against the oracle's distribution, against one that keeps a token more or less, and
- * against temperatures wrong by 2%. */
+/* Chi-squared of counts against the oracle's distribution, against distributions with one kept
+ * token more or less, and against temperatures wrong by 2%. */
 typedef struct powered {
     chi_squared fair, more, less, hot, cold;
 } powered;
@@ -120,7 +121,7 @@ static void add_counts(chi_squared *sum, const oracle_row *row, int64_t kept, co
     free(p);
 }
 
-/* The row at `factor` times its temperature. */
+/* Computes the oracle's row at `factor` times its temperature. */
 static void run_oracle(lone_row *generated, float factor, oracle_row *row)
 {
     float own = generated->temperature;
@@ -131,8 +132,8 @@ static void run_oracle(lone_row *generated, float factor, oracle_row *row)
     generated->temperature = own;
 }
 
-/* Draw from a row and compare. Returns 0, without drawing, if it keeps too few tokens for the
- * test to have power. */
+/* Draws from a row and compares. Returns 0, without drawing, if the row keeps too few tokens for
+ * the test to have power. */
 static int add_row(gumbel_device *device, powered *sum, lone_row *generated, int64_t total)
 {
     oracle_row *row = oracle_row_make(generated->req.plan.vocab);
@@ -186,8 +187,9 @@ static gumbel_logits row_of(const gumbel_tensor *logits, int64_t row)
     return one;
 }
 
-/* A rule on the first rows of logits with enough power, or in the nightly run on all; or on the
- * hidden states that make these logits (head NULL or [rows, D] float32). */
+/* Tests a rule on the first rows that keep enough tokens, or in the nightly run on all rows. The
+ * rows are logits, or come from a head [rows, D] float32 with these logits unless `head` is
+ * NULL. */
 static void draw_rows(gumbel_device *device, const char *name, const gumbel_tensor *logits,
                       const gumbel_head *head, const rules *r)
 {

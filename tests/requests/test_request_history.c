@@ -22,7 +22,7 @@
 
 enum { FEW = 7 };
 
-/* One row of FEW logits, processed with `t` at temperature T. */
+/* Processes one row of FEW logits with `t` at temperature T, and compares. */
 static void assert_processed(gumbel_device *device, const float logits[FEW],
                              const gumbel_transforms *t, float temperature,
                              const float expected[FEW])
@@ -83,10 +83,10 @@ static void order_of_transforms_by_hand(void **state)
 
 enum { B = 4, VOCAB = 300, WORDS = (VOCAB + 31) / 32, PROMPT = 20, STEPS = 200 };
 
-/* Every token so far, by row. */
+/* All tokens so far, by row. */
 typedef struct token_log {
     int64_t prompt_offsets[B + 1], output_offsets[B + 1];
-    int32_t prompt[B * PROMPT], output[B * STEPS]; /* row after row */
+    int32_t prompt[B * PROMPT], output[B * STEPS]; /* rows are concatenated */
     int32_t emitted[B][STEPS];
     int steps;
 } token_log;
@@ -118,7 +118,7 @@ typedef struct filled_history {
     uint16_t counts[B * VOCAB];
 } filled_history;
 
-/* Memory as an engine may get it: full of something else. */
+/* A history whose memory holds arbitrary bytes, as an engine may allocate it. */
 static filled_history *make_filled_history(void)
 {
     filled_history *generated = make_zeroed(1, sizeof *generated);
@@ -167,8 +167,8 @@ static gumbel_token_lists outputs_of(const token_log *text)
     return (gumbel_token_lists){.offsets = text->output_offsets, .ids = text->output};
 }
 
-/* The step's logits: those of the last token's row of a fixed matrix with few rows, so that the
- * text runs in circles, from which penalties drive it away. */
+/* Fills the step's logits: a row of a small fixed matrix, chosen by the last token, so that the
+ * text repeats itself unless penalties prevent it. */
 static void make_logits(const token_log *text, float *logits)
 {
     for (int64_t b = 0; b < B; b++) {
@@ -258,7 +258,7 @@ static void generation_by_history_lists_and_oracle(void **state)
     int64_t most = 0;
     for (int i = 0; i < B * VOCAB; i++)
         most = m->counts[i] > most ? m->counts[i] : most;
-    assert_true(most > 5); /* the text does repeat itself */
+    assert_true(most > 5); /* some tokens repeat */
     /* A history started from the emitted tokens is the same. */
     copy_outputs(&text);
     gumbel_token_lists outputs = outputs_of(&text);
@@ -271,7 +271,7 @@ static void generation_by_history_lists_and_oracle(void **state)
     free(m);
 }
 
-/* Rows without a token, ids of nothing, and counts at their end. */
+/* Rows without a token, invalid ids, and saturated counts. */
 static void updates_with_invalid_ids_and_saturated_counts(void **state)
 {
     filled_history *m = make_filled_history(), *before = make_zeroed(1, sizeof *before);
@@ -300,7 +300,7 @@ static void updates_with_invalid_ids_and_saturated_counts(void **state)
     free(m);
 }
 
-/* More of one token than a count can hold: lists count as a history does. */
+/* More occurrences of a token than a 16-bit count holds: lists and histories saturate alike. */
 static void counts_beyond_16_bits(void **state)
 {
     enum { LENGTH = 70000 };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Requests of every kind: transforms, orders and ties of truncation, every output, on harmless and
- * hostile rows, mixed in one batch. The reference against the oracle; every instruction set and
- * thread count against the reference, bit by bit; the draw from hidden states against the draw from
- * the logits that the product makes; every row alone against the row in its batch.
+ * Requests of every kind: transforms, orders and ties of truncation, every output, on ordinary and
+ * hostile rows, mixed in one batch. Four comparisons: the reference with the oracle; every
+ * instruction set and thread count with the reference, bit by bit; the draw from hidden states with
+ * the draw from the logits of their product; every row alone with the row in its batch.
  */
 #include "fixtures.h"
 #include "judge_outcome.h"
@@ -25,7 +25,7 @@ static int scale_count(int usual)
     return TEST_SANITIZED ? (many + 7) / 8 : many;
 }
 
-/* Every row by itself. */
+/* Draws every row alone, and compares. */
 static void check_alone(gumbel_device *device, const request *req, const outcome *expected)
 {
     for (int64_t b = 0; b < req->plan.batch; b++) {
@@ -34,12 +34,12 @@ static void check_alone(gumbel_device *device, const request *req, const outcome
         outcome *alone = request_outcome(&row);
         assert_int_equal(request_draw(device, &row, alone), GUMBEL_OK);
         if (!outcome_same(expected, b, alone, OUTCOME_ALL, request_describe(&req->plan)))
-            fail_msg("%s gives something else alone", request_describe_row(req, b));
+            fail_msg("%s: the row alone has another result", request_describe_row(req, b));
         outcome_free(alone);
     }
 }
 
-/* One way of drawing on every instruction set, with threads and tiles in turn. */
+/* Draws on every instruction set, with alternating thread counts and tile sizes, and compares. */
 static void check_devices(const request *req, const outcome *expected, uint64_t *random)
 {
     gumbel_isa isas[4];
@@ -56,7 +56,7 @@ static void check_devices(const request *req, const outcome *expected, uint64_t 
         if (req->product) {
             assert_int_equal(request_draw_fused(device, req, found), GUMBEL_OK);
             if (!outcome_same(expected, 0, found, OUTCOME_ALL, what))
-                fail_msg("%s on %d threads: hidden states give something else than their logits",
+                fail_msg("%s on %d threads: the results from hidden states and from logits differ",
                          gumbel_isa_name(isas[k]), (int)threads);
         }
         gumbel_close(device);
@@ -78,8 +78,8 @@ static void check_plan(gumbel_device *reference, const request_plan *plan, uint6
     request_free(req);
 }
 
-/* Near cuts must stay rare, or the sweep judges nothing; masses of 2^-24 and less, and values of
- * 10^-3 in between make most of them. */
+/* Rows near a cutoff must be rare, because their kept set is not checked exactly. Most of them are
+ * rows with masses of 2^-24 and less, or with values 10^-3 apart. */
 static void assert_judged(const char *what, const verdicts *seen)
 {
     print_verdicts(what, seen);
@@ -109,7 +109,7 @@ static void mixed_requests_from_hidden_states(void **state)
     assert_judged("from hidden states", &seen);
 }
 
-/* Every kind of row, order and tie mode, nothing but truncation. */
+/* Every kind of row, order and tie mode, with truncation alone. */
 static void every_row_kind_order_and_tie(void **state)
 {
     verdicts seen = {0};
@@ -152,7 +152,7 @@ static void large_vocabularies(void **state)
     assert_judged("large vocabularies", &seen);
 }
 
-/* Large enough that the library thinks it worth while to use several threads. */
+/* Large enough that the library uses several threads. */
 static void batches_large_enough_for_threads(void **state)
 {
     verdicts seen = {0};
@@ -169,7 +169,7 @@ static void batches_large_enough_for_threads(void **state)
     assert_judged("several threads", &seen);
 }
 
-/* Probabilities, rules, and which tokens stay (bit i: token i), worked out by hand. */
+/* Probabilities, rules, and the kept tokens (bit i: token i), computed by hand. */
 typedef struct truncation_case {
     const float *p; /* [5] */
     float temperature, min_p, top_p;
@@ -184,15 +184,15 @@ static void truncation_by_hand(void **state)
     static const float distinct[N] = {0.11f, 0.30f, 0.25f, 0.10f, 0.24f};
     static const float tied[N] = {0.1f, 0.2f, 0.4f, 0.2f, 0.1f};
     static const truncation_case cuts[] = {
-        {distinct, 1, 0, 0.35f, 3, CHAIN, ALL, 0x02}, /* 0.30 is 0.38 of what top_k leaves */
+        {distinct, 1, 0, 0.35f, 3, CHAIN, ALL, 0x02}, /* 0.30 is 0.38 of the mass kept by top_k */
         {distinct, 1, 0, 0.35f, 3, JOINT, ALL, 0x06},
         {distinct, 1, 0.5f, 1, 0, CHAIN, ALL, 0x16},
         {distinct, 1, 0.5f, 0.6f, 0, CHAIN, ALL, 0x06}, /* 0.6 of 0.79 is 0.47 */
         {distinct, 1, 0.5f, 0.6f, 0, JOINT, ALL, 0x16},
         {distinct, 1, 0, 0.8f, 0, CHAIN, ALL, 0x17},
-        {distinct, 2, 0, 0.75f, 0, CHAIN, ALL, 0x17}, /* of roots: 1.54 is below 0.75 of 2.19 */
+        {distinct, 2, 0, 0.75f, 0, CHAIN, ALL, 0x17}, /* square roots: 1.54 < 0.75 * 2.19 */
         {distinct, 2, 0, 0.75f, 0, BEFORE, ALL, 0x16},
-        {distinct, 2, 0.5f, 1, 0, CHAIN, ALL, 0x1f}, /* root 0.316 is above half of 0.548 */
+        {distinct, 2, 0.5f, 1, 0, CHAIN, ALL, 0x1f}, /* square roots: 0.316 > 0.5 * 0.548 */
         {distinct, 2, 0.5f, 1, 0, BEFORE, ALL, 0x16},
         {distinct, 0, 0.5f, 0.1f, 1, CHAIN, ALL, 0x1f}, /* greedy rows are not truncated */
         {distinct, 1, 1, 1, 0, CHAIN, ALL, 0x02},
@@ -207,8 +207,9 @@ static void truncation_by_hand(void **state)
         {tied, 1, 0, 0.65f, 2, JOINT, ALL, 0x0e},
         {tied, 1, 0, 0.65f, 2, JOINT, EXACT, 0x06},
         {tied, 1, 0, 1, 7, JOINT, EXACT, 0x1f},
-        {distinct, 1, 0.82f, 0.5f, 0, CHAIN, ALL, 0x02}, /* 0.30 of the 0.55 that min_p leaves */
-        {distinct, 1, 0.82f, 0.5f, 0, LAST, ALL, 0x06},  /* of 1; 0.24 is 0.8 of 0.30 */
+        {distinct, 1, 0.82f, 0.5f, 0, CHAIN, ALL, 0x02}, /* 0.30 of the 0.55 kept by min_p */
+        {distinct, 1, 0.82f, 0.5f, 0, LAST, ALL,
+         0x06}, /* top_p of the whole mass 1; 0.24 is 0.8 of 0.30 */
         {distinct, 1, 0.82f, 0.5f, 3, CHAIN, ALL, 0x02},
         {distinct, 1, 0.82f, 0.5f, 3, LAST, ALL, 0x06}, /* of 0.79 */
         {distinct, 1, 0.82f, 0.35f, 3, LAST, ALL, 0x02},

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Batches as engines with continuous batching hold them: row parameters, masks and histories in
- * slots, and fewer live rows than a batch has.
+ * Batches of engines with continuous batching: row parameters, masks and histories are in slots,
+ * and a batch may have fewer live rows than rows.
  */
 #include "fixtures.h"
 #include "slotted.h"
@@ -16,7 +16,7 @@
 
 #include "every_isa.h"
 
-/* Requests of all kinds, from logits and, every third, from hidden states. */
+/* A request of any kind; every third one draws from hidden states, the others from logits. */
 static request *request_at(int index, gumbel_device *device)
 {
     request_plan plan = request_plan_at_random(index, index % 3 == 0);
@@ -29,7 +29,7 @@ static gumbel_status draw_either(gumbel_device *device, const request *req, outc
     return req->product ? request_draw_fused(device, req, into) : request_draw(device, req, into);
 }
 
-/* Rows draw from their slots what they draw from places of their own, whatever lies in others. */
+/* A row has the same result from its slot as without slots, whatever other slots hold. */
 static void slots_match_rows(void **state)
 {
     uint64_t random = 71;
@@ -47,7 +47,8 @@ static void slots_match_rows(void **state)
     }
 }
 
-/* One seed for all goes by slots, so that a request keeps its tokens wherever its row is. */
+/* A shared seed is mixed with the slot, so that a request keeps its tokens at any row of the
+ * batch. */
 static void shared_seed_follows_the_slot(void **state)
 {
     enum { B = 3, V = 500 };
@@ -89,7 +90,8 @@ static void assert_unused(const outcome *o, int64_t b)
     }
 }
 
-/* Live rows draw what they draw without the others, of which parameters may be anything. */
+/* Live rows have the results of a batch without the unused rows, whose parameters may be
+ * anything. */
 static void live_rows_match_a_smaller_batch(void **state)
 {
     for (int i = 0; i < 60; i++) {
@@ -113,7 +115,7 @@ static void live_rows_match_a_smaller_batch(void **state)
     }
 }
 
-/* Summaries and rows of unused rows. */
+/* Summaries and processed logits of unused rows. */
 static void unused_rows_of_summaries(void **state)
 {
     enum { B = 3, V = 70 };
@@ -139,7 +141,7 @@ static void unused_rows_of_summaries(void **state)
     free(found);
 }
 
-/* Positions, rings and histories of slots. */
+/* gumbel_advance() and histories with slots. */
 static void advance_and_history_by_slots(void **state)
 {
     enum { B = 2, SLOTS = 4, V = 64, LENGTH = 3 };

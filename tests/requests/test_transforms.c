@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Transforms of logits, by cases computed by hand: penalties, their order, masks at the ends of
- * words, bans, biases, histories and equivalent lists.
+ * Transforms of logits, in cases computed by hand: penalties, their order, masks at word
+ * boundaries, bans, biases, histories and equivalent lists.
  */
 #include "requests.h"
 
@@ -18,7 +18,7 @@
 
 #define V 203
 
-/* Draw from the request that `sampling` holds; the workspace has exactly the required size. */
+/* Draws with `sampling`, in a workspace of exactly the required size. */
 static void draw_request(gumbel_device *device, const gumbel_logits *logits,
                          const gumbel_sampling *sampling, outcome *into)
 {
@@ -84,7 +84,8 @@ static void start_row_history(gumbel_device *device, row_history *generated,
 
 /* ----------------------------------------------------------------------------- penalties ---- */
 
-/* Tokens 0 .. 7: y, where it was seen, and its z under r = 2, f = 0.5, p = 0.25. */
+/* Tokens 0 to 7 with y = 4 or -8 and similar; expected z with repetition 2, frequency 0.5, presence
+ * 0.25. */
 static void penalties_by_hand(void **state)
 {
     static const float y[8] = {4, -4, 4, -4, 4, -4, 0, -INFINITY};
@@ -98,7 +99,7 @@ static void penalties_by_hand(void **state)
         2 - 1.5f - 0.25f,  /* in both, three times */
         -8 - 0.5f - 0.25f, /* in both, once */
         0 - 0.5f - 0.25f,  /* in the output, once */
-        -INFINITY,         /* in the output: it stays */
+        -INFINITY,         /* in the output: unchanged */
     };
     const float r = 2, f = 0.5f, p = 0.25f;
     gumbel_token_lists prompt_lists = {.offsets = prompts, .ids = prompt},
@@ -133,7 +134,7 @@ static void penalties_by_hand(void **state)
     outcome_free(drawn);
 }
 
-/* Tokens that the history does not count, at its end and behind, keep their logits. */
+/* Tokens beyond the history's vocabulary keep their logits. */
 static void history_of_a_smaller_vocabulary(void **state)
 {
     static float y[V], z[V], expected[V];
@@ -167,7 +168,7 @@ static void history_of_a_smaller_vocabulary(void **state)
     }
 }
 
-/* Counts end at 65535, in a history and in lists. */
+/* Counts saturate at 65535, in a history and in lists. */
 static void counts_saturate_at_65535(void **state)
 {
     enum { MANY = 65536 + 3 };
@@ -196,7 +197,7 @@ static void counts_saturate_at_65535(void **state)
     }
 }
 
-/* Each step would give another value at any other place. */
+/* Any other order of the transforms gives another value. */
 static void order_of_transforms_by_hand(void **state)
 {
     static const int64_t one[] = {0, 1}, three[] = {0, 3};
@@ -230,7 +231,7 @@ static void order_of_transforms_by_hand(void **state)
 
 /* --------------------------------------------------------------------- masks, bans, biases ---- */
 
-/* Every token as the only one allowed, and as the only one that is not. */
+/* Every token is once the only allowed token, and once the only masked one. */
 static void masks_of_single_tokens(void **state)
 {
     static float logits[V];
@@ -269,7 +270,7 @@ static void masks_of_single_tokens(void **state)
     outcome_free(drawn);
 }
 
-/* Masked and banned tokens are ignored, also if their logit or bias is NaN. */
+/* Masked and banned tokens are ignored, even if their logit or bias is NaN. */
 static void bans_and_biases_by_hand(void **state)
 {
     static float logits[V], z[V], expected[V];
@@ -292,14 +293,14 @@ static void bans_and_biases_by_hand(void **state)
     outcome *drawn = outcome_make(1, 1), *ordered = outcome_make(1, 1);
     draw_request(*state, &input, &sampling, drawn);
     assert_int_equal(drawn->status[0], GUMBEL_ROW_OK);
-    /* A list with rising ids is searched instead of read through. */
+    /* A list with rising ids takes a binary search. */
     static const int32_t rising[] = {0, 5, 5, 6, 6, 64, 100};
     static const float risen[] = {100, 1e8f, -1e8f, 1, 2, 100, -INFINITY};
     transforms.bias = (gumbel_token_lists){.offsets = biases, .ids = rising, .values = risen};
     draw_request(*state, &input, &sampling, ordered);
     assert_true(outcome_same(drawn, 0, ordered, OUTCOME_TOKENS | OUTCOME_SCORES | OUTCOME_MASS,
                              "ordered biases"));
-    /* A bias of +inf by overflow, and a row with nothing left. */
+    /* A bias that overflows to +inf, and a row without any allowed token. */
     const float huge[] = {3e38f, 3e38f};
     const int32_t twice[] = {9, 9};
     const int64_t two[] = {0, 2};
@@ -314,8 +315,8 @@ static void bans_and_biases_by_hand(void **state)
     outcome_free(ordered);
 }
 
-/* Raw log-probabilities are of all logits, so a NaN or +inf that is banned shows in them, and in
- * nothing else. */
+/* Raw log-probabilities are of all logits, so a NaN or +inf of a banned token affects them, and no
+ * other output. */
 static void raw_logprobs_count_banned_tokens(void **state)
 {
     enum { TOP = 4 };

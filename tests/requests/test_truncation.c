@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where a cut falls, at its boundaries: rows whose masses are exact by construction, so that the
- * number of tokens kept is known without a tolerance, p one float to either side of it; ties at a
- * cut, in one block and across many; and rows made to defeat every shortcut to a cut.
+ * Truncation at its exact boundaries. The masses of the rows are exact by construction, so the
+ * number of kept tokens is known without a tolerance, also for p one float below and above a
+ * boundary. Ties at the cutoff, in one block and across many; and rows that defeat every fast path
+ * of truncation.
  */
 #include "requests.h"
 
@@ -38,7 +39,7 @@ static gumbel_logits row_of(const truncation_case *a)
                            .first_token = a->first_token};
 }
 
-/* Draw 3 tokens of the row; `sampling` and `truncation` are filled. */
+/* Draws 3 tokens of the row; fills in `sampling` and `truncation`. */
 static outcome *draw_row(gumbel_device *device, const truncation_case *a, gumbel_sampling *sampling,
                          gumbel_truncation *truncation)
 {
@@ -65,8 +66,8 @@ static outcome *draw_row(gumbel_device *device, const truncation_case *a, gumbel
     return drawn;
 }
 
-/* The kept set has `expected` tokens, by the kept count of the draw and by processed logits. No
- * removed token is larger than a kept one, nor, among equals, has a lower id. */
+/* Asserts that the kept set has `expected` tokens, by the kept count of the draw and by processed
+ * logits. No removed token is larger than a kept one or, among equals, has a lower id. */
 static void assert_keeps(gumbel_device *device, const truncation_case *a, int64_t expected)
 {
     static float processed[V_MOST];
@@ -91,7 +92,7 @@ static void assert_keeps(gumbel_device *device, const truncation_case *a, int64_
                  (double)a->min_p, (int)a->top_k, (double)a->top_p, (int)drawn->kept[0],
                  (long long)kept, (long long)expected);
     if (highest > lowest || (highest == lowest && highest_at < lowest_at))
-        fail_msg("%s: token %lld stays and %lld goes", a->name, (long long)lowest_at,
+        fail_msg("%s: token %lld is kept and %lld is removed", a->name, (long long)lowest_at,
                  (long long)highest_at);
     for (int s = 0; s < 3; s++)
         assert_true(processed[drawn->tokens[s] - a->first_token] > -INFINITY);
@@ -149,7 +150,8 @@ static void top_p_of_equal_tokens(void **state)
     }
 }
 
-/* Other libraries mask with the least float: where the cut is there, too, lower ids stay. */
+/* Other libraries mask with the lowest float. If the cutoff is at this value, lower ids are
+ * kept. */
 static void ties_at_the_lowest_float(void **state)
 {
     static float row[300], generated[300];
@@ -174,7 +176,7 @@ static void ties_at_the_lowest_float(void **state)
         }
 }
 
-/* j tokens of mass 1 above tokens that have none: p j falls between them. */
+/* j tokens of mass 1 above tokens of mass 0. */
 static void top_p_with_a_massless_tail(void **state)
 {
     static float row[5000];
@@ -201,12 +203,12 @@ static void top_p_with_a_light_tail(void **state)
     static float row[30001];
     truncation_case a = {.name = "a light tail", .logits = row, .vocab = 30001};
     a.top_p = 1 - 0x1p-24f;
-    fill_row(row, 30001, -27); /* 30000 e^-27 = 2^-24.08: all of it goes */
+    fill_row(row, 30001, -27); /* 30000 e^-27 = 2^-24.08: the whole tail is removed */
     row[20000] = 0;
     assert_keeps(*state, &a, 1);
     a.ties = GUMBEL_TIES_EXACT;
     assert_keeps(*state, &a, 1);
-    fill_row(row, 30001, -26.5f); /* 2^-23.36: some stays */
+    fill_row(row, 30001, -26.5f); /* 2^-23.36: part of the tail is kept */
     row[20000] = 0;
     double each = exp(-26.5), spare = 0x1p-24 * (1 + 30000 * each);
     assert_keeps(*state, &a, 1 + (int64_t)ceil(30000 - spare / each));
@@ -214,8 +216,8 @@ static void top_p_with_a_light_tail(void **state)
     assert_keeps(*state, &a, 30001);
 }
 
-/* Blocks that a sample meets hold the nucleus' head, those between its tail: a bound guessed from
- * the sample is too high. */
+/* The sampled blocks hold the likely tokens of the nucleus, all other blocks its tail, so that a
+ * bound estimated from the sample is too high. */
 static void top_p_with_a_misleading_sample(void **state)
 {
     static float row[V_MOST];
@@ -231,7 +233,7 @@ static void top_p_with_a_misleading_sample(void **state)
 
 /* ------------------------------------------------------------------------ top_k, min_p ---- */
 
-/* Every k of a row without ties, where the k-th largest is in any block. */
+/* Every k, in a row without ties; the k-th largest token can be in any block. */
 static void top_k_of_distinct_tokens(void **state)
 {
     static float row[1000];
@@ -255,7 +257,8 @@ static void top_k_of_distinct_tokens(void **state)
     }
 }
 
-/* One token a block above equals: the lowest of the blocks' largest is no bound for the k-th. */
+/* One token of each block is above equal others, so the smallest block maximum is not a bound for
+ * the k-th largest token. */
 static void top_k_among_equal_logits(void **state)
 {
     static float row[640];
@@ -268,7 +271,7 @@ static void top_k_among_equal_logits(void **state)
     a.ties = GUMBEL_TIES_EXACT;
     for (a.top_k = 1; a.top_k < 640; a.top_k += 9)
         assert_keeps(*state, &a, a.top_k);
-    /* Of the eleven largest, sorted, one of the plain stays: the first. */
+    /* Eleven tokens: the ten large ones, and the first of the equal ones. */
     a.top_k = 11;
     a.top_p = 1 - 0x1p-24f;
     assert_keeps(*state, &a, 11);
@@ -315,7 +318,7 @@ static void orders_of_rules_by_hand(void **state)
     for (int i = 0; i < 4; i++)
         row[i] = logf((float)(4 - i));
     truncation_case a = {.name = "orders", .logits = row, .vocab = 4, .top_k = 2, .top_p = 0.5f};
-    assert_keeps(*state, &a, 1); /* 4 of the 7 left are more than half */
+    assert_keeps(*state, &a, 1); /* 4 of the remaining 7 are more than half */
     a.order = GUMBEL_ORDER_JOINT;
     assert_keeps(*state, &a, 2); /* 4 of 10 are not */
     a.top_p = 0.3f;
@@ -323,9 +326,9 @@ static void orders_of_rules_by_hand(void **state)
     a = (truncation_case){
         .name = "min_p last", .logits = row, .vocab = 4, .top_k = 3, .min_p = 0.7f};
     a.top_p = 0.45f;
-    assert_keeps(*state, &a, 1); /* 4 of the 7 that min_p leaves */
+    assert_keeps(*state, &a, 1); /* 4 of the 7 kept by min_p */
     a.order = GUMBEL_ORDER_TOP_K_TOP_P_MIN_P;
-    assert_keeps(*state, &a, 2); /* of the 9 that top_k leaves 4 are less */
+    assert_keeps(*state, &a, 2); /* 4 of the 9 kept by top_k are less */
     a.top_p = 0.44f;
     assert_keeps(*state, &a, 1);
     a.order = GUMBEL_ORDER_JOINT;
@@ -348,7 +351,7 @@ static void orders_of_rules_by_hand(void **state)
     assert_keeps(*state, &a, 3); /* 1/4 < 0.4 */
 }
 
-/* A lone survivor is drawn with any noise, and the list has no second token. */
+/* A single survivor is drawn with any noise, and the list has no second token. */
 static void single_survivor_is_drawn(void **state)
 {
     static float row[777];

@@ -53,7 +53,8 @@ static void take_logits(const soak_plan *plan, gumbel_tensor *logits, uint64_t *
                           plan->gap, plan->ragged, random);
 }
 
-/* Replaces the tensor's data by a copy with NaN or +inf in some rows; returns the copy. */
+/* Copies the tensor's data, with NaN or +inf in some rows, and points the tensor to the copy;
+ * returns the copy. */
 static void *copy_with_faults(gumbel_tensor *t, uint64_t *random)
 {
     size_t bytes = soak_tensor_bytes(t), size = dtype_size(t->dtype);
@@ -199,7 +200,7 @@ static void queue_draw(const soak_call *call, const gumbel_output *out, CUstream
         die("%s: %s: %s", call->text, error.field, error.message);
 }
 
-/* Ends a step: counts its tokens and advances positions. */
+/* Queues the end of a step: tokens are counted, and positions advance. */
 static void queue_end(const soak_call *call, const gumbel_output *out, CUstream stream)
 {
     const request *r = &call->on_gpu->req;
@@ -316,7 +317,7 @@ soak_call *soak_call_make(const soak_plan *plan, uint64_t seed)
     call->req = request_make_rules(&plan->req);
     uint64_t *position = (uint64_t *)call->req->sampling.position.data;
     for (int64_t b = 0; b < plan->req.batch; b++)
-        position[b] &= INT32_MAX; /* so that positions use the ring's entries in order */
+        position[b] &= INT32_MAX; /* the ring's entries are then used in order */
     call->on_gpu = gpu_request_make(call->req);
     take_data(call, &seed);
     place_arrays(call);

@@ -14,7 +14,7 @@
 
 /* ----------------------------------------------------------------------------------- alone ---- */
 
-/* 1 where words are tokens that count, -1, or in a ring places that no step has come to. */
+/* Whether all words are valid tokens, -1, or (in a ring) entries that no step has written. */
 static int in_range(const soak_call *call, const uint32_t *words, size_t count, int is_ring)
 {
     const request_plan *req = &call->plan.req;
@@ -62,7 +62,7 @@ static void *copy_tensor_to_host(gumbel_tensor *t)
     return host;
 }
 
-/* An outcome with the plan's outputs; all other memory stays poisoned. */
+/* An outcome with the plan's outputs; other arrays stay poisoned. */
 static outcome *make_outcome(const soak_call *call)
 {
     outcome *generated = request_outcome(call->req);
@@ -81,7 +81,7 @@ static outcome *make_outcome(const soak_call *call)
     return generated;
 }
 
-/* The outputs of the first step into an outcome. */
+/* Copies the outputs of the first step into an outcome. */
 static void copy_step_to_host(const soak_call *call, outcome *into)
 {
     void *all[SOAK_PLACES] = {into->tokens,       into->scores, into->status, into->lse,

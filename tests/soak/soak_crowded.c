@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Calls whose kernels have no clusters, on the few multiprocessors that a hog leaves: each has to
- * end, however few of its CTAs run at once.
+ * Calls whose kernels have no clusters, on the few multiprocessors that a hog leaves free. Each
+ * call must end, however few of its CTAs run at once.
  */
 #include "soak_hog.h"
 #include "soak_round.h"
@@ -11,11 +11,11 @@
 
 enum { VOCAB = 151936, SIZE = 128 };
 
-/* Seconds that a hog stays at most, and that its start may take. */
+/* Maximum seconds that a hog runs, and that its start takes. */
 #define STAY  2.0
 #define START 1.0
 
-/* How many multiprocessors are left. */
+/* The numbers of free multiprocessors. */
 static const int LEFT[] = {1, 2, 8, 40};
 enum { LEFT_COUNT = sizeof LEFT / sizeof *LEFT };
 
@@ -27,7 +27,7 @@ static void wait_for_hog(void)
     watch_step("the hog has ended");
 }
 
-/* Start a hog that leaves `left` multiprocessors free; returns 0 if it does not start. */
+/* Starts a hog that leaves `left` multiprocessors free; returns 0 if it does not start in time. */
 static int start_hog(int left, const char *what)
 {
     int ctas = hogs_most() - left;
@@ -39,7 +39,7 @@ static int start_hog(int left, const char *what)
                  hog_begun(0), ctas);
 }
 
-/* Seconds that the call takes beside a hog, or less than 0 where it did not end before. */
+/* Returns the seconds that the call takes beside a hog, or -1 if it did not end before the hog. */
 static double draw_beside(soak_call *call, int left, const char *what)
 {
     double took = -1;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Drafts of a soak's call, as soak_call.h declares it. A row's draw depends on the row, its
- * request and its depth, and on drafted tokens only if penalties count them. Accepted drafts are
+ * Drafts of a soak call (soak_call.h). A row's draw depends on the row, its request and its depth,
+ * and on drafted tokens only if penalties count them. The drafts that will be accepted are
  * therefore known once all rows have been drawn.
  */
 #include "soak_call.h"
@@ -70,7 +70,7 @@ void soak_drafts_queue(const soak_call *call, int slot, const gumbel_output *row
         die("%s: %s: %s", call->text, error.field, error.message);
 }
 
-/* The tokens that rows draw where nothing is drafted; [n], to be freed. */
+/* Returns the tokens that rows draw without drafts, [n], on the heap. */
 static int32_t *draw_rows(const soak_call *call, const gumbel_output *out)
 {
     size_t rows = (size_t)call->plan.req.batch;

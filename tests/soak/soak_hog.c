@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* The assembler puts in what nvcc made of soak_hog.cu. */
+/* Includes the fat binary that nvcc built from soak_hog.cu. */
 __asm__(".pushsection .rodata\n"
         ".balign 64\n"
         "soak_hog_image:\n"
@@ -13,7 +13,7 @@ extern const unsigned char soak_hog_image[];
 
 enum { CTAS_MOST = 1023 };
 
-/* In host memory that the GPU sees. */
+/* In mapped host memory that the GPU accesses. */
 typedef struct hog_words {
     uint32_t released, begun[CTAS_MOST];
 } hog_words;
@@ -33,7 +33,7 @@ void hogs_open(void)
     GPU(cuDeviceGetAttribute, &hogs.shared_bytes,
         CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 0);
     if (hogs.multiprocessors > CTAS_MOST)
-        die("a GPU of %d multiprocessors is not provided for", hogs.multiprocessors);
+        die("a GPU with %d multiprocessors is not supported", hogs.multiprocessors);
     GPU(cuModuleLoadData, &hogs.module, soak_hog_image);
     GPU(cuModuleGetFunction, &hogs.hold, hogs.module, "soak_hog");
     GPU(cuModuleGetFunction, &hogs.release, hogs.module, "soak_release");
@@ -45,7 +45,7 @@ void hogs_open(void)
     hogs.words = words;
     for (int i = 0; i < HOGS; i++)
         GPU(cuStreamCreate, &hogs.streams[i], CU_STREAM_NON_BLOCKING);
-    /* Kernels are loaded at their first launch, which may wait for what runs. */
+    /* The first launch loads a kernel, and may wait for running kernels. */
     for (int i = 0; i < HOGS; i++) {
         hog_queue(i, 1, 0, 1e-6, 1e-6);
         hog_release_queue(i, hogs.streams[i]);

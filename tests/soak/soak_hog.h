@@ -22,7 +22,7 @@ int hogs_most(void);
  * `least` equals `most`, all CTAs end together. */
 void hog_queue(int hog, int ctas, uint64_t seed, double least, double most);
 
-/* Release a hog at once, or as work of a stream. */
+/* Release a hog at once, or when a stream reaches this point. */
 void hog_release(int hog);
 void hog_release_queue(int hog, CUstream stream);
 

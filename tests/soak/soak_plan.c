@@ -8,13 +8,13 @@
 #include <string.h>
 
 #define COUNT(table) (sizeof(table) / sizeof *(table))
-/* An entry of a table, each as often. */
+/* A random entry of a table. */
 #define ANY(table, random) ((table)[random_below(random, COUNT(table))])
 
 /* Columns of a tile of the product. */
 enum { TILE = 128, STEPS_MOST = 60, DIRECT_MOST = 20 };
 
-/* Nanoseconds that a step and all of a call's steps may take, by estimate; elements of [B, V]. */
+/* Limits: estimated nanoseconds of a step and of a call; elements of [B, V]. */
 #define STEP_NS_MOST   5e6
 #define CALL_NS_MOST   3e7
 #define LOGITS_MOST    (INT64_C(1) << 25)
@@ -24,7 +24,7 @@ enum { TILE = 128, STEPS_MOST = 60, DIRECT_MOST = 20 };
 
 static int one_in(uint32_t many, uint64_t *random) { return random_below(random, many) == 0; }
 
-/* Small sizes as often as large ones. */
+/* A size that is uniform in its logarithm. */
 static int64_t any_size(double least, double most, uint64_t *random)
 {
     double at = (double)random_below(random, 1u << 20) / (double)(1u << 20);
@@ -40,7 +40,8 @@ static int64_t any_batch(int64_t least, int64_t most, uint64_t *random)
     return batch < least ? least : batch > most ? most : batch;
 }
 
-/* V; often near the number of tokens that makes one more turn of all multiprocessors. */
+/* A vocabulary size; often near a multiple of the tokens that all multiprocessors process at
+ * once. */
 static int64_t any_vocab(int64_t multiprocessors, uint64_t *random)
 {
     int64_t vocab = any_size(64, 300000, random), turns = random_below(random, 5);
@@ -72,7 +73,7 @@ static void choose_steps(soak_plan *plan, uint64_t *random)
         1 + (int)random_below(random, (uint32_t)(plan->in_graph ? STEPS_MOST : DIRECT_MOST));
 }
 
-/* A product that stores by bounds: a few rows, cut by what bounds can go by, of enough tokens. */
+/* A product that stores only logits above a bound: a few truncated rows with enough tokens. */
 static void make_bounded(soak_plan *plan, int64_t multiprocessors, uint64_t *random)
 {
     static const int cuts[] = {REQUEST_MIN_P,
@@ -108,7 +109,7 @@ static void make_bounded(soak_plan *plan, int64_t multiprocessors, uint64_t *ran
     plan->outputs = one_in(3, random) ? (int)random_below(random, 64) : SOAK_SCORES;
 }
 
-/* top_p alone with tokens as the only output: drawn before truncation. */
+/* top_p alone, with tokens as the only output, which is drawn before truncation. */
 static void make_pivoted(soak_plan *plan, int64_t multiprocessors, uint64_t *random)
 {
     static const float scales[] = {0, 0, 0, 0.5f, -2};
@@ -124,7 +125,8 @@ static void make_pivoted(soak_plan *plan, int64_t multiprocessors, uint64_t *ran
     plan->outputs = (int)random_below(random, 4);
 }
 
-/* A draw by a screen: of one kind of 16-bit rows that it serves, but for a few. */
+/* A draw with a screen; most of these plans are supported: weights and hidden states of one 16-bit
+ * dtype. */
 static void make_screened(soak_plan *plan, int64_t multiprocessors, uint64_t *random)
 {
     static const int32_t samples[] = {1, 1, 1, 2, 4};
@@ -187,7 +189,7 @@ static void make_any(soak_plan *plan, int64_t multiprocessors, uint64_t *random)
 
 /* --------------------------------------------------------------------------------- limits ---- */
 
-/* A generous guess, in nanoseconds, at what a step takes on an H200. */
+/* A generous estimate of a step's time on an H200, in nanoseconds. */
 static double step_ns(const soak_plan *plan)
 {
     const request_plan *req = &plan->req;
@@ -211,7 +213,7 @@ static int is_too_large(const soak_plan *plan)
            step_ns(plan) > STEP_NS_MOST;
 }
 
-/* Make it smaller where it would take too long or too much. */
+/* Reduces the plan's sizes if it would take too long or too much memory. */
 static void limit_cost(soak_plan *plan)
 {
     request_plan *req = &plan->req;
@@ -276,7 +278,7 @@ int soak_plan_suits_cpu(const soak_plan *plan)
 {
     const request_plan *req = &plan->req;
     int64_t draws = req->batch * req->vocab * req->samples;
-    /* The tolerance of listed log-probabilities needs their lse. */
+    /* The tolerance of listed log-probabilities requires their lse. */
     int judged = !req->num_top || plan->outputs & SOAK_MASS;
     int fused = req->hidden_size > 0;
     return judged && !plan->nodes && draws <= CPU_DRAWS_MOST && (plan->exact || !fused) &&

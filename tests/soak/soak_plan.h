@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Random plans of calls: every kind and shape, most often those whose CTAs wait for each other.
+ * Random plans of calls: every kind and shape, most often calls whose CTAs wait for each other.
  */
 #ifndef TESTS_SOAK_PLAN_H
 #define TESTS_SOAK_PLAN_H
@@ -14,25 +14,25 @@ enum {
     SOAK_MASS = 4, /* lse and logprobs */
     SOAK_RANKS = 8,
     SOAK_KEPT = 16,
-    SOAK_LOGITS = 32, /* of the most likely */
+    SOAK_LOGITS = 32, /* logits of the most likely tokens */
 };
 
 typedef struct soak_plan {
-    request_plan req;            /* hidden_size 0: from logits, of its dtype */
-    gumbel_dtype weight, hidden; /* where D > 0 */
+    request_plan req;            /* hidden_size 0: from logits of req.dtype */
+    gumbel_dtype weight, hidden; /* if D > 0 */
     gumbel_dtype bias;           /* 0: none */
-    int64_t gap, hidden_gap; /* stride of weights or logits, and of hidden states, less D or V */
-    int exact;               /* products are, in any order of sums */
-    int ragged;              /* data is aligned to elements alone */
+    int64_t gap, hidden_gap; /* stride minus columns, of weights or logits and of hidden states */
+    int exact;               /* products are exact in any order of summation */
+    int ragged;              /* data are aligned to elements only */
     int spoilt;              /* some rows hold a NaN or +inf */
-    int screened;            /* the head has a screen, by which most such calls are drawn */
+    int screened;            /* the head has a screen, which most such calls use */
     int outputs;             /* the bits above */
-    int ahead;               /* every step's noise is made ahead of its draw */
-    int advances;            /* positions move on after every step, tokens go to a ring */
+    int ahead;               /* every step's noise is prepared before its draw */
+    int advances;            /* positions advance after every step; tokens are written to a ring */
     int counts;              /* the history counts each step's tokens */
     int in_graph;            /* a step is captured, and replayed */
     int nodes;               /* > 0: rows are draft nodes, `nodes` a request, to be verified */
-    int trees;               /* these are trees */
+    int trees;               /* the drafts are trees */
     int steps;
 } soak_plan;
 

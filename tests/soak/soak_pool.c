@@ -6,12 +6,12 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* A region's numbers are those of a block, rotated by another measure in each copy, so that rows of
- * a matrix rarely repeat. */
+/* A region holds copies of one block of numbers, each rotated by a different amount, so that rows
+ * of a matrix rarely repeat. */
 #define BLOCK_BYTES  ((size_t)4 << 20)
 #define REGION_BYTES (POOL_PIECE_MOST + ((size_t)64 << 20))
 
-static char *regions[POOL_KINDS][3]; /* by kind and dtype */
+static char *regions[POOL_KINDS][3]; /* [kind][dtype] */
 
 static float random_number(pool_kind kind, uint64_t *state)
 {
@@ -83,7 +83,7 @@ const void *pool_piece(pool_kind kind, gumbel_dtype dtype, size_t bytes, size_t 
                        uint64_t *random)
 {
     if (bytes > POOL_PIECE_MOST)
-        die("the pool has no %zu bytes", bytes);
+        die("the pool is smaller than %zu bytes", bytes);
     uint32_t places = (uint32_t)((REGION_BYTES - bytes) / alignment);
     return regions[kind][dtype - 1] + alignment * random_below(random, places);
 }

@@ -10,7 +10,7 @@
 
 enum { STREAMS_MOST = 4, HOGS_MOST = 3, BURST_MOST = 4 };
 
-/* Seconds that CTAs of a hog stay, and those of one that the round releases stay at most. */
+/* Seconds that a hog's CTAs run, and the maximum if the round releases the hog. */
 #define STAY_LEAST 1e-5
 #define STAY_MOST  2e-2
 #define HELD_MOST  5e-2
@@ -76,7 +76,8 @@ static void make_calls(soak_round *round)
 
 /* ------------------------------------------------------------------------------------ runs ---- */
 
-/* Hogs whose time has come, and their release by the stream that was queued on last. */
+/* Queues the hogs that are due, and the release of hogs on the stream that received the last
+ * step. */
 static void queue_hogs(soak_round *round, int queued, CUstream last)
 {
     for (int i = 0; i < round->hog_count; i++) {
@@ -93,7 +94,7 @@ static void queue_hogs(soak_round *round, int queued, CUstream last)
     }
 }
 
-/* A stream that has steps left. */
+/* A random stream with remaining steps. */
 static int choose_stream(soak_round *round)
 {
     int i = (int)random_below(&round->random, (uint32_t)round->count);

@@ -21,7 +21,7 @@ int soak_round_run(uint64_t seed, uint64_t number, soak_tally *tally);
  * ends before the hog does. Hogs, pool and watchdog must be open. */
 void soak_crowded(void);
 
-/* Let other threads run for a moment. */
+/* Sleeps briefly, so that other threads run. */
 void soak_sleep(void);
 
 #endif

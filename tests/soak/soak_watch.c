@@ -32,7 +32,7 @@ double watch_number(const char *name, double otherwise)
         return otherwise;
     double number = strtod(text, &end);
     if (*end || !(number >= 0))
-        die("%s: \"%s\" is no number", name, text);
+        die("%s: \"%s\" is not a number", name, text);
     return number;
 }
 
@@ -75,7 +75,7 @@ void watch_print(void)
 {
     const char *phase = atomic_load(&doing);
     pthread_mutex_lock(&lock);
-    printf("%s, doing: %s\n%s\n", test, phase ? phase : "nothing yet", notes);
+    printf("%s, doing: %s\n%s\n", test, phase ? phase : "no step yet", notes);
     pthread_mutex_unlock(&lock);
     fflush(stdout);
 }
@@ -86,7 +86,7 @@ void watch_step(const char *phase)
     atomic_fetch_add(&steps, 1);
 }
 
-/* Look at least ten times within the time that is allowed. */
+/* Checks for progress at least ten times within the allowed time. */
 static void *watch_progress(void *argument)
 {
     uint_fast64_t seen = atomic_load(&steps);
@@ -100,7 +100,7 @@ static void *watch_progress(void *argument)
             seen = now;
             since = watch_seconds();
         } else if (watch_seconds() - since > patience) {
-            printf("no progress for %g s: ", patience);
+            printf("no progress for %g s:  ", patience);
             watch_print();
             _exit(1);
         }

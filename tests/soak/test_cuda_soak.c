@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Random calls side by side, for a long time, beside kernels that hold multiprocessors. Every
- * wait of a CTA must end, and tokens must be those of the call alone and without a screen.
+ * Random calls run concurrently for a long time, beside kernels that occupy multiprocessors. Every
+ * wait of a CTA must end, and the results must equal those of the call alone and without a screen.
  *
  *   GUMBEL_SOAK_SECONDS   how long; 120, or 1800 where GUMBEL_NIGHTLY is set
  *   GUMBEL_SOAK_SEED      repeats the calls of this seed; a failure prints it
@@ -23,7 +23,7 @@
 
 enum { FAILURES_MOST = 5 };
 
-/* Seconds from one sign of life to the next. */
+/* Seconds between two lines of progress. */
 #define SIGN_OF_LIFE 60.0
 
 static uint64_t number_from(const char *name, uint64_t otherwise)
@@ -95,7 +95,7 @@ static void crowded(void)
     watch_stop();
 }
 
-/* The watchdog ends this. */
+/* Makes no progress, so that the watchdog ends the program. */
 static void stall(void)
 {
     watch_start("stall");
@@ -109,10 +109,10 @@ int main(int argc, char **argv)
     static const cuda_test tests[] = {{"soak", soak}, {"crowded", crowded}, {NULL, NULL}};
     if (getenv("GUMBEL_SOAK_STALL"))
         stall();
-    /* Streams that share a queue of the GPU's would wait for each other. */
+    /* Streams that share a hardware queue would wait for each other. */
     if (setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0) != 0)
         die("the environment cannot be set");
-    /* Also where the full pass is faster. */
+    /* Screens are used even if the full pass is faster. */
     if (setenv("GUMBEL_RUNGS", "screen", 0) != 0)
         die("the environment cannot be set");
     return cuda_run_tests(argc, argv, tests);

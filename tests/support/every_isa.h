@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Run a group of cmocka tests once for each ISA of this machine, each test's state being a device
- * with that ISA. Include after cmocka.h.
+ * Runs a group of cmocka tests once for each ISA of this machine; the state of each test is a
+ * device with that ISA. Include after cmocka.h.
  */
 #ifndef TESTS_EVERY_ISA_H
 #define TESTS_EVERY_ISA_H
@@ -10,7 +10,7 @@
 
 static gumbel_isa isa_under_test;
 
-/* Odd thread counts and small tiles make the most borders. */
+/* Several threads and small tiles give many boundaries. */
 static int open_under_test(void **state)
 {
     *state = open_device(isa_under_test, 3, 128);
@@ -23,7 +23,7 @@ static int close_under_test(void **state)
     return 0;
 }
 
-/* The number of failed tests. `tests` is the array itself. */
+/* Sets `failures` to the number of failed tests. `tests` must be an array, not a pointer. */
 #define RUN_ON_EVERY_ISA(tests, failures)                                                          \
     do {                                                                                           \
         gumbel_isa isas[4];                                                                        \

@@ -31,7 +31,7 @@ void free_guarded_buffer(guarded_buffer *g) { munmap(g->pages, g->length); }
 void *guard_copy(guard_set *f, const void *content, size_t bytes, int writable)
 {
     if (f->count == (int)(sizeof f->all / sizeof *f->all))
-        die("a fence holds too much");
+        die("a guard set has too many buffers");
     f->all[f->count] = make_guarded_buffer(content, bytes, f->at_front, writable);
     return f->all[f->count++].data;
 }

@@ -43,29 +43,29 @@ typedef struct problem {
 gumbel_tensor tensor_of(const void *data, gumbel_dtype dtype, int64_t rows, int64_t cols,
                         int64_t stride);
 
-/* Make a problem; free it with problem_free(). */
+/* Generates a problem; free it with problem_free(). */
 problem *problem_make(const problem_plan *plan);
 void problem_free(problem *generated);
 
-/* Rows [first, first + count) of a problem: views, nothing is copied. */
+/* Rows [first, first + count) of a problem, as views without a copy. */
 void problem_rows(const problem *whole, int64_t first, int64_t count, gumbel_head *head,
                   gumbel_sampling *sampling);
 
-/* A head reduced to its tokens [first, first + count), counted from its row 0, as a shard. */
+/* The shard of a head with its tokens [first, first + count), counted from row 0. */
 gumbel_head problem_shard(const gumbel_head *head, int64_t first, int64_t count);
 
-/* One line naming the plan, for messages; in static storage. */
+/* One line that describes the plan, in static storage. */
 const char *problem_describe(const problem_plan *plan);
 
 /* ------------------------------------------------- row parameters, by gumbel.h ----- */
 
-/* Where row b's parameters, mask and history are. */
+/* The slot of row b: the index of its parameters, mask and history. */
 static inline int64_t slot_of_row(const gumbel_sampling *s, int64_t b)
 {
     return s->slots.of_row ? s->slots.of_row[b] : b;
 }
 
-/* The place of row b's parameter of `width` elements. */
+/* The offset of row b's parameter of `width` elements. */
 static inline int64_t place_of_row(const gumbel_sampling *s, int64_t stride, int64_t width,
                                    int64_t b)
 {

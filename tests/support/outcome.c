@@ -83,7 +83,7 @@ void outcome_free(outcome *generated)
     free(generated);
 }
 
-/* Entries of the outputs of outcome_widen(): none until it has been called. */
+/* Lengths of the outputs of outcome_widen(); 0 until it has been called. */
 typedef struct further {
     size_t ranks, kept, tops;
 } further;
@@ -224,7 +224,7 @@ static int32_t samples_of(const gumbel_sampling *sampling)
     return sampling && sampling->num_samples ? sampling->num_samples : 1;
 }
 
-/* Whether a call is more than a plain one, as gumbel_limits has it. */
+/* Whether a call is more than a plain one, in the sense of gumbel_limits.requests. */
 static int is_request(const gumbel_sampling *s, const gumbel_output *o)
 {
     return !o || o->ranks || o->kept || o->num_top > 0 || o->num_best > 0 ||
@@ -232,7 +232,7 @@ static int is_request(const gumbel_sampling *s, const gumbel_output *o)
            (s && (s->transforms || s->truncation || s->noise || s->given.data));
 }
 
-/* A call's size must be within that of the limits that it keeps. */
+/* A call's size must not exceed gumbel_workspace_most() for the limits that the call satisfies. */
 static void check_most(const gumbel_device *device, const gumbel_head *head,
                        const gumbel_logits *logits, const gumbel_sampling *sampling,
                        const gumbel_output *output, size_t bytes)
@@ -257,7 +257,7 @@ void *call_workspace(const gumbel_device *device, const gumbel_head *head,
                      const gumbel_output *output, size_t *bytes)
 {
     gumbel_error error = {"", ""};
-    *bytes = 1 << 16; /* of a call that will be refused */
+    *bytes = 1 << 16; /* if the call returns an error */
     if (gumbel_workspace_size(device, head, logits, sampling, output, bytes, &error) == GUMBEL_OK)
         check_most(device, head, logits, sampling, output, *bytes);
     return poisoned_workspace(*bytes);

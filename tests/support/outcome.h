@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Devices, and the results of draws on them: poisoned before each call, compared bit by bit after
- * it.
+ * Devices, and the outcomes (all outputs) of draws on them. Outputs are filled with a poison
+ * pattern before each call, and compared bit by bit after it.
  */
 #ifndef TESTS_OUTCOME_H
 #define TESTS_OUTCOME_H
 
 #include "inputs.h"
 
-/* The ISAs of this machine, the reference first. Returns how many. */
+/* Lists the ISAs of this machine, the reference first; returns their number. */
 int list_isas(gumbel_isa isas[4]);
 
 /* Opens a CPU device; an argument of 0 is the default. Ends the program with the library's message
@@ -36,7 +36,7 @@ void outcome_widen(outcome *generated, int32_t num_top, gumbel_distribution logp
 
 void outcome_free(outcome *generated);
 
-/* Fill every array with a pattern that no call would write. */
+/* Fills every array with a pattern that no call writes. */
 void outcome_poison(outcome *generated);
 
 /* Returns 1 if every byte still has the pattern. */
@@ -57,25 +57,25 @@ typedef enum outcome_parts {
 int outcome_same(const outcome *whole, int64_t first, const outcome *other, outcome_parts parts,
                  const char *what);
 
-/* Poison the outputs, make a workspace of exactly the required size, and draw. Returns the call's
- * status; a message is printed unless it is GUMBEL_OK. */
+/* Poison the outputs, allocate a workspace of exactly the required size, and draw. Return the
+ * call's status, and print a message unless it is GUMBEL_OK. */
 gumbel_status draw(gumbel_device *device, const gumbel_head *head, const gumbel_sampling *sampling,
                    outcome *into);
 gumbel_status draw_logits(gumbel_device *device, const gumbel_logits *logits,
                           const gumbel_sampling *sampling, outcome *into);
 
-/* Summaries [B, S] of a head or of logits (the other NULL); ends the program on an error. Free
- * them. */
+/* Allocates summaries [B, S] of a head or of logits; the other is NULL. Ends the program on an
+ * error. */
 gumbel_summary *summarise(gumbel_device *device, const gumbel_head *head,
                           const gumbel_logits *logits, const gumbel_sampling *sampling);
 
-/* Print a call's error unless its status is GUMBEL_OK; returns the status. */
+/* Prints a call's error unless its status is GUMBEL_OK; returns the status. */
 gumbel_status report_call(const char *call, gumbel_status status, const gumbel_error *error);
 
 /* A 64-byte aligned workspace of `bytes`, filled by hostile_fill(). The caller frees it. */
 void *poisoned_workspace(size_t bytes);
 
-/* A poisoned workspace of gumbel_workspace_size() bytes; some KiB if the call will be refused. Ends
+/* A poisoned workspace of gumbel_workspace_size() bytes, or some KiB if that returns an error. Ends
  * the program if gumbel_workspace_most() is less. */
 void *call_workspace(const gumbel_device *device, const gumbel_head *head,
                      const gumbel_logits *logits, const gumbel_sampling *sampling,

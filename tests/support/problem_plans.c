@@ -4,7 +4,8 @@
 static const gumbel_dtype dtypes[3] = {GUMBEL_FLOAT32, GUMBEL_FLOAT16, GUMBEL_BFLOAT16};
 static const int64_t sizes[15] = {1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 100, 256};
 
-/* Where a shard of `vocab` rows may begin: aligned to a block, not aligned, at the very end. */
+/* The first token of a shard of `vocab` rows: aligned to a block, not aligned, or at the upper
+ * limit of ids. */
 static int64_t first_token_of(uint32_t choice, int64_t vocab)
 {
     const int64_t starts[] = {0, 0, 64, 37, 1000003, 4096, (INT64_C(1) << 31) - vocab};

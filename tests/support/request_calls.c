@@ -102,7 +102,7 @@ static gumbel_tensor tensor_rows(gumbel_tensor t, int64_t first, int64_t count)
     return t;
 }
 
-/* Row parameters of `width` elements from row `first` on; with slots they stay where they are. */
+/* Row parameters of `width` elements from row `first` on; unchanged with slots. */
 #define SKIP(rows, width)                                                                          \
     if ((rows).data && (rows).stride != GUMBEL_SAME && !s->slots.of_row)                           \
     (rows).data += first * ((rows).stride ? (rows).stride : (width))

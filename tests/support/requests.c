@@ -13,7 +13,7 @@
 static void *allocate_owned(request *generated, size_t count, size_t size)
 {
     if (generated->owned_count == REQUEST_OWNED)
-        die("a request owns too much");
+        die("a request has too many arrays");
     return generated->owned[generated->owned_count++] = make_zeroed(count, size);
 }
 
@@ -64,26 +64,26 @@ static float logit_of_kind(row_kind kind, int64_t i, int64_t chosen, uint64_t *r
 float request_hostile_logit(int shape, int64_t i, int64_t vocab)
 {
     switch (shape) {
-    case 0: /* all that matters lies side by side */
+    case 0: /* all likely tokens are adjacent */
         return -1e-3f * (float)i;
     case 1:
         return -1e-3f * (float)(vocab - i);
-    case 2: /* two values that most tokens have, few tokens between */
+    case 2: /* most tokens have one of two values, few are between */
         return i % 5000 == 7 ? 3.0f - 1e-7f * (float)(i % 9973) : i % 2 ? 3.0f : 2.999f;
     case 3: /* neighbouring float32 values */
         return 8.0f + 0x1p-20f * (float)(i * 7919 % 5);
-    case 4: /* a value so far off that bins of equal width are useless */
+    case 4: /* one value so low that bins of equal width cannot separate the others */
         return i == vocab / 3 ? -3e38f : (float)(i * 104729 % 1000003) * 1e-5f;
-    case 5: /* masked with the least float instead of -inf */
+    case 5: /* masked with the lowest float instead of -inf */
         return i % 3 ? -FLT_MAX : (float)(i * 104729 % 1000003) * 1e-5f;
-    case 7: /* as many tokens of each of a hundred values */
+    case 7: /* a hundred values, equally frequent */
         return -1e-2f * (float)(i * 7919 % 100);
-    default: /* one token far above all others, which are equal */
+    default: /* one token far above equal others */
         return i == vocab - 1 ? 60.0f : -5.0f;
     }
 }
 
-/* A third of all rows may be spoilt ones. */
+/* Up to a third of all rows are faulty. */
 static row_kind kind_of_row(const request_plan *plan, uint64_t *random)
 {
     uint32_t kinds = random_below(random, 3) ? ROW_EMPTY : ROW_KINDS;
@@ -120,7 +120,7 @@ float *product_logits(gumbel_device *device, const gumbel_head *head)
         lone.vocab_size = 0;
         lone.scale = lone.soft_cap = 0;
         if (draw(device, &lone, &greedy, drawn) != GUMBEL_OK)
-            die("the product's logits cannot be drawn");
+            die("the logits of the product cannot be computed");
         for (int64_t b = 0; b < batch; b++)
             logits[b * vocab + i] = drawn->status[b] == GUMBEL_ROW_EMPTY      ? -INFINITY
                                     : drawn->status[b] == GUMBEL_ROW_INFINITE ? INFINITY
@@ -130,7 +130,7 @@ float *product_logits(gumbel_device *device, const gumbel_head *head)
     return logits;
 }
 
-/* Some rows of zeros, whose logits are equal but for the bias, and some with a NaN. */
+/* Some hidden states are zeros, so that only the bias distinguishes logits; some have a NaN. */
 static void make_product(request *generated, gumbel_device *device, uint64_t *random)
 {
     const request_plan *plan = &generated->plan;
@@ -161,7 +161,7 @@ static void make_product(request *generated, gumbel_device *device, uint64_t *ra
 
 /* ----------------------------------------------------------------------- row parameters ---- */
 
-/* A parameter from a table for each row, or one for all of them. */
+/* A random parameter of the table for each row, or one for all rows. */
 static gumbel_row_f32 choose_floats(request *generated, const float *table, size_t count,
                                     uint64_t *random)
 {
@@ -174,7 +174,7 @@ static gumbel_row_f32 choose_floats(request *generated, const float *table, size
     return (gumbel_row_f32){data, strides[choice]};
 }
 
-/* The largest for all rows, one for each row, or none. */
+/* Sample counters: the largest one for all rows, one for each row, or none. */
 static gumbel_row_u32 choose_counters(request *generated, uint32_t choice)
 {
     uint32_t *counters = allocate_owned(generated, (size_t)generated->plan.batch, sizeof *counters);
@@ -216,7 +216,7 @@ static const int32_t *choose_ks(request *generated, const int32_t *table, uint32
     return k;
 }
 
-/* The plan's truncation, with values as engines' users set them. */
+/* The plan's truncation, with usual values. */
 static void make_usual_truncation(request *generated, uint64_t *random)
 {
     static const int32_t ks[] = {50, 20, 40, 5, 1, 100, 256, 50, 20, 0};
@@ -262,7 +262,7 @@ static void make_truncation(request *generated, uint64_t *random)
 
 /* --------------------------------------------------------------------------- transforms ---- */
 
-/* A token of the shard, often one of its first few; now and then one of a neighbouring shard. */
+/* A token of the shard, often one of the first few; sometimes one of a neighbouring shard. */
 static int32_t choose_token(const request_plan *plan, uint64_t *random)
 {
     int64_t few = plan->vocab < 6 ? plan->vocab : 6, range = plan->vocab;
@@ -293,7 +293,7 @@ static gumbel_token_lists make_lists(request *generated, uint32_t longest, const
     return (gumbel_token_lists){.offsets = offsets, .ids = ids, .values = chosen};
 }
 
-/* Rows that allow most tokens, few, one, none and all. */
+/* Masks that allow most tokens, few, one, none or all. */
 static void make_mask(request *generated, uint64_t *random)
 {
     const request_plan *plan = &generated->plan;
@@ -318,7 +318,7 @@ static void make_mask(request *generated, uint64_t *random)
     generated->transforms.mask = (gumbel_row_i32){mask, stride ? stride : GUMBEL_SAME};
 }
 
-/* The lists of a request as a history, by the plainest way of counting. */
+/* Converts the lists of a request to a history by simple counting. */
 static void make_history(request *generated, const gumbel_token_lists *prompts,
                          const gumbel_token_lists *outputs)
 {
@@ -387,7 +387,7 @@ static void make_noise(request *generated, gumbel_device *device)
     float *noise = allocate_owned(generated, (size_t)(draws * plan->vocab), sizeof *noise);
     if (gumbel_prepare_noise(device, NULL, &generated->sampling, plan->batch, plan->first_token,
                              plan->vocab, noise, 0, NULL) != GUMBEL_OK)
-        die("noise cannot be made");
+        die("noise cannot be computed");
     generated->sampling.noise = noise;
 }
 
@@ -400,7 +400,7 @@ static request *begin_request(const request_plan *plan)
     return generated;
 }
 
-/* The rules of a request, without its tensors. */
+/* Generates the rules of a request, without tensors. */
 static void make_rules(request *generated, gumbel_device *device, uint64_t *random)
 {
     const request_plan *plan = &generated->plan;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Test requests: batches in which every row has other rules and other logits, harmless or hostile,
- * generated from a seed with the same bits on every machine. No test framework.
+ * Test requests: batches in which every row has its own rules and its own logits, ordinary or
+ * hostile, generated from a seed with the same bits on every machine. No test framework.
  */
 #ifndef TESTS_REQUESTS_H
 #define TESTS_REQUESTS_H
@@ -11,18 +11,18 @@
 
 /* Kinds of logits of a row. */
 typedef enum row_kind {
-    ROW_GAUSSIAN,           /* standard deviation 3 */
-    ROW_PEAKED,             /* a few far above the rest */
-    ROW_EQUAL,              /* one value */
-    ROW_LEVELS,             /* four values: ties at every cut */
-    ROW_TAIL,               /* every other one -inf */
-    ROW_LONE,               /* all -inf but one */
-    ROW_FLAT,               /* standard deviation 10^-3 */
-    ROW_WIDE,               /* standard deviation 100: exponentials underflow */
-    ROW_EMPTY,              /* all -inf */
-    ROW_NAN,                /* one NaN in a Gaussian row */
-    ROW_INFINITE,           /* one +inf */
-    ROW_KINDS,              /* kinds above are mixed; kinds below must be chosen, of float32 */
+    ROW_GAUSSIAN, /* standard deviation 3 */
+    ROW_PEAKED,   /* a few tokens far above the rest */
+    ROW_EQUAL,    /* one value */
+    ROW_LEVELS,   /* four values: ties at every cutoff */
+    ROW_TAIL,     /* every other one -inf */
+    ROW_LONE,     /* all -inf but one */
+    ROW_FLAT,     /* standard deviation 10^-3 */
+    ROW_WIDE,     /* standard deviation 100: exponentials underflow */
+    ROW_EMPTY,    /* all -inf */
+    ROW_NAN,      /* one NaN in a Gaussian row */
+    ROW_INFINITE, /* one +inf */
+    ROW_KINDS,    /* the kinds above are mixed; kinds below must be selected, and require float32 */
     ROW_MASKED = ROW_KINDS, /* -FLT_MAX for -inf, in most tokens or in all */
     ROW_ALL_KINDS,
 } row_kind;
@@ -30,13 +30,13 @@ typedef enum row_kind {
 /* values of gumbel_order */
 #define REQUEST_ORDERS 6
 
-/* Rules of truncation of a plan with usual numbers. */
+/* Rules of truncation of a plan with usual values. */
 enum { REQUEST_TOP_K = 1, REQUEST_TOP_P = 2, REQUEST_MIN_P = 4 };
 
 /* The request to generate. Zero in any field but the sizes is the default. */
 typedef struct request_plan {
     int64_t batch, vocab;            /* B, V */
-    int64_t hidden_size;             /* D > 0: logits are what a product of this size makes */
+    int64_t hidden_size;             /* D > 0: the logits come from a product of this size */
     int64_t first_token, vocab_size; /* as in gumbel_logits */
     int32_t samples, num_top;        /* S, n */
     gumbel_dtype dtype;              /* of the logits; 0: float32 */
@@ -45,16 +45,16 @@ typedef struct request_plan {
     gumbel_ties ties;
     gumbel_distribution logprobs_of;
     int transforms, truncation; /* whether there are any */
-    int history;                /* what penalties count is a gumbel_history, not lists */
-    int given_noise;            /* noise is made ahead */
-    int usual;                  /* temperatures and truncation as users set them, none hostile */
-    int cuts;                   /* with them: the rules of truncation */
-    float top_p;                /* with them: that of every row; 0: any */
-    int kind;                   /* 1 + the row_kind of every row; 0: mixed; not where D > 0 */
+    int history;                /* penalties count a gumbel_history instead of lists */
+    int given_noise;            /* noise is prepared */
+    int usual;                  /* usual temperatures and truncation, none hostile */
+    int cuts;                   /* with `usual`: the rules of truncation */
+    float top_p;                /* with `usual`: top_p of every row; 0: any */
+    int kind;                   /* 1 + the row_kind of every row; 0: mixed; D = 0 only */
     uint64_t seed;
 } request_plan;
 
-/* The plan of any index >= 0, with all options mixed. `fused`: D > 0. */
+/* A plan for any index >= 0; the options are chosen at random from the index. `fused`: D > 0. */
 request_plan request_plan_at_random(int index, int fused);
 
 /* A random request on a shard of a few blocks of 64. `first`, `vocab` and `end` are the first
@@ -65,12 +65,12 @@ request_plan request_plan_on_shard(int first, int vocab, int end, uint64_t *rand
 
 #define REQUEST_OWNED 32
 
-/* Rows of a request: the whole, which owns its memory, or a view of some of its rows. */
+/* A request, which owns its memory, or a view of some rows of a request. */
 typedef struct request {
     request_plan plan;
     gumbel_head head; /* if D > 0 */
     gumbel_logits logits;
-    gumbel_sampling sampling; /* points at the two below */
+    gumbel_sampling sampling; /* points to the two structs below */
     gumbel_transforms transforms;
     gumbel_truncation truncation;
     gumbel_history history;
@@ -84,8 +84,8 @@ typedef struct request {
 request *request_make(const request_plan *plan, gumbel_device *device);
 void request_free(request *generated);
 
-/* Make a request without tensors and without prepared noise; the caller fills in those of `head` or
- * `logits`. */
+/* Generates a request without tensors and without prepared noise; the caller sets the tensors of
+ * `head` or `logits`. */
 request *request_make_rules(const request_plan *plan);
 
 /* The logit of token i of `vocab`, in rows that defeat the initial guesses of truncation; `shape`
@@ -93,20 +93,20 @@ request *request_make_rules(const request_plan *plan);
 #define REQUEST_SHAPES 8
 float request_hostile_logit(int shape, int64_t i, int64_t vocab);
 
-/* Rows [first, first + count) as a request of their own; nothing is copied, nothing to free. */
+/* Rows [first, first + count) as a request: views, which need not be freed. */
 void request_rows(const request *whole, int64_t first, int64_t count, request *part);
 
-/* One line naming the plan, for messages; in static storage. */
+/* One line that describes the plan, in static storage. */
 const char *request_describe(const request_plan *plan);
 
-/* One line naming row b of a request, with its temperature and truncation. */
+/* One line that describes row b of a request, with its temperature and truncation. */
 const char *request_describe_row(const request *req, int64_t b);
 
-/* An outcome with ranks, kept and the n most likely. */
+/* An outcome with ranks, kept counts and the n most likely tokens. */
 outcome *request_outcome(const request *req);
 
-/* Poison the outputs, make a workspace of exactly the required size, and draw, from the logits or
- * from the head. Returns the call's status; a message is printed unless it is GUMBEL_OK. */
+/* Poison the outputs, allocate a workspace of exactly the required size, and draw from the logits
+ * or from the head. Return the call's status, and print a message unless it is GUMBEL_OK. */
 gumbel_status request_draw(gumbel_device *device, const request *req, outcome *into);
 gumbel_status request_draw_fused(gumbel_device *device, const request *req, outcome *into);
 

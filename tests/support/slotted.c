@@ -12,7 +12,7 @@ static void *allocate_owned(slotted *generated, size_t bytes)
     return data;
 }
 
-/* Rows of `bytes` each, `apart` from one to the next, in their slots. */
+/* Copies rows of `bytes` each, `apart` bytes from one to the next, to their slots. */
 static void *spread_array(slotted *generated, const void *data, size_t apart, size_t bytes)
 {
     char *slots = allocate_owned(generated, (size_t)generated->count * bytes);
@@ -22,8 +22,8 @@ static void *spread_array(slotted *generated, const void *data, size_t apart, si
     return slots;
 }
 
-/* Spreads a row parameter of `width` elements of `size` bytes over slots; one that serves all rows
- * stays. */
+/* Copies a row parameter of `width` elements of `size` bytes to slots; a shared parameter is
+ * unchanged. */
 static const void *spread_rows(slotted *generated, const void *data, int64_t *stride, int64_t width,
                                size_t size)
 {
@@ -37,7 +37,7 @@ static const void *spread_rows(slotted *generated, const void *data, int64_t *st
 #define SPREAD(rows, width)                                                                        \
     (rows).data = spread_rows(generated, (rows).data, &(rows).stride, width, sizeof *(rows).data)
 
-/* Counts of 16 bits as those of 32. */
+/* Widens 16-bit counts to 32 bits. */
 static void widen_counts(slotted *generated, gumbel_history *h)
 {
     size_t elements = (size_t)(generated->count * h->vocab_size);
@@ -61,7 +61,7 @@ static void spread_history(slotted *generated, int wide)
     generated->req.transforms.history = h;
 }
 
-/* Each row a slot of its own, in no order. */
+/* Assigns a random slot to each row. */
 static void choose_slots(slotted *generated, uint64_t *random)
 {
     int64_t batch = generated->req.plan.batch;

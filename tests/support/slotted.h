@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Requests as an engine with continuous batching makes them: what belongs to a row lies in its
- * slot.
+ * Requests of an engine with continuous batching: the parameters, mask and history of a row are in
+ * its slot.
  */
 #ifndef TESTS_SLOTTED_H
 #define TESTS_SLOTTED_H

@@ -21,9 +21,9 @@ typedef struct gpu_shard {
     size_t bytes;
 } gpu_shard;
 
-/* Makes the shard of rank r, with poisoned outputs for those of `like`. With `bare`, requests only
- * tokens, scores and statuses. Returns GUMBEL_ERROR_UNSUPPORTED if the group does not support the
- * request; other errors end the program. */
+/* Makes the shard of rank r, with poisoned copies of the outputs of `like`. With `bare`, requests
+ * only tokens, scores and statuses. Returns GUMBEL_ERROR_UNSUPPORTED if the group does not support
+ * the request; other errors end the program. */
 gumbel_status gpu_shard_make(gpu_shard *generated, gumbel_group *group, const gpu_request *whole,
                              const shard_cut *cut, int32_t rank, int fused, int bare,
                              const outcome *like, gumbel_error *error);
@@ -47,7 +47,8 @@ typedef struct gpu_shard_cycle {
     size_t bytes;
 } gpu_shard_cycle;
 
-/* The outputs are a copy of `like`. An error ends the program. */
+/* Makes the shard of a verification; its outputs have the shapes of `like`. An error ends the
+ * program. */
 void gpu_shard_cycle_make(gpu_shard_cycle *generated, gumbel_group *group, const gpu_cycle *whole,
                           const shard_cut *cut, int32_t rank, const verified_arrays *like);
 void gpu_shard_cycle_free(gpu_shard_cycle *generated);

@@ -11,9 +11,10 @@
 
 typedef struct member {
     queued_ranks *place;
-    gumbel_transport host, beside; /* of calls; of host collectives, which run on other threads */
-    CUevent came, left;            /* a queued exchange: data are ready; data have been read */
-    CUstream stream;               /* of host collectives */
+    gumbel_transport host;   /* transport of calls */
+    gumbel_transport beside; /* transport of host collectives, which run on other threads */
+    CUevent came, left;      /* of a queued exchange: data are ready; data have been read */
+    CUstream stream;         /* of host collectives */
 } member;
 
 struct queued_ranks {
@@ -23,7 +24,7 @@ struct queued_ranks {
     member members[THREAD_RANKS_MOST];
 };
 
-/* Message that each rank sends to all at the start of an exchange. */
+/* The message that each rank sends to all others at the start of an exchange. */
 typedef struct offer {
     const void *send;
     CUevent came, left;
@@ -83,7 +84,7 @@ static int wait_for(void *context, void *stream, int64_t timeout_ms, char *why)
     (void)context;
     for (int64_t waited = 0; gpu_runs(stream); waited++) {
         if (waited / 10 > timeout_ms) {
-            snprintf(why, GUMBEL_WHY_BYTES, "queued work does not end");
+            snprintf(why, GUMBEL_WHY_BYTES, "queued work did not end in time");
             return 1;
         }
         nanosleep(&pause, NULL);

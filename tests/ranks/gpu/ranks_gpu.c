@@ -2,10 +2,10 @@
  *
  * usage: ranks_gpu RANKS [TEST ...]
  *
- * Ranks that are processes, each with a GPU of its own, over NCCL and by peer memory: what they
- * draw is what each draws alone from the whole, of any request; drafts that they verify; graphs;
- * what the others see of a rank that passes other parameters, hangs or is killed. script/test-ranks
- * runs it. 77: no NCCL, or too few GPUs.
+ * Ranks that are processes, each with its own GPU, over NCCL and by peer memory. Draws of any
+ * request equal the draw of each GPU from the whole; also drafts, graphs, and the errors of the
+ * other ranks if one rank passes different parameters, hangs or is killed. script/test-ranks runs
+ * the program. Exit code 77: no NCCL, or too few GPUs.
  */
 #define _GNU_SOURCE
 #include "gpu_shards.h"
@@ -21,7 +21,7 @@
 
 enum { RANKS_MOST = 8, TIMEOUT = 6000, IDS = 256 };
 
-/* Memory of all processes: ids of communicators, in the order of their creation. */
+/* Memory that all processes share: ids of communicators, in the order of their creation. */
 typedef struct board {
     char ids[IDS][GUMBEL_NCCL_ID_BYTES];
     _Atomic int generated;
@@ -29,10 +29,10 @@ typedef struct board {
 
 static board *shared;
 static int32_t rank, ranks;
-static int communicators;     /* that are spent */
-static gumbel_peer_memory by; /* how device memory is exchanged */
+static int communicators;     /* communicators used so far */
+static gumbel_peer_memory by; /* whether ranks exchange by peer memory */
 
-/* A transport for a group: one that serves all groups until one of them is spent. */
+/* The transport of a group. One transport serves all groups until one of these has failed. */
 static gumbel_transport connect_transport(void)
 {
     static gumbel_transport transport;
@@ -53,7 +53,7 @@ static gumbel_transport connect_transport(void)
     if (gumbel_nccl_transport(NULL, shared->ids[which], rank, ranks, 0, &transport, &error) !=
         GUMBEL_OK)
         die("%s: %s", error.field, error.message);
-    transport.destroy = NULL; /* no group owns it */
+    transport.destroy = NULL; /* owned by no group */
     return transport;
 }
 
@@ -72,7 +72,7 @@ static gumbel_group *open_group(int64_t first_token, int64_t rows)
     return group;
 }
 
-/* A problem of which this rank has a shard of whole blocks, and the whole's draw. */
+/* A problem, this rank's shard of whole blocks, and the draw from the whole. */
 typedef struct scene {
     problem *host, *whole;
     gumbel_head head; /* of the shard */
@@ -84,7 +84,7 @@ typedef struct scene {
     int bare; /* requests tokens and scores only, so that no rank sums masses */
 } scene;
 
-/* A top_k of all rows of the next scene, and its options. */
+/* The top_k of all rows of the next scene. */
 static int32_t top_k;
 static gumbel_truncation truncation;
 
@@ -147,7 +147,7 @@ static void draw_and_wait(scene *s)
     CHECK(gumbel_group_wait(s->group, NULL, &error) == GUMBEL_OK, "%s", error.message);
 }
 
-/* Compare what the ranks wrote with the whole's draw on this GPU. */
+/* Compares the outputs of the ranks with the draw from the whole on this GPU. */
 static void compare_scene(scene *s, const char *what)
 {
     size_t rows = (size_t)s->found->batch, draws = rows * (size_t)s->found->samples;
@@ -176,7 +176,7 @@ static void draw_plain(void)
     for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
         scene s = begin_scene(&plans[i]);
         for (int turn = 0; turn < 3; turn++) {
-            s.bare = turn == 0; /* nothing of another draw is there yet */
+            s.bare = turn == 0; /* no earlier draw has left results in memory */
             draw_and_wait(&s);
             compare_scene(&s, problem_describe(&plans[i]));
         }
@@ -234,7 +234,8 @@ static void leave_rows(void)
     scene s = begin_scene(&plan);
     const gumbel_row_i32 same = truncation.top_k;
     char *hidden = (char *)(uintptr_t)s.whole->head.hidden.data;
-    for (int turn = 0; turn < 4; turn++) { /* none; uncut; all logits equal; both */
+    for (int turn = 0; turn < 4;
+         turn++) { /* no fallback row; a row without truncation; a row of equal logits; both */
         for (int b = 0; b < 20; b++)
             each[b] = b == 3 && turn % 2 ? 0 : 50;
         int32_t *rows = gpu_copy(each, sizeof each);
@@ -242,7 +243,7 @@ static void leave_rows(void)
         if (turn == 2)
             gpu_put(hidden + 7 * 64 * 2, (uint64_t[16]){0}, 64 * 2);
         draw_and_wait(&s);
-        compare_scene(&s, "rows that are left");
+        compare_scene(&s, "fallback rows");
         gpu_free(rows);
     }
     truncation.top_k = same;
@@ -250,21 +251,21 @@ static void leave_rows(void)
     top_k = 0;
 }
 
-/* All ranks change what the host knows, the last one otherwise than the rest. */
+/* All ranks change a host parameter, the last rank to a different value. */
 static void differ(void)
 {
     scene s = begin_scene(&plans[1]);
     gumbel_error error = {"", ""};
     draw_and_wait(&s);
-    compare_scene(&s, "before they differ");
+    compare_scene(&s, "before a parameter differs");
     s.whole->sampling.domain = rank + 1 == ranks ? 3 : 4;
     gumbel_status status = draw_ranks(&s, NULL, &error);
-    CHECK(status == GUMBEL_ERROR_GROUP, "ranks that differ draw");
+    CHECK(status == GUMBEL_ERROR_GROUP, "different parameters are not an error");
     CHECK(strcmp(error.field, "sampling.domain") == 0, "%s: %s", error.field, error.message);
     end_scene(&s);
 }
 
-/* Requests of every kind; those that groups on GPUs do not serve are refused by all ranks. */
+/* Draws a request; all ranks must return an error if groups on GPUs do not support it. */
 static int draw_request(const request_plan *plan, int fused, uint64_t *random)
 {
     request *host = request_make(plan, cpu);
@@ -294,7 +295,7 @@ static int draw_request(const request_plan *plan, int fused, uint64_t *random)
     return served;
 }
 
-/* Say how far a test has come, where it takes long: once in five seconds. */
+/* Prints the progress of a long test, once in five seconds. */
 static void print_progress(const char *what, int done, int count)
 {
     static struct timespec printed;
@@ -321,7 +322,7 @@ static void draw_requests(void)
     CHECK(3 * served >= count, "%d of %d requests were served", served, count);
 }
 
-/* Requests as engines make them, and rows of all kinds: some of a batch are fallback rows. */
+/* Requests with usual parameters and rows of all kinds, so that some rows are fallback rows. */
 static void draw_usual(void)
 {
     uint64_t random = 10;
@@ -341,7 +342,7 @@ static void draw_usual(void)
     }
 }
 
-/* Drafts that all ranks verify, each beside what its GPU makes of the whole. */
+/* Verifies drafts on all ranks, and compares with the verification of the whole on each GPU. */
 static void verify_cycle(const cycle *host, int32_t *progress, uint64_t *random)
 {
     const texts_plan *plan = &host->of->plan;
@@ -389,7 +390,7 @@ static void verify_drafts(void)
     }
 }
 
-/* The last rank makes no second call: the others get an error in time. */
+/* The last rank makes no second call; the others return an error in time. */
 static void hang(void)
 {
     scene s = begin_scene(&plans[1]);
@@ -404,15 +405,15 @@ static void hang(void)
     }
     clock_gettime(CLOCK_MONOTONIC, &start);
     CHECK(draw_ranks(&s, NULL, &error) == GUMBEL_OK, "%s: %s", error.field, error.message);
-    CHECK(gumbel_group_wait(s.group, NULL, &error) == GUMBEL_ERROR_GROUP, "a hang passes");
+    CHECK(gumbel_group_wait(s.group, NULL, &error) == GUMBEL_ERROR_GROUP, "a hang is not an error");
     clock_gettime(CLOCK_MONOTONIC, &now);
-    CHECK(now.tv_sec - start.tv_sec <= 2 * TIMEOUT / 1000, "it took too long");
-    CHECK(draw_ranks(&s, NULL, &error) == GUMBEL_ERROR_GROUP, "a spent group draws");
+    CHECK(now.tv_sec - start.tv_sec <= 2 * TIMEOUT / 1000, "the error came too late");
+    CHECK(draw_ranks(&s, NULL, &error) == GUMBEL_ERROR_GROUP, "a failed group draws");
     communicators++;
     end_scene(&s);
 }
 
-/* The last rank is killed behind its first call: this ends the program, and so comes last. */
+/* The last rank is killed after its first call. The program ends here, so this test is the last. */
 static void be_killed(void)
 {
     scene s = begin_scene(&plans[1]);
@@ -422,9 +423,9 @@ static void be_killed(void)
         raise(SIGKILL);
     for (int turn = 0; turn < 3; turn++) {
         gumbel_status status = draw_ranks(&s, NULL, &error);
-        CHECK(turn == 0 || status == GUMBEL_ERROR_GROUP, "a spent group draws");
+        CHECK(turn == 0 || status == GUMBEL_ERROR_GROUP, "a failed group draws");
         status = gumbel_group_wait(s.group, NULL, &error);
-        CHECK(status == GUMBEL_ERROR_GROUP, "nobody sees that a rank is gone");
+        CHECK(status == GUMBEL_ERROR_GROUP, "the death of a rank is not an error");
     }
     end_scene(&s);
 }

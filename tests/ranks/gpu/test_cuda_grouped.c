@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Parts drawn by their log-masses on a GPU: every choice, token, sum and status has the host's
- * bits, at once and in a stream, also as a graph whose masses and positions change between replays.
+ * Grouped draws on a GPU: a part is drawn by the log-masses of all parts. Every choice, token, sum
+ * and status has the host's bits, for all parts at once and for a stream of parts, also in a graph
+ * whose masses and positions change between replays.
  */
 #include "cuda_support.h"
 
@@ -12,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A call's sizes, and what it reads, in host memory or on the GPU. */
+/* The sizes and inputs of a call, in host memory or on the GPU. */
 typedef struct parts_case {
     int32_t parts, samples;
     int64_t batch;
@@ -33,7 +34,7 @@ typedef struct parts_found {
 
 static size_t draws_of(const parts_case *c) { return (size_t)(c->batch * c->samples); }
 
-/* Some parts are empty, some rows have no mass, and some a NaN or +inf. */
+/* A random log-mass: some parts are empty, some rows have no mass, and some have a NaN or +inf. */
 static float mass_at(uint64_t *random, int64_t row)
 {
     if (row % 13 == 5)
@@ -140,7 +141,7 @@ static void free_found(parts_found *f, void (*drop)(void *))
     drop(f->stream);
 }
 
-/* Both calls; in a stream parts come from the last to the first. */
+/* Makes both calls; the stream receives the parts from the last to the first. */
 static void draw_parts(gumbel_device *device, CUstream stream, const parts_case *c,
                        const parts_found *f)
 {
@@ -178,7 +179,7 @@ static void compare_found(const parts_case *c, const parts_found *host, const pa
     same_bytes(host->status, there->status, rows * 4, "status", c);
     same_bytes(host->stream, there->stream, draws * sizeof *host->stream, "stream", c);
     gpu_fetch(lse, there->lse, rows * sizeof *lse);
-    for (size_t b = 0; b < rows; b++) /* a NaN is any NaN */
+    for (size_t b = 0; b < rows; b++) /* all NaNs are equal */
         CHECK(memcmp(&lse[b], &host->lse[b], 4) == 0 || (isnan(lse[b]) && isnan(host->lse[b])),
               "lse[%zu] is %a, on the host %a", b, (double)lse[b], (double)host->lse[b]);
     draws_compared += (int64_t)(2 * draws);
@@ -218,7 +219,7 @@ static void grouped_sizes(void)
     check_case(4, 20000, 5, &random);
 }
 
-/* A graph goes by what the arrays hold when it is replayed. */
+/* A graph reads the arrays at each replay. */
 static void grouped_graph(void)
 {
     uint64_t random = 3;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ranks on one GPU: threads of one process, with a stream each, that exchange by peer memory or by
- * a transport's queue. Every request draws the tokens that one device draws from the whole, and
- * drafts are verified as by one device. If a rank makes no call, the others get an error in time.
- * Ranks on several GPUs: ranks/gpu/ranks_gpu.c.
+ * Ranks on one GPU: threads of one process, each with a stream, that exchange by peer memory or by
+ * a queue of the transport. Every request draws the tokens that one device draws from the whole,
+ * and drafts are verified as by one device. If a rank makes no call, the others return an error in
+ * time. ranks/gpu/ranks_gpu.c tests several GPUs.
  */
 #define _GNU_SOURCE
 #include "gpu_shards.h"
@@ -23,18 +23,19 @@ typedef enum rank_step { RANK_OPENS, RANK_MEETS, RANK_QUEUES, RANK_WAITS, RANK_E
 
 /* One call that all ranks make. */
 typedef struct shared_call {
-    thread_ranks *place;  /* by peer memory; or NULL, */
-    queued_ranks *queued; /* by its queue */
+    thread_ranks *place;  /* for an exchange by peer memory, else NULL */
+    queued_ranks *queued; /* for an exchange by the transport's queue, else NULL */
     pthread_barrier_t together;
     const gpu_request *req;
     const outcome *expected;
     const shard_cut *cut;
     int fused, bare;
-    int silent; /* the last rank makes no second call, or refuses a host collective */
+    int silent; /* the last rank makes no second call, or its host collectives fail */
     int64_t timeout_ms;
-    _Atomic int wrong, served, refused;  /* ranks whose group does not serve the request */
-    _Atomic int turns[RANKS_MOST];       /* which draw a rank's thread is in */
-    _Atomic rank_step steps[RANKS_MOST]; /* what it does there */
+    _Atomic int wrong, served;
+    _Atomic int refused;                 /* ranks whose group does not support the request */
+    _Atomic int turns[RANKS_MOST];       /* the current draw of each rank */
+    _Atomic rank_step steps[RANKS_MOST]; /* the current step of that draw */
 } shared_call;
 
 static void print_steps(const shared_call *c)
@@ -48,8 +49,8 @@ static void print_steps(const shared_call *c)
         printf("    rank %d: draw %d, %s\n", (int)r, c->turns[r], names[c->steps[r]]);
 }
 
-/* One rank is late to each draw, each in its turn, so that the kernels of all others wait for it
- * before it has queued anything. */
+/* At each draw another rank is late, so that the kernels of all others wait for it before it has
+ * queued anything. */
 static void come_late(const shared_call *c, int32_t rank, int turn)
 {
     const struct timespec pause = {0, LATE_US * 1000L};
@@ -75,7 +76,7 @@ static gumbel_group *open_group(shared_call *c, int32_t rank)
     return group;
 }
 
-/* Draw and wait. */
+/* Draws, and waits for the result. */
 static gumbel_status draw_once(shared_call *c, int32_t rank, const gpu_shard *s, CUstream stream,
                                gumbel_error *error)
 {
@@ -88,7 +89,7 @@ static gumbel_status draw_once(shared_call *c, int32_t rank, const gpu_shard *s,
     return status;
 }
 
-/* The draws that all ranks come to. */
+/* The draws that all ranks make. */
 static void draw_turns(shared_call *c, int32_t rank, const gpu_shard *s, CUstream stream)
 {
     gumbel_error error = {"", ""};
@@ -116,13 +117,14 @@ static void compare_shard(shared_call *c, const gpu_shard *s, int32_t rank)
     outcome_free(found);
 }
 
-/* Whether a rank makes no second call: by a queue all make it, and a host collective is refused. */
+/* Whether a rank makes no second call. With a queue all ranks make it, and one rank's host
+ * collective fails. */
 static int is_absent(const shared_call *c, int32_t rank)
 {
     return c->silent && c->place && rank + 1 == c->cut->ranks;
 }
 
-/* The second call, to which one rank does not come: no token comes of it. */
+/* The second call, which one rank does not make, must be an error on the others. */
 static void miss_one(shared_call *c, const gpu_shard *s, CUstream stream, int32_t rank)
 {
     gumbel_error error = {"", ""};
@@ -189,11 +191,11 @@ static void part(shared_call *c)
         queued_ranks_free(c->queued);
 }
 
-/* How ranks exchange in the next tests, whether heads have one 16-bit type, whether tokens and
- * scores only are requested; and how many host collectives were run. */
+/* Options of the next tests: exchange by a queue; heads of one 16-bit dtype; only tokens and scores
+ * requested. `collectives` counts host collectives. */
 static int by_queue, narrow, bare, collectives;
 
-/* Have float32 be the bfloat16 of its upper halves, in place. */
+/* Converts float32 to bfloat16 by truncation, in place. */
 static void make_narrow(gumbel_tensor *t)
 {
     if (t->dtype != GUMBEL_FLOAT32)
@@ -205,7 +207,7 @@ static void make_narrow(gumbel_tensor *t)
     t->dtype = GUMBEL_BFLOAT16;
 }
 
-/* A request by `ranks` of them; 0 where the group does not serve it. */
+/* Draws a request by `ranks` ranks; returns 0 if the group does not support it. */
 static int draw_request(const request_plan *plan, int32_t ranks, int fused, int silent,
                         uint64_t *random)
 {
@@ -254,8 +256,8 @@ static void draw_requests(int count, int32_t most, uint64_t seed)
     CHECK(3 * served >= count, "%d of %d requests were served", served, count);
 }
 
-/* A request whose ranks wait for each other with many CTAs, while the rank that is late has kernels
- * of other shared memory to run first. */
+/* Many CTAs of the early ranks wait, while the late rank must first run kernels with another
+ * shared-memory carveout. */
 static void ranks_crowded(void)
 {
     uint64_t random = 12;
@@ -270,7 +272,7 @@ static void ranks_small(void) { draw_requests(6, RANKS_MOST, 1); }
 
 static void ranks_requests(void) { draw_requests(60, RANKS_MOST, 2); }
 
-/* No rank makes masses where nothing cuts. */
+/* Without truncation no rank sums masses. */
 static void ranks_bare(void)
 {
     bare = 1;
@@ -292,7 +294,7 @@ static void ranks_bare(void)
     bare = by_queue = narrow = 0;
 }
 
-/* Requests as engines make them; batches of 8 rows or more are drawn from top-64 candidates. */
+/* Requests with usual parameters; batches of 8 rows or more are drawn from top-64 candidates. */
 static void draw_usual(int count, int32_t ranks, int64_t vocab)
 {
     uint64_t random = 3;
@@ -315,14 +317,14 @@ static void draw_usual(int count, int32_t ranks, int64_t vocab)
 
 static void ranks_usual(void) { draw_usual(12, 0, 6000); }
 
-/* A rank that waits for itself alone: tools that run one kernel at a time can have a look. */
+/* A single rank, for tools that run one kernel at a time. */
 static void ranks_alone(void)
 {
     draw_requests(4, 1, 5);
     draw_usual(4, 1, 600);
 }
 
-/* Half as many, of shorter rows, for tools that take seconds a kernel. */
+/* Half as many requests, of shorter rows, for tools that take seconds a kernel. */
 static void ranks_few(void)
 {
     draw_requests(2, 1, 5);
@@ -345,7 +347,7 @@ static void ranks_silent(void)
     }
 }
 
-/* Requests by a queue, as NCCL's: host collectives gather fallback rows. */
+/* Exchanges by a queue, as with NCCL; host collectives gather fallback rows. */
 static void ranks_queued(void)
 {
     by_queue = 1;
@@ -377,7 +379,7 @@ static void ranks_products(void)
     by_queue = narrow = 0;
 }
 
-/* One rank refuses a host collective: all ranks get an error, and nothing is drawn. */
+/* The host collective of one rank fails: all ranks return an error, and nothing is drawn. */
 static void ranks_refused(void)
 {
     const request_plan plan = {.batch = 20,
@@ -432,7 +434,8 @@ static void verify_one_rank(void *argument, int32_t rank)
     GPU(cuStreamDestroy, stream);
 }
 
-/* One cycle: ranks emit what one GPU does, bit for bit, and that is what the CPU expects. */
+/* Verifies one cycle: the ranks' outputs equal those of one GPU, bit for bit, and the results that
+ * the CPU expects. */
 static void verify_cycle(const cycle *host, int32_t *progress, int32_t ranks, uint64_t *random)
 {
     const texts_plan *plan = &host->of->plan;
