@@ -4,10 +4,11 @@
 
 usage: bench/bench_drafts.py GUMBEL [--json FILE] [--samples N]
 
-GUMBEL is a release build of the command. Texts of 64 tokens behind short prompts, at temperature
-0.8: chains by the small model of 1 to 8 tokens, with a sibling beside each or none, and n-grams on
-greedy texts, which soon repeat. Texts are compared with those written without drafts first. Then
-chains by the rules that compare probabilities, whose texts differ.
+GUMBEL is a release build of the command. The texts have 64 tokens after short prompts, at
+temperature 0.8. Measured are chains of 1 to 8 tokens drafted by the small model, with one
+sibling for each or none, and n-grams on greedy texts, which soon repeat; these texts are first
+compared with the texts without drafts. Then chains are measured with the rules that compare
+probabilities, whose texts differ.
 """
 
 import argparse
@@ -69,7 +70,7 @@ def main():
     print("chains by the small model, T = 0.8")
     chains = [measure(options.gumbel, MODELS / "kjv-draft", tokens, *sampled)
               for tokens in (1, 2, 3, 4, 5, 6, 8)]
-    print("the same, one sibling beside each")
+    print("chains by the small model with one sibling each, T = 0.8")
     trees = [measure(options.gumbel, MODELS / "kjv-draft", tokens, "--draft-siblings", 1, *sampled)
              for tokens in (1, 2, 3, 4, 6, 8)]
     print("n-grams, T = 0")

@@ -38,7 +38,7 @@ MAX_DEVIATIONS = 6.0  # of a mean log-probability from its expectation
 
 
 def check_fused(library, hidden, weight, logits):
-    """The fused draw gives the tokens of the draw from float32 logits, near ties apart."""
+    """The fused draw gives the tokens of the draw from float32 logits, except for near ties."""
     fused = library.fused(hidden, weight, ("scores", "logprobs"))
     plain = library.from_logits(logits, ("scores", "logprobs"))
     same = fused() == plain()
@@ -65,8 +65,9 @@ class Expected:
         self.deviation = math.sqrt(variance)
 
     def check(self, tokens, exact):
-        """Raise ValueError where `tokens` are no ids, or no samples although `exact`."""
-        if tokens.is_floating_point():  # logits: nothing was drawn
+        """Raises ValueError if `tokens` are not valid ids or, with `exact`, not samples of the
+        softmax."""
+        if tokens.is_floating_point():  # the contestant computes logits, and draws nothing
             return
         ids = tokens.reshape(-1, 1).long()
         rows, vocab = self.logp.shape
@@ -115,14 +116,14 @@ def describe(times):
 
 
 def compete(bench, place, contestants, inputs, logits):
-    """One row of a table: name -> spread of a call. `inputs` holds the arguments of each call of
-    a replay; `logits` are those that they all stand for."""
+    """One row of a table: name -> spread of a call. `inputs` holds the arguments of each call of a
+    replay, all equivalent to `logits`."""
     graphs, expected = {}, Expected(logits)
     for name, contestant in contestants.items():
         try:
             graphs[name], result = capture([contestant.prepare(*each) for each in inputs])
             expected.check(result, contestant.exact)
-        except Exception as error:  # whatever a peer raises: the others still compete
+        except Exception as error:  # a failing peer is skipped; the others continue
             if name in OURS:
                 raise
             graphs.pop(name, None)
@@ -163,7 +164,7 @@ class Bench:
         return entries
 
     def from_logits(self, vocab, batches):
-        """Float32 logits in, fresh from memory or lying in the L2 as just behind a product."""
+        """Float32 logits in, read from memory, or from the L2 as just after a product."""
         contestants, entries = self.contestants.from_logits(), []
         l2_bytes = torch.cuda.get_device_properties(0).L2_cache_size
         for cached in (False, True):
@@ -223,7 +224,7 @@ def machine():
         try:
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
-            pass  # not installed, or importable from a plain folder that does not say
+            pass  # not installed, or imported from a folder without metadata
     return {
         "gpu": torch.cuda.get_device_name(0),
         "driver": subprocess.run(query, check=True, capture_output=True, text=True).stdout.strip(),
@@ -258,7 +259,7 @@ def parse():
 def main():
     arguments = parse()
     torch.manual_seed(0)
-    # Each shape is compiled for itself, as for a graph; the default stops after 8.
+    # Each shape is compiled separately, as for a graph; the default limit is 8.
     torch._dynamo.config.recompile_limit = 256
     bench = Bench(arguments.replays)
     everyone = {**bench.contestants.from_hidden_states(), **bench.contestants.from_logits()}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who takes part in bench_peers.py: ways to draw one token a row with torch tensors on a GPU.
+"""The contestants of bench_peers.py: ways to draw one token a row with torch tensors on a GPU.
 
 A contestant prepares a call for given inputs. The call queues one step on the current stream,
-which may be capturing a graph, and returns the tokens, [B] or [B, 1]. The temperature is 1 for all.
-libgumbel and FlashSampling read theirs from device memory; the others get away without one.
+which may be capturing a graph, and returns the tokens, [B] or [B, 1]. The temperature is 1.
+libgumbel and FlashSampling read it from device memory; the others do not apply one.
 """
 
 import ctypes
@@ -24,14 +24,14 @@ class Contestant:
     column: str  # its head in the table
     about: str
     prepare: Callable[..., Callable[[], torch.Tensor]]
-    exact: bool = True  # draws from the softmax, which is then checked, and so compares with ours
+    exact: bool = True  # samples exactly from the softmax, which is checked
 
 
 # ------------------------------------------------------------------------------- libgumbel ----
 
 
 class Call:
-    """One call of the library on `source`, with outputs of its own; `self()` queues it."""
+    """One call of the library on `source`, with its own outputs; calling the object queues it."""
 
     def __init__(self, library, function, source, batch, wanted):
         self.device, self.function, self.source = library.device, function, source
@@ -69,8 +69,8 @@ class Call:
 
 
 class Library:
-    """libgumbel on the first GPU. Calls of equal sizes share row parameters and workspace, as an
-    engine's do."""
+    """libgumbel on the first GPU. Calls of equal sizes share row parameters and workspace, as in an
+    engine."""
 
     def __init__(self):
         self.device, error = ctypes.c_void_p(), _abi.Error()
@@ -79,7 +79,7 @@ class Library:
         self.rows = functools.cache(self.rows)
 
     def rows(self, batch):
-        """Every row its own temperature, seed and position."""
+        """Row parameters: a temperature, a seed and a position for each row."""
         return {
             "temperature": torch.ones(batch, device="cuda"),
             "seed": torch.arange(1, batch + 1, dtype=torch.int64, device="cuda"),
@@ -148,7 +148,7 @@ def flashinfer_draws():
     state = {
         name: torch.full((1,), 7, dtype=torch.int64, device="cuda") for name in ("seed", "offset")
     }
-    sampling.get_sampling_module()  # built, or found to be unbuildable, now
+    sampling.get_sampling_module()  # builds the module, or raises an error, before the measurement
     return {
         "flashinfer": Draw(
             "flashinf",
@@ -184,7 +184,7 @@ def gemm(hidden, weight):
 
 
 def prepare(draw, product=None):
-    """A preparer that runs `draw` on logits, or on those of `product`, as one function."""
+    """A `prepare` function that runs `draw` on logits, or on the logits of `product`."""
 
     def step(*inputs):
         return draw.function(product(*inputs) if product else inputs[0])
@@ -206,7 +206,7 @@ class Contestants:
     def _imported(self, name, make):
         try:
             return make()
-        except Exception as error:  # whatever another package raises: the others still compete
+        except Exception as error:  # a failing package is skipped; the others continue
             self.skipped[name] = reason(error)
             return None
 

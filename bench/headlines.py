@@ -21,7 +21,7 @@ CHART_LINES = {
 
 
 def spaced(heights, gap):
-    """Heights for labels, at least `gap` apart, in the order of the given ones."""
+    """Moves the heights of labels to be at least `gap` apart, in the same order."""
     order = sorted(range(len(heights)), key=lambda at: heights[at])
     places = list(heights)
     for below, at in zip(order, order[1:]):
@@ -156,7 +156,7 @@ HEADS = ["measured", "result", "machine", "date, commit", "file of `bench/result
 
 
 def rows_of_table():
-    """A row a file that is there."""
+    """One row for each existing file."""
     for name, what, figure, machine in MEASURED:
         if (RESULTS / f"{name}.json").is_file():
             results = load(name)

@@ -31,7 +31,7 @@ PLOTS = ROOT / "docs" / "plots"
 TRACKED = ("overview", "cuda-h200-time")
 
 ELEMENT_BYTES = {"bf16": 2, "f16": 2, "f32": 4}
-# A name of a series in the files, and its name here.
+# Names of series in the files, and the names in plots.
 NAMES = {"fused draw": "fused", "cuBLAS alone": "gemm"}
 LEGEND = {
     "fused": "fused draw",
@@ -41,10 +41,10 @@ LEGEND = {
     "flashsampling": "FlashSampling (Triton)",
     "materialised": "product, stored logits, draw from them",
 }
-# Series without a product: reading only, and draws from logits.
+# Series without a product: plain reads, and draws from logits.
 ELSEWHERE = {"read weights", "from logits", "from logits, 1 thread"}
 
-# Okabe and Ito's colours, distinct to the colour-blind; ours first.
+# Okabe and Ito's colours, which the colour-blind can distinguish; gumbel's series first.
 OURS = {"fused": "#D55E00", "fused_with_logprobs": "#E69F00"}
 OTHERS = ["#0072B2", "#009E73", "#CC79A7", "#56B4E9", "#000000", "#8C6D1F", "#7F7F7F", "#882255"]
 SHAPES = ["#D55E00", "#0072B2", "#009E73", "#CC79A7"]
@@ -108,8 +108,8 @@ class Results:
 
 
 def rows_of(data):
-    """(V, D, B, series, microseconds) of a file by a bench program, one entry a shape and batch,
-    or by `gumbel bench --json`, one file a shape. Nothing from files of other questions."""
+    """(V, D, B, series, microseconds) of a file by a benchmark program, with one entry a shape and
+    batch, or by `gumbel bench --json`, with one file a shape. Empty for other files."""
     for entry in data.get("fused", []):
         for series, spread in entry.items():
             if isinstance(spread, dict) and "median_us" in spread:
@@ -121,13 +121,13 @@ def rows_of(data):
 
 
 def peak_of(data):
-    """Operations a second: measured, or as the text of the ceiling states."""
+    """Operations a second: measured, or read from the text of the ceiling."""
     words = re.search(r"([\d.]+) TFLOP/s", data.get("ceiling", ""))
     return data.get("float_operations_per_second") or (float(words[1]) * 1e12 if words else None)
 
 
 def read_results(path):
-    """None where the file has no times of a product, of requests or of texts."""
+    """None if the file has no times of a product, of requests or of texts."""
     data = json.loads(path.read_text(encoding="utf-8"))
     if "transformers" in data:
         points = [point for point in data["transformers"] if "fused_vs_stock" in point]
@@ -152,8 +152,8 @@ def read_results(path):
 
 
 def plots_of(folder):
-    """name of a plot -> (how to draw it, its results, their files). Files of one device whose
-    names differ in the shape alone, as cpu-bf16-d2048 and cpu-bf16-d4096, share their plots."""
+    """Name of a plot -> (its draw function, its results, their files). Files whose names differ in
+    the shape alone, as cpu-bf16-d2048 and cpu-bf16-d4096, share their plots."""
     groups = {}
     for path in sorted(folder.glob("*.json"), key=lambda path: (len(path.stem), path.stem)):
         groups.setdefault(re.sub(r"-d\d+$", "", path.stem), []).append(path)
@@ -400,7 +400,7 @@ def draw_roofline(pyplot, results):
 
 
 def digest_of(paths):
-    """Digest of the script and of the results that a plot shows, whatever their layout."""
+    """Digest of the script and of the results that a plot shows, independent of their layout."""
     found = hashlib.sha256(pathlib.Path(__file__).read_bytes())
     for path in paths:
         text = path.read_text(encoding="utf-8")
@@ -409,7 +409,7 @@ def digest_of(paths):
 
 
 def render(draw, results, paths):
-    """The plot as SVG, the same bytes whenever matplotlib is the same version."""
+    """The plot as SVG; the bytes depend on the version of matplotlib alone."""
     import matplotlib
 
     matplotlib.use("svg")

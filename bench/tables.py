@@ -26,7 +26,7 @@ def load(name):
 
 
 def newest(question):
-    """The results of a question that may not have been measured, or been on another GPU; None."""
+    """The latest results of a question on any GPU; None if it has not been measured."""
     found = sorted(RESULTS.glob(f"cuda-*-{question}.json"))
     return json.loads(found[-1].read_text()) if found else None
 
@@ -151,7 +151,7 @@ def on_gpu_source(name):
 
 
 def peers():
-    """Our draws beside those of PyTorch engines, from bench_peers.py."""
+    """gumbel's draws beside those of PyTorch engines, from bench_peers.py."""
     wanted = {"gemm": "GEMM alone", "fused": "fused draw", "flashsampling": "FlashSampling",
               "gemm_flashinfer": "GEMM + FlashInfer",
               "gemm_softmax_multinomial_compiled": "GEMM + softmax + multinomial, compiled"}
@@ -173,7 +173,7 @@ def peers_source():
 
 
 def requests(way):
-    """One row a request of a way in, flat rows / peaked rows, from bench_requests."""
+    """One row a request of an entry point, flat rows / peaked rows, from bench_requests."""
     points = [point for point in load("cuda-h200-requests")["requests"]
               if point["table"] == "requests" and point["way"] == way]
     times = {(p["request"], p["batch"], p["rows"]): median(p) for p in points}
@@ -256,7 +256,7 @@ CONTESTANTS = {"stock": "stock", "logits": "from logits", "fused": "fused"}
 
 
 def transformers(way, contestants):
-    """A way to write texts, from bench_transformers: one row a model, request and batch."""
+    """A way to generate texts, from bench_transformers: one row a model, request and batch."""
     results = newest("transformers")
     if results is None:
         return ""
@@ -357,7 +357,7 @@ WORDS = {
 
 
 def capability_words(expression, text):
-    """The words of a C expression of capabilities, without those behind "& ~"."""
+    """The words of a C expression of capabilities, without those after "& ~"."""
     defined = re.findall(r"#define (CAPABILITIES_OF_\w+)\s+\\?\s*\((.*?)\)\n", text, re.DOTALL)
     for name, body in defined:
         expression = expression.replace(name, body)
@@ -407,7 +407,7 @@ def rungs():
 
 
 def worth(name):
-    """Times with the rung, and without it, in us."""
+    """Times with and without the rung, in us."""
     cells = []
     for point in load("cuda-h200-rungs")["rungs"]:
         if point["rung"] == name:

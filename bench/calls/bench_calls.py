@@ -4,9 +4,10 @@
 
 usage: bench/calls/bench_calls.py [--json FILE] [--commit TEXT]
 
-Run by a Python that has the package; torch's tensors are measured where torch is. One row of 64
-logits on one thread, plain and with five parameters: the C call alone, a prepared call, one with
-other inputs, and sample_logits(), in turns; CPU time of the thread.
+Requires a Python with the package; torch tensors are measured if torch is installed. The problem
+is one row of 64 logits on one thread, plain and with five parameters. The C call alone, a
+prepared call, a prepared call with other inputs, and sample_logits() take turns; the CPU time of
+the thread is measured.
 """
 
 import argparse
@@ -33,7 +34,7 @@ REQUESTS = {
 
 
 def kinds():
-    """Arrays of one row of logits, by the library that makes them."""
+    """One row of logits as an array of each library."""
     logits = np.random.default_rng(0).standard_normal((1, 64)).astype(np.float32)
     yield "NumPy", logits
     try:

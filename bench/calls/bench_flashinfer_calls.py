@@ -4,13 +4,13 @@
 
 usage: bench/calls/bench_flashinfer_calls.py [--json FILE] [--commit TEXT] [--batch B]...
 
-Both draw from the same float32 rows, V = 151936, a Gaussian of deviation 2.5, with seed and offset
-in tensors, as graphs require. On an NVIDIA GPU each call is captured into a graph, and replays of
-both take turns; the time of the calling thread, which only queues, is measured, too. Answers are
-checked first: ours against gumbel.sample_logits(), both for the tokens that may be drawn and by
-their mean log-probability. A contestant that cannot be imported, fails or answers wrongly is
-reported as skipped; without a GPU our calls' cost for the thread is measured on a tiny row of the
-CPU.
+Both packages draw from the same float32 rows, V = 151936, Gaussian with deviation 2.5, with seed
+and offset in tensors, as graphs require. On an NVIDIA GPU each call is captured into a graph,
+and replays of both take turns; the time of the calling thread, which only queues, is measured,
+too. Tokens are checked first: gumbel's against gumbel.sample_logits(); both packages' for tokens
+that must not be drawn, and by their mean log-probability. A contestant that cannot be imported,
+fails or draws wrong tokens is reported as skipped. Without a GPU, the thread's time of gumbel's
+calls is measured on a tiny row on the CPU.
 """
 
 import argparse
@@ -33,13 +33,14 @@ VOCAB, SMALL = 151936, 64
 BATCHES = [1, 8, 64, 256]
 DEVIATION = 2.5
 REPLAYS, CALLS = 41, 8  # of each graph; calls a graph
-QUEUED, ROUNDS = 64, 21  # calls of a round whose thread is timed: fewer kernels than a queue holds
+QUEUED, ROUNDS = 64, 21  # calls of a timed round; fewer kernels than the launch queue holds
 MAX_DEVIATIONS = 6.0
 OURS, THEIRS = "gumbel", "flashinfer"
 
 
 def cases(batch, place):
-    """Each call: its function, whether it takes logits, its parameters, and ours for the check."""
+    """For each call: its function, whether it takes logits, its parameters, and the equivalent
+    parameters of gumbel.sample_logits() for the check."""
 
     def each(value, dtype):
         return torch.full((batch,), value, dtype=dtype, device=place)
@@ -61,21 +62,21 @@ def cases(batch, place):
 
 
 def modules(skipped):
-    """Who takes part, by name."""
+    """The modules that can be imported, by name."""
     found = {OURS: gumbel.flashinfer.sampling}
     if not torch.cuda.is_available():
         skipped.append({"contestant": THEIRS, "reason": "no NVIDIA GPU is available"})
         return found
     try:
         from flashinfer import sampling
-    except Exception as error:  # whatever an import raises
+    except Exception as error:  # an import may raise any exception
         skipped.append({"contestant": THEIRS, "reason": f"{type(error).__name__}: {error}"})
         return found
     return {**found, THEIRS: sampling}
 
 
 class Case:
-    """One call on one batch; call(module) gives what queues it."""
+    """One call on one batch; call(module) returns a function that queues it."""
 
     def __init__(self, logits, probs, case):
         self.function, from_logits, self.more, self.rules = case
@@ -94,9 +95,11 @@ class Case:
         )
 
     def check(self, name, tokens):
-        """Raise ValueError for tokens that may not be drawn, or that are no samples.
+        """Raises ValueError for tokens that must not be drawn, or are not samples of the
+        distribution.
 
-        FlashInfer sums in another order, so that a few of its tokens may lie just behind a cut.
+        FlashInfer sums in another order, so that a few of its tokens may be just beyond a
+        cutoff.
         """
         rules = {**self.rules, "temperature": 1.0}
         probs = gumbel.softmax(self.logits, **rules).double()
@@ -128,7 +131,7 @@ def thread_us(call, place):
         times.append((time.thread_time_ns() - start) / QUEUED / 1e3)
         if place == "cuda":
             torch.cuda.synchronize()
-    return round(statistics.median(times[1:]), 2)  # the first has what is made once
+    return round(statistics.median(times[1:]), 2)  # without the first, which initialises
 
 
 def compete(title, case, who, skipped, place):

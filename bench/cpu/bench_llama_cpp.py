@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How much time does llama.cpp spend in its own chain of samplers, and how much in ours?
+"""How much time do llama.cpp's own sampler chain and gumbel's sampler take?
 
 usage: bench/cpu/bench_llama_cpp.py [--dtype bf16|f32] [--steps N] [--json FILE] [--commit TEXT]
 
-Run by a Python that has llama-cpp-python, gguf and gumbel, as script/test-engines makes one. Builds
-bench_llama_cpp.c, and kjv-target with a head padded to 151936 rows of bfloat16; prints medians with
-p10 and p90, and the ratios to llama.cpp's own.
+Requires a Python with llama-cpp-python, gguf and gumbel, as script/test-engines sets up. Builds
+bench_llama_cpp.c, and converts kjv-target with a head padded to 151936 rows of bfloat16. Prints
+medians with p10 and p90, and the ratios to llama.cpp's own chain.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def processor():
 
 
 def version_of(package):
-    """None of what is used by LLAMA_PREFIX or GUMBEL_FLAGS and not installed."""
+    """The version of an installed package; None if LLAMA_PREFIX or GUMBEL_FLAGS names a build."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

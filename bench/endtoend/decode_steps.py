@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A whole decode step as one CUDA graph: trunk, head, draw, and the positions counted on.
+"""A whole decode step as one CUDA graph: trunk, head, draw, and the advance of positions.
 
-The host does not take part, so that the difference between two ways to draw is what an engine would
-gain. On a CPU the step is called instead.
+No host work is part of the step, so the difference between two ways to draw is the gain of an
+engine. On a CPU the step is called instead.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from spread import describe, in_turns
 from transformers import StaticCache
 from transformers.generation import logits_process
 
-LENGTH = 128  # tokens that the cache has room for; a static one is read whole
-START = 48  # where each turn begins
+LENGTH = 128  # capacity of the cache in tokens; a static cache is read as a whole
+START = 48  # position at which each turn begins
 REPLAYS = 4  # a turn
 
 
 def stock_draw(request):
-    """As transformers draws: a float32 copy, its processors, softmax and multinomial."""
+    """Draws as transformers does: a float32 copy, its processors, softmax and multinomial."""
     chain = []
     if request["temperature"] != 1:
         chain.append(logits_process.TemperatureLogitsWarper(request["temperature"]))
@@ -68,7 +68,7 @@ def fused_draw(request, device):
 
 class Step:
     """A model's decode step for `batch` sequences, each with a token at START; `tokens` [B, 1] are
-    what was drawn last."""
+    the last drawn tokens."""
 
     def __init__(self, model, shape, batch, device):
         self.model, self.device, self.vocab = model, device, shape.vocab
@@ -84,7 +84,7 @@ class Step:
         self.position = torch.full((batch,), START, device=device)
         self.slots = torch.arange(LENGTH, device=device)
         self.model.model(input_ids=self.first, past_key_values=self.cache, use_cache=True)
-        for layer in self.cache.layers:  # more of a text than the prompt, though of noise
+        for layer in self.cache.layers:  # random keys stand for a text longer than the prompt
             layer.keys[:, :, :START].normal_()
             layer.values[:, :, :START].normal_()
         self.restart()
@@ -138,17 +138,17 @@ class Steps:
         self.step = Step(model, shape, batch, device)
         self.graphs, self.skipped, self.peak_bytes = {}, {}, {}
         self.pool = torch.cuda.graph_pool_handle() if device == "cuda" else None
-        self.draws = ways(device)  # kept: graphs read the tensors that these were made with
+        self.draws = ways(device)  # kept alive, because graphs read their tensors
         for name, draw in self.draws.items():
             try:
                 self.graphs[name] = self._capture(draw)
-            except Exception as error:  # the others still compete
+            except Exception as error:  # the others continue
                 self.skipped[name] = error
         self._check(batch)
 
     def _capture(self, draw):
         """A function that queues one step."""
-        for _ in range(2):  # what is compiled, tuned and allocated the first time is so now
+        for _ in range(2):  # compiles, tunes and allocates before the capture
             self.step.restart()
             self.step.run(draw)
         if self.pool is None:
@@ -168,7 +168,8 @@ class Steps:
         return found
 
     def _check(self, batch):
-        """Tokens are ids; fused ones are those from logits, up to near ties in bfloat16."""
+        """Checks that tokens are valid ids, and that fused draws equal draws from logits, except
+        for near ties in bfloat16."""
         for name in REQUESTS:
             names = [f"{way}, {name}" for way in ("logits", "fused", "stock")]
             drawn = {each: self._drawn(each) for each in names if each in self.graphs}
@@ -191,13 +192,13 @@ class Steps:
 
 
 def timed(replay, device):
-    """Microseconds of a step, of some in a row: a list of one."""
+    """The mean microseconds of a step in a sequence of steps, as a list with one element."""
     if device != "cuda":
         begin = time.perf_counter()
         replay()
         return [(time.perf_counter() - begin) * 1e6]
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    replay()  # meanwhile the host gets ahead
+    replay()  # keeps the GPU busy until the next replays are queued
     begin.record()
     for _ in range(REPLAYS):
         replay()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts by generate() and by generate_batch(): stock, with our draw from logits, and fused."""
+"""Texts by generate() and generate_batch(): by transformers alone ("stock"), with gumbel's draw
+from logits, and fused."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from transformers.generation import ContinuousBatchingConfig, StoppingCriteria
 from transformers.generation.continuous_batching.cache import PagedAttentionCache
 
 TOKENS = 32  # of a text
-SKIPPED = 6  # of them, while the first of a new cache are captured
+SKIPPED = 6  # first tokens of a text, during which graphs of a new cache are captured
 NEAR_TIE = 2**-6  # of a logit in bfloat16: four roundings
 
 
@@ -34,13 +35,13 @@ class Clock(StoppingCriteria):
         return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
 
     def steps(self):
-        """Microseconds of each token behind the first ones."""
+        """Microseconds of each token after the first SKIPPED."""
         pairs = zip(self.times[SKIPPED:], self.times[SKIPPED + 1 :])
         return [(after - before) * 1e6 for before, after in pairs]
 
 
 class LogitsDraw:
-    """Draws of a decoding method: our operator, on the logits that the model's head computes."""
+    """Draws of a decoding method: gumbel's operator on the logits of the model's head."""
 
     def __init__(self, request, texts):
         self.texts = texts
@@ -73,7 +74,8 @@ def from_logits(request):
 
 
 def compile_config(device):
-    """None: what transformers compiles by on a GPU; on a CPU without a compiler."""
+    """The compile configuration: on a GPU transformers' default (None), on a CPU eager without a
+    compiler."""
     if device == "cuda":
         return None
     config = transformers.CompileConfig(backend="eager", mode=None)
@@ -108,7 +110,7 @@ class Generate:
         )
 
     def _check_greedy(self):
-        """Stock texts and fused ones agree, up to the first near tie of each."""
+        """Checks that stock and fused greedy texts are equal up to the first near tie of each."""
         stock = self.run(do_sample=False, return_dict_in_generate=True, output_logits=True)
         fused = self.run(do_sample=False, custom_generate=gumbel.transformers.generate)
         if self.device == "cuda":
@@ -123,9 +125,10 @@ class Generate:
                     raise ValueError(f"greedy texts differ: logits {best:.4g} and {other:.4g}")
 
     def _add(self, name, given):
-        """A way to write texts, if it can; what it writes are ids."""
+        """Adds a way to generate texts, or records why it fails; checks that its tokens are valid
+        ids."""
         try:
-            self.run(**given)  # what is compiled the first time is so now
+            self.run(**given)  # compiles before the measurement
             base = self._memory(reset=True)
             found = self.run(**given)
             if found.min() < 0 or found.max() >= self.shape.vocab:
@@ -134,11 +137,11 @@ class Generate:
                 raise ValueError(f"{found.shape[1]} tokens, not {PROMPT + TOKENS}")
             self.peak_bytes[name] = self._memory() - base
             self.ways[name] = lambda: self._time(given)
-        except Exception as error:  # the others still compete
+        except Exception as error:  # the others continue
             self.skipped[name] = error
 
     def _memory(self, reset=False):
-        """Bytes allocated: now, and from then on the most; 0 on a CPU."""
+        """Allocated bytes now, or the maximum since the last reset; 0 on a CPU."""
         if self.device != "cuda":
             return 0
         torch.cuda.synchronize()
@@ -158,8 +161,9 @@ class Generate:
 
 @contextmanager
 def zeroed_caches():
-    """Paged caches begin as zeros. transformers leaves them as they were allocated, and steps with
-    padding read them: where NaN lies there, stock's draw ends the process in an assertion."""
+    """Clears paged caches at their allocation. transformers leaves them uninitialised, and steps
+    with padding read them; a NaN there makes transformers' own draw end the process in an
+    assertion."""
     begin = PagedAttentionCache.__init__
 
     def begin_with_zeros(cache, *args, **kwargs):
@@ -172,7 +176,7 @@ def zeroed_caches():
 
 
 class GenerateBatch:
-    """generate_batch(): continuous batching of as many prompts, all begun at once."""
+    """generate_batch(): continuous batching of `batch` prompts that all begin at once."""
 
     def __init__(self, model, shape, batch, device):
         self.model, self.shape, self.batch, self.device = model, shape, batch, device
@@ -186,7 +190,7 @@ class GenerateBatch:
                 self.ways[f"{way}, {name}"] = lambda way=way, config=config: self._time(way, config)
 
     def _batching(self):
-        """Room for these texts alone, so that several workers share a GPU.
+        """A cache for these texts alone, so that several workers can share a GPU.
 
         Steps are CUDA graphs; without flash attention, transformers captures them only with
         use_cuda_graph=True. Eager steps of the 1.7B shape took the host 100 ms and more.
@@ -223,7 +227,7 @@ class GenerateBatch:
         return [(after - before) * 1e6 for before, after in zip(times, times[1:])]
 
     def measure(self, rounds):
-        """In turns, each in a batch of its own; who fails is left out."""
+        """Measures the ways in turns, each in its own batch; a way that fails is skipped."""
         times = in_turns({name: lambda name=name: self._try(name) for name in self.ways}, rounds)
         return {name: describe(found) for name, found in times.items() if found}
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who takes part in bench_post.py: logits [B, V] in, a token a row out, at T = 1.
+"""The contestants of bench_post.py: logits [B, V] in, a token a row out, at T = 1.
 
-`prepare(logits)` gives a function that queues one step on the current stream, which may be
+`prepare(logits)` returns a function that queues one step on the current stream, which may be
 capturing a graph, and returns the tokens, [B] or [B, 1].
 """
 
@@ -19,8 +19,8 @@ import torch
 class Contestant:
     name: str
     about: str
-    draws: str  # what its tokens are, in words
-    exact: bool  # samples of the softmax, new ones at each step; which is checked
+    draws: str  # a description of its tokens
+    exact: bool  # new exact samples of the softmax at each step, which is checked
     prepare: Callable[[torch.Tensor], Callable[[], torch.Tensor]]
 
 
@@ -53,7 +53,7 @@ def compiled(function):
 
 
 def ours(logits):
-    """Every row a seed of its own; the position is counted on in each step."""
+    """The library: one seed a row; the position advances in each step."""
     seed = torch.arange(1, len(logits) + 1, device=logits.device)
     position = torch.zeros(len(logits), dtype=torch.int64, device=logits.device)
 

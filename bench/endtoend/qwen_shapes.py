@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models of Qwen3's shapes with random weights, made where they run, and the requests."""
+"""Models of Qwen3's shapes with random weights, built on the device, and the requests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 import transformers
 
-LOGIT_DEVIATION = 4.0  # of Gaussian logits with an entropy of some 4 nats, as texts have
+LOGIT_DEVIATION = 4.0  # Gaussian logits with an entropy of about 4 nats, as in texts
 PROMPT = 16  # tokens
 
 # Parameters of generate(), by the request's name.
@@ -27,8 +27,8 @@ class Shape:
     layers: int
     intermediate: int
     heads: int
-    groups: int  # heads of keys and values
-    tied: bool  # the head's weight is that of the embedding
+    groups: int  # number of key/value heads
+    tied: bool  # the LM head and the embedding share their weight
     vocab: int = 151936
     head: int = 128  # elements
 
@@ -47,7 +47,7 @@ class Shape:
         )
 
     def weight_bytes(self):
-        """Of bfloat16 weights."""
+        """Bytes of all weights in bfloat16."""
         attention = 2 * self.hidden * self.head * (self.heads + self.groups)
         layer = attention + 3 * self.hidden * self.intermediate
         embeddings = (1 if self.tied else 2) * self.vocab * self.hidden

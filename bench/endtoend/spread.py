@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times of contestants that take turns."""
+"""Measures contestants in turns."""
 
 import argparse
 import time
@@ -9,7 +9,8 @@ import torch
 
 
 def parser_of(question, rounds):
-    """A parser of the options that these benches share; `question` is the bench's."""
+    """A parser of the options that all benchmarks of this folder share; `question` is the
+    benchmark's."""
     parser = argparse.ArgumentParser(description=question)
     parser.add_argument("--json", metavar="FILE", help="write the measurements to FILE")
     parser.add_argument("--commit", default="unknown", help="that they are of")
@@ -20,7 +21,7 @@ def parser_of(question, rounds):
 
 
 def parse(parser):
-    """Its arguments, of which each can be served here."""
+    """The parsed arguments; ends the program if the machine does not support them."""
     arguments = parser.parse_args()
     if arguments.rounds < 1:
         parser.error("--rounds must be at least 1")
@@ -35,8 +36,9 @@ def describe(microseconds):
 
 
 def in_turns(contestants, rounds):
-    """Times of each contestant, a function without arguments that returns a list of microseconds,
-    by name; the order rotates and turns round, so that nobody always comes behind the same."""
+    """Times of each contestant by name. A contestant is a function that returns a list of
+    microseconds. The order rotates and reverses, so that no contestant always follows the same
+    one."""
     names, times = list(contestants), {name: [] for name in contestants}
     for turn in range(rounds):
         order = names[turn % len(names) :] + names[: turn % len(names)]
@@ -46,19 +48,19 @@ def in_turns(contestants, rounds):
 
 
 def reason(error):
-    """One line of what went wrong."""
+    """One line of an error."""
     return f"{type(error).__name__}: {error}".strip().splitlines()[0][:200]
 
 
 def capture(step, device, count):
-    """A function that runs `count` steps: the replay of a graph, or on a CPU the calls."""
+    """Returns a function that runs `count` steps: by a graph, or on a CPU by calls."""
     def calls():
         for _ in range(count):
             step()
 
     if device == "cpu":
         return calls
-    for _ in range(2):  # what is compiled and allocated the first time is so now
+    for _ in range(2):  # compiles and allocates before the capture
         step()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
@@ -70,7 +72,7 @@ def capture(step, device, count):
 
 
 def timer(replay, device, count):
-    """A function that gives [microseconds of a step], of a replay of `count`."""
+    """Returns a function that gives [microseconds of a step] of a replay of `count` steps."""
     if device == "cpu":
         def on_host():
             begin = time.perf_counter()

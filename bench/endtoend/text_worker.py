@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One model and number of sequences of bench_transformers.py, in a process of its own.
+"""The worker process of bench_transformers.py for one model and number of sequences.
 
-The worker takes commands as lines of JSON on standard input: {"prepare": way}, which compiles for a
-minute and which several workers do side by side, then {"measure": way, "rounds": ...}, which one
-does at a time. Each answer is one line of JSON on standard output; other output goes to standard
-error.
+The worker reads commands as lines of JSON on standard input: {"prepare": way}, which compiles
+for a minute, and which several workers do at the same time; then {"measure": way, "rounds":
+...}, which one worker does at a time. Each answer is one line of JSON on standard output; other
+output goes to standard error.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import sys
 import time
 import traceback
 
-answers = os.fdopen(os.dup(1), "w", buffering=1)  # which no library prints to
+answers = os.fdopen(os.dup(1), "w", buffering=1)  # a copy that no library prints to
 os.dup2(2, 1)
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # all that is needed is made here
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # models are generated, not downloaded
 
 import torch  # noqa: E402
 from decode_steps import Steps  # noqa: E402
@@ -53,7 +53,7 @@ class Worker:
         try:
             self.ready[way] = WAYS[way](self.model, self.shape, self.batch, self.device)
             failed = skipped(way, self.ready[way].skipped)
-        except Exception as error:  # the other ways are still measured
+        except Exception as error:  # the other ways continue
             failed = skipped(way, {"all": error})
         return {"skipped": failed, "seconds": round(time.time() - begin, 1)}
 
@@ -73,7 +73,7 @@ class Worker:
 
 @torch.no_grad()
 def main():
-    torch._dynamo.config.recompile_limit = 64  # a model's forward is compiled in several ways
+    torch._dynamo.config.recompile_limit = 64  # a model's forward is compiled several times
     worker = Worker(**json.loads(sys.argv[1]))
     say(entropy=worker.nats())
     for line in sys.stdin:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who takes part in bench_verify_peers.py: from hidden states [n, D] of R chains to what each of
-them emits, int32 [R, G + 1] with -1 behind the last.
+"""The contestants of bench_verify_peers.py: hidden states [n, D] of R chains in, emitted tokens
+out, int32 [R, G + 1] with -1 after the last token.
 
-`prepare(case)` gives a function that queues one step on the current stream, which may be capturing
-a graph. Peers are given the draft's probabilities, which drafting has formed for them.
+`prepare(case)` returns a function that queues one step on the current stream, which may be
+capturing a graph. Peers receive the draft's probabilities, which are computed before the timing.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from typing import Any, Callable
 import gumbel
 import torch
 
-NEAR = 0.5  # share of the logits' deviation that the draft does not see
+NEAR = 0.5  # fraction of the logits' deviation that the draft lacks
 LOGIT_DEVIATION = 2.5
 
 
 class Case:
-    """Inputs of one shape: a draft near the target, its chains, and what its draws had.
+    """Inputs of one shape: a draft near the target, its chains, and the log-normalisers of its
+    draws.
 
-    The draft sees the first entries of a hidden state, by a head of its own, and the others say
-    how far its logits are from the target's.
+    The draft's head reads the first entries of a hidden state; the other entries determine the
+    distance of its logits from the target's.
     """
 
     def __init__(self, models, requests, drafts):
@@ -53,13 +54,13 @@ class Case:
         self.draft_probs = probs[:, :-1].contiguous()
 
     def expected(self):
-        """Of the chains at hand, how many drafts rejection accepts in all: mean and deviation."""
+        """Mean and deviation of the number of drafts that rejection accepts in these chains."""
         shape = (self.requests, self.drafts + 1, self.vocab)
         at = self.drafted.long().unsqueeze(-1)
         logits = torch.mm(self.hidden, self.weight.t()).float().view(shape)[:, :-1]
         p = torch.log_softmax(logits, -1).gather(-1, at).squeeze(-1)
         q = self.draft_probs.gather(-1, at).squeeze(-1).log()
-        reached = (p - q).clamp_max(0).exp().cumprod(1).double()  # chance of as many or more
+        reached = (p - q).clamp_max(0).exp().cumprod(1).double()  # P(at least as many)
         mean = reached.sum(1)
         odd = 2 * torch.arange(self.drafts, device=at.device) + 1
         variance = (reached * odd).sum(1) - mean**2
@@ -69,10 +70,10 @@ class Case:
 @dataclass
 class Contestant:
     name: str
-    column: str  # of the table
+    column: str  # head of its column in the table
     about: str
     ours: bool
-    rule: str  # "coupled", "rejection", or "": of what emits no chains
+    rule: str  # "coupled", "rejection", or "" if it emits no chains
     prepare: Callable[[Case], Callable[[], Any]]
 
 
@@ -113,7 +114,7 @@ def head(case):
 
 
 def rejection(probs, draft_probs, tokens):
-    """Leviathan et al. 2023, Algorithm 1, for all requests at once: emitted tokens, -1 behind them.
+    """Leviathan et al. 2023, Algorithm 1, for all requests at once: emitted tokens, followed by -1.
 
     probs [R, G + 1, V] of the target, draft_probs [R, G, V], tokens [R, G] drawn by the draft.
     """

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Common parts of the sampler's tests and bench: the bundled models as GGUF, and C programs built
-against an installed llama-cpp-python (or LLAMA_PREFIX, which has include/ and lib/) and gumbel."""
+"""Shared code of the sampler's tests and benchmark: converts the bundled models to GGUF, and builds
+C programs with gumbel and an installed llama-cpp-python (or LLAMA_PREFIX, a folder with include/
+and lib/)."""
 
 import importlib.util
 import json
@@ -19,7 +20,7 @@ WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Wvla", "-Werror"]
 
 
 def llama_folders():
-    """The folders of llama.h and of libllama, or None where there is no llama.cpp."""
+    """The folders of llama.h and of libllama, or None without llama.cpp."""
     prefix = os.environ.get("LLAMA_PREFIX")
     spec = None if prefix else importlib.util.find_spec("llama_cpp")
     if prefix:
@@ -90,7 +91,7 @@ def gguf_name(name):
 
 
 def padded(words, rows):
-    """More rows, of the spread that the others have."""
+    """Appends random rows with the standard deviation of the others."""
     spread = (words.astype(np.uint32) << 16).view(np.float32).std()
     random = np.random.default_rng(0).standard_normal((rows - words.shape[0], words.shape[1]))
     more = (random * spread).astype(np.float32).view(np.uint32) >> 16

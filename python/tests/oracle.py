@@ -6,7 +6,7 @@ import numpy as np
 WORD = np.uint64(0xFFFFFFFF)
 MULTIPLIERS = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 WEYL = 0x9E3779B9, 0xBB67AE85
-BLOCK = 1 << 31  # the bit of `domain` that words of blocks have
+BLOCK = 1 << 31  # set in `domain` for the words of blocks
 
 
 def philox4x32(counter, key, rounds=10):
@@ -43,7 +43,7 @@ def token_words(tokens, seed, position, sample=0, domain=0):
 def exponential(r):
     """-log1p(-u) with u = (r + 0.5) / 2^32, from the nearer end of (0, 1)."""
     r = r.astype(float)
-    low = np.minimum(r, 2.0**31)  # the half that is not looked at stays finite
+    low = np.minimum(r, 2.0**31)  # keeps the unused half finite
     return np.where(
         r < 2**31, -np.log1p(-(low + 0.5) * 2.0**-32), -np.log((float(WORD) - r + 0.5) * 2.0**-32)
     )

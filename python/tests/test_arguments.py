@@ -14,7 +14,7 @@ LOGITS = np.zeros((2, 16), dtype=np.float32)
 
 
 @pytest.mark.parametrize("dtype", ["f8", ">f4", "i4", "i2", "u1", "c8", "O", "?"])
-def test_other_dtypes_are_refused(dtype):
+def test_unsupported_dtypes_raise(dtype):
     other = {"hidden": HIDDEN, "weight": WEIGHT, "bias": np.zeros(16, np.float32)}
     for name in other:
         arguments = {**other, name: other[name].astype(dtype)}
@@ -25,7 +25,7 @@ def test_other_dtypes_are_refused(dtype):
 
 
 @pytest.mark.parametrize("other", [LOGITS.tolist(), None, 1.0, np.ma.masked_array(LOGITS)])
-def test_only_numpy_arrays(other):
+def test_other_objects_raise(other):
     with pytest.raises(TypeError, match="^logits: expected a NumPy array or a torch tensor, got "):
         gumbel.sample_logits(other)
 
@@ -47,7 +47,7 @@ UNALIGNED = np.zeros(2 * 16 * 4 + 1, dtype=np.uint8)[1:].view(np.float32).reshap
         (UNALIGNED, "not aligned"),
     ],
 )
-def test_other_layouts_are_refused(logits, text):
+def test_unsupported_layouts_raise(logits, text):
     with pytest.raises(ValueError, match=f"^logits: .*{text}"):
         gumbel.sample_logits(logits)
 
@@ -160,7 +160,7 @@ def test_layouts_of_one_row_or_column():
         ({"kept": None}, TypeError, "kept: "),
     ],
 )
-def test_bad_parameters_are_named(keywords, error, text):
+def test_invalid_parameters_are_named(keywords, error, text):
     with pytest.raises(error, match=text):
         gumbel.sample(HIDDEN, WEIGHT, **keywords)
     for call in (gumbel.sample_logits, gumbel.process_logits):
@@ -178,7 +178,7 @@ def test_bad_parameters_are_named(keywords, error, text):
         ({"bias": np.zeros(32, np.float32)[::2]}, "bias: the last axis is not contiguous"),
     ],
 )
-def test_sizes_that_contradict_are_named(keywords, text):
+def test_inconsistent_sizes_are_named(keywords, text):
     with pytest.raises(ValueError, match=text):
         gumbel.sample(HIDDEN, **{"weight": WEIGHT, **keywords})
 
@@ -216,12 +216,12 @@ def test_info_of_a_gpu_describes_it_or_names_what_is_missing():
 
 
 @pytest.mark.parametrize("name", ["cuda", "cuda:-1", "gpu", "cpu\0", ""])
-def test_info_refuses_an_unknown_device(name):
+def test_info_of_an_unknown_device_raises(name):
     with pytest.raises(ValueError, match="^device: .*cpu, cuda:0, cuda:1"):
         gumbel.info(device=name)
 
 
-def test_info_refuses_a_device_that_is_no_name():
+def test_info_of_a_non_string_device_raises():
     with pytest.raises(TypeError, match="^device: expected a name, got int"):
         gumbel.info(device=0)
 

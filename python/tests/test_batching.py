@@ -20,7 +20,7 @@ def equal(one, other, rows=slice(None)):
         np.testing.assert_array_equal(getattr(one, name)[rows], getattr(other, name)[rows], name)
 
 
-def test_slots():
+def test_slots_draw_the_tokens_of_rows():
     """Row parameters and masks in slots draw the same tokens as in rows."""
     slots, count = np.array([5, 0, 3, 1], np.int32), 6
     rows = {
@@ -45,7 +45,7 @@ def test_slots():
     )
 
 
-def test_live_rows():
+def test_live_rows_match_a_smaller_batch():
     wanted = {"seed": 3, "ranks": True, "kept": True, "top_logprobs": 2}
     every = gumbel.sample(HIDDEN, WEIGHT, **wanted)
     some = gumbel.sample(HIDDEN, WEIGHT, **wanted, live_rows=2)
@@ -88,7 +88,7 @@ def test_allowed_tokens():
     )
 
 
-def test_explain():
+def test_explain_names_the_rung():
     text = gumbel.explain(WEIGHT, HIDDEN, top_k=5)
     assert text.startswith("rows: rows: ") and "workspace: " in text
     assert "tiles" in gumbel.explain(LOGITS)
@@ -109,6 +109,6 @@ def test_explain():
         ({"top_p": [1.0] * B, "slots": range(B), "num_slots": 9}, ValueError, "top_p: expected"),
     ],
 )
-def test_refusals(keywords, error, text):
+def test_invalid_arguments_are_named(keywords, error, text):
     with pytest.raises(error, match=f"^{text}"):
         gumbel.sample_logits(LOGITS, **keywords)

@@ -12,7 +12,7 @@ V, D, R, LENGTH = 90, 24, 3, 20
 
 @pytest.fixture(scope="module")
 def target():
-    """A head, and hidden states of any token at any place of a text."""
+    """A head, and a hidden state for each token at each position of a text."""
     random = np.random.default_rng(5)
     weight = random.standard_normal((V, D)).astype(np.float32) / 3
     states = random.standard_normal((LENGTH + 9, V + 200, D)).astype(np.float32)
@@ -146,7 +146,7 @@ def test_raw_logprobs_are_those_of_a_draw(target):
         ({"mask": np.zeros((2, 3), np.int32)}, "mask"),
     ],
 )
-def test_bad_drafts_are_refused_by_name(target, changed, name):
+def test_invalid_drafts_are_named(target, changed, name):
     weight, states = target
     arguments = {"tokens": np.zeros((2, 2), np.int32), **changed}
     tokens = arguments.pop("tokens")
@@ -162,7 +162,7 @@ def softmax(logits):
 
 
 @pytest.mark.parametrize("rule", ["rejection", "block"])
-def test_drafts_by_another_model_leave_the_targets_law(rule):
+def test_drafts_of_another_model_keep_the_target_distribution(rule):
     requests, most, tokens = 20000, 3, 5
     random = np.random.default_rng(3)
     p, q = random.standard_normal((2, tokens)).astype(np.float32)
@@ -192,7 +192,7 @@ def test_drafts_by_another_model_leave_the_targets_law(rule):
     assert np.allclose(out.logprobs[:, 0], logprobs, atol=1e-5)
 
 
-def test_a_draft_with_its_own_head_is_accepted_where_it_is_the_target(target):
+def test_drafts_of_the_target_are_all_accepted(target):
     weight, states = target
     rows = np.stack([states[place, [1, 2, 3]] for place in range(4)], 1).reshape(-1, D)
     how = {"temperature": np.array([0.7, 0.8, 0.0]), "top_k": 9}
@@ -234,7 +234,7 @@ def chains_of_another_model(target, requests=40, most=4):
 
 
 class Taken:
-    """An array of some other library."""
+    """An array of another library."""
 
     def __init__(self, array):
         self.array = array
@@ -263,7 +263,7 @@ def record_structs(monkeypatch):
     return handed
 
 
-def test_what_the_drafters_draws_had_reaches_the_library(target, monkeypatch):
+def test_draft_logprobs_reach_the_library(target, monkeypatch):
     weight, _ = target
     rows, other, drafts, seed, lse, logprobs = chains_of_another_model(target)
     handed = record_structs(monkeypatch)
@@ -278,7 +278,7 @@ def test_what_the_drafters_draws_had_reaches_the_library(target, monkeypatch):
     alone = verify()
     assert handed.pop() == [None, None]
     assert 0 < alone.accepted.mean() < 3
-    wide = np.stack([lse, logprobs], -1)  # in which neither is contiguous
+    wide = np.stack([lse, logprobs], -1)  # neither column is contiguous
     for tokens, drawn_by in (
         (drafts, (lse, logprobs)),
         (drafts, (lse.ravel(), logprobs.ravel())),
@@ -293,7 +293,7 @@ def test_what_the_drafters_draws_had_reaches_the_library(target, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["drawn_lse", "drawn_logprobs"])
-def test_wrong_results_of_the_drafters_draws_are_refused_by_name(target, name):
+def test_invalid_draft_logprobs_are_named(target, name):
     weight, _ = target
     rows, other, drafts, _, lse, logprobs = chains_of_another_model(target, 2)
 
@@ -322,7 +322,7 @@ def test_wrong_results_of_the_drafters_draws_are_refused_by_name(target, name):
         gumbel.proposal_logits(other, **{name: good})
 
 
-def test_bad_proposals_are_refused_by_name(target):
+def test_invalid_proposals_are_named(target):
     weight, states = target
     rows, drafts = states[0, :4], np.zeros((2, 2), np.int32)
 

@@ -28,7 +28,7 @@ def counts(lists):
 
 
 @pytest.mark.parametrize("count_bits, dtype", [(16, np.uint16), (32, np.int32)])
-def test_what_it_holds(count_bits, dtype):
+def test_history_counts_tokens(count_bits, dtype):
     history = gumbel.History(B, V, count_bits=count_bits)
     assert history.counts.dtype == dtype and not history.counts.any()
     history.start(PROMPTS, OUTPUTS)
@@ -46,7 +46,7 @@ def test_what_it_holds(count_bits, dtype):
 
 
 @pytest.mark.parametrize("count_bits", [16, 32])
-def test_counts_end(count_bits):
+def test_counts_saturate(count_bits):
     history = gumbel.History(1, V, count_bits=count_bits)
     history.start(outputs=np.zeros((1, 65534), np.int32))
     for wanted in (65535, 65535):
@@ -55,7 +55,7 @@ def test_counts_end(count_bits):
 
 
 @pytest.mark.parametrize("count_bits", [16, 32])
-def test_penalties_are_those_of_lists(count_bits):
+def test_penalties_match_those_of_lists(count_bits):
     history = gumbel.History(B, V, count_bits=count_bits)
     history.start(PROMPTS, OUTPUTS)
     outputs = [list(tokens) for tokens in OUTPUTS]
@@ -73,7 +73,7 @@ def test_penalties_are_those_of_lists(count_bits):
 
 
 @pytest.mark.parametrize("kind", [list, lambda slots: np.array(slots, np.int32)])
-def test_slots(kind):
+def test_histories_by_slots(kind):
     """Rows move between slots that keep what they count; other slots are not touched."""
     history = gumbel.History(SLOTS, V)
     slots = kind(OF_ROW)
@@ -127,7 +127,7 @@ def test_invalid_constructor_arguments(keywords, error, text):
         gumbel.History(**{"num_slots": 2, "vocab_size": V, **keywords})
 
 
-def test_refusals():
+def test_invalid_arguments_are_named():
     history = gumbel.History(SLOTS, V)
     calls = [
         (lambda: history.start([[1]]), ValueError, "prompts: expected 5 lists"),
@@ -162,7 +162,7 @@ def test_refusals():
         ),
     ],
 )
-def test_what_does_not_go_together(keywords, error, text):
+def test_conflicting_arguments_are_named(keywords, error, text):
     with pytest.raises(error, match=f"^{text}"):
         gumbel.sample_logits(LOGITS, **keywords)
 

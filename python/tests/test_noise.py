@@ -50,8 +50,9 @@ def test_noise_equals_the_oracle(seed, position, sample, domain):
 
 
 @pytest.mark.parametrize("line", list(fields("noise_kat.txt")))
-def test_oracle_knows_the_noises(line):
-    """The oracle at the ends of words, where tokens are too large for a noise of all before."""
+def test_oracle_matches_known_noise(line):
+    """The oracle at extreme words, whose tokens are too large to compute the noise of all preceding
+    ones."""
     seed, position, sample, domain = (int(word, 16) for word in line[:4])
     token, expected = int(line[4]), float.fromhex(line[8])
     found = oracle.token_words([token], seed, position, sample, domain)
@@ -91,6 +92,6 @@ def test_noise_is_a_prefix():
         (lambda: gumbel.philox4x32([0] * 4, [0] * 2, 17), ValueError, "rounds: "),
     ],
 )
-def test_bad_arguments_are_named(call, error, text):
+def test_invalid_arguments_are_named(call, error, text):
     with pytest.raises(error, match=text):
         call()

@@ -59,7 +59,7 @@ def test_prepared_calls_draw_what_plain_calls_draw(more):
         equal(out, gumbel.sample(HIDDEN[step], WEIGHT, seed=9, **rows, **more))
 
 
-def test_other_inputs():
+def test_inputs_can_be_replaced():
     call = gumbel.prepare_sample_logits(LOGITS[0], seed=np.arange(B, dtype=np.int64))
     for step in (1, 2, 0):
         equal(call(LOGITS[step]), gumbel.sample_logits(LOGITS[step], seed=list(range(B))))
@@ -97,12 +97,12 @@ def test_masks_and_slots_are_read_in_place():
         ("seed", np.ones(B, np.float32)),
     ],
 )
-def test_arrays_that_would_be_copied_are_refused(name, value):
+def test_arrays_that_require_a_copy_raise(name, value):
     with pytest.raises(TypeError, match=f"{name}: "):
         gumbel.prepare_sample_logits(LOGITS[0], **{name: value})
 
 
-def test_what_is_refused_is_refused_by_name_and_later_too():
+def test_invalid_inputs_are_named_at_every_call():
     with pytest.raises(ValueError, match=r"top_p\[0\]: "):
         gumbel.prepare_sample_logits(LOGITS[0], top_p=2.0)()
     temperature = np.ones(B, np.float32)
@@ -116,7 +116,7 @@ def test_what_is_refused_is_refused_by_name_and_later_too():
     equal(call(), before)
 
 
-def test_what_a_call_reads_lives_as_long_as_the_call():
+def test_prepared_call_keeps_its_inputs_alive():
     mask = np.full(10, -1, np.int32)
     call = gumbel.prepare_sample_logits(LOGITS[0].copy(), mask=mask, top_k=7, seed=0)
     del mask
@@ -125,7 +125,7 @@ def test_what_a_call_reads_lives_as_long_as_the_call():
     assert len(junk) == 50
 
 
-def test_numbers_that_are_kept_are_not_mixed_up():
+def test_cached_numbers_are_distinguished_by_type():
     """1, 1.0 and True are equal to Python."""
     for _ in range(2):
         a = gumbel.sample_logits(LOGITS[0], temperature=1, seed=1, top_k=1)
@@ -152,7 +152,7 @@ class Foreign:
         return self.device
 
 
-def test_dlpack():
+def test_dlpack_imports():
     hidden, weight = Foreign(HIDDEN[0]), Foreign(WEIGHT)
     mask = Foreign(np.full(10, 0x55555555, np.int32), dtype="int32")
     equal(
@@ -164,7 +164,7 @@ def test_dlpack():
     assert gumbel.softmax(Foreign(LOGITS[0])).shape == (B, V)
 
 
-def test_what_dlpack_does_not_hand_over():
+def test_unsupported_dlpack_exports_raise():
     backwards = Foreign(LOGITS[0][:, ::-1])
     with pytest.raises(ValueError, match="logits: the last axis is not contiguous"):
         gumbel.sample_logits(backwards)

@@ -120,7 +120,7 @@ NAMES = ["+".join(request) or "plain" for request in REQUESTS]
 
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=NAMES)
-def test_processed_logits(request_):
+def test_processed_logits_match_the_oracle(request_):
     found = gumbel.process_logits(LOGITS, **request_)
     expected = processed(request_)
     assert found.dtype == np.float32 and found.shape == (B, V)
@@ -129,7 +129,7 @@ def test_processed_logits(request_):
 
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=NAMES)
-def test_draws(request_):
+def test_draws_match_the_oracle(request_):
     z = processed(request_)
     seeds = [3, 5, 7, 2**63]
     common = {"seed": seeds, "position": 4, "num_samples": 6, "top_logprobs": 9}
@@ -186,7 +186,7 @@ def test_orders_differ(order, kept):
     assert out.kept.tolist() == [kept]
 
 
-# Temperature, min_p and top_p, with a top_k of 3; how many tokens each engine keeps.
+# Temperature, min_p and top_p, with top_k = 3, for which engines keep different numbers of tokens.
 CUT_BY_ENGINES = [(1.5, 0.84, 0.52), (1.0, 0.82, 0.5), (1.0, 0.82, 0.35)]
 ENGINES = {
     "vllm": ("min_p,top_k,top_p", [2, 1, 1]),
@@ -210,7 +210,7 @@ def test_orders_of_engines(engine):
         assert found == kept
 
 
-def test_ties():
+def test_tie_modes():
     logits = np.array([[1, 2, 1, 1, 0]], dtype=np.float32)
     inf = -np.inf
     for rule in ({"top_k": 2}, {"top_p": 0.6}):
@@ -220,7 +220,7 @@ def test_ties():
         assert found.tolist() == [[1, 2, inf, inf, inf]]
 
 
-def test_lists_of_every_kind():
+def test_every_kind_of_token_list():
     wanted = gumbel.process_logits(LOGITS, banned=[[1, 2]] * B)
     for banned in (
         [1, 2],
@@ -258,7 +258,7 @@ def test_softcap_scale_and_vocabulary():
     )
 
 
-def test_bad_rows_stand_alone():
+def test_faulty_rows_do_not_change_others():
     logits = LOGITS.copy()
     logits[0, 3], logits[2, 5] = np.nan, np.inf
     request = {"top_p": 0.5, "ranks": True, "kept": True, "top_logprobs": 2, "seed": 0}

@@ -120,7 +120,7 @@ def test_first_sample_of_each_row():
     np.testing.assert_array_equal(gumbel.finish(parts).tokens, wanted)
 
 
-def test_first_sample_is_read_where_it_lies():
+def test_first_sample_is_not_copied():
     for dtype in (np.int32, np.uint32):
         values = np.arange(B, dtype=dtype)
         found, _ = read_row_integers("first_sample", values, B, np.uint32, NumpyArrays(None, None))
@@ -141,7 +141,7 @@ def test_positions_of_64_bits():
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.uint64])
-def test_seeds_and_positions_are_read_where_they_lie(dtype):
+def test_seeds_and_positions_are_not_copied(dtype):
     values = np.arange(B, dtype=dtype)
     found, _ = read_row_integers("seed", values, B, np.uint64, NumpyArrays(None, None))
     assert np.shares_memory(found, values)
@@ -215,7 +215,7 @@ def test_uint16_means_bfloat16_bits():
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_rows_may_lie_apart(dtype):
+def test_strided_rows(dtype):
     hidden, weight, _ = problem(dtype)
     wide = np.full((V, D + 16), np.nan, dtype=dtype)
     wide[:, 8 : 8 + D] = weight
@@ -234,7 +234,7 @@ def test_tokens_beyond_the_vocabulary_never_count():
     equal(found, gumbel.sample(hidden, weight, seed=0))
 
 
-def test_a_bad_row_leaves_the_others_alone():
+def test_faulty_rows_do_not_change_others():
     hidden, weight, _ = problem()
     logits = product(hidden, weight).astype(np.float32)
     good = gumbel.sample_logits(logits, num_samples=2, seed=0)
@@ -249,7 +249,7 @@ def test_a_bad_row_leaves_the_others_alone():
         assert bad.lse[b] == good.lse[b]
 
 
-def test_empty_and_smallest():
+def test_empty_and_smallest_problems():
     out = gumbel.sample(np.empty((0, D), np.float32), np.zeros((V, D), np.float32), num_samples=3)
     assert [getattr(out, n).shape for n in ("tokens", "logprobs", "lse", "status")] == [
         (0, 3),

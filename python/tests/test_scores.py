@@ -32,7 +32,7 @@ def check(out, tokens, z):
         np.testing.assert_array_equal(out.ranks[b], ranks)
 
 
-def test_plain_tokens():
+def test_scores_match_numpy():
     for out in both(TOKENS):
         check(out, TOKENS, LOGITS.astype(float))
         assert out.kept is None and out.top_ids is None
@@ -46,7 +46,7 @@ def test_one_token_a_row():
         check(out, TOKENS[:, :1], LOGITS / np.array([[0.5], [1], [2], [0.7]]))
 
 
-def test_what_the_draw_would_not_draw():
+def test_removed_tokens_have_probability_0():
     """Tokens that truncation removed, or that are banned, have probability 0."""
     for out in both(TOKENS, top_k=9, banned=[int(TOKENS[0, 0])], kept=True, top_logprobs=2):
         y = np.array([oracle.edit(row, banned=[TOKENS[0, 0]]) for row in LOGITS])
@@ -66,7 +66,7 @@ def test_raw_log_probabilities():
         np.testing.assert_allclose(out.logprobs, expected, atol=1e-4)
 
 
-def test_no_tokens():
+def test_invalid_token_ids():
     out = gumbel.score_logits(LOGITS, [-1, V, V + 9, 0])
     assert out.tokens[:, 0].tolist() == [-1, V, V + 9, 0]
     assert out.ranks[:3, 0].tolist() == [-1] * 3
@@ -98,7 +98,7 @@ def test_a_prompt_of_many_rows():
         (None, TypeError, "tokens: expected token ids, got NoneType"),
     ],
 )
-def test_refusals(tokens, error, text):
+def test_invalid_arguments_are_named(tokens, error, text):
     with pytest.raises(error, match=f"^{text}"):
         gumbel.score(HIDDEN, WEIGHT, tokens)
     with pytest.raises(error, match=f"^{text}"):
@@ -106,7 +106,7 @@ def test_refusals(tokens, error, text):
 
 
 @pytest.mark.parametrize("name", ["given", "num_samples", "ranks"])
-def test_what_tokens_say_themselves(name):
+def test_parameters_of_draws_raise(name):
     with pytest.raises(TypeError, match=rf"^score_logits\(\) takes no argument '{name}'"):
         gumbel.score_logits(LOGITS, TOKENS, **{name: None})
     assert name not in gumbel.score.__signature__.parameters

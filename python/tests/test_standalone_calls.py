@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""softmax and top_k against NumPy."""
+"""softmax() and top_k() compared with NumPy."""
 
 import gumbel
 import ml_dtypes
@@ -22,7 +22,7 @@ REQUESTS = [
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
 @pytest.mark.parametrize("request_", REQUESTS)
-def test_softmax(dtype, request_):
+def test_softmax_matches_numpy(dtype, request_):
     logits = LOGITS.astype(dtype)
     z = gumbel.process_logits(logits, **request_).astype(float)
     e = np.exp(z - z.max(axis=1, keepdims=True))
@@ -32,7 +32,7 @@ def test_softmax(dtype, request_):
     np.testing.assert_array_equal(found == 0, e < np.exp(-87.0))
 
 
-def test_softmax_of_odd_rows():
+def test_softmax_of_faulty_rows():
     logits = np.array([[np.nan, 0], [np.inf, 0], [-np.inf, -np.inf], [0, -np.inf]], np.float32)
     found = gumbel.softmax(logits)
     assert np.isnan(found[:3]).all()
@@ -41,7 +41,7 @@ def test_softmax_of_odd_rows():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
 @pytest.mark.parametrize("k", [1, 50, 128])
-def test_top_k(dtype, k):
+def test_top_k_matches_numpy(dtype, k):
     logits = LOGITS.astype(dtype)
     values, ids = gumbel.top_k(logits, k)
     wide = logits.astype(np.float32)
@@ -51,7 +51,7 @@ def test_top_k(dtype, k):
     assert ids.dtype == np.int32 and values.dtype == np.float32
 
 
-def test_top_k_of_odd_rows():
+def test_top_k_of_faulty_rows():
     logits = np.array([[-np.inf, 2, 5], [1, np.nan, 3]], np.float32)
     values, ids = gumbel.top_k(logits, 3)
     np.testing.assert_array_equal(ids, [[2, 1, -1], [-1, -1, -1]])
@@ -59,7 +59,7 @@ def test_top_k_of_odd_rows():
     assert np.isnan(values[1]).all()
 
 
-def test_refusals():
+def test_invalid_arguments_are_named():
     for k in (0, 129):
         with pytest.raises(ValueError, match="^k: "):
             gumbel.top_k(LOGITS, k)

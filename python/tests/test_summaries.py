@@ -64,7 +64,7 @@ def whole(**more):
 
 @pytest.mark.parametrize("more", [{}, EDITS])
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
-def test_parts_draw_what_the_whole_draws(order, more):
+def test_merged_shards_draw_the_tokens_of_the_whole(order, more):
     for parts, wanted in zip((of_logits(**more), of_heads(**more)), whole(**more)):
         assert all(p.dtype == gumbel.SUMMARY and p.shape == (B, S) for p in parts)
         parts = [parts[i] for i in order]
@@ -76,8 +76,8 @@ def test_parts_draw_what_the_whole_draws(order, more):
         np.testing.assert_array_equal(parts[1:], kept[1:])
 
 
-def test_they_are_plain_data():
-    """Summaries that were sent as bytes are as good."""
+def test_summaries_survive_serialisation():
+    """Summaries that were sent as bytes give the same tokens."""
     sent = b"".join(part.tobytes() for part in of_logits())
     gathered = np.frombuffer(sent, gumbel.SUMMARY).reshape(len(SHARDS), B, S)
     equal(gumbel.finish(gathered), whole()[0])
@@ -85,7 +85,7 @@ def test_they_are_plain_data():
         gumbel.merge(gathered[0], gathered[1])
 
 
-def test_what_they_hold():
+def test_fields_of_summaries():
     summaries = gumbel.partial_logits(LOGITS, first_token=1000, temperature=0)
     np.testing.assert_array_equal(summaries["best_id"][:, 0], 1000 + LOGITS.argmax(axis=1))
     np.testing.assert_array_equal(summaries["max_z"][:, 0], LOGITS.max(axis=1))
@@ -130,6 +130,6 @@ PART = gumbel.partial_logits(LOGITS)
         (lambda: gumbel.partial(HIDDEN, WEIGHT, given=[1]), TypeError, ".* no argument 'given'"),
     ],
 )
-def test_refusals(call, error, text):
+def test_invalid_arguments_are_named(call, error, text):
     with pytest.raises(error, match=f"^{text}"):
         call()

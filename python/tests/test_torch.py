@@ -229,8 +229,8 @@ def test_a_bad_slot_is_a_status_of_its_row():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-def test_the_current_stream():
-    """The logits are made on the stream of the draw, which needs no other order than that."""
+def test_draws_run_on_the_current_stream():
+    """The logits are computed on the stream of the draw, without any other synchronisation."""
     stream = torch.cuda.Stream()
     wanted = gumbel.sample_logits(LOGITS + LOGITS, seed=1)
     with torch.cuda.stream(stream):
@@ -243,7 +243,7 @@ def test_the_current_stream():
 
 @pytest.mark.filterwarnings("ignore:.*(Sparse|nested|quantize)")
 @pytest.mark.parametrize("device", DEVICES)
-def test_odd_tensors_are_refused_by_name(device):
+def test_unsupported_tensors_are_named(device):
     waiting = torch.ones(B, dtype=torch.complex64, device=device).conj()
     ones = torch.ones((B, V), device=device)
     odd = [
@@ -277,7 +277,7 @@ def test_odd_tensors_are_refused_by_name(device):
             gumbel.sample_logits(tensor)
 
 
-def test_what_does_not_go_together_is_named():
+def test_conflicting_tensors_are_named():
     hidden, weight = torch.tensor(HIDDEN), torch.tensor(WEIGHT)
     with pytest.raises(TypeError, match="^weight: expected a torch.Tensor, as hidden is"):
         gumbel.sample(hidden, WEIGHT)

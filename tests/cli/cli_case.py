@@ -18,7 +18,7 @@ COMMANDS = ("info", "generate", "sample", "verify", "bench")  # with the common 
 
 
 def seeded(arguments):
-    """The arguments as text, with --seed 0 where a draw would have a random one."""
+    """The arguments as text, with --seed 0 unless a seed is given or none applies."""
     texts = [*map(str, arguments)]
     draws = texts[:1] in (["generate"], ["sample"])
     named = any(text.split("=")[0] == "--seed" for text in texts)
@@ -37,7 +37,8 @@ def gumbel_unseeded(*arguments):
 
 
 def over_ranks(case, ranks, *arguments):
-    """Run the command in `ranks` processes with --group mpi; what it prints. Skips without MPI."""
+    """Runs the command in `ranks` processes with --group mpi; returns its output. Skips without
+    MPI."""
     if not os.environ.get("GUMBEL_MPI") or not shutil.which("mpirun"):
         case.skipTest("no MPI")
     version = subprocess.run(["mpirun", "--version"], capture_output=True, text=True).stdout

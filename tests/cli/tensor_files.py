@@ -10,7 +10,7 @@ DTYPES = {"F32": "f", "F16": "e", "I32": "i", "BF16": None}
 
 
 def bfloat16_bits(value):
-    """The upper half of a float32, cut off."""
+    """The upper half of a float32, without rounding."""
     return struct.unpack("<I", struct.pack("<f", value))[0] >> 16
 
 
@@ -54,7 +54,8 @@ def write_safetensors(path, tensors):
 
 
 def write_raw_safetensors(path, header, blob, sparse_bytes=0):
-    """A header as it is given, padded to 8; then the blob, and a hole of `sparse_bytes` zeros."""
+    """Writes the header unchanged, padded to 8 bytes, then the blob and a sparse range of
+    `sparse_bytes` zeros."""
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     with open(path, "wb") as file:

@@ -117,7 +117,8 @@ class Verify(SampleCase):
         self.assertEqual(checks["power: temperature off by 2%"]["outcome"], "passed")
 
     def test_few_draws(self):
-        """However few: a right sampler is never called wrong, and too few are called that."""
+        """With few draws, a correct sampler is never reported as wrong; too few draws are reported
+        as such."""
         write_npy(self.path("rows.npy"), "<f4", (2, 4), [3, 2, 1, 0, 30, 0, 0, 0])
         logits = ("--logits", self.path("rows.npy"))
         every = (1, 2, 3, 4, 5, 6, 9, 19, 20, 21, 40, 60, 100, 300)
@@ -181,7 +182,7 @@ class Bench(Case):
                 self.assertTrue(0 < way["p10_us"] <= way["median_us"] <= way["p90_us"], way)
                 if "logits" in name:
                     self.assertIsNone(way["of_ceiling"])
-                else:  # a ceiling, though these weights lie in a cache
+                else:  # at most 1, although these weights fit into a cache
                     self.assertTrue(0 < way["of_ceiling"] <= 1, way)
             self.assertGreaterEqual(result["ceiling_bytes_per_second"],
                                     found["read_bytes_per_second"])
@@ -215,7 +216,7 @@ class Bench(Case):
 
 @unittest.skipIf(SANITIZED, "for draws by the quarter million")
 class Readme(Case):
-    """The commands of the README and of the page of the command, as they stand there."""
+    """The commands of the README and of the command's page run as printed."""
 
     def test_commands(self):
         root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")

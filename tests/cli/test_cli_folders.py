@@ -122,7 +122,7 @@ class NotSupported(Folder):
         self.refuse_folder("model.layers.4.", "is missing", "incomplete")
 
     def test_logits_that_are_no_numbers(self):
-        """The model is at fault: `generate` has no --logits."""
+        """The error names the model, not --logits, which `generate` lacks."""
         with open(self.inside("model.safetensors"), "r+b") as file:
             size = int.from_bytes(file.read(8), "little")
             begin, end = json.loads(file.read(size))["model.norm.weight"]["data_offsets"]

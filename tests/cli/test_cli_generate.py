@@ -113,7 +113,7 @@ class Generate(Case):
         self.assertIn("none was found", found["advice"])
 
     def test_group(self):
-        """Processes that share a head write the text of one that has it whole."""
+        """Processes that share a head generate the text of one process with the whole head."""
         rest = ("generate", "--model", self.model, "--prompt", "In the beginning", "--max-tokens",
                 12, "--seed", 3, "--samples", 2, "--threads", 1)
         self.refuse("--group", *rest, "--group", "nccl")
@@ -194,12 +194,13 @@ class Generate(Case):
 
 @unittest.skipIf(SANITIZED, "for some thousand cycles")
 class Acceptance(Case):
-    """Tokens a cycle of four drafts at T = 0.8, which closed forms have for other texts of the
-    bundled pair: 2.42, with a sibling 2.79, by rejection 2.61, by blocks 2.75, each to .02."""
+    """The mean tokens a cycle with four drafts at T = 0.8. Closed forms on other texts of the
+    bundled models give 2.42, with a sibling 2.79, by rejection 2.61, by blocks 2.75, each to
+    .02."""
 
     PROMPTS = ("And God said", "In the beginning", "The LORD is", "Blessed are",
                "And it came to pass")
-    ENDS = 0.05  # what shorter drafts at the end of a text take from the mean
+    ENDS = 0.05  # reduction of the mean by shorter drafts at the end of a text
 
     def tokens_a_cycle(self, *drafted):
         """The mean over prompts, and its standard error."""

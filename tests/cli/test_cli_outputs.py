@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where `sample` writes: files, links, devices, FIFOs; and what is left when it cannot."""
+"""Output targets of `sample`: files, links, devices, FIFOs; and the state of files after a failed
+write."""
 
 import os
 import resource
@@ -48,7 +49,8 @@ class Output(OutputCase):
         self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o640)
 
     def test_a_reader_of_the_old_file_keeps_it(self):
-        """The file is replaced whole, not written over, and by another name it stays."""
+        """The file is replaced atomically. A hard link, or a reader that has it open, keeps the old
+        contents."""
         path, other = self.path("tokens.npy"), self.path("other")
         with open(path, "w") as file:
             file.write("old")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`gumbel sample`: what it draws, and what it refuses."""
+"""`gumbel sample`: its draws and its errors."""
 
 import json
 import math
@@ -13,7 +13,8 @@ from tensor_files import bfloat16_bits, read_npy, write_npy, write_raw_safetenso
 
 class Sample(SampleCase):
     def test_group(self):
-        """Processes that share the vocabulary write what one writes, and one of them does."""
+        """Processes that share the vocabulary have the output of one process, which one of them
+        writes."""
         out = self.path("tokens.npy")
         for source in (self.head, ("--logits", self.path("logits.npy"))):
             for req in (("--num-samples", 3), ("--top-k", 9, "--ranks", "--kept"),
@@ -77,7 +78,7 @@ class Sample(SampleCase):
         self.assertEqual(self.sample(*logits, "--chunk", 64), self.sample(*logits))
 
     def test_first_token(self):
-        """Two halves of a vocabulary, as shards, hold the winner of the whole between them."""
+        """The token of the whole vocabulary is the token of one of its halves, drawn as shards."""
         write_npy(self.path("low.npy"), "<f4", (100, self.D), self.weights[: 100 * self.D])
         write_npy(self.path("high.npy"), "<f4", (self.V - 100, self.D),
                   self.weights[100 * self.D :])
@@ -104,7 +105,7 @@ class Sample(SampleCase):
         self.assertEqual(found["lse"][4], alone["lse"][0])
 
     def test_unsigned_columns(self):
-        """A file of any unsigned dtype gives the draws of its values, the largest ones too."""
+        """Files of all unsigned dtypes are read correctly, including the largest values."""
         write_npy(self.path("one.npy"), "<f4", (1, self.V), self.logits[: self.V])
         write_npy(self.path("two.npy"), "<f4", (2, self.V), self.logits[: self.V] * 2)
         for option, descr, most in (("--seed", "<u8", 2**64 - 1), ("--seed", "<u4", 2**32 - 1),
@@ -156,7 +157,7 @@ class Sample(SampleCase):
         self.assertEqual(draw(5, self.path("long.npy")), seen[1])
 
     def test_stdin(self):
-        """- is stdin, with what a file would hold; one option alone may read it."""
+        """"-" reads a file from stdin; only one option may do so."""
         wanted = self.sample("--logits", self.path("logits.npy"))
 
         def from_stdin(path, *arguments):
@@ -173,7 +174,7 @@ class Sample(SampleCase):
         self.assertEqual(from_stdin(head, "--weights", "-:half", *rest), wanted)
         self.assertEqual(from_stdin(self.path("weights.npy"), "--weights=-", *rest)["tokens"],
                          wanted["tokens"])
-        for chunk in (64, 100):  # of memory, whose pages no file would give back
+        for chunk in (64, 100):  # chunks of memory, which cannot be dropped like pages of a file
             found = from_stdin(head, "--weights", "-:half", *rest, "--chunk", chunk)
             self.assertEqual(found["tokens"], wanted["tokens"])
             self.assertEqual(found["scores"], wanted["scores"])
@@ -226,7 +227,7 @@ class Sample(SampleCase):
         self.assertEqual(found["tokens"][0], good["tokens"][0])
 
     def test_chunks_give_memory_back(self):
-        """A 256 MiB file of weights: whole it is all resident, in chunks it is not."""
+        """A 256 MiB file of weights is resident as a whole without chunks, and not with chunks."""
         rows, cols = 65536, 2048
         size = rows * cols * 2
         header = {"w": {"dtype": "BF16", "shape": [rows, cols], "data_offsets": [0, size]}}

@@ -45,7 +45,7 @@ class Suggestions(Case):
                              if wrong != "--" else "")
 
     def test_values(self):
-        """A value that is missing, or too many, or a name with several ends."""
+        """A missing value, a superfluous value, and an ambiguous abbreviation."""
         self.assertIn("requires a value, N (see gumbel generate --help)",
                       self.refuse("--samples", "generate", "--seed", 1, "--samples"))
         self.assertIn("requires a value, DIR", self.refuse("-m", "generate", "--seed", 1, "-m"))
@@ -143,7 +143,7 @@ class Completion(Case):
 
 
 class Terminal(Case):
-    """With a terminal in place of some of stdin, stdout and stderr."""
+    """Some of stdin, stdout and stderr are a terminal."""
 
     def setUp(self):
         super().setUp()

@@ -85,11 +85,12 @@ class Stop(Case):
         return self.succeed_json(*self.REST, *arguments)["samples"]
 
     def lengths(self, count):
-        """Of the text of the first n tokens, n = 1 to `count`."""
+        """The lengths of the texts of the first n tokens, n = 1 to `count`."""
         return [len(self.texts("--max-tokens", n)[0]["text"]) for n in range(1, count + 1)]
 
     def test_a_text_ends_before_the_string(self):
-        """At every place of a text, within tokens and across them; ids end with the string."""
+        """A stop string at every index of a text, within tokens and across them; the ids end with
+        the string."""
         whole = self.texts()[0]
         self.assertEqual(whole["ended_by"], "max-tokens")
         text, lengths = whole["text"], self.lengths(len(whole["ids"]))
@@ -107,7 +108,7 @@ class Stop(Case):
                     self.assertEqual(self.succeed(*self.REST, "--stop", stop), text[:place] + "\n")
 
     def test_no_string_is_met(self):
-        """Text that may have begun one is printed in the end."""
+        """Text that may be the beginning of a stop string is printed at the end."""
         text = self.texts()[0]["text"]
         for stop in (text[-5:] + "~", text[-1:] + "~~", "~", text + "~"):
             done = self.succeed(*self.REST, "--stop", stop)
@@ -135,7 +136,7 @@ class Stop(Case):
                                         for j, text in enumerate(found)))
 
     def test_drafts(self):
-        """Texts and ids are the same, though a cycle may emit tokens behind the string."""
+        """Texts and ids are the same, although a cycle may emit tokens after the string."""
         stops = ("--samples", 4, "--stop", " of the", "--stop", ", and")
         plain = self.texts(*stops)
         self.assertIn("stop", {text["ended_by"] for text in plain})

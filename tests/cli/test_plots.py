@@ -80,7 +80,7 @@ class Tables(unittest.TestCase):
 
 
 class Readme(unittest.TestCase):
-    """A newcomer reads it in ten minutes, and no link of it leads nowhere."""
+    """The README is within its limits, and its links have targets."""
 
     def test_size(self):
         text = (ROOT / "README.md").read_text()

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write tokenizers/ and tokenizer_cases.json: what the `tokenizers` package makes of hard texts.
+"""Writes tokenizers/ and tokenizer_cases.json: the ids that the `tokenizers` package gives for
+difficult texts.
 
 Usage: python make_tokenizer_cases.py MODELS_FOLDER, with `pip install tokenizers==0.23.3`.
 
-Trains three small tokenizers in the style of Llama 3, Qwen 3 and GPT-2, and encodes texts with them
-and with the tokenizer of the bundled models. Only needed to make new cases: the outcome is kept in
-the repository.
+Trains three small tokenizers in the style of Llama 3, Qwen 3 and GPT-2, and encodes texts with
+them and with the tokenizer of the bundled models. Only required for new cases, as the repository
+has the results.
 """
 
 import json
@@ -66,8 +67,8 @@ def llama_post_processor(begin, begin_id):
 
 
 def finish_llama(trained):
-    """Llama 3's file: words that no merge reaches (ignore_merges), specials behind the vocabulary,
-    merges as strings, a begin token from the post-processor."""
+    """Adds features of Llama 3's file: words that no merge reaches (ignore_merges), special tokens
+    after the vocabulary, merges as strings, a begin token from the post-processor."""
     document = json.loads(trained.to_str())
     vocab = document["model"]["vocab"]
     ids = sorted(vocab, key=vocab.get)

@@ -15,7 +15,7 @@ V = 48
 
 
 def weights(rows=3, vocab=V):
-    """Rows with ties and zeros, whose ratios are far from any cut."""
+    """Rows of weights with ties and zeros; no weight is near a cutoff."""
     powers = np.random.default_rng(5).integers(-2, 36, (rows, vocab))
     return np.where(powers < 0, 0, 1.15**powers)
 
@@ -48,7 +48,8 @@ def rows_for(name, device, rows=3, dtype=torch.float32):
 
 
 def chi_squared(tokens, probs):
-    """Deviation of chi-squared from its mean, over cells with at least five expected draws."""
+    """Pearson's chi-squared in standard deviations from its mean, over cells with at least five
+    expected draws."""
     counts = np.bincount(tokens, minlength=len(probs))
     expected = probs * len(tokens)
     large = expected >= 5

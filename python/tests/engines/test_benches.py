@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The benches of bench/endtoend run to their end on a CPU, with small shapes: every contestant
-takes part, and who fails is named while the others go on. Nothing is learnt from their times."""
+"""The benchmarks of bench/endtoend run on a CPU with small shapes: every contestant is measured,
+and a contestant that fails is reported as skipped while the others continue. The times are not
+checked."""
 
 import argparse
 import json
@@ -9,7 +10,7 @@ import subprocess
 import sys
 
 import pytest
-from kjv import ROOT, torch  # noqa: F401, which skips where there is no transformers
+from transformers_fixtures import ROOT, torch  # noqa: F401, skips without transformers
 
 BENCHES = ROOT / "bench" / "endtoend"
 
@@ -123,7 +124,7 @@ def test_shapes_that_were_measured_are_kept(benches, monkeypatch, tmp_path):
 
 
 def test_flashinfer_gets_its_arguments(benches, monkeypatch):
-    """By its signatures, which gumbel.flashinfer has."""
+    """gumbel.flashinfer stands in for FlashInfer, as it has the same signatures."""
     import bench_verify_peers as bench
     import gumbel.flashinfer
     import verify_contestants as peers
@@ -139,7 +140,7 @@ def test_flashinfer_gets_its_arguments(benches, monkeypatch):
         arguments = argparse.Namespace(device="cpu", rounds=1, seconds=600)
         found = bench.compete(case, arguments, math.inf, None)
         step = peers.by_flashinfer(case)
-        assert not torch.equal(step(), step())  # each draws anew
+        assert not torch.equal(step(), step())  # two steps draw different tokens
     assert found["flashinfer"]["accepted"] > 0
 
 
@@ -225,7 +226,7 @@ def test_a_draw_that_is_wrong_is_left_out(benches, monkeypatch):
 
 
 def test_a_wrong_fused_draw_is_reported(benches, monkeypatch):
-    """By the step, whose tokens are compared with those from logits."""
+    """The tokens of the fused step are compared with those from logits."""
     import decode_steps
     import qwen_shapes
 

@@ -61,7 +61,8 @@ def test_its_program(onnx):
 
 
 class Base:
-    """The attributes of exllamav3's Sampler that its generator reads; the package requires CUDA."""
+    """A stand-in for exllamav3's Sampler, because the package requires CUDA: the attributes that
+    its generator reads."""
 
     def __init__(self):
         self.reqs_past_ids = self.reqs_torch_seed = False
@@ -69,7 +70,7 @@ class Base:
 
 @pytest.fixture
 def exllamav3(monkeypatch, examples):
-    """The example's sampler, upon a stand-in for the package."""
+    """The example's sampler, with a stand-in for the package."""
     for name in ("exllamav3", "exllamav3.generator", "exllamav3.generator.sampler"):
         monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
     sys.modules["exllamav3.generator.sampler"].Sampler = Base

@@ -27,7 +27,7 @@ from flashinfer_rules import (  # noqa: E402
 )
 
 fi = flashinfer.sampling
-# Of flashinfer-python 0.7.2.post1.
+# Signatures of flashinfer-python 0.7.2.post1.
 COMMON = (
     "indices=None, {}deterministic=True, generator=None, check_nan=False, seed=None, offset=None"
 )
@@ -104,9 +104,9 @@ def test_places_of_the_names():
 
 @pytest.mark.parametrize("order", ["top_k_first", "joint"])
 @pytest.mark.parametrize("name", CALLS)
-def test_support_and_law(name, order, device):
-    """Drawn tokens are exactly those that the rules keep; and by chi-squared, which probabilities
-    of a temperature wrong by 25% fail."""
+def test_tokens_have_the_reference_distribution(name, order, device):
+    """All tokens that the rules keep are drawn, and no others. Their frequencies pass a chi-squared
+    test, which detects a temperature wrong by 25%."""
     more, rules = CALLS[name]
     keywords = {}
     if name in ORDERED_CALLS:
@@ -132,15 +132,15 @@ def test_support_and_law(name, order, device):
 
 
 def test_the_two_orders_differ():
-    """Otherwise the test above could not distinguish them."""
+    """The previous test distinguishes the orders only if their kept sets differ."""
     for row in weights():
         first, joint = (kept(row, top_k=12, top_p=0.73, joint=joint) for joint in (False, True))
         assert first.sum() < joint.sum()
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_tokens_are_those_of_the_package(name, device):
-    """Of (seed, offset) as (seed, position)."""
+def test_tokens_match_the_package(name, device):
+    """(seed, offset) have the meaning of (seed, position)."""
     more, rules = CALLS[name]
     rows = rows_for(name, device)
     logits = rows if name.endswith("logits") else rows.log()
@@ -162,13 +162,15 @@ def test_tokens_are_those_of_the_package(name, device):
 
 @pytest.mark.parametrize("name", CALLS)
 def test_a_seed_in_another_slot_gives_the_same_token(name, device):
-    """With limits of its own and in a batch of another size."""
+    """Also with limits a row, and in a batch of another size."""
     rows = rows_for(name, device, 8)
     more, _ = CALLS[name]
     more = tuple(
-        torch.linspace(0.3, 0.9, 8, device=device)
-        if isinstance(value, float)
-        else torch.arange(2, 10, device=device)
+        (
+            torch.linspace(0.3, 0.9, 8, device=device)
+            if isinstance(value, float)
+            else torch.arange(2, 10, device=device)
+        )
         for value in more
     )
     seeds, offsets = torch.arange(8, device=device) * 3, torch.arange(8, device=device)
@@ -304,7 +306,7 @@ BAD_SEEDS = {
 
 
 @pytest.mark.parametrize("text", BAD_SEEDS)
-def test_seeds_that_are_refused(text):
+def test_invalid_seeds_raise(text):
     seed, offset = BAD_SEEDS[text]
     with pytest.raises(ValueError, match=text):
         fi.sampling_from_logits(torch.zeros(3, V), seed=seed, offset=offset)
@@ -388,7 +390,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("case", range(len(REFUSED)))
-def test_what_is_refused(case):
+def test_unsupported_arguments_raise(case):
     call, error, text = REFUSED[case]
     with pytest.raises(error, match=text):
         call()
@@ -437,12 +439,12 @@ def test_threads_have_calls_of_their_own():
 
 
 def test_a_forked_child_draws():
-    """By a device of its own: its parent's threads are not there."""
+    """A child of fork() opens its own device, because it lacks the parent's threads."""
     rows = torch.zeros(64, 4096)
     wanted = fi.sampling_from_logits(rows, seed=1, offset=2)
     child = os.fork()
     if child == 0:
-        fresh = not calls._kept.calls  # or they would name the parent's device
+        fresh = not calls._kept.calls  # kept calls would use the parent's device
         same = torch.equal(fi.sampling_from_logits(rows, seed=1, offset=2), wanted)
         os._exit(0 if same and fresh else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

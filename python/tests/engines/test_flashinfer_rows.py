@@ -33,7 +33,7 @@ def device(request):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_softmax(dtype, device):
+def test_softmax_matches_torch(dtype, device):
     logits = (torch.randn(4, V, generator=torch.Generator().manual_seed(1)) * 4).to(device, dtype)
     each = torch.tensor([0.5, 1.0, 2.0, 3.0], device=device)
     for temperature, column in ((None, 1), (0.7, 0.7), (2, 2), (each, each[:, None])):
@@ -81,8 +81,8 @@ def test_top_k_mask_logits(device):
 
 @pytest.mark.parametrize("tie_break", list(flashinfer.TopKTieBreak))
 @pytest.mark.parametrize("k", [1, 7, 128, 150])
-def test_top_k(k, tie_break, device):
-    """Against a stable sort; the -inf and +inf of a row are values like others."""
+def test_top_k_matches_a_stable_sort(k, tie_break, device):
+    """Compares with a stable sort; -inf and +inf are ordinary values."""
     rows_in = np.random.default_rng(2).integers(0, 40, (5, 200)).astype(np.float32)
     rows_in[1, 10:190] = -np.inf
     rows_in[2, [3, 77]] = np.inf
@@ -104,7 +104,7 @@ def test_top_k(k, tie_break, device):
             assert np.array_equal(ids, order)
 
 
-def test_cake(device):
+def test_cake_keeps_exactly_k_tokens(device):
     """Exactly k tokens, lower ids first, and the returned support is that of the draws."""
     probs = rows_for("probs", device)
     ks = torch.tensor([4, 9, 20], dtype=torch.int32, device=device)
@@ -150,7 +150,7 @@ def chains(device, requests=REQUESTS):
     return target, draft, spread(draft), torch.from_numpy(ids).to(device), spread(target)
 
 
-def test_chains_have_the_law_of_the_target(device):
+def test_chains_have_the_target_distribution(device):
     target, draft, *given = chains(device)
     seeds = torch.arange(REQUESTS, device=device)
     zero = torch.zeros(1, dtype=torch.int64, device=device)
@@ -235,7 +235,7 @@ def test_chains_by_slots_counts_and_generators(device):
         (lambda d, i, t: (d.numpy(), i, t), "draft_probs: "),
     ],
 )
-def test_chains_that_do_not_fit(change, text):
+def test_chains_of_wrong_shapes_raise(change, text):
     with pytest.raises((TypeError, ValueError), match=text):
         flashinfer.chain_speculative_sampling(*change(*chains("cpu", 2)[2:]))
 
@@ -302,12 +302,12 @@ BAD_PIPES = {
 
 
 @pytest.mark.parametrize("text", BAD_PIPES)
-def test_pipes_that_are_refused(text):
+def test_invalid_pipes_raise(text):
     with pytest.raises(ValueError, match=text):
         pipes.LogitsPipe(BAD_PIPES[text])
 
 
-def test_parameters_of_pipes_that_are_refused():
+def test_invalid_pipe_parameters_raise():
     pipe = pipes.LogitsPipe([pipes.Temperature(), pipes.Softmax(), pipes.MinP()])
     logits = torch.zeros(2, V)
     for given, text in (

@@ -57,17 +57,17 @@ def run(*command):
     return done.stdout
 
 
-def test_on_arrays(programs):
+def test_sampler_on_arrays(programs):
     assert re.search(r"\d{3} checks, 0 failed", run(programs("test_gumbel_llama")))
 
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
-def test_with_a_model(programs, models, dtype):
+def test_sampler_with_a_model(programs, models, dtype):
     assert re.search(r"\d{2} checks, 0 failed", run(programs("test_llama_model"), models(dtype)))
 
 
 def test_quantised_weights_are_drawn_from_logits(programs, models):
-    """ggml computes the product in all three ways, so that all draw the same tokens."""
+    """With quantised weights all ways take ggml's product, and draw the same tokens."""
     text = [
         run(programs("test_llama_model"), models("q8_0"), way, "3", "48", "0", "1204")
         for way in ("sample", "row", "graph", "fused")
@@ -85,8 +85,8 @@ def test_one_seed_and_prompt_give_one_text(programs, models, way):
     assert_one_text(write)
 
 
-def test_another_layout_is_refused_by_name(tmp_path):
-    """A llama.h whose samplers have a callback less."""
+def test_unknown_sampler_layouts_are_named(tmp_path):
+    """A llama.h whose sampler interface lacks a callback."""
     folder = harness.llama_folders()[0]
     for header in folder.glob("*.h"):
         shutil.copy(header, tmp_path)

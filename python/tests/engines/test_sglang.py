@@ -103,7 +103,7 @@ def test_greedy_batches_are_argmax(sampler):
     assert tokens.tolist() == logits.argmax(-1).tolist() and tokens[2] == 4
 
 
-def test_support_and_law(sampler):
+def test_tokens_have_the_reference_distribution(sampler):
     weight = weights()[2]
     many = 20_000
     logits = rows_for("logits", "cpu")[2:].expand(many, V)
@@ -144,7 +144,7 @@ def test_logprobs_are_those_of_stock(sampler):
 
 
 def test_masks_hold_what_may_be_drawn(sampler):
-    """By way of SGLang's probabilities, from which the same tokens are drawn."""
+    """SGLang's probabilities give the same tokens."""
     logits = rows_for("logits", "cpu", B)
     info, positions = batch(**MIXED), torch.arange(B)
     plain, _ = draw(sampler, logits, info, positions)
@@ -161,7 +161,7 @@ def test_masks_hold_what_may_be_drawn(sampler):
 
 @pytest.mark.parametrize("limits", [{}, {"top_k": [1] * B}], ids=["drawn", "greedy"])
 def test_a_row_of_nothing_gives_a_token_that_exists(sampler, limits, caplog, monkeypatch):
-    """And a counted line of the log."""
+    """The token id is valid, and the log has a line with the count."""
     monkeypatch.setattr(gumbel.sglang, "WATCH", gumbel.sglang.Watch("gumbel.sglang", "so"))
     logits = rows_for("logits", "cpu", B)
     logits[1] = -torch.inf
@@ -182,7 +182,7 @@ def test_log_probabilities_of_a_trainer(sampler):
     assert torch.equal(tokens, wanted[:, 0])
 
 
-def test_registered():
+def test_backend_is_registered():
     from sglang.srt.server_args import SAMPLING_BACKEND_CHOICES
 
     gumbel.sglang.register()
@@ -191,7 +191,7 @@ def test_registered():
     assert stock._CUSTOM_SAMPLER_FACTORIES["gumbel"] is gumbel.sglang.GumbelSampler
 
 
-def test_sglang_finds_it():
+def test_sglang_finds_the_entry_point():
     """By the entry point of the installed package."""
     from importlib.metadata import entry_points
 
@@ -202,7 +202,7 @@ def test_sglang_finds_it():
 
 
 @pytest.mark.parametrize("version, text", [("0.5.9", "not 0.5.9"), ("1.0", "not 1.0")])
-def test_other_versions_are_refused(version, text, monkeypatch):
+def test_unsupported_versions_raise(version, text, monkeypatch):
     monkeypatch.setattr(gumbel.sglang.metadata, "version", lambda _: version)
     with pytest.raises(ImportError, match=text):
         gumbel.sglang._check_version()

@@ -86,7 +86,7 @@ def same(found, out):
 
 
 @pytest.mark.parametrize("more", [dict, everything], ids=["plain", "everything"])
-def test_draws(device, more):
+def test_draws_match_the_package(device, more):
     hidden, weight = problem(device)
     arguments = {**row_parameters(device), **(more(device) if more is not dict else {})}
     wanted = gumbel.sample(hidden, weight, **as_package(arguments))
@@ -184,7 +184,7 @@ def chains_of_another_model(device):
     return rows, weight, tokens, {"draft_hidden": other, "draft_weight": weight}, drawn_values
 
 
-def test_drafts_with_what_their_draws_had(device):
+def test_drafts_with_supplied_logprobs(device):
     rows, weight, tokens, draft, drawn_values = chains_of_another_model(device)
     parameters = {name: row_parameters(device)[name] for name in ("seed", "position")}
     alone = ops.verify(rows, weight, tokens, rule="rejection", **draft, **parameters)
@@ -193,7 +193,7 @@ def test_drafts_with_what_their_draws_had(device):
     )
     for a, b in zip(found[:-1], alone[:-1], strict=True):
         assert torch.equal(a, b)
-    # The product of both models' rows, in one order or another.
+    # Products of rows are summed in another order.
     torch.testing.assert_close(found[-1], alone[-1], rtol=0, atol=1e-4, equal_nan=True)
     drew = gumbel.proposal(
         draft["draft_hidden"],
@@ -210,7 +210,7 @@ def test_drafts_with_what_their_draws_had(device):
         logits, tokens, rule="rejection", **by_logits, **drawn_values, **parameters
     )
     assert torch.equal(found[0], alone[0])
-    if device == "cuda":  # q counts as unknown, and the rule as the coupled one
+    if device == "cuda":  # q is unknown, so the rule equals the coupled one
         unknown = {
             name: torch.full_like(value, float("nan")) for name, value in drawn_values.items()
         }
@@ -218,7 +218,7 @@ def test_drafts_with_what_their_draws_had(device):
         assert torch.equal(found[0], ops.verify(rows, weight, tokens, **parameters)[0])
 
 
-def test_wrong_results_of_the_drafters_draws_are_refused_by_name(device):
+def test_invalid_draft_logprobs_are_named(device):
     rows, weight, tokens, draft, drawn_values = chains_of_another_model(device)
 
     def refuse(error, match, draft=draft, **changed):
@@ -259,7 +259,7 @@ def test_a_history_is_written_in_place(device):
     )
 
 
-def test_operators_are_registered_as_they_should_be(device):
+def test_operators_pass_opcheck(device):
     hidden, weight = problem(device)
     logits, rows = (hidden @ weight.T).float(), row_parameters(device)
     tokens = torch.zeros((B, 1), dtype=torch.int32, device=device)
@@ -366,13 +366,13 @@ def test_graphs_and_streams():
         ({"order": "any"}, "order: "),
     ],
 )
-def test_refusals_name_the_argument(arguments, text):
+def test_errors_name_the_argument(arguments, text):
     hidden, weight = problem("cpu")
     with pytest.raises((TypeError, ValueError), match=text):
         ops.sample(hidden, weight, **arguments)
 
 
-def test_lists_of_other_kinds_are_refused():
+def test_unsupported_lists_raise():
     hidden, weight = problem("cpu")
     good = {name: everything("cpu")[name] for name in ("bias_offsets", "bias_ids", "bias_values")}
     for name, value, text in (
@@ -421,7 +421,7 @@ def test_operators_take_the_bytes_of_a_screen():
     assert torch.equal(compiled(hidden), plain)
 
 
-def test_operators_refuse_what_is_no_screen():
+def test_invalid_screens_raise():
     hidden, weight = screened_head()
     screen = gumbel.Screen(weight).bytes
     for wrong, text in (
@@ -453,7 +453,7 @@ def test_a_screen_serves_threads():
     assert len(found) == 4 and all(torch.equal(one, wanted) for one in found)
 
 
-def test_a_screen_of_changed_weights_is_refused():
+def test_screens_of_changed_weights_raise():
     hidden, weight = screened_head()
     parameter = torch.nn.Parameter(weight.clone())
     draw = functools.partial(gumbel.sample, hidden, seed=3, logprobs=None)

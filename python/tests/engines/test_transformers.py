@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""generate() of transformers with our decoding method: stock texts where they are greedy, the law
-of the model where they are drawn, one text for one seed and prompt, and no logits formed."""
+"""generate() of transformers with gumbel's decoding method: greedy texts equal those of
+transformers alone, drawn tokens have the model's distribution, one seed and prompt give one
+text, and no logits are computed."""
 
 import contextlib
 import copy
@@ -8,7 +9,7 @@ import copy
 import numpy as np
 import pytest
 from golden_texts import TOKENS, assert_one_text
-from kjv import (  # noqa: F401, which skips where there is no transformers; fixtures
+from transformers_fixtures import (  # noqa: F401, fixtures; skips without transformers
     DRAFT,
     DRAWN,
     PROMPTS,
@@ -16,11 +17,11 @@ from kjv import (  # noqa: F401, which skips where there is no transformers; fix
     gumbel,
     heads,
     model,
-    texts,
+    generate_texts,
     tokenizer,
     torch,
     transformers,
-    written,
+    command_texts,
 )
 
 from gumbel._transformers import decoding, stops as stops_module  # noqa: E402
@@ -43,9 +44,9 @@ from gumbel._transformers.stops import LateStops, Stops  # noqa: E402
 def test_greedy_texts_are_stock_texts_without_logits(model, tokenizer, more):
     for prompt in PROMPTS:
         inputs = tokenizer(prompt, return_tensors="pt")
-        wanted = texts(model, inputs, ours=False, do_sample=False, **more)
+        wanted = generate_texts(model, inputs, ours=False, do_sample=False, **more)
         assert model.head_calls > 0
-        found = texts(model, inputs, do_sample=False, **more)
+        found = generate_texts(model, inputs, do_sample=False, **more)
         assert torch.equal(found, wanted) and model.head_calls == 0
 
 
@@ -58,32 +59,32 @@ def test_greedy_texts_are_stock_texts_without_logits(model, tokenizer, more):
     ],
     ids=str,
 )
-def test_what_the_library_lacks_is_done_by_transformers(model, tokenizer, more):
+def test_unsupported_options_run_transformers_processors(model, tokenizer, more):
     inputs = tokenizer(PROMPTS[0], return_tensors="pt")
-    wanted = texts(model, inputs, ours=False, do_sample=False, **more)
-    assert torch.equal(texts(model, inputs, do_sample=False, **more), wanted)
+    wanted = generate_texts(model, inputs, ours=False, do_sample=False, **more)
+    assert torch.equal(generate_texts(model, inputs, do_sample=False, **more), wanted)
     assert model.head_calls > 0
 
 
 def test_a_text_depends_on_seed_and_prompt_alone(model, tokenizer):
     seeds = [3, 4, 2**64 - 1, 0]
     batch = tokenizer(PROMPTS, return_tensors="pt", padding=True)
-    together = texts(model, batch, seed=seeds, **DRAWN)
+    together = generate_texts(model, batch, seed=seeds, **DRAWN)
     assert model.head_calls == 0
     for row, (prompt, seed) in enumerate(zip(PROMPTS, seeds)):
-        alone = texts(model, tokenizer(prompt, return_tensors="pt"), seed=seed, **DRAWN)
+        alone = generate_texts(model, tokenizer(prompt, return_tensors="pt"), seed=seed, **DRAWN)
         assert torch.equal(together[row, -16:], alone[0, -16:]), prompt
     first = tokenizer(PROMPTS[0], return_tensors="pt")
-    other = texts(model, first, seed=5, **DRAWN)
-    assert not torch.equal(other, texts(model, first, seed=3, **DRAWN))
+    other = generate_texts(model, first, seed=5, **DRAWN)
+    assert not torch.equal(other, generate_texts(model, first, seed=3, **DRAWN))
 
 
 @pytest.mark.parametrize("sequences", [1, 3])
 def test_the_command_writes_the_same_texts(model, tokenizer, sequences):
     for prompt, seed in zip(PROMPTS, (3, 4, 5, 6)):
-        ids, theirs = written(tokenizer, prompt, seed, sequences)
+        ids, theirs = command_texts(tokenizer, prompt, seed, sequences)
         inputs = torch.tensor([ids])
-        ours = texts(
+        ours = generate_texts(
             model,
             {"input_ids": inputs, "attention_mask": torch.ones_like(inputs)},
             seed=seed,
@@ -98,7 +99,7 @@ def test_one_seed_and_prompt_give_one_text(model):
     def write(ids, seed):
         inputs = torch.tensor([ids])
         inputs = {"input_ids": inputs, "attention_mask": torch.ones_like(inputs)}
-        ours = texts(model, inputs, tokens=TOKENS, seed=seed, eos_token_id=None, **DRAWN)
+        ours = generate_texts(model, inputs, tokens=TOKENS, seed=seed, eos_token_id=None, **DRAWN)
         return ours[0, len(ids) :].tolist()
 
     assert_one_text(write)
@@ -106,11 +107,11 @@ def test_one_seed_and_prompt_give_one_text(model):
 
 def test_sequences_of_a_prompt_are_samples_of_its_seed(model, tokenizer):
     inputs = tokenizer(PROMPTS[:2], return_tensors="pt", padding=True)
-    several = texts(model, inputs, seed=[8, 9], num_return_sequences=3, **DRAWN)
-    single = texts(model, inputs, seed=[8, 9], **DRAWN)
+    several = generate_texts(model, inputs, seed=[8, 9], num_return_sequences=3, **DRAWN)
+    single = generate_texts(model, inputs, seed=[8, 9], **DRAWN)
     assert torch.equal(several[[0, 3]], single)
     assert len({tuple(row) for row in several.tolist()}) == 6
-    fewer = texts(model, inputs, seed=[8, 9], num_return_sequences=2, **DRAWN)
+    fewer = generate_texts(model, inputs, seed=[8, 9], num_return_sequences=2, **DRAWN)
     assert torch.equal(fewer, several[[0, 1, 3, 4]])
 
 
@@ -119,7 +120,7 @@ def test_without_a_seed_torch_decides(model, tokenizer):
     found = []
     for state in (1, 1, 2):
         torch.manual_seed(state)
-        found.append(texts(model, inputs, **DRAWN))
+        found.append(generate_texts(model, inputs, **DRAWN))
     assert torch.equal(found[0], found[1]) and not torch.equal(found[0], found[2])
 
 
@@ -135,14 +136,16 @@ def test_without_a_seed_torch_decides(model, tokenizer):
     ],
     ids=str,
 )
-def test_first_tokens_have_the_law_of_the_processed_logits(model, tokenizer, rules):
-    """By chi-squared, which a temperature wrong by 10% fails."""
+def test_first_tokens_have_the_processed_distribution(model, tokenizer, rules):
+    """A chi-squared test, which detects a temperature wrong by 10%."""
     rows, batch = 4096, 1024
     inputs = tokenizer([PROMPTS[3]] * batch, return_tensors="pt").to(model.device)
     config = {"do_sample": True, "temperature": 0.8, "top_k": 0, **rules}
     drawn = torch.cat(
         [
-            texts(model, inputs, tokens=1, seed=list(range(at, at + batch)), **config)[:, -1]
+            generate_texts(model, inputs, tokens=1, seed=list(range(at, at + batch)), **config)[
+                :, -1
+            ]
             for at in range(0, rows, batch)
         ]
     )
@@ -160,7 +163,7 @@ def test_first_tokens_have_the_law_of_the_processed_logits(model, tokenizer, rul
 
 @pytest.mark.parametrize("top_k", [0, 40])
 def test_its_rules_keep_what_its_processors_keep(model, tokenizer, top_k):
-    """Of float32 logits, where no sum is near a cut; and no logits are formed for a text."""
+    """For float32 logits without a sum near a cutoff. No logits are computed for a text."""
     rules = {"do_sample": True, "temperature": 0.8, "top_k": top_k, "top_p": 0.9, "min_p": 0.1}
     inputs = tokenizer(PROMPTS, return_tensors="pt", padding=True).to(model.device)
     out = model.generate(
@@ -176,8 +179,8 @@ def test_its_rules_keep_what_its_processors_keep(model, tokenizer, top_k):
     first = gumbel.process_logits(torch.cat(out.logits), order="vllm", **rules)
     wanted = torch.cat(out.scores).isfinite()
     assert torch.equal(found.isfinite(), wanted)
-    assert not torch.equal(first.isfinite(), wanted)  # which is what min_p first would keep
-    texts(model, inputs, do_sample=True, seed=1, **rules)
+    assert not torch.equal(first.isfinite(), wanted)  # the set if min_p came first
+    generate_texts(model, inputs, do_sample=True, seed=1, **rules)
     assert model.head_calls == 0
 
 
@@ -200,13 +203,15 @@ def chi_squared(drawn, probs):
 
 def test_streamers_and_outputs(model, tokenizer):
     inputs = tokenizer(PROMPTS[0], return_tensors="pt")
-    plain = texts(model, inputs, seed=1, **DRAWN)
+    plain = generate_texts(model, inputs, seed=1, **DRAWN)
     streamer = Streamer()
-    assert torch.equal(texts(model, inputs, seed=1, token_streamer=streamer, **DRAWN), plain)
+    assert torch.equal(
+        generate_texts(model, inputs, seed=1, token_streamer=streamer, **DRAWN), plain
+    )
     assert streamer.tokens == plain[0].tolist() and streamer.ended
-    out = texts(model, inputs, seed=1, return_dict_in_generate=True, **DRAWN)
+    out = generate_texts(model, inputs, seed=1, return_dict_in_generate=True, **DRAWN)
     assert torch.equal(out.sequences, plain) and out.scores is None and model.head_calls == 0
-    out = texts(
+    out = generate_texts(
         model,
         inputs,
         seed=1,
@@ -221,7 +226,7 @@ def test_streamers_and_outputs(model, tokenizer):
 def test_texts_end(model, tokenizer):
     inputs = tokenizer(PROMPTS[:2], return_tensors="pt", padding=True)
     for more in ({"do_sample": False}, {"seed": 4, **DRAWN}):
-        found = texts(model, inputs, eos_token_id=269, pad_token_id=0, tokens=24, **more)
+        found = generate_texts(model, inputs, eos_token_id=269, pad_token_id=0, tokens=24, **more)
         for row in found[:, inputs["input_ids"].shape[1] :].tolist():
             if 269 in row:
                 assert set(row[row.index(269) + 1 :]) <= {0}
@@ -245,7 +250,9 @@ def test_texts_that_are_stopped_a_step_late_are_the_same(model, tokenizer, more,
         streamers, found[late], forwards[late] = [Streamer(), Streamer()], [], []
         for inputs, streamer in zip((alone, batch), streamers):
             before = model.forwards
-            found[late].append(texts(model, inputs, seed=4, token_streamer=streamer, **arguments))
+            found[late].append(
+                generate_texts(model, inputs, seed=4, token_streamer=streamer, **arguments)
+            )
             forwards[late].append(model.forwards - before)
             streamed = torch.tensor(streamer.tokens[inputs["input_ids"].numel() :])
             drawn = found[late][-1][:, inputs["input_ids"].shape[1] :].cpu()
@@ -291,21 +298,21 @@ def test_a_cache_that_the_caller_sees_is_never_a_step_ahead():
 def test_prompts_of_which_a_cache_or_embeddings_hold_a_part(model, tokenizer):
     inputs = tokenizer(PROMPTS[1], return_tensors="pt")
     given = {"seed": 2, "eos_token_id": None, **DRAWN}
-    whole = texts(model, inputs, tokens=24, **given)
-    begun = texts(model, inputs, tokens=8, return_dict_in_generate=True, **given)
+    whole = generate_texts(model, inputs, tokens=24, **given)
+    begun = generate_texts(model, inputs, tokens=8, return_dict_in_generate=True, **given)
     ids, cache = begun.sequences, begun.past_key_values
     more = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     for by in ({}, {"prompt_lookup_num_tokens": 4}):
         held = copy.deepcopy(cache)
-        assert torch.equal(texts(model, more, past_key_values=held, **by, **given), whole)
+        assert torch.equal(generate_texts(model, more, past_key_values=held, **by, **given), whole)
     embeds = model.get_input_embeddings()(inputs["input_ids"].to(model.device)).detach()
     arguments = {"inputs_embeds": embeds, "attention_mask": inputs["attention_mask"]}
-    assert torch.equal(texts(model, arguments, **given), whole[:, -24:-8])
+    assert torch.equal(generate_texts(model, arguments, **given), whole[:, -24:-8])
     with pytest.raises(ValueError, match="input_ids: drafts require"):
-        texts(model, arguments, prompt_lookup_num_tokens=4, **given)
+        generate_texts(model, arguments, prompt_lookup_num_tokens=4, **given)
 
 
-def test_refusals(model, tokenizer):
+def test_invalid_arguments_raise(model, tokenizer):
     inputs = tokenizer(PROMPTS[0], return_tensors="pt")
     for more, text in (
         ({"seed": -1}, "seed: "),
@@ -314,7 +321,7 @@ def test_refusals(model, tokenizer):
         ({"return_dict_in_generate": True, "output_attentions": True}, "output_attentions: "),
     ):
         with pytest.raises(ValueError, match=text):
-            texts(model, inputs, **{**DRAWN, **more})
+            generate_texts(model, inputs, **{**DRAWN, **more})
     with pytest.raises(TypeError, match="custom_generate="):
         gumbel.transformers.generate(model, inputs["input_ids"])
 
@@ -326,7 +333,8 @@ UNLIKELY = 3999  # of the bundled vocabulary
 def spoilt(weight):
     """The weights of a token that cannot win are NaN, as a full pass sees and a screen does not.
 
-    They are written through `.data`, and are none of those that a kept screen compares.
+    The weights are written through `.data`, in a row that the check for changed weights does not
+    sample.
     """
     kept = weight.detach()[UNLIKELY].clone()
     weight.data[UNLIKELY] = float("nan")
@@ -363,10 +371,10 @@ def test_texts_by_a_screen_are_texts_without(model, tokenizer, more):
     for prompt, seed in zip(PROMPTS, (3, 4, 5, 2**64 - 1)):
         given = {"seed": seed, **more}
         inputs = tokenizer(prompt, return_tensors="pt")
-        wanted = texts(model, inputs, **given)
-        assert torch.equal(texts(model, inputs, screen=True, **given), wanted)
+        wanted = generate_texts(model, inputs, **given)
+        assert torch.equal(generate_texts(model, inputs, screen=True, **given), wanted)
         with spoilt(model.lm_head.weight):
-            assert torch.equal(texts(model, inputs, screen=True, **given), wanted)
+            assert torch.equal(generate_texts(model, inputs, screen=True, **given), wanted)
     assert len(heads.head_of(model)._screens) == 1  # made once
 
 
@@ -377,10 +385,10 @@ def test_drafts_are_verified_by_screens(model, tokenizer):
     inputs = tokenizer(PROMPTS[1], return_tensors="pt")
     for how in ({"draft_model": draft}, {"prompt_lookup_num_tokens": 4}):
         given = {"seed": 7, "tokens": 40, **DRAWN}
-        wanted = texts(model, inputs, **given)
-        assert torch.equal(texts(model, inputs, screen=True, **how, **given), wanted)
+        wanted = generate_texts(model, inputs, **given)
+        assert torch.equal(generate_texts(model, inputs, screen=True, **how, **given), wanted)
         with spoilt(model.lm_head.weight):
-            assert torch.equal(texts(model, inputs, screen=True, **how, **given), wanted)
+            assert torch.equal(generate_texts(model, inputs, screen=True, **how, **given), wanted)
 
 
 def test_a_batch_by_a_screen(model, tokenizer):

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Continuous batching of transformers: the texts of generate(), and no logits formed."""
+"""Continuous batching of transformers gives the texts of generate(), and computes no logits."""
 
 import pytest
-from kjv import (  # noqa: F401, which skips where there is no transformers; fixtures
+from transformers_fixtures import (  # noqa: F401, fixtures; skips without transformers
     DRAWN,
     PROMPTS,
     gumbel,
     model,
-    texts,
+    generate_texts,
     tokenizer,
     torch,
     transformers,
-    written,
+    command_texts,
 )
 from transformers.generation import ContinuousBatchingConfig
 from transformers.generation.continuous_batching.continuous_api import ContinuousBatchingManager
@@ -21,7 +21,7 @@ SEEDS = [3, 4, 2**64 - 1, 0]
 
 @pytest.fixture(autouse=True)
 def room(model):
-    """On a CPU transformers looks with psutil for the room that its cache has."""
+    """On a CPU transformers requires psutil, to determine the memory for its cache."""
     if model.device.type == "cpu":
         pytest.importorskip("psutil")
 
@@ -55,7 +55,7 @@ def single(model, prompts, seeds, **more):
         ids = torch.tensor([prompt])
         inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         given = {"eos_token_id": None, **more}
-        found += texts(model, inputs, seed=seed, **given)[:, len(prompt) :].tolist()
+        found += generate_texts(model, inputs, seed=seed, **given)[:, len(prompt) :].tolist()
     return found
 
 
@@ -87,7 +87,7 @@ def test_texts_of_a_batch_are_those_of_generate(model, prompts, more):
     assert together == single(model, prompts, SEEDS, **more)
 
 
-def test_what_the_library_lacks_is_done_by_transformers(model, prompts):
+def test_unsupported_options_run_transformers_processors(model, prompts):
     more = {"do_sample": True, "top_k": 0, "typical_p": 0.9}
     together = batch(model, prompts, configured(**more), SEEDS)
     assert model.head_calls > 0
@@ -95,7 +95,7 @@ def test_what_the_library_lacks_is_done_by_transformers(model, prompts):
 
 
 def test_a_text_depends_on_seed_and_prompt_alone(model, prompts):
-    """In steps that split prompts, beside others that come and go, compiled."""
+    """In compiled steps that split prompts, in batches that other texts join and leave."""
     config = configured(**DRAWN)
     alone = batch(model, prompts[1:2], config, 4)[0]
     many = [*prompts, [0, *prompts[3] * 9], prompts[1], *prompts[:3] * 2]
@@ -110,7 +110,7 @@ def test_a_text_depends_on_seed_and_prompt_alone(model, prompts):
 
 def test_the_command_writes_the_same_texts(model, tokenizer):
     seeds = (3, 4, 5, 6)
-    theirs = [written(tokenizer, prompt, seed) for prompt, seed in zip(PROMPTS, seeds)]
+    theirs = [command_texts(tokenizer, prompt, seed) for prompt, seed in zip(PROMPTS, seeds)]
     ours = batch(model, [ids for ids, _ in theirs], configured(**DRAWN), seeds)
     assert ours == [text for _, (text,) in theirs]
 
@@ -128,7 +128,7 @@ def test_texts_end_and_without_a_seed_torch_decides(model, prompts):
 
 
 def test_managers_of_a_patched_process(model, prompts, monkeypatch):
-    """With a seed and a temperature a request; and stock managers beside, before."""
+    """A seed and a temperature a request; managers of transformers alone are not affected."""
     config = configured(**DRAWN)
     stock = ContinuousBatchingManager.__init__
     monkeypatch.setattr(ContinuousBatchingManager, "__init__", stock)
@@ -167,7 +167,7 @@ def test_a_manager_that_fails_leaves_the_model_as_it_was(model, prompts, monkeyp
     assert len(batch(model, prompts, configured(**DRAWN))) == 4
 
 
-def test_refusals(model, prompts):
+def test_invalid_arguments_raise(model, prompts):
     config = configured(**DRAWN)
     for seed, text in (([1, 2], "seed: expected one, or 4"), (-1, "seed: ")):
         with pytest.raises(ValueError, match=text):

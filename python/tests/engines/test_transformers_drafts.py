@@ -4,7 +4,7 @@
 import contextlib
 
 import pytest
-from kjv import (  # noqa: F401, which skips where there is no transformers; fixtures
+from transformers_fixtures import (  # noqa: F401, fixtures; skips without transformers
     DRAFT,
     DRAWN,
     PROMPTS,
@@ -12,11 +12,11 @@ from kjv import (  # noqa: F401, which skips where there is no transformers; fix
     Streamer,
     gumbel,
     model,
-    texts,
+    generate_texts,
     tokenizer,
     torch,
     transformers,
-    written,
+    command_texts,
 )
 
 PROMPT = PROMPTS[1] + ", and the LORD said unto"
@@ -63,14 +63,14 @@ def test_texts_by_drafts_are_texts_without(model, draft, tokenizer, more):
     for prompt, seed in ((PROMPTS[0], 3), (PROMPT, 2**64 - 1), (PROMPTS[3], 5)):
         given = {"tokens": 40, "seed": seed, **more}
         inputs = tokenizer(prompt, return_tensors="pt")
-        alone = texts(model, inputs, **given)
+        alone = generate_texts(model, inputs, **given)
         once += alone.shape[1] - inputs["input_ids"].shape[1]
         with steps_of(model) as steps:
-            assert torch.equal(texts(model, inputs, draft_model=draft, **given), alone)
+            assert torch.equal(generate_texts(model, inputs, draft_model=draft, **given), alone)
         by_draft += len(steps)
         assert model.head_calls == 0
         with steps_of(model) as steps:
-            assert torch.equal(texts(model, inputs, **LOOKUP, **given), alone)
+            assert torch.equal(generate_texts(model, inputs, **LOOKUP, **given), alone)
         assert len(steps) <= alone.shape[1] and model.head_calls == 0
     assert by_draft < 0.75 * once
 
@@ -82,9 +82,9 @@ def test_processed_logits_are_verified_too(model, draft, tokenizer, more):
     inputs = tokenizer(PROMPT, return_tensors="pt")
     more = {"do_sample": True, "tokens": 32, "seed": 6, "return_dict_in_generate": True, **more}
     more.update(output_scores=True, output_logits=True)
-    alone = texts(model, inputs, **more)
+    alone = generate_texts(model, inputs, **more)
     for by in ({"draft_model": draft}, LOOKUP):
-        out = texts(model, inputs, **by, **more)
+        out = generate_texts(model, inputs, **by, **more)
         assert model.head_calls > 0 and torch.equal(out.sequences, alone.sequences)
         for name in ("scores", "logits"):
             found, wanted = torch.cat(out[name]), torch.cat(alone[name])
@@ -95,27 +95,31 @@ def test_processed_logits_are_verified_too(model, draft, tokenizer, more):
 def test_greedy_drafts_give_stock_texts(model, draft, tokenizer):
     for prompt in PROMPTS:
         inputs = tokenizer(prompt, return_tensors="pt")
-        wanted = texts(model, inputs, ours=False, do_sample=False)
-        assert torch.equal(texts(model, inputs, do_sample=False, draft_model=draft), wanted)
-        stock = texts(model, inputs, ours=False, do_sample=False, assistant_model=draft)
+        wanted = generate_texts(model, inputs, ours=False, do_sample=False)
+        assert torch.equal(
+            generate_texts(model, inputs, do_sample=False, draft_model=draft), wanted
+        )
+        stock = generate_texts(model, inputs, ours=False, do_sample=False, assistant_model=draft)
         assert torch.equal(stock, wanted)
 
 
 def test_the_command_writes_the_same_text_without_drafts(model, draft, tokenizer):
     for prompt, seed in zip(PROMPTS, (3, 4, 5, 6)):
-        ids, (theirs,) = written(tokenizer, prompt, seed)
+        ids, (theirs,) = command_texts(tokenizer, prompt, seed)
         inputs = {"input_ids": torch.tensor([ids]), "attention_mask": torch.ones(1, len(ids))}
         for by in ({"draft_model": draft}, LOOKUP):
-            ours = texts(model, inputs, seed=seed, eos_token_id=None, **by, **DRAWN)
+            ours = generate_texts(model, inputs, seed=seed, eos_token_id=None, **by, **DRAWN)
             assert ours[0, len(ids) :].tolist() == theirs, prompt
 
 
 def test_a_draft_that_is_the_target_is_always_right(model, tokenizer):
-    """Except for the few tokens whose hidden states round differently in a row of their own."""
+    """A few tokens are excepted, because their hidden states round differently in another batch."""
     inputs, twin = tokenizer(PROMPT, return_tensors="pt"), load(TARGET, model)
     twin.generation_config.num_assistant_tokens = 7
     with steps_of(model) as steps:
-        out = texts(model, inputs, tokens=48, seed=4, draft_model=twin, eos_token_id=None, **DRAWN)
+        out = generate_texts(
+            model, inputs, tokens=48, seed=4, draft_model=twin, eos_token_id=None, **DRAWN
+        )
     assert out.shape[1] == inputs["input_ids"].shape[1] + 48
     assert 6 <= len(steps) <= 8
 
@@ -124,17 +128,17 @@ def test_padding_and_stopping_criteria(model, draft, tokenizer):
     padded = tokenizer([PROMPT, PROMPTS[2]], return_tensors="pt", padding=True)
     row = {name: value[1:] for name, value in padded.items()}
     given = {"seed": 7, "tokens": 32, "eos_token_id": None, **DRAWN}
-    alone = texts(model, tokenizer(PROMPTS[2], return_tensors="pt"), **given)
-    wide = texts(model, row, draft_model=draft, **given)
+    alone = generate_texts(model, tokenizer(PROMPTS[2], return_tensors="pt"), **given)
+    wide = generate_texts(model, row, draft_model=draft, **given)
     assert torch.equal(wide[0, -32:], alone[0, -32:])
     strings = transformers.StopStringCriteria(tokenizer, ["the", "and"])
     kept = {"return_dict_in_generate": True, "output_scores": True}
     for seed in range(4):
         given = {"seed": seed, "tokens": 32, "stopping_criteria": [strings], **DRAWN}
         inputs = tokenizer(PROMPT, return_tensors="pt")
-        wanted = texts(model, inputs, **given)
-        assert torch.equal(texts(model, inputs, draft_model=draft, **given), wanted)
-        out = texts(model, inputs, draft_model=draft, **kept, **given)
+        wanted = generate_texts(model, inputs, **given)
+        assert torch.equal(generate_texts(model, inputs, draft_model=draft, **given), wanted)
+        out = generate_texts(model, inputs, draft_model=draft, **kept, **given)
         assert len(out.scores) == wanted.shape[1] - inputs["input_ids"].shape[1]
 
 
@@ -155,16 +159,18 @@ def test_windows_that_slide(model, tokenizer):
     for prompt in (PROMPTS[0], PROMPT):
         inputs = tokenizer(prompt, return_tensors="pt")
         given = {"seed": 3, "tokens": 32, "eos_token_id": None, **DRAWN}
-        alone = texts(target, inputs, **given)
+        alone = generate_texts(target, inputs, **given)
         for by in ({"draft_model": smaller}, LOOKUP):
-            assert torch.equal(texts(target, inputs, **by, **given), alone)
+            assert torch.equal(generate_texts(target, inputs, **by, **given), alone)
 
 
 def test_streams_and_caches(model, draft, tokenizer):
     inputs, streamer = tokenizer(PROMPT, return_tensors="pt"), Streamer()
     given = {"seed": 1, "draft_model": draft, **DRAWN}
-    plain = texts(model, inputs, **given)
-    out = texts(model, inputs, token_streamer=streamer, return_dict_in_generate=True, **given)
+    plain = generate_texts(model, inputs, **given)
+    out = generate_texts(
+        model, inputs, token_streamer=streamer, return_dict_in_generate=True, **given
+    )
     assert torch.equal(out.sequences, plain)
     assert streamer.tokens == plain[0].tolist() and streamer.ended
     assert out.past_key_values.get_seq_length() == plain.shape[1] - 1
@@ -172,16 +178,16 @@ def test_streams_and_caches(model, draft, tokenizer):
 
 def test_a_draft_whose_head_is_more_than_a_product(model, draft, tokenizer):
     inputs = tokenizer(PROMPT, return_tensors="pt")
-    wanted = texts(model, inputs, seed=2, **DRAWN)
+    wanted = generate_texts(model, inputs, seed=2, **DRAWN)
     hook = draft.lm_head.register_forward_hook(lambda *given: given[2].flip(-1))
     try:
-        found = texts(model, inputs, seed=2, draft_model=draft, **DRAWN)
+        found = generate_texts(model, inputs, seed=2, draft_model=draft, **DRAWN)
         assert torch.equal(found, wanted) and model.head_calls == 0
     finally:
         hook.remove()
 
 
-def test_refusals(model, draft, tokenizer):
+def test_invalid_arguments_raise(model, draft, tokenizer):
     one = tokenizer(PROMPTS[0], return_tensors="pt")
     two = tokenizer(PROMPTS[:2], return_tensors="pt", padding=True)
     by = {"draft_model": draft, **DRAWN}
@@ -193,4 +199,4 @@ def test_refusals(model, draft, tokenizer):
         (one, {**DRAWN, "assistant_early_exit": 2}, "assistant_early_exit: "),
     ):
         with pytest.raises(ValueError, match=text):
-            texts(model, inputs, **more)
+            generate_texts(model, inputs, **more)

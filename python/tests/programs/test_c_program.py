@@ -44,7 +44,7 @@ def test_a_program_in_c_starts(tmp_path):
     assert done.stdout == f"{gumbel.__version__} {word}\n"
 
 
-def test_no_option_is_refused():
+def test_flags_require_an_option():
     done = subprocess.run([sys.executable, "-m", "gumbel"], capture_output=True, text=True)
     assert done.returncode == 2
     assert "--cflags" in done.stderr

@@ -51,8 +51,8 @@ def test_verify_passes_and_skips_nothing():
         assert re.search(rf"^passed .*{name}", text, re.M), name
 
 
-def test_verify_fails_for_another_law(monkeypatch, capsys):
-    """Draws at another temperature, and of another seed on a thread count, are found out."""
+def test_verify_detects_a_wrong_distribution(monkeypatch, capsys):
+    """Draws at another temperature, and with another seed for one thread count, are detected."""
     from gumbel._command import verify
 
     true = verify.sample
@@ -101,11 +101,11 @@ def test_verify_reads_files(tmp_path):
     ["--row=6", "--row=-1", "--draws=0", "--temperature=0", "--temperature=nan", "--seed=-1",
      "--seed=99999999999999999999"],
 )  # fmt: skip
-def test_verify_refuses_by_name(option):
+def test_verify_names_invalid_options(option):
     assert f"{option.partition('=')[0]}: " in refused("verify", option)
 
 
-def test_explain():
+def test_explain_prints_the_rung():
     text = succeeded("explain", "--batch", 8)
     assert text.startswith("sizes: B = 8, V = 151936, D = 4096, S = 1, bfloat16\n")
     assert "kernels: " in text
@@ -119,7 +119,7 @@ def test_explain():
 
 
 @pytest.mark.parametrize("name", ["generate", "sample", "bench"])
-def test_other_commands_say_where_they_are(name):
+def test_commands_of_the_c_program_name_the_build(name):
     text = refused(name, "--model", "x")
     assert f"gumbel {name}: not part of the Python package" in text
     assert f"build/release/cli/gumbel {name} --help" in text
@@ -167,7 +167,7 @@ def test_a_closed_pipe_fails_without_a_message(arguments):
     assert (done.returncode, done.stderr) == (1, "")
 
 
-def test_the_test_itself():
+def test_chi_squared_matches_scipy():
     """Against values of scipy 1.14: gammaincc(a, x)."""
     values = ((0.5, 0.5, 0.31731050786), (5, 20, 1.694474393e-05), (50, 40, 0.92966493334))
     for a, x, value in values:

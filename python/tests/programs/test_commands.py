@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The shell commands of the README and of guides work as printed, in an environment that is empty.
 
-Each page's commands run in a copy of the source tree, with nothing but PATH and HOME set, so that
-what a program finds at run time it finds by the commands alone. Programs in front of PATH stand for
-what takes a network or minutes: `pip install .` and `venv` (this Python has the package), and cmake
-leaves the kernels out.
+The commands of each page run in a copy of the source tree. Only PATH and HOME are set, so that a
+program finds its libraries by the commands alone. Stand-ins on PATH replace steps that require a
+network or minutes: `pip install .` and `venv` (this Python has the package), and cmake without
+kernels.
 """
 
 import os
@@ -23,8 +23,8 @@ COPIED = ("CMakeLists.txt", "CMakePresets.json", "include", "src", "script/cmake
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 ENGINE = " 269  983\n"
 
-# Page, its sections (none: all of it), the file of each program, and what is printed how often:
-# None is the first block of text.
+# Page, its sections (none: the whole page), the file of each program, the expected output (None:
+# the first block of text) and how often it is printed.
 PAGES = {
     "c": ("docs/guides/c.md", (), {"c": "program.c"}, None, 2),
     "examples": ("docs/examples/README.md", (), {}, ENGINE, 2),

@@ -25,7 +25,7 @@ def shapes_of(name, seen=()):
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_functions_say_shapes(name):
+def test_docstrings_state_shapes(name):
     function = getattr(gumbel, name)
     assert inspect.getdoc(function), name
     kinds = str(inspect.signature(function))
@@ -43,7 +43,7 @@ def test_methods_are_explained(name):
 
 
 def with_common():
-    """Functions and methods whose shared arguments stand in their documentation."""
+    """Functions and methods whose documentation includes the shared arguments."""
     owners = [gumbel, *(getattr(gumbel, name) for name in CLASSES)]
     found = [f for owner in owners for f in vars(owner).values() if inspect.isfunction(f)]
     return [f for f in found if "Parameters of every call" in (f.__doc__ or "")]
@@ -59,6 +59,6 @@ def test_help_has_the_arguments_that_are_accepted(function):
     assert {"temperature", "domain"} <= names
 
 
-def test_both_are_found():
+def test_shapes_and_shared_arguments_are_found():
     assert len(with_common()) > 15
     assert len(FUNCTIONS) > 15 and len(CLASSES) > 5

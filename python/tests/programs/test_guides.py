@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "engines"))
+from gumbel_command import find_command  # noqa: E402
+
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted(page for page in (ROOT / "docs/guides").glob("*.md") if page.stem != "README")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
@@ -88,10 +91,7 @@ def test_a_guide_shows_what_its_program_prints(page, tmp_path):
 
 def test_the_command_writes_the_text_of_transformers():
     """The command shown on the page writes the text of the page."""
-    built = [os.environ.get("GUMBEL_CLI"), ROOT / "build/dev/cli/gumbel"]
-    command = next((path for path in built if path and Path(path).is_file()), None)
-    if not command:
-        pytest.skip("the command is not built")
+    command = find_command()
     page = (ROOT / "docs/guides/transformers.md").read_text(encoding="utf-8")
     shown = shlex.split(re.search(r"`(gumbel generate [^`]*)`", page)[1])
     shown[shown.index("FOLDER")] = str(ROOT / "tests/models/kjv-target")
@@ -103,7 +103,7 @@ def test_the_command_writes_the_text_of_transformers():
     assert done.stdout.splitlines()[0] == printed.splitlines()[0]
 
 
-def test_every_way_in_is_listed():
+def test_every_guide_is_in_the_index():
     """Each page has its line in the index, with a program that this test finds."""
     index = (ROOT / "docs/guides/README.md").read_text(encoding="utf-8")
     assert sorted(re.findall(r"^\| \[[^\]]+\]\(([\w.]+\.md)\)", index, re.M)) == [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The types of the public API: mypy --strict accepts a program by them, and refuses wrong ones."""
+"""The types of the public API: mypy --strict accepts a correct program and reports wrong types."""
 
 import pathlib
 import runpy
@@ -41,8 +41,8 @@ WRONG = {
 }
 
 
-def test_wrong_types_are_seen(mypy, tmp_path):
-    """One line for each: without py.typed, or with Any everywhere, none of them is seen."""
+def test_wrong_types_are_detected(mypy, tmp_path):
+    """Each line has one error, which mypy would miss without py.typed or if types were Any."""
     head = ["import gumbel", "import numpy as np", "logits = np.zeros((2, 3), np.float32)"]
     (tmp_path / "wrong.py").write_text("\n".join([*head, *WRONG]) + "\n")
     found = mypy(tmp_path / "wrong.py")

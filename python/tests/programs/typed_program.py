@@ -12,7 +12,7 @@ Ints = NDArray[np.int32]
 
 
 class Elsewhere:
-    """An array of another library, which speaks DLPack, as torch's tensors do."""
+    """An array of another library with DLPack, as torch's tensors have."""
 
     def __init__(self, array: Floats) -> None:
         self.array = array

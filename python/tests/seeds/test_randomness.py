@@ -49,7 +49,7 @@ def test_a_seed_and_a_position_repeat_a_draw():
 
 
 def test_partial_without_a_seed():
-    """Shards that draw seeds of their own draw every token as often; no two draws agree."""
+    """Shards with different fresh seeds draw every token equally often, and no two draws agree."""
     halves = [(0, V // 2), (V // 2, V)]
     drawn = [
         gumbel.finish(
@@ -61,7 +61,7 @@ def test_partial_without_a_seed():
     assert 130 < (np.array(drawn) < V // 2).sum() < 270
 
 
-def test_what_draws_nothing_has_no_seed():
+def test_outputs_without_a_draw_have_no_seed():
     tokens = np.zeros(B, np.int32)
     assert gumbel.score_logits(LOGITS, tokens).seed is None
     assert gumbel.sample_logits(LOGITS, given=tokens[:, None], seed=3).seed is None
@@ -170,7 +170,7 @@ def test_advance(dtype):
         (np.zeros(4, np.uint64), {"live_rows": 5}, ValueError, "live_rows: it is 5"),
     ],
 )
-def test_odd_positions_are_refused_by_name(position, more, error, text):
+def test_invalid_positions_are_named(position, more, error, text):
     before = np.array(position)
     with pytest.raises(error, match=f"^{text}"):
         gumbel.advance(position, **more)
@@ -233,7 +233,7 @@ UNKNOWN = [
 
 
 @pytest.mark.parametrize("name, nearest", UNKNOWN)
-def test_an_argument_that_does_not_exist(name, nearest):
+def test_unknown_arguments_are_named(name, nearest):
     advice = rf"; did you mean '{nearest}'\?( \(.*\))?" if nearest else "(: .*)?"
     if name.startswith("max"):
         advice = ": a call draws one token a row; .*"
@@ -252,7 +252,7 @@ def test_an_argument_that_does_not_exist(name, nearest):
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.int64, ">f4"])
-def test_other_dtypes_are_refused_with_what_to_do(dtype):
+def test_unsupported_dtype_errors_name_the_remedy(dtype):
     wide = HIDDEN.astype(dtype)
     with pytest.raises(TypeError, match=r"^hidden: .*; pass hidden.astype\(np.float32\)$"):
         gumbel.sample(wide, WEIGHT)
@@ -268,7 +268,7 @@ OUTSIDE = {"banned": [V], "allowed": [1, V], "logit_bias": {V: 1.0}}
 
 
 @pytest.mark.parametrize("name, value", OUTSIDE.items())
-def test_ids_that_are_no_token_are_refused(name, value):
+def test_invalid_token_ids_raise(name, value):
     text = f"{name}: {V} is not in the vocabulary of {V} tokens, 0 to {V - 1}"
     for function in (gumbel.sample_logits, gumbel.process_logits, gumbel.score_logits):
         tokens = (np.zeros(B, np.int32),) if function is gumbel.score_logits else ()
@@ -288,7 +288,7 @@ def test_ids_that_are_no_token_are_refused(name, value):
     gumbel.partial_logits(LOGITS[:, :900], vocab_size=V + 1, **{name: value})
 
 
-def test_ids_that_are_only_counted_may_be_anything():
+def test_counted_ids_may_be_invalid():
     gumbel.sample_logits(LOGITS, prompt_tokens=[V], output_tokens=[V + 1], presence_penalty=1.0)
 
 
@@ -302,7 +302,7 @@ VALUES = {
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_an_explanation_refuses_what_a_call_refuses(name):
+def test_explain_raises_the_errors_of_a_call(name):
     value, text = VALUES[name]
     given = {name: value, **({"output_tokens": [1]} if "penalty" in name else {})}
     for call in (

@@ -33,13 +33,13 @@ def wanted(seed, steps=range(STEPS), first=0, **more):
 
 @pytest.mark.parametrize("seed", [0, 7, 2**64 - 1, [1, 2, 3, 2**63], np.arange(4), np.uint64(9)])
 @pytest.mark.parametrize("more", [{}, {"num_samples": 3}, {"top_k": 20, "temperature": 0.7}])
-def test_tokens_are_those_of_explicit_calls(seed, more):
+def test_tokens_match_explicit_calls(seed, more):
     sampler = gumbel.Sampler(seed=seed)
     assert drawn(sampler, **more) == wanted(seed, **more)
     assert sampler.position.tolist() == [STEPS] * B and sampler.device == "cpu"
 
 
-def test_tokens_of_the_head_are_too():
+def test_tokens_from_a_head_match_explicit_calls():
     for screen in (WEIGHT, gumbel.Screen(WEIGHT)):
         sampler = gumbel.Sampler(seed=7, batch=B, position=[3, 9, 2**64 - 1, 0])
         position = np.array([3, 9, 2**64 - 1, 0], np.uint64)
@@ -61,7 +61,7 @@ def test_without_a_seed_no_two_samplers_agree():
 
 @pytest.mark.parametrize("way", ["json", "pickle", "copy", "pickled sampler"])
 @pytest.mark.parametrize("arguments", [{}, {"batch": B}])
-def test_a_text_goes_on_after_it_was_saved(way, arguments):
+def test_saved_samplers_continue(way, arguments):
     sampler = gumbel.Sampler(seed=2**63 + 5, **arguments)
     begun = drawn(sampler, range(2))
     if way == "pickled sampler":
@@ -81,7 +81,7 @@ def test_a_text_goes_on_after_it_was_saved(way, arguments):
     assert other.state_dict() == sampler.state_dict()
 
 
-def test_a_sampler_without_rows_is_saved_too():
+def test_samplers_without_rows_can_be_saved():
     sampler, other = gumbel.Sampler(seed=7, position=3), gumbel.Sampler()
     other.load_state_dict(json.loads(json.dumps(sampler.state_dict())))
     assert drawn(other) == wanted(7, first=3)
@@ -173,7 +173,7 @@ def test_a_history_counts_what_was_drawn(slots, prepared):
     assert history.counts.sum() == STEPS * B and history.counts.max() == 1
 
 
-def test_rows_that_do_not_live_stand_still():
+def test_positions_of_unused_rows_do_not_advance():
     sampler, history = gumbel.Sampler(seed=7, batch=B), gumbel.History(B, V)
     sampler.sample_logits(LOGITS[0], live_rows=2, history=history)
     assert sampler.position.tolist() == [1, 1, 0, 0] and history.counts.sum() == 2
@@ -237,7 +237,7 @@ BAD_SEEDS = [
 
 
 @pytest.mark.parametrize("seed, error, text", BAD_SEEDS)
-def test_odd_seeds_are_refused_by_name(seed, error, text):
+def test_invalid_seeds_are_named(seed, error, text):
     with pytest.raises(error, match=f"^{text}"):
         gumbel.Sampler(seed=seed, batch=B)
     with pytest.raises(error, match=f"^{text}"):
@@ -266,7 +266,7 @@ def test_odd_seeds_are_refused_by_name(seed, error, text):
         ({"batch": None, "like": "x"}, TypeError, "like: expected a NumPy array"),
     ],
 )
-def test_odd_samplers_are_refused_by_name(arguments, error, text):
+def test_invalid_sampler_arguments_are_named(arguments, error, text):
     with pytest.raises(error, match=f"^{text}"):
         gumbel.Sampler(**{"batch": None if "seed" in arguments else 2, **arguments})
 
@@ -282,7 +282,7 @@ def test_odd_samplers_are_refused_by_name(arguments, error, text):
         ("3", TypeError, "slots: expected"),
     ],
 )
-def test_odd_slots_are_refused_by_name(slots, error, text):
+def test_invalid_slots_are_named(slots, error, text):
     sampler = gumbel.Sampler(seed=7, num_slots=6)
     before = sampler.state_dict()
     with pytest.raises(error, match=f"^{text}"):
@@ -301,7 +301,7 @@ def test_samplers_have_a_readable_repr():
     assert len(repr(gumbel.Sampler(batch=10000))) < 200
 
 
-def test_what_is_missing_is_named():
+def test_missing_arguments_are_named():
     with pytest.raises(ValueError, match=r"^slots: the sampler has slots; .* slots=\[\.\.\.\]"):
         gumbel.Sampler(num_slots=4).sample_logits(LOGITS[0])
     with pytest.raises(ValueError, match="^slots: there are none yet; create the sampler with"):
@@ -331,7 +331,7 @@ def test_what_is_missing_is_named():
         (lambda s: {**s, "sequences": 2**64}, ValueError),
     ],
 )
-def test_a_state_that_is_none_is_refused(change, error):
+def test_invalid_states_raise(change, error):
     sampler = gumbel.Sampler(seed=7, batch=B)
     drawn(sampler, range(2))
     before = sampler.state_dict()
@@ -352,7 +352,7 @@ def test_a_state_that_is_none_is_refused(change, error):
         ({"version": np.ones(2)}, ValueError, "state: version array.* is unknown; this is 1"),
     ],
 )
-def test_a_state_that_fits_no_sampler_is_refused(change, error, text):
+def test_states_of_other_samplers_raise(change, error, text):
     state = {**gumbel.Sampler(seed=7, batch=B).state_dict(), **change}
     sampler = gumbel.Sampler()
     before = sampler.state_dict()
@@ -431,7 +431,7 @@ def test_assigned_seeds_are_copied():
 
 @pytest.mark.parametrize("name", ["seed", "position"])
 @pytest.mark.parametrize("value, error, text", [*BAD_SEEDS, (None, TypeError, "seed: ")])
-def test_odd_assignments_are_refused_by_name(name, value, error, text):
+def test_invalid_assignments_are_named(name, value, error, text):
     sampler = gumbel.Sampler(seed=7, batch=B)
     before = sampler.state_dict()
     with pytest.raises(error, match=f"^{text}".replace("seed", name)):

@@ -99,7 +99,7 @@ def test_advance_by_slots(device):
     assert position.tolist() == [1, 2**62, 11]
 
 
-def test_operators_are_registered_well():
+def test_operators_pass_opcheck():
     logits, position = torch.zeros(B, V), torch.zeros(B, dtype=torch.int64)
     for operator, inputs, given in (
         (ops.advance.default, (position,), {}),

@@ -6,14 +6,14 @@ import threading
 
 import numpy as np
 import pytest
-from kjv import (  # noqa: F401
+from transformers_fixtures import (  # noqa: F401
     DRAFT,
     DRAWN,
     PROMPTS,
     Streamer,
     gumbel,
     model,
-    texts,
+    generate_texts,
     tokenizer,
     torch,
     transformers,
@@ -38,10 +38,10 @@ def test_strings_stop_texts(model, tokenizer, where, by, monkeypatch):
         given["generation_config"] = transformers.GenerationConfig(stop_strings=STOPS)
     else:
         monkeypatch.setattr(model.generation_config, "stop_strings", STOPS)
-    wanted = texts(model, inputs, ours=False, **given)
+    wanted = generate_texts(model, inputs, ours=False, **given)
     assert any(stop in tokenizer.decode(wanted[0, -2:]) for stop in STOPS)
     assert wanted.shape[1] < inputs["input_ids"].shape[1] + 30
-    found = texts(model, inputs, **given)
+    found = generate_texts(model, inputs, **given)
     assert torch.equal(found, wanted)
 
 
@@ -55,9 +55,9 @@ def test_strings_stop_the_texts_of_a_batch(model, tokenizer):
         "pad_token_id": 0,
         **DRAWN,
     }
-    together = texts(model, inputs, **given)
+    together = generate_texts(model, inputs, **given)
     for row, prompt in enumerate(PROMPTS):
-        alone = texts(model, tokenizer(prompt, return_tensors="pt"), **given)[0]
+        alone = generate_texts(model, tokenizer(prompt, return_tensors="pt"), **given)[0]
         end = len(tokenizer(prompt)["input_ids"])
         drawn = together[row, inputs["input_ids"].shape[1] :]
         assert torch.equal(drawn[: len(alone) - end], alone[end:])
@@ -77,13 +77,17 @@ def test_a_method_with_arguments_bound_takes_them_too(model, tokenizer):
 
 def test_streamers_are_streamed_to_and_end(model, tokenizer):
     inputs, streamers = tokenizer(PROMPTS[0], return_tensors="pt"), [Streamer(), Streamer()]
-    plain = texts(model, inputs, seed=1, **DRAWN)
+    plain = generate_texts(model, inputs, seed=1, **DRAWN)
     for name, streamer in zip(("streamer", "token_streamer"), streamers):
-        assert torch.equal(texts(model, inputs, seed=1, **{name: streamer}, **DRAWN), plain)
+        assert torch.equal(
+            generate_texts(model, inputs, seed=1, **{name: streamer}, **DRAWN), plain
+        )
         assert streamer.tokens == plain[0].tolist() and streamer.ended
     iterator = transformers.TextIteratorStreamer(tokenizer, timeout=60)
     thread = threading.Thread(
-        target=texts, args=(model, inputs), kwargs={"seed": 1, "streamer": iterator, **DRAWN}
+        target=generate_texts,
+        args=(model, inputs),
+        kwargs={"seed": 1, "streamer": iterator, **DRAWN},
     )
     thread.start()
     assert "".join(iterator) == tokenizer.decode(plain[0])
@@ -94,9 +98,9 @@ def test_an_assistant_model_drafts(model, tokenizer):
     draft = transformers.AutoModelForCausalLM.from_pretrained(DRAFT, dtype=torch.float32).eval()
     draft.to(model.device)
     inputs = tokenizer(PROMPTS[1], return_tensors="pt")
-    plain = texts(model, inputs, seed=1, tokens=24, **DRAWN)
+    plain = generate_texts(model, inputs, seed=1, tokens=24, **DRAWN)
     before = model.forwards
-    found = texts(model, inputs, seed=1, tokens=24, assistant_model=draft, **DRAWN)
+    found = generate_texts(model, inputs, seed=1, tokens=24, assistant_model=draft, **DRAWN)
     assert torch.equal(found, plain) and model.forwards - before < 24
 
 
@@ -142,14 +146,14 @@ def test_methods_of_others_are_called_as_before(model, tokenizer):
     ],
     ids=repr,
 )
-def test_bad_prompts_are_refused_at_once(model, prompts, error, text):
+def test_invalid_prompts_raise_before_generation(model, prompts, error, text):
     attention = model.config._attn_implementation
     with pytest.raises(error, match=text):
         gumbel.transformers.generate_batch(model, prompts)
     assert model.config._attn_implementation == attention
 
 
-def test_what_tokenizers_give_is_taken(model, tokenizer):
+def test_tokenizer_outputs_are_accepted(model, tokenizer):
     pytest.importorskip("psutil")
     ids = tokenizer(PROMPTS).input_ids
     others = [tuple(map(np.int64, prompt)) for prompt in ids]
@@ -165,7 +169,7 @@ def test_what_tokenizers_give_is_taken(model, tokenizer):
     assert found[0] == found[1] and all(found[0])
 
 
-def test_strings_that_stop_are_refused_for_a_batch(model, tokenizer):
+def test_stop_strings_of_a_batch_raise(model, tokenizer):
     pytest.importorskip("psutil")
     with pytest.raises(ValueError, match="stop_strings: continuous batching does not stop"):
         gumbel.transformers.generate_batch(model, [[1]], configured(stop_strings=["a"]))
@@ -208,7 +212,7 @@ def test_a_thread_that_ends_is_an_exception(model, tokenizer, monkeypatch):
         )
 
 
-def test_psutil_is_named(model, monkeypatch):
+def test_missing_psutil_is_named(model, monkeypatch):
     if model.device.type != "cpu":
         pytest.skip("needed on a CPU")
     monkeypatch.setattr(batching_module, "is_psutil_available", lambda: False)
@@ -218,7 +222,7 @@ def test_psutil_is_named(model, monkeypatch):
 
 @pytest.mark.parametrize("late", [False, True])
 def test_logits_without_a_token_are_an_error(model, tokenizer, late, monkeypatch):
-    """Of NaN weights, of a row that processors empty, by drafts, and of a batch."""
+    """NaN weights, and rows that the processors empty; also with drafts and in a batch."""
 
     def empty(ids, scores):
         scores[-1] = float("-inf")
@@ -233,15 +237,15 @@ def test_logits_without_a_token_are_an_error(model, tokenizer, late, monkeypatch
     inputs = tokenizer(PROMPTS[:2], return_tensors="pt", padding=True)
     emptied = {"logits_processor": [empty], "do_sample": True, "seed": 1}
     with pytest.raises(RuntimeError, match="row 1: no token can be drawn"):
-        texts(model, inputs, **emptied)
+        generate_texts(model, inputs, **emptied)
     single = tokenizer(PROMPTS[0], return_tensors="pt")
     with pytest.raises(RuntimeError, match="row 0: no token can be drawn"):
-        texts(model, single, prompt_lookup_num_tokens=3, **emptied)
+        generate_texts(model, single, prompt_lookup_num_tokens=3, **emptied)
     kept = model.lm_head.weight.detach().clone()
     model.lm_head.weight.data[:] = float("nan")
     try:
         with pytest.raises(RuntimeError, match="row 0: no token can be drawn"):
-            texts(model, inputs, **DRAWN)
+            generate_texts(model, inputs, **DRAWN)
         if model.device.type == "cpu":
             with pytest.raises(gumbel.transformers.BatchError, match="no token can be drawn"):
                 gumbel.transformers.generate_batch(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Heads of transformers' models that change: texts come from the head as it is."""
+"""Changes of a model's LM head: the next text uses the changed head."""
 
 import gc
 import logging
@@ -7,7 +7,7 @@ import time
 import weakref
 
 import pytest
-from kjv import gumbel, heads, torch, transformers
+from transformers_fixtures import gumbel, heads, torch, transformers
 from tiny_models import PROMPT, SIZE, VOCAB, greedy, make
 
 
@@ -163,7 +163,8 @@ def test_texts_come_from_the_head_as_it_is(change, screen):
 
 
 def test_every_change_of_a_row_is_seen_but_a_few_through_data():
-    """By a screen: all that move the version counter, and .data of a whole row of the sample."""
+    """With a screen: changes that increment the version counter are detected, and changes through
+    .data of a sampled row."""
     model = make(vocab_size=4096)
     weight = model.lm_head.weight
     greedy(model, True, screen=True)
@@ -174,13 +175,13 @@ def test_every_change_of_a_row_is_seen_but_a_few_through_data():
         return gumbel.sample(states, by, logprobs=None, temperature=0).tokens[:, 0].tolist()
 
     with torch.no_grad():
-        weight[77] = weight[77] + 100 * states[3]  # no row of the sample
+        weight[77] = weight[77] + 100 * states[3]  # a row that the package does not sample
         assert heads.head_of(model).weights(True) is screen
         assert drawn(screen) == drawn(weight.detach())
         weight.data[64 * 9] += 1000 * states[4]
         heads.head_of(model).weights(True)
         assert drawn(screen) == drawn(weight.detach()) and drawn(screen)[4] == 64 * 9
-        weight.data[78] += 100000 * states[5]  # which neither shows
+        weight.data[78] += 100000 * states[5]  # neither the counter nor the sample changes
         heads.head_of(model).weights(True)
         stale = drawn(screen) != drawn(weight.detach())
     gumbel.transformers.forget(model)
@@ -262,7 +263,7 @@ def test_a_compiled_forward_of_a_model_is_its_own():
 
 
 def test_a_forward_that_moves_its_inputs_is_its_own():
-    """As accelerate has it for models of several devices."""
+    """As accelerate does for models on several devices."""
 
     class AlignDevicesHook:
         offload = False
@@ -276,7 +277,7 @@ def test_a_forward_that_moves_its_inputs_is_its_own():
     assert greedy(model, True) == wanted and heads.head_of(model) is None
 
 
-def test_what_is_kept_of_a_model_ends_with_it():
+def test_cached_state_is_freed_with_the_model():
     model = make()
     greedy(model, True, screen=True)
     gone = weakref.ref(model)
@@ -285,7 +286,7 @@ def test_what_is_kept_of_a_model_ends_with_it():
     assert gone() is None
 
 
-def test_a_look_at_the_head_takes_less_than_a_millisecond():
+def test_reading_the_head_takes_less_than_a_millisecond():
     model = make(num_hidden_layers=8)
     greedy(model, True)
     times = []
@@ -322,7 +323,7 @@ SCALED = [
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("kind, more", SCALED, ids=str)
 def test_factors_are_found_by_every_name(kind, more, dtype):
-    """The library's logits of its hidden states are the model's own."""
+    """The library's logits, from the model's hidden states, equal the model's own."""
     model = make(kind, dtype, spread=0.5, **more)
     head = heads.head_of(model)
     assert head is not None
@@ -340,7 +341,7 @@ def test_factors_are_found_by_every_name(kind, more, dtype):
 
 
 class Odd(transformers.Qwen3ForCausalLM):
-    """A model that does something to its logits that no config names."""
+    """A model that changes its logits by an operation that its config does not name."""
 
     def forward(self, *given, **named):
         out = super().forward(*given, **named)
@@ -392,7 +393,7 @@ def test_a_config_that_changes_is_read_anew(name, value):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_a_softcap_of_another_name_is_drawn_with(dtype):
-    """Texts of prompts whose logits are above the cap have the law of the model's own logits."""
+    """With logits above the cap, tokens have the distribution of the model's own logits."""
     rows, cap = 4096, 8.0
     model = make(
         "recurrent_gemma",

@@ -4,7 +4,7 @@
 import types
 
 import pytest
-from kjv import gumbel, heads, torch, transformers
+from transformers_fixtures import gumbel, heads, torch, transformers
 from test_transformers_batches import batching, configured
 from test_transformers_heads import (
     IN_PLACE,
@@ -54,7 +54,8 @@ def test_a_batch_comes_from_the_head_as_it_is(change, screen):
     assert batch(model, screen=screen) == greedy(model, False) != before
 
 
-# Steps that transformers compiled follow no hooks and forwards that are new, in the decoder either.
+# Steps that transformers compiled ignore new hooks and forward functions, also those of the
+# decoder.
 RUNS = [(change, False, False) for change in CHANGES]
 RUNS += [(change, True, False) for change in (write_in_place, replace_data, put_adapter)]
 RUNS += [(change, False, True) for change in (write_in_place, replace_parameter, replace_data)]
@@ -106,7 +107,7 @@ def test_graphs_of_an_old_head_are_not_replayed():
         continuous_batching_config=batching(),
     )
     draw = gumbel._transformers.batching.BatchDraw(manager, heads.find_head(model), True)
-    gumbel.transformers.forget(model)  # the manager goes by what it found
+    gumbel.transformers.forget(model)  # the manager still uses the head that it read
     draw.follow_model(in_graphs=True)
     screen, head = draw.screen, draw.head
     with torch.no_grad():

@@ -2,7 +2,7 @@
 """Several texts of a prompt: text s is sample s of its seed, and a step draws one sample a row."""
 
 import pytest
-from kjv import DRAWN, gumbel, heads, torch  # noqa: F401
+from transformers_fixtures import DRAWN, gumbel, heads, torch  # noqa: F401
 from test_transformers_batches import batching, configured
 from tiny_models import VOCAB, make
 
@@ -34,7 +34,7 @@ def generated(model, prompts, copies, seed, **more):
 
 
 def draw_all(model, text, length, seed, processed):
-    """Each token of a text [L] after its prompt, drawn as the S-th of S samples of its row."""
+    """Draws each token of a text [L] after its prompt as S samples of its row."""
     head = heads.head_of(model)
     with torch.no_grad():
         hidden = head.base(input_ids=text[None]).last_hidden_state[0, length - 1 : -1]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small random models of transformers, and greedy texts of them."""
 
-from kjv import gumbel, torch, transformers
+from transformers_fixtures import gumbel, torch, transformers
 
 VOCAB, SIZE = 64, 64
 PROMPT = torch.tensor([[1, 2, 3]])

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two processes of torch.distributed, for tests of their draws.
 
-They say which phase they have reached, on standard error, too; one that takes too long fails.
+Each process reports the phase that it has reached, which is also printed on standard error; a
+process that takes too long fails the test.
 """
 
 import datetime
@@ -50,12 +51,12 @@ def _run(body, rank, store, results, backend, arguments):
     results.put((rank, "found", found))
     results.close()
     results.join_thread()
-    # A rank that is late or dead must not hold up the other's end.
+    # Skips the exit handlers, which would wait for a late or dead rank.
     os._exit(0)
 
 
 def die():
-    """End this process as a crash does."""
+    """Kills this process, as a crash would."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -83,7 +83,7 @@ def same(one, other):
 
 
 @pytest.mark.parametrize("arguments", REQUESTS)
-def test_ranks_draw_what_one_draws(arguments):
+def test_ranks_draw_the_tokens_of_one_process(arguments):
     hidden, weight = problem()
     whole = gumbel.sample(hidden, weight, seed=5, position=9, **arguments)
 
@@ -100,7 +100,7 @@ def test_ranks_draw_what_one_draws(arguments):
         assert traffic["calls"] == 2 and traffic["rows"] == 2 * B
 
 
-def test_ranks_that_differ():
+def test_different_parameters_raise_on_all_ranks():
     hidden, weight = problem()
 
     def body(rank, group):
@@ -143,8 +143,8 @@ def test_without_a_seed_ranks_share_a_fresh_one():
         assert [seed for seed, _ in prepared] == seeds[5:]
 
 
-def test_a_rank_that_fails():
-    """An exception of the all-gather is the call's error, and the group is unusable."""
+def test_failed_all_gather_makes_the_group_unusable():
+    """An exception of the all-gather is raised by the call, and the group becomes unusable."""
     hidden, weight = problem()
 
     def gather(own, seconds):

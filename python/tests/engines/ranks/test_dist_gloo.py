@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two processes draw the tokens of one, bit by bit, for all parameters; and their errors when
-they differ, when one dies, and when one does not come."""
+"""Two processes draw the tokens of one, bit by bit, for all parameters. Errors if their parameters
+differ, if one process dies, and if one makes no call."""
 
 import time
 
@@ -15,7 +15,7 @@ from gloo_ranks import die, on_two_ranks  # noqa: E402
 
 B, V, D = 5, 700, 24
 CUTS = {"blocks": 384, "uneven": 100, "one has none": 700, "padded": 640}
-REAL = {"padded": 530}  # tokens that count; the second rank has none of them
+REAL = {"padded": 530}  # number of valid tokens; the second rank has none of them
 STEPS = 3
 
 
@@ -102,7 +102,7 @@ def arrays(output):
 
 
 class Alone:
-    """The whole head in one process, by the names that a group has."""
+    """The calls of one process with the whole head, under the names that a group's calls have."""
 
     first, end = 0, V
 
@@ -204,7 +204,7 @@ def drafts(by, vocab):
 
 
 def prepared(by, hidden, shard, columns, vocab):
-    """Steps of calls that are made ready once, each into the same arrays."""
+    """Steps by prepared calls, which write into the same arrays at each step."""
     found = {}
     for name, kind, inputs in (
         ("prepared", by.prepare_sample, (hidden, shard)),
@@ -332,7 +332,7 @@ def _sleep():
 
 
 @pytest.mark.parametrize("end", [die, _sleep], ids=["dies", "hangs"])
-def test_a_rank_that_does_not_come(end):
+def test_an_absent_rank_is_an_error(end):
     found = on_two_ranks(_left_alone, end, 3.0, answers=1)
     assert not isinstance(found[0], str), found[0]
     first_error, waited, then = found[0]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks on GPUs: by NCCL and by peer memory on two of them, to the bit what one draws, captured in
-a graph, too; what cannot exchange device memory is an error.
+"""Ranks on two GPUs, by NCCL and by peer memory, have the outputs of one GPU bit by bit, also in a
+captured graph. A group that cannot exchange device memory raises an error.
 
-Each way is run once, in two processes, and its cases are compared one by one.
+Each kind of exchange runs once, in two processes; its cases are then compared one by one.
 """
 
 import functools
@@ -16,7 +16,7 @@ dist = pytest.importorskip("gumbel.dist", exc_type=ImportError)
 
 from gloo_ranks import on_two_ranks, reach  # noqa: E402
 
-B, V, D = 10, 900, 64  # rows that are cut go by lists from 8 on
+B, V, D = 10, 900, 64  # truncated rows take the exchange of top-64 candidates from 8 rows on
 CUT = (0, 384, V)
 FIELDS = ("tokens", "logprobs", "lse", "status", "ranks", "kept", "top_ids", "top_logprobs")
 
@@ -50,15 +50,18 @@ def outputs_of(drawn):
 
 def alike(one, other):
     return one.keys() == other.keys() and all(
-        torch.equal(one[name].nan_to_num(9e9), other[name].nan_to_num(9e9))
-        if one[name].is_floating_point()
-        else torch.equal(one[name], other[name])
+        (
+            torch.equal(one[name].nan_to_num(9e9), other[name].nan_to_num(9e9))
+            if one[name].is_floating_point()
+            else torch.equal(one[name], other[name])
+        )
         for name in one
     )
 
 
 def _cases(group, device, first, end):
-    """Each case by the group and by one device that holds all: whether they are the same."""
+    """For each case, whether the outputs of the group equal those of one device with the whole
+    head."""
     hidden, weight = problem(device)
     logits = torch.randn(B, V, generator=torch.Generator().manual_seed(5)).to(device) * 3
     found = {}
@@ -88,7 +91,7 @@ def _verified(group, device, first, end):
 
 
 def _captured(group, device, first, end):
-    """A call made ready, captured, and replayed for other hidden states and positions."""
+    """A prepared call is captured, and replayed for other hidden states and positions."""
     hidden, weight = problem(device)
     position = torch.zeros(B, dtype=torch.int64, device=device)
     call = group.prepare_sample(
@@ -145,7 +148,7 @@ def _one_gpu(rank, mixed):
 
 @functools.cache
 def ran(way):
-    """Results of both ranks, or the reason why there are none: no case waits again."""
+    """The results of both ranks, or the error. Cached, so that no other case waits again."""
     try:
         if way in ("off", "require"):
             return on_two_ranks(_two_gpus, way, backend="nccl")
@@ -179,7 +182,7 @@ def test_groups_that_cannot_exchange_device_memory(way, words):
         assert re.search(words, found[rank]), found[rank]
 
 
-def test_what_cannot_be():
+def test_invalid_peer_options_raise():
     def gather(own, seconds):
         return own
 

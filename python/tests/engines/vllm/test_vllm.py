@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vLLM with the plugin: stock texts where they are greedy, without logits; one text for one seed
-and prompt, in any batch, process and runner, and by the other ways in; the law of the model."""
+"""vLLM with the plugin: greedy texts equal those of vLLM alone, and no logits are computed; one
+seed and prompt give one text, in any batch, process and runner, and also by the command and
+transformers; tokens have the model's distribution."""
 
 import functools
 
@@ -17,7 +18,7 @@ from golden_texts import (  # noqa: E402
     TEXTS,
     TOKENS,
     assert_one_text,
-    generated,
+    command_text,
 )
 
 SEEDS = [7, 2**63 - 1, -3]
@@ -47,9 +48,9 @@ def written(runner, processes=False):
 
 @functools.cache
 def of_texts(runner):
-    """The texts of one seed and prompt each, in vLLM's own int64 of the seed's bits."""
+    """The texts of each seed and prompt; vLLM takes the seed's bits as int64."""
     rounds = [
-        [request(generated(prompt, seed)[0], TOKENS, seed=seed - (seed >> 63 << 64), **HOW)]
+        [request(command_text(prompt, seed)[0], TOKENS, seed=seed - (seed >> 63 << 64), **HOW)]
         for prompt, seed in TEXTS
     ]
     job = run(rounds, runner)
@@ -110,7 +111,7 @@ def test_transformers_writes_the_same_texts(runner):
     model = transformers.AutoModelForCausalLM.from_pretrained(TARGET, dtype=torch.float32)
     same = 0
     for (prompt, seed), found in zip(TEXTS, of_texts(runner)):
-        ids = generated(prompt, seed)[0]
+        ids = command_text(prompt, seed)[0]
         inputs = torch.tensor([ids])
         generated = model.generate(
             inputs,
@@ -138,7 +139,7 @@ def chi_squared(counts, probabilities):
     return ((statistic / free) ** (1 / 3) - (1 - 2 / (9 * free))) / (2 / (9 * free)) ** 0.5
 
 
-def test_first_tokens_have_the_models_law():
+def test_first_tokens_have_the_model_distribution():
     load_file = pytest.importorskip("safetensors.numpy").load_file
     golden = load_file(ROOT / "tests/models/golden.safetensors")
     prompt = golden["context"][0, : golden["positions"][0] + 1].tolist()

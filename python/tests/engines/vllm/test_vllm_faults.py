@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests whose rows have no token to draw: each ends with an error that names the reason, and
-the others of its batch write what they write without it."""
+"""Requests whose rows have no token to draw end with an error that names the reason, and do not
+change the texts of other requests in the batch."""
 
 import types
 
@@ -47,7 +47,7 @@ def check(bad, **settings):
     lines = [line for line in job.log.splitlines() if "so far without a token to draw" in line]
     for _, reason in bad:
         assert reason in lines[-1]
-    assert "steps drawn without logits" in job.log  # by each process that draws, as it ends
+    assert "steps drawn without logits" in job.log  # each process that draws logs this when it ends
 
 
 @pytest.mark.parametrize(
@@ -65,12 +65,12 @@ def test_a_request_without_a_token_ends_with_an_error(settings):
 
 
 @pytest.mark.parametrize("runner", RUNNERS)
-def test_so_it_does_where_drafts_are_verified(runner):
+def test_a_draft_request_without_a_token_ends_with_an_error(runner):
     check(WITH_DRAFTS, runner=runner, speculative_config=NGRAMS)
 
 
-def test_rows_whose_tokens_are_discarded_are_no_fault(monkeypatch):
-    """Rows of a prompt that is read in chunks; an output without a step is not changed."""
+def test_discarded_rows_are_not_faults(monkeypatch):
+    """Rows of a prompt that is processed in chunks; an output without a step is not changed."""
     from gumbel._vllm import faults
     from vllm.v1.outputs import ModelRunnerOutput
 

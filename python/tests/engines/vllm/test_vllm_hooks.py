@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of the plug-in without an engine: supported configurations, deferred logits, heads with
+"""Parts of the plugin without an engine: supported configurations, deferred logits, heads with
 vLLM's scale and cap, masks."""
 
 import os
@@ -99,7 +99,7 @@ def test_threads_are_those_of_vllm_and_where_they_are():
     make_output(BOUND)
 
 
-def test_an_unknown_version_is_refused_by_name():
+def test_unsupported_versions_are_named():
     log = make_output(UNKNOWN)
     assert "draws are vLLM's own, as vLLM 0.31.0 is not known" in log
     assert support.unknown_version("0.32.0") is support.unknown_version("0.33.1") is None
@@ -149,7 +149,7 @@ def configuration(model=(), parallel=(), drafts=None, **more):
     ],
     ids=str,
 )
-def test_configurations_that_are_not_served_are_named(options):
+def test_unsupported_configurations_are_named(options):
     assert support.refusal(configuration()) is None
     assert support.refusal(configuration(drafts={"rejection_sample_method": "standard"})) is None
     assert support.refusal(configuration(**options))
@@ -160,7 +160,7 @@ def test_ranks_of_tensor_parallelism_are_served():
 
 
 def test_seeds_of_ranks_are_not_those_of_torchs_generator():
-    """Seeds are equal on all ranks, even if other code of a process uses its generator."""
+    """Seeds are equal on all ranks, even if other code of one process uses torch's generator."""
 
     def runner(ranks, seed):
         config = configuration(parallel={"tensor_parallel_size": ranks}, model={"seed": seed})
@@ -186,7 +186,7 @@ def test_a_device_without_draws_is_left_to_vllm():
 
 
 class Head(UnquantizedEmbeddingMethod):
-    """A product that needs nothing of an engine."""
+    """A product that requires no engine."""
 
     def apply(self, layer, x, bias=None):
         return functional.linear(x, layer.weight, bias)
@@ -269,8 +269,8 @@ def test_16_bits_are_multiplied_at_once_on_a_cpu_but_for_few_rows_of_large_heads
 @pytest.mark.parametrize(
     "requested", [None, LogprobsRequest(0, True), LogprobsRequest(3, False)], ids=str
 )
-def test_what_was_drawn_outlives_the_next_draw(layers, requested):
-    """Though a call that is kept ready writes the same arrays again."""
+def test_results_are_not_overwritten_by_the_next_draw(layers, requested):
+    """A prepared call reuses its arrays, so the drawer must copy results."""
     make, head, hidden = layers
     with lazy.defer_products():
         deferred = make()(head, hidden)
@@ -285,7 +285,7 @@ def test_what_was_drawn_outlives_the_next_draw(layers, requested):
         assert all(map(torch.equal, drawn, copy))
 
 
-def test_whoever_looks_at_logits_finds_them(layers):
+def test_reading_deferred_logits_computes_them(layers):
     make, head, hidden = layers
     before = counts.materialised
     with lazy.defer_products():
@@ -340,7 +340,7 @@ def test_ranks_count_equal_tokens_as_vllms_do(layers, edited, raw, lazily):
         drawn = counted.gather(1, found.tokens.long())
         wanted, likelier = (counted >= drawn).sum(1), (counted > drawn).sum(1) + 1
         ranks = found.ranks.long()
-        # A draw from hidden states does not pass over the head again to count equal tokens.
+        # A draw from hidden states does not read the head again to count equal tokens.
         assert torch.equal(ranks, wanted) or (lazily and torch.equal(ranks, likelier))
         seen |= set(wanted.tolist())
     assert max(seen) > 100 and min(seen) < 100

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vLLM with two ranks of tensor parallelism: all parameters of requests give the texts of one
-rank, and every draw of the ranks is, to the bit, the one of a process with the whole head."""
+"""vLLM with two tensor-parallel ranks: requests with all parameters have the texts of one rank, and
+every draw of the ranks equals the draw of one process with the whole head, bit by bit."""
 
 import functools
 import os
@@ -22,7 +22,7 @@ from test_vllm_requests import (  # noqa: E402
 )
 
 if len(os.sched_getaffinity(0)) < 2:
-    pytest.skip("vLLM's ranks want a processor each", allow_module_level=True)
+    pytest.skip("vLLM requires a processor for each rank", allow_module_level=True)
 
 RANKS = 2
 
@@ -33,7 +33,7 @@ def by_ranks(runner):
 
 
 def check_ranks(job):
-    """Both ranks did the same, and nothing that one process would not have done."""
+    """Checks that both ranks report equal counts, and no failed comparison with one process."""
     last = job.rounds[-1]["ranks"]
     assert len(last) == RANKS and last[0]["counts"] == last[1]["counts"]
     for report in last:
@@ -70,11 +70,11 @@ def test_drafts_of_ranks_change_no_text():
 
 
 def test_batches_of_16_bits_are_multiplied_by_torch_and_drawn_by_ranks():
-    """Many rows are not gathered either; and requests without seeds have the same ones on ranks."""
+    """Many rows are not gathered, either. Requests without seeds have equal seeds on all ranks."""
     many = [[request(PROMPTS[row % 3], 6, temperature=0.9) for row in range(12)]]
     few = [[request(PROMPTS[0], 6, temperature=0.9, seed=3)]]
     job = run(many + few, ranks=RANKS, dtype="bfloat16")
-    for at in (0, 1):  # one row is, too, as this head lies in the caches of a CPU
+    for at in (0, 1):  # torch multiplies one row, too, as this head fits into a cache
         assert job.counts(at)["logits"] == 6 and job.counts(at)["materialised"] == 0
     assert job.rounds[-1]["ranks"][0]["counts"] == job.rounds[-1]["ranks"][1]["counts"]
     assert len({tuple(ids) for ids in job.ids(0)}) == 12

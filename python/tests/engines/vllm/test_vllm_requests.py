@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """All parameters of vLLM's requests, with the plugin: greedy texts, log-probabilities and ranks
-are stock ones, and drawn texts are the same on both runners, by drafts of n-grams or without."""
+equal those of vLLM alone. Drawn texts are equal on both runners, and with and without n-gram
+drafts."""
 
 import functools
 
@@ -28,7 +29,8 @@ CASES = {
     "many logprobs": {"logprobs": 200},
 }
 NAMES = list(CASES)
-# How the steps of each kind of request are drawn; of the rest all are fused.
+# How many steps of each kind of request are drawn in which way; requests that are not listed are
+# drawn from hidden states (fused).
 FROM_LOGITS = {
     "penalties and logprobs": "logits",
     "grammar and logprobs": "logits",
@@ -75,7 +77,7 @@ def by_drafts(runner):
 
 
 def alike(one, other):
-    """Whether two results are the same, numbers to a thousandth."""
+    """Whether two results are equal, numbers to a thousandth."""
     if isinstance(one, float) and isinstance(other, float):
         return one == other or abs(one - other) < 1e-3
     if isinstance(one, dict) and isinstance(other, dict):
@@ -126,7 +128,7 @@ def test_drafts_change_no_text(runner):
 
 
 def test_drafts_save_steps():
-    """Where the texts of all requests repeat, as few tokens are allowed."""
+    """The texts of these requests repeat themselves, because few tokens are allowed."""
     names, job = by_drafts("V1")
     name = "allowed_token_ids"
     plain = written("V1").counts(NAMES.index(name))["fused"]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Heads of vLLM split over two processes, without an engine: padded vocabularies, a rank with
-nothing but padding, biases, caps, masks, rows that torch multiplies; and what is not served."""
+padding only, biases, caps, masks, rows that torch multiplies; and unsupported heads."""
 
 import contextlib
 import functools
@@ -22,7 +22,7 @@ import torch  # noqa: E402
 from gloo_ranks import die, on_two_ranks  # noqa: E402
 
 ROWS, COLS = 6, 32
-# vocabulary, rows padded to, what a LogitsProcessor does, whether the head has a bias
+# vocabulary, arguments of the LogitsProcessor, whether the head has a bias
 HEADS = {
     "plain": (1024, {}, False),
     "padded": (1000, {"scale": 0.5}, True),
@@ -217,7 +217,7 @@ def _left_to_vllm(rank, folder):
         layer, head, hidden = sharded(1000, {}, False, added=8)
         with lazy.defer_products():
             logits = layer(head, hidden)
-        # Ranks of which one cannot, all leave it.
+        # If one rank cannot serve a head, no rank does.
         agreed = [groups.all_agree(True), groups.all_agree(rank == 0), groups.all_agree(False)]
         return lazy.is_lazy(logits), tuple(logits.shape), agreed
 
@@ -273,7 +273,7 @@ class OnGpu:
 
 
 def _other_meetings(rank, folder):
-    """On GPUs ranks meet by NCCL; and if one could not make its part, none has one."""
+    """Ranks on GPUs exchange by NCCL. If one rank cannot open its group, no rank uses one."""
     from gumbel._vllm import groups
 
     options, closed = [], []

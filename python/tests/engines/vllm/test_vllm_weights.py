@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights that change while vLLM runs: each text is one of the weights that the model has then."""
+"""Weights that change while vLLM runs: each text uses the weights at that moment."""
 
 import shutil
 import types
@@ -21,7 +21,7 @@ WAYS = ["reload_weights", "load_weights", "data", "parameter", "unseen"]
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory):
-    """A model of the same shape, whose embeddings, which are its head, are others."""
+    """A model of the same shape with other embeddings, which are also its head."""
     files = pytest.importorskip("safetensors.torch")
     folder = tmp_path_factory.mktemp("models") / "other"
     shutil.copytree(TARGET, folder)
@@ -35,8 +35,8 @@ def other(tmp_path_factory):
 
 @pytest.mark.parametrize("settings", [SCREEN, {}], ids=["screen", "plain"])
 def test_texts_are_those_of_the_weights_of_the_moment(other, settings):
-    """Each way of changing weights, to the other model and back in turns; and a look, which
-    changes nothing and so makes no screen."""
+    """Changes the weights to the other model and back, in each way. A read changes nothing, so it
+    must not rebuild the screen."""
     folders = [str(other), str(TARGET)]
     changes = {1 + at: [way, folders[at % 2]] for at, way in enumerate(WAYS)}
     changes[len(WAYS) + 1] = ["look", ""]
@@ -53,7 +53,7 @@ def test_texts_are_those_of_the_weights_of_the_moment(other, settings):
 
 
 def test_prepared_calls_follow_weights_and_biases():
-    """A tensor that takes another's place, or other values in place, is drawn from at once."""
+    """A replaced tensor, and values written in place, take effect at the next draw."""
     from gumbel._vllm import weights
     from gumbel._vllm.drawer import DrawParameters, Drawer
     from gumbel._vllm.lazy import LazyLogits

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ways in which trainers change the weights of a running engine, for vllm_job.py."""
+"""The ways in which trainers change the weights of a running engine, for vllm_job.py."""
 
 from pathlib import Path
-
 
 NAME = "model.embed_tokens.weight"  # tied to the head; on CPUs vLLM drops those of other layers
 
@@ -38,10 +37,10 @@ def _look(worker, folder):
 
 
 def change(engine, kind, folder):
-    """Have the workers of an engine take the weights of a model's folder."""
+    """Sets the weights of an engine's workers to those of a model folder."""
     if kind == "reload_weights":
         engine.collective_rpc("reload_weights", kwargs={"weights_path": folder})
-    elif kind == "unseen":  # a write that the plugin cannot detect, and the call for such writes
+    elif kind == "unseen":  # a write that the plugin cannot detect, and the call that reports it
         import gumbel.vllm
 
         _write(engine.llm_engine.model_executor.driver_worker.worker, folder)

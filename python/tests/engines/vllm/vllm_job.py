@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program in which vLLM writes texts on this CPU, for tests of the plug-in.
+"""A program in which vLLM generates texts on this CPU, for tests of the plugin.
 
 Reads a job in JSON from its input: {"engine": arguments of LLM, "runner": "V1" or "V2",
 "processes": whether the engine has one of its own, "ranks": processes that share the model,
 "rounds": [[[token ids, parameters], …], …], "changes": {round: [kind, folder]}, changes of
-weights before a round (vllm_changes.py)}.
-Writes to the file that it is given what came of each round: of each request its texts, each with
-ids and log-probabilities, and the plugin's counts after it, where they are this process's or
-those of ranks; for ranks also the report of each (vllm_ranks.py).
+weights before a round (vllm_changes.py)}. Writes the results of each round to the named file:
+the texts of each request with ids and log-probabilities, and the plugin's counts after the round
+if this process or its ranks have them; for ranks also the report of each rank (vllm_ranks.py).
 """
 
 import json
@@ -17,7 +16,7 @@ import types
 
 
 def interpret_triton():
-    """Have the V2 runner's kernels interpreted, as Triton has no compiler for CPUs."""
+    """Lets Triton interpret the kernels of the V2 runner, as it has no compiler for CPUs."""
     import triton.backends
 
     class Driver:
@@ -48,7 +47,7 @@ def main():
         VLLM_NO_USAGE_STATS="1",
         DO_NOT_TRACK="1",
     )
-    if job["ranks"] > 1:  # vLLM would have a NUMA node for each
+    if job["ranks"] > 1:  # vLLM would require a NUMA node for each rank
         places = sorted(os.sched_getaffinity(0))
         bound = [str(places[rank % len(places)]) for rank in range(job["ranks"])]
         os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "|".join(bound)

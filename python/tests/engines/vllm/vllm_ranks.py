@@ -26,7 +26,7 @@ def _compare(kind, found, wanted):
 
 
 def _watch(weight):
-    """Repeat every draw of a shard with the whole head."""
+    """Repeats every draw of a shard with the whole head, and compares."""
     from gumbel._vllm import drawer, runner_v1, runner_v2
     from gumbel._vllm.counts import Counts
     from gumbel._vllm.lazy import is_lazy
@@ -65,7 +65,7 @@ class Extension:
     """Methods that a worker gets."""
 
     def gumbel_watch(self, model):
-        """Compare from now on; `model` has the whole head, tied to its embeddings."""
+        """Starts the comparison; the folder `model` has the whole head, tied to its embeddings."""
         import safetensors.torch
 
         tensors = safetensors.torch.load_file(Path(model) / "model.safetensors")

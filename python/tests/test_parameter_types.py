@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every parameter of every function gets odd things: it takes them, or refuses them by its name."""
+"""Passes unusual values to every parameter of every function: the function accepts them correctly,
+or raises an error that names the parameter."""
 
 import inspect
 import os
@@ -283,7 +284,7 @@ CASES = [
     for name in parameters
 ]
 
-# Sizes that contradict each other may be reported by either name.
+# An error about inconsistent sizes may name either parameter.
 PARTNERS = {
     "hidden": "(weight|mask|weight_or_logits|given|slots|live_rows|tokens)",
     "weight": "(hidden|bias|mask)",
@@ -297,7 +298,7 @@ PARTNERS = {
 }
 
 
-# Kinds of odd things that are never taken, and the parameters that they are meant for.
+# Kinds of values that no parameter accepts.
 REFUSED = re.compile("masked|true|boolean|text|byte|memoryview|time|dict|a set|long[ ,]|tall")
 FLAGS = ("ranks", "kept")
 LISTS = ("allowed", "banned", "prompt_tokens", "output_tokens", "prompts", "outputs")
@@ -314,7 +315,7 @@ MEANT = {
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("function, name", CASES)
-def test_odd_things_are_refused_by_name(function, name):
+def test_unusual_values_are_accepted_or_named(function, name):
     silent = []
     for kind, odd in ODD.items():
         if name == "vocab_size" and function in (gumbel.noise, history_of) and kind == "2**31":
@@ -363,18 +364,18 @@ def test_odd_things_are_refused_by_name(function, name):
         ({"top_p": 2}, ValueError, r"top_p: it is 2"),
     ],
 )
-def test_error_texts(keywords, error, text):
+def test_error_messages(keywords, error, text):
     with pytest.raises(error, match=f"^{text}"):
         gumbel.sample_logits(LOGITS, **keywords)
 
 
 @pytest.mark.parametrize("words", [5, None, 1.0, np.array(5), object(), {1, 2, 3}, "1234", [[1]]])
-def test_words_that_are_none(words):
+def test_invalid_philox_words_are_named(words):
     with pytest.raises((TypeError, ValueError), match=r"^counter(\[0\])?: "):
         gumbel.philox4x32(words, [0, 0])
 
 
-def test_an_environment_of_any_bytes():
+def test_errors_quote_any_bytes_of_the_environment():
     """The library quotes the environment, which may not be UTF-8."""
     code = "import gumbel\ntry: gumbel.info()\nexcept ValueError as e: print(ascii(str(e))[1:])"
     for value, shown in ((b"\xff", r"\udcff"), ("\u00e9".encode() * 300, r"\xe9")):

@@ -64,7 +64,7 @@ def stand_in(monkeypatch):
 
 
 @pytest.mark.parametrize("odd, text", ODD.values(), ids=ODD)
-def test_odd_memory_is_refused_by_name(odd, text):
+def test_unsupported_memory_is_named(odd, text):
     with pytest.raises(TypeError, match=f"^logits: the tensor {text}"):
         gumbel.sample_logits(Tensor(**odd))
     for name in ("temperature", "seed", "banned", "num_samples"):
@@ -79,7 +79,7 @@ def test_odd_memory_is_refused_by_name(odd, text):
 
 
 @pytest.mark.parametrize("dtype", NO_NUMBERS)
-def test_dtypes_of_no_numbers_are_refused_by_name(dtype):
+def test_unsupported_dtypes_are_named(dtype):
     for name in ("temperature", "seed", "banned", "num_samples"):
         with pytest.raises(TypeError, match=f"^{name}: expected numbers, got torch.{dtype}"):
             gumbel.sample_logits(LOGITS, **{name: Tensor(np.ones(2, int), dtype)})
@@ -87,8 +87,8 @@ def test_dtypes_of_no_numbers_are_refused_by_name(dtype):
         gumbel.sample_logits(Tensor(dtype=dtype))
 
 
-def test_what_a_gpu_adopts():
-    """Parameters on the right device are not copied; only this test would notice."""
+def test_gpu_parameters_are_not_copied():
+    """Parameters on the right device are not copied; no other test would detect a copy."""
     arrays = object.__new__(TorchArrays)
     arrays.torch, arrays.place = sys.modules["torch"], SimpleNamespace(type="cuda", index=0)
     arrays.on_host = False
@@ -101,7 +101,7 @@ def test_what_a_gpu_adopts():
             arrays.adopt_tensor("seed", Tensor(kind="cuda", **odd), np.uint64)
 
 
-def test_operators_say_what_to_install(monkeypatch):
+def test_missing_torch_error_names_the_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.delitem(sys.modules, "gumbel.torch", raising=False)
     with pytest.raises(ImportError, match="gumbel.torch needs PyTorch: pip install"):
