@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Does the fused draw on an NVIDIA GPU cost more than cuBLAS multiplying alone?
+ * Does the fused draw on an NVIDIA GPU take longer than the product alone by cuBLAS?
  *
  * usage: bench_fused_vs_gemm [--json FILE] [--commit TEXT]; script/bench-gpu builds and runs it.
  *
  * Tokens are compared with the CPU's before anything is timed. A captured graph holds 5 calls, so
  * that host code is not timed; a time is that of one call, over 30 replays. Product and draws take
- * turns, replay by replay, at the same clocks: without pauses, which reaches the GPU's power limit
- * from 64 rows on, and "rested", with a pause before each replay, as in a decode step.
+ * turns at each replay, so that they have the same clocks: once without pauses, which reaches the
+ * GPU's power limit from 64 rows on, and once "rested", with a pause before each replay, as in a
+ * decode step.
  *
- * A draw of up to 64 rows starts while the previous kernel ends, which in these graphs is another
- * draw. Both are therefore timed again, without pauses, behind a kernel that writes the hidden
- * states, as a norm does; the kernel's time is included in both.
+ * A draw of up to 64 rows starts while the previous kernel ends; in these graphs that is another
+ * draw. Product and draw are therefore timed again, without pauses, each after a kernel that writes
+ * the hidden states, as a norm does. That kernel's time is included in both.
  *
  * The draw's share is the fused draw's time beyond that of the same kernel without the draw.
  */
@@ -28,9 +29,9 @@ constexpr int64_t MAX_VOCAB = 151936, MAX_HIDDEN = 8192, MAX_BATCH = 512;
 constexpr size_t WEIGHTS = size_t(128256) * 8192; /* elements of the largest LM head below */
 constexpr size_t BLAS_WORKSPACE = 64 << 20;
 constexpr useconds_t REST_US = 5000;
-constexpr double FLOPS_PER_US = 790e6; /* four fifths of what the data sheet of an H200 claims */
+constexpr double FLOPS_PER_US = 790e6; /* four fifths of the data sheet's figure for an H200 */
 
-/* Everything on the GPU, sized for the largest call. */
+/* All data on the GPU, sized for the largest call. */
 struct bench : gpu_rows {
     cublasHandle_t blas;
     __nv_bfloat16 *weight, *hidden, *product;
@@ -93,7 +94,8 @@ static void draw_from_logits(const bench &b, int64_t B, int64_t V, int samples)
             b.workspace_bytes, &error);
 }
 
-/* [B, V] bfloat16 logits, summed in float32: the least that a route with logits writes. */
+/* Computes [B, V] bfloat16 logits, summed in float32: the minimum that a method with logits
+ * writes. */
 static void queue_gemm(const bench &b, int64_t B, int64_t V, int64_t D)
 {
     float one = 1, zero = 0;
@@ -102,7 +104,7 @@ static void queue_gemm(const bench &b, int64_t B, int64_t V, int64_t D)
             int(V), CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
 }
 
-/* The GPU's tokens are the CPU's, at V = 8192, D = 256. */
+/* Compares the GPU's tokens with the CPU's, at V = 8192, D = 256. */
 static void verify_tokens(const bench &b)
 {
     const int64_t B = 8, V = 8192, D = 256;

@@ -1,32 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What does a request cost on an NVIDIA GPU: transforms, truncation and further outputs, over k, p,
- * the batch and the entropy of the rows, from logits and behind the product?
+ * How long does a request take on an NVIDIA GPU: transforms, truncation and further outputs, by k,
+ * p, the batch size and the entropy of the rows, from logits and after the product?
  *
  * usage: bench_requests [--json FILE] [--commit TEXT] [--quick]
  *
  * script/bench-gpu builds and runs it. --quick leaves out the sweeps over k and p.
  *
- * Tokens are compared with the CPU's before anything is timed. Times are those of
- * bench_fused_vs_gemm.cu: of one of 5 calls in a captured graph, over 30 replays.
+ * Tokens are compared with the CPU's before anything is timed. Times are measured as in
+ * bench_fused_vs_gemm.cu: one of 5 calls in a captured graph, over 30 replays.
  */
 #include "request_calls.cuh"
 
 static const char QUESTION[] = "what does a request cost on an NVIDIA GPU?";
 
-/* The first ones, whose cost over the plain draw is limited. */
+/* The first questions, for which the time over the plain draw is measured. */
 constexpr int LIMITED = 4;
 
 /* ---------------------------------------------------------------------------------- report ---- */
 
-/* One measurement; the plain draw is one of a question without parameters. */
+/* One measurement; the plain draw is a question without parameters. */
 struct point {
     const char *way, *table;
     question request;
     shape rows;
     int64_t B;
     spread draw;
-    double plain_us; /* of plain draws in turns with it, a median; or 0 */
+    double plain_us; /* median of plain draws that took turns with it, or 0 */
 };
 
 static std::vector<point> points;
@@ -44,8 +44,8 @@ static double measure_request(const bench &b, const char *table, const question 
 
 static const int64_t BATCHES[] = {1, 8, 32, 64, 256};
 
-/* Time of a request behind the product over that of a plain draw, in percent, timed in turns. Each
- * call follows a norm, as in an engine: adjacent draws would overlap. */
+/* Measures a request and a plain draw in turns, after the product, and prints the difference in
+ * percent. Each call follows a norm, as in an engine, because adjacent draws would overlap. */
 static double measure_over_plain(const bench &b, const question &q, shape s, int64_t B)
 {
     set_parameters(b, q);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is each rung of the CUDA backend worth, and what do GPUs run that lack the first ones?
+ * How much time does each rung of the CUDA backend save, and how fast are the rungs of GPUs without
+ * clusters or without the Hopper kernel?
  *
  * usage: bench_rungs [--json FILE] [--commit TEXT]
  *
- * script/bench-gpu --rungs builds and runs it. A rung is timed in turns with the rung that serves
- * the same call where the first is disabled. For GPUs without clusters, or without the Hopper
- * kernel, this GPU runs their kernels; bandwidth and clocks are its own.
+ * script/bench-gpu --rungs builds and runs it. A rung takes turns with the rung that serves the
+ * same call if the first is disabled. Rungs of other GPUs run on this GPU, with its bandwidth and
+ * clocks.
  */
 #include "request_calls.cuh"
 
@@ -28,7 +29,8 @@ static const bool FUSED = true, LOGITS = false;
 
 /* ------------------------------------------------------------------ a rung, and without it ---- */
 
-/* Calls that `rung` serves on a device opened with the rungs `given`, timed against `without`. */
+/* Calls that `rung` serves on a device opened with the rungs `given`, compared with a device opened
+ * with `without`. */
 static const struct comparison {
     const char *rung, *given, *without;
     question request;
@@ -133,7 +135,7 @@ struct other_point {
 
 static std::vector<other_point> other_points;
 
-/* Calls of some milliseconds are timed less often. */
+/* Slow calls are repeated less often. */
 static spread time_of(const bench &b, gumbel_device *device, const question &q, int64_t B,
                       bool fused)
 {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What does verifying drafts cost on an NVIDIA GPU, over the plain draw of as many rows?
+ * How much longer does verifying drafts take on an NVIDIA GPU than the plain draw of as many rows?
  *
  * usage: bench_verify [--json FILE] [--commit TEXT]
  *
  * script/bench-gpu --verify builds and runs it. R requests of G drafts each are verified from the
- * hidden states or the logits of n = R (G + 1) rows: by the coupled rule, a draw and a walk, and by
- * rejection and blocks, which also read the draft's rows. With a head, the draft's rows are the
- * product of the draft's head; as `kept`, logits that the drafter stored; as `supplied`, the
- * drafter stored log-normalisers and log-probabilities, and its head is not multiplied.
+ * hidden states or the logits of n = R (G + 1) rows: by the coupled rule, and by the rejection and
+ * block rules, which also read the draft's rows. With heads, the draft's rows are the product of
+ * the draft's head; or (`kept`) logits that the drafter stored; or (`supplied`) the drafter
+ * supplies log-normalisers and log-probabilities, and its head is not multiplied.
  */
 #include "gumbel/drafts.h"
 
@@ -16,12 +16,12 @@
 
 static const char QUESTION_OF_DRAFTS[] = "what does verifying drafts cost on an NVIDIA GPU?";
 
-/* Of the draft's head. */
+/* Hidden size of the draft's head. */
 constexpr int64_t DRAFT_HIDDEN = 1024;
-/* Where both models have a head, their rows are in the workspace. */
+/* If both models have a head, the workspace holds their rows. */
 constexpr size_t VERIFY_WORKSPACE = size_t(1) << 30;
 
-/* R requests of M nodes, their drafts and what comes of them. */
+/* R requests of M nodes: drafts and outputs. */
 struct cycle {
     int64_t R, M;
     int32_t *drafted, *row_tokens, *tokens, *emitted;
@@ -58,7 +58,7 @@ static void free_cycle(const cycle &c)
     CHECKED(cudaFree, c.logprobs);
 }
 
-/* Form of the draft's rows where its model has a head. */
+/* The form of the draft's rows if its model has a head. */
 enum way { MULTIPLIED, KEPT, SUPPLIED };
 
 static gumbel_head describe_head(const bench &b, shape s, int64_t rows, int64_t size)
@@ -115,7 +115,7 @@ static void verify_drafts(const bench &b, const cycle &c, gumbel_rule rule, bool
                 &verified, c.workspace, VERIFY_WORKSPACE, &error);
 }
 
-/* Drafts four of five tokens as the target draws them, and checks the numbers emitted. */
+/* Drafts tokens, four of five of which equal the target's draw, and checks the emitted tokens. */
 static void make_drafts(const bench &b, const cycle &c, bool fused)
 {
     std::vector<int32_t> drafted(c.rows(), -1);
@@ -166,8 +166,8 @@ struct verify_point {
     int64_t R, M;
     bool fused;
     spread plain, coupled, rejection;
-    spread other;    /* with a head, rejection by stored logits; from logits, block */
-    spread supplied; /* from a head alone */
+    spread other;    /* with heads: rejection by stored logits; from logits: the block rule */
+    spread supplied; /* with heads only */
 };
 
 static verify_point measure_rules(const bench &b, int64_t R, int64_t M, bool fused, void *workspace)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Shared by the benches on an NVIDIA GPU: checked calls, random data on the GPU, rows to draw for,
- * the time of a call and the read bandwidth. A failure prints one line on stderr and exits with 1.
+ * Shared by the benchmarks on an NVIDIA GPU: checked calls, random data on the GPU, row parameters
+ * and outputs, the time of a call and the read bandwidth. A failure prints one line on stderr and
+ * exits with 1.
  */
 #pragma once
 
@@ -91,8 +92,8 @@ __device__ inline uint64_t random_bits(uint64_t i)
     return x ^ x >> 31;
 }
 
-/* Near-normal values: the sum of four uniforms, which are the parts of a SplitMix64 of the place.
- * Zeros would draw less power and so flatter the clocks. */
+/* Fills in approximately normal values: sums of the four 16-bit parts of SplitMix64 of the index.
+ * Zeros would take less power, which would raise the clocks. */
 template <class T>
 __global__ void fill_random(T *into, size_t count, uint64_t seed, float deviation)
 {
@@ -114,7 +115,7 @@ template <class T> static void make_random(T *into, size_t count, uint64_t seed,
 
 /* ----------------------------------------------------------------------------------- draws ---- */
 
-/* A GPU and its stream, with the parameters and the results of rows on it. */
+/* A GPU and its stream, with row parameters and outputs in its memory. */
 struct gpu_rows {
     cudaStream_t stream;
     gumbel_device *gpu;
@@ -135,7 +136,7 @@ static size_t most_bytes(const gumbel_device *device, int64_t batch, int64_t hid
     limits.struct_size = sizeof limits;
     limits.batch = batch;
     limits.hidden_size = hidden_size;
-    limits.num_samples = 8; /* the most that a bench draws */
+    limits.num_samples = 8; /* the maximum of all benchmarks */
     limits.screens = 1;
     CHECKED(gumbel_workspace_most, device, &limits, &bytes, &error);
     return bytes;
@@ -197,7 +198,7 @@ static void queue_draw(const gpu_rows &r, const gumbel_head &head, float *logpro
             r.workspace_bytes, &error);
 }
 
-/* Writes hidden states, as they were: what an engine's norm does just before a draw. */
+/* Rewrites hidden states unchanged, as an engine's norm writes them just before a draw. */
 __global__ void write_again(__nv_bfloat16 *hidden, int64_t count)
 {
     int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -224,13 +225,13 @@ static spread make_spread(std::vector<double> times)
     return {times[last / 10], times[last / 2], times[last - last / 10]};
 }
 
-/* CALLS calls as a graph: a replay is one launch. */
+/* A graph of CALLS calls; a replay is one launch. */
 struct captured {
     cudaGraph_t graph;
     cudaGraphExec_t replay;
     cudaEvent_t begin, end;
 
-    /* Of what `call` queues on `stream`. */
+    /* Captures the work that `call` queues on `stream`. */
     template <class F> captured(cudaStream_t stream, F call)
     {
         call();
@@ -314,7 +315,8 @@ __global__ void read_all(const uint4 *from, size_t count, uint4 *never)
         *never = sum;
 }
 
-/* Bytes a microsecond: the best of several grids over `bytes` on the GPU; `never` holds 16. */
+/* Read bandwidth in bytes a microsecond: the best of several grids over `bytes` of GPU memory;
+ * `never` has 16 bytes. */
 static double measure_reading(cudaStream_t stream, int processors, const void *from, size_t bytes,
                               void *never)
 {
@@ -333,7 +335,7 @@ static double measure_reading(cudaStream_t stream, int processors, const void *f
     return double(bytes) / best;
 }
 
-/* The kernel module's version and the CUDA that it speaks. */
+/* The version of the kernel module, and of the CUDA that it supports. */
 static void find_driver(char *into, size_t size)
 {
     char word[32], version[32] = "unknown", probe;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Shared by the benches of requests on an NVIDIA GPU: the requests, their calls for random rows on
- * the GPU, and the first fields of the results.
+ * Shared by the benchmarks of requests on an NVIDIA GPU: the requests, their calls for random rows
+ * on the GPU, and the first fields of the results.
  */
 #pragma once
 
@@ -52,7 +52,7 @@ static const question QUESTIONS[] = {
 enum shape { GAUSSIAN, PEAKED, SHAPES };
 static const char *const SHAPE_NAMES[SHAPES] = {"Gaussian, sd 2.5", "Zipf, 3.2 nats"};
 
-/* Everything on the GPU, sized for the largest call. */
+/* All data on the GPU, sized for the largest call. */
 struct bench {
     gpu_rows rows;
     float *logits[SHAPES], *bias;
@@ -66,7 +66,7 @@ struct bench {
 
 /* ------------------------------------------------------------------------------------ data ---- */
 
-/* Logits of a normal distribution, tails and all: top_k and min_p look at little else. */
+/* Fills in normally distributed logits with exact tails, which determine top_k and min_p. */
 __global__ void fill_normal(float *into, int64_t count, float deviation)
 {
     int64_t step = int64_t(gridDim.x) * blockDim.x;
@@ -84,7 +84,8 @@ static void make_normal(float *into, int64_t count, float deviation)
     CHECKED(cudaDeviceSynchronize);
 }
 
-/* Logits of a row whose r-th likeliest token has a probability in r^-1.5. */
+/* Fills in logits of a row whose r-th most likely token has a probability proportional to
+ * r^-1.5. */
 __global__ void fill_zipf(float *into, int64_t rows)
 {
     int64_t step = int64_t(gridDim.x) * blockDim.x;

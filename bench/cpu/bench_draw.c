@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How far is a draw from logits on the CPU from only reading the row?
+ * How much longer does a draw from logits on the CPU take than reading the row?
  *
  *     cmake --preset release && cmake --build --preset release
  *     cc -std=c17 -O3 -march=native -D_GNU_SOURCE -Iinclude bench/cpu/bench_draw.c \
  *        build/release/src/libgumbel.a -lm -lpthread -ldl -o build/bench_draw
  *     build/bench_draw [--json COMMIT]
  *
- * One thread, float32 rows of V = 151936, Gaussian of standard deviation 2.5, T = 0.8, one row a
- * call: one row that stays in the second-level cache, 16 that stay in the third where there is one,
- * and 512 that come from memory. Beside the draw a bare maximum of the row, compiled for this
- * processor. Routes take turns, each at another position every round; processor time of the thread,
- * a row: median and p10..p90 over rounds. Each token is checked against the reference instruction
- * set's before anything is timed.
+ * One thread, float32 rows of V = 151936, Gaussian with standard deviation 2.5, T = 0.8, one row a
+ * call: one row that stays in the level-2 cache, 16 rows that stay in a level-3 cache, and 512 rows
+ * read from memory. A bare maximum of the row, compiled for this processor, is timed, too. Methods
+ * take turns in a rotating order. Printed are the thread's CPU time a row, as median and p10..p90
+ * over rounds. Each token is compared with the reference's before anything is timed.
  */
 #include <gumbel/gumbel.h>
 
@@ -28,7 +27,7 @@
 
 typedef struct route {
     const char *name;
-    gumbel_isa isa; /* AUTO for the bare maximum */
+    gumbel_isa isa; /* GUMBEL_ISA_AUTO for the bare maximum */
     int samples;
     int greedy, with_lse;
 } route;
@@ -47,7 +46,7 @@ static double seconds_now(void)
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
 }
 
-/* A sum of twelve uniform numbers, which is near enough to a Gaussian here. */
+/* A sum of twelve uniform numbers approximates a Gaussian. */
 static float next_normal(uint64_t *state)
 {
     float sum = -6;
@@ -64,7 +63,7 @@ static void fail(const gumbel_error *error)
     exit(1);
 }
 
-/* Sixteen maxima side by side, so that no chain of dependent instructions bounds it. */
+/* Sixteen independent maxima, so that the latency of instructions does not limit the speed. */
 static __attribute__((noinline)) float bare_maximum(const float *y)
 {
     float most[64];

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How much time does llama.cpp spend in its own chain of samplers, and how much in ours?
+ * How much time do llama.cpp's own sampler chain and gumbel's sampler take?
  *
  * usage: bench_llama_cpp MODEL.gguf STEPS      (bench_llama_cpp.py builds it and its model)
  *
- * top_k 40, top_p 0.95, min_p 0.05, T = 0.8. One text, decoded by three contexts in turns, two
- * with our sampler in the graph; on each row of logits all ways draw in turns. One thread; its
- * processor time in microseconds, printed as JSON: median, p10 and p90. That ours draw the same
- * token by every way, one that llama.cpp's own chain could have drawn, is checked at every step.
+ * The parameters are top_k 40, top_p 0.95, min_p 0.05, T = 0.8. Three contexts decode one text in
+ * turns, two of them with gumbel's sampler in the graph; all ways draw from each row of logits in
+ * turns. The CPU time of the one thread is printed as JSON, in microseconds: median, p10 and p90.
+ * Every step checks that all ways of gumbel draw the same token, and that llama.cpp's own chain
+ * could have drawn it.
  */
 #include <gumbel_llama.h>
 
@@ -116,7 +117,7 @@ static double time_decode(struct llama_context *context, llama_token token)
     return seconds_now() - start;
 }
 
-/* A chain's apply() on a fresh array. */
+/* Times a chain's apply() on a fresh array. */
 static double time_apply(struct llama_sampler *chain, const float *logits,
                          llama_token_data_array *array, llama_token *token)
 {
@@ -145,7 +146,7 @@ struct bench {
     int32_t vocab_size;
 };
 
-/* One step: its times into place `at`; returns the next token. */
+/* Runs one step, and stores its times at index `at`; returns the next token. */
 static llama_token run_step(struct bench *b, llama_token token, int at)
 {
     times[DECODE][at] = time_decode(b->stock, token);
@@ -172,10 +173,10 @@ static llama_token run_step(struct bench *b, llama_token token, int at)
     if (drawn[OURS_APPLY] != drawn[OURS_ROW] ||
         llama_get_sampled_token_ith(b->graph, -1) != drawn[OURS_ROW] ||
         drawn[OURS_SAMPLE] != drawn[OURS_ROW])
-        fail("ways of ours draw different tokens");
+        fail("gumbel's ways draw different tokens");
     if (rank_of(logits, b->vocab_size, drawn[OURS_ROW]) >= 40 ||
         rank_of(logits, b->vocab_size, drawn[THEIRS_SAMPLE]) >= 40)
-        fail("a token outside the top 40");
+        fail("the token is not among the top 40");
     return drawn[OURS_ROW];
 }
 

@@ -7,11 +7,11 @@
  *        build/release/src/libgumbel.a -lm -lpthread -ldl -o build/bench_truncation
  *     build/bench_truncation [rounds [D]]
  *
- * One thread, one row, V = 151936, float32: from logits of a Zipf row whose entropy is 3 nats, and
- * of a Gaussian row of standard deviation 2.5; and fused, where D is given, against bfloat16
- * weights. Variants take turns, so that what disturbs one disturbs all; processor time of the
- * thread, median and p10..p90. A variant's answer is checked by its kept count before it is timed:
- * against a sort in double.
+ * One thread, one row, V = 151936, float32: from logits of a Zipf row with an entropy of 3 nats,
+ * and of a Gaussian row with standard deviation 2.5; with D, also fused with bfloat16 weights.
+ * Variants take turns, so that disturbances affect all. Printed are the median and p10..p90 of the
+ * thread's CPU time. Before it is timed, the kept count of each variant is compared with a sort in
+ * double.
  */
 #include <gumbel/gumbel.h>
 
@@ -112,7 +112,7 @@ static void fail(const gumbel_error *error)
     exit(1);
 }
 
-/* A call that may be repeated. */
+/* A call that can be repeated. */
 typedef struct call {
     gumbel_device *device;
     const gumbel_head *head;
@@ -202,7 +202,7 @@ static void compare_kept(gumbel_device *device, const gumbel_logits *logits, con
     free(c.workspace);
 }
 
-/* Time all variants in turn. */
+/* Times all variants in turns. */
 static void measure_variants(const char *name, gumbel_device *device, const gumbel_head *head,
                              const gumbel_logits *logits, int rounds)
 {

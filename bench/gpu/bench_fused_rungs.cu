@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What does each rung of the fused draw take on an NVIDIA GPU?
+ * How long does each rung of the fused draw take on an NVIDIA GPU?
  *
- * usage: bench_fused_rungs; script/bench-gpu shows how benches are built.
+ * usage: bench_fused_rungs; script/bench-gpu shows how benchmarks are built.
  *
  * One LM head, whose layout selects the rung: rows that are not a multiple of 16 bytes apart are
  * served by the naive kernel, a V that is no multiple of 16 by the portable one, the rest by the
@@ -19,7 +19,7 @@ static const char CEILING[] = "D (V + B) times the size of an element / read ban
 constexpr int64_t VOCAB = 151936, MAX_HIDDEN = 4096, MAX_BATCH = 128;
 constexpr size_t WEIGHTS = VOCAB * (MAX_HIDDEN + 1);
 
-/* One dtype on the GPU. */
+/* Tensors of one dtype on the GPU. */
 template <class T> struct tensors {
     T *weight, *hidden;
     gumbel_dtype dtype;
@@ -48,7 +48,7 @@ static void queue_product(const gpu_rows &b, const gumbel_head &head)
     CHECKED(gumbel_multiply, b.gpu, b.stream, &head, b.workspace, b.workspace_bytes, &error);
 }
 
-/* One token of V is not drawn from by the portable rung; no row may prefer it. */
+/* The portable rung draws from V - 1 tokens, so no row may draw the last one. */
 template <class T> static void verify_tokens(const gpu_rows &b, const tensors<T> &t)
 {
     const int64_t B = 64, D = 256;
@@ -72,7 +72,7 @@ template <class F> static double time_of(const gpu_rows &b, F call)
     return make_spread(times).median;
 }
 
-/* One line: every rung on one shape. */
+/* Prints one line: the times of every rung for one shape. */
 template <class T>
 static void measure_rungs(const gpu_rows &b, const tensors<T> &t, int64_t D, int64_t B)
 {

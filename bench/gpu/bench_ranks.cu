@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What does a draw over ranks cost beyond the draw of one rank's shard?
+ * How much longer does a draw over ranks take than the draw of one rank's shard?
  *
  * usage: bench_ranks [RANKS] [--parts] [--one] [--tokens] [--json FILE] [--commit TEXT];
  *        script/bench-gpu --ranks builds it. --parts: times of the steps of a plain draw by NCCL,
  *        and of the local top-64 candidates for k, p. --one: D = 4096 alone. --tokens: draws,
  *        the shard's included, return tokens alone; by default log-probabilities, too.
  *
- * A process a GPU, V = 151936 split evenly, D = 4096; and V = 128256, D = 8192. Ways take turns,
- * replay by replay, each of 5 calls in a captured graph: the fused draw of the shard alone; the
- * draw over ranks, by NCCL's gathers and by peer memory, plain and with k = 50, p = .95; and cuBLAS
- * on the shard with an NCCL gather of its logits, behind which nothing is drawn. All ranks replay
- * at once; times are those of rank 0.
+ * One process a GPU, V = 151936 split evenly, D = 4096; and V = 128256, D = 8192. The ways take
+ * turns at each replay, each with 5 calls in a captured graph: the fused draw of the shard alone;
+ * the draw over ranks, by NCCL's gathers and by peer memory, plain and with k = 50, p = .95; and
+ * cuBLAS on the shard followed by an NCCL gather of its logits, without a draw. All ranks replay at
+ * once; times are those of rank 0.
  */
 #include <cstring>
 #include <sys/mman.h>
@@ -111,7 +111,7 @@ static gumbel_head head_of(const ranks_bench &b, int64_t B)
     return head;
 }
 
-/* A draw over ranks: counted, where it has no workspace yet; else queued. */
+/* Queues a draw over ranks, or computes its workspace size if it has no workspace yet. */
 static void draw_ranks(const ranks_bench &b, gumbel_group *group, int64_t B, int cut,
                        void *workspace, size_t *bytes)
 {
@@ -145,7 +145,7 @@ static void gather_logits(const ranks_bench &b, int64_t B)
     }
 }
 
-/* The ways of one batch. */
+/* Measures all ways for one batch size. */
 static void measure_draws(const ranks_bench &b, int64_t B, int rank, FILE *file,
                           const char **separator)
 {
@@ -193,7 +193,7 @@ static void measure_draws(const ranks_bench &b, int64_t B, int rank, FILE *file,
     }
     if (file)
         fprintf(file, "}");
-    fflush(stdout); /* a rank's process ends without it */
+    fflush(stdout); /* the rank's process ends by _exit(), which does not flush */
 }
 
 /* Times of the steps of a plain draw by NCCL: the shard's summaries, their gather, the finish. */
@@ -242,8 +242,8 @@ static void measure_parts(const ranks_bench &b, int64_t B, int rank)
     fflush(stdout);
 }
 
-/* Times of a rank's top-64 candidates for k = 50, p = .95: from stored logits, as ranks take them,
- * and from the request that also multiplies; and of a draw of no row. */
+/* Measures a rank's top-64 candidates for k = 50, p = .95: from stored logits, as ranks compute
+ * them, and by a request with the product; and a draw of 0 rows. */
 static void measure_lists(const ranks_bench &b, int64_t B, int rank)
 {
     const float one = 1, zero = 0;

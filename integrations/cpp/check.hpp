@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Common parts of the tests of gumbel.hpp: counted checks, and the problem that they draw from.
+ * Shared by the tests of gumbel.hpp: counted checks, and the problem that all of them draw from.
  */
 #ifndef CHECK_HPP
 #define CHECK_HPP
@@ -16,7 +16,7 @@ inline int checks_failed = 0;
 inline void check(bool holds, const char *text, const char *file, int line)
 {
     if (!holds) {
-        std::printf("%s:%d: not so: %s\n", file, line, text);
+        std::printf("%s:%d: check failed: %s\n", file, line, text);
         checks_failed++;
     }
 }
@@ -58,7 +58,7 @@ struct problem {
     }
 };
 
-/* A device, or the end of the test. */
+/* Opens a device, or ends the test. */
 inline gumbel::values::device open_device(const gumbel::device_options &options = {})
 {
     auto opened = gumbel::values::device::open(options);

@@ -23,7 +23,7 @@ static sampling how()
     return s;
 }
 
-static void known_tokens(const problem &of, gumbel::values::device &device)
+static void check_known_tokens(const problem &of, gumbel::values::device &device)
 {
     gumbel::head in = of.head();
     in.hidden.rows = 2;
@@ -38,7 +38,7 @@ static void known_tokens(const problem &of, gumbel::values::device &device)
 }
 
 /* A screen changes no token. */
-static void screened(const problem &of, gumbel::values::device &device)
+static void check_screened_draws(const problem &of, gumbel::values::device &device)
 {
     gumbel::head in = of.head();
     std::array<std::int32_t, B> tokens{}, by_screen{};
@@ -97,7 +97,7 @@ static drawn draw_by_c(const problem &of, gumbel::values::device &device, int sa
     return into;
 }
 
-static void requests(const problem &of, gumbel::values::device &device)
+static void check_requests(const problem &of, gumbel::values::device &device)
 {
     const std::vector<float> temperatures = {0, 0.5f, 0.8f, 1.3f};
     const std::vector<std::uint32_t> counters = {9, 0, UINT32_MAX, 3};
@@ -113,7 +113,7 @@ static void requests(const problem &of, gumbel::values::device &device)
     }
 }
 
-static void outputs(const problem &of, gumbel::values::device &device)
+static void check_outputs(const problem &of, gumbel::values::device &device)
 {
     std::vector<std::int32_t> tokens(B), status(B, -1), ranks(B), kept(B), ids(B * 5),
         best_ids(B * 3);
@@ -145,7 +145,7 @@ static void outputs(const problem &of, gumbel::values::device &device)
     }
 }
 
-static void what_the_draw_sees(const problem &of, gumbel::values::device &device)
+static void check_processed_logits(const problem &of, gumbel::values::device &device)
 {
     std::vector<float> z(B * V), p(B * V), own = of.scores;
     gumbel::workspace space = space_of(*device.workspace_size(of.logits(), how()));
@@ -163,7 +163,7 @@ static void what_the_draw_sees(const problem &of, gumbel::values::device &device
     }
 }
 
-static void shards(const problem &of, gumbel::values::device &device)
+static void check_shards(const problem &of, gumbel::values::device &device)
 {
     constexpr int half = 512;
     gumbel::head first = of.head(), second = of.head();
@@ -201,7 +201,7 @@ static void shards(const problem &of, gumbel::values::device &device)
     CHECK(found.tokens == draw(device, of.logits(), how()).tokens);
 }
 
-static void given_and_noise(const problem &of, gumbel::values::device &device)
+static void check_given_tokens_and_noise(const problem &of, gumbel::values::device &device)
 {
     const drawn plain = draw(device, of.logits(), how());
     sampling given = how();
@@ -222,7 +222,7 @@ static void given_and_noise(const problem &of, gumbel::values::device &device)
     CHECK(block && (*block)[0] == 0x6627e8d5 && (*block)[3] == 0x9b00dbd8);
 }
 
-static void transforms(const problem &of, gumbel::values::device &device)
+static void check_transforms(const problem &of, gumbel::values::device &device)
 {
     const std::vector<std::int64_t> offsets = {0, 1, 2, 3, 4};
     const std::vector<std::int32_t> ids = {5, 6, 7, 8};
@@ -239,7 +239,7 @@ static void transforms(const problem &of, gumbel::values::device &device)
 }
 
 /* Row parameters by stride, by one pointer for all rows, and by views of every kind. */
-static void views(const problem &of, gumbel::values::device &device)
+static void check_views(const problem &of, gumbel::values::device &device)
 {
     const float wide[] = {0.5f, 9, 0.6f, 9, 0.7f, 9, 0.8f}, one = 0.8f;
     std::array<float, B> narrow = {0.5f, 0.6f, 0.7f, 0.8f};
@@ -260,13 +260,13 @@ static void views(const problem &of, gumbel::values::device &device)
     wider.hidden = gumbel::matrix(padded, B, D, D + 3);
     CHECK(draw(device, wider, how()) == draw(device, of.head(), how()));
     static_assert(!std::is_convertible_v<std::vector<float>, gumbel::span<const float>>,
-                  "a view of what is about to die");
+                  "a view of a temporary object");
     static_assert(!std::is_convertible_v<const std::vector<float> &, gumbel::span<float>>);
     static_assert(!std::is_copy_constructible_v<gumbel::values::device> &&
                   std::is_nothrow_move_constructible_v<gumbel::values::device>);
 }
 
-static void devices(const problem &of, gumbel::values::device &device)
+static void check_devices(const problem &of, gumbel::values::device &device)
 {
     const auto info = device.describe();
     CHECK(info && std::strcmp(info->name, "cpu") == 0 && device.in_host_memory());
@@ -302,15 +302,15 @@ int main()
 {
     const problem of;
     gumbel::values::device device = open_device();
-    known_tokens(of, device);
-    screened(of, device);
-    requests(of, device);
-    outputs(of, device);
-    what_the_draw_sees(of, device);
-    shards(of, device);
-    given_and_noise(of, device);
-    transforms(of, device);
-    views(of, device);
-    devices(of, device);
+    check_known_tokens(of, device);
+    check_screened_draws(of, device);
+    check_requests(of, device);
+    check_outputs(of, device);
+    check_processed_logits(of, device);
+    check_shards(of, device);
+    check_given_tokens_and_noise(of, device);
+    check_transforms(of, device);
+    check_views(of, device);
+    check_devices(of, device);
     return report("test_cpp_draws");
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * gumbel::device throws what gumbel::values::device returns, and draws the same.
+ * gumbel::device throws the errors that gumbel::values::device returns, and draws the same tokens.
  */
 #include "check.hpp"
 

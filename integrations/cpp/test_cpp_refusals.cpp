@@ -13,7 +13,7 @@ static const problem input;
 
 /* Whether a draw returns an error for `field`, with its output unchanged. */
 template <class In>
-static bool refused(const char *field, const In &in, const sampling &how, int tokens_less = 0)
+static bool returns_error(const char *field, const In &in, const sampling &how, int tokens_less = 0)
 {
     static gumbel::values::device device = open_device();
     static gumbel::workspace space = space_of(1 << 22);
@@ -28,7 +28,7 @@ static bool refused(const char *field, const In &in, const sampling &how, int to
            std::strcmp(done.error().field(), field) == 0 && *done.error().message();
 }
 
-static void tensors()
+static void check_tensors()
 {
     const std::vector<float> few(B * D - 1);
     const auto with = [](auto gumbel::head::*member, const gumbel::tensor &tensor) {
@@ -38,29 +38,29 @@ static void tensors()
     };
     using gumbel::head;
     using gumbel::matrix;
-    CHECK(refused("head.hidden", with(&head::hidden, matrix(few, B, D)), {}));
-    CHECK(refused("head.hidden", with(&head::hidden, matrix(input.hidden, B, D, D + 1)), {}));
-    CHECK(refused("head.hidden", with(&head::hidden, matrix(input.hidden, B, D, D - 1)), {}));
-    CHECK(refused("head.hidden", with(&head::hidden, matrix(input.hidden, -1, D)), {}));
-    CHECK(refused("head.hidden",
-                  with(&head::hidden, matrix(static_cast<const float *>(nullptr), B, D)), {}));
-    CHECK(refused("head.weight", with(&head::weight, matrix(input.weight, V + 1, D)), {}));
+    CHECK(returns_error("head.hidden", with(&head::hidden, matrix(few, B, D)), {}));
+    CHECK(returns_error("head.hidden", with(&head::hidden, matrix(input.hidden, B, D, D + 1)), {}));
+    CHECK(returns_error("head.hidden", with(&head::hidden, matrix(input.hidden, B, D, D - 1)), {}));
+    CHECK(returns_error("head.hidden", with(&head::hidden, matrix(input.hidden, -1, D)), {}));
+    CHECK(returns_error(
+        "head.hidden", with(&head::hidden, matrix(static_cast<const float *>(nullptr), B, D)), {}));
+    CHECK(returns_error("head.weight", with(&head::weight, matrix(input.weight, V + 1, D)), {}));
     const gumbel::tensor huge = matrix(input.weight, INT64_MAX, INT64_MAX);
-    CHECK(refused("head.weight", with(&head::weight, huge), {}));
-    CHECK(refused("head.weight", with(&head::weight, {}), {}));
-    CHECK(refused("head.bias", with(&head::bias, matrix(few, 1, V)), {}));
-    CHECK(refused("head.bias", with(&head::bias, matrix(input.weight, 2, V)), {}));
+    CHECK(returns_error("head.weight", with(&head::weight, huge), {}));
+    CHECK(returns_error("head.weight", with(&head::weight, {}), {}));
+    CHECK(returns_error("head.bias", with(&head::bias, matrix(few, 1, V)), {}));
+    CHECK(returns_error("head.bias", with(&head::bias, matrix(input.weight, 2, V)), {}));
     gumbel::head odd = input.head();
     odd.hidden.type = static_cast<gumbel::dtype>(9);
-    CHECK(refused("head.hidden", odd, {}));
+    CHECK(returns_error("head.hidden", odd, {}));
     gumbel::logits in = input.logits();
     in.values.cols++;
-    CHECK(refused("logits.logits", in, {}));
-    CHECK(refused("output.tokens", input.logits(), {}, 1));
-    CHECK(refused("output.tokens", input.logits(), {}, B));
+    CHECK(returns_error("logits.logits", in, {}));
+    CHECK(returns_error("output.tokens", input.logits(), {}, 1));
+    CHECK(returns_error("output.tokens", input.logits(), {}, B));
 }
 
-static void parameters()
+static void check_row_parameters()
 {
     const std::vector<float> few(B - 1, 0.5f), wide(2 * B - 2, 0.5f);
     const std::vector<std::uint64_t> words(B - 1);
@@ -72,35 +72,36 @@ static void parameters()
         return how;
     };
     const gumbel::head in = input.head();
-    CHECK(refused("sampling.temperature", in, with(&sampling::temperature, few)));
-    CHECK(refused("sampling.temperature", in,
-                  with(&sampling::temperature, gumbel::row<float>::strided(wide, 2))));
-    CHECK(refused("sampling.temperature", in,
-                  with(&sampling::temperature, gumbel::row<float>::same(nullptr))));
-    CHECK(refused("sampling.temperature[0]", in, with(&sampling::temperature, -1)));
-    CHECK(refused("sampling.seed", in, with(&sampling::seed, words)));
-    CHECK(refused("sampling.position", in, with(&sampling::position, words)));
-    CHECK(refused("sampling.first_sample", in, with(&sampling::first_sample, counters)));
-    CHECK(refused("sampling.given", in, with(&sampling::given, tokens)));
-    CHECK(refused("sampling.noise", in, with(&sampling::noise, wide)));
-    CHECK(refused("sampling.num_samples", in, with(&sampling::num_samples, -1)));
-    CHECK(refused("sampling.slots", in, with(&sampling::slots, gumbel::slots{tokens, 9})));
-    CHECK(refused("sampling.slots", in, with(&sampling::slots, gumbel::slots{of_row, 9})));
-    CHECK(refused("sampling.slots", in, with(&sampling::slots, gumbel::slots{of_row, INT64_MAX})));
+    CHECK(returns_error("sampling.temperature", in, with(&sampling::temperature, few)));
+    CHECK(returns_error("sampling.temperature", in,
+                        with(&sampling::temperature, gumbel::row<float>::strided(wide, 2))));
+    CHECK(returns_error("sampling.temperature", in,
+                        with(&sampling::temperature, gumbel::row<float>::same(nullptr))));
+    CHECK(returns_error("sampling.temperature[0]", in, with(&sampling::temperature, -1)));
+    CHECK(returns_error("sampling.seed", in, with(&sampling::seed, words)));
+    CHECK(returns_error("sampling.position", in, with(&sampling::position, words)));
+    CHECK(returns_error("sampling.first_sample", in, with(&sampling::first_sample, counters)));
+    CHECK(returns_error("sampling.given", in, with(&sampling::given, tokens)));
+    CHECK(returns_error("sampling.noise", in, with(&sampling::noise, wide)));
+    CHECK(returns_error("sampling.num_samples", in, with(&sampling::num_samples, -1)));
+    CHECK(returns_error("sampling.slots", in, with(&sampling::slots, gumbel::slots{tokens, 9})));
+    CHECK(returns_error("sampling.slots", in, with(&sampling::slots, gumbel::slots{of_row, 9})));
+    CHECK(returns_error("sampling.slots", in,
+                        with(&sampling::slots, gumbel::slots{of_row, INT64_MAX})));
     sampling slotted = with(&sampling::slots, gumbel::slots{of_row, 10});
     slotted.temperature = wide;
-    CHECK(refused("sampling.temperature", in, slotted));
+    CHECK(returns_error("sampling.temperature", in, slotted));
     gumbel::truncation kept;
     kept.top_p = few;
-    CHECK(refused("sampling.truncation.top_p", in, with(&sampling::truncation, &kept)));
+    CHECK(returns_error("sampling.truncation.top_p", in, with(&sampling::truncation, &kept)));
 }
 
-static void transforms()
+static void check_transforms()
 {
     const auto field = [](const char *name, const gumbel::transforms &t) {
         sampling how;
         how.transforms = &t;
-        return refused(name, input.head(), how);
+        return returns_error(name, input.head(), how);
     };
     const std::vector<std::int32_t> words(B * 32 - 1, -1), ids = {1, 2};
     gumbel::transforms masked;
@@ -138,7 +139,7 @@ static void transforms()
     CHECK(field("sampling.transforms.history", counted));
 }
 
-static void other_calls()
+static void check_other_calls()
 {
     gumbel::values::device device = open_device(), none;
     gumbel::workspace space = space_of(1 << 22);
@@ -183,7 +184,7 @@ static void other_calls()
     CHECK(std::strcmp(device.advance(step).error().field(), "step.ring") == 0);
 }
 
-static void histories()
+static void check_histories()
 {
     gumbel::values::device device = open_device();
     std::vector<std::uint32_t> bits(127);
@@ -201,7 +202,7 @@ static void histories()
     CHECK(device.history_update(history, rows));
 }
 
-static void drafts()
+static void check_drafts()
 {
     gumbel::values::device device = open_device();
     gumbel::workspace space = space_of(1 << 20);
@@ -238,7 +239,7 @@ static void drafts()
     CHECK(field(plain) == "" && tokens[0] != 77);
 }
 
-static void devices()
+static void check_devices()
 {
     gumbel::device_options options;
     options.device = "abacus";
@@ -255,7 +256,7 @@ static void devices()
 }
 
 /* An error of GPUs, tested without one: the value of a row parameter is in host memory. */
-static void memory_of_another_device()
+static void check_memory_of_another_device()
 {
     const float there = 1; /* nothing follows the pointer */
     for (const bool host : {false, true}) {
@@ -276,13 +277,13 @@ static void memory_of_another_device()
 
 int main()
 {
-    tensors();
-    parameters();
-    transforms();
-    other_calls();
-    histories();
-    drafts();
-    devices();
-    memory_of_another_device();
+    check_tensors();
+    check_row_parameters();
+    check_transforms();
+    check_other_calls();
+    check_histories();
+    check_drafts();
+    check_devices();
+    check_memory_of_another_device();
     return report("test_cpp_refusals");
 }

@@ -8,7 +8,7 @@
 
 using gumbel::sampling;
 
-static void histories(const problem &of, gumbel::values::device &device)
+static void check_histories(const problem &of, gumbel::values::device &device)
 {
     constexpr int words = (V + 31) / 32;
     std::vector<std::uint32_t> prompt(B * words), output(B * words);
@@ -56,7 +56,7 @@ static void histories(const problem &of, gumbel::values::device &device)
     CHECK(std::accumulate(counts.begin(), counts.end(), 0) == 4 * B);
 }
 
-static void slotted(const problem &of, gumbel::values::device &device)
+static void check_slots(const problem &of, gumbel::values::device &device)
 {
     const std::vector<float> by_row = {0.4f, 0.6f, 0.8f, 1.2f},
                              by_slot = {9, 1.2f, 0.8f, 0.6f, 0.4f};
@@ -76,7 +76,7 @@ static void slotted(const problem &of, gumbel::values::device &device)
     CHECK(fewer.tokens[1] == whole.tokens[1] && fewer.tokens[2] == -1);
 }
 
-static void steps(gumbel::values::device &device)
+static void check_steps(gumbel::values::device &device)
 {
     const std::vector<std::int32_t> tokens = {5, 6};
     std::vector<std::uint64_t> position = {7, 10};
@@ -118,7 +118,7 @@ static std::vector<std::int32_t> verify(gumbel::values::device &device, const In
     return tokens;
 }
 
-template <class In> static void chains(gumbel::values::device &device, const In &in)
+template <class In> static void check_chains(gumbel::values::device &device, const In &in)
 {
     const std::vector<std::uint64_t> positions = {7, 8, 9, 10}, seeds(B, 5);
     sampling s;
@@ -136,7 +136,7 @@ template <class In> static void chains(gumbel::values::device &device, const In 
 }
 
 /* If draft and target are one distribution, every draft is accepted with probability 1. */
-static void rejection(const problem &of, gumbel::values::device &device)
+static void check_rejection(const problem &of, gumbel::values::device &device)
 {
     sampling by;
     by.seed = 77;
@@ -162,11 +162,11 @@ int main()
 {
     const problem of;
     gumbel::values::device device = open_device();
-    histories(of, device);
-    slotted(of, device);
-    steps(device);
-    chains(device, of.logits());
-    chains(device, of.head());
-    rejection(of, device);
+    check_histories(of, device);
+    check_slots(of, device);
+    check_steps(device);
+    check_chains(device, of.logits());
+    check_chains(device, of.head());
+    check_rejection(of, device);
     return report("test_cpp_steps");
 }

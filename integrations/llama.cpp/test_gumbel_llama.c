@@ -2,8 +2,8 @@
  *
  * usage: test_gumbel_llama
  *
- * The sampler without a model: on arrays of candidates, beside the library's own calls and
- * llama.cpp's own samplers. Prints a line for each check that fails; exits 1 if one did.
+ * Tests the sampler without a model: on arrays of candidates, compared with the library's own calls
+ * and with llama.cpp's own samplers. Prints a line for each failed check; exits 1 if there is any.
  */
 #include "gumbel_llama.h"
 #include "test_check.h"
@@ -45,7 +45,7 @@ static struct llama_sampler *make_sampler(const struct gumbel_llama_params *para
     return sampler;
 }
 
-static llama_token drawn(struct llama_sampler *sampler, const float *logits)
+static llama_token draw_token(struct llama_sampler *sampler, const float *logits)
 {
     static llama_token_data data[V];
     llama_token_data_array array = make_array(logits, data);
@@ -54,8 +54,8 @@ static llama_token drawn(struct llama_sampler *sampler, const float *logits)
 }
 
 /* The library's own draw. */
-static llama_token direct(const float *logits, uint64_t position, float temperature, int32_t top_k,
-                          float top_p, float min_p, uint64_t seed)
+static llama_token draw_directly(const float *logits, uint64_t position, float temperature,
+                                 int32_t top_k, float top_p, float min_p, uint64_t seed)
 {
     static _Alignas(64) char workspace[1 << 20];
     static gumbel_device *device;
@@ -103,9 +103,9 @@ static void test_equals_the_librarys_draw(void)
         for (int step = 0; step < STEPS; step++) {
             make_logits(step, logits);
             const llama_token wanted =
-                direct(logits, 3 + (uint64_t)step, params.temperature, params.top_k, params.top_p,
-                       params.min_p, params.seed);
-            const llama_token token = drawn(sampler, logits);
+                draw_directly(logits, 3 + (uint64_t)step, params.temperature, params.top_k,
+                              params.top_p, params.min_p, params.seed);
+            const llama_token token = draw_token(sampler, logits);
             CHECK(token == wanted, "parameters %zu, step %d: %d, not %d", a, step, token, wanted);
             llama_sampler_accept(sampler, token);
         }
@@ -128,7 +128,7 @@ static void test_order_of_candidates_does_not_show(void)
 
     for (int step = 0; step < STEPS; step++) {
         make_logits(step, logits);
-        const llama_token wanted = drawn(sampler, logits);
+        const llama_token wanted = draw_token(sampler, logits);
         llama_token_data_array array = make_array(logits, data);
         qsort(data, V, sizeof *data, by_hash);
         llama_sampler_apply(sampler, &array);
@@ -138,8 +138,9 @@ static void test_order_of_candidates_does_not_show(void)
     llama_sampler_free(sampler);
 }
 
-/* Noise goes by id: behind llama.cpp's own top_k and temperature the draw is the library's with the
- * same parameters, and that of all tokens wherever this one is inside. */
+/* Noise depends on the token id: after llama.cpp's own top_k and temperature, the draw is the
+ * library's with the same parameters, and equals the draw from all tokens if that token is among
+ * the candidates. */
 static void test_behind_llamas_own_samplers(void)
 {
     struct gumbel_llama_params params = gumbel_llama_default_params();
@@ -154,10 +155,10 @@ static void test_behind_llamas_own_samplers(void)
     for (int step = 0; step < STEPS; step++) {
         make_logits(step, logits);
         const uint64_t position = (uint64_t)step;
-        const llama_token token = drawn(chain, logits);
-        const llama_token top40 = direct(logits, position, .5f, 40, 1, 0, 11);
+        const llama_token token = draw_token(chain, logits);
+        const llama_token top40 = draw_directly(logits, position, .5f, 40, 1, 0, 11);
         CHECK(token == top40, "step %d: %d, not %d", step, token, top40);
-        const llama_token whole = direct(logits, position, .5f, 0, 1, 0, 11);
+        const llama_token whole = draw_directly(logits, position, .5f, 0, 1, 0, 11);
         int larger = 0;
         for (int i = 0; i < V; i++)
             larger += logits[i] > logits[whole];
@@ -191,10 +192,10 @@ static void test_penalties_are_llamas_own(void)
         float logits[V];
         int changed = 0;
         for (int step = 0; step < STEPS; step++) {
-            make_logits(step % 3, logits); /* few rows, so that tokens come again */
-            const llama_token wanted = drawn(theirs, logits), token = drawn(ours, logits);
+            make_logits(step % 3, logits); /* few rows, so that tokens repeat */
+            const llama_token wanted = draw_token(theirs, logits), token = draw_token(ours, logits);
             CHECK(token == wanted, "window %d, step %d: %d, not %d", window, step, token, wanted);
-            changed += wanted != direct(logits, 0, 0, 0, 1, 0, 0);
+            changed += wanted != draw_directly(logits, 0, 0, 0, 1, 0, 0);
             llama_sampler_accept(ours, wanted);
             llama_sampler_accept(theirs, wanted);
         }
@@ -214,9 +215,9 @@ static void test_bias(void)
     params.bias_count = 3;
     struct llama_sampler *sampler = make_sampler(&params), *clone = llama_sampler_clone(sampler);
     make_logits(0, logits);
-    CHECK(drawn(sampler, logits) == 5, "the token with the largest bias");
+    CHECK(draw_token(sampler, logits) == 5, "the token with the largest bias");
     llama_sampler_free(sampler);
-    CHECK(drawn(clone, logits) == 5, "a clone has the list of its own");
+    CHECK(draw_token(clone, logits) == 5, "a clone copies the list");
     llama_sampler_free(clone);
 }
 
@@ -242,9 +243,9 @@ static void test_mask(void)
     struct llama_sampler *sampler = make_sampler(&params);
     for (int step = 0; step < 8; step++) {
         make_logits(step, logits);
-        const llama_token token = drawn(sampler, logits);
+        const llama_token token = draw_token(sampler, logits);
         const llama_token wanted =
-            step == 1 ? direct(logits, 1, 1, 0, 1, 0, 0) : (llama_token)(step + 100);
+            step == 1 ? draw_directly(logits, 1, 1, 0, 1, 0, 0) : (llama_token)(step + 100);
         CHECK(token == wanted, "step %d: %d", step, token);
         llama_sampler_accept(sampler, token);
     }
@@ -280,22 +281,22 @@ static void test_clone_reset_and_copy(void)
             clone = llama_sampler_clone(sampler);
             llama_sampler_copy(sampler, copy);
         }
-        first[step] = drawn(sampler, logits);
+        first[step] = draw_token(sampler, logits);
         llama_sampler_accept(sampler, first[step]);
     }
     for (int step = STEPS / 2; step < STEPS; step++) {
         make_logits(step % 2, logits);
-        CHECK(drawn(clone, logits) == first[step], "clone, step %d", step);
-        CHECK(drawn(copy, logits) == first[step], "copy, step %d", step);
+        CHECK(draw_token(clone, logits) == first[step], "clone, step %d", step);
+        CHECK(draw_token(copy, logits) == first[step], "copy, step %d", step);
         llama_sampler_accept(clone, first[step]);
         llama_sampler_accept(copy, first[step]);
     }
-    CHECK(report_of(sampler).position == 9 + STEPS, "every token moves on by one");
+    CHECK(report_of(sampler).position == 9 + STEPS, "every token advances the position by one");
     llama_sampler_reset(sampler);
     CHECK(report_of(sampler).position == 9 && report_of(sampler).candidates == 0, "reset");
     for (int step = 0; step < STEPS; step++) {
         make_logits(step % 2, logits);
-        CHECK(drawn(sampler, logits) == first[step], "after a reset, step %d", step);
+        CHECK(draw_token(sampler, logits) == first[step], "after a reset, step %d", step);
         llama_sampler_accept(sampler, first[step]);
     }
     llama_sampler_free(sampler);
@@ -311,14 +312,16 @@ static void test_positions(void)
     make_logits(0, logits);
     params.position = -1;
     struct llama_sampler *sampler = make_sampler(&params);
-    drawn(sampler, logits);
-    CHECK(report_of(sampler).failed == 1, "no token has come yet");
+    draw_token(sampler, logits);
+    CHECK(report_of(sampler).failed == 1, "no token has been accepted yet");
     CHECK(strcmp(report_of(sampler).error.field, "position") == 0, "the field is named");
     for (int i = 0; i < 4; i++) /* a prompt of four tokens */
         llama_sampler_accept(sampler, i);
-    CHECK(drawn(sampler, logits) == direct(logits, 3, 1, 0, 1, 0, 0), "the fourth token's logits");
+    CHECK(draw_token(sampler, logits) == draw_directly(logits, 3, 1, 0, 1, 0, 0),
+          "the fourth token's logits");
     CHECK(gumbel_llama_set_position(sampler, 1ll << 40), "set");
-    CHECK(drawn(sampler, logits) == direct(logits, 1ull << 40, 1, 0, 1, 0, 0), "a far one");
+    CHECK(draw_token(sampler, logits) == draw_directly(logits, 1ull << 40, 1, 0, 1, 0, 0),
+          "a far one");
     llama_sampler_free(sampler);
 }
 
@@ -335,10 +338,10 @@ static void test_what_cannot_be_drawn(void)
     struct llama_sampler *sampler = make_sampler(&params);
     make_logits(0, logits);
     logits[5] = NAN;
-    CHECK(drawn(sampler, logits) == 17, "NaN");
+    CHECK(draw_token(sampler, logits) == 17, "NaN");
     for (int i = 0; i < V; i++)
         logits[i] = -INFINITY;
-    CHECK(drawn(sampler, logits) == 17, "nothing allowed");
+    CHECK(draw_token(sampler, logits) == 17, "nothing allowed");
     CHECK(report_of(sampler).failed == 2, "both are counted");
     CHECK(report_of(sampler).error.message[0] != '\0', "and reported");
     llama_sampler_apply(sampler, &odd);
@@ -348,11 +351,13 @@ static void test_what_cannot_be_drawn(void)
     llama_sampler_apply(sampler, &empty);
     CHECK(empty.selected == -1, "no candidates");
     make_logits(1, logits);
-    CHECK(drawn(sampler, logits) == direct(logits, 0, 1, 0, 1, 0, 0), "it goes on");
+    CHECK(draw_token(sampler, logits) == draw_directly(logits, 0, 1, 0, 1, 0, 0),
+          "the sampler works after the error");
     llama_sampler_free(sampler);
 }
 
-static void refuses(int32_t n_vocab, const struct gumbel_llama_params *params, const char *field)
+static void check_error(int32_t n_vocab, const struct gumbel_llama_params *params,
+                        const char *field)
 {
     gumbel_error error = {"", ""};
     struct llama_sampler *sampler = gumbel_llama_init(n_vocab, params, &error);
@@ -369,9 +374,9 @@ static void test_bad_parameters(void)
     const struct gumbel_llama_params good = gumbel_llama_default_params();
     struct gumbel_llama_params p;
 
-    refuses(0, &good, "n_vocab");
-    refuses(-5, &good, "n_vocab");
-#define REFUSES(field_, value, name) (p = good, p.field_ = (value), refuses(V, &p, name))
+    check_error(0, &good, "n_vocab");
+    check_error(-5, &good, "n_vocab");
+#define REFUSES(field_, value, name) (p = good, p.field_ = (value), check_error(V, &p, name))
     REFUSES(temperature, -1, "temperature");
     REFUSES(temperature, NAN, "temperature");
     REFUSES(temperature, INFINITY, "temperature");
@@ -393,9 +398,9 @@ static void test_bad_parameters(void)
     p = good;
     p.bias_count = 1;
     p.bias = bias;
-    refuses(V, &p, "bias");
+    check_error(V, &p, "bias");
     p.bias = nan_bias;
-    refuses(V, &p, "bias");
+    check_error(V, &p, "bias");
 }
 
 static void test_other_samplers_are_distinguished(void)
@@ -413,8 +418,8 @@ static void test_other_samplers_are_distinguished(void)
     llama_sampler_free(chain);
 }
 
-static void refuses_draft(const struct gumbel_llama_params *params, int32_t count, int32_t first,
-                          gumbel_status wanted, const char *field)
+static void check_draft_error(const struct gumbel_llama_params *params, int32_t count,
+                              int32_t first, gumbel_status wanted, const char *field)
 {
     const llama_token drafts[4] = {1, 2, 3, 4};
     const struct gumbel_llama_draft draft = {.tokens = drafts, .count = count, .first = first};
@@ -438,16 +443,16 @@ static void test_refused_drafts(void)
     struct gumbel_llama_params params = gumbel_llama_default_params();
     int mask_calls = 0, emitted;
 
-    refuses_draft(&params, -1, 0, GUMBEL_ERROR_ARGUMENT, "draft.count");
-    refuses_draft(&params, 1024, 0, GUMBEL_ERROR_ARGUMENT, "draft.count");
-    refuses_draft(&params, 4, -1, GUMBEL_ERROR_ARGUMENT, "draft.first");
+    check_draft_error(&params, -1, 0, GUMBEL_ERROR_ARGUMENT, "draft.count");
+    check_draft_error(&params, 1024, 0, GUMBEL_ERROR_ARGUMENT, "draft.count");
+    check_draft_error(&params, 4, -1, GUMBEL_ERROR_ARGUMENT, "draft.first");
     params.presence = 1;
-    params.penalty_last_n = 7; /* four are accepted already */
-    refuses_draft(&params, 4, 0, GUMBEL_ERROR_UNSUPPORTED, "penalty_last_n");
+    params.penalty_last_n = 7; /* four tokens have been accepted */
+    check_draft_error(&params, 4, 0, GUMBEL_ERROR_UNSUPPORTED, "penalty_last_n");
     params = gumbel_llama_default_params();
     params.mask = allow_position;
     params.mask_context = &mask_calls;
-    refuses_draft(&params, 1, 0, GUMBEL_ERROR_UNSUPPORTED, "mask");
+    check_draft_error(&params, 1, 0, GUMBEL_ERROR_UNSUPPORTED, "mask");
     CHECK(gumbel_llama_verify(NULL, NULL, NULL, NULL, &emitted, NULL) == GUMBEL_ERROR_ARGUMENT,
           "no sampler");
 }

@@ -44,7 +44,7 @@ static struct llama_context_params context_params(void)
     return params;
 }
 
-/* chains: [sequences], those that are not NULL draw in the graph. */
+/* chains: [sequences]; the chains that are not NULL draw in the graph. */
 static struct engine engine_open(struct llama_context_params params, struct llama_sampler **chains,
                                  int32_t sequences)
 {
@@ -68,8 +68,8 @@ static void engine_close(struct engine *engine)
     llama_batch_free(engine->batch);
 }
 
-static void feed(struct engine *engine, llama_token token, int32_t position, int32_t sequence,
-                 bool output)
+static void feed_token(struct engine *engine, llama_token token, int32_t position, int32_t sequence,
+                       bool output)
 {
     struct llama_batch *batch = &engine->batch;
     const int32_t i = batch->n_tokens++;
@@ -80,7 +80,7 @@ static void feed(struct engine *engine, llama_token token, int32_t position, int
     batch->logits[i] = output;
 }
 
-static void decode(struct engine *engine)
+static void decode_batch(struct engine *engine)
 {
     if (llama_decode(engine->context, engine->batch) != 0) {
         printf("llama_decode failed\n");
@@ -111,7 +111,7 @@ static struct gumbel_llama_params text_params(uint64_t seed, int32_t length, boo
     return params;
 }
 
-static struct llama_sampler *ours(uint64_t seed, int32_t length, bool fused)
+static struct llama_sampler *make_sampler(uint64_t seed, int32_t length, bool fused)
 {
     const struct gumbel_llama_params params = text_params(seed, length, fused);
     gumbel_error error = {"", ""};
@@ -123,18 +123,18 @@ static struct llama_sampler *ours(uint64_t seed, int32_t length, bool fused)
     return sampler;
 }
 
-/* A text of `count` tokens behind a prompt, by a chain. */
+/* Generates a text of `count` tokens after a prompt, by a chain. */
 static void write_text(enum way way, struct llama_sampler *chain, const llama_token *tokens,
                        int32_t length, llama_token *text, int32_t count)
 {
     struct engine engine = engine_open(context_params(), &chain, way >= GRAPH);
     for (int32_t i = 0; i < length; i++)
-        feed(&engine, tokens[i], i, 0, i == length - 1);
+        feed_token(&engine, tokens[i], i, 0, i == length - 1);
     for (int32_t i = 0; i < count; i++) {
-        decode(&engine);
+        decode_batch(&engine);
         text[i] = way == ROW ? gumbel_llama_sample(chain, engine.context, -1)
                              : llama_sampler_sample(chain, engine.context, -1);
-        feed(&engine, text[i], length + i, 0, true);
+        feed_token(&engine, text[i], length + i, 0, true);
     }
     engine_close(&engine);
 }
@@ -162,7 +162,7 @@ static void test_ways_write_one_text(void)
     llama_token wanted[TEXT], text[TEXT];
 
     for (uint64_t seed = 1; seed <= 3; seed++) {
-        struct llama_sampler *chain = chain_of(ours(seed, PROMPT, true), NULL);
+        struct llama_sampler *chain = chain_of(make_sampler(seed, PROMPT, true), NULL);
         write_text(SAMPLE, chain, prompt, PROMPT, wanted, TEXT);
         CHECK(report_of(chain).candidates == TEXT, "drawn from candidates");
 
@@ -173,8 +173,8 @@ static void test_ways_write_one_text(void)
         llama_sampler_free(chain);
 
         for (enum way way = GRAPH; way <= FUSED; way++) {
-            /* A chain takes part in one context's graph, once. */
-            chain = chain_of(ours(seed, PROMPT, way == FUSED), NULL);
+            /* A chain can be added to one context's graph only, once. */
+            chain = chain_of(make_sampler(seed, PROMPT, way == FUSED), NULL);
             write_text(way, chain, prompt, PROMPT, text, TEXT);
             CHECK(equal_tokens(text, wanted, TEXT) == TEXT, "way %d, seed %d: %d of %d equal", way,
                   (int)seed, equal_tokens(text, wanted, TEXT), TEXT);
@@ -187,15 +187,15 @@ static void test_ways_write_one_text(void)
     }
 }
 
-/* Threads of ggml take part in a draw, and do not show. */
+/* The number of ggml's threads does not change a draw. */
 static void test_threads(void)
 {
     llama_token wanted[8], text[8];
-    struct llama_sampler *chain = chain_of(ours(6, PROMPT, true), NULL);
+    struct llama_sampler *chain = chain_of(make_sampler(6, PROMPT, true), NULL);
     write_text(FUSED, chain, prompt, PROMPT, wanted, 8);
     llama_sampler_free(chain);
     for (threads = 2; threads <= 3; threads++) {
-        chain = chain_of(ours(6, PROMPT, true), NULL);
+        chain = chain_of(make_sampler(6, PROMPT, true), NULL);
         write_text(FUSED, chain, prompt, PROMPT, text, 8);
         CHECK(equal_tokens(text, wanted, 8) == 8 && report_of(chain).fused == 8, "%d", threads);
         llama_sampler_free(chain);
@@ -203,14 +203,15 @@ static void test_threads(void)
     threads = 1;
 }
 
-/* Behind llama.cpp's own top_k in the graph there is a list of candidates. */
+/* After llama.cpp's own top_k in the graph, the sampler receives a list of candidates. */
 static void test_behind_a_sampler_in_the_graph(void)
 {
     llama_token wanted[TEXT], text[TEXT];
-    struct llama_sampler *chain = chain_of(llama_sampler_init_top_k(40), ours(5, PROMPT, true));
+    struct llama_sampler *chain =
+        chain_of(llama_sampler_init_top_k(40), make_sampler(5, PROMPT, true));
     write_text(SAMPLE, chain, prompt, PROMPT, wanted, TEXT);
     llama_sampler_free(chain);
-    chain = chain_of(llama_sampler_init_top_k(40), ours(5, PROMPT, true));
+    chain = chain_of(llama_sampler_init_top_k(40), make_sampler(5, PROMPT, true));
     write_text(GRAPH, chain, prompt, PROMPT, text, TEXT);
     CHECK(equal_tokens(text, wanted, TEXT) == TEXT, "%d equal", equal_tokens(text, wanted, TEXT));
     const struct gumbel_llama_report report = report_of(chain);
@@ -227,8 +228,8 @@ struct watch {
     int poisoned, untouched;
 };
 
-/* A ggml_backend_sched_eval_callback. When the scheduler comes to the product, all before it has
- * been computed, so that its place holds nothing that is still needed. */
+/* A ggml_backend_sched_eval_callback. When the scheduler reaches the product, all preceding nodes
+ * have been computed, so its memory holds no data in use, and can be poisoned. */
 static bool watch_product(struct ggml_tensor *tensor, bool is_query, void *context)
 {
     struct watch *watch = context;
@@ -242,19 +243,19 @@ static bool watch_product(struct ggml_tensor *tensor, bool is_query, void *conte
     return product || strcmp(tensor->name, "result_norm") == 0;
 }
 
-static struct watch watched(bool graph)
+static struct watch watch_decode(bool graph)
 {
     struct watch watch = {0, 0};
     struct llama_context_params params = context_params();
-    struct llama_sampler *chain = chain_of(ours(2, PROMPT, true), NULL);
+    struct llama_sampler *chain = chain_of(make_sampler(2, PROMPT, true), NULL);
     params.cb_eval = watch_product;
     params.cb_eval_user_data = &watch;
     struct engine engine = engine_open(params, &chain, graph);
     for (int32_t i = 0; i < PROMPT; i++)
-        feed(&engine, prompt[i], i, 0, i == PROMPT - 1);
+        feed_token(&engine, prompt[i], i, 0, i == PROMPT - 1);
     for (int32_t i = 0; i < 8; i++) {
-        decode(&engine);
-        feed(&engine, llama_sampler_sample(chain, engine.context, -1), PROMPT + i, 0, true);
+        decode_batch(&engine);
+        feed_token(&engine, llama_sampler_sample(chain, engine.context, -1), PROMPT + i, 0, true);
     }
     engine_close(&engine);
     llama_sampler_free(chain);
@@ -263,7 +264,7 @@ static struct watch watched(bool graph)
 
 static void test_a_fused_draw_computes_no_product(void)
 {
-    const struct watch with = watched(true), without = watched(false);
+    const struct watch with = watch_decode(true), without = watch_decode(false);
     CHECK(with.poisoned == 8 && with.untouched == 8, "%d of %d products left out", with.untouched,
           with.poisoned);
     CHECK(without.poisoned == 8 && without.untouched == 0, "without us %d of %d are left out",
@@ -272,10 +273,11 @@ static void test_a_fused_draw_computes_no_product(void)
 
 /* -------------------------------------------------------------------------- sequences ---- */
 
-/* Another sequence, without a sampler, has its logits, although the graph holds ours. */
+/* Another sequence without a sampler has its logits, although the graph contains gumbel's
+ * sampler. */
 static void test_a_sequence_without_a_sampler_has_logits(void)
 {
-    struct llama_sampler *chains[2] = {chain_of(ours(1, PROMPT, true), NULL), NULL};
+    struct llama_sampler *chains[2] = {chain_of(make_sampler(1, PROMPT, true), NULL), NULL};
     llama_token text[8];
 
     write_text(SAMPLE, chains[0], prompt, PROMPT, text, 8);
@@ -283,31 +285,31 @@ static void test_a_sequence_without_a_sampler_has_logits(void)
     struct engine with = engine_open(context_params(), chains, 2);
     struct engine without = engine_open(context_params(), NULL, 0);
     for (int32_t i = 0; i < PROMPT; i++) {
-        feed(&with, prompt[i], i, 0, i == PROMPT - 1);
-        feed(&without, prompt[i], i, 1, i == PROMPT - 1);
+        feed_token(&with, prompt[i], i, 0, i == PROMPT - 1);
+        feed_token(&without, prompt[i], i, 1, i == PROMPT - 1);
     }
-    decode(&without);
+    decode_batch(&without);
     for (int32_t step = 0; step < 8; step++) {
-        decode(&with);
+        decode_batch(&with);
         const llama_token token = llama_sampler_sample(chains[0], with.context, -1);
         CHECK(token == text[step], "step %d", step);
-        /* The other sequence in between, in a graph of the same shape. */
+        /* Decodes the other sequence in between, in a graph of the same shape. */
         if (step == 0)
             for (int32_t i = 0; i < PROMPT; i++)
-                feed(&with, prompt[i], i, 1, i == PROMPT - 1);
+                feed_token(&with, prompt[i], i, 1, i == PROMPT - 1);
         else {
-            feed(&with, prompt[step % PROMPT], PROMPT + step - 1, 1, true);
-            feed(&without, prompt[step % PROMPT], PROMPT + step - 1, 1, true);
-            decode(&without);
+            feed_token(&with, prompt[step % PROMPT], PROMPT + step - 1, 1, true);
+            feed_token(&without, prompt[step % PROMPT], PROMPT + step - 1, 1, true);
+            decode_batch(&without);
         }
-        decode(&with);
+        decode_batch(&with);
         const float *found = llama_get_logits_ith(with.context, -1);
         const float *wanted = llama_get_logits_ith(without.context, -1);
         float worst = 0;
         for (int32_t i = 0; found && i < vocab_size; i++)
             worst = fmaxf(worst, fabsf(found[i] - wanted[i]));
         CHECK(found && worst < 1e-3f, "step %d: off by %g", step, (double)worst);
-        feed(&with, token, PROMPT + step, 0, true);
+        feed_token(&with, token, PROMPT + step, 0, true);
     }
     CHECK(report_of(chains[0]).fused == 8, "fused %d", (int)report_of(chains[0]).fused);
     engine_close(&with);
@@ -315,29 +317,30 @@ static void test_a_sequence_without_a_sampler_has_logits(void)
     llama_sampler_free(chains[0]);
 }
 
-/* Two sequences in one batch: one product of ggml's, two draws in the graph, the same texts. */
+/* Two sequences in one batch share one product of ggml, have two draws in the graph, and the same
+ * texts. */
 static void test_two_sequences(void)
 {
     llama_token wanted[2][16], text[2][16];
     struct llama_sampler *chains[2];
     for (int s = 0; s < 2; s++) {
-        chains[s] = chain_of(ours(20 + (uint64_t)s, PROMPT, true), NULL);
+        chains[s] = chain_of(make_sampler(20 + (uint64_t)s, PROMPT, true), NULL);
         write_text(SAMPLE, chains[s], prompt, PROMPT, wanted[s], 16);
         llama_sampler_reset(chains[s]);
     }
     struct engine engine = engine_open(context_params(), chains, 2);
     for (int32_t s = 0; s < 2; s++)
         for (int32_t i = 0; i < PROMPT; i++)
-            feed(&engine, prompt[i], i, s, i == PROMPT - 1);
+            feed_token(&engine, prompt[i], i, s, i == PROMPT - 1);
     int32_t rows[2] = {PROMPT - 1, 2 * PROMPT - 1};
     for (int32_t step = 0; step < 16; step++) {
-        decode(&engine);
+        decode_batch(&engine);
         for (int32_t s = 0; s < 2; s++) {
             text[s][step] = gumbel_llama_sample(chains[s], engine.context, rows[s]);
             rows[s] = s;
         }
         for (int32_t s = 0; s < 2; s++)
-            feed(&engine, text[s][step], PROMPT + step, s, true);
+            feed_token(&engine, text[s][step], PROMPT + step, s, true);
     }
     for (int s = 0; s < 2; s++) {
         CHECK(equal_tokens(text[s], wanted[s], 16) == 16, "sequence %d", s);
@@ -350,29 +353,29 @@ static void test_two_sequences(void)
 
 /* ------------------------------------------------------------------------------ drafts ---- */
 
-/* The text is written with drafts that are right but for every third. */
+/* Generates the text with drafts, every third of which is wrong. */
 static int drafted_text(const llama_token *known, llama_token *text, bool hidden,
                         const gumbel_head *head)
 {
     enum { DRAFT = 3 };
     struct llama_context_params params = context_params();
-    struct llama_sampler *chain = chain_of(ours(2, PROMPT, true), NULL);
+    struct llama_sampler *chain = chain_of(make_sampler(2, PROMPT, true), NULL);
     params.embeddings = hidden;
     params.pooling_type = LLAMA_POOLING_TYPE_NONE;
     struct engine engine = engine_open(params, NULL, 0);
     int32_t count = 0, steps = 0, first = PROMPT - 1;
 
     for (int32_t i = 0; i < PROMPT; i++)
-        feed(&engine, prompt[i], i, 0, hidden || i == PROMPT - 1);
+        feed_token(&engine, prompt[i], i, 0, hidden || i == PROMPT - 1);
     while (count < TEXT) {
         llama_token draft[DRAFT], got[DRAFT + 1];
         int32_t drafts = 0, emitted;
         for (; steps > 0 && drafts < DRAFT && count + drafts < TEXT; drafts++) {
             const int32_t i = count + drafts;
             draft[drafts] = i % 7 == 6 ? (known[i] + 1) % vocab_size : known[i];
-            feed(&engine, draft[drafts], PROMPT + i, 0, true);
+            feed_token(&engine, draft[drafts], PROMPT + i, 0, true);
         }
-        decode(&engine);
+        decode_batch(&engine);
         const struct gumbel_llama_draft drafted = {draft, drafts, first, hidden ? head : NULL};
         gumbel_error error = {"", ""};
         const gumbel_status status =
@@ -383,7 +386,7 @@ static int drafted_text(const llama_token *known, llama_token *text, bool hidden
         for (int32_t i = 0; i < emitted && count < TEXT; i++)
             text[count++] = got[i];
         llama_memory_seq_rm(llama_get_memory(engine.context), 0, PROMPT - 1 + count, -1);
-        feed(&engine, text[count - 1], PROMPT - 1 + count, 0, true);
+        feed_token(&engine, text[count - 1], PROMPT - 1 + count, 0, true);
         first = 0;
         steps++;
     }
@@ -393,7 +396,7 @@ static int drafted_text(const llama_token *known, llama_token *text, bool hidden
     return steps;
 }
 
-/* Takes the LM head from the graph. */
+/* Reads the LM head from the graph. */
 static bool take_head(struct ggml_tensor *tensor, bool is_query, void *context)
 {
     gumbel_head *head = context;
@@ -409,7 +412,7 @@ static bool take_head(struct ggml_tensor *tensor, bool is_query, void *context)
 static void test_drafts(void)
 {
     llama_token wanted[TEXT], text[TEXT];
-    struct llama_sampler *chain = chain_of(ours(2, PROMPT, true), NULL);
+    struct llama_sampler *chain = chain_of(make_sampler(2, PROMPT, true), NULL);
     write_text(SAMPLE, chain, prompt, PROMPT, wanted, TEXT);
     llama_sampler_free(chain);
     int steps = drafted_text(wanted, text, false, NULL);
@@ -421,8 +424,8 @@ static void test_drafts(void)
     params.cb_eval = take_head;
     params.cb_eval_user_data = &head;
     struct engine engine = engine_open(params, NULL, 0);
-    feed(&engine, 0, 0, 0, true);
-    decode(&engine);
+    feed_token(&engine, 0, 0, 0, true);
+    decode_batch(&engine);
     engine_close(&engine);
     CHECK(head.weight.rows == vocab_size, "the head was seen");
     steps = drafted_text(wanted, text, true, &head);
@@ -453,7 +456,7 @@ static int print_text(int count, char **words)
     for (int32_t i = 0; i < length; i++)
         tokens[i] = atoi(words[3 + i]);
     struct llama_sampler *chain =
-        chain_of(ours(strtoull(words[1], NULL, 10), length, way == FUSED), NULL);
+        chain_of(make_sampler(strtoull(words[1], NULL, 10), length, way == FUSED), NULL);
     write_text((enum way)way, chain, tokens, length, text, drawn);
     for (int32_t i = 0; i < drawn; i++)
         printf("%d%c", text[i], i + 1 < drawn ? ' ' : '\n');

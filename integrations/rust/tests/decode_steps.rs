@@ -110,7 +110,7 @@ fn steps_move_positions_on() {
     assert_eq!(ring, [0, 0, 5, 6, 0, 0]);
 }
 
-/// Four rows of logits are what follows four nodes of one request.
+/// Row j of four rows of logits follows node j of one request.
 fn verify(device: &Device, logits: &Logits<'_>, draft: &Draft<'_>) -> (Vec<i32>, i32, Vec<u32>) {
     let (mut tokens, mut emitted) = (vec![0; B], [0]);
     let (mut scores, mut position, mut finished) = (vec![0.0f32; B], [0u64], [-1]);
@@ -150,7 +150,7 @@ fn the_targets_own_draws_are_accepted() {
     let (tokens, emitted, _) = verify(&device, &problem.logits(), &draft);
     assert_eq!((tokens, emitted), (vec![own[0], own[1], -1, -1], 2));
 
-    // From hidden states, whose draws differ.
+    // The draws from hidden states differ from those of the logits.
     let (own, _, _) = draw(&device, &problem.head(), &steps);
     let drafted = [0, own[0], own[1], own[2]];
     let draft = Draft { tokens: (&drafted).into(), ..draft };
@@ -170,7 +170,7 @@ fn the_targets_own_draws_are_accepted() {
 #[test]
 fn drafts_drawn_from_the_target_itself_are_never_rejected() {
     let (problem, device) = (Problem::new(), open());
-    // Where draft and target are one distribution, every draft is accepted with chance 1.
+    // If draft and target have the same distribution, every draft is accepted.
     let by = Sampling { seed: 77.into(), domain: gumbel::domain::DRAFT, ..Sampling::default() };
     let (drawn, _, _) = draw(&device, &problem.logits(), &by);
     let drafted = [0, drawn[0], drawn[1], drawn[2]];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The unsafe door: memory of a GPU and a stream, by `cargo test --test gpu -- --ignored`.
+//! The unsafe interface with memory of a GPU and a stream: `cargo test --test gpu -- --ignored`.
 mod problem;
 
 use gumbel::{
@@ -30,7 +30,7 @@ impl Driver {
         symbol
     }
 
-    /// Open it, with the primary context of GPU 0 current on this thread, and a stream.
+    /// Makes the primary context of GPU 0 current on this thread, and creates a stream.
     fn open() -> Driver {
         let name = CString::new("libcuda.so.1").unwrap();
         let mut driver =
@@ -67,7 +67,7 @@ impl Driver {
         at.cast()
     }
 
-    /// The contents after the stream's work.
+    /// The contents after all work of the stream.
     fn download<T>(&self, into: &mut [T], from: *const T) {
         type Synchronize = unsafe extern "C" fn(*mut c_void) -> c_int;
         type Copy = unsafe extern "C" fn(*mut c_void, u64, usize) -> c_int;

@@ -60,7 +60,7 @@ struct Features {
     listed: bool,
 }
 
-/// Draw once; returns whether it succeeded, and whether a slice was short.
+/// Draws once; returns whether the draw succeeded, and whether a slice was short.
 fn draw_at_random(device: &gumbel::Device, seed: u64, short: usize) -> (bool, bool) {
     let mut c = Chooser { state: seed, short, seen: 0, shortened: false };
     let (b, v, d, s) = (1 + c.below(5), 1 + c.below(130), 1 + c.below(20), 1 + c.below(3));

@@ -10,7 +10,7 @@ use gumbel::{
 use problem::{open, space, values, Problem, B, D, V};
 use std::ptr;
 
-/// The field of the error that a draw from a head has, with its output as it was.
+/// The field of the error of a draw from a head; asserts that its output is unchanged.
 fn refused(input: &impl gumbel::Input, how: &Sampling<'_>) -> String {
     let device = open();
     let mut tokens = [77; 3 * B];
@@ -173,7 +173,7 @@ fn memory_of_another_device() {
     let (head, how) = (problem.head(), Sampling::default());
     let mut tokens = [77; B];
     let mut room = space(1 << 20);
-    // Nothing follows these pointers, as the device is a CPU.
+    // No memory is accessed, as the device is a CPU.
     let far = unsafe { View::device(ptr::null::<f32>(), B * D) };
     let hidden = Tensor::float32(far, B, D);
     assert_eq!(refused(&gumbel::Head { hidden, ..head }, &how), "head.hidden");
