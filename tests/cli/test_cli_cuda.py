@@ -15,7 +15,7 @@ MODEL = ("--model", os.path.join(MODELS, "kjv-target"))
 
 @unittest.skipUnless(WHY, "there is a GPU")
 class WithoutGpu(Case):
-    def test_refusals(self):
+    def test_errors_without_a_gpu(self):
         for arguments in (("info",), ("bench",), ("bench", "--json"), ("verify",),
                           ("generate", *MODEL, "--prompt", "And"),
                           ("generate", *MODEL, "--draft", "ngram", "--draft-rule", "block"),
@@ -62,7 +62,7 @@ class Cuda(Case):
             for way in ("read weights", "product", "fused draw", "from logits"):
                 self.assertIn(way, done.stdout)
 
-    def test_texts_are_those_of_the_cpu(self):
+    def test_texts_match_the_cpu(self):
         rest = ("generate", *MODEL, "--prompt", "In the beginning", "--max-tokens", 60,
                 "--ignore-eos")
         for seed, temperature, samples in ((0, 0, 1), (1, 1, 1), (2, 0.7, 3), (3, 1.3, 11),
@@ -73,7 +73,7 @@ class Cuda(Case):
                 theirs = self.succeed_json(*rest, *draw)["samples"]
                 self.assertEqual([text["ids"] for text in ours], [text["ids"] for text in theirs])
 
-    def test_requests_are_those_of_the_cpu(self):
+    def test_requests_match_the_cpu(self):
         rest = ("generate", *MODEL, "--prompt", "In the beginning", "--max-tokens", 40,
                 "--samples", 10, "--seed", 8, "--ranks", "--kept", "--top-logprobs", 5)
         for request in (("--top-k", 20, "--top-p", 0.9, "--min-p", 0.02),
@@ -105,7 +105,7 @@ class Cuda(Case):
 
 @unittest.skipIf(WHY, WHY)
 class CudaDrafts(Case):
-    def test_drafted_texts_are_those_of_the_cpu(self):
+    def test_drafted_texts_match_the_cpu(self):
         rest = ("generate", *MODEL, "--prompt", "In the beginning", "--max-tokens", 60,
                 "--ignore-eos", "--temperature", 0.8, "--samples", 3)
         small = os.path.join(MODELS, "kjv-draft")
@@ -126,7 +126,7 @@ class CudaDrafts(Case):
 
 @unittest.skipIf(WHY, WHY)
 class CudaRules(Case):
-    def test_rules_accept_what_they_do_on_the_cpu(self):
+    def test_accepted_drafts_match_the_cpu(self):
         """By rejection and by blocks, from models and from n-grams: the same texts and counts."""
         rest = ("generate", *MODEL, "--prompt", "In the beginning", "--max-tokens", 60,
                 "--ignore-eos", "--temperature", 0.8, "--samples", 3)
@@ -152,7 +152,7 @@ class CudaRules(Case):
 
 @unittest.skipIf(WHY, WHY)
 class CudaSample(SampleCase):
-    def test_results_are_those_of_the_cpu(self):
+    def test_results_match_the_cpu(self):
         words = (self.V + 31) // 32
         write_npy(self.path("mask.npy"), "<i4", (self.B, words), [0x55555555] * self.B * words)
         write_npy(self.path("k.npy"), "<i4", (self.B,), [1, 2, 9, 0, 40])

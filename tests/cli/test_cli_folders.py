@@ -115,13 +115,13 @@ class NotSupported(Folder):
                 self.edit("config.json", **values)
                 self.refuse_folder("config.json", *words)
 
-    def test_a_head_that_is_missing(self):
+    def test_a_missing_head(self):
         self.edit("config.json", tie_word_embeddings=False)
         self.refuse_folder("lm_head.weight: is missing", "tie_word_embeddings")
         self.edit("config.json", tie_word_embeddings=True, num_hidden_layers=5)
         self.refuse_folder("model.layers.4.", "is missing", "incomplete")
 
-    def test_logits_that_are_no_numbers(self):
+    def test_weights_with_nan(self):
         """The error names the model, not --logits, which `generate` lacks."""
         with open(self.inside("model.safetensors"), "r+b") as file:
             size = int.from_bytes(file.read(8), "little")

@@ -18,7 +18,7 @@ class Generate(Case):
         super().setUp()
         self.model = os.path.join(MODELS, "kjv-target")
 
-    def test_golden(self):
+    def test_texts_match_golden_values(self):
         with open(os.path.join(MODELS, "golden.json")) as file:
             golden = json.load(file)
         for name in ("target", "draft"):
@@ -214,7 +214,7 @@ class Acceptance(Case):
         ]
         return statistics.mean(found), statistics.stdev(found) / len(found)**0.5
 
-    def test_it_is_that_of_the_rules(self):
+    def test_tokens_a_cycle_match_closed_forms(self):
         means = {}
         for expected, drafted in ((2.42, ()), (2.79, ("--draft-siblings", 1)),
                                   (2.61, ("--draft-rule", "rejection")),

@@ -43,7 +43,7 @@ class Output(OutputCase):
         self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o640)
         self.assertEqual(self.added(), ["tokens.npy"])
 
-    def test_a_new_file_has_the_mode_that_the_mask_leaves(self):
+    def test_a_new_file_has_the_mode_of_the_umask(self):
         path = self.path("tokens.npy")
         subprocess.run([GUMBEL, *self.draw, "--out-tokens", path], check=True, umask=0o027)
         self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o640)
@@ -61,7 +61,7 @@ class Output(OutputCase):
         with open(other) as file:
             self.assertEqual(file.read(), "old")
 
-    def test_links_stay(self):
+    def test_links_are_followed_and_kept(self):
         os.mkdir(self.path("store"))
         for name, target in (("far", "store/far.npy"), ("new", "store/new.npy"), ("loop", "far")):
             os.symlink(target, self.path(name))
@@ -78,7 +78,7 @@ class Output(OutputCase):
             self.assertTrue(os.path.islink(self.path(name)), name)
         self.assertEqual(sorted(os.listdir(self.path("store"))), ["far.npy", "new.npy"])
 
-    def test_a_link_into_nothing_is_refused(self):
+    def test_a_dangling_link_is_an_error(self):
         os.symlink("none/tokens.npy", self.path("astray"))
         os.symlink("round", self.path("round"))
         for name in ("astray", "round"):
@@ -141,7 +141,7 @@ class Output(OutputCase):
         self.assertEqual(mixed.returncode, 2)
         self.assertRegex(mixed.stderr, "^gumbel sample: --out-tokens: .*JSON")
 
-    def test_two_outputs_to_one_file_are_refused(self):
+    def test_two_outputs_to_one_file_are_an_error(self):
         os.mkdir(self.path("store"))
         os.symlink("store", self.path("folder"))
         os.symlink("store/new.npy", self.path("link"))
@@ -164,7 +164,7 @@ class Output(OutputCase):
             self.assertEqual(file.read(), "old")
         self.write(self.path("a.npy"), self.path("store/a.npy"))
 
-    def test_an_output_to_an_input_is_refused(self):
+    def test_an_output_to_an_input_is_an_error(self):
         """By every option that reads a file, and by every name of the file."""
         os.mkdir(self.path("store"))
         os.symlink("store/../logits.npy", self.path("link"))
@@ -211,7 +211,7 @@ class Output(OutputCase):
                        cwd=self.folder, check=True)
         self.holds_tokens(self.path("0"))
 
-    def test_what_is_no_file_is_refused_before_the_work(self):
+    def test_invalid_outputs_are_reported_before_the_work(self):
         os.mkdir(self.path("store"))
         for name in ("store", "store/", "none/", "none/a.npy", "store/.", "store/..", "logits.npy/",
                      "logits.npy/a"):

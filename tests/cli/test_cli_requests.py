@@ -189,7 +189,7 @@ class Request(SampleCase):
         rows[4][7] -= 9
         self.assertAlmostEqual(found["lse"][4], lse(rows[4]), places=4)
 
-    def test_every_way_in_gives_the_same(self):
+    def test_every_input_form_gives_the_same_results(self):
         rest = ("--top-k", 9, "--top-p", 0.8, "--ban", "1,2", "--num-samples", 9, "--seed", 5,
                 "--top-logprobs", 4, "--ranks", "--kept")
         wanted = self.sample(*self.head, *rest)
@@ -281,7 +281,7 @@ class RequestErrors(SampleCase):
         self.assertIn("V = 397", self.refuse("--ban", "sample", *shard, "--ban", 397))
         self.sample(*shard, "--ban", 900, "--vocab-size", 1000)
 
-    def test_messages_show_no_internals(self):
+    def test_messages_name_options_not_fields(self):
         """Ranges as a person writes them, not the ends of float32."""
         for option, value, wanted in (("--top-p", 0, "(0, 1]"), ("--temperature", -1, "[0, inf)"),
                                       ("--repetition-penalty", 0, "(0, inf)"),
@@ -332,7 +332,7 @@ class RequestErrors(SampleCase):
             self.assertEqual(scores, sorted(scores, reverse=True))
         self.assertNotIn("best_ids", plain)
 
-    def test_what_is_missing(self):
+    def test_missing_arguments_are_named(self):
         self.refuse("--prompt-tokens", "sample", *self.head, "--presence-penalty", 1)
         self.refuse("--num-best", "sample", *self.head, "--out-best-ids", self.path("a.npy"))
         self.refuse("--num-best", "sample", *self.head, "--num-best", 17)

@@ -63,7 +63,7 @@ class Sample(SampleCase):
         self.assertEqual(self.sample("--weights", self.path("bits.npy"), *hidden),
                          self.sample("--weights", self.path("coarse.npy"), *hidden))
 
-    def test_chunks(self):
+    def test_chunks_give_the_same_results(self):
         rest = ("--seed", 3, "--num-samples", 4, "--bias", self.path("head.safetensors:bias"),
                 "--soft-cap", 5, "--scale", 0.5, "--vocab-size", 300)
         whole = self.sample(*self.head, *rest)
@@ -213,7 +213,7 @@ class Sample(SampleCase):
             for value, want in zip(values, wanted, strict=True):
                 self.assertAlmostEqual(value, want, delta=1e-7 * abs(want))
 
-    def test_bad_rows_stand_alone(self):
+    def test_faulty_rows_do_not_change_others(self):
         rows = [self.logits[b * self.V : (b + 1) * self.V] for b in range(4)]
         rows[1][7] = math.nan
         rows[2][7] = math.inf
@@ -226,7 +226,7 @@ class Sample(SampleCase):
         self.assertEqual(found["lse"][1:], [None] * 3)
         self.assertEqual(found["tokens"][0], good["tokens"][0])
 
-    def test_chunks_give_memory_back(self):
+    def test_chunks_release_memory(self):
         """A 256 MiB file of weights is resident as a whole without chunks, and not with chunks."""
         rows, cols = 65536, 2048
         size = rows * cols * 2
@@ -246,7 +246,7 @@ class Sample(SampleCase):
 
 
 class SampleErrors(SampleCase):
-    def test_missing(self):
+    def test_missing_arguments_are_named(self):
         self.refuse("--weights", "sample")
         self.refuse("--hidden", "sample", *self.head[:2])
         self.refuse("--logits", "sample", *self.head, "--logits", self.path("logits.npy"))
@@ -312,7 +312,7 @@ class SampleErrors(SampleCase):
                 with self.subTest(option=option, value=value):
                     self.refuse(option, "sample", *self.head, f"{option}={value}")
 
-    def test_columns(self):
+    def test_columns_must_match(self):
         write_npy(self.path("short.npy"), "<f4", (2,), [1, 1])
         write_npy(self.path("floats.npy"), "<f4", (self.B,), [1] * self.B)
         write_npy(self.path("ints.npy"), "<i8", (self.B,), [-1] * self.B)

@@ -198,7 +198,7 @@ class Terminal(Case):
                    stderr=self.theirs)
         self.assertRegex(self.read_until("%"), r"writing: \d+%")
 
-    def test_silence_elsewhere(self):
+    def test_no_progress_without_a_terminal(self):
         done = subprocess.run([GUMBEL, "bench", "--vocab", "2000", "--hidden", "64", "--batch",
                                "1", "--rounds", "2", "--buffer", "32"], capture_output=True)
         self.assertEqual((done.returncode, done.stderr), (0, b""))

@@ -107,7 +107,7 @@ class Stop(Case):
                     self.assertEqual(len(found["logprobs"]), count)
                     self.assertEqual(self.succeed(*self.REST, "--stop", stop), text[:place] + "\n")
 
-    def test_no_string_is_met(self):
+    def test_text_without_a_stop_string(self):
         """Text that may be the beginning of a stop string is printed at the end."""
         text = self.texts()[0]["text"]
         for stop in (text[-5:] + "~", text[-1:] + "~~", "~", text + "~"):
@@ -115,7 +115,7 @@ class Stop(Case):
             self.assertEqual(done, text + "\n")
         self.assertEqual(self.texts("--stop", "~")[0]["ended_by"], "max-tokens")
 
-    def test_the_first_of_several(self):
+    def test_the_first_of_several_strings_ends_the_text(self):
         text = self.texts()[0]["text"]
         early, late = text[20:26], text[60:66]
         for stops in ((early, late), (late, early), (text[20:22], early), ("~", early)):

@@ -29,7 +29,7 @@ class Tables(unittest.TestCase):
                               capture_output=True, text=True)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
-    def test_what_is_not_measured_yet_comes_with_its_file(self):
+    def test_tables_appear_with_their_result_files(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         root = pathlib.Path(folder.name)
@@ -64,7 +64,7 @@ class Tables(unittest.TestCase):
     def headlines(root):
         return (root / "README.md").read_text().partition("<!-- table headline -->")[2]
 
-    def test_a_table_that_was_changed_by_hand_is_a_fault(self):
+    def test_edited_tables_are_detected(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         root = pathlib.Path(folder.name)
@@ -116,7 +116,7 @@ class Plots(unittest.TestCase):
             shutil.copy(ROOT / "bench" / script, self.root / "bench")
         shutil.copytree(ROOT / "docs", self.root / "docs")
 
-    def test_as_committed(self):
+    def test_tracked_plots_are_current(self):
         self.assertEqual(check(ROOT), (0, []))
         self.assertEqual(check(self.root), (0, []))
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The reference of the trunk, as plain loops in double. The reference shares no code with the decoder.
+ * The reference of the trunk, as plain loops in double. The reference shares no code with the
+ * decoder.
  */
 #include <math.h>
 #include <stdio.h>
