@@ -229,10 +229,10 @@ static void weights_of_masked_tokens_have_no_effect(void **state)
     for (int i = 0; i < 2 * count; i++) {
         gumbel_device *device = open_device(isas[i / 2], 2, i % 2 ? 64 : 192);
         request *req = request_make(&plan, device);
-        outcome *sound = outcome_make(B, 3), *spoilt = outcome_make(B, 3);
+        outcome *sound = outcome_make(B, 3), *changed = outcome_make(B, 3);
         if (i % 2) {
             outcome_widen(sound, 7, GUMBEL_PROCESSED);
-            outcome_widen(spoilt, 7, GUMBEL_PROCESSED);
+            outcome_widen(changed, 7, GUMBEL_PROCESSED);
         }
         req->sampling.transforms = &transforms;
         assert_int_equal(request_draw_fused(device, req, sound), GUMBEL_OK);
@@ -240,11 +240,11 @@ static void weights_of_masked_tokens_have_no_effect(void **state)
             if (!((mask[0][token / 32] | mask[1][token / 32] | mask[2][token / 32]) >> token % 32 &
                   1))
                 dtype_store_nan(req->product->weight, req->head.weight.dtype, token * D);
-        assert_int_equal(request_draw_fused(device, req, spoilt), GUMBEL_OK);
+        assert_int_equal(request_draw_fused(device, req, changed), GUMBEL_OK);
         assert_int_equal(sound->status[0], GUMBEL_ROW_OK);
-        assert_true(outcome_same(sound, 0, spoilt, OUTCOME_ALL, "a grammar"));
+        assert_true(outcome_same(sound, 0, changed, OUTCOME_ALL, "a grammar"));
         outcome_free(sound);
-        outcome_free(spoilt);
+        outcome_free(changed);
         request_free(req);
         gumbel_close(device);
     }

@@ -204,7 +204,7 @@ static void graphs(void)
 {
     for (int index = 0; index < 20; index++) {
         texts_plan plan = texts_plan_at_random(2 * index);
-        plan.spoiled = 0;
+        plan.ends_early = 0;
         texts *of = texts_make(&plan, cpu);
         int32_t progress[8] = {0}, again[8] = {0};
         uint64_t random = (uint64_t)index;

@@ -21,7 +21,7 @@ typedef struct texts_plan {
     int transforms;      /* masks, lists and penalties */
     int history;         /* penalties count a gumbel_history, not lists */
     int truncation;
-    int spoiled; /* some texts end early, at a row of NaN */
+    int ends_early; /* some texts end early, at a row of NaN */
     uint64_t seed;
 } texts_plan;
 

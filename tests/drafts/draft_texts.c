@@ -25,7 +25,7 @@ texts_plan texts_plan_at_random(int index)
                        .transforms = index % 3 != 0,
                        .history = index % 6 < 3,
                        .truncation = index % 4 != 0,
-                       .spoiled = index % 5 == 0,
+                       .ends_early = index % 5 == 0,
                        .seed = random_bits(&random)};
     return plan;
 }
@@ -51,7 +51,7 @@ static uint64_t seed_of_row(const texts *t, int32_t r, int64_t place, int32_t to
 void texts_row(const texts *t, int32_t r, int64_t place, int32_t token, float *row)
 {
     uint64_t random = seed_of_row(t, r, place, token);
-    int is_bad = t->plan.spoiled && r % 3 == 0 && place == 7 + r;
+    int is_bad = t->plan.ends_early && r % 3 == 0 && place == 7 + r;
     for (int64_t i = 0; i < texts_width(t); i++)
         row[i] = random_normal(&random) * (t->plan.hidden_size > 0 ? 1.0f : 3.0f);
     if (is_bad)

@@ -94,12 +94,12 @@ static void make_right(right_call *c)
 }
 
 /* A change of a valid call, and the field that the error must name; NULL: the call stays valid. */
-typedef struct mistake {
+typedef struct call_change {
     const char *field;
     void (*make)(right_call *c);
-} mistake;
+} call_change;
 
-#define MISTAKE(name, ...)                                                                         \
+#define CHANGE(name, ...)                                                                          \
     static void name(right_call *c) { __VA_ARGS__; }
 
 static const int32_t given[REQUESTS] = {1, 2};
@@ -108,41 +108,41 @@ static const uint64_t one_position = 3;
 static const int64_t falling[REQUESTS + 1] = {2, 1, 1};
 static const int32_t some_ids[2] = {1, 2}, one_live = 1, three_live = 3;
 
-MISTAKE(nothing, (void)c)
-MISTAKE(no_requests, c->draft.requests = 0)
-MISTAKE(negative_requests, c->draft.requests = -1)
-MISTAKE(no_nodes, c->draft.max_nodes = 0)
-MISTAKE(many_nodes, c->draft.max_nodes = GUMBEL_NODES_MOST + 1)
-MISTAKE(no_rule, c->draft.rule = (gumbel_rule)3)
-MISTAKE(no_draft_tokens, c->draft.tokens = NULL)
-MISTAKE(no_room, c->draft.offsets = NULL; c->draft.max_nodes = NODES + 1)
-MISTAKE(falls, c->offsets[1] = 4; c->offsets[2] = 3)
-MISTAKE(is_negative, c->offsets[0] = -1)
-MISTAKE(is_beyond, c->offsets[2] = ROWS + 1; c->draft.max_nodes = ROWS)
-MISTAKE(is_wide, c->offsets[1] = 2; c->draft.nodes = NULL)
-MISTAKE(negative_nodes, c->nodes[1] = -1)
-MISTAKE(more_nodes, c->nodes[0] = NODES + 1)
-MISTAKE(own_parent, c->parents[4] = 1)
-MISTAKE(negative_parent, c->parents[2] = -1)
-MISTAKE(negative_limit, c->limit[0] = -1)
-MISTAKE(falling_stop, c->draft.stop = (gumbel_token_lists){.offsets = falling, .ids = some_ids})
-MISTAKE(lse_alone, c->draft.lse = noise)
-MISTAKE(logprobs_alone, c->draft.logprobs = noise)
-MISTAKE(no_tokens, c->verified.tokens = NULL)
-MISTAKE(no_emitted, c->verified.emitted = NULL)
-MISTAKE(crooked, c->verified.path = (int32_t *)((char *)c->tokens + 2))
-MISTAKE(many_samples, c->sampling.num_samples = 2)
-MISTAKE(is_given, c->sampling.given = (gumbel_row_i32){given, 0})
-MISTAKE(has_noise, c->sampling.noise = noise)
-MISTAKE(one_for_all, c->sampling.position = (gumbel_row_u64){c->position, GUMBEL_SAME})
-MISTAKE(too_many_live, c->sampling.live_rows = &three_live)
-MISTAKE(unused_is_free, c->sampling.live_rows = &one_live; c->offsets[2] = -7; c->nodes[1] = 99)
-MISTAKE(apart, c->sampling.position = (gumbel_row_u64){&one_position, GUMBEL_SAME})
-MISTAKE(roots_are_free, c->parents[3] = 77; c->nodes_tokens[0] = -5)
+CHANGE(nothing, (void)c)
+CHANGE(no_requests, c->draft.requests = 0)
+CHANGE(negative_requests, c->draft.requests = -1)
+CHANGE(no_nodes, c->draft.max_nodes = 0)
+CHANGE(many_nodes, c->draft.max_nodes = GUMBEL_NODES_MOST + 1)
+CHANGE(no_rule, c->draft.rule = (gumbel_rule)3)
+CHANGE(no_draft_tokens, c->draft.tokens = NULL)
+CHANGE(no_room, c->draft.offsets = NULL; c->draft.max_nodes = NODES + 1)
+CHANGE(falls, c->offsets[1] = 4; c->offsets[2] = 3)
+CHANGE(is_negative, c->offsets[0] = -1)
+CHANGE(is_beyond, c->offsets[2] = ROWS + 1; c->draft.max_nodes = ROWS)
+CHANGE(is_wide, c->offsets[1] = 2; c->draft.nodes = NULL)
+CHANGE(negative_nodes, c->nodes[1] = -1)
+CHANGE(more_nodes, c->nodes[0] = NODES + 1)
+CHANGE(own_parent, c->parents[4] = 1)
+CHANGE(negative_parent, c->parents[2] = -1)
+CHANGE(negative_limit, c->limit[0] = -1)
+CHANGE(falling_stop, c->draft.stop = (gumbel_token_lists){.offsets = falling, .ids = some_ids})
+CHANGE(lse_alone, c->draft.lse = noise)
+CHANGE(logprobs_alone, c->draft.logprobs = noise)
+CHANGE(no_tokens, c->verified.tokens = NULL)
+CHANGE(no_emitted, c->verified.emitted = NULL)
+CHANGE(crooked, c->verified.path = (int32_t *)((char *)c->tokens + 2))
+CHANGE(many_samples, c->sampling.num_samples = 2)
+CHANGE(is_given, c->sampling.given = (gumbel_row_i32){given, 0})
+CHANGE(has_noise, c->sampling.noise = noise)
+CHANGE(one_for_all, c->sampling.position = (gumbel_row_u64){c->position, GUMBEL_SAME})
+CHANGE(too_many_live, c->sampling.live_rows = &three_live)
+CHANGE(unused_is_free, c->sampling.live_rows = &one_live; c->offsets[2] = -7; c->nodes[1] = 99)
+CHANGE(apart, c->sampling.position = (gumbel_row_u64){&one_position, GUMBEL_SAME})
+CHANGE(roots_are_free, c->parents[3] = 77; c->nodes_tokens[0] = -5)
 
 static void invalid_drafts_return_an_error_by_name(void **state)
 {
-    static const mistake mistakes[] = {
+    static const call_change mistakes[] = {
         {NULL, nothing},
         {"draft.requests", no_requests},
         {"draft.requests", negative_requests},

@@ -48,90 +48,90 @@ static call make_valid_call(problem *generated)
 
 typedef void (*field_change)(call *c);
 
-typedef struct refusal {
+typedef struct invalid_field {
     const char *field;
-    field_change spoil;
+    field_change change;
     int ways; /* 1: from hidden states, 2: from logits, 3: both */
-} refusal;
+} invalid_field;
 
 static float bad_temperatures[2];
 
 /* One change a line: SPOIL(name, statements that make the call c invalid). */
-#define SPOIL(name, ...)                                                                           \
+#define CHANGE(name, ...)                                                                          \
     static void name(call *c) { __VA_ARGS__; }
 
-SPOIL(no_device, c->device = NULL)
-SPOIL(head_size_zero, c->head.struct_size = 0)
-SPOIL(head_size_odd, c->head.struct_size = sizeof(gumbel_head) - 3)
-SPOIL(hidden_null, c->head.hidden.data = NULL)
-SPOIL(hidden_dtype, c->head.hidden.dtype = (gumbel_dtype)0)
-SPOIL(hidden_dtype_unknown, c->head.hidden.dtype = (gumbel_dtype)99)
-SPOIL(hidden_rows, c->head.hidden.rows = -1)
-SPOIL(hidden_cols, c->head.hidden.cols = 0)
-SPOIL(hidden_cols_negative, c->head.hidden.cols = -5)
-SPOIL(hidden_stride, c->head.hidden.stride = c->head.hidden.cols - 1)
-SPOIL(hidden_stride_negative, c->head.hidden.stride = -40)
-SPOIL(hidden_huge, c->head.hidden.rows = HUGE_SIZE)
-SPOIL(hidden_misaligned, c->head.hidden.data = (const char *)c->head.hidden.data + 1)
-SPOIL(weight_null, c->head.weight.data = NULL)
-SPOIL(weight_dtype, c->head.weight.dtype = (gumbel_dtype)-1)
-SPOIL(weight_rows, c->head.weight.rows = 0)
-SPOIL(weight_rows_negative, c->head.weight.rows = INT64_MIN)
-SPOIL(weight_cols, c->head.weight.cols -= 1)
-SPOIL(weight_stride, c->head.weight.stride = 1)
-SPOIL(weight_huge, c->head.weight.rows = HUGE_SIZE)
-SPOIL(weight_stride_huge, c->head.weight.stride = INT64_MAX)
-SPOIL(weight_misaligned, c->head.weight.data = (const char *)c->head.weight.data + 1)
-SPOIL(bias_rows, c->head.bias.rows = 2)
-SPOIL(bias_cols, c->head.bias.cols -= 1)
-SPOIL(bias_dtype, c->head.bias.dtype = (gumbel_dtype)7)
-SPOIL(bias_null, c->head.bias.data = NULL)
-SPOIL(scale_nan, c->head.scale = c->logits.scale = NAN)
-SPOIL(scale_infinite, c->head.scale = c->logits.scale = INFINITY)
-SPOIL(soft_cap_negative, c->head.soft_cap = c->logits.soft_cap = -1)
-SPOIL(soft_cap_nan, c->head.soft_cap = c->logits.soft_cap = NAN)
-SPOIL(soft_cap_infinite, c->head.soft_cap = c->logits.soft_cap = INFINITY)
-SPOIL(first_negative, c->head.first_token = c->logits.first_token = -1)
-SPOIL(first_too_large, c->head.first_token = c->logits.first_token = (INT64_C(1) << 31) - 19)
-SPOIL(first_huge, c->head.first_token = c->logits.first_token = INT64_MAX)
-SPOIL(vocab_negative, c->head.vocab_size = c->logits.vocab_size = -1)
-SPOIL(logits_size, c->logits.struct_size = 1)
-SPOIL(logits_null, c->logits.logits.data = NULL)
-SPOIL(logits_dtype, c->logits.logits.dtype = (gumbel_dtype)0)
-SPOIL(logits_rows, c->logits.logits.rows = -2)
-SPOIL(logits_cols, c->logits.logits.cols = 0)
-SPOIL(logits_stride, c->logits.logits.stride = 19)
-SPOIL(logits_huge, c->logits.logits.stride = HUGE_SIZE)
-SPOIL(logits_misaligned, c->logits.logits.data = (const char *)c->logits.logits.data + 2)
-SPOIL(sampling_size, c->sampling.struct_size = 4)
-SPOIL(temperature_negative, bad_temperatures[0] = 1; bad_temperatures[1] = -0.5f;
-      c->sampling.temperature.data = bad_temperatures)
-SPOIL(temperature_nan, bad_temperatures[0] = NAN; bad_temperatures[1] = 1;
-      c->sampling.temperature.data = bad_temperatures)
-SPOIL(temperature_infinite, bad_temperatures[0] = 1; bad_temperatures[1] = INFINITY;
-      c->sampling.temperature.data = bad_temperatures)
-SPOIL(temperature_stride, c->sampling.temperature.stride = -2)
-SPOIL(seed_stride, c->sampling.seed.stride = -2)
-SPOIL(position_stride, c->sampling.position.stride = -2)
-SPOIL(first_sample_stride, c->sampling.first_sample.stride = -2)
-SPOIL(first_sample_null, c->sampling.first_sample = (gumbel_row_u32){NULL, 1})
-SPOIL(sampling_reserved, c->sampling.reserved = 1)
-SPOIL(sampling_reserved2, c->sampling.reserved2 = 1)
-SPOIL(samples_negative, c->sampling.num_samples = -1)
-SPOIL(samples_many, c->sampling.num_samples = 65537)
-SPOIL(domain_reserved, c->sampling.domain = 0x80000000u)
-SPOIL(noise_misaligned, c->sampling.noise = (const float *)((uintptr_t)workspace_ + 2))
-SPOIL(noise_stride_alone, c->sampling.noise_stride = 20)
-SPOIL(noise_stride_short, c->sampling.noise = workspace_; c->sampling.noise_stride = 1)
-SPOIL(noise_stride_negative, c->sampling.noise = workspace_; c->sampling.noise_stride = -20)
-SPOIL(noise_huge, c->sampling.noise = workspace_; c->sampling.noise_stride = HUGE_SIZE)
-SPOIL(output_size, c->output.struct_size = 0)
-SPOIL(tokens_null, c->output.tokens = NULL)
-SPOIL(workspace_null, c->workspace = NULL)
-SPOIL(workspace_misaligned, c->workspace = (char *)c->workspace + 32)
-SPOIL(workspace_small, c->workspace_bytes = 0)
+CHANGE(no_device, c->device = NULL)
+CHANGE(head_size_zero, c->head.struct_size = 0)
+CHANGE(head_size_odd, c->head.struct_size = sizeof(gumbel_head) - 3)
+CHANGE(hidden_null, c->head.hidden.data = NULL)
+CHANGE(hidden_dtype, c->head.hidden.dtype = (gumbel_dtype)0)
+CHANGE(hidden_dtype_unknown, c->head.hidden.dtype = (gumbel_dtype)99)
+CHANGE(hidden_rows, c->head.hidden.rows = -1)
+CHANGE(hidden_cols, c->head.hidden.cols = 0)
+CHANGE(hidden_cols_negative, c->head.hidden.cols = -5)
+CHANGE(hidden_stride, c->head.hidden.stride = c->head.hidden.cols - 1)
+CHANGE(hidden_stride_negative, c->head.hidden.stride = -40)
+CHANGE(hidden_huge, c->head.hidden.rows = HUGE_SIZE)
+CHANGE(hidden_misaligned, c->head.hidden.data = (const char *)c->head.hidden.data + 1)
+CHANGE(weight_null, c->head.weight.data = NULL)
+CHANGE(weight_dtype, c->head.weight.dtype = (gumbel_dtype)-1)
+CHANGE(weight_rows, c->head.weight.rows = 0)
+CHANGE(weight_rows_negative, c->head.weight.rows = INT64_MIN)
+CHANGE(weight_cols, c->head.weight.cols -= 1)
+CHANGE(weight_stride, c->head.weight.stride = 1)
+CHANGE(weight_huge, c->head.weight.rows = HUGE_SIZE)
+CHANGE(weight_stride_huge, c->head.weight.stride = INT64_MAX)
+CHANGE(weight_misaligned, c->head.weight.data = (const char *)c->head.weight.data + 1)
+CHANGE(bias_rows, c->head.bias.rows = 2)
+CHANGE(bias_cols, c->head.bias.cols -= 1)
+CHANGE(bias_dtype, c->head.bias.dtype = (gumbel_dtype)7)
+CHANGE(bias_null, c->head.bias.data = NULL)
+CHANGE(scale_nan, c->head.scale = c->logits.scale = NAN)
+CHANGE(scale_infinite, c->head.scale = c->logits.scale = INFINITY)
+CHANGE(soft_cap_negative, c->head.soft_cap = c->logits.soft_cap = -1)
+CHANGE(soft_cap_nan, c->head.soft_cap = c->logits.soft_cap = NAN)
+CHANGE(soft_cap_infinite, c->head.soft_cap = c->logits.soft_cap = INFINITY)
+CHANGE(first_negative, c->head.first_token = c->logits.first_token = -1)
+CHANGE(first_too_large, c->head.first_token = c->logits.first_token = (INT64_C(1) << 31) - 19)
+CHANGE(first_huge, c->head.first_token = c->logits.first_token = INT64_MAX)
+CHANGE(vocab_negative, c->head.vocab_size = c->logits.vocab_size = -1)
+CHANGE(logits_size, c->logits.struct_size = 1)
+CHANGE(logits_null, c->logits.logits.data = NULL)
+CHANGE(logits_dtype, c->logits.logits.dtype = (gumbel_dtype)0)
+CHANGE(logits_rows, c->logits.logits.rows = -2)
+CHANGE(logits_cols, c->logits.logits.cols = 0)
+CHANGE(logits_stride, c->logits.logits.stride = 19)
+CHANGE(logits_huge, c->logits.logits.stride = HUGE_SIZE)
+CHANGE(logits_misaligned, c->logits.logits.data = (const char *)c->logits.logits.data + 2)
+CHANGE(sampling_size, c->sampling.struct_size = 4)
+CHANGE(temperature_negative, bad_temperatures[0] = 1; bad_temperatures[1] = -0.5f;
+       c->sampling.temperature.data = bad_temperatures)
+CHANGE(temperature_nan, bad_temperatures[0] = NAN; bad_temperatures[1] = 1;
+       c->sampling.temperature.data = bad_temperatures)
+CHANGE(temperature_infinite, bad_temperatures[0] = 1; bad_temperatures[1] = INFINITY;
+       c->sampling.temperature.data = bad_temperatures)
+CHANGE(temperature_stride, c->sampling.temperature.stride = -2)
+CHANGE(seed_stride, c->sampling.seed.stride = -2)
+CHANGE(position_stride, c->sampling.position.stride = -2)
+CHANGE(first_sample_stride, c->sampling.first_sample.stride = -2)
+CHANGE(first_sample_null, c->sampling.first_sample = (gumbel_row_u32){NULL, 1})
+CHANGE(sampling_reserved, c->sampling.reserved = 1)
+CHANGE(sampling_reserved2, c->sampling.reserved2 = 1)
+CHANGE(samples_negative, c->sampling.num_samples = -1)
+CHANGE(samples_many, c->sampling.num_samples = 65537)
+CHANGE(domain_reserved, c->sampling.domain = 0x80000000u)
+CHANGE(noise_misaligned, c->sampling.noise = (const float *)((uintptr_t)workspace_ + 2))
+CHANGE(noise_stride_alone, c->sampling.noise_stride = 20)
+CHANGE(noise_stride_short, c->sampling.noise = workspace_; c->sampling.noise_stride = 1)
+CHANGE(noise_stride_negative, c->sampling.noise = workspace_; c->sampling.noise_stride = -20)
+CHANGE(noise_huge, c->sampling.noise = workspace_; c->sampling.noise_stride = HUGE_SIZE)
+CHANGE(output_size, c->output.struct_size = 0)
+CHANGE(tokens_null, c->output.tokens = NULL)
+CHANGE(workspace_null, c->workspace = NULL)
+CHANGE(workspace_misaligned, c->workspace = (char *)c->workspace + 32)
+CHANGE(workspace_small, c->workspace_bytes = 0)
 
-static const refusal refusals[] = {
+static const invalid_field invalid_fields[] = {
     {"device", no_device, 3},
     {"head", head_size_zero, 1},
     {"head", head_size_odd, 1},
@@ -257,21 +257,21 @@ static void every_invalid_field_is_named(void **state)
 {
     (void)state;
     problem *generated = small_problem();
-    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++)
+    for (size_t i = 0; i < sizeof invalid_fields / sizeof *invalid_fields; i++)
         for (int way = 1; way <= 2; way++) {
-            if (!(refusals[i].ways & way))
+            if (!(invalid_fields[i].ways & way))
                 continue;
             call c = make_valid_call(generated);
             gumbel_error error;
             memset(&error, 0xA7, sizeof error);
             outcome_poison(outputs);
-            refusals[i].spoil(&c);
+            invalid_fields[i].change(&c);
             gumbel_status status = make_call(&c, way, &error);
-            int of_workspace = strncmp(refusals[i].field, "workspace", 9) == 0;
+            int of_workspace = strncmp(invalid_fields[i].field, "workspace", 9) == 0;
             if (status != (of_workspace ? GUMBEL_ERROR_WORKSPACE : GUMBEL_ERROR_ARGUMENT))
-                fail_msg("refusal %zu (%s), way %d: status %d", i, refusals[i].field, way,
+                fail_msg("refusal %zu (%s), way %d: status %d", i, invalid_fields[i].field, way,
                          (int)status);
-            assert_names(refusals[i].field, way, error.field);
+            assert_names(invalid_fields[i].field, way, error.field);
             assert_non_null(memchr(error.message, 0, sizeof error.message));
             assert_true(strlen(error.message) > 0 && !strchr(error.message, '\n'));
             assert_true(outcome_untouched(outputs));

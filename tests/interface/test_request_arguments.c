@@ -111,74 +111,74 @@ static void use_history(call *c)
 
 typedef void (*field_change)(call *c);
 
-typedef struct refusal {
+typedef struct invalid_field {
     const char *field;
-    field_change spoil;
-} refusal;
+    field_change change;
+} invalid_field;
 
 /* One change a line: SPOIL(name, statements that make the call c invalid). */
-#define SPOIL(name, ...)                                                                           \
+#define CHANGE(name, ...)                                                                          \
     static void name(call *c) { __VA_ARGS__; }
 
-SPOIL(transforms_size, c->transforms.struct_size = 3)
-SPOIL(mask_misaligned, c->transforms.mask.data = (const int32_t *)((const char *)c->mask + 1))
-SPOIL(mask_stride_short, c->transforms.mask.stride = 1)
-SPOIL(mask_stride_negative, c->transforms.mask.stride = -2)
-SPOIL(mask_stride_alone, c->transforms.mask.data = NULL)
-SPOIL(mask_stride_huge, c->transforms.mask.stride = INT64_MAX / 2)
-SPOIL(repetition_zero, c->repetition[1] = 0)
-SPOIL(repetition_negative, c->repetition[2] = -1)
-SPOIL(repetition_nan, c->repetition[0] = NAN)
-SPOIL(repetition_infinite, c->repetition[1] = INFINITY)
-SPOIL(repetition_stride, c->transforms.repetition.stride = -2)
-SPOIL(frequency_nan, c->frequency[1] = NAN)
-SPOIL(frequency_infinite, c->frequency[2] = -INFINITY)
-SPOIL(frequency_stride, c->transforms.frequency.stride = -2)
-SPOIL(presence_nan, c->presence[0] = NAN)
-SPOIL(presence_infinite, c->presence[2] = INFINITY)
-SPOIL(presence_stride_alone, c->transforms.presence = ((gumbel_row_f32){NULL, 1}))
-SPOIL(banned_negative, c->ids[0][3] = -1)
-SPOIL(banned_falling, c->offsets[0][2] = 0; c->offsets[0][1] = 2)
-SPOIL(banned_values, c->transforms.banned.values = c->biases)
-SPOIL(banned_no_ids, c->transforms.banned.ids = NULL)
-SPOIL(banned_no_offsets, c->transforms.banned.offsets = NULL)
-SPOIL(bias_nan, c->biases[2] = NAN)
-SPOIL(bias_infinite, c->biases[0] = INFINITY)
-SPOIL(bias_no_values, c->transforms.bias.values = NULL)
-SPOIL(bias_first_negative, c->offsets[1][0] = -1)
-SPOIL(prompt_negative, c->ids[2][0] = INT32_MIN)
-SPOIL(prompt_values, c->transforms.prompt_tokens.values = c->biases)
-SPOIL(output_falling, c->offsets[3][3] = 0)
-SPOIL(output_misaligned,
-      c->transforms.output_tokens.ids = (const int32_t *)((const char *)c->ids[3] + 2))
-SPOIL(both_memories, c->transforms.history = &c->history)
-SPOIL(history_size, use_history(c); c->history.struct_size = 0)
-SPOIL(history_vocab, use_history(c); c->history.vocab_size = 0)
-SPOIL(history_vocab_huge, use_history(c); c->history.vocab_size = (INT64_C(1) << 31) + 1)
-SPOIL(history_prompt, use_history(c); c->history.prompt = NULL)
-SPOIL(history_output, use_history(c); c->history.output = NULL)
-SPOIL(history_counts, use_history(c); c->history.counts = NULL)
-SPOIL(truncation_size, c->truncation.struct_size = sizeof c->truncation - 3)
-SPOIL(min_p_negative, c->min_p[1] = -0.25f)
-SPOIL(min_p_large, c->min_p[0] = nextafterf(1, 2))
-SPOIL(min_p_nan, c->min_p[2] = NAN)
-SPOIL(min_p_stride, c->truncation.min_p.stride = -3)
-SPOIL(top_k_negative, c->top_k[2] = -1)
-SPOIL(top_k_stride, c->truncation.top_k.stride = -3)
-SPOIL(top_k_stride_alone, c->truncation.top_k = ((gumbel_row_i32){NULL, 1}))
-SPOIL(top_p_zero, c->top_p[0] = 0)
-SPOIL(top_p_negative, c->top_p[1] = -0.5f)
-SPOIL(top_p_large, c->top_p[2] = nextafterf(1, 2))
-SPOIL(top_p_nan, c->top_p[1] = NAN)
-SPOIL(top_p_stride, c->truncation.top_p.stride = -3)
-SPOIL(order_unknown, c->truncation.order = (gumbel_order)6)
-SPOIL(order_negative, c->truncation.order = (gumbel_order)-1)
-SPOIL(ties_unknown, c->truncation.ties = (gumbel_ties)2)
-SPOIL(num_top_negative, c->drawn->output.num_top = -1)
-SPOIL(num_top_large, c->drawn->output.num_top = 129)
-SPOIL(distribution_unknown, c->drawn->output.logprobs_of = (gumbel_distribution)2)
+CHANGE(transforms_size, c->transforms.struct_size = 3)
+CHANGE(mask_misaligned, c->transforms.mask.data = (const int32_t *)((const char *)c->mask + 1))
+CHANGE(mask_stride_short, c->transforms.mask.stride = 1)
+CHANGE(mask_stride_negative, c->transforms.mask.stride = -2)
+CHANGE(mask_stride_alone, c->transforms.mask.data = NULL)
+CHANGE(mask_stride_huge, c->transforms.mask.stride = INT64_MAX / 2)
+CHANGE(repetition_zero, c->repetition[1] = 0)
+CHANGE(repetition_negative, c->repetition[2] = -1)
+CHANGE(repetition_nan, c->repetition[0] = NAN)
+CHANGE(repetition_infinite, c->repetition[1] = INFINITY)
+CHANGE(repetition_stride, c->transforms.repetition.stride = -2)
+CHANGE(frequency_nan, c->frequency[1] = NAN)
+CHANGE(frequency_infinite, c->frequency[2] = -INFINITY)
+CHANGE(frequency_stride, c->transforms.frequency.stride = -2)
+CHANGE(presence_nan, c->presence[0] = NAN)
+CHANGE(presence_infinite, c->presence[2] = INFINITY)
+CHANGE(presence_stride_alone, c->transforms.presence = ((gumbel_row_f32){NULL, 1}))
+CHANGE(banned_negative, c->ids[0][3] = -1)
+CHANGE(banned_falling, c->offsets[0][2] = 0; c->offsets[0][1] = 2)
+CHANGE(banned_values, c->transforms.banned.values = c->biases)
+CHANGE(banned_no_ids, c->transforms.banned.ids = NULL)
+CHANGE(banned_no_offsets, c->transforms.banned.offsets = NULL)
+CHANGE(bias_nan, c->biases[2] = NAN)
+CHANGE(bias_infinite, c->biases[0] = INFINITY)
+CHANGE(bias_no_values, c->transforms.bias.values = NULL)
+CHANGE(bias_first_negative, c->offsets[1][0] = -1)
+CHANGE(prompt_negative, c->ids[2][0] = INT32_MIN)
+CHANGE(prompt_values, c->transforms.prompt_tokens.values = c->biases)
+CHANGE(output_falling, c->offsets[3][3] = 0)
+CHANGE(output_misaligned,
+       c->transforms.output_tokens.ids = (const int32_t *)((const char *)c->ids[3] + 2))
+CHANGE(both_memories, c->transforms.history = &c->history)
+CHANGE(history_size, use_history(c); c->history.struct_size = 0)
+CHANGE(history_vocab, use_history(c); c->history.vocab_size = 0)
+CHANGE(history_vocab_huge, use_history(c); c->history.vocab_size = (INT64_C(1) << 31) + 1)
+CHANGE(history_prompt, use_history(c); c->history.prompt = NULL)
+CHANGE(history_output, use_history(c); c->history.output = NULL)
+CHANGE(history_counts, use_history(c); c->history.counts = NULL)
+CHANGE(truncation_size, c->truncation.struct_size = sizeof c->truncation - 3)
+CHANGE(min_p_negative, c->min_p[1] = -0.25f)
+CHANGE(min_p_large, c->min_p[0] = nextafterf(1, 2))
+CHANGE(min_p_nan, c->min_p[2] = NAN)
+CHANGE(min_p_stride, c->truncation.min_p.stride = -3)
+CHANGE(top_k_negative, c->top_k[2] = -1)
+CHANGE(top_k_stride, c->truncation.top_k.stride = -3)
+CHANGE(top_k_stride_alone, c->truncation.top_k = ((gumbel_row_i32){NULL, 1}))
+CHANGE(top_p_zero, c->top_p[0] = 0)
+CHANGE(top_p_negative, c->top_p[1] = -0.5f)
+CHANGE(top_p_large, c->top_p[2] = nextafterf(1, 2))
+CHANGE(top_p_nan, c->top_p[1] = NAN)
+CHANGE(top_p_stride, c->truncation.top_p.stride = -3)
+CHANGE(order_unknown, c->truncation.order = (gumbel_order)6)
+CHANGE(order_negative, c->truncation.order = (gumbel_order)-1)
+CHANGE(ties_unknown, c->truncation.ties = (gumbel_ties)2)
+CHANGE(num_top_negative, c->drawn->output.num_top = -1)
+CHANGE(num_top_large, c->drawn->output.num_top = 129)
+CHANGE(distribution_unknown, c->drawn->output.logprobs_of = (gumbel_distribution)2)
 
-static const refusal refusals[] = {
+static const invalid_field invalid_fields[] = {
     {"sampling.transforms", transforms_size},
     {"sampling.transforms.mask", mask_misaligned},
     {"sampling.transforms.mask.stride", mask_stride_short},
@@ -259,7 +259,7 @@ static gumbel_status make_call(gumbel_device *device, call *c, int way, float *p
 
 static void every_invalid_field_is_named(void **state)
 {
-    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++)
+    for (size_t i = 0; i < sizeof invalid_fields / sizeof *invalid_fields; i++)
         for (int way = 0; way < WAYS; way++) {
             call *c = make_valid_call();
             float processed[B * V], before[B * V];
@@ -267,12 +267,13 @@ static void every_invalid_field_is_named(void **state)
             int32_t num_top = c->drawn->output.num_top;
             memset(processed, 0xA7, sizeof processed);
             memset(before, 0xA7, sizeof before);
-            refusals[i].spoil(c);
-            int of_output = strncmp(refusals[i].field, "output.", 7) == 0;
+            invalid_fields[i].change(c);
+            int of_output = strncmp(invalid_fields[i].field, "output.", 7) == 0;
             if (!of_output || way < 2) {
                 if (make_call(*state, c, way, processed, &error) != GUMBEL_ERROR_ARGUMENT)
-                    fail_msg("case %zu (%s), entry point %d: no error", i, refusals[i].field, way);
-                assert_string_equal(error.field, refusals[i].field);
+                    fail_msg("case %zu (%s), entry point %d: no error", i, invalid_fields[i].field,
+                             way);
+                assert_string_equal(error.field, invalid_fields[i].field);
                 assert_true(strlen(error.message) > 0 && !strchr(error.message, '\n'));
             }
             c->drawn->output.num_top = num_top;

@@ -34,10 +34,10 @@ static gumbel_logits make_logits(const float *values, int64_t batch, int64_t voc
 }
 
 /* Draws B rows with a fault in row `bad`, and B rows without faults. */
-static void check_spoilt(gumbel_device *device, const float *sound, const float *spoilt, int bad,
-                         gumbel_row_status expected, const char *what)
+static void check_faulty_row(gumbel_device *device, const float *valid, const float *faulty,
+                             int bad, gumbel_row_status expected, const char *what)
 {
-    gumbel_logits a = make_logits(sound, B, V), b = make_logits(spoilt, B, V);
+    gumbel_logits a = make_logits(valid, B, V), b = make_logits(faulty, B, V);
     gumbel_sampling sampling = {.struct_size = sizeof sampling, .num_samples = 3};
     outcome *before = outcome_make(B, 3), *after = outcome_make(B, 3);
     assert_int_equal(draw_logits(device, &a, &sampling, before), GUMBEL_OK);
@@ -63,28 +63,28 @@ static void check_spoilt(gumbel_device *device, const float *sound, const float 
 
 static void nan_and_infinite_rows_set_the_status(void **state)
 {
-    static float sound[B * V], spoilt[B * V];
-    fill_normal(sound, B * V, 31);
+    static float valid[B * V], faulty[B * V];
+    fill_normal(valid, B * V, 31);
     for (int bad = 0; bad < B; bad++)
         for (int at = 0; at < V; at += 1 + at / 4) {
-            float *row = spoilt + bad * V;
-            memcpy(spoilt, sound, sizeof sound);
+            float *row = faulty + bad * V;
+            memcpy(faulty, valid, sizeof valid);
             row[at] = NAN;
-            check_spoilt(*state, sound, spoilt, bad, GUMBEL_ROW_NAN, "one NaN");
+            check_faulty_row(*state, valid, faulty, bad, GUMBEL_ROW_NAN, "one NaN");
             row[at] = -NAN;
-            check_spoilt(*state, sound, spoilt, bad, GUMBEL_ROW_NAN, "one negative NaN");
+            check_faulty_row(*state, valid, faulty, bad, GUMBEL_ROW_NAN, "one negative NaN");
             row[at] = INFINITY;
-            check_spoilt(*state, sound, spoilt, bad, GUMBEL_ROW_INFINITE, "one +inf");
+            check_faulty_row(*state, valid, faulty, bad, GUMBEL_ROW_INFINITE, "one +inf");
             row[(at + 70) % V] = NAN;
-            check_spoilt(*state, sound, spoilt, bad, GUMBEL_ROW_NAN, "+inf and NaN");
+            check_faulty_row(*state, valid, faulty, bad, GUMBEL_ROW_NAN, "+inf and NaN");
         }
     for (int bad = 0; bad < B; bad++) {
-        memcpy(spoilt, sound, sizeof sound);
+        memcpy(faulty, valid, sizeof valid);
         for (int i = 0; i < V; i++)
-            spoilt[bad * V + i] = -INFINITY;
-        check_spoilt(*state, sound, spoilt, bad, GUMBEL_ROW_EMPTY, "all -inf");
-        spoilt[bad * V + 100] = NAN;
-        check_spoilt(*state, sound, spoilt, bad, GUMBEL_ROW_NAN, "-inf and a NaN");
+            faulty[bad * V + i] = -INFINITY;
+        check_faulty_row(*state, valid, faulty, bad, GUMBEL_ROW_EMPTY, "all -inf");
+        faulty[bad * V + 100] = NAN;
+        check_faulty_row(*state, valid, faulty, bad, GUMBEL_ROW_NAN, "-inf and a NaN");
     }
 }
 
@@ -166,7 +166,7 @@ static void faults_from_hidden_states_and_weights(void **state)
         for (int64_t b = 0; b < B; b++) {
             problem_rows(generated, b, 1, &head, &sampling);
             assert_int_equal(draw(*state, &head, &sampling, one), GUMBEL_OK);
-            assert_true(outcome_same(after, b, one, OUTCOME_ALL, "a row beside a spoilt one"));
+            assert_true(outcome_same(after, b, one, OUTCOME_ALL, "a row beside a faulty one"));
             assert_true(b == 2 || outcome_same(before, b, one, OUTCOME_ALL, "a row as it was"));
         }
         hidden[2 * 33 + 32] = kept;

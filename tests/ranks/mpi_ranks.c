@@ -20,15 +20,15 @@
 
 enum { TIMEOUT = 2000 };
 
-static gumbel_group *open_group(gumbel_device *device, const shard_cut *cut, int rank,
+static gumbel_group *open_group(gumbel_device *device, const shard_split *split, int rank,
                                 int64_t timeout_ms)
 {
     gumbel_transport transport;
     gumbel_error error = {"", ""};
     gumbel_group *group = NULL;
     const gumbel_group_options options = {.struct_size = sizeof options,
-                                          .first_token = cut->first[rank],
-                                          .rows = cut->rows[rank],
+                                          .first_token = split->first[rank],
+                                          .rows = split->rows[rank],
                                           .timeout_ms = timeout_ms};
     if (gumbel_mpi_transport(MPI_COMM_WORLD, &transport, &error) != GUMBEL_OK ||
         gumbel_group_open(&transport, device, &options, &group, &error) != GUMBEL_OK)
@@ -46,14 +46,14 @@ static int compare_draws(gumbel_device *device, int rank, int ranks, int rounds)
         request_plan plan = request_plan_at_random(i * 11 + 2, i % 3 == 0);
         plan.vocab += 64 * ranks;
         request *req = request_make(&plan, device);
-        shard_cut cut = shards_cut(plan.first_token, plan.vocab, ranks, i % 2, &random);
+        shard_split split = split_vocabulary(plan.first_token, plan.vocab, ranks, i % 2, &random);
         shard_outcome expected = shards_outcome(req, i % 4 > 0);
         shard_outcome found = shards_outcome(req, i % 4 > 0);
-        gumbel_group *group = open_group(device, &cut, rank, 60000);
+        gumbel_group *group = open_group(device, &split, rank, 60000);
         if (shards_draw_whole(device, req, plan.hidden_size > 0, &expected) != GUMBEL_OK)
             die("the whole cannot be drawn");
         gumbel_status status =
-            shards_draw(group, req, &cut, rank, plan.hidden_size > 0, &found, &error);
+            shards_draw(group, req, &split, rank, plan.hidden_size > 0, &found, &error);
         if (status != GUMBEL_OK)
             printf("rank %d: %s: %s\n", rank, error.field, error.message);
         well = status == GUMBEL_OK && shards_same(&expected, &found, request_describe(&plan));
@@ -80,12 +80,12 @@ static int fail_rank(gumbel_device *device, int rank, int ranks, const char *how
     gumbel_error error = {"", ""};
     request_plan plan = {.batch = 3, .vocab = 64 * ranks + 50, .samples = 1, .seed = 4};
     request *req = request_make(&plan, device);
-    shard_cut cut = shards_cut(0, plan.vocab, ranks, 1, &random);
+    shard_split split = split_vocabulary(0, plan.vocab, ranks, 1, &random);
     shard_outcome found = shards_outcome(req, 0);
-    gumbel_group *group = open_group(device, &cut, rank, TIMEOUT);
+    gumbel_group *group = open_group(device, &split, rank, TIMEOUT);
     int odd = rank == ranks - 1, differs = strcmp(how, "differ") == 0;
     static const float warm = 2;
-    if (shards_draw(group, req, &cut, rank, 0, &found, &error) != GUMBEL_OK)
+    if (shards_draw(group, req, &split, rank, 0, &found, &error) != GUMBEL_OK)
         die("rank %d: %s: %s", rank, error.field, error.message);
     if (odd && strcmp(how, "hang") == 0) {
         sleep(3 * TIMEOUT / 1000);
@@ -96,7 +96,7 @@ static int fail_rank(gumbel_device *device, int rank, int ranks, const char *how
     if (odd)
         req->sampling.temperature = (gumbel_row_f32){&warm, GUMBEL_SAME};
     int64_t start = now_ms();
-    gumbel_status status = shards_draw(group, req, &cut, rank, 0, &found, &error);
+    gumbel_status status = shards_draw(group, req, &split, rank, 0, &found, &error);
     int64_t took = now_ms() - start;
     const char *field = differs ? "sampling.temperature" : "group";
     int well = status == GUMBEL_ERROR_GROUP && strcmp(error.field, field) == 0 &&

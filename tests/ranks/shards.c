@@ -12,9 +12,10 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-shard_cut shards_cut(int64_t first, int64_t vocab, int32_t ranks, int aligned, uint64_t *random)
+shard_split split_vocabulary(int64_t first, int64_t vocab, int32_t ranks, int aligned,
+                             uint64_t *random)
 {
-    shard_cut cut = {.ranks = ranks};
+    shard_split split = {.ranks = ranks};
     int64_t at[SHARDS_RANKS + 1] = {first};
     for (int32_t r = 1; r < ranks; r++) {
         at[r] = first + random_below(random, (uint32_t)vocab + 1);
@@ -25,21 +26,22 @@ shard_cut shards_cut(int64_t first, int64_t vocab, int32_t ranks, int aligned, u
     qsort(at, (size_t)ranks + 1, sizeof *at, by_value);
     int32_t turn = (int32_t)random_below(random, (uint32_t)ranks);
     for (int32_t r = 0; r < ranks; r++) {
-        cut.first[(r + turn) % ranks] = at[r];
-        cut.rows[(r + turn) % ranks] = at[r + 1] - at[r];
+        split.first[(r + turn) % ranks] = at[r];
+        split.rows[(r + turn) % ranks] = at[r + 1] - at[r];
     }
-    return cut;
+    return split;
 }
 
-shard_cut shards_cut_tokens(const request_plan *plan, int32_t ranks, int aligned, uint64_t *random)
+shard_split split_request(const request_plan *plan, int32_t ranks, int aligned, uint64_t *random)
 {
     for (;;) {
-        shard_cut cut = shards_cut(plan->first_token, plan->vocab, ranks, aligned, random);
+        shard_split split =
+            split_vocabulary(plan->first_token, plan->vocab, ranks, aligned, random);
         int32_t r = 0;
-        while (r < ranks && cut.rows[r] > 0)
+        while (r < ranks && split.rows[r] > 0)
             r++;
         if (r == ranks)
-            return cut;
+            return split;
         aligned &= plan->vocab >= 256 * ranks; /* a smaller vocabulary may have no aligned split */
     }
 }
@@ -49,38 +51,38 @@ static const void *skip_columns(const gumbel_tensor *t, int64_t skip)
     return (const char *)t->data + (size_t)skip * dtype_size(t->dtype);
 }
 
-gumbel_head shards_head(const request *req, const shard_cut *cut, int32_t rank)
+gumbel_head shards_head(const request *req, const shard_split *split, int32_t rank)
 {
     gumbel_head h = req->head;
-    int64_t skip = cut->first[rank] - req->plan.first_token;
+    int64_t skip = split->first[rank] - req->plan.first_token;
     int64_t stride = h.weight.stride ? h.weight.stride : h.weight.cols;
     h.weight.data = skip_columns(&h.weight, skip * stride);
-    h.weight.rows = cut->rows[rank];
+    h.weight.rows = split->rows[rank];
     if (h.bias.data) {
         h.bias.data = skip_columns(&h.bias, skip);
-        h.bias.cols = cut->rows[rank];
+        h.bias.cols = split->rows[rank];
         h.bias.stride = 0;
     }
-    h.first_token = cut->first[rank];
+    h.first_token = split->first[rank];
     return h;
 }
 
-gumbel_logits shards_logits(const request *req, const shard_cut *cut, int32_t rank)
+gumbel_logits shards_logits(const request *req, const shard_split *split, int32_t rank)
 {
     gumbel_logits l = req->logits;
     l.logits.stride = l.logits.stride ? l.logits.stride : l.logits.cols;
-    l.logits.data = skip_columns(&l.logits, cut->first[rank] - req->plan.first_token);
-    l.logits.cols = cut->rows[rank];
-    l.first_token = cut->first[rank];
+    l.logits.data = skip_columns(&l.logits, split->first[rank] - req->plan.first_token);
+    l.logits.cols = split->rows[rank];
+    l.first_token = split->first[rank];
     return l;
 }
 
-gumbel_sampling shards_sampling(const request *req, const shard_cut *cut, int32_t rank)
+gumbel_sampling shards_sampling(const request *req, const shard_split *split, int32_t rank)
 {
     gumbel_sampling s = req->sampling;
     if (s.noise) {
         s.noise_stride = s.noise_stride ? s.noise_stride : req->plan.vocab;
-        s.noise += cut->first[rank] - req->plan.first_token;
+        s.noise += split->first[rank] - req->plan.first_token;
     }
     return s;
 }
@@ -147,17 +149,17 @@ gumbel_status shards_draw_whole(gumbel_device *device, const request *req, int f
     return (fused ? request_draw_fused : request_draw)(device, req, into->drawn);
 }
 
-gumbel_status shards_draw(gumbel_group *group, const request *req, const shard_cut *cut,
+gumbel_status shards_draw(gumbel_group *group, const request *req, const shard_split *split,
                           int32_t rank, int fused, shard_outcome *into, gumbel_error *error)
 {
     gumbel_head head = {0};
     gumbel_logits logits = {0};
-    gumbel_sampling sampling = shards_sampling(req, cut, rank);
+    gumbel_sampling sampling = shards_sampling(req, split, rank);
     size_t bytes = 0;
     if (fused)
-        head = shards_head(req, cut, rank);
+        head = shards_head(req, split, rank);
     else
-        logits = shards_logits(req, cut, rank);
+        logits = shards_logits(req, split, rank);
     gumbel_status status =
         gumbel_group_workspace_size(group, fused ? &head : NULL, fused ? NULL : &logits, &sampling,
                                     &into->drawn->output, &bytes, error);

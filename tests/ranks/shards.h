@@ -13,22 +13,23 @@
 enum { SHARDS_BEST = 4, SHARDS_RANKS = 64 };
 
 /* The split of a vocabulary: rank r has the tokens [first[r], first[r] + rows[r]). */
-typedef struct shard_cut {
+typedef struct shard_split {
     int32_t ranks;
     int64_t first[SHARDS_RANKS], rows[SHARDS_RANKS];
-} shard_cut;
+} shard_split;
 
 /* Splits [first, first + vocab) at random tokens. Shards may be empty, and are assigned to ranks in
  * random order. With `aligned`, boundaries between shards are multiples of 64. */
-shard_cut shards_cut(int64_t first, int64_t vocab, int32_t ranks, int aligned, uint64_t *random);
+shard_split split_vocabulary(int64_t first, int64_t vocab, int32_t ranks, int aligned,
+                             uint64_t *random);
 
 /* Splits the tokens of a request into shards of at least one token. */
-shard_cut shards_cut_tokens(const request_plan *plan, int32_t ranks, int aligned, uint64_t *random);
+shard_split split_request(const request_plan *plan, int32_t ranks, int aligned, uint64_t *random);
 
 /* The shard of rank r of a request's head or logits, and the sampling parameters of rank r. */
-gumbel_head shards_head(const request *req, const shard_cut *cut, int32_t rank);
-gumbel_logits shards_logits(const request *req, const shard_cut *cut, int32_t rank);
-gumbel_sampling shards_sampling(const request *req, const shard_cut *cut, int32_t rank);
+gumbel_head shards_head(const request *req, const shard_split *split, int32_t rank);
+gumbel_logits shards_logits(const request *req, const shard_split *split, int32_t rank);
+gumbel_sampling shards_sampling(const request *req, const shard_split *split, int32_t rank);
 
 /* An outcome, and the outputs that `outcome` lacks: top_logits and the best scores. */
 typedef struct shard_outcome {
@@ -47,7 +48,7 @@ int shards_same(const shard_outcome *whole, const shard_outcome *other, const ch
 gumbel_status shards_draw_whole(gumbel_device *device, const request *req, int fused,
                                 shard_outcome *into);
 /* Makes one rank's call, with a workspace of exactly the required size. */
-gumbel_status shards_draw(gumbel_group *group, const request *req, const shard_cut *cut,
+gumbel_status shards_draw(gumbel_group *group, const request *req, const shard_split *split,
                           int32_t rank, int fused, shard_outcome *into, gumbel_error *error);
 
 #endif

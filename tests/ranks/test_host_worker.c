@@ -43,8 +43,8 @@ static int all_gather(void *context, void *stream, const void *send, void *recei
     return t->all_gather(t->context, stream, send, receive, bytes, timeout_ms, why);
 }
 
-static int aside(void *context, void *stream, const void *send, void *receive, size_t bytes,
-                 int64_t timeout_ms, char *why)
+static int gather_beside(void *context, void *stream, const void *send, void *receive, size_t bytes,
+                         int64_t timeout_ms, char *why)
 {
     const rank_member *m = context;
     const gumbel_transport *t = &m->beside;
@@ -115,7 +115,7 @@ static int request_refused_gather(gumbel_group *group, rank_member *member, int 
     return wrong;
 }
 
-static void one_rank(void *argument, int32_t rank)
+static void run_rank(void *argument, int32_t rank)
 {
     shared_collectives *c = argument;
     static const gumbel_rank_calls calls = {.create_host_collective = create_collective,
@@ -131,7 +131,7 @@ static void one_rank(void *argument, int32_t rank)
     group.transport = member.called;
     group.transport.all_gather = all_gather;
     group.transport.context = &member;
-    group.transport.aside = rank == c->cannot ? NULL : aside;
+    group.transport.aside = rank == c->cannot ? NULL : gather_beside;
     int wrong = ranks_start_host_worker(&group, &error) != GUMBEL_OK;
     wrong += group.worker.runs != (c->cannot < 0);
     if (!wrong && c->cannot < 0) {
@@ -151,7 +151,7 @@ static void run_ranks(int32_t ranks, int32_t refuses, int32_t cannot)
                             .cannot = cannot,
                             .called = thread_ranks_make(ranks),
                             .beside = thread_ranks_make(ranks)};
-    thread_ranks_run(ranks, one_rank, &c);
+    thread_ranks_run(ranks, run_rank, &c);
     thread_ranks_free(c.called);
     thread_ranks_free(c.beside);
     assert_int_equal(c.wrong, 0);
@@ -181,10 +181,10 @@ static void workers_run_on_all_ranks_or_none(void **state)
 /* Work that ends when it is released. */
 typedef struct waiting_work {
     ranks_timed_call shared;
-    _Atomic int go, done, dropped;
+    _Atomic int go, done, freed;
 } waiting_work;
 
-static void wait_long(void *argument)
+static void wait_until_released(void *argument)
 {
     const struct timespec pause = {0, 1000000};
     waiting_work *w = argument;
@@ -193,29 +193,29 @@ static void wait_long(void *argument)
     w->done = 1;
 }
 
-static void count_drop(void *argument) { ((waiting_work *)argument)->dropped++; }
+static void count_free(void *argument) { ((waiting_work *)argument)->freed++; }
 
 static void timed_out_work_is_abandoned(void **state)
 {
     const struct timespec pause = {0, 1000000};
     waiting_work w = {.go = 1};
     (void)state;
-    assert_int_equal(ranks_call_within(&w.shared, 20000, wait_long, count_drop, &w),
+    assert_int_equal(ranks_call_within(&w.shared, 20000, wait_until_released, count_free, &w),
                      RANKS_CALL_DONE);
     assert_int_equal(w.done, 1);
-    assert_int_equal(w.dropped, 0);
+    assert_int_equal(w.freed, 0);
     w = (waiting_work){.go = 0};
     int64_t begin = ranks_now_ms();
-    assert_int_equal(ranks_call_within(&w.shared, 1050, wait_long, count_drop, &w),
+    assert_int_equal(ranks_call_within(&w.shared, 1050, wait_until_released, count_free, &w),
                      RANKS_CALL_ABANDONED);
     int64_t waited = ranks_now_ms() - begin;
     assert_true(waited >= 1049 && waited < 10000);
-    assert_int_equal(w.done + w.dropped, 0);
+    assert_int_equal(w.done + w.freed, 0);
     w.go = 1;
-    for (int i = 0; i < 20000 && !w.dropped; i++)
+    for (int i = 0; i < 20000 && !w.freed; i++)
         nanosleep(&pause, NULL);
     assert_int_equal(w.done, 1);
-    assert_int_equal(w.dropped, 1);
+    assert_int_equal(w.freed, 1);
 }
 
 int main(void)

@@ -25,7 +25,7 @@ static int scale_count(int usual)
 typedef struct shared_call {
     thread_ranks *place;
     const request *req;
-    const shard_cut *cut;
+    const shard_split *split;
     gumbel_device **devices;
     const shard_outcome *expected;
     int fused, wide;
@@ -34,19 +34,19 @@ typedef struct shared_call {
     _Atomic int wrong;
 } shared_call;
 
-static void one_rank(void *argument, int32_t rank)
+static void run_rank(void *argument, int32_t rank)
 {
     shared_call *c = argument;
     gumbel_error error = {"", ""};
     gumbel_group *group = NULL;
     gumbel_transport transport = thread_ranks_transport(c->place, rank);
     const gumbel_group_options options = {.struct_size = sizeof options,
-                                          .first_token = c->cut->first[rank],
-                                          .rows = c->cut->rows[rank],
+                                          .first_token = c->split->first[rank],
+                                          .rows = c->split->rows[rank],
                                           .frame_bytes = c->frame_bytes};
     shard_outcome found = shards_outcome(c->req, c->wide);
     if (gumbel_group_open(&transport, c->devices[rank], &options, &group, &error) != GUMBEL_OK ||
-        shards_draw(group, c->req, c->cut, rank, c->fused, &found, &error) != GUMBEL_OK) {
+        shards_draw(group, c->req, c->split, rank, c->fused, &found, &error) != GUMBEL_OK) {
         printf("rank %d: %s: %s\n", (int)rank, error.field, error.message);
         c->wrong = 1;
     } else if (!shards_same(c->expected, &found, "ranks")) {
@@ -85,18 +85,19 @@ static gumbel_traffic compare_draws(const devices *on, const request *req, int32
                                     int aligned, int wide, size_t frame_bytes, uint64_t *random)
 {
     int fused = req->product != NULL;
-    shard_cut cut = shards_cut(req->plan.first_token, req->plan.vocab, ranks, aligned, random);
+    shard_split split =
+        split_vocabulary(req->plan.first_token, req->plan.vocab, ranks, aligned, random);
     shard_outcome expected = shards_outcome(req, wide);
     shared_call call = {.place = thread_ranks_make(ranks),
                         .req = req,
-                        .cut = &cut,
+                        .split = &split,
                         .devices = (gumbel_device **)(uintptr_t)on->all,
                         .expected = &expected,
                         .fused = fused,
                         .wide = wide,
                         .frame_bytes = frame_bytes};
     assert_int_equal(shards_draw_whole(on->all[0], req, fused, &expected), GUMBEL_OK);
-    thread_ranks_run(ranks, one_rank, &call);
+    thread_ranks_run(ranks, run_rank, &call);
     if (call.wrong)
         fail_msg("%d ranks: %s", (int)ranks, request_describe(&req->plan));
     thread_ranks_free(call.place);

@@ -78,7 +78,7 @@ static void draw_part(shared_draws *c, int32_t r, gumbel_group *group, int way)
     free(workspace);
 }
 
-static void one_rank(void *argument, int32_t r)
+static void run_rank(void *argument, int32_t r)
 {
     shared_draws *c = argument;
     counted_device counted = {.cpu = c->cpu[r]};
@@ -143,7 +143,7 @@ static void masses_are_summed_only_if_requested(void **state)
                                    .scores = scores,
                                    .logprobs = logprobs,
                                    .lse = lse});
-    thread_ranks_run(RANKS, one_rank, &c);
+    thread_ranks_run(RANKS, run_rank, &c);
     for (int r = 0; r < RANKS; r++) {
         for (int way = 0; way < WAYS; way++) {
             int req = way == LOGPROBS || way == LSE;

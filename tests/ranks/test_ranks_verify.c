@@ -20,7 +20,7 @@ typedef struct shared_cycle {
     gumbel_device **devices;
     const cycle *req;
     const int32_t *progress;
-    shard_cut cut;
+    shard_split split;
     int odd; /* the rank that passes a different draft; -1: none */
     _Atomic int wrong;
     int32_t emitted[64]; /* the result of rank 0 */
@@ -43,9 +43,9 @@ static gumbel_status verify_shard(gumbel_group *group, const shared_cycle *c, in
         sampling.transforms = &transforms;
     }
     if (fused)
-        head = shards_head(&whole, &c->cut, rank);
+        head = shards_head(&whole, &c->split, rank);
     else
-        logits = shards_logits(&whole, &c->cut, rank);
+        logits = shards_logits(&whole, &c->split, rank);
     gumbel_status status =
         gumbel_group_verify_workspace_size(group, fused ? &head : NULL, fused ? NULL : &logits,
                                            &sampling, draft, &into->to, &bytes, error);
@@ -58,7 +58,7 @@ static gumbel_status verify_shard(gumbel_group *group, const shared_cycle *c, in
     return status;
 }
 
-static void one_rank(void *argument, int32_t rank)
+static void run_rank(void *argument, int32_t rank)
 {
     shared_cycle *c = argument;
     int32_t requests = c->req->of->plan.requests;
@@ -66,8 +66,8 @@ static void one_rank(void *argument, int32_t rank)
     gumbel_group *group = NULL;
     gumbel_transport transport = thread_ranks_transport(c->place, rank);
     const gumbel_group_options options = {.struct_size = sizeof options,
-                                          .first_token = c->cut.first[rank],
-                                          .rows = c->cut.rows[rank]};
+                                          .first_token = c->split.first[rank],
+                                          .rows = c->split.rows[rank]};
     gumbel_draft draft = c->req->draft;
     int32_t *tokens = make_zeroed((size_t)c->req->rows, sizeof *tokens);
     memcpy(tokens, draft.tokens, (size_t)c->req->rows * sizeof *tokens);
@@ -112,14 +112,14 @@ static void verified_texts_match_one_device(void **state)
                                  .devices = devices,
                                  .req = req,
                                  .progress = progress,
-                                 .cut = shards_cut(0, plan.vocab, ranks, 0, &random),
+                                 .split = split_vocabulary(0, plan.vocab, ranks, 0, &random),
                                  .odd = -1};
-            thread_ranks_run(ranks, one_rank, &call);
+            thread_ranks_run(ranks, run_rank, &call);
             if (call.wrong)
                 fail_msg("plan %d, cycle %d, %d ranks", index, turn, (int)ranks);
             call.odd = ranks - 1;
             if (ranks > 1 && req->rows > 0)
-                thread_ranks_run(ranks, one_rank, &call);
+                thread_ranks_run(ranks, run_rank, &call);
             if (call.wrong)
                 fail_msg("plan %d, cycle %d: a different draft is not an error", index, turn);
             for (int32_t r = 0; r < plan.requests; r++) {

@@ -101,8 +101,8 @@ static void take_data(soak_call *call, uint64_t *random)
         take_head(plan, &r->head, random);
     else
         take_logits(plan, &r->logits.logits, random);
-    if (plan->spoilt)
-        call->spoilt = copy_with_faults(fused ? &r->head.hidden : &r->logits.logits, random);
+    if (plan->faulty)
+        call->faulty = copy_with_faults(fused ? &r->head.hidden : &r->logits.logits, random);
     if (plan->screened)
         call->screen = make_screen(&r->head);
 }
@@ -285,7 +285,7 @@ static void allocate_outputs(soak_call *call)
         call->ring = gpu_make(soak_ring_bytes(call));
         call->wanted_ring = make_zeroed(soak_ring_bytes(call), 1);
     }
-    if (call->plan.ahead)
+    if (call->plan.prepare_noise)
         call->noise = gpu_make(draws * (size_t)r->plan.vocab * sizeof(float));
     r->sampling.noise = call->noise;
     gumbel_output out = output_at(call, 0);
@@ -346,7 +346,7 @@ void soak_call_free(soak_call *call)
     gpu_free(call->noise);
     gpu_free(call->ring);
     gpu_free(call->outputs);
-    gpu_free(call->spoilt);
+    gpu_free(call->faulty);
     gpu_free(call->screen.data);
     free(call->wanted_outputs);
     free(call->wanted_ring);

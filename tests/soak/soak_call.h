@@ -25,7 +25,7 @@ typedef struct soak_call {
     char text[640]; /* the plan in words */
     request *req;   /* in host memory, without tensors */
     gpu_request *on_gpu;
-    void *spoilt;         /* a copy of hidden states or logits with NaN and +inf, or NULL */
+    void *faulty;         /* a copy of hidden states or logits with NaN and +inf, or NULL */
     gumbel_screen screen; /* of the head; data NULL: none */
     soak_place places[SOAK_PLACES];
     size_t words; /* of a step's outputs */

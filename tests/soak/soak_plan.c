@@ -142,7 +142,7 @@ static void make_screened(soak_plan *plan, int64_t multiprocessors, uint64_t *ra
     if (one_in(4, random))
         req->vocab_size = req->first_token + 1 + random_below(random, (uint32_t)req->vocab);
     plan->gap = one_in(6, random) ? 8 * (1 + random_below(random, 8)) : 0;
-    plan->spoilt = one_in(5, random);
+    plan->faulty = one_in(5, random);
     plan->outputs = (int)random_below(random, one_in(6, random) ? 8 : 4);
 }
 
@@ -178,8 +178,8 @@ static void make_any(soak_plan *plan, int64_t multiprocessors, uint64_t *random)
     plan->gap = one_in(6, random) ? 8 * (1 + random_below(random, 8)) : 0;
     plan->hidden_gap = one_in(6, random) ? 1 + random_below(random, 16) : 0;
     plan->ragged = one_in(8, random);
-    plan->spoilt = one_in(5, random);
-    plan->ahead = one_in(6, random);
+    plan->faulty = one_in(5, random);
+    plan->prepare_noise = one_in(6, random);
     plan->outputs = one_in(2, random) ? (int)random_below(random, 64) : SOAK_SCORES;
     if (one_in(4, random)) {
         plan->outputs = SOAK_SCORES; /* the plain draw */
@@ -200,7 +200,7 @@ static double step_ns(const soak_plan *plan)
     double ns = 1e4 + tokens * size * (double)dtype_size(plan->weight) / 2000;
     ns += tokens * size * rows / (fast ? 1e5 : 1e3);
     ns += rows * tokens * (0.01 * req->samples + 0.01);
-    ns += plan->ahead ? rows * tokens * 0.01 * req->samples : 0;
+    ns += plan->prepare_noise ? rows * tokens * 0.01 * req->samples : 0;
     return ns + (req->transforms || req->logprobs_of ? 3 * tokens : 0);
 }
 
@@ -249,7 +249,7 @@ static void remove_unsupported(soak_plan *plan, uint64_t *random)
         req->logprobs_of = GUMBEL_PROCESSED;
     if (req->hidden_size == 0)
         plan->hidden_gap = 0;
-    if (req->samples == 1 && req->first_token == 0 && !req->vocab_size && !plan->ahead &&
+    if (req->samples == 1 && req->first_token == 0 && !req->vocab_size && !plan->prepare_noise &&
         req->batch > 1 && one_in(6, random)) {
         plan->nodes = 2 + (int)random_below(random, req->batch < 9 ? req->batch - 1 : 8);
         plan->trees = one_in(3, random);
@@ -294,8 +294,8 @@ void soak_plan_describe(const soak_plan *plan, char *text, size_t bytes)
         req->hidden_size ? "fused" : "logits", dtype_name(plan->weight), dtype_name(plan->hidden),
         dtype_name(plan->bias), (int)plan->gap, (int)plan->hidden_gap, (unsigned)plan->outputs,
         req->cuts, plan->nodes, plan->trees ? " trees" : "", req->usual ? " usual" : "",
-        plan->exact ? " exact" : "", plan->ragged ? " ragged" : "", plan->spoilt ? " spoilt" : "",
-        plan->screened ? " screened" : "", plan->ahead ? " ahead" : "",
+        plan->exact ? " exact" : "", plan->ragged ? " ragged" : "", plan->faulty ? " spoilt" : "",
+        plan->screened ? " screened" : "", plan->prepare_noise ? " ahead" : "",
         plan->advances ? " advances" : "", plan->counts ? " counts" : "", plan->steps,
         plan->in_graph ? "replays" : "calls", request_describe(req));
 }

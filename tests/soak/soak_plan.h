@@ -24,10 +24,10 @@ typedef struct soak_plan {
     int64_t gap, hidden_gap; /* stride minus columns, of weights or logits and of hidden states */
     int exact;               /* products are exact in any order of summation */
     int ragged;              /* data are aligned to elements only */
-    int spoilt;              /* some rows hold a NaN or +inf */
+    int faulty;              /* some rows hold a NaN or +inf */
     int screened;            /* the head has a screen, which most such calls use */
     int outputs;             /* the bits above */
-    int ahead;               /* every step's noise is prepared before its draw */
+    int prepare_noise;       /* every step's noise is prepared before its draw */
     int advances;            /* positions advance after every step; tokens are written to a ring */
     int counts;              /* the history counts each step's tokens */
     int in_graph;            /* a step is captured, and replayed */

@@ -2,15 +2,15 @@
 #include "gpu_shards.h"
 
 gumbel_status gpu_shard_make(gpu_shard *generated, gumbel_group *group, const gpu_request *whole,
-                             const shard_cut *cut, int32_t rank, int fused, int bare,
+                             const shard_split *split, int32_t rank, int fused, int bare,
                              const outcome *like, gumbel_error *error)
 {
     *generated = (gpu_shard){.group = group, .fused = fused};
-    generated->sampling = shards_sampling(&whole->req, cut, rank);
+    generated->sampling = shards_sampling(&whole->req, split, rank);
     if (fused)
-        generated->head = shards_head(&whole->req, cut, rank);
+        generated->head = shards_head(&whole->req, split, rank);
     else
-        generated->logits = shards_logits(&whole->req, cut, rank);
+        generated->logits = shards_logits(&whole->req, split, rank);
     generated->req = generated->out = gpu_output_make(like);
     if (bare)
         generated->req = (gumbel_output){.struct_size = sizeof generated->req,
@@ -41,7 +41,7 @@ gumbel_status gpu_shard_draw(const gpu_shard *s, CUstream stream, gumbel_error *
 }
 
 void gpu_shard_cycle_make(gpu_shard_cycle *generated, gumbel_group *group, const gpu_cycle *whole,
-                          const shard_cut *cut, int32_t rank, const verified_arrays *like)
+                          const shard_split *split, int32_t rank, const verified_arrays *like)
 {
     const cycle *c = &whole->req;
     const request req = {.head = c->head, .logits = c->logits};
@@ -57,9 +57,9 @@ void gpu_shard_cycle_make(gpu_shard_cycle *generated, gumbel_group *group, const
         generated->sampling.transforms = &generated->transforms;
     }
     if (generated->fused)
-        generated->head = shards_head(&req, cut, rank);
+        generated->head = shards_head(&req, split, rank);
     else
-        generated->logits = shards_logits(&req, cut, rank);
+        generated->logits = shards_logits(&req, split, rank);
     if (gumbel_group_verify_workspace_size(
             group, generated->fused ? &generated->head : NULL,
             generated->fused ? NULL : &generated->logits, &generated->sampling, generated->draft,

@@ -25,7 +25,7 @@ typedef struct gpu_shard {
  * only tokens, scores and statuses. Returns GUMBEL_ERROR_UNSUPPORTED if the group does not support
  * the request; other errors end the program. */
 gumbel_status gpu_shard_make(gpu_shard *generated, gumbel_group *group, const gpu_request *whole,
-                             const shard_cut *cut, int32_t rank, int fused, int bare,
+                             const shard_split *split, int32_t rank, int fused, int bare,
                              const outcome *like, gumbel_error *error);
 void gpu_shard_free(gpu_shard *generated);
 
@@ -50,7 +50,7 @@ typedef struct gpu_shard_cycle {
 /* Makes the shard of a verification; its outputs have the shapes of `like`. An error ends the
  * program. */
 void gpu_shard_cycle_make(gpu_shard_cycle *generated, gumbel_group *group, const gpu_cycle *whole,
-                          const shard_cut *cut, int32_t rank, const verified_arrays *like);
+                          const shard_split *split, int32_t rank, const verified_arrays *like);
 void gpu_shard_cycle_free(gpu_shard_cycle *generated);
 gumbel_status gpu_shard_cycle_verify(const gpu_shard_cycle *generated, CUstream stream,
                                      gumbel_error *error);

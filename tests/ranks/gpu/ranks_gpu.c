@@ -271,11 +271,11 @@ static int draw_request(const request_plan *plan, int fused, uint64_t *random)
     request *host = request_make(plan, cpu);
     gpu_request *req = gpu_request_make(host);
     outcome *expected = request_outcome(host), *found = request_outcome(host);
-    shard_cut cut = shards_cut_tokens(plan, ranks, random_below(random, 2) == 0, random);
-    gumbel_group *group = open_group(cut.first[rank], cut.rows[rank]);
+    shard_split split = split_request(plan, ranks, random_below(random, 2) == 0, random);
+    gumbel_group *group = open_group(split.first[rank], split.rows[rank]);
     gumbel_error error = {"", ""};
     gpu_shard s;
-    gumbel_status status = gpu_shard_make(&s, group, req, &cut, rank, fused, 0, expected, &error);
+    gumbel_status status = gpu_shard_make(&s, group, req, &split, rank, fused, 0, expected, &error);
     int served = status == GUMBEL_OK;
     if (served) {
         gpu_request_draw(req, fused, expected);
@@ -319,7 +319,7 @@ static void draw_requests(void)
         served += draw_request(&plan, i % 2, &random);
         print_progress("requests", i, count);
     }
-    CHECK(3 * served >= count, "%d of %d requests were served", served, count);
+    CHECK(3 * served >= count, "%d of %d requests were supported", served, count);
 }
 
 /* Requests with usual parameters and rows of all kinds, so that some rows are fallback rows. */
@@ -337,7 +337,7 @@ static void draw_usual(void)
                                    .usual = 1,
                                    .cuts = REQUEST_TOP_K | REQUEST_TOP_P,
                                    .seed = 70 + (uint64_t)i};
-        CHECK(draw_request(&plan, fused, &random), "%s is not served", request_describe(&plan));
+        CHECK(draw_request(&plan, fused, &random), "%s is not supported", request_describe(&plan));
         print_progress("usual requests", i, count);
     }
 }
@@ -350,11 +350,11 @@ static void verify_cycle(const cycle *host, int32_t *progress, uint64_t *random)
     gpu_cycle *req = gpu_cycle_make(host);
     verified_arrays *expected = gpu_cycle_outcome(req);
     verified_arrays *found = verified_make(plan->requests, host->max_nodes, plan->requests + 3);
-    shard_cut cut = shards_cut_tokens(&whole, ranks, 0, random);
-    gumbel_group *group = open_group(cut.first[rank], cut.rows[rank]);
+    shard_split split = split_request(&whole, ranks, 0, random);
+    gumbel_group *group = open_group(split.first[rank], split.rows[rank]);
     gumbel_error error = {"", ""};
     gpu_shard_cycle s;
-    gpu_shard_cycle_make(&s, group, req, &cut, rank, found);
+    gpu_shard_cycle_make(&s, group, req, &split, rank, found);
     CHECK(gpu_shard_cycle_verify(&s, NULL, &error) == GUMBEL_OK, "%s: %s", error.field,
           error.message);
     CHECK(gumbel_group_wait(group, NULL, &error) == GUMBEL_OK, "%s", error.message);

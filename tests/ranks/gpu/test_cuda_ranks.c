@@ -28,9 +28,9 @@ typedef struct shared_call {
     pthread_barrier_t together;
     const gpu_request *req;
     const outcome *expected;
-    const shard_cut *cut;
+    const shard_split *split;
     int fused, bare;
-    int silent; /* the last rank makes no second call, or its host collectives fail */
+    int one_absent; /* the last rank makes no second call, or its host collectives fail */
     int64_t timeout_ms;
     _Atomic int wrong, served;
     _Atomic int refused;                 /* ranks whose group does not support the request */
@@ -45,16 +45,16 @@ static void print_steps(const shared_call *c)
                                         [RANK_QUEUES] = "queues",
                                         [RANK_WAITS] = "waits for the GPU",
                                         [RANK_ENDS] = "has drawn"};
-    for (int32_t r = 0; r < c->cut->ranks; r++)
+    for (int32_t r = 0; r < c->split->ranks; r++)
         printf("    rank %d: draw %d, %s\n", (int)r, c->turns[r], names[c->steps[r]]);
 }
 
 /* At each draw another rank is late, so that the kernels of all others wait for it before it has
  * queued anything. */
-static void come_late(const shared_call *c, int32_t rank, int turn)
+static void delay_one_rank(const shared_call *c, int32_t rank, int turn)
 {
     const struct timespec pause = {0, LATE_US * 1000L};
-    if ((rank + turn) % c->cut->ranks == 0)
+    if ((rank + turn) % c->split->ranks == 0)
         nanosleep(&pause, NULL);
 }
 
@@ -65,8 +65,8 @@ static gumbel_group *open_group(shared_call *c, int32_t rank)
     gumbel_transport transport =
         c->place ? thread_ranks_transport(c->place, rank) : queued_ranks_transport(c->queued, rank);
     const gumbel_group_options options = {.struct_size = sizeof options,
-                                          .first_token = c->cut->first[rank],
-                                          .rows = c->cut->rows[rank],
+                                          .first_token = c->split->first[rank],
+                                          .rows = c->split->rows[rank],
                                           .timeout_ms = c->timeout_ms,
                                           .peer_memory =
                                               c->place ? GUMBEL_PEERS_REQUIRE : GUMBEL_PEERS_OFF,
@@ -95,7 +95,7 @@ static void draw_turns(shared_call *c, int32_t rank, const gpu_shard *s, CUstrea
     gumbel_error error = {"", ""};
     for (int turn = 0; turn < TURNS; turn++) {
         c->turns[rank] = turn;
-        come_late(c, rank, turn);
+        delay_one_rank(c, rank, turn);
         if (draw_once(c, rank, s, stream, &error) == GUMBEL_OK)
             continue;
         printf("rank %d: %s: %s\n", (int)rank, error.field, error.message);
@@ -119,18 +119,18 @@ static void compare_shard(shared_call *c, const gpu_shard *s, int32_t rank)
 
 /* Whether a rank makes no second call. With a queue all ranks make it, and one rank's host
  * collective fails. */
-static int is_absent(const shared_call *c, int32_t rank)
+static int is_absent_rank(const shared_call *c, int32_t rank)
 {
-    return c->silent && c->place && rank + 1 == c->cut->ranks;
+    return c->one_absent && c->place && rank + 1 == c->split->ranks;
 }
 
 /* The second call, which one rank does not make, must be an error on the others. */
-static void miss_one(shared_call *c, const gpu_shard *s, CUstream stream, int32_t rank)
+static void draw_with_one_absent(shared_call *c, const gpu_shard *s, CUstream stream, int32_t rank)
 {
     gumbel_error error = {"", ""};
-    if (is_absent(c, rank))
+    if (is_absent_rank(c, rank))
         return;
-    if (c->queued && rank + 1 == c->cut->ranks)
+    if (c->queued && rank + 1 == c->split->ranks)
         queued_ranks_refuse(c->queued, rank);
     c->wrong |= draw_once(c, rank, s, stream, &error) != GUMBEL_ERROR_GROUP;
     c->wrong |= c->place && strstr(error.message, "did not answer") == NULL;
@@ -138,7 +138,7 @@ static void miss_one(shared_call *c, const gpu_shard *s, CUstream stream, int32_
     GPU(cuStreamSynchronize, stream);
 }
 
-static void one_rank(void *argument, int32_t rank)
+static void run_rank(void *argument, int32_t rank)
 {
     shared_call *c = argument;
     gumbel_error error = {"", ""};
@@ -148,21 +148,21 @@ static void one_rank(void *argument, int32_t rank)
     GPU(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
     gumbel_group *group = open_group(c, rank);
     gumbel_status status =
-        gpu_shard_make(&s, group, c->req, c->cut, rank, c->fused, c->bare, c->expected, &error);
+        gpu_shard_make(&s, group, c->req, c->split, rank, c->fused, c->bare, c->expected, &error);
     c->steps[rank] = RANK_MEETS;
     pthread_barrier_wait(&c->together);
     if (status == GUMBEL_OK) {
         draw_turns(c, rank, &s, stream);
-        if (c->silent)
-            miss_one(c, &s, stream, rank);
+        if (c->one_absent)
+            draw_with_one_absent(c, &s, stream, rank);
         c->served = 1;
     } else {
         c->refused++;
     }
     pthread_barrier_wait(&c->together);
-    if (status == GUMBEL_OK && !c->silent)
+    if (status == GUMBEL_OK && !c->one_absent)
         compare_shard(c, &s, rank);
-    if (status == GUMBEL_OK && c->silent && !is_absent(c, rank)) {
+    if (status == GUMBEL_OK && c->one_absent && !is_absent_rank(c, rank)) {
         outcome *found = request_outcome(&c->req->req);
         gpu_output_fetch(&s.out, found);
         for (int64_t i = 0; i < found->batch * found->samples; i++)
@@ -175,14 +175,14 @@ static void one_rank(void *argument, int32_t rank)
     GPU(cuStreamDestroy, stream);
 }
 
-static void meet(shared_call *c, int32_t ranks, int queued)
+static void open_exchange(shared_call *c, int32_t ranks, int queued)
 {
     c->place = queued ? NULL : thread_ranks_make(ranks);
     c->queued = queued ? queued_ranks_make(ranks) : NULL;
     pthread_barrier_init(&c->together, NULL, (unsigned)ranks);
 }
 
-static void part(shared_call *c)
+static void close_exchange(shared_call *c)
 {
     pthread_barrier_destroy(&c->together);
     if (c->place)
@@ -193,10 +193,10 @@ static void part(shared_call *c)
 
 /* Options of the next tests: exchange by a queue; heads of one 16-bit dtype; only tokens and scores
  * requested. `collectives` counts host collectives. */
-static int by_queue, narrow, bare, collectives;
+static int by_queue, use_bfloat16, bare, collectives;
 
 /* Converts float32 to bfloat16 by truncation, in place. */
-static void make_narrow(gumbel_tensor *t)
+static void convert_to_bfloat16(gumbel_tensor *t)
 {
     if (t->dtype != GUMBEL_FLOAT32)
         return;
@@ -208,33 +208,34 @@ static void make_narrow(gumbel_tensor *t)
 }
 
 /* Draws a request by `ranks` ranks; returns 0 if the group does not support it. */
-static int draw_request(const request_plan *plan, int32_t ranks, int fused, int silent,
+static int draw_request(const request_plan *plan, int32_t ranks, int fused, int one_absent,
                         uint64_t *random)
 {
     request *host = request_make(plan, cpu);
-    if (narrow) {
-        make_narrow(&host->head.hidden);
-        make_narrow(&host->head.weight);
+    if (use_bfloat16) {
+        convert_to_bfloat16(&host->head.hidden);
+        convert_to_bfloat16(&host->head.weight);
     }
     gpu_request *req = gpu_request_make(host);
     outcome *expected = request_outcome(host);
-    shard_cut cut = shards_cut_tokens(plan, ranks, random_below(random, 2) == 0 || narrow, random);
+    shard_split split =
+        split_request(plan, ranks, random_below(random, 2) == 0 || use_bfloat16, random);
     shared_call c = {.req = req,
                      .expected = expected,
-                     .cut = &cut,
+                     .split = &split,
                      .fused = fused,
-                     .silent = silent,
+                     .one_absent = one_absent,
                      .bare = bare,
-                     .timeout_ms = silent ? SHORT_TIMEOUT : TIMEOUT};
-    meet(&c, ranks, by_queue);
+                     .timeout_ms = one_absent ? SHORT_TIMEOUT : TIMEOUT};
+    open_exchange(&c, ranks, by_queue);
     gpu_request_draw(req, fused, expected);
-    thread_ranks_run(ranks, one_rank, &c);
+    thread_ranks_run(ranks, run_rank, &c);
     CHECK(!c.wrong, "%d ranks: %s", (int)ranks, request_describe(plan));
-    CHECK(c.refused == 0 || c.refused == ranks, "%d of %d ranks refuse: %s", c.refused, (int)ranks,
-          request_describe(plan));
+    CHECK(c.refused == 0 || c.refused == ranks, "%d of %d ranks do not support: %s", c.refused,
+          (int)ranks, request_describe(plan));
     draws_compared += c.served ? expected->batch * expected->samples : 0;
     collectives += c.queued ? queued_ranks_collectives(c.queued) : 0;
-    part(&c);
+    close_exchange(&c);
     outcome_free(expected);
     gpu_request_free(req);
     request_free(host);
@@ -253,7 +254,7 @@ static void draw_requests(int count, int32_t most, uint64_t seed)
         served += draw_request(&plan, 1 + (int32_t)random_below(&random, (uint32_t)most), fused, 0,
                                &random);
     }
-    CHECK(3 * served >= count, "%d of %d requests were served", served, count);
+    CHECK(3 * served >= count, "%d of %d requests were supported", served, count);
 }
 
 /* Many CTAs of the early ranks wait, while the late rank must first run kernels with another
@@ -264,7 +265,8 @@ static void ranks_crowded(void)
     const request_plan plan = request_plan_at_random(999, 1);
     bare = 1;
     for (int i = 0; i < 20; i++)
-        CHECK(draw_request(&plan, RANKS_MOST, 1, 0, &random), "it is not served");
+        CHECK(draw_request(&plan, RANKS_MOST, 1, 0, &random), "the group does not support it: %s",
+              request_describe(&plan));
     bare = 0;
 }
 
@@ -279,7 +281,7 @@ static void ranks_bare(void)
     draw_requests(40, RANKS_MOST, 7);
     by_queue = 1;
     draw_requests(20, RANKS_MOST, 8);
-    narrow = 1;
+    use_bfloat16 = 1;
     uint64_t random = 10;
     for (int i = 0; i < 6; i++) {
         const request_plan plan = {.batch = 1 + 25 * i,
@@ -289,9 +291,10 @@ static void ranks_bare(void)
                                    .usual = 1,
                                    .seed = 51 + (uint64_t)i};
         by_queue = i % 2;
-        CHECK(draw_request(&plan, 1 + i % 3, 1, 0, &random), "it is not served");
+        CHECK(draw_request(&plan, 1 + i % 3, 1, 0, &random), "the group does not support it: %s",
+              request_describe(&plan));
     }
-    bare = by_queue = narrow = 0;
+    bare = by_queue = use_bfloat16 = 0;
 }
 
 /* Requests with usual parameters; batches of 8 rows or more are drawn from top-64 candidates. */
@@ -363,7 +366,7 @@ static void ranks_queued(void)
 static void ranks_products(void)
 {
     uint64_t random = 9;
-    narrow = 1;
+    use_bfloat16 = 1;
     for (int i = 0; i < 8; i++) {
         const request_plan plan = {.batch = i % 2 ? 40 : 20,
                                    .vocab = 6400 + 640 * i,
@@ -374,9 +377,10 @@ static void ranks_products(void)
                                    .cuts = i / 4 ? REQUEST_TOP_P : REQUEST_TOP_K | REQUEST_TOP_P,
                                    .seed = 31 + (uint64_t)i};
         by_queue = i / 2 % 2;
-        CHECK(draw_request(&plan, 1 + i % 3, 1, 0, &random), "it is not served");
+        CHECK(draw_request(&plan, 1 + i % 3, 1, 0, &random), "the group does not support it: %s",
+              request_describe(&plan));
     }
-    by_queue = narrow = 0;
+    by_queue = use_bfloat16 = 0;
 }
 
 /* The host collective of one rank fails: all ranks return an error, and nothing is drawn. */
@@ -393,7 +397,8 @@ static void ranks_refused(void)
     uint64_t random = 8;
     by_queue = 1;
     for (int32_t ranks = 1; ranks <= 3; ranks++)
-        CHECK(draw_request(&plan, ranks, 0, 1, &random), "it is not served");
+        CHECK(draw_request(&plan, ranks, 0, 1, &random), "the group does not support it: %s",
+              request_describe(&plan));
     by_queue = 0;
 }
 
@@ -416,7 +421,7 @@ static void verify_one_rank(void *argument, int32_t rank)
     GPU(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
     gumbel_group *group = open_group(&c->call, rank);
     verified_arrays *found = verified_make(requests, req->max_nodes, requests + 3);
-    gpu_shard_cycle_make(&s, group, c->req, c->call.cut, rank, found);
+    gpu_shard_cycle_make(&s, group, c->req, c->call.split, rank, found);
     pthread_barrier_wait(&c->call.together);
     gumbel_status status = gpu_shard_cycle_verify(&s, stream, &error);
     if (status == GUMBEL_OK)
@@ -442,10 +447,10 @@ static void verify_cycle(const cycle *host, int32_t *progress, int32_t ranks, ui
     gpu_cycle *req = gpu_cycle_make(host);
     verified_arrays *expected = gpu_cycle_outcome(req);
     const request_plan whole = {.vocab = plan->vocab};
-    shard_cut cut = shards_cut_tokens(&whole, ranks, 0, random);
+    shard_split split = split_request(&whole, ranks, 0, random);
     shared_cycle c = {
-        .call = {.cut = &cut, .timeout_ms = TIMEOUT}, .req = req, .expected = expected};
-    meet(&c.call, ranks, by_queue);
+        .call = {.split = &split, .timeout_ms = TIMEOUT}, .req = req, .expected = expected};
+    open_exchange(&c.call, ranks, by_queue);
     CHECK(cycle_agrees(host, progress, expected, 1e-5f), "one GPU");
     thread_ranks_run(ranks, verify_one_rank, &c);
     CHECK(!c.call.wrong, "%d ranks", (int)ranks);
@@ -454,7 +459,7 @@ static void verify_cycle(const cycle *host, int32_t *progress, int32_t ranks, ui
         progress[r] += host->emitted[r];
         progress[r] = progress[r] + 10 > plan->length ? 0 : progress[r];
     }
-    part(&c.call);
+    close_exchange(&c.call);
     verified_free(expected);
     gpu_cycle_free(req);
 }
