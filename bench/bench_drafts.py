@@ -14,7 +14,6 @@ probabilities, whose texts differ.
 import argparse
 import json
 import pathlib
-import platform
 import subprocess
 
 import result_lines
@@ -50,13 +49,6 @@ def measure(gumbel, draft, tokens, *arguments):
     return row
 
 
-def processor():
-    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor()
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("gumbel")
@@ -85,7 +77,7 @@ def main():
         "version": info["version"],
         "commit": subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True,
                                  text=True).stdout.strip(),
-        "cpu": processor(),
+        "cpu": result_lines.cpu_name(),
         "target": "kjv-target",
         "draft": "kjv-draft",
         "tokens": len(PROMPTS) * options.samples * 64,

@@ -189,7 +189,7 @@ class Bench:
 # ----------------------------------------------------------------------------------- reports ----
 
 
-def rivals(contestants):
+def list_rivals(contestants):
     return {name: head for name, head in RIVALS.items() if name in (*contestants, "fastest_peer")}
 
 
@@ -200,13 +200,13 @@ def compare(row, ours, contestants):
     times["fastest_peer"] = min((times[name] for name in alike), default=None)
     return {
         f"{ours}_vs_{name}": round(times[ours] / times[name], 5) if times.get(name) else None
-        for name in rivals(contestants)
+        for name in list_rivals(contestants)
     }
 
 
 def print_head(contestants):
     columns = [contestant.column for contestant in contestants.values()]
-    heads = (*columns, *rivals(contestants).values())
+    heads = (*columns, *list_rivals(contestants).values())
     print(f"{'B':>4}" + "".join(f"{head:>11}" for head in heads))
 
 
@@ -234,7 +234,7 @@ def machine():
 
 
 
-def pair(text):
+def parse_shape(text):
     vocab, width = (int(part) for part in text.split(","))
     return vocab, width
 
@@ -243,7 +243,9 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", metavar="FILE", help="write the measurements to FILE")
     parser.add_argument("--commit", default="unknown", help="that they are of")
-    parser.add_argument("--shape", type=pair, action="append", metavar="V,D", help="only this one")
+    parser.add_argument(
+        "--shape", type=parse_shape, action="append", metavar="V,D", help="only this one"
+    )
     parser.add_argument("--batch", type=int, action="append", metavar="B", help="only this one")
     parser.add_argument("--replays", type=int, default=21, help="of each graph (21)")
     arguments = parser.parse_args()

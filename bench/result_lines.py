@@ -1,7 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The layout of files in bench/results/: one line for each field and for each measured point."""
+"""The layout of files in bench/results/: one line for each field and for each measured point; and
+the name of the CPU, which these files have."""
 
 import json
+import pathlib
+import platform
+
+
+def cpu_name():
+    lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())
 
 
 def holds_points(value):

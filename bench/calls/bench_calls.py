@@ -33,7 +33,7 @@ REQUESTS = {
 }
 
 
-def kinds():
+def make_logits_by_library():
     """One row of logits as an array of each library."""
     logits = np.random.default_rng(0).standard_normal((1, 64)).astype(np.float32)
     yield "NumPy", logits
@@ -44,7 +44,7 @@ def kinds():
     yield "torch", torch.from_numpy(logits.copy())
 
 
-def ways(logits, parameters):
+def make_contestants(logits, parameters):
     """The contestants; the first is the C call, by a function pointer without conversions."""
     call = gumbel.prepare_sample_logits(logits, threads=1, **parameters)
     function = ctypes.CDLL(_abi.lib._name).gumbel_sample_logits
@@ -69,29 +69,23 @@ def measure(timed):
     return {name: round(statistics.median(each), 2) for name, each in times.items()}
 
 
-def processor():
-    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor()
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--json")
     parser.add_argument("--commit", default="")
     options = parser.parse_args()
     rows = []
-    for kind, logits in kinds():
+    for kind, logits in make_logits_by_library():
         for name, parameters in REQUESTS.items():
-            found = measure(ways(logits, parameters))
+            found = measure(make_contestants(logits, parameters))
             rows.append({"arrays": kind, "request": name, "us": found})
             over = {name: us - found["C call"] for name, us in found.items()}
             print(f"{kind}, {name}: the C call {found['C call']:.1f} us; over it " +
                   ", ".join(f"{way} {us:.1f}" for way, us in over.items() if us))
     if options.json:
         about = {"question": "what does a call from Python cost beyond the draw?",
-                 "version": gumbel.__version__, "commit": options.commit, "cpu": processor(),
+                 "version": gumbel.__version__, "commit": options.commit,
+                 "cpu": result_lines.cpu_name(),
                  "python": platform.python_version(), "results": rows}
         result_lines.write(options.json, about)
 

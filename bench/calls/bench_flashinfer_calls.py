@@ -25,7 +25,6 @@ import gumbel.flashinfer
 import torch
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from bench_calls import processor  # noqa: E402
 import result_lines  # noqa: E402
 from bench_peers import capture, describe, machine, measure  # noqa: E402
 
@@ -38,14 +37,14 @@ MAX_DEVIATIONS = 6.0
 OURS, THEIRS = "gumbel", "flashinfer"
 
 
-def cases(batch, place):
+def list_cases(batch, place):
     """For each call: its function, whether it takes logits, its parameters, and the equivalent
     parameters of gumbel.sample_logits() for the check."""
 
-    def each(value, dtype):
+    def repeat_for_rows(value, dtype):
         return torch.full((batch,), value, dtype=dtype, device=place)
 
-    k, p = each(50, torch.int32), each(0.95, torch.float32)
+    k, p = repeat_for_rows(50, torch.int32), repeat_for_rows(0.95, torch.float32)
     both = {"top_k": 50, "top_p": 0.95}
     of_logits = "top_k_top_p_sampling_from_logits"
     return {
@@ -61,7 +60,7 @@ def cases(batch, place):
     }
 
 
-def modules(skipped):
+def import_modules(skipped):
     """The modules that can be imported, by name."""
     found = {OURS: gumbel.flashinfer.sampling}
     if not torch.cuda.is_available():
@@ -180,12 +179,12 @@ def main():
     options, skipped = parse(), []
     place = "cuda" if torch.cuda.is_available() else "cpu"
     vocab = VOCAB if place == "cuda" else SMALL
-    who = modules(skipped)
+    who = import_modules(skipped)
     head = {
         "question": __doc__.splitlines()[0],
         "version": gumbel.__version__,
         "commit": options.commit,
-        **(machine() if place == "cuda" else {"processor": processor()}),
+        **(machine() if place == "cuda" else {"processor": result_lines.cpu_name()}),
         "V": vocab,
         "replays": REPLAYS,
         "calls_a_replay": CALLS,
@@ -198,7 +197,7 @@ def main():
         torch.manual_seed(batch)
         logits = torch.randn(batch, vocab, device=place) * DEVIATION
         probs = torch.softmax(logits, -1)
-        for title, case in cases(batch, place).items():
+        for title, case in list_cases(batch, place).items():
             entry = compete(title, Case(logits, probs, case), who, skipped, place)
             entries.append({"call": title, "B": batch, **entry})
             print_entry(title, batch, entry)

@@ -13,8 +13,6 @@ import argparse
 import importlib.metadata
 import json
 import pathlib
-import platform
-import re
 import subprocess
 import sys
 import tempfile
@@ -30,12 +28,6 @@ RATIOS = {
     "a token by llama_sampler_sample": "llama_sampler_sample, ours",
     "a token from the row": "gumbel_llama_sample",
 }
-
-
-def processor():
-    text = pathlib.Path("/proc/cpuinfo").read_text()
-    found = re.search(r"model name\s*: (.*)", text)
-    return found[1] if found else platform.processor()
 
 
 def version_of(package):
@@ -79,7 +71,7 @@ def main():
             "question": "how much time do llama.cpp's own samplers take, and how much ours?",
             "version": version_of("gumbel"), "commit": arguments.commit,
             "llama-cpp-python": version_of("llama-cpp-python"),
-            "cpu": processor(), "weights": arguments.dtype, "times": "median, p10, p90",
+            "cpu": result_lines.cpu_name(), "weights": arguments.dtype, "times": "median, p10, p90",
             **measured, "ratios": ratios,
         }
         result_lines.write(arguments.json, result)

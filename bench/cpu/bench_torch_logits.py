@@ -12,7 +12,6 @@ usage: python bench/cpu/bench_torch_logits.py [--json FILE --commit TEXT --date 
 
 import argparse
 import os
-import platform
 import sys
 import time
 from pathlib import Path
@@ -104,15 +103,6 @@ def measure(batch, threads, seconds):
     return entry
 
 
-def cpu_name():
-    found = [
-        line.partition(": ")[2]
-        for line in Path("/proc/cpuinfo").read_text().splitlines()
-        if line.startswith("model name")
-    ]
-    return found[0] if found else platform.machine()
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=10, help="for each batch and thread count")
@@ -144,7 +134,7 @@ def main():
         "version": gumbel.__version__,
         "commit": arguments.commit,
         "date": arguments.date,
-        "cpu": cpu_name(),
+        "cpu": result_lines.cpu_name(),
         "cores": cores,
         "load_average": load,
         "isa": gumbel.info().isa,

@@ -135,13 +135,13 @@ def measure(engines, requests, parameters, rounds):
     }
 
 
-def started(model, dtype, threads):
+def start_engines(model, dtype, threads):
     return {
         name: Engine(model, dtype, threads, name == "plugin") for name in ("plugin", "stock")
     }
 
 
-def ended(engines):
+def end_engines(engines):
     for engine in engines.values():
         engine.end()
 
@@ -153,15 +153,15 @@ def same_texts(engines):
 
 
 def check(threads):
-    engines = started(str(MODEL), "float32", threads)
+    engines = start_engines(str(MODEL), "float32", threads)
     same = same_texts(engines)
-    ended(engines)
+    end_engines(engines)
     if same < 8:
         raise SystemExit(f"only {same} of 8 greedy texts in float32 are the same")
 
 
 def compare(model, vocab, options, rows):
-    engines = started(model, "bfloat16", options.threads)
+    engines = start_engines(model, "bfloat16", options.threads)
     print(f"V = {vocab}: {same_texts(engines)} of 8 greedy texts in bfloat16 are the same")
     for name, parameters in REQUEST_KINDS.items():
         for requests in options.requests:
@@ -170,26 +170,24 @@ def compare(model, vocab, options, rows):
             found = measure(engines, requests, parameters, options.rounds)
             rows.append({"vocab": vocab, "request": name, "requests": requests, **found})
             if options.json:  # keeps the measurements if a later one fails
-                result = {**about(options), "results": rows}
+                result = {**describe_run(options), "results": rows}
                 result_lines.write(options.json, result)
             speeds = found["tokens_per_s"]
             print(f"V = {vocab}, {name}, {requests}: {speeds['plugin']:.0f} tokens/s, stock "
                   f"{speeds['stock']:.0f}; x {found['faster']:.2f}, CPU x "
                   f"{found['faster_cpu']:.2f}; {found['counts']['fused']} of "
                   f"{found['counts']['steps']} steps fused", flush=True)
-    ended(engines)
+    end_engines(engines)
 
 
-def about(options):
+def describe_run(options):
     import gumbel
     import torch
     import vllm
 
-    lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return {
         "question": "how fast does vLLM write on a CPU, with the plugin and without it?",
-        "version": gumbel.__version__, "commit": options.commit, "cpu": names[0] if names else "",
+        "version": gumbel.__version__, "commit": options.commit, "cpu": result_lines.cpu_name(),
         "threads": options.threads, "rounds": options.rounds, "tokens": TOKENS,
         "vllm": vllm.__version__, "torch": torch.__version__, "dtype": "bfloat16",
     }

@@ -42,7 +42,7 @@ class Extension:
         return dict(vars(gumbel.vllm.counts()))
 
 
-def started(model, dtype):
+def start_engine(model, dtype):
     os.environ.update(
         VLLM_CPU_KVCACHE_SPACE="1", VLLM_ENABLE_V1_MULTIPROCESSING="0", HF_HUB_OFFLINE="1",
         VLLM_NO_USAGE_STATS="1", DO_NOT_TRACK="1", VLLM_LOGGING_LEVEL="ERROR", OMP_NUM_THREADS="1",
@@ -111,7 +111,7 @@ def main():
         for vocab in options.vocab:
             large = vocab != VOCAB
             model = with_vocabulary(pathlib.Path(folder), vocab) if large else MODEL
-            engine = started(model, options.dtype)
+            engine = start_engine(model, options.dtype)
             same = same_texts(engine)
             if same < 8 and options.dtype == "float32":
                 raise SystemExit(f"only {same} of 8 greedy texts in float32 are the same")

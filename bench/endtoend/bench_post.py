@@ -34,7 +34,7 @@ TINY_RARE = (8, 1024, 7.0, 40)
 # ----------------------------------------------------------------------------------- checks ----
 
 
-def deviations(logits, tokens):
+def count_deviations(logits, tokens):
     """The distance of the mean log-probability of tokens [n, B] from that of exact draws from
     logits [B, V], in standard deviations."""
     logp = torch.log_softmax(logits.float(), -1)
@@ -52,7 +52,7 @@ def check(logits, steps):
     if tokens.shape[1] != len(logits) or tokens.min() < 0 or tokens.max() >= logits.shape[1]:
         raise ValueError(f"not {len(logits)} tokens in [0, {logits.shape[1]})")
     changed = (tokens[1:] != tokens[:-1]).float().mean().item()
-    return deviations(logits, tokens), changed
+    return count_deviations(logits, tokens), changed
 
 
 def rare_tokens(device, rows, vocab, gap, steps):

@@ -241,7 +241,7 @@ def key_of(entry):
     return entry["model"], entry["batch"], entry["way"]
 
 
-def merged(path, head, points, skipped):
+def merge_points(path, head, points, skipped):
     """The new points, and those of the file from the same machine that were not measured again."""
     try:
         old = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
@@ -297,7 +297,7 @@ def main():
         head["entropy_nats"] = bench.entropies
         if arguments.json:
             write_json(
-                arguments.json, merged(arguments.json, head, bench.points, bench.skipped)
+                arguments.json, merge_points(arguments.json, head, bench.points, bench.skipped)
             )
     return 0 if bench.points else 1
 

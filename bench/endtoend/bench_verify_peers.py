@@ -114,7 +114,7 @@ def compete(case, arguments, ends, skip):
     return found
 
 
-def ratios(found):
+def compute_ratios(found):
     """The time of the fastest peer over that of each of gumbel's ways; None without peers."""
     time_of = {name: one["time"]["median_us"] for name, one in found.items()}
     peers = [time_of[c.name] for c in CONTESTANTS if not c.ours and c.name in time_of]
@@ -208,7 +208,7 @@ def main():
                 {"contestant": who, **place, "reason": why}
             ),
         )
-        entries.append({**place, "contestants": found, **ratios(found)})
+        entries.append({**place, "contestants": found, **compute_ratios(found)})
         if arguments.json:
             write_json(arguments.json, {**head, "skipped": skipped, "verify_peers": entries})
         print(f"{requests} requests, {drafts} drafts: {time.monotonic() - begin:.0f} s",

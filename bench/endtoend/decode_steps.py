@@ -40,7 +40,7 @@ def stock_draw(request):
     return draw
 
 
-def parameters(request, device):
+def make_parameters(request, device):
     """The request as parameters of the library, in tensors."""
     dtypes = {"temperature": torch.float32, "top_k": torch.int32, "top_p": torch.float32}
     off = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
@@ -53,14 +53,14 @@ def parameters(request, device):
 
 
 def logits_draw(request, device):
-    common = parameters(request, device)
+    common = make_parameters(request, device)
     return lambda step, hidden: torch.ops.gumbel.sample_logits(
         step.logits(hidden), seed=step.seed, position=step.position, **common
     )[0]
 
 
 def fused_draw(request, device):
-    common = parameters(request, device)
+    common = make_parameters(request, device)
     return lambda step, hidden: torch.ops.gumbel.sample(
         hidden, step.weight, seed=step.seed, position=step.position, **common
     )[0]
@@ -117,7 +117,7 @@ class Step:
         self.position += 1
 
 
-def ways(device):
+def make_draws(device):
     """name -> how it draws; "trunk" and "head" draw nothing."""
     found = {"trunk": lambda step, hidden: None, "head": head_alone}
     for name, request in REQUESTS.items():
@@ -138,7 +138,7 @@ class Steps:
         self.step = Step(model, shape, batch, device)
         self.graphs, self.skipped, self.peak_bytes = {}, {}, {}
         self.pool = torch.cuda.graph_pool_handle() if device == "cuda" else None
-        self.draws = ways(device)  # kept alive, because graphs read their tensors
+        self.draws = make_draws(device)  # kept alive, because graphs read their tensors
         for name, draw in self.draws.items():
             try:
                 self.graphs[name] = self._capture(draw)
@@ -183,7 +183,7 @@ class Steps:
 
     def _time(self, name):
         self.step.restart()
-        return timed(self.graphs[name], self.step.device)
+        return time_steps(self.graphs[name], self.step.device)
 
     def measure(self, rounds):
         """name -> spread of a step, in microseconds."""
@@ -191,7 +191,7 @@ class Steps:
         return {name: describe(times) for name, times in in_turns(turns, rounds).items()}
 
 
-def timed(replay, device):
+def time_steps(replay, device):
     """The mean microseconds of a step in a sequence of steps, as a list with one element."""
     if device != "cuda":
         begin = time.perf_counter()

@@ -11,7 +11,7 @@ from unittest import mock
 import gumbel.transformers
 import torch
 import transformers
-from decode_steps import parameters
+from decode_steps import make_parameters
 from gumbel._transformers.decoding import _decode
 from gumbel._transformers.texts import Texts
 from qwen_shapes import PROMPT, REQUESTS, prompts
@@ -45,7 +45,7 @@ class LogitsDraw:
 
     def __init__(self, request, texts):
         self.texts = texts
-        self.common = parameters(request, texts.seed.device)
+        self.common = make_parameters(request, texts.seed.device)
         self.seed = texts.seed.view(torch.int64)
 
     def rows(self, out):

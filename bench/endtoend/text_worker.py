@@ -28,11 +28,11 @@ from spread import reason  # noqa: E402
 WAYS = {"step": Steps, "generate": Generate, "generate_batch": GenerateBatch}
 
 
-def say(**answer):
+def send_answer(**answer):
     answers.write(json.dumps(answer) + "\n")
 
 
-def skipped(way, errors):
+def list_skipped(way, errors):
     for error in errors.values():
         traceback.print_exception(error)
     return [{"way": way, "contestant": name, "reason": reason(e)} for name, e in errors.items()]
@@ -52,9 +52,9 @@ class Worker:
         begin, failed = time.time(), []
         try:
             self.ready[way] = WAYS[way](self.model, self.shape, self.batch, self.device)
-            failed = skipped(way, self.ready[way].skipped)
+            failed = list_skipped(way, self.ready[way].skipped)
         except Exception as error:  # the other ways continue
-            failed = skipped(way, {"all": error})
+            failed = list_skipped(way, {"all": error})
         return {"skipped": failed, "seconds": round(time.time() - begin, 1)}
 
     def measure(self, way, rounds):
@@ -65,9 +65,9 @@ class Worker:
         try:
             found = ready.measure(rounds)
             new = {name: e for name, e in ready.skipped.items() if name not in before}
-            failed = skipped(way, new)
+            failed = list_skipped(way, new)
         except Exception as error:
-            failed = skipped(way, {"all": error})
+            failed = list_skipped(way, {"all": error})
         return {"times": found, "peak_bytes": ready.peak_bytes, "skipped": failed}
 
 
@@ -75,13 +75,13 @@ class Worker:
 def main():
     torch._dynamo.config.recompile_limit = 64  # a model's forward is compiled several times
     worker = Worker(**json.loads(sys.argv[1]))
-    say(entropy=worker.nats())
+    send_answer(entropy=worker.nats())
     for line in sys.stdin:
         command = json.loads(line)
         if "prepare" in command:
-            say(**worker.prepare(command["prepare"]))
+            send_answer(**worker.prepare(command["prepare"]))
         else:
-            say(**worker.measure(command["measure"], command["rounds"]))
+            send_answer(**worker.measure(command["measure"], command["rounds"]))
 
 
 if __name__ == "__main__":

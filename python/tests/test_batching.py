@@ -15,7 +15,7 @@ WORDS = (V + 31) // 32
 RESULTS = ("tokens", "logprobs", "lse", "status", "ranks", "kept", "top_ids", "top_logprobs")
 
 
-def equal(one, other, rows=slice(None)):
+def assert_equal_outputs(one, other, rows=slice(None)):
     for name in RESULTS:
         np.testing.assert_array_equal(getattr(one, name)[rows], getattr(other, name)[rows], name)
 
@@ -39,7 +39,7 @@ def test_slots_draw_the_tokens_of_rows():
     for name, values in rows.items():
         spread[name][slots] = values
     wanted = {"ranks": True, "kept": True, "top_logprobs": 3}
-    equal(
+    assert_equal_outputs(
         gumbel.sample_logits(LOGITS, **rows, **wanted),
         gumbel.sample_logits(LOGITS, **spread, **wanted, slots=slots, num_slots=count),
     )
@@ -49,7 +49,7 @@ def test_live_rows_match_a_smaller_batch():
     wanted = {"seed": 3, "ranks": True, "kept": True, "top_logprobs": 2}
     every = gumbel.sample(HIDDEN, WEIGHT, **wanted)
     some = gumbel.sample(HIDDEN, WEIGHT, **wanted, live_rows=2)
-    equal(every, some, slice(0, 2))
+    assert_equal_outputs(every, some, slice(0, 2))
     assert (some.tokens[2:] == -1).all() and (some.status[2:] == 6).all()
     assert np.isnan(some.lse[2:]).all() and np.isnan(some.logprobs[2:]).all()
 
@@ -58,8 +58,10 @@ def test_live_rows_match_a_smaller_batch():
 def test_given_tokens_have_the_outputs_of_a_draw(common):
     wanted = {**common, "num_samples": S, "ranks": True, "kept": True, "top_logprobs": 4}
     drawn = gumbel.sample(HIDDEN, WEIGHT, seed=5, **wanted)
-    equal(drawn, gumbel.sample(HIDDEN, WEIGHT, given=drawn.tokens, **wanted))
-    equal(drawn, gumbel.sample(HIDDEN, WEIGHT, given=drawn.tokens.tolist(), **wanted))
+    assert_equal_outputs(drawn, gumbel.sample(HIDDEN, WEIGHT, given=drawn.tokens, **wanted))
+    assert_equal_outputs(
+        drawn, gumbel.sample(HIDDEN, WEIGHT, given=drawn.tokens.tolist(), **wanted)
+    )
 
 
 def test_given_tokens_against_the_oracle():
@@ -82,7 +84,7 @@ def test_allowed_tokens():
         for token in allowed or range(V):
             mask[b, token >> 5] |= np.uint32(1 << (token & 31))
     wanted = {"seed": 8, "num_samples": 5, "ranks": True, "kept": True, "top_logprobs": 4}
-    equal(
+    assert_equal_outputs(
         gumbel.sample_logits(LOGITS, mask=mask.view(np.int32), **wanted),
         gumbel.sample_logits(LOGITS, allowed=lists, **wanted),
     )

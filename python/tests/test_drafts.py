@@ -19,7 +19,7 @@ def target():
     return weight, states
 
 
-def how(places=R):
+def row_parameters(places=R):
     return {
         "temperature": np.array([0.0, 0.8, 1.2])[:places],
         "top_k": np.array([0, 30, 0])[:places],
@@ -41,7 +41,7 @@ def decode(target, position, from_logits):
     history.start([[1], [2], [3]])
     root, tokens, logprobs = np.array([1, 2, 3]), [], []
     for place in range(LENGTH):
-        rows, common = states[place, root], {"position": position + place, **how()}
+        rows, common = states[place, root], {"position": position + place, **row_parameters()}
         if from_logits:
             out = gumbel.sample_logits(logits_of(rows, weight), history=history, **common)
         else:
@@ -69,7 +69,7 @@ def test_chains_of_any_drafts_write_the_targets_text(target, most, from_logits):
         wrong[:, 0] = False
         drafts[wrong] = random.integers(-1, V + 100, wrong.sum())
         rows = np.concatenate([states[at[r] + np.arange(most), drafts[r]] for r in range(R)])
-        common = {"position": now, "history": history, **how()}
+        common = {"position": now, "history": history, **row_parameters()}
         if from_logits:
             logits = logits_of(rows, weight)
             out = gumbel.verify_logits(logits, drafts.astype(np.int32), **common)
@@ -297,7 +297,7 @@ def test_invalid_draft_logprobs_are_named(target, name):
     weight, _ = target
     rows, other, drafts, _, lse, logprobs = chains_of_another_model(target, 2)
 
-    def refuse(error, match, value, tokens=drafts, **parts):
+    def assert_error(error, match, value, tokens=drafts, **parts):
         drawn = {"drawn_lse": lse, "drawn_logprobs": logprobs, name: value}
         if tokens.ndim == 1:
             drawn = {key: np.ravel(held) for key, held in drawn.items()} | {name: value}
@@ -308,16 +308,18 @@ def test_invalid_draft_logprobs_are_named(target, name):
     good = lse if name == "drawn_lse" else logprobs
     shape = rf"proposal\.{name}: expected the shape \(8,\) or \(2, 4\)"
     for wrong in (good[:1], good[:, :3], good.T, good.ravel()[1:], good[..., None], good[0, 0]):
-        refuse((ValueError, TypeError), f"{shape}|{name}: expected a NumPy", wrong)
+        assert_error((ValueError, TypeError), f"{shape}|{name}: expected a NumPy", wrong)
     ragged = {"offsets": np.array([0, 4, 8], np.int32)}
-    refuse(ValueError, rf"{name}: expected the shape \(8,\), got", good, drafts.ravel(), **ragged)
+    assert_error(
+        ValueError, rf"{name}: expected the shape \(8,\), got", good, drafts.ravel(), **ragged
+    )
     for wrong in (good.astype(np.float64), good.astype(np.float16), drafts):
-        refuse(TypeError, rf"proposal\.{name}: expected float32, got {wrong.dtype}", wrong)
-    refuse(TypeError, rf"proposal\.{name}: expected float32, got >f4", good.astype(">f4"))
-    refuse(TypeError, rf"proposal\.{name}: ", good.tolist())
-    refuse(TypeError, rf"proposal\.{name}: a masked", np.ma.masked_invalid(good))
+        assert_error(TypeError, rf"proposal\.{name}: expected float32, got {wrong.dtype}", wrong)
+    assert_error(TypeError, rf"proposal\.{name}: expected float32, got >f4", good.astype(">f4"))
+    assert_error(TypeError, rf"proposal\.{name}: ", good.tolist())
+    assert_error(TypeError, rf"proposal\.{name}: a masked", np.ma.masked_invalid(good))
     other_name = {"drawn_lse": "drawn_logprobs", "drawn_logprobs": "drawn_lse"}[name]
-    refuse(ValueError, f"^{other_name}: requires {name}", None)
+    assert_error(ValueError, f"^{other_name}: requires {name}", None)
     with pytest.raises(ValueError, match=f"^{name}: requires {other_name}"):
         gumbel.proposal_logits(other, **{name: good})
 

@@ -299,7 +299,9 @@ PARTNERS = {
 
 
 # Kinds of values that no parameter accepts, except those in EXCEPTIONS.
-NEVER_ACCEPTED = re.compile("masked|true|boolean|text|byte|memoryview|time|dict|a set|long[ ,]|tall")
+NEVER_ACCEPTED = re.compile(
+    "masked|true|boolean|text|byte|memoryview|time|dict|a set|long[ ,]|tall"
+)
 FLAGS = ("ranks", "kept")
 LISTS = ("allowed", "banned", "prompt_tokens", "output_tokens", "prompts", "outputs")
 EXCEPTIONS = {

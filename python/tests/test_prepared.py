@@ -34,7 +34,7 @@ EVERYTHING = {
 }
 
 
-def equal(a, b):
+def assert_equal_outputs(a, b):
     for name in FIELDS:
         np.testing.assert_array_equal(getattr(a, name), getattr(b, name), err_msg=name)
 
@@ -56,14 +56,18 @@ def test_prepared_calls_draw_what_plain_calls_draw(more):
         rows["first_sample"][0] = 5 * step
         out = call()
         assert out is call.output
-        equal(out, gumbel.sample(HIDDEN[step], WEIGHT, seed=9, **rows, **more))
+        assert_equal_outputs(out, gumbel.sample(HIDDEN[step], WEIGHT, seed=9, **rows, **more))
 
 
 def test_inputs_can_be_replaced():
     call = gumbel.prepare_sample_logits(LOGITS[0], seed=np.arange(B, dtype=np.int64))
     for step in (1, 2, 0):
-        equal(call(LOGITS[step]), gumbel.sample_logits(LOGITS[step], seed=list(range(B))))
-    equal(call(), gumbel.sample_logits(LOGITS[0], seed=list(range(B))))  # those of the last call
+        assert_equal_outputs(
+            call(LOGITS[step]), gumbel.sample_logits(LOGITS[step], seed=list(range(B)))
+        )
+    assert_equal_outputs(
+        call(), gumbel.sample_logits(LOGITS[0], seed=list(range(B)))
+    )  # those of the last call
     other = LOGITS[0].copy()
     for bad in (other[:2], other.astype(np.float16), other[:, ::-1], other.T, [[1.0]], None):
         if bad is not None:
@@ -72,7 +76,7 @@ def test_inputs_can_be_replaced():
     odd = np.zeros(LOGITS[0].nbytes + 1, np.uint8)[1:].view(np.float32).reshape(B, V)
     with pytest.raises(ValueError, match="logits: the data is not aligned"):
         call(odd)
-    equal(call(), gumbel.sample_logits(LOGITS[0], seed=list(range(B))))
+    assert_equal_outputs(call(), gumbel.sample_logits(LOGITS[0], seed=list(range(B))))
 
 
 def test_masks_and_slots_are_read_in_place():
@@ -84,7 +88,7 @@ def test_masks_and_slots_are_read_in_place():
         mask[:, step] = RNG.integers(-(2**31), 2**31, 6)
         slots[:] = RNG.permutation(6)[:B]
         live[0] = B - step
-        equal(call(), gumbel.sample_logits(LOGITS[0], live_rows=live, **place))
+        assert_equal_outputs(call(), gumbel.sample_logits(LOGITS[0], live_rows=live, **place))
 
 
 @pytest.mark.parametrize(
@@ -108,12 +112,12 @@ def test_invalid_inputs_are_named_at_every_call():
     temperature = np.ones(B, np.float32)
     call = gumbel.prepare_sample_logits(LOGITS[0], temperature=temperature, seed=0)
     before = gumbel.sample_logits(LOGITS[0], seed=0)
-    equal(call(), before)
+    assert_equal_outputs(call(), before)
     temperature[2] = -1
     with pytest.raises(ValueError, match=r"temperature\[2\]: "):
         call()
     temperature[2] = 1
-    equal(call(), before)
+    assert_equal_outputs(call(), before)
 
 
 def test_prepared_call_keeps_its_inputs_alive():
@@ -121,7 +125,7 @@ def test_prepared_call_keeps_its_inputs_alive():
     call = gumbel.prepare_sample_logits(LOGITS[0].copy(), mask=mask, top_k=7, seed=0)
     del mask
     junk = [np.full((B, V), np.nan, np.float32) for _ in range(50)]
-    equal(call(), gumbel.sample_logits(LOGITS[0], top_k=7, seed=0))
+    assert_equal_outputs(call(), gumbel.sample_logits(LOGITS[0], top_k=7, seed=0))
     assert len(junk) == 50
 
 
@@ -130,7 +134,7 @@ def test_cached_numbers_are_distinguished_by_type():
     for _ in range(2):
         a = gumbel.sample_logits(LOGITS[0], temperature=1, seed=1, top_k=1)
         b = gumbel.sample_logits(LOGITS[0], temperature=1.0, seed=1, top_k=1)
-        equal(a, b)
+        assert_equal_outputs(a, b)
         for name, value in (("seed", 1.0), ("top_k", 1.0), ("seed", True), ("temperature", True)):
             with pytest.raises(TypeError, match=f"{name}: "):
                 gumbel.sample_logits(LOGITS[0], **{name: value})
@@ -155,12 +159,12 @@ class Foreign:
 def test_dlpack_imports():
     hidden, weight = Foreign(HIDDEN[0]), Foreign(WEIGHT)
     mask = Foreign(np.full(10, 0x55555555, np.int32), dtype="int32")
-    equal(
+    assert_equal_outputs(
         gumbel.sample(hidden, weight, mask=mask, seed=4),
         gumbel.sample(HIDDEN[0], WEIGHT, mask=mask.array, seed=4),
     )
     call = gumbel.prepare_sample_logits(Foreign(LOGITS[0]), seed=4)
-    equal(call(Foreign(LOGITS[1])), gumbel.sample_logits(LOGITS[1], seed=4))
+    assert_equal_outputs(call(Foreign(LOGITS[1])), gumbel.sample_logits(LOGITS[1], seed=4))
     assert gumbel.softmax(Foreign(LOGITS[0])).shape == (B, V)
 
 
@@ -172,7 +176,7 @@ def test_unsupported_dlpack_exports_raise():
     frozen.flags.writeable = False  # which NumPy does not export, or exports as such
     try:
         found = gumbel.sample_logits(Foreign(frozen), seed=0)
-        equal(found, gumbel.sample_logits(frozen, seed=0))
+        assert_equal_outputs(found, gumbel.sample_logits(frozen, seed=0))
     except TypeError as problem:
         assert "logits: DLPack" in str(problem)
 

@@ -28,7 +28,7 @@ def lists_of_row(value, b):
     return [] if value is None else value[b] if nested else value
 
 
-def edited(request, b):
+def edit_row(request, b):
     """The row before its temperature."""
     defaults = dict(zip(PENALTIES, (1.0, 0.0, 0.0)))
     mask, bias = request.get("mask"), request.get("logit_bias")
@@ -44,10 +44,10 @@ def edited(request, b):
     )
 
 
-def processed(request):
+def process_rows(request):
     rows = [
         oracle.process(
-            edited(request, b),
+            edit_row(request, b),
             of_row(request.get("temperature", 1.0), b),
             **{name: of_row(request[name], b) for name in RULES if name in request},
         )
@@ -122,7 +122,7 @@ NAMES = ["+".join(request) or "plain" for request in REQUESTS]
 @pytest.mark.parametrize("request_", REQUESTS, ids=NAMES)
 def test_processed_logits_match_the_oracle(request_):
     found = gumbel.process_logits(LOGITS, **request_)
-    expected = processed(request_)
+    expected = process_rows(request_)
     assert found.dtype == np.float32 and found.shape == (B, V)
     np.testing.assert_array_equal(np.isneginf(found), np.isneginf(expected))
     np.testing.assert_allclose(found, expected, rtol=2e-6, atol=2e-6)
@@ -130,7 +130,7 @@ def test_processed_logits_match_the_oracle(request_):
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=NAMES)
 def test_draws_match_the_oracle(request_):
-    z = processed(request_)
+    z = process_rows(request_)
     seeds = [3, 5, 7, 2**63]
     common = {"seed": seeds, "position": 4, "num_samples": 6, "top_logprobs": 9}
     common.update(ranks=True, kept=True)
@@ -150,7 +150,7 @@ def test_draws_match_the_oracle(request_):
                 assert out.tokens[b, s] == token
                 assert out.ranks[b, s] == 1 + (z[b] > z[b, token]).sum()
                 np.testing.assert_allclose(out.logprobs[b, s], z[b, token] - norm, atol=1e-4)
-            check_top(out, b, edited(request_, b), z[b])
+            check_top(out, b, edit_row(request_, b), z[b])
 
 
 def check_top(out, b, y, z):

@@ -16,7 +16,7 @@ B, V, D = 5, 515, 48
 DTYPES = [np.float32, np.float16, ml_dtypes.bfloat16]
 
 
-def problem(dtype=np.float32, seed=0):
+def make_problem(dtype=np.float32, seed=0):
     """hidden [B, D], weight [V, D], bias [V] with logits about 3 wide."""
     rng = np.random.default_rng(seed)
     hidden = rng.normal(size=(B, D)).astype(np.float32).astype(dtype)
@@ -24,12 +24,12 @@ def problem(dtype=np.float32, seed=0):
     return hidden, weight, rng.normal(size=V).astype(np.float32).astype(dtype)
 
 
-def product(hidden, weight, bias=None):
+def multiply(hidden, weight, bias=None):
     logits = hidden.astype(float) @ weight.astype(float).T
     return logits if bias is None else logits + bias.astype(float)
 
 
-def rows(value):
+def as_rows(value):
     return [value] * B
 
 
@@ -47,7 +47,7 @@ def check(out, logits, *parameters, **transforms):
     np.testing.assert_allclose(out.lse, lse, atol=1e-4)
 
 
-def equal(a, b):
+def assert_equal_outputs(a, b):
     for name in ("tokens", "logprobs", "lse", "status"):
         np.testing.assert_array_equal(getattr(a, name), getattr(b, name), err_msg=name)
 
@@ -55,29 +55,31 @@ def equal(a, b):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("seed", [0, 1, 2**64 - 1])
 def test_sample_equals_the_oracle(dtype, seed):
-    hidden, weight, bias = problem(dtype)
+    hidden, weight, bias = make_problem(dtype)
     out = gumbel.sample(hidden, weight, bias=bias, seed=seed, position=11)
-    check(out, product(hidden, weight, bias), rows(1.0), batch_seeds(seed), rows(11))
+    check(out, multiply(hidden, weight, bias), as_rows(1.0), batch_seeds(seed), as_rows(11))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_sample_logits_equals_the_oracle(dtype):
-    hidden, weight, _ = problem()
-    logits = product(hidden, weight).astype(dtype)
+    hidden, weight, _ = make_problem()
+    logits = multiply(hidden, weight).astype(dtype)
     out = gumbel.sample_logits(logits, seed=9, position=2, num_samples=7)
-    check(out, logits.astype(float), rows(1.0), batch_seeds(9), rows(2), 7)
+    check(out, logits.astype(float), as_rows(1.0), batch_seeds(9), as_rows(2), 7)
 
 
 def test_scale_softcap_and_temperature():
-    hidden, weight, bias = problem()
+    hidden, weight, bias = make_problem()
     out = gumbel.sample(hidden, weight, bias=bias, scale=0.5, softcap=4.0, temperature=0.7, seed=0)
     transforms = {"scale": 0.5, "softcap": 4.0}
-    check(out, product(hidden, weight, bias), rows(0.7), batch_seeds(0), rows(0), **transforms)
+    check(
+        out, multiply(hidden, weight, bias), as_rows(0.7), batch_seeds(0), as_rows(0), **transforms
+    )
 
 
 def test_parameters_of_each_row():
-    hidden, weight, _ = problem()
-    logits = product(hidden, weight)
+    hidden, weight, _ = make_problem()
+    logits = multiply(hidden, weight)
     temperature = np.array([1.0, 0.5, 0.0, 2.0, 0.9], dtype=np.float32)
     seed = np.array([3, 2**63 + 1, 3, 0, 2**64 - 1], dtype=np.uint64)
     position = np.array([0, 5, 0, 2**32 - 1, 7], dtype=np.uint32)
@@ -95,8 +97,8 @@ def test_parameters_of_each_row():
 
 def test_first_sample_of_each_row():
     """A row's draws use the counters from its own first_sample on, for all types of arguments."""
-    hidden, weight, _ = problem()
-    logits = product(hidden, weight).astype(np.float32)
+    hidden, weight, _ = make_problem()
+    logits = multiply(hidden, weight).astype(np.float32)
     counters = [0, 7, 2**32 - 1, 1, 2**31]
     common = {"seed": [5] * B, "position": 3, "num_samples": 2}
     wanted = [
@@ -128,13 +130,13 @@ def test_first_sample_is_not_copied():
 
 
 def test_positions_of_64_bits():
-    hidden, weight, _ = problem()
+    hidden, weight, _ = make_problem()
     position = np.array([2**32, 2**32 - 1, 2**40 + 3, 2**63 + 5, 2**64 - 1], dtype=np.uint64)
-    expected = (product(hidden, weight), rows(1.0), [3] * B, position.tolist())
+    expected = (multiply(hidden, weight), as_rows(1.0), [3] * B, position.tolist())
     for positions in (position, position.tolist()):
         check(gumbel.sample(hidden, weight, seed=[3] * B, position=positions), *expected)
     signed = np.array([0, 1, 2**40, 2**62, 2**63 - 1])
-    equal(
+    assert_equal_outputs(
         gumbel.sample(hidden, weight, seed=0, position=signed),
         gumbel.sample(hidden, weight, seed=0, position=signed.astype(np.uint64)),
     )
@@ -148,23 +150,25 @@ def test_seeds_and_positions_are_not_copied(dtype):
 
 
 def test_strided_parameters():
-    hidden, weight, _ = problem()
+    hidden, weight, _ = make_problem()
     every = np.arange(2 * B)
     strided = {"seed": every[::2], "position": every[::-2], "temperature": every[1::2]}
     dense = {"seed": [0, 2, 4, 6, 8], "position": [9, 7, 5, 3, 1], "temperature": [1, 3, 5, 7, 9]}
-    equal(gumbel.sample(hidden, weight, **strided), gumbel.sample(hidden, weight, **dense))
+    assert_equal_outputs(
+        gumbel.sample(hidden, weight, **strided), gumbel.sample(hidden, weight, **dense)
+    )
 
 
 def test_one_seed_is_mixed_with_the_row():
-    hidden, weight, _ = problem()
+    hidden, weight, _ = make_problem()
     one = gumbel.sample(hidden, weight, seed=77)
-    equal(one, gumbel.sample(hidden, weight, seed=batch_seeds(77)))
+    assert_equal_outputs(one, gumbel.sample(hidden, weight, seed=batch_seeds(77)))
     alone = gumbel.sample(hidden[:1], weight, seed=77)
     np.testing.assert_array_equal(alone.tokens, one.tokens[:1])
 
 
 def test_log_probabilities_can_be_left_out():
-    hidden, weight, _ = problem()
+    hidden, weight, _ = make_problem()
     out = gumbel.sample(hidden, weight, seed=2, num_samples=3, logprobs=None)
     assert out.logprobs is None and out.lse is None
     np.testing.assert_array_equal(
@@ -181,8 +185,8 @@ def test_greedy_takes_the_lowest_of_equals():
 
 
 def test_the_draw_is_logits_plus_noise():
-    hidden, weight, _ = problem()
-    logits = product(hidden, weight).astype(np.float32)
+    hidden, weight, _ = make_problem()
+    logits = multiply(hidden, weight).astype(np.float32)
     out = gumbel.sample_logits(logits, seed=np.arange(B), position=3, num_samples=4)
     for b in range(B):
         for s in range(4):
@@ -193,30 +197,30 @@ def test_the_draw_is_logits_plus_noise():
 @pytest.mark.parametrize("isa", gumbel.info().isas)
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_every_isa_and_thread_count_gives_the_same_bits(isa, threads):
-    hidden, weight, bias = problem(ml_dtypes.bfloat16)
+    hidden, weight, bias = make_problem(ml_dtypes.bfloat16)
     common = {"bias": bias, "seed": 4, "temperature": 0.8, "softcap": 9.0, "num_samples": 3}
     forced = gumbel.sample(hidden, weight, **common, isa=isa, threads=threads)
-    equal(forced, gumbel.sample(hidden, weight, **common))
+    assert_equal_outputs(forced, gumbel.sample(hidden, weight, **common))
     about = gumbel.info(isa=isa, threads=threads)
     assert (about.isa, about.threads) == (isa, threads)
 
 
 def test_uint16_means_bfloat16_bits():
-    arrays = [oracle.bfloat16_bits(array) for array in problem()]
+    arrays = [oracle.bfloat16_bits(array) for array in make_problem()]
     typed = [array.view(ml_dtypes.bfloat16) for array in arrays]
     by_bits = gumbel.sample(*arrays[:2], bias=arrays[2], seed=8)
     for hidden, weight, bias in (typed, [arrays[0], typed[1], arrays[2]]):
-        equal(by_bits, gumbel.sample(hidden, weight, bias=bias, seed=8))
+        assert_equal_outputs(by_bits, gumbel.sample(hidden, weight, bias=bias, seed=8))
     hidden, weight, bias = (oracle.widen(array) for array in arrays)
-    check(by_bits, product(hidden, weight, bias), rows(1.0), batch_seeds(8), rows(0))
-    logits = oracle.bfloat16_bits(product(hidden, weight))
+    check(by_bits, multiply(hidden, weight, bias), as_rows(1.0), batch_seeds(8), as_rows(0))
+    logits = oracle.bfloat16_bits(multiply(hidden, weight))
     by_bits = gumbel.sample_logits(logits, seed=8)
-    equal(by_bits, gumbel.sample_logits(oracle.widen(logits), seed=8))
+    assert_equal_outputs(by_bits, gumbel.sample_logits(oracle.widen(logits), seed=8))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_strided_rows(dtype):
-    hidden, weight, _ = problem(dtype)
+    hidden, weight, _ = make_problem(dtype)
     wide = np.full((V, D + 16), np.nan, dtype=dtype)
     wide[:, 8 : 8 + D] = weight
     apart = np.full((2 * B, D), np.nan, dtype=dtype)
@@ -224,19 +228,19 @@ def test_strided_rows(dtype):
     for array in (wide, apart):
         array.flags.writeable = False
     found = gumbel.sample(apart[::2], wide[:, 8 : 8 + D], seed=0)
-    equal(found, gumbel.sample(hidden, weight, seed=0))
+    assert_equal_outputs(found, gumbel.sample(hidden, weight, seed=0))
 
 
 def test_tokens_beyond_the_vocabulary_never_count():
-    hidden, weight, _ = problem()
+    hidden, weight, _ = make_problem()
     padded = np.concatenate([weight, np.full((13, D), np.inf, dtype=np.float32)])
     found = gumbel.sample(hidden, padded, vocab_size=V, seed=0)
-    equal(found, gumbel.sample(hidden, weight, seed=0))
+    assert_equal_outputs(found, gumbel.sample(hidden, weight, seed=0))
 
 
 def test_faulty_rows_do_not_change_others():
-    hidden, weight, _ = problem()
-    logits = product(hidden, weight).astype(np.float32)
+    hidden, weight, _ = make_problem()
+    logits = multiply(hidden, weight).astype(np.float32)
     good = gumbel.sample_logits(logits, num_samples=2, seed=0)
     logits[1, 3], logits[2, 500], logits[4] = np.nan, np.inf, -np.inf
     bad = gumbel.sample_logits(logits, num_samples=2, seed=0)
@@ -262,7 +266,7 @@ def test_empty_and_smallest_problems():
 
 
 def test_many_python_threads_at_once():
-    hidden, weight, _ = problem()
+    hidden, weight, _ = make_problem()
     expected = [gumbel.sample(hidden, weight, seed=i, num_samples=3) for i in range(48)]
     with ThreadPoolExecutor(8) as pool:
         found = list(
@@ -272,4 +276,4 @@ def test_many_python_threads_at_once():
             )
         )
     for a, b in zip(expected, found):
-        equal(a, b)
+        assert_equal_outputs(a, b)

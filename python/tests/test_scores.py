@@ -14,7 +14,7 @@ LOGITS = (HIDDEN.astype(float) @ WEIGHT.astype(float).T).astype(np.float32)
 TOKENS = RNG.integers(0, V, size=(B, S)).astype(np.int32)
 
 
-def both(tokens, **common):
+def score_both_ways(tokens, **common):
     return (
         gumbel.score(HIDDEN, WEIGHT, tokens, **common),
         gumbel.score_logits(LOGITS, tokens, **common),
@@ -33,22 +33,24 @@ def check(out, tokens, z):
 
 
 def test_scores_match_numpy():
-    for out in both(TOKENS):
+    for out in score_both_ways(TOKENS):
         check(out, TOKENS, LOGITS.astype(float))
         assert out.kept is None and out.top_ids is None
-    for out in both(TOKENS.tolist()):
+    for out in score_both_ways(TOKENS.tolist()):
         check(out, TOKENS, LOGITS.astype(float))
 
 
 def test_one_token_a_row():
-    for out in both(TOKENS[:, 0], temperature=[0.5, 1, 2, 0.7]):
+    for out in score_both_ways(TOKENS[:, 0], temperature=[0.5, 1, 2, 0.7]):
         assert out.logprobs.shape == out.ranks.shape == (B, 1)
         check(out, TOKENS[:, :1], LOGITS / np.array([[0.5], [1], [2], [0.7]]))
 
 
 def test_removed_tokens_have_probability_0():
     """Tokens that truncation removed, or that are banned, have probability 0."""
-    for out in both(TOKENS, top_k=9, banned=[int(TOKENS[0, 0])], kept=True, top_logprobs=2):
+    for out in score_both_ways(
+        TOKENS, top_k=9, banned=[int(TOKENS[0, 0])], kept=True, top_logprobs=2
+    ):
         y = np.array([oracle.edit(row, banned=[TOKENS[0, 0]]) for row in LOGITS])
         z = np.array([oracle.process(row, 1.0, top_k=9) for row in y])
         assert out.logprobs[0, 0] == -np.inf
@@ -59,7 +61,7 @@ def test_removed_tokens_have_probability_0():
 
 
 def test_raw_log_probabilities():
-    for out in both(TOKENS, temperature=2.0, top_k=2, logprobs="raw"):
+    for out in score_both_ways(TOKENS, temperature=2.0, top_k=2, logprobs="raw"):
         row = LOGITS.astype(float)
         norm = np.log(np.exp(row).sum(axis=1, keepdims=True))
         expected = np.take_along_axis(row, TOKENS.astype(int), axis=1) - norm

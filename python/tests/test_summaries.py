@@ -26,7 +26,7 @@ EDITS = {"banned": [[70], [], [V - 6]], "logit_bias": {100: 4.0, 2: 1.0}}
 def of_logits(**more):
     return [
         gumbel.partial_logits(
-            LOGITS[:, first:end], first_token=first, mask=masks(end), **COMMON, **more
+            LOGITS[:, first:end], first_token=first, mask=make_masks(end), **COMMON, **more
         )
         for first, end in SHARDS
     ]
@@ -39,7 +39,7 @@ def of_heads(**more):
             WEIGHT[first:end],
             bias=BIAS[first:end],
             first_token=first,
-            mask=masks(end),
+            mask=make_masks(end),
             **COMMON,
             **more,
         )
@@ -47,17 +47,17 @@ def of_heads(**more):
     ]
 
 
-def masks(end):
+def make_masks(end):
     return np.ascontiguousarray(MASK[:, : (end + 31) // 32])
 
 
-def equal(found, wanted):
+def assert_equal_outputs(found, wanted):
     for name in ("tokens", "logprobs", "lse", "status"):
         np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name), name)
     assert found.ranks is None and found.top_ids is None
 
 
-def whole(**more):
+def draw_whole(**more):
     head = gumbel.sample(HIDDEN, WEIGHT, bias=BIAS, mask=MASK, **COMMON, **more)
     return gumbel.sample_logits(LOGITS, mask=MASK, **COMMON, **more), head
 
@@ -65,14 +65,14 @@ def whole(**more):
 @pytest.mark.parametrize("more", [{}, EDITS])
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
 def test_merged_shards_draw_the_tokens_of_the_whole(order, more):
-    for parts, wanted in zip((of_logits(**more), of_heads(**more)), whole(**more)):
+    for parts, wanted in zip((of_logits(**more), of_heads(**more)), draw_whole(**more)):
         assert all(p.dtype == gumbel.SUMMARY and p.shape == (B, S) for p in parts)
         parts = [parts[i] for i in order]
-        equal(gumbel.finish(np.stack(parts)), wanted)
+        assert_equal_outputs(gumbel.finish(np.stack(parts)), wanted)
         kept = [part.copy() for part in parts]
         for other in parts[1:]:
             gumbel.merge(parts[0], other)
-        equal(gumbel.finish(parts[0]), wanted)
+        assert_equal_outputs(gumbel.finish(parts[0]), wanted)
         np.testing.assert_array_equal(parts[1:], kept[1:])
 
 
@@ -80,7 +80,7 @@ def test_summaries_survive_serialisation():
     """Summaries that were sent as bytes give the same tokens."""
     sent = b"".join(part.tobytes() for part in of_logits())
     gathered = np.frombuffer(sent, gumbel.SUMMARY).reshape(len(SHARDS), B, S)
-    equal(gumbel.finish(gathered), whole()[0])
+    assert_equal_outputs(gumbel.finish(gathered), draw_whole()[0])
     with pytest.raises(ValueError, match="^into: the array is read-only"):
         gumbel.merge(gathered[0], gathered[1])
 

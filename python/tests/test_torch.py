@@ -23,7 +23,7 @@ DEVICES = [
 FIELDS = ("tokens", "logprobs", "lse", "status")
 
 
-def equal(out, wanted, device):
+def assert_equal_outputs(out, wanted, device):
     for name in FIELDS:
         tensor = getattr(out, name)
         assert isinstance(tensor, torch.Tensor) and tensor.device == torch.device(device)
@@ -39,12 +39,14 @@ def test_draws_are_those_of_numpy(device, dtype):
     logits = torch.tensor(LOGITS).to(device, dtype)
     common = {"seed": 5, "position": [1, 2, 3], "temperature": 0.8, "num_samples": 4}
     wide = [a.float().cpu().numpy() for a in (hidden, weight, logits)]
-    equal(gumbel.sample(hidden, weight, **common), gumbel.sample(*wide[:2], **common), device)
+    assert_equal_outputs(
+        gumbel.sample(hidden, weight, **common), gumbel.sample(*wide[:2], **common), device
+    )
     wanted = gumbel.sample_logits(wide[2], **common)
-    equal(gumbel.sample_logits(logits, **common), wanted, device)
+    assert_equal_outputs(gumbel.sample_logits(logits, **common), wanted, device)
     apart = torch.zeros((B, 2 * V), device=device, dtype=dtype)
     apart[:, :V] = logits
-    equal(gumbel.sample_logits(apart[:, :V], **common), wanted, device)
+    assert_equal_outputs(gumbel.sample_logits(apart[:, :V], **common), wanted, device)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -57,12 +59,12 @@ def test_parameters_may_be_tensors(device):
     wanted = gumbel.sample_logits(LOGITS, **common)
     logits = torch.tensor(LOGITS, device=device)
     tensors = {name: torch.tensor(value) for name, value in common.items()}
-    equal(gumbel.sample_logits(logits, **tensors), wanted, device)
+    assert_equal_outputs(gumbel.sample_logits(logits, **tensors), wanted, device)
     there = {name: value.to(device) for name, value in tensors.items()}
-    equal(gumbel.sample_logits(logits, **there), wanted, device)
+    assert_equal_outputs(gumbel.sample_logits(logits, **there), wanted, device)
     half = {**there, "temperature": there["temperature"].to(torch.bfloat16)}
-    equal(gumbel.sample_logits(logits, **half), wanted, device)
-    equal(gumbel.sample_logits(logits.requires_grad_(), **there), wanted, device)
+    assert_equal_outputs(gumbel.sample_logits(logits, **half), wanted, device)
+    assert_equal_outputs(gumbel.sample_logits(logits.requires_grad_(), **there), wanted, device)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -83,7 +85,7 @@ def test_requests(device):
     more = {"ranks": True, "kept": True, "top_logprobs": 3, "seed": 0}
     out = gumbel.sample_logits(logits, mask=mask, **request, **more)
     alike = gumbel.sample_logits(LOGITS, mask=MASK, **request, **more)
-    equal(out, alike, device)
+    assert_equal_outputs(out, alike, device)
     for name in ("ranks", "kept", "top_ids"):
         np.testing.assert_array_equal(getattr(out, name).cpu().numpy(), getattr(alike, name))
     lists = {**request, "banned": [torch.tensor([1]), torch.tensor([2, 3]), []]}
@@ -119,10 +121,12 @@ def test_scores(device):
     logits = torch.tensor(LOGITS, device=device)
     for given in (tokens, torch.tensor(tokens).to(device), torch.tensor(tokens.astype(np.int64))):
         found = gumbel.score_logits(logits, given, top_k=50)
-        equal(found, wanted, device)
+        assert_equal_outputs(found, wanted, device)
         np.testing.assert_array_equal(numpy_of(found.ranks), wanted.ranks)
     hidden, weight = (torch.tensor(a).to(device) for a in (HIDDEN, WEIGHT))
-    equal(gumbel.score(hidden, weight, tokens), gumbel.score(HIDDEN, WEIGHT, tokens), device)
+    assert_equal_outputs(
+        gumbel.score(hidden, weight, tokens), gumbel.score(HIDDEN, WEIGHT, tokens), device
+    )
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -136,9 +140,9 @@ def test_summaries(device):
     assert parts[0].device == logits.device and parts[0].dtype == torch.uint8
     assert parts[0].shape == (B, 2, gumbel.SUMMARY.itemsize)
     wanted = gumbel.sample_logits(LOGITS, **common)
-    equal(gumbel.finish(torch.stack(parts)), wanted, device)
+    assert_equal_outputs(gumbel.finish(torch.stack(parts)), wanted, device)
     gumbel.merge(parts[1], parts[0])
-    equal(gumbel.finish(parts[1]), wanted, device)
+    assert_equal_outputs(gumbel.finish(parts[1]), wanted, device)
     with pytest.raises(TypeError, match="^summaries: expected summaries, uint8"):
         gumbel.finish(logits)
     with pytest.raises(ValueError, match="^summaries: .*not contiguous"):
@@ -161,7 +165,7 @@ def test_histories(device, count_bits):
             common = {"num_slots": 4, "seed": 3, "position": position, **penalties}
             alike = gumbel.sample_logits(LOGITS, history=wanted, slots=slots, **common)
             found = gumbel.sample_logits(logits, history=history, slots=kind, **common)
-            equal(found, alike, device)
+            assert_equal_outputs(found, alike, device)
             wanted.update(alike.tokens, slots=slots)
             history.update(found.tokens, slots=kind)
         for name in ("prompt", "output", "counts"):
@@ -176,11 +180,15 @@ def test_seeds_and_positions_of_every_dtype(device):
     logits = torch.tensor(LOGITS, device=device)
     for dtype in (torch.int32, torch.uint32, torch.int64, torch.uint64):
         there = torch.tensor(values).to(dtype).to(device)
-        equal(gumbel.sample_logits(logits, seed=there, position=there), wanted, device)
+        assert_equal_outputs(
+            gumbel.sample_logits(logits, seed=there, position=there), wanted, device
+        )
     large = torch.tensor([2**40, 2**63 - 1, 0], device=device)
     alike = gumbel.sample_logits(LOGITS, seed=numpy_of(large), position=numpy_of(large))
     for there in (large, large.view(torch.uint64)):
-        equal(gumbel.sample_logits(logits, seed=there, position=there), alike, device)
+        assert_equal_outputs(
+            gumbel.sample_logits(logits, seed=there, position=there), alike, device
+        )
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -190,12 +198,14 @@ def test_first_sample_of_every_dtype(device):
     logits = torch.tensor(LOGITS, device=device)
     for dtype in (torch.int32, torch.uint32, torch.int64):
         there = torch.tensor(values).to(dtype).to(device)
-        equal(gumbel.sample_logits(logits, first_sample=there, seed=[4] * B), wanted, device)
+        assert_equal_outputs(
+            gumbel.sample_logits(logits, first_sample=there, seed=[4] * B), wanted, device
+        )
     large = torch.tensor([2**32 - 1, 2**31, 0])
     alike = gumbel.sample_logits(LOGITS, first_sample=large.numpy(), seed=[4] * B)
     for there in (large, large.to(torch.uint32)):
         found = gumbel.sample_logits(logits, first_sample=there.to(device), seed=[4] * B)
-        equal(found, alike, device)
+        assert_equal_outputs(found, alike, device)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -208,7 +218,7 @@ def test_slots_and_live_rows(device):
         "temperature": torch.tensor(spread, device=device),
         "live_rows": torch.tensor([2], dtype=torch.int32, device=device),
     }
-    equal(
+    assert_equal_outputs(
         gumbel.sample_logits(torch.tensor(LOGITS, device=device), **there, **common), wanted, device
     )
 
@@ -238,7 +248,7 @@ def test_draws_run_on_the_current_stream():
         torch.cuda._sleep(10_000_000)
         out = gumbel.sample_logits(logits + logits, seed=1)
     stream.synchronize()
-    equal(out, wanted, "cuda:0")
+    assert_equal_outputs(out, wanted, "cuda:0")
 
 
 @pytest.mark.filterwarnings("ignore:.*(Sparse|nested|quantize)")

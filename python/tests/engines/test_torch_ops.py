@@ -26,7 +26,7 @@ def device(request):
     return request.param
 
 
-def problem(device, dtype=torch.bfloat16):
+def make_problem(device, dtype=torch.bfloat16):
     generator = torch.Generator().manual_seed(3)
     hidden = torch.randn(B, D, generator=generator).to(dtype)
     weight = (torch.randn(V, D, generator=generator) * 3 / D**0.5).to(dtype)
@@ -77,7 +77,7 @@ def as_package(arguments):
     return rest
 
 
-def same(found, out):
+def assert_same_outputs(found, out):
     wanted = [getattr(out, name) for name in NAMES if getattr(out, name) is not None]
     assert len(found) == len(wanted)
     for a, b in zip(found, wanted):
@@ -87,26 +87,26 @@ def same(found, out):
 
 @pytest.mark.parametrize("more", [dict, everything], ids=["plain", "everything"])
 def test_draws_match_the_package(device, more):
-    hidden, weight = problem(device)
+    hidden, weight = make_problem(device)
     arguments = {**row_parameters(device), **(more(device) if more is not dict else {})}
     wanted = gumbel.sample(hidden, weight, **as_package(arguments))
-    same(ops.sample(hidden, weight, **arguments), wanted)
+    assert_same_outputs(ops.sample(hidden, weight, **arguments), wanted)
     logits = (hidden @ weight.T).float()
-    same(
+    assert_same_outputs(
         ops.sample_logits(logits, **arguments),
         gumbel.sample_logits(logits, **as_package(arguments)),
     )
 
 
 def test_the_bits_of_seeds_count(device):
-    hidden, weight = problem(device)
+    hidden, weight = make_problem(device)
     seeds = torch.tensor([-1, 3, -(2**63), 0], device=device)
     wanted = gumbel.sample(hidden, weight, seed=[2**64 - 1, 3, 2**63, 0]).tokens
     assert torch.equal(ops.sample(hidden, weight, seed=seeds)[0], wanted)
 
 
 def test_the_bits_of_first_sample_count(device):
-    hidden, weight = problem(device)
+    hidden, weight = make_problem(device)
     counters = torch.tensor([-1, 3, -(2**31), 0], dtype=torch.int32, device=device)
     wanted = gumbel.sample(hidden, weight, seed=1, first_sample=[2**32 - 1, 3, 2**31, 0]).tokens
     found = ops.sample(hidden, weight, seed=torch.tensor(1, device=device), first_sample=counters)
@@ -114,17 +114,19 @@ def test_the_bits_of_first_sample_count(device):
 
 
 def test_unrequested_outputs_are_omitted(device):
-    hidden, weight = problem(device)
+    hidden, weight = make_problem(device)
     tokens, status = ops.sample(hidden, weight, logprobs=None, num_samples=3)
     assert tokens.shape == (B, 3) and status.tolist() == [0] * B
 
 
 def test_scores_rows_and_top_k(device):
-    hidden, weight = problem(device, torch.float32)
+    hidden, weight = make_problem(device, torch.float32)
     logits = hidden @ weight.T
     tokens = torch.randint(0, V, (B, 3), dtype=torch.int32, device=device)
-    same(ops.score(hidden, weight, tokens), gumbel.score(hidden, weight, tokens))
-    same(ops.score_logits(logits, tokens[:, 0]), gumbel.score_logits(logits, tokens[:, 0]))
+    assert_same_outputs(ops.score(hidden, weight, tokens), gumbel.score(hidden, weight, tokens))
+    assert_same_outputs(
+        ops.score_logits(logits, tokens[:, 0]), gumbel.score_logits(logits, tokens[:, 0])
+    )
     rows = row_parameters(device)
     for name in ("process_logits", "softmax"):
         found = getattr(ops, name)(logits, **rows)
@@ -133,8 +135,8 @@ def test_scores_rows_and_top_k(device):
         assert torch.equal(found, wanted)
 
 
-def drafts(device):
-    hidden, weight = problem(device)
+def make_drafts(device):
+    hidden, weight = make_problem(device)
     rows = hidden.repeat_interleave(3, 0) * torch.linspace(0.5, 2, 3 * B, device=device)[:, None]
     tokens = torch.randint(0, V, (B, 3), dtype=torch.int32, device=device)
     return rows.to(torch.bfloat16), weight, tokens
@@ -142,7 +144,7 @@ def drafts(device):
 
 @pytest.mark.parametrize("rule", ["coupled", "rejection"])
 def test_drafts(device, rule):
-    rows, weight, tokens = drafts(device)
+    rows, weight, tokens = make_drafts(device)
     parameters = row_parameters(device)
     if rule == "coupled":
         drawn = ops.sample(rows, weight, seed=parameters["seed"].repeat_interleave(3))[0]
@@ -167,7 +169,7 @@ def chains_of_another_model(device):
 
     Returns what verify() takes: rows, weight, tokens, and the draft_ arguments by name.
     """
-    rows, weight, tokens = drafts(device)
+    rows, weight, tokens = make_drafts(device)
     other = (rows.float() * 0.8 + 0.3 * rows.float().roll(1, 1)).to(torch.bfloat16)
     lse, logprobs = torch.full((2, B, 3), float("nan"), device=device)
     for step in range(2):
@@ -221,7 +223,7 @@ def test_drafts_with_supplied_logprobs(device):
 def test_invalid_draft_logprobs_are_named(device):
     rows, weight, tokens, draft, drawn_values = chains_of_another_model(device)
 
-    def refuse(error, match, draft=draft, **changed):
+    def assert_error(error, match, draft=draft, **changed):
         given = {
             name: value for name, value in (drawn_values | changed).items() if value is not None
         }
@@ -231,15 +233,17 @@ def test_invalid_draft_logprobs_are_named(device):
     for name in ("lse", "logprobs"):
         value = drawn_values[f"draft_{name}"]
         shape = rf"proposal\.drawn_{name}: expected the shape \(12,\) or \(4, 3\)"
-        refuse(ValueError, shape, **{f"draft_{name}": value[:, :2].contiguous()})
-        refuse(ValueError, shape, **{f"draft_{name}": value.T})
-        refuse(TypeError, rf"drawn_{name}: expected float32", **{f"draft_{name}": value.half()})
-        refuse(ValueError, "requires drawn_", **{f"draft_{name}": None})
-    refuse(ValueError, "^draft_lse: requires", draft={})
+        assert_error(ValueError, shape, **{f"draft_{name}": value[:, :2].contiguous()})
+        assert_error(ValueError, shape, **{f"draft_{name}": value.T})
+        assert_error(
+            TypeError, rf"drawn_{name}: expected float32", **{f"draft_{name}": value.half()}
+        )
+        assert_error(ValueError, "requires drawn_", **{f"draft_{name}": None})
+    assert_error(ValueError, "^draft_lse: requires", draft={})
 
 
 def test_a_history_is_written_in_place(device):
-    hidden, weight = problem(device)
+    hidden, weight = make_problem(device)
     parts = [everything(device)[f"history_{part}"] for part in ("prompt", "output", "counts")]
     slots = torch.tensor([2, 0], dtype=torch.int32, device=device)
     offsets = torch.tensor([0, 2, 3], device=device)
@@ -253,14 +257,14 @@ def test_a_history_is_written_in_place(device):
     assert torch.equal(parts[2], kept.counts)
     history = dict(zip(("history_prompt", "history_output", "history_counts"), parts))
     penalty, rows = torch.tensor(2.0, device=device), row_parameters(device)
-    same(
+    assert_same_outputs(
         ops.sample(hidden, weight, frequency_penalty=penalty, seed=rows["seed"], **history),
         gumbel.sample(hidden, weight, frequency_penalty=2.0, seed=rows["seed"], history=kept),
     )
 
 
 def test_operators_pass_opcheck(device):
-    hidden, weight = problem(device)
+    hidden, weight = make_problem(device)
     logits, rows = (hidden @ weight.T).float(), row_parameters(device)
     tokens = torch.zeros((B, 1), dtype=torch.int32, device=device)
     arguments = {**rows, **everything(device)}
@@ -272,7 +276,7 @@ def test_operators_pass_opcheck(device):
         (ops.softmax, (logits,), rows),
         (ops.top_k, (logits, 3), {}),
         # Log-probabilities are NaN after the last.
-        (ops.verify, drafts(device), {"logprobs": None, "seed": rows["seed"]}),
+        (ops.verify, make_drafts(device), {"logprobs": None, "seed": rows["seed"]}),
         (
             ops.history_update,
             tuple(arguments[f"history_{part}"] for part in ("prompt", "output", "counts")),
@@ -297,7 +301,7 @@ def decode(hidden, weight, embedding, rows):
 
 
 def test_compiled_steps(device):
-    hidden, weight = problem(device, torch.float32)
+    hidden, weight = make_problem(device, torch.float32)
     embedding = weight.flip(0)
     rows = row_parameters(device)
     wanted = decode(hidden, weight, embedding, rows)
@@ -308,7 +312,7 @@ def test_compiled_steps(device):
 
 
 def test_a_batch_of_any_size_is_compiled_once():
-    hidden, weight = problem("cpu")
+    hidden, weight = make_problem("cpu")
     seed, count = torch.tensor(3), 0
 
     def counting(module, _):
@@ -330,7 +334,7 @@ def test_a_batch_of_any_size_is_compiled_once():
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_graphs_and_streams():
-    hidden, weight = problem("cuda", torch.float32)
+    hidden, weight = make_problem("cuda", torch.float32)
     embedding, rows = weight.flip(0), row_parameters("cuda")
     decode(hidden, weight, embedding, rows)
     torch.cuda.synchronize()
@@ -367,13 +371,13 @@ def test_graphs_and_streams():
     ],
 )
 def test_errors_name_the_argument(arguments, text):
-    hidden, weight = problem("cpu")
+    hidden, weight = make_problem("cpu")
     with pytest.raises((TypeError, ValueError), match=text):
         ops.sample(hidden, weight, **arguments)
 
 
 def test_unsupported_lists_raise():
-    hidden, weight = problem("cpu")
+    hidden, weight = make_problem("cpu")
     good = {name: everything("cpu")[name] for name in ("bias_offsets", "bias_ids", "bias_values")}
     for name, value, text in (
         ("bias_offsets", good["bias_offsets"].int(), "logit_bias_offsets: expected int64"),

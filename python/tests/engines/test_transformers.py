@@ -395,13 +395,13 @@ def test_a_batch_by_a_screen(model, tokenizer):
     if model.device.type != "cpu":
         pytest.skip("tried on a CPU")
     pytest.importorskip("psutil")
-    from test_transformers_batches import batching, configured
+    from test_transformers_batches import make_batching, make_config
 
     prompts = [tokenizer(prompt)["input_ids"] for prompt in PROMPTS]
 
     def drawn(**how):
         out = gumbel.transformers.generate_batch(
-            model, prompts, configured(**DRAWN), batching(), seed=[3, 4, 5, 6], **how
+            model, prompts, make_config(**DRAWN), make_batching(), seed=[3, 4, 5, 6], **how
         )
         assert all(one.error is None for one in out.values())
         return [one.generated_tokens for one in out.values()]

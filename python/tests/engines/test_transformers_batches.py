@@ -31,24 +31,26 @@ def prompts(tokenizer):
     return [tokenizer(prompt)["input_ids"] for prompt in PROMPTS]
 
 
-def batching(**more):
+def make_batching(**more):
     sizes = {"num_blocks": 32, "max_batch_tokens": 64, "block_size": 32}
     return ContinuousBatchingConfig(**{**sizes, **more})
 
 
-def configured(tokens=16, eos=-1, **more):
+def make_config(tokens=16, eos=-1, **more):
     return transformers.GenerationConfig(max_new_tokens=tokens, eos_token_id=eos, **more)
 
 
-def batch(model, prompts, config, seed=None, **more):
+def generate_batch(model, prompts, config, seed=None, **more):
     """The texts of a batch, drawn by the library."""
     model.head_calls = 0
-    out = gumbel.transformers.generate_batch(model, prompts, config, batching(**more), seed=seed)
+    out = gumbel.transformers.generate_batch(
+        model, prompts, config, make_batching(**more), seed=seed
+    )
     assert all(one.error is None for one in out.values())
     return [one.generated_tokens for one in out.values()]
 
 
-def single(model, prompts, seeds, **more):
+def generate_singly(model, prompts, seeds, **more):
     """Texts of generate(), one prompt at a time."""
     found = []
     for prompt, seed in zip(prompts, seeds):
@@ -60,11 +62,11 @@ def single(model, prompts, seeds, **more):
 
 
 def test_greedy_texts_are_stock_texts_without_logits(model, prompts):
-    config = configured(do_sample=False)
-    stock = model.generate_batch(prompts, config, batching(return_logprobs=True))
+    config = make_config(do_sample=False)
+    stock = model.generate_batch(prompts, config, make_batching(return_logprobs=True))
     model.head_calls = 0
     ours = gumbel.transformers.generate_batch(
-        model, prompts, config, batching(return_logprobs=True)
+        model, prompts, config, make_batching(return_logprobs=True)
     )
     assert model.head_calls == 0 and list(ours) == list(stock)
     for name in stock:
@@ -82,44 +84,44 @@ def test_greedy_texts_are_stock_texts_without_logits(model, prompts):
     ids=str,
 )
 def test_texts_of_a_batch_are_those_of_generate(model, prompts, more):
-    together = batch(model, prompts, configured(**more), SEEDS)
+    together = generate_batch(model, prompts, make_config(**more), SEEDS)
     assert model.head_calls == 0
-    assert together == single(model, prompts, SEEDS, **more)
+    assert together == generate_singly(model, prompts, SEEDS, **more)
 
 
 def test_unsupported_options_run_transformers_processors(model, prompts):
     more = {"do_sample": True, "top_k": 0, "typical_p": 0.9}
-    together = batch(model, prompts, configured(**more), SEEDS)
+    together = generate_batch(model, prompts, make_config(**more), SEEDS)
     assert model.head_calls > 0
-    assert together == single(model, prompts, SEEDS, **more)
+    assert together == generate_singly(model, prompts, SEEDS, **more)
 
 
 def test_a_text_depends_on_seed_and_prompt_alone(model, prompts):
     """In compiled steps that split prompts, in batches that other texts join and leave."""
-    config = configured(**DRAWN)
-    alone = batch(model, prompts[1:2], config, 4)[0]
+    config = make_config(**DRAWN)
+    alone = generate_batch(model, prompts[1:2], config, 4)[0]
     many = [*prompts, [0, *prompts[3] * 9], prompts[1], *prompts[:3] * 2]
     seeds = list(range(100, 100 + len(many)))
     seeds[5] = 4
-    assert batch(model, many, config, seeds, max_batch_tokens=7)[5] == alone
+    assert generate_batch(model, many, config, seeds, max_batch_tokens=7)[5] == alone
     compiled = transformers.CompileConfig(backend="eager", mode="default")
     given = {"varlen_compile_config": compiled, "decode_compile_config": compiled}
-    assert batch(model, prompts[:2], config, [9, 4], **given)[1] == alone
-    assert batch(model, prompts[1:2], config, 5)[0] != alone
+    assert generate_batch(model, prompts[:2], config, [9, 4], **given)[1] == alone
+    assert generate_batch(model, prompts[1:2], config, 5)[0] != alone
 
 
 def test_the_command_writes_the_same_texts(model, tokenizer):
     seeds = (3, 4, 5, 6)
     theirs = [command_texts(tokenizer, prompt, seed) for prompt, seed in zip(PROMPTS, seeds)]
-    ours = batch(model, [ids for ids, _ in theirs], configured(**DRAWN), seeds)
+    ours = generate_batch(model, [ids for ids, _ in theirs], make_config(**DRAWN), seeds)
     assert ours == [text for _, (text,) in theirs]
 
 
 def test_texts_end_and_without_a_seed_torch_decides(model, prompts):
-    config, found = configured(eos=[269, 259], **DRAWN), []
+    config, found = make_config(eos=[269, 259], **DRAWN), []
     for state in (1, 1, 2):
         torch.manual_seed(state)
-        found.append(batch(model, prompts, config))
+        found.append(generate_batch(model, prompts, config))
     assert found[0] == found[1] != found[2]
     for text in sum(found, []):
         assert len(text) == 16 or text[-1] in (269, 259)
@@ -129,14 +131,14 @@ def test_texts_end_and_without_a_seed_torch_decides(model, prompts):
 
 def test_managers_of_a_patched_process(model, prompts, monkeypatch):
     """A seed and a temperature a request; managers of transformers alone are not affected."""
-    config = configured(**DRAWN)
+    config = make_config(**DRAWN)
     stock = ContinuousBatchingManager.__init__
     monkeypatch.setattr(ContinuousBatchingManager, "__init__", stock)
     gumbel.transformers.patch_continuous_batching()
     found, temperatures = {}, [0.5, 0.8, 1.5, 0.8]
     model.head_calls = 0
     with model.continuous_batching_context_manager(
-        config, continuous_batching_config=batching(per_request_processors=True)
+        config, continuous_batching_config=make_batching(per_request_processors=True)
     ) as manager:
         for prompt, seed, temperature in zip(prompts, SEEDS, temperatures):
             manager.add_request(prompt, seed=seed, temperature=temperature)
@@ -148,7 +150,7 @@ def test_managers_of_a_patched_process(model, prompts, monkeypatch):
     assert model.head_calls == 0
     for row, temperature in enumerate(temperatures):
         given = {**DRAWN, "temperature": temperature}
-        assert [found[f"req_{row}"]] == single(
+        assert [found[f"req_{row}"]] == generate_singly(
             model, prompts[row : row + 1], SEEDS[row : row + 1], **given
         )
     assert len(found["req_4"]) == 16
@@ -162,18 +164,18 @@ def test_a_manager_that_fails_leaves_the_model_as_it_was(model, prompts, monkeyp
     with monkeypatch.context() as patched:
         patched.setattr(ContinuousBatchingManager, "warmup", fail)
         with pytest.raises(MemoryError):
-            batch(model, prompts, configured(**DRAWN))
+            generate_batch(model, prompts, make_config(**DRAWN))
     assert model.config._attn_implementation == attention
-    assert len(batch(model, prompts, configured(**DRAWN))) == 4
+    assert len(generate_batch(model, prompts, make_config(**DRAWN))) == 4
 
 
 def test_invalid_arguments_raise(model, prompts):
-    config = configured(**DRAWN)
+    config = make_config(**DRAWN)
     for seed, text in (([1, 2], "seed: expected one, or 4"), (-1, "seed: ")):
         with pytest.raises(ValueError, match=text):
-            batch(model, prompts, config, seed)
-    model.generate_batch(prompts, config, batching(), persistent_manager=True)
+            generate_batch(model, prompts, config, seed)
+    model.generate_batch(prompts, config, make_batching(), persistent_manager=True)
     with pytest.raises(RuntimeError, match="destroy_cached_continuous_batching_manager"):
-        batch(model, prompts, config)
+        generate_batch(model, prompts, config)
     model.destroy_cached_continuous_batching_manager()
-    assert len(batch(model, prompts, config)) == 4
+    assert len(generate_batch(model, prompts, config)) == 4

@@ -13,21 +13,21 @@ import pytest
 from gumbel._command.chi_squared import compare_counts, upper_gamma
 
 
-def command(*arguments, **environment):
+def run_command(*arguments, **environment):
     return subprocess.run(
         [sys.executable, "-m", "gumbel", *map(str, arguments)],
         env={**os.environ, **environment}, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
 
 
-def succeeded(*arguments):
-    done = command(*arguments)
+def run_succeeding(*arguments):
+    done = run_command(*arguments)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
 
-def refused(*arguments):
-    done = command(*arguments)
+def run_failing(*arguments):
+    done = run_command(*arguments)
     assert done.returncode == 2 and done.stdout == ""
     assert "Traceback" not in done.stderr
     return done.stderr
@@ -35,17 +35,17 @@ def refused(*arguments):
 
 def test_info_agrees_with_gumbel_info():
     about = gumbel.info()
-    text = succeeded("info")
+    text = run_succeeding("info")
     assert f"version   {about.version} (Python package)\n" in text
     assert f"isa       {about.isa} (of {' '.join(about.isas)})\n" in text
     kernels = " ".join(about.cuda_architectures) or "none: this build is for CPUs alone"
     assert f"kernels   {kernels}\n" in text
-    found = json.loads(succeeded("info", "--json", "--threads", 2))
+    found = json.loads(run_succeeding("info", "--json", "--threads", 2))
     assert (found["threads"], found["isas"]) == (2, list(about.isas))
 
 
 def test_verify_passes_and_skips_nothing():
-    text = succeeded("verify")
+    text = run_succeeding("verify")
     assert re.search(r"^\d+ passed, 0 failed, 0 skipped$", text.splitlines()[-1])
     for name in ("fused", "from logits", "power", "isa reference", "row alone", "two shards"):
         assert re.search(rf"^passed .*{name}", text, re.M), name
@@ -76,24 +76,28 @@ def test_verify_detects_a_wrong_distribution(monkeypatch, capsys):
 def test_verify_reads_files(tmp_path):
     random = np.random.default_rng(5)
     np.save(tmp_path / "logits.npy", random.standard_normal((3, 200), np.float32))
-    text = succeeded("verify", "--logits", tmp_path / "logits.npy", "--row", 2, "--draws", 50000)
+    text = run_succeeding(
+        "verify", "--logits", tmp_path / "logits.npy", "--row", 2, "--draws", 50000
+    )
     assert "chi-squared, fused" not in text and "3 rows" in text
     np.save(tmp_path / "w.npy", random.standard_normal((200, 16)).astype(np.float16))
     np.save(tmp_path / "h.npy", random.standard_normal((2, 16)).astype(np.float16))
     head = ("--hidden", tmp_path / "h.npy", "--weights", tmp_path / "w.npy")
-    assert "0 failed" in succeeded("verify", *head, "--draws", 50000)
+    assert "0 failed" in run_succeeding("verify", *head, "--draws", 50000)
     np.save(tmp_path / "nan.npy", np.full((1, 200), np.nan, np.float32))
-    assert "--row: row 0 has nothing to draw" in refused("verify", "--logits", tmp_path / "nan.npy")
+    assert "--row: row 0 has nothing to draw" in run_failing(
+        "verify", "--logits", tmp_path / "nan.npy"
+    )
     np.save(tmp_path / "empty.npy", np.full((1, 200), -np.inf, np.float32))
-    assert "--row: row 0 has nothing" in refused("verify", "--logits", tmp_path / "empty.npy")
+    assert "--row: row 0 has nothing" in run_failing("verify", "--logits", tmp_path / "empty.npy")
     np.save(tmp_path / "wide.npy", np.zeros((1, 200)))
-    assert "dtype float64" in refused("verify", "--logits", tmp_path / "wide.npy")
+    assert "dtype float64" in run_failing("verify", "--logits", tmp_path / "wide.npy")
     np.save(tmp_path / "none.npy", np.zeros((0, 200), np.float32))
-    assert "does not hold one array" in refused("verify", "--logits", tmp_path / "none.npy")
-    assert "belong together" in refused("verify", *head[:2])
-    assert "--logits: " in refused("verify", "--logits", tmp_path / "missing.npy")
+    assert "does not hold one array" in run_failing("verify", "--logits", tmp_path / "none.npy")
+    assert "belong together" in run_failing("verify", *head[:2])
+    assert "--logits: " in run_failing("verify", "--logits", tmp_path / "missing.npy")
     np.save(tmp_path / "w.npy", np.zeros((200, 8), np.float32))
-    assert "--weights: 8 columns; --hidden: 16" in refused("verify", *head)
+    assert "--weights: 8 columns; --hidden: 16" in run_failing("verify", *head)
 
 
 @pytest.mark.parametrize(
@@ -102,25 +106,25 @@ def test_verify_reads_files(tmp_path):
      "--seed=99999999999999999999"],
 )  # fmt: skip
 def test_verify_names_invalid_options(option):
-    assert f"{option.partition('=')[0]}: " in refused("verify", option)
+    assert f"{option.partition('=')[0]}: " in run_failing("verify", option)
 
 
 def test_explain_prints_the_rung():
-    text = succeeded("explain", "--batch", 8)
+    text = run_succeeding("explain", "--batch", 8)
     assert text.startswith("sizes: B = 8, V = 151936, D = 4096, S = 1, bfloat16\n")
     assert "kernels: " in text
-    assert "V = 151936, from logits" in succeeded("explain", "--logits")
-    assert "not tiles" in succeeded("explain", "--logits", "--top-p", 0.9, "--no-logprobs")
-    assert "--vocab: 0 " in refused("explain", "--vocab", 0)
-    assert "--device: 'cpu0' is none of cpu, cuda:0" in refused("explain", "--device", "cpu0")
-    assert "Unable to allocate" in refused(
+    assert "V = 151936, from logits" in run_succeeding("explain", "--logits")
+    assert "not tiles" in run_succeeding("explain", "--logits", "--top-p", 0.9, "--no-logprobs")
+    assert "--vocab: 0 " in run_failing("explain", "--vocab", 0)
+    assert "--device: 'cpu0' is none of cpu, cuda:0" in run_failing("explain", "--device", "cpu0")
+    assert "Unable to allocate" in run_failing(
         "explain", "--vocab", 2**31 - 1, "--hidden-size", 2**20, "--batch", 2**20
     )
 
 
 @pytest.mark.parametrize("name", ["generate", "sample", "bench"])
 def test_commands_of_the_c_program_name_the_build(name):
-    text = refused(name, "--model", "x")
+    text = run_failing(name, "--model", "x")
     assert f"gumbel {name}: not part of the Python package" in text
     assert f"build/release/cli/gumbel {name} --help" in text
     assert "cmake --preset release -DGUMBEL_BUILD_TOOLS=ON\n" in text  # a cached OFF is overwritten
@@ -130,13 +134,13 @@ def test_version_names_the_command(tmp_path):
     full = tmp_path / "gumbel"
     full.write_text("#!/bin/sh\n")
     full.chmod(0o755)
-    done = command("--version", PATH=f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    done = run_command("--version", PATH=f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     first, *others = done.stdout.splitlines()
     assert re.fullmatch(rf"gumbel {re.escape(gumbel.__version__)} \(Python package in .*\)", first)
     assert f"another gumbel: {full}" in others
 
 
-def redirected(arguments, target):
+def run_redirected(arguments, target):
     """The exit code and the errors of a command whose output goes to `target`, in a shell."""
     line = f'exec "{sys.executable}" -m gumbel {arguments} {target}'
     done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=60)
@@ -150,9 +154,9 @@ OUTPUTS = ["--version", "--cflags", "--help", "info", "info --json", "explain", 
 def test_output_that_cannot_be_written_fails(arguments):
     if os.path.exists("/dev/full"):
         text = "gumbel: cannot write to standard output: No space left on device\n"
-        assert redirected(arguments, "> /dev/full") == (1, text)
+        assert run_redirected(arguments, "> /dev/full") == (1, text)
     text = "gumbel: cannot write to standard output: it is closed\n"
-    assert redirected(arguments, ">&-") == (1, text)
+    assert run_redirected(arguments, ">&-") == (1, text)
 
 
 @pytest.mark.parametrize("arguments", [*OUTPUTS, "verify"])

@@ -318,18 +318,18 @@ def test_explain_raises_the_errors_of_a_call(name):
 def test_errors_name_arguments_as_they_were_passed():
     drafts = np.zeros((2, 2), np.int32)
 
-    def refused(text, call, *args, **keywords):
+    def assert_error(text, call, *args, **keywords):
         with pytest.raises(ValueError, match=f"^{text}"):
             call(*args, **keywords)
 
     verify = (gumbel.verify_logits, LOGITS, drafts)
-    refused(r"nodes: nodes\[0\] is 3", *verify, nodes=[3, 1])
-    refused("parents: ", *verify, parents=np.full((2, 2), 7, np.int32))
-    refused(r"limit\[1\]: -1 is not in", *verify, limit=[0, -1])
+    assert_error(r"nodes: nodes\[0\] is 3", *verify, nodes=[3, 1])
+    assert_error("parents: ", *verify, parents=np.full((2, 2), 7, np.int32))
+    assert_error(r"limit\[1\]: -1 is not in", *verify, limit=[0, -1])
     with pytest.raises(ValueError, match="^offsets: "):
         gumbel.verify_logits(LOGITS, drafts.ravel(), offsets=np.array([0, 3, 2], np.int32))
-    refused(r"weight: it has 15 columns, hidden has 16", gumbel.sample, HIDDEN, WEIGHT[:, 1:])
-    refused("weight_or_logits: it has 15 columns", gumbel.explain, WEIGHT[:, 1:], HIDDEN)
-    refused("softcap: softcap is -1", gumbel.sample_logits, LOGITS, softcap=-1.0)
+    assert_error(r"weight: it has 15 columns, hidden has 16", gumbel.sample, HIDDEN, WEIGHT[:, 1:])
+    assert_error("weight_or_logits: it has 15 columns", gumbel.explain, WEIGHT[:, 1:], HIDDEN)
+    assert_error("softcap: softcap is -1", gumbel.sample_logits, LOGITS, softcap=-1.0)
     wrong = gumbel.proposal_logits(LOGITS[:, :-1])
-    refused("proposal: its tokens are not", *verify, rule="rejection", proposal=wrong)
+    assert_error("proposal: its tokens are not", *verify, rule="rejection", proposal=wrong)

@@ -16,17 +16,17 @@ HIDDEN = RNG.normal(size=(STEPS, B, D)).astype(np.float32)
 LOGITS = np.stack([step @ WEIGHT.T for step in HIDDEN])
 
 
-def tokens(out):
+def tokens_of(out):
     return out.tokens.tolist()
 
 
-def drawn(sampler, steps=range(STEPS), **more):
-    return [tokens(sampler.sample_logits(LOGITS[t], **more)) for t in steps]
+def draw_by_sampler(sampler, steps=range(STEPS), **more):
+    return [tokens_of(sampler.sample_logits(LOGITS[t], **more)) for t in steps]
 
 
-def wanted(seed, steps=range(STEPS), first=0, **more):
+def draw_by_calls(seed, steps=range(STEPS), first=0, **more):
     return [
-        tokens(gumbel.sample_logits(LOGITS[t], seed=seed, position=first + i, **more))
+        tokens_of(gumbel.sample_logits(LOGITS[t], seed=seed, position=first + i, **more))
         for i, t in enumerate(steps)
     ]
 
@@ -35,7 +35,7 @@ def wanted(seed, steps=range(STEPS), first=0, **more):
 @pytest.mark.parametrize("more", [{}, {"num_samples": 3}, {"top_k": 20, "temperature": 0.7}])
 def test_tokens_match_explicit_calls(seed, more):
     sampler = gumbel.Sampler(seed=seed)
-    assert drawn(sampler, **more) == wanted(seed, **more)
+    assert draw_by_sampler(sampler, **more) == draw_by_calls(seed, **more)
     assert sampler.position.tolist() == [STEPS] * B and sampler.device == "cpu"
 
 
@@ -46,7 +46,7 @@ def test_tokens_from_a_head_match_explicit_calls():
         for t in range(3):
             out = sampler.sample(HIDDEN[t], screen, logprobs=None)
             same = gumbel.sample(HIDDEN[t], WEIGHT, seed=7, position=position)
-            assert tokens(out) == tokens(same)
+            assert tokens_of(out) == tokens_of(same)
             np.testing.assert_array_equal(out.seed, sampler.seed)
             position += np.uint64(1)  # modulo 2^64
         np.testing.assert_array_equal(sampler.position, position)
@@ -56,14 +56,14 @@ def test_without_a_seed_no_two_samplers_agree():
     one, other = gumbel.Sampler(batch=B), gumbel.Sampler(batch=B)
     assert set(one.seed.tolist()).isdisjoint(other.seed.tolist())
     again = gumbel.Sampler(seed=one.state_dict()["root"])
-    assert drawn(one) == drawn(again)
+    assert draw_by_sampler(one) == draw_by_sampler(again)
 
 
 @pytest.mark.parametrize("way", ["json", "pickle", "copy", "pickled sampler"])
 @pytest.mark.parametrize("arguments", [{}, {"batch": B}])
 def test_saved_samplers_continue(way, arguments):
     sampler = gumbel.Sampler(seed=2**63 + 5, **arguments)
-    begun = drawn(sampler, range(2))
+    begun = draw_by_sampler(sampler, range(2))
     if way == "pickled sampler":
         other = pickle.loads(pickle.dumps(sampler))
     else:
@@ -75,32 +75,32 @@ def test_saved_samplers_continue(way, arguments):
         state = through[way](sampler.state_dict())
         other = gumbel.Sampler(**arguments)
         other.load_state_dict(state)
-    rest = drawn(sampler, range(2, STEPS))
-    assert begun + rest == wanted(2**63 + 5)
-    assert drawn(other, range(2, STEPS)) == rest
+    rest = draw_by_sampler(sampler, range(2, STEPS))
+    assert begun + rest == draw_by_calls(2**63 + 5)
+    assert draw_by_sampler(other, range(2, STEPS)) == rest
     assert other.state_dict() == sampler.state_dict()
 
 
 def test_samplers_without_rows_can_be_saved():
     sampler, other = gumbel.Sampler(seed=7, position=3), gumbel.Sampler()
     other.load_state_dict(json.loads(json.dumps(sampler.state_dict())))
-    assert drawn(other) == wanted(7, first=3)
+    assert draw_by_sampler(other) == draw_by_calls(7, first=3)
 
 
 def test_prepared_calls_advance_the_same_positions():
     sampler, inputs = gumbel.Sampler(seed=7), LOGITS[0].copy()
     call = sampler.prepare_sample_logits(inputs, temperature=0.9)
-    found = [tokens(call())]
+    found = [tokens_of(call())]
     saved = sampler.state_dict()
-    found.append(tokens(sampler.sample_logits(LOGITS[1], temperature=0.9)))
-    found += [tokens(call(LOGITS[t])) for t in range(2, STEPS)]
-    assert found == wanted(7, temperature=0.9)
+    found.append(tokens_of(sampler.sample_logits(LOGITS[1], temperature=0.9)))
+    found += [tokens_of(call(LOGITS[t])) for t in range(2, STEPS)]
+    assert found == draw_by_calls(7, temperature=0.9)
     sampler.load_state_dict(saved)  # which the prepared call sees
-    assert [tokens(call(LOGITS[t])) for t in range(1, STEPS)] == found[1:]
+    assert [tokens_of(call(LOGITS[t])) for t in range(1, STEPS)] == found[1:]
     hidden = gumbel.Sampler(seed=7)
     call = hidden.prepare_sample(HIDDEN[0], WEIGHT)
-    assert [tokens(call(HIDDEN[t])) for t in range(2)] == [
-        tokens(gumbel.sample(HIDDEN[t], WEIGHT, seed=7, position=t)) for t in range(2)
+    assert [tokens_of(call(HIDDEN[t])) for t in range(2)] == [
+        tokens_of(gumbel.sample(HIDDEN[t], WEIGHT, seed=7, position=t)) for t in range(2)
     ]
 
 
@@ -116,11 +116,11 @@ def test_slots_join_and_leave():
         rows = LOGITS[t][: len(slots)]
         out = sampler.sample_logits(rows, slots=slots)
         same = gumbel.sample_logits(rows, slots=slots, position=position, **place)
-        assert tokens(out) == tokens(same)
+        assert tokens_of(out) == tokens_of(same)
         position[slots] += np.uint64(1)
         np.testing.assert_array_equal(sampler.position, position)
     alone = gumbel.sample_logits(LOGITS[3][1:2], seed=[99], position=11)
-    assert tokens(out)[1] == tokens(alone)[0]
+    assert tokens_of(out)[1] == tokens_of(alone)[0]
 
 
 def test_a_sequence_that_joins_has_noise_of_its_own():
@@ -167,7 +167,7 @@ def test_a_history_counts_what_was_drawn(slots, prepared):
             **penalties,
             **({**where, "num_slots": 6} if slots else {}),
         )
-        assert tokens(out) == tokens(same)
+        assert tokens_of(out) == tokens_of(same)
         other.update(same.tokens, slots=slots or range(B))
         np.testing.assert_array_equal(history.counts, other.counts)
     assert history.counts.sum() == STEPS * B and history.counts.max() == 1
@@ -203,7 +203,7 @@ BAD_CALLS = [
 def test_a_call_that_fails_advances_nothing(keywords, error, text, used):
     sampler = gumbel.Sampler(seed=7, **({"batch": B} if "logits" in keywords or used else {}))
     if used:
-        drawn(sampler, range(1))
+        draw_by_sampler(sampler, range(1))
     before = sampler.state_dict()
     for call in (sampler.sample_logits, lambda **given: sampler.prepare_sample_logits(**given)()):
         if call != sampler.sample_logits:
@@ -213,7 +213,7 @@ def test_a_call_that_fails_advances_nothing(keywords, error, text, used):
         with pytest.raises(error, match=f"^{text}"):
             call(**{"logits": LOGITS[0], **keywords})
         assert sampler.state_dict() == before
-    assert drawn(sampler, range(1), temperature=0.5) == wanted(
+    assert draw_by_sampler(sampler, range(1), temperature=0.5) == draw_by_calls(
         7, range(1), int(used), temperature=0.5
     )
 
@@ -293,7 +293,7 @@ def test_invalid_slots_are_named(slots, error, text):
 def test_samplers_have_a_readable_repr():
     sampler = gumbel.Sampler(seed=7, position=3)
     assert repr(sampler) == "Sampler(seed=7, batch=None, position=3, device=None)"
-    drawn(sampler, range(1))
+    draw_by_sampler(sampler, range(1))
     text = "Sampler(seed=7, batch=4, position=uint64[4] [4, 4, 4, 4], device='cpu')"
     assert repr(sampler) == text
     text = repr(gumbel.Sampler(seed=[1, 2], num_slots=2))
@@ -333,7 +333,7 @@ def test_missing_arguments_are_named():
 )
 def test_invalid_states_raise(change, error):
     sampler = gumbel.Sampler(seed=7, batch=B)
-    drawn(sampler, range(2))
+    draw_by_sampler(sampler, range(2))
     before = sampler.state_dict()
     with pytest.raises(error, match="^state"):
         sampler.load_state_dict(change(sampler.state_dict()))
@@ -364,7 +364,7 @@ def test_states_of_other_samplers_raise(change, error, text):
 def test_a_device_is_known_before_the_rows_are():
     sampler = gumbel.Sampler(seed=7, like=LOGITS[0])
     assert (sampler.device, sampler.seed) == ("cpu", None)
-    assert drawn(sampler) == wanted(7)
+    assert draw_by_sampler(sampler) == draw_by_calls(7)
     other = copy.deepcopy(gumbel.Sampler(like=LOGITS[0]))
     other.load_state_dict(sampler.state_dict())
     assert other.state_dict() == sampler.state_dict()
@@ -373,13 +373,13 @@ def test_a_device_is_known_before_the_rows_are():
 def test_an_empty_batch_does_not_fix_the_rows():
     sampler = gumbel.Sampler(seed=7)
     assert sampler.sample_logits(LOGITS[0][:0]).tokens.shape == (0, 1)
-    assert sampler.seed is None and drawn(sampler) == wanted(7)
+    assert sampler.seed is None and draw_by_sampler(sampler) == draw_by_calls(7)
 
 
 def test_positions_may_be_written():
     sampler = gumbel.Sampler(seed=7, batch=B)
     sampler.position[:] = 40
-    assert drawn(sampler) == wanted(7, first=40)
+    assert draw_by_sampler(sampler) == draw_by_calls(7, first=40)
 
 
 POSITIONS = [
@@ -402,7 +402,7 @@ def test_assigned_positions_are_copied_and_advance(value, prepared):
     start = np.array(np.broadcast_to(np.asarray(value), (B,)), np.uint64)
     for t in range(3):
         same = gumbel.sample_logits(LOGITS[0], seed=seeds, position=start + np.uint64(t))
-        assert tokens(call(LOGITS[0])) == tokens(same)
+        assert tokens_of(call(LOGITS[0])) == tokens_of(same)
     assert sampler.position is kept and kept.dtype == np.uint64
     assert sampler.state_dict()["position"] == (start + np.uint64(3)).tolist()
 
@@ -420,7 +420,9 @@ def test_assigned_seeds_are_copied():
     sampler = gumbel.Sampler(seed=7, batch=B)
     call, kept = sampler.prepare_sample_logits(LOGITS[0]), sampler.seed
     sampler.seed = [1, 2, 3, 2**64 - 1]
-    assert tokens(call()) == tokens(gumbel.sample_logits(LOGITS[0], seed=[1, 2, 3, 2**64 - 1]))
+    assert tokens_of(call()) == tokens_of(
+        gumbel.sample_logits(LOGITS[0], seed=[1, 2, 3, 2**64 - 1])
+    )
     assert sampler.seed is kept and sampler.state_dict()["seed"] == [1, 2, 3, 2**64 - 1]
     sampler.seed = 9
     assert sampler.seed is kept and sampler.state_dict()["root"] == 9
@@ -488,8 +490,10 @@ def test_tensors():
     call = sampler.prepare_sample_logits(steps[0])
     found = [call().tokens.tolist()]
     found += [sampler.sample_logits(steps[t]).tokens.tolist() for t in range(1, STEPS)]
-    assert found == wanted(2**63 + 1)
-    assert drawn(gumbel.Sampler(seed=torch.tensor([1, 2, 3, 4]))) == wanted([1, 2, 3, 4])
+    assert found == draw_by_calls(2**63 + 1)
+    assert draw_by_sampler(gumbel.Sampler(seed=torch.tensor([1, 2, 3, 4]))) == draw_by_calls(
+        [1, 2, 3, 4]
+    )
 
 
 @pytest.fixture
@@ -555,7 +559,7 @@ def test_a_graph_sees_assigned_positions(cuda):
 
 def test_a_state_is_loaded_on_the_device_of_like(cuda):
     sampler = gumbel.Sampler(seed=7)
-    drawn(sampler, range(2))
+    draw_by_sampler(sampler, range(2))
     other = gumbel.Sampler(like=cuda.zeros(1, device="cuda"))
     other.load_state_dict(sampler.state_dict())
     assert other.position.is_cuda and other.state_dict() == sampler.state_dict()
@@ -563,9 +567,9 @@ def test_a_state_is_loaded_on_the_device_of_like(cuda):
 
 def test_a_state_moves_between_devices(cuda):
     sampler = gumbel.Sampler(seed=2**63)
-    drawn(sampler, range(2))
+    draw_by_sampler(sampler, range(2))
     other = gumbel.Sampler(batch=B, like=cuda.zeros(1, device="cuda"))
     other.load_state_dict(sampler.state_dict())
     assert other.state_dict() == sampler.state_dict()
     with pytest.raises(ValueError, match="^sampler: it is on cuda:0, the call on cpu"):
-        drawn(other, range(1))
+        draw_by_sampler(other, range(1))

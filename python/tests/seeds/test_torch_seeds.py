@@ -33,7 +33,7 @@ def compiled(request):
     return COMPILED[request.param]
 
 
-def drawn(step, *inputs, calls=8):
+def distinct_draws(step, *inputs, calls=8):
     return {tuple(step(*inputs).flatten().tolist()) for _ in range(calls)}
 
 
@@ -46,7 +46,7 @@ def test_every_call_without_a_seed_differs(device, compiled):
         (lambda h, w: ops.sample(h, w, logprobs=None)[0], (hidden, weight)),
         (lambda logits, t: ops.verify_logits(logits, t, logprobs=None)[0], (logits, drafts)),
     ):
-        assert len(drawn(compiled(step), *inputs)) == 8
+        assert len(distinct_draws(compiled(step), *inputs)) == 8
 
 
 def test_two_draws_of_one_step_differ(device, compiled):
@@ -68,7 +68,7 @@ def test_a_seed_repeats_a_draw(device, compiled):
         return ops.sample_logits(logits, seed=seed, position=position, logprobs=None)[0]
 
     wanted = gumbel.sample_logits(np.zeros((B, V), np.float32), seed=7).tokens
-    assert drawn(compiled(step), logits, seed, position) == {tuple(wanted.ravel())}
+    assert distinct_draws(compiled(step), logits, seed, position) == {tuple(wanted.ravel())}
 
 
 def test_a_compiled_step_advances_its_positions(device, compiled):
@@ -115,7 +115,7 @@ def test_the_package_within_a_compiled_function():
     torch._dynamo.reset()
     logits, sampler = torch.zeros(B, V), gumbel.Sampler(seed=7)
     step = torch.compile(lambda logits: gumbel.sample_logits(logits + 1, logprobs=None).tokens)
-    assert len(drawn(step, logits)) == 8
+    assert len(distinct_draws(step, logits)) == 8
     step = torch.compile(lambda logits: sampler.sample_logits(logits + 1).tokens)
     found = [step(logits).tolist() for _ in range(5)]
     other, ones = gumbel.Sampler(seed=7), np.ones((B, V), np.float32)

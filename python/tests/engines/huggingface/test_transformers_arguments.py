@@ -18,7 +18,7 @@ from transformers_fixtures import (  # noqa: F401
     torch,
     transformers,
 )
-from test_transformers_batches import batching, configured
+from test_transformers_batches import make_batching, make_config
 from transformers.generation.continuous_batching.model_runner import ModelRunner
 
 from gumbel._transformers import batching as batching_module, decoding
@@ -161,7 +161,7 @@ def test_tokenizer_outputs_are_accepted(model, tokenizer):
         [
             one.generated_tokens
             for one in gumbel.transformers.generate_batch(
-                model, prompts, configured(**DRAWN), batching(), seed=1
+                model, prompts, make_config(**DRAWN), make_batching(), seed=1
             ).values()
         ]
         for prompts in (ids, others)
@@ -172,7 +172,7 @@ def test_tokenizer_outputs_are_accepted(model, tokenizer):
 def test_stop_strings_of_a_batch_raise(model, tokenizer):
     pytest.importorskip("psutil")
     with pytest.raises(ValueError, match="stop_strings: continuous batching does not stop"):
-        gumbel.transformers.generate_batch(model, [[1]], configured(stop_strings=["a"]))
+        gumbel.transformers.generate_batch(model, [[1]], make_config(stop_strings=["a"]))
 
 
 def test_a_step_that_fails_is_an_exception(model, tokenizer, monkeypatch):
@@ -183,14 +183,14 @@ def test_a_step_that_fails_is_an_exception(model, tokenizer, monkeypatch):
         raise ArithmeticError("no such product")
 
     for copies in (1, 3):
-        config = configured(num_return_sequences=copies, **DRAWN)
+        config = make_config(num_return_sequences=copies, **DRAWN)
         with monkeypatch.context() as patched:
             patched.setattr(batching_module.BatchDraw, "__call__", fail)
             with pytest.raises(gumbel.transformers.BatchError, match="no such product") as raised:
-                gumbel.transformers.generate_batch(model, prompts, config, batching())
+                gumbel.transformers.generate_batch(model, prompts, config, make_batching())
         assert isinstance(raised.value, RuntimeError) and raised.value.outputs == {}
         assert model.config._attn_implementation == attention
-        assert len(gumbel.transformers.generate_batch(model, prompts, config, batching())) == (
+        assert len(gumbel.transformers.generate_batch(model, prompts, config, make_batching())) == (
             4 * copies
         )
 
@@ -208,7 +208,7 @@ def test_a_thread_that_ends_is_an_exception(model, tokenizer, monkeypatch):
     monkeypatch.setattr(ModelRunner, "compute_batch", end)
     with pytest.raises(gumbel.transformers.BatchError, match="ended with 0 of 4 texts"):
         gumbel.transformers.generate_batch(
-            model, tokenizer(PROMPTS).input_ids, configured(**DRAWN), batching(), warmup=False
+            model, tokenizer(PROMPTS).input_ids, make_config(**DRAWN), make_batching(), warmup=False
         )
 
 
@@ -249,7 +249,7 @@ def test_logits_without_a_token_are_an_error(model, tokenizer, late, monkeypatch
         if model.device.type == "cpu":
             with pytest.raises(gumbel.transformers.BatchError, match="no token can be drawn"):
                 gumbel.transformers.generate_batch(
-                    model, tokenizer(PROMPTS).input_ids, configured(**DRAWN), batching()
+                    model, tokenizer(PROMPTS).input_ids, make_config(**DRAWN), make_batching()
                 )
     finally:
         model.lm_head.weight.data[:] = kept

@@ -5,7 +5,7 @@ import types
 
 import pytest
 from transformers_fixtures import gumbel, heads, torch, transformers
-from test_transformers_batches import batching, configured
+from test_transformers_batches import make_batching, make_config
 from test_transformers_heads import (
     IN_PLACE,
     assign_state,
@@ -36,10 +36,10 @@ CHANGES = [
 ]
 
 
-def batch(model, **more):
-    config = configured(tokens=6, do_sample=False)
+def generate_batch(model, **more):
+    config = make_config(tokens=6, do_sample=False)
     out = gumbel.transformers.generate_batch(
-        model, PROMPT.tolist(), config, batching(), seed=1, **more
+        model, PROMPT.tolist(), config, make_batching(), seed=1, **more
     )
     return out["req_0"].generated_tokens
 
@@ -48,10 +48,10 @@ def batch(model, **more):
 @pytest.mark.parametrize("change", IN_PLACE[1:] + CHANGES, ids=lambda change: change.__name__)
 def test_a_batch_comes_from_the_head_as_it_is(change, screen):
     model = make()
-    before = batch(model, screen=screen)
+    before = generate_batch(model, screen=screen)
     with torch.no_grad():
         change(model)
-    assert batch(model, screen=screen) == greedy(model, False) != before
+    assert generate_batch(model, screen=screen) == greedy(model, False) != before
 
 
 # Steps that transformers compiled ignore new hooks and forward functions, also those of the
@@ -72,8 +72,8 @@ def test_a_manager_that_runs_follows_its_model(change, screen, compiled, monkeyp
     configs = {"varlen_compile_config": COMPILED, "decode_compile_config": COMPILED}
     model = make()
     with model.continuous_batching_context_manager(
-        configured(tokens=6, do_sample=False),
-        continuous_batching_config=batching(**(configs if compiled else {})),
+        make_config(tokens=6, do_sample=False),
+        continuous_batching_config=make_batching(**(configs if compiled else {})),
     ) as manager:
 
         def text():
@@ -102,9 +102,9 @@ def test_graphs_of_an_old_head_are_not_replayed():
             do_processing=False,
             _retrieve_processors_kwargs=lambda: None,
         ),
-        generation_config=configured(do_sample=False),
+        generation_config=make_config(do_sample=False),
         num_return_sequences=1,
-        continuous_batching_config=batching(),
+        continuous_batching_config=make_batching(),
     )
     draw = gumbel._transformers.batching.BatchDraw(manager, heads.find_head(model), True)
     gumbel.transformers.forget(model)  # the manager still uses the head that it read

@@ -45,7 +45,7 @@ STARTS = [
 PLAIN = {"do_sample": True, "temperature": 1.0, "top_k": 0}
 
 
-def continuations(model, tokenizer, ours, **given):
+def generate_continuations(model, tokenizer, ours, **given):
     """COUNT lists of tokens, including the full stop."""
     found = []
     for at in range(0, COUNT, BATCH):
@@ -83,11 +83,11 @@ def likelihoods(model, tokenizer, found):
     return np.array(sums), np.array(more)
 
 
-def distinct(texts, n):
+def count_distinct(texts, n):
     return len({tuple(text[at : at + n]) for text in texts for at in range(len(text) - n + 1)})
 
 
-def measures(model, tokenizer, found):
+def measure_texts(model, tokenizer, found):
     """Numerators and denominators of the means, for each group of texts with one text a start."""
 
     def sums(values):
@@ -103,11 +103,11 @@ def measures(model, tokenizer, found):
     }
     for n in (1, 2, 3):
         grams = sums([max(0, len(text) - n + 1) for text in found])
-        statistics[f"distinct {n}-grams"] = np.array([distinct(g, n) for g in groups]), grams
+        statistics[f"distinct {n}-grams"] = np.array([count_distinct(g, n) for g in groups]), grams
     return statistics
 
 
-def differences(one, other):
+def compare_means(one, other):
     """The difference of each mean, in standard deviations of its paired resamples."""
     random, found, groups = np.random.default_rng(8), {}, COUNT // len(STARTS)
     weights = random.multinomial(groups, np.full(groups, 1 / groups), RESAMPLES)
@@ -124,10 +124,12 @@ def differences(one, other):
 def test_texts_are_as_good_as_stock_ones(model, tokenizer, given):
     """A statistic that detects a wrong temperature in few texts is used for plain draws, for which
     alone it is valid."""
-    stock = measures(model, tokenizer, continuations(model, tokenizer, False, **given))
-    ours = measures(model, tokenizer, continuations(model, tokenizer, True, **given))
+    stock = measure_texts(
+        model, tokenizer, generate_continuations(model, tokenizer, False, **given)
+    )
+    ours = measure_texts(model, tokenizer, generate_continuations(model, tokenizer, True, **given))
     hot = {**given, "temperature": 1.05 * given["temperature"]}
-    hotter = measures(model, tokenizer, continuations(model, tokenizer, True, **hot))
-    found, wrong = differences(stock, ours), differences(stock, hotter)
+    hotter = measure_texts(model, tokenizer, generate_continuations(model, tokenizer, True, **hot))
+    found, wrong = compare_means(stock, ours), compare_means(stock, hotter)
     assert max(found.values()) < 3.5, found
     assert wrong["likelihood" if NIGHTLY else "beyond its expectation"] > 3, (found, wrong)

@@ -3,7 +3,7 @@
 
 import pytest
 from transformers_fixtures import DRAWN, gumbel, heads, torch  # noqa: F401
-from test_transformers_batches import batching, configured
+from test_transformers_batches import make_batching, make_config
 from tiny_models import VOCAB, make
 
 from gumbel._calls import sample_calls
@@ -18,7 +18,7 @@ def model():
     return make(spread=0.3)
 
 
-def generated(model, prompts, copies, seed, **more):
+def generate_sequences(model, prompts, copies, seed, **more):
     return model.generate(
         prompts,
         attention_mask=torch.ones_like(prompts),
@@ -57,7 +57,7 @@ def test_texts_are_the_samples_of_one_draw(model, processed):
     """The oracle draws S samples for each row, and takes sample s of text s."""
     prompts = torch.tensor([[1, 2, 3], [7, 8, 9]])
     more = {"bad_words_ids": [[VOCAB - 1, VOCAB - 1]]} if processed else {}
-    texts = generated(model, prompts, S, [SEED, 4], **more)
+    texts = generate_sequences(model, prompts, S, [SEED, 4], **more)
     assert len(set(map(tuple, texts.tolist()))) == 2 * S
     for row, text in enumerate(texts):
         drawn = draw_all(model, text, 3, [SEED, 4][row // S], processed).tokens
@@ -82,7 +82,7 @@ def test_a_step_draws_one_sample_a_row(model, processed, monkeypatch):
     watch(draws._prepared, "prepare_sample")
     watch(draws._sampling, "sample_logits")
     more = {"no_repeat_ngram_size": 4} if processed else {}
-    generated(model, torch.tensor([[1, 2, 3]]), 64, 7, **more)
+    generate_sequences(model, torch.tensor([[1, 2, 3]]), 64, 7, **more)
     assert set(shapes) == {(64, 1)}
 
 
@@ -102,12 +102,12 @@ def test_texts_of_a_batch_are_the_samples_of_one_draw(model, more, monkeypatch):
     out = gumbel.transformers.generate_batch(
         model,
         prompts,
-        configured(tokens=TOKENS, num_return_sequences=S, **rules),
-        batching(),
+        make_config(tokens=TOKENS, num_return_sequences=S, **rules),
+        make_batching(),
         seed=[SEED, 4],
     )
     found = [one.generated_tokens for one in out.values()]
     assert set(samples) == {1}
     for at, prompt in enumerate(prompts):
-        wanted = generated(model, torch.tensor([prompt]), S, [SEED, 4][at], **more)
+        wanted = generate_sequences(model, torch.tensor([prompt]), S, [SEED, 4][at], **more)
         assert found[at * S : at * S + S] == wanted[:, len(prompt) :].tolist()

@@ -13,7 +13,7 @@ B, V, D = 5, 300, 16
 CUTS = ((128, 300), (0, 64), (64, 128))  # any order of ranks
 
 
-def problem():
+def make_problem():
     random = np.random.default_rng(3)
     hidden = random.standard_normal((B, D)).astype(np.float32)
     weight = random.standard_normal((V, D)).astype(np.float32)
@@ -74,7 +74,7 @@ def run_ranks(body):
     return found
 
 
-def same(one, other):
+def assert_same_outputs(one, other):
     for name in ("tokens", "logprobs", "lse", "status", "ranks", "kept", "top_ids", "top_logprobs"):
         a, b = getattr(one, name), getattr(other, name)
         assert (a is None) == (b is None), name
@@ -84,7 +84,7 @@ def same(one, other):
 
 @pytest.mark.parametrize("arguments", REQUESTS)
 def test_ranks_draw_the_tokens_of_one_process(arguments):
-    hidden, weight = problem()
+    hidden, weight = make_problem()
     whole = gumbel.sample(hidden, weight, seed=5, position=9, **arguments)
 
     def body(rank, group):
@@ -95,13 +95,13 @@ def test_ranks_draw_the_tokens_of_one_process(arguments):
 
     for found in run_ranks(body):
         drawn, by_logits, traffic = found
-        same(whole, drawn)
-        same(gumbel.sample_logits(hidden @ weight.T, seed=5, **arguments), by_logits)
+        assert_same_outputs(whole, drawn)
+        assert_same_outputs(gumbel.sample_logits(hidden @ weight.T, seed=5, **arguments), by_logits)
         assert traffic["calls"] == 2 and traffic["rows"] == 2 * B
 
 
 def test_different_parameters_raise_on_all_ranks():
-    hidden, weight = problem()
+    hidden, weight = make_problem()
 
     def body(rank, group):
         first, end = CUTS[rank]
@@ -111,11 +111,11 @@ def test_different_parameters_raise_on_all_ranks():
         return group.sample(hidden, weight[first:end], seed=5)
 
     for found in run_ranks(body):
-        same(gumbel.sample(hidden, weight, seed=5), found)
+        assert_same_outputs(gumbel.sample(hidden, weight, seed=5), found)
 
 
 def test_without_a_seed_ranks_share_a_fresh_one():
-    hidden, weight = problem()
+    hidden, weight = make_problem()
 
     def body(rank, group):
         first, end = CUTS[rank]
@@ -145,7 +145,7 @@ def test_without_a_seed_ranks_share_a_fresh_one():
 
 def test_failed_all_gather_makes_the_group_unusable():
     """An exception of the all-gather is raised by the call, and the group becomes unusable."""
-    hidden, weight = problem()
+    hidden, weight = make_problem()
 
     def gather(own, seconds):
         if len(calls) > 0:
@@ -167,7 +167,7 @@ def _torch_rank(rank, port, results):
     torch.distributed.init_process_group(
         "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2
     )
-    hidden, weight = (torch.from_numpy(array) for array in problem())
+    hidden, weight = (torch.from_numpy(array) for array in make_problem())
     first, end = ((0, 192), (192, V))[rank]
     found = []
     with dist.Group(first, end - first, timeout=60) as group:
@@ -195,7 +195,7 @@ def test_two_processes_of_torch():
     for process in ranks:
         process.join(60)
         assert process.exitcode == 0
-    hidden, weight = problem()
+    hidden, weight = make_problem()
     for _, drawn in found:
         for arguments, (tokens, status) in zip(REQUESTS, drawn):
             whole = gumbel.sample(hidden, weight, seed=5, **arguments)

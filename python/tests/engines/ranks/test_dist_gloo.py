@@ -19,13 +19,13 @@ REAL = {"padded": 530}  # number of valid tokens; the second rank has none of th
 STEPS = 3
 
 
-def problem(dtype=torch.float32):
+def make_problem(dtype=torch.float32):
     random = torch.Generator().manual_seed(3)
     hidden, weight = (torch.randn(rows, D, generator=random) for rows in (B, V))
     return (hidden / 2).to(dtype), weight.to(dtype), torch.randn(V, generator=random)
 
 
-def product(hidden, weight):
+def multiply(hidden, weight):
     """Logits that do not depend on how many threads multiply."""
     return (hidden.double() @ weight.double().T).float()
 
@@ -97,7 +97,7 @@ SHAPES = ({}, {"softcap": 5.0, "scale": 0.5})
 GIVEN = [[1, 699], [5, -1], [384, 383], [650, 0], [100, 99]]
 
 
-def arrays(output):
+def arrays_of_output(output):
     return {name: np.asarray(value) for name, value in vars(output).items() if value is not None}
 
 
@@ -127,37 +127,39 @@ def mask_of(end):
     return torch.from_numpy(words[:, : (end + 31) // 32].copy())
 
 
-def everything(by, vocab):
+def run_every_call(by, vocab):
     """Results of calls of every kind, by name."""
     found = {}
-    hidden, weight, bias = problem()
+    hidden, weight, bias = make_problem()
     for name, arguments in CASES.items():
         for number, shape in enumerate(SHAPES):
             call = {"seed": 5, "vocab_size": vocab, **shape, **arguments}
             own = bias[by.first : by.end]
             drawn = by.sample(hidden, weight[by.first : by.end], bias=own, **call)
-            found[f"{name} {number}"] = arrays(drawn)
-        logits = product(hidden, weight)[:, by.first : by.end]
-        found[f"{name} from logits"] = arrays(by.sample_logits(logits, **call))
+            found[f"{name} {number}"] = arrays_of_output(drawn)
+        logits = multiply(hidden, weight)[:, by.first : by.end]
+        found[f"{name} from logits"] = arrays_of_output(by.sample_logits(logits, **call))
     shard = weight[by.first : by.end]
-    columns = product(hidden, weight)[:, by.first : by.end].contiguous()
+    columns = multiply(hidden, weight)[:, by.first : by.end].contiguous()
     mask = {"mask": mask_of(by.end), "vocab_size": vocab, **SEEDS}
-    found["mask"] = arrays(by.sample(hidden, shard, **mask, **ALL_OUTPUTS))
-    found["mask of logits"] = arrays(by.sample_logits(columns, **mask, **CUT))
+    found["mask"] = arrays_of_output(by.sample(hidden, shard, **mask, **ALL_OUTPUTS))
+    found["mask of logits"] = arrays_of_output(by.sample_logits(columns, **mask, **CUT))
     scored = {"vocab_size": vocab, "top_logprobs": 3}
-    found["score"] = arrays(by.score(hidden, shard, GIVEN, **scored))
-    found["score raw"] = arrays(by.score_logits(columns, GIVEN, logprobs="raw", **CUT, **scored))
+    found["score"] = arrays_of_output(by.score(hidden, shard, GIVEN, **scored))
+    found["score raw"] = arrays_of_output(
+        by.score_logits(columns, GIVEN, logprobs="raw", **CUT, **scored)
+    )
     for dtype in (torch.bfloat16, torch.float16):
-        few, short, _ = problem(dtype)
+        few, short, _ = make_problem(dtype)
         drawn = by.sample(few, short[by.first : by.end], vocab_size=vocab, **CUT, **SEEDS)
-        found[str(dtype)] = arrays(drawn)
-    found.update(histories(by, hidden, shard, vocab))
-    found.update(drafts(by, vocab))
-    found.update(prepared(by, hidden, shard, columns, vocab))
+        found[str(dtype)] = arrays_of_output(drawn)
+    found.update(run_histories(by, hidden, shard, vocab))
+    found.update(run_drafts(by, vocab))
+    found.update(run_prepared_calls(by, hidden, shard, columns, vocab))
     return found
 
 
-def histories(by, hidden, shard, vocab):
+def run_histories(by, hidden, shard, vocab):
     """Steps with penalties; each rank keeps a history of its own shard."""
     history, found = gumbel.History(B, by.end, like=hidden), {}
     below = [[token for token in text if token < by.end] for text in TEXTS["prompt_tokens"]]
@@ -172,13 +174,13 @@ def histories(by, hidden, shard, vocab):
         }
         drawn = by.sample(hidden, shard, history=history, **arguments)
         history.update(drawn.tokens)
-        found[f"history {step}"] = arrays(drawn)
+        found[f"history {step}"] = arrays_of_output(drawn)
     return found
 
 
-def drafts(by, vocab):
+def run_drafts(by, vocab):
     """Two chains of three drafts; the first one drafts the tokens that will be drawn."""
-    hidden, weight, _ = problem()
+    hidden, weight, _ = make_problem()
     rows = hidden[torch.tensor([0, 1, 2, 3, 1, 2, 3, 4])]
     arguments = {"seed": SEEDS["seed"][:2], "temperature": 0.7, "vocab_size": vocab}
     each = [0, 1, 2, 3] * 2
@@ -192,18 +194,20 @@ def drafts(by, vocab):
     ).tokens.view(2, 4)
     chains = torch.tensor([[9, *drawn[0, :3]], [9, drawn[1, 0], 5, 6]], dtype=torch.int32)
     arguments["position"] = per_row(11, 11, dtype=torch.int64)
-    shard, columns = weight[by.first : by.end], product(rows, weight)[:, by.first : by.end]
+    shard, columns = weight[by.first : by.end], multiply(rows, weight)[:, by.first : by.end]
     offsets = per_row(0, 4, 8, dtype=torch.int32)
     return {
-        "verify": arrays(by.verify(rows, shard, chains, **arguments)),
-        "verify, cut": arrays(by.verify(rows, shard, chains, **arguments, top_k=40, top_p=0.9)),
-        "verify from logits": arrays(
+        "verify": arrays_of_output(by.verify(rows, shard, chains, **arguments)),
+        "verify, cut": arrays_of_output(
+            by.verify(rows, shard, chains, **arguments, top_k=40, top_p=0.9)
+        ),
+        "verify from logits": arrays_of_output(
             by.verify_logits(columns, chains.view(-1), offsets=offsets, **arguments)
         ),
     }
 
 
-def prepared(by, hidden, shard, columns, vocab):
+def run_prepared_calls(by, hidden, shard, columns, vocab):
     """Steps by prepared calls, which write into the same arrays at each step."""
     found = {}
     for name, kind, inputs in (
@@ -220,7 +224,7 @@ def prepared(by, hidden, shard, columns, vocab):
                 drawn = call(again) if step == 2 else call()
                 places.add(drawn.tokens.data_ptr())
                 found[f"{name} {len(more)} {step}"] = {
-                    key: value.copy() for key, value in arrays(drawn).items()
+                    key: value.copy() for key, value in arrays_of_output(drawn).items()
                 }
             assert len(places) == 1
     return found
@@ -229,13 +233,13 @@ def prepared(by, hidden, shard, columns, vocab):
 def _everything(rank, cut):
     first, end = ((0, CUTS[cut]), (CUTS[cut], V))[rank]
     with dist.Group(first, end - first, timeout=60, threads=1) as group:
-        found = everything(Ranked(group, first, end), REAL.get(cut, V))
+        found = run_every_call(Ranked(group, first, end), REAL.get(cut, V))
         return found, group.traffic
 
 
 @pytest.mark.parametrize("cut", CUTS)
 def test_all_parameters(cut):
-    whole = everything(Alone(), REAL.get(cut, V))
+    whole = run_every_call(Alone(), REAL.get(cut, V))
     ranks = on_two_ranks(_everything, cut)
     for rank in (0, 1):
         assert not isinstance(ranks[rank], str), ranks[rank]
@@ -280,7 +284,7 @@ def error_of(call):
 
 
 def _differing(rank):
-    hidden, weight, _ = problem()
+    hidden, weight, _ = make_problem()
     first, end = ((0, 384), (384, V))[rank]
     found = {}
     with dist.Group(first, end - first, timeout=60, threads=1) as group:
@@ -300,7 +304,7 @@ def _differing(rank):
 
 def test_ranks_that_differ_get_errors_and_go_on():
     ranks = on_two_ranks(_differing)
-    hidden, weight, _ = problem()
+    hidden, weight, _ = make_problem()
     for rank in (0, 1):
         assert not isinstance(ranks[rank], str), ranks[rank]
         found, tokens = ranks[rank]
@@ -315,7 +319,7 @@ def test_ranks_that_differ_get_errors_and_go_on():
 
 
 def _left_alone(rank, end, seconds):
-    hidden, weight, _ = problem()
+    hidden, weight, _ = make_problem()
     first, last = ((0, 384), (384, V))[rank]
     group = dist.Group(first, last - first, timeout=seconds, threads=1)
     group.sample(hidden, weight[first:last])

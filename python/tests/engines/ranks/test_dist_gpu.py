@@ -31,7 +31,7 @@ CASES = {
 }
 
 
-def gpus():
+def count_gpus():
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
@@ -48,7 +48,7 @@ def outputs_of(drawn):
     return {name: value.cpu() for name, value in found.items() if value is not None}
 
 
-def alike(one, other):
+def equal_outputs(one, other):
     return one.keys() == other.keys() and all(
         (
             torch.equal(one[name].nan_to_num(9e9), other[name].nan_to_num(9e9))
@@ -69,13 +69,17 @@ def _cases(group, device, first, end):
         reach(name)
         arguments = {"seed": 5, "position": 9, **arguments}
         drawn = outputs_of(group.sample(hidden, weight[first:end], **arguments))
-        found["head", name] = alike(drawn, outputs_of(gumbel.sample(hidden, weight, **arguments)))
+        found["head", name] = equal_outputs(
+            drawn, outputs_of(gumbel.sample(hidden, weight, **arguments))
+        )
         drawn = outputs_of(group.sample_logits(logits[:, first:end], **arguments))
-        found["logits", name] = alike(drawn, outputs_of(gumbel.sample_logits(logits, **arguments)))
+        found["logits", name] = equal_outputs(
+            drawn, outputs_of(gumbel.sample_logits(logits, **arguments))
+        )
     given = [1, 30, 600, 899, 384, 383, 0, 2, 700, 5]
     given = torch.tensor(given, dtype=torch.int32, device=device)
     drawn = outputs_of(group.score(hidden, weight[first:end], given))
-    found["head", "score"] = alike(drawn, outputs_of(gumbel.score(hidden, weight, given)))
+    found["head", "score"] = equal_outputs(drawn, outputs_of(gumbel.score(hidden, weight, given)))
     return found
 
 
@@ -147,7 +151,7 @@ def _one_gpu(rank, mixed):
 
 
 @functools.cache
-def ran(way):
+def run_way(way):
     """The results of both ranks, or the error. Cached, so that no other case waits again."""
     try:
         if way in ("off", "require"):
@@ -157,7 +161,7 @@ def ran(way):
         return (str(problem),) * 2
 
 
-@pytest.mark.skipif(gpus() < 2, reason="fewer than two GPUs")
+@pytest.mark.skipif(count_gpus() < 2, reason="fewer than two GPUs")
 @pytest.mark.parametrize("peers", ("off", "require"))
 @pytest.mark.parametrize(
     "case",
@@ -165,19 +169,19 @@ def ran(way):
     + [("head", name) for name in ("score", "verified", "captured", "refused", "counted")],
 )
 def test_two_gpus(peers, case):
-    found = ran(peers)
+    found = run_way(peers)
     for rank in (0, 1):
         assert not isinstance(found[rank], str), found[rank]
         assert found[rank][case] is True
 
 
-@pytest.mark.skipif(gpus() < 1, reason="no GPU")
+@pytest.mark.skipif(count_gpus() < 1, reason="no GPU")
 @pytest.mark.parametrize(
     "way, words",
     [("host", "transport: .*gumbel_nccl_transport"), ("mixed", "device: 1 of 2 ranks")],
 )
 def test_groups_that_cannot_exchange_device_memory(way, words):
-    found = ran(way)
+    found = run_way(way)
     for rank in (0, 1):
         assert re.search(words, found[rank]), found[rank]
 

@@ -15,10 +15,10 @@ from test_vllm_requests import (  # noqa: E402
     NAMES,
     NGRAMS,
     WITHOUT_DRAFTS,
-    alike,
+    equal_results,
     rounds,
     way_of,
-    written,
+    run_plugin,
 )
 
 if len(os.sched_getaffinity(0)) < 2:
@@ -50,8 +50,8 @@ def test_draws_are_those_of_one_process_to_the_bit(runner):
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_texts_are_those_of_one_rank(runner, name):
     for at in (NAMES.index(name), len(NAMES) + NAMES.index(name)):
-        found, wanted = (job.rounds[at]["requests"] for job in (by_ranks(runner), written(runner)))
-        assert alike(found, wanted), (found, wanted)
+        found, wanted = (job.rounds[at]["requests"] for job in (by_ranks(runner), run_plugin(runner)))
+        assert equal_results(found, wanted), (found, wanted)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -65,7 +65,7 @@ def test_drafts_of_ranks_change_no_text():
     job = run(rounds(names, **DRAWN), ranks=RANKS, speculative_config=NGRAMS)
     check_ranks(job)
     for at, name in enumerate(names):
-        wanted = written("V1").ids(len(NAMES) + NAMES.index(name))
+        wanted = run_plugin("V1").ids(len(NAMES) + NAMES.index(name))
         assert job.ids(at) == wanted, name
 
 

@@ -60,30 +60,32 @@ def rounds(names, **more):
 
 
 @functools.cache
-def written(runner):
+def run_plugin(runner):
     return run(rounds(NAMES) + rounds(NAMES, **DRAWN), runner)
 
 
 @functools.cache
-def stock():
+def run_stock():
     return run(rounds(NAMES), plugin=False)
 
 
 @functools.cache
-def by_drafts(runner):
+def run_with_drafts(runner):
     names = [name for name in NAMES if name not in WITHOUT_DRAFTS]
     job = run(rounds(names) + rounds(names, **DRAWN), runner, speculative_config=NGRAMS)
     return names, job
 
 
-def alike(one, other):
+def equal_results(one, other):
     """Whether two results are equal, numbers to a thousandth."""
     if isinstance(one, float) and isinstance(other, float):
         return one == other or abs(one - other) < 1e-3
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(alike(one[key], other[key]) for key in one)
+        return one.keys() == other.keys() and all(
+            equal_results(one[key], other[key]) for key in one
+        )
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(alike, one, other))
+        return len(one) == len(other) and all(map(equal_results, one, other))
     return one == other
 
 
@@ -91,20 +93,20 @@ def alike(one, other):
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_greedy_requests_are_stock_ones(runner, name):
     at = NAMES.index(name)
-    found, wanted = (job.rounds[at]["requests"] for job in (written(runner), stock()))
-    assert alike(found, wanted), (found, wanted)
+    found, wanted = (job.rounds[at]["requests"] for job in (run_plugin(runner), run_stock()))
+    assert equal_results(found, wanted), (found, wanted)
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_steps_are_drawn_in_the_shortest_way(runner, name):
-    written(runner).assert_drawn(NAMES.index(name), way_of(name, runner))
+    run_plugin(runner).assert_drawn(NAMES.index(name), way_of(name, runner))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_both_runners_draw_one_text(name):
     at = len(NAMES) + NAMES.index(name)
-    one, other = (job.rounds[at]["requests"] for job in map(written, RUNNERS))
+    one, other = (job.rounds[at]["requests"] for job in map(run_plugin, RUNNERS))
     assert [request["texts"][0]["ids"] for request in one] == [
         request["texts"][0]["ids"] for request in other
     ]
@@ -112,24 +114,24 @@ def test_both_runners_draw_one_text(name):
 
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_drafts_change_no_text(runner):
-    names, job = by_drafts(runner)
+    names, job = run_with_drafts(runner)
     shown = ("logprobs", "penalties and logprobs")
     for at, name in enumerate(names):
         for drawn in (0, 1):
-            wanted = written("V1").rounds[drawn * len(NAMES) + NAMES.index(name)]["requests"]
+            wanted = run_plugin("V1").rounds[drawn * len(NAMES) + NAMES.index(name)]["requests"]
             found = job.rounds[drawn * len(names) + at]["requests"]
             for one, other in zip(found, wanted):
                 one, other = one["texts"][0], other["texts"][0]
                 assert one["ids"] == other["ids"], name
                 if name in shown:
-                    assert alike(one["logprobs"], other["logprobs"]), name
+                    assert equal_results(one["logprobs"], other["logprobs"]), name
     assert sum(job.counts(0).values()) == job.counts(0)["fused"] > 0
     assert job.rounds[-1]["counts"]["stock"] == 0
 
 
 def test_drafts_save_steps():
     """The texts of these requests repeat themselves, because few tokens are allowed."""
-    names, job = by_drafts("V1")
+    names, job = run_with_drafts("V1")
     name = "allowed_token_ids"
-    plain = written("V1").counts(NAMES.index(name))["fused"]
+    plain = run_plugin("V1").counts(NAMES.index(name))["fused"]
     assert 0 < job.counts(names.index(name))["fused"] < plain

@@ -67,7 +67,7 @@ def read_parameters(vocab):
     }
 
 
-def drawn(logits, vocab, raw):
+def draw_all(logits, vocab, raw):
     """Results of a drawer for all parameters; twice, as prepared calls are kept."""
     from gumbel._vllm.drawer import Drawer, LogprobsRequest, verify
 
@@ -92,7 +92,7 @@ def drawn(logits, vocab, raw):
 
 
 @contextlib.contextmanager
-def ranked(rank, folder):
+def tensor_parallel_rank(rank, folder):
     """Make this process a rank of vLLM's tensor parallelism."""
     os.environ["VLLM_DIST_IDENT"] = Path(folder).name
     from gumbel._vllm import lazy
@@ -106,7 +106,7 @@ def ranked(rank, folder):
         yield
 
 
-def sharded(vocab, arguments, biased, dtype=torch.float32, added=0):
+def make_shard(vocab, arguments, biased, dtype=torch.float32, added=0):
     """A layer and a head of vLLM's own, with this rank's rows; hidden states."""
     from vllm.model_executor.layers.logits_processor import LogitsProcessor
     from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
@@ -127,16 +127,16 @@ def _heads(rank, folder):
     from gumbel._vllm import lazy
     from gumbel._vllm.counts import counts
 
-    with ranked(rank, folder):
+    with tensor_parallel_rank(rank, folder):
         found = {}
         for name, (vocab, arguments, biased) in HEADS.items():
-            layer, head, hidden = sharded(vocab, arguments, biased)
+            layer, head, hidden = make_shard(vocab, arguments, biased)
 
             def deferred():
                 with lazy.defer_products():
                     return layer(head, hidden, head.bias)
 
-            found[name] = drawn(deferred, vocab, not arguments)
+            found[name] = draw_all(deferred, vocab, not arguments)
             assert counts.materialised == 0 and counts.logits == 0
             # Reading the logits gathers all of them.
             found[name]["gathered"] = [(deferred() + 0).numpy()]
@@ -145,7 +145,7 @@ def _heads(rank, folder):
         return found
 
 
-def whole(vocab, arguments, biased):
+def draw_whole(vocab, arguments, biased):
     """Results of one process, with deferred or computed logits."""
     from gumbel._vllm.lazy import LazyLogits
 
@@ -158,7 +158,7 @@ def whole(vocab, arguments, biased):
         "vocab_size": vocab,
     }
     deferred = functools.partial(LazyLogits, hidden, weight, given, None)
-    found = drawn(deferred, vocab, not arguments)
+    found = draw_all(deferred, vocab, not arguments)
     logits = hidden @ weight.T + (bias if biased else 0)
     if cap:
         logits = torch.tanh(logits / cap) * cap
@@ -171,7 +171,7 @@ def test_shards_draw_what_the_whole_draws():
     for rank in (0, 1):
         assert not isinstance(ranks[rank], str), ranks[rank]
         for name, head in HEADS.items():
-            wanted, logits = whole(*head)
+            wanted, logits = draw_whole(*head)
             gathered = ranks[rank][name].pop("gathered")[0]
             np.testing.assert_allclose(gathered, logits, rtol=0, atol=1e-5)
             assert ranks[rank][name].keys() == wanted.keys()
@@ -185,15 +185,15 @@ def _multiplied(rank, folder):
     from gumbel._vllm import lazy
     from gumbel._vllm.counts import counts
 
-    with ranked(rank, folder):
-        layer, head, hidden = sharded(1000, {"scale": 0.5, "soft_cap": 4.0}, False, SHORT)
+    with tensor_parallel_rank(rank, folder):
+        layer, head, hidden = make_shard(1000, {"scale": 0.5, "soft_cap": 4.0}, False, SHORT)
 
         def deferred():
             with lazy.defer_products():
                 return layer(head, hidden)
 
         assert deferred().columns is not None and counts.fused == 0
-        found = drawn(deferred, 1000, False)
+        found = draw_all(deferred, 1000, False)
         assert counts.fused == 0 and counts.logits > 0 and counts.materialised == 0
         return found, layer(head, hidden).float().numpy()
 
@@ -204,7 +204,7 @@ def test_rows_of_16_bits_are_drawn_from_columns():
     for rank in (0, 1):
         assert not isinstance(ranks[rank], str), ranks[rank]
         found, logits = ranks[rank]
-        wanted = drawn(lambda: torch.from_numpy(logits).to(SHORT), 1000, False)
+        wanted = draw_all(lambda: torch.from_numpy(logits).to(SHORT), 1000, False)
         for options, parts in wanted.items():
             for one, part in zip(found[options], parts):
                 np.testing.assert_array_equal(one, part, options)
@@ -213,8 +213,8 @@ def test_rows_of_16_bits_are_drawn_from_columns():
 def _left_to_vllm(rank, folder):
     from gumbel._vllm import groups, lazy
 
-    with ranked(rank, folder):
-        layer, head, hidden = sharded(1000, {}, False, added=8)
+    with tensor_parallel_rank(rank, folder):
+        layer, head, hidden = make_shard(1000, {}, False, added=8)
         with lazy.defer_products():
             logits = layer(head, hidden)
         # If one rank cannot serve a head, no rank does.
@@ -234,8 +234,8 @@ def _dying(rank, folder):
     from gumbel._vllm import lazy
     from gumbel._vllm.drawer import Drawer
 
-    with ranked(rank, folder):
-        layer, head, hidden = sharded(1024, {}, False)
+    with tensor_parallel_rank(rank, folder):
+        layer, head, hidden = make_shard(1024, {}, False)
         parameters, drawer = read_parameters(1024)["plain"], Drawer()
 
         def step():
@@ -287,7 +287,7 @@ def _other_meetings(rank, folder):
         def close(self):
             closed.append(len(options))
 
-    with ranked(rank, folder):
+    with tensor_parallel_rank(rank, folder):
         real, groups._dist.Group = groups._dist.Group, Group
         try:
             found = [groups._open_shard(64, OnGpu()), groups._open_shard(64, OnGpu())]
