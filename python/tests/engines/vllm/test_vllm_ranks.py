@@ -50,7 +50,9 @@ def test_draws_are_those_of_one_process_to_the_bit(runner):
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_texts_are_those_of_one_rank(runner, name):
     for at in (NAMES.index(name), len(NAMES) + NAMES.index(name)):
-        found, wanted = (job.rounds[at]["requests"] for job in (by_ranks(runner), run_plugin(runner)))
+        found, wanted = (
+            job.rounds[at]["requests"] for job in (by_ranks(runner), run_plugin(runner))
+        )
         assert equal_results(found, wanted), (found, wanted)
 
 
