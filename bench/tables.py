@@ -248,7 +248,7 @@ def verify_peers_source():
     versions = results["versions"]
     flashinfer = versions.get("flashinfer-python", "none")
     return (f"Commit {results['commit']}, {results['gpu']}, torch {versions['torch']}, FlashInfer "
-            f"{flashinfer}, V = {results['vocab']}, D = {results['hidden']}, the draft's D = "
+            f"{flashinfer}, V = {results['vocab']},\nD = {results['hidden']}, the draft's D = "
             f"{results['draft_hidden']}; graph replays, medians of {results['rounds']}.\n")
 
 
