@@ -411,7 +411,7 @@ def rungs():
 
 
 def worth(name):
-    """Medians in us with the rung, and without it."""
+    """Times with the rung, and without it, in us."""
     cells = []
     for point in load("cuda-h200-rungs")["rungs"]:
         if point["rung"] == name:
