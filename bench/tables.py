@@ -66,8 +66,8 @@ def cpu():
             rows.append([results["hidden"], batch, f"{median(fused) / 1e3:.1f} ms",
                          f"{read:.1f} GB/s", f"{of_read:.0f}%", f"{of_peak:.0f}%", f"{draw:+.1f}%",
                          f"{result['workspace_bytes'] / 1024:.0f} KiB"])
-    return table(["D", "B", "fused draw", "weights read at", "of the plain read",
-                  "of the multiply-add peak", "over the product alone", "workspace"], rows)
+    return table(["D", "B", "fused draw", "bandwidth", "of a plain read's bandwidth",
+                  "of the multiply-add peak", "time added to the product", "workspace"], rows)
 
 
 def cpu_logits():
@@ -82,8 +82,9 @@ def cpu_logits():
         rows.append([point["threads"], point["batch"], *cells, f"{ratio['median']:.0f}",
                      f"{ratio['p10']:.0f} to {ratio['p90']:.0f}",
                      f"{found['torch_over_gumbel_with_logprobs']['median']:.0f}"])
-    return table(["threads", "rows", "torch", "libgumbel", "with log-probabilities",
-                  "torch / libgumbel", "p10 to p90", "the same with log-probabilities"], rows)
+    return table(["threads", "rows", "torch", "libgumbel", "libgumbel with log-probabilities",
+                  "torch / libgumbel", "its p10 to p90",
+                  "torch / libgumbel with log-probabilities"], rows)
 
 
 def cpu_logits_source():
@@ -99,10 +100,10 @@ def cpu_draw():
     """One row a place of the logits, from bench_draw."""
     results = load("cpu-draw")
     times = {(p["place"], p["isa"], p["route"]): median(p) for p in results["rows"]}
-    wanted = {"a bare maximum": ("", "bare maximum"), "draw": ("avx512", "draw"),
-              "4 samples": ("avx512", "draw, 4 samples"),
-              "with the log-normaliser": ("avx512", "draw, log-normaliser"),
-              "greedy": ("avx512", "greedy"), "draw, AVX2": ("avx2", "draw")}
+    wanted = {"row maximum only": ("", "bare maximum"), "draw": ("avx512", "draw"),
+              "draw of 4 samples": ("avx512", "draw, 4 samples"),
+              "draw with log-normaliser": ("avx512", "draw, log-normaliser"),
+              "greedy draw": ("avx512", "greedy"), "draw, AVX2": ("avx2", "draw")}
     rows = [[place, *(f"{times[place, *way]:.1f}" for way in wanted.values())]
             for place in dict.fromkeys(p["place"] for p in results["rows"])]
     return table(["logits in", *wanted], rows)
@@ -137,8 +138,9 @@ def on_gpu(name):
                      f"{median(row['fused_rested']) / median(row['gemm_rested']):.2f}",
                      f"{median(row['fused_behind_norm']) / median(row['gemm_behind_norm']):.2f}",
                      f"{round(row['percent_of_draw'])}%"])
-    return table(["V, D", "B", "read", "GEMM", "fused draw", "with log-probabilities",
-                  "fused / GEMM", "rested", "behind a norm", "the draw's share"], rows)
+    return table(["V, D", "B", "read weights", "GEMM", "fused draw", "with log-probabilities",
+                  "fused / GEMM", "after a pause", "after a norm kernel", "added by the draw"],
+                 rows)
 
 
 def on_gpu_source(name):
@@ -208,8 +210,8 @@ def drafts():
         rows.append(["head" if point["way"] == "fused" else "logits", requests, drafts,
                      requests * (drafts + 1), *cells[:2], f"{ratio:.2f}", *cells[2:]])
     return table(["from", "requests", "drafts", "rows", "plain draw", "coupled",
-                  "coupled / plain", "rejection", "logits kept",
-                  "supplied", "block"], rows)
+                  "coupled / plain", "rejection", "rejection, logits kept",
+                  "rejection, supplied", "block"], rows)
 
 
 def drafts_source():
@@ -218,9 +220,9 @@ def drafts_source():
             f"draft's D = {results['draft_hidden']}, medians in microseconds.\n")
 
 
-VERIFIERS = {"plain": "plain draw", "coupled": "coupled", "supplied": "supplied",
-             "kept": "logits kept", "head": "the draft's head", "torch": "PyTorch, compiled",
-             "flashinfer": "FlashInfer"}
+VERIFIERS = {"plain": "plain draw", "coupled": "coupled", "supplied": "rejection, supplied",
+             "kept": "rejection, logits kept", "head": "rejection",
+             "torch": "rejection by PyTorch, compiled", "flashinfer": "FlashInfer"}
 
 
 def verify_peers():
@@ -248,7 +250,7 @@ def verify_peers_source():
     versions = results["versions"]
     flashinfer = versions.get("flashinfer-python", "none")
     return (f"Commit {results['commit']}, {results['gpu']}, torch {versions['torch']}, FlashInfer "
-            f"{flashinfer}, V = {results['vocab']}, D = {results['hidden']}, the draft's D = "
+            f"{flashinfer}, V = {results['vocab']},\nD = {results['hidden']}, the draft's D = "
             f"{results['draft_hidden']}; graph replays, medians of {results['rounds']}.\n")
 
 
@@ -273,8 +275,8 @@ def transformers(way, contestants):
             row.append(" / ".join(f"{share:.0f}%" for share in shares if share is not None))
         rows.append(row)
     heads = ["model", "request", "sequences", *(CONTESTANTS[name] for name in contestants),
-             "fused over stock"]
-    return table(heads + ["head and draw, stock / fused"] * (way == "step"), rows)
+             "time, fused vs stock"]
+    return table(heads + ["share of head and draw, stock / fused"] * (way == "step"), rows)
 
 
 def transformers_source():
@@ -314,7 +316,8 @@ def post():
             rows.append([about["about"], *cells, about["draws"], "" if rare is None else rare])
     heads = [f"{p['rows']} x {p['vocab']:,}, {p['dtype']}" for p in places]
     expected = results["rare_tokens"]["expected"]
-    return table(["", *heads, "what it draws", f"rare, of {expected:.0f}"], rows)
+    return table(["sampler", *heads, "distribution drawn from",
+                  f"rare tokens ({expected:.0f} expected)"], rows)
 
 
 def post_source():
@@ -349,9 +352,10 @@ WORDS = {
     "GUMBEL_CAPABILITY_LISTS": "lists", "GUMBEL_CAPABILITY_EXACT": "exact ties",
     "GUMBEL_CAPABILITY_MASS": "log-normaliser", "GUMBEL_CAPABILITY_NOISE": "given noise",
     "GUMBEL_CAPABILITY_SOFT_CAP": "soft-cap", "GUMBEL_CAPABILITY_SCALE": "scale <= 0",
-    "GUMBEL_CAPABILITY_BIAS": "head bias", "GUMBEL_CAPABILITY_PART": "a part",
-    "GUMBEL_CAPABILITY_ROWS": "processed rows", "GUMBEL_CAPABILITY_PRODUCT": "product alone",
-    "GUMBEL_CAPABILITY_EMPTY": "no token", "GUMBEL_REQUEST_TOP": "num_top",
+    "GUMBEL_CAPABILITY_BIAS": "head bias", "GUMBEL_CAPABILITY_PART": "summaries",
+    "GUMBEL_CAPABILITY_ROWS": "processed logits", "GUMBEL_CAPABILITY_PRODUCT": "product alone",
+    "GUMBEL_CAPABILITY_EMPTY": "shard of padding", "GUMBEL_REQUEST_TOP": "num_top",
+    "GUMBEL_REQUEST_GIVEN": "given tokens", "GUMBEL_REQUEST_BEST": "num_best",
     "GUMBEL_REQUEST_LOGITS": "top_logits", "GUMBEL_REQUEST_TRUNCATION": None,
 }
 
@@ -413,7 +417,7 @@ def worth(name):
         if point["rung"] == name:
             way = "head" if point["way"] == "fused" else "logits"
             cells.append(((point["request"], way),
-                          f"B = {point['batch']}: {median(point['with_it']):.0f} for "
+                          f"B = {point['batch']}: {median(point['with_it']):.0f} / "
                           f"{median(point['without_it']):.0f}"))
     groups = {}
     for key, cell in cells:
@@ -423,7 +427,8 @@ def worth(name):
 
 
 def ladder(entries):
-    return table(["rung", "how", "kernels", "serves", "but not where", "us, for without it"],
+    return table(["rung", "method", "kernels", "supported capabilities", "not used if",
+                  "us with / without the rung"],
                  [[f"`{name}`", what, kernels, serves, refusals, worth(name)]
                   for name, what, kernels, serves, refusals in entries])
 
