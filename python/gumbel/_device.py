@@ -20,7 +20,7 @@ _devices: dict[tuple[str, int, int], ctypes.c_void_p] = {}
 _lock = threading.Lock()
 
 
-def _forget() -> None:
+def _reset_after_fork() -> None:
     """In a child of fork(), which has no threads of the devices: it opens devices of its own."""
     global _lock
     _devices.clear()
@@ -28,7 +28,7 @@ def _forget() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+    os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 def _isa_values() -> dict[str, int]:
@@ -57,7 +57,7 @@ def open_device(name: str, isa: Optional[str], threads: Optional[int]) -> ctypes
         if key not in _devices:
             device, error = ctypes.c_void_p(), _abi.Error()
             options = _abi.DeviceOptions(device=name.encode(), isa=key[1], threads=key[2])
-            _abi.check(_abi.lib.gumbel_open(options, device, error), error)
+            _abi.check_status(_abi.lib.gumbel_open(options, device, error), error)
             _devices[key] = device
         return _devices[key]
 
@@ -98,7 +98,7 @@ def info(*, device: str = "cpu", isa: Optional[str] = None, threads: Optional[in
     if not re.fullmatch(r"cpu|cuda:[0-9]{1,4}", device):
         raise ValueError(f"device: {format_value(device)} is none of cpu, cuda:0, cuda:1, ...")
     about = _abi.DeviceInfo()
-    _abi.check(_abi.lib.gumbel_describe(open_device(device, isa, threads), about))
+    _abi.check_status(_abi.lib.gumbel_describe(open_device(device, isa, threads), about))
     available = (n for n, v in _ISAS.items() if n != "auto" and _abi.lib.gumbel_isa_available(v))
     isa_in_use = _abi.lib.gumbel_isa_name(about.isa).decode()
     return Info(
@@ -107,7 +107,7 @@ def info(*, device: str = "cpu", isa: Optional[str] = None, threads: Optional[in
         isas=tuple(available),
         threads=about.threads,
         tile=about.tile,
-        device=_abi.text(about.name),
-        description=_abi.text(about.description),
+        device=_abi.decode_text(about.name),
+        description=_abi.decode_text(about.description),
         cuda_architectures=tuple(_abi.lib.gumbel_cuda_architectures().decode().split()),
     )

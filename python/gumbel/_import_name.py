@@ -10,7 +10,7 @@ import warnings
 from importlib import metadata
 
 
-def warn_of_others() -> None:
+def warn_of_other_package() -> None:
     """Warn if a distribution named `gumbel` is installed: it claims the same import name."""
     try:
         other = metadata.version("gumbel")

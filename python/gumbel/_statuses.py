@@ -24,11 +24,11 @@ _UNUSED = 6  # GUMBEL_ROW_UNUSED: the caller left the row out
 Logger = Union[logging.Logger, "logging.LoggerAdapter[logging.Logger]"]
 
 
-def name_of(status: int) -> str:
+def describe_status(status: int) -> str:
     """A gumbel_row_status in words."""
     describe = _abi.lib.gumbel_row_status_string
     describe.restype, describe.argtypes = ctypes.c_char_p, [ctypes.c_int]
-    return _abi.text(describe(status))
+    return _abi.decode_text(describe(status))
 
 
 class StatusCount:
@@ -67,13 +67,15 @@ class StatusCount:
     def flush(self) -> None:
         """Log the counts if they have changed since the last line."""
         with self._lock:
-            line, unlogged, self._unlogged = self.line(), self._unlogged, False
+            line, unlogged, self._unlogged = self.format_counts(), self._unlogged, False
         if unlogged:
             self.logger.warning("gumbel: %s", line)
 
-    def line(self) -> str:
+    def format_counts(self) -> str:
         """The counts in words."""
         total = sum(self.rows.values())
-        parts = "; ".join(f"{name_of(status)}: {n}" for status, n in sorted(self.rows.items()))
+        parts = "; ".join(
+            f"{describe_status(status)}: {n}" for status, n in sorted(self.rows.items())
+        )
         rows = "row" if total == 1 else "rows"
         return f"{total} {rows} so far without a token to draw ({parts}); {self.outcome}"

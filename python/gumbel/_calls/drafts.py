@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import _abi
 from .._inputs.arguments import read_row_integers, read_row_tokens, read_token_lists
-from .._inputs.arrays import Array, NumpyArrays, address, layout, workspace
+from .._inputs.arrays import Array, NumpyArrays, address_of, layout_of, allocate_workspace
 from .._inputs.common import DISTRIBUTIONS, Common, Request, Tokens, read_choice, takes_common
 from .._inputs.numbers import read_integer
 from .library_call import (
@@ -145,11 +145,11 @@ def verify_logits(
 def count_requests(tokens: Any, offsets: Any) -> int:
     """The number of requests, R."""
     if offsets is None:
-        shape = layout("tokens", tokens).shape
+        shape = layout_of("tokens", tokens).shape
         if len(shape) != 2:
             raise ValueError(f"tokens: expected the shape (R, M) without offsets, got {shape}")
         return shape[0]
-    shape = layout("offsets", offsets).shape
+    shape = layout_of("offsets", offsets).shape
     if len(shape) != 1 or shape[0] < 1:
         raise ValueError(f"offsets: expected the shape (R + 1,), got {shape}")
     return shape[0] - 1
@@ -175,7 +175,7 @@ def read_draft(
     """The draft arguments of verify() as a C struct."""
     arrays, requests = request.arrays, request.batch
     if offsets is None:
-        shape = layout("tokens", tokens).shape
+        shape = layout_of("tokens", tokens).shape
         if max_nodes is not None and max_nodes != shape[1]:
             raise ValueError(f"max_nodes: expected {shape[1]}, as tokens have, got {max_nodes}")
         most = read_integer("tokens", shape[1], 1, _abi.NODES_MOST)
@@ -191,7 +191,7 @@ def read_draft(
     def set_tokens(name: str, value: Any, shape: tuple[int, ...]) -> None:
         if value is not None:
             held.append(read_row_tokens(name, value, (shape,), arrays))
-            setattr(struct, name, address(held[-1]))
+            setattr(struct, name, address_of(held[-1]))
 
     def set_counts(name: str, value: Any) -> None:
         if value is not None:
@@ -199,7 +199,7 @@ def read_draft(
             if stride == _abi.SAME and requests != 1:
                 raise ValueError(f"{name}: expected the shape ({requests},), one a request")
             held.append(array)
-            setattr(struct, name, address(array))
+            setattr(struct, name, address_of(array))
 
     set_tokens("tokens", tokens, shape)
     set_tokens("parents", parents, shape)
@@ -245,7 +245,7 @@ def _set_proposal(
         draft.struct.logits = ctypes.pointer(logits)
     draft.struct.sampling = ctypes.pointer(drew.sampling)
     for name, array in drawn.items():
-        setattr(draft.struct, name, address(array))
+        setattr(draft.struct, name, address_of(array))
 
 
 def verify_draft(
@@ -269,18 +269,18 @@ def verify_draft(
         status=make((requests,), np.int32),
         logprobs=make((requests, most), np.float32) if request.logprobs else None,
     )
-    verified = _abi.Verified(**{name: address(array) for name, array in results.items()})
+    verified = _abi.Verified(**{name: address_of(array) for name, array in results.items()})
     rows_tokens = _request_raw_logprobs(request, source, verified)
     size, error = ctypes.c_size_t(), _abi.Error()
     structs = (request.sampling, draft.struct, verified)
     called = resolve_callee(arrays, callee)
     status = called.verify_workspace_size(called.handle, *source, *structs, size, error)
-    _abi.check(status, error)
-    scratch = workspace(arrays, size.value)
+    _abi.check_status(status, error)
+    scratch = allocate_workspace(arrays, size.value)
     where = (called.handle, arrays.stream)
     head = source[0] or source[1]
     status = call(*where, head, *structs, scratch.address, scratch.size, error)
-    _abi.check(status, error)
+    _abi.check_status(status, error)
     del rows_tokens  # kept alive until here, as the call writes to it
     return VerifyOutput(**results, seed=request.seed)
 
@@ -296,6 +296,6 @@ def _request_raw_logprobs(request: Request, source: LogitsSource, verified: _abi
     head, logits = source
     rows = head.hidden.rows if head else logits.logits.rows if logits else 0
     tokens = request.arrays.empty((rows,), np.int32)
-    output = _abi.Output(tokens=address(tokens), logprobs_of=DISTRIBUTIONS["raw"])
+    output = _abi.Output(tokens=address_of(tokens), logprobs_of=DISTRIBUTIONS["raw"])
     verified.rows = ctypes.pointer(output)
     return tokens

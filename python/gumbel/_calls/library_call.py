@@ -10,7 +10,14 @@ import numpy as np
 
 from .. import _abi
 from .._inputs.arguments import INT32_MAX, read_matrix, read_vector
-from .._inputs.arrays import NumpyArrays, Workspace, address, arrays_of, import_array, workspace
+from .._inputs.arrays import (
+    NumpyArrays,
+    Workspace,
+    address_of,
+    arrays_of,
+    import_array,
+    allocate_workspace,
+)
 from .._inputs.common import DISTRIBUTIONS, Request, read_common
 from .._inputs.numbers import read_integer, read_number
 from .outputs import SampleOutput
@@ -64,7 +71,7 @@ def read_logit_options(
     }
 
 
-def _request(
+def _read_request(
     arrays: NumpyArrays,
     rows: int,
     batch: Optional[int],
@@ -116,7 +123,7 @@ def read_head(
         head.bias = read_vector("bias", bias)
     if screen is not None:
         head.screen = screen.memory()
-    request = _request(arrays, len(hidden), batch, shared, len(weight), shard, rest)
+    request = _read_request(arrays, len(hidden), batch, shared, len(weight), shard, rest)
     request.held += [screen]
     request.held += [hidden, weight, bias, rest.get("mask")]
     return (head, None), request
@@ -135,7 +142,7 @@ def read_logits(
     arrays, rest = open_arrays({name: logits}, common)
     head = _abi.Logits(logits=read_matrix(name, logits), **shared)
     rows, vocab = logits.shape
-    request = _request(arrays, rows, batch, shared, vocab, shard, rest)
+    request = _read_request(arrays, rows, batch, shared, vocab, shard, rest)
     request.held += [logits, rest.get("mask")]
     return (None, head), request
 
@@ -151,8 +158,8 @@ def make_workspace(
     size, error = ctypes.c_size_t(), _abi.Error()
     called = resolve_callee(request.arrays, callee)
     status = called.workspace_size(called.handle, *source, request.sampling, output, size, error)
-    _abi.check(status, error)
-    return workspace(request.arrays, size.value, kept)
+    _abi.check_status(status, error)
+    return allocate_workspace(request.arrays, size.value, kept)
 
 
 def make_output(request: Request) -> tuple[SampleOutput, _abi.Output]:
@@ -165,31 +172,31 @@ def make_output(request: Request) -> tuple[SampleOutput, _abi.Output]:
     results: dict[str, Any] = dict(logprobs=None, lse=None)
     results["seed"] = None if request.sampling.given.data else request.seed
 
-    def make(name: str, shape: tuple[int, ...], dtype: type) -> None:
+    def add_array(name: str, shape: tuple[int, ...], dtype: type) -> None:
         results[name] = arrays.empty(shape, dtype)
-        setattr(output, name, address(results[name]))
+        setattr(output, name, address_of(results[name]))
 
-    make("tokens", draws, np.int32)
-    make("status", (batch,), np.int32)
+    add_array("tokens", draws, np.int32)
+    add_array("status", (batch,), np.int32)
     if request.logprobs:
-        make("logprobs", draws, np.float32)
-        make("lse", (batch,), np.float32)
+        add_array("logprobs", draws, np.float32)
+        add_array("lse", (batch,), np.float32)
     if request.ranks:
-        make("ranks", draws, np.int32)
+        add_array("ranks", draws, np.int32)
     if request.kept:
-        make("kept", (batch,), np.int32)
+        add_array("kept", (batch,), np.int32)
     if request.top_logprobs:
         output.num_top = request.top_logprobs
-        make("top_ids", tops, np.int32)
-        make("top_logprobs", tops, np.float32)
+        add_array("top_ids", tops, np.int32)
+        add_array("top_logprobs", tops, np.float32)
     if request.num_best:
         output.num_best = request.num_best
-        make("best_ids", bests, np.int32)
-        make("best_scores", bests, np.float32)
+        add_array("best_ids", bests, np.int32)
+        add_array("best_scores", bests, np.float32)
     return SampleOutput(**results), output
 
 
-def draw(
+def draw_request(
     call: Any, source: LogitsSource, request: Request, callee: Optional[Callee] = None
 ) -> SampleOutput:
     """Draw by one call of the library."""
@@ -213,4 +220,4 @@ def call_library(
     head, error = source[0] or source[1], _abi.Error()
     where = (resolve_callee(arrays, callee).handle, arrays.stream, head, request.sampling)
     status = call(*where, *results, scratch.address, scratch.size, error)
-    _abi.check(status, error)
+    _abi.check_status(status, error)

@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from .. import _abi
 from .._inputs.arguments import read_row_tokens
-from .._inputs.arrays import Array, address
+from .._inputs.arrays import Array, address_of
 from .._inputs.common import Common, Request, takes_common
 from .._inputs.numbers import read_integer
 from .library_call import (
     Callee,
     LogitsSource,
     call_library,
-    draw,
+    draw_request,
     make_output,
     read_head,
     read_logit_options,
@@ -66,7 +66,7 @@ def sample(
     not support the call.
     """
     shared = read_logit_options(scale, softcap, vocab_size)
-    return draw(_abi.lib.gumbel_sample, *read_head(hidden, weight, bias, shared, common))
+    return draw_request(_abi.lib.gumbel_sample, *read_head(hidden, weight, bias, shared, common))
 
 
 @takes_common()
@@ -83,7 +83,7 @@ def sample_logits(
     Equal logits and seeds give the tokens of sample().
     """
     shared = read_logit_options(scale, softcap, vocab_size)
-    return draw(_abi.lib.gumbel_sample_logits, *read_logits(logits, shared, common))
+    return draw_request(_abi.lib.gumbel_sample_logits, *read_logits(logits, shared, common))
 
 
 @takes_common("given", "num_samples", "ranks", "num_best")
@@ -136,7 +136,7 @@ def score_tokens(
     request.sampling.num_samples = 1 if len(found.shape) == 1 else found.shape[1]
     request.set_given(found, 0)
     request.ranks = True
-    return draw(call, source, request, callee)
+    return draw_request(call, source, request, callee)
 
 
 @takes_common()
@@ -187,13 +187,16 @@ def top_k(logits: Array, k: int) -> tuple[NDArray[np.float32], NDArray[np.int32]
     arrays = request.arrays
     greedy = arrays.empty((1,), np.float32)
     greedy[:] = 0  # the call also draws a token; a greedy one computes no noise
-    request.sampling.temperature = _abi.Rows(address(greedy), _abi.SAME)
+    request.sampling.temperature = _abi.Rows(address_of(greedy), _abi.SAME)
     tokens, ids, values = (
         arrays.empty((request.batch, width), dtype)
         for width, dtype in ((1, np.int32), (count, np.int32), (count, np.float32))
     )
     output = _abi.Output(
-        tokens=address(tokens), top_ids=address(ids), top_logits=address(values), num_top=count
+        tokens=address_of(tokens),
+        top_ids=address_of(ids),
+        top_logits=address_of(values),
+        num_top=count,
     )
     call_library(_abi.lib.gumbel_sample_logits, source, request, [output], output)
     return values, ids
@@ -203,7 +206,7 @@ def _transform_rows(call: Any, logits: Any, shared: dict[str, Any], common: Any)
     """The result of gumbel_process_logits() or gumbel_softmax(): float32 [B, V]."""
     source, request = read_logits(logits, shared, common)
     rows = request.arrays.empty(tuple(logits.shape), np.float32)
-    call_library(call, source, request, (address(rows), 0))
+    call_library(call, source, request, (address_of(rows), 0))
     return rows
 
 
@@ -231,5 +234,5 @@ def explain(
     status = _abi.lib.gumbel_explain(
         request.arrays.device, *source, request.sampling, output, text, TEXT_BYTES, error
     )
-    _abi.check(status, error, {"weight": name, "logits": name})
-    return _abi.text(text.value)
+    _abi.check_status(status, error, {"weight": name, "logits": name})
+    return _abi.decode_text(text.value)

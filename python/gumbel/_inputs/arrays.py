@@ -43,17 +43,21 @@ class Layout(NamedTuple):
 _NAMES: dict[Any, str] = {}
 
 
-def _name_of(dtype: np.dtype[Any]) -> str:
+def _get_dtype_name(dtype: np.dtype[Any]) -> str:
     if dtype not in _NAMES:
         _NAMES[dtype] = dtype.name if dtype.isnative else dtype.str
     return _NAMES[dtype]
 
 
-def layout(name: str, array: Any) -> Layout:
+def layout_of(name: str, array: Any) -> Layout:
     """The layout of a NumPy array or a tensor; TypeError for anything else."""
     if type(array) is np.ndarray:
         return Layout(
-            array.ctypes.data, _name_of(array.dtype), array.shape, array.strides, array.itemsize
+            array.ctypes.data,
+            _get_dtype_name(array.dtype),
+            array.shape,
+            array.strides,
+            array.itemsize,
         )
     if is_tensor(array):
         check_memory(name, array)
@@ -69,7 +73,7 @@ def layout(name: str, array: Any) -> Layout:
         found = type(array).__name__
         raise TypeError(f"{name}: expected a NumPy array or a torch tensor, got {found}")
     return Layout(
-        array.ctypes.data, _name_of(array.dtype), array.shape, array.strides, array.itemsize
+        array.ctypes.data, _get_dtype_name(array.dtype), array.shape, array.strides, array.itemsize
     )
 
 
@@ -83,7 +87,7 @@ def import_array(name: str, value: Any) -> Any:
     """
     if type(value) is np.ndarray or is_tensor(value) or not hasattr(value, "__dlpack__"):
         return value
-    if isinstance(value, (np.ndarray, np.generic)):  # layout() raises their errors
+    if isinstance(value, (np.ndarray, np.generic)):  # layout_of() raises their errors
         return value
     torch = sys.modules.get("torch")
     try:
@@ -135,7 +139,7 @@ class NumpyArrays:
         seed = fresh_seed()
         return seed, self.to_device(np.array([seed], np.uint64))
 
-    def unsigned(self, seeds: Any) -> Any:
+    def to_unsigned(self, seeds: Any) -> Any:
         """`seeds` with their bits as uint64."""
         return seeds
 
@@ -174,7 +178,7 @@ class TorchArrays(NumpyArrays):
             return None
         return self.torch.cuda.current_stream(self.place).cuda_stream
 
-    def _dtype(self, dtype: type) -> Any:
+    def _torch_dtype(self, dtype: type) -> Any:
         return getattr(self.torch, _BITS[dtype].__name__)
 
     def to_device(self, array: np.ndarray) -> Any:
@@ -192,7 +196,7 @@ class TorchArrays(NumpyArrays):
         if not value.is_cuda:
             return None
         check_numbers(name, value)
-        value, wanted = value.detach(), self._dtype(dtype)
+        value, wanted = value.detach(), self._torch_dtype(dtype)
         if str(value.dtype) == f"torch.{np.dtype(dtype).name}":
             value = value.view(wanted)
         return value.to(self.place, wanted).contiguous()
@@ -212,10 +216,10 @@ class TorchArrays(NumpyArrays):
     def empty(self, shape: Tuple[int, ...], dtype: type) -> Any:
         if self.on_host:  # half the time of torch.empty()
             return self.torch.from_numpy(np.empty(shape, _BITS[dtype]))
-        return self.torch.empty(shape, dtype=self._dtype(dtype), device=self.place)
+        return self.torch.empty(shape, dtype=self._torch_dtype(dtype), device=self.place)
 
     def zeros(self, shape: Tuple[int, ...], dtype: type) -> Any:
-        return self.torch.zeros(shape, dtype=self._dtype(dtype), device=self.place)
+        return self.torch.zeros(shape, dtype=self._torch_dtype(dtype), device=self.place)
 
     def is_capturing(self) -> bool:
         return not self.on_host and bool(self.torch.cuda.is_current_stream_capturing())
@@ -230,9 +234,9 @@ class TorchArrays(NumpyArrays):
             return super().fresh_seed()
         int64 = self.torch.int64
         seed = self.torch.randint(-(2**63), 2**63 - 1, (1,), dtype=int64, device=self.place)
-        return self.unsigned(seed[0]), seed
+        return self.to_unsigned(seed[0]), seed
 
-    def unsigned(self, seeds: Any) -> Any:
+    def to_unsigned(self, seeds: Any) -> Any:
         """`seeds` as uint64, if this torch has the dtype."""
         if self.on_host:
             return seeds  # to_device() returns NumPy's uint64
@@ -251,7 +255,7 @@ def arrays_of(
     if not is_tensor(given[first]):
         for name, array in given.items():
             if type(array) is not np.ndarray:
-                layout(name, array)
+                layout_of(name, array)
             if is_tensor(array):
                 raise TypeError(f"{name}: is a torch.Tensor, {first} is not")
         return NumpyArrays(isa, threads)
@@ -272,7 +276,7 @@ def device_of(tensor: Any) -> str:
     return "cpu" if place.type == "cpu" else f"{place.type}:{place.index}"
 
 
-def address(array: Any) -> Optional[int]:
+def address_of(array: Any) -> Optional[int]:
     if type(array) is np.ndarray:
         return array.ctypes.data
     if array is None:
@@ -280,7 +284,7 @@ def address(array: Any) -> Optional[int]:
     return array.data_ptr() if is_tensor(array) else array.ctypes.data
 
 
-KEPT_MOST = 64 << 20  # bytes of the largest workspace that a thread keeps
+MAX_REUSED_BYTES = 64 << 20  # bytes of the largest workspace that a thread keeps
 
 
 class Workspace(NamedTuple):
@@ -291,24 +295,24 @@ class Workspace(NamedTuple):
     block: Any
 
 
-def _aligned(block: Any) -> Workspace:
-    start: Any = address(block)
+def _align_block(block: Any) -> Workspace:
+    start: Any = address_of(block)
     gap = -start % _abi.WORKSPACE_ALIGNMENT
     return Workspace(start + gap, len(block) - gap, block)
 
 
-class _Kept(threading.local):
+class _ThreadWorkspace(threading.local):
     workspace = Workspace(0, 0, None)
 
 
-_kept = _Kept()
+_thread = _ThreadWorkspace()
 
 
-def workspace(arrays: NumpyArrays, size: int, kept: bool = True) -> Workspace:
+def allocate_workspace(arrays: NumpyArrays, size: int, kept: bool = True) -> Workspace:
     """At least `size` aligned bytes; with `kept`, memory that the thread reuses if it is small."""
     room = size + _abi.WORKSPACE_ALIGNMENT
-    if not kept or arrays.name != "cpu" or size > KEPT_MOST:
-        return _aligned(arrays.empty((room,), np.uint8))
-    if _kept.workspace.size < size:
-        _kept.workspace = _aligned(np.empty(room, np.uint8))
-    return _kept.workspace
+    if not kept or arrays.name != "cpu" or size > MAX_REUSED_BYTES:
+        return _align_block(arrays.empty((room,), np.uint8))
+    if _thread.workspace.size < size:
+        _thread.workspace = _align_block(np.empty(room, np.uint8))
+    return _thread.workspace

@@ -22,7 +22,7 @@ from .arguments import (
     read_token_lists,
     read_token_values,
 )
-from .arrays import NumpyArrays, address
+from .arrays import NumpyArrays, address_of
 from .history import History
 from .keywords import Function, take_keywords
 from .numbers import format_value, read_integer
@@ -159,7 +159,7 @@ _NUMBERS_FOR = {np.float32: (int, float), np.int32: (int,), np.uint32: (int,), n
 
 
 # Lists whose ids must be in the vocabulary; lists that are only counted may hold other ids.
-_OF_THE_VOCABULARY = ("allowed", "banned", "logit_bias")
+_VOCABULARY_LISTS = ("allowed", "banned", "logit_bias")
 
 
 def _is_off(value: Any, off: Any) -> bool:
@@ -188,10 +188,10 @@ class Request:
         """Draw a fresh seed if the call has none."""
         if self.seed is None and not self.sampling.given.data:
             self.seed, data = self.arrays.fresh_seed()
-            self.sampling.seed = _abi.Rows(address(data), _abi.SAME)
+            self.sampling.seed = _abi.Rows(address_of(data), _abi.SAME)
             self.held.append(data)
 
-    def rows(
+    def set_row_parameter(
         self, struct: ctypes.Structure, field: str, name: str, value: Any, off: Any, dtype: type
     ) -> bool:
         """Set a row parameter of `struct`; if the value is `off`, set nothing and return False."""
@@ -205,15 +205,17 @@ class Request:
                 data, stride = read_row_floats(name, value, self.places, self.arrays)
             else:
                 data, stride = read_row_integers(name, value, self.places, dtype, self.arrays)
-            setattr(struct, field, _abi.Rows(address(data), stride))
+            setattr(struct, field, _abi.Rows(address_of(data), stride))
         self.held.append(data)
         return True
 
-    def lists(self, struct: ctypes.Structure, field: str, name: str, read: Any, value: Any) -> bool:
+    def set_token_lists(
+        self, struct: ctypes.Structure, field: str, name: str, read: Any, value: Any
+    ) -> bool:
         """Set lists of `struct` by read(); if `value` is None, set nothing and return False."""
         if value is None:
             return False
-        end = self.tokens_end if name in _OF_THE_VOCABULARY else None
+        end = self.tokens_end if name in _VOCABULARY_LISTS else None
         lists, held = read(name, value, self.batch, self.arrays, end)
         setattr(struct, field, lists)
         self.held += held
@@ -221,7 +223,7 @@ class Request:
 
     def set_given(self, tokens: Any, stride: int) -> None:
         """Score these tokens instead of drawing."""
-        self.sampling.given = _abi.Rows(address(tokens), stride)
+        self.sampling.given = _abi.Rows(address_of(tokens), stride)
         self.held.append(tokens)
 
 
@@ -278,11 +280,11 @@ def read_common(
         shape = (batch, sampling.num_samples)
         tokens = read_row_tokens("given", given, (shape, shape[1:]), arrays)
         request.set_given(tokens, 0 if len(tokens.shape) == 2 else _abi.SAME)
-    request.rows(sampling, "temperature", "temperature", temperature, 1.0, np.float32)
+    request.set_row_parameter(sampling, "temperature", "temperature", temperature, 1.0, np.float32)
     if seed is not None:
-        request.rows(sampling, "seed", "seed", seed, 0, np.uint64)
-    request.rows(sampling, "position", "position", position, 0, np.uint64)
-    request.rows(sampling, "first_sample", "first_sample", first_sample, 0, np.uint32)
+        request.set_row_parameter(sampling, "seed", "seed", seed, 0, np.uint64)
+    request.set_row_parameter(sampling, "position", "position", position, 0, np.uint64)
+    request.set_row_parameter(sampling, "first_sample", "first_sample", first_sample, 0, np.uint32)
     edits = {"allowed": allowed, "banned": banned, "bias": logit_bias}
     counted = {"prompt_tokens": prompt_tokens, "output_tokens": output_tokens}
     penalties = (repetition_penalty, frequency_penalty, presence_penalty)
@@ -314,11 +316,11 @@ def _set_slots(
         if stride == _abi.SAME and request.batch != 1:
             raise ValueError(f"slots: expected the shape ({request.batch},), one a row")
         request.places = count
-        request.sampling.slots = _abi.Slots(address(of_row), count)
+        request.sampling.slots = _abi.Slots(address_of(of_row), count)
         request.held.append(of_row)
     if live_rows is not None:
         live, _ = read_row_integers("live_rows", live_rows, 1, np.int32, arrays)
-        request.sampling.live_rows = address(live)
+        request.sampling.live_rows = address_of(live)
         request.held.append(live)
 
 
@@ -337,16 +339,18 @@ def _set_transforms(
         return
     transforms = _abi.Transforms()
     listed = [
-        request.lists(transforms, "allowed", "allowed", read_token_lists, edits["allowed"]),
-        request.lists(transforms, "banned", "banned", read_token_lists, edits["banned"]),
-        request.lists(transforms, "bias", "logit_bias", read_token_values, edits["bias"]),
+        request.set_token_lists(
+            transforms, "allowed", "allowed", read_token_lists, edits["allowed"]
+        ),
+        request.set_token_lists(transforms, "banned", "banned", read_token_lists, edits["banned"]),
+        request.set_token_lists(transforms, "bias", "logit_bias", read_token_values, edits["bias"]),
         *(
-            request.lists(transforms, name, name, read_token_lists, counted[name])
+            request.set_token_lists(transforms, name, name, read_token_lists, counted[name])
             for name in counted
         ),
     ]
     penalised = [
-        request.rows(transforms, field, name, value, off, np.float32)
+        request.set_row_parameter(transforms, field, name, value, off, np.float32)
         for (field, (name, off)), value in zip(PENALTIES.items(), penalties)
     ]
     if any(penalised) and history is None and all(lists is None for lists in counted.values()):
@@ -371,7 +375,7 @@ def _check_history(request: Request, history: History) -> int:
         raise ValueError(
             f"history: has {history.num_slots} slots, the call has {request.places} {wanted}"
         )
-    struct = history.struct()
+    struct = history.to_struct()
     request.held += [history, struct]
     return ctypes.addressof(struct)
 
@@ -390,9 +394,9 @@ def _set_truncation(
         return
     truncation = _abi.Truncation(order=picked[0], ties=picked[1])
     used = [
-        request.rows(truncation, "min_p", "min_p", min_p, 0.0, np.float32),
-        request.rows(truncation, "top_k", "top_k", top_k, 0, np.int32),
-        request.rows(truncation, "top_p", "top_p", top_p, 1.0, np.float32),
+        request.set_row_parameter(truncation, "min_p", "min_p", min_p, 0.0, np.float32),
+        request.set_row_parameter(truncation, "top_k", "top_k", top_k, 0, np.int32),
+        request.set_row_parameter(truncation, "top_p", "top_p", top_p, 1.0, np.float32),
     ]
     if any(used):
         request.sampling.truncation = ctypes.pointer(truncation)
@@ -412,11 +416,11 @@ def read_flag(name: str, value: Any) -> bool:
 
 
 def takes_common(
-    *but: str, reasons: Optional[Mapping[str, str]] = None
+    *excluded: str, reasons: Optional[Mapping[str, str]] = None
 ) -> Callable[[Function], Function]:
     """Decorator: list the parameters of **common in a function's signature and docstring.
 
-    Parameters named in `but` are errors, with a text in `reasons` if there is one.
+    Parameters named in `excluded` are errors, with a text in `reasons` if there is one.
     """
     common = [
         p for p in inspect.signature(read_common).parameters.values() if p.kind is p.KEYWORD_ONLY
@@ -425,4 +429,4 @@ def takes_common(
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
         for name, kind in (("isa", "Optional[str]"), ("threads", "Optional[int]"))
     ]
-    return take_keywords(common, inspect.getdoc(Common) or "", but, reasons or {})
+    return take_keywords(common, inspect.getdoc(Common) or "", excluded, reasons or {})

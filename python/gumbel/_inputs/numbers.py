@@ -18,7 +18,7 @@ from .tensors import to_numpy
 TEXTS = (str, bytes, bytearray, memoryview)
 _NUMBERS = (int, float, np.number)
 # Types that Python or NumPy would convert to a number, but that are not accepted as one.
-_NO_NUMBERS = (bool, np.bool_, np.datetime64, np.timedelta64, Sequence, Set, Mapping)
+_NON_NUMBERS = (bool, np.bool_, np.datetime64, np.timedelta64, Sequence, Set, Mapping)
 
 
 def format_value(value: Any) -> str:
@@ -32,7 +32,7 @@ def format_value(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def refuse_masked(name: str, value: Any) -> None:
+def reject_masked(name: str, value: Any) -> None:
     """TypeError for a masked array: the library would read its masked values."""
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"{name}: a masked array's mask would be lost; pass its .filled()")
@@ -58,10 +58,10 @@ def read_scalar(name: str, value: Any, wanted: str) -> Any:
     if type(value) in (int, float):
         return value
     value = to_numpy(name, value)
-    refuse_masked(name, value)
+    reject_masked(name, value)
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
-    if isinstance(value, _NO_NUMBERS):
+    if isinstance(value, _NON_NUMBERS):
         raise TypeError(f"{name}: expected {wanted}, got {type(value).__name__}")
     return value
 
@@ -70,7 +70,7 @@ def read_scalars(name: str, values: Iterable[Any], wanted: str) -> list[Any]:
     """The elements of a list, as read_scalar()."""
     values = list(values)
     kinds = set(map(type, values))  # lists may be long
-    if all(issubclass(k, _NUMBERS) and not issubclass(k, _NO_NUMBERS) for k in kinds):
+    if all(issubclass(k, _NUMBERS) and not issubclass(k, _NON_NUMBERS) for k in kinds):
         return values
     return [read_scalar(f"{name}[{i}]", value, wanted) for i, value in enumerate(values)]
 

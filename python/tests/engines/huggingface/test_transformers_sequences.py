@@ -35,7 +35,7 @@ def generated(model, prompts, copies, seed, **more):
 
 def draw_all(model, text, length, seed, processed):
     """Each token of a text [L] after its prompt, drawn as the S-th of S samples of its row."""
-    head = heads.head_of(model)
+    head = heads.get_head(model)
     with torch.no_grad():
         hidden = head.base(input_ids=text[None]).last_hidden_state[0, length - 1 : -1]
         seeds = torch.full((len(hidden),), seed, dtype=torch.uint64)

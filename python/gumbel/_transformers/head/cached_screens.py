@@ -12,7 +12,7 @@ from ..._calls.screens import Screen
 SIDE = 64  # the sample of the weights has SIDE * SIDE elements
 
 
-class KeptScreen:
+class CachedScreen:
     """The screen of a head's weights, at a constant address.
 
     Changes are detected by the version counter of the tensor, which writes through `.data` and by
