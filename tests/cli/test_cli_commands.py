@@ -117,7 +117,7 @@ class Verify(SampleCase):
         self.assertEqual(checks["power: temperature off by 2%"]["outcome"], "passed")
 
     def test_few_draws(self):
-        """However few: a right sampler is never called wrong, and too few are called that."""
+        """With few draws a correct sampler never fails; with too few the test is skipped."""
         write_npy(self.path("rows.npy"), "<f4", (2, 4), [3, 2, 1, 0, 30, 0, 0, 0])
         logits = ("--logits", self.path("rows.npy"))
         every = (1, 2, 3, 4, 5, 6, 9, 19, 20, 21, 40, 60, 100, 300)
@@ -133,7 +133,7 @@ class Verify(SampleCase):
             self.assertEqual(test["degrees_of_freedom"] > 0, not few)
             self.assertEqual(checks["power: temperature off by 2%"]["outcome"], "skipped")
         text = self.succeed("verify", "--draws", 5)
-        self.assertRegex(text, r"skipped  chi-squared, fused +5 draws are too few to judge")
+        self.assertRegex(text, r"skipped  chi-squared, fused +5 draws are too few to test")
         self.assertRegex(text, r"passed, 0 failed, 3 skipped\n$")
 
     def test_files(self):

@@ -37,7 +37,7 @@ def run_info(given: argparse.Namespace) -> int:
         found = {**dataclasses.asdict(about), "cuda_kernels": about.cuda_kernels}
         write_line(json.dumps(found, indent=1))
         return 0
-    kernels = " ".join(about.cuda_architectures) or "none: this build is for CPUs alone"
+    kernels = " ".join(about.cuda_architectures) or "none: this build supports CPUs only"
     write_line(f"version   {about.version} (Python package)")
     write_line(f"kernels   {kernels}")
     if about.device != "cpu":

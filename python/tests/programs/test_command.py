@@ -38,7 +38,7 @@ def test_info_agrees_with_gumbel_info():
     text = succeeded("info")
     assert f"version   {about.version} (Python package)\n" in text
     assert f"isa       {about.isa} (of {' '.join(about.isas)})\n" in text
-    kernels = " ".join(about.cuda_architectures) or "none: this build is for CPUs alone"
+    kernels = " ".join(about.cuda_architectures) or "none: this build supports CPUs only"
     assert f"kernels   {kernels}\n" in text
     found = json.loads(succeeded("info", "--json", "--threads", 2))
     assert (found["threads"], found["isas"]) == (2, list(about.isas))
