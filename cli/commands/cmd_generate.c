@@ -395,10 +395,7 @@ static void check_arguments(const struct generate_arguments *arguments)
     }
     if (!request->common.json &&
         (request->num_top || request->ranks || request->kept || request->raw)) {
-        fail(
-            "--json",
-            "required by --top-logprobs, --raw-logprobs, --ranks and --kept, which are printed as JSON "
-            "only");
+        fail("--json", "required by --top-logprobs, --raw-logprobs, --ranks and --kept");
     }
     if (arguments->seed) {
         parse_unsigned("--seed", arguments->seed, UINT64_MAX);

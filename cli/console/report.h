@@ -9,7 +9,7 @@
 #include <jansson.h>
 #include <stdint.h>
 
-#include "decoder/clock.h"
+#include "decoder/decoder_clock.h"
 
 /* Prints an object on stdout, a line a field and a line an element of an array of objects, with
  * nine digits (float32 survives the round trip), and releases it. */

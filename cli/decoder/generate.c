@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "decoder/generate.h"
 
-#include "decoder/clock.h"
+#include "decoder/decoder_clock.h"
 #include "decoder/group_request.h"
 
 #include <math.h>

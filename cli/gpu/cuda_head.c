@@ -72,8 +72,8 @@ void cuda_head_free(struct cuda_head *head)
     }
 }
 
-/* Copies a row parameter, contiguous or one value, to `to`; returns `on_gpu`, its address on the GPU,
- * or NULL if `values` is NULL. */
+/* Copies a row parameter, contiguous or one value, to `to`. Returns `on_gpu`, its address on the
+ * GPU, or NULL if `values` is NULL. */
 static const void *pack_rows(void *to, const void *values, int64_t stride, int64_t rows,
                              size_t size, const void *on_gpu)
 {

@@ -66,8 +66,8 @@ static void free_uploaded_call(const struct uploaded_call *call)
     device_memory_free(call->summaries);
 }
 
-/* Uploads the weights of `slice`, a range of the vocabulary, and calls the library: a draw if there is an
- * output, else the summaries of a chunk. */
+/* Uploads the weights of `slice`, a range of the vocabulary, and calls the library: a draw if there
+ * is an output, else the summaries of a chunk. */
 static void sample_slice(const struct source *slice, gumbel_device *device,
                          const struct uploaded_call *uploaded, const gumbel_output *output)
 {

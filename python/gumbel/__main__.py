@@ -34,7 +34,7 @@ Build that program at the root of libgumbel's source tree:
 
 
 def _find_other_commands() -> List[str]:
-    """Other files named gumbel on PATH, as the full command may be."""
+    """Other programs named gumbel on PATH, such as the full command in C."""
     own = {Path(sys.argv[0]).resolve(), Path(sysconfig.get_path("scripts"), "gumbel").resolve()}
     folders = os.environ.get("PATH", "").split(os.pathsep)
     found = [Path(folder) / "gumbel" for folder in dict.fromkeys(folders) if folder]
@@ -49,7 +49,7 @@ def _print_version() -> None:
 
 
 def _list_compiler_flags(cflags: bool, libs: bool) -> List[str]:
-    """The flags of a C compiler for the package's headers and library."""
+    """Compiler and linker flags for C programs that use the package's headers and library."""
     flags = []
     if cflags:
         flags.append(f"-I{find_file('include/gumbel/gumbel.h').parents[1]}")
@@ -60,7 +60,7 @@ def _list_compiler_flags(cflags: bool, libs: bool) -> List[str]:
 
 
 class _HelpParser(argparse.ArgumentParser):
-    """A parser whose help is written as all output is: argparse ignores that a write failed."""
+    """A parser that reports a failed write of its help text, which argparse ignores."""
 
     def print_help(self, file: Any = None) -> None:
         check_output()
@@ -75,8 +75,8 @@ def _make_parser() -> argparse.ArgumentParser:
         epilog="Exit codes: 0 done, 1 a check or the output failed, 2 wrong input or usage.",
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
-    parser.add_argument("--cflags", action="store_true", help="print the flags to compile C with")
-    parser.add_argument("--libs", action="store_true", help="print the flags to link C with")
+    parser.add_argument("--cflags", action="store_true", help="print C compiler flags and exit")
+    parser.add_argument("--libs", action="store_true", help="print linker flags and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for module in (info, verify, explain):
         module.add_command(commands)
@@ -90,7 +90,7 @@ def _write_error(text: str) -> None:
 
 
 def _run_command(arguments: List[str]) -> int:
-    """The exit code of a command line."""
+    """Run a command line; returns the exit code."""
     if arguments[:1] and arguments[0] in FULL:
         _write_error(BUILD.format(command=arguments[0]))
         return 2

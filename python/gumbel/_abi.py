@@ -458,14 +458,14 @@ _PROTOTYPES = {
 
 
 def find_file(name: str) -> Path:
-    """The path of a file of the package that is not a Python source."""
+    """The path of a library or header in the package; ImportError if it is missing."""
     # An editable install has two folders: the sources, and the results of the build.
     folders = [Path(folder) for folder in sys.modules[__package__].__path__]
     for folder in folders:
         if (folder / name).is_file():
             return folder / name
     raise ImportError(
-        f"{name} is not beside the package (looked in {', '.join(map(str, folders))}); "
+        f"{name} is not in the package (looked in {', '.join(map(str, folders))}); "
         "`pip install .` at the root of the source tree builds and installs both"
     )
 
@@ -482,7 +482,7 @@ lib = _load_library()
 
 
 def decode_text(found: bytes) -> str:
-    """A text of the library, which may quote arbitrary bytes of the environment, as str."""
+    """A text of the library as str; it may quote arbitrary bytes of the environment."""
     return found.decode(errors="surrogateescape")
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices: opened once for each (name, isa, threads) and never closed.
+"""Devices: opened once for each (name, isa, threads), and never closed.
 
-A daemon thread may still be inside a call when the interpreter exits.
+Closing them is unsafe: a daemon thread may be inside a call when the interpreter exits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _lock = threading.Lock()
 
 
 def _reset_after_fork() -> None:
-    """In a child of fork(), which has no threads of the devices: it opens devices of its own."""
+    """Drop the devices in a child of fork(), which does not have their threads."""
     global _lock
     _devices.clear()
     _lock = threading.Lock()
@@ -43,7 +43,11 @@ _ISAS = _isa_values()
 
 
 def open_device(name: str, isa: Optional[str], threads: Optional[int]) -> ctypes.c_void_p:
-    """The device "cpu" or "cuda:N"; `isa` and `threads` None are the library's defaults."""
+    """The handle of "cpu" or "cuda:N", opened at its first use; None is the library's default.
+
+    Raises TypeError or ValueError for an invalid isa or threads, and RuntimeError if the device is
+    not available.
+    """
     if isa is not None and not isinstance(isa, str):
         raise TypeError(f"isa: expected a name or None, got {type(isa).__name__}")
     if isa is not None and isa not in _ISAS:

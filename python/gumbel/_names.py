@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of arguments in Python, by their names in the C library."""
+"""Converts names of C struct fields in errors to names of Python arguments."""
 
 from __future__ import annotations
 
 import re
 
-# Fields of the library with another name in Python, by the ends of their names.
+# {end of the field's path: Python argument}, for fields whose argument has another name.
 _PARAMETERS = {
     "soft_cap": "softcap",
     "transforms.bias": "logit_bias",
@@ -36,7 +36,7 @@ _OTHER_NAMES = re.compile(r"\b(soft_cap|num_top)\b")
 
 
 def get_parameter_name(field: str) -> str:
-    """The Python parameter of a field of the library."""
+    """The Python argument for a field of the C library, such as "sampling.seed[3]"."""
     path, bracket, index = field.partition("[")
     if path.startswith("draft."):
         draft_field = path[len("draft.") :]
@@ -51,7 +51,7 @@ def get_parameter_name(field: str) -> str:
 
 
 def use_python_names(message: str) -> str:
-    """An error message with the names of arguments in Python."""
+    """Replace names of C fields in an error message by names of Python arguments."""
     message = _FIELD.sub(lambda found: get_parameter_name(found[0]), message)
     message = _ROW_SLOT.sub("slots[", message)
     return _OTHER_NAMES.sub(lambda found: _PARAMETERS[found[0]], message)

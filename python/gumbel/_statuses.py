@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts rows without a token to draw by status, and logs the counts at most once a minute.
+"""Counts rows from which no token could be drawn, by status, and logs the counts.
 
-At the end of the process the counts are logged again if they have changed.
+A line is logged at most once a minute, and at the end of the process if the counts have changed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Logger = Union[logging.Logger, "logging.LoggerAdapter[logging.Logger]"]
 
 
 def describe_status(status: int) -> str:
-    """A gumbel_row_status in words."""
+    """The library's description of a gumbel_row_status."""
     describe = _abi.lib.gumbel_row_status_string
     describe.restype, describe.argtypes = ctypes.c_char_p, [ctypes.c_int]
     return _abi.decode_text(describe(status))
@@ -36,7 +36,7 @@ class StatusCount:
 
     logger       receives a warning for the first such row, and later at most one every SECONDS,
                  with the total count of each status.
-    outcome      the end of the warning: the handling of such rows.
+    outcome      the end of the warning: how the caller handles such rows.
     """
 
     def __init__(self, logger: Logger, outcome: str) -> None:
@@ -72,7 +72,7 @@ class StatusCount:
             self.logger.warning("gumbel: %s", line)
 
     def format_counts(self) -> str:
-        """The counts in words."""
+        """The counts as a line of text."""
         total = sum(self.rows.values())
         parts = "; ".join(
             f"{describe_status(status)}: {n}" for status, n in sorted(self.rows.items())

@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 __all__ = ["AllGather", "Group"]
 
-# Parameters that truncate. Over NCCL a truncated draw may need a host-assisted collective.
+# Over NCCL a draw with one of these parameters may require a host-assisted collective.
 _TRUNCATION = ("min_p", "top_k", "top_p")
 
 
 def _ignore_errors(size_function: Any) -> Any:
-    """A workspace-size function without errors: the call itself raises them, on all ranks."""
+    """Wrap a workspace-size function to return 0 on errors, so that the call fails on all ranks."""
 
     def get_size(*arguments: Any) -> int:
         if size_function(*arguments) != _abi.OK:
@@ -59,9 +59,9 @@ class Group:
                    vocabulary without overlap, in any order of ranks; `rows` may be 0. If shards
                    begin at multiples of 64 tokens, a plain draw sends 48 bytes a row.
     process_group  a torch.distributed process group; None: the default one.
-    all_gather     a function to use instead of a process group, with rank and ranks: takes this
-                   rank's bytes and a time-out in seconds, and returns the bytes of all ranks,
-                   concatenated in rank order, or raises an exception.
+    all_gather     a function that replaces the process group; requires `rank` and `ranks`. Called
+                   with this rank's bytes and a time-out in seconds, it returns the bytes of all
+                   ranks, concatenated in rank order, or raises an exception.
     timeout        time-out of an exchange, in seconds.
     frame_bytes    size of a call's first exchange, equal on all ranks. A plain draw needs 256 bytes
                    and 48 for each row; gumbel/dist.h lists other calls. Larger messages take
@@ -90,7 +90,7 @@ class Group:
     call. Over NCCL without peer memory a call with min_p, top_k or top_p waits for its stream,
     unless it is captured. After launching a graph with such a call, call wait() before `.cpu()` or
     `.item()`: a copy to pageable memory prevents other threads from launching kernels that the call
-    may wait for. gumbel/dist.h lists calls that GPUs do not support.
+    may wait for. gumbel/dist.h lists the calls that are not supported on GPUs.
 
     **Token lists.** Masks, `logit_bias`, `banned` and counted tokens use global ids, and only those
     of this rank's shard have an effect. Masks and histories end where the shard ends; lists may
@@ -343,7 +343,7 @@ class Group:
 
     def _get_group(self) -> c_void_p:
         if not self._group:
-            raise ValueError("group: it is closed")
+            raise ValueError("group: is closed")
         return self._group
 
     def _read_inputs(
@@ -396,13 +396,13 @@ class Group:
 
             if torch.cuda.is_current_stream_capturing():
                 raise ValueError(
-                    "seed: replays would repeat the seed of this call; pass seed and position as "
-                    "tensors, or capture a prepared call"
+                    "seed: required during CUDA graph capture, because replays would repeat a "
+                    "fresh seed; pass seed and position as tensors, or capture a prepared call"
                 )
         return {**common, "seed": (self._seed + self._calls) % 2**64}
 
     def _wrap_call(self, function: Any) -> Callable[..., int]:
-        """`function`, which records that the library was called."""
+        """Wrap `function` to record that the library was called."""
 
         def call_library(*arguments: Any) -> int:
             self._called_library = True

@@ -33,7 +33,7 @@ try:
     import torch
     from sglang.srt.layers import sampler as stock  # type: ignore[import-not-found, unused-ignore]
 except ImportError as missing:
-    raise ImportError(f"gumbel.sglang needs SGLang: {_INSTALL} ({missing})") from missing
+    raise ImportError(f"gumbel.sglang requires SGLang: {_INSTALL} ({missing})") from missing
 
 from .flashinfer.calls import (
     JOINT,
@@ -57,7 +57,7 @@ def _check_version() -> None:
     version = metadata.version("sglang")
     if ".".join(version.split(".")[:3]) not in SUPPORTED:
         known = " and ".join(SUPPORTED)
-        raise ImportError(f"gumbel.sglang knows SGLang {known}, not {version}: {_INSTALL}")
+        raise ImportError(f"gumbel.sglang supports SGLang {known}, not {version}: {_INSTALL}")
 
 
 _check_version()

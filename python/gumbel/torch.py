@@ -34,7 +34,7 @@ from typing import Any, Callable, Optional
 try:
     import torch
 except ImportError as missing:
-    raise ImportError("gumbel.torch needs PyTorch: pip install 'torch>=2.9'") from missing
+    raise ImportError("gumbel.torch requires PyTorch: pip install 'torch>=2.9'") from missing
 
 OLDEST = (2, 9)  # the oldest version on which the registration of operators is tested
 
@@ -94,7 +94,7 @@ def _combine_lists(common: dict[str, Any], name: str, as_name: str) -> None:
     offsets, ids = common.pop(f"{name}_offsets", None), common.pop(f"{name}_ids", None)
     values = common.pop(f"{name}_values", None)
     if (offsets is None) != (ids is None):
-        raise ValueError(f"{name}_offsets: pass it with {name}_ids, both or neither")
+        raise ValueError(f"{name}_offsets: pass {name}_offsets and {name}_ids, or neither")
     if offsets is not None:
         common[as_name] = TokenTensors(offsets, ids, values)
 
@@ -249,11 +249,11 @@ def _fake_top_k(logits: Any, k: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _make_row_operator(function: Callable[..., Any]) -> Callable[..., torch.Tensor]:
-    def rows(logits: Any, **arguments: Any) -> torch.Tensor:
+    def transform_rows(logits: Any, **arguments: Any) -> torch.Tensor:
         transformed: torch.Tensor = function(logits, **_read_common(arguments))
         return transformed
 
-    return rows
+    return transform_rows
 
 
 for _name in ("process_logits", "softmax"):
@@ -280,7 +280,7 @@ def _verify_draft(verify: Callable[..., Any], *inputs: Any, **arguments: Any) ->
     hidden, weight, logits = (given.pop(name, None) for name in ("hidden", "weight", "logits"))
     proposal = None
     if (hidden is None) != (weight is None):
-        raise ValueError("draft_hidden: pass it with draft_weight, both or neither")
+        raise ValueError("draft_hidden: pass draft_hidden and draft_weight, or neither")
     if hidden is not None and logits is not None:
         raise ValueError("draft_logits: pass draft_logits or draft_hidden, not both")
     if hidden is not None:

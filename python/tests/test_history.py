@@ -118,7 +118,7 @@ def test_no_rows():
         ({"vocab_size": 0}, ValueError, "vocab_size: "),
         ({"vocab_size": 2**31 + 1}, ValueError, "vocab_size: "),
         ({"count_bits": 8}, ValueError, "count_bits: "),
-        ({"count_bits": 24}, ValueError, "count_bits: 24 is neither 16 nor 32"),
+        ({"count_bits": 24}, ValueError, "count_bits: expected 16 or 32, got 24"),
         ({"like": [1.0]}, TypeError, "like: expected a NumPy array or a torch tensor"),
     ],
 )

@@ -104,5 +104,5 @@ def test_what_a_gpu_adopts():
 def test_operators_say_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.delitem(sys.modules, "gumbel.torch", raising=False)
-    with pytest.raises(ImportError, match="gumbel.torch needs PyTorch: pip install"):
+    with pytest.raises(ImportError, match="gumbel.torch requires PyTorch: pip install"):
         importlib.import_module("gumbel.torch")

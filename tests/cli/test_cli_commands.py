@@ -92,12 +92,13 @@ class Verify(SampleCase):
     def test_screen(self):
         model = ("--model", os.path.join(MODELS, "kjv-target"), "--draws", 2000)
         checks = self.outcomes(*model, "--screen")
-        for name in ("screen's certificate", "draws by a screen"):
+        for name in ("screen's certificate", "draws with a screen"):
             self.assertEqual(checks[name]["outcome"], "passed")
-        self.assertRegex(checks["draws by a screen"]["text"], r"^0 of \d+ tokens and scores differ")
-        self.assertNotIn("draws by a screen", self.outcomes(*model))
+        self.assertRegex(checks["draws with a screen"]["text"],
+                         r"^0 of \d+ tokens and scores differ")
+        self.assertNotIn("draws with a screen", self.outcomes(*model))
         checks = self.outcomes("--logits", self.path("logits.npy"), "--draws", 2000, "--screen")
-        self.assertEqual(checks["draws by a screen"]["outcome"], "skipped")
+        self.assertEqual(checks["draws with a screen"]["outcome"], "skipped")
 
     @unittest.skipIf(SANITIZED, "for draws by the quarter million")
     def test_power(self):

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "decoder/drafts/generate_drafted.h"
 
-#include "decoder/clock.h"
+#include "decoder/decoder_clock.h"
 #include "decoder/drafts/drafter.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The end of a decode step: advances positions by one, on the device that holds them."""
+"""The end of a decode step: advances positions by one, on their device."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .._inputs.tensors import is_tensor
 
 
 class Advance:
-    """Adds one to 64-bit counters by gumbel_advance(), with structs that are built once.
+    """A prepared call of gumbel_advance(), which adds one to 64-bit counters.
 
     On CUDA a call is queued on `stream`, and can be captured in a CUDA graph.
     """
@@ -79,7 +79,7 @@ def advance(
     position     uint64 or int64 [B], or [num_slots] with `slots`: a contiguous array or tensor.
     slots        int32 [B]: row b's position is position[slots[b]]. No two rows may have one slot;
                  this is checked on the CPU only. None: row b's position is position[b].
-    live_rows    as in sample(): other rows keep their positions.
+    live_rows    as in sample(): the positions of other rows do not change.
 
     On CUDA the call is queued on the current stream, and a captured graph advances the positions at
     every replay. Raises TypeError or ValueError naming the argument.
@@ -90,7 +90,7 @@ def advance(
         raise TypeError(f"position: expected uint64 or int64, got {found.dtype}")
     dense = position.is_contiguous() if is_tensor(position) else position.flags.c_contiguous
     if len(found.shape) != 1 or not dense:
-        raise ValueError(f"position: expected one axis without gaps, got the shape {found.shape}")
+        raise ValueError(f"position: expected a contiguous array [B], got the shape {found.shape}")
     if isinstance(position, np.ndarray) and not position.flags.writeable:
         raise ValueError("position: the array is read-only")
     count, held = found.shape[0], [position]
@@ -101,7 +101,7 @@ def advance(
             raise ValueError(f"slots: expected a list of at most {count} slots")
         of_row, stride = read_row_integers("slots", slots, batch, np.int32, arrays)
         if stride == _abi.SAME and batch != 1:
-            raise ValueError(f"slots: expected the shape ({batch},), one a row")
+            raise ValueError(f"slots: expected the shape ({batch},), one slot for each row")
         if arrays.name == "cpu":
             check_call_slots(slots, count, live_rows)
         step.batch, step.slots = batch, _abi.Slots(address_of(of_row), count)

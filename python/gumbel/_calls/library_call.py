@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Common parts of the public functions: a call of the library, its workspace and its results."""
+"""Shared by the public functions: reading inputs, workspaces, outputs, and calling the library."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def resolve_callee(arrays: NumpyArrays, callee: Optional[Callee]) -> Callee:
 
 
 def open_arrays(inputs: dict[str, Any], common: Any) -> tuple[NumpyArrays, dict[str, Any]]:
-    """The arrays of a call, by their device and the call's isa and threads; other parameters."""
+    """The arrays of a call on the inputs' device, and `common` without isa and threads."""
     rest = dict(common)
     if rest.get("mask") is not None:
         rest["mask"] = inputs["mask"] = import_array("mask", rest["mask"])
@@ -59,7 +59,7 @@ def read_logit_options(
 ) -> dict[str, Any]:
     """The fields that the structs of heads and logits share."""
     factor = read_number("scale", scale)
-    if factor == 0:  # the library reads 0 as its default, 1
+    if factor == 0:  # the library would read 0 as its default, 1
         raise ValueError("scale: 0 would make every token equally likely; expected another number")
     return {
         "scale": factor,
@@ -103,8 +103,8 @@ def read_head(
 
     shared       of read_logit_options().
     name         the name of the weight argument in errors.
-    batch        number of rows of row parameters. None: as many as hidden states.
-    shard        whether `weight` is a part of the vocabulary.
+    batch        number of rows of row parameters. None: the number of hidden states.
+    shard        whether `weight` covers only a part of the vocabulary.
     """
     screen = weight if isinstance(weight, Screen) else None
     if screen is not None:
@@ -137,7 +137,7 @@ def read_logits(
     batch: Optional[int] = None,
     shard: bool = False,
 ) -> tuple[LogitsSource, Request]:
-    """As read_head(), from logits; `name` is the name of their argument in errors."""
+    """read_head() for logits; `name` is the name of their argument in errors."""
     logits = import_array(name, logits)
     arrays, rest = open_arrays({name: logits}, common)
     head = _abi.Logits(logits=read_matrix(name, logits), **shared)
@@ -151,19 +151,19 @@ def make_workspace(
     source: LogitsSource,
     request: Request,
     output: Optional[_abi.Output],
-    kept: bool = True,
+    reuse: bool = True,
     callee: Optional[Callee] = None,
 ) -> Workspace:
-    """The workspace of a call; with `kept`, one that calls of this thread share."""
+    """The workspace of a call; with `reuse`, one that all calls of this thread share."""
     size, error = ctypes.c_size_t(), _abi.Error()
     called = resolve_callee(request.arrays, callee)
     status = called.workspace_size(called.handle, *source, request.sampling, output, size, error)
     _abi.check_status(status, error)
-    return allocate_workspace(request.arrays, size.value, kept)
+    return allocate_workspace(request.arrays, size.value, reuse)
 
 
 def make_output(request: Request) -> tuple[SampleOutput, _abi.Output]:
-    """The arrays of a request's results, and the struct that points to them."""
+    """The arrays of a request's results, and the C struct that points to them."""
     arrays, batch = request.arrays, request.batch
     draws, tops = (batch, request.sampling.num_samples), (batch, request.top_logprobs)
     bests = (batch, request.num_best)
@@ -199,7 +199,7 @@ def make_output(request: Request) -> tuple[SampleOutput, _abi.Output]:
 def draw_request(
     call: Any, source: LogitsSource, request: Request, callee: Optional[Callee] = None
 ) -> SampleOutput:
-    """Draw by one call of the library."""
+    """Draw a request's tokens by one call of the library."""
     request.draw_seed()
     result, output = make_output(request)
     call_library(call, source, request, [output], output, callee)
@@ -214,7 +214,7 @@ def call_library(
     output: Optional[_abi.Output] = None,
     callee: Optional[Callee] = None,
 ) -> None:
-    """Call the library; `results` are its output arguments, `output` determines its workspace."""
+    """Call the library with a workspace for `output`; `results` are the call's output arguments."""
     arrays = request.arrays
     scratch = make_workspace(source, request, output, callee=callee)
     head, error = source[0] or source[1], _abi.Error()

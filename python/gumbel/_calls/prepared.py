@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prepared calls: structs, results and workspace are built once and used step after step."""
+"""Prepared calls, which build structs, results and workspace once for all steps."""
 
 from __future__ import annotations
 
@@ -86,11 +86,11 @@ class PreparedCall:
         callee: Optional[Callee] = None,
         seed: Optional[int] = None,
     ) -> None:
-        """`seed`: the first seed if the request has none; None: a fresh one."""
+        """`seed` is the first seed of a request without a seed; None: a fresh seed."""
         head, logits = source
         self._reseed = _make_seed_counter(request, seed)
         self.output, self._struct = make_output(request)
-        scratch = make_workspace(source, request, self._struct, kept=False, callee=callee)
+        scratch = make_workspace(source, request, self._struct, reuse=False, callee=callee)
         self._call, self._error = call, _abi.Error()
         self._handle = resolve_callee(request.arrays, callee).handle
         self._name, self._inputs, self._arrays = name, inputs, request.arrays
@@ -106,7 +106,11 @@ class PreparedCall:
         )
 
     def __call__(self, inputs: Optional[Array] = None) -> SampleOutput:
-        """Draw. `inputs`, hidden states or logits, replace those of earlier calls."""
+        """Draw; returns `output`.
+
+        inputs       hidden states or logits for this and later calls, with the shape, dtype and
+                     strides of preparation; otherwise ValueError. None: those of the last call.
+        """
         if inputs is not None:
             self._set_inputs(inputs)
         stream = self._arrays.current_stream()
@@ -134,7 +138,7 @@ class PreparedCall:
 
 
 class _NextSeed:
-    """Advances the seed of a prepared call; the first seed in a child of fork() is fresh."""
+    """Advances the seed of a prepared call; draws a fresh seed in a child of fork()."""
 
     def __init__(self, advance: Advance, seed: Any) -> None:
         self._advance, self._seed, self._forks = advance, seed, count_forks()
@@ -148,7 +152,7 @@ class _NextSeed:
 def _make_seed_counter(
     request: Request, first: Optional[int]
 ) -> Optional[Callable[[Optional[int]], None]]:
-    """The function that advances the seed of a request without one; None: the request has one."""
+    """The function that advances the seed before each call; None if the request has a seed."""
     if request.seed is not None or request.sampling.given.data:
         return None
     arrays = request.arrays
@@ -162,7 +166,7 @@ def _make_seed_counter(
 
 
 def _describe_inputs(inputs: Any) -> Any:
-    """The properties of inputs that a call is prepared for; the stride of a single row is none."""
+    """The properties that all inputs of a prepared call share, except the stride of one row."""
     first = 1 if inputs.shape[0:1] == (1,) else 0
     if type(inputs) is np.ndarray:
         return inputs.dtype, inputs.shape, inputs.strides[first:]

@@ -17,7 +17,7 @@ from .library_call import LogitsSource, read_head, read_logit_options, read_logi
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-# Parameters that a proposal takes from the target's call, or does not have.
+# Parameters that the target's call provides, or that a proposal does not have.
 TARGET_PARAMETERS = (
     "seed",
     "position",

@@ -98,7 +98,7 @@ def score(
     vocab_size: Optional[int] = None,
     **common: Unpack[Common],
 ) -> SampleOutput:
-    """Log-probabilities and ranks of given tokens; nothing is drawn.
+    """Compute log-probabilities and ranks of given tokens, without a draw.
 
     tokens       int32 [B] or [B, S]: the tokens to score in each row, such as those of a prompt.
                  -1 stands for no token; its log-probability is NaN, its rank -1.
@@ -148,7 +148,7 @@ def process_logits(
     vocab_size: Optional[int] = None,
     **common: Unpack[Common],
 ) -> NDArray[np.float32]:
-    """The transformed logits that a draw from logits [B, V] uses: float32 [B, V].
+    """Compute the transformed logits of a draw from logits [B, V]: float32 [B, V].
 
     Padding, masked, banned and truncated tokens are -inf; a row with a NaN or +inf is all NaN.
     Parameters of noise, samples and outputs are ignored. Otherwise as sample_logits().
@@ -166,7 +166,7 @@ def softmax(
     vocab_size: Optional[int] = None,
     **common: Unpack[Common],
 ) -> NDArray[np.float32]:
-    """The probabilities with which a draw from logits [B, V] draws: float32 [B, V].
+    """Compute the probabilities of a draw from logits [B, V]: float32 [B, V].
 
     Padding, masked, banned and truncated tokens have probability 0, and the others are
     renormalised. Greedy rows (temperature 0) have the probabilities of temperature 1. A row with a
@@ -177,10 +177,11 @@ def softmax(
 
 
 def top_k(logits: Array, k: int) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
-    """The k largest logits of every row and their ids: float32 and int32 [B, k], k <= 128.
+    """Return the k largest logits of every row and their ids: float32 and int32 [B, k], k <= 128.
 
     Sorted by logit, largest first; equal logits by id. A row with fewer than k logits above -inf is
-    filled up with logit -inf and id -1. A row with a NaN or +inf has only logits NaN and ids -1.
+    padded with logit -inf and id -1. A row with a NaN or +inf has logits NaN and ids -1 only.
+    Raises TypeError or ValueError naming the argument.
     """
     count = read_integer("k", k, 1, 128)
     source, request = read_logits(logits, {}, {})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sampler: keeps the seed and the position of every row, and advances the positions."""
+"""Sampler: stores the seed and the position of each row, and advances positions at each draw."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 STATE_VERSION = 1  # of the dict of state_dict()
 _REJECTED = {
-    "seed": "the sampler has the seeds; use Sampler(seed=...) or reset(seed=...)",
-    "position": "the sampler counts positions; use Sampler(position=...) or reset(position=...)",
-    "num_slots": "the sampler has the slots; use Sampler(num_slots=...)",
-    "given": "a sampler draws; use gumbel.score() or gumbel.score_logits()",
+    "seed": "the sampler stores the seeds; use Sampler(seed=...) or reset(seed=...)",
+    "position": "the sampler stores positions; use Sampler(position=...) or reset(position=...)",
+    "num_slots": "the sampler stores the number of slots; use Sampler(num_slots=...)",
+    "given": "a sampler only draws; use gumbel.score() or gumbel.score_logits()",
 }
 _STATE_KEYS = ("version", "root", "sequences", "of_slots", "seed", "position")
 
@@ -90,7 +90,7 @@ class Sampler:
         like: Optional[Any] = None,
     ) -> None:
         if batch is not None and num_slots is not None:
-            raise ValueError("batch: a sampler has rows or slots; give batch or num_slots")
+            raise ValueError("batch: pass batch or num_slots, not both")
         name, count = ("batch", batch) if num_slots is None else ("num_slots", num_slots)
         rows = None if count is None else read_integer(name, count, 1, 2**31 - 1)
         self._has_slots = num_slots is not None
@@ -261,7 +261,7 @@ class Sampler:
         """
         if self._seed is None:
             raise ValueError(
-                "slots: there are none yet; create the sampler with batch or num_slots"
+                "slots: the number of slots is unknown; create the sampler with batch or num_slots"
             )
         rows, root, sequences = len(self._seed), self._root_seed, self._sequences
         where = np.arange(rows) if slots is None else read_distinct_slots(slots, rows)
@@ -273,7 +273,7 @@ class Sampler:
                     root, sequences = int(own), count
                 own = derive_row_seeds(int(own), where)
         elif root is None:
-            raise ValueError("seed: the sampler has a seed for each row; pass one for each slot")
+            raise ValueError("seed: required, because the sampler was created with a list of seeds")
         else:
             own = derive_row_seeds(root, range(sequences, sequences + count))
             sequences += count
@@ -306,25 +306,27 @@ class Sampler:
             raise ValueError(f"state: expected a dict with the keys {', '.join(_STATE_KEYS)}")
         if not isinstance(state["version"], int) or state["version"] != STATE_VERSION:
             found = format_value(state["version"])
-            raise ValueError(f"state: version {found} is unknown; this is {STATE_VERSION}")
+            raise ValueError(f"state: version {found} is not supported; expected {STATE_VERSION}")
         if state["of_slots"] is not self._has_slots:
-            raise ValueError("state: one of the two samplers has slots, the other has rows")
+            raise ValueError("state: one sampler has slots (num_slots), the other has rows (batch)")
         sequences = read_integer("state.sequences", state["sequences"], 0, 2**64 - 1)
         root = state["root"]
         root = None if root is None else read_integer("state.root", root, 0, 2**64 - 1)
         rows = count_rows("state.seed", state["seed"]) if self._seed is None else len(self._seed)
         if rows is None and (root is None or state["seed"] is not None):
-            raise ValueError("state: it has neither rows nor one seed for all rows")
+            raise ValueError(
+                "state: neither a seed for each row nor one seed for all rows is present"
+            )
         if rows is None:  # neither has rows yet
             position = read_integer("state.position", state["position"], 0, 2**64 - 1)
             start = np.array(position, np.uint64)
         elif state["seed"] is None:
-            raise ValueError(f"state: it has no rows yet, the sampler has {rows}")
+            raise ValueError(f"state: expected {rows} rows, got a state without rows")
         else:
             own = read_uint64("state.seed", state["seed"], rows)
             start = read_uint64("state.position", state["position"], rows)
             if own.ndim == 0 or start.ndim == 0:
-                raise TypeError("state: seed and position are lists of one number for each row")
+                raise TypeError("state: seed and position must be lists of one number for each row")
             if self._seed is None:
                 if self._place is not None:
                     to_device = TorchArrays(self._place, None, None).to_device
@@ -347,7 +349,7 @@ class Sampler:
         """The seeds and positions on a device; new ones for `rows` rows if there are none."""
         found = self._seed, self._position
         if self.device not in (None, arrays.name):
-            raise ValueError(f"sampler: it is on {self.device}, the call on {arrays.name}")
+            raise ValueError(f"sampler: is on {self.device}, the call on {arrays.name}")
         if self._seed is not None and self.device == arrays.name:
             return found
         if self._seed is None:
@@ -358,7 +360,7 @@ class Sampler:
             return found
         if arrays.is_capturing():
             raise RuntimeError(
-                "sampler: pass batch= and like=, or make a call, before a graph is captured"
+                "sampler: pass batch and like, or make one call, before capturing a CUDA graph"
             )
         return arrays.to_device(found[0]), arrays.to_device(found[1])
 
@@ -370,24 +372,28 @@ class Sampler:
         rows = len(inputs) if self._seed is None else len(self._seed)
         slots = common.get("slots")
         if self._has_slots and slots is None:
-            raise ValueError("slots: the sampler has slots; pass slots=[...], the slot of each row")
+            raise ValueError("slots: required by a sampler with num_slots: the slot of each row")
         if not self._has_slots and slots is not None:
-            raise ValueError("slots: the sampler has rows; create it with num_slots")
+            raise ValueError(
+                "slots: not supported by a sampler with batch; create it with num_slots"
+            )
         if not self._has_slots and len(inputs) != rows:
             raise ValueError(
-                f"{name}: it has {len(inputs)} rows, the sampler {rows}, and a sampler keeps its "
-                "number of rows; create another, or one with num_slots= for batches that change"
+                f"{name}: has {len(inputs)} rows, but the sampler has {rows}; create "
+                "another sampler, or one with num_slots for batches of changing size"
             )
         samples = read_integer("num_samples", common.get("num_samples", 1), 1, _abi.SAMPLES_MOST)
         if common.get("history") is not None and samples != 1:
             raise ValueError(
-                "num_samples: a history needs the one sample that continues the text; draw without "
-                "it and call history.update()"
+                "num_samples: must be 1 with a history; draw without the history, then call "
+                "history.update() with the chosen samples"
             )
         arrays = arrays_of({name: inputs}, None, None)
         if arrays.name == "cpu":
             check_writable("position", self._position)
-            if slots is not None and get_length(slots) == len(inputs):  # else the call refuses them
+            if slots is not None and get_length(slots) == len(
+                inputs
+            ):  # otherwise the call raises the error
                 check_call_slots(slots, rows, common.get("live_rows"))
         seed, position = self._move_state(arrays, rows)
         state = {**common, "seed": seed, "position": position}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Screens: quantized copies of LM heads with which draws read half the bytes."""
+"""Screens: quantized copies of LM heads. A draw with a screen reads half the bytes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Screen:
         self, weight: Array, *, isa: Optional[str] = None, threads: Optional[int] = None
     ) -> None:
         self._set_weight(import_array("weight", weight), isa, threads)
-        memory_block = allocate_workspace(self._arrays, self.nbytes, kept=False)
+        memory_block = allocate_workspace(self._arrays, self.nbytes, reuse=False)
         block: Any = memory_block.block
         start = memory_block.address - (address_of(block) or 0)
         self.bytes, self.address = block[start : start + self.nbytes], memory_block.address

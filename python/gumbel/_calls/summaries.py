@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Summaries of shards of a vocabulary: computed, merged and finished on the shards' devices."""
+"""Summaries of vocabulary shards: partial(), merge() and finish(), on the shards' devices."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def finish(summaries: Array) -> SampleOutput:
         )
     parts = shape[0] if len(shape) == 3 else 1
     if not 1 <= parts <= _abi.PARTS_MOST:
-        raise ValueError(f"summaries: {parts} parts; there must be 1 to {_abi.PARTS_MOST}")
+        raise ValueError(f"summaries: expected 1 to {_abi.PARTS_MOST} parts, got {parts}")
     return _finish_summaries(arrays, summaries, parts, *shape[-2:])
 
 

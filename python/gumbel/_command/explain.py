@@ -31,8 +31,12 @@ def add_command(commands: Any) -> None:
     parser.add_argument("--top-k", type=int, default=0, help="0 is off (default)")
     parser.add_argument("--top-p", type=float, default=1.0, help="1 is off (default)")
     parser.add_argument("--min-p", type=float, default=0.0, help="0 is off (default)")
-    parser.add_argument("--top-logprobs", type=int, default=0, help="likeliest tokens to list")
-    parser.add_argument("--no-logprobs", action="store_true", help="without log-probabilities")
+    parser.add_argument(
+        "--top-logprobs", type=int, default=0, help="number of likeliest tokens to return"
+    )
+    parser.add_argument(
+        "--no-logprobs", action="store_true", help="do not return log-probabilities"
+    )
     parser.set_defaults(run=run_explain)
 
 
@@ -43,7 +47,7 @@ def make_empty_array(device: str, rows: int, cols: int, dtype: str) -> Any:
     try:
         import torch
     except ImportError:
-        needed = "need PyTorch: pip install torch"
+        needed = "require PyTorch: pip install torch"
         raise RuntimeError(f"--device: arrays on {device} {needed}") from None
     return torch.empty(rows, cols, dtype=getattr(torch, dtype), device=device)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Standard output of the command. A failed write differs from a file that cannot be read."""
+"""Standard output of the command. OutputError distinguishes failed writes from failed reads."""
 
 from __future__ import annotations
 
@@ -34,6 +34,6 @@ def check_output() -> None:
 
 
 def _discard_output(error: OSError) -> OutputError:
-    """The error of a write; discards buffered output, which would fail again at exit."""
+    """The OutputError of a write. Discards buffered output, which would fail again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return OutputError(error.strerror or str(error), isinstance(error, BrokenPipeError))

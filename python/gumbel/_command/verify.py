@@ -32,7 +32,7 @@ def add_command(commands: Any) -> None:
     parser.add_argument("--hidden", help=".npy file, hidden states [B, D]; with --weights")
     parser.add_argument("--weights", help=".npy file, LM head [V, D]; default: a synthetic one")
     parser.add_argument("--row", type=int, default=0, help="row to count draws of (default 0)")
-    parser.add_argument("--draws", type=int, default=2**20, help="draws of each way (2^20)")
+    parser.add_argument("--draws", type=int, default=2**20, help="draws for each test (2^20)")
     parser.add_argument("--seed", type=int, default=0, help="64-bit seed (default 0)")
     parser.add_argument("--temperature", type=float, default=1.0, help="above 0 (default 1)")
     parser.add_argument("-j", "--json", action="store_true", help="print one JSON object")
@@ -59,9 +59,9 @@ def load_array(option: str, path: str) -> Any:
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        raise ValueError(f"--{option}: {path} is no .npy file that can be read: {error}") from None
+        raise ValueError(f"--{option}: {path} cannot be read as a .npy file: {error}") from None
     if not isinstance(array, np.ndarray) or array.ndim != 2 or 0 in array.shape:
-        raise ValueError(f"--{option}: {path} does not hold one array of two axes")
+        raise ValueError(f"--{option}: {path} must hold one 2-D array that is not empty")
     return array
 
 
@@ -69,10 +69,10 @@ def read_arrays(given: argparse.Namespace) -> Tuple[Optional[Any], Optional[Any]
     """(hidden, weight, logits); without a head the first two are None."""
     if given.logits:
         if given.hidden or given.weights:
-            raise ValueError("--logits: not together with --hidden and --weights")
+            raise ValueError("--logits: cannot be combined with --hidden and --weights")
         return None, None, load_array("logits", given.logits)
     if bool(given.hidden) != bool(given.weights):
-        raise ValueError("--hidden: --hidden and --weights belong together")
+        raise ValueError("--hidden: --hidden and --weights require each other")
     if given.hidden:
         hidden, weight = load_array("hidden", given.hidden), load_array("weights", given.weights)
         if hidden.shape[1] != weight.shape[1]:
@@ -110,7 +110,9 @@ def count_draws(
             num_samples=min(DRAWS_A_CALL, given.draws - first), logprobs=None,
         )  # fmt: skip
         if out.status[0] != 0:
-            raise ValueError(f"--row: row {given.row} has nothing to draw from, or NaN or +inf")
+            raise ValueError(
+                f"--row: no token can be drawn from row {given.row}: NaN, +inf, or all -inf"
+            )
         counts += np.bincount(out.tokens[0], minlength=vocab)
     return counts
 
@@ -149,7 +151,9 @@ def check_draws(given: argparse.Namespace, arrays: Tuple[Any, Any, Any], found: 
         found.add(result, name, f"{format_test(test)} ({given.draws} draws)")
     name = "power: temperature off by 2%"
     if not is_testable(right, wrong, given.draws):
-        found.add("skipped", name, "this row cannot show it; choose another --row or more --draws")
+        found.add(
+            "skipped", name, "this row cannot detect it; choose another --row or more --draws"
+        )
         return
     test = compare_counts(counts, wrong)
     rejected = test.p_value < MIN_P_VALUE
@@ -164,29 +168,29 @@ def check_bits(given: argparse.Namespace, arrays: Tuple[Any, Any, Any], found: V
     rows = len(logits)
     seeds = np.arange(given.seed, given.seed + rows, dtype=np.uint64)
 
-    def draw(rows: Any = slice(None), **how: Any) -> SampleOutput:
+    def draw_rows(rows: Any = slice(None), **how: Any) -> SampleOutput:
         how = {"temperature": given.temperature, "seed": seeds[rows], "num_samples": 16,
                "position": 0, **how}  # fmt: skip
         if hidden is None:
             return sample_logits(logits[rows], **how)
         return sample(hidden[rows], weight, **how)
 
-    wanted = draw()
+    expected = draw_rows()
 
     def compare_bits(name: str, *parts: SampleOutput) -> None:
         differs = [
             each for each in BITS
             if np.concatenate([getattr(part, each) for part in parts]).tobytes()
-            != getattr(wanted, each).tobytes()
+            != getattr(expected, each).tobytes()
         ]  # fmt: skip
         text = f"{', '.join(differs)} differ" if differs else "the same bits in every output"
         found.add("FAILED" if differs else "passed", name, f"{text} ({rows} rows, 16 draws each)")
 
     for isa in info().isas:
-        compare_bits(f"isa {isa}", draw(isa=isa))
+        compare_bits(f"isa {isa}", draw_rows(isa=isa))
     for threads in (1, 2, 3):
-        compare_bits(f"{threads} thread{'s' if threads > 1 else ''}", draw(threads=threads))
-    compare_bits("each row alone", *(draw(slice(b, b + 1)) for b in range(rows)))
+        compare_bits(f"{threads} thread{'s' if threads > 1 else ''}", draw_rows(threads=threads))
+    compare_bits("each row alone", *(draw_rows(slice(b, b + 1)) for b in range(rows)))
     vocab = logits.shape[1]
     if hidden is not None and vocab > 64:
         middle = (vocab // 2 + 63) // 64 * 64

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All-gathers between ranks: a caller's function, or torch.distributed's."""
+"""All-gathers between ranks: by a function of the caller, or by torch.distributed."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class TorchExchange:
         return found
 
     def exchange(self, send: int, receive: int, size: int, ms: int) -> None:
-        """All-gather memory, as an Exchange does."""
+        """All-gather memory; an Exchange."""
         own, everyone, parts = self._get_tensors(size)
         ctypes.memmove(own.data_ptr(), send, size)
         # torch's own time-out ends the all-gather, so that none stays queued.

@@ -66,7 +66,7 @@ class LogitsShard(Shard):
         shared, logits = self.read_options(first), import_array("logits", self.inputs)
         if layout_of("logits", logits).shape[1:] != (0,):
             return read_logits(logits, shared, common, batch=batch, shard=True)
-        # A rank without tokens: read one column, which the struct then does not count.
+        # A rank without tokens: read one column, then set the number of columns to 0.
         shape = (len(logits), 1)
         column = logits.new_zeros(shape) if is_tensor(logits) else np.zeros(shape, np.float32)
         common = {**common, "mask": None}

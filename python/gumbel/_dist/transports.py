@@ -68,7 +68,7 @@ def _make_nccl_transport(torch_exchange: TorchExchange, name: str) -> Transport:
         raise problem
     lacking = [rank for rank, message in enumerate(gathered) if not message[0]]
     if lacking:
-        raise RuntimeError(f"nccl: rank {lacking[0]} has no GPU, or no NCCL")
+        raise RuntimeError(f"nccl: rank {lacking[0]} has no GPU or no NCCL")
     transport, ordinal = Transport(), int(name.partition(":")[2])
     status = lib.gumbel_nccl_transport(
         None, gathered[0][1:], torch_exchange.rank, torch_exchange.ranks, ordinal, transport, error
@@ -98,7 +98,7 @@ def make_transport(
     if nccl:
         return _make_nccl_transport(torch_exchange, device)
     if not torch_exchange.supports("cpu"):
-        raise ValueError("process_group: it does not support CPU tensors, and nccl is off")
+        raise ValueError("process_group: must support CPU tensors if nccl is False")
     return _make_callback_transport(
         torch_exchange.exchange, torch_exchange.rank, torch_exchange.ranks
     )

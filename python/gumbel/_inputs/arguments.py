@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conversion of arrays and lists to C. Every error names the argument; matrices are not copied.
+"""Converts arrays and lists to C structs, without copying matrices. Errors name the argument.
 
 The C structs hold addresses only: the caller must keep the arrays alive while the call runs.
 """
@@ -62,7 +62,9 @@ def _read_layout(name: str, array: Any, axes: int) -> Layout:
         advice = f"; for one row pass {name}[None]" if one_row else ""
         raise ValueError(f"{name}: expected {expected}, got the shape {found.shape}{advice}")
     if found.address % found.itemsize:
-        raise ValueError(f"{name}: the data is not aligned to its element size; copy it first")
+        raise ValueError(
+            f"{name}: the data is not aligned to its element size; copy the array first"
+        )
     if 0 not in found.shape and found.shape[-1] > 1 and found.strides[-1] != found.itemsize:
         copy = f"{name}.contiguous()" if is_tensor(array) else f"np.ascontiguousarray({name})"
         raise ValueError(f"{name}: the last axis is not contiguous; pass {copy}")
@@ -70,7 +72,7 @@ def _read_layout(name: str, array: Any, axes: int) -> Layout:
 
 
 def _row_stride(name: str, found: Layout) -> int:
-    """Elements from one row of a matrix to the next; at least the number of columns."""
+    """The row stride of a matrix in elements, at least the number of columns."""
     rows, cols = found.shape
     stride, rest = divmod(found.strides[0], found.itemsize)
     if rows <= 1 or cols == 0:  # the stride is not used, so any value is valid
@@ -78,7 +80,7 @@ def _row_stride(name: str, found: Layout) -> int:
     if rest or stride < cols:
         raise ValueError(
             f"{name}: the row stride of {found.strides[0]} bytes is negative, smaller than a row, "
-            "or no multiple of the element size; copy it first"
+            "or not a multiple of the element size; copy the array first"
         )
     return stride
 
@@ -95,7 +97,7 @@ def read_matrix(name: str, array: Any) -> _abi.Tensor:
     """A [rows, cols] array with a contiguous last axis and any row stride >= cols."""
     found = _read_layout(name, array, 2)
     dtype = _read_dtype(name, found, array)
-    if found.shape[1] == 0:  # rows without memory would allow any number of them
+    if found.shape[1] == 0:  # without memory, the number of rows would not be bounded
         raise ValueError(f"{name}: the shape {found.shape} has no columns")
     return _abi.Tensor(found.address, dtype, *found.shape, _row_stride(name, found))
 
@@ -120,7 +122,7 @@ def read_bitmask(name: str, array: Any, batch: int, vocab: int) -> Tuple[int, in
 
 
 def read_row_floats(name: str, value: Any, batch: int, arrays: NumpyArrays) -> Tuple[Any, int]:
-    """One number or [B] numbers as float32, and their stride."""
+    """(array, stride) of one number or [B] numbers, as float32 on the call's device."""
     there = arrays.adopt_tensor(name, value, np.float32)
     if there is not None:
         return _add_stride(name, there, batch)
@@ -160,7 +162,7 @@ def read_one_number(name: str, value: Any, dtype: type) -> Tuple[np.ndarray, int
 def read_row_integers(
     name: str, value: Any, batch: int, dtype: type, arrays: NumpyArrays
 ) -> Tuple[Any, int]:
-    """One integer >= 0 or [B] of them as `dtype`, and their stride."""
+    """(array, stride) of one integer >= 0 or [B] of them, as `dtype` on the call's device."""
     there = arrays.adopt_tensor(name, value, dtype)
     if there is not None:
         if value.is_floating_point():
@@ -209,7 +211,7 @@ def _check_rows(name: str, shape: Tuple[Optional[int], ...], batch: int) -> None
 
 
 def read_row_tokens(name: str, value: Any, shapes: Sequence[Shape], arrays: NumpyArrays) -> Any:
-    """Token ids as int32, of one of these shapes; None in a shape is any number of samples.
+    """Token ids as int32 in one of these shapes; None in a shape matches any number of samples.
 
     An id of -1 stands for no token.
     """
@@ -225,13 +227,13 @@ def read_row_tokens(name: str, value: Any, shapes: Sequence[Shape], arrays: Nump
         raise ValueError(f"{name}: expected the shape {wanted}, got {tuple(there.shape)}")
     if isinstance(there, np.ndarray):
         if there.size and not -1 <= there.min() <= there.max() <= INT32_MAX:
-            raise ValueError(f"{name}: token ids are in [0, {INT32_MAX}], or -1 for no token")
+            raise ValueError(f"{name}: token ids must be in [0, {INT32_MAX}], or -1 for no token")
         there = arrays.to_device(np.require(there, np.int32, ["C", "ALIGNED"]))
     return there
 
 
 def read_row_float32(name: str, value: Any, shapes: Sequence[Shape], arrays: NumpyArrays) -> Any:
-    """float32 results of another call, of one of these shapes, on the call's device."""
+    """float32 results of another call, in one of these shapes, on the call's device."""
     value = import_array(name, value)
     reject_masked(name, value)
     found = layout_of(name, value)
@@ -288,20 +290,25 @@ class TokenTensors(NamedTuple):
             if found.dtype != wanted:
                 raise TypeError(f"{name}_{part}: expected {wanted}, got {found.dtype}")
             if arrays.name != device_of(tensor):
-                raise ValueError(f"{name}_{part}: is not on {arrays.name}, as the call is")
+                raise ValueError(f"{name}_{part}: must be on {arrays.name}, the call's device")
         if len(self.offsets) != batch + 1:
-            raise ValueError(f"{name}_offsets: expected {batch + 1}, got {len(self.offsets)}")
+            raise ValueError(
+                f"{name}_offsets: expected {batch + 1} entries, got {len(self.offsets)}"
+            )
         if self.values is not None and len(self.values) != len(self.ids):
-            raise ValueError(f"{name}_values: expected {len(self.ids)}, got {len(self.values)}")
+            raise ValueError(
+                f"{name}_values: expected {len(self.ids)} entries, got {len(self.values)}"
+            )
         return _abi.TokenLists(*(address_of(part) for part in self))
 
 
 def read_token_lists(
     name: str, value: Any, batch: int, arrays: NumpyArrays, end: Optional[int] = None
 ) -> Tuple[_abi.TokenLists, list[Any]]:
-    """One list of token ids for all rows, or one for each row; and the arrays that hold them.
+    """(struct, arrays) of one list of token ids for all rows, or one list for each row.
 
-    `end` is the size of the vocabulary, from which on ids are errors; None: unknown.
+    `end` is the size of the vocabulary: ids >= end raise ValueError. None: unknown. The caller must
+    keep the arrays alive.
     """
     if isinstance(value, TokenTensors):
         return value.to_struct(name, batch, arrays), list(value)
@@ -309,7 +316,7 @@ def read_token_lists(
     reject_masked(name, value)
     if isinstance(value, np.ndarray) and (value.dtype.kind != "O" or value.ndim == 0):
         return _make_lists(_read_id_array(name, np.asarray(value), batch, end), None, arrays)
-    rows = list(_check_iterable(name, value, "token ids, or a list of them a row"))
+    rows = list(_check_iterable(name, value, "token ids, or one list of them for each row"))
     if any(isinstance(row, Iterable) and getattr(row, "ndim", 1) for row in rows):
         rows = _check_list_count(name, rows, batch)
         rows = [_read_ids(f"{name}[{b}]", row, end) for b, row in enumerate(rows)]
@@ -323,8 +330,8 @@ def _check_iterable(name: str, value: Any, wanted: str) -> Iterable[Any]:
     if isinstance(value, (*TEXTS, Mapping)) or not isinstance(value, Iterable):
         raise TypeError(f"{name}: expected {wanted}, got {type(value).__name__}")
     entries = get_length(value)
-    if entries is not None and entries > INT32_MAX:  # an array or a range of them takes no memory
-        raise ValueError(f"{name}: {entries} entries; a list has at most {INT32_MAX}")
+    if entries is not None and entries > INT32_MAX:  # a range can be longer than memory
+        raise ValueError(f"{name}: has {entries} entries; at most {INT32_MAX} are supported")
     return value
 
 
@@ -341,7 +348,7 @@ def _read_id_array(name: str, ids: np.ndarray, batch: int, end: Optional[int]) -
 def read_token_values(
     name: str, value: Any, batch: int, arrays: NumpyArrays, end: Optional[int] = None
 ) -> Tuple[_abi.TokenLists, list[Any]]:
-    """One {id: value} for all rows, or one for each row; and the arrays that hold them.
+    """(struct, arrays) of one {id: value} for all rows, or one for each row.
 
     `end` as in read_token_lists().
     """
@@ -354,7 +361,7 @@ def read_token_values(
     elif isinstance(value, (list, tuple)) and all(isinstance(row, Mapping) for row in value):
         rows = _check_list_count(name, value, batch)
     else:
-        raise TypeError(f"{name}: expected {{id: value}}, or a list of them, one a row")
+        raise TypeError(f"{name}: expected {{id: value}}, or a list with one for each row")
     ids = [_read_ids(name, list(row), end) for row in rows]
     values = [read_number(f"{name}[{i}]", v) for row in rows for i, v in row.items()]
     return _make_lists(ids, values, arrays)
@@ -362,7 +369,7 @@ def read_token_values(
 
 def _check_list_count(name: str, rows: Sequence[Any], batch: int) -> Sequence[Any]:
     if len(rows) != batch:
-        raise ValueError(f"{name}: expected {batch} lists, one a row, got {len(rows)}")
+        raise ValueError(f"{name}: expected {batch} lists, one for each row, got {len(rows)}")
     return rows
 
 

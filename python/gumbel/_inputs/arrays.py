@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays of a call: of NumPy, or torch tensors on the CPU or on CUDA."""
+"""Arrays of a call: NumPy arrays, or torch tensors on the CPU or on CUDA."""
 
 from __future__ import annotations
 
@@ -81,9 +81,10 @@ DLPACK_CPU, DLPACK_CUDA_HOST = 1, 3  # device types of the DLPack specification
 
 
 def import_array(name: str, value: Any) -> Any:
-    """`value`; an array of another library that supports DLPack is converted without a copy.
+    """Import an array of another library by DLPack, without a copy; returns other values unchanged.
 
     The result is a NumPy array on the CPU, and a torch tensor on a GPU, which requires torch.
+    Raises TypeError if the array cannot be imported.
     """
     if type(value) is np.ndarray or is_tensor(value) or not hasattr(value, "__dlpack__"):
         return value
@@ -113,7 +114,7 @@ class NumpyArrays:
         self.device = open_device("cpu", isa, threads)
 
     def current_stream(self) -> Optional[int]:
-        """The stream of a call that is made now."""
+        """The address of the current stream; None on the CPU."""
         return None
 
     def to_device(self, array: np.ndarray) -> Any:
@@ -140,7 +141,7 @@ class NumpyArrays:
         return seed, self.to_device(np.array([seed], np.uint64))
 
     def to_unsigned(self, seeds: Any) -> Any:
-        """`seeds` with their bits as uint64."""
+        """`seeds` viewed as uint64."""
         return seeds
 
     def empty_records(self, shape: Tuple[int, ...], dtype: np.dtype[Any]) -> Any:
@@ -237,7 +238,7 @@ class TorchArrays(NumpyArrays):
         return self.to_unsigned(seed[0]), seed
 
     def to_unsigned(self, seeds: Any) -> Any:
-        """`seeds` as uint64, if this torch has the dtype."""
+        """`seeds` viewed as uint64, or as int64 if this torch has no uint64."""
         if self.on_host:
             return seeds  # to_device() returns NumPy's uint64
         return seeds.view(getattr(self.torch, "uint64", self.torch.int64))
@@ -249,7 +250,10 @@ class TorchArrays(NumpyArrays):
 def arrays_of(
     inputs: dict[str, Any], isa: Optional[str], threads: Optional[int]
 ) -> Union[NumpyArrays, TorchArrays]:
-    """The arrays of a call by its inputs {name: array}; only the first must not be None."""
+    """The arrays of a call on these inputs, {name: array}; all except the first may be None.
+
+    Raises TypeError or ValueError if the inputs are of different kinds or on different devices.
+    """
     first = next(iter(inputs))
     given = {n: array for n, array in inputs.items() if n == first or array is not None}
     if not is_tensor(given[first]):
@@ -257,21 +261,21 @@ def arrays_of(
             if type(array) is not np.ndarray:
                 layout_of(name, array)
             if is_tensor(array):
-                raise TypeError(f"{name}: is a torch.Tensor, {first} is not")
+                raise TypeError(f"{name}: is a torch.Tensor, but {first} is not")
         return NumpyArrays(isa, threads)
     place = given[first].device
     for name, array in given.items():
         if not is_tensor(array):
-            raise TypeError(f"{name}: expected a torch.Tensor, as {first} is")
+            raise TypeError(f"{name}: expected a torch.Tensor, because {first} is one")
         if array.device != place:
-            raise ValueError(f"{name}: is on {array.device}, {first} is on {place}")
+            raise ValueError(f"{name}: is on {array.device}, but {first} is on {place}")
     if place.type not in ("cpu", "cuda"):
         raise ValueError(f"{first}: is on {place}; expected cpu or cuda")
     return TorchArrays(place, isa, threads)
 
 
 def device_of(tensor: Any) -> str:
-    """The library's name of a tensor's device."""
+    """The name of a tensor's device in the library: "cpu" or "cuda:N"."""
     place = tensor.device
     return "cpu" if place.type == "cpu" else f"{place.type}:{place.index}"
 
@@ -284,7 +288,7 @@ def address_of(array: Any) -> Optional[int]:
     return array.data_ptr() if is_tensor(array) else array.ctypes.data
 
 
-MAX_REUSED_BYTES = 64 << 20  # bytes of the largest workspace that a thread keeps
+MAX_REUSED_BYTES = 64 << 20  # size of the largest workspace that a thread reuses
 
 
 class Workspace(NamedTuple):
@@ -308,10 +312,10 @@ class _ThreadWorkspace(threading.local):
 _thread = _ThreadWorkspace()
 
 
-def allocate_workspace(arrays: NumpyArrays, size: int, kept: bool = True) -> Workspace:
-    """At least `size` aligned bytes; with `kept`, memory that the thread reuses if it is small."""
+def allocate_workspace(arrays: NumpyArrays, size: int, reuse: bool = True) -> Workspace:
+    """At least `size` aligned bytes; with `reuse`, memory shared by the calls of this thread."""
     room = size + _abi.WORKSPACE_ALIGNMENT
-    if not kept or arrays.name != "cpu" or size > MAX_REUSED_BYTES:
+    if not reuse or arrays.name != "cpu" or size > MAX_REUSED_BYTES:
         return _align_block(arrays.empty((room,), np.uint8))
     if _thread.workspace.size < size:
         _thread.workspace = _align_block(np.empty(room, np.uint8))

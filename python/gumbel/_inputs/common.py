@@ -65,23 +65,25 @@ class Common(TypedDict, total=False):
                  is at least top_p; 1: off.
     min_p        in [0, 1], one or [B]: keep tokens whose probability is at least min_p times that
                  of the likeliest token; 0: off.
-    order        how these three combine. An engine's name selects its order.
+    order        how top_k, top_p and min_p combine. An engine's name selects its order.
                  "min_p,top_k,top_p" ("vllm"), "top_k,top_p,min_p" ("hf"): one after the other, each
                  on the renormalised kept set of the one before.
                  "joint" ("sglang"): each on the whole distribution.
-                 "before_temperature": as the first, on the distribution at temperature 1; so do
-                 "top_k,top_p,min_p,temperature" ("llama.cpp") and "joint,temperature" ("mlx").
-    ties         tokens with a probability equal to the last kept one: "all" are kept, or "exact":
-                 only as many as needed, lower ids first.
+                 "before_temperature": as "min_p,top_k,top_p", on the distribution at temperature 1.
+                 "top_k,top_p,min_p,temperature" ("llama.cpp") and "joint,temperature" ("mlx") also
+                 truncate the distribution at temperature 1.
+    ties         tokens as likely as the last kept token: "all" keeps them all; "exact" keeps only
+                 as many as needed, lower ids first.
     mask         int32 [B, ceil(V / 32)], or one row for all: bit t & 31 of word t >> 5 allows t.
-    allowed      the only token ids that may be drawn, as lists like `banned`; empty: all.
+    allowed      the only token ids that may be drawn, as lists like `banned`. An empty list allows
+                 all tokens.
     banned       token ids that are never drawn: one list for all rows, or one list for each row. An
                  id outside the vocabulary is an error, also in `allowed` and `logit_bias`.
     logit_bias   {id: value} to add to the logits, one for all rows or one for each; -inf bans.
     prompt_tokens, output_tokens
                  the tokens that penalties count: one list of ids for each row. Ids outside the
                  vocabulary are not counted.
-    history      a History to count instead, which is updated from step to step.
+    history      a History, which penalties count instead of these two lists.
     repetition_penalty
                  > 0, one or [B], for tokens of prompt and output: divides positive logits,
                  multiplies other ones; 1: off.
@@ -106,11 +108,11 @@ class Common(TypedDict, total=False):
                  uses entry slots[b]. "[B]" above then means [num_slots], except for lists of
                  tokens.
     num_slots    the number of slots; required with `slots`.
-    live_rows    rows from this one on are not drawn, and get token -1 and status 6: a number, or on
-                 CUDA an int32 tensor of one element, which is read when the call runs. None: all.
-    logprobs     the distribution of `logprobs`, `lse` and `top_logprobs`: "processed", the one that
-                 is drawn from; "raw", the softmax of the unmodified logits. None: do not compute
-                 `logprobs` and `lse`, which saves time.
+    live_rows    number of rows to draw: an int, or on CUDA an int32 tensor of one element, which is
+                 read when the call runs. Later rows get token -1 and status 6. None: all rows.
+    logprobs     the distribution of `logprobs`, `lse` and `top_logprobs`: "processed", the
+                 distribution of the draw; "raw", the softmax of the unmodified logits. None: do not
+                 compute `logprobs` and `lse`, which saves time.
     top_logprobs number of likeliest tokens to return, 0 to 128. Default 0.
     ranks        True: return `ranks`.
     kept         True: return `kept`.
@@ -308,13 +310,13 @@ def _set_slots(
     arrays = request.arrays
     if (slots is None) != (num_slots is None):
         if slots is None:
-            raise ValueError("num_slots: requires slots=[...], the slot of each row")
+            raise ValueError("num_slots: requires slots, the slot of each row")
         raise ValueError("slots: requires num_slots, the number of all slots")
     if slots is not None:
         count = read_integer("num_slots", num_slots, 1, 2**31 - 1)
         of_row, stride = read_row_integers("slots", slots, request.batch, np.int32, arrays)
         if stride == _abi.SAME and request.batch != 1:
-            raise ValueError(f"slots: expected the shape ({request.batch},), one a row")
+            raise ValueError(f"slots: expected the shape ({request.batch},), one slot for each row")
         request.places = count
         request.sampling.slots = _abi.Slots(address_of(of_row), count)
         request.held.append(of_row)

@@ -56,7 +56,7 @@ class History:
         self.vocab_size = read_integer("vocab_size", vocab_size, 1, 2**31)
         self.count_bits = read_integer("count_bits", count_bits, 16, 32)
         if self.count_bits not in _COUNTS:
-            raise ValueError(f"count_bits: {self.count_bits} is neither 16 nor 32")
+            raise ValueError(f"count_bits: expected 16 or 32, got {self.count_bits}")
         arrays = arrays_of({"like": np.empty(0) if like is None else like}, None, None)
         self.device = arrays.name
         words = (self.vocab_size + 31) // 32
@@ -76,7 +76,9 @@ class History:
         named = {"history_prompt": prompt, "history_output": output, "history_counts": counts}
         for name, array in named.items():
             if array is None:
-                raise ValueError(f"{name}: required, as another array of the history is present")
+                raise ValueError(
+                    f"{name}: required, because another array of the history was passed"
+                )
         found = {name: read_contiguous(name, array) for name, array in named.items()}
         history.num_slots, history.vocab_size = found["history_counts"].shape
         history.count_bits = 8 * found["history_counts"].itemsize
@@ -138,7 +140,7 @@ class History:
         if counts is not None:
             more, stride = read_row_integers("counts", counts, batch, np.int32, arrays)
             if stride == _abi.SAME and batch != 1:
-                raise ValueError(f"counts: expected the shape ({batch},), one a row")
+                raise ValueError(f"counts: expected the shape ({batch},), one for each row")
         if width == 0:
             return
         held += [found, more]

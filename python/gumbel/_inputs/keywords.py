@@ -15,8 +15,8 @@ import numpy as np
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_ONE_TOKEN = "a call draws one token a row; the loop over tokens is the caller's"
-# Arguments of other libraries: the corresponding argument here or None, and a note.
+_ONE_TOKEN = "a call draws one token for each row; the caller writes the loop over tokens"
+# {argument of other libraries: (argument of this package or None, note)}.
 _OTHER_LIBRARIES: dict[str, tuple[Optional[str], str]] = {
     "generator": ("seed", "gumbel.Sampler counts positions"),
     "rng": ("seed", "gumbel.Sampler counts positions"),
@@ -72,14 +72,14 @@ def take_keywords(
 
 
 class _Untraced:
-    """A function that torch.compile does not trace: PyTorch 2.11 cannot trace ctypes structs."""
+    """Calls a function outside torch.compile, because PyTorch 2.11 cannot trace ctypes structs."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
         self.disabled: Optional[Callable[..., Any]] = None
 
     def choose(self) -> Callable[..., Any]:
-        """The function to call: the plain one if torch._dynamo is not imported."""
+        """The function to call: unchanged if torch._dynamo is not imported."""
         if self.disabled is None:
             disable = getattr(sys.modules.get("torch._dynamo"), "disable", None)
             if disable is None:
@@ -127,7 +127,7 @@ def _reject_unknown(
 
 
 def _suggest_argument(name: str, known: Sequence[str], reasons: Mapping[str, str]) -> str:
-    """The end of the error message: the argument that was probably meant."""
+    """The end of the error message, which suggests an argument."""
     argument, note = _OTHER_LIBRARIES.get(name, (None, ""))
     if name not in _OTHER_LIBRARIES:
         argument = _find_nearest(name, known)
@@ -142,7 +142,7 @@ def _suggest_argument(name: str, known: Sequence[str], reasons: Mapping[str, str
 
 
 def _find_nearest(name: str, known: Sequence[str]) -> Optional[str]:
-    """The known argument with equal letters, else one that `name` begins, else a similar one."""
+    """The known argument with equal letters, one that begins with `name`, or a similar one."""
     plain = name.replace("_", "").lower()
     letters = {each.replace("_", ""): each for each in known}
     longer = (letters[each] for each in letters if len(plain) > 2 and each.startswith(plain))

@@ -14,7 +14,7 @@ import numpy as np
 
 from .tensors import to_numpy
 
-# Sequences of Python that are not accepted as lists of numbers.
+# Sequences that are not accepted as lists of numbers.
 TEXTS = (str, bytes, bytearray, memoryview)
 _NUMBERS = (int, float, np.number)
 # Types that Python or NumPy would convert to a number, but that are not accepted as one.
@@ -22,20 +22,20 @@ _NON_NUMBERS = (bool, np.bool_, np.datetime64, np.timedelta64, Sequence, Set, Ma
 
 
 def format_value(value: Any) -> str:
-    """`value` for an error message: a short repr."""
+    """A repr of at most 80 characters, for error messages."""
     try:
         text = "" if isinstance(value, int) and value.bit_length() > 4096 else repr(value)
     except Exception:
         text = ""
-    if not text:  # Python refuses to print integers of some thousand digits
+    if not text:  # Python raises ValueError for integers of some thousand digits
         return f"this {type(value).__name__}"
     return text if len(text) <= 80 else text[:77] + "..."
 
 
 def reject_masked(name: str, value: Any) -> None:
-    """TypeError for a masked array: the library would read its masked values."""
+    """Raise TypeError for a masked array: the library would read its masked values."""
     if isinstance(value, np.ma.MaskedArray):
-        raise TypeError(f"{name}: a masked array's mask would be lost; pass its .filled()")
+        raise TypeError(f"{name}: masked arrays are not supported; pass {name}.filled()")
 
 
 def is_list(value: Any) -> bool:
@@ -76,7 +76,7 @@ def read_scalars(name: str, values: Iterable[Any], wanted: str) -> list[Any]:
 
 
 def read_integer(name: str, value: Any, low: int, high: int) -> int:
-    """A Python int in [low, high]; ctypes would wrap values outside silently."""
+    """A Python int in [low, high]; ctypes would silently wrap other values."""
     if type(value) is int and low <= value <= high:
         return value
     value = read_scalar(name, value, "an integer")

@@ -36,9 +36,9 @@ def read_uint64(name: str, value: Any, rows: Optional[int]) -> Any:
 
 
 def check_writable(name: str, kept: Any) -> None:
-    """ValueError for a read-only NumPy array, to which the library would write."""
+    """Raise ValueError for a read-only NumPy array, to which the library would write."""
     if isinstance(kept, np.ndarray) and not kept.flags.writeable:
-        raise ValueError(f"{name}: its array is read-only; set flags.writeable = True")
+        raise ValueError(f"{name}: the array is read-only; set its flags.writeable = True")
 
 
 def write_rows(name: str, kept: Any, value: Any) -> None:
@@ -64,7 +64,7 @@ def list_integers(array: Any) -> list[int]:
 
 
 def check_call_slots(slots: Any, rows: int, live_rows: Optional[Any]) -> None:
-    """ValueError for slots of a call that do not exist or that two of the drawn rows share."""
+    """Raise ValueError for slots that do not exist, or that two drawn rows share."""
     found, arrays = _read_slots(slots, rows), NumpyArrays(None, None)
     if live_rows is not None:
         found = found[: int(read_row_integers("live_rows", live_rows, 1, np.int32, arrays)[0][0])]
@@ -76,11 +76,11 @@ def _reject_repeated(slots: Any) -> None:
     repeated = ordered[1:] == ordered[:-1]
     if repeated.any():
         slot = ordered[1:][repeated][0]
-        raise ValueError(f"slots: slot {slot} is in the list twice; pass each slot once")
+        raise ValueError(f"slots: slot {slot} is repeated; pass each slot once")
 
 
 def read_distinct_slots(slots: Any, rows: int) -> Any:
-    """Slots of reset(), which must exist and not repeat."""
+    """The slots of reset(); raises ValueError for slots that do not exist or repeat."""
     found = _read_slots(slots, rows)
     _reject_repeated(found)
     return found

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Speculative decoding: several tokens for each forward pass, with the text of plain decoding."""
+"""Speculative decoding: several tokens in each forward pass; the text of plain decoding."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def decode_assisted(
         drafts = ids[:, :0] if done else drafter(ids, room - 1)
         candidates = torch.cat([ids, drafts], -1)
         rows = forward.run_tokens(candidates, drafts.shape[1] + 1, draw)
-        if done:  # other processes are not, and their forward passes are synchronised with this one
+        if done:  # other processes have not finished, and need this process in their forward passes
             forward.crop_cache(length - 1)
             continue
         found = draw.verify(rows, candidates, room, stop)
@@ -60,7 +60,7 @@ class _ExtraCriteria:
         self.criteria, self.exist = criteria, any(type(c) not in known for c in criteria)
 
     def apply(self, ids: torch.Tensor, length: int) -> tuple[torch.Tensor, bool]:
-        """The text up to the first new token (from `length`) that ends it, and whether one does."""
+        """The text up to the first new token that meets a criterion; and whether one does."""
         if self.exist:
             for end in range(length + 1, ids.shape[1] + 1):
                 if bool(self.criteria(ids[:, :end], None).all()):

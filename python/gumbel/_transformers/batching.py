@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps of continuous batching, drawn by the library."""
+"""Patches of continuous batching that make the library draw the tokens of each step."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ class BatchDraw:
         self.first = add_lines(processors)
 
     def _use_head(self, found: HeadResult) -> None:
-        """Draw by this head from now on; from logits if there is none."""
+        """Draw with this head in later steps, or from logits if the result has no head."""
         self.found = found
         self.head: Optional[Head] = None if self.fused is None else found.head
         self.weights = self.head.weights(self.by_screen) if self.head is not None else None
         self.screen = self.weights.bytes if isinstance(self.weights, Screen) else None
 
     def follow_model(self, in_graphs: bool) -> None:
-        """Use the model's present head, if it has changed since the last step.
+        """Use the model's current head, if the head has changed since the last step.
 
         Raises RuntimeError if steps are CUDA graphs (`in_graphs`), which read the old weights.
         """
@@ -141,7 +141,7 @@ def _find_lines(processors: Any) -> dict[str, int]:
 
 
 def _make_constant(name: str, value: Any, device: Any) -> Any:
-    """A parameter of all requests, as the operators take it."""
+    """A parameter of all requests as a tensor, or unchanged if operators take a Python value."""
     return torch.tensor(value, dtype=DTYPES[name], device=device) if name in DTYPES else value
 
 
@@ -182,7 +182,7 @@ def _run_step(
 
 
 def _compute_batch(self: Any, model: Any, batch_data: dict[str, Any]) -> None:
-    """Follow changes of the head before each step, on the host: not compiled, not captured."""
+    """Use a changed head before each step. Runs on the host, outside compiled and captured code."""
     draw = getattr(self.logit_processor, "gumbel_draw", None)
     if draw is not None:
         stream = self.inputs_and_outputs.compute_stream
@@ -197,7 +197,7 @@ ModelRunner.compute_batch = _compute_batch
 
 @torch.no_grad()
 def find_head_of_paged(model: Any) -> HeadResult:
-    """find_head() for a model with paged attention, which is disabled for the plain forward."""
+    """find_head() for a model with paged attention, which is disabled while the head is probed."""
     attention = model.config._attn_implementation
     if not attention.startswith("paged|"):
         return find_head(model)
@@ -209,7 +209,7 @@ def find_head_of_paged(model: Any) -> HeadResult:
 
 
 def set_draw(manager: Any, found: HeadResult, screen: bool) -> None:
-    """Have the library draw for a manager that has not started; `screen`: by a screen."""
+    """Make the library draw for a manager that has not started, if `screen` with a screen."""
     if hasattr(manager.logit_processor, "gumbel_draw"):
         return
     if manager.batch_processor is not None:
@@ -237,11 +237,12 @@ _patched = {"screen": False}
 
 
 def patch_continuous_batching(*, screen: bool = False) -> None:
-    """Have the library draw for every later continuous-batching manager of this process.
+    """Make the library draw for every continuous-batching manager created later in this process.
 
     add_request() of a manager then takes `seed`, an int whose low 64 bits are used; without one,
     torch's generator draws a seed. The texts of num_return_sequences are the samples of the seed.
-    Steps form no logits, also in CUDA graphs and if compiled. generate_batch() does not need this.
+    Steps form no logits, in CUDA graphs and compiled steps, too. generate_batch() does not
+    require this call.
 
     screen       draw by screens of heads; see generate().
     """

@@ -12,7 +12,7 @@ from transformers.generation import candidate_generator
 from .draws import Draw
 from .heads import Head
 
-# Functions that extend a model's other inputs to the length of the text.
+# Functions that extend attention mask, position ids and token types to the length of the text.
 _EXTENDERS = (
     lambda kwargs, length: candidate_generator._prepare_attention_mask(kwargs, length, False),
     lambda kwargs, length: candidate_generator._prepare_position_ids(kwargs, length, False),
@@ -21,7 +21,7 @@ _EXTENDERS = (
 
 
 class CachedForward:
-    """A model's forward on the tokens that its cache lacks.
+    """Runs a model's forward on the tokens of one text that are not in its cache yet.
 
     kwargs       the model's arguments for the prompt, including its cache.
     """
@@ -33,7 +33,7 @@ class CachedForward:
         self.first = True
 
     def run_tokens(self, ids: torch.Tensor, count: int, draw: Draw) -> torch.Tensor:
-        """The last `count` rows of ids [1, L], from which `draw` draws."""
+        """Run the model on ids [1, L]; returns the last `count` rows, from which `draw` draws."""
         kwargs = copy.copy(self.kwargs)
         for extend in _EXTENDERS:
             kwargs = extend(kwargs, ids.shape[1])

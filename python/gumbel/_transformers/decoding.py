@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The decoding method of generate(custom_generate=...): step by step, or by drafts."""
+"""The decoding method for generate(custom_generate=...): one token a step, or with drafts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .mode_arguments import takes_mode_arguments
 from .stops import make_stop_check
 from .texts import Texts
 
-# Settings of a GenerationConfig for other kinds of drafts, which are not supported.
+# Settings of a GenerationConfig for kinds of drafts that are not supported.
 OTHER_DRAFTS = ("assistant_early_exit", "use_mtp", "speculation_type", "assistant_ensemble_weight")
 
 

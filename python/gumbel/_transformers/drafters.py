@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drafters: a smaller model, or n-grams of the text itself."""
+"""Drafters for speculative decoding: a smaller model, or n-grams of the text."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ModelDrafter:
             for name in ("attention_mask", "position_ids", "token_type_ids")
             if kwargs.get(name) is not None
         }
-        cache = DynamicCache()  # a sliding cache cannot go back several steps
+        cache = DynamicCache()  # a sliding-window cache cannot be cropped by several tokens
         given = {"past_key_values": cache, "use_cache": True, **of_prompt}
         if model._supports_logits_to_keep():
             given["logits_to_keep"] = 1

@@ -15,7 +15,7 @@ from .texts import Texts
 
 
 class FusedDraw:
-    """Draws from hidden states, step after step; no logits are formed.
+    """Draws from hidden states at each step, without forming logits.
 
     screen       whether to draw by a screen of the head.
     """
@@ -41,7 +41,7 @@ class FusedDraw:
         self.call: Optional[_prepared.PreparedCall] = None
 
     def _build_masks(self, device: Any) -> None:
-        """Build masks of tokens allowed before (`is_short`) and from the minimum length (`late`)."""
+        """Build `short_mask`, for texts below the minimum length, and `full_mask`, for others."""
         self.full_mask = self.mask = self.short_mask = None
         if not self.rules.suppressed and not self.rules.end_tokens:
             return
@@ -119,7 +119,7 @@ class FusedDraw:
 class ProcessedDraw:
     """Draws from logits after the logits processors of transformers.
 
-    kept         lists for "scores" and "logits" to return; None: they are not requested.
+    kept         lists that collect the "scores" and "logits" to return. None: not requested.
     """
 
     def __init__(
@@ -191,7 +191,10 @@ def make_draw(
     kept: Optional[dict[str, list[Any]]] = None,
     screen: bool = False,
 ) -> tuple[Optional[Head], Draw]:
-    """The head of a model and a fused draw if that is possible; else None and a ProcessedDraw."""
+    """(head, FusedDraw) if the library can apply head and processors; else (None, ProcessedDraw).
+
+    kept         lists that collect the scores and logits that generate() returns, or None.
+    """
     rules = read_rules(processors)
     head = None if rules is None or kept else get_head(model)
     if head is None or rules is None:
@@ -200,7 +203,7 @@ def make_draw(
 
 
 def _clear_tokens(mask: torch.Tensor, tokens: list[int]) -> torch.Tensor:
-    """A copy of a mask [words] without these tokens."""
+    """A copy of a mask [words] with the bits of these tokens cleared."""
     mask = mask.clone()
     words: dict[int, int] = {}
     for token in tokens:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds how a model computes logits from hidden states: once, and again after changes."""
+"""Finds how a model computes logits from hidden states, and finds it again after changes."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ class HeadResult:
     parts: Any  # HeadParts or UnsupportedHead
     head: Optional[Head]
     reason: str
-    running: bool  # the model was running, so its decoder was not probed
+    running: bool  # whether the model was running, so that its decoder was not probed
 
     def is_valid_for(self, parts: Any) -> bool:
-        """Whether this result is valid for these parts."""
+        """Whether this result is still valid for a model with these parts."""
         if isinstance(parts, UnsupportedHead) or isinstance(self.parts, UnsupportedHead):
             return bool(parts == self.parts)
         return self.parts.is_same(parts)
@@ -79,13 +79,13 @@ _results: weakref.WeakKeyDictionary[Any, HeadResult] = weakref.WeakKeyDictionary
 
 
 def get_head(model: Any) -> Optional[Head]:
-    """The present head of a model; None: its logits are more than the library computes."""
+    """The current head of a model; None if the library cannot compute its logits."""
     return find_head(model).head
 
 
 @torch.no_grad()
 def find_head(model: Any) -> HeadResult:
-    """The present head of a model, as HeadResult. Takes 0.1 ms if nothing has changed."""
+    """Find the current head of a model. Takes 0.1 ms if nothing has changed."""
     parts, before = find_parts(model), _results.get(model)
     if before is not None and not before.running and before.is_valid_for(parts):
         if before.head is not None:
@@ -96,7 +96,7 @@ def find_head(model: Any) -> HeadResult:
 
 @torch.no_grad()
 def follow_head(model: Any, before: HeadResult) -> HeadResult:
-    """As find_head(), for a model that is running, so that its decoder cannot be probed."""
+    """find_head() for a model that is running, whose decoder cannot be probed."""
     parts = find_parts(model)
     if before.is_valid_for(parts):
         return before

@@ -21,7 +21,7 @@ CHILD = "__child#"  # separates the id of a request from the number of one of it
 
 
 class RequestLine(ContinuousBatchingLogitsProcessor):
-    """A processor that stores a number for each request and leaves scores unchanged."""
+    """A logits processor that stores a number for each request and leaves scores unchanged."""
 
     supported_kwargs = {"seed": int}
     ignored_kwargs = ()

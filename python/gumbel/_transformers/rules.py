@@ -16,7 +16,7 @@ from transformers.generation.continuous_batching.cb_logits_processors import (
 
 @dataclass
 class Rules:
-    """The parameters of a list of logits processors."""
+    """The library's parameters for a list of logits processors."""
 
     truncation: dict[str, Any] = field(default_factory=dict)
     repetition: float = 1.0
@@ -25,16 +25,16 @@ class Rules:
     end_tokens: list[int] = field(default_factory=list)
 
     def add_processor(self, processor: Any) -> bool:
-        """Add a processor's parameters; False if the library cannot apply the processor."""
+        """Add a processor's parameters; returns False if the library cannot apply the processor."""
         reader = _READERS.get(type(processor))
         return reader is not None and reader(self, processor)
 
     def library_arguments(self, greedy: bool) -> dict[str, Any]:
-        """The library's arguments for temperature and truncation."""
+        """The keyword arguments for temperature and truncation of a call of the library."""
         return {"temperature": 0.0} if greedy else {"order": "hf", **self.truncation}
 
     def has_logit_edits(self) -> bool:
-        """Whether there are parameters besides temperature and truncation."""
+        """Whether a penalty, suppressed tokens or a minimum length change logits."""
         return self.repetition != 1 or bool(self.suppressed) or bool(self.end_tokens)
 
 
@@ -46,7 +46,7 @@ def _read_temperature(rules: Rules, processor: Any) -> bool:
 
 
 def _make_truncation_reader(name: str, *predecessors: str) -> Callable[[Rules, Any], bool]:
-    """A reader of the truncation `name`, which only temperature and `predecessors` may precede."""
+    """A reader of truncation `name`; only temperature and `predecessors` may come before it."""
 
     def read_truncation(rules: Rules, processor: Any) -> bool:
         value = getattr(processor, name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Detects the end of a batch of texts and feeds its streamer: at once, or one step late."""
+"""Stopping checks of a batch of texts, after each step or one step late; they feed the streamer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from transformers.generation import utils
 
-# Whether transformers marks caches of callers, which versions with DeferredStopCheck do.
+# Whether transformers marks caches that callers passed: versions with DeferredStopCheck do.
 _MARKS_CACHES = hasattr(utils, "DeferredStopCheck")
 
 
@@ -99,7 +99,10 @@ class _HostCopy:
 def make_stop_check(
     ids: torch.Tensor, criteria: Any, config: Any, cache: Any, synced_gpus: bool, streamer: Any
 ) -> StopCheck:
-    """LateStopCheck on a GPU, unless the caller could see the extra step in its cache; else StopCheck."""
+    """A LateStopCheck on a GPU, unless the caller could see its extra step in the cache.
+
+    Returns a StopCheck in all other cases.
+    """
     max_length = getattr(criteria, "max_length", None)
     if ids.device.type != "cuda" or synced_gpus or max_length is None:
         return StopCheck(streamer)
@@ -109,7 +112,7 @@ def make_stop_check(
 
 
 def _belongs_to_caller(cache: Any, config: Any) -> bool:
-    """Whether the caller passed the cache to generate(), or may have in versions without marks."""
+    """Whether the caller passed the cache to generate(); True if that is unknown."""
     if cache is None or config.cache_implementation is not None:
         return False
     return getattr(cache, "_is_user_defined", not _MARKS_CACHES)

@@ -34,7 +34,7 @@ class Texts:
     seed         uint64 [B].
     sample       int32 [B], the first_sample of a draw; None: all 0.
     position     int64 [B]: the index of each row's last token, not counting padding. The next token
-                 is drawn from that token's logits. Callers advance it.
+                 is drawn from that token's logits. The caller advances it.
     """
 
     def __init__(self, input_ids: torch.Tensor, mask: Any, seed: Any, copies: int) -> None:
@@ -51,7 +51,7 @@ class Texts:
             self.position = mask.long().sum(1) - 1
 
     def noise_arguments(self) -> dict[str, torch.Tensor]:
-        """The library's arguments that select the noise; row b draws sample `sample[b]`."""
+        """The keyword arguments seed, position and first_sample, which determine the noise."""
         given = {"seed": self.seed, "position": self.position}
         return given if self.sample is None else {**given, "first_sample": self.sample}
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of the library on rows of tensors, with structs that are built once per shape and thread.
+"""Calls of the library on rows of tensors, with structs that are cached for each shape and thread.
 
-They accept tensors and numbers only, and change only addresses in their structs, which makes them
-faster than the package's other calls.
+Repeated calls change only addresses in the structs, and are therefore faster than other calls of
+the package. They accept tensors and numbers only.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ _thread = _ThreadCalls()
 
 
 def _reset_after_fork() -> None:
-    """In a child of fork(), which opens devices of its own."""
+    """Drop cached calls in a child of fork(), which opens its own devices."""
     _thread.calls.clear()
 
 
@@ -207,7 +207,7 @@ def get_call(
 
 
 def read_rows(name: str, rows: Any) -> torch.Tensor:
-    """`rows` [B, V] as the library reads them, copied only if necessary."""
+    """`rows` [B, V] in a layout and dtype that the library reads, copied only if necessary."""
     if not isinstance(rows, torch.Tensor):
         raise TypeError(f"{name}: expected a torch.Tensor, got {type(rows).__name__}")
     if rows.dim() != 2:

@@ -101,7 +101,7 @@ def _check_inputs(draft_probs: Any, draft_token_ids: Any, target_probs: Any) -> 
 
 
 def _to_unsigned(value: Any) -> Any:
-    """A seed or an offset as the package takes it: one for all rows as a 0-d tensor."""
+    """A seed or an offset as uint64; a tensor of length 1 becomes 0-d, for all rows."""
     if not isinstance(value, torch.Tensor):
         return value & (2**64 - 1)
     value = value.view(torch.uint64)
@@ -115,9 +115,9 @@ def _count_later(
     accepted: torch.Tensor,
     noise: dict[str, Any],
 ) -> torch.Tensor:
-    """The number of drafts after the first rejected one that pass an independent test: [B].
+    """Count the drafts [B] after the first rejected one that pass an independent test.
 
-    The call has not used the noise of their positions for the test.
+    verify_logits() has not used the acceptance noise at their positions.
     """
     batch, drafts = ids.shape
     vocab, place = draft_probs.shape[2], ids.device

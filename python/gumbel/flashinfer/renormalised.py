@@ -42,7 +42,7 @@ def softmax(
     return transform_rows("softmax", logits, given)
 
 
-def _renormalise(probs: torch.Tensor, **limits: Any) -> torch.Tensor:
+def _renormalise_rows(probs: torch.Tensor, **limits: Any) -> torch.Tensor:
     given = read_limits(len(probs), probs.device, None, **limits)
     return transform_rows("softmax", probs.float().log(), given)
 
@@ -54,7 +54,7 @@ def top_p_renorm_probs(
 
     float32 [rows, V]; other tokens have 0. is_deterministic is ignored: results are deterministic.
     """
-    return _renormalise(read_rows("probs", probs), top_p=top_p)
+    return _renormalise_rows(read_rows("probs", probs), top_p=top_p)
 
 
 def _assert_dtype(rows: torch.Tensor) -> None:
@@ -73,7 +73,7 @@ def top_k_renorm_probs(
     [rows, V] in the dtype of `probs`: float32, float16 or bfloat16, else AssertionError.
     """
     _assert_dtype(probs)
-    return _renormalise(read_rows("probs", probs), top_k=top_k).to(probs.dtype)
+    return _renormalise_rows(read_rows("probs", probs), top_k=top_k).to(probs.dtype)
 
 
 def top_k_mask_logits(logits: torch.Tensor, top_k: Union[torch.Tensor, int]) -> torch.Tensor:

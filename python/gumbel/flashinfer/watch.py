@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports rows without a token to draw of calls whose signature cannot return them."""
+"""Reports rows without a token to draw, for calls whose results cannot show them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Watch:
     """Counts rows without a token, and reports them in the log `name`.
 
     All rows on a CPU are counted. On a GPU the statuses of a call are copied to the host
-    asynchronously, and counted at a later call, so nothing waits. At most one call every SECONDS is
-    recorded, or with `every` each call; none while a CUDA graph is captured.
+    asynchronously, and counted at a later call, so that nothing waits. At most one call every
+    SECONDS is recorded, or each call with `every`; none while a CUDA graph is captured.
     """
 
     def __init__(self, name: str, outcome: str, every: bool = False) -> None:

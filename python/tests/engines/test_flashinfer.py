@@ -451,8 +451,8 @@ def test_a_forked_child_draws():
 @pytest.mark.parametrize(
     "module, package, text",
     [
-        ("flashinfer", "torch", "gumbel.flashinfer needs PyTorch: pip install 'torch"),
-        ("sglang", "sglang", "gumbel.sglang needs SGLang: pip install 'sglang=="),
+        ("flashinfer", "torch", "gumbel.flashinfer requires PyTorch: pip install 'torch"),
+        ("sglang", "sglang", "gumbel.sglang requires SGLang: pip install 'sglang=="),
     ],
 )
 def test_absent_packages_are_named(module, package, text):

@@ -90,7 +90,7 @@ def test_verify_reads_files(tmp_path):
     assert "dtype float64" in refused("verify", "--logits", tmp_path / "wide.npy")
     np.save(tmp_path / "none.npy", np.zeros((0, 200), np.float32))
     assert "does not hold one array" in refused("verify", "--logits", tmp_path / "none.npy")
-    assert "belong together" in refused("verify", *head[:2])
+    assert "require each other" in refused("verify", *head[:2])
     assert "--logits: " in refused("verify", "--logits", tmp_path / "missing.npy")
     np.save(tmp_path / "w.npy", np.zeros((200, 8), np.float32))
     assert "--weights: 8 columns; --hidden: 16" in refused("verify", *head)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Screens that are kept from text to text, and rebuilt after changes of their weights."""
+"""Screens that are cached between texts, and rebuilt after their weights have changed."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class HeadParts:
         )
 
     def is_same(self, other: HeadParts) -> bool:
-        """Whether nothing was replaced. Writes in place are not detected."""
+        """Whether modules, parameters and factors are the same objects. Ignores writes in place."""
         return (
             _are_same(self.objects, other.objects)
             and self.layouts == other.layouts
@@ -61,7 +61,7 @@ class UnsupportedHead:
 
 
 def find_parts(model: Any) -> Any:
-    """The HeadParts of a model's logits, or UnsupportedHead."""
+    """The HeadParts of a model, or an UnsupportedHead with the reason."""
     linear = model.get_output_embeddings()
     reason = (
         _find_call_problem(model, linear)
@@ -86,7 +86,7 @@ def _are_same(objects: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
 
 
 def _find_call_problem(model: Any, linear: Any) -> str:
-    """The reason why a call of the model or its head may do more than the product, or ""."""
+    """Why a call of the model or its head may do more than the product; "" if it does not."""
     if linear is None:
         return "it has no output embeddings"
     if type(linear) is not torch.nn.Linear:
@@ -117,7 +117,7 @@ def _has_own_forward(module: Any) -> bool:
 
 
 def _find_tensor_problem(name: str, tensor: torch.Tensor, axes: int) -> str:
-    """The reason why the library cannot read a parameter of the head in place, or ""."""
+    """Why the library cannot read a parameter of the head in place; "" if it can."""
     if type(tensor) not in (torch.nn.Parameter, torch.Tensor):
         return f"the {name} of its head is of the type {type(tensor).__name__}"
     if tensor.device.type not in ("cpu", "cuda"):

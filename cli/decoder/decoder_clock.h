@@ -2,10 +2,10 @@
  *
  * The clock that times decoding and benchmarks.
  */
-#ifndef DECODER_CLOCK_H
-#define DECODER_CLOCK_H
+#ifndef DECODER_DECODER_CLOCK_H
+#define DECODER_DECODER_CLOCK_H
 
 /* Seconds of a monotonic clock. */
 double seconds_now(void);
 
-#endif /* DECODER_CLOCK_H */
+#endif /* DECODER_DECODER_CLOCK_H */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include "decoder/clock.h"
+#include "decoder/decoder_clock.h"
 
 #include <time.h>
 
