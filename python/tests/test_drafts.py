@@ -315,7 +315,7 @@ def test_wrong_results_of_the_drafters_draws_are_refused_by_name(target, name):
         refuse(TypeError, rf"proposal\.{name}: expected float32, got {wrong.dtype}", wrong)
     refuse(TypeError, rf"proposal\.{name}: expected float32, got >f4", good.astype(">f4"))
     refuse(TypeError, rf"proposal\.{name}: ", good.tolist())
-    refuse(TypeError, rf"proposal\.{name}: a masked", np.ma.masked_invalid(good))
+    refuse(TypeError, rf"proposal\.{name}: masked arrays", np.ma.masked_invalid(good))
     other_name = {"drawn_lse": "drawn_logprobs", "drawn_logprobs": "drawn_lse"}[name]
     refuse(ValueError, f"^{other_name}: requires {name}", None)
     with pytest.raises(ValueError, match=f"^{name}: requires {other_name}"):

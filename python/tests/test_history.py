@@ -138,7 +138,7 @@ def test_refusals():
         (lambda: history.start(slots=[-1]), ValueError, r"slots\[0\]: "),
         (lambda: history.update([1]), ValueError, r"tokens: expected the shape \(5,\) or \(5, "),
         (lambda: history.update([0.5], slots=[1]), TypeError, "tokens: "),
-        (lambda: history.update([-2], slots=[1]), ValueError, "tokens: token ids are in"),
+        (lambda: history.update([-2], slots=[1]), ValueError, "tokens: token ids must be in"),
     ]
     for call, error, text in calls:
         with pytest.raises(error, match=f"^({text})"):

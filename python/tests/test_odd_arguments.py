@@ -345,7 +345,7 @@ def test_odd_things_are_refused_by_name(function, name):
         ({"num_samples": masked(3, "i8")}, TypeError, "num_samples: masked arrays are not"),
         ({"mask": np.array(1, np.int32)}, ValueError, "mask: expected "),
         ({"banned": [1, True]}, TypeError, r"banned\[1\]: expected a token id, got bool"),
-        ({"banned": np.broadcast_to(1, 2**50)}, ValueError, "banned: 1125899906842624 entries"),
+        ({"banned": np.broadcast_to(1, 2**50)}, ValueError, "banned: has 1125899906842624 entries"),
         ({"banned": ["", ""]}, TypeError, r"banned\[0\]: expected token ids, got str"),
         ({"banned": [[np.ma.masked], []]}, TypeError, r"banned\[0\]\[0\]: masked arrays are"),
         ({"num_samples": True}, TypeError, "num_samples: expected an integer, got bool"),

@@ -35,7 +35,7 @@ def format_value(value: Any) -> str:
 def reject_masked(name: str, value: Any) -> None:
     """Raise TypeError for a masked array: the library would read its masked values."""
     if isinstance(value, np.ma.MaskedArray):
-        raise TypeError(f"{name}: masked arrays are not supported; pass {name}.filled()")
+        raise TypeError(f"{name}: masked arrays are not supported; call filled() first")
 
 
 def is_list(value: Any) -> bool:

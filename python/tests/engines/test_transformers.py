@@ -282,9 +282,9 @@ def test_a_cache_that_the_caller_sees_is_never_a_step_ahead():
         assert isinstance(stops(callers), StopCheck)
         assert isinstance(stops(own, return_dict_in_generate=True), StopCheck)
         assert isinstance(stops(own, late=False), StopCheck)
-        patch.setattr(stops_module, "_MARKS", True)
+        patch.setattr(stops_module, "_MARKS_CACHES", True)
         assert stops(own) == "late"
-        patch.setattr(stops_module, "_MARKS", False)
+        patch.setattr(stops_module, "_MARKS_CACHES", False)
         assert isinstance(stops(own), StopCheck)
 
 

@@ -83,7 +83,8 @@ def test_verify_reads_files(tmp_path):
     head = ("--hidden", tmp_path / "h.npy", "--weights", tmp_path / "w.npy")
     assert "0 failed" in succeeded("verify", *head, "--draws", 50000)
     np.save(tmp_path / "nan.npy", np.full((1, 200), np.nan, np.float32))
-    assert "--row: row 0 has nothing to draw" in refused("verify", "--logits", tmp_path / "nan.npy")
+    message = refused("verify", "--logits", tmp_path / "nan.npy")
+    assert "--row: no token can be drawn from row 0" in message
     np.save(tmp_path / "empty.npy", np.full((1, 200), -np.inf, np.float32))
     assert "--row: row 0 has nothing" in refused("verify", "--logits", tmp_path / "empty.npy")
     np.save(tmp_path / "wide.npy", np.zeros((1, 200)))

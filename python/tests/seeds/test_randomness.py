@@ -236,7 +236,7 @@ UNKNOWN = [
 def test_an_argument_that_does_not_exist(name, nearest):
     advice = rf"; did you mean '{nearest}'\?( \(.*\))?" if nearest else "(: .*)?"
     if name.startswith("max"):
-        advice = ": a call draws one token a row; .*"
+        advice = ": a call draws one token for each row; .*"
     if nearest == "temperature" and name[:4] != "temp":
         advice = r".* \(temperature=0 is greedy\)"
     for function, inputs in (
