@@ -206,7 +206,8 @@ static void check_with_model(const struct generate_arguments *arguments, const d
     token_list ids = {0};
 
     if ((int64_t)prompt->count + arguments->max_tokens > limit) {
-        fail("--max-tokens", "%d, and the prompt has %zu tokens; the model supports %d in total",
+        fail("--max-tokens",
+             "%d, and the prompt has %zu tokens; the model supports %d tokens in total",
              (int)arguments->max_tokens, prompt->count, (int)limit);
     }
     for (int i = 0; i < arguments->stops.count; i++) {

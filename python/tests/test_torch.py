@@ -281,9 +281,9 @@ def test_what_does_not_go_together_is_named():
     hidden, weight = torch.tensor(HIDDEN), torch.tensor(WEIGHT)
     with pytest.raises(TypeError, match="^weight: expected a torch.Tensor, because"):
         gumbel.sample(hidden, WEIGHT)
-    with pytest.raises(TypeError, match="^weight: is a torch.Tensor, hidden is not"):
+    with pytest.raises(TypeError, match="^weight: is a torch.Tensor, but hidden is not"):
         gumbel.sample(HIDDEN, weight)
-    with pytest.raises(ValueError, match="^weight: is on meta, hidden is on cpu"):
+    with pytest.raises(ValueError, match="^weight: is on meta, but hidden is on cpu"):
         gumbel.sample(hidden, weight.to("meta"))
     with pytest.raises(ValueError, match="^logits: is on meta; expected cpu or cuda"):
         gumbel.sample_logits(torch.empty((B, V), device="meta"))

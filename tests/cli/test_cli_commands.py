@@ -112,7 +112,7 @@ class Verify(SampleCase):
         self.assertEqual(checks["power: temperature off by 2%"]["outcome"], "passed")
         self.assertEqual({check["outcome"] for check in checks.values()}, {"passed"})
         text = gumbel("verify", "--draws", 20000).stdout
-        more = re.search(r"skipped +power.*; --draws (\d+) do\n", text)
+        more = re.search(r"skipped +power.*; use --draws (\d+)\n", text)
         self.assertTrue(more, text)
         checks = self.outcomes("--draws", more[1])
         self.assertEqual(checks["power: temperature off by 2%"]["outcome"], "passed")

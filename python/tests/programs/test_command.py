@@ -86,11 +86,11 @@ def test_verify_reads_files(tmp_path):
     message = refused("verify", "--logits", tmp_path / "nan.npy")
     assert "--row: no token can be drawn from row 0" in message
     np.save(tmp_path / "empty.npy", np.full((1, 200), -np.inf, np.float32))
-    assert "--row: row 0 has nothing" in refused("verify", "--logits", tmp_path / "empty.npy")
+    assert "--row: no token can be drawn" in refused("verify", "--logits", tmp_path / "empty.npy")
     np.save(tmp_path / "wide.npy", np.zeros((1, 200)))
     assert "dtype float64" in refused("verify", "--logits", tmp_path / "wide.npy")
     np.save(tmp_path / "none.npy", np.zeros((0, 200), np.float32))
-    assert "does not hold one array" in refused("verify", "--logits", tmp_path / "none.npy")
+    assert "must hold one 2-D array" in refused("verify", "--logits", tmp_path / "none.npy")
     assert "require each other" in refused("verify", *head[:2])
     assert "--logits: " in refused("verify", "--logits", tmp_path / "missing.npy")
     np.save(tmp_path / "w.npy", np.zeros((200, 8), np.float32))
