@@ -442,7 +442,7 @@ def test_a_forked_child_draws():
     wanted = fi.sampling_from_logits(rows, seed=1, offset=2)
     child = os.fork()
     if child == 0:
-        fresh = not calls._kept.calls  # or they would name the parent's device
+        fresh = not calls._thread.calls  # or they would name the parent's device
         same = torch.equal(fi.sampling_from_logits(rows, seed=1, offset=2), wanted)
         os._exit(0 if same and fresh else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -328,7 +328,7 @@ def test_factors_are_found_by_every_name(kind, more, dtype):
     assert head is not None
     with torch.no_grad():
         wanted = model(input_ids=PROMPT).logits[0].float()
-        hidden = head.base(input_ids=PROMPT).last_hidden_state[0]
+        hidden = head.decoder(input_ids=PROMPT).last_hidden_state[0]
         found = gumbel.process_logits(
             torch.nn.functional.linear(hidden, head.weight, head.bias).float(),
             scale=head.scale,
