@@ -37,7 +37,7 @@ def draw_all(model, text, length, seed, processed):
     """Each token of a text [L] after its prompt, drawn as the S-th of S samples of its row."""
     head = heads.get_head(model)
     with torch.no_grad():
-        hidden = head.base(input_ids=text[None]).last_hidden_state[0, length - 1 : -1]
+        hidden = head.decoder(input_ids=text[None]).last_hidden_state[0, length - 1 : -1]
         seeds = torch.full((len(hidden),), seed, dtype=torch.uint64)
         given = {
             "num_samples": S,
