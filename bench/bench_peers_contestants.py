@@ -49,7 +49,7 @@ class Call:
         status = _abi.lib.gumbel_workspace_size(
             self.device, head, logits, self.sampling, self.output, size, error
         )
-        _abi.check(status, error)
+        _abi.check_status(status, error)
         self.workspace = torch.empty(size.value, dtype=torch.uint8, device="cuda")
 
     def __call__(self):
@@ -64,7 +64,7 @@ class Call:
             self.workspace.numel(),
             error,
         )
-        _abi.check(status, error)
+        _abi.check_status(status, error)
         return self.outputs["tokens"]
 
 
@@ -75,7 +75,7 @@ class Library:
     def __init__(self):
         self.device, error = ctypes.c_void_p(), _abi.Error()
         options = _abi.DeviceOptions(device=b"cuda:0")
-        _abi.check(_abi.lib.gumbel_open(options, self.device, error), error)
+        _abi.check_status(_abi.lib.gumbel_open(options, self.device, error), error)
         self.rows = functools.cache(self.rows)
 
     def rows(self, batch):

@@ -29,7 +29,7 @@ static void print_help(void)
     fputs(examples, stdout);
 }
 
-static _Noreturn void refuse_command(const char *name)
+static _Noreturn void reject_command(const char *name)
 {
     struct suggestion suggestion = {.given = name, .size = strlen(name)};
     char names[160] = "";
@@ -78,5 +78,5 @@ int main(int argc, char **argv)
             return code;
         }
     }
-    refuse_command(name);
+    reject_command(name);
 }

@@ -12,7 +12,7 @@ import gumbel.transformers
 import torch
 import transformers
 from decode_steps import make_parameters
-from gumbel._transformers.decoding import _decode
+from gumbel._transformers.decoding import _decode_texts
 from gumbel._transformers.texts import Texts
 from qwen_shapes import PROMPT, REQUESTS, prompts
 from spread import describe, in_turns
@@ -48,7 +48,7 @@ class LogitsDraw:
         self.common = make_parameters(request, texts.seed.device)
         self.seed = texts.seed.view(torch.int64)
 
-    def rows(self, out):
+    def select_rows(self, out):
         return out.logits[:, -1]
 
     def __call__(self, rows, input_ids):
@@ -68,7 +68,7 @@ def from_logits(request):
     ):
         draw = LogitsDraw(request, Texts(input_ids, kwargs.get("attention_mask"), 1, 1))
         given = (stopping_criteria, generation_config, synced_gpus, streamer, kwargs)
-        return _decode(model, input_ids, None, draw, *given)[0]
+        return _decode_texts(model, input_ids, None, draw, *given)[0]
 
     return decode
 

@@ -74,7 +74,7 @@ struct bench_machine {
     /* Allocates the buffers of one batch size; receives the workspace and rungs of its fused
      * draw. */
     void *(*stage_new)(const struct bench *bench, int64_t batch, size_t *workspace_bytes,
-                       char served[SERVED_BYTES]);
+                       char served[RUNG_NAMES_BYTES]);
     void (*stage_free)(void *stage);
     /* Seconds of one pass of a way. Within a round, ways are timed in the order of `enum way`. */
     double (*time_way)(void *stage, enum way way, uint32_t round);
@@ -95,7 +95,7 @@ size_t bench_weight_bytes(const struct bench *bench);
 struct bench_result {
     int64_t batch;
     size_t workspace_bytes;
-    char served[SERVED_BYTES]; /* the rungs of the fused draw */
+    char served[RUNG_NAMES_BYTES]; /* the rungs of the fused draw */
     struct spread seconds[WAYS];
     double ratios[WAYS][BASES]; /* median over rounds of time / time of the base */
     struct ceiling ceiling;     /* the device's, or the rate of a faster round */

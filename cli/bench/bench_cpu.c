@@ -180,7 +180,7 @@ struct cpu_stage {
 };
 
 static void *new_stage(const struct bench *bench, int64_t batch, size_t *workspace_bytes,
-                       char served[SERVED_BYTES])
+                       char served[RUNG_NAMES_BYTES])
 {
     const struct cpu_data *data = bench->data;
     struct cpu_stage *stage = require_memory("stage", 1, sizeof *stage);
@@ -328,7 +328,8 @@ const struct bench_machine bench_cpu = {
     .materialised_label =
         "the product's time, then [B, V] float32 stores, softmax and inverse CDF in plain vector C",
     .flops_label = "float32",
-    .check_label = "fused tokens and scores, by a screen where there is one, are those from logits",
+    .check_label =
+        "fused draws, also with a screen, have the tokens and scores of draws from logits",
     .open = open_cpu,
     .close = close_cpu,
     .check = check_cpu,

@@ -107,7 +107,7 @@ static double measure_cublas_flops(struct device_gemm *gemm, gumbel_dtype dtype)
     enum { REPLAYS = 3 };
     struct square square = {gemm, upload_random_matrix("matrix", SQUARE, SQUARE, dtype, -6, 4),
                             device_memory_new(matrix_bytes(SQUARE, SQUARE, dtype))};
-    const double seconds = device_call_best(queue_square, &square, REPLAYS);
+    const double seconds = measure_device_call(queue_square, &square, REPLAYS);
 
     device_memory_free(square.matrix.data);
     device_memory_free(square.out);
@@ -126,8 +126,10 @@ static void open_cuda(struct bench *bench)
     *data = (struct cuda_data){.reader = device_reader_new(handle), .gemm = device_gemm_open()};
     bench->data = data;
     if (!data->gemm) {
-        fprintf(stderr, "gumbel bench: no cuBLAS (libcublas.so.13 or .12) here: neither it nor the "
-                        "materialised baseline is measured\n");
+        fprintf(
+            stderr,
+            "gumbel bench: cuBLAS (libcublas.so.13 or .12) is not installed: its product and the "
+            "materialised baseline are not measured\n");
     }
     for (int way = 0; way < WAYS; way++) {
         bench->has[way] = way != WAY_LOGITS_ONE && way != WAY_SCREENED &&
@@ -271,7 +273,7 @@ static void queue_way(void *argument, void *stream)
 }
 
 static void *new_stage(const struct bench *bench, int64_t batch, size_t *workspace_bytes,
-                       char served[SERVED_BYTES])
+                       char served[RUNG_NAMES_BYTES])
 {
     const struct cuda_data *data = bench->data;
     struct cuda_stage *stage = require_memory("stage", 1, sizeof *stage);
@@ -379,7 +381,7 @@ const struct bench_machine bench_cuda = {
     .materialised_label =
         "cuBLAS writes [B, V] logits in the weights' dtype, then the draw from them",
     .flops_label = "of cuBLAS at 8192 cubed",
-    .check_label = "the GPU's tokens are the CPU's, of 8192 tokens at most",
+    .check_label = "the GPU draws the CPU's tokens, for a vocabulary of at most 8192",
     .open = open_cuda,
     .close = close_cuda,
     .check = check_cuda,

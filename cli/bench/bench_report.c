@@ -4,7 +4,8 @@
 #include "bench.h"
 
 static const char question[] =
-    "what does drawing tokens cost beside the product alone, and beside the materialised baseline?";
+    "what does drawing tokens cost, compared with the product alone and with the materialised "
+    "baseline?";
 static const char *const way_names[WAYS] = {
     "read weights", "product",      "fused draw",  "screened draw",
     "cuBLAS alone", "materialised", "from logits", "from logits, 1 thread"};
@@ -54,7 +55,7 @@ void bench_print_head(const struct bench *bench, int rounds)
         printf("materialised: %s\n", bench->machine->materialised_label);
     }
     if (bench->screen_bytes) {
-        printf("screen: %.0f MiB, made in %.3f s\n", (double)bench->screen_bytes / 0x1p20,
+        printf("screen: %.0f MiB, prepared in %.3f s\n", (double)bench->screen_bytes / 0x1p20,
                bench->screen_seconds);
     }
     printf(

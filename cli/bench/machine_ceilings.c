@@ -85,7 +85,7 @@ struct unit {
     int lanes; /* float32 lanes of a register */
 };
 
-static struct unit unit_of(gumbel_isa isa)
+static struct unit find_vector_unit(gumbel_isa isa)
 {
     switch (isa) {
     case GUMBEL_ISA_AVX512:
@@ -120,7 +120,7 @@ static void read_lines(void *argument, int32_t index, int32_t threads)
 static double time_read(const void *buffer, size_t bytes, int32_t threads, gumbel_isa isa,
                         int streams)
 {
-    struct read_work work = {buffer, (int64_t)(bytes / 64), streams, unit_of(isa).sum};
+    struct read_work work = {buffer, (int64_t)(bytes / 64), streams, find_vector_unit(isa).sum};
     const double start = seconds_now();
 
     run_on_threads(threads, read_lines, &work);
@@ -171,7 +171,7 @@ static void run_chains(void *argument, int32_t index, int32_t threads)
 double measure_flops(int32_t threads, gumbel_isa isa)
 {
     enum { PASSES = 5 };
-    const struct unit unit = unit_of(isa);
+    const struct unit unit = find_vector_unit(isa);
     struct chain_work work = {unit.chain, 4000000};
     double best = 0;
 

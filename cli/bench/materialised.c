@@ -103,7 +103,7 @@ struct passes {
     sum_exponentials exponentials;
 };
 
-static struct passes passes_of(gumbel_isa isa)
+static struct passes find_passes(gumbel_isa isa)
 {
     switch (isa) {
     case GUMBEL_ISA_AVX512:
@@ -143,7 +143,7 @@ static int64_t find_token(const float *weights, int64_t count, double target)
 
 static int32_t draw_row(const struct materialised *work, int64_t b)
 {
-    const struct passes passes = passes_of(work->isa);
+    const struct passes passes = find_passes(work->isa);
     const float *logits = work->logits + b * work->vocab;
     float *probabilities = work->probabilities + b * work->vocab;
     const int64_t whole = work->vocab / BLOCK * BLOCK;

@@ -9,10 +9,10 @@
 #include "bench.h"
 #include "commands.h"
 
-enum { MOST_BATCHES = 16 };
+enum { MAX_BATCHES = 16 };
 
 struct batch_list {
-    int64_t sizes[MOST_BATCHES];
+    int64_t sizes[MAX_BATCHES];
     int count; /* 0: the device's defaults */
 };
 
@@ -49,27 +49,27 @@ static void read_batches(const char *field, const char *text, void *into)
 {
     struct batch_list *batches = into;
 
-    batches->count = parse_integers(field, text, 1, 4096, batches->sizes, MOST_BATCHES);
+    batches->count = parse_integers(field, text, 1, 4096, batches->sizes, MAX_BATCHES);
 }
 
 #define AT(member) .offset = offsetof(struct bench_options, member)
 static const struct argument accepted[] = {
-    {.help = "What to measure:"},
+    {.help = "Measurements:"},
     {"vocab", 'V', "N", "Vocabulary rows (default 151936)", ARGUMENT_INT64, AT(vocab), 1,
      INT64_C(1) << 31},
     {"hidden", 'D', "N", "Hidden size (default 2048)", ARGUMENT_INT64, AT(hidden_size), 1, 1 << 20},
-    {"dtype", 'T', "TYPE", "Of weights and hidden states: bf16, f16 or f32 (bf16)", ARGUMENT_OTHER,
-     AT(dtype), .read = read_dtype, .choices = "bf16 f16 f32"},
+    {"dtype", 'T', "TYPE", "Dtype of weights and hidden states: bf16, f16 or f32 (default bf16)",
+     ARGUMENT_OTHER, AT(dtype), .read = read_dtype, .choices = "bf16 f16 f32"},
     {"batch", 'B', "N,N,..", "Batch sizes (default 1,2,4,8,16; on a GPU up to 512)", ARGUMENT_OTHER,
      AT(batches), .read = read_batches},
-    {"rounds", 'r', "N", "Timed rounds of each (default 21)", ARGUMENT_INT32, AT(rounds), 1,
-     100000},
+    {"rounds", 'r', "N", "Timed rounds of each batch size (default 21)", ARGUMENT_INT32, AT(rounds),
+     1, 100000},
     {"buffer", 'b', "MIB",
-     "Buffer that measures the bandwidth (default: far larger than the caches)", ARGUMENT_INT64,
-     AT(buffer_mib), 1, 1 << 20},
-    {"logprobs", 'l', NULL, "Return log-probabilities, too", ARGUMENT_FLAG, AT(logprobs)},
+     "Size of the buffer read to measure the bandwidth (default: far larger than the caches)",
+     ARGUMENT_INT64, AT(buffer_mib), 1, 1 << 20},
+    {"logprobs", 'l', NULL, "Also return log-probabilities", ARGUMENT_FLAG, AT(logprobs)},
     {"screen", 0, NULL,
-     "Also time draws with a quantized copy of the head, at half the bytes; on a CPU",
+     "Also time draws with a screen, a quantized copy of the head at half the bytes; CPU only",
      ARGUMENT_FLAG, AT(screen)},
     {0},
 };
@@ -90,7 +90,7 @@ static struct bench open_bench(struct bench_options *options)
     const bool cuda = device_is_cuda(bench.device);
 
     if (options->screen && (cuda || options->logprobs)) {
-        fail("--screen", "requires a CPU, and no --logprobs");
+        fail("--screen", "requires a CPU device, and is not supported with --logprobs");
     }
     bench.info = describe_device(bench.device);
     bench.machine = cuda ? &bench_cuda : &bench_cpu;
@@ -117,7 +117,7 @@ static void run_batches(struct bench_options *options)
     wrong = bench.machine->check(&bench);
     progress_clear();
     if (wrong >= 0) {
-        fail_late("check", "row %lld: not so that %s; nothing timed", (long long)wrong,
+        fail_late("check", "row %lld failed the check that %s; nothing was timed", (long long)wrong,
                   bench.machine->check_label);
     }
     if (!json) {

@@ -27,7 +27,7 @@ const struct command_line completion_line = {
 /* The kind of completion of a value. */
 enum completed { AS_NOTHING, AS_CHOICES, AS_FILE, AS_FOLDER };
 
-static enum completed completed_as(const struct argument *argument)
+static enum completed find_completion(const struct argument *argument)
 {
     if (argument->choices) {
         return AS_CHOICES;
@@ -81,10 +81,10 @@ static void print_bash_value(void *context, const struct argument *argument)
     if (argument->letter) {
         printf(" | %s:-%c", command->name, argument->letter);
     }
-    if (completed_as(argument) == AS_CHOICES) {
+    if (find_completion(argument) == AS_CHOICES) {
         printf(") _gumbel_reply -W '%s' -- \"$word\"; return ;;\n", argument->choices);
     } else {
-        printf(") %s ;;\n", actions[completed_as(argument)]);
+        printf(") %s ;;\n", actions[find_completion(argument)]);
     }
 }
 
@@ -129,10 +129,10 @@ static void print_zsh_value(const struct argument *argument)
     putchar(':');
     print_escaped(argument->value, ":");
     putchar(':');
-    if (completed_as(argument) == AS_CHOICES) {
+    if (find_completion(argument) == AS_CHOICES) {
         printf("(%s)", argument->choices);
     } else {
-        fputs(actions[completed_as(argument)], stdout);
+        fputs(actions[find_completion(argument)], stdout);
     }
 }
 
@@ -208,7 +208,7 @@ static void print_fish_option(void *context, const struct argument *argument)
     if (argument->letter) {
         printf(" -s %c", argument->letter);
     }
-    switch (argument->value ? completed_as(argument) : AS_NOTHING) {
+    switch (argument->value ? find_completion(argument) : AS_NOTHING) {
     case AS_CHOICES:
         printf(" -x -a '%s'", argument->choices);
         break;

@@ -47,8 +47,8 @@ static const struct argument accepted[] = {
      ARGUMENT_FLAG, AT(bos)},
     {"no-bos", 0, NULL, "Add no special tokens to the prompt", ARGUMENT_FLAG, AT(no_bos)},
     {.help = "The draw:"},
-    {"max-tokens", 0, "N", "Largest number of tokens to draw (default 100)", ARGUMENT_INT32,
-     AT(max_tokens), 1, INT32_MAX},
+    {"max-tokens", 0, "N", "Largest number of tokens to draw for each text (default 100)",
+     ARGUMENT_INT32, AT(max_tokens), 1, INT32_MAX},
     {"temperature", 0, "X", "Temperature >= 0; 0 is greedy (default 1)", ARGUMENT_FLOAT,
      AT(temperature), .most = FLT_MAX},
     {"seed", 0, "N", "64-bit seed (default: random, printed on stderr)", ARGUMENT_TEXT, AT(seed)},
@@ -60,35 +60,35 @@ static const struct argument accepted[] = {
      ARGUMENT_LIST, AT(stops)},
     {"ignore-eos", 0, NULL, "Do not stop at the model's end tokens", ARGUMENT_FLAG, AT(ignore_eos)},
     {"group", 0, "KIND",
-     "Split the head over the processes of a group: 'mpi' for those started by mpirun. The first "
-     "process prints the text, which does not depend on their number",
+     "Split the head over the processes of a group: 'mpi' for processes started by mpirun. The "
+     "first process prints the text, which does not depend on the number of processes",
      ARGUMENT_TEXT, AT(group), .choices = "mpi"},
     {"screen", 0, NULL,
-     "Draw with a quantized copy of the head: the same text, half the bytes read. On a CPU only, "
-     "and without --json, which includes log-probabilities",
+     "Draw with a screen, a quantized copy of the head: the same text, half the bytes read. CPU "
+     "only; not with --json, which includes log-probabilities",
      ARGUMENT_FLAG, AT(screen)},
     {.help = "Speculative decoding:"},
     {"draft", 0, "DIR",
-     "Draft with this model folder, or with 'ngram': the tokens that followed "
-     "the last ones earlier in the text",
+     "Draft with the model in this folder, or with 'ngram': the tokens that followed an earlier "
+     "occurrence of the last tokens",
      ARGUMENT_TEXT, AT(draft.from)},
-    {"draft-tokens", 0, "N", "Tokens of a draft, 1 to 63 (default 4)", ARGUMENT_INT32,
-     AT(draft.tokens), 1, DRAFT_TOKENS_MOST},
+    {"draft-tokens", 0, "N", "Largest number of tokens of a draft, 1 to 63 (default 4)",
+     ARGUMENT_INT32, AT(draft.tokens), 1, MAX_DRAFT_TOKENS},
     {"draft-siblings", 0, "N",
-     "Alternatives to each token of a draft, 0 to 15: the next best of its draw (default 0)",
-     ARGUMENT_INT32, AT(draft.siblings), 0, DRAFT_SIBLINGS_MOST},
+     "Alternatives to each token of a draft, 0 to 15: its draw's next best scores (default 0)",
+     ARGUMENT_INT32, AT(draft.siblings), 0, MAX_DRAFT_SIBLINGS},
     {"draft-rule", 0, "NAME",
-     "How drafts are accepted: 'coupled', while they equal the model's own draws, so that the text "
-     "is the same (default); 'rejection' or 'block', by probabilities: another text of the same "
-     "distribution",
+     "Rule of acceptance: 'coupled' (default) accepts drafts that equal the model's own draws, so "
+     "that the text does not change; 'rejection' and 'block' compare probabilities: another text "
+     "of the same distribution",
      ARGUMENT_TEXT, AT(draft.rule), .choices = "coupled rejection block"},
-    {"draft-temperature", 0, "X", "Factor of the temperature of the draft's draws (default 1)",
+    {"draft-temperature", 0, "X", "Multiplies the temperature of the drafter's draws (default 1)",
      ARGUMENT_FLOAT, AT(draft.temperature), .least = FLT_TRUE_MIN, .most = FLT_MAX},
     {"check", 0, NULL, "Write all texts again without drafts, and fail if one differs",
      ARGUMENT_FLAG, AT(draft.check)},
     {.help = "Output:"},
     {"echo", 0, NULL, "Print the prompt before each text", ARGUMENT_FLAG, AT(echo)},
-    {"stats", 0, NULL, "Print times on stderr, also of other ways to draw", ARGUMENT_FLAG,
+    {"stats", 0, NULL, "Print times on stderr, also of the materialised baseline", ARGUMENT_FLAG,
      AT(stats)},
     {0},
 };
@@ -206,7 +206,8 @@ static void check_with_model(const struct generate_arguments *arguments, const d
     token_list ids = {0};
 
     if ((int64_t)prompt->count + arguments->max_tokens > limit) {
-        fail("--max-tokens", "%d, and the prompt has %zu; the model holds %d tokens together",
+        fail("--max-tokens",
+             "%d, and the prompt has %zu tokens; the model supports %d tokens in total",
              (int)arguments->max_tokens, prompt->count, (int)limit);
     }
     for (int i = 0; i < arguments->stops.count; i++) {
@@ -384,7 +385,7 @@ const struct command_line generate_line = {
                 "  $ echo \"In the beginning\" | gumbel generate --model DIR --json\n"
                 "  $ gumbel generate --model DIR --prompt And --draft ngram --check\n"};
 
-/* Rejects contradictory arguments before anything is loaded. */
+/* fail() for arguments that contradict each other, before anything is loaded. */
 static void check_arguments(const struct generate_arguments *arguments)
 {
     const struct request_options *request = &arguments->request;
@@ -395,31 +396,31 @@ static void check_arguments(const struct generate_arguments *arguments)
     }
     if (!request->common.json &&
         (request->num_top || request->ranks || request->kept || request->raw)) {
-        fail("--json",
-             "missing; it alone shows --top-logprobs, --raw-logprobs, --ranks and --kept");
+        fail("--json", "required by --top-logprobs, --raw-logprobs, --ranks and --kept");
     }
     if (arguments->seed) {
         parse_unsigned("--seed", arguments->seed, UINT64_MAX);
     }
     check_draft_choice(&arguments->draft);
     if (arguments->group && (arguments->draft.from || arguments->stats)) {
-        fail("--group", "it does not go with --draft and --stats");
+        fail("--group", "is not supported with --draft or --stats");
     }
     if (arguments->group && device && strcmp(device, "cpu") != 0) {
-        fail("--group", "it is served on CPUs alone");
+        fail("--group", "is supported on CPUs only");
     }
     if (arguments->group && !arguments->prompt) {
-        fail("--prompt", "missing; stdin reaches the first process of a group alone");
+        fail("--prompt", "required with --group, because only the first process can read stdin");
     }
     if (arguments->screen && (request->common.json || arguments->group)) {
-        fail("--screen", "it does not go with --json and --group");
+        fail("--screen", "is not supported with --json or --group");
     }
     if (arguments->screen && arguments->draft.from && arguments->draft.rule &&
         strcmp(arguments->draft.rule, "coupled") != 0) {
-        fail("--screen", "it serves the coupled rule of drafts, not %s", arguments->draft.rule);
+        fail("--screen", "is supported with --draft-rule coupled only, not %s",
+             arguments->draft.rule);
     }
     if (arguments->bos && arguments->no_bos) {
-        fail("--bos", "contradicts --no-bos");
+        fail("--bos", "cannot be combined with --no-bos");
     }
 }
 

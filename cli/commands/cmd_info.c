@@ -33,7 +33,7 @@ static const char *kernels_text(void)
 {
     const char *architectures = gumbel_cuda_architectures();
 
-    return *architectures ? architectures : "none: this build is for CPUs alone";
+    return *architectures ? architectures : "none: this build supports CPUs only";
 }
 
 static void print_text(const gumbel_device_info *info, bool cuda)
@@ -82,14 +82,15 @@ static json_t *to_json(const gumbel_device *device, const gumbel_device_info *in
     }
     json_put(root, "isas", available);
     json_put(root, "devices", devices);
-    json_put(root, "served", served_to_json(device));
+    json_put(root, "served", rungs_to_json(device));
     return root;
 }
 
 static const struct argument accepted[] = {{0}};
 const struct command_line info_line = {
     .doc =
-        "Show the version, the processor, instruction sets, devices, and the rungs of usual calls.",
+        "Show the version, processor, instruction sets and devices, and the kernel variants "
+        "(rungs) that serve common calls.",
     .arguments = accepted,
     .examples = "  $ gumbel info\n"
                 "  $ gumbel info --device cuda:0 --json\n"};
@@ -109,7 +110,7 @@ int command_info(int argc, char **argv)
         print_json(to_json(device, &info, cuda));
     } else {
         print_text(&info, cuda);
-        print_served(device);
+        print_rungs(device);
     }
     gumbel_close(device);
     return 0;

@@ -40,19 +40,19 @@ static const struct argument accepted[] = {
     {"logits", 0, "FILE", "Logits [B, V], instead of weights and hidden states", ARGUMENT_TEXT,
      AT(logits)},
     {.help = "The logits:"},
-    {"scale", 0, "X", "Factor of the logits, not 0 (default 1)", ARGUMENT_FLOAT, AT(scale),
+    {"scale", 0, "X", "Multiplies the logits; not 0 (default 1)", ARGUMENT_FLOAT, AT(scale),
      .least = -FLT_MAX, .most = FLT_MAX},
-    {"soft-cap", 0, "X", "cap * tanh(logit / cap); 0 is off (default 0)", ARGUMENT_FLOAT,
-     AT(soft_cap), .most = FLT_MAX},
-    {"vocab-size", 0, "N", "Ids from N on are padding (default: none)", ARGUMENT_INT64,
-     AT(vocab_size), 1, INT64_C(1) << 31},
+    {"soft-cap", 0, "X", "Soft-cap X of the logits: X * tanh(logit / X); 0 is off (default 0)",
+     ARGUMENT_FLOAT, AT(soft_cap), .most = FLT_MAX},
+    {"vocab-size", 0, "N", "Token ids >= N are padding and never drawn (default: no padding)",
+     ARGUMENT_INT64, AT(vocab_size), 1, INT64_C(1) << 31},
     {"first-token", 0, "N", "Token id of the first weight row (default 0)", ARGUMENT_INT64,
      AT(first_token), 0, INT32_MAX},
     {.help = "The draw. X is a number, or a .npy file with one value for each row:"},
     {"temperature", 0, "X", "Temperature >= 0; 0 is greedy (default 1)", ARGUMENT_TEXT,
      AT(temperature)},
     {"seed", 0, "X",
-     "64-bit seed; a seed for all rows is mixed with the row number (default: random, printed)",
+     "64-bit seed; from one number each row's seed is derived (default: random, printed)",
      ARGUMENT_TEXT, AT(seed)},
     {"position", 0, "X", "Step of the row in its sequence (default 0)", ARGUMENT_TEXT,
      AT(position)},
@@ -63,15 +63,15 @@ static const struct argument accepted[] = {
     {"domain", 0, "N", "Number of the random stream, below 2^31 (default 0)", ARGUMENT_UINT32,
      AT(domain), .high = INT32_MAX},
     {"group", 0, "KIND",
-     "Split the vocabulary over the processes of a group: 'mpi' for those started by mpirun. The "
-     "first process writes the results, which do not depend on their number",
+     "Split the vocabulary over the processes of a group: 'mpi' for processes started by mpirun. "
+     "The first process writes the results, which do not depend on the number of processes",
      ARGUMENT_TEXT, AT(group), .choices = "mpi"},
     {"chunk", 0, "ROWS",
-     "Stream the vocabulary, ROWS at a time. Tokens do not change; with a multiple of 64 no bit "
-     "does",
+     "Process ROWS vocabulary rows at a time. The tokens are the same; with a multiple of 64 all "
+     "outputs have the same bits",
      ARGUMENT_INT64, AT(chunk), 1, INT64_C(1) << 31},
     {"given", 0, "FILE.npy",
-     "Score these tokens instead of drawing: int32 [B, S], or [S] for every row; -1: none",
+     "Score these tokens instead of drawing: int32 [B, S], or [S] for every row; -1 is no token",
      ARGUMENT_TEXT, AT(given)},
     {"prompt-tokens", 0, "ID,..",
      "Prompt tokens that penalties count, for every row; or a .npy file as for --ban",
@@ -97,11 +97,11 @@ static const struct argument accepted[] = {
      AT(out.of[RESULT_KEPT])},
     {"out-top-ids", 0, "FILE.npy", "The likeliest tokens, int32 [B, N]", ARGUMENT_TEXT,
      AT(out.of[RESULT_TOP_IDS])},
-    {"out-top-logprobs", 0, "FILE.npy", "Their log-probabilities, float32 [B, N]", ARGUMENT_TEXT,
-     AT(out.of[RESULT_TOP_LOGPROBS])},
+    {"out-top-logprobs", 0, "FILE.npy", "Log-probabilities of the likeliest tokens, float32 [B, N]",
+     ARGUMENT_TEXT, AT(out.of[RESULT_TOP_LOGPROBS])},
     {"out-best-ids", 0, "FILE.npy", "Tokens of the best scores, int32 [B, N]", ARGUMENT_TEXT,
      AT(out.of[RESULT_BEST_IDS])},
-    {"out-best-scores", 0, "FILE.npy", "These scores, float32 [B, N]", ARGUMENT_TEXT,
+    {"out-best-scores", 0, "FILE.npy", "Best scores, float32 [B, N]", ARGUMENT_TEXT,
      AT(out.of[RESULT_BEST_SCORES])},
     {0},
 };
@@ -112,12 +112,12 @@ struct sample_files {
     struct tensor_file weights, hidden, bias, logits;
 };
 
-static void require_width(const char *field, const char *name, int64_t found, int64_t wanted,
-                          const char *whose)
+static void require_width(const char *field, const char *name, int64_t found, int64_t expected,
+                          const char *unit)
 {
-    if (found != wanted) {
-        fail(field, "%s: has %lld columns, %s %lld", name, (long long)found, whose,
-             (long long)wanted);
+    if (found != expected) {
+        fail(field, "%s: has %lld columns, but --weights has %lld %s", name, (long long)found,
+             (long long)expected, unit);
     }
 }
 
@@ -127,29 +127,29 @@ static struct source open_source(const struct sample_options *options, struct sa
 
     if (options->logits) {
         if (options->weights || options->hidden || options->bias) {
-            fail("--logits", "replaces --weights, --hidden and --bias; give one or the other");
+            fail("--logits", "cannot be combined with --weights, --hidden and --bias");
         }
         tensor_file_open(&files->logits, "--logits", options->logits);
         source = source_from_logits(files->logits.matrix);
     } else {
         if (!options->weights || !options->hidden) {
             fail(options->weights ? "--hidden" : "--weights",
-                 "missing; give --weights and --hidden, or --logits");
+                 "missing; pass --weights and --hidden, or --logits");
         }
         tensor_file_open(&files->weights, "--weights", options->weights);
         tensor_file_open(&files->hidden, "--hidden", options->hidden);
         require_width("--hidden", options->hidden, files->hidden.matrix.cols,
-                      files->weights.matrix.cols, "--weights has");
+                      files->weights.matrix.cols, "columns");
         source = source_from_head(files->hidden.matrix, files->weights.matrix);
     }
     if (options->bias) {
         tensor_file_open(&files->bias, "--bias", options->bias);
         if (files->bias.matrix.rows != 1) {
-            fail("--bias", "%s: has %lld rows; it must have one", options->bias,
+            fail("--bias", "%s: expected one row, got %lld", options->bias,
                  (long long)files->bias.matrix.rows);
         }
         require_width("--bias", options->bias, files->bias.matrix.cols, files->weights.matrix.rows,
-                      "--weights has as many rows:");
+                      "rows");
         source.head.bias = files->bias.matrix;
     }
     source.head.scale = source.logits.scale = options->scale;
@@ -298,14 +298,14 @@ static void check_outputs_spare_inputs(const struct sample_options *options)
     }
 }
 
-/* Rejects contradictory options before any file is opened. */
+/* fail() for options that contradict each other, before any file is opened. */
 static void check_options(const struct sample_options *options)
 {
     const struct request_options *request = &options->request;
     const char *const *out = options->out.of;
 
     if (options->scale == 0) {
-        fail("--scale", "0 would make all tokens equal");
+        fail("--scale", "0 would make all tokens equally likely; expected another number");
     }
     if ((out[RESULT_TOP_IDS] || out[RESULT_TOP_LOGPROBS]) && request->num_top == 0) {
         fail("--top-logprobs",
@@ -316,30 +316,31 @@ static void check_options(const struct sample_options *options)
              "missing; it is the number of columns of --out-best-ids and --out-best-scores");
     }
     if (options->num_best && (options->num_samples > 1 || options->given || options->chunk)) {
-        fail("--num-best", "it lists the scores of one draw: not with --num-samples, --given or "
-                           "--chunk");
+        fail("--num-best", "is not supported with --num-samples, --given or --chunk: it lists the "
+                           "scores of one draw");
     }
     if (options->chunk &&
         (request->top_k || request->top_p || request->min_p || request->num_top || request->raw ||
          request->ranks || request->kept || out[RESULT_RANKS] || out[RESULT_KEPT])) {
-        fail("--chunk", "truncation depends on the whole vocabulary: not with top-k, "
-                        "top-p, min-p, --top-logprobs, --raw-logprobs, ranks or kept counts");
+        fail("--chunk",
+             "is not supported with top-k, top-p, min-p, --top-logprobs, --raw-logprobs, "
+             "ranks or kept counts, which require the whole vocabulary at once");
     }
     if (options->group && (options->chunk || (request->common.device.device &&
                                               strcmp(request->common.device.device, "cpu") != 0))) {
-        fail("--group", "it goes neither with --chunk nor with a GPU");
+        fail("--group", "is not supported with --chunk or on a GPU");
     }
     if (options->group && (reads_stdin(options->weights) || reads_stdin(options->hidden) ||
                            reads_stdin(options->bias) || reads_stdin(options->logits))) {
-        fail("--group", "stdin reaches the first process of a group alone; give files");
+        fail("--group", "only the first process of a group can read stdin; pass files");
     }
     if (options->chunk && options->given) {
-        fail("--chunk", "no part of the vocabulary can score the tokens of --given");
+        fail("--chunk", "is not supported with --given");
     }
     if ((request->repetition || request->frequency || request->presence) &&
         !request->prompt_tokens && !request->output_tokens) {
         fail("--prompt-tokens",
-             "missing, and --output-tokens too: penalties have nothing to count");
+             "missing; penalties require --prompt-tokens or --output-tokens, the tokens to count");
     }
 }
 

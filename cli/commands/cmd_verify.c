@@ -46,11 +46,11 @@ static const struct argument accepted[] = {
     {"temperature", 0, "X", "Temperature > 0 (default 1)", ARGUMENT_FLOAT, AT(temperature),
      .least = FLT_TRUE_MIN, .most = FLT_MAX},
     {"seed", 0, "N", "64-bit seed (default 0)", ARGUMENT_UINT64, AT(seed)},
-    {"draws", 0, "N", "Draws each way (default: those of some seconds)", ARGUMENT_INT64, AT(draws),
-     1, INT64_C(1) << 32},
+    {"draws", 0, "N", "Draws for each test (default: as many as take a few seconds)",
+     ARGUMENT_INT64, AT(draws), 1, INT64_C(1) << 32},
     {"screen", 0, NULL,
-     "Also verify a quantized copy of the head: its error bounds, and equal tokens", ARGUMENT_FLAG,
-     AT(screen)},
+     "Also verify a screen, a quantized copy of the head: its error bounds, and equal tokens",
+     ARGUMENT_FLAG, AT(screen)},
     {0},
 };
 
@@ -66,8 +66,8 @@ struct verify_rows {
     char description[256];
 };
 
-static void rows_of_model(const struct verify_options *options, struct verify_rows *rows,
-                          struct source *source)
+static void load_model_rows(const struct verify_options *options, struct verify_rows *rows,
+                            struct source *source)
 {
     const char *prompt = options->prompt ? options->prompt : "In the beginning God created";
     decoder_error error = {""};
@@ -83,7 +83,7 @@ static void rows_of_model(const struct verify_options *options, struct verify_ro
         fail_message("--prompt", error.message);
     }
     if (list.count == 0 || list.count > (size_t)decoder_describe(rows->model)->max_positions) {
-        fail("--prompt", "%zu tokens; the model takes 1 to %d", list.count,
+        fail("--prompt", "has %zu tokens; the model supports 1 to %d", list.count,
              decoder_describe(rows->model)->max_positions);
     }
     hidden.rows = (int64_t)list.count;
@@ -101,12 +101,12 @@ static void rows_of_model(const struct verify_options *options, struct verify_ro
     snprintf(rows->description, sizeof rows->description, "model %s", options->model);
 }
 
-static void rows_of_files(const struct verify_options *options, struct verify_rows *rows,
-                          struct source *source)
+static void load_file_rows(const struct verify_options *options, struct verify_rows *rows,
+                           struct source *source)
 {
     if (options->logits) {
         if (options->weights || options->hidden) {
-            fail("--logits", "stands in place of --weights and --hidden");
+            fail("--logits", "cannot be combined with --weights and --hidden");
         }
         tensor_file_open(&rows->logits_file, "--logits", options->logits);
         *source = source_from_logits(rows->logits_file.matrix);
@@ -115,7 +115,7 @@ static void rows_of_files(const struct verify_options *options, struct verify_ro
     }
     if (!options->weights || !options->hidden) {
         fail(options->weights ? "--hidden" : "--weights",
-             "missing; --weights and --hidden go together");
+             "missing; --weights and --hidden require each other");
     }
     tensor_file_open(&rows->weights_file, "--weights", options->weights);
     tensor_file_open(&rows->hidden_file, "--hidden", options->hidden);
@@ -127,8 +127,8 @@ static void rows_of_files(const struct verify_options *options, struct verify_ro
     snprintf(rows->description, sizeof rows->description, "weights %s", options->weights);
 }
 
-/* A head as large as a small model's; its logits have a standard deviation of 4.5. */
-static void synthetic_rows(struct verify_rows *rows, struct source *source)
+/* Makes a head as large as a small model's, whose logits have a standard deviation of 4.5. */
+static void make_synthetic_rows(struct verify_rows *rows, struct source *source)
 {
     enum { VOCAB = 8192, WIDTH = 256, ROWS = 8 };
     const size_t hidden_bytes = sizeof(uint16_t) * ROWS * WIDTH;
@@ -152,17 +152,17 @@ static void open_rows(const struct verify_options *options, struct verify_rows *
     const bool files = options->weights || options->hidden || options->logits;
 
     if (options->model && files) {
-        fail("--model", "stands in place of --weights, --hidden and --logits");
+        fail("--model", "cannot be combined with --weights, --hidden and --logits");
     }
     if (options->prompt && !options->model) {
-        fail("--prompt", "needs --model");
+        fail("--prompt", "requires --model");
     }
     if (options->model) {
-        rows_of_model(options, rows, &input->source);
+        load_model_rows(options, rows, &input->source);
     } else if (files) {
-        rows_of_files(options, rows, &input->source);
+        load_file_rows(options, rows, &input->source);
     } else {
-        synthetic_rows(rows, &input->source);
+        make_synthetic_rows(rows, &input->source);
     }
     input->row = options->row >= 0 ? options->row : 0;
     if (input->row >= source_batch(&input->source)) {
@@ -263,7 +263,7 @@ int command_verify(int argc, char **argv)
     input.choice = options.common.device;
     input.device = open_device(&options.common.device);
     if (device_is_cuda(input.device)) {
-        fail("--device", "verify supports the CPU only");
+        fail("--device", "gumbel verify supports CPU devices only");
     }
     input.temperature = options.temperature;
     input.seed = options.seed;

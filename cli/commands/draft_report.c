@@ -6,7 +6,10 @@
 
 #include "report.h"
 
-static double divide_or_zero(double of, double over) { return over > 0 ? of / over : 0; }
+static double divide_or_zero(double dividend, double divisor)
+{
+    return divisor > 0 ? dividend / divisor : 0;
+}
 
 /* The predicted speed-up of drafts of at most g tokens: the time of plain steps for the tokens that
  * a cycle emits, over the cycle's time. A cycle emits one token and the accepted drafts. */
@@ -27,7 +30,7 @@ static double predict_emitted(const draft_stats *stats, int32_t tokens)
     int64_t reached = stats->proposed[0], accepted = 0;
     double a = 0;
 
-    for (int32_t i = 0; i < DRAFT_TOKENS_MOST; i++) {
+    for (int32_t i = 0; i < MAX_DRAFT_TOKENS; i++) {
         accepted += stats->accepted[i];
         if (i > 0) {
             reached += stats->accepted[i - 1] < stats->proposed[i] ? stats->accepted[i - 1]
@@ -44,7 +47,7 @@ struct draft_report make_draft_report(const draft_stats *stats, int32_t tokens)
     double proposed = 0, accepted = 0;
     struct draft_report r = {.tokens = tokens};
 
-    for (int32_t i = 0; i < DRAFT_TOKENS_MOST; i++) {
+    for (int32_t i = 0; i < MAX_DRAFT_TOKENS; i++) {
         r.at_place[i] = divide_or_zero((double)stats->accepted[i], (double)stats->proposed[i]);
         r.offered[i] = divide_or_zero((double)stats->proposed[i], cycles);
         proposed += (double)stats->proposed[i];
@@ -100,8 +103,9 @@ const char *draft_advice(const struct draft_report *r, char text[ADVICE_BYTES])
     char costs[160];
 
     if (r->proposed == 0) {
-        snprintf(text, ADVICE_BYTES,
-                 "drafts do not pay here: none was found; n-grams need a text that repeats itself");
+        snprintf(
+            text, ADVICE_BYTES,
+            "drafts save no time here: none was found; n-grams require a text that repeats itself");
         return text;
     }
     if (r->measured > 1) {
@@ -114,14 +118,15 @@ const char *draft_advice(const struct draft_report *r, char text[ADVICE_BYTES])
              (r->break_even * r->plain - r->draft) * 1e3);
     if (r->best > 0 && r->best < r->tokens) {
         snprintf(text, ADVICE_BYTES,
-                 "drafts of %d tokens do not pay here: %s; try --draft-tokens %d", (int)r->tokens,
+                 "drafts of %d tokens save no time here: %s; try --draft-tokens %d", (int)r->tokens,
                  costs, (int)r->best);
     } else if (r->break_even < 1) {
-        snprintf(text, ADVICE_BYTES, "drafts do not pay here: %s; they pay above %.0f%%", costs,
-                 100 * r->break_even);
+        snprintf(text, ADVICE_BYTES,
+                 "drafts save no time here: %s; they save time above an accept rate of %.0f%%",
+                 costs, 100 * r->break_even);
     } else {
         snprintf(text, ADVICE_BYTES,
-                 "drafts do not pay here: %s; at that price no accept rate pays%s", costs,
+                 "drafts save no time here: %s; at that cost no accept rate saves time%s", costs,
                  r->draft > 0.1 * r->plain ? ": try a smaller draft model, or ngram" : "");
     }
     return text;

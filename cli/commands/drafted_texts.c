@@ -131,15 +131,17 @@ draft_stats write_drafted_texts(const struct draft_choice *choice, decoder *smal
 void check_draft_choice(const struct draft_choice *choice)
 {
     if (!choice->from && choice->check) {
-        fail("--check", "there is no --draft to check");
+        fail("--check", "requires --draft");
     }
     if (choice->from && strcmp(choice->from, "ngram") == 0 && choice->siblings) {
-        fail("--draft-siblings", "n-grams have none");
+        fail("--draft-siblings", "requires a draft model; n-grams have no siblings");
     }
     if (find_rule(choice) != GUMBEL_RULE_COUPLED && choice->siblings) {
-        fail("--draft-siblings", "the rule '%s' takes chains alone", choice->rule);
+        fail("--draft-siblings", "the rule '%s' supports chains only", choice->rule);
     }
     if (find_rule(choice) != GUMBEL_RULE_COUPLED && choice->check) {
-        fail("--check", "by the rule '%s' texts have the same law, and are others", choice->rule);
+        fail("--check",
+             "requires the rule 'coupled': with '%s' the text differs from the one without drafts",
+             choice->rule);
     }
 }

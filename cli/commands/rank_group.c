@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * libgumbel_mpi is loaded at run time, so that the command also runs without MPI.
+ * Groups of ranks for the command. libgumbel_mpi is loaded at run time, so that the command also
+ * runs without MPI.
  */
 #define _GNU_SOURCE
 #include "rank_group.h"
@@ -61,7 +62,7 @@ struct rank_group *rank_group_open(const char *kind, gumbel_device *device, int6
     gumbel_error error = {"", ""};
 
     if (strcmp(kind, "mpi") != 0) {
-        fail("--group", "'%s' is not known; 'mpi' is", kind);
+        fail("--group", "'%s' is not supported; expected 'mpi'", kind);
     }
     /* RTLD_GLOBAL: libraries of an MPI find each other's symbols. */
     void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_GLOBAL);
@@ -82,7 +83,7 @@ struct rank_group *rank_group_open(const char *kind, gumbel_device *device, int6
     if (transport.rank > 0 && !freopen("/dev/null", "w", stdout)) {
         fail("--group", "rank %d: stdout cannot be redirected to /dev/null", (int)transport.rank);
     }
-    /* Whole blocks of 64 tokens, by their ids, so that the exchange is small. */
+    /* Shards of whole 64-token blocks keep the exchanged summaries small. */
     const int64_t low = first_token / BLOCK, high = (first_token + vocab + BLOCK - 1) / BLOCK;
     int64_t ends[2];
     for (int i = 0; i < 2; i++) {

@@ -11,10 +11,10 @@
 #include "suggest.h"
 
 enum {
-    MOST_OPTIONS = 80,     /* of a command, headings and the common ones included */
-    FIRST_KEY = 256,       /* keys of options without a letter, above all letters */
-    MOST_FIELD_BYTES = 64, /* "--" and a name */
-    MOST_DOC_BYTES = 4096, /* text of --help before and after the options */
+    MAX_OPTIONS = 80,     /* of a command, headings and the common ones included */
+    FIRST_KEY = 256,      /* keys of options without a letter, above all letters */
+    MAX_FIELD_BYTES = 64, /* "--" and a name */
+    MAX_DOC_BYTES = 4096, /* text of --help before and after the options */
 };
 
 static void read_isa(const char *field, const char *text, void *into)
@@ -47,8 +47,8 @@ static const struct argument help_option = {
 
 /* Argp's form of all tables, and the argument of each of its options. */
 struct parsing {
-    struct argp_option options[MOST_OPTIONS];
-    const struct argument *arguments[MOST_OPTIONS];
+    struct argp_option options[MAX_OPTIONS];
+    const struct argument *arguments[MAX_OPTIONS];
     int count;
     int group;
     const struct command_line *line;
@@ -61,8 +61,8 @@ static void add_arguments(struct parsing *parsing, const struct argument *argume
     for (const struct argument *next = arguments; next->help; next++) {
         struct argp_option *option = &parsing->options[parsing->count];
 
-        if (parsing->count >= MOST_OPTIONS - 2) {
-            fail(next->help, "more options than %d", MOST_OPTIONS);
+        if (parsing->count >= MAX_OPTIONS - 2) {
+            fail(next->help, "the command has more than %d options", MAX_OPTIONS);
         }
         parsing->group += !next->name;
         *option = (struct argp_option){
@@ -90,7 +90,7 @@ static void append_text(const char *field, const char *text, struct text_list *l
 static void store_value(const struct argument *argument, const char *text, void *options)
 {
     void *into = (char *)options + argument->offset;
-    char field[MOST_FIELD_BYTES];
+    char field[MAX_FIELD_BYTES];
 
     snprintf(field, sizeof field, "--%s", argument->name);
     switch (argument->kind) {
@@ -124,17 +124,17 @@ static void store_value(const struct argument *argument, const char *text, void 
     }
 }
 
-/* ------------------------------------------------------------------- what getopt refuses ---- */
+/* --------------------------------------------------------------- arguments with errors ---- */
 
 /* Reports a long option that getopt rejected: unknown, ambiguous, or with a wrong number of
  * values. */
-static _Noreturn void refuse_long(const struct parsing *parsing, const char *text,
-                                  const char *program)
+static _Noreturn void reject_long_option(const struct parsing *parsing, const char *text,
+                                         const char *program)
 {
     const size_t size = strcspn(text + 2, "=");
     struct suggestion suggestion = {.given = text + 2, .size = size};
     const struct argp_option *match = NULL;
-    char field[MOST_FIELD_BYTES], candidates[256] = "";
+    char field[MAX_FIELD_BYTES], candidates[256] = "";
     size_t used = 0;
     int matches = 0;
 
@@ -171,11 +171,11 @@ static _Noreturn void refuse_long(const struct parsing *parsing, const char *tex
     fail(field, "is not an option of %s (see %s --help)", program, program);
 }
 
-static _Noreturn void refuse_option(const struct parsing *parsing, const char *text,
+static _Noreturn void reject_option(const struct parsing *parsing, const char *text,
                                     const char *program)
 {
     if (strncmp(text, "--", 2) == 0) {
-        refuse_long(parsing, text, program);
+        reject_long_option(parsing, text, program);
     }
     for (const struct argp_option *option = parsing->options; option->name || option->doc;
          option++) {
@@ -186,8 +186,9 @@ static _Noreturn void refuse_option(const struct parsing *parsing, const char *t
     fail(text, "is not an option of %s (see %s --help)", program, program);
 }
 
-/* The argument that getopt stopped at, which is the next one within a group of letters. */
-static const char *refused_text(const struct argp_state *state)
+/* Returns the argument that getopt rejected. Within a group of letters getopt has not advanced past
+ * the argument yet. */
+static const char *find_rejected_text(const struct argp_state *state)
 {
     const char *text = state->argv[state->next > 1 ? state->next - 1 : 0];
 
@@ -219,7 +220,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
         store_operand(parsing, text, state->name);
         return 0;
     case ARGP_KEY_ERROR:
-        refuse_option(parsing, refused_text(state), state->name);
+        reject_option(parsing, find_rejected_text(state), state->name);
     default:
         for (int i = 0; i < parsing->count; i++) {
             if (parsing->options[i].name && parsing->options[i].key == key) {
@@ -249,7 +250,7 @@ static bool has_option(const char *option)
 /* The text of --help: `doc`, the options, the examples. */
 static const char *compose_doc(const struct command_line *line)
 {
-    static char doc[MOST_DOC_BYTES];
+    static char doc[MAX_DOC_BYTES];
 
     snprintf(doc, sizeof doc, "%s%s%s", line->doc, line->examples ? "\vExamples:\n" : "",
              line->examples ? line->examples : "");
@@ -263,7 +264,7 @@ void parse_arguments(const struct command_line *line, int argc, char **argv, voi
                               .parser = parse_option,
                               .args_doc = line->operand.name,
                               .doc = compose_doc(line)};
-    char name[MOST_FIELD_BYTES];
+    char name[MAX_FIELD_BYTES];
 
     parsing->line = line;
     parsing->into = options;
@@ -281,7 +282,7 @@ void parse_arguments(const struct command_line *line, int argc, char **argv, voi
     argv[0] = name;
     /* parse_option prints errors and help: Argp would print two lines for an error. */
     if (argp_parse(&argp, argc, argv, ARGP_NO_ERRS | ARGP_NO_HELP, NULL, parsing) != 0) {
-        fail("arguments", "not understood (see %s --help)", name);
+        fail("arguments", "cannot be parsed (see %s --help)", name);
     }
     if (line->operand.name && !parsing->has_operand) {
         fail(line->operand.name, "missing; %s (see %s --help)", line->operand.help, name);

@@ -86,7 +86,7 @@ uint64_t parse_unsigned(const char *field, const char *text, uint64_t high)
     return value;
 }
 
-const char *range_text(float low, float high, char text[RANGE_BYTES])
+const char *format_range(float low, float high, char text[RANGE_BYTES])
 {
     char least[16], most[16];
 
@@ -116,7 +116,7 @@ float parse_float(const char *field, const char *text, float low, float high)
     if (!isfinite(value) || value < low || value > high) {
         char range[RANGE_BYTES];
 
-        fail(field, "%s is not in %s", text, range_text(low, high, range));
+        fail(field, "%s is not in %s", text, format_range(low, high, range));
     }
     return value;
 }

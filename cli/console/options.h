@@ -30,7 +30,7 @@ float parse_float(const char *field, const char *text, float low, float high);
 /* Writes the interval [low, high] for a message, open at the smallest positive and the largest
  * float32. Returns `text`. */
 enum { RANGE_BYTES = 40 };
-const char *range_text(float low, float high, char text[RANGE_BYTES]);
+const char *format_range(float low, float high, char text[RANGE_BYTES]);
 
 /* Parses a comma-separated list of integers in [low, high] into values[0..capacity); returns their
  * number, at least 1. */

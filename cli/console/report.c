@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "failure.h"
@@ -117,14 +116,6 @@ void progress_clear(void)
 }
 
 /* ------------------------------------------------------------------------------- times ---- */
-
-double seconds_now(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 static int compare_doubles(const void *first, const void *second)
 {

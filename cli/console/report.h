@@ -9,6 +9,8 @@
 #include <jansson.h>
 #include <stdint.h>
 
+#include "decoder/decoder_clock.h"
+
 /* Prints an object on stdout, a line a field and a line an element of an array of objects, with
  * nine digits (float32 survives the round trip), and releases it. */
 void print_json(json_t *object);
@@ -29,9 +31,6 @@ void progress_update(int64_t done, int64_t total);
 /* Shows the label at once, for work of unknown length. */
 void progress_show(const char *label);
 void progress_clear(void);
-
-/* Seconds of a monotonic clock. */
-double seconds_now(void);
 
 /* Median and spread of repeated timings. */
 struct spread {

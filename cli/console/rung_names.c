@@ -10,7 +10,7 @@
 /* Sizes of a bfloat16 head with aligned rows. */
 enum { VOCAB = 151936, HIDDEN = 4096 };
 
-/* Usual calls: a name, and the parameters they have. */
+/* Common calls: a name, and the parameters that are set. */
 static const struct usual {
     const char *name;
     bool top_k, top_p, min_p, penalties, logprobs, ranks;
@@ -27,7 +27,7 @@ static const struct usual {
 };
 enum { USUAL = sizeof usual / sizeof usual[0] };
 
-/* The inputs and batches of a line. */
+/* The columns of the table: input and batch size. */
 static const struct column {
     bool head;
     int64_t batch;
@@ -40,7 +40,7 @@ enum { COLUMNS = sizeof columns / sizeof columns[0] };
 
 void find_rungs(const gumbel_device *device, const gumbel_head *head, const gumbel_logits *logits,
                 const gumbel_sampling *sampling, const gumbel_output *output,
-                char names[SERVED_BYTES])
+                char names[RUNG_NAMES_BYTES])
 {
     char text[4096] = "";
     gumbel_error error = {"", ""};
@@ -48,7 +48,7 @@ void find_rungs(const gumbel_device *device, const gumbel_head *head, const gumb
     names[0] = '\0';
     if (gumbel_explain(device, head, logits, sampling, output, text, sizeof text, &error) !=
         GUMBEL_OK) {
-        snprintf(names, SERVED_BYTES, "refused: %.40s", error.field);
+        snprintf(names, RUNG_NAMES_BYTES, "error: %.40s", error.field);
         return;
     }
     /* Lines "draw: NAME: ...", "logits: NAME: ..." and "rows: NAME: ..." name the rungs. */
@@ -58,15 +58,15 @@ void find_rungs(const gumbel_device *device, const gumbel_head *head, const gumb
 
         line += line[0] == '\n';
         if (sscanf(line, "%15[a-z]: %31[a-z-]:", role, name) == 2 && strcmp(role, "kernels") != 0) {
-            snprintf(names + used, SERVED_BYTES - used, "%s%s", used > 0 ? ", " : "", name);
+            snprintf(names + used, RUNG_NAMES_BYTES - used, "%s%s", used > 0 ? ", " : "", name);
         }
     }
 }
 
 /* Names the rungs of a usual call. gumbel_explain() reads row parameters but not tensors, counts or
  * outputs, whose pointers all are `anything`. */
-static void find_rungs_of_usual(const gumbel_device *device, const struct usual *call,
-                                const struct column *column, char names[SERVED_BYTES])
+static void find_usual_rungs(const gumbel_device *device, const struct usual *call,
+                             const struct column *column, char names[RUNG_NAMES_BYTES])
 {
     static _Alignas(64) char anything[64];
     static const int32_t top_k = 50;
@@ -112,9 +112,9 @@ static void find_rungs_of_usual(const gumbel_device *device, const struct usual 
                &output, names);
 }
 
-void print_served(const gumbel_device *device)
+void print_rungs(const gumbel_device *device)
 {
-    char names[SERVED_BYTES];
+    char names[RUNG_NAMES_BYTES];
 
     printf("\nrungs of calls of V = %d, D = %d, bfloat16\n%-25s", VOCAB, HIDDEN, "");
     for (int i = 0; i < COLUMNS; i++) {
@@ -124,23 +124,23 @@ void print_served(const gumbel_device *device)
     for (int i = 0; i < USUAL; i++) {
         printf("%-25s", usual[i].name);
         for (int j = 0; j < COLUMNS; j++) {
-            find_rungs_of_usual(device, &usual[i], &columns[j], names);
+            find_usual_rungs(device, &usual[i], &columns[j], names);
             printf(" %-18s", names);
         }
         printf("\n");
     }
 }
 
-json_t *served_to_json(const gumbel_device *device)
+json_t *rungs_to_json(const gumbel_device *device)
 {
     json_t *calls = json_object();
-    char names[SERVED_BYTES];
+    char names[RUNG_NAMES_BYTES];
 
     for (int i = 0; i < USUAL; i++) {
         json_t *ways = json_object();
 
         for (int j = 0; j < COLUMNS; j++) {
-            find_rungs_of_usual(device, &usual[i], &columns[j], names);
+            find_usual_rungs(device, &usual[i], &columns[j], names);
             json_put(ways, columns[j].title, json_string(names));
         }
         json_put(calls, usual[i].name, ways);

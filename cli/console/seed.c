@@ -15,7 +15,8 @@ uint64_t draw_seed(void)
     uint64_t seed = 0;
 
     if (getrandom(&seed, sizeof seed, 0) != (ssize_t)sizeof seed) {
-        fail("--seed", "the system gives no random seed (%s); give one", strerror(errno));
+        fail("--seed", "the operating system returned no random bits (%s); pass a seed",
+             strerror(errno));
     }
     return seed;
 }

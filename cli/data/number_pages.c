@@ -47,10 +47,10 @@ struct fill_work {
 static void fill_words(void *argument, int32_t index, int32_t threads)
 {
     const struct fill_work *work = argument;
-    const struct item_range part = find_thread_range(work->count, 4096, index, threads);
+    const struct item_range range = find_thread_range(work->count, 4096, index, threads);
     uint64_t *words = work->into;
 
-    for (int64_t i = part.begin; i < part.end; i++) {
+    for (int64_t i = range.begin; i < range.end; i++) {
         words[i] = (random_word(work->first + (uint64_t)i) & work->keep) | work->set;
     }
 }
@@ -81,10 +81,10 @@ void fill_numbers(void *pages, size_t bytes, gumbel_dtype dtype, int exponent, u
 static void fill_floats(void *argument, int32_t index, int32_t threads)
 {
     const struct fill_work *work = argument;
-    const struct item_range part = find_thread_range(work->count, 4096, index, threads);
+    const struct item_range range = find_thread_range(work->count, 4096, index, threads);
     float *numbers = work->into;
 
-    for (int64_t i = part.begin; i < part.end; i++) {
+    for (int64_t i = range.begin; i < range.end; i++) {
         const uint64_t x = random_word(work->first + (uint64_t)i);
         const uint64_t sum = (x & 65535) + (x >> 16 & 65535) + (x >> 32 & 65535) + (x >> 48);
 

@@ -9,14 +9,14 @@
 
 struct prompt_text prompt_read(const char *given)
 {
-    enum { MOST_BYTES = 1 << 25 };
+    enum { MAX_BYTES = 1 << 25 };
     struct prompt_text prompt = {given, 0, NULL};
 
     if (given) {
         prompt.size = strlen(given);
         return prompt;
     }
-    prompt.from_stdin = read_standard_input("--prompt", "the prompt", MOST_BYTES, &prompt.size);
+    prompt.from_stdin = read_standard_input("--prompt", "the prompt", MAX_BYTES, &prompt.size);
     prompt.bytes = prompt.from_stdin;
     if (prompt.size > 0 && prompt.bytes[prompt.size - 1] == '\n') {
         prompt.size--;
@@ -52,7 +52,7 @@ token_list prompt_encode(const struct prompt_text *prompt, const decoder *model,
     }
     token_list_free(&plain);
     if (list.count == 0) {
-        fail("--prompt", "no tokens; give some text or --bos");
+        fail("--prompt", "the prompt has no tokens; pass some text or --bos");
     }
     return list;
 }

@@ -52,11 +52,11 @@ void results_check_paths(const struct result_paths *paths, bool json)
         if (output_place_find(paths->of[i], &places[i], &error) != 0) {
             fail(kinds[i].option, "%s", error.message);
         }
-        if (json && output_places_clash(&standard, &places[i])) {
-            fail(kinds[i].option, "%s: is stdout, where JSON goes", paths->of[i]);
+        if (json && output_places_conflict(&standard, &places[i])) {
+            fail(kinds[i].option, "%s: is stdout, which receives the JSON", paths->of[i]);
         }
         for (int j = 0; j < i; j++) {
-            if (paths->of[j] && output_places_clash(&places[j], &places[i])) {
+            if (paths->of[j] && output_places_conflict(&places[j], &places[i])) {
                 fail(kinds[i].option, "%s: is the same file as %s %s", paths->of[i],
                      kinds[j].option, paths->of[j]);
             }
@@ -78,14 +78,14 @@ void results_check_input(const struct result_paths *paths, const char *option, c
     for (int i = 0; i < RESULT_COUNT; i++) {
         if (paths->of[i] && stat(paths->of[i], &output) == 0 && output.st_dev == input.st_dev &&
             output.st_ino == input.st_ino) {
-            fail(kinds[i].option, "%s: is the input file %s %s; give another name", paths->of[i],
+            fail(kinds[i].option, "%s: is the input file %s %s; choose another name", paths->of[i],
                  option, name);
         }
     }
 }
 
 /* Number of columns of array `i`. */
-static int64_t columns_of(const struct results *results, int i)
+static int64_t count_columns(const struct results *results, int i)
 {
     switch (kinds[i].shape) {
     case PER_DRAW:
@@ -112,7 +112,7 @@ struct results results_new(int64_t batch, int64_t samples, const struct result_c
             (kinds[i].shape == PER_BEST && wanted->num_best == 0)) {
             continue;
         }
-        arrays[i] = require_memory(kinds[i].name, batch * columns_of(&results, i),
+        arrays[i] = require_memory(kinds[i].name, batch * count_columns(&results, i),
                                    tensor_element_size(kinds[i].dtype));
     }
     results.output = (gumbel_output){
@@ -145,7 +145,7 @@ void results_free(struct results *results)
 void results_write(const struct results *results, const struct result_paths *paths)
 {
     for (int i = 0; i < RESULT_COUNT; i++) {
-        const int64_t shape[2] = {results->batch, columns_of(results, i)};
+        const int64_t shape[2] = {results->batch, count_columns(results, i)};
         tensor_view view = {.dtype = kinds[i].dtype, .data = results->arrays[i]};
         decoder_error error = {""};
 
@@ -165,7 +165,7 @@ static json_t *element_to_json(const struct results *results, int i, int64_t at)
 
 static json_t *array_to_json(const struct results *results, int i)
 {
-    const int64_t columns = columns_of(results, i);
+    const int64_t columns = count_columns(results, i);
     json_t *rows = json_array();
 
     for (int64_t b = 0; b < results->batch; b++) {

@@ -124,7 +124,7 @@ void *source_call_workspace(const struct source *source, gumbel_device *device,
     return require_aligned("workspace", (int64_t)*bytes, 1);
 }
 
-static int32_t samples_of(const gumbel_sampling *sampling)
+int32_t count_samples(const gumbel_sampling *sampling)
 {
     return sampling->num_samples ? sampling->num_samples : 1;
 }
@@ -167,10 +167,10 @@ void source_sample_chunks(const struct source *source, gumbel_device *device,
                           int64_t chunk, bool drop_weights, const char *label)
 {
     const int64_t vocab = source_vocab(source);
-    const int32_t samples = samples_of(sampling);
+    const int32_t samples = count_samples(sampling);
     const int64_t summaries = source_batch(source) * samples;
     gumbel_summary *merged = require_memory("summaries", summaries, sizeof *merged);
-    gumbel_summary *part = require_memory("summaries", summaries, sizeof *part);
+    gumbel_summary *partial = require_memory("summaries", summaries, sizeof *partial);
     gumbel_error error = {"", ""};
     size_t bytes = 0;
     void *workspace = source_call_workspace(source, device, sampling, NULL, &bytes);
@@ -183,13 +183,13 @@ void source_sample_chunks(const struct source *source, gumbel_device *device,
         const int64_t end = vocab - begin > chunk ? begin + chunk : vocab;
         const struct source shard = source_shard(source, begin, end);
         const gumbel_status status =
-            source->from_logits ? gumbel_partial_logits(device, NULL, &shard.logits, sampling, part,
-                                                        workspace, bytes, &error)
-                                : gumbel_partial(device, NULL, &shard.head, sampling, part,
+            source->from_logits ? gumbel_partial_logits(device, NULL, &shard.logits, sampling,
+                                                        partial, workspace, bytes, &error)
+                                : gumbel_partial(device, NULL, &shard.head, sampling, partial,
                                                  workspace, bytes, &error);
 
         require_ok(status, &error);
-        require_ok(gumbel_merge(NULL, NULL, merged, part, summaries, &error), &error);
+        require_ok(gumbel_merge(NULL, NULL, merged, partial, summaries, &error), &error);
         if (drop_weights && !source->from_logits) {
             drop_pages(&shard.head.weight);
         }
@@ -202,7 +202,7 @@ void source_sample_chunks(const struct source *source, gumbel_device *device,
     require_ok(gumbel_finish(NULL, NULL, merged, 1, source_batch(source), samples, output, &error),
                &error);
     free(workspace);
-    free(part);
+    free(partial);
     free(merged);
 }
 
@@ -222,7 +222,7 @@ static void compute_logits(void *argument, int32_t index, int32_t threads)
     const struct logits_work *work = argument;
     const int64_t vocab = source_vocab(&work->source);
     const int64_t batch = source_batch(&work->source);
-    const struct item_range part = find_thread_range(vocab, 64, index, threads);
+    const struct item_range range = find_thread_range(vocab, 64, index, threads);
     const gumbel_sampling sampling = {.struct_size = sizeof sampling,
                                       .temperature = {&greedy, GUMBEL_SAME}};
     const gumbel_output output = {
@@ -234,7 +234,7 @@ static void compute_logits(void *argument, int32_t index, int32_t threads)
     size_t bytes = 0;
     void *workspace = source_workspace(&work->source, work->device, 1, &bytes);
 
-    for (int64_t i = part.begin; i < part.end; i++) {
+    for (int64_t i = range.begin; i < range.end; i++) {
         const struct source row = source_shard(&work->source, i, i + 1);
 
         require_ok(gumbel_sample(work->device, NULL, &row.head, &sampling, &output, workspace,

@@ -25,6 +25,9 @@ int64_t source_batch(const struct source *source);
 int64_t source_vocab(const struct source *source);
 int64_t source_hidden_size(const struct source *source); /* 0 from logits */
 
+/* The number of samples S of a row; num_samples 0 means 1. */
+int32_t count_samples(const gumbel_sampling *sampling);
+
 /* Bytes of an element of a dtype. */
 size_t dtype_size(gumbel_dtype dtype);
 

@@ -17,7 +17,7 @@ char *read_standard_input(const char *field, const char *what, size_t most, size
     char *bytes = malloc(capacity);
 
     if (reader) {
-        fail(field, "stdin was read for %s", reader);
+        fail(field, "stdin was already read for %s", reader);
     }
     reader = field;
     if (isatty(STDIN_FILENO)) {

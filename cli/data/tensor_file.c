@@ -212,8 +212,8 @@ static npy *open_column(const char *field, const char *path, int64_t rows)
 }
 
 /* Element `row` of a column of integers, in [0, high]. */
-static uint64_t whole_element(const char *field, const char *path, const tensor_view *view,
-                              int64_t row, uint64_t high)
+static uint64_t read_integer_element(const char *field, const char *path, const tensor_view *view,
+                                     int64_t row, uint64_t high)
 {
     int64_t value = 0;
     uint64_t natural = 0;
@@ -259,7 +259,7 @@ static void check_floats(const char *field, const char *path, const float *value
     for (int64_t row = 0; row < rows; row++) {
         if (!(values[row] >= low && values[row] <= high)) {
             fail(field, "%s: value %g of row %lld is not in %s", path, (double)values[row],
-                 (long long)row, range_text(low, high, range));
+                 (long long)row, format_range(low, high, range));
         }
     }
 }
@@ -306,7 +306,7 @@ gumbel_row_i32 read_row_int32s(const char *field, const char *text, int64_t rows
     column = open_column(field, text, rows);
     data = require_memory(field, rows, sizeof *data);
     for (int64_t row = 0; row < rows; row++) {
-        data[row] = (int32_t)whole_element(field, text, npy_tensor(column), row, INT32_MAX);
+        data[row] = (int32_t)read_integer_element(field, text, npy_tensor(column), row, INT32_MAX);
     }
     npy_close(column);
     return (gumbel_row_i32){data, 0};
@@ -328,7 +328,8 @@ gumbel_row_u32 read_row_uint32s(const char *field, const char *text, int64_t row
     column = open_column(field, text, rows);
     data = require_memory(field, rows, sizeof *data);
     for (int64_t row = 0; row < rows; row++) {
-        data[row] = (uint32_t)whole_element(field, text, npy_tensor(column), row, UINT32_MAX);
+        data[row] =
+            (uint32_t)read_integer_element(field, text, npy_tensor(column), row, UINT32_MAX);
     }
     npy_close(column);
     return (gumbel_row_u32){data, 0};
@@ -350,7 +351,7 @@ gumbel_row_u64 read_row_uint64s(const char *field, const char *text, int64_t row
     column = open_column(field, text, rows);
     data = require_memory(field, rows, sizeof *data);
     for (int64_t row = 0; row < rows; row++) {
-        data[row] = whole_element(field, text, npy_tensor(column), row, UINT64_MAX);
+        data[row] = read_integer_element(field, text, npy_tensor(column), row, UINT64_MAX);
     }
     npy_close(column);
     return (gumbel_row_u64){data, 0};

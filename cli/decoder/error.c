@@ -35,3 +35,8 @@ int decoder_fail(decoder_error *error, const char *file, const char *field, cons
     }
     return -1;
 }
+
+int decoder_fail_call(decoder_error *error, const gumbel_error *problem)
+{
+    return decoder_fail(error, NULL, problem->field, "%s", problem->message);
+}

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#define _POSIX_C_SOURCE 200809L
 #include "decoder/generate.h"
 
+#include "decoder/decoder_clock.h"
 #include "decoder/group_request.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define SAMPLES_MAX 1024
 #define TOP_MAX     128
@@ -43,13 +42,6 @@ typedef struct loop {
     size_t workspace_bytes;
 } loop;
 
-static double seconds_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static int check_options(const decoder *d, const generate_options *o, decoder_error *error)
 {
     int32_t limit = decoder_describe(d)->max_positions;
@@ -73,11 +65,6 @@ static int check_options(const decoder *d, const generate_options *o, decoder_er
                             (double)o->temperature);
     }
     return 0;
-}
-
-static int fail_gumbel(const loop *l, const gumbel_error *problem)
-{
-    return decoder_fail(l->error, NULL, problem->field, "%s", problem->message);
 }
 
 static int allocate_loop(loop *l)
@@ -230,7 +217,7 @@ static int draw_group(loop *l, int32_t first, int32_t count)
     gumbel_status status = o->draw ? o->draw(o->draw_context, &head, &sampling, &output, &problem)
                                    : sample_rows(l, &head, &sampling, &output, &problem);
     if (status != GUMBEL_OK) {
-        return fail_gumbel(l, &problem);
+        return decoder_fail_call(l->error, &problem);
     }
     for (int32_t i = 0; i < count && o->screen.data; i++) {
         l->logprobs[first + i] = NAN;

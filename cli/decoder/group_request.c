@@ -39,11 +39,6 @@ static void free_lists(const gumbel_token_lists *lists)
     free((void *)lists->values);
 }
 
-static int fail_gumbel(const gumbel_error *problem, decoder_error *error)
-{
-    return decoder_fail(error, NULL, problem->field, "%s", problem->message);
-}
-
 /* Counts the prompt once and copies the counts to the other samples. */
 static int start_history(group_request *r, const generate_options *options, int64_t vocab,
                          int32_t samples, decoder_error *error)
@@ -64,7 +59,7 @@ static int start_history(group_request *r, const generate_options *options, int6
     gumbel_error problem;
     if (gumbel_history_start(r->device, NULL, &r->history, 1, NULL, &prompt, NULL, &problem) !=
         GUMBEL_OK) {
-        return fail_gumbel(&problem, error);
+        return decoder_fail_call(error, &problem);
     }
     for (size_t row = 1; row < rows; row++) {
         memcpy(r->history.prompt + row * words, r->history.prompt, words * sizeof(uint32_t));
@@ -128,7 +123,7 @@ int group_request_count(const group_request *request, const int32_t *tokens, int
     if (request->history.counts &&
         gumbel_history_update(request->device, NULL, &request->history, count, NULL, tokens, 0,
                               NULL, &problem) != GUMBEL_OK) {
-        return fail_gumbel(&problem, error);
+        return decoder_fail_call(error, &problem);
     }
     return 0;
 }

@@ -10,35 +10,35 @@
 #include "device_memory.h"
 #include "options.h"
 
-enum { MOST_ROWS = GENERATE_GROUP, MOST_TOP = MOST_ROWS * 128 };
+enum { MAX_ROWS = GENERATE_GROUP, MAX_TOP = MAX_ROWS * 128 };
 
 /* The row parameters of a step, copied to the GPU at once. */
 struct step_input {
-    uint64_t seed[MOST_ROWS];
-    float temperature[MOST_ROWS];
-    uint64_t position[MOST_ROWS];
-    uint32_t first_sample[MOST_ROWS];
+    uint64_t seed[MAX_ROWS];
+    float temperature[MAX_ROWS];
+    uint64_t position[MAX_ROWS];
+    uint32_t first_sample[MAX_ROWS];
 };
 
-/* The results of a step, copied to the host at once; the last two if requested. */
+/* The results of a step, copied to the host at once; ranks, kept and top tokens if requested. */
 struct step_output {
-    int32_t tokens[MOST_ROWS];
-    float logprobs[MOST_ROWS];
-    int32_t status[MOST_ROWS];
-    int32_t ranks[MOST_ROWS];
-    int32_t kept[MOST_ROWS];
-    int32_t top_ids[MOST_TOP];
-    float top_logprobs[MOST_TOP];
+    int32_t tokens[MAX_ROWS];
+    float logprobs[MAX_ROWS];
+    int32_t status[MAX_ROWS];
+    int32_t ranks[MAX_ROWS];
+    int32_t kept[MAX_ROWS];
+    int32_t top_ids[MAX_TOP];
+    float top_logprobs[MAX_TOP];
 };
 
 struct cuda_head {
     gumbel_device *device;
-    gumbel_tensor weight;       /* on the GPU, as the next pointers */
-    const void *other;          /* a copy of the draft head's weights; or NULL */
-    const void *other_of;       /* the original of `other`, in host memory */
-    float *hidden;              /* [MOST_ROWS, D] */
-    struct step_input *input;   /* [1] */
-    struct step_output *output; /* [1] */
+    gumbel_tensor weight;            /* on the GPU, as the next pointers */
+    const void *draft_weight;        /* a copy of the draft head's weights; or NULL */
+    const void *draft_weight_source; /* the original of `draft_weight`, in host memory */
+    float *hidden;                   /* [MAX_ROWS, D] */
+    struct step_input *input;        /* [1] */
+    struct step_output *output;      /* [1] */
     void *workspace;
     size_t workspace_bytes;
 };
@@ -52,7 +52,7 @@ struct cuda_head *cuda_head_new(gumbel_device *device, gumbel_tensor weight)
     *copy = (struct cuda_head){
         .device = device,
         .weight = device_memory_copy_tensor(weight),
-        .hidden = device_memory_new(MOST_ROWS * (size_t)weight.cols * sizeof *copy->hidden),
+        .hidden = device_memory_new(MAX_ROWS * (size_t)weight.cols * sizeof *copy->hidden),
         .input = device_memory_new(sizeof *copy->input),
         .output = device_memory_new(sizeof *copy->output),
     };
@@ -63,7 +63,7 @@ void cuda_head_free(struct cuda_head *head)
 {
     if (head) {
         device_memory_free(head->weight.data);
-        device_memory_free(head->other);
+        device_memory_free(head->draft_weight);
         device_memory_free(head->hidden);
         device_memory_free(head->input);
         device_memory_free(head->output);
@@ -72,17 +72,18 @@ void cuda_head_free(struct cuda_head *head)
     }
 }
 
-/* Copies a row parameter, contiguous or one value, to `to`; returns its address on the GPU. */
+/* Copies a row parameter, contiguous or one value, to `to`. Returns `on_gpu`, its address on the
+ * GPU, or NULL if `values` is NULL. */
 static const void *pack_rows(void *to, const void *values, int64_t stride, int64_t rows,
-                             size_t size, const void *there)
+                             size_t size, const void *on_gpu)
 {
     if (values) {
         memcpy(to, values, (size_t)(stride == GUMBEL_SAME ? 1 : rows) * size);
     }
-    return values ? there : NULL;
+    return values ? on_gpu : NULL;
 }
 
-static gumbel_sampling upload_step(const struct cuda_head *on, const gumbel_head *head,
+static gumbel_sampling upload_step(const struct cuda_head *gpu, const gumbel_head *head,
                                    const gumbel_sampling *sampling)
 {
     const int64_t rows = head->hidden.rows;
@@ -91,18 +92,18 @@ static gumbel_sampling upload_step(const struct cuda_head *on, const gumbel_head
 
     copy.temperature.data =
         pack_rows(input.temperature, sampling->temperature.data, sampling->temperature.stride, rows,
-                  sizeof *input.temperature, on->input->temperature);
+                  sizeof *input.temperature, gpu->input->temperature);
     copy.seed.data = pack_rows(input.seed, sampling->seed.data, sampling->seed.stride, rows,
-                               sizeof *input.seed, on->input->seed);
+                               sizeof *input.seed, gpu->input->seed);
     copy.position.data =
         pack_rows(input.position, sampling->position.data, sampling->position.stride, rows,
-                  sizeof *input.position, on->input->position);
+                  sizeof *input.position, gpu->input->position);
     copy.first_sample.data =
         pack_rows(input.first_sample, sampling->first_sample.data, sampling->first_sample.stride,
-                  rows, sizeof *input.first_sample, on->input->first_sample);
-    device_memory_upload(on->input, &input, sizeof input);
-    device_memory_upload(on->hidden, head->hidden.data,
-                         (size_t)rows * (size_t)head->hidden.cols * sizeof *on->hidden);
+                  rows, sizeof *input.first_sample, gpu->input->first_sample);
+    device_memory_upload(gpu->input, &input, sizeof input);
+    device_memory_upload(gpu->hidden, head->hidden.data,
+                         (size_t)rows * (size_t)head->hidden.cols * sizeof *gpu->hidden);
     return copy;
 }
 
@@ -110,14 +111,14 @@ gumbel_device *cuda_head_device(const struct cuda_head *head) { return head->dev
 
 gumbel_tensor cuda_head_weight(const struct cuda_head *head) { return head->weight; }
 
-gumbel_tensor cuda_head_other(struct cuda_head *head, gumbel_tensor weight)
+gumbel_tensor cuda_head_draft_weight(struct cuda_head *head, gumbel_tensor weight)
 {
-    if (head->other_of != weight.data) {
-        device_memory_free(head->other);
-        head->other = device_memory_copy_tensor(weight).data;
-        head->other_of = weight.data;
+    if (head->draft_weight_source != weight.data) {
+        device_memory_free(head->draft_weight);
+        head->draft_weight = device_memory_copy_tensor(weight).data;
+        head->draft_weight_source = weight.data;
     }
-    weight.data = head->other;
+    weight.data = head->draft_weight;
     return weight;
 }
 
@@ -132,28 +133,28 @@ void *cuda_head_workspace(struct cuda_head *head, size_t bytes)
 }
 
 /* Calls gumbel_sample() on the GPU, with a workspace that grows to the largest. */
-static gumbel_status sample_rows(struct cuda_head *on, const gumbel_head *head,
+static gumbel_status sample_rows(struct cuda_head *gpu, const gumbel_head *head,
                                  const gumbel_sampling *sampling, const gumbel_output *output,
                                  gumbel_error *error)
 {
     size_t bytes = 0;
     const gumbel_status status =
-        gumbel_workspace_size(on->device, head, NULL, sampling, output, &bytes, error);
+        gumbel_workspace_size(gpu->device, head, NULL, sampling, output, &bytes, error);
 
     if (status != GUMBEL_OK) {
         return status;
     }
-    return gumbel_sample(on->device, NULL, head, sampling, output, cuda_head_workspace(on, bytes),
+    return gumbel_sample(gpu->device, NULL, head, sampling, output, cuda_head_workspace(gpu, bytes),
                          bytes, error);
 }
 
 /* Copies the results that `output` has pointers for from the GPU. */
-static void download_step(const struct cuda_head *on, const gumbel_output *output, size_t rows)
+static void download_step(const struct cuda_head *gpu, const gumbel_output *output, size_t rows)
 {
     const size_t top = rows * (size_t)output->num_top;
     struct step_output results;
 
-    device_memory_download(&results, on->output,
+    device_memory_download(&results, gpu->output,
                            top ? sizeof results : offsetof(struct step_output, top_ids));
     memcpy(output->tokens, results.tokens, rows * sizeof *results.tokens);
     memcpy(output->logprobs, results.logprobs, rows * sizeof *results.logprobs);
@@ -174,27 +175,27 @@ gumbel_status cuda_head_draw(void *context, const gumbel_head *head,
                              const gumbel_sampling *sampling, const gumbel_output *output,
                              gumbel_error *error)
 {
-    struct cuda_head *on = context;
+    struct cuda_head *gpu = context;
     const size_t rows = (size_t)head->hidden.rows;
-    gumbel_sampling put = upload_step(on, head, sampling);
-    gumbel_output there = *output;
+    gumbel_sampling uploaded = upload_step(gpu, head, sampling);
+    gumbel_output on_gpu = *output;
     gumbel_head copied = *head;
     struct cuda_uploads uploads;
     gumbel_status status = GUMBEL_OK;
 
-    there.tokens = on->output->tokens;
-    there.logprobs = on->output->logprobs;
-    there.status = on->output->status;
-    there.ranks = output->ranks ? on->output->ranks : NULL;
-    there.kept = output->kept ? on->output->kept : NULL;
-    there.top_ids = output->num_top ? on->output->top_ids : NULL;
-    there.top_logprobs = output->num_top ? on->output->top_logprobs : NULL;
-    copied.weight.data = on->weight.data;
-    copied.hidden.data = on->hidden;
-    cuda_uploads_copy(&uploads, &put, head->hidden.rows, head->weight.rows);
-    status = sample_rows(on, &copied, &put, &there, error);
+    on_gpu.tokens = gpu->output->tokens;
+    on_gpu.logprobs = gpu->output->logprobs;
+    on_gpu.status = gpu->output->status;
+    on_gpu.ranks = output->ranks ? gpu->output->ranks : NULL;
+    on_gpu.kept = output->kept ? gpu->output->kept : NULL;
+    on_gpu.top_ids = output->num_top ? gpu->output->top_ids : NULL;
+    on_gpu.top_logprobs = output->num_top ? gpu->output->top_logprobs : NULL;
+    copied.weight.data = gpu->weight.data;
+    copied.hidden.data = gpu->hidden;
+    cuda_uploads_copy(&uploads, &uploaded, head->hidden.rows, head->weight.rows);
+    status = sample_rows(gpu, &copied, &uploaded, &on_gpu, error);
     if (status == GUMBEL_OK) {
-        download_step(on, output, rows);
+        download_step(gpu, output, rows);
     }
     cuda_uploads_free(&uploads);
     return status;

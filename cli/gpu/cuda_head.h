@@ -21,7 +21,7 @@ gumbel_status cuda_head_draw(void *context, const gumbel_head *head,
 
 /* The weights of the draft model's head, on the GPU: copied at the first call, and owned by
  * `head`. */
-gumbel_tensor cuda_head_other(struct cuda_head *head, gumbel_tensor weight);
+gumbel_tensor cuda_head_draft_weight(struct cuda_head *head, gumbel_tensor weight);
 
 /* The device; the weights on the GPU; and a GPU workspace of at least `bytes`, valid until the next
  * call of cuda_head_workspace() or cuda_head_draw(). */

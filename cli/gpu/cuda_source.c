@@ -10,7 +10,7 @@
 #include "report.h"
 
 /* The device memory of a call. */
-struct uploaded {
+struct uploaded_call {
     gumbel_tensor hidden;
     gumbel_sampling sampling;
     struct cuda_uploads request;
@@ -19,14 +19,10 @@ struct uploaded {
     size_t workspace_bytes;
 };
 
-static int32_t count_samples(const gumbel_sampling *sampling)
-{
-    return sampling->num_samples ? sampling->num_samples : 1;
-}
-
 /* Uploads `source` and `sampling` except the weights; `output` is NULL for chunks. */
-static void upload_call(struct uploaded *call, const struct source *source, gumbel_device *device,
-                        const gumbel_sampling *sampling, const gumbel_output *output, int64_t draws)
+static void upload_call(struct uploaded_call *call, const struct source *source,
+                        gumbel_device *device, const gumbel_sampling *sampling,
+                        const gumbel_output *output, int64_t draws)
 {
     const int64_t batch = source_batch(source);
     const int64_t first =
@@ -34,7 +30,7 @@ static void upload_call(struct uploaded *call, const struct source *source, gumb
     gumbel_sampling *rows = &call->sampling;
     gumbel_error error = {"", ""};
 
-    *call = (struct uploaded){.sampling = *sampling};
+    *call = (struct uploaded_call){.sampling = *sampling};
     require_ok(gumbel_workspace_size(device, source->from_logits ? NULL : &source->head,
                                      source->from_logits ? &source->logits : NULL, sampling, output,
                                      &call->workspace_bytes, &error),
@@ -57,7 +53,7 @@ static void upload_call(struct uploaded *call, const struct source *source, gumb
     call->summaries = output ? NULL : device_memory_new((size_t)draws * sizeof *call->summaries);
 }
 
-static void free_uploaded(const struct uploaded *call)
+static void free_uploaded_call(const struct uploaded_call *call)
 {
     device_memory_free(call->sampling.temperature.data);
     device_memory_free(call->sampling.seed.data);
@@ -70,34 +66,37 @@ static void free_uploaded(const struct uploaded *call)
     device_memory_free(call->summaries);
 }
 
-/* Uploads the weights of `part` of the vocabulary and calls the library: a draw if there is an
- * output, else the summaries of a chunk. */
-static void sample_part(const struct source *part, gumbel_device *device, const struct uploaded *on,
-                        const gumbel_output *output)
+/* Uploads the weights of `slice`, a range of the vocabulary, and calls the library: a draw if there
+ * is an output, else the summaries of a chunk. */
+static void sample_slice(const struct source *slice, gumbel_device *device,
+                         const struct uploaded_call *uploaded, const gumbel_output *output)
 {
     gumbel_error error = {"", ""};
     gumbel_status status = GUMBEL_OK;
 
-    if (part->from_logits) {
-        gumbel_logits logits = part->logits;
+    if (slice->from_logits) {
+        gumbel_logits logits = slice->logits;
 
         logits.logits = device_memory_copy_tensor(logits.logits);
-        status = output ? gumbel_sample_logits(device, NULL, &logits, &on->sampling, output,
-                                               on->workspace, on->workspace_bytes, &error)
-                        : gumbel_partial_logits(device, NULL, &logits, &on->sampling, on->summaries,
-                                                on->workspace, on->workspace_bytes, &error);
+        status = output
+                     ? gumbel_sample_logits(device, NULL, &logits, &uploaded->sampling, output,
+                                            uploaded->workspace, uploaded->workspace_bytes, &error)
+                     : gumbel_partial_logits(device, NULL, &logits, &uploaded->sampling,
+                                             uploaded->summaries, uploaded->workspace,
+                                             uploaded->workspace_bytes, &error);
         require_ok(status, &error);
         device_memory_free(logits.logits.data);
     } else {
-        gumbel_head head = part->head;
+        gumbel_head head = slice->head;
 
-        head.hidden = on->hidden;
+        head.hidden = uploaded->hidden;
         head.weight = device_memory_copy_tensor(head.weight);
         head.bias = device_memory_copy_tensor(head.bias);
-        status = output ? gumbel_sample(device, NULL, &head, &on->sampling, output, on->workspace,
-                                        on->workspace_bytes, &error)
-                        : gumbel_partial(device, NULL, &head, &on->sampling, on->summaries,
-                                         on->workspace, on->workspace_bytes, &error);
+        status = output
+                     ? gumbel_sample(device, NULL, &head, &uploaded->sampling, output,
+                                     uploaded->workspace, uploaded->workspace_bytes, &error)
+                     : gumbel_partial(device, NULL, &head, &uploaded->sampling, uploaded->summaries,
+                                      uploaded->workspace, uploaded->workspace_bytes, &error);
         require_ok(status, &error);
         device_memory_free(head.weight.data);
         device_memory_free(head.bias.data);
@@ -112,27 +111,27 @@ static void sample_chunks(const struct source *source, gumbel_device *device,
     const int64_t vocab = source_vocab(source);
     const int64_t draws = source_batch(source) * samples;
     gumbel_summary *merged = require_memory("summaries", draws, sizeof *merged);
-    gumbel_summary *part = require_memory("summaries", draws, sizeof *part);
+    gumbel_summary *partial = require_memory("summaries", draws, sizeof *partial);
     gumbel_error error = {"", ""};
-    struct uploaded on;
+    struct uploaded_call uploaded;
 
-    upload_call(&on, source, device, sampling, NULL, draws);
+    upload_call(&uploaded, source, device, sampling, NULL, draws);
     gumbel_summary_clear(merged, draws);
     progress_start("sampling");
     for (int64_t begin = 0, end; begin < vocab; begin = end) {
         end = vocab - begin > chunk ? begin + chunk : vocab;
         const struct source shard = source_shard(source, begin, end);
 
-        sample_part(&shard, device, &on, NULL);
-        device_memory_download(part, on.summaries, (size_t)draws * sizeof *part);
-        require_ok(gumbel_merge(NULL, NULL, merged, part, draws, &error), &error);
+        sample_slice(&shard, device, &uploaded, NULL);
+        device_memory_download(partial, uploaded.summaries, (size_t)draws * sizeof *partial);
+        require_ok(gumbel_merge(NULL, NULL, merged, partial, draws, &error), &error);
         progress_update(end, vocab);
     }
     progress_clear();
     require_ok(gumbel_finish(NULL, NULL, merged, 1, source_batch(source), samples, output, &error),
                &error);
-    free_uploaded(&on);
-    free(part);
+    free_uploaded_call(&uploaded);
+    free(partial);
     free(merged);
 }
 
@@ -146,13 +145,13 @@ void cuda_source_sample(const struct source *source, gumbel_device *device, cons
     if (chunk) {
         sample_chunks(source, device, sampling, output, chunk, samples);
     } else {
-        gumbel_output there;
-        struct uploaded on;
+        gumbel_output on_gpu;
+        struct uploaded_call uploaded;
 
-        upload_call(&on, source, device, sampling, output, batch * samples);
-        there = cuda_output_new(output, batch, samples);
-        sample_part(source, device, &on, &there);
-        cuda_output_download(output, &there, batch, samples);
-        free_uploaded(&on);
+        upload_call(&uploaded, source, device, sampling, output, batch * samples);
+        on_gpu = cuda_output_new(output, batch, samples);
+        sample_slice(source, device, &uploaded, &on_gpu);
+        cuda_output_download(output, &on_gpu, batch, samples);
+        free_uploaded_call(&uploaded);
     }
 }

@@ -162,14 +162,14 @@ gumbel_output cuda_output_new(const gumbel_output *host, int64_t batch, int64_t 
     return copies;
 }
 
-void cuda_output_download(const gumbel_output *host, const gumbel_output *there, int64_t batch,
+void cuda_output_download(const gumbel_output *host, const gumbel_output *on_gpu, int64_t batch,
                           int64_t samples)
 {
     for (int i = 0; i < OUTPUT_ARRAYS; i++) {
         if (read_pointer(host, i)) {
-            device_memory_download(read_pointer(host, i), read_pointer(there, i),
+            device_memory_download(read_pointer(host, i), read_pointer(on_gpu, i),
                                    count_bytes(host, i, batch, samples));
-            device_memory_free(read_pointer(there, i));
+            device_memory_free(read_pointer(on_gpu, i));
         }
     }
 }

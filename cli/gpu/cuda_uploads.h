@@ -35,7 +35,7 @@ void cuda_uploads_free_lists(const gumbel_token_lists *lists);
 /* An output with GPU memory for every array of `host`. cuda_output_download() waits for the default
  * stream, copies the arrays into `host` and frees them. */
 gumbel_output cuda_output_new(const gumbel_output *host, int64_t batch, int64_t samples);
-void cuda_output_download(const gumbel_output *host, const gumbel_output *there, int64_t batch,
+void cuda_output_download(const gumbel_output *host, const gumbel_output *on_gpu, int64_t batch,
                           int64_t samples);
 
 #endif

@@ -74,7 +74,7 @@ void device_gemm_close(struct device_gemm *gemm)
 
 const char *device_gemm_library(const struct device_gemm *gemm) { return gemm->library; }
 
-static int type_of(gumbel_dtype dtype)
+static int get_cuda_type(gumbel_dtype dtype)
 {
     return dtype == GUMBEL_BFLOAT16  ? TYPE_BFLOAT16
            : dtype == GUMBEL_FLOAT16 ? TYPE_FLOAT16
@@ -86,7 +86,7 @@ void device_gemm_queue(struct device_gemm *gemm, gumbel_tensor hidden, gumbel_te
 {
     const float one = 1, zero = 0;
     const int V = (int)weight.rows, B = (int)hidden.rows, D = (int)weight.cols;
-    const int type = type_of(weight.dtype);
+    const int type = get_cuda_type(weight.dtype);
 
     /* cuBLAS resets its workspace when the stream is set. */
     require_cublas(gemm->set_stream(gemm->handle, stream), "cublasSetStream");

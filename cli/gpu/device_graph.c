@@ -59,7 +59,7 @@ double device_graph_time(struct device_graph *graph)
     return (double)milliseconds * 1e-3 / CALLS;
 }
 
-double device_call_best(device_call call, void *argument, int replays)
+double measure_device_call(device_call call, void *argument, int replays)
 {
     struct device_graph *graph = device_graph_new(call, argument);
     double best = device_graph_time(graph);

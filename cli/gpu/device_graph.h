@@ -20,6 +20,6 @@ void device_graph_free(struct device_graph *graph);
 double device_graph_time(struct device_graph *graph);
 
 /* The shortest time of `replays` replays of a temporary graph. */
-double device_call_best(device_call call, void *argument, int replays);
+double measure_device_call(device_call call, void *argument, int replays);
 
 #endif

@@ -126,7 +126,7 @@ double device_reader_measure(struct device_reader *reader, const void *from, siz
 
             tried.blocks = blocks[i];
             tried.threads = threads[j];
-            seconds = device_call_best(queue_pass, &pass, REPLAYS);
+            seconds = measure_device_call(queue_pass, &pass, REPLAYS);
             if (seconds < best) {
                 best = seconds;
                 *reader = tried;

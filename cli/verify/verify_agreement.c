@@ -6,18 +6,18 @@
 #include "report.h"
 #include "verify.h"
 
-enum { MOST_ROWS = 8, MOST_SAMPLES = 16 };
+enum { MAX_ROWS = 8, MAX_SAMPLES = 16 };
 
 /* The arguments and outputs of a call for some rows. */
 struct draws {
     int64_t rows;
     int32_t samples;
-    uint64_t seeds[MOST_ROWS];
-    int32_t tokens[MOST_ROWS * MOST_SAMPLES];
-    float logprobs[MOST_ROWS * MOST_SAMPLES];
-    float scores[MOST_ROWS * MOST_SAMPLES];
-    float lse[MOST_ROWS];
-    int32_t status[MOST_ROWS];
+    uint64_t seeds[MAX_ROWS];
+    int32_t tokens[MAX_ROWS * MAX_SAMPLES];
+    float logprobs[MAX_ROWS * MAX_SAMPLES];
+    float scores[MAX_ROWS * MAX_SAMPLES];
+    float lse[MAX_ROWS];
+    int32_t status[MAX_ROWS];
 };
 
 static struct draws new_draws(const struct verify_input *input, int64_t first, int64_t rows,
@@ -31,7 +31,7 @@ static struct draws new_draws(const struct verify_input *input, int64_t first, i
     return draws;
 }
 
-static gumbel_output output_of(struct draws *draws, int64_t row)
+static gumbel_output make_output(struct draws *draws, int64_t row)
 {
     return (gumbel_output){
         .struct_size = sizeof(gumbel_output),
@@ -43,8 +43,8 @@ static gumbel_output output_of(struct draws *draws, int64_t row)
     };
 }
 
-static gumbel_sampling sampling_of(const struct verify_input *input, const struct draws *draws,
-                                   int64_t row)
+static gumbel_sampling make_sampling(const struct verify_input *input, const struct draws *draws,
+                                     int64_t row)
 {
     return (gumbel_sampling){
         .struct_size = sizeof(gumbel_sampling),
@@ -57,8 +57,8 @@ static gumbel_sampling sampling_of(const struct verify_input *input, const struc
 static void draw_all(const struct verify_input *input, const struct source *source,
                      gumbel_device *device, struct draws *draws)
 {
-    const gumbel_sampling sampling = sampling_of(input, draws, 0);
-    const gumbel_output output = output_of(draws, 0);
+    const gumbel_sampling sampling = make_sampling(input, draws, 0);
+    const gumbel_output output = make_output(draws, 0);
 
     source_sample(source, device, &sampling, &output);
 }
@@ -144,8 +144,8 @@ static void compare_chunks(const struct verify_input *input, const struct source
 
     for (size_t i = 0; i < sizeof chunks / sizeof chunks[0]; i++) {
         struct draws found = *wanted;
-        const gumbel_sampling sampling = sampling_of(input, &found, 0);
-        const gumbel_output output = output_of(&found, 0);
+        const gumbel_sampling sampling = make_sampling(input, &found, 0);
+        const gumbel_output output = make_output(&found, 0);
 
         source_sample_chunks(source, input->device, &sampling, &output, chunks[i], false, NULL);
         snprintf(name, sizeof name, "chunks of %lld", (long long)chunks[i]);
@@ -160,8 +160,8 @@ static void compare_rows_alone(const struct verify_input *input, const struct so
 
     for (int64_t b = 0; b < wanted->rows; b++) {
         const struct source alone = source_rows(source, b, 1);
-        const gumbel_sampling sampling = sampling_of(input, &found, b);
-        const gumbel_output output = output_of(&found, b);
+        const gumbel_sampling sampling = make_sampling(input, &found, b);
+        const gumbel_output output = make_output(&found, b);
 
         source_sample(&alone, input->device, &sampling, &output);
     }
@@ -179,10 +179,10 @@ void verify_agreement(const struct verify_input *input, struct verdicts *verdict
     const int64_t vocab = source_vocab(&input->source);
     const int64_t width = source_hidden_size(&input->source) + 1;
     const int64_t batch = source_batch(&input->source);
-    const int64_t fitting = clamp_value((1 << 28) / vocab / width, 1, MOST_ROWS);
+    const int64_t fitting = clamp_value((1 << 28) / vocab / width, 1, MAX_ROWS);
     const int64_t rows = fitting < batch ? fitting : batch;
     const int64_t first = clamp_value(input->row, 0, batch - rows);
-    const int32_t samples = (int32_t)clamp_value((1 << 23) / vocab / rows, 2, MOST_SAMPLES);
+    const int32_t samples = (int32_t)clamp_value((1 << 23) / vocab / rows, 2, MAX_SAMPLES);
     const struct source source = source_rows(&input->source, first, rows);
     struct draws wanted = new_draws(input, first, rows, samples);
 

@@ -15,9 +15,9 @@ static const float wrong_temperature = 1.02f;
 
 enum {
     DRAWS_A_CALL = 4096,
-    MOST_DRAWS = 1 << 20,
-    MOST_NEEDED = 1 << 22, /* upper bound of the search */
-    MOST_TIMES = 16,       /* upper bound of the default draws over those that fit the time */
+    MAX_DRAWS = 1 << 20,
+    MAX_NEEDED = 1 << 22, /* upper bound of the search */
+    MAX_TIMES = 16,       /* upper bound of the default draws over those that fit the time */
     LEAST_DRAWS = 1 << 13,
 };
 static const double seconds_wanted = 5;
@@ -101,8 +101,8 @@ static void compute_softmax(const double *logits, int64_t vocab, double temperat
 
 /* ---------------------------------------------------------------------------- counting ---- */
 
-static gumbel_sampling sampling_at(const struct verify_input *input, const uint64_t *seed,
-                                   const uint32_t *first, int64_t count)
+static gumbel_sampling make_sampling(const struct verify_input *input, const uint64_t *seed,
+                                     const uint32_t *first, int64_t count)
 {
     return (gumbel_sampling){
         .struct_size = sizeof(gumbel_sampling),
@@ -117,7 +117,7 @@ static gumbel_sampling sampling_at(const struct verify_input *input, const uint6
 static double measure_fitting(const struct verify_input *input, const struct source *row)
 {
     enum { TRIAL = 1024, TRIALS = 3 };
-    const gumbel_sampling sampling = sampling_at(input, &input->seed, NULL, TRIAL);
+    const gumbel_sampling sampling = make_sampling(input, &input->seed, NULL, TRIAL);
     int32_t tokens[TRIAL];
     const gumbel_output output = {.struct_size = sizeof output, .tokens = tokens};
     double least = INFINITY;
@@ -132,17 +132,17 @@ static double measure_fitting(const struct verify_input *input, const struct sou
 }
 
 /* The number of draws that take about seconds_wanted, a power of two so that small changes of speed
- * do not change the result; or the number that the power check requires, within MOST_TIMES. */
+ * do not change the result; or the number that the power check requires, within MAX_TIMES. */
 static int64_t choose_draws(const struct verify_input *input, const struct source *row,
                             int64_t needed)
 {
     const double fitting = measure_fitting(input, row);
-    int64_t draws = MOST_DRAWS;
+    int64_t draws = MAX_DRAWS;
 
     while (draws > LEAST_DRAWS && (double)draws > fitting) {
         draws /= 2;
     }
-    return needed > draws && (double)needed <= fitting * MOST_TIMES ? needed : draws;
+    return needed > draws && (double)needed <= fitting * MAX_TIMES ? needed : draws;
 }
 
 /* Draws `draws` tokens of one row and counts them in observed[0..V). */
@@ -159,7 +159,7 @@ static void count_draws(const struct verify_input *input, const struct source *r
     for (int64_t done = 0; done < draws; done += DRAWS_A_CALL) {
         const int64_t count = draws - done < DRAWS_A_CALL ? draws - done : DRAWS_A_CALL;
         const uint32_t first = (uint32_t)done;
-        const gumbel_sampling sampling = sampling_at(input, &seed, &first, count);
+        const gumbel_sampling sampling = make_sampling(input, &seed, &first, count);
 
         source_sample(row, input->device, &sampling, &output);
         if (status != GUMBEL_ROW_OK) {
@@ -218,10 +218,10 @@ static bool is_testable(const struct truth *truth, int64_t draws)
 }
 
 /* The smallest number of draws, a power of two, that detects the difference; 0: above
- * MOST_NEEDED. */
+ * MAX_NEEDED. */
 static int64_t count_needed_draws(const struct truth *truth)
 {
-    for (int64_t draws = LEAST_DRAWS; draws <= MOST_NEEDED; draws *= 2) {
+    for (int64_t draws = LEAST_DRAWS; draws <= MAX_NEEDED; draws *= 2) {
         if (is_testable(truth, draws)) {
             return draws;
         }
@@ -288,10 +288,11 @@ static void test_power(const struct truth *truth, int64_t draws, struct verdicts
         char advice[64] = "choose another --row";
 
         if (needed > 0) {
-            snprintf(advice, sizeof advice, "--draws %lld do", (long long)needed);
+            snprintf(advice, sizeof advice, "use --draws %lld", (long long)needed);
         }
         record_verdict(verdicts, SKIPPED, name, chi_squared_json(&test, draws),
-                       "%lld draws of this row do not show it; %s", (long long)draws, advice);
+                       "%lld draws of this row are too few to detect it; %s", (long long)draws,
+                       advice);
         return;
     }
     record_verdict(verdicts, test.p_value < least_p_value ? PASSED : FAILED, name,
@@ -310,7 +311,8 @@ static void test_way(const struct verify_input *input, const struct source *row,
     if (test.degrees < 1 && test.p_value > 0) {
         record_verdict(
             verdicts, SKIPPED, name, chi_squared_json(&test, draws),
-            "%lld draws are too few to judge this row by; take a row less sure or more --draws",
+            "%lld draws are too few to test this row; choose a row with a flatter distribution, or "
+            "more --draws",
             (long long)draws);
         return;
     }

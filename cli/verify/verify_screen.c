@@ -57,7 +57,7 @@ static int64_t count_different(const struct verify_input *input, const struct so
 
 void verify_screen(const struct verify_input *input, struct verdicts *verdicts)
 {
-    static const char *const names[] = {"screen's certificate", "draws by a screen"};
+    static const char *const names[] = {"screen's certificate", "draws with a screen"};
     struct source screened = input->source;
     gumbel_error error = {"", ""};
 
@@ -71,13 +71,15 @@ void verify_screen(const struct verify_input *input, struct verdicts *verdicts)
         gumbel_screen_verify(input->device, NULL, &screened.head.weight, &screen.copy, &error);
 
     record_verdict(verdicts, status == GUMBEL_OK ? PASSED : FAILED, names[0], NULL, "%s",
-                   status == GUMBEL_OK ? "holds of every row, computed again in float64"
-                                       : error.message);
+                   status == GUMBEL_OK
+                       ? "the error bounds of all rows hold, computed again in float64"
+                       : error.message);
     screened.head.screen = screen.copy;
     const int64_t different = count_different(input, &screened);
 
     record_verdict(verdicts, different ? FAILED : PASSED, names[1], NULL,
-                   "%lld of %lld tokens and scores differ from those without", (long long)different,
+                   "%lld of %lld tokens and scores differ from draws without a screen",
+                   (long long)different,
                    (long long)(source_batch(&screened) * SAMPLES * POSITIONS));
     head_screen_free(&screen);
 }

@@ -3,10 +3,10 @@
 #
 # usage: compile_header.sh COMPILER
 #
-# Compile all of gumbel.hpp and the example by each standard, with exceptions and without, warnings
-# being errors; the tests, which the build compiles with exceptions by the oldest and without by the
-# newer, by the oldest without, or with GUMBEL_NIGHTLY=1 by every pair. Exits 77 where there is no
-# such compiler.
+# Compile gumbel.hpp and the example as C++17 and C++20, with and without exceptions; warnings are
+# errors. Compile the tests as C++17 without exceptions, or with GUMBEL_NIGHTLY=1 in all four ways:
+# the build compiles them as C++17 with exceptions and as C++20 without. Exits 77 if COMPILER is not
+# installed.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 if ! command -v "$1" >/dev/null; then

@@ -10,9 +10,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { TOKENS_MOST = 512 };
+enum { MAX_TOKENS = 512 };
 
-static void quiet(enum ggml_log_level level, const char *text, void *context)
+static void log_errors(enum ggml_log_level level, const char *text, void *context)
 {
     (void)context;
     if (level == GGML_LOG_LEVEL_ERROR)
@@ -48,7 +48,7 @@ static int write_text(struct llama_model *model, struct llama_sampler *chain, ll
 {
     struct llama_sampler_seq_config config = {.seq_id = 0, .sampler = chain};
     struct llama_context_params params = llama_context_default_params();
-    params.n_ctx = 2 * TOKENS_MOST;
+    params.n_ctx = 2 * MAX_TOKENS;
     params.samplers = &config; /* without these two lines the draw is outside the graph */
     params.n_samplers = 1;
     struct llama_context *context = llama_init_from_model(model, params);
@@ -70,16 +70,16 @@ static int write_text(struct llama_model *model, struct llama_sampler *chain, ll
 
 int main(int argc, char **argv)
 {
-    llama_token tokens[TOKENS_MOST];
+    llama_token tokens[MAX_TOKENS];
     const int32_t length = argc - 4, count = argc > 3 ? atoi(argv[3]) : 0;
-    if (length < 1 || length > TOKENS_MOST || count < 1 || count > TOKENS_MOST) {
+    if (length < 1 || length > MAX_TOKENS || count < 1 || count > MAX_TOKENS) {
         fprintf(stderr, "usage: example_llama MODEL.gguf SEED COUNT TOKEN...\n");
         return 2;
     }
     for (int32_t i = 0; i < length; i++)
         tokens[i] = atoi(argv[4 + i]);
 
-    llama_log_set(quiet, NULL);
+    llama_log_set(log_errors, NULL);
     struct llama_model *model = llama_model_load_from_file(argv[1], llama_model_default_params());
     struct llama_sampler *chain =
         model ? make_chain(model, strtoull(argv[2], NULL, 10), length) : NULL;

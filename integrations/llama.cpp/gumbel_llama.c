@@ -106,7 +106,7 @@ static void sampler_copy_state(const struct llama_sampler *from, struct llama_sa
 
     state->report = source->report;
     if (!gumbel_llama_history_grow(state, length)) {
-        gumbel_llama_fail(state, "penalty_last_n", "there is no memory for accepted tokens");
+        gumbel_llama_fail(state, "penalty_last_n", "out of memory for accepted tokens");
         return;
     }
     if (length > 0)
@@ -173,7 +173,7 @@ static gumbel_status state_open(struct gumbel_llama_state *state, gumbel_error *
     if (status != GUMBEL_OK)
         return status;
     if (!gumbel_llama_reserve_workspace(state, bytes)) {
-        gumbel_llama_set_error(error, "n_vocab", "there is no memory for a workspace");
+        gumbel_llama_set_error(error, "n_vocab", "out of memory for a workspace");
         return GUMBEL_ERROR_MEMORY;
     }
     return gumbel_sample_logits(state->device, NULL, &logits, &r.sampling, &output,
@@ -217,7 +217,7 @@ struct llama_sampler *gumbel_llama_init(int32_t n_vocab, const struct gumbel_lla
     }
     struct gumbel_llama_state *state = calloc(1, sizeof *state);
     if (!state) {
-        gumbel_llama_set_error(error, "n_vocab", "there is no memory for a sampler");
+        gumbel_llama_set_error(error, "n_vocab", "out of memory for a sampler");
         return NULL;
     }
     state->n_vocab = n_vocab;
@@ -227,7 +227,7 @@ struct llama_sampler *gumbel_llama_init(int32_t n_vocab, const struct gumbel_lla
     atomic_store(&state->job.closed, 1);
     bool ready = state_allocate(state, p);
     if (!ready)
-        gumbel_llama_set_error(error, "n_vocab", "there is no memory for a row of logits");
+        gumbel_llama_set_error(error, "n_vocab", "out of memory for a row of logits");
     ready = ready && state_open(state, error) == GUMBEL_OK;
     struct llama_sampler *sampler = ready ? llama_sampler_init(&interface, state) : NULL;
     if (!sampler)
@@ -254,27 +254,27 @@ static struct llama_sampler *sampler_clone(const struct llama_sampler *sampler)
 
 /* ----------------------------------------------------------------------------- callers ---- */
 
-static struct gumbel_llama_state *own_state(const struct llama_sampler *sampler)
+static struct gumbel_llama_state *get_own_state(const struct llama_sampler *sampler)
 {
     return sampler && sampler->iface == &interface ? sampler->ctx : NULL;
 }
 
-struct gumbel_llama_state *gumbel_llama_state_of(const struct llama_sampler *sampler)
+struct gumbel_llama_state *gumbel_llama_find_state(const struct llama_sampler *sampler)
 {
-    struct gumbel_llama_state *state = own_state(sampler);
+    struct gumbel_llama_state *state = get_own_state(sampler);
     /* llama.h takes a sampler that is not const, but the calls below only read it. */
     struct llama_sampler *chain = (struct llama_sampler *)sampler;
 
     if (state || !chain || !llama_sampler_chain_get(chain, -1))
         return state;
     for (int32_t i = 0; i < llama_sampler_chain_n(chain) && !state; i++)
-        state = own_state(llama_sampler_chain_get(chain, i));
+        state = get_own_state(llama_sampler_chain_get(chain, i));
     return state;
 }
 
 bool gumbel_llama_describe(const struct llama_sampler *sampler, struct gumbel_llama_report *report)
 {
-    const struct gumbel_llama_state *state = gumbel_llama_state_of(sampler);
+    const struct gumbel_llama_state *state = gumbel_llama_find_state(sampler);
     if (state)
         *report = state->report;
     return state != NULL;
@@ -282,7 +282,7 @@ bool gumbel_llama_describe(const struct llama_sampler *sampler, struct gumbel_ll
 
 bool gumbel_llama_set_position(struct llama_sampler *sampler, int64_t position)
 {
-    struct gumbel_llama_state *state = gumbel_llama_state_of(sampler);
+    struct gumbel_llama_state *state = gumbel_llama_find_state(sampler);
     if (state)
         state->report.position = position;
     return state != NULL;
@@ -291,13 +291,13 @@ bool gumbel_llama_set_position(struct llama_sampler *sampler, int64_t position)
 llama_token gumbel_llama_sample(struct llama_sampler *sampler, struct llama_context *context,
                                 int32_t i)
 {
-    struct gumbel_llama_state *state = gumbel_llama_state_of(sampler);
+    struct gumbel_llama_state *state = gumbel_llama_find_state(sampler);
     llama_token token = llama_get_sampled_token_ith(context, i);
 
     if (!state)
         return -1;
     if (token < 0) {
-        if (!own_state(sampler) && llama_sampler_chain_n(sampler) != 1)
+        if (!get_own_state(sampler) && llama_sampler_chain_n(sampler) != 1)
             return llama_sampler_sample(sampler, context, i);
         const float *row = llama_get_logits_ith(context, i);
         if (!row)

@@ -28,13 +28,15 @@
 extern "C" {
 #endif
 
-/* Determines the tokens that may be drawn next. `words` has ceil(n_vocab / 32) words, all ones: bit
- * t & 31 of word t >> 5 allows token t. Clear bits and return true, or return false to allow all.
- * Called before each draw; in the graph on a thread of llama_decode(). */
+/* A mask function, which determines the tokens that may be drawn next. Called before each draw; for
+ * draws in the graph on a thread of llama_decode().
+ *  words    [ceil(n_vocab / 32)], all ones: bit t & 31 of word t >> 5 allows token t. The function
+ *           clears bits
+ *  returns  true if `words` is to be applied; false to allow all tokens. */
 typedef bool (*gumbel_llama_mask)(void *context, int64_t position, uint32_t *words,
                                   int32_t n_vocab);
 
-/* Begin with gumbel_llama_default_params(). Arrays are copied. */
+/* Parameters of a sampler. Start from gumbel_llama_default_params(). Arrays are copied. */
 struct gumbel_llama_params {
     uint64_t seed;      /* default 0 */
     int64_t position;   /* position of the first draw, also after a reset: the index in the text of
@@ -67,7 +69,7 @@ struct gumbel_llama_params {
 
 struct gumbel_llama_params gumbel_llama_default_params(void);
 
-/* gumbel_llama_init(): a sampler for llama_sampler_chain_add(), which then owns it.
+/* gumbel_llama_init(): creates a sampler for llama_sampler_chain_add(); the chain then owns it.
  *  n_vocab  llama_vocab_n_tokens(), V
  *  params   NULL for defaults
  *  error    names the invalid field; may be NULL
@@ -82,17 +84,18 @@ struct gumbel_llama_report {
     int64_t candidates; /* draws from arrays of candidates */
     int64_t rows;       /* draws from the context's rows of logits */
     int64_t in_graph;   /* draws in the graph, from logits */
-    int64_t fused;      /* draws in the graph, without logits */
+    int64_t fused;      /* draws in the graph, from hidden states and weights */
     int64_t failed;     /* draws that returned failed_token */
     gumbel_error error; /* cause of the last failed draw; empty strings if there is none */
 };
 
-/* In all calls below `sampler` is one of gumbel_llama_init(), or a chain that contains one. */
+/* In all calls below `sampler` comes from gumbel_llama_init(), or is a chain that contains such a
+ * sampler. */
 
-/* Fill the report; false if `sampler` is neither. */
+/* Fills the report. Returns false if `sampler` is neither. */
 bool gumbel_llama_describe(const struct llama_sampler *sampler, struct gumbel_llama_report *report);
 
-/* Set the position of the next draw; false if `sampler` is neither. */
+/* Sets the position of the next draw. Returns false if `sampler` is neither. */
 bool gumbel_llama_set_position(struct llama_sampler *sampler, int64_t position);
 
 /* gumbel_llama_sample(): draw from row i of the context's outputs, as llama_sampler_sample() does,

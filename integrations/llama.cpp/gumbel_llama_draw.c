@@ -63,7 +63,7 @@ void gumbel_llama_history_push(struct gumbel_llama_state *state, llama_token tok
     if (window > 0)
         place %= window;
     if (place >= state->history_room && !gumbel_llama_history_grow(state, 2 * place + 64)) {
-        gumbel_llama_fail(state, "penalty_last_n", "there is no memory for accepted tokens");
+        gumbel_llama_fail(state, "penalty_last_n", "out of memory for accepted tokens");
         return;
     }
     state->history[place] = token;
@@ -160,7 +160,7 @@ llama_token gumbel_llama_draw(struct gumbel_llama_state *state, gumbel_device *d
     gumbel_status status =
         gumbel_workspace_size(device, head, logits, &r.sampling, &output, &bytes, &error);
     if (status == GUMBEL_OK && !gumbel_llama_reserve_workspace(state, bytes))
-        return gumbel_llama_fail(state, "n_vocab", "there is no memory for a workspace");
+        return gumbel_llama_fail(state, "n_vocab", "out of memory for a workspace");
     if (status == GUMBEL_OK)
         status = head ? gumbel_sample(device, NULL, head, &r.sampling, &output, state->workspace,
                                       bytes, &error)

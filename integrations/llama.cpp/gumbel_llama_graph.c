@@ -64,7 +64,7 @@ static void run_job(void *context, int32_t count, gumbel_task task, void *argume
         pause_cpu(); /* the remaining tasks are running on threads of the graph */
 }
 
-/* A device that splits calls over ggml's threads; NULL, and a failure, if there is none. */
+/* A device that splits calls over ggml's threads. On failure reports the error and returns NULL. */
 static gumbel_device *graph_device(struct gumbel_llama_state *state, int32_t threads)
 {
     const gumbel_device_options options = {.struct_size = sizeof options,
@@ -86,34 +86,34 @@ static gumbel_device *graph_device(struct gumbel_llama_state *state, int32_t thr
 
 /* ------------------------------------------------------------------------------ the draw ---- */
 
-static gumbel_dtype dtype_of(enum ggml_type type)
+static gumbel_dtype convert_dtype(enum ggml_type type)
 {
     return type == GGML_TYPE_F32   ? GUMBEL_FLOAT32
            : type == GGML_TYPE_F16 ? GUMBEL_FLOAT16
                                    : GUMBEL_BFLOAT16;
 }
 
-static gumbel_tensor tensor_of(const struct ggml_tensor *t)
+static gumbel_tensor convert_tensor(const struct ggml_tensor *t)
 {
     return (gumbel_tensor){.data = t->data,
-                           .dtype = dtype_of(t->type),
+                           .dtype = convert_dtype(t->type),
                            .rows = t->ne[1],
                            .cols = t->ne[0],
                            .stride = (int64_t)(t->nb[1] / ggml_type_size(t->type))};
 }
 
-/* Draw from weight and hidden state, the sources of `dst`. */
+/* Draws from the weight and the hidden state, which are the sources of `dst`. */
 static llama_token draw_fused(struct gumbel_llama_state *state, gumbel_device *device,
                               const struct ggml_tensor *dst)
 {
     const gumbel_head head = {.struct_size = sizeof head,
-                              .hidden = tensor_of(dst->src[1]),
-                              .weight = tensor_of(dst->src[0])};
+                              .hidden = convert_tensor(dst->src[1]),
+                              .weight = convert_tensor(dst->src[0])};
     state->report.fused++;
     return gumbel_llama_draw(state, device, &head, NULL);
 }
 
-/* Draw from logits, the first source of `dst`; the second, if any, has the ids of candidates. */
+/* Draws from the logits, the first source of `dst`. A second source has the ids of candidates. */
 static llama_token draw_from_logits(struct gumbel_llama_state *state, gumbel_device *device,
                                     const struct ggml_tensor *dst)
 {
@@ -135,7 +135,7 @@ static llama_token draw_from_logits(struct gumbel_llama_state *state, gumbel_dev
     return gumbel_llama_draw(state, device, NULL, &from);
 }
 
-/* A ggml_custom_op_t: thread 0 draws, the others run tasks of its call. */
+/* The body of the custom operation: thread 0 draws, other threads run tasks of its call. */
 static void run_draw(struct gumbel_llama_state *state, struct ggml_tensor *dst, int ith, int nth,
                      bool fused)
 {
@@ -157,12 +157,12 @@ static void run_draw(struct gumbel_llama_state *state, struct ggml_tensor *dst, 
     atomic_store_explicit(&state->job.closed, 1, memory_order_release);
 }
 
-static void op_fused(struct ggml_tensor *dst, int ith, int nth, void *state)
+static void run_fused_draw(struct ggml_tensor *dst, int ith, int nth, void *state)
 {
     run_draw(state, dst, ith, nth, true);
 }
 
-static void op_from_logits(struct ggml_tensor *dst, int ith, int nth, void *state)
+static void run_logits_draw(struct ggml_tensor *dst, int ith, int nth, void *state)
 {
     run_draw(state, dst, ith, nth, false);
 }
@@ -253,7 +253,7 @@ void gumbel_llama_backend_apply(struct llama_sampler *sampler, struct ggml_conte
     }
     data->sampled =
         ggml_custom_4d(context, GGML_TYPE_I32, 1, 1, 1, 1, arguments, arguments[1] ? 2 : 1,
-                       state->product ? op_fused : op_from_logits, GGML_N_TASKS_MAX, state);
+                       state->product ? run_fused_draw : run_logits_draw, GGML_N_TASKS_MAX, state);
     data->logits = data->probs = data->candidates = NULL;
 }
 

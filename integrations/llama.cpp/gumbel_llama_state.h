@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private declarations of the sampler's files.
+ * Private declarations shared by the sampler's source files.
  */
 #ifndef GUMBEL_LLAMA_STATE_H
 #define GUMBEL_LLAMA_STATE_H
@@ -40,7 +40,7 @@ struct gumbel_llama_state {
     struct gumbel_llama_job job;
 };
 
-/* The parameters of one draw, as the library takes them. */
+/* The library's structs for the parameters of one draw, and the values that they point to. */
 struct gumbel_llama_request {
     float temperature, top_p, min_p, repetition, frequency, presence;
     int32_t top_k;
@@ -51,8 +51,9 @@ struct gumbel_llama_request {
     gumbel_sampling sampling;
 };
 
-/* The state of a sampler of gumbel_llama_init(), or of the first one in a chain; NULL without. */
-struct gumbel_llama_state *gumbel_llama_state_of(const struct llama_sampler *sampler);
+/* The state of a sampler of gumbel_llama_init(), or of the first such sampler in a chain. Returns
+ * NULL if there is none. */
+struct gumbel_llama_state *gumbel_llama_find_state(const struct llama_sampler *sampler);
 
 void gumbel_llama_set_error(gumbel_error *error, const char *field, const char *message);
 
@@ -60,7 +61,7 @@ void gumbel_llama_set_error(gumbel_error *error, const char *field, const char *
 bool gumbel_llama_is_penalised(const struct gumbel_llama_params *params);
 /* Number of accepted tokens that penalties count. */
 int64_t gumbel_llama_history_length(const struct gumbel_llama_state *state);
-/* Reserve room for accepted tokens; false without memory. */
+/* Reserves room for `room` accepted tokens. Returns false if memory runs out. */
 bool gumbel_llama_history_grow(struct gumbel_llama_state *state, int64_t room);
 /* Add an accepted token. */
 void gumbel_llama_history_push(struct gumbel_llama_state *state, llama_token token);
@@ -69,24 +70,25 @@ void gumbel_llama_history_push(struct gumbel_llama_state *state, llama_token tok
 void gumbel_llama_fill_request(struct gumbel_llama_state *state, bool masked,
                                struct gumbel_llama_request *request);
 
-/* Reserve `bytes` of workspace; false without memory. */
+/* Reserves `bytes` of workspace. Returns false if memory runs out. */
 bool gumbel_llama_reserve_workspace(struct gumbel_llama_state *state, size_t bytes);
 
-/* Draw from `head` or from `logits`; the other is NULL. -1 on a failure, with its cause in the
- * report. */
+/* Draws from `head` or from `logits`; the other is NULL. Returns -1 on a failure, and stores its
+ * cause in the report. */
 llama_token gumbel_llama_draw(struct gumbel_llama_state *state, gumbel_device *device,
                               const gumbel_head *head, const gumbel_logits *logits);
 
-/* Report a failed draw; returns -1. */
+/* Stores the cause of a failed draw in the report. Returns -1. */
 llama_token gumbel_llama_fail(struct gumbel_llama_state *state, const char *field,
                               const char *message);
 
 /* Scatter the logits of candidates into state->row by id; other tokens get -inf. `stride` is the
- * distance of two ids, and of two logits, in bytes. False, and a failed draw, for an invalid id. */
+ * distance in bytes from one id to the next, and from one logit to the next. Returns false, and
+ * reports a failed draw, for an invalid id. */
 bool gumbel_llama_scatter(struct gumbel_llama_state *state, const void *ids, const void *logits,
                           size_t stride, size_t count);
 
-/* `rows` rows of n_vocab logits at `data`. */
+/* The library's struct for `rows` rows of n_vocab logits at `data`. */
 gumbel_logits gumbel_llama_logits(const struct gumbel_llama_state *state, const float *data,
                                   int64_t rows);
 

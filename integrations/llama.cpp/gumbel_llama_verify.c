@@ -72,7 +72,7 @@ static const float *gather_rows(struct llama_context *context, const gumbel_head
         return start;
     *copy = malloc((size_t)count * (size_t)cols * sizeof **copy);
     if (!*copy) {
-        return_error(GUMBEL_ERROR_MEMORY, error, "draft.count", "there is no memory for its rows");
+        return_error(GUMBEL_ERROR_MEMORY, error, "draft.count", "out of memory for its rows");
         return NULL;
     }
     for (int32_t j = 0; j < count; j++)
@@ -94,7 +94,7 @@ static gumbel_status call_verify(struct gumbel_llama_state *state, const gumbel_
     if (status != GUMBEL_OK)
         return status;
     if (!gumbel_llama_reserve_workspace(state, bytes))
-        return return_error(GUMBEL_ERROR_MEMORY, error, "draft.count", "there is no memory for it");
+        return return_error(GUMBEL_ERROR_MEMORY, error, "draft.count", "out of memory for it");
     return head ? gumbel_verify(state->device, NULL, head, &r.sampling, draft, verified,
                                 state->workspace, bytes, error)
                 : gumbel_verify_logits(state->device, NULL, logits, &r.sampling, draft, verified,
@@ -105,7 +105,7 @@ gumbel_status gumbel_llama_verify(struct llama_sampler *sampler, struct llama_co
                                   const struct gumbel_llama_draft *draft, llama_token *tokens,
                                   int32_t *emitted, gumbel_error *error)
 {
-    struct gumbel_llama_state *state = gumbel_llama_state_of(sampler);
+    struct gumbel_llama_state *state = gumbel_llama_find_state(sampler);
     if (!state)
         return return_error(GUMBEL_ERROR_ARGUMENT, error, "sampler",
                             "is not one of gumbel_llama_init()");

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared code of the sampler's tests and benchmark: converts the bundled models to GGUF, and builds
-C programs with gumbel and an installed llama-cpp-python (or LLAMA_PREFIX, a folder with include/
-and lib/)."""
+"""Shared by the sampler's tests and benchmark: converts the bundled models to GGUF, and builds C
+programs with gumbel and an installed llama-cpp-python, or LLAMA_PREFIX with include/ and lib/."""
 
 import importlib.util
 import json
@@ -73,7 +72,7 @@ WHOLE = {"model.embed_tokens.weight": "token_embd.weight",
          "lm_head.weight": "output.weight"}
 
 
-def tensors(folder):
+def read_tensors(folder):
     """Name and bfloat16 words of each tensor of a Hugging Face folder."""
     raw = (folder / "model.safetensors").read_bytes()
     size = struct.unpack("<Q", raw[:8])[0]
@@ -83,15 +82,15 @@ def tensors(folder):
             yield name, np.frombuffer(raw[start:end], np.uint16).reshape(entry["shape"])
 
 
-def gguf_name(name):
+def convert_name(name):
     if name in WHOLE:
         return WHOLE[name]
     parts = name.split(".")
     return f"blk.{parts[2]}.{LAYER['.'.join(parts[3:-1])]}.weight"
 
 
-def padded(words, rows):
-    """Appends random rows with the standard deviation of the others."""
+def pad_rows(words, rows):
+    """Append random rows with the standard deviation of `words`, up to `rows` rows."""
     spread = (words.astype(np.uint32) << 16).view(np.float32).std()
     random = np.random.default_rng(0).standard_normal((rows - words.shape[0], words.shape[1]))
     more = (random * spread).astype(np.float32).view(np.uint32) >> 16
@@ -143,18 +142,18 @@ def write_gguf(folder, out, dtype="bf16", rows=None):
         writer.add_tokenizer_model("no_vocab")
     else:
         write_tokenizer(writer, folder)
-    for name, words in tensors(folder):
+    for name, words in read_tensors(folder):
         if rows and name == "model.embed_tokens.weight":
-            words = padded(words, rows)
+            words = pad_rows(words, rows)
         values = (words.astype(np.uint32) << 16).view(np.float32)
         if words.ndim == 1 or dtype == "f32":
-            writer.add_tensor(gguf_name(name), values)
+            writer.add_tensor(convert_name(name), values)
         elif dtype == "bf16":
             packed = words.view(np.uint8).reshape(words.shape[0], -1)
-            writer.add_tensor(gguf_name(name), packed, raw_dtype=kinds.BF16)
+            writer.add_tensor(convert_name(name), packed, raw_dtype=kinds.BF16)
         else:
             packed = gguf.quants.quantize(values, kinds.Q8_0)
-            writer.add_tensor(gguf_name(name), packed, raw_dtype=kinds.Q8_0)
+            writer.add_tensor(convert_name(name), packed, raw_dtype=kinds.Q8_0)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Finds an installed libgumbel by the command pkg-config. PKG_CONFIG names another command, and
-// PKG_CONFIG_PATH more folders. Tests and examples of this package record the library's folder.
+// Finds an installed libgumbel with pkg-config. The environment variable PKG_CONFIG names another
+// command; PKG_CONFIG_PATH lists more folders. Tests and examples of this package record the
+// folder of the library as their rpath.
 use std::env;
 use std::process::Command;
 
-/// The library must have the crate's minor version, whose structs and calls src/ffi.rs declares.
-fn versions() -> (String, String) {
+/// The library must have the crate's minor version: src/ffi.rs declares its structs and calls.
+fn version_range() -> (String, String) {
     let number = |name| env::var(name).unwrap().parse::<u32>().unwrap();
     let (major, minor) = (number("CARGO_PKG_VERSION_MAJOR"), number("CARGO_PKG_VERSION_MINOR"));
     (format!("gumbel >= {}.{}", major, minor), format!("gumbel < {}.{}", major, minor + 1))
@@ -25,9 +26,9 @@ fn pkg_config(arguments: &[&str]) -> Result<String, String> {
     }
 }
 
-fn find() -> Result<(), String> {
-    let (least, below) = versions();
-    let flags = pkg_config(&["--print-errors", "--cflags", "--libs", &least, &below])?;
+fn link_library() -> Result<(), String> {
+    let (minimum, below) = version_range();
+    let flags = pkg_config(&["--print-errors", "--cflags", "--libs", &minimum, &below])?;
     for flag in flags.split_whitespace() {
         if let Some(folder) = flag.strip_prefix("-L") {
             println!("cargo:rustc-link-search=native={}", folder);
@@ -48,7 +49,7 @@ fn main() {
     for name in ["PKG_CONFIG", "PKG_CONFIG_PATH", "PKG_CONFIG_LIBDIR"] {
         println!("cargo:rerun-if-env-changed={}", name);
     }
-    if let Err(reason) = find() {
+    if let Err(reason) = link_library() {
         panic!(
             "libgumbel was not found: {}\nInstall it, or set PKG_CONFIG_PATH to the folder of its \
              gumbel.pc",

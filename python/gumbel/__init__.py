@@ -37,10 +37,10 @@ from ._calls.sampler import Sampler
 from ._calls.screens import Screen
 from ._calls.summaries import SUMMARY, finish, merge, partial, partial_logits
 from ._device import Info, info
-from ._import_name import warn_of_others as _warn_of_others
+from ._import_name import warn_of_other_package as _warn_of_other_package
 from ._inputs.history import History
 
-_warn_of_others()
+_warn_of_other_package()
 
 __version__: str = _lib.gumbel_version_string().decode()
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, List, NoReturn, Optional
 
 from . import __version__
-from ._abi import find
+from ._abi import find_file
 from ._command import explain, info, verify
 from ._command.output import OutputError, check_output, write_line
 
@@ -33,8 +33,8 @@ Build that program at the root of libgumbel's source tree:
 """
 
 
-def _others() -> List[str]:
-    """Other files named gumbel on PATH, as the full command may be."""
+def _find_other_commands() -> List[str]:
+    """Other programs named gumbel on PATH, such as the full command in C."""
     own = {Path(sys.argv[0]).resolve(), Path(sysconfig.get_path("scripts"), "gumbel").resolve()}
     folders = os.environ.get("PATH", "").split(os.pathsep)
     found = [Path(folder) / "gumbel" for folder in dict.fromkeys(folders) if folder]
@@ -44,57 +44,57 @@ def _others() -> List[str]:
 
 def _print_version() -> None:
     write_line(f"gumbel {__version__} (Python package in {Path(__file__).parent})")
-    for other in _others():
+    for other in _find_other_commands():
         write_line(f"another gumbel: {other}")
 
 
-def _flags(cflags: bool, libs: bool) -> List[str]:
-    """The flags of a C compiler for the package's headers and library."""
+def _list_compiler_flags(cflags: bool, libs: bool) -> List[str]:
+    """Compiler and linker flags for C programs that use the package's headers and library."""
     flags = []
     if cflags:
-        flags.append(f"-I{find('include/gumbel/gumbel.h').parents[1]}")
+        flags.append(f"-I{find_file('include/gumbel/gumbel.h').parents[1]}")
     if libs:
-        folder = find("libgumbel.so").parent
+        folder = find_file("libgumbel.so").parent
         flags += [f"-L{folder}", f"-Wl,-rpath,{folder}", "-lgumbel"]
     return flags
 
 
-class _Parser(argparse.ArgumentParser):
-    """A parser whose help is written as all output is: argparse ignores that a write failed."""
+class _HelpParser(argparse.ArgumentParser):
+    """A parser that reports a failed write of its help text, which argparse ignores."""
 
     def print_help(self, file: Any = None) -> None:
         check_output()
         write_line(self.format_help().rstrip("\n"))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+def _make_parser() -> argparse.ArgumentParser:
+    parser = _HelpParser(
         prog="gumbel",
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="Exit codes: 0 done, 1 a check or the output failed, 2 wrong input or usage.",
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
-    parser.add_argument("--cflags", action="store_true", help="print the flags to compile C with")
-    parser.add_argument("--libs", action="store_true", help="print the flags to link C with")
+    parser.add_argument("--cflags", action="store_true", help="print C compiler flags and exit")
+    parser.add_argument("--libs", action="store_true", help="print linker flags and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for module in (info, verify, explain):
-        module.add_to(commands)
+        module.add_command(commands)
     return parser
 
 
-def _complain(text: str) -> None:
+def _write_error(text: str) -> None:
     if sys.stderr is not None:
         with contextlib.suppress(OSError):
             sys.stderr.write(text)
 
 
-def _run(arguments: List[str]) -> int:
-    """The exit code of a command line."""
+def _run_command(arguments: List[str]) -> int:
+    """Run a command line; returns the exit code."""
     if arguments[:1] and arguments[0] in FULL:
-        _complain(BUILD.format(command=arguments[0]))
+        _write_error(BUILD.format(command=arguments[0]))
         return 2
-    parser = _parser()
+    parser = _make_parser()
     given = parser.parse_args(arguments)
     check_output()
     if given.version:
@@ -103,7 +103,7 @@ def _run(arguments: List[str]) -> int:
         code: int = given.run(given)
         return code
     elif given.cflags or given.libs:
-        write_line(shlex.join(_flags(given.cflags, given.libs)))
+        write_line(shlex.join(_list_compiler_flags(given.cflags, given.libs)))
     else:
         parser.error("a command, --cflags, --libs or --version is missing (see gumbel --help)")
     return 0
@@ -113,7 +113,7 @@ def main(arguments: Optional[List[str]] = None) -> NoReturn:
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         try:
-            code = _run(arguments)
+            code = _run_command(arguments)
         except SystemExit as ended:  # of argparse
             code = int(ended.code or 0)
         if code == 0:
@@ -123,11 +123,11 @@ def main(arguments: Optional[List[str]] = None) -> NoReturn:
     except OutputError as error:
         code = 1
         if not error.reader_left:
-            _complain(f"gumbel: {error}\n")
+            _write_error(f"gumbel: {error}\n")
     except (TypeError, ValueError, RuntimeError, OSError, MemoryError) as error:
         code = 2
         command = arguments[0] if arguments else ""
-        _complain(f"gumbel {command}: {error}\n")
+        _write_error(f"gumbel {command}: {error}\n")
     sys.exit(code)
 
 

@@ -25,7 +25,7 @@ from ctypes import (
 from pathlib import Path
 from typing import Any
 
-from ._names import in_python, parameter_of
+from ._names import use_python_names, get_parameter_name
 
 FLOAT32, FLOAT16, BFLOAT16 = 1, 2, 3
 
@@ -287,7 +287,7 @@ class Step(Sized):
 
 
 # Arguments of a call that transforms rows [B, V] of logits: device, stream, ...
-_LOGITS_TO_ROWS = [
+_TRANSFORM_ARGUMENTS = [
     c_void_p,
     c_void_p,
     POINTER(Logits),
@@ -300,13 +300,13 @@ _LOGITS_TO_ROWS = [
 ]
 
 
-def _to_summaries(source: type) -> list[Any]:
+def _summary_arguments(source: type) -> list[Any]:
     """Arguments of a call that computes summaries from `source`: Head or Logits."""
     sampling, workspace = POINTER(Sampling), [c_void_p, c_size_t]
     return [c_void_p, c_void_p, POINTER(source), sampling, c_void_p, *workspace, POINTER(Error)]
 
 
-def _to_verified(source: type) -> list[Any]:
+def _verify_arguments(source: type) -> list[Any]:
     """Arguments of a call that verifies drafts by `source`: Head or Logits."""
     structs = [POINTER(source), POINTER(Sampling), POINTER(Draft), POINTER(Verified)]
     return [c_void_p, c_void_p, *structs, c_void_p, c_size_t, POINTER(Error)]
@@ -384,8 +384,8 @@ _PROTOTYPES = {
             POINTER(Error),
         ],
     ),
-    "gumbel_verify": (c_int, _to_verified(Head)),
-    "gumbel_verify_logits": (c_int, _to_verified(Logits)),
+    "gumbel_verify": (c_int, _verify_arguments(Head)),
+    "gumbel_verify_logits": (c_int, _verify_arguments(Logits)),
     "gumbel_verify_workspace_size": (
         c_int,
         [
@@ -399,10 +399,10 @@ _PROTOTYPES = {
             POINTER(Error),
         ],
     ),
-    "gumbel_process_logits": (c_int, _LOGITS_TO_ROWS),
-    "gumbel_softmax": (c_int, _LOGITS_TO_ROWS),
-    "gumbel_partial": (c_int, _to_summaries(Head)),
-    "gumbel_partial_logits": (c_int, _to_summaries(Logits)),
+    "gumbel_process_logits": (c_int, _TRANSFORM_ARGUMENTS),
+    "gumbel_softmax": (c_int, _TRANSFORM_ARGUMENTS),
+    "gumbel_partial": (c_int, _summary_arguments(Head)),
+    "gumbel_partial_logits": (c_int, _summary_arguments(Logits)),
     "gumbel_merge": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p, c_int64, POINTER(Error)]),
     "gumbel_finish": (
         c_int,
@@ -457,36 +457,38 @@ _PROTOTYPES = {
 }
 
 
-def find(name: str) -> Path:
-    """The path of a file of the package that is not a Python source."""
+def find_file(name: str) -> Path:
+    """The path of a library or header in the package; ImportError if it is missing."""
     # An editable install has two folders: the sources, and the results of the build.
     folders = [Path(folder) for folder in sys.modules[__package__].__path__]
     for folder in folders:
         if (folder / name).is_file():
             return folder / name
     raise ImportError(
-        f"{name} is not beside the package (looked in {', '.join(map(str, folders))}); "
+        f"{name} is not in the package (looked in {', '.join(map(str, folders))}); "
         "`pip install .` at the root of the source tree builds and installs both"
     )
 
 
-def _load() -> ctypes.CDLL:
-    library = ctypes.CDLL(str(find("libgumbel.so")))
+def _load_library() -> ctypes.CDLL:
+    library = ctypes.CDLL(str(find_file("libgumbel.so")))
     for function, (result, arguments) in _PROTOTYPES.items():
         getattr(library, function).restype = result
         getattr(library, function).argtypes = arguments
     return library
 
 
-lib = _load()
+lib = _load_library()
 
 
-def text(found: bytes) -> str:
-    """A text of the library, which may quote arbitrary bytes of the environment, as str."""
+def decode_text(found: bytes) -> str:
+    """A text of the library as str; it may quote arbitrary bytes of the environment."""
     return found.decode(errors="surrogateescape")
 
 
-def check(status: int, error: Error | None = None, renamed: dict[str, str] | None = None) -> None:
+def check_status(
+    status: int, error: Error | None = None, renamed: dict[str, str] | None = None
+) -> None:
     """Raise the exception of a status that is not OK, with the message "argument: text".
 
     ValueError: an argument is invalid. RuntimeError: the device or build does not support the call,
@@ -496,12 +498,12 @@ def check(status: int, error: Error | None = None, renamed: dict[str, str] | Non
     if status == OK:
         return
     if error is not None and error.message:
-        name, message = parameter_of(text(error.field)), text(error.message)
+        name, message = get_parameter_name(decode_text(error.field)), decode_text(error.message)
         if status == ERROR_ARGUMENT:
-            message = in_python(message)
+            message = use_python_names(message)
         message = f"{(renamed or {}).get(name, name)}: {message}"
     else:
-        message = text(lib.gumbel_status_string(status))
+        message = decode_text(lib.gumbel_status_string(status))
     kinds = {ERROR_MEMORY: MemoryError}
     kinds.update(dict.fromkeys((ERROR_UNSUPPORTED, ERROR_DEVICE, ERROR_GROUP), RuntimeError))
     raise kinds.get(status, ValueError)(message)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices: opened once for each (name, isa, threads) and never closed.
+"""Devices: opened once for each (name, isa, threads), and never closed.
 
-A daemon thread may still be inside a call when the interpreter exits.
+Closing them is unsafe: a daemon thread may be inside a call when the interpreter exits.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ _devices: dict[tuple[str, int, int], ctypes.c_void_p] = {}
 _lock = threading.Lock()
 
 
-def _forget() -> None:
-    """In a child of fork(), which has no threads of the devices: it opens devices of its own."""
+def _reset_after_fork() -> None:
+    """Drop the devices in a child of fork(), which does not have their threads."""
     global _lock
     _devices.clear()
     _lock = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+    os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 def _isa_values() -> dict[str, int]:
@@ -43,7 +43,11 @@ _ISAS = _isa_values()
 
 
 def open_device(name: str, isa: Optional[str], threads: Optional[int]) -> ctypes.c_void_p:
-    """The device "cpu" or "cuda:N"; `isa` and `threads` None are the library's defaults."""
+    """The handle of "cpu" or "cuda:N", opened at its first use; None is the library's default.
+
+    Raises TypeError or ValueError for an invalid isa or threads, and RuntimeError if the device is
+    not available.
+    """
     if isa is not None and not isinstance(isa, str):
         raise TypeError(f"isa: expected a name or None, got {type(isa).__name__}")
     if isa is not None and isa not in _ISAS:
@@ -57,7 +61,7 @@ def open_device(name: str, isa: Optional[str], threads: Optional[int]) -> ctypes
         if key not in _devices:
             device, error = ctypes.c_void_p(), _abi.Error()
             options = _abi.DeviceOptions(device=name.encode(), isa=key[1], threads=key[2])
-            _abi.check(_abi.lib.gumbel_open(options, device, error), error)
+            _abi.check_status(_abi.lib.gumbel_open(options, device, error), error)
             _devices[key] = device
         return _devices[key]
 
@@ -98,7 +102,7 @@ def info(*, device: str = "cpu", isa: Optional[str] = None, threads: Optional[in
     if not re.fullmatch(r"cpu|cuda:[0-9]{1,4}", device):
         raise ValueError(f"device: {format_value(device)} is none of cpu, cuda:0, cuda:1, ...")
     about = _abi.DeviceInfo()
-    _abi.check(_abi.lib.gumbel_describe(open_device(device, isa, threads), about))
+    _abi.check_status(_abi.lib.gumbel_describe(open_device(device, isa, threads), about))
     available = (n for n, v in _ISAS.items() if n != "auto" and _abi.lib.gumbel_isa_available(v))
     isa_in_use = _abi.lib.gumbel_isa_name(about.isa).decode()
     return Info(
@@ -107,7 +111,7 @@ def info(*, device: str = "cpu", isa: Optional[str] = None, threads: Optional[in
         isas=tuple(available),
         threads=about.threads,
         tile=about.tile,
-        device=_abi.text(about.name),
-        description=_abi.text(about.description),
+        device=_abi.decode_text(about.name),
+        description=_abi.decode_text(about.description),
         cuda_architectures=tuple(_abi.lib.gumbel_cuda_architectures().decode().split()),
     )

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The import name `gumbel` and the distributions that claim it.
 
-The distribution of this package is `libgumbel`. PyPI's distribution `gumbel` is another project
-with the same import name, and releases of this package before 0.3 had that name, too. pip installs
-both into one folder, where each overwrites files of the other.
+The distribution of this package is `libgumbel`. The distribution `gumbel` on PyPI is another
+project with the same import name; releases of this package before 0.3 had that name, too. pip
+installs both into one folder, where each overwrites files of the other.
 """
 
 import warnings
 from importlib import metadata
 
 
-def warn_of_others() -> None:
+def warn_of_other_package() -> None:
     """Warn if a distribution named `gumbel` is installed: it claims the same import name."""
     try:
         other = metadata.version("gumbel")

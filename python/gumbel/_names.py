@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of arguments in Python, by their names in the C library."""
+"""Converts names of C struct fields in errors to names of Python arguments."""
 
 from __future__ import annotations
 
 import re
 
-# Fields of the library with another name in Python, by the ends of their names.
+# {end of the field's path: Python argument}, for fields whose argument has another name.
 _PARAMETERS = {
     "soft_cap": "softcap",
     "transforms.bias": "logit_bias",
@@ -17,7 +17,7 @@ _PARAMETERS = {
     "from": "other",
 }
 # Fields of a draft. The shape of `tokens` determines `requests`.
-_OF_DRAFTS = {
+_DRAFT_PARAMETERS = {
     "head": "proposal",
     "logits": "proposal",
     "sampling": "proposal",
@@ -35,23 +35,23 @@ _ROW_SLOT = re.compile(r"\bof_row\[")
 _OTHER_NAMES = re.compile(r"\b(soft_cap|num_top)\b")
 
 
-def parameter_of(field: str) -> str:
-    """The Python parameter of a field of the library."""
+def get_parameter_name(field: str) -> str:
+    """The Python argument for a field of the C library, such as "sampling.seed[3]"."""
     path, bracket, index = field.partition("[")
     if path.startswith("draft."):
-        of_draft = path[len("draft.") :]
-        if of_draft in _OF_DRAFTS:
-            return _OF_DRAFTS[of_draft] + bracket + index
-        owner = "proposal." if of_draft.partition(".")[0] in _OF_DRAFTS else ""
-        return owner + parameter_of(of_draft + bracket + index)
+        draft_field = path[len("draft.") :]
+        if draft_field in _DRAFT_PARAMETERS:
+            return _DRAFT_PARAMETERS[draft_field] + bracket + index
+        owner = "proposal." if draft_field.partition(".")[0] in _DRAFT_PARAMETERS else ""
+        return owner + get_parameter_name(draft_field + bracket + index)
     for end, name in _PARAMETERS.items():
         if path.endswith(end):
             return name + bracket + index
     return _STRUCTS.sub("", field, count=1)
 
 
-def in_python(message: str) -> str:
-    """An error message with the names of arguments in Python."""
-    message = _FIELD.sub(lambda found: parameter_of(found[0]), message)
+def use_python_names(message: str) -> str:
+    """Replace names of C fields in an error message by names of Python arguments."""
+    message = _FIELD.sub(lambda found: get_parameter_name(found[0]), message)
     message = _ROW_SLOT.sub("slots[", message)
     return _OTHER_NAMES.sub(lambda found: _PARAMETERS[found[0]], message)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts rows without a token to draw by status, and logs the counts at most once a minute.
+"""Counts rows from which no token could be drawn, by status, and logs the counts.
 
-At the end of the process the counts are logged again if they have changed.
+A line is logged at most once a minute, and at the end of the process if the counts have changed.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _UNUSED = 6  # GUMBEL_ROW_UNUSED: the caller left the row out
 Logger = Union[logging.Logger, "logging.LoggerAdapter[logging.Logger]"]
 
 
-def name_of(status: int) -> str:
-    """A gumbel_row_status in words."""
+def describe_status(status: int) -> str:
+    """The library's description of a gumbel_row_status."""
     describe = _abi.lib.gumbel_row_status_string
     describe.restype, describe.argtypes = ctypes.c_char_p, [ctypes.c_int]
-    return _abi.text(describe(status))
+    return _abi.decode_text(describe(status))
 
 
 class StatusCount:
@@ -36,7 +36,7 @@ class StatusCount:
 
     logger       receives a warning for the first such row, and later at most one every SECONDS,
                  with the total count of each status.
-    outcome      the end of the warning: the handling of such rows.
+    outcome      the end of the warning: how the caller handles such rows.
     """
 
     def __init__(self, logger: Logger, outcome: str) -> None:
@@ -67,13 +67,15 @@ class StatusCount:
     def flush(self) -> None:
         """Log the counts if they have changed since the last line."""
         with self._lock:
-            line, unlogged, self._unlogged = self.line(), self._unlogged, False
+            line, unlogged, self._unlogged = self.format_counts(), self._unlogged, False
         if unlogged:
             self.logger.warning("gumbel: %s", line)
 
-    def line(self) -> str:
-        """The counts in words."""
+    def format_counts(self) -> str:
+        """The counts as a line of text."""
         total = sum(self.rows.values())
-        parts = "; ".join(f"{name_of(status)}: {n}" for status, n in sorted(self.rows.items()))
+        parts = "; ".join(
+            f"{describe_status(status)}: {n}" for status, n in sorted(self.rows.items())
+        )
         rows = "row" if total == 1 else "rows"
         return f"{total} {rows} so far without a token to draw ({parts}); {self.outcome}"

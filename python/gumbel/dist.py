@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from . import _abi
 from ._calls.drafts import count_requests, read_draft, verify_draft
-from ._calls.library_call import Callee, LogitsSource, draw
+from ._calls.library_call import Callee, LogitsSource, draw_request
 from ._calls.outputs import SampleOutput, VerifyOutput
 from ._calls.prepared import PreparedCall, check_in_place
 from ._calls.sample_calls import score_tokens
 from ._device import open_device
 from ._dist.abi import Options, Traffic, lib as _lib
-from ._dist.exchanges import AllGather, OverTorch, seed_of_all
-from ._dist.shards import OfHead, OfLogits, Shard
-from ._dist.transports import destroy, device_name, peers_of, transport_of
+from ._dist.exchanges import AllGather, TorchExchange, broadcast_seed
+from ._dist.shards import HeadShard, LogitsShard, Shard
+from ._dist.transports import destroy_transport, read_device_name, read_peer_memory, make_transport
 from ._inputs.arrays import Array, import_array
 from ._inputs.common import Common, Request, Tokens, takes_common
-from ._inputs.fresh_seeds import seed_of_row
+from ._inputs.fresh_seeds import derive_row_seed
 from ._inputs.numbers import read_integer, read_number
 
 if TYPE_CHECKING:
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 __all__ = ["AllGather", "Group"]
 
-# Parameters that truncate. Over NCCL a truncated draw may need a host-assisted collective.
+# Over NCCL a draw with one of these parameters may require a host-assisted collective.
 _TRUNCATION = ("min_p", "top_k", "top_p")
 
 
 def _ignore_errors(size_function: Any) -> Any:
-    """A workspace-size function without errors: the call itself raises them, on all ranks."""
+    """Wrap a workspace-size function to return 0 on errors, so that the call fails on all ranks."""
 
     def get_size(*arguments: Any) -> int:
         if size_function(*arguments) != _abi.OK:
@@ -59,9 +59,9 @@ class Group:
                    vocabulary without overlap, in any order of ranks; `rows` may be 0. If shards
                    begin at multiples of 64 tokens, a plain draw sends 48 bytes a row.
     process_group  a torch.distributed process group; None: the default one.
-    all_gather     a function to use instead of a process group, with rank and ranks: takes this
-                   rank's bytes and a time-out in seconds, and returns the bytes of all ranks,
-                   concatenated in rank order, or raises an exception.
+    all_gather     a function that replaces the process group; requires `rank` and `ranks`. Called
+                   with this rank's bytes and a time-out in seconds, it returns the bytes of all
+                   ranks, concatenated in rank order, or raises an exception.
     timeout        time-out of an exchange, in seconds.
     frame_bytes    size of a call's first exchange, equal on all ranks. A plain draw needs 256 bytes
                    and 48 for each row; gumbel/dist.h lists other calls. Larger messages take
@@ -90,7 +90,7 @@ class Group:
     call. Over NCCL without peer memory a call with min_p, top_k or top_p waits for its stream,
     unless it is captured. After launching a graph with such a call, call wait() before `.cpu()` or
     `.item()`: a copy to pageable memory prevents other threads from launching kernels that the call
-    may wait for. gumbel/dist.h lists calls that GPUs do not support.
+    may wait for. gumbel/dist.h lists the calls that are not supported on GPUs.
 
     **Token lists.** Masks, `logit_bias`, `banned` and counted tokens use global ids, and only those
     of this rank's shard have an effect. Masks and histories end where the shard ends; lists may
@@ -116,24 +116,26 @@ class Group:
         nccl: Optional[bool] = None,
         peer_memory: str = "off",
     ) -> None:
-        self._group, self._entered = c_void_p(), False
-        over = OverTorch(process_group) if all_gather is None else None
-        self._first = read_integer("first_token", first_token, 0, 2**31)
-        self._device = device_name(device, over)
+        self._group, self._called_library = c_void_p(), False
+        torch_exchange = TorchExchange(process_group) if all_gather is None else None
+        self._first_token = read_integer("first_token", first_token, 0, 2**31)
+        self._device = read_device_name(device, torch_exchange)
         options = Options(
-            first_token=self._first,
+            first_token=self._first_token,
             rows=read_integer("rows", rows, 0, 2**31),
             timeout_ms=max(1, int(1000 * read_number("timeout", timeout))),
             frame_bytes=read_integer("frame_bytes", frame_bytes, 256, 2**30),
-            peer_memory=peers_of(peer_memory),
+            peer_memory=read_peer_memory(peer_memory),
         )
-        self._on = {"isa": isa, "threads": threads}
-        self._transport = transport_of(self._device, nccl, over, all_gather, rank, ranks)
+        self._cpu_options = {"isa": isa, "threads": threads}
+        self._transport = make_transport(
+            self._device, nccl, torch_exchange, all_gather, rank, ranks
+        )
         try:
             seconds = options.timeout_ms / 1000
-            self._seed = seed_of_all(over, all_gather, ranks, self._device, seconds)
+            self._seed = broadcast_seed(torch_exchange, all_gather, ranks, self._device, seconds)
         except BaseException:
-            destroy(self._transport)
+            destroy_transport(self._transport)
             raise
         self._calls = self._prepared = 0
         has_side_channel = self._device != "cpu" and bool(self._transport.side_channel)
@@ -141,8 +143,8 @@ class Group:
         error, opened = _abi.Error(), open_device(self._device, isa, threads)
         status = _lib.gumbel_group_open(self._transport, opened, options, self._group, error)
         if status != _abi.OK:
-            destroy(self._transport)
-        _abi.check(status, error)
+            destroy_transport(self._transport)
+        _abi.check_status(status, error)
         self._callee = Callee(
             self._group,
             _ignore_errors(_lib.gumbel_group_workspace_size),
@@ -167,7 +169,9 @@ class Group:
 
         vocab_size  size of the whole vocabulary; None: the end of the last shard.
         """
-        return self._draw(OfHead(hidden, scale, softcap, vocab_size, weight, bias), common)
+        return self._draw_request(
+            HeadShard(hidden, scale, softcap, vocab_size, weight, bias), common
+        )
 
     @takes_common("isa", "threads")
     def sample_logits(
@@ -180,7 +184,7 @@ class Group:
         **common: Unpack[Common],
     ) -> SampleOutput:
         """As sample(), from this rank's columns [B, rows] of the logits."""
-        return self._draw(OfLogits(logits, scale, softcap, vocab_size), common)
+        return self._draw_request(LogitsShard(logits, scale, softcap, vocab_size), common)
 
     @takes_common("isa", "threads", "given", "num_samples", "ranks", "num_best")
     def score(
@@ -199,8 +203,8 @@ class Group:
 
         Ranks send whole rows of logits.
         """
-        by = OfHead(hidden, scale, softcap, vocab_size, weight, bias)
-        return self._score(by, tokens, common)
+        shard = HeadShard(hidden, scale, softcap, vocab_size, weight, bias)
+        return self._score_tokens(shard, tokens, common)
 
     @takes_common("isa", "threads", "given", "num_samples", "ranks", "num_best")
     def score_logits(
@@ -214,7 +218,7 @@ class Group:
         **common: Unpack[Common],
     ) -> SampleOutput:
         """As score(), from this rank's columns [B, rows] of the logits."""
-        return self._score(OfLogits(logits, scale, softcap, vocab_size), tokens, common)
+        return self._score_tokens(LogitsShard(logits, scale, softcap, vocab_size), tokens, common)
 
     @takes_common(
         "isa", "threads", "num_samples", "given", "top_logprobs", "ranks", "kept", "num_best"
@@ -241,9 +245,9 @@ class Group:
 
         All ranks pass the same draft.
         """
-        by = OfHead(hidden, scale, softcap, vocab_size, weight, bias)
+        shard = HeadShard(hidden, scale, softcap, vocab_size, weight, bias)
         draft = (tokens, offsets, max_nodes, nodes, parents, limit, stop)
-        return self._verify(by, draft, common)
+        return self._verify_draft(shard, draft, common)
 
     @takes_common(
         "isa", "threads", "num_samples", "given", "top_logprobs", "ranks", "kept", "num_best"
@@ -266,7 +270,7 @@ class Group:
     ) -> VerifyOutput:
         """As verify(), from this rank's columns [n, rows] of the logits."""
         draft = (tokens, offsets, max_nodes, nodes, parents, limit, stop)
-        return self._verify(OfLogits(logits, scale, softcap, vocab_size), draft, common)
+        return self._verify_draft(LogitsShard(logits, scale, softcap, vocab_size), draft, common)
 
     # ---------------------------------------------------------------------------- prepared ----
 
@@ -286,7 +290,9 @@ class Group:
 
         Preparation exchanges nothing; errors are raised by the calls.
         """
-        return self._prepare(OfHead(hidden, scale, softcap, vocab_size, weight, bias), common)
+        return self._prepare_call(
+            HeadShard(hidden, scale, softcap, vocab_size, weight, bias), common
+        )
 
     @takes_common("isa", "threads")
     def prepare_sample_logits(
@@ -299,7 +305,7 @@ class Group:
         **common: Unpack[Common],
     ) -> PreparedCall:
         """As prepare_sample(), from this rank's columns [B, rows] of the logits."""
-        return self._prepare(OfLogits(logits, scale, softcap, vocab_size), common)
+        return self._prepare_call(LogitsShard(logits, scale, softcap, vocab_size), common)
 
     # -------------------------------------------------------------------------------- rest ----
 
@@ -314,13 +320,13 @@ class Group:
             import torch
 
             stream = torch.cuda.current_stream(self._device).cuda_stream
-        _abi.check(_lib.gumbel_group_wait(self._opened(), stream, error), error)
+        _abi.check_status(_lib.gumbel_group_wait(self._get_group(), stream, error), error)
 
     @property
     def traffic(self) -> dict[str, int]:
         """Counts of calls, exchanges, bytes sent by this rank, rows drawn, and rows sent whole."""
         found = Traffic()
-        _abi.check(_lib.gumbel_group_traffic(self._opened(), found))
+        _abi.check_status(_lib.gumbel_group_traffic(self._get_group(), found))
         return {name: getattr(found, name) for name, _ in Traffic._fields_[1:]}
 
     def close(self) -> None:
@@ -335,47 +341,53 @@ class Group:
     def __exit__(self, *_: Any) -> None:
         self.close()
 
-    def _opened(self) -> c_void_p:
+    def _get_group(self) -> c_void_p:
         if not self._group:
-            raise ValueError("group: it is closed")
+            raise ValueError("group: is closed")
         return self._group
 
-    def _read(
-        self, by: Shard, common: Any, batch: Optional[int] = None
+    def _read_inputs(
+        self, shard: Shard, common: Any, batch: Optional[int] = None
     ) -> tuple[LogitsSource, Request]:
         """The source and the request of a call; ValueError if it is not on the group's device."""
-        self._opened()
-        source, request = by.read(self._first, {**common, **self._on}, batch)
+        self._get_group()
+        source, request = shard.read(self._first_token, {**common, **self._cpu_options}, batch)
         place = request.arrays.name
         if place != self._device:
-            raise ValueError(f"{by.name}: is on {place}, the group on {self._device}")
+            raise ValueError(f"{shard.name}: is on {place}, the group on {self._device}")
         return source, request
 
-    def _draw(self, by: Shard, common: Any) -> SampleOutput:
-        with self._calling(common):
-            source, request = self._read(by, self._seeded(common))
-            return draw(self._call(by.sample), source, request, self._callee)
+    def _draw_request(self, shard: Shard, common: Any) -> SampleOutput:
+        with self._start_call(common):
+            source, request = self._read_inputs(shard, self._add_seed(common))
+            return draw_request(self._wrap_call(shard.sample), source, request, self._callee)
 
-    def _score(self, by: Shard, tokens: Any, common: Any) -> SampleOutput:
-        with self._calling(common):
-            source, request = self._read(by, common)
-            return score_tokens(self._call(by.sample), source, request, tokens, self._callee)
+    def _score_tokens(self, shard: Shard, tokens: Any, common: Any) -> SampleOutput:
+        with self._start_call(common):
+            source, request = self._read_inputs(shard, common)
+            return score_tokens(
+                self._wrap_call(shard.sample), source, request, tokens, self._callee
+            )
 
-    def _verify(self, by: Shard, draft: tuple[Any, ...], common: Any) -> VerifyOutput:
-        with self._calling(common):
-            source, request = self._read(by, self._seeded(common), count_requests(*draft[:2]))
-            struct = read_draft(request, len(by.inputs), *draft)
-            return verify_draft(self._call(by.verify), source, request, struct, self._callee)
+    def _verify_draft(self, shard: Shard, draft: tuple[Any, ...], common: Any) -> VerifyOutput:
+        with self._start_call(common):
+            source, request = self._read_inputs(
+                shard, self._add_seed(common), count_requests(*draft[:2])
+            )
+            struct = read_draft(request, len(shard.inputs), *draft)
+            return verify_draft(
+                self._wrap_call(shard.verify), source, request, struct, self._callee
+            )
 
-    def _prepare(self, by: Shard, common: Any) -> PreparedCall:
-        by.inputs = import_array(by.name, by.inputs)
-        source, request = self._read(by, common)
+    def _prepare_call(self, shard: Shard, common: Any) -> PreparedCall:
+        shard.inputs = import_array(shard.name, shard.inputs)
+        source, request = self._read_inputs(shard, common)
         check_in_place(request, common)
         self._prepared += 1
-        seed = seed_of_row(self._seed, self._prepared)
-        return _PreparedCall(self, by, source, request, common, seed)
+        seed = derive_row_seed(self._seed, self._prepared)
+        return _PreparedCall(self, shard, source, request, common, seed)
 
-    def _seeded(self, common: Any) -> Any:
+    def _add_seed(self, common: Any) -> Any:
         """The parameters of a call, with the group's next seed if they have none."""
         if common.get("seed") is not None:
             return common
@@ -384,35 +396,35 @@ class Group:
 
             if torch.cuda.is_current_stream_capturing():
                 raise ValueError(
-                    "seed: replays would repeat the seed of this call; pass seed and position as "
-                    "tensors, or capture a prepared call"
+                    "seed: required during CUDA graph capture, because replays would repeat a "
+                    "fresh seed; pass seed and position as tensors, or capture a prepared call"
                 )
         return {**common, "seed": (self._seed + self._calls) % 2**64}
 
-    def _call(self, function: Any) -> Callable[..., int]:
-        """`function`, which records that the library was called."""
+    def _wrap_call(self, function: Any) -> Callable[..., int]:
+        """Wrap `function` to record that the library was called."""
 
-        def call(*arguments: Any) -> int:
-            self._entered = True
+        def call_library(*arguments: Any) -> int:
+            self._called_library = True
             found: int = function(*arguments)
             return found
 
-        return call
+        return call_library
 
     @contextlib.contextmanager
-    def _calling(self, common: Any) -> Iterator[None]:
+    def _start_call(self, common: Any) -> Iterator[None]:
         """Context of a call.
 
         If the call fails before the library is called, fails it on the other ranks, too. If its
         stream may wait for this host, waits for it.
         """
-        self._opened()
-        self._entered = False
+        self._get_group()
+        self._called_library = False
         self._calls += 1
         try:
             yield
         except Exception:
-            if not self._entered:
+            if not self._called_library:
                 nothing = [None] * 5
                 _lib.gumbel_group_sample_logits(self._group, *nothing, 0, None)
             raise
@@ -434,18 +446,20 @@ class _PreparedCall(PreparedCall):
     def __init__(
         self,
         group: Group,
-        by: Shard,
+        shard: Shard,
         source: LogitsSource,
         request: Request,
         common: Any,
         seed: int,
     ) -> None:
-        self._of, self._common = group, common
-        super().__init__(by.sample, by.name, by.inputs, source, request, group._callee, seed)
+        self._owner, self._common = group, common
+        super().__init__(
+            shard.sample, shard.name, shard.inputs, source, request, group._callee, seed
+        )
 
     def __call__(self, inputs: Optional[Array] = None) -> SampleOutput:
-        with self._of._calling(self._common):
+        with self._owner._start_call(self._common):
             if inputs is not None:
-                self._point_to(inputs)
-            self._of._entered = True
+                self._set_inputs(inputs)
+            self._owner._called_library = True
             return super().__call__()

@@ -33,18 +33,18 @@ try:
     import torch
     from sglang.srt.layers import sampler as stock  # type: ignore[import-not-found, unused-ignore]
 except ImportError as missing:
-    raise ImportError(f"gumbel.sglang needs SGLang: {_INSTALL} ({missing})") from missing
+    raise ImportError(f"gumbel.sglang requires SGLang: {_INSTALL} ({missing})") from missing
 
 from .flashinfer.calls import (
     JOINT,
     Parameters,
     draw_tokens,
-    rows_of,
+    read_rows,
     scalar_parameter,
     transform_rows,
 )
-from .flashinfer.limits import unchecked_limits
-from .flashinfer.seeds import seeds_of
+from .flashinfer.limits import read_unchecked_limits
+from .flashinfer.seeds import make_seeds
 from .flashinfer.watch import Watch, replace_missing
 
 __all__ = ["GumbelSampler", "register"]
@@ -57,7 +57,7 @@ def _check_version() -> None:
     version = metadata.version("sglang")
     if ".".join(version.split(".")[:3]) not in SUPPORTED:
         known = " and ".join(SUPPORTED)
-        raise ImportError(f"gumbel.sglang knows SGLang {known}, not {version}: {_INSTALL}")
+        raise ImportError(f"gumbel.sglang supports SGLang {known}, not {version}: {_INSTALL}")
 
 
 _check_version()
@@ -69,7 +69,7 @@ def register() -> None:
         stock.register_sampler_backend(BACKEND, GumbelSampler)
 
 
-def _limits(info: Any, greedy: bool) -> dict[str, torch.Tensor]:
+def _get_limits(info: Any, greedy: bool) -> dict[str, torch.Tensor]:
     """Parameters of the requests in SGLang's SamplingBatchInfo, by the library's names.
 
     `greedy`: temperature 0 for greedy requests.
@@ -121,27 +121,27 @@ class GumbelSampler(stock.Sampler):  # type: ignore[misc, unused-ignore]
             return tokens
         stock.maybe_detect_nan(logits_output.next_token_logits, "sampler: next_token_logits")
         logits = self._preprocess_logits(logits_output.next_token_logits, info)
-        tokens = self._drawn(logits, info, positions)
+        tokens = self._draw_tokens(logits, info, positions)
         if return_logprob:
             self.output_logprob_processor.compute_logprobs(
-                self._logprobs(logits, info), top_logprobs_nums, token_ids_logprobs, tokens
+                self._compute_logprobs(logits, info), top_logprobs_nums, token_ids_logprobs, tokens
             ).write_output_to(logits_output)
         self._sync_token_ids_across_tp(tokens, info)
         return tokens
 
     @staticmethod
-    def _drawn(logits: torch.Tensor, info: Any, positions: torch.Tensor) -> torch.Tensor:
-        logits = rows_of("next_token_logits", logits)
+    def _draw_tokens(logits: torch.Tensor, info: Any, positions: torch.Tensor) -> torch.Tensor:
+        logits = read_rows("next_token_logits", logits)
         rows, place = len(logits), logits.device
         if info.is_all_greedy:
             greedy = {"temperature": scalar_parameter(0.0, torch.float32, place)}
             return replace_missing(WATCH, draw_tokens(logits, greedy))
-        given = unchecked_limits(rows, place, None, **_limits(info, True))
-        given.update(_noise(info, positions, place, rows))
+        given = read_unchecked_limits(rows, place, None, **_get_limits(info, True))
+        given.update(_make_noise(info, positions, place, rows))
         return replace_missing(WATCH, draw_tokens(logits, given, JOINT))
 
     @staticmethod
-    def _logprobs(logits: torch.Tensor, info: Any) -> torch.Tensor:
+    def _compute_logprobs(logits: torch.Tensor, info: Any) -> torch.Tensor:
         """Log-probabilities before truncation, as in SGLang's other backends."""
         if not (info.is_all_greedy or stock.SGLANG_RETURN_ORIGINAL_LOGPROB):
             logits = logits / info.temperatures
@@ -156,20 +156,20 @@ class GumbelSampler(stock.Sampler):  # type: ignore[misc, unused-ignore]
     ) -> tuple[torch.Tensor, Any]:
         """Tokens from probabilities at the requests' temperatures, and the masks of kept tokens."""
         info, captured = sampling_info, sampling_info.sampling_mask_batch_indices
-        logs = rows_of("probs", probs).float().log()
-        limits = _limits(info, False)
+        logs = read_rows("probs", probs).float().log()
+        limits = _get_limits(info, False)
         del limits["temperature"]
         if info.is_any_greedy:
             limits["temperature"] = (info.top_ks != 1).float()
-        given = unchecked_limits(len(logs), logs.device, None, **limits)
-        given.update(_noise(info, positions, logs.device, len(logs)))
+        given = read_unchecked_limits(len(logs), logs.device, None, **limits)
+        given.update(_make_noise(info, positions, logs.device, len(logs)))
         tokens = replace_missing(WATCH, draw_tokens(logs, given, JOINT))
         if captured is None:
             return tokens, None
         limits.pop("temperature", None)
         limits = {name: value.index_select(0, captured) for name, value in limits.items()}
         some = logs.index_select(0, captured)
-        given = unchecked_limits(len(some), some.device, None, **limits)
+        given = read_unchecked_limits(len(some), some.device, None, **limits)
         weights = transform_rows("softmax", some, given, JOINT)
         chosen = tokens.index_select(0, captured).long().view(-1, 1)
         selected = weights.gather(1, chosen).squeeze(1)
@@ -179,14 +179,14 @@ class GumbelSampler(stock.Sampler):  # type: ignore[misc, unused-ignore]
         self, logprobs: torch.Tensor, sampling_info: Any, positions: torch.Tensor
     ) -> torch.Tensor:
         """Tokens from log-probabilities in a trainer's dtype."""
-        logs = rows_of("logprobs", logprobs)
-        noise = _noise(sampling_info, positions, logs.device, len(logs))
+        logs = read_rows("logprobs", logprobs)
+        noise = _make_noise(sampling_info, positions, logs.device, len(logs))
         return replace_missing(WATCH, draw_tokens(logs, noise))
 
 
-def _noise(info: Any, positions: torch.Tensor, place: torch.device, rows: int) -> Parameters:
+def _make_noise(info: Any, positions: torch.Tensor, place: torch.device, rows: int) -> Parameters:
     """Seeds and positions of the requests; or one seed for all, from torch's generator."""
     seeds = info.sampling_seed
     if seeds is not None:
-        return seeds_of(seeds, positions.to(torch.int64), None, place, rows, 0)
-    return seeds_of(None, None, None, place, rows, rows)
+        return make_seeds(seeds, positions.to(torch.int64), None, place, rows, 0)
+    return make_seeds(None, None, None, place, rows, rows)

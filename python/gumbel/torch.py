@@ -34,7 +34,7 @@ from typing import Any, Callable, Optional
 try:
     import torch
 except ImportError as missing:
-    raise ImportError("gumbel.torch needs PyTorch: pip install 'torch>=2.9'") from missing
+    raise ImportError("gumbel.torch requires PyTorch: pip install 'torch>=2.9'") from missing
 
 OLDEST = (2, 9)  # the oldest version on which the registration of operators is tested
 
@@ -75,7 +75,7 @@ _DRAFT = """Tensor tokens, *, Tensor? offsets=None, SymInt? max_nodes=None, Tens
 library = torch.library.Library("gumbel", "DEF")
 
 
-def _define(
+def _define_operator(
     schema: str, function: Callable[..., Any], fake: Callable[..., Any], draws: bool = False
 ) -> None:
     """Register an operator; `draws`: compilers must not merge two equal calls of it."""
@@ -89,12 +89,12 @@ def _define(
 # ------------------------------------------------------------------------------- the arguments
 
 
-def _lists(common: dict[str, Any], name: str, as_name: str) -> None:
+def _combine_lists(common: dict[str, Any], name: str, as_name: str) -> None:
     """Combine the tensors of a list of tokens into one argument."""
     offsets, ids = common.pop(f"{name}_offsets", None), common.pop(f"{name}_ids", None)
     values = common.pop(f"{name}_values", None)
     if (offsets is None) != (ids is None):
-        raise ValueError(f"{name}_offsets: pass it with {name}_ids, both or neither")
+        raise ValueError(f"{name}_offsets: pass {name}_offsets and {name}_ids, or neither")
     if offsets is not None:
         common[as_name] = TokenTensors(offsets, ids, values)
 
@@ -107,7 +107,7 @@ _UNSIGNED = (
 )
 
 
-def _common(arguments: dict[str, Any]) -> dict[str, Any]:
+def _read_common(arguments: dict[str, Any]) -> dict[str, Any]:
     """The arguments of an operator as keyword arguments of the package.
 
     PyTorch omits arguments that have their default.
@@ -121,12 +121,12 @@ def _common(arguments: dict[str, Any]) -> dict[str, Any]:
     parts = [common.pop(f"history_{part}", None) for part in ("prompt", "output", "counts")]
     if any(part is not None for part in parts):
         common["history"] = History.of_arrays(*parts)
-    _lists(common, "bias", "logit_bias")
-    _lists(common, "stop", "stop")
+    _combine_lists(common, "bias", "logit_bias")
+    _combine_lists(common, "stop", "stop")
     return common
 
 
-def _listed(out: SampleOutput) -> list[torch.Tensor]:
+def _list_outputs(out: SampleOutput) -> list[torch.Tensor]:
     names = "tokens status logprobs lse ranks kept top_ids top_logprobs best_ids best_scores"
     found = (getattr(out, name) for name in names.split())
     return [tensor for tensor in found if tensor is not None]
@@ -148,25 +148,28 @@ def _fake_draw(
 ) -> list[torch.Tensor]:
     batch = rows.shape[0]
 
-    def make(dtype: torch.dtype, *shape: Any) -> torch.Tensor:
+    def new_tensor(dtype: torch.dtype, *shape: Any) -> torch.Tensor:
         return rows.new_empty(shape, dtype=dtype)
 
     integers, floats = torch.int32, torch.float32
-    found = [make(integers, batch, samples), make(integers, batch)]
+    found = [new_tensor(integers, batch, samples), new_tensor(integers, batch)]
     if logprobs is not None:
-        found += [make(floats, batch, samples), make(floats, batch)]
+        found += [new_tensor(floats, batch, samples), new_tensor(floats, batch)]
     if ranks:
-        found.append(make(integers, batch, samples))
+        found.append(new_tensor(integers, batch, samples))
     if kept:
-        found.append(make(integers, batch))
+        found.append(new_tensor(integers, batch))
     if top_logprobs:
-        found += [make(integers, batch, top_logprobs), make(floats, batch, top_logprobs)]
+        found += [
+            new_tensor(integers, batch, top_logprobs),
+            new_tensor(floats, batch, top_logprobs),
+        ]
     if num_best:
-        found += [make(integers, batch, num_best), make(floats, batch, num_best)]
+        found += [new_tensor(integers, batch, num_best), new_tensor(floats, batch, num_best)]
     return found
 
 
-def _samples_of(tokens: torch.Tensor) -> Any:
+def _count_samples(tokens: torch.Tensor) -> Any:
     return 1 if tokens.dim() == 1 else tokens.shape[1]
 
 
@@ -179,54 +182,54 @@ def _use_screen(weight: Any, arguments: dict[str, Any]) -> Weights:
     return weight if screen is None else Screen.of_bytes(weight, screen)
 
 
-def _sample(hidden: Any, weight: Any, **arguments: Any) -> list[torch.Tensor]:
+def _run_sample(hidden: Any, weight: Any, **arguments: Any) -> list[torch.Tensor]:
     weights = _use_screen(weight, arguments)
-    return _listed(_sampling.sample(hidden, weights, **_common(arguments)))
+    return _list_outputs(_sampling.sample(hidden, weights, **_read_common(arguments)))
 
 
-def _sample_logits(logits: Any, **arguments: Any) -> list[torch.Tensor]:
-    return _listed(_sampling.sample_logits(logits, **_common(arguments)))
+def _run_sample_logits(logits: Any, **arguments: Any) -> list[torch.Tensor]:
+    return _list_outputs(_sampling.sample_logits(logits, **_read_common(arguments)))
 
 
-def _score(hidden: Any, weight: Any, tokens: Any, **arguments: Any) -> list[torch.Tensor]:
-    common = _common(arguments)
+def _run_score(hidden: Any, weight: Any, tokens: Any, **arguments: Any) -> list[torch.Tensor]:
+    common = _read_common(arguments)
     common.pop("ranks", None)
-    return _listed(_sampling.score(hidden, weight, tokens, **common))
+    return _list_outputs(_sampling.score(hidden, weight, tokens, **common))
 
 
-def _score_logits(logits: Any, tokens: Any, **arguments: Any) -> list[torch.Tensor]:
-    common = _common(arguments)
+def _run_score_logits(logits: Any, tokens: Any, **arguments: Any) -> list[torch.Tensor]:
+    common = _read_common(arguments)
     common.pop("ranks", None)
-    return _listed(_sampling.score_logits(logits, tokens, **common))
+    return _list_outputs(_sampling.score_logits(logits, tokens, **common))
 
 
 _SAMPLED = f"{_SCALED}, {_ROWS}, SymInt num_samples=1, {_OUTPUTS}) -> Tensor[]"
 _SCORED = f"""{_SCALED}, {_ROWS}, str? logprobs="processed", int top_logprobs=0,
     bool kept=False) -> Tensor[]"""
 
-_define(
+_define_operator(
     f"sample({_HEAD}, *, Tensor? screen=None, Tensor? bias=None, {_SAMPLED}",
-    _sample,
+    _run_sample,
     lambda hidden, weight, num_samples=1, **rest: _fake_draw(hidden, num_samples, **rest),
     draws=True,
 )
-_define(
+_define_operator(
     f"sample_logits({_LOGITS}, *, {_SAMPLED}",
-    _sample_logits,
+    _run_sample_logits,
     lambda logits, num_samples=1, **rest: _fake_draw(logits, num_samples, **rest),
     draws=True,
 )
-_define(
+_define_operator(
     f"score({_HEAD}, Tensor tokens, *, Tensor? bias=None, {_SCORED}",
-    _score,
+    _run_score,
     lambda hidden, weight, tokens, **rest: _fake_draw(
-        hidden, _samples_of(tokens), ranks=True, **rest
+        hidden, _count_samples(tokens), ranks=True, **rest
     ),
 )
-_define(
+_define_operator(
     f"score_logits({_LOGITS}, Tensor tokens, *, {_SCORED}",
-    _score_logits,
-    lambda logits, tokens, **rest: _fake_draw(logits, _samples_of(tokens), ranks=True, **rest),
+    _run_score_logits,
+    lambda logits, tokens, **rest: _fake_draw(logits, _count_samples(tokens), ranks=True, **rest),
 )
 
 
@@ -245,27 +248,27 @@ def _fake_top_k(logits: Any, k: int) -> tuple[torch.Tensor, torch.Tensor]:
     )
 
 
-def _rows_by(function: Callable[..., Any]) -> Callable[..., torch.Tensor]:
-    def rows(logits: Any, **arguments: Any) -> torch.Tensor:
-        transformed: torch.Tensor = function(logits, **_common(arguments))
+def _make_row_operator(function: Callable[..., Any]) -> Callable[..., torch.Tensor]:
+    def transform_rows(logits: Any, **arguments: Any) -> torch.Tensor:
+        transformed: torch.Tensor = function(logits, **_read_common(arguments))
         return transformed
 
-    return rows
+    return transform_rows
 
 
 for _name in ("process_logits", "softmax"):
-    _define(
+    _define_operator(
         f"{_name}({_LOGITS}, *, {_SCALED}, {_ROWS}) -> Tensor",
-        _rows_by(getattr(_sampling, _name)),
+        _make_row_operator(getattr(_sampling, _name)),
         _fake_rows,
     )
-_define("top_k(Tensor logits, int k) -> (Tensor, Tensor)", _sampling.top_k, _fake_top_k)
+_define_operator("top_k(Tensor logits, int k) -> (Tensor, Tensor)", _sampling.top_k, _fake_top_k)
 
 
 # ------------------------------------------------------------------------------------ drafts
 
 
-def _verified(verify: Callable[..., Any], *inputs: Any, **arguments: Any) -> list[torch.Tensor]:
+def _verify_draft(verify: Callable[..., Any], *inputs: Any, **arguments: Any) -> list[torch.Tensor]:
     draft = {
         name[len("draft_") :]: arguments.pop(name)
         for name in list(arguments)
@@ -277,7 +280,7 @@ def _verified(verify: Callable[..., Any], *inputs: Any, **arguments: Any) -> lis
     hidden, weight, logits = (given.pop(name, None) for name in ("hidden", "weight", "logits"))
     proposal = None
     if (hidden is None) != (weight is None):
-        raise ValueError("draft_hidden: pass it with draft_weight, both or neither")
+        raise ValueError("draft_hidden: pass draft_hidden and draft_weight, or neither")
     if hidden is not None and logits is not None:
         raise ValueError("draft_logits: pass draft_logits or draft_hidden, not both")
     if hidden is not None:
@@ -286,18 +289,18 @@ def _verified(verify: Callable[..., Any], *inputs: Any, **arguments: Any) -> lis
         proposal = proposals.proposal_logits(logits, **given)
     elif given.keys() & {"drawn_lse", "drawn_logprobs"}:
         raise ValueError("draft_lse: requires draft_logits or draft_hidden")
-    out = verify(*inputs, proposal=proposal, **_common(arguments))
+    out = verify(*inputs, proposal=proposal, **_read_common(arguments))
     found = (value for name, value in vars(out).items() if name != "seed")
     return [tensor for tensor in found if tensor is not None]
 
 
-def _verify(hidden: Any, weight: Any, tokens: Any, **arguments: Any) -> list[torch.Tensor]:
+def _run_verify(hidden: Any, weight: Any, tokens: Any, **arguments: Any) -> list[torch.Tensor]:
     weights = _use_screen(weight, arguments)
-    return _verified(_drafts.verify, hidden, weights, tokens, **arguments)
+    return _verify_draft(_drafts.verify, hidden, weights, tokens, **arguments)
 
 
-def _verify_logits(logits: Any, tokens: Any, **arguments: Any) -> list[torch.Tensor]:
-    return _verified(_drafts.verify_logits, logits, tokens, **arguments)
+def _run_verify_logits(logits: Any, tokens: Any, **arguments: Any) -> list[torch.Tensor]:
+    return _verify_draft(_drafts.verify_logits, logits, tokens, **arguments)
 
 
 def _fake_verify(
@@ -314,28 +317,28 @@ def _fake_verify(
     requests = tokens.shape[0] if offsets is None else offsets.shape[0] - 1
     most = tokens.shape[1] if offsets is None else max_nodes
 
-    def make(*shape: Any, dtype: torch.dtype = torch.int32) -> torch.Tensor:
+    def new_tensor(*shape: Any, dtype: torch.dtype = torch.int32) -> torch.Tensor:
         return rows.new_empty(shape, dtype=dtype)
 
-    found = [make(requests, most), make(requests), make(requests)]
-    found += [make(requests, most), make(requests)]
-    found.append(make(requests if num_slots is None else num_slots, dtype=torch.int64))
-    found += [make(requests), make(requests)]
+    found = [new_tensor(requests, most), new_tensor(requests), new_tensor(requests)]
+    found += [new_tensor(requests, most), new_tensor(requests)]
+    found.append(new_tensor(requests if num_slots is None else num_slots, dtype=torch.int64))
+    found += [new_tensor(requests), new_tensor(requests)]
     if logprobs is not None:
-        found.append(make(requests, most, dtype=torch.float32))
+        found.append(new_tensor(requests, most, dtype=torch.float32))
     return found
 
 
 _VERIFIED = f'{_SCALED}, {_ROWS}, str? logprobs="processed") -> Tensor[]'
-_define(
+_define_operator(
     f"verify({_HEAD}, {_DRAFT}, Tensor? screen=None, Tensor? bias=None, {_VERIFIED}",
-    _verify,
+    _run_verify,
     lambda hidden, weight, tokens, **rest: _fake_verify(hidden, tokens, **rest),
     draws=True,
 )
-_define(
+_define_operator(
     f"verify_logits({_LOGITS}, {_DRAFT}, {_VERIFIED}",
-    _verify_logits,
+    _run_verify_logits,
     lambda logits, tokens, **rest: _fake_verify(logits, tokens, **rest),
     draws=True,
 )
@@ -344,14 +347,14 @@ _define(
 # ------------------------------------------------------------------------ history, positions
 
 
-def _history_start(prompt: Any, output: Any, counts: Any, slots: Any, **arguments: Any) -> None:
+def _run_history_start(prompt: Any, output: Any, counts: Any, slots: Any, **arguments: Any) -> None:
     common = {name: value for name, value in arguments.items() if value is not None}
-    _lists(common, "prompt", "prompts")
-    _lists(common, "output", "outputs")
+    _combine_lists(common, "prompt", "prompts")
+    _combine_lists(common, "output", "outputs")
     History.of_arrays(prompt, output, counts).start(slots=slots, **common)
 
 
-def _history_update(
+def _run_history_update(
     prompt: Any, output: Any, counts: Any, tokens: Any, *, emitted: Any = None, slots: Any = None
 ) -> None:
     History.of_arrays(prompt, output, counts).update(tokens, counts=emitted, slots=slots)
@@ -362,26 +365,26 @@ def _fake_nothing(*_: Any, **__: Any) -> None:
 
 
 _HISTORY = "Tensor(a!) prompt, Tensor(b!) output, Tensor(c!) counts"
-_define(
+_define_operator(
     f"""history_start({_HISTORY}, Tensor slots, *, Tensor? prompt_offsets=None,
     Tensor? prompt_ids=None, Tensor? output_offsets=None, Tensor? output_ids=None) -> ()""",
-    _history_start,
+    _run_history_start,
     _fake_nothing,
 )
-_define(
+_define_operator(
     f"""history_update({_HISTORY}, Tensor tokens, *, Tensor? emitted=None,
     Tensor? slots=None) -> ()""",
-    _history_update,
+    _run_history_update,
     _fake_nothing,
 )
 
 
-def _advance(position: Any, *, slots: Any = None, live_rows: Any = None) -> None:
+def _run_advance(position: Any, *, slots: Any = None, live_rows: Any = None) -> None:
     _advance_positions(position, slots=slots, live_rows=live_rows)
 
 
-_define(
+_define_operator(
     "advance(Tensor(a!) position, *, Tensor? slots=None, Tensor? live_rows=None) -> ()",
-    _advance,
+    _run_advance,
     _fake_nothing,
 )

@@ -107,7 +107,7 @@ def test_explain_names_the_rung():
         ({"live_rows": -1}, ValueError, "live_rows: "),
         ({"given": [[0]]}, ValueError, "given: expected the shape"),
         ({"given": [0.5]}, TypeError, "given: expected token ids"),
-        ({"given": [2**31]}, ValueError, "given: token ids are in"),
+        ({"given": [2**31]}, ValueError, "given: token ids must be in"),
         ({"top_p": [1.0] * B, "slots": range(B), "num_slots": 9}, ValueError, "top_p: expected"),
     ],
 )

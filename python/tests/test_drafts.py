@@ -317,7 +317,7 @@ def test_invalid_draft_logprobs_are_named(target, name):
         assert_error(TypeError, rf"proposal\.{name}: expected float32, got {wrong.dtype}", wrong)
     assert_error(TypeError, rf"proposal\.{name}: expected float32, got >f4", good.astype(">f4"))
     assert_error(TypeError, rf"proposal\.{name}: ", good.tolist())
-    assert_error(TypeError, rf"proposal\.{name}: a masked", np.ma.masked_invalid(good))
+    assert_error(TypeError, rf"proposal\.{name}: masked arrays", np.ma.masked_invalid(good))
     other_name = {"drawn_lse": "drawn_logprobs", "drawn_logprobs": "drawn_lse"}[name]
     assert_error(ValueError, f"^{other_name}: requires {name}", None)
     with pytest.raises(ValueError, match=f"^{name}: requires {other_name}"):

@@ -118,7 +118,7 @@ def test_no_rows():
         ({"vocab_size": 0}, ValueError, "vocab_size: "),
         ({"vocab_size": 2**31 + 1}, ValueError, "vocab_size: "),
         ({"count_bits": 8}, ValueError, "count_bits: "),
-        ({"count_bits": 24}, ValueError, "count_bits: 24 is neither 16 nor 32"),
+        ({"count_bits": 24}, ValueError, "count_bits: expected 16 or 32, got 24"),
         ({"like": [1.0]}, TypeError, "like: expected a NumPy array or a torch tensor"),
     ],
 )
@@ -138,7 +138,7 @@ def test_invalid_arguments_are_named():
         (lambda: history.start(slots=[-1]), ValueError, r"slots\[0\]: "),
         (lambda: history.update([1]), ValueError, r"tokens: expected the shape \(5,\) or \(5, "),
         (lambda: history.update([0.5], slots=[1]), TypeError, "tokens: "),
-        (lambda: history.update([-2], slots=[1]), ValueError, "tokens: token ids are in"),
+        (lambda: history.update([-2], slots=[1]), ValueError, "tokens: token ids must be in"),
     ]
     for call, error, text in calls:
         with pytest.raises(error, match=f"^({text})"):

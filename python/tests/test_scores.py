@@ -96,7 +96,7 @@ def test_a_prompt_of_many_rows():
         (TOKENS[:, :0], ValueError, "tokens: expected the shape"),
         (np.broadcast_to(1, (B, 65537)), ValueError, "tokens: expected the shape"),
         (TOKENS.astype(float), TypeError, "tokens: expected token ids"),
-        (TOKENS - V, ValueError, "tokens: token ids are in"),
+        (TOKENS - V, ValueError, "tokens: token ids must be in"),
         (None, TypeError, "tokens: expected token ids, got NoneType"),
     ],
 )

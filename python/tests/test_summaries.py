@@ -115,7 +115,7 @@ PART = gumbel.partial_logits(LOGITS)
         (lambda: gumbel.finish([1]), TypeError, "summaries: expected a NumPy array"),
         (lambda: gumbel.finish(PART[0]), ValueError, "summaries: expected the shape"),
         (lambda: gumbel.finish(PART[:, :0]), ValueError, "summaries: expected the shape"),
-        (lambda: gumbel.finish(PART[None][:0]), ValueError, "summaries: 0 parts"),
+        (lambda: gumbel.finish(PART[None][:0]), ValueError, "summaries: expected 1 to"),
         (lambda: gumbel.finish(PART[::2]), ValueError, "summaries: .*not contiguous"),
         (lambda: gumbel.merge(PART, PART[:2]), ValueError, "other: expected the shape of into"),
         (lambda: gumbel.merge(PART, LOGITS), TypeError, "other: expected summaries"),

@@ -104,5 +104,5 @@ def test_gpu_parameters_are_not_copied():
 def test_missing_torch_error_names_the_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.delitem(sys.modules, "gumbel.torch", raising=False)
-    with pytest.raises(ImportError, match="gumbel.torch needs PyTorch: pip install"):
+    with pytest.raises(ImportError, match="gumbel.torch requires PyTorch: pip install"):
         importlib.import_module("gumbel.torch")

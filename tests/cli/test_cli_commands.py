@@ -92,12 +92,13 @@ class Verify(SampleCase):
     def test_screen(self):
         model = ("--model", os.path.join(MODELS, "kjv-target"), "--draws", 2000)
         checks = self.outcomes(*model, "--screen")
-        for name in ("screen's certificate", "draws by a screen"):
+        for name in ("screen's certificate", "draws with a screen"):
             self.assertEqual(checks[name]["outcome"], "passed")
-        self.assertRegex(checks["draws by a screen"]["text"], r"^0 of \d+ tokens and scores differ")
-        self.assertNotIn("draws by a screen", self.outcomes(*model))
+        self.assertRegex(checks["draws with a screen"]["text"],
+                         r"^0 of \d+ tokens and scores differ")
+        self.assertNotIn("draws with a screen", self.outcomes(*model))
         checks = self.outcomes("--logits", self.path("logits.npy"), "--draws", 2000, "--screen")
-        self.assertEqual(checks["draws by a screen"]["outcome"], "skipped")
+        self.assertEqual(checks["draws with a screen"]["outcome"], "skipped")
 
     @unittest.skipIf(SANITIZED, "for draws by the quarter million")
     def test_power(self):
@@ -111,14 +112,13 @@ class Verify(SampleCase):
         self.assertEqual(checks["power: temperature off by 2%"]["outcome"], "passed")
         self.assertEqual({check["outcome"] for check in checks.values()}, {"passed"})
         text = gumbel("verify", "--draws", 20000).stdout
-        more = re.search(r"skipped +power.*; --draws (\d+) do\n", text)
+        more = re.search(r"skipped +power.*; use --draws (\d+)\n", text)
         self.assertTrue(more, text)
         checks = self.outcomes("--draws", more[1])
         self.assertEqual(checks["power: temperature off by 2%"]["outcome"], "passed")
 
     def test_few_draws(self):
-        """With few draws, a correct sampler is never reported as wrong; too few draws are reported
-        as such."""
+        """With few draws a correct sampler never fails; with too few the test is skipped."""
         write_npy(self.path("rows.npy"), "<f4", (2, 4), [3, 2, 1, 0, 30, 0, 0, 0])
         logits = ("--logits", self.path("rows.npy"))
         every = (1, 2, 3, 4, 5, 6, 9, 19, 20, 21, 40, 60, 100, 300)
@@ -134,7 +134,7 @@ class Verify(SampleCase):
             self.assertEqual(test["degrees_of_freedom"] > 0, not few)
             self.assertEqual(checks["power: temperature off by 2%"]["outcome"], "skipped")
         text = self.succeed("verify", "--draws", 5)
-        self.assertRegex(text, r"skipped  chi-squared, fused +5 draws are too few to judge")
+        self.assertRegex(text, r"skipped  chi-squared, fused +5 draws are too few to test")
         self.assertRegex(text, r"passed, 0 failed, 3 skipped\n$")
 
     def test_files(self):

@@ -27,7 +27,7 @@ static draft_stats make_stats(int64_t first, int64_t second, double draft, doubl
                          .rows = 300};
 }
 
-static void profitable_drafts_get_no_advice(void **state)
+static void drafts_that_save_time_get_no_advice(void **state)
 {
     (void)state;
     const draft_stats stats = make_stats(80, 60, 0.1, 0.1);
@@ -40,8 +40,8 @@ static void profitable_drafts_get_no_advice(void **state)
     assert_true(r.break_even > 0.199 && r.break_even < 0.201);
 }
 
-/* The advice quotes the numbers of the statistics. */
-static void advice_against_unprofitable_drafts(void **state)
+/* The numbers of the advice are those of the stats. */
+static void drafts_that_save_no_time_get_advice(void **state)
 {
     (void)state;
     const struct {
@@ -49,14 +49,14 @@ static void advice_against_unprofitable_drafts(void **state)
         const char *words[3];
     } cases[] = {
         {{.cycles = 100, .emitted = 100, .verifying = 0.1, .plain = 1e-3},
-         {"none was found", "n-grams", "do not pay"}},
+         {"none was found", "n-grams", "save no time"}},
         {make_stats(30, 30, 0.2, 0.2),
          {"30% of", "costs 0.40 of a step without drafts (drafting 0.20 ms, verifying 0.20 ms)",
-          "they pay above 40%"}},
+          "they save time above an accept rate of 40%"}},
         {make_stats(30, 30, 0.9, 0.3),
-         {"costs 1.20 of a step", "no accept rate pays", "smaller draft model"}},
+         {"costs 1.20 of a step", "no accept rate saves time", "smaller draft model"}},
         {make_stats(60, 10, 0.4, 0.15),
-         {"35% of", "drafts of 2 tokens do not pay", "try --draft-tokens 1"}},
+         {"35% of", "drafts of 2 tokens save no time", "try --draft-tokens 1"}},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -75,8 +75,8 @@ static void advice_against_unprofitable_drafts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(profitable_drafts_get_no_advice),
-        cmocka_unit_test(advice_against_unprofitable_drafts),
+        cmocka_unit_test(drafts_that_save_time_get_no_advice),
+        cmocka_unit_test(drafts_that_save_no_time_get_advice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -157,7 +157,7 @@ class Sample(SampleCase):
         self.assertEqual(draw(5, self.path("long.npy")), seen[1])
 
     def test_stdin(self):
-        """"-" reads a file from stdin; only one option may do so."""
+        """A file named - is read from stdin, by one option only."""
         wanted = self.sample("--logits", self.path("logits.npy"))
 
         def from_stdin(path, *arguments):
@@ -188,7 +188,7 @@ class Sample(SampleCase):
                 [GUMBEL, "sample", "--weights", "-:half", "--hidden", "-:hidden"], stdin=file,
                 capture_output=True, text=True)
         self.assertEqual(twice.returncode, 2)
-        self.assertIn("--hidden: stdin was read for --weights", twice.stderr)
+        self.assertIn("--hidden: stdin was already read for --weights", twice.stderr)
 
     def test_same_for_every_isa_and_thread_count(self):
         rest = ("--num-samples", 3)

@@ -27,12 +27,12 @@ typedef struct output_place {
 int output_place_find(const char *name, output_place *place, decoder_error *error);
 void output_place_clear(output_place *place);
 
-/* The destination of stdout, for output_places_clash(). */
+/* The destination of stdout, for output_places_conflict(). */
 output_place output_place_of_stdout(void);
 
 /* True if the second of two outputs would damage the first. A terminal and /dev/null take
  * several. */
-bool output_places_clash(const output_place *a, const output_place *b);
+bool output_places_conflict(const output_place *a, const output_place *b);
 
 /* A file being written. */
 typedef struct output_file {

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MOST_LINKS = 40 }; /* as in Linux */
+enum { MAX_LINKS = 40 }; /* as in Linux */
 
 static const char *base_name(const char *path)
 {
@@ -84,7 +84,7 @@ static int find_new(const char *name, output_place *place)
         errno = ENAMETOOLONG;
         return -1;
     }
-    for (int i = 0; i < MOST_LINKS && follow_link(path) == 0; i++) {
+    for (int i = 0; i < MAX_LINKS && follow_link(path) == 0; i++) {
     }
     if (!*base_name(path)) {
         errno = *path ? EISDIR : ENOENT;
@@ -122,7 +122,7 @@ output_place output_place_of_stdout(void)
     return place;
 }
 
-bool output_places_clash(const output_place *a, const output_place *b)
+bool output_places_conflict(const output_place *a, const output_place *b)
 {
     if (a->exists != b->exists || !same_file(&a->stat, &b->stat)) {
         return false;

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#define _POSIX_C_SOURCE 200809L
 #include "decoder/drafts/generate_drafted.h"
 
+#include "decoder/decoder_clock.h"
 #include "decoder/drafts/drafter.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define PLAIN_STEPS 9 /* the median is the time of a step */
 
@@ -47,13 +46,6 @@ typedef struct text {
     void *memory; /* of the cycle */
 } text;
 
-static double seconds_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static int check_options(const decoder *d, const generate_options *o, const draft_options *draft,
                          decoder_error *error)
 {
@@ -66,13 +58,13 @@ static int check_options(const decoder *d, const generate_options *o, const draf
                             "is %d, and with a prompt of %d the model's limit is %d", o->max_tokens,
                             o->prompt_count, info->max_positions);
     }
-    if (draft->tokens < 1 || draft->tokens > DRAFT_TOKENS_MOST) {
+    if (draft->tokens < 1 || draft->tokens > MAX_DRAFT_TOKENS) {
         return decoder_fail(error, NULL, "draft tokens", "are %d, not in [1, %d]", draft->tokens,
-                            DRAFT_TOKENS_MOST);
+                            MAX_DRAFT_TOKENS);
     }
-    if (draft->siblings < 0 || draft->siblings > (draft->model ? DRAFT_SIBLINGS_MOST : 0)) {
+    if (draft->siblings < 0 || draft->siblings > (draft->model ? MAX_DRAFT_SIBLINGS : 0)) {
         return decoder_fail(error, NULL, "draft siblings", "are %d, not in [0, %d]%s",
-                            draft->siblings, draft->model ? DRAFT_SIBLINGS_MOST : 0,
+                            draft->siblings, draft->model ? MAX_DRAFT_SIBLINGS : 0,
                             draft->model ? "" : ", as n-grams have none");
     }
     if (draft->temperature < 0 || !isfinite(draft->temperature)) {
@@ -149,7 +141,7 @@ static int describe_drafter(const text *t, const cycle *c, drafter_rows *by, gum
     if (draft->rule == GUMBEL_RULE_COUPLED || !model) {
         return 0;
     }
-    by->sampling = text_draws_of_draft(&t->draws, drafter_draws(t->drafter));
+    by->sampling = text_draws_draft_sampling(&t->draws, drafter_draws(t->drafter));
     draft->sampling = &by->sampling;
     draft->lse = drafter_lse(t->drafter);
     draft->logprobs = drafter_logprobs(t->drafter);
@@ -183,7 +175,7 @@ static int verify_drafts(text *t, cycle *c)
         return -1;
     }
     double fed = seconds_now();
-    gumbel_head head = text_draws_screened(t->d, t->hidden, c->nodes, o->screen);
+    gumbel_head head = text_draws_screened_head(t->d, t->hidden, c->nodes, o->screen);
     gumbel_draft draft = {.struct_size = sizeof draft,
                           .requests = 1,
                           .max_nodes = c->nodes,
@@ -342,7 +334,7 @@ static int feed_prompt(text *t)
     return 0;
 }
 
-static int by_value(const void *a, const void *b)
+static int compare_doubles(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
@@ -356,14 +348,14 @@ static int time_plain_steps(text *t)
     for (int i = 0; i < PLAIN_STEPS; i++) {
         double start = seconds_now();
         decoder_sequence_truncate(t->sequence, last);
-        gumbel_head head = text_draws_screened(t->d, t->hidden, 1, t->options->screen);
+        gumbel_head head = text_draws_screened_head(t->d, t->hidden, 1, t->options->screen);
         if (decoder_feed(t->d, t->sequence, t->tokens + last, 1, 0, t->hidden, t->error) != 0 ||
             text_draws_sample(&t->draws, &head, (uint64_t)last, &token, NULL, 0, t->error) != 0) {
             return -1;
         }
         taken[i] = seconds_now() - start;
     }
-    qsort(taken, PLAIN_STEPS, sizeof *taken, by_value);
+    qsort(taken, PLAIN_STEPS, sizeof *taken, compare_doubles);
     t->stats->plain = taken[PLAIN_STEPS / 2];
     return 0;
 }

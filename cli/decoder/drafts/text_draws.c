@@ -4,11 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int fail_gumbel(const gumbel_error *problem, decoder_error *error)
-{
-    return decoder_fail(error, NULL, problem->field, "%s", problem->message);
-}
-
 int text_draws_new(text_draws *draws, gumbel_device *device, const generate_options *options,
                    int32_t sample, int64_t vocab, float factor, decoder_error *error)
 {
@@ -64,8 +59,8 @@ gumbel_head text_draws_head(const decoder *d, const float *hidden, int32_t rows)
                          .weight = weight};
 }
 
-gumbel_head text_draws_screened(const decoder *d, const float *hidden, int32_t rows,
-                                gumbel_screen screen)
+gumbel_head text_draws_screened_head(const decoder *d, const float *hidden, int32_t rows,
+                                     gumbel_screen screen)
 {
     gumbel_head head = text_draws_head(d, hidden, rows);
     if (screen.data) { /* a screen covers all rows of the weights */
@@ -86,7 +81,7 @@ gumbel_logits text_draws_logits(const decoder *d, const float *logits, int32_t r
                                       .stride = decoder_head(d).rows}};
 }
 
-static gumbel_sampling sampling_of(const text_draws *draws, const uint64_t *position)
+static gumbel_sampling make_sampling(const text_draws *draws, const uint64_t *position)
 {
     const generate_options *o = draws->options;
     gumbel_sampling sampling = {.struct_size = sizeof sampling,
@@ -101,9 +96,9 @@ static gumbel_sampling sampling_of(const text_draws *draws, const uint64_t *posi
     return sampling;
 }
 
-gumbel_sampling text_draws_of_draft(const text_draws *text, const text_draws *by)
+gumbel_sampling text_draws_draft_sampling(const text_draws *text, const text_draws *by)
 {
-    gumbel_sampling sampling = sampling_of(text, NULL);
+    gumbel_sampling sampling = make_sampling(text, NULL);
     sampling.temperature.data = &by->temperature;
     sampling.domain = GUMBEL_DOMAIN_DRAFT;
     return sampling;
@@ -131,7 +126,7 @@ static int count_tokens(text_draws *draws, const int32_t *tokens, int64_t stride
     if (draws->history.counts &&
         gumbel_history_update(draws->device, NULL, &draws->history, 1, NULL, tokens, stride, counts,
                               &problem) != GUMBEL_OK) {
-        return fail_gumbel(&problem, error);
+        return decoder_fail_call(error, &problem);
     }
     return 0;
 }
@@ -158,10 +153,10 @@ static gumbel_status sample_here(text_draws *draws, const gumbel_head *head,
                                                draws->workspace, bytes, error);
 }
 
-static gumbel_status verify_here(text_draws *draws, const gumbel_head *head,
-                                 const gumbel_logits *logits, const gumbel_sampling *sampling,
-                                 const gumbel_draft *draft, const gumbel_verified *verified,
-                                 gumbel_error *error)
+static gumbel_status verify_on_device(text_draws *draws, const gumbel_head *head,
+                                      const gumbel_logits *logits, const gumbel_sampling *sampling,
+                                      const gumbel_draft *draft, const gumbel_verified *verified,
+                                      gumbel_error *error)
 {
     size_t bytes = 0;
     gumbel_status status = gumbel_verify_workspace_size(draws->device, head, logits, sampling,
@@ -182,7 +177,7 @@ int text_draws_sample(text_draws *draws, const gumbel_head *head, uint64_t posit
                       int32_t *best, int32_t num_best, decoder_error *error)
 {
     const generate_options *o = draws->options;
-    gumbel_sampling sampling = sampling_of(draws, &position);
+    gumbel_sampling sampling = make_sampling(draws, &position);
     gumbel_error problem;
     int32_t status = GUMBEL_ROW_OK;
     gumbel_output output = {.struct_size = sizeof output,
@@ -195,7 +190,7 @@ int text_draws_sample(text_draws *draws, const gumbel_head *head, uint64_t posit
                             .num_best = num_best};
     if ((draws->verify ? o->draw(o->draw_context, head, &sampling, &output, &problem)
                        : sample_here(draws, head, &sampling, &output, &problem)) != GUMBEL_OK) {
-        return fail_gumbel(&problem, error);
+        return decoder_fail_call(error, &problem);
     }
     return status == GUMBEL_ROW_OK ? count_tokens(draws, token, 0, NULL, error)
                                    : fail_row(status, error);
@@ -205,13 +200,13 @@ int text_draws_verify(text_draws *draws, const gumbel_head *head, const gumbel_l
                       uint64_t position, const gumbel_draft *draft, const gumbel_verified *verified,
                       decoder_error *error)
 {
-    gumbel_sampling sampling = sampling_of(draws, &position);
+    gumbel_sampling sampling = make_sampling(draws, &position);
     gumbel_error problem;
     if ((draws->verify ? draws->verify(draws->options->draw_context, head, logits, &sampling, draft,
                                        verified, &problem)
-                       : verify_here(draws, head, logits, &sampling, draft, verified, &problem)) !=
-        GUMBEL_OK) {
-        return fail_gumbel(&problem, error);
+                       : verify_on_device(draws, head, logits, &sampling, draft, verified,
+                                          &problem)) != GUMBEL_OK) {
+        return decoder_fail_call(error, &problem);
     }
     if (*verified->emitted == 0) {
         return fail_row(*verified->status, error);

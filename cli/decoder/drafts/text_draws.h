@@ -55,12 +55,12 @@ void text_draws_copy_history(text_draws *to, const text_draws *from);
 gumbel_head text_draws_head(const decoder *d, const float *hidden, int32_t rows);
 
 /* text_draws_head() with a screen of the head, or without one if its data is NULL. */
-gumbel_head text_draws_screened(const decoder *d, const float *hidden, int32_t rows,
-                                gumbel_screen screen);
+gumbel_head text_draws_screened_head(const decoder *d, const float *hidden, int32_t rows,
+                                     gumbel_screen screen);
 gumbel_logits text_draws_logits(const decoder *d, const float *logits, int32_t rows);
 
 /* gumbel_draft.sampling: the parameters with which `by` drew the drafts of `text`. */
-gumbel_sampling text_draws_of_draft(const text_draws *text, const text_draws *by);
+gumbel_sampling text_draws_draft_sampling(const text_draws *text, const text_draws *by);
 
 /* text_draws_sample(): draws the token that follows `position`, and counts it in the history.
  *  best     [num_best] tokens of the draw's best scores, as in gumbel_output

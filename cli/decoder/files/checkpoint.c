@@ -39,23 +39,23 @@ static int64_t shard_number(checkpoint *weights, const char *folder, const char 
         return json_integer_value(known);
     }
     if (!plain_shard_name(name)) {
-        return json_refuse(place, tensor, "\"%.100s\" is not a plain name ending in " SUFFIX, name);
+        return json_fail(place, tensor, "\"%.100s\" is not a plain name ending in " SUFFIX, name);
     }
     if (weights->count == SHARDS_MAX) {
-        return json_refuse(place, NULL, "names more than %d files", SHARDS_MAX);
+        return json_fail(place, NULL, "names more than %d files", SHARDS_MAX);
     }
     char *path = path_join(folder, name);
     if (path && !file_exists(path)) {
         free(path);
-        return json_refuse(place, tensor,
-                           "%.100s is not in the folder; download all files of the model", name);
+        return json_fail(place, tensor,
+                         "%.100s is not in the folder; download all files of the model", name);
     }
     safetensors **shards = realloc(weights->shards, (weights->count + 1) * sizeof *shards);
     if (shards) {
         weights->shards = shards;
     }
     int result = shards && path ? safetensors_open(path, &shards[weights->count], place->error)
-                                : json_refuse(place, tensor, "out of memory");
+                                : json_fail(place, tensor, "out of memory");
     free(path);
     if (result != 0) {
         return -1;
@@ -70,13 +70,13 @@ static int open_shards(checkpoint *weights, const char *folder, decoder_error *e
     json_place place = {weights->path, "weight_map", NULL, error};
     place.object = json_object_get(weights->index, "weight_map");
     if (!json_is_object(place.object)) {
-        return json_refuse(&place, NULL, "is missing or not a JSON object");
+        return json_fail(&place, NULL, "is missing or not a JSON object");
     }
     const char *tensor;
     json_t *value;
     json_object_foreach ((json_t *)(uintptr_t)place.object, tensor, value) {
         if (!json_is_string(value)) {
-            return json_refuse(&place, tensor, "is not a string");
+            return json_fail(&place, tensor, "is not a string");
         }
         const char *name = json_string_value(value);
         int64_t number = shard_number(weights, folder, name, &place, tensor);
@@ -84,7 +84,7 @@ static int open_shards(checkpoint *weights, const char *folder, decoder_error *e
             return -1;
         }
         if (!safetensors_find(weights->shards[number], tensor)) {
-            return json_refuse(&place, tensor, "%.100s has no such tensor", name);
+            return json_fail(&place, tensor, "%.100s has no such tensor", name);
         }
     }
     return 0;

@@ -43,17 +43,16 @@ static int read_family(const json_place *place, model_config *config)
         family++;
     }
     if (family == count) {
-        return json_refuse(place, "model_type",
-                           "\"%.64s\" is not supported; qwen3 and llama are, and " ELSEWHERE,
-                           model_type);
+        return json_fail(place, "model_type",
+                         "\"%.64s\" is not supported; qwen3 and llama are, and " ELSEWHERE,
+                         model_type);
     }
     const json_t *names = json_value(place, "architectures");
     const char *name = json_string_value(json_array_get(names, 0));
     if (names && (json_array_size(names) != 1 || !name ||
                   strcmp(name, families[family].architecture) != 0)) {
-        return json_refuse(place, "architectures",
-                           "is [\"%.64s\"], not [\"%s\"], which is supported", name ? name : "",
-                           families[family].architecture);
+        return json_fail(place, "architectures", "is [\"%.64s\"], not [\"%s\"], which is supported",
+                         name ? name : "", families[family].architecture);
     }
     config->model_type = families[family].model_type;
     config->head_norm = families[family].head_norm;
@@ -79,12 +78,12 @@ static int read_sizes(const json_place *place, model_config *config)
         return -1;
     }
     if (config->heads % kv_heads != 0) {
-        return json_refuse(place, "num_key_value_heads", "%d heads cannot share %lld",
-                           config->heads, (long long)kv_heads);
+        return json_fail(place, "num_key_value_heads", "%d heads cannot share %lld", config->heads,
+                         (long long)kv_heads);
     }
     if (head_dim < 2 || head_dim % 2 != 0 || head_dim > 1 << 10) {
-        return json_refuse(place, "head_dim", "is %lld, not an even number in [2, 1024]",
-                           (long long)head_dim);
+        return json_fail(place, "head_dim", "is %lld, not an even number in [2, 1024]",
+                         (long long)head_dim);
     }
     config->kv_heads = (int32_t)kv_heads;
     config->head_dim = (int32_t)head_dim;
@@ -101,19 +100,19 @@ static int refuse_unsupported(const json_place *place)
             return -1;
         }
         if (set) {
-            return json_refuse(place, flags[i], "true is not supported; " ELSEWHERE);
+            return json_fail(place, flags[i], "true is not supported; " ELSEWHERE);
         }
     }
     if (json_value(place, "sliding_window") && !json_value(place, "use_sliding_window")) {
-        return json_refuse(place, "sliding_window", "is not supported; " ELSEWHERE);
+        return json_fail(place, "sliding_window", "is not supported; " ELSEWHERE);
     }
     if (json_value(place, "quantization_config")) {
         const char *method = json_string_value(
             json_object_get(json_value(place, "quantization_config"), "quant_method"));
-        return json_refuse(place, "quantization_config",
-                           "weights quantised by %.32s are not supported; give the model with "
-                           "weights in bfloat16, float16 or float32",
-                           method ? method : "this method");
+        return json_fail(place, "quantization_config",
+                         "weights quantised by %.32s are not supported; give the model with "
+                         "weights in bfloat16, float16 or float32",
+                         method ? method : "this method");
     }
     const char *activation = "silu";
     double rotary = 1;
@@ -122,15 +121,15 @@ static int refuse_unsupported(const json_place *place)
         return -1;
     }
     if (strcmp(activation, "silu") != 0) {
-        return json_refuse(place, "hidden_act",
-                           "\"%.64s\" is not supported; silu is, and " ELSEWHERE, activation);
+        return json_fail(place, "hidden_act", "\"%.64s\" is not supported; silu is, and " ELSEWHERE,
+                         activation);
     }
     size_t index;
     const json_t *types = json_value(place, "layer_types"), *type;
     json_array_foreach (types, index, type) {
         const char *name = json_string_value(type);
         if (!name || strcmp(name, "full_attention") != 0) {
-            return json_refuse(place, "layer_types", "entry %zu is not \"full_attention\"", index);
+            return json_fail(place, "layer_types", "entry %zu is not \"full_attention\"", index);
         }
     }
     return 0;
@@ -147,7 +146,7 @@ static int read_llama3(const json_place *place, rope_config *rope)
         return -1;
     }
     if (rope->low_freq_factor >= rope->high_freq_factor) {
-        return json_refuse(place, "low_freq_factor", "is not below high_freq_factor");
+        return json_fail(place, "low_freq_factor", "is not below high_freq_factor");
     }
     return 0;
 }
@@ -157,7 +156,7 @@ static int read_rope_object(const json_place *root, const char *key, rope_config
 {
     json_place place = {root->file, key, json_value(root, key), root->error};
     if (!json_is_object(place.object)) {
-        return json_refuse(root, key, "is not a JSON object");
+        return json_fail(root, key, "is not a JSON object");
     }
     const char *type = "default";
     const char *older = NULL;
@@ -170,10 +169,10 @@ static int read_rope_object(const json_place *root, const char *key, rope_config
         return -1;
     }
     if (older && json_value(&place, "rope_type") && strcmp(older, type) != 0) {
-        return json_refuse(&place, "type", "contradicts rope_type");
+        return json_fail(&place, "type", "contradicts rope_type");
     }
     if (json_value(root, "rope_theta") && theta != rope->theta) {
-        return json_refuse(&place, "rope_theta", "contradicts the rope_theta at top level");
+        return json_fail(&place, "rope_theta", "contradicts the rope_theta at top level");
     }
     type = older ? older : type;
     rope->theta = theta;
@@ -181,9 +180,9 @@ static int read_rope_object(const json_place *root, const char *key, rope_config
         return read_llama3(&place, rope);
     }
     if (strcmp(type, "default") != 0 || json_value(&place, "factor")) {
-        return json_refuse(&place, "rope_type",
-                           "\"%.64s\"%s is not supported; default and llama3 are", type,
-                           strcmp(type, "default") == 0 ? " with a factor" : "");
+        return json_fail(&place, "rope_type",
+                         "\"%.64s\"%s is not supported; default and llama3 are", type,
+                         strcmp(type, "default") == 0 ? " with a factor" : "");
     }
     return 0;
 }
@@ -196,7 +195,7 @@ static int read_rope(const json_place *place, rope_config *rope)
     }
     const char *key = json_value(place, "rope_parameters") ? "rope_parameters" : "rope_scaling";
     if (json_value(place, "rope_parameters") && json_value(place, "rope_scaling")) {
-        return json_refuse(place, "rope_scaling", "stands beside rope_parameters");
+        return json_fail(place, "rope_scaling", "stands beside rope_parameters");
     }
     return json_value(place, key) ? read_rope_object(place, key, rope) : 0;
 }
@@ -210,14 +209,14 @@ static int read_eos(const json_place *place, model_config *config)
     }
     size_t count = json_is_array(value) ? json_array_size(value) : 1;
     if (count > DECODER_MAX_EOS) {
-        return json_refuse(place, "eos_token_id", "has more than %d entries", DECODER_MAX_EOS);
+        return json_fail(place, "eos_token_id", "has more than %d entries", DECODER_MAX_EOS);
     }
     for (size_t i = 0; i < count; i++) {
         const json_t *id = json_is_array(value) ? json_array_get(value, i) : value;
         if (!json_is_integer(id) || json_integer_value(id) < 0 ||
             json_integer_value(id) >= config->vocab_size) {
-            return json_refuse(place, "eos_token_id", "is not a token id below %d",
-                               config->vocab_size);
+            return json_fail(place, "eos_token_id", "is not a token id below %d",
+                             config->vocab_size);
         }
         config->eos_ids[i] = (int32_t)json_integer_value(id);
     }

@@ -33,7 +33,7 @@ json_t *json_value(const json_place *place, const char *key)
     return json_is_null(value) ? NULL : value;
 }
 
-int json_refuse(const json_place *place, const char *key, const char *format, ...)
+int json_fail(const json_place *place, const char *key, const char *format, ...)
 {
     char field[160];
     char text[320];
@@ -53,7 +53,7 @@ static int find_value(const json_place *place, const char *key, bool required, j
     if (*value) {
         return 1;
     }
-    return required ? json_refuse(place, key, "is missing") : 0;
+    return required ? json_fail(place, key, "is missing") : 0;
 }
 
 int json_integer_in(const json_place *place, const char *key, bool required, int64_t lo, int64_t hi,
@@ -65,12 +65,12 @@ int json_integer_in(const json_place *place, const char *key, bool required, int
         return state;
     }
     if (!json_is_integer(found)) {
-        return json_refuse(place, key, "is not an integer");
+        return json_fail(place, key, "is not an integer");
     }
     int64_t number = json_integer_value(found);
     if (number < lo || number > hi) {
-        return json_refuse(place, key, "is %lld, not in [%lld, %lld]", (long long)number,
-                           (long long)lo, (long long)hi);
+        return json_fail(place, key, "is %lld, not in [%lld, %lld]", (long long)number,
+                         (long long)lo, (long long)hi);
     }
     *value = number;
     return 0;
@@ -85,11 +85,11 @@ int json_number_in(const json_place *place, const char *key, bool required, doub
         return state;
     }
     if (!json_is_number(found)) {
-        return json_refuse(place, key, "is not a number");
+        return json_fail(place, key, "is not a number");
     }
     double number = json_number_value(found);
     if (!(number >= lo && number <= hi)) {
-        return json_refuse(place, key, "is %g, not in [%g, %g]", number, lo, hi);
+        return json_fail(place, key, "is %g, not in [%g, %g]", number, lo, hi);
     }
     *value = number;
     return 0;
@@ -103,7 +103,7 @@ int json_flag(const json_place *place, const char *key, bool required, bool *val
         return state;
     }
     if (!json_is_boolean(found)) {
-        return json_refuse(place, key, "is neither true nor false");
+        return json_fail(place, key, "is neither true nor false");
     }
     *value = json_is_true(found);
     return 0;
@@ -117,7 +117,7 @@ int json_text(const json_place *place, const char *key, bool required, const cha
         return state;
     }
     if (!json_is_string(found)) {
-        return json_refuse(place, key, "is not a string");
+        return json_fail(place, key, "is not a string");
     }
     *value = json_string_value(found);
     return 0;

@@ -35,7 +35,7 @@ json_t *json_document(const void *bytes, size_t size, json_numbers numbers, cons
 json_t *json_value(const json_place *place, const char *key);
 
 /* Fills the error about `key` of the place and returns -1. `key` NULL: about the place itself. */
-int json_refuse(const json_place *place, const char *key, const char *format, ...)
+int json_fail(const json_place *place, const char *key, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* json_integer_in(): an integer with lo <= value <= hi. If it is absent or null, the call fails if

@@ -26,7 +26,7 @@ struct safetensors {
     size_t count;
 };
 
-static int by_offset(const void *a, const void *b)
+static int compare_offsets(const void *a, const void *b)
 {
     const entry *x = a, *y = b;
     if (x->begin != y->begin) {
@@ -35,7 +35,7 @@ static int by_offset(const void *a, const void *b)
     return (x->view.bytes > y->view.bytes) - (x->view.bytes < y->view.bytes);
 }
 
-static int by_name(const void *a, const void *b)
+static int compare_names(const void *a, const void *b)
 {
     return strcmp(((const entry *)a)->name, ((const entry *)b)->name);
 }
@@ -48,23 +48,23 @@ static int read_type(const json_place *place, tensor_view *view)
         return -1;
     }
     if (!tensor_dtype_from_name(dtype, &view->dtype)) {
-        return json_refuse(place, "dtype", "\"%.32s\" is not supported", dtype);
+        return json_fail(place, "dtype", "\"%.32s\" is not supported", dtype);
     }
     const json_t *shape = json_object_get(place->object, "shape");
     if (!json_is_array(shape) || json_array_size(shape) > TENSOR_MAX_RANK) {
-        return json_refuse(place, "shape", "is not an array of at most %d sizes", TENSOR_MAX_RANK);
+        return json_fail(place, "shape", "is not an array of at most %d sizes", TENSOR_MAX_RANK);
     }
     int64_t sizes[TENSOR_MAX_RANK] = {0};
     int rank = (int)json_array_size(shape);
     for (int i = 0; i < rank; i++) {
         const json_t *size = json_array_get(shape, (size_t)i);
         if (!json_is_integer(size) || json_integer_value(size) < 0) {
-            return json_refuse(place, "shape", "entry %d is not a size", i);
+            return json_fail(place, "shape", "entry %d is not a size", i);
         }
         sizes[i] = json_integer_value(size);
     }
     if (!tensor_set_shape(view, rank, sizes)) {
-        return json_refuse(place, "shape", "the number of bytes overflows");
+        return json_fail(place, "shape", "the number of bytes overflows");
     }
     return 0;
 }
@@ -77,26 +77,25 @@ static int read_offsets(const json_place *place, const unsigned char *data, size
     const json_t *first = json_array_get(offsets, 0);
     const json_t *last = json_array_get(offsets, 1);
     if (json_array_size(offsets) != 2 || !json_is_integer(first) || !json_is_integer(last)) {
-        return json_refuse(place, "data_offsets", "is not a pair of integers");
+        return json_fail(place, "data_offsets", "is not a pair of integers");
     }
     int64_t begin = json_integer_value(first);
     int64_t end = json_integer_value(last);
     if (begin < 0 || end < begin || (uint64_t)end > data_size) {
-        return json_refuse(place, "data_offsets",
-                           "[%lld, %lld] lies outside the %zu bytes of data; the file "
-                           "may be incomplete",
-                           (long long)begin, (long long)end, data_size);
+        return json_fail(place, "data_offsets",
+                         "[%lld, %lld] lies outside the %zu bytes of data; the file "
+                         "may be incomplete",
+                         (long long)begin, (long long)end, data_size);
     }
     if ((uint64_t)(end - begin) != tensor->view.bytes) {
-        return json_refuse(place, "data_offsets", "spans %lld bytes, dtype and shape need %zu",
-                           (long long)(end - begin), tensor->view.bytes);
+        return json_fail(place, "data_offsets", "spans %lld bytes, dtype and shape need %zu",
+                         (long long)(end - begin), tensor->view.bytes);
     }
     tensor->begin = (uint64_t)begin;
     tensor->view.data = data + begin;
     if ((uintptr_t)tensor->view.data % tensor_element_size(tensor->view.dtype) != 0) {
-        return json_refuse(place, "data_offsets",
-                           "the data is not aligned to its %zu-byte elements",
-                           tensor_element_size(tensor->view.dtype));
+        return json_fail(place, "data_offsets", "the data is not aligned to its %zu-byte elements",
+                         tensor_element_size(tensor->view.dtype));
     }
     return 0;
 }
@@ -118,7 +117,7 @@ static int read_entries(safetensors *file, const unsigned char *data, size_t dat
         entry *tensor = &file->entries[file->count++];
         tensor->name = name;
         if (!json_is_object(value)) {
-            return json_refuse(&place, NULL, "is not a JSON object");
+            return json_fail(&place, NULL, "is not a JSON object");
         }
         if (read_type(&place, &tensor->view) != 0 ||
             read_offsets(&place, data, data_size, tensor) != 0) {
@@ -131,7 +130,7 @@ static int read_entries(safetensors *file, const unsigned char *data, size_t dat
 /* In the order of offsets, each tensor must begin at the end of the previous one. */
 static int check_cover(safetensors *file, size_t data_size, decoder_error *error)
 {
-    qsort(file->entries, file->count, sizeof *file->entries, by_offset);
+    qsort(file->entries, file->count, sizeof *file->entries, compare_offsets);
     uint64_t end = 0;
     for (size_t i = 0; i < file->count; i++) {
         const entry *tensor = &file->entries[i];
@@ -146,7 +145,7 @@ static int check_cover(safetensors *file, size_t data_size, decoder_error *error
         return decoder_fail(error, file->path, "data", "%zu bytes, but the tensors take %llu",
                             data_size, (unsigned long long)end);
     }
-    qsort(file->entries, file->count, sizeof *file->entries, by_name);
+    qsort(file->entries, file->count, sizeof *file->entries, compare_names);
     return 0;
 }
 
@@ -223,7 +222,7 @@ void safetensors_close(safetensors *file)
 const tensor_view *safetensors_find(const safetensors *file, const char *name)
 {
     entry key = {.name = name};
-    const entry *found = bsearch(&key, file->entries, file->count, sizeof key, by_name);
+    const entry *found = bsearch(&key, file->entries, file->count, sizeof key, compare_names);
     return found ? &found->view : NULL;
 }
 

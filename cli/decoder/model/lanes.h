@@ -54,32 +54,32 @@ LANES_INLINE float lanes_sum(const lanes *value)
     return part[0];
 }
 
-/* LANES_DISPATCH(): defines `void name(const type *task)`, which calls `name_body(task, n)` as
- * compiled for the machine's instruction set. name_body is LANES_INLINE; n, a constant, is how many
- * `lanes` the registers hold. */
+/* LANES_DISPATCH(): defines `void entry_point(const type *task)`, which calls
+ * entry_point_body(task, n) as compiled for the machine's instruction set. The body is
+ * LANES_INLINE; n, a constant, is the number of `lanes` that the registers hold. */
 #if defined(__x86_64__)
-#define LANES_DISPATCH(name, type)                                                                 \
-    __attribute__((target("avx512f,avx2,fma"))) static void name##_avx512(const type *task)        \
+#define LANES_DISPATCH(entry_point, type)                                                          \
+    __attribute__((target("avx512f,avx2,fma"))) static void entry_point##_avx512(const type *task) \
     {                                                                                              \
-        name##_body(task, 32);                                                                     \
+        entry_point##_body(task, 32);                                                              \
     }                                                                                              \
-    __attribute__((target("avx2,fma"))) static void name##_avx2(const type *task)                  \
+    __attribute__((target("avx2,fma"))) static void entry_point##_avx2(const type *task)           \
     {                                                                                              \
-        name##_body(task, 8);                                                                      \
+        entry_point##_body(task, 8);                                                               \
     }                                                                                              \
-    static void name(const type *task)                                                             \
+    static void entry_point(const type *task)                                                      \
     {                                                                                              \
         if (__builtin_cpu_supports("avx512f")) {                                                   \
-            name##_avx512(task);                                                                   \
+            entry_point##_avx512(task);                                                            \
         } else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {              \
-            name##_avx2(task);                                                                     \
+            entry_point##_avx2(task);                                                              \
         } else {                                                                                   \
-            name##_body(task, 8);                                                                  \
+            entry_point##_body(task, 8);                                                           \
         }                                                                                          \
     }
 #else
-#define LANES_DISPATCH(name, type)                                                                 \
-    static void name(const type *task) { name##_body(task, 8); }
+#define LANES_DISPATCH(entry_point, type)                                                          \
+    static void entry_point(const type *task) { entry_point##_body(task, 8); }
 #endif
 
 #endif /* DECODER_LANES_H */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int matching_order(const void *a, const void *b)
+static int compare_added_tokens(const void *a, const void *b)
 {
     const added_token *x = a, *y = b;
     int c = (unsigned char)x->content[0] - (unsigned char)y->content[0];
@@ -14,7 +14,7 @@ static int matching_order(const void *a, const void *b)
 void added_tokens_sort(added_tokens *added)
 {
     if (added->count > 0) {
-        qsort(added->tokens, added->count, sizeof *added->tokens, matching_order);
+        qsort(added->tokens, added->count, sizeof *added->tokens, compare_added_tokens);
     }
     size_t at = 0;
     for (size_t byte = 0; byte <= 256; byte++) {

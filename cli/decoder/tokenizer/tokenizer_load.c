@@ -15,14 +15,14 @@
 static int enter_object(const json_place *place, const char *key, json_place *inner)
 {
     *inner = (json_place){place->file, key, json_value(place, key), place->error};
-    return json_is_object(inner->object) ? 0 : json_refuse(place, key, "is not a JSON object");
+    return json_is_object(inner->object) ? 0 : json_fail(place, key, "is not a JSON object");
 }
 
 /* Rejects a field that is not absent, null or false. */
-static int refuse_set(const json_place *place, const char *key)
+static int reject_set_field(const json_place *place, const char *key)
 {
     const json_t *value = json_value(place, key);
-    return value && !json_is_false(value) ? json_refuse(place, key, "is not supported") : 0;
+    return value && !json_is_false(value) ? json_fail(place, key, "is not supported") : 0;
 }
 
 /* Copies a token's content; in form C for a normalised token, as the text that it is matched
@@ -36,7 +36,7 @@ static int read_added_token(tokenizer *t, const json_place *place)
 {
     static const char *const unsupported[] = {"single_word", "lstrip", "rstrip"};
     for (size_t i = 0; i < sizeof unsupported / sizeof unsupported[0]; i++) {
-        if (refuse_set(place, unsupported[i]) != 0) {
+        if (reject_set_field(place, unsupported[i]) != 0) {
             return -1;
         }
     }
@@ -51,11 +51,11 @@ static int read_added_token(tokenizer *t, const json_place *place)
         return -1;
     }
     if (content[0] == '\0') {
-        return json_refuse(place, "content", "is empty");
+        return json_fail(place, "content", "is empty");
     }
     token->content = copy_content(content, token->normalized && t->nfc);
     if (!token->content) {
-        return json_refuse(place, NULL, "out of memory");
+        return json_fail(place, NULL, "out of memory");
     }
     token->size = strlen(token->content);
     token->id = (int32_t)id;
@@ -68,11 +68,11 @@ static int read_added(tokenizer *t, const json_place *root)
 {
     const json_t *list = json_value(root, "added_tokens");
     if (list && !json_is_array(list)) {
-        return json_refuse(root, "added_tokens", "is not an array");
+        return json_fail(root, "added_tokens", "is not an array");
     }
     t->added.tokens = calloc(json_array_size(list) + 1, sizeof *t->added.tokens);
     if (!t->added.tokens) {
-        return json_refuse(root, "added_tokens", "out of memory");
+        return json_fail(root, "added_tokens", "out of memory");
     }
     size_t index;
     const json_t *entry;
@@ -81,7 +81,7 @@ static int read_added(tokenizer *t, const json_place *root)
         snprintf(path, sizeof path, "added_tokens[%zu]", index);
         json_place place = {root->file, path, entry, root->error};
         if (!json_is_object(entry)) {
-            return json_refuse(&place, NULL, "is not a JSON object");
+            return json_fail(&place, NULL, "is not a JSON object");
         }
         if (read_added_token(t, &place) != 0) {
             return -1;
@@ -98,13 +98,13 @@ static int check_added(const tokenizer *t, const json_place *root, const json_t 
         const added_token *token = &t->added.tokens[i];
         const json_t *known = json_object_get(vocab, token->content);
         if (known && json_integer_value(known) != token->id) {
-            return json_refuse(root, "added_tokens", "\"%.64s\" has another id in model.vocab",
-                               token->content);
+            return json_fail(root, "added_tokens", "\"%.64s\" has another id in model.vocab",
+                             token->content);
         }
         bool twice = i > 0 && token->size == token[-1].size &&
                      memcmp(token->content, token[-1].content, token->size) == 0;
         if (twice) {
-            return json_refuse(root, "added_tokens", "\"%.64s\" comes twice", token->content);
+            return json_fail(root, "added_tokens", "\"%.64s\" comes twice", token->content);
         }
     }
     return 0;
@@ -132,7 +132,7 @@ static int read_normalizer(tokenizer *t, const json_place *root)
         return -1;
     }
     if (strcmp(type, "NFC") != 0) {
-        return json_refuse(&place, "type", "\"%.64s\" is not supported; NFC is", type);
+        return json_fail(&place, "type", "\"%.64s\" is not supported; NFC is", type);
     }
     t->nfc = true;
     return 0;
@@ -143,13 +143,14 @@ static int read_split(tokenizer *t, const json_place *place)
     const json_t *pattern = json_object_get(json_value(place, "pattern"), "Regex");
     const char *behavior = "";
     if (!json_is_string(pattern)) {
-        return json_refuse(place, "pattern", "has no Regex: other patterns are not supported");
+        return json_fail(place, "pattern", "has no Regex: other patterns are not supported");
     }
-    if (json_text(place, "behavior", true, &behavior) != 0 || refuse_set(place, "invert") != 0) {
+    if (json_text(place, "behavior", true, &behavior) != 0 ||
+        reject_set_field(place, "invert") != 0) {
         return -1;
     }
     if (strcmp(behavior, "Isolated") != 0) {
-        return json_refuse(place, "behavior", "\"%.64s\" is not supported; Isolated is", behavior);
+        return json_fail(place, "behavior", "\"%.64s\" is not supported; Isolated is", behavior);
     }
     return pretokenizer_add(t->pretokenizer, json_string_value(pattern),
                             json_string_length(pattern), place->file, "pre_tokenizer.pattern",
@@ -168,10 +169,10 @@ static int read_pre_step(tokenizer *t, const json_place *place, bool last)
         return read_split(t, place);
     }
     if (strcmp(type, "ByteLevel") != 0 || !last) {
-        return json_refuse(place, "type", "\"%.64s\" is not supported%s", type,
-                           last ? " as the last step; ByteLevel is" : " here; Split is");
+        return json_fail(place, "type", "\"%.64s\" is not supported%s", type,
+                         last ? " as the last step; ByteLevel is" : " here; Split is");
     }
-    if (refuse_set(place, "add_prefix_space") != 0 ||
+    if (reject_set_field(place, "add_prefix_space") != 0 ||
         json_flag(place, "use_regex", false, &use_regex) != 0) {
         return -1;
     }
@@ -193,7 +194,7 @@ static int read_pre_tokenizer(tokenizer *t, const json_place *root)
     }
     size_t count = json_array_size(steps);
     if (count == 0) {
-        return json_refuse(&place, "pretokenizers", "is not a list of steps");
+        return json_fail(&place, "pretokenizers", "is not a list of steps");
     }
     for (size_t i = 0; i < count; i++) {
         place.object = json_array_get(steps, i);
@@ -212,16 +213,16 @@ static int append_special(token_list *list, const json_place *place, const char 
     size_t index;
     const json_t *id;
     if (json_array_size(ids) == 0) {
-        return json_refuse(place, "special_tokens", "\"%.64s\" has no ids", name);
+        return json_fail(place, "special_tokens", "\"%.64s\" has no ids", name);
     }
     json_array_foreach (ids, index, id) {
         int64_t value = json_is_integer(id) ? json_integer_value(id) : -1;
         if (value < 0 || value >= BPE_MAX_TOKENS) {
-            return json_refuse(place, "special_tokens", "\"%.64s\" has an id out of range", name);
+            return json_fail(place, "special_tokens", "\"%.64s\" has an id out of range", name);
         }
         int32_t number = (int32_t)value;
         if (token_list_append(list, &number, 1) != 0) {
-            return json_refuse(place, NULL, "out of memory");
+            return json_fail(place, NULL, "out of memory");
         }
     }
     return 0;
@@ -233,7 +234,7 @@ static int read_template(tokenizer *t, const json_place *place)
     size_t index, sequences = 0;
     const json_t *entry, *single = json_value(place, "single");
     if (t->before.count + t->after.count > 0) {
-        return json_refuse(place, "type", "a second TemplateProcessing is not supported");
+        return json_fail(place, "type", "a second TemplateProcessing is not supported");
     }
     json_array_foreach (single, index, entry) {
         const json_t *special = json_object_get(entry, "SpecialToken");
@@ -246,10 +247,10 @@ static int read_template(tokenizer *t, const json_place *place)
         } else if (json_object_get(entry, "Sequence")) {
             sequences++;
         } else {
-            return json_refuse(place, "single", "entry %zu is of no known kind", index);
+            return json_fail(place, "single", "entry %zu is of no known kind", index);
         }
     }
-    return sequences == 1 ? 0 : json_refuse(place, "single", "does not hold one Sequence");
+    return sequences == 1 ? 0 : json_fail(place, "single", "does not hold one Sequence");
 }
 
 static int read_post_step(tokenizer *t, const json_place *place)
@@ -264,7 +265,7 @@ static int read_post_step(tokenizer *t, const json_place *place)
     /* ByteLevel as a post-processor only changes offsets, which are not computed here. */
     return strcmp(type, "ByteLevel") == 0
                ? 0
-               : json_refuse(place, "type", "\"%.64s\" is not supported", type);
+               : json_fail(place, "type", "\"%.64s\" is not supported", type);
 }
 
 static int read_post_processor(tokenizer *t, const json_place *root)
@@ -300,15 +301,15 @@ static int read_decoder(const json_place *root)
     }
     return strcmp(type, "ByteLevel") == 0
                ? 0
-               : json_refuse(&place, "type", "\"%.64s\" is not supported; ByteLevel is", type);
+               : json_fail(&place, "type", "\"%.64s\" is not supported; ByteLevel is", type);
 }
 
 static int read_document(tokenizer *t, const json_place *root)
 {
     json_place model;
     /* The kind of model first: other kinds have other normalizers and decoders. */
-    if (enter_object(root, "model", &model) != 0 || tokenizer_refuse_variants(&model) != 0 ||
-        refuse_set(root, "truncation") != 0 || refuse_set(root, "padding") != 0 ||
+    if (enter_object(root, "model", &model) != 0 || tokenizer_reject_variants(&model) != 0 ||
+        reject_set_field(root, "truncation") != 0 || reject_set_field(root, "padding") != 0 ||
         read_normalizer(t, root) != 0 || read_added(t, root) != 0 ||
         read_pre_tokenizer(t, root) != 0 || read_post_processor(t, root) != 0 ||
         read_decoder(root) != 0 || tokenizer_load_model(t, &model) != 0) {

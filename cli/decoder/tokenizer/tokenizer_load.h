@@ -8,10 +8,10 @@
 #include "decoder/files/json_file.h"
 #include "decoder/tokenizer/tokenizer.h"
 
-/* tokenizer_refuse_variants(): accepts byte-level BPE only: no other kind of model, no byte
+/* tokenizer_reject_variants(): accepts byte-level BPE only: no other kind of model, no byte
  * fallback, dropout, prefix or suffix.
  *  returns  0; -1 with the place's error filled. */
-int tokenizer_refuse_variants(const json_place *model);
+int tokenizer_reject_variants(const json_place *model);
 
 /* tokenizer_load_model(): fills t->bpe and t->ignore_merges, and raises t->size if needed.
  *  model    the object

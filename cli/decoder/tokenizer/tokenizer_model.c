@@ -6,7 +6,7 @@
 #include "decoder/tokenizer/tokenizer_load.h"
 #include "decoder/tokenizer/tokenizer_parts.h"
 
-int tokenizer_refuse_variants(const json_place *model)
+int tokenizer_reject_variants(const json_place *model)
 {
     const char *type = "BPE", *prefix = "", *suffix = "";
     bool byte_fallback = false;
@@ -19,18 +19,17 @@ int tokenizer_refuse_variants(const json_place *model)
         return -1;
     }
     if (strcmp(type, "BPE") != 0) {
-        return json_refuse(model, "type", "\"%.64s\" is not supported; byte-level BPE is", type);
+        return json_fail(model, "type", "\"%.64s\" is not supported; byte-level BPE is", type);
     }
     if (byte_fallback) {
-        return json_refuse(
-            model, "byte_fallback",
-            "true is not supported: this is a tokenizer of SentencePiece, as Llama 2 "
-            "and Mistral have; byte-level BPE is supported, as Llama 3 and Qwen3 "
-            "have");
+        return json_fail(model, "byte_fallback",
+                         "true is not supported: this is a tokenizer of SentencePiece, as Llama 2 "
+                         "and Mistral have; byte-level BPE is supported, as Llama 3 and Qwen3 "
+                         "have");
     }
     if (prefix[0] || suffix[0]) {
-        return json_refuse(model, prefix[0] ? "continuing_subword_prefix" : "end_of_word_suffix",
-                           "is not supported");
+        return json_fail(model, prefix[0] ? "continuing_subword_prefix" : "end_of_word_suffix",
+                         "is not supported");
     }
     return 0;
 }
@@ -45,14 +44,14 @@ static int measure_vocab(const json_place *model, json_t *vocab, int32_t *size, 
     json_object_foreach (vocab, spelling, value) {
         int64_t id = json_is_integer(value) ? json_integer_value(value) : -1;
         if (id < 0 || id >= BPE_MAX_TOKENS) {
-            return json_refuse(model, "vocab", "\"%.64s\" has no id in [0, %d)", spelling,
-                               BPE_MAX_TOKENS);
+            return json_fail(model, "vocab", "\"%.64s\" has no id in [0, %d)", spelling,
+                             BPE_MAX_TOKENS);
         }
         *size = id >= *size ? (int32_t)id + 1 : *size;
         *bytes += strlen(spelling);
     }
     if (*bytes > INT32_MAX / 4) {
-        return json_refuse(model, "vocab", "has %zu bytes of text, too many", *bytes);
+        return json_fail(model, "vocab", "has %zu bytes of text, too many", *bytes);
     }
     return 0;
 }
@@ -63,10 +62,10 @@ static int add_token(const json_place *model, bpe *b, const char *spelling, int3
     size_t size = strlen(spelling), written = 0;
     size_t taken;
     if (size == 0) {
-        return json_refuse(model, "vocab", "has an empty token");
+        return json_fail(model, "vocab", "has an empty token");
     }
     if (bpe_token(b, id, &taken)) {
-        return json_refuse(model, "vocab", "gives id %d to two tokens", id);
+        return json_fail(model, "vocab", "gives id %d to two tokens", id);
     }
     /* No word becomes a spelling outside the alphabet, which stands for its own characters. */
     bool indexed = alphabet_to_bytes(spelling, size, bytes, &written);
@@ -82,7 +81,7 @@ static int read_vocab(const json_place *model, json_t *vocab, bpe *b, size_t byt
 {
     unsigned char *buffer = malloc(bytes + 1);
     if (!buffer) {
-        return json_refuse(model, "vocab", "out of memory");
+        return json_fail(model, "vocab", "out of memory");
     }
     const char *spelling;
     json_t *value;
@@ -97,7 +96,7 @@ static int read_vocab(const json_place *model, json_t *vocab, bpe *b, size_t byt
     for (int byte = 0; byte < 256 && result == 0; byte++) {
         unsigned char single = (unsigned char)byte;
         if (bpe_find(b, &single, 1) < 0) {
-            result = json_refuse(model, "vocab", "has no token for the byte 0x%02x", byte);
+            result = json_fail(model, "vocab", "has no token for the byte 0x%02x", byte);
         }
     }
     return result;
@@ -137,7 +136,7 @@ static int read_merges(const json_place *model, const json_t *merges, bpe *b, si
 {
     unsigned char *buffer = malloc(bytes + 1);
     if (!buffer) {
-        return json_refuse(model, "merges", "out of memory");
+        return json_fail(model, "merges", "out of memory");
     }
     int result = 0;
     size_t index;
@@ -147,14 +146,14 @@ static int read_merges(const json_place *model, const json_t *merges, bpe *b, si
         size_t sizes[2];
         /* A part longer than all tokens together is no token. */
         if (!merge_parts(entry, parts, sizes) || sizes[0] > bytes || sizes[1] > bytes) {
-            result = json_refuse(model, "merges", "entry %zu is not a pair of tokens", index);
+            result = json_fail(model, "merges", "entry %zu is not a pair of tokens", index);
             break;
         }
         int32_t first = find_spelling(b, parts[0], sizes[0], buffer);
         int32_t second = find_spelling(b, parts[1], sizes[1], buffer);
         if (first < 0 || second < 0 || bpe_add_merge(b, first, second) != 0) {
-            result = json_refuse(model, "merges",
-                                 "entry %zu is of tokens that the vocabulary lacks", index);
+            result = json_fail(model, "merges", "entry %zu is of tokens that the vocabulary lacks",
+                               index);
             break;
         }
     }
@@ -169,8 +168,8 @@ int tokenizer_load_model(tokenizer *t, const json_place *model)
     int32_t size;
     size_t bytes;
     if (!json_is_object(vocab) || !json_is_array(merges)) {
-        return json_refuse(model, json_is_object(vocab) ? "merges" : "vocab",
-                           "is missing or of the wrong type");
+        return json_fail(model, json_is_object(vocab) ? "merges" : "vocab",
+                         "is missing or of the wrong type");
     }
     if (json_flag(model, "ignore_merges", false, &t->ignore_merges) != 0 ||
         measure_vocab(model, vocab, &size, &bytes) != 0) {
@@ -181,7 +180,7 @@ int tokenizer_load_model(tokenizer *t, const json_place *model)
     }
     t->bpe = bpe_new(size, bytes, json_array_size(merges));
     if (!t->bpe) {
-        return json_refuse(model, NULL, "out of memory");
+        return json_fail(model, NULL, "out of memory");
     }
     return read_vocab(model, vocab, t->bpe, bytes) != 0 ||
                    read_merges(model, merges, t->bpe, bytes) != 0

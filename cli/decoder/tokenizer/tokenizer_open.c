@@ -23,11 +23,11 @@ static int read_bos(tokenizer *t, const json_place *config)
     }
     int32_t id = content ? tokenizer_find(t, content) : -1;
     if (id < 0) {
-        return json_refuse(config, "bos_token", "is not a token of tokenizer.json");
+        return json_fail(config, "bos_token", "is not a token of tokenizer.json");
     }
     return token_list_append(&t->before, &id, 1) == 0
                ? 0
-               : json_refuse(config, "bos_token", "out of memory");
+               : json_fail(config, "bos_token", "out of memory");
 }
 
 static int read_config(tokenizer *t, const char *path, decoder_error *error)

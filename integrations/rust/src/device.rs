@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 use crate::drafts::{Draft, Verified};
 use crate::enums::Isa;
-use crate::error::{call, text_of, Error, Result};
+use crate::error::{call_library, read_c_text, Error, Result};
 use crate::ffi;
-use crate::lowering::{int32, int64, Check};
+use crate::lowering::{to_i32, to_i64, Check};
 use crate::lowering_calls::{CallC, Input, VerifyC};
 use crate::parameters::*;
 use std::ffi::CString;
@@ -11,10 +11,11 @@ use std::mem::size_of;
 use std::os::raw::{c_char, c_void};
 use std::ptr::{self, NonNull};
 
-/// The partial result of a draw over a shard: plain data that may be copied, sent and stored.
+/// The partial result of a draw over one shard of the vocabulary: plain data that may be copied,
+/// sent to other processes and stored. See [`Device::partial`].
 pub type Summary = ffi::gumbel_summary;
 
-/// The GPU stream on which a call is queued. Default: none, as on a CPU.
+/// The GPU stream on which a call is queued. The default is [`Stream::NONE`].
 #[derive(Clone, Copy, Debug)]
 pub struct Stream(pub(crate) *mut c_void);
 
@@ -25,27 +26,29 @@ impl Default for Stream {
 }
 
 impl Stream {
-    /// The default stream; required on a CPU.
+    /// The GPU's default stream. A CPU supports no other.
     pub const NONE: Stream = Stream(ptr::null_mut());
 
-    /// A stream from a `CUstream` or `cudaStream_t`.
+    /// Wraps a `CUstream` or `cudaStream_t`.
     ///
     /// # Safety
-    /// The pointer must be a stream of the GPU of every call that uses it. The stream must exist
-    /// until it has executed those calls.
+    /// `stream` must belong to the GPU of every call that it is passed to, and must exist until it
+    /// has executed these calls.
     pub unsafe fn from_raw(stream: *mut c_void) -> Self {
         Stream(stream)
     }
 }
 
-/// A CPU or a GPU on which calls run. Threads may make calls concurrently.
+/// A CPU or a GPU on which calls run. Several threads may call one device at the same time.
 ///
-/// A call on a CPU is complete when it returns. On a GPU it is queued; its views come from unsafe
-/// functions, whose callers guarantee that the memory outlives the stream's work.
+/// A call on a CPU is complete when it returns. A call on a GPU is queued on a stream; views of GPU
+/// memory come from unsafe functions, whose callers guarantee that the memory outlives the stream's
+/// work.
 pub struct Device {
     raw: NonNull<ffi::gumbel_device>,
     host: bool,
-    // The pool that the device calls, boxed for a thin pointer in C; dropped after the device.
+    // The pool that the device calls, boxed for a thin pointer in C. Fields are dropped after
+    // drop().
     _pool: Option<Box<Box<dyn ParallelFor>>>,
 }
 
@@ -61,7 +64,8 @@ impl Drop for Device {
     }
 }
 
-/// Run a call's tasks on the engine's pool. A panic must not unwind through C.
+/// Runs a call's tasks on the engine's pool. A panic aborts the process: it must not unwind
+/// through C.
 unsafe extern "C" fn run_pool(
     context: *mut c_void,
     count: i32,
@@ -80,7 +84,7 @@ unsafe extern "C" fn run_pool(
     // SAFETY: `context` is the box that Device::open() made, which outlives the device.
     let pool: &dyn ParallelFor = unsafe { &**context.cast::<Box<dyn ParallelFor>>() };
     let run = std::panic::AssertUnwindSafe(|| {
-        // SAFETY: a ThreadPool guarantees what the library requires: each index once, in this call.
+        // SAFETY: a ParallelFor runs each index once, within this call, as the library requires.
         pool.run(count, &|index| unsafe { task(argument.get(), index) })
     });
     if std::panic::catch_unwind(run).is_err() {
@@ -97,16 +101,19 @@ fn c_pointer(text: &Option<CString>) -> *const c_char {
 }
 
 impl Device {
-    /// Open a device.
+    /// Opens a device.
     ///
     /// # Errors
-    /// Options are out of range, the device is not available, memory is short, or the driver fails.
+    /// - [`Status::Argument`](crate::Status::Argument): an option is out of range.
+    /// - [`Status::Unsupported`](crate::Status::Unsupported): the device is not available.
+    /// - [`Status::Memory`](crate::Status::Memory): memory or threads are exhausted.
+    /// - [`Status::Device`](crate::Status::Device): the GPU's driver failed.
     pub fn open(options: DeviceOptions<'_>) -> Result<Device> {
         let name = c_string("options.device", options.device)?;
         let rungs = c_string("options.rungs", options.rungs)?;
         let pool = options.parallel_for.map(Box::new);
         let context: *const Box<dyn ParallelFor> = pool.as_ref().map_or(ptr::null(), |p| &**p);
-        let to = ffi::gumbel_device_options {
+        let lowered = ffi::gumbel_device_options {
             struct_size: size_of::<ffi::gumbel_device_options>(),
             device: c_pointer(&name),
             isa: options.isa.unwrap_or(Isa::Auto) as i32,
@@ -118,19 +125,20 @@ impl Device {
         };
         let mut raw = ptr::null_mut();
         // SAFETY: the strings and the pool outlive the call, the pool the device, too.
-        call(|error| unsafe { ffi::gumbel_open(&to, &mut raw, error) })?;
-        let raw = NonNull::new(raw).ok_or_else(|| Error::argument("device", "none was opened"))?;
+        call_library(|error| unsafe { ffi::gumbel_open(&lowered, &mut raw, error) })?;
+        let raw = NonNull::new(raw)
+            .ok_or_else(|| Error::argument("device", "the library returned no device"))?;
         let mut device = Device { raw, host: true, _pool: pool };
         device.host = !device.describe()?.name.starts_with("cuda");
         Ok(device)
     }
 
-    /// The device of the C interface, which this one still owns.
+    /// The device of the C interface. `self` still owns it.
     pub fn as_raw(&self) -> *mut ffi::gumbel_device {
         self.raw.as_ptr()
     }
 
-    /// Whether the device's data are in host memory.
+    /// Whether the device reads and writes host memory: true for a CPU, false for a GPU.
     pub fn in_host_memory(&self) -> bool {
         self.host
     }
@@ -139,47 +147,48 @@ impl Device {
         Check { host: self.host, reads: true }
     }
 
-    fn sizes_alone(&self) -> Check {
+    fn size_check(&self) -> Check {
         Check { host: self.host, reads: false }
     }
 
-    /// A description of this device.
+    /// Describes this device.
     pub fn describe(&self) -> Result<DeviceInfo> {
         let mut info = ffi::gumbel_device_info {
             struct_size: size_of::<ffi::gumbel_device_info>(),
             ..Default::default()
         };
         // SAFETY: the device is open, and the struct has its size set.
-        call(|_| unsafe { ffi::gumbel_describe(self.as_raw(), &mut info) })?;
+        call_library(|_| unsafe { ffi::gumbel_describe(self.as_raw(), &mut info) })?;
         Ok(DeviceInfo {
             isa: Isa::from_raw(info.isa),
             threads: info.threads,
             tile: info.tile,
-            name: text_of(&info.name),
-            description: text_of(&info.description),
+            name: read_c_text(&info.name),
+            description: read_c_text(&info.description),
         })
     }
 
     // ------------------------------------------------------------------------- workspaces ----
 
-    /// Workspace size of a call with these arguments, in bytes; without an output, the largest of
-    /// all calls with the other arguments. Reads no data.
+    /// Returns the workspace size of a call with these arguments, in bytes.
+    ///
+    /// With `out` = None, the size suffices for all outputs. Reads no data.
     pub fn workspace_size(
         &self,
         input: &impl Input,
-        how: &Sampling<'_>,
+        sampling: &Sampling<'_>,
         out: Option<&Output<'_>>,
     ) -> Result<usize> {
-        let mut to = CallC::new(&self.sizes_alone(), input, how, out)?;
-        let (at, mut bytes) = (to.link(), 0);
+        let mut lowered = CallC::new(&self.size_check(), input, sampling, out)?;
+        let (pointers, mut bytes) = (lowered.link(), 0);
         // SAFETY: the structs are whole; data pointers are not followed.
-        call(|error| unsafe {
+        call_library(|error| unsafe {
             ffi::gumbel_workspace_size(
                 self.as_raw(),
-                at.head,
-                at.logits,
-                at.sampling,
-                at.output,
+                pointers.head,
+                pointers.logits,
+                pointers.sampling,
+                pointers.output,
                 &mut bytes,
                 error,
             )
@@ -187,43 +196,45 @@ impl Device {
         Ok(bytes)
     }
 
-    /// Workspace size sufficient for every call within these limits, in bytes.
+    /// Returns a workspace size that suffices for every call within these limits, in bytes.
     pub fn workspace_most(&self, limits: &Limits) -> Result<usize> {
-        let to = ffi::gumbel_limits {
+        let lowered = ffi::gumbel_limits {
             struct_size: size_of::<ffi::gumbel_limits>(),
-            batch: int64("limits.batch", limits.batch)?,
-            vocab_size: int64("limits.vocab_size", limits.vocab_size)?,
-            hidden_size: int64("limits.hidden_size", limits.hidden_size)?,
-            num_samples: int32("limits.num_samples", limits.num_samples)?,
+            batch: to_i64("limits.batch", limits.batch)?,
+            vocab_size: to_i64("limits.vocab_size", limits.vocab_size)?,
+            hidden_size: to_i64("limits.hidden_size", limits.hidden_size)?,
+            num_samples: to_i32("limits.num_samples", limits.num_samples)?,
             requests: limits.requests as i32,
             screens: 0,
             reserved: 0,
         };
         let mut bytes = 0;
         // SAFETY: the struct is whole.
-        call(|error| unsafe { ffi::gumbel_workspace_most(self.as_raw(), &to, &mut bytes, error) })?;
+        call_library(|error| unsafe {
+            ffi::gumbel_workspace_most(self.as_raw(), &lowered, &mut bytes, error)
+        })?;
         Ok(bytes)
     }
 
-    /// Workspace size of a verification with these arguments, in bytes. Reads no data.
+    /// Returns the workspace size of a verification with these arguments, in bytes. Reads no data.
     pub fn verify_workspace_size(
         &self,
         input: &impl Input,
-        how: &Sampling<'_>,
+        sampling: &Sampling<'_>,
         draft: &Draft<'_>,
         out: &Verified<'_>,
     ) -> Result<usize> {
-        let mut to = VerifyC::new(&self.sizes_alone(), input, how, draft, out)?;
-        let (at, mut bytes) = (to.link(), 0);
+        let mut lowered = VerifyC::new(&self.size_check(), input, sampling, draft, out)?;
+        let (pointers, mut bytes) = (lowered.link(), 0);
         // SAFETY: the structs are whole; data pointers are not followed.
-        call(|error| unsafe {
+        call_library(|error| unsafe {
             ffi::gumbel_verify_workspace_size(
                 self.as_raw(),
-                at.head,
-                at.logits,
-                at.sampling,
-                at.draft,
-                at.verified,
+                pointers.head,
+                pointers.logits,
+                pointers.sampling,
+                pointers.draft,
+                pointers.verified,
                 &mut bytes,
                 error,
             )
@@ -235,25 +246,25 @@ impl Device {
     pub fn explain(
         &self,
         input: &impl Input,
-        how: &Sampling<'_>,
+        sampling: &Sampling<'_>,
         out: Option<&Output<'_>>,
     ) -> Result<String> {
-        let mut to = CallC::new(&self.sizes_alone(), input, how, out)?;
-        let at = to.link();
+        let mut lowered = CallC::new(&self.size_check(), input, sampling, out)?;
+        let pointers = lowered.link();
         let mut text: [c_char; 2048] = [0; 2048];
         // SAFETY: as in workspace_size(); the library truncates the text to the array.
-        call(|error| unsafe {
+        call_library(|error| unsafe {
             ffi::gumbel_explain(
                 self.as_raw(),
-                at.head,
-                at.logits,
-                at.sampling,
-                at.output,
+                pointers.head,
+                pointers.logits,
+                pointers.sampling,
+                pointers.output,
                 text.as_mut_ptr(),
                 text.len(),
                 error,
             )
         })?;
-        Ok(text_of(&text))
+        Ok(read_c_text(&text))
     }
 }

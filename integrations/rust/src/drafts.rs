@@ -4,26 +4,30 @@ use crate::enums::Rule;
 use crate::parameters::{Head, Logits, Output, Sampling, TokenLists};
 use crate::views::{View, ViewMut};
 
-/// Drafts of R requests with at most M nodes each, in n rows.
+/// Drafted tokens of R requests, with at most M nodes each and n nodes together.
+///
+/// Node 0 of a request, the root, is the last token of its text; other nodes are drafts.
+/// [`Device::verify`](crate::Device::verify) takes one row of hidden states or logits for each
+/// node.
 #[derive(Clone, Copy, Debug)]
 pub struct Draft<'a> {
-    /// R
+    /// R, the number of requests.
     pub requests: usize,
-    /// M
+    /// M, the largest number of nodes of a request, root included; at most 1024.
     pub max_nodes: usize,
-    /// The rule of acceptance.
+    /// The rule by which drafts are accepted.
     pub rule: Rule,
-    /// `[n]`
+    /// `[n]`: the token of each node.
     pub tokens: View<'a, i32>,
-    /// `[R + 1]` or absent
+    /// `[R + 1]`, optional: request r has rows `offsets[r]..offsets[r + 1]`. Empty: M rows each.
     pub offsets: View<'a, i32>,
-    /// `[R]` or absent
+    /// `[R]`, optional: number of rows that a request uses. Empty: all.
     pub nodes: View<'a, i32>,
-    /// `[n]` or absent
+    /// `[n]`, optional: the parent of each node, for trees. Empty: chains.
     pub parents: View<'a, i32>,
-    /// `[R]` or absent
+    /// `[R]`, optional: largest number of tokens to emit. Empty: M.
     pub limit: View<'a, i32>,
-    /// R lists
+    /// R lists of tokens that end a request.
     pub stop: TokenLists<'a>,
     /// The head that drew the drafts, for rules that use it.
     pub head: Option<Head<'a>>,
@@ -31,9 +35,9 @@ pub struct Draft<'a> {
     pub logits: Option<Logits<'a>>,
     /// The parameters of the draft's draws.
     pub sampling: Option<Sampling<'a>>,
-    /// `[n]` or absent: log-normalisers of the draft's draws.
+    /// `[n]`, optional: log-normalisers of the draft's draws.
     pub lse: View<'a, f32>,
-    /// `[n]` or absent: log-probabilities of the draft's draws.
+    /// `[n]`, optional: log-probabilities of the draft's draws.
     pub logprobs: View<'a, f32>,
 }
 
@@ -58,31 +62,32 @@ impl Default for Draft<'_> {
     }
 }
 
-/// Results of a verification; only `tokens` and `emitted` are required.
+/// Results of a verification. `tokens` and `emitted` are required; outputs whose view is empty are
+/// not computed.
 #[derive(Debug, Default)]
 pub struct Verified<'a> {
-    /// `[R, M]`
+    /// `[R, M]`: emitted tokens; -1 after the last.
     pub tokens: ViewMut<'a, i32>,
-    /// `[R]`
+    /// `[R]`: number of emitted tokens.
     pub emitted: ViewMut<'a, i32>,
-    /// `[R]`
+    /// `[R]`: number of accepted drafts.
     pub accepted: ViewMut<'a, i32>,
-    /// `[R, M]`
+    /// `[R, M]`: rows of the root and the accepted drafts; -1 after the last.
     pub path: ViewMut<'a, i32>,
-    /// `[R]`
+    /// `[R]`: the last row of `path`, or -1.
     pub last_row: ViewMut<'a, i32>,
-    /// `[R or slots]`, for the next call
+    /// `[R or slots]`: positions for the next call.
     pub position: ViewMut<'a, u64>,
     /// `[R]`, each a [`FinishReason`](crate::FinishReason)
     pub finished: ViewMut<'a, i32>,
     /// `[R]`, each a [`RowStatus`](crate::RowStatus)
     pub status: ViewMut<'a, i32>,
-    /// `[R, M]`
+    /// `[R, M]`: log-probabilities of the emitted tokens.
     pub logprobs: ViewMut<'a, f32>,
-    /// `[R, M]`
+    /// `[R, M]`: scores of the emitted tokens.
     pub scores: ViewMut<'a, f32>,
-    /// `[M]`
+    /// `[M]`: number of requests by number of accepted drafts; the call adds to it.
     pub histogram: ViewMut<'a, u64>,
-    /// Outputs of the n rows.
+    /// Outputs of the draws in the n rows.
     pub rows: Option<Output<'a>>,
 }

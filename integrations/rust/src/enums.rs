@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Enums of the C interface, with its values.
+//! Enums with the values of the C interface.
 
-/// Declare enums of the C interface.
+/// Declares enums with the values of the C interface.
 macro_rules! c_enums {
     ($($(#[$of:meta])* $name:ident { $($(#[$on:meta])* $item:ident = $value:literal,)* })*) => {$(
         $(#[$of])*
@@ -10,7 +10,7 @@ macro_rules! c_enums {
         pub enum $name { $($(#[$on])* $item = $value,)* }
 
         impl $name {
-            /// The variant with this value of the C interface.
+            /// The variant with this value in the C interface; None if there is none.
             pub fn from_raw(value: i32) -> Option<Self> {
                 match value {
                     $($value => Some($name::$item),)*
@@ -24,7 +24,7 @@ macro_rules! c_enums {
 c_enums! {
     /// Instruction sets of the CPU; all give the same bits.
     Isa {
-        /// Environment variable GUMBEL_ISA, else the best one.
+        /// The environment variable GUMBEL_ISA, or else the best of this machine.
         Auto = 0,
         /// Plain C.
         Reference = 1,
@@ -37,29 +37,29 @@ c_enums! {
     }
     /// The order in which truncation rules apply.
     Order {
-        /// vLLM.
+        /// min_p, then top_k, then top_p, each on the renormalised kept set; vLLM's order.
         MinPTopKTopP = 0,
-        /// SGLang.
+        /// Each rule on the whole distribution; SGLang's order.
         Joint = 1,
-        /// min_p, top_k, top_p, temperature.
+        /// As `MinPTopKTopP`, on the distribution at temperature 1.
         BeforeTemperature = 2,
-        /// transformers, Ollama.
+        /// top_k, then top_p, then min_p; the order of transformers and Ollama.
         TopKTopPMinP = 3,
-        /// llama.cpp.
+        /// As `TopKTopPMinP`, on the distribution at temperature 1; llama.cpp's order.
         TopKTopPMinPTemperature = 4,
-        /// mlx.
+        /// As `Joint`, on the distribution at temperature 1; the order of mlx.
         JointTemperature = 5,
     }
-    /// Handling of ties at the end of the kept set.
+    /// Handling of tokens as likely as the last kept token.
     Ties {
-        /// All ties are kept.
+        /// All such tokens are kept.
         All = 0,
         /// Only as many as needed, lower ids first.
         Exact = 1,
     }
-    /// The distribution of log-probabilities.
+    /// The distribution that log-probabilities refer to.
     Distribution {
-        /// The distribution that is drawn from.
+        /// The distribution of the draw.
         Processed = 0,
         /// The softmax of the unmodified logits.
         Raw = 1,
@@ -78,18 +78,19 @@ c_enums! {
         Temperature = 4,
         /// On a GPU: the slot does not exist.
         Slot = 5,
-        /// The row is not a live row.
+        /// The row is beyond `live_rows`, or its request has no nodes.
         Unused = 6,
         /// On a GPU: the draft is not valid.
         Draft = 7,
     }
-    /// The rule by which drafts are accepted; all rules are exact.
+    /// The rule by which drafts are accepted. All rules are exact.
     Rule {
-        /// While they equal the target's own draws.
+        /// Accepts drafts that equal the target's own draws with the same noise.
         Coupled = 0,
-        /// Each with probability min(1, p / q). Unstable: may change in a minor release.
+        /// Accepts each draft with probability min(1, p / q). Unstable: may change in a minor
+        /// release.
         Rejection = 1,
-        /// Jointly. Unstable: may change in a minor release.
+        /// Accepts the drafts of a request jointly. Unstable: may change in a minor release.
         Block = 2,
     }
     /// The reason why a request has ended.
@@ -103,7 +104,7 @@ c_enums! {
     }
 }
 
-/// Independent random streams: values of [`Sampling::domain`].
+/// Independent random streams: values of [`Sampling::domain`](crate::Sampling::domain).
 pub mod domain {
     /// Draws of the model.
     pub const TARGET: u32 = 0;

@@ -12,9 +12,9 @@ pub enum Status {
     Argument,
     /// The workspace is missing, too small or not aligned.
     Workspace,
-    /// Not supported by this device or build.
+    /// The device or build does not support the call.
     Unsupported,
-    /// No memory, or no threads.
+    /// Memory or threads are exhausted.
     Memory,
     /// The device's driver failed.
     Device,
@@ -23,7 +23,7 @@ pub enum Status {
 }
 
 impl Status {
-    fn of(code: i32) -> Status {
+    fn from_code(code: i32) -> Status {
         match code {
             10 => Status::Argument,
             20 => Status::Workspace,
@@ -35,7 +35,7 @@ impl Status {
     }
 }
 
-/// An error of a call, which has then written no output.
+/// The error of a call. A call that fails writes no output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     status: Status,
@@ -60,12 +60,12 @@ impl Error {
         self.status
     }
 
-    /// The invalid argument, such as `sampling.temperature[3]`.
+    /// The name of the invalid argument, such as `sampling.temperature[3]`.
     pub fn field(&self) -> &str {
         &self.field
     }
 
-    /// One sentence, with the value and its range.
+    /// A sentence that states the value found and the values allowed.
     pub fn message(&self) -> &str {
         &self.message
     }
@@ -84,19 +84,19 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {}
 
 /// The text in a C array, up to its NUL or its end.
-pub(crate) fn text_of(characters: &[c_char]) -> String {
+pub(crate) fn read_c_text(characters: &[c_char]) -> String {
     let bytes: Vec<u8> = characters.iter().take_while(|&&c| c != 0).map(|&c| c as u8).collect();
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// Text in static storage of the library.
-pub(crate) fn static_text(text: *const c_char) -> &'static str {
+pub(crate) fn read_static_text(text: *const c_char) -> &'static str {
     // SAFETY: the library's phrases are static, end in NUL, and are never NULL.
     unsafe { CStr::from_ptr(text) }.to_str().unwrap_or("unknown")
 }
 
-/// Make a call that takes a `gumbel_error`, and convert its status to a result.
-pub(crate) fn call(make: impl FnOnce(*mut ffi::gumbel_error) -> i32) -> Result<()> {
+/// Calls a function of the library that takes a `gumbel_error`; converts its status to a result.
+pub(crate) fn call_library(make: impl FnOnce(*mut ffi::gumbel_error) -> i32) -> Result<()> {
     let mut strings = std::mem::MaybeUninit::<ffi::gumbel_error>::uninit();
     let strings_at = strings.as_mut_ptr();
     // SAFETY: the two bytes are in the struct; writing them makes both strings empty.
@@ -106,12 +106,12 @@ pub(crate) fn call(make: impl FnOnce(*mut ffi::gumbel_error) -> i32) -> Result<(
     }
     match make(strings_at) {
         ffi::GUMBEL_OK => Ok(()),
-        code => Err(failed(code, strings_at)),
+        code => Err(make_error(code, strings_at)),
     }
 }
 
 #[cold]
-fn failed(code: i32, strings: *const ffi::gumbel_error) -> Error {
+fn make_error(code: i32, strings: *const ffi::gumbel_error) -> Error {
     // SAFETY: both strings end in NUL, whether the call wrote them or not.
     let (field, message) = unsafe {
         let field = std::ptr::addr_of!((*strings).field).cast();
@@ -121,7 +121,7 @@ fn failed(code: i32, strings: *const ffi::gumbel_error) -> Error {
     let mut message = message.to_string_lossy().into_owned();
     if message.is_empty() {
         // SAFETY: the function accepts any value.
-        message = static_text(unsafe { ffi::gumbel_status_string(code) }).to_owned();
+        message = read_static_text(unsafe { ffi::gumbel_status_string(code) }).to_owned();
     }
-    Error::new(Status::of(code), &field.to_string_lossy(), message)
+    Error::new(Status::from_code(code), &field.to_string_lossy(), message)
 }

@@ -1,36 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Conversion of Rust's structs to those of the C interface. Views that are smaller than a call
-//! requires, and memory of the wrong kind of device, are errors here; the C call checks ranges and
-//! everything else.
+//! Converts Rust structs to C structs. Views that are smaller than their shape, and memory of the
+//! wrong kind of device, are errors here; the C call checks everything else.
 use crate::error::{Error, Result};
 use crate::ffi;
 use crate::parameters::*;
-use crate::views::{MatrixMut, Place, Rows, Space, Tensor, View, ViewMut};
+use crate::views::{MatrixMut, Memory, Rows, Space, Tensor, View, ViewMut};
 use std::mem::size_of;
 use std::ptr;
 
-pub(crate) fn times(a: usize, b: usize) -> usize {
+pub(crate) fn saturating_product(a: usize, b: usize) -> usize {
     a.saturating_mul(b)
 }
 
-/// Number of elements that `rows` rows of `width` elements span; `stride` 0 stands for `width`.
-pub(crate) fn extent(rows: usize, width: usize, stride: usize) -> usize {
+/// Number of elements that `rows` rows of `width` elements span; a `stride` of 0 means `width`.
+pub(crate) fn strided_len(rows: usize, width: usize, stride: usize) -> usize {
     if rows == 0 || width == 0 {
         return 0;
     }
     let stride = if stride == 0 { width } else { stride };
-    times(rows - 1, stride).saturating_add(width)
+    saturating_product(rows - 1, stride).saturating_add(width)
 }
 
-pub(crate) fn words_of(tokens: usize) -> usize {
+pub(crate) fn count_mask_words(tokens: usize) -> usize {
     tokens / 32 + (tokens % 32 != 0) as usize
 }
 
-pub(crate) fn int64(field: &str, size: usize) -> Result<i64> {
+pub(crate) fn to_i64(field: &str, size: usize) -> Result<i64> {
     i64::try_from(size).map_err(|_| Error::argument(field, format!("{} is too large", size)))
 }
 
-pub(crate) fn int32(field: &str, size: usize) -> Result<i32> {
+pub(crate) fn to_i32(field: &str, size: usize) -> Result<i32> {
     i32::try_from(size).map_err(|_| Error::argument(field, format!("{} is too large", size)))
 }
 
@@ -41,7 +40,7 @@ pub struct Shape {
     pub samples: usize,
     pub vocab: usize,
     pub tokens_end: usize,
-    pub places: usize,
+    pub row_entries: usize,
 }
 
 impl Shape {
@@ -51,23 +50,24 @@ impl Shape {
             samples: 1,
             vocab,
             tokens_end: first_token.saturating_add(vocab),
-            places: batch,
+            row_entries: batch,
         }
     }
     pub fn draws(&self) -> usize {
-        times(self.batch, self.samples)
+        saturating_product(self.batch, self.samples)
     }
 }
 
-/// The number of slots, or B without slots.
-pub(crate) fn places_of(slots: &Slots<'_>, batch: usize) -> usize {
-    match slots.of_row.place() {
-        Place::Absent => batch,
+/// Number of entries of row parameters: the number of slots, or B without slots.
+pub(crate) fn count_row_entries(slots: &Slots<'_>, batch: usize) -> usize {
+    match slots.of_row.memory() {
+        Memory::Absent => batch,
         _ => slots.count,
     }
 }
 
-/// Checks for a device's calls: host or GPU memory, and whether the calls follow pointers.
+/// Which checks a call requires: `host` if its device uses host memory, `reads` if the call follows
+/// pointers, so that sizes matter.
 #[derive(Clone, Copy)]
 pub struct Check {
     pub host: bool,
@@ -75,12 +75,12 @@ pub struct Check {
 }
 
 impl Check {
-    pub fn need(&self, field: &str, place: Place, has: usize, needed: usize) -> Result<()> {
-        match (place, self.host) {
-            (Place::Host, false) => {
+    pub fn check_view(&self, field: &str, memory: Memory, has: usize, needed: usize) -> Result<()> {
+        match (memory, self.host) {
+            (Memory::Host, false) => {
                 Err(Error::argument(field, "in host memory, but this device is a GPU"))
             }
-            (Place::Device, true) => {
+            (Memory::Device, true) => {
                 Err(Error::argument(field, "in GPU memory, but this device is a CPU"))
             }
             _ if self.reads && has < needed => Err(Error::argument(
@@ -91,9 +91,9 @@ impl Check {
         }
     }
 
-    /// The pointer of a view that must be present if it has elements.
+    /// The pointer of a view that must have `needed` elements.
     pub fn required<T>(&self, field: &str, view: &View<'_, T>, needed: usize) -> Result<*const T> {
-        self.need(field, view.place(), view.len(), needed)?;
+        self.check_view(field, view.memory(), view.len(), needed)?;
         Ok(view.pointer())
     }
     pub fn required_mut<T>(
@@ -102,55 +102,60 @@ impl Check {
         view: &ViewMut<'_, T>,
         needed: usize,
     ) -> Result<*mut T> {
-        self.need(field, view.place(), view.len(), needed)?;
+        self.check_view(field, view.memory(), view.len(), needed)?;
         Ok(view.pointer())
     }
 
-    /// The pointer of a view that may be absent.
+    /// The pointer of a view that must be empty, or have `needed` elements.
     pub fn view<T>(&self, field: &str, view: &View<'_, T>, needed: usize) -> Result<*const T> {
-        match view.place() {
-            Place::Absent => Ok(ptr::null()),
+        match view.memory() {
+            Memory::Absent => Ok(ptr::null()),
             _ => self.required(field, view, needed),
         }
     }
     pub fn view_mut<T>(&self, field: &str, view: &ViewMut<'_, T>, needed: usize) -> Result<*mut T> {
-        match view.place() {
-            Place::Absent => Ok(ptr::null_mut()),
+        match view.memory() {
+            Memory::Absent => Ok(ptr::null_mut()),
             _ => self.required_mut(field, view, needed),
         }
     }
 
     pub fn space(&self, space: &Space<'_>) -> Result<()> {
-        self.need("workspace", space.place, 0, 0)
+        self.check_view("workspace", space.memory, 0, 0)
     }
 
     pub fn tensor(&self, field: &str, t: &Tensor<'_>) -> Result<ffi::gumbel_tensor> {
-        if t.place != Place::Absent {
-            self.need(field, t.place, t.len, extent(t.rows, t.cols, t.stride))?;
+        if t.memory != Memory::Absent {
+            self.check_view(field, t.memory, t.len, strided_len(t.rows, t.cols, t.stride))?;
         }
         Ok(ffi::gumbel_tensor {
             data: t.data,
             dtype: t.dtype as i32,
-            rows: int64(field, t.rows)?,
-            cols: int64(field, t.cols)?,
-            stride: int64(field, t.stride)?,
+            rows: to_i64(field, t.rows)?,
+            cols: to_i64(field, t.cols)?,
+            stride: to_i64(field, t.stride)?,
             reserved: [0; 2],
         })
     }
 
-    /// Pointer and stride of a row parameter with `places` rows or slots.
-    fn rows<T>(&self, field: &str, rows: &Rows<'_, T>, places: usize) -> Result<(*const T, i64)> {
+    /// Pointer and stride of a row parameter with `row_entries` rows or slots.
+    fn rows<T>(
+        &self,
+        field: &str,
+        rows: &Rows<'_, T>,
+        row_entries: usize,
+    ) -> Result<(*const T, i64)> {
         match rows {
             Rows::Default => Ok((ptr::null(), 0)),
             Rows::Value(value) => {
-                self.need(field, Place::Host, 1, 1)?;
+                self.check_view(field, Memory::Host, 1, 1)?;
                 Ok((value, ffi::GUMBEL_SAME))
             }
-            Rows::Each(view) => Ok((self.view(field, view, places)?, 0)),
+            Rows::Each(view) => Ok((self.view(field, view, row_entries)?, 0)),
             Rows::Same(view) => Ok((self.view(field, view, 1)?, ffi::GUMBEL_SAME)),
             Rows::Strided(view, stride) => {
-                let data = self.view(field, view, extent(places, 1, *stride))?;
-                Ok((data, int64(field, *stride)?))
+                let data = self.view(field, view, strided_len(row_entries, 1, *stride))?;
+                Ok((data, to_i64(field, *stride)?))
             }
         }
     }
@@ -159,9 +164,9 @@ impl Check {
         &self,
         field: &str,
         rows: &Rows<'_, f32>,
-        places: usize,
+        row_entries: usize,
     ) -> Result<ffi::gumbel_row_f32> {
-        let (data, stride) = self.rows(field, rows, places)?;
+        let (data, stride) = self.rows(field, rows, row_entries)?;
         Ok(ffi::gumbel_row_f32 { data, stride })
     }
 
@@ -169,9 +174,9 @@ impl Check {
         &self,
         field: &str,
         rows: &Rows<'_, i32>,
-        places: usize,
+        row_entries: usize,
     ) -> Result<ffi::gumbel_row_i32> {
-        let (data, stride) = self.rows(field, rows, places)?;
+        let (data, stride) = self.rows(field, rows, row_entries)?;
         Ok(ffi::gumbel_row_i32 { data, stride })
     }
 
@@ -179,9 +184,9 @@ impl Check {
         &self,
         field: &str,
         rows: &Rows<'_, u32>,
-        places: usize,
+        row_entries: usize,
     ) -> Result<ffi::gumbel_row_u32> {
-        let (data, stride) = self.rows(field, rows, places)?;
+        let (data, stride) = self.rows(field, rows, row_entries)?;
         Ok(ffi::gumbel_row_u32 { data, stride })
     }
 
@@ -189,16 +194,16 @@ impl Check {
         &self,
         field: &str,
         rows: &Rows<'_, u64>,
-        places: usize,
+        row_entries: usize,
     ) -> Result<ffi::gumbel_row_u64> {
-        let (data, stride) = self.rows(field, rows, places)?;
+        let (data, stride) = self.rows(field, rows, row_entries)?;
         Ok(ffi::gumbel_row_u64 { data, stride })
     }
 
     pub fn slots(&self, field: &str, slots: &Slots<'_>, batch: usize) -> Result<ffi::gumbel_slots> {
         Ok(ffi::gumbel_slots {
             of_row: self.view(field, &slots.of_row, batch)?,
-            count: int64(field, slots.count)?,
+            count: to_i64(field, slots.count)?,
         })
     }
 
@@ -230,18 +235,18 @@ impl Check {
         &self,
         field: &str,
         history: &History<'_>,
-        places: usize,
+        row_entries: usize,
     ) -> Result<ffi::gumbel_history> {
-        let words = times(places, words_of(history.vocab_size));
-        let all = times(places, history.vocab_size);
+        let words = saturating_product(row_entries, count_mask_words(history.vocab_size));
+        let all = saturating_product(row_entries, history.vocab_size);
         match &history.counts {
-            Counts::Bits16(view) => self.need(field, view.place(), view.len(), all)?,
-            Counts::Bits32(view) => self.need(field, view.place(), view.len(), all)?,
+            Counts::Bits16(view) => self.check_view(field, view.memory(), view.len(), all)?,
+            Counts::Bits32(view) => self.check_view(field, view.memory(), view.len(), all)?,
         }
         let (counts, count_bits) = history.counts_raw();
         Ok(ffi::gumbel_history {
             struct_size: size_of::<ffi::gumbel_history>(),
-            vocab_size: int64(field, history.vocab_size)?,
+            vocab_size: to_i64(field, history.vocab_size)?,
             prompt: self.required_mut(field, &history.prompt, words)?,
             output: self.required_mut(field, &history.output, words)?,
             counts,
@@ -258,12 +263,9 @@ impl Check {
             bias: self.tensor("head.bias", &head.bias)?,
             scale: head.scale,
             soft_cap: head.soft_cap,
-            first_token: int64("head.first_token", head.first_token)?,
-            vocab_size: int64("head.vocab_size", head.vocab_size)?,
-            screen: ffi::gumbel_screen {
-                data: std::ptr::null_mut(),
-                bytes: 0,
-            },
+            first_token: to_i64("head.first_token", head.first_token)?,
+            vocab_size: to_i64("head.vocab_size", head.vocab_size)?,
+            screen: ffi::gumbel_screen { data: std::ptr::null_mut(), bytes: 0 },
         };
         let sizes = Shape::new(head.hidden.rows, head.weight.rows, head.first_token);
         Ok((into, sizes))
@@ -275,8 +277,8 @@ impl Check {
             logits: self.tensor("logits.values", &logits.values)?,
             scale: logits.scale,
             soft_cap: logits.soft_cap,
-            first_token: int64("logits.first_token", logits.first_token)?,
-            vocab_size: int64("logits.vocab_size", logits.vocab_size)?,
+            first_token: to_i64("logits.first_token", logits.first_token)?,
+            vocab_size: to_i64("logits.vocab_size", logits.vocab_size)?,
         };
         let sizes = Shape::new(logits.values.rows, logits.values.cols, logits.first_token);
         Ok((into, sizes))
@@ -284,8 +286,8 @@ impl Check {
 
     pub fn output(&self, out: &Output<'_>, sizes: &Shape) -> Result<ffi::gumbel_output> {
         let (rows, draws) = (sizes.batch, sizes.draws());
-        let top = times(rows, out.num_top);
-        let best = times(rows, out.num_best);
+        let top = saturating_product(rows, out.num_top);
+        let best = saturating_product(rows, out.num_best);
         Ok(ffi::gumbel_output {
             struct_size: size_of::<ffi::gumbel_output>(),
             tokens: self.view_mut("output.tokens", &out.tokens, draws)?,
@@ -297,12 +299,12 @@ impl Check {
             kept: self.view_mut("output.kept", &out.kept, rows)?,
             top_ids: self.view_mut("output.top_ids", &out.top_ids, top)?,
             top_logprobs: self.view_mut("output.top_logprobs", &out.top_logprobs, top)?,
-            num_top: int32("output.num_top", out.num_top)?,
+            num_top: to_i32("output.num_top", out.num_top)?,
             logprobs_of: out.logprobs_of as i32,
             top_logits: self.view_mut("output.top_logits", &out.top_logits, top)?,
             best_ids: self.view_mut("output.best_ids", &out.best_ids, best)?,
             best_scores: self.view_mut("output.best_scores", &out.best_scores, best)?,
-            num_best: int32("output.num_best", out.num_best)?,
+            num_best: to_i32("output.num_best", out.num_best)?,
         })
     }
 
@@ -317,29 +319,34 @@ impl Check {
             let text = format!("it is [{}, {}], not [{}, {}]", m.rows, m.cols, rows, cols);
             return Err(Error::argument(field, text));
         }
-        self.required_mut(field, &m.data, extent(rows, cols, m.stride))
+        self.required_mut(field, &m.data, strided_len(rows, cols, m.stride))
     }
 
     pub fn step(&self, step: &Step<'_>) -> Result<ffi::gumbel_step> {
         let samples = step.num_samples.max(1);
-        let places = places_of(&step.slots, step.batch);
+        let row_entries = count_row_entries(&step.slots, step.batch);
         let (positions, stride) = if step.position_same {
             (1, ffi::GUMBEL_SAME)
         } else {
-            let all = extent(places, 1, step.position_stride);
-            (all, int64("step.position_stride", step.position_stride)?)
+            let all = strided_len(row_entries, 1, step.position_stride);
+            (all, to_i64("step.position_stride", step.position_stride)?)
         };
-        let of_ring = times(step.ring_length, times(places, samples));
+        let of_ring =
+            saturating_product(step.ring_length, saturating_product(row_entries, samples));
         Ok(ffi::gumbel_step {
             struct_size: size_of::<ffi::gumbel_step>(),
-            batch: int64("step.batch", step.batch)?,
-            num_samples: int32("step.num_samples", samples)?,
+            batch: to_i64("step.batch", step.batch)?,
+            num_samples: to_i32("step.num_samples", samples)?,
             reserved: 0,
-            tokens: self.view("step.tokens", &step.tokens, times(step.batch, samples))?,
+            tokens: self.view(
+                "step.tokens",
+                &step.tokens,
+                saturating_product(step.batch, samples),
+            )?,
             position: self.view_mut("step.position", &step.position, positions)?,
             position_stride: stride,
             ring: self.view_mut("step.ring", &step.ring, of_ring)?,
-            ring_length: int64("step.ring_length", step.ring_length)?,
+            ring_length: to_i64("step.ring_length", step.ring_length)?,
             slots: self.slots("step.slots", &step.slots, step.batch)?,
             live_rows: self.view("step.live_rows", &step.live_rows, 1)?,
         })

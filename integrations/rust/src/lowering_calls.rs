@@ -1,23 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Conversion of whole calls to structs of the C interface.
+//! Converts the arguments of whole calls to structs of the C interface.
 use crate::drafts::{Draft, Verified};
 use crate::error::Result;
 use crate::ffi;
-use crate::lowering::{int32, int64, places_of, times, words_of, Check, Shape};
+use crate::lowering::{
+    count_mask_words, count_row_entries, saturating_product, strided_len, to_i32, to_i64, Check,
+    Shape,
+};
 use crate::parameters::*;
 use std::mem::size_of;
 use std::ptr;
 
-/// Numbers of rows of a sampling's parameters: `batch` rows of lists, `places` row parameters if it
-/// has no slots, and `mask_rows` rows of a mask; absent: as many as places.
+/// Numbers of entries of a call's parameters: `batch` token lists; `row_entries` values of a row
+/// parameter, if there are no slots; and `mask_rows` mask rows, or as many as row entries if None.
 #[derive(Clone, Copy)]
-pub(crate) struct RowsOf {
+pub(crate) struct RowCounts {
     pub batch: usize,
-    pub places: usize,
+    pub row_entries: usize,
     pub mask_rows: Option<usize>,
 }
 
-/// A sampling's structs; link() sets their pointers to each other.
+/// The C structs of a [`Sampling`]; link() sets the pointers between them.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct SamplingC {
     sampling: ffi::gumbel_sampling,
@@ -27,49 +30,64 @@ pub(crate) struct SamplingC {
 }
 
 impl SamplingC {
-    /// Sets the samples and places of `sizes`.
-    pub fn new(to: &Check, how: &Sampling<'_>, sizes: &mut Shape, of: RowsOf) -> Result<Self> {
-        sizes.samples = how.num_samples.max(1);
-        sizes.places = places_of(&how.slots, of.places);
-        let places = sizes.places;
+    /// Converts `sampling`, and sets the samples and row entries of `sizes`.
+    pub fn new(
+        check: &Check,
+        sampling: &Sampling<'_>,
+        sizes: &mut Shape,
+        counts: RowCounts,
+    ) -> Result<Self> {
+        sizes.samples = sampling.num_samples.max(1);
+        sizes.row_entries = count_row_entries(&sampling.slots, counts.row_entries);
+        let row_entries = sizes.row_entries;
         let mut into = SamplingC::default();
-        let given = crate::lowering::extent(sizes.batch, sizes.samples, how.given_stride);
-        let noise = crate::lowering::extent(sizes.draws(), sizes.vocab, how.noise_stride);
+        let given = strided_len(sizes.batch, sizes.samples, sampling.given_stride);
+        let noise = strided_len(sizes.draws(), sizes.vocab, sampling.noise_stride);
         into.sampling = ffi::gumbel_sampling {
             struct_size: size_of::<ffi::gumbel_sampling>(),
-            temperature: to.rows_f32("sampling.temperature", &how.temperature, places)?,
-            seed: to.rows_u64("sampling.seed", &how.seed, places)?,
-            position: to.rows_u64("sampling.position", &how.position, places)?,
-            first_sample: to.rows_u32("sampling.first_sample", &how.first_sample, places)?,
-            num_samples: int32("sampling.num_samples", how.num_samples)?,
+            temperature: check.rows_f32(
+                "sampling.temperature",
+                &sampling.temperature,
+                row_entries,
+            )?,
+            seed: check.rows_u64("sampling.seed", &sampling.seed, row_entries)?,
+            position: check.rows_u64("sampling.position", &sampling.position, row_entries)?,
+            first_sample: check.rows_u32(
+                "sampling.first_sample",
+                &sampling.first_sample,
+                row_entries,
+            )?,
+            num_samples: to_i32("sampling.num_samples", sampling.num_samples)?,
             reserved: 0,
             transforms: ptr::null(),
             truncation: ptr::null(),
-            slots: to.slots("sampling.slots", &how.slots, of.batch)?,
-            live_rows: to.view("sampling.live_rows", &how.live_rows, 1)?,
+            slots: check.slots("sampling.slots", &sampling.slots, counts.batch)?,
+            live_rows: check.view("sampling.live_rows", &sampling.live_rows, 1)?,
             given: ffi::gumbel_row_i32 {
-                data: to.view("sampling.given", &how.given, given)?,
-                stride: int64("sampling.given_stride", how.given_stride)?,
+                data: check.view("sampling.given", &sampling.given, given)?,
+                stride: to_i64("sampling.given_stride", sampling.given_stride)?,
             },
-            noise: to.view("sampling.noise", &how.noise, noise)?,
-            noise_stride: int64("sampling.noise_stride", how.noise_stride)?,
-            domain: how.domain,
+            noise: check.view("sampling.noise", &sampling.noise, noise)?,
+            noise_stride: to_i64("sampling.noise_stride", sampling.noise_stride)?,
+            domain: sampling.domain,
             reserved2: 0,
         };
-        if let Some(transforms) = &how.transforms {
-            let mask_rows = of.mask_rows.unwrap_or(places);
-            into.transforms = Some(transforms_of(to, transforms, sizes, of.batch, mask_rows)?);
+        if let Some(transforms) = &sampling.transforms {
+            let mask_rows = counts.mask_rows.unwrap_or(row_entries);
+            into.transforms =
+                Some(lower_transforms(check, transforms, sizes, counts.batch, mask_rows)?);
             if let Some(history) = transforms.history {
-                into.history = Some(to.history("sampling.transforms.history", history, places)?);
+                into.history =
+                    Some(check.history("sampling.transforms.history", history, row_entries)?);
             }
         }
-        if let Some(truncation) = &how.truncation {
-            into.truncation = Some(truncation_of(to, truncation, places)?);
+        if let Some(truncation) = &sampling.truncation {
+            into.truncation = Some(lower_truncation(check, truncation, row_entries)?);
         }
         Ok(into)
     }
 
-    /// The C struct, valid until this one is moved.
+    /// Sets the pointers between the structs. The result is valid until `self` is moved.
     pub fn link(&mut self) -> *const ffi::gumbel_sampling {
         if let Some(transforms) = &mut self.transforms {
             if let Some(history) = &self.history {
@@ -84,26 +102,26 @@ impl SamplingC {
     }
 }
 
-fn transforms_of(
-    to: &Check,
+fn lower_transforms(
+    check: &Check,
     t: &Transforms<'_>,
     sizes: &Shape,
     batch: usize,
     mask_rows: usize,
 ) -> Result<ffi::gumbel_transforms> {
-    let places = sizes.places;
-    let words = words_of(sizes.tokens_end);
+    let row_entries = sizes.row_entries;
+    let words = count_mask_words(sizes.tokens_end);
     let mask_rows = if t.mask.same { mask_rows.min(1) } else { mask_rows };
-    let mask = crate::lowering::extent(mask_rows, words, t.mask.stride);
-    let lists = |field, of| to.lists(field, of, batch);
-    let rows = |field, of| to.rows_f32(field, of, places);
+    let mask = strided_len(mask_rows, words, t.mask.stride);
+    let lists = |field, lists| check.lists(field, lists, batch);
+    let rows = |field, rows| check.rows_f32(field, rows, row_entries);
     Ok(ffi::gumbel_transforms {
         struct_size: size_of::<ffi::gumbel_transforms>(),
         mask: ffi::gumbel_row_i32 {
-            data: to.view("sampling.transforms.mask", &t.mask.words, mask)?,
+            data: check.view("sampling.transforms.mask", &t.mask.words, mask)?,
             stride: match t.mask.same {
                 true => ffi::GUMBEL_SAME,
-                false => int64("sampling.transforms.mask", t.mask.stride)?,
+                false => to_i64("sampling.transforms.mask", t.mask.stride)?,
             },
         },
         allowed: lists("sampling.transforms.allowed", &t.allowed)?,
@@ -118,34 +136,38 @@ fn transforms_of(
     })
 }
 
-fn truncation_of(to: &Check, t: &Truncation<'_>, places: usize) -> Result<ffi::gumbel_truncation> {
+fn lower_truncation(
+    check: &Check,
+    t: &Truncation<'_>,
+    row_entries: usize,
+) -> Result<ffi::gumbel_truncation> {
     Ok(ffi::gumbel_truncation {
         struct_size: size_of::<ffi::gumbel_truncation>(),
-        min_p: to.rows_f32("sampling.truncation.min_p", &t.min_p, places)?,
-        top_k: to.rows_i32("sampling.truncation.top_k", &t.top_k, places)?,
-        top_p: to.rows_f32("sampling.truncation.top_p", &t.top_p, places)?,
+        min_p: check.rows_f32("sampling.truncation.min_p", &t.min_p, row_entries)?,
+        top_k: check.rows_i32("sampling.truncation.top_k", &t.top_k, row_entries)?,
+        top_p: check.rows_f32("sampling.truncation.top_p", &t.top_p, row_entries)?,
         order: t.order as i32,
         ties: t.ties as i32,
     })
 }
 
-/// The source of a call's logits.
-pub enum WayIn {
+/// The C struct of a call's source of logits.
+pub enum Source {
     Head(ffi::gumbel_head),
     Logits(ffi::gumbel_logits),
 }
 
-impl WayIn {
+impl Source {
     /// Pointers to a head and to logits; one of them is null.
     pub fn pointers(&self) -> (*const ffi::gumbel_head, *const ffi::gumbel_logits) {
         match self {
-            WayIn::Head(head) => (head, ptr::null()),
-            WayIn::Logits(logits) => (ptr::null(), logits),
+            Source::Head(head) => (head, ptr::null()),
+            Source::Logits(logits) => (ptr::null(), logits),
         }
     }
 }
 
-/// The source of a call's logits: a [`Head`] or [`Logits`].
+/// The source of a call's logits: a [`Head`] or [`Logits`]. No other type implements this trait.
 pub trait Input: sealed::Sealed {}
 impl Input for Head<'_> {}
 impl Input for Logits<'_> {}
@@ -155,29 +177,29 @@ pub(crate) mod sealed {
 
     pub trait Sealed {
         #[doc(hidden)]
-        fn lower(&self, to: &Check) -> Result<(WayIn, Shape)>;
+        fn lower(&self, check: &Check) -> Result<(Source, Shape)>;
     }
     impl Sealed for Head<'_> {
-        fn lower(&self, to: &Check) -> Result<(WayIn, Shape)> {
-            to.head(self).map(|(head, sizes)| (WayIn::Head(head), sizes))
+        fn lower(&self, check: &Check) -> Result<(Source, Shape)> {
+            check.head(self).map(|(head, sizes)| (Source::Head(head), sizes))
         }
     }
     impl Sealed for Logits<'_> {
-        fn lower(&self, to: &Check) -> Result<(WayIn, Shape)> {
-            to.logits(self).map(|(logits, sizes)| (WayIn::Logits(logits), sizes))
+        fn lower(&self, check: &Check) -> Result<(Source, Shape)> {
+            check.logits(self).map(|(logits, sizes)| (Source::Logits(logits), sizes))
         }
     }
 }
 
-/// The structs of a call that draws.
+/// The C structs of a call that draws.
 pub(crate) struct CallC {
-    way_in: WayIn,
+    source: Source,
     sampling: SamplingC,
     output: Option<ffi::gumbel_output>,
     pub sizes: Shape,
 }
 
-/// Pointers to what it is given.
+/// Pointers to the structs of a [`CallC`]; `head` or `logits` is null.
 pub(crate) struct CallPointers {
     pub head: *const ffi::gumbel_head,
     pub logits: *const ffi::gumbel_logits,
@@ -187,21 +209,21 @@ pub(crate) struct CallPointers {
 
 impl CallC {
     pub fn new(
-        to: &Check,
+        check: &Check,
         input: &impl Input,
-        how: &Sampling<'_>,
+        sampling: &Sampling<'_>,
         out: Option<&Output<'_>>,
     ) -> Result<Self> {
-        let (way_in, mut sizes) = input.lower(to)?;
-        let of = RowsOf { batch: sizes.batch, places: sizes.batch, mask_rows: None };
-        let sampling = SamplingC::new(to, how, &mut sizes, of)?;
-        let output = out.map(|out| to.output(out, &sizes)).transpose()?;
-        Ok(CallC { way_in, sampling, output, sizes })
+        let (source, mut sizes) = input.lower(check)?;
+        let counts = RowCounts { batch: sizes.batch, row_entries: sizes.batch, mask_rows: None };
+        let sampling = SamplingC::new(check, sampling, &mut sizes, counts)?;
+        let output = out.map(|out| check.output(out, &sizes)).transpose()?;
+        Ok(CallC { source, sampling, output, sizes })
     }
 
-    /// Pointers that are valid until this call is moved.
+    /// Sets the pointers between the structs. The result is valid until `self` is moved.
     pub fn link(&mut self) -> CallPointers {
-        let (head, logits) = self.way_in.pointers();
+        let (head, logits) = self.source.pointers();
         CallPointers {
             head,
             logits,
@@ -211,9 +233,9 @@ impl CallC {
     }
 }
 
-/// The structs of a verification.
+/// The C structs of a verification.
 pub(crate) struct VerifyC {
-    way_in: WayIn,
+    source: Source,
     sampling: SamplingC,
     draft: ffi::gumbel_draft,
     head: Option<ffi::gumbel_head>,
@@ -223,7 +245,7 @@ pub(crate) struct VerifyC {
     rows: Option<ffi::gumbel_output>,
 }
 
-/// Pointers to what it is given.
+/// Pointers to the structs of a [`VerifyC`]; `head` or `logits` is null.
 pub(crate) struct VerifyPointers {
     pub head: *const ffi::gumbel_head,
     pub logits: *const ffi::gumbel_logits,
@@ -234,43 +256,45 @@ pub(crate) struct VerifyPointers {
 
 impl VerifyC {
     pub fn new(
-        to: &Check,
+        check: &Check,
         input: &impl Input,
-        how: &Sampling<'_>,
+        sampling: &Sampling<'_>,
         draft: &Draft<'_>,
         out: &Verified<'_>,
     ) -> Result<Self> {
-        let (way_in, mut sizes) = input.lower(to)?;
+        let (source, mut sizes) = input.lower(check)?;
         let n = sizes.batch;
-        let of = RowsOf { batch: draft.requests, places: draft.requests, mask_rows: Some(n) };
-        let sampling = SamplingC::new(to, how, &mut sizes, of)?;
-        let of_draft = RowsOf { places: sizes.places, ..of };
+        let counts =
+            RowCounts { batch: draft.requests, row_entries: draft.requests, mask_rows: Some(n) };
+        let sampling = SamplingC::new(check, sampling, &mut sizes, counts)?;
+        let draft_counts = RowCounts { row_entries: sizes.row_entries, ..counts };
         let mut own = sizes;
         let proposal = draft.sampling.as_ref();
-        let proposal = proposal.map(|how| SamplingC::new(to, how, &mut own, of_draft));
-        let of_rows = Shape::new(n, 0, 0);
+        let proposal =
+            proposal.map(|sampling| SamplingC::new(check, sampling, &mut own, draft_counts));
+        let row_shape = Shape::new(n, 0, 0);
         Ok(VerifyC {
-            way_in,
+            source,
             sampling,
-            draft: draft_of(to, draft, n)?,
+            draft: lower_draft(check, draft, n)?,
             head: match &draft.head {
-                Some(head) => Some(to.head(head)?.0),
+                Some(head) => Some(check.head(head)?.0),
                 None => None,
             },
             logits: match &draft.logits {
-                Some(logits) => Some(to.logits(logits)?.0),
+                Some(logits) => Some(check.logits(logits)?.0),
                 None => None,
             },
             proposal: proposal.transpose()?,
-            verified: verified_of(to, out, draft, sizes.places)?,
+            verified: lower_verified(check, out, draft, sizes.row_entries)?,
             rows: match &out.rows {
-                Some(rows) => Some(to.output(rows, &of_rows)?),
+                Some(rows) => Some(check.output(rows, &row_shape)?),
                 None => None,
             },
         })
     }
 
-    /// Pointers that are valid until this call is moved.
+    /// Sets the pointers between the structs. The result is valid until `self` is moved.
     pub fn link(&mut self) -> VerifyPointers {
         if let Some(head) = &self.head {
             self.draft.head = head;
@@ -284,7 +308,7 @@ impl VerifyC {
         if let Some(rows) = &self.rows {
             self.verified.rows = rows;
         }
-        let (head, logits) = self.way_in.pointers();
+        let (head, logits) = self.source.pointers();
         VerifyPointers {
             head,
             logits,
@@ -295,47 +319,47 @@ impl VerifyC {
     }
 }
 
-fn draft_of(to: &Check, d: &Draft<'_>, n: usize) -> Result<ffi::gumbel_draft> {
+fn lower_draft(check: &Check, d: &Draft<'_>, n: usize) -> Result<ffi::gumbel_draft> {
     Ok(ffi::gumbel_draft {
         struct_size: size_of::<ffi::gumbel_draft>(),
-        requests: int64("draft.requests", d.requests)?,
-        max_nodes: int32("draft.max_nodes", d.max_nodes)?,
+        requests: to_i64("draft.requests", d.requests)?,
+        max_nodes: to_i32("draft.max_nodes", d.max_nodes)?,
         rule: d.rule as i32,
-        tokens: to.view("draft.tokens", &d.tokens, n)?,
-        offsets: to.view("draft.offsets", &d.offsets, d.requests.saturating_add(1))?,
-        nodes: to.view("draft.nodes", &d.nodes, d.requests)?,
-        parents: to.view("draft.parents", &d.parents, n)?,
-        limit: to.view("draft.limit", &d.limit, d.requests)?,
-        stop: to.lists("draft.stop", &d.stop, d.requests)?,
+        tokens: check.view("draft.tokens", &d.tokens, n)?,
+        offsets: check.view("draft.offsets", &d.offsets, d.requests.saturating_add(1))?,
+        nodes: check.view("draft.nodes", &d.nodes, d.requests)?,
+        parents: check.view("draft.parents", &d.parents, n)?,
+        limit: check.view("draft.limit", &d.limit, d.requests)?,
+        stop: check.lists("draft.stop", &d.stop, d.requests)?,
         head: ptr::null(),
         logits: ptr::null(),
         sampling: ptr::null(),
-        lse: to.view("draft.lse", &d.lse, n)?,
-        logprobs: to.view("draft.logprobs", &d.logprobs, n)?,
+        lse: check.view("draft.lse", &d.lse, n)?,
+        logprobs: check.view("draft.logprobs", &d.logprobs, n)?,
     })
 }
 
-fn verified_of(
-    to: &Check,
+fn lower_verified(
+    check: &Check,
     v: &Verified<'_>,
     draft: &Draft<'_>,
-    places: usize,
+    row_entries: usize,
 ) -> Result<ffi::gumbel_verified> {
     let (requests, most) = (draft.requests, draft.max_nodes);
-    let all = times(requests, most);
+    let all = saturating_product(requests, most);
     Ok(ffi::gumbel_verified {
         struct_size: size_of::<ffi::gumbel_verified>(),
-        tokens: to.view_mut("verified.tokens", &v.tokens, all)?,
-        emitted: to.view_mut("verified.emitted", &v.emitted, requests)?,
-        accepted: to.view_mut("verified.accepted", &v.accepted, requests)?,
-        path: to.view_mut("verified.path", &v.path, all)?,
-        last_row: to.view_mut("verified.last_row", &v.last_row, requests)?,
-        position: to.view_mut("verified.position", &v.position, places)?,
-        finished: to.view_mut("verified.finished", &v.finished, requests)?,
-        status: to.view_mut("verified.status", &v.status, requests)?,
-        logprobs: to.view_mut("verified.logprobs", &v.logprobs, all)?,
-        scores: to.view_mut("verified.scores", &v.scores, all)?,
-        histogram: to.view_mut("verified.histogram", &v.histogram, most)?,
+        tokens: check.view_mut("verified.tokens", &v.tokens, all)?,
+        emitted: check.view_mut("verified.emitted", &v.emitted, requests)?,
+        accepted: check.view_mut("verified.accepted", &v.accepted, requests)?,
+        path: check.view_mut("verified.path", &v.path, all)?,
+        last_row: check.view_mut("verified.last_row", &v.last_row, requests)?,
+        position: check.view_mut("verified.position", &v.position, row_entries)?,
+        finished: check.view_mut("verified.finished", &v.finished, requests)?,
+        status: check.view_mut("verified.status", &v.status, requests)?,
+        logprobs: check.view_mut("verified.logprobs", &v.logprobs, all)?,
+        scores: check.view_mut("verified.scores", &v.scores, all)?,
+        histogram: check.view_mut("verified.histogram", &v.histogram, most)?,
         rows: ptr::null(),
     })
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Parameters of calls, as plain structs with the defaults of the C interface; `gumbel.h` and
-//! `drafts.h` document each field. A view that is smaller than the shape given here is an error.
+//! Parameters of calls: plain structs with the fields and defaults of the C interface. A call
+//! returns an error if a view is smaller than the shape documented for it.
 use crate::enums::{domain, Distribution, Isa, Order, Ties};
 use crate::views::{MatrixMut, Rows, Tensor, View, ViewMut};
 use std::os::raw::c_void;
@@ -8,27 +8,28 @@ use std::os::raw::c_void;
 /// An engine's own thread pool.
 ///
 /// # Safety
-/// `run` calls `task(i)` once for each `i` in `0..count`, on any threads, and returns when all have
-/// returned; nothing calls `task` with another `i`, or later.
+/// `run` must call `task(i)` exactly once for each `i` in `0..count`, on any threads, and return
+/// after all these calls have returned. `task` must not be called with another `i`, or later.
 pub unsafe trait ParallelFor: Send + Sync {
-    /// Runs the tasks. A panic in a task ends the process.
+    /// Runs the tasks `0..count`. A panic aborts the process.
     fn run(&self, count: i32, task: &(dyn Fn(i32) + Sync));
 }
 
 /// Options of [`Device::open`](crate::Device::open).
 #[derive(Default)]
 pub struct DeviceOptions<'a> {
-    /// "cpu" or "cuda:N"; absent: "cpu".
+    /// "cpu" or "cuda:N"; the default is "cpu".
     pub device: Option<&'a str>,
-    /// Absent: [`Isa::Auto`].
+    /// Instruction set of a CPU; the default is [`Isa::Auto`].
     pub isa: Option<Isa>,
-    /// Number of threads, 1..=1024; 0: the CPUs of this process.
+    /// Number of threads, 1..=1024; 0: the CPUs available to this process.
     pub threads: i32,
     /// Vocabulary rows of a tile; 0: automatic.
     pub tile: i32,
-    /// The engine's thread pool; absent: the device starts its own threads.
+    /// The engine's thread pool. None: the device starts its own threads.
     pub parallel_for: Option<Box<dyn ParallelFor>>,
-    /// On a GPU, the kernel variants that may be used.
+    /// Kernel variants that a GPU may use, as a comma-separated list; a name with a minus is
+    /// excluded.
     pub rungs: Option<&'a str>,
 }
 
@@ -37,7 +38,7 @@ pub struct DeviceOptions<'a> {
 pub struct DeviceInfo {
     /// The instruction set in use.
     pub isa: Option<Isa>,
-    /// Number of threads of a call; of multiprocessors on a GPU.
+    /// Number of threads of a call on a CPU; number of multiprocessors of a GPU.
     pub threads: i32,
     /// Vocabulary rows of a tile.
     pub tile: i32,
@@ -49,30 +50,35 @@ pub struct DeviceInfo {
 
 /// Hidden states and LM head, for fused draws.
 #[derive(Clone, Copy, Debug)]
-#[allow(missing_docs)]
 pub struct Head<'a> {
-    /// `[B, D]`
+    /// `[B, D]`: hidden states.
     pub hidden: Tensor<'a>,
-    /// `[V, D]`
+    /// `[V, D]`: weights of the LM head.
     pub weight: Tensor<'a>,
-    /// `[1, V]` or absent
+    /// `[1, V]`, optional: added to the logits.
     pub bias: Tensor<'a>,
+    /// Multiplies the logits; default 1.
     pub scale: f32,
+    /// Soft-cap c of the logits, `c * tanh(l / c)`; 0: off.
     pub soft_cap: f32,
+    /// Token id of the first column or weight row; not 0 for a shard.
     pub first_token: usize,
-    /// 0: first_token + V
+    /// Size of the whole vocabulary; ids from it on are padding. 0: `first_token + V`.
     pub vocab_size: usize,
 }
 
 /// Precomputed logits.
 #[derive(Clone, Copy, Debug)]
-#[allow(missing_docs)]
 pub struct Logits<'a> {
-    /// `[B, V]`
+    /// `[B, V]`: logits.
     pub values: Tensor<'a>,
+    /// Multiplies the logits; default 1.
     pub scale: f32,
+    /// Soft-cap c of the logits, `c * tanh(l / c)`; 0: off.
     pub soft_cap: f32,
+    /// Token id of the first column or weight row; not 0 for a shard.
     pub first_token: usize,
+    /// Size of the whole vocabulary; ids from it on are padding. 0: `first_token + V`.
     pub vocab_size: usize,
 }
 
@@ -98,10 +104,11 @@ impl<'a> Logits<'a> {
     }
 }
 
-/// The slot of each row, which selects its parameters.
+/// The slot of each row. With slots, row parameters, masks and histories have one entry for each
+/// slot.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Slots<'a> {
-    /// `[B]`, each below `count`, or absent
+    /// `[B]`, optional: the slot of each row, below `count`. Empty: no slots.
     pub of_row: View<'a, i32>,
     /// Number of slots.
     pub count: usize,
@@ -110,15 +117,15 @@ pub struct Slots<'a> {
 /// Lists of tokens: row b has `ids[offsets[b]..offsets[b + 1]]`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TokenLists<'a> {
-    /// `[B + 1]` or absent
+    /// `[B + 1]`, optional. Empty: no lists.
     pub offsets: View<'a, i64>,
-    /// Global ids.
+    /// Token ids in the whole vocabulary.
     pub ids: View<'a, i32>,
     /// One value for each id, for biases only.
     pub values: View<'a, f32>,
 }
 
-/// Counts of tokens.
+/// Counts of each token in the output, `[B or slots, vocab_size]`.
 #[derive(Debug)]
 pub enum Counts<'a> {
     /// Counts of 16 bits.
@@ -130,13 +137,14 @@ pub enum Counts<'a> {
 /// Token histories that penalties count, one row for each row or slot.
 #[derive(Debug)]
 pub struct History<'a> {
-    /// Only token ids below are counted.
+    /// Token ids >= `vocab_size` are not counted.
     pub vocab_size: usize,
-    /// `ceil(vocab_size / 32)` words for each row
+    /// `[B or slots, ceil(vocab_size / 32)]`: bit `t % 32` of word `t / 32` is set if t is in the
+    /// prompt.
     pub prompt: ViewMut<'a, u32>,
-    /// As `prompt`.
+    /// Bits of the tokens in the output, as in `prompt`.
     pub output: ViewMut<'a, u32>,
-    /// `vocab_size` counts for each row
+    /// Number of times that each token is in the output.
     pub counts: Counts<'a>,
 }
 
@@ -149,41 +157,54 @@ impl History<'_> {
     }
 }
 
-/// A bit for each token of each row: set bits allow tokens.
+/// Bits that allow tokens: bit `t % 32` of word `t / 32` of a row allows token t.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mask<'a> {
-    /// `ceil((first_token + V) / 32)` words for each row, or absent
+    /// `[B or slots, ceil((first_token + V) / 32)]`, optional. Empty: all tokens are allowed.
     pub words: View<'a, i32>,
-    /// Words from one row to the next; 0: contiguous.
+    /// Words from one row to the next; 0: contiguous rows.
     pub stride: usize,
-    /// One mask row serves all rows.
+    /// Whether one mask row serves all rows.
     pub same: bool,
 }
 
-/// Edits of logits before the temperature.
+/// Changes of logits before the temperature: mask, token lists, biases and penalties.
 #[derive(Clone, Copy, Debug, Default)]
-#[allow(missing_docs)]
 pub struct Transforms<'a> {
+    /// Allowed tokens, as bits.
     pub mask: Mask<'a>,
+    /// The only tokens that may be drawn; a row with an empty list allows all.
     pub allowed: TokenLists<'a>,
+    /// Tokens that are never drawn.
     pub banned: TokenLists<'a>,
+    /// Values to add to the logits of tokens.
     pub bias: TokenLists<'a>,
+    /// Repetition penalty, > 0; default 1.
     pub repetition: Rows<'a, f32>,
+    /// Frequency penalty; default 0.
     pub frequency: Rows<'a, f32>,
+    /// Presence penalty; default 0.
     pub presence: Rows<'a, f32>,
+    /// The history that penalties count, instead of the two lists below.
     pub history: Option<&'a History<'a>>,
+    /// Prompt tokens that penalties count.
     pub prompt_tokens: TokenLists<'a>,
+    /// Output tokens that penalties count.
     pub output_tokens: TokenLists<'a>,
 }
 
-/// Truncation: the tokens that may be drawn.
+/// Truncation rules, which restrict a draw to the likeliest tokens.
 #[derive(Clone, Copy, Debug)]
-#[allow(missing_docs)]
 pub struct Truncation<'a> {
+    /// Keeps tokens of at least min_p times the largest probability, in [0, 1]; 0: off.
     pub min_p: Rows<'a, f32>,
+    /// Keeps the k likeliest tokens; 0: off.
     pub top_k: Rows<'a, i32>,
+    /// Keeps the smallest set of likeliest tokens that sums to top_p, in (0, 1]; 1: off.
     pub top_p: Rows<'a, f32>,
+    /// The order in which the three rules apply.
     pub order: Order,
+    /// Handling of tokens as likely as the last kept one.
     pub ties: Ties,
 }
 
@@ -202,33 +223,34 @@ impl Default for Truncation<'_> {
 /// Parameters of the draw.
 #[derive(Clone, Copy, Debug)]
 pub struct Sampling<'a> {
-    /// Default 1; 0 is greedy.
+    /// Temperature, >= 0; 0 is greedy. Default 1.
     pub temperature: Rows<'a, f32>,
-    /// Default 0, for all rows.
+    /// 64-bit seed; from one value each row's seed is derived ([`row_seed`](crate::row_seed)).
+    /// Default 0.
     pub seed: Rows<'a, u64>,
-    /// The step in the row's sequence; default 0.
+    /// The step in the row's sequence: advance it by one at every step. Default 0.
     pub position: Rows<'a, u64>,
     /// Sample counter of draw 0; default 0. Draw j uses `first_sample + j`, mod 2^32.
     pub first_sample: Rows<'a, u32>,
-    /// S
+    /// S, the number of independent draws for each row. Default 1.
     pub num_samples: usize,
-    /// Absent: none.
+    /// Transforms of the logits, if any.
     pub transforms: Option<Transforms<'a>>,
-    /// Absent: none.
+    /// Truncation, if any.
     pub truncation: Option<Truncation<'a>>,
-    /// Absent: row b uses entry b of row parameters.
+    /// Slots, if any. Without slots row b uses entry b of row parameters.
     pub slots: Slots<'a>,
-    /// `[1]`, or absent: all rows are live.
+    /// `[1]`, optional: number of rows to draw. Empty: all.
     pub live_rows: View<'a, i32>,
-    /// `[B, S]` tokens to score instead of drawing, or absent
+    /// `[B, S]`, optional: tokens to score instead of drawing.
     pub given: View<'a, i32>,
     /// Elements from one row of `given` to the next; 0: S.
     pub given_stride: usize,
-    /// `[B, S, V]` precomputed noise, or absent
+    /// `[B, S, V]`, optional: precomputed noise.
     pub noise: View<'a, f32>,
     /// Elements from one draw's noise to the next; 0: V.
     pub noise_stride: usize,
-    /// A value of [`domain`](crate::domain).
+    /// The random stream, a value of [`domain`](crate::domain). Default 0.
     pub domain: u32,
 }
 
@@ -253,50 +275,53 @@ impl Default for Sampling<'_> {
     }
 }
 
-/// Limits of calls, for one workspace that is sufficient for all of them.
+/// Limits of calls, for [`Device::workspace_most`](crate::Device::workspace_most).
 #[derive(Clone, Copy, Debug, Default)]
-#[allow(missing_docs)]
 pub struct Limits {
+    /// Largest B.
     pub batch: usize,
+    /// Largest V; only calls with transforms, truncation or row outputs require it.
     pub vocab_size: usize,
+    /// Largest D; 0: draws from logits only.
     pub hidden_size: usize,
-    /// 0: 1
+    /// Largest S; 0 means 1.
     pub num_samples: usize,
+    /// Whether calls have transforms, truncation or row outputs.
     pub requests: bool,
 }
 
-/// Results; only `tokens` is required.
+/// Results of a draw. `tokens` is required; outputs whose view is empty are not computed.
 #[derive(Debug)]
 pub struct Output<'a> {
-    /// `[B, S]`
+    /// `[B, S]`: token ids; -1 in a row without a token.
     pub tokens: ViewMut<'a, i32>,
-    /// `[B, S]`
+    /// `[B, S]`: log-probabilities of the tokens.
     pub logprobs: ViewMut<'a, f32>,
-    /// `[B, S]`
+    /// `[B, S]`: scores (logit plus noise) of the tokens.
     pub scores: ViewMut<'a, f32>,
-    /// `[B]`
+    /// `[B]`: log-normalisers, ln(sum of exp(logits)).
     pub lse: ViewMut<'a, f32>,
     /// `[B]`, each a [`RowStatus`](crate::RowStatus)
     pub status: ViewMut<'a, i32>,
-    /// `[B, S]`
+    /// `[B, S]`: 1 + number of likelier tokens.
     pub ranks: ViewMut<'a, i32>,
-    /// `[B]`
+    /// `[B]`: number of tokens that truncation keeps.
     pub kept: ViewMut<'a, i32>,
-    /// `[B, num_top]`
+    /// `[B, num_top]`: the likeliest tokens, best first.
     pub top_ids: ViewMut<'a, i32>,
-    /// `[B, num_top]`
+    /// `[B, num_top]`: log-probabilities of `top_ids`.
     pub top_logprobs: ViewMut<'a, f32>,
-    /// `[B, num_top]`
+    /// `[B, num_top]`: raw logits of `top_ids`.
     pub top_logits: ViewMut<'a, f32>,
-    /// Number of likeliest tokens to return.
+    /// Number of likeliest tokens to return, 0 to 128.
     pub num_top: usize,
     /// The distribution of log-probabilities and log-normalisers.
     pub logprobs_of: Distribution,
-    /// `[B, num_best]`
+    /// `[B, num_best]`: tokens of the best scores, best first.
     pub best_ids: ViewMut<'a, i32>,
-    /// `[B, num_best]`
+    /// `[B, num_best]`: the best scores.
     pub best_scores: ViewMut<'a, f32>,
-    /// Number of best scores to return.
+    /// Number of best scores to return, 0 to 16; requires S = 1.
     pub num_best: usize,
 }
 
@@ -322,40 +347,43 @@ impl Default for Output<'_> {
     }
 }
 
-/// The end of a decode step.
+/// Arguments of [`Device::advance`](crate::Device::advance), which ends a decode step.
 #[derive(Debug, Default)]
 pub struct Step<'a> {
-    /// B
+    /// B, the number of rows.
     pub batch: usize,
-    /// S; 0: 1
+    /// S; 0 means 1.
     pub num_samples: usize,
-    /// `[B, S]`, the tokens of this step
+    /// `[B, S]`: the tokens of this step.
     pub tokens: View<'a, i32>,
-    /// `[B or slots]`
+    /// `[B or slots]`: positions to advance by one.
     pub position: ViewMut<'a, u64>,
-    /// Elements from one row to the next; 0: 1.
+    /// Elements from one row's position to the next; 0 means 1.
     pub position_stride: usize,
-    /// One position serves all rows.
+    /// Whether one position serves all rows.
     pub position_same: bool,
-    /// `[ring_length, B or slots, S]` or absent
+    /// `[ring_length, B or slots, S]`, optional: receives the tokens.
     pub ring: ViewMut<'a, i32>,
     /// Number of steps that the ring holds.
     pub ring_length: usize,
-    /// As in [`Sampling`].
+    /// Slots, as in [`Sampling`].
     pub slots: Slots<'a>,
-    /// As in [`Sampling`].
+    /// Number of live rows, as in [`Sampling`].
     pub live_rows: View<'a, i32>,
 }
 
-/// Logits to process in place.
+/// Logits that a call overwrites.
 #[derive(Debug)]
-#[allow(missing_docs)]
 pub struct LogitsMut<'a> {
-    /// `[B, V]`
+    /// `[B, V]`: logits.
     pub values: MatrixMut<'a>,
+    /// Multiplies the logits; default 1.
     pub scale: f32,
+    /// Soft-cap c of the logits, `c * tanh(l / c)`; 0: off.
     pub soft_cap: f32,
+    /// Token id of the first column or weight row; not 0 for a shard.
     pub first_token: usize,
+    /// Size of the whole vocabulary; ids from it on are padding. 0: `first_token + V`.
     pub vocab_size: usize,
 }
 

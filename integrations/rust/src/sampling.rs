@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Calls of a device that draw or transform logits.
+//! Calls of a device that draw tokens, verify drafts or transform logits.
 use crate::device::{Device, Stream, Summary};
 use crate::drafts::{Draft, Verified};
-use crate::error::{call, Result};
+use crate::error::{call_library, Result};
 use crate::ffi;
-use crate::lowering::int64;
+use crate::lowering::to_i64;
 use crate::lowering_calls::{CallC, Input, VerifyC};
 use crate::parameters::*;
 use crate::views::{MatrixMut, Space, Tensor, ViewMut};
 use std::os::raw::c_void;
 
-type CFill = unsafe extern "C" fn(
+type TransformCall = unsafe extern "C" fn(
     *mut ffi::gumbel_device,
     *mut c_void,
     *const ffi::gumbel_logits,
@@ -25,111 +25,141 @@ type CFill = unsafe extern "C" fn(
 impl Device {
     // --------------------------------------------------------------------------- sampling ----
 
-    /// Draw tokens from hidden states and an LM head in one pass, or from logits.
+    /// Draws `num_samples` tokens for each row, from hidden states and an LM head in one pass, or
+    /// from logits.
     ///
     /// # Errors
-    /// An argument is out of range, a view or the workspace is too small, or a GPU's driver fails.
-    /// On an error no output has been written.
+    /// - [`Status::Argument`](crate::Status::Argument): an argument is out of range, or a view is
+    ///   smaller than its shape; [`Error::field`](crate::Error::field) names it.
+    /// - [`Status::Workspace`](crate::Status::Workspace): the workspace is too small or not
+    ///   aligned.
+    /// - [`Status::Unsupported`](crate::Status::Unsupported): the device or build does not support
+    ///   the call.
+    /// - [`Status::Device`](crate::Status::Device): the GPU's driver failed.
+    ///
+    /// No output is written if the call fails.
     pub fn sample<'s>(
         &self,
         input: &impl Input,
-        how: &Sampling<'_>,
+        sampling: &Sampling<'_>,
         out: &mut Output<'_>,
         space: impl Into<Space<'s>>,
         stream: Stream,
     ) -> Result<()> {
         let (check, space) = (self.check(), space.into());
         check.space(&space)?;
-        let mut to = CallC::new(&check, input, how, Some(out))?;
-        let at = to.link();
+        let mut lowered = CallC::new(&check, input, sampling, Some(out))?;
+        let pointers = lowered.link();
         // SAFETY: every view has at least the elements of its shape, in this device's memory;
         // outputs and workspace are borrowed for writing.
-        call(|error| unsafe {
-            let (device, on) = (self.as_raw(), stream.0);
+        call_library(|error| unsafe {
+            let (device, queue) = (self.as_raw(), stream.0);
             let (data, bytes) = (space.data, space.bytes);
-            if at.head.is_null() {
+            if pointers.head.is_null() {
                 ffi::gumbel_sample_logits(
                     device,
-                    on,
-                    at.logits,
-                    at.sampling,
-                    at.output,
+                    queue,
+                    pointers.logits,
+                    pointers.sampling,
+                    pointers.output,
                     data,
                     bytes,
                     error,
                 )
             } else {
-                ffi::gumbel_sample(device, on, at.head, at.sampling, at.output, data, bytes, error)
+                ffi::gumbel_sample(
+                    device,
+                    queue,
+                    pointers.head,
+                    pointers.sampling,
+                    pointers.output,
+                    data,
+                    bytes,
+                    error,
+                )
             }
         })
     }
 
-    /// Summaries `[B, S]` of one shard of the vocabulary, from hidden states or logits.
+    /// Computes the summaries `[B, S]` of one shard of the vocabulary, from hidden states or
+    /// logits.
+    ///
+    /// Merge the summaries of all shards with [`merge`](Device::merge), or pass them together to
+    /// [`finish`](Device::finish). Errors are those of [`sample`](Device::sample).
     pub fn partial<'a, 's>(
         &self,
         input: &impl Input,
-        how: &Sampling<'_>,
+        sampling: &Sampling<'_>,
         summaries: impl Into<ViewMut<'a, Summary>>,
         space: impl Into<Space<'s>>,
         stream: Stream,
     ) -> Result<()> {
         let (check, space, summaries) = (self.check(), space.into(), summaries.into());
         check.space(&space)?;
-        let mut to = CallC::new(&check, input, how, None)?;
-        let into = check.required_mut("summaries", &summaries, to.sizes.draws())?;
-        let at = to.link();
+        let mut lowered = CallC::new(&check, input, sampling, None)?;
+        let into = check.required_mut("summaries", &summaries, lowered.sizes.draws())?;
+        let pointers = lowered.link();
         // SAFETY: as in sample().
-        call(|error| unsafe {
-            let (device, on) = (self.as_raw(), stream.0);
+        call_library(|error| unsafe {
+            let (device, queue) = (self.as_raw(), stream.0);
             let (data, bytes) = (space.data, space.bytes);
-            if at.head.is_null() {
+            if pointers.head.is_null() {
                 ffi::gumbel_partial_logits(
                     device,
-                    on,
-                    at.logits,
-                    at.sampling,
+                    queue,
+                    pointers.logits,
+                    pointers.sampling,
                     into,
                     data,
                     bytes,
                     error,
                 )
             } else {
-                ffi::gumbel_partial(device, on, at.head, at.sampling, into, data, bytes, error)
+                ffi::gumbel_partial(
+                    device,
+                    queue,
+                    pointers.head,
+                    pointers.sampling,
+                    into,
+                    data,
+                    bytes,
+                    error,
+                )
             }
         })
     }
 
-    /// The transformed logits of a draw, -inf for removed tokens.
+    /// Computes the transformed logits `[B, V]` of a draw; tokens that cannot be drawn are -inf.
     pub fn process_logits<'s>(
         &self,
         logits: &Logits<'_>,
-        how: &Sampling<'_>,
+        sampling: &Sampling<'_>,
         into: &mut MatrixMut<'_>,
         space: impl Into<Space<'s>>,
         stream: Stream,
     ) -> Result<()> {
         let call = ffi::gumbel_process_logits;
-        self.fill(call, "processed", logits, how, into, space.into(), stream)
+        self.transform_rows(call, "processed", logits, sampling, into, space.into(), stream)
     }
 
-    /// The probabilities of a draw.
+    /// Computes the probabilities `[B, V]` of a draw, after transforms and truncation.
     pub fn softmax<'s>(
         &self,
         logits: &Logits<'_>,
-        how: &Sampling<'_>,
+        sampling: &Sampling<'_>,
         into: &mut MatrixMut<'_>,
         space: impl Into<Space<'s>>,
         stream: Stream,
     ) -> Result<()> {
         let call = ffi::gumbel_softmax;
-        self.fill(call, "probabilities", logits, how, into, space.into(), stream)
+        self.transform_rows(call, "probabilities", logits, sampling, into, space.into(), stream)
     }
 
-    /// [`process_logits`](Device::process_logits) into the logits themselves.
+    /// [`process_logits`](Device::process_logits), overwriting the logits.
     pub fn process_logits_in_place<'s>(
         &self,
         logits: &mut LogitsMut<'_>,
-        how: &Sampling<'_>,
+        sampling: &Sampling<'_>,
         space: impl Into<Space<'s>>,
         stream: Stream,
     ) -> Result<()> {
@@ -142,33 +172,33 @@ impl Device {
         };
         let call = ffi::gumbel_process_logits;
         let into = &mut logits.values;
-        self.fill(call, "processed", &read, how, into, space.into(), stream)
+        self.transform_rows(call, "processed", &read, sampling, into, space.into(), stream)
     }
 
     #[allow(clippy::too_many_arguments)]
-    fn fill(
+    fn transform_rows(
         &self,
-        c_call: CFill,
+        c_call: TransformCall,
         field: &str,
         logits: &Logits<'_>,
-        how: &Sampling<'_>,
+        sampling: &Sampling<'_>,
         into: &mut MatrixMut<'_>,
         space: Space<'_>,
         stream: Stream,
     ) -> Result<()> {
         let check = self.check();
         check.space(&space)?;
-        let mut to = CallC::new(&check, logits, how, None)?;
+        let mut lowered = CallC::new(&check, logits, sampling, None)?;
         let data = check.matrix(field, into, logits.values.rows, logits.values.cols)?;
-        let stride = int64(field, into.stride)?;
-        let at = to.link();
+        let stride = to_i64(field, into.stride)?;
+        let pointers = lowered.link();
         // SAFETY: as in sample(); the matrix is borrowed for writing.
-        call(|error| unsafe {
+        call_library(|error| unsafe {
             c_call(
                 self.as_raw(),
                 stream.0,
-                at.logits,
-                at.sampling,
+                pointers.logits,
+                pointers.sampling,
                 data,
                 stride,
                 space.data,
@@ -180,14 +210,18 @@ impl Device {
 
     // ----------------------------------------------------------------------------- drafts ----
 
-    /// Draw from n rows of hidden states or logits, and accept drafts.
+    /// Verifies drafted tokens: accepts a prefix of each request's draft, and draws one token
+    /// after it.
+    ///
+    /// `input` has n rows, one for each node of the drafts.
     ///
     /// # Errors
-    /// As [`sample`](Device::sample); or the rule is not supported.
+    /// Those of [`sample`](Device::sample); [`Status::Unsupported`](crate::Status::Unsupported) if
+    /// the device does not support the rule.
     pub fn verify<'s>(
         &self,
         input: &impl Input,
-        how: &Sampling<'_>,
+        sampling: &Sampling<'_>,
         draft: &Draft<'_>,
         out: &mut Verified<'_>,
         space: impl Into<Space<'s>>,
@@ -195,20 +229,20 @@ impl Device {
     ) -> Result<()> {
         let (check, space) = (self.check(), space.into());
         check.space(&space)?;
-        let mut to = VerifyC::new(&check, input, how, draft, out)?;
-        let at = to.link();
+        let mut lowered = VerifyC::new(&check, input, sampling, draft, out)?;
+        let pointers = lowered.link();
         // SAFETY: as in sample().
-        call(|error| unsafe {
-            let (device, on) = (self.as_raw(), stream.0);
+        call_library(|error| unsafe {
+            let (device, queue) = (self.as_raw(), stream.0);
             let (data, bytes) = (space.data, space.bytes);
-            if at.head.is_null() {
+            if pointers.head.is_null() {
                 ffi::gumbel_verify_logits(
                     device,
-                    on,
-                    at.logits,
-                    at.sampling,
-                    at.draft,
-                    at.verified,
+                    queue,
+                    pointers.logits,
+                    pointers.sampling,
+                    pointers.draft,
+                    pointers.verified,
                     data,
                     bytes,
                     error,
@@ -216,11 +250,11 @@ impl Device {
             } else {
                 ffi::gumbel_verify(
                     device,
-                    on,
-                    at.head,
-                    at.sampling,
-                    at.draft,
-                    at.verified,
+                    queue,
+                    pointers.head,
+                    pointers.sampling,
+                    pointers.draft,
+                    pointers.verified,
                     data,
                     bytes,
                     error,

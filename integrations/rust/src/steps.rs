@@ -1,24 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Other calls of a device: decode steps, summaries, noise.
+//! Calls of a device for decode steps, summaries and noise.
 use crate::device::{Device, Stream, Summary};
-use crate::error::{call, Result};
+use crate::error::{call_library, Result};
 use crate::ffi;
-use crate::lowering::{extent, int32, int64, places_of, times, Check, Shape};
-use crate::lowering_calls::{RowsOf, SamplingC};
+use crate::lowering::{
+    count_row_entries, saturating_product, strided_len, to_i32, to_i64, Check, Shape,
+};
+use crate::lowering_calls::{RowCounts, SamplingC};
 use crate::parameters::*;
 use crate::views::{View, ViewMut};
 
 impl Device {
     // ----------------------------------------------------------------------- decode steps ----
 
-    /// Store the tokens of a decode step in the ring buffer, and advance positions.
+    /// Ends a decode step: stores its tokens in the ring buffer, if any, and advances positions by
+    /// one.
+    ///
+    /// # Errors
+    /// [`Status::Argument`](crate::Status::Argument): a view is smaller than its shape.
     pub fn advance(&self, step: &mut Step<'_>, stream: Stream) -> Result<()> {
-        let to = self.check().step(step)?;
+        let lowered = self.check().step(step)?;
         // SAFETY: every view has at least the elements of its shape.
-        call(|error| unsafe { ffi::gumbel_advance(self.as_raw(), stream.0, &to, error) })
+        call_library(|error| unsafe {
+            ffi::gumbel_advance(self.as_raw(), stream.0, &lowered, error)
+        })
     }
 
-    /// Clear the histories of `batch` rows, then count prompts and outputs.
+    /// Clears the histories of `batch` rows, then counts the tokens of `prompts` and `outputs`.
     pub fn history_start(
         &self,
         history: &mut History<'_>,
@@ -30,12 +38,12 @@ impl Device {
     ) -> Result<()> {
         let check = self.check();
         let at = check.slots("slots", slots, batch)?;
-        let into = check.history("history", history, places_of(slots, batch))?;
+        let into = check.history("history", history, count_row_entries(slots, batch))?;
         let before = check.lists("prompts", prompts, batch)?;
         let after = check.lists("outputs", outputs, batch)?;
-        let rows = int64("batch", batch)?;
+        let rows = to_i64("batch", batch)?;
         // SAFETY: every view has at least the elements of its shape.
-        call(|error| unsafe {
+        call_library(|error| unsafe {
             ffi::gumbel_history_start(
                 self.as_raw(),
                 stream.0,
@@ -49,8 +57,8 @@ impl Device {
         })
     }
 
-    /// Count further output tokens: the first `counts` (absent: one) of each of `batch` rows of
-    /// `tokens`. Rows are `stride` elements apart.
+    /// Counts further output tokens of `batch` rows: the first `counts[b]` tokens of row b, or one
+    /// token if `counts` is empty. Rows of `tokens` are `stride` elements apart.
     #[allow(clippy::too_many_arguments)]
     pub fn history_update<'a, 'b>(
         &self,
@@ -64,14 +72,14 @@ impl Device {
     ) -> Result<()> {
         let (check, tokens, counts) = (self.check(), tokens.into(), counts.into());
         let at = check.slots("slots", slots, batch)?;
-        let into = check.history("history", history, places_of(slots, batch))?;
-        let many = check.view("counts", &counts, batch)?;
+        let into = check.history("history", history, count_row_entries(slots, batch))?;
+        let counts_pointer = check.view("counts", &counts, batch)?;
         let stride = stride.max(1);
-        let width = if many.is_null() { 1 } else { stride };
-        let of = check.required("tokens", &tokens, extent(batch, width, stride))?;
-        let (rows, stride) = (int64("batch", batch)?, int64("stride", stride)?);
+        let width = if counts_pointer.is_null() { 1 } else { stride };
+        let of = check.required("tokens", &tokens, strided_len(batch, width, stride))?;
+        let (rows, stride) = (to_i64("batch", batch)?, to_i64("stride", stride)?);
         // SAFETY: every view has at least the elements of its shape.
-        call(|error| unsafe {
+        call_library(|error| unsafe {
             ffi::gumbel_history_update(
                 self.as_raw(),
                 stream.0,
@@ -80,7 +88,7 @@ impl Device {
                 &at,
                 of,
                 stride,
-                many,
+                counts_pointer,
                 error,
             )
         })
@@ -88,7 +96,10 @@ impl Device {
 
     // -------------------------------------------------------------------------- summaries ----
 
-    /// `into[i] = merge(into[i], from[i])`, in this device's memory; both have equal sizes.
+    /// Merges `from[i]` into `into[i]`, for all i, in this device's memory.
+    ///
+    /// # Errors
+    /// [`Status::Argument`](crate::Status::Argument): the views have different sizes.
     pub fn merge<'a, 'b>(
         &self,
         into: impl Into<ViewMut<'a, Summary>>,
@@ -96,10 +107,10 @@ impl Device {
         stream: Stream,
     ) -> Result<()> {
         let check = self.check();
-        merge_by(self.as_raw(), check, &into.into(), &from.into(), stream)
+        merge_with(self.as_raw(), check, &into.into(), &from.into(), stream)
     }
 
-    /// Convert the summaries `[parts, B, S]` of all shards of a vocabulary to outputs.
+    /// Computes outputs from the summaries `[parts, B, S]` of all shards of a vocabulary.
     pub fn finish<'a>(
         &self,
         summaries: impl Into<View<'a, Summary>>,
@@ -110,15 +121,16 @@ impl Device {
         stream: Stream,
     ) -> Result<()> {
         let shape = (parts, batch, num_samples);
-        finish_by(self.as_raw(), self.check(), &summaries.into(), shape, out, stream)
+        finish_with(self.as_raw(), self.check(), &summaries.into(), shape, out, stream)
     }
 
-    /// Precompute the noise `[B, S, count]` of a step, with `stride` elements for each draw; 0:
-    /// `count`.
+    /// Precomputes the noise `[B, S, count]` of a step, for [`Sampling::noise`].
+    ///
+    /// `stride` is the number of elements from one draw's noise to the next; 0 means `count`.
     #[allow(clippy::too_many_arguments)]
     pub fn prepare_noise<'a>(
         &self,
-        how: &Sampling<'_>,
+        sampling: &Sampling<'_>,
         batch: usize,
         first_token: usize,
         count: usize,
@@ -128,15 +140,15 @@ impl Device {
     ) -> Result<()> {
         let (check, noise) = (self.check(), noise.into());
         let mut sizes = Shape::new(batch, count, first_token);
-        let of = RowsOf { batch, places: batch, mask_rows: None };
-        let mut to = SamplingC::new(&check, how, &mut sizes, of)?;
-        let all = extent(sizes.draws(), count, stride);
+        let counts = RowCounts { batch, row_entries: batch, mask_rows: None };
+        let mut lowered = SamplingC::new(&check, sampling, &mut sizes, counts)?;
+        let all = strided_len(sizes.draws(), count, stride);
         let into = check.required_mut("noise", &noise, all)?;
-        let (rows, count) = (int64("batch", batch)?, int64("count", count)?);
-        let (first, stride) = (int64("first_token", first_token)?, int64("stride", stride)?);
-        let sampling = to.link();
+        let (rows, count) = (to_i64("batch", batch)?, to_i64("count", count)?);
+        let (first, stride) = (to_i64("first_token", first_token)?, to_i64("stride", stride)?);
+        let sampling = lowered.link();
         // SAFETY: every view has at least the elements of its shape.
-        call(|error| unsafe {
+        call_library(|error| unsafe {
             ffi::gumbel_prepare_noise(
                 self.as_raw(),
                 stream.0,
@@ -152,8 +164,8 @@ impl Device {
     }
 }
 
-/// [`Device::merge`] for summaries in host memory, without a device.
-pub(crate) fn merge_by(
+/// [`Device::merge`] on a device of the C interface; null: in host memory, without a device.
+pub(crate) fn merge_with(
     device: *mut ffi::gumbel_device,
     check: Check,
     into: &ViewMut<'_, Summary>,
@@ -162,13 +174,13 @@ pub(crate) fn merge_by(
 ) -> Result<()> {
     let to = check.required_mut("into", into, from.len())?;
     let of = check.required("from", from, into.len())?;
-    let count = int64("into", into.len())?;
+    let count = to_i64("into", into.len())?;
     // SAFETY: both have equally many elements, in the device's memory.
-    call(|error| unsafe { ffi::gumbel_merge(device, stream.0, to, of, count, error) })
+    call_library(|error| unsafe { ffi::gumbel_merge(device, stream.0, to, of, count, error) })
 }
 
-/// [`Device::finish`] for summaries `[parts, B, S]` in host memory, without a device.
-pub(crate) fn finish_by(
+/// [`Device::finish`] on a device of the C interface; null: in host memory, without a device.
+pub(crate) fn finish_with(
     device: *mut ffi::gumbel_device,
     check: Check,
     summaries: &View<'_, Summary>,
@@ -178,12 +190,12 @@ pub(crate) fn finish_by(
 ) -> Result<()> {
     let mut sizes = Shape::new(batch, 0, 0);
     sizes.samples = num_samples.max(1);
-    let of = check.required("summaries", summaries, times(parts, sizes.draws()))?;
+    let of = check.required("summaries", summaries, saturating_product(parts, sizes.draws()))?;
     let to = check.output(out, &sizes)?;
-    let parts = int32("parts", parts)?;
-    let (rows, samples) = (int64("batch", batch)?, int32("num_samples", num_samples)?);
+    let parts = to_i32("parts", parts)?;
+    let (rows, samples) = (to_i64("batch", batch)?, to_i32("num_samples", num_samples)?);
     // SAFETY: every view has at least the elements of its shape.
-    call(|error| unsafe {
+    call_library(|error| unsafe {
         ffi::gumbel_finish(device, stream.0, of, parts, rows, samples, &to, error)
     })
 }

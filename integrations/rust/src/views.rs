@@ -6,26 +6,28 @@ use std::marker::PhantomData;
 use std::os::raw::c_void;
 use std::ptr;
 
-/// The memory of a view.
+/// The kind of memory that a view refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Memory {
     Absent,
     Host,
     Device,
 }
 
-/// Elements that a call reads: a slice or GPU memory. Default: absent.
+/// Elements that a call reads: a slice, or GPU memory. The default is empty: an optional argument
+/// is then not passed.
 #[derive(Debug)]
 pub struct View<'a, T> {
     data: *const T,
     len: usize,
-    place: Place,
-    lives: PhantomData<&'a [T]>,
+    memory: Memory,
+    lifetime: PhantomData<&'a [T]>,
 }
 
-/// Elements that a call writes: a slice or GPU memory. Default: absent.
+/// Elements that a call writes: a slice, or GPU memory. The default is empty: an optional output is
+/// then not computed.
 ///
-/// The data must outlive the view, and cannot be borrowed at the same time:
+/// The borrow checker ensures that the data outlive the view and are not borrowed twice:
 ///
 /// ```compile_fail,E0597
 /// let mut out = gumbel::Output::default();
@@ -45,11 +47,11 @@ pub struct View<'a, T> {
 pub struct ViewMut<'a, T> {
     data: *mut T,
     len: usize,
-    place: Place,
-    lives: PhantomData<&'a mut [T]>,
+    memory: Memory,
+    lifetime: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: a view is Send and Sync as its slice is; only calls access GPU memory.
+// SAFETY: a view is Send and Sync if its slice is; GPU memory is accessed by calls only.
 unsafe impl<T: Sync> Send for View<'_, T> {}
 unsafe impl<T: Sync> Sync for View<'_, T> {}
 unsafe impl<T: Send> Send for ViewMut<'_, T> {}
@@ -64,20 +66,20 @@ impl<T> Copy for View<'_, T> {}
 
 impl<T> Default for View<'_, T> {
     fn default() -> Self {
-        View { data: ptr::null(), len: 0, place: Place::Absent, lives: PhantomData }
+        View { data: ptr::null(), len: 0, memory: Memory::Absent, lifetime: PhantomData }
     }
 }
 
 impl<T> Default for ViewMut<'_, T> {
     fn default() -> Self {
-        ViewMut { data: ptr::null_mut(), len: 0, place: Place::Absent, lives: PhantomData }
+        ViewMut { data: ptr::null_mut(), len: 0, memory: Memory::Absent, lifetime: PhantomData }
     }
 }
 
 impl<'a, T, S: AsRef<[T]> + ?Sized> From<&'a S> for View<'a, T> {
     fn from(from: &'a S) -> Self {
         let slice = from.as_ref();
-        View { data: slice.as_ptr(), len: slice.len(), place: Place::Host, lives: PhantomData }
+        View { data: slice.as_ptr(), len: slice.len(), memory: Memory::Host, lifetime: PhantomData }
     }
 }
 
@@ -87,8 +89,8 @@ impl<'a, T, S: AsMut<[T]> + ?Sized> From<&'a mut S> for ViewMut<'a, T> {
         ViewMut {
             data: slice.as_mut_ptr(),
             len: slice.len(),
-            place: Place::Host,
-            lives: PhantomData,
+            memory: Memory::Host,
+            lifetime: PhantomData,
         }
     }
 }
@@ -97,10 +99,10 @@ impl<'a, T> View<'a, T> {
     /// A view of `len` elements in GPU memory.
     ///
     /// # Safety
-    /// The memory must belong to the GPU of every call with this view, and must stay allocated and
-    /// unwritten by others until the call's stream has executed the call.
+    /// The memory must belong to the GPU of every call with this view. The memory must stay
+    /// allocated, and nothing else may write to it, until the stream has executed the call.
     pub unsafe fn device(data: *const T, len: usize) -> Self {
-        View { data, len, place: Place::Device, lives: PhantomData }
+        View { data, len, memory: Memory::Device, lifetime: PhantomData }
     }
 
     pub(crate) fn pointer(&self) -> *const T {
@@ -109,14 +111,14 @@ impl<'a, T> View<'a, T> {
     pub(crate) fn len(&self) -> usize {
         self.len
     }
-    pub(crate) fn place(&self) -> Place {
-        self.place
+    pub(crate) fn memory(&self) -> Memory {
+        self.memory
     }
     /// The slice of a view in host memory.
     pub(crate) fn on_host(&self) -> Option<&[T]> {
-        match self.place {
-            // SAFETY: the view comes from a slice that lives for 'a.
-            Place::Host => Some(unsafe { std::slice::from_raw_parts(self.data, self.len) }),
+        match self.memory {
+            // SAFETY: the view comes from a slice that lifetime for 'a.
+            Memory::Host => Some(unsafe { std::slice::from_raw_parts(self.data, self.len) }),
             _ => None,
         }
     }
@@ -126,9 +128,10 @@ impl<'a, T> ViewMut<'a, T> {
     /// A view of `len` elements in GPU memory.
     ///
     /// # Safety
-    /// As for [`View::device`]; others must neither read nor write until the call is executed.
+    /// As for [`View::device`]; nothing else may read or write the memory until the call is
+    /// executed.
     pub unsafe fn device(data: *mut T, len: usize) -> Self {
-        ViewMut { data, len, place: Place::Device, lives: PhantomData }
+        ViewMut { data, len, memory: Memory::Device, lifetime: PhantomData }
     }
 
     pub(crate) fn pointer(&self) -> *mut T {
@@ -137,31 +140,33 @@ impl<'a, T> ViewMut<'a, T> {
     pub(crate) fn len(&self) -> usize {
         self.len
     }
-    pub(crate) fn place(&self) -> Place {
-        self.place
+    pub(crate) fn memory(&self) -> Memory {
+        self.memory
     }
 }
 
 /// Types of a tensor's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub enum Dtype {
+    /// IEEE binary32.
     Float32 = 1,
+    /// IEEE binary16.
     Float16 = 2,
+    /// bfloat16: the upper half of a binary32.
     Bfloat16 = 3,
 }
 
-/// A row-major matrix that a call reads. Default: absent.
+/// A row-major matrix that a call reads. The default is empty.
 #[derive(Clone, Copy, Debug)]
 pub struct Tensor<'a> {
     pub(crate) data: *const c_void,
     pub(crate) len: usize,
-    pub(crate) place: Place,
+    pub(crate) memory: Memory,
     pub(crate) dtype: Dtype,
     pub(crate) rows: usize,
     pub(crate) cols: usize,
     pub(crate) stride: usize,
-    lives: PhantomData<&'a [u8]>,
+    lifetime: PhantomData<&'a [u8]>,
 }
 
 // SAFETY: as a slice of numbers.
@@ -179,26 +184,26 @@ impl<'a> Tensor<'a> {
         Tensor {
             data: data.data.cast(),
             len: data.len,
-            place: data.place,
+            memory: data.memory,
             dtype,
             rows,
             cols,
             stride: 0,
-            lives: PhantomData,
+            lifetime: PhantomData,
         }
     }
 
-    /// A matrix that a call reads and overwrites: pointers that are used while `of` is borrowed.
+    /// A view of `of` for a call that reads and overwrites it while `of` is borrowed.
     pub(crate) fn in_place(of: &MatrixMut<'_>) -> Self {
         Tensor {
             data: of.data.data as *const c_void,
             len: of.data.len,
-            place: of.data.place,
+            memory: of.data.memory,
             dtype: Dtype::Float32,
             rows: of.rows,
             cols: of.cols,
             stride: of.stride,
-            lives: PhantomData,
+            lifetime: PhantomData,
         }
     }
 
@@ -246,19 +251,19 @@ impl<'a> MatrixMut<'a> {
     }
 }
 
-/// A parameter of rows, or of slots.
+/// A parameter with a value for each row, or for each slot if the call has slots.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Rows<'a, T> {
-    /// The default of the field.
+    /// The default value of the parameter.
     #[default]
     Default,
-    /// One value for all rows; in host memory, so not for a GPU.
+    /// One value for all rows. Not supported on a GPU, because it is in host memory.
     Value(T),
     /// One value for each row.
     Each(View<'a, T>),
-    /// One value in memory, for all rows.
+    /// One value for all rows, in the device's memory.
     Same(View<'a, T>),
-    /// One value for each row, at a stride in elements, 1 or more.
+    /// One value for each row, at a stride in elements, at least 1.
     Strided(View<'a, T>, usize),
 }
 
@@ -279,13 +284,13 @@ impl<'a, T, S: AsRef<[T]> + ?Sized> From<&'a S> for Rows<'a, T> {
     }
 }
 
-/// The workspace of a call: a [`Workspace`], bytes aligned to 64, or GPU memory.
+/// The workspace of a call: a [`Workspace`], a slice of bytes aligned to 64, or GPU memory.
 #[derive(Debug)]
 pub struct Space<'a> {
     pub(crate) data: *mut c_void,
     pub(crate) bytes: usize,
-    pub(crate) place: Place,
-    lives: PhantomData<&'a mut [u8]>,
+    pub(crate) memory: Memory,
+    lifetime: PhantomData<&'a mut [u8]>,
 }
 
 impl<'a> Space<'a> {
@@ -294,7 +299,7 @@ impl<'a> Space<'a> {
     /// # Safety
     /// As for [`ViewMut::device`].
     pub unsafe fn device(data: *mut c_void, bytes: usize) -> Self {
-        Space { data, bytes, place: Place::Device, lives: PhantomData }
+        Space { data, bytes, memory: Memory::Device, lifetime: PhantomData }
     }
 }
 
@@ -303,8 +308,8 @@ impl<'a> From<&'a mut [u8]> for Space<'a> {
         Space {
             data: bytes.as_mut_ptr().cast(),
             bytes: bytes.len(),
-            place: Place::Host,
-            lives: PhantomData,
+            memory: Memory::Host,
+            lifetime: PhantomData,
         }
     }
 }
@@ -314,13 +319,13 @@ impl<'a> From<&'a mut Workspace> for Space<'a> {
         Space {
             data: workspace.data.cast(),
             bytes: workspace.bytes,
-            place: Place::Host,
-            lives: PhantomData,
+            memory: Memory::Host,
+            lifetime: PhantomData,
         }
     }
 }
 
-/// Aligned host memory, which grows only in [`reserve`](Workspace::reserve).
+/// Aligned host memory for workspaces. Only [`reserve`](Workspace::reserve) allocates.
 #[derive(Debug)]
 pub struct Workspace {
     data: *mut u8,
@@ -343,24 +348,24 @@ impl Workspace {
         Workspace { data: ptr::null_mut(), bytes: 0 }
     }
 
-    /// Grows to `bytes`, if it is smaller; its contents are then lost.
+    /// Ensures a size of at least `bytes`. The contents are lost if the workspace grows.
     ///
     /// # Errors
-    /// [`Status::Memory`]; the workspace is then unchanged.
+    /// [`Status::Memory`]: no memory is available; the workspace is unchanged.
     pub fn reserve(&mut self, bytes: usize) -> Result<()> {
         if bytes <= self.bytes {
             return Ok(());
         }
-        let refused = || {
+        let out_of_memory = || {
             let message = format!("{} bytes could not be allocated", bytes);
             Error::new(Status::Memory, "workspace", message)
         };
         let layout = Layout::from_size_align(bytes, ffi::GUMBEL_WORKSPACE_ALIGNMENT)
-            .map_err(|_| refused())?;
+            .map_err(|_| out_of_memory())?;
         // SAFETY: the layout is not empty.
         let data = unsafe { alloc(layout) };
         if data.is_null() {
-            return Err(refused());
+            return Err(out_of_memory());
         }
         self.free();
         self.data = data;
@@ -368,7 +373,7 @@ impl Workspace {
         Ok(())
     }
 
-    /// Its size in bytes.
+    /// The size in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }

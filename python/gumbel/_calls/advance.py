@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The end of a decode step: advances positions by one, on the device that holds them."""
+"""The end of a decode step: advances positions by one, on their device."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import _abi
 from .._inputs.arguments import read_row_integers
-from .._inputs.arrays import NumpyArrays, address, arrays_of, layout
+from .._inputs.arrays import NumpyArrays, address_of, arrays_of, layout_of
 from .._inputs.common import Request
 from .._inputs.history import History
 from .._inputs.numbers import get_length
@@ -19,7 +19,7 @@ from .._inputs.tensors import is_tensor
 
 
 class Advance:
-    """Adds one to 64-bit counters by gumbel_advance(), with structs that are built once.
+    """A prepared call of gumbel_advance(), which adds one to 64-bit counters.
 
     On CUDA a call is queued on `stream`, and can be captured in a CUDA graph.
     """
@@ -31,12 +31,12 @@ class Advance:
     def __call__(self, stream: Optional[int]) -> None:
         status = _abi.lib.gumbel_advance(self._device, stream, *self._arguments)
         if status:
-            _abi.check(status, self._error)
+            _abi.check_status(status, self._error)
 
 
 def advance_one(arrays: NumpyArrays, counter: Any) -> Advance:
     """An Advance of a single counter."""
-    step = _abi.Step(batch=1, position=address(counter), position_stride=_abi.SAME)
+    step = _abi.Step(batch=1, position=address_of(counter), position_stride=_abi.SAME)
     return Advance(arrays, step, counter)
 
 
@@ -57,14 +57,14 @@ class RowsStep:
         self._device, self._error = request.arrays.device, _abi.Error()
         if history is not None:
             slots = ctypes.byref(sampling.slots) if sampling.slots.count else None
-            struct = history.struct()
-            self._update = struct, request.batch, slots, address(tokens), 1, None, self._error
+            struct = history.to_struct()
+            self._update = struct, request.batch, slots, address_of(tokens), 1, None, self._error
 
     def __call__(self, stream: Optional[int]) -> None:
         """Queue both updates; tokens of rows that were not drawn are -1 and are not counted."""
         if self._update is not None:
             status = _abi.lib.gumbel_history_update(self._device, stream, *self._update)
-            _abi.check(status, self._error)
+            _abi.check_status(status, self._error)
         self._advance(stream)
 
 
@@ -79,18 +79,18 @@ def advance(
     position     uint64 or int64 [B], or [num_slots] with `slots`: a contiguous array or tensor.
     slots        int32 [B]: row b's position is position[slots[b]]. No two rows may have one slot;
                  this is checked on the CPU only. None: row b's position is position[b].
-    live_rows    as in sample(): other rows keep their positions.
+    live_rows    as in sample(): the positions of other rows do not change.
 
     On CUDA the call is queued on the current stream, and a captured graph advances the positions at
     every replay. Raises TypeError or ValueError naming the argument.
     """
     arrays = arrays_of({"position": position}, None, None)
-    found = layout("position", position)
+    found = layout_of("position", position)
     if found.dtype not in ("uint64", "int64"):
         raise TypeError(f"position: expected uint64 or int64, got {found.dtype}")
     dense = position.is_contiguous() if is_tensor(position) else position.flags.c_contiguous
     if len(found.shape) != 1 or not dense:
-        raise ValueError(f"position: expected one axis without gaps, got the shape {found.shape}")
+        raise ValueError(f"position: expected a contiguous array [B], got the shape {found.shape}")
     if isinstance(position, np.ndarray) and not position.flags.writeable:
         raise ValueError("position: the array is read-only")
     count, held = found.shape[0], [position]
@@ -101,13 +101,13 @@ def advance(
             raise ValueError(f"slots: expected a list of at most {count} slots")
         of_row, stride = read_row_integers("slots", slots, batch, np.int32, arrays)
         if stride == _abi.SAME and batch != 1:
-            raise ValueError(f"slots: expected the shape ({batch},), one a row")
+            raise ValueError(f"slots: expected the shape ({batch},), one slot for each row")
         if arrays.name == "cpu":
             check_call_slots(slots, count, live_rows)
-        step.batch, step.slots = batch, _abi.Slots(address(of_row), count)
+        step.batch, step.slots = batch, _abi.Slots(address_of(of_row), count)
         held.append(of_row)
     if live_rows is not None:
         live, _ = read_row_integers("live_rows", live_rows, 1, np.int32, arrays)
-        step.live_rows = address(live)
+        step.live_rows = address_of(live)
         held.append(live)
     Advance(arrays, step, held)(arrays.stream)

@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import _abi
 from .._inputs.arguments import read_row_integers, read_row_tokens, read_token_lists
-from .._inputs.arrays import Array, NumpyArrays, address, layout, workspace
+from .._inputs.arrays import Array, NumpyArrays, address_of, layout_of, allocate_workspace
 from .._inputs.common import DISTRIBUTIONS, Common, Request, Tokens, read_choice, takes_common
 from .._inputs.numbers import read_integer
 from .library_call import (
@@ -91,7 +91,7 @@ def verify(
                  its row j. None: the drafts were not drawn at random, so q = 1.
 
     With "coupled", draft with sample() at the target's seed and position: both models then use the
-    same noise, and agree more often than independent draws. Drafts from elsewhere are valid, too.
+    same noise, and agree more often than independent draws. Other drafts are valid, too.
     **Pass the seed that the draft was drawn with**: with a fresh seed (seed=None) the tokens are
     equally exact, but a draft is accepted only by chance. The emitted tokens are bit-identical to
     those that sample() draws step by step, whatever the drafts were.
@@ -145,11 +145,11 @@ def verify_logits(
 def count_requests(tokens: Any, offsets: Any) -> int:
     """The number of requests, R."""
     if offsets is None:
-        shape = layout("tokens", tokens).shape
+        shape = layout_of("tokens", tokens).shape
         if len(shape) != 2:
             raise ValueError(f"tokens: expected the shape (R, M) without offsets, got {shape}")
         return shape[0]
-    shape = layout("offsets", offsets).shape
+    shape = layout_of("offsets", offsets).shape
     if len(shape) != 1 or shape[0] < 1:
         raise ValueError(f"offsets: expected the shape (R + 1,), got {shape}")
     return shape[0] - 1
@@ -157,7 +157,7 @@ def count_requests(tokens: Any, offsets: Any) -> int:
 
 def _max_nodes(offsets: Any, arrays: NumpyArrays) -> int:
     if arrays.name != "cpu":
-        raise ValueError("max_nodes: required, as offsets are on a GPU")
+        raise ValueError("max_nodes: required if `offsets` is on a GPU")
     return max(1, int(np.diff(np.asarray(offsets)).max(initial=1)))
 
 
@@ -175,12 +175,16 @@ def read_draft(
     """The draft arguments of verify() as a C struct."""
     arrays, requests = request.arrays, request.batch
     if offsets is None:
-        shape = layout("tokens", tokens).shape
+        shape = layout_of("tokens", tokens).shape
         if max_nodes is not None and max_nodes != shape[1]:
-            raise ValueError(f"max_nodes: expected {shape[1]}, as tokens have, got {max_nodes}")
+            raise ValueError(
+                f"max_nodes: expected {shape[1]}, columns of `tokens`, got {max_nodes}"
+            )
         most = read_integer("tokens", shape[1], 1, _abi.NODES_MOST)
         if requests * most != rows:
-            raise ValueError(f"tokens: {requests} x {most} nodes, and there are {rows} rows")
+            raise ValueError(
+                f"tokens: expected {rows} nodes, one for each row, got {requests} x {most}"
+            )
     else:
         shape = (rows,)
         most = _max_nodes(offsets, arrays) if max_nodes is None else max_nodes
@@ -191,15 +195,15 @@ def read_draft(
     def set_tokens(name: str, value: Any, shape: tuple[int, ...]) -> None:
         if value is not None:
             held.append(read_row_tokens(name, value, (shape,), arrays))
-            setattr(struct, name, address(held[-1]))
+            setattr(struct, name, address_of(held[-1]))
 
     def set_counts(name: str, value: Any) -> None:
         if value is not None:
             array, stride = read_row_integers(name, value, requests, np.int32, arrays)
             if stride == _abi.SAME and requests != 1:
-                raise ValueError(f"{name}: expected the shape ({requests},), one a request")
+                raise ValueError(f"{name}: expected the shape ({requests},), one for each request")
             held.append(array)
-            setattr(struct, name, address(array))
+            setattr(struct, name, address_of(array))
 
     set_tokens("tokens", tokens, shape)
     set_tokens("parents", parents, shape)
@@ -228,7 +232,7 @@ def _set_proposal(
         found = type(proposal).__name__
         raise TypeError(f"proposal: expected a gumbel.Proposal, got {found}")
     if rule == "coupled":
-        raise ValueError('proposal: the rule "coupled" uses no draft probabilities')
+        raise ValueError('proposal: the rule "coupled" uses no proposal; pass None')
     slots = {name: common.get(name) for name in ("slots", "num_slots")}
     (head, logits), drew = proposal.read(request.batch, slots)
     drew.sampling.slots = _abi.Slots()
@@ -245,42 +249,39 @@ def _set_proposal(
         draft.struct.logits = ctypes.pointer(logits)
     draft.struct.sampling = ctypes.pointer(drew.sampling)
     for name, array in drawn.items():
-        setattr(draft.struct, name, address(array))
+        setattr(draft.struct, name, address_of(array))
 
 
 def verify_draft(
     call: Any, source: LogitsSource, request: Request, draft: Draft, callee: Optional[Callee] = None
 ) -> VerifyOutput:
-    """Verify a draft by one call of the library."""
+    """Call the library to verify a draft."""
     arrays, requests, most = request.arrays, request.batch, draft.struct.max_nodes
-
-    def make(shape: tuple[int, ...], dtype: type) -> Any:
-        return arrays.zeros(shape, dtype)
 
     request.draw_seed()
     results = dict(
-        tokens=make((requests, most), np.int32),
-        emitted=make((requests,), np.int32),
-        accepted=make((requests,), np.int32),
-        path=make((requests, most), np.int32),
-        last_row=make((requests,), np.int32),
-        position=make((request.places,), np.uint64),
-        finished=make((requests,), np.int32),
-        status=make((requests,), np.int32),
-        logprobs=make((requests, most), np.float32) if request.logprobs else None,
+        tokens=arrays.zeros((requests, most), np.int32),
+        emitted=arrays.zeros((requests,), np.int32),
+        accepted=arrays.zeros((requests,), np.int32),
+        path=arrays.zeros((requests, most), np.int32),
+        last_row=arrays.zeros((requests,), np.int32),
+        position=arrays.zeros((request.places,), np.uint64),
+        finished=arrays.zeros((requests,), np.int32),
+        status=arrays.zeros((requests,), np.int32),
+        logprobs=arrays.zeros((requests, most), np.float32) if request.logprobs else None,
     )
-    verified = _abi.Verified(**{name: address(array) for name, array in results.items()})
+    verified = _abi.Verified(**{name: address_of(array) for name, array in results.items()})
     rows_tokens = _request_raw_logprobs(request, source, verified)
     size, error = ctypes.c_size_t(), _abi.Error()
     structs = (request.sampling, draft.struct, verified)
     called = resolve_callee(arrays, callee)
     status = called.verify_workspace_size(called.handle, *source, *structs, size, error)
-    _abi.check(status, error)
-    scratch = workspace(arrays, size.value)
+    _abi.check_status(status, error)
+    scratch = allocate_workspace(arrays, size.value)
     where = (called.handle, arrays.stream)
     head = source[0] or source[1]
     status = call(*where, head, *structs, scratch.address, scratch.size, error)
-    _abi.check(status, error)
+    _abi.check_status(status, error)
     del rows_tokens  # kept alive until here, as the call writes to it
     return VerifyOutput(**results, seed=request.seed)
 
@@ -296,6 +297,6 @@ def _request_raw_logprobs(request: Request, source: LogitsSource, verified: _abi
     head, logits = source
     rows = head.hidden.rows if head else logits.logits.rows if logits else 0
     tokens = request.arrays.empty((rows,), np.int32)
-    output = _abi.Output(tokens=address(tokens), logprobs_of=DISTRIBUTIONS["raw"])
+    output = _abi.Output(tokens=address_of(tokens), logprobs_of=DISTRIBUTIONS["raw"])
     verified.rows = ctypes.pointer(output)
     return tokens

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Common parts of the public functions: a call of the library, its workspace and its results."""
+"""Shared by the public functions: reading inputs, workspaces, outputs, and calling the library."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ import numpy as np
 
 from .. import _abi
 from .._inputs.arguments import INT32_MAX, read_matrix, read_vector
-from .._inputs.arrays import NumpyArrays, Workspace, address, arrays_of, import_array, workspace
+from .._inputs.arrays import (
+    NumpyArrays,
+    Workspace,
+    address_of,
+    arrays_of,
+    import_array,
+    allocate_workspace,
+)
 from .._inputs.common import DISTRIBUTIONS, Request, read_common
 from .._inputs.numbers import read_integer, read_number
 from .outputs import SampleOutput
@@ -39,7 +46,7 @@ def resolve_callee(arrays: NumpyArrays, callee: Optional[Callee]) -> Callee:
 
 
 def open_arrays(inputs: dict[str, Any], common: Any) -> tuple[NumpyArrays, dict[str, Any]]:
-    """The arrays of a call, by their device and the call's isa and threads; other parameters."""
+    """The arrays of a call on the inputs' device, and `common` without isa and threads."""
     rest = dict(common)
     if rest.get("mask") is not None:
         rest["mask"] = inputs["mask"] = import_array("mask", rest["mask"])
@@ -52,7 +59,7 @@ def read_logit_options(
 ) -> dict[str, Any]:
     """The fields that the structs of heads and logits share."""
     factor = read_number("scale", scale)
-    if factor == 0:  # the library reads 0 as its default, 1
+    if factor == 0:  # the library would read 0 as its default, 1
         raise ValueError("scale: 0 would make every token equally likely; expected another number")
     return {
         "scale": factor,
@@ -64,7 +71,7 @@ def read_logit_options(
     }
 
 
-def _request(
+def _read_request(
     arrays: NumpyArrays,
     rows: int,
     batch: Optional[int],
@@ -96,8 +103,8 @@ def read_head(
 
     shared       of read_logit_options().
     name         the name of the weight argument in errors.
-    batch        number of rows of row parameters. None: as many as hidden states.
-    shard        whether `weight` is a part of the vocabulary.
+    batch        number of rows of row parameters. None: the number of hidden states.
+    shard        whether `weight` covers only a part of the vocabulary.
     """
     screen = weight if isinstance(weight, Screen) else None
     if screen is not None:
@@ -116,7 +123,7 @@ def read_head(
         head.bias = read_vector("bias", bias)
     if screen is not None:
         head.screen = screen.memory()
-    request = _request(arrays, len(hidden), batch, shared, len(weight), shard, rest)
+    request = _read_request(arrays, len(hidden), batch, shared, len(weight), shard, rest)
     request.held += [screen]
     request.held += [hidden, weight, bias, rest.get("mask")]
     return (head, None), request
@@ -130,12 +137,12 @@ def read_logits(
     batch: Optional[int] = None,
     shard: bool = False,
 ) -> tuple[LogitsSource, Request]:
-    """As read_head(), from logits; `name` is the name of their argument in errors."""
+    """read_head() for logits; `name` is the name of their argument in errors."""
     logits = import_array(name, logits)
     arrays, rest = open_arrays({name: logits}, common)
     head = _abi.Logits(logits=read_matrix(name, logits), **shared)
     rows, vocab = logits.shape
-    request = _request(arrays, rows, batch, shared, vocab, shard, rest)
+    request = _read_request(arrays, rows, batch, shared, vocab, shard, rest)
     request.held += [logits, rest.get("mask")]
     return (None, head), request
 
@@ -144,19 +151,19 @@ def make_workspace(
     source: LogitsSource,
     request: Request,
     output: Optional[_abi.Output],
-    kept: bool = True,
+    reuse: bool = True,
     callee: Optional[Callee] = None,
 ) -> Workspace:
-    """The workspace of a call; with `kept`, one that calls of this thread share."""
+    """The workspace of a call; with `reuse`, one that all calls of this thread share."""
     size, error = ctypes.c_size_t(), _abi.Error()
     called = resolve_callee(request.arrays, callee)
     status = called.workspace_size(called.handle, *source, request.sampling, output, size, error)
-    _abi.check(status, error)
-    return workspace(request.arrays, size.value, kept)
+    _abi.check_status(status, error)
+    return allocate_workspace(request.arrays, size.value, reuse)
 
 
 def make_output(request: Request) -> tuple[SampleOutput, _abi.Output]:
-    """The arrays of a request's results, and the struct that points to them."""
+    """The arrays of a request's results, and the C struct that points to them."""
     arrays, batch = request.arrays, request.batch
     draws, tops = (batch, request.sampling.num_samples), (batch, request.top_logprobs)
     bests = (batch, request.num_best)
@@ -165,34 +172,34 @@ def make_output(request: Request) -> tuple[SampleOutput, _abi.Output]:
     results: dict[str, Any] = dict(logprobs=None, lse=None)
     results["seed"] = None if request.sampling.given.data else request.seed
 
-    def make(name: str, shape: tuple[int, ...], dtype: type) -> None:
+    def add_array(name: str, shape: tuple[int, ...], dtype: type) -> None:
         results[name] = arrays.empty(shape, dtype)
-        setattr(output, name, address(results[name]))
+        setattr(output, name, address_of(results[name]))
 
-    make("tokens", draws, np.int32)
-    make("status", (batch,), np.int32)
+    add_array("tokens", draws, np.int32)
+    add_array("status", (batch,), np.int32)
     if request.logprobs:
-        make("logprobs", draws, np.float32)
-        make("lse", (batch,), np.float32)
+        add_array("logprobs", draws, np.float32)
+        add_array("lse", (batch,), np.float32)
     if request.ranks:
-        make("ranks", draws, np.int32)
+        add_array("ranks", draws, np.int32)
     if request.kept:
-        make("kept", (batch,), np.int32)
+        add_array("kept", (batch,), np.int32)
     if request.top_logprobs:
         output.num_top = request.top_logprobs
-        make("top_ids", tops, np.int32)
-        make("top_logprobs", tops, np.float32)
+        add_array("top_ids", tops, np.int32)
+        add_array("top_logprobs", tops, np.float32)
     if request.num_best:
         output.num_best = request.num_best
-        make("best_ids", bests, np.int32)
-        make("best_scores", bests, np.float32)
+        add_array("best_ids", bests, np.int32)
+        add_array("best_scores", bests, np.float32)
     return SampleOutput(**results), output
 
 
-def draw(
+def draw_request(
     call: Any, source: LogitsSource, request: Request, callee: Optional[Callee] = None
 ) -> SampleOutput:
-    """Draw by one call of the library."""
+    """Draw a request's tokens by one call of the library."""
     request.draw_seed()
     result, output = make_output(request)
     call_library(call, source, request, [output], output, callee)
@@ -207,10 +214,10 @@ def call_library(
     output: Optional[_abi.Output] = None,
     callee: Optional[Callee] = None,
 ) -> None:
-    """Call the library; `results` are its output arguments, `output` determines its workspace."""
+    """Call the library with a workspace for `output`; `results` are the call's output arguments."""
     arrays = request.arrays
     scratch = make_workspace(source, request, output, callee=callee)
     head, error = source[0] or source[1], _abi.Error()
     where = (resolve_callee(arrays, callee).handle, arrays.stream, head, request.sampling)
     status = call(*where, *results, scratch.address, scratch.size, error)
-    _abi.check(status, error)
+    _abi.check_status(status, error)

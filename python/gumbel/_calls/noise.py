@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _abi
-from .._inputs.arrays import address
-from .._inputs.numbers import get_length, is_list, read_integer, refuse_masked
+from .._inputs.arrays import address_of
+from .._inputs.numbers import get_length, is_list, read_integer, reject_masked
 from .._inputs.tensors import to_numpy
 
 UINT32_MAX, UINT64_MAX = 2**32 - 1, 2**64 - 1
@@ -37,19 +37,19 @@ def noise(
         read_integer("domain", domain, 0, UINT32_MAX),
         0,
         count,
-        address(out),
+        address_of(out),
         error,
     )
-    _abi.check(status, error)
+    _abi.check_status(status, error)
     return out
 
 
 def philox4x32(counter: Sequence[int], key: Sequence[int], rounds: int = 10) -> NDArray[np.uint32]:
     """One block [4] of Philox4x32 from `counter` (4 words) and `key` (2 words); 0 to 16 rounds."""
 
-    def words(name: str, values: Sequence[int], count: int) -> ctypes.Array:
+    def read_words(name: str, values: Sequence[int], count: int) -> ctypes.Array:
         values = to_numpy(name, values)
-        refuse_masked(name, values)
+        reject_masked(name, values)
         if not is_list(values) and not (isinstance(values, np.ndarray) and values.ndim):
             raise TypeError(f"{name}: expected {count} words, got {type(values).__name__}")
         if get_length(values) != count:
@@ -59,7 +59,9 @@ def philox4x32(counter: Sequence[int], key: Sequence[int], rounds: int = 10) -> 
 
     out = (ctypes.c_uint32 * 4)()
     rounds = read_integer("rounds", rounds, 0, 16)
-    _abi.check(
-        _abi.lib.gumbel_philox4x32(words("counter", counter, 4), words("key", key, 2), rounds, out)
+    _abi.check_status(
+        _abi.lib.gumbel_philox4x32(
+            read_words("counter", counter, 4), read_words("key", key, 2), rounds, out
+        )
     )
     return np.array(out, dtype=np.uint32)

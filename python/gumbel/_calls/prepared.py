@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prepared calls: structs, results and workspace are built once and used step after step."""
+"""Prepared calls, which build structs, results and workspace once for all steps."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 
 from .. import _abi
 from .._inputs.arguments import read_matrix
-from .._inputs.arrays import Array, address, import_array, layout
+from .._inputs.arrays import Array, address_of, import_array, layout_of
 from .._inputs.common import Common, Request, takes_common
-from .._inputs.fresh_seeds import forks, fresh_seed
+from .._inputs.fresh_seeds import count_forks, fresh_seed
 from .._inputs.tensors import is_tensor
 from .advance import Advance, advance_one
 from .library_call import (
@@ -72,7 +72,9 @@ class PreparedCall:
     """
 
     output: SampleOutput  #: results of the latest call
-    after: Optional[Callable[[Optional[int]], None]] = None  # called with the stream after a draw
+    after_draw: Optional[Callable[[Optional[int]], None]] = (
+        None  # called with the stream after a draw
+    )
 
     def __init__(
         self,
@@ -84,15 +86,15 @@ class PreparedCall:
         callee: Optional[Callee] = None,
         seed: Optional[int] = None,
     ) -> None:
-        """`seed`: the first seed if the request has none; None: a fresh one."""
+        """`seed` is the first seed of a request without a seed; None: a fresh seed."""
         head, logits = source
-        self._reseed = _seed_of_calls(request, seed)
+        self._reseed = _make_seed_counter(request, seed)
         self.output, self._struct = make_output(request)
-        scratch = make_workspace(source, request, self._struct, kept=False, callee=callee)
+        scratch = make_workspace(source, request, self._struct, reuse=False, callee=callee)
         self._call, self._error = call, _abi.Error()
         self._handle = resolve_callee(request.arrays, callee).handle
         self._name, self._inputs, self._arrays = name, inputs, request.arrays
-        self._kind, self._itemsize = _describe_inputs(inputs), layout(name, inputs).itemsize
+        self._kind, self._itemsize = _describe_inputs(inputs), layout_of(name, inputs).itemsize
         self._tensor = head.hidden if head else logits.logits  # type: ignore[union-attr]
         self._held = (source, request, scratch)
         structs = (head or logits, request.sampling, self._struct)
@@ -104,20 +106,24 @@ class PreparedCall:
         )
 
     def __call__(self, inputs: Optional[Array] = None) -> SampleOutput:
-        """Draw. `inputs`, hidden states or logits, replace those of earlier calls."""
+        """Draw; returns `output`.
+
+        inputs       hidden states or logits for this and later calls, with the shape, dtype and
+                     strides of preparation; otherwise ValueError. None: those of the last call.
+        """
         if inputs is not None:
-            self._point_to(inputs)
+            self._set_inputs(inputs)
         stream = self._arrays.current_stream()
         if self._reseed is not None:
             self._reseed(stream)
         status = self._call(self._handle, stream, *self._arguments)
         if status:
-            _abi.check(status, self._error)
-        if self.after is not None:
-            self.after(stream)
+            _abi.check_status(status, self._error)
+        if self.after_draw is not None:
+            self.after_draw(stream)
         return self.output
 
-    def _point_to(self, inputs: Any) -> None:
+    def _set_inputs(self, inputs: Any) -> None:
         inputs = import_array(self._name, inputs)
         known = type(inputs) is np.ndarray or is_tensor(inputs)
         if not known or _describe_inputs(inputs) != self._kind:
@@ -125,34 +131,34 @@ class PreparedCall:
                 f"{self._name}: expected the kind, shape, dtype and strides that the call was "
                 "prepared for"
             )
-        place: Any = address(inputs)
+        place: Any = address_of(inputs)
         if place % self._itemsize:
             read_matrix(self._name, inputs)  # raises the error
         self._tensor.data, self._inputs = place, inputs
 
 
 class _NextSeed:
-    """Advances the seed of a prepared call; the first seed in a child of fork() is fresh."""
+    """Advances the seed of a prepared call; draws a fresh seed in a child of fork()."""
 
     def __init__(self, advance: Advance, seed: Any) -> None:
-        self._advance, self._seed, self._forks = advance, seed, forks()
+        self._advance, self._seed, self._forks = advance, seed, count_forks()
 
     def __call__(self, stream: Optional[int]) -> None:
-        if self._forks != forks():
-            self._seed[0], self._forks = fresh_seed(), forks()
+        if self._forks != count_forks():
+            self._seed[0], self._forks = fresh_seed(), count_forks()
         self._advance(stream)
 
 
-def _seed_of_calls(
+def _make_seed_counter(
     request: Request, first: Optional[int]
 ) -> Optional[Callable[[Optional[int]], None]]:
-    """The function that advances the seed of a request without one; None: the request has one."""
+    """The function that advances the seed before each call; None if the request has a seed."""
     if request.seed is not None or request.sampling.given.data:
         return None
     arrays = request.arrays
     data = arrays.to_device(np.array([fresh_seed() if first is None else first], np.uint64))
-    request.sampling.seed = _abi.Rows(address(data), _abi.SAME)
-    request.seed = arrays.unsigned(data).reshape(())
+    request.sampling.seed = _abi.Rows(address_of(data), _abi.SAME)
+    request.seed = arrays.to_unsigned(data).reshape(())
     request.held.append(data)
     advance = advance_one(arrays, data)
     # A child of fork() cannot use a GPU of its parent, so only the CPU needs _NextSeed.
@@ -160,7 +166,7 @@ def _seed_of_calls(
 
 
 def _describe_inputs(inputs: Any) -> Any:
-    """The properties of inputs that a call is prepared for; the stride of a single row is none."""
+    """The properties that all inputs of a prepared call share, except the stride of one row."""
     first = 1 if inputs.shape[0:1] == (1,) else 0
     if type(inputs) is np.ndarray:
         return inputs.dtype, inputs.shape, inputs.strides[first:]
@@ -220,12 +226,12 @@ def prepare_sample_logits(
 
 def check_in_place(request: Request, common: Any) -> None:
     """Raise TypeError for a parameter array that would be copied instead of read in place."""
-    places = {address(held) for held in request.held if hasattr(held, "dtype")}
+    places = {address_of(held) for held in request.held if hasattr(held, "dtype")}
     for name in ROW_PARAMETERS:
         value = common.get(name)
         if not isinstance(value, np.ndarray) and not is_tensor(value):
             continue
-        if value.ndim > 0 and address(value) not in places:
+        if value.ndim > 0 and address_of(value) not in places:
             raise TypeError(
                 f"{name}: a prepared call reads it in place, and this array would be copied; "
                 f"expected a contiguous array of the library's dtype, got {value.dtype}"

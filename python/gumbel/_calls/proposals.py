@@ -17,8 +17,8 @@ from .library_call import LogitsSource, read_head, read_logit_options, read_logi
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-# Parameters that a proposal takes from the target's call, or does not have.
-NOT_OF_DRAFTS = (
+# Parameters that the target's call provides, or that a proposal does not have.
+TARGET_PARAMETERS = (
     "seed",
     "position",
     "first_sample",
@@ -55,14 +55,14 @@ class Proposal:
     Unstable: may change in a minor release; see docs/compatibility.md.
     """
 
-    make: Callable[..., tuple[LogitsSource, Request]]
+    read_source: Callable[..., tuple[LogitsSource, Request]]
     common: dict[str, Any]
     drawn: dict[str, Any]  # drawn_lse and drawn_logprobs, or both None
 
     def read(self, requests: int, slots: dict[str, Any]) -> tuple[LogitsSource, Request]:
         """The C structs; row parameters have `requests` rows, or one for each slot."""
         try:
-            return self.make({"domain": _abi.DOMAIN_DRAFT, **self.common, **slots}, requests)
+            return self.read_source({"domain": _abi.DOMAIN_DRAFT, **self.common, **slots}, requests)
         except (TypeError, ValueError) as wrong:
             raise type(wrong)(f"proposal.{wrong}") from wrong
 
@@ -75,14 +75,14 @@ class Proposal:
         }
 
 
-def _drawn(lse: Optional[Array], logprobs: Optional[Array]) -> dict[str, Any]:
+def _check_drawn(lse: Optional[Array], logprobs: Optional[Array]) -> dict[str, Any]:
     if (lse is None) != (logprobs is None):
         given, other = ("drawn_lse", "drawn_logprobs")[:: 1 if logprobs is None else -1]
         raise ValueError(f"{given}: requires {other}")
     return {"drawn_lse": lse, "drawn_logprobs": logprobs}
 
 
-@takes_common(*NOT_OF_DRAFTS)
+@takes_common(*TARGET_PARAMETERS)
 def proposal(
     hidden: Array,
     weight: Array,
@@ -112,13 +112,13 @@ def proposal(
     """
     shared = read_logit_options(scale, softcap, vocab_size)
 
-    def make(rest: dict[str, Any], requests: int) -> tuple[LogitsSource, Request]:
+    def read_source(rest: dict[str, Any], requests: int) -> tuple[LogitsSource, Request]:
         return read_head(hidden, weight, bias, shared, rest, batch=requests)
 
-    return Proposal(make, dict(common), _drawn(drawn_lse, drawn_logprobs))
+    return Proposal(read_source, dict(common), _check_drawn(drawn_lse, drawn_logprobs))
 
 
-@takes_common(*NOT_OF_DRAFTS)
+@takes_common(*TARGET_PARAMETERS)
 def proposal_logits(
     logits: Array,
     *,
@@ -135,7 +135,7 @@ def proposal_logits(
     """
     shared = read_logit_options(scale, softcap, vocab_size)
 
-    def make(rest: dict[str, Any], requests: int) -> tuple[LogitsSource, Request]:
+    def read_source(rest: dict[str, Any], requests: int) -> tuple[LogitsSource, Request]:
         return read_logits(logits, shared, rest, batch=requests)
 
-    return Proposal(make, dict(common), _drawn(drawn_lse, drawn_logprobs))
+    return Proposal(read_source, dict(common), _check_drawn(drawn_lse, drawn_logprobs))

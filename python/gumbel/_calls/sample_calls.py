@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from .. import _abi
 from .._inputs.arguments import read_row_tokens
-from .._inputs.arrays import Array, address
+from .._inputs.arrays import Array, address_of
 from .._inputs.common import Common, Request, takes_common
 from .._inputs.numbers import read_integer
 from .library_call import (
     Callee,
     LogitsSource,
     call_library,
-    draw,
+    draw_request,
     make_output,
     read_head,
     read_logit_options,
@@ -66,7 +66,7 @@ def sample(
     not support the call.
     """
     shared = read_logit_options(scale, softcap, vocab_size)
-    return draw(_abi.lib.gumbel_sample, *read_head(hidden, weight, bias, shared, common))
+    return draw_request(_abi.lib.gumbel_sample, *read_head(hidden, weight, bias, shared, common))
 
 
 @takes_common()
@@ -83,7 +83,7 @@ def sample_logits(
     Equal logits and seeds give the tokens of sample().
     """
     shared = read_logit_options(scale, softcap, vocab_size)
-    return draw(_abi.lib.gumbel_sample_logits, *read_logits(logits, shared, common))
+    return draw_request(_abi.lib.gumbel_sample_logits, *read_logits(logits, shared, common))
 
 
 @takes_common("given", "num_samples", "ranks", "num_best")
@@ -98,7 +98,7 @@ def score(
     vocab_size: Optional[int] = None,
     **common: Unpack[Common],
 ) -> SampleOutput:
-    """Log-probabilities and ranks of given tokens; nothing is drawn.
+    """Compute log-probabilities and ranks of given tokens, without a draw.
 
     tokens       int32 [B] or [B, S]: the tokens to score in each row, such as those of a prompt.
                  -1 stands for no token; its log-probability is NaN, its rank -1.
@@ -136,7 +136,7 @@ def score_tokens(
     request.sampling.num_samples = 1 if len(found.shape) == 1 else found.shape[1]
     request.set_given(found, 0)
     request.ranks = True
-    return draw(call, source, request, callee)
+    return draw_request(call, source, request, callee)
 
 
 @takes_common()
@@ -148,7 +148,7 @@ def process_logits(
     vocab_size: Optional[int] = None,
     **common: Unpack[Common],
 ) -> NDArray[np.float32]:
-    """The transformed logits that a draw from logits [B, V] uses: float32 [B, V].
+    """Compute the transformed logits of a draw from logits [B, V]: float32 [B, V].
 
     Padding, masked, banned and truncated tokens are -inf; a row with a NaN or +inf is all NaN.
     Parameters of noise, samples and outputs are ignored. Otherwise as sample_logits().
@@ -166,7 +166,7 @@ def softmax(
     vocab_size: Optional[int] = None,
     **common: Unpack[Common],
 ) -> NDArray[np.float32]:
-    """The probabilities with which a draw from logits [B, V] draws: float32 [B, V].
+    """Compute the probabilities of a draw from logits [B, V]: float32 [B, V].
 
     Padding, masked, banned and truncated tokens have probability 0, and the others are
     renormalised. Greedy rows (temperature 0) have the probabilities of temperature 1. A row with a
@@ -177,23 +177,27 @@ def softmax(
 
 
 def top_k(logits: Array, k: int) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
-    """The k largest logits of every row and their ids: float32 and int32 [B, k], k <= 128.
+    """Return the k largest logits of every row and their ids: float32 and int32 [B, k], k <= 128.
 
     Sorted by logit, largest first; equal logits by id. A row with fewer than k logits above -inf is
-    filled up with logit -inf and id -1. A row with a NaN or +inf has only logits NaN and ids -1.
+    padded with logit -inf and id -1. A row with a NaN or +inf has logits NaN and ids -1 only.
+    Raises TypeError or ValueError naming the argument.
     """
     count = read_integer("k", k, 1, 128)
     source, request = read_logits(logits, {}, {})
     arrays = request.arrays
     greedy = arrays.empty((1,), np.float32)
     greedy[:] = 0  # the call also draws a token; a greedy one computes no noise
-    request.sampling.temperature = _abi.Rows(address(greedy), _abi.SAME)
+    request.sampling.temperature = _abi.Rows(address_of(greedy), _abi.SAME)
     tokens, ids, values = (
         arrays.empty((request.batch, width), dtype)
         for width, dtype in ((1, np.int32), (count, np.int32), (count, np.float32))
     )
     output = _abi.Output(
-        tokens=address(tokens), top_ids=address(ids), top_logits=address(values), num_top=count
+        tokens=address_of(tokens),
+        top_ids=address_of(ids),
+        top_logits=address_of(values),
+        num_top=count,
     )
     call_library(_abi.lib.gumbel_sample_logits, source, request, [output], output)
     return values, ids
@@ -203,7 +207,7 @@ def _transform_rows(call: Any, logits: Any, shared: dict[str, Any], common: Any)
     """The result of gumbel_process_logits() or gumbel_softmax(): float32 [B, V]."""
     source, request = read_logits(logits, shared, common)
     rows = request.arrays.empty(tuple(logits.shape), np.float32)
-    call_library(call, source, request, (address(rows), 0))
+    call_library(call, source, request, (address_of(rows), 0))
     return rows
 
 
@@ -231,5 +235,5 @@ def explain(
     status = _abi.lib.gumbel_explain(
         request.arrays.device, *source, request.sampling, output, text, TEXT_BYTES, error
     )
-    _abi.check(status, error, {"weight": name, "logits": name})
-    return _abi.text(text.value)
+    _abi.check_status(status, error, {"weight": name, "logits": name})
+    return _abi.decode_text(text.value)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sampler: keeps the seed and the position of every row, and advances the positions."""
+"""Sampler: stores the seed and the position of each row, and advances positions at each draw."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _abi
-from .._inputs.arrays import Array, TorchArrays, arrays_of, import_array, layout
+from .._inputs.arrays import Array, TorchArrays, arrays_of, import_array, layout_of
 from .._inputs.common import Common, Request, RowIntegers, takes_common
 from .._inputs.fresh_seeds import fresh_seed
 from .._inputs.numbers import format_value, get_length, read_integer
 from .._inputs.row_state import (
     check_call_slots,
     check_writable,
-    distinct_slots,
-    integers_of,
-    rows_of,
-    seeds_of_rows,
-    uint64_numbers,
+    read_distinct_slots,
+    list_integers,
+    count_rows,
+    derive_row_seeds,
+    read_uint64,
     write_rows,
 )
 from .._inputs.tensors import is_tensor
 from .advance import RowsStep
-from .library_call import LogitsSource, draw, read_head, read_logit_options, read_logits
+from .library_call import LogitsSource, draw_request, read_head, read_logit_options, read_logits
 from .outputs import SampleOutput, format_array
 from .prepared import PreparedCall, check_in_place
 from .screens import Weights
@@ -34,14 +34,14 @@ from .screens import Weights
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-VERSION = 1  # of the dict of state_dict()
-_REASONS = {
-    "seed": "the sampler has the seeds; use Sampler(seed=...) or reset(seed=...)",
-    "position": "the sampler counts positions; use Sampler(position=...) or reset(position=...)",
-    "num_slots": "the sampler has the slots; use Sampler(num_slots=...)",
-    "given": "a sampler draws; use gumbel.score() or gumbel.score_logits()",
+STATE_VERSION = 1  # of the dict of state_dict()
+_REJECTED = {
+    "seed": "the sampler stores the seeds; use Sampler(seed=...) or reset(seed=...)",
+    "position": "the sampler stores positions; use Sampler(position=...) or reset(position=...)",
+    "num_slots": "the sampler stores the number of slots; use Sampler(num_slots=...)",
+    "given": "a sampler only draws; use gumbel.score() or gumbel.score_logits()",
 }
-_FIELDS = ("version", "root", "sequences", "of_slots", "seed", "position")
+_STATE_KEYS = ("version", "root", "sequences", "of_slots", "seed", "position")
 
 
 class Sampler:
@@ -90,28 +90,28 @@ class Sampler:
         like: Optional[Any] = None,
     ) -> None:
         if batch is not None and num_slots is not None:
-            raise ValueError("batch: a sampler has rows or slots; give batch or num_slots")
+            raise ValueError("batch: pass batch or num_slots, not both")
         name, count = ("batch", batch) if num_slots is None else ("num_slots", num_slots)
         rows = None if count is None else read_integer(name, count, 1, 2**31 - 1)
-        self._of_slots = num_slots is not None
+        self._has_slots = num_slots is not None
         seed = fresh_seed() if seed is None else seed
-        rows = rows_of("seed", seed) if rows is None else rows
-        rows = rows_of("position", position) if rows is None else rows
-        seeds = uint64_numbers("seed", seed, rows)
-        self._start = uint64_numbers("position", position, rows)
-        self._root = None if seeds.ndim else int(seeds)  # the one seed of all sequences
+        rows = count_rows("seed", seed) if rows is None else rows
+        rows = count_rows("position", position) if rows is None else rows
+        seeds = read_uint64("seed", seed, rows)
+        self._first_position = read_uint64("position", position, rows)
+        self._root_seed = None if seeds.ndim else int(seeds)  # the one seed of all sequences
         self._sequences = 0  # number of sequences that got a seed from it
         self.device: Optional[str] = None
         self._seed: Any = None  # uint64 array, or int64 tensor on CUDA
         self._position: Any = None
         self._place: Any = None  # torch's device of `like`
         if rows is not None:
-            own = seeds if seeds.ndim else seeds_of_rows(int(seeds), range(rows))
-            self._keep(own, np.array(np.broadcast_to(self._start, (rows,))))
+            own = seeds if seeds.ndim else derive_row_seeds(int(seeds), range(rows))
+            self._set_state(own, np.array(np.broadcast_to(self._first_position, (rows,))))
         if like is not None:
             arrays = arrays_of({"like": import_array("like", like)}, None, None)
             if self._seed is not None:
-                self._keep(*self._on(arrays))
+                self._set_state(*self._move_state(arrays))
             self.device, self._place = arrays.name, getattr(arrays, "place", None)
 
     @property
@@ -122,11 +122,11 @@ class Sampler:
 
     @seed.setter
     def seed(self, value: RowIntegers) -> None:
-        rows = self._known_rows("seed")
-        if rows_of("seed", value) is None:  # one number, from which each row's seed is derived
-            root = int(uint64_numbers("seed", value, rows))
-            write_rows("seed", self._seed, seeds_of_rows(root, range(rows)))
-            self._root, self._sequences = root, rows
+        rows = self._get_row_count("seed")
+        if count_rows("seed", value) is None:  # one number, from which each row's seed is derived
+            root = int(read_uint64("seed", value, rows))
+            write_rows("seed", self._seed, derive_row_seeds(root, range(rows)))
+            self._root_seed, self._sequences = root, rows
         else:
             write_rows("seed", self._seed, value)
 
@@ -138,19 +138,19 @@ class Sampler:
 
     @position.setter
     def position(self, value: RowIntegers) -> None:
-        self._known_rows("position")
+        self._get_row_count("position")
         write_rows("position", self._position, value)
 
     def __repr__(self) -> str:
         rows = None if self._seed is None else len(self._seed)
-        seed = repr(self._root) if self._root is not None else format_array(self._seed)
-        position = format_array(self._start if rows is None else self._position)
-        name = "num_slots" if self._of_slots else "batch"
+        seed = repr(self._root_seed) if self._root_seed is not None else format_array(self._seed)
+        position = format_array(self._first_position if rows is None else self._position)
+        name = "num_slots" if self._has_slots else "batch"
         return f"Sampler(seed={seed}, {name}={rows}, position={position}, device={self.device!r})"
 
     # ------------------------------------------------------------------------------- calls ----
 
-    @takes_common(*_REASONS, reasons=_REASONS)
+    @takes_common(*_REJECTED, reasons=_REJECTED)
     def sample(
         self,
         hidden: Array,
@@ -165,12 +165,12 @@ class Sampler:
         """gumbel.sample() at the rows' positions, which then advance by one."""
         shared, state = (
             read_logit_options(scale, softcap, vocab_size),
-            self._state("hidden", hidden, common),
+            self._add_state("hidden", hidden, common),
         )
         source, request = read_head(hidden, weight, bias, shared, state)
-        return self._draw(_abi.lib.gumbel_sample, source, request, state)
+        return self._draw_and_advance(_abi.lib.gumbel_sample, source, request, state)
 
-    @takes_common(*_REASONS, reasons=_REASONS)
+    @takes_common(*_REJECTED, reasons=_REJECTED)
     def sample_logits(
         self,
         logits: Array,
@@ -183,12 +183,12 @@ class Sampler:
         """gumbel.sample_logits() at the rows' positions, which then advance by one."""
         shared, state = (
             read_logit_options(scale, softcap, vocab_size),
-            self._state("logits", logits, common),
+            self._add_state("logits", logits, common),
         )
         source, request = read_logits(logits, shared, state)
-        return self._draw(_abi.lib.gumbel_sample_logits, source, request, state)
+        return self._draw_and_advance(_abi.lib.gumbel_sample_logits, source, request, state)
 
-    @takes_common(*_REASONS, reasons=_REASONS)
+    @takes_common(*_REJECTED, reasons=_REJECTED)
     def prepare_sample(
         self,
         hidden: Array,
@@ -209,11 +209,11 @@ class Sampler:
             read_logit_options(scale, softcap, vocab_size),
             import_array("hidden", hidden),
         )
-        state = self._state("hidden", hidden, common)
+        state = self._add_state("hidden", hidden, common)
         source, request = read_head(hidden, weight, bias, shared, state)
-        return self._prepare(_abi.lib.gumbel_sample, "hidden", hidden, source, request, state)
+        return self._prepare_call(_abi.lib.gumbel_sample, "hidden", hidden, source, request, state)
 
-    @takes_common(*_REASONS, reasons=_REASONS)
+    @takes_common(*_REJECTED, reasons=_REJECTED)
     def prepare_sample_logits(
         self,
         logits: Array,
@@ -232,10 +232,10 @@ class Sampler:
             read_logit_options(scale, softcap, vocab_size),
             import_array("logits", logits),
         )
-        state = self._state("logits", logits, common)
+        state = self._add_state("logits", logits, common)
         source, request = read_logits(logits, shared, state)
         call = _abi.lib.gumbel_sample_logits
-        return self._prepare(call, "logits", logits, source, request, state)
+        return self._prepare_call(call, "logits", logits, source, request, state)
 
     # ------------------------------------------------------------------------------- state ----
 
@@ -261,25 +261,25 @@ class Sampler:
         """
         if self._seed is None:
             raise ValueError(
-                "slots: there are none yet; create the sampler with batch or num_slots"
+                "slots: the number of slots is unknown; create the sampler with batch or num_slots"
             )
-        rows, root, sequences = len(self._seed), self._root, self._sequences
-        where = np.arange(rows) if slots is None else distinct_slots(slots, rows)
+        rows, root, sequences = len(self._seed), self._root_seed, self._sequences
+        where = np.arange(rows) if slots is None else read_distinct_slots(slots, rows)
         count = len(where)
         if seed is not None:
-            own = uint64_numbers("seed", seed, count)
+            own = read_uint64("seed", seed, count)
             if own.ndim == 0:
                 if slots is None:
                     root, sequences = int(own), count
-                own = seeds_of_rows(int(own), where)
+                own = derive_row_seeds(int(own), where)
         elif root is None:
-            raise ValueError("seed: the sampler has a seed for each row; pass one for each slot")
+            raise ValueError("seed: required, because the sampler was created with a list of seeds")
         else:
-            own = seeds_of_rows(root, range(sequences, sequences + count))
+            own = derive_row_seeds(root, range(sequences, sequences + count))
             sequences += count
-        start = np.broadcast_to(uint64_numbers("position", position, count), (count,))
-        self._write(where, own, start)
-        self._root, self._sequences = root, sequences
+        start = np.broadcast_to(read_uint64("position", position, count), (count,))
+        self._write_state(where, own, start)
+        self._root_seed, self._sequences = root, sequences
 
     def state_dict(self) -> dict[str, Any]:
         """The whole state as a dict of ints and lists of ints, for load_state_dict().
@@ -288,12 +288,12 @@ class Sampler:
         """
         unknown = self._seed is None
         return {
-            "version": VERSION,
-            "root": self._root,
+            "version": STATE_VERSION,
+            "root": self._root_seed,
             "sequences": self._sequences,
-            "of_slots": self._of_slots,
-            "seed": None if unknown else integers_of(self._seed),
-            "position": int(self._start) if unknown else integers_of(self._position),
+            "of_slots": self._has_slots,
+            "seed": None if unknown else list_integers(self._seed),
+            "position": int(self._first_position) if unknown else list_integers(self._position),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -302,120 +302,128 @@ class Sampler:
         The sampler must have as many rows or slots as the saved one, or none yet. Raises TypeError
         or ValueError naming the entry.
         """
-        if not isinstance(state, Mapping) or set(state) != set(_FIELDS):
-            raise ValueError(f"state: expected a dict with the keys {', '.join(_FIELDS)}")
-        if not isinstance(state["version"], int) or state["version"] != VERSION:
+        if not isinstance(state, Mapping) or set(state) != set(_STATE_KEYS):
+            raise ValueError(f"state: expected a dict with the keys {', '.join(_STATE_KEYS)}")
+        if not isinstance(state["version"], int) or state["version"] != STATE_VERSION:
             found = format_value(state["version"])
-            raise ValueError(f"state: version {found} is unknown; this is {VERSION}")
-        if state["of_slots"] is not self._of_slots:
-            raise ValueError("state: one of the two samplers has slots, the other has rows")
+            raise ValueError(f"state: version {found} is not supported; expected {STATE_VERSION}")
+        if state["of_slots"] is not self._has_slots:
+            raise ValueError("state: one sampler has slots (num_slots), the other has rows (batch)")
         sequences = read_integer("state.sequences", state["sequences"], 0, 2**64 - 1)
         root = state["root"]
         root = None if root is None else read_integer("state.root", root, 0, 2**64 - 1)
-        rows = rows_of("state.seed", state["seed"]) if self._seed is None else len(self._seed)
+        rows = count_rows("state.seed", state["seed"]) if self._seed is None else len(self._seed)
         if rows is None and (root is None or state["seed"] is not None):
-            raise ValueError("state: it has neither rows nor one seed for all rows")
+            raise ValueError(
+                "state: neither a seed for each row nor one seed for all rows is present"
+            )
         if rows is None:  # neither has rows yet
             position = read_integer("state.position", state["position"], 0, 2**64 - 1)
             start = np.array(position, np.uint64)
         elif state["seed"] is None:
-            raise ValueError(f"state: it has no rows yet, the sampler has {rows}")
+            raise ValueError(f"state: expected {rows} rows, got a state without rows")
         else:
-            own = uint64_numbers("state.seed", state["seed"], rows)
-            start = uint64_numbers("state.position", state["position"], rows)
+            own = read_uint64("state.seed", state["seed"], rows)
+            start = read_uint64("state.position", state["position"], rows)
             if own.ndim == 0 or start.ndim == 0:
-                raise TypeError("state: seed and position are lists of one number for each row")
+                raise TypeError("state: seed and position must be lists of one number for each row")
             if self._seed is None:
                 if self._place is not None:
                     to_device = TorchArrays(self._place, None, None).to_device
                     own, start = to_device(own), to_device(start)
-                self._keep(own, start)
+                self._set_state(own, start)
             else:
-                self._write(np.arange(rows), own, start)
-        self._start, self._root, self._sequences = start, root, sequences
+                self._write_state(np.arange(rows), own, start)
+        self._first_position, self._root_seed, self._sequences = start, root, sequences
 
     # ----------------------------------------------------------------------------- helpers ----
 
-    def _keep(self, seed: Any, position: Any, device: Optional[str] = None) -> None:
+    def _set_state(self, seed: Any, position: Any, device: Optional[str] = None) -> None:
         if len(seed) == 0:  # an empty batch does not determine the number of rows
             return
         if self._seed is None:
             self._sequences = len(seed)
         self._seed, self._position, self.device = seed, position, device or self.device
 
-    def _on(self, arrays: Any, rows: int = 0) -> tuple[Any, Any]:
+    def _move_state(self, arrays: Any, rows: int = 0) -> tuple[Any, Any]:
         """The seeds and positions on a device; new ones for `rows` rows if there are none."""
         found = self._seed, self._position
         if self.device not in (None, arrays.name):
-            raise ValueError(f"sampler: it is on {self.device}, the call on {arrays.name}")
+            raise ValueError(f"sampler: is on {self.device}, the call on {arrays.name}")
         if self._seed is not None and self.device == arrays.name:
             return found
         if self._seed is None:
-            assert self._root is not None
-            start = np.array(np.broadcast_to(self._start, (rows,)))
-            found = seeds_of_rows(self._root, range(rows)), start
+            assert self._root_seed is not None
+            start = np.array(np.broadcast_to(self._first_position, (rows,)))
+            found = derive_row_seeds(self._root_seed, range(rows)), start
         if arrays.name == "cpu":
             return found
         if arrays.is_capturing():
             raise RuntimeError(
-                "sampler: pass batch= and like=, or make a call, before a graph is captured"
+                "sampler: pass batch and like, or make one call, before capturing a CUDA graph"
             )
         return arrays.to_device(found[0]), arrays.to_device(found[1])
 
-    def _state(self, name: str, inputs: Any, common: Any) -> dict[str, Any]:
+    def _add_state(self, name: str, inputs: Any, common: Any) -> dict[str, Any]:
         """A call's parameters, with the sampler's seed, position and num_slots added."""
         inputs = import_array(name, inputs)
-        if len(layout(name, inputs).shape) != 2:
+        if len(layout_of(name, inputs).shape) != 2:
             return dict(common)  # the call raises the error
         rows = len(inputs) if self._seed is None else len(self._seed)
         slots = common.get("slots")
-        if self._of_slots and slots is None:
-            raise ValueError("slots: the sampler has slots; pass slots=[...], the slot of each row")
-        if not self._of_slots and slots is not None:
-            raise ValueError("slots: the sampler has rows; create it with num_slots")
-        if not self._of_slots and len(inputs) != rows:
+        if self._has_slots and slots is None:
+            raise ValueError("slots: required by a sampler with num_slots: the slot of each row")
+        if not self._has_slots and slots is not None:
             raise ValueError(
-                f"{name}: it has {len(inputs)} rows, the sampler {rows}, and a sampler keeps its "
-                "number of rows; create another, or one with num_slots= for batches that change"
+                "slots: not supported by a sampler with batch; create it with num_slots"
+            )
+        if not self._has_slots and len(inputs) != rows:
+            raise ValueError(
+                f"{name}: has {len(inputs)} rows, but the sampler has {rows}; create "
+                "another sampler, or one with num_slots for batches of changing size"
             )
         samples = read_integer("num_samples", common.get("num_samples", 1), 1, _abi.SAMPLES_MOST)
         if common.get("history") is not None and samples != 1:
             raise ValueError(
-                "num_samples: a history needs the one sample that continues the text; draw without "
-                "it and call history.update()"
+                "num_samples: must be 1 with a history; draw without the history, then call "
+                "history.update() with the chosen samples"
             )
         arrays = arrays_of({name: inputs}, None, None)
         if arrays.name == "cpu":
             check_writable("position", self._position)
-            if slots is not None and get_length(slots) == len(inputs):  # else the call refuses them
+            if slots is not None and get_length(slots) == len(
+                inputs
+            ):  # otherwise the call raises the error
                 check_call_slots(slots, rows, common.get("live_rows"))
-        seed, position = self._on(arrays, rows)
+        seed, position = self._move_state(arrays, rows)
         state = {**common, "seed": seed, "position": position}
-        return {**state, "num_slots": rows} if self._of_slots else state
+        return {**state, "num_slots": rows} if self._has_slots else state
 
-    def _draw(self, call: Any, source: LogitsSource, request: Request, state: Any) -> SampleOutput:
-        out = draw(call, source, request)
+    def _draw_and_advance(
+        self, call: Any, source: LogitsSource, request: Request, state: Any
+    ) -> SampleOutput:
+        out = draw_request(call, source, request)
         RowsStep(request, out.tokens, state.get("history"))(request.arrays.stream)
-        self._keep(state["seed"], state["position"], request.arrays.name)
+        self._set_state(state["seed"], state["position"], request.arrays.name)
         return out
 
-    def _prepare(
+    def _prepare_call(
         self, call: Any, name: str, inputs: Any, source: LogitsSource, request: Request, state: Any
     ) -> PreparedCall:
         check_in_place(request, state)
         prepared = PreparedCall(call, name, inputs, source, request)
-        prepared.after = RowsStep(request, prepared.output.tokens, state.get("history"))
-        self._keep(state["seed"], state["position"], request.arrays.name)
+        prepared.after_draw = RowsStep(request, prepared.output.tokens, state.get("history"))
+        self._set_state(state["seed"], state["position"], request.arrays.name)
         return prepared
 
-    def _known_rows(self, name: str) -> int:
+    def _get_row_count(self, name: str) -> int:
         if self._seed is None:
             raise ValueError(
                 f"{name}: the number of rows is unknown; create the sampler with batch or num_slots"
             )
         return len(self._seed)
 
-    def _write(self, where: Any, seeds: Any, positions: Any) -> None:
+    def _write_state(self, where: Any, seeds: Any, positions: Any) -> None:
         """Set the seeds and positions of some rows, in place."""
         check_writable("seed", self._seed)
         check_writable("position", self._position)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Screens: quantized copies of LM heads with which draws read half the bytes."""
+"""Screens: quantized copies of LM heads. A draw with a screen reads half the bytes."""
 
 from __future__ import annotations
 
@@ -10,15 +10,22 @@ import numpy as np
 
 from .. import _abi
 from .._inputs.arguments import read_matrix
-from .._inputs.arrays import Array, address, arrays_of, import_array, layout, workspace
+from .._inputs.arrays import (
+    Array,
+    address_of,
+    arrays_of,
+    import_array,
+    layout_of,
+    allocate_workspace,
+)
 from .._inputs.tensors import is_tensor
 
 
-def _place_of(weight: Any) -> tuple[Any, ...]:
-    return address(weight), *weight.shape
+def _describe_memory(weight: Any) -> tuple[Any, ...]:
+    return address_of(weight), *weight.shape
 
 
-def _version_of(weight: Any) -> Optional[int]:
+def _read_version(weight: Any) -> Optional[int]:
     """torch's version counter of a tensor, or None; in-place operations advance it."""
     if not is_tensor(weight) or weight.is_inference():
         return None
@@ -58,11 +65,11 @@ class Screen:
     def __init__(
         self, weight: Array, *, isa: Optional[str] = None, threads: Optional[int] = None
     ) -> None:
-        self._open(import_array("weight", weight), isa, threads)
-        room = workspace(self._arrays, self.nbytes, kept=False)
-        block: Any = room.block
-        start = room.address - (address(block) or 0)
-        self.bytes, self.address = block[start : start + self.nbytes], room.address
+        self._set_weight(import_array("weight", weight), isa, threads)
+        memory_block = allocate_workspace(self._arrays, self.nbytes, reuse=False)
+        block: Any = memory_block.block
+        start = memory_block.address - (address_of(block) or 0)
+        self.bytes, self.address = block[start : start + self.nbytes], memory_block.address
         self.update()
 
     def update(self) -> None:
@@ -79,10 +86,10 @@ class Screen:
             self.memory(),
             error,
         )
-        _abi.check(status, error)
-        self._version = _version_of(self.weight)
+        _abi.check_status(status, error)
+        self._version = _read_version(self.weight)
 
-    def _open(self, weight: Array, isa: Optional[str], threads: Optional[int]) -> None:
+    def _set_weight(self, weight: Array, isa: Optional[str], threads: Optional[int]) -> None:
         """Set the weights, their device, and the size of the screen, but not its memory."""
         self.weight = weight
         self._arrays = arrays_of({"weight": weight}, isa, threads)
@@ -90,11 +97,11 @@ class Screen:
         status = _abi.lib.gumbel_screen_size(
             self._arrays.device, read_matrix("weight", weight), size, error
         )
-        _abi.check(status, error)
+        _abi.check_status(status, error)
         self.nbytes = size.value
         # Keeps alive the memory of the weights, which prepared calls read.
         self._memory = weight.detach() if is_tensor(weight) else weight
-        self._place, self._version = _place_of(weight), _version_of(weight)
+        self._place, self._version = _describe_memory(weight), _read_version(weight)
 
     @classmethod
     def of_bytes(cls, weight: Array, screen: Array) -> Screen:
@@ -104,15 +111,15 @@ class Screen:
         verify() to check that the bytes match the weights.
         """
         found = cls.__new__(cls)
-        found._open(import_array("weight", weight), None, None)
+        found._set_weight(import_array("weight", weight), None, None)
         found.bytes = import_array("screen", screen)
         arrays_of({"weight": found.weight, "screen": found.bytes}, None, None)
-        lies = layout("screen", found.bytes)
-        if lies.dtype != "uint8":
-            raise TypeError(f"screen: dtype {lies.dtype} is not uint8")
-        if lies.shape != (found.nbytes,) or lies.strides != (1,):
-            raise ValueError(f"screen: expected the shape ({found.nbytes},), got {lies.shape}")
-        found.address = lies.address
+        placed = layout_of("screen", found.bytes)
+        if placed.dtype != "uint8":
+            raise TypeError(f"screen: dtype {placed.dtype} is not uint8")
+        if placed.shape != (found.nbytes,) or placed.strides != (1,):
+            raise ValueError(f"screen: expected the shape ({found.nbytes},), got {placed.shape}")
+        found.address = placed.address
         return found
 
     def memory(self) -> _abi.ScreenMemory:
@@ -120,7 +127,7 @@ class Screen:
         return _abi.ScreenMemory(self.address, self.nbytes)
 
     def _check_memory(self) -> None:
-        if _place_of(self.weight) != self._place:
+        if _describe_memory(self.weight) != self._place:
             raise ValueError(
                 "weight: its memory was replaced after the Screen was built; build a new Screen"
             )
@@ -128,7 +135,7 @@ class Screen:
     def check_weight(self) -> None:
         """Raise ValueError if the weights have detectably changed; every call checks this."""
         self._check_memory()
-        if _version_of(self.weight) != self._version:
+        if _read_version(self.weight) != self._version:
             raise ValueError(
                 "weight: it was changed in place after the Screen was built; call the Screen's "
                 "update(), or verify() if the values are equal"
@@ -145,8 +152,8 @@ class Screen:
             self.memory(),
             error,
         )
-        _abi.check(status, error)
-        self._version = _version_of(self.weight)
+        _abi.check_status(status, error)
+        self._version = _read_version(self.weight)
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         """The bytes, as an array."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Summaries of shards of a vocabulary: computed, merged and finished on the shards' devices."""
+"""Summaries of vocabulary shards: partial(), merge() and finish(), on the shards' devices."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _abi
-from .._inputs.arrays import Array, NumpyArrays, address, arrays_of, layout
+from .._inputs.arrays import Array, NumpyArrays, address_of, arrays_of, layout_of
 from .._inputs.common import Common, Request, takes_common
 from .._inputs.tensors import is_tensor
 from .library_call import LogitsSource, call_library, read_head, read_logit_options, read_logits
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 SUMMARY: np.dtype[Any] = np.dtype(_abi.Summary)
 
 # Parameters that need the whole vocabulary, and outputs that finish() always returns.
-_NOT_OF_SHARDS = (
+_WHOLE_VOCABULARY = (
     *("top_k", "top_p", "min_p", "order", "ties", "given"),
     *("logprobs", "top_logprobs", "ranks", "kept", "num_best"),
 )
 
 
-@takes_common(*_NOT_OF_SHARDS)
+@takes_common(*_WHOLE_VOCABULARY)
 def partial(
     hidden: Array,
     weight: Weights,
@@ -58,10 +58,10 @@ def partial(
     """
     shared = read_logit_options(scale, softcap, vocab_size, first_token)
     source, request = read_head(hidden, weight, bias, shared, common, shard=True)
-    return _summarise(_abi.lib.gumbel_partial, source, request)
+    return _compute_summaries(_abi.lib.gumbel_partial, source, request)
 
 
-@takes_common(*_NOT_OF_SHARDS)
+@takes_common(*_WHOLE_VOCABULARY)
 def partial_logits(
     logits: Array,
     *,
@@ -74,13 +74,13 @@ def partial_logits(
     """As partial(), from a shard's logits [B, V]; column 0 is token `first_token`."""
     shared = read_logit_options(scale, softcap, vocab_size, first_token)
     source, request = read_logits(logits, shared, common, shard=True)
-    return _summarise(_abi.lib.gumbel_partial_logits, source, request)
+    return _compute_summaries(_abi.lib.gumbel_partial_logits, source, request)
 
 
-def _summarise(call: Any, source: LogitsSource, request: Request) -> Any:
+def _compute_summaries(call: Any, source: LogitsSource, request: Request) -> Any:
     request.draw_seed()
     summaries = request.arrays.empty_records((request.batch, request.sampling.num_samples), SUMMARY)
-    call_library(call, source, request, [address(summaries)])
+    call_library(call, source, request, [address_of(summaries)])
     return summaries
 
 
@@ -91,15 +91,15 @@ def merge(into: Array, other: Array) -> None:
     of merges gives the same bits.
     """
     arrays = arrays_of({"into": into, "other": other}, None, None)
-    shape = _shape("into", into)
-    if _shape("other", other) != shape:
+    shape = _check_summaries("into", into)
+    if _check_summaries("other", other) != shape:
         raise ValueError(f"other: expected the shape of into, got {tuple(other.shape)}")
     if isinstance(into, np.ndarray) and not into.flags.writeable:
         raise ValueError("into: the array is read-only")
     error = _abi.Error()
     where, count = (arrays.device, arrays.stream), int(np.prod(shape))
-    status = _abi.lib.gumbel_merge(*where, address(into), address(other), count, error)
-    _abi.check(status, error)
+    status = _abi.lib.gumbel_merge(*where, address_of(into), address_of(other), count, error)
+    _abi.check_status(status, error)
 
 
 def finish(summaries: Array) -> SampleOutput:
@@ -109,7 +109,7 @@ def finish(summaries: Array) -> SampleOutput:
     device of the summaries.
     """
     arrays = arrays_of({"summaries": summaries}, None, None)
-    shape = _shape("summaries", summaries)
+    shape = _check_summaries("summaries", summaries)
     if len(shape) not in (2, 3) or not 1 <= shape[-1] <= _abi.SAMPLES_MOST:
         raise ValueError(
             "summaries: expected the shape [B, num_samples] or [parts, B, num_samples], got "
@@ -117,30 +117,32 @@ def finish(summaries: Array) -> SampleOutput:
         )
     parts = shape[0] if len(shape) == 3 else 1
     if not 1 <= parts <= _abi.PARTS_MOST:
-        raise ValueError(f"summaries: {parts} parts; there must be 1 to {_abi.PARTS_MOST}")
-    return _finish(arrays, summaries, parts, *shape[-2:])
+        raise ValueError(f"summaries: expected 1 to {_abi.PARTS_MOST} parts, got {parts}")
+    return _finish_summaries(arrays, summaries, parts, *shape[-2:])
 
 
-def _finish(arrays: NumpyArrays, summaries: Any, parts: int, batch: int, samples: int) -> Any:
+def _finish_summaries(
+    arrays: NumpyArrays, summaries: Any, parts: int, batch: int, samples: int
+) -> Any:
     result = SampleOutput(
         tokens=arrays.empty((batch, samples), np.int32),
         logprobs=arrays.empty((batch, samples), np.float32),
         lse=arrays.empty((batch,), np.float32),
         status=arrays.empty((batch,), np.int32),
     )
-    places = {name: address(array) for name, array in vars(result).items() if array is not None}
+    places = {name: address_of(array) for name, array in vars(result).items() if array is not None}
     output = _abi.Output(**places)
     error = _abi.Error()
     where = (arrays.device, arrays.stream)
-    found = address(summaries)
+    found = address_of(summaries)
     status = _abi.lib.gumbel_finish(*where, found, parts, batch, samples, output, error)
-    _abi.check(status, error)
+    _abi.check_status(status, error)
     return result
 
 
-def _shape(name: str, array: Any) -> tuple[int, ...]:
+def _check_summaries(name: str, array: Any) -> tuple[int, ...]:
     """The shape of a contiguous array of summaries."""
-    found = layout(name, array)
+    found = layout_of(name, array)
     if is_tensor(array):
         if found.dtype != "uint8" or found.shape[-1:] != (SUMMARY.itemsize,):
             raise TypeError(

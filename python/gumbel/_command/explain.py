@@ -17,7 +17,7 @@ before them in the order of preference do not. Nothing is drawn."""
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": np.uint16}
 
 
-def add_to(commands: Any) -> None:
+def add_command(commands: Any) -> None:
     parser = commands.add_parser(
         "explain", help="print which kernels serve a call", description=DESCRIPTION
     )
@@ -31,31 +31,35 @@ def add_to(commands: Any) -> None:
     parser.add_argument("--top-k", type=int, default=0, help="0 is off (default)")
     parser.add_argument("--top-p", type=float, default=1.0, help="1 is off (default)")
     parser.add_argument("--min-p", type=float, default=0.0, help="0 is off (default)")
-    parser.add_argument("--top-logprobs", type=int, default=0, help="likeliest tokens to list")
-    parser.add_argument("--no-logprobs", action="store_true", help="without log-probabilities")
-    parser.set_defaults(run=run)
+    parser.add_argument(
+        "--top-logprobs", type=int, default=0, help="number of likeliest tokens to return"
+    )
+    parser.add_argument(
+        "--no-logprobs", action="store_true", help="do not return log-probabilities"
+    )
+    parser.set_defaults(run=run_explain)
 
 
-def empty_array(device: str, rows: int, cols: int, dtype: str) -> Any:
+def make_empty_array(device: str, rows: int, cols: int, dtype: str) -> Any:
     """An array whose memory is reserved and never touched, on the CPU."""
     if device == "cpu":
         return np.empty((rows, cols), DTYPES[dtype])
     try:
         import torch
     except ImportError:
-        needed = "need PyTorch: pip install torch"
+        needed = "require PyTorch: pip install torch"
         raise RuntimeError(f"--device: arrays on {device} {needed}") from None
     return torch.empty(rows, cols, dtype=getattr(torch, dtype), device=device)
 
 
-def _sizes(given: argparse.Namespace) -> str:
+def _format_sizes(given: argparse.Namespace) -> str:
     """The sizes of the call, defaults included."""
     hidden = "from logits" if given.logits else f"D = {given.hidden_size}"
     samples = f"S = {given.num_samples}"
     return f"B = {given.batch}, V = {given.vocab}, {hidden}, {samples}, {given.dtype}"
 
 
-def run(given: argparse.Namespace) -> int:
+def run_explain(given: argparse.Namespace) -> int:
     for name, most in (("batch", 2**20), ("vocab", 2**31 - 1), ("hidden_size", 2**20)):
         if not 1 <= getattr(given, name) <= most:
             option = name.replace("_", "-")
@@ -68,12 +72,12 @@ def run(given: argparse.Namespace) -> int:
         "logprobs": None if given.no_logprobs else "processed",
     }  # fmt: skip
     if given.logits:
-        first = [empty_array(given.device, given.batch, given.vocab, given.dtype)]
+        first = [make_empty_array(given.device, given.batch, given.vocab, given.dtype)]
     else:
         first = [
-            empty_array(given.device, given.vocab, given.hidden_size, given.dtype),
-            empty_array(given.device, given.batch, given.hidden_size, given.dtype),
+            make_empty_array(given.device, given.vocab, given.hidden_size, given.dtype),
+            make_empty_array(given.device, given.batch, given.hidden_size, given.dtype),
         ]
-    write_line(f"sizes: {_sizes(given)}")
+    write_line(f"sizes: {_format_sizes(given)}")
     write_line(explain(*first, **how).rstrip())
     return 0

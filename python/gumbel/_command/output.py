@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Standard output of the command. A failed write differs from a file that cannot be read."""
+"""Standard output of the command. OutputError distinguishes failed writes from failed reads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def write_line(line: str) -> None:
     try:
         print(line, flush=True)
     except OSError as error:
-        raise _failure(error) from None
+        raise _discard_output(error) from None
 
 
 def check_output() -> None:
@@ -30,10 +30,10 @@ def check_output() -> None:
     try:
         sys.stdout.flush()
     except OSError as error:
-        raise _failure(error) from None
+        raise _discard_output(error) from None
 
 
-def _failure(error: OSError) -> OutputError:
-    """The error of a write; discards buffered output, which would fail again at exit."""
+def _discard_output(error: OSError) -> OutputError:
+    """The OutputError of a write. Discards buffered output, which would fail again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return OutputError(error.strerror or str(error), isinstance(error, BrokenPipeError))

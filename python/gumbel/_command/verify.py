@@ -18,13 +18,13 @@ DESCRIPTION = """Check the draws on this machine: chi-squared of many draws of o
 that test, and equal bits from every instruction set, thread count and batch. The full command,
 which is written in C, also checks rare tokens, models and GPUs. Exit code 1 if a check fails."""
 # A correct sampler fails at most one run in a million; a wrong temperature passes as rarely.
-LEAST_P_VALUE = 1e-7
+MIN_P_VALUE = 1e-7
 WRONG_TEMPERATURE = 1.02
 DRAWS_A_CALL = 4096
 BITS = ("tokens", "logprobs", "lse", "status")
 
 
-def add_to(commands: Any) -> None:
+def add_command(commands: Any) -> None:
     parser = commands.add_parser(
         "verify", help="check the draws on this machine", description=DESCRIPTION
     )
@@ -32,11 +32,11 @@ def add_to(commands: Any) -> None:
     parser.add_argument("--hidden", help=".npy file, hidden states [B, D]; with --weights")
     parser.add_argument("--weights", help=".npy file, LM head [V, D]; default: a synthetic one")
     parser.add_argument("--row", type=int, default=0, help="row to count draws of (default 0)")
-    parser.add_argument("--draws", type=int, default=2**20, help="draws of each way (2^20)")
+    parser.add_argument("--draws", type=int, default=2**20, help="draws for each test (2^20)")
     parser.add_argument("--seed", type=int, default=0, help="64-bit seed (default 0)")
     parser.add_argument("--temperature", type=float, default=1.0, help="above 0 (default 1)")
     parser.add_argument("-j", "--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run_verify)
 
 
 @dataclass
@@ -55,26 +55,26 @@ class Verdicts:
         return sum(check["result"] == result for check in self.checks)
 
 
-def loaded(option: str, path: str) -> Any:
+def load_array(option: str, path: str) -> Any:
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        raise ValueError(f"--{option}: {path} is no .npy file that can be read: {error}") from None
+        raise ValueError(f"--{option}: {path} cannot be read as a .npy file: {error}") from None
     if not isinstance(array, np.ndarray) or array.ndim != 2 or 0 in array.shape:
-        raise ValueError(f"--{option}: {path} does not hold one array of two axes")
+        raise ValueError(f"--{option}: {path} must hold one 2-D array that is not empty")
     return array
 
 
-def arrays_of(given: argparse.Namespace) -> Tuple[Optional[Any], Optional[Any], Any]:
+def read_arrays(given: argparse.Namespace) -> Tuple[Optional[Any], Optional[Any], Any]:
     """(hidden, weight, logits); without a head the first two are None."""
     if given.logits:
         if given.hidden or given.weights:
-            raise ValueError("--logits: not together with --hidden and --weights")
-        return None, None, loaded("logits", given.logits)
+            raise ValueError("--logits: cannot be combined with --hidden and --weights")
+        return None, None, load_array("logits", given.logits)
     if bool(given.hidden) != bool(given.weights):
-        raise ValueError("--hidden: --hidden and --weights belong together")
+        raise ValueError("--hidden: --hidden and --weights require each other")
     if given.hidden:
-        hidden, weight = loaded("hidden", given.hidden), loaded("weights", given.weights)
+        hidden, weight = load_array("hidden", given.hidden), load_array("weights", given.weights)
         if hidden.shape[1] != weight.shape[1]:
             raise ValueError(f"--weights: {weight.shape[1]} columns; --hidden: {hidden.shape[1]}")
     else:
@@ -85,21 +85,21 @@ def arrays_of(given: argparse.Namespace) -> Tuple[Optional[Any], Optional[Any], 
     return hidden, weight, wide[0] @ wide[1].T
 
 
-def exact_logits(hidden: Any, weight: Any, logits: Any, row: int) -> Any:
+def compute_logits(hidden: Any, weight: Any, logits: Any, row: int) -> Any:
     """The logits of a row in float64."""
     if hidden is None:
         return np.asarray(logits[row], np.float64)
     return np.asarray(weight, np.float64) @ np.asarray(hidden[row], np.float64)
 
 
-def softmax(logits: Any, temperature: float) -> Any:
+def compute_softmax(logits: Any, temperature: float) -> Any:
     """Probabilities [V], float64; NaN if the row has NaN, +inf or no token to draw."""
     with np.errstate(invalid="ignore"):
         powers = np.exp((logits - logits.max()) / temperature)
         return powers / powers.sum()
 
 
-def counted(
+def count_draws(
     draw: Callable[..., SampleOutput], given: argparse.Namespace, seed: int, vocab: int
 ) -> Any:
     """The number of times that each token is drawn in `given.draws` draws."""
@@ -110,7 +110,9 @@ def counted(
             num_samples=min(DRAWS_A_CALL, given.draws - first), logprobs=None,
         )  # fmt: skip
         if out.status[0] != 0:
-            raise ValueError(f"--row: row {given.row} has nothing to draw from, or NaN or +inf")
+            raise ValueError(
+                f"--row: no token can be drawn from row {given.row}: NaN, +inf, or all -inf"
+            )
         counts += np.bincount(out.tokens[0], minlength=vocab)
     return counts
 
@@ -123,16 +125,16 @@ def is_testable(right: Any, wrong: Any, draws: int) -> bool:
     return shift.degrees > 0 and low > shift.degrees + 8 * (2 * shift.degrees) ** 0.5 + 40
 
 
-def shown(test: ChiSquared) -> str:
+def format_test(test: ChiSquared) -> str:
     return f"{test.statistic:.1f}, {test.degrees} degrees of freedom, p = {test.p_value:.4g}"
 
 
 def check_draws(given: argparse.Namespace, arrays: Tuple[Any, Any, Any], found: Verdicts) -> None:
     hidden, weight, logits = arrays
     row, vocab = slice(given.row, given.row + 1), logits.shape[1]
-    exact = exact_logits(hidden, weight, logits, given.row)
-    right = softmax(exact, given.temperature)
-    wrong = softmax(exact, given.temperature * WRONG_TEMPERATURE)
+    exact = compute_logits(hidden, weight, logits, given.row)
+    right = compute_softmax(exact, given.temperature)
+    wrong = compute_softmax(exact, given.temperature * WRONG_TEMPERATURE)
     ways: List[Tuple[str, Callable[..., SampleOutput]]] = [
         ("chi-squared, from logits", lambda **how: sample_logits(logits[row], **how))
     ]
@@ -140,21 +142,23 @@ def check_draws(given: argparse.Namespace, arrays: Tuple[Any, Any, Any], found: 
         head: Any = weight
         ways.insert(0, ("chi-squared, fused", lambda **how: sample(hidden[row], head, **how)))
     for number, (name, draw) in enumerate(ways):
-        counts = counted(draw, given, given.seed + number, vocab)
+        counts = count_draws(draw, given, given.seed + number, vocab)
         test = compare_counts(counts, right)
         if test.degrees < 1:
             found.add("skipped", name, "too few draws for this row; raise --draws")
             continue
-        result = "passed" if test.p_value >= LEAST_P_VALUE else "FAILED"
-        found.add(result, name, f"{shown(test)} ({given.draws} draws)")
+        result = "passed" if test.p_value >= MIN_P_VALUE else "FAILED"
+        found.add(result, name, f"{format_test(test)} ({given.draws} draws)")
     name = "power: temperature off by 2%"
     if not is_testable(right, wrong, given.draws):
-        found.add("skipped", name, "this row cannot show it; choose another --row or more --draws")
+        found.add(
+            "skipped", name, "this row cannot detect it; choose another --row or more --draws"
+        )
         return
     test = compare_counts(counts, wrong)
-    rejected = test.p_value < LEAST_P_VALUE
+    rejected = test.p_value < MIN_P_VALUE
     text = "rejected, as it must be" if rejected else "NOT rejected"
-    found.add("passed" if rejected else "FAILED", name, f"{text}: {shown(test)}")
+    found.add("passed" if rejected else "FAILED", name, f"{text}: {format_test(test)}")
 
 
 def check_bits(given: argparse.Namespace, arrays: Tuple[Any, Any, Any], found: Verdicts) -> None:
@@ -164,29 +168,29 @@ def check_bits(given: argparse.Namespace, arrays: Tuple[Any, Any, Any], found: V
     rows = len(logits)
     seeds = np.arange(given.seed, given.seed + rows, dtype=np.uint64)
 
-    def draw(rows: Any = slice(None), **how: Any) -> SampleOutput:
+    def draw_rows(rows: Any = slice(None), **how: Any) -> SampleOutput:
         how = {"temperature": given.temperature, "seed": seeds[rows], "num_samples": 16,
                "position": 0, **how}  # fmt: skip
         if hidden is None:
             return sample_logits(logits[rows], **how)
         return sample(hidden[rows], weight, **how)
 
-    wanted = draw()
+    expected = draw_rows()
 
-    def compare(name: str, *parts: SampleOutput) -> None:
+    def compare_bits(name: str, *parts: SampleOutput) -> None:
         differs = [
             each for each in BITS
             if np.concatenate([getattr(part, each) for part in parts]).tobytes()
-            != getattr(wanted, each).tobytes()
+            != getattr(expected, each).tobytes()
         ]  # fmt: skip
         text = f"{', '.join(differs)} differ" if differs else "the same bits in every output"
         found.add("FAILED" if differs else "passed", name, f"{text} ({rows} rows, 16 draws each)")
 
     for isa in info().isas:
-        compare(f"isa {isa}", draw(isa=isa))
+        compare_bits(f"isa {isa}", draw_rows(isa=isa))
     for threads in (1, 2, 3):
-        compare(f"{threads} thread{'s' if threads > 1 else ''}", draw(threads=threads))
-    compare("each row alone", *(draw(slice(b, b + 1)) for b in range(rows)))
+        compare_bits(f"{threads} thread{'s' if threads > 1 else ''}", draw_rows(threads=threads))
+    compare_bits("each row alone", *(draw_rows(slice(b, b + 1)) for b in range(rows)))
     vocab = logits.shape[1]
     if hidden is not None and vocab > 64:
         middle = (vocab // 2 + 63) // 64 * 64
@@ -195,7 +199,7 @@ def check_bits(given: argparse.Namespace, arrays: Tuple[Any, Any, Any], found: V
                     position=0, num_samples=16, temperature=given.temperature)
             for begin, end in ((0, middle), (middle, vocab))
         ]  # fmt: skip
-        compare("two shards", finish(np.stack(parts)))
+        compare_bits("two shards", finish(np.stack(parts)))
 
 
 def check_options(given: argparse.Namespace, rows: int) -> None:
@@ -209,8 +213,8 @@ def check_options(given: argparse.Namespace, rows: int) -> None:
         raise ValueError(f"--temperature: {given.temperature} is not above 0 and finite")
 
 
-def run(given: argparse.Namespace) -> int:
-    arrays = arrays_of(given)
+def run_verify(given: argparse.Namespace) -> int:
+    arrays = read_arrays(given)
     check_options(given, len(arrays[2]))
     found = Verdicts(quiet=given.json)
     check_draws(given, arrays, found)

@@ -62,8 +62,8 @@ _CALLS = (
 )
 
 
-def _load() -> ctypes.CDLL:
-    library = ctypes.CDLL(str(_abi.find("libgumbel_dist.so")))
+def _load_library() -> ctypes.CDLL:
+    library = ctypes.CDLL(str(_abi.find_file("libgumbel_dist.so")))
     for name in _CALLS:
         function, own = (
             getattr(where, prefix + name)
@@ -99,4 +99,4 @@ def _load() -> ctypes.CDLL:
     return library
 
 
-lib = _load()
+lib = _load_library()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All-gathers between ranks: a caller's function, or torch.distributed's."""
+"""All-gathers between ranks: by a function of the caller, or by torch.distributed."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ Exchange = Callable[[int, int, int, int], None]
 _SIZES_KEPT = 16
 
 
-def by_arrays(all_gather: AllGather, ranks: int) -> Exchange:
+def exchange_by_arrays(all_gather: AllGather, ranks: int) -> Exchange:
     """An Exchange that calls `all_gather`, a caller's function on arrays."""
 
-    def exchange(send: int, receive: int, size: int, ms: int) -> None:
+    def exchange_arrays(send: int, receive: int, size: int, ms: int) -> None:
         own = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(send)).copy()
         found = np.ascontiguousarray(all_gather(own, ms / 1000), np.uint8)
         if found.size != ranks * size:
             raise ValueError(f"received {found.size} bytes, not {ranks} times {size}")
         ctypes.memmove(receive, found.ctypes.data, found.size)
 
-    return exchange
+    return exchange_arrays
 
 
-def seed_of_all(
-    over: Optional[OverTorch],
+def broadcast_seed(
+    torch_exchange: Optional[TorchExchange],
     all_gather: Optional[AllGather],
     ranks: int,
     device: str,
@@ -43,8 +43,8 @@ def seed_of_all(
 ) -> int:
     """Rank 0's fresh seed, on all ranks; one exchange if there is more than one rank."""
     own = fresh_seed().to_bytes(8, "little")
-    if over is not None and over.ranks > 1:
-        return int.from_bytes(over.gather(own, device)[0], "little")
+    if torch_exchange is not None and torch_exchange.ranks > 1:
+        return int.from_bytes(torch_exchange.all_gather(own, device)[0], "little")
     if all_gather is not None and ranks > 1:
         found = np.ascontiguousarray(all_gather(np.frombuffer(own, np.uint8), timeout), np.uint8)
         if found.size != ranks * len(own):
@@ -53,7 +53,7 @@ def seed_of_all(
     return int.from_bytes(own, "little")
 
 
-class OverTorch:
+class TorchExchange:
     """All-gathers by a torch.distributed group, on CPU tensors if it supports them, as gloo does.
 
     Send and receive tensors are cached by size. torch owns their memory, so that an all-gather that
@@ -74,21 +74,21 @@ class OverTorch:
         self._options = options.AllgatherOptions()
         self._kept: dict[int, tuple[Any, Any, list[Any]]] = {}
 
-    def moves(self, kind: str) -> bool:
+    def supports(self, kind: str) -> bool:
         """Whether the group supports tensors on devices of this kind: "cpu" or "cuda"."""
         return kind in self.backends
 
-    def gather(self, own: bytes, device: str) -> list[bytes]:
+    def all_gather(self, own: bytes, device: str) -> list[bytes]:
         """All-gather `own`, equally long on all ranks, with the time-out of the group."""
         import torch
 
-        place = "cpu" if self.moves("cpu") else device
+        place = "cpu" if self.supports("cpu") else device
         sent = torch.frombuffer(bytearray(own), dtype=torch.uint8).to(place)
         found = [torch.empty_like(sent) for _ in range(self.ranks)]
         torch.distributed.all_gather(found, sent, group=self.group)
         return [bytes(tensor.cpu().numpy()) for tensor in found]
 
-    def _tensors(self, size: int) -> tuple[Any, Any, list[Any]]:
+    def _get_tensors(self, size: int) -> tuple[Any, Any, list[Any]]:
         found = self._kept.get(size)
         if found is None:
             import torch
@@ -101,8 +101,8 @@ class OverTorch:
         return found
 
     def exchange(self, send: int, receive: int, size: int, ms: int) -> None:
-        """All-gather memory, as an Exchange does."""
-        own, everyone, parts = self._tensors(size)
+        """All-gather memory; an Exchange."""
+        own, everyone, parts = self._get_tensors(size)
         ctypes.memmove(own.data_ptr(), send, size)
         # torch's own time-out ends the all-gather, so that none stays queued.
         self._options.timeout = datetime.timedelta(milliseconds=ms)
@@ -110,10 +110,12 @@ class OverTorch:
         ctypes.memmove(receive, everyone.data_ptr(), size * self.ranks)
 
 
-def callback(exchange: Exchange) -> Callable[..., int]:
+def make_callback(exchange: Exchange) -> Callable[..., int]:
     """`exchange` as a C callback. The library's call reports an exception as its error."""
 
-    def gather(_: Any, __: Any, send: int, receive: int, size: int, ms: int, why: int) -> int:
+    def call_exchange(
+        _: Any, __: Any, send: int, receive: int, size: int, ms: int, why: int
+    ) -> int:
         try:
             exchange(send, receive, size, ms)
             return 0
@@ -122,4 +124,4 @@ def callback(exchange: Exchange) -> Callable[..., int]:
             ctypes.memmove(why, words, len(words))
             return 1
 
-    return gather
+    return call_exchange

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Optional
 import numpy as np
 
 from .._calls.library_call import LogitsSource, read_head, read_logit_options, read_logits
-from .._inputs.arrays import import_array, layout
+from .._inputs.arrays import import_array, layout_of
 from .._inputs.common import Request
 from .._inputs.tensors import is_tensor
 from .abi import lib
@@ -27,7 +27,7 @@ class Shard:
     sample: ClassVar[Any]  #: the functions of the library
     verify: ClassVar[Any]
 
-    def shared(self, first: int) -> dict[str, Any]:
+    def read_options(self, first: int) -> dict[str, Any]:
         """The fields shared by heads and logits, for a shard that begins with token `first`."""
         return read_logit_options(self.scale, self.softcap, self.vocab_size, first)
 
@@ -39,7 +39,7 @@ class Shard:
 
 
 @dataclass
-class OfHead(Shard):
+class HeadShard(Shard):
     weight: Any
     bias: Any
     name = "hidden"
@@ -49,13 +49,13 @@ class OfHead(Shard):
     def read(
         self, first: int, common: dict[str, Any], batch: Optional[int] = None
     ) -> tuple[LogitsSource, Request]:
-        shared = self.shared(first)
+        shared = self.read_options(first)
         inputs = self.inputs, self.weight, self.bias
         return read_head(*inputs, shared, common, batch=batch, shard=True)
 
 
 @dataclass
-class OfLogits(Shard):
+class LogitsShard(Shard):
     name = "logits"
     sample = lib.gumbel_group_sample_logits
     verify = lib.gumbel_group_verify_logits
@@ -63,10 +63,10 @@ class OfLogits(Shard):
     def read(
         self, first: int, common: dict[str, Any], batch: Optional[int] = None
     ) -> tuple[LogitsSource, Request]:
-        shared, logits = self.shared(first), import_array("logits", self.inputs)
-        if layout("logits", logits).shape[1:] != (0,):
+        shared, logits = self.read_options(first), import_array("logits", self.inputs)
+        if layout_of("logits", logits).shape[1:] != (0,):
             return read_logits(logits, shared, common, batch=batch, shard=True)
-        # A rank without tokens: read one column, which the struct then does not count.
+        # A rank without tokens: read one column, then set the number of columns to 0.
         shape = (len(logits), 1)
         column = logits.new_zeros(shape) if is_tensor(logits) else np.zeros(shape, np.float32)
         common = {**common, "mask": None}

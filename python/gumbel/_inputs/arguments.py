@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conversion of arrays and lists to C. Every error names the argument; matrices are not copied.
+"""Converts arrays and lists to C structs, without copying matrices. Errors name the argument.
 
 The C structs hold addresses only: the caller must keep the arrays alive while the call runs.
 """
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Optional, Tuple
 import numpy as np
 
 from .. import _abi
-from .arrays import Layout, NumpyArrays, address, device_of, import_array, layout
+from .arrays import Layout, NumpyArrays, address_of, device_of, import_array, layout_of
 from .numbers import (
     TEXTS,
     get_length,
@@ -22,7 +22,7 @@ from .numbers import (
     read_number,
     read_scalar,
     read_scalars,
-    refuse_masked,
+    reject_masked,
 )
 from .tensors import is_tensor, to_numpy
 
@@ -39,7 +39,7 @@ _DTYPES = {
 }
 
 
-def _dtype(name: str, found: Layout, array: Any) -> int:
+def _read_dtype(name: str, found: Layout, array: Any) -> int:
     if found.dtype not in _DTYPES:
         advice = ""
         if is_tensor(array):
@@ -53,16 +53,18 @@ def _dtype(name: str, found: Layout, array: Any) -> int:
     return _DTYPES[found.dtype]
 
 
-def _dense(name: str, array: Any, axes: int) -> Layout:
+def _read_layout(name: str, array: Any, axes: int) -> Layout:
     """The layout of an array whose last axis is contiguous."""
-    found = layout(name, array)
+    found = layout_of(name, array)
     if len(found.shape) != axes:
         expected = "one axis" if axes == 1 else "two axes"
         one_row = axes == 2 and len(found.shape) == 1 and name in ("hidden", "logits")
         advice = f"; for one row pass {name}[None]" if one_row else ""
         raise ValueError(f"{name}: expected {expected}, got the shape {found.shape}{advice}")
     if found.address % found.itemsize:
-        raise ValueError(f"{name}: the data is not aligned to its element size; copy it first")
+        raise ValueError(
+            f"{name}: the data is not aligned to its element size; copy the array first"
+        )
     if 0 not in found.shape and found.shape[-1] > 1 and found.strides[-1] != found.itemsize:
         copy = f"{name}.contiguous()" if is_tensor(array) else f"np.ascontiguousarray({name})"
         raise ValueError(f"{name}: the last axis is not contiguous; pass {copy}")
@@ -70,7 +72,7 @@ def _dense(name: str, array: Any, axes: int) -> Layout:
 
 
 def _row_stride(name: str, found: Layout) -> int:
-    """Elements from one row of a matrix to the next; at least the number of columns."""
+    """The row stride of a matrix in elements, at least the number of columns."""
     rows, cols = found.shape
     stride, rest = divmod(found.strides[0], found.itemsize)
     if rows <= 1 or cols == 0:  # the stride is not used, so any value is valid
@@ -78,14 +80,14 @@ def _row_stride(name: str, found: Layout) -> int:
     if rest or stride < cols:
         raise ValueError(
             f"{name}: the row stride of {found.strides[0]} bytes is negative, smaller than a row, "
-            "or no multiple of the element size; copy it first"
+            "or not a multiple of the element size; copy the array first"
         )
     return stride
 
 
-def read_gapless(name: str, array: Any) -> Layout:
+def read_contiguous(name: str, array: Any) -> Layout:
     """The layout of a contiguous [rows, cols] array."""
-    found = _dense(name, array, 2)
+    found = _read_layout(name, array, 2)
     if _row_stride(name, found) != found.shape[1]:
         raise ValueError(f"{name}: expected a contiguous array")
     return found
@@ -93,23 +95,23 @@ def read_gapless(name: str, array: Any) -> Layout:
 
 def read_matrix(name: str, array: Any) -> _abi.Tensor:
     """A [rows, cols] array with a contiguous last axis and any row stride >= cols."""
-    found = _dense(name, array, 2)
-    dtype = _dtype(name, found, array)
-    if found.shape[1] == 0:  # rows without memory would allow any number of them
+    found = _read_layout(name, array, 2)
+    dtype = _read_dtype(name, found, array)
+    if found.shape[1] == 0:  # without memory, the number of rows would not be bounded
         raise ValueError(f"{name}: the shape {found.shape} has no columns")
     return _abi.Tensor(found.address, dtype, *found.shape, _row_stride(name, found))
 
 
 def read_vector(name: str, array: Any) -> _abi.Tensor:
     """A contiguous [cols] array as a tensor of one row."""
-    found = _dense(name, array, 1)
-    return _abi.Tensor(found.address, _dtype(name, found, array), 1, found.shape[0], 0)
+    found = _read_layout(name, array, 1)
+    return _abi.Tensor(found.address, _read_dtype(name, found, array), 1, found.shape[0], 0)
 
 
 def read_bitmask(name: str, array: Any, batch: int, vocab: int) -> Tuple[int, int]:
     """The address and the row stride of a mask [words] or [B, words] of 32-bit words."""
     words = (vocab + 31) // 32
-    found = _dense(name, array, 1 if len(layout(name, array).shape) == 1 else 2)
+    found = _read_layout(name, array, 1 if len(layout_of(name, array).shape) == 1 else 2)
     if found.dtype not in ("int32", "uint32"):
         raise TypeError(f"{name}: dtype {found.dtype} is not int32")
     if found.shape not in ((words,), (batch, words)):
@@ -120,15 +122,17 @@ def read_bitmask(name: str, array: Any, batch: int, vocab: int) -> Tuple[int, in
 
 
 def read_row_floats(name: str, value: Any, batch: int, arrays: NumpyArrays) -> Tuple[Any, int]:
-    """One number or [B] numbers as float32, and their stride."""
+    """(array, stride) of one number or [B] numbers, as float32 on the call's device."""
     there = arrays.adopt_tensor(name, value, np.float32)
     if there is not None:
-        return _rows(name, there, batch)
-    rows, stride = _rows(name, _floats(name, _row_values(name, value, batch, "a number")), batch)
-    return arrays.to_device(_float32(rows)), stride
+        return _add_stride(name, there, batch)
+    rows, stride = _add_stride(
+        name, _check_floats(name, _read_row_values(name, value, batch, "a number")), batch
+    )
+    return arrays.to_device(_to_float32(rows)), stride
 
 
-def _floats(name: str, value: Any) -> np.ndarray:
+def _check_floats(name: str, value: Any) -> np.ndarray:
     try:
         array = np.asarray(value)
         real = array.dtype.kind in "fiu" or array.dtype.name == "bfloat16"
@@ -139,7 +143,7 @@ def _floats(name: str, value: Any) -> np.ndarray:
     return array
 
 
-def _float32(numbers: np.ndarray) -> np.ndarray:
+def _to_float32(numbers: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore"):  # large numbers become inf, for which the library has an error
         return np.ascontiguousarray(numbers, dtype=np.float32)
 
@@ -148,7 +152,7 @@ def _float32(numbers: np.ndarray) -> np.ndarray:
 def read_one_number(name: str, value: Any, dtype: type) -> Tuple[np.ndarray, int]:
     """One int or float for all rows, in host memory, and its address; cached for later calls."""
     if dtype is np.float32:
-        found = _float32(_floats(name, value).reshape(1))
+        found = _to_float32(_check_floats(name, value).reshape(1))
     else:
         found = np.array([read_integer(name, value, 0, int(np.iinfo(dtype).max))], dtype)
     found.flags.writeable = False
@@ -158,16 +162,16 @@ def read_one_number(name: str, value: Any, dtype: type) -> Tuple[np.ndarray, int
 def read_row_integers(
     name: str, value: Any, batch: int, dtype: type, arrays: NumpyArrays
 ) -> Tuple[Any, int]:
-    """One integer >= 0 or [B] of them as `dtype`, and their stride."""
+    """(array, stride) of one integer >= 0 or [B] of them, as `dtype` on the call's device."""
     there = arrays.adopt_tensor(name, value, dtype)
     if there is not None:
         if value.is_floating_point():
             raise TypeError(f"{name}: expected integers, got {value.dtype}")
-        return _rows(name, there, batch)
+        return _add_stride(name, there, batch)
     high = int(np.iinfo(dtype).max)
-    value = _row_values(name, value, batch, "an integer")
+    value = _read_row_values(name, value, batch, "an integer")
     if isinstance(value, np.ndarray) and value.dtype.kind in "iu":
-        _rows(name, value, batch)
+        _add_stride(name, value, batch)
         bad = (value < 0) | (value > high)
         if bad.any():
             row = int(np.argmax(bad))
@@ -180,11 +184,11 @@ def read_row_integers(
         )
     else:
         numbers = np.array(read_integer(name, value, 0, high), dtype=dtype)
-    rows, stride = _rows(name, numbers, batch)
+    rows, stride = _add_stride(name, numbers, batch)
     return arrays.to_device(np.ascontiguousarray(rows)), stride
 
 
-def _row_values(name: str, value: Any, batch: int, wanted: str) -> Any:
+def _read_row_values(name: str, value: Any, batch: int, wanted: str) -> Any:
     """A scalar, a list of B scalars, or an array."""
     value = to_numpy(name, value)
     if is_list(value):
@@ -193,7 +197,7 @@ def _row_values(name: str, value: Any, batch: int, wanted: str) -> Any:
     return read_scalar(name, value, wanted)
 
 
-def _rows(name: str, array: Any, batch: int) -> Tuple[Any, int]:
+def _add_stride(name: str, array: Any, batch: int) -> Tuple[Any, int]:
     shape = tuple(array.shape)
     if shape == ():
         return array.reshape(1), _abi.SAME
@@ -207,7 +211,7 @@ def _check_rows(name: str, shape: Tuple[Optional[int], ...], batch: int) -> None
 
 
 def read_row_tokens(name: str, value: Any, shapes: Sequence[Shape], arrays: NumpyArrays) -> Any:
-    """Token ids as int32, of one of these shapes; None in a shape is any number of samples.
+    """Token ids as int32 in one of these shapes; None in a shape matches any number of samples.
 
     An id of -1 stands for no token.
     """
@@ -218,21 +222,21 @@ def read_row_tokens(name: str, value: Any, shapes: Sequence[Shape], arrays: Nump
         there = _token_array(name, to_numpy(name, value))
         if there.size and there.dtype.kind not in "iu":
             raise TypeError(f"{name}: expected token ids, all integers")
-    if not any(_fits(tuple(there.shape), shape) for shape in shapes):
+    if not any(_matches_shape(tuple(there.shape), shape) for shape in shapes):
         wanted = " or ".join(str(shape).replace("None", "num_samples") for shape in shapes)
         raise ValueError(f"{name}: expected the shape {wanted}, got {tuple(there.shape)}")
     if isinstance(there, np.ndarray):
         if there.size and not -1 <= there.min() <= there.max() <= INT32_MAX:
-            raise ValueError(f"{name}: token ids are in [0, {INT32_MAX}], or -1 for no token")
+            raise ValueError(f"{name}: token ids must be in [0, {INT32_MAX}], or -1 for no token")
         there = arrays.to_device(np.require(there, np.int32, ["C", "ALIGNED"]))
     return there
 
 
 def read_row_float32(name: str, value: Any, shapes: Sequence[Shape], arrays: NumpyArrays) -> Any:
-    """float32 results of another call, of one of these shapes, on the call's device."""
+    """float32 results of another call, in one of these shapes, on the call's device."""
     value = import_array(name, value)
-    refuse_masked(name, value)
-    found = layout(name, value)
+    reject_masked(name, value)
+    found = layout_of(name, value)
     if found.dtype != "float32":
         raise TypeError(f"{name}: expected float32, got {found.dtype}")
     if found.shape not in shapes:
@@ -244,7 +248,7 @@ def read_row_float32(name: str, value: Any, shapes: Sequence[Shape], arrays: Num
     return there
 
 
-def _fits(found: Tuple[int, ...], wanted: Shape) -> bool:
+def _matches_shape(found: Tuple[int, ...], wanted: Shape) -> bool:
     samples = range(1, _abi.SAMPLES_MOST + 1)
     return len(found) == len(wanted) and all(
         size in samples if expected is None else size == expected
@@ -254,12 +258,12 @@ def _fits(found: Tuple[int, ...], wanted: Shape) -> bool:
 
 def _token_array(name: str, value: Any) -> np.ndarray:
     """Token ids of an array, a list, or a list of lists, as an array."""
-    refuse_masked(name, value)
+    reject_masked(name, value)
     if isinstance(value, np.ndarray):
         return value
     if not is_list(value):  # a set has no order
         raise TypeError(f"{name}: expected token ids, got {type(value).__name__}")
-    rows = _listed(name, value, "token ids")
+    rows = _check_iterable(name, value, "token ids")
     if any(is_list(row) or getattr(row, "ndim", 0) for row in rows):
         rows = [_token_array(f"{name}[{b}]", to_numpy(name, row)) for b, row in enumerate(rows)]
     else:
@@ -277,95 +281,103 @@ class TokenTensors(NamedTuple):
     ids: Any  # int32
     values: Any = None  # float32, one for each id
 
-    def lists(self, name: str, batch: int, arrays: NumpyArrays) -> _abi.TokenLists:
+    def to_struct(self, name: str, batch: int, arrays: NumpyArrays) -> _abi.TokenLists:
         for part, wanted in (("offsets", "int64"), ("ids", "int32"), ("values", "float32")):
             tensor = getattr(self, part)
             if tensor is None:
                 continue
-            found = _dense(f"{name}_{part}", tensor, 1)
+            found = _read_layout(f"{name}_{part}", tensor, 1)
             if found.dtype != wanted:
                 raise TypeError(f"{name}_{part}: expected {wanted}, got {found.dtype}")
             if arrays.name != device_of(tensor):
-                raise ValueError(f"{name}_{part}: is not on {arrays.name}, as the call is")
+                raise ValueError(f"{name}_{part}: must be on {arrays.name}, the call's device")
         if len(self.offsets) != batch + 1:
-            raise ValueError(f"{name}_offsets: expected {batch + 1}, got {len(self.offsets)}")
+            raise ValueError(
+                f"{name}_offsets: expected {batch + 1} entries, got {len(self.offsets)}"
+            )
         if self.values is not None and len(self.values) != len(self.ids):
-            raise ValueError(f"{name}_values: expected {len(self.ids)}, got {len(self.values)}")
-        return _abi.TokenLists(*(address(part) for part in self))
+            raise ValueError(
+                f"{name}_values: expected {len(self.ids)} entries, got {len(self.values)}"
+            )
+        return _abi.TokenLists(*(address_of(part) for part in self))
 
 
 def read_token_lists(
     name: str, value: Any, batch: int, arrays: NumpyArrays, end: Optional[int] = None
 ) -> Tuple[_abi.TokenLists, list[Any]]:
-    """One list of token ids for all rows, or one for each row; and the arrays that hold them.
+    """(struct, arrays) of one list of token ids for all rows, or one list for each row.
 
-    `end` is the size of the vocabulary, from which on ids are errors; None: unknown.
+    `end` is the size of the vocabulary: ids >= end raise ValueError. None: unknown. The caller must
+    keep the arrays alive.
     """
     if isinstance(value, TokenTensors):
-        return value.lists(name, batch, arrays), list(value)
+        return value.to_struct(name, batch, arrays), list(value)
     value = to_numpy(name, value)
-    refuse_masked(name, value)
+    reject_masked(name, value)
     if isinstance(value, np.ndarray) and (value.dtype.kind != "O" or value.ndim == 0):
-        return _lists(_array_rows(name, np.asarray(value), batch, end), None, arrays)
-    rows = list(_listed(name, value, "token ids, or a list of them a row"))
+        return _make_lists(_read_id_array(name, np.asarray(value), batch, end), None, arrays)
+    rows = list(_check_iterable(name, value, "token ids, or one list of them for each row"))
     if any(isinstance(row, Iterable) and getattr(row, "ndim", 1) for row in rows):
-        rows = _one_a_row(name, rows, batch)
-        rows = [_ids(f"{name}[{b}]", row, end) for b, row in enumerate(rows)]
+        rows = _check_list_count(name, rows, batch)
+        rows = [_read_ids(f"{name}[{b}]", row, end) for b, row in enumerate(rows)]
     else:
-        rows = [_ids(name, rows, end)] * batch
-    return _lists(rows, None, arrays)
+        rows = [_read_ids(name, rows, end)] * batch
+    return _make_lists(rows, None, arrays)
 
 
-def _listed(name: str, value: Any, wanted: str) -> Iterable[Any]:
+def _check_iterable(name: str, value: Any, wanted: str) -> Iterable[Any]:
     """`value` if it is an iterable of token ids, such as a list or a set."""
     if isinstance(value, (*TEXTS, Mapping)) or not isinstance(value, Iterable):
         raise TypeError(f"{name}: expected {wanted}, got {type(value).__name__}")
     entries = get_length(value)
-    if entries is not None and entries > INT32_MAX:  # an array or a range of them takes no memory
-        raise ValueError(f"{name}: {entries} entries; a list has at most {INT32_MAX}")
+    if entries is not None and entries > INT32_MAX:  # a range can be longer than memory
+        raise ValueError(f"{name}: has {entries} entries; at most {INT32_MAX} are supported")
     return value
 
 
-def _array_rows(name: str, ids: np.ndarray, batch: int, end: Optional[int]) -> list[np.ndarray]:
+def _read_id_array(name: str, ids: np.ndarray, batch: int, end: Optional[int]) -> list[np.ndarray]:
     """Token ids of one array [n] or [B, n], as one array for each row."""
     if ids.ndim != 2:
-        return [_ids(name, ids, end)] * batch
-    return [_ids(f"{name}[{b}]", row, end) for b, row in enumerate(_one_a_row(name, ids, batch))]
+        return [_read_ids(name, ids, end)] * batch
+    return [
+        _read_ids(f"{name}[{b}]", row, end)
+        for b, row in enumerate(_check_list_count(name, ids, batch))
+    ]
 
 
 def read_token_values(
     name: str, value: Any, batch: int, arrays: NumpyArrays, end: Optional[int] = None
 ) -> Tuple[_abi.TokenLists, list[Any]]:
-    """One {id: value} for all rows, or one for each row; and the arrays that hold them.
+    """(struct, arrays) of one {id: value} for all rows, or one for each row.
 
     `end` as in read_token_lists().
     """
     if isinstance(value, TokenTensors):
         if value.values is None:
             raise ValueError(f"{name}_values: expected a value for each of {name}_ids")
-        return value.lists(name, batch, arrays), list(value)
+        return value.to_struct(name, batch, arrays), list(value)
     if isinstance(value, Mapping):
         rows: Sequence[Any] = [value] * batch
     elif isinstance(value, (list, tuple)) and all(isinstance(row, Mapping) for row in value):
-        rows = _one_a_row(name, value, batch)
+        rows = _check_list_count(name, value, batch)
     else:
-        raise TypeError(f"{name}: expected {{id: value}}, or a list of them, one a row")
-    ids = [_ids(name, list(row), end) for row in rows]
+        raise TypeError(f"{name}: expected {{id: value}}, or a list with one for each row")
+    ids = [_read_ids(name, list(row), end) for row in rows]
     values = [read_number(f"{name}[{i}]", v) for row in rows for i, v in row.items()]
-    return _lists(ids, values, arrays)
+    return _make_lists(ids, values, arrays)
 
 
-def _one_a_row(name: str, rows: Sequence[Any], batch: int) -> Sequence[Any]:
+def _check_list_count(name: str, rows: Sequence[Any], batch: int) -> Sequence[Any]:
     if len(rows) != batch:
-        raise ValueError(f"{name}: expected {batch} lists, one a row, got {len(rows)}")
+        raise ValueError(f"{name}: expected {batch} lists, one for each row, got {len(rows)}")
     return rows
 
 
-def _ids(name: str, ids: Any, end: Optional[int] = None) -> np.ndarray:
+def _read_ids(name: str, ids: Any, end: Optional[int] = None) -> np.ndarray:
     """The token ids of a list or an array, as int32."""
     ids = to_numpy(name, ids)
-    refuse_masked(name, ids)
-    ids = _listed(name, ids, "token ids")
+    reject_masked(name, ids)
+    ids = _check_iterable(name, ids, "token ids")
     if not isinstance(ids, np.ndarray):
         ids = read_scalars(name, ids, "a token id")
     try:
@@ -385,7 +397,7 @@ def _ids(name: str, ids: Any, end: Optional[int] = None) -> np.ndarray:
     return found.astype(np.int32)
 
 
-def _lists(
+def _make_lists(
     rows: Sequence[np.ndarray], values: Optional[list[float]], arrays: NumpyArrays
 ) -> Tuple[_abi.TokenLists, list[Any]]:
     offsets = np.cumsum([0] + [len(row) for row in rows], dtype=np.int64)
@@ -395,4 +407,4 @@ def _lists(
     ]
     if values is not None:
         held.append(arrays.to_device(np.array(values, dtype=np.float32)))
-    return _abi.TokenLists(*(address(array) for array in held)), held
+    return _abi.TokenLists(*(address_of(array) for array in held)), held

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays of a call: of NumPy, or torch tensors on the CPU or on CUDA."""
+"""Arrays of a call: NumPy arrays, or torch tensors on the CPU or on CUDA."""
 
 from __future__ import annotations
 
@@ -43,17 +43,21 @@ class Layout(NamedTuple):
 _NAMES: dict[Any, str] = {}
 
 
-def _name_of(dtype: np.dtype[Any]) -> str:
+def _get_dtype_name(dtype: np.dtype[Any]) -> str:
     if dtype not in _NAMES:
         _NAMES[dtype] = dtype.name if dtype.isnative else dtype.str
     return _NAMES[dtype]
 
 
-def layout(name: str, array: Any) -> Layout:
+def layout_of(name: str, array: Any) -> Layout:
     """The layout of a NumPy array or a tensor; TypeError for anything else."""
     if type(array) is np.ndarray:
         return Layout(
-            array.ctypes.data, _name_of(array.dtype), array.shape, array.strides, array.itemsize
+            array.ctypes.data,
+            _get_dtype_name(array.dtype),
+            array.shape,
+            array.strides,
+            array.itemsize,
         )
     if is_tensor(array):
         check_memory(name, array)
@@ -69,7 +73,7 @@ def layout(name: str, array: Any) -> Layout:
         found = type(array).__name__
         raise TypeError(f"{name}: expected a NumPy array or a torch tensor, got {found}")
     return Layout(
-        array.ctypes.data, _name_of(array.dtype), array.shape, array.strides, array.itemsize
+        array.ctypes.data, _get_dtype_name(array.dtype), array.shape, array.strides, array.itemsize
     )
 
 
@@ -77,13 +81,14 @@ DLPACK_CPU, DLPACK_CUDA_HOST = 1, 3  # device types of the DLPack specification
 
 
 def import_array(name: str, value: Any) -> Any:
-    """`value`; an array of another library that supports DLPack is converted without a copy.
+    """Import an array of another library by DLPack, without a copy; returns other values unchanged.
 
     The result is a NumPy array on the CPU, and a torch tensor on a GPU, which requires torch.
+    Raises TypeError if the array cannot be imported.
     """
     if type(value) is np.ndarray or is_tensor(value) or not hasattr(value, "__dlpack__"):
         return value
-    if isinstance(value, (np.ndarray, np.generic)):  # layout() raises their errors
+    if isinstance(value, (np.ndarray, np.generic)):  # layout_of() raises their errors
         return value
     torch = sys.modules.get("torch")
     try:
@@ -109,7 +114,7 @@ class NumpyArrays:
         self.device = open_device("cpu", isa, threads)
 
     def current_stream(self) -> Optional[int]:
-        """The stream of a call that is made now."""
+        """The address of the current stream; None on the CPU."""
         return None
 
     def to_device(self, array: np.ndarray) -> Any:
@@ -135,8 +140,8 @@ class NumpyArrays:
         seed = fresh_seed()
         return seed, self.to_device(np.array([seed], np.uint64))
 
-    def unsigned(self, seeds: Any) -> Any:
-        """`seeds` with their bits as uint64."""
+    def to_unsigned(self, seeds: Any) -> Any:
+        """`seeds` viewed as uint64."""
         return seeds
 
     def empty_records(self, shape: Tuple[int, ...], dtype: np.dtype[Any]) -> Any:
@@ -174,7 +179,7 @@ class TorchArrays(NumpyArrays):
             return None
         return self.torch.cuda.current_stream(self.place).cuda_stream
 
-    def _dtype(self, dtype: type) -> Any:
+    def _torch_dtype(self, dtype: type) -> Any:
         return getattr(self.torch, _BITS[dtype].__name__)
 
     def to_device(self, array: np.ndarray) -> Any:
@@ -192,7 +197,7 @@ class TorchArrays(NumpyArrays):
         if not value.is_cuda:
             return None
         check_numbers(name, value)
-        value, wanted = value.detach(), self._dtype(dtype)
+        value, wanted = value.detach(), self._torch_dtype(dtype)
         if str(value.dtype) == f"torch.{np.dtype(dtype).name}":
             value = value.view(wanted)
         return value.to(self.place, wanted).contiguous()
@@ -212,10 +217,10 @@ class TorchArrays(NumpyArrays):
     def empty(self, shape: Tuple[int, ...], dtype: type) -> Any:
         if self.on_host:  # half the time of torch.empty()
             return self.torch.from_numpy(np.empty(shape, _BITS[dtype]))
-        return self.torch.empty(shape, dtype=self._dtype(dtype), device=self.place)
+        return self.torch.empty(shape, dtype=self._torch_dtype(dtype), device=self.place)
 
     def zeros(self, shape: Tuple[int, ...], dtype: type) -> Any:
-        return self.torch.zeros(shape, dtype=self._dtype(dtype), device=self.place)
+        return self.torch.zeros(shape, dtype=self._torch_dtype(dtype), device=self.place)
 
     def is_capturing(self) -> bool:
         return not self.on_host and bool(self.torch.cuda.is_current_stream_capturing())
@@ -230,10 +235,10 @@ class TorchArrays(NumpyArrays):
             return super().fresh_seed()
         int64 = self.torch.int64
         seed = self.torch.randint(-(2**63), 2**63 - 1, (1,), dtype=int64, device=self.place)
-        return self.unsigned(seed[0]), seed
+        return self.to_unsigned(seed[0]), seed
 
-    def unsigned(self, seeds: Any) -> Any:
-        """`seeds` as uint64, if this torch has the dtype."""
+    def to_unsigned(self, seeds: Any) -> Any:
+        """`seeds` viewed as uint64, or as int64 if this torch has no uint64."""
         if self.on_host:
             return seeds  # to_device() returns NumPy's uint64
         return seeds.view(getattr(self.torch, "uint64", self.torch.int64))
@@ -245,34 +250,37 @@ class TorchArrays(NumpyArrays):
 def arrays_of(
     inputs: dict[str, Any], isa: Optional[str], threads: Optional[int]
 ) -> Union[NumpyArrays, TorchArrays]:
-    """The arrays of a call by its inputs {name: array}; only the first must not be None."""
+    """The arrays of a call on these inputs, {name: array}; all except the first may be None.
+
+    Raises TypeError or ValueError if the inputs are of different kinds or on different devices.
+    """
     first = next(iter(inputs))
     given = {n: array for n, array in inputs.items() if n == first or array is not None}
     if not is_tensor(given[first]):
         for name, array in given.items():
             if type(array) is not np.ndarray:
-                layout(name, array)
+                layout_of(name, array)
             if is_tensor(array):
-                raise TypeError(f"{name}: is a torch.Tensor, {first} is not")
+                raise TypeError(f"{name}: is a torch.Tensor, but {first} is not")
         return NumpyArrays(isa, threads)
     place = given[first].device
     for name, array in given.items():
         if not is_tensor(array):
-            raise TypeError(f"{name}: expected a torch.Tensor, as {first} is")
+            raise TypeError(f"{name}: expected a torch.Tensor, because {first} is one")
         if array.device != place:
-            raise ValueError(f"{name}: is on {array.device}, {first} is on {place}")
+            raise ValueError(f"{name}: is on {array.device}, but {first} is on {place}")
     if place.type not in ("cpu", "cuda"):
         raise ValueError(f"{first}: is on {place}; expected cpu or cuda")
     return TorchArrays(place, isa, threads)
 
 
 def device_of(tensor: Any) -> str:
-    """The library's name of a tensor's device."""
+    """The name of a tensor's device in the library: "cpu" or "cuda:N"."""
     place = tensor.device
     return "cpu" if place.type == "cpu" else f"{place.type}:{place.index}"
 
 
-def address(array: Any) -> Optional[int]:
+def address_of(array: Any) -> Optional[int]:
     if type(array) is np.ndarray:
         return array.ctypes.data
     if array is None:
@@ -280,7 +288,7 @@ def address(array: Any) -> Optional[int]:
     return array.data_ptr() if is_tensor(array) else array.ctypes.data
 
 
-KEPT_MOST = 64 << 20  # bytes of the largest workspace that a thread keeps
+MAX_REUSED_BYTES = 64 << 20  # size of the largest workspace that a thread reuses
 
 
 class Workspace(NamedTuple):
@@ -291,24 +299,24 @@ class Workspace(NamedTuple):
     block: Any
 
 
-def _aligned(block: Any) -> Workspace:
-    start: Any = address(block)
+def _align_block(block: Any) -> Workspace:
+    start: Any = address_of(block)
     gap = -start % _abi.WORKSPACE_ALIGNMENT
     return Workspace(start + gap, len(block) - gap, block)
 
 
-class _Kept(threading.local):
+class _ThreadWorkspace(threading.local):
     workspace = Workspace(0, 0, None)
 
 
-_kept = _Kept()
+_thread = _ThreadWorkspace()
 
 
-def workspace(arrays: NumpyArrays, size: int, kept: bool = True) -> Workspace:
-    """At least `size` aligned bytes; with `kept`, memory that the thread reuses if it is small."""
+def allocate_workspace(arrays: NumpyArrays, size: int, reuse: bool = True) -> Workspace:
+    """At least `size` aligned bytes; with `reuse`, memory shared by the calls of this thread."""
     room = size + _abi.WORKSPACE_ALIGNMENT
-    if not kept or arrays.name != "cpu" or size > KEPT_MOST:
-        return _aligned(arrays.empty((room,), np.uint8))
-    if _kept.workspace.size < size:
-        _kept.workspace = _aligned(np.empty(room, np.uint8))
-    return _kept.workspace
+    if not reuse or arrays.name != "cpu" or size > MAX_REUSED_BYTES:
+        return _align_block(arrays.empty((room,), np.uint8))
+    if _thread.workspace.size < size:
+        _thread.workspace = _align_block(np.empty(room, np.uint8))
+    return _thread.workspace

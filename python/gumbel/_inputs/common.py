@@ -22,7 +22,7 @@ from .arguments import (
     read_token_lists,
     read_token_values,
 )
-from .arrays import NumpyArrays, address
+from .arrays import NumpyArrays, address_of
 from .history import History
 from .keywords import Function, take_keywords
 from .numbers import format_value, read_integer
@@ -65,23 +65,25 @@ class Common(TypedDict, total=False):
                  is at least top_p; 1: off.
     min_p        in [0, 1], one or [B]: keep tokens whose probability is at least min_p times that
                  of the likeliest token; 0: off.
-    order        how these three combine. An engine's name selects its order.
+    order        how top_k, top_p and min_p combine. An engine's name selects its order.
                  "min_p,top_k,top_p" ("vllm"), "top_k,top_p,min_p" ("hf"): one after the other, each
                  on the renormalised kept set of the one before.
                  "joint" ("sglang"): each on the whole distribution.
-                 "before_temperature": as the first, on the distribution at temperature 1; so do
-                 "top_k,top_p,min_p,temperature" ("llama.cpp") and "joint,temperature" ("mlx").
-    ties         tokens with a probability equal to the last kept one: "all" are kept, or "exact":
-                 only as many as needed, lower ids first.
+                 "before_temperature": as "min_p,top_k,top_p", on the distribution at temperature 1.
+                 "top_k,top_p,min_p,temperature" ("llama.cpp") and "joint,temperature" ("mlx") also
+                 truncate the distribution at temperature 1.
+    ties         tokens as likely as the last kept token: "all" keeps them all; "exact" keeps only
+                 as many as needed, lower ids first.
     mask         int32 [B, ceil(V / 32)], or one row for all: bit t & 31 of word t >> 5 allows t.
-    allowed      the only token ids that may be drawn, as lists like `banned`; empty: all.
+    allowed      the only token ids that may be drawn, as lists like `banned`. An empty list allows
+                 all tokens.
     banned       token ids that are never drawn: one list for all rows, or one list for each row. An
                  id outside the vocabulary is an error, also in `allowed` and `logit_bias`.
     logit_bias   {id: value} to add to the logits, one for all rows or one for each; -inf bans.
     prompt_tokens, output_tokens
                  the tokens that penalties count: one list of ids for each row. Ids outside the
                  vocabulary are not counted.
-    history      a History to count instead, which is updated from step to step.
+    history      a History, which penalties count instead of these two lists.
     repetition_penalty
                  > 0, one or [B], for tokens of prompt and output: divides positive logits,
                  multiplies other ones; 1: off.
@@ -106,11 +108,11 @@ class Common(TypedDict, total=False):
                  uses entry slots[b]. "[B]" above then means [num_slots], except for lists of
                  tokens.
     num_slots    the number of slots; required with `slots`.
-    live_rows    rows from this one on are not drawn, and get token -1 and status 6: a number, or on
-                 CUDA an int32 tensor of one element, which is read when the call runs. None: all.
-    logprobs     the distribution of `logprobs`, `lse` and `top_logprobs`: "processed", the one that
-                 is drawn from; "raw", the softmax of the unmodified logits. None: do not compute
-                 `logprobs` and `lse`, which saves time.
+    live_rows    number of rows to draw: an int, or on CUDA an int32 tensor of one element, which is
+                 read when the call runs. Later rows get token -1 and status 6. None: all rows.
+    logprobs     the distribution of `logprobs`, `lse` and `top_logprobs`: "processed", the
+                 distribution of the draw; "raw", the softmax of the unmodified logits. None: do not
+                 compute `logprobs` and `lse`, which saves time.
     top_logprobs number of likeliest tokens to return, 0 to 128. Default 0.
     ranks        True: return `ranks`.
     kept         True: return `kept`.
@@ -159,7 +161,7 @@ _NUMBERS_FOR = {np.float32: (int, float), np.int32: (int,), np.uint32: (int,), n
 
 
 # Lists whose ids must be in the vocabulary; lists that are only counted may hold other ids.
-_OF_THE_VOCABULARY = ("allowed", "banned", "logit_bias")
+_VOCABULARY_LISTS = ("allowed", "banned", "logit_bias")
 
 
 def _is_off(value: Any, off: Any) -> bool:
@@ -188,10 +190,10 @@ class Request:
         """Draw a fresh seed if the call has none."""
         if self.seed is None and not self.sampling.given.data:
             self.seed, data = self.arrays.fresh_seed()
-            self.sampling.seed = _abi.Rows(address(data), _abi.SAME)
+            self.sampling.seed = _abi.Rows(address_of(data), _abi.SAME)
             self.held.append(data)
 
-    def rows(
+    def set_row_parameter(
         self, struct: ctypes.Structure, field: str, name: str, value: Any, off: Any, dtype: type
     ) -> bool:
         """Set a row parameter of `struct`; if the value is `off`, set nothing and return False."""
@@ -205,15 +207,17 @@ class Request:
                 data, stride = read_row_floats(name, value, self.places, self.arrays)
             else:
                 data, stride = read_row_integers(name, value, self.places, dtype, self.arrays)
-            setattr(struct, field, _abi.Rows(address(data), stride))
+            setattr(struct, field, _abi.Rows(address_of(data), stride))
         self.held.append(data)
         return True
 
-    def lists(self, struct: ctypes.Structure, field: str, name: str, read: Any, value: Any) -> bool:
+    def set_token_lists(
+        self, struct: ctypes.Structure, field: str, name: str, read: Any, value: Any
+    ) -> bool:
         """Set lists of `struct` by read(); if `value` is None, set nothing and return False."""
         if value is None:
             return False
-        end = self.tokens_end if name in _OF_THE_VOCABULARY else None
+        end = self.tokens_end if name in _VOCABULARY_LISTS else None
         lists, held = read(name, value, self.batch, self.arrays, end)
         setattr(struct, field, lists)
         self.held += held
@@ -221,7 +225,7 @@ class Request:
 
     def set_given(self, tokens: Any, stride: int) -> None:
         """Score these tokens instead of drawing."""
-        self.sampling.given = _abi.Rows(address(tokens), stride)
+        self.sampling.given = _abi.Rows(address_of(tokens), stride)
         self.held.append(tokens)
 
 
@@ -278,11 +282,11 @@ def read_common(
         shape = (batch, sampling.num_samples)
         tokens = read_row_tokens("given", given, (shape, shape[1:]), arrays)
         request.set_given(tokens, 0 if len(tokens.shape) == 2 else _abi.SAME)
-    request.rows(sampling, "temperature", "temperature", temperature, 1.0, np.float32)
+    request.set_row_parameter(sampling, "temperature", "temperature", temperature, 1.0, np.float32)
     if seed is not None:
-        request.rows(sampling, "seed", "seed", seed, 0, np.uint64)
-    request.rows(sampling, "position", "position", position, 0, np.uint64)
-    request.rows(sampling, "first_sample", "first_sample", first_sample, 0, np.uint32)
+        request.set_row_parameter(sampling, "seed", "seed", seed, 0, np.uint64)
+    request.set_row_parameter(sampling, "position", "position", position, 0, np.uint64)
+    request.set_row_parameter(sampling, "first_sample", "first_sample", first_sample, 0, np.uint32)
     edits = {"allowed": allowed, "banned": banned, "bias": logit_bias}
     counted = {"prompt_tokens": prompt_tokens, "output_tokens": output_tokens}
     penalties = (repetition_penalty, frequency_penalty, presence_penalty)
@@ -306,19 +310,19 @@ def _set_slots(
     arrays = request.arrays
     if (slots is None) != (num_slots is None):
         if slots is None:
-            raise ValueError("num_slots: requires slots=[...], the slot of each row")
+            raise ValueError("num_slots: requires slots, the slot of each row")
         raise ValueError("slots: requires num_slots, the number of all slots")
     if slots is not None:
         count = read_integer("num_slots", num_slots, 1, 2**31 - 1)
         of_row, stride = read_row_integers("slots", slots, request.batch, np.int32, arrays)
         if stride == _abi.SAME and request.batch != 1:
-            raise ValueError(f"slots: expected the shape ({request.batch},), one a row")
+            raise ValueError(f"slots: expected the shape ({request.batch},), one slot for each row")
         request.places = count
-        request.sampling.slots = _abi.Slots(address(of_row), count)
+        request.sampling.slots = _abi.Slots(address_of(of_row), count)
         request.held.append(of_row)
     if live_rows is not None:
         live, _ = read_row_integers("live_rows", live_rows, 1, np.int32, arrays)
-        request.sampling.live_rows = address(live)
+        request.sampling.live_rows = address_of(live)
         request.held.append(live)
 
 
@@ -337,16 +341,18 @@ def _set_transforms(
         return
     transforms = _abi.Transforms()
     listed = [
-        request.lists(transforms, "allowed", "allowed", read_token_lists, edits["allowed"]),
-        request.lists(transforms, "banned", "banned", read_token_lists, edits["banned"]),
-        request.lists(transforms, "bias", "logit_bias", read_token_values, edits["bias"]),
+        request.set_token_lists(
+            transforms, "allowed", "allowed", read_token_lists, edits["allowed"]
+        ),
+        request.set_token_lists(transforms, "banned", "banned", read_token_lists, edits["banned"]),
+        request.set_token_lists(transforms, "bias", "logit_bias", read_token_values, edits["bias"]),
         *(
-            request.lists(transforms, name, name, read_token_lists, counted[name])
+            request.set_token_lists(transforms, name, name, read_token_lists, counted[name])
             for name in counted
         ),
     ]
     penalised = [
-        request.rows(transforms, field, name, value, off, np.float32)
+        request.set_row_parameter(transforms, field, name, value, off, np.float32)
         for (field, (name, off)), value in zip(PENALTIES.items(), penalties)
     ]
     if any(penalised) and history is None and all(lists is None for lists in counted.values()):
@@ -371,7 +377,7 @@ def _check_history(request: Request, history: History) -> int:
         raise ValueError(
             f"history: has {history.num_slots} slots, the call has {request.places} {wanted}"
         )
-    struct = history.struct()
+    struct = history.to_struct()
     request.held += [history, struct]
     return ctypes.addressof(struct)
 
@@ -390,9 +396,9 @@ def _set_truncation(
         return
     truncation = _abi.Truncation(order=picked[0], ties=picked[1])
     used = [
-        request.rows(truncation, "min_p", "min_p", min_p, 0.0, np.float32),
-        request.rows(truncation, "top_k", "top_k", top_k, 0, np.int32),
-        request.rows(truncation, "top_p", "top_p", top_p, 1.0, np.float32),
+        request.set_row_parameter(truncation, "min_p", "min_p", min_p, 0.0, np.float32),
+        request.set_row_parameter(truncation, "top_k", "top_k", top_k, 0, np.int32),
+        request.set_row_parameter(truncation, "top_p", "top_p", top_p, 1.0, np.float32),
     ]
     if any(used):
         request.sampling.truncation = ctypes.pointer(truncation)
@@ -412,11 +418,11 @@ def read_flag(name: str, value: Any) -> bool:
 
 
 def takes_common(
-    *but: str, reasons: Optional[Mapping[str, str]] = None
+    *excluded: str, reasons: Optional[Mapping[str, str]] = None
 ) -> Callable[[Function], Function]:
     """Decorator: list the parameters of **common in a function's signature and docstring.
 
-    Parameters named in `but` are errors, with a text in `reasons` if there is one.
+    Parameters named in `excluded` are errors, with a text in `reasons` if there is one.
     """
     common = [
         p for p in inspect.signature(read_common).parameters.values() if p.kind is p.KEYWORD_ONLY
@@ -425,4 +431,4 @@ def takes_common(
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
         for name, kind in (("isa", "Optional[str]"), ("threads", "Optional[int]"))
     ]
-    return take_keywords(common, inspect.getdoc(Common) or "", but, reasons or {})
+    return take_keywords(common, inspect.getdoc(Common) or "", excluded, reasons or {})

@@ -10,18 +10,18 @@ from .. import _abi
 _forks = 0  # number of forks since the process that imported this module
 
 
-def forks() -> int:
+def count_forks() -> int:
     """A number that differs between a child of fork() and its parent."""
     return _forks
 
 
-def _count_fork() -> None:
+def _record_fork() -> None:
     global _forks
     _forks += 1
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_count_fork)
+    os.register_at_fork(after_in_child=_record_fork)
 
 
 def fresh_seed() -> int:
@@ -29,7 +29,7 @@ def fresh_seed() -> int:
     return int.from_bytes(os.urandom(8), "little")
 
 
-def seed_of_row(seed: int, row: int) -> int:
+def derive_row_seed(seed: int, row: int) -> int:
     """The seed of a row if one seed serves the batch: gumbel_row_seed()."""
     mixed: int = _abi.lib.gumbel_row_seed(seed, row)
     return mixed

@@ -9,8 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _abi
-from .arguments import INT32_MAX, read_gapless, read_row_integers, read_row_tokens, read_token_lists
-from .arrays import NumpyArrays, TorchArrays, address, arrays_of
+from .arguments import (
+    INT32_MAX,
+    read_contiguous,
+    read_row_integers,
+    read_row_tokens,
+    read_token_lists,
+)
+from .arrays import NumpyArrays, TorchArrays, address_of, arrays_of
 from .numbers import get_length, read_integer
 
 _COUNTS = {16: np.uint16, 32: np.int32}
@@ -50,7 +56,7 @@ class History:
         self.vocab_size = read_integer("vocab_size", vocab_size, 1, 2**31)
         self.count_bits = read_integer("count_bits", count_bits, 16, 32)
         if self.count_bits not in _COUNTS:
-            raise ValueError(f"count_bits: {self.count_bits} is neither 16 nor 32")
+            raise ValueError(f"count_bits: expected 16 or 32, got {self.count_bits}")
         arrays = arrays_of({"like": np.empty(0) if like is None else like}, None, None)
         self.device = arrays.name
         words = (self.vocab_size + 31) // 32
@@ -70,8 +76,10 @@ class History:
         named = {"history_prompt": prompt, "history_output": output, "history_counts": counts}
         for name, array in named.items():
             if array is None:
-                raise ValueError(f"{name}: required, as another array of the history is present")
-        found = {name: read_gapless(name, array) for name, array in named.items()}
+                raise ValueError(
+                    f"{name}: required, because another array of the history was passed"
+                )
+        found = {name: read_contiguous(name, array) for name, array in named.items()}
         history.num_slots, history.vocab_size = found["history_counts"].shape
         history.count_bits = 8 * found["history_counts"].itemsize
         if history.count_bits not in _COUNTS:
@@ -97,7 +105,7 @@ class History:
                      token ids: one list for all rows, or one list for each row. None: no tokens.
         slots        int32 [B]: the slots of these rows. None: all slots, row b being slot b.
         """
-        arrays, batch, places, held = self._rows(slots)
+        arrays, batch, places, held = self._read_slots(slots)
         lists = []
         for name, value in (("prompts", prompts), ("outputs", outputs)):
             if value is None:
@@ -108,8 +116,10 @@ class History:
             held += arrays_held
         error = _abi.Error()
         where = (arrays.device, arrays.stream)
-        status = _abi.lib.gumbel_history_start(*where, self.struct(), batch, places, *lists, error)
-        _abi.check(status, error)
+        status = _abi.lib.gumbel_history_start(
+            *where, self.to_struct(), batch, places, *lists, error
+        )
+        _abi.check_status(status, error)
 
     def update(
         self, tokens: Any, *, counts: Optional[Any] = None, slots: Optional[Any] = None
@@ -121,7 +131,7 @@ class History:
                      as `emitted` of verify(). None: W.
         slots        as in start(), without repeats.
         """
-        arrays, batch, places, held = self._rows(slots)
+        arrays, batch, places, held = self._read_slots(slots)
         found = read_row_tokens("tokens", tokens, ((batch,), (batch, None)), arrays)
         width = 1 if len(found.shape) == 1 else found.shape[1]
         if counts is None and width != 1:
@@ -130,28 +140,35 @@ class History:
         if counts is not None:
             more, stride = read_row_integers("counts", counts, batch, np.int32, arrays)
             if stride == _abi.SAME and batch != 1:
-                raise ValueError(f"counts: expected the shape ({batch},), one a row")
+                raise ValueError(f"counts: expected the shape ({batch},), one for each row")
         if width == 0:
             return
         held += [found, more]
         error = _abi.Error()
         where = (arrays.device, arrays.stream)
         status = _abi.lib.gumbel_history_update(
-            *where, self.struct(), batch, places, address(found), width, address(more), error
+            *where,
+            self.to_struct(),
+            batch,
+            places,
+            address_of(found),
+            width,
+            address_of(more),
+            error,
         )
-        _abi.check(status, error)
+        _abi.check_status(status, error)
 
-    def struct(self) -> _abi.History:
+    def to_struct(self) -> _abi.History:
         """The struct of the C ABI, which points to this history's arrays."""
         return _abi.History(
             vocab_size=self.vocab_size,
-            prompt=address(self.prompt),
-            output=address(self.output),
-            counts=address(self.counts),
+            prompt=address_of(self.prompt),
+            output=address_of(self.output),
+            counts=address_of(self.counts),
             count_bits=self.count_bits,
         )
 
-    def _rows(
+    def _read_slots(
         self, slots: Optional[Any]
     ) -> tuple[Union[NumpyArrays, TorchArrays], int, Optional[_abi.Slots], list[Any]]:
         """A call's arrays, its number of rows, the struct of its slots, and the arrays it uses."""
@@ -162,4 +179,4 @@ class History:
         if batch is None or batch > self.num_slots:
             raise ValueError(f"slots: expected a list of at most {self.num_slots} slots")
         of_row, _ = read_row_integers("slots", slots, batch, np.int32, arrays)
-        return arrays, batch, _abi.Slots(address(of_row), self.num_slots), [of_row]
+        return arrays, batch, _abi.Slots(address_of(of_row), self.num_slots), [of_row]

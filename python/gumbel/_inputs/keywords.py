@@ -15,8 +15,8 @@ import numpy as np
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_ONE_TOKEN = "a call draws one token a row; the loop over tokens is the caller's"
-# Arguments of other libraries: the corresponding argument here or None, and a note.
+_ONE_TOKEN = "a call draws one token for each row; the caller writes the loop over tokens"
+# {argument of other libraries: (argument of this package or None, note)}.
 _OTHER_LIBRARIES: dict[str, tuple[Optional[str], str]] = {
     "generator": ("seed", "gumbel.Sampler counts positions"),
     "rng": ("seed", "gumbel.Sampler counts positions"),
@@ -38,46 +38,48 @@ _OTHER_LIBRARIES: dict[str, tuple[Optional[str], str]] = {
 
 def take_keywords(
     shared: Sequence[inspect.Parameter],
-    explained: str,
-    but: Sequence[str],
+    documentation: str,
+    excluded: Sequence[str],
     reasons: Mapping[str, str],
 ) -> Callable[[Function], Function]:
-    """Decorator: replace **keywords in signature and docstring by `shared`, without `but`."""
+    """Decorator: replace **keywords in signature and docstring by `shared`, without `excluded`."""
 
-    def taking(function: Function) -> Function:
+    def decorate(function: Function) -> Function:
         found = inspect.signature(function)
         own = [p for p in found.parameters.values() if p.kind is not p.VAR_KEYWORD]
-        signature = found.replace(parameters=own + [p for p in shared if p.name not in but])
+        signature = found.replace(parameters=own + [p for p in shared if p.name not in excluded])
         known = frozenset(signature.parameters)
         call = _Untraced(function)
 
         @functools.wraps(function)
-        def taker(*args: Any, **keywords: Any) -> Any:
+        def wrapper(*args: Any, **keywords: Any) -> Any:
             if not keywords.keys() <= known:
-                _refuse_unknown(function, known, but, reasons, keywords)
+                _reject_unknown(function, known, excluded, reasons, keywords)
             try:
                 return call.choose()(*args, **keywords)
             except ValueError as error:
                 _name_scalar(error, keywords)
                 raise
 
-        taker.__signature__ = signature  # type: ignore[attr-defined]
-        taker.__doc__ = f"{inspect.getdoc(function)}\n\n{_without(explained, but)}"
-        decorated: Any = taker
+        wrapper.__signature__ = signature  # type: ignore[attr-defined]
+        wrapper.__doc__ = (
+            f"{inspect.getdoc(function)}\n\n{_remove_entries(documentation, excluded)}"
+        )
+        decorated: Any = wrapper
         return decorated
 
-    return taking
+    return decorate
 
 
 class _Untraced:
-    """A function that torch.compile does not trace: PyTorch 2.11 cannot trace ctypes structs."""
+    """Calls a function outside torch.compile, because PyTorch 2.11 cannot trace ctypes structs."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
         self.disabled: Optional[Callable[..., Any]] = None
 
     def choose(self) -> Callable[..., Any]:
-        """The function to call: the plain one if torch._dynamo is not imported."""
+        """The function to call: unchanged if torch._dynamo is not imported."""
         if self.disabled is None:
             disable = getattr(sys.modules.get("torch._dynamo"), "disable", None)
             if disable is None:
@@ -94,41 +96,41 @@ def _name_scalar(error: ValueError, given: Mapping[str, Any]) -> None:
         error.args = (f"{name}: {rest}",)
 
 
-def _without(explained: str, but: Sequence[str]) -> str:
-    """The documentation of arguments without the entries of those in `but`.
+def _remove_entries(documentation: str, excluded: Sequence[str]) -> str:
+    """The documentation of arguments without the entries of those in `excluded`.
 
     A blank line ends the heading. An entry starts with its names in the first column of a line.
     """
-    heading, blank, entries = explained.partition("\n\n")
+    heading, blank, entries = documentation.partition("\n\n")
     kept = []
     for entry in re.split(r"\n(?=\w)", entries):
         names = re.match(r"\w+(?:, \w+)*", entry)
-        if names is None or not set(names[0].split(", ")) <= set(but):
+        if names is None or not set(names[0].split(", ")) <= set(excluded):
             kept.append(entry)
     return heading + blank + "\n".join(kept)
 
 
-def _refuse_unknown(
+def _reject_unknown(
     function: Callable[..., Any],
     known: Iterable[str],
-    but: Sequence[str],
+    excluded: Sequence[str],
     reasons: Mapping[str, str],
     given: Iterable[str],
 ) -> None:
     """Raise a TypeError for an argument that a function does not have."""
     name = next(name for name in given if name not in known)
-    if name in but:
+    if name in excluded:
         reason = f": {reasons[name]}" if name in reasons else ""
         raise TypeError(f"{function.__qualname__}() takes no argument {name!r}{reason}")
-    advice = _advice(name, sorted(known), reasons)
+    advice = _suggest_argument(name, sorted(known), reasons)
     raise TypeError(f"{function.__qualname__}() has no argument {name!r}{advice}")
 
 
-def _advice(name: str, known: Sequence[str], reasons: Mapping[str, str]) -> str:
-    """The end of the error message: the argument that was probably meant."""
+def _suggest_argument(name: str, known: Sequence[str], reasons: Mapping[str, str]) -> str:
+    """The end of the error message, which suggests an argument."""
     argument, note = _OTHER_LIBRARIES.get(name, (None, ""))
     if name not in _OTHER_LIBRARIES:
-        argument = _nearest(name, known)
+        argument = _find_nearest(name, known)
     elif argument is not None and argument in reasons:
         return f": {reasons[argument]}"
     elif argument is not None and argument not in known:
@@ -139,8 +141,8 @@ def _advice(name: str, known: Sequence[str], reasons: Mapping[str, str]) -> str:
     return f"{question} ({note})" if question else f": {note}"
 
 
-def _nearest(name: str, known: Sequence[str]) -> Optional[str]:
-    """The known argument with equal letters, else one that `name` begins, else a similar one."""
+def _find_nearest(name: str, known: Sequence[str]) -> Optional[str]:
+    """The known argument with equal letters, one that begins with `name`, or a similar one."""
     plain = name.replace("_", "").lower()
     letters = {each.replace("_", ""): each for each in known}
     longer = (letters[each] for each in letters if len(plain) > 2 and each.startswith(plain))

@@ -14,28 +14,28 @@ import numpy as np
 
 from .tensors import to_numpy
 
-# Sequences of Python that are not accepted as lists of numbers.
+# Sequences that are not accepted as lists of numbers.
 TEXTS = (str, bytes, bytearray, memoryview)
 _NUMBERS = (int, float, np.number)
 # Types that Python or NumPy would convert to a number, but that are not accepted as one.
-_NO_NUMBERS = (bool, np.bool_, np.datetime64, np.timedelta64, Sequence, Set, Mapping)
+_NON_NUMBERS = (bool, np.bool_, np.datetime64, np.timedelta64, Sequence, Set, Mapping)
 
 
 def format_value(value: Any) -> str:
-    """`value` for an error message: a short repr."""
+    """A repr of at most 80 characters, for error messages."""
     try:
         text = "" if isinstance(value, int) and value.bit_length() > 4096 else repr(value)
     except Exception:
         text = ""
-    if not text:  # Python refuses to print integers of some thousand digits
+    if not text:  # Python raises ValueError for integers of some thousand digits
         return f"this {type(value).__name__}"
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def refuse_masked(name: str, value: Any) -> None:
-    """TypeError for a masked array: the library would read its masked values."""
+def reject_masked(name: str, value: Any) -> None:
+    """Raise TypeError for a masked array: the library would read its masked values."""
     if isinstance(value, np.ma.MaskedArray):
-        raise TypeError(f"{name}: a masked array's mask would be lost; pass its .filled()")
+        raise TypeError(f"{name}: masked arrays are not supported; call filled() first")
 
 
 def is_list(value: Any) -> bool:
@@ -58,10 +58,10 @@ def read_scalar(name: str, value: Any, wanted: str) -> Any:
     if type(value) in (int, float):
         return value
     value = to_numpy(name, value)
-    refuse_masked(name, value)
+    reject_masked(name, value)
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
-    if isinstance(value, _NO_NUMBERS):
+    if isinstance(value, _NON_NUMBERS):
         raise TypeError(f"{name}: expected {wanted}, got {type(value).__name__}")
     return value
 
@@ -70,13 +70,13 @@ def read_scalars(name: str, values: Iterable[Any], wanted: str) -> list[Any]:
     """The elements of a list, as read_scalar()."""
     values = list(values)
     kinds = set(map(type, values))  # lists may be long
-    if all(issubclass(k, _NUMBERS) and not issubclass(k, _NO_NUMBERS) for k in kinds):
+    if all(issubclass(k, _NUMBERS) and not issubclass(k, _NON_NUMBERS) for k in kinds):
         return values
     return [read_scalar(f"{name}[{i}]", value, wanted) for i, value in enumerate(values)]
 
 
 def read_integer(name: str, value: Any, low: int, high: int) -> int:
-    """A Python int in [low, high]; ctypes would wrap values outside silently."""
+    """A Python int in [low, high]; ctypes would silently wrap other values."""
     if type(value) is int and low <= value <= high:
         return value
     value = read_scalar(name, value, "an integer")

@@ -11,34 +11,34 @@ import numpy as np
 from .. import _abi
 from .arguments import read_row_integers
 from .arrays import NumpyArrays, arrays_of
-from .fresh_seeds import seed_of_row
+from .fresh_seeds import derive_row_seed
 from .numbers import get_length, is_list
 from .tensors import is_tensor, to_numpy
 
-ROWS_MOST = 2**31 - 1  # of a sampler
+MAX_ROWS = 2**31 - 1  # of a sampler
 
 
-def rows_of(name: str, value: Any) -> Optional[int]:
+def count_rows(name: str, value: Any) -> Optional[int]:
     """The number of rows of a list or an array of numbers; None: `value` is one number."""
     if not is_list(value) and getattr(value, "ndim", 0) != 1:
         return None
     rows = get_length(value)
     assert rows is not None
-    if not 1 <= rows <= ROWS_MOST:
-        raise ValueError(f"{name}: expected 1 to {ROWS_MOST} rows, got {rows}")
+    if not 1 <= rows <= MAX_ROWS:
+        raise ValueError(f"{name}: expected 1 to {MAX_ROWS} rows, got {rows}")
     return rows
 
 
-def uint64_numbers(name: str, value: Any, rows: Optional[int]) -> Any:
+def read_uint64(name: str, value: Any, rows: Optional[int]) -> Any:
     """uint64 numbers: a 0-d array for all rows, or [rows]."""
     found, stride = read_row_integers(name, value, rows or 1, np.uint64, NumpyArrays(None, None))
     return found.reshape(()) if stride == _abi.SAME else found.copy()
 
 
 def check_writable(name: str, kept: Any) -> None:
-    """ValueError for a read-only NumPy array, to which the library would write."""
+    """Raise ValueError for a read-only NumPy array, to which the library would write."""
     if isinstance(kept, np.ndarray) and not kept.flags.writeable:
-        raise ValueError(f"{name}: its array is read-only; set flags.writeable = True")
+        raise ValueError(f"{name}: the array is read-only; set its flags.writeable = True")
 
 
 def write_rows(name: str, kept: Any, value: Any) -> None:
@@ -53,36 +53,36 @@ def write_rows(name: str, kept: Any, value: Any) -> None:
     kept[...] = found
 
 
-def seeds_of_rows(seed: int, rows: Iterable[int]) -> Any:
-    return np.array([seed_of_row(seed, int(row)) for row in rows], np.uint64)
+def derive_row_seeds(seed: int, rows: Iterable[int]) -> Any:
+    return np.array([derive_row_seed(seed, int(row)) for row in rows], np.uint64)
 
 
-def integers_of(array: Any) -> list[int]:
+def list_integers(array: Any) -> list[int]:
     """The uint64 values of an array, or of the bits of an int64 tensor."""
     found: list[int] = to_numpy("state", array).view(np.uint64).tolist()
     return found
 
 
 def check_call_slots(slots: Any, rows: int, live_rows: Optional[Any]) -> None:
-    """ValueError for slots of a call that do not exist or that two of the drawn rows share."""
+    """Raise ValueError for slots that do not exist, or that two drawn rows share."""
     found, arrays = _read_slots(slots, rows), NumpyArrays(None, None)
     if live_rows is not None:
         found = found[: int(read_row_integers("live_rows", live_rows, 1, np.int32, arrays)[0][0])]
-    _refuse_repeated(found)
+    _reject_repeated(found)
 
 
-def _refuse_repeated(slots: Any) -> None:
+def _reject_repeated(slots: Any) -> None:
     ordered = np.sort(slots)
     repeated = ordered[1:] == ordered[:-1]
     if repeated.any():
         slot = ordered[1:][repeated][0]
-        raise ValueError(f"slots: slot {slot} is in the list twice; pass each slot once")
+        raise ValueError(f"slots: slot {slot} is repeated; pass each slot once")
 
 
-def distinct_slots(slots: Any, rows: int) -> Any:
-    """Slots of reset(), which must exist and not repeat."""
+def read_distinct_slots(slots: Any, rows: int) -> Any:
+    """The slots of reset(); raises ValueError for slots that do not exist or repeat."""
     found = _read_slots(slots, rows)
-    _refuse_repeated(found)
+    _reject_repeated(found)
     return found
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch tensors. This module never imports torch: a caller with a tensor has imported it."""
+"""torch tensors, without importing torch: a caller that passes a tensor has imported it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def check_memory(name: str, tensor: Any) -> None:
-    """TypeError for a tensor whose values are not in memory as the library reads them."""
+    """Raise TypeError for a tensor that is not dense in memory, or has a pending operation."""
     problem = ""
     if str(tensor.layout) != "torch.strided" or tensor.is_nested:
         problem = "is not dense"
@@ -32,7 +32,7 @@ def check_memory(name: str, tensor: Any) -> None:
 
 
 def check_numbers(name: str, tensor: Any) -> None:
-    """TypeError for a tensor that does not hold plain numbers."""
+    """Raise TypeError for a tensor that does not hold plain numbers."""
     check_memory(name, tensor)
     if not _NUMBERS.fullmatch(str(tensor.dtype)):
         raise TypeError(f"{name}: expected numbers, got {tensor.dtype}")

@@ -6,7 +6,7 @@ try:
     import transformers
 except ImportError as missing:
     raise ImportError(
-        "gumbel.transformers needs PyTorch and transformers: "
+        "gumbel.transformers requires PyTorch and transformers: "
         "pip install torch 'transformers==5.17.*'"
     ) from missing
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Speculative decoding: several tokens for each forward pass, with the text of plain decoding."""
+"""Speculative decoding: several tokens in each forward pass; the text of plain decoding."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from transformers.generation import EosTokenCriteria, MaxLengthCriteria
 from .draws import Draw
 from .heads import Head
 from .stops import check_drawn
-from .trunk import Trunk
+from .cached_forward import CachedForward
 
 
 def decode_assisted(
@@ -27,7 +27,7 @@ def decode_assisted(
     kwargs: dict[str, Any],
 ) -> tuple[torch.Tensor, Any]:
     """Decode a text [1, L]; returns it and the cache. drafter(ids, most) returns drafts [1, n]."""
-    trunk = Trunk(model, head, kwargs)
+    forward = CachedForward(model, head, kwargs)
     stop = [t for c in criteria if isinstance(c, EosTokenCriteria) for t in c.eos_token_id.tolist()]
     ends, done = _ExtraCriteria(criteria), False
     while model._has_unfinished_sequences(done, synced_gpus, device=ids.device):
@@ -35,9 +35,9 @@ def decode_assisted(
         room = config.max_length - length
         drafts = ids[:, :0] if done else drafter(ids, room - 1)
         candidates = torch.cat([ids, drafts], -1)
-        rows = trunk.rows(candidates, drafts.shape[1] + 1, draw)
-        if done:  # other processes are not, and their forward passes are synchronised with this one
-            trunk.forget(length - 1)
+        rows = forward.run_tokens(candidates, drafts.shape[1] + 1, draw)
+        if done:  # other processes have not finished, and need this process in their forward passes
+            forward.crop_cache(length - 1)
             continue
         found = draw.verify(rows, candidates, room, stop)
         emitted = found.tokens[:, : int(found.emitted)].long()
@@ -45,11 +45,11 @@ def decode_assisted(
             check_drawn(torch.tensor([-1]))
         ids, ended = ends.apply(torch.cat([ids, emitted], -1), length)
         draw.texts.position += ids.shape[1] - length
-        trunk.forget(ids.shape[1] - 1)
+        forward.crop_cache(ids.shape[1] - 1)
         if streamer is not None:
             streamer.put(ids[0, length:].cpu())
         done = ended or bool(found.finished)
-    return ids, trunk.cache
+    return ids, forward.cache
 
 
 class _ExtraCriteria:
@@ -60,7 +60,7 @@ class _ExtraCriteria:
         self.criteria, self.exist = criteria, any(type(c) not in known for c in criteria)
 
     def apply(self, ids: torch.Tensor, length: int) -> tuple[torch.Tensor, bool]:
-        """The text up to the first new token (from `length`) that ends it, and whether one does."""
+        """The text up to the first new token that meets a criterion; and whether one does."""
         if self.exist:
             for end in range(length + 1, ids.shape[1] + 1):
                 if bool(self.criteria(ids[:, :end], None).all()):

@@ -12,7 +12,7 @@ from transformers.generation.continuous_batching.utils import WorkloadHints
 from .batching import check_psutil, find_head_of_paged, set_draw
 from .prompts import check_prompts
 from .requests import CHILD
-from .texts import seeds_of
+from .texts import read_seeds
 
 STOP_SECONDS = 5.0  # time-out for the end of a manager
 
@@ -60,7 +60,7 @@ def generate_batch(
     prompts = check_prompts(inputs, model.get_input_embeddings().weight.shape[0])
     if not prompts:
         return {}
-    seeds = seeds_of(seed, len(prompts))
+    seeds = read_seeds(seed, len(prompts))
     check_psutil(model)
     config = model.generation_config if generation_config is None else generation_config
     if config.stop_strings is not None:
@@ -80,7 +80,7 @@ def generate_batch(
         max_generated_length=most or 0,
         num_requests=len(prompts) * copies,
     )
-    with _manager(model, config, continuous_batching_config, hints, screen) as manager:
+    with _open_manager(model, config, continuous_batching_config, hints, screen) as manager:
         if warmup:
             manager.warmup()
         manager.start()
@@ -93,14 +93,16 @@ def generate_batch(
                 record_timestamps=record_timestamps,
                 seed=seeds[at],
             )
-        found = _results(manager, len(prompts) * copies)
+        found = _collect_results(manager, len(prompts) * copies)
     ends = ["", *(f"{CHILD}{child}" for child in range(copies - 1))]
     names = [f"req_{at}{end}" for at in range(len(prompts)) for end in ends]
     return {name: found[name] for name in names}
 
 
 @contextmanager
-def _manager(model: Any, config: Any, batching: Any, hints: Any, screen: bool) -> Iterator[Any]:
+def _open_manager(
+    model: Any, config: Any, batching: Any, hints: Any, screen: bool
+) -> Iterator[Any]:
     """Context with a manager that draws by the library; then restores the model's attention."""
     attention = model.config._attn_implementation
     found, manager = find_head_of_paged(model), None
@@ -116,7 +118,7 @@ def _manager(model: Any, config: Any, batching: Any, hints: Any, screen: bool) -
             model.set_attn_implementation(attention)
 
 
-def _results(manager: Any, count: int) -> dict[str, Any]:
+def _collect_results(manager: Any, count: int) -> dict[str, Any]:
     """The texts of `count` requests by id. Raises BatchError if one fails."""
     found: dict[str, Any] = {}
     while len(found) < count:

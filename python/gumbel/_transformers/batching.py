@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps of continuous batching, drawn by the library."""
+"""Patches of continuous batching that make the library draw the tokens of each step."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from transformers.utils import is_psutil_available
 
 from .. import torch as operators  # noqa: F401, registers torch.ops.gumbel
 from .._calls.screens import Screen
-from .heads import Found, Head, find_head, follow_head
-from .requests import add_lines, seeds_in
-from .rules import Rules, rules_of
+from .heads import HeadResult, Head, find_head, follow_head
+from .requests import add_lines, read_line_seeds
+from .rules import Rules, read_rules
 from .stops import check_drawn
 
 # Inputs of a step that a decoder's forward does not take.
-NOT_OF_DECODERS = ("logits_to_keep", "logits_indices", "logits_processor_args")
+NON_DECODER_INPUTS = ("logits_to_keep", "logits_indices", "logits_processor_args")
 # Processors with a value for each request: the parameter that they hold.
 PER_REQUEST: dict[type, str] = {
     ContinuousBatchingTemperatureLogitsWarper: "temperature",
@@ -43,29 +43,31 @@ DTYPES = {
 class BatchDraw:
     """Draws one token of each request that a step completes."""
 
-    def __init__(self, manager: Any, found: Found, screen: bool) -> None:
+    def __init__(self, manager: Any, found: HeadResult, screen: bool) -> None:
         processors, greedy = manager.logit_processor, not manager.generation_config.do_sample
-        rules = rules_of(processors.logits_processor)
-        if rules is not None and rules.edit_logits():
+        rules = read_rules(processors.logits_processor)
+        if rules is not None and rules.has_logit_edits():
             rules = None
         self.model, self.by_screen = manager.model, screen
-        lines = {} if greedy else _lines_of(processors.logits_processor)
-        self.fused = None if rules is None else _Parameters(rules, greedy, lines, self.model.device)
-        self.processed = _Parameters(Rules(), greedy, {}, self.model.device)
+        lines = {} if greedy else _find_lines(processors.logits_processor)
+        self.fused = (
+            None if rules is None else _DrawParameters(rules, greedy, lines, self.model.device)
+        )
+        self.processed = _DrawParameters(Rules(), greedy, {}, self.model.device)
         self._use_head(found)
         self.copies = manager.num_return_sequences
         self.logprobs = "processed" if manager.continuous_batching_config.return_logprobs else None
         self.first = add_lines(processors)
 
-    def _use_head(self, found: Found) -> None:
-        """Draw by this head from now on; from logits if there is none."""
+    def _use_head(self, found: HeadResult) -> None:
+        """Draw with this head in later steps, or from logits if the result has no head."""
         self.found = found
         self.head: Optional[Head] = None if self.fused is None else found.head
         self.weights = self.head.weights(self.by_screen) if self.head is not None else None
         self.screen = self.weights.bytes if isinstance(self.weights, Screen) else None
 
     def follow_model(self, in_graphs: bool) -> None:
-        """Use the model's present head, if it has changed since the last step.
+        """Use the model's current head, if the head has changed since the last step.
 
         Raises RuntimeError if steps are CUDA graphs (`in_graphs`), which read the old weights.
         """
@@ -92,18 +94,18 @@ class BatchDraw:
         parameters = self.processed if self.head is None else self.fused or self.processed
         common = {
             **parameters.read(lines),
-            "seed": seeds_in(lines, self.first),
+            "seed": read_line_seeds(lines, self.first),
             "position": batch["position_ids"][0, indices].long(),
             "logprobs": self.logprobs,
         }
         if self.copies > 1:
             common["first_sample"] = lines[self.first + 2]
         if self.head is None:
-            scores = _processed(runner, model, batch)
+            scores = _process_logits(runner, model, batch)
             drawn = torch.ops.gumbel.sample_logits(scores, **common)
         else:
-            given = {name: value for name, value in batch.items() if name not in NOT_OF_DECODERS}
-            hidden = self.head.base(**given).last_hidden_state[0, indices]
+            given = {name: value for name, value in batch.items() if name not in NON_DECODER_INPUTS}
+            hidden = self.head.decoder(**given).last_hidden_state[0, indices]
             drawn = torch.ops.gumbel.sample(
                 hidden, self.head.weight, screen=self.screen, **self.head.arguments(), **common
             )
@@ -114,14 +116,14 @@ class BatchDraw:
             output[1, :count].copy_(drawn[2][:, 0].contiguous().view(torch.int32))
 
 
-class _Parameters:
+class _DrawParameters:
     """Temperature and truncation of a draw: from lines of a step, or constant for all requests."""
 
     def __init__(self, rules: Rules, greedy: bool, lines: dict[str, int], device: Any) -> None:
-        values = rules.parameters(greedy)
+        values = rules.library_arguments(greedy)
         self.lines = {name: line for name, line in lines.items() if name in values}
         self.constants = {
-            name: _constant(name, value, device)
+            name: _make_constant(name, value, device)
             for name, value in values.items()
             if name not in self.lines
         }
@@ -132,18 +134,18 @@ class _Parameters:
         return {**own, **self.constants}
 
 
-def _lines_of(processors: Any) -> dict[str, int]:
+def _find_lines(processors: Any) -> dict[str, int]:
     """{parameter: index of the line with its value for each request}."""
     own = [p for p in processors if isinstance(p, ContinuousBatchingLogitsProcessor)]
     return {PER_REQUEST[type(p)]: line for line, p in enumerate(own) if type(p) in PER_REQUEST}
 
 
-def _constant(name: str, value: Any, device: Any) -> Any:
-    """A parameter of all requests, as the operators take it."""
+def _make_constant(name: str, value: Any, device: Any) -> Any:
+    """A parameter of all requests as a tensor, or unchanged if operators take a Python value."""
     return torch.tensor(value, dtype=DTYPES[name], device=device) if name in DTYPES else value
 
 
-def _processed(runner: Any, model: Any, batch: dict[str, Any]) -> torch.Tensor:
+def _process_logits(runner: Any, model: Any, batch: dict[str, Any]) -> torch.Tensor:
     """Processed logits [n, V] after the input tokens from which tokens are drawn."""
     indices = batch["logits_indices"]
     logits = model(**batch).logits[0]
@@ -160,7 +162,7 @@ _stock_compute = ModelRunner.compute_batch
 _stock_init = ContinuousBatchingManager.__init__
 
 
-def _step(
+def _run_step(
     self: Any,
     model: Any,
     batch_data: dict[str, Any],
@@ -179,8 +181,8 @@ def _step(
     draw(self, model, batch_data, output_ids)
 
 
-def _compute(self: Any, model: Any, batch_data: dict[str, Any]) -> None:
-    """Follow changes of the head before each step, on the host: not compiled, not captured."""
+def _compute_batch(self: Any, model: Any, batch_data: dict[str, Any]) -> None:
+    """Use a changed head before each step. Runs on the host, outside compiled and captured code."""
     draw = getattr(self.logit_processor, "gumbel_draw", None)
     if draw is not None:
         stream = self.inputs_and_outputs.compute_stream
@@ -189,13 +191,13 @@ def _compute(self: Any, model: Any, batch_data: dict[str, Any]) -> None:
     _stock_compute(self, model, batch_data)
 
 
-ModelRunner._forward_process_and_sample = _step
-ModelRunner.compute_batch = _compute
+ModelRunner._forward_process_and_sample = _run_step
+ModelRunner.compute_batch = _compute_batch
 
 
 @torch.no_grad()
-def find_head_of_paged(model: Any) -> Found:
-    """find_head() for a model with paged attention, which is disabled for the plain forward."""
+def find_head_of_paged(model: Any) -> HeadResult:
+    """find_head() for a model with paged attention, which is disabled while the head is probed."""
     attention = model.config._attn_implementation
     if not attention.startswith("paged|"):
         return find_head(model)
@@ -206,8 +208,8 @@ def find_head_of_paged(model: Any) -> Found:
         model.set_attn_implementation(attention)
 
 
-def set_draw(manager: Any, found: Found, screen: bool) -> None:
-    """Have the library draw for a manager that has not started; `screen`: by a screen."""
+def set_draw(manager: Any, found: HeadResult, screen: bool) -> None:
+    """Make the library draw for a manager that has not started, if `screen` with a screen."""
     if hasattr(manager.logit_processor, "gumbel_draw"):
         return
     if manager.batch_processor is not None:
@@ -224,7 +226,7 @@ def check_psutil(model: Any) -> None:
         raise ImportError("continuous batching on a CPU needs psutil: pip install psutil")
 
 
-def _init(self: Any, model: Any, *arguments: Any, **named: Any) -> None:
+def _init_manager(self: Any, model: Any, *arguments: Any, **named: Any) -> None:
     check_psutil(model)
     found = find_head_of_paged(model)
     _stock_init(self, model, *arguments, **named)
@@ -235,13 +237,14 @@ _patched = {"screen": False}
 
 
 def patch_continuous_batching(*, screen: bool = False) -> None:
-    """Have the library draw for every later continuous-batching manager of this process.
+    """Make the library draw for every continuous-batching manager created later in this process.
 
     add_request() of a manager then takes `seed`, an int whose low 64 bits are used; without one,
     torch's generator draws a seed. The texts of num_return_sequences are the samples of the seed.
-    Steps form no logits, also in CUDA graphs and if compiled. generate_batch() does not need this.
+    Steps form no logits, in CUDA graphs and compiled steps, too. generate_batch() does not
+    require this call.
 
     screen       draw by screens of heads; see generate().
     """
     _patched["screen"] = screen
-    ContinuousBatchingManager.__init__ = _init
+    ContinuousBatchingManager.__init__ = _init_manager

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The decoding method of generate(custom_generate=...): step by step, or by drafts."""
+"""The decoding method for generate(custom_generate=...): one token a step, or with drafts."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from transformers.generation import GenerateDecoderOnlyOutput
 
 from .assisted import decode_assisted
 from .drafters import ModelDrafter, NgramDrafter
-from .draws import Draw, draw_of
+from .draws import Draw, make_draw
 from .heads import Head
 from .mode_arguments import takes_mode_arguments
-from .stops import stops_of
+from .stops import make_stop_check
 from .texts import Texts
 
-# Settings of a GenerationConfig for other kinds of drafts, which are not supported.
+# Settings of a GenerationConfig for kinds of drafts that are not supported.
 OTHER_DRAFTS = ("assistant_early_exit", "use_mtp", "speculation_type", "assistant_ensemble_weight")
 
 
@@ -71,7 +71,7 @@ def generate(
     with drafts also several texts and static caches.
     """
     config = generation_config
-    _check(model, config)
+    _check_settings(model, config)
     lookup = config.prompt_lookup_num_tokens is not None
     by_drafts = draft_model is not None or lookup
     if by_drafts:
@@ -81,12 +81,12 @@ def generate(
         streamer.put(input_ids.cpu())
     copies = (config.num_return_sequences or 1) if config.do_sample else 1
     texts = Texts(input_ids, model_kwargs.get("attention_mask"), seed, copies)
-    kept = _kept(config)
+    kept = _make_lists(config)
     greedy = not config.do_sample
-    head, draw = draw_of(model, logits_processor, greedy, texts, input_ids, kept, screen)
+    head, draw = make_draw(model, logits_processor, greedy, texts, input_ids, kept, screen)
     given = (model, input_ids, head, draw, stopping_criteria, config, synced_gpus, streamer)
     if not by_drafts:
-        ids, cache = _decode(*given, model_kwargs)
+        ids, cache = _decode_texts(*given, model_kwargs)
     else:
         if draft_model is None:
             drafter: Any = NgramDrafter(config)
@@ -109,7 +109,7 @@ def generate(
     )
 
 
-def _decode(
+def _decode_texts(
     model: Any,
     ids: torch.Tensor,
     head: Optional[Head],
@@ -124,14 +124,14 @@ def _decode(
     unfinished = torch.ones(len(ids), dtype=torch.long, device=ids.device)
     ends = any(hasattr(criterion, "eos_token_id") for criterion in criteria)
     cache = kwargs.get("past_key_values")
-    stops = stops_of(ids, criteria, config, cache, synced_gpus, streamer)
+    stops = make_stop_check(ids, criteria, config, cache, synced_gpus, streamer)
     done, first = False, True
     while model._has_unfinished_sequences(done, synced_gpus, device=ids.device):
-        step = _unseen(ids, kwargs) if first else 1 if kwargs["use_cache"] else None
+        step = _count_uncached(ids, kwargs) if first else 1 if kwargs["use_cache"] else None
         inputs = model.prepare_inputs_for_generation(
             ids, next_sequence_length=step, is_first_iteration=first, **kwargs
         )
-        run = model if head is None else head.base
+        run = model if head is None else head.decoder
         if head is not None:
             inputs.pop("logits_to_keep", None)
         if not first and model._valid_auto_compile_criteria(kwargs, config):
@@ -141,7 +141,7 @@ def _decode(
         kwargs = model._update_model_kwargs_for_generation(out, kwargs)
         if synced_gpus and done:
             continue
-        tokens = draw(draw.rows(out), ids)
+        tokens = draw(draw.select_rows(out), ids)
         draw.texts.position += 1
         if ends:
             pad = config._pad_token_tensor.to(ids.device)
@@ -154,7 +154,7 @@ def _decode(
     return ids[:, : ids.shape[1] - stops.finish()], kwargs.get("past_key_values")
 
 
-def _unseen(ids: torch.Tensor, kwargs: dict[str, Any]) -> Optional[int]:
+def _count_uncached(ids: torch.Tensor, kwargs: dict[str, Any]) -> Optional[int]:
     """The number of prompt tokens that the caller's cache does not hold; None: all."""
     cache, mask = kwargs.get("past_key_values"), kwargs.get("attention_mask")
     if cache is None or mask is None or mask.shape != ids.shape:
@@ -162,14 +162,14 @@ def _unseen(ids: torch.Tensor, kwargs: dict[str, Any]) -> Optional[int]:
     return int(ids.shape[1] - cache.get_seq_length())
 
 
-def _kept(config: Any) -> Optional[dict[str, list[Any]]]:
+def _make_lists(config: Any) -> Optional[dict[str, list[Any]]]:
     """Lists that collect scores and logits; None if generate() does not return them."""
     if config.return_dict_in_generate and (config.output_scores or config.output_logits):
         return {"scores": [], "logits": []}
     return None
 
 
-def _check(model: Any, config: Any) -> None:
+def _check_settings(model: Any, config: Any) -> None:
     if config is None:
         raise TypeError(
             "generate() is not called directly: pass it to "

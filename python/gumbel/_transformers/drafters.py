@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drafters: a smaller model, or n-grams of the text itself."""
+"""Drafters for speculative decoding: a smaller model, or n-grams of the text."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import torch
 from transformers import DynamicCache
 from transformers.generation.candidate_generator import PromptLookupCandidateGenerator
 
-from .draws import draw_of
+from .draws import make_draw
 from .texts import Texts
-from .trunk import Trunk
+from .cached_forward import CachedForward
 
 DRAFT_TOKENS = 4  # the best length if a step of the draft model costs 5 to 15% of the target's
 
@@ -52,28 +52,28 @@ class ModelDrafter:
         screen: bool = False,
     ) -> None:
         ids = ids.to(model.device)
-        self.model, self.target, self.texts = model, texts, texts.apart(model.device)
-        head, self.draw = draw_of(model, processors, greedy, self.texts, ids, screen=screen)
+        self.model, self.target, self.texts = model, texts, texts.copy_to(model.device)
+        head, self.draw = make_draw(model, processors, greedy, self.texts, ids, screen=screen)
         self.count = model.generation_config.num_assistant_tokens or DRAFT_TOKENS
         of_prompt = {
             name: kwargs[name].to(model.device)
             for name in ("attention_mask", "position_ids", "token_type_ids")
             if kwargs.get(name) is not None
         }
-        cache = DynamicCache()  # a sliding cache cannot go back several steps
+        cache = DynamicCache()  # a sliding-window cache cannot be cropped by several tokens
         given = {"past_key_values": cache, "use_cache": True, **of_prompt}
         if model._supports_logits_to_keep():
             given["logits_to_keep"] = 1
-        self.trunk = Trunk(model, head, given)
+        self.forward = CachedForward(model, head, given)
 
     def __call__(self, ids: torch.Tensor, most: int) -> torch.Tensor:
         """Tokens [1, n] that may follow ids [1, L], n <= most."""
         found, end = ids.to(self.model.device), ids.shape[1]
-        self.trunk.forget(end - 1)
+        self.forward.crop_cache(end - 1)
         self.texts.position.copy_(self.target.position)
-        self.draw.restart(found)
+        self.draw.reset_history(found)
         for _ in range(min(self.count, most)):
-            token = self.draw(self.trunk.rows(found, 1, self.draw), found)
+            token = self.draw(self.forward.run_tokens(found, 1, self.draw), found)
             found = torch.cat([found, token[:, None]], -1)
             self.texts.position += 1
         return found[:, end:].to(ids.device)

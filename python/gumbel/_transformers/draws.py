@@ -9,13 +9,13 @@ import torch
 
 from .._calls import drafts as _drafts, prepared as _prepared, sample_calls as _sampling
 from .._inputs.history import History
-from .heads import Head, head_of
-from .rules import Rules, rules_of
+from .heads import Head, get_head
+from .rules import Rules, read_rules
 from .texts import Texts
 
 
 class FusedDraw:
-    """Draws from hidden states, step after step; no logits are formed.
+    """Draws from hidden states at each step, without forming logits.
 
     screen       whether to draw by a screen of the head.
     """
@@ -33,52 +33,52 @@ class FusedDraw:
         self.weights = head.weights(screen)
         self._build_masks(input_ids.device)
         self.history: Optional[History] = None
-        self.parameters = rules.parameters(greedy)
+        self.parameters = rules.library_arguments(greedy)
         if rules.repetition != 1:
             self.history = History(len(input_ids), len(head.weight), like=input_ids)
             self.parameters["repetition_penalty"] = rules.repetition
-        self.restart(input_ids)
+        self.reset_history(input_ids)
         self.call: Optional[_prepared.PreparedCall] = None
 
     def _build_masks(self, device: Any) -> None:
-        """Build masks of tokens allowed before (`early`) and from the minimum length (`late`)."""
-        self.late = self.mask = self.early = None
-        if not self.rules.suppressed and not self.rules.early:
+        """Build `short_mask`, for texts below the minimum length, and `full_mask`, for others."""
+        self.full_mask = self.mask = self.short_mask = None
+        if not self.rules.suppressed and not self.rules.end_tokens:
             return
         words = (len(self.head.weight) + 31) // 32
         full = torch.full((words,), -1, dtype=torch.int32, device=device)
-        self.late = _without(full, self.rules.suppressed)
-        self.early = _without(self.late, self.rules.early)
-        self.mask, self.is_early = self.late.clone(), False
+        self.full_mask = _clear_tokens(full, self.rules.suppressed)
+        self.short_mask = _clear_tokens(self.full_mask, self.rules.end_tokens)
+        self.mask, self.is_short = self.full_mask.clone(), False
 
-    def restart(self, input_ids: torch.Tensor) -> None:
+    def reset_history(self, input_ids: torch.Tensor) -> None:
         """Reset the history of the penalties to these texts [B, L]."""
         if self.history is not None:
-            self.history.start(self.texts.unpadded(input_ids))
+            self.history.start(self.texts.remove_padding(input_ids))
 
-    def rows(self, out: Any, count: int = 1) -> torch.Tensor:
+    def select_rows(self, out: Any, count: int = 1) -> torch.Tensor:
         """The last rows of a forward's output: [B, D], or [count, D] for a single text."""
         hidden: torch.Tensor = out.last_hidden_state
         return (hidden[:, -1] if count == 1 else hidden[0, -count:]).contiguous()
 
     def __call__(self, rows: torch.Tensor, input_ids: torch.Tensor) -> torch.Tensor:
         """The next tokens [B] of texts [B, L]."""
-        early = input_ids.shape[1] < self.rules.least
-        if self.mask is not None and early != self.is_early:
-            self.mask.copy_(self.early if early else self.late)
-            self.is_early = early
+        is_short = input_ids.shape[1] < self.rules.min_length
+        if self.mask is not None and is_short != self.is_short:
+            self.mask.copy_(self.short_mask if is_short else self.full_mask)
+            self.is_short = is_short
         if self.call is None:
-            self.call = self._prepare(rows)
+            self.call = self._prepare_call(rows)
         drawn = self.call(rows).tokens[:, 0].long()
         if self.history is not None:
             self.history.update(drawn)
         return drawn
 
-    def _prepare(self, rows: torch.Tensor) -> _prepared.PreparedCall:
+    def _prepare_call(self, rows: torch.Tensor) -> _prepared.PreparedCall:
         return _prepared.prepare_sample(
             rows,
             self.weights,
-            **self.texts.counters(),
+            **self.texts.noise_arguments(),
             mask=self.mask,
             history=self.history,
             logprobs=None,
@@ -97,7 +97,7 @@ class FusedDraw:
             candidates[:, -count:].int().contiguous(),
             limit=[limit],
             stop=stop or None,
-            **self.texts.counters(),
+            **self.texts.noise_arguments(),
             mask=self._row_masks(candidates.shape[1] - count + 1, count),
             history=self.history,
             logprobs=None,
@@ -109,17 +109,17 @@ class FusedDraw:
         return found
 
     def _row_masks(self, length: int, count: int) -> Optional[torch.Tensor]:
-        if self.late is None or length >= self.rules.least:
-            return self.late
-        masks = self.late.expand(count, -1).clone()
-        masks[: self.rules.least - length] = self.early
+        if self.full_mask is None or length >= self.rules.min_length:
+            return self.full_mask
+        masks = self.full_mask.expand(count, -1).clone()
+        masks[: self.rules.min_length - length] = self.short_mask
         return masks
 
 
 class ProcessedDraw:
     """Draws from logits after the logits processors of transformers.
 
-    kept         lists for "scores" and "logits" to return; None: they are not requested.
+    kept         lists that collect the "scores" and "logits" to return. None: not requested.
     """
 
     def __init__(
@@ -128,15 +128,15 @@ class ProcessedDraw:
         self.processors, self.texts, self.kept = processors, texts, kept
         self.temperature = 0.0 if greedy else 1.0
 
-    def restart(self, input_ids: torch.Tensor) -> None:
+    def reset_history(self, input_ids: torch.Tensor) -> None:
         """Do nothing: processors keep no state from step to step."""
 
-    def rows(self, out: Any, count: int = 1) -> torch.Tensor:
+    def select_rows(self, out: Any, count: int = 1) -> torch.Tensor:
         """The last rows of a forward's output: [B, V], or [count, V] for a single text."""
         logits: torch.Tensor = out.logits
         return logits[:, -1] if count == 1 else logits[0, -count:]
 
-    def _process(self, rows: torch.Tensor, input_ids: torch.Tensor) -> torch.Tensor:
+    def _process_logits(self, rows: torch.Tensor, input_ids: torch.Tensor) -> torch.Tensor:
         raw = rows.to(copy=True, dtype=torch.float32, device=input_ids.device)
         scores: torch.Tensor = self.processors(input_ids, raw)
         if self.kept is not None:
@@ -147,9 +147,9 @@ class ProcessedDraw:
     def __call__(self, rows: torch.Tensor, input_ids: torch.Tensor) -> torch.Tensor:
         """The next tokens [B] of texts [B, L]."""
         drawn = _sampling.sample_logits(
-            self._process(rows, input_ids),
+            self._process_logits(rows, input_ids),
             temperature=self.temperature,
-            **self.texts.counters(),
+            **self.texts.noise_arguments(),
             logprobs=None,
         )
         return drawn.tokens[:, 0].long()
@@ -161,14 +161,16 @@ class ProcessedDraw:
         count = len(rows)
         length = candidates.shape[1] - count + 1
         before = 0 if self.kept is None else len(self.kept["scores"])
-        scores = [self._process(rows[j : j + 1], candidates[:, : length + j]) for j in range(count)]
+        scores = [
+            self._process_logits(rows[j : j + 1], candidates[:, : length + j]) for j in range(count)
+        ]
         found = _drafts.verify_logits(
             torch.cat(scores),
             candidates[:, -count:].int().contiguous(),
             limit=[limit],
             stop=stop or None,
             temperature=self.temperature,
-            **self.texts.counters(),
+            **self.texts.noise_arguments(),
             logprobs=None,
         )
         if self.kept is not None:
@@ -180,7 +182,7 @@ class ProcessedDraw:
 Draw = Union[FusedDraw, ProcessedDraw]
 
 
-def draw_of(
+def make_draw(
     model: Any,
     processors: Any,
     greedy: bool,
@@ -189,16 +191,19 @@ def draw_of(
     kept: Optional[dict[str, list[Any]]] = None,
     screen: bool = False,
 ) -> tuple[Optional[Head], Draw]:
-    """The head of a model and a fused draw if that is possible; else None and a ProcessedDraw."""
-    rules = rules_of(processors)
-    head = None if rules is None or kept else head_of(model)
+    """(head, FusedDraw) if the library can apply head and processors; else (None, ProcessedDraw).
+
+    kept         lists that collect the scores and logits that generate() returns, or None.
+    """
+    rules = read_rules(processors)
+    head = None if rules is None or kept else get_head(model)
     if head is None or rules is None:
         return None, ProcessedDraw(processors, greedy, texts, kept)
     return head, FusedDraw(head, rules, greedy, texts, input_ids, screen)
 
 
-def _without(mask: torch.Tensor, tokens: list[int]) -> torch.Tensor:
-    """A copy of a mask [words] without these tokens."""
+def _clear_tokens(mask: torch.Tensor, tokens: list[int]) -> torch.Tensor:
+    """A copy of a mask [words] with the bits of these tokens cleared."""
     mask = mask.clone()
     words: dict[int, int] = {}
     for token in tokens:

@@ -31,7 +31,7 @@ def _is_marked(method: Any) -> bool:
     return hasattr(method, _MARK)
 
 
-def _extract(
+def _extract_arguments(
     self: Any,
     custom_generate: Any,
     kwargs: dict[str, Any],
@@ -50,4 +50,4 @@ def _extract(
     return {**kept, **given, **own}
 
 
-GenerationMixin._extract_generation_mode_kwargs = _extract
+GenerationMixin._extract_generation_mode_kwargs = _extract_arguments

@@ -16,17 +16,17 @@ def check_prompts(inputs: Any, vocab: int) -> list[list[int]]:
     prompt or an id outside the vocabulary.
     """
     if not isinstance(inputs, (list, tuple)):
-        raise TypeError(f"inputs: got {_name(inputs)}; {EXPECTED}")
+        raise TypeError(f"inputs: got {_describe_type(inputs)}; {EXPECTED}")
     return [_check_prompt(f"inputs[{at}]", prompt, vocab) for at, prompt in enumerate(inputs)]
 
 
 def _check_prompt(name: str, prompt: Any, vocab: int) -> list[int]:
     if not isinstance(prompt, (list, tuple)):
-        raise TypeError(f"{name}: got {_name(prompt)}; {EXPECTED}")
+        raise TypeError(f"{name}: got {_describe_type(prompt)}; {EXPECTED}")
     is_plain = set(map(type, prompt)) == {int} and min(prompt) >= 0 and max(prompt) < vocab
     for at, token in enumerate(() if is_plain else prompt):
         if not isinstance(token, Integral) or isinstance(token, bool):
-            raise TypeError(f"{name}[{at}]: got {_name(token)}; {EXPECTED}")
+            raise TypeError(f"{name}[{at}]: got {_describe_type(token)}; {EXPECTED}")
         if not 0 <= token < vocab:
             raise ValueError(f"{name}[{at}]: token {token} is not in [0, {vocab})")
     if not prompt:
@@ -34,7 +34,7 @@ def _check_prompt(name: str, prompt: Any, vocab: int) -> list[int]:
     return [int(token) for token in prompt]
 
 
-def _name(value: Any) -> str:
+def _describe_type(value: Any) -> str:
     """The type of a value, with its article, for an error message."""
     if value is None:
         return "None"

@@ -20,8 +20,8 @@ from transformers.generation.continuous_batching.cb_logits_processors import (
 CHILD = "__child#"  # separates the id of a request from the number of one of its further texts
 
 
-class Line(ContinuousBatchingLogitsProcessor):
-    """A processor that stores a number for each request and leaves scores unchanged."""
+class RequestLine(ContinuousBatchingLogitsProcessor):
+    """A logits processor that stores a number for each request and leaves scores unchanged."""
 
     supported_kwargs = {"seed": int}
     ignored_kwargs = ()
@@ -40,7 +40,7 @@ class Line(ContinuousBatchingLogitsProcessor):
         return scores
 
 
-def seed_of(state: Any) -> int:
+def get_seed(state: Any) -> int:
     """The seed of a request, whose low 64 bits are used; drawn by torch if none was passed."""
     given = state.logit_processor_kwargs
     if "seed" not in given:
@@ -49,7 +49,7 @@ def seed_of(state: Any) -> int:
     return seed
 
 
-def sample_of(state: Any) -> int:
+def get_sample(state: Any) -> int:
     """The index of a request's text among the texts of its prompt."""
     _, child, number = state.request_id.rpartition(CHILD)
     return int(number) + 1 if child else 0
@@ -59,9 +59,9 @@ def add_lines(processors: ContinuousBatchingLogitsProcessorList) -> int:
     """Add the lines of seeds and samples; returns the index of the first line."""
     first: int = processors.tensors_required
     lines = [
-        Line(lambda state: seed_of(state) & 0xFFFFFFFF),
-        Line(lambda state: seed_of(state) >> 32 & 0xFFFFFFFF),
-        Line(sample_of),
+        RequestLine(lambda state: get_seed(state) & 0xFFFFFFFF),
+        RequestLine(lambda state: get_seed(state) >> 32 & 0xFFFFFFFF),
+        RequestLine(get_sample),
     ]
     processors.logits_processor.extend(lines)
     processors.tensors_required += len(lines)
@@ -70,7 +70,7 @@ def add_lines(processors: ContinuousBatchingLogitsProcessorList) -> int:
     return first
 
 
-def seeds_in(lines: torch.Tensor, first: int) -> torch.Tensor:
+def read_line_seeds(lines: torch.Tensor, first: int) -> torch.Tensor:
     """The seeds int64 [n] of the requests, from lines `first` and first + 1."""
     low, high = lines[first].long(), lines[first + 1].long()
     return high << 32 | low & 0xFFFFFFFF

@@ -16,71 +16,71 @@ from transformers.generation.continuous_batching.cb_logits_processors import (
 
 @dataclass
 class Rules:
-    """The parameters of a list of logits processors."""
+    """The library's parameters for a list of logits processors."""
 
     truncation: dict[str, Any] = field(default_factory=dict)
     repetition: float = 1.0
     suppressed: list[int] = field(default_factory=list)
-    least: int = 0  # minimum length; the tokens `early` (EOS) are banned before it
-    early: list[int] = field(default_factory=list)
+    min_length: int = 0  # in tokens; the EOS tokens `end_tokens` are banned in shorter texts
+    end_tokens: list[int] = field(default_factory=list)
 
-    def take(self, processor: Any) -> bool:
-        """Add a processor's parameters; False if the library cannot apply the processor."""
+    def add_processor(self, processor: Any) -> bool:
+        """Add a processor's parameters; returns False if the library cannot apply the processor."""
         reader = _READERS.get(type(processor))
         return reader is not None and reader(self, processor)
 
-    def parameters(self, greedy: bool) -> dict[str, Any]:
-        """The library's arguments for temperature and truncation."""
+    def library_arguments(self, greedy: bool) -> dict[str, Any]:
+        """The keyword arguments for temperature and truncation of a call of the library."""
         return {"temperature": 0.0} if greedy else {"order": "hf", **self.truncation}
 
-    def edit_logits(self) -> bool:
-        """Whether there are parameters besides temperature and truncation."""
-        return self.repetition != 1 or bool(self.suppressed) or bool(self.early)
+    def has_logit_edits(self) -> bool:
+        """Whether a penalty, suppressed tokens or a minimum length change logits."""
+        return self.repetition != 1 or bool(self.suppressed) or bool(self.end_tokens)
 
 
-def _temperature(rules: Rules, processor: Any) -> bool:
+def _read_temperature(rules: Rules, processor: Any) -> bool:
     if rules.truncation:  # the library applies the temperature first
         return False
     rules.truncation["temperature"] = float(processor.temperature)
     return True
 
 
-def _truncation(name: str, *before: str) -> Callable[[Rules, Any], bool]:
-    """A reader of the truncation `name`, which only temperature and `before` may precede."""
+def _make_truncation_reader(name: str, *predecessors: str) -> Callable[[Rules, Any], bool]:
+    """A reader of truncation `name`; only temperature and `predecessors` may come before it."""
 
-    def read(rules: Rules, processor: Any) -> bool:
+    def read_truncation(rules: Rules, processor: Any) -> bool:
         value = getattr(processor, name)
         kept = getattr(processor, "min_tokens_to_keep", 1)
-        if set(rules.truncation) - {"temperature", *before} or kept != 1:
+        if set(rules.truncation) - {"temperature", *predecessors} or kept != 1:
             return False
         rules.truncation[name] = value
         return True
 
-    return read
+    return read_truncation
 
 
-def _repetition(rules: Rules, processor: Any) -> bool:
+def _read_repetition(rules: Rules, processor: Any) -> bool:
     if rules.truncation or rules.repetition != 1 or processor.prompt_ignore_length:
         return False
     rules.repetition = float(processor.penalty)
     return True
 
 
-def _suppress(rules: Rules, processor: Any) -> bool:
+def _read_suppressed(rules: Rules, processor: Any) -> bool:
     rules.suppressed += processor.suppress_tokens.tolist()
     return not rules.truncation
 
 
-def _least_length(rules: Rules, processor: Any) -> bool:
+def _read_min_length(rules: Rules, processor: Any) -> bool:
     """Read a minimum length, of the whole text or of its new tokens only."""
     if hasattr(processor, "min_new_tokens"):
-        least = processor.prompt_length_to_skip + processor.min_new_tokens
+        min_length = processor.prompt_length_to_skip + processor.min_new_tokens
     else:
-        least = processor.min_length
-    early = processor.eos_token_id.tolist()
-    if rules.truncation or (rules.early and rules.early != early):
+        min_length = processor.min_length
+    end_tokens = processor.eos_token_id.tolist()
+    if rules.truncation or (rules.end_tokens and rules.end_tokens != end_tokens):
         return False
-    rules.least, rules.early = max(rules.least, least), early
+    rules.min_length, rules.end_tokens = max(rules.min_length, min_length), end_tokens
     return True
 
 
@@ -88,22 +88,22 @@ def _least_length(rules: Rules, processor: Any) -> bool:
 # apply the processor after those already added. generate() applies temperature and truncations in
 # the order that the library calls "hf".
 _READERS: dict[type, Callable[[Rules, Any], bool]] = {
-    logits_process.TemperatureLogitsWarper: _temperature,
-    logits_process.TopKLogitsWarper: _truncation("top_k"),
-    logits_process.TopPLogitsWarper: _truncation("top_p", "top_k"),
+    logits_process.TemperatureLogitsWarper: _read_temperature,
+    logits_process.TopKLogitsWarper: _make_truncation_reader("top_k"),
+    logits_process.TopPLogitsWarper: _make_truncation_reader("top_p", "top_k"),
     # Of continuous batching: a request may override the value; the attribute is the default.
-    ContinuousBatchingTemperatureLogitsWarper: _temperature,
-    ContinuousBatchingTopKLogitsWarper: _truncation("top_k"),
-    ContinuousBatchingTopPLogitsWarper: _truncation("top_p", "top_k"),
-    logits_process.MinPLogitsWarper: _truncation("min_p", "top_k", "top_p"),
-    logits_process.RepetitionPenaltyLogitsProcessor: _repetition,
-    logits_process.SuppressTokensLogitsProcessor: _suppress,
-    logits_process.MinLengthLogitsProcessor: _least_length,
-    logits_process.MinNewTokensLengthLogitsProcessor: _least_length,
+    ContinuousBatchingTemperatureLogitsWarper: _read_temperature,
+    ContinuousBatchingTopKLogitsWarper: _make_truncation_reader("top_k"),
+    ContinuousBatchingTopPLogitsWarper: _make_truncation_reader("top_p", "top_k"),
+    logits_process.MinPLogitsWarper: _make_truncation_reader("min_p", "top_k", "top_p"),
+    logits_process.RepetitionPenaltyLogitsProcessor: _read_repetition,
+    logits_process.SuppressTokensLogitsProcessor: _read_suppressed,
+    logits_process.MinLengthLogitsProcessor: _read_min_length,
+    logits_process.MinNewTokensLengthLogitsProcessor: _read_min_length,
 }
 
 
-def rules_of(processors: Sequence[Any]) -> Optional[Rules]:
+def read_rules(processors: Sequence[Any]) -> Optional[Rules]:
     """The parameters of all these processors; None if the library cannot apply one of them."""
     rules = Rules()
-    return rules if all(rules.take(processor) for processor in processors) else None
+    return rules if all(rules.add_processor(processor) for processor in processors) else None

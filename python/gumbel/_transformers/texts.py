@@ -13,7 +13,7 @@ from .._inputs.numbers import read_integer
 SEED_END = 2**64
 
 
-def seeds_of(seed: Union[None, int, Sequence[int]], prompts: int) -> list[int]:
+def read_seeds(seed: Union[None, int, Sequence[int]], prompts: int) -> list[int]:
     """One seed for each prompt. If `seed` is None, torch's global generator draws them.
 
     Raises ValueError for a list of another length, and for seeds outside [0, 2**64).
@@ -34,13 +34,13 @@ class Texts:
     seed         uint64 [B].
     sample       int32 [B], the first_sample of a draw; None: all 0.
     position     int64 [B]: the index of each row's last token, not counting padding. The next token
-                 is drawn from that token's logits. Callers advance it.
+                 is drawn from that token's logits. The caller advances it.
     """
 
     def __init__(self, input_ids: torch.Tensor, mask: Any, seed: Any, copies: int) -> None:
         rows, length = input_ids.shape
         self.mask = mask if mask is not None and mask.shape == input_ids.shape else None
-        seeds = [s for s in seeds_of(seed, rows // copies) for _ in range(copies)]
+        seeds = [s for s in read_seeds(seed, rows // copies) for _ in range(copies)]
         self.seed = torch.tensor(seeds, dtype=torch.uint64).to(input_ids.device)
         self.sample: Optional[torch.Tensor] = None
         if copies > 1:
@@ -50,12 +50,12 @@ class Texts:
         else:  # the mask covers the whole prompt; `input_ids` may be a part of it
             self.position = mask.long().sum(1) - 1
 
-    def counters(self) -> dict[str, torch.Tensor]:
-        """The library's arguments that select the noise; row b draws sample `sample[b]`."""
+    def noise_arguments(self) -> dict[str, torch.Tensor]:
+        """The keyword arguments seed, position and first_sample, which determine the noise."""
         given = {"seed": self.seed, "position": self.position}
         return given if self.sample is None else {**given, "first_sample": self.sample}
 
-    def unpadded(self, input_ids: torch.Tensor) -> list[list[int]]:
+    def remove_padding(self, input_ids: torch.Tensor) -> list[list[int]]:
         """The tokens of each row [B, L] without the padding of its prompt."""
         rows: list[list[int]] = input_ids.tolist()
         if self.mask is None:
@@ -64,7 +64,7 @@ class Texts:
         width = self.mask.shape[1]
         return [[t for t, k in zip(row, keep) if k] + row[width:] for row, keep in zip(rows, kept)]
 
-    def apart(self, device: Any) -> Texts:
+    def copy_to(self, device: Any) -> Texts:
         """A copy on `device` whose positions advance separately, for a draft model."""
         other = copy.copy(self)
         other.seed = self.seed.to(device)

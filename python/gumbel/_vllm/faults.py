@@ -21,7 +21,7 @@ from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs
 from vllm.v1.outputs import AsyncModelRunnerOutput, ModelRunnerOutput
 from vllm.v1.request import RequestStatus
 
-from .._statuses import StatusCount, name_of
+from .._statuses import StatusCount, describe_status
 from .counts import logger
 
 _FAILED = "_gumbel_failed"  # of a ModelRunnerOutput: the status of each failed request
@@ -110,7 +110,7 @@ def _update_from_output(
                 request_id=request.request_id,
                 new_token_ids=[],
                 finish_reason=request.get_finished_reason(),
-                stop_reason=f"gumbel: {name_of(failed[request.request_id])}",
+                stop_reason=f"gumbel: {describe_status(failed[request.request_id])}",
                 events=request.take_events(),
                 trace_headers=request.trace_headers,
             )

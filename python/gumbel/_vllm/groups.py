@@ -18,7 +18,7 @@ from vllm import envs
 from vllm.distributed import get_tp_group
 
 from .. import dist as _dist
-from .._dist.transports import missing_nccl
+from .._dist.transports import find_nccl_problem
 from .counts import logger
 from .threads import threads_for
 
@@ -60,7 +60,7 @@ def can_draw_together(kind: str) -> bool:
         return kind == "cpu"
     lacking = "GUMBEL_VLLM_GPU_RANKS is not 1"
     if os.environ.get("GUMBEL_VLLM_GPU_RANKS") == "1":
-        lacking = missing_nccl()
+        lacking = find_nccl_problem()
     if lacking:
         logger.warning("gumbel: draws are vLLM's own, as GPU ranks are not grouped: %s", lacking)
     return not lacking

@@ -17,7 +17,7 @@ graphs, as FlashInfer's do; torch.ops.gumbel.* of gumbel.torch do not.
 try:
     import torch  # noqa: F401
 except ImportError as missing:
-    raise ImportError("gumbel.flashinfer needs PyTorch: pip install 'torch>=2.9'") from missing
+    raise ImportError("gumbel.flashinfer requires PyTorch: pip install 'torch>=2.9'") from missing
 
 from . import logits_processor, sampling, topk
 from .cake import cake_top_k_top_p_sampling_from_probs

@@ -8,15 +8,15 @@ from typing import Optional, Union
 import torch
 
 from .. import _abi
-from .calls import draw_tokens, rows_of
-from .limits import limits_of
+from .calls import draw_tokens, read_rows
+from .limits import read_limits
 from .sampling import WATCH
-from .seeds import get_seed_and_offset, seeds_of
+from .seeds import get_seed_and_offset, make_seeds
 from .topk import TopKTieBreak, top_k as largest
 from .watch import replace_missing
 
 EXACT = (_abi.ORDER_MIN_P_TOP_K_TOP_P, _abi.TIES_EXACT)
-SUPPORT_MOST = 1024  # columns of `workspace` and `renorm_out`
+SUPPORT_COLUMNS = 1024  # columns of `workspace` and `renorm_out`
 
 
 def cake_top_k_top_p_sampling_from_probs(
@@ -55,12 +55,12 @@ def cake_top_k_top_p_sampling_from_probs(
     """
     if (philox_seed is None) != (philox_offset is None):
         raise ValueError("philox_seed and philox_offset must be given together")
-    probs = rows_of("probs", probs)
+    probs = read_rows("probs", probs)
     rows, place = len(probs), probs.device
     if philox_seed is None:
         philox_seed, philox_offset = get_seed_and_offset(rows * 32, generator, place)
-    given = limits_of(rows, place, None, top_k=top_k, top_p=top_p)
-    given.update(seeds_of(philox_seed, philox_offset, None, place, rows, 0))
+    given = read_limits(rows, place, None, top_k=top_k, top_p=top_p)
+    given.update(make_seeds(philox_seed, philox_offset, None, place, rows, 0))
     tokens = replace_missing(WATCH, draw_tokens(probs.float().log(), given, EXACT))
     if workspace is not None or renorm_out is not None:
         _write_support(probs, top_k, top_p, top_k_max, workspace, renorm_out)
@@ -81,8 +81,10 @@ def _write_support(
     counts = counts.clamp(max=vocab)
     most = top_k if isinstance(top_k, int) else top_k_max
     wide = min(int(counts.max()) if most is None else most, vocab)
-    if wide > SUPPORT_MOST:
-        raise ValueError(f"top_k: is {wide}; workspace and renorm_out hold {SUPPORT_MOST} tokens")
+    if wide > SUPPORT_COLUMNS:
+        raise ValueError(
+            f"top_k: is {wide}; workspace and renorm_out hold {SUPPORT_COLUMNS} tokens"
+        )
     values, ids = largest(probs.float(), wide, tie_break=TopKTieBreak.SMALL)
     there = torch.arange(wide, device=probs.device) < counts.unsqueeze(-1)
     if workspace is not None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of the library on rows of tensors, with structs that are built once per shape and thread.
+"""Calls of the library on rows of tensors, with structs that are cached for each shape and thread.
 
-They accept tensors and numbers only, and change only addresses in their structs, which makes them
-faster than the package's other calls.
+Repeated calls change only addresses in the structs, and are therefore faster than other calls of
+the package. They accept tensors and numbers only.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any, NamedTuple, Optional, Union
 import torch
 
 from .. import _abi
-from .._inputs.arrays import TorchArrays, workspace
+from .._inputs.arrays import TorchArrays, allocate_workspace
 
 DTYPES = {
     torch.float32: _abi.FLOAT32,
     torch.float16: _abi.FLOAT16,
     torch.bfloat16: _abi.BFLOAT16,
 }
-CALLS_MOST = 256  # cached calls of a thread
-CONSTANTS_MOST = 4096  # cached constants of a process on its GPUs
+MAX_CALLS = 256  # cached calls of a thread
+MAX_CONSTANTS = 4096  # cached constants of a process on its GPUs
 
 
 class Parameter(NamedTuple):
@@ -47,14 +47,14 @@ _KINDS: dict[torch.dtype, Any] = {
 _constants: dict[tuple[Any, ...], torch.Tensor] = {}
 
 
-def constant(value: Union[int, float], dtype: torch.dtype, place: torch.device) -> torch.Tensor:
+def get_constant(value: Union[int, float], dtype: torch.dtype, place: torch.device) -> torch.Tensor:
     """A tensor of one element on a GPU with this value, cached for calls on any stream."""
     key = (value, dtype, place)
     if key in _constants:
         return _constants[key]
     tensor = torch.full((1,), value, dtype=dtype, device=place)
     # A captured graph owns its constants. Cached ones are never dropped: a stream may read them.
-    if not torch.cuda.is_current_stream_capturing() and len(_constants) < CONSTANTS_MOST:
+    if not torch.cuda.is_current_stream_capturing() and len(_constants) < MAX_CONSTANTS:
         torch.cuda.current_stream(place).synchronize()
         _constants[key] = tensor
     return tensor
@@ -73,7 +73,7 @@ def scalar_parameter(
     if dtype is torch.int64 and value >= 2**63:
         value -= 2**64
     if kept:
-        tensor = constant(value, dtype, place)
+        tensor = get_constant(value, dtype, place)
     else:
         tensor = torch.full((1,), value, dtype=dtype, device=place)
     return Parameter(tensor.data_ptr(), _abi.SAME, tensor)
@@ -129,7 +129,7 @@ class Call:
             size,
             self.error,
         )
-        _abi.check(status, self.error)
+        _abi.check_status(status, self.error)
         self.size = size.value
         self.before = (ctypes.byref(self.logits), ctypes.byref(self.sampling))
         self.into = (ctypes.byref(self.output),) if drawn else None
@@ -145,7 +145,7 @@ class Call:
         self.tensor.data = logits.data_ptr()
         for name, field in self.fields.items():
             field.data = given[name].address
-        scratch = workspace(self.arrays, self.size)
+        scratch = allocate_workspace(self.arrays, self.size)
         if self.into is None:
             into: tuple[Any, ...] = (out.data_ptr(), 0)
         else:
@@ -162,27 +162,27 @@ class Call:
             self.error,
         )
         if status:
-            _abi.check(status, self.error)
+            _abi.check_status(status, self.error)
 
 
-class _Kept(threading.local):
+class _ThreadCalls(threading.local):
     def __init__(self) -> None:
         self.calls: dict[tuple[Any, ...], Call] = {}
 
 
-_kept = _Kept()
+_thread = _ThreadCalls()
 
 
-def _forget() -> None:
-    """In a child of fork(), which opens devices of its own."""
-    _kept.calls.clear()
+def _reset_after_fork() -> None:
+    """Drop cached calls in a child of fork(), which opens its own devices."""
+    _thread.calls.clear()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+    os.register_at_fork(after_in_child=_reset_after_fork)
 
 
-def call_of(
+def get_call(
     function: str, logits: torch.Tensor, options: tuple[int, int], given: Parameters
 ) -> Call:
     """The thread's cached call of this kind."""
@@ -195,9 +195,9 @@ def call_of(
         options,
         *((name, parameter.stride) for name, parameter in given.items()),
     )
-    calls = _kept.calls
+    calls = _thread.calls
     if key not in calls:
-        if len(calls) >= CALLS_MOST:
+        if len(calls) >= MAX_CALLS:
             calls.clear()
         calls[key] = Call(function, logits, options, given)
     return calls[key]
@@ -206,8 +206,8 @@ def call_of(
 # ------------------------------------------------------------------------------ draws and rows
 
 
-def rows_of(name: str, rows: Any) -> torch.Tensor:
-    """`rows` [B, V] as the library reads them, copied only if necessary."""
+def read_rows(name: str, rows: Any) -> torch.Tensor:
+    """`rows` [B, V] in a layout and dtype that the library reads, copied only if necessary."""
     if not isinstance(rows, torch.Tensor):
         raise TypeError(f"{name}: expected a torch.Tensor, got {type(rows).__name__}")
     if rows.dim() != 2:
@@ -239,7 +239,7 @@ def draw_tokens(
     tokens = torch.empty(rows, dtype=torch.int32, device=logits.device)
     statuses = torch.empty_like(tokens)
     if rows:
-        call_of("sample_logits", logits, options, given).run(logits, given, tokens, statuses)
+        get_call("sample_logits", logits, options, given).run(logits, given, tokens, statuses)
     return tokens, statuses
 
 
@@ -254,5 +254,5 @@ def transform_rows(
     if out is None:
         out = torch.empty(logits.shape, dtype=torch.float32, device=logits.device)
     if out.shape[0]:
-        call_of(function, logits, options, given).run(logits, given, out)
+        get_call(function, logits, options, given).run(logits, given, out)
     return out

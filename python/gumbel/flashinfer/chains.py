@@ -10,7 +10,7 @@ import torch
 from .._calls.drafts import verify_logits
 from .._calls.proposals import proposal_logits
 from .._calls.sample_calls import sample_logits
-from .seeds import Seed, get_seed_and_offset, seeds_of
+from .seeds import Seed, get_seed_and_offset, make_seeds
 
 DOMAIN_ACCEPT = 2  # GUMBEL_DOMAIN_ACCEPT
 
@@ -42,13 +42,13 @@ def chain_speculative_sampling(
     "rejection" of gumbel.verify_logits(). Unstable: may change in a minor release; see
     docs/compatibility.md.
     """
-    ids = _checked(draft_probs, draft_token_ids, target_probs)
+    ids = _check_inputs(draft_probs, draft_token_ids, target_probs)
     batch, drafts, vocab = draft_probs.shape
     wide, place = drafts + 1, target_probs.device
     if seed is None or offset is None:
         seed, offset = get_seed_and_offset(batch * wide, generator, place)
-    seeds_of(seed, offset, None, place, batch, 0)  # checks them
-    noise: dict[str, Any] = {"seed": _words(seed), "position": _words(offset)}
+    make_seeds(seed, offset, None, place, batch, 0)  # checks them
+    noise: dict[str, Any] = {"seed": _to_unsigned(seed), "position": _to_unsigned(offset)}
 
     target: Any = target_probs.float().log().reshape(-1, vocab)
     proposed: Any = torch.zeros((batch, wide, vocab), dtype=torch.float32, device=place)
@@ -64,7 +64,7 @@ def chain_speculative_sampling(
         logprobs=None,
         **noise,
     )
-    alone = out.accepted + _later(draft_probs, ids, target_probs, out.accepted, noise)
+    alone = out.accepted + _count_later(draft_probs, ids, target_probs, out.accepted, noise)
     counts: list[torch.Tensor] = []
     for found, into in (
         (alone, maybe_output_accepted_token_num),
@@ -74,7 +74,7 @@ def chain_speculative_sampling(
     return out.tokens, counts[0], counts[1]
 
 
-def _checked(draft_probs: Any, draft_token_ids: Any, target_probs: Any) -> torch.Tensor:
+def _check_inputs(draft_probs: Any, draft_token_ids: Any, target_probs: Any) -> torch.Tensor:
     """The drafts, after a check of all shapes."""
     given = {
         "draft_probs": draft_probs,
@@ -100,24 +100,24 @@ def _checked(draft_probs: Any, draft_token_ids: Any, target_probs: Any) -> torch
     return drafted
 
 
-def _words(value: Any) -> Any:
-    """A seed or an offset as the package takes it: one for all rows as a 0-d tensor."""
+def _to_unsigned(value: Any) -> Any:
+    """A seed or an offset as uint64; a tensor of length 1 becomes 0-d, for all rows."""
     if not isinstance(value, torch.Tensor):
         return value & (2**64 - 1)
     value = value.view(torch.uint64)
     return value[0] if len(value) == 1 else value
 
 
-def _later(
+def _count_later(
     draft_probs: torch.Tensor,
     ids: torch.Tensor,
     target_probs: torch.Tensor,
     accepted: torch.Tensor,
     noise: dict[str, Any],
 ) -> torch.Tensor:
-    """The number of drafts after the first rejected one that pass an independent test: [B].
+    """Count the drafts [B] after the first rejected one that pass an independent test.
 
-    The call has not used the noise of their positions for the test.
+    verify_logits() has not used the acceptance noise at their positions.
     """
     batch, drafts = ids.shape
     vocab, place = draft_probs.shape[2], ids.device

@@ -10,16 +10,16 @@ import torch
 from .calls import Parameter, Parameters, scalar_parameter, tensor_parameter
 
 INT32_MAX = 2**31 - 1
-TEMPERATURE_MOST = 3.0e38
+MAX_TEMPERATURE = 3.0e38
 # Lower bound, upper bound, and whether the lower bound itself is allowed.
 _RANGES = {
     "top_p": (0.0, 1.0, False),
     "min_p": (0.0, 1.0, True),
-    "temperature": (0.0, TEMPERATURE_MOST, False),
+    "temperature": (0.0, MAX_TEMPERATURE, False),
 }
 
 
-def limits_of(
+def read_limits(
     rows: int, place: torch.device, indices: Optional[torch.Tensor], **given: Any
 ) -> Parameters:
     """The library's parameters for `rows` distributions, or for those that `indices` selects.
@@ -31,22 +31,22 @@ def limits_of(
     for name, value in given.items():
         if isinstance(value, torch.Tensor) and value.is_cpu:
             _check_values(name, value)
-    return unchecked_limits(rows, place, indices, **given)
+    return read_unchecked_limits(rows, place, indices, **given)
 
 
-def unchecked_limits(
+def read_unchecked_limits(
     rows: int, place: torch.device, indices: Optional[torch.Tensor], **given: Any
 ) -> Parameters:
-    """limits_of() without checks of tensors: temperature 0 is greedy, top_k 0 is off."""
-    return {name: _limit(name, value, rows, place, indices) for name, value in given.items()}
+    """read_limits() without checks of tensors: temperature 0 is greedy, top_k 0 is off."""
+    return {name: _read_limit(name, value, rows, place, indices) for name, value in given.items()}
 
 
-def _limit(
+def _read_limit(
     name: str, value: Any, rows: int, place: torch.device, indices: Optional[torch.Tensor]
 ) -> Parameter:
     dtype = torch.int32 if name == "top_k" else torch.float32
     if not isinstance(value, torch.Tensor):
-        return scalar_parameter(_checked(name, value), dtype, place)
+        return scalar_parameter(_check_number(name, value), dtype, place)
     if value.dim() != 1:
         shape = tuple(value.shape)
         raise ValueError(f"{name}: expected a number or a tensor of shape ({rows},), got {shape}")
@@ -61,7 +61,7 @@ def _limit(
     return tensor_parameter(value.detach().to(dtype).contiguous(), value.shape[0])
 
 
-def _range(name: str) -> str:
+def _format_range(name: str) -> str:
     """The range of a parameter, in words."""
     if name == "top_k":
         return "at least 1"
@@ -79,19 +79,19 @@ def _check_values(name: str, values: torch.Tensor) -> None:
     if not fine.all():
         place = tuple(torch.nonzero(~fine)[0].tolist())
         at = f"[{', '.join(map(str, place))}]" if place else ""
-        raise ValueError(f"{name}{at}: is {values[place].item()}; must be {_range(name)}")
+        raise ValueError(f"{name}{at}: is {values[place].item()}; must be {_format_range(name)}")
 
 
-def _checked(name: str, value: Any) -> Any:
+def _check_number(name: str, value: Any) -> Any:
     if name == "top_k":
         if isinstance(value, bool) or not isinstance(value, int):
             raise TypeError(f"top_k: expected an int or a tensor, got {type(value).__name__}")
         if value < 1:
-            raise ValueError(f"top_k: is {value}; must be {_range(name)}")
+            raise ValueError(f"top_k: is {value}; must be {_format_range(name)}")
         return min(value, INT32_MAX)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name}: expected a number or a tensor, got {type(value).__name__}")
     least, most, closed = _RANGES[name]
     if not (least < value <= most or (closed and value == least)):
-        raise ValueError(f"{name}: is {value}; must be {_range(name)}")
+        raise ValueError(f"{name}: is {value}; must be {_format_range(name)}")
     return float(value)

@@ -17,8 +17,8 @@ from typing import Any, Optional, Union
 import torch
 
 from .. import _abi
-from .calls import JOINT, PLAIN, rows_of, transform_rows
-from .limits import limits_of
+from .calls import JOINT, PLAIN, read_rows, transform_rows
+from .limits import read_limits
 from .sampling import ROUNDS, draw_rows, finish_tokens
 
 LIMITS = ("min_p", "top_k", "top_p")
@@ -183,7 +183,7 @@ class LogitsPipe:
         steps: list[list[LogitsProcessor]] = []
         for index, processor in enumerate(self.processors):
             joint = _is_joint(self.processors[index : index + 3])
-            if steps and not joint and _options([*steps[-1], processor]) is not None:
+            if steps and not joint and _find_options([*steps[-1], processor]) is not None:
                 steps[-1].append(processor)
             else:
                 steps.append([processor])
@@ -196,7 +196,7 @@ class LogitsPipe:
     def __call__(self, x: Union[torch.Tensor, TaggedTensor], **parameters: Any) -> torch.Tensor:
         found = x if isinstance(x, TaggedTensor) else TaggedTensor(x, self._initial_type)
         for step in self.steps:
-            found = _run(step, found, parameters)
+            found = _run_step(step, found, parameters)
         return found.data
 
 
@@ -215,7 +215,7 @@ def _is_joint(three: Sequence[LogitsProcessor]) -> bool:
     return kinds == [TopK, TopP, Sample] and bool(three[0].params["joint_topk_topp"])
 
 
-def _options(step: Sequence[LogitsProcessor]) -> Optional[tuple[int, int]]:
+def _find_options(step: Sequence[LogitsProcessor]) -> Optional[tuple[int, int]]:
     """Order and ties of the one call for a step; None: no single call can do it."""
     names = [processor.name for processor in step if processor.name]
     limits = tuple(name for name in names if name in LIMITS)
@@ -229,7 +229,7 @@ def _options(step: Sequence[LogitsProcessor]) -> Optional[tuple[int, int]]:
     return None
 
 
-def _parameter(processor: LogitsProcessor, parameters: dict[str, Any]) -> Any:
+def _get_parameter(processor: LogitsProcessor, parameters: dict[str, Any]) -> Any:
     name = processor.name
     value = parameters.get(name, processor.params.get(name))
     if value is None:
@@ -244,7 +244,7 @@ def _parameter(processor: LogitsProcessor, parameters: dict[str, Any]) -> Any:
     return value
 
 
-def _run(
+def _run_step(
     step: Sequence[LogitsProcessor], found: TaggedTensor, parameters: dict[str, Any]
 ) -> TaggedTensor:
     kind = found.type
@@ -252,9 +252,9 @@ def _run(
         if kind not in processor.maps:
             raise ValueError(f"{type(processor).__name__}: does not take {kind}")
         kind = processor.maps[kind]
-    options = _options(step) or PLAIN
-    limits = {p.name: _parameter(p, parameters) for p in step if p.name}
-    rows = rows_of("x", found.data)
+    options = _find_options(step) or PLAIN
+    limits = {p.name: _get_parameter(p, parameters) for p in step if p.name}
+    rows = read_rows("x", found.data)
     if found.type is TensorType.PROBS:
         rows = rows.float().log()
     if kind is TensorType.INDICES:
@@ -264,7 +264,7 @@ def _run(
         drawn = draw_rows(rows, indices, (seed, offset, generator), ROUNDS, options, **limits)
         result = finish_tokens(drawn, indices)
     else:
-        given = limits_of(len(rows), rows.device, None, **limits)
+        given = read_limits(len(rows), rows.device, None, **limits)
         function = "softmax" if kind is TensorType.PROBS else "process_logits"
         result = transform_rows(function, rows, given, options)
         if kind is TensorType.LOGITS:

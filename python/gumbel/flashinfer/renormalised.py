@@ -7,8 +7,8 @@ from typing import Any, Optional, Union
 
 import torch
 
-from .calls import DTYPES, rows_of, transform_rows
-from .limits import TEMPERATURE_MOST, limits_of
+from .calls import DTYPES, read_rows, transform_rows
+from .limits import MAX_TEMPERATURE, read_limits
 
 _TEMPERATURES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -29,7 +29,7 @@ def softmax(
     Raises ValueError for a tensor of another shape, device or dtype, and TypeError if `temperature`
     is not a number. A row with a NaN or +inf, or of -inf only, is all NaN.
     """
-    logits = rows_of("logits", logits)
+    logits = read_rows("logits", logits)
     if temperature is None:
         return transform_rows("softmax", logits, {})
     if isinstance(temperature, torch.Tensor):
@@ -37,13 +37,13 @@ def softmax(
             raise ValueError(f"temperature: expected floating-point, got {temperature.dtype}")
         if not temperature.is_cpu:  # the library treats 0 as greedy, and returns the softmax at 1
             temperature = temperature.float()
-            temperature = temperature.where(temperature != 0, TEMPERATURE_MOST)
-    given = limits_of(len(logits), logits.device, None, temperature=temperature)
+            temperature = temperature.where(temperature != 0, MAX_TEMPERATURE)
+    given = read_limits(len(logits), logits.device, None, temperature=temperature)
     return transform_rows("softmax", logits, given)
 
 
-def _renormalised(probs: torch.Tensor, **limits: Any) -> torch.Tensor:
-    given = limits_of(len(probs), probs.device, None, **limits)
+def _renormalise_rows(probs: torch.Tensor, **limits: Any) -> torch.Tensor:
+    given = read_limits(len(probs), probs.device, None, **limits)
     return transform_rows("softmax", probs.float().log(), given)
 
 
@@ -54,10 +54,10 @@ def top_p_renorm_probs(
 
     float32 [rows, V]; other tokens have 0. is_deterministic is ignored: results are deterministic.
     """
-    return _renormalised(rows_of("probs", probs), top_p=top_p)
+    return _renormalise_rows(read_rows("probs", probs), top_p=top_p)
 
 
-def _asserted(rows: torch.Tensor) -> None:
+def _assert_dtype(rows: torch.Tensor) -> None:
     """Raise AssertionError for a dtype that FlashInfer has no kernel for."""
     if rows.dtype not in DTYPES:
         raise AssertionError(
@@ -72,8 +72,8 @@ def top_k_renorm_probs(
 
     [rows, V] in the dtype of `probs`: float32, float16 or bfloat16, else AssertionError.
     """
-    _asserted(probs)
-    return _renormalised(rows_of("probs", probs), top_k=top_k).to(probs.dtype)
+    _assert_dtype(probs)
+    return _renormalise_rows(read_rows("probs", probs), top_k=top_k).to(probs.dtype)
 
 
 def top_k_mask_logits(logits: torch.Tensor, top_k: Union[torch.Tensor, int]) -> torch.Tensor:
@@ -82,9 +82,9 @@ def top_k_mask_logits(logits: torch.Tensor, top_k: Union[torch.Tensor, int]) -> 
     [rows, V] in the dtype of `logits`: float32, float16 or bfloat16, else AssertionError. A row
     with a NaN or +inf is all NaN.
     """
-    _asserted(logits)
-    rows = rows_of("logits", logits)
-    given = limits_of(len(rows), rows.device, None, top_k=top_k)
+    _assert_dtype(logits)
+    rows = read_rows("logits", logits)
+    given = read_limits(len(rows), rows.device, None, top_k=top_k)
     return transform_rows("process_logits", rows, given).to(logits.dtype)
 
 

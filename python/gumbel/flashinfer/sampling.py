@@ -37,9 +37,9 @@ from typing import Any, Optional, Union
 
 import torch
 
-from .calls import JOINT, PLAIN, draw_tokens, rows_of
+from .calls import JOINT, PLAIN, draw_tokens, read_rows
 from .chains import chain_speculative_sampling
-from .limits import limits_of
+from .limits import read_limits
 from .renormalised import (
     softmax,
     top_k_mask_logits,
@@ -48,7 +48,7 @@ from .renormalised import (
     top_p_renorm_prob,
     top_p_renorm_probs,
 )
-from .seeds import Seed, get_seed_and_offset, seeds_of
+from .seeds import Seed, get_seed_and_offset, make_seeds
 from .watch import Watch, replace_missing
 
 __all__ = [
@@ -78,7 +78,7 @@ ORDERS = {"top_k_first": PLAIN, "joint": JOINT}
 ROUNDS = 32  # random values by which FlashInfer advances a generator for a truncated row
 
 
-def refuse_nan(name: str, rows: torch.Tensor) -> None:
+def reject_nan(name: str, rows: torch.Tensor) -> None:
     if torch.any(torch.isnan(rows)):
         raise ValueError(f"Input {name} contains NaN.")
 
@@ -105,10 +105,10 @@ def draw_rows(
         if indices.device != place:
             raise ValueError(f"indices: is on {indices.device}, the rows are on {place}")
         logits = logits.index_select(0, indices)
-    given = limits_of(rows, place, indices, **limits)
+    given = read_limits(rows, place, indices, **limits)
     batch = logits.shape[0]
     seed, offset, generator = seeds
-    given.update(seeds_of(seed, offset, generator, place, batch, batch * increment))
+    given.update(make_seeds(seed, offset, generator, place, batch, batch * increment))
     return draw_tokens(logits, given, options)
 
 
@@ -130,11 +130,11 @@ def _finish_with_valid(
     return tokens if indices is None else tokens.to(indices.dtype), valid
 
 
-def _logs(probs: Any, check_nan: bool) -> torch.Tensor:
+def _read_probs(probs: Any, check_nan: bool) -> torch.Tensor:
     """Probabilities as logits."""
-    probs = rows_of("probs", probs)
+    probs = read_rows("probs", probs)
     if check_nan:
-        refuse_nan("probs", probs)
+        reject_nan("probs", probs)
     logs: torch.Tensor = probs.float().log()
     return logs
 
@@ -149,9 +149,9 @@ def sampling_from_logits(
     offset: Seed = None,
 ) -> torch.Tensor:
     """Draw from softmax(logits), without forming it."""
-    logits = rows_of("logits", logits)
+    logits = read_rows("logits", logits)
     if check_nan:
-        refuse_nan("logits", logits)
+        reject_nan("logits", logits)
     found = draw_rows(logits, indices, (seed, offset, generator), logits.shape[1])
     return finish_tokens(found, indices)
 
@@ -167,7 +167,7 @@ def sampling_from_probs(
     return_valid: bool = False,
 ) -> Drawn:
     """Draw from probabilities."""
-    logs = _logs(probs, check_nan)
+    logs = _read_probs(probs, check_nan)
     found = draw_rows(logs, indices, (seed, offset, generator), 1)
     return _finish_with_valid(found, indices, return_valid)
 
@@ -184,7 +184,7 @@ def top_p_sampling_from_probs(
     return_valid: bool = False,
 ) -> Drawn:
     """Draw from the smallest set of likeliest tokens with a total probability of top_p."""
-    logs, seeds = _logs(probs, check_nan), (seed, offset, generator)
+    logs, seeds = _read_probs(probs, check_nan), (seed, offset, generator)
     found = draw_rows(logs, indices, seeds, ROUNDS, top_p=top_p)
     return _finish_with_valid(found, indices, return_valid)
 
@@ -201,7 +201,7 @@ def top_k_sampling_from_probs(
     return_valid: bool = False,
 ) -> Drawn:
     """Draw from the top_k likeliest tokens; top_k >= V means all."""
-    logs, seeds = _logs(probs, check_nan), (seed, offset, generator)
+    logs, seeds = _read_probs(probs, check_nan), (seed, offset, generator)
     found = draw_rows(logs, indices, seeds, ROUNDS, top_k=top_k)
     return _finish_with_valid(found, indices, return_valid)
 
@@ -218,7 +218,7 @@ def min_p_sampling_from_probs(
     return_valid: bool = False,
 ) -> Drawn:
     """Draw from the tokens with a probability of at least min_p times that of the likeliest one."""
-    logs, seeds = _logs(probs, check_nan), (seed, offset, generator)
+    logs, seeds = _read_probs(probs, check_nan), (seed, offset, generator)
     found = draw_rows(logs, indices, seeds, 1, min_p=min_p)
     return _finish_with_valid(found, indices, return_valid)
 
@@ -241,10 +241,10 @@ def top_k_top_p_sampling_from_logits(
                  "top_k_first": top_p applies to the renormalised top_k tokens; "joint": both apply
                  to the whole row. ValueError otherwise.
     """
-    options = order_of(filter_apply_order)
-    logits = rows_of("logits", logits)
+    options = get_options(filter_apply_order)
+    logits = read_rows("logits", logits)
     if check_nan:
-        refuse_nan("probs", logits)  # FlashInfer checks the probabilities of the logits
+        reject_nan("probs", logits)  # FlashInfer checks the probabilities of the logits
     seeds = (seed, offset, generator)
     found = draw_rows(logits, indices, seeds, ROUNDS, options, top_k=top_k, top_p=top_p)
     return finish_tokens(found, indices)
@@ -264,13 +264,13 @@ def top_k_top_p_sampling_from_probs(
     return_valid: bool = False,
 ) -> Drawn:
     """Draw from probabilities with top_k and top_p; see top_k_top_p_sampling_from_logits()."""
-    options = order_of(filter_apply_order)
-    logs, seeds = _logs(probs, check_nan), (seed, offset, generator)
+    options = get_options(filter_apply_order)
+    logs, seeds = _read_probs(probs, check_nan), (seed, offset, generator)
     found = draw_rows(logs, indices, seeds, ROUNDS, options, top_k=top_k, top_p=top_p)
     return _finish_with_valid(found, indices, return_valid)
 
 
-def order_of(filter_apply_order: str) -> tuple[int, int]:
+def get_options(filter_apply_order: str) -> tuple[int, int]:
     if filter_apply_order not in ORDERS:
         raise ValueError(f"Invalid filter_apply_order: {filter_apply_order}")
     return ORDERS[filter_apply_order]

@@ -48,7 +48,7 @@ def _default_generator(place: torch.device) -> torch.Generator:
     return torch.cuda.default_generators[index]
 
 
-def seeds_of(
+def make_seeds(
     seed: Seed,
     offset: Seed,
     generator: Optional[torch.Generator],
@@ -64,12 +64,12 @@ def seeds_of(
         raise ValueError("seed and offset must both be tensors or both be scalars")
     return {
         # A generator's seed does not change, so its constant is cached; a passed seed's is not.
-        "seed": _words("seed", seed, rows, place, kept=drawn),
-        "position": _words("offset", offset, rows, place, kept=False),
+        "seed": _read_uint64("seed", seed, rows, place, kept=drawn),
+        "position": _read_uint64("offset", offset, rows, place, kept=False),
     }
 
 
-def _words(name: str, value: Any, rows: int, place: torch.device, kept: bool) -> Parameter:
+def _read_uint64(name: str, value: Any, rows: int, place: torch.device, kept: bool) -> Parameter:
     """A parameter of unsigned 64-bit integers."""
     if not isinstance(value, torch.Tensor):
         if isinstance(value, bool) or not isinstance(value, int):

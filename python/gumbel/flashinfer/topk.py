@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from .._calls.sample_calls import top_k as largest
-from .calls import DTYPES, rows_of
+from .calls import DTYPES, read_rows
 from .sampling import WATCH
 
-LISTED_MOST = 128  # the largest k of the library's top_k()
+MAX_LISTED = 128  # the largest k of the library's top_k()
 
 
 class TopKTieBreak(IntEnum):
@@ -43,7 +43,7 @@ def top_k(
     `dsa_graph_safe` are ignored. Rows must not hold a NaN: for k <= 128 the ids of such a row are
     0, and the row is counted as in `sampling`. Raises ValueError for k outside [1, V].
     """
-    rows = rows_of("input", input)
+    rows = read_rows("input", input)
     if input.dtype not in DTYPES:
         raise ValueError(f"input: expected float32, float16 or bfloat16, got {input.dtype}")
     vocab, tie_break = rows.shape[1], TopKTieBreak(tie_break)
@@ -52,7 +52,7 @@ def top_k(
     if tie_break is TopKTieBreak.LARGE:
         values, ids = _smallest_ids(rows.flip(1), k)
         return values, vocab - 1 - ids
-    if tie_break is TopKTieBreak.NONE and k > LISTED_MOST:
+    if tie_break is TopKTieBreak.NONE and k > MAX_LISTED:
         return torch.topk(rows, k)
     return _smallest_ids(rows, k)
 
@@ -61,7 +61,7 @@ topk = top_k
 
 
 def _smallest_ids(rows: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    if k > LISTED_MOST:
+    if k > MAX_LISTED:
         ordered, places = torch.sort(rows, dim=-1, descending=True, stable=True)
         return ordered[:, :k], places[:, :k]
     # The library's top_k() returns no -inf, and nothing for rows with +inf: clamp both.

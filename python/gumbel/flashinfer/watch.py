@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports rows without a token to draw of calls whose signature cannot return them."""
+"""Reports rows without a token to draw, for calls whose results cannot show them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import torch
 from .._statuses import StatusCount
 
 SECONDS = 0.05  # minimum time between two recorded calls on a GPU
-PENDING_MOST = 64  # copies in flight
+MAX_PENDING = 64  # copies in flight
 
 
 class Watch:
     """Counts rows without a token, and reports them in the log `name`.
 
     All rows on a CPU are counted. On a GPU the statuses of a call are copied to the host
-    asynchronously, and counted at a later call, so nothing waits. At most one call every SECONDS is
-    recorded, or with `every` each call; none while a CUDA graph is captured.
+    asynchronously, and counted at a later call, so that nothing waits. At most one call every
+    SECONDS is recorded, or each call with `every`; none while a CUDA graph is captured.
     """
 
     def __init__(self, name: str, outcome: str, every: bool = False) -> None:
@@ -44,7 +44,7 @@ class Watch:
             self.next = now + self.pause
             while self.pending and self.pending[0][1].query():
                 self.count.add(self.pending.popleft()[0].tolist())
-            if len(self.pending) < PENDING_MOST:
+            if len(self.pending) < MAX_PENDING:
                 host, event = statuses.to("cpu", non_blocking=True), torch.cuda.Event()
                 event.record(torch.cuda.current_stream(statuses.device))
                 self.pending.append((host, event))

@@ -16,10 +16,10 @@ ABSENT = "raise ImportError('none here')\n"
 @pytest.mark.parametrize(
     "module, stubs, text",
     [
-        ("torch", {"torch": ABSENT}, "gumbel.torch needs PyTorch: pip install 'torch>=2.9'"),
+        ("torch", {"torch": ABSENT}, "gumbel.torch requires PyTorch: pip install 'torch>=2.9'"),
         ("torch", {"torch": "__version__ = '2.8.1+cu128'\n"}, "2.9 or later, not 2.8.1+cu128"),
         ("torch", {"torch": "__version__ = '1.13.0'\n"}, "PyTorch 2.9 or later, not 1.13.0"),
-        ("transformers", {"torch": ABSENT}, "gumbel.transformers needs PyTorch and transformers"),
+        ("transformers", {"torch": ABSENT}, "gumbel.transformers requires PyTorch and"),
         (
             "transformers",
             {"torch": "__version__ = '2.11.0'\n", "transformers": ABSENT},

@@ -444,7 +444,7 @@ def test_a_forked_child_draws():
     wanted = fi.sampling_from_logits(rows, seed=1, offset=2)
     child = os.fork()
     if child == 0:
-        fresh = not calls._kept.calls  # kept calls would use the parent's device
+        fresh = not calls._thread.calls  # kept calls would use the parent's device
         same = torch.equal(fi.sampling_from_logits(rows, seed=1, offset=2), wanted)
         os._exit(0 if same and fresh else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -453,8 +453,8 @@ def test_a_forked_child_draws():
 @pytest.mark.parametrize(
     "module, package, text",
     [
-        ("flashinfer", "torch", "gumbel.flashinfer needs PyTorch: pip install 'torch"),
-        ("sglang", "sglang", "gumbel.sglang needs SGLang: pip install 'sglang=="),
+        ("flashinfer", "torch", "gumbel.flashinfer requires PyTorch: pip install 'torch"),
+        ("sglang", "sglang", "gumbel.sglang requires SGLang: pip install 'sglang=="),
     ],
 )
 def test_absent_packages_are_named(module, package, text):

@@ -25,7 +25,7 @@ from transformers_fixtures import (  # noqa: F401, fixtures; skips without trans
 )
 
 from gumbel._transformers import decoding, stops as stops_module  # noqa: E402
-from gumbel._transformers.stops import LateStops, Stops  # noqa: E402
+from gumbel._transformers.stops import LateStopCheck, StopCheck  # noqa: E402
 
 
 @pytest.mark.parametrize(
@@ -244,9 +244,9 @@ def test_texts_that_are_stopped_a_step_late_are_the_same(model, tokenizer, more,
     found, forwards = {}, {}
     for late in (False, True):
         kind = lambda ids, criteria, *given: (
-            LateStops(given[-1], ids, criteria.max_length) if late else Stops(given[-1])
+            LateStopCheck(given[-1], ids, criteria.max_length) if late else StopCheck(given[-1])
         )
-        monkeypatch.setattr(decoding, "stops_of", lambda *given, kind=kind: kind(*given))
+        monkeypatch.setattr(decoding, "make_stop_check", lambda *given, kind=kind: kind(*given))
         streamers, found[late], forwards[late] = [Streamer(), Streamer()], [], []
         for inputs, streamer in zip((alone, batch), streamers):
             before = model.forwards
@@ -279,20 +279,20 @@ def test_a_cache_that_the_caller_sees_is_never_a_step_ahead():
         criteria = transformers.StoppingCriteriaList(
             [transformers.MaxLengthCriteria(9)] if late else []
         )
-        return stops_module.stops_of(Place(), criteria, config, cache, False, None)
+        return stops_module.make_stop_check(Place(), criteria, config, cache, False, None)
 
     callers, own = transformers.DynamicCache(), transformers.DynamicCache()
     callers._is_user_defined = True
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stops_module, "LateStops", lambda *_: "late")
+        patch.setattr(stops_module, "LateStopCheck", lambda *_: "late")
         assert stops(None) == "late" and stops(callers, cache_implementation="static") == "late"
-        assert isinstance(stops(callers), Stops)
-        assert isinstance(stops(own, return_dict_in_generate=True), Stops)
-        assert isinstance(stops(own, late=False), Stops)
-        patch.setattr(stops_module, "_MARKS", True)
+        assert isinstance(stops(callers), StopCheck)
+        assert isinstance(stops(own, return_dict_in_generate=True), StopCheck)
+        assert isinstance(stops(own, late=False), StopCheck)
+        patch.setattr(stops_module, "_MARKS_CACHES", True)
         assert stops(own) == "late"
-        patch.setattr(stops_module, "_MARKS", False)
-        assert isinstance(stops(own), Stops)
+        patch.setattr(stops_module, "_MARKS_CACHES", False)
+        assert isinstance(stops(own), StopCheck)
 
 
 def test_prompts_of_which_a_cache_or_embeddings_hold_a_part(model, tokenizer):
@@ -349,7 +349,7 @@ def test_a_full_pass_finds_spoilt_weights(model):
         pytest.skip("tried on a CPU")
     torch.manual_seed(1)
     hidden = torch.randn(3, model.config.hidden_size)
-    weight, screen = model.lm_head.weight.detach(), heads.head_of(model).weights(True)
+    weight, screen = model.lm_head.weight.detach(), heads.get_head(model).weights(True)
     with spoilt(weight):
         assert not gumbel.sample(hidden, screen, seed=1, logprobs=None).status.any()
         assert gumbel.sample(hidden, weight, seed=1, logprobs=None).status.all()
@@ -375,7 +375,7 @@ def test_texts_by_a_screen_are_texts_without(model, tokenizer, more):
         assert torch.equal(generate_texts(model, inputs, screen=True, **given), wanted)
         with spoilt(model.lm_head.weight):
             assert torch.equal(generate_texts(model, inputs, screen=True, **given), wanted)
-    assert len(heads.head_of(model)._screens) == 1  # made once
+    assert len(heads.get_head(model)._screens) == 1  # made once
 
 
 def test_drafts_are_verified_by_screens(model, tokenizer):

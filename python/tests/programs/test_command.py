@@ -38,7 +38,7 @@ def test_info_agrees_with_gumbel_info():
     text = run_succeeding("info")
     assert f"version   {about.version} (Python package)\n" in text
     assert f"isa       {about.isa} (of {' '.join(about.isas)})\n" in text
-    kernels = " ".join(about.cuda_architectures) or "none: this build is for CPUs alone"
+    kernels = " ".join(about.cuda_architectures) or "none: this build supports CPUs only"
     assert f"kernels   {kernels}\n" in text
     found = json.loads(run_succeeding("info", "--json", "--threads", 2))
     assert (found["threads"], found["isas"]) == (2, list(about.isas))
@@ -85,16 +85,15 @@ def test_verify_reads_files(tmp_path):
     head = ("--hidden", tmp_path / "h.npy", "--weights", tmp_path / "w.npy")
     assert "0 failed" in run_succeeding("verify", *head, "--draws", 50000)
     np.save(tmp_path / "nan.npy", np.full((1, 200), np.nan, np.float32))
-    assert "--row: row 0 has nothing to draw" in run_failing(
-        "verify", "--logits", tmp_path / "nan.npy"
-    )
+    message = run_failing("verify", "--logits", tmp_path / "nan.npy")
+    assert "--row: no token can be drawn from row 0" in message
     np.save(tmp_path / "empty.npy", np.full((1, 200), -np.inf, np.float32))
-    assert "--row: row 0 has nothing" in run_failing("verify", "--logits", tmp_path / "empty.npy")
+    assert "--row: no token can be drawn" in run_failing("verify", "--logits", tmp_path / "empty.npy")
     np.save(tmp_path / "wide.npy", np.zeros((1, 200)))
     assert "dtype float64" in run_failing("verify", "--logits", tmp_path / "wide.npy")
     np.save(tmp_path / "none.npy", np.zeros((0, 200), np.float32))
-    assert "does not hold one array" in run_failing("verify", "--logits", tmp_path / "none.npy")
-    assert "belong together" in run_failing("verify", *head[:2])
+    assert "must hold one 2-D array" in run_failing("verify", "--logits", tmp_path / "none.npy")
+    assert "require each other" in run_failing("verify", *head[:2])
     assert "--logits: " in run_failing("verify", "--logits", tmp_path / "missing.npy")
     np.save(tmp_path / "w.npy", np.zeros((200, 8), np.float32))
     assert "--weights: 8 columns; --hidden: 16" in run_failing("verify", *head)

@@ -156,8 +156,8 @@ def test_advance(dtype):
     [
         ([1, 2], {}, TypeError, "position: expected a NumPy array"),
         (np.zeros(4, np.int32), {}, TypeError, "position: expected uint64 or int64, got int32"),
-        (np.zeros((2, 2), np.uint64), {}, ValueError, "position: expected one axis"),
-        (np.zeros(4, np.uint64)[::2], {}, ValueError, "position: expected one axis without gaps"),
+        (np.zeros((2, 2), np.uint64), {}, ValueError, "position: expected a contiguous array"),
+        (np.zeros(4, np.uint64)[::2], {}, ValueError, "position: expected a contiguous array"),
         (np.frombuffer(bytes(16), np.uint64), {}, ValueError, "position: the array is read-only"),
         (np.zeros(4, np.uint64), {"slots": [4]}, ValueError, r"slots\[0\]: 4 is not in \[0, 3\]"),
         (
@@ -236,7 +236,7 @@ UNKNOWN = [
 def test_unknown_arguments_are_named(name, nearest):
     advice = rf"; did you mean '{nearest}'\?( \(.*\))?" if nearest else "(: .*)?"
     if name.startswith("max"):
-        advice = ": a call draws one token a row; .*"
+        advice = ": a call draws one token for each row; .*"
     if nearest == "temperature" and name[:4] != "temp":
         advice = r".* \(temperature=0 is greedy\)"
     for function, inputs in (

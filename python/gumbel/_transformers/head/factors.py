@@ -27,7 +27,7 @@ Values = tuple[tuple[str, float], ...]
 
 
 def read_factors(config: Any, *modules: Any) -> Values:
-    """The names above that a config and modules have, with their values, which are not 0."""
+    """(name, value) of each of SCALES and SOFTCAPS that the config or a module sets, not 0."""
     found: dict[tuple[str, float], None] = {}
     text = config.get_text_config()
     readers = [partial(getattr, each) for each in ([config] if text is config else [config, text])]

@@ -19,29 +19,33 @@ DTYPES = (torch.float32, torch.float16, torch.bfloat16)  # dtypes of weights in 
 _LINEAR_FORWARD = torch.nn.Linear.forward
 
 
-class Parts:
+class HeadParts:
     """The modules, parameters and factors that compute the logits of a model."""
 
     def __init__(self, model: Any, linear: Any) -> None:
-        self.linear, self.forward, self.bases = linear, type(model).forward, _list_decoders(model)
+        self.linear, self.forward, self.decoders = (
+            linear,
+            type(model).forward,
+            _list_decoders(model),
+        )
         weight, bias = linear.weight, linear.bias
         self.weight = weight.detach()
         self.bias: Optional[torch.Tensor] = None if bias is None else bias.detach()
-        self.values: Values = read_factors(model.config, model, *self.bases)
-        self.objects = (linear, self.forward, weight, bias, *self.bases)
-        self.layouts = (_describe(weight), None if bias is None else _describe(bias))
+        self.values: Values = read_factors(model.config, model, *self.decoders)
+        self.objects = (linear, self.forward, weight, bias, *self.decoders)
+        self.layouts = (_describe_tensor(weight), None if bias is None else _describe_tensor(bias))
 
-    def has_same_decoder(self, other: Parts) -> bool:
+    def has_same_decoder(self, other: HeadParts) -> bool:
         """Whether forward and decoder are the same, and the head can still read their states."""
         return (
             self.forward is other.forward
-            and _are_same(self.bases, other.bases)
+            and _are_same(self.decoders, other.decoders)
             and self.weight.dtype == other.weight.dtype
             and self.weight.device == other.weight.device
         )
 
-    def is_same(self, other: Parts) -> bool:
-        """Whether nothing was replaced. Writes in place are not detected."""
+    def is_same(self, other: HeadParts) -> bool:
+        """Whether modules, parameters and factors are the same objects. Ignores writes in place."""
         return (
             _are_same(self.objects, other.objects)
             and self.layouts == other.layouts
@@ -50,22 +54,22 @@ class Parts:
 
 
 @dataclass(frozen=True)
-class Unfit:
+class UnsupportedHead:
     """The reason why the library cannot compute a model's logits."""
 
     reason: str
 
 
 def find_parts(model: Any) -> Any:
-    """The Parts of a model's logits, or Unfit."""
+    """The HeadParts of a model, or an UnsupportedHead with the reason."""
     linear = model.get_output_embeddings()
     reason = (
-        _refuse_calls(model, linear)
+        _find_call_problem(model, linear)
         or ("" if _list_decoders(model) else "its decoder is not a module of its own")
-        or _refuse_tensor("weight", linear.weight, 2)
-        or (_refuse_tensor("bias", linear.bias, 1) if linear.bias is not None else "")
+        or _find_tensor_problem("weight", linear.weight, 2)
+        or (_find_tensor_problem("bias", linear.bias, 1) if linear.bias is not None else "")
     )
-    return Unfit(reason) if reason else Parts(model, linear)
+    return UnsupportedHead(reason) if reason else HeadParts(model, linear)
 
 
 def _list_decoders(model: Any) -> tuple[Any, ...]:
@@ -81,8 +85,8 @@ def _are_same(objects: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
     return len(objects) == len(others) and all(map(operator.is_, objects, others))
 
 
-def _refuse_calls(model: Any, linear: Any) -> str:
-    """The reason why a call of the model or its head may do more than the product, or ""."""
+def _find_call_problem(model: Any, linear: Any) -> str:
+    """Why a call of the model or its head may do more than the product; "" if it does not."""
     if linear is None:
         return "it has no output embeddings"
     if type(linear) is not torch.nn.Linear:
@@ -112,8 +116,8 @@ def _has_own_forward(module: Any) -> bool:
     return own is not None and getattr(own, "__func__", None) is type(module).forward
 
 
-def _refuse_tensor(name: str, tensor: torch.Tensor, axes: int) -> str:
-    """The reason why the library cannot read a parameter of the head in place, or ""."""
+def _find_tensor_problem(name: str, tensor: torch.Tensor, axes: int) -> str:
+    """Why the library cannot read a parameter of the head in place; "" if it can."""
     if type(tensor) not in (torch.nn.Parameter, torch.Tensor):
         return f"the {name} of its head is of the type {type(tensor).__name__}"
     if tensor.device.type not in ("cpu", "cuda"):
@@ -127,5 +131,5 @@ def _refuse_tensor(name: str, tensor: torch.Tensor, axes: int) -> str:
     return ""
 
 
-def _describe(tensor: torch.Tensor) -> Any:
+def _describe_tensor(tensor: torch.Tensor) -> Any:
     return (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)

@@ -16,7 +16,7 @@ import torch
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from .factors import list_candidates
-from .head_parts import Parts
+from .head_parts import HeadParts
 
 LARGEST = (0.5, 4.0, 32.0, 256.0, 2048.0, 16384.0)  # largest logit of each synthetic state
 ROWS = len(LARGEST)
@@ -30,7 +30,7 @@ FORWARD_TOLERANCES = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 
 RATIO_TOLERANCES = {torch.float32: 1e-5, torch.float16: 2.5e-4, torch.bfloat16: 2e-3}
 
 
-class _States(BaseModelOutputWithPast):
+class _DecoderOutput(BaseModelOutputWithPast):
     """The output of a decoder with hidden states only; all other attributes are None."""
 
     def __getattr__(self, name: str) -> None:
@@ -39,26 +39,26 @@ class _States(BaseModelOutputWithPast):
 
 
 @contextmanager
-def _give_states(base: Any, states: torch.Tensor) -> Iterator[list[int]]:
+def _replace_output(decoder: Any, states: torch.Tensor) -> Iterator[list[int]]:
     """Context in which a decoder returns these states [1, n, D] in this thread; lists its calls."""
     calls: list[int] = []
-    own, thread = base.forward, threading.get_ident()
-    replaced = base.__dict__.get("forward")
+    own, thread = decoder.forward, threading.get_ident()
+    replaced = decoder.__dict__.get("forward")
 
     def forward(*given: Any, **named: Any) -> Any:
         if threading.get_ident() != thread:
             return own(*given, **named)
         calls.append(1)
-        return _States(last_hidden_state=states)
+        return _DecoderOutput(last_hidden_state=states)
 
-    base.forward = forward
+    decoder.forward = forward
     try:
         yield calls
     finally:
         if replaced is None:
-            del base.forward
+            del decoder.forward
         else:
-            base.forward = replaced
+            decoder.forward = replaced
 
 
 def make_states(weight: torch.Tensor, scales: Iterable[float]) -> torch.Tensor:
@@ -92,26 +92,26 @@ class Factors(NamedTuple):
         return self.softcap * torch.tanh(logits / self.softcap) if self.softcap else logits
 
 
-def find_factors(model: Any, parts: Parts, base: Any) -> tuple[Optional[Factors], str]:
+def find_factors(model: Any, parts: HeadParts, decoder: Any) -> tuple[Optional[Factors], str]:
     """The factors of a model's logits; or None, and the reason why there are none."""
     weight, candidates = parts.weight, list_candidates(parts.values)
     states = make_states(weight, [scale for scale, _ in candidates])
     ids = torch.arange(ROWS, device=weight.device)[None] % len(weight)
-    with _give_states(base, states) as calls:
+    with _replace_output(decoder, states) as calls:
         found = model(input_ids=ids, use_cache=False, return_dict=True).logits
     if len(calls) != 1:
-        return None, f"its forward calls its {type(base).__name__} {len(calls)} times, not once"
+        return None, f"its forward calls its {type(decoder).__name__} {len(calls)} times, not once"
     if found.shape[:-1] != (1, ROWS) or not 0 < found.shape[-1] <= len(weight):
         return None, f"its logits have the shape {tuple(found.shape)}"
     products = torch.nn.functional.linear(states, weight, parts.bias)[0].float()
     for scale, softcap in candidates:
         factors = Factors(scale, softcap, found.shape[-1])
-        if _agree(found[0].float(), factors.apply(products), weight.dtype):
+        if _logits_agree(found[0].float(), factors.apply(products), weight.dtype):
             return factors, ""
     return None, "its logits are not products with the head by any scale and soft-cap of its config"
 
 
-def _agree(found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> bool:
+def _logits_agree(found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> bool:
     """Whether these logits [n, V] are equal, up to their rounding."""
     if not is_close(found, expected, TOLERANCES[dtype]):
         return False
@@ -129,12 +129,12 @@ def is_close(found: torch.Tensor, expected: torch.Tensor, tolerance: float) -> b
     return bool(alike.all())
 
 
-def check_forward(model: Any, parts: Parts, base: Any, factors: Factors) -> str:
+def check_forward(model: Any, parts: HeadParts, decoder: Any, factors: Factors) -> str:
     """The reason why the decoder's states are not the head's inputs, on three tokens; or ""."""
     weight = parts.weight
     ids = torch.arange(1, 4, device=weight.device)[None] % len(weight)
     found = model(input_ids=ids, use_cache=False, return_dict=True).logits[0].float()
-    hidden = base(input_ids=ids, use_cache=False, return_dict=True).last_hidden_state
+    hidden = decoder(input_ids=ids, use_cache=False, return_dict=True).last_hidden_state
     if hidden.dtype != weight.dtype:
         return f"its hidden states are {hidden.dtype}, its head is {weight.dtype}"
     if hidden.device != weight.device:

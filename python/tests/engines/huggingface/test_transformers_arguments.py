@@ -22,7 +22,7 @@ from test_transformers_batches import make_batching, make_config
 from transformers.generation.continuous_batching.model_runner import ModelRunner
 
 from gumbel._transformers import batching as batching_module, decoding
-from gumbel._transformers.stops import LateStops
+from gumbel._transformers.stops import LateStopCheck
 
 STOPS = ["the", "and"]
 
@@ -231,8 +231,8 @@ def test_logits_without_a_token_are_an_error(model, tokenizer, late, monkeypatch
     if late:
         monkeypatch.setattr(
             decoding,
-            "stops_of",
-            lambda ids, criteria, *given: LateStops(given[-1], ids, criteria.max_length),
+            "make_stop_check",
+            lambda ids, criteria, *given: LateStopCheck(given[-1], ids, criteria.max_length),
         )
     inputs = tokenizer(PROMPTS[:2], return_tensors="pt", padding=True)
     emptied = {"logits_processor": [empty], "do_sample": True, "seed": 1}

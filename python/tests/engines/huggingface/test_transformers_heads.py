@@ -159,7 +159,7 @@ def test_texts_come_from_the_head_as_it_is(change, screen):
     wanted = greedy(model, False)
     assert greedy(model, True, screen=screen) == wanted != before
     assert greedy(model, True, screen=screen) == wanted
-    assert (heads.head_of(model) is not None) == (change not in OTHERS)
+    assert (heads.get_head(model) is not None) == (change not in OTHERS)
 
 
 def test_every_change_of_a_row_is_seen_but_a_few_through_data():
@@ -168,7 +168,7 @@ def test_every_change_of_a_row_is_seen_but_a_few_through_data():
     model = make(vocab_size=4096)
     weight = model.lm_head.weight
     greedy(model, True, screen=True)
-    screen = heads.head_of(model)._screens[0].screen
+    screen = heads.get_head(model)._screens[0].screen
     states = torch.randn(8, SIZE)
 
     def drawn(by):
@@ -176,16 +176,16 @@ def test_every_change_of_a_row_is_seen_but_a_few_through_data():
 
     with torch.no_grad():
         weight[77] = weight[77] + 100 * states[3]  # a row that the package does not sample
-        assert heads.head_of(model).weights(True) is screen
+        assert heads.get_head(model).weights(True) is screen
         assert drawn(screen) == drawn(weight.detach())
         weight.data[64 * 9] += 1000 * states[4]
-        heads.head_of(model).weights(True)
+        heads.get_head(model).weights(True)
         assert drawn(screen) == drawn(weight.detach()) and drawn(screen)[4] == 64 * 9
         weight.data[78] += 100000 * states[5]  # neither the counter nor the sample changes
-        heads.head_of(model).weights(True)
+        heads.get_head(model).weights(True)
         stale = drawn(screen) != drawn(weight.detach())
     gumbel.transformers.forget(model)
-    assert stale and drawn(heads.head_of(model).weights(True)) == drawn(weight.detach())
+    assert stale and drawn(heads.get_head(model).weights(True)) == drawn(weight.detach())
 
 
 def test_a_rebuilt_screen_serves_prepared_calls():
@@ -259,7 +259,7 @@ def test_a_compiled_forward_of_a_model_is_its_own():
     model = make()
     wanted = greedy(model, False)
     model.forward = torch.compile(model.forward, backend="eager", fullgraph=True)
-    assert greedy(model, True) == wanted and heads.head_of(model) is not None
+    assert greedy(model, True) == wanted and heads.get_head(model) is not None
 
 
 def test_a_forward_that_moves_its_inputs_is_its_own():
@@ -272,9 +272,9 @@ def test_a_forward_that_moves_its_inputs_is_its_own():
     wanted = greedy(model, False)
     for module in (model, model.lm_head):
         module._hf_hook, module.forward = AlignDevicesHook(), module.forward
-    assert greedy(model, True) == wanted and heads.head_of(model) is not None
+    assert greedy(model, True) == wanted and heads.get_head(model) is not None
     model.lm_head._hf_hook.offload = True
-    assert greedy(model, True) == wanted and heads.head_of(model) is None
+    assert greedy(model, True) == wanted and heads.get_head(model) is None
 
 
 def test_cached_state_is_freed_with_the_model():
@@ -292,7 +292,7 @@ def test_reading_the_head_takes_less_than_a_millisecond():
     times = []
     for _ in range(200):
         start = time.perf_counter()
-        heads.head_of(model)
+        heads.get_head(model)
         times.append(time.perf_counter() - start)
     assert sorted(times)[20] < 1e-3
 
@@ -325,11 +325,11 @@ SCALED = [
 def test_factors_are_found_by_every_name(kind, more, dtype):
     """The library's logits, from the model's hidden states, equal the model's own."""
     model = make(kind, dtype, spread=0.5, **more)
-    head = heads.head_of(model)
+    head = heads.get_head(model)
     assert head is not None
     with torch.no_grad():
         wanted = model(input_ids=PROMPT).logits[0].float()
-        hidden = head.base(input_ids=PROMPT).last_hidden_state[0]
+        hidden = head.decoder(input_ids=PROMPT).last_hidden_state[0]
         found = gumbel.process_logits(
             torch.nn.functional.linear(hidden, head.weight, head.bias).float(),
             scale=head.scale,
@@ -369,7 +369,7 @@ def test_heads_that_do_more_are_called_and_logged_once(change, dtype, caplog):
     with caplog.at_level(logging.WARNING, "gumbel.transformers"):
         assert greedy(model, True) == greedy(model, False)
         greedy(model, True)
-        assert heads.head_of(model) is None
+        assert heads.get_head(model) is None
     (line,) = [record.getMessage() for record in caplog.records]
     assert line.startswith("Odd: tokens are drawn from its logits, as its logits are not products")
 
@@ -378,16 +378,16 @@ def test_a_vocabulary_with_padding_has_fewer_logits():
     model = make(spread=1.0)
     model.__class__, model.change = Odd, lambda logits: logits[..., : VOCAB - 9]
     assert greedy(model, True) == greedy(model, False)
-    assert len(heads.head_of(model).weight) == VOCAB - 9
+    assert len(heads.get_head(model).weight) == VOCAB - 9
 
 
 @pytest.mark.parametrize("name, value", [("final_logit_softcapping", 2.0), ("logit_scale", 0.2)])
 def test_a_config_that_changes_is_read_anew(name, value):
     kind = "gemma2" if "cap" in name else "cohere"
     model = make(kind, spread=0.5)
-    first = heads.head_of(model)
+    first = heads.get_head(model)
     setattr(model.config if "cap" in name else model, name, value)
-    second = heads.head_of(model)
+    second = heads.get_head(model)
     assert value in (second.scale, second.softcap) and value not in (first.scale, first.softcap)
 
 
@@ -419,5 +419,5 @@ def test_a_softcap_of_another_name_is_drawn_with(dtype):
     )[:, -1]
     found = torch.bincount(drawn, minlength=VOCAB) / rows
     away = (found - probs).abs() / (probs * (1 - probs) / rows).sqrt()
-    assert heads.head_of(model).softcap == cap
+    assert heads.get_head(model).softcap == cap
     assert float(away[probs > 0.002].max()) < (5 if dtype == torch.float32 else 6)

@@ -119,4 +119,4 @@ def test_graphs_of_an_old_head_are_not_replayed():
     with pytest.raises(RuntimeError, match="its head was replaced while .* CUDA graphs"):
         draw.follow_model(in_graphs=True)
     draw.follow_model(in_graphs=False)
-    assert draw.head is heads.head_of(model) is not head
+    assert draw.head is heads.get_head(model) is not head

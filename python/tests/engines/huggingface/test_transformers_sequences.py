@@ -34,10 +34,10 @@ def generate_sequences(model, prompts, copies, seed, **more):
 
 
 def draw_all(model, text, length, seed, processed):
-    """Draws each token of a text [L] after its prompt as S samples of its row."""
-    head = heads.head_of(model)
+    """Draw each token of a text [L] after its prompt as S samples of its row."""
+    head = heads.get_head(model)
     with torch.no_grad():
-        hidden = head.base(input_ids=text[None]).last_hidden_state[0, length - 1 : -1]
+        hidden = head.decoder(input_ids=text[None]).last_hidden_state[0, length - 1 : -1]
         seeds = torch.full((len(hidden),), seed, dtype=torch.uint64)
         given = {
             "num_samples": S,

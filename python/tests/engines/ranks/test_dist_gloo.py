@@ -314,7 +314,7 @@ def test_ranks_that_differ_get_errors_and_go_on():
             wanted = "RuntimeError: " if rank == 0 else ("ValueError: ", "TypeError: ")
             assert found[name].startswith(wanted), found[name]
             assert rank == 1 or "rank 1: bad argument" in found[name], found[name]
-        assert found["closed"] == "ValueError: group: it is closed"
+        assert found["closed"] == "ValueError: group: is closed"
         np.testing.assert_array_equal(tokens, gumbel.sample(hidden, weight, seed=5).tokens)
 
 

@@ -298,7 +298,7 @@ def _other_meetings(rank, folder):
         for lacks in (None, "there is no such library"):
             for wanted in ("0", "1"):
                 os.environ["GUMBEL_VLLM_GPU_RANKS"] = wanted
-                groups.missing_nccl = lambda lacks=lacks: lacks
+                groups.find_nccl_problem = lambda lacks=lacks: lacks
                 groups.can_draw_together.cache_clear()
                 kinds.append(groups.can_draw_together("cuda"))
         return words, options, closed, kinds

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Screens that are kept from text to text, and rebuilt after changes of their weights."""
+"""Screens that are cached between texts, and rebuilt after their weights have changed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..._calls.screens import Screen
 SIDE = 64  # the sample of the weights has SIDE * SIDE elements
 
 
-class KeptScreen:
+class CachedScreen:
     """The screen of a head's weights, at a constant address.
 
     Changes are detected by the version counter of the tensor, which writes through `.data` and by

@@ -12,16 +12,16 @@ from transformers.generation import candidate_generator
 from .draws import Draw
 from .heads import Head
 
-# Functions that extend a model's other inputs to the length of the text.
-_GROW = (
+# Functions that extend attention mask, position ids and token types to the length of the text.
+_EXTENDERS = (
     lambda kwargs, length: candidate_generator._prepare_attention_mask(kwargs, length, False),
     lambda kwargs, length: candidate_generator._prepare_position_ids(kwargs, length, False),
     candidate_generator._prepare_token_type_ids,
 )
 
 
-class Trunk:
-    """A model's forward on the tokens that its cache lacks.
+class CachedForward:
+    """Runs a model's forward on the tokens of one text that are not in its cache yet.
 
     kwargs       the model's arguments for the prompt, including its cache.
     """
@@ -32,11 +32,11 @@ class Trunk:
         self.cache.activate_past_recording()
         self.first = True
 
-    def rows(self, ids: torch.Tensor, count: int, draw: Draw) -> torch.Tensor:
-        """The last `count` rows of ids [1, L], from which `draw` draws."""
+    def run_tokens(self, ids: torch.Tensor, count: int, draw: Draw) -> torch.Tensor:
+        """Run the model on ids [1, L]; returns the last `count` rows, from which `draw` draws."""
         kwargs = copy.copy(self.kwargs)
-        for grow in _GROW:
-            kwargs = grow(kwargs, ids.shape[1])
+        for extend in _EXTENDERS:
+            kwargs = extend(kwargs, ids.shape[1])
         new = ids.shape[1] - self.cache.get_seq_length()
         inputs = self.model.prepare_inputs_for_generation(
             ids, next_sequence_length=new, is_first_iteration=self.first, **kwargs
@@ -46,10 +46,10 @@ class Trunk:
             inputs["logits_to_keep"] = count
         if self.head is not None:
             inputs.pop("logits_to_keep", None)
-        run = self.model if self.head is None else self.head.base
-        return draw.rows(run(**inputs, return_dict=True), count)
+        run = self.model if self.head is None else self.head.decoder
+        return draw.select_rows(run(**inputs, return_dict=True), count)
 
-    def forget(self, length: int) -> None:
+    def crop_cache(self, length: int) -> None:
         """Crop the cache to the first `length` tokens."""
         if not self.first:  # sliding layers have nothing to crop before the first forward
             self.cache.crop(-max(0, self.cache.get_seq_length() - length))
