@@ -8,6 +8,7 @@
 | runner_v1, runner_v2 | hooks of the two model runners: steps, samplers, drafts, grammars |
 | lazy | logits that are multiplied only when vLLM reads them |
 | requests_v1, requests_v2, masks | sampling parameters of requests, as the library takes them |
+| histories | the tokens that penalties count, on the V1 runner |
 | drawer | draws from hidden states if the logits were not read, else from logits |
 | ranks | vLLM's ranks of tokens |
 | groups | draws over the shards of a head under tensor parallelism |

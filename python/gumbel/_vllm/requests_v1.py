@@ -18,6 +18,7 @@ from vllm.v1.sample.logits_processor.builtin import (
 from . import masks
 from .drawer import TOP_MOST, DrawParameters, LogprobsRequest
 from .groups import seed_generator
+from .histories import history_of
 
 _SEEDS = -(2**63), 2**63 - 1
 FLOAT32_MOST = float(torch.finfo(torch.float32).max)
@@ -159,15 +160,11 @@ def _ends(words: list[list[int]], text: list[int]) -> list[int]:
 
 
 def _penalties(metadata: Any, step: Step, requests: int) -> dict[str, Any]:
-    batch = step.runner.input_batch
-    lengths = batch.num_prompt_tokens[:requests]
-    texts = [[t for t in text if t >= 0] for text in metadata.output_token_ids[:requests]]
     return {
         "repetition_penalty": metadata.repetition_penalties,
         "frequency_penalty": metadata.frequency_penalties,
         "presence_penalty": metadata.presence_penalties,
-        "prompt_tokens": [batch.token_ids_cpu[b, :n] for b, n in enumerate(lengths)],
-        "output_tokens": texts,
+        "history": history_of(step.runner, metadata.output_token_ids[:requests]),
     }
 
 
