@@ -16,7 +16,8 @@ from vllm.v1.sample.logits_processor.builtin import (
 )
 
 from . import masks
-from .drawer import TOP_MOST, DrawParameters, LogprobsRequest
+from .draw_parameters import DrawParameters, LogprobsRequest
+from .drawer import TOP_MOST
 from .groups import seed_generator
 from .histories import history_of
 
@@ -119,13 +120,17 @@ def read_parameters(metadata: Any, step: Step, requests: int) -> Optional[DrawPa
             banned[row] += _ends(words, metadata.output_token_ids[row])
     if any(banned.values()):
         more["banned"] = [banned.get(row, []) for row in range(requests)]
+    history = None
     if not metadata.no_penalties:
         if not can_penalise(step.runner.input_batch, requests):
             return None
-        more.update(_penalties(metadata, step, requests))
-    parameters = DrawParameters(rows, more, _allowed(metadata, step), batch_key=metadata)
+        rows.update(_read_penalties(metadata))
+        history = history_of(step.runner, metadata.output_token_ids[:requests])
+    parameters = DrawParameters(
+        rows, more, _allowed(metadata, step), history=history, batch_key=metadata
+    )
     # Parameters of greedy requests do not change from step to step, except for bad words.
-    if metadata.all_greedy and not (parameters.edit_logits() or metadata.bad_words_token_ids):
+    if metadata.all_greedy and not (parameters.edits_logits or metadata.bad_words_token_ids):
         metadata._gumbel_greedy = requests, parameters
     return parameters
 
@@ -159,12 +164,11 @@ def _ends(words: list[list[int]], text: list[int]) -> list[int]:
     ]
 
 
-def _penalties(metadata: Any, step: Step, requests: int) -> dict[str, Any]:
+def _read_penalties(metadata: Any) -> dict[str, torch.Tensor]:
     return {
         "repetition_penalty": metadata.repetition_penalties,
         "frequency_penalty": metadata.frequency_penalties,
         "presence_penalty": metadata.presence_penalties,
-        "history": history_of(step.runner, metadata.output_token_ids[:requests]),
     }
 
 

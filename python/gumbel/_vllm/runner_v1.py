@@ -18,7 +18,8 @@ from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
 from . import faults, masks
 from .counts import counts
-from .drawer import Drawer, DrawParameters, verify
+from .draw_parameters import DrawParameters
+from .drawer import Drawer, verify
 from .lazy import defer_products, is_lazy, materialise
 from .requests_v1 import Step, read_logprobs_request, read_parameters, read_rows
 from .support import is_served
