@@ -10,9 +10,10 @@ import numpy as np
 
 from .. import _abi
 from .._inputs.arguments import INT32_MAX, read_matrix, read_vector
-from .._inputs.arrays import NumpyArrays, Workspace, address, arrays_of, import_array, workspace
+from .._inputs.arrays import NumpyArrays, address, arrays_of, import_array
 from .._inputs.common import DISTRIBUTIONS, Request, read_common
 from .._inputs.numbers import read_integer, read_number
+from .._inputs.workspaces import Workspace, get_workspace
 from .outputs import SampleOutput
 from .screens import Screen
 
@@ -144,15 +145,15 @@ def make_workspace(
     source: LogitsSource,
     request: Request,
     output: Optional[_abi.Output],
-    kept: bool = True,
+    own: bool = False,
     callee: Optional[Callee] = None,
 ) -> Workspace:
-    """The workspace of a call; with `kept`, one that calls of this thread share."""
+    """The workspace of a call; `own` as in get_workspace()."""
     size, error = ctypes.c_size_t(), _abi.Error()
     called = resolve_callee(request.arrays, callee)
     status = called.workspace_size(called.handle, *source, request.sampling, output, size, error)
     _abi.check(status, error)
-    return workspace(request.arrays, size.value, kept)
+    return get_workspace(request.arrays, size.value, own)
 
 
 def make_output(request: Request) -> tuple[SampleOutput, _abi.Output]:

@@ -10,8 +10,9 @@ import numpy as np
 
 from .. import _abi
 from .._inputs.arguments import read_matrix
-from .._inputs.arrays import Array, address, arrays_of, import_array, layout, workspace
+from .._inputs.arrays import Array, address, arrays_of, import_array, layout
 from .._inputs.tensors import is_tensor
+from .._inputs.workspaces import allocate_workspace
 
 
 def _place_of(weight: Any) -> tuple[Any, ...]:
@@ -59,10 +60,11 @@ class Screen:
         self, weight: Array, *, isa: Optional[str] = None, threads: Optional[int] = None
     ) -> None:
         self._open(import_array("weight", weight), isa, threads)
-        room = workspace(self._arrays, self.nbytes, kept=False)
+        room = allocate_workspace(self._arrays, self.nbytes)
         block: Any = room.block
-        start = room.address - (address(block) or 0)
-        self.bytes, self.address = block[start : start + self.nbytes], room.address
+        place: Any = room.address.value
+        start = place - (address(block) or 0)
+        self.bytes, self.address = block[start : start + self.nbytes], place
         self.update()
 
     def update(self) -> None:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from typing import Any, NamedTuple, Optional, Protocol, Tuple, Union
 
 import numpy as np
@@ -278,37 +277,3 @@ def address(array: Any) -> Optional[int]:
     if array is None:
         return None
     return array.data_ptr() if is_tensor(array) else array.ctypes.data
-
-
-KEPT_MOST = 64 << 20  # bytes of the largest workspace that a thread keeps
-
-
-class Workspace(NamedTuple):
-    """Aligned memory of `size` bytes; `block` owns it."""
-
-    address: int
-    size: int
-    block: Any
-
-
-def _aligned(block: Any) -> Workspace:
-    start: Any = address(block)
-    gap = -start % _abi.WORKSPACE_ALIGNMENT
-    return Workspace(start + gap, len(block) - gap, block)
-
-
-class _Kept(threading.local):
-    workspace = Workspace(0, 0, None)
-
-
-_kept = _Kept()
-
-
-def workspace(arrays: NumpyArrays, size: int, kept: bool = True) -> Workspace:
-    """At least `size` aligned bytes; with `kept`, memory that the thread reuses if it is small."""
-    room = size + _abi.WORKSPACE_ALIGNMENT
-    if not kept or arrays.name != "cpu" or size > KEPT_MOST:
-        return _aligned(arrays.empty((room,), np.uint8))
-    if _kept.workspace.size < size:
-        _kept.workspace = _aligned(np.empty(room, np.uint8))
-    return _kept.workspace

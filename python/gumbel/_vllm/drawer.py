@@ -15,12 +15,13 @@ from .counts import counts
 from .draw_parameters import DrawParameters, LogprobsRequest
 from .lazy import LazyLogits, is_lazy, materialise
 from .masks import intersect_masks
+from .memory import shared_workspace
 from .ranks import listed, rank
 from .threads import threads_for
 
 TOP_MOST = 128  # largest top_logprobs of the library
 _CHANGING = ("seed", "position")  # parameters that change at every step of an unchanged batch
-CALLS_KEPT = 32  # prepared calls; each batch size has its own
+CALLS_KEPT = 1024  # prepared calls; each batch size has its own. They share one workspace.
 
 
 @dataclass
@@ -129,7 +130,16 @@ class Drawer:
 
         `counted_as` is the count of a draw from logits; None: it is not counted.
         """
-        parameters = _add_mask(logits, parameters)
+        with shared_workspace(logits.device):
+            return self._draw(logits, _add_mask(logits, parameters), requested, counted_as)
+
+    def _draw(
+        self,
+        logits: Any,
+        parameters: DrawParameters,
+        requested: Optional[LogprobsRequest],
+        counted_as: Optional[str],
+    ) -> Drawn:
         twice = requested is not None and requested.raw and parameters.edits_logits
         if requested is not None and requested.raw and isinstance(logits, LazyLogits):
             # vLLM's raw logits include scale, soft-cap and grammar mask.
@@ -264,7 +274,8 @@ def verify(
     counts.add(_count_name(logits, counted_as))
     calls, inputs, given = calls_for(logits)
     given = {**given, **_cut_mask_to_shard(logits, parameters).arguments()}
-    out = calls.verify(*inputs, tokens, offsets=offsets, max_nodes=most, logprobs=None, **given)
+    with shared_workspace(logits.device):
+        out = calls.verify(*inputs, tokens, offsets=offsets, max_nodes=most, logprobs=None, **given)
     faults.note(out.status)
     found: Any = out.tokens
     found[:, 0].clamp_(min=0)  # as in draw()

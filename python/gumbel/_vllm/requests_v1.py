@@ -16,10 +16,10 @@ from vllm.v1.sample.logits_processor.builtin import (
 )
 
 from . import masks
+from .batch_history import history_of
 from .draw_parameters import DrawParameters, LogprobsRequest
 from .drawer import TOP_MOST
 from .groups import seed_generator
-from .histories import history_of
 
 _SEEDS = -(2**63), 2**63 - 1
 FLOAT32_MOST = float(torch.finfo(torch.float32).max)

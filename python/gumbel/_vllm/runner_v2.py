@@ -25,8 +25,10 @@ from .draw_parameters import DrawParameters
 from .drawer import Drawer, verify
 from .lazy import defer_products, is_deferring, is_lazy, materialise
 from .requests_v2 import Slots
+from .memory import reserve_in_profile
 from .support import is_served
 
+_stock_dummy_run = GPUModelRunner._dummy_sampler_run
 _stock_sample = GPUModelRunner.sample
 _stock_sample_tokens = GPUModelRunner.sample_tokens
 _stock_custom = ModelState.custom_sampler
@@ -233,6 +235,7 @@ def _grammar(
 
 def install() -> None:
     """Replace these functions of vLLM; once a process."""
+    GPUModelRunner._dummy_sampler_run = reserve_in_profile(_stock_dummy_run)
     GPUModelRunner.sample = _sample
     GPUModelRunner.sample_tokens = _sample_tokens
     ModelState.custom_sampler = _custom_sampler
