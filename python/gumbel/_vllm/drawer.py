@@ -16,7 +16,7 @@ from .draw_parameters import DrawParameters, LogprobsRequest
 from .lazy import LazyLogits, is_lazy, materialise
 from .masks import intersect_masks
 from .memory import shared_workspace
-from .ranks import listed, rank
+from .ranks import listed, rank, score_by_vllm
 from .threads import threads_for
 
 TOP_MOST = 128  # largest top_logprobs of the library
@@ -159,6 +159,10 @@ class Drawer:
             return Drawn(tokens)
         ranked = parameters
         if twice:
+            scored = score_by_vllm(logits, tokens, requested.count)
+            if scored is not None:
+                ids = scored.logprob_token_ids.int()
+                return Drawn(tokens, ids, scored.logprobs, scored.selected_token_ranks)
             count = listed(requested.count, inputs[0].device)
             out = calls.score(*inputs, out.tokens, top_logprobs=count, **given)
             temperature = parameters.rows["temperature"]

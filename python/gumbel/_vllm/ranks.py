@@ -35,6 +35,20 @@ def _by_list(out: Any) -> Optional[torch.Tensor]:
     return (top >= out.logprobs).sum(1, dtype=torch.int32)
 
 
+def score_by_vllm(logits: torch.Tensor, tokens: torch.Tensor, count: int) -> Any:
+    """vLLM's own log-probabilities and ranks of tokens [B, 1], by its kernels for GPUs.
+
+    Returns a LogprobsTensors of the tokens and of the `count` likeliest ones; None on a CPU.
+    """
+    if not logits.is_cuda:
+        return None
+    try:
+        from vllm.v1.worker.gpu.sample.logprob import compute_topk_scores
+    except ImportError:
+        return None
+    return compute_topk_scores(logits, count, tokens.view(-1).long())
+
+
 def rank(
     sample: Callable[..., Any],
     inputs: Any,
