@@ -101,6 +101,19 @@ class Slots(Structure):
     _fields_ = [("of_row", c_void_p), ("count", c_int64)]
 
 
+class Limits(Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("batch", c_int64),
+        ("vocab_size", c_int64),
+        ("hidden_size", c_int64),
+        ("num_samples", c_int32),
+        ("requests", c_int32),
+        ("screens", c_int32),
+        ("reserved", c_int32),
+    ]
+
+
 class ScreenMemory(Structure):
     _fields_ = [("data", c_void_p), ("bytes", c_size_t)]
 
@@ -332,6 +345,10 @@ _PROTOTYPES = {
             POINTER(c_size_t),
             POINTER(Error),
         ],
+    ),
+    "gumbel_workspace_most": (
+        c_int,
+        [c_void_p, POINTER(Limits), POINTER(c_size_t), POINTER(Error)],
     ),
     "gumbel_screen_size": (
         c_int,

@@ -11,9 +11,10 @@ import numpy as np
 
 from .. import _abi
 from .._inputs.arguments import read_row_integers, read_row_tokens, read_token_lists
-from .._inputs.arrays import Array, NumpyArrays, address_of, layout_of, allocate_workspace
+from .._inputs.arrays import Array, NumpyArrays, address_of, layout_of
 from .._inputs.common import DISTRIBUTIONS, Common, Request, Tokens, read_choice, takes_common
 from .._inputs.numbers import read_integer
+from .._inputs.workspaces import get_workspace
 from .library_call import (
     Callee,
     LogitsSource,
@@ -277,7 +278,7 @@ def verify_draft(
     called = resolve_callee(arrays, callee)
     status = called.verify_workspace_size(called.handle, *source, *structs, size, error)
     _abi.check_status(status, error)
-    scratch = allocate_workspace(arrays, size.value)
+    scratch = get_workspace(arrays, size.value)
     where = (called.handle, arrays.stream)
     head = source[0] or source[1]
     status = call(*where, head, *structs, scratch.address, scratch.size, error)

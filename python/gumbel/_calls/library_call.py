@@ -10,16 +10,10 @@ import numpy as np
 
 from .. import _abi
 from .._inputs.arguments import INT32_MAX, read_matrix, read_vector
-from .._inputs.arrays import (
-    NumpyArrays,
-    Workspace,
-    address_of,
-    arrays_of,
-    import_array,
-    allocate_workspace,
-)
+from .._inputs.arrays import NumpyArrays, address_of, arrays_of, import_array
 from .._inputs.common import DISTRIBUTIONS, Request, read_common
 from .._inputs.numbers import read_integer, read_number
+from .._inputs.workspaces import Workspace, get_workspace
 from .outputs import SampleOutput
 from .screens import Screen
 
@@ -151,15 +145,15 @@ def make_workspace(
     source: LogitsSource,
     request: Request,
     output: Optional[_abi.Output],
-    reuse: bool = True,
+    own: bool = False,
     callee: Optional[Callee] = None,
 ) -> Workspace:
-    """The workspace of a call; with `reuse`, one that all calls of this thread share."""
+    """The workspace of a call; `own` as in get_workspace()."""
     size, error = ctypes.c_size_t(), _abi.Error()
     called = resolve_callee(request.arrays, callee)
     status = called.workspace_size(called.handle, *source, request.sampling, output, size, error)
     _abi.check_status(status, error)
-    return allocate_workspace(request.arrays, size.value, reuse)
+    return get_workspace(request.arrays, size.value, own)
 
 
 def make_output(request: Request) -> tuple[SampleOutput, _abi.Output]:

@@ -90,7 +90,7 @@ class PreparedCall:
         head, logits = source
         self._reseed = _make_seed_counter(request, seed)
         self.output, self._struct = make_output(request)
-        scratch = make_workspace(source, request, self._struct, reuse=False, callee=callee)
+        scratch = make_workspace(source, request, self._struct, own=True, callee=callee)
         self._call, self._error = call, _abi.Error()
         self._handle = resolve_callee(request.arrays, callee).handle
         self._name, self._inputs, self._arrays = name, inputs, request.arrays
@@ -100,8 +100,8 @@ class PreparedCall:
         structs = (head or logits, request.sampling, self._struct)
         self._arguments = (
             *map(ctypes.byref, structs),
-            ctypes.c_void_p(scratch.address),
-            ctypes.c_size_t(scratch.size),
+            scratch.address,
+            scratch.size,
             ctypes.byref(self._error),
         )
 

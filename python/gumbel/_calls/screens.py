@@ -10,15 +10,9 @@ import numpy as np
 
 from .. import _abi
 from .._inputs.arguments import read_matrix
-from .._inputs.arrays import (
-    Array,
-    address_of,
-    arrays_of,
-    import_array,
-    layout_of,
-    allocate_workspace,
-)
+from .._inputs.arrays import Array, address_of, arrays_of, import_array, layout_of
 from .._inputs.tensors import is_tensor
+from .._inputs.workspaces import allocate_workspace
 
 
 def _describe_memory(weight: Any) -> tuple[Any, ...]:
@@ -66,10 +60,11 @@ class Screen:
         self, weight: Array, *, isa: Optional[str] = None, threads: Optional[int] = None
     ) -> None:
         self._set_weight(import_array("weight", weight), isa, threads)
-        memory_block = allocate_workspace(self._arrays, self.nbytes, reuse=False)
-        block: Any = memory_block.block
-        start = memory_block.address - (address_of(block) or 0)
-        self.bytes, self.address = block[start : start + self.nbytes], memory_block.address
+        room = allocate_workspace(self._arrays, self.nbytes)
+        block: Any = room.block
+        place: Any = room.address.value
+        start = place - (address_of(block) or 0)
+        self.bytes, self.address = block[start : start + self.nbytes], place
         self.update()
 
     def update(self) -> None:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from typing import Any, NamedTuple, Optional, Protocol, Tuple, Union
 
 import numpy as np
@@ -286,37 +285,3 @@ def address_of(array: Any) -> Optional[int]:
     if array is None:
         return None
     return array.data_ptr() if is_tensor(array) else array.ctypes.data
-
-
-MAX_REUSED_BYTES = 64 << 20  # size of the largest workspace that a thread reuses
-
-
-class Workspace(NamedTuple):
-    """Aligned memory of `size` bytes; `block` owns it."""
-
-    address: int
-    size: int
-    block: Any
-
-
-def _align_block(block: Any) -> Workspace:
-    start: Any = address_of(block)
-    gap = -start % _abi.WORKSPACE_ALIGNMENT
-    return Workspace(start + gap, len(block) - gap, block)
-
-
-class _ThreadWorkspace(threading.local):
-    workspace = Workspace(0, 0, None)
-
-
-_thread = _ThreadWorkspace()
-
-
-def allocate_workspace(arrays: NumpyArrays, size: int, reuse: bool = True) -> Workspace:
-    """At least `size` aligned bytes; with `reuse`, memory shared by the calls of this thread."""
-    room = size + _abi.WORKSPACE_ALIGNMENT
-    if not reuse or arrays.name != "cpu" or size > MAX_REUSED_BYTES:
-        return _align_block(arrays.empty((room,), np.uint8))
-    if _thread.workspace.size < size:
-        _thread.workspace = _align_block(np.empty(room, np.uint8))
-    return _thread.workspace

@@ -7,10 +7,13 @@
 | vllm_hooks | register(), which installs the hooks of the modules below |
 | runner_v1, runner_v2 | hooks of the two model runners: steps, samplers, drafts, grammars |
 | lazy | logits that are multiplied only when vLLM reads them |
-| requests_v1, requests_v2, masks | sampling parameters of requests, as the library takes them |
+| draw_parameters | sampling parameters of a step, as the library takes them |
+| requests_v1, requests_v2, masks | read them from the runners |
+| batch_history, slot_history | the tokens that penalties count, of the V1 and the V2 runner |
 | drawer | draws from hidden states if the logits were not read, else from logits |
 | ranks | vLLM's ranks of tokens |
 | groups | draws over the shards of a head under tensor parallelism |
+| memory | one workspace for all draws of a device |
 | head_screens, weights | screens of heads on a CPU; detection of changed weights |
 | faults, counts, threads | rows without a token; counts of steps; threads of the library |
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Callable, NamedTuple, Optional
 
 import torch
@@ -12,44 +12,16 @@ from .._calls import drafts as _drafts, prepared as _prepared, sample_calls as _
 from .._calls.screens import Screen
 from . import faults, weights
 from .counts import counts
+from .draw_parameters import DrawParameters, LogprobsRequest
 from .lazy import LazyLogits, is_lazy, materialise
 from .masks import intersect_masks
-from .ranks import listed, rank
+from .memory import shared_workspace
+from .ranks import listed, rank, score_by_vllm
 from .threads import threads_for
 
 TOP_MOST = 128  # largest top_logprobs of the library
 _CHANGING = ("seed", "position")  # parameters that change at every step of an unchanged batch
-CALLS_KEPT = 32  # prepared calls; each batch size has its own
-
-
-@dataclass
-class DrawParameters:
-    """Sampling parameters of a step's requests, in the form that the library takes.
-
-    rows         [B] tensors: temperature, seed, position, top_k, top_p, min_p; if all requests
-                 are greedy, temperature only.
-    more         other arguments of a call: logit_bias, banned, allowed, penalties and their lists
-                 of tokens.
-    mask         int32 [n, words], one row for each row of logits: tokens that may be drawn.
-    batch_key    while this is the same object, `rows` is unchanged except for seed and position.
-    """
-
-    rows: dict[str, torch.Tensor]
-    more: dict[str, Any] = field(default_factory=dict)
-    mask: Optional[torch.Tensor] = None
-    batch_key: Any = None
-
-    def edit_logits(self) -> bool:
-        """Whether there are parameters besides temperature and truncation."""
-        return bool(self.more) or self.mask is not None
-
-
-@dataclass
-class LogprobsRequest:
-    """The requested log-probabilities: for how many tokens, and whether of the raw logits."""
-
-    count: int
-    raw: bool
+CALLS_KEPT = 1024  # prepared calls; each batch size has its own. They share one workspace.
 
 
 @dataclass
@@ -125,7 +97,15 @@ class _PreparedDraw:
 
     call: _prepared.PreparedCall
     held: dict[str, torch.Tensor]
-    batch_key: Any = None  # DrawParameters.batch_key when `held` was written
+    batch_key: Any  # DrawParameters.batch_key when `held` was written
+
+    def read(self, parameters: DrawParameters) -> None:
+        """Copy the row parameters of a step to the tensors that the call reads."""
+        same = self.batch_key is not None and self.batch_key is parameters.batch_key
+        for name, value in parameters.rows.items():
+            if not same or name in _CHANGING:
+                self.held[name].copy_(value)
+        self.batch_key = parameters.batch_key
 
 
 class Drawer:
@@ -150,8 +130,17 @@ class Drawer:
 
         `counted_as` is the count of a draw from logits; None: it is not counted.
         """
-        parameters = _add_mask(logits, parameters)
-        twice = requested is not None and requested.raw and parameters.edit_logits()
+        with shared_workspace(logits.device):
+            return self._draw(logits, _add_mask(logits, parameters), requested, counted_as)
+
+    def _draw(
+        self,
+        logits: Any,
+        parameters: DrawParameters,
+        requested: Optional[LogprobsRequest],
+        counted_as: Optional[str],
+    ) -> Drawn:
+        twice = requested is not None and requested.raw and parameters.edits_logits
         if requested is not None and requested.raw and isinstance(logits, LazyLogits):
             # vLLM's raw logits include scale, soft-cap and grammar mask.
             if twice or not logits.is_plain:
@@ -160,63 +149,54 @@ class Drawer:
             logits = logits.get()  # a screen has no log-probabilities
         counts.add(_count_name(logits, counted_as))
         parameters = _cut_mask_to_shard(logits, parameters)
-        if not parameters.edit_logits():
-            return self._draw_prepared(logits, parameters, requested)
         calls, inputs, given = calls_for(logits)
-        place = inputs[0].device
-        wanted = {} if requested is None or twice else _logprobs_arguments(requested, place)
-        out = calls.sample(
-            *inputs, **given, **call_arguments(parameters), **{"logprobs": None, **wanted}
-        )
+        out = self._call(logits, parameters, None if twice else requested)
         faults.note(out.status)
-        # A row without a token gets token 0, a valid index; faults.py ends its request.
+        # A row without a token gets token 0, a valid index; faults.py ends its request. A prepared
+        # call overwrites its results, hence clamp() into a new tensor.
         tokens = out.tokens.clamp(min=0)
         if requested is None:
             return Drawn(tokens)
-        edits = {**parameters.more, "mask": parameters.mask}
+        ranked = parameters
         if twice:
-            count = listed(requested.count, place)
-            out, edits = calls.score(*inputs, out.tokens, top_logprobs=count, **given), {}
-        ranks = rank(calls.sample, inputs, given, out, parameters.rows["temperature"], edits)
-        return _format_drawn(tokens, out, ranks, requested.count, True)
+            scored = score_by_vllm(logits, tokens, requested.count)
+            if scored is not None:
+                ids = scored.logprob_token_ids.int()
+                return Drawn(tokens, ids, scored.logprobs, scored.selected_token_ranks)
+            count = listed(requested.count, inputs[0].device)
+            out = calls.score(*inputs, out.tokens, top_logprobs=count, **given)
+            temperature = parameters.rows["temperature"]
+            if parameters.slots is not None:
+                temperature = temperature[parameters.slots.long()]
+            ranked = DrawParameters({"temperature": temperature})
+        ranks = rank(calls.sample, inputs, given, out, ranked)
+        return _format_drawn(tokens, out, ranks, requested.count, parameters.edits_logits)
 
-    def _draw_prepared(
+    def _call(
         self, logits: Any, parameters: DrawParameters, requested: Optional[LogprobsRequest]
-    ) -> Drawn:
-        """Draw by a prepared call; only row parameters, no edits of logits."""
+    ) -> Any:
+        """A draw's output: of a prepared call, if the parameters allow one."""
         calls, inputs, given = calls_for(logits)
-        first, rows = inputs[0], parameters.rows
-        key = self._key(logits, calls, inputs, given, requested, rows)
+        wanted: dict[str, Any] = {"logprobs": None}
+        if requested is not None:
+            wanted = _logprobs_arguments(requested, inputs[0].device)
+        if not parameters.preparable:
+            return calls.sample(*inputs, **given, **parameters.arguments(), **wanted)
+        key = self._key(logits, calls, inputs, given, requested, parameters)
         known = self.prepared.pop(key, None)
         if known is None:
             if len(self.prepared) >= CALLS_KEPT:  # drop the least recently used one
                 self.prepared.pop(next(iter(self.prepared)))
-            held = {name: value.clone() for name, value in rows.items()}
-            wanted = (
-                {"logprobs": None}
-                if requested is None
-                else _logprobs_arguments(requested, first.device)
-            )
-            call = calls.prepare(*inputs, **given, **_view_seeds(held), **wanted, order="vllm")
-            known = _PreparedDraw(call, held)
-        else:
-            same = known.batch_key is not None and known.batch_key is parameters.batch_key
-            for name in _CHANGING if same else rows:
-                if name in rows:
-                    known.held[name].copy_(rows[name])
-        known.batch_key = parameters.batch_key
+            known = _prepare(calls, inputs, given, parameters, wanted)
+        elif parameters.slots is None:
+            known.read(parameters)
         self.prepared[key] = known
-        # The next call overwrites these results, hence clamp() into a new tensor.
-        drawn: Any = known.call(first)
-        faults.note(drawn.status)
-        tokens = drawn.tokens.clamp(min=0)
-        if requested is None:
-            return Drawn(tokens)
-        ranks = rank(calls.sample, inputs, given, drawn, rows["temperature"], {})
-        return _format_drawn(tokens, drawn, ranks, requested.count, False)
+        return known.call(inputs[0])
 
     @staticmethod
-    def _key(logits: Any, calls: Any, inputs: Any, given: Any, requested: Any, rows: Any) -> Any:
+    def _key(
+        logits: Any, calls: Any, inputs: Any, given: Any, requested: Any, parameters: DrawParameters
+    ) -> Any:
         """Everything that a prepared call depends on except the values of the row parameters."""
         first, last = inputs[0], inputs[-1]
         weight = weights.place_of(logits.weight) if len(inputs) > 1 else None
@@ -224,22 +204,21 @@ class Drawer:
         shown = None if requested is None else (requested.count, requested.raw)
         kind = (first.shape, first.stride(), first.dtype)
         head = (weights.place_of(value) for value in given.values())
+        history = None if parameters.history is None else id(parameters.history)
+        rows = (parameters.slots is None, history, *parameters.rows)
         return (calls.prepare, weight, screen, *kind, *head, shown, *rows)
 
 
-def _view_seeds(rows: dict[str, Any]) -> dict[str, Any]:
-    """Row parameters with the bits of int64 seeds as uint64."""
-    return {**rows, "seed": rows["seed"].view(torch.uint64)} if "seed" in rows else rows
-
-
-def call_arguments(parameters: DrawParameters) -> dict[str, Any]:
-    """The keyword arguments of a call."""
-    return {
-        **_view_seeds(parameters.rows),
-        **parameters.more,
-        "mask": parameters.mask,
-        "order": "vllm",
-    }
+def _prepare(
+    calls: Calls, inputs: Any, given: Any, parameters: DrawParameters, wanted: dict[str, Any]
+) -> _PreparedDraw:
+    """A prepared call, which reads the row parameters of later steps."""
+    held = parameters.rows
+    if parameters.slots is None:
+        held = {name: value.clone() for name, value in held.items()}
+    arguments = replace(parameters, rows=held).arguments()
+    call = calls.prepare(*inputs, **given, **arguments, **wanted)
+    return _PreparedDraw(call, held, parameters.batch_key)
 
 
 def _logprobs_arguments(requested: LogprobsRequest, place: torch.device) -> dict[str, Any]:
@@ -298,8 +277,9 @@ def verify(
     parameters = _add_mask(logits, parameters)
     counts.add(_count_name(logits, counted_as))
     calls, inputs, given = calls_for(logits)
-    given = {**given, **call_arguments(_cut_mask_to_shard(logits, parameters))}
-    out = calls.verify(*inputs, tokens, offsets=offsets, max_nodes=most, logprobs=None, **given)
+    given = {**given, **_cut_mask_to_shard(logits, parameters).arguments()}
+    with shared_workspace(logits.device):
+        out = calls.verify(*inputs, tokens, offsets=offsets, max_nodes=most, logprobs=None, **given)
     faults.note(out.status)
     found: Any = out.tokens
     found[:, 0].clamp_(min=0)  # as in draw()

@@ -17,6 +17,8 @@ from typing import Any, Callable, Optional
 
 import torch
 
+from .draw_parameters import DrawParameters
+
 LISTED = 16  # least number of tokens that a call on a CPU lists
 
 
@@ -33,9 +35,18 @@ def _by_list(out: Any) -> Optional[torch.Tensor]:
     return (top >= out.logprobs).sum(1, dtype=torch.int32)
 
 
-def _at(temperature: torch.Tensor) -> torch.Tensor:
-    """Temperatures with 0 replaced by 1, as greedy rows are not truncated."""
-    return temperature.where(temperature > 0, 1.0)
+def score_by_vllm(logits: torch.Tensor, tokens: torch.Tensor, count: int) -> Any:
+    """vLLM's own log-probabilities and ranks of tokens [B, 1], by its kernels for GPUs.
+
+    Returns a LogprobsTensors of the tokens and of the `count` likeliest ones; None on a CPU.
+    """
+    if not logits.is_cuda:
+        return None
+    try:
+        from vllm.v1.worker.gpu.sample.logprob import compute_topk_scores
+    except ImportError:
+        return None
+    return compute_topk_scores(logits, count, tokens.view(-1).long())
 
 
 def rank(
@@ -43,24 +54,26 @@ def rank(
     inputs: Any,
     given: dict[str, Any],
     drawn: Any,
-    temperature: torch.Tensor,
-    edits: dict[str, Any],
+    parameters: DrawParameters,
 ) -> torch.Tensor:
     """vLLM's ranks [B] of drawn tokens, from an output with the library's ranks.
 
-    `edits` are the parameters with which the draw edited the logits.
+    Of `parameters` the temperature and the edits of logits are used.
     """
     found = _by_list(drawn)
     if found is None and len(inputs) > 1:  # hidden states and a head
         found = drawn.ranks.view(-1).clone()  # the next draw writes the same array
     if found is not None:
         return found
+    temperature = parameters.rows["temperature"]
     out = sample(
         *inputs,
         **given,
-        **edits,
-        temperature=_at(temperature),
-        top_k=drawn.ranks.view(-1).clamp(min=1),  # -1 in a row without a token
+        **parameters.edits(),
+        **parameters.places,
+        temperature=temperature.where(temperature > 0, 1.0),  # greedy rows are not truncated
+        # A row without a token has rank -1.
+        top_k=parameters.by_entry(drawn.ranks.view(-1).clamp(min=1), 1),
         kept=True,
         logprobs=None,
     )

@@ -16,7 +16,9 @@ from vllm.v1.sample.logits_processor.builtin import (
 )
 
 from . import masks
-from .drawer import TOP_MOST, DrawParameters, LogprobsRequest
+from .batch_history import history_of
+from .draw_parameters import DrawParameters, LogprobsRequest
+from .drawer import TOP_MOST
 from .groups import seed_generator
 
 _SEEDS = -(2**63), 2**63 - 1
@@ -118,13 +120,17 @@ def read_parameters(metadata: Any, step: Step, requests: int) -> Optional[DrawPa
             banned[row] += _ends(words, metadata.output_token_ids[row])
     if any(banned.values()):
         more["banned"] = [banned.get(row, []) for row in range(requests)]
+    history = None
     if not metadata.no_penalties:
         if not can_penalise(step.runner.input_batch, requests):
             return None
-        more.update(_penalties(metadata, step, requests))
-    parameters = DrawParameters(rows, more, _allowed(metadata, step), batch_key=metadata)
+        rows.update(_read_penalties(metadata))
+        history = history_of(step.runner, metadata.output_token_ids[:requests])
+    parameters = DrawParameters(
+        rows, more, _allowed(metadata, step), history=history, batch_key=metadata
+    )
     # Parameters of greedy requests do not change from step to step, except for bad words.
-    if metadata.all_greedy and not (parameters.edit_logits() or metadata.bad_words_token_ids):
+    if metadata.all_greedy and not (parameters.edits_logits or metadata.bad_words_token_ids):
         metadata._gumbel_greedy = requests, parameters
     return parameters
 
@@ -158,16 +164,11 @@ def _ends(words: list[list[int]], text: list[int]) -> list[int]:
     ]
 
 
-def _penalties(metadata: Any, step: Step, requests: int) -> dict[str, Any]:
-    batch = step.runner.input_batch
-    lengths = batch.num_prompt_tokens[:requests]
-    texts = [[t for t in text if t >= 0] for text in metadata.output_token_ids[:requests]]
+def _read_penalties(metadata: Any) -> dict[str, torch.Tensor]:
     return {
         "repetition_penalty": metadata.repetition_penalties,
         "frequency_penalty": metadata.frequency_penalties,
         "presence_penalty": metadata.presence_penalties,
-        "prompt_tokens": [batch.token_ids_cpu[b, :n] for b, n in enumerate(lengths)],
-        "output_tokens": texts,
     }
 
 

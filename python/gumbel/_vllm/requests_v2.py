@@ -11,74 +11,102 @@ from vllm.v1.worker.gpu.sample.bad_words import BadWordsState
 from vllm.v1.worker.gpu.sample.logit_bias import LogitBiasState
 from vllm.v1.worker.gpu.sample.penalties import PenaltiesState, use_penalty
 
-from .drawer import TOP_MOST, DrawParameters, LogprobsRequest
-from .requests_v1 import can_bias
+from .draw_parameters import PENALTIES, DrawParameters, LogprobsRequest
+from .drawer import TOP_MOST
+from .requests_v1 import FLOAT32_MOST, can_bias
+from .slot_history import SlotHistory
 
 _KNOWN = (LogitBiasState, PenaltiesState, BadWordsState)
 
 
 class Slots:
-    """Host copies of the parameters of requests in a sampler's slots."""
+    """The parameters of requests in a sampler's slots, on the host and on the device.
+
+    The tensors on the device have one entry for each slot. They are written in place, so that
+    prepared calls read them at every step.
+    """
 
     def __init__(self, sampler: Any) -> None:
         self.sampler = sampler
-        states = sampler.sampling_states
+        states, device = sampler.sampling_states, sampler.req_states.device
         count = states.max_num_reqs
         self.has_unknown = any(type(it) not in _KNOWN for it in sampler.logits_processors)
         self.by_vllm = np.zeros(count, bool)  # has parameters that the library lacks
         self.listed = np.zeros(count, bool)  # has biases or allowed tokens
+        self.penalised = np.zeros(count, bool)
         self.biases: list[dict[int, float]] = [{} for _ in range(count)]
         self.allowed: list[list[int]] = [[] for _ in range(count)]
+        self._history: Optional[SlotHistory] = None
+        self._is_stale = True  # requests were added after the tensors below were written
+        self._values: dict[str, torch.Tensor] = {}
+        self._positions = torch.zeros(count, dtype=torch.int64, device=device)
+        self._slot_of_row = torch.zeros(count, dtype=torch.int32, device=device)
 
     def add(self, slot: int, parameters: Any) -> None:
         """Store the parameters of the request that now has this slot."""
         self.by_vllm[slot] = self.has_unknown or bool(
-            use_penalty(parameters)
+            not 0 < parameters.repetition_penalty <= FLOAT32_MOST
             or parameters.bad_words_token_ids
             or (parameters.min_tokens and parameters.all_stop_token_ids)
             or getattr(parameters, "thinking_token_budget", None) is not None
             or not can_bias(parameters.logit_bias or {})
         )
+        self.penalised[slot] = use_penalty(parameters)
         self.biases[slot] = dict(parameters.logit_bias or {})
         self.allowed[slot] = list(parameters.allowed_token_ids or ())
         self.listed[slot] = bool(self.biases[slot] or self.allowed[slot])
+        self._is_stale = True
+        if self._history is not None:
+            self._history.invalidate(slot)
 
     def serves(self, batch: Any) -> bool:
-        """Whether the library supports all parameters of a batch's requests."""
+        """Whether the library supports all parameters of a batch of one row a request."""
         return not self.by_vllm[batch.idx_mapping_np].any()
 
+    def serves_drafts(self, batch: Any) -> bool:
+        """Whether the library supports all parameters of a batch whose drafts are verified."""
+        return self.serves(batch) and not self.penalised[batch.idx_mapping_np].any()
+
+    def skip(self, batch: Any) -> None:
+        """Note a step whose parameters were not read by parameters()."""
+        if self._history is not None:
+            self._history.invalidate(batch.idx_mapping_np)
+
     def rows(self, batch: Any, processed: bool = False) -> dict[str, torch.Tensor]:
-        """Row parameters of the requests.
+        """Row parameters [B] of the requests, without penalties.
 
         `processed`: for logits to which temperature and min_p are applied already.
         """
-        states, slots, found = self.sampler.sampling_states, batch.idx_mapping, batch.idx_mapping_np
-        first = batch.logits_indices
-        if len(first) != len(found):  # drafts are verified
+        slots, first = batch.idx_mapping, batch.logits_indices
+        if len(first) != batch.num_reqs:  # drafts are verified
             first = first[batch.cu_num_logits[:-1].long()]
-        rows = {"seed": states.seeds.gpu[slots], "position": batch.positions[first]}
-        temperature = states.temperature.gpu[slots]
-        rows["temperature"] = (temperature > 0).float() if processed else temperature
-        if (states.top_k.np[found] != states.vocab_size).any():
-            rows["top_k"] = states.top_k.gpu[slots]
-        if (states.top_p.np[found] != 1).any():
-            rows["top_p"] = states.top_p.gpu[slots]
-        if not processed and (states.min_p.np[found] != 0).any():
-            rows["min_p"] = states.min_p.gpu[slots]
+        rows = {"position": batch.positions[first]}
+        for name in self._used(batch):
+            rows[name] = self._state(name).gpu[slots]
+        if processed:
+            rows.pop("min_p", None)
+            rows["temperature"] = (rows["temperature"] > 0).float()
         return rows
 
     def parameters(self, batch: Any) -> DrawParameters:
-        """The draw parameters of a batch's requests."""
-        more: dict[str, Any] = {}
+        """The draw parameters of a batch of one row a request, by slot."""
         found = batch.idx_mapping_np
-        if self.listed[found].any():
-            biases = [self.biases[slot] for slot in found]
-            allowed = [self.allowed[slot] for slot in found]
-            if any(biases):
-                more["logit_bias"] = biases
-            if any(allowed):
-                more["allowed"] = allowed
-        return DrawParameters(self.rows(batch), more)
+        if self._is_stale:
+            self._write_values()
+        slots = self._slot_of_row[: batch.num_reqs]
+        slots.copy_(batch.idx_mapping)
+        self._positions.index_copy_(0, slots.long(), batch.positions[batch.logits_indices])
+        rows = {"position": self._positions}
+        rows.update((name, self._values[name]) for name in self._used(batch))
+        history = None
+        if self.penalised[found].any():
+            rows.update((name, self._values[name]) for name in PENALTIES)
+            history = self._update_history(batch)
+        return DrawParameters(rows, self._lists(found), history=history, slots=slots)
+
+    def listed_parameters(self, batch: Any) -> DrawParameters:
+        """The draw parameters of a batch whose drafts are verified, by request."""
+        return DrawParameters(self.rows(batch), self._lists(batch.idx_mapping_np))
 
     def logprobs_request(self, batch: Any) -> tuple[bool, Optional[LogprobsRequest]]:
         """Whether the library supports the requested log-probabilities, and the request if any."""
@@ -89,3 +117,42 @@ class Slots:
         mode = self.sampler.logprobs_mode
         served = count <= TOP_MOST and not ids and mode in ("raw_logprobs", "processed_logprobs")
         return served, LogprobsRequest(count, mode == "raw_logprobs") if served else None
+
+    def _state(self, name: str) -> Any:
+        """vLLM's parameters of this name: on the host, and where the device reads them."""
+        if name in PENALTIES:
+            return getattr(self.sampler.penalties_state, name)
+        return getattr(self.sampler.sampling_states, "seeds" if name == "seed" else name)
+
+    def _used(self, batch: Any) -> list[str]:
+        """Names of the parameters that change the draws of a batch, except penalties."""
+        states, found = self.sampler.sampling_states, batch.idx_mapping_np
+        offs = {"top_k": states.vocab_size, "top_p": 1, "min_p": 0}
+        used = [name for name, off in offs.items() if (self._state(name).np[found] != off).any()]
+        return ["seed", "temperature", *used]
+
+    def _write_values(self) -> None:
+        """Copy the parameters of all slots to the device."""
+        for name in ("seed", "temperature", "top_k", "top_p", "min_p", *PENALTIES):
+            source = self._state(name).gpu
+            if name in self._values:
+                self._values[name].copy_(source)
+            else:
+                self._values[name] = source.clone()
+        self._is_stale = False
+
+    def _update_history(self, batch: Any) -> Any:
+        if self._history is None:
+            self._history = SlotHistory(self.sampler.penalties_state)
+        self._history.update(batch)
+        return self._history.history
+
+    def _lists(self, found: Any) -> dict[str, Any]:
+        """Biases and allowed tokens of the requests in these slots, if there are any."""
+        if not self.listed[found].any():
+            return {}
+        lists = {
+            "logit_bias": [self.biases[slot] for slot in found],
+            "allowed": [self.allowed[slot] for slot in found],
+        }
+        return {name: given for name, given in lists.items() if any(given)}

@@ -18,12 +18,15 @@ from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
 from . import faults, masks
 from .counts import counts
-from .drawer import Drawer, DrawParameters, verify
+from .draw_parameters import DrawParameters
+from .drawer import Drawer, verify
 from .lazy import defer_products, is_lazy, materialise
 from .requests_v1 import Step, read_logprobs_request, read_parameters, read_rows
+from .memory import reserve_in_profile
 from .support import is_served
 
 _step = threading.local()  # .now: the Step that this thread samples
+_stock_dummy_run = GPUModelRunner._dummy_sampler_run
 _stock_execute = GPUModelRunner.execute_model
 _stock_sample = GPUModelRunner._sample
 _stock_sample_tokens = GPUModelRunner.sample_tokens
@@ -200,6 +203,7 @@ def _grammar(scheduler_output: Any, grammar_output: Any, input_batch: Any, logit
 
 def install() -> None:
     """Replace these functions of vLLM; once a process."""
+    GPUModelRunner._dummy_sampler_run = reserve_in_profile(_stock_dummy_run)
     GPUModelRunner.execute_model = _execute_model
     GPUModelRunner.sample_tokens = _sample_tokens
     GPUModelRunner._sample = _sample

@@ -21,11 +21,14 @@ from vllm.v1.worker.gpu.structured_outputs import StructuredOutputsWorker
 
 from . import faults, masks
 from .counts import counts
-from .drawer import Drawer, DrawParameters, verify
+from .draw_parameters import DrawParameters
+from .drawer import Drawer, verify
 from .lazy import defer_products, is_deferring, is_lazy, materialise
 from .requests_v2 import Slots
+from .memory import reserve_in_profile
 from .support import is_served
 
+_stock_dummy_run = GPUModelRunner._dummy_sampler_run
 _stock_sample = GPUModelRunner.sample
 _stock_sample_tokens = GPUModelRunner.sample_tokens
 _stock_custom = ModelState.custom_sampler
@@ -63,6 +66,7 @@ class Sampler:
         """vLLM's own sampler, with the library's draw in place of its own."""
         counts.processed += 1
         base = self.base
+        self.slots.skip(batch)
 
         def draw(processed: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:
             if base.logprobs_mode.startswith("processed"):
@@ -121,6 +125,7 @@ class Verifier:
         sampler, batch = self.sampler, input_batch
         if draft_logits is not None or sampler.base.compute_nans or not is_deferring():
             counts.stock += is_deferring()
+            sampler.slots.skip(batch)
             return self.base(materialise(logits), batch, draft_logits, invalid_drafts)
         states = sampler.base.sampling_states
         tokens, _ = gather_draft_sampled(
@@ -136,8 +141,9 @@ class Verifier:
             logits = materialise(logits)
         shown, counted_as, parameters = logits, "logits", None
         shows_processed = sampler.base.logprobs_mode.startswith("processed")
-        if sampler.slots.serves(batch) and not (wanted != NO_LOGPROBS and shows_processed):
-            parameters = sampler.slots.parameters(batch)
+        sampler.slots.skip(batch)
+        if sampler.slots.serves_drafts(batch) and not (wanted != NO_LOGPROBS and shows_processed):
+            parameters = sampler.slots.listed_parameters(batch)
         else:
             logits = _processed(sampler.base, materialise(logits), batch, tokens)
             parameters = DrawParameters(sampler.slots.rows(batch, processed=True))
@@ -229,6 +235,7 @@ def _grammar(
 
 def install() -> None:
     """Replace these functions of vLLM; once a process."""
+    GPUModelRunner._dummy_sampler_run = reserve_in_profile(_stock_dummy_run)
     GPUModelRunner.sample = _sample
     GPUModelRunner.sample_tokens = _sample_tokens
     ModelState.custom_sampler = _custom_sampler

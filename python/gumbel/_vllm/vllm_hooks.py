@@ -24,7 +24,25 @@ def _hook_runners() -> None:
     lazy.install()
     runner_v1.install()
     runner_v2.install()
-    # vLLM's engines and workers are children of multiprocessing, which do not run atexit functions.
+    _log_counts_at_end()
+
+
+def _log_counts_at_end() -> None:
+    """Log the counts when a worker shuts down, and when the process ends without that.
+
+    vLLM's engines and workers are children of multiprocessing, which do not run atexit functions.
+    An engine that does not end in time is killed, but its workers have shut down by then.
+    """
+    from vllm.v1.worker.worker_base import WorkerWrapperBase
+
+    stock = WorkerWrapperBase.shutdown
+
+    @functools.wraps(stock)
+    def shutdown(self: Any) -> None:
+        log_counts()
+        stock(self)
+
+    WorkerWrapperBase.shutdown = shutdown
     multiprocessing.util.Finalize(None, log_counts, exitpriority=100)
 
 

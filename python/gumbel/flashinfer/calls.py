@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, Optional, Union
 import torch
 
 from .. import _abi
-from .._inputs.arrays import TorchArrays, allocate_workspace
+from .._inputs.arrays import TorchArrays
+from .._inputs.workspaces import get_workspace
 
 DTYPES = {
     torch.float32: _abi.FLOAT32,
@@ -145,7 +146,7 @@ class Call:
         self.tensor.data = logits.data_ptr()
         for name, field in self.fields.items():
             field.data = given[name].address
-        scratch = allocate_workspace(self.arrays, self.size)
+        scratch = get_workspace(self.arrays, self.size)
         if self.into is None:
             into: tuple[Any, ...] = (out.data_ptr(), 0)
         else:

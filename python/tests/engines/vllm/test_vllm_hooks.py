@@ -82,7 +82,8 @@ need_vllm()
 import torch  # noqa: E402
 from gumbel._vllm import groups, lazy, masks, support  # noqa: E402
 from gumbel._vllm.counts import counts  # noqa: E402
-from gumbel._vllm.drawer import DrawParameters, Drawer, LogprobsRequest  # noqa: E402
+from gumbel._vllm.draw_parameters import DrawParameters, LogprobsRequest  # noqa: E402
+from gumbel._vllm.drawer import Drawer  # noqa: E402
 from torch.nn import functional  # noqa: E402
 from vllm.config import VllmConfig, set_current_vllm_config  # noqa: E402
 from vllm.model_executor.layers.logits_processor import LogitsProcessor  # noqa: E402

@@ -36,9 +36,7 @@ FROM_LOGITS = {
     "grammar and logprobs": "logits",
     "many logprobs": "processed",
 }
-BY_V2 = dict.fromkeys(
-    ["penalties", "penalties and logprobs", "bad_words", "min_tokens"], "processed"
-)
+BY_V2 = dict.fromkeys(["bad_words", "min_tokens"], "processed")
 DRAWN = {"temperature": 0.8, "top_k": 20, "top_p": 0.95, "seed": 5}
 NGRAMS = {
     "method": "ngram",

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Token histories of the V1 runner: the tokens that penalties count, kept where the draws are.
+
+A step counts only the tokens by which the texts have grown since the step before, so its cost does
+not depend on the length of the texts.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import numpy as np
+import torch
+
+from .._inputs.history import History
+
+
+def _known_length(text: list[int]) -> int:
+    """The number of tokens of a text before placeholders (-1), which vLLM appends and fills."""
+    length = len(text)
+    while length and text[length - 1] < 0:
+        length -= 1
+    return length
+
+
+class BatchHistory:
+    """The history of a runner's input batch: row b holds the request in row b of the batch.
+
+    Only rows of requests with penalties are maintained; other rows may hold anything.
+    """
+
+    def __init__(self, rows: int, vocab_size: int, device: torch.device) -> None:
+        self.history = History(rows, vocab_size, like=torch.empty(0, device=device))
+        # Of each row: its request and the length of its prompt, and how much of its text is counted.
+        self._owners: list[Optional[tuple[str, int]]] = [None] * rows
+        self._counted = [0] * rows
+
+    def update(self, batch: Any, texts: list[list[int]]) -> History:
+        """The history, after counting the new tokens of these texts; one for each row of `batch`."""
+        penalised = (
+            batch.repetition_penalties_reqs
+            | batch.frequency_penalties_reqs
+            | batch.presence_penalties_reqs
+        )
+        prompts = batch.num_prompt_tokens[: len(texts)].tolist()
+        changed, grown = [], []
+        for row, text in enumerate(texts):
+            request = batch.req_ids[row]
+            if request not in penalised:
+                continue
+            owner, length = (request, prompts[row]), _known_length(text)
+            if self._owners[row] != owner or length < self._counted[row]:
+                self._owners[row] = owner
+                changed.append(row)
+            elif length > self._counted[row]:
+                grown.append((row, text[self._counted[row] : length]))
+            self._counted[row] = length
+        if changed:
+            self.history.start(
+                [batch.token_ids_cpu[row, : prompts[row]] for row in changed],
+                [np.array(texts[row][: self._counted[row]], np.int32) for row in changed],
+                slots=np.array(changed, np.int32),
+            )
+        if grown:
+            self._count(grown)
+        return self.history
+
+    def _count(self, grown: list[tuple[int, list[int]]]) -> None:
+        """Count further tokens [(row, tokens)]."""
+        tokens = np.full((len(grown), max(len(more) for _, more in grown)), -1, np.int32)
+        for place, (_, more) in enumerate(grown):
+            tokens[place, : len(more)] = more
+        self.history.update(tokens, slots=np.array([row for row, _ in grown], np.int32))
+
+
+def history_of(runner: Any, texts: list[list[int]]) -> History:
+    """The up-to-date history of a runner's input batch; `texts` are its output tokens."""
+    batch = runner.input_batch
+    found: Optional[BatchHistory] = getattr(batch, "_gumbel_history", None)
+    if found is None:
+        found = BatchHistory(batch.max_num_reqs, batch.vocab_size, runner.seq_lens.device)
+        batch._gumbel_history = found
+    return found.update(batch, texts)

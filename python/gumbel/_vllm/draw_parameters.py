@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sampling parameters of a step's requests, in the form that the library takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+import torch
+
+from .._inputs.history import History
+
+PENALTIES = ("repetition_penalty", "frequency_penalty", "presence_penalty")
+
+
+@dataclass
+class DrawParameters:
+    """Sampling parameters of a step's requests.
+
+    rows         [B] tensors: temperature, seed, position, top_k, top_p, min_p, penalties. If all
+                 requests are greedy: temperature and penalties only.
+    more         lists of tokens of each row: logit_bias, banned, allowed.
+    mask         int32 [n, words], one row for each row of logits: tokens that may be drawn.
+    history      the tokens that penalties count. None: there are no penalties.
+    slots        int32 [B], the slot of each row. `rows` and `history` then have an entry for each
+                 slot, and `slots` and the tensors of `rows` have the same addresses at every step.
+    batch_key    while this is the same object, `rows` is unchanged except for seed and position.
+    """
+
+    rows: dict[str, torch.Tensor]
+    more: dict[str, Any] = field(default_factory=dict)
+    mask: Optional[torch.Tensor] = None
+    history: Optional[History] = None
+    slots: Optional[torch.Tensor] = None
+    batch_key: Any = None
+
+    @property
+    def edits_logits(self) -> bool:
+        """Whether there are parameters besides temperature and truncation."""
+        return self.history is not None or not self.preparable
+
+    @property
+    def preparable(self) -> bool:
+        """Whether a prepared call can serve later steps, too: there are no lists and no mask."""
+        return not self.more and self.mask is None
+
+    @property
+    def places(self) -> dict[str, Any]:
+        """Arguments of a call that say which entry of `rows` a row of logits has."""
+        if self.slots is None:
+            return {}
+        return {"slots": self.slots, "num_slots": len(self.rows["temperature"])}
+
+    def edits(self) -> dict[str, Any]:
+        """Arguments of a call that edit logits before the temperature."""
+        penalties = {name: self.rows[name] for name in PENALTIES if name in self.rows}
+        mask = None if self.mask is None else self.by_entry(self.mask, -1)
+        return {**penalties, **self.more, "mask": mask, "history": self.history}
+
+    def arguments(self) -> dict[str, Any]:
+        """All arguments of a call, with the bits of int64 seeds as uint64."""
+        rows = dict(self.rows)
+        if "seed" in rows:
+            rows["seed"] = rows["seed"].view(torch.uint64)
+        return {**rows, **self.edits(), **self.places, "order": "vllm"}
+
+    def by_entry(self, values: torch.Tensor, fill: int) -> torch.Tensor:
+        """`values`, one for each row of logits, in the order of `rows`; `fill` in other entries."""
+        if self.slots is None:
+            return values
+        shape = (len(self.rows["temperature"]), *values.shape[1:])
+        return values.new_full(shape, fill).index_copy_(0, self.slots.long(), values)
+
+
+@dataclass
+class LogprobsRequest:
+    """The requested log-probabilities: for how many tokens, and whether of the raw logits."""
+
+    count: int
+    raw: bool
