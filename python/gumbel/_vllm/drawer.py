@@ -149,7 +149,6 @@ class Drawer:
             logits = logits.get()  # a screen has no log-probabilities
         counts.add(_count_name(logits, counted_as))
         parameters = _cut_mask_to_shard(logits, parameters)
-        calls, inputs, given = calls_for(logits)
         out = self._call(logits, parameters, None if twice else requested)
         faults.note(out.status)
         # A row without a token gets token 0, a valid index; faults.py ends its request. A prepared
@@ -157,19 +156,10 @@ class Drawer:
         tokens = out.tokens.clamp(min=0)
         if requested is None:
             return Drawn(tokens)
-        ranked = parameters
         if twice:
-            scored = score_by_vllm(logits, tokens, requested.count)
-            if scored is not None:
-                ids = scored.logprob_token_ids.int()
-                return Drawn(tokens, ids, scored.logprobs, scored.selected_token_ranks)
-            count = listed(requested.count, inputs[0].device)
-            out = calls.score(*inputs, out.tokens, top_logprobs=count, **given)
-            temperature = parameters.rows["temperature"]
-            if parameters.slots is not None:
-                temperature = temperature[parameters.slots.long()]
-            ranked = DrawParameters({"temperature": temperature})
-        ranks = rank(calls.sample, inputs, given, out, ranked)
+            return _score_raw(logits, parameters, tokens, out.tokens, requested.count)
+        calls, inputs, given = calls_for(logits)
+        ranks = rank(calls.sample, inputs, given, out, parameters)
         return _format_drawn(tokens, out, ranks, requested.count, parameters.edits_logits)
 
     def _call(
@@ -219,6 +209,28 @@ def _prepare(
     arguments = replace(parameters, rows=held).arguments()
     call = calls.prepare(*inputs, **given, **arguments, **wanted)
     return _PreparedDraw(call, held, parameters.batch_key)
+
+
+def _score_raw(
+    logits: Any, parameters: DrawParameters, tokens: torch.Tensor, drawn: torch.Tensor, count: int
+) -> Drawn:
+    """Log-probabilities of unmodified logits, for tokens that were drawn from edited ones.
+
+    drawn        `tokens`, with -1 for rows without a token.
+    """
+    scored = score_by_vllm(logits, tokens, count)
+    if scored is not None:
+        ids = scored.logprob_token_ids.int()
+        return Drawn(tokens, ids, scored.logprobs, scored.selected_token_ranks)
+    calls, inputs, given = calls_for(logits)
+    listed_count = listed(count, inputs[0].device)
+    out = calls.score(*inputs, drawn, top_logprobs=listed_count, **given)
+    temperature = parameters.rows["temperature"]
+    if parameters.slots is not None:
+        temperature = temperature[parameters.slots.long()]
+    unedited = DrawParameters({"temperature": temperature})
+    ranks = rank(calls.sample, inputs, given, out, unedited)
+    return _format_drawn(tokens, out, ranks, count, True)
 
 
 def _logprobs_arguments(requested: LogprobsRequest, place: torch.device) -> dict[str, Any]:
