@@ -53,13 +53,12 @@ def all_agree(mine: bool) -> bool:
 def can_draw_together(kind: str) -> bool:
     """Whether ranks on devices of this kind ("cpu", "cuda") can draw together.
 
-    Ranks on GPUs use NCCL, and only if GUMBEL_VLLM_GPU_RANKS is 1: no test covers vLLM's ranks on
-    GPUs.
+    Ranks on GPUs use peer memory, or NCCL without it, unless GUMBEL_VLLM_GPU_RANKS is 0.
     """
     if kind != "cuda":
         return kind == "cpu"
-    lacking = "GUMBEL_VLLM_GPU_RANKS is not 1"
-    if os.environ.get("GUMBEL_VLLM_GPU_RANKS") == "1":
+    lacking: Optional[str] = "GUMBEL_VLLM_GPU_RANKS is 0"
+    if os.environ.get("GUMBEL_VLLM_GPU_RANKS") != "0":
         lacking = find_nccl_problem()
     if lacking:
         logger.warning("gumbel: draws are vLLM's own, as GPU ranks are not grouped: %s", lacking)
