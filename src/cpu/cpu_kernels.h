@@ -15,8 +15,8 @@
 /* Lanes of the canonical dot product: lane j sums its products in order, then the lanes are summed
  * in the order of cpu_sum_lanes() (docs/maths.md, section 4). */
 #define CPU_LANES 16
-/* Hidden states are packed in chunks of this many elements, the last one padded with zeros. */
-#define CPU_CHUNK 32
+/* Hidden states are packed in k-tiles of this many elements, the last one padded with zeros. */
+#define CPU_K_TILE 32
 /* The most batch rows in a panel of packed hidden states. */
 #define CPU_PANEL_ROWS_MAX 8
 

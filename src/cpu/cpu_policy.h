@@ -53,10 +53,10 @@
  * a sixth of the bandwidth; 3 KiB of each stream keep memory busy. */
 #define STREAM_AHEAD 3072
 /* Chunks of a pass. Streamed passes are as long as the first-level cache allows: their hidden
- * states fill 32 KiB. In other passes 8 chunks of two panels take 16 KiB, beside the weights of
+ * states fill 32 KiB. In other passes 8 k-tiles of two panels take 16 KiB, beside the weights of
  * this pass and the next; longer passes would prefetch too early. */
-#define STREAM_CHUNKS(batch) (256 / (batch))
-#define PASS_CHUNKS          8
+#define STREAM_K_TILES(batch) (256 / (batch))
+#define PASS_K_TILES          8
 
 /* Smallest work for which more than one thread is used; less is done before a second thread wakes
  * up. Units: multiply-adds (fused), tokens (logits), tiles of noise, rows whose token lists are

@@ -46,7 +46,7 @@ gumbel_output outputs_of(const outcome *ours, bool with_mass)
     return wanted;
 }
 
-/* Launch parameters as the CUDA backend prepares them, with a few parts a row. */
+/* Launch parameters as the CUDA backend prepares them, with a few splits a row. */
 cuda_params launch_of(const request &req, const gumbel_output &output, uint64_t *random)
 {
     cuda_params p = {};
@@ -56,8 +56,8 @@ cuda_params launch_of(const request &req, const gumbel_output &output, uint64_t 
     p.output = output;
     const gumbel_problem &q = p.problem;
     const int64_t range = q.end_token - q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
-    p.chunk = cuda_chunk(range, 1 + random_below(random, 4), CUDA_LOGITS_STEP);
-    p.parts = (int32_t)((range + p.chunk - 1) / p.chunk);
+    p.split_size = cuda_split_size(range, 1 + random_below(random, 4), CUDA_LOGITS_STEP);
+    p.splits = (int32_t)((range + p.split_size - 1) / p.split_size);
     p.tag = random_bits(random) >> 24;
     return p;
 }
@@ -78,7 +78,7 @@ bool passes(int index, gumbel_device *cpu, call_counts *counts)
     cuda_params p = launch_of(*req, outputs_of(ours, with_mass), &random);
     p.problem.with_mass = with_mass;
     const size_t draws = (size_t)(p.problem.batch * p.problem.sampling.num_samples);
-    std::vector<gumbel_summary> summaries(draws * (size_t)p.parts);
+    std::vector<gumbel_summary> summaries(draws * (size_t)p.splits);
     std::vector<uint64_t> floors(draws * CUDA_THRESHOLD_WORDS, random_bits(&random));
     p.summaries = summaries.data();
     p.row_thresholds = floors.data();

@@ -43,7 +43,7 @@ request_plan plan_of(uint64_t *random)
     plan.vocab = 1 + random_below(random, vocabs[random_below(random, 8)]);
     if (many)
         plan.vocab = 1 + plan.vocab % 700;
-    else if (one_in(random, 6)) /* more than one part */
+    else if (one_in(random, 6)) /* more than one split */
         plan.vocab = 16384 + random_below(random, 30000);
     if (one_in(random, 40)) { /* more blocks than a CTA selects, all of which may matter */
         plan.batch = 1;
@@ -183,9 +183,10 @@ cuda_request_params blocks_params(const test_problem &test, const gumbel_output 
     p.has_block_maxima = test.has_block_maxima;
     p.blocks = (q->end_token - CUDA_REQUEST_ORIGIN(q->first_token) + CUDA_REQUEST_BLOCK - 1) /
                CUDA_REQUEST_BLOCK;
-    p.chunk = p.has_block_maxima ? p.blocks
-                                 : cuda_blocks_per_part(p.blocks, q->batch, test.multiprocessors);
-    p.parts = (int32_t)((p.blocks + p.chunk - 1) / p.chunk);
+    p.split_size = p.has_block_maxima
+                       ? p.blocks
+                       : cuda_blocks_per_split(p.blocks, q->batch, test.multiprocessors);
+    p.splits = (int32_t)((p.blocks + p.split_size - 1) / p.split_size);
     p.tag = 1 + (uint64_t)q->batch;
     size_t rows = (size_t)q->batch;
     p.block_maxima = (float *)poisoned_workspace(rows * (size_t)p.blocks * sizeof *p.block_maxima);
@@ -272,8 +273,8 @@ bool fallback_rows_agree(test_problem *test, cuda_request_params p, const outcom
     const int64_t origin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
     const int64_t most = one_in(&test->random, 2) ? q.batch : 1;
     const int64_t clusters = 1 + random_below(&test->random, (uint32_t)most);
-    p.parts = CUDA_REQUEST_CLUSTER;
-    p.chunk = cuda_cluster_slice(std::max<int64_t>(q.end_token - origin, 1));
+    p.splits = CUDA_REQUEST_CLUSTER;
+    p.split_size = cuda_cluster_slice(std::max<int64_t>(q.end_token - origin, 1));
     emulate_cluster(p, clusters, &test->random, test->what);
     for (int64_t b = 0; b < q.batch; b++)
         if (!row_agrees(host, p.output, b, test->what))
@@ -308,8 +309,9 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
     outcome *host = request_outcome(test.req), *ours = request_outcome(test.req);
     outcome *untouched = request_outcome(test.req);
     cuda_request_params p = blocks_params(test, choose_outputs(ours, &test.random));
-    snprintf(test.what, sizeof test.what, "problem %d, block maxima %s, %d parts: %s", index,
-             test.has_block_maxima ? "given" : "found", p.parts, request_describe(&test.req->plan));
+    snprintf(test.what, sizeof test.what, "problem %d, block maxima %s, %d splits: %s", index,
+             test.has_block_maxima ? "given" : "found", p.splits,
+             request_describe(&test.req->plan));
     bool good = request_draw(cpu, test.req, host) == GUMBEL_OK;
     const gumbel_problem whole = p.problem;
     sparse_blocks sparse = {};

@@ -283,8 +283,8 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
     const gumbel_problem &q = p.problem;
     int64_t origin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
     int64_t clusters = 1 + random_below(&test.random, (uint32_t)q.batch);
-    p.parts = CUDA_REQUEST_CLUSTER;
-    p.chunk = cuda_cluster_slice(std::max<int64_t>(q.end_token - origin, 1));
+    p.splits = CUDA_REQUEST_CLUSTER;
+    p.split_size = cuda_cluster_slice(std::max<int64_t>(q.end_token - origin, 1));
     p.row_states = test.fallback.empty() ? NULL : test.fallback.data();
     snprintf(test.what, sizeof test.what, "problem %d, %s: %s", index,
              test.processed ? "processed" : "drawn", request_describe(&test.req->plan));

@@ -120,8 +120,8 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
     const gumbel_problem &q = p.problem;
     const int64_t origin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
     const int64_t range = std::max<int64_t>(q.end_token - origin, 1);
-    p.parts = (int32_t)cuda_request_pivot_parts(range);
-    std::vector<uint64_t> expected((size_t)cuda_request_exchange_words(q.batch, p.parts));
+    p.splits = (int32_t)cuda_pivot_splits(range);
+    std::vector<uint64_t> expected((size_t)cuda_request_exchange_words(q.batch, p.splits));
     p.exchange = expected.data();
     snprintf(test.what, sizeof test.what, "problem %d: %s", index,
              request_describe(&test.req->plan));

@@ -62,7 +62,7 @@ static inline int cpu_get_element_size(gumbel_dtype dtype)
 /* Floats of one packed hidden state. */
 static inline int64_t cpu_get_packed_size(int64_t hidden_size)
 {
-    return cpu_round_up(hidden_size, CPU_CHUNK);
+    return cpu_round_up(hidden_size, CPU_K_TILE);
 }
 
 /* The tokens among the `size` tokens from global id `token` on that are in the shard and count. */

@@ -32,10 +32,10 @@ static __device__ __forceinline__ uint32_t count_ended_ctas(const unsigned long 
 /* Counts this CTA as finished and returns whether it is the last; by the thread (or the first lane
  * of the warp) that wrote the CTA's results. */
 static __device__ __forceinline__ bool count_cta_end(unsigned long long *word, uint64_t tag,
-                                                     int32_t parts)
+                                                     int32_t splits)
 {
     uint64_t before = ptx_atomic_count(word) & ((1u << CTA_COUNTER_BITS) - 1);
-    bool last = before + 1 == (uint64_t)parts;
+    bool last = before + 1 == (uint64_t)splits;
     if (last)
         *word = (unsigned long long)tag << CTA_COUNTER_BITS;
     return last;

@@ -14,9 +14,9 @@ typedef struct cuda_params {
     float inverse_cap;
     int32_t tiles;             /* of the vocabulary */
     int32_t stages;            /* of the Hopper kernel's ring */
-    int32_t parts;             /* summaries a row and sample: CTAs that draw from one row */
-    int64_t chunk;             /* tokens a part, in whole blocks; not of the tiled kernels */
-    gumbel_summary *summaries; /* [parts][B, S] */
+    int32_t splits;            /* summaries a row and sample: CTAs that draw from one row */
+    int64_t split_size;        /* tokens, in whole blocks; not of the tiled kernels */
+    gumbel_summary *summaries; /* [splits][B, S] */
     gumbel_output output;
     gumbel_summary *partials; /* [B, S]: receives merged summaries instead of output; or NULL */
     uint64_t *row_thresholds; /* [B, S][4]: lower bound on the winning score (row_thresholds.cuh) */
@@ -44,9 +44,9 @@ typedef struct cuda_softmax_params {
     float inverse_cap;
     float *probabilities; /* [B] rows of V at `stride`; may be the logits */
     int64_t stride;
-    int32_t parts;          /* CTAs a row */
-    int64_t chunk;          /* columns a part, in whole steps of a CTA */
-    gumbel_summary *masses; /* [B, parts] */
+    int32_t splits;         /* CTAs a row */
+    int64_t split_size;     /* columns, in whole steps of a CTA */
+    gumbel_summary *masses; /* [B, splits] */
 } cuda_softmax_params;
 
 /* Parameters of the kernel that finds the best scores of draws. */
@@ -62,7 +62,7 @@ typedef struct cuda_allow_params {
     gumbel_problem problem; /* the caller's: its mask, where there is one, is indexed by slot */
     uint32_t *allowed;      /* [B, words]: bit i is token CUDA_ALLOWED_ORIGIN() + i */
     int64_t words;
-    int64_t slices; /* of a row: CUDA_HISTORY_SLICE tokens each */
+    int64_t tiles;  /* of a row: CUDA_HISTORY_TILE tokens each */
     int32_t masked; /* the caller gives a mask, too */
 } cuda_allow_params;
 
@@ -103,7 +103,7 @@ typedef struct cuda_noise_params {
     gumbel_problem problem; /* batch, range and sampling */
     float *noise;           /* [B, S] rows of V at `stride` */
     int64_t stride;
-    int64_t slices; /* of a row: CUDA_NOISE_SLICE tokens each */
+    int64_t tiles; /* of a row: CUDA_NOISE_TILE tokens each */
 } cuda_noise_params;
 
 #endif

@@ -13,13 +13,13 @@ typedef struct cuda_candidate {
     int32_t id;
 } cuda_candidate;
 
-/* Result of a CTA for its part of a row. */
-typedef struct cuda_part_result {
+/* Result of a CTA for its split of a row. */
+typedef struct cuda_split_result {
     uint32_t count; /* of candidates; above CUDA_REQUEST_CANDIDATES if they do not fit */
     uint32_t flags;
     float bound;   /* upper bound of z of the tokens it dropped */
     float largest; /* largest value */
-} cuda_part_result;
+} cuda_split_result;
 
 /* State of a row that a CTA tries to serve from few of its blocks. Clusters poll it, and draw a
  * fallback row: at once, or after the previous launch. */
@@ -44,15 +44,16 @@ typedef struct cuda_request_params {
     uint64_t *row_thresholds; /* [B][CUDA_THRESHOLD_WORDS]: rows' bounds, 0 without one; the second
                                * word, which counted the product's CTAs, is zeroed */
     /* If rows are drawn before they are truncated (request_pivots.cu); otherwise NULL. */
-    uint64_t *exchange; /* [B] abort words, then [B, 2, parts, CUDA_REQUEST_EXCHANGE_WORDS] slots of
+    uint64_t
+        *exchange; /* [B] abort words, then [B, 2, splits, CUDA_REQUEST_EXCHANGE_WORDS] slots of
                         * the row's CTAs; zero at the start */
     /* CTAs that share rows; not of the naive kernel. */
-    int32_t parts;      /* CTAs a row */
-    int64_t chunk;      /* of a part: tokens, in whole tiles; or blocks */
+    int32_t splits;     /* CTAs a row */
+    int64_t split_size; /* tokens, in whole tiles; or blocks */
     uint64_t tag;       /* of this launch, as in cuda_params */
-    uint64_t *counters; /* [B][CUDA_THRESHOLD_WORDS]: parts that have ended, below the tag */
-    cuda_part_result *part_results; /* [B, parts] */
-    cuda_candidate *candidates;     /* [B, parts, CUDA_REQUEST_CANDIDATES] */
+    uint64_t *counters; /* [B][CUDA_THRESHOLD_WORDS]: splits that have ended, below the tag */
+    cuda_split_result *split_results; /* [B, splits] */
+    cuda_candidate *candidates;       /* [B, splits, CUDA_REQUEST_CANDIDATES] */
 } cuda_request_params;
 
 typedef struct cuda_history_params {
@@ -60,7 +61,7 @@ typedef struct cuda_history_params {
     int64_t batch;
     gumbel_slots slots;
     gumbel_token_lists prompts, outputs; /* initial contents */
-    int64_t slices;                      /* of the vocabulary: CUDA_HISTORY_SLICE tokens each */
+    int64_t tiles;                       /* of the vocabulary: CUDA_HISTORY_TILE tokens each */
     const int32_t *tokens;               /* [B] rows at token_stride: more of the output */
     int64_t token_stride;
     const int32_t *counts; /* [B] how many; NULL: 1 each */

@@ -154,9 +154,9 @@ const cuda_product cuda_products[CUDA_PRODUCTS] = {
 static const char *pivots_refuse(const cuda_device *cuda, const gumbel_problem *p, uint32_t offered)
 {
     (void)offered;
-    return cuda_pivot_parts(p) <= cuda->multiprocessors
+    return cuda_count_pivot_splits(p) <= cuda->multiprocessors
                ? NULL
-               : "a row has more parts than the GPU has multiprocessors";
+               : "a row has more splits than the GPU has multiprocessors";
 }
 
 static const char *blocks_refuse(const cuda_device *cuda, const gumbel_problem *p, uint32_t offered)
@@ -226,7 +226,7 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
     {
         .rung = {.name = "pivots",
                  .method =
-                     "rows are drawn before they are truncated, by CTAs that hold a part each",
+                     "rows are drawn before they are truncated, by CTAs that hold a split each",
                  .kernels = "logits.cu, request_pivots.cu",
                  .supports = GUMBEL_REQUEST_TRUNCATION | GUMBEL_CAPABILITY_TOP_P},
         .uses = CUDA_OUTPUT_DRAWS,

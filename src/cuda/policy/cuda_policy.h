@@ -238,7 +238,7 @@ static inline int cuda_sm80_ctas(int n, int available, int shared_bytes, int mix
 /* Logits that a warp loads at a time. */
 #define CUDA_LOGITS_STEP 512
 /* Minimum logits of a CTA: with fewer, the merge takes longer than the draw. */
-#define CUDA_LOGITS_CHUNK 3072
+#define CUDA_LOGITS_SPLIT_UNIT 3072
 /* Shared memory for the states of a CTA's draws. */
 #define CUDA_LOGITS_STATE_BYTES 8192
 /* Maximum block bounds of a CTA, four bytes each; and tokens of a row whose bounds it holds at once
@@ -252,8 +252,8 @@ static inline int cuda_sm80_ctas(int n, int available, int shared_bytes, int mix
 #define CUDA_LOGITS_CTAS 2
 
 /* Tokens of a row whose noise a CTA computes at a time, and CTAs on a multiprocessor. */
-#define CUDA_NOISE_SLICE 4096
-#define CUDA_NOISE_CTAS  8
+#define CUDA_NOISE_TILE 4096
+#define CUDA_NOISE_CTAS 8
 
 /* Threads of a CTA that serves a row of a request, and tokens that it edits at a time. */
 #define CUDA_REQUEST_THREADS 512
@@ -336,23 +336,23 @@ static inline int cuda_bounds_are_faster(int64_t batch, int64_t tiles)
 
 /* Rows that are drawn before they are truncated (request_pivots.cu): tokens, threads and shared
  * memory of a CTA, and CTAs on a multiprocessor. */
-#define CUDA_REQUEST_PIVOT_SLICE   8192
+#define CUDA_PIVOT_SPLIT           8192
 #define CUDA_REQUEST_PIVOT_THREADS 256
-#define CUDA_REQUEST_PIVOT_BYTES   (4 * CUDA_REQUEST_PIVOT_SLICE + 512)
+#define CUDA_REQUEST_PIVOT_BYTES   (4 * CUDA_PIVOT_SPLIT + 512)
 #define CUDA_REQUEST_PIVOT_CTAS    6
 
 /* CTAs of such a row of `range` tokens. */
-static inline int64_t cuda_request_pivot_parts(int64_t range)
+static inline int64_t cuda_pivot_splits(int64_t range)
 {
-    return (range + CUDA_REQUEST_PIVOT_SLICE - 1) / CUDA_REQUEST_PIVOT_SLICE;
+    return (range + CUDA_PIVOT_SPLIT - 1) / CUDA_PIVOT_SPLIT;
 }
 
 /* Words that a CTA exchanges with the other CTAs of its row in a step. A call has one abort word a
  * row, and slots for two steps (double-buffered). */
 #define CUDA_REQUEST_EXCHANGE_WORDS 8
-static inline int64_t cuda_request_exchange_words(int64_t batch, int64_t parts)
+static inline int64_t cuda_request_exchange_words(int64_t batch, int64_t splits)
 {
-    return batch * (2 * parts * CUDA_REQUEST_EXCHANGE_WORDS + 1);
+    return batch * (2 * splits * CUDA_REQUEST_EXCHANGE_WORDS + 1);
 }
 
 /* First token of a row's first block. */
@@ -370,18 +370,18 @@ static inline int64_t cuda_request_blocks_bytes(int64_t blocks)
     return CUDA_REQUEST_BLOCKS_BYTES_OF(blocks);
 }
 
-/* Blocks of one of the parts that a row is split into. */
-static inline int64_t cuda_blocks_per_part(int64_t blocks, int64_t batch, int multiprocessors)
+/* Blocks of a split of a row. */
+static inline int64_t cuda_blocks_per_split(int64_t blocks, int64_t batch, int multiprocessors)
 {
     int64_t step = CUDA_REQUEST_WARP_BLOCKS * CUDA_REQUEST_THREADS / 32;
     int64_t steps = (blocks + step - 1) / step;
-    int64_t parts = (int64_t)multiprocessors * CUDA_REQUEST_CTAS * CUDA_REQUEST_TURNS / batch;
-    parts = parts < 1 ? 1 : parts < steps ? parts : steps;
-    return (steps + parts - 1) / parts * step;
+    int64_t splits = (int64_t)multiprocessors * CUDA_REQUEST_CTAS * CUDA_REQUEST_TURNS / batch;
+    splits = splits < 1 ? 1 : splits < steps ? splits : steps;
+    return (steps + splits - 1) / splits * step;
 }
 
 /* Tokens of a row whose history a CTA initialises. */
-#define CUDA_HISTORY_SLICE 16384
+#define CUDA_HISTORY_TILE 16384
 
 /* Shared memory of a CTA that finds the best scores of a draw (best.cu). */
 #define CUDA_BEST_BYTES 16640
@@ -389,7 +389,7 @@ static inline int64_t cuda_blocks_per_part(int64_t blocks, int64_t batch, int mu
 /* Threads that accept drafts of a request by the coupled rule. */
 #define CUDA_DRAFT_THREADS 32
 
-/* Rules that compare probabilities: threads of a CTA that sums a part of a row, such CTAs on a
+/* Rules that compare probabilities: threads of a CTA that sums a split of a row, such CTAs on a
  * multiprocessor, tokens that one loads at a time, and its shared memory beside a request's nodes.
  */
 #define CUDA_MASS_THREADS  128
@@ -404,8 +404,8 @@ static inline int64_t cuda_blocks_per_part(int64_t blocks, int64_t batch, int mu
 #define CUDA_EXCHANGE_THREADS  256
 #define CUDA_EXCHANGE_ROWS_MAX 1024
 /* Maximum CTAs that scatter gathered rows, and words that one scatters at a time. */
-#define CUDA_SCATTER_CTAS  2048
-#define CUDA_SCATTER_SLICE 4096
+#define CUDA_SCATTER_CTAS 2048
+#define CUDA_SCATTER_TILE 4096
 /* Local candidates that a rank reports of a row. A CTA holds the candidates of all ranks in shared
  * memory behind its blocks: their offset and bytes. */
 #define CUDA_TOP64                  64 /* GUMBEL_RANK_TOP */
@@ -416,35 +416,35 @@ static inline int64_t cuda_blocks_per_part(int64_t blocks, int64_t batch, int mu
 /* Threads that scatter a row of outputs. */
 #define CUDA_SCATTER_OUTPUTS_THREADS 128
 
-/* Threads of a CTA that draws a part of the vocabulary by the parts' masses. */
+/* Threads of a CTA that draws a part of the vocabulary by the parts' masses (draw_parts.cu). */
 #define CUDA_PARTS_THREADS 128
 
 /* Rows whose tokens a CTA stores at the end of a step. */
 #define CUDA_ADVANCE_ROWS 256
 
-/* Maximum parts that the vocabulary is split into so that about `wanted` CTAs have work; many rows
- * need few parts. parts * B * S <= max(wanted * min(S, 32), B * S). */
-static inline int64_t cuda_max_parts(int64_t wanted, int64_t batch, int32_t num_samples)
+/* Maximum splits that the vocabulary is split into so that about `wanted` CTAs have work; many rows
+ * need few splits. splits * B * S <= max(wanted * min(S, 32), B * S). */
+static inline int64_t cuda_max_splits(int64_t wanted, int64_t batch, int32_t num_samples)
 {
     int64_t side = num_samples < CUDA_LOGITS_SAMPLES ? num_samples : CUDA_LOGITS_SAMPLES;
-    int64_t parts = wanted * side / (batch * num_samples);
-    return parts > 1 ? parts : 1;
+    int64_t splits = wanted * side / (batch * num_samples);
+    return splits > 1 ? splits : 1;
 }
 
-/* Tokens of a part, a multiple of `unit`, if `range` tokens are split into at most `parts`. */
-static inline int64_t cuda_chunk(int64_t range, int64_t parts, int64_t unit)
+/* Tokens of a split, a multiple of `unit`, if `range` tokens are divided into at most `splits`. */
+static inline int64_t cuda_split_size(int64_t range, int64_t splits, int64_t unit)
 {
-    int64_t least = (range + parts - 1) / parts;
+    int64_t least = (range + splits - 1) / splits;
     return (least + unit - 1) / unit * unit;
 }
 
-/* Shared memory of a CTA that draws from a chunk of logits. */
-static inline int cuda_logits_shared_bytes(int with_mass, int64_t chunk, int32_t num_samples)
+/* Shared memory of a CTA that draws from a split of logits. */
+static inline int cuda_logits_shared_bytes(int with_mass, int64_t split_size, int32_t num_samples)
 {
     int masses = with_mass ? CUDA_LOGITS_THREADS * (int)sizeof(gumbel_summary) : 0;
     int64_t side = num_samples < CUDA_LOGITS_SAMPLES ? num_samples : CUDA_LOGITS_SAMPLES;
     int64_t window = CUDA_LOGITS_WINDOW(side);
-    int64_t blocks = (chunk < window ? chunk : window) / GUMBEL_BLOCK;
+    int64_t blocks = (split_size < window ? split_size : window) / GUMBEL_BLOCK;
     return CUDA_LOGITS_STATE_BYTES + masses + (int)(blocks * side * (int64_t)sizeof(float));
 }
 

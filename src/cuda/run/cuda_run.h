@@ -33,7 +33,7 @@ typedef struct cuda_screen_workspace {
 /* Arrays in the caller's workspace; NULL if a call does not use one. */
 typedef struct cuda_workspace {
     uint32_t *allowed;          /* [B, cuda_allowed_words()] */
-    gumbel_summary *summaries;  /* [parts][B, S], reused by each slice of the batch */
+    gumbel_summary *summaries;  /* [splits][B, S], reused by each slice of the batch */
     size_t summaries_max;       /* their number */
     uint64_t *row_thresholds;   /* [B, S][CUDA_THRESHOLD_WORDS] */
     float *logits;              /* [B] rows at cuda_row_stride(), stored by a product */
@@ -45,8 +45,8 @@ typedef struct cuda_workspace {
     float *unseen_block_maxima; /* [B, blocks], if penalties lower tokens of a history */
     uint64_t *exchange;         /* [cuda_request_exchange_words()]: of the CTAs of a row */
     uint64_t *counters;         /* [B][CUDA_THRESHOLD_WORDS] */
-    cuda_part_result *part_results; /* [B, parts] */
-    cuda_candidate *candidates;     /* [B, parts, CUDA_REQUEST_CANDIDATES]; NULL for one part */
+    cuda_split_result *split_results; /* [B, splits] */
+    cuda_candidate *candidates;       /* [B, splits, CUDA_REQUEST_CANDIDATES]; NULL for one split */
     cuda_screen_workspace screen;
 } cuda_workspace;
 
@@ -134,14 +134,14 @@ static inline int cuda_makes_mask(const gumbel_problem *p)
     return p->mask_by_row && !p->transforms.mask.data;
 }
 
-/* Merge p->parts summaries of each draw and write the outputs; parts may be 0. */
+/* Merge p->splits summaries of each draw and write the outputs; splits may be 0. */
 gumbel_status cuda_launch_finish(const cuda_job *job, cuda_params *p);
 
 /* A new tag of 40 bits for the words of a launch (row_thresholds.cuh, cta_counter.cuh). */
 uint64_t cuda_new_tag(cuda_device *cuda);
 
 /* Parameters of the rows [first, first + count) of a call. */
-cuda_params cuda_slice_params(const cuda_params *whole, int64_t first, int64_t count);
+cuda_params cuda_select_rows(const cuda_params *whole, int64_t first, int64_t count);
 
 /* ------------------------------------------------------------------------------- products ---- */
 
@@ -207,13 +207,13 @@ void cuda_set_blocks(const cuda_job *job, cuda_request_params *p);
 /* Parameters of the request kernels for a call from logits. */
 cuda_request_params cuda_request_of(const cuda_job *job);
 
-/* Queue a kernel of p->parts CTAs for each of `rows` rows; with fewer rows than the batch, the
+/* Queue a kernel of p->splits CTAs for each of `rows` rows; with fewer rows than the batch, the
  * kernel loops over the batch. */
 gumbel_status cuda_launch_rows(const cuda_job *job, cuda_request_params *p, int64_t rows,
                                CUfunction kernel, int threads, int shared_bytes, int overlaps);
 
 /* CTAs for each row that is drawn before it is truncated. */
-int64_t cuda_pivot_parts(const gumbel_problem *problem);
+int64_t cuda_count_pivot_splits(const gumbel_problem *problem);
 
 /* Makes a draw zero the words by which the CTAs of such a row exchange results. */
 void cuda_zero_exchange(cuda_params *draw, const cuda_workspace *workspace);

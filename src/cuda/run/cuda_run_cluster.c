@@ -31,9 +31,9 @@ static gumbel_status launch_clusters(const cuda_job *job, cuda_request_params *p
         clusters =
             cuda_fallback_clusters(clusters < FEW_ROWS_CLUSTERS ? clusters : FEW_ROWS_CLUSTERS,
                                    job->cuda->multiprocessors, 1);
-    p->parts = CUDA_REQUEST_CLUSTER;
-    p->chunk = cuda_cluster_slice(cuda_range_of(q));
-    GUMBEL_ASSERT(p->chunk * CUDA_REQUEST_CLUSTER >= cuda_range_of(q));
+    p->splits = CUDA_REQUEST_CLUSTER;
+    p->split_size = cuda_cluster_slice(cuda_range_of(q));
+    GUMBEL_ASSERT(p->split_size * CUDA_REQUEST_CLUSTER >= cuda_range_of(q));
     GUMBEL_ASSERT(clusters >= 1 && clusters <= q->batch);
     GUMBEL_ASSERT(cuda_cluster_bytes(q) <= job->cuda->shared_bytes);
     return cuda_launch_rows(job, p, clusters, job->cuda->request_cluster, CUDA_REQUEST_THREADS,
@@ -106,11 +106,11 @@ static gumbel_status launch_blocks(const cuda_job *job, CUfunction kernel)
     p.row_states = job->workspace.row_states;
     p.counters = job->workspace.counters;
     p.tag = cuda_new_tag(job->cuda);
-    p.chunk = p.blocks;
+    p.split_size = p.blocks;
     if (!p.has_block_maxima)
-        p.chunk = cuda_blocks_per_part(p.blocks, q->batch, job->cuda->multiprocessors);
-    p.parts = (int32_t)((p.blocks + p.chunk - 1) / p.chunk);
-    GUMBEL_ASSERT(p.chunk >= 1 && p.parts >= 1 && p.row_states && p.counters);
+        p.split_size = cuda_blocks_per_split(p.blocks, q->batch, job->cuda->multiprocessors);
+    p.splits = (int32_t)((p.blocks + p.split_size - 1) / p.split_size);
+    GUMBEL_ASSERT(p.split_size >= 1 && p.splits >= 1 && p.row_states && p.counters);
     GUMBEL_FORWARD(cuda_launch_rows(job, &p, q->batch, kernel, CUDA_REQUEST_THREADS,
                                     (int)cuda_request_blocks_bytes(p.blocks), 1));
     return launch_clusters(job, &p);
@@ -129,14 +129,14 @@ gumbel_status cuda_run_bounded(const cuda_job *job)
 
 /* --------------------------------------------------------------------------------- pivots ---- */
 
-int64_t cuda_pivot_parts(const gumbel_problem *p)
+int64_t cuda_count_pivot_splits(const gumbel_problem *p)
 {
-    return cuda_request_pivot_parts(cuda_range_of(p));
+    return cuda_pivot_splits(cuda_range_of(p));
 }
 
 static size_t count_exchange_words(const gumbel_problem *p)
 {
-    return (size_t)cuda_request_exchange_words(p->batch, cuda_pivot_parts(p));
+    return (size_t)cuda_request_exchange_words(p->batch, cuda_count_pivot_splits(p));
 }
 
 void cuda_carve_pivots(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_problem *p,
@@ -163,8 +163,8 @@ gumbel_status cuda_run_pivots(const cuda_job *job)
     if (!(job->product_outputs & CUDA_OUTPUT_DRAWS))
         GUMBEL_FORWARD(cuda_run_draw(&draw));
     p.exchange = job->workspace.exchange;
-    p.parts = (int32_t)cuda_pivot_parts(&p.problem);
-    GUMBEL_ASSERT(p.exchange && p.parts >= 1);
+    p.splits = (int32_t)cuda_count_pivot_splits(&p.problem);
+    GUMBEL_ASSERT(p.exchange && p.splits >= 1);
     return cuda_launch_rows(job, &p, p.problem.batch, job->cuda->request_pivots,
                             CUDA_REQUEST_PIVOT_THREADS, CUDA_REQUEST_PIVOT_BYTES, 1);
 }

@@ -19,14 +19,14 @@ gumbel_status cuda_run_sm80(const cuda_job *job)
         int width = cuda_sm80_width_for(rows), n = cuda_sm80_widths[width];
         int bytes = cuda_sm80_shared_bytes(n, samples, whole->with_mass, mixed);
         int64_t ctas = cuda->multiprocessors * cuda_sm80_ctas(n, cuda->shared_bytes, bytes, mixed);
-        cuda_params p = cuda_slice_params(&job->params, first, rows);
-        p.parts = (int32_t)(slabs < ctas ? slabs : ctas);
-        GUMBEL_ASSERT(rows <= n && bytes <= cuda->shared_bytes && p.parts >= 1);
-        GUMBEL_ASSERT((size_t)p.parts * (size_t)rows * (size_t)samples <=
+        cuda_params p = cuda_select_rows(&job->params, first, rows);
+        p.splits = (int32_t)(slabs < ctas ? slabs : ctas);
+        GUMBEL_ASSERT(rows <= n && bytes <= cuda->shared_bytes && p.splits >= 1);
+        GUMBEL_ASSERT((size_t)p.splits * (size_t)rows * (size_t)samples <=
                       job->workspace.summaries_max);
         p.tag = cuda_new_tag(cuda);
         void *arguments[] = {&p};
-        cuda_shape shape = {p.parts, CUDA_SM80_THREADS, bytes, 0};
+        cuda_shape shape = {p.splits, CUDA_SM80_THREADS, bytes, 0};
         cuda_dtype dtype = cuda_dtype_of(whole->weight.dtype);
         CUfunction kernel = mixed ? cuda->mixed_sm80[dtype] : cuda->fused_sm80[dtype][width];
         GUMBEL_FORWARD(cuda_launch(job, kernel, shape, arguments));

@@ -65,21 +65,21 @@ static gumbel_status prepare_launch(const cuda_job *job, int64_t first, int64_t 
     cuda_device *cuda = job->cuda;
     cuda_params *p = &launch->params;
     const int64_t tokens = job->params.problem.end_token - job->params.problem.first_token;
-    *p = cuda_slice_params(&job->params, first, count);
+    *p = cuda_select_rows(&job->params, first, count);
     const gumbel_tensor *hidden = spread ? spread : &p->problem.hidden;
     const int samples = p->logits_out || spread ? 1 : p->problem.sampling.num_samples;
     launch->width = cuda_sm90_width_for(hidden->rows);
     const int columns = cuda_sm90_widths[launch->width];
     p->tiles = (int32_t)((tokens + CUDA_SM90_TILE - 1) / CUDA_SM90_TILE);
-    p->parts = cuda_sm90_ctas(columns, p->tiles, cuda_sm90_processors(cuda->multiprocessors));
+    p->splits = cuda_sm90_ctas(columns, p->tiles, cuda_sm90_processors(cuda->multiprocessors));
     p->stages =
         cuda_sm90_stages(columns, samples, p->problem.with_mass, p->logits_out && !p->also_draw);
     GUMBEL_ASSERT(p->tiles > 0 && hidden->rows <= columns && p->stages >= 1);
-    GUMBEL_ASSERT(p->parts >= 1 && p->parts <= cuda->multiprocessors);
-    GUMBEL_ASSERT((size_t)p->parts * (size_t)hidden->rows * (size_t)samples <=
+    GUMBEL_ASSERT(p->splits >= 1 && p->splits <= cuda->multiprocessors);
+    GUMBEL_ASSERT((size_t)p->splits * (size_t)hidden->rows * (size_t)samples <=
                   job->workspace.summaries_max);
     p->tag = cuda_new_tag(cuda);
-    launch->shape = (cuda_shape){p->parts, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES,
+    launch->shape = (cuda_shape){p->splits, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES,
                                  CUDA_SM90_OVERLAPS(columns)};
     return encode_hidden(job, &launch->hidden, hidden, columns / CUDA_SM90_CLUSTER(columns));
 }
@@ -172,7 +172,7 @@ static cuda_screen_params get_screen_params(const cuda_job *job, int width)
     GUMBEL_ASSERT(w->spread || draws == q->batch);
     GUMBEL_ASSERT(q->soft_cap == 0.0f && q->scale >= 0.0f && !q->bias.data);
     (void)known;
-    cuda_screen_params s = {.call = cuda_slice_params(&job->params, 0, q->batch),
+    cuda_screen_params s = {.call = cuda_select_rows(&job->params, 0, q->batch),
                             .header = (const void *)screen,
                             .bounds = (const void *)(screen + parts.bounds),
                             .steps = (const void *)(screen + parts.steps),

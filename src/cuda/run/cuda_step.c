@@ -26,8 +26,8 @@ gumbel_status cuda_store_noise(gumbel_device *device, const gumbel_problem *prob
     cuda_noise_params p = {.problem = *problem, .noise = noise, .stride = noise_stride};
     int64_t tokens = problem->first_token % GUMBEL_BLOCK + problem->vocab;
     int64_t most = (int64_t)cuda->multiprocessors * CUDA_NOISE_CTAS;
-    p.slices = (tokens + CUDA_NOISE_SLICE - 1) / CUDA_NOISE_SLICE;
-    int64_t items = p.slices * problem->batch * s->num_samples;
+    p.tiles = (tokens + CUDA_NOISE_TILE - 1) / CUDA_NOISE_TILE;
+    int64_t items = p.tiles * problem->batch * s->num_samples;
     return cuda_launch_in_context(&job, cuda->noise, cuda_shape_of(items < most ? items : most),
                                   &p);
 }

@@ -36,8 +36,8 @@ cta_shape shape_of(const cuda_request_params &p)
 void emulate_blocks(const cuda_request_params &p, uint64_t *random, const char *what)
 {
     size_t bytes = (size_t)cuda_request_blocks_bytes(p.blocks);
-    run_ctas(blocks_body, &p, {p.problem.batch * p.parts, 1, CUDA_REQUEST_THREADS, bytes, memories},
-             random, what);
+    run_ctas(blocks_body, &p,
+             {p.problem.batch * p.splits, 1, CUDA_REQUEST_THREADS, bytes, memories}, random, what);
 }
 
 void emulate_candidates(const cuda_top64_params &p, uint64_t *random, const char *what)

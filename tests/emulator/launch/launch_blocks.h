@@ -7,7 +7,7 @@
 
 #include "cuda/common/cuda_request.h"
 
-/* Runs the kernel over p.problem.batch rows, p.parts CTAs each, one after the other. `random` is
+/* Runs the kernel over p.problem.batch rows, p.splits CTAs each, one after the other. `random` is
  * the state of the thread order, `what` is for messages. Ends the program if threads deadlock. */
 void emulate_blocks(const cuda_request_params &p, uint64_t *random, const char *what);
 

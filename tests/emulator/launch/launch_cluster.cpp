@@ -46,7 +46,7 @@ void cluster_body(const void *argument)
 std::vector<cluster_path> emulate_cluster(const cuda_request_params &p, int64_t clusters,
                                           uint64_t *random, const char *what)
 {
-    size_t bytes = CUDA_CLUSTER_SHARED_BYTES + (size_t)p.chunk * sizeof(float);
+    size_t bytes = CUDA_CLUSTER_SHARED_BYTES + (size_t)p.split_size * sizeof(float);
     paths.assign((size_t)p.problem.batch, CLUSTER_LISTED);
     run_ctas(cluster_body, &p, {clusters * kClusterCtas, kClusterCtas, kThreads, bytes, memories},
              random, what);

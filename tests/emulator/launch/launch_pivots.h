@@ -15,7 +15,7 @@ struct pivot_paths {
     bool drawn, missed, exactly;
 };
 
-/* Runs the kernel over p.problem.batch rows by p.parts CTAs each: at the same time or, without
+/* Runs the kernel over p.problem.batch rows by p.splits CTAs each: at the same time or, without
  * `at_once`, one after the other, as on a GPU that has no room for all. Returns how each row was
  * served. `random` is the state of the thread order, `what` is for messages. Ends the program if
  * threads deadlock. */

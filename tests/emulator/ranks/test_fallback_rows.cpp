@@ -111,7 +111,7 @@ bool requests_rows(const collective_case &c, int32_t r)
            m.collective.receive == (uint64_t)m.gathered.data();
 }
 
-/* The hosts' part of the collective. */
+/* The hosts' side of the collective. */
 void gather_rows(collective_case &c)
 {
     const size_t words = c.picked.size() * c.width;

@@ -201,8 +201,8 @@ bool passes(int index, gumbel_device *cpu, counts *all)
     int64_t listed = 0;
     const bool again = emulate_screen_cut(own.params, &p, ctas, &random, what, &listed);
     if (again) {
-        p.parts = CUDA_REQUEST_CLUSTER;
-        p.chunk = cuda_cluster_slice(tokens);
+        p.splits = CUDA_REQUEST_CLUSTER;
+        p.split_size = cuda_cluster_slice(tokens);
         good &= same_bits(found, logits);
         emulate_cluster(p, 1 + random_below(&random, (uint32_t)plan.batch), &random, what);
     }

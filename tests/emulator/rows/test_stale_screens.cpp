@@ -128,8 +128,8 @@ bool draw_stale(emulated_launch &own, const gumbel_output &output, bool is_cut, 
     p.row_states = states.data();
     if (!emulate_screen_cut(own.params, &p, ctas, random, what, &listed))
         return false;
-    p.parts = CUDA_REQUEST_CLUSTER;
-    p.chunk = cuda_cluster_slice(q.end_token - q.first_token);
+    p.splits = CUDA_REQUEST_CLUSTER;
+    p.split_size = cuda_cluster_slice(q.end_token - q.first_token);
     emulate_cluster(p, 1 + random_below(random, (uint32_t)q.batch), random, what);
     return true;
 }

@@ -36,7 +36,7 @@ static __device__ gumbel_summary merge_any(const cuda_params &p, int64_t at)
 {
     gumbel_summary own;
     gumbel_summary_empty(&own);
-    for (int32_t i = threadIdx.x; i < p.parts; i += 32)
+    for (int32_t i = threadIdx.x; i < p.splits; i += 32)
         gumbel_summary_merge_any(&own, &p.summaries[i * (int64_t)gridDim.x + at]);
     for (int bit = 16; bit > 0; bit /= 2) {
         gumbel_summary other = other_summary(own, bit);

@@ -110,12 +110,12 @@ __device__ __forceinline__ void sink_sums(const float (&sum)[n / 8][8], uint32_t
 }
 
 /* First token of a CTA's range of the vocabulary: even ranges in units of slabs, by global ids. */
-__device__ __forceinline__ int64_t range_begin(const cuda_params &p, int part)
+__device__ __forceinline__ int64_t range_begin(const cuda_params &p, int split)
 {
     int64_t origin = p.problem.first_token / kSlab * kSlab;
     uint32_t slabs = (uint32_t)((p.problem.end_token - origin + kSlab - 1) / kSlab);
-    uint32_t each = slabs / (uint32_t)p.parts, more = slabs % (uint32_t)p.parts;
-    return origin + (int64_t)(each * part + min((uint32_t)part, more)) * kSlab;
+    uint32_t each = slabs / (uint32_t)p.splits, more = slabs % (uint32_t)p.splits;
+    return origin + (int64_t)(each * split + min((uint32_t)split, more)) * kSlab;
 }
 
 /* The draw from a tile as a sequence of items: in the first tile, initial thresholds; exchange of

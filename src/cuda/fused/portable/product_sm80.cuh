@@ -269,7 +269,7 @@ template <bool half> struct product_mixed {
     static constexpr int size = 2, ratio = 2;
     template <int n> using sums = canonical_sums;
 
-    /* `remaining` elements of the rows are in this stage and later ones. A chunk of 32 without any
+    /* `remaining` elements of the rows are in this stage and later ones. A half of 32 without any
      * of them is skipped: adding zeros could turn -0 to +0. */
     template <int n>
     static __device__ __forceinline__ void add(canonical_sums &sum, uint32_t stage,
@@ -280,10 +280,10 @@ template <bool half> struct product_mixed {
         uint32_t weights = stage + (threadIdx.x / 32 * kSlab + 4 * g) * kDepth;
         uint32_t hidden = stage + kTile * kDepth + column * kDepth * ratio;
 #pragma unroll 1
-        for (int chunk = 0; chunk < 2 && 32 * chunk < remaining; chunk++)
+        for (int half = 0; half < 2 && 32 * half < remaining; half++)
 #pragma unroll
             for (int c = 0; c < 4; c++)
-                add_vector(sum, weights, hidden, g, column, 4 * chunk, c);
+                add_vector(sum, weights, hidden, g, column, 4 * half, c);
     }
 
   private:

@@ -8,11 +8,11 @@
  *        reach the bound, and ranks no block.
  * COST   reads B V elements once and writes 1 / 128 of that; then a row takes about 8 us of one
  *        CTA, less if its multiprocessor has run this code before.
- * MAP    p.parts CTAs a row. A warp takes kWarpBlocks blocks at once, four neighbouring tokens a
+ * MAP    p.splits CTAs a row. A warp takes kWarpBlocks blocks at once, four neighbouring tokens a
  *        lane.
  * SMEM   33 KB of state (request_shared.cuh), the state of blocks (request_block_tops.cuh), and
  *        five bytes a block.
- * SYNC   parts of a row are counted in global memory; the last one reads the results of all.
+ * SYNC   splits of a row are counted in global memory; the last one reads the results of all.
  *        Clusters of the next launch start once every CTA has allowed that or ended, after it has
  *        written the state word of its row, and poll the words.
  * NUMERICS  those of the naive kernel, bit for bit: tokens that are not read contribute to no
@@ -59,8 +59,8 @@ __device__ __forceinline__ void find_block_maxima(const cuda_request_params &p, 
 }
 
 /* Finds the maxima of blocks [begin, end) of row b. */
-__device__ __noinline__ void find_part_maxima(const cuda_request_params &p, int64_t b,
-                                              int64_t begin, int64_t end)
+__device__ __noinline__ void find_split_maxima(const cuda_request_params &p, int64_t b,
+                                               int64_t begin, int64_t end)
 {
     const gumbel_dtype dtype = p.problem.logits.dtype;
     for (int64_t at = begin + threadIdx.x / 32 * kWarpBlocks; at < end; at += kWarps * kWarpBlocks)
@@ -88,7 +88,7 @@ __device__ __forceinline__ bool ends_row_last(const cuda_request_params &p, int6
     bool last = false;
     __syncthreads();
     if (threadIdx.x == 0)
-        last = count_cta_end(request_counter(p, b), p.tag, p.parts);
+        last = count_cta_end(request_counter(p, b), p.tag, p.splits);
     return __syncthreads_or(last);
 }
 
@@ -130,7 +130,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
 extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
     gumbel_request_blocks(const __grid_constant__ cuda_request_params p)
 {
-    const int64_t b = blockIdx.x / p.parts, begin = blockIdx.x % p.parts * p.chunk;
+    const int64_t b = blockIdx.x / p.splits, begin = blockIdx.x % p.splits * p.split_size;
     const cuda_request_params &call = load_call(p);
     const bool begins = threadIdx.x == kThreads - 1 && begin == 0;
     __syncthreads();
@@ -150,7 +150,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
     } else {
         if (threadIdx.x == 0)
             start_cta_counter(request_counter(p, b), p.tag);
-        find_part_maxima(call, b, begin, min(begin + p.chunk, p.blocks));
+        find_split_maxima(call, b, begin, min(begin + p.split_size, p.blocks));
         if (!ends_row_last(p, b))
             return;
     }

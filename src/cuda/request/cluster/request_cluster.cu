@@ -65,10 +65,10 @@ __device__ __forceinline__ void wait_for_cluster()
 __device__ __forceinline__ void serve_by_cluster(const cuda_request_params &p, int64_t b)
 {
     const gumbel_problem &q = p.problem;
-    int64_t begin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK + cluster_rank() * p.chunk;
-    slice_source source = {begin, (int)p.chunk};
+    int64_t begin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK + cluster_rank() * p.split_size;
+    slice_source source = {begin, (int)p.split_size};
     row_reader reader = {p, shared_state().row, shared_state().stage, b,
-                         min(begin + p.chunk, q.end_token)};
+                         min(begin + p.split_size, q.end_token)};
     required_tokens required;
     arrive_at_cluster();
     if (threadIdx.x / 32 == kWarps - 1)

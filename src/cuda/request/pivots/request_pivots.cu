@@ -10,11 +10,11 @@
  * COST   reads B V elements once, with an exponential a token; 4 us for few rows. A further round
  *        takes 6 us: a draw and a sum from shared memory, each with a round trip to the
  *        second-level cache.
- * MAP    p.parts CTAs a row, each with kPartTokens of its tokens. A thread sums and draws from the
+ * MAP    p.splits CTAs a row, each with kSplitTokens of its tokens. A thread sums and draws from the
  *        quads that it has copied itself; only the J of blocks are read across threads. If the CTAs
  *        of a row do not run at the same time, they abandon it, and the first CTA serves the row
  *        alone (request_pivots_alone.cuh).
- * SMEM   the logits of the part, and 32 bytes of results a warp.
+ * SMEM   the logits of the split, and 32 bytes of results a warp.
  * SYNC   each CTA of a row publishes its result of a step to all others, and all reach the same
  *        decision. Words carry the step number; the launch before has set them to zero. Two sets of
  *        words alternate: a CTA that publishes a step has read all results of the step before. CTAs
@@ -36,7 +36,7 @@ template <class T> constexpr int words_of = sizeof(T) / sizeof(uint32_t);
 
 /* Publishes this CTA's result of a step, by a warp. */
 template <class T>
-__device__ __forceinline__ void publish_part(uint64_t *place, uint32_t step, const T &own)
+__device__ __forceinline__ void publish_split(uint64_t *place, uint32_t step, const T &own)
 {
     uint32_t words[words_of<T>];
     memcpy(words, &own, sizeof own);
@@ -52,10 +52,10 @@ constexpr int kPollsMax = 250;
 
 /* Joins a CTA's result of a step to `own`, by any thread; returns false on timeout. */
 template <class T>
-__device__ __forceinline__ bool read_part(const uint64_t *place, uint32_t step, T &own)
+__device__ __forceinline__ bool read_split_result(const uint64_t *place, uint32_t step, T &own)
 {
     uint32_t words[words_of<T>];
-    T part;
+    T split;
     bool there = false;
 #pragma unroll 1
     for (int polls = 0; !there && polls < kPollsMax; polls++) {
@@ -67,8 +67,8 @@ __device__ __forceinline__ bool read_part(const uint64_t *place, uint32_t step, 
             there &= (uint32_t)word == step;
         }
     }
-    memcpy(&part, words, sizeof part);
-    own.join(part);
+    memcpy(&split, words, sizeof split);
+    own.join(split);
     return there;
 }
 
@@ -81,7 +81,7 @@ __device__ __forceinline__ T join_row(const cuda_request_params &p, int64_t b, u
                       words_of<T> <= CUDA_REQUEST_EXCHANGE_WORDS,
                   "fits");
     uint64_t *row =
-        p.exchange + p.problem.batch + (2 * b + step % 2) * p.parts * CUDA_REQUEST_EXCHANGE_WORDS;
+        p.exchange + p.problem.batch + (2 * b + step % 2) * p.splits * CUDA_REQUEST_EXCHANGE_WORDS;
     own.join_warp();
     if (threadIdx.x % 32 == 0)
         *(T *)pivot_state().warps[threadIdx.x / 32] = own;
@@ -89,11 +89,11 @@ __device__ __forceinline__ T join_row(const cuda_request_params &p, int64_t b, u
     if (threadIdx.x < 32) {
         own = threadIdx.x < kGroupWarps ? *(const T *)pivot_state().warps[threadIdx.x] : T::empty();
         own.join_warp();
-        publish_part(row + blockIdx.x % p.parts * CUDA_REQUEST_EXCHANGE_WORDS, step, own);
+        publish_split(row + blockIdx.x % p.splits * CUDA_REQUEST_EXCHANGE_WORDS, step, own);
         own = T::empty();
         bool complete = !pivot_state().is_abandoned;
-        for (int part = threadIdx.x; complete && part < p.parts; part += 32)
-            complete = read_part(row + part * CUDA_REQUEST_EXCHANGE_WORDS, step, own);
+        for (int split = threadIdx.x; complete && split < p.splits; split += 32)
+            complete = read_split_result(row + split * CUDA_REQUEST_EXCHANGE_WORDS, step, own);
         if (__any_sync(~0u, !complete))
             pivot_state().is_abandoned = 1;
         own.join_warp();
@@ -116,20 +116,20 @@ __device__ __forceinline__ draw_winner find_token(const cuda_request_params &p, 
 {
     draw_winner winner = draw_winner_none();
     for (uint32_t step = 1;;) {
-        const part_float_sums all = join_row(p, b, step++, sum_part(row));
+        const split_float_sums all = join_row(p, b, step++, sum_split(row));
         const pivot_verdict verdict = judge_pivot(row.rules, {0, all.above, all.all});
         bool stays = verdict == PIVOT_KEPT;
         if (verdict == PIVOT_UNSURE) {
             row.largest = all.largest;
-            const part_exact_sums exact = join_row(p, b, step++, sum_part_exactly(row));
+            const split_exact_sums exact = join_row(p, b, step++, sum_split_exactly(row));
             stays = exact.above.value() < gumbel_nucleus_mass(row.rules.top_p, exact.all.value());
         }
         if (stays || pivot_state().is_abandoned)
             return winner;
         const float likely = row.values.before ? NAN : row.pivot + logf(all.above) - kUnlikelyGap;
-        winner = join_row(p, b, step++, draw_from_part(row, begin, likely)).best;
+        winner = join_row(p, b, step++, draw_from_split(row, begin, likely)).best;
         if (winner.score < likely)
-            winner = join_row(p, b, step++, draw_from_part(row, begin, NAN)).best;
+            winner = join_row(p, b, step++, draw_from_split(row, begin, NAN)).best;
         if (pivot_state().is_abandoned || winner.id < 0)
             return winner;
         row.pivot = row.values.before ? value_of_token(p.problem, row, b, winner.id) : winner.z;
@@ -142,8 +142,8 @@ extern "C" __global__ void __launch_bounds__(kGroupThreads, CUDA_REQUEST_PIVOT_C
     gumbel_request_pivots(const __grid_constant__ cuda_request_params p)
 {
     const gumbel_problem &q = p.problem;
-    const int64_t b = blockIdx.x / p.parts, part = blockIdx.x % p.parts;
-    const int64_t begin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK + part * kPartTokens;
+    const int64_t b = blockIdx.x / p.splits, split = blockIdx.x % p.splits;
+    const int64_t begin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK + split * kSplitTokens;
     ptx_allow_launch();
     ptx_wait_for_launch();
     if (threadIdx.x == 0) { /* by one thread: a later read may see the new token of an abandoned
@@ -156,16 +156,16 @@ extern "C" __global__ void __launch_bounds__(kGroupThreads, CUDA_REQUEST_PIVOT_C
     if (pivot_state().token < 0 || !(row.rules.top_p < 1.0f)) /* no token, or no truncation */
         return;
     row.pivot = value_of_token(q, row, b, pivot_state().token);
-    load_part(q, b, begin);
+    load_split(q, b, begin);
     ptx_copy_async_wait<0>();
     draw_winner winner = find_token(p, b, begin, row);
     if (pivot_state().is_abandoned) {
         if (threadIdx.x == 0)
             *(volatile uint64_t *)&p.exchange[b] = 1;
-        if (part == 0)
+        if (split == 0)
             winner = find_token_alone(p, b, pivot_state().token);
     }
-    if (winner.id < 0 || part != 0 || threadIdx.x != 0)
+    if (winner.id < 0 || split != 0 || threadIdx.x != 0)
         return;
     p.output.tokens[b] = winner.id;
     if (p.output.scores)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A CTA's part of a row that is drawn before it is truncated (head: request_pivots.cu): its logits
+ * A CTA's split of a row that is drawn before it is truncated (head: request_pivots.cu): its logits
  * in shared memory, sums of the masses above the pivot in floats or integers, and draws.
  */
 #ifndef GUMBEL_CUDA_REQUEST_PIVOTS_CUH
@@ -15,10 +15,9 @@ namespace
 {
 
 constexpr int kGroupThreads = CUDA_REQUEST_PIVOT_THREADS, kGroupWarps = kGroupThreads / 32;
-/* Tokens of a part, and quads per thread. */
-constexpr int kPartTokens = CUDA_REQUEST_PIVOT_SLICE,
-              kThreadQuads = kPartTokens / (4 * kGroupThreads);
-static_assert(kThreadQuads * 4 * kGroupThreads == kPartTokens, "whole quads a thread");
+/* Tokens of a split, and quads per thread. */
+constexpr int kSplitTokens = CUDA_PIVOT_SPLIT, kThreadQuads = kSplitTokens / (4 * kGroupThreads);
+static_assert(kThreadQuads * 4 * kGroupThreads == kSplitTokens, "whole quads a thread");
 
 /* Parameters and progress of a row. */
 struct pivot_row {
@@ -36,9 +35,9 @@ struct pivot_row {
 
 /* Shared memory of a CTA. */
 struct pivot_shared {
-    float logits[kPartTokens];              /* -inf for invalid tokens; q.scale > 0 */
+    float logits[kSplitTokens];             /* -inf for invalid tokens; q.scale > 0 */
     uint64_t warps[kGroupWarps][4], row[4]; /* joined results */
-    uint32_t threshold;    /* score that a token of the part reaches, as ordered bits */
+    uint32_t threshold;    /* score that a token of the split reaches, as ordered bits */
     uint32_t is_abandoned; /* another CTA of the row timed out */
     int32_t token;         /* the winner among all tokens */
 };
@@ -69,7 +68,7 @@ __device__ __forceinline__ float value_of_token(const gumbel_problem &q, const p
         widen_element(q.logits.data, q.logits.dtype, b * q.logits.stride + token - q.first_token));
 }
 
-/* Offset in the part of the i-th quad of this thread. */
+/* Offset in the split of the i-th quad of this thread. */
 __device__ __forceinline__ int place_of_quad(int i)
 {
     return 4 * (i * kGroupThreads + (int)threadIdx.x);
@@ -80,12 +79,12 @@ __device__ __forceinline__ float4 &own_quad(int i)
     return *(float4 *)&pivot_state().logits[place_of_quad(i)];
 }
 
-/* Starts copying this thread's quads of row b, whose part begins at token `begin`; they are valid
+/* Starts copying this thread's quads of row b, whose split begins at token `begin`; they are valid
  * after ptx_copy_async_wait<0>(). */
-__device__ __forceinline__ void load_part(const gumbel_problem &q, int64_t b, int64_t begin)
+__device__ __forceinline__ void load_split(const gumbel_problem &q, int64_t b, int64_t begin)
 {
     const float *row = (const float *)request_origin(q, b);
-    const bool whole = begin >= q.first_token && begin + kPartTokens <= q.end_token;
+    const bool whole = begin >= q.first_token && begin + kSplitTokens <= q.end_token;
     if (whole && q.logits.dtype == GUMBEL_FLOAT32 && (uintptr_t)(row + begin) % 16 == 0) {
 #pragma unroll
         for (int i = 0; i < kThreadQuads; i++)
@@ -103,11 +102,11 @@ __device__ __forceinline__ void load_part(const gumbel_problem &q, int64_t b, in
 /* ---------------------------------------------------------------------------------- sums ---- */
 
 /* Masses relative to the pivot's, and the largest value. */
-struct part_float_sums {
+struct split_float_sums {
     float above, all, largest;
 
-    static __device__ __forceinline__ part_float_sums empty() { return {0.0f, 0.0f, -INFINITY}; }
-    __device__ __forceinline__ void join(const part_float_sums &other)
+    static __device__ __forceinline__ split_float_sums empty() { return {0.0f, 0.0f, -INFINITY}; }
+    __device__ __forceinline__ void join(const split_float_sums &other)
     {
         above += other.above;
         all += other.all;
@@ -122,9 +121,9 @@ struct part_float_sums {
     }
 };
 
-__device__ __forceinline__ part_float_sums sum_part(const pivot_row &row)
+__device__ __forceinline__ split_float_sums sum_split(const pivot_row &row)
 {
-    part_float_sums own = part_float_sums::empty();
+    split_float_sums own = split_float_sums::empty();
 #pragma unroll 2
     for (int i = 0; i < kThreadQuads; i++) {
         const float4 raw = own_quad(i);
@@ -139,11 +138,11 @@ __device__ __forceinline__ part_float_sums sum_part(const pivot_row &row)
 }
 
 /* Exact sums of masses, as the rules compare them. */
-struct part_exact_sums {
+struct split_exact_sums {
     wide_sum above, all;
 
-    static __device__ __forceinline__ part_exact_sums empty() { return {{0, 0}, {0, 0}}; }
-    __device__ __forceinline__ void join(const part_exact_sums &other)
+    static __device__ __forceinline__ split_exact_sums empty() { return {{0, 0}, {0, 0}}; }
+    __device__ __forceinline__ void join(const split_exact_sums &other)
     {
         above = above + other.above;
         all = all + other.all;
@@ -155,9 +154,9 @@ struct part_exact_sums {
     }
 };
 
-__device__ __noinline__ part_exact_sums sum_part_exactly(pivot_row row)
+__device__ __noinline__ split_exact_sums sum_split_exactly(pivot_row row)
 {
-    part_exact_sums own = part_exact_sums::empty();
+    split_exact_sums own = split_exact_sums::empty();
 #pragma unroll 1
     for (int i = 0; i < 4 * kThreadQuads; i++) {
         const float v = row.value(pivot_state().logits[place_of_quad(i / 4) + i % 4]);
@@ -170,11 +169,11 @@ __device__ __noinline__ part_exact_sums sum_part_exactly(pivot_row row)
 
 /* --------------------------------------------------------------------------------- draws ---- */
 
-struct part_winner {
+struct split_winner {
     draw_winner best;
 
-    static __device__ __forceinline__ part_winner empty() { return {draw_winner_none()}; }
-    __device__ __forceinline__ void join(const part_winner &other)
+    static __device__ __forceinline__ split_winner empty() { return {draw_winner_none()}; }
+    __device__ __forceinline__ void join(const split_winner &other)
     {
         draw_winner_offer(best, other.best.score, other.best.z, other.best.id);
     }
@@ -193,13 +192,13 @@ __device__ __forceinline__ four above_pivot(const pivot_row &row, float4 logits)
     return z;
 }
 
-/* A score that the part reaches, from the J of its blocks that lie above the pivot. */
-__device__ __forceinline__ float find_part_threshold(const pivot_row &row,
-                                                     const turn_blocks &blocks, int64_t begin)
+/* A score that the split reaches, from the J of its blocks that lie above the pivot. */
+__device__ __forceinline__ float find_split_threshold(const pivot_row &row,
+                                                      const turn_blocks &blocks, int64_t begin)
 {
     static_assert(kThreadQuads <= kTurns, "one turn covers all blocks");
     const int64_t at = blocks.most_likely() - begin;
-    const float logit = at < kPartTokens ? pivot_state().logits[at] : -INFINITY;
+    const float logit = at < kSplitTokens ? pivot_state().logits[at] : -INFINITY;
     const float z = row.value(logit) > row.pivot ? logit * row.unit * row.values.inverse_temperature
                                                  : -INFINITY;
     const float reached =
@@ -213,16 +212,17 @@ __device__ __forceinline__ float find_part_threshold(const pivot_row &row,
     return ordered_float(pivot_state().threshold);
 }
 
-/* Draws from the part's tokens above the pivot, with the call's noise: the best token that reaches
+/* Draws from the split's tokens above the pivot, with the call's noise: the best token that reaches
  * least_score; NaN: the best of all. */
-__device__ __noinline__ part_winner draw_from_part(pivot_row row, int64_t begin, float least_score)
+__device__ __noinline__ split_winner draw_from_split(pivot_row row, int64_t begin,
+                                                     float least_score)
 {
     const draw_philox philox = draw_philox_of(row.stream);
     const uint32_t own = (uint32_t)(begin + place_of_quad(0));
     const turn_blocks blocks =
         turn_blocks::from_philox(philox, own - 4 * (threadIdx.x % 32), 4 * kGroupThreads);
     const float threshold =
-        isnan(least_score) ? find_part_threshold(row, blocks, begin) : draw_threshold(least_score);
+        isnan(least_score) ? find_split_threshold(row, blocks, begin) : draw_threshold(least_score);
     draw_winner best = draw_winner_none();
 #pragma unroll 2
     for (int k = 0; k < kThreadQuads; k++) {

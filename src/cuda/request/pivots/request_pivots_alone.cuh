@@ -50,25 +50,25 @@ __device__ __forceinline__ draw_winner find_token_alone(const cuda_request_param
     const gumbel_problem &q = p.problem;
     pivot_row row = load_pivot_row(q, b);
     draw_winner winner = draw_winner_none();
-    const auto find_largest = [](part_float_sums &own, int32_t, float v) { own.join({0, 0, v}); };
-    const auto sum = [&](part_exact_sums &own, int32_t, float v) {
+    const auto find_largest = [](split_float_sums &own, int32_t, float v) { own.join({0, 0, v}); };
+    const auto sum = [&](split_exact_sums &own, int32_t, float v) {
         const uint64_t mass = gumbel_token_mass(gumbel_exp(v - row.largest));
         own.all.add(mass);
         own.above.add(v > row.pivot ? mass : 0);
     };
-    const auto draw = [&](part_winner &own, int32_t i, float v) {
+    const auto draw = [&](split_winner &own, int32_t i, float v) {
         const float z = row.values.before ? v * row.values.inverse_temperature : v;
         if (v > row.pivot)
             draw_winner_offer(own.best, z + draw_token_noise_noinline(row.stream, (uint32_t)i), z,
                               i);
     };
-    row.largest = join_tokens<part_float_sums>(q, b, row, find_largest).largest;
+    row.largest = join_tokens<split_float_sums>(q, b, row, find_largest).largest;
     row.pivot = value_of_token(q, row, b, token);
     while (true) {
-        const part_exact_sums sums = join_tokens<part_exact_sums>(q, b, row, sum);
+        const split_exact_sums sums = join_tokens<split_exact_sums>(q, b, row, sum);
         if (sums.above.value() < gumbel_nucleus_mass(row.rules.top_p, sums.all.value()))
             return winner;
-        winner = join_tokens<part_winner>(q, b, row, draw).best;
+        winner = join_tokens<split_winner>(q, b, row, draw).best;
         if (winner.id < 0)
             return winner;
         row.pivot = value_of_token(q, row, b, winner.id);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Candidate filter: a CTA reads its part of a row once and keeps the tokens whose z reaches a
+ * Candidate filter: a CTA reads its split of a row once and keeps the tokens whose z reaches a
  * bound. The bound is a z that as many tokens reach as the request requires, and it rises while the
  * CTA reads. Tokens below the bound affect no output, so the kept set, the most likely tokens and
  * the requested ranks follow from the candidates alone.
@@ -28,7 +28,7 @@ struct candidate_list {
     bool last;               /* this CTA is the last of the row to finish */
 };
 
-/* Reads the tiles of a CTA's part of row b, which ends at token `end`. A thread loads two quads of
+/* Reads the tiles of a CTA's split of row b, which ends at token `end`. A thread loads two quads of
  * a tile. */
 struct row_reader {
     const cuda_request_params &p;
@@ -98,7 +98,7 @@ struct row_reader {
     }
 };
 
-/* Filters the tiles of one part. */
+/* Filters the tiles of one split. */
 struct candidate_filter {
     request_shared &x;
     candidate_list &s;

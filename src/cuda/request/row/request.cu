@@ -6,7 +6,7 @@
  * COST   reads B V elements once. A CTA finds a bound that k tokens reach in its first tile, and
  *        then keeps about k (1 + ln tiles) tokens. The last CTA of a row makes about ten
  *        descents over a few thousand candidates.
- * MAP    a CTA reads a part of a row in tiles of 4096 tokens; a thread takes two quads of a tile.
+ * MAP    a CTA reads a split of a row in tiles of 4096 tokens; a thread takes two quads of a tile.
  *        Rows that candidates cannot serve (top_p alone, a larger k, masses of untruncated rows),
  *        or whose candidates do not fit, are served by one CTA, as in the naive kernel.
  * SMEM   4096 candidates, the bins of a descent, and a tile of the row if lists edit it.
@@ -20,11 +20,11 @@
 namespace
 {
 
-/* Filters the part from token `begin` on. `staged`, in shared memory, holds a tile of edited
+/* Filters the split from token `begin` on. `staged`, in shared memory, holds a tile of edited
  * logits. */
-__device__ __forceinline__ cuda_part_result filter_part(const row_reader &reader,
-                                                        candidate_filter &filter, int64_t begin,
-                                                        float *staged)
+__device__ __forceinline__ cuda_split_result filter_split(const row_reader &reader,
+                                                          candidate_filter &filter, int64_t begin,
+                                                          float *staged)
 {
     bool fits = true;
     uint32_t flags = 0;
@@ -49,39 +49,40 @@ __device__ __forceinline__ cuda_part_result filter_part(const row_reader &reader
     return {fits ? filter.s.count : kCandidates + 1, flags, filter.current_bound(), filter.largest};
 }
 
-/* Publishes the candidates of this CTA's part of row b. Returns whether all other parts of the row
+/* Publishes the candidates of this CTA's split of row b. Returns whether all other splits of the row
  * have been published. */
-__device__ __forceinline__ bool publish_part(const cuda_request_params &p, candidate_list &s,
-                                             const cuda_part_result &own, int64_t b, int64_t part)
+__device__ __forceinline__ bool publish_split(const cuda_request_params &p, candidate_list &s,
+                                              const cuda_split_result &own, int64_t b,
+                                              int64_t split)
 {
-    cuda_candidate *to = p.candidates + (b * p.parts + part) * kCandidates;
+    cuda_candidate *to = p.candidates + (b * p.splits + split) * kCandidates;
     for (uint32_t i = threadIdx.x; i < own.count && i < kCandidates; i += kThreads)
         to[i] = s.list[i];
     if (threadIdx.x == 0)
-        p.part_results[b * p.parts + part] = own;
+        p.split_results[b * p.splits + split] = own;
     __syncthreads();
     if (threadIdx.x == 0)
-        s.last = count_cta_end(request_counter(p, b), p.tag, p.parts);
+        s.last = count_cta_end(request_counter(p, b), p.tag, p.splits);
     __syncthreads();
     return s.last;
 }
 
-/* Gathers the candidates of all parts of row b whose z reaches `least`; returns whether they fit.
+/* Gathers the candidates of all splits of row b whose z reaches `least`; returns whether they fit.
  */
 __device__ __forceinline__ bool gather_candidates(const cuda_request_params &p, candidate_list &s,
                                                   int64_t b, const candidate_filter &filter,
                                                   float least)
 {
-    int groups = p.parts < kWarps ? p.parts : kWarps, size = kThreads / groups;
+    int groups = p.splits < kWarps ? p.splits : kWarps, size = kThreads / groups;
     int group = threadIdx.x / size, place = threadIdx.x % size;
     bool full = false;
     __syncthreads();
     if (threadIdx.x == 0)
         s.count = 0;
     __syncthreads();
-    for (int part = group; group < groups && part < p.parts; part += groups) {
-        uint32_t count = __ldcg(&p.part_results[b * p.parts + part].count);
-        const cuda_candidate *from = p.candidates + (b * p.parts + part) * kCandidates;
+    for (int split = group; group < groups && split < p.splits; split += groups) {
+        uint32_t count = __ldcg(&p.split_results[b * p.splits + split].count);
+        const cuda_candidate *from = p.candidates + (b * p.splits + split) * kCandidates;
         for (uint32_t i = place; i < count; i += size) {
             uint2 raw = __ldcg((const uint2 *)&from[i]);
             float y = __uint_as_float(raw.x);
@@ -92,15 +93,15 @@ __device__ __forceinline__ bool gather_candidates(const cuda_request_params &p, 
     return !__syncthreads_or(full);
 }
 
-/* Merges the parts of row b; returns whether all its candidates are in the list. */
-__device__ __forceinline__ bool merge_parts_of_row(const cuda_request_params &p, candidate_list &s,
-                                                   int64_t b, candidate_filter &filter,
-                                                   uint32_t &flags)
+/* Merges the splits of row b; returns whether all its candidates are in the list. */
+__device__ __forceinline__ bool merge_splits_of_row(const cuda_request_params &p, candidate_list &s,
+                                                    int64_t b, candidate_filter &filter,
+                                                    uint32_t &flags)
 {
     uint32_t most = 0, bound = 0, largest = 0;
     flags = 0;
-    for (int part = threadIdx.x; part < p.parts; part += kThreads) {
-        uint4 raw = __ldcg((const uint4 *)&p.part_results[b * p.parts + part]);
+    for (int split = threadIdx.x; split < p.splits; split += kThreads) {
+        uint4 raw = __ldcg((const uint4 *)&p.split_results[b * p.splits + split]);
         most = max(most, raw.x);
         flags |= raw.y;
         bound = max(bound, gumbel_key_of_value(__uint_as_float(raw.z)));
@@ -132,9 +133,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
     candidate_list &s = *(candidate_list *)memory;
     request_tile &staged = *(request_tile *)(&s + 1);
     const gumbel_problem &q = p.problem;
-    const int64_t b = blockIdx.x / p.parts, part = blockIdx.x % p.parts;
+    const int64_t b = blockIdx.x / p.splits, split = blockIdx.x % p.splits;
     ptx_wait_for_launch();
-    if (end_unused_row(p, b, threadIdx.x == 0 && part == 0))
+    if (end_unused_row(p, b, threadIdx.x == 0 && split == 0))
         return;
     if (threadIdx.x == 0) {
         x.row = request_row_of(q, b);
@@ -148,15 +149,15 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
     if (filtered) {
         candidate_filter filter = {
             x, s, required, {x.row.draw.inverse_temperature, x.row.rules.before != 0}};
-        int64_t begin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK + part * p.chunk;
-        row_reader reader = {p, x.row, staged.stage, b, min(begin + p.chunk, q.end_token)};
-        cuda_part_result own = filter_part(reader, filter, begin, staged.y);
+        int64_t begin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK + split * p.split_size;
+        row_reader reader = {p, x.row, staged.stage, b, min(begin + p.split_size, q.end_token)};
+        cuda_split_result own = filter_split(reader, filter, begin, staged.y);
         flags = own.flags;
         filtered = own.count <= kCandidates;
-        if (p.parts > 1) {
-            if (!publish_part(p, s, own, b, part))
+        if (p.splits > 1) {
+            if (!publish_split(p, s, own, b, split))
                 return;
-            filtered = merge_parts_of_row(p, s, b, filter, flags);
+            filtered = merge_splits_of_row(p, s, b, filter, flags);
         }
         /* Fewer candidates make the remaining steps faster. */
         if (filtered && s.count > kCompared) {
@@ -164,7 +165,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
             __syncthreads();
             filter.prune_list(0, 0);
         }
-    } else if (part != 0) {
+    } else if (split != 0) {
         return;
     }
     if (filtered)

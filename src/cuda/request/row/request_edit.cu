@@ -17,8 +17,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 3)
     extern __shared__ __align__(16) unsigned char memory[];
     request_tile &staged = *(request_tile *)memory;
     const gumbel_problem &q = p.problem;
-    const int64_t b = blockIdx.x / p.parts, part = blockIdx.x % p.parts;
-    int64_t begin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK + part * kRequestTile;
+    const int64_t b = blockIdx.x / p.splits, split = blockIdx.x % p.splits;
+    int64_t begin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK + split * kRequestTile;
     row_reader reader = {p, row, staged.stage, b, min(begin + kRequestTile, q.end_token)};
     float y[kThreadTokens], *to = p.processed + b * p.processed_stride - q.first_token;
     ptx_wait_for_launch();

@@ -211,13 +211,12 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     }
 }
 
-/* Scatters a slice of a rank's row at a time; 0xffffffff for words that did not arrive. */
+/* Scatters a tile of a rank's row at a time; 0xffffffff for words that did not arrive. */
 extern "C" __global__ void __launch_bounds__(kThreads)
     gumbel_scatter_rows(const __grid_constant__ gumbel_gathered_rows p)
 {
     __shared__ bool failed;
-    const int64_t width = p.rows.width,
-                  slices = (width + CUDA_SCATTER_SLICE - 1) / CUDA_SCATTER_SLICE;
+    const int64_t width = p.rows.width, tiles = (width + CUDA_SCATTER_TILE - 1) / CUDA_SCATTER_TILE;
     ptx_allow_launch();
     ptx_wait_for_launch();
     const int64_t rows = p.collective ? *p.rows.listed : p.rows.rows;
@@ -226,13 +225,13 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     if (threadIdx.x == 0)
         failed = p.collective && ptx_load_relaxed_sys_8(&p.collective->failed);
     __syncthreads();
-    for (int64_t turn = blockIdx.x; turn < rows * p.ranks * slices; turn += gridDim.x) {
-        const int64_t slice = turn % slices, row = turn / slices % rows, r = turn / slices / rows;
-        const int64_t end = min((slice + 1) * CUDA_SCATTER_SLICE, p.rows.widths[r]);
+    for (int64_t turn = blockIdx.x; turn < rows * p.ranks * tiles; turn += gridDim.x) {
+        const int64_t tile = turn % tiles, row = turn / tiles % rows, r = turn / tiles / rows;
+        const int64_t end = min((tile + 1) * CUDA_SCATTER_TILE, p.rows.widths[r]);
         const uint32_t *from = p.gathered + (r * rows + row) * width;
         uint32_t *to = p.rows.received + row * p.rows.received_width + p.rows.begins[r];
 #pragma unroll 8
-        for (int64_t j = slice * CUDA_SCATTER_SLICE + threadIdx.x; j < end; j += kThreads)
+        for (int64_t j = tile * CUDA_SCATTER_TILE + threadIdx.x; j < end; j += kThreads)
             to[j] = failed ? ~0u : from[j];
     }
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The parts of the argmax after a node, and the end of a request: the parts' results become the
+ * The splits of the argmax after a node, and the end of a request: the splits' results become the
  * token that the node emits, and the request walks.
  */
-#ifndef GUMBEL_CUDA_NODE_PARTS_CUH
-#define GUMBEL_CUDA_NODE_PARTS_CUH
+#ifndef GUMBEL_CUDA_NODE_SPLITS_CUH
+#define GUMBEL_CUDA_NODE_SPLITS_CUH
 
 #include "cuda/step/draft_nodes.cuh"
 #include "cuda/step/node_argmax.cuh"
@@ -33,8 +33,8 @@ __device__ __forceinline__ gumbel_contender best_of_cta(const gumbel_contender &
     return best;
 }
 
-/* A warp's tokens of a part, which are contiguous. */
-__device__ __forceinline__ part_tokens tokens_of_warp(part_tokens tokens, int warp)
+/* A warp's tokens of a split, which are contiguous. */
+__device__ __forceinline__ split_tokens find_warp_tokens(split_tokens tokens, int warp)
 {
     const int steps =
         (tokens.end - tokens.begin + kDraftWarps * kStep - 1) / (kDraftWarps * kStep) * kStep;
@@ -45,33 +45,33 @@ __device__ __forceinline__ part_tokens tokens_of_warp(part_tokens tokens, int wa
 
 /* The argmax over some tokens. */
 __device__ __forceinline__ gumbel_contender argmax_of_cta(const node_argmax &argmax,
-                                                          part_tokens tokens)
+                                                          split_tokens tokens)
 {
-    tokens = tokens_of_warp(tokens, threadIdx.x / 32);
+    tokens = find_warp_tokens(tokens, threadIdx.x / 32);
     return best_of_cta(argmax.search_tokens<false>(tokens.begin, tokens.end).best);
 }
 
-__device__ __forceinline__ part_tokens all_tokens(const gumbel_rule_params &p)
+__device__ __forceinline__ split_tokens all_tokens(const gumbel_rule_params &p)
 {
-    part_tokens all(p, 0);
+    split_tokens all(p, 0);
     all.end = (int)p.proposal.target.end_token;
     return all;
 }
 
-/* Whether a node is drawn from the lists of its parts. */
+/* Whether a node is drawn from the lists of its splits. */
 __device__ __forceinline__ bool is_listed(const gumbel_rule_params &p, const gumbel_rule_node &w)
 {
     return p.proposal.dots && w.verdict == GUMBEL_VERDICT_RESIDUAL;
 }
 
-/* The argmax of node j in one part of its row. */
-__device__ __forceinline__ void argmax_of_part(const gumbel_rule_params &p, const gumbel_chain &c,
-                                               int32_t j, bool residual, int64_t part)
+/* The argmax of node j in one split of its row. */
+__device__ __forceinline__ void argmax_of_split(const gumbel_rule_params &p, const gumbel_chain &c,
+                                                int32_t j, bool residual, int64_t split)
 {
     const gumbel_contender best =
-        argmax_of_cta(node_argmax::from_chain(p, c, j, residual), part_tokens(p, part));
+        argmax_of_cta(node_argmax::from_chain(p, c, j, residual), split_tokens(p, split));
     if (threadIdx.x == 0)
-        p.contenders[(c.first + j) * p.parts + part] = best;
+        p.contenders[(c.first + j) * p.splits + split] = best;
 }
 
 /* A result that another CTA wrote. */
@@ -80,12 +80,12 @@ __device__ __forceinline__ gumbel_contender fetch_contender(const gumbel_contend
     return {__ldcg(&from->id), __ldcg(&from->score), __ldcg(&from->logprob)};
 }
 
-/* Sets the token that node j emits from the results of its parts, by a warp. */
+/* Sets the token that node j emits from the results of its splits, by a warp. */
 __device__ void finish_node(const gumbel_rule_params &p, const gumbel_chain &c, int32_t j)
 {
-    const gumbel_contender *from = p.contenders + (c.first + j) * p.parts;
+    const gumbel_contender *from = p.contenders + (c.first + j) * p.splits;
     gumbel_contender own = gumbel_contender_none();
-    for (int i = threadIdx.x % 32; i < p.parts; i += 32) {
+    for (int i = threadIdx.x % 32; i < p.splits; i += 32) {
         const gumbel_contender next = fetch_contender(&from[i]);
         gumbel_contender_merge(&own, &next);
     }
@@ -118,7 +118,7 @@ __device__ __forceinline__ uint64_t order_key(float score, int32_t id)
     return id < 0 ? 0 : (uint64_t)ordered_bits(score + 0.0f) << 32 | ~(uint32_t)id;
 }
 
-/* The best token in a warp's part of the lists that comes after *after in order; *after becomes its
+/* The best token in a warp's share of the lists that comes after *after in order; *after becomes its
  * key. For all lanes. */
 __device__ __forceinline__ gumbel_contender next_of_lists(const gumbel_short_list *lists, int count,
                                                           uint64_t *after)
@@ -143,7 +143,7 @@ __device__ __forceinline__ gumbel_contender next_of_lists(const gumbel_short_lis
                   : gumbel_contender_none();
 }
 
-/* Each warp offers its part of the listed tokens, best first, until no other can reach the best
+/* Each warp offers its share of the listed tokens, best first, until no other can reach the best
  * score; returns the warp's best, for all lanes. */
 __device__ __forceinline__ gumbel_contender offer_listed(const gumbel_rule_params &p, int64_t b,
                                                          const gumbel_short_list *lists, int count,
@@ -177,8 +177,8 @@ __device__ __forceinline__ void offer_unlisted(const gumbel_rule_params &p,
         for (uint32_t pending = __ballot_sync(~0u, bound > -INFINITY && bound >= before); pending;
              pending &= pending - 1) {
             const int list = first + kDraftWarps * (__ffs(pending) - 1);
-            const part_tokens tokens =
-                tokens_of_warp(part_tokens(p, list / kDraftWarps), list % kDraftWarps);
+            const split_tokens tokens =
+                find_warp_tokens(split_tokens(p, list / kDraftWarps), list % kDraftWarps);
             const gumbel_contender found =
                 argmax_above(argmax, tokens.begin, tokens.end, best_score);
             gumbel_contender_merge(best, &found);
@@ -186,11 +186,11 @@ __device__ __forceinline__ void offer_unlisted(const gumbel_rule_params &p,
     }
 }
 
-/* Draws node j from max(p - q, 0) by the lists of its parts. */
+/* Draws node j from max(p - q, 0) by the lists of its splits. */
 __device__ __noinline__ void draw_from_lists(const gumbel_rule_params &p, const gumbel_chain &c,
                                              int32_t j)
 {
-    const int count = p.parts * kDraftWarps;
+    const int count = p.splits * kDraftWarps;
     const gumbel_short_list *lists = p.lists + c.r * count;
     uint32_t *best_score = &draft_state().best_score;
     if (threadIdx.x == 0)
@@ -207,7 +207,7 @@ __device__ __noinline__ void draw_from_lists(const gumbel_rule_params &p, const 
     __syncthreads();
 }
 
-/* Emits tokens and walks, after all parts of the request. */
+/* Emits tokens and walks, after all splits of the request. */
 __device__ gumbel_walk_result finish_chain(const gumbel_rule_params &p, const gumbel_chain &c,
                                            const gumbel_residual_nodes &judged)
 {
