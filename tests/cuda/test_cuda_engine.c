@@ -258,7 +258,7 @@ static void allowed_tokens(void) { check_allowed(120); }
 /* -------------------------------------------------------------------- merge and finish ---- */
 
 /* Summaries of shards, as ranks gather them, merged and finished on the GPU as on the CPU. */
-static void merged_there(void)
+static void merged_summaries(void)
 {
     enum { B = 5, S = 3, V = 4096, PARTS = 40 };
     problem_plan plan = {.batch = B, .vocab = V, .hidden_size = 1, .samples = S, .seed = 7};
@@ -319,7 +319,7 @@ static void engine_small(void)
     check_live(2, 0);
     check_given(6);
     check_allowed(6);
-    merged_there();
+    merged_summaries();
 }
 
 /* For racecheck, which takes a second a row. */
@@ -341,7 +341,7 @@ int main(int argc, char **argv)
         {"given_tokens", given_tokens},
         {"given_fused", given_fused},
         {"allowed_tokens", allowed_tokens},
-        {"merged_there", merged_there},
+        {"merged_summaries", merged_summaries},
         {"engine_small", engine_small},
         {"engine_few", engine_few},
         {NULL, NULL},

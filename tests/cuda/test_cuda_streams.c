@@ -461,10 +461,10 @@ static void refusals(void)
 int main(int argc, char **argv)
 {
     static const cuda_test tests[] = {
-        {"repeats", repeats},         {"two_streams", two_streams},
-        {"graphs", graphs},           {"chain", chain},
-        {"side_stream", side_stream}, {"fresh_inputs", fresh_inputs},
-        {"refusals", refusals},       {NULL, NULL},
+        {"streams_repeats", repeats},         {"streams_pair", two_streams},
+        {"streams_graphs", graphs},           {"streams_chain", chain},
+        {"streams_side_stream", side_stream}, {"streams_fresh_inputs", fresh_inputs},
+        {"streams_refusals", refusals},       {NULL, NULL},
     };
     return cuda_run_tests(argc, argv, tests);
 }

@@ -23,7 +23,7 @@ static cuda_device make_device(int hopper)
     generated.capability = hopper ? 90 : 80;
     generated.multiprocessors = hopper ? 132 : 108;
     generated.shared_bytes = (hopper ? 228 : 164) * 1024;
-    generated.request_cluster = hopper ? (CUfunction)&generated : NULL;
+    generated.truncated_cluster = hopper ? (CUfunction)&generated : NULL;
     return generated;
 }
 

@@ -3,7 +3,7 @@
 // The kernel that lists the best scores of a draw, from source on a CPU, against the CPU backend:
 // rows of every kind of request, with ties, with few tokens, and without tokens.
 #include "launch_step.h"
-#include "request_rows.h"
+#include "truncated_rows.h"
 
 extern "C" {
 #include "outcome.h"

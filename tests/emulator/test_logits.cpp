@@ -3,7 +3,7 @@
 // The kernels that draw from logits, from source on a CPU, their threads in a random order, against
 // the CPU backend: plain, with masses, with given noise, and with edits.
 #include "launch_logits.h"
-#include "request_rows.h"
+#include "truncated_rows.h"
 
 #include "cuda/policy/cuda_policy.h"
 
@@ -50,7 +50,7 @@ gumbel_output outputs_of(const outcome *ours, bool with_mass)
 cuda_params launch_of(const request &req, const gumbel_output &output, uint64_t *random)
 {
     cuda_params p = {};
-    const cuda_request_params from = params_of(req, output);
+    const cuda_truncated_params from = params_of(req, output);
     p.problem = from.problem;
     p.inverse_cap = from.inverse_cap;
     p.output = output;

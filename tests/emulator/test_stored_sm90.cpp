@@ -326,7 +326,7 @@ double find_required_maximum(const test_problem &test, const bounded &rows,
     int32_t count = rows.num_top ? std::max(k, rows.num_top) : k;
     double least = INFINITY, scale = plan->scale != 0.0f ? (double)plan->scale : 1.0;
     bool by_min_p = !greedy && rows.min_p[b] > 0.0f;
-    if (scale < 0.0 || k > CUDA_REQUEST_TOP_MAX || (k == 0 && !by_min_p) ||
+    if (scale < 0.0 || k > CUDA_TRUNCATED_TOP_MAX || (k == 0 && !by_min_p) ||
         (size_t)count > maxima.size() || rows.temperature[b] == kMuch)
         return -INFINITY;
     std::sort(maxima.begin(), maxima.end(), [](float x, float y) {
@@ -353,8 +353,8 @@ struct bound_counts {
 bool subtile_agrees(const test_problem &test, table *expected, table *found, int64_t b,
                     int64_t strip, bool stored)
 {
-    const int64_t first = strip * CUDA_REQUEST_SUBTILE;
-    for (int64_t i = first; i < std::min(first + CUDA_REQUEST_SUBTILE, test.tokens); i++)
+    const int64_t first = strip * CUDA_SUBTILE;
+    for (int64_t i = first; i < std::min(first + CUDA_SUBTILE, test.tokens); i++)
         if (stored ? !same((double)found->row(b)[i], (double)expected->row(b)[i])
                    : !found->poisoned(b, i))
             return false;
@@ -369,11 +369,11 @@ bool bounds_agree(const test_problem &test, const bounded &rows, table *expected
         const float *raising = unseen->row(b);
         double least = find_required_maximum(test, rows, {raising, raising + tiles}, (size_t)b);
         double low = least - std::max(std::fabs(least) * 0x1p-19, 0x1p-39);
-        for (int64_t strip = 0; strip < (int64_t)tiles * CUDA_REQUEST_SUBTILES; strip++) {
-            size_t tile = (size_t)strip / CUDA_REQUEST_SUBTILES;
+        for (int64_t strip = 0; strip < (int64_t)tiles * CUDA_SUBTILES; strip++) {
+            size_t tile = (size_t)strip / CUDA_SUBTILES;
             uint32_t strips = rows.stored_subtiles[tile * places + (size_t)b];
-            double peak = (double)find_maximum(test, expected, b, strip, CUDA_REQUEST_SUBTILE);
-            bool stored = strips >> strip % CUDA_REQUEST_SUBTILES & 1;
+            double peak = (double)find_maximum(test, expected, b, strip, CUDA_SUBTILE);
+            bool stored = strips >> strip % CUDA_SUBTILES & 1;
             bool needless = !(peak >= low || std::isnan(peak));
             counts->needless += needless && b < test.ctas * kRowsPerBoundCta;
             counts->dropped += !stored;
@@ -447,7 +447,7 @@ bool passes(int index, bound_counts *counts)
         printf("%s: without maxima, and in another order, other logits\n", test.what);
         good = false;
     }
-    if (good && plan->batch <= CUDA_REQUEST_BOUND_ROWS_MAX)
+    if (good && plan->batch <= CUDA_BOUND_ROWS_MAX)
         good = bounds_pass(&test, &logits, &maxima, counts);
     problem_free(test.generated);
     return good;

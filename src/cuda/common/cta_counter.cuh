@@ -3,7 +3,7 @@
  * Counts the CTAs that have finished, to find the last CTA of a row. A word in global memory holds
  * the launch's tag (cuda_params) in its upper 40 bits and the count in its lower 24. The workspace
  * starts undefined: every CTA resets a word with another tag as it starts. The last CTA resets the
- * count for a replay.
+ * count, so that a replay of a CUDA graph starts from 0. No CTA waits for another.
  */
 #ifndef GUMBEL_CUDA_CTA_COUNTER_CUH
 #define GUMBEL_CUDA_CTA_COUNTER_CUH

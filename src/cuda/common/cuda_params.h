@@ -28,7 +28,7 @@ typedef struct cuda_params {
     int64_t zero_after_draw_words;
     int32_t also_draw;   /* with logits_out: the product draws, too, as in a plain call, and the
                           * request that reads these logits starts from that draw */
-    float *block_maxima; /* [B, tiles]: largest stored logit of each block of CUDA_REQUEST_BLOCK
+    float *block_maxima; /* [B, tiles]: largest stored logit of each block of CUDA_MAXIMA_BLOCK
                           * tokens, NaN where one is NaN; or NULL */
     int64_t block_maxima_stride;
     /* As block_maxima, of the tokens absent from the row's history, for bounds; or NULL. */

@@ -5,7 +5,8 @@
  * COST   reads a row's list once per 16384 tokens of the vocabulary, and writes a bit a token.
  * MAP    a CTA takes a tile of a row's tokens.
  * SMEM   the tile's bits, 2 KB.
- * SYNC   a __syncthreads() before and after the atomics that set bits.
+ * SYNC   all threads wait until the bits are cleared, then set bits by atomics, and wait until all
+ *        are set.
  */
 #include "core/row.h"
 #include "cuda/common/cuda_params.h"

@@ -7,8 +7,9 @@
  * MAP    a CTA a row. Its threads score four tokens each at a time; tokens above the smallest of
  *        the best scores go to a list, which is reduced to the best when it might overflow.
  * SMEM   the list, 16 KB.
- * SYNC   a __syncthreads() before and after each step of 4 * threads tokens, and three for each of
- *        the best scores when the list is reduced: twice a row, and once per 1024 listed tokens.
+ * SYNC   all threads of the CTA wait for each other before and after each step of 4 * threads
+ *        tokens, and three times for each of the best scores when the list is reduced: twice a row,
+ *        and once per 1024 listed tokens.
  */
 #include "core/row.h"
 #include "cuda/common/turn_blocks.cuh"

@@ -16,10 +16,11 @@
  *        next step's logits are loaded.
  * SMEM   the draw's state (cta_state); with the mass, a summary a thread; four bytes a sample and
  *        block of the window.
- * SYNC   the CTA synchronizes after the row's parameters, after bounds and first thresholds, before
- *        each further window, and at its end. Best tokens and lists belong to a warp; thresholds
- *        and the next step are accessed by atomics only. The last CTA of a row, by a counter in
- *        global memory (cta_counter.cuh), merges all.
+ * SYNC   the warps of a CTA wait for each other after loading the row's parameters, after computing
+ *        bounds and first thresholds, before each further window, and at the end. Best tokens and
+ *        lists belong to a warp; thresholds and the next step are accessed by atomics only. No CTA
+ *        waits for another: the last one of a row to increment a counter (cta_counter.cuh) merges
+ *        the summaries of all.
  * NUMERICS  a block's mass is summed in the order of the CPU (docs/maths.md, section 5), and adding
  *        blocks is exact: the bits do not depend on the split.
  */

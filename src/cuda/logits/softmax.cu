@@ -8,8 +8,8 @@
  *        takes four quads of a block of 64, as three other lanes do. Columns count from the row's
  *        start, which keeps aligned rows aligned.
  * SMEM   a summary a thread.
- * SYNC   the second launch waits for the first. A thread writes only what it has read itself, since
- *        the output may be the logits.
+ * SYNC   the second launch waits for the end of the first. No CTA waits for another: a thread
+ *        writes only columns that it has read itself, since the output may be the logits.
  * NUMERICS  summary.h: blocks are summed by eq. 8 and added exactly, so the bits do not depend on
  *        the splits.
  */

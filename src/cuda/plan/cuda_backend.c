@@ -170,7 +170,7 @@ gumbel_status cuda_sample_stored(gumbel_device *device, const cuda_plan *plan,
 
 void cuda_set_top64_blocks(gumbel_device *device, const cuda_plan *plan,
                            const gumbel_problem *problem, float *rows, int64_t stride,
-                           void *workspace, cuda_request_params *p)
+                           void *workspace, cuda_truncated_params *p)
 {
     cuda_job job = {
         .cuda = (cuda_device *)device, .head_logits = rows, .head_logits_stride = stride};

@@ -5,8 +5,8 @@
 
 #include <string.h>
 
-/* The capabilities of a call that concern a product which only stores its logits, and those that
- * such a product must support. */
+/* Capabilities that a call requires of a product that only stores logits: first those taken from
+ * the call, then those always required. */
 #define CAPABILITIES_OF_STORE       GUMBEL_CAPABILITY_BIAS
 #define REQUIRED_OF_STORE(required) (((required)&CAPABILITIES_OF_STORE) | GUMBEL_CAPABILITY_PRODUCT)
 

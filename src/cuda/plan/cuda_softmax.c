@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Stores rows of probabilities: of the logits or, with a request, of the processed rows.
+ * Stores rows of probabilities: of the logits or, with transforms or truncation, of the processed
+ * rows.
  */
 #include "core/fail.h"
 #include "cuda/plan/cuda_plan.h"

@@ -256,29 +256,29 @@ static inline int cuda_sm80_ctas(int n, int available, int shared_bytes, int mix
 #define CUDA_NOISE_CTAS 8
 
 /* Threads of a CTA that serves a row of a request, and tokens that it edits at a time. */
-#define CUDA_REQUEST_THREADS 512
-#define CUDA_REQUEST_TILE    4096
+#define CUDA_TRUNCATED_THREADS 512
+#define CUDA_TRUNCATED_TILE    4096
 /* Blocks of 64 logits that a warp loads at once. */
-#define CUDA_REQUEST_AHEAD 4
+#define CUDA_TRUNCATED_AHEAD 4
 /* Shared memory of such a tile: y, counts and bits of its tokens, and matches of a token list. */
-#define CUDA_REQUEST_STAGE_BYTES (9 * CUDA_REQUEST_TILE + 9 * CUDA_REQUEST_THREADS)
+#define CUDA_EDIT_BYTES (9 * CUDA_TRUNCATED_TILE + 9 * CUDA_TRUNCATED_THREADS)
 
 /* Candidates that a CTA holds; the largest top_k and num_top that they suffice for; and CTAs on a
  * multiprocessor, which fits two. */
-#define CUDA_REQUEST_CANDIDATES   4096
-#define CUDA_REQUEST_TOP_MAX      256
-#define CUDA_REQUEST_CTAS         2
-#define CUDA_REQUEST_SHARED_BYTES (8 * CUDA_REQUEST_CANDIDATES + 64 + CUDA_REQUEST_STAGE_BYTES)
+#define CUDA_TRUNCATED_CANDIDATES 4096
+#define CUDA_TRUNCATED_TOP_MAX    256
+#define CUDA_TRUNCATED_CTAS       2
+#define CUDA_TWO_PASS_BYTES       (8 * CUDA_TRUNCATED_CANDIDATES + 64 + CUDA_EDIT_BYTES)
 
 /* Threads of a CTA of the softmax kernels, and CTAs on a multiprocessor. */
 #define CUDA_SOFTMAX_THREADS 128
 #define CUDA_SOFTMAX_CTAS    8
 
 /* CTAs of a cluster that holds a row of a request, and shared memory of each beside its slice. */
-#define CUDA_REQUEST_CLUSTER      8
+#define CUDA_CLUSTER_CTAS         8
 #define CUDA_CLUSTER_SHARED_BYTES (33 * 1024)
 /* 32-token words of the largest slice that fits 227 KB. */
-#define CUDA_REQUEST_WORDS 1616
+#define CUDA_CLUSTER_WORDS 1616
 
 /* Clusters that poll for fallback rows: enough to take turns if all rows fall back. After the
  * product of up to 64 rows, three quarters of the clusters that run at once: usually no row falls
@@ -286,16 +286,16 @@ static inline int cuda_sm80_ctas(int n, int available, int shared_bytes, int mix
 static inline int64_t cuda_fallback_clusters(int64_t batch, int multiprocessors,
                                              int has_block_maxima)
 {
-    int64_t most = CUDA_REQUEST_CTAS * multiprocessors;
+    int64_t most = CUDA_TRUNCATED_CTAS * multiprocessors;
     if (has_block_maxima && batch <= 64)
-        most = most / CUDA_REQUEST_CLUSTER * 3 / 4;
+        most = most / CUDA_CLUSTER_CTAS * 3 / 4;
     return batch < most ? batch : most < 1 ? 1 : most;
 }
 
 /* Tokens of a CTA's slice of a row of `range` tokens. */
 static inline int64_t cuda_cluster_slice(int64_t range)
 {
-    int64_t least = (range + CUDA_REQUEST_CLUSTER - 1) / CUDA_REQUEST_CLUSTER;
+    int64_t least = (range + CUDA_CLUSTER_CTAS - 1) / CUDA_CLUSTER_CTAS;
     return (least + 127) / 128 * 128;
 }
 
@@ -309,37 +309,37 @@ static inline int cuda_cluster_max_bytes(int shared_bytes)
  * together; maximum blocks that a CTA reads; minimum rows of a batch where the product does not
  * store block maxima; and waves of CTAs that a large batch is split into, so that some rows end
  * while others are read. */
-#define CUDA_REQUEST_BLOCK           128
-#define CUDA_REQUEST_WARP_BLOCKS     8
-#define CUDA_REQUEST_SELECTED_BLOCKS 1024
-#define CUDA_REQUEST_BLOCKS_ROWS_MIN 17
-#define CUDA_REQUEST_TURNS           4
+#define CUDA_MAXIMA_BLOCK        128
+#define CUDA_BLOCKS_PER_WARP     8
+#define CUDA_SELECTED_BLOCKS_MAX 1024
+#define CUDA_BLOCKS_ROWS_MIN     17
+#define CUDA_BLOCKS_WAVES        4
 
 /* Subtile: 16 neighbouring tokens (64 bytes of float32) whose logits of a row the product stores or
  * skips together, in one warp. A byte holds the subtiles of a block, the lowest bit first. */
-#define CUDA_REQUEST_SUBTILE      16
-#define CUDA_REQUEST_SUBTILES     (CUDA_REQUEST_BLOCK / CUDA_REQUEST_SUBTILE)
-#define CUDA_REQUEST_ALL_SUBTILES ((1 << CUDA_REQUEST_SUBTILES) - 1)
+#define CUDA_SUBTILE      16
+#define CUDA_SUBTILES     (CUDA_MAXIMA_BLOCK / CUDA_SUBTILE)
+#define CUDA_ALL_SUBTILES ((1 << CUDA_SUBTILES) - 1)
 
 /* Rows of a batch, and tiles of a multiprocessor, for which the product stores only logits that
  * reach a bound. Fewer rows have little to store; with more rows, stores hide behind the tensor
  * cores. */
-#define CUDA_REQUEST_BOUND_ROWS_MIN  5
-#define CUDA_REQUEST_BOUND_ROWS_MAX  128
-#define CUDA_REQUEST_BOUND_TILES_MIN 3
+#define CUDA_BOUND_ROWS_MIN  5
+#define CUDA_BOUND_ROWS_MAX  128
+#define CUDA_BOUND_TILES_MIN 3
 
 static inline int cuda_bounds_are_faster(int64_t batch, int64_t tiles)
 {
-    return batch >= CUDA_REQUEST_BOUND_ROWS_MIN && batch <= CUDA_REQUEST_BOUND_ROWS_MAX &&
-           tiles >= CUDA_REQUEST_BOUND_TILES_MIN;
+    return batch >= CUDA_BOUND_ROWS_MIN && batch <= CUDA_BOUND_ROWS_MAX &&
+           tiles >= CUDA_BOUND_TILES_MIN;
 }
 
-/* Rows that are drawn before they are truncated (request_pivots.cu): tokens, threads and shared
+/* Rows that are drawn before they are truncated (truncated_pivots.cu): tokens, threads and shared
  * memory of a CTA, and CTAs on a multiprocessor. */
-#define CUDA_PIVOT_SPLIT           8192
-#define CUDA_REQUEST_PIVOT_THREADS 256
-#define CUDA_REQUEST_PIVOT_BYTES   (4 * CUDA_PIVOT_SPLIT + 512)
-#define CUDA_REQUEST_PIVOT_CTAS    6
+#define CUDA_PIVOT_SPLIT   8192
+#define CUDA_PIVOT_THREADS 256
+#define CUDA_PIVOT_BYTES   (4 * CUDA_PIVOT_SPLIT + 512)
+#define CUDA_PIVOT_CTAS    6
 
 /* CTAs of such a row of `range` tokens. */
 static inline int64_t cuda_pivot_splits(int64_t range)
@@ -349,33 +349,30 @@ static inline int64_t cuda_pivot_splits(int64_t range)
 
 /* Words that a CTA exchanges with the other CTAs of its row in a step. A call has one abort word a
  * row, and slots for two steps (double-buffered). */
-#define CUDA_REQUEST_EXCHANGE_WORDS 8
-static inline int64_t cuda_request_exchange_words(int64_t batch, int64_t splits)
+#define CUDA_PIVOT_EXCHANGE_WORDS 8
+static inline int64_t cuda_pivot_exchange_words(int64_t batch, int64_t splits)
 {
-    return batch * (2 * splits * CUDA_REQUEST_EXCHANGE_WORDS + 1);
+    return batch * (2 * splits * CUDA_PIVOT_EXCHANGE_WORDS + 1);
 }
 
 /* First token of a row's first block. */
-#define CUDA_REQUEST_ORIGIN(first_token) ((first_token) / 4 * 4)
+#define CUDA_MAXIMA_ORIGIN(first_token) ((first_token) / 4 * 4)
 
 /* First token of the mask of allowed tokens: no kernel reads words before it. */
 #define CUDA_ALLOWED_ORIGIN(first_token) ((first_token) / 128 * 128)
 
 /* Maximum shared memory of a CTA that serves a row from its blocks, and bytes for `blocks`. */
-#define CUDA_REQUEST_BLOCKS_BYTES (96 * 1024)
-#define CUDA_REQUEST_BLOCKS_BYTES_OF(blocks)                                                       \
-    (CUDA_CLUSTER_SHARED_BYTES + 4 * (CUDA_REQUEST_SELECTED_BLOCKS + 1) + 5 * (blocks))
-static inline int64_t cuda_request_blocks_bytes(int64_t blocks)
-{
-    return CUDA_REQUEST_BLOCKS_BYTES_OF(blocks);
-}
+#define CUDA_BLOCKS_BYTES_MAX (96 * 1024)
+#define CUDA_BLOCKS_BYTES_OF(blocks)                                                               \
+    (CUDA_CLUSTER_SHARED_BYTES + 4 * (CUDA_SELECTED_BLOCKS_MAX + 1) + 5 * (blocks))
+static inline int64_t cuda_blocks_bytes(int64_t blocks) { return CUDA_BLOCKS_BYTES_OF(blocks); }
 
 /* Blocks of a split of a row. */
 static inline int64_t cuda_blocks_per_split(int64_t blocks, int64_t batch, int multiprocessors)
 {
-    int64_t step = CUDA_REQUEST_WARP_BLOCKS * CUDA_REQUEST_THREADS / 32;
+    int64_t step = CUDA_BLOCKS_PER_WARP * CUDA_TRUNCATED_THREADS / 32;
     int64_t steps = (blocks + step - 1) / step;
-    int64_t splits = (int64_t)multiprocessors * CUDA_REQUEST_CTAS * CUDA_REQUEST_TURNS / batch;
+    int64_t splits = (int64_t)multiprocessors * CUDA_TRUNCATED_CTAS * CUDA_BLOCKS_WAVES / batch;
     splits = splits < 1 ? 1 : splits < steps ? splits : steps;
     return (steps + splits - 1) / splits * step;
 }
@@ -409,10 +406,10 @@ static inline int64_t cuda_blocks_per_split(int64_t blocks, int64_t batch, int m
 /* Local candidates that a rank reports of a row. A CTA holds the candidates of all ranks in shared
  * memory behind its blocks: their offset and bytes. */
 #define CUDA_TOP64                  64 /* GUMBEL_RANK_TOP */
-#define CUDA_TOP64_OFFSET(blocks)   ((CUDA_REQUEST_BLOCKS_BYTES_OF(blocks) + 15) / 16 * 16)
+#define CUDA_TOP64_OFFSET(blocks)   ((CUDA_BLOCKS_BYTES_OF(blocks) + 15) / 16 * 16)
 #define CUDA_TOP64_BYTES            (12 * 1024 + 128)
 #define CUDA_TOP64_BYTES_OF(blocks) (CUDA_TOP64_OFFSET(blocks) + CUDA_TOP64_BYTES)
-#define CUDA_TOP64_BYTES_MAX        CUDA_REQUEST_BLOCKS_BYTES
+#define CUDA_TOP64_BYTES_MAX        CUDA_BLOCKS_BYTES_MAX
 /* Threads that scatter a row of outputs. */
 #define CUDA_SCATTER_OUTPUTS_THREADS 128
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Merges summaries of tokens of a vocabulary and writes outputs.
+ * Merges the summaries of a vocabulary and writes outputs.
  */
 #include "core/fail.h"
 #include "cuda/run/cuda_calls.h"

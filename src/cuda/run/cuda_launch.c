@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Launches a kernel, launches the merge that ends most calls, and slices a call's rows.
+ * Launches a kernel, launches the merge that ends most calls, and selects some rows of a call.
  */
 #include "core/fail.h"
 #include "core/output.h"

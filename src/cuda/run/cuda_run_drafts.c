@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Expands drafts into rows before a draw, and accepts drafts after it. Rules that compare
- * probabilities split rows among CTAs, so that few rows keep the GPU busy, too.
+ * Expands drafts into rows before a draw, and accepts drafts after it. Kernels of rules that
+ * compare probabilities split rows among CTAs, so that few rows also keep the GPU busy.
  */
 #include "core/fail.h"
 #include "cuda/run/cuda_calls.h"
 #include "cuda/run/cuda_run.h"
 #include "drafts/rule_params.h"
 
-/* Set the splits and their tokens if each of `rows` is split for `ctas` CTAs a multiprocessor. */
+/* Set the splits of each of `rows` rows so that about `ctas` CTAs run on each multiprocessor. */
 static void split_rows(gumbel_rule_params *p, const cuda_device *cuda, int64_t rows, int ctas)
 {
     int64_t range = cuda_range_of(&p->proposal.target);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Launches the fused kernel of every GPU: slices the batch, and splits the vocabulary among CTAs.
+ * Launches the portable fused kernel: one launch for each group of rows, with the vocabulary split
+ * among CTAs.
  */
 #include "core/fail.h"
 #include "cuda/run/cuda_run.h"

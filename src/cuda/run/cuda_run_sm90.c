@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Launches the fused kernel on Hopper: tensor maps, and slices of the batch. Also launches a draw
- * with a screen: hidden states are split into planes, the screen finds candidates, their scores are
- * computed exactly, and the full pass follows for calls that the screen does not resolve. For
- * truncated rows the full pass stores all logits, and clusters draw the fallback rows.
+ * Launches the fused kernel on Hopper: tensor maps, and one launch for each group of rows. Also
+ * launches a draw with a screen: hidden states are split into planes, the screen finds candidates,
+ * their scores are computed exactly, and the full pass follows for calls that the screen does not
+ * resolve. For truncated rows the full pass stores all logits, and clusters draw the fallback rows.
  */
 #include "core/fail.h"
 #include "cuda/fused/screen/screen_params.h"
@@ -38,7 +38,7 @@ static gumbel_status encode_weight(const cuda_job *job, CUtensorMap *map)
     return encode_map(job, map, t, 5, sizes, strides, box);
 }
 
-/* A copy loads `rows` rows. */
+/* The map of hidden states; a copy loads `rows` rows. */
 static gumbel_status encode_hidden(const cuda_job *job, CUtensorMap *map, const gumbel_tensor *t,
                                    int rows)
 {
@@ -245,7 +245,7 @@ gumbel_status cuda_run_screen(const cuda_job *job)
     return cuda_launch(job, kernel, full_pass.shape, in_full);
 }
 
-/* A head's call as one from the logits that its full pass stores. */
+/* The call of a head as a call from the logits that its full pass stores. */
 static cuda_job read_stored_rows(const cuda_job *job)
 {
     cuda_job rows = *job;
@@ -290,14 +290,14 @@ gumbel_status cuda_run_screen_truncated(const cuda_job *job)
     GUMBEL_FORWARD(find_candidates(job, width, &s));
     s.second_pass = 1;
     GUMBEL_FORWARD(score_candidates(job, &s));
-    cuda_screen_rows found = {.request = cuda_request_of(&rows),
+    cuda_screen_rows found = {.request = cuda_get_truncated_params(&rows),
                               .state = s.state,
                               .exact = s.exact,
                               .row_thresholds = s.call.row_thresholds,
                               .tag = s.call.tag,
                               .fallback_rows = workspace->screen.fallback_rows};
     void *arguments[] = {&found};
-    const cuda_shape shape = {q->batch, CUDA_REQUEST_THREADS, CUDA_CLUSTER_SHARED_BYTES, 1};
+    const cuda_shape shape = {q->batch, CUDA_TRUNCATED_THREADS, CUDA_CLUSTER_SHARED_BYTES, 1};
     found.request.row_states = workspace->row_states;
     GUMBEL_FORWARD(cuda_launch(job, job->cuda->screen_truncate, shape, arguments));
     GUMBEL_FORWARD(store_fallback(&full_pass, found.fallback_rows));

@@ -7,11 +7,12 @@
  *        launch.
  * MAP    start: a CTA clears a tile of a row's vocabulary and counts the list entries in it.
  *        update: a thread a row.
- * SYNC   one __syncthreads() between clearing and counting. Slices are whole mask words, so no CTA
- *        touches another's tile. Equal ids of a list use atomics.
+ * SYNC   all threads of a CTA wait until its tile is cleared before they count. A tile is whole
+ *        mask words, so no CTA writes words of another's tile, and none waits for another. Threads
+ *        with equal ids count by atomics.
  */
 #include "core/row.h"
-#include "cuda/common/cuda_request.h"
+#include "cuda/common/cuda_truncated_params.h"
 #include "cuda/policy/cuda_policy.h"
 
 namespace

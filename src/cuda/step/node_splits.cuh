@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The splits of the argmax after a node, and the end of a request: the splits' results become the
- * token that the node emits, and the request walks.
+ * The Gumbel argmax after a node, computed by the splits of a row, and the end of a request: the
+ * results of the splits are merged into the token that the node emits, and the request walks over
+ * its nodes.
  */
 #ifndef GUMBEL_CUDA_NODE_SPLITS_CUH
 #define GUMBEL_CUDA_NODE_SPLITS_CUH

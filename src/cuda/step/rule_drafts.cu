@@ -11,8 +11,9 @@
  *        of a request's rows, a warp a range of tokens. The last CTA of a row merges it; the last
  *        CTA of a request determines verdicts, a thread a node, or walks, by one thread.
  * SMEM   masses: a summary a thread; draw: nodes, 20 bytes each.
- * SYNC   CTAs count themselves (cta_counter.cuh), and none waits for another. Within a CTA,
- *        __syncthreads() around the work of a single thread.
+ * SYNC   no CTA waits for another: the last one of a row or request to increment a counter
+ *        (cta_counter.cuh) continues. Within a CTA, all threads wait before and after the work of a
+ *        single thread.
  * NUMERICS  masses by summary.h, residuals in integers: the bits do not depend on the splits.
  */
 #include "cuda/step/node_splits.cuh"

@@ -152,13 +152,13 @@ std::vector<uint32_t> make_allowed_mask(gumbel_device *device, gumbel_problem *q
 }
 
 /* Serves rows by clusters, to outputs or as processed rows. */
-void serve_rows(gumbel_device *device, const gumbel_problem *problem, cuda_request_params p)
+void serve_rows(gumbel_device *device, const gumbel_problem *problem, cuda_truncated_params p)
 {
     std::vector<uint32_t> words;
     p.problem = *problem;
     if (p.problem.request & GUMBEL_REQUEST_ALLOWED)
         words = make_allowed_mask(device, &p.problem);
-    p.splits = CUDA_REQUEST_CLUSTER;
+    p.splits = CUDA_CLUSTER_CTAS;
     p.split_size = cuda_cluster_slice(p.problem.end_token);
     emulate_cluster(p, 1 + random_below(&device_of(device)->random, 2), &device_of(device)->random,
                     device_of(device)->what);
@@ -167,7 +167,7 @@ void serve_rows(gumbel_device *device, const gumbel_problem *problem, cuda_reque
 gumbel_status sample(gumbel_device *device, const gumbel_problem *problem, const gumbel_plan *,
                      const gumbel_output *output, void *, gumbel_error *)
 {
-    cuda_request_params p = {};
+    cuda_truncated_params p = {};
     p.output = *output;
     serve_rows(device, problem, p);
     return GUMBEL_OK;
@@ -176,7 +176,7 @@ gumbel_status sample(gumbel_device *device, const gumbel_problem *problem, const
 gumbel_status process(gumbel_device *device, const gumbel_problem *problem, const gumbel_plan *,
                       float *processed, int64_t stride, void *, gumbel_error *)
 {
-    cuda_request_params p = {};
+    cuda_truncated_params p = {};
     p.processed = processed;
     p.processed_stride = stride;
     serve_rows(device, problem, p);

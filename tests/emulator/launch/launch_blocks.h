@@ -5,10 +5,10 @@
 #ifndef TESTS_EMULATOR_LAUNCH_BLOCKS_H
 #define TESTS_EMULATOR_LAUNCH_BLOCKS_H
 
-#include "cuda/common/cuda_request.h"
+#include "cuda/common/cuda_truncated_params.h"
 
 /* Runs the kernel over p.problem.batch rows, p.splits CTAs each, one after the other. `random` is
  * the state of the thread order, `what` is for messages. Ends the program if threads deadlock. */
-void emulate_blocks(const cuda_request_params &p, uint64_t *random, const char *what);
+void emulate_blocks(const cuda_truncated_params &p, uint64_t *random, const char *what);
 
 #endif

@@ -284,7 +284,7 @@ bool emulate_screen(const cuda_params &call, int ctas, uint64_t *random, const c
     return again;
 }
 
-bool emulate_screen_cut(const cuda_params &call, cuda_request_params *rows, int ctas,
+bool emulate_screen_cut(const cuda_params &call, cuda_truncated_params *rows, int ctas,
                         uint64_t *random, const char *what, int64_t *listed)
 {
     const int64_t batch = call.problem.batch;

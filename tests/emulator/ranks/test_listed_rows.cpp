@@ -224,10 +224,10 @@ cuda_top64_params params_of(const listed_case &c, const gumbel_output &out, int3
     cuda_top64_params p = {};
     gumbel_error error = {"", ""};
     const gumbel_logits whole = c.whole();
-    if (gumbel_read_logits(&p.request.problem, &whole, &c.sampling, &error) != GUMBEL_OK)
+    if (gumbel_read_logits(&p.rows.problem, &whole, &c.sampling, &error) != GUMBEL_OK)
         die("%s: %s", error.field, error.message);
-    p.request.problem.logits = {};
-    p.request.output = out;
+    p.rows.problem.logits = {};
+    p.rows.output = out;
     p.ranks = c.ranks;
     p.fallback = left;
     return p;
@@ -238,7 +238,7 @@ struct stored_shard {
     sparse_blocks sparse;
     std::vector<float> maxima;
 
-    stored_shard(const listed_case &c, int32_t r, cuda_request_params *p, bool by_bounds,
+    stored_shard(const listed_case &c, int32_t r, cuda_truncated_params *p, bool by_bounds,
                  uint64_t *random)
     {
         const int64_t first = c.begins[(size_t)r], end = c.begins[(size_t)r + 1];
@@ -246,12 +246,12 @@ struct stored_shard {
         p->problem.end_token = end;
         p->problem.logits = {
             &c.logits[(size_t)first], GUMBEL_FLOAT32, c.batch, end - first, c.vocab, {0, 0}};
-        const int64_t range = end - CUDA_REQUEST_ORIGIN(first);
-        p->blocks = (range + CUDA_REQUEST_BLOCK - 1) / CUDA_REQUEST_BLOCK;
+        const int64_t range = end - CUDA_MAXIMA_ORIGIN(first);
+        p->blocks = (range + CUDA_MAXIMA_BLOCK - 1) / CUDA_MAXIMA_BLOCK;
         p->has_block_maxima = 1;
         maxima = find_block_maxima(p->problem, p->blocks, false);
         p->block_maxima = maxima.data();
-        cuda_request_params req = *p;
+        cuda_truncated_params req = *p;
         req.output.num_top = CUDA_TOP64;
         by_bounds &= bounds_apply(p->problem);
         if (by_bounds)
@@ -265,7 +265,7 @@ struct stored_shard {
     }
 
     /* Whether row b has all its logits, or at least no others. */
-    bool is_whole(const listed_case &c, const cuda_request_params &p, int64_t b) const
+    bool is_whole(const listed_case &c, const cuda_truncated_params &p, int64_t b) const
     {
         const int64_t first = p.problem.first_token;
         const float *own = (const float *)sparse.logits.data() + b * sparse.stride - first;
@@ -332,10 +332,10 @@ bool sends(const listed_case &c, const found_rows &host,
     cuda_top64_exchange_params p = {};
     p.draw = params_of(c, ours.output(), ours.left.data());
     p.draw.received = sent[(size_t)r].data();
-    cuda_request_params left = p.draw.request;
+    cuda_truncated_params left = p.draw.rows;
     const stored_shard shard(c, r, &left, by == BOUNDED, random);
     if (stored)
-        p.draw.request = left;
+        p.draw.rows = left;
     p.exchange.rank = r;
     p.exchange.ranks = c.ranks;
     p.exchange.room = kRoom;
@@ -396,7 +396,7 @@ bool lists(const listed_case &c, const std::vector<uint32_t> &sent, int32_t r, b
 {
     std::vector<uint32_t> words(sent.size(), 0);
     cuda_top64_params p = params_of(c, {}, nullptr);
-    const stored_shard shard(c, r, &p.request, by_bounds, random);
+    const stored_shard shard(c, r, &p.rows, by_bounds, random);
     p.candidates = words.data();
     emulate_list(p, random, what);
     for (size_t i = 0; i < (size_t)c.batch * GUMBEL_RANK_WORDS; i++) {

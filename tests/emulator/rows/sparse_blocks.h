@@ -6,7 +6,7 @@
 #define TESTS_EMULATOR_SPARSE_BLOCKS_H
 
 #include "cuda/policy/cuda_policy.h"
-#include "cuda/common/cuda_request.h"
+#include "cuda/common/cuda_truncated_params.h"
 #include "problems.h"
 
 extern "C" {
@@ -50,8 +50,8 @@ static std::vector<float> find_block_maxima(const gumbel_problem &q, int64_t blo
     std::vector<float> maxima((size_t)(q.batch * blocks * parts), -INFINITY);
     for (int64_t b = 0; b < q.batch; b++)
         for (int64_t token = q.first_token; token < q.end_token; token++) {
-            int64_t place = token - CUDA_REQUEST_ORIGIN(q.first_token);
-            int64_t part = place / (CUDA_REQUEST_BLOCK / parts);
+            int64_t place = token - CUDA_MAXIMA_ORIGIN(q.first_token);
+            int64_t part = place / (CUDA_MAXIMA_BLOCK / parts);
             float &peak = maxima[(size_t)(b * blocks * parts + part)];
             if (masked && !(gumbel_problem_mask(&q, b)[token / 32] >> token % 32 & 1))
                 continue;
@@ -102,7 +102,7 @@ static bool has_bound(const gumbel_problem &q, int64_t b)
     gumbel_row row = gumbel_problem_row(&q, b);
     const float factor = q.scale * row.inverse_temperature;
     const row_truncation cuts = cuts_of(q, b);
-    return (cuts.top_k > 0 || cuts.min_p > 0.0f) && cuts.top_k <= CUDA_REQUEST_TOP_MAX &&
+    return (cuts.top_k > 0 || cuts.min_p > 0.0f) && cuts.top_k <= CUDA_TRUNCATED_TOP_MAX &&
            !cuts.whole && !row.greedy && factor > 0x1p-50f && factor < 0x1p50f &&
            raised.repetition >= 1 && raised.frequency >= 0 && raised.presence >= 0;
 }
@@ -117,7 +117,7 @@ static float distance_of_min_p(const gumbel_problem &q, int64_t b)
 
 /* The logit that a token of row b must reach to matter, from the block maxima in `raising`; -inf if
  * all may. */
-static float bound_of_row(const cuda_request_params &p, const std::vector<float> &raising,
+static float bound_of_row(const cuda_truncated_params &p, const std::vector<float> &raising,
                           int64_t b)
 {
     const row_truncation cuts = cuts_of(p.problem, b);
@@ -187,9 +187,9 @@ static void copy_logits(sparse_blocks *sparse, const gumbel_tensor &t)
 
 /* Leaves out subtiles that cannot matter, and spoils their logits. As the product does, keeps
  * subtiles with a NaN or +inf, and keeps all if the bound comes late. */
-static sparse_blocks drop_unneeded_subtiles(const cuda_request_params &p, uint64_t *random)
+static sparse_blocks drop_unneeded_subtiles(const cuda_truncated_params &p, uint64_t *random)
 {
-    constexpr int64_t parts = CUDA_REQUEST_SUBTILES, size = CUDA_REQUEST_SUBTILE;
+    constexpr int64_t parts = CUDA_SUBTILES, size = CUDA_SUBTILE;
     const gumbel_problem &q = p.problem;
     sparse_blocks sparse = {};
     std::vector<float> maxima = find_block_maxima(q, p.blocks, true, false, parts);
@@ -197,7 +197,7 @@ static sparse_blocks drop_unneeded_subtiles(const cuda_request_params &p, uint64
     sparse.stored_subtiles.resize((size_t)(p.blocks * 32));
     sparse.floors.assign((size_t)(q.batch * CUDA_THRESHOLD_WORDS), 0);
     sparse.floors[1] = 7; /* number of CTAs of the product that have started */
-    const int64_t origin = CUDA_REQUEST_ORIGIN(q.first_token);
+    const int64_t origin = CUDA_MAXIMA_ORIGIN(q.first_token);
     copy_logits(&sparse, q.logits);
     drop_masked_logits(&sparse, q);
     for (int64_t b = 0; b < q.batch; b++) {
@@ -217,7 +217,7 @@ static sparse_blocks drop_unneeded_subtiles(const cuda_request_params &p, uint64
     return sparse;
 }
 
-static void hand_over(sparse_blocks *sparse, cuda_request_params *p)
+static void hand_over(sparse_blocks *sparse, cuda_truncated_params *p)
 {
     p->problem.logits.data = sparse->logits.data();
     p->problem.logits.stride = sparse->stride;

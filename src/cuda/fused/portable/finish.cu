@@ -17,7 +17,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_FINISH_THREADS)
     finish_draw(p, blockIdx.x, p.problem.with_mass != 0);
 }
 
-/* The summary of the lane whose index differs in `bit`. */
+/* The summary of the lane whose index differs from this lane's in `bit`. */
 static __device__ __forceinline__ gumbel_summary other_summary(const gumbel_summary &own, int bit)
 {
     constexpr int words = sizeof own / sizeof(uint32_t);

@@ -13,9 +13,10 @@
  * SMEM   a ring of 3 or 4 stages, each with 128 bytes of 128 weight rows (16 KiB) and of n hidden
  *        states (128 n bytes; 256 n with mixed dtypes); 104 bytes a column and sample; with the
  *        mass, 192 bytes a column.
- * SYNC   one __syncthreads() a stage: all warps see the stage, and all have read the stage that is
- *        overwritten next. These barriers also separate the items of the draw: no interval between
- *        two of them both writes and reads a threshold or the value it will be raised to.
+ * SYNC   one __syncthreads() a stage: every warp waits until all copies of the stage have arrived,
+ *        and until all warps have read the stage that is overwritten next. These barriers also
+ *        separate the items of the draw: no interval between two of them both writes and reads a
+ *        threshold or the value it will be raised to. No CTA waits for another.
  * NUMERICS  a dot product is summed 16 elements an mma (float32: one an fma), in the order of D;
  *        with mixed dtypes in the CPU's order (docs/maths.md, section 4), to the same bits. Masses
  *        of 32 tokens are added exactly. Nothing depends on n, the batch or the grid.

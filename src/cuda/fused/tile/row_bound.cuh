@@ -7,7 +7,7 @@
 #define GUMBEL_CUDA_ROW_BOUND_CUH
 
 #include "cuda/common/row_thresholds.cuh"
-#include "cuda/request/row/required_tokens.cuh"
+#include "cuda/truncated/row/required_tokens.cuh"
 
 namespace
 {
@@ -17,9 +17,10 @@ constexpr int kMaximaPerLane = 40;
 /* The bisection stops when at most one eighth more maxima than required reach the bound, as each
  * step takes 200 cycles. */
 constexpr uint32_t kBoundSlack = 8;
-/* How a row's request determines its bound: ranks among the tile maxima, from 1 on. */
+/* How a row's truncation and outputs determine its bound: ranks among the tile maxima, from 1
+ * on. */
 struct row_bound {
-    int rank;       /* how many tokens the request needs; 0: not limited */
+    int rank;       /* how many tokens the row needs; 0: all */
     int top_rank;   /* rank of the maximum from which min_p counts; 0: no min_p */
     float distance; /* of min_p, in logits */
 };
@@ -28,7 +29,7 @@ struct row_bound {
 __device__ __forceinline__ row_bound row_bound_of(const cuda_params &p, int64_t b)
 {
     const gumbel_problem &q = p.problem;
-    const request_row row = request_row_of(q, b);
+    const truncated_row row = load_truncated_row(q, b);
     required_tokens wanted;
     row_bound bound = {0, 0, 0.0f};
     const logit_values values = {row.draw.inverse_temperature, row.rules.before != 0};
@@ -49,7 +50,7 @@ __device__ __forceinline__ row_bound row_bound_of(const cuda_params &p, int64_t 
 }
 
 /* A bound far enough below `reached` that after rounding no token below the bound equals a token at
- * `reached`. The bound is at most kScaleMost, so that no logit that could overflow is left out. */
+ * `reached`. The bound is at most kScaleMost, so that every logit that could overflow is stored. */
 __device__ __forceinline__ float bound_below(float reached)
 {
     return fminf(reached, kScaleMost) - fmaxf(fabsf(reached) * 0x1p-18f, 0x1p-38f);
