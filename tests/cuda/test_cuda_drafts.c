@@ -37,7 +37,7 @@ static void check_cycle(const cycle *req, int32_t *progress, const char *what)
     verified_free(found);
 }
 
-/* From logits, and from a head whose product has the CPU's bits. */
+/* Decodes texts from logits, and from a head whose product has the CPU's bits. */
 static void check_texts(int first, int count, int cycles)
 {
     for (int index = first; index < first + count; index++) {
@@ -132,7 +132,7 @@ static void check_rules(int first, int count)
 
 static void rules(void) { check_rules(0, 60); }
 
-/* Rows of many parts, in a replayed graph, emit the CPU's tokens each time, also with
+/* Rows of many splits, in a replayed graph, emit the CPU's tokens each time, also with
  * log-probabilities supplied by the drafter. */
 static void check_requests(wide_drafts *req, int is_supplied, const char *what, int index)
 {
@@ -199,7 +199,7 @@ static void few(void)
     check_wide(3, 2, 3000);
 }
 
-/* Captured once, replayed with other tokens: tokens of the text, then none. */
+/* A graph captured once is replayed with tokens of the text, then with none. */
 static void graphs(void)
 {
     for (int index = 0; index < 20; index++) {
@@ -281,7 +281,7 @@ static void replays(void)
             CHECK(wide_verify(cpu, req, wanted) == GUMBEL_OK, "replay %d", index);
             gpu_graph_replay(&graph);
             gpu_verified_fetch(on_gpu, found);
-            for (int64_t i = 0; i < found->nodes; i++) { /* the graph adds to it */
+            for (int64_t i = 0; i < found->nodes; i++) { /* the graph adds to this array */
                 const uint64_t sum = found->histogram[i];
                 found->histogram[i] -= before[i];
                 before[i] = sum;

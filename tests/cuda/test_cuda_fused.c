@@ -120,7 +120,8 @@ static void many_samples(void)
         }
 }
 
-/* One seed for all rows is mixed with the row, also in the second slice of a batch. */
+/* One seed for all rows is mixed with the row's index, also in the second launch of a large
+ * batch. */
 static void shared_parameters(void)
 {
     problem_plan plan = tuned(301, 1024, 64);

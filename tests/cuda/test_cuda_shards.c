@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Requests on a GPU for unusual rows, compared with the CPU: shards that begin and end anywhere in
- * a block of 64, shards of padding, and rows masked with the smallest float.
+ * Truncated rows on a GPU of unusual kinds, compared with the CPU: shards that begin and end
+ * anywhere in a block of 64, shards of padding, and rows masked with the smallest float.
  */
 #include "cuda_requests.h"
 

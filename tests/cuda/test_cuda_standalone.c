@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The stand-alone functions of docs/standalone_calls.md on a GPU, compared with the CPU: softmax,
- * with requests and in place; top-k with its values.
+ * also with transforms and truncation, and in place; top-k with its values.
  */
 #include "cuda_requests.h"
 
@@ -154,7 +154,7 @@ static void standalone_odd_rows(void)
     gpu_free(on_gpu);
 }
 
-/* With transforms and truncation: softmax of the kept tokens. */
+/* Softmax of the kept tokens, with transforms and truncation. */
 static void standalone_truncated(void)
 {
     enum { B = 4, V = 3000 };

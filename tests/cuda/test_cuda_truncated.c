@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Requests from logits on a GPU, compared with the CPU through the public API: every transform,
- * rule, order and output, on usual and adversarial rows, in mixed batches; captured graphs.
+ * Rows with transforms, truncation and row outputs on a GPU, compared with the CPU through the
+ * public API: every transform, rule, order and output, on usual and adversarial rows, in mixed
+ * batches; captured graphs.
  */
 #include "cuda_requests.h"
 
@@ -90,7 +91,7 @@ static void make_exact_head(request *req, gumbel_dtype dtype, int64_t size)
                               .first_token = plan->first_token};
 }
 
-/* Tensor-core kernels store logits, and on Hopper block maxima, for request kernels: exact products
+/* Tensor-core kernels store logits, and on Hopper block maxima, for kernels that truncate: exact products
  * have the CPU's bits. */
 static void truncated_stored_logits(void)
 {

@@ -23,7 +23,7 @@ namespace
 
 struct test_problem {
     problem *generated;
-    outcome_parts splits;
+    outcome_parts parts;
     int ctas;
     uint64_t random;
     char what[400];
@@ -85,7 +85,7 @@ test_problem make(int index)
     bool plain = one_in(&test.random, 3);
     problem_plan plan = plan_of(index, plain, &test.random);
     test.generated = problem_make(&plan);
-    test.splits =
+    test.parts =
         one_in(&test.random, 2) ? OUTCOME_ALL : (outcome_parts)(OUTCOME_TOKENS | OUTCOME_SCORES);
     test.ctas = 2 + 2 * (int)random_below(&test.random, 2); /* whole clusters at all widths */
     if (one_in(&test.random, 5))
@@ -105,7 +105,7 @@ void draw_emulated(test_problem *test, bool any, int width, uint64_t tag, uint64
                    outcome *into, float *stored)
 {
     emulated_launch own = emulated_launch_of(test->generated->head, test->generated->sampling,
-                                             (test->splits & OUTCOME_MASS) != 0, width, test->ctas,
+                                             (test->parts & OUTCOME_MASS) != 0, width, test->ctas,
                                              &test->random, test->what);
     cuda_params *p = &own.params;
     own.any = any;
@@ -130,7 +130,7 @@ void draw_emulated(test_problem *test, bool any, int width, uint64_t tag, uint64
 bool can_store_too(const test_problem &test, int width)
 {
     const problem_plan &plan = test.generated->plan;
-    return !(test.splits & OUTCOME_MASS) && CUDA_SM90_HAS_BOTH(cuda_sm90_widths[width]) &&
+    return !(test.parts & OUTCOME_MASS) && CUDA_SM90_HAS_BOTH(cuda_sm90_widths[width]) &&
            plan.soft_cap == 0.0f && plan.scale >= 0.0f && plan.samples == 1;
 }
 
@@ -159,7 +159,7 @@ bool near(float x, float y, float scale)
 
 /* Whether the emulated draw equals the CPU's, which sums dot products in another order: if tokens
  * differ, their scores are close. */
-bool agree(const outcome *host, const outcome *ours, outcome_parts splits, const char *what,
+bool agree(const outcome *host, const outcome *ours, outcome_parts parts, const char *what,
            int *near_ties)
 {
     for (int i = 0; i < (int)host->batch * host->samples; i++) {
@@ -167,7 +167,7 @@ bool agree(const outcome *host, const outcome *ours, outcome_parts splits, const
         bool same = host->tokens[i] == ours->tokens[i];
         bool good = host->status[b] == ours->status[b] &&
                     near(host->scores[i], ours->scores[i], host->scores[i]);
-        if (splits & OUTCOME_MASS)
+        if (parts & OUTCOME_MASS)
             good = good && near(host->lse[b], ours->lse[b], host->lse[b]) &&
                    (!same || near(host->logprobs[i], ours->logprobs[i], host->lse[b]));
         *near_ties += good && !same;
@@ -203,8 +203,8 @@ bool passes(int index, gumbel_device *cpu, int *near_ties)
     draw_emulated(&test, false, width, tag, floors, ours, NULL);
     draw_emulated(&test, !stores && one_in(&test.random, 2), other, tag + 1, floors, again,
                   stores ? stored.data() : NULL);
-    good = good && agree(host, ours, test.splits, test.what, near_ties) &&
-           outcome_same(ours, 0, again, test.splits, test.what) &&
+    good = good && agree(host, ours, test.parts, test.what, near_ties) &&
+           outcome_same(ours, 0, again, test.parts, test.what) &&
            (!stores || stored_agree(&test, other, stored));
     free(floors);
     outcome_free(again);

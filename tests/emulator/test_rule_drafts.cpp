@@ -12,7 +12,7 @@ extern "C" {
 namespace
 {
 
-/* Parts of a row for 64 requests on 132 multiprocessors. The residual is a tenth of the target, so
+/* Splits of a row for 64 requests on 132 multiprocessors. The residual is a tenth of the target, so
  * nine tokens precede the one that the residual draws. */
 constexpr int near_splits = 8, near_requests = 24, near_calls = 2; /* supplied by the drafter */
 constexpr int64_t near_vocab = 151936;

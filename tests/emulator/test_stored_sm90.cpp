@@ -2,7 +2,7 @@
 //
 // Logits that the Hopper kernel stores without a draw, against plain loops in double, and again in
 // another order by another kernel, bit by bit; the maxima of their tiles, which are exact; and, for
-// rows of a request, the subtiles that reach bounds: all tokens that can matter must be stored.
+// truncated rows, the subtiles that reach bounds: all tokens that can matter must be stored.
 #include "launch_sm90.h"
 #include "tables.h"
 
@@ -115,7 +115,7 @@ test_problem make(int index)
     return test;
 }
 
-/* Stores the logits, and their maxima unless NULL, one launch per slice of rows. */
+/* Stores the logits, and their maxima unless NULL, one launch per group of rows. */
 void store_emulated(test_problem *test, table *logits, table *maxima)
 {
     const problem_plan *plan = &test->generated->plan;
@@ -207,7 +207,7 @@ constexpr float kMuch = 1e25f;
 constexpr uint8_t kUntouched = 0xa5;
 size_t row_places(int64_t batch) { return (size_t)(batch + 31) / 32 * 32; }
 
-/* Truncation and mask of a request's rows, and the shared words of the launch. */
+/* Truncation and mask of the rows, and the shared words of the launch. */
 struct bounded {
     std::vector<int32_t> top_k, mask; /* [B]; [B][words], or none */
     std::vector<float> min_p, temperature;

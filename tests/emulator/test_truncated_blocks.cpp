@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernel that serves rows of requests from few of their blocks, from source on a CPU, its
-// threads in a random order: each row is untouched, or has the CPU backend's outputs. Then clusters
-// serve the fallback rows.
+// The kernel that draws truncated rows from few of their blocks, from source on a CPU, its threads
+// in a random order: each row is untouched, or has the CPU backend's outputs. Then clusters serve
+// the fallback rows.
 #include "launch_blocks.h"
 #include "launch_cluster.h"
 #include "truncated_rows.h"

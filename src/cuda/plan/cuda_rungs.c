@@ -287,7 +287,7 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
     },
     {
         .rung = {.name = "alone",
-                 .method = "one CTA a row, for every request",
+                 .method = "one CTA a row, for every call",
                  .kernels = "truncated_naive.cu",
                  .supports = GUMBEL_CAPABILITY_END - 1 - GUMBEL_CAPABILITY_PRODUCT},
         .run = cuda_run_alone,

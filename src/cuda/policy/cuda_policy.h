@@ -159,7 +159,7 @@ static inline int cuda_sm90_stages(int width, int num_samples, int with_mass, in
 #define CUDA_SM80_THREADS 128
 #define CUDA_SM80_TILE    128
 /* Tokens of a tile that a warp computes; the vocabulary is split among CTAs in this unit. */
-#define CUDA_SM80_SLAB 32
+#define CUDA_SM80_WARP_TILE 32
 /* Maximum CTAs of n columns on a multiprocessor whose shared memory suffices. */
 #define CUDA_SM80_CTAS(n)  ((n) <= 8 ? 3 : 2)
 #define CUDA_SM80_CTAS_MAX CUDA_SM80_CTAS(8)

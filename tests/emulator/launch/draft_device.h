@@ -44,7 +44,7 @@ gumbel_status plan_call(const gumbel_device *, const gumbel_problem *, uint64_t,
     return GUMBEL_OK;
 }
 
-/* Splits rows into `splits` splits, or at random, mostly into short ones, if it is 0; sets a launch's
+/* Divides rows into `splits` splits; 0: at random, mostly into short ones. Sets the launch's
  * tag. */
 void split_rows(gumbel_rule_params *p, gumbel_device *device, int64_t splits)
 {

@@ -43,18 +43,18 @@ void emulate_blocks(const cuda_truncated_params &p, uint64_t *random, const char
 
 void emulate_candidates(const cuda_top64_params &p, uint64_t *random, const char *what)
 {
-    run_ctas(body<cuda_top64_params, gumbel_draw_top64>, &p, shape_of(p.request), random, what);
+    run_ctas(body<cuda_top64_params, gumbel_draw_top64>, &p, shape_of(p.rows), random, what);
 }
 
 void emulate_list(const cuda_top64_params &p, uint64_t *random, const char *what)
 {
-    run_ctas(body<cuda_top64_params, gumbel_select_top64>, &p, shape_of(p.request), random, what);
+    run_ctas(body<cuda_top64_params, gumbel_select_top64>, &p, shape_of(p.rows), random, what);
 }
 
 void emulate_exchange_candidates(const cuda_top64_exchange_params &p, uint64_t *random,
                                  const char *what)
 {
-    const cuda_truncated_params &q = p.draw.request;
+    const cuda_truncated_params &q = p.draw.rows;
     run_ctas(q.block_maxima ? body<cuda_top64_exchange_params, gumbel_select_exchange_top64>
                             : body<cuda_top64_exchange_params, gumbel_exchange_top64>,
              &p, shape_of(q), random, what);

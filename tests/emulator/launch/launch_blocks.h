@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Launches, as fibers, the kernel that serves rows of requests from few of their blocks.
+ * Launches, as fibers, the kernel that draws truncated rows from few of their blocks.
  */
 #ifndef TESTS_EMULATOR_LAUNCH_BLOCKS_H
 #define TESTS_EMULATOR_LAUNCH_BLOCKS_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Launches, as fibers, the kernel that serves rows of requests by clusters.
+ * Launches, as fibers, the kernel that draws truncated rows by clusters.
  */
 #ifndef TESTS_EMULATOR_LAUNCH_CLUSTER_H
 #define TESTS_EMULATOR_LAUNCH_CLUSTER_H

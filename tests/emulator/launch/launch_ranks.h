@@ -10,7 +10,7 @@
 #include "cuda/step/ranks/top64_params.h"
 
 /* Each by `ctas` CTAs; other arguments as in launch_step.h. */
-void emulate_truncated_rows(const gumbel_gathered_rows &p, int64_t ctas, uint64_t *random,
+void emulate_request_rows(const gumbel_gathered_rows &p, int64_t ctas, uint64_t *random,
                             const char *what);
 void emulate_scatter_rows(const gumbel_gathered_rows &p, int64_t ctas, uint64_t *random,
                           const char *what);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Requests for kernels that run as fibers: launch parameters as the backend prepares them, and the
- * comparison of rows with the CPU backend's.
+ * Truncated rows for kernels that run as fibers: launch parameters as the backend prepares them,
+ * and the comparison of rows with the CPU backend's.
  */
 #ifndef TESTS_EMULATOR_TRUNCATED_ROWS_H
 #define TESTS_EMULATOR_TRUNCATED_ROWS_H

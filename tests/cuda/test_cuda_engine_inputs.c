@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Features for inference engines give the CPU's results: slots, live rows, given and allowed
+ * Features for inference engines have the CPU's results: slots, live rows, given and allowed
  * tokens, and summaries merged and finished in device memory.
  */
 #include "cuda_requests.h"

@@ -191,7 +191,7 @@ bool passes(int index)
              (int)c.picked.size(), (int)c.rows, (int)c.width);
     fill(c, one_in(&random, 2), &random);
     for (int32_t r = 0; r < c.ranks; r++) {
-        emulate_truncated_rows(c.of[r].call, 1 + random_below(&random, 5), &random, what);
+        emulate_request_rows(c.of[r].call, 1 + random_below(&random, 5), &random, what);
         if (!requests_rows(c, r)) {
             printf("%s: rank %d requests something else\n", what, (int)r);
             return false;

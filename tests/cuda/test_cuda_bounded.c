@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Requests whose product stores only logits above a bound (bound_sm90.cuh), compared with the CPU:
- * products that are exact in any order of sums, and inputs that defeat the bounds.
+ * Truncated rows whose product stores only logits above a bound (bound_sm90.cuh), compared with the
+ * CPU: products that are exact in any order of sums, and inputs that defeat the bounds.
  */
 #include "cuda_requests.h"
 
@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Some five tiles of 128 tokens for each of 132 multiprocessors. With this D bounds are available
- * in time. */
+/* About five tiles of 128 tokens for each of 132 multiprocessors, and a D for which bounds are
+ * available in time. */
 enum {
     VOCAB = 80000,
     SIZE = 2048,
@@ -126,8 +126,8 @@ static void fill_bias(bound_world *w, const bound_case *of)
     }
 }
 
-/* A request of the world; free it with request_free(). `of` and the world own its arguments, and
- * must live as long. */
+/* A request with the head of `w`; free it with request_free(). `of` and `w` own its arguments, and
+ * must outlive it. */
 static request *make_generated_request(bound_world *w, const bound_case *of, int64_t batch)
 {
     request_plan plan = {.batch = batch,
@@ -186,7 +186,7 @@ static void compare_case(bound_world *w, const bound_case *of, int64_t batch)
     request_free(req);
 }
 
-static void bounds_cases(void)
+static void bounded_cases(void)
 {
     static const int64_t few[] = {5, 17, 9}, many[] = {64, 32, 100, 33, 128};
     bound_world w = make_world(SIZE);
@@ -198,7 +198,7 @@ static void bounds_cases(void)
 }
 
 /* For compute-sanitizer. */
-static void bounds_small(void)
+static void bounded_small(void)
 {
     bound_world w = make_world(SMALL_SIZE);
     compare_case(&w, &CASES[6], 40);
@@ -207,7 +207,7 @@ static void bounds_small(void)
 }
 
 /* For racecheck, which takes half a second a row. */
-static void bounds_few(void)
+static void bounded_few(void)
 {
     bound_world w = make_world(SMALL_SIZE);
     compare_case(&w, &CASES[6], 34);
@@ -215,7 +215,7 @@ static void bounds_few(void)
 }
 
 /* Replays whose logits shrink and grow: bounds of the previous replay must not be used. */
-static void bounds_graph(void)
+static void bounded_graph(void)
 {
     bound_world w = make_world(SIZE);
     request *req = make_generated_request(&w, &CASES[0], 64);
@@ -244,10 +244,10 @@ static void bounds_graph(void)
 int main(int argc, char **argv)
 {
     static const cuda_test tests[] = {
-        {"bounds_cases", bounds_cases},
-        {"bounds_graph", bounds_graph},
-        {"bounds_small", bounds_small},
-        {"bounds_few", bounds_few},
+        {"bounded_cases", bounded_cases},
+        {"bounded_graph", bounded_graph},
+        {"bounded_small", bounded_small},
+        {"bounded_few", bounded_few},
         {NULL, NULL},
     };
     return cuda_run_tests(argc, argv, tests);

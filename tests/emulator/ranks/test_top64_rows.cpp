@@ -439,7 +439,7 @@ bool passes(int index)
 
 } // namespace
 
-/* usage: test_listed_rows [FIRST [COUNT]], cases by number */
+/* usage: test_top64_rows [FIRST [COUNT]], cases by number */
 int main(int argc, char **argv)
 {
     return run_problems(argc, argv, 60, 3000, [&](int i) { return passes(i); }) != 0;
