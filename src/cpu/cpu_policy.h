@@ -66,7 +66,7 @@
 #define CPU_PARALLEL_TILES    2
 #define CPU_PARALLEL_LISTS    4
 
-/* The most draws of a call that uses a screen: a candidate list takes 3 KiB per draw and thread. */
+/* Maximum draws of a call that uses a screen: a candidate list takes 3 KiB per draw and thread. */
 #define CPU_SCREEN_DRAWS_MAX 64
 /* A row becomes a fallback row once 1/64 of its vocabulary has been scored, because weights of
  * scattered candidates are read at a few GB/s only. */
@@ -80,7 +80,7 @@
 #define CPU_SCREEN_LARGEST             8
 #define CPU_SCREEN_TRIES               32
 
-/* The most biases of a row that are sorted, per block of 64 tokens: 9496 in all for V = 151,936. */
+/* Maximum biases of a row that are sorted, per block of 64 tokens: 9496 in all for V = 151,936. */
 #define CPU_BIASES 4
 
 static inline int cpu_is_worth_threads(const gumbel_problem *p)

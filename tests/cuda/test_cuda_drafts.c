@@ -163,10 +163,10 @@ static void check_requests(wide_drafts *req, int is_supplied, const char *what, 
     wide_free(req);
 }
 
-static void check_wide(int first, int count, int64_t vocab_most)
+static void check_wide(int first, int count, int64_t max_vocab)
 {
     for (int index = first; index < first + count; index++)
-        check_requests(wide_make(index, vocab_most), index / 2 % 2, "wide rows", index);
+        check_requests(wide_make(index, max_vocab), index / 2 % 2, "wide rows", index);
 }
 
 /* The drawn token may be anywhere in a warp's list, or after it. */

@@ -91,8 +91,8 @@ static void make_exact_head(request *req, gumbel_dtype dtype, int64_t size)
                               .first_token = plan->first_token};
 }
 
-/* Tensor-core kernels store logits, and on Hopper block maxima, for kernels that truncate: exact products
- * have the CPU's bits. */
+/* Tensor-core kernels store logits, and on Hopper block maxima, for kernels that truncate: exact
+ * products have the CPU's bits. */
 static void truncated_stored_logits(void)
 {
     for (int i = 0; i < 60; i++) {

@@ -79,9 +79,9 @@ bool passes(int index, gumbel_device *cpu, call_counts *counts)
     p.problem.with_mass = with_mass;
     const size_t draws = (size_t)(p.problem.batch * p.problem.sampling.num_samples);
     std::vector<gumbel_summary> summaries(draws * (size_t)p.splits);
-    std::vector<uint64_t> floors(draws * CUDA_THRESHOLD_WORDS, random_bits(&random));
+    std::vector<uint64_t> thresholds(draws * CUDA_THRESHOLD_WORDS, random_bits(&random));
     p.summaries = summaries.data();
-    p.row_thresholds = floors.data();
+    p.row_thresholds = thresholds.data();
     counts->edited += p.problem.request != 0;
     counts->with_mass += with_mass;
     counts->given += p.problem.sampling.noise != NULL;

@@ -215,7 +215,7 @@ struct bounded {
     int64_t words;                        /* of a row's mask, and of its history */
     std::vector<uint32_t> prompt, output; /* [B][words], or none */
     std::vector<uint8_t> stored_subtiles;
-    std::vector<uint64_t> floors;
+    std::vector<uint64_t> thresholds;
 };
 
 bounded make_bounded(test_problem *test, int64_t tiles)
@@ -247,8 +247,8 @@ bounded make_bounded(test_problem *test, int64_t tiles)
         rows.temperature.push_back(temperatures[random_below(random, 4)]);
     }
     rows.stored_subtiles.assign((size_t)tiles * row_places((int64_t)batch), kUntouched);
-    rows.floors.resize(batch * CUDA_THRESHOLD_WORDS);
-    memset(rows.floors.data(), 0xff, rows.floors.size() * sizeof rows.floors[0]);
+    rows.thresholds.resize(batch * CUDA_THRESHOLD_WORDS);
+    memset(rows.thresholds.data(), 0xff, rows.thresholds.size() * sizeof rows.thresholds[0]);
     return rows;
 }
 
@@ -262,7 +262,7 @@ void leave_bounds(bounded *rows, int64_t ctas)
 {
     constexpr uint64_t largest = 0xff7fff; /* FLT_MAX as a threshold */
     for (int64_t b = 0; b < std::min((int64_t)rows->top_k.size(), ctas * kRowsPerBoundCta); b++)
-        rows->floors[(size_t)b * CUDA_THRESHOLD_WORDS] = kTag << 24 | largest;
+        rows->thresholds[(size_t)b * CUDA_THRESHOLD_WORDS] = kTag << 24 | largest;
 }
 
 /* Launches a product that stores by bounds. */
@@ -296,7 +296,7 @@ void store_bounded(test_problem *test, bounded *rows, table *logits, table *maxi
     p->block_maxima = maxima->row(0);
     p->block_maxima_stride = maxima->stride;
     p->tag = kTag;
-    p->row_thresholds = rows->floors.data();
+    p->row_thresholds = rows->thresholds.data();
     p->stored_subtiles = rows->stored_subtiles.data();
     p->unseen_block_maxima = rows->prompt.empty() ? NULL : unseen->row(0);
     emulate_fused(own);
@@ -428,7 +428,7 @@ bool bounds_pass(test_problem *test, table *logits, table *maxima, bound_counts 
             printf("%s: launch %d by bounds\n", test->what, launch);
             return false;
         }
-        rows.floors[1] = 0;
+        rows.thresholds[1] = 0;
     }
     return true;
 }

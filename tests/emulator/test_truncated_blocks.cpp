@@ -327,7 +327,7 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
         outcome_poison(ours);
         emulate_blocks(p, &test.random, test.what);
         good = rows_agree(test, whole, p, host, untouched, cpu, counts) &&
-               (!test.sparse || sparse.floors[1] == 0) &&
+               (!test.sparse || sparse.thresholds[1] == 0) &&
                (!(tied || one_in(&test.random, 4)) || fallback_rows_agree(&test, p, host));
     }
     free_params(p);

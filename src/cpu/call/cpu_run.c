@@ -74,14 +74,14 @@ cpu_scratch cpu_get_scratch(const cpu_job *job, int32_t thread)
 
 /* ------------------------------------------------------------------------ hidden states ---- */
 
-/* Index of the first k-tile of row b in the panels [k-tile][row][32]; *stride is the distance to the
- * next k-tile. */
+/* Index of the first k-tile of row b in the panels [k-tile][row][32]; *stride is the distance to
+ * the next k-tile. */
 static int64_t find_packed_row(const cpu_device *cpu, const gumbel_problem *p, int64_t b,
                                int64_t *stride)
 {
-    int64_t most = cpu->kernels->panel_rows, first = b / most * most;
-    int64_t rows = p->batch - first < most ? p->batch - first : most;
-    GUMBEL_ASSERT(b >= first && b < first + rows && rows <= most);
+    int64_t panel_rows = cpu->kernels->panel_rows, first = b / panel_rows * panel_rows;
+    int64_t rows = p->batch - first < panel_rows ? p->batch - first : panel_rows;
+    GUMBEL_ASSERT(b >= first && b < first + rows && rows <= panel_rows);
     *stride = rows * CPU_K_TILE;
     return first * cpu_get_packed_size(p->hidden_size) + (b - first) * CPU_K_TILE;
 }
@@ -116,7 +116,8 @@ void cpu_unpack_hidden_row(const cpu_job *job, int64_t b, float *hidden)
         memcpy(hidden + c * CPU_K_TILE, from + c * stride, CPU_K_TILE * sizeof *hidden);
 }
 
-/* The product of `count` weight rows of the shard, from `row` on; its batch and output are open. */
+/* The product of `count` weight rows of the shard, from `row` on; the caller sets its batch and
+ * output. */
 static cpu_product make_product(const gumbel_problem *p, const cpu_scratch *scratch, int64_t row,
                                 int count)
 {

@@ -2,8 +2,8 @@
  *
  * WHAT   out[n][i] = dot(weight[i], hidden[n]) for a tile of weight rows and the packed hidden
  *        states (eq. 1), on the sixteen lanes of cpu/isa/lanes_*.h. The including file defines
- *        PRODUCT_PANEL, the most hidden states of a panel, and PRODUCT_ROWS(n), the weight rows
- *        that a micro-kernel keeps in registers beside a panel of n.
+ *        PRODUCT_PANEL, the maximum number of hidden states of a panel, and PRODUCT_ROWS(n), the
+ *        weight rows that a micro-kernel keeps in registers beside a panel of n.
  * COST   D * element bytes a weight row from memory, once; D * B fused multiply-adds a row. A
  *        bfloat16 pair takes a shift and a mask, which the rows of the panel share.
  * MAP    Blocks of PRODUCT_BLOCK weight rows go through groups of PRODUCT_GROUP panels, in passes
@@ -144,9 +144,10 @@ static void (*const passes[CPU_PANEL_ROWS_MAX + 1][3])(const product_pass *, int
     PASS_ROW(1), PASS_ROW(2), PASS_ROW(3), PASS_ROW(4),
     PASS_ROW(5), PASS_ROW(6), PASS_ROW(7), PASS_ROW(8)};
 
-static int64_t get_minimum(int64_t x, int64_t most) { return x < most ? x : most; }
+static int64_t get_minimum(int64_t x, int64_t y) { return x < y ? x : y; }
 
-/* The last elements of each row, fewer than a k-tile, padded with zeros to a block of one k-tile. */
+/* The last elements of each row, fewer than a k-tile, padded with zeros to a block of one
+ * k-tile. */
 static void pad_tail(char *block, const char *weight, int64_t stride_bytes, int rows,
                      int tail_bytes)
 {
@@ -216,12 +217,12 @@ static void product_group(const cpu_product *p, product_block block, int64_t b, 
     char padded[PRODUCT_BLOCK * 4 * CPU_K_TILE];
     int64_t k_tile_bytes = CPU_K_TILE * (p->dtype == GUMBEL_FLOAT32 ? 4 : 2);
     int64_t k_tiles = p->hidden_size / CPU_K_TILE;
-    int64_t most = is_streamed(p) ? STREAM_K_TILES(batch) : PASS_K_TILES;
+    int64_t max_k_tiles = is_streamed(p) ? STREAM_K_TILES(batch) : PASS_K_TILES;
     int tail_bytes = (int)(p->hidden_size % CPU_K_TILE * k_tile_bytes / CPU_K_TILE);
     product_pass pass = {.weight = (const char *)p->weight + block.row * p->stride_bytes,
                          .stride_bytes = block.distance * p->stride_bytes};
     for (int64_t k_tile = 0; k_tile < k_tiles; k_tile += pass.k_tiles) {
-        pass.k_tiles = get_minimum(k_tiles - k_tile, most);
+        pass.k_tiles = get_minimum(k_tiles - k_tile, max_k_tiles);
         pass.is_first = k_tile == 0;
         int64_t bytes = pass.k_tiles * k_tile_bytes;
         pass.ahead = distance_ahead(p, k_tile * k_tile_bytes, bytes,
@@ -255,11 +256,11 @@ static int product_streams(const cpu_product *p)
 
 static void multiply_tile(const cpu_product *p)
 {
-    const int most = PRODUCT_GROUP * PRODUCT_PANEL;
+    const int max_rows = PRODUCT_GROUP * PRODUCT_PANEL;
     for (int row = product_streams(p); row < p->count; row += PRODUCT_BLOCK)
-        for (int64_t b = 0; b < p->batch; b += most) {
+        for (int64_t b = 0; b < p->batch; b += max_rows) {
             product_block block = {row, 1, (int)get_minimum(p->count - row, PRODUCT_BLOCK)};
-            product_group(p, block, b, (int)get_minimum(p->batch - b, most));
+            product_group(p, block, b, (int)get_minimum(p->batch - b, max_rows));
         }
 }
 

@@ -18,7 +18,7 @@ typedef struct cuda_params {
     int64_t split_size;        /* tokens, in whole blocks; not of the tiled kernels */
     gumbel_summary *summaries; /* [splits][B, S] */
     gumbel_output output;
-    gumbel_summary *partials; /* [B, S]: receives merged summaries instead of output; or NULL */
+    gumbel_summary *partials; /* [B, S]: receives merged summaries instead of outputs; or NULL */
     uint64_t *row_thresholds; /* [B, S][4]: lower bound on the winning score (row_thresholds.cuh) */
     uint64_t tag;             /* of this launch: the upper 40 bits of the thresholds it wrote */
     int32_t multiply_only;    /* discard all logits: measures the product */
@@ -26,12 +26,12 @@ typedef struct cuda_params {
     int64_t logits_out_stride; /* even */
     uint64_t *zero_after_draw; /* words that the draw zeroes for the next launch; or NULL */
     int64_t zero_after_draw_words;
-    int32_t also_draw;   /* with logits_out: the product draws, too, as in a plain call, and the
-                          * request that reads these logits starts from that draw */
+    int32_t also_draw;   /* with logits_out: the product also draws, as in a plain call, and the
+                          * kernel that truncates these rows starts from that draw */
     float *block_maxima; /* [B, tiles]: largest stored logit of each block of CUDA_MAXIMA_BLOCK
                           * tokens, NaN where one is NaN; or NULL */
     int64_t block_maxima_stride;
-    /* As block_maxima, of the tokens absent from the row's history, for bounds; or NULL. */
+    /* As block_maxima, but only of tokens absent from the row's history; or NULL. */
     float *unseen_block_maxima;
     /* Where only logits that can reach a bound are stored (bound_sm90.cuh): [tiles][B rounded up to
      * 32], a bit for each subtile of a tile that is stored; NULL: all are. */
@@ -40,7 +40,7 @@ typedef struct cuda_params {
 
 /* Parameters of the softmax kernels. */
 typedef struct cuda_softmax_params {
-    gumbel_problem problem; /* from logits, without a request */
+    gumbel_problem problem; /* from logits, without transforms or truncation */
     float inverse_cap;
     float *probabilities; /* [B] rows of V at `stride`; may be the logits */
     int64_t stride;

@@ -43,7 +43,7 @@ __device__ __forceinline__ void start_state(const gumbel_problem &q, cta_state &
         gumbel_row row = gumbel_problem_row(&q, b);
         row.stream.sample += (uint32_t)(first + (int)threadIdx.x);
         state.philox[threadIdx.x] = draw_philox_of(row.stream);
-        state.threshold[threadIdx.x] = ordered_bits(-FLT_MAX); /* below it: only -inf */
+        state.threshold[threadIdx.x] = ordered_bits(-FLT_MAX); /* only -inf is lower */
         if (threadIdx.x == 0) {
             state.inverse_temperature = row.inverse_temperature;
             state.greedy = row.greedy;

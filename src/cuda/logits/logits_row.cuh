@@ -54,9 +54,9 @@ __device__ __noinline__ uint32_t find_seen(const cuda_params &p, const cta_state
     return seen_of_four(p.problem, state.edits, token);
 }
 
-/* A warp's columns of a row's window. The mask is applied to every logit. The history is read only for
- * tokens that are scored: penalties usually lower a token, so the bounds remain valid. If they may
- * raise tokens, all tokens that the history has seen are scored. */
+/* A warp's columns of a row's window. The mask is applied to every logit. The history is read only
+ * for tokens that are scored: penalties usually lower a token, so the bounds remain valid. If they
+ * may raise tokens, all tokens that the history has seen are scored. */
 template <gumbel_dtype dtype, bool edited> struct warp_row {
     using element = typename quad<dtype>::element;
     using step = quad<dtype>[kQuads]; /* a lane's columns of a step */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   computes rows of probabilities (eq. 13) in two launches: the masses of splits of rows, then
+ * WHAT computes rows of probabilities (eq. 13) in two launches: the masses of splits of rows, then
  *        exp(z - max z) times the probability of the most likely token.
  * COST   reads B V logits twice, the second time from the second-level cache if they fit, and
  *        writes 4 B V bytes; two exponentials a token, about 30 operations.

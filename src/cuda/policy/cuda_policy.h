@@ -220,8 +220,8 @@ static inline int cuda_sm80_shared_bytes(int n, int num_samples, int with_mass, 
 static inline int cuda_sm80_ctas(int n, int available, int shared_bytes, int mixed)
 {
     int fit = available / (shared_bytes + CUDA_RESERVED_BYTES);
-    int most = mixed ? CUDA_SM80_MIXED_CTAS : CUDA_SM80_CTAS(n);
-    return fit < 1 ? 1 : fit < most ? fit : most;
+    int max_ctas = mixed ? CUDA_SM80_MIXED_CTAS : CUDA_SM80_CTAS(n);
+    return fit < 1 ? 1 : fit < max_ctas ? fit : max_ctas;
 }
 
 /* --------------------------------------------------------------------- the simple kernels ---- */
@@ -237,7 +237,8 @@ static inline int cuda_sm80_ctas(int n, int available, int shared_bytes, int mix
 #define CUDA_LOGITS_THREADS 384
 /* Logits that a warp loads at a time. */
 #define CUDA_LOGITS_STEP 512
-/* Minimum logits of a CTA: with fewer, the merge takes longer than the draw. */
+/* Splits of a row of logits are multiples of this: with fewer tokens, the merge would take longer
+ * than the draw. */
 #define CUDA_LOGITS_SPLIT_UNIT 3072
 /* Shared memory for the states of a CTA's draws. */
 #define CUDA_LOGITS_STATE_BYTES 8192
@@ -255,7 +256,7 @@ static inline int cuda_sm80_ctas(int n, int available, int shared_bytes, int mix
 #define CUDA_NOISE_TILE 4096
 #define CUDA_NOISE_CTAS 8
 
-/* Threads of a CTA that serves a row of a request, and tokens that it edits at a time. */
+/* Threads of a CTA that transforms and truncates a row, and tokens that it edits at a time. */
 #define CUDA_TRUNCATED_THREADS 512
 #define CUDA_TRUNCATED_TILE    4096
 /* Blocks of 64 logits that a warp loads at once. */
@@ -274,7 +275,7 @@ static inline int cuda_sm80_ctas(int n, int available, int shared_bytes, int mix
 #define CUDA_SOFTMAX_THREADS 128
 #define CUDA_SOFTMAX_CTAS    8
 
-/* CTAs of a cluster that holds a row of a request, and shared memory of each beside its slice. */
+/* CTAs of a cluster that holds a row, and shared memory of each beside its slice. */
 #define CUDA_CLUSTER_CTAS         8
 #define CUDA_CLUSTER_SHARED_BYTES (33 * 1024)
 /* 32-token words of the largest slice that fits 227 KB. */
@@ -286,17 +287,17 @@ static inline int cuda_sm80_ctas(int n, int available, int shared_bytes, int mix
 static inline int64_t cuda_fallback_clusters(int64_t batch, int multiprocessors,
                                              int has_block_maxima)
 {
-    int64_t most = CUDA_TRUNCATED_CTAS * multiprocessors;
+    int64_t max_clusters = CUDA_TRUNCATED_CTAS * multiprocessors;
     if (has_block_maxima && batch <= 64)
-        most = most / CUDA_CLUSTER_CTAS * 3 / 4;
-    return batch < most ? batch : most < 1 ? 1 : most;
+        max_clusters = max_clusters / CUDA_CLUSTER_CTAS * 3 / 4;
+    return batch < max_clusters ? batch : max_clusters < 1 ? 1 : max_clusters;
 }
 
 /* Tokens of a CTA's slice of a row of `range` tokens. */
 static inline int64_t cuda_cluster_slice(int64_t range)
 {
-    int64_t least = (range + CUDA_CLUSTER_CTAS - 1) / CUDA_CLUSTER_CTAS;
-    return (least + 127) / 128 * 128;
+    int64_t tokens = (range + CUDA_CLUSTER_CTAS - 1) / CUDA_CLUSTER_CTAS;
+    return (tokens + 127) / 128 * 128;
 }
 
 /* Maximum shared memory of a CTA of a cluster on a multiprocessor with `shared_bytes`. */
@@ -419,8 +420,8 @@ static inline int64_t cuda_blocks_per_split(int64_t blocks, int64_t batch, int m
 /* Rows whose tokens a CTA stores at the end of a step. */
 #define CUDA_ADVANCE_ROWS 256
 
-/* Maximum splits that the vocabulary is split into so that about `wanted` CTAs have work; many rows
- * need few splits. splits * B * S <= max(wanted * min(S, 32), B * S). */
+/* Maximum splits of a row, so that about `wanted` CTAs have work; many rows need few splits. splits
+ * * B * S <= max(wanted * min(S, 32), B * S). */
 static inline int64_t cuda_max_splits(int64_t wanted, int64_t batch, int32_t num_samples)
 {
     int64_t side = num_samples < CUDA_LOGITS_SAMPLES ? num_samples : CUDA_LOGITS_SAMPLES;
@@ -431,8 +432,8 @@ static inline int64_t cuda_max_splits(int64_t wanted, int64_t batch, int32_t num
 /* Tokens of a split, a multiple of `unit`, if `range` tokens are divided into at most `splits`. */
 static inline int64_t cuda_split_size(int64_t range, int64_t splits, int64_t unit)
 {
-    int64_t least = (range + splits - 1) / splits;
-    return (least + unit - 1) / unit * unit;
+    int64_t tokens = (range + splits - 1) / splits;
+    return (tokens + unit - 1) / unit * unit;
 }
 
 /* Shared memory of a CTA that draws from a split of logits. */

@@ -186,8 +186,8 @@ void cuda_carve_max(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel
 /* Make the mask of `caller`'s lists of allowed tokens, if it has any. */
 gumbel_status cuda_run_allow(const cuda_job *job, const gumbel_problem *caller);
 
-/* Store y, the value of z before the temperature, of a call from logits that requests transforms
- * only; `rows` may be the logits. */
+/* Store y, the value of z before the temperature, of a call from logits with transforms but no
+ * truncation; `rows` may be the logits. */
 gumbel_status cuda_launch_edit(const cuda_job *job, float *rows, int64_t stride);
 
 /* Store the logits of the tokens in output.top_ids. */

@@ -12,10 +12,10 @@
 static void split_rows(gumbel_rule_params *p, const cuda_device *cuda, int64_t rows, int ctas)
 {
     int64_t range = cuda_range_of(&p->proposal.target);
-    int64_t most = cuda_max_splits((int64_t)cuda->multiprocessors * ctas, rows, 1);
-    p->split_size = cuda_split_size(range, most, CUDA_MASS_UNIT);
+    int64_t max_splits = cuda_max_splits((int64_t)cuda->multiprocessors * ctas, rows, 1);
+    p->split_size = cuda_split_size(range, max_splits, CUDA_MASS_UNIT);
     p->splits = (int32_t)((range + p->split_size - 1) / p->split_size);
-    GUMBEL_ASSERT(p->splits >= 1 && p->splits <= most && p->split_size % CUDA_MASS_UNIT == 0);
+    GUMBEL_ASSERT(p->splits >= 1 && p->splits <= max_splits && p->split_size % CUDA_MASS_UNIT == 0);
 }
 
 /* Models whose rows are summed: without the draft's if the drafter supplied its log-normalisers. */

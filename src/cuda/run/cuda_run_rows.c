@@ -100,8 +100,8 @@ static row_split split_rows(const cuda_device *cuda, const gumbel_problem *p)
 {
     int64_t range = cuda_range_of(p);
     int64_t ctas = (int64_t)cuda->multiprocessors * CUDA_TRUNCATED_CTAS;
-    int64_t most = ctas > p->batch ? ctas / p->batch : 1;
-    row_split split = {.split_size = cuda_split_size(range, most, CUDA_TRUNCATED_TILE)};
+    int64_t max_splits = ctas > p->batch ? ctas / p->batch : 1;
+    row_split split = {.split_size = cuda_split_size(range, max_splits, CUDA_TRUNCATED_TILE)};
     split.splits = (range + split.split_size - 1) / split.split_size;
     GUMBEL_ASSERT(split.split_size > 0 && split.split_size % CUDA_TRUNCATED_TILE == 0);
     GUMBEL_ASSERT(split.splits >= 1 && split.splits * split.split_size >= range);

@@ -11,13 +11,13 @@ gumbel_status cuda_run_sm80(const cuda_job *job)
     cuda_device *cuda = job->cuda;
     const gumbel_problem *whole = &job->params.problem;
     int samples = whole->sampling.num_samples, mixed = cuda_sm80_is_mixed(whole);
-    int most = cuda_sm80_max_rows(samples, mixed);
+    int max_rows = cuda_sm80_max_rows(samples, mixed);
     int64_t origin = whole->first_token / CUDA_SM80_WARP_TILE * CUDA_SM80_WARP_TILE;
     int64_t warp_tiles =
         (whole->end_token - origin + CUDA_SM80_WARP_TILE - 1) / CUDA_SM80_WARP_TILE;
-    GUMBEL_ASSERT(most > 0 && warp_tiles > 0);
-    for (int64_t first = 0; first < whole->batch; first += most) {
-        int64_t rows = whole->batch - first < most ? whole->batch - first : most;
+    GUMBEL_ASSERT(max_rows > 0 && warp_tiles > 0);
+    for (int64_t first = 0; first < whole->batch; first += max_rows) {
+        int64_t rows = whole->batch - first < max_rows ? whole->batch - first : max_rows;
         int width = cuda_sm80_width_for(rows), n = cuda_sm80_widths[width];
         int bytes = cuda_sm80_shared_bytes(n, samples, whole->with_mass, mixed);
         int64_t ctas = cuda->multiprocessors * cuda_sm80_ctas(n, cuda->shared_bytes, bytes, mixed);

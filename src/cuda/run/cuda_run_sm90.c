@@ -87,15 +87,15 @@ static gumbel_status prepare_launch(const cuda_job *job, int64_t first, int64_t 
 gumbel_status cuda_run_sm90(const cuda_job *job)
 {
     const gumbel_problem *whole = &job->params.problem;
-    const int64_t most =
+    const int64_t max_rows =
         cuda_sm90_max_rows(job->params.logits_out ? 1 : whole->sampling.num_samples);
     sm90_launch launch;
-    GUMBEL_ASSERT(most > 0 && whole->weight.rows % 16 == 0);
+    GUMBEL_ASSERT(max_rows > 0 && whole->weight.rows % 16 == 0);
     GUMBEL_ASSERT(whole->weight.dtype != GUMBEL_FLOAT32);
     GUMBEL_ASSERT(whole->hidden.dtype == whole->weight.dtype);
     GUMBEL_FORWARD(encode_weight(job, &launch.weight));
-    for (int64_t first = 0; first < whole->batch; first += most) {
-        int64_t rows = whole->batch - first < most ? whole->batch - first : most;
+    for (int64_t first = 0; first < whole->batch; first += max_rows) {
+        int64_t rows = whole->batch - first < max_rows ? whole->batch - first : max_rows;
         GUMBEL_FORWARD(prepare_launch(job, first, rows, NULL, &launch));
         cuda_params *p = &launch.params;
         void *arguments[] = {p, &launch.weight, &launch.hidden};

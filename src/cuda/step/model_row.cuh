@@ -118,8 +118,8 @@ __device__ __forceinline__ uint32_t flags_of_step(const four (&z)[kQuads])
 
 /* ---------------------------------------------------------------- q from the draft's head ---- */
 
-/* A lane's partial sum of the dot product of two rows of one type: four neighbours of 128, in an order
- * that does not depend on alignment. All loads of a row of 1024 are in flight at once. */
+/* A lane's partial sum of the dot product of two rows of one type: four neighbours of 128, in an
+ * order that does not depend on alignment. All loads of a row of 1024 are in flight at once. */
 template <gumbel_dtype type>
 __device__ __forceinline__ float dot_of_rows(const gumbel_tensor &a, int64_t from_a,
                                              const gumbel_tensor &b, int64_t from_b)

@@ -119,8 +119,8 @@ __device__ __forceinline__ uint64_t order_key(float score, int32_t id)
     return id < 0 ? 0 : (uint64_t)ordered_bits(score + 0.0f) << 32 | ~(uint32_t)id;
 }
 
-/* The best token in a warp's share of the lists that comes after *after in order; *after becomes its
- * key. For all lanes. */
+/* The best token in a warp's share of the lists that comes after *after in order; *after becomes
+ * its key. For all lanes. */
 __device__ __forceinline__ gumbel_contender next_of_lists(const gumbel_short_list *lists, int count,
                                                           uint64_t *after)
 {

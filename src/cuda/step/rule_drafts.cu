@@ -7,7 +7,7 @@
  * COST   masses reads 2 n V logits, with an exponential for each row that has a draft after it;
  *        residuals reads as many, with two exponentials; draw reads one row a request in most
  *        cases, and computes the noise of the few tokens that can reach the best score so far.
- * MAP    masses, residuals: a CTA a split of a row, a warp 512 tokens at a time. draw: a CTA a split
+ * MAP masses, residuals: a CTA a split of a row, a warp 512 tokens at a time. draw: a CTA a split
  *        of a request's rows, a warp a range of tokens. The last CTA of a row merges it; the last
  *        CTA of a request determines verdicts, a thread a node, or walks, by one thread.
  * SMEM   masses: a summary a thread; draw: nodes, 20 bytes each.

@@ -61,7 +61,7 @@ static struct {
     span favoured, neglected;
     int burst;
     uint32_t ready[WARPS_MAX]; /* fibers that wait for nothing, or for a word */
-    uint32_t looks[WARPS_MAX]; /* of these, the fibers that wait for a word */
+    uint32_t polls[WARPS_MAX]; /* of these, the fibers that wait for a word */
     obstacle before[FIBERS_MAX];
     const barrier *waits[FIBERS_MAX];
     int left_of[FIBERS_CTAS];
@@ -76,7 +76,7 @@ static struct {
 static int can_go(int fiber)
 {
     const obstacle *o = &run.before[fiber];
-    return !(run.looks[fiber / WARP] >> fiber % WARP & 1) || (*o->word & o->mask) != o->bits;
+    return !(run.polls[fiber / WARP] >> fiber % WARP & 1) || (*o->word & o->mask) != o->bits;
 }
 
 /* A fiber of a warp that can continue, from lane `turn` on; -1 for none. */
@@ -115,8 +115,8 @@ static span choose_span(int of_cta)
 
 static int burst_of(uint64_t *random)
 {
-    int least = BURST_MIN << random_below(random, BURST_DOUBLED);
-    return least + (int)random_below(random, (uint32_t)least);
+    int min_burst = BURST_MIN << random_below(random, BURST_DOUBLED);
+    return min_burst + (int)random_below(random, (uint32_t)min_burst);
 }
 
 /* The fiber to run next; a neglected one only if no other can run. If there is none, the run ends.
@@ -232,9 +232,9 @@ int fibers_run(const fibers_shape *shape, uint64_t seed, void (*body)(const void
 void fibers_wait(const uint64_t *word, uint64_t mask, uint64_t bits)
 {
     run.before[run.self] = (obstacle){word, mask, bits};
-    run.looks[run.self / WARP] |= 1u << run.self % WARP;
+    run.polls[run.self / WARP] |= 1u << run.self % WARP;
     fibers_yield();
-    run.looks[run.self / WARP] &= ~(1u << run.self % WARP);
+    run.polls[run.self / WARP] &= ~(1u << run.self % WARP);
 }
 
 /* Waits until a barrier's phase ends. */

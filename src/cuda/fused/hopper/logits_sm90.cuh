@@ -266,11 +266,11 @@ template <int n, class call> class tile_logits
     __device__ __forceinline__ uint32_t subtiles_reaching(int column, int copy) const
     {
         const float *maxima = shared.maxima_of_consumer(own_consumer.index, copy) + column;
-        const float least = shared.thresholds[column];
+        const float bound = shared.thresholds[column];
         uint32_t subtiles = 0;
 #pragma unroll
         for (int i = 0; i < CUDA_SUBTILES; i++)
-            subtiles |= (uint32_t) !(maxima[i * n] < least) << i;
+            subtiles |= (uint32_t) !(maxima[i * n] < bound) << i;
         return subtiles;
     }
 

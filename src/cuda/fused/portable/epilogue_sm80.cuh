@@ -13,9 +13,9 @@
 namespace
 {
 
-/* The draw from one warp tile, split into items that are interleaved with the steps of the next tile's
- * product. Its y are those of eq. 2: scaled, soft-capped, -inf for tokens that do not count. An
- * item processes `groups` groups of columns; k counts the lane's columns among them. Registers
+/* The draw from one warp tile, split into items that are interleaved with the steps of the next
+ * tile's product. Its y are those of eq. 2: scaled, soft-capped, -inf for tokens that do not count.
+ * An item processes `groups` groups of columns; k counts the lane's columns among them. Registers
  * cannot be indexed, and code for every group would overflow the instruction cache, so y rotates
  * between items. */
 template <int n> struct sm80_epilogue {

@@ -110,7 +110,8 @@ __device__ __forceinline__ void sink_sums(const float (&sum)[n / 8][8], uint32_t
         *never = 0;
 }
 
-/* First token of a CTA's range of the vocabulary: even ranges in units of warp tiles, by global ids. */
+/* First token of a CTA's range of the vocabulary: even ranges in units of warp tiles, by global
+ * ids. */
 __device__ __forceinline__ int64_t range_begin(const cuda_params &p, int split)
 {
     int64_t origin = p.problem.first_token / kWarpTile * kWarpTile;

@@ -36,7 +36,7 @@ __device__ __forceinline__ row_bound row_bound_of(const cuda_params &p, int64_t 
     const float lower = q.scale * fminf(values.inverse_temperature, 1.0f);
     const float upper = q.scale * fmaxf(values.inverse_temperature, 1.0f);
     if (!candidates_suffice(p, row, row.draw.greedy, wanted) ||
-        !block_maxima_bound_tokens(q, row) || lower < 1 / kScaleMost || upper > kScaleMost)
+        !block_maxima_bound_tokens(q, row) || lower < 1 / kScaleMax || upper > kScaleMax)
         return bound;
     bool by_min_p = wanted.log_min_p > -INFINITY && (wanted.target == 0 || wanted.either);
     if (wanted.target > 0)
@@ -50,10 +50,10 @@ __device__ __forceinline__ row_bound row_bound_of(const cuda_params &p, int64_t 
 }
 
 /* A bound far enough below `reached` that after rounding no token below the bound equals a token at
- * `reached`. The bound is at most kScaleMost, so that every logit that could overflow is stored. */
+ * `reached`. The bound is at most kScaleMax, so that every logit that could overflow is stored. */
 __device__ __forceinline__ float bound_below(float reached)
 {
-    return fminf(reached, kScaleMost) - fmaxf(fabsf(reached) * 0x1p-18f, 0x1p-38f);
+    return fminf(reached, kScaleMax) - fmaxf(fabsf(reached) * 0x1p-18f, 0x1p-38f);
 }
 
 /* The tile maxima of a row, held by one warp as keys with the same order; 0: not stored yet. */
@@ -106,8 +106,8 @@ struct row_maxima {
     /* All tokens that min_p keeps are above this value; -inf: unknown. */
     __device__ __forceinline__ float min_p_bound(const row_bound &wanted, uint32_t present) const
     {
-        float least = find_reached(wanted.top_rank, present) - wanted.distance;
-        return least < INFINITY ? least : -INFINITY;
+        float value = find_reached(wanted.top_rank, present) - wanted.distance;
+        return value < INFINITY ? value : -INFINITY;
     }
 };
 

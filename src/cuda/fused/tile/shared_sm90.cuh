@@ -125,7 +125,7 @@ struct sm90_draw {
 /* The filter of a block and draw: the least sum that may win, finite, or +inf if there is nothing
  * to draw; in the first tile, first_word_of() the block. */
 union sm90_bound {
-    float least;
+    float min_sum;
     uint32_t first_word;
 };
 
@@ -322,7 +322,7 @@ template <int n> struct shared_sm90 {
                 continue;
             best[i] = {-INFINITY, -INFINITY, -1, 0};
             for (int b = 0; b < CUDA_SM90_BLOCKS; b++)
-                bounds[b * all + i].least = INFINITY;
+                bounds[b * all + i].min_sum = INFINITY;
             draws[i] = {};
             const int column = i % n;
             if (column < p.column_count() && gumbel_problem_row_is_live(&q, p.row_of(column))) {

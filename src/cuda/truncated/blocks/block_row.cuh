@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lists the tokens of a row with a z of at least `least`, by one CTA. Warps read several blocks at
+ * Lists the tokens of a row with a z of at least `min_z`, by one CTA. Warps read several blocks at
  * once and gather the quads that hold such tokens; then each thread takes a token, so that the
  * loads for all edits are in flight together.
  */
@@ -47,15 +47,15 @@ __device__ __noinline__ four load_any_quad(int64_t b, int64_t token)
     return load_four_logits(q, b, token, q.end_token);
 }
 
-/* Gathers this lane's quad of a block if its largest logit reaches `least`. Out of line, since most
+/* Gathers this lane's quad of a block if its largest logit reaches `min_z`. Out of line, since most
  * quads are aligned, valid and not scaled. */
-__device__ __noinline__ void gather_any_quad(row_blocks blocks, int block, int place, float least)
+__device__ __noinline__ void gather_any_quad(row_blocks blocks, int block, int place, float min_z)
 {
     const four l = load_any_quad(blocks.b, row_blocks::token_of(block));
     float top = largest_of(l);
     if (is_scaled(shared_state().call.problem))
         top = scale_top(top);
-    if (blocks.values.to_z(top) >= least)
+    if (blocks.values.to_z(top) >= min_z)
         store_quad(atomicAdd(&block_state().quads, 1), l, place);
 }
 
@@ -120,10 +120,10 @@ __device__ __noinline__ uint32_t drop_masked_quads(int64_t b, const uint16_t *se
 }
 
 /* Gathers the quads of the first kBlocksAhead of `count` selected blocks whose largest logit
- * reaches `least`, which is finite. With `by_mask`, masked quads are skipped. `place` is the index
+ * reaches `min_z`, which is finite. With `by_mask`, masked quads are skipped. `place` is the index
  * of the first block among all selected ones. */
 __device__ __forceinline__ void gather_quads(const row_blocks &blocks, const uint16_t *selected,
-                                             int place, int count, float least, bool by_mask)
+                                             int place, int count, float min_z, bool by_mask)
 {
     const gumbel_problem &q = shared_state().call.problem;
     uint32_t stored = (1u << min(count, kBlocksAhead)) - 1;
@@ -143,7 +143,7 @@ __device__ __forceinline__ void gather_quads(const row_blocks &blocks, const uin
         loaded = 0;
 #pragma unroll
     for (int i = 0; i < kBlocksAhead; i++)
-        hits |= (uint32_t)(blocks.values.to_z(largest_of(l[i])) >= least) << i;
+        hits |= (uint32_t)(blocks.values.to_z(largest_of(l[i])) >= min_z) << i;
     hits &= loaded;
     place = 32 * place + (int)threadIdx.x % 32;
     uint32_t at = hits ? atomicAdd(&block_state().quads, __popc(hits)) : 0;
@@ -155,13 +155,13 @@ __device__ __forceinline__ void gather_quads(const row_blocks &blocks, const uin
 #pragma unroll 1
     for (; is_rare(apart != 0); apart &= apart - 1) {
         const int i = __ffs(apart) - 1;
-        gather_any_quad(blocks, selected[i], place + 32 * i, least);
+        gather_any_quad(blocks, selected[i], place + 32 * i, min_z);
     }
 }
 
-/* Gathers the quads of all blocks whose top reaches `least`; `by_mask` as in gather_quads(). If a
+/* Gathers the quads of all blocks whose top reaches `min_z`; `by_mask` as in gather_quads(). If a
  * warp has too many blocks, the token count overflows. */
-__device__ __forceinline__ void gather_from_blocks(const row_blocks &blocks, float least,
+__device__ __forceinline__ void gather_from_blocks(const row_blocks &blocks, float min_z,
                                                    bool by_mask)
 {
     const int lane = threadIdx.x % 32, place = (int)threadIdx.x / 32 * kBlocksMax;
@@ -172,7 +172,7 @@ __device__ __forceinline__ void gather_from_blocks(const row_blocks &blocks, flo
         const turn_tops tops = blocks.own_tops(turn);
 #pragma unroll
         for (int j = 0; j < kTopsAhead; j++) {
-            bool reaches = blocks.values.to_z(tops.values[j]) >= least;
+            bool reaches = blocks.values.to_z(tops.values[j]) >= min_z;
             uint32_t all = __ballot_sync(~0u, reaches);
             int at = found + __popc(all & ((1u << lane) - 1));
             if (reaches && at < kBlocksMax)
@@ -188,15 +188,15 @@ __device__ __forceinline__ void gather_from_blocks(const row_blocks &blocks, flo
     }
 #pragma unroll 1
     for (int at = 0; at < found; at += kBlocksAhead)
-        gather_quads(blocks, selected + at, place + at, found - at, least, by_mask);
+        gather_quads(blocks, selected + at, place + at, found - at, min_z, by_mask);
 }
 
 /* --------------------------------------------------------------------------------- tokens ---- */
 
-/* Appends a token to the list if its z is at least `least`; by a whole warp. */
-__device__ __forceinline__ void list_token(logit_values values, int token, float y, float least)
+/* Appends a token to the list if its z is at least `min_z`; by a whole warp. */
+__device__ __forceinline__ void list_token(logit_values values, int token, float y, float min_z)
 {
-    const bool reaches = values.to_z(y) >= least;
+    const bool reaches = values.to_z(y) >= min_z;
     const uint32_t all = __ballot_sync(~0u, reaches);
     const int lane = threadIdx.x % 32;
     uint32_t at = 0;
@@ -231,9 +231,9 @@ __device__ __forceinline__ float edit_token(int token, float y)
     return allowed ? y : -INFINITY;
 }
 
-/* Lists the tokens of `count` quads that reach `least`, after edits too. Returns the largest y of
- * this thread; with edits, only of tokens that reached `least` before. For all threads. */
-__device__ __forceinline__ float list_quads(const row_blocks &blocks, int count, float least)
+/* Lists the tokens of `count` quads that reach `min_z`, after edits too. Returns the largest y of
+ * this thread; with edits, only of tokens that reached `min_z` before. For all threads. */
+__device__ __forceinline__ float list_quads(const row_blocks &blocks, int count, float min_z)
 {
     const cuda_truncated_params &p = shared_state().call;
     const bool edits = p.problem.request & GUMBEL_REQUEST_TRANSFORMS;
@@ -252,24 +252,24 @@ __device__ __forceinline__ float list_quads(const row_blocks &blocks, int count,
         if (is_rare(is_scaled(p.problem)) && is_valid_token(p.problem, token))
             y = scale_logit_noinline(p, y);
         if (edits)
-            y = blocks.values.to_z(y) >= least ? edit_token((int)token, y) : -INFINITY;
+            y = blocks.values.to_z(y) >= min_z ? edit_token((int)token, y) : -INFINITY;
         largest = fmaxf(largest, y);
-        list_token(blocks.values, (int)token, y, least);
+        list_token(blocks.values, (int)token, y, min_z);
     }
     return largest;
 }
 
-/* Lists the tokens with a z of at least `least`, after edits, from the blocks whose top reaches it;
+/* Lists the tokens with a z of at least `min_z`, after edits, from the blocks whose top reaches it;
  * returns as list_quads(). If the tokens do not fit, the count overflows. Ends with a barrier. */
-__device__ __forceinline__ float list_reaching(const row_blocks &blocks, float least)
+__device__ __forceinline__ float list_reaching(const row_blocks &blocks, float min_z)
 {
     block_scratch &x = block_state();
     const gumbel_problem &q = shared_state().call.problem;
-    least = fmaxf(least, -FLT_MAX);
+    min_z = fmaxf(min_z, -FLT_MAX);
     bool by_mask = false;
 #pragma unroll 1
     while (true) {
-        gather_from_blocks(blocks, least, by_mask);
+        gather_from_blocks(blocks, min_z, by_mask);
         __syncthreads();
         if (!is_rare(x.quads > kShortlist) || by_mask || !(q.request & GUMBEL_REQUEST_MASK))
             break;
@@ -281,7 +281,7 @@ __device__ __forceinline__ float list_reaching(const row_blocks &blocks, float l
     }
     if (is_rare(x.quads > kShortlist) && threadIdx.x == 0)
         atomicAdd(&shared_state().count, kShortlist + 1);
-    const float largest = list_quads(blocks, min((int)x.quads, kShortlist), least);
+    const float largest = list_quads(blocks, min((int)x.quads, kShortlist), min_z);
     uint32_t key = __reduce_max_sync(~0u, gumbel_key_of_value(largest));
     if (threadIdx.x % 32 == 0)
         atomicMax(&x.seen, key);

@@ -20,8 +20,8 @@ static_assert(kBlock == 4 * 32, "a warp reads a block, a lane four tokens");
 constexpr int kTopsAhead = 3, kTurnBlocks = kTopsAhead * kThreads;
 /* Maximum number of blocks that a warp reads for a guess. */
 constexpr int kBlocksMax = CUDA_SELECTED_BLOCKS_MAX / kWarps;
-/* Tops that a warp publishes beyond its share of count_guessed_blocks(), and the maximum number that
- * it publishes. With two spare ones, 53 tops reach a bound for 50. */
+/* Tops that a warp publishes beyond its share of count_guessed_blocks(), and the maximum number
+ * that it publishes. With two spare ones, 53 tops reach a bound for 50. */
 constexpr int kBestSpare = 2;
 constexpr int kBestMax = (CUDA_TRUNCATED_TOP_MAX * 5 / 4 + 8) / kWarps + kBestSpare;
 /* Relative error of a soft-cap: how far it may place a smaller logit above a larger one. */

@@ -197,7 +197,7 @@ __device__ __forceinline__ bool needs_tops(const row_blocks &blocks, const loade
                  (uintptr_t)stored_row(blocks.b) % sizeof(float4) != 0;
 #pragma unroll
     for (int j = 0; j < kTopsAhead; j++)
-        needs |= !(loaded.maxima.values[j] < kScaleMost);
+        needs |= !(loaded.maxima.values[j] < kScaleMax);
     return needs;
 }
 
@@ -218,11 +218,11 @@ __device__ __forceinline__ found_tokens find_by_bound(const row_blocks &blocks,
 {
     const block_scratch &x = block_state();
     const logit_values &values = blocks.values;
-    const float least = next_above(values.to_z(bound));
+    const float min_z = next_above(values.to_z(bound));
     float largest = -INFINITY;
     if (x.required.log_min_p > -INFINITY)
         largest = values.to_value(read_published_largest());
-    const float guess = fmaxf(least, x.required.lower_bound(least, values, largest));
+    const float guess = fmaxf(min_z, x.required.lower_bound(min_z, values, largest));
     list_reaching_subtiles(blocks, loaded, guess);
     if (is_rare(!found_all(blocks, guess) || shared_state().count > kShortlist))
         return find_by_tops(blocks);

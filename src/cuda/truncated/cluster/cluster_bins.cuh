@@ -179,9 +179,9 @@ __device__ __noinline__ key_range guess_nucleus_keys(slice_source source, logit_
     int bin = cluster_rank() * kBinsPerCta + (int)threadIdx.x;
     /* 2^-12 covers the rounding of bins and exponentials. Only some tokens equal to an earlier
      * cutoff, which are in the first bin, may count. */
-    uint64_t least = unit * ptx_exp2((from + bins.edge_of(bin) - 0x1p-12f) * LOG2E);
-    uint64_t most = unit * ptx_exp2((from + bins.edge_of(bin + 1) + 0x1p-12f) * LOG2E);
-    wide_sum own = {count * (most + 1), bin > 0 ? count * least : 0}, all;
+    uint64_t min_mass = unit * ptx_exp2((from + bins.edge_of(bin) - 0x1p-12f) * LOG2E);
+    uint64_t max_mass = unit * ptx_exp2((from + bins.edge_of(bin + 1) + 0x1p-12f) * LOG2E);
+    wide_sum own = {count * (max_mass + 1), bin > 0 ? count * min_mass : 0}, all;
     if (threadIdx.x >= kBinsPerCta)
         own = {0, 0};
     wide_sum above = sum_higher_in_cluster(own, all);

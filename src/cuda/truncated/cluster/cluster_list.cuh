@@ -108,7 +108,8 @@ __device__ __noinline__ int gather_required(slice_source source, row_facts facts
         source, [&](float y) { return rule(0, y); }, rule);
 }
 
-/* serve_shortlist() of the leader. Inlined, it took registers from the other paths, for 2 to 5%. */
+/* serve_shortlist() of the leader. Not inlined: it would take registers from the other paths, which
+ * costs 2 to 5%. */
 __device__ __noinline__ void serve_listed(int64_t b, int count, const gumbel_summary &seen,
                                           const gumbel_summary &raw, const gumbel_wide *mass)
 {
@@ -125,7 +126,8 @@ __device__ __forceinline__ uint64_t mass_by_shifts(float x)
     return ptx_shift_right(digits, 129 - (bits >> 23));
 }
 
-/* A sum of masses in three words with carries, at half the instructions of two halves. */
+/* A sum of masses in three words with carries, which takes half the instructions of two 64-bit
+ * halves. */
 struct mass_sum {
     uint32_t words[3];
 

@@ -82,7 +82,7 @@ struct slice_draw {
     const float *noise; /* of token 0, or NULL */
     bool greedy;
     draw_winner best = draw_winner_none();
-    float threshold = -FLT_MAX; /* below it: only -inf */
+    float threshold = -FLT_MAX; /* only -inf is lower */
 
     /* The score of a token from its block's words and its own; NaN if the score cannot reach the
      * threshold. */

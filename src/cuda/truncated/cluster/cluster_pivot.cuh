@@ -214,11 +214,11 @@ __device__ __noinline__ bool serve_by_pivots(const cuda_truncated_params &p, sli
 
 /* ----------------------------------------------------------------------- among few tokens ---- */
 
-/* Queues the tokens of this slice with a value of at least `least`, with y instead of z. Returns
- * this thread's sum of masses, if requested. */
+/* Queues the tokens of this slice with a value of at least `min_value`, with y instead of z.
+ * Returns this thread's sum of masses, if requested. */
 template <bool with_mass>
 __device__ __noinline__ float list_tokens(slice_source source, float scale, float largest,
-                                          float least)
+                                          float min_value)
 {
     float all = 0.0f;
 #pragma unroll 2
@@ -229,7 +229,7 @@ __device__ __noinline__ float list_tokens(slice_source source, float scale, floa
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             float v = y[i] * scale;
-            hits |= (uint32_t)(v >= least) << i;
+            hits |= (uint32_t)(v >= min_value) << i;
             all += with_mass ? pivot_sums::mass_of(v, largest) : 0.0f;
         }
 #pragma unroll 1
@@ -253,12 +253,13 @@ __device__ __noinline__ bool serve_few_by_pivots(const cuda_truncated_params &p,
     const logit_values values = {row.draw.inverse_temperature, row.rules.before != 0};
     const float largest = values.to_value(gumbel_value_of_key(facts.highest)),
                 scale = values.scale();
-    const float least = fmaxf(gumbel_min_p_bound(largest, row.log_min_p),
-                              values.to_value(gumbel_value_of_key(facts.reached_key)));
+    const float min_value = fmaxf(gumbel_min_p_bound(largest, row.log_min_p),
+                                  values.to_value(gumbel_value_of_key(facts.reached_key)));
     if (gumbel_summary_status(&seen) != GUMBEL_ROW_OK || facts.reached_key == 0)
         return false;
-    const float all = row.rules.top_p < 1.0f ? list_tokens<true>(source, scale, largest, least)
-                                             : list_tokens<false>(source, scale, largest, least);
+    const float all = row.rules.top_p < 1.0f
+                          ? list_tokens<true>(source, scale, largest, min_value)
+                          : list_tokens<false>(source, scale, largest, min_value);
     const uint32_t offered = shared_state().offered;
     cuda_candidate own = {-INFINITY, -1};
     float score = -INFINITY, pivot = -INFINITY;

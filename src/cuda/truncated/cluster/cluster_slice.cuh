@@ -178,7 +178,7 @@ __device__ __noinline__ void edit_by_lists(const row_reader &reader, slice_sourc
 
 /* Adds a quad with a value that is not finite to the facts. */
 __device__ __forceinline__ void scan_quad(const float (&y)[4], logit_values values,
-                                          row_facts &facts, float &thread_max, float &least)
+                                          row_facts &facts, float &thread_max, float &min_y)
 {
     /* A finite quad of this lane has already been counted: the test holds for any lane of the warp.
      */
@@ -191,7 +191,7 @@ __device__ __forceinline__ void scan_quad(const float (&y)[4], logit_values valu
         facts.flags |= flags_of_z(z);
         facts.alive += !whole && z > -INFINITY;
         thread_max = z > -INFINITY ? fmaxf(thread_max, y[i]) : thread_max;
-        least = z > -INFINITY ? fminf(least, y[i]) : least;
+        min_y = z > -INFINITY ? fminf(min_y, y[i]) : min_y;
     }
 }
 
@@ -216,7 +216,7 @@ __device__ __forceinline__ row_facts scan_slice(const slice_source &source,
                                                 float inverse_temperature, float &thread_max)
 {
     row_facts facts = row_facts::empty();
-    float least = INFINITY;
+    float min_y = INFINITY;
     thread_max = -INFINITY;
     source.each_passing(
         [&](float4 y) {
@@ -226,15 +226,15 @@ __device__ __forceinline__ row_facts scan_slice(const slice_source &source,
                 low * inverse_temperature > -INFINITY && high * inverse_temperature < INFINITY;
             facts.alive += finite ? 4 : 0;
             thread_max = finite ? fmaxf(thread_max, high) : thread_max;
-            least = finite ? fminf(least, low) : least;
+            min_y = finite ? fminf(min_y, low) : min_y;
             return !finite;
         },
         [&](int, const float(&y)[4]) {
-            scan_quad(y, {inverse_temperature, false}, facts, thread_max, least);
+            scan_quad(y, {inverse_temperature, false}, facts, thread_max, min_y);
         });
     if (facts.alive > 0) {
         facts.highest = facts.lowest_max = gumbel_key_of_value(thread_max);
-        facts.least = gumbel_key_of_value(least);
+        facts.lowest = gumbel_key_of_value(min_y);
         facts.num_maxima = 1;
     }
     return facts;

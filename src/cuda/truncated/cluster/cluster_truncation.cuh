@@ -12,12 +12,15 @@ namespace
 
 /* ---------------------------------------------------------------------------------- rules ---- */
 
-/* Orders tokens by value; tokens below `least` do not count. */
+/* Orders tokens by value; tokens below `min_value` do not count. */
 struct value_rule {
     logit_values values;
-    float least;
+    float min_value;
 
-    __device__ __forceinline__ bool may_count(float y) const { return values.to_value(y) >= least; }
+    __device__ __forceinline__ bool may_count(float y) const
+    {
+        return values.to_value(y) >= min_value;
+    }
     __device__ __forceinline__ bool may_reach(float y, uint32_t low) const
     {
         return values.to_value(y) >= gumbel_value_of_key(low);
@@ -26,7 +29,7 @@ struct value_rule {
     {
         float v = values.to_value(y);
         key = gumbel_key_of_value(v);
-        return v >= least;
+        return v >= min_value;
     }
 };
 
@@ -58,7 +61,7 @@ struct tie_rule : count_rule {
     }
 };
 
-/* The end of a nucleus of the tokens that an earlier cutoff keeps. Tokens below `least` have no
+/* The end of a nucleus of the tokens that an earlier cutoff keeps. Tokens below `min_value` have no
  * mass or do not count. */
 struct nucleus_rule : value_rule {
     static constexpr bool by_mass = true;
@@ -105,7 +108,7 @@ struct cluster_kept_set_finder {
      * the search from below. */
     __device__ descent_result find_nth(uint64_t n, float lowest) const
     {
-        uint32_t reached = facts.num_maxima >= n ? facts.lowest_max : facts.least;
+        uint32_t reached = facts.num_maxima >= n ? facts.lowest_max : facts.lowest;
         float low = fmaxf(values.to_value(gumbel_value_of_key(reached)), lowest);
         nth_rule rule = {{values, lowest}, {n}};
         even_bins bins;
@@ -125,9 +128,9 @@ struct cluster_kept_set_finder {
     /* Truncates by top_p the tokens that the cutoff `from` keeps. */
     __device__ gumbel_cutoff find_nucleus(float top_p, bool exact, gumbel_cutoff from) const
     {
-        float least = fmaxf(from.bound, largest - GUMBEL_MASS_REACH);
-        float lowest = fmaxf(nucleus_threshold(largest, top_p, facts.alive), least);
-        nucleus_rule rule = {{values, least}, largest, top_p, from};
+        float min_value = fmaxf(from.bound, largest - GUMBEL_MASS_REACH);
+        float lowest = fmaxf(nucleus_threshold(largest, top_p, facts.alive), min_value);
+        nucleus_rule rule = {{values, min_value}, largest, top_p, from};
         cluster_descent_result found = {};
         even_bins bins;
         if (make_bins(bins, lowest, largest)) {
@@ -178,13 +181,13 @@ __device__ inline bool can_serve_by_mass(const cuda_truncated_params &p, const t
 }
 
 /* Whether a row is so flat that kNucleusTokens tokens are unlikely to hold a nucleus: the other
- * tokens could have `most` times the mass of the largest. A wrong estimate costs only time. */
+ * tokens could have `max_ratio` times the mass of the largest. A wrong estimate costs only time. */
 __device__ __forceinline__ bool is_flat(logit_values values, const row_facts &facts)
 {
-    constexpr float most = 500.0f;
+    constexpr float max_ratio = 500.0f;
     float near = values.to_value(gumbel_value_of_key(facts.reached_key));
     float largest = values.to_value(gumbel_value_of_key(facts.highest));
-    return (float)facts.alive * gumbel_exp(near - largest) > most;
+    return (float)facts.alive * gumbel_exp(near - largest) > max_ratio;
 }
 
 } // namespace

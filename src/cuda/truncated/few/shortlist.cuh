@@ -85,10 +85,10 @@ __device__ __forceinline__ int count_nucleus(float top_p, int whole, float large
 /* Counts the tokens of `count` that min_p keeps, by a warp. */
 __device__ __forceinline__ int count_above_min_p(int count, float largest, float log_min_p)
 {
-    uint32_t reach = 0, least = gumbel_key_of_value(gumbel_min_p_bound(largest, log_min_p));
+    uint32_t reach = 0, min_key = gumbel_key_of_value(gumbel_min_p_bound(largest, log_min_p));
 #pragma unroll 1
     for (int at = threadIdx.x % 32; at < count; at += 32)
-        reach += shortlist_memory().order[at].key >= least;
+        reach += shortlist_memory().order[at].key >= min_key;
     __syncwarp();
     return (int)__reduce_add_sync(~0u, reach);
 }
@@ -292,9 +292,9 @@ __device__ __noinline__ void draw_unordered(logit_values values, int64_t b, int 
     const cuda_candidate own = shared_state().scratch.list[i];
     const uint32_t key = i < count ? gumbel_key_of_value(own.y * values.scale()) : 0;
     const float largest = gumbel_value_of_key(join_cta(joined_key{key}).value);
-    const uint32_t least =
+    const uint32_t min_key =
         gumbel_key_of_value(gumbel_min_p_bound(largest, shared_state().row.log_min_p));
-    const bool stays = i < count && key >= least;
+    const bool stays = i < count && key >= min_key;
     r.kept = __syncthreads_count(stays);
 #pragma unroll 1
     for (int sample = 0; sample < samples; sample++) {

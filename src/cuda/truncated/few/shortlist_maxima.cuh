@@ -15,7 +15,7 @@ namespace
  * largest y of a thread that holds an alive token. */
 struct row_facts {
     uint32_t flags, alive;
-    uint32_t highest, least;         /* of alive tokens */
+    uint32_t highest, lowest;        /* of alive tokens */
     uint32_t num_maxima, lowest_max; /* number of thread maxima; the smallest one */
     uint32_t reached_key; /* key reached by enough maxima of each CTA; 0: a CTA has too few */
 
@@ -26,7 +26,7 @@ struct row_facts {
         flags = __reduce_or_sync(~0u, flags);
         alive = __reduce_add_sync(~0u, alive);
         highest = __reduce_max_sync(~0u, highest);
-        least = __reduce_min_sync(~0u, least);
+        lowest = __reduce_min_sync(~0u, lowest);
         num_maxima = __reduce_add_sync(~0u, num_maxima);
         lowest_max = __reduce_min_sync(~0u, lowest_max);
         reached_key = __reduce_min_sync(~0u, reached_key);

@@ -18,7 +18,7 @@ constexpr int kClusterCtas = CUDA_CLUSTER_CTAS;
 /* Maximum 32-bit words of an exchanged value; with 14, the words of 16 slots lie in different
  * banks. */
 constexpr int kExchangeWords = 14;
-/* Tokens with which a CTA can finish a row, one per thread; and the most that one slice
+/* Tokens with which a CTA can finish a row, one per thread; and the maximum number that one slice
  * contributes. */
 constexpr int kShortlist = kThreads, kShortlistOfSlice = GUMBEL_TOP_MOST;
 static_assert(kClusterCtas * kShortlistOfSlice == 2 * kThreads,

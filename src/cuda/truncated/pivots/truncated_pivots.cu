@@ -10,7 +10,7 @@
  * COST   reads B V elements once, with an exponential a token; 4 us for few rows. A further round
  *        takes 6 us: a draw and a sum from shared memory, each with a round trip to the
  *        second-level cache.
- * MAP    p.splits CTAs a row, each with kSplitTokens of its tokens. A thread sums and draws from the
+ * MAP p.splits CTAs a row, each with kSplitTokens of its tokens. A thread sums and draws from the
  *        quads that it has copied itself; only the J of blocks are read across threads. If the CTAs
  *        of a row do not run at the same time, they abandon it, and the first CTA serves the row
  *        alone (pivots_alone.cuh).

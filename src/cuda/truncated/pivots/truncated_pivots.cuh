@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A CTA's split of a row that is drawn before it is truncated (head: truncated_pivots.cu): its logits
- * in shared memory, sums of the masses above the pivot in floats or integers, and draws.
+ * A CTA's split of a row that is drawn before it is truncated (head: truncated_pivots.cu): its
+ * logits in shared memory, sums of the masses above the pivot in floats or integers, and draws.
  */
 #ifndef GUMBEL_CUDA_TRUNCATED_PIVOTS_CUH
 #define GUMBEL_CUDA_TRUNCATED_PIVOTS_CUH

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Candidate filter: a CTA reads its split of a row once and keeps the tokens whose z reaches a
- * bound. The bound is a z that as many tokens reach as the request requires, and it rises while the
- * CTA reads. Tokens below the bound affect no output, so the kept set, the most likely tokens and
- * the requested ranks follow from the candidates alone.
+ * bound. The bound is a z that as many tokens reach as the row requires, and it rises while the CTA
+ * reads. Tokens below the bound affect no output, so the kept set, the most likely tokens and the
+ * requested ranks follow from the candidates alone.
  */
 #ifndef GUMBEL_CUDA_CANDIDATE_LIST_CUH
 #define GUMBEL_CUDA_CANDIDATE_LIST_CUH
@@ -142,7 +142,7 @@ struct candidate_filter {
         constexpr int each = kCandidates / kThreads;
         cuda_candidate own[each];
         int count = min(s.count, (uint32_t)kCandidates);
-        float least = current_bound();
+        float min_z = current_bound();
 #pragma unroll
         for (int i = 0; i < each; i++)
             if ((int)threadIdx.x + i * kThreads < count)
@@ -153,25 +153,25 @@ struct candidate_filter {
         __syncthreads();
 #pragma unroll
         for (int i = 0; i < each; i++)
-            if ((int)threadIdx.x + i * kThreads < count && values.to_z(own[i].y) >= least &&
+            if ((int)threadIdx.x + i * kThreads < count && values.to_z(own[i].y) >= min_z &&
                 !(own[i].id >= from && own[i].id < to))
                 offer_token(own[i].y, own[i].id);
         __syncthreads();
     }
 
-    /* Appends this thread's tokens that reach the bound. Returns whether the list holds `most` or
-     * more. */
+    /* Appends this thread's tokens that reach the bound. Returns whether the list holds `capacity`
+     * or more. */
     __device__ __forceinline__ bool offer_tokens(const row_reader &reader, int64_t tile,
                                                  const float (&y)[kThreadTokens],
-                                                 uint32_t most) const
+                                                 uint32_t capacity) const
     {
-        float least = current_bound();
+        float min_z = current_bound();
         bool full = false;
 #pragma unroll
         for (int i = 0; i < kThreadTokens; i++) {
             float z = values.to_z(y[i]);
-            if (z >= least && z > -INFINITY)
-                full |= offer_token(y[i], reader.token_of(tile, i)) >= most;
+            if (z >= min_z && z > -INFINITY)
+                full |= offer_token(y[i], reader.token_of(tile, i)) >= capacity;
         }
         return full;
     }

@@ -46,10 +46,10 @@ template <class Source> struct kept_set_finder {
      * that value limits the search to few tokens. */
     __device__ descent_result find_nth(uint64_t n, float lowest) const
     {
-        descent_result least = {false, 0, 0};
+        descent_result reached = {false, 0, 0};
         if (Source::is_row && n <= kThreads)
-            least = find_nth_in(maxima, n, lowest);
-        return find_nth_in(source, n, least.reached ? gumbel_value_of_key(least.key) : lowest);
+            reached = find_nth_in(maxima, n, lowest);
+        return find_nth_in(source, n, reached.reached ? gumbel_value_of_key(reached.key) : lowest);
     }
 
     template <class Of>

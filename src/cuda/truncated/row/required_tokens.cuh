@@ -11,9 +11,9 @@
 namespace
 {
 
-/* Range of the scale, [1 / kScaleMost, kScaleMost], in which rounding keeps order: a token below a
+/* Range of the scale, [1 / kScaleMax, kScaleMax], in which rounding keeps order: a token below a
  * bound of the product has a smaller z than the tokens that reach the bound. */
-constexpr float kScaleMost = 0x1p60f;
+constexpr float kScaleMax = 0x1p60f;
 
 /* Maps y to the value that the rules compare: z, or y with rules before temperature. NaN for a
  * token that cannot be drawn. */
@@ -70,7 +70,7 @@ __device__ __forceinline__ required_tokens find_required_tokens(const params &p,
 }
 
 /* Whether candidates suffice to serve a row by its rules; sets the tokens that are required. The
- * mass of dropped tokens is unknown, so requests for it need another path. */
+ * mass of dropped tokens is unknown, so outputs that depend on it need another path. */
 template <class params>
 __device__ __forceinline__ bool candidates_suffice(const params &p, const truncated_row &row,
                                                    bool greedy, required_tokens &required)

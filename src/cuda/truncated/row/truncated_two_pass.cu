@@ -49,8 +49,8 @@ __device__ __forceinline__ cuda_split_result filter_split(const row_reader &read
     return {fits ? filter.s.count : kCandidates + 1, flags, filter.current_bound(), filter.largest};
 }
 
-/* Publishes the candidates of this CTA's split of row b. Returns whether all other splits of the row
- * have been published. */
+/* Publishes the candidates of this CTA's split of row b. Returns whether all other splits of the
+ * row have been published. */
 __device__ __forceinline__ bool publish_split(const cuda_truncated_params &p, candidate_list &s,
                                               const cuda_split_result &own, int64_t b,
                                               int64_t split)
@@ -67,11 +67,11 @@ __device__ __forceinline__ bool publish_split(const cuda_truncated_params &p, ca
     return s.last;
 }
 
-/* Gathers the candidates of all splits of row b whose z reaches `least`; returns whether they fit.
+/* Gathers the candidates of all splits of row b whose z reaches `min_z`; returns whether they fit.
  */
 __device__ __forceinline__ bool gather_candidates(const cuda_truncated_params &p, candidate_list &s,
                                                   int64_t b, const candidate_filter &filter,
-                                                  float least)
+                                                  float min_z)
 {
     int groups = p.splits < kWarps ? p.splits : kWarps, size = kThreads / groups;
     int group = threadIdx.x / size, place = threadIdx.x % size;
@@ -86,7 +86,7 @@ __device__ __forceinline__ bool gather_candidates(const cuda_truncated_params &p
         for (uint32_t i = place; i < count; i += size) {
             uint2 raw = __ldcg((const uint2 *)&from[i]);
             float y = __uint_as_float(raw.x);
-            if (filter.values.to_z(y) >= least)
+            if (filter.values.to_z(y) >= min_z)
                 full |= filter.offer_token(y, (int32_t)raw.y) >= kCandidates;
         }
     }
@@ -98,27 +98,27 @@ __device__ __forceinline__ bool merge_splits_of_row(const cuda_truncated_params 
                                                     candidate_list &s, int64_t b,
                                                     candidate_filter &filter, uint32_t &flags)
 {
-    uint32_t most = 0, bound = 0, largest = 0;
+    uint32_t max_count = 0, bound = 0, largest = 0;
     flags = 0;
     for (int split = threadIdx.x; split < p.splits; split += kThreads) {
         uint4 raw = __ldcg((const uint4 *)&p.split_results[b * p.splits + split]);
-        most = max(most, raw.x);
+        max_count = max(max_count, raw.x);
         flags |= raw.y;
         bound = max(bound, gumbel_key_of_value(__uint_as_float(raw.z)));
         largest = max(largest, gumbel_key_of_value(__uint_as_float(raw.w)));
     }
     truncated_scratch &x = filter.x.scratch;
     flags = reduce_cta(flags, x, [](uint32_t a, uint32_t b) { return a | b; });
-    float least = gumbel_value_of_key(largest_of_cta(bound, x));
+    float min_z = gumbel_value_of_key(largest_of_cta(bound, x));
     filter.largest = gumbel_value_of_key(largest_of_cta(largest, x));
-    if (largest_of_cta(most, x) > kCandidates)
+    if (largest_of_cta(max_count, x) > kCandidates)
         return false;
     /* If the candidates do not fit, those that do fit yield a higher bound. */
     for (int tries = 0; tries < 4; tries++) {
-        if (gather_candidates(p, s, b, filter, least))
+        if (gather_candidates(p, s, b, filter, min_z))
             return true;
         filter.raise_bound(list_source{s.list, kCandidates});
-        least = fmaxf(least, filter.current_bound());
+        min_z = fmaxf(min_z, filter.current_bound());
     }
     return false;
 }
